@@ -201,7 +201,7 @@ def main():
         return
     report = {"date": datetime.date.today().isoformat(), "machine": machine(), "dropout": args.dropout,
               "precision": args.precision, "rows": {}}
-    print("| work | side | throughput | step, ms | memory, GiB |")
+    print("| workload | side | throughput | step, ms | memory, GiB |")
     print("| --- | --- | --- | --- | --- |", flush=True)
     for row in args.rows:
         sides = ([("weft", measure_weft)] if args.weft else []) + \

@@ -53,7 +53,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=1, choices=sorted(ROWS))
     parser.add_argument("--only", default="", help="run only rows whose title contains this text")
     args = parser.parse_args()
-    print("| work | ranks | measured, ms | planned | |")
+    print("| workload | ranks | measured, ms | planned | |")
     print("| --- | --- | --- | --- | --- |")
     for title, options in ROWS[args.ranks]:
         if args.only not in title:

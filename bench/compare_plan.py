@@ -79,7 +79,7 @@ def study(args):
 
 
 def h200(args):
-    print("| work | measured, ms | planned | | memory, GiB | planned |")
+    print("| workload | measured, ms | planned | | memory, GiB | planned |")
     print("| --- | --- | --- | --- | --- | --- |")
     for title, model, task, batch, seq, *measured in H200:
         for precision, figures in zip(("bf16", "fp8"), measured):

@@ -107,10 +107,10 @@ Status json_get_int(const json_t *object, const char *from, const char *key, int
     const json_t *value = member(object, key);
     if (!value) return OK;
     if (!json_is_integer(value))
-        return FAILED("%s: '%s' must be an integer, found %s", from, key, type_name(value));
+        return FAILED("%s: '%s' must be an integer, not %s", from, key, type_name(value));
     int64_t number = json_integer_value(value);
     if (number < low || number > high)
-        return FAILED("%s: '%s' is %lld, expected %lld to %lld", from, key, (long long)number, (long long)low,
+        return FAILED("%s: '%s' is %lld; expected %lld to %lld", from, key, (long long)number, (long long)low,
                       (long long)high);
     *ret_value = number;
     return OK;
@@ -121,10 +121,10 @@ Status json_get_double(const json_t *object, const char *from, const char *key, 
     const json_t *value = member(object, key);
     if (!value) return OK;
     if (!json_is_number(value))
-        return FAILED("%s: '%s' must be a number, found %s", from, key, type_name(value));
+        return FAILED("%s: '%s' must be a number, not %s", from, key, type_name(value));
     double number = json_number_value(value);
     if (!(number >= low && number <= high))
-        return FAILED("%s: '%s' is %g, expected %g to %g", from, key, number, low, high);
+        return FAILED("%s: '%s' is %g; expected %g to %g", from, key, number, low, high);
     *ret_value = number;
     return OK;
 }
@@ -133,7 +133,7 @@ Status json_get_bool(const json_t *object, const char *from, const char *key, bo
     const json_t *value = member(object, key);
     if (!value) return OK;
     if (!json_is_boolean(value))
-        return FAILED("%s: '%s' must be true or false, found %s", from, key, type_name(value));
+        return FAILED("%s: '%s' must be true or false, not %s", from, key, type_name(value));
     *ret_value = json_is_true(value);
     return OK;
 }
@@ -142,7 +142,7 @@ Status json_get_string(const json_t *object, const char *from, const char *key, 
     const json_t *value = member(object, key);
     if (!value) return OK;
     if (!json_is_string(value))
-        return FAILED("%s: '%s' must be a string, found %s", from, key, type_name(value));
+        return FAILED("%s: '%s' must be a string, not %s", from, key, type_name(value));
     *ret_value = json_string_value(value);
     return OK;
 }

@@ -65,8 +65,8 @@ float rng_normal(RngKey key, uint64_t index) {
     return pair[index % 2];
 }
 
-/* A balanced Feistel network over the smallest even number of bits that holds n, walked until the
- * value falls below n. */
+/* A balanced Feistel network over the smallest even number of bits that holds n, with cycle walking: it is
+ * applied again until the value falls below n. */
 uint64_t rng_permute(RngKey key, uint64_t index, uint64_t n) {
     unsigned half = 1;
     while (half < 32 && (UINT64_C(1) << (2 * half)) < n) half++;

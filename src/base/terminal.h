@@ -12,11 +12,13 @@ int terminal_width(FILE *out);
 bool terminal_color(FILE *out); /* live, and NO_COLOR is not set */
 bool terminal_utf8(void);       /* the locale's character set is UTF-8 */
 
-/* The length in bytes of the control character that `text` begins with; 0 if it begins with another character.
- * Control characters are C0 (including tab and newline), DEL, and C1 (U+0080 to U+009F) encoded as UTF-8. */
+/* The length in bytes of the control character that `text` begins with; 0 if it begins with another
+ * character. Control characters are C0 (including tab and newline), DEL, and C1 (U+0080 to U+009F) encoded as
+ * UTF-8. */
 int terminal_control(const char *text);
 /* Replaces every control character in `text` with '?', in place. Text read from files must pass through this
- * or terminal_put before it is printed, because escape sequences in it would otherwise control the terminal. */
+ * or terminal_put before it is printed, because escape sequences in it would otherwise control the terminal.
+ */
 void terminal_clean(char *text);
 /* Prints the first `size` bytes of `text`, with every control character replaced by '?'. */
 void terminal_put(FILE *out, const char *text, size_t size);

@@ -18,9 +18,9 @@ static const Option table[] = {
     {OPT_LIST("question", AnswerConfig, questions, "TEXT"), .one_each = true, .required = true,
      .help = "Question to answer. Repeat for several questions."},
     {OPT_INT("shown", AnswerConfig, shown), .fallback = "3", RANGE(0, SQUAD_N_BEST_LIMIT),
-     .help = "With --json: number of most likely answers to list per question."},
+     .help = "With --json, list the N most likely answers to each question."},
     {OPT_FLAG("always", AnswerConfig, always),
-     .help = "Always give the most likely answer, even if no answer is more likely."},
+     .help = "Always give the most likely answer, even if the model predicts that there is none."},
     {OPT_FLOAT("null-threshold", AnswerConfig, null_threshold), .fallback = "0", RANGE(-INFINITY, INFINITY),
      .help = "Give no answer if the no-answer score exceeds the best answer's by more than this; 'weft "
              "eval' reports the best threshold."},
@@ -88,7 +88,7 @@ static const Example examples[] = {
 
 const Command command_answer = {
     .name = "answer",
-    .summary = "answer questions about a text with a BERT trained on SQuAD",
+    .summary = "answer questions about a text with a BERT model trained on SQuAD",
     .description = "Finds the span of a text that answers a question and prints it verbatim, with its "
                    "position in characters (from 0, end exclusive) and its probability among the answers "
                    "considered.\n"

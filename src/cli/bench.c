@@ -106,7 +106,7 @@ const Command command_bench = {
     .name = "bench",
     .summary = "profile a training step, kernel by kernel",
     .description = "Runs a few training steps on random tokens. For each kernel it shows calls and time "
-                   "per step, FLOP/s as an absolute rate and relative to the measured peak (that of a "
+                   "per step, FLOP/s in absolute terms and relative to the measured peak (that of a "
                    "large matrix multiplication), and memory bandwidth.",
     .config_size = sizeof(BenchArgs),
     .groups = bench_groups,

@@ -34,9 +34,8 @@ typedef struct CompareArgs {
 
 /* clang-format off */
 static const Option compare_table[] = {
-    {OPT_TEXT("out", CompareArgs, out, "DIR"), .shown = "runs/ and the recipe's name",
-     .help = "Directory for results, page and runs. If it contains an unfinished comparison, that is "
-             "continued."},
+    {OPT_TEXT("out", CompareArgs, out, "DIR"), .shown = "runs/ plus the recipe's name",
+     .help = "Directory for results, page and runs. An unfinished comparison in it is continued."},
     {OPT_TEXT("cluster", CompareArgs, cluster, "NAME|FILE"), .shown = "the recipe's, if any",
      .help = "Cluster on which to simulate runs that this machine lacks GPUs or memory for, as in 'weft "
              "plan'. Without one, they fail."},
@@ -50,7 +49,7 @@ static const OptionGroup groups[] = {OPTION_GROUP("Comparison", compare_table, 0
 
 enum { FIXED_WORDS = 24, NUMBER_SIZE = 24 };
 
-/* A comparison before its first run. */
+/* What is known of a comparison before its first run. */
 typedef struct Comparison {
     Invocation *call;
     const CompareArgs *args;
@@ -157,7 +156,7 @@ static Status check_command(const Invocation *call) {
         Status not_its = invocation_read(&other, commands[i], COUNT_OF(words), (char **)(uintptr_t)words);
         if (!not_its)
             return USAGE(
-                "%s: is a recipe for 'weft %s'; run one of its variants with: weft %s --config %s --run NAME",
+                "%s is a recipe for 'weft %s'; run one of its variants with: weft %s --config %s --run NAME",
                 call->operands[0], commands[i]->name, commands[i]->name, call->operands[0]);
     }
     return OK;
@@ -183,13 +182,13 @@ static Status check_common(const Comparison *of) {
     Status wrong = read_run(&line, of, NULL, &train), other = wrong ? check_command(call) : OK;
     if (other) status_free(wrong);
     if (wrong) return other ? other : wrong;
-    if (train->help || train->json) return USAGE("--%s: %s", train->help ? "help" : "json", not_allowed);
-    if (train->run) return USAGE("--run: %s, which executes all of them", not_allowed);
-    if (strcmp(train->config_path, call->operands[0])) return USAGE("--config: %s", not_allowed);
+    if (train->help || train->json) return USAGE("--%s %s", train->help ? "help" : "json", not_allowed);
+    if (train->run) return USAGE("--run %s; a comparison executes all runs", not_allowed);
+    if (strcmp(train->config_path, call->operands[0])) return USAGE("--config %s", not_allowed);
     if (train->scale && (!call->scale || strcmp(train->scale, call->scale)))
-        return USAGE("--scale: applies to the whole comparison; give it before --");
+        return USAGE("--scale applies to the whole comparison; put it before --");
     if (invocation_given(train, "out"))
-        return USAGE("%s: is set by the comparison; give --out before --",
+        return USAGE("%s is set by the comparison; put --out before --",
                      invocation_label(train, "out", label));
     return OK;
 }
@@ -228,7 +227,7 @@ static Status add_runs(Results *results, const Comparison *of) {
         CLEANUP(mem_freep) char *dir = NULL;
         Run *run;
         if (json_object_get(entry, "out"))
-            return USAGE("%s: run '%s': out: is set by the comparison; use --out instead",
+            return USAGE("%s: run '%s': 'out' is set by the comparison; use --out instead",
                          of->call->operands[0], name);
         TRY(slug_of(name, of->out, &dir));
         for (size_t k = 0; k < results->count; k++)
@@ -278,7 +277,7 @@ static Status lock(const char *out, int *ret_fd) {
     return OK;
 }
 
-/* Reads the results of earlier starts. Runs that results.json does not list are recognized by their
+/* Reads the results of earlier invocations. Runs that results.json does not list are recognized by their
  * config.json. If results.json is damaged and no run is recognized, the directory may belong to something
  * else. */
 static Status read_earlier(Results *results, const char *out) {
@@ -412,8 +411,8 @@ static Status run_one(Results *results, size_t at, const Comparison *of) {
     return results_write(results, of->out);
 }
 
-/* Whether a run needs no more work. A prediction does not count if this machine can execute the run, or if it
- * is for another cluster. A run that failed as predicted is simulated again, which takes no time. */
+/* Whether a run needs no more work. A prediction does not count if this machine can execute the run, or if
+ * it is for another cluster. A run that was predicted to fail is simulated again, which takes no time. */
 static Status is_done(const Run *run, const char *cluster, const CompareArgs *args, bool *ret_done) {
     const char *predicted = run_predicted(run);
     Cluster machine;
@@ -463,8 +462,9 @@ static Status write_page(const Results *results, const char *out) {
 }
 
 static Status check(const Invocation *call) {
-    if (call->config_path) return USAGE("--config: give the recipe as an operand: weft compare FILE.json");
-    if (call->run) return USAGE("--run: is for 'weft train'; a comparison executes all runs");
+    if (call->config_path)
+        return USAGE("--config: pass the recipe as an argument instead: weft compare FILE.json");
+    if (call->run) return USAGE("--run applies only to 'weft train'; a comparison executes all runs");
     if (call->operand_count > 1 && call->operands[1][0] != '-')
         return USAGE("'%s': expected a single recipe; options for the runs go after --", call->operands[1]);
     return OK;

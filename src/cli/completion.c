@@ -41,7 +41,8 @@ static bool expects_command(const Command *command) {
     return command->operands && strcmp(command->operands, "[COMMAND]") == 0;
 }
 
-/* bash: the word before the cursor's selects what is offered; '=' and a value after it are separate words. */
+/* bash: the word before the current one determines the candidates; '=' and a value after it are separate
+ * words. */
 static void bash_value(FILE *out, const Command *command, const Option *option) {
     if (option->type == OPTION_FLAG) return;
     fprintf(out, "    '%s --%s')\n        ", command->name, option->name);

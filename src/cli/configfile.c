@@ -51,7 +51,7 @@ Status configfile_unknown(const Invocation *call, const char *key) {
     if (call->command->deepspeed) deepspeed_offer(&near);
     if (near.best)
         return USAGE("%s: unknown key '%s'; did you mean '%s'?", call->config_path, key, near.best);
-    return USAGE("%s: unknown key '%s'; keys are option names, see 'weft help %s'", call->config_path, key,
+    return USAGE("%s: unknown key '%s'; keys are option names (see 'weft help %s')", call->config_path, key,
                  call->command->name);
 }
 

@@ -2,7 +2,7 @@
  *
  * The table lists every key by its dotted path: with the option it sets, with a function if the mapping is
  * not direct, or with neither for keys that tune DeepSpeed without changing results, which are ignored. A
- * value of "auto" means the default. Settings that weft cannot follow are errors rather than ignored.
+ * value of "auto" means the default. Settings that weft cannot honor are errors; they are never ignored.
  */
 #include <math.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static Status must_be(const Invocation *call, const Key *key, const char *expect
 
 static Status take_accumulation(Invocation *call, const Key *key, json_t *value) {
     json_int_t steps = json_integer_value(value);
-    if (steps < 1 || steps > INT32_MAX) return must_be(call, key, "an integer of at least 1");
+    if (steps < 1 || steps > INT32_MAX) return must_be(call, key, "an integer >= 1");
     call->accumulation = steps;
     return OK;
 }
@@ -217,14 +217,14 @@ void deepspeed_offer(Suggestion *suggestion) {
     for (size_t i = 0; i < COUNT_OF(keys); i++) suggest_offer(suggestion, keys[i].path);
 }
 
-/* batch = micro-batch x accumulation x ranks (one). Computes the one that is missing. On the command line,
- * batch and micro-batch override the file's accumulation. */
+/* batch = micro-batch x accumulation, for one rank. Computes whichever of the three is missing. On the
+ * command line, batch and micro-batch override the file's accumulation. */
 static Status settle_batch(Invocation *call, Slot *batch, Slot *micro) {
     bool has_batch = batch->source != SOURCE_DEFAULT, has_micro = micro->source != SOURCE_DEFAULT;
     int64_t *B = batch->field, *M = micro->field, accumulation = call->accumulation;
     char name[LABEL_SIZE];
     if (accumulation && !has_batch && !has_micro)
-        return USAGE("%s: gradient_accumulation_steps also needs train_batch_size or "
+        return USAGE("%s: gradient_accumulation_steps requires train_batch_size or "
                      "train_micro_batch_size_per_gpu",
                      call->config_path);
     if (accumulation && batch->source == SOURCE_FILE && micro->source == SOURCE_FILE) {

@@ -1,4 +1,4 @@
-/* weft fetch: downloads data sets, tokenizers and weights. */
+/* weft fetch: downloads datasets, tokenizers and weights. */
 #include <math.h>
 #include <signal.h>
 #include <string.h>
@@ -22,11 +22,11 @@ typedef struct FetchArgs {
 /* clang-format off */
 static const Option table[] = {
     {OPT_TEXT("out", FetchArgs, out, "DIR"), .shown = "$WEFT_DATA, else data in the cache directory",
-     .help = "Where to create one directory per set."},
-    {OPT_TEXT("from", FetchArgs, from, "DIR"), .shown = "each file's home",
-     .help = "Mirror to read instead: a directory or an http(s) URL with one folder per set, laid out as "
-             "in --out. For a single set the files may also be at the top level."},
-    {OPT_FLAG("list", FetchArgs, list), .help = "List all sets with sizes, licenses, homes and checksums."},
+     .help = "Directory in which each set gets a subdirectory."},
+    {OPT_TEXT("from", FetchArgs, from, "DIR"), .shown = "each file's official URL",
+     .help = "Mirror to read from: a directory or an http(s) URL with one subdirectory per set, laid out as "
+             "in --out. The files of a single set may also be at the top level."},
+    {OPT_FLAG("list", FetchArgs, list), .help = "List all sets with sizes, licenses, URLs and checksums."},
     {OPT_FLOAT("timeout", FetchArgs, timeout), .fallback = "60", ABOVE_ZERO,
      .help = "Give up on a connection after this many seconds without data."},
     {OPT_INT("retries", FetchArgs, retries), .fallback = "5", RANGE(0, 1000),
@@ -43,7 +43,7 @@ static void request_stop(int signal_number) {
     stop_requested = signal_number;
 }
 
-/* The first signal requests a stop, the second kills. */
+/* The first signal requests a stop, the second kills the process. */
 static void catch_stop(void) {
     struct sigaction action = {.sa_handler = request_stop, .sa_flags = (int)SA_RESETHAND};
     sigemptyset(&action.sa_mask);
@@ -247,14 +247,14 @@ static const Example examples[] = {
     {"A small text to train on", "weft fetch tinyshakespeare"},
     {"The released GPT-2 and WikiText-103, into your own directory",
      "weft fetch gpt2 wikitext-103 --out data"},
-    {"Import files that were copied here by other means", "weft fetch squad-v2 --from /media/stick"},
+    {"Import files from a USB drive", "weft fetch squad-v2 --from /media/usb"},
 };
 
 const Command command_fetch = {
     .name = "fetch",
-    .summary = "download data sets, tokenizers and weights",
+    .summary = "download datasets, tokenizers and weights",
     .description =
-        "Downloads data sets, tokenizers and released weights from their public homes; --list shows them. "
+        "Downloads datasets, tokenizers and released weights from their official URLs; --list shows them. "
         "An interrupted download resumes. A file gets its final name only when it is complete and its "
         "SHA-256 is correct. If no checksum is published, the first fetch records it in fetched.json next "
         "to the file, and later fetches verify it. Zip archives are unpacked. Existing files are verified, "

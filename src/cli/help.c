@@ -27,7 +27,8 @@ static void print_word(FILE *out, const char *word, int length) {
     for (int i = 0; i < length; i++) fputc(word[i] == *HARD_SPACE ? ' ' : word[i], out);
 }
 
-/* Prints words from column `at` on, following lines from column `indent`. A newline in the text is kept. */
+/* Prints wrapped text: the first line starts at column `at`, the others at column `indent`. Newlines in the
+ * text are kept. */
 static void wrap(FILE *out, const char *text, int at, int indent) {
     int width = text_width(out), column = at;
     bool fresh = true;
@@ -228,7 +229,7 @@ static Status print_json_help(json_t *json) {
 Status help_missing_member(const Command *family) {
     print_command(stderr, family);
     fputc('\n', stderr);
-    return USAGE("'weft %s' needs one of the commands above", family->name);
+    return USAGE("'weft %s' requires one of the commands above", family->name);
 }
 
 Status help_command(const Invocation *call, const Command *command) {
@@ -244,7 +245,7 @@ typedef struct HelpArgs {
 
 /* clang-format off */
 static const Option help_table[] = {
-    {OPT_FLAG("all", HelpArgs, all), .help = "Show the help of every command."},
+    {OPT_FLAG("all", HelpArgs, all), .help = "Show the help for every command."},
     {OPT_FLAG("man", HelpArgs, man), .help = "Print the manual page weft(1) in roff format."},
     {OPT_CHOICE("completion", HelpArgs, completion, "SHELL", completion_shells),
      .help = "Print the completion script for a shell."},
@@ -256,7 +257,7 @@ static const OptionGroup help_groups[] = {OPTION_GROUP("Options", help_table, 0)
 static Status run(Invocation *call, void *config, json_t **ret_result) {
     const HelpArgs *args = config;
     if (args->all && call->operand_count)
-        return USAGE("--all: shows every command; remove '%s'", call->operands[0]);
+        return USAGE("--all shows every command; remove '%s'", call->operands[0]);
     if (call->operand_count) {
         const Command *command;
         size_t used;
@@ -285,16 +286,15 @@ static Status run(Invocation *call, void *config, json_t **ret_result) {
 static const Example examples[] = {
     {"List the commands", "weft help"},
     {"List the options of a command", "weft help train"},
-    {"Read the help of all commands", "weft help --all | less"},
+    {"Read the help for all commands", "weft help --all | less"},
     {"Enable completion in this bash session", "source <(weft help --completion bash)"},
 };
 
 const Command command_help = {
     .name = "help",
     .summary = "show help for commands and their options",
-    .description =
-        "Without a command, lists all commands. With --json, describes all commands and options for "
-        "other programs.",
+    .description = "Without a command, lists all commands. With --json, prints all commands and options in "
+                   "machine-readable form.",
     .operands = "[COMMAND]",
     .operands_max = 2,
     .config_size = sizeof(HelpArgs),

@@ -301,7 +301,7 @@ static void show_run(const json_t *result, FILE *out) {
         fprintf(out, "run          %.0f step%s, loss %.4f to %.4f\n", number_of(summary, "steps"),
                 PLURAL(number_of(summary, "steps")), number_of(summary, "loss_first"),
                 number_of(summary, "loss_last"));
-    fprintf(out, "newest       %s\n", text_of(newest, "path"));
+    fprintf(out, "checkpoint   %s\n", text_of(newest, "path"));
     show_checkpoint(newest, out);
 }
 

@@ -135,7 +135,7 @@ static Status unknown_option(const Invocation *call, const char *argument, size_
     if (negated && inverse.best)
         return USAGE("%s: unknown option; did you mean --no-%s?", name, inverse.best);
     if (plain.best) return USAGE("%s: unknown option; did you mean --%s?", name, plain.best);
-    return USAGE("%s: unknown option; 'weft help %s' lists them", name, call->command->name);
+    return USAGE("%s: unknown option; 'weft help %s' lists the options", name, call->command->name);
 }
 
 /* An option as typed on the command line. */
@@ -273,7 +273,7 @@ static Status check_complete(const Invocation *call) {
                      call->operands[command->operands_max], command->name,
                      command->operands ? "only " : "no operands", command->operands ? command->operands : "");
     if (call->operand_count < command->operands_min)
-        return USAGE("'weft %s' needs %s; see 'weft help %s'", command->name, command->operands,
+        return USAGE("'weft %s' requires %s; see 'weft help %s'", command->name, command->operands,
                      command->name);
     return OK;
 }
@@ -289,10 +289,8 @@ Status invocation_read(Invocation **ret_call, const Command *command, int argc, 
         if (command->resumes && !call->config_path) TRY(find_run_config(call, argc, argv));
         bool named = call->config_path || command->recipe == RECIPE_OPERAND;
         if (call->scale && !named)
-            return USAGE("--scale %s: selects a part of a recipe; name the recipe with --config",
-                         call->scale);
-        if (call->run && !named)
-            return USAGE("--run %s: selects a part of a recipe; name the recipe with --config", call->run);
+            return USAGE("--scale %s requires a recipe; pass it with --config", call->scale);
+        if (call->run && !named) return USAGE("--run %s requires a recipe; pass it with --config", call->run);
         if (call->config_path) TRY(configfile_apply(call));
         TRY(read_line(call, argc, argv));
         TRY(check_complete(call));

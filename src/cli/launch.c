@@ -24,6 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
 #include "comm/mpi.h"
@@ -80,7 +81,7 @@ typedef struct LauncherOutput {
     FILE *held;     /* writes to `text` */
     char *text;     /* the blocks and remarks that were held back */
     size_t size;
-    int rank, signal; /* the rank that was killed, and how; signal 0: no rank was */
+    int rank, signal; /* the rank that was killed, and how; signal 0: no rank was killed */
 } LauncherOutput;
 
 static void output_done(LauncherOutput *output) {
@@ -93,7 +94,7 @@ static bool is_frame(const char *line) {
     return dashes >= 40 && line[dashes] == '\n';
 }
 
-/* Messages of Open MPI outside blocks that are held back, too. */
+/* Messages that Open MPI prints outside blocks and that are held back as well. */
 static const char *const remarks[] = {"help message", "orte_base_help_aggregate", "ORTE_ERROR_LOG",
                                       "PMIX ERROR"};
 
@@ -222,8 +223,8 @@ Status launch_join(Invocation *call) {
 Status launch(Invocation *call, int64_t ranks, bool stops, bool *ret_here) {
     TRY(launch_join(call));
     if (call->world && ranks && ranks != call->world->size)
-        return USAGE("--ranks %lld: the launcher started %d; remove --ranks, or start that many",
-                     (long long)ranks, call->world->size);
+        return USAGE("--ranks %lld does not match the %d rank%s that the launcher started; remove --ranks",
+                     (long long)ranks, call->world->size, PLURAL(call->world->size));
     *ret_here = call->world || ranks <= 1;
     if (!*ret_here) return start(call, ranks, stops);
     return call->world ? OK : group_new_self(&call->world);

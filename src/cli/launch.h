@@ -6,8 +6,8 @@
 
 /* If a launcher started this process, joins the other ranks: *ret_here is true and call->world is the group
  * of all. Otherwise, if `ranks` > 1, runs the same command line on that many ranks and waits; *ret_here is
- * false. `ranks` 0: however many there are. `stops`: the command handles SIGUSR1 like SIGINT, so that Ctrl-C
- * lets it finish its step; otherwise Ctrl-C terminates the ranks. */
+ * false. `ranks` 0: accepts any number of launched ranks. `stops`: the command handles SIGUSR1 like SIGINT,
+ * so that Ctrl-C lets it finish its step; otherwise Ctrl-C terminates the ranks. */
 MUST_USE Status launch(Invocation *call, int64_t ranks, bool stops, bool *ret_here);
 /* Sets call->world if a launcher started this process; does nothing otherwise. */
 MUST_USE Status launch_join(Invocation *call);

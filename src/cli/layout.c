@@ -26,8 +26,8 @@ static Status ranks_given(const Invocation *call, const Layout *layout, int64_t 
     Source ranks = source_of(call, "ranks");
     bool others = on_line(call, "dp") || on_line(call, "tp") || on_line(call, "pp");
     if (world && ranks == SOURCE_LINE && layout->ranks != world)
-        return USAGE("--ranks %lld: the launcher started %lld; remove --ranks, or start that many",
-                     (long long)layout->ranks, (long long)world);
+        return USAGE("--ranks %lld does not match the %lld rank%s that the launcher started; remove --ranks",
+                     (long long)layout->ranks, (long long)world, PLURAL(world));
     if (world)
         *ret_ranks = world;
     else
@@ -63,10 +63,11 @@ Status layout_settle(const Invocation *call, Layout *layout, int64_t world) {
     }
     if (layout->dp * model != ranks)
         return USAGE(
-            "--dp %lld: dp %lld x tp %lld x pp %lld is %lld ranks, but there are %lld; remove --dp, or use "
+            "--dp %lld: dp %lld x tp %lld x pp %lld is %lld rank%s, but there are %lld; remove --dp, or use "
             "--ranks %lld",
             (long long)layout->dp, (long long)layout->dp, (long long)layout->tp, (long long)layout->pp,
-            (long long)(layout->dp * model), (long long)ranks, (long long)(layout->dp * model));
+            (long long)(layout->dp * model), PLURAL(layout->dp * model), (long long)ranks,
+            (long long)(layout->dp * model));
     layout->ranks = ranks;
     return OK;
 }

@@ -25,7 +25,7 @@ static const char *kind_of(const Option *option) {
     switch (option->type) {
     case OPTION_INT: return "an integer";
     case OPTION_FLOAT: return "a number";
-    case OPTION_SIZE: return "a size such as 4096, 512MB or 1.5GiB";
+    case OPTION_SIZE: return "a size (such as 4096, 512MB or 1.5GiB)";
     case OPTION_SEED: return "an integer from 0 to 18446744073709551615";
     case OPTION_FLAG: return "true or false";
     case OPTION_LIST: return "a string or a list of strings";
@@ -61,9 +61,9 @@ const char *option_expects(const Option *option, char *buffer) {
         append_bound(buffer, used, "to", option->high);
         return buffer;
     }
-    if (bottom) used = append_bound(buffer, used, option->above_low ? "above" : "of at least", option->low);
+    if (bottom) used = append_bound(buffer, used, option->above_low ? ">" : ">=", option->low);
     if (top && bottom) used = append(buffer, used, " and");
-    if (top) append_bound(buffer, used, option->below_high ? "below" : "at most", option->high);
+    if (top) append_bound(buffer, used, option->below_high ? "<" : "<=", option->high);
     return buffer;
 }
 

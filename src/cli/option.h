@@ -96,7 +96,7 @@ bool option_in_range(const Option *option, const void *field);
 /* Sets the default, for every type; lists stay empty. */
 MUST_USE Status option_set_fallback(const Option *option, void *field);
 
-/* "an integer of at least 1", "linear, cosine or constant"; written to `buffer`, which is returned. */
+/* "an integer >= 1", "linear, cosine or constant"; written to `buffer`, which is returned. */
 enum { OPTION_EXPECTS_SIZE = 512 };
 const char *option_expects(const Option *option, char *buffer);
 /* True for a flag that is on unless --no-name is given. */

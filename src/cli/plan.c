@@ -48,7 +48,7 @@ Status plan_only(const Invocation *call, const char *mode, const char *const *kn
             const char *const *at = known;
             while (*at && strcmp(*at, name)) at++;
             if (!*at && slot && slot->source == SOURCE_LINE)
-                return USAGE("--%s: cannot be combined with --%s", name, mode);
+                return USAGE("--%s cannot be combined with --%s", name, mode);
         }
     return OK;
 }
@@ -57,11 +57,11 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     PlanArgs *args = arguments;
     if (args->draw) return plan_draw(call, ret_result);
     if (args->measure) return plan_measure(call, ret_result);
-    if (args->out) return USAGE("--out: is only for --measure");
+    if (args->out) return USAGE("--out applies only to --measure");
     if (args->sweep) return plan_sweep(call, ret_result);
-    if (call->operand_count) return USAGE("'%s': a file is only for --draw and --sweep", call->operands[0]);
+    if (call->operand_count) return USAGE("'%s': only --draw and --sweep write a file", call->operands[0]);
     if (args->search) return plan_search(call, ret_result);
-    if (args->micros) return USAGE("--micros: is only for --draw; use --batch and --micro-batch");
+    if (args->micros) return USAGE("--micros applies only to --draw; use --batch and --micro-batch");
     PlanSpec spec;
     Cluster cluster;
     Fit fit;
@@ -221,11 +221,11 @@ static void print_fit(const json_t *result, FILE *out) {
     print_need(result, out);
     if (fits) return;
     if (!json_array_size(list))
-        fprintf(out, "nothing tried makes it fit: %s\n",
-                all ? "smaller micro-batches, recompute, ZeRO, offload, more tensor ranks or stages"
+        fprintf(out, "no change was found that makes it fit: %s\n",
+                all ? "tried smaller micro-batches, recompute, ZeRO, offload, larger --tp and --pp"
                     : "only a few changes were tried, because planning this many layers is slow");
     else
-        fprintf(out, "these changes make it fit:\n");
+        fprintf(out, "each of these changes makes it fit:\n");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *change = json_array_get(list, i);
         fprintf(out, "  %-44s %s\n", text_of(change, "options"),
@@ -251,7 +251,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 static const Example examples[] = {
     {"Memory of GPT-2 medium on one rank in bf16",
      "weft plan --model gpt2-medium --batch 8 --precision bf16"},
-    {"Does a model with 8.3 B parameters fit on 16 GPUs?",
+    {"Check whether a model with 8.3 B parameters fits on 16 GPUs",
      "weft plan --model gpt2 --layers 72 --hidden 3072 --heads 32 --ranks 16 --tp 8 --batch 16 --recompute "
      "block --precision fp16 --cluster dgx2-v100"},
     {"Step time of BERT-large on an H200, by phase",
@@ -271,16 +271,16 @@ const Command command_plan = {
     .name = "plan",
     .summary = "predict memory and step time of a layout without running it",
     .description =
-        "Reports the number of parameters and the memory of each rank by purpose. The planner executes the "
-        "real training code in dry-run mode without allocating anything, so its figures equal the peaks "
+        "Reports the number of parameters and a breakdown of each rank's memory. The planner executes the "
+        "real training code in dry-run mode without allocating anything, so its figures match the peaks "
         "that a run would report. With --cluster it also checks whether the layout fits the devices, "
         "suggests the smallest changes if it does not, and simulates the step time. With --mtbf it "
         "estimates the goodput under failures and the best checkpoint interval.\n"
-        "--search finds the fastest layouts on --ranks devices and explains why the first wins. --sweep "
+        "--search finds the fastest layouts on --ranks devices and explains why the first one wins. --sweep "
         "does so for several device counts. --measure writes a cluster file for this machine.\n"
-        "--draw shows the timeline of a pipeline schedule and its bubble, with equal cost per chunk, "
-        "backward twice as long as forward, and communication for free. The schedules drawn are the ones "
-        "that runs execute, checked for deadlocks.",
+        "--draw shows the timeline of a pipeline schedule and its bubble, assuming equal cost per chunk, "
+        "backward passes twice as long as forward passes, and free communication. It draws the schedules "
+        "that runs execute, and checks them for deadlocks.",
     .operands = "[FILE.svg]",
     .operands_max = 1,
     .config_size = sizeof(PlanArgs),

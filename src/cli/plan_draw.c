@@ -11,7 +11,7 @@ enum { MAX_BOXES = 1 << 16, MAX_STAGES = 1024, DEFAULT_STAGES = 4 };
 
 static Status count_micros(const Invocation *call, const PlanArgs *args, int *ret_micros) {
     if (args->micros && args->train.config.batch)
-        return USAGE("--micros cannot be combined with --batch; give one of them");
+        return USAGE("--micros cannot be combined with --batch; use one or the other");
     if (!args->train.config.batch) {
         *ret_micros = args->micros ? (int)args->micros : 8;
         return OK;
@@ -25,7 +25,7 @@ static Status count_micros(const Invocation *call, const PlanArgs *args, int *re
                      invocation_label(call, "batch", label), (long long)batch, (long long)micro_batch,
                      (long long)dp);
     if (batch / each > 1 << 16)
-        return USAGE("%s %lld: gives %lld micro-batches, expected at most %d",
+        return USAGE("%s %lld: gives %lld micro-batches; expected at most %d",
                      invocation_label(call, "batch", label), (long long)batch, (long long)(batch / each),
                      1 << 16);
     *ret_micros = (int)(batch / each);
@@ -62,7 +62,7 @@ static Status pipeline_of(Pipeline *ret_pipeline, const Invocation *call) {
     int64_t pp = invocation_given(call, "pp") ? args->train.layout.pp : DEFAULT_STAGES;
     char label[LABEL_SIZE];
     if (pp > MAX_STAGES)
-        return USAGE("%s %lld: too many stages to draw, expected at most %d",
+        return USAGE("%s %lld: too many stages to draw; expected at most %d",
                      invocation_label(call, "pp", label), (long long)pp, MAX_STAGES);
     ScheduleSpec spec = {.stages = (int)pp};
     TRY(schedule_parse(args->train.config.pp_schedule, &spec.kind));
@@ -72,7 +72,7 @@ static Status pipeline_of(Pipeline *ret_pipeline, const Invocation *call) {
     TRY(count_micros(call, args, &spec.micros));
     if ((double)spec.stages * spec.chunks * spec.micros > MAX_BOXES)
         return USAGE(
-            "%d stages x %d chunks x %d micro-batches: too many boxes to draw, expected at most %d of a "
+            "%d stages x %d chunks x %d micro-batches: too many boxes to draw; expected at most %d of a "
             "kind",
             spec.stages, spec.chunks, spec.micros, MAX_BOXES);
     return pipeline_init(ret_pipeline, &spec);

@@ -15,7 +15,7 @@ static Status reject_without_mtbf(const Invocation *call) {
     char label[LABEL_SIZE];
     for (size_t i = 0; i < COUNT_OF(names); i++)
         if (invocation_given(call, names[i]))
-            return USAGE("%s: also needs --mtbf HOURS", invocation_label(call, names[i], label));
+            return USAGE("%s requires --mtbf HOURS", invocation_label(call, names[i], label));
     return OK;
 }
 

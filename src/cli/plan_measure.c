@@ -37,9 +37,11 @@ static Status check_measure(const Invocation *call) {
     int64_t ranks = args->train.layout.ranks ? args->train.layout.ranks : 1, cores = device_host_cores();
     char label[LABEL_SIZE];
     TRY(plan_only(call, "measure", known));
-    if (call->operand_count) return USAGE("'%s': --measure writes only --out", call->operands[0]);
-    if (!args->out) return USAGE("--measure: also needs --out FILE, the cluster file to write");
-    if (path_is_dir(args->out)) return USAGE("--out %s: is a directory, expected a file", args->out);
+    if (call->operand_count)
+        return USAGE("'%s': --measure takes no argument; name the file to write with --out",
+                     call->operands[0]);
+    if (!args->out) return USAGE("--measure requires --out FILE, the cluster file to write");
+    if (path_is_dir(args->out)) return USAGE("--out %s is a directory; expected a file", args->out);
     CLEANUP(file_writer_freep) FileWriter *trial = NULL;
     TRY(file_writer_new(&trial, args->out));
     int64_t threads = config->threads ? config->threads : 1;

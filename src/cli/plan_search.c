@@ -30,7 +30,7 @@ Status plan_search_spec(Invocation *call, const Cluster *cluster, SearchSpec *re
     TrainConfig *c = &args->train.config;
     Layout *layout = &args->train.layout;
     SearchSpec spec = {.ranks = (int)layout->ranks, .fixed = fixed_by(call)};
-    if (layout->shard) return USAGE("--shard: is not supported by --search; remove it");
+    if (layout->shard) return USAGE("--shard is not supported by --search; remove it");
     if (!c->threads) c->threads = 1;
     if (!c->batch) c->batch = layout->ranks;
     spec.base.config = *c;
@@ -49,8 +49,8 @@ Status plan_search(Invocation *call, json_t **ret_result) {
     Cluster cluster;
     SearchSpec spec;
     Search search;
-    if (!args->cluster) return USAGE("--search: also needs --cluster NAME");
-    if (!args->train.layout.ranks) return USAGE("--search: also needs --ranks N, the number of devices");
+    if (!args->cluster) return USAGE("--search requires --cluster NAME");
+    if (!args->train.layout.ranks) return USAGE("--search requires --ranks N, the number of devices");
     TRY(cluster_find(args->cluster, &cluster));
     TRY(plan_search_spec(call, &cluster, &spec));
     TRY(search_find(&search, &spec, &cluster));

@@ -223,9 +223,9 @@ Status plan_sweep(Invocation *call, json_t **ret_result) {
     SearchSpec spec;
     int count = 0;
     char label[LABEL_SIZE];
-    if (!args->cluster) return USAGE("--sweep: also needs --cluster NAME");
+    if (!args->cluster) return USAGE("--sweep requires --cluster NAME");
     if (args->search || args->train.layout.ranks || args->train.layout.dp)
-        return USAGE("%s: cannot be combined with --sweep, which searches at each device count",
+        return USAGE("%s cannot be combined with --sweep, which searches at each device count",
                      invocation_label(call,
                                       args->search               ? "search"
                                       : args->train.layout.ranks ? "ranks"

@@ -27,8 +27,8 @@ static const char *const prepared_formats[] = {"text", "squad", "cornell", "pair
 
 /* clang-format off */
 static const Option table[] = {
-    {OPT_TEXT("tokenizer", PrepareArgs, tokenizer, "DIR"), .shown = "none, for dialogs",
-     .help = "Tokenizer: a directory with its files (also a checkpoint), or bytes, which makes each byte a "
+    {OPT_TEXT("tokenizer", PrepareArgs, tokenizer, "DIR"), .shown = "none; required except for dialogs",
+     .help = "Tokenizer: a directory with its files, such as a checkpoint, or bytes, which makes each byte a "
              "token."},
     {OPT_LIST("data", PrepareArgs, data, "FILE"), .required = true,
      .help = "Files to prepare: text, or JSON lines if the name ends in .jsonl or .ndjson, optionally "
@@ -43,13 +43,13 @@ static const Option table[] = {
     {OPT_TEXT("field", PrepareArgs, field, "NAME"), .fallback = "text",
      .help = "Field of a JSON line that contains the text."},
     {OPT_CHOICE("documents", PrepareArgs, documents, "UNIT", documents_names), .fallback = "file",
-     .help = "What is one document in text files: the file, a line, text between blank lines, or a "
+     .help = "What counts as one document in text files: the file, a line, text between blank lines, or a "
              "WikiText article. In JSON lines, each line is a document."},
     {OPT_FLAG("sentences", PrepareArgs, sentences), .shown = "on with a BERT vocabulary",
      .help = "Mark sentence boundaries, which BERT's next-sentence task needs."},
     {OPT_LIST("val", PrepareArgs, val, "FILE"), .help = "Validation files, written to separate token files."},
     {OPT_FLOAT("val-fraction", PrepareArgs, val_fraction), .fallback = "0", BELOW_ONE,
-     .help = "Without --val, fraction of documents to hold out for validation, evenly spread."},
+     .help = "Without --val, fraction of documents to hold out for validation, evenly spaced."},
     {OPT_SIZE("file-size", PrepareArgs, file_size), .old_name = "shard-size",
      .fallback = "256MiB", AT_LEAST(4096), .help = "Maximum size of a token file."},
     {OPT_INT("threads", PrepareArgs, threads), .fallback = "0", RANGE(1, 4096),
@@ -74,7 +74,7 @@ static void request_stop(int signal_number) {
     stop_requested = signal_number;
 }
 
-/* The first signal requests a stop, the second kills. */
+/* The first signal requests a stop, the second kills the process. */
 static void catch_stop(void) {
     struct sigaction action = {.sa_handler = request_stop, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
     sigemptyset(&action.sa_mask);
@@ -135,7 +135,7 @@ static Status run_squad(const PrepareArgs *args, json_t **ret_result) {
     if (!result) return FAILED("out of memory while writing the result");
     if (args->val_fraction > 0)
         return USAGE(
-            "--val-fraction: is only for token files; 'weft train --val-fraction' splits SQuAD questions");
+            "--val-fraction applies only to token files; 'weft train --val-fraction' splits SQuAD questions");
     TRY(open_tokenizer(args->tokenizer, true, &tokenizer));
     TRY(dir_make(args->out));
     json_t *files = json_object_get(result, "files");
@@ -181,7 +181,7 @@ static Status run_dialogues(const PrepareArgs *args, json_t **ret_result) {
     CLEANUP(json_decrefp) json_t *result = json_pack("{s:[]}", "dialogues");
     if (!result) return FAILED("out of memory while writing the result");
     if (args->val_fraction > 0)
-        return USAGE("--val-fraction: is only for token files; 'weft train --val-fraction' splits pairs");
+        return USAGE("--val-fraction applies only to token files; 'weft train --val-fraction' splits pairs");
     TRY(dir_make(args->out));
     json_t *files = json_object_get(result, "dialogues");
     TRY(dialogue_file(args, "pairs.jsonl", args->data, args->data_count, files));
@@ -201,7 +201,7 @@ static void show_dialogues(const json_t *files, FILE *out) {
             fprintf(out, "; %lld missing utterance%s", (long long)show_int(file, "missing"),
                     PLURAL(show_int(file, "missing")));
         if (show_int(file, "empty"))
-            fprintf(out, "; %lld without text skipped", (long long)show_int(file, "empty"));
+            fprintf(out, "; skipped %lld without text", (long long)show_int(file, "empty"));
         fputc('\n', out);
     }
 }
@@ -221,7 +221,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
         return USAGE("--tokenizer DIR is required; use --tokenizer bytes for byte-level tokens");
     if (!strcmp(args->format, "squad")) return run_squad(args, ret_result);
     if (args->val_count && args->val_fraction > 0)
-        return USAGE("--val cannot be combined with --val-fraction; give one of them");
+        return USAGE("--val cannot be combined with --val-fraction; use one or the other");
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(progress_freep) Progress *progress = NULL;
     CLEANUP(prepare_result_done) PrepareResult result = {0};

@@ -15,14 +15,14 @@ static Status check(const Invocation *call, const PruneArgs *args) {
     char label[LABEL_SIZE];
     bool rows = !strcmp(args->kind, "rows");
     if (args->global && args->per_matrix)
-        return USAGE("%s: cannot be combined with --global; give one of them",
+        return USAGE("%s cannot be combined with --global; use one or the other",
                      invocation_label(call, "per-matrix", label));
     if (strcmp(args->kind, "weights") && (args->global || args->per_matrix))
-        return USAGE("%s: is only for --kind weights; every layer loses the same number of %s",
+        return USAGE("%s applies only to --kind weights; otherwise, every layer loses the same number of %s",
                      invocation_label(call, args->global ? "global" : "per-matrix", label), args->kind);
     for (size_t i = 0; i < COUNT_OF(needs_data); i++)
         if (!config->data_count && invocation_given(call, needs_data[i]))
-            return USAGE("%s: also needs --data FILE, to train between rounds",
+            return USAGE("%s requires --data FILE, to train between rounds",
                          invocation_label(call, needs_data[i], label));
     if (rows && args->row_multiple % args->train.layout.tp)
         return USAGE("%s %lld: expected a multiple of --tp %lld",
@@ -112,7 +112,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 
 static const Example examples[] = {
     {"Prune 80% of the weights", "weft prune --model gpt2 --out sparse --amount 0.8"},
-    {"Prune half of the feed-forward rows in five rounds of training",
+    {"Prune half of the feed-forward rows in five rounds of pruning and training",
      "weft prune --model gpt2 --out smaller --kind rows --amount 0.5 --rounds 5 --data text.txt "
      "--steps-per-round 200 --lr 5e-5"},
 };
@@ -121,10 +121,10 @@ const Command command_prune = {
     .name = "prune",
     .summary = "prune weights, feed-forward rows or heads of a model",
     .description =
-        "Pruned weights become zero and stay zero in training; pruned feed-forward rows and attention "
+        "Pruned weights are set to zero and stay zero in training; pruned feed-forward rows and attention "
         "heads are removed from the matrices. Embeddings, norms and output heads are not pruned. The "
         "result is a Hugging Face checkpoint; transformers 5 and later reject pruned heads.\n\n"
-        "With --data, pruning.json has one entry per round; round 0 is the baseline, trained equally long "
+        "With --data, pruning.json has one entry per round; round 0 is the baseline, trained just as long "
         "without pruning. If gnuplot is installed, loss.svg and time.svg plot the rounds.",
     .config_size = sizeof(PruneArgs),
     .groups = prune_groups,

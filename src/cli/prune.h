@@ -17,7 +17,8 @@ typedef struct PruneState {
  * *ret_state. */
 MUST_USE Status prune_model(const PruneArgs *args, const char *from, double amount, int64_t rows,
                             const char *out, PruneState *ret_state);
-/* The number of feed-forward rows or heads per layer, by kind. Rejects an amount that would remove none. */
+/* The number of feed-forward rows or heads per layer, by kind. Rejects an amount that is too small to remove
+ * any. */
 MUST_USE Status prune_model_rows(const PruneArgs *args, const char *from, int64_t *ret_rows);
 /* The pruned fraction. */
 double prune_sparsity(const PruneArgs *args, const PruneState *state, int64_t rows);

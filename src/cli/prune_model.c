@@ -29,7 +29,7 @@ static Status load(Work *work, const char *from) {
     CLEANUP(load_report_done) LoadReport report = {0};
     TRY(hf_config_read(from, &work->config));
     if (work->config.int8)
-        return FAILED("%s: is quantized to int%d; prune the original model instead", from,
+        return FAILED("%s is quantized to int%d; prune the original model instead", from,
                       work->config.int4 ? 4 : 8);
     TRY(model_new(&work->model, &work->config));
     TRY(hf_weights_check(from, work->model, &report));

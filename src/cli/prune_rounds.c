@@ -5,7 +5,7 @@
  *   OUT/pruned-K       the pruned model it started from, while the round is in progress
  *   OUT/latest         link to the last round's checkpoint, so that OUT can be used as a model
  *
- * Round 0, the baseline, trains equally long without pruning. Each round depends only on the previous one, so
+ * Round 0, the baseline, trains just as long without pruning. Each round depends only on the previous one, so
  * --resume redoes or continues rounds that have no row. Rank 0 prunes and writes; all ranks train. */
 #include <math.h>
 #include <stdlib.h>
@@ -73,7 +73,7 @@ static Status open_out(Rounds *r) {
         CLEANUP(json_decrefp) json_t *saved = NULL;
         TRY(json_read_file(r->file, &saved));
         if (!json_equal(json_object_get(saved, "settings"), json_object_get(r->result, "settings")))
-            return USAGE("%s: was started with different options; repeat those, or choose another --out",
+            return USAGE("%s was started with different options; repeat those, or choose another --out",
                          r->file);
         if (!json_is_array(json_object_get(saved, "rounds")))
             return FAILED("%s: 'rounds' must be a list", r->file);
@@ -102,8 +102,9 @@ static Status look_at_dense(const Rounds *r, PruneState *ret_state) {
     TRY(prune_model(r->args, r->dense, 0, r->rows, NULL, &state));
     double sparsity = prune_sparsity(r->args, &state, r->rows);
     if (r->args->amount <= sparsity)
-        return USAGE("--amount %g: %.4g of the layers' weights are already zero; use a larger amount",
-                     r->args->amount, sparsity);
+        return USAGE(
+            "--amount %g: the fraction %.4g of the layers' weights is already zero; use a larger amount",
+            r->args->amount, sparsity);
     *ret_state = state;
     return OK;
 }

@@ -12,7 +12,7 @@ MUST_USE Status recipe_settle(json_t *file, const char *path, const char *scale,
 typedef struct Recipe {
     json_t *about;   /* string, or NULL */
     json_t *runs;    /* validated array of objects with unique names */
-    json_t *cluster; /* default cluster of the runs; NULL or JSON null: none */
+    json_t *cluster; /* default cluster of the runs; NULL or JSON null: no default */
 } Recipe;
 
 MUST_USE Status recipe_read(Recipe *ret_recipe, const char *path, const char *scale);

@@ -24,8 +24,8 @@ static const Option report_table[] = {
     {OPT_FLAG("watch", ReportArgs, watch),
      .help = "Follow one run in the terminal until it ends, instead of writing a page."},
     {OPT_FLOAT("interval", ReportArgs, interval), .fallback = "1", RANGE(0.02, 86400),
-     .help = "With --watch, seconds between updates. Output that is not a terminal gets a line every ten "
-             "intervals, if there is news."},
+     .help = "With --watch, seconds between updates. If the output is not a terminal, a line is printed "
+             "every ten intervals, if anything has changed."},
 };
 /* clang-format on */
 
@@ -41,7 +41,7 @@ static Status name_of(const char *path, char **ret_name) {
     return text_to_utf8(path + start, length - start, ret_name, &size);
 }
 
-/* Adds a directory as a run. *ret_any is false if it contains nothing of a run. */
+/* Adds a directory as a run. *ret_any is false if it contains no files of a run. */
 static Status add_run(Results *results, const char *dir, bool *ret_any) {
     CLEANUP(mem_freep) char *name = NULL;
     Run *run;
@@ -220,7 +220,7 @@ static Status follow(Invocation *call, const ReportArgs *args, json_t **ret_resu
     bool live = terminal_live(stdout), news = true;
     int lines = 0, looks = LOOKS_PER_LINE;
     if (call->operand_count > 1)
-        return USAGE("--watch: follows a single run, found %zu", call->operand_count);
+        return USAGE("--watch follows a single run, but %zu were given", call->operand_count);
     TRY(watch_new(&watch, call->operands[0]));
     for (;;) {
         bool over = watch_over(watch);
@@ -267,7 +267,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 static const Example examples[] = {
     {"Compare two runs", "weft report runs/one runs/two --out both.html"},
     {"Follow a run", "weft report --watch runs/one"},
-    {"Write the page of a comparison again", "weft report runs/squad --out runs/squad/report.html"},
+    {"Regenerate the page of a comparison", "weft report runs/squad --out runs/squad/report.html"},
 };
 
 const Command command_report = {

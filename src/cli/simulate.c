@@ -1,5 +1,5 @@
 /* Converts the plan of a run (plan/plan.h) and its step time (plan/time.h) to the format of a run's summary.
- * All replicas and tensor ranks of a stage have the same figures. */
+ * All replicas and tensor-parallel ranks of a stage have the same figures. */
 #include "cli/simulate.h"
 
 #include <string.h>
@@ -132,7 +132,7 @@ static json_t *sent_of(const json_t *stage, double steps) {
     return sent;
 }
 
-/* Replicas and tensor ranks of a stage are consecutive. */
+/* Replicas and tensor-parallel ranks of a stage are consecutive. */
 static json_t *ranks_of(const json_t *plan, double steps) {
     const json_t *stages = json_object_get(plan, "stages"), *layout = json_object_get(plan, "layout");
     size_t stage_count = json_array_size(stages), ranks = (size_t)number(layout, "ranks");

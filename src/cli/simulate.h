@@ -4,8 +4,8 @@
 
 #include "cli/command.h"
 
-/* Whether a run (`train` with its options) exceeds this machine: more ranks than GPUs, or more memory than
- * there is according to the plan. */
+/* Whether a run (`train` with its options) exceeds this machine: it has more ranks than there are GPUs, or
+ * its plan needs more memory than the machine has. */
 MUST_USE Status simulate_needed(Invocation *train, bool *ret_needed);
 /* Predicts the run's summary.json for a cluster (a name from clusters/, or a file); "predicted" is the
  * cluster's name. Creates `dir` and writes the trace.json of a step to it. Fails if the run does not fit the

@@ -39,7 +39,7 @@ static void ids_done(Ids *ids) {
 
 static Status ids_add(Ids *ids, int64_t id, int64_t vocab, const char *from) {
     if (id < 0 || id >= vocab)
-        return FAILED("%s: token %zu is %lld, expected an id from 0 to %lld", from, ids->count + 1,
+        return FAILED("%s: token %zu is %lld; expected an id from 0 to %lld", from, ids->count + 1,
                       (long long)id, (long long)vocab - 1);
     TRY(mem_grow(&ids->data, &ids->capacity, ids->count + 1, sizeof *ids->data));
     ids->data[ids->count++] = (int32_t)id;
@@ -50,7 +50,7 @@ static bool is_separator(char c) {
     return c == ',' || isspace((unsigned char)c);
 }
 
-/* Parses the id at *at. An id too large for an int32 saturates, which no vocabulary contains. */
+/* Parses the id at *at. Parsing stops accumulating beyond INT32_MAX, since no vocabulary has such an id. */
 static Status read_number(const TextInput *input, size_t *at, size_t index, int64_t *ret_id) {
     size_t start = *at, end = start;
     int64_t id = 0;

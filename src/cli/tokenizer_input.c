@@ -53,7 +53,7 @@ static Status read_path(TextInput *input, const char *path) {
 }
 
 Status text_input_init(TextInput *ret_input, const char *option, const char *text, const char *path) {
-    if (text && path) return USAGE("--%s cannot be combined with --file; give one of them", option);
+    if (text && path) return USAGE("--%s cannot be combined with --file; use one or the other", option);
     CLEANUP(text_input_done) TextInput input = {.name = path};
     if (text) {
         input.name = option;

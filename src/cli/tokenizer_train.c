@@ -216,16 +216,16 @@ static Status save_atomically(const Tokenizer *tokenizer, const char *out) {
     TRY(str_format(&made, "%.*s.tmp.%ld", (int)size, out, (long)getpid()));
     Status status = tokenizer_save(tokenizer, made);
     if (!status) status = dir_sync(made);
-    if (!status && rename(made, out) != 0) status = FAILED("%s: cannot be made: %s", out, strerror(errno));
+    if (!status && rename(made, out) != 0) status = FAILED("%s: cannot create: %s", out, strerror(errno));
     if (status) status_free(dir_remove(made));
     return status;
 }
 
 static Status check_args(const Invocation *call, const TrainArgs *args) {
     bool bpe = strcmp(args->kind, "bpe") == 0;
-    if (bpe && args->cased) return USAGE("--cased: is only for --kind wordpiece; BPE always keeps case");
+    if (bpe && args->cased) return USAGE("--cased applies only to --kind wordpiece; BPE always keeps case");
     if (bpe && invocation_given(call, "alphabet"))
-        return USAGE("--alphabet: is only for --kind wordpiece; BPE's alphabet is the 256 bytes");
+        return USAGE("--alphabet applies only to --kind wordpiece; BPE's alphabet is the 256 bytes");
     if (tokenizer_exists(args->out))
         return USAGE("--out %s: already contains a tokenizer; choose another directory", args->out);
     return OK;
@@ -280,7 +280,7 @@ const Command command_tokenizer_train = {
     .name = "tokenizer train",
     .summary = "train a tokenizer on text",
     .description = "Merges the most frequent pairs of tokens and writes files that weft and Hugging Face "
-                   "transformers load. Text may have any size: only its distinct words are kept in memory. "
+                   "transformers load. The text can be any size: only its distinct words are kept in memory. "
                    "The result depends only on the text, not on threads or the order of files.",
     .config_size = sizeof(TrainArgs),
     .groups = groups,

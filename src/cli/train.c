@@ -1,21 +1,23 @@
 /* weft train: trains a model and writes a run directory. */
+#include <math.h>
 #include <string.h>
 
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "base/terminal.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/show.h"
 #include "cli/train_options.h"
+#include "report/results.h"
 
 static Status check(const Invocation *call, const TrainArgs *args) {
     const TrainConfig *config = &args->config;
     char label[LABEL_SIZE];
     if (config->resume && !config->out)
-        return USAGE("%s: also needs --out DIR, the run to continue",
-                     invocation_label(call, "resume", label));
+        return USAGE("%s requires --out DIR, the run to continue", invocation_label(call, "resume", label));
     if (config->trace && !config->out)
-        return USAGE("%s: also needs --out DIR, where trace.json is written",
+        return USAGE("%s requires --out DIR, where trace.json is written",
                      invocation_label(call, "trace", label));
     if (config->min_lr > config->lr)
         return USAGE("%s %g: must not exceed the learning rate, %g", invocation_label(call, "min-lr", label),
@@ -28,12 +30,12 @@ static Status settle_length(const Invocation *call, TrainConfig *config, json_t 
     const Slot *steps = invocation_slot(call, "steps"), *epochs = invocation_slot(call, "epochs");
     char label[LABEL_SIZE];
     if (steps->source == epochs->source && steps->source != SOURCE_DEFAULT)
-        return USAGE("%s: cannot be combined with steps; give one of them",
+        return USAGE("%s cannot be combined with --steps; use one or the other",
                      invocation_label(call, "epochs", label));
     bool by_epochs = epochs->source > steps->source;
     if (!by_epochs) config->epochs = 0;
     json_object_del(settings, by_epochs ? "steps" : "epochs");
-    json_object_del(settings, "resume"); /* these belong to this start, not to the run */
+    json_object_del(settings, "resume"); /* these belong to this invocation, not to the run */
     json_object_del(settings, "trace");
     return OK;
 }
@@ -75,7 +77,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(check(call, args));
     TRY(layout_enter(call, args, true, &here));
     if (!here) return OK;
-    TrainConfig config = args->config; /* with substitutions for this start only */
+    TrainConfig config = args->config; /* with substitutions for this invocation only */
     CLEANUP(json_decrefp) json_t *settings = NULL;
     TRY(invocation_json(call, &settings));
     TRY(settle_length(call, &config, settings));
@@ -112,8 +114,11 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     if (show_number(result, "utilization", &number)) {
         fprintf(out, "utilization %.1f%%", 100 * number);
         if (show_number(result, "mfu", &number)) fprintf(out, ", MFU %.1f%%", 100 * number);
+        double error = NAN;
+        show_number(result, "noise_scale_error", &error);
         if (show_number(result, "noise_scale", &number))
-            fprintf(out, ", gradient noise scale %.3g samples", number);
+            fprintf(out, ", gradient noise scale %s samples",
+                    noise_text(text, number, error, terminal_utf8()));
         fputc('\n', out);
     }
     if (show_number(result, "bubble", &number) && number > 0)

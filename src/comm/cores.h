@@ -7,13 +7,13 @@
 typedef struct CoreShare {
     int ranks;   /* on this host */
     int cores;   /* that this rank may use */
-    int threads; /* to compute with: its share of the cores, at least 1 */
+    int threads; /* compute threads: this rank's share of the cores, at least 1 */
     bool bound;  /* the rank is now pinned to its own cores */
 } CoreShare;
 
 /* Collective over the world. `threads` > 0 overrides the share. If the launcher did not bind ranks and there
- * are enough cores, each rank is pinned to adjacent cores of its own; threads created later inherit that.
- * Does not pin if OpenMP affinity is configured in the environment. */
+ * are enough cores, each rank is pinned to adjacent cores of its own, and threads created later inherit the
+ * binding. Does not pin if OpenMP affinity is configured in the environment. */
 MUST_USE Status cores_share(Group *world, int threads, CoreShare *ret_share);
 
 #endif

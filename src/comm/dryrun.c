@@ -1,6 +1,6 @@
-/* One rank of an absent group. An operation completes when it is waited for and until then holds the memory
- * it would hold over MPI (comm/mpi/ops.c): the stream's staging area from the first large reduction on, and a
- * buffer for each small one. */
+/* One rank of a group whose other ranks do not exist. An operation completes when it is waited for and until
+ * then holds the memory it would hold over MPI (comm/mpi/ops.c): the stream's staging area from the first
+ * large reduction on, and a buffer for each small one. */
 #include <string.h>
 
 #include "base/memory.h"

@@ -1,5 +1,5 @@
-/* Ranks of a host compare the PCI addresses of their GPUs: a launcher may show each rank a single GPU, which
- * is then number 0 everywhere. NCCL is used only if its requirements hold on every rank. */
+/* Ranks of a host compare the PCI addresses of their GPUs: a launcher may make only one GPU visible to each
+ * rank, which is then number 0 everywhere. NCCL is used only if its requirements hold on every rank. */
 #include "comm/gpus.h"
 
 #include <string.h>

@@ -7,12 +7,12 @@
 typedef struct GpuShare {
     int ranks;   /* on this host */
     int gpus;    /* visible to these ranks */
-    int index;   /* of this rank's GPU, for device_new */
+    int index;   /* this rank's GPU, for device_new */
     int sharing; /* number of ranks on the same GPU */
 } GpuShare;
 
-/* Assigns GPUs round-robin. Collective over the world; call it before group_over_gpus takes the world over.
- * Without a GPU, index is 0. */
+/* Assigns GPUs round-robin. Collective over the world; call it before group_over_gpus takes ownership of the
+ * world. Without a GPU, index is 0. */
 MUST_USE Status gpus_share(Group *world, GpuShare *ret_share);
 
 /* A group of the ranks of `world` for tensors on their GPUs: NCCL if every rank has its own GPU and the

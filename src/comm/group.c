@@ -58,7 +58,7 @@ Status all_reduce(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket
 
 static Status check_parts(const Group *group, const char *what, Tensor part, Tensor whole) {
     if (tensor_count(whole) == tensor_count(part) * group->size && whole.dtype == part.dtype) return OK;
-    return FAILED("internal: %s with a part of %lld %s and %lld %s in all, over %d ranks", what,
+    return FAILED("internal: %s: a part has %lld %s and the whole %lld %s, over %d ranks", what,
                   (long long)tensor_count(part), dtype_name(part.dtype), (long long)tensor_count(whole),
                   dtype_name(whole.dtype), group->size);
 }
@@ -127,7 +127,7 @@ static Stay stay_begin(const Group *group) {
     return group->size > 1 ? (Stay){trace_now(), cpu_now(), group->waited_ns} : (Stay){0};
 }
 
-/* Host operations may be built from others, whose time is already counted. */
+/* A host operation may call others, which have then already counted the time. */
 static Status stay_end(Group *group, Stay stay, Status status) {
     if (group->size == 1 || group->waited_ns != stay.waited_ns) return status;
     int64_t end = trace_now();

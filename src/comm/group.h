@@ -22,9 +22,9 @@
 
 typedef enum { REDUCE_SUM, REDUCE_MAX } ReduceOp;
 
-/* Operations whose bytes are counted. Counted are the bytes a rank sends in the bandwidth-optimal algorithm,
- * rounded down: all-reduce of n bytes 2n(N-1)/N; reduce-scatter and all-gather with n bytes in total
- * n(N-1)/N; broadcast n at the root, 0 elsewhere; send n. Host data is not counted. */
+/* Operations whose bytes are counted. The count is the number of bytes a rank sends in the bandwidth-optimal
+ * algorithm, rounded down: all-reduce of n bytes 2n(N-1)/N; reduce-scatter and all-gather with n bytes in
+ * total n(N-1)/N; broadcast n at the root, 0 elsewhere; send n. Host data is not counted. */
 typedef enum {
     COMM_ALL_REDUCE,
     COMM_REDUCE_SCATTER,
@@ -93,16 +93,16 @@ struct Group {
 };
 
 MUST_USE Status group_new_self(Group **ret_group);
-/* One rank of an absent group, for dry runs: operations are validated and counted. With `staged` they
- * allocate the same staging memory as a group over MPI; NCCL needs none. Data of other ranks reads as zero.
- * `world`: total number of ranks. A size of one gives the group of one. */
+/* One rank of a group whose other ranks do not exist, for dry runs: operations are validated and counted.
+ * With `staged` they allocate the same staging memory as a group over MPI; NCCL needs none. Data of other
+ * ranks reads as zero. `world`: total number of ranks. A size of one gives the group of one. */
 MUST_USE Status group_new_dryrun(Group **ret_group, int rank, int size, int world, bool staged);
 void group_free(Group *group);
 DEFINE_FREEP(Group, group)
 const char *comm_kind_name(CommKind kind); /* "all_reduce" ... */
 
-/* With a NULL ret_ticket the operation is waited for. Reductions support fp32, bf16, fp16, fp64, int32 and
- * int64; other operations any type. */
+/* If ret_ticket is NULL, the call blocks until the operation is complete. Reductions support fp32, bf16,
+ * fp16, fp64, int32 and int64; other operations any type. */
 MUST_USE Status all_reduce(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket);
 /* dst = this rank's part of the reduced src, which has group->size times as many elements. dst may alias that
  * part of src. */
@@ -134,7 +134,7 @@ MUST_USE Status barrier(Group *group);
 MUST_USE Status group_split(Group *group, int color, int key, Group **ret_group);
 
 /* After a failure of this rank, call this (on any group) before freeing memory that operations in flight may
- * use. If there were any, all further operations of all groups fail. */
+ * use. If operations were in flight, all further operations of all groups fail. */
 void group_drop(Group *group);
 /* After a failure of this rank: whether it should report the error. Among ranks that fail at about the same
  * time the lowest reports, then aborts the others. Takes up to half a second, longer only if the reporting

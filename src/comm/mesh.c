@@ -34,9 +34,8 @@ static Status split_groups(Mesh *mesh, int shard) {
 static Status check_spec(const Group *world, MeshSpec spec) {
     if (spec.dp < 1 || spec.tp < 1 || spec.pp < 1 || (int64_t)spec.dp * spec.tp > world->size / spec.pp ||
         (int64_t)spec.dp * spec.tp * spec.pp != world->size)
-        return USAGE("layout dp %d x tp %d x pp %d does not match %d ranks: the product must equal the "
-                     "number of ranks",
-                     spec.dp, spec.tp, spec.pp, world->size);
+        return USAGE("layout dp %d x tp %d x pp %d: the product must equal the number of ranks, %d", spec.dp,
+                     spec.tp, spec.pp, world->size);
     if (spec.shard < 0 || (spec.shard && spec.dp % spec.shard))
         return USAGE("--shard: cannot divide %d replicas into groups of %d; choose a divisor", spec.dp,
                      spec.shard);

@@ -33,7 +33,7 @@ typedef struct Mesh {
 MUST_USE Status mesh_new(Mesh **ret_mesh, Group *world, MeshSpec spec);
 /* All axes of size one, over groups of one. */
 MUST_USE Status mesh_new_self(Mesh **ret_mesh);
-/* One rank of an absent mesh, over dry-run groups; see group_new_dryrun. */
+/* One rank of a mesh whose other ranks do not exist, over dry-run groups; see group_new_dryrun. */
 MUST_USE Status mesh_new_dryrun(Mesh **ret_mesh, MeshSpec spec, int rank, bool staged);
 void mesh_free(Mesh *mesh);
 DEFINE_FREEP(Mesh, mesh)

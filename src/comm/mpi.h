@@ -2,7 +2,7 @@
  *
  * MPI is initialized only if a launcher (mpirun, mpiexec, srun with PMI) started the program, as seen from
  * its environment (OMPI_COMM_WORLD_SIZE, PMI_SIZE, PMIX_RANK ...). In a build without MPI these functions
- * exist and report that.
+ * exist and report that MPI is not supported.
  */
 #ifndef WEFT_COMM_MPI_H
 #define WEFT_COMM_MPI_H

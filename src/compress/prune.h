@@ -16,8 +16,8 @@ typedef struct PruneCount {
 MUST_USE Status prune_count(const Store *params, PruneCount *ret_count);
 
 /* Magnitude pruning: zeroes the smallest weights until the fraction `amount` is zero, over all matrices
- * together or, with per_matrix, in each one (q, k and v separately). Ties go to the first weights. Existing
- * zeros count towards `amount`; if there are already more, the call fails. */
+ * together or, with per_matrix, in each one (q, k and v separately). Among equal magnitudes, the first
+ * weights are zeroed. Existing zeros count towards `amount`; if there are already more, the call fails. */
 MUST_USE Status prune_weights(Store *params, double amount, bool per_matrix);
 
 /* Number of FFN neurons (rows) left of `rows` after pruning the fraction `amount`, rounded up to a multiple

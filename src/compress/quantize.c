@@ -1,15 +1,15 @@
-/* Each matrix becomes int8 with one scale per output, chosen so that its largest weight maps to 127 (int4 has
- * a scale per output and a step per group of inputs, see int4.h). Activations are quantized to int8 at run
- * time, one row at a time, so that the largest maps to 127. An outlier channel that is always much larger
- * than the others would leave these with few of the 127 levels. Balancing (as in SmoothQuant) scales such
- * inputs down and their weights up by the same factor, which leaves the GEMM unchanged: with a the largest
- * magnitude of an input and w that of its weights, the input is divided by sqrt(a / w), so that quantization
- * error is spread evenly over both. Input magnitudes come from calibration (calibrate.h): running the model
- * on data or, without data, letting it generate text. BERT cannot generate, so without data its inputs are
- * not balanced.
+/* Each matrix becomes int8 with one scale per output, chosen so that its largest weight maps to 127 (int4
+ * has a scale per output and a step per group of inputs, see int4.h). Activations are quantized to int8 at
+ * run time, one row at a time, so that the largest maps to 127. An outlier channel that is always much
+ * larger than the others would leave the others with few of the 127 levels. Balancing (as in SmoothQuant)
+ * scales such inputs down and their weights up by the same factor, which leaves the GEMM unchanged: with a
+ * the largest magnitude of an input and w that of its weights, the input is divided by sqrt(a / w), so that
+ * quantization error is spread evenly over both. Input magnitudes come from calibration (calibrate.h):
+ * running the model on data or, without data, letting it generate text. BERT cannot generate, so without
+ * data its inputs are not balanced.
  *
- * With static activations the largest balanced input seen in calibration replaces each row's maximum; larger
- * inputs are clipped.
+ * With static activation scales, the largest balanced input seen in calibration replaces each row's maximum;
+ * larger inputs are clipped.
  */
 #include "compress/quantize.h"
 

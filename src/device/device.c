@@ -71,8 +71,8 @@ Status dev_alloc_host(Device *device, size_t bytes, Buffer *ret_buffer) {
     size_t used = device->total.current + device->host.current;
     if (device_is_host(device) && device->limit && (bytes > device->limit || used > device->limit - bytes)) {
         char more[FORMAT_SIZE], limit[FORMAT_SIZE];
-        return FAILED("out of memory: cannot allocate %s of host memory, limit %s", format_bytes(more, (double)bytes),
-                      format_bytes(limit, (double)device->limit));
+        return FAILED("out of memory: cannot allocate %s of host memory; the limit is %s",
+                      format_bytes(more, (double)bytes), format_bytes(limit, (double)device->limit));
     }
     if (bytes) TRY(device->ops->alloc_host(device, bytes, &buffer.data));
     count(&device->host, bytes);

@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "device/device.h"
 
-/* Far below the overflow of sums of sizes. */
+/* Low enough that sums of sizes cannot overflow. */
 #define DRYRUN_BYTES ((size_t)1 << 60)
 
 enum { ALIGN = 64 };

@@ -19,12 +19,12 @@ Status op_log_add(OpLog *op_log, OpRecord record) {
 Status op_log_kernel(OpLog *op_log, const void *stream, int kernel, double flops, double bytes,
                      double seconds) {
     OpRecord record = {.kind = OP_KERNEL,
-                     .what = kernel,
-                     .stream = stream,
-                     .flops = flops,
-                     .bytes = bytes,
-                     .seconds = seconds,
-                     .act = op_log->act};
+                       .what = kernel,
+                       .stream = stream,
+                       .flops = flops,
+                       .bytes = bytes,
+                       .seconds = seconds,
+                       .act = op_log->act};
     memcpy(record.size, op_log->size, sizeof record.size);
     memset(op_log->size, 0, sizeof op_log->size);
     op_log->act = false;

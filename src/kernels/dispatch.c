@@ -1,5 +1,5 @@
-/* Checks and timing for the functions of kernels.h. A failed check is a bug in the caller, not a mistake of
- * the user, so each message starts with "internal:". */
+/* Checks and timing for the functions of kernels.h. A failed check is a bug in the caller, not a user error,
+ * so each message starts with "internal:". */
 #include "kernels/dispatch.h"
 
 #include <time.h>
@@ -37,7 +37,7 @@ static bool is_float(Tensor tensor) {
 Status check_float(const char *kernel, const char *name, Tensor tensor) {
     char text[SHAPE_TEXT];
     if (is_float(tensor)) return OK;
-    return FAILED("internal: %s: %s is %s, expected a floating-point tensor (fp32, bf16 or fp16)", kernel,
+    return FAILED("internal: %s: %s is %s; expected a floating-point tensor (fp32, bf16 or fp16)", kernel,
                   name, describe(tensor, text));
 }
 
@@ -47,21 +47,21 @@ Status check_matrix(const char *kernel, const char *name, Tensor tensor, DType d
     if (is_valid(tensor) && tensor.dtype == dtype && tensor_cols(tensor) == cols &&
         tensor_count(tensor) == rows * cols)
         return OK;
-    return FAILED("internal: %s: %s is %s, expected %s (%lld, %lld)", kernel, name, describe(tensor, text),
+    return FAILED("internal: %s: %s is %s; expected %s (%lld, %lld)", kernel, name, describe(tensor, text),
                   dtype_name(dtype), (long long)rows, (long long)cols);
 }
 
 Status check_count(const char *kernel, const char *name, Tensor tensor, DType dtype, int64_t count) {
     char text[SHAPE_TEXT];
     if (is_valid(tensor) && tensor.dtype == dtype && tensor_count(tensor) == count) return OK;
-    return FAILED("internal: %s: %s is %s, expected %lld elements of %s", kernel, name,
+    return FAILED("internal: %s: %s is %s; expected %lld elements of %s", kernel, name,
                   describe(tensor, text), (long long)count, dtype_name(dtype));
 }
 
 Status check_index(const char *kernel, const char *name, Tensor tensor, int64_t count) {
     char text[SHAPE_TEXT];
     if (is_valid(tensor) && tensor.dtype == DT_I32 && tensor_count(tensor) == count) return OK;
-    return FAILED("internal: %s: %s is %s, expected %lld elements of int32", kernel, name,
+    return FAILED("internal: %s: %s is %s; expected %lld elements of int32", kernel, name,
                   describe(tensor, text), (long long)count);
 }
 
@@ -71,18 +71,18 @@ Status check_like(const char *kernel, const char *name, Tensor tensor, Tensor li
     for (int i = 0; same && i < like.ndim; i++) same = tensor.dim[i] == like.dim[i];
     if (same) return OK;
     like.data = &like;
-    return FAILED("internal: %s: %s is %s, expected %s", kernel, name, describe(tensor, text),
+    return FAILED("internal: %s: %s is %s; expected %s", kernel, name, describe(tensor, text),
                   describe(like, expected));
 }
 
 Status check_dropout(const char *kernel, const Dropout *dropout, Tensor tensor) {
     char text[SHAPE_TEXT];
     if (!(dropout->p >= 0 && dropout->p < 1))
-        return FAILED("internal: %s: dropout of %g, expected 0 <= p < 1", kernel, (double)dropout->p);
+        return FAILED("internal: %s: dropout of %g; expected 0 <= p < 1", kernel, (double)dropout->p);
     if (dropout->p == 0) return OK;
     const int64_t *origin = dropout->origin, *extent = dropout->extent;
     if (tensor.ndim != 3)
-        return FAILED("internal: %s: dropout on %s, expected (B, T, C)", kernel, describe(tensor, text));
+        return FAILED("internal: %s: dropout on %s; expected (B, T, C)", kernel, describe(tensor, text));
     if (origin[0] < 0 || origin[1] < 0 || origin[2] < 0 || origin[1] + tensor.dim[1] > extent[0] ||
         origin[2] + tensor.dim[2] > extent[1])
         return FAILED("internal: %s: dropout on %s is outside the global extent of %lld x %lld", kernel,

@@ -66,7 +66,7 @@ static inline int int4_step(const float w[INT4_GROUP], float scale) {
     return best;
 }
 
-/* What a weight is multiplied by before it is rounded; 0 if step is 0. */
+/* The factor applied to a weight before rounding; 0 if step is 0. */
 static inline float int4_inverse_step(int step, float scale) {
     return step ? 1 / ((float)step * scale) : 0;
 }

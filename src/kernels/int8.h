@@ -26,7 +26,7 @@ typedef struct Int8Header {
     int bits;                /* 8 or 4 */
     bool factors;
     float amax;         /* static amax of the inputs times their factors; 0: computed for each row */
-    const char *device; /* copy in device memory; NULL: there is none */
+    const char *device; /* copy in device memory, or NULL */
 } Int8Header;
 
 static inline int64_t int8_round_up(int64_t value, int64_t unit) {
@@ -40,7 +40,7 @@ static inline size_t int8_align(int64_t bytes) {
 /* Pointers to the sections. */
 typedef struct Int8View {
     const Int8Header *header;
-    float *scale, *factor; /* factor: NULL if there are none */
+    float *scale, *factor; /* factor: NULL if absent */
     int32_t *sums;
     int8_t *panels;
 } Int8View;

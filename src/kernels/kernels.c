@@ -222,7 +222,7 @@ typedef struct HeadShape {
 static Status check_qkv(const char *kernel, Tensor qkv, bool causal, HeadShape *ret_shape) {
     TRY(check_float(kernel, "qkv", qkv));
     if (qkv.ndim != 5 || qkv.dim[2] != 3)
-        return FAILED("internal: %s: qkv has %d dims, expected (B, T, 3, H, D)", kernel, qkv.ndim);
+        return FAILED("internal: %s: qkv has %d dims; expected (B, T, 3, H, D)", kernel, qkv.ndim);
     HeadShape shape = {.B = qkv.dim[0], .T = qkv.dim[1], .H = qkv.dim[3], .D = qkv.dim[4]};
     double T = (double)shape.T;
     shape.pairs = (double)(shape.B * shape.H) * (causal ? T * (T + 1) / 2 : T * T);
@@ -237,7 +237,7 @@ static Status check_attention(const char *kernel, const HeadShape *shape, const 
     heads.extent[1] = heads.origin[2] = 0;
     TRY(check_dropout(kernel, &heads, (Tensor){.ndim = 3, .dim = {shape->B, shape->H, 0}}));
     if (spec->dropout.extent[1] < shape->T)
-        return FAILED("internal: %s: dropout extent of %lld positions, expected at least %lld", kernel,
+        return FAILED("internal: %s: dropout extent of %lld positions; expected at least %lld", kernel,
                       (long long)spec->dropout.extent[1], (long long)shape->T);
     return OK;
 }
@@ -285,7 +285,7 @@ Status attention_decode(Exec *exec, Tensor out, Tensor kcache, Tensor vcache, Te
     CHECK_INDEX(past, s.B);
     CHECK_INDEX(fresh, s.B);
     if (tensor_count(out) == 0) return OK;
-    /* How full the caches are is not known here, so count them as full. */
+    /* The fill level of the caches is not known here, so assume that they are full. */
     double pairs = (double)(s.B * s.H * s.T) * (double)S;
     RUN(KERNEL_ATTENTION_DECODE, 4 * pairs * (double)s.D, BYTES(out, kcache, vcache, qkv), attention_decode,
         out, kcache, vcache, qkv, past, fresh, scale);

@@ -148,9 +148,9 @@ Status int4_pack(const Exec *exec, Tensor packed, Tensor w, Tensor step, Tensor 
     const int8_t *steps = step.data;
     for (int64_t n = 0; n < N; n++)
         if (!steps_fit(steps + n * groups, groups))
-            return FAILED(
-                "int4 weights: the group steps of output %lld are too large; its sums could overflow 32 bits",
-                (long long)n);
+            return FAILED("int4 weights: the group scales of output %lld are too large; its sums could "
+                          "overflow 32 bits",
+                          (long long)n);
     Int8View view = {0};
     TRY(pack_begin(exec, 4, packed, scale, factor, &view));
     int64_t cols = view.header->tile.cols;
@@ -163,7 +163,7 @@ Status int4_pack(const Exec *exec, Tensor packed, Tensor w, Tensor step, Tensor 
 Status int8_set_static_amax(Tensor packed, float amax) {
     Int8Header *header = packed.data;
     if (!(amax >= 0) || isinf(amax))
-        return FAILED("the static amax of a layer's inputs is %g, expected a finite number >= 0",
+        return FAILED("the static amax of a layer's inputs is %g; expected a finite number >= 0",
                       (double)amax);
     header->amax = amax;
     return OK;

@@ -8,7 +8,8 @@
 #include "base/status.h"
 
 typedef enum { LR_LINEAR, LR_COSINE, LR_CONSTANT } LrKind;
-/* Step s of W warm-up steps has s / W (linear) or log s / log W (log) of the peak rate; log rises earlier. */
+/* Step s of W warm-up steps has s / W (linear) or log s / log W (log) of the peak rate; log rises faster at
+ * first. */
 typedef enum { WARMUP_LINEAR, WARMUP_LOG } LrWarmup;
 
 typedef struct LrSchedule {

@@ -141,7 +141,7 @@ static Status find_section(const json_t *root, const char *from, const char *sec
     while (*section && rest && object) object = json_object_get(object, strsep(&rest, "."));
     if (!json_is_object(object)) {
         if (!*section) return FAILED("%s: expected a JSON object that describes a cluster", from);
-        return FAILED("%s: '%s' is missing, expected an object", from, section);
+        return FAILED("%s: '%s' is missing; expected an object", from, section);
     }
     *ret_object = object;
     return OK;
@@ -191,7 +191,7 @@ static Status check_number(const Figure *figure, const char *from, const char *p
     bool valid = value >= min_value && value <= (figure->range == SHARE ? 1 : max_value) &&
                  (figure->range != COUNT_FROM_ONE || (value == floor(value) && value <= 1 << 20));
     if (!valid)
-        return FAILED("%s: '%s' is %g, expected %s%s", from, path, value, expected[figure->range],
+        return FAILED("%s: '%s' is %g; expected %s%s", from, path, value, expected[figure->range],
                       value > max_value ? " and at most 1e18" : "");
     return OK;
 }
@@ -203,7 +203,7 @@ static Status read_figure(const json_t *section, const char *from, const Figure 
     if (!object && figure->optional) return OK;
     const json_t *value = json_object_get(object, "value");
     if (!json_is_number(value))
-        return FAILED("%s: '%s' is missing, expected {\"value\": number, \"source\": string}", from, path);
+        return FAILED("%s: '%s' is missing; expected {\"value\": number, \"source\": string}", from, path);
     if (json_object_size(object) > 2)
         return FAILED("%s: '%s' has keys other than 'value' and 'source'", from, path);
     TRY(check_number(figure, from, path, json_number_value(value)));
@@ -217,7 +217,7 @@ static Status check_shares(const char *from, const Cluster *cluster) {
     for (Rate rate = 0; rate < RATE_COUNT; rate++)
         if ((cluster->peak_flops[rate] > 0) != (cluster->product_share[rate] > 0))
             return FAILED(
-                "%s: 'device.peak_flops.%s' and 'device.product_share.%s': one is missing, expected "
+                "%s: 'device.peak_flops.%s' and 'device.product_share.%s': one is missing; expected "
                 "both or neither",
                 from, rate_name(rate), rate_name(rate));
     return OK;
@@ -241,7 +241,7 @@ static Status read_names(const json_t *root, const json_t *device, const char *f
     TRY(read_text(device, from, "device", "kind", kind));
     cluster->gpu = strcmp(kind, "cuda") == 0;
     if (!cluster->gpu && strcmp(kind, "cpu"))
-        return FAILED("%s: 'device.kind' is '%s', expected cpu or cuda", from, kind);
+        return FAILED("%s: 'device.kind' is '%s'; expected cpu or cuda", from, kind);
     return OK;
 }
 
@@ -261,7 +261,7 @@ static Status read_kernels(const json_t *device, const char *from, Cluster *clus
         if (rate < RATE_COUNT)
             TRY(kernel_curves_read(value, from, path, &cluster->kernels[rate]));
         else if (strcmp(key, "source"))
-            return FAILED("%s: '%s' is not a precision, expected fp32, tf32, bf16, fp16 or fp8", from, path);
+            return FAILED("%s: '%s' is not a precision; expected fp32, tf32, bf16, fp16 or fp8", from, path);
     }
     return OK;
 }
@@ -287,7 +287,7 @@ Status cluster_parse(const char *text, size_t size, const char *from, Cluster *r
         TRY(read_text(json_object_get(root, "software"), from, "software", "title", cluster.software.title));
     TRY(read_kernels(device, from, &cluster));
     if (cluster.reserve_bytes >= cluster.memory_bytes)
-        return FAILED("%s: 'device.reserve_bytes' is %g, expected less than 'device.memory_bytes', %g", from,
+        return FAILED("%s: 'device.reserve_bytes' is %g; expected less than 'device.memory_bytes', %g", from,
                       cluster.reserve_bytes, cluster.memory_bytes);
     *ret_cluster = cluster;
     return OK;
@@ -309,7 +309,7 @@ static Status unknown(const char *name) {
     list[0] = 0;
     for (const char *const *at = cluster_names(); *at && used < sizeof list; at++)
         used += (size_t)snprintf(list + used, sizeof list - used, used ? ", %s" : "%s", *at);
-    return USAGE("--cluster %s: not a file or a built-in cluster (%s)%s%s%s", name, list,
+    return USAGE("--cluster %s: neither a file nor a built-in cluster (%s)%s%s%s", name, list,
                  near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 

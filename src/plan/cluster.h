@@ -21,8 +21,8 @@ enum { CLUSTER_NAME = 64 };
 /* What other software does in one pass over a layer. The first four count how often a tensor is read or
  * written outside of GEMMs. */
 typedef struct LayerProfile {
-    double rows;     /* (tokens, hidden), replicated on every tensor rank */
-    double parts;    /* (tokens, hidden), sharded across tensor ranks */
+    double rows;     /* (tokens, hidden), replicated on every tensor-parallel rank */
+    double parts;    /* (tokens, hidden), sharded across tensor-parallel ranks */
     double scores;   /* the attention score matrix */
     double masked;   /* the score matrix again, if attention is causal */
     double launches; /* kernel launches */

@@ -1,8 +1,9 @@
 /* The time of a single kernel on a device, or of a single communication operation on a link.
  *
  * A kernel takes the longer of its compute and its memory time, as if it had the device to itself; GEMMs also
- * lose time to partially filled waves (see Cluster). A collective takes its bytes over the slowest link on
- * its path, plus that link's latency per hop. Overlap and waiting are handled by plan/simulate.h. */
+ * lose time to partially filled waves (see Cluster). A collective takes the time to send its bytes over the
+ * slowest link on its path, plus that link's latency per hop. Overlap and waiting are handled by
+ * plan/simulate.h. */
 #ifndef WEFT_PLAN_COST_H
 #define WEFT_PLAN_COST_H
 
@@ -34,7 +35,7 @@ typedef struct Costs {
 
 Costs costs_of(const Plan *plan, const Cluster *cluster);
 /* All results are in seconds on one rank. */
-/* Memory traffic of a kernel; an M x N x K GEMM. */
+/* A kernel's memory traffic, and an M x N x K GEMM. */
 double cost_memory(const Costs *costs, double bytes);
 double cost_gemm(const Costs *costs, Rate rate, double M, double N, double K);
 /* Host time per kernel launch. */

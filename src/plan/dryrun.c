@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* The first step includes one-time work; the second is typical and is the one whose communication counts. */
+/* The first step includes one-time work; the second is typical, so communication is counted there. */
 enum { STEPS = 2 };
 
 typedef struct DryRunContext {

@@ -9,7 +9,7 @@
 typedef struct RankMemory {
     size_t tag[MEM_TAGS], total;
     size_t host;   /* host memory for offloaded state */
-    size_t saving; /* total, including the writing of a checkpoint */
+    size_t saving; /* peak total, including checkpoint writing */
 } RankMemory;
 
 typedef struct DryRunRank {
@@ -37,8 +37,8 @@ void dryrun_rank_done(DryRunRank *rank);
 MUST_USE Status dryrun_rank_copy(DryRunRank *ret_rank, const DryRunRank *rank);
 /* Executes two steps, and an evaluation if requested, as this rank. */
 MUST_USE Status dryrun_rank(const DryRunSpec *run, int rank, DryRunRank *ret_rank);
-/* Parameters stored by all tensor ranks of one replica together: replicated ones count once per rank, and
- * vocabularies include their padding. */
+/* Parameters stored by all tensor-parallel ranks of one replica together: replicated ones count once per
+ * rank, and vocabularies include their padding. */
 MUST_USE Status params_stored(const Model *model, int tp, int64_t *ret_count);
 
 #endif

@@ -1,4 +1,5 @@
-/* Evaluates the closed formulas of failure.h in a form that is stable for rare and for frequent failures. */
+/* Evaluates the closed-form formulas of failure.h in a form that is stable for rare and for frequent
+ * failures. */
 #include "plan/failure.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@ FailureShares failure_shares(const FailureSpec *spec, double interval_s) {
     double failures = expm1(rate * done), lost = done * growth(rate * done);
     double restarts = failures * expm1(rate * spec->restart_s) / rate;
     double total = done + lost + restarts;
-    /* The interval never completes; restarts relate to lost work as exp(rate * restart) - 1 to 1. */
+    /* The interval never completes; the ratio of restart time to lost time is exp(rate * restart) - 1. */
     if (!isfinite(total))
         return (FailureShares){.lost = exp(-rate * spec->restart_s),
                                .restarts = -expm1(-rate * spec->restart_s)};
@@ -25,7 +26,8 @@ FailureShares failure_shares(const FailureSpec *spec, double interval_s) {
 }
 
 /* The root of 1 - x - exp(-(x + a)) in (0, 1]. The function is positive at 0 and concave, so the root is
- * unique and bisection finds it. For small `a` the difference would cancel, and a series is used instead. */
+ * unique and bisection finds it. For small `a` the difference would suffer from cancellation, so a series is
+ * used instead. */
 static double best_share(double a) {
     double low = 0, high = 1, root = sqrt(2 * a);
     if (a < 1e-8) return root - root * root / 3 + root * root * root / 36;
@@ -55,7 +57,8 @@ static Status check_time(const char *what, double seconds, double min_s) {
 
 static Status check(const FailureSpec *spec) {
     const double min_s = 1e-6;
-    if (!(spec->devices >= 1)) return USAGE("%g devices: expected at least 1", spec->devices);
+    if (!(spec->devices >= 1))
+        return USAGE("the number of devices is %g; expected at least 1", spec->devices);
     TRY(check_time("mean time between failures", spec->mtbf_s, min_s));
     TRY(check_time("checkpoint time", spec->checkpoint_s, min_s));
     TRY(check_time("restart time", spec->restart_s, 0));

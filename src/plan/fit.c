@@ -1,7 +1,7 @@
 /* Finds options that make a plan fit. Each change can be applied repeatedly; every step saves more memory and
- * costs more time. Single changes are tried first, then pairs, then all of them as far as they go. Every
- * candidate is planned. Plans of models with very many layers take long, so the search stops at a bound on
- * the total work. */
+ * costs more time. Single changes are tried first, then pairs, then all of them together, each as far as
+ * possible. Every candidate is planned. Planning a model with very many layers takes a long time, so the
+ * search stops at a bound on the total work. */
 #include "plan/fit.h"
 
 #include <math.h>
@@ -155,7 +155,7 @@ typedef struct FitSearch {
     Fit fit;
     const Cluster *cluster;
     int64_t layers;
-    double work; /* of the plans so far, in layers */
+    double work; /* total work of the plans so far, in layers */
 } FitSearch;
 
 /* Counts the layers that a plan executes, about 10 us each, and returns false once the bound is exceeded. At

@@ -10,7 +10,7 @@ enum { FIT_CHANGES = 8, FIT_TEXT = 400 };
 
 typedef struct FitChange {
     char options[FIT_TEXT]; /* for the command line, such as "--recompute block --zero 1" */
-    size_t total; /* device memory that a rank then needs, in bytes, including for writing a checkpoint */
+    size_t total; /* device memory per rank with this change, in bytes, including checkpoint writing */
 } FitChange;
 
 typedef struct Fit {
@@ -19,7 +19,7 @@ typedef struct Fit {
     bool fits;
     FitChange change[FIT_CHANGES]; /* if it does not fit: single changes, else pairs, else all together */
     int changes;
-    bool incomplete; /* the search for changes stopped early because plans of this size take long */
+    bool incomplete; /* the search for changes stopped early, because planning at this size takes too long */
 } Fit;
 
 /* Fills in device, precision and software from the cluster. Fails with a usage error if the cluster lacks the

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Per-output overheads, in multiply-adds that take as long, on Neoverse-V1 cores: found by comparing inner
- * dimensions of 32 and 64 with those of 128 and more. */
+/* Per-output overheads on Neoverse-V1 cores, expressed as the number of multiply-adds that take as long;
+ * found by comparing inner dimensions of 32 and 64 with those of 128 and more. */
 enum { OUTPUT_TERMS = 12, EXPONENTIAL_TERMS = 64 };
 
 double kernel_curve_work(KernelId kernel, double flops, double bytes, const double size[OP_SIZES]) {
@@ -66,7 +66,7 @@ static Status read_points(const json_t *list, const char *from, const char *path
                           KernelCurve *curve) {
     size_t count = json_array_size(list);
     if (count < 1 || count > CURVE_POINTS)
-        return FAILED("%s: '%s.%s' has %zu points, expected 1 to %d of the form [work, seconds]", from, path,
+        return FAILED("%s: '%s.%s' has %zu points; expected 1 to %d of the form [work, seconds]", from, path,
                       name, count, CURVE_POINTS);
     for (size_t i = 0; i < count; i++) {
         const json_t *point = json_array_get(list, i);
@@ -76,7 +76,7 @@ static Status read_points(const json_t *list, const char *from, const char *path
             json_array_size(point) == 2 && work >= 1 && work < 1e30 && seconds > 1e-12 && seconds < 1e9;
         if (!valid || (i && work <= curve->work[i - 1]))
             return FAILED(
-                "%s: '%s.%s': point %zu is invalid, expected [work, seconds] with ascending work, 1 or more, "
+                "%s: '%s.%s': point %zu is invalid; expected [work, seconds] with ascending work, 1 or more, "
                 "and seconds above 1e-12",
                 from, path, name, i + 1);
         curve->work[i] = work;

@@ -140,7 +140,7 @@ static double device_memory(const MeasureSpec *spec, const Device *device, int h
 
 /* Figures that are used only for kernels that were not measured. */
 static void put_figures(json_t *json, double memory, double peak) {
-    static const char *const guess = "for kernels that were not measured: a guess";
+    static const char *const guess = "a guess, for kernels that were not measured";
     json_object_set_new(json, "memory_bandwidth", figure(memory, "measured: copies"));
     json_object_set_new(json, "memory_share", figure(1, "included in the measured bandwidth"));
     json_object_set_new(json, "product_wave", figure(0, guess));

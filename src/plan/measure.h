@@ -11,7 +11,7 @@
 
 typedef struct MeasureSpec {
     const char *device;    /* "cpu" or "cuda" */
-    const char *precision; /* measure only this one; NULL: all that the device supports well */
+    const char *precision; /* measure only this precision; NULL: all that the device supports well */
     const char *name;      /* human-readable name of the device */
     int threads;
     Device *on;            /* the device; NULL: create one */

@@ -1,8 +1,8 @@
 /* Predicts a layout's parameters, memory and communication per pipeline stage, without training.
  *
  * The planner executes the real training code in dry-run mode (plan/dryrun.h), once per stage: all replicas
- * and tensor ranks of a stage have the same sizes. The configuration passes the same checks as that of a run
- * (train/job.h). */
+ * and tensor-parallel ranks of a stage have the same sizes. The configuration passes the same checks as that
+ * of a run (train/job.h). */
 #ifndef WEFT_PLAN_PLAN_H
 #define WEFT_PLAN_PLAN_H
 
@@ -16,7 +16,7 @@ typedef struct PlanSpec {
     bool memory_only;         /* skip the exact count of bytes sent, which makes planning faster */
     bool timed;               /* record step events for plan_time, see plan/time.h */
     const Software *software; /* plan for this program instead of weft; NULL: weft */
-    bool sketch; /* memory_only, and skip the memory of stages that cannot be the one that needs most */
+    bool sketch;              /* memory_only, and skip stages that cannot have the highest memory */
 } PlanSpec;
 
 typedef struct Plan {

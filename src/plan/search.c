@@ -12,9 +12,9 @@
 #include "plan/search_space.h"
 
 enum {
-    FULL_PLANS = 40, /* full plans that fit, of which the best are shown */
-    FULL_TRIES = 2,  /* times FULL_PLANS: the limit on full plans, including those that turn out not to fit */
-    OTHER_TRIES = 6, /* full plans per alternative */
+    FULL_PLANS = 40,  /* full plans that fit, of which the best are shown */
+    FULL_TRIES = 2,   /* at most FULL_TRIES * FULL_PLANS full plans, including those that do not fit */
+    OTHER_TRIES = 6,  /* full plans per alternative */
     LAST_TRIES = 100, /* smallest layouts planned if none fits */
     CLIMBS = 3,       /* best layouts whose neighbors are planned... */
     CLIMB_ROUNDS = 4, /* ...for at most this many rounds */
@@ -307,7 +307,7 @@ static Status refuse_space(const Finder *finder) {
     int ranks = finder->spec->ranks;
     if (!grids->all) return USAGE("--ranks %d: not a multiple of the given --dp x --tp x --pp", ranks);
     if (grids->by_heads == grids->all)
-        return USAGE("--ranks %d: no valid layout: the given --tp does not divide %lld heads and a "
+        return USAGE("--ranks %d: no valid layout: the given --tp does not divide both %lld heads and a "
                      "feed-forward size of "
                      "%lld",
                      ranks, (long long)finder->found.model.heads, (long long)finder->found.model.inner);
@@ -316,7 +316,7 @@ static Status refuse_space(const Finder *finder) {
             "--ranks %d: no valid layout for a batch of %lld sequences, which cannot be split evenly across "
             "replicas and micro-batches; use a larger --batch, such as %d",
             ranks, (long long)c->batch, ranks);
-    return USAGE("--ranks %d: no valid layout for this model with %lld layers and %lld heads", ranks,
+    return USAGE("--ranks %d: no valid layout for this number of layers (%lld) and heads (%lld)", ranks,
                  (long long)finder->found.model.layers, (long long)finder->found.model.heads);
 }
 

@@ -30,7 +30,7 @@ typedef struct SearchSpec {
     PlanSpec base; /* model, batch, precision and device, and the fixed layout settings */
     int ranks;
     unsigned fixed;
-    int plans; /* number of full plans, without alternatives; 0: as many as needed */
+    int plans; /* number of full plans, not counting alternatives; 0: full search */
 } SearchSpec;
 
 typedef struct SearchLayout {
@@ -45,7 +45,7 @@ typedef struct SearchLayout {
 /* A layout that was planned in full. */
 typedef struct SearchResult {
     SearchLayout layout;
-    size_t bytes; /* device memory that a rank needs, including for writing a checkpoint */
+    size_t bytes; /* device memory per rank, including checkpoint writing */
     bool fits;
     StepEstimate time; /* set even if it does not fit */
 } SearchResult;
@@ -65,7 +65,7 @@ typedef enum {
     OTHER_WIDE,         /* tensor parallelism across nodes */
     OTHER_NO_RECOMPUTE, /* no recompute */
     OTHER_1F1B,         /* pipeline with the non-interleaved 1F1B schedule */
-    OTHER_LARGE,        /* the fastest by estimate that does not fit */
+    OTHER_LARGE,        /* the fastest by estimate of those that do not fit */
     OTHER_COUNT
 } SearchOther;
 

@@ -1,6 +1,6 @@
-/* Estimates combine the costs of a single layer with closed formulas for sharding, schedules and links. The
- * cost of a layer is the difference between plans of two and three layers; the rest is the cost of the ends
- * (embedding and output head). Layer costs are cached: they depend only on tp, sequence parallelism,
+/* Estimates combine the costs of a single layer with closed-form formulas for sharding, schedules and links.
+ * The cost of a layer is the difference between plans of two and three layers; the rest is the cost of the
+ * ends (embedding and output head). Layer costs are cached: they depend only on tp, sequence parallelism,
  * micro-batch size and recompute mode. */
 #include "plan/search_cost.h"
 
@@ -226,7 +226,7 @@ static double software_memory_of(const SearchCosts *costs, const SearchLayout *l
 /* ---- time ---- */
 
 /* Seconds for a ring all-gather or reduce-scatter of `bytes` over `size` ranks, `stride` ranks apart. The
- * ranks of a node use its links to other nodes together. */
+ * ranks of a node share its links to other nodes. */
 static double ring_seconds(const Cluster *cluster, double bytes, int size, int stride) {
     double per_node = fmax(1, fmin(size, floor(cluster->devices_per_node / stride)));
     bool inside = (double)size * stride <= cluster->devices_per_node;

@@ -29,7 +29,7 @@ const char *search_other_name(SearchOther other) {
         [OTHER_WIDE] = "fastest with tensor parallelism across nodes",
         [OTHER_NO_RECOMPUTE] = "fastest without recompute",
         [OTHER_1F1B] = "fastest with the non-interleaved 1F1B schedule",
-        [OTHER_LARGE] = "fastest by estimate, but too large",
+        [OTHER_LARGE] = "fastest estimate, but does not fit",
     };
     return names[other];
 }
@@ -48,7 +48,7 @@ static const char *phase_text(TimePhase phase, const SearchLayout *first, const 
     case PHASE_RECOMPUTE: return "recompute";
     case PHASE_COMMUNICATION:
         return other->zero == 3        ? "parameter all-gathers and gradient reduce-scatters"
-               : other->tp > first->tp ? "communication between more tensor ranks"
+               : other->tp > first->tp ? "communication between more tensor-parallel ranks"
                : other->dp > first->dp ? "gradient reduction over more replicas"
                                        : "communication";
     case PHASE_BUBBLE: return "the pipeline bubble";

@@ -65,7 +65,7 @@ static Status list_recompute(Enumerator *it) {
     return OK;
 }
 
-/* Sequence parallelism needs several tensor ranks that divide the sequence. */
+/* Sequence parallelism needs several tensor-parallel ranks that divide the sequence. */
 static Status list_sequence(Enumerator *it) {
     for (int on = 0; on <= 1; on++) {
         bool fixed = is_fixed(it, FIXED_SEQUENCE) && on != it->spec->base.config.sequence;

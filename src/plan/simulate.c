@@ -37,7 +37,7 @@ typedef struct StageSim {
     SimOp *op; /* the stage's events, translated */
     size_t ops, capacity;
     EventRange begin, end, *computation;
-    double device, host; /* times at which they become free */
+    double device, host; /* times at which device and host become free */
     double now;          /* time up to which operations have been simulated */
     Queue queue[CHANNEL_COUNT];
     double phase_s[PHASE_COUNT];
@@ -97,7 +97,8 @@ static Status start_operation(StageSim *sim, Channel channel, double start, doub
     return OK;
 }
 
-/* The time at which the `back`-th last operation of a channel ends; 0 if there is none. */
+/* The time at which the `back`-th most recent operation of a channel ends; 0 if there is no such
+ * operation. */
 static double end_of(StageSim *sim, Channel channel, int back) {
     Queue *queue = &sim->queue[channel];
     if (back < 1 || (size_t)back > queue->count) return 0;

@@ -145,7 +145,7 @@ static Status read_record(Reader *reader, const OpRecord *record, const uint64_t
     }
 }
 
-/* For each channel, the number before its first operation in the step. */
+/* For each channel, the number of the operation before the step's first; UINT64_MAX if the step has none. */
 static void find_first(const OpLog *op_log, const Mesh *mesh, uint64_t first[CHANNEL_COUNT]) {
     bool found[CHANNEL_COUNT] = {false};
     for (Channel channel = 0; channel < CHANNEL_COUNT; channel++) first[channel] = UINT64_MAX;

@@ -14,7 +14,7 @@ typedef enum {
     PHASE_FORWARD,
     PHASE_RECOMPUTE, /* forward kernels during backward */
     PHASE_BACKWARD,
-    PHASE_COMMUNICATION, /* exposed: waiting for replicas, tensor ranks or host memory */
+    PHASE_COMMUNICATION, /* exposed: waiting for replicas, tensor-parallel ranks or host memory */
     PHASE_BUBBLE,        /* waiting for other pipeline stages */
     PHASE_OPTIMIZER,     /* gradient norm, optimizer step, and the all-gather of updated parameters */
     PHASE_COUNT
@@ -36,7 +36,7 @@ typedef enum {
     STEP_COPY,  /* between device and host, on the main stream */
     STEP_SYNC,  /* the host waits for the device */
     STEP_START, /* starts an operation; what: CommKind */
-    STEP_WAIT,  /* waits for the `back`-th last operation started on the channel; 1 is the last */
+    STEP_WAIT,  /* waits for the `back`-th most recent operation of the channel; 1 is the latest */
 } StepEventKind;
 
 typedef struct StepEvent {

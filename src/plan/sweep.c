@@ -24,8 +24,9 @@ typedef struct Sizes {
 
 static Status add_size(Sizes *sizes, int64_t ranks, const char *text) {
     if (sizes->count && ranks <= sizes->ranks[sizes->count - 1])
-        return USAGE("--sweep '%s': numbers must be ascending, but %lld is not", text, (long long)ranks);
-    if (sizes->count == MAX_SIZES) return USAGE("--sweep: at most %d numbers are supported", MAX_SIZES);
+        return USAGE("--sweep '%s': device counts must be in ascending order, but %lld is out of order", text,
+                     (long long)ranks);
+    if (sizes->count == MAX_SIZES) return USAGE("--sweep: at most %d device counts are supported", MAX_SIZES);
     TRY(mem_grow(&sizes->ranks, &sizes->capacity, sizes->count + 1, sizeof *sizes->ranks));
     sizes->ranks[sizes->count++] = (int)ranks;
     return OK;

@@ -1,7 +1,8 @@
 /* Predicts the time of a training step: a plan's layout simulated on a cluster's devices and links.
  *
  * The result is a steady-state step; data loading, evaluation and checkpoints are not included. All replicas
- * and tensor ranks of a stage do the same work at the same time, so one rank represents each stage. */
+ * and tensor-parallel ranks of a stage do the same work at the same time, so one rank stands for each stage.
+ */
 #ifndef WEFT_PLAN_TIME_H
 #define WEFT_PLAN_TIME_H
 

@@ -198,7 +198,7 @@ double curve_at(const Curve *curve, double step) {
     return low < curve->count && curve->step[low] == step ? curve->value[low] : NAN;
 }
 
-/* The largest relative difference at a step that both curves have; NAN if they share none. */
+/* The largest relative difference at a step that both curves have; NAN if they have no step in common. */
 static double curve_difference(const Curve *a, const Curve *b) {
     double largest = NAN;
     for (size_t i = 0; i < a->count; i++) {

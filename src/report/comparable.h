@@ -26,9 +26,10 @@ bool same_training(const Run *a, const Run *b);
 
 /* A property of a run, such as run_batch or run_ranks. */
 typedef double (*RunNumber)(const Run *run);
-/* Whether two runs are known to differ in it. */
+/* Whether any two runs are known to differ in this property. */
 bool results_differ(const Results *results, RunNumber number);
-/* The layout string that all runs share; NULL if they differ or none has one. Runs without it are ignored. */
+/* The layout string that all runs share; NULL if they differ or no run has it. Runs without it are
+ * ignored. */
 const char *results_share(const Results *results, const char *key);
 
 /* Whether the run is finished and has readable losses. */

@@ -1,6 +1,6 @@
 /* Assembles the report page: header, summary with headline tiles, results table, then one section per kind of
- * chart. The page is built in memory and replaces the file at once. All text from runs goes through put_html.
- */
+ * chart. The page is built in memory and replaces the file atomically. All text from runs goes through
+ * put_html. */
 #include "report/page.h"
 
 #include <math.h>

@@ -112,7 +112,7 @@ void put_phases(FILE *out, const Results *results) {
     put_section(out, sizes ? "Step time by phase" : "Time per sample",
                 sizes
                     ? "Averaged over the ranks of each run. The number after each bar is the time per sample."
-                    : "Shorter bars are faster runs. Percentages are relative to the run's own step time, "
+                    : "Shorter bars mean faster runs. Percentages are shares of each run's step time, "
                       "averaged over its ranks.");
     fputs("<div class=\"legend\">", out);
     for (int p = 0; p < PHASES; p++)
@@ -212,9 +212,10 @@ void put_memory(FILE *out, const Results *results) {
             longest = fmax(longest, tags_sum(rank_memory(run, rank)));
     }
     if (!(longest > 0)) return;
-    put_section(out, "Memory per rank",
-                "Segments are the peaks of each category, which can occur at different times. The marker and "
-                "the number show the peak of the total.");
+    put_section(
+        out, "Memory per rank",
+        "Each segment is the peak of one category; the peaks can occur at different times. The marker "
+        "and the number show the peak of the total.");
     fputs("<div class=\"legend\">", out);
     for (int tag = 0; tag < TAGS; tag++) put_key(out, part_color(color, tag_color[tag]), tag_names[tag]);
     fputs("</div>\n<div class=\"ranks\">\n", out);

@@ -59,7 +59,7 @@ static Status find_differences(const Run *first, const Run *run, double **ret_va
 
 static Status put_differences(FILE *out, const Results *results, Series *series, double **values,
                               bool *curves) {
-    Plot plot = {.name = "apart", .x_label = "step", .series = series, .y_format = AXIS_POWERS};
+    Plot plot = {.name = "difference", .x_label = "step", .series = series, .y_format = AXIS_POWERS};
     const Run *first = NULL;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
@@ -101,7 +101,7 @@ Status put_losses(FILE *out, const Results *results, bool *curves) {
     if (!any) return OK;
     put_section(out, "Loss",
                 results->count > 1
-                    ? "Runs that train identically coincide: one line with dashes in several colors."
+                    ? "Identical curves overlap and appear as one line with dashes in several colors."
                     : NULL);
     put_runs_key(out, results, has_loss);
     fputs("<div class=\"plots\">\n", out);

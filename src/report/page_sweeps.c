@@ -106,8 +106,8 @@ static Status put_by_batch(FILE *out, const Results *results, FigureId figure, S
                                                    .points = true};
     }
     find_tics(sweep, &plot);
-    return put_plot(out, &plot, memory ? "Peak memory" : "Throughput", memory ? "largest rank" : "tokens/s",
-                    curves);
+    return put_plot(out, &plot, memory ? "Peak memory" : "Throughput",
+                    memory ? "highest of all ranks" : "tokens/s", curves);
 }
 
 static bool has_batches(const Results *results, const Sweep *sweep) {
@@ -167,7 +167,7 @@ static Status put_by_ranks(FILE *out, const Results *results, Sweep *sweep, bool
             .x = x, .y = y, .count = 2, .color = run_color(results, run), .width = 2, .points = true};
     }
     find_tics(sweep, &plot);
-    return put_plot(out, &plot, "Throughput per rank", "relative to the fewest ranks", curves);
+    return put_plot(out, &plot, "Throughput per rank", "relative to the run with the fewest ranks", curves);
 }
 
 static Status put_scaling(FILE *out, const Results *results, Sweep *sweep, bool *curves) {
@@ -180,7 +180,7 @@ static Status put_scaling(FILE *out, const Results *results, Sweep *sweep, bool 
     if (!any) return OK;
     put_section(
         out, "Scaling efficiency",
-        "Tokens/s per rank, relative to the run with the fewest ranks and the same total batch size or, "
+        "Tokens/s per rank, relative to the run with the fewest ranks and the same global batch size or, "
         "failing that, the same batch size per rank.");
     fputs("<div class=\"plots\">\n<div>\n", out);
     for (size_t i = 0; i < results->count; i++) put_share(out, results, &results->runs[i]);
@@ -205,7 +205,7 @@ static bool has_work(const Run *run) {
     return run->state == RUN_FINISHED && isfinite(work_of(run));
 }
 
-/* With more runs than colors, all points have the same one. */
+/* If there are more runs than colors, all points have the same color. */
 static const char *color_in(const Results *results, const Run *run) {
     return results->count > MAX_KEYS ? "var(--c0)" : run_color(results, run);
 }
@@ -245,8 +245,9 @@ static Status put_sizes(FILE *out, const Results *results, Sweep *sweep, bool *c
     size_t known = 0;
     for (size_t i = 0; i < results->count; i++) known += has_work(&results->runs[i]);
     if (known < 2 || !results_differ(results, run_params)) return OK;
-    put_section(out, "By model size",
-                "Each point is a run. On a flat line, larger models train as efficiently as small ones.");
+    put_section(
+        out, "By model size",
+        "Each point is a run. A flat line means that larger models train as efficiently as small ones.");
     if (results->count <= MAX_KEYS) put_runs_key(out, results, has_work);
     fputs("<div class=\"plots\">\n", out);
     TRY(put_by_size(out, results, false, sweep, curves));

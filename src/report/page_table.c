@@ -84,8 +84,7 @@ static void put_row(FILE *out, const Results *results, const Run *run, size_t co
     for (size_t f = 0; f < FIGURES; f++) {
         if (!results_have(results, f)) continue;
         fprintf(out, "<td data-label=\"%s\"%s>%s", figures[f].heading,
-                is_best(results, run, f) ? " class=\"best\"" : "",
-                figure_text(text, figures[f].unit, run_figure(run, f)));
+                is_best(results, run, f) ? " class=\"best\"" : "", run_figure_text(text, run, f, true));
         put_difference(out, results, run, f);
         fputs("</td>", out);
     }
@@ -133,8 +132,10 @@ void put_table(FILE *out, const Results *results) {
             "<p class=\"note\">Runs that have not finished show partial results and are not compared.</p>\n",
             out);
     fputs(
-        "<p class=\"note\">Memory: peak of the largest rank. Bubble: share of time that pipeline stages wait "
-        "for each other. Sent: bytes sent by all ranks. MFU: model FLOPs utilization, relative to the "
-        "hardware's peak.</p>\n</section>\n",
+        "<p class=\"note\">Busy: share of the step time that ranks spend computing. Memory: highest peak of "
+        "all ranks. Bubble: share of time that pipeline stages wait for each other. Sent: bytes sent by "
+        "all ranks. MFU: model FLOPs utilization, relative to the hardware's peak. Noise scale: gradient "
+        "noise scale in samples ± its standard error. Efficiency: statistical efficiency relative to the "
+        "baseline's batch size. Goodput: samples/s times efficiency.</p>\n</section>\n",
         out);
 }

@@ -180,7 +180,8 @@ const char *run_predicted(const Run *run) {
     return json_string_value(json_object_get(run->summary, "predicted"));
 }
 
-/* By the message of cli/child.c, which also mentions memory. */
+/* Recognized by the message of cli/child.c. That message also mentions memory, so run_lacks_memory excludes
+ * it. */
 bool run_killed(const Run *run) {
     return run->state == RUN_FAILED && run->error && strstr(run->error, "signal 9 (");
 }
@@ -217,6 +218,7 @@ const Figure figures[FIGURES] = {
     {"bubble", "bubble", FIGURE_FORMAT_SHARE, -1},
     {"sent_bytes", "sent", FIGURE_FORMAT_BYTES, -1},
     {"mfu", "MFU", FIGURE_FORMAT_SHARE, 1},
+    {"noise_scale", "noise scale", FIGURE_FORMAT_NUMBER, 0},
     {"statistical_efficiency", "efficiency", FIGURE_FORMAT_NUMBER, 1},
     {"goodput", "goodput", FIGURE_FORMAT_RATE, 1},
 };
@@ -299,8 +301,8 @@ static Status check_numbers(Run *run) {
         if ((present && !json_is_number(json)) || (isfinite(value) && !is_plausible(figures[f].unit, value)))
             add_invalid(note, sizeof note, figures[f].key, present ? json : NULL, value);
     }
-    bool own =
-        !json_object_get(run->summary, "by_metrics"); /* otherwise copied from settings, where 0 is "auto" */
+    /* Counts in a derived summary are copied from the settings, where 0 means "auto". */
+    bool own = !json_object_get(run->summary, "by_metrics");
     for (size_t i = 0; own && i < sizeof counts / sizeof *counts; i++) {
         const json_t *of = i ? json_object_get(run->summary, "layout") : run->summary;
         const json_t *json = json_object_get(of, counts[i]);
@@ -392,7 +394,7 @@ static bool same_validation(const Run *a, const Run *b) {
 double run_difference(const Results *results, const Run *run, size_t figure) {
     const Run *baseline = results_base(results);
     if (run == baseline) return NAN;
-    if (run->state != RUN_FINISHED || baseline->state != RUN_FINISHED) return NAN;
+    if (run->state != RUN_FINISHED || baseline->state != RUN_FINISHED || figure == FIGURE_NOISE) return NAN;
     if ((figure == FIGURE_LOSS || figure == FIGURE_VAL_LOSS) && !same_task(run, baseline)) return NAN;
     if (figure == FIGURE_VAL_LOSS && !same_validation(run, baseline)) return NAN;
     double base = run_figure(baseline, figure), own = run_figure(run, figure);
@@ -424,4 +426,22 @@ const char *figure_text(char *buffer, FigureFormat unit, double value) {
     case FIGURE_FORMAT_SHARE: snprintf(buffer, FORMAT_SIZE, "%.1f%%", 100 * value); return buffer;
     default: snprintf(buffer, FORMAT_SIZE, "%.4f", value); return buffer;
     }
+}
+
+const char *noise_text(char *buffer, double scale, double error, bool utf8) {
+    double unit = isfinite(error) ? error : scale / 10; /* the digits to show */
+    int digits = unit >= 10 ? 0 : unit >= 1 ? 1 : 2;
+    if (!isfinite(scale))
+        snprintf(buffer, FORMAT_SIZE, "-");
+    else if (isfinite(error))
+        snprintf(buffer, FORMAT_SIZE, "%.*f %s %.*f", digits, scale, utf8 ? "±" : "+-", digits, error);
+    else
+        snprintf(buffer, FORMAT_SIZE, "%.*f", digits, scale);
+    return buffer;
+}
+
+const char *run_figure_text(char *buffer, const Run *run, size_t figure, bool utf8) {
+    double value = run_figure(run, figure);
+    if (figure != FIGURE_NOISE) return figure_text(buffer, figures[figure].unit, value);
+    return noise_text(buffer, value, number(run->summary, "noise_scale_error"), utf8);
 }

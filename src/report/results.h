@@ -102,6 +102,7 @@ typedef enum {
     FIGURE_BUBBLE,
     FIGURE_SENT,
     FIGURE_MFU,
+    FIGURE_NOISE,
     FIGURE_EFFICIENCY,
     FIGURE_GOODPUT,
     FIGURES
@@ -115,11 +116,16 @@ double run_figure(const Run *run, size_t figure); /* NAN: unknown */
 /* Whether the run has any figure. The figures of an unfinished run are partial and are not compared. */
 bool run_shows(const Run *run);
 /* The difference from the baseline in percent; NAN if the run is the baseline or the values are not
- * comparable, for example because one of the runs has not finished. */
+ * comparable, for example because one of the runs has not finished. The noise scale, which has a large error,
+ * has no difference. */
 double run_difference(const Results *results, const Run *run, size_t figure);
 /* Whether any run has this figure. */
 bool results_have(const Results *results, size_t figure);
 /* Formats a value into a buffer of FORMAT_SIZE bytes and returns it; "-" if not finite. */
 const char *figure_text(char *buffer, FigureFormat unit, double value);
+/* A run's figure; the noise scale with its standard error. `utf8`: with a plus-minus sign. */
+const char *run_figure_text(char *buffer, const Run *run, size_t figure, bool utf8);
+/* "152 ± 21", or without a finite error "152". */
+const char *noise_text(char *buffer, double scale, double error, bool utf8);
 
 #endif

@@ -33,6 +33,9 @@ static json_t *run_json(const Results *results, const Run *run) {
         double difference = run_difference(results, run, f);
         if (isfinite(difference)) json_object_set_new(differences, figures[f].key, json_real(difference));
     }
+    const json_t *error = json_object_get(run->summary, "noise_scale_error");
+    json_object_set_new(values, "noise_scale_error",
+                        json_is_number(error) ? json_copy((json_t *)error) : json_null());
     return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", run->name, "state",
                      run_state_name(run->state), "dir", text_or_null(run->dir), "error",
                      text_or_null(run->error), "figures", values, "difference_percent", differences,

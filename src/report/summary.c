@@ -27,7 +27,7 @@ static const struct {
     {"optimizer_s", "optimizer", "the optimizer step", "spends longer in the optimizer step", 3},
     {"data_s", "data loading", "data loading", "spends longer loading data", 2},
     {"wait_data_s", "wait for replicas", "waiting for other replicas", "waits for other replicas", 4},
-    {"wait_tensor_s", "wait for tensor ranks", "waiting for other tensor-parallel ranks",
+    {"wait_tensor_s", "wait for tensor-parallel ranks", "waiting for other tensor-parallel ranks",
      "waits for other tensor-parallel ranks", 6},
     {"wait_pipeline_s", "pipeline bubble", "the pipeline bubble", "waits for other pipeline stages", 5},
     {"other_s", "other", "other work", "spends longer on other work", 7},
@@ -403,10 +403,9 @@ static Failure failure_of(const Run *run) {
 
 /* One sentence for each kind of failure. */
 static void put_failures(FILE *out, const Results *results) {
-    static const char *const singular[] = {"ran out of memory",
-                                           "was killed (possibly because memory ran out)",
+    static const char *const singular[] = {"ran out of memory", "was killed (possibly out of memory)",
                                            "failed during training", "failed to start"};
-    static const char *const plural[] = {"ran out of memory", "were killed (possibly because memory ran out)",
+    static const char *const plural[] = {"ran out of memory", "were killed (possibly out of memory)",
                                          "failed during training", "failed to start"};
     for (int kind = 0; kind < FAILURES; kind++) {
         size_t count = 0;

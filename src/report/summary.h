@@ -26,13 +26,13 @@ typedef enum {
 
 const char *phase_name(Phase phase); /* short, for legends */
 int phase_color(Phase phase);        /* n in the style sheet's --pn */
-/* Fractions of the step time, averaged over the ranks; they sum to 1. False if the run recorded none. */
+/* Fractions of the step time, averaged over the ranks; they sum to 1. False if the run recorded no phases. */
 bool run_phases(const Run *run, double ret_share[PHASES]);
 
 /* How a run spends its total runtime. */
 typedef enum { SPENT_STEPS, SPENT_EVAL, SPENT_CHECKPOINT, SPENT_SETUP, SPENT_PARTS } Spent;
 const char *spent_name(Spent part);
-/* Fractions of the runtime that sum to 1; false if the run recorded none. */
+/* Fractions of the runtime that sum to 1; false if the run recorded no phases. */
 bool run_spent(const Run *run, double ret_share[SPENT_PARTS]);
 
 #endif

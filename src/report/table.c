@@ -42,7 +42,7 @@ static int column_width(const Results *results, size_t figure, bool utf8) {
     int width = columns(figures[figure].heading);
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        int value = columns(figure_text(text, figures[figure].unit, run_figure(run, figure)));
+        int value = columns(run_figure_text(text, run, figure, utf8));
         int below = columns(percent_text(text, run_difference(results, run, figure), utf8));
         if (value > width) width = value;
         if (below > width) width = below;
@@ -76,8 +76,8 @@ static void put_name(FILE *out, const char *name, int width) {
     fprintf(out, "%*s", width - used, "");
 }
 
-/* The line below the name: the outcome of an unfinished run, whose figures are partial, or what is special
- * about a finished one. */
+/* The line below the name: the outcome of an unfinished run, whose figures are partial; for a finished run,
+ * whether it is predicted or the baseline. */
 static const char *mark_of(char *buffer, const Results *results, const Run *run) {
     bool base = run == results_base(results) && results->count > 1;
     if (run->state != RUN_FINISHED)
@@ -96,8 +96,7 @@ static void put_run(FILE *out, const Results *results, const Run *run, const Blo
         return;
     }
     for (int c = 0; c < block->count; c++)
-        put_right(out, figure_text(text, figures[block->figure[c]].unit, run_figure(run, block->figure[c])),
-                  block->width[c], NULL);
+        put_right(out, run_figure_text(text, run, block->figure[c], look.utf8), block->width[c], NULL);
     fputc('\n', out);
     if (results->count == 1 && !run_predicted(run) && run->state == RUN_FINISHED) return;
     if (look.color) fputs("\033[2m", out);

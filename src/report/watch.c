@@ -17,7 +17,7 @@
 #include "tokenizer/tokenizer.h"
 #include "train/rundir.h"
 
-/* An unlocked run that has written nothing for this long is dead. */
+/* An unlocked run that has written nothing for this long is considered dead. */
 #define LOST_NS ((int64_t)20 * 1000000000)
 enum { CHUNK = 1 << 16, RECENT = 20 /* steps that the remaining time is estimated from */ };
 

@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "base/memory.h"
 #include "base/terminal.h"
+#include "report/results.h"
 #include "report/watch_internal.h"
 
 enum { LABEL = 8, BAR = 28, SPARK = 40, LINE_SIZE = 1024, TEXT_SIZE = 256 };
@@ -106,7 +107,7 @@ static void put_spark(Line *line, const Curve *curve, int tail) {
 
 static const char *state_text(WatchState state) {
     static const char *const texts[] = {"starting", "running", "finished", "interrupted, with a checkpoint",
-                                        "dead: its process ended before the run finished"};
+                                        "dead: its process exited before the run finished"};
     return texts[state];
 }
 
@@ -212,6 +213,18 @@ static void put_memory(const Watch *watch, Line *line, FILE *out) {
     end(line, out);
 }
 
+static void put_noise(const Watch *watch, Line *line, FILE *out) {
+    char text[FORMAT_SIZE];
+    const json_t *scale = json_object_get(watch->last, "noise_scale");
+    const json_t *error = json_object_get(watch->last, "noise_scale_error");
+    if (!json_is_number(scale)) return;
+    begin(line, "noise");
+    put(line, "gradient noise scale %s samples",
+        noise_text(text, json_number_value(scale), json_is_number(error) ? json_number_value(error) : NAN,
+                   line->look.utf8));
+    end(line, out);
+}
+
 /* A sentence, wrapped at word boundaries; nothing if it is NULL. */
 static void put_wrapped(Line *line, const char *sentence, FILE *out) {
     if (!sentence) return;
@@ -239,6 +252,7 @@ static void put_all(const Watch *watch, TableLook look, FILE *out) {
     put_speed(watch, &line, out);
     put_phases(watch, &line, out);
     put_memory(watch, &line, out);
+    put_noise(watch, &line, out);
     put_wrapped(&line, watch->config_wrong, out);
     put_wrapped(&line, watch->summary_wrong, out);
     if (!watch->bad) return;

@@ -85,18 +85,18 @@ static void test_wrong_members(void **state) {
     bool on = true;
     const char *text = "kept";
     assert_fails(json_get_int(json, "c.json", "n", 1, 11, &n), STATUS_FAILED,
-                 "c.json: 'n' is 12, expected 1 to 11");
+                 "c.json: 'n' is 12; expected 1 to 11");
     assert_fails(json_get_int(json, "c.json", "x", 0, 9, &n), STATUS_FAILED,
-                 "c.json: 'x' must be an integer, found a number with a fraction");
-    assert_fails(json_get_int(json, "c.json", "s", 0, 99, &n), STATUS_FAILED, "found a string");
+                 "c.json: 'x' must be an integer, not a number with a fraction");
+    assert_fails(json_get_int(json, "c.json", "s", 0, 99, &n), STATUS_FAILED, "not a string");
     assert_fails(json_get_double(json, "c.json", "x", 1, 2, &x), STATUS_FAILED,
-                 "'x' is 0.5, expected 1 to 2");
-    assert_fails(json_get_double(json, "c.json", "a", 1, 2, &x), STATUS_FAILED, "found an array");
+                 "'x' is 0.5; expected 1 to 2");
+    assert_fails(json_get_double(json, "c.json", "a", 1, 2, &x), STATUS_FAILED, "not an array");
     assert_fails(json_get_bool(json, "c.json", "n", &on), STATUS_FAILED,
-                 "'n' must be true or false, found an integer");
+                 "'n' must be true or false, not an integer");
     assert_fails(json_get_string(json, "c.json", "o", &text), STATUS_FAILED,
-                 "'o' must be a string, found an object");
-    assert_fails(json_get_string(json, "c.json", "b", &text), STATUS_FAILED, "found a boolean");
+                 "'o' must be a string, not an object");
+    assert_fails(json_get_string(json, "c.json", "b", &text), STATUS_FAILED, "not a boolean");
     assert_int_equal(n, 7);
     assert_true(x == 7 && on);
     assert_string_equal(text, "kept");

@@ -2,7 +2,7 @@
 #include "test.h"
 
 static Status inner(bool fails) {
-    return fails ? FAILED("%s: '%s' is %d, expected %d", "config.json", "n_head", 5, 4) : OK;
+    return fails ? FAILED("%s: '%s' is %d; expected %d", "config.json", "n_head", 5, 4) : OK;
 }
 
 static Status outer(bool fails, int *ret_value) {
@@ -14,7 +14,7 @@ static Status outer(bool fails, int *ret_value) {
 static void test_message_and_code(void **state) {
     (void)state;
     Status status = inner(true);
-    assert_string_equal(status_message(status), "config.json: 'n_head' is 5, expected 4");
+    assert_string_equal(status_message(status), "config.json: 'n_head' is 5; expected 4");
     assert_int_equal(status_exit_code(status), 1);
     status_free(status);
     status = USAGE("--seq takes a number");
@@ -47,7 +47,7 @@ static void test_try(void **state) {
 static void test_wrap(void **state) {
     (void)state;
     Status status = status_wrap(inner(true), "model '%s'", "m");
-    assert_string_equal(status_message(status), "model 'm': config.json: 'n_head' is 5, expected 4");
+    assert_string_equal(status_message(status), "model 'm': config.json: 'n_head' is 5; expected 4");
     assert_int_equal(status_exit_code(status), 1);
     status_freep(&status);
     assert_null(status);

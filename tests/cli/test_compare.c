@@ -97,7 +97,7 @@ static void reports(const Fixture *fixture) {
     ran_done(&ran);
     assert_refused(2, "contains a comparison; name the directory of one of its runs", "report", "--watch",
                    fixture->out);
-    assert_refused(2, "follows a single run, found 2", "report", "--watch", run, run);
+    assert_refused(2, "follows a single run, but 2 were given", "report", "--watch", run, run);
     /* Runs with the same name are distinguished by their directories. */
     char copy[80], command[280];
     snprintf(copy, sizeof copy, "%s/copy", fixture->dir);
@@ -332,7 +332,7 @@ static void one_run(void **state) {
     ran_done(&ran);
     assert_refused(2, "has no such run; did you mean 'other'?", "train", "--config", fixture->recipe, "--run",
                    "othr");
-    assert_refused(2, "name the recipe with --config", "train", "--data", "self", "--run", "other");
+    assert_refused(2, "pass it with --config", "train", "--data", "self", "--run", "other");
 }
 
 /* Dry run: one run fits and another does not, on a cluster that is not this host. */
@@ -452,7 +452,7 @@ static void refuses(void **state) {
     ran_done(&ran);
     assert_false(path_exists(fixture->out));
     write_recipe(fixture, 3, "[{\"name\": \"A\", \"out\": \"elsewhere\"}]");
-    assert_refused(2, "run 'A': out: is set by the comparison", "compare", fixture->recipe);
+    assert_refused(2, "run 'A': 'out' is set by the comparison", "compare", fixture->recipe);
     static const char *const scales[][2] = {
         {"{\"stepz\": 3}", "scale 'other': "},
         {"{\"runs\": [{\"name\": \"B\", \"ddp\": null}]}", "scale 'other': run 'B': "}};
@@ -482,8 +482,8 @@ static void refuses(void **state) {
     assert_refused(2, "has no such scale; available: small", "compare", fixture->recipe, "--scale", "large");
     assert_refused(2, "options for the runs go after --", "compare", fixture->recipe, "more.json");
     assert_refused(2, "error: --stepz: unknown option", "compare", fixture->recipe, "--", "--stepz", "5");
-    assert_refused(2, "--out: is set by the comparison", "compare", fixture->recipe, "--", "--out", "x");
-    assert_refused(2, "--run: is not allowed for the runs", "compare", fixture->recipe, "--", "--run", "A");
+    assert_refused(2, "--out is set by the comparison", "compare", fixture->recipe, "--", "--out", "x");
+    assert_refused(2, "--run is not allowed for the runs", "compare", fixture->recipe, "--", "--run", "A");
     assert_refused(2, "is a recipe for 'weft prune'", "compare",
                    WEFT_SOURCE_DIR "/recipes/wikitext-gpt2-prune.json");
     assert_refused(2, "is a recipe for 'weft quantize'", "compare",

@@ -71,7 +71,7 @@ static void help_fits_the_width(void **state) {
     ran_done(&ran);
 }
 
-/* --all shows what each command's help shows. */
+/* `help --all` includes the help of every command. */
 static void help_shows_all(void **state) {
     (void)state;
     Ran all = program_run("help", "--all"), train = program_run("help", "train"),
@@ -82,7 +82,7 @@ static void help_shows_all(void **state) {
     ran_done(&all);
     ran_done(&train);
     ran_done(&encode);
-    assert_refused(2, "--all: shows every command; remove 'train'", "help", "--all", "train");
+    assert_refused(2, "--all shows every command; remove 'train'", "help", "--all", "train");
 }
 
 /* --scale and --run select parts of a recipe and are shown only by commands that use recipes. */
@@ -140,7 +140,7 @@ static void help_ends_quietly(void **state) {
     }
 }
 
-/* A line that starts with a dot is a request; it must be one that the page means to use. */
+/* A line that starts with a dot is a request; only those that the page uses on purpose are allowed. */
 static void man_page_is_sound(void **state) {
     (void)state;
     static const char *const requests[] = {".TH ", ".SH ", ".SS ", ".PP", ".TP", ".B ", ".I ", NULL};
@@ -151,11 +151,11 @@ static void man_page_is_sound(void **state) {
     assert_contains(ran.out, "\\fB\\-\\-no\\-shuffle\\fR");
     assert_contains(ran.out, ".SH EXIT STATUS");
     for (char *line = strtok(ran.out, "\n"); line; line = strtok(NULL, "\n")) {
-        if (line[0] == '\'') fail_msg("the page has a stray request: %s", line);
+        if (line[0] == '\'') fail_msg("the man page has an unexpected request: %s", line);
         bool known = line[0] != '.';
         for (const char *const *request = requests; *request; request++)
             known |= strncmp(line, *request, strlen(*request)) == 0;
-        if (!known) fail_msg("the page has a stray request: %s", line);
+        if (!known) fail_msg("the man page has an unexpected request: %s", line);
     }
     ran_done(&ran);
 }

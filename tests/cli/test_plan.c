@@ -45,7 +45,7 @@ static void refuses_diagrams(void **state) {
     assert_refused(2, "the 1f1b schedule has 1 chunk per stage, not 2", "plan", "--draw", "--pp-chunks", "2");
     assert_refused(2, "--batch 10: expected a multiple of micro-batch x replicas, 4 x 1", "plan", "--draw",
                    "--batch", "10", "--micro-batch", "4");
-    assert_refused(2, "give one of them", "plan", "--draw", "--batch", "8", "--micros", "4");
+    assert_refused(2, "use one or the other", "plan", "--draw", "--batch", "8", "--micros", "4");
     assert_refused(2, "too many boxes to draw", "plan", "--draw", "--pp", "1024", "--micros", "65536");
     assert_refused(2, "expected gpipe, 1f1b, interleaved or zero-bubble", "plan", "--draw", "--pp-schedule",
                    "2f2b");
@@ -184,8 +184,8 @@ static void plans_for_failures(void **state) {
     Ran ran = program_run("plan", "--model", "gpt2", "--mtbf", "100", "--storage-bandwidth", "100MB");
     assert_contains(ran.out, "checkpoint 14.9 s, restart 5.25 min");
     ran_done(&ran);
-    assert_refused(2, "--mtbf 0: expected a number above 0", "plan", "--mtbf", "0");
-    assert_refused(2, "also needs --mtbf HOURS", "plan", "--restart-seconds", "4");
+    assert_refused(2, "--mtbf 0: expected a number > 0", "plan", "--mtbf", "0");
+    assert_refused(2, "requires --mtbf HOURS", "plan", "--restart-seconds", "4");
     assert_refused(2, "--checkpoint-every 'no': expected seconds or auto", "plan", "--mtbf", "4",
                    "--checkpoint-every", "no");
 }
@@ -239,8 +239,8 @@ static void search_table(void **state) {
     assert_int_equal(ran.code, 0);
     assert_contains(ran.out, "No layout fits. The smallest, --dp ");
     ran_done(&ran);
-    assert_refused(2, "--search: also needs --cluster", "plan", "--search", "--ranks", "4");
-    assert_refused(2, "--search: also needs --ranks N", "plan", "--search", "--cluster", "h200");
+    assert_refused(2, "--search requires --cluster", "plan", "--search", "--ranks", "4");
+    assert_refused(2, "--search requires --ranks N", "plan", "--search", "--cluster", "h200");
     assert_refused(2, "--ranks 7: not a multiple", "plan", "--search", "--ranks", "7", "--tp", "2",
                    "--cluster", "h200");
     assert_refused(2, "no valid layout for a batch of 1 sequences", "plan", "--search", "--ranks", "101",
@@ -268,14 +268,14 @@ static void sweeps(void **state) {
     assert_non_null(json_object_get(json_array_get(strong, 3), "why"));
     json_decref(sweep);
     assert_ok(dir_remove(dir));
-    assert_refused(2, "--sweep '4,2': numbers must be ascending", "plan", "--sweep", "4,2", "--cluster",
-                   "h200");
+    assert_refused(2, "--sweep '4,2': device counts must be in ascending order", "plan", "--sweep", "4,2",
+                   "--cluster", "h200");
     assert_refused(2, "expected device counts from 1", "plan", "--sweep", "0", "--cluster", "h200");
-    assert_refused(2, "--ranks: cannot be combined with --sweep", "plan", "--sweep", "1,2", "--ranks", "4",
+    assert_refused(2, "--ranks cannot be combined with --sweep", "plan", "--sweep", "1,2", "--ranks", "4",
                    "--cluster", "h200");
 }
 
-/* What a run would refuse, with the same messages, and models that fit no device. */
+/* Options that a run refuses, with the same messages, and models that fit no device. */
 static void refuses_plans(void **state) {
     (void)state;
     assert_refused(2, "--tp 3 does not divide the model's 4 heads; valid values: 1, 2, 4", "plan", "--tp",
@@ -292,19 +292,19 @@ static void refuses_plans(void **state) {
     assert_refused(2, "is 1099511627776 ranks; the planner supports at most", "plan", "--tp", "1048576",
                    "--pp", "1048576");
     assert_refused(2, "take too long to plan", "plan", "--layers", "2000", "--pp", "2000");
-    assert_refused(2, "--micros: is only for --draw", "plan", "--micros", "4");
-    assert_refused(2, "--measure: also needs --out FILE", "plan", "--measure");
-    assert_refused(2, "--tp: cannot be combined with --measure", "plan", "--measure", "--out", "a.json",
+    assert_refused(2, "--micros applies only to --draw", "plan", "--micros", "4");
+    assert_refused(2, "--measure requires --out FILE", "plan", "--measure");
+    assert_refused(2, "--tp cannot be combined with --measure", "plan", "--measure", "--out", "a.json",
                    "--tp", "2");
-    assert_refused(2, "--cluster: cannot be combined with --measure", "plan", "--measure", "--out", "a.json",
+    assert_refused(2, "--cluster cannot be combined with --measure", "plan", "--measure", "--out", "a.json",
                    "--cluster", "cpu");
     assert_refused(1, "/nowhere/a.json", "plan", "--measure", "--out", "/nowhere/a.json");
-    assert_refused(2, "--out /tmp: is a directory", "plan", "--measure", "--out", "/tmp");
+    assert_refused(2, "--out /tmp is a directory", "plan", "--measure", "--out", "/tmp");
     assert_refused(2, "would distort the measurement", "plan", "--measure", "--out", "/tmp/a.json", "--ranks",
                    "100000");
-    assert_refused(2, "--layers: cannot be combined with --draw", "plan", "--draw", "--layers", "4");
-    assert_refused(2, "--out: is only for --measure", "plan", "--out", "a.json");
-    assert_refused(2, "a file is only for --draw and --sweep", "plan", "a.svg");
+    assert_refused(2, "--layers cannot be combined with --draw", "plan", "--draw", "--layers", "4");
+    assert_refused(2, "--out applies only to --measure", "plan", "--out", "a.json");
+    assert_refused(2, "only --draw and --sweep write a file", "plan", "a.svg");
 }
 
 int main(void) {

@@ -195,7 +195,7 @@ static void trained_on(void **state) {
     assert_refused(1, "damaged between", "info", at("set"), "--verify");
     flip_bit(at("set/train-00001.tokens"), 1000);
     assert_int_equal(truncate(at("set/train-00002.tokens"), 700), 0);
-    assert_refused(1, "train-00002.tokens: size is 700 bytes, expected ", "train", "--data", at("set"), TINY);
+    assert_refused(1, "train-00002.tokens: size is 700 bytes; expected ", "train", "--data", at("set"), TINY);
     assert_int_equal(unlink(at("set/train-00002.tokens")), 0);
     assert_refused(1, "a file is missing", "train", "--data", at("set"), TINY);
     put_text("set/train-00002.tokens", "text");

@@ -121,7 +121,25 @@ static void test_next_sentence_alone(void **state) {
                    "--whole-word-masking");
 }
 
-/* Rows with named labels: trained, named in config.json as transformers does, and scored. */
+/* Examples of token ids need no labels for next-sentence prediction alone. Data on which no loss is computed
+ * is an error before the first step, on one rank and on two. */
+static void test_ids_counted(void **state) {
+    (void)state;
+    put_text("next.jsonl", "{\"ids\": [1, 2, 3], \"next\": 0}\n{\"ids\": [4, 5], \"next\": 1}\n");
+    Ran ran = program_run("train", "--model", "bert-tiny", "--task", "mlm", "--no-masked-tokens", "--format",
+                          "ids", "--data", at("next.jsonl"), "--seq", "8", "--batch", "2", "--steps", "1",
+                          "--val-fraction", "0", "--quiet");
+    assert_runs(ran);
+    put_text("ignored.jsonl", "{\"ids\": [1, 2], \"labels\": [-100, -100]}\n"
+                              "{\"ids\": [3, 4], \"labels\": [-100, -100]}\n");
+    for (int ranks = 1; ranks <= 2; ranks++)
+        assert_refused(1, "ignored.jsonl: nothing to predict: every label is -100", "train", "--model",
+                       "gpt2-tiny", "--format", "ids", "--data", at("ignored.jsonl"), "--seq", "8", "--batch",
+                       "2", "--steps", "1", "--val-fraction", "0", "--ranks", ranks == 1 ? "1" : "2",
+                       "--quiet");
+}
+
+/* Trains and scores rows with named labels; config.json stores the names as transformers does. */
 static void test_classify(void **state) {
     (void)state;
     CLEANUP(mem_freep) char *text = calloc(1, 1 << 16);
@@ -189,6 +207,116 @@ static void test_classify(void **state) {
                    "16");
 }
 
+static json_t *eval_json(const char *model, const char *file, const char *field, const char *tp) {
+    Ran ran = program_run("eval", "--model", at(model), "--data", at(file), "--label-field", field, "--seq",
+                          "16", "--batch", "7", "--dp", "2", "--tp", tp, "--json");
+    if (ran.code) fail_msg("%s", ran.err);
+    json_t *json = json_loads(ran.out, 0, NULL);
+    ran_done(&ran);
+    return json;
+}
+
+static void assert_problem(const char *config_path, const char *expected) {
+    CLEANUP(json_decrefp) json_t *config = NULL;
+    assert_ok(json_read_file(config_path, &config));
+    assert_string_equal(json_string_value(json_object_get(config, "problem_type")), expected);
+}
+
+static double value_of(const json_t *json, const char *key) {
+    return json_number_value(json_object_get(json, key));
+}
+
+#define train_rows(file, field, out, ...)                                                                    \
+    program_run("train", "--model", "bert-tiny", "--task", "classify", "--tokenizer", at("vocab"), "--data", \
+                at(file), "--label-field", field, "--seq", "16", "--steps", "80", "--batch", "12", "--lr",   \
+                "1e-3", "--dropout", "0", "--val-fraction", "0.2", "--out", at(out), "--quiet", __VA_ARGS__)
+
+/* Numbers as labels: a regression, whose scores do not depend on the layout. */
+static void test_regression(void **state) {
+    (void)state;
+    CLEANUP(mem_freep) char *text = calloc(1, 1 << 16);
+    size_t size = (size_t)sprintf(text, "text,mood,size\n");
+    for (int i = 0; i < 120; i++)
+        size += (size_t)sprintf(text + size, "%s %c,%s,%d\n",
+                                i % 3 == 0   ? "the word"
+                                : i % 3 == 1 ? "it saw"
+                                             : "article at",
+                                'a' + i % 26,
+                                i % 3 == 0   ? "-1.5"
+                                : i % 3 == 1 ? "0"
+                                             : "2.25",
+                                i % 5);
+    put_file("moods.csv", text, size);
+    Ran ran = train_rows("moods.csv", "mood", "mood", "--eval-every", "0");
+    assert_runs(ran);
+    assert_problem(at("mood/latest/config.json"), "regression");
+    CLEANUP(json_decrefp) json_t *json = eval_json("mood", "moods.csv", "mood", "1");
+    CLEANUP(json_decrefp) json_t *split = eval_json("mood", "moods.csv", "mood", "2");
+    static const char *const scores[] = {"loss", "mse", "pearson", "spearman"};
+    for (size_t i = 0; i < 4; i++)
+        assert_float_equal(value_of(json, scores[i]), value_of(split, scores[i]), 1e-5);
+    assert_float_equal(value_of(json, "mse"), value_of(json, "loss"), 1e-5);
+    assert_true(value_of(json, "pearson") > 0.95 && value_of(json, "spearman") > 0.8);
+    assert_null(json_object_get(json, "accuracy"));
+    assert_null(json_object_get(json_object_get(json_object_get(json, "parts"), "classify"), "accuracy"));
+    ran = program_run("eval", "--model", at("mood"), "--data", at("moods.csv"), "--label-field", "mood",
+                      "--seq", "16");
+    assert_contains(ran.out, ", Pearson 1.0");
+    ran_done(&ran);
+    /* Two columns are two outputs, which eval finds by name. */
+    ran = train_rows("moods.csv", "mood,size", "both", "--steps", "2");
+    assert_runs(ran);
+    CLEANUP(json_decrefp) json_t *both = eval_json("both", "moods.csv", "size,mood", "1");
+    const json_t *first = json_array_get(json_object_get(both, "outputs"), 0);
+    assert_string_equal(json_string_value(json_object_get(first, "label")), "mood");
+    assert_refused(2, "has the problem_type regression", "eval", "--model", at("mood"), "--data",
+                   at("moods.csv"), "--label-field", "mood", "--seq", "16", "--problem-type", "multi-label");
+    assert_refused(1, "line 2: the label 'the word a' is not a number", "eval", "--model", at("mood"),
+                   "--data", at("moods.csv"), "--label-field", "text", "--seq", "16");
+    assert_refused(2, "needs at least 2 labels", "train", "--model", "bert-tiny", "--task", "classify",
+                   "--tokenizer", at("vocab"), "--data", at("moods.csv"), "--label-field", "mood", "--labels",
+                   "1", "--problem-type", "single-label");
+    /* A run cannot continue with another loss. */
+    put_text("bits.csv", "text,a,b\nit saw,0,1\nthe word,1,1\narticle at,1,0\n");
+    ran = train_rows("bits.csv", "a,b", "bits", "--steps", "1", "--problem-type", "regression");
+    assert_runs(ran);
+    ran = train_rows("bits.csv", "a,b", "bits", "--steps", "2", "--resume", "--problem-type", "multi-label");
+    assert_int_equal(ran.code, 2);
+    assert_contains(ran.err, "its task is \"regression\", but this run's is \"multi_label_classification\"");
+    ran_done(&ran);
+}
+
+/* Lists of names as labels. */
+static void test_multi_label(void **state) {
+    (void)state;
+    CLEANUP(mem_freep) char *text = calloc(1, 1 << 16);
+    size_t size = 0;
+    for (int i = 0; i < 120; i++)
+        size +=
+            (size_t)sprintf(text + size, "{\"text\": \"%s%s %c\", \"label\": [%s%s%s]}\n",
+                            i % 2 ? "the " : "saw ", i % 3 ? "word" : "it", 'a' + i % 26,
+                            i % 2 ? "\"odd\"" : "", i % 2 && i % 3 ? ", " : "", i % 3 ? "\"article\"" : "");
+    put_file("tags.jsonl", text, size);
+    Ran ran = train_rows("tags.jsonl", "label", "tags", "--eval-every", "0");
+    assert_runs(ran);
+    assert_problem(at("tags/latest/config.json"), "multi_label_classification");
+    CLEANUP(json_decrefp) json_t *json = eval_json("tags", "tags.jsonl", "label", "1");
+    CLEANUP(json_decrefp) json_t *split = eval_json("tags", "tags.jsonl", "label", "2");
+    static const char *const scores[] = {"accuracy", "f1_micro", "f1_macro", "f1_weighted"};
+    for (size_t i = 0; i < 4; i++) {
+        assert_true(value_of(json, scores[i]) == value_of(split, scores[i]));
+        assert_true(value_of(json, scores[i]) > 0.8);
+    }
+    assert_null(json_object_get(json, "confusion"));
+    const json_t *article = json_array_get(json_object_get(json, "classes"), 0);
+    assert_string_equal(json_string_value(json_object_get(article, "label")), "article");
+    assert_int_equal(json_integer_value(json_object_get(article, "count")), 80);
+    ran = program_run("eval", "--model", at("tags"), "--data", at("tags.jsonl"), "--seq", "16");
+    assert_contains(ran.out, "exact-match accuracy ");
+    assert_contains(ran.out, "%, micro F1 ");
+    ran_done(&ran);
+}
+
 /* Dialogues, with next-sentence prediction alone. */
 static void test_dialogues(void **state) {
     (void)state;
@@ -205,13 +333,15 @@ static void test_dialogues(void **state) {
     CLEANUP(json_decrefp) json_t *lines = metrics("dialogues");
     assert_non_null(
         json_object_get(json_array_get(lines, json_array_size(lines) - 1), "val_next_sentence_accuracy"));
-    assert_refused(2, "which need BERT's task mlm", "train", "--model", "gpt2-tiny", "--tokenizer",
+    assert_refused(2, "which require BERT and --task mlm", "train", "--model", "gpt2-tiny", "--tokenizer",
                    at("vocab"), "--data", at("pairs.jsonl"));
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts),
-                                       cmocka_unit_test(test_next_sentence_alone),
-                                       cmocka_unit_test(test_classify), cmocka_unit_test(test_dialogues)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layouts),     cmocka_unit_test(test_next_sentence_alone),
+        cmocka_unit_test(test_ids_counted), cmocka_unit_test(test_classify),
+        cmocka_unit_test(test_regression),  cmocka_unit_test(test_multi_label),
+        cmocka_unit_test(test_dialogues)};
     return cmocka_run_group_tests(tests, corpus_setup, corpus_teardown);
 }

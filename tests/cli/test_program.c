@@ -31,7 +31,7 @@ static void mistyped_names(void **state) {
     assert_refused(2, "--stpes: unknown option; did you mean --steps?", "train", "--stpes", "5");
     assert_refused(2, "--microbatch: unknown option; did you mean --micro-batch?", "train", "--microbatch=5");
     assert_refused(2, "--no-shufle: unknown option; did you mean --no-shuffle?", "train", "--no-shufle");
-    assert_refused(2, "--qqqqqq: unknown option; 'weft help train' lists them", "train", "--qqqqqq");
+    assert_refused(2, "--qqqqqq: unknown option; 'weft help train' lists the options", "train", "--qqqqqq");
     assert_refused(2, "-x: unknown option", "train", "-x");
     assert_refused(2, "did you mean 'cosine'?", "train", "--data", "x", "--schedule", "cosin");
     assert_refused(2, "'trian' is not a command; did you mean 'train'?", "help", "trian");
@@ -39,17 +39,17 @@ static void mistyped_names(void **state) {
 
 static void wrong_values(void **state) {
     (void)state;
-    assert_refused(2, "--steps ten: expected an integer of at least 1", "train", "--steps", "ten");
-    assert_refused(2, "--steps 0: expected an integer of at least 1", "train", "--steps", "0");
+    assert_refused(2, "--steps ten: expected an integer >= 1", "train", "--steps", "ten");
+    assert_refused(2, "--steps 0: expected an integer >= 1", "train", "--steps", "0");
     assert_refused(2, "--steps 5x: expected", "train", "--steps", "5x");
     assert_refused(2, "--steps 1.5: expected", "train", "--steps", "1.5");
     assert_refused(2, "--steps 99999999999999999999: expected", "train", "--steps", "99999999999999999999");
-    assert_refused(2, "--lr 0: expected a number above 0", "train", "--lr", "0");
+    assert_refused(2, "--lr 0: expected a number > 0", "train", "--lr", "0");
     assert_refused(2, "--lr nan: expected a number", "train", "--lr", "nan");
     assert_refused(2, "--lr inf: expected a number", "train", "--lr", "inf");
     assert_refused(2, "--lr 1e999: expected a number", "train", "--lr", "1e999");
-    assert_refused(2, "--lr -1: expected a number above 0", "train", "--lr", "-1");
-    assert_refused(2, "--beta1 1: expected a number of at least 0 and below 1", "train", "--beta1", "1");
+    assert_refused(2, "--lr -1: expected a number > 0", "train", "--lr", "-1");
+    assert_refused(2, "--beta1 1: expected a number >= 0 and < 1", "train", "--beta1", "1");
     assert_refused(2, "--zero 4: expected an integer from 0 to 3", "train", "--zero", "4");
     assert_refused(2, "--seed -1: expected an integer from 0", "train", "--seed", "-1");
     assert_refused(
@@ -75,9 +75,9 @@ static void wrong_arguments(void **state) {
 
 static void contradictions(void **state) {
     (void)state;
-    assert_refused(2, "cannot be combined with steps", "train", "--data", "x", "--steps", "5", "--epochs",
+    assert_refused(2, "cannot be combined with --steps", "train", "--data", "x", "--steps", "5", "--epochs",
                    "1");
-    assert_refused(2, "--resume: also needs --out DIR", "train", "--data", "x", "--resume");
+    assert_refused(2, "--resume requires --out DIR", "train", "--data", "x", "--resume");
     assert_refused(2, "--micro-batch 3: must divide the batch of 8", "train", "--data", "x", "--batch", "8",
                    "--micro-batch", "3");
     assert_refused(2, "--min-lr 1: must not exceed the learning rate", "train", "--data", "x", "--min-lr",
@@ -171,7 +171,7 @@ static void closed_pipe(void **state) {
     (void)state;
     int code = system("bash -c \"set -o pipefail; '" WEFT_BINARY "' help --man 2>/dev/null | true\"");
     assert_true(WIFEXITED(code));
-    /* 0 if the reader was still there when the program wrote. Killed by a signal would be 141. */
+    /* 0 if the reader was still there when the program wrote; 141 would mean death by SIGPIPE. */
     assert_true(WEXITSTATUS(code) <= 1);
 }
 

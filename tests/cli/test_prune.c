@@ -294,12 +294,12 @@ static void bad_input(void **state) {
     assert_refused(2, "--kind", "prune", "--model", base, "--out", out, "--amount", "0.5", "--kind", "legs");
     assert_refused(2, "heads per layer, rounded", "prune", "--model", base, "--out", out, "--amount", "0.1",
                    "--kind", "heads");
-    assert_refused(2, "also needs --data FILE", "prune", "--model", base, "--out", out, "--amount", "0.5",
+    assert_refused(2, "requires --data FILE", "prune", "--model", base, "--out", out, "--amount", "0.5",
                    "--rounds", "3");
-    assert_refused(2, "give one of them", "prune", "--model", base, "--out", out, "--amount", "0.5",
+    assert_refused(2, "use one or the other", "prune", "--model", base, "--out", out, "--amount", "0.5",
                    "--global", "--per-matrix");
-    assert_refused(2, "is only for --kind weights", "prune", "--model", base, "--out", out, "--amount", "0.5",
-                   "--kind", "rows", "--per-matrix");
+    assert_refused(2, "applies only to --kind weights", "prune", "--model", base, "--out", out, "--amount",
+                   "0.5", "--kind", "rows", "--per-matrix");
     assert_refused(2, "larger amount", "prune", "--model", base, "--out", out, "--amount", "0.01", "--kind",
                    "rows");
     assert_refused(1, "config.json", "prune", "--model", dir, "--out", out, "--amount", "0.5");

@@ -183,7 +183,7 @@ static void small_model_memorizes_its_questions(void **state) {
     assert_true(fabs(apart - number(null_odds, "id0")) < 1e-5);
     assert_refused(2, "--out writes a model's answers", "eval", "--data", data, "--predictions", predictions,
                    "--out", out);
-    assert_refused(2, "also needs --na-prob", "eval", "--data", data, "--predictions", predictions,
+    assert_refused(2, "requires --na-prob", "eval", "--data", data, "--predictions", predictions,
                    "--na-prob-thresh", "0");
 }
 
@@ -280,7 +280,7 @@ static void refuses_invalid_requests(void **state) {
     CLEANUP(mem_freep) char *latin = inside("latin.txt");
     assert_ok(file_replace(broken, "{\"data\":\n[{\"paragraphs\": [}\n", 26));
     assert_ok(file_replace(latin, "caf\xe9", 4));
-    assert_refused(2, "which need the task squad", "train", "--model", "gpt2-tiny", "--data", data,
+    assert_refused(2, "which require --task squad", "train", "--model", "gpt2-tiny", "--data", data,
                    "--quiet");
     assert_refused(1, "broken.json: not valid JSON at line 2", "train", "--task", "squad", SHAPE,
                    "--tokenizer", VOCAB, "--data", broken, "--quiet");

@@ -130,7 +130,7 @@ static void train_refuses(void **state) {
                    GOLDEN_TEXT, "--out", fixture->bpe);
     assert_refused(2, "'<x>' is given twice", "tokenizer", "train", "--vocab", "300", "--data", GOLDEN_TEXT,
                    "--out", out, "--special", "<x>", "--special", "<x>");
-    assert_refused(2, "--cased: is only for --kind wordpiece", "tokenizer", "train", "--vocab", "300",
+    assert_refused(2, "--cased applies only to --kind wordpiece", "tokenizer", "train", "--vocab", "300",
                    "--data", GOLDEN_TEXT, "--out", out, "--cased");
     assert_refused(1, "/nowhere.txt", "tokenizer", "train", "--vocab", "300", "--data", "/nowhere.txt",
                    "--out", out);
@@ -243,6 +243,22 @@ static void bert_adds_special_tokens(void **state) {
     ran_done(&with);
 }
 
+static void encodes_pairs(void **state) {
+    const Fixture *fixture = *state;
+    Ran ran = program_run("tokenizer", "encode", "--tokenizer", fixture->wordpiece, "--text", "[MASK]",
+                          "--pair", "[PAD] [UNK]", "--type-ids");
+    assert_string_equal(ran.out, "2 4 3 0 1 3\n0 0 0 1 1 1\n");
+    ran_done(&ran);
+    ran = program_run("tokenizer", "encode", "--tokenizer", fixture->wordpiece, "--text", "[MASK]", "--pair",
+                      "", "--type-ids", "--no-add-special-tokens", "--json");
+    assert_string_equal(ran.out, "{\"ids\": [4], \"type_ids\": [0]}\n");
+    ran_done(&ran);
+    ran = program_run("tokenizer", "encode", "--tokenizer", fixture->wordpiece, "--text", "[MASK]",
+                      "--type-ids", "--offsets");
+    assert_string_equal(ran.out, "2\t0\t0\t0\t\"[CLS]\"\n4\t0\t0\t6\t\"[MASK]\"\n3\t0\t0\t0\t\"[SEP]\"\n");
+    ran_done(&ran);
+}
+
 static void encodes_lines(void **state) {
     const Fixture *fixture = *state;
     const char *path = write_file(fixture, "lines.txt", "the\n\nloom\nthe", 13);
@@ -316,7 +332,7 @@ static void decode_accepts_lists(void **state) {
 
 static void wrong_usage(void **state) {
     const Fixture *fixture = *state;
-    assert_refused(1, "token 2 is 600, expected an id from 0 to 599", "tokenizer", "decode", "--tokenizer",
+    assert_refused(1, "token 2 is 600; expected an id from 0 to 599", "tokenizer", "decode", "--tokenizer",
                    fixture->bpe, "--ids", "1 600");
     assert_refused(1, "token 1 is -1", "tokenizer", "decode", "--tokenizer", fixture->bpe, "--ids", "-1");
     assert_refused(1, "expected an id from 0 to 599", "tokenizer", "decode", "--tokenizer", fixture->bpe,
@@ -341,7 +357,7 @@ static void command_names(void **state) {
     assert_int_equal(ran.code, 2);
     assert_string_equal(ran.out, "");
     assert_contains(ran.err, "tokenizer encode");
-    assert_contains(ran.err, "weft: error: 'weft tokenizer' needs one of the commands above");
+    assert_contains(ran.err, "weft: error: 'weft tokenizer' requires one of the commands above");
     ran_done(&ran);
     ran = program_run("help", "tokenizer");
     assert_int_equal(ran.code, 0);
@@ -367,6 +383,7 @@ int main(void) {
         cmocka_unit_test(bytes_round_trip),
         cmocka_unit_test(json_has_ids_offsets_and_tokens),
         cmocka_unit_test(bert_adds_special_tokens),
+        cmocka_unit_test(encodes_pairs),
         cmocka_unit_test(encodes_lines),
         cmocka_unit_test(special_token_names),
         cmocka_unit_test(reads_a_pipe),

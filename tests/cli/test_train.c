@@ -204,7 +204,7 @@ static void traced(void **state) {
         if (i != 3) assert_int_equal(found[i], expected[i]);
     assert_true(found[3] >= 2); /* evaluation runs forward passes too */
     json_decref(json);
-    assert_refused(2, "also needs --out DIR, where trace.json is written", SMALL, "--trace");
+    assert_refused(2, "requires --out DIR, where trace.json is written", SMALL, "--trace");
 }
 
 int main(void) {

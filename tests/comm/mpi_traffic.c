@@ -22,7 +22,7 @@ static void assert_filled(Tensor t, float value, float scale) {
     const float *data = t.data;
     for (int64_t i = 0; i < tensor_count(t); i++)
         if (data[i] != value + scale * (float)(i % 1000))
-            fail_msg("element %lld is %g, expected %g", (long long)i, (double)data[i],
+            fail_msg("element %lld is %g; expected %g", (long long)i, (double)data[i],
                      (double)(value + scale * (float)(i % 1000)));
 }
 

@@ -1,5 +1,5 @@
-/* What pruning removes, held against sorting and counting done here, and the pruned model against the dense
- * one whose pruned neurons write nothing. */
+/* Pruning. The weights it removes match those found here by sorting and counting. A model with pruned neurons
+ * or heads computes the same as the dense model whose pruned parts are set to zero. */
 #include <math.h>
 #include <unistd.h>
 
@@ -59,7 +59,7 @@ static Tensor find(const Store *params, int layer, const char *name) {
     return view;
 }
 
-/* All but the layers' matrices is as it was. */
+/* Everything but the layers' weight matrices is unchanged. */
 static void assert_rest_kept(const Kit *kit) {
     for (int i = 0; i < kit->model->count; i++) {
         const ParamList *list = &kit->model->block[i].params;
@@ -73,7 +73,8 @@ static void assert_rest_kept(const Kit *kit) {
     }
 }
 
-/* Of `count` weights in stretches: none that went was larger than one that stayed, which is as it was. */
+/* Checks over all weights seen: no pruned weight is larger than a kept one, and kept weights are
+ * unchanged. */
 typedef struct Seen {
     int64_t gone, count;
     float largest_gone, smallest_kept;
@@ -113,13 +114,14 @@ static void assert_pruned(const Kit *kit, double amount, bool per_matrix) {
     assert_true(all.largest_gone <= all.smallest_kept);
 }
 
-static void smallest_weights_go(void **state) {
+static void prunes_smallest_weights(void **state) {
     (void)state;
     static const double amounts[] = {0.001, 0.37, 0.5, 0.9, 0.999};
     for (int family = 0; family < 2; family++)
         for (int mode = 0; mode < 2; mode++) {
             CLEANUP(kit_done) Kit kit = kit_new(family ? FAMILY_BERT : FAMILY_GPT2);
-            for (size_t i = 0; i < sizeof amounts / sizeof *amounts; i++) { /* one after the other: rounds */
+            for (size_t i = 0; i < sizeof amounts / sizeof *amounts; i++) { /* in sequence, as in gradual
+                                                                             * pruning */
                 assert_ok(prune_weights(kit.params, amounts[i], mode == 1));
                 assert_pruned(&kit, amounts[i], mode == 1);
                 assert_rest_kept(&kit);
@@ -131,8 +133,8 @@ static void smallest_weights_go(void **state) {
         }
 }
 
-/* Equal magnitudes: still exactly as many as asked for, the first ones. */
-static void equals_go_in_order(void **state) {
+/* With equal magnitudes, exactly the requested number of weights is pruned, the first ones. */
+static void prunes_ties_in_order(void **state) {
     (void)state;
     CLEANUP(kit_done) Kit kit = kit_new(FAMILY_GPT2);
     Tensor up = find(kit.params, 1, "mlp.up.weight");
@@ -142,7 +144,7 @@ static void equals_go_in_order(void **state) {
         assert_true((tensor_f32(up)[i] == 0) == (i < llround(0.3 * (double)tensor_count(up))));
 }
 
-static void rows_that_stay(void **state) {
+static void kept_rows(void **state) {
     (void)state;
     assert_int_equal(prune_rows_kept(3072, 0.5, 8), 1536);
     assert_int_equal(prune_rows_kept(20, 0.5, 8), 16);
@@ -152,8 +154,8 @@ static void rows_that_stay(void **state) {
     assert_int_equal(prune_rows_kept(4, 0.9, 8), 4);
 }
 
-/* Rows made small or large on purpose: which stay is known beforehand. */
-static void worthless_rows_go(void **state) {
+/* Rows are made small or large on purpose, so the right choice is known. */
+static void prunes_least_important_rows(void **state) {
     (void)state;
     for (int family = 0; family < 2; family++) {
         CLEANUP(kit_done) Kit kit = kit_new(family ? FAMILY_BERT : FAMILY_GPT2);
@@ -164,7 +166,7 @@ static void worthless_rows_go(void **state) {
             float *bias = tensor_f32(find(kit.params, layer, "mlp.up.bias"));
             float *down = tensor_f32(find(kit.params, layer, "mlp.down.weight"));
             for (int f = 0; f < INNER; f++) bias[f] = 0.01f * (float)f;
-            for (int f = layer; f < INNER; f += 4) { /* reads much, writes nearly nothing */
+            for (int f = layer; f < INNER; f += 4) { /* large input weights, nearly zero output weights */
                 for (int c = 0; c < HIDDEN; c++) up[f * HIDDEN + c] = 3;
                 for (int c = 0; c < HIDDEN; c++) down[c * INNER + f] = 1e-8f;
             }
@@ -201,8 +203,8 @@ static void scores_of(Engine *engine, float *scores) {
     memcpy(scores, session_logits(session, 0), (size_t)engine->model->config.vocab * sizeof *scores);
 }
 
-/* The neurons that prune_rows takes out write nothing instead. */
-static void silence(Store *params, int64_t kept) {
+/* Zeroes the output weights of the neurons that prune_rows would remove. */
+static void zero_pruned_neurons(Store *params, int64_t kept) {
     int64_t F = params->model->config.inner, C = params->model->config.hidden;
     for (int layer = 0; layer < params->model->config.layers; layer++) {
         CLEANUP(mem_freep) double *score = NULL;
@@ -226,8 +228,8 @@ static double largest_difference(const float *a, const float *b, int64_t count) 
     return most;
 }
 
-/* Through a file, as a person would have it. */
-static void smaller_is_the_silenced(void **state) {
+/* Compares through a saved and reloaded checkpoint, as a user would. */
+static void pruned_equals_zeroed(void **state) {
     (void)state;
     char dir[] = "/tmp/weft-test-XXXXXX", out[64];
     assert_non_null(mkdtemp(dir));
@@ -247,16 +249,17 @@ static void smaller_is_the_silenced(void **state) {
     assert_ok(engine_new(&pruned, out, &(EngineOptions){.threads = 1}));
     assert_int_equal(pruned->model->config.inner, kept);
     scores_of(dense, whole);
-    silence(dense->params, kept);
+    zero_pruned_neurons(dense->params, kept);
     scores_of(dense, one);
     scores_of(pruned, two);
     assert_true(largest_difference(one, two, V) < 1e-5);
-    assert_true(largest_difference(one, whole, V) > 1e-3); /* the neurons did something before */
+    assert_true(largest_difference(one, whole, V) > 1e-3); /* the removed neurons mattered before */
     assert_ok(dir_remove(dir));
 }
 
-/* Heads that prune_heads takes out are heads whose output nobody reads; and the file says so. */
-static void fewer_heads_are_the_silenced(void **state) {
+/* Removing heads with prune_heads equals zeroing their output weights, and config.json records the
+ * removal. */
+static void pruned_heads_equal_zeroed(void **state) {
     (void)state;
     for (int64_t kept = 1; kept <= 2; kept++) {
         char dir[] = "/tmp/weft-test-XXXXXX", out[64], from[256];
@@ -298,9 +301,12 @@ static void fewer_heads_are_the_silenced(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(smallest_weights_go),     cmocka_unit_test(equals_go_in_order),
-        cmocka_unit_test(rows_that_stay),          cmocka_unit_test(worthless_rows_go),
-        cmocka_unit_test(smaller_is_the_silenced), cmocka_unit_test(fewer_heads_are_the_silenced),
+        cmocka_unit_test(prunes_smallest_weights),
+        cmocka_unit_test(prunes_ties_in_order),
+        cmocka_unit_test(kept_rows),
+        cmocka_unit_test(prunes_least_important_rows),
+        cmocka_unit_test(pruned_equals_zeroed),
+        cmocka_unit_test(pruned_heads_equal_zeroed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,6 +13,20 @@ static Status load(const char *text, size_t size, Tokenizer **ret_tokenizer) {
     return bpe_from_text(ret_tokenizer, json, "input", merges, (size_t)(text + size - merges), "merges");
 }
 
+/* The post-processor yields valid ids and offsets for a pair. */
+static void check_sequence(const Tokenizer *tokenizer, const char *text, size_t size) {
+    CLEANUP(encoder_freep) Encoder *encoder = NULL;
+    CLEANUP(token_list_done) TokenList list = {0};
+    TextView first = {text, size}, second = {text, size / 2};
+    fuzz_require(
+        fuzz_succeeded(encoder_new(&encoder, tokenizer, &(EncodeOptions){.offsets = true, .types = true})));
+    fuzz_require(fuzz_succeeded(encoder_add_sequence(encoder, first, &second, true, &list)));
+    for (size_t i = 0; i < list.count; i++) {
+        fuzz_require(list.ids[i] >= 0 && list.ids[i] < tokenizer_vocab(tokenizer) && list.types[i] >= 0);
+        fuzz_require(list.offsets[i].start <= list.offsets[i].end && list.offsets[i].end <= size);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     if (!fuzz_succeeded(load((const char *)data, size, &tokenizer))) return 0;
@@ -26,6 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fuzz_require(fuzz_succeeded(tokenizer_decode(tokenizer, list.ids, list.count, false, &back, &back_size)));
     size_t prefix = back_size - sample; /* a space added by add_prefix_space */
     fuzz_require(prefix <= 1 && !memcmp(back + prefix, data, sample));
+    check_sequence(tokenizer, (const char *)data, sample);
     return 0;
 }
 
@@ -51,7 +66,12 @@ size_t fuzz_seed(size_t index, uint8_t *out) {
     if (index > 1) return 0;
     size = (size_t)sprintf(
         text, "{\"added_tokens\":[{\"id\":259,\"content\":\"[x]\",\"lstrip\":true,\"rstrip\":true,"
-              "\"single_word\":true,\"normalized\":false,\"special\":true}],\"normalizer\":null,"
+              "\"single_word\":true,\"normalized\":false,\"special\":true}],\"normalizer\":"
+              "{\"type\":\"Sequence\",\"normalizers\":[]},\"post_processor\":{\"type\":\"Sequence\","
+              "\"processors\":[{\"type\":\"ByteLevel\",\"trim_offsets\":true},{\"type\":"
+              "\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":["
+              "{\"Sequence\":{\"id\":\"B\",\"type_id\":1}},{\"SpecialToken\":{\"id\":\"[x]\","
+              "\"type_id\":0}}],\"special_tokens\":{\"[x]\":{\"ids\":[259,258]}}}]},"
               "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
               "\"use_regex\":true},\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\","
               "\"dropout\":null,\"ignore_merges\":false,\"end_of_word_suffix\":\"\",\"vocab\":");

@@ -1,6 +1,8 @@
 /* Fuzzes .csv, .tsv and .jsonl tables: rows have the requested fields in valid UTF-8, and line numbers
- * increase. The first byte of the input selects the format. */
-#include "data/table.h"
+ * increase. Targets from their labels are finite. The first byte of the input selects the format. */
+#include <math.h>
+
+#include "data/targets.h"
 #include "fuzz.h"
 
 typedef struct Seen {
@@ -21,6 +23,24 @@ static Status take(void *context, int64_t line, const TableField *fields) {
     return OK;
 }
 
+static Status take_targets(void *context, int64_t line, const TableField *fields) {
+    enum { LABELS = 2 };
+    static const char *const names[LABELS] = {"a", "b"};
+    const char *file = context;
+    for (int problem = PROBLEM_REGRESSION; problem <= PROBLEM_MULTI_LABEL; problem++)
+        for (int count = 1; count <= LABELS; count++) {
+            TargetReader reader = {
+                .problem = (ProblemType)problem, .labels = count, .names = names, .file = file};
+            float targets[LABELS] = {0};
+            if (!fuzz_succeeded(targets_from_fields(&reader, line, fields, count, NULL, targets))) continue;
+            for (int i = 0; i < LABELS; i++) {
+                fuzz_require(isfinite(targets[i]));
+                if (problem == PROBLEM_MULTI_LABEL) fuzz_require(targets[i] >= 0 && targets[i] <= 1);
+            }
+        }
+    return OK;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const char *const files[] = {"a.csv", "a.tsv", "a.jsonl", "a.csv"};
     static const char *const names[] = {"text", "label", NULL}, *const numbers[] = {"1", "2", NULL};
@@ -30,6 +50,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fuzz_require(fuzz_succeeded(source_init_memory(&source, files[data[0] % 4], data + 1, size - 1)));
     if (fuzz_succeeded(table_read(&source, data[0] % 4 == 3 ? numbers : names, 3, take, &seen)))
         fuzz_require(seen.line >= 0);
+    TableSpec spec = {.names = data[0] % 4 == 3 ? numbers : names, .count = 2};
+    fuzz_succeeded(table_read_lists(&source, &spec, take_targets, (void *)(uintptr_t)files[data[0] % 4]));
     return 0;
 }
 
@@ -40,6 +62,8 @@ size_t fuzz_seed(size_t index, uint8_t *out) {
         "\x06{\"text\": \"a\", \"label\": 1}\n\n{\"label\": true, \"text\": \"b\\n\", \"c\": [1, {}]}\n",
         "\x07"
         "a,1\nb,2",
+        "\x06{\"text\": [\"a\", \"b\"], \"label\": [0, 1.5]}\n{\"text\": [1], \"label\": -2e3}\n",
+        "\x04text,label\n\"[1, 0]\",0.5\n-3,\"[\"\"b\"\"]\"\n",
     };
     return index < sizeof seeds / sizeof *seeds ? fuzz_seed_text(seeds[index], out) : 0;
 }

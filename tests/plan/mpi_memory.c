@@ -1,5 +1,5 @@
-/* What a run on paper says of a rank's memory and messages against what the allocator and the groups of a run
- * in earnest have counted, tag by tag, for layouts of all kinds.
+/* Dry runs: the memory of a rank, by tag, and the bytes it sends equal what the allocator and the
+ * communicators count in a real run, in layouts of every kind.
  * Ranks: 1 2 4 */
 #include "train/layouts.h"
 
@@ -30,7 +30,8 @@ static void assert_same(const Layout *layout, const char *what, size_t planned, 
         fail_msg("%s: %s: planned %zu, counted %zu", layout_text(layout), what, planned, counted);
 }
 
-/* Of the replica's micro-batches the one with most to predict: what BERT's head sends depends on that. */
+/* The replica's micro-batch with the most masked tokens, because what BERT's output head sends depends on
+ * their number. */
 static HostBatch *largest_batch(const Layout *layout, int replica) {
     HostBatch *largest = NULL;
     int64_t share = BATCH / layout->mesh.dp;
@@ -44,8 +45,8 @@ static HostBatch *largest_batch(const Layout *layout, int replica) {
     return largest;
 }
 
-static void holds(Group *world, const Layout *layout) {
-    if (ranks_staged()) return; /* operations hold other memory there */
+static void check_plan(Group *world, const Layout *layout) {
+    if (ranks_staged()) return; /* staged collectives use additional memory */
     Outcome outcome = run(world, layout, STEPS);
     HostBatch *batch = largest_batch(layout, outcome.mesh->at[AXIS_DP]);
     DryRunSpec dryrun = {.model = outcome.model,
@@ -64,10 +65,10 @@ static void holds(Group *world, const Layout *layout) {
     assert_same(layout, "host", planned.memory.host, device->host.peak);
     uint64_t sent[COMM_KINDS];
     mesh_sent(outcome.mesh, sent);
-    /* The run also evaluates. What BERT's head sends differs from step to step. */
+    /* The run also evaluates, so it sends more. What BERT's output head sends varies from step to step. */
     for (CommKind kind = 0; layout->job != JOB_BERT && kind < COMM_KINDS; kind++)
         if (planned.sent[kind] * STEPS > sent[kind])
-            fail_msg("%s: %s: planned %llu bytes a step, sent %llu in %d", layout_text(layout),
+            fail_msg("%s: %s: planned %llu bytes per step, sent %llu in %d steps", layout_text(layout),
                      comm_kind_name(kind), (unsigned long long)planned.sent[kind],
                      (unsigned long long)sent[kind], STEPS);
     host_batch_free(batch);
@@ -86,7 +87,7 @@ static void replicas(void **state) {
                                  .recompute = (Recompute)((zero + (int)job) % 3),
                                  .keep = zero == 3 && job == JOB_BERT,
                                  .dtype = zero % 2 ? DT_BF16 : DT_F32};
-                holds(world, &layout);
+                check_plan(world, &layout);
             }
 }
 
@@ -103,7 +104,7 @@ static void tensors(void **state) {
                                  .recompute = (Recompute)recompute,
                                  .sequence = sequence,
                                  .dtype = recompute == 1 ? DT_BF16 : DT_F32};
-                holds(world, &layout);
+                check_plan(world, &layout);
             }
 }
 
@@ -115,7 +116,7 @@ static void stages(void **state) {
         for (int recompute = 0; recompute < 3; recompute++)
             for (int pp = 2; pp <= world->size; pp *= 2) {
                 bool chunked = kinds[at] == SCHEDULE_INTERLEAVED;
-                if (chunked && pp > 2) continue; /* 6 layers */
+                if (chunked && pp > 2) continue; /* there are only 6 layers */
                 Layout layout = {.job = (JobKind)((at + recompute) % JOBS),
                                  .mesh = {.dp = world->size / pp, .tp = 1, .pp = pp},
                                  .zero = pp < world->size ? recompute + 1 : 0,
@@ -124,7 +125,7 @@ static void stages(void **state) {
                                  .schedule = kinds[at],
                                  .recompute = (Recompute)recompute,
                                  .dtype = at % 2 ? DT_BF16 : DT_F32};
-                holds(world, &layout);
+                check_plan(world, &layout);
             }
 }
 
@@ -138,10 +139,10 @@ static void together(void **state) {
                      .schedule = SCHEDULE_ZERO_BUBBLE,
                      .sequence = true,
                      .dtype = DT_BF16};
-    holds(world, &layout);
+    check_plan(world, &layout);
     layout = (Layout){
         .job = JOB_BERT, .mesh = {.dp = 4, .tp = 1, .pp = 1, .shard = 2}, .zero = 3, .micro_batch = 1};
-    holds(world, &layout);
+    check_plan(world, &layout);
 }
 
 static void offloaded(void **state) {
@@ -153,7 +154,7 @@ static void offloaded(void **state) {
                          .micro_batch = 2,
                          .offload = (Offload)offload,
                          .dtype = DT_BF16};
-        holds(world, &layout);
+        check_plan(world, &layout);
     }
 }
 

@@ -1,4 +1,4 @@
-/* Clusters as data: the known ones, and what is refused of others. */
+/* Cluster descriptions: the built-in ones, errors in others, and which changes make a job fit. */
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "plan/fit.h"
 
-static void known_ones(void **state) {
+static void builtin_clusters(void **state) {
     (void)state;
     static const char *const expected[] = {"cpu",  "dgx-a100",   "dgx2-v100",   "h100",
                                            "h200", "rtx-2080ti", "v100-pcie-8", NULL};
@@ -29,10 +29,11 @@ static void known_ones(void **state) {
     assert_memory_equal(&dgx2, &file, sizeof dgx2);
     Cluster none;
     assert_fails(cluster_find("h20", &none), STATUS_USAGE, "did you mean 'h200'?");
-    assert_fails(cluster_find("/nowhere/x.json", &none), STATUS_USAGE, "not a file or a built-in cluster");
+    assert_fails(cluster_find("/nowhere/x.json", &none), STATUS_USAGE,
+                 "neither a file nor a built-in cluster");
 }
 
-/* h200's text with `from` replaced by `to`, and what is said of it. */
+/* Checks the error for h200's description with `from` replaced by `to`. */
 static void refuses_text(const char *from, const char *to, const char *message) {
     const ClusterText *known = weft_clusters;
     while (strcmp(known->name, "h200")) known++;
@@ -47,7 +48,8 @@ static void refuses_text(const char *from, const char *to, const char *message) 
     free(changed);
 }
 
-/* A measured kernel: lines of logarithms between its points, and through nothing beyond them. */
+/* A measured kernel's time is interpolated linearly on logarithmic scales between its points, and
+ * proportional beyond them. */
 static void curves(void **state) {
     (void)state;
     KernelCurve curve = {0};
@@ -61,14 +63,14 @@ static void curves(void **state) {
     for (int i = 1; i < curve.count; i++) assert_true(curve.work[i] > curve.work[i - 1]);
 }
 
-static void bad_ones(void **state) {
+static void invalid_clusters(void **state) {
     (void)state;
     refuses_text("\"memory_bytes\": {\"value\": 149250113536", "\"memory_bytes\": {\"value\": -5",
-                 "mine.json: 'device.memory_bytes' is -5, expected 1 or more");
+                 "mine.json: 'device.memory_bytes' is -5; expected 1 or more");
     refuses_text("\"bandwidth\": {\"value\": 450000000000", "\"bandwidth\": {\"value\": 0",
-                 "mine.json: 'links.within.bandwidth' is 0, expected 1 or more");
+                 "mine.json: 'links.within.bandwidth' is 0; expected 1 or more");
     refuses_text("\"devices_per_node\": {\"value\": 8", "\"devices_per_node\": {\"value\": 2.5",
-                 "mine.json: 'devices_per_node' is 2.5, expected an integer, 1 or more");
+                 "mine.json: 'devices_per_node' is 2.5; expected an integer, 1 or more");
     refuses_text("\"memory_bandwidth\"", "\"memory_bandwith\"",
                  "mine.json: unknown key 'device.memory_bandwith'; did you mean 'memory_bandwidth'?");
     refuses_text("\"fp16\"", "\"fp15\"", "mine.json: unknown key 'device.peak_flops.fp15'");
@@ -81,11 +83,11 @@ static void bad_ones(void **state) {
                  "SXM5, dense\"}",
                  "\"fp8\": {\"value\": 1, \"source\": \"x\"}, \"x\": 1", "unknown key 'device.peak_flops.x'");
     refuses_text("\"memory_share\": {\"value\": 0", "\"memory_share\": {\"value\": 1",
-                 "'device.memory_share' is 1.626, expected 0.001 to 1");
+                 "'device.memory_share' is 1.626; expected 0.001 to 1");
     refuses_text("\"reserve_bytes\": {\"value\": 2000000000", "\"reserve_bytes\": {\"value\": 149250113536",
                  "'device.reserve_bytes'");
     refuses_text("\"value\": 450000000000", "\"value\": 1e300", "at most 1e18");
-    refuses_text("\"value\": 450000000000", "\"value\": 1e-300", "is 1e-300, expected 1 or more");
+    refuses_text("\"value\": 450000000000", "\"value\": 1e-300", "is 1e-300; expected 1 or more");
     refuses_text("\"device\": {", "\"device\": {\"kernels\": {\"bf16\": {}},",
                  "'device.kernels' has no 'source'");
     refuses_text("\"device\": {", "\"device\": {\"kernels\": {\"source\": \"x\", \"bf17\": {}},",
@@ -115,7 +117,7 @@ static PlanSpec spec_of(const char *model, int64_t batch, int64_t micro_batch) {
                       .mesh = {.dp = 1, .tp = 1, .pp = 1}};
 }
 
-/* Fewer micro-batches say the same of memory as all of them. */
+/* With memory_only, a plan simulates fewer micro-batches and finds the same memory. */
 static void enough_micros(void **state) {
     (void)state;
     static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zero-bubble"};
@@ -154,7 +156,7 @@ static void finds_changes(void **state) {
     assert_false(fit.fits);
     assert_true(fit.changes > 0);
     assert_string_equal(fit.change[0].options, "--micro-batch 4");
-    /* What is said to fit does. */
+    /* Every suggested change really fits. */
     for (int i = 0; i < fit.changes; i++) assert_true((double)fit.change[i].total <= fit.available);
     plan_done(&plan);
     spec.config.micro_batch = 4;
@@ -171,8 +173,9 @@ static void finds_changes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_ones),    cmocka_unit_test(curves),        cmocka_unit_test(bad_ones),
-        cmocka_unit_test(enough_micros), cmocka_unit_test(finds_changes),
+        cmocka_unit_test(builtin_clusters), cmocka_unit_test(curves),
+        cmocka_unit_test(invalid_clusters), cmocka_unit_test(enough_micros),
+        cmocka_unit_test(finds_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,38 +1,37 @@
-/* Pictures of pipelines. */
+/* Pipeline diagrams, as text and as SVG. */
 #include "plan/draw.h"
 #include "test.h"
 
-enum { MOST_STAGES = 16 };
+enum { MAX_STAGES = 16 };
 
-typedef struct WorkerPool {
-    Schedule stage[MOST_STAGES];
+typedef struct Drawing {
+    Schedule stage[MAX_STAGES];
     ScheduleTimes times;
     Timeline timeline;
-} WorkerPool;
+} Drawing;
 
-static void pipeline_init(WorkerPool *p, ScheduleKind kind, int stages, int chunks, int micros,
-                          double forward) {
+static void drawing_init(Drawing *p, ScheduleKind kind, int stages, int chunks, int micros, double forward) {
     ScheduleSpec spec = {kind, stages, chunks, micros};
     ScheduleCosts costs = {.forward = forward, .backward_input = forward, .backward_weight = forward};
     for (int s = 0; s < stages; s++) assert_ok(schedule_init(&p->stage[s], &spec, s));
     assert_ok(schedule_simulate(p->stage, stages, &costs, &p->times));
-    p->timeline = (Timeline){p->stage, stages, &p->times, "a <title> & \"more\"", "bubble 27.3 %"};
+    p->timeline = (Timeline){p->stage, stages, &p->times, "a <title> & \"more\"", "bubble 27.3%"};
 }
 
-static void pipeline_done(WorkerPool *p) {
+static void drawing_done(Drawing *p) {
     schedule_times_done(&p->times, p->timeline.count);
     for (int s = 0; s < p->timeline.count; s++) schedule_done(&p->stage[s]);
 }
 
 static void assert_text(ScheduleKind kind, int stages, int chunks, int micros, int width,
                         const char *expected) {
-    WorkerPool p;
+    Drawing p;
     char *text = NULL;
-    pipeline_init(&p, kind, stages, chunks, micros, 0.25);
+    drawing_init(&p, kind, stages, chunks, micros, 0.25);
     assert_ok(draw_text(&p.timeline, width, false, &text));
     assert_string_equal(text, expected);
     free(text);
-    pipeline_done(&p);
+    drawing_done(&p);
 }
 
 static void test_text(void **state) {
@@ -53,16 +52,16 @@ static void test_text(void **state) {
                 "stage 0 F0-F1-F2-F3-F4-F5-F6-F7-F8-F9-F10\nF forward   . idle\n");
 }
 
-/* Labels give way before boxes do, and no row is wider than the terminal. */
+/* Labels are dropped before boxes are, and no row is wider than the terminal. */
 static void test_text_fits(void **state) {
     (void)state;
     assert_text(SCHEDULE_1F1B, 2, 1, 6, 30,
                 "stage 0 FF..B0FB1FB2FB3FB4.B5\n"
                 "stage 1 .FB0FB1FB2FB3FB4FB5..\n"
                 "F forward   B backward   . idle\n");
-    WorkerPool p;
+    Drawing p;
     char *text = NULL;
-    pipeline_init(&p, SCHEDULE_ZERO_BUBBLE, 16, 1, 64, 1);
+    drawing_init(&p, SCHEDULE_ZERO_BUBBLE, 16, 1, 64, 1);
     assert_ok(draw_text(&p.timeline, 100, false, &text));
     char *line = text;
     for (int s = 0; s < 16; s++) {
@@ -72,8 +71,8 @@ static void test_text_fits(void **state) {
     }
     assert_non_null(strstr(line, "# mixed"));
     free(text);
-    pipeline_done(&p);
-    /* About two units of time to a column: of one kind, of two, or mostly waiting. */
+    drawing_done(&p);
+    /* About two time units per column, which are of one kind, of two kinds, or mostly idle. */
     assert_text(SCHEDULE_GPIPE, 2, 1, 20, 40,
                 "stage 0 FFFFFFFFFF..BBBBBBBBBBBBBBBBBBBB\n"
                 "stage 1 .FFFFFFFFF#BBBBBBBBBBBBBBBBBBBB.\n"
@@ -82,17 +81,17 @@ static void test_text_fits(void **state) {
 
 static void test_color(void **state) {
     (void)state;
-    WorkerPool p;
+    Drawing p;
     char *text = NULL;
-    pipeline_init(&p, SCHEDULE_1F1B, 1, 1, 1, 1);
+    drawing_init(&p, SCHEDULE_1F1B, 1, 1, 1, 1);
     assert_ok(draw_text(&p.timeline, 80, true, &text));
     assert_string_equal(text, "stage 0 \033[97;44mF0\033[30;43mB0  \033[0m\n"
                               "\033[97;44mF\033[0m forward   \033[30;43mB\033[0m backward\n");
     free(text);
-    pipeline_done(&p);
+    drawing_done(&p);
 }
 
-/* Elements are closed in order, attributes quoted, and no bare sign is left in texts. */
+/* Elements are closed in order, attributes are quoted, and text contains no unescaped characters. */
 static void assert_well_formed(const char *xml) {
     char open[32][32];
     int depth = 0, closed = 0;
@@ -137,23 +136,23 @@ static int count_of(const char *text, const char *part) {
 static void test_svg(void **state) {
     (void)state;
     for (int kind = 0; kind < SCHEDULE_KINDS; kind++) {
-        WorkerPool p;
+        Drawing p;
         char *svg = NULL;
         int chunks = kind == SCHEDULE_INTERLEAVED ? 2 : 1;
-        pipeline_init(&p, (ScheduleKind)kind, 4, chunks, 8, 0.001);
+        drawing_init(&p, (ScheduleKind)kind, 4, chunks, 8, 0.001);
         assert_ok(draw_svg(&p.timeline, &svg));
         assert_well_formed(svg);
         assert_non_null(strstr(svg, "a &lt;title&gt; &amp; &quot;more&quot;"));
-        assert_non_null(strstr(svg, "bubble 27.3 %"));
+        assert_non_null(strstr(svg, "bubble 27.3%"));
         assert_non_null(strstr(svg, "prefers-color-scheme: dark"));
-        /* Every box with its number, and one of each color in the legend. */
+        /* Each box, and one box of each color in the legend. */
         assert_int_equal(count_of(svg, "<rect class=\"f\""), 4 * 8 * chunks + 1);
         assert_int_equal(count_of(svg, "<rect class=\"b\""), kind == SCHEDULE_EVAL ? 0 : 4 * 8 * chunks + 1);
         assert_int_equal(count_of(svg, "<rect class=\"w\""), kind == SCHEDULE_ZERO_BUBBLE ? 33 : 0);
         assert_int_equal(count_of(svg, ">7</text>"), count_of(svg, "of micro-batch 7"));
         assert_non_null(strstr(svg, "stage 3: forward of micro-batch 0"));
         free(svg);
-        pipeline_done(&p);
+        drawing_done(&p);
     }
 }
 

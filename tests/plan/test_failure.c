@@ -1,5 +1,5 @@
-/* Failures: the expectation against runs that are played through, and the best interval against all others.
- */
+/* Device failures: the expected goodput agrees with simulated runs, and no other checkpoint interval is
+ * better than the best one. */
 #include "plan/failure.h"
 
 #include <math.h>
@@ -7,37 +7,38 @@
 #include "base/rng.h"
 #include "test.h"
 
-/* Plays a run of some stretches through, with failures drawn one after the other. */
-typedef struct Played {
+/* A run of several checkpoint intervals, simulated with randomly drawn failures. */
+typedef struct Simulation {
     RngKey key;
     uint64_t drawn;
-    double rate, next, clock; /* when the next failure comes */
-} Played;
+    double rate, next, clock; /* times of the next failure and of now */
+} Simulation;
 
-static void draw_next(Played *played) {
-    played->next = played->clock - log1p(-rng_uniform(played->key, played->drawn++)) / played->rate;
+static void draw_next(Simulation *simulation) {
+    simulation->next =
+        simulation->clock - log1p(-rng_uniform(simulation->key, simulation->drawn++)) / simulation->rate;
 }
 
-/* Whether so many seconds pass without a failure; the clock is then after them, else at the failure. */
-static bool pass(Played *played, double seconds) {
-    bool whole = played->clock + seconds < played->next;
-    played->clock = whole ? played->clock + seconds : played->next;
-    if (!whole) draw_next(played);
-    return whole;
+/* Advances the clock by `seconds` and returns true, or to the next failure and returns false. */
+static bool advance(Simulation *simulation, double seconds) {
+    bool completed = simulation->clock + seconds < simulation->next;
+    simulation->clock = completed ? simulation->clock + seconds : simulation->next;
+    if (!completed) draw_next(simulation);
+    return completed;
 }
 
-static double play(const FailureSpec *spec, int stretches) {
-    Played played = {.key = rng_key(7, "failures", 0), .rate = spec->devices / spec->mtbf_s};
-    draw_next(&played);
-    for (int i = 0; i < stretches; i++)
-        while (!pass(&played, spec->interval_s + spec->checkpoint_s))
-            while (!pass(&played, spec->restart_s)) continue;
-    return stretches * spec->interval_s / played.clock;
+static double simulate(const FailureSpec *spec, int intervals) {
+    Simulation simulation = {.key = rng_key(7, "failures", 0), .rate = spec->devices / spec->mtbf_s};
+    draw_next(&simulation);
+    for (int i = 0; i < intervals; i++)
+        while (!advance(&simulation, spec->interval_s + spec->checkpoint_s))
+            while (!advance(&simulation, spec->restart_s)) continue;
+    return intervals * spec->interval_s / simulation.clock;
 }
 
-static void agrees_with_runs_played_through(void **state) {
+static void agrees_with_simulated_runs(void **state) {
     (void)state;
-    /* From rare failures to some in every stretch. */
+    /* From rare failures to several per interval. */
     static const FailureSpec specs[] = {{1024, 5e7, 60, 300, 3600},
                                         {16384, 5e7, 200, 400, 1200},
                                         {16384, 1e7, 200, 400, 1000},
@@ -47,9 +48,9 @@ static void agrees_with_runs_played_through(void **state) {
         assert_ok(failure_find(&failure, &specs[i]));
         const FailureShares *s = &failure.shares;
         assert_float_equal(s->goodput + s->checkpoints + s->lost + s->restarts, 1, 1e-12);
-        double played = play(&specs[i], 100000);
-        if (fabs(failure.shares.goodput / played - 1) > 0.01)
-            fail_msg("case %zu: expected %.5f, played %.5f", i, failure.shares.goodput, played);
+        double simulation = simulate(&specs[i], 100000);
+        if (fabs(failure.shares.goodput / simulation - 1) > 0.01)
+            fail_msg("case %zu: goodput %.5f, simulated %.5f", i, failure.shares.goodput, simulation);
     }
 }
 
@@ -57,7 +58,7 @@ static void finds_the_best_interval(void **state) {
     (void)state;
     static const FailureSpec specs[] = {{1, 1e9, 1e-3, 0, 0},
                                         {16384, 5e7, 200, 400, 0},
-                                        {16384, 1e6, 200, 400, 0}, /* a failure a minute */
+                                        {16384, 1e6, 200, 400, 0}, /* one failure per minute */
                                         {16384, 1e5, 200, 0, 0}};
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
         Failure f;
@@ -69,7 +70,7 @@ static void finds_the_best_interval(void **state) {
         assert_true(f.young_goodput <= f.best_goodput * (1 + 1e-12));
         assert_true(f.daly_goodput <= f.best_goodput * (1 + 1e-12));
     }
-    /* Where failures are rare, the approximations are close, Daly's closer. */
+    /* When failures are rare, both approximations are close, Daly's closer than Young's. */
     Failure rare;
     assert_ok(failure_find(&rare, &(FailureSpec){1024, 5e7, 60, 300, 0}));
     assert_true(fabs(rare.daly_s / rare.best_s - 1) < 0.001);
@@ -87,11 +88,11 @@ static void bad_input(void **state) {
                  "restart time of -1 s: expected 0 to");
     assert_fails(failure_find(&failure, &(FailureSpec){1, 1, 1, 1, NAN}), 2, "expected 1e-06 to");
     assert_fails(failure_find(&failure, &(FailureSpec){1, 1e300, 1, 1, 0}), 2, "of 1e+300 s: expected");
-    /* Failures that almost never come: no cancelling. */
+    /* Failures that almost never occur: no cancellation in the arithmetic. */
     assert_ok(failure_find(&failure, &(FailureSpec){1, 1e13, 1e-6, 300, 0}));
     assert_float_equal(failure.best_s / failure.young_s, 1, 1e-6);
     assert_true(failure.shares.lost >= 0 && failure.shares.goodput <= 1);
-    /* A stretch that never comes through is no progress, and no overflow. */
+    /* An interval that never completes makes no progress and causes no overflow. */
     assert_ok(failure_find(&failure, &(FailureSpec){16384, 1, 1e6, 1e6, 1e6}));
     assert_float_equal(failure.shares.goodput, 0, 0);
     assert_float_equal(failure.shares.restarts, 1, 0);
@@ -102,7 +103,7 @@ static void bad_input(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agrees_with_runs_played_through),
+        cmocka_unit_test(agrees_with_simulated_runs),
         cmocka_unit_test(finds_the_best_interval),
         cmocka_unit_test(bad_input),
     };

@@ -1,4 +1,4 @@
-/* The time of a step: against measured ones, and where the answer is known. */
+/* Step times: predictions agree with measured steps, and with exact answers where those are known. */
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ static StepEstimate time_of(const char *name, const Cluster *cluster, PlanSpec s
     double sum = 0;
     for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) sum += time.phase_s[phase];
     if (fabs(sum / time.step_s - 1) > 1e-9)
-        fail_msg("%s: phases add up to %g of %g s", name, sum, time.step_s);
+        fail_msg("%s: phases add up to %g s of %g s", name, sum, time.step_s);
     double available = cluster->memory_bytes - cluster->reserve_bytes;
     if (ret_fits) *ret_fits = (double)plan.stage[plan.fullest].memory.saving <= available;
     plan_done(&plan);
@@ -39,14 +39,14 @@ static PlanSpec spec_of(const char *model, const char *task, int64_t batch, int6
                       .mesh = {.dp = 1, .tp = 1, .pp = 1}};
 }
 
-/* ---- against measured steps ---- */
+/* ---- measured steps ---- */
 
-/* A study with Megatron on two machines with V100 (docs/planning.md). */
+/* A Megatron study on two kinds of V100 nodes (docs/planning.md). */
 typedef struct StudyRow {
     const char *cluster, *model;
     int layers, hidden, heads, ranks, tp, batch;
     bool recompute;
-    double ms; /* 0: it ran out of memory */
+    double ms; /* 0: ran out of memory */
 } StudyRow;
 
 static const StudyRow study[] = {
@@ -92,10 +92,10 @@ static void predicts_a_study(void **state) {
         bool fits;
         assert_ok(cluster_find(row->cluster, &cluster));
         StepEstimate time = time_of(row->model, &cluster, spec, &fits);
-        if (fits != (row->ms > 0)) fail_msg("row %zu: %s", i, fits ? "fits" : "does not fit");
+        if (fits != (row->ms > 0)) fail_msg("row %zu: unexpectedly %s", i, fits ? "fits" : "does not fit");
         if (row->ms == 0) continue;
         double error = fabs(1e3 * time.step_s / row->ms - 1);
-        if (error > 0.12) fail_msg("row %zu: %g ms, measured %g", i, 1e3 * time.step_s, row->ms);
+        if (error > 0.12) fail_msg("row %zu: predicted %g ms, measured %g ms", i, 1e3 * time.step_s, row->ms);
         sum += error;
         worst = fmax(worst, error);
         count++;
@@ -104,9 +104,9 @@ static void predicts_a_study(void **state) {
     assert_true(worst < 0.06);
 }
 
-/* A search goes by the same memory, of the program that the cluster describes: what ran is found, what did
- * not is not. */
-static void searches_as_it_plans(void **state) {
+/* The search uses the memory of the program that the cluster describes: it finds the layouts that ran, and
+ * rejects those that did not fit. */
+static void search_agrees_with_plans(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof study / sizeof *study; i++) {
         const StudyRow *row = &study[i];
@@ -122,8 +122,8 @@ static void searches_as_it_plans(void **state) {
     }
 }
 
-/* A stage of another program keeps what its schedule has in flight. */
-static void holds_by_schedule(void **state) {
+/* For another program, a stage keeps the activations of all micro-batches that its schedule has in flight. */
+static void memory_by_schedule(void **state) {
     (void)state;
     static const char *const schedules[] = {"gpipe", "interleaved", "1f1b"};
     size_t first[3], last[3];
@@ -141,8 +141,8 @@ static void holds_by_schedule(void **state) {
         last[i] = plan.stage[3].memory.saving;
         plan_done(&plan);
     }
-    assert_true(first[0] > 4 * first[2]); /* 32 micro-batches in flight, and 4 */
-    assert_true(last[1] > last[2]);       /* some of the first chunk's wait for the second */
+    assert_true(first[0] > 4 * first[2]); /* 32 micro-batches in flight instead of 4 */
+    assert_true(last[1] > last[2]);       /* micro-batches of the first chunk wait for the second */
 }
 
 static void predicts_an_h200(void **state) {
@@ -166,15 +166,15 @@ static void predicts_an_h200(void **state) {
         spec.config.dropout = 0;
         StepEstimate time = time_of(rows[i].model, &cluster, spec, NULL);
         if (fabs(1e3 * time.step_s / rows[i].ms - 1) > 0.07)
-            fail_msg("%s in %s, %d x %d: %g ms, measured %g", rows[i].model, rows[i].precision, rows[i].batch,
-                     rows[i].seq, 1e3 * time.step_s, rows[i].ms);
+            fail_msg("%s in %s, %d x %d: predicted %g ms, measured %g ms", rows[i].model, rows[i].precision,
+                     rows[i].batch, rows[i].seq, 1e3 * time.step_s, rows[i].ms);
         assert_true(time.mfu > 0.05 && time.mfu < 0.6);
     }
 }
 
-/* ---- where the answer is known ---- */
+/* ---- exact answers ---- */
 
-/* One whose links take no time, and whose kernels take theirs by operations alone. */
+/* A cluster with instant communication, whose kernels are limited only by matrix FLOPs. */
 static Cluster ideal(void) {
     Cluster cluster;
     assert_ok(cluster_find("h200", &cluster));
@@ -191,12 +191,12 @@ static PlanSpec small(int layers, int batch) {
     spec.config.layers = layers;
     spec.config.hidden = 256;
     spec.config.heads = 4;
-    spec.config.vocab = 128; /* a head that weighs nothing beside layers */
+    spec.config.vocab = 128; /* small enough that the output head costs nothing compared with the layers */
     spec.config.micro_batch = 1;
     return spec;
 }
 
-static void waits_for_no_ideal_link(void **state) {
+static void ideal_links_cost_nothing(void **state) {
     (void)state;
     Cluster cluster = ideal();
     PlanSpec spec = small(4, 8);
@@ -211,8 +211,9 @@ static void waits_for_no_ideal_link(void **state) {
     }
 }
 
-/* Stages of four equal layers, and two that are a little heavier by embedding and head. */
-static void has_the_bubble_of_1f1b(void **state) {
+/* Each stage has four equal layers; the first and the last are slightly slower because of embedding and
+ * output head. */
+static void bubble_of_1f1b(void **state) {
     (void)state;
     Cluster cluster = ideal();
     cluster.product_wave = cluster.product_depth = 0;
@@ -222,12 +223,13 @@ static void has_the_bubble_of_1f1b(void **state) {
         spec.mesh = (MeshSpec){.dp = 1, .tp = 1, .pp = 4};
         double bubble = time_of("stages", &cluster, spec, NULL).bubble, formula = 3.0 / (micros + 3.0);
         if (fabs(bubble - formula) > 0.03)
-            fail_msg("%d micro-batches: %g, expected %g", micros, bubble, formula);
+            fail_msg("%d micro-batches: bubble %g; expected %g", micros, bubble, formula);
     }
 }
 
-/* Slower links take longer, more of it than is hidden; and what they take, by far slower ones, adds up. */
-static void waits_for_slow_links(void **state) {
+/* A slower link makes a step longer by what cannot be overlapped, and by almost the full transfer time if it
+ * is very slow. */
+static void slow_links_cost_time(void **state) {
     (void)state;
     PlanSpec spec = spec_of("gpt2", "lm", 32, 1024, "bf16");
     spec.config.dropout = 0;
@@ -245,7 +247,7 @@ static void waits_for_slow_links(void **state) {
         assert_true(time.step_s > transfer);
         before = time.step_s;
     }
-    /* On other nodes, links between them count. */
+    /* With one device per node, the links between nodes matter. */
     cluster.within.bandwidth = 1e12;
     cluster.devices_per_node = 1;
     assert_true(time_of("nodes", &cluster, spec, NULL).step_s >
@@ -254,8 +256,8 @@ static void waits_for_slow_links(void **state) {
     assert_true(time_of("nodes", &cluster, spec, NULL).phase_s[PHASE_COMMUNICATION] > 0.1);
 }
 
-/* 16,384 ranks, and as many micro-batches as they need. */
-static void is_quick(void **state) {
+/* 16,384 ranks with 32 micro-batches each. */
+static void plans_16384_ranks(void **state) {
     (void)state;
     Cluster cluster;
     assert_ok(cluster_find("h100", &cluster));
@@ -276,10 +278,10 @@ static void is_quick(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(predicts_a_study),        cmocka_unit_test(searches_as_it_plans),
-        cmocka_unit_test(holds_by_schedule),       cmocka_unit_test(predicts_an_h200),
-        cmocka_unit_test(waits_for_no_ideal_link), cmocka_unit_test(has_the_bubble_of_1f1b),
-        cmocka_unit_test(waits_for_slow_links),    cmocka_unit_test(is_quick),
+        cmocka_unit_test(predicts_a_study),         cmocka_unit_test(search_agrees_with_plans),
+        cmocka_unit_test(memory_by_schedule),       cmocka_unit_test(predicts_an_h200),
+        cmocka_unit_test(ideal_links_cost_nothing), cmocka_unit_test(bubble_of_1f1b),
+        cmocka_unit_test(slow_links_cost_time),     cmocka_unit_test(plans_16384_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* The report page in a real browser, on a desktop's and a phone's screen, light and dark: a page around it
- * looks into it and writes down what it sees. Skipped where there is no Chromium. */
+/* The report page in a real browser, at desktop and phone widths, light and dark. An outer page embeds it in
+ * frames, inspects it with a script and writes down what it finds. Skipped if Chromium is not installed. */
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -9,7 +9,7 @@
 
 enum { RUNS = 4, RANKS = 4, STEPS = 30 };
 
-/* ---- a comparison with all that a page can show ---- */
+/* ---- a comparison with everything that a page can show ---- */
 
 static void write_file(const char *dir, const char *name, const char *text, size_t size) {
     char path[256];
@@ -106,7 +106,7 @@ static void compare_all(Results *results, const char *place) {
     results->about = strdup("What it is about, in a sentence that takes more than one line on any screen.");
 }
 
-/* ---- looking at it ---- */
+/* ---- inspecting the page ---- */
 
 static const char *find_browser(void) {
     static const char *const names[] = {"chromium-headless-shell", "chromium", "chromium-browser",
@@ -119,7 +119,7 @@ static const char *find_browser(void) {
     return NULL;
 }
 
-/* What the outer page asks of the inner ones. Contrast is that of text with what is behind it. */
+/* What the outer page checks in the frames. Contrast is between text and its background. */
 static const char script[] =
     "function light(c){let v=c.match(/[\\d.]+/g).slice(0,3).map(x=>{x/=255;return x<=.03928?x/12.92:"
     "((x+.055)/1.055)**2.4});return .2126*v[0]+.7152*v[1]+.0722*v[2]}\n"
@@ -176,7 +176,7 @@ static json_t *look(const char *browser, const char *place, bool dark) {
     snprintf(path, sizeof path, "%s/said", place);
     char *said = NULL, *dom = NULL;
     slurp(path, &said);
-    if (strstr(said, "CONSOLE")) fail_msg("the console: %s", strstr(said, "CONSOLE"));
+    if (strstr(said, "CONSOLE")) fail_msg("messages on the console: %s", strstr(said, "CONSOLE"));
     free(said);
     snprintf(path, sizeof path, "%s/dom", place);
     slurp(path, &dom);
@@ -201,7 +201,7 @@ static void assert_none(const json_t *seen, const char *key) {
 static void check(const json_t *seen, int width, bool dark, bool curves) {
     assert_int_equal(count_of(seen, "width"), width);
     assert_int_equal(count_of(seen, "rows"), RUNS + 1);
-    assert_int_equal(count_of(seen, "svgs"), curves ? 6 : 0); /* losses, how far apart, batch, ranks */
+    assert_int_equal(count_of(seen, "svgs"), curves ? 6 : 0); /* losses, their difference, batches, ranks */
     if (curves) assert_true(count_of(seen, "curves") >= 2 * RUNS);
     assert_int_equal(count_of(seen, "marks"), 2 + 3 * RANKS); /* a memory bar for each rank */
     assert_int_equal(count_of(seen, "boxes"), 8 * (2 + 3 * RANKS));
@@ -209,7 +209,7 @@ static void check(const json_t *seen, int width, bool dark, bool curves) {
     assert_int_equal(json_is_true(json_object_get(seen, "dark")), dark);
     assert_int_equal(count_of(seen, "fetched"), 0);
     assert_int_equal(count_of(seen, "small"), 0);
-    assert_int_equal(count_of(seen, "cut"), 0); /* all of the table shows */
+    assert_int_equal(count_of(seen, "cut"), 0); /* no part of the table is clipped */
     assert_none(seen, "wide");
     assert_none(seen, "pale");
 }

@@ -1,10 +1,13 @@
-/* Reading runs that are whole, cut or damaged, and the page they make; and following one under way. */
+/* Reports: reading runs that are complete, truncated or damaged, comparing them, the page, and following a
+ * run that is in progress. */
 #include <fcntl.h>
 #include <math.h>
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "base/fs.h"
+#include "base/memory.h"
 #include "report/comparable.h"
 #include "report/page.h"
 #include "report/summary.h"
@@ -13,29 +16,29 @@
 #include "test.h"
 #include "train/history.h"
 
-typedef struct Place {
+typedef struct Fixture {
     char dir[40];
-} Place;
+} Fixture;
 
-static int place_setup(void **state) {
-    Place *place = calloc(1, sizeof *place);
-    if (!place) return -1;
-    strcpy(place->dir, "/tmp/weft-report-XXXXXX");
-    *state = place;
-    return mkdtemp(place->dir) ? 0 : -1;
+static int fixture_setup(void **state) {
+    Fixture *fixture = calloc(1, sizeof *fixture);
+    if (!fixture) return -1;
+    strcpy(fixture->dir, "/tmp/weft-report-XXXXXX");
+    *state = fixture;
+    return mkdtemp(fixture->dir) ? 0 : -1;
 }
 
-static int place_teardown(void **state) {
-    Place *place = *state;
-    assert_ok(dir_remove(place->dir));
-    free(place);
+static int fixture_teardown(void **state) {
+    Fixture *fixture = *state;
+    assert_ok(dir_remove(fixture->dir));
+    free(fixture);
     return 0;
 }
 
-/* A run's directory with these files; NULL: none. */
-static void write_run(const Place *place, const char *name, const char *summary, const char *metrics) {
+/* Creates a run directory with these files; NULL leaves a file out. */
+static void write_run(const Fixture *fixture, const char *name, const char *summary, const char *metrics) {
     char dir[128], path[160];
-    snprintf(dir, sizeof dir, "%s/%s", place->dir, name);
+    snprintf(dir, sizeof dir, "%s/%s", fixture->dir, name);
     assert_ok(dir_make(dir));
     snprintf(path, sizeof path, "%s/summary.json", dir);
     if (summary) assert_ok(file_replace(path, summary, strlen(summary)));
@@ -57,57 +60,70 @@ static void write_run(const Place *place, const char *name, const char *summary,
     "{\"step\":2,\"loss\":4.5,\"samples_per_s\":60,\"tokens_per_s\":600,\"step_ms\":66.6666666666667,"       \
     "\"elapsed_s\":1.5}\n{\"step\":2,\"val_loss\":4.25,\"eval_ms\":250}\n"
 
-static void add(Results *results, const Place *place, const char *name) {
+static void add(Results *results, const Fixture *fixture, const char *name) {
     char dir[128];
     Run *run;
-    snprintf(dir, sizeof dir, "%s/%s", place->dir, name);
+    snprintf(dir, sizeof dir, "%s/%s", fixture->dir, name);
     assert_ok(results_add(results, name, dir, &run));
     assert_ok(run_look(run));
 }
 
-/* Holds the directory as a run would. */
-static int hold(const Place *place, const char *name) {
+/* Locks the directory as a running process does. */
+static int lock_run(const Fixture *fixture, const char *name) {
     char dir[128];
-    snprintf(dir, sizeof dir, "%s/%s", place->dir, name);
-    int held = open(dir, O_RDONLY | O_DIRECTORY);
-    assert_true(held >= 0);
-    assert_int_equal(flock(held, LOCK_EX), 0);
-    return held;
+    snprintf(dir, sizeof dir, "%s/%s", fixture->dir, name);
+    int lock = open(dir, O_RDONLY | O_DIRECTORY);
+    assert_true(lock >= 0);
+    assert_int_equal(flock(lock, LOCK_EX), 0);
+    return lock;
 }
 
 static double figure(const Run *run, const char *key) {
     for (size_t f = 0; f < FIGURES; f++)
         if (!strcmp(figures[f].key, key)) return run_figure(run, f);
-    fail_msg("no figure %s", key);
+    fail_msg("unknown figure %s", key);
     return 0;
 }
 
-/* Against the baseline's batch: (24 + 8) / (24 + 16). The noise is the data's: a run that does not know it
- * takes the baseline's, and needs none with the same batch. */
-static void weighs_batches(void **state) {
-    const Place *place = *state;
+/* Efficiency relative to the baseline's batch: (24 + 8) / (24 + 16). The noise scale belongs to the data: a
+ * run without one uses the baseline's, and with the same batch size none is needed. */
+static void weights_by_batch(void **state) {
+    const Fixture *fixture = *state;
     Results results = {0};
-    write_run(place, "base", "{\"samples_per_s\": 10, \"noise_scale\": 24, \"layout\": {\"batch\": 8}}",
+    write_run(fixture, "base",
+              "{\"samples_per_s\": 10, \"noise_scale\": 24, \"noise_scale_error\": 3.14,"
+              " \"layout\": {\"batch\": 8}}",
               NULL);
-    write_run(place, "twice", "{\"samples_per_s\": 15, \"noise_scale\": null, \"layout\": {\"batch\": 16}}",
+    write_run(fixture, "twice", "{\"samples_per_s\": 15, \"noise_scale\": null, \"layout\": {\"batch\": 16}}",
               NULL);
-    write_run(place, "same", "{\"samples_per_s\": 20, \"layout\": {\"batch\": 8}}", NULL);
-    add(&results, place, "base");
-    add(&results, place, "twice");
-    add(&results, place, "same");
+    write_run(fixture, "same", "{\"samples_per_s\": 20, \"layout\": {\"batch\": 8}}", NULL);
+    add(&results, fixture, "base");
+    add(&results, fixture, "twice");
+    add(&results, fixture, "same");
     static const double expected[][2] = {{1, 10}, {0.8, 12}, {1, 20}};
     for (size_t i = 0; i < 3; i++) {
         assert_true(fabs(figure(&results.runs[i], "statistical_efficiency") - expected[i][0]) < 1e-12);
         assert_true(fabs(figure(&results.runs[i], "goodput") - expected[i][1]) < 1e-12);
     }
+    char text[FORMAT_SIZE];
+    assert_string_equal(run_figure_text(text, &results.runs[0], FIGURE_NOISE, true), "24.0 ± 3.1");
+    assert_string_equal(run_figure_text(text, &results.runs[0], FIGURE_NOISE, false), "24.0 +- 3.1");
+    assert_string_equal(run_figure_text(text, &results.runs[1], FIGURE_NOISE, true), "-");
+    assert_string_equal(noise_text(text, 152.4, 21.2, true), "152 ± 21");
+    assert_string_equal(noise_text(text, 152.4, NAN, true),
+                        "152"); /* a run from before errors were recorded */
+    CLEANUP(mem_freep) char *table = NULL;
+    assert_ok(table_text(&results, (TableLook){.width = 200, .utf8 = true}, &table));
+    assert_non_null(strstr(table, "noise scale"));
+    assert_non_null(strstr(table, "24.0 ± 3.1"));
     results_done(&results);
 }
 
-static void reads_whole(void **state) {
-    const Place *place = *state;
+static void reads_complete(void **state) {
+    const Fixture *fixture = *state;
     Results results = {0};
-    write_run(place, "whole", SUMMARY("500", "1200", "false"), METRICS);
-    add(&results, place, "whole");
+    write_run(fixture, "whole", SUMMARY("500", "1200", "false"), METRICS);
+    add(&results, fixture, "whole");
     const Run *run = results.runs;
     assert_int_equal(run->state, RUN_FINISHED);
     assert_null(run->error);
@@ -121,21 +137,21 @@ static void reads_whole(void **state) {
     results_done(&results);
 }
 
-/* A run that was killed, one with a summary cut short, one whose metrics end in the middle of a line. */
+/* A killed run, one with a truncated summary, and one whose metrics end in the middle of a line. */
 static void reads_damaged(void **state) {
-    const Place *place = *state;
+    const Fixture *fixture = *state;
     Results results = {0};
-    write_run(place, "killed", NULL, METRICS);
-    write_run(place, "cut", "{\"steps\": 2, \"loss", METRICS "{\"step\":3,\"los");
-    write_run(place, "stopped", SUMMARY("500", "1200", "true"), METRICS);
-    write_run(place, "odd", "[1]", "\n\n5\n{\"step\":\"x\"}\n");
-    add(&results, place, "killed");
-    add(&results, place, "cut");
-    add(&results, place, "stopped");
-    add(&results, place, "odd");
+    write_run(fixture, "killed", NULL, METRICS);
+    write_run(fixture, "cut", "{\"steps\": 2, \"loss", METRICS "{\"step\":3,\"los");
+    write_run(fixture, "stopped", SUMMARY("500", "1200", "true"), METRICS);
+    write_run(fixture, "odd", "[1]", "\n\n5\n{\"step\":\"x\"}\n");
+    add(&results, fixture, "killed");
+    add(&results, fixture, "cut");
+    add(&results, fixture, "stopped");
+    add(&results, fixture, "odd");
     const Run *run = results.runs;
     assert_int_equal(run[0].state, RUN_INTERRUPTED);
-    assert_true(fabs(figure(&run[0], "tokens_per_s") - 480) < 1e-9); /* two steps in the time of both */
+    assert_true(fabs(figure(&run[0], "tokens_per_s") - 480) < 1e-9); /* two steps in their combined time */
     assert_true(figure(&run[0], "loss_last") == 4.5);
     assert_int_equal(run[1].loss.count, 2);
     assert_non_null(strstr(run[1].error, "summary.json"));
@@ -144,8 +160,7 @@ static void reads_damaged(void **state) {
     results_done(&results);
 }
 
-/* Two lines of 20 steps, of two ranks that are a pipeline. The second is of a process that went on with the
- * run. */
+/* A line of metrics that stands for 10 steps of a two-stage pipeline. */
 #define SAMPLED(step, elapsed)                                                                               \
     "{\"step\":" step                                                                                        \
     ",\"loss\":5,\"samples_per_s\":40,\"tokens_per_s\":400,\"step_ms\":100,\"elapsed_s\":" elapsed           \
@@ -155,17 +170,18 @@ static void reads_damaged(void **state) {
     "\"bubble_ms\":[30,10],\"optimizer_ms\":[10,10]},\"sent_bytes\":70,\"noise_scale\":12,"                  \
     "\"checkpoint_ms\":500,\"peak_bytes\":{\"params\":600,\"total\":900}}\n"
 
-/* What a run without a summary has come to, by its metrics. */
-static void salvages(void **state) {
-    const Place *place = *state;
+/* Figures of a run without a summary are computed from its metrics. The second line comes from a process that
+ * resumed the run. */
+static void computes_missing_summary(void **state) {
+    const Fixture *fixture = *state;
     Results results = {0};
     char path[160];
     const char *settings = "{\"batch\": 4, \"micro-batch\": 2, \"pp\": 2, \"device\": \"cpu\"}";
-    write_run(place, "killed", NULL,
+    write_run(fixture, "killed", NULL,
               SAMPLED("10", "6") "{\"step\":10,\"val_loss\":6,\"eval_ms\":250}\n" SAMPLED("20", "3"));
-    snprintf(path, sizeof path, "%s/killed/config.json", place->dir);
+    snprintf(path, sizeof path, "%s/killed/config.json", fixture->dir);
     assert_ok(file_replace(path, settings, strlen(settings)));
-    add(&results, place, "killed");
+    add(&results, fixture, "killed");
     const Run *run = results.runs;
     static const struct {
         const char *key;
@@ -177,7 +193,8 @@ static void salvages(void **state) {
     assert_int_equal(run->state, RUN_INTERRUPTED);
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
         if (!(fabs(figure(run, expected[i].key) - expected[i].value) < 1e-9))
-            fail_msg("%s is %g, not %g", expected[i].key, figure(run, expected[i].key), expected[i].value);
+            fail_msg("%s is %g; expected %g", expected[i].key, figure(run, expected[i].key),
+                     expected[i].value);
     double share[PHASES], spent[SPENT_PARTS];
     assert_true(run_phases(run, share) && run_spent(run, spent));
     assert_true(fabs(share[PHASE_COMPUTE] - 2. / 3) < 1e-9 &&
@@ -185,21 +202,21 @@ static void salvages(void **state) {
     assert_true(fabs(spent[SPENT_STEPS] - 2. / 9) < 1e-9 && fabs(spent[SPENT_EVAL] - 0.25 / 9) < 1e-9);
     char layout[LAYOUT_SIZE];
     assert_string_equal(run_layout(run, layout), "pp 2");
-    /* A summary from before it went on does not stand for what came then. */
-    write_run(place, "killed", "{\"steps\": 5, \"tokens_per_s\": 7, \"interrupted\": false}", NULL);
+    /* A summary that is older than the last resume is not used. */
+    write_run(fixture, "killed", "{\"steps\": 5, \"tokens_per_s\": 7, \"interrupted\": false}", NULL);
     results_done(&results);
-    add(&results, place, "killed");
+    add(&results, fixture, "killed");
     assert_int_equal(results.runs->state, RUN_INTERRUPTED);
     assert_true(fabs(figure(results.runs, "tokens_per_s") - 400) < 1e-9);
-    /* It goes on at this moment. */
-    int held = hold(place, "killed");
+    /* A process is running it now. */
+    int lock = lock_run(fixture, "killed");
     assert_ok(run_look(results.runs));
     assert_int_equal(results.runs->state, RUN_RUNNING);
-    close(held);
+    close(lock);
     results_done(&results);
 }
 
-/* Each part's means count by the time they are over, and sums add up. */
+/* When the parts of a resumed run are joined, means are weighted by time and totals are added. */
 static void joins_parts(void **state) {
     (void)state;
     json_t *first =
@@ -223,7 +240,7 @@ static void joins_parts(void **state) {
     assert_int_equal(json_integer_value(json_object_get(json_object_get(rank, "peak_bytes"), "total")), 800);
     assert_int_equal(json_integer_value(json_object_get(json_object_get(rank, "comm_bytes"), "total")), 180);
     json_decref(joined);
-    /* A process that had nothing left to do held no memory; the metrics before it tell of the most. */
+    /* A process that had nothing left to do used no memory, so the peak comes from the earlier metrics. */
     History history = {0};
     for (int step = 1; step <= 2; step++) {
         json_t *line = json_pack("{s:i, s:f, s:{s:i}}", "step", step, "step_ms", 100., "peak_bytes", "total",
@@ -241,7 +258,7 @@ static void joins_parts(void **state) {
     history_done(&history);
     json_decref(told);
     json_decref(idle);
-    /* Means over two layouts are of neither. */
+    /* Means over two different layouts are meaningless, so the parts are not joined. */
     json_object_set_new(json_object_get(first, "layout"), "ranks", json_integer(2));
     joined = json_deep_copy(second);
     assert_ok(history_join(joined, first));
@@ -251,25 +268,25 @@ static void joins_parts(void **state) {
     json_decref(second);
 }
 
-/* A baseline that failed gives way; numbers that cannot be are left out, with a word; losses over different
- * samples are not held against each other. */
-static void holds_against(void **state) {
-    const Place *place = *state;
+/* If the baseline failed, the next run replaces it. Impossible values are ignored, with a note. Losses over
+ * different samples are not compared. */
+static void compares_runs(void **state) {
+    const Fixture *fixture = *state;
     Results results = {0};
     Run *failed;
     assert_ok(results_add(&results, "large", "/nowhere", &failed));
     failed->state = RUN_FAILED;
-    write_run(place, "base", "{\"tokens_per_s\": 100, \"val_loss\": 4, \"val_samples\": 20, \"mfu\": 7e8}",
+    write_run(fixture, "base", "{\"tokens_per_s\": 100, \"val_loss\": 4, \"val_samples\": 20, \"mfu\": 7e8}",
               NULL);
-    write_run(place, "twice", "{\"tokens_per_s\": 200, \"val_loss\": 5, \"val_samples\": 40, \"mfu\": \"x\"}",
-              NULL);
-    write_run(place, "same",
+    write_run(fixture, "twice",
+              "{\"tokens_per_s\": 200, \"val_loss\": 5, \"val_samples\": 40, \"mfu\": \"x\"}", NULL);
+    write_run(fixture, "same",
               "{\"tokens_per_s\": 50, \"val_loss\": 5, \"val_samples\": 20, \"params_total\": -3, "
               "\"runtime_s\": -1}",
               NULL);
-    add(&results, place, "base");
-    add(&results, place, "twice");
-    add(&results, place, "same");
+    add(&results, fixture, "base");
+    add(&results, fixture, "twice");
+    add(&results, fixture, "same");
     const Run *run = results.runs;
     assert_ptr_equal(results_base(&results), &run[1]);
     assert_true(run_difference(&results, &run[2], FIGURE_TOKENS) == 100);
@@ -282,7 +299,7 @@ static void holds_against(void **state) {
                         "summary.json: ignoring runtime_s (-1 is out of range); ignoring params_total (-3 is "
                         "out of range)");
     assert_true(isnan(run_params(&run[3])));
-    /* Nor are losses of different tasks. */
+    /* Losses of different tasks are not compared either. */
     results.runs[1].settings = json_pack("{s:s, s:s}", "task", "auto", "model", "bert-tiny");
     results.runs[3].settings = json_pack("{s:s}", "task", "mlm");
     assert_true(run_difference(&results, &run[3], FIGURE_VAL_LOSS) == 25);
@@ -292,26 +309,27 @@ static void holds_against(void **state) {
     results_done(&results);
 }
 
-static void write_scaled(const Place *place, Results *results, const char *name, int ranks, int batch,
+static void write_scaled(const Fixture *fixture, Results *results, const char *name, int ranks, int batch,
                          int rate) {
     char text[256];
     snprintf(text, sizeof text,
              "{\"tokens_per_s\": %d, \"params_total\": 1, \"layout\": {\"ranks\": %d, \"batch\": %d}}", rate,
              ranks, batch);
-    write_run(place, name, text, NULL);
-    add(results, place, name);
+    write_run(fixture, name, text, NULL);
+    add(results, fixture, name);
 }
 
-/* Ranks are added to a batch, or to a batch of each rank, but not to whatever there is. */
+/* Scaling efficiency is reported for a constant batch or a constant batch per rank, but not for arbitrary
+ * changes. */
 static void scales_by_batch(void **state) {
-    const Place *place = *state;
+    const Fixture *fixture = *state;
     Results results = {0};
     const Run *base = NULL;
-    write_scaled(place, &results, "1, 8", 1, 8, 100);
-    write_scaled(place, &results, "2, 8", 2, 8, 150);
-    write_scaled(place, &results, "4, 64", 4, 64, 390);
-    write_scaled(place, &results, "8, 128", 8, 128, 760);
-    write_scaled(place, &results, "4, 7", 4, 7, 400);
+    write_scaled(fixture, &results, "1, 8", 1, 8, 100);
+    write_scaled(fixture, &results, "2, 8", 2, 8, 150);
+    write_scaled(fixture, &results, "4, 64", 4, 64, 390);
+    write_scaled(fixture, &results, "8, 128", 8, 128, 760);
+    write_scaled(fixture, &results, "4, 7", 4, 7, 400);
     const Run *run = results.runs;
     assert_true(scaling_efficiency(&results, &run[1], &base) == 0.75);
     assert_ptr_equal(base, &run[0]);
@@ -321,7 +339,7 @@ static void scales_by_batch(void **state) {
     results_done(&results);
 }
 
-/* Every tag that opens closes, in order; quotes and entities are whole. */
+/* Tags are closed in order; quotes and entities are complete. */
 static void assert_balanced(const char *html) {
     char open[64][16];
     size_t depth = 0;
@@ -347,24 +365,24 @@ static void assert_balanced(const char *html) {
     assert_int_equal(depth, 0);
 }
 
-/* Nothing is taken from elsewhere: names of XML's vocabularies apart. */
-static void assert_alone(const char *html) {
+/* The page is self-contained, apart from the names of XML namespaces. */
+static void assert_self_contained(const char *html) {
     static const char *const links[] = {"src=",    " href=\"h", "url(",   "@import",
                                         "<script", "<link",     "<iframe"};
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
-        if (strstr(html, links[i])) fail_msg("the page has %s", links[i]);
+        if (strstr(html, links[i])) fail_msg("the page contains %s", links[i]);
     for (const char *at = html; (at = strstr(at, "://")); at++)
         assert_int_equal(strncmp(at, "://www.w3.org/", 14), 0);
 }
 
-static char *page_of(const Place *place, const Results *results, bool *ret_curves) {
+static char *page_of(const Fixture *fixture, const Results *results, bool *ret_curves) {
     char path[64], *html = NULL;
     size_t size;
-    snprintf(path, sizeof path, "%s/page.html", place->dir);
+    snprintf(path, sizeof path, "%s/page.html", fixture->dir);
     assert_ok(page_write(results, path, ret_curves));
     assert_ok(file_read(path, 1 << 24, &html, &size));
     assert_balanced(html);
-    assert_alone(html);
+    assert_self_contained(html);
     return html;
 }
 
@@ -374,22 +392,22 @@ static char *page_of(const Place *place, const Results *results, bool *ret_curve
     } while (0)
 
 static void writes_page(void **state) {
-    const Place *place = *state;
+    const Fixture *fixture = *state;
     Results results = {0};
     Run *failed;
     bool curves;
-    write_run(place, "base", SUMMARY("500", "1200", "false"), METRICS);
-    write_run(place, "fast <b> & \"more\"", SUMMARY("1000", "600", "false"), METRICS);
+    write_run(fixture, "base", SUMMARY("500", "1200", "false"), METRICS);
+    write_run(fixture, "fast <b> & \"more\"", SUMMARY("1000", "600", "false"), METRICS);
     char trace[160];
-    snprintf(trace, sizeof trace, "%s/base/trace.json", place->dir);
+    snprintf(trace, sizeof trace, "%s/base/trace.json", fixture->dir);
     assert_ok(file_replace(trace, "{\"traceEvents\":[", 16));
-    add(&results, place, "base");
-    add(&results, place, "fast <b> & \"more\"");
+    add(&results, fixture, "base");
+    add(&results, fixture, "fast <b> & \"more\"");
     assert_ok(results_add(&results, "large", "/nowhere", &failed));
     failed->state = RUN_FAILED;
     failed->error = strdup("out of memory: 5 < 6");
     results.title = strdup("a & b");
-    char *html = page_of(place, &results, &curves), *words = NULL, *table = NULL;
+    char *html = page_of(fixture, &results, &curves), *words = NULL, *table = NULL;
     assert_has(html, "a &amp; b");
     assert_has(html, "fast &lt;b&gt; &amp; &quot;more&quot;");
     assert_has(html, "out of memory: 5 &lt; 6");
@@ -419,19 +437,19 @@ static void writes_page(void **state) {
     results_done(&results);
 }
 
-/* A run without its losses learned nobody knows what, and that is said. */
-static void tells_of_lost_metrics(void **state) {
+/* A run without metrics has no known losses, and the page says so. */
+static void reports_lost_metrics(void **state) {
     static const char *const damaged[] = {NULL, "", "\x01\xfe\n\x03"};
-    const Place *place = *state;
-    write_run(place, "a", SUMMARY("500", "1200", "false"), METRICS);
-    write_run(place, "b", SUMMARY("600", "1200", "false"), METRICS);
+    const Fixture *fixture = *state;
+    write_run(fixture, "a", SUMMARY("500", "1200", "false"), METRICS);
+    write_run(fixture, "b", SUMMARY("600", "1200", "false"), METRICS);
     for (size_t i = 0; i < 3; i++) {
         Results results = {0};
         char *words = NULL, *table = NULL;
-        write_run(place, "lost", SUMMARY("400", "1200", "false"), damaged[i]);
-        add(&results, place, "a");
-        add(&results, place, "b");
-        add(&results, place, "lost");
+        write_run(fixture, "lost", SUMMARY("400", "1200", "false"), damaged[i]);
+        add(&results, fixture, "a");
+        add(&results, fixture, "b");
+        add(&results, fixture, "lost");
         assert_ok(results_summary(&results, &words));
         assert_ok(table_text(&results, (TableLook){.width = 200}, &table));
         assert_has(words, "The losses of the 2 finished runs that recorded them are identical");
@@ -443,23 +461,22 @@ static void tells_of_lost_metrics(void **state) {
     }
 }
 
-/* Runs that did not end keep their figures, marked, and are held against nothing. */
-static void keeps_partial_apart(void **state) {
-    const Place *place = *state;
+/* Incomplete runs keep their figures, marked, and are not compared. */
+static void partial_runs_are_not_compared(void **state) {
+    const Fixture *fixture = *state;
     Results results = {0};
     bool curves;
     char *words = NULL, *table = NULL, *csv = NULL, path[64];
     size_t size;
-    write_run(place, "first", SUMMARY("900", "5000", "true"), METRICS);
-    write_run(place, "base", SUMMARY("300", "1200", "false"), METRICS);
-    write_run(place, "next", SUMMARY("200", "1500", "false"), METRICS);
-    write_run(place, "gone", NULL, METRICS);
-    write_run(place, "wild", NULL, METRICS);
+    write_run(fixture, "first", SUMMARY("900", "5000", "true"), METRICS);
+    write_run(fixture, "base", SUMMARY("300", "1200", "false"), METRICS);
+    write_run(fixture, "next", SUMMARY("200", "1500", "false"), METRICS);
+    write_run(fixture, "gone", NULL, METRICS);
+    write_run(fixture, "wild", NULL, METRICS);
     static const char *const names[] = {"first", "base", "next", "gone", "wild"};
-    for (size_t i = 0; i < 5; i++) add(&results, place, names[i]);
+    for (size_t i = 0; i < 5; i++) add(&results, fixture, names[i]);
     results.runs[3].state = results.runs[4].state = RUN_FAILED;
-    results.runs[3].error =
-        strdup("killed by signal 9 (Killed); the system may have run out of memory");
+    results.runs[3].error = strdup("killed by signal 9 (Killed); the system may have run out of memory");
     results.runs[4].error = strdup("step 2: the loss is nan");
     results.title = strdup("partial");
     assert_ptr_equal(results_base(&results), &results.runs[1]);
@@ -471,17 +488,17 @@ static void keeps_partial_apart(void **state) {
                "“base” is the fastest of the finished runs at 300 tokens/s, 1.5 times the throughput of the "
                "runner-up “next”");
     assert_has(words, "needs the least memory of the finished runs, with a peak of 1.20 kB per rank");
-    assert_has(words, "“gone” was killed (possibly because memory ran out). “wild” failed during training.");
+    assert_has(words, "“gone” was killed (possibly out of memory). “wild” failed during training.");
     assert_has(words, "The baseline is “base” because “first” has not finished.");
     assert_ok(table_text(&results, (TableLook){.width = 200}, &table));
     assert_has(table, "\n  interrupted ");
     assert_has(table, "\n  killed ");
     assert_has(table, "\n  failed ");
-    char *html = page_of(place, &results, &curves);
+    char *html = page_of(fixture, &results, &curves);
     assert_has(html, "<span class=\"badge failed\">killed, partial</span>");
     assert_has(html, "wild (failed)");
-    assert_ok(results_write(&results, place->dir));
-    snprintf(path, sizeof path, "%s/results.csv", place->dir);
+    assert_ok(results_write(&results, fixture->dir));
+    snprintf(path, sizeof path, "%s/results.csv", fixture->dir);
     assert_ok(file_read(path, 1 << 16, &csv, &size));
     assert_has(csv, "\"wild\",failed,,1.5,,48,,480,,4.5,,");
     free(csv);
@@ -491,33 +508,33 @@ static void keeps_partial_apart(void **state) {
     results_done(&results);
 }
 
-/* Names and other text from files cannot control the terminal: escape sequences in them are printed as '?'.
- */
+/* Names and other text from files cannot control the terminal: escape sequences in them are printed as
+ * '?'. */
 static void replaces_control_characters(void **state) {
     static const char name[] = "a\033[2J\tb\x7f\xc2\x9b"
                                "c",
                       clean[] = "a?[2J?b??c";
-    const Place *place = *state;
+    const Fixture *fixture = *state;
     Results results = {0};
     Run *failed;
     Watch *watch = NULL;
     bool curves;
     char dir[160], path[200], *words = NULL, *table = NULL, *text = NULL;
-    write_run(place, name, SUMMARY("500", "1200", "false"), METRICS);
-    add(&results, place, name);
+    write_run(fixture, name, SUMMARY("500", "1200", "false"), METRICS);
+    add(&results, fixture, name);
     assert_ok(results_add(&results, "large", "/nowhere", &failed));
     failed->state = RUN_FAILED;
     failed->error = strdup("bad option \033[31m");
     results.title = strdup("title \033]0;x\007");
     assert_ok(results_summary(&results, &words));
     assert_ok(table_text(&results, (TableLook){.width = 200}, &table));
-    char *html = page_of(place, &results, &curves);
+    char *html = page_of(fixture, &results, &curves);
     assert_has(words, clean);
     assert_has(table, clean);
     assert_has(html, clean);
     assert_has(table, "bad option ?[31m");
     assert_has(html, "title ?]0;x?");
-    snprintf(dir, sizeof dir, "%s/%s", place->dir, name);
+    snprintf(dir, sizeof dir, "%s/%s", fixture->dir, name);
     snprintf(path, sizeof path, "%s/config.json", dir);
     assert_ok(file_replace(path, "{\"model\": \"m\\u001b[1m\", \"steps\": 2}", 35));
     assert_ok(watch_new(&watch, dir));
@@ -536,17 +553,17 @@ static void replaces_control_characters(void **state) {
     results_done(&results);
 }
 
-/* Without gnuplot the page has all the rest. */
+/* Without gnuplot the page has everything but the plots. */
 static void without_gnuplot(void **state) {
-    const Place *place = *state;
+    const Fixture *fixture = *state;
     Results results = {0};
     bool curves = true;
-    write_run(place, "base", SUMMARY("500", "1200", "false"), METRICS);
-    add(&results, place, "base");
+    write_run(fixture, "base", SUMMARY("500", "1200", "false"), METRICS);
+    add(&results, fixture, "base");
     results.title = strdup("alone");
     char *path = strdup(getenv("PATH"));
     assert_int_equal(setenv("PATH", "/nowhere", 1), 0);
-    char *html = page_of(place, &results, &curves);
+    char *html = page_of(fixture, &results, &curves);
     assert_int_equal(setenv("PATH", path, 1), 0);
     assert_false(curves);
     assert_has(html, "gnuplot is not installed");
@@ -562,7 +579,7 @@ static unsigned next_random(unsigned *state) {
     return *state >> 8;
 }
 
-/* Cut, or with a piece replaced by what numbers and texts should not be. */
+/* Truncates the text, or replaces part of it with invalid numbers or text. */
 static void damage(const char *text, char *out, size_t size, unsigned *random) {
     static const char *const pieces[] = {"-",    "1e308", "null", "\"", "[", "}", "99999999999999999999",
                                          "\xff", "\n",    "0"};
@@ -575,7 +592,7 @@ static void damage(const char *text, char *out, size_t size, unsigned *random) {
                  text + (at + strlen(piece) < length ? at + strlen(piece) : length));
 }
 
-/* Whatever has become of a run's files, the page is whole, and the other run is on it. */
+/* Whatever happens to a run's files, the page is well-formed and shows the other run. */
 static void survives_damage(void **state) {
     static const char trace[] = "{\"traceEvents\":[{\"ph\":\"M\",\"pid\":0,\"name\":\"process_name\","
                                 "\"args\":{\"name\":\"rank 0: a\"}},\n"
@@ -587,12 +604,12 @@ static void survives_damage(void **state) {
     static const char *const texts[] = {SUMMARY("500", "1200", "false"),
                                         SAMPLED("10", "6") SAMPLED("20", "9"), trace,
                                         "{\"batch\": 4, \"pp\": 2, \"device\": \"cpu\"}"};
-    const Place *place = *state;
+    const Fixture *fixture = *state;
     char *path = strdup(getenv("PATH")), file[160], text[4096];
     unsigned random = 1;
-    write_run(place, "other", SUMMARY("700", "800", "false"), METRICS);
-    write_run(place, "broken", NULL, NULL);
-    assert_int_equal(setenv("PATH", "/nowhere", 1), 0); /* curves take long */
+    write_run(fixture, "other", SUMMARY("700", "800", "false"), METRICS);
+    write_run(fixture, "broken", NULL, NULL);
+    assert_int_equal(setenv("PATH", "/nowhere", 1), 0); /* plots take long */
     for (int round = 0; round < 60; round++) {
         Results results = {0};
         bool curves;
@@ -602,16 +619,16 @@ static void survives_damage(void **state) {
                 damage(texts[i], text, sizeof text, &random);
             else
                 snprintf(text, sizeof text, "%s", texts[i]);
-            snprintf(file, sizeof file, "%s/broken/%s", place->dir, names[i]);
-            FILE *out = fopen(file, "w"); /* quicker than file_replace, which waits for the disk */
+            snprintf(file, sizeof file, "%s/broken/%s", fixture->dir, names[i]);
+            FILE *out = fopen(file, "w"); /* faster than file_replace, which waits for the disk */
             assert_non_null(out);
             fputs(text, out);
             assert_int_equal(fclose(out), 0);
         }
-        add(&results, place, "broken");
-        add(&results, place, "other");
+        add(&results, fixture, "broken");
+        add(&results, fixture, "other");
         results.title = strdup("damaged");
-        char *html = page_of(place, &results, &curves), *table = NULL;
+        char *html = page_of(fixture, &results, &curves), *table = NULL;
         assert_has(html, "700");
         assert_null(strstr(html, ">nan"));
         assert_ok(table_text(&results, (TableLook){.width = 100}, &table));
@@ -624,7 +641,7 @@ static void survives_damage(void **state) {
 }
 
 static void nothing_known(void **state) {
-    const Place *place = *state;
+    const Fixture *fixture = *state;
     Results results = {0};
     Run *run;
     bool curves;
@@ -632,7 +649,7 @@ static void nothing_known(void **state) {
     assert_ok(run_look(run));
     assert_int_equal(run->state, RUN_WAITING);
     results.title = strdup("none");
-    char *html = page_of(place, &results, &curves);
+    char *html = page_of(fixture, &results, &curves);
     assert_has(html, "No run has finished. 1 run has not finished.");
     free(html);
     results_done(&results);
@@ -640,34 +657,37 @@ static void nothing_known(void **state) {
 
 /* ---- following a run ---- */
 
-static void append(const Place *place, const char *name, const char *text) {
+static void append(const Fixture *fixture, const char *name, const char *text) {
     char path[160];
-    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", place->dir, name);
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", fixture->dir, name);
     FILE *file = fopen(path, "a");
     assert_non_null(file);
     fputs(text, file);
     assert_int_equal(fclose(file), 0);
 }
 
-/* On a terminal of 80 columns, and on a narrow one, curves give way to what is said beside them. */
+/* At 80 columns and on a narrow terminal, sparklines shrink; the text next to them is not cut. */
 static void fits_terminals(void **state) {
-    const Place *place = *state;
+    const Fixture *fixture = *state;
     char dir[128], line[512], *text = NULL;
     Watch *watch = NULL;
-    write_run(place, "live", NULL, "");
+    write_run(fixture, "live", NULL, "");
     for (int step = 1; step <= 60; step++) {
         snprintf(line, sizeof line,
                  "{\"step\":%d,\"loss\":%g,\"tokens_per_s\":12345,\"step_ms\":2913,\"utilization\":0.07,"
-                 "\"mfu\":0.06}\n{\"step\":%d,\"val_loss\":2}\n",
+                 "\"mfu\":0.06,\"noise_scale\":152.4,\"noise_scale_error\":21}\n"
+                 "{\"step\":%d,\"val_loss\":2}\n",
                  step, 9 - 0.1 * step, step);
-        append(place, "live", line);
+        append(fixture, "live", line);
     }
-    snprintf(dir, sizeof dir, "%s/live", place->dir);
+    snprintf(dir, sizeof dir, "%s/live", fixture->dir);
     assert_ok(watch_new(&watch, dir));
     for (int width = 72; width <= 200; width += 8) {
         assert_ok(watch_block(watch, (TableLook){.width = width, .utf8 = width > 80}, &text));
         assert_has(text, "  tokens/s, 2913 ms/step, 7% busy, MFU 6%\n");
         assert_has(text, "  lowest 3.0000\n");
+        assert_has(text, width > 80 ? "gradient noise scale 152 ± 21 samples\n"
+                                    : "gradient noise scale 152 +- 21 samples\n");
         for (const char *at = text, *end; (end = strchr(at, '\n')); at = end + 1) {
             int columns = 0;
             for (const char *c = at; c < end; c++) columns += ((unsigned char)*c & 0xC0) != 0x80;
@@ -694,56 +714,65 @@ static void assert_line(Watch *watch, const char *part) {
 }
 
 static void follows(void **state) {
-    const Place *place = *state;
+    const Fixture *fixture = *state;
     char dir[128], path[160], *text = NULL;
     Watch *watch = NULL;
     bool news;
-    write_run(place, "live", NULL, "");
-    snprintf(dir, sizeof dir, "%s/live", place->dir);
+    write_run(fixture, "live", NULL, "");
+    snprintf(dir, sizeof dir, "%s/live", fixture->dir);
     snprintf(path, sizeof path, "%s/config.json", dir);
     assert_ok(file_replace(path, "{\"model\": \"m\", \"steps\": 8}", 26));
-    int held = hold(place, "live");
+    int lock = lock_run(fixture, "live");
     assert_ok(watch_new(&watch, dir));
     assert_int_equal(watch_state(watch), WATCH_STARTING);
-    append(place, "live", METRICS "{\"step\":3,\"lo");
+    append(fixture, "live", METRICS "{\"step\":3,\"lo");
     assert_line(watch, "step 2/8 (25%)  loss 4.5000  validation loss 4.2500  600 tokens/s");
-    free(line_of(watch, false)); /* half a line is no news */
-    append(place, "live", "ss\":3.5}\n5 is no line\n");
+    free(line_of(watch, false)); /* half a line is not news */
+    append(fixture, "live", "ss\":3.5}\n5 is no line\n");
     assert_line(watch, "step 3/8 (37%)  loss 3.5000");
     assert_ok(watch_block(watch, (TableLook){.width = 40, .utf8 = true}, &text));
     assert_has(text, "█▄▁");
     assert_has(text, "1 unreadable lin");
     for (const char *at = text, *end; (end = strchr(at, '\n')); at = end + 1) assert_true(end - at < 40 * 3);
     free(text);
-    append(place, "live", "{\"step\":2,\"loss\":4.25}\n"); /* from a checkpoint */
+    append(fixture, "live", "{\"step\":2,\"loss\":4.25}\n"); /* resumed from a checkpoint */
     assert_line(watch, "step 2/8 (25%)  loss 4.2500");
-    write_run(place, "live", NULL, "{\"step\":1,\"loss\":6}\n"); /* anew */
+    write_run(fixture, "live", NULL, "{\"step\":1,\"loss\":6}\n"); /* started over */
     assert_line(watch, "step 1/8 (12%)  loss 6.0000");
-    write_run(place, "live", SUMMARY("500", "1200", "false"), NULL);
+    write_run(fixture, "live", SUMMARY("500", "1200", "false"), NULL);
     assert_ok(watch_look(watch, &news));
-    assert_false(watch_over(watch)); /* whoever holds it may have more to say */
-    write_run(place, "live", "{\"steps\": 8, \"lo", NULL);
-    close(held);
-    assert_line(watch, "dead: its process ended before the run finished; ");
+    assert_false(watch_over(watch)); /* its process may still write more */
+    write_run(fixture, "live", "{\"steps\": 8, \"lo", NULL);
+    close(lock);
+    assert_line(watch, "dead: its process exited before the run finished; ");
     assert_ok(watch_block(watch, (TableLook){.width = 80}, &text));
     assert_has(text, "summary.json");
     free(text);
-    write_run(place, "live", SUMMARY("500", "1200", "false"), NULL);
+    write_run(fixture, "live", SUMMARY("500", "1200", "false"), NULL);
     assert_line(watch, "finished");
     assert_true(watch_over(watch));
     watch_free(watch);
-    assert_fails(watch_new(&watch, place->dir), STATUS_USAGE, "contains no run");
+    assert_fails(watch_new(&watch, fixture->dir), STATUS_USAGE, "contains no run");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, place_setup, place_teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(reads_whole),     TEST(weighs_batches),        TEST(reads_damaged),
-        TEST(salvages),        TEST(joins_parts),           TEST(holds_against),
-        TEST(scales_by_batch), TEST(writes_page),           TEST(replaces_control_characters),
-        TEST(without_gnuplot), TEST(tells_of_lost_metrics), TEST(keeps_partial_apart),
-        TEST(survives_damage), TEST(nothing_known),         TEST(fits_terminals),
-        TEST(follows)};
+    const struct CMUnitTest tests[] = {TEST(reads_complete),
+                                       TEST(weights_by_batch),
+                                       TEST(reads_damaged),
+                                       TEST(computes_missing_summary),
+                                       TEST(joins_parts),
+                                       TEST(compares_runs),
+                                       TEST(scales_by_batch),
+                                       TEST(writes_page),
+                                       TEST(replaces_control_characters),
+                                       TEST(without_gnuplot),
+                                       TEST(reports_lost_metrics),
+                                       TEST(partial_runs_are_not_compared),
+                                       TEST(survives_damage),
+                                       TEST(nothing_known),
+                                       TEST(fits_terminals),
+                                       TEST(follows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,8 +22,8 @@ static void check_pattern(uint16_t pattern, double value, uint16_t back, double 
         return;
     }
     if (value != want || signbit(value) != signbit(want) || back != pattern)
-        fail_msg("pattern %04x decodes to %g, expected %g; encoding it again returns %04x", pattern, value,
-                 want, back);
+        fail_msg("pattern %04x decodes to %g, not %g; encoding it again returns %04x", pattern, value, want,
+                 back);
 }
 
 static void test_all_patterns(void **state) {

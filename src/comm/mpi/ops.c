@@ -239,7 +239,7 @@ static int64_t staged_piece(const Traffic *traffic, int peers) {
     return piece < PIECE ? piece : PIECE;
 }
 
-/* `src` has `count` elements in total; the own part of the op is already set. */
+/* `src` has `count` elements in total; the op's own part is already set. */
 static Status start_reduce(Op *op, Stream *stream, char *src, int64_t count, bool gathers,
                            Ticket *ret_ticket) {
     Group *group = op->group;

@@ -72,7 +72,8 @@ struct Traffic {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     pthread_t thread;
-    bool may_thread; /* MPI supports it; started with the first operation, to inherit the affinity of then */
+    bool may_thread; /* MPI supports a progress thread, not started yet. The first operation starts it, so
+                        that it inherits the rank's CPU affinity */
     bool threaded, quitting;
     bool dropped; /* after a failure: operations in flight are abandoned */
     int waiting;  /* callers that wait and thus make progress */

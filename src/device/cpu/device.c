@@ -126,7 +126,7 @@ static int default_threads(void) {
     return count > 0 && count <= CPU_SETSIZE ? (int)count : device_host_cores();
 }
 
-/* Memory available without evicting other programs; 0 if unknown. */
+/* Available memory plus free swap, capped by the cgroup limit; 0 if unknown. */
 static size_t memory_available(void) {
     FILE *file = fopen("/proc/meminfo", "re");
     unsigned long long kib = 0, swap = 0;

@@ -59,7 +59,7 @@ static Scratch scratch_take(Bump *bump, HeadShape s) {
 typedef struct Head {
     HeadShape shape;
     const Attention *spec;
-    int64_t b, h, keys; /* keys: how many any query may see */
+    int64_t b, h, keys; /* keys: number of keys that any query may see */
     Rows q, k, v;       /* T each */
     Rows grad, out;
     const float *lse; /* (T) */

@@ -1,7 +1,7 @@
 /* Attention of new positions with a KV cache. Several new positions at once (a prompt) use the tiles of
- * attention_forward.c. One or a few are bound by reading the cache, so each query passes over the rows of
- * its head once for the scores and once for the values. These passes read int8 caches directly; for the
- * tiles, int8 caches are first dequantized.
+ * attention_forward.c. With one or a few, reading the cache is the bottleneck, so each query passes over the
+ * rows of its head once for the scores and once for the values. These passes read int8 caches directly; for
+ * the tiles, int8 caches are first dequantized.
  *
  * B sequences, T new positions, S cache capacity in positions, H heads, D = C/H */
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "kernels/cpu/approx.h"
 #include "kernels/cpu/attention.h"
 
-/* The number of new positions from which packing pays off. */
+/* The minimum number of new positions for which packing pays off. */
 enum { TILES_FROM = 8 };
 /* Vectors of the output that are accumulated at once. */
 #if defined(__aarch64__)
@@ -86,7 +86,7 @@ static void row_mix_int8(float *out, const float *weights, const int8_t *v, int6
     for (int64_t d = 0; d < D; d++) out[d] += w * (float)v[d];
 }
 
-/* out = weights (keys) v for `width` vectors of out, a constant, so that the accumulators stay in
+/* out = weights (keys) v for `width` vectors of out. `width` is a constant, so that the accumulators stay in
  * registers. Rows of v are D apart. */
 static ALWAYS_INLINE void strip_mix(DType dtype, float *out, const float *weights, const void *v, int64_t at,
                                     int64_t keys, int64_t D, int width) {

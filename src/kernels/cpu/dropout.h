@@ -14,8 +14,8 @@ static inline VecF dropout_vec(VecF y, const uint32_t *draw, uint32_t threshold,
     return (VecF)(kept & (VecI)(y * factor));
 }
 
-/* out = res + dropout(y) over n <= DROPOUT_CHUNK elements. res may be NULL; out may alias res or y. Up to a
- * vector of draws past the end is read. */
+/* out = res + dropout(y) over n <= DROPOUT_CHUNK elements. res may be NULL; out may alias res or y. Reads up
+ * to one vector of draws past the end. */
 static ALWAYS_INLINE void dropout_chunk(DType dtype, void *out, const void *res, const void *y, int64_t n,
                                         const uint32_t *draw, uint32_t threshold, float factor) {
     int64_t i = 0;

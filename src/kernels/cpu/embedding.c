@@ -11,7 +11,7 @@
 static Status types_check(const char *kernel, Tensor types, Tensor wtype) {
     for (int64_t i = 0; types.data && wtype.data && i < tensor_count(types); i++)
         if (tensor_i32(types)[i] < 0 || tensor_i32(types)[i] >= tensor_rows(wtype))
-            return FAILED("internal: %s: token type %d is out of range, expected 0 to %lld", kernel,
+            return FAILED("internal: %s: token type %d is out of range; expected 0 to %lld", kernel,
                           tensor_i32(types)[i], (long long)tensor_rows(wtype) - 1);
     return OK;
 }

@@ -75,7 +75,7 @@ static inline VecF vec_load_f16(const uint16_t *from) {
     return (VecF)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)from));
 #else
     /* Interpreted as a float, the shifted bits have an exponent that is too small by 112. A multiplication
-     * corrects it, also for subnormal fp16 values. */
+     * corrects it, even for subnormal fp16 values. */
     VecU half = vec_load_u16(from), magnitude = half & 0x7fff;
     VecU value = (VecU)((VecF)(magnitude << 13) * 0x1p112f);
     VecU special = (VecU)(magnitude > 0x7bff) & 0x7f800000;

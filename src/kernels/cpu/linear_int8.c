@@ -360,8 +360,8 @@ static void run_columns(const Int8Job *job) {
         run_block(job, 0, col, min_of(job->block_cols, mine.to - col));
 }
 
-/* The number of rows per work item: as many as fit the L2 cache next to a block's columns, so that these
- * are read from farther away only once, but few enough that every thread gets work. */
+/* The number of rows per work item: as many as fit the L2 cache next to a block's columns, so that the
+ * columns are loaded into it only once, but few enough that every thread gets work. */
 static int64_t rows_per_item(const Int8Job *job) {
     int64_t over = (job->N + job->block_cols - 1) / job->block_cols, threads = omp_get_num_threads();
     int64_t rows = LEFT_BYTES / job->weights.header->depth;

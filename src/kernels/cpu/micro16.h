@@ -6,7 +6,7 @@
  *   dot    VDPBF16PS (x86-64, AVX-512 BF16): a pair of steps of a left row times those of 16 columns
  *   amx    TDPBF16PS (x86-64, AMX): 16 left rows times 16 columns over 32 steps
  *
- * fp16, and bf16 on CPUs without these instructions, uses the same code with fp32 panels in groups of one. */
+ * fp16, and bf16 on CPUs without these instructions, use the same code with fp32 panels in groups of one. */
 #ifndef WEFT_KERNELS_CPU_MICRO16_H
 #define WEFT_KERNELS_CPU_MICRO16_H
 

@@ -1,6 +1,6 @@
 /* SMMLA: a tile of 8 rows x 12 columns as 4 x 6 accumulators of 2 x 2, in 24 registers; see micro8.h. With
- * fewer rows only the existing pairs are multiplied, and the time is that of reading the weights. Compiled
- * without pre-RA instruction scheduling, which would spill accumulators. */
+ * fewer rows only the existing pairs are multiplied, and reading the weights takes most of the time.
+ * Compiled without pre-RA instruction scheduling, which would spill accumulators. */
 #if defined(__aarch64__)
 
 #include <arm_neon.h>
@@ -10,7 +10,7 @@
 enum { ROWS = 8, COLS = 12, GROUP = 8, PAIRS = COLS / 2 };
 enum {
     PREFETCH_BYTES = 16384
-}; /* prefetch distance in bytes: panels are contiguous, and few rows are bound by reading them */
+}; /* prefetch distance in bytes: panels are contiguous, and with few rows reading them is the bottleneck */
 
 /* Two adjacent 2 x 2 accumulators are four columns of two rows. */
 static inline void store_pair(int32_t *c, int64_t c_stride, int rows, int32x4_t left, int32x4_t right) {

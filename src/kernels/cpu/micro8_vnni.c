@@ -1,7 +1,7 @@
 /* VPDPBUSD: a tile of 12 rows x 32 columns, in 24 registers of 16 columns each; see micro8.h. The
  * instruction treats its left operand as unsigned, so left values have an offset of 128, whose contribution
- * linear_int8.c subtracts from the sums. Few rows have specialized loops, so that no time is spent on
- * missing rows. */
+ * linear_int8.c subtracts from the sums. Small row counts have specialized loops, so that no time is spent
+ * on missing rows. */
 #if defined(__x86_64__)
 
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-/* AdamW: one pass over the four flat buffers, which also writes the copy. */
+/* AdamW: one pass over the four flat buffers, which also writes the copy in the compute type. */
 #include <math.h>
 
 #include "kernels/cpu/half.h"

@@ -1,5 +1,5 @@
 /* Packs 16-bit panels in groups of steps (see micro16.h) element by element: for the edges that the
- * vectorized packing in the including files leaves. */
+ * vectorized packing in the including files does not cover. */
 #ifndef WEFT_KERNELS_CPU_PACK16_H
 #define WEFT_KERNELS_CPU_PACK16_H
 

@@ -14,7 +14,7 @@ static inline void pack16_store(uint16_t *to, __m128i v) {
     _mm_storeu_si128((__m128i *)(void *)to, v);
 }
 
-/* Four lines over four pairs of steps: a 4 x 4 transpose of 32-bit pairs. */
+/* Packs four lines of four pairs of steps: a 4 x 4 transpose of 32-bit pairs. */
 static inline void pairs_across_four(uint16_t *to, int width, const uint16_t *from, int64_t stride) {
     __m128i r0 = pack16_load(from), r1 = pack16_load(from + stride);
     __m128i r2 = pack16_load(from + 2 * stride), r3 = pack16_load(from + 3 * stride);

@@ -14,7 +14,7 @@ static Status index_check(const char *kernel, Tensor index, int64_t rows) {
     const int32_t *at = tensor_i32(index);
     for (int64_t i = 0; i < tensor_count(index); i++)
         if (at[i] < 0 || at[i] >= rows)
-            return FAILED("internal: %s: index %d is out of range, expected 0 to %lld", kernel, at[i],
+            return FAILED("internal: %s: index %d is out of range; expected 0 to %lld", kernel, at[i],
                           (long long)rows - 1);
     return OK;
 }
@@ -47,8 +47,8 @@ static Status scatter_add_rows_cpu(Stream *stream, Tensor x, Tensor y, Tensor in
     return OK;
 }
 
-/* Transposes columns [mine.from, mine.to) of x in tiles of 16 x 16, which is half a cache line or one per
- * row on either side. `size`, that of an element, is a constant where this is inlined. */
+/* Transposes columns [mine.from, mine.to) of x in tiles of 16 x 16, so that a tile row is half a cache line
+ * or a full one on either side. `size` is the element size, a constant where this is inlined. */
 static inline __attribute__((always_inline)) void transpose_part(char *to, const char *from, size_t size,
                                                                  int64_t M, int64_t N, Range mine) {
     for (int64_t n0 = mine.from; n0 < mine.to; n0 += TILE)
