@@ -167,7 +167,7 @@ static Status rename_run(Run *run, const char *bare, int levels) {
 static Status tell_apart(Results *results) {
     enum { LEVELS = 4 };
     CLEANUP(mem_freep) bool *shared = NULL;
-    CLEANUP(mem_freep) size_t *bare = NULL; /* length of each original name, the end of the current one */
+    CLEANUP(mem_freep) size_t *bare = NULL; /* length of each original name, a suffix of the current name */
     TRY(mem_new(results->count, sizeof *shared, &shared));
     TRY(mem_new(results->count, sizeof *bare, &bare));
     for (size_t i = 0; i < results->count; i++) bare[i] = strlen(results->runs[i].name);

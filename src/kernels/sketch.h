@@ -40,7 +40,8 @@ SKETCH_FUNCTION uint32_t sketch_signs(uint64_t key, int64_t word) {
     return (uint32_t)sketch_hash(key, (uint64_t)word);
 }
 
-/* What the words of a round are XORed with; only the bits of a word index within the totals count. */
+/* The value to XOR with the word indices of a round; only the low bits, which index the words of the totals,
+ * are used. */
 SKETCH_FUNCTION int64_t sketch_round(uint64_t key, int64_t round) {
     return (int64_t)(sketch_hash(~key, (uint64_t)round) >> 1);
 }

@@ -40,7 +40,7 @@ typedef struct Software {
     double update_stall_s; /* time that the device waits for the host, per layer of the optimizer step */
     double gradient_bytes; /* bytes per gradient element in data-parallel communication */
     double overlap;        /* 1: gradient communication overlaps with backward */
-    double all_positions;  /* 1: the masked-language head computes logits at all positions */
+    double all_positions;  /* 1: the masked-LM head computes logits at all positions */
     double launch_s;       /* host time per kernel launch; replaces Cluster.launch_s */
     /* Memory: bytes per parameter including gradient and optimizer state, and per logit; activations stored
      * per layer between forward and backward, as multiples of the tensors in LayerProfile. */

@@ -15,7 +15,7 @@ typedef struct FitChange {
 
 typedef struct Fit {
     double available, host_available; /* bytes per rank: device memory, share of the node's host memory */
-    double needed;                    /* device memory of the rank that needs most, in bytes */
+    double needed;                    /* device memory of the rank that needs the most, in bytes */
     bool fits;
     FitChange change[FIT_CHANGES]; /* if it does not fit: single changes, else pairs, else all together */
     int changes;

@@ -15,7 +15,7 @@
 
 #include "base/memory.h"
 
-/* Colors are the blue component of placeholders. */
+/* _COLOR: the blue component of a placeholder color. */
 enum { MAX_POINTS = 800, TEXT_COLOR = 1, LINE_COLOR = 2, SERIES_COLOR = 3, MAX_COLOR = 255 };
 
 /* The unit of an axis: a power of 1000 and its suffix. */

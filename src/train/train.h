@@ -101,7 +101,7 @@ int64_t train_eval_samples(const TrainConfig *config);
  * and trace. */
 MUST_USE Status bench_run(const TrainConfig *config, json_t **ret_result);
 
-/* Options of evaluation on SQuAD. */
+/* Options for SQuAD evaluation. */
 typedef struct SquadEval {
     const char *predictions, *na_prob; /* files to score instead of a model; NULL: score the model */
     double na_thresh;                  /* na_prob above it turns a prediction into "no answer" */
