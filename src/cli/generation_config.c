@@ -1,6 +1,6 @@
-/* generation_config.json for `weft generate`. A field is the default of an option, or must have a value
- * without effect, or never has an effect on the tokens. Other fields, which transformers ignores too, are
- * reported.
+/* generation_config.json for `weft generate`. A supported field sets the default of an option, is
+ * accepted only with a value without effect, or never affects the tokens. Other fields, which transformers
+ * ignores too, are reported.
  */
 #include <string.h>
 

@@ -2,7 +2,7 @@
  *
  * N beams run at a time. A step expands every beam by its K likeliest tokens, merges these and keeps the best
  * K continuations overall. Of these, the ones among the first N that end (end token, stop string, maximum
- * length) become hypotheses, and the best N that do not end run on. K leaves enough that always N run on. A
+ * length) become hypotheses, and the best N that do not end continue. K is large enough for N to continue. A
  * hypothesis is scored by its summed log probabilities divided by length^length_penalty; the N best are kept.
  * The search is done when no running beam can improve on them, by the rule that `early_stopping` names.
  *

@@ -1,4 +1,4 @@
-/* Tests file access: reads reject anything but regular files, and writes are atomic, also when the disk is
+/* Tests file access: reads reject anything but regular files, and writes are atomic, even when the disk is
  * full or the path is invalid. */
 #include <signal.h>
 #include <sys/resource.h>

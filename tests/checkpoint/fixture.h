@@ -37,7 +37,7 @@ static inline int fixture_teardown(void **state) {
     return 0;
 }
 
-/* A path in the fixture's directory. The result is valid until the eighth next call. */
+/* A path in the fixture's directory. The result stays valid for the next seven calls. */
 static inline const char *path_of(const Fixture *fixture, const char *name) {
     static char path[8][256];
     static int turn;
