@@ -12,23 +12,11 @@ static Status decode_one(const Tokenizer *tokenizer, DecodeState *state, int32_t
     return OK;
 }
 
-static Status decode_end(const Tokenizer *tokenizer, DecodeState *state, Bytes *out) {
-    if (tokenizer->ops->decode_end) TRY(tokenizer->ops->decode_end(tokenizer, state, out));
-    state->count = 0;
-    state->pending.size = 0;
-    return OK;
-}
-
-static void state_done(DecodeState *state) {
-    bytes_done(&state->pending);
-}
-
 Status tokenizer_decode(const Tokenizer *tokenizer, const int32_t *ids, size_t count, bool skip_special,
                         char **ret_text, size_t *ret_size) {
     CLEANUP(bytes_done) Bytes out = {0};
-    CLEANUP(state_done) DecodeState state = {0};
+    DecodeState state = {0};
     for (size_t i = 0; i < count; i++) TRY(decode_one(tokenizer, &state, ids[i], skip_special, &out));
-    TRY(decode_end(tokenizer, &state, &out));
     TRY(bytes_add(&out, "", 1));
     *ret_text = out.data;
     *ret_size = out.size - 1;
@@ -55,7 +43,6 @@ Status decoder_new(Decoder **ret_decoder, const Tokenizer *tokenizer, bool skip_
 
 void decoder_free(Decoder *decoder) {
     if (!decoder) return;
-    state_done(&decoder->state);
     bytes_done(&decoder->raw);
     bytes_done(&decoder->valid);
     free(decoder);
@@ -71,9 +58,8 @@ Status decoder_push(Decoder *decoder, int32_t id, const char **ret_piece, size_t
 }
 
 Status decoder_end(Decoder *decoder, const char **ret_piece, size_t *ret_size) {
-    decoder->raw.size = decoder->valid.size = 0;
-    TRY(decode_end(decoder->tokenizer, &decoder->state, &decoder->raw));
-    TRY(utf8_repair(&decoder->repair, decoder->raw.data, decoder->raw.size, &decoder->valid));
+    decoder->valid.size = 0;
+    decoder->state = (DecodeState){0};
     TRY(utf8_repair_end(&decoder->repair, &decoder->valid));
     *ret_piece = decoder->valid.size ? decoder->valid.data : "";
     *ret_size = decoder->valid.size;

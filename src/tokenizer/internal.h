@@ -169,8 +169,7 @@ struct Encoder {
 
 /* Decoding state between tokens; initialize with {0}. */
 typedef struct DecodeState {
-    size_t count;  /* tokens decoded so far, omitted ones excluded */
-    Bytes pending; /* for a kind's use: text that later tokens may still change */
+    size_t count; /* tokens decoded so far, omitted ones excluded */
 } DecodeState;
 
 /* Normalized text, in which normalized added tokens are matched; initialize with {0}. */
@@ -204,7 +203,6 @@ struct TokenizerOps {
 
     /* Appends the bytes of one token. `id` is valid. */
     Status (*decode)(const Tokenizer *tokenizer, DecodeState *state, int32_t id, Bytes *out);
-    Status (*decode_end)(const Tokenizer *tokenizer, DecodeState *state, Bytes *out); /* optional */
 
     /* Optional: writes the kind's files to an existing directory. */
     Status (*save)(const Tokenizer *tokenizer, const char *dir);
