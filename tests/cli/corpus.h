@@ -160,4 +160,18 @@ static inline int entries_with(const char *dir, const char *part) {
     return count;
 }
 
+/* Runs a shell command in the directory; $WEFT is the program. */
+static inline Ran shell(const char *line) {
+    char full[4096];
+    FILE *out = tmpfile(), *err = tmpfile();
+    assert_non_null(out);
+    assert_non_null(err);
+    snprintf(full, sizeof full, "cd '%s' && { %s; } >&%d 2>&%d", corpus_root, line, fileno(out), fileno(err));
+    int state = system(full);
+    Ran ran = {.code = WIFEXITED(state) ? WEXITSTATUS(state) : 128};
+    ran.out = program_slurp(out);
+    ran.err = program_slurp(err);
+    return ran;
+}
+
 #endif

@@ -10,20 +10,6 @@
     "--model gpt2-tiny --layers 1 --hidden 32 --heads 2 --seq 48 --batch 8 --threads 1 --val-fraction 0 "    \
     "--quiet "
 
-/* Runs a shell command in the directory; $WEFT is the program. */
-static Ran shell(const char *line) {
-    char full[4096];
-    FILE *out = tmpfile(), *err = tmpfile();
-    assert_non_null(out);
-    assert_non_null(err);
-    snprintf(full, sizeof full, "cd '%s' && { %s; } >&%d 2>&%d", corpus_root, line, fileno(out), fileno(err));
-    int state = system(full);
-    Ran ran = {.code = WIFEXITED(state) ? WEXITSTATUS(state) : 128};
-    ran.out = program_slurp(out);
-    ran.err = program_slurp(err);
-    return ran;
-}
-
 static void assert_line(const char *line, const char *expected) {
     Ran ran = shell(line);
     if (ran.code) fail_msg("%s: %s", line, ran.err);

@@ -4,19 +4,6 @@
 
 #define MODEL "$WEFT generate --threads 1 --model model --prompt-ids 40,41,42 --prompt-ids 7 "
 
-static Ran shell(const char *line) {
-    char full[4096];
-    FILE *out = tmpfile(), *err = tmpfile();
-    assert_non_null(out);
-    assert_non_null(err);
-    snprintf(full, sizeof full, "cd '%s' && { %s; } >&%d 2>&%d", corpus_root, line, fileno(out), fileno(err));
-    int state = system(full);
-    Ran ran = {.code = WIFEXITED(state) ? WEXITSTATUS(state) : 128};
-    ran.out = program_slurp(out);
-    ran.err = program_slurp(err);
-    return ran;
-}
-
 static int setup(void **state) {
     if (corpus_setup(state) || setenv("WEFT", WEFT_BINARY, 1)) return -1;
     Ran ran = shell("cp -r '" WEFT_TEST_DIR "/golden/cases/gpt2-generate' model");
