@@ -107,7 +107,7 @@ static Status choose(Stream *stream, DType type, const CudaAttention *call, bool
         return USAGE("WEFT_CUDA_ATTENTION is \"%s\"; expected own, cudnn or hopper", wanted);
     Kept *kept = NULL;
     TRY(kept_find(stream, &kept));
-    bool hopper = ask_hopper && call->queries >= SHORTEST_HOPPER && attention_hopper_suits(type, call);
+    bool hopper = ask_hopper && call->queries >= SHORTEST_HOPPER && attention_hopper_supports(type, call);
     if (own)
         problem = "requested by WEFT_CUDA_ATTENTION";
     else if (hopper)

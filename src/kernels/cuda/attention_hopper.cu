@@ -409,7 +409,7 @@ static bool compiled_for_device() {
     return error == cudaSuccess && attributes.numRegs > 64;
 }
 
-bool attention_hopper_suits(DType type, const CudaAttention *call) {
+bool attention_hopper_supports(DType type, const CudaAttention *call) {
     if ((type != DT_BF16 && type != DT_F16) || call->D != hopper::width || call->past ||
         call->queries != call->keys || !(call->scale > 0))
         return false;

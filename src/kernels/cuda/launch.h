@@ -181,9 +181,9 @@ cudaError_t launch_attention_backward(cudaStream_t stream, DType type, const Cud
 /* The same without tensor cores, for types and sizes that tensor cores do not support. */
 cudaError_t launch_attention_forward_plain(cudaStream_t stream, DType type, const CudaAttention *call);
 cudaError_t launch_attention_backward_plain(cudaStream_t stream, DType type, const CudaAttention *call);
-/* attention_hopper*.cu: the same with Hopper's tensor cores. "suits" tells whether the device and the call
- * are supported; backward needs `scratch` of attention_hopper_scratch bytes. */
-bool attention_hopper_suits(DType type, const CudaAttention *call);
+/* attention_hopper*.cu: the same with Hopper's tensor cores. "supports" tells whether they handle the call
+ * on this device; backward needs `scratch` of attention_hopper_scratch bytes. */
+bool attention_hopper_supports(DType type, const CudaAttention *call);
 size_t attention_hopper_scratch(const CudaAttention *call);
 cudaError_t launch_attention_forward_hopper(cudaStream_t stream, DType type, const CudaAttention *call);
 cudaError_t launch_attention_backward_hopper(cudaStream_t stream, DType type, const CudaAttention *call,
