@@ -121,7 +121,7 @@ static Status read_one_token(const json_t *value, const char *from, const char *
     return OK;
 }
 
-/* A special token: an integer or, in newer files, a list, of which this uses the first entry. */
+/* A special token: an integer or, in newer files, a list, whose first entry is used. */
 static Status read_token(const json_t *json, const char *from, const char *key, int64_t *token) {
     const json_t *value = json_object_get(json, key);
     return read_one_token(json_is_array(value) ? json_array_get(value, 0) : value, from, key, token);

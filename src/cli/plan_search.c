@@ -174,10 +174,11 @@ static void show_counts(const json_t *result, FILE *out) {
             member(layouts, "legal"), member(layouts, "fit_by_estimate"), member(layouts, "planned"));
     if (bad > 0)
         fprintf(out,
-                "Of %.0f factorizations dp x tp x pp, %.0f are invalid: tp does not divide the heads "
+                "Of %.0f factorizations dp x tp x pp, %.0f %s invalid: tp does not divide the heads "
                 "(%.0f), more stages than layers (%.0f), dp does not divide the batch (%.0f).\n",
-                member(layouts, "grids"), bad, member(layouts, "grids_without_heads"),
-                member(layouts, "grids_without_layers"), member(layouts, "grids_without_batch"));
+                member(layouts, "grids"), bad, bad == 1 ? "is" : "are",
+                member(layouts, "grids_without_heads"), member(layouts, "grids_without_layers"),
+                member(layouts, "grids_without_batch"));
 }
 
 static void show_none(const json_t *result, FILE *out) {

@@ -112,7 +112,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 
 static const Example examples[] = {
     {"Prune 80% of the weights", "weft prune --model gpt2 --out sparse --amount 0.8"},
-    {"Prune half of the feed-forward rows in five rounds of pruning and training",
+    {"Prune half of the feed-forward neurons in five rounds of pruning and training",
      "weft prune --model gpt2 --out smaller --kind rows --amount 0.5 --rounds 5 --data text.txt "
      "--steps-per-round 200 --lr 5e-5"},
 };

@@ -1,8 +1,8 @@
 /* A recipe is a configuration file with four more keys: "about", a description; "scales", objects of options
- * by name, of which --scale selects one to override the file's own; "runs", a list of objects with a name and
- * the options that distinguish a run, of which --run selects one; and "cluster", the hardware on which to
- * simulate runs. `weft compare` executes all runs. A scale may have its own list of runs; scales and runs may
- * have a cluster. The run overrides the scale, and the scale overrides the file. */
+ * by name: --scale selects one, whose options override the file's own; "runs", a list of objects with a name
+ * and the options that distinguish a run: --run selects one; and "cluster", the hardware on which to simulate
+ * runs. `weft compare` executes all runs. A scale may have its own list of runs; scales and runs may have a
+ * cluster. The run overrides the scale, and the scale overrides the file. */
 #include "cli/recipe.h"
 
 #include <string.h>

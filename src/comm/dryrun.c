@@ -32,7 +32,7 @@ static Status start(Group *group, Stream *stream, CommKind kind, size_t bytes, T
                                                          .bytes = (double)bytes});
 }
 
-/* A reduction of `bytes` in total, of which each peer sends `part` to this rank. */
+/* A reduction of `bytes` in total. Each peer sends `part` bytes to this rank. */
 static Status reduce(Group *group, Stream *stream, CommKind kind, size_t bytes, size_t part,
                      Ticket *ret_ticket) {
     DryRunGroup *dryrun = group->impl;

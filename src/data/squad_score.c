@@ -93,7 +93,8 @@ static Status score_rows(Scoring *scoring) {
         if (!given->na_prob) continue;
         const json_t *na_prob = json_object_get(given->na_prob, id);
         if (!json_is_number(na_prob))
-            return FAILED("%s: no number for question %s, which has a prediction", given->na_from, id);
+            return FAILED("%s: question %s has a prediction, but no numeric no-answer probability",
+                          given->na_from, id);
         row->na_prob = json_number_value(na_prob);
     }
     return OK;

@@ -102,7 +102,7 @@ static void refuses_invalid_predictions(void **state) {
                    "--data", data, "--predictions", number);
     assert_refused(1, "broken.json: not valid JSON at line 3", "eval", "--task", "squad", "--data", data,
                    "--predictions", broken);
-    assert_refused(1, "other.json: no number for question x", "eval", "--task", "squad", "--data", data,
+    assert_refused(1, "other.json: question x has a prediction", "eval", "--task", "squad", "--data", data,
                    "--predictions", good, "--na-prob", other);
     assert_refused(2, "missing --model DIR", "eval", "--task", "squad", "--data", data);
     assert_refused(2, "applies to --task squad", "eval", "--task", "lm", "--data", data, "--predictions",
