@@ -305,7 +305,7 @@ static bool is_refusal(cublasStatus_t status) {
            status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
-Status blas_gemm(Stream *stream, const CudaGemm *gemm, void *workspace, bool *ret_done) {
+Status cuda_gemm(Stream *stream, const CudaGemm *gemm, void *workspace, bool *ret_done) {
     Blas *blas = NULL;
     TRY(blas_of(stream, &blas));
     GemmKey key = plan_key(gemm, cuda_device(stream)->tf32);

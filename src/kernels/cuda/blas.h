@@ -75,7 +75,7 @@ MUST_USE Status blas_scratch(Stream *stream, size_t bytes, void **ret_blas, char
 /* Runs the GEMM with BLAS_WORKSPACE bytes at `workspace`. If cuBLASLt does not support it, *ret_done is
  * false and nothing has happened. bias and aux must be 16-byte aligned, and rows of aux must have a
  * multiple of 8 elements. */
-MUST_USE Status blas_gemm(Stream *stream, const CudaGemm *gemm, void *workspace, bool *ret_done);
+MUST_USE Status cuda_gemm(Stream *stream, const CudaGemm *gemm, void *workspace, bool *ret_done);
 
 /* Runs a plan with the given algorithm and output (which differs from gemm->out only in measurements). */
 cublasStatus_t blas_run(const Blas *blas, const GemmPlan *plan, const CudaGemm *gemm, void *out,

@@ -63,11 +63,11 @@ Status blas_scratch(Stream *stream, size_t bytes, void **ret_blas, char **ret_ow
  * afterwards; in 16 bits this would round twice. */
 static Status run_gemm(Stream *stream, const CudaGemm *gemm, void *scratch) {
     bool done;
-    TRY(blas_gemm(stream, gemm, scratch, &done));
+    TRY(cuda_gemm(stream, gemm, scratch, &done));
     if (!done && gemm->bias && gemm->out_type == DT_F32) {
         CudaGemm plain = *gemm;
         plain.bias = NULL;
-        TRY(blas_gemm(stream, &plain, scratch, &done));
+        TRY(cuda_gemm(stream, &plain, scratch, &done));
         if (done) LAUNCH(launch_bias(cuda_stream(stream), gemm->out, gemm->bias, gemm->rows, gemm->cols));
     }
     if (!done) LAUNCH(launch_gemm(cuda_stream(stream), gemm));
@@ -93,7 +93,7 @@ static Status forward_fused(Stream *stream, const CudaGemm *plain, Tensor y, Ten
     gemm.out = y.data;
     gemm.epilogue = CUDA_EPILOGUE_GELU;
     gemm.aux = pre.data;
-    return blas_gemm(stream, &gemm, scratch, ret_done);
+    return cuda_gemm(stream, &gemm, scratch, ret_done);
 }
 
 /* Whether to use our own skinny GEMM. */
@@ -185,7 +185,7 @@ Status linear_backward_input_cuda(Stream *stream, Tensor dx, Tensor dy, Tensor w
         gemm.epilogue = CUDA_EPILOGUE_GELU_BACKWARD;
         gemm.aux = pre.data;
         bool done;
-        TRY(blas_gemm(stream, &gemm, scratch, &done));
+        TRY(cuda_gemm(stream, &gemm, scratch, &done));
         if (done) return OK;
         gemm.epilogue = CUDA_EPILOGUE_NONE;
         gemm.aux = NULL;
@@ -209,7 +209,7 @@ static Status weight_fused(Stream *stream, const CudaGemm *plain, Tensor db, voi
     CudaGemm gemm = *plain;
     gemm.epilogue = CUDA_EPILOGUE_LEFT_SUMS;
     gemm.sums = scratch;
-    TRY(blas_gemm(stream, &gemm, blas, ret_done));
+    TRY(cuda_gemm(stream, &gemm, blas, ret_done));
     if (*ret_done) LAUNCH(launch_add(cuda_stream(stream), DT_F32, db.data, DT_F32, scratch, gemm.rows));
     return OK;
 }

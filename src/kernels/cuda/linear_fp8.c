@@ -68,7 +68,7 @@ static CudaGemm gemm_of(int64_t rows, int64_t cols, int64_t inner, const void *l
 
 static Status run_gemm(Stream *stream, const CudaGemm *p, void *scratch) {
     bool done;
-    TRY(blas_gemm(stream, p, scratch, &done));
+    TRY(cuda_gemm(stream, p, scratch, &done));
     if (!done) LAUNCH(launch_gemm(cuda_stream(stream), p));
     return OK;
 }

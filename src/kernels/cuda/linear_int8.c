@@ -50,7 +50,7 @@ static Status by_blas(Stream *stream, const CudaInt8 *call, const CudaInt8Block 
     gemm.right_transposed = true;
     gemm.out = sums;
     gemm.out_type = DT_I32;
-    return blas_gemm(stream, &gemm, blas, ret_done);
+    return cuda_gemm(stream, &gemm, blas, ret_done);
 }
 
 /* How many rows and outputs are processed at a time with cuBLASLt, and the memory for them. */
