@@ -39,8 +39,11 @@ static const Option prompt_options[] = {
 
 static const Option sampling_options[] = {
     {OPT_INT("max-tokens", GenerateConfig, max_tokens), RANGE(1, INT32_MAX), .fallback = "0",
-     .shown = "128, or what fits after the longest prompt",
-     .help = "Maximum number of new tokens. Prompt plus new tokens must fit in the model's context."},
+     .shown = "128", .help = "Maximum number of new tokens. They may exceed the model's context."},
+    {OPT_INT("window-shift", GenerateConfig, shift), RANGE(1, INT32_MAX), .fallback = "0",
+     .shown = "a quarter of the context",
+     .help = "When the context is full, drop its first N tokens and process the rest again. Smaller values "
+             "keep more context but take more time."},
     {OPT_INT("samples", GenerateConfig, samples), RANGE(1, SAMPLES_LIMIT), .fallback = "1",
      .help = "Continuations per prompt."},
     {OPT_LIST("stop", GenerateConfig, stops, "TEXT"), .one_each = true,
@@ -324,14 +327,25 @@ static Status pack_result(const Generated *generated, const TextStream *texts, c
 /* ---- the command ---- */
 
 /* The number of new tokens if no option gives it. Like transformers, max_length counts the longest prompt. */
-static int64_t default_tokens(const GenerateConfig *config, const PromptList *list,
-                              const ModelConfig *model) {
-    int64_t tokens = DEFAULT_TOKENS, longest = 0;
+static int64_t default_tokens(const GenerateConfig *config, const PromptList *list) {
+    int64_t longest = 0;
     for (size_t i = 0; i < list->used; i++)
         if (list->count[i] > longest) longest = list->count[i];
-    if (config->max_length) tokens = config->max_length - longest;
-    if (model->positions - longest < tokens) tokens = model->positions - longest;
-    return tokens > 1 ? tokens : 1;
+    if (!config->max_length) return DEFAULT_TOKENS;
+    return config->max_length > longest ? config->max_length - longest : 1;
+}
+
+static void warn_long_prompts(const GenerateSpec *spec, const ModelConfig *model, int64_t samples) {
+    for (int64_t i = 0; i < spec->count; i += samples) {
+        int64_t count = spec->prompts[i].count, start = window_start(spec, model, count);
+        if (start > 0)
+            fprintf(
+                stderr,
+                "weft: warning: prompt %lld has %lld tokens, more than the context of %lld; the model sees "
+                "only the last %lld\n",
+                (long long)(i / samples + 1), (long long)count, (long long)model->positions,
+                (long long)(count - start));
+    }
 }
 
 static GenerateSpec make_spec(const GenerateConfig *config, const PromptList *list, const ModelConfig *model,
@@ -340,6 +354,7 @@ static GenerateSpec make_spec(const GenerateConfig *config, const PromptList *li
         .prompts = list->prompts,
         .count = (int64_t)list->used * config->samples,
         .max_tokens = config->max_tokens,
+        .shift = config->shift,
         .end_token = config->ignore_end ? -1 : model->eos_token,
         .more_ends = model->eos_more,
         .more_end_count = config->ignore_end ? 0 : model->eos_more_count,
@@ -359,7 +374,7 @@ static GenerateSpec make_spec(const GenerateConfig *config, const PromptList *li
                  .length_penalty = config->length_penalty,
                  .early_stopping = early_stopping_of(config->early_stopping)},
     };
-    if (spec.max_tokens == 0) spec.max_tokens = default_tokens(config, list, model);
+    if (spec.max_tokens == 0) spec.max_tokens = default_tokens(config, list);
     return spec;
 }
 
@@ -399,6 +414,7 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
     TRY(prompt_list_finish(&list, &model, tokenizer, config->samples));
     TRY(token_biases_parse(config->biases, config->biases_count, tokenizer, model.vocab, &biases));
     GenerateSpec spec = make_spec(config, &list, &model, biases);
+    warn_long_prompts(&spec, &model, config->samples);
     CLEANUP(engine_freep) Engine *engine = NULL;
     TRY(engine_new(&engine, config->model,
                    &(EngineOptions){.device = config->device,
@@ -475,6 +491,10 @@ const Command command_generate = {
         "Continues each prompt token by token until an end token (from generation_config.json or "
         "config.json), a --stop text, or --max-tokens. A single continuation is streamed as it is "
         "generated.\n"
+        "Text may grow past the model's context. Whenever the context is full, its first --window-shift "
+        "tokens "
+        "are dropped and the rest is processed again, so the model always sees the last tokens. A prompt "
+        "longer than the context is shortened in the same way, with a warning.\n"
         "The tokenizer is loaded from the model's directory or from --tokenizer. Models trained without "
         "one use bytes as tokens. If no tokenizer is available, prompts and results are token ids. A "
         "vocabulary may be padded beyond the tokenizer's; the extra tokens have no text.\n"

@@ -10,7 +10,7 @@ typedef struct GenerateConfig {
     const char *model, *tokenizer;
     const char **prompts, **files, **ids, **stops, **biases;
     int prompts_count, files_count, ids_count, stops_count, biases_count;
-    int64_t samples, max_tokens, top_k, batch, threads, no_repeat_ngram, beams;
+    int64_t samples, max_tokens, shift, top_k, batch, threads, no_repeat_ngram, beams;
     double temperature, top_p, min_p, typical_p, repetition_penalty, length_penalty;
     uint64_t seed;
     bool greedy, stream, ignore_end, add_special, skip_special, generation_config;

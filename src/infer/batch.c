@@ -15,11 +15,6 @@ double batch_clock(void) {
 static Status check_prompt(const GenerateSpec *spec, int64_t at, const ModelConfig *config) {
     const Prompt *prompt = &spec->prompts[at];
     if (prompt->count < 1) return USAGE("prompt %lld is empty", (long long)at + 1);
-    if (prompt->count > config->positions - spec->max_tokens)
-        return USAGE(
-            "prompt %lld: %lld + %lld tokens (prompt + new) exceed the model's context length of %lld",
-            (long long)at + 1, (long long)prompt->count, (long long)spec->max_tokens,
-            (long long)config->positions);
     for (int64_t i = 0; i < prompt->count; i++)
         if (prompt->ids[i] < 0 || prompt->ids[i] >= config->vocab)
             return USAGE("prompt %lld: token %d at position %lld is outside the vocabulary of %lld tokens",
@@ -42,6 +37,9 @@ static Status check_beams(const GenerateSpec *spec) {
 Status batch_check(const GenerateSpec *spec, const ModelConfig *config) {
     if (spec->count < 1) return USAGE("no prompt; pass at least one");
     if (spec->max_tokens < 1) return USAGE("the number of new tokens must be at least 1");
+    if (spec->shift < 0 || spec->shift > config->positions)
+        return USAGE("the window cannot move by %lld tokens: the model's context length is %lld",
+                     (long long)spec->shift, (long long)config->positions);
     for (int64_t i = 0; i < spec->count; i++) TRY(check_prompt(spec, i, config));
     return check_beams(spec);
 }
@@ -64,8 +62,10 @@ Status batch_order(const GenerateSpec *spec, int64_t step, int64_t **ret_order) 
 }
 
 BatchSize batch_size(const Engine *engine, const GenerateSpec *spec, int64_t longest) {
+    int64_t positions = engine->model->config.positions;
     /* The last token is chosen but never fed. */
     BatchSize size = {.batch = spec->batch, .context = longest + spec->max_tokens - 1};
+    if (size.context > positions) size.context = positions;
     if (size.batch > 0) return size;
     size_t bytes = session_cache_bytes(&engine->model->config, size.context, engine->cache);
     int64_t fits = (int64_t)((size_t)AUTO_CACHE / bytes);
@@ -95,6 +95,35 @@ Status batch_output(const GenerateSpec *spec, Generated **ret_generated) {
     *ret_generated = out;
     out = NULL;
     return OK;
+}
+
+/* ---- the window ---- */
+
+int64_t window_start(const GenerateSpec *spec, const ModelConfig *config, int64_t count) {
+    int64_t S = config->positions, shift = spec->shift ? spec->shift : (S + 3) / 4;
+    return count <= S ? 0 : (count - S + shift - 1) / shift * shift;
+}
+
+Feed batch_window(const Engine *engine, const GenerateSpec *spec, const int32_t *ids, int64_t count) {
+    int64_t start = window_start(spec, &engine->model->config, count);
+    return (Feed){.ids = ids + start, .count = count - start};
+}
+
+Status batch_step(Session *session, Engine *engine, const GenerateSpec *spec, Feed *feed, int64_t count) {
+    const ModelConfig *config = &engine->model->config;
+    CLEANUP(mem_freep) Feed *refill = NULL;
+    for (int64_t b = 0; b < count; b++) {
+        Feed *all = &feed[b];
+        int64_t start = window_start(spec, config, all->count);
+        if (start > window_start(spec, config, all->count - 1)) {
+            if (!refill) TRY(mem_new((size_t)count, sizeof *refill, &refill));
+            session_clear(session, b);
+            refill[b] = (Feed){.ids = all->ids + start, .count = all->count - start - 1};
+        }
+        *all = (Feed){.ids = all->ids + all->count - 1, .count = 1};
+    }
+    if (refill) TRY(session_feed(session, refill, count));
+    return session_feed(session, feed, count);
 }
 
 bool batch_is_end(const GenerateSpec *spec, int64_t token) {

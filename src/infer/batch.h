@@ -10,7 +10,8 @@ MUST_USE Status batch_check(const GenerateSpec *spec, const ModelConfig *config)
 /* Indices of every step-th prompt, longest first; ties keep their order. The caller frees *ret_order. */
 MUST_USE Status batch_order(const GenerateSpec *spec, int64_t step, int64_t **ret_order);
 
-/* Sequences per batch and tokens per sequence. `longest` is the number of tokens in the longest prompt. */
+/* Sequences per batch and cache positions per sequence. `longest` is the number of tokens in the longest
+ * prompt. */
 typedef struct BatchSize {
     int64_t batch, context;
 } BatchSize;
@@ -20,6 +21,13 @@ int64_t batch_chunk(const Engine *engine, const GenerateSpec *spec, int64_t batc
 
 /* Samples that contain the prompts, with space for the new tokens. */
 MUST_USE Status batch_output(const GenerateSpec *spec, Generated **ret_generated);
+
+/* What the model sees after ids (count). */
+Feed batch_window(const Engine *engine, const GenerateSpec *spec, const int32_t *ids, int64_t count);
+/* Feeds the last of ids (count) to each sequence. A window that moves is first refilled without that token.
+ */
+MUST_USE Status batch_step(Session *session, Engine *engine, const GenerateSpec *spec, Feed *feed,
+                           int64_t count);
 
 bool batch_is_end(const GenerateSpec *spec, int64_t token);
 /* Monotonic time in seconds. */

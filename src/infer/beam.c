@@ -283,8 +283,9 @@ int64_t beam_parent(const BeamSearch *s, int64_t beam) {
     return s->parent[beam];
 }
 
-const int32_t *beam_token(const BeamSearch *s, int64_t beam) {
-    return &s->running[beam].ids[s->running[beam].count - 1];
+const int32_t *beam_ids(const BeamSearch *s, int64_t beam, int64_t *ret_count) {
+    *ret_count = s->running[beam].count;
+    return s->running[beam].ids;
 }
 
 const Hypothesis *beam_result(const BeamSearch *s, int64_t rank) {

@@ -61,9 +61,9 @@ MUST_USE Status beam_expand(BeamSearch *search, int64_t beam, LogitProcessor *pr
 /* Chooses the new beams after every beam was expanded. `check` may be NULL. */
 MUST_USE Status beam_advance(BeamSearch *search, StopCheck check, void *context);
 bool beam_done(const BeamSearch *search);
-/* The old beam that a new one continues, and its new token. */
+/* The old beam that a new one continues, and its tokens, which end with the new one. */
 int64_t beam_parent(const BeamSearch *search, int64_t beam);
-const int32_t *beam_token(const BeamSearch *search, int64_t beam);
+const int32_t *beam_ids(const BeamSearch *search, int64_t beam, int64_t *ret_count);
 /* The hypotheses of a search that is done, the best first: rank < N. */
 const Hypothesis *beam_result(const BeamSearch *search, int64_t rank);
 

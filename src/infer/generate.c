@@ -90,7 +90,7 @@ static Status prefill(Run *run, int64_t count) {
     for (int64_t b = 0; b < count; b++) {
         const Prompt *prompt = &prompts[run->slot[b]];
         if (b == 0 || !same_prompt(prompt, &prompts[run->slot[b - 1]]))
-            run->feed[unique++] = (Feed){.ids = prompt->ids, .count = prompt->count};
+            run->feed[unique++] = batch_window(run->engine, run->spec, prompt->ids, prompt->count);
     }
     session_reset(run->session);
     TRY(session_feed(run->session, run->feed, unique));
@@ -177,9 +177,9 @@ static Status run_group(Run *run, int64_t first) {
     while (count > 0) {
         for (int64_t b = 0; b < count; b++) {
             const Sample *sample = &run->out->samples[run->slot[b]];
-            run->feed[b] = (Feed){.ids = sample->ids + sample->count - 1, .count = 1};
+            run->feed[b] = (Feed){.ids = sample->ids, .count = sample->count};
         }
-        TRY(session_feed(run->session, run->feed, count));
+        TRY(batch_step(run->session, run->engine, run->spec, run->feed, count));
         TRY(choose_tokens(run, &count));
     }
     run->out->prefill_s += prefilled - start;

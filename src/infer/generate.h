@@ -1,4 +1,10 @@
-/* Text generation: continuing prompts token by token, greedily, by sampling or by beam search. */
+/* Text generation: continuing prompts token by token, greedily, by sampling or by beam search.
+ *
+ * A sequence may outgrow the model's context of S tokens. The model then sees a window, its last tokens: the
+ * first `shift` tokens are dropped whenever a window of S tokens would have to grow, and the rest is
+ * processed again, because positions are absolute. So after n tokens the model sees those from
+ * window_start(n), at least S - shift + 1 of them, however they came about: the text does not depend on where
+ * the prompt ended. */
 #ifndef WEFT_INFER_GENERATE_H
 #define WEFT_INFER_GENERATE_H
 
@@ -31,6 +37,7 @@ typedef struct GenerateSpec {
     const Prompt *prompts;
     int64_t count;
     int64_t max_tokens;       /* new tokens per sequence, at least 1 */
+    int64_t shift;            /* tokens dropped when the window moves, 1 .. S; 0: a quarter of the context */
     int64_t end_token;        /* ends a sequence; -1: no end token */
     const int64_t *more_ends; /* further end tokens */
     int more_end_count;
@@ -57,9 +64,11 @@ typedef struct Generated {
     double prefill_s, decode_s; /* prefill: up to and including the first new tokens; decode: the rest */
 } Generated;
 
+/* The first token that the model sees after `count` tokens. */
+int64_t window_start(const GenerateSpec *spec, const ModelConfig *config, int64_t count);
+
 /* Continues all prompts. A prompt's output does not depend on the other prompts or the batch size: bit for
- * bit on the CPU, up to rounding on a GPU. The chunk size affects only rounding. Fails before running if a
- * prompt plus max_tokens exceeds the context length. */
+ * bit on the CPU, up to rounding on a GPU. The chunk size affects only rounding. */
 MUST_USE Status generate(Engine *engine, const GenerateSpec *spec, Generated **ret_generated);
 void generated_free(Generated *generated);
 DEFINE_FREEP(Generated, generated)

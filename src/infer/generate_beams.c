@@ -127,7 +127,7 @@ static Status place_init(BeamRun *run, Place *place, int64_t prompt) {
 static Status prefill(BeamRun *run, int64_t count) {
     for (int64_t g = 0; g < count; g++) {
         const Prompt *prompt = &run->spec->prompts[run->place[g].prompt];
-        run->feed[g] = (Feed){.ids = prompt->ids, .count = prompt->count};
+        run->feed[g] = batch_window(run->engine, run->spec, prompt->ids, prompt->count);
     }
     session_reset(run->session);
     TRY(session_feed(run->session, run->feed, count));
@@ -239,10 +239,10 @@ static Status run_group(BeamRun *run, int64_t first) {
         for (int64_t i = 0; i < count * run->N; i++) {
             const Place *place = &run->place[i / run->N];
             int64_t beam = i % run->N;
-            run->feed[i - beam + place->sequence[beam]] =
-                (Feed){.ids = beam_token(place->search, beam), .count = 1};
+            Feed *feed = &run->feed[i - beam + place->sequence[beam]];
+            feed->ids = beam_ids(place->search, beam, &feed->count);
         }
-        TRY(session_feed(run->session, run->feed, count * run->N));
+        TRY(batch_step(run->session, run->engine, run->spec, run->feed, count * run->N));
         TRY(advance(run, &count));
     }
     run->out->prefill_s += prefilled - start;

@@ -1,4 +1,4 @@
-/* The sequence so far is at most the model's context, so the rules scan it at every token. */
+/* The rules scan the sequence at every token, which is short compared with the model's work. */
 #include "infer/logits.h"
 
 #include <math.h>

@@ -443,3 +443,7 @@ Status session_copy(Session *s, int64_t to, int64_t from) {
 void session_reset(Session *s) {
     memset(s->length, 0, (size_t)s->B * sizeof *s->length);
 }
+
+void session_clear(Session *s, int64_t sequence) {
+    s->length[sequence] = 0;
+}

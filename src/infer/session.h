@@ -39,7 +39,8 @@ int64_t session_length(const Session *session, int64_t sequence);
 
 /* Makes sequence `to` a copy of sequence `from`, logits included. */
 MUST_USE Status session_copy(Session *session, int64_t to, int64_t from);
-/* Makes all sequences empty. */
+/* Makes all sequences empty, or one of them. */
 void session_reset(Session *session);
+void session_clear(Session *session, int64_t sequence);
 
 #endif

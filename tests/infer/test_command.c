@@ -154,19 +154,26 @@ static void prompt_sources(void **state) {
     json_decref(end);
 }
 
-/* Without --max-tokens, generation fills the context that the longest prompt leaves. An explicit --max-tokens
- * that exceeds it is an error. */
-static void default_length_fits(void **state) {
+/* The default is 128 tokens, and the context of 64 does not limit them. A prompt that exceeds it is
+ * shortened, with a warning. */
+static void lengths_past_the_context(void **state) {
     (void)state;
     json_t *json = weft_json("--model gpt2-generate --ignore-end --prompt abcd --prompt x");
     for (size_t i = 0; i < 2; i++)
-        assert_int_equal(json_array_size(json_object_get(sample_of(json, i), "new_ids")), 60);
+        assert_int_equal(json_array_size(json_object_get(sample_of(json, i), "new_ids")), 128);
     json_decref(json);
-    json = weft_json("--model gpt2-generate --ignore-end --prompt abcd --max-tokens 60");
-    assert_int_equal(json_array_size(json_object_get(sample_of(json, 0), "ids")), 64);
-    json_decref(json);
-    assert_refused("--model gpt2-generate --prompt x --prompt abcd --max-tokens 61", 2,
-                   "prompt 2: 4 + 61 tokens (prompt + new) exceed the model's context length of 64");
+    Output output;
+    char line[512], ids[300] = "";
+    for (int i = 0; i < 70; i++) strcat(ids, i ? ",97" : "97");
+    snprintf(line, sizeof line,
+             "--model gpt2-generate --greedy --ignore-end --max-tokens 2 --prompt x --prompt-ids %s", ids);
+    weft(&output, line);
+    assert_int_equal(output.code, 0);
+    assert_non_null(strstr(output.err, "warning: prompt 2 has 70 tokens, more than the context of 64; the "
+                                       "model sees only the last 54\n"));
+    assert_null(strstr(output.err, "prompt 1 has"));
+    assert_refused("--model gpt2-generate --prompt x --window-shift 65", 2, "context length is 64");
+    assert_refused("--model gpt2-generate --prompt x --window-shift 0", 2, "--window-shift");
 }
 
 static void unknown_vocabularies_print_ids(void **state) {
@@ -197,11 +204,8 @@ static void refuses_bad_input(void **state) {
     assert_refused("--model gpt2 --prompt-ids 1,x", 2, "'x'");
     assert_refused("--model gpt2 --prompt-ids 99999999999", 2, "--prompt-ids");
     assert_refused("--model gpt2 --prompt-ids -4", 2, "--prompt-ids");
-    assert_refused("--model gpt2 --prompt-ids 1 --max-tokens 40", 2, "context length of 40");
     assert_refused("--model gpt2-generate --prompt-file config.txt", 1, "config.txt");
     assert_refused("--model gpt2-generate --prompt-file gpt2", 1, "gpt2");
-    assert_refused("--model gpt2-generate --prompt-file gpt2-generate/model.safetensors", 2,
-                   "context length of 64");
     assert_refused("--model gpt2-generate --greedy --temperature 0.5", 2, "cannot be combined");
     assert_refused("--model gpt2-generate --top-p 0", 2, "--top-p");
     assert_refused("--model gpt2-generate --tempreature 1", 2, "--temperature");
@@ -221,7 +225,7 @@ int main(void) {
         cmocka_unit_test(streams_the_same_text),
         cmocka_unit_test(samples_do_not_depend_on_their_number),
         cmocka_unit_test(prompt_sources),
-        cmocka_unit_test(default_length_fits),
+        cmocka_unit_test(lengths_past_the_context),
         cmocka_unit_test(unknown_vocabularies_print_ids),
         cmocka_unit_test(refuses_bad_input),
         cmocka_unit_test(closed_pipe_stops_it),

@@ -246,6 +246,128 @@ static void samples_depend_on_the_seed(void **state) {
     engine_free(engine);
 }
 
+/* ---- past the context ---- */
+
+enum { LONG = 200, POSITIONS = 64 };
+
+/* The logits after ids (count), computed from nothing but the window that the rule names. */
+static const float *recompute(Session *session, const int32_t *ids, int64_t count, int64_t shift) {
+    int64_t start = 0;
+    while (count - start > POSITIONS) start += shift;
+    session_reset(session);
+    assert_ok(session_feed(session, &(Feed){ids + start, count - start}, 1));
+    return session_logits(session, 0);
+}
+
+static void continues_past_the_context(void **state) {
+    (void)state;
+    static const int64_t shifts[] = {16, 1, 5, POSITIONS};
+    Golden golden;
+    golden_read("gpt2-generate", &golden);
+    Engine *engine = golden_engine("gpt2-generate", "cpu");
+    Session *session = NULL;
+    assert_ok(session_new(&session, engine, 1, POSITIONS, POSITIONS));
+    for (int i = 0; i < 8; i++) {
+        GenerateSpec spec = golden_spec(&golden);
+        int64_t shift = shifts[i / 2];
+        spec.max_tokens = LONG;
+        spec.shift = i / 2 == 0 ? 0 : shift; /* the default: a quarter of the context */
+        spec.sampling = (Sampling){.temperature = i % 2 ? 1.2 : 0, .top_p = 0.9, .seed = 3};
+        Generated *generated = NULL;
+        assert_ok(generate(engine, &spec, &generated));
+        CLEANUP(sampler_freep) Sampler *sampler = NULL;
+        assert_ok(sampler_new(&sampler, &spec.sampling, engine->model->config.vocab));
+        for (int p = 0; p < golden.count; p++) {
+            const Sample *sample = &generated->samples[p];
+            assert_int_equal(sample->count, sample->prompt_count + LONG);
+            for (int64_t t = sample->prompt_count; t < sample->count; t += 1 + p) {
+                int32_t token = -1;
+                const float *logits = recompute(session, sample->ids, t, shift);
+                assert_ok(sampler_pick(sampler, logits, golden.prompt[p].sequence, (uint64_t)t, &token));
+                assert_int_equal(token, sample->ids[t]);
+            }
+        }
+        generated_free(generated);
+    }
+    session_free(session);
+    engine_free(engine);
+}
+
+/* The window depends on the number of tokens only: neither the batch nor the end of the prompt matters. */
+static void the_window_ignores_where_the_prompt_ended(void **state) {
+    (void)state;
+    Golden golden;
+    golden_read("gpt2-generate", &golden);
+    Engine *engine = golden_engine("gpt2-generate", "cpu");
+    GenerateSpec spec = golden_spec(&golden);
+    spec.max_tokens = LONG;
+    spec.sampling = (Sampling){.temperature = 1, .top_p = 1, .seed = 5};
+    Generated *all = NULL, *rest = NULL;
+    assert_ok(generate(engine, &spec, &all));
+    for (spec.batch = 1; spec.batch <= 3; spec.batch++) {
+        Prompt longer[GOLDEN_PROMPTS];
+        for (int p = 0; p < golden.count; p++)
+            longer[p] = (Prompt){all->samples[p].ids, 50 + 37 * p, golden.prompt[p].sequence};
+        GenerateSpec from = spec;
+        from.prompts = longer, from.max_tokens = 40;
+        assert_ok(generate(engine, &from, &rest));
+        for (int p = 0; p < golden.count; p++) {
+            assert_int_equal(rest->samples[p].count, longer[p].count + 40);
+            assert_memory_equal(rest->samples[p].ids, all->samples[p].ids,
+                                (size_t)rest->samples[p].count * sizeof(int32_t));
+        }
+        generated_free(rest);
+        rest = NULL;
+    }
+    generated_free(all);
+    engine_free(engine);
+}
+
+/* Beam search over recomputed windows, without a cache. */
+static void beams_past_the_context(void **state) {
+    (void)state;
+    enum { BEAMS = 3, NEW = 90 };
+    Golden golden;
+    golden_read("gpt2-generate", &golden);
+    Engine *engine = golden_engine("gpt2-generate", "cpu");
+    Session *session = NULL;
+    assert_ok(session_new(&session, engine, 1, POSITIONS, POSITIONS));
+    int64_t vocab = engine->model->config.vocab;
+    GenerateSpec spec = golden_spec(&golden);
+    spec.max_tokens = NEW, spec.shift = 20;
+    spec.beam = (BeamSpec){.beams = BEAMS, .length_penalty = 1};
+    Generated *generated = NULL;
+    assert_ok(generate(engine, &spec, &generated));
+    LogitProcessor *processor = NULL;
+    assert_ok(logit_processor_new(&processor, &spec.rules, vocab));
+    float *logits = calloc((size_t)vocab, sizeof *logits);
+    for (int p = 0; p < golden.count; p++) {
+        BeamSearch *search = NULL;
+        BeamOptions options = {.beams = BEAMS, .length_penalty = 1, .max_tokens = NEW, .vocab = vocab};
+        assert_ok(beam_search_new(&search, &options, golden.prompt[p].ids, golden.prompt[p].count));
+        while (!beam_done(search)) {
+            for (int64_t b = 0; b < BEAMS; b++) {
+                int64_t count;
+                const int32_t *ids = beam_ids(search, b, &count);
+                memcpy(logits, recompute(session, ids, count, 20), (size_t)vocab * sizeof *logits);
+                assert_ok(beam_expand(search, b, processor, logits));
+            }
+            assert_ok(beam_advance(search, NULL, NULL));
+        }
+        const Hypothesis *best = beam_result(search, 0);
+        const Sample *sample = &generated->samples[p];
+        assert_int_equal(sample->count, best->count);
+        assert_memory_equal(sample->ids, best->ids, (size_t)best->count * sizeof *best->ids);
+        assert_true(sample->score - best->score < 1e-4f && best->score - sample->score < 1e-4f);
+        beam_search_free(search);
+    }
+    free(logits);
+    logit_processor_free(processor);
+    generated_free(generated);
+    session_free(session);
+    engine_free(engine);
+}
+
 static void refuses_bad_requests(void **state) {
     (void)state;
     Golden golden;
@@ -253,13 +375,9 @@ static void refuses_bad_requests(void **state) {
     Engine *engine = golden_engine("gpt2-generate", "cpu");
     Generated *generated = NULL;
     GenerateSpec spec = golden_spec(&golden);
-    spec.max_tokens = 64 - golden.prompt[golden.count - 1].count + 1;
-    assert_fails(generate(engine, &spec, &generated), 2, "exceed the model's context length of 64");
-    spec.max_tokens--;
-    assert_ok(generate(engine, &spec, &generated));
-    generated_free(generated);
-    generated = NULL;
-    spec.max_tokens = 0;
+    spec.shift = 65;
+    assert_fails(generate(engine, &spec, &generated), 2, "the model's context length is 64");
+    spec.shift = 0, spec.max_tokens = 0;
     assert_fails(generate(engine, &spec, &generated), 2, "number of new tokens must be at least 1");
     spec = golden_spec(&golden);
     golden.ids[1][2] = 257;
@@ -338,6 +456,9 @@ int main(void) {
         cmocka_unit_test(streams_tokens),
         cmocka_unit_test(stops_on_request),
         cmocka_unit_test(samples_depend_on_the_seed),
+        cmocka_unit_test(continues_past_the_context),
+        cmocka_unit_test(the_window_ignores_where_the_prompt_ended),
+        cmocka_unit_test(beams_past_the_context),
         cmocka_unit_test(refuses_bad_requests),
         cmocka_unit_test(refuses_bad_models),
         cmocka_unit_test(nan_weights),
