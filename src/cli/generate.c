@@ -1,24 +1,22 @@
 /* weft generate: continues prompts with a GPT-2 model.
  *
- * Prompts are text, if the model's tokenizer is known, or token ids. Each sequence has a TextStream that
- * decodes tokens as they are sampled, because a stop text may end the sequence. A single continuation is
- * printed as it is generated; several are printed one after another at the end. */
-#include <errno.h>
+ * Prompts are text, if the model's tokenizer is known, or token ids. A single continuation is printed as it
+ * is generated; several are printed one after another at the end. */
 #include <string.h>
-#include <unistd.h>
 
 #include "base/format.h"
 #include "base/memory.h"
 #include "cli/generate.h"
+#include "cli/generate_result.h"
+#include "cli/generate_writing.h"
 #include "cli/train_options.h"
 #include "infer/bias.h"
 #include "infer/prompt.h"
-#include "infer/text.h"
 
 static const char *const early_choices[] = {"false", "true", "never", NULL};
 static const char *const kv_choices[] = {"fp32", "bf16", "int8", NULL};
 
-enum { DEFAULT_TOKENS = 128, SAMPLES_LIMIT = 1 << 20, BEAMS_LIMIT = 1 << 10 };
+enum { DEFAULT_TOKENS = 128, SAMPLES_LIMIT = 1 << 20, BEAMS_LIMIT = 1 << 10, TOP_LIMIT = 1000 };
 
 /* clang-format off */
 static const Option prompt_options[] = {
@@ -31,6 +29,9 @@ static const Option prompt_options[] = {
              "Repeat for several prompts."},
     {OPT_LIST("prompt-file", GenerateConfig, files, "FILE"), .one_each = true,
      .help = "File with the text to continue; - is standard input."},
+    {OPT_LIST("prompts", GenerateConfig, lines, "FILE"), .one_each = true,
+     .help = "File with a prompt per line; - is standard input. In .jsonl files, a line is a JSON string, a list of "
+             "token ids, or an object with one of these as 'prompt'. --json then prints a line per sample."},
     {OPT_LIST("prompt-ids", GenerateConfig, ids, "N,N,..."), .one_each = true,
      .help = "Token ids to continue."},
     {OPT_FLAG("add-special-tokens", GenerateConfig, add_special), .fallback = "on",
@@ -97,6 +98,11 @@ static const Option run_options[] = {
      .help = "Do not stream: print a single continuation only when it is complete."},
     {OPT_FLAG("skip-special-tokens", GenerateConfig, skip_special), .fallback = "on",
      .help = "Show special tokens, such as <|endoftext|>, in the text."},
+    {OPT_FLAG("logprobs", GenerateConfig, logprobs),
+     .help = "With --json, list the log probability of each new token: log_softmax of the model's logits, before "
+             "penalties, biases, temperature and filters."},
+    {OPT_INT("top-logprobs", GenerateConfig, top_logprobs), RANGE(0, TOP_LIMIT), .fallback = "0",
+     .help = "With --logprobs, list the N most likely tokens at each position as well."},
     {OPT_INT("batch", GenerateConfig, batch), RANGE(1, SAMPLES_LIMIT), .fallback = "0",
      .shown = "up to 64, as memory allows", .help = "Sequences per batch; does not affect the result."},
     {OPT_CHOICE("precision", GenerateConfig, precision, "TYPE", precision_choices),
@@ -133,6 +139,8 @@ static Status collect_prompts(PromptList *list, const GenerateConfig *config, co
     for (int i = 0; i < config->prompts_count; i++) TRY(add_prompt(list, encoder, config->prompts[i]));
     for (int i = 0; i < config->files_count; i++) TRY(prompt_list_add_file(list, encoder, config->files[i]));
     for (int i = 0; i < config->ids_count; i++) TRY(prompt_list_add_ids(list, config->ids[i]));
+    for (int i = 0; i < config->lines_count; i++) TRY(prompt_list_add_lines(list, encoder, config->lines[i]));
+    if (config->lines_count && list->used == 0) return USAGE("%s has no prompts", config->lines[0]);
     return OK;
 }
 
@@ -152,176 +160,6 @@ static Status find_tokenizer(const GenerateConfig *config, const char *dir, cons
     Status failed = status;
     status = NULL;
     return failed;
-}
-
-/* ---- printing ---- */
-
-/* Prints a continuation piece by piece: text, or ids without a tokenizer. */
-typedef struct Printer {
-    FILE *out;
-    bool terminal, started;
-    size_t printed; /* bytes of the text printed so far */
-} Printer;
-
-static Printer printer_of(FILE *out) {
-    return (Printer){.out = out, .terminal = isatty(fileno(out))};
-}
-
-/* An undertrained model may generate any byte; control characters are replaced on a terminal. */
-static void print_text(Printer *printer, const char *text, size_t size) {
-    for (size_t i = printer->printed; i < size; i++) {
-        unsigned char byte = (unsigned char)text[i];
-        bool control = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F;
-        if (control && printer->terminal)
-            fputs("\xEF\xBF\xBD", printer->out);
-        else
-            putc(byte, printer->out);
-    }
-    printer->printed = size;
-    printer->started = true;
-}
-
-static void print_number(Printer *printer, int32_t token) {
-    fprintf(printer->out, printer->started ? " %d" : "%d", (int)token);
-    printer->started = true;
-}
-
-static void print_end(const Printer *printer) {
-    if (printer->started) putc('\n', printer->out);
-}
-
-/* ---- tokens as they are sampled ---- */
-
-typedef struct Writing {
-    const Tokenizer *tokenizer; /* NULL: print ids */
-    const Prompt *prompts;
-    const StopStrings *stops;
-    TextStream *texts; /* one per sequence; NULL without a tokenizer */
-    int64_t count;
-    bool streams, skip_special;
-    Printer printer;
-} Writing;
-
-static void writing_done(Writing *writing) {
-    for (int64_t i = 0; writing->texts && i < writing->count; i++) text_stream_done(&writing->texts[i]);
-    free(writing->texts);
-}
-
-static Status writing_init(Writing *writing) {
-    if (!writing->tokenizer) return OK;
-    TRY(mem_new((size_t)writing->count, sizeof *writing->texts, &writing->texts));
-    for (int64_t i = 0; i < writing->count; i++) {
-        const Prompt *prompt = &writing->prompts[i];
-        TRY(text_stream_init(&writing->texts[i], writing->tokenizer, writing->stops, writing->skip_special));
-        TRY(text_stream_prompt(&writing->texts[i], prompt->ids, prompt->count));
-    }
-    return OK;
-}
-
-static void stream_token(Writing *writing, int32_t token) {
-    Printer *printer = &writing->printer;
-    const Prompt *prompt = writing->prompts;
-    if (writing->texts) {
-        print_text(printer, writing->texts->text, writing->texts->final_size);
-        return;
-    }
-    if (!printer->started)
-        for (int64_t i = 0; i < prompt->count; i++) print_number(printer, prompt->ids[i]);
-    print_number(printer, token);
-}
-
-static Status take_token(void *context, int64_t prompt, int32_t token, bool *ret_stop) {
-    Writing *writing = context;
-    if (writing->texts) {
-        TRY(text_stream_push(&writing->texts[prompt], token));
-        *ret_stop = writing->texts[prompt].stop >= 0;
-    }
-    if (!writing->streams) return OK;
-    stream_token(writing, token);
-    if (fflush(writing->printer.out) != 0 || ferror(writing->printer.out))
-        return FAILED("standard output: cannot write: %s", strerror(errno));
-    return OK;
-}
-
-/* StopCheck: decodes a beam-search candidate from its beginning, since beams are reordered at every step. */
-static Status check_stop(void *context, const int32_t *ids, int64_t prompt_count, int64_t count,
-                         bool *ret_stop) {
-    const Writing *writing = context;
-    CLEANUP(text_stream_done) TextStream text = {0};
-    TRY(text_stream_init(&text, writing->tokenizer, writing->stops, writing->skip_special));
-    TRY(text_stream_prompt(&text, ids, prompt_count));
-    for (int64_t i = prompt_count; i < count && text.stop < 0; i++) TRY(text_stream_push(&text, ids[i]));
-    *ret_stop = text.stop >= 0;
-    return OK;
-}
-
-static Status writing_end(Writing *writing) {
-    for (int64_t i = 0; writing->texts && i < writing->count; i++) TRY(text_stream_end(&writing->texts[i]));
-    if (writing->streams && writing->texts && writing->printer.started)
-        print_text(&writing->printer, writing->texts->text, writing->texts->final_size);
-    return OK;
-}
-
-/* ---- the result ---- */
-
-static Status pack_ids(const int32_t *ids, int64_t count, json_t **ret_array) {
-    json_t *array = json_array();
-    for (int64_t i = 0; array && i < count; i++)
-        if (json_array_append_new(array, json_integer(ids[i])) != 0) json_decref(array), array = NULL;
-    if (!array) return FAILED("out of memory while writing the result");
-    *ret_array = array;
-    return OK;
-}
-
-static Status set_new(json_t *object, const char *key, json_t *value) {
-    if (json_object_set_new(object, key, value) != 0) return FAILED("out of memory while writing the result");
-    return OK;
-}
-
-static Status pack_text(const TextStream *text, json_t *object) {
-    const char *all = text->text ? text->text : "";
-    size_t prompt = text->prompt_size;
-    TRY(set_new(object, "text", json_stringn(all, text->size)));
-    TRY(set_new(object, "new_text", json_stringn(all + prompt, text->size - prompt)));
-    return text->stop < 0 ? OK : set_new(object, "stop", json_string(text->stops.texts[text->stop]));
-}
-
-static const char *reason_of(const Sample *sample, const TextStream *text) {
-    if (text && text->stop >= 0) return "stop";
-    return sample->ended == ENDED_END ? "end" : "length";
-}
-
-static Status pack_sample(const Sample *sample, const TextStream *text, bool scored, json_t *samples) {
-    const int32_t *new_ids = sample->ids + sample->prompt_count;
-    int64_t new_count = sample->count - sample->prompt_count;
-    json_t *object = json_object(), *ids = NULL;
-    if (json_array_append_new(samples, object) != 0) return FAILED("out of memory while writing the result");
-    TRY(pack_ids(sample->ids, sample->count, &ids));
-    TRY(set_new(object, "ids", ids));
-    TRY(pack_ids(new_ids, new_count, &ids));
-    TRY(set_new(object, "new_ids", ids));
-    TRY(set_new(object, "reason", json_string(reason_of(sample, text))));
-    if (scored) TRY(set_new(object, "score", json_real((double)sample->score)));
-    return text ? pack_text(text, object) : OK;
-}
-
-static Status pack_result(const Generated *generated, const TextStream *texts, const Engine *engine,
-                          bool scored, json_t **ret_result) {
-    double seconds = generated->prefill_s + generated->decode_s;
-    int64_t decoded = generated->new_tokens - generated->count;
-    CLEANUP(json_decrefp)
-    json_t *result = json_pack(
-        "{s[] sI sI sf sf sf sf sI}", "samples", "prompt_tokens", (json_int_t)generated->prompt_tokens,
-        "new_tokens", (json_int_t)generated->new_tokens, "prefill_s", generated->prefill_s, "decode_s",
-        generated->decode_s, "tokens_per_s", seconds > 0 ? (double)generated->new_tokens / seconds : 0.0,
-        "decode_tokens_per_s", decoded > 0 ? (double)decoded / generated->decode_s : 0.0, "peak_bytes",
-        (json_int_t)engine->device->total.peak);
-    if (!result) return FAILED("out of memory while writing the result");
-    for (int64_t i = 0; i < generated->count; i++)
-        TRY(pack_sample(&generated->samples[i], texts ? &texts[i] : NULL, scored,
-                        json_object_get(result, "samples")));
-    *ret_result = json_incref(result);
-    return OK;
 }
 
 /* ---- the command ---- */
@@ -359,6 +197,8 @@ static GenerateSpec make_spec(const GenerateConfig *config, const PromptList *li
         .more_ends = model->eos_more,
         .more_end_count = config->ignore_end ? 0 : model->eos_more_count,
         .batch = config->batch,
+        .logprobs = config->logprobs,
+        .top_logprobs = config->top_logprobs,
         .sampling = {.temperature = config->greedy ? 0 : config->temperature,
                      .top_k = config->top_k,
                      .top_p = config->top_p,
@@ -394,6 +234,14 @@ static Status apply_generation_config(const Invocation *call, GenerateConfig *co
 
 static bool streams(const Invocation *call, const GenerateConfig *config, size_t sequences) {
     return config->stream && !call->json && sequences == 1;
+}
+
+/* Prints the samples of --prompts as JSON lines instead of one object. */
+static Status print_lines(json_t **result) {
+    CLEANUP(json_decrefp) json_t *all = *result;
+    *result = NULL;
+    result_show_speed(all, stderr);
+    return result_print_lines(all, stdout);
 }
 
 static Status run(Invocation *call, void *options, json_t **ret_result) {
@@ -433,43 +281,30 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
                        .streams = streams(call, config, (size_t)spec.count),
                        .printer = printer_of(stdout)};
     TRY(writing_init(&writing));
-    spec.sink = take_token, spec.context = &writing;
-    if (stops.count) spec.beam.check = check_stop;
+    spec.sink = writing_take, spec.context = &writing;
+    if (stops.count) spec.beam.check = writing_check_stop;
     CLEANUP(generated_freep) Generated *generated = NULL;
     Status status = generate(engine, &spec, &generated);
     if (!status) status = writing_end(&writing);
     if (writing.streams) print_end(&writing.printer);
     TRY(status);
-    return pack_result(generated, writing.texts, engine, config->beams > 1, ret_result);
-}
-
-static void show_sample(const json_t *sample, FILE *out) {
-    const json_t *text = json_object_get(sample, "text"), *id;
-    Printer printer = printer_of(out);
-    size_t index;
-    if (text)
-        print_text(&printer, json_string_value(text), json_string_length(text));
-    else
-        json_array_foreach(json_object_get(sample, "ids"), index, id)
-            print_number(&printer, (int32_t)json_integer_value(id));
-    print_end(&printer);
+    const ResultSpec result = {.generated = generated,
+                               .texts = writing.texts,
+                               .tokenizer = tokenizer,
+                               .engine = engine,
+                               .samples = config->samples,
+                               .top_logprobs = config->top_logprobs,
+                               .scored = config->beams > 1};
+    TRY(result_pack(&result, ret_result));
+    return call->json && config->lines_count ? print_lines(ret_result) : OK;
 }
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
-    const json_t *samples = json_object_get(result, "samples"), *sample;
-    size_t at, count = json_array_size(samples);
-    bool streamed = streams(call, call->config, count);
-    json_array_foreach(samples, at, sample) {
-        if (streamed) break;
-        if (count > 1) fprintf(out, "%s=== sample %zu of %zu ===\n", at ? "\n" : "", at + 1, count);
-        show_sample(sample, out);
-    }
+    const GenerateConfig *config = call->config;
+    if (!streams(call, config, json_array_size(json_object_get(result, "samples"))))
+        result_show(result, config->samples, out);
     fflush(out);
-    json_int_t tokens = json_integer_value(json_object_get(result, "new_tokens"));
-    fprintf(stderr, "weft: %lld token%s in %.2f s (%.1f tokens/s)\n", (long long)tokens, PLURAL(tokens),
-            json_number_value(json_object_get(result, "prefill_s")) +
-                json_number_value(json_object_get(result, "decode_s")),
-            json_number_value(json_object_get(result, "tokens_per_s")));
+    result_show_speed(result, stderr);
     return OK;
 }
 
@@ -480,6 +315,8 @@ static const Example examples[] = {
     {"Continue a file by one line", "weft generate --model runs/first --prompt-file start.txt --stop $'\\n'"},
     {"The three best continuations of a beam search",
      "weft generate --model gpt2/ --prompt 'The ' --beams 5 --samples 3 --no-repeat-ngram 3"},
+    {"Continue every line of a file, with the log probability of each new token",
+     "weft generate --model gpt2/ --prompts lines.txt --greedy --logprobs --json > results.jsonl"},
     {"Most likely continuation of token ids, as JSON",
      "weft generate --model gpt2/ --prompt-ids 464,3290 --greedy --max-tokens 20 --json"},
 };
@@ -504,8 +341,9 @@ const Command command_generate = {
         "max_new_tokens and max_length. Other fields that would change the text are errors.\n"
         "Logits are changed and filtered in transformers' order: biases, repetition penalty, n-grams, "
         "temperature, top-k, top-p, min-p, typical-p. The last five apply to sampling only.\n"
-        "With --json, 'reason' says why a sample ended: end, stop or length. Text cut off by --stop is "
-        "omitted from 'text', but its tokens are listed.\n"
+        "With --json, a sample's 'index' is that of its prompt, from 0, and 'reason' says why it ended: end, "
+        "stop or "
+        "length. Text cut off by --stop is omitted from 'text', but its tokens are listed.\n"
         "A sample depends only on the seed, its prompt and its index among the samples of that prompt, not "
         "on other prompts or the number of samples.",
     .config_size = sizeof(GenerateConfig),

@@ -8,12 +8,12 @@
 
 typedef struct GenerateConfig {
     const char *model, *tokenizer;
-    const char **prompts, **files, **ids, **stops, **biases;
-    int prompts_count, files_count, ids_count, stops_count, biases_count;
-    int64_t samples, max_tokens, shift, top_k, batch, threads, no_repeat_ngram, beams;
+    const char **prompts, **files, **lines, **ids, **stops, **biases;
+    int prompts_count, files_count, lines_count, ids_count, stops_count, biases_count;
+    int64_t samples, max_tokens, shift, top_k, batch, threads, no_repeat_ngram, beams, top_logprobs;
     double temperature, top_p, min_p, typical_p, repetition_penalty, length_penalty;
     uint64_t seed;
-    bool greedy, stream, ignore_end, add_special, skip_special, generation_config;
+    bool greedy, stream, logprobs, ignore_end, add_special, skip_special, generation_config;
     const char *device, *kernels, *precision, *kv, *early_stopping;
     int64_t max_length; /* of generation_config.json: prompt and new tokens; 0: not set */
 } GenerateConfig;

@@ -237,6 +237,10 @@ Status generate_options_check(const Invocation *call, const GenerateConfig *conf
             return USAGE("--beams cannot be combined with --%s: beam search does not sample", sampling[i]);
     for (size_t i = 0; i < COUNT_OF(beam) && config->beams < 2; i++)
         if (invocation_given(call, beam[i])) return USAGE("--%s needs --beams 2 or more", beam[i]);
+    if (config->logprobs && !call->json) return USAGE("--logprobs needs --json");
+    if (config->top_logprobs && !config->logprobs) return USAGE("--top-logprobs needs --logprobs");
+    if (config->logprobs && config->beams > 1)
+        return USAGE("--logprobs cannot be combined with --beams; --json lists each sample's score instead");
     if (config->beams > 1 && config->samples > config->beams)
         return USAGE("--samples %lld needs --beams %lld or more; --beams is %lld", (long long)config->samples,
                      (long long)config->samples, (long long)config->beams);

@@ -25,6 +25,7 @@ static Status check_prompt(const GenerateSpec *spec, int64_t at, const ModelConf
 static Status check_beams(const GenerateSpec *spec) {
     const BeamSpec *beam = &spec->beam;
     if (beam->beams < 2) return OK;
+    if (spec->logprobs) return USAGE("beam search does not report log probabilities of tokens");
     if (beam->returned > beam->beams)
         return USAGE("%lld samples need at least as many beams, but there are %lld",
                      (long long)beam->returned, (long long)beam->beams);
@@ -40,6 +41,9 @@ Status batch_check(const GenerateSpec *spec, const ModelConfig *config) {
     if (spec->shift < 0 || spec->shift > config->positions)
         return USAGE("the window cannot move by %lld tokens: the model's context length is %lld",
                      (long long)spec->shift, (long long)config->positions);
+    if (spec->top_logprobs < 0 || spec->top_logprobs > config->vocab)
+        return USAGE("log probabilities of %lld tokens were requested, but the vocabulary has %lld",
+                     (long long)spec->top_logprobs, (long long)config->vocab);
     for (int64_t i = 0; i < spec->count; i++) TRY(check_prompt(spec, i, config));
     return check_beams(spec);
 }
@@ -90,6 +94,9 @@ Status batch_output(const GenerateSpec *spec, Generated **ret_generated) {
         TRY(mem_new((size_t)(prompt->count + spec->max_tokens), sizeof *sample->ids, &sample->ids));
         memcpy(sample->ids, prompt->ids, (size_t)prompt->count * sizeof *sample->ids);
         sample->count = sample->prompt_count = prompt->count;
+        if (spec->logprobs)
+            TRY(mem_new((size_t)(spec->max_tokens * (1 + spec->top_logprobs)), sizeof *sample->scores,
+                        &sample->scores));
         out->prompt_tokens += prompt->count;
     }
     *ret_generated = out;
@@ -134,7 +141,10 @@ bool batch_is_end(const GenerateSpec *spec, int64_t token) {
 
 void generated_free(Generated *generated) {
     if (!generated) return;
-    for (int64_t i = 0; generated->samples && i < generated->count; i++) free(generated->samples[i].ids);
+    for (int64_t i = 0; generated->samples && i < generated->count; i++) {
+        free(generated->samples[i].ids);
+        free(generated->samples[i].scores);
+    }
     free(generated->samples);
     free(generated);
 }

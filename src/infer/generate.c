@@ -59,7 +59,7 @@ static Status run_init(Run *run) {
     TRY(mem_new((size_t)run->batch, sizeof *run->token, &run->token));
     TRY(mem_new((size_t)run->batch, sizeof *run->failure, &run->failure));
     run->rules = logit_rules_active(&spec->rules);
-    run->argmax = spec->sampling.temperature == 0 && !run->rules;
+    run->argmax = spec->sampling.temperature == 0 && !run->rules && !spec->logprobs;
     /* Use the same team size as the kernels: OpenMP terminates surplus threads when a smaller team runs. */
     run->choosers = run->argmax || run->batch == 1 ? 1 : run->engine->device->threads;
     TRY(mem_new((size_t)run->choosers, sizeof *run->chooser, &run->chooser));
@@ -105,21 +105,26 @@ static Status prefill(Run *run, int64_t count) {
 /* Chooses the next token of slot b. Greedy decoding uses the device's argmax; if that is -1, the sampler
  * reports what is wrong with the logits. */
 static Status pick(Run *run, Chooser *chooser, int64_t b, int32_t *ret_token) {
-    int64_t at = run->slot[b];
+    const GenerateSpec *spec = run->spec;
+    int64_t at = run->slot[b], vocab = run->engine->model->config.vocab;
     const Sample *sample = &run->out->samples[at];
     if (run->argmax) {
         *ret_token = session_argmax(run->session, b);
         if (*ret_token >= 0) return OK;
         TRY(session_fetch_logits(run->session, b));
     }
-    const float *logits = session_logits(run->session, b);
+    const float *logits = session_logits(run->session, b), *changed = logits;
     if (run->rules) {
-        memcpy(chooser->logits, logits, (size_t)run->engine->model->config.vocab * sizeof *logits);
+        memcpy(chooser->logits, logits, (size_t)vocab * sizeof *logits);
         logit_processor_apply(chooser->processor, sample->ids, sample->count, chooser->logits);
-        logits = chooser->logits;
+        changed = chooser->logits;
     }
-    return sampler_pick(chooser->sampler, logits, run->spec->prompts[at].sequence, (uint64_t)sample->count,
-                        ret_token);
+    TRY(sampler_pick(chooser->sampler, changed, spec->prompts[at].sequence, (uint64_t)sample->count,
+                     ret_token));
+    if (spec->logprobs)
+        token_scores(logits, vocab, *ret_token, spec->top_logprobs,
+                     sample->scores + (sample->count - sample->prompt_count) * (1 + spec->top_logprobs));
+    return OK;
 }
 
 /* Choosing scans the whole vocabulary, and sequences are independent, so it runs in parallel. */

@@ -43,6 +43,8 @@ typedef struct GenerateSpec {
     int more_end_count;
     LogitRules rules;
     Sampling sampling; /* not used by beam search */
+    bool logprobs;     /* fill Sample.scores, from the model's logits before rules and sampling; no beams */
+    int64_t top_logprobs; /* further tokens per position, the likeliest first */
     BeamSpec beam;
     int64_t batch, chunk; /* sequences per batch, prompt tokens per chunk; 0: chosen automatically */
     TokenSink sink;       /* may be NULL; beam search calls it when a prompt is done */
@@ -54,7 +56,8 @@ typedef struct Sample {
     int32_t *ids;
     int64_t count, prompt_count;
     Ended ended;
-    float score; /* beam search: see beam.h */
+    float score;        /* beam search: see beam.h */
+    TokenScore *scores; /* per new token: the token, then the top_logprobs likeliest; NULL: not requested */
 } Sample;
 
 typedef struct Generated {

@@ -94,3 +94,26 @@ Status logits_largest(const float *logits, int64_t vocab, int32_t *ret_id) {
     *ret_id = (int32_t)best;
     return OK;
 }
+
+/* Inserts a score into the `count` best so far, of at most `top`. */
+static int64_t keep_best(TokenScore *best, int64_t count, int64_t top, TokenScore score) {
+    if (count == top && (top == 0 || best[top - 1].logprob >= score.logprob)) return count;
+    int64_t at = count < top ? count : top - 1;
+    for (; at > 0 && best[at - 1].logprob < score.logprob; at--) best[at] = best[at - 1];
+    best[at] = score;
+    return count < top ? count + 1 : count;
+}
+
+void token_scores(const float *logits, int64_t vocab, int32_t token, int64_t top, TokenScore *ret_scores) {
+    float largest = -INFINITY;
+    double sum = 0;
+    for (int64_t i = 0; i < vocab; i++) largest = fmaxf(largest, logits[i]);
+    for (int64_t i = 0; i < vocab; i++) sum += exp((double)logits[i] - (double)largest);
+    double log_sum = (double)largest + log(sum);
+    int64_t count = 0;
+    for (int64_t i = 0; i < vocab; i++)
+        count = keep_best(ret_scores + 1, count, top, (TokenScore){(int32_t)i, logits[i]});
+    for (int64_t i = 1; i <= top; i++)
+        ret_scores[i].logprob = (float)((double)ret_scores[i].logprob - log_sum);
+    ret_scores[0] = (TokenScore){token, (float)((double)logits[token] - log_sum)};
+}

@@ -38,4 +38,13 @@ void logit_processor_apply(LogitProcessor *processor, const int32_t *ids, int64_
  * infinite. */
 MUST_USE Status logits_largest(const float *logits, int64_t vocab, int32_t *ret_id);
 
+/* A token's log probability: log_softmax of logits. */
+typedef struct TokenScore {
+    int32_t id;
+    float logprob;
+} TokenScore;
+/* Writes `token` and then the `top` likeliest tokens of logits (V) to ret_scores; ties go to the lowest id.
+ */
+void token_scores(const float *logits, int64_t vocab, int32_t token, int64_t top, TokenScore *ret_scores);
+
 #endif

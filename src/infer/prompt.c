@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/fs.h"
+#include "base/json.h"
 #include "base/memory.h"
+#include "data/reader.h"
 
 enum { PROMPT_LIMIT = 64 << 20 }; /* bytes */
 
@@ -54,14 +56,72 @@ Status prompt_read(const char *path, char **ret_text, size_t *ret_size) {
                              : read_stdin(ret_text, ret_size);
 }
 
-Status prompt_list_add_file(PromptList *list, Encoder *encoder, const char *path) {
-    CLEANUP(mem_freep) char *text = NULL;
-    size_t size;
+static Status read_once(PromptList *list, const char *path, char **ret_text, size_t *ret_size) {
     bool from_stdin = !strcmp(path, "-");
     if (from_stdin && list->stdin_used) return USAGE("standard input (-) can be used for only one prompt");
     list->stdin_used |= from_stdin;
-    TRY(prompt_read(path, &text, &size));
+    return prompt_read(path, ret_text, ret_size);
+}
+
+Status prompt_list_add_file(PromptList *list, Encoder *encoder, const char *path) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size;
+    TRY(read_once(list, path, &text, &size));
     return prompt_list_add_text(list, encoder, text, size);
+}
+
+static Status add_json_ids(PromptList *list, const json_t *array, const char *from) {
+    CLEANUP(mem_freep) int32_t *ids = NULL;
+    size_t count = json_array_size(array);
+    TRY(mem_new(count + 1, sizeof *ids, &ids));
+    for (size_t i = 0; i < count; i++) {
+        const json_t *id = json_array_get(array, i);
+        json_int_t value = json_is_integer(id) ? json_integer_value(id) : -1;
+        if (value < 0 || value > INT32_MAX) return USAGE("%s: entry %zu is not a token id", from, i + 1);
+        ids[i] = (int32_t)value;
+    }
+    return append(list, &ids, (int64_t)count);
+}
+
+static Status add_line_text(PromptList *list, Encoder *encoder, const char *text, size_t size,
+                            const char *from) {
+    if (!encoder)
+        return USAGE("%s: text needs a tokenizer; name one with --tokenizer, or give token ids", from);
+    return prompt_list_add_text(list, encoder, text, size);
+}
+
+static Status add_json_line(PromptList *list, Encoder *encoder, const char *line, size_t size,
+                            const char *from) {
+    CLEANUP(json_decrefp) json_t *list_of_one = NULL;
+    CLEANUP(mem_freep) char *text = NULL;
+    /* json_parse expects a list or an object, but the line may be a string. */
+    TRY(str_format(&text, "[%.*s]", (int)size, line));
+    TRY(json_parse(text, strlen(text), from, &list_of_one));
+    const json_t *json = json_array_size(list_of_one) == 1 ? json_array_get(list_of_one, 0) : NULL;
+    const json_t *prompt = json_is_object(json) ? json_object_get(json, "prompt") : json;
+    if (json_is_array(prompt)) return add_json_ids(list, prompt, from);
+    if (!json_is_string(prompt))
+        return USAGE("%s: expected a text, a list of token ids, or an object with one of these as 'prompt'",
+                     from);
+    return add_line_text(list, encoder, json_string_value(prompt), json_string_length(prompt), from);
+}
+
+Status prompt_list_add_lines(PromptList *list, Encoder *encoder, const char *path) {
+    CLEANUP(mem_freep) char *text = NULL, *from = NULL;
+    size_t size, at = 0;
+    TRY(read_once(list, path, &text, &size));
+    for (int64_t number = 1; at < size; number++) {
+        const char *line = text + at, *end = memchr(line, '\n', size - at);
+        size_t length = end ? (size_t)(end - line) : size - at;
+        at += length + 1;
+        if (length > 0 && line[length - 1] == '\r') length--;
+        free(from);
+        from = NULL;
+        TRY(str_format(&from, "%s, line %lld", path, (long long)number));
+        TRY(reader_is_json(path) ? add_json_line(list, encoder, line, length, from)
+                                 : add_line_text(list, encoder, line, length, from));
+    }
+    return OK;
 }
 
 Status prompt_list_add_ids(PromptList *list, const char *text) {

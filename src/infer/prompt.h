@@ -23,6 +23,10 @@ MUST_USE Status prompt_list_add_text(PromptList *list, Encoder *encoder, const c
 MUST_USE Status prompt_read(const char *path, char **ret_text, size_t *ret_size);
 /* Adds the unmodified content of a file as a prompt; "-" is standard input, which may be used once. */
 MUST_USE Status prompt_list_add_file(PromptList *list, Encoder *encoder, const char *path);
+/* Adds a prompt for each line of a file, "-" being standard input: text or, if the name ends in .jsonl or
+ * .ndjson, JSON: a string, a list of token ids, or an object with one of these as "prompt". `encoder` may be
+ * NULL if no prompt is text. */
+MUST_USE Status prompt_list_add_lines(PromptList *list, Encoder *encoder, const char *path);
 /* Adds a prompt of token ids, given as "1,2,3". */
 MUST_USE Status prompt_list_add_ids(PromptList *list, const char *text);
 

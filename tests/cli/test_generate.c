@@ -2,6 +2,8 @@
  *
  * The model is trained to memorize one sentence, so the expected output is known. The sentence has characters
  * of two to four bytes, which BPE splits across tokens. */
+#include <math.h>
+
 #include "corpus.h"
 
 #define SENTENCE                                                                                             \
@@ -274,6 +276,113 @@ static void prompt_sources(void **state) {
     assert_line_fails("$WEFT generate --model run --prompt-file absent.txt", 1, "absent.txt");
 }
 
+/* With --prompts and --json, each line of output is a sample. Neither order nor text depends on batches. */
+static void prompts_from_a_file(void **state) {
+    (void)state;
+    put_text("lines.txt", "Gr\n 3\nund mehr.\n\nGr\n");
+    put_text("lines.jsonl", "\"Gr\"\n{\"prompt\": \" 3\"}\n\"und mehr.\"\n\"\"\n\"Gr\"\n");
+    static const char *const sources[] = {"lines.txt", "lines.txt --batch 1", "lines.txt --batch 3",
+                                          "lines.jsonl", "- <lines.txt"};
+    CLEANUP(mem_freep) char *first = NULL;
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        char line[256];
+        snprintf(line, sizeof line,
+                 "$WEFT generate --model run --samples 2 --max-tokens 8 --json --seed 4 --prompts %s",
+                 sources[i]);
+        Ran ran = shell(line);
+        assert_int_equal(ran.code, 0);
+        if (first) assert_string_equal(ran.out, first);
+        if (!first) first = strdup(ran.out);
+        ran_done(&ran);
+    }
+    int64_t at = 0;
+    for (char *rest = first, *line; (line = strsep(&rest, "\n")) && *line; at++) {
+        json_t *sample = json_loads(line, 0, NULL), *whole;
+        char command[256];
+        assert_int_equal(json_integer_value(json_object_get(sample, "index")), at / 2);
+        assert_int_equal(json_integer_value(json_object_get(sample, "sample")), at % 2);
+        if (at < 6) { /* the fourth prompt is empty, and the fifth repeats the first */
+            static const char *const prompts[] = {"Gr", " 3", "und mehr."};
+            snprintf(command, sizeof command,
+                     "$WEFT generate --model run --samples 2 --max-tokens 8 --json --seed 4 --prompt '%s'",
+                     prompts[at / 2]);
+            whole = line_json(command);
+            assert_true(json_equal(json_object_get(sample, "ids"),
+                                   json_object_get(sample_of(whole, (size_t)at % 2), "ids")));
+            json_decref(whole);
+        }
+        json_decref(sample);
+    }
+    assert_int_equal(at, 10);
+    assert_line("$WEFT generate --model run --greedy --max-tokens 1 --prompts lines.txt | grep ===",
+                "=== prompt 1 of 5 ===\n=== prompt 2 of 5 ===\n=== prompt 3 of 5 ===\n=== prompt 4 of 5 ===\n"
+                "=== prompt 5 of 5 ===\n");
+    put_text("empty.txt", "");
+    assert_line_fails("$WEFT generate --model run --prompts empty.txt", 2, "empty.txt has no prompts");
+    put_text("bad.jsonl", "\"a\"\n{}\n");
+    assert_line_fails("$WEFT generate --model run --prompts bad.jsonl", 2, "bad.jsonl, line 2");
+    assert_line_fails("$WEFT generate --model bare --prompts lines.txt", 2,
+                      "lines.txt, line 1: text needs a tokenizer");
+}
+
+/* The log probabilities are those of the model, whatever is sampled: their sum is the loss of `weft eval`. */
+static void log_probabilities(void **state) {
+    (void)state;
+    static const char *const settings[] = {"--greedy", "--seed 3 --temperature 3",
+                                           "--seed 5 --temperature 2 --top-k 20 --repetition-penalty 1.5 "
+                                           "--logit-bias 7:2"};
+    for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 "$WEFT generate --model run --prompt-ids 39 --max-tokens 40 --ignore-end --json --logprobs "
+                 "--top-logprobs 3 %s",
+                 settings[s]);
+        CLEANUP(json_decrefp) json_t *json = line_json(line);
+        const json_t *sample = sample_of(json, 0), *list = json_object_get(sample, "logprobs");
+        const json_t *ids = json_object_get(sample, "ids");
+        uint16_t tokens[64];
+        double sum = 0;
+        assert_int_equal(json_array_size(ids), 41);
+        assert_int_equal(json_array_size(list), 40);
+        for (size_t i = 0; i < 41; i++) tokens[i] = (uint16_t)json_integer_value(json_array_get(ids, i));
+        for (size_t i = 0; i < 40; i++) {
+            const json_t *token = json_array_get(list, i), *top = json_object_get(token, "top");
+            double logprob = json_number_value(json_object_get(token, "logprob")), last = 0;
+            sum += logprob;
+            assert_int_equal(json_integer_value(json_object_get(token, "id")), tokens[i + 1]);
+            assert_int_equal(json_array_size(top), 3);
+            for (size_t t = 0; t < 3; t++) {
+                const json_t *other = json_array_get(top, t);
+                double value = json_number_value(json_object_get(other, "logprob"));
+                assert_true(value <= last);
+                assert_true(t > 0 || logprob <= value);
+                if (json_integer_value(json_object_get(other, "id")) == tokens[i + 1])
+                    assert_true(value == logprob);
+                last = value;
+            }
+        }
+        put_file("tokens.u16", tokens, 41 * sizeof *tokens);
+        CLEANUP(json_decrefp)
+        json_t *loss = line_json("$WEFT eval --model run --data tokens.u16 --seq 41 --json");
+        assert_int_equal(json_integer_value(json_object_get(loss, "tokens")), 40);
+        assert_true(fabs(json_number_value(json_object_get(loss, "nll")) + sum) < 1e-4 * fabs(sum));
+    }
+    CLEANUP(json_decrefp)
+    json_t *json =
+        line_json("$WEFT generate --model run --prompt Gr --greedy --max-tokens 4 --json --logprobs");
+    const json_t *list = json_object_get(sample_of(json, 0), "logprobs");
+    assert_string_equal(text_in(json_array_get(list, 0), "text"), "\xC3\xBC");
+    assert_null(json_object_get(json_array_get(list, 0), "top"));
+    assert_line_fails("$WEFT generate --model run --prompt x --logprobs", 2, "--logprobs needs --json");
+    Ran ran = shell("$WEFT generate --model run --prompt x --top-logprobs 2 --json");
+    assert_contains(ran.err, "--top-logprobs needs --logprobs");
+    ran_done(&ran);
+    ran = shell("$WEFT generate --model run --prompt x --logprobs --beams 2 --json");
+    assert_contains(ran.err, "cannot be combined with --beams");
+    assert_int_equal(ran.code, 2);
+    ran_done(&ran);
+}
+
 static void mismatched_options(void **state) {
     (void)state;
     assert_line_fails("$WEFT generate --model run --tokenizer other --prompt x", 2,
@@ -321,6 +430,8 @@ int main(void) {
         cmocka_unit_test(samples_end_independently),
         cmocka_unit_test(ends_by_generation_config),
         cmocka_unit_test(prompt_sources),
+        cmocka_unit_test(prompts_from_a_file),
+        cmocka_unit_test(log_probabilities),
         cmocka_unit_test(mismatched_options),
         cmocka_unit_test(padded_vocabularies),
     };

@@ -1,7 +1,15 @@
 /* Prompts from text and token ids, and the numbering of their sequences. */
 #include "infer/prompt.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+
 #include "test.h"
+
+static char directory[] = "/tmp/weft-prompt-XXXXXX";
 
 static const ModelConfig bytes = {.vocab = 257, .bos_token = -1, .eos_token = 256};
 
@@ -115,6 +123,93 @@ static void starts_from_the_tokenizers_end(void **state) {
     encoding_done(&encoding);
 }
 
+static PromptList lines_of(Encoder *encoder, const char *name, const char *text, size_t size) {
+    PromptList list = {0};
+    CLEANUP(mem_freep) char *path = NULL;
+    assert_ok(str_format(&path, "%s/%s", directory, name));
+    assert_ok(file_replace(path, text, size));
+    assert_ok(prompt_list_add_lines(&list, encoder, path));
+    assert_ok(prompt_list_finish(&list, &bytes, NULL, 1));
+    return list;
+}
+
+/* Each line is a prompt, empty ones included. A final newline does not start another one. */
+static void lines_of_text(void **state) {
+    (void)state;
+    static const char text[] = "ab\n\n{\"prompt\": 1}\r\nx\0y";
+    static const int64_t counts[] = {2, 1, 13, 3};
+    Encoding encoding = encoding_new();
+    for (size_t extra = 0; extra < 2; extra++) {
+        char copy[sizeof text + 1];
+        memcpy(copy, text, sizeof text);
+        copy[sizeof text - 1] = '\n';
+        PromptList list = lines_of(encoding.encoder, "lines.txt", copy, sizeof text - 1 + extra);
+        assert_int_equal(list.used, 4);
+        for (int i = 0; i < 4; i++) assert_int_equal(list.count[i], counts[i]);
+        assert_int_equal(list.ids[1][0], 256);
+        assert_int_equal(list.ids[3][1], 0);
+        prompt_list_done(&list);
+    }
+    encoding_done(&encoding);
+}
+
+static void lines_of_json(void **state) {
+    (void)state;
+    static const char text[] = "\"a\\nb\"\n[7, 0]\n{\"prompt\": \"c\", \"id\": 3}\n{\"prompt\": [1, 2, 3]}\n";
+    static const int64_t counts[] = {3, 2, 1, 3};
+    Encoding encoding = encoding_new();
+    PromptList list = lines_of(encoding.encoder, "lines.jsonl", text, sizeof text - 1);
+    assert_int_equal(list.used, 4);
+    for (int i = 0; i < 4; i++) assert_int_equal(list.count[i], counts[i]);
+    assert_int_equal(list.ids[0][1], '\n');
+    assert_int_equal(list.ids[3][2], 3);
+    prompt_list_done(&list);
+    /* Token ids need no tokenizer. */
+    list = lines_of(NULL, "lines.jsonl", "[1]", 3);
+    assert_int_equal(list.used, 1);
+    prompt_list_done(&list);
+    encoding_done(&encoding);
+}
+
+static void refuses_bad_lines(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *part;
+    } bad[] = {
+        {"\"a\"\n{", "lines.jsonl, line 2"},
+        {"{\"text\": \"a\"}", "line 1: expected a text, a list of token ids"},
+        {"\"a\"\n\n\"b\"", "line 2"},
+        {"[1, -2]", "line 1: entry 2 is not a token id"},
+        {"[2147483648]", "entry 1 is not a token id"},
+        {"3", "expected a text"},
+    };
+    Encoding encoding = encoding_new();
+    CLEANUP(mem_freep) char *path = NULL;
+    assert_ok(str_format(&path, "%s/lines.jsonl", directory));
+    PromptList list = {0};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_ok(file_replace(path, bad[i].text, strlen(bad[i].text)));
+        CLEANUP(status_freep) Status status = prompt_list_add_lines(&list, encoding.encoder, path);
+        assert_non_null(status);
+        if (!strstr(status_message(status), bad[i].part)) fail_msg("%s", status_message(status));
+    }
+    assert_ok(file_replace(path, "\"a\"", 3));
+    assert_fails(prompt_list_add_lines(&list, NULL, path), 2, "text needs a tokenizer");
+    prompt_list_done(&list);
+    encoding_done(&encoding);
+}
+
+static int make_directory(void **state) {
+    (void)state;
+    return mkdtemp(directory) ? 0 : -1;
+}
+
+static int remove_directory(void **state) {
+    (void)state;
+    assert_ok(dir_remove(directory));
+    return 0;
+}
+
 static void refuses_invalid_ids(void **state) {
     (void)state;
     static const char *const bad[] = {"x",   "1,x", "1;2", "-1", "2147483648", "99999999999999999999",
@@ -133,7 +228,10 @@ int main(void) {
         cmocka_unit_test(sequence_numbers_are_stable),
         cmocka_unit_test(starts_without_a_prompt),
         cmocka_unit_test(starts_from_the_tokenizers_end),
+        cmocka_unit_test(lines_of_text),
+        cmocka_unit_test(lines_of_json),
+        cmocka_unit_test(refuses_bad_lines),
         cmocka_unit_test(refuses_invalid_ids),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
