@@ -94,6 +94,7 @@ const Command command_answer = {
                    "considered.\n"
                    "Models trained on SQuAD 2.0 can also report that the text has no answer. Texts longer "
                    "than the model's sequence length are read in overlapping windows.",
+    .positional = POSITIONAL("model", "context", "question"),
     .config_size = sizeof(AnswerConfig),
     .groups = groups,
     .group_count = COUNT_OF(groups),

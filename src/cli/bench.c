@@ -108,6 +108,7 @@ const Command command_bench = {
     .description = "Runs a few training steps on random tokens. For each kernel it shows calls and time "
                    "per step, FLOP/s in absolute terms and relative to the measured peak (that of a "
                    "large matrix multiplication), and memory bandwidth.",
+    .positional = POSITIONAL("model"),
     .config_size = sizeof(BenchArgs),
     .groups = bench_groups,
     .group_count = BENCH_GROUPS,

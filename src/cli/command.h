@@ -73,7 +73,11 @@ struct Command {
     const char *name;        /* members include the family's name: "tokenizer train" */
     const char *summary;     /* one line, without a full stop */
     const char *description; /* paragraphs separated by newlines */
-    const char *operands;    /* as in the synopsis: "FROM TO"; NULL: accepts no operands */
+    /* Options that operands set, in this order; NULL-terminated, or NULL. An operand goes to the next option
+     * that the command line does not give; a list option takes all that are left. */
+    const char *const *positional;
+    const char *operands; /* other operands, as in the synopsis: "[COMMAND]"; NULL: accepts none */
+    const char *suffix;   /* with both kinds: operands that end in this are of the second kind */
     size_t operands_min, operands_max;
     size_t config_size;
     const OptionGroup *groups;
@@ -89,6 +93,8 @@ struct Command {
     /* Formats the result for people; NULL: nothing is printed. */
     Status (*show)(const Invocation *call, const json_t *result, FILE *out);
 };
+
+#define POSITIONAL(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 extern const Command command_fetch, command_prepare, command_train, command_eval, command_answer,
     command_generate, command_convert, command_prune, command_quantize, command_info, command_plan,
@@ -112,6 +118,9 @@ extern const OptionGroup common_options;
 /* The index-th group of options that help and completion show for a command: its own, the recipe options if
  * it uses recipes, and last the common ones. NULL past the end. */
 const OptionGroup *command_group(const Command *command, size_t index);
+
+/* An option of a command by name; NULL if it has none. */
+const Option *command_option(const Command *command, const char *name);
 
 /* Parses the arguments that follow the command's name: defaults, then the configuration file, then the
  * command line. With --help nothing is checked or required. */

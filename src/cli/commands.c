@@ -3,6 +3,7 @@
 
 #include "base/suggest.h"
 #include "cli/command.h"
+#include "cli/foreign.h"
 
 static const Command *const commands[] = {
     &command_fetch,
@@ -45,6 +46,8 @@ bool command_is_of(const Command *command, const Command *family) {
 }
 
 static Status unknown_command(const char *name, const Command *family, const char *nearest) {
+    const ForeignCommand *foreign = family ? NULL : foreign_command(name);
+    if (foreign) return foreign_refuse_command(foreign);
     const char *of = family ? family->name : "", *space = family ? " " : "";
     if (nearest)
         return USAGE("'%s%s%s' is not a command; did you mean '%s%s%s'?", of, space, name, of, space,

@@ -193,6 +193,7 @@ const Command command_convert = {
     .description =
         "Reads a checkpoint from weft or Hugging Face transformers and writes one that both load, including "
         "the tokenizer files. Never overwrites files.",
+    .positional = POSITIONAL("model", "out"),
     .config_size = sizeof(ConvertConfig),
     .groups = groups,
     .group_count = COUNT_OF(groups),

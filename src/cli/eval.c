@@ -291,6 +291,7 @@ const Command command_eval = {
                    "questions and over those with and without an answer. Scores match those of the "
                    "official evaluate-v2.0.py to the last digit. --predictions scores a file of answers "
                    "without a model. Files may be gzipped.",
+    .positional = POSITIONAL("model", "data"),
     .config_size = sizeof(EvalArgs),
     .groups = groups,
     .group_count = COUNT_OF(groups),

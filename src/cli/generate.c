@@ -346,6 +346,7 @@ const Command command_generate = {
         "length. Text cut off by --stop is omitted from 'text', but its tokens are listed.\n"
         "A sample depends only on the seed, its prompt and its index among the samples of that prompt, not "
         "on other prompts or the number of samples.",
+    .positional = POSITIONAL("model", "prompt"),
     .config_size = sizeof(GenerateConfig),
     .groups = groups,
     .group_count = COUNT_OF(groups),

@@ -1,6 +1,7 @@
 /* weft help: generated from the tables of commands and options. */
 #include "cli/help.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <string.h>
 
@@ -84,13 +85,33 @@ const char *help_choices(const Option *option, char *buffer) {
     return buffer;
 }
 
+const char *help_operand(const Command *command, size_t index, char *buffer) {
+    const Option *option = command_option(command, command->positional[index]);
+    char name[64];
+    size_t length = 0;
+    for (; option->name[length] && length + 1 < sizeof name; length++)
+        name[length] = (char)toupper((unsigned char)option->name[length]);
+    name[length] = 0;
+    snprintf(buffer, LABEL_SIZE, "%s%s%s%s", option->required ? "" : "[", name,
+             option->type == OPTION_LIST ? "..." : "", option->required ? "" : "]");
+    return buffer;
+}
+
+static bool is_positional(const Command *command, const Option *option) {
+    for (const char *const *name = command->positional; name && *name; name++)
+        if (!strcmp(*name, option->name)) return true;
+    return false;
+}
+
 const char *help_synopsis(const Command *command, char *buffer) {
+    char spelling[LABEL_SIZE];
     int used = snprintf(buffer, LABEL_SIZE, "weft %s%s", command->name, command->family ? " COMMAND" : "");
+    for (size_t i = 0; command->positional && command->positional[i] && used < LABEL_SIZE; i++)
+        used += snprintf(buffer + used, LABEL_SIZE - (size_t)used, " %s", help_operand(command, i, spelling));
     for (size_t g = 0; g < command->group_count; g++)
         for (size_t i = 0; i < command->groups[g].count; i++) {
             const Option *option = &command->groups[g].options[i];
-            char spelling[LABEL_SIZE];
-            if (option->required && used < LABEL_SIZE)
+            if (option->required && !is_positional(command, option) && used < LABEL_SIZE)
                 used += snprintf(buffer + used, LABEL_SIZE - (size_t)used, " %s",
                                  help_spelling(option, spelling));
         }
@@ -98,6 +119,20 @@ const char *help_synopsis(const Command *command, char *buffer) {
         snprintf(buffer + used, LABEL_SIZE - (size_t)used, " [OPTION]...%s%s", command->operands ? " " : "",
                  command->operands ? command->operands : "");
     return buffer;
+}
+
+const char *help_operands(const Command *command, char *buffer) {
+    size_t count = 0, used = 0;
+    buffer[0] = 0;
+    while (command->positional && command->positional[count]) count++;
+    for (size_t i = 0; i < count && used < LABEL_SIZE; i++)
+        used += (size_t)snprintf(buffer + used, LABEL_SIZE - used, "%s--%s",
+                                 !i ? count == 1 ? "The operand stands for " : "The operands stand for "
+                                 : i + 1 < count ? ", "
+                                                 : " and ",
+                                 command->positional[i]);
+    if (count && used < LABEL_SIZE) snprintf(buffer + used, LABEL_SIZE - used, ".");
+    return count ? buffer : NULL;
 }
 
 /* The help text, the valid values and the default, as one paragraph. */
@@ -147,6 +182,7 @@ static void print_command(FILE *out, const Command *command) {
     fprintf(out, "weft %s: ", command->name);
     wrap(out, command->summary, (int)strlen(command->name) + 7, 2);
     fprintf(out, "\nUsage: %s\n", help_synopsis(command, synopsis));
+    if (help_operands(command, synopsis)) wrap(out, synopsis, 0, 0);
     if (command->description) {
         fputc('\n', out);
         wrap(out, command->description, 0, 0);
@@ -214,8 +250,11 @@ static json_t *command_json(const Command *command) {
     json_t *options = json_array();
     const OptionGroup *group;
     for (size_t g = 0; (group = command_group(command, g)); g++) add_group_json(options, group);
-    return json_pack("{ss ss ss so}", "name", command->name, "summary", command->summary, "usage",
-                     help_synopsis(command, synopsis), "options", options);
+    json_t *operands = json_array();
+    for (size_t i = 0; command->positional && command->positional[i]; i++)
+        json_array_append_new(operands, json_string(command->positional[i]));
+    return json_pack("{ss ss ss so so}", "name", command->name, "summary", command->summary, "usage",
+                     help_synopsis(command, synopsis), "operands", operands, "options", options);
 }
 
 static Status print_json_help(json_t *json) {

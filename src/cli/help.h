@@ -15,7 +15,11 @@ const char *help_spelling(const Option *option, char *buffer);
 const char *help_default(const Option *option);
 /* "linear, cosine, constant", written to a buffer of OPTION_EXPECTS_SIZE. For choices only. */
 const char *help_choices(const Option *option, char *buffer);
-/* "weft train --data FILE... [OPTION]...", written to a buffer of LABEL_SIZE. */
+/* An operand that stands for an option: "MODEL", "[DATA...]"; written to a buffer of LABEL_SIZE. */
+const char *help_operand(const Command *command, size_t index, char *buffer);
+/* "The operands stand for --model and --data.", in a buffer of LABEL_SIZE; NULL if there are none. */
+const char *help_operands(const Command *command, char *buffer);
+/* "weft tokenizer train DATA... --out DIR [OPTION]...", written to a buffer of LABEL_SIZE. */
 const char *help_synopsis(const Command *command, char *buffer);
 
 void manpage_write(FILE *out);

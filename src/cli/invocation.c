@@ -13,6 +13,8 @@
 #include "base/suggest.h"
 #include "cli/command.h"
 #include "cli/configfile.h"
+#include "cli/foreign.h"
+#include "cli/help.h"
 
 /* clang-format off */
 static const Option common_table[] = {
@@ -41,6 +43,14 @@ const OptionGroup *command_group(const Command *command, size_t index) {
     if (command->recipe != RECIPE_NONE && index-- == 0)
         return command->recipe == RECIPE_CONFIG ? &recipe_options : &scale_option;
     return index == 0 ? &common_options : NULL;
+}
+
+const Option *command_option(const Command *command, const char *name) {
+    const OptionGroup *group;
+    for (size_t g = 0; (group = command_group(command, g)); g++)
+        for (size_t i = 0; i < group->count; i++)
+            if (!strcmp(group->options[i].name, name)) return &group->options[i];
+    return NULL;
 }
 
 static void add_slots(Invocation *call, const OptionGroup *group, void *start, bool line_only) {
@@ -121,9 +131,14 @@ Status invocation_json(const Invocation *call, json_t **ret_json) {
     return OK;
 }
 
-static Status unknown_option(const Invocation *call, const char *argument, size_t length) {
+/* `next`: the argument that follows, NULL at the end. */
+static Status unknown_option(const Invocation *call, const char *argument, const char *next) {
     char name[128];
+    size_t length = strcspn(argument, "=");
     snprintf(name, sizeof name, "%.*s", (int)(length < 120 ? length : 120), argument);
+    const char *value = argument[length] ? argument + length + 1 : next && *next != '-' ? next : NULL;
+    const ForeignOption *foreign = foreign_option(call, name, value);
+    if (foreign) return foreign_refuse_option(call, foreign, name, value);
     const char *bare = name + strspn(name, "-");
     bool negated = strncmp(bare, "no-", 3) == 0;
     Suggestion plain = {.word = bare}, inverse = {.word = negated ? bare + 3 : bare};
@@ -145,10 +160,10 @@ typedef struct Spelled {
     const char *value; /* text after '='; NULL without it */
 } Spelled;
 
-static Status spell(const Invocation *call, const char *argument, Spelled *ret_spelled) {
+static Status spell(const Invocation *call, const char *argument, const char *next, Spelled *ret_spelled) {
     if (strcmp(argument, "-h") == 0) argument = "--help";
     size_t whole = strcspn(argument, "=");
-    if (argument[1] != '-') return unknown_option(call, argument, whole);
+    if (argument[1] != '-') return unknown_option(call, argument, next);
     const char *name = argument + 2;
     size_t length = whole - 2;
     Spelled spelled = {.slot = find_slot(call, name, length)};
@@ -159,7 +174,7 @@ static Status spell(const Invocation *call, const char *argument, Spelled *ret_s
             return USAGE("%.*s: --%s expects a value and has no --no- form", (int)whole, argument,
                          spelled.slot->option->name);
     }
-    if (!spelled.slot) return unknown_option(call, argument, whole);
+    if (!spelled.slot) return unknown_option(call, argument, next);
     if (argument[whole] == '=') spelled.value = argument + whole + 1;
     *ret_spelled = spelled;
     return OK;
@@ -182,7 +197,7 @@ static bool is_option(const char *argument) {
 static Status set_option(Invocation *call, int argc, char **argv, int *at) {
     const char *argument = argv[(*at)++];
     Spelled spelled = {0};
-    TRY(spell(call, argument, &spelled));
+    TRY(spell(call, argument, *at < argc ? argv[*at] : NULL, &spelled));
     Slot *slot = spelled.slot;
     char label[LABEL_SIZE];
     snprintf(label, sizeof label, "--%s", slot->option->name);
@@ -260,6 +275,71 @@ static Status find_run_config(Invocation *call, int argc, char **argv) {
     return OK;
 }
 
+/* ---- operands that stand for options ---- */
+
+static bool ends_with(const char *text, const char *suffix) {
+    size_t length = strlen(text), tail = suffix ? strlen(suffix) : 0;
+    return tail && length > tail && !strcmp(text + length - tail, suffix);
+}
+
+/* Required options from `names` on that the command line does not give. */
+static size_t still_required(const Invocation *call, const char *const *names) {
+    size_t count = 0;
+    for (; *names; names++) {
+        const Slot *slot = invocation_slot(call, *names);
+        count += slot->option->required && slot->source == SOURCE_DEFAULT;
+    }
+    return count;
+}
+
+/* Sets the option from the `count` operands at hand: all of them if it is a list, otherwise the first. */
+static Status set_from_operands(Slot *slot, const char *const *operands, size_t count, size_t *ret_used) {
+    char label[LABEL_SIZE];
+    snprintf(label, sizeof label, "--%s", slot->option->name);
+    slot->source = SOURCE_LINE;
+    *ret_used = 1;
+    if (slot->option->type != OPTION_LIST)
+        return option_set_text(slot->option, slot->field, label, operands[0]);
+    *slot->count = 0;
+    *ret_used = count;
+    for (size_t i = 0; i < count; i++) TRY(slot_append(slot, label, operands[i]));
+    return OK;
+}
+
+/* An operand for which no option is left: the last one is also given by name, or there are too many. */
+static Status refuse_operand(const Invocation *call, const char *operand, const char *given) {
+    char synopsis[LABEL_SIZE];
+    if (given) return USAGE("'%s': --%s is also given; use either the operand or the option", operand, given);
+    return USAGE("'%s': too many operands; usage: %s", operand, help_synopsis(call->command, synopsis));
+}
+
+/* Hands the operands to the options that they stand for; others stay in call->operands. */
+static Status settle_operands(Invocation *call) {
+    const Command *command = call->command;
+    if (!command->positional) return OK;
+    CLEANUP(mem_freep) const char **operands = NULL;
+    size_t count = 0, kept = 0, at = 0, used;
+    TRY(mem_new(call->operand_count + 1, sizeof *operands, &operands));
+    for (size_t i = 0; i < call->operand_count; i++)
+        if (ends_with(call->operands[i], command->suffix))
+            call->operands[kept++] = call->operands[i];
+        else
+            operands[count++] = call->operands[i];
+    call->operand_count = kept;
+    const char *given = NULL;
+    for (const char *const *name = command->positional; *name && at < count; name++) {
+        Slot *slot = invocation_slot(call, *name);
+        if (slot->source == SOURCE_LINE) {
+            given = *name;
+            continue;
+        }
+        if (!slot->option->required && count - at <= still_required(call, name + 1)) continue;
+        TRY(set_from_operands(slot, operands + at, count - at, &used));
+        at += used;
+    }
+    return at < count ? refuse_operand(call, operands[at], given) : OK;
+}
+
 static Status check_complete(const Invocation *call) {
     const Command *command = call->command;
     for (size_t i = 0; i < call->slot_count; i++) {
@@ -293,6 +373,7 @@ Status invocation_read(Invocation **ret_call, const Command *command, int argc, 
         if (call->run && !named) return USAGE("--run %s requires a recipe; pass it with --config", call->run);
         if (call->config_path) TRY(configfile_apply(call));
         TRY(read_line(call, argc, argv));
+        TRY(settle_operands(call));
         TRY(check_complete(call));
         TRY(deepspeed_settle(call));
     }

@@ -66,6 +66,7 @@ static void write_command(FILE *out, const Command *command) {
     roff_line(out, help_synopsis(command, synopsis));
     roff(out, command->summary);
     fputs(".\n", out);
+    if (help_operands(command, synopsis)) roff_line(out, synopsis);
     if (command->description) {
         fputs(".PP\n", out);
         roff_line(out, command->description);

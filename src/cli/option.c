@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "base/suggest.h"
+#include "cli/foreign.h"
 
 static bool has_range(const Option *option) {
     return option->low != 0 || option->high != 0;
@@ -67,11 +68,18 @@ const char *option_expects(const Option *option, char *buffer) {
     return buffer;
 }
 
+static const char *find_choice(const Option *option, const char *text) {
+    const char *const *choice = option->choices;
+    while (*choice && strcmp(*choice, text)) choice++;
+    return *choice;
+}
+
 static Status refuse(const Option *option, const char *label, const char *text) {
     char expects[OPTION_EXPECTS_SIZE];
     option_expects(option, expects);
     if (option->type == OPTION_CHOICE) {
-        const char *near = suggest(text, option->choices);
+        const char *near = foreign_value(option->name, text);
+        if (!near || !find_choice(option, near)) near = suggest(text, option->choices);
         if (near) return USAGE("%s %s: expected %s; did you mean '%s'?", label, text, expects, near);
     }
     return USAGE("%s %s: expected %s", label, *text ? text : "''", expects);
@@ -133,12 +141,10 @@ static bool parse_size(const char *text, int64_t *ret_value) {
 static Status set_choice(const Option *option, const char **field, const char *label, const char *text) {
     for (const char *const *old = option->old_choices; old && *old; old += 2)
         if (strcmp(*old, text) == 0) text = old[1];
-    for (const char *const *choice = option->choices; *choice; choice++)
-        if (strcmp(*choice, text) == 0) {
-            *field = *choice;
-            return OK;
-        }
-    return refuse(option, label, text);
+    const char *choice = find_choice(option, text);
+    if (!choice) return refuse(option, label, text);
+    *field = choice;
+    return OK;
 }
 
 static Status set_checked(const Option *option, void *field, const char *label, const char *text, bool any) {

@@ -281,6 +281,8 @@ const Command command_plan = {
         "--draw shows the timeline of a pipeline schedule and its bubble, assuming equal cost per chunk, "
         "backward passes twice as long as forward passes, and free communication. It draws the schedules "
         "that runs execute, and checks them for deadlocks.",
+    .positional = POSITIONAL("model"),
+    .suffix = ".svg",
     .operands = "[FILE.svg]",
     .operands_max = 1,
     .config_size = sizeof(PlanArgs),

@@ -303,6 +303,7 @@ const Command command_prepare = {
         "empty documents are skipped. The output does not depend on the number of threads. Token files "
         "record their tokenizer; training with another one is an error.\n\n"
         "The directory appears only when it is complete; an interrupted command leaves nothing behind.",
+    .positional = POSITIONAL("data"),
     .config_size = sizeof(PrepareArgs),
     .groups = groups,
     .group_count = COUNT_OF(groups),

@@ -126,6 +126,7 @@ const Command command_prune = {
         "result is a Hugging Face checkpoint; transformers 5 and later reject pruned heads.\n\n"
         "With --data, pruning.json has one entry per round; round 0 is the baseline, trained just as long "
         "without pruning. If gnuplot is installed, loss.svg and time.svg plot the rounds.",
+    .positional = POSITIONAL("model", "out"),
     .config_size = sizeof(PruneArgs),
     .groups = prune_groups,
     .group_count = PRUNE_GROUPS,

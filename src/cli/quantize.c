@@ -95,6 +95,7 @@ const Command command_quantize = {
         "output and group of 32 inputs. Inputs of the layers are quantized to int8 at run time, row by row "
         "or with calibrated scales. 'weft eval', 'weft generate' and 'weft info' read the result; it "
         "cannot be trained further, and transformers does not load it. Never overwrites files.",
+    .positional = POSITIONAL("model", "out"),
     .config_size = sizeof(QuantizeConfig),
     .groups = groups,
     .group_count = COUNT_OF(groups),

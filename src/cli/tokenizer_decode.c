@@ -142,6 +142,7 @@ const Command command_tokenizer_decode = {
     .summary = "convert token ids to text",
     .description = "Writes the exact bytes of the tokens, without a trailing newline. With --json: "
                    "{\"text\": ...}, where invalid UTF-8 becomes U+FFFD.",
+    .positional = POSITIONAL("tokenizer", "ids"),
     .config_size = sizeof(DecodeArgs),
     .groups = groups,
     .group_count = COUNT_OF(groups),

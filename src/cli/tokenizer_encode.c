@@ -183,6 +183,7 @@ const Command command_tokenizer_encode = {
         "Prints token ids separated by spaces, with the special tokens that the tokenizer's "
         "post-processor adds. With --json: {\"ids\": [...]}, with --type-ids also \"type_ids\", "
         "with --offsets also \"offsets\" and \"tokens\"; with --lines, {\"lines\": [...]} of such objects.",
+    .positional = POSITIONAL("tokenizer", "text"),
     .config_size = sizeof(EncodeArgs),
     .groups = groups,
     .group_count = COUNT_OF(groups),

@@ -282,6 +282,7 @@ const Command command_tokenizer_train = {
     .description = "Merges the most frequent pairs of tokens and writes files that weft and Hugging Face "
                    "transformers load. The text can be any size: only its distinct words are kept in memory. "
                    "The result depends only on the text, not on threads or the order of files.",
+    .positional = POSITIONAL("data"),
     .config_size = sizeof(TrainArgs),
     .groups = groups,
     .group_count = COUNT_OF(groups),

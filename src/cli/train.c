@@ -147,6 +147,7 @@ const Command command_train = {
         "stopped.\n\n"
         "A configuration file may use DeepSpeed's keys for batch sizes, optimizer, scheduler, clipping and "
         "precision.",
+    .positional = POSITIONAL("data"),
     .config_size = sizeof(TrainArgs),
     .groups = train_groups,
     .group_count = TRAIN_GROUPS,

@@ -1,0 +1,307 @@
+/* Names: suggestions for mistyped options, other tools' names, and operands that stand for options. */
+#include "program.h"
+
+#include <ctype.h>
+
+#include "base/suggest.h"
+#include "cli/foreign.h"
+#include "cli/train_options.h"
+
+static Status read_words(Invocation **ret_call, const Command *command, const char *const *words) {
+    int count = 0;
+    while (words[count]) count++;
+    return invocation_new(ret_call, command, count, (char **)(uintptr_t)words);
+}
+
+#define WORDS(...) ((const char *const[]){__VA_ARGS__ __VA_OPT__(, ) NULL})
+
+/* ---- suggestions, over every option of every command ---- */
+
+static const char *suggest_option(const Command *command, const char *word) {
+    Suggestion near = {.word = word};
+    const OptionGroup *group;
+    for (size_t g = 0; (group = command_group(command, g)); g++)
+        for (size_t i = 0; i < group->count; i++) suggest_offer(&near, group->options[i].name);
+    return near.best;
+}
+
+static void assert_near(const Command *command, const char *word) {
+    const char *found = suggest_option(command, word);
+    if (!found) fail_msg("weft %s: no suggestion for --%s", command->name, word);
+    if (suggest_distance(word, found) > 1)
+        fail_msg("weft %s: --%s suggests --%s", command->name, word, found);
+}
+
+/* A name with one letter missing, doubled or swapped is recognized. */
+static void check_typos(const Command *command, const char *name) {
+    char word[80];
+    size_t length = strlen(name);
+    if (length < 4) return;
+    for (size_t i = 0; i < length; i++) {
+        if (isdigit((unsigned char)name[i])) continue;
+        snprintf(word, sizeof word, "%.*s%s", (int)i, name, name + i + 1);
+        assert_near(command, word);
+        snprintf(word, sizeof word, "%.*s%c%s", (int)i, name, name[i], name + i);
+        assert_near(command, word);
+        if (i + 1 == length || isdigit((unsigned char)name[i + 1])) continue;
+        snprintf(word, sizeof word, "%s", name);
+        word[i] = name[i + 1];
+        word[i + 1] = name[i];
+        assert_near(command, word);
+    }
+}
+
+static void typos_of_every_option(void **state) {
+    (void)state;
+    const OptionGroup *group;
+    for (const Command *const *command = commands_all(); *command; command++)
+        for (size_t g = 0; (group = command_group(*command, g)); g++)
+            for (size_t i = 0; i < group->count; i++) check_typos(*command, group->options[i].name);
+}
+
+/* Options that weft does not have, and that only look like some of its own, get no suggestion anywhere. */
+static void unrelated_names(void **state) {
+    (void)state;
+    static const char *const words[] = {
+        "cp",        "ep",         "sp",       "vp",     "gpu-ids",
+        "lora-rank", "rope-theta", "lara",     "galore", "num-experts",
+        "moe",       "qlora",      "neftune",  "ema",    "wd",
+        "momentum",  "nesterov",   "warp",     "port",   "host",
+        "beta3",     "token",      "password", "user",   "streaming-multipack",
+        "grpo",      "peft",       "adapter"};
+    for (const Command *const *command = commands_all(); *command; command++)
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+            const char *found = suggest_option(*command, words[i]);
+            if (found && strncmp(found, words[i], strlen(words[i])))
+                fail_msg("weft %s: --%s suggests --%s", (*command)->name, words[i], found);
+        }
+}
+
+/* ---- other tools' names ---- */
+
+static const Option *first_option(const Command *command, const char *use) {
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(use + 2, " "), use + 2);
+    return command_option(command, name);
+}
+
+/* Each row leads to an option that exists, and to a fixed value that it accepts. A name is not one of weft's
+ * own in every command that the row is for. */
+static void foreign_rows_lead_somewhere(void **state) {
+    (void)state;
+    for (const ForeignOption *row = foreign_options(); row->name; row++) {
+        size_t found = 0, own = 0;
+        assert_true(row->tool && row->what && !strchr(row->name, '_') && row->name[0] != '-');
+        for (const Command *const *command = commands_all(); row->use && *command; command++) {
+            const Option *option = first_option(*command, row->use);
+            if (!option || (option->type == OPTION_FLAG) != !strchr(row->use, ' ')) continue;
+            found++;
+            own += command_option(*command, row->name) != NULL;
+            const char *value = strchr(row->use, ' ');
+            if (!value || option->type != OPTION_CHOICE || !strcmp(value, " %")) continue;
+            const char *field;
+            assert_ok(option_set_text(option, &field, row->name, value + 1));
+        }
+        if (row->use && found == own) fail_msg("--%s: no command uses the row with %s", row->name, row->use);
+    }
+    for (const ForeignCommand *row = foreign_commands(); row->name; row++) {
+        const Command *command;
+        size_t used;
+        char first[32] = "", second[32] = "";
+        if (row->use) assert_true(sscanf(row->use, "weft %31s %31s", first, second) >= 1);
+        const char *words[] = {first, second};
+        if (row->use) assert_ok(command_find(words, *second ? 2 : 1, &command, &used));
+        for (const Command *const *at = commands_all(); *at; at++)
+            assert_string_not_equal((*at)->name, row->name);
+    }
+}
+
+static void foreign_values_are_choices(void **state) {
+    (void)state;
+    for (const ForeignValue *row = foreign_values(); row->option; row++) {
+        bool accepted = false;
+        for (const Command *const *command = commands_all(); *command; command++) {
+            const Option *option = command_option(*command, row->option);
+            for (const char *const *choice = option ? option->choices : NULL; choice && *choice; choice++)
+                accepted |= !strcmp(*choice, row->weft);
+            accepted |= option && option->type == OPTION_TEXT;
+        }
+        if (!accepted) fail_msg("--%s %s is not a choice", row->option, row->weft);
+    }
+}
+
+static void foreign_names(void **state) {
+    (void)state;
+    static const struct {
+        const Command *command;
+        const char *words[3], *message;
+    } cases[] = {
+        {&command_train,
+         {"--block-size", "1024"},
+         "weft train has no --block-size; use --seq 1024 (nanoGPT's name for the sequence length)"},
+        {&command_train, {"--block_size=512"}, "weft train has no --block_size; use --seq 512 (nanoGPT's"},
+        {&command_train,
+         {"--learning-rate", "3e-4"},
+         "use --lr 3e-4 (transformers' name for the learning rate)"},
+        {&command_train, {"--learning_rate", "--steps"}, "use --lr X ("},
+        {&command_train, {"--max-iters=5000"}, "use --steps 5000 ("},
+        {&command_train, {"--dtype", "bfloat16"}, "use --precision bf16 ("},
+        {&command_train, {"--dtype=float32"}, "use --precision fp32 ("},
+        {&command_train, {"--bf16"}, "use --precision bf16 ("},
+        {&command_train, {"--global-batch-size", "64"}, "use --batch 64 ("},
+        {&command_train, {"--tensor-model-parallel-size", "8"}, "use --tp 8 (Megatron-LM's"},
+        {&command_plan, {"--pipeline-model-parallel-size=4"}, "weft plan has no"},
+        {&command_plan, {"--pipeline-model-parallel-size=4"}, "use --pp 4 ("},
+        {&command_train,
+         {"--hostfile", "hosts"},
+         "an option of DeepSpeed; start weft with mpirun --hostfile"},
+        {&command_train, {"--n_layer=12"}, "use --layers 12 ("},
+        {&command_train, {"--num-layers", "24"}, "use --layers 24 ("},
+        {&command_train, {"--hidden-size", "64"}, "use --hidden 64 ("},
+        {&command_train, {"--num-attention-heads", "16"}, "use --heads 16 ("},
+        {&command_train,
+         {"--nproc_per_node=4"},
+         "use --ranks 4 (torchrun's name for the number of processes)"},
+        {&command_train, {"--lr-scheduler-type", "constant_with_warmup"}, "use --schedule constant ("},
+        {&command_train, {"--init_from=resume"}, "use --resume (nanoGPT's"},
+        {&command_train, {"--init_from=gpt2-xl"}, "use --model gpt2-xl (nanoGPT's"},
+        {&command_train, {"--decay_lr=False"}, "use --schedule constant ("},
+        {&command_train, {"--gradient_accumulation_steps=8"}, "use --batch N ("},
+        {&command_train, {"--deepspeed", "ds.json"}, "use --config ds.json ("},
+        {&command_generate,
+         {"--max_new_tokens", "50"},
+         "weft generate has no --max_new_tokens; use --max-tokens 50"},
+        {&command_generate, {"-n", "50"}, "weft generate has no -n; use --max-tokens 50 (llama.cpp's"},
+        {&command_train, {"-n", "4"}, "weft train has no -n; use --ranks 4 (mpirun's"},
+        {&command_generate, {"--dtype=float16"}, "use --precision fp16 ("},
+        {&command_convert,
+         {"--dtype=bfloat16"},
+         "--dtype bfloat16: expected same, fp32, bf16 or fp16; did you mean 'bf16'?"},
+        {&command_train, {"--device", "gpu"}, "--device gpu: expected cpu or cuda; did you mean 'cuda'?"},
+        {&command_train, {"--compile=False"}, "weft train has no --compile, an option of nanoGPT;"},
+        /* An option that is not for this command gets the ordinary answer. */
+        {&command_fetch, {"--block-size", "8"}, "--block-size: unknown option; 'weft help fetch' lists"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Invocation *call = NULL;
+        assert_fails(read_words(&call, cases[i].command, cases[i].words), 2, cases[i].message);
+    }
+    assert_refused(2,
+                   "weft has no command 'sample'; use 'weft generate' (nanoGPT's name for generating text)",
+                   "sample", "--start", "x");
+    assert_refused(2, "weft has no command 'chat'; use 'weft generate'", "chat");
+    assert_refused(2, "weft has no command 'pretrain'; use 'weft train'", "pretrain", "book.txt");
+    assert_refused(2, "use 'weft train --model DIR'", "finetune");
+    assert_refused(2, "use 'weft train --model DIR'", "help", "finetune");
+}
+
+/* ---- operands ---- */
+
+static const char *text_of(const Invocation *call, const char *name) {
+    return *(const char *const *)invocation_slot(call, name)->field;
+}
+
+static const char *entry_of(const Invocation *call, const char *name, int index) {
+    const Slot *slot = invocation_slot(call, name);
+    return index < *slot->count ? (*(const char *const *const *)slot->field)[index] : NULL;
+}
+
+static void operands_set_options(void **state) {
+    (void)state;
+    Invocation *call = NULL;
+    assert_ok(read_words(&call, &command_train, WORDS("a.txt", "b.txt", "--steps", "5")));
+    assert_string_equal(entry_of(call, "data", 0), "a.txt");
+    assert_string_equal(entry_of(call, "data", 1), "b.txt");
+    assert_null(entry_of(call, "data", 2));
+    assert_true(invocation_given(call, "data") && call->operand_count == 0);
+    invocation_free(call);
+
+    assert_ok(read_words(&call, &command_generate, WORDS("runs/book", "Once upon", "--greedy")));
+    assert_string_equal(text_of(call, "model"), "runs/book");
+    assert_string_equal(entry_of(call, "prompt", 0), "Once upon");
+    invocation_free(call);
+
+    assert_ok(read_words(&call, &command_eval, WORDS("runs/book", "book.txt")));
+    assert_string_equal(text_of(call, "model"), "runs/book");
+    assert_string_equal(entry_of(call, "data", 0), "book.txt");
+    invocation_free(call);
+
+    /* --model is optional here, --data is not: one operand is the data. */
+    assert_ok(read_words(&call, &command_eval, WORDS("dev.json", "--predictions", "p.json")));
+    assert_null(text_of(call, "model"));
+    assert_string_equal(entry_of(call, "data", 0), "dev.json");
+    invocation_free(call);
+
+    /* An option given by name is skipped, wherever it stands. */
+    assert_ok(read_words(&call, &command_eval, WORDS("book.txt", "--model", "runs/book")));
+    assert_string_equal(text_of(call, "model"), "runs/book");
+    assert_string_equal(entry_of(call, "data", 0), "book.txt");
+    invocation_free(call);
+
+    assert_ok(read_words(&call, &command_answer, WORDS("runs/squad", "-", "Who?", "When?")));
+    assert_string_equal(text_of(call, "context"), "-");
+    assert_string_equal(entry_of(call, "question", 1), "When?");
+    invocation_free(call);
+
+    assert_ok(read_words(&call, &command_plan, WORDS("gpt2-medium", "curves.svg", "--sweep", "1,2")));
+    assert_string_equal(text_of(call, "model"), "gpt2-medium");
+    assert_int_equal(call->operand_count, 1);
+    assert_string_equal(call->operands[0], "curves.svg");
+    invocation_free(call);
+
+    assert_ok(read_words(&call, &command_train, WORDS("--", "--strange.txt")));
+    assert_string_equal(entry_of(call, "data", 0), "--strange.txt");
+    invocation_free(call);
+}
+
+static void operands_that_conflict(void **state) {
+    (void)state;
+    Invocation *call = NULL;
+    assert_fails(read_words(&call, &command_train, WORDS("a.txt", "--data", "b.txt")), 2,
+                 "'a.txt': --data is also given; use either the operand or the option");
+    assert_fails(read_words(&call, &command_generate, WORDS("runs/book", "Once", "--prompt", "Twice")), 2,
+                 "'Once': --prompt is also given");
+    assert_fails(read_words(&call, &command_convert, WORDS("a", "b", "c")), 2,
+                 "'c': too many operands; usage: weft convert MODEL OUT [OPTION]...");
+    assert_fails(read_words(&call, &command_convert, WORDS("a")), 2, "--out DIR is required");
+    assert_fails(read_words(&call, &command_bench, WORDS("gpt2", "--model", "bert-base")), 2,
+                 "'gpt2': --model is also given");
+    assert_null(call);
+}
+
+/* Every command's operands name options of its own, and help shows them. */
+static void operands_are_documented(void **state) {
+    (void)state;
+    for (const Command *const *command = commands_all(); *command; command++)
+        for (const char *const *name = (*command)->positional; name && *name; name++) {
+            const Option *option = command_option(*command, *name);
+            assert_non_null(option);
+            assert_true(option->type == OPTION_TEXT || option->type == OPTION_LIST);
+            /* a list takes all that are left */
+            assert_true(option->type == OPTION_TEXT || !name[1]);
+        }
+    Ran help = program_run("help", "eval"), man = program_run("help", "--man");
+    assert_contains(help.out, "Usage: weft eval [MODEL] DATA... [OPTION]...\n"
+                              "The operands stand for --model and --data.\n");
+    assert_contains(man.out, ".SS weft convert MODEL OUT [OPTION]...");
+    assert_contains(man.out, "The operands stand for \\-\\-model and \\-\\-out.");
+    ran_done(&help);
+    ran_done(&man);
+    help = program_run("help", "prune");
+    assert_contains(help.out, "Usage: weft prune MODEL OUT --amount X [OPTION]...");
+    ran_done(&help);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(typos_of_every_option),
+        cmocka_unit_test(unrelated_names),
+        cmocka_unit_test(foreign_rows_lead_somewhere),
+        cmocka_unit_test(foreign_values_are_choices),
+        cmocka_unit_test(foreign_names),
+        cmocka_unit_test(operands_set_options),
+        cmocka_unit_test(operands_that_conflict),
+        cmocka_unit_test(operands_are_documented),
+    };
+    return cmocka_run_group_tests(tests, program_setup, NULL);
+}
