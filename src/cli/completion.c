@@ -1,6 +1,6 @@
 /* Completion scripts for bash, zsh and fish. They contain all names, so that completing does not run weft. An
- * option's placeholder determines how its value completes: FILE and DIR as paths, a choice by its names,
- * anything else not at all.
+ * option's placeholder determines how its value completes: FILE and DIR as paths, a choice by its names, a
+ * word that stands for a number as it is, anything else not at all.
  */
 #include <string.h>
 
@@ -12,8 +12,13 @@ static bool accepts(const Option *option, const char *what) {
     return option->placeholder && strstr(option->placeholder, what) != NULL;
 }
 
+static bool has_choices(const Option *option) {
+    return option->type == OPTION_CHOICE || option->word;
+}
+
 static void write_choices(FILE *out, const Option *option) {
-    for (const char *const *choice = option->choices; *choice; choice++)
+    if (option->word) fputs(option->word, out);
+    for (const char *const *choice = option->choices; choice && *choice; choice++)
         fprintf(out, "%s%s", choice == option->choices ? "" : " ", *choice);
 }
 
@@ -46,7 +51,7 @@ static bool expects_command(const Command *command) {
 static void bash_value(FILE *out, const Command *command, const Option *option) {
     if (option->type == OPTION_FLAG) return;
     fprintf(out, "    '%s --%s')\n        ", command->name, option->name);
-    if (option->type == OPTION_CHOICE) {
+    if (has_choices(option)) {
         fputs("COMPREPLY=($(compgen -W '", out);
         write_choices(out, option);
         fputs("' -- \"$current\"))\n", out);
@@ -114,7 +119,7 @@ static void zsh_option(FILE *out, const Option *option) {
             option->type == OPTION_FLAG ? "" : "=");
     write_short_help(out, option->help);
     fputc(']', out);
-    if (option->type == OPTION_CHOICE) {
+    if (has_choices(option)) {
         fprintf(out, ":%s:(", option->placeholder);
         write_choices(out, option);
         fputc(')', out);
@@ -177,7 +182,7 @@ static void fish_start(FILE *out, const Command *command) {
 static void fish_option(FILE *out, const Command *command, const Option *option) {
     fish_start(out, command);
     fprintf(out, "' -l %s%s", option_typed_prefix(option) + 2, option->name);
-    if (option->type == OPTION_CHOICE) {
+    if (has_choices(option)) {
         fputs(" -x -a '", out);
         write_choices(out, option);
         fputc('\'', out);

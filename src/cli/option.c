@@ -44,6 +44,12 @@ static size_t append_bound(char *buffer, size_t used, const char *word, double b
     return used + (size_t)snprintf(buffer + used, OPTION_EXPECTS_SIZE - used, " %s %.10g", word, bound);
 }
 
+static void append_word(const Option *option, char *buffer, size_t used) {
+    if (!option->word) return;
+    used = append(buffer, used, " or ");
+    append(buffer, used, option->word);
+}
+
 const char *option_expects(const Option *option, char *buffer) {
     size_t used = 0;
     buffer[0] = 0;
@@ -59,12 +65,14 @@ const char *option_expects(const Option *option, char *buffer) {
     bool top = isfinite(option->high), bottom = isfinite(option->low);
     if (top && bottom && !option->above_low && !option->below_high) {
         used = append_bound(buffer, used, "from", option->low);
-        append_bound(buffer, used, "to", option->high);
+        used = append_bound(buffer, used, "to", option->high);
+        append_word(option, buffer, used);
         return buffer;
     }
     if (bottom) used = append_bound(buffer, used, option->above_low ? ">" : ">=", option->low);
     if (top && bottom) used = append(buffer, used, " and");
-    if (top) append_bound(buffer, used, option->below_high ? "<" : "<=", option->high);
+    if (top) used = append_bound(buffer, used, option->below_high ? "<" : "<=", option->high);
+    append_word(option, buffer, used);
     return buffer;
 }
 
@@ -155,6 +163,10 @@ static Status set_checked(const Option *option, void *field, const char *label, 
     switch (option->type) {
     case OPTION_INT:
     case OPTION_SIZE:
+        if (option->word && strcmp(text, option->word) == 0) {
+            *(int64_t *)field = option->word_value;
+            return OK;
+        }
         if (option->type == OPTION_INT ? !parse_int(text, &whole) : !parse_size(text, &whole))
             return refuse(option, label, text);
         if (!any && !in_range(option, (double)whole)) return refuse(option, label, text);
@@ -221,7 +233,11 @@ Status option_set_json(const Option *option, void *field, const char *label, con
         if (json_is_string(value)) return option_set_text(option, field, label, json_string_value(value));
         fits = json_whole(value, text, sizeof text);
         break;
-    case OPTION_INT: fits = json_whole(value, text, sizeof text); break;
+    case OPTION_INT:
+        if (option->word && json_is_string(value))
+            return option_set_text(option, field, label, json_string_value(value));
+        fits = json_whole(value, text, sizeof text);
+        break;
     case OPTION_FLOAT:
         fits = json_is_number(value);
         if (fits) snprintf(text, sizeof text, "%.17g", json_number_value(value));
@@ -246,7 +262,9 @@ json_t *option_json(const Option *option, const void *field, const int *count) {
     switch (option->type) {
     case OPTION_FLAG: return json_boolean(*(const bool *)field != option->inverted);
     case OPTION_INT:
-    case OPTION_SIZE: return json_integer(*(const int64_t *)field);
+    case OPTION_SIZE:
+        if (option->word && *(const int64_t *)field == option->word_value) return json_string(option->word);
+        return json_integer(*(const int64_t *)field);
     case OPTION_FLOAT: return json_real(*(const double *)field);
     case OPTION_SEED: return seed_json(*(const uint64_t *)field);
     case OPTION_LIST: {
@@ -261,6 +279,7 @@ json_t *option_json(const Option *option, const void *field, const int *count) {
 
 bool option_in_range(const Option *option, const void *field) {
     if (option->type == OPTION_FLOAT) return in_range(option, *(const double *)field);
+    if (option->word && *(const int64_t *)field == option->word_value) return true;
     if (option->type == OPTION_INT || option->type == OPTION_SIZE)
         return in_range(option, (double)*(const int64_t *)field);
     return true;

@@ -34,6 +34,8 @@ typedef struct Option {
     bool required;
     double low, high;               /* INT, FLOAT, SIZE: the valid range; both 0: any value */
     bool above_low, below_high;     /* exclude that end of the range */
+    const char *word;               /* INT: a word accepted instead of a number; NULL: none */
+    int64_t word_value;             /* the value it stands for, outside the range */
     const char *const *choices;     /* CHOICE: NULL-terminated */
     const char *const *old_choices; /* CHOICE: pairs of a former spelling and the choice it stands for;
                                      * accepted, never shown; NULL-terminated, or NULL */

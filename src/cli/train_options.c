@@ -7,6 +7,7 @@
 
 #include "data/reader.h"
 #include "kernels/kernels.h"
+#include "train/epoch.h"
 
 const char *const task_choices[] = {"auto", "lm", "mlm", "span", "classify", "squad", NULL};
 const char *const problem_choices[] = {"auto", "regression", "single-label", "multi-label", NULL};
@@ -24,6 +25,11 @@ static const char *const quantize_choices[] = {"none", "int8", "int4", NULL};
 static const char *const kind_choices[] = {"weights", "rows", "heads", NULL};
 static const char *const ramp_choices[] = {"remaining", "even", NULL};
 static const char *const offload_choices[] = {"none", "optimizer", "params", NULL};
+
+/* A row of an interval in steps, or one epoch. */
+#define EVERY(name_, field)                                                                                  \
+    OPT_ROW(name_, OPTION_INT, FIELD(TrainConfig, field, int64_t), "N|epoch"), AT_LEAST(0),                  \
+        .word = "epoch", .word_value = EVERY_EPOCH
 
 /* clang-format off */
 static const Option model_table[] = {
@@ -158,16 +164,18 @@ static const Option run_table[] = {
      .help = "Continue from the newest checkpoint in --out as if the run had never stopped, or start if "
              "there is none. Settings are read from the run directory; --config and the command line "
              "override them."},
-    {OPT_INT("eval-every", TrainConfig, eval_every), .fallback = "100", AT_LEAST(0),
-     .help = "Evaluate every N steps and at the end; 0: only at the end."},
+    {EVERY("eval-every", eval_every), .fallback = "100",
+     .help = "Evaluate every N steps, or at the end of each epoch, and at the end; 0: only at the end. F1 "
+             "and exact match are measured at the end of each epoch and at the end."},
     {OPT_INT("eval-batches", TrainConfig, eval_batches), .fallback = "20", AT_LEAST(0),
      .help = "Batches of --batch sequences per evaluation; 0: all validation data."},
     {OPT_INT("eval-samples", TrainConfig, eval_samples), .fallback = "0", AT_LEAST(0),
      .shown = "set by --eval-batches",
      .help = "Sequences per evaluation, independent of the batch size, so that runs with different batch "
              "sizes are evaluated on the same data."},
-    {OPT_INT("save-every", TrainConfig, save_every), .fallback = "500", AT_LEAST(0),
-     .help = "Save a checkpoint every N steps and at the end; 0: only at the end."},
+    {EVERY("save-every", save_every), .fallback = "500",
+     .help = "Save a checkpoint every N steps, or at the end of each epoch, and at the end; 0: only at the "
+             "end."},
     {OPT_INT("keep", TrainConfig, keep), .fallback = "2", RANGE(0, 1 << 20),
      .help = "Number of newest checkpoints to keep; 0: all."},
     {OPT_INT("log-every", TrainConfig, log_every), .fallback = "1", AT_LEAST(1),

@@ -175,6 +175,7 @@ static Status put_page(FILE *out, const Results *results, bool *curves) {
     TRY(put_summary(out, results));
     put_table(out, results);
     TRY(put_losses(out, results, curves));
+    put_epochs(out, results);
     TRY(put_sweeps(out, results, curves));
     put_phases(out, results);
     put_timelines(out, results);

@@ -27,6 +27,7 @@ void put_runs_key(FILE *out, const Results *results, bool (*shows)(const Run *ru
 
 /* The sections. Each writes nothing if no run has the data. */
 void put_table(FILE *out, const Results *results);
+void put_epochs(FILE *out, const Results *results);
 void put_phases(FILE *out, const Results *results);
 void put_memory(FILE *out, const Results *results);
 void put_timelines(FILE *out, const Results *results);

@@ -10,13 +10,13 @@
 static bool is_best(const Results *results, const Run *run, size_t figure) {
     double own = run_figure(run, figure);
     int better = figures[figure].better;
-    bool beats = false, is_loss = figure == FIGURE_LOSS || figure == FIGURE_VAL_LOSS;
+    bool beats = false;
     if (!better || !isfinite(own) || own == 0 || run->state != RUN_FINISHED) return false;
     for (size_t i = 0; i < results->count; i++) {
         double other = run_figure(&results->runs[i], figure);
         if (&results->runs[i] == run || !isfinite(other) || results->runs[i].state != RUN_FINISHED) continue;
         if (better * other > better * own) return false;
-        if (is_loss && !same_task(&results->runs[i], run)) return false;
+        if (figure_is_quality(figure) && !same_task(&results->runs[i], run)) return false;
         beats |= better * (own - other) > 5e-4 * fabs(other);
     }
     return beats;
@@ -131,11 +131,11 @@ void put_table(FILE *out, const Results *results) {
         fputs(
             "<p class=\"note\">Runs that have not finished show partial results and are not compared.</p>\n",
             out);
-    fputs(
-        "<p class=\"note\">Busy: share of the step time that ranks spend computing. Memory: highest peak of "
-        "all ranks. Bubble: share of time that pipeline stages wait for each other. Sent: bytes sent by "
-        "all ranks. MFU: model FLOPs utilization, relative to the hardware's peak. Noise scale: gradient "
-        "noise scale in samples ± its standard error. Efficiency: statistical efficiency relative to the "
-        "baseline's batch size. Goodput: samples/s times efficiency.</p>\n</section>\n",
-        out);
+    fputs("<p class=\"note\">Mean val.: mean of all validation losses. Busy: share of the step time that "
+          "ranks spend computing. Memory: highest peak of "
+          "all ranks. Bubble: share of time that pipeline stages wait for each other. Sent: bytes sent by "
+          "all ranks. MFU: model FLOPs utilization, relative to the hardware's peak. Noise scale: gradient "
+          "noise scale in samples ± its standard error. Efficiency: statistical efficiency relative to the "
+          "baseline's batch size. Goodput: samples/s times efficiency.</p>\n</section>\n",
+          out);
 }

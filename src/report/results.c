@@ -36,6 +36,7 @@ static void run_done(Run *run) {
     json_decref(run->summary);
     curve_done(&run->loss);
     curve_done(&run->val_loss);
+    free(run->epochs);
 }
 
 void results_done(Results *results) {
@@ -77,6 +78,23 @@ static Status put_point(Curve *curve, double step, double value) {
     return curve_add(curve, step, value);
 }
 
+/* A repeated epoch replaces the earlier one and those after it. */
+static Status put_epoch(Run *run, const json_t *entry) {
+    RunEpoch epoch = {.number = number(entry, "epoch"),
+                      .step = number(entry, "step"),
+                      .seconds = number(entry, "seconds"),
+                      .loss = number(entry, "loss"),
+                      .val_loss = number(entry, "val_loss"),
+                      .accuracy = number(entry, "accuracy"),
+                      .f1 = number(entry, "f1"),
+                      .exact = number(entry, "exact")};
+    if (!(epoch.number >= 1 && epoch.number < 1e15)) return OK;
+    while (run->epoch_count && run->epochs[run->epoch_count - 1].number >= epoch.number) run->epoch_count--;
+    TRY(mem_grow(&run->epochs, &run->epoch_capacity, run->epoch_count + 1, sizeof *run->epochs));
+    run->epochs[run->epoch_count++] = epoch;
+    return OK;
+}
+
 /* Unreadable and implausible lines are skipped and counted in *bad. */
 static Status read_line(Run *run, const char *line, size_t size, History *history, size_t *bad) {
     CLEANUP(json_decrefp) json_t *entry = json_loadb(line, size, 0, NULL);
@@ -87,6 +105,7 @@ static Status read_line(Run *run, const char *line, size_t size, History *histor
     }
     if (isfinite(loss)) TRY(put_point(&run->loss, step, loss));
     if (isfinite(val)) TRY(put_point(&run->val_loss, step, val));
+    TRY(put_epoch(run, json_object_get(entry, "epoch_end")));
     history_take(history, entry);
     return OK;
 }
@@ -172,6 +191,7 @@ Status run_renew(Run *run) {
     run->error = NULL;
     curve_done(&run->loss);
     curve_done(&run->val_loss);
+    run->epoch_count = 0;
     run->state = RUN_WAITING;
     return OK;
 }
@@ -213,6 +233,10 @@ const Figure figures[FIGURES] = {
     {"tokens_per_s", "tokens/s", FIGURE_FORMAT_RATE, 1},
     {"loss_last", "loss", FIGURE_FORMAT_LOSS, -1},
     {"val_loss", "val. loss", FIGURE_FORMAT_LOSS, -1},
+    {"val_loss_mean", "mean val.", FIGURE_FORMAT_LOSS, -1},
+    {"accuracy", "accuracy", FIGURE_FORMAT_SHARE, 1},
+    {"f1", "F1", FIGURE_FORMAT_SHARE, 1},
+    {"exact", "exact", FIGURE_FORMAT_SHARE, 1},
     {"utilization", "busy", FIGURE_FORMAT_SHARE, 1},
     {"peak_bytes", "memory", FIGURE_FORMAT_BYTES, -1},
     {"bubble", "bubble", FIGURE_FORMAT_SHARE, -1},
@@ -223,18 +247,44 @@ const Figure figures[FIGURES] = {
     {"goodput", "goodput", FIGURE_FORMAT_RATE, 1},
 };
 
+/* Files may be damaged or edited by hand. */
+static bool is_plausible(FigureFormat unit, double value) {
+    if (unit == FIGURE_FORMAT_LOSS) return fabs(value) <= MAX_LOSS;
+    return value >= 0 && value <= (unit == FIGURE_FORMAT_SHARE ? 2 : 1e18);
+}
+
+bool figure_is_quality(size_t figure) {
+    return figure >= FIGURE_LOSS && figure <= FIGURE_EXACT;
+}
+
+const EpochColumn epoch_columns[EPOCH_COLUMNS] = {
+    {"seconds", "time", FIGURE_FORMAT_SECONDS, offsetof(RunEpoch, seconds)},
+    {"loss", "mean loss", FIGURE_FORMAT_LOSS, offsetof(RunEpoch, loss)},
+    {"val_loss", "val. loss", FIGURE_FORMAT_LOSS, offsetof(RunEpoch, val_loss)},
+    {"accuracy", "accuracy", FIGURE_FORMAT_SHARE, offsetof(RunEpoch, accuracy)},
+    {"f1", "F1", FIGURE_FORMAT_SHARE, offsetof(RunEpoch, f1)},
+    {"exact", "exact", FIGURE_FORMAT_SHARE, offsetof(RunEpoch, exact)},
+};
+
+double epoch_value(const RunEpoch *epoch, size_t column) {
+    double value;
+    memcpy(&value, (const char *)epoch + epoch_columns[column].offset, sizeof value);
+    return is_plausible(epoch_columns[column].unit, value) ? value : NAN;
+}
+
+bool results_have_epochs(const Results *results, size_t column) {
+    for (size_t i = 0; i < results->count; i++)
+        for (size_t e = 0; e < results->runs[i].epoch_count; e++)
+            if (isfinite(epoch_value(&results->runs[i].epochs[e], column))) return true;
+    return false;
+}
+
 /* The last value of the curve, for losses that the summary lacks. */
 static double last_of_curve(const Run *run, size_t figure) {
     const Curve *curve = figure == FIGURE_LOSS       ? &run->loss
                          : figure == FIGURE_VAL_LOSS ? &run->val_loss
                                                      : NULL;
     return curve && curve->count ? curve->value[curve->count - 1] : NAN;
-}
-
-/* Files may be damaged or edited by hand. */
-static bool is_plausible(FigureFormat unit, double value) {
-    if (unit == FIGURE_FORMAT_LOSS) return fabs(value) <= MAX_LOSS;
-    return value >= 0 && value <= (unit == FIGURE_FORMAT_SHARE ? 2 : 1e18);
 }
 
 /* From the summary, else from the settings. */
@@ -361,6 +411,7 @@ Status run_look(Run *run) {
     TRY(path_join(&metrics, run->dir, "metrics.jsonl"));
     curve_done(&run->loss);
     curve_done(&run->val_loss);
+    run->epoch_count = 0;
     bool started = path_exists(metrics);
     if (started) TRY(read_metrics(run, metrics, &history));
     TRY(settle_summary(run, &history));
@@ -395,8 +446,8 @@ double run_difference(const Results *results, const Run *run, size_t figure) {
     const Run *baseline = results_base(results);
     if (run == baseline) return NAN;
     if (run->state != RUN_FINISHED || baseline->state != RUN_FINISHED || figure == FIGURE_NOISE) return NAN;
-    if ((figure == FIGURE_LOSS || figure == FIGURE_VAL_LOSS) && !same_task(run, baseline)) return NAN;
-    if (figure == FIGURE_VAL_LOSS && !same_validation(run, baseline)) return NAN;
+    if (figure_is_quality(figure) && !same_task(run, baseline)) return NAN;
+    if (figure_is_quality(figure) && figure != FIGURE_LOSS && !same_validation(run, baseline)) return NAN;
     double base = run_figure(baseline, figure), own = run_figure(run, figure);
     if (!isfinite(own) || !isfinite(base) || base == 0) return NAN;
     return 100 * (own - base) / fabs(base);

@@ -16,6 +16,14 @@ typedef struct Curve {
 MUST_USE Status curve_add(Curve *curve, double step, double value);
 void curve_done(Curve *curve);
 
+/* One epoch of a run; NAN: unknown. */
+typedef struct RunEpoch {
+    double number, step;   /* its last step */
+    double seconds;        /* of its training steps */
+    double loss, val_loss; /* mean over its steps; the last validation in it */
+    double accuracy, f1, exact;
+} RunEpoch;
+
 typedef struct Results Results;
 
 typedef struct Run {
@@ -28,6 +36,8 @@ typedef struct Run {
     json_t *settings; /* all of its options; NULL: unknown */
     json_t *summary;  /* as the run wrote it, or derived from its metrics; NULL: neither */
     Curve loss, val_loss;
+    RunEpoch *epochs; /* in order */
+    size_t epoch_count, epoch_capacity;
 } Run;
 
 struct Results {
@@ -59,7 +69,7 @@ const char *run_outcome(const Run *run);
 /* The cluster for which the run was simulated; NULL if it was really run. */
 const char *run_predicted(const Run *run);
 
-/* Writes results.json and results.csv into a directory. */
+/* Writes results.json, results.csv and, if a run has completed an epoch, epochs.csv into a directory. */
 MUST_USE Status results_write(const Results *results, const char *dir);
 /* Restores the state and error of the runs from results.json, by name. Fails if the settings of a run have
  * changed since. A missing file is not an error; if the file is unreadable, *ret_damage says why, otherwise
@@ -97,6 +107,10 @@ typedef enum {
     FIGURE_TOKENS,
     FIGURE_LOSS,
     FIGURE_VAL_LOSS,
+    FIGURE_VAL_MEAN,
+    FIGURE_ACCURACY,
+    FIGURE_F1,
+    FIGURE_EXACT,
     FIGURE_BUSY,
     FIGURE_PEAK,
     FIGURE_BUBBLE,
@@ -113,6 +127,8 @@ extern const Figure figures[FIGURES];
  */
 const Run *results_base(const Results *results);
 double run_figure(const Run *run, size_t figure); /* NAN: unknown */
+/* Whether a figure describes the trained model, so that it compares only runs of the same task. */
+bool figure_is_quality(size_t figure);
 /* Whether the run has any figure. The figures of an unfinished run are partial and are not compared. */
 bool run_shows(const Run *run);
 /* The difference from the baseline in percent; NAN if the run is the baseline or the values are not
@@ -121,6 +137,17 @@ bool run_shows(const Run *run);
 double run_difference(const Results *results, const Run *run, size_t figure);
 /* Whether any run has this figure. */
 bool results_have(const Results *results, size_t figure);
+/* The columns of a table of epochs, in order: the same keys and units as figures. */
+typedef struct EpochColumn {
+    const char *key, *heading;
+    FigureFormat unit;
+    size_t offset; /* in RunEpoch */
+} EpochColumn;
+enum { EPOCH_COLUMNS = 6 };
+extern const EpochColumn epoch_columns[EPOCH_COLUMNS];
+double epoch_value(const RunEpoch *epoch, size_t column);
+/* Whether any epoch of any run has a value in the column. */
+bool results_have_epochs(const Results *results, size_t column);
 /* Formats a value into a buffer of FORMAT_SIZE bytes and returns it; "-" if not finite. */
 const char *figure_text(char *buffer, FigureFormat unit, double value);
 /* A run's figure; the noise scale with its standard error. `utf8`: with a plus-minus sign. */

@@ -1,7 +1,7 @@
 /* results.json contains everything about a comparison: settings, figures and differences of every run. An
  * interrupted comparison resumes from it or, if it is lost, from the run directories. Entries for runs that
- * the current comparison does not include are preserved under "others". results.csv contains only the table.
- */
+ * the current comparison does not include are preserved under "others". results.csv contains only the table,
+ * epochs.csv one line per epoch and run. */
 #include <math.h>
 #include <string.h>
 
@@ -26,6 +26,20 @@ static json_t *object_or_null(json_t *object) {
     return object ? json_incref(object) : json_null();
 }
 
+static json_t *epochs_json(const Run *run) {
+    json_t *list = json_array();
+    for (size_t e = 0; e < run->epoch_count; e++) {
+        const RunEpoch *epoch = &run->epochs[e];
+        json_t *entry = json_pack("{s:I, s:I}", "epoch", (json_int_t)epoch->number, "step",
+                                  isfinite(epoch->step) ? (json_int_t)epoch->step : 0);
+        for (size_t c = 0; c < EPOCH_COLUMNS; c++)
+            if (isfinite(epoch_value(epoch, c)))
+                json_object_set_new(entry, epoch_columns[c].key, json_real(epoch_value(epoch, c)));
+        json_array_append_new(list, entry);
+    }
+    return list;
+}
+
 static json_t *run_json(const Results *results, const Run *run) {
     json_t *values = json_object(), *differences = json_object();
     for (size_t f = 0; f < FIGURES; f++) {
@@ -36,11 +50,11 @@ static json_t *run_json(const Results *results, const Run *run) {
     const json_t *error = json_object_get(run->summary, "noise_scale_error");
     json_object_set_new(values, "noise_scale_error",
                         json_is_number(error) ? json_copy((json_t *)error) : json_null());
-    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", run->name, "state",
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", run->name, "state",
                      run_state_name(run->state), "dir", text_or_null(run->dir), "error",
-                     text_or_null(run->error), "figures", values, "difference_percent", differences,
-                     "options", object_or_null(run->options), "settings", object_or_null(run->settings),
-                     "summary", object_or_null(run->summary));
+                     text_or_null(run->error), "figures", values, "difference_percent", differences, "epochs",
+                     epochs_json(run), "options", object_or_null(run->options), "settings",
+                     object_or_null(run->settings), "summary", object_or_null(run->summary));
 }
 
 Status results_json(const Results *results, json_t **ret_json) {
@@ -96,12 +110,31 @@ static void put_table(FILE *out, const Results *results) {
     }
 }
 
-static Status write_csv(const Results *results, const char *path) {
+static void put_epochs(FILE *out, const Results *results) {
+    fputs("run,epoch,step", out);
+    for (size_t c = 0; c < EPOCH_COLUMNS; c++) fprintf(out, ",%s", epoch_columns[c].key);
+    fputc('\n', out);
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        for (size_t e = 0; e < run->epoch_count; e++) {
+            put_field(out, run->name);
+            fprintf(out, ",%.0f,%.0f", run->epochs[e].number, run->epochs[e].step);
+            for (size_t c = 0; c < EPOCH_COLUMNS; c++) {
+                double value = epoch_value(&run->epochs[e], c);
+                fputc(',', out);
+                if (isfinite(value)) fprintf(out, "%.10g", value);
+            }
+            fputc('\n', out);
+        }
+    }
+}
+
+static Status write_csv(const Results *results, void (*put)(FILE *, const Results *), const char *path) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out) return FAILED("out of memory while writing %s", path);
-    put_table(out, results);
+    put(out, results);
     bool bad = ferror(out) != 0;
     if (fclose(out) != 0 || bad) return FAILED("out of memory while writing %s", path);
     return file_replace(path, text, size);
@@ -109,13 +142,15 @@ static Status write_csv(const Results *results, const char *path) {
 
 Status results_write(const Results *results, const char *dir) {
     CLEANUP(mem_freep) char *json_path = NULL;
-    CLEANUP(mem_freep) char *csv_path = NULL;
+    CLEANUP(mem_freep) char *csv_path = NULL, *epochs_path = NULL;
     CLEANUP(json_decrefp) json_t *json = NULL;
     TRY(path_join(&json_path, dir, "results.json"));
     TRY(path_join(&csv_path, dir, "results.csv"));
+    TRY(path_join(&epochs_path, dir, "epochs.csv"));
     TRY(results_json(results, &json));
     TRY(json_write_file(json_path, json));
-    return write_csv(results, csv_path);
+    TRY(write_csv(results, put_table, csv_path));
+    return results_have_epochs(results, 0) ? write_csv(results, put_epochs, epochs_path) : OK;
 }
 
 /* ---- reading results.json ---- */

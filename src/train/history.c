@@ -113,6 +113,10 @@ void history_take(History *h, const json_t *line) {
     if (isfinite(number(line, "val_loss"))) {
         h->eval_s += 1e-3 * or_zero(number(line, "eval_ms"));
         set_line(&h->val, line);
+        if (step > 0) {
+            h->val_sum += number(line, "val_loss");
+            h->vals++;
+        }
         return;
     }
     if (!(step_ms > 0) || (int64_t)step <= h->last_step) return;
@@ -193,23 +197,26 @@ Status history_summary(const History *h, const json_t *settings, json_t **ret_su
     bool tensor = json_object_get(groups, "tensor") && !json_object_get(groups, "data");
     double waiting = h->phase_ms[0] + h->phase_ms[1] + h->phase_ms[2];
     json_t *summary =
-        json_pack("{s:b, s:b, s:I, s:I, s:O?, s:O?, s:O?, s:O?, s:o, s:f, s:f, s:f, s:f}", "by_metrics", true,
-                  "interrupted", true, "steps", (json_int_t)h->last_step, "steps_measured",
+        json_pack("{s:b, s:b, s:I, s:I, s:O?, s:O?, s:O?, s:O?, s:o, s:o, s:f, s:f, s:f, s:f}", "by_metrics",
+                  true, "interrupted", true, "steps", (json_int_t)h->last_step, "steps_measured",
                   (json_int_t)h->last_step, "loss_first", json_object_get(h->first, "loss"), "loss_last",
                   json_object_get(h->last, "loss"), "val_loss", json_object_get(h->val, "val_loss"),
-                  "val_samples", json_object_get(h->val, "val_samples"), "layout", layout_of(h, settings),
-                  "runtime_s", h->earlier_s + h->elapsed_s, "step_ms", h->step_ms / (double)h->lines,
-                  "samples_per_s", h->samples / seconds, "tokens_per_s", h->tokens / seconds);
+                  "val_samples", json_object_get(h->val, "val_samples"), "val_loss_mean",
+                  number_or_null(h->val_sum / (double)h->vals), "layout", layout_of(h, settings), "runtime_s",
+                  h->earlier_s + h->elapsed_s, "step_ms", h->step_ms / (double)h->lines, "samples_per_s",
+                  h->samples / seconds, "tokens_per_s", h->tokens / seconds);
     CLEANUP(json_decrefp)
     json_t *more = json_pack(
-        "{s:o, s:o, s:o, s:f, s:f, s:O?, s:O?, s:O?, s:O?, s:O?, s:o, s:o}", "utilization",
+        "{s:o, s:o, s:o, s:f, s:f, s:O?, s:O?, s:O?, s:O?, s:O?, s:O*, s:O*, s:O*, s:o, s:o}", "utilization",
         number_or_null(h->busy / h->step_ms), "gpu_utilization", number_or_null(h->gpu / h->step_ms), "mfu",
         number_or_null(h->mfu / h->step_ms), "bubble", waiting > 0 ? h->phase_ms[2] / waiting : 0,
         "sent_bytes", h->sent * steps / (double)h->lines, "peak_bytes", h->peak, "noise_scale",
         json_object_get(h->last, "noise_scale"), "noise_scale_error",
         json_object_get(h->last, "noise_scale_error"), "statistical_efficiency",
         json_object_get(h->last, "statistical_efficiency"), "goodput", json_object_get(h->last, "goodput"),
-        "phases", phases_of(h, h->phase_ms, scale), "ranks", ranks_of(h, scale, tensor));
+        "accuracy", json_object_get(h->val, "accuracy"), "f1", json_object_get(h->val, "f1"), "exact",
+        json_object_get(h->val, "exact"), "phases", phases_of(h, h->phase_ms, scale), "ranks",
+        ranks_of(h, scale, tensor));
     if (!summary || !more || json_object_update(summary, more) != 0) {
         json_decref(summary);
         return FAILED("out of memory");

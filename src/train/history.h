@@ -21,6 +21,8 @@ typedef struct History {
     int ranks;                         /* ranks listed in the lines; 0: not listed */
     double sent, elapsed_s, earlier_s; /* elapsed: current part; earlier: parts before it */
     double eval_s, checkpoint_s;
+    double val_sum;             /* of the losses of evaluations after step 0 ... */
+    int64_t vals;               /* ... and their number */
     json_t *peak;               /* maximum over lines for each kind of memory */
     json_t *first, *last, *val; /* lines of the first and last step, and of the last evaluation */
 } History;

@@ -226,14 +226,14 @@ static Status put_loss(json_t *json, const SquadLoss *loss, size_t windows, doub
     return OK;
 }
 
-static Status read_features(const EvalConfig *config, Job *job, SquadSet *set, SquadFeatures *features) {
+static Status read_features(const Job *job, const char *const *paths, int count, SquadSet *set,
+                            SquadFeatures *features) {
     SquadSpec spec = {.seq = job->seq,
                       .doc_stride = job->text.doc_stride,
                       .types = job->model->config.types,
                       .max_query = job->text.max_query,
                       .keep_lost = true};
-    for (int i = 0; i < config->data_count; i++) TRY(squad_set_read(set, config->data[i]));
-    TRY(job_need_tokenizer(job));
+    for (int i = 0; i < count; i++) TRY(squad_set_read(set, paths[i]));
     return squad_features_make(features, set, job->tokenizer, &spec);
 }
 
@@ -253,7 +253,8 @@ Status squad_eval_model(const EvalConfig *config, Job *job, Progress *progress, 
     CLEANUP(mem_freep) char *note = NULL;
     if (job->task != TASK_SPAN) return USAGE("%s is SQuAD data; use --task squad", config->data[0]);
     if (squad->write_n_best && !squad->out) return USAGE("--nbest needs --out, where its file is written");
-    TRY(read_features(config, job, &set, &features));
+    TRY(job_need_tokenizer(job));
+    TRY(read_features(job, config->data, config->data_count, &set, &features));
     TRY(squad_counts_text(&features.counts, &note));
     if (note) progress_line(progress, "warning: %s: %s", config->data[0], note);
     TRY(squad_scores_init(&scores, &features, squad->n_best));
@@ -278,5 +279,28 @@ Status squad_eval_model(const EvalConfig *config, Job *job, Progress *progress, 
     if (squad->out && job->runner->mesh->rank == 0) TRY(write_answers(squad->out, &answers));
     progress_end(progress);
     *ret_result = json_incref(result);
+    return OK;
+}
+
+Status squad_score_job(const Job *job, const char *const *paths, int count, int64_t limit, double *ret_exact,
+                       double *ret_f1) {
+    static const SquadEval squad = {.n_best = 20, .max_answer = 30};
+    CLEANUP(squad_set_done) SquadSet set = {0};
+    CLEANUP(squad_features_done) SquadFeatures features = {0};
+    CLEANUP(squad_scores_done) SquadScores scores = {0};
+    CLEANUP(json_decrefp) json_t *result = NULL;
+    SquadLoss loss;
+    TRY(read_features(job, paths, count, &set, &features));
+    TRY(squad_scores_init(&scores, &features, squad.n_best));
+    size_t windows = features.features;
+    if (limit > 0 && (size_t)limit < windows) windows = (size_t)limit;
+    TRY(squad_run_model(job, &features, windows, job->seq, &scores, NULL, &loss));
+    CLEANUP(answers_done)
+    Answers answers = {.predictions = json_object(), .odds = has_impossible(&set) ? json_object() : NULL};
+    TRY(collect(&squad, &set, &features, &scores, windows, &answers));
+    if (!json_object_size(answers.predictions)) return OK; /* not a single question is complete */
+    TRY(score_answers(&set, &answers, &result));
+    *ret_exact = 0.01 * json_number_value(json_object_get(result, "exact"));
+    *ret_f1 = 0.01 * json_number_value(json_object_get(result, "f1"));
     return OK;
 }

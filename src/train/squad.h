@@ -10,6 +10,11 @@ MUST_USE Status squad_eval_predictions(const EvalConfig *config, json_t **ret_re
 /* Loss and official score of a job's model on SQuAD data. The job must not be started yet. Collective. */
 MUST_USE Status squad_eval_model(const EvalConfig *config, Job *job, Progress *progress, json_t **ret_result);
 
+/* Exact match and F1, as fractions, of a started job's model on the questions of SQuAD files whose windows
+ * are all among the first `limit` (0: all), with the default options of 'weft eval'. Collective. */
+MUST_USE Status squad_score_job(const Job *job, const char *const *paths, int count, int64_t limit,
+                                double *ret_exact, double *ret_f1);
+
 /* The training loss: summed over the windows that contain their answer or mark it as absent. */
 typedef struct SquadLoss {
     double start, end; /* sums */

@@ -14,10 +14,12 @@
 #include "base/fs.h"
 #include "base/progress.h"
 #include "optim/lr.h"
+#include "train/epoch.h"
 #include "train/history.h"
 #include "train/record.h"
 #include "train/rundir.h"
 #include "train/tracer.h"
+#include "train/validation.h"
 
 typedef struct Trainer {
     const TrainConfig *config;
@@ -34,9 +36,11 @@ typedef struct Trainer {
     json_t *noise;    /* gradient noise state from the resumed checkpoint, or NULL */
     json_t *settings; /* settings that must match between a checkpoint and the run resuming it */
     int64_t step, tokens;
-    double loss_first, loss_last, val_loss; /* NAN: unknown */
-    int64_t val_samples;                    /* number of samples behind val_loss */
-    EvalResult eval;                        /* latest evaluation by this process; examples == 0: none yet */
+    double loss_first, loss_last; /* NAN: unknown */
+    Epochs epochs;
+    Validation val_state;
+    EvalResult eval;    /* latest evaluation by this process; examples == 0: none yet */
+    char val_note[320]; /* its scores, as shown */
 } Trainer;
 
 static void trainer_done(Trainer *t) {
@@ -50,6 +54,7 @@ static void trainer_done(Trainer *t) {
     json_decref(t->settings);
     json_decref(t->noise);
     json_decref(t->earlier);
+    epochs_done(&t->epochs);
     record_done(&t->record);
     job_free(t->job);
 }
@@ -121,11 +126,13 @@ static Status open_data(Trainer *t) {
 
 static Status plan_steps(Trainer *t) {
     const TrainConfig *c = t->config;
+    t->epochs.samples = dataset_count(t->data);
+    t->epochs.batch = c->batch;
     t->lr = (LrSchedule){.peak = c->lr, .floor = c->min_lr, .warmup = c->warmup, .steps = c->steps};
     TRY(lr_parse(c->schedule, &t->lr.kind));
     TRY(lr_parse_warmup(c->warmup_type, &t->lr.warmup_type));
     if (c->epochs > 0) {
-        double steps = ceil(c->epochs * (double)dataset_count(t->data) / (double)c->batch);
+        double steps = ceil(c->epochs * (double)t->epochs.samples / (double)c->batch);
         if (steps > 1e15) return USAGE("--epochs %g: too many steps", c->epochs);
         t->lr.steps = (int64_t)steps;
     }
@@ -162,16 +169,26 @@ static json_t *number_or_null(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-static Status save_checkpoint(Trainer *t) {
-    CLEANUP(json_decrefp)
-    json_t *progress =
-        json_pack("{s:I, s:I, s:o, s:o, s:o, s:I, s:f, s:I, s:o, s:O}", "step", (json_int_t)t->step, "tokens",
-                  (json_int_t)t->tokens, "loss_first", number_or_null(t->loss_first), "loss_last",
-                  number_or_null(t->loss_last), "val_loss", number_or_null(t->val_loss), "val_samples",
-                  (json_int_t)t->val_samples, "loss_scale", t->job->runner->loss_scale.scale,
-                  "loss_scale_good", (json_int_t)t->job->runner->loss_scale.good, "noise",
-                  record_noise(&t->record), "settings", t->settings);
+/* What a checkpoint stores besides tensors. */
+static Status describe_progress(Trainer *t, json_t **ret_progress) {
+    CLEANUP(json_decrefp) json_t *epochs = NULL, *validation = NULL;
+    TRY(epochs_save(&t->epochs, &epochs));
+    TRY(validation_save(&t->val_state, &validation));
+    json_t *progress = json_pack(
+        "{s:I, s:I, s:o, s:o, s:o, s:I, s:f, s:I, s:o, s:O, s:O, s:O}", "step", (json_int_t)t->step, "tokens",
+        (json_int_t)t->tokens, "loss_first", number_or_null(t->loss_first), "loss_last",
+        number_or_null(t->loss_last), "val_loss", number_or_null(t->val_state.loss), "val_samples",
+        (json_int_t)t->val_state.samples, "loss_scale", t->job->runner->loss_scale.scale, "loss_scale_good",
+        (json_int_t)t->job->runner->loss_scale.good, "noise", record_noise(&t->record), "epochs", epochs,
+        "validation", validation, "settings", t->settings);
     if (!progress) return FAILED("out of memory");
+    *ret_progress = progress;
+    return OK;
+}
+
+static Status save_checkpoint(Trainer *t) {
+    CLEANUP(json_decrefp) json_t *progress = NULL;
+    TRY(describe_progress(t, &progress));
     int64_t start = trace_now();
     Runner *runner = t->job->runner;
     CheckpointState state = {.params = runner->params,
@@ -228,8 +245,10 @@ static Status resume(Trainer *t) {
     t->tokens = tokens;
     t->loss_first = number_member(progress, "loss_first");
     t->loss_last = number_member(progress, "loss_last");
-    t->val_loss = number_member(progress, "val_loss");
-    TRY(json_get_int(progress, dir, "val_samples", 0, INT64_MAX, &t->val_samples));
+    epochs_restore(&t->epochs, json_object_get(progress, "epochs"));
+    validation_restore(&t->val_state, json_object_get(progress, "validation"), t->step);
+    t->val_state.loss = number_member(progress, "val_loss");
+    TRY(json_get_int(progress, dir, "val_samples", 0, INT64_MAX, &t->val_state.samples));
     t->noise = json_incref(json_object_get(progress, "noise"));
     if (runner->spec.dtype == DT_F16) {
         TRY(json_get_double(progress, dir, "loss_scale", 1, 1e30, &runner->loss_scale.scale));
@@ -262,23 +281,67 @@ int64_t train_eval_samples(const TrainConfig *c) {
     return __builtin_mul_overflow(c->eval_batches, c->batch, &samples) ? 0 : samples;
 }
 
+/* Appends F1 and exact match to the note. */
+static void note_scores(const Validation *val, char *note, size_t size) {
+    size_t used = strlen(note);
+    if (isfinite(val->f1)) snprintf(note + used, size - used, "  F1 %.1f%%", 100 * val->f1);
+    used = strlen(note);
+    if (isfinite(val->exact)) snprintf(note + used, size - used, "  exact match %.1f%%", 100 * val->exact);
+}
+
+/* At the end of an epoch, finish_epoch shows the result. */
 static Status evaluate(Trainer *t) {
+    const TrainConfig *c = t->config;
+    Validation *val = &t->val_state;
     if (!t->val) return OK;
     EvalResult result;
-    int64_t start = trace_now();
-    TRY(job_evaluate(t->job, t->val, train_eval_samples(t->config), &result));
+    int64_t start = trace_now(), limit = train_eval_samples(c);
+    bool epoch = epochs_end(&t->epochs, t->step);
+    TRY(job_evaluate(t->job, t->val, limit, &result));
+    validation_take(val, t->step, &result);
+    if (epoch || t->step == t->lr.steps)
+        TRY(validation_score(val, t->job, t->val, c->val, c->val_count, limit));
     double seconds = end_span(t, &eval_span, start);
     record_phase(&t->record, PHASE_EVAL, seconds);
-    t->val_loss = result.loss;
-    t->val_samples = result.examples;
     t->eval = result;
-    json_t *line = json_pack("{s:I, s:f, s:I, s:f}", "step", (json_int_t)t->step, "val_loss", result.loss,
+    json_t *line = json_pack("{s:I, s:I, s:f, s:I, s:f}", "step", (json_int_t)t->step, "epoch",
+                             (json_int_t)epochs_at(&t->epochs, t->step), "val_loss", result.loss,
                              "val_samples", (json_int_t)result.examples, "eval_ms", 1e3 * seconds);
     if (!line) return FAILED("out of memory");
-    char note[240] = "";
-    if (t->job->task != TASK_LM) add_parts(&result, line, note, sizeof note);
-    progress_line(t->progress, "step %lld  validation loss %.4f%s", (long long)t->step, result.loss, note);
+    t->val_note[0] = 0;
+    if (t->job->task != TASK_LM) add_parts(&result, line, t->val_note, sizeof t->val_note);
+    note_scores(val, t->val_note, sizeof t->val_note);
+    validation_add_scores(val, line);
+    if (!epoch)
+        progress_line(t->progress, "step %lld  validation loss %.4f%s", (long long)t->step, result.loss,
+                      t->val_note);
     return rundir_metrics(t->dir, line);
+}
+
+/* Reports the epoch that ended with this step, with the latest validation in it. */
+static Status finish_epoch(Trainer *t) {
+    const Validation *val = &t->val_state;
+    char note[480] = "", time[FORMAT_SIZE];
+    double seconds = t->epochs.seconds;
+    bool validated = val->step > t->step - t->epochs.steps && isfinite(val->loss);
+    json_t *epoch = NULL;
+    TRY(epochs_finish(&t->epochs, t->step, &epoch));
+    if (validated) {
+        json_object_set_new(epoch, "val_loss", json_real(val->loss));
+        validation_add_scores(val, epoch);
+        snprintf(note, sizeof note, "  validation loss %.4f%s", val->loss, t->val_note);
+    }
+    long long number = json_integer_value(json_object_get(epoch, "epoch"));
+    if (seconds < 60)
+        snprintf(time, sizeof time, "%.1f s", seconds);
+    else
+        format_duration(time, seconds);
+    progress_line(t->progress, "epoch %lld of %lld  step %lld  time %s  mean loss %.4f%s", number,
+                  (long long)epochs_at(&t->epochs, t->lr.steps), (long long)t->step, time,
+                  number_member(epoch, "loss"), note);
+    json_t *line =
+        json_pack("{s:I, s:I, s:O}", "step", (json_int_t)t->step, "epoch", number, "epoch_end", epoch);
+    return line ? rundir_metrics(t->dir, line) : FAILED("out of memory");
 }
 
 static void show_step(Trainer *t, const StepResult *result, double lr, double step_s) {
@@ -291,9 +354,9 @@ static void show_step(Trainer *t, const StepResult *result, double lr, double st
 
 static Status log_step(Trainer *t, const StepResult *result, double lr) {
     CLEANUP(json_decrefp)
-    json_t *line =
-        json_pack("{s:I, s:f, s:f, s:o, s:I}", "step", (json_int_t)t->step, "loss", result->loss, "lr", lr,
-                  "grad_norm", number_or_null(result->grad_norm), "tokens", (json_int_t)t->tokens);
+    json_t *line = json_pack("{s:I, s:I, s:f, s:f, s:o, s:I}", "step", (json_int_t)t->step, "epoch",
+                             (json_int_t)epochs_at(&t->epochs, t->step), "loss", result->loss, "lr", lr,
+                             "grad_norm", number_or_null(result->grad_norm), "tokens", (json_int_t)t->tokens);
     if (!line) return FAILED("out of memory");
     TRY(record_line(&t->record, result, line));
     if (t->job->plan.dtype == DT_F16)
@@ -334,21 +397,34 @@ static Status one_step(Trainer *t, bool *ret_stop) {
     t->tokens += result.tokens;
     if (step == 1) t->loss_first = result.loss;
     t->loss_last = result.loss;
+    epochs_add(&t->epochs, result.loss, t->record.step.step_s);
     show_step(t, &result, lr, t->record.step.step_s);
     bool log_due = step % c->log_every == 0 || step == t->lr.steps;
     TRY(record_sync(&t->record, c->stop && *c->stop, log_due, ret_stop));
     return log_due ? log_step(t, &result, lr) : OK;
 }
 
+/* Validates if that is due after this step and not done yet, then ends the epoch if it is complete. */
+static Status after_step(Trainer *t) {
+    const TrainConfig *c = t->config;
+    bool due = t->step == t->lr.steps || epochs_due(&t->epochs, c->eval_every, t->step);
+    if (due && t->val_state.step < t->step) TRY(evaluate(t));
+    return t->epochs.steps && epochs_end(&t->epochs, t->step) ? finish_epoch(t) : OK;
+}
+
+/* An interrupted step saves a checkpoint without validating; the resumed run validates first. */
 static Status run_steps(Trainer *t) {
     const TrainConfig *c = t->config;
     int64_t last = t->lr.steps;
-    if (t->step == 0 && c->eval_every) TRY(evaluate(t));
+    if (t->step > 0)
+        TRY(after_step(t));
+    else if (c->eval_every)
+        TRY(evaluate(t));
     while (t->step < last) {
-        bool stopping = false, end = t->step + 1 == last;
+        bool stopping = false;
         TRY(one_step(t, &stopping));
-        if (!stopping && (end || (c->eval_every && t->step % c->eval_every == 0))) TRY(evaluate(t));
-        if (c->out && (end || stopping || (c->save_every && t->step % c->save_every == 0)))
+        if (!stopping) TRY(after_step(t));
+        if (c->out && (stopping || t->step == last || epochs_due(&t->epochs, c->save_every, t->step)))
             TRY(save_checkpoint(t));
         if (stopping) break;
     }
@@ -371,16 +447,16 @@ static json_t *layout_json(const Trainer *t) {
 
 static Status write_summary(Trainer *t, json_t **ret_summary) {
     CLEANUP(json_decrefp)
-    json_t *summary =
-        json_pack("{s:I, s:o, s:o, s:o, s:I, s:I, s:o, s:b}", "steps", (json_int_t)t->step, "loss_first",
-                  number_or_null(t->loss_first), "loss_last", number_or_null(t->loss_last), "val_loss",
-                  number_or_null(t->val_loss), "val_samples", (json_int_t)t->val_samples, "params_total",
-                  (json_int_t)model_params(t->job->model), "layout", layout_json(t), "interrupted",
-                  t->step < t->lr.steps);
+    json_t *summary = json_pack(
+        "{s:I, s:I, s:o, s:o, s:I, s:o, s:b, s:O*}", "steps", (json_int_t)t->step, "epoch",
+        (json_int_t)epochs_at(&t->epochs, t->step), "loss_first", number_or_null(t->loss_first), "loss_last",
+        number_or_null(t->loss_last), "params_total", (json_int_t)model_params(t->job->model), "layout",
+        layout_json(t), "interrupted", t->step < t->lr.steps, "epochs", t->epochs.done);
     if (!summary) return FAILED("out of memory");
+    TRY(validation_summary(&t->val_state, summary));
     TRY(record_summary(&t->record, summary));
     TRY(history_join(summary, t->earlier));
-    char note[240] = "";
+    char note[sizeof t->val_note] = "";
     if (t->eval.examples && t->job->task != TASK_LM) add_parts(&t->eval, summary, note, sizeof note);
     TRY(rundir_summary(t->dir, summary));
     *ret_summary = json_incref(summary);
@@ -453,7 +529,8 @@ static Status run_all(Trainer *t, const json_t *config_json, json_t **ret_summar
 
 Status train_run(const TrainConfig *config, const json_t *config_json, json_t **ret_summary) {
     CLEANUP(trainer_done)
-    Trainer t = {.config = config, .loss_first = NAN, .loss_last = NAN, .val_loss = NAN};
+    Trainer t = {.config = config, .loss_first = NAN, .loss_last = NAN};
+    validation_init(&t.val_state);
     record_begin(&t.record);
     Status status = run_all(&t, config_json, ret_summary);
     if (status) status_free(tracer_rescue(t.tracer));

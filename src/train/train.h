@@ -59,7 +59,8 @@ typedef struct TrainConfig {
     /* run */
     const char *out; /* run directory; NULL: write nothing */
     bool resume;
-    int64_t eval_every, eval_batches, save_every, keep, log_every;
+    int64_t eval_every, save_every; /* steps; 0: only at the end; EVERY_EPOCH (train/epoch.h) */
+    int64_t eval_batches, keep, log_every;
     int64_t eval_samples;  /* per evaluation; 0: eval_batches x batch, or all if that is 0 */
     const char *recompute; /* "none", "selective", "block" */
     const char *device;    /* "cpu", "cuda" */

@@ -161,6 +161,7 @@ static void small_model_memorizes_its_questions(void **state) {
     CLEANUP(json_decrefp) json_t *summary = NULL;
     assert_ok(json_read_file(summary_path, &summary));
     assert_true(fabs(number(result, "loss") - number(summary, "val_loss")) < 1e-5);
+    assert_true(number(summary, "exact") == 1 && number(summary, "f1") == 1);
     /* Scoring the prediction files gives the same result as evaluating the model. */
     CLEANUP(json_decrefp)
     json_t *again = json_of("eval", "--task", "squad", "--data", data, "--predictions", predictions,

@@ -68,6 +68,45 @@ static void add(Results *results, const Fixture *fixture, const char *name) {
     assert_ok(run_look(run));
 }
 
+/* Epochs, mean validation loss and scores appear in the files, the table and the page. */
+static void tabulates_epochs(void **state) {
+    const Fixture *fixture = *state;
+    CLEANUP(results_done) Results results = {0};
+    CLEANUP(mem_freep) char *csv = NULL, *html = NULL, *table = NULL, *path = NULL;
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    bool curves;
+    write_run(fixture, "a",
+              SUMMARY("100", "900", "false, \"val_loss_mean\": 4.75, \"accuracy\": 0.5, \"f1\": 0.25"),
+              METRICS
+              "{\"step\":1,\"epoch\":1,\"epoch_end\":{\"epoch\":1,\"step\":1,\"seconds\":9,\"loss\":7}}\n"
+              "{\"step\":1,\"epoch\":1,\"epoch_end\":{\"epoch\":1,\"step\":1,\"seconds\":2.5,\"loss\":5.5,"
+              "\"val_loss\":5,\"accuracy\":0.375}}\n"
+              "{\"step\":2,\"epoch\":2,\"epoch_end\":{\"epoch\":2,\"step\":2,\"seconds\":3.5,\"loss\":4.5,"
+              "\"val_loss\":4.25,\"accuracy\":7}}\n");
+    add(&results, fixture, "a");
+    assert_int_equal(results.runs[0].epoch_count, 2);
+    assert_true(run_figure(&results.runs[0], FIGURE_VAL_MEAN) == 4.75);
+    assert_ok(str_dup("one", &results.title));
+    assert_ok(results_write(&results, fixture->dir));
+    assert_ok(path_join(&path, fixture->dir, "epochs.csv"));
+    assert_ok(file_read(path, 1 << 20, &csv, NULL));
+    assert_string_equal(csv, "run,epoch,step,seconds,loss,val_loss,accuracy,f1,exact\n"
+                             "\"a\",1,1,2.5,5.5,5,0.375,,\n\"a\",2,2,3.5,4.5,4.25,,,\n");
+    assert_ok(results_json(&results, &json));
+    const json_t *run = json_array_get(json_object_get(json, "runs"), 0);
+    assert_int_equal(json_array_size(json_object_get(run, "epochs")), 2);
+    assert_ok(table_text(&results, (TableLook){.width = 300}, &table));
+    assert_non_null(strstr(table, "mean val.  accuracy     F1"));
+    assert_non_null(strstr(table, "   4.7500     50.0%  25.0%"));
+    strcpy(strrchr(path, '/'), "/p.html");
+    assert_ok(page_write(&results, path, &curves));
+    assert_ok(file_read(path, 1 << 24, &html, NULL));
+    assert_non_null(strstr(html, "<h2>Epochs</h2>"));
+    assert_non_null(strstr(html, "<small>epoch 2</small></th><td data-label=\"time\">3.5 s</td>"));
+    assert_non_null(strstr(html, "mean over all epochs</small></th><td data-label=\"time\">3.0 s</td>"));
+    assert_non_null(strstr(html, "<td data-label=\"accuracy\">37.5%</td>"));
+}
+
 /* Locks the directory as a running process does. */
 static int lock_run(const Fixture *fixture, const char *name) {
     char dir[128];
@@ -758,7 +797,8 @@ static void follows(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(reads_complete),
+    const struct CMUnitTest tests[] = {TEST(tabulates_epochs),
+                                       TEST(reads_complete),
                                        TEST(weights_by_batch),
                                        TEST(reads_damaged),
                                        TEST(computes_missing_summary),

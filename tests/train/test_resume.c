@@ -109,6 +109,7 @@ static long read_losses(const char *dir, double *loss, long limit) {
     for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
         CLEANUP(json_decrefp) json_t *json = json_loadb(line, (size_t)(end - line), 0, NULL);
         long step = (long)json_integer_value(json_object_get(json, "step"));
+        if (!json_object_get(json, "loss")) continue; /* the end of an epoch */
         assert_int_equal(step, last + 1);
         assert_true(step <= limit);
         loss[step] = json_number_value(json_object_get(json, "loss"));

@@ -1,0 +1,68 @@
+/* The table of epochs: one row per epoch and run, with the mean over a run's epochs below them. A run with
+ * many epochs shows some of them, evenly spaced. */
+#include <math.h>
+
+#include "base/format.h"
+#include "report/page.h"
+
+enum { MAX_ROWS = 40 }; /* per run */
+
+static void put_cells(FILE *out, const Results *results, const double values[EPOCH_COLUMNS]) {
+    char text[FORMAT_SIZE];
+    for (size_t c = 0; c < EPOCH_COLUMNS; c++)
+        if (results_have_epochs(results, c))
+            fprintf(out, "<td data-label=\"%s\">%s</td>", epoch_columns[c].heading,
+                    figure_text(text, epoch_columns[c].unit, values[c]));
+    fputs("</tr>\n", out);
+}
+
+static void put_name(FILE *out, const Results *results, const Run *run, const char *what) {
+    fprintf(out, "<tr><th scope=\"row\"><span class=\"swatch\" style=\"background:%s\"></span>",
+            run_color(results, run));
+    put_html(out, run->name);
+    fprintf(out, "<small>%s</small></th>", what);
+}
+
+/* The mean over the epochs that have a value. */
+static double mean_of(const Run *run, size_t column) {
+    double sum = 0;
+    size_t count = 0;
+    for (size_t e = 0; e < run->epoch_count; e++) {
+        double value = epoch_value(&run->epochs[e], column);
+        if (!isfinite(value)) continue;
+        sum += value;
+        count++;
+    }
+    return count ? sum / (double)count : (double)NAN;
+}
+
+static void put_run(FILE *out, const Results *results, const Run *run) {
+    size_t stride = (run->epoch_count + MAX_ROWS - 1) / MAX_ROWS;
+    double values[EPOCH_COLUMNS];
+    for (size_t e = 0; e < run->epoch_count; e++) {
+        char what[48];
+        if ((run->epoch_count - 1 - e) % stride) continue; /* always with the last */
+        snprintf(what, sizeof what, "epoch %.0f", run->epochs[e].number);
+        for (size_t c = 0; c < EPOCH_COLUMNS; c++) values[c] = epoch_value(&run->epochs[e], c);
+        put_name(out, results, run, what);
+        put_cells(out, results, values);
+    }
+    if (run->epoch_count < 2) return;
+    for (size_t c = 0; c < EPOCH_COLUMNS; c++) values[c] = mean_of(run, c);
+    put_name(out, results, run, "mean over all epochs");
+    put_cells(out, results, values);
+}
+
+void put_epochs(FILE *out, const Results *results) {
+    if (!results_have_epochs(results, 0)) return;
+    put_section(out, "Epochs",
+                "Time: training steps only. Mean loss: over the steps of the epoch. Validation: the last one "
+                "in the epoch.");
+    fputs("<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">run</th>", out);
+    for (size_t c = 0; c < EPOCH_COLUMNS; c++)
+        if (results_have_epochs(results, c))
+            fprintf(out, "<th scope=\"col\">%s</th>", epoch_columns[c].heading);
+    fputs("</tr></thead>\n<tbody>\n", out);
+    for (size_t i = 0; i < results->count; i++) put_run(out, results, &results->runs[i]);
+    fputs("</tbody></table></div>\n</section>\n", out);
+}

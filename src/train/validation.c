@@ -1,0 +1,104 @@
+/* Losses come from every validation. Scores need a second pass over the data and are measured only at the end
+ * of an epoch and of the run. */
+#include "train/validation.h"
+
+#include <math.h>
+
+#include "train/classify.h"
+#include "train/squad.h"
+
+void validation_init(Validation *val) {
+    *val = (Validation){
+        .step = -1, .loss = NAN, .accuracy = NAN, .f1 = NAN, .exact = NAN, .lowest = NAN, .best = NAN};
+}
+
+/* The accuracy that a task is judged by. Regression and multi-label classification have none here. */
+static double accuracy_of(const EvalResult *result) {
+    if (result->counts[LOSS_CLASSIFY]) return result->accuracy[LOSS_CLASSIFY];
+    return result->counts[LOSS_NSP] ? result->accuracy[LOSS_NSP] : (double)NAN;
+}
+
+void validation_take(Validation *val, int64_t step, const EvalResult *result) {
+    val->step = step;
+    val->loss = result->loss;
+    val->samples = result->examples;
+    val->accuracy = accuracy_of(result);
+    val->f1 = val->exact = NAN;
+    if (step > 0) {
+        val->sum += result->loss;
+        val->count++;
+    }
+    bool lower = !(result->loss >= val->lowest);
+    if (lower) val->lowest = result->loss;
+    val->since = lower ? 0 : val->since + 1;
+}
+
+bool validation_is_best(Validation *val, int64_t step) {
+    if (val->step != step || val->loss >= val->best) return false;
+    val->best = val->loss;
+    val->best_step = step;
+    return true;
+}
+
+static double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+Status validation_score(Validation *val, const Job *job, const Dataset *data, const char *const *paths,
+                        int count, int64_t limit) {
+    CLEANUP(json_decrefp) json_t *score = json_object();
+    if (job->task == TASK_CLASSIFY && config_problem(&job->model->config) != PROBLEM_REGRESSION) {
+        TRY(classify_add(job, data, limit, score));
+        val->accuracy = number(score, "accuracy");
+        val->f1 = number(score, "f1_macro");
+    }
+    if (job->squad && count) {
+        TRY(squad_score_job(job, paths, count, limit, &val->exact, &val->f1));
+    }
+    return OK;
+}
+
+void validation_add_scores(const Validation *val, json_t *object) {
+    if (isfinite(val->accuracy)) json_object_set_new(object, "accuracy", json_real(val->accuracy));
+    if (isfinite(val->f1)) json_object_set_new(object, "f1", json_real(val->f1));
+    if (isfinite(val->exact)) json_object_set_new(object, "exact", json_real(val->exact));
+}
+
+static json_t *number_or_null(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+Status validation_summary(const Validation *val, json_t *summary) {
+    int failed = json_object_set_new(summary, "val_loss", number_or_null(val->loss));
+    failed |= json_object_set_new(summary, "val_samples", json_integer((json_int_t)val->samples));
+    failed |= json_object_set_new(summary, "val_loss_mean", number_or_null(val->sum / (double)val->count));
+    validation_add_scores(val, summary);
+    return failed ? FAILED("out of memory") : OK;
+}
+
+Status validation_save(const Validation *val, json_t **ret_json) {
+    *ret_json =
+        json_pack("{s:I, s:f, s:I, s:o, s:o, s:o, s:o, s:I, s:o, s:I}", "step", (json_int_t)val->step, "sum",
+                  val->sum, "count", (json_int_t)val->count, "accuracy", number_or_null(val->accuracy), "f1",
+                  number_or_null(val->f1), "exact", number_or_null(val->exact), "lowest",
+                  number_or_null(val->lowest), "since", (json_int_t)val->since, "best",
+                  number_or_null(val->best), "best_step", (json_int_t)val->best_step);
+    return *ret_json ? OK : FAILED("out of memory");
+}
+
+void validation_restore(Validation *val, const json_t *saved, int64_t step) {
+    validation_init(val);
+    val->step = step; /* checkpoints of earlier versions do not say */
+    if (!saved) return;
+    val->step = json_integer_value(json_object_get(saved, "step"));
+    val->sum = json_number_value(json_object_get(saved, "sum"));
+    val->count = json_integer_value(json_object_get(saved, "count"));
+    val->since = json_integer_value(json_object_get(saved, "since"));
+    val->best_step = json_integer_value(json_object_get(saved, "best_step"));
+    val->accuracy = number(saved, "accuracy");
+    val->f1 = number(saved, "f1");
+    val->exact = number(saved, "exact");
+    val->lowest = number(saved, "lowest");
+    val->best = number(saved, "best");
+}

@@ -1,0 +1,158 @@
+/* Epochs: exact boundaries in every layout, with gradient accumulation and after a resume, and what a run
+ * records and reports at the end of each. */
+#include "train/epoch.h"
+
+#include <math.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "comm/mpi.h"
+#include "scripts/shell.h"
+
+/* ---- boundaries ---- */
+
+/* A step counts for the epoch of its first sample; an epoch ends with the step that trains on its last. */
+static void boundaries(void **state) {
+    (void)state;
+    for (int64_t samples = 1; samples <= 12; samples++)
+        for (int64_t batch = 1; batch <= 15; batch++) {
+            Epochs epochs = {.samples = samples, .batch = batch};
+            assert_int_equal(epochs_at(&epochs, 0), 0);
+            assert_false(epochs_end(&epochs, 0));
+            for (int64_t step = 1, sample = 0; step < 40; step++) {
+                bool ends = false;
+                assert_int_equal(epochs_at(&epochs, step), sample / samples + 1);
+                for (int64_t i = 0; i < batch; i++, sample++) ends |= sample % samples == samples - 1;
+                assert_int_equal(epochs_end(&epochs, step), ends);
+                assert_int_equal(epochs_due(&epochs, EVERY_EPOCH, step), ends);
+                assert_int_equal(epochs_due(&epochs, 3, step), step % 3 == 0);
+                assert_false(epochs_due(&epochs, 0, step));
+            }
+        }
+}
+
+/* ---- runs ---- */
+
+/* 61 training samples in batches of 4: epochs end after steps 16, 31 and 46. */
+#define RUN                                                                                                  \
+    WEFT_BINARY " train --model gpt2-tiny --layers 2 --hidden 16 --heads 2 --seq 16 --data text.txt "        \
+                "--batch 4 --threads 1 --schedule constant --warmup 0 --eval-every epoch "
+
+static void write_text(const Shell *shell) {
+    static const char *const words[] = {"weft ", "warp ", "loom ", "shuttle ", "thread ", "cloth\n"};
+    char text[1110];
+    size_t used = 0;
+    for (unsigned i = 1; used + 10 < sizeof text; i = i * 1103515245u + 12345u)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s", words[(i >> 16) % 6]);
+    shell_write(shell, "text.txt", text, 0644);
+}
+
+static json_t *summary_of(const Shell *shell, const char *run) {
+    CLEANUP(mem_freep) char *path = NULL;
+    json_t *json = NULL;
+    assert_ok(str_format(&path, "%s/%s/summary.json", shell->root, run));
+    assert_ok(json_read_file(path, &json));
+    return json;
+}
+
+static double value(const json_t *json, const char *key) {
+    const json_t *number = json_object_get(json, key);
+    if (!json_is_number(number)) fail_msg("'%s' is missing", key);
+    return json_number_value(number);
+}
+
+/* Both runs had the same epochs, with losses that agree within `limit`. */
+static void assert_same_epochs(const Shell *shell, const char *a, const char *b, double limit) {
+    CLEANUP(json_decrefp) json_t *one = summary_of(shell, a);
+    CLEANUP(json_decrefp) json_t *two = summary_of(shell, b);
+    const json_t *left = json_object_get(one, "epochs"), *right = json_object_get(two, "epochs");
+    assert_int_equal(json_array_size(left), 3);
+    assert_int_equal(json_array_size(right), 3);
+    for (size_t e = 0; e < 3; e++) {
+        static const char *const whole[] = {"epoch", "step", "steps"}, *const losses[] = {"loss", "val_loss"};
+        const json_t *x = json_array_get(left, e), *y = json_array_get(right, e);
+        for (size_t k = 0; k < 3; k++) assert_true(value(x, whole[k]) == value(y, whole[k]));
+        for (size_t k = 0; k < 2; k++)
+            assert_true(fabs(value(x, losses[k]) - value(y, losses[k])) <= limit * value(x, losses[k]));
+    }
+}
+
+static void reported(void **state) {
+    Shell *shell = *state;
+    write_text(shell);
+    shell_run(shell, RUN "--epochs 3 --save-every epoch --keep 0 --out run");
+    assert_said(shell, 0, "\nepoch 1 of 3  step 16  time ");
+    assert_said(shell, 0, "\nepoch 3 of 3  step 46  time ");
+    assert_null(strstr(shell->said, "\nstep 16  validation")); /* one line per epoch */
+    shell_run(shell, "echo run/checkpoints/*");
+    assert_said(shell, 0, "run/checkpoints/step-16 run/checkpoints/step-31 run/checkpoints/step-46");
+    shell_run(shell,
+              "grep -c '\"step\":16,\"epoch\":1' run/metrics.jsonl; grep -c "
+              "'\"step\":17,\"epoch\":2,\"loss\"' run/metrics.jsonl; grep -c epoch_end run/metrics.jsonl");
+    assert_said(shell, 0, "3\n1\n3\n"); /* step, validation, end of the epoch */
+
+    CLEANUP(json_decrefp) json_t *summary = summary_of(shell, "run");
+    assert_int_equal(value(summary, "epoch"), 3);
+    const json_t *epochs = json_object_get(summary, "epochs");
+    double sum = 0;
+    for (size_t e = 0; e < 3; e++) {
+        static const int steps[] = {16, 15, 15};
+        const json_t *epoch = json_array_get(epochs, e);
+        assert_int_equal(value(epoch, "steps"), steps[e]);
+        assert_true(value(epoch, "seconds") > 0);
+        sum += value(epoch, "val_loss");
+    }
+    assert_true(fabs(value(summary, "val_loss_mean") - sum / 3) < 1e-12);
+    assert_true(value(summary, "val_loss") == value(json_array_get(epochs, 2), "val_loss"));
+    /* The setting survives in the run's configuration. */
+    shell_run(shell, "grep every run/config.json; " WEFT_BINARY " train --out run --resume --quiet");
+    assert_said(shell, 0, "\"eval-every\": \"epoch\"");
+    assert_said(shell, 0, "\"save-every\": \"epoch\"");
+}
+
+static void same_in_every_layout(void **state) {
+    Shell *shell = *state;
+    write_text(shell);
+    shell_run(shell, RUN "--epochs 3 --out whole --quiet");
+    assert_said(shell, 0, "");
+    shell_run(shell, RUN "--epochs 3 --micro-batch 1 --out micro --quiet");
+    assert_said(shell, 0, "");
+    assert_same_epochs(shell, "whole", "micro", 1e-5);
+    if (!mpi_built()) return;
+    shell_run(shell, RUN "--epochs 3 --dp 2 --pp 2 --zero 1 --micro-batch 1 --out grid --quiet");
+    assert_said(shell, 0, "");
+    assert_same_epochs(shell, "whole", "grid", 1e-5);
+}
+
+/* Once in the middle of an epoch and once at its end, where an interrupted run has not validated yet. */
+static void same_after_resume(void **state) {
+    Shell *shell = *state;
+    write_text(shell);
+    shell_run(shell, RUN "--epochs 3 --out whole --quiet");
+    assert_said(shell, 0, "");
+    shell_run(shell, RUN "--steps 20 --out parts --quiet && " RUN "--steps 31 --out parts --resume --quiet");
+    assert_said(shell, 0, "");
+    shell_run(shell, RUN "--epochs 3 --out parts --resume --quiet; grep -c epoch_end parts/metrics.jsonl");
+    assert_said(shell, 0, "3\n");
+    assert_same_epochs(shell, "whole", "parts", 0);
+    shell_run(shell, "cmp whole/latest/model.safetensors parts/latest/model.safetensors");
+    assert_said(shell, 0, "");
+}
+
+static void refused(void **state) {
+    Shell *shell = *state;
+    write_text(shell);
+    shell_run(shell, RUN "--save-every epochs");
+    assert_said(shell, 2, "--save-every epochs: expected an integer >= 0 or epoch");
+    shell_write(shell, "config.json", "{\"eval-every\": \"step\"}", 0644);
+    shell_run(shell, WEFT_BINARY " train --data text.txt --config config.json");
+    assert_said(shell, 2, "config.json: eval-every step: expected an integer >= 0 or epoch");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(boundaries), IN_SHELL(reported), IN_SHELL(same_in_every_layout),
+        IN_SHELL(same_after_resume),  IN_SHELL(refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
