@@ -44,7 +44,8 @@ static Status trim_metrics(const char *path, int64_t step) {
 static bool is_run_config(const char *path) {
     json_t *json = NULL;
     Status status = json_read_file(path, &json);
-    bool is_run = !status && json_object_get(json, "steps") && json_object_get(json, "data");
+    bool length = json_object_get(json, "steps") || json_object_get(json, "epochs");
+    bool is_run = !status && length && json_object_get(json, "data");
     status_free(status);
     json_decref(json);
     return is_run;
