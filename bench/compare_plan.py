@@ -1,15 +1,23 @@
 #!/usr/bin/env python3
 """Compare planned with measured step times and memory: the accuracy tables of docs/planning.md, in Markdown.
 
-    python bench/compare_plan.py [--weft build/release/weft] [--clusters DIR]
+    python bench/compare_plan.py [--weft build/release/weft] [--clusters DIR] [--refit]
 
 The measurements are those of docs/performance.md (weft on an H200, bf16 and fp8, without dropout) and of a study
 (Megatron on two V100 systems; batch is per replica). --clusters DIR reads the cluster files from DIR instead of using
 the built-in ones.
+
+--refit fits the figures in FITTED to the study's times, starting from the cluster files in the source tree, and prints
+them. Then it leaves out each row, and each group of rows, fits the figures to the others and predicts the rows left out:
+the errors to expect for layouts that nobody measured. It takes half a minute.
 """
 import argparse
+import copy
 import json
+import math
 import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 # cluster, model, layers, hidden size, heads, GPUs, tensor-parallel size, batch per replica, recompute, measured ms and GiB
@@ -58,22 +66,28 @@ def print_row(cells):
     print("|" + "".join(f" {cell} |" if cell != "" else " |" for cell in cells))
 
 
+def study_options(row):
+    cluster, model, layers, hidden, heads, ranks, tp, batch, recompute = row[:9]
+    dp = ranks // tp
+    return ["--ranks", ranks, "--dp", dp, "--tp", tp, "--model", model, "--layers", layers, "--hidden", hidden, "--heads",
+            heads, "--seq", 1024 if model == "gpt2" else 512, "--batch", batch * dp, "--micro-batch", batch,
+            "--recompute", "block" if recompute else "none", "--precision", "fp16"]
+
+
 def study(args):
     print("| GPUs | model | layers, hidden | tp | batch | recompute | measured, ms | planned | | memory, GiB | planned |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     errors = []
-    for cluster, model, layers, hidden, heads, ranks, tp, batch, recompute, ms, memory in STUDY:
-        dp, gpt2 = ranks // tp, model == "gpt2"
-        result = plan(args, cluster, [
-            "--ranks", ranks, "--dp", dp, "--tp", tp, "--model", model, "--layers", layers, "--hidden", hidden, "--heads",
-            heads, "--seq", 1024 if gpt2 else 512, "--batch", batch * dp, "--micro-batch", batch, "--recompute",
-            "block" if recompute else "none", "--precision", "fp16"])
+    for row in STUDY:
+        cluster, model, layers, hidden, _, ranks, tp, batch, recompute, ms, memory = row
+        result = plan(args, cluster, study_options(row))
         step, fits = result["step_ms"], result["fits"]
         if ms:
             errors.append(abs(step / ms - 1))
-        cells = [f"{ranks}, {'PCIe' if 'pcie' in cluster else 'DGX-2'}", "GPT-2" if gpt2 else "BERT", f"{layers}, {hidden}",
-                 tp, batch, "yes" if recompute else "no", ms or "OOM", f"{step:.0f}" if fits else "OOM",
-                 percent(step, ms) if ms else "", memory or "", f"{result['memory_saving'] / 2**30:.1f}"]
+        cells = [f"{ranks}, {'PCIe' if 'pcie' in cluster else 'DGX-2'}", "GPT-2" if model == "gpt2" else "BERT",
+                 f"{layers}, {hidden}", tp, batch, "yes" if recompute else "no", ms or "OOM",
+                 f"{step:.0f}" if fits else "OOM", percent(step, ms) if ms else "", memory or "",
+                 f"{result['memory_saving'] / 2**30:.1f}"]
         print_row(cells)
     print(f"\nThe mean error is {100 * sum(errors) / len(errors):.1f}%, the largest {100 * max(errors):.1f}%.")
 
@@ -92,11 +106,137 @@ def h200(args):
                        percent(result["step_ms"], ms), memory, f"{result['memory_per_rank']['total'] / 2**30:.2f}"])
 
 
+# ---- fitting ----
+
+SYSTEMS = ("dgx2-v100", "v100-pcie-8")
+MEASURED = [row for row in STUDY if row[9]]
+ROW_SD = 0.03  # spread of measured times around the model
+
+# title, clusters, keys in the cluster file, prior value, standard deviation of its logarithm
+FITTED = [
+    ("GEMM share", SYSTEMS, ["device.product_share.fp16"], 0.7, 0.2),
+    ("memory share", SYSTEMS, ["device.memory_share"], 0.75, 0.2),
+    ("score share", SYSTEMS, ["software.score_share"], 0.5, 0.3),
+    ("link share, DGX-2", SYSTEMS[:1], ["links.within.share"], 0.8, 0.2),
+    ("link share, PCIe", SYSTEMS[1:], ["links.within.share"], 0.5, 0.3),
+    ("RNG stall, s", SYSTEMS, ["software.causal.forward.stall_s", "software.bidirectional.forward.stall_s",
+                               "software.recompute_stall_s"], 0.0011, 0.4),
+    ("update stall, s", SYSTEMS, ["software.update_stall_s"], 0.0005, 0.5),
+    ("tensor wait, s", SYSTEMS, ["software.tensor_wait_s"], 0.0002, 1.0),
+]
+
+# How rows are grouped when they are left out.
+GROUPS = [
+    ("one row", lambda row: row[:9]),
+    ("model family", lambda row: "GPT-2" if row[1] == "gpt2" else "BERT"),
+    ("model size", lambda row: f"{row[2]} layers"),
+    ("system", lambda row: row[0]),
+    ("layout", lambda row: "replicas only" if row[6] == 1 else "tensor parallel"),
+]
+
+
+class Fit:
+    """Least squares of the logarithms of measured over planned times, with priors: Gauss-Newton with a numerical
+    Jacobian. Its parameters are the logarithms of the figures."""
+
+    def __init__(self, args, folder):
+        self.args, self.folder, self.count = args, Path(folder), 0
+        source = Path(args.clusters or Path(__file__).resolve().parent.parent / "clusters")
+        self.clusters = {name: json.loads((source / f"{name}.json").read_text()) for name in SYSTEMS}
+        self.priors = [math.log(figure[3]) for figure in FITTED]
+
+    def errors(self, point):
+        """log(planned / measured) of every measured row."""
+        clusters = copy.deepcopy(self.clusters)
+        for (_, names, keys, _, _), value in zip(FITTED, point):
+            for name in names:
+                for key in keys:
+                    at = clusters[name]
+                    for part in key.split("."):
+                        at = at[part]
+                    at["value"] = min(math.exp(value), 1) if "share" in key else math.exp(value)
+        self.count += 1
+        folder = self.folder / str(self.count)
+        folder.mkdir()
+        for name, cluster in clusters.items():
+            (folder / f"{name}.json").write_text(json.dumps(cluster))
+        args = argparse.Namespace(weft=self.args.weft, clusters=folder)
+        with ThreadPoolExecutor(2) as pool:
+            plans = list(pool.map(lambda row: plan(args, row[0], study_options(row)), MEASURED))
+        return [math.log(result["step_ms"] / row[9]) for result, row in zip(plans, MEASURED)]
+
+    def jacobian(self, point, errors):
+        step, columns = 0.03, []
+        for i in range(len(point)):
+            moved = self.errors(point[:i] + [point[i] + step] + point[i + 1:])
+            columns.append([(after - before) / step for after, before in zip(moved, errors)])
+        return columns
+
+    def advance(self, point, errors, columns, rows):
+        size = len(point)
+        matrix = [[sum(columns[i][r] * columns[j][r] for r in rows) / ROW_SD**2 for j in range(size)] for i in range(size)]
+        vector = [-sum(columns[i][r] * errors[r] for r in rows) / ROW_SD**2 for i in range(size)]
+        for i, figure in enumerate(FITTED):
+            matrix[i][i] += 1 / figure[4]**2
+            vector[i] += (self.priors[i] - point[i]) / figure[4]**2
+        return [value + max(-0.5, min(0.5, change)) for value, change in zip(point, solve(matrix, vector))]
+
+
+def solve(matrix, vector):
+    """Gauss-Jordan elimination; the matrix is positive definite."""
+    rows = [row + [value] for row, value in zip(matrix, vector)]
+    for i, pivot in enumerate(rows):
+        for r, row in enumerate(rows):
+            if r != i:
+                factor = row[i] / pivot[i]
+                rows[r] = [a - factor * b for a, b in zip(row, pivot)]
+    return [row[-1] / row[i] for i, row in enumerate(rows)]
+
+
+def refit(args):
+    with tempfile.TemporaryDirectory() as folder:
+        fit = Fit(args, folder)
+        every, point = range(len(MEASURED)), list(fit.priors)
+        for _ in range(3):
+            errors = fit.errors(point)
+            point = fit.advance(point, errors, fit.jacobian(point, errors), every)
+        errors = fit.errors(point)
+        columns = fit.jacobian(point, errors)
+        print("| figure | prior | fitted |\n| --- | --- | --- |")
+        for figure, value in zip(FITTED, point):
+            print_row([figure[0], figure[3], f"{math.exp(value):.3g}"])
+        print("\n| left out | mean error | largest | |\n| --- | --- | --- | --- |")
+        sizes = [abs(math.expm1(error)) for error in errors]
+        print_row(["nothing", f"{100 * sum(sizes) / len(sizes):.1f}%", f"{100 * max(sizes):.1f}%", ""])
+        for title, group_of in GROUPS:
+            leave_out(fit, title, group_of, point, errors, columns)
+
+
+def leave_out(fit, title, group_of, point, errors, columns):
+    out = []
+    for group in dict.fromkeys(map(group_of, MEASURED)):
+        kept = [r for r, row in enumerate(MEASURED) if group_of(row) != group]
+        other, now = point, errors
+        for _ in range(2):
+            other = fit.advance(other, now, columns, kept)
+            now = fit.errors(other)
+        out += [(math.expm1(now[r]), MEASURED[r]) for r in range(len(MEASURED)) if r not in kept]
+    sizes = [abs(error) for error, _ in out]
+    worst, row = max(out, key=lambda pair: abs(pair[0]))
+    text = f"{100 * worst:+.1f}%: {'GPT-2' if row[1] == 'gpt2' else 'BERT'}, {row[2]} layers, tp {row[6]}, batch {row[7]}"
+    print_row([title, f"{100 * sum(sizes) / len(sizes):.1f}%", f"{100 * max(sizes):.1f}%",
+               text + (", recompute" if row[8] else "")])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weft", default=str(Path(__file__).resolve().parent.parent / "build/release/weft"))
     parser.add_argument("--clusters", help="folder with cluster files")
+    parser.add_argument("--refit", action="store_true", help="fit the study's figures and predict rows left out")
     args = parser.parse_args()
+    if args.refit:
+        refit(args)
+        return
     h200(args)
     print()
     study(args)

@@ -25,6 +25,13 @@ typedef struct Figure {
 } Figure;
 
 #define AT(field) offsetof(Cluster, field)
+#define LAYER_PROFILE(section, profile)                                                                      \
+    {section, "rows", AT(profile.rows), FROM_ZERO, false},                                                   \
+        {section, "parts", AT(profile.parts), FROM_ZERO, false},                                             \
+        {section, "scores", AT(profile.scores), FROM_ZERO, false},                                           \
+        {section, "launches", AT(profile.launches), FROM_ZERO, false}, {                                     \
+        section, "stall_s", AT(profile.stall_s), FROM_ZERO, false                                            \
+    }
 
 static const Figure figures[] = {
     {"device", "memory_bytes", AT(memory_bytes), ABOVE_ZERO, false},
@@ -59,22 +66,16 @@ static const Figure figures[] = {
     {"links.host", "latency_s", AT(host.latency_s), FROM_ZERO, false},
     {"links.host", "bandwidth", AT(host.bandwidth), ABOVE_ZERO, false},
     {"links.host", "share", AT(host.share), SHARE, false},
-    {"software.forward", "rows", AT(software.forward.rows), FROM_ZERO, false},
-    {"software.forward", "parts", AT(software.forward.parts), FROM_ZERO, false},
-    {"software.forward", "scores", AT(software.forward.scores), FROM_ZERO, false},
-    {"software.forward", "masked", AT(software.forward.masked), FROM_ZERO, false},
-    {"software.forward", "launches", AT(software.forward.launches), FROM_ZERO, false},
-    {"software.forward", "stall_s", AT(software.forward.stall_s), FROM_ZERO, false},
-    {"software.backward", "rows", AT(software.backward.rows), FROM_ZERO, false},
-    {"software.backward", "parts", AT(software.backward.parts), FROM_ZERO, false},
-    {"software.backward", "scores", AT(software.backward.scores), FROM_ZERO, false},
-    {"software.backward", "masked", AT(software.backward.masked), FROM_ZERO, false},
-    {"software.backward", "launches", AT(software.backward.launches), FROM_ZERO, false},
-    {"software.backward", "stall_s", AT(software.backward.stall_s), FROM_ZERO, false},
+    LAYER_PROFILE("software.causal.forward", software.forward[LAYER_CAUSAL]),
+    LAYER_PROFILE("software.causal.backward", software.backward[LAYER_CAUSAL]),
+    LAYER_PROFILE("software.bidirectional.forward", software.forward[LAYER_BIDIRECTIONAL]),
+    LAYER_PROFILE("software.bidirectional.backward", software.backward[LAYER_BIDIRECTIONAL]),
     {"software", "recompute_stall_s", AT(software.recompute_stall_s), FROM_ZERO, false},
+    {"software", "score_share", AT(software.score_share), SHARE, false},
     {"software", "loss_bytes", AT(software.loss_bytes), FROM_ZERO, false},
     {"software", "update_bytes", AT(software.update_bytes), FROM_ZERO, false},
     {"software", "update_stall_s", AT(software.update_stall_s), FROM_ZERO, false},
+    {"software", "tensor_wait_s", AT(software.tensor_wait_s), FROM_ZERO, false},
     {"software", "gradient_bytes", AT(software.gradient_bytes), ABOVE_ZERO, false},
     {"software", "overlap", AT(software.overlap), FROM_ZERO, false},
     {"software", "all_positions", AT(software.all_positions), FROM_ZERO, false},
@@ -103,8 +104,12 @@ static const struct {
                   {"device", "kernels"},
                   {"", "software"},
                   {"software", "title"},
-                  {"software", "forward"},
-                  {"software", "backward"},
+                  {"software", "causal"},
+                  {"software", "bidirectional"},
+                  {"software.causal", "forward"},
+                  {"software.causal", "backward"},
+                  {"software.bidirectional", "forward"},
+                  {"software.bidirectional", "backward"},
                   {"software", "held"},
                   {"links", "within"},
                   {"links", "between"},
@@ -120,8 +125,12 @@ static const char *const sections[] = {"",
                                        "links.between",
                                        "links.host",
                                        "software",
-                                       "software.forward",
-                                       "software.backward",
+                                       "software.causal",
+                                       "software.causal.forward",
+                                       "software.causal.backward",
+                                       "software.bidirectional",
+                                       "software.bidirectional.forward",
+                                       "software.bidirectional.backward",
                                        "software.held"};
 
 enum { OTHER_KEYS = sizeof other_keys / sizeof *other_keys, SECTIONS = sizeof sections / sizeof *sections };

@@ -18,26 +18,30 @@ typedef struct Link {
 
 enum { CLUSTER_NAME = 64 };
 
-/* What other software does in one pass over a layer. The first four count how often a tensor is read or
+/* What other software does in one pass over a layer. The first three count how often a tensor is read or
  * written outside of GEMMs. */
 typedef struct LayerProfile {
     double rows;     /* (tokens, hidden), replicated on every tensor-parallel rank */
     double parts;    /* (tokens, hidden), sharded across tensor-parallel ranks */
     double scores;   /* the attention score matrix */
-    double masked;   /* the score matrix again, if attention is causal */
     double launches; /* kernel launches */
     double stall_s;  /* time that the device waits for the host */
 } LayerProfile;
+
+/* Layers with causal attention (GPT-2) and with bidirectional attention (BERT). */
+typedef enum { LAYER_CAUSAL, LAYER_BIDIRECTIONAL, LAYER_KINDS } LayerKind;
 
 /* Training software other than weft that plans are made for. */
 typedef struct Software {
     bool present; /* false: plans are for weft, and the rest is unused */
     char title[CLUSTER_NAME];
-    LayerProfile forward, backward;
+    LayerProfile forward[LAYER_KINDS], backward[LAYER_KINDS];
     double recompute_stall_s; /* additional stall per layer for recompute */
+    double score_share;       /* fraction of the memory bandwidth that passes over the score matrix reach */
     double loss_bytes;        /* memory traffic per logit */
     double update_bytes; /* memory traffic per parameter of the optimizer step, including the gradient norm */
     double update_stall_s; /* time that the device waits for the host, per layer of the optimizer step */
+    double tensor_wait_s;  /* time lost at every tensor-parallel all-reduce, waiting for the slowest rank */
     double gradient_bytes; /* bytes per gradient element in data-parallel communication */
     double overlap;        /* 1: gradient communication overlaps with backward */
     double all_positions;  /* 1: the masked-LM head computes logits at all positions */

@@ -71,6 +71,9 @@ double cost_operation(const Costs *costs, const StepEvent *event) {
                          : link->hops_within * costs->cluster->within.latency_s +
                                link->hops_between * costs->cluster->between.latency_s;
     if (event->what == COMM_ALL_REDUCE && event->channel != CHANNEL_HOST) latency *= 2;
+    if (costs->cluster->software.present && event->channel == CHANNEL_TENSOR &&
+        event->what == COMM_ALL_REDUCE)
+        latency += costs->cluster->software.tensor_wait_s;
     return latency + cost_sent(costs, event) / link->bandwidth;
 }
 

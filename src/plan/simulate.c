@@ -115,17 +115,19 @@ static Status add_op(StageSim *sim, SimOp op) {
     return OK;
 }
 
+/* A kernel that stands for n launches runs as n equal ones, each of which starts once the host has launched
+ * it.
+ */
 static Status add_run(StageSim *sim, size_t first, const StepEvent *event, Cost cost) {
-    double host = cost.launches * cost_launch(sim->costs);
+    double launch = cost_launch(sim->costs), parts = fmax(cost.launches, 1);
     SimOp *last = sim->ops > first ? &sim->op[sim->ops - 1] : NULL;
-    if (!last || last->kind != SIM_RUN || last->phase != event->phase)
-        return add_op(sim, (SimOp){.kind = SIM_RUN,
-                                   .phase = event->phase,
-                                   .device_s = cost.device_s,
-                                   .host_s = host,
-                                   .idle_s = host + cost.device_s});
-    last->host_s += host;
-    last->idle_s = fmax(last->idle_s, last->host_s) + cost.device_s;
+    if (!last || last->kind != SIM_RUN || last->phase != event->phase) {
+        TRY(add_op(sim, (SimOp){.kind = SIM_RUN, .phase = event->phase}));
+        last = &sim->op[sim->ops - 1];
+    }
+    double begin = fmax(last->idle_s, last->host_s + fmin(cost.launches, 1) * launch);
+    last->host_s += cost.launches * launch;
+    last->idle_s = fmax(begin + cost.device_s, last->host_s + cost.device_s / parts);
     last->device_s += cost.device_s;
     return OK;
 }

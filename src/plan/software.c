@@ -13,17 +13,18 @@
 static Cost layer_cost(const Costs *costs, const StepEvent *event) {
     const Software *software = &costs->cluster->software;
     bool backward = event->what == KERNEL_ATTENTION_BACKWARD;
-    const LayerProfile *profile = backward ? &software->backward : &software->forward;
     double heads = event->size[0], T = event->size[1], D = event->size[2],
            scores = heads * T * T * costs->width;
+    bool causal = event->flops < (backward ? 9.9 : 3.9) * heads * T * T * D;
+    LayerKind kind = causal ? LAYER_CAUSAL : LAYER_BIDIRECTIONAL;
+    const LayerProfile *profile = backward ? &software->backward[kind] : &software->forward[kind];
     double part = heads * T * D * costs->width, rows = part * costs->channel[CHANNEL_TENSOR].size;
     double moved = cost_memory(costs, scores + 2 * part);
     double wide = fmax(cost_gemm(costs, costs->rate, heads * T, T, D), moved);
     double deep = fmax(cost_gemm(costs, costs->rate, heads * T, D, T), moved);
     double seconds = backward ? wide + 3 * deep : wide + deep;
-    bool masked = event->flops < (backward ? 9.9 : 3.9) * heads * T * T * D;
-    double passes = profile->scores + (masked ? profile->masked : 0);
-    seconds += cost_memory(costs, profile->rows * rows + profile->parts * part + passes * scores);
+    seconds += cost_memory(costs, profile->rows * rows + profile->parts * part);
+    seconds += profile->scores * scores / (costs->cluster->memory_bandwidth * software->score_share);
     double stall = profile->stall_s + (event->phase == PHASE_RECOMPUTE ? software->recompute_stall_s : 0);
     return (Cost){.device_s = seconds, .launches = profile->launches, .stall_s = stall};
 }
