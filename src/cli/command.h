@@ -55,6 +55,8 @@ typedef struct Invocation {
     int64_t accumulation;    /* DeepSpeed's gradient_accumulation_steps; 0: not given */
     double min_lr_ratio;     /* DeepSpeed's cos_min_ratio; 0: not given */
     bool log_warmup;         /* DeepSpeed's scheduler defaults to logarithmic warm-up */
+    char **warnings;         /* to print before the command runs */
+    size_t warning_count, warning_capacity;
 } Invocation;
 
 typedef struct Example {
@@ -136,6 +138,9 @@ bool invocation_given(const Invocation *call, const char *name);
 /* How messages name an option: "--lr", or "run.json: lr" if the file set it. Written to `buffer`. */
 enum { LABEL_SIZE = 256 };
 const char *invocation_label(const Invocation *call, const char *name, char *buffer);
+
+/* Adds a warning, one sentence without a full stop. */
+MUST_USE Status invocation_warn(Invocation *call, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* All options with their values, as a configuration file for --config. */
 MUST_USE Status invocation_json(const Invocation *call, json_t **ret_json);

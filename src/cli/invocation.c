@@ -5,6 +5,7 @@
  * therefore scanned twice, first for the options that name the file. A list on the command line replaces the
  * file's list.
  */
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@
 #include "base/suggest.h"
 #include "cli/command.h"
 #include "cli/configfile.h"
+#include "cli/effects.h"
 #include "cli/foreign.h"
 #include "cli/help.h"
 
@@ -113,6 +115,18 @@ const char *invocation_label(const Invocation *call, const char *name, char *buf
     else
         snprintf(buffer, LABEL_SIZE, "--%s", name);
     return buffer;
+}
+
+Status invocation_warn(Invocation *call, const char *format, ...) {
+    char *text;
+    va_list arguments;
+    TRY(mem_grow(&call->warnings, &call->warning_capacity, call->warning_count + 1, sizeof *call->warnings));
+    va_start(arguments, format);
+    int length = vasprintf(&text, format, arguments);
+    va_end(arguments);
+    if (length < 0) return FAILED("out of memory while writing a warning");
+    call->warnings[call->warning_count++] = text;
+    return OK;
 }
 
 Status invocation_json(const Invocation *call, json_t **ret_json) {
@@ -376,6 +390,7 @@ Status invocation_read(Invocation **ret_call, const Command *command, int argc, 
         TRY(settle_operands(call));
         TRY(check_complete(call));
         TRY(deepspeed_settle(call));
+        TRY(effects_check(call));
     }
     *ret_call = call;
     call = NULL;
@@ -404,6 +419,8 @@ void invocation_free(Invocation *call) {
     free(call->operands);
     free(call->config);
     free(call->run_config);
+    for (size_t i = 0; i < call->warning_count; i++) free(call->warnings[i]);
+    free(call->warnings);
     json_decref(call->file);
     free(call);
 }

@@ -31,6 +31,9 @@
 
 enum { LAUNCHER_WORDS = 32 };
 
+/* Set for the ranks: this process has printed the warnings. */
+#define WARNED "WEFT_WARNED"
+
 /* For the signal handler: the process to signal, and the signal to send next. */
 static volatile sig_atomic_t launcher_pid, launcher_signal;
 
@@ -53,6 +56,7 @@ static Status set_environment(void) {
     };
     for (size_t i = 0; i < COUNT_OF(root); i++)
         if (geteuid() == 0 && setenv(root[i], "1", 1) != 0) return FAILED("out of memory");
+    if (setenv(WARNED, "1", 1) != 0) return FAILED("out of memory");
     for (size_t i = 0; i < COUNT_OF(settings); i++) /* do not override the user's setting */
         if (setenv(settings[i][0], settings[i][1], 0) != 0) return FAILED("out of memory");
     return OK;
@@ -228,6 +232,11 @@ Status launch(Invocation *call, int64_t ranks, bool stops, bool *ret_here) {
     *ret_here = call->world || ranks <= 1;
     if (!*ret_here) return start(call, ranks, stops);
     return call->world ? OK : group_new_self(&call->world);
+}
+
+bool launch_may_warn(void) {
+    Launched launched = mpi_launched();
+    return !getenv(WARNED) && (!launched.launched || launched.rank == 0);
 }
 
 /* Before the ranks have joined, they usually all fail for the same reason. Rank 0 reports it, and its exit

@@ -12,6 +12,8 @@ MUST_USE Status launch(Invocation *call, int64_t ranks, bool stops, bool *ret_he
 /* Sets call->world if a launcher started this process; does nothing otherwise. */
 MUST_USE Status launch_join(Invocation *call);
 
+/* Whether this process should print warnings: one does, also when ranks are started. */
+bool launch_may_warn(void);
 /* After a failure under a launcher: whether this rank should report it. */
 bool launch_may_report(const Invocation *call);
 /* Terminates all ranks. */

@@ -116,6 +116,8 @@ static Status run_command(const Command *command, char **argv, int first, int ar
     if (call->help || command == &command_help) signal(SIGPIPE, exit_quietly);
     if (call->help) return help_command(call, command);
     if (command->family) return help_missing_member(command);
+    for (size_t i = 0; i < call->warning_count && launch_may_warn(); i++)
+        fprintf(stderr, "weft: warning: %s\n", call->warnings[i]);
     Status status = run_and_print(call, ret_code);
     return status ? fail_together(call, status) : OK;
 }

@@ -1,9 +1,11 @@
-/* Names: suggestions for mistyped options, other tools' names, and operands that stand for options. */
+/* Names: suggestions for mistyped options, other tools' names, operands that stand for
+ * options, and warnings about options without effect. */
 #include "program.h"
 
 #include <ctype.h>
 
 #include "base/suggest.h"
+#include "cli/effects.h"
 #include "cli/foreign.h"
 #include "cli/train_options.h"
 
@@ -292,6 +294,89 @@ static void operands_are_documented(void **state) {
     ran_done(&help);
 }
 
+/* ---- options without effect ---- */
+
+static void expect_warnings(const Command *command, const char *const *words, const char *const *expected) {
+    Invocation *call = NULL;
+    assert_ok(read_words(&call, command, words));
+    size_t count = 0;
+    while (expected[count]) count++;
+    for (size_t i = 0; i < call->warning_count; i++)
+        if (i >= count || strcmp(call->warnings[i], expected[i]))
+            fail_msg("unexpected warning: %s", call->warnings[i]);
+    assert_int_equal(call->warning_count, count);
+    invocation_free(call);
+}
+
+static void options_without_effect(void **state) {
+    (void)state;
+    const Command *train = &command_train;
+    expect_warnings(train, WORDS("x", "--steps", "5", "--lr", "1"), WORDS());
+    expect_warnings(train, WORDS("x", "--zero-keep"), WORDS("--zero-keep has no effect without --zero 3"));
+    expect_warnings(train, WORDS("x", "--zero", "3", "--zero-keep", "--ranks", "2"), WORDS());
+    expect_warnings(train, WORDS("x", "--zero", "1", "--ranks", "2", "--tp", "2"),
+                    WORDS("--zero has no effect with a single replica; use more --ranks"));
+    expect_warnings(train, WORDS("x", "--zero", "0"), WORDS());
+    expect_warnings(train, WORDS("x", "--loss-scale", "8", "--precision", "bf16", "--sequence-parallel"),
+                    WORDS("--sequence-parallel has no effect without --tp 2 or more",
+                          "--loss-scale has no effect without --precision fp16"));
+    expect_warnings(train, WORDS("x", "--loss-scale", "8", "--precision", "fp16"), WORDS());
+    /* The task follows from the model: GPT-2 never masks tokens, BERT does. */
+    expect_warnings(train, WORDS("x", "--whole-word-masking"),
+                    WORDS("--whole-word-masking has no effect without --task mlm"));
+    expect_warnings(train, WORDS("x", "--whole-word-masking", "--model", "bert-tiny"), WORDS());
+    expect_warnings(train, WORDS("x", "--no-next-sentence", "--model", WEFT_TEST_DIR "/golden/cases/gpt2"),
+                    WORDS("--no-next-sentence has no effect without --task mlm"));
+    expect_warnings(train, WORDS("x", "--mask-rate", "0.2", "--model", "bert-tiny", "--task", "squad"),
+                    WORDS("--mask-rate has no effect without --task mlm"));
+    expect_warnings(train, WORDS("x", "--val", "y", "--val-fraction", "0.2", "--keep", "3"),
+                    WORDS("--val-fraction has no effect with --val", "--keep has no effect without --out"));
+    expect_warnings(
+        train,
+        WORDS("x", "--min-lr", "1e-5", "--schedule", "constant", "--warmup", "0", "--warmup-type", "log"),
+        WORDS("--warmup-type has no effect with --warmup 0",
+              "--min-lr has no effect with --schedule constant"));
+    expect_warnings(&command_plan, WORDS("--sweep", "1,2", "--zero", "1"), WORDS());
+    expect_warnings(&command_bench, WORDS("--new-tokens", "5"),
+                    WORDS("--new-tokens has no effect without --leaderboard"));
+    expect_warnings(&command_generate, WORDS("m", "--greedy", "--top-k", "5"),
+                    WORDS("--top-k has no effect with --greedy"));
+    expect_warnings(&command_prepare, WORDS("x", "--out", "y", "--max-query", "5"),
+                    WORDS("--max-query has no effect without --format squad"));
+}
+
+/* Each row is about two options of some command, and lists values that the second one has. */
+static void effects_name_real_options(void **state) {
+    (void)state;
+    for (const Effect *row = effects_all(); row->option; row++) {
+        bool found = false;
+        for (const Command *const *command = commands_all(); *command; command++) {
+            if (row->command && strcmp(row->command, (*command)->name)) continue;
+            const Option *other = command_option(*command, row->other);
+            if (!other || !command_option(*command, row->option)) continue;
+            found = true;
+            if (other->type != OPTION_CHOICE) continue;
+            char values[128], *rest = NULL;
+            snprintf(values, sizeof values, "%s", row->values + (*row->values == '!'));
+            for (char *value = strtok_r(values, "|", &rest); value; value = strtok_r(NULL, "|", &rest)) {
+                const char *field;
+                if (strcmp(value, "auto-lm")) assert_ok(option_set_text(other, &field, row->option, value));
+            }
+        }
+        if (!found) fail_msg("no command has --%s and --%s", row->option, row->other);
+    }
+}
+
+/* Warnings go to standard error, once. */
+static void warnings_are_printed(void **state) {
+    (void)state;
+    Ran ran = program_run("plan", "gpt2-tiny", "--zero-keep", "--json");
+    assert_int_equal(ran.code, 0);
+    assert_string_equal(ran.err, "weft: warning: --zero-keep has no effect without --zero 3\n");
+    assert_int_equal(ran.out[0], '{');
+    ran_done(&ran);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(typos_of_every_option),
@@ -302,6 +387,9 @@ int main(void) {
         cmocka_unit_test(operands_set_options),
         cmocka_unit_test(operands_that_conflict),
         cmocka_unit_test(operands_are_documented),
+        cmocka_unit_test(options_without_effect),
+        cmocka_unit_test(effects_name_real_options),
+        cmocka_unit_test(warnings_are_printed),
     };
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }

@@ -1,0 +1,154 @@
+/* The table of options that need another one. Only options on the command line are checked: configuration
+ * files are shared by runs that differ, and the config.json of a run lists every option. */
+#include "cli/effects.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "comm/mpi.h"
+#include "infer/engine.h"
+
+#define NEEDS(option_, other_, values_, unless_, ...)                                                        \
+    { .option = (option_), .other = (other_), .values = (values_), .unless = (unless_), __VA_ARGS__ }
+
+static const Effect effects[] = {
+    /* layout */
+    NEEDS("zero", "dp", ">1", "with a single replica; use more --ranks"),
+    NEEDS("zero-keep", "zero", "3", "without --zero 3"),
+    NEEDS("shard", "zero", "1|2|3", "without --zero"),
+    NEEDS("sequence-parallel", "tp", ">1", "without --tp 2 or more"),
+    NEEDS("pp-schedule", "pp", ">1", "without --pp 2 or more", .except = "interleaved"),
+    NEEDS("loss-scale", "precision", "fp16", "without --precision fp16"),
+    NEEDS("loss-scale-steps", "precision", "fp16", "without --precision fp16"),
+    /* task */
+    NEEDS("mask-rate", "task", "mlm|auto", "without --task mlm"),
+    NEEDS("whole-word-masking", "task", "mlm|auto", "without --task mlm"),
+    NEEDS("next-sentence", "task", "mlm|auto", "without --task mlm"),
+    NEEDS("masked-tokens", "task", "mlm|auto", "without --task mlm"),
+    NEEDS("labels", "task", "classify|auto|auto-lm", "without --task classify"),
+    NEEDS("problem-type", "task", "classify|auto|auto-lm", "without --task classify"),
+    NEEDS("label-field", "task", "classify|auto|auto-lm", "without --task classify"),
+    NEEDS("doc-stride", "task", "span|squad|auto", "without --task squad"),
+    NEEDS("max-query", "task", "span|squad|auto", "without --task squad"),
+    NEEDS("max-answer", "task", "span|squad|auto", "without --task squad"),
+    NEEDS("n-best", "task", "span|squad|auto", "without --task squad"),
+    NEEDS("null-threshold", "task", "span|squad|auto", "without --task squad"),
+    NEEDS("seq", "format", "squad", "without --format squad", .command = "prepare"),
+    NEEDS("doc-stride", "format", "squad", "without --format squad", .command = "prepare"),
+    NEEDS("max-query", "format", "squad", "without --format squad", .command = "prepare"),
+    NEEDS("sentences", "format", "text", "without --format text", .command = "prepare"),
+    NEEDS("file-size", "format", "text", "without --format text", .command = "prepare"),
+    /* training */
+    NEEDS("val-fraction", "val", "", "with --val", .command = "train"),
+    NEEDS("warmup-type", "warmup", "!0", "with --warmup 0"),
+    NEEDS("min-lr", "schedule", "!constant", "with --schedule constant"),
+    NEEDS("save-every", "out", "*", "without --out", .command = "train"),
+    NEEDS("keep", "out", "*", "without --out", .command = "train"),
+    NEEDS("log-every", "out", "*", "without --out", .command = "train"),
+    NEEDS("eval-batches", "eval-samples", "0", "with --eval-samples"),
+    NEEDS("trace-steps", "trace", "*", "without --trace"),
+    /* the other commands */
+    NEEDS("data", "leaderboard", "*", "without --leaderboard", .command = "bench"),
+    NEEDS("accumulate", "leaderboard", "*", "without --leaderboard", .command = "bench"),
+    NEEDS("new-tokens", "leaderboard", "*", "without --leaderboard", .command = "bench"),
+    NEEDS("row-multiple", "kind", "rows", "without --kind rows", .command = "prune"),
+    NEEDS("ramp", "rounds", ">1", "without --rounds 2 or more", .command = "prune"),
+    NEEDS("steps-per-round", "data", "*", "without --data", .command = "prune"),
+    NEEDS("beside", "data", "*", "without --data", .command = "prune"),
+    NEEDS("format", "calibrate", "*", "without --calibrate", .command = "quantize"),
+    NEEDS("text-field", "calibrate", "*", "without --calibrate", .command = "quantize"),
+    NEEDS("pair-field", "calibrate", "*", "without --calibrate", .command = "quantize"),
+    NEEDS("label-field", "calibrate", "*", "without --calibrate", .command = "quantize"),
+    NEEDS("seed", "calibrate", "", "with --calibrate", .command = "quantize"),
+    NEEDS("seed", "head", "*", "without --head", .command = "convert"),
+    NEEDS("top-k", "greedy", "", "with --greedy", .command = "generate"),
+    NEEDS("top-p", "greedy", "", "with --greedy", .command = "generate"),
+    NEEDS("min-p", "greedy", "", "with --greedy", .command = "generate"),
+    NEEDS("typical-p", "greedy", "", "with --greedy", .command = "generate"),
+    NEEDS("seed", "greedy", "", "with --greedy", .command = "generate"),
+    NEEDS("shown", "json", "*", "without --json", .command = "answer"),
+    NEEDS("null-threshold", "always", "", "with --always", .command = "answer"),
+    NEEDS("interval", "watch", "*", "without --watch", .command = "report"),
+    NEEDS("retries", "list", "", "with --list", .command = "fetch"),
+    {0},
+};
+
+const Effect *effects_all(void) {
+    return effects;
+}
+
+static int64_t whole(const Invocation *call, const char *name) {
+    return *(const int64_t *)invocation_slot(call, name)->field;
+}
+
+/* The number of replicas, as far as it is known before the ranks start. */
+static int64_t replicas(const Invocation *call) {
+    if (invocation_given(call, "sweep")) return INT64_MAX;
+    Launched launched = mpi_launched();
+    int64_t model = whole(call, "tp") * whole(call, "pp"), ranks = whole(call, "ranks");
+    if (launched.launched) ranks = launched.size;
+    return ranks ? ranks / model : whole(call, "dp");
+}
+
+/* What --task auto means: "auto-lm" for a GPT-2, otherwise "auto", because the data decides. */
+static void settle_auto(const Invocation *call, char *buffer, size_t size) {
+    const char *model = *(const char *const *)invocation_slot(call, "model")->field;
+    ModelConfig config = {.family = FAMILY_BERT};
+    CLEANUP(mem_freep) char *dir = NULL;
+    CLEANUP(status_freep) Status preset = model ? config_preset(model, &config) : OK;
+    CLEANUP(status_freep) Status found = preset ? engine_find(model, &dir, &config) : OK;
+    snprintf(buffer, size, "%s", !found && config.family == FAMILY_GPT2 ? "auto-lm" : "auto");
+}
+
+/* The value as text; "" if the option is off or was not given. */
+static void value_of(const Invocation *call, const Slot *slot, char *buffer, size_t size) {
+    const char *text = slot->option->type == OPTION_TEXT || slot->option->type == OPTION_CHOICE
+                           ? *(const char *const *)slot->field
+                           : "";
+    buffer[0] = 0;
+    switch (slot->option->type) {
+    case OPTION_FLAG: snprintf(buffer, size, "%s", *(const bool *)slot->field ? "on" : ""); break;
+    case OPTION_LIST: snprintf(buffer, size, "%s", *slot->count ? "on" : ""); break;
+    case OPTION_INT:
+        snprintf(
+            buffer, size, "%lld",
+            (long long)(!strcmp(slot->option->name, "dp") ? replicas(call) : *(const int64_t *)slot->field));
+        break;
+    default: snprintf(buffer, size, "%s", text ? text : "");
+    }
+    if (!strcmp(slot->option->name, "task") && !strcmp(buffer, "auto")) settle_auto(call, buffer, size);
+}
+
+static bool satisfies(const char *value, const char *values) {
+    if (!*values) return !*value;
+    if (*values == '*') return *value;
+    if (*values == '!') return strcmp(value, values + 1);
+    if (*values == '>') return atoll(value) > atoll(values + 1);
+    for (const char *at = values; at; at = strchr(at, '|')) {
+        at += *at == '|';
+        size_t length = strcspn(at, "|");
+        if (strlen(value) == length && !strncmp(at, value, length)) return true;
+    }
+    return false;
+}
+
+/* Off, or a value that is an error anyway. */
+static bool is_exempt(const Slot *slot, const char *except) {
+    if (slot->option->type == OPTION_INT) return *(const int64_t *)slot->field == 0;
+    return except && !strcmp(*(const char *const *)slot->field, except);
+}
+
+Status effects_check(Invocation *call) {
+    for (const Effect *row = effects; row->option; row++) {
+        if (row->command && strcmp(row->command, call->command->name)) continue;
+        const Slot *slot = invocation_slot(call, row->option), *other = invocation_slot(call, row->other);
+        if (!slot || !other || slot->source != SOURCE_LINE || is_exempt(slot, row->except)) continue;
+        char value[256];
+        value_of(call, other, value, sizeof value);
+        if (!satisfies(value, row->values))
+            TRY(invocation_warn(call, "%s%s has no effect %s", option_typed_prefix(slot->option),
+                                slot->option->name, row->unless));
+    }
+    return OK;
+}
