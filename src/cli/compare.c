@@ -26,11 +26,14 @@
 #include "cli/train_options.h"
 #include "plan/cluster.h"
 #include "report/page.h"
+#include "report/study.h"
 
 typedef struct CompareArgs {
-    const char *out, *cluster;
+    const char *out, *cluster, *program;
     bool simulate, retry, quiet;
 } CompareArgs;
+
+static const char *const program_choices[] = {"cluster", "weft", "both", NULL};
 
 /* clang-format off */
 static const Option compare_table[] = {
@@ -40,6 +43,9 @@ static const Option compare_table[] = {
      .help = "Cluster on which to simulate runs that this machine lacks GPUs or memory for, as in 'weft "
              "plan'. Without one, they fail."},
     {OPT_FLAG("simulate", CompareArgs, simulate), .help = "Simulate all runs instead of executing them."},
+    {OPT_CHOICE("program", CompareArgs, program, "NAME", program_choices), .fallback = "cluster",
+     .help = "Program whose time and memory to predict: the one that the cluster file describes, if any, weft, "
+             "or both."},
     {OPT_FLAG("retry", CompareArgs, retry), .help = "Retry failed runs."},
     {OPT_FLAG("quiet", CompareArgs, quiet), .help = "Do not show progress."},
 };
@@ -49,6 +55,12 @@ static const OptionGroup groups[] = {OPTION_GROUP("Comparison", compare_table, 0
 
 enum { FIXED_WORDS = 24, NUMBER_SIZE = 24 };
 
+/* What is known of a run before it starts. */
+typedef struct Prospect {
+    const char *cluster; /* where it is simulated; NULL: it is executed */
+    double samples;      /* training samples per epoch; 0: unknown */
+} Prospect;
+
 /* What is known of a comparison before its first run. */
 typedef struct Comparison {
     Invocation *call;
@@ -56,10 +68,12 @@ typedef struct Comparison {
     Recipe recipe;
     char eval_samples[NUMBER_SIZE]; /* samples per evaluation of every run; "" until known */
     char *out;
+    Prospect *runs;
 } Comparison;
 
 static void comparison_done(Comparison *comparison) {
     recipe_done(&comparison->recipe);
+    free(comparison->runs);
     free(comparison->out);
 }
 
@@ -115,35 +129,22 @@ static Status read_run(Line *line, const Comparison *of, const char *name, Invoc
     return invocation_read(ret_train, &command_train, count - 1, line->words + 1);
 }
 
-/* The cluster to simulate a run on; NULL: execute it. A run that cannot be planned counts as simulated, so
- * that it fails with the planner's message. */
-static Status find_cluster(const Comparison *of, size_t at, const char **ret_cluster) {
-    const CompareArgs *args = of->args;
-    const Recipe *recipe = &of->recipe;
-    const char *name = json_string_value(json_object_get(json_array_get(recipe->runs, at), "name"));
-    const char *cluster = args->cluster ? args->cluster : recipe_cluster(recipe, at);
-    CLEANUP(line_done) Line line = {0};
-    CLEANUP(invocation_freep) Invocation *train = NULL;
-    bool needed = args->simulate;
-    *ret_cluster = NULL;
-    if (!cluster && args->simulate)
-        return USAGE("--simulate: %s names no cluster; add --cluster NAME", of->call->operands[0]);
-    if (!cluster) return OK;
-    TRY(read_run(&line, of, name, &train));
-    CLEANUP(status_freep) Status impossible = needed ? OK : simulate_needed(train, &needed);
-    if (needed || impossible) *ret_cluster = cluster;
-    return OK;
+/* The cluster that the command line or the recipe names for a run; NULL: none. */
+static const char *cluster_of(const Comparison *of, size_t at) {
+    return of->args->cluster ? of->args->cluster : recipe_cluster(&of->recipe, at);
 }
 
-/* Checks that fetched files exist, unless the run is simulated. */
-static Status check_files(const Comparison *of, size_t at, const Invocation *train) {
-    const char *cluster;
-    Status missing = configfile_check(train);
-    if (!missing) return OK;
-    Status status = find_cluster(of, at, &cluster);
-    if (!status && !cluster) return missing;
-    status_free(missing);
-    return status;
+/* The cluster to simulate a run on; NULL: execute it. */
+static Status find_cluster(const Comparison *of, size_t at, Invocation *train, const char **ret_cluster) {
+    const char *cluster = cluster_of(of, at);
+    bool needed = of->args->simulate;
+    *ret_cluster = NULL;
+    if (!cluster && needed)
+        return USAGE("--simulate: %s names no cluster; add --cluster NAME", of->call->operands[0]);
+    if (!cluster) return OK;
+    if (!needed) TRY(simulate_needed(train, &needed));
+    if (needed) *ret_cluster = cluster;
+    return OK;
 }
 
 /* Rejects recipes for other commands with a hint. */
@@ -162,13 +163,16 @@ static Status check_command(const Invocation *call) {
     return OK;
 }
 
-/* Parses and checks a run before the first one starts, so that errors do not appear hours later. */
-static Status settings_of(const Comparison *of, size_t at, const char *name, json_t **ret_settings) {
+/* Checks a run before the first one starts, so that errors do not appear hours later: options, layout and
+ * data. */
+static Status check_run(const Comparison *of, size_t at, const char *name, json_t **ret_settings) {
     CLEANUP(line_done) Line line = {0};
     CLEANUP(invocation_freep) Invocation *train = NULL;
-    Status status = read_run(&line, of, name, &train);
-    if (status) return status_wrap(status, "run '%s'", name);
-    TRY(check_files(of, at, train));
+    Prospect *run = &of->runs[at];
+    TRY(read_run(&line, of, name, &train));
+    TRY(find_cluster(of, at, train, &run->cluster));
+    TRY(simulate_check(train, run->cluster, of->args->quiet, &run->samples));
+    if (!run->samples) run->samples = of->recipe.samples;
     return invocation_json(train, ret_settings);
 }
 
@@ -237,9 +241,14 @@ static Status add_runs(Results *results, const Comparison *of) {
         TRY(results_add(results, name, dir, &run));
         run->options = json_copy((json_t *)(uintptr_t)entry);
         json_object_del(run->options, "name");
-        TRY(settings_of(of, i, name, &run->settings));
+        json_object_del(run->options, "published");
+        const json_t *published = json_object_get(entry, "published");
+        Status status = check_run(of, i, name, &run->settings);
+        if (status) return status_wrap(status, "run '%s'", name);
+        run->samples = of->runs[i].samples;
+        if (json_is_object(published)) TRY(published_settle(published, &run->published));
     }
-    return OK;
+    return study_check_runs(results, of->call->operands[0]);
 }
 
 /* The file's name without directory and extension. */
@@ -255,6 +264,8 @@ static Status describe(Results *results, const Comparison *of) {
     TRY(title_of(call->operands[0], &results->title));
     if (recipe->about) TRY(str_dup(json_string_value(recipe->about), &results->about));
     if (call->scale) TRY(str_dup(call->scale, &results->scale));
+    results->study = json_incref(recipe->study);
+    results->resized = recipe->resized;
     return OK;
 }
 
@@ -356,7 +367,27 @@ static Status write_simulated(const Run *run, const json_t *summary) {
     return json_write_file(path, summary);
 }
 
-static Status simulate_one(Results *results, size_t at, const Comparison *of, const char *cluster) {
+static Simulation simulation_of(const Comparison *of, size_t at) {
+    return (Simulation){.cluster = cluster_of(of, at),
+                        .samples = of->runs[at].samples,
+                        .weft = !strcmp(of->args->program, "weft"),
+                        .both = !strcmp(of->args->program, "both")};
+}
+
+/* Predicts a run that is executed, to compare the prediction with what a study published. */
+static Status predict_one(Results *results, size_t at, const Comparison *of) {
+    Run *run = &results->runs[at];
+    CLEANUP(line_done) Line line = {0};
+    CLEANUP(invocation_freep) Invocation *train = NULL;
+    Simulation simulation = simulation_of(of, at);
+    if (!simulation.cluster || !run->published || results->resized || of->runs[at].cluster) return OK;
+    simulation.any_device = true;
+    TRY(read_run(&line, of, run->name, &train));
+    CLEANUP(status_freep) Status failed = simulate_run(train, &simulation, NULL, &run->prediction);
+    return OK; /* a run that cannot be predicted was executed all the same */
+}
+
+static Status simulate_one(Results *results, size_t at, const Comparison *of) {
     const CompareArgs *args = of->args;
     Run *run = &results->runs[at];
     CLEANUP(line_done) Line line = {0};
@@ -365,7 +396,8 @@ static Status simulate_one(Results *results, size_t at, const Comparison *of, co
     TRY(run_renew(run));
     if (!args->quiet) print_start(results, at, false);
     TRY(read_run(&line, of, run->name, &train));
-    CLEANUP(status_freep) Status failed = simulate_run(train, cluster, run->dir, &summary);
+    Simulation simulation = simulation_of(of, at);
+    CLEANUP(status_freep) Status failed = simulate_run(train, &simulation, run->dir, &summary);
     if (failed) {
         run->state = RUN_FAILED;
         TRY(str_dup(status_message(failed), &run->error));
@@ -411,6 +443,15 @@ static Status run_one(Results *results, size_t at, const Comparison *of) {
     return results_write(results, of->out);
 }
 
+/* Whether a prediction is the one that is asked for: for the same cluster and program. */
+static bool is_same_prediction(const Run *run, const Cluster *machine, const CompareArgs *args) {
+    bool other = machine->software.present && strcmp(args->program, "weft");
+    bool both = other && !strcmp(args->program, "both");
+    const char *program = json_string_value(json_object_get(run->summary, "program"));
+    return !strcmp(machine->name, run_predicted(run)) && (program != NULL) == other &&
+           (json_object_get(run->summary, "weft") != NULL) == both;
+}
+
 /* Whether a run needs no more work. A prediction does not count if this machine can execute the run, or if
  * it is for another cluster. A run that was predicted to fail is simulated again, which takes no time. */
 static Status is_done(const Run *run, const char *cluster, const CompareArgs *args, bool *ret_done) {
@@ -423,33 +464,40 @@ static Status is_done(const Run *run, const char *cluster, const CompareArgs *ar
     *ret_done = run->state == RUN_FINISHED && (!predicted || cluster);
     if (!*ret_done || !predicted) return OK;
     TRY(cluster_find(cluster, &machine));
-    *ret_done = !strcmp(machine.name, predicted);
+    *ret_done = is_same_prediction(run, &machine, args);
     return OK;
+}
+
+/* Whether a run failed that did not fail in the study for the same reason. */
+static bool has_failed(const Run *run) {
+    return run->state == RUN_FAILED && !(run_lacks_memory(run) && published_lacks_memory(run));
+}
+
+static void print_done(const Results *results, size_t at) {
+    const Run *run = &results->runs[at];
+    print_name(results, at);
+    fprintf(stderr, ": already %s%s\n", run_state_name(run->state),
+            run->state == RUN_FAILED ? "; add --retry to run it again" : "");
 }
 
 static Status run_all(Results *results, const Comparison *of) {
     const CompareArgs *args = of->args;
-    bool any = false;
+    bool any = false, failed = false;
     for (size_t i = 0; i < results->count && !children_stopped(); i++) {
-        const Run *run = &results->runs[i];
-        const char *cluster;
+        const char *cluster = of->runs[i].cluster;
         bool done = false;
-        TRY(find_cluster(of, i, &cluster));
-        TRY(is_done(run, cluster, args, &done));
-        if (done) {
-            if (!args->quiet) {
-                print_name(results, i);
-                fprintf(stderr, ": already %s%s\n", run_state_name(run->state),
-                        run->state == RUN_FAILED ? "; add --retry to run it again" : "");
-            }
-        } else if (cluster) {
-            TRY(simulate_one(results, i, of, cluster));
-        } else {
-            TRY(run_one(results, i, of));
-        }
+        TRY(predict_one(results, i, of));
+        TRY(is_done(&results->runs[i], cluster, args, &done));
+        if (!done)
+            TRY(cluster ? simulate_one(results, i, of) : run_one(results, i, of));
+        else if (!args->quiet)
+            print_done(results, i);
     }
-    for (size_t i = 0; i < results->count; i++) any |= results->runs[i].state == RUN_FINISHED;
-    of->call->incomplete = !any || children_stopped();
+    for (size_t i = 0; i < results->count; i++) {
+        any |= results->runs[i].state == RUN_FINISHED;
+        failed |= has_failed(&results->runs[i]);
+    }
+    of->call->incomplete = !any || failed || children_stopped();
     if (children_stopped()) fprintf(stderr, "weft: stopped early; repeat the command to continue\n");
     return OK;
 }
@@ -481,6 +529,8 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(settle_evaluation(&comparison));
     TRY(describe(&results, &comparison));
     TRY(find_out(comparison.args, &results, &comparison.out));
+    size_t count = json_array_size(comparison.recipe.runs);
+    TRY(mem_new(count, sizeof *comparison.runs, &comparison.runs));
     TRY(add_runs(&results, &comparison));
     const char *out = comparison.out;
     TRY(dir_make(out));
@@ -519,8 +569,9 @@ const Command command_compare = {
     .name = "compare",
     .summary = "execute the runs of a recipe and compare them",
     .description = "Executes the runs of a recipe one after another, each as 'weft train' in a child "
-                   "process, and prints a table with the first run as the baseline. A failed run is listed "
-                   "with its reason. Runs that do not fit this machine are simulated on the recipe's "
+                   "process, and prints a table with the first run as the baseline. All runs are checked "
+                   "before the first one starts. A run that fails later is listed with its reason, and the "
+                   "exit code is 1. Runs that do not fit this machine are simulated on the recipe's "
                    "cluster and marked as predicted. Ctrl-C stops the current run at a checkpoint; repeat "
                    "the command to continue.\n\n"
                    "The output directory contains report.html (a self-contained page), results.json, "

@@ -131,23 +131,22 @@ static bool is_option(const Invocation *call, const char *key) {
     return slot ? !slot->line_only : call->command->deepspeed && deepspeed_has_key(key);
 }
 
-/* `own`: keys that are allowed besides options. */
-static Status check_names(const Invocation *call, const json_t *part, const char *const own[2]) {
+/* `own`: whether a key that is no option is allowed. */
+static Status check_names(const Invocation *call, const json_t *part, bool (*own)(const char *key)) {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)part, key, value) {
-        if (strcmp(key, own[0]) && strcmp(key, own[1]) && !is_option(call, key))
-            return configfile_unknown(call, key);
+        if (!own(key) && !is_option(call, key)) return configfile_unknown(call, key);
     }
     return OK;
 }
 
 static Status check_runs(const Invocation *call, const json_t *runs) {
-    static const char *const own[] = {"name", "cluster"};
     const json_t *run;
     size_t i;
     json_array_foreach(runs, i, run) {
-        Status status = check_names(call, run, own);
+        Status status = check_names(call, run, recipe_run_has_key);
+        if (!status) status = recipe_check_run(run, call->config_path);
         const char *name = json_string_value(json_object_get(run, "name"));
         if (status) return status_wrap(status, "run '%s'", name ? name : "");
     }
@@ -156,12 +155,11 @@ static Status check_runs(const Invocation *call, const json_t *runs) {
 
 /* Reports unknown keys in every part of the recipe, not only the selected one. */
 static Status check_parts(const Invocation *call) {
-    static const char *const own[] = {"runs", "cluster"};
     const char *name;
     json_t *scale;
     TRY(check_runs(call, json_object_get(call->file, "runs")));
     json_object_foreach(json_object_get(call->file, "scales"), name, scale) {
-        Status status = check_names(call, scale, own);
+        Status status = check_names(call, scale, recipe_scale_has_key);
         if (!status) status = check_runs(call, json_object_get(scale, "runs"));
         if (status) return status_wrap(status, "scale '%s'", name);
     }

@@ -1,13 +1,36 @@
-/* A recipe is a configuration file with four more keys: "about", a description; "scales", objects of options
- * by name: --scale selects one, whose options override the file's own; "runs", a list of objects with a name
- * and the options that distinguish a run: --run selects one; and "cluster", the hardware on which to simulate
- * runs. `weft compare` executes all runs. A scale may have its own list of runs; scales and runs may have a
- * cluster. The run overrides the scale, and the scale overrides the file. */
+/* A recipe is a configuration file with more keys than options: "about", a description; "scales", objects of
+ * options by name: --scale selects one, whose options override the file's own; "runs", a list of objects with
+ * a name and the options that distinguish a run: --run selects one; "cluster", the hardware on which to
+ * simulate runs; "samples", the number of training samples; and "study", what is known of the published
+ * experiment. `weft compare` executes all runs. A scale may have its own runs and study; scales and runs may
+ * have a cluster, and runs have the figures that the study "published". The run overrides the scale, and the
+ * scale overrides the file. */
 #include "cli/recipe.h"
 
 #include <string.h>
 
 #include "base/suggest.h"
+#include "report/study.h"
+
+static bool is_among(const char *key, const char *const *names) {
+    for (; *names; names++)
+        if (!strcmp(key, *names)) return true;
+    return false;
+}
+
+bool recipe_scale_has_key(const char *key) {
+    static const char *const keys[] = {"runs", "cluster", "samples", "study", NULL};
+    return is_among(key, keys);
+}
+
+bool recipe_run_has_key(const char *key) {
+    static const char *const keys[] = {"name", "cluster", "published", NULL};
+    return is_among(key, keys);
+}
+
+Status recipe_check_run(const json_t *run, const char *path) {
+    return published_check(json_object_get(run, "published"), path);
+}
 
 static Status settle_scale(json_t *file, const char *path, const char *scale) {
     CLEANUP(json_decrefp) json_t *scales = json_incref(json_object_get(file, "scales"));
@@ -66,6 +89,7 @@ static Status settle_run(json_t *file, const char *path, const char *name) {
         if (strcmp(name, name_of(run))) continue;
         if (json_object_update(file, run)) return FAILED("out of memory while reading a run");
         json_object_del(file, "name");
+        json_object_del(file, "published");
         return OK;
     }
     return unknown_run(runs, path, name);
@@ -84,13 +108,28 @@ static Status check_cluster(const json_t *object, const char *path) {
     return USAGE("%s: cluster: expected the name of a cluster, or null", path);
 }
 
+static Status check_samples(const json_t *object, const char *path) {
+    const json_t *samples = json_object_get(object, "samples");
+    if (!samples || json_is_null(samples) || json_number_value(samples) >= 1) return OK;
+    return USAGE("%s: samples: expected the number of training samples, or null", path);
+}
+
 Status recipe_settle(json_t *file, const char *path, const char *scale, const char *run) {
     TRY(settle_about(file, path));
     TRY(settle_scale(file, path, scale));
     TRY(settle_run(file, path, run));
     TRY(check_cluster(file, path));
+    TRY(check_samples(file, path));
+    TRY(study_check(json_object_get(file, "study"), path));
     json_object_del(file, "cluster");
+    json_object_del(file, "samples");
+    json_object_del(file, "study");
     return OK;
+}
+
+/* The selected scale; NULL: none. */
+static const json_t *scale_of(const json_t *file, const char *scale) {
+    return scale ? json_object_get(json_object_get(file, "scales"), scale) : NULL;
 }
 
 Status recipe_read(Recipe *ret_recipe, const char *path, const char *scale) {
@@ -99,6 +138,9 @@ Status recipe_read(Recipe *ret_recipe, const char *path, const char *scale) {
     TRY(json_read_file(path, &file));
     if (!json_is_object(file)) return USAGE("%s: expected a JSON object with options", path);
     about = json_incref(json_object_get(file, "about"));
+    bool own_runs = json_object_get(scale_of(file, scale), "runs") != NULL,
+         own_study = json_object_get(scale_of(file, scale), "study") != NULL,
+         own_samples = json_object_get(scale_of(file, scale), "samples") != NULL;
     TRY(settle_about(file, path));
     TRY(settle_scale(file, path, scale));
     json_t *runs = json_object_get(file, "runs");
@@ -106,8 +148,17 @@ Status recipe_read(Recipe *ret_recipe, const char *path, const char *scale) {
         return USAGE("%s: contains no runs to compare; list them under 'runs', each with a name", path);
     TRY(check_runs(runs, path));
     TRY(check_cluster(file, path));
-    *ret_recipe = (Recipe){
-        .about = about, .runs = json_incref(runs), .cluster = json_incref(json_object_get(file, "cluster"))};
+    TRY(check_samples(file, path));
+    const json_t *samples = json_object_get(file, "samples");
+    /* The study of the file is about the file's runs, and its samples are those of the file's data. */
+    json_t *study = own_runs && !own_study ? NULL : json_object_get(file, "study");
+    TRY(study_check(study, path));
+    *ret_recipe = (Recipe){.about = about,
+                           .runs = json_incref(runs),
+                           .cluster = json_incref(json_object_get(file, "cluster")),
+                           .study = json_is_object(study) ? json_incref(study) : NULL,
+                           .samples = scale && !own_samples ? 0 : json_number_value(samples),
+                           .resized = scale && !own_runs};
     about = NULL;
     return OK;
 }
@@ -116,6 +167,7 @@ void recipe_done(Recipe *recipe) {
     json_decref(recipe->about);
     json_decref(recipe->runs);
     json_decref(recipe->cluster);
+    json_decref(recipe->study);
 }
 
 const char *recipe_cluster(const Recipe *recipe, size_t run) {

@@ -4,8 +4,8 @@
 
 #include "base/json.h"
 
-/* Removes "about", "scales", "runs" and "cluster" from `file` and merges in the options of the scale and then
- * of the run; either may be NULL. `path` names the file in error messages. */
+/* Removes the keys that are not options from `file` and merges in the options of the scale and then of the
+ * run; either may be NULL. `path` names the file in error messages. */
 MUST_USE Status recipe_settle(json_t *file, const char *path, const char *scale, const char *run);
 
 /* The parts of a recipe that a comparison uses. */
@@ -13,11 +13,20 @@ typedef struct Recipe {
     json_t *about;   /* string, or NULL */
     json_t *runs;    /* validated array of objects with unique names */
     json_t *cluster; /* default cluster of the runs; NULL or JSON null: no default */
+    json_t *study;   /* validated, see report/study.h; NULL: none */
+    double samples;  /* training samples per epoch, to simulate epochs without the data; 0: unknown */
+    bool resized;    /* the scale makes the runs smaller than those that the study reports */
 } Recipe;
 
 MUST_USE Status recipe_read(Recipe *ret_recipe, const char *path, const char *scale);
 void recipe_done(Recipe *recipe);
 /* The cluster on which to simulate a run that does not fit this machine; NULL: do not simulate. */
 const char *recipe_cluster(const Recipe *recipe, size_t run);
+
+/* Whether a key of a scale or run is a recipe's own rather than an option. */
+bool recipe_scale_has_key(const char *key);
+bool recipe_run_has_key(const char *key);
+/* Checks the parts of runs that are not options. */
+MUST_USE Status recipe_check_run(const json_t *run, const char *path);
 
 #endif

@@ -2,12 +2,14 @@
  * All replicas and tensor-parallel ranks of a stage have the same figures. */
 #include "cli/simulate.h"
 
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "cli/configfile.h"
 #include "cli/train_options.h"
 #include "data/fetch.h"
 #include "device/registry.h"
@@ -48,8 +50,10 @@ static Status replace_missing(TrainConfig *config) {
     return OK;
 }
 
-static Status spec_of(Invocation *train, const Cluster *cluster, PlanSpec *ret_spec) {
+/* `any_device`: the cluster's, whatever the run's --device. */
+static Status spec_of(Invocation *train, const Cluster *cluster, bool any_device, PlanSpec *ret_spec) {
     TrainArgs args = *(const TrainArgs *)train->config;
+    TRY(train_settle(train, &args.config, NULL));
     TRY(replace_missing(&args.config));
     TRY(layout_settle(train, &args.layout, 0));
     if (!args.config.threads) args.config.threads = device_host_threads(0) / args.layout.ranks;
@@ -61,7 +65,7 @@ static Status spec_of(Invocation *train, const Cluster *cluster, PlanSpec *ret_s
                               .shard = (int)args.layout.shard},
                      .memory_only = !cluster,
                      .timed = cluster != NULL};
-    if (cluster && !invocation_given(train, "device")) spec.config.device = NULL;
+    if (cluster && (any_device || !invocation_given(train, "device"))) spec.config.device = NULL;
     if (cluster) TRY(fit_settle(&spec, cluster));
     args.config.device = spec.config.device;
     TRY(layout_check(train, &args));
@@ -87,13 +91,72 @@ static bool fits_gpus(const Plan *plan, int ranks) {
 Status simulate_needed(Invocation *train, bool *ret_needed) {
     PlanSpec spec;
     CLEANUP(plan_done) Plan plan = {0};
-    TRY(spec_of(train, NULL, &spec));
+    TRY(spec_of(train, NULL, false, &spec));
     TRY(plan_init(&plan, &spec));
     int ranks = plan.mesh.dp * plan.mesh.tp * plan.mesh.pp;
     double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     bool gpu = spec.config.device && !strcmp(spec.config.device, "cuda");
     *ret_needed = gpu ? !fits_gpus(&plan, ranks) : memory_of_all(&plan) > memory;
     return OK;
+}
+
+/* ---- checks ---- */
+
+/* Whether a file of the run has yet to be fetched. */
+static Status lacks_files(const TrainConfig *config, bool *ret_lacks) {
+    CLEANUP(mem_freep) char *root = NULL;
+    TRY(fetch_root(&root));
+    bool lacks = not_fetched(config->model, root) || not_fetched(config->text.tokenizer, root);
+    for (int i = 0; i < config->data_count; i++) lacks |= not_fetched(config->data[i], root) != NULL;
+    for (int i = 0; i < config->val_count; i++) lacks |= not_fetched(config->val[i], root) != NULL;
+    *ret_lacks = lacks;
+    return OK;
+}
+
+static Status check_device(const TrainConfig *config) {
+    CudaInfo info;
+    if (!config->device || strcmp(config->device, "cuda")) return OK;
+    device_cuda_info(&info);
+    if (info.devices) return OK;
+    return USAGE("--device cuda: no GPU is available here; add --cluster NAME to simulate the run, or use "
+                 "--device cpu");
+}
+
+/* Opens the data on a device that computes nothing. */
+static Status check_data(const Invocation *train, const PlanSpec *spec, bool quiet, double *ret_samples) {
+    CLEANUP(device_freep) Device *device = NULL;
+    CLEANUP(mesh_freep) Mesh *mesh = NULL;
+    TrainConfig config = spec->config;
+    int64_t samples;
+    TRY(device_new_dryrun(&device, 1));
+    TRY(mesh_new_dryrun(&mesh, spec->mesh, 0, true));
+    config.model = ((const TrainArgs *)train->config)->config.model;
+    config.text = ((const TrainArgs *)train->config)->config.text;
+    config.on = device;
+    config.mesh = mesh;
+    config.trace = config.resume = false; /* the comparison's own */
+    config.log = stderr;
+    config.quiet = quiet;
+    TRY(train_check(&config, &samples));
+    *ret_samples = (double)samples;
+    return OK;
+}
+
+Status simulate_check(Invocation *train, const char *cluster, bool quiet, double *ret_samples) {
+    PlanSpec spec;
+    Cluster machine;
+    CLEANUP(plan_done) Plan plan = {0};
+    bool lacks = false;
+    *ret_samples = 0;
+    if (cluster) TRY(cluster_find(cluster, &machine));
+    TRY(spec_of(train, cluster ? &machine : NULL, false, &spec));
+    if (!cluster) TRY(check_device(&spec.config));
+    PlanSpec quick = spec;
+    quick.sketch = true;
+    TRY(plan_init(&plan, &quick));
+    TRY(lacks_files(&((const TrainArgs *)train->config)->config, &lacks));
+    if (lacks) return cluster ? OK : configfile_check(train);
+    return check_data(train, &spec, quiet, ret_samples);
 }
 
 /* ---- the summary ---- */
@@ -132,8 +195,14 @@ static json_t *sent_of(const json_t *stage, double steps) {
     return sent;
 }
 
+/* Of another program only the total is modeled. */
+static json_t *memory_of(const json_t *stage, bool program) {
+    if (program) return json_pack("{s:O}", "total", json_object_get(stage, "memory_saving"));
+    return json_deep_copy(json_object_get(stage, "memory"));
+}
+
 /* Replicas and tensor-parallel ranks of a stage are consecutive. */
-static json_t *ranks_of(const json_t *plan, double steps) {
+static json_t *ranks_of(const json_t *plan, double steps, bool program) {
     const json_t *stages = json_object_get(plan, "stages"), *layout = json_object_get(plan, "layout");
     size_t stage_count = json_array_size(stages), ranks = (size_t)number(layout, "ranks");
     size_t each = stage_count ? ranks / stage_count : 0;
@@ -142,37 +211,50 @@ static json_t *ranks_of(const json_t *plan, double steps) {
     json_t *list = json_array();
     for (size_t i = 0; i < stage_count * each; i++) {
         const json_t *stage = json_array_get(stages, i / each);
-        json_t *memory = json_deep_copy(json_object_get(stage, "memory"));
         json_array_append_new(list, json_pack("{s:i, s:i, s:o, s:o, s:o}", "rank", (int)i, "stands_for",
-                                              (int)stands_for, "peak_bytes", memory, "comm_bytes",
-                                              sent_of(stage, steps), "phases", phases_of(plan, steps)));
+                                              (int)stands_for, "peak_bytes", memory_of(stage, program),
+                                              "comm_bytes", sent_of(stage, steps), "phases",
+                                              phases_of(plan, steps)));
     }
     return list;
 }
 
-static Status summary_of(json_t *plan, const Cluster *cluster, const PlanSpec *spec, json_t **ret_summary) {
-    double steps = spec->config.epochs > 0 ? 0 : (double)spec->config.steps,
-           step_s = 1e-3 * number(plan, "step_ms");
-    json_t *summary =
-        json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:O, s:O, s:O, s:b, s:o}", "predicted", cluster->name,
-                  "step_ms", number(plan, "step_ms"), "samples_per_s", number(plan, "samples_per_s"),
-                  "tokens_per_s", number(plan, "tokens_per_s"), "mfu", number(plan, "mfu"), "bubble",
-                  bubble_of(plan), "params_total", json_object_get(plan, "params_total"), "params_stored",
-                  json_object_get(plan, "params_stored"), "layout", json_object_get(plan, "layout"),
-                  "interrupted", false, "ranks", ranks_of(plan, steps > 0 ? steps : 1));
+/* The number of steps; 0 if it depends on data that is not there. */
+static double steps_of(const TrainConfig *config, double samples) {
+    if (config->epochs > 0) return ceil(config->epochs * samples / (double)config->batch);
+    return (double)config->steps;
+}
+
+static Status summary_of(json_t *plan, const Cluster *cluster, const PlanSpec *spec, double samples,
+                         json_t **ret_summary) {
+    double steps = steps_of(&spec->config, samples), step_s = 1e-3 * number(plan, "step_ms");
+    json_t *summary = json_pack(
+        "{s:s, s:f, s:f, s:f, s:f, s:f, s:O, s:O, s:O, s:O, s:b, s:o}", "predicted", cluster->name, "step_ms",
+        number(plan, "step_ms"), "samples_per_s", number(plan, "samples_per_s"), "tokens_per_s",
+        number(plan, "tokens_per_s"), "mfu", number(plan, "mfu"), "bubble", bubble_of(plan), "params_total",
+        json_object_get(plan, "params_total"), "params_stored", json_object_get(plan, "params_stored"),
+        "params_per_rank", json_object_get(plan, "params_per_rank"), "layout",
+        json_object_get(plan, "layout"), "interrupted", false, "ranks",
+        ranks_of(plan, steps > 0 ? steps : 1, cluster->software.present));
     if (!summary) return FAILED("out of memory");
+    if (cluster->software.present)
+        json_object_set_new(summary, "program", json_string(cluster->software.title));
     if (steps > 0) {
-        json_object_set_new(summary, "steps", json_integer(spec->config.steps));
+        json_object_set_new(summary, "steps", json_integer((json_int_t)steps));
         json_object_set_new(summary, "runtime_s", json_real(steps * step_s));
     }
+    if (samples > 0)
+        json_object_set_new(summary, "epoch_s", json_real(samples / (double)spec->config.batch * step_s));
     *ret_summary = summary;
     return OK;
 }
 
-static Status check_fit(const Fit *fit, const Plan *plan) {
+static Status check_fit(const Fit *fit, const Plan *plan, const Cluster *cluster) {
     char needed[FORMAT_SIZE], free_bytes[FORMAT_SIZE];
+    const Software *program = &cluster->software;
     if (fit->fits) return OK;
-    return FAILED("out of memory, as predicted: needs %s per rank, %s available%s%s%s",
+    return FAILED("out of memory, as predicted: %s%s %s per rank, %s available%s%s%s",
+                  program->present ? program->title : "", program->present ? " needs" : "needs",
                   format_bytes(needed, (double)plan->stage[plan->fullest].memory.saving),
                   format_bytes(free_bytes, fit->available), fit->changes ? " (" : "",
                   fit->changes ? fit->change[0].options : "", fit->changes ? " would fit)" : "");
@@ -185,21 +267,40 @@ static Status write_trace(const Plan *plan, const Cluster *cluster, const char *
     return plan_trace(plan, cluster, path);
 }
 
-Status simulate_run(Invocation *train, const char *name, const char *dir, json_t **ret_summary) {
+static Status predict(Invocation *train, const Simulation *simulation, const Cluster *cluster,
+                      const char *dir, json_t **ret_summary) {
     PlanSpec spec;
-    Cluster cluster;
     Fit fit;
     StepEstimate time;
     CLEANUP(plan_done) Plan plan = {0};
     CLEANUP(json_decrefp) json_t *json = NULL;
-    TRY(cluster_find(name, &cluster));
-    TRY(spec_of(train, &cluster, &spec));
+    TRY(spec_of(train, cluster, simulation->any_device, &spec));
     TRY(plan_init(&plan, &spec));
-    TRY(fit_find(&fit, &plan, &spec, &cluster));
-    TRY(check_fit(&fit, &plan));
-    TRY(plan_time(&plan, &cluster, &time));
-    TRY(write_trace(&plan, &cluster, dir));
+    TRY(fit_find(&fit, &plan, &spec, cluster));
+    TRY(check_fit(&fit, &plan, cluster));
+    TRY(plan_time(&plan, cluster, &time));
+    if (dir) TRY(write_trace(&plan, cluster, dir));
     TRY(plan_json(&plan, &spec, &json));
     TRY(time_json(&time, json));
-    return summary_of(json, &cluster, &spec, ret_summary);
+    return summary_of(json, cluster, &spec, simulation->samples, ret_summary);
+}
+
+/* Adds the prediction for weft to that for another program. If weft does not fit, nothing is added. */
+static Status add_weft(Invocation *train, const Simulation *simulation, Cluster cluster, json_t *summary) {
+    CLEANUP(json_decrefp) json_t *weft = NULL;
+    cluster.software.present = false;
+    CLEANUP(status_freep) Status misfit = predict(train, simulation, &cluster, NULL, &weft);
+    if (misfit) return OK;
+    return json_object_set(summary, "weft", weft) ? FAILED("out of memory") : OK;
+}
+
+Status simulate_run(Invocation *train, const Simulation *simulation, const char *dir, json_t **ret_summary) {
+    Cluster cluster;
+    CLEANUP(json_decrefp) json_t *summary = NULL;
+    TRY(cluster_find(simulation->cluster, &cluster));
+    if (simulation->weft) cluster.software.present = false;
+    TRY(predict(train, simulation, &cluster, dir, &summary));
+    if (simulation->both && cluster.software.present) TRY(add_weft(train, simulation, cluster, summary));
+    *ret_summary = json_incref(summary);
+    return OK;
 }

@@ -19,16 +19,15 @@ static Status check(const Invocation *call, const TrainArgs *args) {
     if (config->trace && !config->out)
         return USAGE("%s requires --out DIR, where trace.json is written",
                      invocation_label(call, "trace", label));
-    if (config->min_lr > config->lr)
-        return USAGE("%s %g: must not exceed the learning rate, %g", invocation_label(call, "min-lr", label),
-                     config->min_lr, config->lr);
     return OK;
 }
 
-/* --steps and --epochs are exclusive. The command line overrides the file. */
-static Status settle_length(const Invocation *call, TrainConfig *config, json_t *settings) {
+Status train_settle(const Invocation *call, TrainConfig *config, json_t *settings) {
     const Slot *steps = invocation_slot(call, "steps"), *epochs = invocation_slot(call, "epochs");
     char label[LABEL_SIZE];
+    if (config->min_lr > config->lr)
+        return USAGE("%s %g: must not exceed the learning rate, %g", invocation_label(call, "min-lr", label),
+                     config->min_lr, config->lr);
     if (steps->source == epochs->source && steps->source != SOURCE_DEFAULT)
         return USAGE("%s cannot be combined with --steps; use one or the other",
                      invocation_label(call, "epochs", label));
@@ -80,7 +79,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TrainConfig config = args->config; /* with substitutions for this invocation only */
     CLEANUP(json_decrefp) json_t *settings = NULL;
     TRY(invocation_json(call, &settings));
-    TRY(settle_length(call, &config, settings));
+    TRY(train_settle(call, &config, settings));
     CLEANUP(mem_freep) char *model = NULL, *tokenizer = NULL;
     TRY(find_model(call, &config, &model));
     if (model) config.model = model;

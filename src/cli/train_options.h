@@ -62,6 +62,9 @@ extern const char *const precision_choices[];
  * process. */
 const volatile sig_atomic_t *stop_catch(void);
 
+/* Settles --steps against --epochs, of which the command line's wins, and checks options that depend on each
+ * other. `settings`, if not NULL, loses what does not belong to the run. */
+MUST_USE Status train_settle(const Invocation *call, TrainConfig *config, json_t *settings);
 /* Joins the layout's ranks: sets args->config.mesh and divides the cores among the ranks of each node. If the
  * ranks have yet to be started, runs this command line under the launcher instead, and *ret_here is false.
  * `stops`: see launch. */

@@ -145,6 +145,29 @@ bool same_task(const Run *a, const Run *b) {
     return !*one || !*two || !strcmp(one, two);
 }
 
+/* From the summary, else from the settings. */
+static double seq_of(const Run *run) {
+    double seq = count_of(json_object_get(layout_of(run), "seq"));
+    return isfinite(seq) ? seq : count_of(json_object_get(run->settings, "seq"));
+}
+
+bool same_sequences(const Run *a, const Run *b) {
+    double one = seq_of(a), two = seq_of(b);
+    return same_task(a, b) && !(one < two) && !(one > two);
+}
+
+bool same_kind(const Run *a, const Run *b) {
+    double one = run_params(a), two = run_params(b);
+    return same_sequences(a, b) && !(one < two) && !(one > two);
+}
+
+size_t kind_size(const Results *results, const Run *run) {
+    size_t count = 0;
+    for (size_t i = 0; i < results->count; i++)
+        count += run_shows(&results->runs[i]) && same_kind(&results->runs[i], run);
+    return count;
+}
+
 bool one_task(const Results *results) {
     const Run *base = results_base(results);
     for (size_t i = 0; i < results->count; i++)

@@ -34,6 +34,12 @@ const char *results_share(const Results *results, const char *key);
 
 /* Whether the run is finished and has readable losses. */
 bool has_losses(const Run *run);
+/* Whether two runs have the same task and sequence length. Unknown ones are assumed equal. */
+bool same_sequences(const Run *a, const Run *b);
+/* Whether percentages between two runs mean anything: they also have models of the same size. */
+bool same_kind(const Run *a, const Run *b);
+/* The number of runs of the same kind that have figures, this one included. */
+size_t kind_size(const Results *results, const Run *run);
 /* Whether two runs train on the same task, so that their losses are comparable; true if either is unknown. */
 bool same_task(const Run *a, const Run *b);
 /* Whether all finished runs have the same task as the baseline. */

@@ -173,7 +173,8 @@ static Status put_summary(FILE *out, const Results *results) {
 static Status put_page(FILE *out, const Results *results, bool *curves) {
     put_head(out, results);
     TRY(put_summary(out, results));
-    put_table(out, results);
+    TRY(put_table(out, results));
+    TRY(put_study(out, results));
     TRY(put_losses(out, results, curves));
     put_epochs(out, results);
     TRY(put_sweeps(out, results, curves));

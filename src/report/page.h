@@ -26,7 +26,9 @@ void put_key(FILE *out, const char *color, const char *name);
 void put_runs_key(FILE *out, const Results *results, bool (*shows)(const Run *run));
 
 /* The sections. Each writes nothing if no run has the data. */
-void put_table(FILE *out, const Results *results);
+MUST_USE Status put_table(FILE *out, const Results *results);
+/* Published figures beside ours, and which of the study's conclusions hold. */
+MUST_USE Status put_study(FILE *out, const Results *results);
 void put_epochs(FILE *out, const Results *results);
 void put_phases(FILE *out, const Results *results);
 void put_memory(FILE *out, const Results *results);

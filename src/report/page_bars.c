@@ -11,9 +11,10 @@
 #define SHARE_VISIBLE 0.002 /* smaller phases are left out of the legend */
 enum {
     TAGS = 6,
-    MAX_BARS = 16,    /* memory bars per run */
-    MAX_SINGLE = 4,   /* with more ranks than this, identical neighbors share a bar */
-    LABEL_PERCENT = 8 /* segments at least this wide have a label */
+    MAX_BARS = 16,     /* memory bars per run */
+    MAX_SINGLE = 4,    /* with more ranks than this, identical neighbors share a bar */
+    LABEL_PERCENT = 8, /* segments at least this wide have a label */
+    TOTAL_COLOR = 2    /* memory that is not split by category */
 };
 
 static const char *const tags[TAGS] = {"params", "grads", "optimizer", "activations", "comm", "scratch"};
@@ -154,6 +155,12 @@ static double total_of(const json_t *memory) {
     return json_is_number(total) ? json_number_value(total) : tags_sum(memory);
 }
 
+/* The length of a bar. Programs other than weft have only a total. */
+static double bar_bytes(const json_t *memory) {
+    double sum = tags_sum(memory);
+    return sum > 0 ? sum : total_of(memory);
+}
+
 /* The marker in the bar is the peak of the total, which can be lower than the sum of the peaks. */
 static void put_rank(FILE *out, const char *label, const json_t *memory, double longest) {
     char text[FORMAT_SIZE], color[FORMAT_SIZE];
@@ -165,6 +172,10 @@ static void put_rank(FILE *out, const char *label, const json_t *memory, double 
                     100 * bytes / longest, part_color(color, tag_color[tag]), tag_names[tag],
                     format_bytes(text, bytes));
     }
+    if (!(tags_sum(memory) > 0))
+        fprintf(out, "<i style=\"width:%.2f%%;background:%s\" title=\"total %s\"></i>",
+                100 * total_of(memory) / longest, part_color(color, TOTAL_COLOR),
+                format_bytes(text, total_of(memory)));
     fprintf(out, "<u style=\"left:calc(%.2f%% - 2px)\"></u></div><span>%s</span></div>\n",
             100 * fmin(1, total_of(memory) / longest), format_bytes(text, total_of(memory)));
 }
@@ -205,19 +216,28 @@ static void put_ranks(FILE *out, const Run *run, double longest) {
 void put_memory(FILE *out, const Results *results) {
     char color[FORMAT_SIZE];
     double longest = 0;
+    bool tagged = false, untagged = false;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        longest = fmax(longest, tags_sum(json_object_get(run->summary, "peak_bytes")));
-        for (size_t rank = 0; rank < rank_count(run); rank++)
-            longest = fmax(longest, tags_sum(rank_memory(run, rank)));
+        const json_t *any = json_object_get(run->summary, "peak_bytes");
+        longest = fmax(longest, bar_bytes(any));
+        for (size_t rank = 0; rank < rank_count(run); rank++) {
+            const json_t *memory = rank_memory(run, rank);
+            longest = fmax(longest, bar_bytes(memory));
+            tagged |= tags_sum(memory) > 0;
+            untagged |= !(tags_sum(memory) > 0) && total_of(memory) > 0;
+        }
+        tagged |= tags_sum(any) > 0;
     }
     if (!(longest > 0)) return;
-    put_section(
-        out, "Memory per rank",
-        "Each segment is the peak of one category; the peaks can occur at different times. The marker "
-        "and the number show the peak of the total.");
+    put_section(out, "Memory per rank",
+                tagged ? "Each segment is the peak of one category; the peaks can occur at different times. "
+                         "The marker and the number show the peak of the total."
+                       : "Predicted peak of the total.");
     fputs("<div class=\"legend\">", out);
-    for (int tag = 0; tag < TAGS; tag++) put_key(out, part_color(color, tag_color[tag]), tag_names[tag]);
+    for (int tag = 0; tag < TAGS && tagged; tag++)
+        put_key(out, part_color(color, tag_color[tag]), tag_names[tag]);
+    if (untagged && tagged) put_key(out, part_color(color, TOTAL_COLOR), "total of another program");
     fputs("</div>\n<div class=\"ranks\">\n", out);
     for (size_t i = 0; i < results->count; i++) put_ranks(out, &results->runs[i], longest);
     fputs("</div>\n</section>\n", out);

@@ -3,10 +3,13 @@
 #include <math.h>
 
 #include "base/format.h"
+#include "base/memory.h"
+#include "report/columns.h"
 #include "report/comparable.h"
 #include "report/page.h"
 
-/* Whether the run has the best value in the column, and some other run has a clearly worse one. */
+/* Whether the run has the best value of its kind in the column, and some other run has a clearly worse one.
+ */
 static bool is_best(const Results *results, const Run *run, size_t figure) {
     double own = run_figure(run, figure);
     int better = figures[figure].better;
@@ -15,8 +18,8 @@ static bool is_best(const Results *results, const Run *run, size_t figure) {
     for (size_t i = 0; i < results->count; i++) {
         double other = run_figure(&results->runs[i], figure);
         if (&results->runs[i] == run || !isfinite(other) || results->runs[i].state != RUN_FINISHED) continue;
+        if (!same_kind(&results->runs[i], run)) continue;
         if (better * other > better * own) return false;
-        if (figure_is_quality(figure) && !same_task(&results->runs[i], run)) return false;
         beats |= better * (own - other) > 5e-4 * fabs(other);
     }
     return beats;
@@ -24,20 +27,18 @@ static bool is_best(const Results *results, const Run *run, size_t figure) {
 
 static void put_difference(FILE *out, const Results *results, const Run *run, size_t figure) {
     double difference = run_difference(results, run, figure);
+    char text[FORMAT_SIZE];
     int better = figures[figure].better;
     if (!isfinite(difference)) return;
-    bool same = fabs(difference) < 0.05;
-    const char *kind = same || !better ? "same" : (difference > 0) == (better > 0) ? "better" : "worse";
-    fprintf(out, "<small class=\"%s\">%s%.1f%%</small>", kind,
-            same             ? "= "
-            : difference > 0 ? "▲ "
-                             : "▼ ",
-            fabs(difference));
+    const char *kind = fabs(difference) < 0.05            ? "same"
+                       : (difference > 0) == (better > 0) ? "better"
+                                                          : "worse";
+    fprintf(out, "<small class=\"%s\">%s</small>", kind, percent_text(text, difference, true));
 }
 
 static void put_badges(FILE *out, const Results *results, const Run *run) {
     bool finished = run->state == RUN_FINISHED;
-    if (run == results_base(results) && results->count > 1 && finished)
+    if (run == run_base(results, run) && kind_size(results, run) > 1 && finished)
         fputs("<span class=\"badge\">baseline</span>", out);
     if (run_predicted(run)) fputs("<span class=\"badge predicted\">predicted</span>", out);
     if (!finished)
@@ -66,7 +67,7 @@ static void put_layout(FILE *out, const Results *results, const Run *run) {
     fputs("</small>", out);
 }
 
-static void put_row(FILE *out, const Results *results, const Run *run, size_t columns) {
+static void put_row(FILE *out, const Results *results, const Run *run, const Columns *columns) {
     char text[FORMAT_SIZE];
     bool partial = run->state != RUN_FINISHED;
     fprintf(out, "<tr%s><th scope=\"row\"><span class=\"swatch\" style=\"background:%s\"></span>",
@@ -76,13 +77,13 @@ static void put_row(FILE *out, const Results *results, const Run *run, size_t co
     fputs("</th>", out);
     if (!run_shows(run)) {
         fprintf(out, "<td class=\"wide%s\" colspan=\"%zu\">", run->state == RUN_FAILED ? " failed" : "",
-                columns ? columns : 1);
+                columns->count ? columns->count : 1);
         put_html(out, run->error ? run->error : run_state_name(run->state));
         fputs("</td></tr>\n", out);
         return;
     }
-    for (size_t f = 0; f < FIGURES; f++) {
-        if (!results_have(results, f)) continue;
+    for (size_t i = 0; i < columns->count; i++) {
+        size_t f = columns->shown[i];
         fprintf(out, "<td data-label=\"%s\"%s>%s", figures[f].heading,
                 is_best(results, run, f) ? " class=\"best\"" : "", run_figure_text(text, run, f, true));
         put_difference(out, results, run, f);
@@ -109,33 +110,61 @@ static bool any_partial(const Results *results) {
     return false;
 }
 
-void put_table(FILE *out, const Results *results) {
-    size_t columns = 0;
+/* Explains the columns that the table has; others are known to everyone. */
+static void put_legend(FILE *out, const Columns *columns) {
+    static const char *const texts[FIGURES] = {
+        [FIGURE_VAL_MEAN] = "Mean val.: mean of all validation losses.",
+        [FIGURE_BUSY] = "Busy: share of the step time that ranks spend computing.",
+        [FIGURE_PEAK] = "Memory: highest peak of all ranks.",
+        [FIGURE_BUBBLE] = "Bubble: share of time that pipeline stages wait for each other.",
+        [FIGURE_SENT] = "Sent: bytes sent by all ranks.",
+        [FIGURE_MFU] = "MFU: model FLOPs utilization, relative to the hardware's peak.",
+        [FIGURE_NOISE] = "Noise scale: gradient noise scale in samples ± its standard error.",
+        [FIGURE_EFFICIENCY] = "Efficiency: statistical efficiency relative to the baseline's batch size.",
+        [FIGURE_GOODPUT] = "Goodput: samples/s times efficiency.",
+        [FIGURE_PARAMS] = "Parameters: those of one replica, summed over its ranks; replicated ones count on "
+                          "each, and the vocabulary is padded.",
+        [FIGURE_WORK] = "Params x samples/s: per rank, relative to the baseline.",
+    };
+    bool any = false;
+    for (size_t f = 0; f < FIGURES; f++) {
+        bool used = false;
+        for (size_t i = 0; i < columns->count; i++) used |= columns->shown[i] == f;
+        for (size_t i = 0; i < columns->equal_count; i++) used |= columns->equal[i] == f;
+        if (!used || !texts[f]) continue;
+        fprintf(out, "%s%s", any ? " " : "<p class=\"note\">", texts[f]);
+        any = true;
+    }
+    if (any) fputs("</p>\n", out);
+}
+
+Status put_table(FILE *out, const Results *results) {
+    Columns columns = results_columns(results);
+    CLEANUP(mem_freep) char *note = NULL;
+    TRY(columns_note(results, &columns, &note));
     put_section(
         out, "Results",
         results->count > 1
             ? "Below each value: its difference from the baseline (▲ higher, ▼ lower). Bold: the best "
               "value."
             : NULL);
-    fputs("<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">run</th>", out);
-    for (size_t f = 0; f < FIGURES; f++) {
-        if (!results_have(results, f)) continue;
-        fprintf(out, "<th scope=\"col\">%s</th>", figures[f].heading);
-        columns++;
+    if (*note) {
+        fputs("<p class=\"lead\">", out);
+        put_html(out, note);
+        fputs("</p>\n", out);
     }
+    fputs("<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">run</th>", out);
+    for (size_t i = 0; i < columns.count; i++)
+        fprintf(out, "<th scope=\"col\">%s</th>", figures[columns.shown[i]].heading);
     fputs("</tr></thead>\n<tbody>\n", out);
-    for (size_t i = 0; i < results->count; i++) put_row(out, results, &results->runs[i], columns);
+    for (size_t i = 0; i < results->count; i++) put_row(out, results, &results->runs[i], &columns);
     fputs("</tbody></table></div>\n", out);
     put_remarks(out, results);
     if (any_partial(results))
         fputs(
             "<p class=\"note\">Runs that have not finished show partial results and are not compared.</p>\n",
             out);
-    fputs("<p class=\"note\">Mean val.: mean of all validation losses. Busy: share of the step time that "
-          "ranks spend computing. Memory: highest peak of "
-          "all ranks. Bubble: share of time that pipeline stages wait for each other. Sent: bytes sent by "
-          "all ranks. MFU: model FLOPs utilization, relative to the hardware's peak. Noise scale: gradient "
-          "noise scale in samples ± its standard error. Efficiency: statistical efficiency relative to the "
-          "baseline's batch size. Goodput: samples/s times efficiency.</p>\n</section>\n",
-          out);
+    put_legend(out, &columns);
+    fputs("</section>\n", out);
+    return OK;
 }

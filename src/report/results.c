@@ -34,6 +34,8 @@ static void run_done(Run *run) {
     json_decref(run->options);
     json_decref(run->settings);
     json_decref(run->summary);
+    json_decref(run->published);
+    json_decref(run->prediction);
     curve_done(&run->loss);
     curve_done(&run->val_loss);
     free(run->epochs);
@@ -45,6 +47,7 @@ void results_done(Results *results) {
     free(results->title);
     free(results->about);
     free(results->scale);
+    json_decref(results->study);
     json_decref(results->others);
     *results = (Results){0};
 }
@@ -228,23 +231,29 @@ const char *run_state_name(RunState state) {
 /* ---- figures ---- */
 
 const Figure figures[FIGURES] = {
-    {"runtime_s", "runtime", FIGURE_FORMAT_SECONDS, -1},
-    {"samples_per_s", "samples/s", FIGURE_FORMAT_RATE, 1},
-    {"tokens_per_s", "tokens/s", FIGURE_FORMAT_RATE, 1},
-    {"loss_last", "loss", FIGURE_FORMAT_LOSS, -1},
-    {"val_loss", "val. loss", FIGURE_FORMAT_LOSS, -1},
-    {"val_loss_mean", "mean val.", FIGURE_FORMAT_LOSS, -1},
-    {"accuracy", "accuracy", FIGURE_FORMAT_SHARE, 1},
-    {"f1", "F1", FIGURE_FORMAT_SHARE, 1},
-    {"exact", "exact", FIGURE_FORMAT_SHARE, 1},
-    {"utilization", "busy", FIGURE_FORMAT_SHARE, 1},
-    {"peak_bytes", "memory", FIGURE_FORMAT_BYTES, -1},
-    {"bubble", "bubble", FIGURE_FORMAT_SHARE, -1},
-    {"sent_bytes", "sent", FIGURE_FORMAT_BYTES, -1},
-    {"mfu", "MFU", FIGURE_FORMAT_SHARE, 1},
-    {"noise_scale", "noise scale", FIGURE_FORMAT_NUMBER, 0},
-    {"statistical_efficiency", "efficiency", FIGURE_FORMAT_NUMBER, 1},
-    {"goodput", "goodput", FIGURE_FORMAT_RATE, 1},
+    {"runtime_s", "runtime", FIGURE_FORMAT_SECONDS, -1, false},
+    {"samples_per_s", "samples/s", FIGURE_FORMAT_RATE, 1, false},
+    {"tokens_per_s", "tokens/s", FIGURE_FORMAT_RATE, 1, false},
+    {"loss_last", "loss", FIGURE_FORMAT_LOSS, -1, false},
+    {"val_loss", "val. loss", FIGURE_FORMAT_LOSS, -1, false},
+    {"val_loss_mean", "mean val.", FIGURE_FORMAT_LOSS, -1, false},
+    {"accuracy", "accuracy", FIGURE_FORMAT_SHARE, 1, false},
+    {"f1", "F1", FIGURE_FORMAT_SHARE, 1, false},
+    {"exact", "exact", FIGURE_FORMAT_SHARE, 1, false},
+    {"utilization", "busy", FIGURE_FORMAT_SHARE, 1, false},
+    {"peak_bytes", "memory", FIGURE_FORMAT_BYTES, -1, false},
+    {"bubble", "bubble", FIGURE_FORMAT_SHARE, -1, false},
+    {"sent_bytes", "sent", FIGURE_FORMAT_BYTES, -1, false},
+    {"mfu", "MFU", FIGURE_FORMAT_SHARE, 1, false},
+    {"noise_scale", "noise scale", FIGURE_FORMAT_NUMBER, 0, false},
+    {"statistical_efficiency", "efficiency", FIGURE_FORMAT_NUMBER, 1, false},
+    {"goodput", "goodput", FIGURE_FORMAT_RATE, 1, false},
+    {"step_ms", "ms/step", FIGURE_FORMAT_MS, -1, true},
+    {"epoch_s", "time/epoch", FIGURE_FORMAT_SECONDS, -1, false},
+    {"params_stored", "parameters", FIGURE_FORMAT_COUNT, 0, true},
+    {"tp", "tp", FIGURE_FORMAT_WHOLE, 0, true},
+    {"params_per_rank", "params/rank", FIGURE_FORMAT_COUNT, 0, true},
+    {"work", "params x samples/s", FIGURE_FORMAT_RATE, 1, true},
 };
 
 /* Files may be damaged or edited by hand. */
@@ -296,7 +305,7 @@ static double batch_of(const Run *run) {
 /* Statistical efficiency relative to the baseline's batch size; see train/noise.h. The noise scale depends on
  * the data and the model, so the baseline's is used for runs that did not measure it. */
 static double run_efficiency(const Run *run) {
-    const Run *base = results_base(run->of);
+    const Run *base = run_base(run->of, run);
     double noise = number(run->summary, "noise_scale");
     if (!isfinite(noise)) noise = number(base->summary, "noise_scale");
     return noise_efficiency(noise, batch_of(base), batch_of(run));
@@ -313,21 +322,111 @@ static double sent_of(const json_t *summary) {
     return isfinite(sent) ? sent : rank_bytes(summary, "comm_bytes", true);
 }
 
-/* The value in the summary, unchecked. */
-static double summary_figure(const Run *run, size_t figure) {
-    return figure == FIGURE_PEAK   ? peak_of(run->summary)
-           : figure == FIGURE_SENT ? sent_of(run->summary)
-                                   : number(run->summary, figures[figure].key);
+/* The parameters that the ranks of one replica hold together, or one of them. Runs record neither, but
+ * without tensor and pipeline parallelism both are the size of the model. */
+static double params_of(const json_t *summary, const char *key) {
+    const json_t *layout = json_object_get(summary, "layout");
+    double known = number(summary, key);
+    bool whole = number(layout, "tp") * number(layout, "pp") == 1;
+    return isfinite(known) || !whole ? known : number(summary, "params_total");
+}
+
+/* The value in a summary, unchecked. */
+static double summary_figure(const json_t *summary, size_t figure) {
+    switch (figure) {
+    case FIGURE_PEAK: return peak_of(summary);
+    case FIGURE_SENT: return sent_of(summary);
+    case FIGURE_PARAMS:
+    case FIGURE_PARAMS_RANK: return params_of(summary, figures[figure].key);
+    case FIGURE_TENSOR: return number(json_object_get(summary, "layout"), "tp");
+    default: return number(summary, figures[figure].key);
+    }
+}
+
+/* A plausible value of a summary; NAN if there is none. */
+static double checked_figure(const json_t *summary, size_t figure) {
+    double value = summary_figure(summary, figure);
+    return isfinite(value) && is_plausible(figures[figure].unit, value) ? value : NAN;
+}
+
+/* Parameters x samples/s per rank, relative to the first finished run of the same task and sequence length.
+ */
+static double run_work(const Run *run, FigureSource source) {
+    double work[2];
+    const Run *of[2] = {run, run};
+    for (size_t i = run->of->count; i-- > 0;) {
+        const Run *other = &run->of->runs[i];
+        if (other->state == RUN_FINISHED && same_sequences(other, run)) of[1] = other;
+    }
+    for (int i = 0; i < 2; i++)
+        work[i] = run_params(of[i]) * run_source_figure(of[i], source, FIGURE_SAMPLES) / run_ranks(of[i]);
+    return work[1] > 0 ? work[0] / work[1] : NAN;
+}
+
+/* The steps of an epoch, without evaluation: the mean over completed epochs, else by throughput. */
+static double run_epoch(const Run *run) {
+    double predicted = checked_figure(run->summary, FIGURE_EPOCH), sum = 0;
+    for (size_t i = 0; i < run->epoch_count; i++) sum += run->epochs[i].seconds;
+    if (isfinite(predicted)) return predicted;
+    if (sum > 0) return sum / (double)run->epoch_count;
+    return run->samples > 0 ? run->samples / run_figure(run, FIGURE_SAMPLES) : NAN;
 }
 
 double run_figure(const Run *run, size_t figure) {
-    double value;
+    if (figure == FIGURE_EPOCH) return run_epoch(run);
     if (figure == FIGURE_EFFICIENCY) return run->summary ? run_efficiency(run) : NAN;
     if (figure == FIGURE_GOODPUT)
         return run->summary ? run_figure(run, FIGURE_SAMPLES) * run_efficiency(run) : NAN;
-    value = summary_figure(run, figure);
-    if (isfinite(value) && is_plausible(figures[figure].unit, value)) return value;
-    return last_of_curve(run, figure);
+    if (figure == FIGURE_WORK) return run_work(run, run_predicted(run) ? SOURCE_PREDICTED : SOURCE_MEASURED);
+    double value = checked_figure(run->summary, figure);
+    return isfinite(value) ? value : last_of_curve(run, figure);
+}
+
+/* ---- sources ---- */
+
+const char *source_name(FigureSource source) {
+    static const char *const names[SOURCES] = {"published", "predicted", "predicted, weft", "measured"};
+    return names[source];
+}
+
+const char *run_program(const Run *run) {
+    const json_t *summary = run_predicted(run) ? run->summary : run->prediction;
+    return json_string_value(json_object_get(summary, "program"));
+}
+
+double run_source_figure(const Run *run, FigureSource source, size_t figure) {
+    bool own = (source == SOURCE_PREDICTED) == (run_predicted(run) != NULL);
+    const json_t *summary = run_predicted(run) ? run->summary : run->prediction;
+    if (figure == FIGURE_WORK && source != SOURCE_WEFT) {
+        double published = number(run->published, figures[figure].key);
+        if (source != SOURCE_PUBLISHED || !isfinite(published)) return run_work(run, source);
+    }
+    switch (source) {
+    case SOURCE_PUBLISHED: return number(run->published, figures[figure].key);
+    case SOURCE_WEFT: return checked_figure(json_object_get(summary, "weft"), figure);
+    case SOURCE_PREDICTED: return own ? run_figure(run, figure) : checked_figure(run->prediction, figure);
+    default: return own ? run_figure(run, figure) : NAN;
+    }
+}
+
+bool run_has_source(const Run *run, FigureSource source) {
+    for (size_t f = 0; f < FIGURES; f++)
+        if (isfinite(run_source_figure(run, source, f))) return true;
+    return false;
+}
+
+double run_from_published(const Run *run, FigureSource source, size_t figure) {
+    double published = run_source_figure(run, SOURCE_PUBLISHED, figure),
+           own = run_source_figure(run, source, figure);
+    if (source == SOURCE_PUBLISHED || !isfinite(published) || !isfinite(own) || published == 0) return NAN;
+    if (source == SOURCE_MEASURED && run->state != RUN_FINISHED) return NAN;
+    return 100 * (own - published) / fabs(published);
+}
+
+bool results_published(const Results *results) {
+    for (size_t i = 0; i < results->count && !results->resized; i++)
+        if (results->runs[i].published) return true;
+    return false;
 }
 
 /* Appends to `note` why a value of the summary is ignored. */
@@ -347,7 +446,7 @@ static Status check_numbers(Run *run) {
     for (size_t f = 0; f < FIGURES; f++) {
         const json_t *json = json_object_get(run->summary, figures[f].key);
         bool present = json && !json_is_null(json) && !json_is_object(json);
-        double value = summary_figure(run, f);
+        double value = summary_figure(run->summary, f);
         if ((present && !json_is_number(json)) || (isfinite(value) && !is_plausible(figures[f].unit, value)))
             add_invalid(note, sizeof note, figures[f].key, present ? json : NULL, value);
     }
@@ -426,14 +525,25 @@ Status run_look(Run *run) {
     return run->state == RUN_RUNNING ? OK : check_trace(run);
 }
 
-const Run *results_base(const Results *results) {
-    const Run *started = NULL;
+/* The baseline among the runs of the same kind as `like`; NULL: among all. */
+static const Run *base_of(const Results *results, const Run *like) {
+    const Run *started = NULL, *first = NULL;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
+        if (like && !same_kind(run, like)) continue;
         if (run->state == RUN_FINISHED) return run;
         if (!started && run->state != RUN_FAILED && run->summary) started = run;
+        if (!first) first = run;
     }
-    return started ? started : results->runs;
+    return started ? started : first;
+}
+
+const Run *results_base(const Results *results) {
+    return base_of(results, NULL);
+}
+
+const Run *run_base(const Results *results, const Run *run) {
+    return base_of(results, run);
 }
 
 /* Whether both validation losses are averages over the same number of samples; true if unknown. */
@@ -443,9 +553,9 @@ static bool same_validation(const Run *a, const Run *b) {
 }
 
 double run_difference(const Results *results, const Run *run, size_t figure) {
-    const Run *baseline = results_base(results);
+    const Run *baseline = run_base(results, run);
     if (run == baseline) return NAN;
-    if (run->state != RUN_FINISHED || baseline->state != RUN_FINISHED || figure == FIGURE_NOISE) return NAN;
+    if (run->state != RUN_FINISHED || baseline->state != RUN_FINISHED || !figures[figure].better) return NAN;
     if (figure_is_quality(figure) && !same_task(run, baseline)) return NAN;
     if (figure_is_quality(figure) && figure != FIGURE_LOSS && !same_validation(run, baseline)) return NAN;
     double base = run_figure(baseline, figure), own = run_figure(run, figure);
@@ -454,8 +564,12 @@ double run_difference(const Results *results, const Run *run, size_t figure) {
 }
 
 bool results_have(const Results *results, size_t figure) {
-    for (size_t i = 0; i < results->count; i++)
-        if (isfinite(run_figure(&results->runs[i], figure))) return true;
+    bool published = results_published(results);
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        if (isfinite(run_figure(run, figure))) return true;
+        if (published && isfinite(run_source_figure(run, SOURCE_PUBLISHED, figure))) return true;
+    }
     return false;
 }
 
@@ -471,12 +585,29 @@ const char *figure_text(char *buffer, FigureFormat unit, double value) {
         return buffer;
     case FIGURE_FORMAT_RATE:
         if (value >= 1000) return format_count(buffer, value);
-        snprintf(buffer, FORMAT_SIZE, "%.*f", value >= 100 ? 1 : 2, value);
+        snprintf(buffer, FORMAT_SIZE, "%.*f", value >= 100 ? 1 : value >= 0.1 || value == 0 ? 2 : 4, value);
         return buffer;
     case FIGURE_FORMAT_BYTES: return format_bytes(buffer, value);
+    case FIGURE_FORMAT_COUNT: return format_count(buffer, value);
+    case FIGURE_FORMAT_WHOLE: snprintf(buffer, FORMAT_SIZE, "%.0f", value); return buffer;
+    case FIGURE_FORMAT_MS: snprintf(buffer, FORMAT_SIZE, "%.*f", value < 100 ? 1 : 0, value); return buffer;
     case FIGURE_FORMAT_SHARE: snprintf(buffer, FORMAT_SIZE, "%.1f%%", 100 * value); return buffer;
-    default: snprintf(buffer, FORMAT_SIZE, "%.4f", value); return buffer;
+    default:
+        snprintf(buffer, FORMAT_SIZE, fabs(value) < 1e-3 && value != 0 ? "%.2e" : "%.4f", value);
+        return buffer;
     }
+}
+
+const char *percent_text(char *buffer, double percent, bool utf8) {
+    bool same = fabs(percent) < 0.05;
+    const char *mark = same ? (utf8 ? "= " : "") : percent > 0 ? (utf8 ? "▲ " : "+") : (utf8 ? "▼ " : "-");
+    if (!isfinite(percent))
+        buffer[0] = 0;
+    else if (percent >= 1000)
+        snprintf(buffer, FORMAT_SIZE, "%s%.4g", utf8 ? "× " : "x ", 1 + percent / 100);
+    else
+        snprintf(buffer, FORMAT_SIZE, "%s%.1f%%", mark, fabs(percent));
+    return buffer;
 }
 
 const char *noise_text(char *buffer, double scale, double error, bool utf8) {

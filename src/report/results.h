@@ -30,11 +30,14 @@ typedef struct Run {
     const Results *of; /* the results that contain this run; must not move in memory */
     char *name, *dir;
     RunState state;
-    bool known;       /* started before, according to results.json or its own config.json */
-    char *error;      /* why it failed, or problems with its files; NULL: none */
-    json_t *options;  /* the options in which it differs from the other runs; NULL: unknown */
-    json_t *settings; /* all of its options; NULL: unknown */
-    json_t *summary;  /* as the run wrote it, or derived from its metrics; NULL: neither */
+    bool known;         /* started before, according to results.json or its own config.json */
+    char *error;        /* why it failed, or problems with its files; NULL: none */
+    json_t *options;    /* the options in which it differs from the other runs; NULL: unknown */
+    json_t *settings;   /* all of its options; NULL: unknown */
+    json_t *summary;    /* as the run wrote it, or derived from its metrics; NULL: neither */
+    json_t *published;  /* what a study reported for this run, see report/study.h; NULL: nothing */
+    json_t *prediction; /* predicted summary of a run that was executed; NULL: none */
+    double samples;     /* training samples per epoch; 0: unknown */
     Curve loss, val_loss;
     RunEpoch *epochs; /* in order */
     size_t epoch_count, epoch_capacity;
@@ -42,6 +45,8 @@ typedef struct Run {
 
 struct Results {
     char *title, *about, *scale; /* about and scale may be NULL */
+    json_t *study;               /* the study that the runs repeat, see report/study.h; NULL: none */
+    bool resized; /* the runs are smaller than the study's: published figures are shown only in findings */
     Run *runs;
     size_t count, capacity;
     json_t *others; /* entries of results.json for other runs, preserved when writing; NULL: none */
@@ -90,7 +95,10 @@ typedef enum {
     FIGURE_FORMAT_LOSS,
     FIGURE_FORMAT_SHARE,
     FIGURE_FORMAT_BYTES,
-    FIGURE_FORMAT_NUMBER
+    FIGURE_FORMAT_NUMBER,
+    FIGURE_FORMAT_COUNT,
+    FIGURE_FORMAT_WHOLE,
+    FIGURE_FORMAT_MS
 } FigureFormat;
 
 typedef struct Figure {
@@ -98,6 +106,7 @@ typedef struct Figure {
     const char *heading; /* of the column */
     FigureFormat unit;
     int better; /* 1: higher is better, -1: lower is better, 0: neither */
+    bool named; /* a column only if the study's list of columns names it */
 } Figure;
 
 /* In the order of the columns. */
@@ -119,6 +128,12 @@ typedef enum {
     FIGURE_NOISE,
     FIGURE_EFFICIENCY,
     FIGURE_GOODPUT,
+    FIGURE_STEP,
+    FIGURE_EPOCH,
+    FIGURE_PARAMS,
+    FIGURE_TENSOR,
+    FIGURE_PARAMS_RANK,
+    FIGURE_WORK,
     FIGURES
 } FigureId;
 extern const Figure figures[FIGURES];
@@ -126,16 +141,18 @@ extern const Figure figures[FIGURES];
 /* The baseline: the first run that finished, else the first that started and has not failed, else the first.
  */
 const Run *results_base(const Results *results);
+/* The baseline among the runs of the same kind (same_kind in report/comparable.h). */
+const Run *run_base(const Results *results, const Run *run);
 double run_figure(const Run *run, size_t figure); /* NAN: unknown */
 /* Whether a figure describes the trained model, so that it compares only runs of the same task. */
 bool figure_is_quality(size_t figure);
 /* Whether the run has any figure. The figures of an unfinished run are partial and are not compared. */
 bool run_shows(const Run *run);
-/* The difference from the baseline in percent; NAN if the run is the baseline or the values are not
- * comparable, for example because one of the runs has not finished. The noise scale, which has a large error,
- * has no difference. */
+/* The difference from the run's baseline in percent; NAN if it is the baseline or the values are not
+ * comparable, for example because one of the runs has not finished. Figures that are neither better nor worse
+ * have no difference. */
 double run_difference(const Results *results, const Run *run, size_t figure);
-/* Whether any run has this figure. */
+/* Whether any run has this figure, or a study reported it. */
 bool results_have(const Results *results, size_t figure);
 /* The columns of a table of epochs, in order: the same keys and units as figures. */
 typedef struct EpochColumn {
@@ -150,8 +167,25 @@ double epoch_value(const RunEpoch *epoch, size_t column);
 bool results_have_epochs(const Results *results, size_t column);
 /* Formats a value into a buffer of FORMAT_SIZE bytes and returns it; "-" if not finite. */
 const char *figure_text(char *buffer, FigureFormat unit, double value);
+/* A difference: "▲ 12.5%", from 1000% a factor: "× 14.2"; without UTF-8 "+12.5%" and "x 14.2". Empty if not
+ * finite. */
+const char *percent_text(char *buffer, double percent, bool utf8);
 /* A run's figure; the noise scale with its standard error. `utf8`: with a plus-minus sign. */
 const char *run_figure_text(char *buffer, const Run *run, size_t figure, bool utf8);
+
+/* Where a value comes from. Published figures are those of a study; predictions are for a cluster, and for
+ * the program that its file describes; WEFT is the prediction for weft beside one for another program. */
+typedef enum { SOURCE_PUBLISHED, SOURCE_PREDICTED, SOURCE_WEFT, SOURCE_MEASURED, SOURCES } FigureSource;
+const char *source_name(FigureSource source);
+double run_source_figure(const Run *run, FigureSource source, size_t figure); /* NAN: unknown */
+/* Whether the run has any figure from this source. */
+bool run_has_source(const Run *run, FigureSource source);
+/* The difference from the published figure in percent; NAN if either is unknown. */
+double run_from_published(const Run *run, FigureSource source, size_t figure);
+/* Whether published figures are shown beside those of the runs. */
+bool results_published(const Results *results);
+/* The program whose figures are predicted, if it is not weft; else NULL. */
+const char *run_program(const Run *run);
 /* "152 ± 21", or without a finite error "152". */
 const char *noise_text(char *buffer, double scale, double error, bool utf8);
 

@@ -8,6 +8,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "report/results.h"
+#include "report/study.h"
 #include "tokenizer/tokenizer.h"
 
 static json_t *number_or_null(double value) {
@@ -40,6 +41,17 @@ static json_t *epochs_json(const Run *run) {
     return list;
 }
 
+/* Differences from the published figures, in percent. */
+static json_t *from_published(const Run *run) {
+    json_t *differences = json_object();
+    FigureSource own = run_predicted(run) ? SOURCE_PREDICTED : SOURCE_MEASURED;
+    for (size_t f = 0; f < FIGURES; f++) {
+        double difference = run_from_published(run, own, f);
+        if (isfinite(difference)) json_object_set_new(differences, figures[f].key, json_real(difference));
+    }
+    return differences;
+}
+
 static json_t *run_json(const Results *results, const Run *run) {
     json_t *values = json_object(), *differences = json_object();
     for (size_t f = 0; f < FIGURES; f++) {
@@ -50,11 +62,27 @@ static json_t *run_json(const Results *results, const Run *run) {
     const json_t *error = json_object_get(run->summary, "noise_scale_error");
     json_object_set_new(values, "noise_scale_error",
                         json_is_number(error) ? json_copy((json_t *)error) : json_null());
-    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", run->name, "state",
-                     run_state_name(run->state), "dir", text_or_null(run->dir), "error",
-                     text_or_null(run->error), "figures", values, "difference_percent", differences, "epochs",
-                     epochs_json(run), "options", object_or_null(run->options), "settings",
-                     object_or_null(run->settings), "summary", object_or_null(run->summary));
+    json_t *json = json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", run->name, "state",
+                             run_state_name(run->state), "dir", text_or_null(run->dir), "error",
+                             text_or_null(run->error), "figures", values, "difference_percent", differences,
+                             "epochs", epochs_json(run), "options", object_or_null(run->options), "settings",
+                             object_or_null(run->settings), "summary", object_or_null(run->summary));
+    if (run->published) json_object_set(json, "published", run->published);
+    if (run->published && !results->resized)
+        json_object_set_new(json, "difference_from_published_percent", from_published(run));
+    if (run->prediction) json_object_set(json, "prediction", run->prediction);
+    if (run->samples > 0) json_object_set_new(json, "samples_per_epoch", json_real(run->samples));
+    return json;
+}
+
+static Status add_study(const Results *results, json_t *json) {
+    CLEANUP(json_decrefp) json_t *findings = NULL;
+    if (!results->study) return OK;
+    TRY(findings_json(results, &findings));
+    if (json_object_set(json, "study", results->study) || json_object_set(json, "findings", findings) ||
+        json_object_set_new(json, "resized", json_boolean(results->resized)))
+        return FAILED("out of memory while collecting the results");
+    return OK;
 }
 
 Status results_json(const Results *results, json_t **ret_json) {
@@ -69,9 +97,12 @@ Status results_json(const Results *results, json_t **ret_json) {
         json_decref(json);
         return FAILED("out of memory while collecting the results");
     }
-    if (json_array_size(results->others) && json_object_set(json, "others", results->others) != 0) {
+    Status status = add_study(results, json);
+    if (!status && json_array_size(results->others) && json_object_set(json, "others", results->others) != 0)
+        status = FAILED("out of memory while collecting the results");
+    if (status) {
         json_decref(json);
-        return FAILED("out of memory while collecting the results");
+        return status;
     }
     *ret_json = json;
     return OK;
@@ -88,9 +119,46 @@ static void put_field(FILE *out, const char *text) {
     fputc('"', out);
 }
 
+static void put_number(FILE *out, const char *format, double value) {
+    fputc(',', out);
+    if (isfinite(value)) fprintf(out, format, value);
+}
+
+/* Whether any run has a published value of the figure. */
+static bool is_published(const Results *results, size_t figure) {
+    for (size_t i = 0; i < results->count && results_published(results); i++)
+        if (isfinite(run_source_figure(&results->runs[i], SOURCE_PUBLISHED, figure))) return true;
+    return false;
+}
+
+/* For figures that the study reported: its value, ours from each source, and their differences from it. */
+static void put_published(FILE *out, const Results *results, const Run *run) {
+    for (size_t f = 0; f < FIGURES; f++) {
+        if (!is_published(results, f)) continue;
+        put_number(out, "%.10g", run_source_figure(run, SOURCE_PUBLISHED, f));
+        for (FigureSource source = SOURCE_PREDICTED; source < SOURCES; source++) {
+            if (source == SOURCE_WEFT) continue;
+            put_number(out, "%.10g", run_source_figure(run, source, f));
+            put_number(out, "%.4f", run_from_published(run, source, f));
+        }
+    }
+}
+
+static void put_published_head(FILE *out, const Results *results) {
+    for (size_t f = 0; f < FIGURES; f++) {
+        const char *key = figures[f].key;
+        if (is_published(results, f))
+            fprintf(out,
+                    ",%s_published,%s_predicted,%s_predicted_vs_published_percent,%s_measured,"
+                    "%s_measured_vs_published_percent",
+                    key, key, key, key, key);
+    }
+}
+
 static void put_table(FILE *out, const Results *results) {
     fputs("run,state,predicted", out);
     for (size_t f = 0; f < FIGURES; f++) fprintf(out, ",%s,%s_percent", figures[f].key, figures[f].key);
+    put_published_head(out, results);
     fputs(",error\n", out);
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
@@ -98,12 +166,10 @@ static void put_table(FILE *out, const Results *results) {
         fprintf(out, ",%s,", run_state_name(run->state));
         if (run_predicted(run)) put_field(out, run_predicted(run));
         for (size_t f = 0; f < FIGURES; f++) {
-            double value = run_figure(run, f), difference = run_difference(results, run, f);
-            fputc(',', out);
-            if (isfinite(value)) fprintf(out, "%.10g", value);
-            fputc(',', out);
-            if (isfinite(difference)) fprintf(out, "%.4f", difference);
+            put_number(out, "%.10g", run_figure(run, f));
+            put_number(out, "%.4f", run_difference(results, run, f));
         }
+        put_published(out, results, run);
         fputc(',', out);
         if (run->error) put_field(out, run->error);
         fputc('\n', out);
@@ -284,6 +350,25 @@ static Status copy_text(const json_t *object, const char *key, char **ret_text) 
     return text && !*ret_text ? str_dup(text, ret_text) : OK;
 }
 
+/* Damaged figures of a study are ignored. */
+static Status read_published(Run *run, const json_t *entry) {
+    json_t *published = json_object_get(entry, "published"),
+           *prediction = json_object_get(entry, "prediction");
+    CLEANUP(status_freep) Status damaged = published_check(published, "results.json");
+    if (!damaged && json_is_object(published)) TRY(published_settle(published, &run->published));
+    if (json_is_object(prediction)) run->prediction = json_incref(prediction);
+    run->samples = json_number_value(json_object_get(entry, "samples_per_epoch"));
+    return OK;
+}
+
+static void read_study(Results *results, const json_t *json) {
+    json_t *study = json_object_get(json, "study");
+    CLEANUP(status_freep) Status damaged = study_check(study, "results.json");
+    if (damaged || !json_is_object(study) || results->study) return;
+    results->study = json_incref(study);
+    results->resized = json_is_true(json_object_get(json, "resized"));
+}
+
 /* Prefers the directory next to results.json, in case the comparison was moved. */
 static Status read_run(Results *results, const char *dir, const json_t *entry) {
     const char *name = json_string_value(json_object_get(entry, "name"));
@@ -297,6 +382,7 @@ static Status read_run(Results *results, const char *dir, const json_t *entry) {
     TRY(recall_run(run, entry));
     json_t *summary = json_object_get(entry, "summary");
     if (json_is_object(summary)) run->summary = json_incref(summary);
+    TRY(read_published(run, entry));
     return run_look(run);
 }
 
@@ -308,6 +394,7 @@ Status results_read(Results *results, const char *dir) {
     TRY(copy_text(json, "title", &results->title));
     TRY(copy_text(json, "about", &results->about));
     TRY(copy_text(json, "scale", &results->scale));
+    read_study(results, json);
     const json_t *entry;
     size_t at;
     json_array_foreach(json_object_get(json, "runs"), at, entry) TRY(read_run(results, dir, entry));

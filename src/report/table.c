@@ -8,6 +8,9 @@
 #include "base/format.h"
 #include "base/memory.h"
 #include "base/terminal.h"
+#include "report/columns.h"
+#include "report/comparable.h"
+#include "report/study.h"
 
 enum { MAX_NAME = 42, MIN_NAME = 12, CELL = 48 };
 
@@ -28,13 +31,15 @@ static int fitting(const char *text, int limit) {
     return at;
 }
 
-static const char *percent_text(char *buffer, double difference, bool utf8) {
-    buffer[0] = 0;
-    if (!isfinite(difference)) return buffer;
-    bool same = fabs(difference) < 0.05;
-    const char *mark = same ? (utf8 ? "= " : "") : difference > 0 ? (utf8 ? "▲ " : "+") : (utf8 ? "▼ " : "-");
-    snprintf(buffer, CELL, "%s%.1f%%", mark, fabs(difference));
-    return buffer;
+static void widen(int *width, const char *text) {
+    if (columns(text) > *width) *width = columns(text);
+}
+
+/* The sources that have lines of their own below a run: all but the one of its main line. */
+static bool has_lines(const Results *results, const Run *run, FigureSource source) {
+    FigureSource own = run_predicted(run) ? SOURCE_PREDICTED : SOURCE_MEASURED;
+    if (source == SOURCE_PUBLISHED && !results_published(results)) return false;
+    return source != own && run_has_source(run, source);
 }
 
 static int column_width(const Results *results, size_t figure, bool utf8) {
@@ -42,10 +47,15 @@ static int column_width(const Results *results, size_t figure, bool utf8) {
     int width = columns(figures[figure].heading);
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        int value = columns(run_figure_text(text, run, figure, utf8));
-        int below = columns(percent_text(text, run_difference(results, run, figure), utf8));
-        if (value > width) width = value;
-        if (below > width) width = below;
+        widen(&width, run_figure_text(text, run, figure, utf8));
+        widen(&width, percent_text(text, run_difference(results, run, figure), utf8));
+        for (FigureSource source = 0; source < SOURCES; source++) {
+            if (results_published(results))
+                widen(&width, percent_text(text, run_from_published(run, source, figure), utf8));
+            if (!has_lines(results, run, source)) continue;
+            double value = run_source_figure(run, source, figure);
+            widen(&width, figure_text(text, figures[figure].unit, value));
+        }
     }
     return width;
 }
@@ -79,7 +89,7 @@ static void put_name(FILE *out, const char *name, int width) {
 /* The line below the name: the outcome of an unfinished run, whose figures are partial; for a finished run,
  * whether it is predicted or the baseline. */
 static const char *mark_of(char *buffer, const Results *results, const Run *run) {
-    bool base = run == results_base(results) && results->count > 1;
+    bool base = run == run_base(results, run) && kind_size(results, run) > 1;
     if (run->state != RUN_FINISHED)
         snprintf(buffer, CELL, "  %s", run_outcome(run));
     else
@@ -88,24 +98,69 @@ static const char *mark_of(char *buffer, const Results *results, const Run *run)
     return buffer;
 }
 
+static void put_label(FILE *out, const char *text, const Block *block, TableLook look) {
+    if (look.color) fputs("\033[2m", out);
+    put_name(out, text, block->name);
+    if (look.color) fputs("\033[0m", out);
+}
+
+/* A line "vs published" below the values of a source. */
+static void put_from_published(FILE *out, const Run *run, FigureSource source, const Block *block,
+                               TableLook look) {
+    char text[CELL];
+    bool any = false;
+    for (int c = 0; c < block->count; c++) any |= isfinite(run_from_published(run, source, block->figure[c]));
+    if (!any) return;
+    put_label(out, "    vs published", block, look);
+    for (int c = 0; c < block->count; c++)
+        put_right(out, percent_text(text, run_from_published(run, source, block->figure[c]), look.utf8),
+                  block->width[c], look.color ? "\033[2m" : NULL);
+    fputc('\n', out);
+}
+
+/* Values of the study, and predictions beside measurements. */
+static void put_sources(FILE *out, const Results *results, const Run *run, const Block *block,
+                        TableLook look) {
+    char text[CELL], label[CELL];
+    FigureSource own = run_predicted(run) ? SOURCE_PREDICTED : SOURCE_MEASURED;
+    if (!results_published(results) && !run->prediction && !run_has_source(run, SOURCE_WEFT)) return;
+    if (results_published(results)) put_from_published(out, run, own, block, look);
+    for (FigureSource source = 0; source < SOURCES; source++) {
+        if (!has_lines(results, run, source)) continue;
+        snprintf(label, sizeof label, "  %s", source_name(source));
+        put_label(out, label, block, look);
+        for (int c = 0; c < block->count; c++) {
+            double value = run_source_figure(run, source, block->figure[c]);
+            figure_text(text, figures[block->figure[c]].unit, value);
+            put_right(out, isfinite(value) ? text : "", block->width[c], NULL);
+        }
+        fputc('\n', out);
+        if (results_published(results)) put_from_published(out, run, source, block, look);
+    }
+    if (results_published(results) && published_lacks_memory(run)) {
+        put_label(out, "  published", block, look);
+        fputs("  out of memory\n", out);
+    }
+}
+
 static void put_run(FILE *out, const Results *results, const Run *run, const Block *block, TableLook look) {
     char text[CELL];
     put_name(out, run->name, block->name);
     if (!run_shows(run)) {
         fprintf(out, "  %s\n", run_outcome(run));
+        put_sources(out, results, run, block, look);
         return;
     }
     for (int c = 0; c < block->count; c++)
         put_right(out, run_figure_text(text, run, block->figure[c], look.utf8), block->width[c], NULL);
     fputc('\n', out);
-    if (results->count == 1 && !run_predicted(run) && run->state == RUN_FINISHED) return;
-    if (look.color) fputs("\033[2m", out);
-    put_name(out, mark_of(text, results, run), block->name);
-    if (look.color) fputs("\033[0m", out);
+    if (results->count == 1 && !run_predicted(run) && run->state == RUN_FINISHED && !run->published) return;
+    put_label(out, mark_of(text, results, run), block, look);
     for (int c = 0; c < block->count; c++)
         put_right(out, percent_text(text, run_difference(results, run, block->figure[c]), look.utf8),
                   block->width[c], look.color ? color_of(results, run, block->figure[c]) : NULL);
     fputc('\n', out);
+    put_sources(out, results, run, block, look);
 }
 
 static void put_block(FILE *out, const Results *results, const Block *block, TableLook look) {
@@ -137,12 +192,14 @@ static void put_blocks(FILE *out, const Results *results, TableLook look) {
         const Run *run = &results->runs[i];
         int width = columns(run->name), below = run_shows(run) ? columns(mark_of(text, results, run)) : 0;
         if (below > width) width = below;
+        if (results_published(results) && width < 16) width = 16; /* "    vs published" */
         if (width > block.name) block.name = width < MAX_NAME ? width : MAX_NAME;
     }
     int used = block.name;
     bool first = true;
-    for (size_t f = 0; f < FIGURES; f++) {
-        if (!results_have(results, f)) continue;
+    Columns shown = results_columns(results);
+    for (size_t i = 0; i < shown.count; i++) {
+        size_t f = shown.shown[i];
         int width = column_width(results, f, look.utf8);
         if (block.count && used + 2 + width > look.width) {
             put_block(out, results, &block, look);

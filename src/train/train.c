@@ -527,6 +527,17 @@ static Status run_all(Trainer *t, const json_t *config_json, json_t **ret_summar
     return write_summary(t, ret_summary);
 }
 
+Status train_check(const TrainConfig *config, int64_t *ret_samples) {
+    CLEANUP(trainer_done) Trainer t = {.config = config};
+    JobSpec spec = job_spec_of(config);
+    TRY(check_config(config));
+    TRY(job_new(&t.job, &spec));
+    TRY(open_data(&t));
+    TRY(plan_steps(&t));
+    *ret_samples = dataset_count(t.data);
+    return OK;
+}
+
 Status train_run(const TrainConfig *config, const json_t *config_json, json_t **ret_summary) {
     CLEANUP(trainer_done)
     Trainer t = {.config = config, .loss_first = NAN, .loss_last = NAN};

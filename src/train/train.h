@@ -93,6 +93,11 @@ typedef struct TrainConfig {
  * checkpoints, trace.json if requested, and summary.json, whose content is also returned in *ret_summary. */
 MUST_USE Status train_run(const TrainConfig *config, const json_t *config_json, json_t **ret_summary);
 
+/* Checks a configuration as train_run does before the first step, without a model in memory: model, task,
+ * layout, data and length. Text is tokenized, and the cache keeps the result. *ret_samples is the number of
+ * training samples per epoch. */
+MUST_USE Status train_check(const TrainConfig *config, int64_t *ret_samples);
+
 /* Number of samples per evaluation; 0: the whole validation set. */
 int64_t train_eval_samples(const TrainConfig *config);
 

@@ -42,8 +42,9 @@ static void write_recipe(const Fixture *fixture, int steps, const char *runs) {
     assert_ok(file_replace(fixture->recipe, text, (size_t)size));
 }
 
+/* The second run fails while it trains: its loss overflows. */
 #define THREE_RUNS                                                                                           \
-    "[{\"name\": \"whole batch\", \"micro-batch\": 4}, {\"name\": \"tensor, 7\", \"tp\": 7}, {\"name\": "    \
+    "[{\"name\": \"whole batch\", \"micro-batch\": 4}, {\"name\": \"wild, 7\", \"lr\": 1e38}, {\"name\": "   \
     "\"halves\"}]"
 
 static json_t *parsed(const char *text) {
@@ -83,7 +84,7 @@ static void reports(const Fixture *fixture) {
     assert_int_equal(ran.code, 0);
     json_t *json = parsed(ran.out);
     assert_int_equal(json_array_size(json_object_get(json, "runs")), 3);
-    assert_contains(text_of(run_of(json, 1), "error"), "does not divide");
+    assert_contains(text_of(run_of(json, 1), "error"), "training diverged");
     json_decref(json);
     ran_done(&ran);
     ran = program_run("report", run, "--out", page);
@@ -130,10 +131,11 @@ static void compares(void **state) {
     const Fixture *fixture = *state;
     write_recipe(fixture, 3, THREE_RUNS);
     Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out);
-    assert_int_equal(ran.code, 0);
+    assert_int_equal(ran.code, 1); /* because a run failed */
     assert_contains(ran.err, "[3/3] halves\n");
     assert_contains(ran.out, "samples/s");
-    assert_contains(ran.out, "tensor, 7: failed: --tp 7 does not divide the model's 2 heads");
+    assert_contains(ran.out, "The same in all runs: bubble 0.0%, sent 0 B, efficiency 1.0000.");
+    assert_contains(ran.out, "wild, 7: failed: step 2: training diverged");
     ran_done(&ran);
     char *text = read_in(fixture->out, "results.json");
     json_t *json = parsed(text);
@@ -141,7 +143,7 @@ static void compares(void **state) {
     const json_t *first = run_of(json, 0), *failed = run_of(json, 1), *last = run_of(json, 2);
     assert_string_equal(text_of(first, "state"), "finished");
     assert_string_equal(text_of(failed, "state"), "failed");
-    assert_contains(text_of(failed, "error"), "does not divide");
+    assert_contains(text_of(failed, "error"), "training diverged");
     assert_string_equal(text_of(last, "state"), "finished");
     assert_true(figure_of(first, "tokens_per_s") > 0);
     const json_t *peak = json_object_get(json_object_get(first, "summary"), "peak_flops");
@@ -155,11 +157,11 @@ static void compares(void **state) {
     free(text);
     text = read_in(fixture->out, "results.csv");
     assert_int_equal(strncmp(text, "run,state,predicted,runtime_s,runtime_s_percent,", 48), 0);
-    assert_contains(text, "\n\"tensor, 7\",failed,,,");
+    assert_contains(text, "\n\"wild, 7\",failed,,");
     free(text);
     text = read_in(fixture->out, "report.html");
     assert_contains(text, "is the fastest");
-    assert_contains(text, "does not divide");
+    assert_contains(text, "training diverged");
     free(text);
     reports(fixture);
 }
@@ -167,7 +169,7 @@ static void compares(void **state) {
 static void expect_all_before(const Fixture *fixture, const char *note) {
     write_recipe(fixture, 3, THREE_RUNS);
     Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out);
-    assert_int_equal(ran.code, 0);
+    assert_int_equal(ran.code, 1);
     assert_contains(ran.err, note);
     assert_contains(ran.err, "[1/3] whole batch: already finished\n");
     assert_contains(ran.err, "[3/3] halves: already finished\n");
@@ -184,9 +186,9 @@ static void survives_damaged_results(const Fixture *fixture) {
     Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out);
     assert_contains(ran.err, "keeping 2 results that the recipe does not list");
     ran_done(&ran);
-    expect_all_before(fixture, "[2/3] tensor, 7: already failed");
+    expect_all_before(fixture, "[2/3] wild, 7: already failed");
     assert_ok(file_replace(path, "{\"runs\": [", 10));
-    expect_all_before(fixture, "continuing 2 runs that results.json does not list");
+    expect_all_before(fixture, "continuing 3 runs that results.json does not list");
     assert_int_equal(unlink(path), 0);
     ran = program_run("report", fixture->out, "--out", page);
     assert_int_equal(ran.code, 0);
@@ -194,7 +196,7 @@ static void survives_damaged_results(const Fixture *fixture) {
     ran_done(&ran);
     assert_refused(2, "contains a run with different options (lr)", "compare", fixture->recipe, "--out",
                    fixture->out, "--", "--lr", "0.5");
-    expect_all_before(fixture, "continuing 2 runs that results.json does not list");
+    expect_all_before(fixture, "continuing 3 runs that results.json does not list");
     /* A file that is not recognizably weft's may be the user's. */
     assert_ok(file_replace(path, "mine", 4));
     write_recipe(fixture, 3, "[{\"name\": \"new\"}]");
@@ -206,20 +208,20 @@ static void resumes(void **state) {
     const Fixture *fixture = *state;
     write_recipe(fixture, 3, THREE_RUNS);
     Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out, "--quiet", "--json");
-    assert_int_equal(ran.code, 0);
+    assert_int_equal(ran.code, 1);
     assert_string_equal(ran.err, "");
     json_t *before = parsed(ran.out);
     ran_done(&ran);
     ran = program_run("compare", fixture->recipe, "--out", fixture->out, "--json");
     assert_contains(ran.err, "[1/3] whole batch: already finished\n");
-    assert_contains(ran.err, "[2/3] tensor, 7: already failed; add --retry to run it again\n");
+    assert_contains(ran.err, "[2/3] wild, 7: already failed; add --retry to run it again\n");
     json_t *after = parsed(ran.out);
     assert_true(json_equal(before, after));
     json_decref(before);
     json_decref(after);
     ran_done(&ran);
     ran = program_run("compare", fixture->recipe, "--out", fixture->out, "--retry");
-    assert_contains(ran.err, "[2/3] tensor, 7\n");
+    assert_contains(ran.err, "[2/3] wild, 7\n");
     ran_done(&ran);
     write_recipe(fixture, 4, THREE_RUNS);
     assert_refused(2, "run 'whole batch' was started with different options (steps); choose another --out",
@@ -343,7 +345,7 @@ static void simulates(void **state) {
                  "{\"name\": \"here\", \"cluster\": null}]");
     Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out, "--simulate", "--cluster",
                           "dgx2-v100");
-    assert_int_equal(ran.code, 0);
+    assert_int_equal(ran.code, 1);
     assert_contains(ran.err, "predicted for dgx2-v100");
     assert_contains(ran.out, "  predicted, baseline");
     assert_contains(ran.out, "large: failed: out of memory, as predicted: ");
@@ -378,14 +380,12 @@ static void simulates(void **state) {
     assert_refused(2, "cluster: expected the name of a cluster", "compare", fixture->recipe);
 }
 
-/* Communication is counted over all ranks, another cluster gives another prediction, and a run that cannot be
- * planned reports why. */
+/* Communication is counted over all ranks, and another cluster gives another prediction. */
 static void simulates_many(void **state) {
     const Fixture *fixture = *state;
     write_recipe(fixture, 3,
                  "[{\"name\": \"64\", \"dp\": 64, \"batch\": 128, \"micro-batch\": 1}, "
-                 "{\"name\": \"128\", \"dp\": 128, \"batch\": 128, \"micro-batch\": 1}, {\"name\": \"odd\", "
-                 "\"tp\": 7}]");
+                 "{\"name\": \"128\", \"dp\": 128, \"batch\": 128, \"micro-batch\": 1}]");
     double rate[2] = {0};
     for (int i = 0; i < 2; i++) {
         Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out, "--simulate", "--cluster",
@@ -395,7 +395,6 @@ static void simulates_many(void **state) {
         double few = figure_of(run_of(json, 0), "sent_bytes"),
                many = figure_of(run_of(json, 1), "sent_bytes");
         assert_true(many > 1.9 * few && many < 2.1 * few);
-        assert_contains(text_of(run_of(json, 2), "error"), "--tp 7");
         rate[i] = figure_of(run_of(json, 0), "samples_per_s");
         json_decref(json);
         ran_done(&ran);
@@ -440,6 +439,274 @@ static void simulates_unfetched(void **state) {
     assert_refused(2, "run 'weft fetch gpt2-medium' first", "compare", fixture->recipe, "--out", fixture->out,
                    "--", "--device", "cpu");
     assert_int_equal(unsetenv("WEFT_DATA"), 0);
+}
+
+/* A run that cannot work is refused, by name, before any run starts: executed or simulated. */
+static void refuses_runs_at_once(void **state) {
+    static const struct {
+        const char *run, *message;
+        int code;
+    } wrong[] = {
+        {"{\"name\": \"B\", \"tp\": 7}", "run 'B': --tp 7 does not divide the model's 2 heads", 2},
+        {"{\"name\": \"B\", \"dp\": 3}", "run 'B': ", 2},
+        {"{\"name\": \"B\", \"data\": [\"/nowhere.txt\"]}", "/nowhere.txt", 1},
+        {"{\"name\": \"B\", \"seq\": 100000000}", "run 'B': ", 2},
+        {"{\"name\": \"B\", \"warmup\": 50}", "run 'B': --warmup 50 is longer than the run (3 steps)", 2},
+        {"{\"name\": \"B\", \"min-lr\": 5}", "min-lr 5: must not exceed the learning rate", 2},
+        {"{\"name\": \"B\", \"epochs\": 5}", "cannot be combined with --steps", 2},
+    };
+    const Fixture *fixture = *state;
+    char runs[256];
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        snprintf(runs, sizeof runs, "[{\"name\": \"A\"}, %s]", wrong[i].run);
+        write_recipe(fixture, 3, runs);
+        assert_refused(wrong[i].code, wrong[i].message, "compare", fixture->recipe, "--out", fixture->out);
+        assert_refused(wrong[i].code, "run 'B': ", "compare", fixture->recipe, "--out", fixture->out,
+                       "--simulate", "--cluster", "h200");
+        assert_false(path_exists(fixture->out));
+    }
+    write_recipe(fixture, 3, "[{\"name\": \"A\"}, {\"name\": \"B\", \"device\": \"cuda\"}]");
+    if (!getenv("WEFT_TEST_DEVICE"))
+        assert_refused(2, "run 'B': --device cuda: no GPU", "compare", fixture->recipe, "--out",
+                       fixture->out);
+}
+
+/* ---- studies ---- */
+
+static const char study_text[] =
+    "{\"model\": \"gpt2-tiny\", \"layers\": 2, \"hidden\": 16, \"heads\": 2, \"data\": [\"self\"], \"seq\": "
+    "16, "
+    "\"steps\": 3, \"batch\": 4, \"micro-batch\": 2, \"eval-batches\": 1, \"eval-every\": 0, \"threads\": 1, "
+    "\"cluster\": \"h200\", \"study\": {\"title\": \"A <study>\", \"hardware\": \"2 slates\", \"claims\": ["
+    "{\"text\": \"Halves lose\", \"figure\": \"val_loss\", \"run\": \"halves\", \"relation\": \"higher\", "
+    "\"than\": \"whole\"}, {\"text\": \"Losses agree\", \"figure\": \"loss_last\", \"run\": [\"whole\", "
+    "\"halves\"], \"relation\": \"equal\"}, {\"text\": \"Nobody is busy\", \"figure\": \"noise_scale\", "
+    "\"run\": "
+    "\"halves\", \"relation\": \"lower\", \"than\": \"whole\"}]}, \"runs\": [{\"name\": \"whole\", "
+    "\"micro-batch\": 4, \"published\": {\"samples_per_s\": 2, \"val_loss\": 1, \"peak_gib\": 0.5}}, "
+    "{\"name\": "
+    "\"halves\", \"published\": {\"samples_per_s\": 1, \"val_loss\": 1.5, \"hardware\": \"1 slate\"}}], "
+    "\"scales\": {\"small\": {\"steps\": 2}}}";
+
+static const json_t *finding_of(const json_t *json, size_t at) {
+    return json_array_get(json_object_get(json, "findings"), at);
+}
+
+static double in(const json_t *run, const char *table, const char *key) {
+    return json_number_value(json_object_get(json_object_get(run, table), key));
+}
+
+/* Field `at` of a line of the table. */
+static double csv_number(const char *line, size_t at) {
+    for (; at > 0; at--) line = strchr(line, ',') + 1;
+    return strtod(line, NULL);
+}
+
+static size_t csv_column(const char *head, const char *name) {
+    size_t at = 0;
+    const char *found = strstr(head, name);
+    assert_non_null(found);
+    for (; head < found; head++) at += *head == ',';
+    return at;
+}
+
+/* Published, predicted and measured values side by side, their differences and the findings: in results.json,
+ * the table, the page and the CSV file, and again from `weft report`. */
+static void compares_with_study(void **state) {
+    const Fixture *fixture = *state;
+    char page[80];
+    assert_ok(file_replace(fixture->recipe, study_text, sizeof study_text - 1));
+    Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out, "--quiet");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, "\n  published ");
+    assert_contains(ran.out, "\n  predicted ");
+    assert_contains(ran.out, "\n    vs published ");
+    assert_contains(ran.out, "Of the study's 3 conclusions, 1 holds, 1 does not, and 1 cannot be judged");
+    assert_contains(ran.out, "- Halves lose: does not hold (val. loss measured 5.");
+    assert_contains(ran.out, "published 1.5000 vs 1.0000 (+50.0%)).");
+    ran_done(&ran);
+    char *text = read_in(fixture->out, "results.json");
+    json_t *json = parsed(text);
+    const json_t *run = run_of(json, 0);
+    assert_true(in(run, "published", "peak_bytes") == 536870912);
+    double measured = figure_of(run, "samples_per_s"), predicted = in(run, "prediction", "samples_per_s");
+    assert_true(predicted > 0 && measured > 0);
+    assert_float_equal(in(run, "difference_from_published_percent", "samples_per_s"),
+                       100 * (measured / 2 - 1), 1e-6 * measured);
+    assert_string_equal(text_of(finding_of(json, 0), "verdict"), "does not hold");
+    assert_string_equal(text_of(finding_of(json, 1), "verdict"), "holds");
+    assert_string_equal(text_of(finding_of(json, 2), "verdict"), "not known");
+    char *csv = read_in(fixture->out, "results.csv"), *line = strchr(csv, '\n') + 1;
+    assert_float_equal(csv_number(line, csv_column(csv, "samples_per_s_published")), 2, 1e-9);
+    assert_float_equal(csv_number(line, csv_column(csv, "samples_per_s_measured,")), measured,
+                       1e-6 * measured);
+    assert_float_equal(csv_number(line, csv_column(csv, "samples_per_s_predicted,")), predicted,
+                       1e-6 * predicted);
+    assert_float_equal(csv_number(line, csv_column(csv, "samples_per_s_predicted_vs_published_percent")),
+                       100 * (predicted / 2 - 1), 1e-5 * predicted);
+    char *html = read_in(fixture->out, "report.html");
+    assert_contains(html, "A &lt;study&gt;, on 2 slates");
+    assert_contains(html, "<small>published, 1 slate</small>");
+    assert_contains(html, "<td data-label=\"memory\">537 MB</td>");
+    assert_contains(html, "<span class=\"badge failed\">does not hold</span>Halves lose");
+    free(html);
+    free(csv);
+    json_decref(json);
+    free(text);
+    snprintf(page, sizeof page, "%s/page.html", fixture->dir);
+    ran = program_run("report", fixture->out, "--out", page, "--json");
+    json = parsed(ran.out);
+    assert_string_equal(text_of(finding_of(json, 1), "verdict"), "holds");
+    assert_float_equal(in(run_of(json, 0), "prediction", "samples_per_s"), predicted, 1e-9 * predicted);
+    json_decref(json);
+    ran_done(&ran);
+}
+
+/* Runs of another size are not compared with the study's figures, only with its conclusions. */
+static void resized_study(void **state) {
+    const Fixture *fixture = *state;
+    assert_ok(file_replace(fixture->recipe, study_text, sizeof study_text - 1));
+    Ran ran =
+        program_run("compare", fixture->recipe, "--out", fixture->out, "--scale", "small", "--simulate");
+    assert_int_equal(ran.code, 0);
+    assert_null(strstr(ran.out, "vs published"));
+    assert_contains(ran.out, "none holds and 3 cannot be judged from these runs");
+    assert_contains(ran.out,
+                    "not known (predictions have no val. loss; published 1.5000 vs\n1.0000 (+50.0%)).");
+    ran_done(&ran);
+    char *html = read_in(fixture->out, "report.html");
+    assert_contains(html, "These runs are smaller, so only its conclusions are compared.");
+    free(html);
+}
+
+/* Unknown keys and runs of a study are refused by name, also by commands that do not use it. */
+static void refuses_studies(void **state) {
+    static const struct {
+        const char *study, *published, *message;
+    } wrong[] = {
+        {"{\"titel\": \"x\"}", "{}", "study: unknown key 'titel'; did you mean 'title'?"},
+        {"{\"columns\": [\"samples\"]}", "{}", "columns: entry 1: unknown key 'samples'"},
+        {"{\"claims\": [{\"text\": \"x\", \"run\": \"A\", \"relation\": \"bigger\"}]}", "{}",
+         "claim 1: relation: expected \"higher\""},
+        {"{\"claims\": [{\"text\": \"x\", \"run\": \"A\", \"figure\": \"lost\", \"than\": \"A\", "
+         "\"relation\": \"lower\"}]}",
+         "{}", "claim 1: unknown key 'lost'"},
+        {"{}", "{\"val_los\": 1}", "run 'A': "},
+        {"{}", "{\"val_los\": 1}", "unknown key 'val_los'; did you mean 'val_loss'?"},
+        {"{}", "{\"val_loss\": \"1\"}", "published: val_loss: expected a number"},
+        {"{}", "{\"outcome\": \"bad\"}", "published: outcome: expected \"out of memory\""},
+        {"5", "{}", "study: expected an object"},
+    };
+    const Fixture *fixture = *state;
+    char text[512];
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        int size = snprintf(text, sizeof text,
+                            "{\"data\": [\"self\"], \"study\": %s, \"runs\": [{\"name\": \"A\", "
+                            "\"published\": %s}]}",
+                            wrong[i].study, wrong[i].published);
+        assert_ok(file_replace(fixture->recipe, text, (size_t)size));
+        assert_refused(2, wrong[i].message, "compare", fixture->recipe);
+        assert_refused(2, wrong[i].message, "train", "--config", fixture->recipe);
+    }
+    static const char stranger[] =
+        "{\"data\": [\"self\"], \"study\": {\"claims\": [{\"text\": \"x\", \"run\": \"alph\", \"relation\": "
+        "\"out of memory\"}]}, \"runs\": [{\"name\": \"alpha\"}]}";
+    assert_ok(file_replace(fixture->recipe, stranger, sizeof stranger - 1));
+    assert_refused(2, "claim 1: no run is named 'alph'; did you mean 'alpha'?", "compare", fixture->recipe);
+}
+
+/* A simulated run has a runtime if its steps are known: from --steps, from the data, or from "samples". */
+static void simulates_runtime(void **state) {
+    static const char recipe[] = "{\"model\": \"gpt2-tiny\", \"tokenizer\": \"@gpt2-tokenizer\", \"data\": "
+                                 "[\"@wikitext-103-raw/wiki.train.raw\"], \"seq\": 128, \"batch\": 8, "
+                                 "\"micro-batch\": 2, \"cluster\": "
+                                 "\"h200\", \"epochs\": 2, %s\"runs\": [{\"name\": \"A\"}]}";
+    static const struct {
+        const char *samples;
+        double steps;
+    } cases[] = {{"", NAN}, {"\"samples\": 1001, ", 251}};
+    const Fixture *fixture = *state;
+    char text[512], corpus[80];
+    assert_int_equal(setenv("WEFT_DATA", fixture->dir, 1), 0);
+    for (size_t i = 0; i < 2; i++) {
+        int size = snprintf(text, sizeof text, recipe, cases[i].samples);
+        assert_ok(file_replace(fixture->recipe, text, (size_t)size));
+        Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out, "--simulate", "--json");
+        assert_int_equal(ran.code, 0);
+        json_t *json = parsed(ran.out);
+        const json_t *summary = json_object_get(run_of(json, 0), "summary");
+        double step = json_number_value(json_object_get(summary, "step_ms"));
+        if (isnan(cases[i].steps))
+            assert_true(
+                json_is_null(json_object_get(json_object_get(run_of(json, 0), "figures"), "runtime_s")));
+        else
+            assert_float_equal(figure_of(run_of(json, 0), "runtime_s"), 1e-3 * step * cases[i].steps, 1e-9);
+        json_decref(json);
+        ran_done(&ran);
+        assert_ok(dir_remove(fixture->out));
+    }
+    assert_int_equal(unsetenv("WEFT_DATA"), 0);
+    /* 60 samples of 16 bytes, in 2 epochs of batches of 8. The command line overrides epochs with steps. */
+    snprintf(corpus, sizeof corpus, "%s/corpus.bin", fixture->dir);
+    char bytes[961];
+    memset(bytes, 'x', sizeof bytes);
+    assert_ok(file_replace(corpus, bytes, sizeof bytes));
+    int size = snprintf(text, sizeof text,
+                        "{\"model\": \"gpt2-tiny\", \"data\": [\"%s\"], \"format\": \"bytes\", \"seq\": 16, "
+                        "\"batch\": 8, \"micro-batch\": 2, \"val-fraction\": 0, \"cluster\": \"h200\", "
+                        "\"epochs\": 2, \"runs\": [{\"name\": \"A\"}]}",
+                        corpus);
+    assert_ok(file_replace(fixture->recipe, text, (size_t)size));
+    for (int i = 0; i < 2; i++) {
+        Ran ran = i ? program_run("compare", fixture->recipe, "--out", fixture->out, "--simulate", "--json",
+                                  "--", "--steps", "7")
+                    : program_run("compare", fixture->recipe, "--out", fixture->out, "--simulate", "--json");
+        assert_int_equal(ran.code, 0);
+        json_t *json = parsed(ran.out);
+        const json_t *summary = json_object_get(run_of(json, 0), "summary");
+        double step = json_number_value(json_object_get(summary, "step_ms"));
+        assert_float_equal(figure_of(run_of(json, 0), "runtime_s"), 1e-3 * step * (i ? 7 : 15), 1e-9);
+        assert_float_equal(figure_of(run_of(json, 0), "epoch_s"), 1e-3 * step * 7.5, 1e-9);
+        json_decref(json);
+        ran_done(&ran);
+        assert_ok(dir_remove(fixture->out));
+    }
+}
+
+/* The study of tensor parallelism: one program per page, named above the table; both on request. A run that
+ * ran out of memory in the study, too, is no failure. */
+static void predicts_one_program(void **state) {
+    static const char recipe[] = WEFT_SOURCE_DIR "/recipes/megatron-sizes.json";
+    const Fixture *fixture = *state;
+    static const char *const programs[] = {"cluster", "weft", "both"};
+    double peak[3], step[3];
+    for (int i = 0; i < 3; i++) {
+        Ran ran =
+            program_run("compare", recipe, "--out", fixture->out, "--simulate", "--program", programs[i]);
+        assert_int_equal(ran.code, 0);
+        bool megatron = strstr(ran.out, "Predictions are for Megatron-LM (2019)") != NULL;
+        assert_int_equal(megatron, i != 1);
+        assert_int_equal(strstr(ran.out, "predicted, weft") != NULL, i == 2);
+        ran_done(&ran);
+        char *text = read_in(fixture->out, "results.json");
+        json_t *json = parsed(text);
+        peak[i] = figure_of(run_of(json, 0), "peak_bytes");
+        step[i] = figure_of(run_of(json, 0), "step_ms");
+        if (i == 2) {
+            const json_t *weft = json_object_get(json_object_get(run_of(json, 0), "summary"), "weft");
+            assert_float_equal(json_number_value(json_object_get(weft, "step_ms")), step[1], 1e-9);
+        }
+        /* Every published parameter count is reproduced exactly. */
+        for (size_t k = 0; k < json_array_size(json_object_get(json, "runs")); k++) {
+            double published = in(run_of(json, k), "published", "params_stored");
+            if (published > 0) assert_true(figure_of(run_of(json, k), "params_stored") == published);
+        }
+        json_decref(json);
+        free(text);
+    }
+    assert_true(peak[0] == peak[2] && step[0] == step[2]);
+    assert_true(peak[0] > 30e9 && peak[0] < 32e9); /* the study's allocator held 32.1 GB */
+    assert_true(peak[1] < 12e9);
 }
 
 static void refuses(void **state) {
@@ -512,9 +779,21 @@ static void old_format_name(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(compares),    TEST(old_format_name), TEST(resumes),
-                                       TEST(interrupted), TEST(same_samples),    TEST(one_run),
-                                       TEST(simulates),   TEST(simulates_many),  TEST(simulates_unfetched),
-                                       TEST(refuses)};
+    const struct CMUnitTest tests[] = {TEST(compares),
+                                       TEST(old_format_name),
+                                       TEST(resumes),
+                                       TEST(interrupted),
+                                       TEST(same_samples),
+                                       TEST(one_run),
+                                       TEST(simulates),
+                                       TEST(simulates_many),
+                                       TEST(simulates_unfetched),
+                                       TEST(refuses),
+                                       TEST(refuses_runs_at_once),
+                                       TEST(compares_with_study),
+                                       TEST(resized_study),
+                                       TEST(refuses_studies),
+                                       TEST(simulates_runtime),
+                                       TEST(predicts_one_program)};
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }

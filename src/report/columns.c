@@ -1,0 +1,130 @@
+/* Columns are compared as text: values that print alike are the same to a reader. */
+#include "report/columns.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/format.h"
+#include "base/memory.h"
+#include "base/terminal.h"
+#include "report/comparable.h"
+
+/* Whether all of at least two runs have the same value, and no study reported one. */
+static bool is_equal(const Results *results, size_t figure) {
+    char first[FORMAT_SIZE] = "", text[FORMAT_SIZE];
+    size_t count = 0;
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        if (results_published(results) && isfinite(run_source_figure(run, SOURCE_PUBLISHED, figure)))
+            return false;
+        if (!run_shows(run)) continue;
+        if (!isfinite(run_figure(run, figure))) return false;
+        run_figure_text(text, run, figure, true);
+        if (count++ && strcmp(first, text)) return false;
+        memcpy(first, text, sizeof first);
+    }
+    return count > 1;
+}
+
+/* Whether the time of an epoch is of interest: a run trains for epochs, or the study reports it. */
+static bool has_epochs(const Results *results) {
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        if (json_number_value(json_object_get(run->settings, "epochs")) > 0) return true;
+        if (results_published(results) && isfinite(run_source_figure(run, SOURCE_PUBLISHED, FIGURE_EPOCH)))
+            return true;
+    }
+    return false;
+}
+
+static void add(Columns *columns, const Results *results, size_t figure) {
+    if (!results_have(results, figure) || (figure == FIGURE_EPOCH && !has_epochs(results))) return;
+    if (figure == FIGURE_GOODPUT && is_equal(results, FIGURE_EFFICIENCY)) return; /* samples/s again */
+    if (is_equal(results, figure))
+        columns->equal[columns->equal_count++] = figure;
+    else
+        columns->shown[columns->count++] = figure;
+}
+
+Columns results_columns(const Results *results) {
+    Columns columns = {.count = 0};
+    const json_t *listed = json_object_get(results->study, "columns"), *name;
+    bool added[FIGURES] = {false};
+    size_t i;
+    json_array_foreach(listed, i, name) {
+        for (size_t f = 0; f < FIGURES; f++) {
+            if (added[f] || !json_is_string(name) || strcmp(figures[f].key, json_string_value(name)))
+                continue;
+            add(&columns, results, f);
+            added[f] = true;
+        }
+    }
+    for (size_t f = 0; !listed && f < FIGURES; f++)
+        if (!figures[f].named) add(&columns, results, f);
+    return columns;
+}
+
+/* ---- the note ---- */
+
+static void put_equal(FILE *out, const Results *results, const Columns *columns) {
+    const Run *run = NULL;
+    char text[FORMAT_SIZE];
+    for (size_t i = 0; i < results->count && !run; i++)
+        if (run_shows(&results->runs[i])) run = &results->runs[i];
+    for (size_t i = 0; run && i < columns->equal_count; i++)
+        fprintf(out, "%s%s %s", i ? ", " : "The same in all runs: ", figures[columns->equal[i]].heading,
+                run_figure_text(text, run, columns->equal[i], true));
+    if (columns->equal_count) fputs(". ", out);
+}
+
+/* Names every program other than weft once. */
+static void put_programs(FILE *out, const Results *results) {
+    bool any = false, measured = false;
+    for (size_t i = 0; i < results->count; i++) {
+        const char *program = run_program(&results->runs[i]);
+        bool named = false;
+        measured |= run_has_source(&results->runs[i], SOURCE_MEASURED);
+        for (size_t k = 0; program && k < i && !named; k++)
+            named = run_program(&results->runs[k]) && !strcmp(run_program(&results->runs[k]), program);
+        if (!program || named) continue;
+        fprintf(out, "%s%s", any ? " and " : "Predictions are for ", program);
+        any = true;
+    }
+    if (any) fprintf(out, ", not for weft%s. ", measured ? "; measured figures are weft's" : "");
+}
+
+/* The baselines of all kinds with at least two runs, if there are several kinds. */
+static void put_bases(FILE *out, const Results *results) {
+    bool any = false, several = false;
+    for (size_t i = 0; i < results->count; i++)
+        several |= run_shows(&results->runs[i]) && !same_kind(&results->runs[i], results_base(results));
+    for (size_t i = 0; i < results->count && several; i++) {
+        const Run *run = &results->runs[i];
+        if (run_base(results, run) != run || run->state != RUN_FINISHED || kind_size(results, run) < 2)
+            continue;
+        fprintf(out, "%s“%s”",
+                any ? ", "
+                    : "Percentages compare runs with the same model size, task and sequence length; "
+                      "baselines: ",
+                run->name);
+        any = true;
+    }
+    if (any) fputs(". ", out);
+}
+
+Status columns_note(const Results *results, const Columns *columns, char **ret_text) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return FAILED("out of memory while writing the table");
+    put_equal(out, results, columns);
+    put_programs(out, results);
+    put_bases(out, results);
+    bool bad = ferror(out) != 0;
+    if (fclose(out) != 0 || bad) return FAILED("out of memory while writing the table");
+    if (size && text[size - 1] == ' ') text[size - 1] = 0;
+    terminal_clean(text);
+    *ret_text = text;
+    text = NULL;
+    return OK;
+}

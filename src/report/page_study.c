@@ -1,0 +1,206 @@
+/* The study's section: a table with one row per run and source of its values, bars of the study's main
+ * figure, and the findings. */
+#include <math.h>
+#include <string.h>
+
+#include "base/format.h"
+#include "base/memory.h"
+#include "report/page.h"
+#include "report/study.h"
+
+static const char *const source_colors[SOURCES] = {"var(--c7)", "var(--c5)", "var(--c4)", "var(--c0)"};
+
+/* Whether any run has a published value of the figure. */
+static bool is_published(const Results *results, size_t figure) {
+    for (size_t i = 0; i < results->count; i++)
+        if (isfinite(run_source_figure(&results->runs[i], SOURCE_PUBLISHED, figure))) return true;
+    return false;
+}
+
+static bool has_published(const Run *run) {
+    return run->published != NULL;
+}
+
+static void put_text(FILE *out, const char *prefix, const char *text) {
+    if (!text) return;
+    fputs(prefix, out);
+    put_html(out, text);
+}
+
+/* ---- table ---- */
+
+/* `rows`: of the run, if this is its first; else 0. */
+static void put_source_row(FILE *out, const Results *results, const Run *run, FigureSource source, int rows) {
+    char text[FORMAT_SIZE], percent[FORMAT_SIZE];
+    size_t columns = 0;
+    fprintf(out, "<tr%s><th scope=\"row\">", rows ? "" : " class=\"more\"");
+    if (rows) {
+        fprintf(out, "<span class=\"swatch\" style=\"background:%s\"></span>", run_color(results, run));
+        put_html(out, run->name);
+    }
+    fprintf(out, "<small>%s", source_name(source));
+    if (source == SOURCE_PUBLISHED) put_text(out, ", ", published_text(results, run, "hardware"));
+    if (source == SOURCE_PREDICTED) put_text(out, ", ", run_program(run));
+    fputs("</small></th>", out);
+    for (size_t f = 0; f < FIGURES; f++) columns += is_published(results, f);
+    bool failed = source == SOURCE_PUBLISHED ? published_lacks_memory(run) : !run_has_source(run, source);
+    if (failed)
+        fprintf(out, "<td class=\"wide failed\" colspan=\"%zu\">%s</td>", columns ? columns : 1,
+                source == SOURCE_PUBLISHED ? "out of memory" : run_outcome(run));
+    for (size_t f = 0; f < FIGURES && !failed; f++) {
+        if (!is_published(results, f)) continue;
+        double difference = run_from_published(run, source, f);
+        fprintf(out, "<td data-label=\"%s\">%s", figures[f].heading,
+                figure_text(text, figures[f].unit, run_source_figure(run, source, f)));
+        if (isfinite(difference)) fprintf(out, "<small>%s</small>", percent_text(percent, difference, true));
+        fputs("</td>", out);
+    }
+    fputs("</tr>\n", out);
+}
+
+/* The sources that a run is shown with: published, and what we have. A run that failed without figures shows
+ * its outcome as measured or predicted. */
+static bool is_shown(const Run *run, FigureSource source) {
+    bool oom = run->state == RUN_FAILED && run->error && strstr(run->error, "as predicted");
+    FigureSource own = run_predicted(run) || oom ? SOURCE_PREDICTED : SOURCE_MEASURED;
+    return source == SOURCE_PUBLISHED || run_has_source(run, source) ||
+           (source == own && run->state == RUN_FAILED);
+}
+
+static void put_rows(FILE *out, const Results *results, const Run *run) {
+    bool first = true;
+    for (FigureSource source = 0; source < SOURCES; source++) {
+        if (!is_shown(run, source)) continue;
+        put_source_row(out, results, run, source, first);
+        first = false;
+    }
+}
+
+static void put_figures(FILE *out, const Results *results) {
+    fputs("<div class=\"scroll\"><table class=\"sources\">\n<thead><tr><th scope=\"col\">run</th>", out);
+    for (size_t f = 0; f < FIGURES; f++)
+        if (is_published(results, f)) fprintf(out, "<th scope=\"col\">%s</th>", figures[f].heading);
+    fputs("</tr></thead>\n<tbody>\n", out);
+    for (size_t i = 0; i < results->count; i++)
+        if (has_published(&results->runs[i])) put_rows(out, results, &results->runs[i]);
+    fputs("</tbody></table></div>\n", out);
+}
+
+/* ---- bars ---- */
+
+/* The figure to draw: the first of these that most runs have published. */
+static bool find_main(const Results *results, size_t *ret_figure) {
+    static const FigureId preferred[] = {FIGURE_SAMPLES, FIGURE_TOKENS, FIGURE_EPOCH, FIGURE_STEP,
+                                         FIGURE_RUNTIME};
+    for (size_t i = 0; i < sizeof preferred / sizeof *preferred; i++) {
+        *ret_figure = preferred[i];
+        if (is_published(results, preferred[i])) return true;
+    }
+    return false;
+}
+
+static void put_bar(FILE *out, const Run *run, FigureSource source, size_t figure, double longest,
+                    bool named) {
+    char text[FORMAT_SIZE];
+    double value = run_source_figure(run, source, figure);
+    fputs("<div class=\"row thin\"><span>", out);
+    if (named) put_html(out, run->name);
+    fprintf(out,
+            "</span><div class=\"bar\"><i style=\"width:%.2f%%;background:%s\" title=\"%s\"></i></div>"
+            "<span>%s</span></div>\n",
+            100 * fmin(1, value / longest), source_colors[source], source_name(source),
+            figure_text(text, figures[figure].unit, value));
+}
+
+/* Bars of models of different sizes differ by orders of magnitude, so each run then has its own scale. */
+static double longest_of(const Results *results, const Run *only, size_t figure) {
+    double longest = 0;
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        if (!has_published(run) || (only && run != only)) continue;
+        for (FigureSource source = 0; source < SOURCES; source++) {
+            double value = run_source_figure(run, source, figure);
+            if (isfinite(value)) longest = fmax(longest, value);
+        }
+    }
+    return longest;
+}
+
+static void put_bars(FILE *out, const Results *results) {
+    size_t figure;
+    bool seen[SOURCES] = {false};
+    if (!find_main(results, &figure)) return;
+    double longest = longest_of(results, NULL, figure), shortest = longest;
+    for (size_t i = 0; i < results->count; i++) {
+        double own = longest_of(results, &results->runs[i], figure);
+        if (own > 0) shortest = fmin(shortest, own);
+        for (FigureSource source = 0; source < SOURCES; source++)
+            seen[source] |= has_published(&results->runs[i]) &&
+                            isfinite(run_source_figure(&results->runs[i], source, figure));
+    }
+    if (!(longest > 0)) return;
+    bool each = longest > 20 * shortest;
+    fprintf(out, "<h3>%s%s</h3>\n<div class=\"legend\">", figures[figure].heading,
+            each ? ", relative to the run's largest value" : "");
+    for (FigureSource source = 0; source < SOURCES; source++)
+        if (seen[source]) put_key(out, source_colors[source], source_name(source));
+    fputs("</div>\n", out);
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        bool named = true;
+        for (FigureSource source = 0; source < SOURCES && has_published(run); source++) {
+            if (!isfinite(run_source_figure(run, source, figure))) continue;
+            put_bar(out, run, source, figure, each ? longest_of(results, run, figure) : longest, named);
+            named = false;
+        }
+    }
+}
+
+/* ---- findings ---- */
+
+static Status put_findings(FILE *out, const Results *results) {
+    static const char *const classes[] = {"", " holds", " failed"};
+    CLEANUP(mem_freep) char *text = NULL;
+    const json_t *claim;
+    size_t i;
+    TRY(findings_text(results, &text));
+    if (!*text) return OK;
+    fprintf(out, "<h3>Findings</h3>\n<p>%s</p>\n<ul class=\"findings\">\n", text);
+    json_array_foreach(study_claims(results), i, claim) {
+        CLEANUP(mem_freep) char *detail = NULL;
+        Verdict verdict;
+        TRY(claim_judge(results, claim, &verdict, &detail));
+        fprintf(out, "<li><span class=\"badge%s\">%s</span>", classes[verdict], verdict_name(verdict));
+        put_html(out, json_string_value(json_object_get(claim, "text")));
+        fputs("<small>", out);
+        put_html(out, detail);
+        fputs("</small></li>\n", out);
+    }
+    fputs("</ul>\n", out);
+    return OK;
+}
+
+Status put_study(FILE *out, const Results *results) {
+    const char *note = published_text(results, NULL, "note");
+    bool figures_shown = results_published(results);
+    if (!figures_shown && !json_array_size(study_claims(results))) return OK;
+    fputs("<section>\n<h2>The study</h2>\n<p class=\"lead\">", out);
+    put_text(out, "", published_text(results, NULL, "title"));
+    put_text(out, ", on ", published_text(results, NULL, "hardware"));
+    put_text(out, ". Source: ", published_text(results, NULL, "source"));
+    fputs(figures_shown ? ". Below each value of ours: its difference from the published one.</p>\n"
+                        : ". These runs are smaller, so only its conclusions are compared.</p>\n",
+          out);
+    if (figures_shown) {
+        put_figures(out, results);
+        put_bars(out, results);
+    }
+    TRY(put_findings(out, results));
+    if (note) {
+        fputs("<p class=\"note\">", out);
+        put_html(out, note);
+        fputs("</p>\n", out);
+    }
+    fputs("</section>\n", out);
+    return OK;
+}

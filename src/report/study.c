@@ -1,0 +1,387 @@
+/* Claims are relations between figures, so a recipe states the conclusions of its study as data. A claim is
+ * evaluated on one kind of value: mixing a measured with a predicted figure would compare two machines. */
+#include "report/study.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/format.h"
+#include "base/memory.h"
+#include "base/suggest.h"
+#include "tokenizer/tokenizer.h"
+
+#define DEFAULT_BY 0.01 /* repeated runs of the same configuration differ by about this much */
+
+static const char out_of_memory[] = "out of memory";
+static const char peak_gib[] = "peak_gib";
+
+/* ---- checks ---- */
+
+static Status unknown_key(const char *from, const char *key, const char *const *keys, bool with_figures) {
+    Suggestion near = {.word = key};
+    for (; *keys; keys++) suggest_offer(&near, *keys);
+    for (size_t f = 0; with_figures && f < FIGURES; f++) suggest_offer(&near, figures[f].key);
+    if (near.best) return USAGE("%s: unknown key '%s'; did you mean '%s'?", from, key, near.best);
+    return USAGE("%s: unknown key '%s'; see docs/comparing.md", from, key);
+}
+
+static bool is_among(const char *key, const char *const *keys) {
+    for (; *keys; keys++)
+        if (!strcmp(key, *keys)) return true;
+    return false;
+}
+
+static bool find_figure(const char *key, size_t *ret_figure) {
+    for (size_t f = 0; key && f < FIGURES; f++) {
+        if (strcmp(figures[f].key, key)) continue;
+        *ret_figure = f;
+        return true;
+    }
+    return false;
+}
+
+static Status check_figure(const json_t *name, const char *from) {
+    size_t figure;
+    const char *key = json_string_value(name);
+    static const char *const none[] = {NULL};
+    if (!key) return USAGE("%s: expected the name of a figure, such as \"samples_per_s\"", from);
+    return find_figure(key, &figure) ? OK : unknown_key(from, key, none, true);
+}
+
+static Status check_text(const json_t *object, const char *from, const char *const *keys) {
+    for (; *keys; keys++) {
+        const json_t *value = json_object_get(object, *keys);
+        if (value && !json_is_string(value)) return USAGE("%s: %s: expected a string", from, *keys);
+    }
+    return OK;
+}
+
+Status published_check(const json_t *published, const char *from) {
+    static const char *const texts[] = {"hardware", "source", "outcome", NULL};
+    static const char *const more[] = {"hardware", "source", "outcome", peak_gib, NULL};
+    const char *key;
+    json_t *value;
+    size_t figure;
+    if (!published || json_is_null(published)) return OK;
+    if (!json_is_object(published))
+        return USAGE("%s: published: expected an object with the study's figures", from);
+    TRY(check_text(published, from, texts));
+    json_object_foreach((json_t *)(uintptr_t)published, key, value) {
+        if (is_among(key, texts)) continue;
+        if (!find_figure(key, &figure) && strcmp(key, peak_gib)) return unknown_key(from, key, more, true);
+        if (!json_is_number(value)) return USAGE("%s: published: %s: expected a number", from, key);
+    }
+    const char *outcome = json_string_value(json_object_get(published, "outcome"));
+    if (outcome && strcmp(outcome, out_of_memory))
+        return USAGE("%s: published: outcome: expected \"%s\"", from, out_of_memory);
+    return OK;
+}
+
+Status published_settle(const json_t *published, json_t **ret_published) {
+    json_t *copy = json_copy((json_t *)(uintptr_t)published);
+    if (!copy) return FAILED("out of memory");
+    const json_t *gib = json_object_get(copy, peak_gib);
+    if (gib) json_object_set_new(copy, figures[FIGURE_PEAK].key, json_real(0x1p30 * json_number_value(gib)));
+    json_object_del(copy, peak_gib);
+    *ret_published = copy;
+    return OK;
+}
+
+static bool is_relation(const char *text, const char *relation) {
+    return text && !strcmp(text, relation);
+}
+
+static Status check_run_names(const json_t *runs, const char *from) {
+    const json_t *run;
+    size_t i;
+    if (json_is_string(runs)) return OK;
+    if (!json_array_size(runs)) return USAGE("%s: run: expected the name of a run or a list of names", from);
+    json_array_foreach(runs, i, run) if (!json_is_string(run)) return USAGE(
+        "%s: run: entry %zu: expected the name of a run", from, i + 1);
+    return OK;
+}
+
+static Status check_claim(const json_t *claim, const char *from) {
+    static const char *const keys[] = {"text", "run", "figure", "relation", "than", "by", NULL};
+    static const char *const texts[] = {"text", "figure", "relation", "than", NULL};
+    const char *key, *relation = json_string_value(json_object_get(claim, "relation"));
+    json_t *value;
+    if (!json_is_object(claim)) return USAGE("%s: expected an object", from);
+    json_object_foreach((json_t *)(uintptr_t)claim, key,
+                        value) if (!is_among(key, keys)) return unknown_key(from, key, keys, false);
+    TRY(check_text(claim, from, texts));
+    if (!json_object_get(claim, "text")) return USAGE("%s: expected a 'text' that states the claim", from);
+    TRY(check_run_names(json_object_get(claim, "run"), from));
+    const json_t *by = json_object_get(claim, "by");
+    if (by && !(json_is_number(by) && json_number_value(by) >= 0))
+        return USAGE("%s: by: expected a fraction of 0 or more, such as 0.05", from);
+    bool memory = is_relation(relation, out_of_memory), equal = is_relation(relation, "equal");
+    if (!memory && !equal && !is_relation(relation, "higher") && !is_relation(relation, "lower"))
+        return USAGE("%s: relation: expected \"higher\", \"lower\", \"equal\" or \"%s\"", from,
+                     out_of_memory);
+    if (memory) return OK;
+    const json_t *run = json_object_get(claim, "run");
+    if (!json_object_get(claim, "than") && !(json_array_size(run) > 1))
+        return USAGE("%s: than: expected the run to compare with", from);
+    return check_figure(json_object_get(claim, "figure"), from);
+}
+
+Status study_check(const json_t *study, const char *from) {
+    static const char *const keys[] = {"title", "hardware", "source", "note", "columns", "claims", NULL};
+    static const char *const texts[] = {"title", "hardware", "source", "note", NULL};
+    const json_t *columns = json_object_get(study, "columns"), *claims = json_object_get(study, "claims");
+    const json_t *entry;
+    const char *key;
+    json_t *value;
+    char where[256];
+    size_t i;
+    if (!study || json_is_null(study)) return OK;
+    if (!json_is_object(study)) return USAGE("%s: study: expected an object", from);
+    snprintf(where, sizeof where, "%s: study", from);
+    json_object_foreach((json_t *)(uintptr_t)study, key,
+                        value) if (!is_among(key, keys)) return unknown_key(where, key, keys, false);
+    TRY(check_text(study, where, texts));
+    if (columns && !json_is_array(columns)) return USAGE("%s: columns: expected a list of figures", where);
+    if (claims && !json_is_array(claims)) return USAGE("%s: claims: expected a list of objects", where);
+    json_array_foreach(columns, i, entry) {
+        snprintf(where, sizeof where, "%s: study: columns: entry %zu", from, i + 1);
+        TRY(check_figure(entry, where));
+    }
+    json_array_foreach(claims, i, entry) {
+        snprintf(where, sizeof where, "%s: study: claim %zu", from, i + 1);
+        TRY(check_claim(entry, where));
+    }
+    return OK;
+}
+
+/* ---- access ---- */
+
+bool published_lacks_memory(const Run *run) {
+    const char *outcome = json_string_value(json_object_get(run->published, "outcome"));
+    return outcome && !strcmp(outcome, out_of_memory);
+}
+
+const char *published_text(const Results *results, const Run *run, const char *key) {
+    const char *own = run ? json_string_value(json_object_get(run->published, key)) : NULL;
+    return own ? own : json_string_value(json_object_get(results->study, key));
+}
+
+const json_t *study_claims(const Results *results) {
+    return json_object_get(results->study, "claims");
+}
+
+static const Run *find_run(const Results *results, const char *name) {
+    for (size_t i = 0; name && i < results->count; i++)
+        if (!strcmp(results->runs[i].name, name)) return &results->runs[i];
+    return NULL;
+}
+
+/* The runs that a claim is about, by index. */
+static size_t claim_runs(const json_t *claim) {
+    const json_t *run = json_object_get(claim, "run");
+    return json_is_array(run) ? json_array_size(run) : 1;
+}
+
+static const char *claim_run(const json_t *claim, size_t at) {
+    const json_t *run = json_object_get(claim, "run");
+    return json_string_value(json_is_array(run) ? json_array_get(run, at) : run);
+}
+
+/* The run that the others are compared with: `than`, else the first of the list. */
+static const char *claim_base(const json_t *claim) {
+    const char *than = json_string_value(json_object_get(claim, "than"));
+    return than ? than : claim_run(claim, 0);
+}
+
+static Status missing_run(const Results *results, const char *from, size_t claim, const char *name) {
+    Suggestion near = {.word = name};
+    for (size_t i = 0; i < results->count; i++) suggest_offer(&near, results->runs[i].name);
+    return USAGE("%s: study: claim %zu: no run is named '%s'%s%s%s", from, claim + 1, name,
+                 near.best ? "; did you mean '" : "", near.best ? near.best : "", near.best ? "'?" : "");
+}
+
+Status study_check_runs(const Results *results, const char *from) {
+    const json_t *claim;
+    size_t i;
+    json_array_foreach(study_claims(results), i, claim) {
+        for (size_t k = 0; k < claim_runs(claim); k++)
+            if (!find_run(results, claim_run(claim, k)))
+                return missing_run(results, from, i, claim_run(claim, k));
+        if (!find_run(results, claim_base(claim))) return missing_run(results, from, i, claim_base(claim));
+    }
+    return OK;
+}
+
+/* ---- verdicts ---- */
+
+const char *verdict_name(Verdict verdict) {
+    static const char *const names[] = {"not known", "holds", "does not hold"};
+    return names[verdict];
+}
+
+/* Values of the runs of a claim that come from one source. `low` and `high` are the smallest and the largest
+ * difference from the base, as a fraction. */
+typedef struct Compared {
+    FigureSource source;
+    double own, base, low, high; /* own: of the only run */
+} Compared;
+
+static double value_of(const Results *results, const char *name, FigureSource source, size_t figure) {
+    const Run *run = find_run(results, name);
+    if (!run) return NAN;
+    if (source != SOURCE_PUBLISHED && run->state != RUN_FINISHED) return NAN;
+    return run_source_figure(run, source, figure);
+}
+
+/* False if a value is unknown. */
+static bool compare(const Results *results, const json_t *claim, FigureSource source, size_t figure,
+                    Compared *ret) {
+    Compared seen = {.source = source, .low = INFINITY, .high = -INFINITY};
+    bool listed = !json_object_get(claim, "than");
+    seen.base = value_of(results, claim_base(claim), source, figure);
+    if (!isfinite(seen.base) || seen.base == 0) return false;
+    for (size_t i = listed; i < claim_runs(claim); i++) {
+        seen.own = value_of(results, claim_run(claim, i), source, figure);
+        if (!isfinite(seen.own)) return false;
+        double difference = (seen.own - seen.base) / fabs(seen.base);
+        seen.low = fmin(seen.low, difference);
+        seen.high = fmax(seen.high, difference);
+    }
+    *ret = seen;
+    return true;
+}
+
+static bool relation_holds(const json_t *claim, const Compared *seen) {
+    const char *relation = json_string_value(json_object_get(claim, "relation"));
+    const json_t *given = json_object_get(claim, "by");
+    double by = given ? json_number_value(given) : DEFAULT_BY;
+    if (is_relation(relation, "higher")) return seen->low > 0 && seen->low >= by;
+    if (is_relation(relation, "lower")) return seen->high < 0 && -seen->high >= by;
+    return fmax(fabs(seen->low), fabs(seen->high)) <= by;
+}
+
+/* Without the sign of a zero. */
+static double positive(double percent) {
+    return fabs(percent) < 0.05 ? 0 : percent;
+}
+
+/* "measured 1.6376 vs 1.6376 (0.0%)", or of a list "measured -3.1% to +28.0%". */
+static void put_compared(FILE *out, const json_t *claim, const Compared *seen, size_t figure) {
+    char own[FORMAT_SIZE], base[FORMAT_SIZE];
+    FigureFormat unit = figures[figure].unit;
+    bool listed = !json_object_get(claim, "than");
+    fputs(source_name(seen->source), out);
+    if (claim_runs(claim) - listed == 1)
+        fprintf(out, " %s vs %s (%+.1f%%)", figure_text(own, unit, seen->own),
+                figure_text(base, unit, seen->base), positive(100 * seen->high));
+    else
+        fprintf(out, " %+.1f%% to %+.1f%%", positive(100 * seen->low), positive(100 * seen->high));
+}
+
+/* Whether the runs of the claim run out of memory: executed or predicted. */
+static void judge_memory(FILE *out, const Results *results, const json_t *claim, Verdict *ret_verdict) {
+    Verdict verdict = VERDICT_HOLDS;
+    for (size_t i = 0; i < claim_runs(claim); i++) {
+        const Run *run = find_run(results, claim_run(claim, i));
+        if (!run || (run->state != RUN_FINISHED && !run_lacks_memory(run))) {
+            *ret_verdict = VERDICT_UNKNOWN;
+            fprintf(out, "“%s” %s", claim_run(claim, i), run ? "did not finish" : "is missing");
+            return;
+        }
+        if (run->state == RUN_FINISHED) verdict = VERDICT_FAILS;
+    }
+    const Run *first = find_run(results, claim_run(claim, 0));
+    const char *error = first->error ? first->error : "", *colon = strstr(error, "as predicted: ");
+    char peak[FORMAT_SIZE];
+    *ret_verdict = verdict;
+    if (verdict == VERDICT_HOLDS)
+        fputs(colon ? colon + strlen("as ") : error, out);
+    else
+        fprintf(out, "%s peak %s", run_predicted(first) ? "predicted" : "measured",
+                format_bytes(peak, run_figure(first, FIGURE_PEAK)));
+}
+
+/* Why a claim cannot be judged. */
+static void put_unknown(FILE *out, const Results *results, size_t figure) {
+    bool predicted = true;
+    for (size_t i = 0; i < results->count; i++)
+        predicted &= results->runs[i].state != RUN_FINISHED || run_predicted(&results->runs[i]);
+    fprintf(out, predicted ? "predictions have no %s" : "%s is not known for all of its runs",
+            figures[figure].heading);
+}
+
+static void judge(FILE *out, const Results *results, const json_t *claim, Verdict *ret_verdict) {
+    static const FigureSource ours[] = {SOURCE_MEASURED, SOURCE_PREDICTED};
+    size_t figure;
+    Compared seen;
+    *ret_verdict = VERDICT_UNKNOWN;
+    if (!find_figure(json_string_value(json_object_get(claim, "figure")), &figure)) {
+        judge_memory(out, results, claim, ret_verdict);
+        return;
+    }
+    for (size_t i = 0; i < 2 && *ret_verdict == VERDICT_UNKNOWN; i++) {
+        if (!compare(results, claim, ours[i], figure, &seen)) continue;
+        *ret_verdict = relation_holds(claim, &seen) ? VERDICT_HOLDS : VERDICT_FAILS;
+        fprintf(out, "%s ", figures[figure].heading);
+        put_compared(out, claim, &seen, figure);
+    }
+    if (*ret_verdict == VERDICT_UNKNOWN) put_unknown(out, results, figure);
+    if (!compare(results, claim, SOURCE_PUBLISHED, figure, &seen)) return;
+    fputs("; ", out);
+    put_compared(out, claim, &seen, figure);
+}
+
+Status claim_judge(const Results *results, const json_t *claim, Verdict *ret_verdict, char **ret_detail) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return FAILED("out of memory while judging a claim");
+    judge(out, results, claim, ret_verdict);
+    bool bad = ferror(out) != 0;
+    if (fclose(out) != 0 || bad) return FAILED("out of memory while judging a claim");
+    return text_to_utf8(text, size, ret_detail, &size); /* error messages need not be UTF-8 */
+}
+
+Status findings_text(const Results *results, char **ret_text) {
+    size_t i, all = json_array_size(study_claims(results)), count[3] = {0}, used = 0;
+    const json_t *claim;
+    char text[160];
+    json_array_foreach(study_claims(results), i, claim) {
+        CLEANUP(mem_freep) char *detail = NULL;
+        Verdict verdict;
+        TRY(claim_judge(results, claim, &verdict, &detail));
+        count[verdict]++;
+    }
+    if (!all) return str_dup("", ret_text);
+    used = (size_t)snprintf(text, sizeof text, "Of the study's %zu conclusion%s, ", all, PLURAL(all));
+    if (count[VERDICT_HOLDS])
+        used += (size_t)snprintf(text + used, sizeof text - used, "%zu %s", count[VERDICT_HOLDS],
+                                 count[VERDICT_HOLDS] == 1 ? "holds" : "hold");
+    else
+        used += (size_t)snprintf(text + used, sizeof text - used, "none holds");
+    if (count[VERDICT_FAILS])
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%zu do%s not",
+                                 count[VERDICT_UNKNOWN] ? ", " : " and ", count[VERDICT_FAILS],
+                                 count[VERDICT_FAILS] == 1 ? "es" : "");
+    if (count[VERDICT_UNKNOWN])
+        snprintf(text + used, sizeof text - used, "%s%zu cannot be judged from these runs",
+                 count[VERDICT_FAILS] ? ", and " : " and ", count[VERDICT_UNKNOWN]);
+    return str_format(ret_text, "%s.", text);
+}
+
+Status findings_json(const Results *results, json_t **ret_json) {
+    CLEANUP(json_decrefp) json_t *list = json_array();
+    const json_t *claim;
+    size_t i;
+    json_array_foreach(study_claims(results), i, claim) {
+        CLEANUP(mem_freep) char *detail = NULL;
+        Verdict verdict;
+        TRY(claim_judge(results, claim, &verdict, &detail));
+        json_array_append_new(list, json_pack("{s:O, s:s, s:s}", "text", json_object_get(claim, "text"),
+                                              "verdict", verdict_name(verdict), "detail", detail));
+    }
+    if (json_array_size(list) != json_array_size(study_claims(results)))
+        return FAILED("out of memory while collecting the findings");
+    *ret_json = json_incref(list);
+    return OK;
+}
