@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/terminal.h"
 #include "report/comparable.h"
+#include "report/study.h"
 #include "report/summary.h"
 
 const char *run_color(const Results *results, const Run *run) {
@@ -151,11 +152,12 @@ static void put_loss_agreement(FILE *out, const Results *results) {
 }
 
 static Status put_summary(FILE *out, const Results *results) {
-    CLEANUP(mem_freep) char *text = NULL;
+    CLEANUP(mem_freep) char *text = NULL, *findings = NULL;
     TRY(results_summary(results, &text));
+    TRY(findings_text(results, &findings));
     fputs("<section class=\"verdict\">\n<p>", out);
     put_html(out, text);
-    fputs("</p>\n", out);
+    fprintf(out, "%s%s</p>\n", *findings ? " " : "", findings);
     if (results_best(results, FIGURE_TOKENS, 1)) {
         fputs("<div class=\"tiles\">\n", out);
         if (results_differ(results, run_params))

@@ -5,16 +5,24 @@
 
 #include "base/format.h"
 #include "base/memory.h"
+#include "report/columns.h"
 #include "report/page.h"
 #include "report/study.h"
 
 static const char *const source_colors[SOURCES] = {"var(--c7)", "var(--c5)", "var(--c4)", "var(--c0)"};
 
-/* Whether any run has a published value of the figure. */
-static bool is_published(const Results *results, size_t figure) {
-    for (size_t i = 0; i < results->count; i++)
-        if (isfinite(run_source_figure(&results->runs[i], SOURCE_PUBLISHED, figure))) return true;
-    return false;
+/* Figures with published values, in the order of the results table. */
+static size_t find_columns(const Results *results, size_t ret_figures[FIGURES]) {
+    Columns columns = results_columns(results);
+    bool taken[FIGURES] = {false};
+    size_t count = 0;
+    for (size_t i = 0; i < columns.count; i++) {
+        taken[columns.shown[i]] = true;
+        if (figure_is_published(results, columns.shown[i])) ret_figures[count++] = columns.shown[i];
+    }
+    for (size_t f = 0; f < FIGURES; f++)
+        if (!taken[f] && figure_is_published(results, f)) ret_figures[count++] = f;
+    return count;
 }
 
 static bool has_published(const Run *run) {
@@ -27,12 +35,18 @@ static void put_text(FILE *out, const char *prefix, const char *text) {
     put_html(out, text);
 }
 
+/* The cluster of the run's prediction. */
+static const char *cluster_of(const Run *run) {
+    if (run_predicted(run)) return run_predicted(run);
+    return json_string_value(json_object_get(run->prediction, "predicted"));
+}
+
 /* ---- table ---- */
 
 /* `rows`: of the run, if this is its first; else 0. */
 static void put_source_row(FILE *out, const Results *results, const Run *run, FigureSource source, int rows) {
     char text[FORMAT_SIZE], percent[FORMAT_SIZE];
-    size_t columns = 0;
+    size_t column[FIGURES], columns = find_columns(results, column);
     fprintf(out, "<tr%s><th scope=\"row\">", rows ? "" : " class=\"more\"");
     if (rows) {
         fprintf(out, "<span class=\"swatch\" style=\"background:%s\"></span>", run_color(results, run));
@@ -40,15 +54,15 @@ static void put_source_row(FILE *out, const Results *results, const Run *run, Fi
     }
     fprintf(out, "<small>%s", source_name(source));
     if (source == SOURCE_PUBLISHED) put_text(out, ", ", published_text(results, run, "hardware"));
+    if (source == SOURCE_PREDICTED) put_text(out, ", ", cluster_of(run));
     if (source == SOURCE_PREDICTED) put_text(out, ", ", run_program(run));
     fputs("</small></th>", out);
-    for (size_t f = 0; f < FIGURES; f++) columns += is_published(results, f);
     bool failed = source == SOURCE_PUBLISHED ? published_lacks_memory(run) : !run_has_source(run, source);
     if (failed)
         fprintf(out, "<td class=\"wide failed\" colspan=\"%zu\">%s</td>", columns ? columns : 1,
                 source == SOURCE_PUBLISHED ? "out of memory" : run_outcome(run));
-    for (size_t f = 0; f < FIGURES && !failed; f++) {
-        if (!is_published(results, f)) continue;
+    for (size_t i = 0; i < columns && !failed; i++) {
+        size_t f = column[i];
         double difference = run_from_published(run, source, f);
         fprintf(out, "<td data-label=\"%s\">%s", figures[f].heading,
                 figure_text(text, figures[f].unit, run_source_figure(run, source, f)));
@@ -77,9 +91,10 @@ static void put_rows(FILE *out, const Results *results, const Run *run) {
 }
 
 static void put_figures(FILE *out, const Results *results) {
+    size_t column[FIGURES], columns = find_columns(results, column);
     fputs("<div class=\"scroll\"><table class=\"sources\">\n<thead><tr><th scope=\"col\">run</th>", out);
-    for (size_t f = 0; f < FIGURES; f++)
-        if (is_published(results, f)) fprintf(out, "<th scope=\"col\">%s</th>", figures[f].heading);
+    for (size_t i = 0; i < columns; i++)
+        fprintf(out, "<th scope=\"col\">%s</th>", figures[column[i]].heading);
     fputs("</tr></thead>\n<tbody>\n", out);
     for (size_t i = 0; i < results->count; i++)
         if (has_published(&results->runs[i])) put_rows(out, results, &results->runs[i]);
@@ -94,7 +109,7 @@ static bool find_main(const Results *results, size_t *ret_figure) {
                                          FIGURE_RUNTIME};
     for (size_t i = 0; i < sizeof preferred / sizeof *preferred; i++) {
         *ret_figure = preferred[i];
-        if (is_published(results, preferred[i])) return true;
+        if (figure_is_published(results, preferred[i])) return true;
     }
     return false;
 }

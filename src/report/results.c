@@ -12,6 +12,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "report/comparable.h"
+#include "report/study.h"
 #include "train/history.h"
 #include "train/noise.h"
 #include "train/rundir.h"
@@ -397,10 +398,8 @@ const char *run_program(const Run *run) {
 double run_source_figure(const Run *run, FigureSource source, size_t figure) {
     bool own = (source == SOURCE_PREDICTED) == (run_predicted(run) != NULL);
     const json_t *summary = run_predicted(run) ? run->summary : run->prediction;
-    if (figure == FIGURE_WORK && source != SOURCE_WEFT) {
-        double published = number(run->published, figures[figure].key);
-        if (source != SOURCE_PUBLISHED || !isfinite(published)) return run_work(run, source);
-    }
+    if (figure == FIGURE_WORK && source != SOURCE_WEFT)
+        return source != SOURCE_PUBLISHED || study_lists(run->of, figure) ? run_work(run, source) : NAN;
     switch (source) {
     case SOURCE_PUBLISHED: return number(run->published, figures[figure].key);
     case SOURCE_WEFT: return checked_figure(json_object_get(summary, "weft"), figure);

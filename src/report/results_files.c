@@ -124,17 +124,10 @@ static void put_number(FILE *out, const char *format, double value) {
     if (isfinite(value)) fprintf(out, format, value);
 }
 
-/* Whether any run has a published value of the figure. */
-static bool is_published(const Results *results, size_t figure) {
-    for (size_t i = 0; i < results->count && results_published(results); i++)
-        if (isfinite(run_source_figure(&results->runs[i], SOURCE_PUBLISHED, figure))) return true;
-    return false;
-}
-
 /* For figures that the study reported: its value, ours from each source, and their differences from it. */
 static void put_published(FILE *out, const Results *results, const Run *run) {
     for (size_t f = 0; f < FIGURES; f++) {
-        if (!is_published(results, f)) continue;
+        if (!figure_is_published(results, f)) continue;
         put_number(out, "%.10g", run_source_figure(run, SOURCE_PUBLISHED, f));
         for (FigureSource source = SOURCE_PREDICTED; source < SOURCES; source++) {
             if (source == SOURCE_WEFT) continue;
@@ -147,7 +140,7 @@ static void put_published(FILE *out, const Results *results, const Run *run) {
 static void put_published_head(FILE *out, const Results *results) {
     for (size_t f = 0; f < FIGURES; f++) {
         const char *key = figures[f].key;
-        if (is_published(results, f))
+        if (figure_is_published(results, f))
             fprintf(out,
                     ",%s_published,%s_predicted,%s_predicted_vs_published_percent,%s_measured,"
                     "%s_measured_vs_published_percent",

@@ -166,6 +166,21 @@ const char *published_text(const Results *results, const Run *run, const char *k
     return own ? own : json_string_value(json_object_get(results->study, key));
 }
 
+bool study_lists(const Results *results, size_t figure) {
+    const json_t *name;
+    size_t i;
+    json_array_foreach(json_object_get(results->study, "columns"), i,
+                       name) if (json_is_string(name) &&
+                                 !strcmp(json_string_value(name), figures[figure].key)) return true;
+    return false;
+}
+
+bool figure_is_published(const Results *results, size_t figure) {
+    for (size_t i = 0; i < results->count && results_published(results); i++)
+        if (isfinite(run_source_figure(&results->runs[i], SOURCE_PUBLISHED, figure))) return true;
+    return false;
+}
+
 const json_t *study_claims(const Results *results) {
     return json_object_get(results->study, "claims");
 }
@@ -301,11 +316,15 @@ static void judge_memory(FILE *out, const Results *results, const json_t *claim,
                 format_bytes(peak, run_figure(first, FIGURE_PEAK)));
 }
 
+static bool is_predicted(const Results *results, const char *name) {
+    const Run *run = find_run(results, name);
+    return run && run_predicted(run);
+}
+
 /* Why a claim cannot be judged. */
-static void put_unknown(FILE *out, const Results *results, size_t figure) {
-    bool predicted = true;
-    for (size_t i = 0; i < results->count; i++)
-        predicted &= results->runs[i].state != RUN_FINISHED || run_predicted(&results->runs[i]);
+static void put_unknown(FILE *out, const Results *results, const json_t *claim, size_t figure) {
+    bool predicted = is_predicted(results, claim_base(claim));
+    for (size_t i = 0; i < claim_runs(claim); i++) predicted &= is_predicted(results, claim_run(claim, i));
     fprintf(out, predicted ? "predictions have no %s" : "%s is not known for all of its runs",
             figures[figure].heading);
 }
@@ -325,7 +344,7 @@ static void judge(FILE *out, const Results *results, const json_t *claim, Verdic
         fprintf(out, "%s ", figures[figure].heading);
         put_compared(out, claim, &seen, figure);
     }
-    if (*ret_verdict == VERDICT_UNKNOWN) put_unknown(out, results, figure);
+    if (*ret_verdict == VERDICT_UNKNOWN) put_unknown(out, results, claim, figure);
     if (!compare(results, claim, SOURCE_PUBLISHED, figure, &seen)) return;
     fputs("; ", out);
     put_compared(out, claim, &seen, figure);

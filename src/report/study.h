@@ -26,6 +26,11 @@ bool published_lacks_memory(const Run *run);
 /* A text of the run's published figures or, failing that, of the study: "hardware", "source"; else NULL. */
 const char *published_text(const Results *results, const Run *run, const char *key);
 
+/* Whether the study's list of columns names the figure. */
+bool study_lists(const Results *results, size_t figure);
+/* Whether published values of the figure are shown for any run. */
+bool figure_is_published(const Results *results, size_t figure);
+
 /* ---- findings ---- */
 
 typedef enum { VERDICT_UNKNOWN, VERDICT_HOLDS, VERDICT_FAILS } Verdict;
