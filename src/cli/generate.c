@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "base/memory.h"
 #include "cli/generate.h"
+#include "cli/generate_chat.h"
 #include "cli/generate_result.h"
 #include "cli/generate_writing.h"
 #include "cli/train_options.h"
@@ -34,6 +35,9 @@ static const Option prompt_options[] = {
              "token ids, or an object with one of these as 'prompt'. --json then prints a line per sample."},
     {OPT_LIST("prompt-ids", GenerateConfig, ids, "N,N,..."), .one_each = true,
      .help = "Token ids to continue."},
+    {OPT_FLAG("interactive", GenerateConfig, interactive), .letter = 'i',
+     .help = "Read prompts from the terminal (also -i). Each line continues the text so far; an empty line lets the model "
+             "continue, and /new starts over. Ctrl-C stops a continuation, Ctrl-D exits."},
     {OPT_FLAG("add-special-tokens", GenerateConfig, add_special), .fallback = "on",
      .help = "Do not add the special tokens of the tokenizer's post-processor to text prompts."},
 };
@@ -147,7 +151,7 @@ static Status collect_prompts(PromptList *list, const GenerateConfig *config, co
 /* If no option needs text, an unusable tokenizer is not an error: tokens are then shown as ids. */
 static Status find_tokenizer(const GenerateConfig *config, const char *dir, const ModelConfig *model,
                              Tokenizer **ret_tokenizer) {
-    bool text = config->prompts_count + config->files_count + config->stops_count > 0;
+    bool text = config->interactive || config->prompts_count + config->files_count + config->stops_count > 0;
     CLEANUP(status_freep) Status status = text_tokenizer(dir, model, config->tokenizer, ret_tokenizer);
     if (status && !config->tokenizer && !text) {
         fprintf(stderr, "weft: warning: %s; tokens are shown as ids\n", status_message(status));
@@ -244,6 +248,47 @@ static Status print_lines(json_t **result) {
     return result_print_lines(all, stdout);
 }
 
+/* Continues all prompts at once. */
+static Status run_prompts(const Invocation *call, Engine *engine, GenerateSpec spec,
+                          const Tokenizer *tokenizer, const StopStrings *stops, json_t **ret_result) {
+    const GenerateConfig *config = call->config;
+    CLEANUP(writing_done)
+    Writing writing = {.tokenizer = tokenizer,
+                       .prompts = spec.prompts,
+                       .stops = stops,
+                       .skip_special = config->skip_special,
+                       .count = spec.count,
+                       .streams = streams(call, config, (size_t)spec.count),
+                       .printer = printer_of(stdout)};
+    TRY(writing_init(&writing));
+    spec.sink = writing_take, spec.context = &writing;
+    CLEANUP(generated_freep) Generated *generated = NULL;
+    Status status = generate(engine, &spec, &generated);
+    if (!status) status = writing_end(&writing);
+    if (writing.streams) print_end(&writing.printer);
+    TRY(status);
+    const ResultSpec result = {.generated = generated,
+                               .texts = writing.texts,
+                               .tokenizer = tokenizer,
+                               .engine = engine,
+                               .samples = config->samples,
+                               .top_logprobs = config->top_logprobs,
+                               .scored = config->beams > 1};
+    TRY(result_pack(&result, ret_result));
+    return call->json && config->lines_count ? print_lines(ret_result) : OK;
+}
+
+static Status run_chat(const GenerateConfig *config, Engine *engine, const GenerateSpec *spec,
+                       const Tokenizer *tokenizer, const StopStrings *stops, bool prompted) {
+    return chat_run(&(ChatSpec){.engine = engine,
+                                .tokenizer = tokenizer,
+                                .stops = stops,
+                                .generate = spec,
+                                .first = prompted ? spec->prompts : NULL,
+                                .add_special = config->add_special,
+                                .skip_special = config->skip_special});
+}
+
 static Status run(Invocation *call, void *options, json_t **ret_result) {
     GenerateConfig *config = options;
     const StopStrings stops = {config->stops, config->stops_count};
@@ -259,9 +304,12 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
     TRY(apply_generation_config(call, config, dir));
     TRY(find_tokenizer(config, dir, &model, &tokenizer));
     TRY(collect_prompts(&list, config, tokenizer));
+    size_t prompts = list.used;
+    if (config->interactive && prompts > 1) return USAGE("--interactive starts from at most one prompt");
     TRY(prompt_list_finish(&list, &model, tokenizer, config->samples));
     TRY(token_biases_parse(config->biases, config->biases_count, tokenizer, model.vocab, &biases));
     GenerateSpec spec = make_spec(config, &list, &model, biases);
+    if (stops.count) spec.beam.check = writing_check_stop;
     warn_long_prompts(&spec, &model, config->samples);
     CLEANUP(engine_freep) Engine *engine = NULL;
     TRY(engine_new(&engine, config->model,
@@ -272,31 +320,8 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
                                     .cache = config->kv}));
     device_allow_tf32(engine->device, precision.tf32);
     warn_unused(&engine->report, config->model);
-    CLEANUP(writing_done)
-    Writing writing = {.tokenizer = tokenizer,
-                       .prompts = list.prompts,
-                       .stops = &stops,
-                       .skip_special = config->skip_special,
-                       .count = spec.count,
-                       .streams = streams(call, config, (size_t)spec.count),
-                       .printer = printer_of(stdout)};
-    TRY(writing_init(&writing));
-    spec.sink = writing_take, spec.context = &writing;
-    if (stops.count) spec.beam.check = writing_check_stop;
-    CLEANUP(generated_freep) Generated *generated = NULL;
-    Status status = generate(engine, &spec, &generated);
-    if (!status) status = writing_end(&writing);
-    if (writing.streams) print_end(&writing.printer);
-    TRY(status);
-    const ResultSpec result = {.generated = generated,
-                               .texts = writing.texts,
-                               .tokenizer = tokenizer,
-                               .engine = engine,
-                               .samples = config->samples,
-                               .top_logprobs = config->top_logprobs,
-                               .scored = config->beams > 1};
-    TRY(result_pack(&result, ret_result));
-    return call->json && config->lines_count ? print_lines(ret_result) : OK;
+    if (config->interactive) return run_chat(config, engine, &spec, tokenizer, &stops, prompts > 0);
+    return run_prompts(call, engine, spec, tokenizer, &stops, ret_result);
 }
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
@@ -315,6 +340,7 @@ static const Example examples[] = {
     {"Continue a file by one line", "weft generate --model runs/first --prompt-file start.txt --stop $'\\n'"},
     {"The three best continuations of a beam search",
      "weft generate --model gpt2/ --prompt 'The ' --beams 5 --samples 3 --no-repeat-ngram 3"},
+    {"Write together with the model, line by line", "weft generate -i --model runs/first"},
     {"Continue every line of a file, with the log probability of each new token",
      "weft generate --model gpt2/ --prompts lines.txt --greedy --logprobs --json > results.jsonl"},
     {"Most likely continuation of token ids, as JSON",

@@ -13,7 +13,7 @@ typedef struct GenerateConfig {
     int64_t samples, max_tokens, shift, top_k, batch, threads, no_repeat_ngram, beams, top_logprobs;
     double temperature, top_p, min_p, typical_p, repetition_penalty, length_penalty;
     uint64_t seed;
-    bool greedy, stream, logprobs, ignore_end, add_special, skip_special, generation_config;
+    bool interactive, greedy, stream, logprobs, ignore_end, add_special, skip_special, generation_config;
     const char *device, *kernels, *precision, *kv, *early_stopping;
     int64_t max_length; /* of generation_config.json: prompt and new tokens; 0: not set */
 } GenerateConfig;

@@ -237,6 +237,9 @@ Status generate_options_check(const Invocation *call, const GenerateConfig *conf
             return USAGE("--beams cannot be combined with --%s: beam search does not sample", sampling[i]);
     for (size_t i = 0; i < COUNT_OF(beam) && config->beams < 2; i++)
         if (invocation_given(call, beam[i])) return USAGE("--%s needs --beams 2 or more", beam[i]);
+    if (config->interactive && call->json) return USAGE("--interactive cannot be combined with --json");
+    if (config->interactive && config->samples > 1)
+        return USAGE("--interactive generates one continuation at a time; remove --samples");
     if (config->logprobs && !call->json) return USAGE("--logprobs needs --json");
     if (config->top_logprobs && !config->logprobs) return USAGE("--top-logprobs needs --logprobs");
     if (config->logprobs && config->beams > 1)

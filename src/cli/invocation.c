@@ -176,6 +176,11 @@ typedef struct Spelled {
 
 static Status spell(const Invocation *call, const char *argument, const char *next, Spelled *ret_spelled) {
     if (strcmp(argument, "-h") == 0) argument = "--help";
+    for (size_t i = 0; i < call->slot_count && argument[1] != '-' && !argument[2]; i++) {
+        if (call->slots[i].option->letter != argument[1]) continue;
+        *ret_spelled = (Spelled){.slot = &call->slots[i]};
+        return OK;
+    }
     size_t whole = strcspn(argument, "=");
     if (argument[1] != '-') return unknown_option(call, argument, next);
     const char *name = argument + 2;

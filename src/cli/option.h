@@ -25,6 +25,7 @@ typedef enum {
 typedef struct Option {
     const char *name;     /* without dashes */
     const char *old_name; /* former name: still accepted, never shown; NULL if never renamed */
+    char letter;          /* short form: -i; 0 if there is none */
     OptionType type;
     size_t offset;       /* offset of the field in the group's structure */
     size_t count_offset; /* LIST: offset of the entry count */

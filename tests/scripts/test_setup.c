@@ -13,10 +13,13 @@ static void program(const Shell *shell, const char *path, const char *body) {
 
 /* Simulates Debian without ninja, and a regular user with sudo. The apt-get stub can install ninja. */
 static void make_system(Shell *shell) {
-    shell_run(shell, "mkdir bin && for tool in sh awk cat rm ln mktemp uname cc as ld cmake pkg-config; do "
+    shell_run(shell, "mkdir bin && for tool in sh awk cat rm ln mktemp uname cc as ld cmake; do "
                      "ln -s \"$(command -v $tool)\" bin/; done; "
-                     "ln -s \"$(command -v ninja)\" real-ninja; touch calls");
+                     "ln -s \"$(command -v ninja)\" real-ninja; "
+                     "ln -s \"$(command -v pkg-config)\" real-pkg-config; touch calls");
     assert_int_equal(shell->code, 0);
+    program(shell, "bin/pkg-config",
+            "case $* in *libedit) [ ! -e no-libedit ] ;; *) exec ./real-pkg-config \"$@\" ;; esac");
     program(shell, "bin/mpicc", "exit 0");
     program(shell, "bin/mpirun", "exit 0");
     program(shell, "bin/gnuplot", "exit 0");
@@ -58,6 +61,21 @@ static void test_the_browser_is_optional(void **state) {
     shell_run(shell, "rm bin/ninja; OS_RELEASE=$PWD/debian " SETUP);
     assert_said(shell, 1, "setup: installing ninja-build chromium-headless-shell\n");
     assert_said(shell, 1, "still missing after installation: ninja");
+}
+
+/* Each optional package is tried alone if they cannot be installed together. */
+static void test_libedit_is_optional(void **state) {
+    Shell *shell = *state;
+    make_system(shell);
+    program(shell, "bin/apt-get",
+            "case $* in install*chromium*) exit 1 ;; install*libedit-dev) rm -f no-libedit ;; esac");
+    shell_run(shell,
+              "touch no-libedit; rm bin/chromium; ln -s $PWD/real-ninja bin/ninja; echo ID=debian >debian; "
+              "OS_RELEASE=$PWD/debian " SETUP);
+    assert_said(shell, 0, "setup: installing libedit-dev chromium-headless-shell\n");
+    assert_said(shell, 0, "setup: could not install chromium-headless-shell (optional)\n");
+    shell_run(shell, "touch no-libedit; echo ID=ubuntu >ubuntu; OS_RELEASE=$PWD/ubuntu " SETUP);
+    assert_string_equal(shell->said, "setup: installing libedit-dev\nsetup: ready\n");
 }
 
 static void test_does_nothing_when_nothing_is_missing(void **state) {
@@ -142,6 +160,7 @@ int main(void) {
         IN_SHELL(test_installs_only_what_is_missing),
         IN_SHELL(test_does_nothing_when_nothing_is_missing),
         IN_SHELL(test_the_browser_is_optional),
+        IN_SHELL(test_libedit_is_optional),
         IN_SHELL(test_check_installs_nothing),
         IN_SHELL(test_mpi_needs_compiler_and_launcher),
         IN_SHELL(test_without_sudo_prints_the_root_command),

@@ -1,0 +1,165 @@
+/* The text so far is a list of tokens. A line is appended to it on a line of its own, as the terminal shows
+ * it, unless an end token came last: the line then starts a new document. Each turn is one call of generate,
+ * which processes the text, or its last window, again.
+ */
+#include "cli/generate_chat.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "cli/generate_writing.h"
+#include "cli/line_editor.h"
+
+#define PROMPT "> "
+
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int signal_number) {
+    (void)signal_number;
+    interrupted = 1;
+}
+
+/* Without SA_RESTART, so that a signal also ends the wait for a line. */
+static void catch_interrupts(void) {
+    struct sigaction action = {.sa_handler = interrupt};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+}
+
+typedef struct Chat {
+    const ChatSpec *spec;
+    LineEditor *editor; /* NULL: plain lines */
+    bool terminal;
+    char *plain; /* the plain line */
+    size_t plain_capacity;
+    Encoder *encoder;
+    TokenList text; /* the text so far */
+} Chat;
+
+static void chat_done(Chat *chat) {
+    line_editor_free(chat->editor);
+    free(chat->plain);
+    encoder_free(chat->encoder);
+    token_list_done(&chat->text);
+}
+
+/* ---- lines ---- */
+
+static LineResult read_plain(Chat *chat, const char **ret_line, size_t *ret_size) {
+    if (chat->terminal) fputs(PROMPT, stdout);
+    fflush(stdout);
+    errno = 0;
+    ssize_t size = getline(&chat->plain, &chat->plain_capacity, stdin);
+    if (size < 0) {
+        bool signaled = errno == EINTR;
+        clearerr(stdin);
+        return signaled ? LINE_INTERRUPTED : LINE_END;
+    }
+    if (size > 0 && chat->plain[size - 1] == '\n') size--;
+    *ret_line = chat->plain;
+    *ret_size = (size_t)size;
+    return LINE_READ;
+}
+
+/* The next line; *ret_line is NULL at the end of the input. */
+static void next_line(Chat *chat, const char **ret_line, size_t *ret_size) {
+    LineResult result;
+    do {
+        interrupted = 0;
+        result = chat->editor ? line_editor_read(chat->editor, ret_line, ret_size)
+                              : read_plain(chat, ret_line, ret_size);
+        if (result != LINE_READ && chat->terminal) putchar('\n');
+    } while (result == LINE_INTERRUPTED);
+    if (result == LINE_END) *ret_line = NULL;
+}
+
+/* ---- turns ---- */
+
+static bool ended(const Chat *chat) {
+    const GenerateSpec *generate = chat->spec->generate;
+    if (chat->text.count == 0) return true;
+    int32_t last = chat->text.ids[chat->text.count - 1];
+    bool end = last == generate->end_token;
+    for (int i = 0; i < generate->more_end_count; i++) end |= last == generate->more_ends[i];
+    return end;
+}
+
+static Status append_ids(Chat *chat, const int32_t *ids, size_t count) {
+    TokenList *text = &chat->text;
+    TRY(mem_grow(&text->ids, &text->capacity, text->count + count, sizeof *text->ids));
+    memcpy(text->ids + text->count, ids, count * sizeof *ids);
+    text->count += count;
+    return OK;
+}
+
+static Status append_line(Chat *chat, const char *line, size_t size) {
+    const ChatSpec *spec = chat->spec;
+    if (size == 0 && chat->text.count > 0) return OK;
+    if (!ended(chat)) {
+        TRY(encoder_add(chat->encoder, "\n", 1, &chat->text));
+        return encoder_add(chat->encoder, line, size, &chat->text);
+    }
+    CLEANUP(prompt_list_done) PromptList list = {.no_special = !spec->add_special};
+    TRY(prompt_list_add_text(&list, chat->encoder, line, size));
+    TRY(prompt_list_finish(&list, &spec->engine->model->config, spec->tokenizer, 1));
+    return append_ids(chat, list.prompts->ids, (size_t)list.prompts->count);
+}
+
+static Status take_token(void *context, int64_t prompt, int32_t token, bool *ret_stop) {
+    TRY(writing_take(context, prompt, token, ret_stop));
+    *ret_stop |= interrupted != 0;
+    return OK;
+}
+
+/* Continues the text so far and prints the continuation as it is generated. */
+static Status take_turn(Chat *chat) {
+    const ChatSpec *spec = chat->spec;
+    Prompt prompt = {.ids = chat->text.ids, .count = (int64_t)chat->text.count};
+    CLEANUP(writing_done)
+    Writing writing = {.tokenizer = spec->tokenizer,
+                       .prompts = &prompt,
+                       .stops = spec->stops,
+                       .skip_special = spec->skip_special,
+                       .count = 1,
+                       .streams = true,
+                       .printer = printer_of(stdout)};
+    GenerateSpec generate_spec = *spec->generate;
+    TRY(writing_init(&writing));
+    writing.printer.printed = writing.texts->prompt_size;
+    generate_spec.prompts = &prompt, generate_spec.count = 1;
+    generate_spec.sink = take_token, generate_spec.context = &writing;
+    CLEANUP(generated_freep) Generated *generated = NULL;
+    interrupted = 0;
+    TRY(generate(spec->engine, &generate_spec, &generated));
+    TRY(writing_end(&writing));
+    print_end(&writing.printer);
+    const Sample *sample = generated->samples;
+    return append_ids(chat, sample->ids + sample->prompt_count,
+                      (size_t)(sample->count - sample->prompt_count));
+}
+
+Status chat_run(const ChatSpec *spec) {
+    CLEANUP(chat_done) Chat chat = {.spec = spec, .terminal = isatty(STDIN_FILENO)};
+    TRY(encoder_new(&chat.encoder, spec->tokenizer, NULL));
+    catch_interrupts();
+    if (chat.terminal && line_editor_available()) TRY(line_editor_new(&chat.editor, PROMPT));
+    if (spec->first) {
+        TRY(append_ids(&chat, spec->first->ids, (size_t)spec->first->count));
+        TRY(take_turn(&chat));
+    }
+    const char *line;
+    size_t size;
+    for (next_line(&chat, &line, &size); line; next_line(&chat, &line, &size)) {
+        if (size == 4 && !memcmp(line, "/new", 4)) {
+            chat.text.count = 0;
+            continue;
+        }
+        TRY(append_line(&chat, line, size));
+        TRY(take_turn(&chat));
+    }
+    return OK;
+}

@@ -1,0 +1,207 @@
+/* `weft generate --interactive` on a pseudo-terminal and on a pipe. The model has memorized one sentence. */
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <termios.h>
+
+#include "cli/line_editor.h"
+#include "corpus.h"
+
+#define SENTENCE "The first line tells the model what to say.\n"
+
+enum { LIMIT_MS = 30000 };
+
+/* The program on a terminal, and what it has printed. */
+typedef struct Terminal {
+    int fd;
+    pid_t child;
+    char seen[1 << 16];
+    size_t size;
+} Terminal;
+
+static Terminal terminal_open(const char *line) {
+    Terminal terminal = {0};
+    terminal.child = forkpty(&terminal.fd, NULL, NULL, &(struct winsize){.ws_row = 24, .ws_col = 400});
+    assert_true(terminal.child >= 0);
+    if (terminal.child == 0) {
+        setenv("TERM", "xterm", 1);
+        if (chdir(corpus_root) == 0) execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+        _exit(127);
+    }
+    return terminal;
+}
+
+static void type(Terminal *terminal, const char *keys) {
+    terminal->size = 0;
+    memset(terminal->seen, 0, sizeof terminal->seen);
+    assert_int_equal(write(terminal->fd, keys, strlen(keys)), strlen(keys));
+}
+
+/* Reads until `part` was printed since the last keys; false if the program ends before. */
+static bool reads(Terminal *terminal, const char *part) {
+    while (!strstr(terminal->seen, part)) {
+        struct pollfd ready = {.fd = terminal->fd, .events = POLLIN};
+        if (poll(&ready, 1, LIMIT_MS) <= 0) {
+            kill(terminal->child, SIGKILL);
+            fail_msg("expected '%s' after:\n%s", part, terminal->seen);
+        }
+        ssize_t got =
+            read(terminal->fd, terminal->seen + terminal->size, sizeof terminal->seen - 1 - terminal->size);
+        if (got <= 0) return false;
+        terminal->size += (size_t)got;
+        if (terminal->size > sizeof terminal->seen / 2) { /* keep the newest half */
+            memmove(terminal->seen, terminal->seen + terminal->size / 2, terminal->size - terminal->size / 2);
+            terminal->size -= terminal->size / 2;
+            memset(terminal->seen + terminal->size, 0, sizeof terminal->seen - terminal->size);
+        }
+    }
+    return true;
+}
+
+#define assert_reads(terminal, part)                                                                         \
+    do {                                                                                                     \
+        if (!reads(terminal, part)) fail_msg("expected '%s' in:\n%s", part, (terminal)->seen);               \
+    } while (0)
+
+/* Waits for the prompt and, with an editor, until keys reach it unbuffered. */
+static void assert_prompt(Terminal *terminal) {
+    struct termios mode;
+    assert_reads(terminal, "> ");
+    while (line_editor_available() && tcgetattr(terminal->fd, &mode) == 0 && mode.c_lflag & ICANON)
+        usleep(1000);
+}
+
+static int terminal_close(Terminal *terminal) {
+    int state;
+    reads(terminal, "never printed");
+    assert_int_equal(waitpid(terminal->child, &state, 0), terminal->child);
+    close(terminal->fd);
+    return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
+}
+
+static int setup(void **state) {
+    if (corpus_setup(state) || setenv("WEFT", WEFT_BINARY, 1)) return -1;
+    FILE *file = fopen(at("text.txt"), "w");
+    for (int i = 0; i < 300; i++) fputs(SENTENCE, file);
+    fclose(file);
+    Ran ran = shell(
+        "$WEFT tokenizer train --vocab 300 --data text.txt --out tok --quiet && "
+        "$WEFT train --tokenizer tok --data text.txt --model gpt2-tiny --layers 1 --hidden 32 --heads 2 "
+        "--seq 48 --batch 8 --threads 1 --val-fraction 0 --quiet --steps 200 --lr 2e-2 --out run");
+    if (ran.code) fprintf(stderr, "%s", ran.err);
+    int code = ran.code;
+    ran_done(&ran);
+    return code;
+}
+
+#define CHAT "exec $WEFT generate -i --model run --threads 1 --greedy --ignore-end "
+
+static void lines_are_continued(void **state) {
+    (void)state;
+    Terminal terminal = terminal_open(CHAT "--stop '.'");
+    assert_prompt(&terminal);
+    type(&terminal, "The first line tells\n");
+    assert_reads(&terminal, "\n the model what to say\r\n");
+    assert_prompt(&terminal);
+    /* An empty line continues the text: the stop text "." was its last token. */
+    type(&terminal, "\n");
+    assert_reads(&terminal, "\nThe first line tells the model what to say\r\n");
+    assert_prompt(&terminal);
+    /* The line follows the text on a line of its own, as in the data. */
+    type(&terminal, "The first line\n");
+    assert_reads(&terminal, "\n tells the model what to say\r\n");
+    assert_prompt(&terminal);
+    type(&terminal, "/new\n");
+    assert_prompt(&terminal);
+    type(&terminal, "The first line tells\n");
+    assert_reads(&terminal, "\n the model what to say\r\n");
+    assert_prompt(&terminal);
+    type(&terminal, "\004");
+    assert_int_equal(terminal_close(&terminal), 0);
+}
+
+/* Arrow keys, deletion and recall of earlier lines. */
+static void lines_are_edited(void **state) {
+    (void)state;
+    if (!line_editor_available()) skip();
+    Terminal terminal = terminal_open(CHAT "--stop '.'");
+    assert_prompt(&terminal);
+    type(&terminal, "The first line txlls\033[D\033[D\033[D\177e\n");
+    assert_reads(&terminal, "\n the model what to say\r\n");
+    assert_prompt(&terminal);
+    type(&terminal, "/new\n");
+    assert_prompt(&terminal);
+    type(&terminal, "\033[A\033[A\n");
+    assert_reads(&terminal, "The first");
+    assert_reads(&terminal, "\n the model what to say\r\n");
+    assert_prompt(&terminal);
+    type(&terminal, "\004");
+    assert_int_equal(terminal_close(&terminal), 0);
+}
+
+/* Ctrl-C ends a continuation that would take hours, clears a line, and leaves the program running. */
+static void interrupts(void **state) {
+    (void)state;
+    Terminal terminal = terminal_open(CHAT "--max-tokens 50000000");
+    assert_prompt(&terminal);
+    type(&terminal, "The first\n");
+    assert_reads(&terminal, "The first line tells the model what to say.\r\nThe first line");
+    type(&terminal, "\003");
+    assert_prompt(&terminal);
+    type(&terminal, "half a line");
+    assert_reads(&terminal, "half a line");
+    type(&terminal, "\003");
+    assert_prompt(&terminal);
+    type(&terminal, "The first line tells\n");
+    assert_reads(&terminal, " the model what to say.\r\n");
+    type(&terminal, "\003");
+    assert_prompt(&terminal);
+    type(&terminal, "\004");
+    assert_int_equal(terminal_close(&terminal), 0);
+}
+
+/* Without a terminal there is no prompt, and the end of the input ends the program. */
+static void reads_a_pipe(void **state) {
+    (void)state;
+    Ran ran = shell("printf 'The first line tells\n\nThe first line' | $WEFT generate -i --model run "
+                    "--threads 1 --greedy "
+                    "--ignore-end --stop .");
+    assert_int_equal(ran.code, 0);
+    assert_string_equal(ran.out, " the model what to say\n\nThe first line tells the model what to say\n"
+                                 " tells the model what to say\n");
+    ran_done(&ran);
+    ran = shell("$WEFT generate --interactive --prompt 'The first line tells' --model run --greedy --stop . "
+                "</dev/null");
+    assert_int_equal(ran.code, 0);
+    assert_string_equal(ran.out, " the model what to say\n");
+    ran_done(&ran);
+}
+
+static void refuses_other_modes(void **state) {
+    (void)state;
+    static const struct {
+        const char *line, *part;
+    } cases[] = {
+        {"-i --json", "--interactive cannot be combined with --json"},
+        {"-i --samples 2", "--samples"},
+        {"-i --prompt a --prompt b", "at most one prompt"},
+        {"-x", "-x: unknown option"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[256];
+        snprintf(line, sizeof line, "$WEFT generate --model run %s </dev/null", cases[i].line);
+        Ran ran = shell(line);
+        assert_int_equal(ran.code, 2);
+        assert_contains(ran.err, cases[i].part);
+        ran_done(&ran);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lines_are_continued), cmocka_unit_test(lines_are_edited),
+        cmocka_unit_test(interrupts),          cmocka_unit_test(reads_a_pipe),
+        cmocka_unit_test(refuses_other_modes),
+    };
+    return cmocka_run_group_tests(tests, setup, corpus_teardown);
+}
