@@ -1,9 +1,8 @@
-/* Chooses the attention kernels: cuDNN's where they apply and the sequences are long enough to be worth a
- * plan, else weft's own. WEFT_CUDA_ATTENTION overrides the choice: "own" rules out cuDNN; "cudnn" fails where
- * cuDNN does not support a call, except with dropout, whose mask depends on global indices; "hopper" uses
- * weft's Hopper kernels where they apply. These pass the kernel sweep, but are not the default yet: whole
- * training runs have not been verified with them, and the planner does not know their workspace. Decoding
- * never uses cuDNN. */
+/* Chooses the attention kernels: weft's Hopper kernels where they apply, else cuDNN's if the sequences are
+ * long enough to be worth a plan, else weft's portable kernels. cuDNN cannot draw dropout masks that depend
+ * on global indices. WEFT_CUDA_ATTENTION overrides the choice: "own" selects the portable kernels; "cudnn"
+ * rules out the Hopper kernels and fails where cuDNN does not support a call without dropout; "hopper" fails
+ * if the Hopper kernels are not part of the build or do not run on the device. Decoding uses neither. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +62,7 @@ static Status call_init(CudaAttention *call, const char *kernel, Tensor out, Ten
 /* Per-device state. */
 typedef struct Kept {
     void *cudnn;
-    char choice[2][200]; /* forward, backward */
+    bool hopper; /* the Hopper kernels run on this device */
 } Kept;
 
 static void kept_free(void *attention) {
@@ -78,15 +77,10 @@ static Status kept_find(Stream *stream, Kept **ret_kept) {
     if (!kernels->attention) {
         TRY(mem_new(1, sizeof(Kept), &kernels->attention));
         kernels->attention_free = kept_free;
+        ((Kept *)kernels->attention)->hopper = attention_hopper_runs();
     }
     *ret_kept = kernels->attention;
     return OK;
-}
-
-const char *attention_choice(Stream *stream, bool backward) {
-    CudaKernels *kernels = cuda_device(stream)->kernels;
-    Kept *kept = kernels ? kernels->attention : NULL;
-    return kept ? kept->choice[backward] : "";
 }
 
 typedef enum { BY_PORTABLE, BY_HOPPER, BY_CUDNN } Choice;
@@ -102,12 +96,16 @@ static Status choose(Stream *stream, DType type, const CudaAttention *call, bool
      * cuDNN plan, which takes long to build. */
     enum { SHORTEST_HOPPER = 96, SHORTEST_CUDNN = 128 };
     const char *wanted = getenv("WEFT_CUDA_ATTENTION"), *problem = NULL;
-    bool own = equals(wanted, "own"), cudnn = equals(wanted, "cudnn"), ask_hopper = equals(wanted, "hopper");
-    if (wanted && *wanted && !own && !cudnn && !ask_hopper)
+    bool own = equals(wanted, "own"), cudnn = equals(wanted, "cudnn");
+    if (wanted && *wanted && !own && !cudnn && !equals(wanted, "hopper"))
         return USAGE("WEFT_CUDA_ATTENTION is \"%s\"; expected own, cudnn or hopper", wanted);
     Kept *kept = NULL;
     TRY(kept_find(stream, &kept));
-    bool hopper = ask_hopper && call->queries >= SHORTEST_HOPPER && attention_hopper_supports(type, call);
+    if (equals(wanted, "hopper") && !kept->hopper)
+        return USAGE("WEFT_CUDA_ATTENTION is hopper, but this build has no Hopper kernels for this GPU; they "
+                     "need compute capability 9.0 and a build for sm_90a");
+    bool hopper = kept->hopper && !own && !cudnn && call->queries >= SHORTEST_HOPPER &&
+                  attention_hopper_supports(type, call);
     if (own)
         problem = "requested by WEFT_CUDA_ATTENTION";
     else if (hopper)
@@ -118,8 +116,6 @@ static Status choose(Stream *stream, DType type, const CudaAttention *call, bool
         TRY(attention_cudnn(stream, &kept->cudnn, type, call, backward, cudnn, &problem));
     if (problem && cudnn && !call->dropout.threshold)
         return FAILED("WEFT_CUDA_ATTENTION is cudnn, but cuDNN does not support this call: %s", problem);
-    snprintf(kept->choice[backward], sizeof kept->choice[backward], "%s%s", problem ? "own: " : "cudnn",
-             problem ? problem : "");
     *ret_choice = !problem ? BY_CUDNN : hopper ? BY_HOPPER : BY_PORTABLE;
     return OK;
 }

@@ -97,9 +97,6 @@ CudaDropout cuda_dropout(const Dropout *dropout);
 MUST_USE Status attention_cudnn(Stream *stream, void **kept, DType type, const CudaAttention *call,
                                 bool backward, bool forced, const char **ret_problem);
 void attention_cudnn_free(void *kept);
-/* Which implementation ran the last forward or backward attention on the stream's device: "cudnn", or "own: "
- * followed by the reason. */
-const char *attention_choice(Stream *stream, bool backward);
 
 #define LAUNCH(call) TRY(cuda_status((call), __func__))
 

@@ -181,8 +181,10 @@ cudaError_t launch_attention_backward(cudaStream_t stream, DType type, const Cud
 /* The same without tensor cores, for types and sizes that tensor cores do not support. */
 cudaError_t launch_attention_forward_plain(cudaStream_t stream, DType type, const CudaAttention *call);
 cudaError_t launch_attention_backward_plain(cudaStream_t stream, DType type, const CudaAttention *call);
-/* attention_hopper*.cu: the same with Hopper's tensor cores. "supports" tells whether they handle the call
- * on this device; backward needs `scratch` of attention_hopper_scratch bytes. */
+/* attention_hopper*.cu: the same with Hopper's tensor cores. "runs" tells whether they are built for the
+ * current device, "supports" whether they handle the call; backward needs `scratch` of
+ * attention_hopper_scratch bytes. */
+bool attention_hopper_runs(void);
 bool attention_hopper_supports(DType type, const CudaAttention *call);
 size_t attention_hopper_scratch(const CudaAttention *call);
 cudaError_t launch_attention_forward_hopper(cudaStream_t stream, DType type, const CudaAttention *call);
