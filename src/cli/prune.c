@@ -9,15 +9,37 @@
 #include "cli/prune.h"
 #include "cli/show.h"
 
+static bool uses_kind(const PruneArgs *args, const char *kind) {
+    return !strcmp(args->kind, kind) || (args->also && !strcmp(args->also, kind));
+}
+
+static Status check_score(const Invocation *call, const PruneArgs *args) {
+    char label[LABEL_SIZE];
+    if (args->score && !strcmp(args->score, "product") && uses_kind(args, "weights"))
+        return USAGE("%s product: a single weight has no output weights; use l2 or gradient",
+                     invocation_label(call, "score", label));
+    if (args->score && !strcmp(args->score, "gradient") && !args->train.config.data_count)
+        return USAGE("%s gradient requires --data FILE, to compute gradients on",
+                     invocation_label(call, "score", label));
+    if (args->also && !strcmp(args->also, args->kind))
+        return USAGE("%s %s: expected another kind than --kind", invocation_label(call, "also", label),
+                     args->also);
+    if (args->also && args->beside)
+        return USAGE("%s cannot be combined with --also; use one or the other",
+                     invocation_label(call, "beside", label));
+    return OK;
+}
+
 static Status check(const Invocation *call, const PruneArgs *args) {
-    static const char *const needs_data[] = {"rounds", "steps-per-round", "ramp", "resume", "beside"};
+    static const char *const needs_data[] = {"rounds", "steps-per-round", "ramp", "resume", "beside", "also"};
     const TrainConfig *config = &args->train.config;
     char label[LABEL_SIZE];
-    bool rows = !strcmp(args->kind, "rows");
+    bool rows = uses_kind(args, "rows") || uses_kind(args, "all-rows");
     if (args->global && args->per_matrix)
         return USAGE("%s cannot be combined with --global; use one or the other",
                      invocation_label(call, "per-matrix", label));
-    if (strcmp(args->kind, "weights") && (args->global || args->per_matrix))
+    TRY(check_score(call, args));
+    if (!uses_kind(args, "weights") && (args->global || args->per_matrix))
         return USAGE("%s applies only to --kind weights; otherwise, every layer loses the same number of %s",
                      invocation_label(call, args->global ? "global" : "per-matrix", label), args->kind);
     for (size_t i = 0; i < COUNT_OF(needs_data); i++)
@@ -41,18 +63,19 @@ static Status check(const Invocation *call, const PruneArgs *args) {
 static Status prune_once(const PruneArgs *args, json_t **ret_result) {
     CLEANUP(mem_freep) char *from = NULL, *path = NULL;
     const char *out = args->train.config.out;
-    PruneState state;
-    int64_t rows = 0;
+    PruneState dense, state;
     TRY(hf_save_check(out));
     TRY(ckpt_model_dir(args->train.config.model, &from));
-    TRY(prune_model_rows(args, from, &rows));
-    TRY(prune_model(args, from, args->amount, rows, out, &state));
+    TRY(prune_model(args, from, 0, NULL, NULL, &dense));
+    TRY(prune_check_amount(args, &dense));
+    TRY(prune_model(args, from, args->amount, &dense, out, &state));
     CLEANUP(json_decrefp)
-    json_t *result = json_pack("{s:{s:s, s:s, s:f, s:s}, s:[{s:f, s:I, s:I, s:I}]}", "settings", "model",
-                               from, "kind", args->kind, "amount", args->amount, "scope",
-                               args->per_matrix ? "per-matrix" : "global", "rounds", "sparsity",
-                               prune_sparsity(args, &state, rows), "params_total", (json_int_t)state.params,
-                               "inner", (json_int_t)state.inner, "heads", (json_int_t)state.heads);
+    json_t *result = json_pack("{s:{s:s, s:s, s:s?, s:f, s:s}, s:[{s:f, s:I, s:I, s:I, s:I}]}", "settings",
+                               "model", from, "kind", args->kind, "score", args->score, "amount",
+                               args->amount, "scope", args->per_matrix ? "per-matrix" : "global", "rounds",
+                               "sparsity", prune_sparsity(args, &state, &dense), "params_total",
+                               (json_int_t)state.params, "inner", (json_int_t)state.inner, "heads",
+                               (json_int_t)state.heads, "zero_rows", (json_int_t)state.zero_rows);
     if (!result) return FAILED("out of memory while writing the result");
     TRY(path_join(&path, out, "pruning.json"));
     TRY(json_write_file(path, result));
@@ -69,7 +92,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (!here) return OK;
     args->train.config.stop = stop_catch();
     args->train.config.log = stderr;
-    TRY(prune_rounds(call, args, ret_result));
+    TRY(args->also ? prune_both(call, args, ret_result) : prune_rounds(call, args, NULL, ret_result));
     if (call->incomplete && call->world->rank == 0)
         fprintf(stderr, "weft: stopped early; repeat the command with --resume to continue\n");
     return OK;
@@ -83,23 +106,15 @@ static void show_cell(FILE *out, const json_t *row, const char *key, int width, 
         fprintf(out, " %*s", width, "-");
 }
 
-static Status show(const Invocation *call, const json_t *result, FILE *out) {
-    const PruneArgs *args = call->config;
-    const json_t *rows = json_object_get(result, "rounds");
+static void show_rounds(const json_t *result, FILE *out) {
     size_t index;
     json_t *row;
-    if (args->train.config.data_count)
-        fprintf(out, "round  pruned %%  parameters  loss pruned  loss trained   ms/step  tokens/s\n");
-    json_array_foreach((json_t *)(uintptr_t)rows, index, row) {
+    fprintf(out, "round  pruned %%  parameters  loss pruned  loss trained   ms/step  tokens/s\n");
+    json_array_foreach(json_object_get(result, "rounds"), index, row) {
         char count[FORMAT_SIZE];
         double sparsity = 0;
         show_number(row, "sparsity", &sparsity);
         format_count(count, (double)show_int(row, "params_total"));
-        if (!args->train.config.data_count) {
-            fprintf(out, "%s: %.2f%% of %s pruned, %s parameters\n", args->train.config.out, 100 * sparsity,
-                    args->kind, count);
-            continue;
-        }
         fprintf(out, "%5zu  %8.2f  %10s", index, 100 * sparsity, count);
         show_cell(out, row, "val_loss_pruned", 12, 4);
         show_cell(out, row, "val_loss", 13, 4);
@@ -107,11 +122,42 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
         show_cell(out, row, "tokens_per_s", 9, 0);
         fputc('\n', out);
     }
+}
+
+static void show_once(const PruneArgs *args, const json_t *row, FILE *out) {
+    char count[FORMAT_SIZE];
+    double sparsity = 0;
+    show_number(row, "sparsity", &sparsity);
+    fprintf(out, "%s: %.2f%% of %s pruned, %s parameters\n", args->train.config.out, 100 * sparsity,
+            !strcmp(args->kind, "all-rows") ? "all rows" : args->kind,
+            format_count(count, (double)show_int(row, "params_total")));
+}
+
+static Status show(const Invocation *call, const json_t *result, FILE *out) {
+    const PruneArgs *args = call->config;
+    const json_t *kinds = json_object_get(result, "kinds"), *kind;
+    const json_t *sentences = json_object_get(json_object_get(result, "conclusion"), "text"), *sentence;
+    size_t index;
+    if (!args->train.config.data_count)
+        show_once(args, json_array_get(json_object_get(result, "rounds"), 0), out);
+    else if (!kinds)
+        show_rounds(result, out);
+    json_array_foreach(kinds, index, kind) {
+        fprintf(out, "%s%s\n", index ? "\n" : "",
+                json_string_value(json_object_get(json_object_get(kind, "settings"), "kind")));
+        show_rounds(kind, out);
+    }
+    json_array_foreach(sentences, index, sentence)
+        fprintf(out, "%s%s\n", index ? "" : "\n", json_string_value(sentence));
     return OK;
 }
 
 static const Example examples[] = {
     {"Prune 80% of the weights", "weft prune --model gpt2 --out sparse --amount 0.8"},
+    {"Compare weights with rows of all matrices: validation loss and step time by share pruned",
+     "weft prune --model gpt2 --out curves --kind weights --also all-rows --amount 0.9 --rounds 9 --ramp "
+     "even "
+     "--data text.txt"},
     {"Prune half of the feed-forward neurons in five rounds of pruning and training",
      "weft prune --model gpt2 --out smaller --kind rows --amount 0.5 --rounds 5 --data text.txt "
      "--steps-per-round 200 --lr 5e-5"},
@@ -119,13 +165,15 @@ static const Example examples[] = {
 
 const Command command_prune = {
     .name = "prune",
-    .summary = "prune weights, feed-forward rows or heads of a model",
+    .summary = "prune weights, rows or heads of a model",
     .description =
         "Pruned weights are set to zero and stay zero in training; pruned feed-forward rows and attention "
-        "heads are removed from the matrices. Embeddings, norms and output heads are not pruned. The "
-        "result is a Hugging Face checkpoint; transformers 5 and later reject pruned heads.\n\n"
+        "heads are removed from the matrices. --kind all-rows also zeroes rows of the attention output and "
+        "feed-forward down matrices, which cannot be removed. Embeddings, norms and output heads are not "
+        "pruned. The result is a Hugging Face checkpoint; transformers 5 and later reject pruned heads.\n\n"
         "With --data, pruning.json has one entry per round; round 0 is the baseline, trained just as long "
-        "without pruning. If gnuplot is installed, loss.svg and time.svg plot the rounds.",
+        "without pruning. If gnuplot is installed, loss.svg and time.svg plot the rounds. The conclusion "
+        "says what pruning cost, where the loss rises sharply and how much time it saved.",
     .positional = POSITIONAL("model", "out"),
     .config_size = sizeof(PruneArgs),
     .groups = prune_groups,

@@ -6,9 +6,11 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hf_files.h"
 #include "cli/prune.h"
+#include "compress/gradients.h"
 
 /* State of one pruning. */
 typedef struct Work {
+    const char *from; /* the checkpoint */
     ModelConfig config;
     Device *device;
     Stream *stream;
@@ -52,53 +54,79 @@ static bool of_kind(const PruneArgs *args, const char *kind) {
     return !strcmp(args->kind, kind);
 }
 
-/* How many of `before` rows or heads to keep. */
-static int64_t kept_of(const PruneArgs *args, int64_t before, double amount) {
-    if (of_kind(args, "heads")) return prune_heads_kept(before, amount, args->train.layout.tp);
-    return prune_rows_kept(before, amount, args->row_multiple);
+bool prune_leaves_zeros(const PruneArgs *args) {
+    return of_kind(args, "weights") || of_kind(args, "all-rows");
 }
 
-static Status prune_loaded(Work *work, const PruneArgs *args, double amount, int64_t rows) {
-    if (of_kind(args, "weights")) return prune_weights(work->params, amount, args->per_matrix);
-    int64_t kept = kept_of(args, rows, amount);
-    if (of_kind(args, "rows"))
-        return prune_rows(work->params, kept, work->device, &work->smaller, &work->fewer);
-    return prune_heads(work->params, kept, work->device, &work->smaller, &work->fewer);
+static int64_t inner_kept(const PruneArgs *args, int64_t inner, double amount) {
+    if (of_kind(args, "heads")) return inner;
+    return prune_rows_kept(inner, amount, args->row_multiple);
 }
 
-Status prune_model(const PruneArgs *args, const char *from, double amount, int64_t rows, const char *out,
-                   PruneState *ret_state) {
-    CLEANUP(work_done) Work work = {0};
+static int64_t heads_kept(const PruneArgs *args, int64_t heads, double amount) {
+    if (of_kind(args, "rows")) return heads;
+    int64_t kept = prune_heads_kept(heads, amount, args->train.layout.tp);
+    return kept < heads ? kept : heads;
+}
+
+static PruneScore score_of(const PruneArgs *args) {
+    if (!args->score) return prune_leaves_zeros(args) ? PRUNE_L2 : PRUNE_PRODUCT;
+    return !strcmp(args->score, "l2")        ? PRUNE_L2
+           : !strcmp(args->score, "product") ? PRUNE_PRODUCT
+                                             : PRUNE_GRADIENT;
+}
+
+static Status prune_loaded(Work *work, const PruneArgs *args, double amount, const PruneState *dense) {
+    CLEANUP(job_freep) Job *job = NULL;
+    PruneRank rank = {.score = score_of(args)};
+    if (rank.score == PRUNE_GRADIENT) {
+        TRY(gradients_new(work->from, &args->train.config, &job));
+        rank.grads = job->runner->grads;
+    }
+    if (of_kind(args, "weights")) return prune_weights(work->params, amount, args->per_matrix, rank.grads);
+    if (of_kind(args, "all-rows")) TRY(prune_zero_outputs(work->params, amount, rank));
+    return prune_shrink(work->params, inner_kept(args, dense->inner, amount),
+                        heads_kept(args, dense->heads, amount), rank, work->device, &work->smaller,
+                        &work->fewer);
+}
+
+static Status look(const Store *params, PruneState *ret_state) {
+    const ModelConfig *c = &params->model->config;
+    PruneState state = {.inner = c->inner, .heads = c->heads, .params = model_params(params->model)};
+    TRY(prune_count(params, &state.count));
+    state.zero_rows = prune_zero_rows(params);
+    state.rows = c->layers * (3 * config_attention(c) + c->inner + 2 * c->hidden) - state.zero_rows;
+    *ret_state = state;
+    return OK;
+}
+
+Status prune_model(const PruneArgs *args, const char *from, double amount, const PruneState *dense,
+                   const char *out, PruneState *ret_state) {
+    CLEANUP(work_done) Work work = {.from = from};
     TRY(load(&work, from));
-    if (out) TRY(prune_loaded(&work, args, amount, rows));
-    const Store *now = work.fewer ? work.fewer : work.params;
-    const ModelConfig *config = &now->model->config;
-    PruneState state = {.inner = config->inner, .heads = config->heads, .params = model_params(now->model)};
-    TRY(prune_count(now, &state.count));
+    if (out) TRY(prune_loaded(&work, args, amount, dense));
+    PruneState state;
+    TRY(look(work.fewer ? work.fewer : work.params, &state));
     if (out) TRY(save(&work, from, out));
     *ret_state = state;
     return OK;
 }
 
-Status prune_model_rows(const PruneArgs *args, const char *from, int64_t *ret_rows) {
-    ModelConfig config;
-    TRY(hf_config_read(from, &config));
-    bool heads = of_kind(args, "heads");
-    int64_t rows = heads ? config.heads : config.inner, kept = kept_of(args, rows, args->amount);
-    if (of_kind(args, "rows") && kept == rows)
+Status prune_check_amount(const PruneArgs *args, const PruneState *dense) {
+    if (of_kind(args, "rows") && inner_kept(args, dense->inner, args->amount) == dense->inner)
         return USAGE("--amount %g: would keep all %lld rows per layer, rounded to a multiple of %lld; use a "
                      "larger amount or a smaller --row-multiple",
-                     args->amount, (long long)rows, (long long)args->row_multiple);
-    if (heads && kept >= rows)
+                     args->amount, (long long)dense->inner, (long long)args->row_multiple);
+    if (of_kind(args, "heads") && heads_kept(args, dense->heads, args->amount) == dense->heads)
         return USAGE("--amount %g: would keep all %lld heads per layer, rounded to a multiple of --tp "
                      "%lld; use a larger amount",
-                     args->amount, (long long)rows, (long long)args->train.layout.tp);
-    *ret_rows = rows;
+                     args->amount, (long long)dense->heads, (long long)args->train.layout.tp);
     return OK;
 }
 
-double prune_sparsity(const PruneArgs *args, const PruneState *state, int64_t rows) {
-    if (of_kind(args, "heads")) return 1 - (double)state->heads / (double)rows;
-    if (of_kind(args, "rows")) return 1 - (double)state->inner / (double)rows;
+double prune_sparsity(const PruneArgs *args, const PruneState *state, const PruneState *dense) {
+    if (of_kind(args, "heads")) return 1 - (double)state->heads / (double)dense->heads;
+    if (of_kind(args, "rows")) return 1 - (double)state->inner / (double)dense->inner;
+    if (of_kind(args, "all-rows")) return 1 - (double)state->rows / (double)(dense->rows + dense->zero_rows);
     return (double)state->count.zeros / (double)state->count.total;
 }

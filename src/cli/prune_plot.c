@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
+#include <string.h>
 #include <sys/wait.h>
 
 #include "base/fs.h"
@@ -28,6 +29,20 @@ static Status write_curve(FileWriter *file, const json_t *result, const char *na
     return file_print(file, "END\n");
 }
 
+/* The time that the share pruned alone would suggest, for comparison with the measured one. */
+static Status write_projection(FileWriter *file, const json_t *result) {
+    const json_t *rounds = json_object_get(result, "rounds");
+    double first = 0, step_ms, sparsity;
+    size_t index;
+    json_t *row;
+    TRY(file_print(file, "$projected << END\n"));
+    show_number(json_array_get(rounds, 0), "sparsity", &first);
+    if (show_number(json_array_get(rounds, 0), "step_ms", &step_ms))
+        json_array_foreach(rounds, index, row) if (show_number(row, "sparsity", &sparsity))
+            TRY(file_print(file, "%.6g %.6g\n", 100 * sparsity, step_ms * (1 - sparsity) / (1 - first)));
+    return file_print(file, "END\n");
+}
+
 static Status write_plot(FileWriter *file, const json_t *result, const json_t *beside, const char *name,
                          const char *label, const char *key) {
     TRY(write_curve(file, result, "this", key));
@@ -35,16 +50,28 @@ static Status write_plot(FileWriter *file, const json_t *result, const json_t *b
     TRY(file_print(file, "set output '%s.svg'\nset ylabel '%s'\nplot $this with linespoints pt 7 title '%s'",
                    name, label, kind_of(result)));
     if (beside) TRY(file_print(file, ", $other with linespoints pt 5 title '%s'", kind_of(beside)));
-    return file_print(file, "\n");
+    return OK;
+}
+
+static bool saves_time(const json_t *result) {
+    return result && strcmp(kind_of(result), "weights");
 }
 
 static Status write_script(const char *path, const json_t *result, const json_t *beside) {
     CLEANUP(file_writer_freep) FileWriter *file = NULL;
+    const json_t *faster = saves_time(beside) ? beside : saves_time(result) ? result : NULL;
     TRY(file_writer_new(&file, path));
     TRY(file_print(file, "set terminal svg size 640,420 dynamic background rgb 'white'\nset grid\n"
-                         "set key top left\nset xlabel 'pruned (%%)'\n"));
+                         "set colorsequence podo\nset key outside bottom center horizontal\n"
+                         "set xlabel 'pruned (%%)'\nset xrange [0:100]\n"));
     TRY(write_plot(file, result, beside, "loss", "validation loss", "val_loss"));
+    TRY(file_print(file, "\nset yrange [0:*]\n"));
+    if (faster) TRY(write_projection(file, faster));
     TRY(write_plot(file, result, beside, "time", "ms per step", "step_ms"));
+    if (faster)
+        TRY(file_print(file, ", $projected with lines dashtype 2 lc 'gray50' title '%s, projected'",
+                       kind_of(faster)));
+    TRY(file_print(file, "\n"));
     return file_commit(file);
 }
 

@@ -22,12 +22,13 @@ typedef struct Rounds {
     Invocation *call;
     const PruneArgs *args;
     const char *out;
-    char *dense;    /* the original checkpoint */
-    int64_t rows;   /* feed-forward rows, or heads, per layer of `dense` */
-    char *file;     /* pruning.json */
-    json_t *result; /* its contents */
-    json_t *beside; /* pruning.json of the --beside run, or NULL */
-    bool first;     /* this is rank 0 */
+    const char *base; /* a run whose round 0 is shared, or NULL */
+    char *dense;      /* the original checkpoint ... */
+    PruneState size;  /* ... and its size; on rank 0 */
+    char *file;       /* pruning.json */
+    json_t *result;   /* its contents */
+    json_t *beside;   /* pruning.json of the --beside run, or NULL */
+    bool first;       /* this is rank 0 */
 } Rounds;
 
 static void rounds_done(Rounds *r) {
@@ -54,11 +55,11 @@ static Status round_path(const Rounds *r, const char *name, int64_t round, char 
 /* Settings that must not change when a run is resumed. */
 static Status describe(Rounds *r) {
     const PruneArgs *a = r->args;
-    r->result =
-        json_pack("{s:{s:s, s:s, s:f, s:s, s:s, s:I, s:I, s:I}, s:[]}", "settings", "model", r->dense, "kind",
-                  a->kind, "amount", a->amount, "scope", a->per_matrix ? "per-matrix" : "global", "ramp",
-                  a->ramp, "rounds", (json_int_t)a->rounds, "steps_per_round", (json_int_t)a->steps_per_round,
-                  "row_multiple", (json_int_t)a->row_multiple, "rounds");
+    r->result = json_pack("{s:{s:s, s:s, s:s?, s:f, s:s, s:s, s:I, s:I, s:I}, s:[]}", "settings", "model",
+                          r->dense, "kind", a->kind, "score", a->score, "amount", a->amount, "scope",
+                          a->per_matrix ? "per-matrix" : "global", "ramp", a->ramp, "rounds",
+                          (json_int_t)a->rounds, "steps_per_round", (json_int_t)a->steps_per_round,
+                          "row_multiple", (json_int_t)a->row_multiple, "rounds");
     return r->result ? OK : FAILED("out of memory");
 }
 
@@ -97,33 +98,33 @@ static Status open_beside(Rounds *r) {
 /* ---- one round ---- */
 
 /* Round 0: nothing is pruned. Rejects an amount that the model has already reached. */
-static Status look_at_dense(const Rounds *r, PruneState *ret_state) {
-    PruneState state;
-    TRY(prune_model(r->args, r->dense, 0, r->rows, NULL, &state));
-    double sparsity = prune_sparsity(r->args, &state, r->rows);
+static Status check_dense(const Rounds *r) {
+    double sparsity = prune_sparsity(r->args, &r->size, &r->size);
     if (r->args->amount <= sparsity)
-        return USAGE(
-            "--amount %g: the fraction %.4g of the layers' weights is already zero; use a larger amount",
-            r->args->amount, sparsity);
-    *ret_state = state;
+        return USAGE("--amount %g: the fraction %.4g of the layers' %s is already zero; use a larger amount",
+                     r->args->amount, sparsity,
+                     !strcmp(r->args->kind, "weights") ? "weights" : "matrix rows");
     return OK;
 }
 
 /* On rank 0: writes the model that the round starts from, and its size. */
 static Status prune_round(Rounds *r, int64_t round, const char *start, PruneState *ret_state) {
     CLEANUP(mem_freep) char *before = NULL, *newest = NULL;
-    if (round == 0) return look_at_dense(r, ret_state);
+    if (round == 0) {
+        *ret_state = r->size;
+        return check_dense(r);
+    }
     TRY(round_path(r, "round", round - 1, &before));
     TRY(ckpt_model_dir(before, &newest));
     TRY(dir_remove(start));
-    return prune_model(r->args, newest, amount_after(r, round), r->rows, start, ret_state);
+    return prune_model(r->args, newest, amount_after(r, round), &r->size, start, ret_state);
 }
 
 /* The settings of a round's training run, as train would write them. */
 static Status train_settings(const Rounds *r, const TrainConfig *config, json_t **ret_settings) {
-    static const char *const own[] = {"kind",   "amount",          "global", "per-matrix",   "ramp",
-                                      "rounds", "steps-per-round", "resume", "row-multiple", "beside",
-                                      NULL};
+    static const char *const own[] = {
+        "kind",   "score",        "amount", "global", "per-matrix", "ramp", "rounds", "steps-per-round",
+        "resume", "row-multiple", "beside", "also",   NULL};
     CLEANUP(json_decrefp) json_t *settings = NULL;
     TRY(invocation_json(r->call, &settings));
     for (const char *const *name = own; *name; name++) json_object_del(settings, *name);
@@ -148,7 +149,7 @@ static Status train_round(Rounds *r, int64_t round, const char *start, const cha
     config.save_every = 0;
     config.keep = config.log_every = 1;
     config.resume = true;
-    if (!strcmp(args->kind, "weights")) config.keep_zeros = true;
+    if (prune_leaves_zeros(args)) config.keep_zeros = true;
     CLEANUP(json_decrefp) json_t *settings = NULL;
     TRY(train_settings(r, &config, &settings));
     return train_run(&config, settings, ret_summary);
@@ -209,12 +210,12 @@ static Status add_row(Rounds *r, int64_t round, const PruneState *state, const c
     /* Tokens per step from the run's rates, divided by the median step, which excludes the slow first one. */
     if (show_number(summary, "samples_per_s", &samples) && show_number(summary, "tokens_per_s", &tokens))
         tokens *= (double)r->args->train.config.batch / samples / (1e-3 * step_ms);
-    json_t *row =
-        json_pack("{s:I, s:f, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "round", (json_int_t)round, "sparsity",
-                  prune_sparsity(r->args, state, r->rows), "params_total", (json_int_t)state->params, "inner",
-                  (json_int_t)state->inner, "heads", (json_int_t)state->heads, "val_loss_pruned",
-                  number_or_null(pruned), "val_loss", number_or_null(trained), "step_ms",
-                  number_or_null(step_ms), "tokens_per_s", number_or_null(tokens));
+    json_t *row = json_pack("{s:I, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "round", (json_int_t)round,
+                            "sparsity", prune_sparsity(r->args, state, &r->size), "params_total",
+                            (json_int_t)state->params, "inner", (json_int_t)state->inner, "heads",
+                            (json_int_t)state->heads, "zero_rows", (json_int_t)state->zero_rows,
+                            "val_loss_pruned", number_or_null(pruned), "val_loss", number_or_null(trained),
+                            "step_ms", number_or_null(step_ms), "tokens_per_s", number_or_null(tokens));
     if (json_array_append_new(json_object_get(r->result, "rounds"), row)) return FAILED("out of memory");
     return json_write_file(r->file, r->result);
 }
@@ -249,16 +250,52 @@ static Status one_round(Rounds *r, int64_t round) {
     return finish_round(r, round, start, run);
 }
 
-Status prune_rounds(Invocation *call, const PruneArgs *args, json_t **ret_result) {
+/* Round 0 does not depend on the kind: takes the row and the run of `base`. */
+static Status share_baseline(Rounds *r) {
+    CLEANUP(mem_freep) char *path = NULL, *link = NULL, *target = NULL;
+    CLEANUP(json_decrefp) json_t *saved = NULL, *row = NULL;
+    TRY(check_dense(r));
+    TRY(path_join(&path, r->base, "pruning.json"));
+    TRY(json_read_file(path, &saved));
+    row = json_deep_copy(json_array_get(json_object_get(saved, "rounds"), 0));
+    if (!json_is_object(row)) return FAILED("%s: 'rounds' must contain round 0", path);
+    TRY(round_path(r, "round", 0, &link));
+    TRY(str_format(&target, "../%s/round-0", strrchr(r->base, '/') + 1));
+    TRY(link_replace(link, target));
+    if (json_object_set_new(row, "sparsity", json_real(prune_sparsity(r->args, &r->size, &r->size))) ||
+        json_array_append(json_object_get(r->result, "rounds"), row))
+        return FAILED("out of memory");
+    return json_write_file(r->file, r->result);
+}
+
+static Status look_at_dense(Rounds *r) {
+    TRY(ckpt_model_dir(r->args->train.config.model, &r->dense));
+    if (r->first) TRY(prune_model(r->args, r->dense, 0, NULL, NULL, &r->size));
+    if (r->first) TRY(prune_check_amount(r->args, &r->size));
+    return OK;
+}
+
+Status prune_rounds(Invocation *call, const PruneArgs *args, const char *base, json_t **ret_result) {
     CLEANUP(rounds_done)
-    Rounds r = {.call = call, .args = args, .out = args->train.config.out, .first = call->world->rank == 0};
-    TRY(ckpt_model_dir(args->train.config.model, &r.dense));
-    TRY(prune_model_rows(args, r.dense, &r.rows));
+    Rounds r = {.call = call,
+                .args = args,
+                .out = args->train.config.out,
+                .base = base,
+                .first = call->world->rank == 0};
+    TRY(look_at_dense(&r));
     TRY(open_beside(&r));
     TRY(open_out(&r));
     int64_t done = (int64_t)json_array_size(json_object_get(r.result, "rounds"));
+    if (base && !done) {
+        if (r.first) TRY(share_baseline(&r));
+        done = 1;
+    }
     for (int64_t round = done; round <= args->rounds && !call->incomplete; round++) TRY(one_round(&r, round));
-    if (r.first) TRY(prune_plot(r.out, r.result, r.beside));
+    if (r.first) {
+        TRY(prune_conclude(r.result, r.result, r.beside));
+        TRY(json_write_file(r.file, r.result));
+        TRY(prune_plot(r.out, r.result, r.beside));
+    }
     *ret_result = json_incref(r.result);
     return OK;
 }

@@ -22,7 +22,8 @@ static const char *const recompute_choices[] = {"none", "selective", "block", NU
 static const char *const pipeline_choices[] = {"gpipe", "1f1b", "interleaved", "zero-bubble", NULL};
 const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", "fp8", NULL};
 static const char *const quantize_choices[] = {"none", "int8", "int4", NULL};
-static const char *const kind_choices[] = {"weights", "rows", "heads", NULL};
+static const char *const kind_choices[] = {"weights", "rows", "heads", "all-rows", NULL};
+static const char *const score_choices[] = {"l2", "product", "gradient", NULL};
 static const char *const ramp_choices[] = {"remaining", "even", NULL};
 static const char *const offload_choices[] = {"none", "optimizer", "params", NULL};
 
@@ -313,10 +314,15 @@ static const Option failure_table[] = {
 
 static const Option prune_table[] = {
     {OPT_CHOICE("kind", PruneArgs, kind, "KIND", kind_choices), .fallback = "weights",
-     .help = "What to prune: single weights of the layers' matrices, by magnitude, which become zero; or "
-             "feed-forward rows or attention heads, which are removed, so that the model gets smaller and "
-             "faster. Rows and heads are ranked by the norm of their input weights times the norm of their "
-             "output weights."},
+     .help = "What to prune: single weights of the layers' matrices, which become zero; feed-forward rows "
+             "or attention heads, which are removed, so that the model gets smaller and faster; or rows of "
+             "all matrices (all-rows): feed-forward rows and heads are removed, and rows that write to the "
+             "residual stream become zero."},
+    {OPT_CHOICE("score", PruneArgs, score, "NAME", score_choices),
+     .shown = "l2; for rows and heads: product",
+     .help = "Importance: the norm of a row's weights, or a weight's magnitude (l2); the norm of input "
+             "weights times the norm of output weights (product, not for weights); or the sum of |weight x "
+             "gradient| over 4 batches of --data (gradient)."},
     {OPT_FLOAT("amount", PruneArgs, amount), .required = true, INSIDE_ZERO_ONE,
      .help = "Fraction to prune in total, for example 0.8 for 80%. Existing zeros count toward it."},
     {OPT_FLAG("global", PruneArgs, global),
@@ -324,14 +330,17 @@ static const Option prune_table[] = {
     {OPT_FLAG("per-matrix", PruneArgs, per_matrix),
      .help = "Weights: prune the same fraction of each matrix (q, k and v count separately)."},
     {OPT_INT("row-multiple", PruneArgs, row_multiple), .fallback = "8", RANGE(1, 1 << 20),
-     .help = "Rows: keep a multiple of this number, rounding up, for efficient kernels and tensor "
-             "parallelism."},
+     .help = "Feed-forward rows: keep a multiple of this number, rounding up, for efficient kernels and "
+             "tensor parallelism."},
     {OPT_INT("rounds", PruneArgs, rounds), .fallback = "1", RANGE(1, 10000),
      .help = "Number of rounds, each of pruning followed by training."},
     {OPT_INT("steps-per-round", PruneArgs, steps_per_round), .fallback = "100", AT_LEAST(1),
      .help = "Optimizer steps per round. Pruned weights stay zero."},
     {OPT_CHOICE("ramp", PruneArgs, ramp, "NAME", ramp_choices), .fallback = "remaining",
      .help = "Each round prunes the same fraction of what remains (remaining) or the same number (even)."},
+    {OPT_CHOICE("also", PruneArgs, also, "KIND", kind_choices), .shown = "none",
+     .help = "Prune by this kind too, with the same options, and plot and compare both. Results are in "
+             "OUT/KIND."},
     {OPT_TEXT("beside", PruneArgs, beside, "DIR"), .shown = "none",
      .help = "Another pruning run to include in the plots."},
     {OPT_FLAG("resume", PruneArgs, resume),

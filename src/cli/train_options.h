@@ -44,6 +44,8 @@ typedef struct PlanArgs {
 typedef struct PruneArgs {
     TrainArgs train; /* must be first: train's option tables use offsets from it */
     const char *kind, *ramp;
+    const char *score;  /* NULL: the kind's own */
+    const char *also;   /* another kind to prune by, for comparison, or NULL */
     const char *beside; /* directory of another pruning run to plot as well, or NULL */
     double amount;
     bool global, per_matrix, resume;

@@ -1,8 +1,14 @@
-/* Pruning: removing the least important weights, FFN neurons or attention heads of a model.
+/* Pruning: removing the least important weights, rows or attention heads of a model.
  *
  * Only the layers' matrices are pruned: q, k, v and the output projection of attention, up and down of the
  * FFN. Embeddings, norms and output heads never change; biases go only with their neuron or head. Stores are
- * unsharded, fp32 and in host memory. */
+ * unsharded, fp32 and in host memory.
+ *
+ *   prune.c        weights
+ *   prune_score.c  importance of neurons, heads and rows
+ *   prune_rows.c   removing neurons and heads, zeroing rows
+ *   gradients.c    gradients for scores
+ */
 #ifndef WEFT_COMPRESS_PRUNE_H
 #define WEFT_COMPRESS_PRUNE_H
 
@@ -14,33 +20,56 @@ typedef struct PruneCount {
 } PruneCount;
 
 MUST_USE Status prune_count(const Store *params, PruneCount *ret_count);
+/* A layer's parameter by the last part of its name, such as "mlp.up.weight". */
+Tensor prune_param(const Store *params, int64_t layer, const char *name);
 
 /* Magnitude pruning: zeroes the smallest weights until the fraction `amount` is zero, over all matrices
  * together or, with per_matrix, in each one (q, k and v separately). Among equal magnitudes, the first
- * weights are zeroed. Existing zeros count towards `amount`; if there are already more, the call fails. */
-MUST_USE Status prune_weights(Store *params, double amount, bool per_matrix);
+ * weights are zeroed. Existing zeros count towards `amount`; if there are already more, the call fails. With
+ * `grads` (NULL: none), weights are ranked by |weight x gradient| instead. */
+MUST_USE Status prune_weights(Store *params, double amount, bool per_matrix, const Store *grads);
+
+/* The importance of a row or head. */
+typedef enum {
+    PRUNE_L2,       /* norm of its own rows' weights: of up; of q, k and v; of out or down */
+    PRUNE_PRODUCT,  /* norm of the rows with biases times norm of the columns that read their outputs (for
+                     * heads,  the value rows). It bounds the contribution to the residual stream and is
+                     * invariant to  scaling one up and the other down. Rows of out and down have no single
+                     * reader: l2. */
+    PRUNE_GRADIENT, /* sum of |weight x gradient| over all weights and biases that would be removed: the
+                     * first-order estimate of how much the loss changes */
+} PruneScore;
+
+typedef struct PruneRank {
+    PruneScore score;
+    const Store *grads; /* PRUNE_GRADIENT: gradients of a model with the same layers */
+} PruneRank;
+
+/* Write the scores of all neurons (F), heads (H), or rows (C) of the matrix `name` (out or down) of a
+ * layer. */
+MUST_USE Status prune_row_scores(const Store *params, PruneRank rank, int64_t layer, double *score);
+MUST_USE Status prune_head_scores(const Store *params, PruneRank rank, int64_t layer, double *score);
+MUST_USE Status prune_output_scores(const Store *params, PruneRank rank, int64_t layer, const char *name,
+                                    double *score);
 
 /* Number of FFN neurons (rows) left of `rows` after pruning the fraction `amount`, rounded up to a multiple
  * that suits kernels and tensor parallelism. */
 int64_t prune_rows_kept(int64_t rows, double amount, int64_t multiple);
-/* Importance of each FFN neuron of layer `index`: the norm of its row in `up` (with bias) times the norm of
- * its column in `down`. It bounds the neuron's contribution to the output and is invariant to scaling one up
- * and the other down. Writes score (F). */
-MUST_USE Status prune_row_scores(const Store *params, int64_t index, double *score);
-/* A copy of the model with the `kept` most important FFN neurons of each layer, in their original order. Ties
- * keep the earlier ones. The caller owns both results; *ret_model must outlive *ret_params. */
-MUST_USE Status prune_rows(const Store *params, int64_t kept, Device *device, Model **ret_model,
-                           Store **ret_params);
-
 /* Number of heads left of `heads` after pruning the fraction `amount`: a multiple of `multiple`, and at least
  * that. */
 int64_t prune_heads_kept(int64_t heads, double amount, int64_t multiple);
-/* Importance of each head of layer `index`: the norm of its value rows (with biases) times the norm of the
- * output projection's columns that read them, which bounds its contribution to the output. Writes score (H).
- */
-MUST_USE Status prune_head_scores(const Store *params, int64_t index, double *score);
-/* A copy of the model with the `kept` most important heads of each layer; otherwise like prune_rows. */
-MUST_USE Status prune_heads(const Store *params, int64_t kept, Device *device, Model **ret_model,
-                            Store **ret_params);
+
+/* A copy of the model with the `inner` most important FFN neurons and the `heads` most important heads of
+ * each layer, in their original order. Ties keep the earlier ones. The caller owns both results; *ret_model
+ * must outlive *ret_params. */
+MUST_USE Status prune_shrink(const Store *params, int64_t inner, int64_t heads, PruneRank rank,
+                             Device *device, Model **ret_model, Store **ret_params);
+
+/* The rows of out and down write to the residual stream, whose width is fixed, so they cannot be removed.
+ * Zeroes the weights of the least important round(amount x C) rows of each; biases stay. Rows that are zero
+ * already count. */
+MUST_USE Status prune_zero_outputs(Store *params, double amount, PruneRank rank);
+/* Number of rows of out and down, over all layers, whose weights are all zero. */
+int64_t prune_zero_rows(const Store *params);
 
 #endif

@@ -268,6 +268,70 @@ static void heads(void **state) {
                        "--steps", "1", SMALL);
 }
 
+static void generates_and_evaluates(const char *model) {
+    Ran ran = program_run("generate", "--model", model, "--prompt", "abc", "--max-tokens", "4",
+                          "--temperature", "0", "--threads", "1");
+    if (ran.code) fail_msg("%s", ran.err);
+    ran_done(&ran);
+    assert_true(loss_of(model) > 0);
+}
+
+/* Rows of all matrices: one of two heads and half of the feed-forward rows are removed, half of the rows of
+ * out and down are zero; the result works like any checkpoint. */
+static void all_rows(void **state) {
+    (void)state;
+    run_ok(program_run("prune", "--model", in("base"), "--out", in("all"), "--kind", "all-rows", "--amount",
+                       "0.5"));
+    CLEANUP(json_decrefp) json_t *pruning = read_json(in("all/pruning.json"));
+    CLEANUP(json_decrefp) json_t *config = read_json(in("all/config.json"));
+    assert_true(cell(pruning, 0, "sparsity") == 0.5);
+    assert_true(cell(pruning, 0, "inner") == 64);
+    assert_true(cell(pruning, 0, "heads") == 1);
+    assert_true(cell(pruning, 0, "zero_rows") == 2 * 2 * 16);
+    assert_int_equal(json_integer_value(json_object_get(config, "n_inner")), 64);
+    assert_int_equal(json_object_size(json_object_get(config, "pruned_heads")), 2);
+    generates_and_evaluates(in("all"));
+    run_ok(program_run("convert", "--model", in("all"), "--out", in("all-bf16"), "--dtype", "bf16"));
+    generates_and_evaluates(in("all-bf16"));
+    run_ok(program_run("convert", "--model", in("all"), "--out", in("all-sparse"), "--sparse"));
+    assert_true(fabs(loss_of(in("all-sparse")) - loss_of(in("all"))) < 1e-5);
+}
+
+/* Two kinds in one command: both curves, one shared baseline, both plots and the conclusion. */
+static void two_kinds(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) { /* resuming a finished comparison changes nothing */
+        Ran ran =
+            prune_rounds("curves", "--kind", "weights", "--also", "all-rows", "--amount", "0.5", "--rounds",
+                         "2", "--ramp", "even", "--score", "gradient", i ? "--resume" : "--json");
+        if (ran.code) fail_msg("%s", ran.err);
+        assert_contains(ran.out, "all-rows: validation loss");
+        assert_contains(ran.out, "measured speedup");
+        ran_done(&ran);
+    }
+    CLEANUP(json_decrefp) json_t *pruning = read_json(in("curves/pruning.json"));
+    const json_t *kinds = json_object_get(pruning, "kinds");
+    const json_t *weights = json_array_get(kinds, 0), *rows = json_array_get(kinds, 1);
+    assert_int_equal(json_array_size(kinds), 2);
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(fabs(cell(weights, i, "sparsity") - 0.25 * (double)i) < 1e-3);
+        assert_true(cell(rows, i, "step_ms") > 0 && cell(rows, i, "val_loss") > 0);
+    }
+    assert_true(cell(rows, 0, "val_loss") == cell(weights, 0, "val_loss"));
+    assert_true(cell(rows, 2, "sparsity") == 0.5);
+    assert_true(cell(rows, 2, "zero_rows") == 2 * 2 * 16); /* still zero after training */
+    assert_true(number(in("curves/all-rows"), "sparsity") > 0.2);
+    assert_true(path_exists(in("curves/plots.gp")));
+    const json_t *conclusion = json_object_get(pruning, "conclusion");
+    const json_t *figures = json_array_get(json_object_get(conclusion, "kinds"), 1);
+    assert_true(json_number_value(json_object_get(figures, "speedup")) ==
+                cell(rows, 0, "step_ms") / cell(rows, 2, "step_ms"));
+    assert_true(fabs(json_number_value(json_object_get(figures, "speedup_projected")) - 2) < 1e-9);
+    assert_true(json_is_null(json_object_get(figures, "rises_sharply_at")) ||
+                json_is_real(json_object_get(figures, "rises_sharply_at")));
+    assert_int_equal(json_array_size(json_object_get(conclusion, "text")), 5);
+}
+
 /* Rounds continue from the sparsity of the model. A round that would remove too few rows leaves them to the
  * next. */
 static void rounds_continue(void **state) {
@@ -300,6 +364,12 @@ static void bad_input(void **state) {
                    "--global", "--per-matrix");
     assert_refused(2, "applies only to --kind weights", "prune", "--model", base, "--out", out, "--amount",
                    "0.5", "--kind", "rows", "--per-matrix");
+    assert_refused(2, "use l2 or gradient", "prune", "--model", base, "--out", out, "--amount", "0.5",
+                   "--score", "product");
+    assert_refused(2, "to compute gradients on", "prune", "--model", base, "--out", out, "--amount", "0.5",
+                   "--score", "gradient");
+    assert_refused(2, "another kind than --kind", "prune", "--model", base, "--out", out, "--amount", "0.5",
+                   "--also", "weights", SMALL);
     assert_refused(2, "larger amount", "prune", "--model", base, "--out", out, "--amount", "0.01", "--kind",
                    "rows");
     assert_refused(1, "config.json", "prune", "--model", dir, "--out", out, "--amount", "0.5");
@@ -325,6 +395,8 @@ int main(void) {
         cmocka_unit_test(rows_in_rounds),
         cmocka_unit_test(heads),
         cmocka_unit_test(without_zeros),
+        cmocka_unit_test(all_rows),
+        cmocka_unit_test(two_kinds),
         cmocka_unit_test(rounds_continue),
         cmocka_unit_test(bad_input),
     };

@@ -14,6 +14,8 @@ enum { LAYERS = 2, HIDDEN = 12, INNER = 20, KINDS = 4 };
 static const char *const matrices[KINDS] = {"attn.qkv.weight", "attn.out.weight", "mlp.up.weight",
                                             "mlp.down.weight"};
 
+static const PruneRank product = {.score = PRUNE_PRODUCT};
+
 typedef struct Kit {
     Device *device;
     Stream *stream;
@@ -122,14 +124,14 @@ static void prunes_smallest_weights(void **state) {
             CLEANUP(kit_done) Kit kit = kit_new(family ? FAMILY_BERT : FAMILY_GPT2);
             for (size_t i = 0; i < sizeof amounts / sizeof *amounts; i++) { /* in sequence, as in gradual
                                                                              * pruning */
-                assert_ok(prune_weights(kit.params, amounts[i], mode == 1));
+                assert_ok(prune_weights(kit.params, amounts[i], mode == 1, NULL));
                 assert_pruned(&kit, amounts[i], mode == 1);
                 assert_rest_kept(&kit);
             }
             PruneCount count;
             assert_ok(prune_count(kit.params, &count));
             assert_int_equal(count.total, LAYERS * (4 * HIDDEN * HIDDEN + 2 * HIDDEN * INNER));
-            assert_fails(prune_weights(kit.params, 0.5, mode == 1), 2, "already zero");
+            assert_fails(prune_weights(kit.params, 0.5, mode == 1, NULL), 2, "already zero");
         }
 }
 
@@ -139,7 +141,7 @@ static void prunes_ties_in_order(void **state) {
     CLEANUP(kit_done) Kit kit = kit_new(FAMILY_GPT2);
     Tensor up = find(kit.params, 1, "mlp.up.weight");
     for (int64_t i = 0; i < tensor_count(up); i++) tensor_f32(up)[i] = i % 2 ? 0.25f : -0.25f;
-    assert_ok(prune_weights(kit.params, 0.3, true));
+    assert_ok(prune_weights(kit.params, 0.3, true, NULL));
     for (int64_t i = 0; i < tensor_count(up); i++)
         assert_true((tensor_f32(up)[i] == 0) == (i < llround(0.3 * (double)tensor_count(up))));
 }
@@ -171,7 +173,7 @@ static void prunes_least_important_rows(void **state) {
                 for (int c = 0; c < HIDDEN; c++) down[c * INNER + f] = 1e-8f;
             }
         }
-        assert_ok(prune_rows(kit.params, 15, kit.device, &model, &fewer));
+        assert_ok(prune_shrink(kit.params, 15, 3, product, kit.device, &model, &fewer));
         assert_int_equal(model->config.inner, 15);
         for (int layer = 0; layer < LAYERS; layer++) {
             const float *up = tensor_f32(find(kit.params, layer, "mlp.up.weight"));
@@ -203,13 +205,13 @@ static void scores_of(Engine *engine, float *scores) {
     memcpy(scores, session_logits(session, 0), (size_t)engine->model->config.vocab * sizeof *scores);
 }
 
-/* Zeroes the output weights of the neurons that prune_rows would remove. */
+/* Zeroes the output weights of the neurons that pruning would remove. */
 static void zero_pruned_neurons(Store *params, int64_t kept) {
     int64_t F = params->model->config.inner, C = params->model->config.hidden;
     for (int layer = 0; layer < params->model->config.layers; layer++) {
         CLEANUP(mem_freep) double *score = NULL;
         assert_ok(mem_new((size_t)F, sizeof *score, &score));
-        assert_ok(prune_row_scores(params, layer, score));
+        assert_ok(prune_row_scores(params, product, layer, score));
         float *down = tensor_f32(find(params, layer, "mlp.down.weight"));
         for (int64_t f = 0; f < F; f++) {
             int64_t better = 0;
@@ -244,7 +246,8 @@ static void pruned_equals_zeroed(void **state) {
     assert_ok(mem_new((size_t)V, sizeof *one, &one));
     assert_ok(mem_new((size_t)V, sizeof *two, &two));
     assert_ok(mem_new((size_t)V, sizeof *whole, &whole));
-    assert_ok(prune_rows(dense->params, kept, dense->device, &model, &fewer));
+    assert_ok(prune_shrink(dense->params, kept, dense->model->config.heads, product, dense->device, &model,
+                           &fewer));
     assert_ok(hf_save(out, fewer, dense->stream, &(SaveOptions){.dtype = DT_F32, .assets_dir = from}));
     assert_ok(engine_new(&pruned, out, &(EngineOptions){.threads = 1}));
     assert_int_equal(pruned->model->config.inner, kept);
@@ -257,7 +260,7 @@ static void pruned_equals_zeroed(void **state) {
     assert_ok(dir_remove(dir));
 }
 
-/* Removing heads with prune_heads equals zeroing their output weights, and config.json records the
+/* Removing heads equals zeroing their output weights, and config.json records the
  * removal. */
 static void pruned_heads_equal_zeroed(void **state) {
     (void)state;
@@ -278,13 +281,13 @@ static void pruned_heads_equal_zeroed(void **state) {
         assert_ok(mem_new((size_t)V, sizeof *one, &one));
         assert_ok(mem_new((size_t)V, sizeof *two, &two));
         assert_ok(mem_new((size_t)H, sizeof *score, &score));
-        assert_ok(prune_heads(dense->params, kept, dense->device, &model, &fewer));
+        assert_ok(prune_shrink(dense->params, c->inner, kept, product, dense->device, &model, &fewer));
         assert_ok(hf_save(out, fewer, dense->stream, &(SaveOptions){.dtype = DT_F32, .assets_dir = from}));
         assert_ok(engine_new(&pruned, out, &(EngineOptions){.threads = 1}));
         assert_int_equal(pruned->model->config.heads, kept);
         assert_int_equal(config_head_width(&pruned->model->config), D);
         for (int layer = 0; layer < c->layers; layer++) {
-            assert_ok(prune_head_scores(dense->params, layer, score));
+            assert_ok(prune_head_scores(dense->params, product, layer, score));
             float *weights = tensor_f32(find(dense->params, layer, "attn.out.weight"));
             for (int64_t h = 0; h < H; h++) {
                 int64_t better = 0;
@@ -299,6 +302,178 @@ static void pruned_heads_equal_zeroed(void **state) {
     }
 }
 
+/* Gradients with a known value, so that scores can be computed by hand. */
+static Store *gradients_new_for(const Kit *kit) {
+    Store *grads = NULL;
+    assert_ok(store_new(&grads, kit->model, kit->device, MEM_PARAMS));
+    assert_ok(store_init_params(grads, kit->stream, 8));
+    return grads;
+}
+
+static double square(double x) {
+    return x * x;
+}
+
+/* Scores of one neuron, one head and one output row, written out from their definitions. */
+static void scores_by_hand(void **state) {
+    (void)state;
+    enum { NEURON = 7, HEAD = 1, ROW = 4, D = HIDDEN / 3, LAYER = 1 };
+    CLEANUP(kit_done) Kit kit = kit_new(FAMILY_GPT2);
+    CLEANUP(store_freep) Store *grads = gradients_new_for(&kit);
+    float *bias = tensor_f32(find(kit.params, LAYER, "mlp.up.bias"));
+    bias[NEURON] = 0.5f;
+    tensor_f32(find(grads, LAYER, "mlp.up.bias"))[NEURON] = -2;
+    const float *up = tensor_f32(find(kit.params, LAYER, "mlp.up.weight")),
+                *up_g = tensor_f32(find(grads, LAYER, "mlp.up.weight"));
+    const float *down = tensor_f32(find(kit.params, LAYER, "mlp.down.weight")),
+                *down_g = tensor_f32(find(grads, LAYER, "mlp.down.weight"));
+    const float *qkv = tensor_f32(find(kit.params, LAYER, "attn.qkv.weight")),
+                *qkv_g = tensor_f32(find(grads, LAYER, "attn.qkv.weight"));
+    const float *out = tensor_f32(find(kit.params, LAYER, "attn.out.weight")),
+                *out_g = tensor_f32(find(grads, LAYER, "attn.out.weight"));
+    double row = 0, column = 0, taylor = 0.5 * 2, head = 0, value = 0, read = 0, head_taylor = 0, written = 0;
+    for (int c = 0; c < HIDDEN; c++) {
+        int u = NEURON * HIDDEN + c, d = c * INNER + NEURON;
+        row += square(up[u]);
+        column += square(down[d]);
+        taylor += fabs((double)up[u] * up_g[u]) + fabs((double)down[d] * down_g[d]);
+        written += square(out[ROW * HIDDEN + c]);
+    }
+    for (int a = HEAD * D; a < (HEAD + 1) * D; a++)
+        for (int c = 0; c < HIDDEN; c++) {
+            for (int part = 0; part < 3; part++) {
+                int i = (part * HIDDEN + a) * HIDDEN + c;
+                head += square(qkv[i]);
+                if (part == 2) value += square(qkv[i]);
+                head_taylor += fabs((double)qkv[i] * qkv_g[i]);
+            }
+            read += square(out[c * HIDDEN + a]);
+            head_taylor += fabs((double)out[c * HIDDEN + a] * out_g[c * HIDDEN + a]);
+        }
+    const struct {
+        PruneRank rank;
+        double neuron, head, output;
+    } expected[] = {
+        {{.score = PRUNE_L2}, sqrt(row), sqrt(head), sqrt(written)},
+        {{.score = PRUNE_PRODUCT}, sqrt(row + 0.25) * sqrt(column), sqrt(value) * sqrt(read), sqrt(written)},
+        {{PRUNE_GRADIENT, grads}, taylor, head_taylor, -1},
+    };
+    for (int i = 0; i < 3; i++) {
+        double neurons[INNER], heads[3], rows[HIDDEN];
+        assert_ok(prune_row_scores(kit.params, expected[i].rank, LAYER, neurons));
+        assert_ok(prune_head_scores(kit.params, expected[i].rank, LAYER, heads));
+        assert_ok(prune_output_scores(kit.params, expected[i].rank, LAYER, "attn.out.weight", rows));
+        assert_true(fabs(neurons[NEURON] - expected[i].neuron) < 1e-12);
+        assert_true(fabs(heads[HEAD] - expected[i].head) < 1e-12);
+        if (expected[i].output >= 0) assert_true(fabs(rows[ROW] - expected[i].output) < 1e-12);
+    }
+}
+
+/* By gradient, the smallest |w x g| goes first, whatever the magnitudes are. */
+static void prunes_weights_by_gradient(void **state) {
+    (void)state;
+    CLEANUP(kit_done) Kit kit = kit_new(FAMILY_GPT2);
+    CLEANUP(store_freep) Store *grads = gradients_new_for(&kit);
+    double largest_gone = 0, smallest_kept = INFINITY;
+    int64_t gone = 0, total = 0;
+    assert_ok(prune_weights(kit.before, 0.2, false, NULL)); /* existing zeros count */
+    assert_ok(prune_weights(kit.params, 0.2, false, NULL));
+    assert_ok(prune_weights(kit.params, 0.4, false, grads));
+    for (int layer = 0; layer < LAYERS; layer++)
+        for (int k = 0; k < KINDS; k++) {
+            Tensor now = find(kit.params, layer, matrices[k]), g = find(grads, layer, matrices[k]);
+            Tensor then = find(kit.before, layer, matrices[k]);
+            for (int64_t i = 0; i < tensor_count(now); i++, total++) {
+                double score = fabs((double)tensor_f32(then)[i] * tensor_f32(g)[i]);
+                gone += tensor_f32(now)[i] == 0;
+                if (tensor_f32(now)[i] != 0)
+                    smallest_kept = fmin(smallest_kept, score);
+                else
+                    largest_gone = fmax(largest_gone, score);
+            }
+        }
+    assert_int_equal(gone, llround(0.4 * (double)total));
+    assert_true(largest_gone <= smallest_kept);
+}
+
+/* Rows of all matrices: removed where the shape allows, zeroed in out and down, biases kept. The rows of
+ * smallest norm go. */
+static void zeroes_output_rows(void **state) {
+    (void)state;
+    CLEANUP(kit_done) Kit kit = kit_new(FAMILY_GPT2);
+    PruneRank l2 = {.score = PRUNE_L2};
+    for (int layer = 0; layer < LAYERS; layer++) {
+        float *down = tensor_f32(find(kit.params, layer, "mlp.down.weight"));
+        for (int i = 0; i < INNER; i++) down[(3 + layer) * INNER + i] = 1e-6f;
+        tensor_f32(find(kit.params, layer, "mlp.down.bias"))[3 + layer] = 0.5f;
+    }
+    assert_int_equal(prune_zero_rows(kit.params), 0);
+    assert_ok(prune_zero_outputs(kit.params, 1.0 / HIDDEN, l2));
+    assert_int_equal(prune_zero_rows(kit.params), 2 * LAYERS);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        const float *down = tensor_f32(find(kit.params, layer, "mlp.down.weight"));
+        for (int i = 0; i < INNER; i++) assert_true(down[(3 + layer) * INNER + i] == 0);
+        assert_true(tensor_f32(find(kit.params, layer, "mlp.down.bias"))[3 + layer] == 0.5f);
+    }
+    assert_ok(prune_zero_outputs(kit.params, 0.5, l2)); /* zero rows count */
+    assert_int_equal(prune_zero_rows(kit.params), HIDDEN * LAYERS);
+}
+
+/* All rows at once, with every score: the smaller model computes what a model of the original shape does
+ * whose removed neurons and heads are masked. */
+static void all_rows_equal_masked(void **state) {
+    (void)state;
+    char dir[] = "/tmp/weft-test-XXXXXX", out[64];
+    assert_non_null(mkdtemp(dir));
+    for (int which = 0; which < 3; which++) {
+        snprintf(out, sizeof out, "%s/out-%d", dir, which);
+        CLEANUP(engine_freep) Engine *dense = NULL, *pruned = NULL;
+        CLEANUP(model_freep) Model *model = NULL;
+        CLEANUP(store_freep) Store *fewer = NULL, *grads = NULL;
+        const char *from = WEFT_TEST_DIR "/golden/cases/gpt2";
+        assert_ok(engine_new(&dense, from, &(EngineOptions){.threads = 1}));
+        const ModelConfig *c = &dense->model->config;
+        int64_t V = c->vocab, C = c->hidden, H = c->heads, D = C / H, F = c->inner, inner = F / 2, heads = 1;
+        assert_ok(store_new(&grads, dense->model, dense->device, MEM_PARAMS));
+        assert_ok(store_init_params(grads, dense->stream, 5));
+        PruneRank rank = {.score = (PruneScore)which, .grads = grads};
+        assert_ok(prune_zero_outputs(dense->params, 0.5, rank));
+        assert_ok(prune_shrink(dense->params, inner, heads, rank, dense->device, &model, &fewer));
+        assert_int_equal(prune_zero_rows(fewer), c->layers * 2 * (C / 2));
+        assert_ok(hf_save(out, fewer, dense->stream, &(SaveOptions){.dtype = DT_F32, .assets_dir = from}));
+        assert_ok(engine_new(&pruned, out, &(EngineOptions){.threads = 1}));
+        Tensor view = find(pruned->params, 0, "mlp.down.weight");
+        assert_int_equal(tensor_rows(view), C);
+        assert_int_equal(tensor_cols(view), inner);
+        assert_int_equal(tensor_cols(find(pruned->params, 0, "attn.out.weight")), heads * D);
+        CLEANUP(mem_freep) double *score = NULL;
+        CLEANUP(mem_freep) float *one = NULL, *two = NULL;
+        assert_ok(mem_new((size_t)(F + H), sizeof *score, &score));
+        assert_ok(mem_new((size_t)V, sizeof *one, &one));
+        assert_ok(mem_new((size_t)V, sizeof *two, &two));
+        for (int layer = 0; layer < c->layers; layer++) {
+            assert_ok(prune_row_scores(dense->params, rank, layer, score));
+            assert_ok(prune_head_scores(dense->params, rank, layer, score + F));
+            float *down = tensor_f32(find(dense->params, layer, "mlp.down.weight"));
+            float *weights = tensor_f32(find(dense->params, layer, "attn.out.weight"));
+            for (int64_t f = 0; f < F; f++) {
+                int64_t better = 0;
+                for (int64_t g = 0; g < F; g++) better += score[g] > score[f];
+                for (int64_t i = 0; better >= inner && i < C; i++) down[i * F + f] = 0;
+            }
+            for (int64_t h = 0; h < H; h++) {
+                int64_t better = 0;
+                for (int64_t g = 0; g < H; g++) better += score[F + g] > score[F + h];
+                for (int64_t i = 0; better >= heads && i < C * D; i++) weights[i / D * C + h * D + i % D] = 0;
+            }
+        }
+        scores_of(dense, one);
+        scores_of(pruned, two);
+        assert_true(largest_difference(one, two, V) < 1e-5);
+    }
+    assert_ok(dir_remove(dir));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prunes_smallest_weights),
@@ -307,6 +482,10 @@ int main(void) {
         cmocka_unit_test(prunes_least_important_rows),
         cmocka_unit_test(pruned_equals_zeroed),
         cmocka_unit_test(pruned_heads_equal_zeroed),
+        cmocka_unit_test(scores_by_hand),
+        cmocka_unit_test(prunes_weights_by_gradient),
+        cmocka_unit_test(zeroes_output_rows),
+        cmocka_unit_test(all_rows_equal_masked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,169 @@
+/* Removing FFN neurons and attention heads, and zeroing rows that write to the residual stream. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "compress/prune.h"
+
+int64_t prune_rows_kept(int64_t rows, double amount, int64_t multiple) {
+    int64_t kept = rows - llround(amount * (double)rows);
+    kept = (kept + multiple - 1) / multiple * multiple;
+    return kept < multiple ? (multiple < rows ? multiple : rows) : kept > rows ? rows : kept;
+}
+
+int64_t prune_heads_kept(int64_t heads, double amount, int64_t multiple) {
+    int64_t kept = heads - llround(amount * (double)heads);
+    kept = (kept + multiple - 1) / multiple * multiple;
+    return kept < multiple ? multiple : kept;
+}
+
+typedef struct Scored {
+    double score;
+    int64_t row;
+} Scored;
+
+static int by_importance(const void *one, const void *two) {
+    const Scored *a = one, *b = two;
+    if (a->score != b->score) return a->score > b->score ? -1 : 1;
+    return (a->row > b->row) - (a->row < b->row);
+}
+
+static int by_row(const void *one, const void *two) {
+    const Scored *a = one, *b = two;
+    return (a->row > b->row) - (a->row < b->row);
+}
+
+/* The most important `kept` of `count` become the first entries of ret_rows (count), in original order. */
+static void choose(const double *score, int64_t count, int64_t kept, Scored *ret_rows) {
+    for (int64_t i = 0; i < count; i++) ret_rows[i] = (Scored){score[i], i};
+    qsort(ret_rows, (size_t)count, sizeof *ret_rows, by_importance);
+    qsort(ret_rows, (size_t)kept, sizeof *ret_rows, by_row);
+}
+
+static void copy_rows(const Store *from, Store *to, int64_t layer, const Scored *rows) {
+    int64_t F = from->model->config.inner, kept = to->model->config.inner, C = to->model->config.hidden;
+    const float *up = tensor_f32(prune_param(from, layer, "mlp.up.weight"));
+    const float *bias = tensor_f32(prune_param(from, layer, "mlp.up.bias"));
+    const float *down = tensor_f32(prune_param(from, layer, "mlp.down.weight"));
+    float *new_up = tensor_f32(prune_param(to, layer, "mlp.up.weight"));
+    float *new_bias = tensor_f32(prune_param(to, layer, "mlp.up.bias"));
+    float *new_down = tensor_f32(prune_param(to, layer, "mlp.down.weight"));
+    for (int64_t k = 0; k < kept; k++) {
+        memcpy(new_up + k * C, up + rows[k].row * C, (size_t)C * sizeof *up);
+        new_bias[k] = bias[rows[k].row];
+    }
+    for (int64_t c = 0; c < C; c++)
+        for (int64_t k = 0; k < kept; k++) new_down[c * kept + k] = down[c * F + rows[k].row];
+}
+
+static void copy_heads(const Store *from, Store *to, int64_t layer, const Scored *heads) {
+    const ModelConfig *c = &from->model->config, *n = &to->model->config;
+    int64_t C = c->hidden, D = config_head_width(c), A = config_attention(c), B = config_attention(n);
+    const float *qkv = tensor_f32(prune_param(from, layer, "attn.qkv.weight"));
+    const float *bias = tensor_f32(prune_param(from, layer, "attn.qkv.bias"));
+    const float *out = tensor_f32(prune_param(from, layer, "attn.out.weight"));
+    float *new_qkv = tensor_f32(prune_param(to, layer, "attn.qkv.weight"));
+    float *new_bias = tensor_f32(prune_param(to, layer, "attn.qkv.bias"));
+    float *new_out = tensor_f32(prune_param(to, layer, "attn.out.weight"));
+    for (int64_t k = 0; k < n->heads; k++) {
+        int64_t old = heads[k].row * D, new = k *D;
+        for (int64_t part = 0; part < 3; part++) {
+            memcpy(new_qkv + (part * B + new) * C, qkv + (part * A + old) * C, (size_t)(D * C) * sizeof *qkv);
+            memcpy(new_bias + part * B + new, bias + part * A + old, (size_t)D * sizeof *bias);
+        }
+        for (int64_t row = 0; row < C; row++)
+            memcpy(new_out + row * B + new, out + row * A + old, (size_t)D * sizeof *out);
+    }
+}
+
+/* Copies the parameters whose size does not change. */
+static void copy_same(const Store *from, Store *to) {
+    for (int i = 0; i < to->model->count; i++) {
+        const ParamList *list = &to->model->block[i].params;
+        for (size_t j = 0; j < list->count; j++) {
+            Tensor old = from->view[i][j], new = to->view[i][j];
+            if (tensor_count(old) == tensor_count(new))
+                memcpy(new.data, old.data, (size_t)tensor_count(new) * sizeof(float));
+        }
+    }
+}
+
+/* Chooses and copies the neurons and heads of all layers. */
+static Status copy_layers(const Store *params, PruneRank rank, Store *to) {
+    const ModelConfig *old = &params->model->config, *new = &to->model->config;
+    int64_t most = old->inner > old->heads ? old->inner : old->heads;
+    CLEANUP(mem_freep) Scored *rows = NULL;
+    CLEANUP(mem_freep) double *score = NULL;
+    TRY(mem_new((size_t)most, sizeof *rows, &rows));
+    TRY(mem_new((size_t)most, sizeof *score, &score));
+    for (int64_t layer = 0; layer < old->layers; layer++) {
+        TRY(prune_row_scores(params, rank, layer, score));
+        choose(score, old->inner, new->inner, rows);
+        copy_rows(params, to, layer, rows);
+        TRY(prune_head_scores(params, rank, layer, score));
+        choose(score, old->heads, new->heads, rows);
+        copy_heads(params, to, layer, rows);
+    }
+    return OK;
+}
+
+Status prune_shrink(const Store *params, int64_t inner, int64_t heads, PruneRank rank, Device *device,
+                    Model **ret_model, Store **ret_params) {
+    CLEANUP(model_freep) Model *model = NULL;
+    CLEANUP(store_freep) Store *store = NULL;
+    ModelConfig config = params->model->config;
+    config.head_width = config_head_width(&config);
+    config.heads = heads;
+    if (config_attention(&config) == config.hidden) config.head_width = 0;
+    config.inner = inner;
+    TRY(model_new(&model, &config));
+    TRY(store_new(&store, model, device, MEM_PARAMS));
+    copy_same(params, store);
+    TRY(copy_layers(params, rank, store));
+    *ret_model = model;
+    *ret_params = store;
+    model = NULL;
+    store = NULL;
+    return OK;
+}
+
+/* ---- rows of out and down ---- */
+
+static const char *const outputs[] = {"attn.out.weight", "mlp.down.weight"};
+enum { OUTPUTS = 2 };
+
+Status prune_zero_outputs(Store *params, double amount, PruneRank rank) {
+    int64_t C = params->model->config.hidden, kept = C - llround(amount * (double)C);
+    CLEANUP(mem_freep) Scored *rows = NULL;
+    CLEANUP(mem_freep) double *score = NULL;
+    TRY(mem_new((size_t)C, sizeof *rows, &rows));
+    TRY(mem_new((size_t)C, sizeof *score, &score));
+    for (int64_t layer = 0; layer < params->model->config.layers; layer++)
+        for (int i = 0; i < OUTPUTS; i++) {
+            Tensor w = prune_param(params, layer, outputs[i]);
+            int64_t K = tensor_cols(w);
+            TRY(prune_output_scores(params, rank, layer, outputs[i], score));
+            choose(score, C, kept, rows);
+            for (int64_t k = kept; k < C; k++)
+                memset(tensor_f32(w) + rows[k].row * K, 0, (size_t)K * sizeof(float));
+        }
+    return OK;
+}
+
+static bool all_zero(const float *row, int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        if (row[i] != 0) return false;
+    return true;
+}
+
+int64_t prune_zero_rows(const Store *params) {
+    int64_t zeros = 0;
+    for (int64_t layer = 0; layer < params->model->config.layers; layer++)
+        for (int i = 0; i < OUTPUTS; i++) {
+            Tensor w = prune_param(params, layer, outputs[i]);
+            for (int64_t c = 0; c < params->model->config.hidden; c++)
+                zeros += all_zero(tensor_f32(w) + c * tensor_cols(w), tensor_cols(w));
+        }
+    return zeros;
+}
