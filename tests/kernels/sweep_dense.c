@@ -3,16 +3,26 @@
 
 #include "sweep.h"
 
+/* Added to flags: every third row of w is zero, as after row pruning. */
+enum { ZERO_ROWS = 1 << 10 };
+
+static void put_zero_rows(Tensor w, unsigned flags) {
+    if (!(flags & ZERO_ROWS)) return;
+    for (int64_t i = 0; i < tensor_count(w); i++)
+        if (i / tensor_cols(w) % 3 == 1) tensor_put(w, i, 0);
+}
+
 /* With and without pre and bias, for each activation. Without an activation, every second y is fp32
  * regardless of x. */
 static void linear_forward_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0], N = args->n[1], K = args->n[2];
-    Act act = args->flags / 4 % ACT_COUNT;
+    Act act = args->flags % ZERO_ROWS / 4 % ACT_COUNT;
     Tensor y = kit_take(kit, !act && args->flags & 1 ? shape2(M, N) : typed(kit, shape2(M, N)));
     Tensor x = kit_random(kit, typed(kit, shape2(M, K))), w = kit_random(kit, typed(kit, shape2(N, K)));
     Tensor pre = TENSOR_NONE, b = TENSOR_NONE;
     if (act && args->flags & 1) kit_output(kit, "pre", pre = kit_take(kit, typed(kit, shape2(M, N))));
     if (args->flags & 2) b = kit_random(kit, typed(kit, shape1(N)));
+    put_zero_rows(w, args->flags);
     assert_ok(linear_forward(&kit->exec, y, pre, x, w, b, act));
     kit_output(kit, "y", y);
 }
@@ -29,6 +39,8 @@ void linear_forward_sweep(Sweep *sweep) {
         compare(sweep, linear_forward_case,
                 (Args){{n[0], n[1], n[2]}, flags[(i % FEW + i / FEW) % 3], norm_wise});
     }
+    for (unsigned flags = 0; flags < 4; flags++)
+        compare(sweep, linear_forward_case, (Args){{70, 45, 33}, ZERO_ROWS + flags, norm_wise});
 }
 
 /* fp32 or the compute type, but always with values that the compute type represents: a backend may round
@@ -40,17 +52,20 @@ static Tensor some_gradient(Kit *kit, Tensor shape, bool wide) {
 
 static void linear_backward_input_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0], N = args->n[1], K = args->n[2];
-    Act act = args->flags / 2 % ACT_COUNT;
+    Act act = args->flags % ZERO_ROWS / 2 % ACT_COUNT;
     bool accumulate = args->flags & 1;
     Tensor rows = typed(kit, shape2(M, K)), dx = accumulate ? kit_random(kit, rows) : kit_take(kit, rows);
     Tensor dy = some_gradient(kit, shape2(M, N), M % 3 == 0), w = kit_random(kit, typed(kit, shape2(N, K)));
     Tensor pre = act ? kit_random(kit, rows) : TENSOR_NONE;
+    put_zero_rows(w, args->flags);
     assert_ok(linear_backward_input(&kit->exec, dx, dy, w, act, pre, accumulate));
     kit_output(kit, "dx", dx);
 }
 
 void linear_backward_input_sweep(Sweep *sweep) {
     over_gemms(sweep, linear_backward_input_case, 2 * ACT_COUNT);
+    for (unsigned flags = 0; flags < 4; flags++)
+        compare(sweep, linear_backward_input_case, (Args){{70, 45, 33}, ZERO_ROWS + flags, norm_wise});
 }
 
 static void linear_backward_weight_case(Kit *kit, const Args *args) {

@@ -2,10 +2,39 @@
  * the activation, while a block is still in the cache. For the bias gradient, each thread sums its own
  * columns over all rows, so the order is fixed.
  *
+ * Forward and the input gradient omit zero rows of pruned matrices (zero_rows.h).
+ *
  * M rows, K inputs, N outputs of the layer */
 #include "kernels/cpu/act.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/linear16.h"
+#include "kernels/cpu/zero_rows.h"
+
+/* Forward with `count` of N rows: the product goes to memory of its own and from there to the columns of y.
+ */
+static Status forward_kept(Stream *stream, Tensor y, Tensor x, Tensor w, Tensor b, int64_t count) {
+    int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
+    Gemm gemm = {.m = M, .n = count, .k = K, .a = {tensor_f32(x), K, false}};
+    size_t rows_bytes = kept_bytes(count, K), result_bytes = floats_bytes(M * count);
+    void *memory;
+    TRY(stream_workspace(stream, rows_bytes + result_bytes + gemm_workspace_bytes(&gemm), &memory));
+    Kept kept = keep_rows(tensor_f32(w), N, K, count, memory);
+    gemm.b = (GemmOperand){kept.w, K, true};
+    gemm.c = (float *)(void *)((char *)memory + rows_bytes);
+    gemm_run(stream, &gemm, (char *)memory + rows_bytes + result_bytes);
+    const float *bias = tensor_f32(b);
+#pragma omp parallel for num_threads(threads_for(stream, M *N))
+    for (int64_t r = 0; r < M; r++) {
+        float *to = tensor_f32(y) + r * N;
+        const float *from = gemm.c + r * count;
+        if (bias)
+            memcpy(to, bias, (size_t)N * sizeof *to);
+        else
+            memset(to, 0, (size_t)N * sizeof *to);
+        for (int64_t k = 0; k < count; k++) to[kept.row[k]] += from[k];
+    }
+    return OK;
+}
 
 /* Context of the forward epilogue; pre and bias may be NULL. */
 typedef struct Forward {
@@ -32,6 +61,8 @@ static Status linear_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tensor x,
                                  Act act) {
     FP32_ELSE(linear16_forward(stream, y, pre, x, w, b, act), y, pre, x, w, b);
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
+    int64_t kept = act == ACT_NONE && !pre.data ? count_kept(tensor_f32(w), M, N, K) : N;
+    if (kept < N) return forward_kept(stream, y, x, w, b, kept);
     Forward forward = {tensor_f32(y), tensor_f32(pre), tensor_f32(b), N, act};
     bool plain = !b.data && !pre.data && act == ACT_NONE;
     Gemm gemm = {.m = M,
@@ -74,9 +105,10 @@ static Status linear_backward_input_cpu(Stream *stream, Tensor dx, Tensor dy, Te
     FP32_ELSE(linear16_backward_input(stream, dx, dy, w, act, pre, accumulate), dx, dy, w, pre);
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     Backward backward = {tensor_f32(dx), tensor_f32(dx), tensor_f32(pre), K, act};
+    int64_t kept = count_kept(tensor_f32(w), M, N, K);
     Gemm gemm = {.m = M,
                  .n = K,
-                 .k = N,
+                 .k = kept,
                  .a = {tensor_f32(dy), N, false},
                  .b = {tensor_f32(w), K, false},
                  .c = tensor_f32(dx),
@@ -84,11 +116,24 @@ static Status linear_backward_input_cpu(Stream *stream, Tensor dx, Tensor dy, Te
                  .finish = act == ACT_NONE ? NULL : backward_finish,
                  .context = &backward};
     bool separate = accumulate && act != ACT_NONE;
-    size_t result_bytes = separate ? (size_t)(M * K) * sizeof(float) : 0;
+    size_t result_bytes = separate ? floats_bytes(M * K) : 0;
+    size_t rows_bytes = kept < N ? kept_bytes(kept, K) : 0,
+           columns_bytes = kept < N ? floats_bytes(M * kept) : 0;
     void *workspace;
-    TRY(stream_workspace(stream, result_bytes + gemm_workspace_bytes(&gemm), &workspace));
+    TRY(stream_workspace(stream, result_bytes + rows_bytes + columns_bytes + gemm_workspace_bytes(&gemm),
+                         &workspace));
+    char *at = workspace;
     if (separate) gemm.c = backward.result = workspace;
-    gemm_run(stream, &gemm, (char *)workspace + result_bytes);
+    at += result_bytes;
+    if (kept < N) {
+        Kept rows = keep_rows(tensor_f32(w), N, K, kept, at);
+        float *columns = (float *)(void *)(at + rows_bytes);
+        keep_columns(stream, &rows, columns, tensor_f32(dy), M, N);
+        gemm.a = (GemmOperand){columns, kept, false};
+        gemm.b = (GemmOperand){rows.w, K, false};
+        at += rows_bytes + columns_bytes;
+    }
+    gemm_run(stream, &gemm, at);
     return OK;
 }
 
