@@ -1,13 +1,15 @@
 /* Plots for runs that differ in one parameter: throughput and memory by batch size, throughput per rank by
- * number of ranks, and efficiency by model size. */
+ * number of ranks, and efficiency by model size. What a study published is drawn in gray. */
 #include <math.h>
 
 #include "base/memory.h"
 #include "report/comparable.h"
 #include "report/page.h"
 #include "report/page_plot.h"
+#include "report/study.h"
 
 enum { MAX_TICS = 9, MAX_KEYS = 8 };
+#define PUBLISHED_COLOR "var(--c7)"
 
 /* Storage for the curves of the plot being made. */
 typedef struct Sweep {
@@ -24,8 +26,8 @@ static void sweep_done(Sweep *sweep) {
 
 static Status sweep_init(Sweep *ret_sweep, size_t runs) {
     CLEANUP(sweep_done) Sweep sweep = {0};
-    TRY(mem_new(runs + 1, sizeof *sweep.series, &sweep.series));
-    TRY(mem_new(2 * runs * runs + 2 * runs + 1, sizeof *sweep.points, &sweep.points));
+    TRY(mem_new(2 * runs + 1, sizeof *sweep.series, &sweep.series));
+    TRY(mem_new(4 * runs * runs + 4 * runs + 1, sizeof *sweep.points, &sweep.points));
     TRY(mem_new(MAX_TICS + 2, sizeof *sweep.tics, &sweep.tics));
     *ret_sweep = sweep;
     sweep = (Sweep){0};
@@ -54,13 +56,17 @@ static void find_tics(Sweep *sweep, Plot *plot) {
 
 /* ---- by batch size ---- */
 
-/* Collects the points of all runs that differ from run `first` only in batch size, sorted by batch size.
- * Returns their number; 0 if an earlier run belongs to the same curve or all batch sizes are equal. */
-static size_t collect(const Results *results, size_t first, FigureId figure, double *x, double *y) {
+/* Collects the points of all runs that differ from run `first` only in batch size, sorted by batch size:
+ * our values or the published ones. Returns their number; 0 if an earlier run belongs to the same curve or
+ * all batch sizes are equal. */
+static size_t collect(const Results *results, size_t first, FigureId figure, bool published, double *x,
+                      double *y) {
     size_t count = 0;
+    if (published && !results_published(results)) return 0;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        double batch = run_batch(run), value = run_figure(run, figure);
+        double batch = run_batch(run),
+               value = published ? run_source_figure(run, SOURCE_PUBLISHED, figure) : run_figure(run, figure);
         if (run->state != RUN_FINISHED || !isfinite(batch) || !isfinite(value) ||
             !same_except_batch(run, &results->runs[first]))
             continue;
@@ -81,7 +87,7 @@ static void put_layouts_key(FILE *out, const Results *results, const Sweep *swee
     char layout[LAYOUT_SIZE];
     fputs("<div class=\"legend\">", out);
     for (size_t i = 0; i < results->count; i++)
-        if (collect(results, i, FIGURE_TOKENS, sweep->points, sweep->points + results->count))
+        if (collect(results, i, FIGURE_TOKENS, false, sweep->points, sweep->points + results->count))
             put_key(out, run_color(results, &results->runs[i]), run_layout(&results->runs[i], layout));
     fputs("</div>\n", out);
 }
@@ -94,16 +100,19 @@ static Status put_by_batch(FILE *out, const Results *results, FigureId figure, S
                  .series = sweep->series,
                  .y_format = memory ? AXIS_BYTES : AXIS_COUNTS,
                  .from_zero = true};
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < 2 * n; i++) {
         double *x = sweep->points + 2 * n * i, *y = x + n;
-        size_t count = collect(results, i, figure, x, y);
+        bool published = i >= n;
+        size_t count = collect(results, i % n, figure, published, x, y);
         if (count)
-            sweep->series[plot.count++] = (Series){.x = x,
-                                                   .y = y,
-                                                   .count = count,
-                                                   .color = run_color(results, &results->runs[i]),
-                                                   .width = 2.5,
-                                                   .points = true};
+            sweep->series[plot.count++] =
+                (Series){.x = x,
+                         .y = y,
+                         .count = count,
+                         .color = published ? PUBLISHED_COLOR : run_color(results, &results->runs[i]),
+                         .width = published ? 1.5 : 2.5,
+                         .gap = published ? 4 : 0,
+                         .points = true};
     }
     find_tics(sweep, &plot);
     return put_plot(out, &plot, memory ? "Peak memory" : "Throughput",
@@ -112,7 +121,8 @@ static Status put_by_batch(FILE *out, const Results *results, FigureId figure, S
 
 static bool has_batches(const Results *results, const Sweep *sweep) {
     for (size_t i = 0; i < results->count; i++)
-        if (collect(results, i, FIGURE_TOKENS, sweep->points, sweep->points + results->count)) return true;
+        if (collect(results, i, FIGURE_TOKENS, false, sweep->points, sweep->points + results->count))
+            return true;
     return false;
 }
 
@@ -135,15 +145,31 @@ static const Run *base_of(const Results *results, const Run *run, double *ret_ef
     return isfinite(*ret_efficiency) ? base : NULL;
 }
 
+/* The same efficiency by the published figures of both runs; NAN if they are not shown. */
+static double published_efficiency(const Results *results, const Run *run, const Run *base) {
+    double own = run_source_figure(run, SOURCE_PUBLISHED, FIGURE_SAMPLES) / run_ranks(run),
+           other = run_source_figure(base, SOURCE_PUBLISHED, FIGURE_SAMPLES) / run_ranks(base);
+    return results_published(results) ? own / other : NAN;
+}
+
+static void put_share_bar(FILE *out, const char *class, double efficiency, const char *color) {
+    fprintf(out,
+            "</span><div class=\"bar\"><i style=\"width:%.2f%%;background:%s\"%s></i></div><span>%.1f%%"
+            "</span></div>\n",
+            fmin(100, 100 * efficiency), color, class, 100 * efficiency);
+}
+
 static void put_share(FILE *out, const Results *results, const Run *run) {
     double efficiency;
-    if (!base_of(results, run, &efficiency)) return;
+    const Run *base = base_of(results, run, &efficiency);
+    if (!base) return;
     fputs("<div class=\"row\"><span>", out);
     put_html(out, run->name);
-    fprintf(out,
-            "</span><div class=\"bar\"><i style=\"width:%.2f%%;background:%s\"></i></div><span>%.1f%%"
-            "</span></div>\n",
-            fmin(100, 100 * efficiency), run_color(results, run), 100 * efficiency);
+    put_share_bar(out, "", efficiency, run_color(results, run));
+    double published = published_efficiency(results, run, base);
+    if (run == base || !isfinite(published)) return;
+    fputs("<div class=\"row thin\"><span>published", out);
+    put_share_bar(out, " title=\"published\"", published, PUBLISHED_COLOR);
 }
 
 /* One line per run, from the run with the fewest ranks. */
@@ -201,6 +227,12 @@ static double work_of(const Run *run) {
     return run_params(run) * run_figure(run, FIGURE_SAMPLES) / run_ranks(run);
 }
 
+/* NAN if nothing published is shown. */
+static double published_work(const Results *results, const Run *run) {
+    if (!results_published(results)) return NAN;
+    return run_params(run) * run_source_figure(run, SOURCE_PUBLISHED, FIGURE_SAMPLES) / run_ranks(run);
+}
+
 static bool has_work(const Run *run) {
     return run->state == RUN_FINISHED && isfinite(work_of(run));
 }
@@ -227,14 +259,21 @@ static Status put_by_size(FILE *out, const Results *results, bool mfu, Sweep *sw
                  .y_format = mfu ? AXIS_PERCENT : AXIS_COUNTS,
                  .x_log = true,
                  .from_zero = true};
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    for (size_t i = 0; i < results->count * 2; i++) {
+        const Run *run = &results->runs[i % results->count];
+        bool published = i < results->count; /* below ours */
         double *x = sweep->points + 2 * i, *y = x + 1;
         *x = run_params(run);
-        *y = mfu ? 100 * run_figure(run, FIGURE_MFU) : work_of(run);
+        *y = published ? (mfu ? NAN : published_work(results, run))
+             : mfu     ? 100 * run_figure(run, FIGURE_MFU)
+                       : work_of(run);
         if (has_work(run) && isfinite(*y))
             sweep->series[plot.count++] =
-                (Series){.x = x, .y = y, .count = 1, .color = color_in(results, run), .points = true};
+                (Series){.x = x,
+                         .y = y,
+                         .count = 1,
+                         .color = published ? PUBLISHED_COLOR : color_in(results, run),
+                         .points = true};
     }
     find_size_tics(sweep, &plot);
     return put_plot(out, &plot, mfu ? "MFU" : "Parameters × samples/s",
@@ -249,6 +288,12 @@ static Status put_sizes(FILE *out, const Results *results, Sweep *sweep, bool *c
         out, "By model size",
         "Each point is a run. A flat line means that larger models train as efficiently as small ones.");
     if (results->count <= MAX_KEYS) put_runs_key(out, results, has_work);
+    if (figure_is_published(results, FIGURE_SAMPLES)) {
+        fputs("<div class=\"legend\">", out);
+        if (results->count > MAX_KEYS) put_key(out, "var(--c0)", "these runs");
+        put_key(out, PUBLISHED_COLOR, "published");
+        fputs("</div>\n", out);
+    }
     fputs("<div class=\"plots\">\n", out);
     TRY(put_by_size(out, results, false, sweep, curves));
     TRY(put_by_size(out, results, true, sweep, curves));

@@ -603,7 +603,7 @@ const char *percent_text(char *buffer, double percent, bool utf8) {
     if (!isfinite(percent))
         buffer[0] = 0;
     else if (percent >= 1000)
-        snprintf(buffer, FORMAT_SIZE, "%s%.4g", utf8 ? "× " : "x ", 1 + percent / 100);
+        snprintf(buffer, FORMAT_SIZE, "%s%.*f", utf8 ? "× " : "x ", percent < 1e4 ? 1 : 0, 1 + percent / 100);
     else
         snprintf(buffer, FORMAT_SIZE, "%s%.1f%%", mark, fabs(percent));
     return buffer;

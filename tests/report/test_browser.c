@@ -102,6 +102,17 @@ static void compare_all(Results *results, const char *place) {
     assert_ok(results_add(results, "large", "/nowhere", &failed));
     failed->state = RUN_FAILED;
     failed->error = strdup("out of memory: 512 GB more are needed, which this machine does not have");
+    for (int i = 0; i < RUNS; i++)
+        results->runs[i].published =
+            json_pack("{s:f, s:f, s:f, s:f, s:s}", "samples_per_s", 900. * i + 1, "val_loss", 4.125,
+                      "utilization", 0.5, "goodput", 1e-3, "hardware", "16 cards with a rather long name");
+    failed->published = json_pack("{s:s}", "outcome", "out of memory");
+    results->runs[1].prediction = json_pack("{s:s, s:s, s:f}", "predicted", "a-cluster-of-slates", "program",
+                                            "Another program (2019)", "samples_per_s", 2000.);
+    results->study =
+        json_pack("{s:s, s:[{s:s, s:s, s:s, s:s, s:s}]}", "title", "A study of slates", "claims", "text",
+                  "A claim that takes more than one line on a phone, being so long", "figure",
+                  "samples_per_s", "run", "data parallel", "than", "<b> & batch 32", "relation", "higher");
     results->title = strdup("a-comparison-with-a-rather-long-name-of-its-own-to-see-it-break");
     results->about = strdup("What it is about, in a sentence that takes more than one line on any screen.");
 }
@@ -200,7 +211,8 @@ static void assert_none(const json_t *seen, const char *key) {
 
 static void check(const json_t *seen, int width, bool dark, bool curves) {
     assert_int_equal(count_of(seen, "width"), width);
-    assert_int_equal(count_of(seen, "rows"), RUNS + 1);
+    /* The results, then published and measured values of each run and one prediction. */
+    assert_int_equal(count_of(seen, "rows"), RUNS + 1 + 2 * (RUNS + 1) + 1);
     assert_int_equal(count_of(seen, "svgs"), curves ? 6 : 0); /* losses, their difference, batches, ranks */
     if (curves) assert_true(count_of(seen, "curves") >= 2 * RUNS);
     assert_int_equal(count_of(seen, "marks"), 2 + 3 * RANKS); /* a memory bar for each rank */

@@ -648,8 +648,9 @@ static void formats_values(void **state) {
     assert_string_equal(percent_text(text, 12.34, true), "▲ 12.3%");
     assert_string_equal(percent_text(text, -12.34, false), "-12.3%");
     assert_string_equal(percent_text(text, 0.01, true), "= 0.0%");
-    assert_string_equal(percent_text(text, 3066.7, true), "× 31.67");
-    assert_string_equal(percent_text(text, 1900, false), "x 20");
+    assert_string_equal(percent_text(text, 3066.7, true), "× 31.7");
+    assert_string_equal(percent_text(text, 1900, false), "x 20.0");
+    assert_string_equal(percent_text(text, 1414327.2, true), "× 14144");
     assert_string_equal(percent_text(text, NAN, true), "");
     assert_string_equal(figure_text(text, FIGURE_FORMAT_RATE, 0.0049), "0.0049");
     assert_string_equal(figure_text(text, FIGURE_FORMAT_RATE, 0), "0.00");
