@@ -360,26 +360,6 @@ static void write_scaled(const Fixture *fixture, Results *results, const char *n
     add(results, fixture, name);
 }
 
-/* Scaling efficiency is reported for a constant batch or a constant batch per rank, but not for arbitrary
- * changes. */
-static void scales_by_batch(void **state) {
-    const Fixture *fixture = *state;
-    Results results = {0};
-    const Run *base = NULL;
-    write_scaled(fixture, &results, "1, 8", 1, 8, 100);
-    write_scaled(fixture, &results, "2, 8", 2, 8, 150);
-    write_scaled(fixture, &results, "4, 64", 4, 64, 390);
-    write_scaled(fixture, &results, "8, 128", 8, 128, 760);
-    write_scaled(fixture, &results, "4, 7", 4, 7, 400);
-    const Run *run = results.runs;
-    assert_true(scaling_efficiency(&results, &run[1], &base) == 0.75);
-    assert_ptr_equal(base, &run[0]);
-    assert_true(fabs(scaling_efficiency(&results, &run[3], &base) - 95 / 97.5) < 1e-12);
-    assert_ptr_equal(base, &run[2]);
-    assert_true(isnan(scaling_efficiency(&results, &run[4], &base)));
-    results_done(&results);
-}
-
 /* Tags are closed in order; quotes and entities are complete. */
 static void assert_balanced(const char *html) {
     char open[64][16];
@@ -432,6 +412,38 @@ static char *page_of(const Fixture *fixture, const Results *results, bool *ret_c
         if (!strstr(text, part)) fail_msg("expected '%s' in:\n%s", part, text);                              \
     } while (0)
 
+/* Scaling efficiency is reported for a constant batch or a constant batch per rank, but not for arbitrary
+ * changes. */
+static void scales_by_batch(void **state) {
+    const Fixture *fixture = *state;
+    Results results = {0};
+    const Run *base = NULL;
+    write_scaled(fixture, &results, "1, 8", 1, 8, 100);
+    write_scaled(fixture, &results, "2, 8", 2, 8, 150);
+    write_scaled(fixture, &results, "4, 64", 4, 64, 390);
+    write_scaled(fixture, &results, "8, 128", 8, 128, 760);
+    write_scaled(fixture, &results, "4, 7", 4, 7, 400);
+    const Run *run = results.runs;
+    assert_true(scaling_efficiency(&results, &run[1], &base) == 0.75);
+    assert_ptr_equal(base, &run[0]);
+    assert_true(fabs(scaling_efficiency(&results, &run[3], &base) - 95 / 97.5) < 1e-12);
+    assert_ptr_equal(base, &run[2]);
+    assert_true(isnan(scaling_efficiency(&results, &run[4], &base)));
+    results.title = strdup("scaling");
+    results.runs[0].published = json_pack("{s:f}", "samples_per_s", 10.);
+    results.runs[1].published = json_pack("{s:f}", "samples_per_s", 16.);
+    bool curves;
+    char *html = page_of(fixture, &results, &curves);
+    assert_has(html,
+               "<span>2, 8</span><div class=\"bar\"><i style=\"width:75.00%;background:var(--c1)\"></i></div>"
+               "<span>75.0%</span></div>\n<div class=\"row thin\"><span>published</span><div "
+               "class=\"bar\"><i style=\"width:80.00%;background:var(--c7)\" title=\"published\"></i></div>"
+               "<span>80.0%</span>");
+    assert_has(html, "<span>8, 128</span><div class=\"bar\"><i style=\"width:97.44%;");
+    free(html);
+    results_done(&results);
+}
+
 static void writes_page(void **state) {
     const Fixture *fixture = *state;
     Results results = {0};
@@ -459,6 +471,16 @@ static void writes_page(void **state) {
     assert_has(html, "base: ");
     assert_has(html, "trace.json");
     if (curves) assert_has(html, "<svg");
+    /* Tiles, time per sample by phase, memory by rank. */
+    assert_has(html, "<span>Fastest</span><b>1.00 k tokens/s</b><em>fast &lt;b&gt; &amp; "
+                     "&quot;more&quot;</em><small>100.0% above the baseline</small>");
+    assert_has(html, "<span>Lowest peak memory</span><b>900 B</b>");
+    assert_has(html, "<i style=\"width:75.00%;background:var(--p0)\" title=\"compute 75.0%\">75%</i>");
+    assert_has(html, "<i style=\"width:37.50%;background:var(--p0)\" title=\"compute 75.0%\">75%</i>");
+    assert_has(html, "</div><span>20 ms</span>");
+    assert_has(html, "<span>rank 1</span><div class=\"bar\"><i style=\"width:100.00%;background:var(--p1)\" "
+                     "title=\"parameters 600 B\"></i><u style=\"left:calc(100.00% - 2px)\"></u></div>"
+                     "<span>1.20 kB</span>");
     assert_ok(results_summary(&results, &words));
     assert_has(words,
                "is the fastest run at 1.00 k tokens/s, 2.0 times the throughput of the baseline “base”");
