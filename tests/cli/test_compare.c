@@ -451,7 +451,6 @@ static void refuses_runs_at_once(void **state) {
         {"{\"name\": \"B\", \"dp\": 3}", "run 'B': ", 2},
         {"{\"name\": \"B\", \"data\": [\"/nowhere.txt\"]}", "/nowhere.txt", 1},
         {"{\"name\": \"B\", \"seq\": 100000000}", "run 'B': ", 2},
-        {"{\"name\": \"B\", \"warmup\": 50}", "run 'B': --warmup 50 is longer than the run (3 steps)", 2},
         {"{\"name\": \"B\", \"min-lr\": 5}", "min-lr 5: must not exceed the learning rate", 2},
         {"{\"name\": \"B\", \"epochs\": 5}", "cannot be combined with --steps", 2},
     };
