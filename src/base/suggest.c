@@ -77,8 +77,8 @@ static bool abbreviated(const char *word, const char *name) {
     while (word[same] && name[same] && letter(word[same]) == letter(name[same])) same++;
     if (same == a) return a >= ABBREVIATION;
     if (same < b) return false;
-    return letter(word[b]) == '-' ? b >= ABBREVIATION
-                                  : b >= STEM && a <= 2 * b && isalpha((unsigned char)word[b]);
+    if (letter(word[b]) == '-') return b >= ABBREVIATION && a <= 3 * b;
+    return b >= STEM && a <= 2 * b && isalpha((unsigned char)word[b]);
 }
 
 void suggest_offer(Suggestion *suggestion, const char *name) {

@@ -114,7 +114,7 @@ const Command command_bench = {
     .group_count = BENCH_GROUPS,
     .examples = examples,
     .example_count = COUNT_OF(examples),
-    .deepspeed = true,
+    .other_keys = true,
     .run = run,
     .show = show,
 };

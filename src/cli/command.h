@@ -52,8 +52,11 @@ typedef struct Invocation {
     bool fetched;            /* the configuration file refers to fetched files (@SET/FILE) */
     char *run_config;        /* storage of config_path if it is a run's config.json */
     json_t *file;            /* the configuration file; strings in the configuration may point into it */
-    int64_t accumulation;    /* DeepSpeed's gradient_accumulation_steps; 0: not given */
-    double min_lr_ratio;     /* DeepSpeed's cos_min_ratio; 0: not given */
+    json_t *included;        /* a configuration that it names; likewise */
+    json_t *unknown_keys;    /* of the file */
+    json_t *unused_keys;     /* keys of other tools that have no effect here */
+    int64_t accumulation;    /* gradient_accumulation_steps; 0: not given */
+    double min_lr_ratio;     /* cos_min_ratio, min_lr_rate; 0: not given */
     bool log_warmup;         /* DeepSpeed's scheduler defaults to logarithmic warm-up */
     char **warnings;         /* to print before the command runs */
     size_t warning_count, warning_capacity;
@@ -87,9 +90,9 @@ struct Command {
     const Example *examples;
     size_t example_count;
     RecipeUse recipe;
-    bool family;    /* only groups other commands; uses nothing but the texts above */
-    bool deepspeed; /* its configuration file may use DeepSpeed's keys */
-    bool resumes;   /* with --resume and no --config, reads config.json from --out */
+    bool family;     /* only groups other commands; uses nothing but the texts above */
+    bool other_keys; /* its configuration file may use keys of other tools, see keys.h */
+    bool resumes;    /* with --resume and no --config, reads config.json from --out */
     /* `config` is call->config. A NULL result means that the command has printed its output itself. */
     Status (*run)(Invocation *call, void *config, json_t **ret_result);
     /* Formats the result for people; NULL: nothing is printed. */

@@ -1,6 +1,6 @@
 /* A configuration file is a JSON object whose keys are option names, with '-' or '_'. Flags are true or
- * false, lists are arrays of strings or a single string. Commands that train also accept DeepSpeed's keys. An
- * unknown key is an error, because silently ignoring a setting would be worse.
+ * false, lists are arrays of strings or a single string. Commands that train also accept other tools' keys
+ * (keys.h). Unknown keys are errors, because silently ignoring a setting would be worse.
  *
  * Recipes (recipe.c) are configuration files, too. "@SET/FILE" refers to a file of the set that `weft fetch
  * SET` downloads. */
@@ -10,6 +10,8 @@
 
 #include "base/fs.h"
 #include "base/memory.h"
+#include "cli/foreign.h"
+#include "cli/keys.h"
 #include "cli/recipe.h"
 #include "data/fetch.h"
 
@@ -44,15 +46,54 @@ static bool agree(const json_t *a, const json_t *b) {
     return json_equal(a, b);
 }
 
-Status configfile_unknown(const Invocation *call, const char *key) {
+static const char *nearest_key(const Invocation *call, const char *key) {
     Suggestion near = {.word = key};
     for (size_t i = 0; i < call->slot_count; i++)
         if (!call->slots[i].line_only) suggest_offer(&near, call->slots[i].option->name);
-    if (call->command->deepspeed) deepspeed_offer(&near);
-    if (near.best)
-        return USAGE("%s: unknown key '%s'; did you mean '%s'?", call->config_path, key, near.best);
+    if (call->command->other_keys) keys_offer(&near);
+    return near.best;
+}
+
+Status configfile_unknown(const Invocation *call, const char *key) {
+    const ForeignOption *foreign = foreign_option(call, key, NULL);
+    if (foreign && foreign->use)
+        return USAGE("%s: unknown key '%s'; use '%.*s' (%s: %s)", call->config_path, key,
+                     (int)strcspn(foreign->use + 2, " "), foreign->use + 2, foreign->tool, foreign->what);
+    const char *nearest = nearest_key(call, key);
+    if (nearest) return USAGE("%s: unknown key '%s'; did you mean '%s'?", call->config_path, key, nearest);
     return USAGE("%s: unknown key '%s'; keys are option names (see 'weft help %s')", call->config_path, key,
                  call->command->name);
+}
+
+Status configfile_note_unknown(Invocation *call, const char *key) {
+    if (!call->unknown_keys) call->unknown_keys = json_array();
+    if (json_array_append_new(call->unknown_keys, json_string(key)))
+        return FAILED("out of memory while reading %s", call->config_path);
+    return OK;
+}
+
+/* One unknown key is reported with advice; of several, the list, each with the nearest name. */
+static Status report_unknown(const Invocation *call) {
+    size_t count = json_array_size(call->unknown_keys), i;
+    const json_t *entry;
+    if (!count) return OK;
+    if (count == 1) return configfile_unknown(call, json_string_value(json_array_get(call->unknown_keys, 0)));
+    CLEANUP(mem_freep) char *list = NULL;
+    json_array_foreach(call->unknown_keys, i, entry) {
+        const char *key = json_string_value(entry), *nearest = nearest_key(call, key);
+        CLEANUP(mem_freep) char *before = list;
+        list = NULL;
+        TRY(str_format(&list, "%s%s'%s'%s%s%s", before ? before : "", i ? ", " : "", key,
+                       nearest ? " (did you mean '" : "", nearest ? nearest : "", nearest ? "'?)" : ""));
+    }
+    return USAGE("%s: %zu unknown keys: %s; keys are option names (see 'weft help %s')", call->config_path,
+                 count, list, call->command->name);
+}
+
+void configfile_unset(Invocation *call, const char *name) {
+    Slot *slot = invocation_slot(call, name);
+    json_decref(slot->file_value);
+    slot->file_value = NULL;
 }
 
 Status configfile_set(Invocation *call, const char *name, const char *key, json_t *value) {
@@ -128,7 +169,7 @@ Status configfile_check(const Invocation *call) {
 static bool is_option(const Invocation *call, const char *key) {
     const Slot *slot = invocation_slot(call, key);
     if (!slot && (!strncmp(key, "no-", 3) || !strncmp(key, "no_", 3))) slot = invocation_slot(call, key + 3);
-    return slot ? !slot->line_only : call->command->deepspeed && deepspeed_has_key(key);
+    return slot ? !slot->line_only : call->command->other_keys && keys_have(key);
 }
 
 /* `own`: whether a key that is no option is allowed. */
@@ -166,6 +207,12 @@ static Status check_parts(const Invocation *call) {
     return OK;
 }
 
+/* Another tool's key, such as warmup_ratio, takes precedence over an option's name with '_'. */
+static bool is_exact(const Invocation *call, const char *key) {
+    const Slot *slot = invocation_slot(call, key);
+    return slot && !strcmp(slot->option->name, key);
+}
+
 Status configfile_apply(Invocation *call) {
     TRY(read_object(call->config_path, &call->file));
     TRY(check_parts(call));
@@ -175,8 +222,13 @@ Status configfile_apply(Invocation *call) {
     json_object_foreach(call->file, key, value) {
         bool taken = false;
         TRY(settle_fetched(call, key, value));
-        if (call->command->deepspeed) TRY(deepspeed_take(call, key, value, &taken));
-        if (!taken && !json_is_null(value)) TRY(configfile_set(call, key, key, value));
+        if (call->command->other_keys && !is_exact(call, key)) TRY(keys_take(call, key, value, &taken));
+        if (taken || json_is_null(value)) continue;
+        if (is_option(call, key))
+            TRY(configfile_set(call, key, key, value));
+        else
+            TRY(configfile_note_unknown(call, key));
     }
-    return OK;
+    TRY(report_unknown(call));
+    return call->command->other_keys ? keys_finish(call) : OK;
 }

@@ -2,7 +2,6 @@
 #ifndef WEFT_CLI_CONFIGFILE_H
 #define WEFT_CLI_CONFIGFILE_H
 
-#include "base/suggest.h"
 #include "cli/command.h"
 
 /* Sets the options in the file at call->config_path. */
@@ -12,15 +11,12 @@ MUST_USE Status configfile_check(const Invocation *call);
 
 /* Sets the option `name` from the file's key `key`. Two keys for the same option must agree. */
 MUST_USE Status configfile_set(Invocation *call, const char *name, const char *key, json_t *value);
+/* Forgets which key set the option, so that another may. */
+void configfile_unset(Invocation *call, const char *name);
+/* The error for an unknown key. */
 MUST_USE Status configfile_unknown(const Invocation *call, const char *key);
-
-/* Handles DeepSpeed's keys (deepspeed.c). *ret_taken is false if `key` is not one of them. */
-MUST_USE Status deepspeed_take(Invocation *call, const char *key, json_t *value, bool *ret_taken);
-bool deepspeed_has_key(const char *key); /* whether it is a top-level key */
-void deepspeed_offer(Suggestion *suggestion);
-/* After the command line was parsed: derives options from the final values, such as the missing one of batch,
- * micro-batch and accumulation. */
-MUST_USE Status deepspeed_settle(Invocation *call);
+/* Remembers an unknown key, to report all of them at once. */
+MUST_USE Status configfile_note_unknown(Invocation *call, const char *key);
 
 /* Appends an entry to a list option (invocation.c). */
 MUST_USE Status slot_append(Slot *slot, const char *label, const char *text);

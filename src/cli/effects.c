@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "comm/mpi.h"
+#include "cli/train_options.h"
 #include "infer/engine.h"
 
 #define NEEDS(option_, other_, values_, unless_, ...)                                                        \
@@ -42,6 +42,7 @@ static const Effect effects[] = {
     /* training */
     NEEDS("val-fraction", "val", "", "with --val", .command = "train"),
     NEEDS("warmup-type", "warmup", "!0", "with --warmup 0"),
+    NEEDS("warmup-ratio", "warmup", "-1", "with --warmup"),
     NEEDS("min-lr", "schedule", "!constant", "with --schedule constant"),
     NEEDS("save-every", "out", "*", "without --out", .command = "train"),
     NEEDS("keep", "out", "*", "without --out", .command = "train"),
@@ -78,19 +79,6 @@ const Effect *effects_all(void) {
     return effects;
 }
 
-static int64_t whole(const Invocation *call, const char *name) {
-    return *(const int64_t *)invocation_slot(call, name)->field;
-}
-
-/* The number of replicas, as far as it is known before the ranks start. */
-static int64_t replicas(const Invocation *call) {
-    if (invocation_given(call, "sweep")) return INT64_MAX;
-    Launched launched = mpi_launched();
-    int64_t model = whole(call, "tp") * whole(call, "pp"), ranks = whole(call, "ranks");
-    if (launched.launched) ranks = launched.size;
-    return ranks ? ranks / model : whole(call, "dp");
-}
-
 /* What --task auto means: "auto-lm" for a GPT-2, otherwise "auto", because the data decides. */
 static void settle_auto(const Invocation *call, char *buffer, size_t size) {
     const char *model = *(const char *const *)invocation_slot(call, "model")->field;
@@ -111,9 +99,9 @@ static void value_of(const Invocation *call, const Slot *slot, char *buffer, siz
     case OPTION_FLAG: snprintf(buffer, size, "%s", *(const bool *)slot->field ? "on" : ""); break;
     case OPTION_LIST: snprintf(buffer, size, "%s", *slot->count ? "on" : ""); break;
     case OPTION_INT:
-        snprintf(
-            buffer, size, "%lld",
-            (long long)(!strcmp(slot->option->name, "dp") ? replicas(call) : *(const int64_t *)slot->field));
+        snprintf(buffer, size, "%lld",
+                 (long long)(!strcmp(slot->option->name, "dp") ? layout_replicas(call)
+                                                               : *(const int64_t *)slot->field));
         break;
     default: snprintf(buffer, size, "%s", text ? text : "");
     }
@@ -144,6 +132,7 @@ Status effects_check(Invocation *call) {
         if (row->command && strcmp(row->command, call->command->name)) continue;
         const Slot *slot = invocation_slot(call, row->option), *other = invocation_slot(call, row->other);
         if (!slot || !other || slot->source != SOURCE_LINE || is_exempt(slot, row->except)) continue;
+        if (!strcmp(row->other, "dp") && invocation_given(call, "sweep")) continue; /* many layouts */
         char value[256];
         value_of(call, other, value, sizeof value);
         if (!satisfies(value, row->values))

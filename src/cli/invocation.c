@@ -17,6 +17,7 @@
 #include "cli/effects.h"
 #include "cli/foreign.h"
 #include "cli/help.h"
+#include "cli/keys.h"
 
 /* clang-format off */
 static const Option common_table[] = {
@@ -394,7 +395,7 @@ Status invocation_read(Invocation **ret_call, const Command *command, int argc, 
         TRY(read_line(call, argc, argv));
         TRY(settle_operands(call));
         TRY(check_complete(call));
-        TRY(deepspeed_settle(call));
+        TRY(keys_settle(call));
         TRY(effects_check(call));
     }
     *ret_call = call;
@@ -427,5 +428,8 @@ void invocation_free(Invocation *call) {
     for (size_t i = 0; i < call->warning_count; i++) free(call->warnings[i]);
     free(call->warnings);
     json_decref(call->file);
+    json_decref(call->included);
+    json_decref(call->unknown_keys);
+    json_decref(call->unused_keys);
     free(call);
 }

@@ -12,6 +12,7 @@
 #include "cli/train_options.h"
 #include "comm/cores.h"
 #include "comm/gpus.h"
+#include "comm/mpi.h"
 
 static Source source_of(const Invocation *call, const char *name) {
     return invocation_slot(call, name)->source;
@@ -70,6 +71,21 @@ Status layout_settle(const Invocation *call, Layout *layout, int64_t world) {
             (long long)(layout->dp * model));
     layout->ranks = ranks;
     return OK;
+}
+
+int64_t layout_replicas(const Invocation *call) {
+    static const char *const names[] = {"ranks", "dp", "tp", "pp"};
+    int64_t values[COUNT_OF(names)];
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        const Slot *slot = invocation_slot(call, names[i]);
+        if (!slot) return 1;
+        values[i] = *(const int64_t *)slot->field;
+    }
+    Launched launched = mpi_launched();
+    Layout layout = {.ranks = values[0], .dp = values[1], .tp = values[2], .pp = values[3]};
+    CLEANUP(status_freep)
+    Status invalid = layout_settle(call, &layout, launched.launched ? launched.size : 0);
+    return invalid ? 1 : layout.dp;
 }
 
 /* Divides the cores of a node among its ranks. */

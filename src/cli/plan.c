@@ -290,6 +290,7 @@ const Command command_plan = {
     .group_count = PLAN_GROUPS,
     .examples = examples,
     .example_count = COUNT_OF(examples),
+    .other_keys = true,
     .run = run,
     .show = show,
 };

@@ -144,8 +144,7 @@ const Command command_train = {
         "Checkpoints are Hugging Face directories that transformers loads unchanged. A run that was "
         "interrupted, by Ctrl-C or a power failure, continues with --resume as if it had never "
         "stopped.\n\n"
-        "A configuration file may use DeepSpeed's keys for batch sizes, optimizer, scheduler, clipping and "
-        "precision.",
+        "A configuration file may use the keys of DeepSpeed and of transformers' TrainingArguments.",
     .positional = POSITIONAL("data"),
     .config_size = sizeof(TrainArgs),
     .groups = train_groups,
@@ -153,7 +152,7 @@ const Command command_train = {
     .examples = examples,
     .example_count = COUNT_OF(examples),
     .recipe = RECIPE_CONFIG,
-    .deepspeed = true,
+    .other_keys = true,
     .resumes = true,
     .run = run,
     .show = show,

@@ -74,6 +74,8 @@ MUST_USE Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool
 /* Completes the layout so that dp x tp x pp is the number of ranks, or suggests one that works. `world`:
  * number of ranks started by a launcher; 0: not under a launcher. */
 MUST_USE Status layout_settle(const Invocation *call, Layout *layout, int64_t world);
+/* The number of replicas, before the ranks start; 1 if the layout is not valid. */
+int64_t layout_replicas(const Invocation *call);
 /* Rejects layouts, devices and precisions that this build cannot run. */
 MUST_USE Status layout_check(const Invocation *call, const TrainArgs *args);
 

@@ -137,7 +137,9 @@ static Status plan_steps(Trainer *t) {
         t->lr.steps = (int64_t)steps;
     }
     if (t->lr.steps < 1) return USAGE("nothing to do: --steps or --epochs must be greater than 0");
-    if (t->lr.warmup < 0) t->lr.warmup = t->lr.steps / 20;
+    if (t->lr.warmup < 0)
+        t->lr.warmup =
+            c->warmup_ratio > 0 ? (int64_t)ceil(c->warmup_ratio * (double)t->lr.steps) : t->lr.steps / 20;
     if (t->lr.warmup > t->lr.steps)
         return USAGE("--warmup %lld is longer than the run (%lld step%s)", (long long)t->lr.warmup,
                      (long long)t->lr.steps, PLURAL(t->lr.steps));

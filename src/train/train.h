@@ -52,7 +52,8 @@ typedef struct TrainConfig {
     double lr, min_lr, weight_decay, beta1, beta2, eps, clip;
     const char *quantize_aware; /* "none", "int8", "int4"; NULL: none */
     bool keep_zeros;            /* zero weights of matrices (pruned ones) stay zero */
-    int64_t warmup;             /* steps; < 0: 5% of the run */
+    int64_t warmup;             /* steps; < 0: by warmup_ratio */
+    double warmup_ratio;        /* fraction of the run; 0: 0.05 */
     const char *warmup_type;    /* "linear", "log"; NULL: linear */
     const char *schedule;       /* "linear", "cosine", "constant" */
     uint64_t seed;

@@ -283,9 +283,9 @@ static void batches(void **state) {
     }
     refused("{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 4, "
             "\"gradient_accumulation_steps\": 4}",
-            "batch is 32, but micro-batch 4 x accumulation 4 x 1 rank is 16");
+            "batch is 32, but micro-batch 4 x accumulation 4 x 1 replica is 16");
     refused("{\"train_batch_size\": 10, \"gradient_accumulation_steps\": 4}",
-            "gradient_accumulation_steps 4 must divide the batch of 10");
+            "gradient_accumulation_steps 4 x 1 replica must divide the batch of 10");
     refused("{\"gradient_accumulation_steps\": 4}",
             "requires train_batch_size or train_micro_batch_size_per_gpu");
     refused("{\"gradient_accumulation_steps\": 0}", "expected an integer >= 1");
@@ -302,7 +302,7 @@ static void deepspeed_refusals(void **state) {
             "unknown key 'zero_optimization.stge'; did you mean 'zero_optimization.stage'?");
     refused("{\"zero_optimization\": {\"stage\": 4}}", "zero_optimization.stage 4: expected");
     refused("{\"zero_optimization\": 2}", "zero_optimization: expected an object");
-    refused("{\"optimizer\": {\"type\": \"Lamb\"}}", "optimizer.type: expected AdamW or Adam");
+    refused("{\"optimizer\": {\"type\": \"Lamb\"}}", "optimizer.type: expected AdamW, Adam, FusedAdam");
     refused("{\"optimizer\": {\"params\": {\"betas\": [0.9]}}}", "expected an array of two numbers");
     refused("{\"optimizer\": {\"params\": {\"betas\": [0.9, 1.5]}}}", "optimizer.params.betas 1.5: expected");
     refused("{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false}}}", "decoupled");

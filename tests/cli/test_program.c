@@ -78,8 +78,8 @@ static void contradictions(void **state) {
     assert_refused(2, "cannot be combined with --steps", "train", "--data", "x", "--steps", "5", "--epochs",
                    "1");
     assert_refused(2, "--resume requires --out DIR", "train", "--data", "x", "--resume");
-    assert_refused(2, "--micro-batch 3: must divide the batch of 8", "train", "--data", "x", "--batch", "8",
-                   "--micro-batch", "3");
+    assert_refused(2, "--batch 8 does not divide into micro-batches of 3", "train", "--data", "x", "--batch",
+                   "8", "--micro-batch", "3");
     assert_refused(2, "--min-lr 1: must not exceed the learning rate", "train", "--data", "x", "--min-lr",
                    "1");
 }

@@ -45,6 +45,24 @@ static int64_t steps_of(const Ran *ran) {
     return steps;
 }
 
+static double last_loss(const char *option, const char *value) {
+    Ran ran = program_run(SMALL, "--steps", "8", "--lr", "0.01", "--json", option, value);
+    assert_int_equal(ran.code, 0);
+    json_t *json = object_of(&ran);
+    double loss = json_number_value(json_object_get(json, "loss_last"));
+    json_decref(json);
+    ran_done(&ran);
+    return loss;
+}
+
+/* The warm-up is a number of steps or a fraction of them, rounded up. */
+static void warmup_ratio(void **state) {
+    (void)state;
+    double six = last_loss("--warmup", "6");
+    assert_true(last_loss("--warmup-ratio", "0.7") == six);
+    assert_true(last_loss("--warmup-ratio", "0.25") != six);
+}
+
 static void json_summary(void **state) {
     (void)state;
     Ran ran = program_run(SMALL, "--steps", "4", "--json");
@@ -209,13 +227,10 @@ static void traced(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_summary),
-        cmocka_unit_test(prints_a_summary),
-        cmocka_unit_test(stopped_and_resumed),
-        cmocka_unit_test(evaluated),
-        cmocka_unit_test(resumed_by_directory),
-        cmocka_unit_test(bench_table),
-        cmocka_unit_test(traced),
+        cmocka_unit_test(json_summary),     cmocka_unit_test(warmup_ratio),
+        cmocka_unit_test(prints_a_summary), cmocka_unit_test(stopped_and_resumed),
+        cmocka_unit_test(evaluated),        cmocka_unit_test(resumed_by_directory),
+        cmocka_unit_test(bench_table),      cmocka_unit_test(traced),
     };
     return cmocka_run_group_tests(tests, make_corpus, remove_files);
 }

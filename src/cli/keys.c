@@ -1,0 +1,232 @@
+/* Reading other tools' configuration keys with the tables of keys.h. A value of null or "auto" leaves the
+ * option to another key or to its default, as in transformers. A section that is not enabled needs no support
+ * and is skipped. */
+#include "cli/keys.h"
+
+#include <math.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/format.h"
+#include "base/memory.h"
+#include "cli/train_options.h"
+
+enum { NAMES_SHOWN = 8 };
+
+static const KeyTable *const tables[] = {&deepspeed_keys, &huggingface_keys};
+
+Status key_must_be(const Invocation *call, const char *path, const char *expected) {
+    return USAGE("%s: %s: expected %s", call->config_path, path, expected);
+}
+
+Status key_set_text(Invocation *call, const char *option, const char *path, const char *text) {
+    CLEANUP(json_decrefp) json_t *value = json_string(text);
+    if (!value) return FAILED("out of memory while reading %s", call->config_path);
+    return configfile_set(call, option, path, value);
+}
+
+/* ---- values ---- */
+
+static bool is_unset(const json_t *value) {
+    const char *text = json_string_value(value);
+    return json_is_null(value) || (text && strcasecmp(text, "auto") == 0);
+}
+
+/* Whether a value turns a feature off: false, 0, "none", an empty or disabled section. */
+static bool is_off(const json_t *value) {
+    static const char *const words[] = {"", "none", "no", "false"};
+    const char *text = json_string_value(value);
+    for (size_t i = 0; text && i < COUNT_OF(words); i++)
+        if (strcasecmp(text, words[i]) == 0) return true;
+    if (json_is_number(value)) return json_number_value(value) == 0;
+    if (json_is_array(value)) return json_array_size(value) == 0;
+    if (!json_is_object(value)) return json_is_null(value) || json_is_false(value);
+    const json_t *enabled = json_object_get(value, "enabled"), *member;
+    if (enabled) return json_is_false(enabled);
+    if ((member = json_object_get(value, "shared_parameters"))) return is_off(member);
+    const char *name;
+    json_object_foreach((json_t *)(uintptr_t)value, name, member) if (!is_off(member)) return false;
+    return true;
+}
+
+static bool is_disabled(const json_t *value) {
+    return json_is_object(value) && json_is_false(json_object_get(value, "enabled"));
+}
+
+Status key_unused(Invocation *call, const char *path, const json_t *value) {
+    if (is_unset(value) || is_off(value)) return OK;
+    if (!call->unused_keys) call->unused_keys = json_array();
+    if (json_array_append_new(call->unused_keys, json_string(path)))
+        return FAILED("out of memory while reading %s", call->config_path);
+    return OK;
+}
+
+/* ---- the tables ---- */
+
+static const Key *find_key(const KeyTable *table, const char *path) {
+    for (size_t i = 0; i < table->count; i++)
+        if (strcmp(table->keys[i].path, path) == 0) return &table->keys[i];
+    return NULL;
+}
+
+static bool is_unused(const KeyTable *table, const char *path) {
+    const char *const *name = table->unused;
+    while (*name && strcmp(*name, path)) name++;
+    return *name;
+}
+
+static bool is_inside(const char *path, const char *section, size_t length) {
+    return strncmp(path, section, length) == 0 && path[length] == '.';
+}
+
+static bool is_section(const KeyTable *table, const char *path) {
+    size_t length = strlen(path);
+    for (size_t i = 0; i < table->count; i++)
+        if (is_inside(table->keys[i].path, path, length)) return true;
+    for (const char *const *name = table->unused; *name; name++)
+        if (is_inside(*name, path, length)) return true;
+    return false;
+}
+
+/* Both tools have the keys fp16 and bf16: sections in DeepSpeed, flags in transformers. */
+static const KeyTable *table_of(const char *key, const json_t *value) {
+    for (size_t i = 0; i < COUNT_OF(tables); i++) {
+        bool section =
+            is_section(tables[i], key) && !(json_is_boolean(value) && find_key(&huggingface_keys, key));
+        if (section || find_key(tables[i], key) || is_unused(tables[i], key)) return tables[i];
+    }
+    return NULL;
+}
+
+static Status take_path(Invocation *call, const KeyTable *table, const char *path, json_t *value);
+
+static Status take_section(Invocation *call, const KeyTable *table, const char *path, json_t *section) {
+    if (is_unset(section)) return OK;
+    if (!json_is_object(section)) return USAGE("%s: %s: expected an object", call->config_path, path);
+    const char *member;
+    json_t *value;
+    json_object_foreach(section, member, value) {
+        CLEANUP(mem_freep) char *inner = NULL;
+        TRY(str_format(&inner, "%s.%s", path, member));
+        TRY(take_path(call, table, inner, value));
+    }
+    return OK;
+}
+
+static Status take_path(Invocation *call, const KeyTable *table, const char *path, json_t *value) {
+    const Key *key = find_key(table, path);
+    if (is_unused(table, path)) return key_unused(call, path, value);
+    if (!key && is_disabled(value)) return OK;
+    if (!key && is_section(table, path)) return take_section(call, table, path, value);
+    if (!key) return configfile_note_unknown(call, path);
+    if (is_unset(value)) return OK;
+    if (key->option && !invocation_slot(call, key->option)) return OK; /* this command has no such option */
+    if (key->off)
+        return is_off(value) ? OK : USAGE("%s: %s: not supported: %s", call->config_path, path, key->off);
+    if (key->take) return key->take(call, key, value);
+    return configfile_set(call, key->option, key->path, value);
+}
+
+Status keys_take(Invocation *call, const char *key, json_t *value, bool *ret_taken) {
+    const KeyTable *table = table_of(key, value);
+    *ret_taken = table || (is_disabled(value) && !invocation_slot(call, key));
+    return table ? take_path(call, table, key, value) : OK;
+}
+
+Status keys_take_in(Invocation *call, const KeyTable *table, json_t *object) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value) TRY(take_path(call, table, key, value));
+    return OK;
+}
+
+bool keys_have(const char *key) {
+    return table_of(key, NULL);
+}
+
+void keys_offer(Suggestion *suggestion) {
+    for (size_t t = 0; t < COUNT_OF(tables); t++) {
+        for (size_t i = 0; i < tables[t]->count; i++) suggest_offer(suggestion, tables[t]->keys[i].path);
+        for (const char *const *name = tables[t]->unused; *name; name++) suggest_offer(suggestion, *name);
+    }
+}
+
+Status keys_finish(Invocation *call) {
+    TRY(huggingface_finish(call));
+    char list[1024];
+    size_t count = json_array_size(call->unused_keys), used = 0;
+    if (!count) return OK;
+    size_t shown = count > NAMES_SHOWN + 1 ? NAMES_SHOWN : count;
+    for (size_t i = 0; i < shown && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
+                                 !i               ? ""
+                                 : i + 1 == count ? " and "
+                                                  : ", ",
+                                 json_string_value(json_array_get(call->unused_keys, i)));
+    if (shown < count && used < sizeof list)
+        snprintf(list + used, sizeof list - used, " and %zu more", count - shown);
+    return invocation_warn(call, "%s: %zu key%s no effect in weft: %s", call->config_path, count,
+                           count == 1 ? " has" : "s have", list);
+}
+
+/* ---- options that follow from others ---- */
+
+/* batch = micro-batch x accumulation x replicas. Computes whichever of the first three is missing. On the
+ * command line, batch and micro-batch override the file's accumulation. */
+static Status settle_batch(Invocation *call, Slot *batch, Slot *micro) {
+    bool has_batch = batch->source != SOURCE_DEFAULT, has_micro = micro->source != SOURCE_DEFAULT;
+    int64_t *B = batch->field, *M = micro->field, accumulation = call->accumulation;
+    int64_t replicas = layout_replicas(call);
+    if (accumulation && !has_batch && !has_micro && *B)
+        return USAGE("%s: gradient_accumulation_steps requires train_batch_size or "
+                     "train_micro_batch_size_per_gpu",
+                     call->config_path);
+    if (accumulation && batch->source == SOURCE_FILE && micro->source == SOURCE_FILE) {
+        if (*B != *M * accumulation * replicas)
+            return USAGE(
+                "%s: batch is %lld, but micro-batch %lld x accumulation %lld x %lld replica%s is %lld",
+                call->config_path, (long long)*B, (long long)*M, (long long)accumulation, (long long)replicas,
+                PLURAL(replicas), (long long)(*M * accumulation * replicas));
+        return OK;
+    }
+    if (!has_batch && has_micro && (accumulation || *B)) {
+        *B = *M * (accumulation ? accumulation : 1) * replicas;
+        if ((double)*M * (double)(accumulation ? accumulation : 1) * (double)replicas > batch->option->high)
+            return USAGE(
+                "%s: micro-batch %lld x accumulation %lld x %lld replica%s exceeds the maximum batch "
+                "of %.0f",
+                call->config_path ? call->config_path : "--micro-batch", (long long)*M,
+                (long long)accumulation, (long long)replicas, PLURAL(replicas), batch->option->high);
+    }
+    if (accumulation && has_batch && !has_micro) {
+        if (*B % (accumulation * replicas) != 0)
+            return USAGE(
+                "%s: gradient_accumulation_steps %lld x %lld replica%s must divide the batch of %lld",
+                call->config_path, (long long)accumulation, (long long)replicas, PLURAL(replicas),
+                (long long)*B);
+        *M = *B / (accumulation * replicas);
+    }
+    return OK;
+}
+
+/* Of --warmup and --warmup-ratio, the one on the command line overrides the file's. */
+static void settle_warmup(Invocation *call) {
+    Slot *steps = invocation_slot(call, "warmup"), *ratio = invocation_slot(call, "warmup-ratio");
+    if (!steps || !ratio) return;
+    if (ratio->source > steps->source) *(int64_t *)steps->field = -1;
+    if (steps->source > ratio->source) *(double *)ratio->field = 0;
+}
+
+Status keys_settle(Invocation *call) {
+    settle_warmup(call);
+    if (!call->command->other_keys) return OK;
+    Slot *batch = invocation_slot(call, "batch"), *micro = invocation_slot(call, "micro-batch");
+    if (batch && micro) TRY(settle_batch(call, batch, micro));
+    Slot *type = invocation_slot(call, "warmup-type");
+    if (type && call->log_warmup && type->source == SOURCE_DEFAULT)
+        TRY(option_set_text(type->option, type->field, "warmup_type", "log"));
+    Slot *lr = invocation_slot(call, "lr"), *min_lr = invocation_slot(call, "min-lr");
+    if (lr && min_lr && call->min_lr_ratio > 0 && min_lr->source == SOURCE_DEFAULT)
+        *(double *)min_lr->field = *(double *)lr->field * call->min_lr_ratio;
+    return OK;
+}

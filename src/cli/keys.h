@@ -1,0 +1,45 @@
+/* Configuration keys of other tools, for features that weft also has: DeepSpeed's (deepspeed.c) and those of
+ * Hugging Face's TrainingArguments and example scripts (huggingface.c). Settings that weft cannot honor are
+ * errors; they are never ignored. */
+#ifndef WEFT_CLI_KEYS_H
+#define WEFT_CLI_KEYS_H
+
+#include "base/suggest.h"
+#include "cli/configfile.h"
+
+/* A row has one of: an option to set, a function, or a text. With a function, `option` is the option that it
+ * sets; commands without that option skip the key. */
+typedef struct Key Key;
+struct Key {
+    const char *path; /* dotted: "zero_optimization.stage" */
+    const char *option;
+    Status (*take)(Invocation *call, const Key *key, json_t *value);
+    const char *off; /* the feature must be off; otherwise the reason in the error message */
+};
+
+typedef struct KeyTable {
+    const Key *keys;
+    size_t count;
+    const char *const *unused; /* accepted without effect, with all their members; NULL-terminated */
+} KeyTable;
+
+extern const KeyTable deepspeed_keys, huggingface_keys;
+
+/* Handles a top-level key of the file. *ret_taken is false if it belongs to no table. */
+MUST_USE Status keys_take(Invocation *call, const char *key, json_t *value, bool *ret_taken);
+bool keys_have(const char *key); /* whether it is a top-level key of a table */
+void keys_offer(Suggestion *suggestion);
+/* After all keys: sets options that several keys determine together, and warns about keys without effect. */
+MUST_USE Status keys_finish(Invocation *call);
+/* After the command line was parsed: derives options from the final values, such as the missing one of batch,
+ * micro-batch and accumulation. */
+MUST_USE Status keys_settle(Invocation *call);
+
+/* For the tables: */
+MUST_USE Status keys_take_in(Invocation *call, const KeyTable *table, json_t *object);
+MUST_USE Status key_must_be(const Invocation *call, const char *path, const char *expected);
+MUST_USE Status key_set_text(Invocation *call, const char *option, const char *path, const char *text);
+MUST_USE Status key_unused(Invocation *call, const char *path, const json_t *value);
+MUST_USE Status huggingface_finish(Invocation *call);
+
+#endif
