@@ -300,9 +300,8 @@ static const ForeignOption options[] = {
     {"typical", LLAMA, "--typical-p %", "locally typical sampling"},
     {"ignore-eos", LLAMA, "--ignore-end", "continuing past end tokens"},
     {"do-sample", TRANSFORMERS, "--temperature X", "sampling, which is weft's default"},
-    {"interactive", LLAMA, NULL, "weft has no chat mode; pass the text with --prompt"},
-    {"conversation", LLAMA, NULL, "weft has no chat mode; pass the text with --prompt"},
-    {"cnv", LLAMA, NULL, "weft has no chat mode; pass the text with --prompt"},
+    {"conversation", LLAMA, "--interactive", "continuing a text interactively"},
+    {"cnv", LLAMA, "--interactive", "continuing a text interactively"},
     {0},
 };
 
@@ -313,7 +312,7 @@ static const ForeignCommand commands[] = {
     {"inference", LLAMA, "weft generate", "generating text"},
     {"complete", LLAMA, "weft generate", "generating text"},
     {"completion", LLAMA, "weft generate", "generating text"},
-    {"chat", LLAMA, "weft generate", "continuing a prompt"},
+    {"chat", LLAMA, "weft generate --interactive", "continuing a text interactively"},
     {"cli", LLAMA, "weft generate", "generating text"},
     {"predict", TRANSFORMERS, "weft eval", "running a model on a dataset"},
     {"test", LIGHTNING, "weft eval", "evaluating a model"},

@@ -191,7 +191,7 @@ static void foreign_names(void **state) {
     assert_refused(2,
                    "weft has no command 'sample'; use 'weft generate' (nanoGPT's name for generating text)",
                    "sample", "--start", "x");
-    assert_refused(2, "weft has no command 'chat'; use 'weft generate'", "chat");
+    assert_refused(2, "weft has no command 'chat'; use 'weft generate --interactive'", "chat");
     assert_refused(2, "weft has no command 'pretrain'; use 'weft train'", "pretrain", "book.txt");
     assert_refused(2, "use 'weft train --model DIR'", "finetune");
     assert_refused(2, "use 'weft train --model DIR'", "help", "finetune");
