@@ -1,10 +1,14 @@
 /* Completion scripts for bash, zsh and fish. They contain all names, so that completing does not run weft. An
  * option's placeholder determines how its value completes: FILE and DIR as paths, a choice by its names, a
- * word that stands for a number as it is, anything else not at all.
+ * word that stands for a number as it is, anything else not at all. Presets, clusters, sets to fetch and the
+ * recipes of a source tree are offered besides paths.
  */
 #include <string.h>
 
 #include "cli/help.h"
+#include "data/fetch.h"
+#include "model/config.h"
+#include "plan/cluster.h"
 
 const char *const completion_shells[] = {"bash", "zsh", "fish", NULL};
 
@@ -20,6 +24,42 @@ static void write_choices(FILE *out, const Option *option) {
     if (option->word) fputs(option->word, out);
     for (const char *const *choice = option->choices; choice && *choice; choice++)
         fprintf(out, "%s%s", choice == option->choices ? "" : " ", *choice);
+}
+
+/* Names that an option accepts besides a path; NULL: none. */
+static const char *const *known_values(const Option *option) {
+    if (!accepts(option, "NAME|")) return NULL;
+    if (!strcmp(option->name, "model")) return config_presets();
+    return !strcmp(option->name, "cluster") ? cluster_names() : NULL;
+}
+
+static void write_names(FILE *out, const char *const *names) {
+    for (; *names; names++) fprintf(out, "%s%s", *names, names[1] ? " " : "");
+}
+
+static bool is_recipe_option(const Command *command, const Option *option) {
+    return command->recipe == RECIPE_CONFIG && !strcmp(option->name, "config");
+}
+
+/* The first operand is a recipe. */
+static bool expects_recipe(const Command *command) {
+    return command->recipe == RECIPE_OPERAND;
+}
+
+/* The names that a command accepts as operands: presets, or the sets to fetch. */
+static bool has_operand_names(const Command *command) {
+    if (command == &command_fetch) return true;
+    const Option *first = command->positional ? command_option(command, command->positional[0]) : NULL;
+    return first && known_values(first);
+}
+
+static void write_operand_names(FILE *out, const Command *command) {
+    size_t count;
+    const FetchSet *sets = fetch_sets(&count);
+    if (command != &command_fetch)
+        write_names(out, known_values(command_option(command, command->positional[0])));
+    else
+        for (size_t i = 0; i < count; i++) fprintf(out, "%s%s", i ? " " : "", sets[i].name);
 }
 
 /* The members of a family or, if it is NULL, the commands outside families. Members complete as two words. */
@@ -55,10 +95,16 @@ static void bash_value(FILE *out, const Command *command, const Option *option) 
         fputs("COMPREPLY=($(compgen -W '", out);
         write_choices(out, option);
         fputs("' -- \"$current\"))\n", out);
-    } else if (accepts(option, "FILE")) {
-        fputs("compopt -o filenames 2>/dev/null\n        COMPREPLY=($(compgen -f -- \"$current\"))\n", out);
-    } else if (accepts(option, "DIR")) {
-        fputs("compopt -o filenames 2>/dev/null\n        COMPREPLY=($(compgen -d -- \"$current\"))\n", out);
+    } else if (accepts(option, "FILE") || accepts(option, "DIR")) {
+        const char *const *names = known_values(option);
+        fprintf(out, "compopt -o filenames 2>/dev/null\n        COMPREPLY=($(compgen -%c -- \"$current\"))\n",
+                accepts(option, "FILE") ? 'f' : 'd');
+        if (names) {
+            fputs("        COMPREPLY+=($(compgen -W '", out);
+            write_names(out, names);
+            fputs("' -- \"$current\"))\n", out);
+        }
+        if (is_recipe_option(command, option)) fputs("        _weft_recipes\n", out);
     } else {
         fputs(":\n", out);
     }
@@ -73,13 +119,24 @@ static void bash_command(FILE *out, const Command *command) {
             fprintf(out, "%s%s ", option_typed_prefix(&group->options[i]), group->options[i].name);
     if (expects_command(command)) write_command_names(out, NULL);
     if (command->family) write_command_names(out, command);
-    fputs("' ;;\n", out);
+    fputs("'", out);
+    if (has_operand_names(command)) {
+        fputs(" operands='", out);
+        write_operand_names(out, command);
+        fputs("'", out);
+    }
+    if (expects_recipe(command)) fputs(" recipes=1", out);
+    fputs(" ;;\n", out);
 }
 
 static void write_bash(FILE *out) {
-    fputs("# bash completion for weft\n_weft() {\n"
+    fputs("# bash completion for weft\n"
+          "# Adds the recipes of a source tree, unless the word is already a path.\n"
+          "_weft_recipes() {\n    [[ $current == */* ]] ||\n"
+          "        COMPREPLY+=($(compgen -W \"$(compgen -G 'recipes/*.json')\" -- \"$current\"))\n}\n"
+          "_weft() {\n"
           "    local current=\"${COMP_WORDS[COMP_CWORD]}\" previous=\"${COMP_WORDS[COMP_CWORD-1]}\"\n"
-          "    local command=\"${COMP_WORDS[1]}\" words=''\n"
+          "    local command=\"${COMP_WORDS[1]}\" words='' operands='' recipes=''\n"
           "    COMPREPLY=()\n"
           "    if [[ $COMP_CWORD -eq 1 ]]; then\n        COMPREPLY=($(compgen -W '",
           out);
@@ -103,7 +160,10 @@ static void write_bash(FILE *out) {
           "    COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
           "    if [[ ${#COMPREPLY[@]} -eq 0 && $current != -* ]]; then\n"
           "        compopt -o filenames 2>/dev/null\n"
-          "        COMPREPLY=($(compgen -f -- \"$current\"))\n    fi\n}\ncomplete -F _weft weft\n",
+          "        COMPREPLY=($(compgen -f -- \"$current\"))\n    fi\n"
+          "    [[ $current == -* ]] || COMPREPLY+=($(compgen -W \"$operands\" -- \"$current\"))\n"
+          "    [[ $current == -* || -z $recipes ]] || _weft_recipes\n"
+          "}\ncomplete -F _weft weft\n",
           out);
 }
 
@@ -113,7 +173,31 @@ static void write_short_help(FILE *out, const char *help) {
         if (!strchr("'[]:\\\"`$", *help)) fputc(*help, out);
 }
 
-static void zsh_option(FILE *out, const Option *option) {
+/* Names and paths, as an action that zsh evaluates. */
+static void zsh_names(FILE *out, const char *const *names, const char *paths) {
+    fputs("{compadd ", out);
+    write_names(out, names);
+    fprintf(out, "; %s}", paths);
+}
+
+#define ZSH_RECIPES "{compadd -f recipes/*.json(N); _files}"
+
+static void zsh_operands(FILE *out, const Command *command) {
+    if (expects_command(command) || command->family) {
+        fputs("        '*:command:(", out);
+        write_command_names(out, command->family ? command : NULL);
+        fputs(")' ;;\n", out);
+    } else if (has_operand_names(command)) {
+        fputs("        '*:operand:{compadd ", out);
+        write_operand_names(out, command);
+        fputs("; _files}' ;;\n", out);
+    } else {
+        fprintf(out, "        '*:file:%s' ;;\n", expects_recipe(command) ? ZSH_RECIPES : "_files");
+    }
+}
+
+static void zsh_option(FILE *out, const Command *command, const Option *option) {
+    const char *paths = accepts(option, "FILE") ? "_files" : accepts(option, "DIR") ? "_files -/" : "";
     bool list = option->type == OPTION_LIST;
     fprintf(out, "        '%s%s%s%s[", list ? "*" : "", option_typed_prefix(option), option->name,
             option->type == OPTION_FLAG ? "" : "=");
@@ -124,10 +208,11 @@ static void zsh_option(FILE *out, const Option *option) {
         write_choices(out, option);
         fputc(')', out);
     } else if (option->type != OPTION_FLAG) {
-        fprintf(out, ":%s:%s", option->placeholder,
-                accepts(option, "FILE")  ? "_files"
-                : accepts(option, "DIR") ? "_files -/"
-                                         : "");
+        fprintf(out, ":%s:", option->placeholder);
+        if (known_values(option))
+            zsh_names(out, known_values(option), paths);
+        else
+            fputs(is_recipe_option(command, option) ? ZSH_RECIPES : paths, out);
     }
     fputs("' \\\n", out);
 }
@@ -154,14 +239,8 @@ static void write_zsh(FILE *out) {
     for (const Command *const *command = commands_all(); *command; command++) {
         fprintf(out, "    '%s') _arguments \\\n", (*command)->name);
         for (size_t g = 0; (group = command_group(*command, g)); g++)
-            for (size_t i = 0; i < group->count; i++) zsh_option(out, &group->options[i]);
-        if (expects_command(*command) || (*command)->family) {
-            fputs("        '*:command:(", out);
-            write_command_names(out, (*command)->family ? *command : NULL);
-            fputs(")' ;;\n", out);
-        } else {
-            fputs("        '*:file:_files' ;;\n", out);
-        }
+            for (size_t i = 0; i < group->count; i++) zsh_option(out, *command, &group->options[i]);
+        zsh_operands(out, *command);
     }
     fputs("    esac\n}\n"
           "if [[ $zsh_eval_context[-1] == loadautofunc ]]; then\n    _weft \"$@\"\nelse\n    compdef _weft "
@@ -179,6 +258,22 @@ static void fish_start(FILE *out, const Command *command) {
                     command_is_of(command, *family) ? "" : "not ", (*family)->name);
 }
 
+#define FISH_RECIPES "(find recipes -name \"*.json\" 2>/dev/null)"
+
+static void fish_operands(FILE *out, const Command *command) {
+    bool commands = expects_command(command) || command->family;
+    if (!commands && !has_operand_names(command) && !expects_recipe(command)) return;
+    fish_start(out, command);
+    fputs(commands ? "' -f -a '" : "' -a '", out);
+    if (commands)
+        write_command_names(out, command->family ? command : NULL);
+    else if (expects_recipe(command))
+        fputs(FISH_RECIPES, out);
+    else
+        write_operand_names(out, command);
+    fputs("'\n", out);
+}
+
 static void fish_option(FILE *out, const Command *command, const Option *option) {
     fish_start(out, command);
     fprintf(out, "' -l %s%s", option_typed_prefix(option) + 2, option->name);
@@ -186,10 +281,14 @@ static void fish_option(FILE *out, const Command *command, const Option *option)
         fputs(" -x -a '", out);
         write_choices(out, option);
         fputc('\'', out);
-    } else if (accepts(option, "FILE")) {
-        fputs(" -r -F", out);
-    } else if (accepts(option, "DIR")) {
-        fputs(" -x -a '(__fish_complete_directories)'", out);
+    } else if (accepts(option, "FILE") || accepts(option, "DIR")) {
+        bool file = accepts(option, "FILE");
+        fputs(file ? " -r -F" : " -x", out);
+        if (!file || known_values(option) || is_recipe_option(command, option)) fputs(" -a '", out);
+        if (known_values(option)) write_names(out, known_values(option));
+        if (is_recipe_option(command, option)) fputs(FISH_RECIPES, out);
+        if (!file) fprintf(out, "%s(__fish_complete_directories)", known_values(option) ? " " : "");
+        if (!file || known_values(option) || is_recipe_option(command, option)) fputs("'", out);
     } else if (option->type != OPTION_FLAG) {
         fputs(" -x", out);
     }
@@ -210,11 +309,7 @@ static void write_fish(FILE *out) {
     for (const Command *const *command = commands_all(); *command; command++) {
         for (size_t g = 0; (group = command_group(*command, g)); g++)
             for (size_t i = 0; i < group->count; i++) fish_option(out, *command, &group->options[i]);
-        if (!expects_command(*command) && !(*command)->family) continue;
-        fish_start(out, *command);
-        fputs("' -f -a '", out);
-        write_command_names(out, (*command)->family ? *command : NULL);
-        fputs("'\n", out);
+        fish_operands(out, *command);
     }
 }
 

@@ -172,19 +172,31 @@ static void man_page_formats(void **state) {
     assert_string_equal(warning, "");
 }
 
-/* Asserts what bash completes for a line, using the generated script. */
-static void assert_bash_offers(const char *words, const char *expected) {
-    char command[1024], reply[4096] = "";
+/* What bash completes for a line in the source tree, using the generated script. */
+static void bash_reply(const char *words, char reply[4096]) {
+    char command[1024];
     snprintf(command, sizeof command,
-             "bash --norc -c 'source <(\"%s\" help --completion bash) || exit 1; COMP_WORDS=(%s); "
+             "cd '" WEFT_SOURCE_DIR
+             "' && bash --norc -c 'source <(\"%s\" help --completion bash) || exit 1; COMP_WORDS=(%s); "
              "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _weft; echo \"${COMPREPLY[@]}\"' 2>&1",
              WEFT_BINARY, words);
     FILE *pipe = popen(command, "r");
     assert_non_null(pipe);
-    size_t size = fread(reply, 1, sizeof reply - 1, pipe);
+    size_t size = fread(reply, 1, 4095, pipe);
     reply[size && reply[size - 1] == '\n' ? size - 1 : size] = 0;
     pclose(pipe);
+}
+
+static void assert_bash_offers(const char *words, const char *expected) {
+    char reply[4096];
+    bash_reply(words, reply);
     assert_string_equal(reply, expected);
+}
+
+static void assert_bash_includes(const char *words, const char *expected) {
+    char reply[4096];
+    bash_reply(words, reply);
+    assert_contains(reply, expected);
 }
 
 static void bash_completes(void **state) {
@@ -200,6 +212,14 @@ static void bash_completes(void **state) {
     assert_bash_offers("weft tokenizer tr", "train");
     assert_bash_offers("weft tokenizer \"\"", "--config --json --help train encode decode");
     assert_bash_offers("weft tokenizer train --kind w", "wordpiece");
+    assert_bash_offers("weft train --model gpt2-m", "gpt2-medium gpt2-mini");
+    assert_bash_offers("weft plan --cluster dgx", "dgx-a100 dgx2-v100");
+    assert_bash_offers("weft compare x.json --cluster h1", "h100");
+    assert_bash_offers("weft bench bert-l", "bert-large");
+    assert_bash_offers("weft fetch tinys", "tinyshakespeare");
+    assert_bash_offers("weft compare recipes/sq", "recipes/squad-bert-base.json");
+    assert_bash_includes("weft compare reci", "recipes/megatron-sizes.json");
+    assert_bash_includes("weft train --config reci", "recipes/shakespeare-gpt2.json");
     assert_bash_offers("weft train --out " WEFT_SOURCE_DIR "/cmak", WEFT_SOURCE_DIR "/cmake");
 }
 
@@ -212,6 +232,14 @@ static void completion_for_other_shells(void **state) {
     assert_contains(zsh.out, ":NAME:(cosine linear constant)'");
     assert_int_equal(fish.code, 0);
     assert_contains(fish.out, "-l schedule -x -a 'cosine linear constant'");
+    /* Presets, clusters, sets and recipes. */
+    assert_contains(zsh.out, ":NAME|DIR:{compadd gpt2 gpt2-medium ");
+    assert_contains(zsh.out, ":NAME|FILE:{compadd cpu dgx-a100 ");
+    assert_contains(zsh.out, "'*:file:{compadd -f recipes/*.json(N); _files}'");
+    assert_contains(fish.out, " -x -a 'gpt2 gpt2-medium ");
+    assert_contains(fish.out, " -r -F -a 'cpu dgx-a100 ");
+    assert_contains(fish.out,
+                    "__fish_seen_subcommand_from fetch; and not __fish_seen_subcommand_from tokenizer' -a ");
     ran_done(&zsh);
     ran_done(&fish);
     assert_refused(2, "did you mean 'fish'?", "help", "--completion", "fihs");
