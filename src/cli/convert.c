@@ -1,6 +1,7 @@
 /* weft convert: rewrites a checkpoint with another data type, file size or output heads. */
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/format.h"
 #include "base/fs.h"
@@ -64,6 +65,34 @@ static void work_done(Work *work) {
     device_free(work->device);
     model_free(work->model);
     free(work->dir);
+}
+
+/* The result is a directory. A name that ends like another format's file expects that format. */
+static Status check_out(const char *out) {
+    static const struct {
+        const char *suffix, *advice;
+    } formats[] = {
+        {".onnx",
+         "weft writes no ONNX; convert to a directory and export that with 'optimum-cli export onnx'"},
+        {".pt", "PyTorch loads checkpoint directories through transformers"},
+        {".pth", "PyTorch loads checkpoint directories through transformers"},
+        {".bin", "weft writes safetensors, which transformers loads like pytorch_model.bin"},
+        {".ckpt", "weft writes Hugging Face directories"},
+        {".h5", "weft writes no Keras files; transformers loads checkpoint directories"},
+        {".msgpack", "weft writes no Flax files; transformers loads checkpoint directories"},
+        {".npz", "weft writes safetensors"},
+        {".tflite", "weft writes no TensorFlow Lite files"},
+        {".mlmodel", "weft writes no Core ML files"},
+        {".safetensors", "the directory will contain model.safetensors"},
+    };
+    size_t length = strlen(out);
+    for (size_t i = 0; i < COUNT_OF(formats) && !path_is_dir(out); i++) {
+        size_t tail = strlen(formats[i].suffix);
+        if (length > tail && !strcasecmp(out + length - tail, formats[i].suffix))
+            return USAGE("--out %s: expected a directory, not a %s file: %s", out, formats[i].suffix,
+                         formats[i].advice);
+    }
+    return OK;
 }
 
 static Status choose_heads(const ConvertConfig *config, ModelConfig *model) {
@@ -145,6 +174,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     (void)call;
     const ConvertConfig *config = arguments;
     CLEANUP(work_done) Work work = {0};
+    TRY(check_out(config->out));
     TRY(hf_save_check(config->out));
     TRY(prepare(&work, config));
     TRY(load(&work, config->seed));

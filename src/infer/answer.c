@@ -2,6 +2,9 @@
  */
 #include "infer/answer.h"
 
+#include "base/fs.h"
+#include "base/memory.h"
+#include "checkpoint/checkpoint.h"
 #include "infer/prompt.h"
 #include "train/squad.h"
 
@@ -22,6 +25,20 @@ static Status make_set(const AnswerConfig *config, const char *text, size_t size
     return squad_set_add(set, json, config->context);
 }
 
+/* A model of the wrong family is the most likely mistake, so its message says what to use instead. */
+static Status check_family(const char *model) {
+    CLEANUP(mem_freep) char *dir = NULL;
+    ModelConfig config;
+    if (!path_is_dir(model)) return OK;
+    TRY(ckpt_model_dir(model, &dir));
+    TRY(hf_config_read(dir, &config));
+    if (config.family == FAMILY_BERT) return OK;
+    return USAGE(
+        "--model %s is a GPT-2, which cannot extract answers from a text; use a BERT trained with 'weft "
+        "train --task squad', or continue a prompt with 'weft generate'",
+        model);
+}
+
 static Status open_job(const AnswerConfig *config, Job **ret_job) {
     JobSpec spec = {.model = config->model,
                     .task = "squad",
@@ -36,6 +53,7 @@ static Status open_job(const AnswerConfig *config, Job **ret_job) {
                     .dropout = -1,
                     .text = {.tokenizer = config->tokenizer}};
     CLEANUP(job_freep) Job *job = NULL;
+    TRY(check_family(config->model));
     TRY(job_new(&job, &spec));
     if (!job->model_dir) return USAGE("--model %s: not a checkpoint directory", config->model);
     TRY(job_need_tokenizer(job));

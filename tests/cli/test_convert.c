@@ -46,6 +46,18 @@ static void assert_same_file(const char *a, const char *b) {
     assert_memory_equal(x.data, y.data, x.size);
 }
 
+/* A name that ends like a file of another format is refused, with what to use instead. */
+static void other_formats(void **state) {
+    (void)state;
+    assert_refused(2, "--out m.onnx: expected a directory, not a .onnx file: weft writes no ONNX", "convert",
+                   CASES "gpt2", "m.onnx");
+    assert_refused(2, "not a .pt file: PyTorch loads checkpoint directories through transformers", "convert",
+                   CASES "gpt2", "--out", "model.PT");
+    assert_refused(2, "weft writes safetensors", "convert", CASES "gpt2", "pytorch_model.bin");
+    assert_refused(2, "the directory will contain model.safetensors", "convert", CASES "gpt2",
+                   "m.safetensors");
+}
+
 static void round_trip(void **state) {
     CLEANUP(json_decrefp)
     json_t *one = run_json("convert", "--model", CASES "bert-pretrain", "--out", in(*state, "shards"),
@@ -142,6 +154,7 @@ static void info_of_this_host(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(other_formats),
         cmocka_unit_test_setup_teardown(round_trip, setup, teardown),
         cmocka_unit_test_setup_teardown(types_and_heads, setup, teardown),
         cmocka_unit_test_setup_teardown(refusals, setup, teardown),
