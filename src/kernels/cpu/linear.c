@@ -61,7 +61,7 @@ static Status linear_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tensor x,
                                  Act act) {
     FP32_ELSE(linear16_forward(stream, y, pre, x, w, b, act), y, pre, x, w, b);
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
-    int64_t kept = act == ACT_NONE && !pre.data ? count_kept(tensor_f32(w), M, N, K) : N;
+    int64_t kept = act == ACT_NONE && !pre.data ? count_kept(stream, tensor_f32(w), M, N, K) : N;
     if (kept < N) return forward_kept(stream, y, x, w, b, kept);
     Forward forward = {tensor_f32(y), tensor_f32(pre), tensor_f32(b), N, act};
     bool plain = !b.data && !pre.data && act == ACT_NONE;
@@ -105,7 +105,7 @@ static Status linear_backward_input_cpu(Stream *stream, Tensor dx, Tensor dy, Te
     FP32_ELSE(linear16_backward_input(stream, dx, dy, w, act, pre, accumulate), dx, dy, w, pre);
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     Backward backward = {tensor_f32(dx), tensor_f32(dx), tensor_f32(pre), K, act};
-    int64_t kept = count_kept(tensor_f32(w), M, N, K);
+    int64_t kept = count_kept(stream, tensor_f32(w), M, N, K);
     Gemm gemm = {.m = M,
                  .n = K,
                  .k = kept,

@@ -25,12 +25,17 @@ static inline bool row_is_zero(const float *row, int64_t K) {
 }
 
 /* The number of rows that are not zero; N if a copy would not pay off. Such a row usually shows in its first
- * weight, so this reads little besides the rows to omit. */
-static inline int64_t count_kept(const float *w, int64_t M, int64_t N, int64_t K) {
-    int64_t kept = 0;
-    if (M < OMIT_ROWS || N < OMIT_SHARE) return N;
-    for (int64_t n = 0; n < N; n++) kept += !row_is_zero(w + n * K, K);
-    return kept == 0 || (N - kept) * OMIT_SHARE < N ? N : kept;
+ * weight, so this reads little besides the rows to omit. Zero rows at the end pad a vocabulary; omitting them
+ * would need memory that plans do not predict. In a dry run there are no weights to read. */
+static inline int64_t count_kept(const Stream *stream, const float *w, int64_t M, int64_t N, int64_t K) {
+    int64_t kept = 0, end = 0;
+    if (M < OMIT_ROWS || N < OMIT_SHARE || device_is_dryrun(stream->device)) return N;
+    for (int64_t n = 0; n < N; n++) {
+        if (row_is_zero(w + n * K, K)) continue;
+        kept++;
+        end = n + 1;
+    }
+    return kept == 0 || (end - kept) * OMIT_SHARE < N ? N : kept;
 }
 
 /* Bytes of so many 4-byte values, padded to a cache line. */
