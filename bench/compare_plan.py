@@ -3,7 +3,7 @@
 
     python bench/compare_plan.py [--weft build/release/weft] [--clusters DIR] [--refit]
 
-The measurements are those of docs/performance.md (weft on an H200, bf16 and fp8, without dropout) and of a study
+The measurements are those of docs/performance.md (weft on an H200, bf16 and fp8, with and without dropout) and of a study
 (Megatron on two V100 systems; batch is per replica). --clusters DIR reads the cluster files from DIR instead of using
 the built-in ones.
 
@@ -40,15 +40,22 @@ STUDY = [
     ("dgx2-v100", "bert-large", 72, 3072, 32, 16, 8, 32, True, 4754, 29.8),
 ]
 
-# title, model, task, batch, sequence length, measured (ms, GiB) in bf16 and in fp8
+# title, model, task, batch, sequence length, precision, dropout, measured ms and GB (None: not measured with today's kernels)
 H200 = [
-    ("GPT-2 124M, 32 x 1024", "gpt2", "lm", 32, 1024, (56.6, 12.8), (51.4, 11.4)),
-    ("GPT-2 355M, 16 x 1024", "gpt2-medium", "lm", 16, 1024, (77.3, 19.4), (67.2, 17.5)),
-    ("GPT-2 774M, 16 x 1024", "gpt2-large", "lm", 16, 1024, (161.4, 37.1), (131.3, 33.6)),
-    ("GPT-2 355M, 4 x 128", "gpt2-medium", "lm", 4, 128, (10.4, 6.4), None),
-    ("GPT-2 355M, 12 x 128", "gpt2-medium", "lm", 12, 128, (13.8, 7.3), None),
-    ("BERT-base, span head, 32 x 384", "bert-base", "span", 32, 384, (18.5, 5.2), None),
-    ("BERT-large, MLM and NSP, 32 x 512", "bert-large", "mlm", 32, 512, (71.7, 18.4), (62.6, 18.0)),
+    ("GPT-2 124M, 32 x 1024", "gpt2", "lm", 32, 1024, "bf16", 0.1, 60.1, 13.07),
+    ("GPT-2 124M, 32 x 1024", "gpt2", "lm", 32, 1024, "bf16", 0, 55.9, 13.03),
+    ("GPT-2 124M, 32 x 1024", "gpt2", "lm", 32, 1024, "fp8", 0, 51.4, None),
+    ("GPT-2 355M, 16 x 1024", "gpt2-medium", "lm", 16, 1024, "bf16", 0, 77.2, 20.33),
+    ("GPT-2 355M, 16 x 1024", "gpt2-medium", "lm", 16, 1024, "fp8", 0, 67.2, None),
+    ("GPT-2 774M, 16 x 1024", "gpt2-large", "lm", 16, 1024, "bf16", 0, 159.9, 39.23),
+    ("GPT-2 774M, 16 x 1024", "gpt2-large", "lm", 16, 1024, "fp8", 0, 131.3, None),
+    ("GPT-2 355M, 4 x 128", "gpt2-medium", "lm", 4, 128, "bf16", 0, 10.4, None),
+    ("GPT-2 355M, 12 x 128", "gpt2-medium", "lm", 12, 128, "bf16", 0, 13.8, None),
+    ("BERT-base, span head, 32 x 384", "bert-base", "span", 32, 384, "bf16", 0.1, 19.7, 5.54),
+    ("BERT-base, span head, 32 x 384", "bert-base", "span", 32, 384, "bf16", 0, 18.1, 5.54),
+    ("BERT-large, MLM and NSP, 32 x 512", "bert-large", "mlm", 32, 512, "bf16", 0.1, 80.2, 19.55),
+    ("BERT-large, MLM and NSP, 32 x 512", "bert-large", "mlm", 32, 512, "bf16", 0, 72.0, 19.54),
+    ("BERT-large, MLM and NSP, 32 x 512", "bert-large", "mlm", 32, 512, "fp8", 0, 62.6, None),
 ]
 
 
@@ -93,17 +100,14 @@ def study(args):
 
 
 def h200(args):
-    print("| workload | measured, ms | planned | | memory, GiB | planned |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for title, model, task, batch, seq, *measured in H200:
-        for precision, figures in zip(("bf16", "fp8"), measured):
-            if not figures:
-                continue
-            ms, memory = figures
-            result = plan(args, "h200", ["--model", model, "--task", task, "--batch", batch, "--micro-batch", batch,
-                                         "--seq", seq, "--dropout", 0, "--precision", precision])
-            print_row([f"{title if precision == 'bf16' else 'same'}, {precision}", ms, f"{result['step_ms']:.1f}",
-                       percent(result["step_ms"], ms), memory, f"{result['memory_per_rank']['total'] / 2**30:.2f}"])
+    print("| workload | dropout | measured, ms | planned | | memory, GB | planned |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for title, model, task, batch, seq, precision, dropout, ms, memory in H200:
+        result = plan(args, "h200", ["--model", model, "--task", task, "--batch", batch, "--micro-batch", batch,
+                                     "--seq", seq, "--dropout", dropout, "--precision", precision])
+        planned = f"{result['memory_per_rank']['total'] / 1e9:.2f}" if memory else ""
+        print_row([f"{title}, {precision}", dropout, ms, f"{result['step_ms']:.1f}", percent(result["step_ms"], ms),
+                   memory or "", planned])
 
 
 # ---- fitting ----

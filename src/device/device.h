@@ -56,6 +56,7 @@ struct Device {
     const DeviceOps *ops;
     int index;   /* device number within its kind */
     int threads; /* host threads: for CPU kernels, and for host work of a GPU */
+    int planned; /* dry runs: compute capability of the planned GPU (90 is 9.0); 0: not known */
     MemStat mem[MEM_TAGS];
     MemStat total;
     MemStat host;  /* see dev_alloc_host */

@@ -37,6 +37,11 @@ enum {
     TOKEN_WINDOW = 32,
     SORT_LISTS = 4,
     CUDNN_KEY_BLOCK = 128,
+    HOPPER_TILE = 128, /* of attention_hopper_backward.cu */
+    HOPPER_WIDTH = 64,
+    HOPPER_SHORTEST = 96,
+    HOPPER_MASKS_AHEAD = 5,
+    HOPPER_MASK_BYTES = 1 << 28,
 };
 
 static size_t aligned(size_t bytes) {
@@ -95,13 +100,30 @@ static Status layernorm_backward_dryrun(Stream *stream, Tensor dx, Tensor dgamma
     return request(stream, NORM_BLOCKS * 2 * (size_t)tensor_cols(x) * sizeof(float));
 }
 
+/* Weft's Hopper kernels: dq in fp32, two statistics per row, the dropout masks that are drawn ahead, and a
+ * counter per tile. */
+static size_t hopper_bytes(Tensor qkv, bool dropout) {
+    size_t heads = (size_t)(qkv.dim[0] * qkv.dim[3]);
+    size_t tiles = ((size_t)qkv.dim[1] + HOPPER_TILE - 1) / HOPPER_TILE, rows = heads * tiles * HOPPER_TILE;
+    size_t masks = rows * tiles * HOPPER_MASKS_AHEAD * sizeof(uint16_t);
+    if (!dropout || masks > HOPPER_MASK_BYTES) masks = 0;
+    return rows * (HOPPER_WIDTH + 2) * sizeof(float) + masks + (heads * tiles + 1) * sizeof(int32_t);
+}
+
+static bool uses_hopper(const Stream *stream, Tensor qkv) {
+    int capability = stream->device->planned;
+    return capability >= 90 && capability < 100 && (qkv.dtype == DT_BF16 || qkv.dtype == DT_F16) &&
+           qkv.dim[4] == HOPPER_WIDTH && qkv.dim[1] >= HOPPER_SHORTEST;
+}
+
 /* cuDNN reduces dq in a fixed order from one fp32 partial result per block of keys. The block size is
- * inferred from the workspace of real runs. With dropout, and for short sequences, weft uses its own
+ * inferred from the workspace of real runs. With dropout, and for short sequences, weft uses its portable
  * kernels, which need no partial results. */
 static Status attention_backward_dryrun(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
                                         Tensor qkv, Tensor lens, Attention spec) {
     (void)dqkv, (void)dout, (void)lens;
     size_t parts = 0, keys = (size_t)qkv.dim[1];
+    if (uses_hopper(stream, qkv)) return request(stream, hopper_bytes(qkv, spec.dropout.p > 0));
     if (qkv.dtype != DT_F32 && !(spec.dropout.p > 0) && keys >= CUDNN_KEY_BLOCK)
         parts = (keys + CUDNN_KEY_BLOCK - 1) / CUDNN_KEY_BLOCK * (size_t)tensor_count(out) * sizeof(float);
     return request(stream, parts + aligned(tensor_bytes(lse)) + 2 * (size_t)qkv.dim[0] * sizeof(int32_t));

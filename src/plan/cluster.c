@@ -34,6 +34,7 @@ typedef struct Figure {
     }
 
 static const Figure figures[] = {
+    {"device", "compute_capability", AT(capability), FROM_ZERO, true},
     {"device", "memory_bytes", AT(memory_bytes), ABOVE_ZERO, false},
     {"device", "reserve_bytes", AT(reserve_bytes), FROM_ZERO, false},
     {"device", "memory_bandwidth", AT(memory_bandwidth), ABOVE_ZERO, false},

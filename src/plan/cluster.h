@@ -54,6 +54,7 @@ typedef struct Software {
 typedef struct Cluster {
     char name[CLUSTER_NAME], device[CLUSTER_NAME];
     bool gpu;
+    double capability;                  /* compute capability of the GPU, such as 9.0; 0: not known */
     double memory_bytes, reserve_bytes; /* device memory; the part of it that a run cannot use */
     double memory_bandwidth;
     double peak_flops[RATE_COUNT]; /* 0: precision not supported */

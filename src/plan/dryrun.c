@@ -24,6 +24,7 @@ static Status context_init(DryRunContext *context, const DryRunSpec *run, int ra
     RunnerSpec spec = run->spec;
     bool gpu = strcmp(run->device, "cuda") == 0;
     TRY(device_new_dryrun(&context->device, run->threads));
+    context->device->planned = run->capability;
     TRY(mesh_new_dryrun(&context->mesh, run->mesh, rank, !gpu));
     TRY(kernels_dryrun(run->device, &spec.table));
     spec.mesh = context->mesh;

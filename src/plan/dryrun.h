@@ -27,6 +27,7 @@ typedef struct DryRunSpec {
     RunnerSpec spec;
     MeshSpec mesh;
     const char *device;     /* "cpu" or "cuda" */
+    int capability;         /* of the GPU: 90 is 9.0; 0: not known */
     int threads;            /* CPU threads per rank */
     const HostBatch *batch; /* used for every micro-batch; only its sizes matter */
     int evals;              /* micro-batches of an evaluation; 0: no evaluation */

@@ -33,6 +33,7 @@ Status fit_settle(PlanSpec *spec, const Cluster *cluster) {
     if (c->device && strcmp(c->device, kind))
         return USAGE("--device %s: cluster %s has %s devices", c->device, cluster->name, kind);
     c->device = kind;
+    spec->capability = (int)(10 * cluster->capability + 0.5);
     spec->software = cluster->software.present ? &cluster->software : NULL;
     if (spec->software && c->offload && strcmp(c->offload, "none"))
         return USAGE("--offload %s: cluster %s describes %s, which does not offload", c->offload,

@@ -138,6 +138,14 @@ static double device_memory(const MeasureSpec *spec, const Device *device, int h
     return device->index < info.devices ? (double)info.device[device->index].memory : memory / host_ranks;
 }
 
+/* 0 on a CPU. */
+static double gpu_capability(const MeasureSpec *spec, const Device *device) {
+    CudaInfo info;
+    if (strcmp(spec->device, "cuda")) return 0;
+    device_cuda_info(&info);
+    return device->index < info.devices ? info.device[device->index].capability / 10.0 : 0;
+}
+
 /* Figures that are used only for kernels that were not measured. */
 static void put_figures(json_t *json, double memory, double peak) {
     static const char *const guess = "a guess, for kernels that were not measured";
@@ -172,6 +180,9 @@ static Status describe(const MeasureSpec *spec, const Device *device, const Link
         peaks, "product_share", shares, "kernels", kernels, "launch_s",
         figure(models->launch_s, "a guess on GPUs; 0 on CPUs, where kernels run on the host"), "kernel_s",
         figure(models->kernel_s, "measured: time between kernels"), "attention_share", json_object());
+    if (gpu_capability(spec, device) > 0)
+        json_object_set_new(json, "compute_capability",
+                            figure(gpu_capability(spec, device), "reported by the driver"));
     put_figures(json, memory, slowest);
     *ret_json =
         json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "name", "measured", "title", "a measured cluster",

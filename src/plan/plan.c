@@ -188,6 +188,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
                       .spec = job->plan,
                       .mesh = spec->mesh,
                       .device = spec->config.device,
+                      .capability = spec->capability,
                       .threads = threads,
                       .batch = batch,
                       .timed = spec->timed || spec->software,
