@@ -51,6 +51,7 @@ typedef struct Invocation {
     const char *run;         /* --run: the run of the recipe; NULL: no particular run */
     bool fetched;            /* the configuration file refers to fetched files (@SET/FILE) */
     char *run_config;        /* storage of config_path if it is a run's config.json */
+    json_t *study;           /* the recipe's "study", see report/study.h; NULL: none */
     json_t *file;            /* the configuration file; strings in the configuration may point into it */
     json_t *included;        /* a configuration that it names; likewise */
     json_t *unknown_keys;    /* of the file */

@@ -216,6 +216,7 @@ static bool is_exact(const Invocation *call, const char *key) {
 Status configfile_apply(Invocation *call) {
     TRY(read_object(call->config_path, &call->file));
     TRY(check_parts(call));
+    call->study = json_incref(json_object_get(call->file, "study"));
     TRY(recipe_settle(call->file, call->config_path, call->scale, call->run));
     const char *key;
     json_t *value;

@@ -431,5 +431,6 @@ void invocation_free(Invocation *call) {
     json_decref(call->included);
     json_decref(call->unknown_keys);
     json_decref(call->unused_keys);
+    json_decref(call->study);
     free(call);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/fs.h"
+#include "base/memory.h"
 #include "infer/generate.h"
 
 enum { LATENCIES = 2, THROUGHPUTS = 2, WARM_UP = 4, MAX_SEQUENCES = 12 };
@@ -18,8 +19,26 @@ static Status set(json_t *result, const char *name, int64_t B, json_t *value) {
     return json_object_set_new(result, key, value) ? FAILED("out of memory while writing the result") : OK;
 }
 
+/* Quantized models cannot be trained. */
+static Status is_quantized(const char *model, bool *ret_quantized) {
+    CLEANUP(mem_freep) char *dir = NULL;
+    ModelConfig config = {0};
+    if (path_is_dir(model)) {
+        TRY(ckpt_model_dir(model, &dir));
+        TRY(hf_config_read(dir, &config));
+    }
+    *ret_quantized = config.int8;
+    return OK;
+}
+
 static Status add_throughputs(const BenchArgs *args, json_t *result) {
+    bool quantized = false;
+    TRY(is_quantized(args->train.config.model, &quantized));
     for (int i = 0; i < THROUGHPUTS; i++) {
+        if (quantized) {
+            TRY(set(result, "training_throughput", throughput_of[i], json_null()));
+            continue;
+        }
         TrainConfig config = args->train.config;
         int64_t replicas = args->train.layout.dp > 1 ? args->train.layout.dp : 1;
         config.micro_batch = throughput_of[i];

@@ -149,6 +149,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     }
     json_array_foreach(sentences, index, sentence)
         fprintf(out, "%s%s\n", index ? "" : "\n", json_string_value(sentence));
+    show_study(call->study, out);
     return OK;
 }
 

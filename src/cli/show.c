@@ -20,3 +20,12 @@ json_t *show_names(char *const *names, size_t count) {
     for (size_t i = 0; i < count; i++) json_array_append_new(list, json_string(names[i]));
     return list;
 }
+
+void show_study(const json_t *study, FILE *out) {
+    const char *title = json_string_value(json_object_get(study, "title"));
+    const char *hardware = json_string_value(json_object_get(study, "hardware"));
+    const char *note = json_string_value(json_object_get(study, "note"));
+    if (!note) return;
+    fprintf(out, "\npublished%s%s%s%s%s: %s\n", title ? " (" : "", title ? title : "",
+            title && hardware ? ", " : "", title && hardware ? hardware : "", title ? ")" : "", note);
+}

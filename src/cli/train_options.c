@@ -260,7 +260,8 @@ static const Option leader_table[] = {
     {OPT_TEXT("leaderboard", BenchArgs, leaderboard, "FILE"), .shown = "none",
      .help = "Measure generation with 1 and 12 sequences and training with micro-batches of 4 and 12 "
              "instead, and write {loss, inference_latency_1, inference_latency_12, training_throughput_4, "
-             "training_throughput_12}, in tokens/s. Training runs 20 steps with sequences of 128 tokens "
+             "training_throughput_12}, in tokens/s. What cannot be measured, such as training a quantized model, is "
+             "null. Training runs 20 steps with sequences of 128 tokens "
              "unless --steps and --seq are given."},
     {OPT_LIST("data", BenchArgs, data, "FILE"),
      .help = "With --leaderboard and a checkpoint as --model: data for the loss."},

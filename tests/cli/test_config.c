@@ -410,6 +410,31 @@ static void check_recipe_runs(const char *path, bool small) {
     recipe_done(&recipe);
 }
 
+/* By default, the prune recipe compares weights with rows of all matrices; --run selects one kind. */
+static void check_prune_recipe(void) {
+    static const char *const ways[][2] = {
+        {NULL, "weights"}, {"weights", "weights"}, {"rows", "rows"}, {"all-rows", "all-rows"}};
+    for (size_t i = 0; i < 2 * (sizeof ways / sizeof *ways); i++) {
+        const char *const *way = ways[i / 2];
+        const char *line[] = {"--config", WEFT_SOURCE_DIR "/recipes/wikitext-gpt2-prune.json",
+                              "--model",  "runs/bytes",
+                              "--out",    "pruned",
+                              "--scale",  "small",
+                              "--run",    way[0]};
+        if (i % 2 == 0) line[6] = "--amount", line[7] = "0.9";
+        Invocation *call = NULL;
+        assert_ok(invocation_new(&call, &command_prune, way[0] ? 10 : 8, (char **)(uintptr_t)line));
+        const PruneArgs *args = call->config;
+        assert_string_equal(args->kind, way[1]);
+        if (way[0])
+            assert_null(args->also);
+        else
+            assert_string_equal(args->also, "all-rows");
+        assert_non_null(strstr(json_string_value(json_object_get(call->study, "note")), "sharply at 90%"));
+        invocation_free(call);
+    }
+}
+
 /* Every quantization method, of the fetched model and, at the small scale, of a model trained for it. */
 static void check_quantize_recipe(void) {
     static const char *const ways[][3] = {{"int8", "8", "dynamic"},     {"int8-static", "8", "static"},
@@ -469,17 +494,16 @@ static void recipes(void **state) {
             invocation_free(call);
             check_recipe_runs(path, small);
         }
-    const char *line[] = {"--config", WEFT_SOURCE_DIR "/recipes/wikitext-gpt2-prune.json",
-                          "--run",    "rows",
-                          "--model",  "runs/wikitext",
-                          "--out",    "pruned",
-                          "--scale",  "small"};
-    for (int small = 0; small < 2; small++) {
+    static const char *const scales[] = {"stand-in", "bytes"};
+    for (size_t i = 0; i < 2; i++) {
+        const char *line[] = {"--config", WEFT_SOURCE_DIR "/recipes/wikitext-gpt2-medium.json",
+                              "--scale",  scales[i],
+                              "--model",  "gpt2-tiny"};
         Invocation *call = NULL;
-        assert_ok(invocation_new(&call, &command_prune, small ? 10 : 8, (char **)(uintptr_t)line));
-        assert_string_equal(((PruneArgs *)call->config)->kind, "rows");
+        assert_ok(invocation_new(&call, &command_train, 6, (char **)(uintptr_t)line));
         invocation_free(call);
     }
+    check_prune_recipe();
     check_quantize_recipe();
     assert_ok(dir_remove(dir));
     assert_int_equal(unsetenv("WEFT_DATA"), 0);

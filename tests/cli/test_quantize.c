@@ -321,6 +321,59 @@ static void test_leaderboard(void **state) {
                    "--seq", "8", "--steps", "1", "--accumulate", "1", "--new-tokens", "64", "--threads", "1");
 }
 
+/* A quantized model has every figure that needs no training. */
+static void test_leaderboard_quantized(void **state) {
+    (void)state;
+    quantize("run", "ranked", "--int8-embedding");
+    CLEANUP(json_decrefp)
+    json_t *board = run_json("bench", "--model", at("ranked"), "--leaderboard", at("ranked.json"), "--data",
+                             at("other.txt"), "--new-tokens", "20", "--threads", "1");
+    assert_int_equal(json_object_size(board), 5);
+    assert_true(json_is_null(json_object_get(board, "training_throughput_4")));
+    assert_true(json_is_null(json_object_get(board, "training_throughput_12")));
+    assert_true(json_number_value(json_object_get(board, "inference_latency_1")) > 0);
+    assert_true(json_number_value(json_object_get(board, "inference_latency_12")) > 0);
+    assert_float_equal(json_number_value(json_object_get(board, "loss")), loss_of("ranked"), 1e-3);
+}
+
+/* One command: seconds and losses with batches of 32 and 64, and what both models write. */
+static void test_evaluate(void **state) {
+    (void)state;
+    CLEANUP(json_decrefp)
+    json_t *json = run_json("quantize", "--model", at("run"), "--out", at("judged"), "--evaluate",
+                            at("other.txt"), "--max-batches", "1", "--prompt", "the cat", "--prompt", "",
+                            "--new-tokens", "8", "--threads", "1");
+    const json_t *evaluation = json_object_get(json, "evaluation"), *row;
+    const json_t *batches = json_object_get(evaluation, "batches"),
+                 *texts = json_object_get(evaluation, "texts");
+    static const int sizes[] = {32, 64};
+    size_t i;
+    assert_int_equal(json_integer_value(json_object_get(evaluation, "seq")), 64);
+    assert_int_equal(json_array_size(batches), 2);
+    json_array_foreach(batches, i, row) {
+        double seconds = json_number_value(json_object_get(row, "seconds")),
+               quantized = json_number_value(json_object_get(row, "seconds_quantized"));
+        assert_int_equal(json_integer_value(json_object_get(row, "batch")), sizes[i]);
+        assert_true(seconds > 0 && quantized > 0);
+        assert_float_equal(json_number_value(json_object_get(row, "speedup")), seconds / quantized, 1e-9);
+        assert_float_equal(json_number_value(json_object_get(row, "loss")),
+                           json_number_value(json_object_get(row, "loss_quantized")), 0.05);
+    }
+    assert_int_equal(json_array_size(texts), 2);
+    row = json_array_get(texts, 0);
+    assert_string_equal(json_string_value(json_object_get(row, "prompt")), "the cat");
+    assert_int_equal(strncmp(json_string_value(json_object_get(row, "original")), "the cat", 7), 0);
+    assert_int_equal(strncmp(json_string_value(json_object_get(row, "quantized")), "the cat", 7), 0);
+    Ran alone = program_run("generate", "--model", at("run"), "--prompt", "the cat", "--greedy",
+                            "--max-tokens", "8", "--threads", "1", "--json");
+    assert_int_equal(alone.code, 0);
+    CLEANUP(json_decrefp) json_t *generated = json_loads(alone.out, 0, NULL);
+    const json_t *first = json_array_get(json_object_get(generated, "samples"), 0);
+    assert_string_equal(json_string_value(json_object_get(first, "text")),
+                        json_string_value(json_object_get(row, "original")));
+    ran_done(&alone);
+}
+
 static void test_info(void **state) {
     (void)state;
     quantize("run", "shown", "--int8-embedding");
@@ -422,10 +475,13 @@ static void test_damaged(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_leaderboard), cmocka_unit_test(test_loss),      cmocka_unit_test(test_batches),
-        cmocka_unit_test(test_caches),      cmocka_unit_test(test_int4),      cmocka_unit_test(test_text),
-        cmocka_unit_test(test_outliers),    cmocka_unit_test(test_static),    cmocka_unit_test(test_info),
-        cmocka_unit_test(test_bert),        cmocka_unit_test(test_bert_loss), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_leaderboard), cmocka_unit_test(test_leaderboard_quantized),
+        cmocka_unit_test(test_evaluate),    cmocka_unit_test(test_loss),
+        cmocka_unit_test(test_batches),     cmocka_unit_test(test_caches),
+        cmocka_unit_test(test_int4),        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_outliers),    cmocka_unit_test(test_static),
+        cmocka_unit_test(test_info),        cmocka_unit_test(test_bert),
+        cmocka_unit_test(test_bert_loss),   cmocka_unit_test(test_refused),
         cmocka_unit_test(test_damaged),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
