@@ -40,9 +40,11 @@ static int units_of(const Block *block, int units[BLOCK_UNITS]) {
     return count;
 }
 
+/* Units that stay until backward soon fill the memory reserved for gathering, so prefetching may allocate:
+ * the unit would be allocated one block later anyway. */
 static Status fetch(Runner *runner, int at) {
     int units[BLOCK_UNITS], count = units_of(&runner->model->block[at], units);
-    for (int i = 0; i < count; i++) TRY(shard_fetch(runner->shards, units[i], false));
+    for (int i = 0; i < count; i++) TRY(shard_fetch(runner->shards, units[i], runner->spec.keep_params));
     return OK;
 }
 
