@@ -27,7 +27,9 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "base/terminal.h"
 #include "comm/mpi.h"
+#include "device/registry.h"
 
 enum { LAUNCHER_WORDS = 32 };
 
@@ -190,8 +192,43 @@ static Status run_launcher(char *const *argv, bool stops, int *ret_code) {
     return wait_for(child, argv[0], &output, ret_code);
 }
 
+/* Whether a batch system or the user tells the launcher on which nodes to start ranks. */
+static bool has_allocation(void) {
+    static const char *const names[] = {"SLURM_JOB_ID",
+                                        "PBS_NODEFILE",
+                                        "LSB_JOBID",
+                                        "PE_HOSTFILE",
+                                        "OMPI_MCA_orte_default_hostfile",
+                                        "PRTE_MCA_prte_default_hostfile"};
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        if (getenv(names[i])) return true;
+    return false;
+}
+
+/* A launcher that is asked for more processes than the machine can hold takes minutes to fail. */
+static Status check_room(int64_t ranks) {
+    const double rank_bytes = 16e6; /* resident memory of a rank that does nothing */
+    double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    int64_t most = (int64_t)(memory / rank_bytes);
+    char text[FORMAT_SIZE];
+    if (has_allocation() || ranks <= most) return OK;
+    return USAGE("--ranks %lld: this machine's %s of memory hold at most %lld ranks; use fewer, or start "
+                 "ranks on several nodes with mpirun or srun",
+                 (long long)ranks, format_bytes(text, memory), (long long)most);
+}
+
+/* Ranks that share cores start slowly and then wait for each other. */
+static void announce(int64_t ranks) {
+    int64_t cores = device_host_cores();
+    if (ranks > 2 * cores && !has_allocation() && terminal_live(stderr))
+        fprintf(stderr, "starting %lld ranks on %lld core%s\n", (long long)ranks, (long long)cores,
+                PLURAL(cores));
+}
+
 static Status start(Invocation *call, int64_t ranks, bool stops) {
     char program[4096], count[24];
+    TRY(check_room(ranks));
+    announce(ranks);
     if (!mpi_built()) {
         CLEANUP(group_freep) Group *none = NULL;
         return mpi_world_new(&none); /* for its error message */

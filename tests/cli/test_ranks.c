@@ -66,6 +66,18 @@ static void starts_ranks(void **state) {
     ran_done(&ran);
 }
 
+/* mpirun would take minutes to find out. */
+static void too_many_ranks(void **state) {
+    (void)state;
+    require_mpi();
+    Ran ran = shell_line("unset WEFT_MPIRUN SLURM_JOB_ID PBS_NODEFILE LSB_JOBID PE_HOSTFILE; "
+                         "\"$WEFT\" ranks --ranks 1000000");
+    assert_int_equal(ran.code, 2);
+    assert_non_null(strstr(ran.err, "--ranks 1000000: this machine's "));
+    assert_non_null(strstr(ran.err, "mpirun or srun"));
+    ran_done(&ran);
+}
+
 static void one_rank_needs_no_launcher(void **state) {
     (void)state;
     setenv("WEFT_MPIRUN", "/nonexistent/mpirun", 1);
@@ -280,6 +292,7 @@ static void command_line_overrides_file(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(starts_ranks),
+        cmocka_unit_test(too_many_ranks),
         cmocka_unit_test(one_rank_needs_no_launcher),
         cmocka_unit_test(calls_the_launcher),
         cmocka_unit_test(joins_mpirun),
