@@ -67,11 +67,16 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     Fit fit;
     StepEstimate time;
     CLEANUP(plan_done) Plan plan = {0};
+    CLEANUP(plan_progress_done) PlanProgress progress = {0};
     CLEANUP(json_decrefp) json_t *result = NULL;
     if (args->cluster) TRY(cluster_find(args->cluster, &cluster));
     TRY(plan_spec(call, args, args->cluster ? &cluster : NULL, &spec));
     spec.timed = args->cluster;
+    TRY(plan_progress_init(&progress, stderr));
+    spec.progress = &progress;
     TRY(plan_init(&plan, &spec));
+    if (args->cluster && !fit_fits(&plan, &cluster))
+        plan_progress_note(&progress, "looking for changes that fit");
     TRY(plan_json(&plan, &spec, &result));
     if (args->cluster) {
         TRY(fit_find(&fit, &plan, &spec, &cluster));

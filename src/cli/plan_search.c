@@ -49,10 +49,13 @@ Status plan_search(Invocation *call, json_t **ret_result) {
     Cluster cluster;
     SearchSpec spec;
     Search search;
+    CLEANUP(plan_progress_done) PlanProgress progress = {0};
     if (!args->cluster) return USAGE("--search requires --cluster NAME");
     if (!args->train.layout.ranks) return USAGE("--search requires --ranks N, the number of devices");
     TRY(cluster_find(args->cluster, &cluster));
     TRY(plan_search_spec(call, &cluster, &spec));
+    TRY(plan_progress_init(&progress, stderr));
+    spec.base.progress = &progress;
     TRY(search_find(&search, &spec, &cluster));
     CLEANUP(json_decrefp) json_t *result = NULL;
     TRY(search_json(&search, &spec, &cluster, &result));

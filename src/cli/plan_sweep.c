@@ -221,6 +221,7 @@ Status plan_sweep(Invocation *call, json_t **ret_result) {
     CLEANUP(sweep_done) Sweep sweep = {0};
     Cluster cluster;
     SearchSpec spec;
+    CLEANUP(plan_progress_done) PlanProgress progress = {0};
     int count = 0;
     char label[LABEL_SIZE];
     if (!args->cluster) return USAGE("--sweep requires --cluster NAME");
@@ -235,6 +236,8 @@ Status plan_sweep(Invocation *call, json_t **ret_result) {
     TRY(cluster_find(args->cluster, &cluster));
     args->train.layout.ranks = ranks[0];
     TRY(plan_search_spec(call, &cluster, &spec));
+    TRY(plan_progress_init(&progress, stderr));
+    spec.base.progress = &progress;
     TRY(sweep_find(&sweep, &spec, &cluster, ranks, count));
     TRY(add_failures(call, &sweep));
     return describe(call, &sweep, &spec, &cluster, ret_result);

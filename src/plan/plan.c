@@ -3,8 +3,11 @@
  * that sums of bytes cannot overflow and a plan takes a bounded time. */
 #include "plan/plan.h"
 
+#include <stdarg.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/terminal.h"
 #include "plan/software.h"
 #include "train/job.h"
 
@@ -14,6 +17,41 @@ enum {
     EVAL_MICROS = 4 /* micro-batches of an evaluation, per stage; see job_evaluate */,
     EVAL_LIMIT = 64,
 };
+
+/* ---- progress ---- */
+
+Status plan_progress_init(PlanProgress *ret_progress, FILE *out) {
+    *ret_progress = (PlanProgress){.start = clock_wall()};
+    return progress_new(&ret_progress->bar, out, "planning", 0, 5, !terminal_live(out));
+}
+
+void plan_progress_done(PlanProgress *progress) {
+    progress_free(progress->bar);
+}
+
+/* Short plans show nothing. */
+static void show_progress(PlanProgress *progress, int stage, int stages) {
+    const double delay_s = 0.5;
+    char note[160];
+    if (!progress || clock_wall() - progress->start < delay_s) return;
+    if (stages > 1)
+        snprintf(note, sizeof note, "%s%sstage %d of %d", progress->what, *progress->what ? ", " : "",
+                 stage + 1, stages);
+    else
+        snprintf(note, sizeof note, "%s", progress->what);
+    progress_update(progress->bar, progress->plans, note);
+}
+
+void plan_progress_note(PlanProgress *progress, const char *fmt, ...) {
+    if (!progress) return;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(progress->what, sizeof progress->what, fmt, args);
+    va_end(args);
+    show_progress(progress, 0, 0);
+}
+
+/* ---- checks ---- */
 
 void plan_done(Plan *plan) {
     for (int s = 0; plan->stage && s < plan->stages; s++) dryrun_rank_done(&plan->stage[s]);
@@ -130,6 +168,7 @@ static Status run_stages(Plan *plan, const DryRunSpec *run, const PlanSpec *spec
         TRY(runner_partition(run->model, run->spec.seq, mesh.pp * (run->spec.chunks ? run->spec.chunks : 1),
                              &first));
     for (int s = 0; s < mesh.pp; s++) {
+        show_progress(spec->progress, s, mesh.pp);
         if (spec->sketch)
             TRY(sketch_stage(plan, run, first, s));
         else
@@ -196,6 +235,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
     run.spec.micros = micros_for_memory(&run.spec, spec->mesh.pp);
     TRY(check_work(&run, &plan.model));
     TRY(run_stages(&plan, &run, spec));
+    if (spec->progress) spec->progress->plans++;
     *ret_plan = plan;
     plan = (Plan){0};
     return OK;

@@ -6,9 +6,23 @@
 #ifndef WEFT_PLAN_PLAN_H
 #define WEFT_PLAN_PLAN_H
 
+#include "base/progress.h"
 #include "plan/cluster.h"
 #include "plan/dryrun.h"
 #include "train/train.h"
+
+/* Progress of one or many plans, shown on a terminal once planning has taken half a second. */
+typedef struct PlanProgress {
+    Progress *bar;
+    double start;
+    int64_t plans; /* completed */
+    char what[96]; /* what the plans are for; may be empty */
+} PlanProgress;
+
+MUST_USE Status plan_progress_init(PlanProgress *ret_progress, FILE *out);
+void plan_progress_done(PlanProgress *progress);
+/* Sets `what` and redraws; NULL progress: does nothing. */
+void plan_progress_note(PlanProgress *progress, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 typedef struct PlanSpec {
     TrainConfig config; /* model, batch and layout; its mesh and device objects are ignored */
@@ -18,6 +32,7 @@ typedef struct PlanSpec {
     int capability;           /* of the GPU: 90 is 9.0; 0: not known */
     const Software *software; /* plan for this program instead of weft; NULL: weft */
     bool sketch;              /* memory_only, and skip stages that cannot have the highest memory */
+    PlanProgress *progress;   /* NULL: none is shown */
 } PlanSpec;
 
 typedef struct Plan {

@@ -328,7 +328,11 @@ Status search_find(Search *ret_search, const SearchSpec *spec, const Cluster *cl
     found->grids = finder.space.grids;
     if (!finder.space.count) return refuse_space(&finder);
     TRY(search_costs_init(&finder.costs, spec, cluster, finder.model, found->seq));
+    plan_progress_note(spec->base.progress, "%d devices: estimating %zu layouts", spec->ranks,
+                       finder.space.count);
     TRY(estimate_all(&finder));
+    plan_progress_note(spec->base.progress, "%d devices: best of %zu layouts", spec->ranks,
+                       finder.space.count);
     TRY(plan_best(&finder));
     if (!spec->plans) TRY(plan_grids(&finder));
     keep_best(&finder);

@@ -1,6 +1,9 @@
 /* Step times: predictions agree with measured steps, and with exact answers where those are known. */
 #include <math.h>
+#include <pty.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "test.h"
 
@@ -340,6 +343,27 @@ static void slow_links_cost_time(void **state) {
     assert_true(time_of("nodes", &cluster, spec, NULL).phase_s[PHASE_COMMUNICATION] > 0.1);
 }
 
+/* Parameters that stay gathered from forward to backward are gathered once instead of twice, and as early. */
+static void keeping_parameters_is_faster(void **state) {
+    (void)state;
+    Cluster cluster;
+    assert_ok(cluster_find("dgx-a100", &cluster));
+    for (double bandwidth = 3e11; bandwidth > 2e10; bandwidth /= 3) {
+        PlanSpec spec = spec_of("gpt2-large", "lm", 64, 1024, "bf16");
+        spec.config.micro_batch = 4;
+        spec.config.zero = 3;
+        spec.mesh = (MeshSpec){.dp = 8, .tp = 1, .pp = 1};
+        cluster.within.bandwidth = bandwidth;
+        StepEstimate twice = time_of("plain", &cluster, spec, NULL);
+        spec.config.keep_params = true;
+        StepEstimate once = time_of("kept", &cluster, spec, NULL);
+        assert_true(once.sent[COMM_ALL_GATHER] < 0.6 * twice.sent[COMM_ALL_GATHER]);
+        if (once.step_s > twice.step_s * (1 + 1e-9))
+            fail_msg("%g GB/s: %g s with kept parameters, %g s without", 1e-9 * bandwidth, once.step_s,
+                     twice.step_s);
+    }
+}
+
 /* 16,384 ranks with 32 micro-batches each. */
 static void plans_16384_ranks(void **state) {
     (void)state;
@@ -360,6 +384,49 @@ static void plans_16384_ranks(void **state) {
     assert_true(fabs(time.model_flops / (6 * params * tokens) - 1) < 0.1);
 }
 
+/* ---- progress ---- */
+
+/* What planning two stages shows on a terminal, as if it had begun `ago` seconds ago. */
+static void planned_on_terminal(double ago, char text[4096]) {
+    int terminal, state;
+    struct winsize window = {.ws_row = 24, .ws_col = 120};
+    pid_t child = forkpty(&terminal, NULL, NULL, &window);
+    if (child < 0) skip(); /* no pseudo-terminals, as in some containers */
+    if (child == 0) {
+        PlanProgress progress;
+        PlanSpec spec = small(4, 4);
+        Plan plan = {0};
+        setenv("TERM", "xterm", 1);
+        spec.mesh.pp = 2;
+        spec.config.pp_schedule = "1f1b";
+        spec.config.device = "cpu";
+        spec.progress = &progress;
+        if (plan_progress_init(&progress, stderr)) _exit(3);
+        progress.start -= ago;
+        plan_progress_note(&progress, "%d layouts", 7);
+        if (plan_init(&plan, &spec) || progress.plans != 1) _exit(4);
+        plan_done(&plan);
+        plan_progress_done(&progress);
+        _exit(0);
+    }
+    size_t have = 0;
+    ssize_t got;
+    while (have + 1 < 4096 && (got = read(terminal, text + have, 4096 - have - 1)) > 0) have += (size_t)got;
+    text[have] = 0;
+    assert_int_equal(waitpid(child, &state, 0), child);
+    assert_int_equal(state, 0);
+    close(terminal);
+}
+
+static void long_plans_show_progress(void **state) {
+    (void)state;
+    char text[4096];
+    planned_on_terminal(1, text);
+    if (!strstr(text, "planning 0") || !strstr(text, "7 layouts")) fail_msg("terminal shows: %s", text);
+    planned_on_terminal(-1000, text);
+    assert_string_equal(text, "");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(predicts_a_study),         cmocka_unit_test(search_agrees_with_plans),
@@ -367,7 +434,8 @@ int main(void) {
         cmocka_unit_test(ideal_links_cost_nothing), cmocka_unit_test(bubble_of_1f1b),
         cmocka_unit_test(slow_links_cost_time),     cmocka_unit_test(plans_16384_ranks),
         cmocka_unit_test(launches_overlap_kernels), cmocka_unit_test(tensor_ranks_wait),
-        cmocka_unit_test(profiles_by_attention),
+        cmocka_unit_test(profiles_by_attention),    cmocka_unit_test(keeping_parameters_is_faster),
+        cmocka_unit_test(long_plans_show_progress),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
