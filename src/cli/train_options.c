@@ -279,7 +279,7 @@ static const Option plan_table[] = {
      .shown = "the batch, or 1 without --batch",
      .help = "Sequences per forward and backward pass; must divide a replica's batch."},
     {OPT_TEXT("cluster", PlanArgs, cluster, "NAME|FILE"), .shown = "none",
-     .help = "Hardware to plan for: cpu, dgx-a100, dgx2-v100, h100, h200, rtx-2080ti, v100-pcie-8, or a "
+     .help = "Hardware to plan for: cpu, dgx-a100, dgx2-v100, h100, h200, rtx-2080ti, v100-16gb, v100-pcie-8, or a "
              "file like those in clusters/. Reports whether the layout fits and, if not, what does."},
     {OPT_FLAG("search", PlanArgs, search),
      .help = "Search for the fastest layouts on --ranks devices of the cluster. Layout options that are "

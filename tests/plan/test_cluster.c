@@ -9,8 +9,8 @@
 
 static void builtin_clusters(void **state) {
     (void)state;
-    static const char *const expected[] = {"cpu",  "dgx-a100",   "dgx2-v100",   "h100",
-                                           "h200", "rtx-2080ti", "v100-pcie-8", NULL};
+    static const char *const expected[] = {"cpu",        "dgx-a100",  "dgx2-v100",   "h100", "h200",
+                                           "rtx-2080ti", "v100-16gb", "v100-pcie-8", NULL};
     const char *const *names = cluster_names();
     for (int i = 0; expected[i]; i++) {
         Cluster cluster;
@@ -20,7 +20,7 @@ static void builtin_clusters(void **state) {
         assert_true(cluster.gpu == (i > 0));
         assert_true(cluster.within.bandwidth > cluster.between.bandwidth);
     }
-    assert_null(names[7]);
+    assert_null(names[sizeof expected / sizeof *expected - 1]);
     Cluster dgx2;
     assert_ok(cluster_find("dgx2-v100", &dgx2));
     assert_true(dgx2.devices_per_node == 16 && dgx2.peak_flops[RATE_BF16] == 0);
