@@ -708,6 +708,54 @@ static void predicts_one_program(void **state) {
     assert_true(peak[1] < 12e9);
 }
 
+static json_t *simulated_recipe(const Fixture *fixture, const char *name) {
+    char recipe[400];
+    snprintf(recipe, sizeof recipe, "%s/recipes/%s.json", WEFT_SOURCE_DIR, name);
+    assert_int_equal(setenv("WEFT_DATA", fixture->dir, 1), 0); /* nothing has been fetched */
+    Ran ran = program_run("compare", recipe, "--out", fixture->out, "--simulate", "--json");
+    assert_int_equal(ran.code, 0);
+    json_t *json = parsed(ran.out);
+    ran_done(&ran);
+    assert_int_equal(unsetenv("WEFT_DATA"), 0);
+    assert_ok(dir_remove(fixture->out));
+    return json;
+}
+
+/* DDP and FSDP on one and two GPUs, each with the same batch: an epoch with FSDP is shorter by about as much
+ * as in the study (44% and 23%), and FSDP needs less memory. */
+static void scales_like_the_study(void **state) {
+    static const struct {
+        const char *recipe;
+        double at_least, at_most; /* two GPUs relative to one */
+    } studies[] = {{"shakespeare-gpt2", 0.52, 0.60}, {"cornell-bert", 0.73, 0.83}};
+    for (size_t i = 0; i < sizeof studies / sizeof *studies; i++) {
+        json_t *json = simulated_recipe(*state, studies[i].recipe);
+        const json_t *ddp[] = {run_of(json, 0), run_of(json, 1)},
+                     *fsdp[] = {run_of(json, 2), run_of(json, 3)};
+        double ratio = figure_of(fsdp[1], "epoch_s") / figure_of(fsdp[0], "epoch_s");
+        if (ratio < studies[i].at_least || ratio > studies[i].at_most)
+            fail_msg("%s: an epoch on two GPUs takes %g of that on one", studies[i].recipe, ratio);
+        assert_true(figure_of(ddp[1], "epoch_s") < 0.8 * figure_of(ddp[0], "epoch_s"));
+        assert_true(figure_of(fsdp[1], "peak_bytes") < figure_of(fsdp[0], "peak_bytes"));
+        assert_float_equal(figure_of(ddp[1], "peak_bytes") / figure_of(ddp[0], "peak_bytes"), 1, 1e-3);
+        json_decref(json);
+    }
+}
+
+/* The released weights are not needed: the preset has their shape. */
+static void simulates_released_weights(void **state) {
+    json_t *json = simulated_recipe(*state, "wikitext-gpt2-medium");
+    size_t count = json_array_size(json_object_get(json, "runs"));
+    assert_true(count >= 6);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *summary = json_object_get(run_of(json, i), "summary");
+        assert_string_equal(text_of(summary, "predicted"), "v100-16gb");
+        assert_true(figure_of(run_of(json, i), "peak_bytes") < 16e9);
+        assert_true(figure_of(run_of(json, i), "tokens_per_s") > 0);
+    }
+    json_decref(json);
+}
+
 static void refuses(void **state) {
     const Fixture *fixture = *state;
     write_recipe(fixture, 3, "[{\"name\": \"A\", \"zeroo\": 3}]");
@@ -793,6 +841,8 @@ int main(void) {
                                        TEST(resized_study),
                                        TEST(refuses_studies),
                                        TEST(simulates_runtime),
-                                       TEST(predicts_one_program)};
+                                       TEST(predicts_one_program),
+                                       TEST(scales_like_the_study),
+                                       TEST(simulates_released_weights)};
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }
