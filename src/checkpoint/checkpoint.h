@@ -91,6 +91,7 @@ typedef struct SaveOptions {
     int64_t max_file_bytes;    /* start a new weight file beyond this size; 0: a single file */
     const char *assets_dir;    /* directory to copy tokenizer files and config fields from, or NULL */
     const char *tokenizer_dir; /* directory to copy tokenizer files from instead, or NULL */
+    bool bytes;                /* without tokenizer files to copy, write those of the byte vocabulary */
     const LabelSet *labels;    /* label names, used if their number matches the model's; or NULL */
     bool sparse;               /* omit zero weights of the layers' matrices and note it in config.json */
     Int8List *int8;            /* all quantized parameters of the model; NULL if it has none */
@@ -112,6 +113,7 @@ typedef struct CheckpointState {
     const Store *params, *m, *v;
     const json_t *progress;
     const char *assets_dir, *tokenizer_dir; /* as in SaveOptions */
+    bool bytes;                             /* as in SaveOptions */
     const LabelSet *labels;                 /* as in SaveOptions */
     Mesh *mesh;                             /* the ranks that save; NULL: a single rank */
 } CheckpointState;

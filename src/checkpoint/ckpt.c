@@ -171,6 +171,7 @@ static Status save_init(Save *save, const char *run_dir) {
     save->options = (SaveOptions){.dtype = DT_F32,
                                   .assets_dir = state->assets_dir,
                                   .tokenizer_dir = state->tokenizer_dir,
+                                  .bytes = state->bytes,
                                   .labels = state->labels};
     TRY(path_join(&save->checkpoints, run_dir, CHECKPOINTS));
     TRY(path_join(&save->link, run_dir, LATEST));

@@ -18,6 +18,7 @@
 #include "checkpoint/hf_int8.h"
 #include "checkpoint/hf_sparse.h"
 #include "checkpoint/slices.h"
+#include "tokenizer/tokenizer.h"
 
 enum { FILE_NAME = 64 };
 
@@ -270,20 +271,31 @@ static Status copy_files(const char *dir, const char *from_dir, const char *cons
     return OK;
 }
 
-static Status copy_assets(const char *dir, const SaveOptions *options) {
+static Status write_byte_tokenizer(const char *dir, bool bert) {
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    TRY(tokenizer_new_bytes(&tokenizer, bert));
+    return tokenizer_save(tokenizer, dir);
+}
+
+static Status copy_assets(const char *dir, const ModelConfig *config, const SaveOptions *options) {
     static const char *const generation[] = {"generation_config.json"};
     static const char *const tokenizer[] = {
         "tokenizer.json", "tokenizer_config.json",   "vocab.json",       "merges.txt",
         "vocab.txt",      "special_tokens_map.json", "added_tokens.json"};
     if (options->assets_dir) TRY(copy_files(dir, options->assets_dir, generation, 1));
     const char *from = options->tokenizer_dir ? options->tokenizer_dir : options->assets_dir;
-    return from ? copy_files(dir, from, tokenizer, sizeof tokenizer / sizeof tokenizer[0]) : OK;
+    if (from) TRY(copy_files(dir, from, tokenizer, sizeof tokenizer / sizeof tokenizer[0]));
+    bool bert = config->family == FAMILY_BERT;
+    if (!options->bytes || tokenizer_exists(dir) ||
+        !tokenizer_fits(bert ? BYTE_VOCAB_BERT : BYTE_VOCAB_GPT2, config->vocab))
+        return OK;
+    return write_byte_tokenizer(dir, bert);
 }
 
 Status hf_write_rest(const char *dir, const HfManifest *manifest, const ModelConfig *config,
                      const SaveOptions *options) {
     if (manifest->files > 1) TRY(write_index(dir, manifest));
-    TRY(copy_assets(dir, options));
+    TRY(copy_assets(dir, config, options));
     return write_config(dir, config, options);
 }
 

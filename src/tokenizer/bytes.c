@@ -24,8 +24,12 @@ static Status decode(const Tokenizer *tokenizer, DecodeState *state, int32_t id,
     return bytes_add(out, token, size);
 }
 
-const TokenizerOps tokenizer_ops_bytes = {
-    .kind = TOKENIZER_BYTES, .name = "bytes", .encode = encode, .cut = cut, .decode = decode};
+const TokenizerOps tokenizer_ops_bytes = {.kind = TOKENIZER_BYTES,
+                                          .name = "bytes",
+                                          .encode = encode,
+                                          .cut = cut,
+                                          .decode = decode,
+                                          .save = bytes_save};
 
 Status tokenizer_new_bytes(Tokenizer **ret_tokenizer, bool bert) {
     static const char *const names[] = {"<|endoftext|>", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]"};

@@ -310,4 +310,10 @@ size_t bpe_word(const char *text, size_t size);
  * same words as splitting them together, whatever follows these `size` bytes. */
 size_t bpe_cut(const char *text, size_t size);
 
+/* ---- bytes ---- */
+
+MUST_USE Status bytes_save(const Tokenizer *tokenizer, const char *dir);
+/* Whether a tokenizer.json describes the byte vocabulary, and if so, whether with BERT's special tokens. */
+bool bytes_recognize(const json_t *json, bool *ret_bert);
+
 #endif

@@ -88,6 +88,8 @@ static Status load_json(Tokenizer **ret_tokenizer, const json_t *json, const cha
     if (!json_is_object(model)) return FAILED("%s: 'model' must be an object", path);
     if (type && !json_is_string(type)) return FAILED("%s: 'model.type' must be a string", path);
     bool bpe = type ? !strcmp(json_string_value(type), "BPE") : json_object_get(model, "merges") != NULL;
+    bool bert = false;
+    if (bpe && bytes_recognize(json, &bert)) return tokenizer_new_bytes(ret_tokenizer, bert);
     if (bpe) return tokenizer_load_bpe_json(ret_tokenizer, json, path);
     if (!type || !strcmp(json_string_value(type), "WordPiece"))
         return tokenizer_load_wordpiece_json(ret_tokenizer, json, path);
@@ -158,9 +160,19 @@ Status tokenizer_load(Tokenizer **ret_tokenizer, const char *path) {
     return load_file(ret_tokenizer, file);
 }
 
+bool tokenizer_is_bytes(const char *dir) {
+    enum { LARGEST = 64 << 10 }; /* more than the byte vocabulary's file */
+    CLEANUP(mem_freep) char *path = NULL, *text = NULL;
+    size_t size;
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    CLEANUP(status_freep) Status status = path_join(&path, dir, "tokenizer.json");
+    if (!status) status = file_read(path, LARGEST, &text, &size);
+    if (!status) status = json_parse(text, size, path, &json);
+    bool bert;
+    return !status && bytes_recognize(json, &bert);
+}
+
 Status tokenizer_save(const Tokenizer *tokenizer, const char *dir) {
-    if (!tokenizer->ops->save)
-        return USAGE("%s: a tokenizer of kind '%s' cannot be saved", dir, tokenizer->ops->name);
     TRY(dir_make(dir));
     return tokenizer->ops->save(tokenizer, dir);
 }

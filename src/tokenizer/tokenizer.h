@@ -50,12 +50,14 @@ typedef struct Tokenizer Tokenizer;
 MUST_USE Status tokenizer_load(Tokenizer **ret_tokenizer, const char *path);
 /* Whether a directory contains tokenizer files. They may still fail to load. */
 bool tokenizer_exists(const char *dir);
+/* Whether they are those of the byte vocabulary. */
+bool tokenizer_is_bytes(const char *dir);
 /* The byte vocabulary: 256 bytes, then BYTE_END; with `bert`, the other special tokens above as well. */
 MUST_USE Status tokenizer_new_bytes(Tokenizer **ret_tokenizer, bool bert);
 void tokenizer_free(Tokenizer *tokenizer);
 DEFINE_FREEP(Tokenizer, tokenizer)
 /* Writes the files that transformers loads (tokenizer.json, tokenizer_config.json, and vocab.json with
- * merges.txt or vocab.txt) to `dir`, creating it if necessary. The byte vocabulary cannot be saved. */
+ * merges.txt or vocab.txt) to `dir`, creating it if necessary. */
 MUST_USE Status tokenizer_save(const Tokenizer *tokenizer, const char *dir);
 
 TokenizerKind tokenizer_kind(const Tokenizer *tokenizer);

@@ -14,7 +14,7 @@ static bool wants_bytes(const Job *job) {
 }
 
 static bool has_own_tokenizer(const Job *job) {
-    return job->model_dir && tokenizer_exists(job->model_dir);
+    return job->model_dir && tokenizer_exists(job->model_dir) && !tokenizer_is_bytes(job->model_dir);
 }
 
 /* ---- the tokenizer ---- */

@@ -199,6 +199,7 @@ static Status save_checkpoint(Trainer *t) {
                              .progress = progress,
                              .assets_dir = t->job->model_dir,
                              .tokenizer_dir = t->job->tokenizer_dir,
+                             .bytes = t->job->bytes,
                              .labels = &t->job->labels,
                              .mesh = t->config->mesh};
     TRY(ckpt_save(t->config->out, t->step, &state, runner->stream, (int)t->config->keep));
