@@ -1,4 +1,4 @@
-/* weft convert: rewrites a checkpoint with another data type, file size or output heads. */
+/* weft convert: rewrites a checkpoint with another data type, file size or output heads, or as GGUF. */
 #include <math.h>
 #include <string.h>
 #include <strings.h>
@@ -6,6 +6,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/gguf.h"
 #include "checkpoint/hf_files.h"
 #include "cli/command.h"
 #include "cli/show.h"
@@ -19,16 +20,16 @@ typedef struct ConvertConfig {
     uint64_t seed;
 } ConvertConfig;
 
-static const char *const dtype_choices[] = {"same", "fp32", "bf16", "fp16", NULL};
+static const char *const dtype_choices[] = {"same", "fp32", "bf16", "fp16", "q8_0", "q4_0", NULL};
 
 /* clang-format off */
 static const Option table[] = {
     {OPT_TEXT("model", ConvertConfig, model, "DIR"), .required = true,
      .help = "Checkpoint directory, or run directory (its newest checkpoint)."},
     {OPT_TEXT("out", ConvertConfig, out, "DIR"), .required = true,
-     .help = "New or empty directory for the converted checkpoint."},
+     .help = "New or empty directory for the converted checkpoint, or a new file NAME.gguf for llama.cpp."},
     {OPT_CHOICE("dtype", ConvertConfig, dtype, "TYPE", dtype_choices), .fallback = "same",
-     .help = "Data type of the stored weights."},
+     .help = "Data type of the stored weights; q8_0 and q4_0 (8 and 4 bits in blocks of 32) only in GGUF files."},
     {OPT_SIZE("max-shard-size", ConvertConfig, max_file_bytes), .fallback = "0", AT_LEAST(1),
      .shown = "one file", .help = "Split the weights into files of at most this size."},
     {OPT_FLAG("sparse", ConvertConfig, sparse),
@@ -67,7 +68,8 @@ static void work_done(Work *work) {
     free(work->dir);
 }
 
-/* The result is a directory. A name that ends like another format's file expects that format. */
+/* The result is a directory or a .gguf file. A name that ends like another format's file expects that format.
+ */
 static Status check_out(const char *out) {
     static const struct {
         const char *suffix, *advice;
@@ -131,6 +133,21 @@ static Status choose_dtype(const ConvertConfig *config, const char *dir, DType *
     return OK;
 }
 
+static bool is_gguf(const ConvertConfig *config) {
+    return gguf_is_path(config->out);
+}
+
+static Status check_gguf(const ConvertConfig *config) {
+    bool blocks = !strcmp(config->dtype, "q8_0") || !strcmp(config->dtype, "q4_0");
+    if (blocks && !is_gguf(config))
+        return USAGE("--dtype %s needs a GGUF file; use --out NAME.gguf, or weft quantize for int8 and int4",
+                     config->dtype);
+    if (is_gguf(config) && (config->sparse || config->max_file_bytes || config->heads_count))
+        return USAGE("--out %s: a GGUF file cannot be combined with --sparse, --max-shard-size or --head",
+                     config->out);
+    return OK;
+}
+
 static bool is_missing(const LoadReport *report, const char *name) {
     for (size_t i = 0; i < report->missing_count; i++)
         if (!strcmp(report->missing[i], name)) return true;
@@ -150,6 +167,7 @@ static Status prepare(Work *work, const ConvertConfig *config) {
     TRY(choose_dtype(config, work->dir, &work->dtype));
     TRY(model_new(&work->model, &work->config));
     TRY(hf_weights_check(work->dir, work->model, &work->report));
+    if (is_gguf(config)) TRY(gguf_check(config->out, &work->config));
     if (work->config.outputs_mask == 0 && is_missing(&work->report, "head.pooler.weight")) {
         /* The encoder may have been saved without its pooler. */
         work->config.pooler = false;
@@ -170,22 +188,35 @@ static Status load(Work *work, uint64_t seed) {
     return hf_weights_load(work->dir, work->params, work->stream, NULL);
 }
 
+static Status save(const Work *work, const ConvertConfig *config) {
+    SaveOptions options = {.dtype = work->dtype,
+                           .max_file_bytes = config->max_file_bytes,
+                           .assets_dir = work->dir,
+                           .sparse = config->sparse};
+    return hf_save(config->out, work->params, work->stream, &options);
+}
+
+static Status save_gguf(const Work *work, const ConvertConfig *config, const char **ret_dtype) {
+    GgufType type = work->dtype == DT_BF16 ? GGUF_BF16 : work->dtype == DT_F16 ? GGUF_F16 : GGUF_F32;
+    gguf_type_find(config->dtype, &type);
+    *ret_dtype = gguf_type_name(type);
+    return gguf_save(config->out, work->dir, work->params, work->stream, type);
+}
+
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     (void)call;
     const ConvertConfig *config = arguments;
     CLEANUP(work_done) Work work = {0};
     TRY(check_out(config->out));
-    TRY(hf_save_check(config->out));
+    TRY(check_gguf(config));
+    if (!is_gguf(config)) TRY(hf_save_check(config->out));
     TRY(prepare(&work, config));
     TRY(load(&work, config->seed));
-    SaveOptions options = {.dtype = work.dtype,
-                           .max_file_bytes = config->max_file_bytes,
-                           .assets_dir = work.dir,
-                           .sparse = config->sparse};
-    TRY(hf_save(config->out, work.params, work.stream, &options));
+    const char *dtype = dtype_name(work.dtype);
+    TRY(is_gguf(config) ? save_gguf(&work, config, &dtype) : save(&work, config));
     int64_t count = model_params(work.model);
     json_t *result = json_pack("{s:s, s:s, s:s, s:I, s:o, s:o}", "model", work.dir, "out", config->out,
-                               "dtype", dtype_name(work.dtype), "params_total", (json_int_t)count, "fresh",
+                               "dtype", dtype, "params_total", (json_int_t)count, "fresh",
                                show_names(work.report.missing, work.report.missing_count), "left_out",
                                show_names(work.report.unexpected, work.report.unexpected_count));
     if (!result) return FAILED("out of memory while writing the result");
@@ -214,6 +245,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 
 static const Example examples[] = {
     {"Halve the size, for inference", "weft convert --model runs/first --out small --dtype bf16"},
+    {"Write a file for llama.cpp", "weft convert --model runs/first --out first.gguf --dtype q8_0"},
     {"Put a question-answering head on a pretrained BERT", "weft convert --model bert --out qa --head span"},
 };
 
@@ -222,7 +254,12 @@ const Command command_convert = {
     .summary = "change the data type, file size or output heads of a checkpoint",
     .description =
         "Reads a checkpoint from weft or Hugging Face transformers and writes one that both load, including "
-        "the tokenizer files. Never overwrites files.",
+        "the tokenizer files. Never overwrites files.\n"
+        "A name that ends in .gguf writes one file for llama.cpp, vocabulary included: GPT-2, or BERT "
+        "without its "
+        "output heads, as an embedding model with mean pooling. Norms, biases, position and type embeddings "
+        "stay "
+        "fp32; in q4_0 files the token embedding and the output matrix are q8_0.",
     .positional = POSITIONAL("model", "out"),
     .config_size = sizeof(ConvertConfig),
     .groups = groups,

@@ -23,22 +23,13 @@ static Status vocab_json(const Vocab *vocab, json_t **ret_json) {
     return OK;
 }
 
-/* One merge as "left right". */
-static Status merge_text(const Tokenizer *tokenizer, size_t rank, char **ret_text) {
-    const Bpe *bpe = tokenizer->model;
-    size_t left, right;
-    const char *left_text = vocab_token(&tokenizer->vocab, bpe->merges[rank].left, &left);
-    const char *right_text = vocab_token(&tokenizer->vocab, bpe->merges[rank].right, &right);
-    return str_format(ret_text, "%.*s %.*s", (int)left, left_text, (int)right, right_text);
-}
-
 static Status merges_json(const Tokenizer *tokenizer, json_t **ret_json) {
     const Bpe *bpe = tokenizer->model;
     CLEANUP(json_decrefp) json_t *json = json_array();
     TRY(out_of_memory(json));
     for (size_t i = 0; i < bpe->merge_count; i++) {
         CLEANUP(mem_freep) char *text = NULL;
-        TRY(merge_text(tokenizer, i, &text));
+        TRY(tokenizer_merge(tokenizer, i, &text));
         if (json_array_append_new(json, json_string(text)) != 0)
             return FAILED("merge %zu cannot be written as JSON: it is not valid UTF-8", i + 1);
     }
@@ -92,7 +83,7 @@ static Status write_merges(const Tokenizer *tokenizer, const char *path) {
     TRY(file_print(writer, "#version: 0.2\n"));
     for (size_t i = 0; i < bpe->merge_count; i++) {
         CLEANUP(mem_freep) char *text = NULL;
-        TRY(merge_text(tokenizer, i, &text));
+        TRY(tokenizer_merge(tokenizer, i, &text));
         TRY(file_print(writer, "%s\n", text));
     }
     return file_commit(writer);

@@ -81,6 +81,21 @@ int32_t tokenizer_find(const Tokenizer *tokenizer, const char *token, size_t siz
  * tokenizer. */
 const char *tokenizer_token(const Tokenizer *tokenizer, int32_t id, size_t *ret_size);
 
+/* ---- for exporters ---- */
+
+/* Added tokens are matched in text before it is split; special ones are those that skip_special omits. */
+typedef enum { TOKEN_NORMAL, TOKEN_ADDED, TOKEN_SPECIAL } TokenClass;
+TokenClass tokenizer_class(const Tokenizer *tokenizer, int32_t id);
+/* The token's spelling, with GPT-2's characters for the bytes of the byte vocabulary; the caller frees it. */
+MUST_USE Status tokenizer_spelling(const Tokenizer *tokenizer, int32_t id, char **ret_text);
+/* BPE's merges in order, as "left right"; none for other kinds. The caller frees *ret_text. */
+size_t tokenizer_merge_count(const Tokenizer *tokenizer);
+MUST_USE Status tokenizer_merge(const Tokenizer *tokenizer, size_t rank, char **ret_text);
+/* Whether a BPE splits text like GPT-2's; true for other kinds. */
+bool tokenizer_is_plain(const Tokenizer *tokenizer);
+/* The settings of a WordPiece tokenizer. */
+void tokenizer_normalizer(const Tokenizer *tokenizer, bool *ret_lowercase, bool *ret_strip_accents);
+
 /* ---- encoding ---- */
 
 /* The bytes start .. end - 1 of the text that a token came from. Hugging Face's offsets count characters

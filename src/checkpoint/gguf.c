@@ -1,0 +1,276 @@
+/* Writes GGUF files. Every parameter that llama.cpp has becomes one tensor, or three for BERT's q, k and v;
+ * BERT's output heads are left out, since llama.cpp uses BERT for embeddings.
+ */
+#include "checkpoint/gguf.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "checkpoint/gguf_meta.h"
+#include "checkpoint/slices.h"
+
+enum { GGUF_VERSION = 3, QUANTIZATION_VERSION = 2, POOLING_MEAN = 1 };
+enum { NAME = 2 * PARAM_NAME + 64, CHUNK = 1 << 16 /* values converted at a time */ };
+enum { WHOLE = -1 };
+
+/* '*' is a layer's number. */
+typedef struct Rule {
+    const char *ours, *theirs;
+    int part;   /* WHOLE, or an index of the first dim */
+    bool plain; /* always fp32 */
+} Rule;
+
+static const Rule gpt2_rules[] = {
+    {"embed.token", "token_embd.weight", WHOLE, false},
+    {"embed.position", "position_embd.weight", WHOLE, true},
+    {"layer.*.norm1", "blk.*.attn_norm", WHOLE, true},
+    {"layer.*.attn.qkv", "blk.*.attn_qkv", WHOLE, false},
+    {"layer.*.attn.out", "blk.*.attn_output", WHOLE, false},
+    {"layer.*.norm2", "blk.*.ffn_norm", WHOLE, true},
+    {"layer.*.mlp.up", "blk.*.ffn_up", WHOLE, false},
+    {"layer.*.mlp.down", "blk.*.ffn_down", WHOLE, false},
+    {"head.norm", "output_norm", WHOLE, true},
+    {"head.output", "output", WHOLE, false},
+    {0},
+};
+
+static const Rule bert_rules[] = {
+    {"embed.token", "token_embd.weight", WHOLE, false},
+    {"embed.position", "position_embd.weight", WHOLE, true},
+    {"embed.type", "token_types.weight", WHOLE, true},
+    {"embed.norm", "token_embd_norm", WHOLE, true},
+    {"layer.*.attn.qkv", "blk.*.attn_q", 0, false},
+    {"layer.*.attn.qkv", "blk.*.attn_k", 1, false},
+    {"layer.*.attn.qkv", "blk.*.attn_v", 2, false},
+    {"layer.*.attn.out", "blk.*.attn_output", WHOLE, false},
+    {"layer.*.norm1", "blk.*.attn_output_norm", WHOLE, true},
+    {"layer.*.mlp.up", "blk.*.ffn_up", WHOLE, false},
+    {"layer.*.mlp.down", "blk.*.ffn_down", WHOLE, false},
+    {"layer.*.norm2", "blk.*.layer_output_norm", WHOLE, true},
+    {0},
+};
+
+/* One tensor of the file. */
+typedef struct Item {
+    char name[NAME];
+    GgufType type;
+    int64_t rows, cols; /* rows: 0 for a vector */
+    int64_t first;      /* its first value in the parameter */
+    ParamRef ref;
+} Item;
+
+typedef struct Manifest {
+    Item *item;
+    size_t count, capacity;
+} Manifest;
+
+static void manifest_done(Manifest *manifest) {
+    free(manifest->item);
+}
+
+static int64_t item_count(const Item *item) {
+    return item->rows ? item->rows * item->cols : item->cols;
+}
+
+/* ---- what the file contains ---- */
+
+/* Renames a parameter by a rule; false if the rule is for another one. */
+static bool rename_param(const Rule *rule, const char *name, char ret_name[NAME]) {
+    const char *number = name, *pattern = rule->ours;
+    int digits = 0;
+    for (; *pattern; pattern++) {
+        if (*pattern != '*') {
+            if (*name++ != *pattern) return false;
+            continue;
+        }
+        number = name;
+        while (isdigit((unsigned char)*name)) name++;
+        digits = (int)(name - number);
+    }
+    if (*name && strcmp(name, ".weight") && strcmp(name, ".bias")) return false;
+    const char *star = strchr(rule->theirs, '*');
+    if (star)
+        snprintf(ret_name, NAME, "%.*s%.*s%s%s", (int)(star - rule->theirs), rule->theirs, digits, number,
+                 star + 1, name);
+    else
+        snprintf(ret_name, NAME, "%s%s", rule->theirs, name);
+    return true;
+}
+
+static GgufType item_type(const Rule *rule, const Item *item, GgufType wanted) {
+    if (rule->plain || !item->rows || wanted == GGUF_F32) return GGUF_F32;
+    bool vocabulary = !strcmp(rule->ours, "embed.token") || !strcmp(rule->ours, "head.output");
+    if (wanted == GGUF_Q4_0 && vocabulary) wanted = GGUF_Q8_0;
+    bool blocks = wanted == GGUF_Q4_0 || wanted == GGUF_Q8_0;
+    return blocks && item->cols % GGUF_BLOCK ? GGUF_F16 : wanted;
+}
+
+static Status add_param(Manifest *manifest, Family family, const ParamDesc *desc, ParamRef ref,
+                        GgufType type) {
+    for (const Rule *rule = family == FAMILY_GPT2 ? gpt2_rules : bert_rules; rule->ours; rule++) {
+        Item item = {.ref = ref};
+        if (!rename_param(rule, desc->name, item.name)) continue;
+        int skip = rule->part == WHOLE ? 0 : 1;
+        bool vector = desc->ndim == skip + 1 || !strcmp(strrchr(desc->name, '.'), ".bias");
+        item.cols = vector ? 1 : desc->dim[desc->ndim - 1];
+        int64_t rest = 1;
+        for (int i = skip; i < desc->ndim; i++) rest *= desc->dim[i];
+        if (vector)
+            item.cols = rest;
+        else
+            item.rows = rest / item.cols;
+        item.first = rule->part == WHOLE ? 0 : rule->part * rest;
+        item.type = item_type(rule, &item, type);
+        TRY(mem_grow(&manifest->item, &manifest->capacity, manifest->count + 1, sizeof *manifest->item));
+        manifest->item[manifest->count++] = item;
+    }
+    return OK;
+}
+
+static Status manifest_init(Manifest *manifest, const Model *model, GgufType type) {
+    for (int i = 0; i < model->count; i++) {
+        const Block *block = &model->block[i];
+        for (size_t j = 0; j < block->params.count; j++)
+            if (!block->params.desc[j].tied)
+                TRY(add_param(manifest, model->config.family, &block->params.desc[j], block->ref[j], type));
+    }
+    return OK;
+}
+
+static int64_t file_type(GgufType type) {
+    return type == GGUF_F32 ? 0 : type == GGUF_F16 ? 1 : type == GGUF_Q4_0 ? 2 : type == GGUF_Q8_0 ? 7 : 32;
+}
+
+static Status put_model(GgufMeta *meta, const ModelConfig *c, GgufType type) {
+    bool bert = c->family == FAMILY_BERT;
+    const char *architecture = bert ? "bert" : "gpt2";
+    const struct {
+        const char *key;
+        int64_t value;
+    } sizes[] = {
+        {"context_length", c->positions},  {"embedding_length", c->hidden},    {"block_count", c->layers},
+        {"feed_forward_length", c->inner}, {"attention.head_count", c->heads}, {"vocab_size", c->vocab},
+    };
+    char key[NAME];
+    TRY(meta_put_text(meta, "general.architecture", architecture));
+    TRY(meta_put_u32(meta, "general.file_type", file_type(type)));
+    TRY(meta_put_u32(meta, "general.quantization_version", QUANTIZATION_VERSION));
+    TRY(meta_put_u32(meta, "general.alignment", GGUF_ALIGNMENT));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        snprintf(key, sizeof key, "%s.%s", architecture, sizes[i].key);
+        TRY(meta_put_u32(meta, key, sizes[i].value));
+    }
+    snprintf(key, sizeof key, "%s.attention.layer_norm_epsilon", architecture);
+    TRY(meta_put_f32(meta, key, c->norm_eps));
+    if (!bert) return OK;
+    TRY(meta_put_bool(meta, "bert.attention.causal", false));
+    TRY(meta_put_u32(meta, "bert.pooling_type", POOLING_MEAN));
+    return meta_put_u32(meta, "tokenizer.ggml.token_type_count", c->types);
+}
+
+static Status put_vocab(GgufMeta *meta, const char *dir, const ModelConfig *c) {
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    bool bert = c->family == FAMILY_BERT;
+    if (tokenizer_exists(dir))
+        TRY(tokenizer_load(&tokenizer, dir));
+    else if (c->vocab == (bert ? BYTE_VOCAB_BERT : BYTE_VOCAB_GPT2))
+        TRY(tokenizer_new_bytes(&tokenizer, bert));
+    if (tokenizer && tokenizer_vocab(tokenizer) > c->vocab)
+        return FAILED("%s: its tokenizer has %lld tokens, more than the model's vocabulary of %lld", dir,
+                      (long long)tokenizer_vocab(tokenizer), (long long)c->vocab);
+    if (tokenizer && !tokenizer_is_plain(tokenizer))
+        return FAILED("%s: its tokenizer splits text in a way that llama.cpp does not (a prefix space, "
+                      "ignore_merges, or no regular expression)",
+                      dir);
+    return meta_put_tokenizer(meta, tokenizer, c->vocab, c->bos_token, c->eos_token);
+}
+
+/* ---- writing ---- */
+
+static size_t aligned(size_t size) {
+    return (size + GGUF_ALIGNMENT - 1) / GGUF_ALIGNMENT * GGUF_ALIGNMENT;
+}
+
+static Status put_items(GgufMeta *meta, const Manifest *manifest) {
+    size_t offset = 0;
+    for (size_t i = 0; i < manifest->count; i++) {
+        const Item *item = &manifest->item[i];
+        TRY(meta_text(meta, item->name, strlen(item->name)));
+        TRY(meta_u32(meta, item->rows ? 2 : 1));
+        TRY(meta_u64(meta, (uint64_t)item->cols));
+        if (item->rows) TRY(meta_u64(meta, (uint64_t)item->rows));
+        TRY(meta_u32(meta, item->type));
+        TRY(meta_u64(meta, offset));
+        offset += aligned(gguf_bytes(item->type, item_count(item)));
+    }
+    return OK;
+}
+
+static Status pad(FileWriter *writer, size_t size) {
+    static const char zeros[GGUF_ALIGNMENT];
+    return file_write(writer, zeros, aligned(size) - size);
+}
+
+static Status check_range(const Item *item, const float *values, int64_t count) {
+    for (int64_t i = 0; item->type == GGUF_F16 && i < count; i++)
+        if (isfinite(values[i]) && fabsf(values[i]) > 65504)
+            return FAILED("tensor '%s': the value %g would overflow to infinity in fp16; use bf16 or fp32",
+                          item->name, (double)values[i]);
+    return OK;
+}
+
+static Status write_item(FileWriter *writer, const Item *item, const Store *params, Stream *stream) {
+    const ParamSlot *slot = &params->unit[item->ref.unit].slot[item->ref.slot];
+    const float *data = (const float *)params->flat[item->ref.unit].data + slot->offset + item->first;
+    int64_t count = item_count(item);
+    CLEANUP(mem_freep) float *copy = NULL;
+    CLEANUP(mem_freep) char *converted = NULL;
+    TRY(host_read(stream, data, count, &copy, &data));
+    TRY(mem_new(gguf_bytes(item->type, CHUNK), 1, &converted));
+    TRY(check_range(item, data, count));
+    for (int64_t at = 0; at < count; at += CHUNK) {
+        int64_t n = count - at < CHUNK ? count - at : CHUNK;
+        gguf_convert(item->type, data + at, n, converted);
+        TRY(file_write(writer, converted, gguf_bytes(item->type, n)));
+    }
+    return pad(writer, gguf_bytes(item->type, count));
+}
+
+Status gguf_check(const char *path, const ModelConfig *c) {
+    if (path_exists(path)) return FAILED("%s already exists; choose another file", path);
+    if (c->int8 || c->head_width)
+        return FAILED("a GGUF file cannot store a model %s; convert the original model instead",
+                      c->int8 ? "quantized by weft" : "with pruned attention heads");
+    bool gelu = c->act == ACT_GELU_TANH || (c->act == ACT_GELU_ERF && c->family == FAMILY_BERT);
+    if (!gelu || !c->scale_attn || c->scale_attn_by_layer)
+        return FAILED("llama.cpp cannot run this model: it supports only GELU and attention scaled by the "
+                      "square root of the head size");
+    return OK;
+}
+
+Status gguf_save(const char *path, const char *dir, const Store *params, Stream *stream, GgufType type) {
+    const Model *model = params->model;
+    CLEANUP(manifest_done) Manifest manifest = {0};
+    CLEANUP(gguf_meta_done) GgufMeta meta = {0};
+    CLEANUP(gguf_meta_done) GgufMeta head = {0};
+    TRY(gguf_check(path, &model->config));
+    TRY(manifest_init(&manifest, model, type));
+    TRY(put_model(&meta, &model->config, type));
+    TRY(put_vocab(&meta, dir, &model->config));
+    uint64_t keys = meta.count;
+    TRY(put_items(&meta, &manifest));
+    TRY(meta_bytes(&head, "GGUF", 4));
+    TRY(meta_u32(&head, GGUF_VERSION));
+    TRY(meta_u64(&head, manifest.count));
+    TRY(meta_u64(&head, keys));
+    CLEANUP(file_writer_freep) FileWriter *writer = NULL;
+    TRY(file_writer_new(&writer, path));
+    TRY(file_write(writer, head.data, head.size));
+    TRY(file_write(writer, meta.data, meta.size));
+    TRY(pad(writer, head.size + meta.size));
+    for (size_t i = 0; i < manifest.count; i++) TRY(write_item(writer, &manifest.item[i], params, stream));
+    return file_commit(writer);
+}

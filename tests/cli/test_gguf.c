@@ -1,0 +1,438 @@
+/* `weft convert --out NAME.gguf`: the file has the model's values, names and vocabulary as llama.cpp expects
+ * them. The golden checksums are those of ggml's reference functions. */
+#include <math.h>
+#include <zlib.h>
+
+#include "checkpoint/convert.h"
+#include "checkpoint/gguf.h"
+#include "corpus.h"
+
+#define CASES WEFT_TEST_DIR "/golden/cases/"
+
+enum {
+    MAX_KEYS = 64,
+    MAX_TENSORS = 128,
+    VALUE_U32 = 4,
+    VALUE_F32 = 6,
+    VALUE_BOOL = 7,
+    VALUE_TEXT = 8,
+    VALUE_ARRAY = 9
+};
+
+typedef struct Text {
+    const char *data;
+    uint64_t size;
+} Text;
+
+/* A file, parsed. */
+typedef struct Gguf {
+    FileMap map;
+    size_t at;
+    uint64_t keys, tensors;
+    struct {
+        Text name;
+        uint32_t type;
+        size_t value; /* offset in the file */
+    } key[MAX_KEYS];
+    struct {
+        Text name;
+        uint32_t dims, type;
+        uint64_t dim[2];
+        const unsigned char *data;
+    } tensor[MAX_TENSORS];
+} Gguf;
+
+static const void *take(Gguf *g, size_t size) {
+    assert_true(size <= g->map.size - g->at);
+    g->at += size;
+    return (const char *)g->map.data + g->at - size;
+}
+
+static uint32_t take_u32(Gguf *g) {
+    uint32_t value;
+    memcpy(&value, take(g, sizeof value), sizeof value);
+    return value;
+}
+
+static uint64_t take_u64(Gguf *g) {
+    uint64_t value;
+    memcpy(&value, take(g, sizeof value), sizeof value);
+    return value;
+}
+
+static Text take_text(Gguf *g) {
+    uint64_t size = take_u64(g);
+    return (Text){take(g, size), size};
+}
+
+static void skip_value(Gguf *g, uint32_t type) {
+    if (type == VALUE_TEXT) {
+        take_text(g);
+    } else if (type == VALUE_ARRAY) {
+        uint32_t entry = take_u32(g);
+        for (uint64_t count = take_u64(g); count > 0; count--) skip_value(g, entry);
+    } else {
+        take(g, type == VALUE_BOOL ? 1 : 4);
+    }
+}
+
+static bool is(Text text, const char *expected) {
+    return text.size == strlen(expected) && !memcmp(text.data, expected, text.size);
+}
+
+static Gguf *gguf_read(const char *name) {
+    Gguf *g = calloc(1, sizeof *g);
+    assert_ok(file_map_init(&g->map, at(name)));
+    assert_memory_equal(take(g, 4), "GGUF", 4);
+    assert_int_equal(take_u32(g), 3);
+    g->tensors = take_u64(g);
+    g->keys = take_u64(g);
+    assert_in_range(g->tensors, 1, MAX_TENSORS);
+    assert_in_range(g->keys, 1, MAX_KEYS);
+    for (uint64_t i = 0; i < g->keys; i++) {
+        g->key[i].name = take_text(g);
+        g->key[i].type = take_u32(g);
+        g->key[i].value = g->at;
+        skip_value(g, g->key[i].type);
+    }
+    size_t offset[MAX_TENSORS];
+    for (uint64_t i = 0; i < g->tensors; i++) {
+        g->tensor[i].name = take_text(g);
+        g->tensor[i].dims = take_u32(g);
+        assert_in_range(g->tensor[i].dims, 1, 2);
+        g->tensor[i].dim[1] = 1;
+        for (uint32_t d = 0; d < g->tensor[i].dims; d++) g->tensor[i].dim[d] = take_u64(g);
+        g->tensor[i].type = take_u32(g);
+        offset[i] = take_u64(g);
+        assert_int_equal(offset[i] % 32, 0);
+    }
+    size_t data = (g->at + 31) / 32 * 32;
+    for (uint64_t i = 0; i < g->tensors; i++) {
+        size_t bytes = gguf_bytes(g->tensor[i].type, (int64_t)(g->tensor[i].dim[0] * g->tensor[i].dim[1]));
+        assert_true(data + offset[i] + bytes <= g->map.size);
+        g->tensor[i].data = (const unsigned char *)g->map.data + data + offset[i];
+    }
+    return g;
+}
+
+static void gguf_free(Gguf *g) {
+    file_map_done(&g->map);
+    free(g);
+}
+
+/* Moves to the value of a key. */
+static void find_key(Gguf *g, const char *name, uint32_t type) {
+    for (uint64_t i = 0; i < g->keys; i++) {
+        if (!is(g->key[i].name, name)) continue;
+        assert_int_equal(g->key[i].type, type);
+        g->at = g->key[i].value;
+        return;
+    }
+    fail_msg("no key '%s'", name);
+}
+
+static void assert_text(Gguf *g, const char *name, const char *expected) {
+    find_key(g, name, VALUE_TEXT);
+    assert_true(is(take_text(g), expected));
+}
+
+static void assert_number(Gguf *g, const char *name, uint32_t expected) {
+    find_key(g, name, VALUE_U32);
+    assert_int_equal(take_u32(g), expected);
+}
+
+/* Moves to the first entry of an array of texts or int32 and returns the number of entries. */
+static uint64_t find_array(Gguf *g, const char *name, uint32_t type) {
+    find_key(g, name, VALUE_ARRAY);
+    assert_int_equal(take_u32(g), type);
+    return take_u64(g);
+}
+
+static void write_gguf(const char *model, const char *out, const char *dtype) {
+    Ran ran = program_run("convert", "--model", model, "--out", at(out), "--dtype", dtype);
+    if (ran.code) fail_msg("%s", ran.err);
+    ran_done(&ran);
+}
+
+/* ---- values ---- */
+
+static void reference_rounding(void **state) {
+    (void)state;
+    enum { BLOCKS = 64, COUNT = BLOCKS * GGUF_BLOCK };
+    static const struct {
+        GgufType type;
+        uint32_t checksum;
+    } golden[] = {{GGUF_F32, 0x0c107752},
+                  {GGUF_F16, 0xe4befcdb},
+                  {GGUF_BF16, 0x2e126885},
+                  {GGUF_Q8_0, 0xe860eb01},
+                  {GGUF_Q4_0, 0x67f43ed5}};
+    static float values[COUNT];
+    static unsigned char data[4 * COUNT];
+    for (uint32_t i = 0; i < COUNT; i++) {
+        uint32_t hash = i * 2654435761u, block = i / GGUF_BLOCK;
+        values[i] = (float)(hash / 2147483648.0 - 1) * exp2f((float)((int)(block % 7) - 3));
+        if (block == 0) values[i] = 0;
+        if (block == 5) values[i] = i % 2 ? -0.5f : 0.5f;
+        if (block == 6) values[i] = i % 2 ? 3 : -3;
+    }
+    for (size_t i = 0; i < sizeof golden / sizeof *golden; i++) {
+        gguf_convert(golden[i].type, values, COUNT, data);
+        uLong sum = crc32(0, data, (uInt)gguf_bytes(golden[i].type, COUNT));
+        if (sum != golden[i].checksum) fail_msg("%s: %08lx", gguf_type_name(golden[i].type), sum);
+    }
+}
+
+static float half_at(const unsigned char *data, bool bf16) {
+    uint16_t half;
+    memcpy(&half, data, sizeof half);
+    return bf16 ? bf16_to_f32(half) : f16_to_f32(half);
+}
+
+/* Value i of a tensor, and in *step the spacing of the values around it. */
+static float value_at(uint32_t type, const unsigned char *data, size_t i, float *step) {
+    float value;
+    *step = 0;
+    switch (type) {
+    case GGUF_F32: memcpy(&value, data + 4 * i, sizeof value); return value;
+    case GGUF_F16: value = half_at(data + 2 * i, false), *step = fabsf(value) / 1024 + 1e-7f; return value;
+    case GGUF_BF16: value = half_at(data + 2 * i, true), *step = fabsf(value) / 128; return value;
+    case GGUF_Q8_0:
+        data += i / 32 * 34;
+        *step = half_at(data, false);
+        return *step * (float)(int8_t)data[2 + i % 32];
+    default:
+        data += i / 32 * 18;
+        *step = 2 * fabsf(half_at(data, false)); /* the largest value may be clipped by a step */
+        return half_at(data, false) * (float)((data[2 + i % 16] >> (i % 32 < 16 ? 0 : 4) & 15) - 8);
+    }
+}
+
+static void assert_values(const Gguf *g, const SafeFile *model, const char *name, const char *theirs,
+                          bool transposed, uint32_t expected_type) {
+    const SafeTensor *tensor = safe_find(model, theirs);
+    uint64_t t = 0;
+    while (t < g->tensors && !is(g->tensor[t].name, name)) t++;
+    if (t == g->tensors || !tensor) fail_msg("no tensor '%s' for '%s'", name, theirs);
+    int64_t rows = tensor->ndim == 2 ? tensor->dim[0] : 1, cols = tensor->dim[tensor->ndim - 1];
+    float *values = calloc((size_t)(rows * cols), sizeof *values);
+    assert_ok(values_read(values, tensor, 0, rows * cols));
+    assert_int_equal(g->tensor[t].type, expected_type);
+    assert_int_equal(g->tensor[t].dims, tensor->ndim);
+    assert_int_equal(g->tensor[t].dim[0], transposed ? rows : cols);
+    assert_int_equal(g->tensor[t].dim[1], transposed ? cols : rows);
+    for (int64_t i = 0; i < rows * cols; i++) {
+        int64_t row = i / cols, col = i % cols;
+        float step, found = value_at(g->tensor[t].type, g->tensor[t].data,
+                                     (size_t)(transposed ? col * rows + row : i), &step);
+        if (fabsf(found - values[i]) > 0.5f * step + fabsf(found) / 1000 * (step > 0))
+            fail_msg("%s: value %d of type %d is %g, not %g (%g)", name, (int)i, (int)g->tensor[t].type,
+                     found, values[i], step);
+    }
+    free(values);
+}
+
+typedef struct Names {
+    const char *ours, *theirs;
+    bool matrix, transposed;
+} Names;
+
+static void assert_layers(const Gguf *g, const SafeFile *model, const Names *names, size_t count, int layers,
+                          uint32_t type) {
+    for (int i = 0; i < layers; i++)
+        for (size_t n = 0; n < 2 * count; n++) {
+            const Names *name = &names[n / 2];
+            char ours[64], theirs[128];
+            const char *part = n % 2 ? "bias" : "weight";
+            snprintf(ours, sizeof ours, "blk.%d.%s.%s", i, name->ours, part);
+            snprintf(theirs, sizeof theirs, name->theirs, i, part);
+            bool matrix = name->matrix && n % 2 == 0;
+            assert_values(g, model, ours, theirs, matrix && name->transposed, matrix ? type : GGUF_F32);
+        }
+}
+
+static void gpt2_files(void **state) {
+    (void)state;
+    static const struct {
+        const char *dtype;
+        uint32_t type, embedding, file;
+    } types[] = {{"fp32", GGUF_F32, GGUF_F32, 0},    {"fp16", GGUF_F16, GGUF_F16, 1},
+                 {"bf16", GGUF_BF16, GGUF_BF16, 32}, {"q8_0", GGUF_Q8_0, GGUF_Q8_0, 7},
+                 {"q4_0", GGUF_Q4_0, GGUF_Q8_0, 2},  {"same", GGUF_F16, GGUF_F16, 1}};
+    static const Names names[] = {{"attn_norm", "transformer.h.%d.ln_1.%s", false, false},
+                                  {"attn_qkv", "transformer.h.%d.attn.c_attn.%s", true, true},
+                                  {"attn_output", "transformer.h.%d.attn.c_proj.%s", true, true},
+                                  {"ffn_norm", "transformer.h.%d.ln_2.%s", false, false},
+                                  {"ffn_up", "transformer.h.%d.mlp.c_fc.%s", true, true},
+                                  {"ffn_down", "transformer.h.%d.mlp.c_proj.%s", true, true}};
+    SafeFile *model = NULL;
+    assert_ok(safe_open(&model, CASES "gpt2-generate/model.safetensors"));
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        char out[32];
+        snprintf(out, sizeof out, "%s.gguf", types[i].dtype);
+        write_gguf(CASES "gpt2-generate", out, types[i].dtype);
+        Gguf *g = gguf_read(out);
+        assert_text(g, "general.architecture", "gpt2");
+        assert_number(g, "general.file_type", types[i].file);
+        assert_number(g, "gpt2.context_length", 64);
+        assert_number(g, "gpt2.embedding_length", 64);
+        assert_number(g, "gpt2.feed_forward_length", 128);
+        assert_number(g, "gpt2.attention.head_count", 4);
+        assert_number(g, "gpt2.block_count", 3);
+        find_key(g, "gpt2.attention.layer_norm_epsilon", VALUE_F32);
+        assert_int_equal(g->tensors, 4 + 12 * 3);
+        assert_values(g, model, "token_embd.weight", "transformer.wte.weight", false, types[i].embedding);
+        assert_values(g, model, "position_embd.weight", "transformer.wpe.weight", false, GGUF_F32);
+        assert_values(g, model, "output_norm.weight", "transformer.ln_f.weight", false, GGUF_F32);
+        assert_values(g, model, "output_norm.bias", "transformer.ln_f.bias", false, GGUF_F32);
+        assert_layers(g, model, names, 6, 3, types[i].type);
+        gguf_free(g);
+    }
+    safe_free(model);
+}
+
+static void bert_files(void **state) {
+    (void)state;
+#define LAYER "bert.encoder.layer.%d."
+    static const Names names[] = {{"attn_q", LAYER "attention.self.query.%s", true, false},
+                                  {"attn_k", LAYER "attention.self.key.%s", true, false},
+                                  {"attn_v", LAYER "attention.self.value.%s", true, false},
+                                  {"attn_output", LAYER "attention.output.dense.%s", true, false},
+                                  {"attn_output_norm", LAYER "attention.output.LayerNorm.%s", false, false},
+                                  {"ffn_up", LAYER "intermediate.dense.%s", true, false},
+                                  {"ffn_down", LAYER "output.dense.%s", true, false},
+                                  {"layer_output_norm", LAYER "output.LayerNorm.%s", false, false}};
+    SafeFile *model = NULL;
+    assert_ok(safe_open(&model, CASES "bert-nsp/model.safetensors"));
+    write_gguf(CASES "bert-nsp", "bert.gguf", "fp32");
+    Gguf *g = gguf_read("bert.gguf");
+    assert_text(g, "general.architecture", "bert");
+    assert_text(g, "tokenizer.ggml.model", "none");
+    find_key(g, "bert.attention.causal", VALUE_BOOL);
+    assert_int_equal(*(const char *)take(g, 1), 0);
+    assert_number(g, "bert.pooling_type", 1);
+    assert_number(g, "tokenizer.ggml.token_type_count", 2);
+    find_key(g, "bert.block_count", VALUE_U32);
+    int layers = (int)take_u32(g);
+    assert_int_equal(g->tensors, 5 + 16 * layers); /* no output heads */
+    assert_values(g, model, "token_embd.weight", "bert.embeddings.word_embeddings.weight", false, GGUF_F32);
+    assert_values(g, model, "token_types.weight", "bert.embeddings.token_type_embeddings.weight", false,
+                  GGUF_F32);
+    assert_values(g, model, "token_embd_norm.bias", "bert.embeddings.LayerNorm.bias", false, GGUF_F32);
+    assert_layers(g, model, names, 8, layers, GGUF_F32);
+    gguf_free(g);
+    safe_free(model);
+}
+
+/* ---- vocabularies ---- */
+
+static void assert_token(Gguf *g, uint64_t index, const char *expected, uint32_t type) {
+    uint64_t count = find_array(g, "tokenizer.ggml.tokens", VALUE_TEXT);
+    assert_true(index < count);
+    for (uint64_t i = 0; i < index; i++) take_text(g);
+    Text text = take_text(g);
+    if (!is(text, expected)) fail_msg("token %d is '%.*s'", (int)index, (int)text.size, text.data);
+    assert_int_equal(find_array(g, "tokenizer.ggml.token_type", 5), count);
+    take(g, 4 * index);
+    assert_int_equal(take_u32(g), type);
+}
+
+static void byte_vocabulary(void **state) {
+    (void)state;
+    write_gguf(CASES "gpt2-generate", "bytes.gguf", "fp32");
+    Gguf *g = gguf_read("bytes.gguf");
+    assert_text(g, "tokenizer.ggml.model", "gpt2");
+    assert_text(g, "tokenizer.ggml.pre", "gpt-2");
+    assert_int_equal(find_array(g, "tokenizer.ggml.tokens", VALUE_TEXT), 257);
+    assert_int_equal(find_array(g, "tokenizer.ggml.merges", VALUE_TEXT), 0);
+    assert_token(g, 'a', "a", 1);
+    assert_token(g, ' ', "\xC4\xA0", 1);
+    assert_token(g, 256, "<|endoftext|>", 3);
+    assert_number(g, "tokenizer.ggml.eos_token_id", 256);
+    gguf_free(g);
+}
+
+static void bpe_vocabulary(void **state) {
+    (void)state;
+    put_sentences("text.txt", 200, 1, false);
+    Ran ran =
+        shell("$WEFT tokenizer train --vocab 270 --data text.txt --out tok --quiet && "
+              "$WEFT train --model gpt2-tiny --layers 1 --hidden 32 --heads 2 --seq 16 --batch 1 --steps 1 "
+              "--vocab 288 --threads 1 --tokenizer tok --data text.txt --val-fraction 0 --quiet --out run");
+    if (ran.code) fail_msg("%s", ran.err);
+    ran_done(&ran);
+    write_gguf(at("run"), "bpe.gguf", "same");
+    Gguf *g = gguf_read("bpe.gguf");
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    assert_ok(tokenizer_load(&tokenizer, at("tok")));
+    assert_int_equal(find_array(g, "tokenizer.ggml.tokens", VALUE_TEXT), 288);
+    for (int32_t id = 0; id < 270; id++) {
+        size_t size;
+        const char *token = tokenizer_token(tokenizer, id, &size);
+        Text text = take_text(g);
+        assert_int_equal(text.size, size);
+        assert_memory_equal(text.data, token, size);
+    }
+    assert_true(is(take_text(g), "[PAD270]"));
+    assert_token(g, 287, "[PAD287]", 5);
+    assert_token(g, (uint64_t)tokenizer_special(tokenizer).end, "<|endoftext|>", 3);
+    size_t merges = find_array(g, "tokenizer.ggml.merges", VALUE_TEXT);
+    assert_int_equal(merges, tokenizer_merge_count(tokenizer));
+    assert_true(merges > 5);
+    Text first = take_text(g);
+    CLEANUP(mem_freep) char *expected = NULL;
+    assert_ok(tokenizer_merge(tokenizer, 0, &expected));
+    assert_true(is(first, expected));
+    gguf_free(g);
+}
+
+/* A word's first piece has a mark, its others none. */
+static void wordpiece_vocabulary(void **state) {
+    (void)state;
+    Ran ran =
+        shell("cp -r " CASES "bert-nsp pieces && printf '[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nab\n##cd\n' "
+              ">pieces/vocab.txt");
+    assert_int_equal(ran.code, 0);
+    ran_done(&ran);
+    write_gguf(at("pieces"), "pieces.gguf", "fp16");
+    Gguf *g = gguf_read("pieces.gguf");
+    assert_text(g, "tokenizer.ggml.model", "bert");
+    assert_token(g, 2, "[CLS]", 3);
+    assert_token(g, 5, "\xE2\x96\x81\x61\x62", 1);
+    assert_token(g, 6, "cd", 1);
+    assert_token(g, 7, "[PAD7]", 5);
+    assert_number(g, "tokenizer.ggml.bos_token_id", 2);
+    assert_number(g, "tokenizer.ggml.seperator_token_id", 3);
+    find_key(g, "tokenizer.ggml.normalizer.lowercase", VALUE_BOOL);
+    gguf_free(g);
+}
+
+static void refusals(void **state) {
+    (void)state;
+    put_text("there.gguf", "x");
+    assert_refused(1, "there.gguf already exists", "convert", "--model", CASES "gpt2", "--out",
+                   at("there.gguf"));
+    assert_refused(2, "needs a GGUF file", "convert", "--model", CASES "gpt2", "--out", at("x"), "--dtype",
+                   "q8_0");
+    assert_refused(2, "cannot be combined with --sparse", "convert", "--model", CASES "gpt2", "--out",
+                   at("x.gguf"), "--max-shard-size", "1MB");
+    assert_refused(1, "llama.cpp cannot run this model", "convert", "--model", CASES "gpt2-unscaled-relu",
+                   "--out", at("x.gguf"));
+    assert_refused(1, "llama.cpp cannot run this model", "convert", "--model", CASES "gpt2-layer-scale",
+                   "--out", at("x.gguf"));
+    assert_false(path_exists(at("x.gguf")));
+}
+
+static int setup(void **state) {
+    return corpus_setup(state) || setenv("WEFT", WEFT_BINARY, 1) ? -1 : 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reference_rounding), cmocka_unit_test(gpt2_files),
+        cmocka_unit_test(bert_files),         cmocka_unit_test(byte_vocabulary),
+        cmocka_unit_test(bpe_vocabulary),     cmocka_unit_test(wordpiece_vocabulary),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, setup, corpus_teardown);
+}
