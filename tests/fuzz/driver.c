@@ -1,8 +1,10 @@
-/* Runs a fuzz target without external tools: fuzz_NAME [--seconds S] [--seed N] [--at I] [FILE...]
+/* Runs a fuzz target without external tools: fuzz_NAME [--count N] [--seconds S] [--seed N] [--at I]
+ * [FILE...]
  *
  * Input I is a valid input with a few mutations. It depends only on the seed and I (the random generator is
  * counter-based), so a crash can be reproduced without a saved file: the driver prints I, and --at I runs
- * that input again, for example in a debugger, and writes it to fuzz_NAME.input. Files on the command line
+ * that input again, for example in a debugger, and writes it to fuzz_NAME.input. The run ends after --count
+ * inputs, or with --seconds after that time. Files on the command line
  * are run unchanged. An input that takes more than ten seconds counts as a hang.
  */
 #include <signal.h>
@@ -181,12 +183,14 @@ static double now(void) {
 
 int main(int argc, char **argv) {
     static Input input;
-    double seconds = 3;
-    uint64_t seed = 1;
+    double seconds = 0;
+    uint64_t seed = 1, count = 1000;
     bool one = false;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--seconds") && i + 1 < argc) {
             seconds = atof(argv[++i]);
+        } else if (!strcmp(argv[i], "--count") && i + 1 < argc) {
+            count = strtoull(argv[++i], NULL, 10);
         } else if (!strcmp(argv[i], "--seed") && i + 1 < argc) {
             seed = strtoull(argv[++i], NULL, 10);
         } else if (!strcmp(argv[i], "--at") && i + 1 < argc) {
@@ -209,7 +213,7 @@ int main(int argc, char **argv) {
         run_input(input.data, input.size);
         return 0;
     }
-    for (double end = now() + seconds; now() < end; current++) {
+    for (double end = now() + seconds; seconds > 0 ? now() < end : current < count; current++) {
         make_input(&input, seed, current, seeds);
         run_input(input.data, input.size);
     }
