@@ -78,10 +78,8 @@ static void make_rooms(Shards *shards) {
         else if (numel > second)
             second = numel;
     }
-    size_t parts = (size_t)shards->spec.shard->size, part = largest / parts, other = second / parts;
     arena_init(&shards->params, shards->device, MEM_PARAMS, largest * size, second * size);
     arena_init(&shards->grads, shards->device, MEM_GRADS, largest * full, second * full);
-    arena_init(&shards->arriving, shards->device, MEM_GRADS, part * full, other * full);
 }
 
 Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const ParamList *units,
@@ -123,12 +121,10 @@ void shards_free(Shards *shards) {
         arena_release(&shards->params, &unit->full);
         arena_release(&shards->grads, &unit->full_grad);
         arena_release(&shards->grads, &unit->reducing);
-        arena_release(&shards->arriving, &unit->arriving);
         unit_done(&unit->layout);
     }
     arena_done(&shards->params);
     arena_done(&shards->grads);
-    arena_done(&shards->arriving);
     dev_free(&shards->norm);
     dev_free(&shards->sketch);
     stream_free(shards->bring);
@@ -257,6 +253,11 @@ Tensor shard_gradient(const Shards *shards, int at) {
     return reduced(shards, &shards->unit[at]);
 }
 
+/* This rank's part of the reduction's input. */
+static Tensor own_part(const ShardUnit *unit) {
+    return tensor_1d((float *)unit->reducing.data + unit->first, DT_F32, unit->count);
+}
+
 /* Waits for a reduction and accumulates its output. */
 static Status complete(Shards *shards, ShardUnit *unit) {
     const ShardSpec *spec = &shards->spec;
@@ -264,11 +265,10 @@ static Status complete(Shards *shards, ShardUnit *unit) {
     if (!unit->pending) return OK;
     unit->pending = false;
     TRY(ticket_wait(stream, &unit->reduce));
-    Tensor here = reduced(shards, unit);
-    Tensor arrived = unit->arriving.data ? tensor_1d(unit->arriving.data, DT_F32, unit->count) : here;
+    Tensor here = reduced(shards, unit), arrived = unit->adding ? own_part(unit) : here;
     if (spec->replica->size > 1) TRY(all_reduce(spec->replica, stream, arrived, REDUCE_SUM, NULL));
-    if (unit->arriving.data) TRY(add(shards->exec, here, arrived));
-    arena_release(&shards->arriving, &unit->arriving);
+    if (unit->adding) TRY(add(shards->exec, here, arrived));
+    unit->adding = false;
     arena_release(&shards->grads, &unit->reducing);
     return OK;
 }
@@ -306,16 +306,14 @@ static Status add_rows(Shards *shards, const ShardUnit *unit, float *grad) {
     return OK;
 }
 
-/* Reduce-scatters a sharded gradient: the first one directly into the shard, later ones into `arriving`. */
+/* Reduce-scatters a sharded gradient: the first one directly into the shard, later ones in place, to be added
+ * to it. */
 static Status start_sharded(Shards *shards, ShardUnit *unit, Tensor all) {
     TRY(complete(shards, unit));
     unit->reducing = unit->full_grad;
     unit->full_grad = (Buffer){0};
-    Tensor to = reduced(shards, unit);
-    if (!unit->fresh) {
-        TRY(arena_alloc(&shards->arriving, bytes_of(unit->count, DT_F32), &unit->arriving));
-        to.data = unit->arriving.data;
-    }
+    unit->adding = !unit->fresh;
+    Tensor to = unit->adding ? own_part(unit) : reduced(shards, unit);
     unit->fresh = false;
     unit->pending = true;
     comm_label(shards->spec.shard, &reduce_name, unit - shards->unit, (int64_t)tensor_bytes(all));

@@ -64,10 +64,10 @@ typedef struct ShardUnit {
     Buffer full;           /* gathered parameters, while in use */
     Buffer full_grad;      /* full gradient, while backward adds to it */
     Buffer reducing;       /* input of the reduction in progress */
-    Buffer arriving;       /* its output, if it must be added to an existing shard */
     Ticket gather, reduce; /* operations in progress */
     bool brought;          /* `full` is being copied from the host; not yet waited for */
     bool pending;          /* a reduction has started and is not complete */
+    bool adding;           /* its result is in place and must be added to the shard */
     bool fresh;            /* no gradient has arrived in this step yet */
     int sketched;          /* micro-batches in this step's sketches */
     int rows_sketched;     /* the same for per-row parameters, if backward completes them earlier */
@@ -80,7 +80,6 @@ typedef struct Shards {
     ShardUnit *unit;
     int count;
     Arena params, grads; /* full buffers of the two largest units */
-    Arena arriving;      /* this rank's shards of two units */
     Buffer norm;         /* fp64: one sum of squares per shard */
     Stream *bring;       /* prefetches offloaded parameters; NULL without offload */
     /* See shards_probe. */
