@@ -8,6 +8,8 @@
  *
  *   | tensor rank 0: shard 0, shard 1 ... | tensor rank 1: shard 0, shard 1 ... |
  *
+ * A unit in pieces (param/param.h) is written piece by piece, each like a unit.
+ *
  * A rank that fails to write still takes part in the rounds, since others wait for its parts.
  */
 #include "checkpoint/save.h"
@@ -16,9 +18,9 @@
 
 #include "checkpoint/slices.h"
 
-/* A unit of a store, the rank of the stage that writes it, and the round. */
+/* A unit of a store or a piece of one, the rank of the stage that writes it, and the round. */
 typedef struct SaveJob {
-    int store, unit;
+    int store, unit, piece;
     int writer; /* dp * tensors + tp */
     int round;
 } SaveJob;
@@ -113,6 +115,19 @@ static bool is_sharded(const Saver *saver, const SaveJob *job) {
     return store->count[job->unit] < store->unit[job->unit].numel;
 }
 
+/* Elements of the unit or piece, including padding. */
+static int64_t numel_of(const Saver *saver, const SaveJob *job) {
+    const Unit *unit = &store_of(saver, job)->unit[job->unit];
+    return unit->numel / unit->pieces;
+}
+
+/* This rank's part of it. */
+static Tensor part_of(const Saver *saver, const SaveJob *job) {
+    const Store *store = store_of(saver, job);
+    int64_t count = store->count[job->unit] / store->unit[job->unit].pieces;
+    return tensor_1d((float *)store->flat[job->unit].data + job->piece * count, DT_F32, count);
+}
+
 static bool is_writer(const Saver *saver, const SaveJob *job) {
     return job->writer == saver->dp * saver->tensors + saver->tp;
 }
@@ -143,25 +158,27 @@ static Status find_units(const Saver *saver, bool *ours) {
 
 static Status assign_jobs(Saver *saver) {
     const SaveList *list = saver->list;
-    int units = list->store[0]->model->units, writers = saver->shards * saver->tensors;
+    int units = list->store[0]->model->units, writers = saver->shards * saver->tensors, pieces = 0;
     CLEANUP(mem_freep) bool *ours = NULL;
     CLEANUP(mem_freep) int64_t *load = NULL;
     CLEANUP(mem_freep) int *rounds = NULL;
     TRY(mem_new((size_t)units, sizeof *ours, &ours));
     TRY(mem_new((size_t)writers, sizeof *load, &load));
     TRY(mem_new((size_t)writers, sizeof *rounds, &rounds));
-    TRY(mem_new((size_t)(units * list->stores), sizeof *saver->job, &saver->job));
+    for (int u = 0; u < units; u++) pieces += list->store[0]->unit[u].pieces;
+    TRY(mem_new((size_t)(pieces * list->stores), sizeof *saver->job, &saver->job));
     TRY(find_units(saver, ours));
     for (int s = 0; s < list->stores; s++)
-        for (int u = 0; u < units; u++) {
-            if (!ours[u]) continue;
-            int least = 0;
-            for (int w = 1; w < writers; w++)
-                if (load[w] < load[least]) least = w;
-            load[least] += list->store[s]->unit[u].numel;
-            saver->job[saver->jobs++] = (SaveJob){s, u, least, rounds[least]++};
-            if (rounds[least] > saver->rounds) saver->rounds = rounds[least];
-        }
+        for (int u = 0; u < units; u++)
+            for (int k = 0; ours[u] && k < list->store[s]->unit[u].pieces; k++) {
+                int least = 0;
+                for (int w = 1; w < writers; w++)
+                    if (load[w] < load[least]) least = w;
+                SaveJob *job = &saver->job[saver->jobs++];
+                *job = (SaveJob){s, u, k, least, rounds[least]++};
+                load[least] += numel_of(saver, job);
+                if (rounds[least] > saver->rounds) saver->rounds = rounds[least];
+            }
     return OK;
 }
 
@@ -170,7 +187,7 @@ static Status assign_jobs(Saver *saver) {
 /* Elements that a job needs in the buffer; 0 if the rank's own store has the complete unit. */
 static int64_t gather_count(const Saver *saver, const SaveJob *job) {
     if (!is_writer(saver, job) || (saver->tensors == 1 && !is_sharded(saver, job))) return 0;
-    return saver->tensors * store_of(saver, job)->unit[job->unit].numel;
+    return saver->tensors * numel_of(saver, job);
 }
 
 static Status prepare(Saver *saver) {
@@ -186,9 +203,8 @@ static Status prepare(Saver *saver) {
 }
 
 static Status receive_parts(Saver *saver, const SaveJob *job) {
-    const Store *store = store_of(saver, job);
-    const Buffer *own = &store->flat[job->unit];
-    int64_t count = store->count[job->unit], numel = store->unit[job->unit].numel;
+    Tensor own = part_of(saver, job);
+    int64_t count = tensor_count(own), numel = numel_of(saver, job);
     bool sharded = is_sharded(saver, job);
     for (int t = 0; t < saver->tensors; t++)
         for (int d = 0; d < saver->shards; d++) {
@@ -198,7 +214,7 @@ static Status receive_parts(Saver *saver, const SaveJob *job) {
                 TRY(comm_receive(saver->mesh->world, saver->stream, tensor_1d(dst, DT_F32, count),
                                  world_rank(saver, d, t), &saver->ticket[saver->tickets++]));
             else if (sharded)
-                TRY(stream_copy(saver->stream, dst, own->data, own->bytes, COPY_ON_DEVICE));
+                TRY(stream_copy(saver->stream, dst, own.data, tensor_bytes(own), COPY_ON_DEVICE));
         }
     return OK;
 }
@@ -215,8 +231,7 @@ static Status exchange(Saver *saver, int round) {
             TRY(receive_parts(saver, job));
             continue;
         }
-        const Store *store = store_of(saver, job);
-        Tensor part = tensor_1d(store->flat[job->unit].data, DT_F32, store->count[job->unit]);
+        Tensor part = part_of(saver, job);
         int to = world_rank(saver, job->writer / saver->tensors, job->writer % saver->tensors);
         TRY(comm_send(saver->mesh->world, saver->stream, part, to, &saver->ticket[saver->tickets++]));
     }
@@ -263,9 +278,17 @@ static Status gathered_init(Gathered *g, const Saver *saver, const SaveJob *job)
     TRY(mem_new(count, sizeof *g->copy, &g->copy));
     bool sharded = is_sharded(saver, job);
     for (int t = 0; t < g->count; t++) {
-        UnitSpec spec = {t, saver->tensors, saver->shards};
-        TRY(unit_init(&g->unit[t], &store->model->unit[job->unit], spec));
-        int64_t numel = store->unit[job->unit].numel;
+        UnitSpec spec = store->spec;
+        spec.tp_rank = t;
+        CLEANUP(unit_done) Unit whole = {0};
+        TRY(unit_init(&whole, &store->model->unit[job->unit], spec));
+        if (whole.pieces > 1) {
+            TRY(unit_piece(&g->unit[t], &whole, job->piece));
+        } else {
+            g->unit[t] = whole;
+            whole = (Unit){0};
+        }
+        int64_t numel = numel_of(saver, job);
         if (g->unit[t].numel != numel)
             return FAILED("internal: unit %d has different sizes on tensor-parallel ranks", job->unit);
         g->data[t] = t == saver->tp && !sharded ? store->flat[job->unit].data
@@ -274,14 +297,18 @@ static Status gathered_init(Gathered *g, const Saver *saver, const SaveJob *job)
     return OK;
 }
 
-static Status write_item(const Saver *saver, Gathered *g, const SaveItem *item) {
+static Status write_item(const Saver *saver, Gathered *g, const SaveItem *item, bool divided) {
     for (int t = 0; t < g->count; t++) {
         const ParamSlot *slot = &g->unit[t].slot[item->ref.slot];
         g->slot[t] = slot;
         TRY(host_read(saver->stream, g->data[t] + slot->offset, slot->count, &g->copy[t], &g->values[t]));
     }
     Slices slices = {g->count, g->slot, g->values};
-    TRY(slices_write(&slices, &item->tensor, saver->list->file[item->file], item->at, item->dtype));
+    SafeWriter *file = saver->list->file[item->file];
+    if (divided)
+        TRY(slices_write_rows(&slices, file, item->at, item->dtype));
+    else
+        TRY(slices_write(&slices, &item->tensor, file, item->at, item->dtype));
     drop_copies(g);
     return OK;
 }
@@ -289,9 +316,11 @@ static Status write_item(const Saver *saver, Gathered *g, const SaveItem *item) 
 static Status write_job(const Saver *saver, const SaveJob *job) {
     CLEANUP(gathered_done) Gathered gathered = {0};
     TRY(gathered_init(&gathered, saver, job));
+    bool divided = store_of(saver, job)->unit[job->unit].pieces > 1;
     for (size_t i = 0; i < saver->list->count; i++) {
         const SaveItem *item = &saver->list->item[i];
-        if (item->store == job->store && item->ref.unit == job->unit) TRY(write_item(saver, &gathered, item));
+        if (item->store == job->store && item->ref.unit == job->unit)
+            TRY(write_item(saver, &gathered, item, divided));
     }
     return OK;
 }

@@ -132,6 +132,16 @@ Status slices_write(const Slices *slices, const HfTensor *tensor, SafeWriter *fi
                               : write_straight(slices, tensor, file, at, dtype);
 }
 
+Status slices_write_rows(const Slices *slices, SafeWriter *file, int64_t at, DType dtype) {
+    for (int i = 0; i < slices->count; i++) {
+        ParamRun run = slot_run(slices->slot[i], 0, slices->slot[i]->count);
+        if (run.global < 0) continue;
+        TRY(values_write(file, at + run.global * (int64_t)dtype_size(dtype), dtype, slices->data[i],
+                         run.count));
+    }
+    return OK;
+}
+
 /* ---- host and device memory ---- */
 
 static bool is_host(const Stream *stream) {

@@ -19,6 +19,7 @@ static void lay_out(HostBatch *batch, Bump *bump, size_t *ret_without_picks) {
     batch->span = take(bump, 2 * B);
     batch->classes = take(bump, B);
     batch->first_rows = take(bump, B);
+    batch->rows = take(bump, B * T);
     batch->targets = bump_take(bump, (size_t)(B * batch->outputs) * sizeof *batch->targets);
     batch->tokens = take(bump, B * T);
     batch->types = take(bump, B * T);
@@ -53,6 +54,7 @@ Status host_batch_new_targets(HostBatch **ret_batch, int64_t B, int64_t T, int64
     lay_out(batch, &bump, &without_picks);
     TRY(bump_check(&bump, "a batch"));
     for (int64_t b = 0; b < B; b++) batch->first_rows[b] = (int32_t)(b * T);
+    for (int64_t i = 0; i < B * T; i++) batch->rows[i] = (int32_t)i;
     *ret_batch = batch;
     batch = NULL;
     return OK;
@@ -85,6 +87,7 @@ Status host_batch_upload(const HostBatch *batch, Stream *stream, Buffer to, int6
 
     Micro micro = {.B = B, .T = T, .first = first};
     micro.tokens = tensor_2d(there.tokens, DT_I32, B, T);
+    micro.rows = tensor_2d(there.rows, DT_I32, B, T);
     micro.first_rows = tensor_1d(there.first_rows, DT_I32, B);
     if (batch->has_types) micro.types = tensor_2d(there.types, DT_I32, B, T);
     if (batch->padded) micro.lens = tensor_1d(there.lens, DT_I32, B);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "model/common.h"
+#include "model/vocab.h"
 #include "parallel/tp.h"
 
 typedef struct OutputParams {
@@ -28,6 +29,7 @@ typedef struct MlmScratch {
     Tensor logits;             /* (R,V) */
     Tensor stats, losses;      /* (R,3) (R) */
     Tensor parts;              /* (tp,R,3) */
+    VocabLoss pieces;          /* instead of logits */
 } MlmScratch;
 
 /* Scratch of a pooled head with K logits. */
@@ -94,7 +96,8 @@ static MlmScratch mlm_scratch(const Block *block, Shape shape, int64_t R, int64_
     w.dh = tensor_take(bump, width);
     w.mean = tensor_take(bump, rows);
     w.rstd = tensor_take(bump, rows);
-    w.logits = tensor_take(bump, tensor_2d(NULL, shape.logits, R, V));
+    w.logits = tensor_take(bump, tensor_2d(NULL, shape.logits, shape.pieces ? 0 : R, V));
+    w.pieces = vocab_loss_scratch(block, shape, R, bump);
     w.stats = tensor_take(bump, tensor_2d(NULL, DT_F32, R, 3));
     w.losses = tensor_take(bump, rows);
     w.parts = tensor_take(bump, tensor_3d(NULL, DT_F32, shape.tp > 1 ? shape.tp : 0, R, 3));
@@ -135,7 +138,8 @@ static void measure_outputs(const Block *block, Shape shape, size_t *ret_saved, 
     head_rows_buffer(block, shape, &buffer);
     Bump mlm = buffer, pool = buffer, span = buffer;
     int64_t V = vocab_local(c, shape.tp);
-    if (config_has(c, OUTPUT_MLM)) mlm_scratch(block, shape, loss_chunk_rows(shape, V), V, &mlm);
+    if (config_has(c, OUTPUT_MLM))
+        mlm_scratch(block, shape, loss_chunk_rows(shape, V, shape.B * shape.T), V, &mlm);
     if (c->pooler) pool_scratch(block, shape, shape.B, c->labels > 2 ? c->labels : 2, &pool);
     if (config_has(c, OUTPUT_SPAN)) span_scratch(shape, &span);
     size_t scratch = mlm.used > pool.used ? mlm.used : pool.used;
@@ -166,31 +170,59 @@ static Status target_loss(const Block *block, Pass *pass, Tensor logits, Tensor 
     return sum(pass->exec, tensor_slice(pass->loss, LOSS_CLASSIFY, 1), losses);
 }
 
-/* Logits of the gathered rows w->x. */
-static Status mlm_scores(const Block *block, Pass *pass, const MlmScratch *w) {
+/* The output matrix's input w->h from the gathered rows w->x. */
+static Status mlm_hidden(const Block *block, Pass *pass, const MlmScratch *w) {
     Exec *e = pass->exec;
     OutputParams p = output_params(block, pass->param);
     TRY(linear_forward(e, w->act, w->pre, w->x, p.mlm_w, p.mlm_b, block->config->act));
-    TRY(layernorm_forward(e, w->h, w->mean, w->rstd, w->act, p.norm_w, p.norm_b, block->config->norm_eps));
+    return layernorm_forward(e, w->h, w->mean, w->rstd, w->act, p.norm_w, p.norm_b, block->config->norm_eps);
+}
+
+/* Logits of w->h. */
+static Status mlm_scores(const Block *block, Pass *pass, const MlmScratch *w) {
+    Exec *e = pass->exec;
+    OutputParams p = output_params(block, pass->param);
     int64_t words = tensor_cols(w->logits); /* with or without vocabulary padding */
     return linear_forward(e, w->logits, TENSOR_NONE, w->h, tensor_slice(p.output, 0, words),
                           tensor_slice(p.output_b, 0, words), ACT_NONE);
+}
+
+/* The token loss of the rows w->h and, in training, the gradients of the output matrix and of w->h. */
+static Status mlm_token_loss(const Block *block, Pass *pass, const MlmScratch *w, Tensor labels) {
+    Exec *e = pass->exec;
+    bool train = pass->shape.train;
+    OutputParams p = output_params(block, pass->param), g = {0};
+    if (train) g = output_params(block, pass->grad);
+    if (pass->pieces) {
+        VocabLossArgs args = {.dh = w->dh,
+                              .h = w->h,
+                              .labels = labels,
+                              .bias = p.output_b,
+                              .dbias = g.output_b,
+                              .stats = w->stats,
+                              .losses = w->losses,
+                              .tp_parts = w->parts};
+        return vocab_loss(block, pass, &w->pieces, &args);
+    }
+    VocabPart part = {.start = pass->tp->rank * p.output.dim[0], .valid = block->config->vocab};
+    TRY(mlm_scores(block, pass, w));
+    TRY(tp_xent_loss(pass->tp, e, w->losses, w->stats, w->parts, w->logits, labels, part,
+                     pass->loss_grad[LOSS_TOKEN], train));
+    TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
+    if (!train) return OK;
+    TRY(linear_backward_weight(e, g.output, g.output_b, w->logits, w->h));
+    return linear_backward_input(e, w->dh, w->logits, p.output, ACT_NONE, TENSOR_NONE, false);
 }
 
 static Status mlm_chunk(const Block *block, Pass *pass, const MlmScratch *w, Tensor dx, Tensor x,
                         Tensor picks, Tensor labels) {
     Exec *e = pass->exec;
     OutputParams p = output_params(block, pass->param);
-    VocabPart part = {.start = pass->tp->rank * p.output.dim[0], .valid = block->config->vocab};
     TRY(gather_rows(e, w->x, x, picks));
-    TRY(mlm_scores(block, pass, w));
-    TRY(tp_xent_loss(pass->tp, e, w->losses, w->stats, w->parts, w->logits, labels, part,
-                     pass->loss_grad[LOSS_TOKEN], pass->shape.train));
-    TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
+    TRY(mlm_hidden(block, pass, w));
+    TRY(mlm_token_loss(block, pass, w, labels));
     if (!pass->shape.train) return OK;
     OutputParams g = output_params(block, pass->grad);
-    TRY(linear_backward_weight(e, g.output, g.output_b, w->logits, w->h));
-    TRY(linear_backward_input(e, w->dh, w->logits, p.output, ACT_NONE, TENSOR_NONE, false));
     TRY(tp_collect(pass->tp, e, false, w->dh, w->dh));
     TRY(layernorm_backward(e, w->dh, g.norm_w, g.norm_b, w->dh, w->act, w->mean, w->rstd, p.norm_w,
                            TENSOR_NONE));
@@ -204,7 +236,8 @@ static MlmScratch cut_mlm(const MlmScratch *w, int64_t rows) {
     MlmScratch cut = *w;
     Tensor *const each[] = {&cut.x,    &cut.pre,  &cut.act,    &cut.h,     &cut.dh,
                             &cut.mean, &cut.rstd, &cut.logits, &cut.stats, &cut.losses};
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++) *each[i] = tensor_slice(*each[i], 0, rows);
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        if (each[i]->dim[0]) *each[i] = tensor_slice(*each[i], 0, rows);
     cut.parts = tensor_3d(w->parts.data, DT_F32, w->parts.dim[0], rows, 3);
     return cut;
 }
@@ -212,12 +245,13 @@ static MlmScratch cut_mlm(const MlmScratch *w, int64_t rows) {
 static Status mlm_loss(const Block *block, Pass *pass, Tensor dx, Tensor x) {
     const Micro *micro = pass->micro;
     int64_t V = vocab_local(block->config, pass->shape.tp);
-    int64_t R = loss_chunk_rows(pass->shape, V);
+    int64_t N = micro->picks.dim[0], end = head_loop_rows(pass, N);
+    int64_t R = loss_chunk_rows(pass->shape, V, pass->pieces ? end : pass->shape.B * pass->shape.T);
     Bump bump = scratch_after_rows(block, pass);
     MlmScratch w = mlm_scratch(block, pass->shape, R, V, &bump);
     TRY(bump_check(&bump, "the masked-token head's scratch"));
-    for (int64_t first = 0; first < micro->picks.dim[0]; first += R) {
-        int64_t count = micro->picks.dim[0] - first < R ? micro->picks.dim[0] - first : R;
+    for (int64_t at = 0; at < end; at += R) {
+        int64_t first = at < N ? at : N, count = N - first < R ? N - first : R;
         MlmScratch cut = cut_mlm(&w, count);
         TRY(mlm_chunk(block, pass, &cut, dx, x, tensor_slice(micro->picks, first, count),
                       tensor_slice(micro->pick_labels, first, count)));
@@ -317,6 +351,7 @@ static Status logits_outputs(const Block *block, Pass *pass, OutputHead which, T
         TRY(bump_check(&bump, "the masked-token head's scratch"));
         w.x = rows;
         w.logits = out;
+        TRY(mlm_hidden(block, pass, &w));
         return mlm_scores(block, pass, &w);
     }
     PoolScratch w = pool_scratch(block, pass->shape, rows.dim[0], 0, &bump);

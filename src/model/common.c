@@ -89,6 +89,10 @@ Status head_input(Pass *pass, Tensor buffer, Tensor x, Tensor *ret_rows) {
     return OK;
 }
 
+int64_t head_loop_rows(const Pass *pass, int64_t rows) {
+    return pass->pieces ? pass->head_rows : rows;
+}
+
 Tensor head_saved(const Block *block, Shape shape, Bump *bump) {
     if (!shape.train) return TENSOR_NONE;
     return tensor_take(bump, tensor_2d(NULL, shape.dtype, shape.B * shape.T, block->config->hidden));
@@ -110,9 +114,9 @@ Status head_sum(Pass *pass, LossId loss, Tensor losses, Tensor stats, Tensor lab
 
 /* Small for fp32, to limit cache pollution on CPUs. On GPUs every chunk reads and writes the gradient of the
  * whole output matrix, so large chunks are better. */
-int64_t loss_chunk_rows(Shape shape, int64_t vocab) {
+int64_t loss_chunk_rows(Shape shape, int64_t vocab, int64_t rows) {
     int64_t limit = shape.logits == DT_F32 ? (128 << 20) / 4 : (1 << 30) / 2; /* 128 MiB, 1 GiB */
-    int64_t chunk = 32, rows = shape.B * shape.T;
+    int64_t chunk = 32;
     while (chunk * 2 * vocab <= limit && chunk < rows) chunk *= 2;
     return chunk < rows ? chunk : rows;
 }

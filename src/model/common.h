@@ -67,7 +67,10 @@ MUST_USE Status head_sum(Pass *pass, LossId loss, Tensor losses, Tensor stats, T
 static inline int64_t vocab_local(const ModelConfig *config, int tp) {
     return vocab_padded(config->vocab, tp) / tp;
 }
-/* Number of rows per chunk of logits. */
-int64_t loss_chunk_rows(Shape shape, int64_t vocab);
+/* Number of rows per chunk of logits, of `rows` in total. */
+int64_t loss_chunk_rows(Shape shape, int64_t vocab, int64_t rows);
+/* Rows over which a token loss loops: this micro-batch's or, with pieces of the vocabulary matrix, those of
+ * the replica that has most. The last chunks may then be empty. */
+int64_t head_loop_rows(const Pass *pass, int64_t rows);
 
 #endif

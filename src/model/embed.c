@@ -8,6 +8,7 @@
  * span head scores padding positions, too.
  */
 #include "model/common.h"
+#include "model/vocab.h"
 #include "parallel/tp.h"
 
 typedef struct EmbedParams {
@@ -62,6 +63,7 @@ static EmbedSaved embed_saved(const Block *block, Shape shape, Bump *bump) {
 typedef struct EmbedScratch {
     Tensor whole;   /* (B,T,C), sequence parallelism only */
     Tensor pad_row; /* (1,C) gradient of the padding token */
+    VocabLookup lookup;
 } EmbedScratch;
 
 static EmbedScratch embed_scratch(const Block *block, Shape shape, Bump *bump) {
@@ -69,6 +71,7 @@ static EmbedScratch embed_scratch(const Block *block, Shape shape, Bump *bump) {
     w.whole = tensor_take(bump, whole_of(shape, block->config->hidden));
     if (skips_padding(block))
         w.pad_row = tensor_take(bump, tensor_2d(NULL, DT_F32, 1, block->config->hidden));
+    w.lookup = vocab_lookup_scratch(block, shape, bump);
     return w;
 }
 
@@ -91,10 +94,15 @@ static Status embed_sum(const Block *block, Pass *pass, Tensor sum, Tensor past)
     Bump bump = bump_over(pass->scratch);
     EmbedScratch w = embed_scratch(block, pass->shape, &bump);
     TRY(bump_check(&bump, "the embedding's scratch"));
-    Tensor whole = pass->shape.sequence ? w.whole : sum;
-    TRY(embedding_forward(pass->exec, whole, micro->tokens, micro->types, past, p.token,
-                          tp_once(pass->tp, p.position), tp_once(pass->tp, p.type),
-                          vocab_part(pass, &p, block->config->vocab)));
+    Tensor whole = pass->shape.sequence ? w.whole : sum, tokens = micro->tokens, table = p.token;
+    VocabPart part = vocab_part(pass, &p, block->config->vocab);
+    if (pass->pieces) { /* the rows that were found take the place of the matrix */
+        TRY(vocab_lookup(block, pass, &w.lookup, &table));
+        tokens = micro->rows;
+        part = (VocabPart){.start = 0, .valid = table.dim[0]};
+    }
+    TRY(embedding_forward(pass->exec, whole, tokens, micro->types, past, table, tp_once(pass->tp, p.position),
+                          tp_once(pass->tp, p.type), part));
     return tp_collect(pass->tp, pass->exec, pass->shape.sequence, sum, whole);
 }
 
@@ -115,22 +123,42 @@ static Status forward_embed(const Block *block, Pass *pass, Tensor y, Tensor x) 
     return dropout.p > 0 ? dropout_add_forward(pass->exec, y, TENSOR_NONE, y, dropout) : OK;
 }
 
-/* Adds to the embedding gradients, but restores the row of the padding token. */
-static Status backward_lookup(const Block *block, Pass *pass, Tensor dx) {
+/* Adds to the embedding gradients g, but restores the row of the padding token. g.token has the rows `part`
+ * of the vocabulary. */
+static Status add_rows(const Block *block, Pass *pass, EmbedParams g, Tensor pad_row, Tensor dx,
+                       VocabPart part) {
     const Micro *micro = pass->micro;
-    EmbedParams g = embed_params(block, pass->grad);
-    VocabPart part = vocab_part(pass, &g, block->config->vocab);
     int64_t pad = block->config->pad_token - part.start;
     bool keep = skips_padding(block) && pad >= 0 && pad < g.token.dim[0];
     Stream *stream = pass->exec->stream;
+    Tensor row = keep ? tensor_slice(g.token, pad, 1) : TENSOR_NONE;
+    if (keep) TRY(stream_copy(stream, pad_row.data, row.data, tensor_bytes(row), COPY_ON_DEVICE));
+    TRY(embedding_backward(pass->exec, g.token, g.position, g.type, dx, micro->tokens, micro->types, part));
+    return keep ? stream_copy(stream, row.data, pad_row.data, tensor_bytes(row), COPY_ON_DEVICE) : OK;
+}
+
+/* The same piece by piece. */
+static Status add_pieces(const Block *block, Pass *pass, EmbedParams g, Tensor pad_row, Tensor dx) {
+    const VocabPieces *pieces = pass->pieces;
+    for (int k = 0; k < pass->shape.pieces; k++) {
+        int64_t rows;
+        VocabPart part = vocab_piece(block, pass, k, &rows);
+        TRY(pieces->open_grad(pieces->context, k, &g.token));
+        TRY(add_rows(block, pass, g, pad_row, dx, part));
+        TRY(pieces->done_grad(pieces->context, k));
+        g.position = g.type = TENSOR_NONE;
+    }
+    return OK;
+}
+
+static Status backward_lookup(const Block *block, Pass *pass, Tensor dx) {
+    EmbedParams g = embed_params(block, pass->grad);
     Bump bump = bump_over(pass->scratch);
     EmbedScratch w = embed_scratch(block, pass->shape, &bump);
     TRY(bump_check(&bump, "the embedding's scratch"));
     TRY(tp_spread(pass->tp, pass->exec, pass->shape.sequence, w.whole, dx, &dx));
-    Tensor row = keep ? tensor_slice(g.token, pad, 1) : TENSOR_NONE;
-    if (keep) TRY(stream_copy(stream, w.pad_row.data, row.data, tensor_bytes(row), COPY_ON_DEVICE));
-    TRY(embedding_backward(pass->exec, g.token, g.position, g.type, dx, micro->tokens, micro->types, part));
-    return keep ? stream_copy(stream, row.data, w.pad_row.data, tensor_bytes(row), COPY_ON_DEVICE) : OK;
+    if (pass->pieces) return add_pieces(block, pass, g, w.pad_row, dx);
+    return add_rows(block, pass, g, w.pad_row, dx, vocab_part(pass, &g, block->config->vocab));
 }
 
 static Status backward_embed(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x) {

@@ -5,6 +5,7 @@
  * chunk's gradients are computed while its logits are available; dx (B,T,C) is saved for backward to pass on.
  */
 #include "model/common.h"
+#include "model/vocab.h"
 #include "parallel/tp.h"
 
 typedef struct OutputParams {
@@ -18,6 +19,7 @@ typedef struct OutputScratch {
     Tensor logits;        /* (R,V) */
     Tensor stats, losses; /* (R,3) (R) */
     Tensor parts;         /* (tp,R,3) */
+    VocabLoss pieces;     /* instead of logits */
 } OutputScratch;
 
 static Status describe_output(const Block *block, ParamList *ret_params) {
@@ -37,15 +39,17 @@ static OutputParams output_params(const Block *block, const Tensor *view) {
     return p;
 }
 
-static OutputScratch head_scratch(const Block *block, Shape shape, Bump *bump) {
+/* Scratch for a loss over `rows` rows. */
+static OutputScratch head_scratch(const Block *block, Shape shape, int64_t rows, Bump *bump) {
     const ModelConfig *c = block->config;
-    int64_t V = vocab_local(c, shape.tp), R = loss_chunk_rows(shape, V);
+    int64_t V = vocab_local(c, shape.tp), R = loss_chunk_rows(shape, V, rows);
     OutputScratch w;
     w.mean = tensor_take(bump, tensor_1d(NULL, DT_F32, R));
     w.rstd = tensor_take(bump, tensor_1d(NULL, DT_F32, R));
     w.h = tensor_take(bump, tensor_2d(NULL, shape.dtype, R, c->hidden));
     w.dh = tensor_take(bump, tensor_2d(NULL, shape.dtype, R, c->hidden));
-    w.logits = tensor_take(bump, tensor_2d(NULL, shape.logits, R, V));
+    w.logits = tensor_take(bump, tensor_2d(NULL, shape.logits, shape.pieces ? 0 : R, V));
+    w.pieces = vocab_loss_scratch(block, shape, R, bump);
     w.stats = tensor_take(bump, tensor_2d(NULL, DT_F32, R, 3));
     w.losses = tensor_take(bump, tensor_1d(NULL, DT_F32, R));
     w.parts = tensor_take(bump, tensor_3d(NULL, DT_F32, shape.tp > 1 ? shape.tp : 0, R, 3));
@@ -56,9 +60,33 @@ static void measure_output(const Block *block, Shape shape, size_t *ret_saved, s
     Bump saved = {0}, scratch = {0};
     head_saved(block, shape, &saved);
     head_rows_buffer(block, shape, &scratch);
-    head_scratch(block, shape, &scratch);
+    head_scratch(block, shape, shape.B * shape.T, &scratch);
     *ret_saved = saved.used;
     *ret_scratch = scratch.used;
+}
+
+/* The token loss of the rows w->h and, in training, the gradients of the output matrix and of w->h. */
+static Status token_loss(const Block *block, Pass *pass, const OutputScratch *w, Tensor labels) {
+    Exec *e = pass->exec;
+    OutputParams p = output_params(block, pass->param);
+    if (pass->pieces) {
+        VocabLossArgs args = {.dh = w->dh,
+                              .h = w->h,
+                              .labels = labels,
+                              .stats = w->stats,
+                              .losses = w->losses,
+                              .tp_parts = w->parts};
+        return vocab_loss(block, pass, &w->pieces, &args);
+    }
+    VocabPart part = {.start = pass->tp->rank * p.output.dim[0], .valid = block->config->vocab};
+    float scale = pass->loss_grad[LOSS_TOKEN];
+    bool train = pass->shape.train;
+    TRY(linear_forward(e, w->logits, TENSOR_NONE, w->h, p.output, TENSOR_NONE, ACT_NONE));
+    TRY(tp_xent_loss(pass->tp, e, w->losses, w->stats, w->parts, w->logits, labels, part, scale, train));
+    TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
+    if (!train) return OK;
+    TRY(linear_backward_weight(e, output_params(block, pass->grad).output, TENSOR_NONE, w->logits, w->h));
+    return linear_backward_input(e, w->dh, w->logits, p.output, ACT_NONE, TENSOR_NONE, false);
 }
 
 /* Loss and, in training, gradients of one chunk. The tensors of w have as many rows as the chunk. */
@@ -66,17 +94,10 @@ static Status chunk_head(const Block *block, Pass *pass, const OutputScratch *w,
                          Tensor labels) {
     Exec *e = pass->exec;
     OutputParams p = output_params(block, pass->param);
-    VocabPart part = {.start = pass->tp->rank * p.output.dim[0], .valid = block->config->vocab};
-    float scale = pass->loss_grad[LOSS_TOKEN];
-    bool train = pass->shape.train;
     TRY(layernorm_forward(e, w->h, w->mean, w->rstd, x, p.norm_w, p.norm_b, block->config->norm_eps));
-    TRY(linear_forward(e, w->logits, TENSOR_NONE, w->h, p.output, TENSOR_NONE, ACT_NONE));
-    TRY(tp_xent_loss(pass->tp, e, w->losses, w->stats, w->parts, w->logits, labels, part, scale, train));
-    TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
-    if (!train) return OK;
+    TRY(token_loss(block, pass, w, labels));
+    if (!pass->shape.train) return OK;
     OutputParams g = output_params(block, pass->grad);
-    TRY(linear_backward_weight(e, g.output, TENSOR_NONE, w->logits, w->h));
-    TRY(linear_backward_input(e, w->dh, w->logits, p.output, ACT_NONE, TENSOR_NONE, false));
     TRY(tp_collect(pass->tp, e, false, w->dh, w->dh));
     return layernorm_backward(e, dx, g.norm_w, g.norm_b, w->dh, x, w->mean, w->rstd, p.norm_w, TENSOR_NONE);
 }
@@ -87,7 +108,8 @@ static OutputScratch cut_scratch(const OutputScratch *w, int64_t rows) {
         .rstd = tensor_slice(w->rstd, 0, rows),
         .h = tensor_slice(w->h, 0, rows),
         .dh = tensor_slice(w->dh, 0, rows),
-        .logits = tensor_slice(w->logits, 0, rows),
+        .logits = w->logits.dim[0] ? tensor_slice(w->logits, 0, rows) : w->logits,
+        .pieces = w->pieces,
         .stats = tensor_slice(w->stats, 0, rows),
         .losses = tensor_slice(w->losses, 0, rows),
         .parts = tensor_3d(w->parts.data, DT_F32, w->parts.dim[0], rows, 3),
@@ -100,13 +122,14 @@ static Status forward_output(const Block *block, Pass *pass, Tensor y, Tensor x)
     Bump saved = bump_over(pass->saved), scratch = bump_over(pass->scratch);
     Tensor dx = head_saved(block, pass->shape, &saved), rows;
     Tensor buffer = head_rows_buffer(block, pass->shape, &scratch);
-    OutputScratch w = head_scratch(block, pass->shape, &scratch);
+    int64_t N = pass->shape.B * pass->shape.T, end = head_loop_rows(pass, N);
+    OutputScratch w = head_scratch(block, pass->shape, end, &scratch);
     TRY(bump_check(&saved, "the head's activations"));
     TRY(bump_check(&scratch, "the head's scratch"));
     TRY(head_input(pass, buffer, x, &rows));
-    int64_t N = rows.dim[0], R = w.h.dim[0];
-    for (int64_t first = 0; first < N; first += R) {
-        int64_t count = N - first < R ? N - first : R;
+    int64_t R = w.h.dim[0];
+    for (int64_t at = 0; at < end; at += R) {
+        int64_t first = at < N ? at : N, count = N - first < R ? N - first : R;
         OutputScratch cut = cut_scratch(&w, count);
         Tensor dx_rows = dx.data ? tensor_slice(dx, first, count) : TENSOR_NONE;
         TRY(chunk_head(block, pass, &cut, dx_rows, tensor_slice(rows, first, count),

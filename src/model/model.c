@@ -26,13 +26,13 @@ static bool find_param(const Model *model, const char *name, ParamRef *ret_ref) 
     return false;
 }
 
-/* Groups parameters into units: one per block, and one for each parameter shared by several blocks. */
+/* Groups parameters into units: one per block, and one for each vocabulary matrix. */
 static Status make_units(Model *model) {
-    int shared = 0;
+    int matrices = 0;
     for (int i = 0; i < model->count; i++)
         for (size_t j = 0; j < model->block[i].params.count; j++)
-            shared += model->block[i].params.desc[j].shared;
-    TRY(mem_new((size_t)(model->count + shared), sizeof *model->unit, &model->unit));
+            matrices += param_is_vocab_matrix(&model->block[i].params.desc[j]);
+    TRY(mem_new((size_t)(model->count + matrices), sizeof *model->unit, &model->unit));
     model->units = model->count;
     for (int i = 0; i < model->count; i++) {
         Block *block = &model->block[i];
@@ -41,7 +41,8 @@ static Status make_units(Model *model) {
             const ParamDesc *desc = &block->params.desc[j];
             if (desc->tied && !find_param(model, desc->name, &block->ref[j]))
                 return FAILED("internal: tied parameter %s has no owner", desc->name);
-            if (!desc->tied) TRY(add_to_unit(model, desc->shared ? model->units++ : i, desc, &block->ref[j]));
+            int own = param_is_vocab_matrix(desc) && !desc->tied ? model->units++ : i;
+            if (!desc->tied) TRY(add_to_unit(model, own, desc, &block->ref[j]));
         }
     }
     return OK;
@@ -280,6 +281,7 @@ Status store_new_borrowed(Store **ret_store, const Model *model, UnitSpec spec, 
     CLEANUP(store_freep) Store *store = NULL;
     TRY(mem_new(1, sizeof *store, &store));
     store->model = model;
+    store->spec = spec;
     store->dtype = dtype;
     store->borrowed = true;
     size_t units = (size_t)model->units;
@@ -317,7 +319,7 @@ Status store_bind(Store *store) {
 
 Status store_new(Store **ret_store, const Model *model, Device *device, MemTag tag) {
     CLEANUP(store_freep) Store *store = NULL;
-    TRY(store_new_borrowed(&store, model, (UnitSpec){0, 1, 1}, DT_F32));
+    TRY(store_new_borrowed(&store, model, (UnitSpec){.tp_size = 1, .shards = 1}, DT_F32));
     store->borrowed = false;
     for (int i = 0; i < model->units; i++) {
         store->count[i] = store->unit[i].numel;

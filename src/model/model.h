@@ -37,6 +37,7 @@ typedef struct Micro {
     int64_t B, T;
     int64_t first;      /* index of its first sequence in the global batch of the step */
     Tensor tokens;      /* (B,T) */
+    Tensor rows;        /* (B,T) 0 .. B*T-1 */
     Tensor types;       /* (B,T) BERT */
     Tensor lens;        /* (B) sequence lengths; later positions are padding. Absent: no padding */
     Tensor labels;      /* LM: (B*T) next tokens; -100: ignored */
@@ -62,6 +63,8 @@ typedef struct Shape {
     FakeQuant fake_quant; /* not together with fp8 */
     DType logits;         /* type of logits over the vocabulary; 0 is fp32 */
     bool train;           /* save what backward needs */
+    int pieces;           /* pieces of each vocabulary matrix, see VocabPieces; 0: it is whole */
+    int64_t piece_rows;   /* rows of a piece */
     Recompute recompute;  /* blocks implement RECOMPUTE_SELECTIVE, the runner the other modes */
 } Shape;
 
@@ -75,14 +78,30 @@ typedef struct Decode {
     KvCache *cache;     /* one per layer, in order */
 } Decode;
 
+/* Access to a vocabulary matrix that is gathered piece by piece: piece k has the matrix's rows
+ * k * piece_rows ... (Shape), local to the tensor-parallel rank. All ranks of a shard group must make the
+ * same calls in the same order. */
+typedef struct VocabPieces {
+    /* Gathers a piece, if it is not already there, and starts gathering piece `next` (-1: none). */
+    Status (*open)(void *context, int piece, int next, Tensor *ret_rows);
+    void (*close)(void *context, int piece);
+    /* A zeroed gradient of a piece; done adds it to that of the matrix. */
+    Status (*open_grad)(void *context, int piece, Tensor *ret_grad);
+    Status (*done_grad)(void *context, int piece);
+    void *context;
+} VocabPieces;
+
 /* Arguments of one block call. */
 typedef struct Pass {
     Exec *exec;
     Group *tp;
     Shape shape;
     const Micro *micro;
-    const Tensor *param; /* views in ParamList order, including tied parameters */
-    const Tensor *grad;  /* gradients, same order; NULL outside training */
+    const Tensor *param;       /* views in ParamList order, including tied parameters */
+    const Tensor *grad;        /* gradients, same order; NULL outside training */
+    const VocabPieces *pieces; /* the block's vocabulary matrix, which is then absent in param and grad; NULL:
+                                * it is there */
+    int64_t head_rows;   /* with pieces: the largest number of rows that any replica has for the token loss */
     uint64_t seed, step; /* for dropout, which is active iff shape.train */
     Buffer saved;        /* this block and micro-batch, from forward to backward */
     Buffer deferred; /* backward: store what backward_weight needs here instead of computing weight gradients;
@@ -135,8 +154,8 @@ struct Block {
     Tensor *int8;  /* one per parameter: packed weights, or absent */
 };
 
-/* Parameters are grouped into units. Unit i < count holds the parameters used by block i only; each later
- * unit holds one parameter shared by several blocks. */
+/* Parameters are grouped into units. Unit i < count holds the parameters of block i except vocabulary
+ * matrices; each of those has its own unit after them. */
 typedef struct Model {
     ModelConfig config;
     Block *block;
@@ -178,6 +197,7 @@ size_t output_logits_scratch(const Block *head, OutputHead which, int64_t rows);
  * belongs to another pipeline stage. */
 typedef struct Store {
     const Model *model;
+    UnitSpec spec;
     DType dtype;
     Unit *unit;             /* local layout of each unit */
     Buffer *flat;           /* per unit: elements first .. first + count - 1 */

@@ -68,11 +68,49 @@ static Status unit_alloc(Shards *shards, ShardUnit *unit) {
     return place(device, state_away, MEM_OPTIMIZER, bytes_of(unit->count, DT_F32), &unit->v);
 }
 
-/* Sizes an arena for the two largest units. */
+/* The parts of a unit's buffers that belong to a piece. */
+static Status piece_init(Shards *shards, const ShardUnit *unit, int at, ShardUnit *piece) {
+    TRY(unit_piece(&piece->layout, &unit->layout, at));
+    int64_t part = piece->layout.numel / shards->spec.shard->size;
+    size_t size = dtype_size(shards->spec.dtype), full = dtype_size(DT_F32), here = (size_t)(part * at);
+    piece->held = true;
+    piece->first = part * shards->spec.shard->rank;
+    piece->count = part;
+    piece->param = (Buffer){.data = (char *)unit->param.data + here * size, .bytes = (size_t)part * size};
+    if (unit->grad.data)
+        piece->grad = (Buffer){.data = (char *)unit->grad.data + here * full, .bytes = (size_t)part * full};
+    return OK;
+}
+
+static Status make_pieces(Shards *shards) {
+    for (int i = 0; i < shards->count; i++) {
+        ShardUnit *unit = &shards->unit[i];
+        if (!unit->held || unit->layout.pieces < 2) continue;
+        unit->pieces = unit->layout.pieces;
+        unit->piece = shards->all;
+        for (int k = 0; k < unit->pieces; k++) TRY(piece_init(shards, unit, k, &shards->unit[shards->all++]));
+    }
+    return OK;
+}
+
+int shard_pieces(const Shards *shards, int at) {
+    return shards->unit[at].pieces;
+}
+
+int shard_piece(const Shards *shards, int at, int piece) {
+    return shards->unit[at].piece + piece;
+}
+
+UnitSpec shards_layout(const ShardSpec *spec) {
+    return (UnitSpec){spec->tp->rank, spec->tp->size, spec->shard->size, spec->params ? spec->piece : 0};
+}
+
+/* Sizes an arena for the two largest units that are gathered as a whole. */
 static void make_rooms(Shards *shards) {
     size_t largest = 0, second = 0, size = dtype_size(shards->spec.dtype), full = dtype_size(DT_F32);
-    for (int i = 0; i < shards->count; i++) {
-        size_t numel = shards->unit[i].held ? (size_t)shards->unit[i].layout.numel : 0;
+    for (int i = 0; i < shards->all; i++) {
+        const ShardUnit *unit = &shards->unit[i];
+        size_t numel = unit->held && !unit->pieces ? (size_t)unit->layout.numel : 0;
         if (numel > largest)
             second = largest, largest = numel;
         else if (numel > second)
@@ -82,6 +120,31 @@ static void make_rooms(Shards *shards) {
     arena_init(&shards->grads, shards->device, MEM_GRADS, largest * full, second * full);
 }
 
+static Status units_init(Shards *shards, const ParamList *units, const UnitUse *use, int count) {
+    size_t all = 0;
+    CLEANUP(mem_freep) Unit *layout = NULL;
+    TRY(mem_new((size_t)count, sizeof *layout, &layout));
+    Status status = OK;
+    for (int i = 0; i < count && !status; i++) {
+        status = unit_init(&layout[i], &units[i], shards_layout(&shards->spec));
+        all += 1 + (size_t)layout[i].pieces;
+    }
+    if (!status) status = mem_new(all, sizeof *shards->unit, &shards->unit);
+    for (int i = 0; i < count && status; i++) unit_done(&layout[i]);
+    TRY(status);
+    shards->count = shards->all = count;
+    for (int i = 0; i < count; i++) {
+        ShardUnit *unit = &shards->unit[i];
+        unit->layout = layout[i];
+        unit->held = use[i].held && unit->layout.numel > 0;
+        unit->twin = use[i].twin;
+        unit->counted = use[i].counted;
+    }
+    for (int i = 0; i < count; i++)
+        if (shards->unit[i].held) TRY(unit_alloc(shards, &shards->unit[i]));
+    return make_pieces(shards);
+}
+
 Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const ParamList *units,
                   const UnitUse *use, int count) {
     CLEANUP(shards_freep) Shards *shards = NULL;
@@ -89,17 +152,7 @@ Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const 
     shards->spec = *spec;
     shards->device = exec->stream->device;
     shards->exec = exec;
-    TRY(mem_new((size_t)count, sizeof *shards->unit, &shards->unit));
-    UnitSpec layout = {spec->tp->rank, spec->tp->size, spec->shard->size};
-    for (int i = 0; i < count; i++) {
-        ShardUnit *unit = &shards->unit[i];
-        shards->count++;
-        TRY(unit_init(&unit->layout, &units[i], layout));
-        unit->held = use[i].held && unit->layout.numel > 0;
-        unit->twin = use[i].twin;
-        unit->counted = use[i].counted;
-        if (unit->held) TRY(unit_alloc(shards, unit));
-    }
+    TRY(units_init(shards, units, use, count));
     make_rooms(shards);
     if (spec->offload == OFFLOAD_PARAMS) TRY(stream_new(&shards->bring, shards->device));
     if (spec->train)
@@ -114,10 +167,11 @@ Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const 
 
 void shards_free(Shards *shards) {
     if (!shards) return;
-    for (int i = 0; i < shards->count; i++) {
+    for (int i = 0; i < shards->all; i++) {
         ShardUnit *unit = &shards->unit[i];
         Buffer *const buffers[] = {&unit->param, &unit->master, &unit->m, &unit->v, &unit->grad};
-        for (size_t k = 0; k < sizeof buffers / sizeof *buffers; k++) dev_free(buffers[k]);
+        for (size_t k = 0; i < shards->count && k < sizeof buffers / sizeof *buffers; k++)
+            dev_free(buffers[k]);
         arena_release(&shards->params, &unit->full);
         arena_release(&shards->grads, &unit->full_grad);
         arena_release(&shards->grads, &unit->reducing);
@@ -232,7 +286,7 @@ void shard_release(Shards *shards, int at) {
 
 Status shards_begin(Shards *shards) {
     shards->probing = 0;
-    for (int i = 0; i < shards->count; i++) {
+    for (int i = 0; i < shards->all; i++) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit->held) continue;
         unit->fresh = true;
@@ -274,7 +328,7 @@ static Status complete(Shards *shards, ShardUnit *unit) {
 }
 
 static Status complete_all(Shards *shards) {
-    for (int i = 0; i < shards->count; i++) TRY(complete(shards, &shards->unit[i]));
+    for (int i = 0; i < shards->all; i++) TRY(complete(shards, &shards->unit[i]));
     return OK;
 }
 
@@ -433,12 +487,17 @@ Status shard_grad_done(Shards *shards, int at, bool last) {
     return reduce_scatter(spec->shard, stream, reduced(shards, unit), all, REDUCE_SUM, &unit->reduce);
 }
 
+Status shard_piece_done(Shards *shards, int at, int micro) {
+    shards->unit[at].sketched = micro;
+    return shard_grad_done(shards, at, true);
+}
+
 Status shards_finish(Shards *shards) {
     TRY(complete_all(shards));
-    for (int i = 0; i < shards->count; i++) {
+    for (int i = shards->all - 1; i >= 0; i--) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit->held) continue;
-        if (unit->fresh && shards->spec.grads)
+        if (unit->fresh && shards->spec.grads && !unit->pieces)
             TRY(stream_zero(shards->exec->stream, unit->grad.data, unit->grad.bytes));
         if (unit->twin && shards->spec.ends->size > 1)
             TRY(all_reduce(shards->spec.ends, shards->exec->stream, reduced(shards, unit), REDUCE_SUM, NULL));

@@ -16,7 +16,7 @@
  *
  * Reductions sum in rank order and norms are accumulated shard by shard, so for a given data-parallel size
  * all four stages give identical bits with one micro-batch per step. With more, stages 0 and 1 agree, and so
- * do 2 and 3.
+ * do 2 and 3. Stage 3 with a vocabulary matrix in pieces sums in a different order.
  *
  * Kernels compute in `dtype`. For 16-bit types the optimizer keeps fp32 master weights of its shard; fp32
  * parameters are their own masters. This file sees a model only as units and the stages that use them.
@@ -45,6 +45,7 @@ typedef struct ShardSpec {
     Group *shard, *replica; /* the data axis, see comm/mesh.h */
     Group *tp, *model;      /* groups that share the gradient norm */
     Group *ends;            /* first and last pipeline stage, which share tied units */
+    int64_t piece;          /* as in UnitSpec */
     int64_t sketch;         /* totals of a micro-batch's sketch, see shards_probe; 0: no sketches */
     int micros;             /* micro-batches per step, for allocating sketches */
 } ShardSpec;
@@ -69,6 +70,7 @@ typedef struct ShardUnit {
     bool pending;          /* a reduction has started and is not complete */
     bool adding;           /* its result is in place and must be added to the shard */
     bool fresh;            /* no gradient has arrived in this step yet */
+    int pieces, piece;     /* a unit gathered in pieces: their number, and the first one's index; else 0 */
     int sketched;          /* micro-batches in this step's sketches */
     int rows_sketched;     /* the same for per-row parameters, if backward completes them earlier */
 } ShardUnit;
@@ -77,8 +79,8 @@ typedef struct Shards {
     ShardSpec spec;
     Device *device;
     Exec *exec;
-    ShardUnit *unit;
-    int count;
+    ShardUnit *unit;     /* the model's units, then the pieces of those that are gathered in pieces */
+    int count, all;      /* units; with pieces */
     Arena params, grads; /* full buffers of the two largest units */
     Buffer norm;         /* fp64: one sum of squares per shard */
     Stream *bring;       /* prefetches offloaded parameters; NULL without offload */
@@ -108,6 +110,14 @@ Tensor shard_master(const Shards *shards, int unit);
 /* Call after changing master values: updates what kernels compute with. Collective. */
 MUST_USE Status shards_publish(Shards *shards);
 
+/* A unit in pieces (param/param.h) is never gathered as a whole: each piece is a unit for the functions
+ * below, which borrows its part of the unit's shard, while updates, norms and checkpoints see the whole unit.
+ * A gradient of a piece is reduced as soon as one block has added its contribution, so that no rank ever has
+ * the gradient of the whole unit. */
+int shard_pieces(const Shards *shards, int unit); /* 0: not in pieces */
+int shard_piece(const Shards *shards, int unit, int piece);
+UnitSpec shards_layout(const ShardSpec *spec);
+
 /* fetch starts gathering a unit if the arena has space, or always with `must`; ready waits for it and returns
  * its first element; release frees the gathered copy. No-ops if parameters are not sharded. */
 MUST_USE Status shard_fetch(Shards *shards, int unit, bool must);
@@ -124,6 +134,8 @@ MUST_USE Status shard_grad(Shards *shards, int unit, float **ret_grad);
 MUST_USE Status shard_rows_done(Shards *shards, int unit);
 /* The unit's gradient is complete for a micro-batch or, with `last`, for the whole step. */
 MUST_USE Status shard_grad_done(Shards *shards, int unit, bool last);
+/* A piece's gradient has one of its contributions for a micro-batch, and is reduced. */
+MUST_USE Status shard_piece_done(Shards *shards, int piece, int micro);
 /* Call after shards_begin to measure, in this step, how much the gradients of the `micros` micro-batches of
  * each replica differ (for the gradient noise scale). All ranks call it.
  *

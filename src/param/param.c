@@ -53,6 +53,37 @@ static int64_t round_up(int64_t value, int64_t step) {
     return (value + step - 1) / step * step;
 }
 
+bool param_is_vocab_matrix(const ParamDesc *desc) {
+    return desc->vocab && desc->ndim == 2;
+}
+
+/* The smallest power of two whose product with `value` is a multiple of 64. */
+static int64_t complement(int64_t value) {
+    int64_t step = 64;
+    while (step > 1 && value * (step / 2) % 64 == 0) step /= 2;
+    return step;
+}
+
+/* Divides a vocabulary matrix into pieces. Stripes have a multiple of UNIT_ALIGN elements, and pieces have a
+ * multiple of 64 rows, so that rows of logits are aligned. The last piece may end with padding. */
+static void divide(Unit *unit, UnitSpec spec) {
+    ParamSlot *slot = &unit->slot[0];
+    unit->pieces = 1;
+    if (unit->count != 1 || !param_is_vocab_matrix(&slot->desc) || spec.shards == 1) return;
+    if (!spec.piece || slot->count <= spec.piece + spec.piece / 2) return;
+    int64_t rows = slot->dim[0], cols = slot->dim[1], align = complement(cols);
+    if (complement(spec.shards) > align) align = complement(spec.shards);
+    int64_t stripe = spec.piece / (cols * spec.shards) / align * align;
+    if (!stripe) stripe = align;
+    int64_t pieces = (rows + stripe * spec.shards - 1) / (stripe * spec.shards);
+    int64_t each = pieces * spec.shards;
+    slot->stripe = round_up((rows + each - 1) / each, align);
+    slot->shards = spec.shards;
+    slot->pieces = unit->pieces = (int)pieces;
+    slot->dim[0] = slot->stripe * each;
+    slot->count = slot->dim[0] * cols;
+}
+
 /* Assigns consecutive offsets to the slots of one range. */
 static void place_range(Unit *unit, UnitRange *range) {
     range->first = unit->numel;
@@ -63,6 +94,13 @@ static void place_range(Unit *unit, UnitRange *range) {
         unit->numel += round_up(slot->count, UNIT_ALIGN);
     }
     range->count = unit->numel - range->first;
+}
+
+static void place(Unit *unit) {
+    for (int k = 0; k < UNIT_RANGES; k++) {
+        unit->range[k] = (UnitRange){.decay = k < 2, .split = k % 2 == 0};
+        place_range(unit, &unit->range[k]);
+    }
 }
 
 Status unit_init(Unit *ret_unit, const ParamList *list, UnitSpec spec) {
@@ -77,12 +115,26 @@ Status unit_init(Unit *ret_unit, const ParamList *list, UnitSpec spec) {
         }
         unit.count++;
     }
-    for (int k = 0; k < UNIT_RANGES; k++) {
-        unit.range[k] = (UnitRange){.decay = k < 2, .split = k % 2 == 0};
-        place_range(&unit, &unit.range[k]);
-    }
+    divide(&unit, spec);
+    place(&unit);
     unit.numel = round_up(unit.numel, (int64_t)UNIT_ALIGN * spec.shards);
     *ret_unit = unit;
+    return OK;
+}
+
+Status unit_piece(Unit *ret_piece, const Unit *unit, int piece) {
+    Unit part = {.count = 1, .pieces = 1};
+    TRY(mem_new(1, sizeof *part.slot, &part.slot));
+    ParamSlot *slot = part.slot;
+    *slot = unit->slot[0];
+    int64_t rows = slot->stripe * slot->shards, first = rows * piece;
+    slot->dim[0] = rows;
+    slot->count = rows * slot->dim[1];
+    slot->start += first;
+    slot->valid = slot->valid < first ? 0 : slot->valid - first < rows ? slot->valid - first : rows;
+    slot->stripe = slot->shards = slot->pieces = 0;
+    place(&part);
+    *ret_piece = part;
     return OK;
 }
 
@@ -146,7 +198,31 @@ static Split split_of(const ParamSlot *slot) {
                    desc->dim[desc->split] * inner};
 }
 
+/* slot_run with stripes. */
+static ParamRun striped_run(const ParamSlot *slot, int64_t at, int64_t limit) {
+    int64_t cols = slot->dim[1], row = at / cols, col = at % cols, shard_rows = slot->stripe * slot->pieces;
+    int64_t shard = row / shard_rows, piece = row % shard_rows / slot->stripe, within = row % slot->stripe;
+    int64_t place = (piece * slot->shards + shard) * slot->stripe + within, rows = slot->stripe - within;
+    bool real = place < slot->valid;
+    if (real && rows > slot->valid - place) rows = slot->valid - place;
+    int64_t count = rows * cols - col;
+    return (ParamRun){.local = at,
+                      .global = real ? (slot->start + place) * cols + col : -1,
+                      .count = count < limit ? count : limit};
+}
+
+/* slot_run_global with stripes, for an element on this rank. */
+static ParamRun striped_run_global(const ParamSlot *slot, int64_t at, int64_t limit) {
+    int64_t cols = slot->dim[1], place = at / cols - slot->start, col = at % cols;
+    int64_t stripes = place / slot->stripe, within = place % slot->stripe;
+    int64_t shard = stripes % slot->shards, piece = stripes / slot->shards, rows = slot->stripe - within;
+    if (rows > slot->valid - place) rows = slot->valid - place;
+    int64_t row = (shard * slot->pieces + piece) * slot->stripe + within, count = rows * cols - col;
+    return (ParamRun){.local = row * cols + col, .global = at, .count = count < limit ? count : limit};
+}
+
 ParamRun slot_run(const ParamSlot *slot, int64_t at, int64_t limit) {
+    if (slot->stripe) return striped_run(slot, at, limit);
     Split split = split_of(slot);
     int64_t group = at / split.run, offset = at % split.run;
     bool real = offset < split.real;
@@ -163,6 +239,7 @@ ParamRun slot_run_global(const ParamSlot *slot, int64_t at, int64_t limit) {
     bool here = offset >= begin && offset < end;
     int64_t count = (here ? end : offset < begin && split.real ? begin : split.group) - offset;
     if (count > limit) count = limit;
+    if (here && slot->stripe) return striped_run_global(slot, at, limit);
     return (ParamRun){.local = here ? group * split.run + offset - begin : -1, .global = at, .count = count};
 }
 

@@ -24,7 +24,7 @@ typedef struct ParamDesc {
     bool decay;   /* subject to weight decay */
     bool vocab;   /* the split dim is the vocabulary, padded to vocab_padded */
     bool per_row; /* the gradient sums over rows, so under sequence parallelism each rank has a partial sum */
-    bool shared;  /* used by several blocks, so it gets its own unit */
+    bool shared;  /* used by several blocks */
     bool int8;    /* stored as int8 outside the flat buffer (model_set_int8) */
     bool int4;    /* with int8: stored as int4 instead (model_set_int4) */
     bool sparse;  /* with int8: stored sparse instead (model_set_sparse) */
@@ -48,6 +48,8 @@ typedef struct ParamSlot {
     int64_t dim[PARAM_DIMS]; /* local shape */
     int64_t start;           /* first global index along desc.split, 0 if not split */
     int64_t valid;           /* local indices along desc.split that are not padding */
+    int64_t stripe;          /* rows of one shard in one piece of the unit; 0: rows are stored in order */
+    int shards, pieces;      /* with stripe: see Unit.pieces */
 } ParamSlot;
 
 /* Parameters with equal treatment are contiguous, so that an update needs few kernel calls. */
@@ -59,22 +61,37 @@ typedef struct UnitRange {
 
 enum { UNIT_RANGES = 4 };
 
+/* A large vocabulary matrix can be gathered piece by piece. A piece has consecutive rows, `stripe` of them
+ * from each shard, so that gathering it takes the same amount from every rank. A shard stores its stripes of
+ * all pieces one after the other, so shards stay contiguous while rows of the flat buffer are permuted:
+ *
+ *   flat buffer   shard 0: piece 0, piece 1 ...   shard 1: piece 0, piece 1 ...
+ *   matrix        piece 0: shard 0, shard 1 ...   piece 1: shard 0, shard 1 ...
+ *
+ * slot_run and slot_run_global know the order. */
 typedef struct Unit {
     ParamSlot *slot; /* parameters that are not tied, in list order */
     size_t count;
     UnitRange range[UNIT_RANGES];
     int64_t numel; /* elements of the flat buffer with padding; a multiple of UnitSpec.shards */
+    int pieces;    /* 1: gathered as a whole */
 } Unit;
 
 /* The tensor-parallel rank that holds the unit, and the number of equal ZeRO shards the flat buffer supports.
- */
+ * A vocabulary matrix with a unit of its own is divided into pieces of about `piece` elements if it is much
+ * larger; 0: never. */
 typedef struct UnitSpec {
     int tp_rank, tp_size;
     int shards;
+    int64_t piece;
 } UnitSpec;
 
 MUST_USE Status unit_init(Unit *ret_unit, const ParamList *list, UnitSpec spec);
+/* One piece of a unit as a unit of its own, with rows in order. */
+MUST_USE Status unit_piece(Unit *ret_piece, const Unit *unit, int piece);
 void unit_done(Unit *unit);
+/* Whether a parameter is a matrix with one row per token, which gets its own unit. */
+bool param_is_vocab_matrix(const ParamDesc *desc);
 /* The vocabulary padded to a multiple of 128 per tensor-parallel rank, so that rows of logits are aligned. */
 int64_t vocab_padded(int64_t vocab, int tp_size);
 /* Intersects elements first .. first + count - 1 of the flat buffer with the slot; false if they do not

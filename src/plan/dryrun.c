@@ -56,7 +56,7 @@ static Status measure_saving(const DryRunContext *context, size_t *ret_total) {
     size_t tensors = (size_t)shards->spec.tp->size, largest = 0;
     for (int i = 0; i < shards->count; i++) {
         const ShardUnit *unit = &shards->unit[i];
-        size_t bytes = tensors * (size_t)unit->layout.numel * sizeof(float);
+        size_t bytes = tensors * (size_t)(unit->layout.numel / unit->layout.pieces) * sizeof(float);
         bool parts = tensors > 1 || unit->count < unit->layout.numel;
         if (unit->held && unit->counted && parts && bytes > largest) largest = bytes;
     }

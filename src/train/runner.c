@@ -42,6 +42,8 @@ Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train) {
                    .fake_quant = runner->spec.fake_quant,
                    .logits = runner->spec.logits,
                    .train = train,
+                   .pieces = runner->vocab.pieces,
+                   .piece_rows = runner->vocab.rows,
                    .recompute = runner->spec.recompute};
 }
 
@@ -61,7 +63,7 @@ static void find_unit_uses(Runner *runner, UnitUse *use) {
             const Block *block = &model->block[at];
             for (size_t i = 0; i < block->params.count; i++) {
                 int unit = block->ref[i].unit;
-                bool shared = unit >= model->count;
+                bool shared = model->unit[unit].desc[0].shared;
                 use[unit].held = true;
                 use[unit].twin = shared && piped;
                 use[unit].counted = use[unit].counted || !shared || !piped || at == 0;
@@ -75,10 +77,36 @@ static void find_unit_uses(Runner *runner, UnitUse *use) {
         }
 }
 
+/* ZeRO-3 gathers vocabulary matrices in pieces for which the memory of two layers suffices, together with the
+ * block's other parameters. The size depends on the whole model, so that all stages divide alike. */
+static Status piece_size(const Runner *runner, int64_t *ret_piece) {
+    const Model *model = runner->model;
+    int64_t largest = 0, edge = 0;
+    for (int i = 0; i < model->count; i++) {
+        Unit unit = {0};
+        TRY(unit_init(&unit, &model->unit[i],
+                      (UnitSpec){.tp_size = runner->mesh->extent[AXIS_TP], .shards = 1}));
+        if (unit.numel > largest) largest = unit.numel;
+        if ((i == 0 || i == model->count - 1) && unit.numel > edge) edge = unit.numel;
+        unit_done(&unit);
+    }
+    *ret_piece = largest - edge / 2;
+    return OK;
+}
+
+/* Notes how the model's vocabulary matrices, all of the same shape, are divided. */
+static void note_pieces(Runner *runner) {
+    for (int i = runner->model->count; i < runner->model->units; i++) {
+        const Unit *unit = &runner->shards->unit[i].layout;
+        if (unit->pieces < 2) continue;
+        runner->vocab.pieces = unit->pieces;
+        runner->vocab.rows = unit->slot[0].stripe * unit->slot[0].shards;
+    }
+}
+
 static Status make_views(Runner *runner, Store **ret_store, Tensor (*part)(const Shards *, int)) {
     const ShardSpec *spec = &runner->shards->spec;
-    TRY(store_new_borrowed(ret_store, runner->model,
-                           (UnitSpec){spec->tp->rank, spec->tp->size, spec->shard->size}, DT_F32));
+    TRY(store_new_borrowed(ret_store, runner->model, shards_layout(spec), DT_F32));
     Store *store = *ret_store;
     for (int i = 0; i < runner->model->units; i++) {
         const ShardUnit *unit = &runner->shards->unit[i];
@@ -144,7 +172,9 @@ static Status alloc_units(Runner *runner) {
     /* A single rank has nothing to shard. Offloaded parameters are fetched and released like ZeRO-3 shards.
      */
     shard_stage(&shard, spec->offload == OFFLOAD_PARAMS ? 3 : mesh->shard->size > 1 ? spec->zero : 0);
+    if (shard.params) TRY(piece_size(runner, &shard.piece));
     TRY(shards_new(&runner->shards, &runner->exec, &shard, model->unit, use, model->units));
+    note_pieces(runner);
     TRY(make_views(runner, &runner->params, shard_master));
     if (!spec->train) return OK;
     TRY(make_views(runner, &runner->grads, shard_gradient));
@@ -335,6 +365,15 @@ static Status count_terms(Runner *runner, HostBatch *const *micros, int count, i
     return OK;
 }
 
+/* The largest number of rows that any replica's micro-batch has for the token loss. Output heads with pieces
+ * of a vocabulary matrix process that many, because all replicas gather together. */
+static Status count_head_rows(Runner *runner, HostBatch *const *micros, int count, int64_t *rows) {
+    if (!runner->vocab.pieces) return OK;
+    for (int i = 0; i < count; i++)
+        rows[i] = micros[i]->task == TASK_MLM ? micros[i]->pick_count : micros[i]->B * micros[i]->T;
+    return host_reduce(runner->mesh->axis[AXIS_DP], rows, count, DT_I64, REDUCE_MAX);
+}
+
 Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int64_t step,
                         StepResult *ret_result) {
     TRY(check_sizes(runner, micros, count));
@@ -350,7 +389,10 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
                          rng_mix(rng_key(runner->spec.seed, "sketch", 0).key, (uint64_t)step)));
     memset(runner->unit_adds, 0, (size_t)runner->model->units * sizeof *runner->unit_adds);
     TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
-    Round round = {.micros = micros, .count = count, .train = true, .step = step};
+    CLEANUP(mem_freep) int64_t *head_rows = NULL;
+    TRY(mem_new((size_t)count, sizeof *head_rows, &head_rows));
+    TRY(count_head_rows(runner, micros, count, head_rows));
+    Round round = {.micros = micros, .count = count, .train = true, .step = step, .head_rows = head_rows};
     for (int k = 0; k < LOSS_COUNT; k++)
         if (counts[k])
             round.loss_grad[k] = (float)(loss_weight[k] * runner->loss_scale.scale / (double)counts[k]);
@@ -423,7 +465,10 @@ Status runner_eval(Runner *runner, HostBatch *const *batches, int count, double 
     TRY(check_sizes(runner, batches, count));
     TRY(set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, count));
     TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
-    Round round = {.micros = batches, .count = count};
+    CLEANUP(mem_freep) int64_t *head_rows = NULL;
+    TRY(mem_new((size_t)count, sizeof *head_rows, &head_rows));
+    TRY(count_head_rows(runner, batches, count, head_rows));
+    Round round = {.micros = batches, .count = count, .head_rows = head_rows};
     TRY(runner_run(runner, &runner->eval_schedule, &round));
     double added[2 * LOSS_COUNT];
     int64_t terms[LOSS_COUNT], tokens;
@@ -495,6 +540,7 @@ bool runner_has_output(const Runner *runner, const Chunk *chunk) {
 Status runner_score(Runner *runner, const Round *round, Chunk *chunk, MicroBuffers *buffer_set) {
     CLEANUP(dev_free) Buffer workspace = {0};
     CLEANUP(dev_free) Buffer first = {0};
+    CLEANUP(dev_free) Buffer whole = {0};
     CLEANUP(dev_free) Buffer scratch = {0};
     CLEANUP(dev_free) Buffer scores = {0};
     OutputHead head = round->scores->head;
@@ -509,6 +555,7 @@ Status runner_score(Runner *runner, const Round *round, Chunk *chunk, MicroBuffe
     TRY(dev_alloc(runner->device, MEM_SCRATCH, output_logits_scratch(block, head, M), &scratch));
     TRY(dev_alloc(runner->device, MEM_SCRATCH, (size_t)(M * K) * sizeof(float), &scores));
     TRY(runner_enter(runner, &pass, at, true, false));
+    if (head == OUTPUT_LM || head == OUTPUT_MLM) TRY(runner_gather_pieces(runner, &pass, at, &whole));
     pass.scratch = scratch;
     TRY(output_logits(block, &pass, head, tensor_2d(scores.data, DT_F32, M, K), rows));
     runner_leave(runner, at);

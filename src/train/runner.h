@@ -106,6 +106,13 @@ typedef struct Runner {
     /* The running block's parameter and gradient views, and the units' base addresses they are made from. */
     void **param_base, **grad_base;
     Tensor *param_view, *grad_view;
+    struct {
+        int pieces;   /* of each vocabulary matrix; 0: it is gathered as a whole */
+        int64_t rows; /* of a piece */
+        int unit;     /* the running block's matrix */
+        int micro;    /* and micro-batch */
+        VocabPieces access;
+    } vocab;
     int *unit_users, *unit_adds; /* per unit: blocks here that add to its gradient; additions this step */
     LossScale loss_scale;        /* factor on losses before backward; always 1 unless fp16 */
     RunnerTimes times;

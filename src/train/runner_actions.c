@@ -19,10 +19,12 @@ Pass runner_pass(Runner *runner, const Round *round, const MicroBuffers *buffer_
         .seed = runner->spec.seed,
         .step = (uint64_t)round->step,
         .scratch = runner->scratch,
+        .head_rows = round->head_rows ? round->head_rows[buffer_set->micro] : 0,
         .loss = tensor_1d(runner->loss.data, DT_F64, LOSS_COUNT),
     };
     if (!round->train) pass.hits = tensor_1d((double *)runner->loss.data + LOSS_COUNT, DT_F64, LOSS_COUNT);
     memcpy(pass.loss_grad, round->loss_grad, sizeof pass.loss_grad);
+    runner->vocab.micro = buffer_set->micro;
     return pass;
 }
 
@@ -40,19 +42,88 @@ static int units_of(const Block *block, int units[BLOCK_UNITS]) {
     return count;
 }
 
+/* The block's vocabulary matrix if it is gathered in pieces, else -1. */
+static int unit_in_pieces(const Runner *runner, int at) {
+    int units[BLOCK_UNITS], count = units_of(&runner->model->block[at], units);
+    for (int i = 0; i < count; i++)
+        if (shard_pieces(runner->shards, units[i])) return units[i];
+    return -1;
+}
+
 /* Units that stay until backward soon fill the memory reserved for gathering, so prefetching may allocate:
  * the unit would be allocated one block later anyway. */
 static Status fetch(Runner *runner, int at) {
     int units[BLOCK_UNITS], count = units_of(&runner->model->block[at], units);
-    for (int i = 0; i < count; i++) TRY(shard_fetch(runner->shards, units[i], runner->spec.keep_params));
+    for (int i = 0; i < count; i++)
+        if (!shard_pieces(runner->shards, units[i]))
+            TRY(shard_fetch(runner->shards, units[i], runner->spec.keep_params));
+    return OK;
+}
+
+static int piece_of(const Runner *runner, int piece) {
+    return shard_piece(runner->shards, runner->vocab.unit, piece);
+}
+
+static Tensor piece_view(const Runner *runner, int at, void *data, DType dtype) {
+    return unit_view(&runner->shards->unit[at].layout.slot[0], data, dtype);
+}
+
+static Status open_piece(void *context, int piece, int next, Tensor *ret_rows) {
+    Runner *runner = context;
+    void *data;
+    TRY(shard_ready(runner->shards, piece_of(runner, piece), &data));
+    *ret_rows = piece_view(runner, piece_of(runner, piece), data, runner->spec.dtype);
+    return next < 0 ? OK : shard_fetch(runner->shards, piece_of(runner, next), false);
+}
+
+static void close_piece(void *context, int piece) {
+    Runner *runner = context;
+    shard_release(runner->shards, piece_of(runner, piece));
+}
+
+static Status open_piece_grad(void *context, int piece, Tensor *ret_grad) {
+    Runner *runner = context;
+    float *data;
+    TRY(shard_grad(runner->shards, piece_of(runner, piece), &data));
+    *ret_grad = piece_view(runner, piece_of(runner, piece), data, DT_F32);
+    return OK;
+}
+
+static Status done_piece_grad(void *context, int piece) {
+    Runner *runner = context;
+    return shard_piece_done(runner->shards, piece_of(runner, piece), runner->vocab.micro);
+}
+
+Status runner_gather_pieces(Runner *runner, Pass *pass, int at, Buffer *ret_whole) {
+    int unit = unit_in_pieces(runner, at), pieces = runner->vocab.pieces;
+    if (unit < 0) return OK;
+    size_t bytes = (size_t)runner->params->unit[unit].numel * dtype_size(runner->spec.dtype);
+    TRY(dev_alloc(runner->device, MEM_SCRATCH, bytes, ret_whole));
+    char *to = ret_whole->data;
+    for (int k = 0; k < pieces; k++) {
+        Tensor rows;
+        TRY(open_piece(runner, k, k + 1 < pieces ? k + 1 : -1, &rows));
+        TRY(stream_copy(runner->stream, to, rows.data, tensor_bytes(rows), COPY_ON_DEVICE));
+        close_piece(runner, k);
+        to += tensor_bytes(rows);
+    }
+    const Block *block = &runner->model->block[at];
+    for (size_t i = 0; i < block->params.count; i++)
+        if (block->ref[i].unit == unit) runner->param_view[i].data = ret_whole->data;
+    pass->pieces = NULL;
+    pass->shape.pieces = 0;
     return OK;
 }
 
 Status runner_enter(Runner *runner, Pass *pass, int at, bool params, bool grads) {
     const Block *block = &runner->model->block[at];
-    int units[BLOCK_UNITS], count = units_of(block, units);
+    int units[BLOCK_UNITS], count = units_of(block, units), divided = unit_in_pieces(runner, at);
+    runner->vocab.unit = divided;
+    runner->vocab.access = (VocabPieces){open_piece, close_piece, open_piece_grad, done_piece_grad, runner};
+    pass->pieces = divided < 0 ? NULL : &runner->vocab.access;
     for (int i = 0; i < count; i++) {
         int unit = units[i];
+        if (unit == divided) continue;
         if (params) TRY(shard_ready(runner->shards, unit, &runner->param_base[unit]));
         if (grads) {
             float *grad;
@@ -76,6 +147,7 @@ void runner_leave(Runner *runner, int at) {
 static Status grads_added(Runner *runner, const Round *round, int at) {
     int units[BLOCK_UNITS], count = units_of(&runner->model->block[at], units);
     for (int i = 0; i < count; i++) {
+        if (shard_pieces(runner->shards, units[i])) continue;
         int unit = units[i], adds = ++runner->unit_adds[unit], users = runner->unit_users[unit];
         if (adds % users == 0) TRY(shard_grad_done(runner->shards, unit, adds == users * round->count));
     }
@@ -129,8 +201,11 @@ Status runner_forward(Runner *runner, const Round *round, Chunk *chunk, MicroBuf
         int number = chunk->first + at;
         bool grads = round->train && runner->model->block[number].ops->grads_in_forward;
         TRY(runner_enter(runner, &pass, number, true, grads));
-        if (at + 1 < end) TRY(fetch(runner, number + 1));
+        /* Pieces need the memory into which the next block's parameters would be gathered. */
+        bool ahead = at + 1 < end && !pass.pieces;
+        if (ahead) TRY(fetch(runner, number + 1));
         TRY(forward_block(runner, &pass, chunk, buffer_set, at));
+        if (at + 1 < end && !ahead) TRY(fetch(runner, number + 1));
         if (grads) TRY(grads_added(runner, round, number));
         if (!(round->train && runner->spec.keep_params)) runner_leave(runner, number);
     }

@@ -40,7 +40,8 @@ typedef struct Round {
     bool train;
     int64_t step;
     float loss_grad[LOSS_COUNT];
-    const Scores *scores; /* NULL: compute losses */
+    const int64_t *head_rows; /* per micro-batch: Pass.head_rows; NULL: no token loss */
+    const Scores *scores;     /* NULL: compute losses */
 } Round;
 
 MUST_USE Status runner_run(Runner *runner, const Schedule *schedule, const Round *round);
@@ -57,6 +58,9 @@ Tensor runner_output(Runner *runner, const Chunk *chunk, const MicroBuffers *buf
  */
 MUST_USE Status runner_enter(Runner *runner, Pass *pass, int block, bool params, bool grads);
 void runner_leave(Runner *runner, int block);
+/* After runner_enter, for outputs that need a vocabulary matrix at once: gathers it into *ret_whole, which
+ * the caller frees, unless it is there already. */
+MUST_USE Status runner_gather_pieces(Runner *runner, Pass *pass, int block, Buffer *ret_whole);
 Pass runner_pass(Runner *runner, const Round *round, const MicroBuffers *buffer_set);
 
 #endif

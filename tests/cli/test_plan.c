@@ -132,6 +132,41 @@ static void agrees_with_saving(void **state) {
     saving_agrees("--tp", "2");
 }
 
+/* ZeRO-3 keeps each rank's part of parameters, gradients and optimizer state, plus buffers of two layers for
+ * gathered parameters and two for gradients, however large the vocabulary is. Saving needs little more. */
+static void shards_vocabularies(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *task, *layers, *hidden, *heads, *inner, *seq, *vocab;
+        int64_t layer; /* parameters of a layer */
+    } models[] = {
+        {"gpt2", "lm", "15", "272", "17", "1088", "1024", "50257", 12 * 272 * 272 + 13 * 272},
+        {"bert-base", "mlm", "8", "640", "10", "1280", "64", "30522", 8 * 640 * 640 + 11 * 640},
+    };
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        double before = 0;
+        for (int ranks = 1; ranks <= 4; ranks *= 2) {
+            char dp[8];
+            snprintf(dp, sizeof dp, "%d", ranks);
+            json_t *plan = planned(
+                program_run("plan", "--model", models[i].model, "--task", models[i].task, "--layers",
+                            models[i].layers, "--hidden", models[i].hidden, "--heads", models[i].heads,
+                            "--inner", models[i].inner, "--seq", models[i].seq, "--vocab", models[i].vocab,
+                            "--micro-batch", "1", "--batch", "4", "--dp", dp, "--zero", "3", "--json"));
+            const json_t *memory = json_object_get(plan, "memory_per_rank");
+            double share = 4 * json_number_value(json_object_get(plan, "params_total")) / ranks;
+            double buffers = ranks > 1 ? 2 * 4 * (double)models[i].layer : 0;
+            assert_true(json_number_value(json_object_get(memory, "params")) < 1.03 * (share + buffers));
+            assert_true(json_number_value(json_object_get(memory, "grads")) < 1.03 * (share + buffers));
+            assert_true(json_number_value(json_object_get(memory, "optimizer")) < 1.03 * 2 * share);
+            double total = json_number_value(json_object_get(memory, "total"));
+            if (ranks > 1) assert_true(total < before);
+            before = total;
+            json_decref(plan);
+        }
+    }
+}
+
 static void shows_stages(void **state) {
     (void)state;
     Ran ran = program_run("plan", "--model", "gpt2", "--pp", "4", "--dp", "2", "--zero", "1");
@@ -315,6 +350,7 @@ int main(void) {
         cmocka_unit_test(counts_parameters),
         cmocka_unit_test(agrees_with_a_run),
         cmocka_unit_test(agrees_with_saving),
+        cmocka_unit_test(shards_vocabularies),
         cmocka_unit_test(shows_stages),
         cmocka_unit_test(fits_clusters),
         cmocka_unit_test(plans_for_failures),

@@ -16,7 +16,7 @@ static Unit unit_of(ParamDesc desc, int tp_rank, int tp_size) {
     ParamList list = {0};
     Unit unit;
     assert_ok(param_add(&list, desc));
-    assert_ok(unit_init(&unit, &list, (UnitSpec){tp_rank, tp_size, 1}));
+    assert_ok(unit_init(&unit, &list, (UnitSpec){.tp_rank = tp_rank, .tp_size = tp_size, .shards = 1}));
     param_list_done(&list);
     return unit;
 }
@@ -32,7 +32,7 @@ static void test_layout(void **state) {
     assert_ok(param_add(&list, desc_of("norm.bias", -1, 64, 0, 0)));
     assert_int_equal(param_count(&list.desc[2]), 144);
     Unit unit;
-    assert_ok(unit_init(&unit, &list, (UnitSpec){1, 2, 1}));
+    assert_ok(unit_init(&unit, &list, (UnitSpec){.tp_rank = 1, .tp_size = 2, .shards = 1}));
     assert_int_equal(unit.count, 3); /* the tied parameter is stored in another unit */
     assert_string_equal(unit.slot[1].desc.name, "qkv.weight");
     int64_t end = 0;
@@ -81,7 +81,7 @@ static void test_uneven_split_is_refused(void **state) {
     ParamList list = {0};
     assert_ok(param_add(&list, desc_of("layer.0.mlp.up.weight", 0, 6, 4, 0)));
     Unit unit = {.count = 99};
-    assert_fails(unit_init(&unit, &list, (UnitSpec){0, 4, 1}), STATUS_USAGE,
+    assert_fails(unit_init(&unit, &list, (UnitSpec){.tp_rank = 0, .tp_size = 4, .shards = 1}), STATUS_USAGE,
                  "layer.0.mlp.up.weight: cannot split a dimension of 6");
     assert_int_equal(unit.count, 99);
     param_list_done(&list);
@@ -161,6 +161,59 @@ static void test_runs(void **state) {
         }
 }
 
+/* A vocabulary matrix in pieces: shards store their stripes of all pieces, and every global element is still
+ * exactly once in a shard. Gathering a piece yields consecutive rows. */
+static void test_pieces(void **state) {
+    (void)state;
+    static const struct {
+        int64_t rows, cols;
+        int tp, shards;
+    } cases[] = {{1000, 24, 1, 2}, {1000, 24, 2, 4}, {50257, 16, 1, 8}, {5000, 64, 2, 3}, {700, 272, 1, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int shards = cases[i].shards;
+        int64_t cols = cases[i].cols, found = 0, last = -1;
+        ParamList list = {0};
+        ParamDesc desc = desc_of("embed.token", 0, cases[i].rows, cols, 0);
+        desc.vocab = true;
+        assert_ok(param_add(&list, desc));
+        for (int rank = 0; rank < cases[i].tp; rank++) {
+            Unit unit, piece;
+            UnitSpec spec = {rank, cases[i].tp, shards, cases[i].rows * cols / 5};
+            assert_ok(unit_init(&unit, &list, spec));
+            assert_true(unit.pieces > 1 && unit.numel % (UNIT_ALIGN * shards * unit.pieces) == 0);
+            int64_t part = unit.numel / shards / unit.pieces; /* of a shard in a piece */
+            for (int k = 0; k < unit.pieces; k++) {
+                assert_ok(unit_piece(&piece, &unit, k));
+                assert_int_equal(piece.numel, part * shards);
+                assert_int_equal(piece.range[0].count, 0); /* this test's parameter does not decay */
+                assert_int_equal(piece.range[2].count, piece.numel);
+                for (int64_t at = 0; at < piece.numel; at++) {
+                    int64_t shard = at / part;
+                    int64_t flat = (shard * unit.pieces + k) * part + at % part;
+                    ParamRun run = slot_run(&piece.slot[0], at, 1), same = slot_run(&unit.slot[0], flat, 1);
+                    assert_int_equal(run.global, same.global);
+                    if (run.global < 0) continue;
+                    assert_int_equal(run.global, ++last);
+                    assert_int_equal(slot_run_global(&unit.slot[0], run.global, 1).local, flat);
+                    found++;
+                }
+                unit_done(&piece);
+            }
+            for (int64_t at = 0; at < unit.numel;) {
+                ParamRun run = slot_run(&unit.slot[0], at, unit.numel - at);
+                assert_true(run.count > 0);
+                for (int64_t k = 0; k < run.count; k++)
+                    assert_int_equal(slot_run(&unit.slot[0], at + k, 1).global,
+                                     run.global < 0 ? -1 : run.global + k);
+                at += run.count;
+            }
+            unit_done(&unit);
+        }
+        assert_int_equal(found, cases[i].rows * cols);
+        param_list_done(&list);
+    }
+}
+
 static void moments(const float *x, int64_t count, double *ret_mean, double *ret_deviation) {
     double total = 0, squares = 0;
     for (int64_t i = 0; i < count; i++) total += x[i], squares += (double)x[i] * x[i];
@@ -202,6 +255,7 @@ int main(void) {
         cmocka_unit_test(test_uneven_split_is_refused),
         cmocka_unit_test(test_init_does_not_depend_on_the_split),
         cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_initial_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -37,7 +37,8 @@ static HostBatch *largest_batch(const Layout *layout, int replica) {
     int64_t share = BATCH / layout->mesh.dp;
     for (int step = 0; step < STEPS; step++)
         for (int64_t first = replica * share; first < (replica + 1) * share; first += layout->micro_batch) {
-            HostBatch *batch = batch_of(layout->job, step, first, layout->micro_batch);
+            HostBatch *batch = batch_of_vocab(layout->job, layout->words ? LARGE_VOCAB : VOCAB, step, first,
+                                              layout->micro_batch);
             bool more = !largest || batch->pick_count > largest->pick_count;
             host_batch_free(more ? largest : batch);
             if (more) largest = batch;
@@ -89,6 +90,21 @@ static void replicas(void **state) {
                                  .dtype = zero % 2 ? DT_BF16 : DT_F32};
                 check_plan(world, &layout);
             }
+}
+
+static void pieces(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    for (int tp = 1; tp <= world->size / 2; tp *= 2)
+        for (JobKind job = 0; job < JOBS; job++) {
+            Layout layout = {.job = job,
+                             .mesh = {.dp = world->size / tp, .tp = tp, .pp = 1},
+                             .zero = 3,
+                             .micro_batch = 1 + (int)job % 2,
+                             .words = true,
+                             .untied = job == JOB_SPAN,
+                             .dtype = job == JOB_BERT ? DT_BF16 : DT_F32};
+            check_plan(world, &layout);
+        }
 }
 
 static void tensors(void **state) {
@@ -159,7 +175,7 @@ static void offloaded(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(replicas), cmocka_unit_test(tensors),   cmocka_unit_test(stages),
-    cmocka_unit_test(together), cmocka_unit_test(offloaded),
+    cmocka_unit_test(replicas), cmocka_unit_test(pieces),   cmocka_unit_test(tensors),
+    cmocka_unit_test(stages),   cmocka_unit_test(together), cmocka_unit_test(offloaded),
 };
 RANKS_MAIN(tests)

@@ -8,7 +8,7 @@
 
 #include "train/runner.h"
 
-enum { SEQ = 8, BATCH = 8, STEPS_LIMIT = 200, VOCAB = 61 };
+enum { SEQ = 8, BATCH = 8, STEPS_LIMIT = 200, VOCAB = 61, LARGE_VOCAB = 1021 };
 
 typedef enum { JOB_GPT2, JOB_BERT, JOB_SPAN, JOB_CLASSIFY, JOBS } JobKind;
 
@@ -49,7 +49,8 @@ static inline int32_t draw(const char *site, int64_t step, int64_t index, int64_
 }
 
 /* Sequences first .. first + count - 1 of a step's batch. BERT sequences vary in length. */
-static inline HostBatch *batch_of(JobKind kind, int64_t step, int64_t first, int64_t count) {
+static inline HostBatch *batch_of_vocab(JobKind kind, int64_t vocab, int64_t step, int64_t first,
+                                        int64_t count) {
     HostBatch *batch = NULL;
     assert_ok(host_batch_new(&batch, count, SEQ));
     batch->task = kind == JOB_GPT2   ? TASK_LM
@@ -68,9 +69,9 @@ static inline HostBatch *batch_of(JobKind kind, int64_t step, int64_t first, int
         for (int64_t t = 0; t < SEQ; t++) {
             int64_t i = b * SEQ + t;
             bool real = t < length;
-            batch->tokens[i] = real ? 1 + draw("token", step, global * SEQ + t, VOCAB - 1) : 0;
+            batch->tokens[i] = real ? 1 + draw("token", step, global * SEQ + t, vocab - 1) : 0;
             batch->types[i] = real && t > 3;
-            batch->labels[i] = draw("label", step, global * SEQ + t, VOCAB);
+            batch->labels[i] = draw("label", step, global * SEQ + t, vocab);
             if (kind != JOB_BERT || !real || draw("pick", step, global * SEQ + t, 3)) continue;
             batch->picks[batch->pick_count] = (int32_t)i;
             batch->pick_labels[batch->pick_count++] = batch->labels[i];
@@ -83,6 +84,10 @@ static inline HostBatch *batch_of(JobKind kind, int64_t step, int64_t first, int
     return batch;
 }
 
+static inline HostBatch *batch_of(JobKind kind, int64_t step, int64_t first, int64_t count) {
+    return batch_of_vocab(kind, VOCAB, step, first, count);
+}
+
 typedef struct Layout {
     JobKind job;
     MeshSpec mesh;
@@ -92,7 +97,9 @@ typedef struct Layout {
     bool sequence, keep;
     Offload offload;
     DType dtype;
-    bool wide; /* 2 layers, hidden size 64 and inner size 128: large enough for fp8 */
+    bool wide;   /* 2 layers, hidden size 64 and inner size 128: large enough for fp8 */
+    bool words;  /* LARGE_VOCAB tokens, so that ZeRO-3 gathers vocabulary matrices in pieces */
+    bool untied; /* the output matrix is not the embedding */
     bool fp8;
     FakeQuant fake_quant;
     double loss_scale;
@@ -144,6 +151,8 @@ static inline void perturb_params(Store *params, int perturb) {
 static inline Outcome run(Group *world, const Layout *layout, int steps) {
     Outcome outcome = {0};
     ModelConfig config = config_of(layout->job);
+    if (layout->words) config.vocab = LARGE_VOCAB;
+    config.tied = !layout->untied;
     if (layout->wide) config.layers = 2, config.hidden = 64, config.inner = 128;
     assert_ok(model_new(&outcome.model, &config));
     test_device_new(&outcome.device, 1);
@@ -179,8 +188,9 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
     HostBatch *micro[BATCH];
     for (int step = 0; step < steps; step++) {
         for (int i = 0; i < count; i++)
-            micro[i] = batch_of(layout->job, step, ((int64_t)replica * count + i) * layout->micro_batch,
-                                layout->micro_batch);
+            micro[i] =
+                batch_of_vocab(layout->job, config.vocab, step,
+                               ((int64_t)replica * count + i) * layout->micro_batch, layout->micro_batch);
         StepResult result;
         assert_ok(runner_step(outcome.runner, micro, count, step + 1, layout->frozen ? 0 : 2e-3, &result));
         outcome.loss[step] = result.loss;

@@ -8,7 +8,7 @@
 
 enum { SEQ = 32, LAYERS = 6, WIDTH = 64, MICRO = 2 };
 
-static ModelConfig gpt2_config(bool tied) {
+static ModelConfig gpt2_config(bool tied, int64_t vocab) {
     return (ModelConfig){
         .family = FAMILY_GPT2,
         .outputs_mask = OUTPUT_LM,
@@ -16,7 +16,7 @@ static ModelConfig gpt2_config(bool tied) {
         .hidden = WIDTH,
         .heads = 4,
         .inner = 4 * WIDTH,
-        .vocab = 1024,
+        .vocab = vocab,
         .labels = 2,
         .positions = SEQ,
         .act = ACT_GELU_TANH,
@@ -48,9 +48,9 @@ static void rig_done(Rig *rig) {
 }
 
 /* Runs two steps of `micros` micro-batches on each replica. */
-static Rig rig_run(Group *world, bool tied, MeshSpec grid, RunnerSpec spec, int micros) {
+static Rig rig_run_vocab(Group *world, bool tied, int64_t vocab, MeshSpec grid, RunnerSpec spec, int micros) {
     Rig rig = {0};
-    ModelConfig config = gpt2_config(tied);
+    ModelConfig config = gpt2_config(tied, vocab);
     assert_ok(model_new(&rig.model, &config));
     assert_ok(device_new_cpu(&rig.device, 1));
     assert_ok(mesh_new(&rig.mesh, world, grid));
@@ -81,6 +81,10 @@ static Rig rig_run(Group *world, bool tied, MeshSpec grid, RunnerSpec spec, int 
     mesh_sent(rig.mesh, rig.sent);
     for (int k = 0; k < COMM_KINDS; k++) rig.sent[k] -= before[k];
     return rig;
+}
+
+static Rig rig_run(Group *world, bool tied, MeshSpec grid, RunnerSpec spec, int micros) {
+    return rig_run_vocab(world, tied, 1024, grid, spec, micros);
 }
 
 /* Number of elements in all units of this stage, padding included. */
@@ -123,6 +127,22 @@ static void test_data_axis(void **state) {
     Rig kept = rig_run(world, false, grid, (RunnerSpec){.zero = 3, .keep_params = true}, 1);
     uint64_t once = elements(&kept) * 4 * (N - 1) / N;
     expect_sent(&kept, 0, once, once, 0);
+}
+
+/* A matrix in K pieces is gathered once for the lookup and twice for the loss, where the piece at which the
+ * second pass starts is still there. The gradients of both uses are reduced separately. */
+static void test_pieces(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    uint64_t N = (uint64_t)world->size, micros = 3;
+    MeshSpec grid = {.dp = world->size, .tp = 1, .pp = 1};
+    CLEANUP(rig_done) Rig rig = rig_run_vocab(world, true, 8192, grid, (RunnerSpec){.zero = 3}, (int)micros);
+    const ShardUnit *unit = rig.runner->shards->unit, *matrix = &unit[rig.model->count];
+    uint64_t K = (uint64_t)matrix->layout.pieces,
+             piece = (uint64_t)matrix->layout.numel / K * 4 * (N - 1) / N;
+    uint64_t once = elements(&rig) * 4 * (N - 1) / N;
+    uint64_t single = (uint64_t)(unit[0].layout.numel + unit[LAYERS + 1].layout.numel) * 4 * (N - 1) / N;
+    assert_true(K > 4);
+    expect_sent(&rig, 0, micros * (once + K * piece), micros * (2 * once - single + (K - 1) * piece), 0);
 }
 
 /* An all-reduce of the activations sends 2(N-1)/N of their bytes. There are four per layer (six with
@@ -168,18 +188,20 @@ static size_t unit_bytes(const Rig *rig, int at) {
     return (size_t)rig->runner->shards->unit[at].layout.numel * 4;
 }
 
-/* ZeRO-3 stores 1/N of parameters, gradients and optimizer state, plus at most two complete units of
- * parameters and of gradients; the bound uses the two largest. */
+/* ZeRO-3 stores 1/N of parameters, gradients and optimizer state, plus at most two layers of parameters and
+ * of gradients, even if the vocabulary is most of the model. */
 static void test_sharded_memory(void **state) {
     Group *world = ((Ranks *)*state)->world;
     MeshSpec grid = {.dp = world->size, .tp = 1, .pp = 1};
-    CLEANUP(rig_done) Rig rig = rig_run(world, true, grid, (RunnerSpec){.zero = 3}, 2);
-    size_t part = (size_t)elements(&rig) * 4 / (size_t)world->size;
-    size_t two = unit_bytes(&rig, rig.model->count) + unit_bytes(&rig, 1);
-    const MemStat *mem = rig.device->mem;
-    assert_true((double)mem[MEM_PARAMS].peak <= 1.05 * (double)(part + two));
-    assert_true((double)mem[MEM_GRADS].peak <= 1.05 * (double)(part + two));
-    assert_true((double)mem[MEM_OPTIMIZER].peak <= 1.05 * (double)(2 * part));
+    for (int64_t vocab = 1024; vocab <= 8192; vocab *= 8) {
+        CLEANUP(rig_done) Rig rig = rig_run_vocab(world, true, vocab, grid, (RunnerSpec){.zero = 3}, 2);
+        size_t part = (size_t)elements(&rig) * 4 / (size_t)world->size, layer = unit_bytes(&rig, 1);
+        size_t tied = unit_bytes(&rig, rig.model->count), two = layer + (vocab == 1024 ? tied : layer);
+        const MemStat *mem = rig.device->mem;
+        assert_true((double)mem[MEM_PARAMS].peak <= 1.05 * (double)(part + two));
+        assert_true((double)mem[MEM_GRADS].peak <= 1.05 * (double)(part + two));
+        assert_true((double)mem[MEM_OPTIMIZER].peak <= 1.05 * (double)(2 * part));
+    }
     CLEANUP(rig_done) Rig whole = rig_run(world, true, grid, (RunnerSpec){0}, 2);
     assert_int_equal(whole.device->mem[MEM_PARAMS].peak, elements(&whole) * 4);
     assert_int_equal(whole.device->mem[MEM_GRADS].peak, elements(&whole) * 4);
@@ -218,9 +240,9 @@ static void test_activations(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_data_axis),     cmocka_unit_test(test_tensor_axis),
-    cmocka_unit_test(test_pipeline_axis), cmocka_unit_test(test_sharded_memory),
-    cmocka_unit_test(test_activations),
+    cmocka_unit_test(test_data_axis),      cmocka_unit_test(test_pieces),
+    cmocka_unit_test(test_tensor_axis),    cmocka_unit_test(test_pipeline_axis),
+    cmocka_unit_test(test_sharded_memory), cmocka_unit_test(test_activations),
 };
 
 RANKS_MAIN(tests)

@@ -61,9 +61,9 @@ static const Outcome *reference(JobKind job) {
     return &references[job];
 }
 
-static void check(Group *world, const Layout *layout) {
-    const Outcome *expected = reference(layout->job);
-    CLEANUP(outcome_done) Outcome found = run(world, layout, STEPS);
+/* Runs a layout and compares it with one rank. */
+static Outcome run_checked(Group *world, const Layout *layout, const Outcome *expected) {
+    Outcome found = run(world, layout, STEPS);
     for (int step = 0; step < STEPS; step++)
         if (!(relative_diff(found.loss[step], expected->loss[step]) <= 1e-5) ||
             !(relative_diff(found.norm[step], expected->norm[step]) <= 1e-3))
@@ -82,6 +82,11 @@ static void check(Group *world, const Layout *layout) {
     double max_diff = max_weight_diff(&found, expected, &name);
     if (!(max_diff <= 1e-4))
         fail_msg("%s: %s differs by %g from one rank", layout_text(layout), name, max_diff);
+    return found;
+}
+
+static void check(Group *world, const Layout *layout) {
+    CLEANUP(outcome_done) Outcome found = run_checked(world, layout, reference(layout->job));
 }
 
 /* The schedules that work with `pp` stages; returns their number. */
@@ -197,6 +202,92 @@ static void test_offload(void **state) {
     }
 }
 
+enum { LONG_SEQ = 1024, LONG_VOCAB = 50257, LONG_STEPS = 2 };
+
+/* Trains with sequences whose logits exceed one chunk of the output head (loss_chunk_rows). */
+static void run_long(Group *world, StepResult results[LONG_STEPS]) {
+    ModelConfig config = config_of(JOB_GPT2);
+    config.layers = 1;
+    config.hidden = 32;
+    config.vocab = LONG_VOCAB;
+    config.positions = LONG_SEQ;
+    CLEANUP(model_freep) Model *model = NULL;
+    CLEANUP(mesh_freep) Mesh *mesh = NULL;
+    Device *device = NULL;
+    Runner *runner = NULL;
+    assert_ok(model_new(&model, &config));
+    test_device_new(&device, 1);
+    if (world) assert_ok(mesh_new(&mesh, world, (MeshSpec){.dp = world->size, .tp = 1, .pp = 1}));
+    int count = world ? 1 : 2, first = world ? world->rank : 0;
+    RunnerSpec spec = {.micro_batch = 1,
+                       .seq = LONG_SEQ,
+                       .train = true,
+                       .optim = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .clip = 1},
+                       .mesh = mesh,
+                       .zero = 3,
+                       .micros = count,
+                       .noise = true};
+    assert_ok(kernels_find(test_kernels(), &spec.table));
+    assert_ok(runner_new(&runner, model, device, &spec));
+    if (world) assert_true(runner->vocab.pieces > 2);
+    assert_ok(store_init_params(runner->params, runner->stream, 3));
+    assert_ok(runner_publish(runner));
+    runner->probe = true;
+    HostBatch *micro[2] = {NULL};
+    for (int i = 0; i < count; i++) {
+        assert_ok(host_batch_new(&micro[i], 1, LONG_SEQ));
+        micro[i]->task = TASK_LM;
+        micro[i]->lens[0] = LONG_SEQ;
+        micro[i]->loss_count[LOSS_TOKEN] = LONG_SEQ;
+        for (int64_t t = 0; t < LONG_SEQ; t++) {
+            micro[i]->tokens[t] = draw("token", first + i, t, LONG_VOCAB);
+            micro[i]->labels[t] = draw("label", first + i, t, LONG_VOCAB);
+        }
+    }
+    for (int step = 0; step < LONG_STEPS; step++)
+        assert_ok(runner_step(runner, micro, count, step + 1, 2e-3, &results[step]));
+    for (int i = 0; i < count; i++) host_batch_free(micro[i]);
+    runner_free(runner);
+    test_device_free(device);
+}
+
+static void test_chunks(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    if (world->size != 2) skip();
+    StepResult found[LONG_STEPS], expected[LONG_STEPS];
+    run_long(NULL, expected);
+    run_long(world, found);
+    for (int step = 0; step < LONG_STEPS; step++) {
+        assert_true(relative_diff(found[step].loss, expected[step].loss) <= 1e-5);
+        assert_true(relative_diff(found[step].grad_norm, expected[step].grad_norm) <= 1e-4);
+        assert_true(relative_diff(found[step].micro_norm, expected[step].micro_norm) <= 1e-3);
+    }
+}
+
+/* The same with a vocabulary that is gathered in pieces, in fp32 and bf16. */
+static void test_offload_pieces(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    if (world->size == 1 || world->size > 4) skip();
+    for (int dtype = DT_F32; dtype <= DT_BF16; dtype++) {
+        Layout layout = {.job = dtype == DT_F32 ? JOB_GPT2 : JOB_BERT,
+                         .mesh = {.dp = world->size, .tp = 1, .pp = 1},
+                         .zero = 3,
+                         .chunks = 1,
+                         .micro_batch = BATCH / world->size,
+                         .dtype = (DType)dtype,
+                         .words = true};
+        CLEANUP(outcome_done) Outcome first = run(world, &layout, STEPS);
+        layout.offload = OFFLOAD_PARAMS;
+        CLEANUP(outcome_done) Outcome found = run(world, &layout, STEPS);
+        assert_memory_equal(found.loss, first.loss, STEPS * sizeof *found.loss);
+        layout.offload = OFFLOAD_NONE;
+        layout.zero = 2;
+        CLEANUP(outcome_done) Outcome whole = run(world, &layout, STEPS);
+        for (int step = 0; step < STEPS; step++)
+            assert_true(relative_diff(found.loss[step], whole.loss[step]) <= (dtype == DT_F32 ? 1e-5 : 1e-2));
+    }
+}
+
 /* Hybrid sharding: shard within pairs of ranks, replicate across pairs. */
 static void test_hybrid(void **state) {
     Group *world = ((Ranks *)*state)->world;
@@ -211,6 +302,72 @@ static void test_hybrid(void **state) {
     }
     outcome_done(&references[JOB_GPT2]);
     references[JOB_GPT2] = (Outcome){0};
+}
+
+/* Whether a layout's peaks are what its shards and two layers need, plus 10%. */
+static void check_memory(const Layout *layout, const Outcome *found) {
+    const Shards *shards = found->runner->shards;
+    size_t kept = 0, layer = 0;
+    for (int i = 0; i < shards->count; i++) {
+        const ShardUnit *unit = &shards->unit[i];
+        if (!unit->held) continue;
+        kept += (size_t)unit->count * sizeof(float);
+        if (i < found->model->count && unit->layout.numel * (int64_t)sizeof(float) > (int64_t)layer)
+            layer = (size_t)unit->layout.numel * sizeof(float);
+    }
+    const MemStat *mem = found->device->mem;
+    if (mem[MEM_PARAMS].peak > kept * 11 / 10 + 2 * layer || mem[MEM_GRADS].peak > kept * 11 / 10 + 2 * layer)
+        fail_msg("%s: peaks of %zu bytes of parameters and %zu of gradients; shards of %zu, layers of %zu",
+                 layout_text(layout), mem[MEM_PARAMS].peak, mem[MEM_GRADS].peak, kept, layer);
+}
+
+/* Logits over the vocabulary are those of one rank, too. */
+static void check_logits(const Layout *layout, const Outcome *found, const Outcome *expected) {
+    enum { COUNT = SEQ * LARGE_VOCAB };
+    if (layout->mesh.tp > 1 || layout->job > JOB_BERT) return;
+    OutputHead head = layout->job == JOB_GPT2 ? OUTPUT_LM : OUTPUT_MLM;
+    HostBatch *batch = batch_of_vocab(layout->job, LARGE_VOCAB, 0, 0, 1);
+    float *logits[2] = {malloc(COUNT * sizeof(float)), malloc(COUNT * sizeof(float))};
+    assert_ok(runner_logits(found->runner, batch, head, logits[0]));
+    assert_ok(runner_logits(expected->runner, batch, head, logits[1]));
+    for (int i = 0; i < COUNT; i++) assert_true(fabsf(logits[0][i] - logits[1][i]) <= 1e-4f);
+    for (int i = 0; i < 2; i++) free(logits[i]);
+    host_batch_free(batch);
+}
+
+/* ZeRO-3 with a vocabulary that dominates the model: its matrices are gathered, and their gradients reduced,
+ * in pieces that need no more memory than layers. Losses and weights are those of one rank. */
+static void test_pieces(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    int n = world->size, half = n / 2, tried = 0;
+    if (n == 1) skip();
+    const Layout layouts[] = {
+        {.mesh = {.dp = n, .tp = 1, .pp = 1}},
+        {.mesh = {.dp = n, .tp = 1, .pp = 1}, .untied = true, .keep = true, .recompute = RECOMPUTE_BLOCK},
+        {.mesh = {.dp = 2, .tp = half, .pp = 1}, .sequence = half > 1},
+        {.mesh = {.dp = 2, .tp = 1, .pp = half}, .schedule = SCHEDULE_ZERO_BUBBLE},
+        {.mesh = {.dp = n, .tp = 1, .pp = 1, .shard = 2}},
+    };
+    for (int untied = 0; untied < 2; untied++)
+        for (int job = 0; job < (untied ? 2 : JOBS); job++) { /* the others have no output matrix */
+            Layout alone = {.job = (JobKind)job, .micro_batch = REFERENCE_MICRO, .words = true};
+            alone.untied = untied;
+            CLEANUP(outcome_done) Outcome expected = run(NULL, &alone, STEPS);
+            for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+                Layout layout = layouts[i];
+                bool repeated = n == 2 && i > 1; /* with two ranks, these are the first */
+                if (layout.untied != untied || repeated || (n == 8 && tried++ % 3)) continue;
+                layout.job = (JobKind)job;
+                layout.zero = 3;
+                layout.chunks = 1;
+                layout.words = true;
+                layout.micro_batch = BATCH / layout.mesh.dp > 1 ? 1 + (int)i % 2 : 1;
+                CLEANUP(outcome_done) Outcome found = run_checked(world, &layout, &expected);
+                assert_true(found.runner->vocab.pieces > 2);
+                check_logits(&layout, &found, &expected);
+                if (!layout.keep && layout.mesh.pp == 1) check_memory(&layout, &found);
+            }
+        }
 }
 
 enum { STEPS_FROZEN = 9, STEPS_QAT = 6, PERTURBATIONS = 2 };
@@ -288,8 +445,10 @@ static void test_qat(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_matrix), cmocka_unit_test(test_bits),    cmocka_unit_test(test_qat),
-    cmocka_unit_test(test_hybrid), cmocka_unit_test(test_offload),
+    cmocka_unit_test(test_pieces),  cmocka_unit_test(test_chunks),
+    cmocka_unit_test(test_matrix),  cmocka_unit_test(test_bits),
+    cmocka_unit_test(test_qat),     cmocka_unit_test(test_hybrid),
+    cmocka_unit_test(test_offload), cmocka_unit_test(test_offload_pieces),
 };
 
 RANKS_MAIN(tests)

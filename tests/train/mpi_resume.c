@@ -19,7 +19,7 @@
 #include "train/runner.h"
 
 /* VOCAB is split across two tensor-parallel ranks: each has real rows, and the last also has padding. */
-enum { SEQ = 8, BATCH = 8, STEPS = 10, HALF = 5, VOCAB = 200, LAYOUTS = 24 };
+enum { SEQ = 8, BATCH = 8, STEPS = 10, HALF = 5, VOCAB = 200, LARGE_VOCAB = 1021, LAYOUTS = 24 };
 
 typedef enum { JOB_GPT2, JOB_BERT, JOB_UNTIED, JOBS } JobKind;
 static const char *const job_names[JOBS] = {"gpt2", "bert", "untied"};
@@ -88,6 +88,7 @@ typedef struct Layout {
     ScheduleKind schedule;
     bool sequence;
     DType dtype;
+    bool words; /* a vocabulary that ZeRO-3 gathers in pieces */
 } Layout;
 
 static const char *layout_text(const Layout *l) {
@@ -125,6 +126,7 @@ static void run_done(Run *run) {
 static Run run_new(Group *world, JobKind job, const Layout *layout) {
     Run run = {.job = job, .layout = layout};
     ModelConfig config = config_of(job);
+    if (layout->words) config.vocab = LARGE_VOCAB;
     assert_ok(model_new(&run.model, &config));
     test_device_new(&run.device, 1);
     if (!layout->alone) assert_ok(mesh_new(&run.mesh, world, layout->mesh));
@@ -228,9 +230,10 @@ static void loaded_done(LoadedState *loaded) {
     test_device_free(loaded->device);
 }
 
-static LoadedState load_state(JobKind job, const char *dir) {
+static LoadedState load_state(JobKind job, bool words, const char *dir) {
     LoadedState loaded = {0};
     ModelConfig config = config_of(job);
+    if (words) config.vocab = LARGE_VOCAB;
     CLEANUP(mem_freep) char *step = NULL;
     test_device_new(&loaded.device, 1);
     assert_ok(stream_new(&loaded.stream, loaded.device));
@@ -358,7 +361,7 @@ static void save_half(Group *world, JobKind job, const Layout *layout, const Run
     assert_losses(&run, expected, 0, HALF, "from the start");
     const char *dir = path_of("run", number);
     assert_ok(run_save(&run, world, dir));
-    CLEANUP(loaded_done) LoadedState loaded = load_state(job, dir);
+    CLEANUP(loaded_done) LoadedState loaded = load_state(job, false, dir);
     if (!layout->alone || world->rank == 0) assert_true(same_state(&run, &loaded));
     if (world->rank == 0) assert_one_rank_saves_the_same(&loaded, dir, path_of("again", number));
     assert_ok(barrier(world));
@@ -368,7 +371,7 @@ static void resume_and_check(Group *world, JobKind job, const Layout *from, cons
                              const Run *expected, int number) {
     CLEANUP(run_done) Run run = run_new(world, job, layout);
     run_load(&run, path_of("run", number));
-    CLEANUP(loaded_done) LoadedState loaded = load_state(job, path_of("run", number));
+    CLEANUP(loaded_done) LoadedState loaded = load_state(job, false, path_of("run", number));
     assert_true(same_state(&run, &loaded));
     run_steps(&run, HALF, STEPS);
     assert_losses(&run, expected, HALF, STEPS, layout_text(from));
@@ -427,12 +430,49 @@ static void test_bits(void **state) {
                         .dtype = types[k]};
         CLEANUP(run_done) Run third = run_new(world, JOB_GPT2, &other);
         run_load(&third, path_of("bits", k));
-        CLEANUP(loaded_done) LoadedState loaded = load_state(JOB_GPT2, path_of("bits", k));
+        CLEANUP(loaded_done) LoadedState loaded = load_state(JOB_GPT2, false, path_of("bits", k));
         assert_true(same_state(&third, &loaded));
         run_steps(&third, HALF, STEPS);
         for (int step = HALF; step < STEPS; step++)
             assert_true(relative_diff(third.loss[step], whole.loss[step]) <=
                         (types[k] == DT_F32 ? 1e-5 : 1e-2));
+    }
+}
+
+/* The same with a vocabulary that ZeRO-3 gathers, and checkpoints write, in pieces. */
+static void test_pieces(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    Layout layout = {
+        .mesh = {.dp = world->size > 2 ? world->size / 2 : 2, .tp = world->size > 2 ? 2 : 1, .pp = 1},
+        .zero = 3,
+        .chunks = 1,
+        .micro_batch = 1,
+        .words = true};
+    Layout other = {
+        .mesh = {.dp = world->size / 2, .tp = 1, .pp = 2}, .chunks = 1, .micro_batch = 1, .words = true};
+    for (int k = 0; k < 2; k++) {
+        JobKind job = k ? JOB_BERT : JOB_GPT2;
+        CLEANUP(run_done) Run whole = run_new(world, job, &layout);
+        assert_true(whole.runner->vocab.pieces > 1);
+        run_steps(&whole, 0, HALF);
+        MemStat *stat = &whole.device->mem[MEM_COMM];
+        size_t before = stat->current;
+        stat->peak = before;
+        assert_ok(run_save(&whole, world, path_of("pieces", k)));
+        size_t matrix = (size_t)whole.runner->params->unit[whole.model->count].numel * sizeof(float);
+        assert_true(stat->peak - before < matrix);
+        CLEANUP(loaded_done) LoadedState loaded = load_state(job, true, path_of("pieces", k));
+        assert_true(same_state(&whole, &loaded));
+        run_steps(&whole, HALF, STEPS);
+        CLEANUP(run_done) Run second = run_new(world, job, &layout);
+        run_load(&second, path_of("pieces", k));
+        run_steps(&second, HALF, STEPS);
+        assert_memory_equal(&second.loss[HALF], &whole.loss[HALF], (STEPS - HALF) * sizeof(double));
+        CLEANUP(run_done) Run third = run_new(world, job, &other);
+        run_load(&third, path_of("pieces", k));
+        run_steps(&third, HALF, STEPS);
+        for (int step = HALF; step < STEPS; step++)
+            assert_true(relative_diff(third.loss[step], whole.loss[step]) <= 1e-5);
     }
 }
 
@@ -508,10 +548,7 @@ static void test_one_cannot_write(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_temp_dir, remove_temp_dir)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_pairs),
-    TEST(test_bits),
-    TEST(test_memory),
-    TEST(test_one_cannot_write),
+    TEST(test_pairs), TEST(test_bits), TEST(test_pieces), TEST(test_memory), TEST(test_one_cannot_write),
 };
 
 RANKS_MAIN(tests)
