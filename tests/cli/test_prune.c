@@ -332,6 +332,43 @@ static void two_kinds(void **state) {
     assert_int_equal(json_array_size(json_object_get(conclusion, "text")), 5);
 }
 
+/* Replaces the losses and step times of a finished run's three rounds. */
+static void put_rounds(const char *path, const double *loss, const double *step_ms) {
+    CLEANUP(json_decrefp) json_t *pruning = read_json(path);
+    for (size_t i = 0; i < 3; i++) {
+        json_t *row = json_array_get(json_object_get(pruning, "rounds"), i);
+        assert_int_equal(json_object_set_new(row, "val_loss", json_real(loss[i])), 0);
+        assert_int_equal(json_object_set_new(row, "step_ms", json_real(step_ms[i])), 0);
+    }
+    assert_ok(json_write_file(path, pruning));
+}
+
+/* The conclusion follows from the rounds; here from known ones, which --resume reads again. */
+static void concludes_from_rounds(void **state) {
+    (void)state;
+    static const char *const expected[] = {
+        "weights: validation loss 3.0000 unpruned, 3.3000 with 50% pruned (+10.0%); it rises sharply at 50%, "
+        "by "
+        "0.2700.",
+        "all-rows: validation loss 3.0000 unpruned, 3.3300 with 50% pruned (+11.0%); it rises sharply at ",
+        "all-rows has a higher loss than weights in 2 of 2 rounds: difference +0.1700 at ",
+        "weights: 100.00 ms per step unpruned, 100.00 ms with 50% pruned: measured speedup 1.00x; zeros",
+        "all-rows: 100.00 ms per step unpruned, 40.00 ms with 50% pruned: measured speedup 2.50x, 2.00x if",
+    };
+    put_rounds(in("curves/weights/pruning.json"), (double[]){3, 3.03, 3.3}, (double[]){100, 100, 100});
+    put_rounds(in("curves/all-rows/pruning.json"), (double[]){3, 3.2, 3.33}, (double[]){100, 70, 40});
+    run_ok(prune_rounds("curves", "--kind", "weights", "--also", "all-rows", "--amount", "0.5", "--rounds",
+                        "2", "--ramp", "even", "--score", "gradient", "--resume"));
+    CLEANUP(json_decrefp) json_t *pruning = read_json(in("curves/pruning.json"));
+    const json_t *conclusion = json_object_get(pruning, "conclusion");
+    const json_t *text = json_object_get(conclusion, "text"), *kinds = json_object_get(conclusion, "kinds");
+    for (size_t i = 0; i < 5; i++) assert_contains(json_string_value(json_array_get(text, i)), expected[i]);
+    const json_t *rows = json_array_get(json_object_get(pruning, "kinds"), 1);
+    assert_true(json_number_value(json_object_get(json_array_get(kinds, 1), "rises_sharply_at")) ==
+                cell(rows, 1, "sparsity")); /* worse from the start */
+    assert_true(json_number_value(json_object_get(json_array_get(kinds, 1), "speedup")) == 2.5);
+}
+
 /* Rounds continue from the sparsity of the model. A round that would remove too few rows leaves them to the
  * next. */
 static void rounds_continue(void **state) {
@@ -397,6 +434,7 @@ int main(void) {
         cmocka_unit_test(without_zeros),
         cmocka_unit_test(all_rows),
         cmocka_unit_test(two_kinds),
+        cmocka_unit_test(concludes_from_rounds),
         cmocka_unit_test(rounds_continue),
         cmocka_unit_test(bad_input),
     };
