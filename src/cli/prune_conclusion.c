@@ -8,7 +8,7 @@
 #include "cli/prune.h"
 #include "cli/show.h"
 
-#define SHARP 0.02
+#define SHARP 0.01
 
 typedef struct Curve {
     const json_t *rounds;
