@@ -360,13 +360,26 @@ static Status settle_operands(Invocation *call) {
     return at < count ? refuse_operand(call, operands[at], given) : OK;
 }
 
+/* Why a run that is to be resumed lacks a required option: its directory has no settings. */
+static Status check_resume(const Invocation *call) {
+    const Slot *resume = call->command->resumes ? invocation_slot(call, "resume") : NULL;
+    if (!resume || !*(const bool *)resume->field) return OK;
+    const char *out = *(const char *const *)invocation_slot(call, "out")->field;
+    if (!out) return USAGE("--resume requires --out DIR, the run to continue");
+    return USAGE(
+        "--resume: %s contains no run to continue; choose another --out, or pass --data to start one "
+        "there",
+        out);
+}
+
 static Status check_complete(const Invocation *call) {
     const Command *command = call->command;
     for (size_t i = 0; i < call->slot_count; i++) {
         const Slot *slot = &call->slots[i];
-        if (slot->option->required && slot->source == SOURCE_DEFAULT)
-            return USAGE("--%s %s is required; see 'weft help %s'", slot->option->name,
-                         slot->option->placeholder, command->name);
+        if (!slot->option->required || slot->source != SOURCE_DEFAULT) continue;
+        TRY(check_resume(call));
+        return USAGE("--%s %s is required; see 'weft help %s'", slot->option->name, slot->option->placeholder,
+                     command->name);
     }
     if (call->operand_count > command->operands_max)
         return USAGE("'%s': 'weft %s' accepts %s%s; options start with --",

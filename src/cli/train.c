@@ -85,6 +85,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (model) config.model = model;
     TRY(find_tokenizer(call, &config, &tokenizer));
     if (tokenizer) config.text.tokenizer = tokenizer;
+    if (invocation_slot(call, "warmup")->source == SOURCE_FILE) config.warmup_file = call->config_path;
     config.stop = stop_catch();
     config.log = stderr;
     TRY(train_run(&config, settings, ret_result));

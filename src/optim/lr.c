@@ -4,8 +4,18 @@
 #include <math.h>
 #include <string.h>
 
+static const char *const names[] = {
+    [LR_LINEAR] = "linear", [LR_COSINE] = "cosine", [LR_CONSTANT] = "constant"};
+
+const char *lr_name(LrKind kind) {
+    return names[kind];
+}
+
+const char *lr_warmup_name(LrWarmup type) {
+    return type == WARMUP_LOG ? "log" : "linear";
+}
+
 Status lr_parse(const char *name, LrKind *ret_kind) {
-    static const char *const names[] = {"linear", "cosine", "constant"};
     for (int i = 0; i < 3; i++) {
         if (strcmp(name, names[i])) continue;
         *ret_kind = (LrKind)i;

@@ -20,6 +20,8 @@ typedef struct LrSchedule {
 } LrSchedule;
 
 MUST_USE Status lr_parse(const char *name, LrKind *ret_kind);
+const char *lr_name(LrKind kind);
+const char *lr_warmup_name(LrWarmup type);
 /* NULL means linear. */
 MUST_USE Status lr_parse_warmup(const char *name, LrWarmup *ret_type);
 /* The learning rate of `step`, counted from 1. */

@@ -285,6 +285,7 @@ Status job_new(Job **ret_job, const JobSpec *spec) {
     job->out = spec->out;
     job->log = spec->log;
     job->quiet = spec->quiet;
+    job->first = !spec->mesh || spec->mesh->rank == 0;
     job->stop = spec->stop;
     TRY(resolve_device(job, spec));
     if (path_is_dir(spec->model)) TRY(ckpt_model_dir(spec->model, &job->model_dir));

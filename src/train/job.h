@@ -36,6 +36,7 @@ typedef struct Job {
     char *scratch_dir; /* temporary directory for token files; removed with the job */
     FILE *log;
     bool quiet;
+    bool first; /* rank 0, which prints warnings */
     const volatile sig_atomic_t *stop;
     int64_t seq;
     SpecialTokens special;

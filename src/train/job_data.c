@@ -342,7 +342,7 @@ static Status print_warning(const Job *job, const char *path, const Dataset *dat
     CLEANUP(mem_freep) char *text = NULL;
     CLEANUP(progress_freep) Progress *progress = NULL;
     TRY(dataset_warning(data, &text));
-    if (!text || !job->log) return OK;
+    if (!text || !job->log || !job->first) return OK;
     TRY(progress_new(&progress, job->log, "data", 0, 5, false));
     progress_line(progress, "warning: %s: %s", path, text);
     return OK;

@@ -16,6 +16,7 @@
 #include "optim/lr.h"
 #include "train/epoch.h"
 #include "train/history.h"
+#include "train/lr_change.h"
 #include "train/record.h"
 #include "train/rundir.h"
 #include "train/tracer.h"
@@ -140,9 +141,10 @@ static Status plan_steps(Trainer *t) {
     if (t->lr.warmup < 0)
         t->lr.warmup =
             c->warmup_ratio > 0 ? (int64_t)ceil(c->warmup_ratio * (double)t->lr.steps) : t->lr.steps / 20;
-    if (t->lr.warmup > t->lr.steps)
+    if (t->lr.warmup > t->lr.steps && !c->warmup_file)
         return USAGE("--warmup %lld is longer than the run (%lld step%s)", (long long)t->lr.warmup,
                      (long long)t->lr.steps, PLURAL(t->lr.steps));
+    if (t->lr.warmup > t->lr.steps) t->lr.warmup = t->lr.steps;
     int64_t micro = t->job->plan.micro_batch, targets = config_targets(&t->job->model->config);
     t->micro_count = t->job->plan.micros;
     TRY(mem_new((size_t)t->micro_count, sizeof *t->micro, &t->micro));
@@ -173,16 +175,17 @@ static json_t *number_or_null(double value) {
 
 /* What a checkpoint stores besides tensors. */
 static Status describe_progress(Trainer *t, json_t **ret_progress) {
-    CLEANUP(json_decrefp) json_t *epochs = NULL, *validation = NULL;
+    CLEANUP(json_decrefp) json_t *epochs = NULL, *validation = NULL, *schedule = NULL;
     TRY(epochs_save(&t->epochs, &epochs));
     TRY(validation_save(&t->val_state, &validation));
+    TRY(lr_save(&t->lr, &schedule));
     json_t *progress = json_pack(
-        "{s:I, s:I, s:o, s:o, s:o, s:I, s:f, s:I, s:o, s:O, s:O, s:O}", "step", (json_int_t)t->step, "tokens",
-        (json_int_t)t->tokens, "loss_first", number_or_null(t->loss_first), "loss_last",
+        "{s:I, s:I, s:o, s:o, s:o, s:I, s:f, s:I, s:o, s:O, s:O, s:O, s:O}", "step", (json_int_t)t->step,
+        "tokens", (json_int_t)t->tokens, "loss_first", number_or_null(t->loss_first), "loss_last",
         number_or_null(t->loss_last), "val_loss", number_or_null(t->val_state.loss), "val_samples",
         (json_int_t)t->val_state.samples, "loss_scale", t->job->runner->loss_scale.scale, "loss_scale_good",
         (json_int_t)t->job->runner->loss_scale.good, "noise", record_noise(&t->record), "epochs", epochs,
-        "validation", validation, "settings", t->settings);
+        "validation", validation, "schedule", schedule, "settings", t->settings);
     if (!progress) return FAILED("out of memory");
     *ret_progress = progress;
     return OK;
@@ -226,6 +229,24 @@ static Status check_settings(const Trainer *t, const char *dir, const json_t *sa
     return OK;
 }
 
+/* Refuses a run shorter than what is done already, and says how a new schedule changes the learning rate. */
+static Status compare_schedule(const Trainer *t, const char *dir, const json_t *progress) {
+    CLEANUP(mem_freep) char *text = NULL;
+    char given[64];
+    if (t->config->epochs > 0)
+        snprintf(given, sizeof given, "--epochs %g (%lld steps)", t->config->epochs, (long long)t->lr.steps);
+    else
+        snprintf(given, sizeof given, "--steps %lld", (long long)t->lr.steps);
+    if (t->step > t->lr.steps)
+        return USAGE("%s: the run in %s has already done %lld steps; pass a larger number to continue it",
+                     given, t->config->out, (long long)t->step);
+    progress_line(t->progress, "resuming from %s%s", dir,
+                  t->step == t->lr.steps ? ", the last step of the run" : "");
+    TRY(lr_change_text(&t->lr, json_object_get(progress, "schedule"), t->step, &text));
+    if (text) progress_line(t->progress, "%s", text);
+    return OK;
+}
+
 /* Loads the newest checkpoint of the run directory, if any; refuses to overwrite it without --resume. */
 static Status resume(Trainer *t) {
     const TrainConfig *c = t->config;
@@ -257,7 +278,7 @@ static Status resume(Trainer *t) {
         TRY(json_get_double(progress, dir, "loss_scale", 1, 1e30, &runner->loss_scale.scale));
         TRY(json_get_int(progress, dir, "loss_scale_good", 0, INT64_MAX, &runner->loss_scale.good));
     }
-    progress_line(t->progress, "resuming from %s", dir);
+    TRY(compare_schedule(t, dir, progress));
     return is_first(t) ? ckpt_tidy(c->out, t->step, (int)c->keep) : OK;
 }
 
@@ -490,6 +511,12 @@ static void announce(Trainer *t, const LoadReport *report) {
             tokenizer_id_text(&t->job->tokens, text),
             t->job->tokenizer || t->job->bytes ? "" : "; add --tokenizer to store its files in checkpoints");
     job_report(t->job, report, t->progress);
+    if (t->config->warmup > t->lr.warmup)
+        progress_line(t->progress,
+                      "warning: the warm-up of %lld steps (%s) is longer than the run; it takes all %lld "
+                      "step%s instead",
+                      (long long)t->config->warmup, t->config->warmup_file, (long long)t->lr.steps,
+                      PLURAL(t->lr.steps));
     if (!t->config->out)
         progress_line(t->progress, "warning: no --out directory; the trained weights will not be saved");
 }

@@ -54,8 +54,9 @@ typedef struct TrainConfig {
     bool keep_zeros;            /* zero weights of matrices (pruned ones) stay zero */
     int64_t warmup;             /* steps; < 0: by warmup_ratio */
     double warmup_ratio;        /* fraction of the run; 0: 0.05 */
-    const char *warmup_type;    /* "linear", "log"; NULL: linear */
-    const char *schedule;       /* "linear", "cosine", "constant" */
+    const char *warmup_file; /* the file that set warmup, if it may be capped to the run's length; or NULL */
+    const char *warmup_type; /* "linear", "log"; NULL: linear */
+    const char *schedule;    /* "linear", "cosine", "constant" */
     uint64_t seed;
     /* run */
     const char *out; /* run directory; NULL: write nothing */

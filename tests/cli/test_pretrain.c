@@ -206,6 +206,14 @@ static void test_classify(void **state) {
     assert_int_equal(ran.code, 0);
     assert_contains(ran.err, "the training part has no example of the label 'b'");
     ran_done(&ran);
+    ran = program_run("train", "--model", "bert-tiny", "--layers", "1", "--task", "classify", "--tokenizer",
+                      at("vocab"), "--data", at("sorted.csv"), "--seq", "16", "--steps", "1", "--batch", "2",
+                      "--val-fraction", "0.25", "--ranks", "2", "--quiet");
+    assert_int_equal(ran.code, 0);
+    const char *warning = strstr(ran.err, "warning: ");
+    assert_non_null(warning);
+    assert_null(strstr(warning + 1, "warning: ")); /* once, not once per rank */
+    ran_done(&ran);
     put_file("more.csv", "review,stars\nit,huge\n", 21);
     assert_refused(1, "unknown label 'huge'; the model has 3 labels", "eval", "--model", at("stars"),
                    "--data", at("more.csv"), "--text-field", "review", "--label-field", "stars", "--seq",

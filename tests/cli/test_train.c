@@ -129,11 +129,52 @@ static void stopped_and_resumed(void **state) {
     assert_refused(2, "already contains a run", "train", "--config", config, "--quiet");
 }
 
+/* A resumed run with another schedule says what the learning rate becomes and why; one that is shorter than
+ * what is already done is refused. */
+static void resumed_with_other_steps(void **state) {
+    (void)state;
+    char dir[128];
+    snprintf(dir, sizeof dir, "%s/schedule", run_dir);
+    Ran ran = program_run(SMALL, "--steps", "10", "--warmup", "0", "--schedule", "linear", "--lr", "1e-3",
+                          "--out", dir, "--quiet");
+    assert_int_equal(ran.code, 0);
+    ran_done(&ran);
+    ran = program_run("train", "--out", dir, "--resume", "--steps", "20", "--lr", "2e-3");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.err,
+                    "learning rate: 9.09e-05 in step 10, 0.000952 from step 11 on, because --steps is "
+                    "20 (was 10), --lr is 0.002 (was 0.001)\n");
+    ran_done(&ran);
+    ran = program_run("train", "--out", dir, "--resume");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.err, "step-20, the last step of the run");
+    assert_null(strstr(ran.err, "learning rate:"));
+    ran_done(&ran);
+    assert_refused(2, "has already done 20 steps; pass a larger number", "train", "--out", dir, "--resume",
+                   "--steps", "15", "--quiet");
+    assert_ok(dir_remove(dir));
+}
+
+/* A warm-up longer than the run is capped if a file sets it, since the file may be meant for longer runs. */
+static void long_warmup(void **state) {
+    (void)state;
+    char file[128];
+    snprintf(file, sizeof file, "%s.json", run_dir);
+    assert_ok(file_replace(file, "{\"warmup\": 500}", 15));
+    Ran ran = program_run(SMALL, "--config", file, "--steps", "2");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.err, ".json) is longer than the run; it takes all 2 steps instead");
+    ran_done(&ran);
+    assert_refused(2, "--warmup 500 is longer than the run (2 steps)", SMALL, "--config", file, "--steps",
+                   "2", "--warmup", "500", "--quiet");
+    unlink(file);
+}
+
 /* The run directory alone is enough to resume: settings, data and, if what --model named is gone, the
  * model. */
 static void resumed_by_directory(void **state) {
     (void)state;
-    char first[128], second[128], model[160];
+    char first[128], second[128], model[256];
     snprintf(first, sizeof first, "%s/first", run_dir);
     snprintf(second, sizeof second, "%s/second", run_dir);
     snprintf(model, sizeof model, "%s/latest", first);
@@ -163,7 +204,9 @@ static void resumed_by_directory(void **state) {
         ran_done(&on);
     }
     assert_refused(2, "no such directory", "train", "--out", second, "--resume", "--model", model);
-    assert_refused(2, "--data FILE is required", "train", "--out", first, "--resume");
+    snprintf(model, sizeof model, "--resume: %s contains no run to continue", first);
+    assert_refused(2, model, "train", "--out", first, "--resume");
+    assert_refused(2, "--resume requires --out DIR", "train", "--resume");
     assert_refused(2, "--data FILE is required", "train", "--out", second, "--resume", "--no-resume");
 }
 
@@ -227,10 +270,16 @@ static void traced(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_summary),     cmocka_unit_test(warmup_ratio),
-        cmocka_unit_test(prints_a_summary), cmocka_unit_test(stopped_and_resumed),
-        cmocka_unit_test(evaluated),        cmocka_unit_test(resumed_by_directory),
-        cmocka_unit_test(bench_table),      cmocka_unit_test(traced),
+        cmocka_unit_test(json_summary),
+        cmocka_unit_test(warmup_ratio),
+        cmocka_unit_test(prints_a_summary),
+        cmocka_unit_test(stopped_and_resumed),
+        cmocka_unit_test(evaluated),
+        cmocka_unit_test(resumed_by_directory),
+        cmocka_unit_test(resumed_with_other_steps),
+        cmocka_unit_test(long_warmup),
+        cmocka_unit_test(bench_table),
+        cmocka_unit_test(traced),
     };
     return cmocka_run_group_tests(tests, make_corpus, remove_files);
 }
