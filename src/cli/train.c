@@ -36,6 +36,7 @@ Status train_settle(const Invocation *call, TrainConfig *config, json_t *setting
     json_object_del(settings, by_epochs ? "steps" : "epochs");
     json_object_del(settings, "resume"); /* these belong to this invocation, not to the run */
     json_object_del(settings, "trace");
+    json_object_del(settings, "quiet");
     return OK;
 }
 
