@@ -49,7 +49,7 @@ typedef struct Invocation {
     const char *config_path; /* --config; NULL if not given */
     const char *scale;       /* --scale: the scale of the recipe; NULL: its base settings */
     const char *run;         /* --run: the run of the recipe; NULL: no particular run */
-    bool fetched;            /* the configuration file refers to fetched files (@SET/FILE) */
+    bool fetched;            /* some value names a fetched file (fetched.h) */
     char *run_config;        /* storage of config_path if it is a run's config.json */
     json_t *study;           /* the recipe's "study", see report/study.h; NULL: none */
     json_t *file;            /* the configuration file; strings in the configuration may point into it */
@@ -61,6 +61,8 @@ typedef struct Invocation {
     bool log_warmup;         /* DeepSpeed's scheduler defaults to logarithmic warm-up */
     char **warnings;         /* to print before the command runs */
     size_t warning_count, warning_capacity;
+    char **owned; /* strings made while parsing, to which the configuration may point */
+    size_t owned_count, owned_capacity;
 } Invocation;
 
 typedef struct Example {
@@ -85,6 +87,7 @@ struct Command {
     const char *operands; /* other operands, as in the synopsis: "[COMMAND]"; NULL: accepts none */
     const char *suffix;   /* with both kinds: operands that end in this are of the second kind */
     size_t operands_min, operands_max;
+    bool reads_operands; /* operands are paths to read, so they may name fetched files */
     size_t config_size;
     const OptionGroup *groups;
     size_t group_count;

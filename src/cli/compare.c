@@ -18,7 +18,6 @@
 #include "base/terminal.h"
 #include "cli/child.h"
 #include "cli/command.h"
-#include "cli/configfile.h"
 #include "cli/recipe.h"
 #include "cli/show.h"
 #include "cli/show_results.h"

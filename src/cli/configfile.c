@@ -2,18 +2,17 @@
  * false, lists are arrays of strings or a single string. Commands that train also accept other tools' keys
  * (keys.h). Unknown keys are errors, because silently ignoring a setting would be worse.
  *
- * Recipes (recipe.c) are configuration files, too. "@SET/FILE" refers to a file of the set that `weft fetch
- * SET` downloads. */
+ * Recipes (recipe.c) are configuration files, too. */
 #include "cli/configfile.h"
 
 #include <string.h>
 
 #include "base/fs.h"
 #include "base/memory.h"
+#include "cli/fetched.h"
 #include "cli/foreign.h"
 #include "cli/keys.h"
 #include "cli/recipe.h"
-#include "data/fetch.h"
 
 enum { CONFIG_LIMIT = 16 << 20 };
 
@@ -121,47 +120,17 @@ Status configfile_set(Invocation *call, const char *name, const char *key, json_
     return OK;
 }
 
-/* ---- fetched files ---- */
-
 /* Replaces "@SET/FILE" by its path; leaves other values unchanged. */
 static Status settle_fetched(Invocation *call, const char *key, json_t *value) {
     for (size_t i = 0; json_is_array(value) && i < json_array_size(value); i++)
         TRY(settle_fetched(call, key, json_array_get(value, i)));
-    const char *text = json_string_value(value);
-    if (!text || text[0] != '@') return OK;
+    CLEANUP(mem_freep) char *path = NULL;
+    char label[LABEL_SIZE];
+    snprintf(label, sizeof label, "%s: %s", call->config_path, key);
+    TRY(fetched_path(label, json_string_value(value), &path));
+    if (!path) return OK;
     call->fetched = true;
-    char set[64];
-    size_t length = strcspn(text + 1, "/");
-    if (length >= sizeof set)
-        return USAGE("%s: %s: '%s' does not name a set; expected @SET/FILE", call->config_path, key, text);
-    snprintf(set, sizeof set, "%.*s", (int)length, text + 1);
-    const FetchSet *known;
-    TRY(fetch_find(set, &known));
-    CLEANUP(mem_freep) char *root = NULL, *path = NULL;
-    TRY(fetch_root(&root));
-    TRY(path_join(&path, root, text + 1));
     return json_string_set(value, path) ? FAILED("out of memory while reading %s", call->config_path) : OK;
-}
-
-static Status check_fetched(const Slot *slot, const json_t *value, const char *root) {
-    for (size_t i = 0; json_is_array(value) && i < json_array_size(value); i++)
-        TRY(check_fetched(slot, json_array_get(value, i), root));
-    const char *path = json_string_value(value);
-    size_t length = strlen(root);
-    if (!path || strncmp(path, root, length) || path[length] != '/' || path_exists(path)) return OK;
-    const char *set = path + length + 1;
-    return USAGE("--%s: %s does not exist; run 'weft fetch %.*s' first", slot->option->name, path,
-                 (int)strcspn(set, "/"), set);
-}
-
-Status configfile_check(const Invocation *call) {
-    if (!call->fetched) return OK;
-    CLEANUP(mem_freep) char *root = NULL;
-    TRY(fetch_root(&root));
-    for (size_t i = 0; i < call->slot_count; i++)
-        if (call->slots[i].source == SOURCE_FILE)
-            TRY(check_fetched(&call->slots[i], call->slots[i].file_value, root));
-    return OK;
 }
 
 /* ---- unselected parts of a recipe ---- */

@@ -6,8 +6,6 @@
 
 /* Sets the options in the file at call->config_path. */
 MUST_USE Status configfile_apply(Invocation *call);
-/* After the command line was parsed: checks that the fetched files still in use exist. */
-MUST_USE Status configfile_check(const Invocation *call);
 
 /* Sets the option `name` from the file's key `key`. Two keys for the same option must agree. */
 MUST_USE Status configfile_set(Invocation *call, const char *name, const char *key, json_t *value);

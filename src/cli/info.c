@@ -337,6 +337,7 @@ const Command command_info = {
         "tensors that the model does not use. Without a path, describes this machine.",
     .operands = "[PATH]",
     .operands_max = 1,
+    .reads_operands = true,
     .config_size = sizeof(InfoConfig),
     .groups = groups,
     .group_count = COUNT_OF(groups),

@@ -15,6 +15,7 @@
 #include "cli/command.h"
 #include "cli/configfile.h"
 #include "cli/effects.h"
+#include "cli/fetched.h"
 #include "cli/foreign.h"
 #include "cli/help.h"
 #include "cli/keys.h"
@@ -407,6 +408,7 @@ Status invocation_read(Invocation **ret_call, const Command *command, int argc, 
         if (call->config_path) TRY(configfile_apply(call));
         TRY(read_line(call, argc, argv));
         TRY(settle_operands(call));
+        TRY(fetched_settle(call));
         TRY(check_complete(call));
         TRY(keys_settle(call));
         TRY(effects_check(call));
@@ -419,7 +421,7 @@ Status invocation_read(Invocation **ret_call, const Command *command, int argc, 
 Status invocation_new(Invocation **ret_call, const Command *command, int argc, char **argv) {
     CLEANUP(invocation_freep) Invocation *call = NULL;
     TRY(invocation_read(&call, command, argc, argv));
-    if (!call->help) TRY(configfile_check(call));
+    if (!call->help) TRY(fetched_check(call));
     *ret_call = call;
     call = NULL;
     return OK;
@@ -438,6 +440,8 @@ void invocation_free(Invocation *call) {
     free(call->operands);
     free(call->config);
     free(call->run_config);
+    for (size_t i = 0; i < call->owned_count; i++) free(call->owned[i]);
+    free(call->owned);
     for (size_t i = 0; i < call->warning_count; i++) free(call->warnings[i]);
     free(call->warnings);
     json_decref(call->file);

@@ -9,7 +9,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
-#include "cli/configfile.h"
+#include "cli/fetched.h"
 #include "cli/train_options.h"
 #include "data/fetch.h"
 #include "device/registry.h"
@@ -155,7 +155,7 @@ Status simulate_check(Invocation *train, const char *cluster, bool quiet, double
     quick.sketch = true;
     TRY(plan_init(&plan, &quick));
     TRY(lacks_files(&((const TrainArgs *)train->config)->config, &lacks));
-    if (lacks) return cluster ? OK : configfile_check(train);
+    if (lacks) return cluster ? OK : fetched_check(train);
     return check_data(train, &spec, quiet, ret_samples);
 }
 

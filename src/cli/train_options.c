@@ -74,8 +74,8 @@ static const Option model_table[] = {
 
 static const Option data_table[] = {
     {OPT_LIST("data", TrainConfig, data, "FILE"), .required = true,
-     .help = "Training data: files, a directory written by 'weft prepare', or self (weft's own source and "
-             "documentation)."},
+     .help = "Training data: files, a directory written by 'weft prepare', @SET/FILE (a file that 'weft fetch "
+             "SET' downloaded), or self (weft's own source and documentation)."},
     {OPT_LIST("val", TrainConfig, val, "FILE"), .help = "Validation data, instead of a fraction of --data."},
     {OPT_FLOAT("val-fraction", TrainConfig, val_fraction), .fallback = "0.1", BELOW_ONE,
      .help = "Fraction held out from the end of the data for validation, if neither --val nor a prepared "

@@ -387,6 +387,17 @@ static void fetched_files(void **state) {
     call = read_ok(text, LINE("--tokenizer", "bytes"));
     assert_string_equal(config_of(call)->val[0], path);
     invocation_free(call);
+    /* The same on the command line, for options that read a path. */
+    call = read_ok("{}", LINE("--val", "x.txt", "@tinyshakespeare/input.txt", "--model", "@tinyshakespeare",
+                              "--label-field", "@odd", "--out", "@run"));
+    assert_string_equal(config_of(call)->val[0], "x.txt");
+    assert_string_equal(config_of(call)->val[1], path);
+    assert_non_null(strstr(config_of(call)->model, "/tinyshakespeare"));
+    assert_string_equal(config_of(call)->text.label_field, "@odd");
+    assert_string_equal(config_of(call)->out, "@run");
+    invocation_free(call);
+    assert_fails(read_line(&call, "{}", LINE("--tokenizer", "@gpt2-tokenizer")), 2, "--tokenizer: ");
+    assert_fails(read_line(&call, "{}", LINE("--model", "@gpt2-midium")), 2, "--model: @gpt2-midium: ");
     assert_ok(dir_remove(dir));
     assert_int_equal(unsetenv("WEFT_DATA"), 0);
 }

@@ -102,6 +102,9 @@ static void refusals(void **state) {
     assert_refused(1, "does not exist", "convert", "--model", in(*state, "none"), "--out", in(*state, "x"));
     assert_refused(1, "is not empty", "convert", "--model", CASES "gpt2", "--out", CASES "gpt2");
     assert_refused(1, "does not exist", "info", in(*state, "none"));
+    assert_int_equal(setenv("WEFT_DATA", in(*state, "none"), 1), 0);
+    assert_refused(2, "run 'weft fetch gpt2' first", "info", "@gpt2");
+    assert_int_equal(unsetenv("WEFT_DATA"), 0);
     assert_ok(file_replace(in(*state, "short.safetensors"), "{}", 2));
     assert_refused(1, "too short", "info", in(*state, "short.safetensors"));
     assert_false(path_exists(in(*state, "x")));
