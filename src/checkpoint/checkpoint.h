@@ -105,23 +105,24 @@ MUST_USE Status hf_save(const char *dir, const Store *params, Stream *stream, co
 /* Fails unless `dir` is absent or empty; for an early check. */
 MUST_USE Status hf_save_check(const char *dir);
 
-/* Saves a run's checkpoint as RUN/checkpoints/step-N, points RUN/latest to it, then removes all but the last
- * `keep` checkpoints (0: keeps all of them). `progress` is stored unchanged. Collective over the mesh; the
- * directory must be shared. The files do not depend on the parallel layout. If one rank fails, all fail with
- * its error. */
+/* Saves a run's checkpoint as RUN/checkpoints/step-N, points RUN/latest to it and RUN/best to the best one,
+ * then removes all but the last `keep` checkpoints (0: keeps all of them) and the best. `progress` is stored
+ * unchanged. Collective over the mesh; the directory must be shared. The files do not depend on the parallel
+ * layout. If one rank fails, all fail with its error. */
 typedef struct CheckpointState {
     const Store *params, *m, *v;
     const json_t *progress;
     const char *assets_dir, *tokenizer_dir; /* as in SaveOptions */
     bool bytes;                             /* as in SaveOptions */
     const LabelSet *labels;                 /* as in SaveOptions */
+    int64_t best;                           /* step of the best checkpoint, possibly this one; 0: none */
     Mesh *mesh;                             /* the ranks that save; NULL: a single rank */
 } CheckpointState;
 
 MUST_USE Status ckpt_save(const char *run_dir, int64_t step, const CheckpointState *state, Stream *stream,
                           int keep);
-/* Cleans up after an interrupted save; `step` is the newest checkpoint, `keep` as in ckpt_save. */
-MUST_USE Status ckpt_tidy(const char *run_dir, int64_t step, int keep);
+/* Cleans up after an interrupted save; `step` is the newest checkpoint, `best` and `keep` as in ckpt_save. */
+MUST_USE Status ckpt_tidy(const char *run_dir, int64_t step, int64_t best, int keep);
 /* The directory of a run's newest complete checkpoint, or NULL; the caller frees it. Leftovers of an
  * interrupted save are ignored. */
 MUST_USE Status ckpt_latest(const char *run_dir, char **ret_dir);

@@ -4,8 +4,9 @@
  *   RUN/checkpoints/step-N.tmp   being written or removed
  *   RUN/checkpoints/step-N.old   being replaced by another checkpoint of the same step
  *   RUN/latest                   link to the newest
+ *   RUN/best                     link to the one with the lowest validation loss, if any was validated
  *
- * A save writes and fsyncs step-N.tmp, renames it, updates `latest`, and only then removes old checkpoints,
+ * A save writes and fsyncs step-N.tmp, renames it, updates the links, and only then removes old checkpoints,
  * each renamed to .tmp first. So every step-N is complete no matter when a run is killed; the next save
  * clears leftovers.
  *
@@ -25,6 +26,7 @@
 
 #define CHECKPOINTS "checkpoints"
 #define LATEST      "latest"
+#define BEST        "best"
 #define PROGRESS    "weft.json"
 #define OPTIMIZER   "optimizer.safetensors"
 
@@ -139,7 +141,9 @@ static Status each_entry(const char *path, EntryFunc func) {
 }
 
 static Status remove_stale_link(const char *run_dir, const char *name) {
-    if (strncmp(name, LATEST ".tmp.", strlen(LATEST ".tmp."))) return OK;
+    if (strncmp(name, LATEST ".tmp.", strlen(LATEST ".tmp.")) &&
+        strncmp(name, BEST ".tmp.", strlen(BEST ".tmp.")))
+        return OK;
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, run_dir, name));
     return dir_remove(path);
@@ -220,12 +224,23 @@ static Status list_steps(const char *checkpoints, StepList *list) {
     return OK;
 }
 
-/* Removes all but the checkpoint just saved and the `keep - 1` others with the highest steps. */
-static Status prune(const char *checkpoints, int64_t saved, int keep) {
+/* Points RUN/best to a checkpoint, if it exists. */
+static Status link_best(const char *run_dir, const char *checkpoints, int64_t best) {
+    CLEANUP(mem_freep) char *path = NULL, *link = NULL, *target = NULL;
+    if (best < 1) return OK;
+    TRY(step_path(checkpoints, best, "", &path));
+    if (!path_is_dir(path)) return OK;
+    TRY(path_join(&link, run_dir, BEST));
+    TRY(step_path(CHECKPOINTS, best, "", &target));
+    return link_replace(link, target);
+}
+
+/* Removes all but the checkpoint just saved, the best, and the `keep - 1` others with the highest steps. */
+static Status prune(const char *checkpoints, int64_t saved, int64_t best, int keep) {
     CLEANUP(step_list_done) StepList list = {0};
     TRY(list_steps(checkpoints, &list));
     for (size_t i = 0; i < list.count; i++) {
-        if (list.step[i] == saved) continue;
+        if (list.step[i] == saved || list.step[i] == best) continue;
         int newer = 1;
         for (size_t j = 0; j < list.count; j++) newer += list.step[j] != saved && list.step[j] > list.step[i];
         if (newer < keep) continue;
@@ -253,9 +268,11 @@ static Status write_all(Save *save, Stream *stream) {
     return save_agree(mesh, save->first ? write_rest(save) : OK);
 }
 
-static Status make_newest(const Save *save, int keep) {
+static Status make_newest(const Save *save, const char *run_dir, int keep) {
+    int64_t best = save->state->best;
     TRY(link_replace(save->link, save->target));
-    return keep > 0 ? prune(save->checkpoints, save->step, keep) : OK;
+    TRY(link_best(run_dir, save->checkpoints, best));
+    return keep > 0 ? prune(save->checkpoints, save->step, best, keep) : OK;
 }
 
 Status ckpt_save(const char *run_dir, int64_t step, const CheckpointState *state, Stream *stream, int keep) {
@@ -268,15 +285,16 @@ Status ckpt_save(const char *run_dir, int64_t step, const CheckpointState *state
         if (save.first) status_free(each_entry(save.checkpoints, recover_entry));
         return status_wrap(status, "cannot save the checkpoint of step %lld", (long long)step);
     }
-    return save_agree(state->mesh, save.first ? make_newest(&save, keep) : OK);
+    return save_agree(state->mesh, save.first ? make_newest(&save, run_dir, keep) : OK);
 }
 
-Status ckpt_tidy(const char *run_dir, int64_t step, int keep) {
+Status ckpt_tidy(const char *run_dir, int64_t step, int64_t best, int keep) {
     CLEANUP(mem_freep) char *checkpoints = NULL;
     TRY(path_join(&checkpoints, run_dir, CHECKPOINTS));
     TRY(each_entry(checkpoints, recover_entry));
     TRY(each_entry(run_dir, remove_stale_link));
-    return keep > 0 ? prune(checkpoints, step, keep) : OK;
+    TRY(link_best(run_dir, checkpoints, best));
+    return keep > 0 ? prune(checkpoints, step, best, keep) : OK;
 }
 
 /* ---- finding ---- */

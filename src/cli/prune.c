@@ -92,8 +92,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (!here) return OK;
     args->train.config.stop = stop_catch();
     args->train.config.log = stderr;
-    if (invocation_slot(call, "warmup")->source == SOURCE_FILE)
-        args->train.config.warmup_file = call->config_path;
+    args->train.config.warmup_file = warmup_file(call);
     TRY(args->also ? prune_both(call, args, ret_result) : prune_rounds(call, args, NULL, ret_result));
     if (call->incomplete && call->world->rank == 0)
         fprintf(stderr, "weft: stopped early; repeat the command with --resume to continue\n");

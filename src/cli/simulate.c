@@ -132,6 +132,7 @@ static Status check_data(const Invocation *train, const PlanSpec *spec, bool qui
     TRY(mesh_new_dryrun(&mesh, spec->mesh, 0, true));
     config.model = ((const TrainArgs *)train->config)->config.model;
     config.text = ((const TrainArgs *)train->config)->config.text;
+    config.warmup_file = warmup_file(train);
     config.on = device;
     config.mesh = mesh;
     config.trace = config.resume = false; /* the comparison's own */

@@ -86,7 +86,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (model) config.model = model;
     TRY(find_tokenizer(call, &config, &tokenizer));
     if (tokenizer) config.text.tokenizer = tokenizer;
-    if (invocation_slot(call, "warmup")->source == SOURCE_FILE) config.warmup_file = call->config_path;
+    config.warmup_file = warmup_file(call);
     config.stop = stop_catch();
     config.log = stderr;
     TRY(train_run(&config, settings, ret_result));
@@ -95,6 +95,33 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
         fprintf(stderr, "weft: stopped after step %lld%s\n", (long long)show_int(*ret_result, "steps"),
                 config.out ? "; add --resume to continue" : "");
     return OK;
+}
+
+/* A path as a shell word. */
+static void put_word(FILE *out, const char *path) {
+    bool plain = !strpbrk(path, " \t\n'\"$&;()<>|*?[]{}`~#!\\");
+    if (!plain) fputc('\'', out);
+    terminal_put(out, path, strlen(path));
+    if (!plain) fputc('\'', out);
+}
+
+/* The commands that are most likely to be useful next. */
+static void put_next(FILE *out, const json_t *result, const char *run) {
+    static const struct {
+        const char *task, *command, *rest;
+    } uses[] = {{"lm", "generate", " \"Once upon a time\""},
+                {"squad", "answer", " article.txt \"Who was it?\""},
+                {"", "eval", " FILE"}};
+    const char *task = json_string_value(json_object_get(result, "task"));
+    int64_t best = show_int(result, "best_step");
+    size_t at = 0;
+    while (*uses[at].task && (!task || strcmp(uses[at].task, task))) at++;
+    fprintf(out, "next: weft %s ", uses[at].command);
+    put_word(out, run);
+    if (best && best != show_int(result, "steps")) fputs("/best", out);
+    fprintf(out, "%s\n      weft report ", uses[at].rest);
+    put_word(out, run);
+    fputc('\n', out);
 }
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
@@ -126,6 +153,10 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
         fprintf(out, "pipeline bubble %.1f%% of forward and backward\n", 100 * number);
     if (args->config.out)
         fprintf(out, "run directory %s, newest checkpoint %s/latest\n", args->config.out, args->config.out);
+    if (show_number(result, "best_val_loss", &number))
+        fprintf(out, "best checkpoint %s/best: step %lld, validation loss %.4f\n", args->config.out,
+                (long long)show_int(result, "best_step"), number);
+    if (args->config.out && !args->config.quiet && !call->incomplete) put_next(out, result, args->config.out);
     return OK;
 }
 

@@ -180,7 +180,14 @@ static const Option run_table[] = {
      .help = "Save a checkpoint every N steps, or at the end of each epoch, and at the end; 0: only at the "
              "end."},
     {OPT_INT("keep", TrainConfig, keep), .fallback = "2", RANGE(0, 1 << 20),
-     .help = "Number of newest checkpoints to keep; 0: all."},
+     .help = "Number of newest checkpoints to keep, besides the one with the lowest validation loss; 0: "
+             "all."},
+    {OPT_INT("patience", TrainConfig, patience), .fallback = "0", RANGE(0, 1 << 30), .shown = "never",
+     .help = "Stop after N validations in a row without a lower validation loss. A checkpoint is saved at "
+             "each lower one."},
+    {EVERY("sample-every", sample_every), .fallback = "0", .shown = "never",
+     .help = "Print a short sample of the model's text every N steps, or at the end of each epoch: how the "
+             "start of the validation data continues. For GPT-2, with --tp 1."},
     {OPT_INT("log-every", TrainConfig, log_every), .fallback = "1", AT_LEAST(1),
      .help = "Append to metrics.jsonl every N steps."},
     {OPT_FLAG("trace", TrainConfig, trace),
@@ -407,6 +414,10 @@ const OptionGroup prune_groups[PRUNE_GROUPS] = {
     REST_GROUP("Training", training_table, LENGTH_ROWS, offsetof(PruneArgs, train.config)),
     OPTION_GROUP("Layout", layout_table, offsetof(PruneArgs, train)),
 };
+
+const char *warmup_file(const Invocation *call) {
+    return invocation_slot(call, "warmup")->source == SOURCE_FILE ? call->config_path : NULL;
+}
 
 Status layout_check(const Invocation *call, const TrainArgs *args) {
     const Layout *layout = &args->layout;

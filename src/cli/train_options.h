@@ -60,6 +60,9 @@ extern const char *const task_choices[], *const problem_choices[], *const format
 extern const char *const format_old_choices[], *const device_choices[], *const kernel_choices[];
 extern const char *const precision_choices[];
 
+/* The configuration file if it sets --warmup, which may then be longer than the run; else NULL. */
+const char *warmup_file(const Invocation *call);
+
 /* Catches SIGINT, SIGTERM and SIGUSR1: the first signal sets the returned flag, the second kills the
  * process. */
 const volatile sig_atomic_t *stop_catch(void);

@@ -19,6 +19,7 @@
 #include "train/lr_change.h"
 #include "train/record.h"
 #include "train/rundir.h"
+#include "train/sample.h"
 #include "train/tracer.h"
 #include "train/validation.h"
 
@@ -93,6 +94,8 @@ static Status check_config(const TrainConfig *c) {
     if (c->batch < 1) return USAGE("--batch %lld: must be at least 1", (long long)c->batch);
     if (c->resume && !c->out) return USAGE("--resume needs --out with the run directory to continue");
     if (c->trace && !c->out) return USAGE("--trace needs --out, where trace.json is written");
+    if (c->patience && !c->eval_every)
+        return USAGE("--patience counts validations during the run; pass --eval-every N or epoch");
     return OK;
 }
 
@@ -145,6 +148,9 @@ static Status plan_steps(Trainer *t) {
         return USAGE("--warmup %lld is longer than the run (%lld step%s)", (long long)t->lr.warmup,
                      (long long)t->lr.steps, PLURAL(t->lr.steps));
     if (t->lr.warmup > t->lr.steps) t->lr.warmup = t->lr.steps;
+    if (c->patience && !t->val)
+        return USAGE("--patience needs validation data; pass --val FILE or --val-fraction X");
+    if (c->sample_every) TRY(sample_check(t->job));
     int64_t micro = t->job->plan.micro_batch, targets = config_targets(&t->job->model->config);
     t->micro_count = t->job->plan.micros;
     TRY(mem_new((size_t)t->micro_count, sizeof *t->micro, &t->micro));
@@ -193,6 +199,7 @@ static Status describe_progress(Trainer *t, json_t **ret_progress) {
 
 static Status save_checkpoint(Trainer *t) {
     CLEANUP(json_decrefp) json_t *progress = NULL;
+    validation_is_best(&t->val_state, t->step);
     TRY(describe_progress(t, &progress));
     int64_t start = trace_now();
     Runner *runner = t->job->runner;
@@ -204,6 +211,7 @@ static Status save_checkpoint(Trainer *t) {
                              .tokenizer_dir = t->job->tokenizer_dir,
                              .bytes = t->job->bytes,
                              .labels = &t->job->labels,
+                             .best = t->val_state.best_step,
                              .mesh = t->config->mesh};
     TRY(ckpt_save(t->config->out, t->step, &state, runner->stream, (int)t->config->keep));
     record_phase(&t->record, PHASE_CHECKPOINT, end_span(t, &save_span, start));
@@ -279,7 +287,7 @@ static Status resume(Trainer *t) {
         TRY(json_get_int(progress, dir, "loss_scale_good", 0, INT64_MAX, &runner->loss_scale.good));
     }
     TRY(compare_schedule(t, dir, progress));
-    return is_first(t) ? ckpt_tidy(c->out, t->step, (int)c->keep) : OK;
+    return is_first(t) ? ckpt_tidy(c->out, t->step, t->val_state.best_step, (int)c->keep) : OK;
 }
 
 /* Adds the loss and accuracy of each objective to the metrics and to the progress note. Regression and
@@ -436,22 +444,68 @@ static Status after_step(Trainer *t) {
     return t->epochs.steps && epochs_end(&t->epochs, t->step) ? finish_epoch(t) : OK;
 }
 
+/* Continues the start of the validation data, or else of the training data. */
+static Status show_sample(Trainer *t) {
+    CLEANUP(mem_freep) char *prompt = NULL, *text = NULL;
+    int64_t start = trace_now();
+    TRY(sample_make(t->job, t->val ? t->val : t->data, t->step, &prompt, &text));
+    record_phase(&t->record, PHASE_EVAL, end_span(t, &eval_span, start));
+    json_t *line = json_pack("{s:I, s:I, s:s, s:s}", "step", (json_int_t)t->step, "epoch",
+                             (json_int_t)epochs_at(&t->epochs, t->step), "prompt", prompt, "sample", text);
+    if (!line) return FAILED("out of memory");
+    CLEANUP(mem_freep) char *quoted = json_dumps(json_object_get(line, "prompt"), JSON_ENCODE_ANY);
+    CLEANUP(mem_freep) char *sample = json_dumps(json_object_get(line, "sample"), JSON_ENCODE_ANY);
+    progress_line(t->progress, "step %lld  %s continues %s", (long long)t->step, quoted ? quoted : "",
+                  sample ? sample : "");
+    return rundir_metrics(t->dir, line);
+}
+
+/* Whether the validation loss has not improved for --patience validations. */
+static bool out_of_patience(const Trainer *t) {
+    return t->config->patience && t->val_state.since >= t->config->patience;
+}
+
+static void explain_stop(const Trainer *t) {
+    long long since = (long long)t->val_state.since;
+    progress_line(
+        t->progress,
+        "stopped at step %lld of %lld: the validation loss has not improved in %lld validation%s; the "
+        "lowest was %.4f",
+        (long long)t->step, (long long)t->lr.steps, since, PLURAL(since), t->val_state.lowest);
+}
+
+/* A checkpoint is also due, with --patience, when the validation loss has improved: it may be the best. */
+static bool save_due(const Trainer *t) {
+    const TrainConfig *c = t->config;
+    bool improved = c->patience && t->val_state.step == t->step && !t->val_state.since;
+    return t->step == t->lr.steps || improved || out_of_patience(t) ||
+           epochs_due(&t->epochs, c->save_every, t->step);
+}
+
 /* An interrupted step saves a checkpoint without validating; the resumed run validates first. */
+static Status catch_up(Trainer *t) {
+    const TrainConfig *c = t->config;
+    TRY(after_step(t));
+    if (!validation_is_best(&t->val_state, t->step) || !is_first(t)) return OK;
+    return ckpt_tidy(c->out, t->step, t->val_state.best_step, (int)c->keep);
+}
+
 static Status run_steps(Trainer *t) {
     const TrainConfig *c = t->config;
     int64_t last = t->lr.steps;
     if (t->step > 0)
-        TRY(after_step(t));
+        TRY(catch_up(t));
     else if (c->eval_every)
         TRY(evaluate(t));
-    while (t->step < last) {
+    while (t->step < last && !out_of_patience(t)) {
         bool stopping = false;
         TRY(one_step(t, &stopping));
         if (!stopping) TRY(after_step(t));
-        if (c->out && (stopping || t->step == last || epochs_due(&t->epochs, c->save_every, t->step)))
-            TRY(save_checkpoint(t));
+        if (!stopping && epochs_due(&t->epochs, c->sample_every, t->step)) TRY(show_sample(t));
+        if (c->out && (stopping || save_due(t))) TRY(save_checkpoint(t));
         if (stopping) break;
     }
+    if (t->step < last && out_of_patience(t)) explain_stop(t);
     return tracer_finish(t->tracer);
 }
 
@@ -470,12 +524,14 @@ static json_t *layout_json(const Trainer *t) {
 }
 
 static Status write_summary(Trainer *t, json_t **ret_summary) {
+    bool early = t->step < t->lr.steps && out_of_patience(t);
     CLEANUP(json_decrefp)
     json_t *summary = json_pack(
-        "{s:I, s:I, s:o, s:o, s:I, s:o, s:b, s:O*}", "steps", (json_int_t)t->step, "epoch",
-        (json_int_t)epochs_at(&t->epochs, t->step), "loss_first", number_or_null(t->loss_first), "loss_last",
-        number_or_null(t->loss_last), "params_total", (json_int_t)model_params(t->job->model), "layout",
-        layout_json(t), "interrupted", t->step < t->lr.steps, "epochs", t->epochs.done);
+        "{s:I, s:I, s:s, s:o, s:o, s:I, s:o, s:b, s:b, s:O*}", "steps", (json_int_t)t->step, "epoch",
+        (json_int_t)epochs_at(&t->epochs, t->step), "task", t->job->squad ? "squad" : task_name(t->job->task),
+        "loss_first", number_or_null(t->loss_first), "loss_last", number_or_null(t->loss_last),
+        "params_total", (json_int_t)model_params(t->job->model), "layout", layout_json(t), "interrupted",
+        t->step < t->lr.steps && !early, "stopped_early", early, "epochs", t->epochs.done);
     if (!summary) return FAILED("out of memory");
     TRY(validation_summary(&t->val_state, summary));
     TRY(record_summary(&t->record, summary));

@@ -62,6 +62,8 @@ typedef struct TrainConfig {
     const char *out; /* run directory; NULL: write nothing */
     bool resume;
     int64_t eval_every, save_every; /* steps; 0: only at the end; EVERY_EPOCH (train/epoch.h) */
+    int64_t sample_every;           /* likewise, for samples of the model's text; 0: none */
+    int64_t patience;               /* stop after this many validations without improvement; 0: never */
     int64_t eval_batches, keep, log_every;
     int64_t eval_samples;  /* per evaluation; 0: eval_batches x batch, or all if that is 0 */
     const char *recompute; /* "none", "selective", "block" */

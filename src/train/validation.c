@@ -74,6 +74,10 @@ Status validation_summary(const Validation *val, json_t *summary) {
     failed |= json_object_set_new(summary, "val_samples", json_integer((json_int_t)val->samples));
     failed |= json_object_set_new(summary, "val_loss_mean", number_or_null(val->sum / (double)val->count));
     validation_add_scores(val, summary);
+    if (val->best_step) {
+        failed |= json_object_set_new(summary, "best_step", json_integer((json_int_t)val->best_step));
+        failed |= json_object_set_new(summary, "best_val_loss", number_or_null(val->best));
+    }
     return failed ? FAILED("out of memory") : OK;
 }
 

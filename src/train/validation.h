@@ -32,7 +32,8 @@ MUST_USE Status validation_score(Validation *val, const Job *job, const Dataset 
                                  const char *const *paths, int count, int64_t limit);
 /* Adds the known ones of accuracy, f1 and exact to an object. */
 void validation_add_scores(const Validation *val, json_t *object);
-/* Adds "val_loss", "val_samples", "val_loss_mean" and the scores to a summary. */
+/* Adds "val_loss", "val_samples", "val_loss_mean", the scores and, if there is one, the best checkpoint
+ * ("best_step", "best_val_loss") to a summary. */
 MUST_USE Status validation_summary(const Validation *val, json_t *summary);
 
 /* The state for a checkpoint, and back; `saved` may lack it. */

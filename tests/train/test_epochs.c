@@ -1,5 +1,5 @@
 /* Epochs: exact boundaries in every layout, with gradient accumulation and after a resume, and what a run
- * records and reports at the end of each. */
+ * records and reports at the end of each. Validation: the best checkpoint, --patience and --sample-every. */
 #include "train/epoch.h"
 
 #include <math.h>
@@ -139,9 +139,117 @@ static void same_after_resume(void **state) {
     assert_said(shell, 0, "");
 }
 
+/* ---- the best checkpoint and --patience ---- */
+
+/* A learning rate that rises until the validation loss does. */
+#define WORSE RUN "--lr 0.5 --warmup 183 --epochs 12 --dropout 0 --save-every 0 "
+
+static void assert_link(Shell *shell, const char *run, int64_t step) {
+    char command[128], expected[64];
+    snprintf(command, sizeof command, "readlink %s/best", run);
+    snprintf(expected, sizeof expected, "checkpoints/step-%lld\n", (long long)step);
+    shell_run(shell, command);
+    assert_said(shell, 0, expected);
+}
+
+/* The step of the lowest validation loss among the epochs of a run. */
+static int64_t lowest_step(const json_t *summary) {
+    const json_t *epochs = json_object_get(summary, "epochs"), *epoch, *lowest = json_array_get(epochs, 0);
+    size_t i;
+    json_array_foreach(epochs, i, epoch) if (value(epoch, "val_loss") < value(lowest, "val_loss")) lowest =
+        epoch;
+    return (int64_t)value(lowest, "step");
+}
+
+/* `best` stays when newer checkpoints replace each other. */
+static void keeps_the_best(void **state) {
+    Shell *shell = *state;
+    write_text(shell);
+    shell_run(shell, WORSE "--save-every epoch --keep 1 --out run");
+    assert_said(shell, 0, "\nbest checkpoint run/best: step ");
+    assert_said(shell, 0, "\nnext: weft generate run/best \"");
+    assert_said(shell, 0, "\n      weft report run\n");
+    CLEANUP(json_decrefp) json_t *summary = summary_of(shell, "run");
+    int64_t best = lowest_step(summary), last = (int64_t)value(summary, "steps");
+    char expected[160];
+    assert_true(best < last);
+    assert_int_equal(value(summary, "best_step"), best);
+    assert_link(shell, "run", best);
+    snprintf(expected, sizeof expected, "run/checkpoints/step-%lld\nrun/checkpoints/step-%lld\n",
+             (long long)last, (long long)best);
+    shell_run(shell, "ls -d run/checkpoints/* | sort -t- -k2 -rn");
+    assert_said(shell, 0, expected);
+    shell_run(shell, WEFT_BINARY " eval run/best text.txt --json");
+    assert_said(shell, 0, "\"loss\"");
+}
+
+/* The run stops by itself, also if it was killed in between, and stays stopped. */
+static void stops_without_improvement(void **state) {
+    Shell *shell = *state;
+    write_text(shell);
+    shell_run(shell, WORSE "--patience 2 --save-every 7 --keep 0 --out whole");
+    assert_said(shell, 0, ": the validation loss has not improved in 2 validations; the lowest was ");
+    CLEANUP(json_decrefp) json_t *whole = summary_of(shell, "whole");
+    const json_t *epochs = json_object_get(whole, "epochs");
+    assert_true(json_is_true(json_object_get(whole, "stopped_early")));
+    assert_true(json_is_false(json_object_get(whole, "interrupted")));
+    assert_int_equal(value(json_array_get(epochs, json_array_size(epochs) - 3), "step"), lowest_step(whole));
+    assert_link(shell, "whole", lowest_step(whole));
+
+    shell_run(shell,
+              "cp -r whole parts && rm parts/summary.json parts/best && cd parts && for i in 1 2 3 4 5; do "
+              "rm -r checkpoints/$(ls checkpoints | sort -t- -k2 -n | tail -n 1); done && ln -sfn "
+              "checkpoints/$(ls checkpoints | sort -t- -k2 -n | tail -n 1) latest");
+    assert_said(shell, 0, "");
+    shell_run(shell, WEFT_BINARY " train --resume --out parts && cmp whole/latest/model.safetensors "
+                                 "parts/latest/model.safetensors");
+    assert_said(shell, 0, "has not improved in 2 validations");
+    CLEANUP(json_decrefp) json_t *parts = summary_of(shell, "parts");
+    static const char *const keys[] = {"steps", "val_loss", "val_loss_mean", "best_step", "best_val_loss"};
+    for (size_t k = 0; k < 5; k++) assert_true(value(whole, keys[k]) == value(parts, keys[k]));
+    assert_link(shell, "parts", lowest_step(whole));
+
+    shell_run(shell, WEFT_BINARY " train --resume --out whole");
+    assert_said(shell, 0, "has not improved in 2 validations");
+    shell_run(shell, WEFT_BINARY " train --resume --out whole --patience 3 --quiet");
+    assert_said(shell, 0, "");
+    CLEANUP(json_decrefp) json_t *longer = summary_of(shell, "whole");
+    assert_true(value(longer, "steps") > value(whole, "steps"));
+}
+
+/* ---- samples ---- */
+
+/* Samples appear and do not change the training. */
+static void samples(void **state) {
+    Shell *shell = *state;
+    write_text(shell);
+    shell_run(shell, RUN "--steps 20 --out plain --quiet");
+    assert_said(shell, 0, "");
+    shell_run(shell, RUN "--steps 20 --sample-every 10 --out sampled");
+    assert_said(shell, 0, "\nstep 10  \"");
+    assert_said(shell, 0, "\" continues \"");
+    shell_run(shell, "grep -c '\"sample\":' sampled/metrics.jsonl; cmp plain/latest/model.safetensors "
+                     "sampled/latest/model.safetensors && cmp plain/latest/optimizer.safetensors "
+                     "sampled/latest/optimizer.safetensors");
+    assert_said(shell, 0, "2\n");
+    shell_run(shell, RUN "--steps 2 --sample-every 1 --model bert-tiny --quiet");
+    assert_said(shell, 2, "--sample-every needs a model that generates text");
+    if (!mpi_built()) return;
+    shell_run(shell,
+              RUN "--steps 20 --sample-every 10 --dp 2 --pp 2 --zero 1 --micro-batch 1 --out grid --quiet; "
+                  "grep -ho '\"sample\":.*' sampled/metrics.jsonl grid/metrics.jsonl | sort -u | wc -l");
+    assert_said(shell, 0, "2\n"); /* the same two texts */
+    shell_run(shell, RUN "--steps 2 --sample-every 1 --tp 2 --quiet");
+    assert_said(shell, 2, "--sample-every cannot be combined with tensor parallelism (--tp 2)");
+}
+
 static void refused(void **state) {
     Shell *shell = *state;
     write_text(shell);
+    shell_run(shell, RUN "--patience 2 --val-fraction 0");
+    assert_said(shell, 2, "--patience needs validation data");
+    shell_run(shell, RUN "--patience 2 --eval-every 0");
+    assert_said(shell, 2, "pass --eval-every N or epoch");
     shell_run(shell, RUN "--save-every epochs");
     assert_said(shell, 2, "--save-every epochs: expected an integer >= 0 or epoch");
     shell_write(shell, "config.json", "{\"eval-every\": \"step\"}", 0644);
@@ -151,8 +259,14 @@ static void refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(boundaries), IN_SHELL(reported), IN_SHELL(same_in_every_layout),
-        IN_SHELL(same_after_resume),  IN_SHELL(refused),
+        cmocka_unit_test(boundaries),
+        IN_SHELL(reported),
+        IN_SHELL(same_in_every_layout),
+        IN_SHELL(same_after_resume),
+        IN_SHELL(keeps_the_best),
+        IN_SHELL(stops_without_improvement),
+        IN_SHELL(samples),
+        IN_SHELL(refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
