@@ -178,7 +178,7 @@ static void foreign_names(void **state) {
         {&command_generate, {"--dtype=float16"}, "use --precision fp16 ("},
         {&command_convert,
          {"--dtype=bfloat16"},
-         "--dtype bfloat16: expected same, fp32, bf16 or fp16; did you mean 'bf16'?"},
+         "--dtype bfloat16: expected same, fp32, bf16, fp16, q8_0 or q4_0; did you mean 'bf16'?"},
         {&command_train, {"--device", "gpu"}, "--device gpu: expected cpu or cuda; did you mean 'cuda'?"},
         {&command_train, {"--compile=False"}, "weft train has no --compile, an option of nanoGPT;"},
         /* An option that is not for this command gets the ordinary answer. */
