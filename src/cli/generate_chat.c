@@ -4,7 +4,6 @@
  */
 #include "cli/generate_chat.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,9 +22,8 @@ static void interrupt(int signal_number) {
     interrupted = 1;
 }
 
-/* Without SA_RESTART, so that a signal also ends the wait for a line. */
 static void catch_interrupts(void) {
-    struct sigaction action = {.sa_handler = interrupt};
+    struct sigaction action = {.sa_handler = interrupt, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
 }
@@ -52,28 +50,33 @@ static void chat_done(Chat *chat) {
 static LineResult read_plain(Chat *chat, const char **ret_line, size_t *ret_size) {
     if (chat->terminal) fputs(PROMPT, stdout);
     fflush(stdout);
-    errno = 0;
+    /* A terminal delivers whole lines, so none is left in the buffer. */
+    if (chat->terminal && !line_wait()) return LINE_INTERRUPTED;
     ssize_t size = getline(&chat->plain, &chat->plain_capacity, stdin);
-    if (size < 0) {
-        bool signaled = errno == EINTR;
-        clearerr(stdin);
-        return signaled ? LINE_INTERRUPTED : LINE_END;
-    }
+    if (size < 0) return LINE_END;
     if (size > 0 && chat->plain[size - 1] == '\n') size--;
     *ret_line = chat->plain;
     *ret_size = (size_t)size;
     return LINE_READ;
 }
 
+static void block_interrupts(bool block) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigprocmask(block ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+}
+
 /* The next line; *ret_line is NULL at the end of the input. */
 static void next_line(Chat *chat, const char **ret_line, size_t *ret_size) {
     LineResult result;
+    block_interrupts(chat->terminal);
     do {
-        interrupted = 0;
         result = chat->editor ? line_editor_read(chat->editor, ret_line, ret_size)
                               : read_plain(chat, ret_line, ret_size);
         if (result != LINE_READ && chat->terminal) putchar('\n');
     } while (result == LINE_INTERRUPTED);
+    block_interrupts(false);
     if (result == LINE_END) *ret_line = NULL;
 }
 

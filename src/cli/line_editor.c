@@ -30,13 +30,13 @@ static const char *prompt_of(EditLine *edit) {
     return editor->prompt;
 }
 
-/* Reads a character. libedit's own function would retry once after a signal, so the first Ctrl-C would be
- * lost. */
+/* Reads a character. libedit's own function would retry once after a signal and lose the first Ctrl-C. */
 static int read_character(EditLine *edit, wchar_t *ret_character) {
     (void)edit;
     mbstate_t state = {0};
     for (;;) {
         char byte;
+        if (!line_wait()) return -1;
         ssize_t got = read(STDIN_FILENO, &byte, 1);
         if (got <= 0) return (int)got;
         size_t used = mbrtowc(ret_character, &byte, 1, &state);

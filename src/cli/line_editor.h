@@ -3,7 +3,10 @@
 #ifndef WEFT_CLI_LINE_EDITOR_H
 #define WEFT_CLI_LINE_EDITOR_H
 
+#include <poll.h>
+#include <signal.h>
 #include <stddef.h>
+#include <unistd.h>
 
 #include "base/status.h"
 
@@ -19,5 +22,14 @@ void line_editor_free(LineEditor *editor);
 DEFINE_FREEP(LineEditor, line_editor)
 /* Reads a line from standard input, without its newline; it is valid until the next call. */
 LineResult line_editor_read(LineEditor *editor, const char **ret_line, size_t *ret_size);
+
+/* Waits for standard input; false if SIGINT arrived instead. The caller blocks SIGINT, so that none is lost
+ * between two waits. */
+static inline bool line_wait(void) {
+    sigset_t open;
+    sigprocmask(SIG_SETMASK, NULL, &open);
+    sigdelset(&open, SIGINT);
+    return ppoll(&(struct pollfd){.fd = STDIN_FILENO, .events = POLLIN}, 1, NULL, &open) >= 0;
+}
 
 #endif
