@@ -247,6 +247,7 @@ static Status add_runs(Results *results, const Comparison *of) {
         run->samples = of->runs[i].samples;
         if (json_is_object(published)) TRY(published_settle(published, &run->published));
     }
+    if (of->recipe.other_runs) TRY(study_drop_claims(results));
     return study_check_runs(results, of->call->operands[0]);
 }
 

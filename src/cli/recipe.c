@@ -150,15 +150,16 @@ Status recipe_read(Recipe *ret_recipe, const char *path, const char *scale) {
     TRY(check_cluster(file, path));
     TRY(check_samples(file, path));
     const json_t *samples = json_object_get(file, "samples");
-    /* The study of the file is about the file's runs, and its samples are those of the file's data. */
-    json_t *study = own_runs && !own_study ? NULL : json_object_get(file, "study");
+    json_t *study = json_object_get(file, "study");
     TRY(study_check(study, path));
     *ret_recipe = (Recipe){.about = about,
                            .runs = json_incref(runs),
                            .cluster = json_incref(json_object_get(file, "cluster")),
                            .study = json_is_object(study) ? json_incref(study) : NULL,
+                           /* of the file's data */
                            .samples = scale && !own_samples ? 0 : json_number_value(samples),
-                           .resized = scale && !own_runs};
+                           .resized = scale && !own_study,
+                           .other_runs = own_runs && !own_study};
     about = NULL;
     return OK;
 }

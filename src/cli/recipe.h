@@ -16,6 +16,7 @@ typedef struct Recipe {
     json_t *study;   /* validated, see report/study.h; NULL: none */
     double samples;  /* training samples per epoch, to simulate epochs without the data; 0: unknown */
     bool resized;    /* the scale makes the runs smaller than those that the study reports */
+    bool other_runs; /* the scale's runs are not those of the study, whose claims may name others */
 } Recipe;
 
 MUST_USE Status recipe_read(Recipe *ret_recipe, const char *path, const char *scale);

@@ -215,15 +215,33 @@ static Status missing_run(const Results *results, const char *from, size_t claim
                  near.best ? "; did you mean '" : "", near.best ? near.best : "", near.best ? "'?" : "");
 }
 
+/* The first name in a claim that no run has; NULL: all runs exist. */
+static const char *find_missing(const Results *results, const json_t *claim) {
+    for (size_t i = 0; i < claim_runs(claim); i++)
+        if (!find_run(results, claim_run(claim, i))) return claim_run(claim, i);
+    return find_run(results, claim_base(claim)) ? NULL : claim_base(claim);
+}
+
 Status study_check_runs(const Results *results, const char *from) {
     const json_t *claim;
     size_t i;
     json_array_foreach(study_claims(results), i, claim) {
-        for (size_t k = 0; k < claim_runs(claim); k++)
-            if (!find_run(results, claim_run(claim, k)))
-                return missing_run(results, from, i, claim_run(claim, k));
-        if (!find_run(results, claim_base(claim))) return missing_run(results, from, i, claim_base(claim));
+        const char *missing = find_missing(results, claim);
+        if (missing) return missing_run(results, from, i, missing);
     }
+    return OK;
+}
+
+Status study_drop_claims(Results *results) {
+    if (!study_claims(results)) return OK;
+    CLEANUP(json_decrefp) json_t *study = json_copy(results->study), *kept = json_array();
+    json_t *claim;
+    size_t i;
+    json_array_foreach(study_claims(results), i, claim) if (!find_missing(results, claim))
+        json_array_append(kept, claim);
+    if (!study || json_object_set(study, "claims", kept)) return FAILED("out of memory");
+    json_decref(results->study);
+    results->study = json_incref(study);
     return OK;
 }
 
@@ -325,7 +343,7 @@ static bool is_predicted(const Results *results, const char *name) {
 static void put_unknown(FILE *out, const Results *results, const json_t *claim, size_t figure) {
     bool predicted = is_predicted(results, claim_base(claim));
     for (size_t i = 0; i < claim_runs(claim); i++) predicted &= is_predicted(results, claim_run(claim, i));
-    fprintf(out, predicted ? "predictions have no %s" : "%s is not known for all of its runs",
+    fprintf(out, predicted ? "predictions do not include %s" : "%s is not known for all of its runs",
             figures[figure].heading);
 }
 

@@ -18,6 +18,8 @@ MUST_USE Status study_check(const json_t *study, const char *from);
 MUST_USE Status published_check(const json_t *published, const char *from);
 /* Checks that the runs named by claims exist. */
 MUST_USE Status study_check_runs(const Results *results, const char *from);
+/* Drops the claims about runs that do not exist. */
+MUST_USE Status study_drop_claims(Results *results);
 /* A copy in which all values are in the units of figures. */
 MUST_USE Status published_settle(const json_t *published, json_t **ret_published);
 

@@ -134,8 +134,8 @@ static void compares(void **state) {
     assert_int_equal(ran.code, 1); /* because a run failed */
     assert_contains(ran.err, "[3/3] halves\n");
     assert_contains(ran.out, "samples/s");
-    assert_contains(ran.out, "The same in all runs: "); /* perhaps also busy 100% */
-    assert_contains(ran.out, "bubble 0.0%, sent 0 B, efficiency 1.0000.\n");
+    assert_contains(ran.out, "The same in all runs: ");
+    assert_contains(ran.out, "sent 0 B");
     assert_contains(ran.out, "wild, 7: failed: step 2: training diverged");
     ran_done(&ran);
     char *text = read_in(fixture->out, "results.json");
@@ -486,7 +486,9 @@ static const char study_text[] =
     "\"micro-batch\": 4, \"published\": {\"samples_per_s\": 2, \"val_loss\": 1, \"peak_gib\": 0.5}}, "
     "{\"name\": "
     "\"halves\", \"published\": {\"samples_per_s\": 1, \"val_loss\": 1.5, \"hardware\": \"1 slate\"}}], "
-    "\"scales\": {\"small\": {\"steps\": 2}}}";
+    "\"scales\": {\"small\": {\"steps\": 2}, \"other\": {\"runs\": [{\"name\": \"whole\"}, {\"name\": "
+    "\"new\"}]}, "
+    "\"own\": {\"study\": {\"claims\": []}}}}";
 
 static const json_t *finding_of(const json_t *json, size_t at) {
     return json_array_get(json_object_get(json, "findings"), at);
@@ -565,18 +567,32 @@ static void compares_with_study(void **state) {
 /* Runs of another size are not compared with the study's figures, only with its conclusions. */
 static void resized_study(void **state) {
     const Fixture *fixture = *state;
+    char other[80], own[80];
+    snprintf(other, sizeof other, "%s/other", fixture->dir);
+    snprintf(own, sizeof own, "%s/own", fixture->dir);
     assert_ok(file_replace(fixture->recipe, study_text, sizeof study_text - 1));
     Ran ran =
         program_run("compare", fixture->recipe, "--out", fixture->out, "--scale", "small", "--simulate");
     assert_int_equal(ran.code, 0);
     assert_null(strstr(ran.out, "vs published"));
     assert_contains(ran.out, "none holds and 3 cannot be judged from these runs");
-    assert_contains(ran.out,
-                    "not known (predictions have no val. loss; published 1.5000 vs\n1.0000 (+50.0%)).");
+    assert_contains(ran.out, "not known (predictions do not include val. loss;");
+    assert_contains(ran.out, "vs 1.0000 (+50.0%)).");
     ran_done(&ran);
     char *html = read_in(fixture->out, "report.html");
     assert_contains(html, "These runs are smaller, so only its conclusions are compared.");
     free(html);
+    /* A scale with other runs keeps the claims about runs that it has. A scale with its own study is not
+     * smaller. */
+    ran = program_run("compare", fixture->recipe, "--out", other, "--scale", "other", "--simulate", "--json");
+    assert_int_equal(ran.code, 0);
+    json_t *json = parsed(ran.out);
+    assert_int_equal(json_array_size(json_object_get(json, "findings")), 0);
+    json_decref(json);
+    ran_done(&ran);
+    ran = program_run("compare", fixture->recipe, "--out", own, "--scale", "own", "--simulate");
+    assert_contains(ran.out, "vs published");
+    ran_done(&ran);
 }
 
 /* Unknown keys and runs of a study are refused by name, also by commands that do not use it. */

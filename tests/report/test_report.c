@@ -614,7 +614,7 @@ static void judges_claims(void **state) {
         {CLAIM("work", "[\"one\", \"two\", \"small\"]", "\"relation\": \"equal\", \"by\": 0.1"),
          VERDICT_FAILS, ""},
         {CLAIM("val_loss", "\"two\"", "\"than\": \"one\", \"relation\": \"higher\""), VERDICT_UNKNOWN,
-         "predictions have no val. loss"},
+         "predictions do not include val. loss"},
         {CLAIM("samples_per_s", "\"mine\"", "\"than\": \"one\", \"relation\": \"higher\""), VERDICT_UNKNOWN,
          "samples/s is not known for all of its runs"},
         {CLAIM("samples_per_s", "\"gone\"", "\"than\": \"one\", \"relation\": \"higher\""), VERDICT_UNKNOWN,
