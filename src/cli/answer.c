@@ -79,8 +79,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 }
 
 static const Example examples[] = {
-    {"Find an answer in an article",
-     "weft answer --model runs/squad --context article.txt --question 'Who built it?'"},
+    {"Find an answer in an article", "weft answer runs/squad article.txt 'Who built it?'"},
     {"Several questions about piped text, as JSON",
      "lynx -dump page.html | weft answer --model runs/squad --context - --question 'When?' --question "
      "'Where?' --json"},

@@ -96,7 +96,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 }
 
 static const Example examples[] = {
-    {"Profile GPT-2", "weft bench --model gpt2 --seq 256 --batch 4"},
+    {"Profile GPT-2", "weft bench gpt2 --seq 256 --batch 4"},
     {"Profile BERT on one thread", "weft bench --model bert-base --seq 384 --threads 1"},
     {"Leaderboard figures for generation and training, on a GPU",
      "weft bench --model gpt2-medium --seq 128 --steps 20 --device cuda --leaderboard board.json"},

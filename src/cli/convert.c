@@ -244,8 +244,8 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 }
 
 static const Example examples[] = {
-    {"Halve the size, for inference", "weft convert --model runs/first --out small --dtype bf16"},
-    {"Write a file for llama.cpp", "weft convert --model runs/first --out first.gguf --dtype q8_0"},
+    {"Halve the size, for inference", "weft convert runs/first small --dtype bf16"},
+    {"Write a file for llama.cpp", "weft convert runs/first first.gguf --dtype q8_0"},
     {"Put a question-answering head on a pretrained BERT", "weft convert --model bert --out qa --head span"},
 };
 

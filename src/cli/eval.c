@@ -266,7 +266,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 }
 
 static const Example examples[] = {
-    {"Loss of a trained model on other text", "weft eval --model runs/first --data other.txt"},
+    {"Loss of a trained model on other text", "weft eval runs/first other.txt"},
     {"Cost and benefit of quantization",
      "weft eval --model runs/first --against first-int8 first-int4 --data other.txt"},
     {"Accuracy, F1 and confusion matrix of a classifier",

@@ -334,7 +334,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 }
 
 static const Example examples[] = {
-    {"Continue a text with a trained model", "weft generate --model runs/first --prompt 'int main('"},
+    {"Continue a text with a trained model", "weft generate runs/first 'int main('"},
     {"Four samples, more conservative",
      "weft generate --model runs/first --prompt 'The ' --samples 4 --temperature 0.8 --top-k 40"},
     {"Continue a file by one line", "weft generate --model runs/first --prompt-file start.txt --stop $'\\n'"},

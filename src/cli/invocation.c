@@ -373,14 +373,33 @@ static Status check_resume(const Invocation *call) {
         out);
 }
 
+/* A list option takes every word up to the next option, also those that were meant as operands. */
+static const Slot *greedy_list(const Invocation *call) {
+    for (size_t i = 0; call->command->positional && i < call->slot_count; i++) {
+        const Slot *slot = &call->slots[i];
+        bool many = slot->option->type == OPTION_LIST && !slot->option->one_each;
+        if (many && slot->source == SOURCE_LINE && *slot->count > 1) return slot;
+    }
+    return NULL;
+}
+
+static Status refuse_missing(const Invocation *call, const Option *missing) {
+    const Slot *list = greedy_list(call);
+    if (!list)
+        return USAGE("--%s %s is required; see 'weft help %s'", missing->name, missing->placeholder,
+                     call->command->name);
+    return USAGE("--%s %s is required; --%s took '%s', so put operands before it", missing->name,
+                 missing->placeholder, list->option->name,
+                 (*(const char *const *const *)list->field)[*list->count - 1]);
+}
+
 static Status check_complete(const Invocation *call) {
     const Command *command = call->command;
     for (size_t i = 0; i < call->slot_count; i++) {
         const Slot *slot = &call->slots[i];
         if (!slot->option->required || slot->source != SOURCE_DEFAULT) continue;
         TRY(check_resume(call));
-        return USAGE("--%s %s is required; see 'weft help %s'", slot->option->name, slot->option->placeholder,
-                     command->name);
+        return refuse_missing(call, slot->option);
     }
     if (call->operand_count > command->operands_max)
         return USAGE("'%s': 'weft %s' accepts %s%s; options start with --",

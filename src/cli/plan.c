@@ -254,8 +254,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 }
 
 static const Example examples[] = {
-    {"Memory of GPT-2 medium on one rank in bf16",
-     "weft plan --model gpt2-medium --batch 8 --precision bf16"},
+    {"Memory of GPT-2 medium on one rank in bf16", "weft plan gpt2-medium --batch 8 --precision bf16"},
     {"Check whether a model with 8.3 B parameters fits on 16 GPUs",
      "weft plan --model gpt2 --layers 72 --hidden 3072 --heads 32 --ranks 16 --tp 8 --batch 16 --recompute "
      "block --precision fp16 --cluster dgx2-v100"},

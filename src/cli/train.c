@@ -161,8 +161,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 }
 
 static const Example examples[] = {
-    {"Train a small byte-level GPT-2 on weft's own source",
-     "weft train --data self --steps 200 --out runs/first"},
+    {"Train a small byte-level GPT-2 on weft's own source", "weft train self --steps 200 --out runs/first"},
     {"Continue an interrupted run", "weft train --out runs/first --resume"},
     {"Fine-tune a Hugging Face checkpoint on your own tokens",
      "weft train --model path/to/gpt2 --data tokens.u16 --lr 3e-5 --batch 16 --micro-batch 4 --out "

@@ -29,9 +29,12 @@ static Status make_set(const AnswerConfig *config, const char *text, size_t size
 static Status check_family(const char *model) {
     CLEANUP(mem_freep) char *dir = NULL;
     ModelConfig config;
-    if (!path_is_dir(model)) return OK;
-    TRY(ckpt_model_dir(model, &dir));
-    TRY(hf_config_read(dir, &config));
+    if (path_is_dir(model)) {
+        TRY(ckpt_model_dir(model, &dir));
+        TRY(hf_config_read(dir, &config));
+    } else {
+        TRY(config_preset(model, &config));
+    }
     if (config.family == FAMILY_BERT) return OK;
     return USAGE(
         "--model %s is a GPT-2, which cannot extract answers from a text; use a BERT trained with 'weft "

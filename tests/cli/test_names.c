@@ -266,6 +266,8 @@ static void operands_that_conflict(void **state) {
     assert_fails(read_words(&call, &command_convert, WORDS("a", "b", "c")), 2,
                  "'c': too many operands; usage: weft convert MODEL OUT [OPTION]...");
     assert_fails(read_words(&call, &command_convert, WORDS("a")), 2, "--out DIR is required");
+    assert_fails(read_words(&call, &command_train, WORDS("--val", "v.txt", "book.txt")), 2,
+                 "--data FILE is required; --val took 'book.txt', so put operands before it");
     assert_fails(read_words(&call, &command_bench, WORDS("gpt2", "--model", "bert-base")), 2,
                  "'gpt2': --model is also given");
     assert_null(call);

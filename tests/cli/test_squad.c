@@ -293,6 +293,7 @@ static void refuses_invalid_requests(void **state) {
                    "--question", "a");
     assert_refused(2, "golden/cases/gpt2 is a GPT-2, which cannot extract answers from a text; use a BERT",
                    "answer", WEFT_TEST_DIR "/golden/cases/gpt2", data, "Who?");
+    assert_refused(2, "--model gpt2-tiny is a GPT-2", "answer", "gpt2-tiny", data, "Who?");
     assert_refused(2, "--na-prob needs --predictions", "eval", "--task", "squad", "--model", run, "--data",
                    data, "--na-prob", broken);
     assert_refused(2, "--nbest needs --out", "eval", "--model", run, "--data", data, "--nbest");
