@@ -4,12 +4,18 @@
  * title, bar, percent, note, elapsed time, time left. On a narrow terminal the bar shrinks first, then the
  * note is truncated. A file or pipe gets one complete line per interval. Time left is extrapolated from the
  * first update, so a resumed run does not count the steps it skipped.
+ *
+ * A phase disappears from the terminal when it ends, and a log mentions it only if it lasts longer than the
+ * interval. If its length is unknown, a thread redraws its title and the elapsed time.
  */
 #include "base/progress.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/format.h"
@@ -17,18 +23,24 @@
 #include "base/terminal.h"
 
 enum { NOTE_SIZE = 512, LINE_SIZE = 1280, BAR_WIDEST = 30, BAR_NARROWEST = 8 };
-static const double redraw_s = 0.1;
+static const double redraw_s = 0.1, phase_interval_s = 5;
+static const long tick_ns = 300000000;
 
 struct Progress {
     FILE *out;
     char *title;
     int64_t total, done;
     double interval_s;
-    bool quiet, live, color, utf8;
+    const char *unit; /* what is counted; NULL: shown as a percentage only */
+    bool quiet, live, color, utf8, phase;
     bool begun, drawn, ended;
     double start, first_time, last_shown; /* seconds */
     int64_t first_done;
     char note[NOTE_SIZE];
+    pthread_mutex_t lock; /* guards all of the above against the ticker */
+    pthread_cond_t woken;
+    pthread_t ticker;
+    bool ticking;
 };
 
 Status progress_new(Progress **ret_progress, FILE *out, const char *title, int64_t total, double interval_s,
@@ -39,14 +51,20 @@ Status progress_new(Progress **ret_progress, FILE *out, const char *title, int64
     progress->out = out;
     progress->total = total;
     progress->interval_s = interval_s;
-    progress->quiet = quiet;
-    progress->live = terminal_live(out);
-    progress->color = terminal_color(out);
+    progress->quiet = quiet || !out;
+    progress->live = out && terminal_live(out);
+    progress->color = out && terminal_color(out);
     progress->utf8 = terminal_utf8();
     progress->start = clock_wall();
+    pthread_mutex_init(&progress->lock, NULL);
+    pthread_cond_init(&progress->woken, NULL);
     *ret_progress = progress;
     progress = NULL;
     return OK;
+}
+
+void progress_unit(Progress *progress, const char *unit) {
+    progress->unit = unit;
 }
 
 /* Bytes of the first `columns` characters; *ret_columns is how many there were. */
@@ -96,14 +114,25 @@ static size_t append_bar(const Progress *progress, char *line, size_t used, int 
     return used + (size_t)snprintf(line + used, LINE_SIZE - used, "%s ", progress->color ? "\033[0m" : "");
 }
 
+/* "step 12/2000   1%", " 1%", or without a total the count. */
+static void percent_text(const Progress *progress, char *text, size_t size) {
+    long long done = progress->done, total = progress->total;
+    double percent = 100 * fraction(progress);
+    if (total > 0 && progress->unit)
+        snprintf(text, size, "%s %lld/%lld %3.0f%%", progress->unit, done, total, percent);
+    else if (total > 0)
+        snprintf(text, size, "%3.0f%%", percent);
+    else if (done > 0)
+        snprintf(text, size, "%lld", done);
+    else
+        text[0] = 0;
+}
+
 static void draw(Progress *progress) {
-    char line[LINE_SIZE], percent[40], time_text[2 * FORMAT_SIZE + 16];
+    char line[LINE_SIZE], percent[96], time_text[2 * FORMAT_SIZE + 16];
     int width = terminal_width(progress->out) - 1, note_columns, columns;
     if (width > 160) width = 160;
-    if (progress->total > 0)
-        snprintf(percent, sizeof percent, "%3.0f%%", 100 * fraction(progress));
-    else
-        snprintf(percent, sizeof percent, "%lld", (long long)progress->done);
+    percent_text(progress, percent, sizeof percent);
     times(progress, time_text, sizeof time_text);
     utf8_prefix(progress->note, NOTE_SIZE, &note_columns);
     size_t title_bytes = utf8_prefix(progress->title, 20, &columns);
@@ -141,8 +170,7 @@ void progress_total(Progress *progress, int64_t total) {
     progress->total = total;
 }
 
-void progress_update(Progress *progress, int64_t done, const char *note) {
-    if (progress->quiet || progress->ended) return;
+static void update(Progress *progress, int64_t done, const char *note) {
     double now = clock_wall();
     progress->done = done;
     int columns;
@@ -151,7 +179,7 @@ void progress_update(Progress *progress, int64_t done, const char *note) {
     if (!progress->begun) {
         progress->first_time = now;
         progress->first_done = done;
-        progress->last_shown = -1e9;
+        progress->last_shown = progress->phase && !progress->live ? progress->start : -1e9;
         progress->begun = true;
     }
     if (now - progress->last_shown < (progress->live ? redraw_s : progress->interval_s)) return;
@@ -162,8 +190,16 @@ void progress_update(Progress *progress, int64_t done, const char *note) {
         print_plain(progress);
 }
 
+void progress_update(Progress *progress, int64_t done, const char *note) {
+    if (progress->quiet || progress->ended) return;
+    pthread_mutex_lock(&progress->lock);
+    update(progress, done, note);
+    pthread_mutex_unlock(&progress->lock);
+}
+
 void progress_line(Progress *progress, const char *fmt, ...) {
     if (progress->quiet) return;
+    pthread_mutex_lock(&progress->lock);
     bool redraw = progress->drawn && !progress->ended;
     if (redraw) fputs("\r\033[K", progress->out);
     va_list args;
@@ -175,10 +211,66 @@ void progress_line(Progress *progress, const char *fmt, ...) {
         draw(progress);
     else
         fflush(progress->out);
+    pthread_mutex_unlock(&progress->lock);
+}
+
+/* ---- phases ---- */
+
+/* Draws until the phase ends. The first wait spares short phases a flicker. */
+static void *tick(void *argument) {
+    Progress *progress = argument;
+    pthread_mutex_lock(&progress->lock);
+    while (!progress->ended) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += tick_ns;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&progress->woken, &progress->lock, &until);
+        if (!progress->ended) draw(progress);
+    }
+    pthread_mutex_unlock(&progress->lock);
+    return NULL;
+}
+
+/* Signals stay with the other threads. */
+static void start_ticker(Progress *progress) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    progress->ticking = pthread_create(&progress->ticker, NULL, tick, progress) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+Status progress_new_phase(Progress **ret_progress, FILE *out, const char *title, int64_t total, bool quiet) {
+    TRY(progress_new(ret_progress, out, title, total, phase_interval_s, quiet));
+    Progress *progress = *ret_progress;
+    progress->phase = true;
+    if (!progress->quiet && progress->live && total == 0)
+        start_ticker(progress);
+    else
+        progress_update(progress, 0, "");
+    return OK;
+}
+
+/* Ends the ticker and erases the line. */
+static void end_phase(Progress *progress) {
+    pthread_mutex_lock(&progress->lock);
+    progress->ended = true;
+    pthread_cond_signal(&progress->woken);
+    pthread_mutex_unlock(&progress->lock);
+    if (progress->ticking) pthread_join(progress->ticker, NULL);
+    progress->ticking = false;
+    if (progress->drawn) fputs("\r\033[K", progress->out);
+    if (progress->drawn) fflush(progress->out);
 }
 
 void progress_end(Progress *progress) {
-    if (progress->ended) return;
+    if (!progress || progress->ended) return;
+    if (progress->phase) {
+        end_phase(progress);
+        return;
+    }
     progress->ended = true;
     if (progress->quiet || !progress->begun) return;
     if (!progress->live) {
@@ -192,11 +284,14 @@ void progress_end(Progress *progress) {
 
 void progress_free(Progress *progress) {
     if (!progress) return;
+    if (progress->phase) progress_end(progress);
     /* After a failure, keep the last line and start the next message on a new one. */
     if (progress->drawn && !progress->ended) {
         fputc('\n', progress->out);
         fflush(progress->out);
     }
+    pthread_cond_destroy(&progress->woken);
+    pthread_mutex_destroy(&progress->lock);
     free(progress->title);
     free(progress);
 }

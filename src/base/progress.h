@@ -10,9 +10,16 @@
 typedef struct Progress Progress;
 
 /* Writes to `out`, usually stderr: a bar of `total` steps on a terminal, otherwise a line at most every
- * `interval_s` seconds and one at the end. `quiet` prints nothing. */
+ * `interval_s` seconds and one at the end. `quiet`, or no `out`, prints nothing. */
 MUST_USE Status progress_new(Progress **ret_progress, FILE *out, const char *title, int64_t total,
                              double interval_s, bool quiet);
+/* A phase of something longer, such as loading a model or validating: its bar disappears at the end, and a
+ * log gets a line only every few seconds. `total` 0: of unknown length; shows the elapsed time without
+ * updates. */
+MUST_USE Status progress_new_phase(Progress **ret_progress, FILE *out, const char *title, int64_t total,
+                                   bool quiet);
+/* Shows "UNIT 12/2000" besides the percentage; `unit` is borrowed. */
+void progress_unit(Progress *progress, const char *unit);
 /* Sets the total when it becomes known later. */
 void progress_total(Progress *progress, int64_t total);
 /* `note` is shown after the bar, for example "loss 3.21  12.3 k tokens/s". Percent and time left are added.

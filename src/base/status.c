@@ -78,7 +78,12 @@ const char *status_message(Status status) {
 }
 
 int status_exit_code(Status status) {
-    return status ? (int)status->kind : 0;
+    if (!status) return 0;
+    return status->kind == STATUS_STOPPED ? STATUS_FAILED : (int)status->kind;
+}
+
+bool status_stopped(Status status) {
+    return status && status->kind == STATUS_STOPPED;
 }
 
 void status_print_trace(Status status, FILE *to) {

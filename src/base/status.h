@@ -14,6 +14,7 @@
 typedef enum {
     STATUS_FAILED = 1, /* exit code 1 */
     STATUS_USAGE = 2,  /* wrong usage or configuration: exit code 2 */
+    STATUS_STOPPED,    /* stopped on request, usually by a signal: exit code 1 */
 } StatusKind;
 
 typedef struct Error Error;
@@ -32,12 +33,16 @@ MUST_USE Status status_wrap(Status status, const char *fmt, ...) PRINTF_LIKE(2, 
 
 const char *status_message(Status status);
 int status_exit_code(Status status); /* 0 for OK */
+bool status_stopped(Status status);  /* whether it was created by STOPPED */
 void status_print_trace(Status status, FILE *to);
 void status_free(Status status);
 void status_freep(Status *status);
 
 #define FAILED(...) status_new(STATUS_FAILED, __FILE__, __LINE__, __VA_ARGS__)
 #define USAGE(...)  status_new(STATUS_USAGE, __FILE__, __LINE__, __VA_ARGS__)
+/* Long loops check for a stop request between pieces of work and return this. The message starts with
+ * "stopped". */
+#define STOPPED(...) status_new(STATUS_STOPPED, __FILE__, __LINE__, __VA_ARGS__)
 
 /* Returns the failure from the calling function. */
 #define TRY(call)                                                                                            \

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "cli/command.h"
 #include "cli/show.h"
+#include "cli/stop.h"
 #include "data/fetch.h"
 #include "data/http.h"
 
@@ -36,20 +37,6 @@ static const Option table[] = {
 /* clang-format on */
 
 static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
-
-static volatile sig_atomic_t stop_requested;
-
-static void request_stop(int signal_number) {
-    stop_requested = signal_number;
-}
-
-/* The first signal requests a stop, the second kills the process. */
-static void catch_stop(void) {
-    struct sigaction action = {.sa_handler = request_stop, .sa_flags = (int)SA_RESETHAND};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
 
 /* ---- the list ---- */
 
@@ -198,8 +185,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
                       .backoff_s = 1,
                       .log = stderr,
                       .quiet = args->quiet,
-                      .stop = &stop_requested};
-    catch_stop();
+                      .stop = stop_catch(0)};
     double start = clock_wall();
     for (size_t i = 0; i < call->operand_count; i++) {
         TRY(fetch_find(call->operands[i], &set));

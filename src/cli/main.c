@@ -87,7 +87,7 @@ static char *clean_message(const char *message) {
 static void report(Status status, bool json) {
     CLEANUP(mem_freep) char *clean = clean_message(status_message(status));
     const char *message = clean ? clean : status_message(status);
-    fprintf(stderr, "weft: error: %s\n", message);
+    fprintf(stderr, "weft: %s%s\n", status_stopped(status) ? "" : "error: ", message);
     const char *trace = getenv("WEFT_TRACE");
     if (trace && *trace && strcmp(trace, "0") != 0) status_print_trace(status, stderr);
     if (!json) return;
@@ -101,7 +101,8 @@ static void report(Status status, bool json) {
 static Status fail_together(const Invocation *call, Status status) {
     if (!call->world || call->world->size == 1) return status;
     if (launch_may_report(call)) {
-        if (status_exit_code(status) != 2) status = status_wrap(status, "rank %d", call->world->rank);
+        if (status_exit_code(status) != 2 && !status_stopped(status))
+            status = status_wrap(status, "rank %d", call->world->rank);
         report(status, call->json);
     }
     launch_end(call, status_exit_code(status));

@@ -1,6 +1,5 @@
 /* weft prepare: tokenizes a corpus into token files. */
 #include <math.h>
-#include <signal.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -9,6 +8,7 @@
 #include "base/memory.h"
 #include "cli/command.h"
 #include "cli/show.h"
+#include "cli/stop.h"
 #include "data/dialogue.h"
 #include "data/prepare.h"
 #include "data/squad_prepare.h"
@@ -66,21 +66,6 @@ static const Option table[] = {
 /* clang-format on */
 
 static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
-
-/* Checked between blocks. */
-static volatile sig_atomic_t stop_requested;
-
-static void request_stop(int signal_number) {
-    stop_requested = signal_number;
-}
-
-/* The first signal requests a stop, the second kills the process. */
-static void catch_stop(void) {
-    struct sigaction action = {.sa_handler = request_stop, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
 
 static Status open_tokenizer(const char *path, bool bert, Tokenizer **ret_tokenizer) {
     if (!strcmp(path, "bytes")) return tokenizer_new_bytes(ret_tokenizer, bert);
@@ -241,9 +226,8 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
                         .file_size = args->file_size,
                         .threads = (int)args->threads,
                         .progress = progress,
-                        .stop = &stop_requested};
+                        .stop = stop_catch(SA_RESTART)};
     TRY(documents_parse(args->documents, &spec.documents));
-    catch_stop();
     double start = clock_wall();
     TRY(prepare_dir(&spec, args->out, args->overwrite, &result));
     progress_end(progress);

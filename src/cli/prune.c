@@ -90,10 +90,17 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (args->train.config.data_count == 0) return prune_once(args, ret_result);
     TRY(layout_enter(call, &args->train, true, &here));
     if (!here) return OK;
-    args->train.config.stop = stop_catch();
+    args->train.config.stop = stop_catch(SA_RESTART);
+    args->train.config.unsaved = stop_has_unsaved();
     args->train.config.log = stderr;
     args->train.config.warmup_file = warmup_file(call);
-    TRY(args->also ? prune_both(call, args, ret_result) : prune_rounds(call, args, NULL, ret_result));
+    Status status =
+        args->also ? prune_both(call, args, ret_result) : prune_rounds(call, args, NULL, ret_result);
+    if (status_stopped(status)) {
+        status_free(status);
+        return STOPPED("stopped early; repeat the command with --resume to continue");
+    }
+    TRY(status);
     if (call->incomplete && call->world->rank == 0)
         fprintf(stderr, "weft: stopped early; repeat the command with --resume to continue\n");
     return OK;

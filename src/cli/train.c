@@ -87,7 +87,8 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(find_tokenizer(call, &config, &tokenizer));
     if (tokenizer) config.text.tokenizer = tokenizer;
     config.warmup_file = warmup_file(call);
-    config.stop = stop_catch();
+    config.stop = stop_catch(SA_RESTART);
+    config.unsaved = stop_has_unsaved();
     config.log = stderr;
     TRY(train_run(&config, settings, ret_result));
     call->incomplete = json_is_true(json_object_get(*ret_result, "interrupted"));

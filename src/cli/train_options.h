@@ -3,6 +3,7 @@
 #define WEFT_CLI_TRAIN_OPTIONS_H
 
 #include "cli/command.h"
+#include "cli/stop.h"
 #include "train/train.h"
 
 /* Parallel layout. 0: not given, except tp and pp, which default to 1. */
@@ -62,10 +63,6 @@ extern const char *const precision_choices[];
 
 /* The configuration file if it sets --warmup, which may then be longer than the run; else NULL. */
 const char *warmup_file(const Invocation *call);
-
-/* Catches SIGINT, SIGTERM and SIGUSR1: the first signal sets the returned flag, the second kills the
- * process. */
-const volatile sig_atomic_t *stop_catch(void);
 
 /* Settles --steps against --epochs, of which the command line's wins, and checks options that depend on each
  * other. `settings`, if not NULL, loses what does not belong to the run. */

@@ -87,7 +87,7 @@ static Status acquire_lock(const PrepareSpec *spec, const char *path, Progress *
     while (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
         if (!told) progress_line(log, "waiting for another process that is preparing the same data");
         told = true;
-        if (spec->stop && *spec->stop) return FAILED("stopped by a signal");
+        if (spec->stop && *spec->stop) return STOPPED("stopped by a signal");
         usleep(WAIT_US);
     }
     *ret_fd = fd;

@@ -170,7 +170,7 @@ typedef struct Sink {
 
 static Status sink_take(void *user, const void *data, size_t size) {
     Sink *sink = user;
-    if (sink->stop && *sink->stop) return FAILED("stopped by a signal");
+    if (sink->stop && *sink->stop) return STOPPED("stopped by a signal");
     sha256_add(&sink->hash, data, size);
     return sink->writer ? file_write(sink->writer, data, size) : OK;
 }
@@ -226,7 +226,7 @@ static Status acquire_lock(Job *job) {
     for (bool told = false; flock(job->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; told = true) {
         if (!told && !job->spec->quiet)
             fprintf(job->spec->log, "waiting for another process that is fetching %s\n", job->set->name);
-        if (job->spec->stop && *job->spec->stop) return FAILED("stopped by a signal");
+        if (job->spec->stop && *job->spec->stop) return STOPPED("stopped by a signal");
         usleep(WAIT_US);
     }
     return OK;

@@ -63,7 +63,7 @@ static bool take_slot(WorkerPool *pool, int *ret_slot) {
     pthread_mutex_lock(&pool->lock);
     while (!pool->ended && pool->taken - pool->finished >= pool->slots)
         pthread_cond_wait(&pool->slot_freed, &pool->lock);
-    if (!pool->ended && pool->stop && *pool->stop) fail(pool, FAILED("stopped by a signal"));
+    if (!pool->ended && pool->stop && *pool->stop) fail(pool, STOPPED("stopped by a signal"));
     bool more = !pool->ended;
     if (more) *ret_slot = (int)(pool->taken % pool->slots);
     pthread_mutex_unlock(&pool->lock);

@@ -157,6 +157,6 @@ Status answer_questions(const AnswerConfig *config, json_t **ret_result) {
     if (features.counts.empty) return FAILED("%s contains no text to find an answer in", config->context);
     TRY(squad_scores_init(&scores, &features, config->n_best));
     TRY(load_weights(job));
-    TRY(squad_run_model(job, &features, features.features, longest(&features), &scores, NULL, &loss));
+    TRY(squad_run_model(job, &features, features.features, longest(&features), &scores, &loss));
     return collect(config, &set, &features, &scores, ret_result);
 }

@@ -297,7 +297,8 @@ Status job_new(Job **ret_job, const JobSpec *spec) {
                              .seq = job->seq,
                              .train = spec->train,
                              .optim = spec->optim,
-                             .seed = spec->seed};
+                             .seed = spec->seed,
+                             .stop = spec->mesh && spec->mesh->size > 1 ? NULL : spec->stop};
     if (device_is_dryrun(job->device))
         TRY(kernels_dryrun(spec->device, &job->plan.table));
     else

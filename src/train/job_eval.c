@@ -8,7 +8,21 @@
  * because gathering sharded parameters is collective. */
 #include <math.h>
 
+#include "base/progress.h"
 #include "train/job.h"
+
+/* Stops all ranks if any was told to; call between rounds. A single rank also stops within a round. */
+static Status check_stop(const Job *job) {
+    if (!job->stop) return OK;
+    int64_t stop = *job->stop != 0;
+    TRY(host_reduce(job->runner->mesh->world, &stop, 1, DT_I64, REDUCE_MAX));
+    return stop ? STOPPED("stopped by a signal") : OK;
+}
+
+static Status show_evaluation(const Job *job, int64_t total, Progress **ret_progress) {
+    return progress_new_phase(ret_progress, job->log, job->plan.train ? "validating" : "evaluating", total,
+                              job->quiet);
+}
 
 /* ---- losses ---- */
 
@@ -60,7 +74,11 @@ static Status evaluate(const Job *job, const Dataset *data, int64_t examples, in
     if (round.count > ROUND_LIMIT) round.count = ROUND_LIMIT;
     EvalResult result = {.examples = examples};
     int64_t hits[LOSS_COUNT] = {0};
+    CLEANUP(progress_freep) Progress *progress = NULL;
+    TRY(show_evaluation(job, examples, &progress));
     for (int64_t first = 0; first * B < examples; first += (int64_t)round.count * replicas) {
+        TRY(check_stop(job));
+        progress_update(progress, first * B, "");
         TRY(fill_round(job, data, first, examples, &round));
         TRY(runner_eval(runner, round.batch, round.count, result.sum, result.counts, hits));
     }
@@ -115,7 +133,11 @@ Status job_scores(const Job *job, int64_t count, const ScoreWork *work) {
     CLEANUP(mem_freep) float *own = NULL, *all = NULL;
     TRY(mem_new((size_t)(B * work->width), sizeof *own, &own));
     TRY(mem_new((size_t)(replicas * B * work->width), sizeof *all, &all));
+    CLEANUP(progress_freep) Progress *progress = NULL;
+    TRY(show_evaluation(job, count, &progress));
     for (int64_t first = 0; first < count; first += replicas * B) {
+        TRY(check_stop(job));
+        progress_update(progress, first, "");
         TRY(score_round(job, first, count, work, &batch, own, all));
         for (int64_t r = 0; r < replicas; r++) {
             int64_t at = first + r * B, rows = rows_at(at, B, count);

@@ -9,6 +9,8 @@
 #ifndef WEFT_TRAIN_RUNNER_H
 #define WEFT_TRAIN_RUNNER_H
 
+#include <signal.h>
+
 #include "comm/mesh.h"
 #include "data/data.h"
 #include "model/model.h"
@@ -39,6 +41,9 @@ typedef struct RunnerSpec {
     int64_t scale_steps;   /* fp16: steps without overflow before it doubles; 0: 2000 */
     int micros;            /* micro-batches per step and replica, for allocating buffers; 0: 1 */
     bool noise;            /* allocate memory to measure StepResult.micro_norm */
+    /* One rank only: if nonzero, abandons a step or evaluation between two blocks (STOPPED), after which the
+     * parameters and optimizer state are those of the last complete step. NULL: never. */
+    const volatile sig_atomic_t *stop;
 } RunnerSpec;
 
 /* The buffers of one micro-batch in one chunk. */

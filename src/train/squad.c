@@ -47,7 +47,6 @@ typedef struct ScoringContext {
     const Job *job;
     const SquadFeatures *features;
     SquadScores *scores;
-    Progress *progress;
     SquadLoss loss;
 } ScoringContext;
 
@@ -93,13 +92,12 @@ static Status consume_batch(void *context, int64_t first, const HostBatch *batch
         scoring->loss.end += loss_of(own + 1, T, feature->end);
         scoring->loss.count++;
     }
-    if (scoring->progress) progress_update(scoring->progress, first + batch->B, "");
     return OK;
 }
 
 Status squad_run_model(const Job *job, const SquadFeatures *features, size_t count, int64_t T,
-                       SquadScores *scores, Progress *progress, SquadLoss *ret_loss) {
-    ScoringContext scoring = {.job = job, .features = features, .scores = scores, .progress = progress};
+                       SquadScores *scores, SquadLoss *ret_loss) {
+    ScoringContext scoring = {.job = job, .features = features, .scores = scores};
     ScoreWork work = {.head = OUTPUT_SPAN,
                       .seq = T,
                       .width = 2 * T,
@@ -263,10 +261,9 @@ Status squad_eval_model(const EvalConfig *config, Job *job, Progress *progress, 
 
     size_t count = features.features, limit = (size_t)(config->max_batches * config->batch);
     if (limit && limit < count) count = limit;
-    progress_total(progress, (int64_t)count);
     SquadLoss loss;
     double start = clock_wall();
-    TRY(squad_run_model(job, &features, count, job->seq, &scores, progress, &loss));
+    TRY(squad_run_model(job, &features, count, job->seq, &scores, &loss));
     CLEANUP(answers_done)
     Answers answers = {.predictions = json_object(),
                        .odds = has_impossible(&set) ? json_object() : NULL,
@@ -277,7 +274,6 @@ Status squad_eval_model(const EvalConfig *config, Job *job, Progress *progress, 
     TRY(score_answers(&set, &answers, &result));
     TRY(put_loss(result, &loss, count, seconds));
     if (squad->out && job->runner->mesh->rank == 0) TRY(write_answers(squad->out, &answers));
-    progress_end(progress);
     *ret_result = json_incref(result);
     return OK;
 }
@@ -294,7 +290,7 @@ Status squad_score_job(const Job *job, const char *const *paths, int count, int6
     TRY(squad_scores_init(&scores, &features, squad.n_best));
     size_t windows = features.features;
     if (limit > 0 && (size_t)limit < windows) windows = (size_t)limit;
-    TRY(squad_run_model(job, &features, windows, job->seq, &scores, NULL, &loss));
+    TRY(squad_run_model(job, &features, windows, job->seq, &scores, &loss));
     CLEANUP(answers_done)
     Answers answers = {.predictions = json_object(), .odds = has_impossible(&set) ? json_object() : NULL};
     TRY(collect(&squad, &set, &features, &scores, windows, &answers));

@@ -21,9 +21,8 @@ typedef struct SquadLoss {
     int64_t count;
 } SquadLoss;
 
-/* Runs the job's model on the first `count` windows, padded to T, and collects their scores. `progress` may
- * be NULL. Collective. */
+/* Runs the job's model on the first `count` windows, padded to T, and collects their scores. Collective. */
 MUST_USE Status squad_run_model(const Job *job, const SquadFeatures *features, size_t count, int64_t T,
-                                SquadScores *scores, Progress *progress, SquadLoss *ret_loss);
+                                SquadScores *scores, SquadLoss *ret_loss);
 
 #endif

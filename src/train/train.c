@@ -34,13 +34,14 @@ typedef struct Trainer {
     Progress *progress;
     Tracer *tracer; /* NULL: tracing is off */
     Record record;
-    json_t *earlier;  /* summary up to the resumed checkpoint, on rank 0; else NULL */
-    json_t *noise;    /* gradient noise state from the resumed checkpoint, or NULL */
-    json_t *settings; /* settings that must match between a checkpoint and the run resuming it */
-    int64_t step, tokens;
+    json_t *earlier;              /* summary up to the resumed checkpoint, on rank 0; else NULL */
+    json_t *noise;                /* gradient noise state from the resumed checkpoint, or NULL */
+    json_t *settings;             /* settings that must match between a checkpoint and the run resuming it */
+    int64_t step, saved, tokens;  /* `saved`: the step of the newest checkpoint */
     double loss_first, loss_last; /* NAN: unknown */
     Epochs epochs;
     Validation val_state;
+    bool stopped;       /* by a signal */
     EvalResult eval;    /* latest evaluation by this process; examples == 0: none yet */
     char val_note[320]; /* its scores, as shown */
 } Trainer;
@@ -215,6 +216,8 @@ static Status save_checkpoint(Trainer *t) {
                              .mesh = t->config->mesh};
     TRY(ckpt_save(t->config->out, t->step, &state, runner->stream, (int)t->config->keep));
     record_phase(&t->record, PHASE_CHECKPOINT, end_span(t, &save_span, start));
+    t->saved = t->step;
+    if (t->config->unsaved) *t->config->unsaved = 0;
     return OK;
 }
 
@@ -273,6 +276,7 @@ static Status resume(Trainer *t) {
     int64_t tokens = 0;
     TRY(json_get_int(progress, dir, "step", 1, INT64_MAX, &t->step));
     if (t->step == 0) return FAILED("%s: the saved progress does not record its step", dir);
+    t->saved = t->step;
     TRY(json_get_int(progress, dir, "tokens", 0, INT64_MAX, &tokens));
     t->tokens = tokens;
     t->loss_first = number_member(progress, "loss_first");
@@ -425,6 +429,7 @@ static Status one_step(Trainer *t, bool *ret_stop) {
     TRY(runner_step(t->job->runner, t->micro, t->micro_count, step, lr, &result));
     record_step_end(&t->record, &result);
     t->step = step;
+    if (c->out && c->unsaved) *c->unsaved = 1;
     end_span(t, &step_span, start);
     t->tokens += result.tokens;
     if (step == 1) t->loss_first = result.loss;
@@ -482,7 +487,7 @@ static bool save_due(const Trainer *t) {
            epochs_due(&t->epochs, c->save_every, t->step);
 }
 
-/* An interrupted step saves a checkpoint without validating; the resumed run validates first. */
+/* A run that was stopped saved a checkpoint without validating; the resumed run validates first. */
 static Status catch_up(Trainer *t) {
     const TrainConfig *c = t->config;
     TRY(after_step(t));
@@ -490,7 +495,7 @@ static Status catch_up(Trainer *t) {
     return ckpt_tidy(c->out, t->step, t->val_state.best_step, (int)c->keep);
 }
 
-static Status run_steps(Trainer *t) {
+static Status run_until_stopped(Trainer *t) {
     const TrainConfig *c = t->config;
     int64_t last = t->lr.steps;
     if (t->step > 0)
@@ -500,12 +505,26 @@ static Status run_steps(Trainer *t) {
     while (t->step < last && !out_of_patience(t)) {
         bool stopping = false;
         TRY(one_step(t, &stopping));
-        if (!stopping) TRY(after_step(t));
-        if (!stopping && epochs_due(&t->epochs, c->sample_every, t->step)) TRY(show_sample(t));
-        if (c->out && (stopping || save_due(t))) TRY(save_checkpoint(t));
-        if (stopping) break;
+        if (stopping) return STOPPED("stopped by a signal");
+        TRY(after_step(t));
+        if (epochs_due(&t->epochs, c->sample_every, t->step)) TRY(show_sample(t));
+        if (c->out && save_due(t)) TRY(save_checkpoint(t));
     }
     if (t->step < last && out_of_patience(t)) explain_stop(t);
+    return OK;
+}
+
+/* Saves what a stopped run has done. */
+static Status run_steps(Trainer *t) {
+    const TrainConfig *c = t->config;
+    Status status = run_until_stopped(t);
+    if (status && !status_stopped(status)) return status;
+    t->stopped = status != OK;
+    status_free(status);
+    if (t->stopped && !t->record.steps)
+        return STOPPED("stopped before step %lld%s", (long long)t->step + 1,
+                       t->step ? "; add --resume to continue" : "; nothing was saved");
+    if (t->stopped && c->out && t->saved < t->step) TRY(save_checkpoint(t));
     return tracer_finish(t->tracer);
 }
 
@@ -531,7 +550,7 @@ static Status write_summary(Trainer *t, json_t **ret_summary) {
         (json_int_t)epochs_at(&t->epochs, t->step), "task", t->job->squad ? "squad" : task_name(t->job->task),
         "loss_first", number_or_null(t->loss_first), "loss_last", number_or_null(t->loss_last),
         "params_total", (json_int_t)model_params(t->job->model), "layout", layout_json(t), "interrupted",
-        t->step < t->lr.steps && !early, "stopped_early", early, "epochs", t->epochs.done);
+        t->stopped, "stopped_early", early, "epochs", t->epochs.done);
     if (!summary) return FAILED("out of memory");
     TRY(validation_summary(&t->val_state, summary));
     TRY(record_summary(&t->record, summary));
@@ -592,6 +611,7 @@ static Status prepare(Trainer *t, const json_t *config_json) {
     if (is_first(t)) TRY(wait_for_all(t));
     TRY(plan_steps(t));
     progress_total(t->progress, t->lr.steps);
+    progress_unit(t->progress, "step");
     if (!t->dir) TRY(rundir_open(&t->dir, out));
     TRY(wait_for_all(t));
     TRY(job_start(t->job, &report));

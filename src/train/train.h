@@ -88,9 +88,10 @@ typedef struct TrainConfig {
     bool steps_only;          /* bench: report step times only, no per-kernel times */
     bool quiet;
     FILE *log; /* progress output */
-    /* Nonzero (set by a signal handler) makes the run save a checkpoint after the current step and stop.
-     * NULL: never. */
+    /* Nonzero (set by a signal handler) makes the run save a checkpoint and stop. A single rank abandons the
+     * current step or validation; several ranks finish the step. NULL: never. */
     const volatile sig_atomic_t *stop;
+    volatile sig_atomic_t *unsaved; /* set to 1 while steps are not yet in a checkpoint; NULL: not wanted */
 } TrainConfig;
 
 /* Trains. If a run directory is set, writes config.json (config_json: the options by name), metrics.jsonl,

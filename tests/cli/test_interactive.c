@@ -1,67 +1,10 @@
 /* `weft generate --interactive` on a pseudo-terminal and on a pipe. The model has memorized one sentence. */
-#include <poll.h>
-#include <pty.h>
-#include <signal.h>
 #include <termios.h>
 
 #include "cli/line_editor.h"
-#include "corpus.h"
+#include "terminal.h"
 
 #define SENTENCE "The first line tells the model what to say.\n"
-
-enum { LIMIT_MS = 30000 };
-
-/* The program on a terminal, and what it has printed. */
-typedef struct Terminal {
-    int fd;
-    pid_t child;
-    char seen[1 << 16];
-    size_t size;
-} Terminal;
-
-static Terminal terminal_open(const char *line) {
-    Terminal terminal = {0};
-    terminal.child = forkpty(&terminal.fd, NULL, NULL, &(struct winsize){.ws_row = 24, .ws_col = 400});
-    assert_true(terminal.child >= 0);
-    if (terminal.child == 0) {
-        setenv("TERM", "xterm", 1);
-        if (chdir(corpus_root) == 0) execl("/bin/sh", "sh", "-c", line, (char *)NULL);
-        _exit(127);
-    }
-    return terminal;
-}
-
-static void type(Terminal *terminal, const char *keys) {
-    terminal->size = 0;
-    memset(terminal->seen, 0, sizeof terminal->seen);
-    assert_int_equal(write(terminal->fd, keys, strlen(keys)), strlen(keys));
-}
-
-/* Reads until `part` was printed since the last keys; false if the program ends before. */
-static bool reads(Terminal *terminal, const char *part) {
-    while (!strstr(terminal->seen, part)) {
-        struct pollfd ready = {.fd = terminal->fd, .events = POLLIN};
-        if (poll(&ready, 1, LIMIT_MS) <= 0) {
-            kill(terminal->child, SIGKILL);
-            fail_msg("expected '%s' after:\n%s", part, terminal->seen);
-        }
-        ssize_t got =
-            read(terminal->fd, terminal->seen + terminal->size, sizeof terminal->seen - 1 - terminal->size);
-        if (got <= 0) return false;
-        terminal->size += (size_t)got;
-        if (terminal->size > sizeof terminal->seen / 2) { /* keep the newest half */
-            memmove(terminal->seen, terminal->seen + terminal->size / 2, terminal->size - terminal->size / 2);
-            terminal->size -= terminal->size / 2;
-            memset(terminal->seen + terminal->size, 0, sizeof terminal->seen - terminal->size);
-        }
-    }
-    return true;
-}
-
-#define assert_reads(terminal, part)                                                                         \
-    do {                                                                                                     \
-        if (!reads(terminal, part)) fail_msg("expected '%s' in:\n%s", part, (terminal)->seen);               \
-    } while (0)
 
 /* Waits for the prompt and, with an editor, until keys reach it unbuffered. */
 static void assert_prompt(Terminal *terminal) {
@@ -69,14 +12,6 @@ static void assert_prompt(Terminal *terminal) {
     assert_reads(terminal, "> ");
     while (line_editor_available() && tcgetattr(terminal->fd, &mode) == 0 && mode.c_lflag & ICANON)
         usleep(1000);
-}
-
-static int terminal_close(Terminal *terminal) {
-    int state;
-    reads(terminal, "never printed");
-    assert_int_equal(waitpid(terminal->child, &state, 0), terminal->child);
-    close(terminal->fd);
-    return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
 }
 
 static int setup(void **state) {
