@@ -112,7 +112,7 @@ static void read_line(LauncherOutput *output, const char *line) {
         sscanf(killed, "process rank %d", &output->rank);
         sscanf(by, "exited on signal %d", &output->signal);
     }
-    static const char *const reports[] = {"weft: error: ", "weft: stopped "};
+    static const char *const reports[] = {"weft: error: ", "weft: stopped"};
     for (size_t i = 0; i < COUNT_OF(reports); i++)
         if (strncmp(line, reports[i], strlen(reports[i])) == 0) output->explained = true;
     bool remark = false;

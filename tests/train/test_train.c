@@ -193,8 +193,10 @@ static void test_killed_runs_resume(void **state) {
 static void test_interrupt_saves(void **state) {
     Shell *shell = *state;
     write_text(shell);
-    shell_run(shell, "{ " TINY "--steps 100000000 --save-every 0 --out run & run=$!; "
-                     "until test -s run/metrics.jsonl; do sleep 0.05; done; kill -TERM $run; wait $run; }");
+    shell_run(
+        shell,
+        "{ " TINY "--steps 100000000 --save-every 0 --out run & run=$!; "
+        "until grep -qs '\"loss\"' run/metrics.jsonl; do sleep 0.05; done; kill -TERM $run; wait $run; }");
     assert_int_equal(shell->code, 1);
     shell_run(shell,
               "test -e run/latest/model.safetensors && grep -c '\"interrupted\": true' run/summary.json");
