@@ -77,6 +77,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(check(call, args));
     TRY(layout_enter(call, args, true, &here));
     if (!here) return OK;
+    train_defaults(call, &args->config, stderr);
     TrainConfig config = args->config; /* with substitutions for this invocation only */
     CLEANUP(json_decrefp) json_t *settings = NULL;
     TRY(invocation_json(call, &settings));
@@ -177,6 +178,8 @@ const Command command_train = {
         "Checkpoints are Hugging Face directories that transformers loads unchanged. A run that was "
         "interrupted, by Ctrl-C or a power failure, continues with --resume as if it had never "
         "stopped.\n\n"
+        "On a CPU, without --model and --config, the defaults are smaller: --seq 256 --steps 500 "
+        "--eval-batches 4.\n\n"
         "A configuration file may use the keys of DeepSpeed and of transformers' TrainingArguments.",
     .positional = POSITIONAL("data"),
     .config_size = sizeof(TrainArgs),

@@ -170,6 +170,39 @@ static void long_warmup(void **state) {
     unlink(file);
 }
 
+/* Without --model and --config, a CPU gets smaller defaults, which are printed and recorded. Options win. */
+static void defaults_for_a_cpu(void **state) {
+    (void)state;
+#define UNNAMED                                                                                              \
+    "train", corpus, "--layers", "1", "--hidden", "16", "--heads", "2", "--batch", "1", "--threads", "1"
+    char dir[96], path[128];
+    snprintf(dir, sizeof dir, "%s-defaults", run_dir);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    Ran ran = program_run(UNNAMED, "--steps", "1", "--out", dir);
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.err, "defaults for a CPU: --seq 256 --eval-batches 4\n");
+    ran_done(&ran);
+    json_t *config = NULL;
+    assert_ok(json_read_file(path, &config));
+    assert_int_equal(json_integer_value(json_object_get(config, "seq")), 256);
+    assert_int_equal(json_integer_value(json_object_get(config, "eval-batches")), 4);
+    json_decref(config);
+    ran = program_run("train", "--out", dir, "--resume", "--steps", "2");
+    assert_int_equal(ran.code, 0);
+    assert_null(strstr(ran.err, "defaults for"));
+    assert_contains(ran.err, "of 256 tokens");
+    ran_done(&ran);
+    assert_ok(dir_remove(dir));
+    ran = program_run(UNNAMED, "--epochs", "0.1", "--seq", "32", "--eval-samples", "2");
+    assert_int_equal(ran.code, 0);
+    assert_null(strstr(ran.err, "defaults for"));
+    assert_contains(ran.err, "of 32 tokens");
+    ran_done(&ran);
+    ran = program_run(SMALL, "--steps", "1");
+    assert_null(strstr(ran.err, "defaults for"));
+    ran_done(&ran);
+}
+
 /* The run directory alone is enough to resume: settings, data and, if what --model named is gone, the
  * model. */
 static void resumed_by_directory(void **state) {
@@ -278,6 +311,7 @@ int main(void) {
         cmocka_unit_test(resumed_by_directory),
         cmocka_unit_test(resumed_with_other_steps),
         cmocka_unit_test(long_warmup),
+        cmocka_unit_test(defaults_for_a_cpu),
         cmocka_unit_test(bench_table),
         cmocka_unit_test(traced),
     };

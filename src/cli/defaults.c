@@ -1,0 +1,36 @@
+/* Defaults of `weft train` that depend on the device.
+ *
+ * They apply only without --model and --config: a model that was asked for keeps its own sequence length, and
+ * a configuration file means the same on every device. The run's config.json records the values, so --resume
+ * does not depend on this table. */
+#include <string.h>
+
+#include "cli/train_options.h"
+
+typedef struct DeviceDefault {
+    const char *option;
+    const char *instead; /* an option that replaces it; NULL: none does */
+    int64_t value;
+} DeviceDefault;
+
+/* A step takes less than a second on two cores, the run a few minutes. */
+static const DeviceDefault cpu_defaults[] = {
+    {"seq", NULL, 256},
+    {"steps", "epochs", 500},
+    {"eval-batches", "eval-samples", 4},
+};
+
+void train_defaults(const Invocation *call, const TrainConfig *config, FILE *out) {
+    if (call->file || invocation_given(call, "model") || strcmp(config->device, "cpu")) return;
+    bool shown = false;
+    for (size_t i = 0; i < COUNT_OF(cpu_defaults); i++) {
+        const DeviceDefault *it = &cpu_defaults[i];
+        if (invocation_given(call, it->option) || (it->instead && invocation_given(call, it->instead)))
+            continue;
+        *(int64_t *)invocation_slot(call, it->option)->field = it->value;
+        if (config->quiet) continue;
+        fprintf(out, "%s --%s %lld", shown ? "" : "defaults for a CPU:", it->option, (long long)it->value);
+        shown = true;
+    }
+    if (shown) fputc('\n', out);
+}
