@@ -114,9 +114,19 @@ Status head_sum(Pass *pass, LossId loss, Tensor losses, Tensor stats, Tensor lab
 
 /* Small for fp32, to limit cache pollution on CPUs. On GPUs every chunk reads and writes the gradient of the
  * whole output matrix, so large chunks are better. */
-int64_t loss_chunk_rows(Shape shape, int64_t vocab, int64_t rows) {
+static int64_t rows_within_limit(Shape shape, int64_t width, int64_t rows) {
     int64_t limit = shape.logits == DT_F32 ? (128 << 20) / 4 : (1 << 30) / 2; /* 128 MiB, 1 GiB */
     int64_t chunk = 32;
-    while (chunk * 2 * vocab <= limit && chunk < rows) chunk *= 2;
+    while (chunk * 2 * width <= limit && chunk < rows) chunk *= 2;
     return chunk < rows ? chunk : rows;
+}
+
+bool loss_keeps_logits(Shape shape, int64_t vocab) {
+    int64_t all = shape.B * shape.T;
+    return rows_within_limit(shape, vocab, all) == all;
+}
+
+int64_t loss_chunk_rows(Shape shape, int64_t vocab, int64_t rows) {
+    bool one_piece = shape.pieces && !loss_keeps_logits(shape, vocab);
+    return rows_within_limit(shape, one_piece ? shape.piece_rows : vocab, rows);
 }

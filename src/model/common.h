@@ -67,6 +67,10 @@ MUST_USE Status head_sum(Pass *pass, LossId loss, Tensor losses, Tensor stats, T
 static inline int64_t vocab_local(const ModelConfig *config, int tp) {
     return vocab_padded(config->vocab, tp) / tp;
 }
+/* With pieces of the vocabulary matrix: whether the logits of all pieces are kept until their gradients are
+ * computed. Otherwise only those of one piece exist at a time and are recomputed, because every chunk of rows
+ * gathers the matrix again. */
+bool loss_keeps_logits(Shape shape, int64_t vocab);
 /* Number of rows per chunk of logits, of `rows` in total. */
 int64_t loss_chunk_rows(Shape shape, int64_t vocab, int64_t rows);
 /* Rows over which a token loss loops: this micro-batch's or, with pieces of the vocabulary matrix, those of

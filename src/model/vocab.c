@@ -43,17 +43,26 @@ Status vocab_lookup(const Block *block, Pass *pass, const VocabLookup *w, Tensor
 VocabLoss vocab_loss_scratch(const Block *block, Shape shape, int64_t rows, Bump *bump) {
     if (!shape.pieces) return (VocabLoss){0};
     VocabLoss w;
-    w.logits = tensor_take(bump, tensor_2d(NULL, shape.logits, shape.pieces * rows, shape.piece_rows));
+    w.kept = loss_keeps_logits(shape, vocab_local(block->config, shape.tp));
+    w.logits = tensor_take(
+        bump, tensor_2d(NULL, shape.logits, (w.kept ? shape.pieces : 1) * rows, shape.piece_rows));
     w.parts = tensor_take(bump, tensor_3d(NULL, DT_F32, shape.pieces, rows, 3));
     bool narrow = shape.train && shape.dtype != DT_F32;
     w.sum = tensor_take(bump, tensor_2d(NULL, DT_F32, narrow ? rows : 0, block->config->hidden));
     return w;
 }
 
-/* Logits of one piece; they stay until its gradient is computed. */
+/* Where the logits of a piece are stored. */
 static Tensor piece_logits(const VocabLoss *w, Shape shape, int piece, int64_t rows, int64_t used) {
-    Tensor all = tensor_slice(w->logits, piece * (w->logits.dim[0] / shape.pieces), rows);
+    int64_t first = w->kept ? piece * (w->logits.dim[0] / shape.pieces) : 0;
+    Tensor all = tensor_slice(w->logits, first, rows);
     return tensor_2d(all.data, all.dtype, rows, used);
+}
+
+static Status compute_logits(Pass *pass, const VocabLossArgs *a, int piece, Tensor logits, Tensor rows) {
+    int64_t used = logits.dim[1];
+    Tensor bias = a->bias.data ? tensor_slice(a->bias, piece * pass->shape.piece_rows, used) : TENSOR_NONE;
+    return linear_forward(pass->exec, logits, TENSOR_NONE, a->h, tensor_slice(rows, 0, used), bias, ACT_NONE);
 }
 
 static Status piece_scores(const Block *block, Pass *pass, const VocabLoss *w, const VocabLossArgs *a,
@@ -66,8 +75,7 @@ static Status piece_scores(const Block *block, Pass *pass, const VocabLoss *w, c
     bool last = piece + 1 == shape.pieces;
     TRY(pieces->open(pieces->context, piece, last ? -1 : piece + 1, &rows));
     Tensor logits = piece_logits(w, shape, piece, a->h.dim[0], used);
-    Tensor bias = a->bias.data ? tensor_slice(a->bias, piece * shape.piece_rows, used) : TENSOR_NONE;
-    TRY(linear_forward(pass->exec, logits, TENSOR_NONE, a->h, tensor_slice(rows, 0, used), bias, ACT_NONE));
+    TRY(compute_logits(pass, a, piece, logits, rows));
     TRY(xent_partial(pass->exec, stats, logits, a->labels, part));
     /* The gradients start with the last piece. */
     if (!last || !shape.train) pieces->close(pieces->context, piece);
@@ -97,6 +105,7 @@ static Status piece_gradients(const Block *block, Pass *pass, const VocabLoss *w
     TRY(pieces->open_grad(pieces->context, piece, &grad));
     Tensor logits = piece_logits(w, shape, piece, a->h.dim[0], used);
     Tensor dbias = a->dbias.data ? tensor_slice(a->dbias, piece * shape.piece_rows, used) : TENSOR_NONE;
+    if (!w->kept && piece + 1 < shape.pieces) TRY(compute_logits(pass, a, piece, logits, rows));
     TRY(xent_finish(e, a->losses, logits, a->stats, a->labels, part, pass->loss_grad[LOSS_TOKEN], true));
     TRY(linear_backward_weight(e, tensor_slice(grad, 0, used), dbias, logits, a->h));
     TRY(pieces->done_grad(pieces->context, piece));

@@ -3,7 +3,8 @@
  *
  * The loss needs the matrix twice: for the logits and, once their sum of exponentials is known, for the
  * gradient of its input. The second pass runs backward through the pieces, so the last one is gathered once.
- * Logits are kept in between, piece by piece, in as much memory as those of the whole matrix need.
+ * Logits are kept in between if those of the micro-batch fit in one chunk (loss_keeps_logits), else
+ * recomputed.
  */
 #ifndef WEFT_MODEL_VOCAB_H
 #define WEFT_MODEL_VOCAB_H
@@ -23,7 +24,8 @@ VocabLookup vocab_lookup_scratch(const Block *block, Shape shape, Bump *bump);
 MUST_USE Status vocab_lookup(const Block *block, Pass *pass, const VocabLookup *w, Tensor *ret_rows);
 
 typedef struct VocabLoss {
-    Tensor logits; /* (pieces*M,piece_rows) */
+    Tensor logits; /* (M,piece_rows) of each piece or, if they are recomputed, of one */
+    bool kept;     /* logits has all pieces */
     Tensor parts;  /* (pieces,M,3) */
     Tensor sum;    /* (M,C) fp32, for 16-bit types in training */
 } VocabLoss;

@@ -87,6 +87,14 @@ static TimePhase phase_of(const Reader *reader, const OpRecord *record) {
     return kernel && is_forward(record->what) ? PHASE_RECOMPUTE : PHASE_BACKWARD;
 }
 
+/* Only recomputed logits are followed by the end of the loss: the first time, its statistics come first. */
+static void mark_recomputed_logits(StepEvents *events, const OpRecord *record) {
+    StepEvent *last = events->count ? &events->event[events->count - 1] : NULL;
+    if (record->kind == OP_KERNEL && record->what == KERNEL_XENT_FINISH && last &&
+        last->kind == STEP_KERNEL && last->what == KERNEL_LINEAR_FORWARD)
+        last->phase = PHASE_RECOMPUTE;
+}
+
 static Status add_event(Reader *reader, const OpRecord *record, StepEventKind kind, Channel channel,
                         int back) {
     StepEvents *events = reader->events;
@@ -100,6 +108,7 @@ static Status add_event(Reader *reader, const OpRecord *record, StepEventKind ki
                        .bytes = record->bytes};
     memcpy(event.size, record->size, sizeof event.size);
     if (reader->skip) return OK;
+    mark_recomputed_logits(events, record);
     TRY(mem_grow(&events->event, &events->capacity, events->count + 1, sizeof event));
     events->event[events->count++] = event;
     return OK;
