@@ -1,7 +1,9 @@
 /* weft answer: extractive question answering over a text. */
 #include "infer/answer.h"
+#include "base/progress.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "cli/show.h"
 #include "cli/train_options.h"
@@ -50,7 +52,11 @@ static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     (void)call;
-    return answer_questions(arguments, ret_result);
+    const AnswerConfig *config = arguments;
+    bool typed = strcmp(config->context, "-") == 0; /* leave the terminal to the text */
+    CLEANUP(progress_freep) Progress *progress = NULL;
+    TRY(progress_new_phase(&progress, stderr, "answering", 0, typed));
+    return answer_questions(config, ret_result);
 }
 
 static void show_answer(const json_t *answer, FILE *out) {

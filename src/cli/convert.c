@@ -5,6 +5,7 @@
 
 #include "base/format.h"
 #include "base/fs.h"
+#include "base/progress.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/gguf.h"
 #include "checkpoint/hf_files.h"
@@ -210,6 +211,8 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(check_out(config->out));
     TRY(check_gguf(config));
     if (!is_gguf(config)) TRY(hf_save_check(config->out));
+    CLEANUP(progress_freep) Progress *progress = NULL;
+    TRY(progress_new_phase(&progress, stderr, "converting", 0, false));
     TRY(prepare(&work, config));
     TRY(load(&work, config->seed));
     const char *dtype = dtype_name(work.dtype);

@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "base/memory.h"
+#include "base/progress.h"
 #include "cli/generate.h"
 #include "cli/generate_chat.h"
 #include "cli/generate_result.h"
@@ -263,9 +264,12 @@ static Status run_prompts(const Invocation *call, Engine *engine, GenerateSpec s
     TRY(writing_init(&writing));
     spec.sink = writing_take, spec.context = &writing;
     CLEANUP(generated_freep) Generated *generated = NULL;
+    CLEANUP(progress_freep) Progress *progress = NULL;
+    if (!writing.streams) TRY(progress_new_phase(&progress, stderr, "generating", 0, false));
     Status status = generate(engine, &spec, &generated);
     if (!status) status = writing_end(&writing);
     if (writing.streams) print_end(&writing.printer);
+    progress_end(progress);
     TRY(status);
     const ResultSpec result = {.generated = generated,
                                .texts = writing.texts,
@@ -312,12 +316,15 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
     if (stops.count) spec.beam.check = writing_check_stop;
     warn_long_prompts(&spec, &model, config->samples);
     CLEANUP(engine_freep) Engine *engine = NULL;
+    CLEANUP(progress_freep) Progress *progress = NULL;
+    TRY(progress_new_phase(&progress, stderr, "loading model", 0, false));
     TRY(engine_new(&engine, config->model,
                    &(EngineOptions){.device = config->device,
                                     .kernels = config->kernels,
                                     .threads = (int)config->threads,
                                     .dtype = precision.dtype,
                                     .cache = config->kv}));
+    progress_end(progress);
     device_allow_tf32(engine->device, precision.tf32);
     warn_unused(&engine->report, config->model);
     if (config->interactive) return run_chat(config, engine, &spec, tokenizer, &stops, prompts > 0);

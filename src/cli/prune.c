@@ -5,6 +5,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "base/progress.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/prune.h"
 #include "cli/show.h"
@@ -64,7 +65,9 @@ static Status prune_once(const PruneArgs *args, json_t **ret_result) {
     CLEANUP(mem_freep) char *from = NULL, *path = NULL;
     const char *out = args->train.config.out;
     PruneState dense, state;
+    CLEANUP(progress_freep) Progress *progress = NULL;
     TRY(hf_save_check(out));
+    TRY(progress_new_phase(&progress, stderr, "pruning", 0, args->train.config.quiet));
     TRY(ckpt_model_dir(args->train.config.model, &from));
     TRY(prune_model(args, from, 0, NULL, NULL, &dense));
     TRY(prune_check_amount(args, &dense));

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/fs.h"
+#include "base/progress.h"
 #include "checkpoint/checkpoint.h"
 #include "compress/int4.h"
 
@@ -229,6 +230,8 @@ Status quantize_run(const QuantizeConfig *config, json_t **ret_result) {
     TRY(hf_save_check(config->out));
     TRY(find_model(&q, config));
     TRY(run_calibration(&q, config));
+    CLEANUP(progress_freep) Progress *progress = NULL;
+    TRY(progress_new_phase(&progress, config->data.log, "quantizing", 0, false));
     TRY(load_values(&q, config));
     TRY(copy_rest(&q));
     TRY(quantize_all(&q));

@@ -2,6 +2,7 @@
  * All steps reuse the same batch; the first step is a warm-up and is not timed. */
 
 #include "base/clock.h"
+#include "base/progress.h"
 #include "train/job.h"
 #include "train/peak.h"
 #include "train/tracer.h"
@@ -184,6 +185,8 @@ Status bench_run(const TrainConfig *c, json_t **ret_result) {
     CLEANUP(job_freep) Job *job = NULL;
     TRY(job_new(&job, &spec));
     TRY(job_start(job, &report));
+    CLEANUP(progress_freep) Progress *progress = NULL;
+    TRY(progress_new_phase(&progress, c->log, "measuring", 0, c->quiet));
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
     TRY(host_batch_new_targets(&batch, job->plan.micro_batch, job->seq, config_targets(&job->model->config)));
     job_fill_synthetic(job, batch);

@@ -204,6 +204,8 @@ static Status save_checkpoint(Trainer *t) {
     TRY(describe_progress(t, &progress));
     int64_t start = trace_now();
     Runner *runner = t->job->runner;
+    CLEANUP(progress_freep) Progress *phase = NULL;
+    TRY(progress_new_phase(&phase, t->config->log, "saving checkpoint", 0, t->config->quiet));
     CheckpointState state = {.params = runner->params,
                              .m = runner->m,
                              .v = runner->v,

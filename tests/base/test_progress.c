@@ -27,8 +27,26 @@ static void show_progress(FILE *out) {
     progress_free(progress);
 }
 
+/* One phase that a thread draws, then one with a total, in front of a bar. */
+static void show_phases(FILE *out) {
+    Progress *progress = NULL, *phase = NULL;
+    if (progress_new(&progress, out, "train", UPDATES, 60, false)) _exit(3);
+    progress_unit(progress, "step");
+    if (progress_new_phase(&phase, out, "loading model", 0, false)) _exit(3);
+    usleep(1000000);
+    progress_end(phase);
+    progress_free(phase);
+    if (progress_new_phase(&phase, out, "validating", 4, false)) _exit(3);
+    progress_update(phase, 2, "");
+    progress_free(phase);
+    progress_update(progress, 7, "");
+    progress_end(progress);
+    progress_free(progress);
+}
+
 /* Captures everything that a child process writes to a terminal with `columns` columns. */
-static void on_terminal(int columns, const char *term, char *text, size_t size) {
+static void draw_on_terminal(void (*draw)(FILE *out), int columns, const char *term, char *text,
+                             size_t size) {
     struct winsize window = {.ws_row = 24, .ws_col = (unsigned short)columns};
     int terminal;
     pid_t child = forkpty(&terminal, NULL, NULL, &window);
@@ -37,7 +55,7 @@ static void on_terminal(int columns, const char *term, char *text, size_t size) 
         setenv("TERM", term, 1);
         setenv("LC_ALL", "C.UTF-8", 1);
         unsetenv("NO_COLOR");
-        show_progress(stderr);
+        draw(stderr);
         _exit(0);
     }
     size_t have = 0;
@@ -48,6 +66,29 @@ static void on_terminal(int columns, const char *term, char *text, size_t size) 
     assert_int_equal(waitpid(child, &state, 0), child);
     assert_int_equal(state, 0);
     close(terminal);
+}
+
+static void on_terminal(int columns, const char *term, char *text, size_t size) {
+    draw_on_terminal(show_progress, columns, term, text, size);
+}
+
+/* Phases are erased, and the bar shows what it counts. A log has only the bar's lines. */
+static void phases(void **state) {
+    (void)state;
+    static char text[1 << 16];
+    draw_on_terminal(show_phases, 100, "xterm", text, sizeof text);
+    const char *loading = strstr(text, "\r\033[Kloading model"),
+               *validating = strstr(text, "\r\033[Kvalidating");
+    assert_non_null(loading);
+    assert_non_null(validating);
+    assert_true(loading < validating);
+    const char *bar = strstr(validating, "\r\033[K\r\033[Ktrain ");
+    assert_non_null(bar);
+    assert_non_null(strstr(bar, "step 7/200   4%"));
+    draw_on_terminal(show_phases, 100, "dumb", text, sizeof text);
+    assert_null(strstr(text, "loading"));
+    assert_null(strstr(text, "validating"));
+    assert_non_null(strstr(text, "train 7/200 (4%)"));
 }
 
 /* Display width of a line: skips escape sequences and UTF-8 continuation bytes. */
@@ -153,8 +194,11 @@ static void human_readable_numbers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bar_on_terminal),        cmocka_unit_test(lines_on_dumb_terminal),
-        cmocka_unit_test(lines_in_a_log),         cmocka_unit_test(quiet_prints_nothing),
+        cmocka_unit_test(phases),
+        cmocka_unit_test(bar_on_terminal),
+        cmocka_unit_test(lines_on_dumb_terminal),
+        cmocka_unit_test(lines_in_a_log),
+        cmocka_unit_test(quiet_prints_nothing),
         cmocka_unit_test(human_readable_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

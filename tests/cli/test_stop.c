@@ -96,6 +96,13 @@ static void evaluation_stops(void **state) {
     assert_int_equal(code, KILLED);
 }
 
+static void measurement_stops(void **state) {
+    (void)state;
+    Terminal terminal;
+    int code = stop_at(&terminal, "exec $WEFT bench " TINY "--steps 1000000", "measuring ");
+    assert_int_equal(code, KILLED);
+}
+
 static void generation_stops(void **state) {
     (void)state;
     Terminal terminal;
@@ -111,7 +118,7 @@ int main(void) {
         cmocka_unit_test(validation_stops),         cmocka_unit_test(training_saves_and_resumes),
         cmocka_unit_test(later_validation_saves),   cmocka_unit_test(preparation_stops),
         cmocka_unit_test(tokenizer_training_stops), cmocka_unit_test(evaluation_stops),
-        cmocka_unit_test(generation_stops),
+        cmocka_unit_test(generation_stops),         cmocka_unit_test(measurement_stops),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }
