@@ -87,7 +87,7 @@ static Status part_rehash(Part *part, int64_t size) {
     TRY(mem_new(CHUNK, 1, &buffer));
     TRY(progress_new(&checking, fetch->log, "checking", size, 5, fetch->quiet || size < CHECK_SHOWN));
     while (part->size < size) {
-        if (is_stopped(fetch)) return FAILED("stopped by a signal");
+        if (is_stopped(fetch)) return STOPPED("stopped by a signal");
         int64_t left = size - part->size;
         ssize_t got = read(part->fd, buffer, left < CHUNK ? (size_t)left : CHUNK);
         if (got < 0 && errno == EINTR) continue;
@@ -257,7 +257,7 @@ static Status back_off(const Part *part, int failures) {
     double seconds = part->spec->fetch->backoff_s;
     for (int i = 1; i < failures && seconds < 60; i++) seconds *= 2;
     for (double end = clock_wall() + seconds; clock_wall() < end; usleep(20000))
-        if (is_stopped(part->spec->fetch)) return FAILED("stopped by a signal");
+        if (is_stopped(part->spec->fetch)) return STOPPED("stopped by a signal");
     return OK;
 }
 
@@ -266,7 +266,8 @@ static Status give_up(const Part *part, Status failure) {
     char here[FORMAT_SIZE];
     if (part->size == 0 || !path_exists(part->state)) return failure;
     CLEANUP(status_freep) Status cause = failure;
-    return FAILED(
+    return status_new(
+        status_stopped(cause) ? STATUS_STOPPED : STATUS_FAILED, __FILE__, __LINE__,
         "%s; the %s received so far are kept, and running the same command again resumes the download",
         status_message(cause), format_bytes(here, (double)part->size));
 }
@@ -315,7 +316,7 @@ static Status copy(Part *part, bool *ret_absent) {
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) return FAILED("%s: expected a regular file", from);
     TRY(set_total(part, st.st_size));
     for (;;) {
-        if (is_stopped(part->spec->fetch)) return FAILED("stopped by a signal");
+        if (is_stopped(part->spec->fetch)) return STOPPED("stopped by a signal");
         ssize_t got = read(fd, buffer, CHUNK);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return FAILED("%s: cannot read: %s", from, strerror(errno));

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "base/fs.h"
+#include "comm/mpi.h"
 #include "terminal.h"
 
 enum { KILLED = 128 + SIGINT };
@@ -67,6 +68,26 @@ static void later_validation_saves(void **state) {
     assert_true(path_exists(at("later/latest")));
 }
 
+/* Ranks agree on a validation's end and on the step after which they stop. */
+static void ranks_stop_together(void **state) {
+    (void)state;
+    if (!mpi_built()) skip();
+    Terminal terminal;
+    int code = stop_at(&terminal,
+                       "exec $WEFT train --data self " TINY "--ranks 2 --val-fraction 0.9 --eval-batches 0",
+                       "tokens per epoch");
+    assert_contains(terminal.seen, "weft: stopped");
+    assert_null(strstr(terminal.seen, "error"));
+    assert_int_equal(code, 1);
+    code =
+        stop_at(&terminal,
+                "exec $WEFT train --data self " TINY "--ranks 2 --steps 1000000 --eval-every 0 --out ranks",
+                "train 1/1000000");
+    assert_contains(terminal.seen, "weft: stopped after step ");
+    assert_int_equal(code, 1);
+    assert_true(path_exists(at("ranks/latest")));
+}
+
 static void tokenizer_training_stops(void **state) {
     (void)state;
     Terminal terminal;
@@ -115,10 +136,11 @@ static void generation_stops(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(validation_stops),         cmocka_unit_test(training_saves_and_resumes),
-        cmocka_unit_test(later_validation_saves),   cmocka_unit_test(preparation_stops),
-        cmocka_unit_test(tokenizer_training_stops), cmocka_unit_test(evaluation_stops),
-        cmocka_unit_test(generation_stops),         cmocka_unit_test(measurement_stops),
+        cmocka_unit_test(validation_stops),       cmocka_unit_test(training_saves_and_resumes),
+        cmocka_unit_test(later_validation_saves), cmocka_unit_test(ranks_stop_together),
+        cmocka_unit_test(preparation_stops),      cmocka_unit_test(tokenizer_training_stops),
+        cmocka_unit_test(evaluation_stops),       cmocka_unit_test(generation_stops),
+        cmocka_unit_test(measurement_stops),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }

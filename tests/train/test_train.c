@@ -234,7 +234,7 @@ static void test_refusals(void **state) {
         {"--steps 3 --out run", "already contains a run", 2},
         {"--steps 3 --out run --resume --seed 9", "its seed is", 2},
         {"--steps 3 --out run --resume --batch 2", "its batch is", 2},
-        {"--steps 3 --batch 4 --micro-batch 3", "must divide the batch", 2},
+        {"--steps 3 --batch 4 --micro-batch 3", "does not divide into micro-batches of 3", 2},
         {"--steps 3 --heads 5", "heads", 2},
         {"--steps 3 --seq 100000", "token", 1},
         {"--steps 3 --task span", "not supported by GPT-2", 2},
