@@ -273,7 +273,7 @@ static Status transfer_result(Transfer *transfer, int code, const char *message,
     outcome->response = transfer->response;
     outcome->retry = false;
     if (transfer->failure) return transfer->failure;
-    if (transfer->stopped) return FAILED("stopped by a signal");
+    if (transfer->stopped) return STOPPED("stopped by a signal");
     if (code != CURL_OK && !(transfer->response.status >= 400 && code == CURL_WRITE_REFUSED))
         return transfer_failed(transfer, code, message, &outcome->retry);
     if (!has_file(&transfer->response)) return request_failed(transfer, &outcome->retry);
