@@ -146,7 +146,7 @@ static void shards_vocabularies(void **state) {
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         double before = 0;
         for (int ranks = 1; ranks <= 4; ranks *= 2) {
-            char dp[8];
+            char dp[16];
             snprintf(dp, sizeof dp, "%d", ranks);
             json_t *plan = planned(
                 program_run("plan", "--model", models[i].model, "--task", models[i].task, "--layers",
