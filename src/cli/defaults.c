@@ -20,17 +20,17 @@ static const DeviceDefault cpu_defaults[] = {
     {"eval-batches", "eval-samples", 4},
 };
 
-void train_defaults(const Invocation *call, const TrainConfig *config, FILE *out) {
+void train_defaults(const Invocation *call, const TrainConfig *config, char ret_text[DEFAULTS_TEXT]) {
+    size_t used = 0;
+    ret_text[0] = 0;
     if (call->file || invocation_given(call, "model") || strcmp(config->device, "cpu")) return;
-    bool shown = false;
     for (size_t i = 0; i < COUNT_OF(cpu_defaults); i++) {
         const DeviceDefault *it = &cpu_defaults[i];
         if (invocation_given(call, it->option) || (it->instead && invocation_given(call, it->instead)))
             continue;
         *(int64_t *)invocation_slot(call, it->option)->field = it->value;
-        if (config->quiet) continue;
-        fprintf(out, "%s --%s %lld", shown ? "" : "defaults for a CPU:", it->option, (long long)it->value);
-        shown = true;
+        int length = snprintf(ret_text + used, DEFAULTS_TEXT - used, "%s --%s %lld",
+                              used ? "" : "defaults for a CPU:", it->option, (long long)it->value);
+        used += length > 0 && (size_t)length < DEFAULTS_TEXT - used ? (size_t)length : 0;
     }
-    if (shown) fputc('\n', out);
 }

@@ -77,8 +77,10 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(check(call, args));
     TRY(layout_enter(call, args, true, &here));
     if (!here) return OK;
-    train_defaults(call, &args->config, stderr);
+    char defaults[DEFAULTS_TEXT];
+    train_defaults(call, &args->config, defaults);
     TrainConfig config = args->config; /* with substitutions for this invocation only */
+    config.note = defaults;
     CLEANUP(json_decrefp) json_t *settings = NULL;
     TRY(invocation_json(call, &settings));
     TRY(train_settle(call, &config, settings));

@@ -567,6 +567,7 @@ static Status write_summary(Trainer *t, json_t **ret_summary) {
 static void announce(Trainer *t, const LoadReport *report) {
     const ModelConfig *c = &t->job->model->config;
     char params[FORMAT_SIZE];
+    if (t->config->note && *t->config->note) progress_line(t->progress, "%s", t->config->note);
     progress_line(
         t->progress,
         "model: %s, %lld layer%s, hidden size %lld, %lld head%s, vocabulary %lld, %s parameters; task %s",
