@@ -1,74 +1,15 @@
-/* Reports: reading runs that are complete, truncated or damaged, comparing them, the page, and following a
- * run that is in progress. */
-#include <fcntl.h>
+/* Reports: reading runs that are complete, truncated or damaged, comparing them, and the page. */
 #include <math.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include "base/format.h"
-#include "base/fs.h"
 #include "base/memory.h"
 #include "report/columns.h"
 #include "report/comparable.h"
-#include "report/page.h"
-#include "report/study.h"
+#include "report/run.h"
 #include "report/summary.h"
 #include "report/table.h"
 #include "report/watch.h"
-#include "test.h"
 #include "train/history.h"
-
-typedef struct Fixture {
-    char dir[40];
-} Fixture;
-
-static int fixture_setup(void **state) {
-    Fixture *fixture = calloc(1, sizeof *fixture);
-    if (!fixture) return -1;
-    strcpy(fixture->dir, "/tmp/weft-report-XXXXXX");
-    *state = fixture;
-    return mkdtemp(fixture->dir) ? 0 : -1;
-}
-
-static int fixture_teardown(void **state) {
-    Fixture *fixture = *state;
-    assert_ok(dir_remove(fixture->dir));
-    free(fixture);
-    return 0;
-}
-
-/* Creates a run directory with these files; NULL leaves a file out. */
-static void write_run(const Fixture *fixture, const char *name, const char *summary, const char *metrics) {
-    char dir[128], path[160];
-    snprintf(dir, sizeof dir, "%s/%s", fixture->dir, name);
-    assert_ok(dir_make(dir));
-    snprintf(path, sizeof path, "%s/summary.json", dir);
-    if (summary) assert_ok(file_replace(path, summary, strlen(summary)));
-    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
-    if (metrics) assert_ok(file_replace(path, metrics, strlen(metrics)));
-}
-
-#define SUMMARY(tokens, memory, interrupted)                                                                 \
-    "{\"steps\": 2, \"loss_last\": 4.5, \"val_loss\": 4.25, \"runtime_s\": 8, \"tokens_per_s\": " tokens     \
-    ", \"samples_per_s\": " tokens                                                                           \
-    "e-1, \"utilization\": 0.5, \"mfu\": 0.25, \"bubble\": 0.125, \"params_total\": 1, "                     \
-    "\"layout\": {\"batch\": 4}, \"interrupted\": " interrupted                                              \
-    ", \"ranks\": [{\"rank\": 0, \"peak_bytes\": {\"params\": 600, \"total\": 900}, \"comm_bytes\": "        \
-    "{\"total\": 70}, \"phases\": {\"compute_s\": 3, \"wait_pipeline_s\": 1}}, {\"rank\": 1, "               \
-    "\"peak_bytes\": {\"params\": 600, \"total\": " memory "}, \"comm_bytes\": {\"total\": 30}}]}"
-#define METRICS                                                                                              \
-    "{\"step\":1,\"loss\":5.5,\"samples_per_s\":40,\"tokens_per_s\":400,\"step_ms\":100,\"elapsed_s\":1}\n"  \
-    "{\"step\":1,\"val_loss\":5}\n"                                                                          \
-    "{\"step\":2,\"loss\":4.5,\"samples_per_s\":60,\"tokens_per_s\":600,\"step_ms\":66.6666666666667,"       \
-    "\"elapsed_s\":1.5}\n{\"step\":2,\"val_loss\":4.25,\"eval_ms\":250}\n"
-
-static void add(Results *results, const Fixture *fixture, const char *name) {
-    char dir[128];
-    Run *run;
-    snprintf(dir, sizeof dir, "%s/%s", fixture->dir, name);
-    assert_ok(results_add(results, name, dir, &run));
-    assert_ok(run_look(run));
-}
 
 /* Epochs, mean validation loss and scores appear in the files, the table and the page. */
 static void tabulates_epochs(void **state) {
@@ -107,23 +48,6 @@ static void tabulates_epochs(void **state) {
     assert_non_null(strstr(html, "<small>epoch 2</small></th><td data-label=\"time\">3.5 s</td>"));
     assert_non_null(strstr(html, "mean over all epochs</small></th><td data-label=\"time\">3.0 s</td>"));
     assert_non_null(strstr(html, "<td data-label=\"accuracy\">37.5%</td>"));
-}
-
-/* Locks the directory as a running process does. */
-static int lock_run(const Fixture *fixture, const char *name) {
-    char dir[128];
-    snprintf(dir, sizeof dir, "%s/%s", fixture->dir, name);
-    int lock = open(dir, O_RDONLY | O_DIRECTORY);
-    assert_true(lock >= 0);
-    assert_int_equal(flock(lock, LOCK_EX), 0);
-    return lock;
-}
-
-static double figure(const Run *run, const char *key) {
-    for (size_t f = 0; f < FIGURES; f++)
-        if (!strcmp(figures[f].key, key)) return run_figure(run, f);
-    fail_msg("unknown figure %s", key);
-    return 0;
 }
 
 /* Efficiency relative to the baseline's batch: (24 + 8) / (24 + 16). The noise scale belongs to the data: a
@@ -360,58 +284,6 @@ static void write_scaled(const Fixture *fixture, Results *results, const char *n
     add(results, fixture, name);
 }
 
-/* Tags are closed in order; quotes and entities are complete. */
-static void assert_balanced(const char *html) {
-    char open[64][16];
-    size_t depth = 0;
-    for (const char *at = html; (at = strchr(at, '<')); at++) {
-        if (at[1] == '!' || at[1] == '?') continue;
-        bool closes = at[1] == '/';
-        const char *name = at + 1 + closes, *end = at;
-        for (bool quoted = false; *end && (quoted || *end != '>'); end++)
-            if (*end == '"') quoted = !quoted;
-        assert_true(*end == '>');
-        size_t length = strcspn(name, " \t\n/>");
-        assert_true(length > 0 && length < sizeof *open);
-        if (closes) {
-            assert_true(depth > 0);
-            depth--;
-            if (strncmp(open[depth], name, length) || open[depth][length])
-                fail_msg("<%s> closed by </%.*s>", open[depth], (int)length, name);
-        } else if (end[-1] != '/' && strncmp(name, "meta", 4)) {
-            assert_true(depth < 64);
-            snprintf(open[depth++], sizeof *open, "%.*s", (int)length, name);
-        }
-    }
-    assert_int_equal(depth, 0);
-}
-
-/* The page is self-contained, apart from the names of XML namespaces. */
-static void assert_self_contained(const char *html) {
-    static const char *const links[] = {"src=",    " href=\"h", "url(",   "@import",
-                                        "<script", "<link",     "<iframe"};
-    for (size_t i = 0; i < sizeof links / sizeof *links; i++)
-        if (strstr(html, links[i])) fail_msg("the page contains %s", links[i]);
-    for (const char *at = html; (at = strstr(at, "://")); at++)
-        assert_int_equal(strncmp(at, "://www.w3.org/", 14), 0);
-}
-
-static char *page_of(const Fixture *fixture, const Results *results, bool *ret_curves) {
-    char path[64], *html = NULL;
-    size_t size;
-    snprintf(path, sizeof path, "%s/page.html", fixture->dir);
-    assert_ok(page_write(results, path, ret_curves));
-    assert_ok(file_read(path, 1 << 24, &html, &size));
-    assert_balanced(html);
-    assert_self_contained(html);
-    return html;
-}
-
-#define assert_has(text, part)                                                                               \
-    do {                                                                                                     \
-        if (!strstr(text, part)) fail_msg("expected '%s' in:\n%s", part, text);                              \
-    } while (0)
-
 /* Scaling efficiency is reported for a constant batch or a constant batch per rank, but not for arbitrary
  * changes. */
 static void scales_by_batch(void **state) {
@@ -498,168 +370,6 @@ static void writes_page(void **state) {
     free(table);
     free(words);
     free(html);
-    results_done(&results);
-}
-
-/* ---- studies ---- */
-
-static json_t *json_of(const char *text) {
-    json_t *json = NULL;
-    assert_ok(json_parse(text, strlen(text), "test", &json));
-    return json;
-}
-
-#define PREDICTED(samples, tp, params)                                                                       \
-    "{\"predicted\": \"slate\", \"program\": \"Chalk 2\", \"samples_per_s\": " samples                       \
-    ", \"step_ms\": 250, \"params_total\": " params ", \"params_stored\": " params                           \
-    ", \"params_per_rank\": 500, \"layout\": {\"ranks\": 4, \"dp\": 2, \"tp\": " tp                          \
-    ", \"pp\": 1, \"batch\": 8, \"seq\": 64}, \"ranks\": [{\"peak_bytes\": {\"total\": 900}, "               \
-    "\"comm_bytes\": {\"total\": 0}}]}"
-
-/* Three predicted runs of another program; the last is a smaller model. */
-static void add_predicted(Results *results, const Fixture *fixture) {
-    static const char *const summaries[] = {PREDICTED("10", "1", "1000"), PREDICTED("12", "2", "1000"),
-                                            PREDICTED("40", "1", "200")};
-    static const char *const names[] = {"one", "two", "small"};
-    for (size_t i = 0; i < 3; i++) {
-        write_run(fixture, names[i], summaries[i], NULL);
-        add(results, fixture, names[i]);
-    }
-    results->runs[0].published =
-        json_of("{\"samples_per_s\": 8, \"peak_bytes\": 1000, \"hardware\": \"1 slate\"}");
-    results->runs[1].published = json_of("{\"samples_per_s\": 8, \"peak_bytes\": 600}");
-    results->runs[2].published = json_of("{\"outcome\": \"out of memory\"}");
-    results->study =
-        json_of("{\"title\": \"Slates\", \"hardware\": \"2 slates\", \"note\": \"a note\", \"columns\": "
-                "[\"step_ms\", "
-                "\"tp\", \"params_per_rank\", \"samples_per_s\", \"work\", \"peak_bytes\"], \"claims\": []}");
-    results->title = strdup("slates");
-}
-
-/* Every number of a study's table: values, differences from the published ones and from the baseline of the
- * same kind, parameters x samples/s relative to the first run. */
-static void shows_published(void **state) {
-    const Fixture *fixture = *state;
-    Results results = {0};
-    bool curves;
-    char *table = NULL, *note = NULL;
-    add_predicted(&results, fixture);
-    const Run *run = results.runs;
-    assert_true(run_from_published(&run[0], SOURCE_PREDICTED, FIGURE_SAMPLES) == 25);
-    assert_true(run_from_published(&run[1], SOURCE_PREDICTED, FIGURE_PEAK) == 50);
-    assert_true(isnan(run_from_published(&run[0], SOURCE_MEASURED, FIGURE_SAMPLES)));
-    assert_true(run_figure(&run[0], FIGURE_WORK) == 1);
-    assert_true(fabs(run_figure(&run[1], FIGURE_WORK) - 1.2) < 1e-12);
-    assert_true(fabs(run_figure(&run[2], FIGURE_WORK) - 0.8) < 1e-12);
-    assert_true(run_source_figure(&run[1], SOURCE_PUBLISHED, FIGURE_WORK) == 1);
-    assert_true(fabs(run_difference(&results, &run[1], FIGURE_SAMPLES) - 20) < 1e-9);
-    assert_true(isnan(run_difference(&results, &run[2], FIGURE_SAMPLES))); /* another size */
-    assert_true(isnan(run_difference(&results, &run[1], FIGURE_TENSOR)));  /* neither better nor worse */
-    Columns columns = results_columns(&results);
-    assert_int_equal(columns.count, 4); /* tp, samples/s, work, memory */
-    assert_int_equal(columns.equal_count, 2);
-    assert_ok(columns_note(&results, &columns, &note));
-    assert_string_equal(note,
-                        "The same in all runs: ms/step 250, params/rank 500. Predictions are for Chalk 2, "
-                        "not for weft. Percentages compare runs with the same model size, task and "
-                        "sequence length; baselines: “one”.");
-    assert_ok(table_text(&results, (TableLook){.width = 200}, &table));
-    assert_has(table, "one                     1      10.00                1.00    900 B\n");
-    assert_has(table, "    vs published              +25.0%                0.0%   -10.0%\n");
-    assert_has(table, "  published                     8.00                1.00  1.00 kB\n");
-    assert_has(table, "  published            out of memory\n");
-    char *html = page_of(fixture, &results, &curves);
-    assert_has(html, "<p class=\"lead\">Slates, on 2 slates. Below each value");
-    assert_has(html, "one<small>published, 1 slate</small></th><td data-label=\"samples/s\">8.00</td><td "
-                     "data-label=\"params x samples/s\">1.00</td><td data-label=\"memory\">1.00 kB</td>");
-    assert_has(html,
-               "<small>predicted, slate, Chalk 2</small></th><td data-label=\"samples/s\">10.00<small>▲ "
-               "25.0%</small></td><td data-label=\"params x samples/s\">1.00<small>= 0.0%</small></td><td "
-               "data-label=\"memory\">900 B<small>▼ 10.0%</small></td>");
-    assert_has(html, "<td class=\"wide failed\" colspan=\"3\">out of memory</td>");
-    assert_has(html, "<i style=\"width:25.00%;background:var(--c5)\" title=\"predicted\"></i></div>"
-                     "<span>10.00</span>");
-    assert_has(html, "<p class=\"note\">a note</p>");
-    assert_has(html, "Predicted peak of the total.");
-    free(html);
-    free(table);
-    free(note);
-    /* At another size, nothing published is shown. */
-    results.resized = true;
-    assert_ok(table_text(&results, (TableLook){.width = 200}, &table));
-    assert_null(strstr(table, "published"));
-    free(table);
-    results_done(&results);
-}
-
-#define CLAIM(figure, run, rest) "{\"text\": \"x\", \"figure\": \"" figure "\", \"run\": " run ", " rest "}"
-
-static void judges_claims(void **state) {
-    static const struct {
-        const char *claim;
-        Verdict verdict;
-        const char *detail;
-    } cases[] = {
-        {CLAIM("samples_per_s", "\"two\"", "\"than\": \"one\", \"relation\": \"higher\""), VERDICT_HOLDS,
-         "samples/s predicted 12.00 vs 10.00 (+20.0%); published 8.00 vs 8.00 (+0.0%)"},
-        {CLAIM("samples_per_s", "\"two\"", "\"than\": \"one\", \"relation\": \"higher\", \"by\": 0.25"),
-         VERDICT_FAILS, "(+20.0%)"},
-        {CLAIM("samples_per_s", "\"two\"", "\"than\": \"one\", \"relation\": \"lower\""), VERDICT_FAILS, ""},
-        {CLAIM("samples_per_s", "\"one\"", "\"than\": \"two\", \"relation\": \"lower\", \"by\": 0.16"),
-         VERDICT_HOLDS, "predicted 10.00 vs 12.00 (-16.7%)"},
-        {CLAIM("peak_bytes", "\"one\"", "\"than\": \"two\", \"relation\": \"equal\""), VERDICT_HOLDS,
-         "memory predicted 900 B vs 900 B (+0.0%); published 1.00 kB vs 600 B (+66.7%)"},
-        {CLAIM("work", "[\"one\", \"two\", \"small\"]", "\"relation\": \"equal\", \"by\": 0.2001"),
-         VERDICT_HOLDS, "predicted -20.0% to +20.0%"},
-        {CLAIM("work", "[\"one\", \"two\", \"small\"]", "\"relation\": \"equal\", \"by\": 0.1"),
-         VERDICT_FAILS, ""},
-        {CLAIM("val_loss", "\"two\"", "\"than\": \"one\", \"relation\": \"higher\""), VERDICT_UNKNOWN,
-         "predictions do not include val. loss"},
-        {CLAIM("samples_per_s", "\"mine\"", "\"than\": \"one\", \"relation\": \"higher\""), VERDICT_UNKNOWN,
-         "samples/s is not known for all of its runs"},
-        {CLAIM("samples_per_s", "\"gone\"", "\"than\": \"one\", \"relation\": \"higher\""), VERDICT_UNKNOWN,
-         ""},
-        {"{\"text\": \"x\", \"run\": \"two\", \"relation\": \"out of memory\"}", VERDICT_FAILS,
-         "predicted peak 900 B"},
-        {"{\"text\": \"x\", \"run\": \"huge\", \"relation\": \"out of memory\"}", VERDICT_HOLDS,
-         "predicted: needs 5 GB"},
-    };
-    const Fixture *fixture = *state;
-    Results results = {0};
-    Run *huge;
-    char *text = NULL;
-    add_predicted(&results, fixture);
-    write_run(fixture, "mine", SUMMARY("500", "1200", "false"), METRICS); /* measured */
-    add(&results, fixture, "mine");
-    assert_ok(results_add(&results, "huge", "/nowhere", &huge));
-    huge->state = RUN_FAILED;
-    huge->error = strdup("out of memory, as predicted: needs 5 GB");
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        json_t *claim = json_of(cases[i].claim);
-        char *detail = NULL;
-        Verdict verdict;
-        assert_ok(claim_judge(&results, claim, &verdict, &detail));
-        if (verdict != cases[i].verdict || !strstr(detail, cases[i].detail))
-            fail_msg("%s: %s, '%s'", cases[i].claim, verdict_name(verdict), detail);
-        json_array_append_new(json_object_get(results.study, "claims"), claim);
-        free(detail);
-    }
-    assert_ok(findings_text(&results, &text));
-    assert_string_equal(text,
-                        "Of the study's 12 conclusions, 5 hold, 4 do not, and 3 cannot be judged from these "
-                        "runs.");
-    assert_fails(study_check_runs(&results, "test"), 2, "claim 10: no run is named 'gone'");
-    free(text);
-    /* A measured run is judged by its measurements; with a prediction beside it, also by that. */
-    results.runs[3].prediction = json_of(PREDICTED("30", "1", "1000"));
-    json_t *claim =
-        json_of(CLAIM("samples_per_s", "\"mine\"", "\"than\": \"one\", \"relation\": \"higher\""));
-    Verdict verdict;
-    assert_ok(claim_judge(&results, claim, &verdict, &text));
-    assert_int_equal(verdict, VERDICT_HOLDS);
-    assert_has(text, "predicted 30.00 vs 10.00 (+200.0%)");
-    json_decref(claim);
-    free(text);
     results_done(&results);
 }
 
@@ -919,129 +629,13 @@ static void nothing_known(void **state) {
     results_done(&results);
 }
 
-/* ---- following a run ---- */
-
-static void append(const Fixture *fixture, const char *name, const char *text) {
-    char path[160];
-    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", fixture->dir, name);
-    FILE *file = fopen(path, "a");
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
-}
-
-/* At 80 columns and on a narrow terminal, sparklines shrink; the text next to them is not cut. */
-static void fits_terminals(void **state) {
-    const Fixture *fixture = *state;
-    char dir[128], line[512], *text = NULL;
-    Watch *watch = NULL;
-    write_run(fixture, "live", NULL, "");
-    for (int step = 1; step <= 60; step++) {
-        snprintf(line, sizeof line,
-                 "{\"step\":%d,\"loss\":%g,\"tokens_per_s\":12345,\"step_ms\":2913,\"utilization\":0.07,"
-                 "\"mfu\":0.06,\"noise_scale\":152.4,\"noise_scale_error\":21}\n"
-                 "{\"step\":%d,\"val_loss\":2}\n",
-                 step, 9 - 0.1 * step, step);
-        append(fixture, "live", line);
-    }
-    snprintf(dir, sizeof dir, "%s/live", fixture->dir);
-    assert_ok(watch_new(&watch, dir));
-    for (int width = 72; width <= 200; width += 8) {
-        assert_ok(watch_block(watch, (TableLook){.width = width, .utf8 = width > 80}, &text));
-        assert_has(text, "  tokens/s, 2913 ms/step, 7% busy, MFU 6%\n");
-        assert_has(text, "  lowest 3.0000\n");
-        assert_has(text, width > 80 ? "gradient noise scale 152 ± 21 samples\n"
-                                    : "gradient noise scale 152 +- 21 samples\n");
-        for (const char *at = text, *end; (end = strchr(at, '\n')); at = end + 1) {
-            int columns = 0;
-            for (const char *c = at; c < end; c++) columns += ((unsigned char)*c & 0xC0) != 0x80;
-            assert_true(columns < width);
-        }
-        free(text);
-    }
-    watch_free(watch);
-}
-
-static char *line_of(Watch *watch, bool expected_news) {
-    bool news;
-    char *line = NULL;
-    assert_ok(watch_look(watch, &news));
-    assert_int_equal(news, expected_news);
-    assert_ok(watch_line(watch, &line));
-    return line;
-}
-
-static void assert_line(Watch *watch, const char *part) {
-    char *line = line_of(watch, true);
-    assert_has(line, part);
-    free(line);
-}
-
-static void follows(void **state) {
-    const Fixture *fixture = *state;
-    char dir[128], path[160], *text = NULL;
-    Watch *watch = NULL;
-    bool news;
-    write_run(fixture, "live", NULL, "");
-    snprintf(dir, sizeof dir, "%s/live", fixture->dir);
-    snprintf(path, sizeof path, "%s/config.json", dir);
-    assert_ok(file_replace(path, "{\"model\": \"m\", \"steps\": 8}", 26));
-    int lock = lock_run(fixture, "live");
-    assert_ok(watch_new(&watch, dir));
-    assert_int_equal(watch_state(watch), WATCH_STARTING);
-    append(fixture, "live", METRICS "{\"step\":3,\"lo");
-    assert_line(watch, "step 2/8 (25%)  loss 4.5000  validation loss 4.2500  600 tokens/s");
-    free(line_of(watch, false)); /* half a line is not news */
-    append(fixture, "live", "ss\":3.5}\n5 is no line\n");
-    assert_line(watch, "step 3/8 (37%)  loss 3.5000");
-    assert_ok(watch_block(watch, (TableLook){.width = 40, .utf8 = true}, &text));
-    assert_has(text, "█▄▁");
-    assert_has(text, "1 unreadable lin");
-    for (const char *at = text, *end; (end = strchr(at, '\n')); at = end + 1) assert_true(end - at < 40 * 3);
-    free(text);
-    append(fixture, "live", "{\"step\":2,\"loss\":4.25}\n"); /* resumed from a checkpoint */
-    assert_line(watch, "step 2/8 (25%)  loss 4.2500");
-    write_run(fixture, "live", NULL, "{\"step\":1,\"loss\":6}\n"); /* started over */
-    assert_line(watch, "step 1/8 (12%)  loss 6.0000");
-    write_run(fixture, "live", SUMMARY("500", "1200", "false"), NULL);
-    assert_ok(watch_look(watch, &news));
-    assert_false(watch_over(watch)); /* its process may still write more */
-    write_run(fixture, "live", "{\"steps\": 8, \"lo", NULL);
-    close(lock);
-    assert_line(watch, "dead: its process exited before the run finished; ");
-    assert_ok(watch_block(watch, (TableLook){.width = 80}, &text));
-    assert_has(text, "summary.json");
-    free(text);
-    write_run(fixture, "live", SUMMARY("500", "1200", "false"), NULL);
-    assert_line(watch, "finished");
-    assert_true(watch_over(watch));
-    watch_free(watch);
-    assert_fails(watch_new(&watch, fixture->dir), STATUS_USAGE, "contains no run");
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
-
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(tabulates_epochs),
-                                       TEST(shows_published),
-                                       TEST(judges_claims),
-                                       TEST(formats_values),
-                                       TEST(times_epochs),
-                                       TEST(reads_complete),
-                                       TEST(weights_by_batch),
-                                       TEST(reads_damaged),
-                                       TEST(computes_missing_summary),
-                                       TEST(joins_parts),
-                                       TEST(compares_runs),
-                                       TEST(scales_by_batch),
-                                       TEST(writes_page),
-                                       TEST(replaces_control_characters),
-                                       TEST(without_gnuplot),
-                                       TEST(reports_lost_metrics),
-                                       TEST(partial_runs_are_not_compared),
-                                       TEST(survives_damage),
-                                       TEST(nothing_known),
-                                       TEST(fits_terminals),
-                                       TEST(follows)};
+    const struct CMUnitTest tests[] = {
+        TEST(tabulates_epochs),         TEST(formats_values),       TEST(times_epochs),
+        TEST(reads_complete),           TEST(weights_by_batch),     TEST(reads_damaged),
+        TEST(computes_missing_summary), TEST(joins_parts),          TEST(compares_runs),
+        TEST(scales_by_batch),          TEST(writes_page),          TEST(replaces_control_characters),
+        TEST(without_gnuplot),          TEST(reports_lost_metrics), TEST(partial_runs_are_not_compared),
+        TEST(survives_damage),          TEST(nothing_known)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
