@@ -258,6 +258,21 @@ static Status title_of(const char *path, char **ret_title) {
                       name);
 }
 
+/* Whether an option after -- gives the runs another size than the recipe does. */
+static bool changes_size(const Invocation *call) {
+    static const char *const options[] = {"model", "layers", "hidden", "heads", "inner",
+                                          "seq",   "batch",  "steps",  "epochs"};
+    for (size_t i = 1; i < call->operand_count; i++)
+        for (size_t k = 0; k < COUNT_OF(options); k++) {
+            const char *word = call->operands[i];
+            size_t length = strlen(options[k]);
+            if (!strncmp(word, "--", 2) && !strncmp(word + 2, options[k], length) &&
+                (!word[2 + length] || word[2 + length] == '='))
+                return true;
+        }
+    return false;
+}
+
 static Status describe(Results *results, const Comparison *of) {
     const Invocation *call = of->call;
     const Recipe *recipe = &of->recipe;
@@ -265,7 +280,7 @@ static Status describe(Results *results, const Comparison *of) {
     if (recipe->about) TRY(str_dup(json_string_value(recipe->about), &results->about));
     if (call->scale) TRY(str_dup(call->scale, &results->scale));
     results->study = json_incref(recipe->study);
-    results->resized = recipe->resized;
+    results->resized = recipe->resized || changes_size(call);
     return OK;
 }
 

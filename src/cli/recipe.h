@@ -15,7 +15,7 @@ typedef struct Recipe {
     json_t *cluster; /* default cluster of the runs; NULL or JSON null: no default */
     json_t *study;   /* validated, see report/study.h; NULL: none */
     double samples;  /* training samples per epoch, to simulate epochs without the data; 0: unknown */
-    bool resized;    /* the scale makes the runs smaller than those that the study reports */
+    bool resized;    /* the scale gives the runs another size than the study's */
     bool other_runs; /* the scale's runs are not those of the study, whose claims may name others */
 } Recipe;
 

@@ -204,7 +204,7 @@ Status put_study(FILE *out, const Results *results) {
     put_text(out, ", on ", published_text(results, NULL, "hardware"));
     put_text(out, ". Source: ", published_text(results, NULL, "source"));
     fputs(figures_shown ? ". Below each value of ours: its difference from the published one.</p>\n"
-                        : ". These runs are smaller, so only its conclusions are compared.</p>\n",
+                        : ". These runs have another size, so only its conclusions are compared.</p>\n",
           out);
     if (figures_shown) {
         put_figures(out, results);

@@ -46,7 +46,8 @@ typedef struct Run {
 struct Results {
     char *title, *about, *scale; /* about and scale may be NULL */
     json_t *study;               /* the study that the runs repeat, see report/study.h; NULL: none */
-    bool resized; /* the runs are smaller than the study's: published figures are shown only in findings */
+    bool resized; /* the runs have another size than the study's: published figures are shown only in findings
+                   */
     Run *runs;
     size_t count, capacity;
     json_t *others; /* entries of results.json for other runs, preserved when writing; NULL: none */
@@ -174,7 +175,7 @@ const char *percent_text(char *buffer, double percent, bool utf8);
 const char *run_figure_text(char *buffer, const Run *run, size_t figure, bool utf8);
 
 /* Where a value comes from. Published figures are those of a study; predictions are for a cluster, and for
- * the program that its file describes; WEFT is the prediction for weft beside one for another program. */
+ * the program that its file describes; WEFT is the prediction for weft next to one for another program. */
 typedef enum { SOURCE_PUBLISHED, SOURCE_PREDICTED, SOURCE_WEFT, SOURCE_MEASURED, SOURCES } FigureSource;
 const char *source_name(FigureSource source);
 double run_source_figure(const Run *run, FigureSource source, size_t figure); /* NAN: unknown */
@@ -182,7 +183,7 @@ double run_source_figure(const Run *run, FigureSource source, size_t figure); /*
 bool run_has_source(const Run *run, FigureSource source);
 /* The difference from the published figure in percent; NAN if either is unknown. */
 double run_from_published(const Run *run, FigureSource source, size_t figure);
-/* Whether published figures are shown beside those of the runs. */
+/* Whether published figures are shown next to those of the runs. */
 bool results_published(const Results *results);
 /* The program whose figures are predicted, if it is not weft; else NULL. */
 const char *run_program(const Run *run);
