@@ -27,7 +27,7 @@ void put_runs_key(FILE *out, const Results *results, bool (*shows)(const Run *ru
 
 /* The sections. Each writes nothing if no run has the data. */
 MUST_USE Status put_table(FILE *out, const Results *results);
-/* Published figures beside ours, and which of the study's conclusions hold. */
+/* Published figures next to ours, and which of the study's conclusions hold. */
 MUST_USE Status put_study(FILE *out, const Results *results);
 void put_epochs(FILE *out, const Results *results);
 void put_phases(FILE *out, const Results *results);

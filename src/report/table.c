@@ -118,7 +118,7 @@ static void put_from_published(FILE *out, const Run *run, FigureSource source, c
     fputc('\n', out);
 }
 
-/* Values of the study, and predictions beside measurements. */
+/* Values of the study, and predictions next to measurements. */
 static void put_sources(FILE *out, const Results *results, const Run *run, const Block *block,
                         TableLook look) {
     char text[CELL], label[CELL];

@@ -197,7 +197,7 @@ static void tokens_equal_golden(void **state) {
     json_decref(cases);
 }
 
-/* Rules without effect leave greedy decoding unchanged, although logits then come to the host. */
+/* Rules without effect leave greedy decoding unchanged, although they copy logits to the host. */
 static void neutral_rules_change_nothing(void **state) {
     (void)state;
     Golden golden;

@@ -38,7 +38,7 @@ static inline int64_t count_kept(const Stream *stream, const float *w, int64_t M
     return kept == 0 || (end - kept) * OMIT_SHARE < N ? N : kept;
 }
 
-/* Bytes of so many 4-byte values, padded to a cache line. */
+/* Bytes of `count` 4-byte values, padded to a cache line. */
 static inline size_t floats_bytes(int64_t count) {
     return ((size_t)count * sizeof(float) + 63) / 64 * 64;
 }
