@@ -15,6 +15,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "base/progress.h"
 #include "base/terminal.h"
 #include "cli/child.h"
 #include "cli/command.h"
@@ -224,7 +225,10 @@ static Status slug_of(const char *name, const char *dir, char **ret_path) {
 }
 
 static Status add_runs(Results *results, const Comparison *of) {
-    for (size_t i = 0; i < json_array_size(of->recipe.runs); i++) {
+    CLEANUP(progress_freep) Progress *progress = NULL;
+    size_t count = json_array_size(of->recipe.runs);
+    TRY(progress_new_phase(&progress, stderr, "checking runs", (int64_t)count, of->args->quiet));
+    for (size_t i = 0; i < count; i++) {
         const json_t *entry = json_array_get(of->recipe.runs, i);
         const char *name = json_string_value(json_object_get(entry, "name"));
         CLEANUP(mem_freep) char *dir = NULL;
@@ -246,6 +250,7 @@ static Status add_runs(Results *results, const Comparison *of) {
         if (status) return status_wrap(status, "run '%s'", name);
         run->samples = of->runs[i].samples;
         if (json_is_object(published)) TRY(published_settle(published, &run->published));
+        progress_update(progress, (int64_t)i + 1, "");
     }
     if (of->recipe.other_runs) TRY(study_drop_claims(results));
     return study_check_runs(results, of->call->operands[0]);
