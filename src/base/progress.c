@@ -31,7 +31,8 @@ struct Progress {
     char *title;
     int64_t total, done;
     double interval_s;
-    const char *unit; /* what is counted; NULL: shown as a percentage only */
+    const char *unit;           /* what is counted; NULL: shown as a percentage only */
+    const char *redraw, *erase; /* end a line that will be redrawn; erase it */
     bool quiet, live, color, utf8, phase;
     bool begun, drawn, ended;
     double start, first_time, last_shown; /* seconds */
@@ -53,6 +54,9 @@ Status progress_new(Progress **ret_progress, FILE *out, const char *title, int64
     progress->interval_s = interval_s;
     progress->quiet = quiet || !out;
     progress->live = out && terminal_live(out);
+    bool relayed = out && terminal_relayed(out);
+    progress->redraw = relayed ? "\r" : "";
+    progress->erase = relayed ? "\r\033[K\r" : "\r\033[K";
     progress->color = out && terminal_color(out);
     progress->utf8 = terminal_utf8();
     progress->start = clock_wall();
@@ -128,7 +132,8 @@ static void percent_text(const Progress *progress, char *text, size_t size) {
         text[0] = 0;
 }
 
-static void draw(Progress *progress) {
+/* `end` follows the line. */
+static void draw(Progress *progress, const char *end) {
     char line[LINE_SIZE], percent[96], time_text[2 * FORMAT_SIZE + 16];
     int width = terminal_width(progress->out) - 1, note_columns, columns;
     if (width > 160) width = 160;
@@ -151,7 +156,7 @@ static void draw(Progress *progress) {
     /* Return, erase and redraw in one write to avoid flicker. A terminal too narrow even for the fixed parts
      * gets a truncated line. */
     if (fixed > width) line[utf8_prefix(line, width > 0 ? width : 0, &columns)] = 0;
-    fprintf(progress->out, "\r\033[K%s", line);
+    fprintf(progress->out, "\r\033[K%s%s", line, end);
     fflush(progress->out);
     progress->drawn = true;
 }
@@ -185,7 +190,7 @@ static void update(Progress *progress, int64_t done, const char *note) {
     if (now - progress->last_shown < (progress->live ? redraw_s : progress->interval_s)) return;
     progress->last_shown = now;
     if (progress->live)
-        draw(progress);
+        draw(progress, progress->redraw);
     else
         print_plain(progress);
 }
@@ -201,14 +206,14 @@ void progress_line(Progress *progress, const char *fmt, ...) {
     if (progress->quiet) return;
     pthread_mutex_lock(&progress->lock);
     bool redraw = progress->drawn && !progress->ended;
-    if (redraw) fputs("\r\033[K", progress->out);
+    if (redraw) fputs(progress->erase, progress->out);
     va_list args;
     va_start(args, fmt);
     vfprintf(progress->out, fmt, args);
     va_end(args);
     fputc('\n', progress->out);
     if (redraw)
-        draw(progress);
+        draw(progress, progress->redraw);
     else
         fflush(progress->out);
     pthread_mutex_unlock(&progress->lock);
@@ -227,7 +232,7 @@ static void *tick(void *argument) {
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&progress->woken, &progress->lock, &until);
-        if (!progress->ended) draw(progress);
+        if (!progress->ended) draw(progress, progress->redraw);
     }
     pthread_mutex_unlock(&progress->lock);
     return NULL;
@@ -261,7 +266,7 @@ static void end_phase(Progress *progress) {
     pthread_mutex_unlock(&progress->lock);
     if (progress->ticking) pthread_join(progress->ticker, NULL);
     progress->ticking = false;
-    if (progress->drawn) fputs("\r\033[K", progress->out);
+    if (progress->drawn) fputs(progress->erase, progress->out);
     if (progress->drawn) fflush(progress->out);
 }
 
@@ -277,19 +282,14 @@ void progress_end(Progress *progress) {
         print_plain(progress);
         return;
     }
-    draw(progress);
-    fputc('\n', progress->out);
-    fflush(progress->out);
+    draw(progress, "\n");
 }
 
 void progress_free(Progress *progress) {
     if (!progress) return;
     if (progress->phase) progress_end(progress);
     /* After a failure, keep the last line and start the next message on a new one. */
-    if (progress->drawn && !progress->ended) {
-        fputc('\n', progress->out);
-        fflush(progress->out);
-    }
+    if (progress->drawn && !progress->ended) draw(progress, "\n");
     pthread_cond_destroy(&progress->woken);
     pthread_mutex_destroy(&progress->lock);
     free(progress->title);

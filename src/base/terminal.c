@@ -6,14 +6,27 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+static int relayed_width(FILE *out) {
+    const char *columns = getenv(TERMINAL_VARIABLE);
+    bool relayed = columns && fileno(out) == STDERR_FILENO && !isatty(STDERR_FILENO);
+    long width = relayed ? strtol(columns, NULL, 10) : 0;
+    return width > 0 && width < 10000 ? (int)width : 0;
+}
+
+bool terminal_relayed(FILE *out) {
+    return relayed_width(out) > 0;
+}
+
 bool terminal_live(FILE *out) {
     const char *term = getenv("TERM");
-    return isatty(fileno(out)) && term && *term && strcmp(term, "dumb") != 0;
+    return (isatty(fileno(out)) || terminal_relayed(out)) && term && *term && strcmp(term, "dumb") != 0;
 }
 
 int terminal_width(FILE *out) {
     struct winsize size;
     if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+    int relayed = relayed_width(out);
+    if (relayed) return relayed;
     const char *columns = getenv("COLUMNS");
     long width = columns ? strtol(columns, NULL, 10) : 0;
     return width > 0 && width < 10000 ? (int)width : 80;

@@ -5,8 +5,15 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Whether `out` is a terminal with cursor control: TERM is set and not "dumb". */
+/* Environment variable with the width of the terminal to which a parent process relays standard error; "0":
+ * it relays to none. */
+#define TERMINAL_VARIABLE "WEFT_TERMINAL"
+
+/* Whether `out` is a terminal with cursor control, directly or relayed: TERM is set and not "dumb". */
 bool terminal_live(FILE *out);
+/* Whether a parent process relays `out` to a terminal. It expects a carriage return after each line that is
+ * to be redrawn. */
+bool terminal_relayed(FILE *out);
 /* Columns as the terminal reports them, else COLUMNS, else 80. */
 int terminal_width(FILE *out);
 bool terminal_color(FILE *out); /* live, and NO_COLOR is not set */

@@ -14,6 +14,7 @@
 
 #include "base/memory.h"
 #include "base/terminal.h"
+#include "cli/relay.h"
 
 enum { MAX_WORDS = 256 };
 
@@ -56,40 +57,41 @@ static void become(const char *program, char *const *argv, int error) {
 }
 
 /* Overwrites one line on a terminal; appends lines elsewhere. */
-static void show_line(FILE *out, const char *line) {
-    if (!out) return;
-    if (!terminal_live(out)) {
-        fputs(line, out);
+static void show_line(Relay *relay, char *line) {
+    if (!relay->out) return;
+    if (!terminal_live(relay->out)) {
+        fputs(line, relay->out);
         return;
     }
-    int length = (int)strcspn(line, "\n"), width = terminal_width(out) - 1;
-    fprintf(out, "\r\033[K%.*s", length < width ? length : width, line);
-    fflush(out);
+    line[strcspn(line, "\n")] = 0;
+    relay_draw(relay, line);
 }
 
-static Status read_stderr(int from, const Child *child, char **ret_error) {
+/* Takes the last "weft: error: ..." as the reason for a failure. */
+static Status find_error(const char *line, char **error) {
     static const char mark[] = "weft: error: ";
-    FILE *in = fdopen(from, "r"), *log = fopen(child->log, "ae");
+    if (strncmp(line, mark, sizeof mark - 1)) return OK;
+    free(*error);
+    *error = NULL;
+    return str_format(error, "%.*s", (int)strcspn(line + sizeof mark - 1, "\n"), line + sizeof mark - 1);
+}
+
+/* Progress that is redrawn does not reach the log. */
+static Status read_stderr(int from, const Child *child, char **ret_error) {
+    Relay relay = {.out = child->show, .in = from, .results = -1};
+    FILE *log = fopen(child->log, "ae");
     char *line = NULL, *error = NULL;
     size_t capacity = 0;
-    Status status = !in    ? FAILED("out of memory")
-                    : !log ? FAILED("%s: cannot write: %s", child->log, strerror(errno))
-                           : OK;
-    while (in && getline(&line, &capacity, in) > 0) {
+    Status status = log ? OK : FAILED("%s: cannot write: %s", child->log, strerror(errno));
+    while (relay_line(&relay, &line, &capacity) > 0) {
         if (log) fputs(line, log);
         if (log) fflush(log);
-        show_line(child->show, line);
-        if (status || strncmp(line, mark, sizeof mark - 1)) continue;
-        line[strcspn(line, "\n")] = 0;
-        free(error);
-        status = str_dup(line + sizeof mark - 1, &error);
+        if (!status) status = find_error(line, &error);
+        show_line(&relay, line);
     }
-    if (child->show && terminal_live(child->show)) fputs("\r\033[K", child->show);
+    relay_draw(&relay, "");
     free(line);
-    if (in)
-        fclose(in);
-    else
-        close(from);
+    close(from);
     if (log) fclose(log);
     *ret_error = error;
     return status;
@@ -123,6 +125,7 @@ Status child_run(const Child *child, ChildEnd *ret_end) {
     if (length < 0) return FAILED("/proc/self/exe: cannot read: %s", strerror(errno));
     program[length] = 0;
     int error[2], state = 0;
+    TRY(relay_announce(child->show));
     if (pipe2(error, O_CLOEXEC) != 0) return FAILED("cannot create a pipe: %s", strerror(errno));
     children_watch_signals();
     pid_t pid = fork();

@@ -28,6 +28,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "base/terminal.h"
+#include "cli/relay.h"
 #include "comm/mpi.h"
 #include "device/registry.h"
 
@@ -120,26 +121,45 @@ static void read_line(LauncherOutput *output, const char *line) {
     fputs(line, output->in_block || frame || remark ? output->held : stderr);
 }
 
-static Status read_output(int from, LauncherOutput *output) {
-    FILE *in = fdopen(from, "r");
+static Status read_output(Relay *relay, LauncherOutput *output) {
     output->held = open_memstream(&output->text, &output->size);
     char *line = NULL;
     size_t capacity = 0;
-    while (in && output->held && getline(&line, &capacity, in) > 0) read_line(output, line);
+    while (output->held && relay_line(relay, &line, &capacity) > 0) read_line(output, line);
     free(line);
-    bool failed = !in || !output->held;
-    if (in)
-        fclose(in);
-    else
-        close(from);
-    if (output->held) fflush(output->held);
-    return failed ? FAILED("out of memory") : OK;
+    close(relay->in);
+    if (!output->held) return FAILED("out of memory");
+    fflush(output->held);
+    return OK;
+}
+
+/* The launcher's standard error and, if both are terminals here, standard output, so that results do not run
+ * into a progress line. */
+typedef struct LauncherPipes {
+    int error[2], results[2]; /* -1: inherited */
+} LauncherPipes;
+
+static void close_end(int fd) {
+    if (fd >= 0) close(fd);
+}
+
+static Status open_pipes(LauncherPipes *ret_pipes) {
+    LauncherPipes pipes = {.results = {-1, -1}};
+    if (pipe2(pipes.error, O_CLOEXEC) != 0) return FAILED("cannot create a pipe: %s", strerror(errno));
+    if (terminal_live(stderr) && terminal_live(stdout) && pipe2(pipes.results, O_CLOEXEC) != 0) {
+        close(pipes.error[0]);
+        close(pipes.error[1]);
+        return FAILED("cannot create a pipe: %s", strerror(errno));
+    }
+    *ret_pipes = pipes;
+    return OK;
 }
 
 /* Runs in the child: turns it into the launcher, which terminates when the parent does. */
-static void become(char *const *argv, int error) {
+static void become(char *const *argv, const LauncherPipes *pipes) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    dup2(error, STDERR_FILENO);
+    dup2(pipes->error[1], STDERR_FILENO);
+    if (pipes->results[1] >= 0) dup2(pipes->results[1], STDOUT_FILENO);
     setpgid(0, 0); /* Ctrl-C goes to the parent only */
     if (!freopen("/dev/null", "r", stdin)) _exit(127);
     signal(SIGPIPE, SIG_DFL);
@@ -169,17 +189,20 @@ static Status wait_for(pid_t child, const char *launcher, const LauncherOutput *
     return OK;
 }
 
-static Status run_launcher(char *const *argv, bool stops, int *ret_code) {
+static Status run_launcher(char *const *argv, const char *title, bool stops, int *ret_code) {
     struct sigaction action = {.sa_handler = forward_signal, .sa_flags = SA_RESTART};
-    int error[2];
+    LauncherPipes pipes = {.error = {-1, -1}, .results = {-1, -1}};
     sigemptyset(&action.sa_mask);
     TRY(set_environment());
-    if (pipe2(error, O_CLOEXEC) != 0) return FAILED("cannot create a pipe: %s", strerror(errno));
+    TRY(relay_announce(stderr));
+    TRY(open_pipes(&pipes));
     pid_t child = fork();
-    if (child == 0) become(argv, error[1]);
-    close(error[1]);
+    if (child == 0) become(argv, &pipes);
+    close_end(pipes.error[1]);
+    close_end(pipes.results[1]);
     if (child < 0) {
-        close(error[0]);
+        close_end(pipes.error[0]);
+        close_end(pipes.results[0]);
         return FAILED("cannot start a process: %s", strerror(errno));
     }
     launcher_pid = child;
@@ -188,7 +211,9 @@ static Status run_launcher(char *const *argv, bool stops, int *ret_code) {
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
     CLEANUP(output_done) LauncherOutput output = {0};
-    TRY(read_output(error[0], &output));
+    Relay relay = {.out = stderr, .in = pipes.error[0], .results = pipes.results[0]};
+    relay_draw(&relay, title);
+    TRY(read_output(&relay, &output));
     return wait_for(child, argv[0], &output, ret_code);
 }
 
@@ -217,18 +242,22 @@ static Status check_room(int64_t ranks) {
                  (long long)ranks, format_bytes(text, memory), (long long)most);
 }
 
-/* Ranks that share cores start slowly and then wait for each other. */
-static void announce(int64_t ranks) {
+/* Shown until the first rank prints something: starting takes a second, longer if ranks share cores. */
+static void start_title(const Invocation *call, int64_t ranks, char *ret_title, size_t size) {
+    const Slot *quiet = invocation_slot(call, "quiet");
     int64_t cores = device_host_cores();
-    if (ranks > 2 * cores && !has_allocation() && terminal_live(stderr))
-        fprintf(stderr, "starting %lld ranks on %lld core%s\n", (long long)ranks, (long long)cores,
-                PLURAL(cores));
+    ret_title[0] = 0;
+    if (quiet && *(const bool *)quiet->field) return;
+    snprintf(ret_title, size, "starting %lld ranks", (long long)ranks);
+    if (ranks > 2 * cores && !has_allocation())
+        snprintf(ret_title, size, "starting %lld ranks on %lld core%s", (long long)ranks, (long long)cores,
+                 PLURAL(cores));
 }
 
 static Status start(Invocation *call, int64_t ranks, bool stops) {
-    char program[4096], count[24];
+    char program[4096], count[24], title[80];
     TRY(check_room(ranks));
-    announce(ranks);
+    start_title(call, ranks, title, sizeof title);
     if (!mpi_built()) {
         CLEANUP(group_freep) Group *none = NULL;
         return mpi_world_new(&none); /* for its error message */
@@ -253,7 +282,7 @@ static Status start(Invocation *call, int64_t ranks, bool stops) {
     argv[at++] = count;
     argv[at++] = program;
     for (size_t i = 1; i < arguments; i++) argv[at++] = call->line[i];
-    return run_launcher(argv, stops, &call->exit_code);
+    return run_launcher(argv, title, stops, &call->exit_code);
 }
 
 Status launch_join(Invocation *call) {

@@ -82,7 +82,7 @@ static void ranks_stop_together(void **state) {
     code =
         stop_at(&terminal,
                 "exec $WEFT train --data self " TINY "--ranks 2 --steps 1000000 --eval-every 0 --out ranks",
-                "train 1/1000000");
+                "step 1/1000000");
     assert_contains(terminal.seen, "weft: stopped after step ");
     assert_int_equal(code, 1);
     assert_true(path_exists(at("ranks/latest")));

@@ -1,0 +1,29 @@
+/* Passing on what a child process prints to a terminal; see relay.c. */
+#ifndef WEFT_CLI_RELAY_H
+#define WEFT_CLI_RELAY_H
+
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "base/status.h"
+
+enum { RELAY_BUFFER = 4096 };
+
+typedef struct Relay {
+    FILE *out;   /* usually stderr; NULL: shows no progress */
+    int in;      /* the child's standard error */
+    int results; /* its standard output, passed on to this process's; -1: not relayed */
+    bool drawn;  /* a progress line is on the terminal */
+    size_t at, have;
+    char buffer[RELAY_BUFFER];
+} Relay;
+
+/* Tells child processes whether a terminal is behind `out`, and its width. `out` NULL: no terminal. */
+MUST_USE Status relay_announce(FILE *out);
+/* Like getline on `in`, but draws the progress lines that come before the next complete line. Erases the
+ * progress line before it returns. */
+ssize_t relay_line(Relay *relay, char **line, size_t *capacity);
+/* Shows a progress line of this process; "" erases it. Does nothing without a terminal. */
+void relay_draw(Relay *relay, const char *text);
+
+#endif

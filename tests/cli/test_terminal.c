@@ -1,0 +1,95 @@
+/* Progress on a terminal when child processes do the work: ranks, and the runs of a comparison. */
+#include "comm/mpi.h"
+#include "terminal.h"
+
+#define TINY "--model gpt2-tiny --layers 1 --hidden 32 --heads 2 --seq 32 --batch 4 --threads 1 "
+
+static int setup(void **state) {
+    if (corpus_setup(state) || setenv("WEFT", WEFT_BINARY, 1)) return -1;
+    put_sentences("book.txt", 400, 1, false);
+    return 0;
+}
+
+/* Every phase shows, on one line, and results follow it on a line of their own. */
+static void ranks_draw(void **state) {
+    (void)state;
+    if (!mpi_built()) skip();
+    Terminal terminal =
+        terminal_open("exec $WEFT train book.txt --ranks 2 " TINY "--steps 30 --eval-every 15 --out run");
+    assert_reads(&terminal, "\r\033[K\033[?7lstarting 2 ranks\033[?7h");
+    assert_reads(&terminal, "\r\033[Kmodel: gpt2-tiny, 1 layer");
+    assert_reads(&terminal, "\r\033[K\033[?7lvalidating ");
+    assert_reads(&terminal, "\r\033[K\033[?7ltrain ");
+    assert_reads(&terminal, "step 1/30   3%  loss ");
+    assert_reads(&terminal, "\r\033[Kstep 15  validation loss ");
+    assert_reads(&terminal, "\n30 steps in ");
+    assert_reads(&terminal, "next: weft generate run");
+    assert_int_equal(terminal_close(&terminal), 0);
+}
+
+/* A rank's error erases the line. */
+static void errors_start_a_line(void **state) {
+    (void)state;
+    if (!mpi_built()) skip();
+    Terminal terminal = terminal_open("exec $WEFT train missing.txt --ranks 2 " TINY);
+    assert_reads(&terminal, "starting 2 ranks");
+    assert_reads(&terminal, "\r\033[Kweft: error: ");
+    assert_reads(&terminal, "missing.txt: cannot open");
+    assert_int_equal(terminal_close(&terminal), 1);
+}
+
+static void quiet_ranks_draw_nothing(void **state) {
+    (void)state;
+    if (!mpi_built()) skip();
+    Terminal terminal = terminal_open("exec $WEFT train book.txt --ranks 2 " TINY "--steps 2 --quiet");
+    assert_reads(&terminal, "2 steps in ");
+    assert_null(strchr(terminal.seen, '\033'));
+    assert_int_equal(terminal_close(&terminal), 0);
+}
+
+/* A file gets complete lines, whatever standard output is. */
+static void logs_stay_plain(void **state) {
+    (void)state;
+    if (!mpi_built()) skip();
+    Terminal terminal =
+        terminal_open("$WEFT train book.txt --ranks 2 " TINY "--steps 2 2>log && cat log && exec cat -v log");
+    assert_reads(&terminal, "2 steps in ");
+    assert_reads(&terminal, "train 2/2 (100%)");
+    assert_int_equal(terminal_close(&terminal), 0);
+    assert_null(strchr(terminal.seen, '\033'));
+    assert_null(strstr(terminal.seen, "starting"));
+    assert_null(strstr(terminal.seen, "^M"));
+}
+
+/* The bar of each run, also of one with ranks, passes through; logs contain only complete lines. */
+static void comparisons_draw(void **state) {
+    (void)state;
+    if (!mpi_built()) skip();
+    put_text("recipe.json",
+             "{\"data\": [\"book.txt\"], \"model\": \"gpt2-tiny\", \"layers\": 1, \"hidden\": 32, "
+             "\"heads\": 2, \"seq\": 32, \"batch\": 4, \"threads\": 1, \"steps\": 30, "
+             "\"runs\": [{\"name\": \"one\"}, {\"name\": \"two\", \"dp\": 2}]}");
+    Terminal terminal = terminal_open("exec $WEFT compare recipe.json --out comparison");
+    assert_reads(&terminal, "checking runs ");
+    assert_reads(&terminal, "[1/2] one");
+    assert_reads(&terminal, "\r\033[K\033[?7ltrain ");
+    assert_reads(&terminal, "step 1/30   3%  loss ");
+    assert_reads(&terminal, "\r\033[K      finished in ");
+    assert_reads(&terminal, "[2/2] two");
+    type(&terminal, "");
+    assert_reads(&terminal, "starting 2 ranks");
+    assert_reads(&terminal, "step 1/30   3%  loss ");
+    assert_reads(&terminal, "\r\033[K      finished in ");
+    assert_int_equal(terminal_close(&terminal), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_draw),
+        cmocka_unit_test(errors_start_a_line),
+        cmocka_unit_test(quiet_ranks_draw_nothing),
+        cmocka_unit_test(logs_stay_plain),
+        cmocka_unit_test(comparisons_draw),
+    };
+    return cmocka_run_group_tests(tests, setup, corpus_teardown);
+}
