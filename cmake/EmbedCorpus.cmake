@@ -12,7 +12,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
 endif()
 
 file(GLOB_RECURSE corpus_files CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}
-  src/*.c src/*.h tests/*.c tests/*.h cmake/*.cmake docs/*.md)
+  src/*.c src/*.h src/*.def tests/*.c tests/*.h cmake/*.cmake docs/*.md)
 file(GLOB corpus_top CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} *.md CMakeLists.txt)
 list(APPEND corpus_files ${corpus_top})
 list(FILTER corpus_files EXCLUDE REGEX "_table\\.c$") # generated tables

@@ -6,22 +6,16 @@
  * without one. These formulas must match src/kernels/cuda. */
 #include "kernels/backend.h"
 
+#define CPU_NONE(name)
+#define CPU_CPU(name) .name = cpu->name,
+#define CPU_GPU(name)
+#define CPU_BOTH(name) .name = cpu->name,
+
 void kernels_dryrun_fill_cpu(KernelTable *table, const KernelTable *cpu) {
     *table = (KernelTable){
         .name = cpu->name,
-        .linear_forward = cpu->linear_forward,
-        .linear_backward_input = cpu->linear_backward_input,
-        .linear_backward_weight = cpu->linear_backward_weight,
-        .linear_fp8_forward = cpu->linear_fp8_forward,
-        .linear_fp8_backward = cpu->linear_fp8_backward,
-        .layernorm_forward = cpu->layernorm_forward,
-        .layernorm_backward = cpu->layernorm_backward,
-        .dropout_add_norm_forward = cpu->dropout_add_norm_forward,
-        .attention_forward = cpu->attention_forward,
-        .attention_backward = cpu->attention_backward,
-        .sum = cpu->sum,
-        .sum_squares = cpu->sum_squares,
-        .sum_squares_parts = cpu->sum_squares_parts,
+#define KERNEL(id, name, phase, work, launches, backends, workspace, ...) CPU_##workspace(name)
+#include "kernels/ops.def"
     };
 }
 
@@ -142,7 +136,11 @@ static Status sum_dryrun(Stream *stream, Tensor total, Tensor x) {
     return request(stream, SUM_BLOCKS * sizeof(double));
 }
 
-static Status sum_parts_dryrun(Stream *stream, Tensor totals, Tensor x, int64_t skip, int64_t share) {
+static Status sum_squares_dryrun(Stream *stream, Tensor total, Tensor x) {
+    return sum_dryrun(stream, total, x);
+}
+
+static Status sum_squares_parts_dryrun(Stream *stream, Tensor totals, Tensor x, int64_t skip, int64_t share) {
     (void)totals;
     int64_t count = tensor_count(x), longest = share < count ? share : count;
     int64_t parts = (skip + count - 1) / share - skip / share + 1;
@@ -156,20 +154,15 @@ static Status sketch_dryrun(Stream *stream, Tensor totals, Tensor x, SketchMap m
     return request(stream, SKETCH_MAX * sizeof(float));
 }
 
+#define GPU_NONE(name)
+#define GPU_CPU(name)
+#define GPU_GPU(name)  .name = name##_dryrun,
+#define GPU_BOTH(name) .name = name##_dryrun,
+
 void kernels_dryrun_fill_cuda(KernelTable *table) {
     *table = (KernelTable){
         .name = "cuda",
-        .linear_forward = linear_forward_dryrun,
-        .linear_backward_input = linear_backward_input_dryrun,
-        .linear_backward_weight = linear_backward_weight_dryrun,
-        .linear_fp8_forward = linear_fp8_forward_dryrun,
-        .linear_fp8_backward = linear_fp8_backward_dryrun,
-        .layernorm_backward = layernorm_backward_dryrun,
-        .attention_backward = attention_backward_dryrun,
-        .embedding_backward = embedding_backward_dryrun,
-        .sum = sum_dryrun,
-        .sum_squares = sum_dryrun,
-        .sum_squares_parts = sum_parts_dryrun,
-        .sketch = sketch_dryrun,
+#define KERNEL(id, name, phase, work, launches, backends, workspace, ...) GPU_##workspace(name)
+#include "kernels/ops.def"
     };
 }

@@ -101,8 +101,6 @@ static inline int int8_value(const Int8View *view, int64_t output, int64_t input
     return slice[offset.step] * ((nibble ^ 8) - 8);
 }
 
-/* linear_forward for packed int8 or int4 weights. */
-MUST_USE Status linear_int8_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act);
 /* embedding_forward with a packed token embedding, on a CPU. */
 MUST_USE Status embedding_int8_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types, Tensor past,
                                        Tensor wte, Tensor wpe, Tensor wtype, VocabPart part);

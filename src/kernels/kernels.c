@@ -19,7 +19,7 @@ static const double act_backward_flops[ACT_COUNT] = {
 Status linear_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act) {
     if (exec->observer) TRY(exec->observer->observe(exec->observer, exec->stream, x, w));
     if (w.dtype == DT_Q8 || w.dtype == DT_Q4) return linear_int8_forward(exec, y, pre, x, w, b, act);
-    if (w.dtype == DT_SPARSE) return linear_sparse_forward(exec, y, pre, x, w, b, act);
+    if (w.dtype == DT_SPARSE) return linear_sparse_act_forward(exec, y, pre, x, w, b, act);
     CHECK_FLOAT(x);
     CHECK_FLOAT(w);
     TRY(check_act(__func__, act));

@@ -1,8 +1,9 @@
-/* The kernels: every operation that a model block can run on a device.
+/* The kernels: every operation that a model block can run on a device. ops.def lists them with their
+ * contracts; this file has the rules that all of them follow and the types of their arguments.
  *
- * Each kernel is a function here (layernorm_forward, for example) that checks shapes and types, records the
- * call in the profile and runs the slot of the same name in the backend's KernelTable. The `ref` table is
- * complete and simple; the `cpu` backend starts from a copy of it and overrides slots.
+ * Each kernel is a function (layernorm_forward, for example) that checks shapes and types, records the call
+ * in the profile and runs the slot of the same name in the backend's KernelTable. The `ref` table is complete
+ * and simple; the `cpu` backend starts from a copy of it and overrides slots.
  *
  * Shapes
  *   B sequences   T positions   N = B*T rows   C hidden size   H heads   D = C/H   F inner (MLP) size
@@ -106,33 +107,15 @@ typedef struct Exec {
     Observer *observer; /* may be NULL */
 } Exec;
 
-/* ---- linear layers ---- */
-
-/* y (M,N) = act(x (M,K) w (N,K)^T + b (N)). b is optional. `pre` (M,N) is optional and only allowed with an
- * act; it receives the act's input. The act is applied to the rounded value of pre even if pre is absent. A
- * backend may round the matmul's result to y's type before it adds b. Without an act, y may be fp32 even if x
- * and w are not (logits). */
-MUST_USE Status linear_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act);
-/* dx (M,K) [+]= (dy (M,N) w (N,K)) * act'(pre (M,K)), where the layer's input was act(pre). pre is required
- * unless act is ACT_NONE. dx and pre have w's type. dy has w's type or is fp32 (the gradient of logits),
- * which a backend may round to w's type. If dx is large, the matmul's result may be rounded to dx's type
- * before it is multiplied by act'. */
-MUST_USE Status linear_backward_input(Exec *exec, Tensor dx, Tensor dy, Tensor w, Act act, Tensor pre,
-                                      bool accumulate);
-/* dw (N,K) += dy (M,N)^T x (M,K); db (N) += column sums of dy. db is optional. dw and db are fp32. dy has x's
- * type or is fp32, which a backend may round to x's type for the matmul. */
-MUST_USE Status linear_backward_weight(Exec *exec, Tensor dw, Tensor db, Tensor dy, Tensor x);
-
 /* ---- linear layers in fp8 ----
  *
- * The same layers for bf16 tensors, with matmul operands quantized to e4m3, or to e5m2 for gradients.
- * Accumulation is fp32; everything else is as above. A tensor x is quantized as
- *   q = act(x) / scale, rounded to nearest, ties to even
- * where scale is the smallest power of two, from 2^-126, for which amax / scale does not exceed the type's
- * largest value (448 or 57344), and amax is the largest magnitude in x. (No act increases a magnitude, so
- * act(x) fits as well.) The scale is 1 if x is all zeros. It is NaN if x contains an infinity or a NaN, which
- * then propagates to the result. Scales are computed anew in each call (no delayed scaling), so the same
- * tensors give the same bits in every run. */
+ * linear_fp8_forward and _backward are the linear layers for bf16 tensors, with matmul operands quantized to
+ * e4m3, or to e5m2 for gradients. Accumulation is fp32; everything else is as in bf16. A tensor x is
+ * quantized as q = act(x) / scale, rounded to nearest, ties to even where scale is the smallest power of two,
+ * from 2^-126, for which amax / scale does not exceed the type's largest value (448 or 57344), and amax is
+ * the largest magnitude in x. (No act increases a magnitude, so act(x) fits as well.) The scale is 1 if x is
+ * all zeros. It is NaN if x contains an infinity or a NaN, which then propagates to the result. Scales are
+ * computed anew in each call (no delayed scaling), so the same tensors give the same bits in every run. */
 
 /* A layer's quantized input, saved by forward for backward. It is stored transposed, because transposing
  * later would cost as much as quantizing again. */
@@ -152,17 +135,6 @@ enum { FP8_AMAX_PARTS = 1024, FP8_STATS_MAX_COLS = 65536 };
 
 /* Whether fp8 kernels support these sizes: all must be multiples of 16. Other sizes are rejected. */
 bool linear_fp8_supports(int64_t M, int64_t N, int64_t K);
-/* y (M,N) = act(x (M,K)) w (N,K)^T + b (N). Unlike in linear_forward, the act is applied to the input. b is
- * optional. `kept`, if present, receives the quantized input. */
-MUST_USE Status linear_fp8_forward(Exec *exec, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w,
-                                   Tensor b);
-/* dx (M,K) = (dy (M,N) w (N,K)) * act'(x); dw (N,K) += dy^T act(x); db (N) += column sums of dy, which are
- * taken before quantization. dx, dw and db are optional; db requires dw. `kept` is optional: without it, x is
- * quantized again for dw. x may be absent if act is ACT_NONE and `kept` is present. dx must not alias another
- * argument. `amax` (FP8_AMAX_PARTS) is optional: dy's partial maxima, as the call that computed dy stored
- * them. */
-MUST_USE Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Stats dx_stats, Tensor dw, Tensor db, Tensor dy,
-                                    Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act act);
 
 /* ---- linear layers with int8 and int4 weights, for inference ----
  *
@@ -208,215 +180,24 @@ MUST_USE Status sparse_bytes(const Exec *exec, Tensor mask, int64_t N, int64_t K
 MUST_USE Status sparse_pack(const Exec *exec, Tensor packed, Tensor mask, const int64_t *first,
                             Tensor values);
 
-/* ---- fake quantization, for quantization-aware training ---- */
+/* Bytes of the scale that follows each row of an int8 KV cache; see attention_decode. */
+enum { CACHE_SCALE = 4 };
 
-/* largest (M) fp32 = the largest magnitude in each row of x (M,K). NaN is ignored. */
-MUST_USE Status row_largest(Exec *exec, Tensor largest, Tensor x);
-/* y (M,K) = x quantized to int8 with one scale per row and dequantized again, in fp32:
- *   round(x * (127 / largest)) * (largest / 127), to nearest, ties to even
- * A row for which 127 / largest overflows becomes 0. NaN stays NaN, and an infinite `largest` makes its whole
- * row NaN. y has x's type and may alias x. */
-MUST_USE Status round_int8(Exec *exec, Tensor y, Tensor x, Tensor largest);
-/* The same for int4, with one step per group of INT4_GROUP inputs as chosen by kernels/int4_round.h. */
-MUST_USE Status round_int4(Exec *exec, Tensor y, Tensor x, Tensor largest);
+/* The operations, declared as MUST_USE Status name(Exec *exec, arguments); see ops.def for their contracts.
+ */
+#define KERNEL(id, name, phase, work, launches, backends, workspace, ...)                                    \
+    MUST_USE Status name(Exec *exec, __VA_ARGS__);
+#include "kernels/ops.def"
 
-/* ---- activations, norms and dropout ---- */
-
-/* y = act(x), elementwise. y may alias x. */
-MUST_USE Status act_forward(Exec *exec, Tensor y, Tensor x, Act act);
-/* dx = dy * act'(x). dx may alias dy. */
-MUST_USE Status act_backward(Exec *exec, Tensor dx, Tensor dy, Tensor x, Act act);
-
-/* y = (x - mean) * rstd * gamma + beta over the last dim. mean and rstd (one fp32 per row) are outputs, saved
- * for backward. */
-MUST_USE Status layernorm_forward(Exec *exec, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gamma,
-                                  Tensor beta, float eps);
-/* dx = gradient through the norm + dres, the gradient of the residual branch, which is optional. dgamma and
- * dbeta (C) are accumulated. dx may alias dy or dres. */
-MUST_USE Status layernorm_backward(Exec *exec, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy, Tensor x,
-                                   Tensor mean, Tensor rstd, Tensor gamma, Tensor dres);
-/* out (B,T,C) = res + dropout(y). res is optional. out may alias res or y. */
-MUST_USE Status dropout_add_forward(Exec *exec, Tensor out, Tensor res, Tensor y, Dropout dropout);
-/* dx = dy * mask / (1 - p), with forward's mask. dx may alias dy. */
-MUST_USE Status dropout_backward(Exec *exec, Tensor dx, Tensor dy, Dropout dropout);
-/* sum (B,T,C) = res + dropout(y); out = layernorm(sum), computed from the sum as stored. */
-MUST_USE Status dropout_add_norm_forward(Exec *exec, Tensor sum, Tensor out, Tensor mean, Tensor rstd,
-                                         Tensor res, Tensor y, Tensor gamma, Tensor beta, float eps,
-                                         Dropout dropout);
-
-/* ---- attention ---- */
-
-/* out (B,T,H,D) = softmax(q k^T * scale + mask) v, for qkv (B,T,3,H,D). lse (B,H,T) fp32 is an output, saved
- * for backward: each row's log-sum-exp. lens (B) int32 is optional: keys at or past lens[b] are masked for
- * all queries of sequence b. A query that sees no key has output 0 and no gradient. The T x T score matrix is
- * never materialized. */
-MUST_USE Status attention_forward(Exec *exec, Tensor out, Tensor lse, Tensor qkv, Tensor lens,
-                                  Attention spec);
-/* dqkv (B,T,3,H,D) from dout (B,T,H,D) and forward's out, lse and inputs. */
-MUST_USE Status attention_backward(Exec *exec, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
-                                   Tensor lens, Attention spec);
-/* Attention with a KV cache, for generation. qkv (B,T,3,H,D) contains new positions, of which the first
- * fresh[b] of sequence b are real. Their keys and values are appended to the caches (B,H,S,D) from position
- * past[b]; then each new query attends to all positions up to its own. past, fresh (B) int32. Rows of out
- * past fresh[b] are undefined. The caches have qkv's type, or are bf16 with fp32 qkv, or int8: DT_I8 (B,H,S,D
- * + CACHE_SCALE), where each row of D values is followed by its fp32 scale = amax / 127 and an element is q *
- * scale. A row that contains an infinity or a NaN has scale NaN. */
-enum { CACHE_SCALE = 4 }; /* bytes of a row's scale */
-MUST_USE Status attention_decode(Exec *exec, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv,
-                                 Tensor past, Tensor fresh, float scale);
-
-/* ---- embeddings ---- */
-
-/* x (B,T,C) = wte[tokens] + wpe[t + past[b]] + wtype[types]. tokens, types (B,T) and past (B) are int32. wpe,
- * wtype, types and past are optional; absent types are all 0. Tokens outside this rank's part of the
- * vocabulary contribute 0, and so do positions past the end of wpe (the padding of a ragged batch). wte may
- * be packed int8 or int4 weights without factors; on a CPU all other tensors are then fp32. */
-MUST_USE Status embedding_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types, Tensor past, Tensor wte,
-                                  Tensor wpe, Tensor wtype, VocabPart part);
-/* dwte, dwpe and dwtype, each optional, accumulate the rows of dx (B,T,C). */
-MUST_USE Status embedding_backward(Exec *exec, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx,
-                                   Tensor tokens, Tensor types, VocabPart part);
-
-/* ---- cross-entropy ----
- *
- * Labels (M) are int32. A label that is negative, or at or past part.valid, is ignored: its loss and gradient
- * are 0. With a sharded vocabulary, each rank calls xent_partial, the ranks exchange statistics, and each
- * calls xent_combine and xent_finish. */
-
-/* stats (M,3) of this rank's part of each row of logits (M,V): the maximum, the sum of exp(logit - maximum),
- * and the label's logit (0 if the label belongs to another rank). */
-MUST_USE Status xent_partial(Exec *exec, Tensor stats, Tensor logits, Tensor labels, VocabPart part);
-/* stats (M,3) over the whole vocabulary from those of R ranks, parts (R,M,3). */
-MUST_USE Status xent_combine(Exec *exec, Tensor stats, Tensor parts);
-/* From stats over the whole vocabulary: losses (M) = log-sum-exp - the label's logit, or 0 for an ignored
- * label. With `gradient`, logits are overwritten by (softmax - onehot) * scale, or 0 for an ignored label. */
-MUST_USE Status xent_finish(Exec *exec, Tensor losses, Tensor logits, Tensor stats, Tensor labels,
-                            VocabPart part, float scale, bool gradient);
-/* xent_partial and xent_finish in one call, for a rank that has the whole vocabulary. */
-MUST_USE Status xent_loss(Exec *exec, Tensor losses, Tensor stats, Tensor logits, Tensor labels,
-                          VocabPart part, float scale, bool gradient);
-/* From stats over a whole vocabulary of `valid` tokens: hits (M) = 1 if the label is not ignored and no logit
- * is larger than its own, else 0. */
-MUST_USE Status xent_hits(Exec *exec, Tensor hits, Tensor stats, Tensor labels, int64_t valid);
-
-/* ---- regression and multi-label losses ----
- *
- * targets (M,L) are fp32. A target that is NaN is ignored: its loss and gradient are 0. */
-
-/* losses (M,L) fp32 = (logit - target)^2. With `gradient`, logits (M,L) are overwritten by their gradient
- * times scale. */
-MUST_USE Status mse_loss(Exec *exec, Tensor losses, Tensor logits, Tensor targets, float scale,
-                         bool gradient);
-/* The same for binary cross-entropy: log(1 + exp(logit)) - target * logit, without overflow for any logit. */
-MUST_USE Status bce_loss(Exec *exec, Tensor losses, Tensor logits, Tensor targets, float scale,
-                         bool gradient);
-
-/* ---- rows and arrays ---- */
-
-/* index (M) int32 = the column of the largest value in each row of x (M,C), the first one if several are
- * equal; -1 if the row contains a NaN or its largest value is infinite. */
-MUST_USE Status argmax(Exec *exec, Tensor index, Tensor x);
-/* out (M,C) = x[index]. index (M) int32. out has x's type. An index out of range is an error on a CPU; on a
- * GPU its row reads as 0. */
-MUST_USE Status gather_rows(Exec *exec, Tensor out, Tensor x, Tensor index);
-/* x[index] += y (M,C), in the order of index; rows may repeat. y has x's type. An index out of range is an
- * error on a CPU; on a GPU its row is ignored. */
-MUST_USE Status scatter_add_rows(Exec *exec, Tensor x, Tensor y, Tensor index);
-/* y (N,M) = x (M,N)^T, of the same type. */
-MUST_USE Status transpose(Exec *exec, Tensor y, Tensor x);
-
-/* x = value. */
-MUST_USE Status fill(Exec *exec, Tensor x, float value);
-/* y = x, converted between any two of fp32, bf16, fp16 and fp64. */
-MUST_USE Status convert(Exec *exec, Tensor y, Tensor x);
-/* y += x, for any two compute types. */
-MUST_USE Status add(Exec *exec, Tensor y, Tensor x);
-/* y *= factor. */
-MUST_USE Status scale(Exec *exec, Tensor y, float factor);
-/* total (1) fp64 += the sum of x, or of its squares, accumulated in fp64. The sum of squares of finite values
- * of any type cannot overflow fp64. Hence the total of sum_squares is finite if and only if all elements (and
- * the previous total) were: this is how invalid gradients are detected. */
-MUST_USE Status sum(Exec *exec, Tensor total, Tensor x);
-MUST_USE Status sum_squares(Exec *exec, Tensor total, Tensor x);
-/* totals (P) fp64 += sums of squares of a flat fp32 x that is split into parts: x[i] belongs to part
- * (skip + i) / share. Each total is bitwise equal to sum_squares of that part's elements alone. */
-MUST_USE Status sum_squares_parts(Exec *exec, Tensor totals, Tensor x, int64_t skip, int64_t share);
-/* totals (S) fp64 += a random projection of a flat fp32 x: each element is added to one of the S totals with
- * a random sign; kernels/sketch.h defines which. S is a power of two from 32 to 131072. The projection is
- * linear, depends on the key and on global element indices only, and preserves squared norms on average, with
- * a relative standard deviation of sqrt(2 / S). Within a call, the elements added to a total are summed in
- * fp32. */
-MUST_USE Status sketch(Exec *exec, Tensor totals, Tensor x, SketchMap map);
-
-/* ---- optimizer ---- */
-
-/* One AdamW update with decoupled weight decay. param, m, v and grad are flat fp32 of the same length:
- *   g = grad * grad_scale; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2
- *   param -= lr * (decay * param + (m / correction1) / (sqrt(v / correction2) + eps))
- * copy is optional: it has the same length and any compute type, and receives the new param (for the kernels
- * that read the weights). With keep_zeros, pruned weights stay 0. */
-MUST_USE Status adamw_step(Exec *exec, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad,
-                           AdamW spec);
-
-/* A backend's implementations of the functions above. Slots have the same arguments, with a Stream instead of
- * the Exec. They run after the checks, so shapes and types are valid and there is at least one row; see
+/* A backend's implementations. Slots have the arguments of the operation, with a Stream instead of the Exec.
+ * They run after the checks, so shapes and types are valid and there is at least one row; see
  * kernels/backend.h for what a slot still has to check. */
 struct KernelTable {
     const char *name;
-    Status (*linear_forward)(Stream *, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act);
-    Status (*linear_backward_input)(Stream *, Tensor dx, Tensor dy, Tensor w, Act, Tensor pre,
-                                    bool accumulate);
-    Status (*linear_backward_weight)(Stream *, Tensor dw, Tensor db, Tensor dy, Tensor x);
-    Status (*linear_fp8_forward)(Stream *, Tensor y, Fp8Input kept, Tensor x, Act, Tensor w, Tensor b);
-    Status (*linear_fp8_backward)(Stream *, Tensor dx, Fp8Stats dx_stats, Tensor dw, Tensor db, Tensor dy,
-                                  Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act);
-    Status (*linear_int8_forward)(Stream *, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act);
+#define KERNEL(id, name, phase, work, launches, backends, workspace, ...)                                    \
+    Status (*name)(Stream * stream, __VA_ARGS__);
+#include "kernels/ops.def"
     Status (*int8_tile)(int bits, Int8Tile *ret_tile); /* how int8 and int4 weights are packed */
-    Status (*linear_sparse_forward)(Stream *, Tensor y, Tensor x, Tensor w, Tensor b);
-    Status (*row_largest)(Stream *, Tensor largest, Tensor x);
-    Status (*round_int8)(Stream *, Tensor y, Tensor x, Tensor largest);
-    Status (*round_int4)(Stream *, Tensor y, Tensor x, Tensor largest);
-    Status (*act_forward)(Stream *, Tensor y, Tensor x, Act);
-    Status (*act_backward)(Stream *, Tensor dx, Tensor dy, Tensor x, Act);
-    Status (*layernorm_forward)(Stream *, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gamma,
-                                Tensor beta, float eps);
-    Status (*layernorm_backward)(Stream *, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy, Tensor x,
-                                 Tensor mean, Tensor rstd, Tensor gamma, Tensor dres);
-    Status (*dropout_add_forward)(Stream *, Tensor out, Tensor res, Tensor y, Dropout);
-    Status (*dropout_backward)(Stream *, Tensor dx, Tensor dy, Dropout);
-    Status (*dropout_add_norm_forward)(Stream *, Tensor sum, Tensor out, Tensor mean, Tensor rstd, Tensor res,
-                                       Tensor y, Tensor gamma, Tensor beta, float eps, Dropout);
-    Status (*attention_forward)(Stream *, Tensor out, Tensor lse, Tensor qkv, Tensor lens, Attention);
-    Status (*attention_backward)(Stream *, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
-                                 Tensor lens, Attention);
-    Status (*attention_decode)(Stream *, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv, Tensor past,
-                               Tensor fresh, float scale);
-    Status (*embedding_forward)(Stream *, Tensor x, Tensor tokens, Tensor types, Tensor past, Tensor wte,
-                                Tensor wpe, Tensor wtype, VocabPart);
-    Status (*embedding_backward)(Stream *, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx, Tensor tokens,
-                                 Tensor types, VocabPart);
-    Status (*xent_partial)(Stream *, Tensor stats, Tensor logits, Tensor labels, VocabPart);
-    Status (*xent_combine)(Stream *, Tensor stats, Tensor parts);
-    Status (*xent_finish)(Stream *, Tensor losses, Tensor logits, Tensor stats, Tensor labels, VocabPart,
-                          float scale, bool gradient);
-    Status (*xent_loss)(Stream *, Tensor losses, Tensor stats, Tensor logits, Tensor labels, VocabPart,
-                        float scale, bool gradient);
-    Status (*mse_loss)(Stream *, Tensor losses, Tensor logits, Tensor targets, float scale, bool gradient);
-    Status (*bce_loss)(Stream *, Tensor losses, Tensor logits, Tensor targets, float scale, bool gradient);
-    Status (*argmax)(Stream *, Tensor index, Tensor x);
-    Status (*xent_hits)(Stream *, Tensor hits, Tensor stats, Tensor labels, int64_t valid);
-    Status (*gather_rows)(Stream *, Tensor out, Tensor x, Tensor index);
-    Status (*scatter_add_rows)(Stream *, Tensor x, Tensor y, Tensor index);
-    Status (*transpose)(Stream *, Tensor y, Tensor x);
-    Status (*fill)(Stream *, Tensor x, float value);
-    Status (*convert)(Stream *, Tensor y, Tensor x);
-    Status (*add)(Stream *, Tensor y, Tensor x);
-    Status (*scale)(Stream *, Tensor y, float factor);
-    Status (*sum)(Stream *, Tensor total, Tensor x);
-    Status (*sum_squares)(Stream *, Tensor total, Tensor x);
-    Status (*sum_squares_parts)(Stream *, Tensor totals, Tensor x, int64_t skip, int64_t share);
-    Status (*sketch)(Stream *, Tensor totals, Tensor x, SketchMap map);
-    Status (*adamw_step)(Stream *, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad, AdamW);
 };
 
 /* A backend by name: "ref", "cpu" or, in a build with CUDA, "cuda". Tables live as long as the program. Fails

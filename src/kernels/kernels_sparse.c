@@ -81,14 +81,14 @@ Status sparse_pack(const Exec *exec, Tensor packed, Tensor mask, const int64_t *
     return OK;
 }
 
-static Status run_sparse(Exec *exec, Tensor y, Tensor x, Tensor w, Tensor b) {
+Status linear_sparse_forward(Exec *exec, Tensor y, Tensor x, Tensor w, Tensor b) {
     const SparseHeader *header = w.data;
     double count = 4.0 * header->quads;
     RUN(KERNEL_LINEAR_SPARSE_FORWARD, 2 * count * (double)tensor_rows(x), BYTES(y, x, b) + 6 * count,
         linear_sparse_forward, y, x, w, b);
 }
 
-Status linear_sparse_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act) {
+Status linear_sparse_act_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act) {
     int64_t M = tensor_rows(x), N = tensor_rows(w), K = tensor_cols(w);
     const SparseHeader *header = w.data;
     if (header->mark != SPARSE_MARK || header->outputs != N || header->inputs != K)
@@ -99,8 +99,8 @@ Status linear_sparse_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor 
     if (b.data) CHECK_COUNT(b, DT_F32, N);
     if (pre.data) CHECK_MATRIX(pre, DT_F32, M, N);
     if (M == 0) return OK;
-    if (act == ACT_NONE) return run_sparse(exec, y, x, w, b);
+    if (act == ACT_NONE) return linear_sparse_forward(exec, y, x, w, b);
     Tensor sums = pre.data ? pre : y;
-    TRY(run_sparse(exec, sums, x, w, b));
+    TRY(linear_sparse_forward(exec, sums, x, w, b));
     return act_forward(exec, y, sums, act);
 }

@@ -44,7 +44,7 @@ static inline SparseView sparse_view(Tensor packed) {
 }
 
 /* linear_forward for packed sparse weights. */
-MUST_USE Status linear_sparse_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b,
-                                      Act act);
+MUST_USE Status linear_sparse_act_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b,
+                                          Act act);
 
 #endif

@@ -155,22 +155,13 @@ static Cost cost_attention(const Costs *costs, const StepEvent *event) {
 }
 
 static Cost cost_plain(const Costs *costs, const StepEvent *event) {
-    double bytes = event->bytes, launches = 1, seconds = 0;
-    switch (event->what) {
-    case KERNEL_LAYERNORM_BACKWARD:
-    case KERNEL_SUM:
-    case KERNEL_SUM_SQUARES:
-    case KERNEL_SUM_SQUARES_PARTS:
-    case KERNEL_SKETCH: launches = 2; break;
-    case KERNEL_EMBEDDING_BACKWARD: launches = 5; break;
-    case KERNEL_ADAMW_STEP:
+    double bytes = event->bytes, seconds = 0;
+    if (event->what == KERNEL_ADAMW_STEP) {
         if (costs->host_state) seconds = bytes / costs->channel[CHANNEL_HOST].bandwidth;
         bytes *= 30.0 / 18; /* state is read and written; the event counts it once */
-        break;
-    default: break;
     }
     seconds = fmax(seconds, fmax(cost_memory(costs, bytes), event->flops / costs->cluster->vector_flops));
-    return (Cost){.device_s = seconds, .launches = launches};
+    return (Cost){.device_s = seconds, .launches = kernel_info((KernelId)event->what)->launches};
 }
 
 /* The measured time; false if the kernel was not measured. Measurements run a single replica, whose sum of
@@ -203,14 +194,10 @@ Cost cost_event(const Costs *costs, const StepEvent *event) {
     } else if (event->kind == STEP_KERNEL && costs->cluster->software.present) {
         cost = software_cost(costs, event);
     } else if (event->kind == STEP_KERNEL) {
-        switch (event->what) {
-        case KERNEL_LINEAR_FORWARD:
-        case KERNEL_LINEAR_BACKWARD_INPUT:
-        case KERNEL_LINEAR_BACKWARD_WEIGHT: cost = cost_linear(costs, event); break;
-        case KERNEL_LINEAR_FP8_FORWARD:
-        case KERNEL_LINEAR_FP8_BACKWARD: cost = cost_fp8(costs, event); break;
-        case KERNEL_ATTENTION_FORWARD:
-        case KERNEL_ATTENTION_BACKWARD: cost = cost_attention(costs, event); break;
+        switch (kernel_info((KernelId)event->what)->work) {
+        case KERNEL_WORK_MATMUL: cost = cost_linear(costs, event); break;
+        case KERNEL_WORK_FP8: cost = cost_fp8(costs, event); break;
+        case KERNEL_WORK_ATTENTION: cost = cost_attention(costs, event); break;
         default: cost = cost_plain(costs, event); break;
         }
     }

@@ -9,14 +9,10 @@
 enum { OUTPUT_TERMS = 12, EXPONENTIAL_TERMS = 64 };
 
 double kernel_curve_work(KernelId kernel, double flops, double bytes, const double size[OP_SIZES]) {
-    switch (kernel) {
-    case KERNEL_LINEAR_FORWARD:
-    case KERNEL_LINEAR_BACKWARD_INPUT:
-    case KERNEL_LINEAR_BACKWARD_WEIGHT: return size[2] > 0 ? flops * (1 + OUTPUT_TERMS / size[2]) : flops;
-    case KERNEL_LINEAR_FP8_FORWARD:
-    case KERNEL_LINEAR_FP8_BACKWARD: return flops;
-    case KERNEL_ATTENTION_FORWARD:
-    case KERNEL_ATTENTION_BACKWARD: return size[2] > 0 ? flops * (1 + EXPONENTIAL_TERMS / size[2]) : flops;
+    switch (kernel_info(kernel)->work) {
+    case KERNEL_WORK_MATMUL: return size[2] > 0 ? flops * (1 + OUTPUT_TERMS / size[2]) : flops;
+    case KERNEL_WORK_FP8: return flops;
+    case KERNEL_WORK_ATTENTION: return size[2] > 0 ? flops * (1 + EXPONENTIAL_TERMS / size[2]) : flops;
     default: return bytes;
     }
 }

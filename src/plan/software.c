@@ -33,15 +33,12 @@ Cost software_cost(const Costs *costs, const StepEvent *event) {
     const Software *software = &costs->cluster->software;
     const double *size = event->size;
     Cost cost = {0};
-    switch (event->what) {
-    case KERNEL_ATTENTION_FORWARD:
-    case KERNEL_ATTENTION_BACKWARD: return layer_cost(costs, event);
-    case KERNEL_LINEAR_FORWARD:
-    case KERNEL_LINEAR_BACKWARD_INPUT:
-    case KERNEL_LINEAR_BACKWARD_WEIGHT:
+    KernelWork work = kernel_info((KernelId)event->what)->work;
+    if (work == KERNEL_WORK_ATTENTION) return layer_cost(costs, event);
+    if (work == KERNEL_WORK_MATMUL)
         cost.device_s =
             fmax(cost_gemm(costs, costs->rate, size[0], size[1], size[2]), cost_memory(costs, event->bytes));
-        break;
+    switch (event->what) {
     case KERNEL_XENT_LOSS:
     case KERNEL_XENT_FINISH:
         cost.device_s = cost_memory(costs, size[0] * size[1] * software->loss_bytes);

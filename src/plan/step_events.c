@@ -64,27 +64,16 @@ static Channel channel_of(const Mesh *mesh, const void *group) {
     return CHANNEL_COUNT;
 }
 
-static bool is_backward(int kernel) {
-    return kernel == KERNEL_LINEAR_BACKWARD_INPUT || kernel == KERNEL_LINEAR_BACKWARD_WEIGHT ||
-           kernel == KERNEL_LINEAR_FP8_BACKWARD || kernel == KERNEL_LAYERNORM_BACKWARD ||
-           kernel == KERNEL_ACT_BACKWARD || kernel == KERNEL_DROPOUT_BACKWARD ||
-           kernel == KERNEL_ATTENTION_BACKWARD || kernel == KERNEL_EMBEDDING_BACKWARD;
-}
-
-static bool is_forward(int kernel) {
-    return kernel == KERNEL_LINEAR_FORWARD || kernel == KERNEL_LINEAR_FP8_FORWARD ||
-           kernel == KERNEL_LAYERNORM_FORWARD || kernel == KERNEL_ACT_FORWARD ||
-           kernel == KERNEL_DROPOUT_ADD_FORWARD || kernel == KERNEL_DROPOUT_ADD_NORM_FORWARD ||
-           kernel == KERNEL_ATTENTION_FORWARD;
+static bool is_kernel(const OpRecord *record, KernelPhase phase) {
+    return record->kind == OP_KERNEL && kernel_info((KernelId)record->what)->phase == phase;
 }
 
 /* The output head may compute its gradients during forward, and backward may recompute forward kernels. */
 static TimePhase phase_of(const Reader *reader, const OpRecord *record) {
-    bool kernel = record->kind == OP_KERNEL;
     if (reader->action < 0) return PHASE_OPTIMIZER;
     if (reader->action == ACTION_FORWARD)
-        return kernel && is_backward(record->what) ? PHASE_BACKWARD : PHASE_FORWARD;
-    return kernel && is_forward(record->what) ? PHASE_RECOMPUTE : PHASE_BACKWARD;
+        return is_kernel(record, KERNEL_PHASE_BACKWARD) ? PHASE_BACKWARD : PHASE_FORWARD;
+    return is_kernel(record, KERNEL_PHASE_FORWARD) ? PHASE_RECOMPUTE : PHASE_BACKWARD;
 }
 
 /* Only recomputed logits are followed by the end of the loss: the first time, its statistics come first. */

@@ -4,7 +4,7 @@
  * outputs. compare() runs it with the reference and with the backend on one, two and three threads, and twice
  * on two. Outputs must agree with the reference relative to their norm, and the two identical runs must match
  * bit for bit. A case's flags select masks, aliases and absent tensors; the lists of sizes cycle through all
- * of them. A kernel without a sweep fails the test.
+ * of them. ops.def requires a sweep of every kernel.
  *
  * A 16-bit result may be off by one ulp if a different order of addition changes the rounding. This must be
  * rare, and the error beyond one ulp must be as small as in fp32.
@@ -190,48 +190,8 @@ Dropout dropout_of(Kit *kit, float p, int64_t first, int64_t second) {
 }
 
 static void (*const sweeps[KERNEL_COUNT])(Sweep *) = {
-    [KERNEL_LINEAR_FORWARD] = linear_forward_sweep,
-    [KERNEL_LINEAR_BACKWARD_INPUT] = linear_backward_input_sweep,
-    [KERNEL_LINEAR_BACKWARD_WEIGHT] = linear_backward_weight_sweep,
-    [KERNEL_LINEAR_FP8_FORWARD] = linear_fp8_forward_sweep,
-    [KERNEL_LINEAR_FP8_BACKWARD] = linear_fp8_backward_sweep,
-    [KERNEL_LINEAR_INT8_FORWARD] = linear_int8_forward_sweep,
-    [KERNEL_LINEAR_SPARSE_FORWARD] = linear_sparse_forward_sweep,
-    [KERNEL_ROW_LARGEST] = row_largest_sweep,
-    [KERNEL_ROUND_INT8] = round_int8_sweep,
-    [KERNEL_ROUND_INT4] = round_int4_sweep,
-    [KERNEL_ACT_FORWARD] = act_forward_sweep,
-    [KERNEL_ACT_BACKWARD] = act_backward_sweep,
-    [KERNEL_LAYERNORM_FORWARD] = layernorm_forward_sweep,
-    [KERNEL_LAYERNORM_BACKWARD] = layernorm_backward_sweep,
-    [KERNEL_DROPOUT_ADD_FORWARD] = dropout_add_forward_sweep,
-    [KERNEL_DROPOUT_BACKWARD] = dropout_backward_sweep,
-    [KERNEL_DROPOUT_ADD_NORM_FORWARD] = dropout_add_norm_forward_sweep,
-    [KERNEL_ATTENTION_FORWARD] = attention_forward_sweep,
-    [KERNEL_ATTENTION_BACKWARD] = attention_backward_sweep,
-    [KERNEL_ATTENTION_DECODE] = attention_decode_sweep,
-    [KERNEL_EMBEDDING_FORWARD] = embedding_forward_sweep,
-    [KERNEL_EMBEDDING_BACKWARD] = embedding_backward_sweep,
-    [KERNEL_XENT_PARTIAL] = xent_partial_sweep,
-    [KERNEL_XENT_COMBINE] = xent_combine_sweep,
-    [KERNEL_XENT_FINISH] = xent_finish_sweep,
-    [KERNEL_XENT_LOSS] = xent_loss_sweep,
-    [KERNEL_MSE_LOSS] = mse_loss_sweep,
-    [KERNEL_BCE_LOSS] = bce_loss_sweep,
-    [KERNEL_ARGMAX] = argmax_sweep,
-    [KERNEL_XENT_HITS] = xent_hits_sweep,
-    [KERNEL_GATHER_ROWS] = gather_rows_sweep,
-    [KERNEL_SCATTER_ADD_ROWS] = scatter_add_rows_sweep,
-    [KERNEL_TRANSPOSE] = transpose_sweep,
-    [KERNEL_FILL] = fill_sweep,
-    [KERNEL_CONVERT] = convert_sweep,
-    [KERNEL_ADD] = add_sweep,
-    [KERNEL_SCALE] = scale_sweep,
-    [KERNEL_SUM] = sum_sweep,
-    [KERNEL_SUM_SQUARES] = sum_squares_sweep,
-    [KERNEL_SUM_SQUARES_PARTS] = sum_squares_parts_sweep,
-    [KERNEL_SKETCH] = sketch_sweep,
-    [KERNEL_ADAMW_STEP] = adamw_step_sweep,
+#define KERNEL(id, name, ...) [KERNEL_##id] = name##_sweep,
+#include "kernels/ops.def"
 };
 
 /* Returns the number of failures. */
@@ -257,7 +217,6 @@ static int64_t sweep_kernel(KernelId id, DType compute) {
 
 static void test_kernel(void **state) {
     KernelId id = (KernelId)(uintptr_t)*state;
-    assert_non_null(sweeps[id]);
     if (id == KERNEL_LINEAR_SPARSE_FORWARD && test_on_cuda()) skip(); /* CPU only */
     int64_t failures = 0;
     for (DType compute = DT_F32; compute <= DT_F16; compute++) failures += sweep_kernel(id, compute);

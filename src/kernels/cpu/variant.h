@@ -25,24 +25,10 @@
 #define VARIANT_PASTE(name, isa)  VARIANT_PASTE_(name, isa)
 #define VARIANT(name)             VARIANT_PASTE(name, WEFT_ISA)
 
-/* Each function installs the slots that its file implements; table_override calls all of them. */
+/* The functions NAME_override, which install the slots of their file; table_override calls all of them. */
+#define SLOTS(name) void VARIANT(name##_override)(KernelTable * table);
+#include "kernels/cpu/slots.def"
 void VARIANT(table_override)(KernelTable *table);
-void VARIANT(act_override)(KernelTable *table);
-void VARIANT(attention_backward_override)(KernelTable *table);
-void VARIANT(attention_decode_override)(KernelTable *table);
-void VARIANT(attention_forward_override)(KernelTable *table);
-void VARIANT(dropout_override)(KernelTable *table);
-void VARIANT(elementwise_override)(KernelTable *table);
-void VARIANT(embedding_override)(KernelTable *table);
-void VARIANT(layernorm_override)(KernelTable *table);
-void VARIANT(linear_override)(KernelTable *table);
-void VARIANT(linear_int8_override)(KernelTable *table);
-void VARIANT(linear_sparse_override)(KernelTable *table);
-void VARIANT(optim_override)(KernelTable *table);
-void VARIANT(round_override)(KernelTable *table);
-void VARIANT(rows_override)(KernelTable *table);
-void VARIANT(sketch_override)(KernelTable *table);
-void VARIANT(xent_override)(KernelTable *table);
 
 /* GEMMs with up to this many rows, as in generation, accumulate in an order that does not depend on the
  * number of rows, so a sequence gets the same bits alone and in a batch. */
