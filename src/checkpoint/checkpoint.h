@@ -3,7 +3,7 @@
  *   DIR/config.json, model.safetensors (or several weight files and model.safetensors.index.json)
  *   DIR/int8.safetensors        instead of these, for a quantized model; see hf_int8.c
  *   DIR/sparse.safetensors      instead of these, for a model stored without zero weights; see hf_sparse.h
- *   DIR/optimizer.safetensors   first and second moments: "exp_avg.NAME", "exp_avg_sq.NAME"
+ *   DIR/optimizer.safetensors   the optimizer's state, for AdamW "exp_avg.NAME" and "exp_avg_sq.NAME"
  *   DIR/weft.json               step and progress of the run; written last, so it marks a complete checkpoint
  */
 #ifndef WEFT_CHECKPOINT_CHECKPOINT_H
@@ -14,6 +14,7 @@
 #include "data/data.h"
 #include "data/labels.h"
 #include "model/model.h"
+#include "optim/optim.h"
 
 /* Reads config.json of a checkpoint directory. Unsupported settings are errors that name the field. */
 MUST_USE Status hf_config_read(const char *dir, ModelConfig *ret_config);
@@ -110,7 +111,9 @@ MUST_USE Status hf_save_check(const char *dir);
  * unchanged. Collective over the mesh; the directory must be shared. The files do not depend on the parallel
  * layout. If one rank fails, all fail with its error. */
 typedef struct CheckpointState {
-    const Store *params, *m, *v;
+    const Store *params;
+    const Store *const *state; /* optim_states(optim) stores */
+    const OptimSpec *optim;
     const json_t *progress;
     const char *assets_dir, *tokenizer_dir; /* as in SaveOptions */
     bool bytes;                             /* as in SaveOptions */
@@ -128,9 +131,9 @@ MUST_USE Status ckpt_tidy(const char *run_dir, int64_t step, int64_t best, int k
 MUST_USE Status ckpt_latest(const char *run_dir, char **ret_dir);
 /* Resolves `--model PATH`: a run's newest checkpoint, or PATH itself; the caller frees it. */
 MUST_USE Status ckpt_model_dir(const char *path, char **ret_dir);
-/* Loads the elements that the three stores contain, whatever their layout, bit for bit, and the progress,
- * which the caller releases; ret_progress may be NULL. */
-MUST_USE Status ckpt_load(const char *dir, Store *params, Store *m, Store *v, Stream *stream,
-                          json_t **ret_progress);
+/* Loads the elements that the stores contain, whatever their layout, bit for bit, and the progress, which the
+ * caller releases; ret_progress may be NULL. Refuses a checkpoint of another optimizer. */
+MUST_USE Status ckpt_load(const char *dir, Store *params, Store *const *state, const OptimSpec *optim,
+                          Stream *stream, json_t **ret_progress);
 
 #endif

@@ -30,7 +30,7 @@
 #define PROGRESS    "weft.json"
 #define OPTIMIZER   "optimizer.safetensors"
 
-enum { PROGRESS_FORMAT = 1 };
+enum { PROGRESS_FORMAT = 1, STATE_NAME = PARAM_NAME + 32 };
 
 typedef struct StepList {
     int64_t *step;
@@ -75,23 +75,24 @@ static Status is_complete(const char *dir, bool *ret_whole) {
 
 /* ---- saving ---- */
 
-/* Moments have the parameter's shape in the model. */
-static HfTensor moment_tensor(const ParamDesc *desc) {
+/* The optimizer's state has the parameter's shape in the model. */
+static HfTensor state_tensor(const ParamDesc *desc) {
     HfTensor tensor = {.part = -1, .ndim = desc->ndim};
     for (int i = 0; i < desc->ndim; i++) tensor.dim[i] = desc->dim[i];
     return tensor;
 }
 
-static Status list_moments(SaveList *list, int file, const Store *store, const char *kind) {
+static Status list_state(SaveList *list, int file, const Store *store, const OptimSpec *optim, int state) {
     int at = save_list_store(list, store);
     for (int i = 0; i < store->model->count; i++) {
         const Block *block = &store->model->block[i];
         for (size_t j = 0; j < block->params.count; j++) {
             const ParamDesc *desc = &block->params.desc[j];
-            if (desc->tied) continue;
-            char name[PARAM_NAME + 16];
+            const char *kind = optim_state_name(optim, desc, state);
+            if (desc->tied || !kind) continue;
+            char name[STATE_NAME];
             snprintf(name, sizeof name, "%s.%s", kind, desc->name);
-            HfTensor tensor = moment_tensor(desc);
+            HfTensor tensor = state_tensor(desc);
             TRY(save_list_add(list, at, file, name, block->ref[j], &tensor, DT_F32));
         }
     }
@@ -103,16 +104,17 @@ static Status list_optimizer(SaveList *list, const char *dir, const CheckpointSt
     int file = 0;
     TRY(path_join(&path, dir, OPTIMIZER));
     TRY(save_list_file(list, path, &file));
-    TRY(list_moments(list, file, state->m, "exp_avg"));
-    return list_moments(list, file, state->v, "exp_avg_sq");
+    for (int k = 0; k < optim_states(state->optim); k++)
+        TRY(list_state(list, file, state->state[k], state->optim, k));
+    return OK;
 }
 
-static Status write_progress(const char *dir, int64_t step, const json_t *progress) {
+static Status write_progress(const char *dir, int64_t step, const CheckpointState *state) {
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, dir, PROGRESS));
     CLEANUP(json_decrefp)
-    json_t *json = json_pack("{s:i, s:I, s:O?}", "format", PROGRESS_FORMAT, "step", (json_int_t)step,
-                             "progress", progress);
+    json_t *json = json_pack("{s:i, s:I, s:s, s:O?}", "format", PROGRESS_FORMAT, "step", (json_int_t)step,
+                             "optimizer", optim_kind(state->optim)->name, "progress", state->progress);
     if (!json) return FAILED("%s: out of memory", path);
     return json_write_file(path, json);
 }
@@ -256,7 +258,7 @@ static Status prune(const char *checkpoints, int64_t saved, int64_t best, int ke
 static Status write_rest(const Save *save) {
     const CheckpointState *state = save->state;
     TRY(hf_write_rest(save->temporary, &save->manifest, &state->params->model->config, &save->options));
-    TRY(write_progress(save->temporary, save->step, state->progress));
+    TRY(write_progress(save->temporary, save->step, state));
     TRY(dir_sync(save->temporary));
     return publish(save->checkpoints, save->step, save->temporary);
 }
@@ -359,9 +361,9 @@ Status ckpt_model_dir(const char *path, char **ret_dir) {
 
 /* ---- loading ---- */
 
-static Status load_moment(const SafeFile *file, const char *kind, const ParamDesc *desc, ParamRef ref,
-                          Store *store, Stream *stream) {
-    char name[PARAM_NAME + 16], found[SHAPE_TEXT], expected[SHAPE_TEXT];
+static Status load_state(const SafeFile *file, const char *kind, const ParamDesc *desc, ParamRef ref,
+                         Store *store, Stream *stream) {
+    char name[STATE_NAME], found[SHAPE_TEXT], expected[SHAPE_TEXT];
     snprintf(name, sizeof name, "%s.%s", kind, desc->name);
     const SafeTensor *tensor = safe_find(file, name);
     if (!tensor) return FAILED("%s: tensor '%s' is missing", safe_path(file), name);
@@ -371,30 +373,43 @@ static Status load_moment(const SafeFile *file, const char *kind, const ParamDes
         return FAILED("%s: tensor '%s' is %s of shape %s, but the model expects F32 of shape %s",
                       safe_path(file), name, tensor->type, safe_shape_text(found, tensor->ndim, tensor->dim),
                       safe_shape_text(expected, desc->ndim, desc->dim));
-    HfTensor complete = moment_tensor(desc);
+    HfTensor complete = state_tensor(desc);
     return store_read_slot(store, ref, &complete, &tensor, 1, stream);
 }
 
-static Status load_moments(const SafeFile *file, const char *kind, Store *store, Stream *stream) {
+static Status load_states(const SafeFile *file, const OptimSpec *optim, int state, Store *store,
+                          Stream *stream) {
     for (int i = 0; i < store->model->count; i++) {
         const Block *block = &store->model->block[i];
-        for (size_t j = 0; j < block->params.count; j++)
-            if (!block->params.desc[j].tied)
-                TRY(load_moment(file, kind, &block->params.desc[j], block->ref[j], store, stream));
+        for (size_t j = 0; j < block->params.count; j++) {
+            const ParamDesc *desc = &block->params.desc[j];
+            const char *kind = optim_state_name(optim, desc, state);
+            if (!desc->tied && kind) TRY(load_state(file, kind, desc, block->ref[j], store, stream));
+        }
     }
     return OK;
 }
 
-static Status load_optimizer(const char *dir, Store *m, Store *v, Stream *stream) {
+static Status load_optimizer(const char *dir, Store *const *state, const OptimSpec *optim, Stream *stream) {
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, dir, OPTIMIZER));
     CLEANUP(safe_freep) SafeFile *file = NULL;
     TRY(safe_open(&file, path));
-    TRY(load_moments(file, "exp_avg", m, stream));
-    return load_moments(file, "exp_avg_sq", v, stream);
+    for (int k = 0; k < optim_states(optim); k++) TRY(load_states(file, optim, k, state[k], stream));
+    return OK;
 }
 
-static Status read_progress(const char *dir, json_t **ret_progress) {
+/* A checkpoint that does not name its optimizer is AdamW's, which was once the only one. */
+static Status check_optimizer(const char *path, const json_t *json, const OptimSpec *optim) {
+    const json_t *value = json_object_get(json, "optimizer");
+    const char *was = value ? json_string_value(value) : optim_row(0)->name, *now = optim_kind(optim)->name;
+    if (!was) return FAILED("%s: 'optimizer' must be a string", path);
+    if (!strcmp(was, now)) return OK;
+    return USAGE("%s: cannot resume this checkpoint: its optimizer is %s, but this run's is %s", path, was,
+                 now);
+}
+
+static Status read_progress(const char *dir, const OptimSpec *optim, json_t **ret_progress) {
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, dir, PROGRESS));
     CLEANUP(json_decrefp) json_t *json = NULL;
@@ -404,21 +419,23 @@ static Status read_progress(const char *dir, json_t **ret_progress) {
     if (format != PROGRESS_FORMAT)
         return FAILED("%s: 'format' is %lld, but this version of weft reads %d", path, (long long)format,
                       PROGRESS_FORMAT);
+    TRY(check_optimizer(path, json, optim));
     json_t *progress = json_object_get(json, "progress");
     if (!json_is_object(progress)) return FAILED("%s: 'progress' is missing", path);
     *ret_progress = json_incref(progress);
     return OK;
 }
 
-Status ckpt_load(const char *dir, Store *params, Store *m, Store *v, Stream *stream, json_t **ret_progress) {
+Status ckpt_load(const char *dir, Store *params, Store *const *state, const OptimSpec *optim, Stream *stream,
+                 json_t **ret_progress) {
     CLEANUP(json_decrefp) json_t *progress = NULL;
     CLEANUP(load_report_done) LoadReport report = {0};
-    TRY(read_progress(dir, &progress));
+    TRY(read_progress(dir, optim, &progress));
     TRY(hf_weights_load(dir, params, stream, &report));
     TRY(load_report_check(&report, dir, &params->model->config, false));
     if (report.unexpected_count)
         return FAILED("%s: unexpected tensor '%s', which the model does not have", dir, report.unexpected[0]);
-    TRY(load_optimizer(dir, m, v, stream));
+    TRY(load_optimizer(dir, state, optim, stream));
     if (ret_progress) {
         *ret_progress = progress;
         progress = NULL;

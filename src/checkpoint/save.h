@@ -11,8 +11,9 @@
 #include "checkpoint/safetensors.h"
 #include "comm/mesh.h"
 #include "model/model.h"
+#include "optim/optim.h"
 
-enum { SAVE_STORES = 3 };
+enum { SAVE_STORES = 1 + OPTIM_STATES };
 
 typedef struct SaveItem {
     int store, file; /* indices in the list */

@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "base/rng.h"
+#include "parallel/shard_internal.h"
 
 void shard_stage(ShardSpec *spec, int zero) {
     spec->optimizer = zero >= 1;
@@ -40,10 +41,6 @@ static size_t bytes_of(int64_t count, DType dtype) {
     return (size_t)count * dtype_size(dtype);
 }
 
-static bool has_masters(const Shards *shards) {
-    return shards->spec.dtype != DT_F32;
-}
-
 /* Allocates on the device or, if `away`, in host memory. */
 static Status place(Device *device, bool away, MemTag tag, size_t bytes, Buffer *ret_buffer) {
     return away ? dev_alloc_host(device, bytes, ret_buffer) : dev_alloc(device, tag, bytes, ret_buffer);
@@ -59,13 +56,14 @@ static Status unit_alloc(Shards *shards, ShardUnit *unit) {
     unit->count = cut ? part : all;
     TRY(place(device, params_away, MEM_PARAMS, bytes_of(spec->params ? part : all, spec->dtype),
               &unit->param));
-    if (has_masters(shards))
+    if (shards_have_masters(shards))
         TRY(place(device, state_away, spec->train ? MEM_OPTIMIZER : MEM_PARAMS, bytes_of(unit->count, DT_F32),
                   &unit->master));
     if (!spec->train) return OK;
     TRY(dev_alloc(device, MEM_GRADS, bytes_of(spec->grads ? part : all, DT_F32), &unit->grad));
-    TRY(place(device, state_away, MEM_OPTIMIZER, bytes_of(unit->count, DT_F32), &unit->m));
-    return place(device, state_away, MEM_OPTIMIZER, bytes_of(unit->count, DT_F32), &unit->v);
+    for (int k = 0; k < optim_states(&spec->optim); k++)
+        TRY(place(device, state_away, MEM_OPTIMIZER, bytes_of(unit->count, DT_F32), &unit->state[k]));
+    return shard_spans(unit, &spec->optim);
 }
 
 /* The parts of a unit's buffers that belong to a piece. */
@@ -169,9 +167,11 @@ void shards_free(Shards *shards) {
     if (!shards) return;
     for (int i = 0; i < shards->all; i++) {
         ShardUnit *unit = &shards->unit[i];
-        Buffer *const buffers[] = {&unit->param, &unit->master, &unit->m, &unit->v, &unit->grad};
+        Buffer *const buffers[] = {&unit->param, &unit->master, &unit->grad};
         for (size_t k = 0; i < shards->count && k < sizeof buffers / sizeof *buffers; k++)
             dev_free(buffers[k]);
+        for (int k = 0; k < OPTIM_STATES; k++) dev_free(&unit->state[k]);
+        free(unit->span);
         arena_release(&shards->params, &unit->full);
         arena_release(&shards->grads, &unit->full_grad);
         arena_release(&shards->grads, &unit->reducing);
@@ -186,42 +186,51 @@ void shards_free(Shards *shards) {
     free(shards);
 }
 
+static Status clear(Stream *stream, const Buffer *buffer) {
+    return buffer->bytes ? stream_zero(stream, buffer->data, buffer->bytes) : OK;
+}
+
 Status shards_clear(Shards *shards) {
     Stream *stream = shards->exec->stream;
     for (int i = 0; i < shards->count; i++) {
         ShardUnit *unit = &shards->unit[i];
-        const Buffer *const buffers[] = {&unit->param, &unit->master, &unit->grad, &unit->m, &unit->v};
-        for (size_t k = 0; k < sizeof buffers / sizeof *buffers; k++)
-            if (buffers[k]->bytes) TRY(stream_zero(stream, buffers[k]->data, buffers[k]->bytes));
+        TRY(clear(stream, &unit->param));
+        TRY(clear(stream, &unit->master));
+        TRY(clear(stream, &unit->grad));
+        for (int k = 0; k < OPTIM_STATES; k++) TRY(clear(stream, &unit->state[k]));
     }
     return OK;
 }
 
 /* ---- parameters ---- */
 
-static char *param_at(const Shards *shards, const ShardUnit *unit, int64_t first) {
+char *shard_param_at(const Shards *shards, const ShardUnit *unit, int64_t first) {
     return (char *)unit->param.data +
            bytes_of(shards->spec.params ? first - unit->first : first, shards->spec.dtype);
 }
 
 Tensor shard_master(const Shards *shards, int at) {
     const ShardUnit *unit = &shards->unit[at];
-    void *data = has_masters(shards) ? unit->master.data : (void *)param_at(shards, unit, unit->first);
+    void *data =
+        shards_have_masters(shards) ? unit->master.data : (void *)shard_param_at(shards, unit, unit->first);
     return tensor_1d(data, DT_F32, unit->held ? unit->count : 0);
 }
 
-/* All-gathers parameters that every rank holds in full. The gather of one unit overlaps the work on the next.
- */
-static Status publish_unit(Shards *shards, ShardUnit *unit) {
+Tensor shard_state(const Shards *shards, int at, int state) {
+    const ShardUnit *unit = &shards->unit[at];
+    return tensor_1d(unit->state[state].data, DT_F32, unit->held ? unit->count : 0);
+}
+
+Status shard_publish_unit(Shards *shards, ShardUnit *unit) {
     const ShardSpec *spec = &shards->spec;
     if (spec->params || !spec->optimizer) return OK;
     Tensor all = tensor_1d(unit->param.data, spec->dtype, unit->layout.numel);
-    Tensor part = tensor_1d(param_at(shards, unit, unit->first), spec->dtype, unit->count);
+    Tensor part = tensor_1d(shard_param_at(shards, unit, unit->first), spec->dtype, unit->count);
     comm_label(spec->shard, &gather_name, (int)(unit - shards->unit), (int64_t)tensor_bytes(all));
     return all_gather(spec->shard, shards->exec->stream, all, part, &unit->gather);
 }
 
-static Status publish_finish(Shards *shards) {
+Status shards_publish_finish(Shards *shards) {
     for (int i = 0; i < shards->count; i++)
         if (shards->unit[i].held) TRY(ticket_wait(shards->exec->stream, &shards->unit[i].gather));
     return OK;
@@ -231,14 +240,15 @@ Status shards_publish(Shards *shards) {
     for (int i = 0; i < shards->count; i++) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit->held) continue;
-        if (has_masters(shards)) {
-            Tensor part = tensor_1d(param_at(shards, unit, unit->first), shards->spec.dtype, unit->count);
+        if (shards_have_masters(shards)) {
+            Tensor part =
+                tensor_1d(shard_param_at(shards, unit, unit->first), shards->spec.dtype, unit->count);
             TRY(convert(shards->exec, part, shard_master(shards, i)));
             if (!shards->spec.train) dev_free(&unit->master);
         }
-        TRY(publish_unit(shards, unit));
+        TRY(shard_publish_unit(shards, unit));
     }
-    return publish_finish(shards);
+    return shards_publish_finish(shards);
 }
 
 /* Copies this rank's shard of offloaded parameters into the gathered buffer, after earlier work on the stream
@@ -551,36 +561,4 @@ Status shards_norm(Shards *shards, double *ret_norm, double *ret_spread) {
     *ret_norm = sqrt(total);
     *ret_spread = spread;
     return OK;
-}
-
-/* ---- update ---- */
-
-static Status update_unit(Shards *shards, int at, AdamW update, float decay) {
-    ShardUnit *unit = &shards->unit[at];
-    float *master = shard_master(shards, at).data, *grad = reduced(shards, unit).data;
-    for (int k = 0; k < UNIT_RANGES; k++) {
-        const UnitRange *range = &unit->layout.range[k];
-        int64_t first, count;
-        if (!range_overlap(range, unit->first, unit->count, &first, &count)) continue;
-        int64_t place = first - unit->first;
-        Tensor copy = TENSOR_NONE;
-        if (has_masters(shards)) copy = tensor_1d(param_at(shards, unit, first), shards->spec.dtype, count);
-        AdamW mine = update;
-        mine.decay = range->decay ? decay : 0.0f;
-        mine.keep_zeros = update.keep_zeros && range->decay; /* zero-initialized biases must stay trainable */
-        TRY(adamw_step(shards->exec, tensor_1d(master + place, DT_F32, count),
-                       tensor_1d((float *)unit->m.data + place, DT_F32, count),
-                       tensor_1d((float *)unit->v.data + place, DT_F32, count), copy,
-                       tensor_1d(grad + place, DT_F32, count), mine));
-    }
-    return OK;
-}
-
-Status shards_update(Shards *shards, AdamW update, float decay) {
-    for (int i = 0; i < shards->count; i++) {
-        if (!shards->unit[i].held) continue;
-        TRY(update_unit(shards, i, update, decay));
-        TRY(publish_unit(shards, &shards->unit[i]));
-    }
-    return publish_finish(shards);
 }

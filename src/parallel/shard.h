@@ -30,6 +30,7 @@
 
 #include "comm/group.h"
 #include "kernels/kernels.h"
+#include "optim/optim.h"
 #include "parallel/arena.h"
 #include "param/param.h"
 
@@ -48,31 +49,41 @@ typedef struct ShardSpec {
     int64_t piece;          /* as in UnitSpec */
     int64_t sketch;         /* totals of a micro-batch's sketch, see shards_probe; 0: no sketches */
     int micros;             /* micro-batches per step, for allocating sketches */
+    OptimSpec optim;
 } ShardSpec;
 
 /* Sets the three booleans for ZeRO stage 0 to 3. */
 void shard_stage(ShardSpec *spec, int zero);
 
+/* Elements of a unit's flat buffer that are updated by the same rule, with the padding between them. */
+typedef struct ShardSpan {
+    int64_t first, count;
+    ParamRule rule;
+} ShardSpan;
+
 typedef struct ShardUnit {
     Unit layout;
-    bool held;             /* used by this stage */
-    bool twin;             /* tied: on the first and the last stage, kept equal over `ends` */
-    bool counted;          /* counts in norms and checkpoints; a twin does so only on the first stage */
-    int64_t first, count;  /* the shard that this rank updates, in elements */
-    Buffer param;          /* dtype; full or shard */
-    Buffer master, m, v;   /* fp32 shards; master only for 16-bit dtypes */
-    Buffer grad;           /* fp32; full or shard */
-    Buffer full;           /* gathered parameters, while in use */
-    Buffer full_grad;      /* full gradient, while backward adds to it */
-    Buffer reducing;       /* input of the reduction in progress */
-    Ticket gather, reduce; /* operations in progress */
-    bool brought;          /* `full` is being copied from the host; not yet waited for */
-    bool pending;          /* a reduction has started and is not complete */
-    bool adding;           /* its result is in place and must be added to the shard */
-    bool fresh;            /* no gradient has arrived in this step yet */
-    int pieces, piece;     /* a unit gathered in pieces: their number, and the first one's index; else 0 */
-    int sketched;          /* micro-batches in this step's sketches */
-    int rows_sketched;     /* the same for per-row parameters, if backward completes them earlier */
+    ShardSpan *span;
+    int spans;
+    bool held;                  /* used by this stage */
+    bool twin;                  /* tied: on the first and the last stage, kept equal over `ends` */
+    bool counted;               /* counts in norms and checkpoints; a twin does so only on the first stage */
+    int64_t first, count;       /* the shard that this rank updates, in elements */
+    Buffer param;               /* dtype; full or shard */
+    Buffer master;              /* fp32 shard, only for 16-bit dtypes */
+    Buffer state[OPTIM_STATES]; /* of the optimizer: fp32 shards */
+    Buffer grad;                /* fp32; full or shard */
+    Buffer full;                /* gathered parameters, while in use */
+    Buffer full_grad;           /* full gradient, while backward adds to it */
+    Buffer reducing;            /* input of the reduction in progress */
+    Ticket gather, reduce;      /* operations in progress */
+    bool brought;               /* `full` is being copied from the host; not yet waited for */
+    bool pending;               /* a reduction has started and is not complete */
+    bool adding;                /* its result is in place and must be added to the shard */
+    bool fresh;                 /* no gradient has arrived in this step yet */
+    int pieces, piece; /* a unit gathered in pieces: their number, and the first one's index; else 0 */
+    int sketched;      /* micro-batches in this step's sketches */
+    int rows_sketched; /* the same for per-row parameters, if backward completes them earlier */
 } ShardUnit;
 
 typedef struct Shards {
@@ -107,6 +118,8 @@ MUST_USE Status shards_clear(Shards *shards);
 
 /* fp32 values of the shard that this rank updates, for initialization and checkpoints. */
 Tensor shard_master(const Shards *shards, int unit);
+/* The shard's state tensor `state` of the optimizer, in the same way. */
+Tensor shard_state(const Shards *shards, int unit, int state);
 /* Call after changing master values: updates what kernels compute with. Collective. */
 MUST_USE Status shards_publish(Shards *shards);
 
@@ -157,8 +170,7 @@ Tensor shard_gradient(const Shards *shards, int unit);
 
 /* ---- update ---- */
 
-/* One AdamW step on all shards, with weight decay `decay` where it applies; then all-gathers parameters that
- * are not sharded. */
-MUST_USE Status shards_update(Shards *shards, AdamW update, float decay);
+/* One step of the optimizer on all shards; then all-gathers parameters that are not sharded. */
+MUST_USE Status shards_update(Shards *shards, const OptimStep *step);
 
 #endif

@@ -70,6 +70,7 @@ static Status plan_layer(const SearchCosts *costs, const SearchLayout *layout, L
     TRY(plan_few(costs, layout, BASE_LAYERS + 1, &more));
     const DryRunRank *few = &less.rank, *all = &more.rank;
     double kept = (double)all->memory.tag[MEM_ACTIVATIONS] - (double)few->memory.tag[MEM_ACTIVATIONS];
+    double state = (double)all->memory.tag[MEM_OPTIMIZER] - (double)few->memory.tag[MEM_OPTIMIZER];
     double forward = forward_of(&more.time) - forward_of(&less.time),
            backward = backward_of(&more.time) - backward_of(&less.time);
     *ret_cost = (LayerCost){.tp = layout->tp,
@@ -85,6 +86,8 @@ static Status plan_layer(const SearchCosts *costs, const SearchLayout *layout, L
                             .scratch = (double)all->memory.tag[MEM_SCRATCH],
                             .params = (double)(all->params - few->params),
                             .ends_params = (double)(few->params - BASE_LAYERS * (all->params - few->params)),
+                            .state = state,
+                            .ends_state = (double)few->memory.tag[MEM_OPTIMIZER] - BASE_LAYERS * state,
                             .activations = more.activations};
     ret_cost->activations.kept -= less.activations.kept;
     return OK;
@@ -150,13 +153,11 @@ static double element_size(const SearchCosts *costs) {
  * -3, the two largest units are unsharded at a time. */
 static double state_bytes(const SearchCosts *costs, const SearchLayout *layout, const LayerCost *cost,
                           double layers, bool end) {
-    const char *offload = costs->spec->base.config.offload;
-    bool offloaded = offload && strcmp(offload, "none");
     double size = element_size(costs), count = layers * cost->params + end * cost->ends_params;
     double largest = end ? fmax(cost->params, cost->ends_params) : cost->params;
     double second = layers > 1 || !end ? cost->params : 0, shares = layout->dp;
-    double moments = size == 4 ? 8 : 12;
-    double optimizer = offloaded ? 0 : moments * count / (layout->zero >= 1 ? shares : 1);
+    double state = layers * cost->state + end * cost->ends_state;
+    double optimizer = state / (layout->zero >= 1 ? shares : 1);
     double grads = layout->zero >= 2 ? 4 * (count / shares + largest + second) : 4 * count;
     if (layout->zero >= 2 && layout->micros > 1) grads += 8 * largest / shares;
     double params = layout->zero == 3 ? size * (count / shares + largest + second) : size * count;

@@ -16,6 +16,7 @@ typedef struct LayerCost {
     double kept, ends_kept;       /* bytes stored between forward and backward */
     double scratch;               /* workspace bytes */
     double params, ends_params;   /* elements */
+    double state, ends_state;     /* bytes of optimizer state on the device */
     ActivationMemory activations; /* if the plan is for other software; `kept` is per layer */
 } LayerCost;
 

@@ -104,26 +104,26 @@ static void note_pieces(Runner *runner) {
     }
 }
 
-static Status make_views(Runner *runner, Store **ret_store, Tensor (*part)(const Shards *, int)) {
+typedef enum { VIEW_PARAMS, VIEW_GRADS, VIEW_STATE /* and further states */ } ViewKind;
+
+static Tensor view_of(const Shards *shards, int unit, int kind) {
+    if (kind == VIEW_PARAMS) return shard_master(shards, unit);
+    return kind == VIEW_GRADS ? shard_gradient(shards, unit) : shard_state(shards, unit, kind - VIEW_STATE);
+}
+
+static Status make_views(Runner *runner, Store **ret_store, int kind) {
     const ShardSpec *spec = &runner->shards->spec;
     TRY(store_new_borrowed(ret_store, runner->model, shards_layout(spec), DT_F32));
     Store *store = *ret_store;
     for (int i = 0; i < runner->model->units; i++) {
         const ShardUnit *unit = &runner->shards->unit[i];
         if (!unit->held) continue;
-        Tensor data = part(runner->shards, i);
+        Tensor data = view_of(runner->shards, i, kind);
         store->flat[i] = (Buffer){.data = data.data, .bytes = tensor_bytes(data), .device = runner->device};
         store->first[i] = unit->first;
         store->count[i] = unit->count;
     }
     return store_bind(store);
-}
-
-static Tensor part_m(const Shards *shards, int unit) {
-    return tensor_1d(shards->unit[unit].m.data, DT_F32, shards->unit[unit].count);
-}
-static Tensor part_v(const Shards *shards, int unit) {
-    return tensor_1d(shards->unit[unit].v.data, DT_F32, shards->unit[unit].count);
 }
 
 /* The size of a micro-batch's sketch, from figures that are the same in every layout: the more micro-batches
@@ -168,18 +168,20 @@ static Status alloc_units(Runner *runner) {
                        .model = mesh->model,
                        .ends = mesh->ends,
                        .sketch = sketch_size(runner),
-                       .micros = spec->micros ? spec->micros : 1};
+                       .micros = spec->micros ? spec->micros : 1,
+                       .optim = spec->optim};
     /* A single rank has nothing to shard. Offloaded parameters are fetched and released like ZeRO-3 shards.
      */
     shard_stage(&shard, spec->offload == OFFLOAD_PARAMS ? 3 : mesh->shard->size > 1 ? spec->zero : 0);
     if (shard.params) TRY(piece_size(runner, &shard.piece));
     TRY(shards_new(&runner->shards, &runner->exec, &shard, model->unit, use, model->units));
     note_pieces(runner);
-    TRY(make_views(runner, &runner->params, shard_master));
+    TRY(make_views(runner, &runner->params, VIEW_PARAMS));
     if (!spec->train) return OK;
-    TRY(make_views(runner, &runner->grads, shard_gradient));
-    TRY(make_views(runner, &runner->m, part_m));
-    return make_views(runner, &runner->v, part_v);
+    TRY(make_views(runner, &runner->grads, VIEW_GRADS));
+    for (int k = 0; k < optim_states(&spec->optim); k++)
+        TRY(make_views(runner, &runner->state[k], VIEW_STATE + k));
+    return OK;
 }
 
 /* Allocates the workspace and the shared activation buffer, each as large as any block of this stage needs.
@@ -264,8 +266,7 @@ void runner_free(Runner *runner) {
     if (runner->stream) status_free(stream_sync(runner->stream));
     store_free(runner->params);
     store_free(runner->grads);
-    store_free(runner->m);
-    store_free(runner->v);
+    for (int k = 0; k < OPTIM_STATES; k++) store_free(runner->state[k]);
     shards_free(runner->shards);
     runner_chunks_done(runner);
     Buffer *const buffers[] = {&runner->shared, &runner->scratch, &runner->loss};
@@ -420,7 +421,7 @@ Status runner_update(Runner *runner, int64_t step, double lr, double grad_norm) 
     Section section = section_begin(runner);
     int64_t start = trace_now();
     TRY(stream_mark(runner->stream, MARK_UPDATE));
-    TRY(shards_update(runner->shards, optim_adamw(spec, step, lr, scale), (float)spec->weight_decay));
+    TRY(shards_update(runner->shards, &(OptimStep){.number = step, .lr = lr, .grad_scale = scale}));
     TRY(stream_mark(runner->stream, MARK_UPDATE_END));
     runner->updated = true;
     trace_add(runner->trace, TRACE_COMPUTE, &name, start, trace_now(), 0, 0);

@@ -98,8 +98,9 @@ typedef struct Runner {
     Stream *stream;
     Exec exec;
     Shards *shards;
-    Store *params, *grads, *m, *v; /* fp32 views of the shard that this rank updates; grads, m, v only when
-                                    * training. Call runner_publish after changing params. */
+    /* fp32 views of the shard that this rank updates; all but params only when training. Call runner_publish
+     * after changing params. */
+    Store *params, *grads, *state[OPTIM_STATES];
     Schedule schedule, eval_schedule;
     Chunk *chunk;
     int chunks;

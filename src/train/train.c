@@ -207,8 +207,8 @@ static Status save_checkpoint(Trainer *t) {
     CLEANUP(progress_freep) Progress *phase = NULL;
     TRY(progress_new_phase(&phase, t->config->log, "saving checkpoint", 0, t->config->quiet));
     CheckpointState state = {.params = runner->params,
-                             .m = runner->m,
-                             .v = runner->v,
+                             .state = (const Store *const *)runner->state,
+                             .optim = &runner->spec.optim,
                              .progress = progress,
                              .assets_dir = t->job->model_dir,
                              .tokenizer_dir = t->job->tokenizer_dir,
@@ -272,7 +272,7 @@ static Status resume(Trainer *t) {
                      c->out);
     CLEANUP(json_decrefp) json_t *progress = NULL;
     Runner *runner = t->job->runner;
-    TRY(ckpt_load(dir, runner->params, runner->m, runner->v, runner->stream, &progress));
+    TRY(ckpt_load(dir, runner->params, runner->state, &runner->spec.optim, runner->stream, &progress));
     TRY(runner_publish(runner));
     TRY(check_settings(t, dir, json_object_get(progress, "settings")));
     int64_t tokens = 0;

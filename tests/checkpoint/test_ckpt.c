@@ -9,10 +9,11 @@
 #include <sys/wait.h>
 #include <time.h>
 
-/* Parameters and both Adam moments of one model. */
+/* Parameters and AdamW's state of one model. */
 typedef struct Stores {
     Model *model;
-    Store *params, *m, *v;
+    Store *params, *state[OPTIM_STATES];
+    OptimSpec optim;
 } Stores;
 
 static Stores stores_of(const Fixture *fixture, uint64_t seed) {
@@ -20,25 +21,28 @@ static Stores stores_of(const Fixture *fixture, uint64_t seed) {
     Stores stores = {0};
     assert_ok(model_new(&stores.model, &config));
     stores.params = store_of(fixture, stores.model, seed);
-    stores.m = store_of(fixture, stores.model, seed + 1000);
-    stores.v = store_of(fixture, stores.model, seed + 2000);
+    for (int k = 0; k < OPTIM_STATES; k++)
+        stores.state[k] = store_of(fixture, stores.model, seed + 1000 * (uint64_t)(k + 1));
     return stores;
 }
 
 static void stores_done(Stores *stores) {
     store_free(stores->params);
-    store_free(stores->m);
-    store_free(stores->v);
+    for (int k = 0; k < OPTIM_STATES; k++) store_free(stores->state[k]);
     model_free(stores->model);
 }
 
 static bool stores_same(const Stores *a, const Stores *b) {
-    return store_same(a->params, b->params) && store_same(a->m, b->m) && store_same(a->v, b->v);
+    return store_same(a->params, b->params) && store_same(a->state[0], b->state[0]) &&
+           store_same(a->state[1], b->state[1]);
 }
 
 static Status save(const Fixture *fixture, const char *run, int64_t step, const Stores *stores, int keep) {
     CLEANUP(json_decrefp) json_t *progress = json_pack("{s:I, s:f}", "step", (json_int_t)step, "loss", 0.1);
-    CheckpointState state = {.params = stores->params, .m = stores->m, .v = stores->v, .progress = progress};
+    CheckpointState state = {.params = stores->params,
+                             .state = (const Store *const *)stores->state,
+                             .optim = &stores->optim,
+                             .progress = progress};
     return ckpt_save(run, step, &state, fixture->stream, keep);
 }
 
@@ -52,7 +56,7 @@ static int64_t load_newest(const Fixture *fixture, const char *run, Stores *stor
     assert_ok(ckpt_latest(run, &dir));
     if (!dir) return -1;
     CLEANUP(json_decrefp) json_t *progress = NULL;
-    assert_ok(ckpt_load(dir, stores->params, stores->m, stores->v, fixture->stream, &progress));
+    assert_ok(ckpt_load(dir, stores->params, stores->state, &stores->optim, fixture->stream, &progress));
     return json_integer_value(json_object_get(progress, "step"));
 }
 
@@ -135,7 +139,8 @@ static void leftovers_are_ignored_then_removed(void **state) {
 /* Saves steps 1, 2, ... with changing contents until it is killed. */
 static void save_forever(const Fixture *fixture, Stores *stores) {
     for (int64_t step = 1;; step++) {
-        float *first = stores->params->flat[0].data, *last = stores->v->flat[stores->model->count - 1].data;
+        float *first = stores->params->flat[0].data,
+              *last = stores->state[1]->flat[stores->model->count - 1].data;
         first[0] = last[0] = (float)(step / 3);
         Status status = save(fixture, fixture->dir, step / 3, stores, 2);
         if (status) _exit(1);
@@ -173,7 +178,7 @@ static void killed_at_any_moment(void **state) {
         if (step > best) best = step;
         if (step < 0) continue;
         assert_true(((float *)loaded.params->flat[0].data)[0] == (float)step);
-        assert_true(((float *)loaded.v->flat[stores.model->count - 1].data)[0] == (float)step);
+        assert_true(((float *)loaded.state[1]->flat[stores.model->count - 1].data)[0] == (float)step);
     }
     assert_true(best >= 0);
 }
@@ -233,21 +238,24 @@ static void damage_is_named(void **state) {
     assert_ok(save(fixture, fixture->dir, 1, &stores, 1));
     const char *dir = path_of(fixture, "latest");
     put_file(path_of(fixture, "latest/weft.json"), "{\"format\": 9}");
-    assert_fails(ckpt_load(dir, stores.params, stores.m, stores.v, fixture->stream, NULL), 1,
+    assert_fails(ckpt_load(dir, stores.params, stores.state, &stores.optim, fixture->stream, NULL), 1,
                  "'format' is 9");
     put_file(path_of(fixture, "latest/weft.json"), "{\"format\": 1}");
-    assert_fails(ckpt_load(dir, stores.params, stores.m, stores.v, fixture->stream, NULL), 1,
+    assert_fails(ckpt_load(dir, stores.params, stores.state, &stores.optim, fixture->stream, NULL), 1,
                  "'progress' is missing");
+    put_file(path_of(fixture, "latest/weft.json"), "{\"format\": 1, \"optimizer\": \"other\"}");
+    assert_fails(ckpt_load(dir, stores.params, stores.state, &stores.optim, fixture->stream, NULL), 2,
+                 "its optimizer is other, but this run's is adamw");
     put_file(path_of(fixture, "latest/weft.json"), "{\"format\": 1, \"progress\": {}}");
     put_file(path_of(fixture, "latest/optimizer.safetensors"), "damaged");
-    assert_fails(ckpt_load(dir, stores.params, stores.m, stores.v, fixture->stream, NULL), 1,
+    assert_fails(ckpt_load(dir, stores.params, stores.state, &stores.optim, fixture->stream, NULL), 1,
                  "optimizer.safetensors is only 7 bytes long, too short");
     ModelConfig config = stores.model->config;
     config.outputs_mask = OUTPUT_MLM | OUTPUT_NSP;
     CLEANUP(model_freep) Model *model = NULL;
     assert_ok(model_new(&model, &config));
     CLEANUP(store_freep) Store *store = store_of(fixture, model, 1);
-    assert_fails(ckpt_load(dir, store, store, store, fixture->stream, NULL), 1,
+    assert_fails(ckpt_load(dir, store, (Store *[]){store, store}, &stores.optim, fixture->stream, NULL), 1,
                  "unexpected tensor 'qa_outputs.bias'");
 }
 

@@ -37,7 +37,9 @@ static Status make_checkpoint(void) {
     TRY(store_new(&rig.store, rig.model, rig.device, MEM_PARAMS));
     TRY(store_init_params(rig.store, rig.stream, 1));
     CLEANUP(json_decrefp) json_t *progress = json_object();
-    CheckpointState state = {.params = rig.store, .m = rig.store, .v = rig.store, .progress = progress};
+    const Store *const stores[OPTIM_STATES] = {rig.store, rig.store};
+    OptimSpec optim = {0};
+    CheckpointState state = {.params = rig.store, .state = stores, .optim = &optim, .progress = progress};
     TRY(ckpt_save(rig.run, 1, &state, rig.stream, 1));
     return ckpt_latest(rig.run, &rig.dir);
 }
@@ -59,7 +61,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     FILE *file = fopen(rig.progress, "wb");
     fuzz_require(file && fwrite(data, 1, size, file) == size && fclose(file) == 0);
     CLEANUP(json_decrefp) json_t *progress = NULL;
-    if (fuzz_succeeded(ckpt_load(rig.dir, rig.store, rig.store, rig.store, rig.stream, &progress)))
+    if (fuzz_succeeded(ckpt_load(rig.dir, rig.store, (Store *const[OPTIM_STATES]){rig.store, rig.store},
+                                 &(OptimSpec){0}, rig.stream, &progress)))
         fuzz_require(json_is_object(progress));
     else
         fuzz_require(!progress);

@@ -167,8 +167,11 @@ static void run_steps(Run *run, int from, int to) {
 static Status run_save(const Run *run, Group *world, const char *dir) {
     const Runner *r = run->runner;
     CLEANUP(json_decrefp) json_t *progress = json_pack("{s:i}", "step", HALF);
-    CheckpointState state = {
-        .params = r->params, .m = r->m, .v = r->v, .progress = progress, .mesh = run->mesh};
+    CheckpointState state = {.params = r->params,
+                             .state = (const Store *const *)r->state,
+                             .optim = &r->spec.optim,
+                             .progress = progress,
+                             .mesh = run->mesh};
     Status status = OK;
     if (run->mesh || world->rank == 0) status = ckpt_save(dir, HALF, &state, r->stream, 1);
     if (!run->mesh) TRY(barrier(world));
@@ -181,7 +184,7 @@ static void run_load(Run *run, const char *dir) {
     Runner *r = run->runner;
     assert_ok(ckpt_latest(dir, &step));
     assert_non_null(step);
-    assert_ok(ckpt_load(step, r->params, r->m, r->v, r->stream, &progress));
+    assert_ok(ckpt_load(step, r->params, r->state, &r->spec.optim, r->stream, &progress));
     assert_int_equal(json_integer_value(json_object_get(progress, "step")), HALF);
     assert_ok(runner_publish(r));
 }
@@ -215,16 +218,17 @@ static int remove_temp_dir(void **state) {
 
 /* ---- comparing ---- */
 
-/* The parameters and both Adam moments of one rank, loaded from a checkpoint. */
+/* The parameters and the optimizer's state of one rank, loaded from a checkpoint. */
 typedef struct LoadedState {
     Device *device;
     Stream *stream;
     Model *model;
-    Store *store[3];
+    Store *store[1 + OPTIM_STATES];
+    OptimSpec optim;
 } LoadedState;
 
 static void loaded_done(LoadedState *loaded) {
-    for (int i = 0; i < 3; i++) store_free(loaded->store[i]);
+    for (int i = 0; i < 1 + OPTIM_STATES; i++) store_free(loaded->store[i]);
     model_free(loaded->model);
     stream_free(loaded->stream);
     test_device_free(loaded->device);
@@ -238,13 +242,13 @@ static LoadedState load_state(JobKind job, bool words, const char *dir) {
     test_device_new(&loaded.device, 1);
     assert_ok(stream_new(&loaded.stream, loaded.device));
     assert_ok(model_new(&loaded.model, &config));
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 1 + OPTIM_STATES; i++) {
         assert_ok(store_new(&loaded.store[i], loaded.model, loaded.device, MEM_PARAMS));
         assert_ok(store_zero(loaded.store[i], loaded.stream));
     }
     assert_ok(ckpt_latest(dir, &step));
     assert_non_null(step);
-    assert_ok(ckpt_load(step, loaded.store[0], loaded.store[1], loaded.store[2], loaded.stream, NULL));
+    assert_ok(ckpt_load(step, loaded.store[0], &loaded.store[1], &loaded.optim, loaded.stream, NULL));
     return loaded;
 }
 
@@ -269,8 +273,9 @@ static bool same_part(const Store *part, const Store *whole) {
 
 static bool same_state(const Run *run, const LoadedState *loaded) {
     const Runner *r = run->runner;
-    return same_part(r->params, loaded->store[0]) && same_part(r->m, loaded->store[1]) &&
-           same_part(r->v, loaded->store[2]);
+    for (int k = 0; k < optim_states(&r->spec.optim); k++)
+        if (!same_part(r->state[k], loaded->store[1 + k])) return false;
+    return same_part(r->params, loaded->store[0]);
 }
 
 static void assert_same_file(const char *a, const char *b, const char *name) {
@@ -297,8 +302,10 @@ static int entries(const char *dir) {
 static void assert_one_rank_saves_the_same(const LoadedState *loaded, const char *dir, const char *again) {
     CLEANUP(mem_freep) char *one = NULL, *two = NULL;
     CLEANUP(json_decrefp) json_t *progress = json_pack("{s:i}", "step", HALF);
-    CheckpointState state = {
-        .params = loaded->store[0], .m = loaded->store[1], .v = loaded->store[2], .progress = progress};
+    CheckpointState state = {.params = loaded->store[0],
+                             .state = (const Store *const *)&loaded->store[1],
+                             .optim = &loaded->optim,
+                             .progress = progress};
     assert_ok(ckpt_save(again, HALF, &state, loaded->stream, 1));
     assert_ok(ckpt_latest(dir, &one));
     assert_ok(ckpt_latest(again, &two));
@@ -517,8 +524,8 @@ static void test_one_cannot_write(void **state) {
     signal(SIGXFSZ, SIG_IGN);
     CLEANUP(json_decrefp) json_t *progress = json_object();
     CheckpointState save = {.params = run.runner->params,
-                            .m = run.runner->m,
-                            .v = run.runner->v,
+                            .state = (const Store *const *)run.runner->state,
+                            .optim = &run.runner->spec.optim,
                             .progress = progress,
                             .mesh = run.mesh};
     char about[64], found[512];
