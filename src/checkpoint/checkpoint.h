@@ -4,7 +4,8 @@
  *   DIR/int8.safetensors        instead of these, for a quantized model; see hf_int8.c
  *   DIR/sparse.safetensors      instead of these, for a model stored without zero weights; see hf_sparse.h
  *   DIR/optimizer.safetensors   the optimizer's state, for AdamW "exp_avg.NAME" and "exp_avg_sq.NAME"
- *   DIR/weft.json               step and progress of the run; written last, so it marks a complete checkpoint
+ *   DIR/weft.json               step and progress of the run, and checksums of all tensors (checksums.h);
+ *                               written last, so it marks a complete checkpoint
  */
 #ifndef WEFT_CHECKPOINT_CHECKPOINT_H
 #define WEFT_CHECKPOINT_CHECKPOINT_H
@@ -129,6 +130,12 @@ MUST_USE Status ckpt_tidy(const char *run_dir, int64_t step, int64_t best, int k
 /* The directory of a run's newest complete checkpoint, or NULL; the caller frees it. Leftovers of an
  * interrupted save are ignored. */
 MUST_USE Status ckpt_latest(const char *run_dir, char **ret_dir);
+/* The checkpoint from which a run continues: the newest whose checksums match, or that of step `from` if it
+ * is not 0; NULL if the run has none. The caller frees it. Damaged ones that were passed over are renamed to
+ * step-N.damaged, and *ret_damaged says so; it is NULL if there are none. If none is intact, or the one asked
+ * for is not, it fails. Collective; mesh may be NULL for a single rank. */
+MUST_USE Status ckpt_resume_dir(const char *run_dir, int64_t from, Mesh *mesh, char **ret_dir,
+                                char **ret_damaged);
 /* Resolves `--model PATH`: a run's newest checkpoint, or PATH itself; the caller frees it. */
 MUST_USE Status ckpt_model_dir(const char *path, char **ret_dir);
 /* Loads the elements that the stores contain, whatever their layout, bit for bit, and the progress, which the

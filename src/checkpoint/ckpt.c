@@ -3,6 +3,7 @@
  *   RUN/checkpoints/step-N       complete checkpoints only
  *   RUN/checkpoints/step-N.tmp   being written or removed
  *   RUN/checkpoints/step-N.old   being replaced by another checkpoint of the same step
+ *   RUN/checkpoints/step-N.damaged   passed over when the run was resumed; never read again
  *   RUN/latest                   link to the newest
  *   RUN/best                     link to the one with the lowest validation loss, if any was validated
  *
@@ -21,13 +22,13 @@
 
 #include "base/fs.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checksums.h"
 #include "checkpoint/hf_load.h"
 #include "checkpoint/hf_save.h"
 
 #define CHECKPOINTS "checkpoints"
 #define LATEST      "latest"
 #define BEST        "best"
-#define PROGRESS    "weft.json"
 #define OPTIMIZER   "optimizer.safetensors"
 
 enum { PROGRESS_FORMAT = 1, STATE_NAME = PARAM_NAME + 32 };
@@ -68,7 +69,7 @@ static Status move(const char *from, const char *to) {
 
 static Status is_complete(const char *dir, bool *ret_whole) {
     CLEANUP(mem_freep) char *path = NULL;
-    TRY(path_join(&path, dir, PROGRESS));
+    TRY(path_join(&path, dir, CHECKPOINT_STATE));
     *ret_whole = path_exists(path);
     return OK;
 }
@@ -109,13 +110,17 @@ static Status list_optimizer(SaveList *list, const char *dir, const CheckpointSt
     return OK;
 }
 
-static Status write_progress(const char *dir, int64_t step, const CheckpointState *state) {
+static Status write_progress(const char *dir, int64_t step, const CheckpointState *state, SaveList *list) {
     CLEANUP(mem_freep) char *path = NULL;
-    TRY(path_join(&path, dir, PROGRESS));
+    TRY(path_join(&path, dir, CHECKPOINT_STATE));
+    CLEANUP(json_decrefp) json_t *checksums = NULL;
+    TRY(checksums_json(list, &checksums));
     CLEANUP(json_decrefp)
-    json_t *json = json_pack("{s:i, s:I, s:s, s:O?}", "format", PROGRESS_FORMAT, "step", (json_int_t)step,
-                             "optimizer", optim_kind(state->optim)->name, "progress", state->progress);
+    json_t *json = json_pack("{s:i, s:I, s:s, s:O?, s:O}", "format", PROGRESS_FORMAT, "step",
+                             (json_int_t)step, "optimizer", optim_kind(state->optim)->name, "progress",
+                             state->progress, "checksums", checksums);
     if (!json) return FAILED("%s: out of memory", path);
+    TRY(checksums_seal(json));
     return json_write_file(path, json);
 }
 
@@ -237,15 +242,16 @@ static Status link_best(const char *run_dir, const char *checkpoints, int64_t be
     return link_replace(link, target);
 }
 
-/* Removes all but the checkpoint just saved, the best, and the `keep - 1` others with the highest steps. */
+/* Removes all but the checkpoint just saved, the best, and the `keep - 1` newest before it. Those of later
+ * steps are left over from before the run went back to an earlier checkpoint. */
 static Status prune(const char *checkpoints, int64_t saved, int64_t best, int keep) {
     CLEANUP(step_list_done) StepList list = {0};
     TRY(list_steps(checkpoints, &list));
     for (size_t i = 0; i < list.count; i++) {
         if (list.step[i] == saved || list.step[i] == best) continue;
         int newer = 1;
-        for (size_t j = 0; j < list.count; j++) newer += list.step[j] != saved && list.step[j] > list.step[i];
-        if (newer < keep) continue;
+        for (size_t j = 0; j < list.count; j++) newer += list.step[j] < saved && list.step[j] > list.step[i];
+        if (list.step[i] < saved && newer < keep) continue;
         CLEANUP(mem_freep) char *path = NULL, *removed = NULL;
         TRY(step_path(checkpoints, list.step[i], "", &path));
         TRY(step_path(checkpoints, list.step[i], ".tmp", &removed));
@@ -255,10 +261,10 @@ static Status prune(const char *checkpoints, int64_t saved, int64_t best, int ke
     return OK;
 }
 
-static Status write_rest(const Save *save) {
+static Status write_rest(Save *save) {
     const CheckpointState *state = save->state;
     TRY(hf_write_rest(save->temporary, &save->manifest, &state->params->model->config, &save->options));
-    TRY(write_progress(save->temporary, save->step, state));
+    TRY(write_progress(save->temporary, save->step, state, &save->list));
     TRY(dir_sync(save->temporary));
     return publish(save->checkpoints, save->step, save->temporary);
 }
@@ -351,6 +357,93 @@ Status ckpt_latest(const char *run_dir, char **ret_dir) {
     return OK;
 }
 
+/* ---- resuming ---- */
+
+static int descending(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* On the first rank: the steps to try in order: `latest`, earlier ones, and then later ones, from which the
+ * run may have gone back. */
+static Status list_candidates(const char *run_dir, int64_t from, StepList *list) {
+    CLEANUP(mem_freep) char *checkpoints = NULL, *latest = NULL;
+    TRY(path_join(&checkpoints, run_dir, CHECKPOINTS));
+    if (path_is_dir(checkpoints)) TRY(each_entry(checkpoints, recover_entry));
+    TRY(list_steps(checkpoints, list));
+    if (list->count) qsort(list->step, list->count, sizeof *list->step, descending);
+    int64_t first = from;
+    const char *rest;
+    if (!from) TRY(ckpt_latest(run_dir, &latest));
+    if (latest && !parse_step(strrchr(latest, '/') + 1, &first, &rest)) first = 0;
+    size_t at = 0;
+    while (at < list->count && list->step[at] != first) at++;
+    if (from && at == list->count) {
+        char steps[200] = "";
+        for (size_t i = list->count, used = 0; i-- > 0 && used + 24 < sizeof steps;)
+            used += (size_t)snprintf(steps + used, sizeof steps - used, "%s%lld", used ? ", " : "",
+                                     (long long)list->step[i]);
+        return USAGE("%s has no checkpoint of step %lld; available: %s", run_dir, (long long)from,
+                     *steps ? steps : "none");
+    }
+    for (size_t i = 0; i < at && at < list->count; i++) { /* the later ones go to the end */
+        int64_t later = list->step[0];
+        memmove(list->step, list->step + 1, (list->count - 1) * sizeof *list->step);
+        list->step[list->count - 1] = later;
+    }
+    if (from) list->count = 1;
+    return OK;
+}
+
+static Status set_aside(const char *checkpoints, int64_t step) {
+    CLEANUP(mem_freep) char *from = NULL, *to = NULL;
+    TRY(step_path(checkpoints, step, "", &from));
+    TRY(step_path(checkpoints, step, ".damaged", &to));
+    if (path_exists(to)) TRY(dir_remove(to));
+    return move(from, to);
+}
+
+/* Appends a sentence on a checkpoint that was passed over. */
+static Status note_damage(char **note, const Status status) {
+    CLEANUP(mem_freep) char *before = *note;
+    *note = NULL;
+    return str_format(note, "%s%s%s", before ? before : "", before ? "\n" : "", status_message(status));
+}
+
+static Status set_all_aside(const char *checkpoints, const StepList *list, size_t count) {
+    for (size_t i = 0; i < count; i++) TRY(set_aside(checkpoints, list->step[i]));
+    return OK;
+}
+
+Status ckpt_resume_dir(const char *run_dir, int64_t from, Mesh *mesh, char **ret_dir, char **ret_damaged) {
+    CLEANUP(step_list_done) StepList list = {0};
+    CLEANUP(mem_freep) char *checkpoints = NULL, *dir = NULL, *damaged = NULL;
+    bool first = !mesh || mesh->rank == 0, several = mesh && mesh->size > 1;
+    TRY(path_join(&checkpoints, run_dir, CHECKPOINTS));
+    TRY(save_agree(mesh, first ? list_candidates(run_dir, from, &list) : OK));
+    int64_t step = 0;
+    size_t at = 0;
+    for (;; at++) {
+        step = at < list.count ? list.step[at] : 0;
+        if (several) TRY(host_broadcast(mesh->world, &step, sizeof step, 0));
+        if (!step) break;
+        TRY(step_path(checkpoints, step, "", &dir));
+        Status status = checksums_verify(dir, mesh, NULL);
+        if (!status) break;
+        if (from) return status;
+        Status noted = note_damage(&damaged, status);
+        status_free(status);
+        TRY(noted);
+        mem_freep(&dir);
+    }
+    if (!step && damaged) return FAILED("%s: no checkpoint is intact: %s", run_dir, damaged);
+    TRY(save_agree(mesh, first ? set_all_aside(checkpoints, &list, at) : OK));
+    *ret_dir = dir;
+    *ret_damaged = damaged;
+    dir = damaged = NULL;
+    return OK;
+}
+
 Status ckpt_model_dir(const char *path, char **ret_dir) {
     char *dir = NULL;
     TRY(ckpt_latest(path, &dir));
@@ -411,7 +504,7 @@ static Status check_optimizer(const char *path, const json_t *json, const OptimS
 
 static Status read_progress(const char *dir, const OptimSpec *optim, json_t **ret_progress) {
     CLEANUP(mem_freep) char *path = NULL;
-    TRY(path_join(&path, dir, PROGRESS));
+    TRY(path_join(&path, dir, CHECKPOINT_STATE));
     CLEANUP(json_decrefp) json_t *json = NULL;
     TRY(json_read_file(path, &json));
     int64_t format = 0;

@@ -59,9 +59,18 @@ MUST_USE Status safe_writer_declare(SafeWriter *writer, const char *name, DType 
                                     const int64_t *dim);
 /* Bytes of data declared so far: the offset of the next tensor. */
 int64_t safe_writer_declared(const SafeWriter *writer);
+/* The declared tensors, in order, each with the checksum (crc32c.h) of what this rank has written of it: the
+ * tensor's checksum is the XOR of all ranks'. */
+typedef struct SafeSum {
+    const char *name;
+    int64_t begin, end; /* its range of the data */
+    uint32_t crc;
+} SafeSum;
+SafeSum *safe_writer_sums(SafeWriter *writer, size_t *ret_count);
+const char *safe_writer_path(const SafeWriter *writer);
 MUST_USE Status safe_writer_create(SafeWriter *writer);
 MUST_USE Status safe_writer_open(SafeWriter *writer); /* does nothing on the rank that created it */
-/* `at` is an offset in the data section. */
+/* `at` is an offset in the data section. Every byte is written once. */
 MUST_USE Status safe_writer_write(SafeWriter *writer, int64_t at, const void *data, size_t size);
 MUST_USE Status safe_writer_close(SafeWriter *writer);
 void safe_writer_free(SafeWriter *writer);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/crc32c.h"
 #include "base/memory.h"
 #include "checkpoint/safetensors.h"
 
@@ -16,7 +17,15 @@ struct SafeWriter {
     char *path;
     json_t *header;
     int64_t declared; /* bytes of data */
-    int64_t begin;    /* file offset of the data; 0 until the file is opened */
+    SafeSum *sum;     /* one per tensor */
+    size_t sums, sums_capacity;
+    /* Consecutive writes to one tensor, not yet in its sum. */
+    struct {
+        SafeSum *sum; /* NULL: none */
+        int64_t end;
+        uint32_t crc;
+    } recent;
+    int64_t begin; /* file offset of the data; 0 until the file is opened */
     int fd;
     bool dirty; /* has unsynced writes */
 };
@@ -67,8 +76,15 @@ Status safe_writer_declare(SafeWriter *writer, const char *name, DType dtype, in
                               (json_int_t)writer->declared, (json_int_t)end);
     if (!entry || json_object_set_new(writer->header, name, entry))
         return FAILED("%s: out of memory for the header", writer->path);
+    TRY(mem_grow(&writer->sum, &writer->sums_capacity, writer->sums + 1, sizeof *writer->sum));
+    writer->sum[writer->sums++] =
+        (SafeSum){json_object_iter_key(json_object_iter_at(writer->header, name)), writer->declared, end, 0};
     writer->declared = end;
     return OK;
+}
+
+const char *safe_writer_path(const SafeWriter *writer) {
+    return writer->path;
 }
 
 int64_t safe_writer_declared(const SafeWriter *writer) {
@@ -129,10 +145,53 @@ Status safe_writer_open(SafeWriter *writer) {
     return writer->fd >= 0 ? OK : open_file(writer, 0, &header, &size);
 }
 
+/* The first tensor that ends after `at`. */
+static size_t tensor_at(const SafeWriter *writer, int64_t at) {
+    size_t low = 0, high = writer->sums;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (writer->sum[middle].end > at)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static void sum_recent(SafeWriter *writer) {
+    SafeSum *sum = writer->recent.sum;
+    if (sum) sum->crc ^= crc32c_part(writer->recent.crc, (uint64_t)(sum->end - writer->recent.end));
+    writer->recent.sum = NULL;
+}
+
+static void add_to_sums(SafeWriter *writer, int64_t at, const unsigned char *data, int64_t size) {
+    for (size_t i = tensor_at(writer, at); size > 0; i++) {
+        SafeSum *sum = &writer->sum[i];
+        int64_t here = sum->end - at < size ? sum->end - at : size;
+        if (writer->recent.sum != sum || writer->recent.end != at) {
+            sum_recent(writer);
+            writer->recent.sum = sum;
+            writer->recent.crc = 0;
+        }
+        writer->recent.crc = crc32c(writer->recent.crc, data, (size_t)here);
+        writer->recent.end = at + here;
+        data += here;
+        at += here;
+        size -= here;
+    }
+}
+
+SafeSum *safe_writer_sums(SafeWriter *writer, size_t *ret_count) {
+    sum_recent(writer);
+    *ret_count = writer->sums;
+    return writer->sum;
+}
+
 Status safe_writer_write(SafeWriter *writer, int64_t at, const void *data, size_t size) {
     if (writer->fd < 0 || at < 0 || at > writer->declared || size > (uint64_t)(writer->declared - at))
         return FAILED("internal: %s: %zu bytes at offset %lld are not in the data", writer->path, size,
                       (long long)at);
+    add_to_sums(writer, at, data, (int64_t)size);
     return put(writer, writer->begin + at, data, size);
 }
 
@@ -151,6 +210,7 @@ void safe_writer_free(SafeWriter *writer) {
     if (!writer) return;
     if (writer->fd >= 0) close(writer->fd);
     json_decref(writer->header);
+    free(writer->sum);
     free(writer->path);
     free(writer);
 }

@@ -361,6 +361,23 @@ static Status run_rounds(Saver *saver) {
     return written;
 }
 
+/* Combines the ranks' checksums of the tensors. */
+static Status share_sums(SaveList *list, Mesh *mesh) {
+    if (!mesh || mesh->size == 1) return OK;
+    for (size_t i = 0; i < list->files; i++) {
+        size_t count = 0;
+        SafeSum *sum = safe_writer_sums(list->file[i], &count);
+        CLEANUP(mem_freep) uint32_t *own = NULL, *all = NULL;
+        TRY(mem_new(count, sizeof *own, &own));
+        TRY(mem_new(count * (size_t)mesh->size, sizeof *all, &all));
+        for (size_t k = 0; k < count; k++) own[k] = sum[k].crc;
+        TRY(host_gather(mesh->world, all, own, count * sizeof *own));
+        for (size_t k = 0; k < count; k++) sum[k].crc = 0;
+        for (size_t k = 0; k < count * (size_t)mesh->size; k++) sum[k % count].crc ^= all[k];
+    }
+    return OK;
+}
+
 static void saver_done(Saver *saver) {
     dev_free(&saver->buffer);
     free(saver->job);
@@ -386,5 +403,6 @@ Status save_list_write(SaveList *list, Mesh *mesh, Stream *stream) {
         status_free(closed);
     else
         status = closed;
-    return save_agree(mesh, status);
+    TRY(save_agree(mesh, status));
+    return share_sums(list, mesh);
 }

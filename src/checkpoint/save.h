@@ -42,8 +42,8 @@ MUST_USE Status save_list_add(SaveList *list, int store, int file, const char *n
 
 /* Creates the files. Called on one rank, before the others call save_list_write. */
 MUST_USE Status save_list_create(SaveList *list);
-/* Writes all tensors, then syncs and closes the files. Collective; all ranks return the same outcome. mesh
- * may be NULL for a single rank. */
+/* Writes all tensors, then syncs and closes the files; afterwards safe_writer_sums has the tensors' checksums
+ * on every rank. Collective; all ranks return the same outcome. mesh may be NULL for a single rank. */
 MUST_USE Status save_list_write(SaveList *list, Mesh *mesh, Stream *stream);
 
 /* The combined outcome of all ranks: OK, or the error of the lowest rank that failed. Takes ownership of

@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "base/progress.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checksums.h"
 #include "checkpoint/gguf.h"
 #include "checkpoint/hf_files.h"
 #include "cli/command.h"
@@ -186,6 +187,7 @@ static Status load(Work *work, uint64_t seed) {
     TRY(stream_new(&work->stream, work->device));
     TRY(store_new(&work->params, work->model, work->device, MEM_PARAMS));
     if (work->report.missing_count) TRY(store_init_params(work->params, work->stream, seed));
+    TRY(checksums_verify(work->dir, NULL, NULL));
     return hf_weights_load(work->dir, work->params, work->stream, NULL);
 }
 

@@ -5,6 +5,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checksums.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/hf_files.h"
 #include "checkpoint/hf_names.h"
@@ -20,7 +21,7 @@ typedef struct InfoConfig {
 
 /* clang-format off */
 static const Option table[] = {
-    {OPT_FLAG("verify", InfoConfig, verify), .help = "Verify all checksums of token files, on all cores."},
+    {OPT_FLAG("verify", InfoConfig, verify), .help = "Verify all checksums of token files or a checkpoint, on all cores."},
 };
 /* clang-format on */
 
@@ -152,7 +153,16 @@ static json_t *describe_quantized(const ModelConfig *config) {
                      "activations", config->int8_held ? "static" : "dynamic");
 }
 
-static Status describe_checkpoint(json_t *result, const char *dir) {
+static Status add_verified(json_t *result, const char *dir) {
+    Verified verified = {0};
+    TRY(checksums_verify(dir, NULL, &verified));
+    if (!verified.tensors) return FAILED("%s has no checksums to verify; only checkpoints of runs have", dir);
+    return put(result, "verified",
+               json_pack("{s:I, s:I}", "tensors", (json_int_t)verified.tensors, "bytes",
+                         (json_int_t)verified.bytes));
+}
+
+static Status describe_checkpoint(json_t *result, const char *dir, bool verify) {
     ModelConfig config;
     TRY(hf_config_read(dir, &config));
     CLEANUP(model_freep) Model *model = NULL;
@@ -166,6 +176,7 @@ static Status describe_checkpoint(json_t *result, const char *dir) {
     TRY(put(result, "missing", show_names(report.missing, report.missing_count)));
     TRY(put(result, "unknown", show_names(report.unexpected, report.unexpected_count)));
     TRY(add_weights(result, dir, model));
+    if (verify) TRY(add_verified(result, dir));
     return add_step(result, dir);
 }
 
@@ -180,12 +191,12 @@ static Status add_summary(json_t *result, const char *run) {
     return put(result, "summary", json_incref(summary));
 }
 
-static Status describe_run(json_t *result, const char *run, const char *newest) {
+static Status describe_run(json_t *result, const char *run, const char *newest, bool verify) {
     TRY(put(result, "kind", json_string("run")));
     TRY(add_summary(result, run));
     json_t *checkpoint = json_pack("{s:s}", "path", newest);
     TRY(put(result, "newest", checkpoint));
-    return describe_checkpoint(checkpoint, newest);
+    return describe_checkpoint(checkpoint, newest, verify);
 }
 
 /* Whether a directory contains tokenizer files but no model. */
@@ -209,9 +220,9 @@ static Status describe_path(json_t *result, const char *path, bool verify) {
     CLEANUP(mem_freep) char *newest = NULL;
     bool bare = false;
     TRY(ckpt_latest(path, &newest));
-    if (newest) return describe_run(result, path, newest);
+    if (newest) return describe_run(result, path, newest, verify);
     TRY(is_bare_tokenizer(path, &bare));
-    return bare ? info_tokenizer(result, path) : describe_checkpoint(result, path);
+    return bare ? info_tokenizer(result, path) : describe_checkpoint(result, path, verify);
 }
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
@@ -277,6 +288,10 @@ static void show_checkpoint(const json_t *result, FILE *out) {
         fprintf(out, "sparsity     %.2f%% of the layers' weights are zero\n",
                 100 * number_of(result, "sparsity"));
     if (json_object_get(result, "step")) fprintf(out, "step         %.0f\n", number_of(result, "step"));
+    const json_t *verified = json_object_get(result, "verified");
+    if (verified)
+        fprintf(out, "verified     %.0f tensors, %s: all checksums match\n", number_of(verified, "tensors"),
+                format_bytes(text, number_of(verified, "bytes")));
     show_list(out, json_object_get(result, "missing"), "missing");
     show_list(out, json_object_get(result, "unknown"), "unused");
 }
@@ -326,7 +341,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 static const Example examples[] = {
     {"Describe this machine", "weft info"},
     {"Describe a run and its newest checkpoint", "weft info runs/first"},
-    {"Check token files for damage", "weft info --verify tokens"},
+    {"Check token files or a run's checkpoint for damage", "weft info --verify runs/first"},
 };
 
 const Command command_info = {

@@ -285,7 +285,7 @@ static Status find_run_config(Invocation *call, int argc, char **argv) {
     const char *out = NULL;
     bool resume = false;
     for (int at = 0; at < argc && strcmp(argv[at], "--") != 0; at++) {
-        if (strcmp(argv[at], "--resume") == 0) resume = true;
+        if (strcmp(argv[at], "--resume") == 0 || strncmp(argv[at], "--resume-from", 13) == 0) resume = true;
         if (strcmp(argv[at], "--no-resume") == 0) resume = false;
         if (strncmp(argv[at], "--out=", 6) == 0) out = argv[at] + 6;
         if (strcmp(argv[at], "--out") == 0 && at + 1 < argc) out = argv[at + 1];

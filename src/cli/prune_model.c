@@ -4,6 +4,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checksums.h"
 #include "checkpoint/hf_files.h"
 #include "cli/prune.h"
 #include "compress/gradients.h"
@@ -39,6 +40,7 @@ static Status load(Work *work, const char *from) {
     TRY(device_new_cpu(&work->device, 0));
     TRY(stream_new(&work->stream, work->device));
     TRY(store_new(&work->params, work->model, work->device, MEM_PARAMS));
+    TRY(checksums_verify(from, NULL, NULL));
     return hf_weights_load(from, work->params, work->stream, NULL);
 }
 

@@ -34,6 +34,8 @@ Status train_settle(const Invocation *call, TrainConfig *config, json_t *setting
     bool by_epochs = epochs->source > steps->source;
     if (!by_epochs) config->epochs = 0;
     json_object_del(settings, by_epochs ? "steps" : "epochs");
+    if (config->resume_from) config->resume = true;
+    json_object_del(settings, "resume-from");
     json_object_del(settings, "resume"); /* these belong to this invocation, not to the run */
     json_object_del(settings, "trace");
     json_object_del(settings, "quiet");

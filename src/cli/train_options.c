@@ -166,7 +166,11 @@ static const Option run_table[] = {
     {OPT_FLAG("resume", TrainConfig, resume),
      .help = "Continue from the newest checkpoint in --out as if the run had never stopped, or start if "
              "there is none. Settings are read from the run directory; --config and the command line "
-             "override them."},
+             "override them. Checkpoints that are damaged are passed over."},
+    {OPT_INT("resume-from", TrainConfig, resume_from), .fallback = "0", AT_LEAST(0),
+     .shown = "the newest intact checkpoint",
+     .help = "Continue from the checkpoint of this step. Implies --resume. Checkpoints of later steps are "
+             "removed as new ones are saved."},
     {EVERY("eval-every", eval_every), .fallback = "100",
      .help = "Evaluate every N steps, or at the end of each epoch, and at the end; 0: only at the end. F1 "
              "and exact match are measured at the end of each epoch and at the end."},

@@ -20,6 +20,7 @@
 #include "base/fs.h"
 #include "base/progress.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checksums.h"
 #include "compress/int4.h"
 
 typedef struct Quantizer {
@@ -77,6 +78,7 @@ static Status load_values(Quantizer *q, const QuantizeConfig *config) {
     TRY(device_new_cpu(&q->device, (int)config->threads));
     TRY(stream_new(&q->stream, q->device));
     TRY(store_new(&q->values, q->from, q->device, MEM_PARAMS));
+    TRY(checksums_verify(q->dir, NULL, NULL));
     TRY(hf_weights_load(q->dir, q->values, q->stream, NULL));
     return store_new(&q->rest, q->to, q->device, MEM_PARAMS);
 }

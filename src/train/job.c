@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/progress.h"
+#include "checkpoint/checksums.h"
 #include "data/squad_features.h"
 
 static const char *const loss_names[LOSS_COUNT] = {"token", "next_sentence", "span_start", "span_end",
@@ -326,6 +327,7 @@ Status job_start(Job *job, LoadReport *ret_report) {
     }
     CLEANUP(progress_freep) Progress *progress = NULL;
     TRY(progress_new_phase(&progress, job->log, "loading model", 0, job->quiet));
+    if (job->model_dir) TRY(checksums_verify(job->model_dir, job->plan.mesh, NULL));
     TRY(runner_new(&job->runner, job->model, job->device, &job->plan));
     if (job->model_dir) TRY(hf_int8_load(job->model_dir, job->model, &job->runner->exec));
     if (job->model_dir) TRY(hf_sparse_load(job->model_dir, job->model, &job->runner->exec));

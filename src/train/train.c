@@ -264,8 +264,15 @@ static Status compare_schedule(const Trainer *t, const char *dir, const json_t *
 static Status resume(Trainer *t) {
     const TrainConfig *c = t->config;
     if (!c->out) return OK;
-    CLEANUP(mem_freep) char *dir = NULL;
-    if (path_is_dir(c->out)) TRY(ckpt_latest(c->out, &dir));
+    CLEANUP(mem_freep) char *dir = NULL, *damaged = NULL;
+    if (c->resume) {
+        TRY(ckpt_resume_dir(c->out, c->resume_from, c->mesh, &dir, &damaged));
+        if (damaged)
+            progress_line(t->progress, "warning: %s\nresuming from the newest intact checkpoint instead",
+                          damaged);
+    } else if (path_is_dir(c->out)) {
+        TRY(ckpt_latest(c->out, &dir));
+    }
     if (!dir) return OK;
     if (!c->resume)
         return USAGE("%s already contains a run; add --resume to continue it, or choose another --out",

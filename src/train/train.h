@@ -61,6 +61,7 @@ typedef struct TrainConfig {
     /* run */
     const char *out; /* run directory; NULL: write nothing */
     bool resume;
+    int64_t resume_from; /* with resume: the checkpoint of this step; 0: the newest that is intact */
     int64_t eval_every, save_every; /* steps; 0: only at the end; EVERY_EPOCH (train/epoch.h) */
     int64_t sample_every;           /* likewise, for samples of the model's text; 0: none */
     int64_t patience;               /* stop after this many validations without improvement; 0: never */

@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "checkpoint/checksums.h"
+
 /* Parameters and AdamW's state of one model. */
 typedef struct Stores {
     Model *model;
@@ -92,14 +94,16 @@ static void keeps_the_newest(void **state) {
     assert_false(has(fixture, "checkpoints/step-10"));
     assert_true(has(fixture, "checkpoints/step-11"));
     assert_true(has(fixture, "checkpoints/step-12"));
-    /* A run resumed from an earlier step keeps its new checkpoints. */
+    /* A run that went back to an earlier step keeps its new checkpoints, not those of its former future. */
     assert_ok(save(fixture, run, 9, &stores, 2));
+    assert_ok(save(fixture, run, 10, &stores, 2));
     assert_true(has(fixture, "checkpoints/step-9"));
-    assert_true(has(fixture, "checkpoints/step-12"));
+    assert_true(has(fixture, "checkpoints/step-10"));
     assert_false(has(fixture, "checkpoints/step-11"));
+    assert_false(has(fixture, "checkpoints/step-12"));
     CLEANUP(mem_freep) char *dir = NULL;
     assert_ok(ckpt_latest(run, &dir));
-    assert_non_null(strstr(dir, "step-9"));
+    assert_non_null(strstr(dir, "step-10"));
     for (int step = 20; step <= 23; step++) assert_ok(save(fixture, run, step, &stores, 0));
     assert_true(has(fixture, "checkpoints/step-9"));
 }
@@ -259,14 +263,144 @@ static void damage_is_named(void **state) {
                  "unexpected tensor 'qa_outputs.bias'");
 }
 
+/* Flips one bit of a file, or flips it back. */
+static void flip(const char *path, size_t byte, int bit) {
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, (long)byte, SEEK_SET), 0);
+    int c = fgetc(file);
+    assert_int_equal(fseek(file, (long)byte, SEEK_SET), 0);
+    fputc(c ^ (1 << bit), file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static size_t size_of(const char *path) {
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    return (size_t)st.st_size;
+}
+
+/* One flipped bit, anywhere, is noticed; in the data, its tensor is named. */
+static void every_flipped_bit_is_noticed(void **state) {
+    static const char *const names[] = {"latest/model.safetensors", "latest/optimizer.safetensors",
+                                        "latest/weft.json"};
+    const Fixture *fixture = *state;
+    CLEANUP(stores_done) Stores stores = stores_of(fixture, 1);
+    assert_ok(save(fixture, fixture->dir, 3, &stores, 1));
+    const char *dir = path_of(fixture, "latest");
+    Verified verified = {0};
+    assert_ok(checksums_verify(dir, NULL, &verified));
+    assert_true(verified.tensors > 50 && verified.bytes > 10000);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[256];
+        snprintf(path, sizeof path, "%s/%s", fixture->dir, names[i]);
+        size_t size = size_of(path);
+        for (size_t k = 0; k < 60; k++) {
+            size_t byte = i == 2 ? k * (size - 2) / 60 : size - 1 - k * (size / 2) / 60; /* mostly data */
+            flip(path, byte, (int)(k % 8));
+            CLEANUP(status_freep) Status status = checksums_verify(dir, NULL, NULL);
+            /* A flipped space of the indentation changes nothing, or is no JSON. */
+            if (i < 2) {
+                assert_non_null(status);
+                assert_non_null(strstr(status_message(status), "damaged"));
+            }
+            flip(path, byte, (int)(k % 8));
+        }
+        assert_ok(checksums_verify(dir, NULL, NULL));
+    }
+    /* Values in weft.json are sealed. */
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    const char *own = path_of(fixture, "latest/weft.json");
+    assert_ok(json_read_file(own, &json));
+    json_object_set_new(json, "step", json_integer(4));
+    assert_ok(json_write_file(own, json));
+    assert_fails(checksums_verify(dir, NULL, NULL), 1, "weft.json is damaged");
+}
+
+static void files_of_two_checkpoints_do_not_mix(void **state) {
+    const Fixture *fixture = *state;
+    CLEANUP(stores_done) Stores one = stores_of(fixture, 1), two = stores_of(fixture, 2);
+    assert_ok(save(fixture, fixture->dir, 1, &one, 0));
+    assert_ok(save(fixture, fixture->dir, 2, &two, 0));
+    assert_int_equal(rename(path_of(fixture, "checkpoints/step-1/optimizer.safetensors"),
+                            path_of(fixture, "checkpoints/step-2/optimizer.safetensors")),
+                     0);
+    assert_fails(checksums_verify(path_of(fixture, "latest"), NULL, NULL), 1,
+                 "optimizer.safetensors: tensor");
+}
+
+/* Without checksums, as in other programs' directories, nothing is verified. */
+static void directories_without_checksums_pass(void **state) {
+    const Fixture *fixture = *state;
+    CLEANUP(stores_done) Stores stores = stores_of(fixture, 1);
+    assert_ok(save(fixture, fixture->dir, 1, &stores, 1));
+    Verified verified = {0};
+    put_file(path_of(fixture, "latest/weft.json"), "{\"format\": 1, \"step\": 1, \"progress\": {}}");
+    assert_ok(checksums_verify(path_of(fixture, "latest"), NULL, &verified));
+    assert_int_equal(verified.tensors, 0);
+    assert_int_equal(unlink(path_of(fixture, "latest/weft.json")), 0);
+    assert_ok(checksums_verify(path_of(fixture, "latest"), NULL, NULL));
+}
+
+static void assert_resumes_at(const char *run, int64_t from, const char *step, const char *damaged) {
+    CLEANUP(mem_freep) char *dir = NULL, *note = NULL;
+    assert_ok(ckpt_resume_dir(run, from, NULL, &dir, &note));
+    assert_non_null(dir);
+    assert_string_equal(strrchr(dir, '/') + 1, step);
+    if (damaged)
+        assert_non_null(strstr(note, damaged));
+    else
+        assert_null(note);
+}
+
+static void resumes_from_the_newest_intact_checkpoint(void **state) {
+    const Fixture *fixture = *state;
+    const char *run = fixture->dir;
+    CLEANUP(stores_done) Stores stores = stores_of(fixture, 1);
+    CLEANUP(mem_freep) char *none = NULL, *note = NULL;
+    assert_ok(ckpt_resume_dir(run, 0, NULL, &none, &note));
+    assert_null(none);
+    for (int step = 1; step <= 4; step++) assert_ok(save(fixture, run, step, &stores, 0));
+    assert_resumes_at(run, 0, "step-4", NULL);
+    assert_resumes_at(run, 2, "step-2", NULL);
+    assert_fails(ckpt_resume_dir(run, 7, NULL, &none, &note), 2,
+                 "no checkpoint of step 7; available: 1, 2, 3, 4");
+    const char *weights = path_of(fixture, "checkpoints/step-4/model.safetensors");
+    const char *moments = path_of(fixture, "checkpoints/step-3/optimizer.safetensors");
+    flip(weights, size_of(weights) - 9, 3);
+    flip(moments, size_of(moments) - 9, 3);
+    assert_fails(ckpt_resume_dir(run, 4, NULL, &none, &note), 1, "step-4/model.safetensors: tensor");
+    assert_resumes_at(run, 0, "step-2", "step-3/optimizer.safetensors: tensor");
+    assert_true(has(fixture, "checkpoints/step-4.damaged"));
+    assert_false(has(fixture, "checkpoints/step-4"));
+    /* The next save keeps intact ones only. */
+    assert_ok(save(fixture, run, 3, &stores, 2));
+    assert_true(has(fixture, "checkpoints/step-2"));
+    assert_resumes_at(run, 0, "step-3", NULL);
+    for (int step = 2; step <= 3; step++) {
+        char path[256];
+        snprintf(path, sizeof path, "%s/checkpoints/step-%d/model.safetensors", run, step);
+        flip(path, size_of(path) - 1, 0);
+    }
+    assert_fails(ckpt_resume_dir(run, 0, NULL, &none, &note), 1, "no checkpoint is intact");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(restores_every_bit),   TEST(keeps_the_newest),
-        TEST(saves_a_step_again),   TEST(leftovers_are_ignored_then_removed),
-        TEST(killed_at_any_moment), TEST(full_disk),
-        TEST(unwritable_directory), TEST(damage_is_named),
+        TEST(restores_every_bit),
+        TEST(keeps_the_newest),
+        TEST(saves_a_step_again),
+        TEST(leftovers_are_ignored_then_removed),
+        TEST(killed_at_any_moment),
+        TEST(full_disk),
+        TEST(unwritable_directory),
+        TEST(damage_is_named),
+        TEST(every_flipped_bit_is_noticed),
+        TEST(files_of_two_checkpoints_do_not_mix),
+        TEST(directories_without_checksums_pass),
+        TEST(resumes_from_the_newest_intact_checkpoint),
     };
     return cmocka_run_group_tests_name("checkpoint.ckpt", tests, NULL, NULL);
 }
