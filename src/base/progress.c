@@ -6,7 +6,10 @@
  * first update, so a resumed run does not count the steps it skipped.
  *
  * A phase disappears from the terminal when it ends, and a log mentions it only if it lasts longer than the
- * interval. If its length is unknown, a thread redraws its title and the elapsed time.
+ * interval.
+ *
+ * A thread redraws the line of a phase, or of a bar that is busy, so that the elapsed time advances between
+ * updates. A bar is not busy while a phase uses the line.
  */
 #include "base/progress.h"
 
@@ -41,7 +44,7 @@ struct Progress {
     pthread_mutex_t lock; /* guards all of the above against the ticker */
     pthread_cond_t woken;
     pthread_t ticker;
-    bool ticking;
+    bool ticking, busy; /* the ticker exists; it draws */
 };
 
 Status progress_new(Progress **ret_progress, FILE *out, const char *title, int64_t total, double interval_s,
@@ -219,9 +222,9 @@ void progress_line(Progress *progress, const char *fmt, ...) {
     pthread_mutex_unlock(&progress->lock);
 }
 
-/* ---- phases ---- */
+/* ---- redrawing between updates ---- */
 
-/* Draws until the phase ends. The first wait spares short phases a flicker. */
+/* The first wait spares short phases a flicker. */
 static void *tick(void *argument) {
     Progress *progress = argument;
     pthread_mutex_lock(&progress->lock);
@@ -232,7 +235,7 @@ static void *tick(void *argument) {
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&progress->woken, &progress->lock, &until);
-        if (!progress->ended) draw(progress, progress->redraw);
+        if (!progress->ended && progress->busy) draw(progress, progress->redraw);
     }
     pthread_mutex_unlock(&progress->lock);
     return NULL;
@@ -247,36 +250,40 @@ static void start_ticker(Progress *progress) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-Status progress_new_phase(Progress **ret_progress, FILE *out, const char *title, int64_t total, bool quiet) {
-    TRY(progress_new(ret_progress, out, title, total, phase_interval_s, quiet));
-    Progress *progress = *ret_progress;
-    progress->phase = true;
-    if (!progress->quiet && progress->live && total == 0)
-        start_ticker(progress);
-    else
-        progress_update(progress, 0, "");
-    return OK;
-}
-
-/* Ends the ticker and erases the line. */
-static void end_phase(Progress *progress) {
+static void stop_ticker(Progress *progress) {
     pthread_mutex_lock(&progress->lock);
     progress->ended = true;
     pthread_cond_signal(&progress->woken);
     pthread_mutex_unlock(&progress->lock);
     if (progress->ticking) pthread_join(progress->ticker, NULL);
     progress->ticking = false;
-    if (progress->drawn) fputs(progress->erase, progress->out);
-    if (progress->drawn) fflush(progress->out);
+}
+
+void progress_busy(Progress *progress, bool busy) {
+    if (progress->quiet || !progress->live || progress->ended) return;
+    pthread_mutex_lock(&progress->lock);
+    progress->busy = busy;
+    pthread_mutex_unlock(&progress->lock);
+    if (busy && !progress->ticking) start_ticker(progress);
+}
+
+Status progress_new_phase(Progress **ret_progress, FILE *out, const char *title, int64_t total, bool quiet) {
+    TRY(progress_new(ret_progress, out, title, total, phase_interval_s, quiet));
+    Progress *progress = *ret_progress;
+    progress->phase = true;
+    if (total > 0 || !progress->live) progress_update(progress, 0, "");
+    progress_busy(progress, true);
+    return OK;
 }
 
 void progress_end(Progress *progress) {
     if (!progress || progress->ended) return;
+    stop_ticker(progress);
     if (progress->phase) {
-        end_phase(progress);
+        if (progress->drawn) fputs(progress->erase, progress->out);
+        if (progress->drawn) fflush(progress->out);
         return;
     }
-    progress->ended = true;
     if (progress->quiet || !progress->begun) return;
     if (!progress->live) {
         print_plain(progress);
@@ -289,7 +296,9 @@ void progress_free(Progress *progress) {
     if (!progress) return;
     if (progress->phase) progress_end(progress);
     /* After a failure, keep the last line and start the next message on a new one. */
-    if (progress->drawn && !progress->ended) draw(progress, "\n");
+    bool kept = progress->drawn && !progress->ended;
+    stop_ticker(progress);
+    if (kept) draw(progress, "\n");
     pthread_cond_destroy(&progress->woken);
     pthread_mutex_destroy(&progress->lock);
     free(progress->title);

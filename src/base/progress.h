@@ -25,6 +25,9 @@ void progress_total(Progress *progress, int64_t total);
 /* `note` is shown after the bar, for example "loss 3.21  12.3 k tokens/s". Percent and time left are added.
  */
 void progress_update(Progress *progress, int64_t done, const char *note);
+/* Says whether work goes on that may take long until the next update: on a terminal, the elapsed time then
+ * advances. A phase is always busy. */
+void progress_busy(Progress *progress, bool busy);
 /* Prints a separate line above the bar. */
 void progress_line(Progress *progress, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void progress_end(Progress *progress);

@@ -2,7 +2,9 @@
  *
  * They apply only without --model and --config: a model that was asked for keeps its own sequence length, and
  * a configuration file means the same on every device. The run's config.json records the values, so --resume
- * does not depend on this table. */
+ * does not depend on this table.
+ *
+ * The validation before the first step is limited with --model too, because it affects nothing else. */
 #include <string.h>
 
 #include "cli/train_options.h"
@@ -20,10 +22,16 @@ static const DeviceDefault cpu_defaults[] = {
     {"eval-batches", "eval-samples", 4},
 };
 
-void train_defaults(const Invocation *call, const TrainConfig *config, char ret_text[DEFAULTS_TEXT]) {
+/* About 5 s on two Neoverse-N1 cores. */
+static const double first_eval_flops = 3e11;
+
+void train_defaults(const Invocation *call, TrainConfig *config, char ret_text[DEFAULTS_TEXT]) {
     size_t used = 0;
     ret_text[0] = 0;
-    if (call->file || invocation_given(call, "model") || strcmp(config->device, "cpu")) return;
+    if (call->file || strcmp(config->device, "cpu")) return;
+    if (!invocation_given(call, "eval-batches") && !invocation_given(call, "eval-samples"))
+        config->first_eval_flops = first_eval_flops;
+    if (invocation_given(call, "model")) return;
     for (size_t i = 0; i < COUNT_OF(cpu_defaults); i++) {
         const DeviceDefault *it = &cpu_defaults[i];
         if (invocation_given(call, it->option) || (it->instead && invocation_given(call, it->instead)))

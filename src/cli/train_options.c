@@ -175,7 +175,8 @@ static const Option run_table[] = {
      .help = "Evaluate every N steps, or at the end of each epoch, and at the end; 0: only at the end. F1 "
              "and exact match are measured at the end of each epoch and at the end."},
     {OPT_INT("eval-batches", TrainConfig, eval_batches), .fallback = "20", AT_LEAST(0),
-     .help = "Batches of --batch sequences per evaluation; 0: all validation data."},
+     .help = "Batches of --batch sequences per evaluation; 0: all validation data. "
+             "By default, the validation before the first step is limited to seconds on a CPU."},
     {OPT_INT("eval-samples", TrainConfig, eval_samples), .fallback = "0", AT_LEAST(0),
      .shown = "set by --eval-batches",
      .help = "Sequences per evaluation, independent of the batch size, so that runs with different batch "

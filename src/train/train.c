@@ -326,6 +326,18 @@ int64_t train_eval_samples(const TrainConfig *c) {
     return __builtin_mul_overflow(c->eval_batches, c->batch, &samples) ? 0 : samples;
 }
 
+/* Samples per validation, at most; 0: all. The first validation shows only that training starts from a
+ * sensible loss, so it must not delay the first step by minutes. Its size depends on nothing that differs
+ * between layouts. */
+static int64_t eval_limit(const Trainer *t) {
+    const TrainConfig *c = t->config;
+    int64_t usual = train_eval_samples(c);
+    if (t->step || c->first_eval_flops <= 0 || c->patience) return usual;
+    double sample = job_flops_per_token(t->job) / 3 * (double)t->job->seq; /* forward only */
+    int64_t most = c->first_eval_flops > sample ? (int64_t)(c->first_eval_flops / sample) : 1;
+    return usual && usual < most ? usual : most;
+}
+
 /* Appends F1 and exact match to the note. */
 static void note_scores(const Validation *val, char *note, size_t size) {
     size_t used = strlen(note);
@@ -340,7 +352,7 @@ static Status evaluate(Trainer *t) {
     Validation *val = &t->val_state;
     if (!t->val) return OK;
     EvalResult result;
-    int64_t start = trace_now(), limit = train_eval_samples(c);
+    int64_t start = trace_now(), limit = eval_limit(t);
     bool epoch = epochs_end(&t->epochs, t->step);
     TRY(job_evaluate(t->job, t->val, limit, &result));
     validation_take(val, t->step, &result);
@@ -435,7 +447,9 @@ static Status one_step(Trainer *t, bool *ret_stop) {
     TRY(load_data(t));
     StepResult result;
     double lr = lr_at(&t->lr, step);
+    progress_busy(t->progress, true);
     TRY(runner_step(t->job->runner, t->micro, t->micro_count, step, lr, &result));
+    progress_busy(t->progress, false);
     record_step_end(&t->record, &result);
     t->step = step;
     if (c->out && c->unsaved) *c->unsaved = 1;
@@ -571,6 +585,26 @@ static Status write_summary(Trainer *t, json_t **ret_summary) {
     return OK;
 }
 
+/* Explains a first validation that is smaller than the others, and steps that take minutes on a few cores. */
+static void announce_costs(Trainer *t) {
+    const double slow = 3e12;
+    const TrainConfig *c = t->config;
+    double step = job_flops_per_token(t->job) * (double)t->job->seq * (double)c->batch;
+    if (c->first_eval_flops > 0 && step > slow)
+        progress_line(
+            t->progress,
+            "each step takes %.3g TFLOP, minutes on a few cores; a smaller --seq or --batch is faster",
+            step / 1e12);
+    if (!t->val || !c->eval_every || t->step) return;
+    int64_t all = dataset_count(t->val), usual = train_eval_samples(c), first = eval_limit(t);
+    if (!usual || usual > all) usual = all;
+    if (first && first < usual)
+        progress_line(t->progress,
+                      "first validation: %lld sample%s instead of %lld, to start training sooner; "
+                      "--eval-batches N overrides",
+                      (long long)first, PLURAL(first), (long long)usual);
+}
+
 static void announce(Trainer *t, const LoadReport *report) {
     const ModelConfig *c = &t->job->model->config;
     char params[FORMAT_SIZE];
@@ -629,6 +663,7 @@ static Status prepare(Trainer *t, const json_t *config_json) {
     TRY(describe_settings(t));
     announce(t, &report);
     TRY(resume(t));
+    announce_costs(t);
     TRY(record_ready(&t->record, t->job, c->batch,
                      c->precision ? c->precision : dtype_name(t->job->plan.dtype), t->noise));
     TRY(start_tracer(t));

@@ -88,8 +88,9 @@ typedef struct TrainConfig {
     int64_t loss_scale_steps; /* fp16: steps without overflow before it doubles; 0: 2000 */
     bool steps_only;          /* bench: report step times only, no per-kernel times */
     bool quiet;
-    const char *note; /* a line to show before the model's; NULL: none */
-    FILE *log;        /* progress output */
+    double first_eval_flops; /* limit of the validation before the first step; 0: as long as the others */
+    const char *note;        /* a line to show before the model's; NULL: none */
+    FILE *log;               /* progress output */
     /* Nonzero (set by a signal handler) makes the run save a checkpoint and stop. A single rank abandons the
      * current step or validation; several ranks finish the step. NULL: never. */
     const volatile sig_atomic_t *stop;

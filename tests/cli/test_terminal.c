@@ -1,4 +1,5 @@
-/* Progress on a terminal when child processes do the work: ranks, and the runs of a comparison. */
+/* Progress on a terminal: what child processes draw (ranks, and the runs of a comparison), and work that
+ * takes long before the first step. */
 #include "comm/mpi.h"
 #include "terminal.h"
 
@@ -83,6 +84,41 @@ static void comparisons_draw(void **state) {
     assert_int_equal(terminal_close(&terminal), 0);
 }
 
+/* A model with 8192 positions, whose usual 20 batches for validation would take minutes. */
+#define LONG "exec $WEFT train --data self --model gpt2-tiny --layers 1 --hidden 64 --heads 1 --seq 8192 "
+
+/* The validation before the first step is short, whatever the layout, unless an option sets its size. The
+ * elapsed time advances meanwhile. */
+static void first_validation_is_short(void **state) {
+    (void)state;
+    Terminal terminal = terminal_open(LONG "--steps 10");
+    assert_reads(&terminal, "first validation: 16 samples instead of ");
+    assert_reads(&terminal, "validating ");
+    assert_reads(&terminal, "   0%  0:01");
+    type(&terminal, "\003");
+    terminal_close(&terminal);
+    static const char *const given[] = {LONG "--eval-batches 20", LONG "--eval-samples 160",
+                                        LONG "--patience 3"};
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        terminal = terminal_open(given[i]);
+        assert_reads(&terminal, "validating ");
+        assert_null(strstr(terminal.seen, "first validation"));
+        type(&terminal, "\003");
+        terminal_close(&terminal);
+    }
+}
+
+/* A step that takes minutes is announced, and the bar shows the elapsed time. */
+static void slow_steps_are_announced(void **state) {
+    (void)state;
+    Terminal terminal =
+        terminal_open(LONG "--layers 2 --hidden 128 --batch 256 --micro-batch 4 --eval-every 0");
+    assert_reads(&terminal, "each step takes ");
+    assert_reads(&terminal, "step 0/1000   0%  0:0");
+    type(&terminal, "\003");
+    terminal_close(&terminal);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_draw),
@@ -90,6 +126,8 @@ int main(void) {
         cmocka_unit_test(quiet_ranks_draw_nothing),
         cmocka_unit_test(logs_stay_plain),
         cmocka_unit_test(comparisons_draw),
+        cmocka_unit_test(first_validation_is_short),
+        cmocka_unit_test(slow_steps_are_announced),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }
