@@ -136,8 +136,16 @@ MUST_USE Status ckpt_latest(const char *run_dir, char **ret_dir);
  * for is not, it fails. Collective; mesh may be NULL for a single rank. */
 MUST_USE Status ckpt_resume_dir(const char *run_dir, int64_t from, Mesh *mesh, char **ret_dir,
                                 char **ret_damaged);
-/* Resolves `--model PATH`: a run's newest checkpoint, or PATH itself; the caller frees it. */
-MUST_USE Status ckpt_model_dir(const char *path, char **ret_dir);
+/* A model's directory. While it is open, the run that saved it does not remove it. */
+typedef struct ModelDir {
+    char *path;
+    FILE *lock; /* weft.json with a shared lock; NULL if it has none */
+} ModelDir;
+
+/* Resolves a model's path: the newest checkpoint of a run, or the directory itself, not a link to it.
+ * It need not exist. */
+MUST_USE Status model_dir_open(ModelDir *ret_dir, const char *path);
+void model_dir_done(ModelDir *dir);
 /* Loads the elements that the stores contain, whatever their layout, bit for bit, and the progress, which the
  * caller releases; ret_progress may be NULL. Refuses a checkpoint of another optimizer. */
 MUST_USE Status ckpt_load(const char *dir, Store *params, Store *const *state, const OptimSpec *optim,

@@ -18,6 +18,8 @@
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -242,6 +244,8 @@ static Status link_best(const char *run_dir, const char *checkpoints, int64_t be
     return link_replace(link, target);
 }
 
+static Status lock_checkpoint(const char *dir, const char *mode, int kind, FILE **ret_lock);
+
 /* Removes all but the checkpoint just saved, the best, and the `keep - 1` newest before it. Those of later
  * steps are left over from before the run went back to an earlier checkpoint. */
 static Status prune(const char *checkpoints, int64_t saved, int64_t best, int keep) {
@@ -255,8 +259,15 @@ static Status prune(const char *checkpoints, int64_t saved, int64_t best, int ke
         CLEANUP(mem_freep) char *path = NULL, *removed = NULL;
         TRY(step_path(checkpoints, list.step[i], "", &path));
         TRY(step_path(checkpoints, list.step[i], ".tmp", &removed));
-        TRY(move(path, removed));
-        TRY(dir_remove(removed));
+        FILE *lock = NULL;
+        TRY(lock_checkpoint(path, "r+", LOCK_EX | LOCK_NB, &lock));
+        bool complete = false;
+        TRY(is_complete(path, &complete));
+        if (complete && !lock) continue; /* being read: a later save removes it */
+        Status status = move(path, removed);
+        if (!status) status = dir_remove(removed);
+        if (lock) fclose(lock);
+        TRY(status);
     }
     return OK;
 }
@@ -444,11 +455,57 @@ Status ckpt_resume_dir(const char *run_dir, int64_t from, Mesh *mesh, char **ret
     return OK;
 }
 
-Status ckpt_model_dir(const char *path, char **ret_dir) {
-    char *dir = NULL;
-    TRY(ckpt_latest(path, &dir));
-    if (!dir) TRY(str_dup(path, &dir));
+/* ---- locks ---- */
+
+static bool same_file(FILE *file, const char *path) {
+    struct stat open, named;
+    return fstat(fileno(file), &open) == 0 && stat(path, &named) == 0 && open.st_dev == named.st_dev &&
+           open.st_ino == named.st_ino;
+}
+
+/* Locks a checkpoint by its weft.json. *ret_lock is NULL if it has none or was removed at this moment. Where
+ * the file system has no locks, the open file counts as one. */
+static Status lock_checkpoint(const char *dir, const char *mode, int kind, FILE **ret_lock) {
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(path_join(&path, dir, CHECKPOINT_STATE));
+    FILE *file = fopen(path, mode);
+    if (!file) return OK;
+    if ((flock(fileno(file), kind) == 0 || errno != EWOULDBLOCK) && same_file(file, path)) {
+        *ret_lock = file;
+        return OK;
+    }
+    fclose(file);
+    return OK;
+}
+
+void model_dir_done(ModelDir *dir) {
+    free(dir->path);
+    if (dir->lock) fclose(dir->lock);
+    *dir = (ModelDir){0};
+}
+
+static Status try_open(ModelDir *dir, const char *path, bool *ret_gone) {
+    struct stat st;
+    bool link = lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+    TRY(ckpt_latest(path, &dir->path));
+    *ret_gone = dir->path != NULL;
+    if (!dir->path && link) dir->path = realpath(path, NULL); /* such as RUN/best */
+    if (!dir->path) TRY(str_dup(path, &dir->path));
+    TRY(lock_checkpoint(dir->path, "r", LOCK_SH, &dir->lock));
+    *ret_gone = !dir->lock && (*ret_gone || (link && !path_is_dir(dir->path)));
+    return OK;
+}
+
+Status model_dir_open(ModelDir *ret_dir, const char *path) {
+    enum { TRIES = 1000 };
+    CLEANUP(model_dir_done) ModelDir dir = {0};
+    bool gone = true;
+    for (int i = 0; gone && i < TRIES; i++) { /* the run may remove a checkpoint before it is locked */
+        model_dir_done(&dir);
+        TRY(try_open(&dir, path, &gone));
+    }
     *ret_dir = dir;
+    dir = (ModelDir){0};
     return OK;
 }
 

@@ -51,7 +51,8 @@ static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
 
 /* State of one conversion. */
 typedef struct Work {
-    char *dir; /* checkpoint directory; the newest one if --model is a run */
+    ModelDir from;
+    const char *dir; /* its path */
     ModelConfig config;
     DType dtype;
     Model *model;
@@ -67,7 +68,7 @@ static void work_done(Work *work) {
     stream_free(work->stream);
     device_free(work->device);
     model_free(work->model);
-    free(work->dir);
+    model_dir_done(&work->from);
 }
 
 /* The result is a directory or a .gguf file. A name that ends like another format's file expects that format.
@@ -158,7 +159,8 @@ static bool is_missing(const LoadReport *report, const char *name) {
 
 /* Builds the model and checks the files against it before allocating the weights. */
 static Status prepare(Work *work, const ConvertConfig *config) {
-    TRY(ckpt_model_dir(config->model, &work->dir));
+    TRY(model_dir_open(&work->from, config->model));
+    work->dir = work->from.path;
     TRY(hf_config_read(work->dir, &work->config));
     if (work->config.int8)
         return FAILED("%s is quantized to int%d; convert the original model instead", work->dir,

@@ -86,7 +86,7 @@ const Effect *effects_all(void) {
 static void settle_auto(const Invocation *call, char *buffer, size_t size) {
     const char *model = *(const char *const *)invocation_slot(call, "model")->field;
     ModelConfig config = {.family = FAMILY_BERT};
-    CLEANUP(mem_freep) char *dir = NULL;
+    CLEANUP(model_dir_done) ModelDir dir = {0};
     CLEANUP(status_freep) Status preset = model ? config_preset(model, &config) : OK;
     CLEANUP(status_freep) Status found = preset ? engine_find(model, &dir, &config) : OK;
     snprintf(buffer, size, "%s", !found && config.family == FAMILY_GPT2 ? "auto-lm" : "auto");

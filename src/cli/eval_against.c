@@ -20,10 +20,10 @@ static bool holds_weights(const char *name) {
 }
 
 static Status size_of(const char *model, int64_t *ret_bytes) {
-    CLEANUP(mem_freep) char *dir = NULL;
-    TRY(ckpt_model_dir(model, &dir));
-    DIR *open = opendir(dir);
-    if (!open) return FAILED("%s: cannot be opened; expected a checkpoint directory", dir);
+    CLEANUP(model_dir_done) ModelDir dir = {0};
+    TRY(model_dir_open(&dir, model));
+    DIR *open = opendir(dir.path);
+    if (!open) return FAILED("%s: cannot be opened; expected a checkpoint directory", dir.path);
     int64_t bytes = 0;
     for (struct dirent *entry; (entry = readdir(open));) {
         struct stat found;

@@ -299,14 +299,14 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
     Precision precision = {0};
     TRY(kernels_precision(config->device, config->precision, &precision));
     TRY(stop_strings_check(&stops));
-    CLEANUP(mem_freep) char *dir = NULL;
+    CLEANUP(model_dir_done) ModelDir dir = {0};
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     CLEANUP(prompt_list_done) PromptList list = {0};
     CLEANUP(mem_freep) TokenBias *biases = NULL;
     ModelConfig model;
     TRY(engine_find(config->model, &dir, &model));
-    TRY(apply_generation_config(call, config, dir));
-    TRY(find_tokenizer(config, dir, &model, &tokenizer));
+    TRY(apply_generation_config(call, config, dir.path));
+    TRY(find_tokenizer(config, dir.path, &model, &tokenizer));
     TRY(collect_prompts(&list, config, tokenizer));
     size_t prompts = list.used;
     if (config->interactive && prompts > 1) return USAGE("--interactive starts from at most one prompt");

@@ -21,11 +21,11 @@ static Status set(json_t *result, const char *name, int64_t B, json_t *value) {
 
 /* Quantized models cannot be trained. */
 static Status is_quantized(const char *model, bool *ret_quantized) {
-    CLEANUP(mem_freep) char *dir = NULL;
+    CLEANUP(model_dir_done) ModelDir dir = {0};
     ModelConfig config = {0};
     if (path_is_dir(model)) {
-        TRY(ckpt_model_dir(model, &dir));
-        TRY(hf_config_read(dir, &config));
+        TRY(model_dir_open(&dir, model));
+        TRY(hf_config_read(dir.path, &config));
     }
     *ret_quantized = config.int8;
     return OK;

@@ -62,13 +62,15 @@ static Status check(const Invocation *call, const PruneArgs *args) {
 
 /* Without training: --out becomes the pruned checkpoint. */
 static Status prune_once(const PruneArgs *args, json_t **ret_result) {
-    CLEANUP(mem_freep) char *from = NULL, *path = NULL;
+    CLEANUP(model_dir_done) ModelDir source = {0};
+    CLEANUP(mem_freep) char *path = NULL;
     const char *out = args->train.config.out;
     PruneState dense, state;
     CLEANUP(progress_freep) Progress *progress = NULL;
     TRY(hf_save_check(out));
     TRY(progress_new_phase(&progress, stderr, "pruning", 0, args->train.config.quiet));
-    TRY(ckpt_model_dir(args->train.config.model, &from));
+    TRY(model_dir_open(&source, args->train.config.model));
+    const char *from = source.path;
     TRY(prune_model(args, from, 0, NULL, NULL, &dense));
     TRY(prune_check_amount(args, &dense));
     TRY(prune_model(args, from, args->amount, &dense, out, &state));

@@ -23,7 +23,7 @@ typedef struct Rounds {
     const PruneArgs *args;
     const char *out;
     const char *base; /* a run whose round 0 is shared, or NULL */
-    char *dense;      /* the original checkpoint ... */
+    ModelDir dense;   /* the original checkpoint ... */
     PruneState size;  /* ... and its size; on rank 0 */
     char *file;       /* pruning.json */
     json_t *result;   /* its contents */
@@ -32,7 +32,7 @@ typedef struct Rounds {
 } Rounds;
 
 static void rounds_done(Rounds *r) {
-    free(r->dense);
+    model_dir_done(&r->dense);
     free(r->file);
     json_decref(r->result);
     json_decref(r->beside);
@@ -56,7 +56,7 @@ static Status round_path(const Rounds *r, const char *name, int64_t round, char 
 static Status describe(Rounds *r) {
     const PruneArgs *a = r->args;
     r->result = json_pack("{s:{s:s, s:s, s:s?, s:f, s:s, s:s, s:I, s:I, s:I}, s:[]}", "settings", "model",
-                          r->dense, "kind", a->kind, "score", a->score, "amount", a->amount, "scope",
+                          r->dense.path, "kind", a->kind, "score", a->score, "amount", a->amount, "scope",
                           a->per_matrix ? "per-matrix" : "global", "ramp", a->ramp, "rounds",
                           (json_int_t)a->rounds, "steps_per_round", (json_int_t)a->steps_per_round,
                           "row_multiple", (json_int_t)a->row_multiple, "rounds");
@@ -115,7 +115,7 @@ static Status prune_round(Rounds *r, int64_t round, const char *start, PruneStat
         return check_dense(r);
     }
     TRY(round_path(r, "round", round - 1, &before));
-    TRY(ckpt_model_dir(before, &newest));
+    TRY(ckpt_latest(before, &newest));
     TRY(dir_remove(start));
     return prune_model(r->args, newest, amount_after(r, round), &r->size, start, ret_state);
 }
@@ -223,7 +223,7 @@ static Status add_row(Rounds *r, int64_t round, const PruneState *state, const c
 /* Updates `latest`, and removes the optimizer state of all but the last round. */
 static Status finish_round(const Rounds *r, int64_t round, const char *start, const char *run) {
     CLEANUP(mem_freep) char *link = NULL, *target = NULL, *newest = NULL;
-    TRY(ckpt_model_dir(run, &newest));
+    TRY(ckpt_latest(run, &newest));
     TRY(path_join(&link, r->out, "latest"));
     TRY(str_format(&target, "round-%lld/checkpoints/%s", (long long)round, strrchr(newest, '/') + 1));
     TRY(link_replace(link, target));
@@ -243,7 +243,7 @@ static Status one_round(Rounds *r, int64_t round) {
     TRY(round_path(r, "pruned", round, &start));
     if (r->first) TRY(prune_round(r, round, start, &state));
     TRY(barrier(r->call->world));
-    TRY(train_round(r, round, round ? start : r->dense, run, &summary));
+    TRY(train_round(r, round, round ? start : r->dense.path, run, &summary));
     r->call->incomplete = json_is_true(json_object_get(summary, "interrupted"));
     if (r->call->incomplete || !r->first) return OK;
     TRY(add_row(r, round, &state, run, summary));
@@ -269,8 +269,8 @@ static Status share_baseline(Rounds *r) {
 }
 
 static Status look_at_dense(Rounds *r) {
-    TRY(ckpt_model_dir(r->args->train.config.model, &r->dense));
-    if (r->first) TRY(prune_model(r->args, r->dense, 0, NULL, NULL, &r->size));
+    TRY(model_dir_open(&r->dense, r->args->train.config.model));
+    if (r->first) TRY(prune_model(r->args, r->dense.path, 0, NULL, NULL, &r->size));
     if (r->first) TRY(prune_check_amount(r->args, &r->size));
     return OK;
 }

@@ -55,7 +55,7 @@ static Status add_batches(const QuantizeArgs *args, int64_t seq, json_t *rows) {
 /* ---- texts ---- */
 
 typedef struct Writer {
-    char *dir;
+    ModelDir dir;
     Engine *engine;
     Tokenizer *tokenizer;
     Encoder *encoder;
@@ -65,7 +65,7 @@ static void writer_done(Writer *writer) {
     encoder_free(writer->encoder);
     tokenizer_free(writer->tokenizer);
     engine_free(writer->engine);
-    free(writer->dir);
+    model_dir_done(&writer->dir);
 }
 
 static Status writer_init(Writer *writer, const QuantizeArgs *args, const char *model) {
@@ -73,9 +73,9 @@ static Status writer_init(Writer *writer, const QuantizeArgs *args, const char *
     TRY(engine_find(model, &writer->dir, &config));
     TRY(engine_new(&writer->engine, model,
                    &(EngineOptions){.threads = (int)args->config.threads, .dtype = DT_F32}));
-    TRY(text_tokenizer(writer->dir, &config, args->config.data.text.tokenizer, &writer->tokenizer));
+    TRY(text_tokenizer(writer->dir.path, &config, args->config.data.text.tokenizer, &writer->tokenizer));
     if (!writer->tokenizer)
-        return USAGE("%s has no tokenizer; pass its directory with --tokenizer", writer->dir);
+        return USAGE("%s has no tokenizer; pass its directory with --tokenizer", writer->dir.path);
     return encoder_new(&writer->encoder, writer->tokenizer, NULL);
 }
 
@@ -136,11 +136,11 @@ static Status add_texts(const QuantizeArgs *args, json_t *rows) {
 }
 
 Status quantize_evaluate(const QuantizeArgs *args, json_t **ret_result) {
-    CLEANUP(mem_freep) char *dir = NULL;
+    CLEANUP(model_dir_done) ModelDir dir = {0};
     CLEANUP(json_decrefp) json_t *batches = json_array(), *texts = json_array();
     ModelConfig config;
-    TRY(ckpt_model_dir(args->config.model, &dir));
-    TRY(hf_config_read(dir, &config));
+    TRY(model_dir_open(&dir, args->config.model));
+    TRY(hf_config_read(dir.path, &config));
     int64_t seq = config.positions < BLOCK ? config.positions : BLOCK;
     TRY(add_batches(args, seq, batches));
     if (config_has(&config, OUTPUT_LM)) TRY(add_texts(args, texts));

@@ -24,7 +24,8 @@
 #include "compress/int4.h"
 
 typedef struct Quantizer {
-    char *dir;
+    ModelDir source;
+    const char *dir;  /* its path */
     Model *from, *to; /* the model, and the same model with quantized parameters */
     Device *device;
     Stream *stream;
@@ -44,7 +45,7 @@ static void quantizer_done(Quantizer *q) {
     model_free(q->from);
     model_free(q->to);
     device_free(q->device);
-    free(q->dir);
+    model_dir_done(&q->source);
 }
 
 static bool is_static(const QuantizeConfig *config) {
@@ -53,7 +54,8 @@ static bool is_static(const QuantizeConfig *config) {
 
 static Status find_model(Quantizer *q, const QuantizeConfig *config) {
     ModelConfig found;
-    TRY(ckpt_model_dir(config->model, &q->dir));
+    TRY(model_dir_open(&q->source, config->model));
+    q->dir = q->source.path;
     TRY(hf_config_read(q->dir, &found));
     if (found.int8)
         return FAILED("%s is already quantized to int%d; use the checkpoint it was quantized from", q->dir,

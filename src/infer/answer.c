@@ -27,11 +27,11 @@ static Status make_set(const AnswerConfig *config, const char *text, size_t size
 
 /* A model of the wrong family is the most likely mistake, so its message says what to use instead. */
 static Status check_family(const char *model) {
-    CLEANUP(mem_freep) char *dir = NULL;
+    CLEANUP(model_dir_done) ModelDir dir = {0};
     ModelConfig config;
     if (path_is_dir(model)) {
-        TRY(ckpt_model_dir(model, &dir));
-        TRY(hf_config_read(dir, &config));
+        TRY(model_dir_open(&dir, model));
+        TRY(hf_config_read(dir.path, &config));
     } else {
         TRY(config_preset(model, &config));
     }

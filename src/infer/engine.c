@@ -14,19 +14,19 @@ static Status check_generates(const char *dir, const ModelConfig *config) {
     return OK;
 }
 
-Status engine_find(const char *dir, char **ret_dir, ModelConfig *ret_config) {
+Status engine_find(const char *dir, ModelDir *ret_dir, ModelConfig *ret_config) {
     if (!path_is_dir(dir))
         return FAILED("%s: %s; expected a checkpoint directory", dir,
                       path_exists(dir) ? "not a directory" : "no such directory");
-    CLEANUP(mem_freep) char *from = NULL;
-    TRY(ckpt_model_dir(dir, &from));
+    CLEANUP(model_dir_done) ModelDir from = {0};
+    TRY(model_dir_open(&from, dir));
     ModelConfig config;
-    TRY(hf_config_read(from, &config));
-    TRY(check_generates(from, &config));
-    TRY(hf_generation_read(from, &config));
+    TRY(hf_config_read(from.path, &config));
+    TRY(check_generates(from.path, &config));
+    TRY(hf_generation_read(from.path, &config));
     *ret_config = config;
     *ret_dir = from;
-    from = NULL;
+    from = (ModelDir){0};
     return OK;
 }
 
@@ -75,16 +75,16 @@ static Status engine_begin(Engine **ret_engine, const EngineOptions *options) {
 }
 
 Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *options) {
-    CLEANUP(mem_freep) char *from = NULL;
+    CLEANUP(model_dir_done) ModelDir from = {0};
     CLEANUP(engine_freep) Engine *engine = NULL;
     ModelConfig config;
     TRY(kernels_check_device(options->device ? options->device : "cpu", options->kernels));
     TRY(engine_find(dir, &from, &config));
     TRY(engine_begin(&engine, options));
-    TRY(hf_int8_check(from, &config, engine->device, options->dtype));
+    TRY(hf_int8_check(from.path, &config, engine->device, options->dtype));
     config.sparse_products = config.sparse && device_is_host(engine->device) && options->dtype == DT_F32;
     TRY(model_new(&engine->model, &config));
-    TRY(load_params(engine, from));
+    TRY(load_params(engine, from.path));
     TRY(store_convert(engine->params, &engine->exec, options->dtype));
     *ret_engine = engine;
     engine = NULL;

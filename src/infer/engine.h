@@ -26,9 +26,9 @@ typedef struct Engine {
 } Engine;
 
 /* Finds what engine_new would load. `dir` is a checkpoint, or a run directory, whose newest checkpoint is
- * used. *ret_dir is the checkpoint's directory, owned by the caller; *ret_config includes the tokens of
+ * used. *ret_dir is the checkpoint's directory; *ret_config includes the tokens of
  * generation_config.json. Fails for a model that cannot generate. */
-MUST_USE Status engine_find(const char *dir, char **ret_dir, ModelConfig *ret_config);
+MUST_USE Status engine_find(const char *dir, ModelDir *ret_dir, ModelConfig *ret_config);
 MUST_USE Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *options);
 /* The same with randomly initialized weights, for benchmarks. */
 MUST_USE Status engine_new_random(Engine **ret_engine, const ModelConfig *config, uint64_t seed,

@@ -290,7 +290,8 @@ Status job_new(Job **ret_job, const JobSpec *spec) {
     job->first = !spec->mesh || spec->mesh->rank == 0;
     job->stop = spec->stop;
     TRY(resolve_device(job, spec));
-    if (path_is_dir(spec->model)) TRY(ckpt_model_dir(spec->model, &job->model_dir));
+    if (path_is_dir(spec->model)) TRY(model_dir_open(&job->source, spec->model));
+    job->model_dir = job->source.path;
     TRY(job_resolve_data(job, spec));
     ModelConfig config;
     TRY(resolve_model(job, spec, &config));
@@ -355,7 +356,7 @@ void job_free(Job *job) {
     free(job->prepared);
     free(job->tokenizer_name);
     free(job->tokenizer_dir);
-    free(job->model_dir);
+    model_dir_done(&job->source);
     free(job);
 }
 

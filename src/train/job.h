@@ -16,7 +16,8 @@
 #include "train/train.h"
 
 typedef struct Job {
-    char *model_dir; /* checkpoint directory of the model; NULL: a preset */
+    ModelDir source;       /* the model's directory, if it is not a preset ... */
+    const char *model_dir; /* ... and its path; else NULL */
     Task task;
     DataFormat format; /* as requested; may be auto */
     TextOptions text;

@@ -76,10 +76,10 @@ static void restores_every_bit(void **state) {
     assert_int_equal(load_newest(fixture, run, &loaded), 7);
     assert_true(stores_same(&saved, &loaded));
     /* A checkpoint is a model directory, and a run directory stands for its newest checkpoint. */
-    CLEANUP(mem_freep) char *dir = NULL;
-    assert_ok(ckpt_model_dir(run, &dir));
+    CLEANUP(model_dir_done) ModelDir dir = {0};
+    assert_ok(model_dir_open(&dir, run));
     ModelConfig config;
-    assert_ok(hf_config_read(dir, &config));
+    assert_ok(hf_config_read(dir.path, &config));
     assert_int_equal(config.outputs_mask, OUTPUT_MLM | OUTPUT_NSP | OUTPUT_SPAN);
     char link[64] = {0};
     assert_true(readlink(path_of(fixture, "run/latest"), link, sizeof link - 1) > 0);
@@ -342,6 +342,49 @@ static void directories_without_checksums_pass(void **state) {
     assert_ok(checksums_verify(path_of(fixture, "latest"), NULL, NULL));
 }
 
+/* A checkpoint that is being read stays until the next save after. */
+static void readers_keep_their_checkpoint(void **state) {
+    const Fixture *fixture = *state;
+    const char *run = fixture->dir;
+    CLEANUP(stores_done) Stores stores = stores_of(fixture, 1);
+    assert_ok(save(fixture, run, 1, &stores, 1));
+    CLEANUP(model_dir_done) ModelDir dir = {0}, best = {0};
+    assert_ok(model_dir_open(&dir, run));
+    for (int step = 2; step <= 4; step++) assert_ok(save(fixture, run, step, &stores, 1));
+    ModelConfig config;
+    assert_ok(hf_config_read(dir.path, &config));
+    assert_true(has(fixture, "checkpoints/step-1"));
+    assert_false(has(fixture, "checkpoints/step-3"));
+    model_dir_done(&dir);
+    assert_ok(save(fixture, run, 5, &stores, 1));
+    assert_false(has(fixture, "checkpoints/step-1"));
+    assert_ok(
+        model_dir_open(&best, path_of(fixture, "latest"))); /* a link stands for what it refers to now */
+    assert_non_null(strstr(best.path, "checkpoints/step-5"));
+}
+
+/* Opening always finds a complete checkpoint while another process saves and removes them. */
+static void readers_beside_a_writer(void **state) {
+    const Fixture *fixture = *state;
+    CLEANUP(stores_done) Stores stores = stores_of(fixture, 1);
+    assert_ok(save(fixture, fixture->dir, 1, &stores, 1));
+    pid_t child = fork();
+    if (child == 0)
+        for (int64_t step = 2;; step++)
+            if (save(fixture, fixture->dir, step, &stores, 1)) _exit(1);
+    for (int i = 0; i < 100; i++) {
+        CLEANUP(model_dir_done) ModelDir dir = {0};
+        ModelConfig config;
+        Verified verified = {0};
+        assert_ok(model_dir_open(&dir, fixture->dir));
+        assert_ok(hf_config_read(dir.path, &config));
+        assert_ok(checksums_verify(dir.path, NULL, &verified));
+        assert_true(verified.tensors > 0);
+    }
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
 static void assert_resumes_at(const char *run, int64_t from, const char *step, const char *damaged) {
     CLEANUP(mem_freep) char *dir = NULL, *note = NULL;
     assert_ok(ckpt_resume_dir(run, from, NULL, &dir, &note));
@@ -400,6 +443,8 @@ int main(void) {
         TEST(every_flipped_bit_is_noticed),
         TEST(files_of_two_checkpoints_do_not_mix),
         TEST(directories_without_checksums_pass),
+        TEST(readers_keep_their_checkpoint),
+        TEST(readers_beside_a_writer),
         TEST(resumes_from_the_newest_intact_checkpoint),
     };
     return cmocka_run_group_tests_name("checkpoint.ckpt", tests, NULL, NULL);

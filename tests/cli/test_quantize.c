@@ -198,9 +198,10 @@ static void make_outliers(const char *from, const char *to) {
     CLEANUP(stream_freep) Stream *stream = NULL;
     CLEANUP(model_freep) Model *model = NULL;
     CLEANUP(store_freep) Store *params = NULL;
-    CLEANUP(mem_freep) char *dir = NULL;
+    CLEANUP(model_dir_done) ModelDir source = {0};
     ModelConfig config;
-    assert_ok(ckpt_model_dir(at(from), &dir));
+    assert_ok(model_dir_open(&source, at(from)));
+    const char *dir = source.path;
     assert_ok(hf_config_read(dir, &config));
     assert_ok(device_new_cpu(&device, 1));
     assert_ok(stream_new(&stream, device));
