@@ -209,12 +209,14 @@ static Status receive_parts(Saver *saver, const SaveJob *job) {
     for (int t = 0; t < saver->tensors; t++)
         for (int d = 0; d < saver->shards; d++) {
             if (!sharded && d != saver->dp) continue;
+            bool is_own = t == saver->tp && d == saver->dp;
+            if (is_own && !sharded) continue;
             float *dst = (float *)saver->buffer.data + t * numel + (sharded ? d * count : 0);
-            if (t != saver->tp || d != saver->dp)
+            if (is_own)
+                TRY(stream_copy(saver->stream, dst, own.data, tensor_bytes(own), COPY_ON_DEVICE));
+            else
                 TRY(comm_receive(saver->mesh->world, saver->stream, tensor_1d(dst, DT_F32, count),
                                  world_rank(saver, d, t), &saver->ticket[saver->tickets++]));
-            else if (sharded)
-                TRY(stream_copy(saver->stream, dst, own.data, tensor_bytes(own), COPY_ON_DEVICE));
         }
     return OK;
 }
