@@ -329,8 +329,8 @@ static void prompts_from_a_file(void **state) {
 static void log_probabilities(void **state) {
     (void)state;
     static const char *const settings[] = {"--greedy", "--seed 3 --temperature 3",
-                                           "--seed 5 --temperature 2 --top-k 20 --repetition-penalty 1.5 "
-                                           "--logit-bias 7:2"};
+                                           ("--seed 5 --temperature 2 --top-k 20 --repetition-penalty 1.5 "
+                                            "--logit-bias 7:2")};
     for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
         char line[512];
         snprintf(line, sizeof line,

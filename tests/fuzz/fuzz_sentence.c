@@ -23,8 +23,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 size_t fuzz_seed(size_t index, uint8_t *out) {
     static const char *const seeds[] = {
         "Mr. Smith met J. R. R. Tolkien in the U.S. He was 3.5 years older.",
-        "\"Why?\" John asked. (It was late.)[12] He left\xe2\x80\xa6 and came back.\n\nHeading\nText at 5 "
-        "p.m. EST.",
+        ("\"Why?\" John asked. (It was late.)[12] He left\xe2\x80\xa6 and came back.\n\nHeading\nText at 5 "
+         "p.m. EST."),
         "1. First\n2. Second\r\n\r\n* a\n* b . . . \xc3\x89l lleg\xc3\xb3.\xe2\x80\x9d Yes",
     };
     return index < sizeof seeds / sizeof *seeds ? fuzz_seed_text(seeds[index], out) : 0;

@@ -60,8 +60,8 @@ size_t fuzz_seed(size_t index, uint8_t *out) {
         "\x04text,label\r\n\"a, \"\"b\"\"\",1\n\"c\nd\",x\n\ne\xc3\xa9,\n",
         "\x05text\tlabel\n\"as is\"\t1\r\nb\t\n",
         "\x06{\"text\": \"a\", \"label\": 1}\n\n{\"label\": true, \"text\": \"b\\n\", \"c\": [1, {}]}\n",
-        "\x07"
-        "a,1\nb,2",
+        ("\x07"
+         "a,1\nb,2"),
         "\x06{\"text\": [\"a\", \"b\"], \"label\": [0, 1.5]}\n{\"text\": [1], \"label\": -2e3}\n",
         "\x04text,label\n\"[1, 0]\",0.5\n-3,\"[\"\"b\"\"]\"\n",
     };
