@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "test.h"
@@ -36,7 +37,8 @@ typedef struct Server {
     int failures, status;        /* number of responses still to fail, and their status code */
     const char *linked;          /* X-Linked-ETag of redirects, or NULL to send none */
     bool silent;                 /* stall after cut_at bytes until the client disconnects */
-    volatile sig_atomic_t *stop; /* set to 1 one second after a stall begins, if not NULL */
+    volatile sig_atomic_t *stop; /* if not NULL, set to 1 in a stall once stop_file has cut_at bytes */
+    const char *stop_file;
     /* Recorded from requests. */
     int requests;
     long long last_from;      /* start of the last request's Range; 0 if absent */
@@ -78,10 +80,12 @@ static inline void server_body(Server *server, int fd, const ServedFile *file, s
     server_send(fd, (const char *)file->data + from, size);
     if (server->silent) {
         char byte;
-        if (server->stop) {
-            usleep(1000000); /* let the client read what was sent */
-            *server->stop = 1;
+        struct stat st;
+        for (int i = 0; server->stop && i < 6000; i++) {
+            if (stat(server->stop_file, &st) == 0 && st.st_size >= server->cut_at) break;
+            usleep(10000);
         }
+        if (server->stop) *server->stop = 1;
         while (recv(fd, &byte, 1, 0) > 0) {
         }
     } else if (cut) {

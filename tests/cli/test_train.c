@@ -3,6 +3,7 @@
 #include "program.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #include "base/fs.h"
 
@@ -102,9 +103,9 @@ static void stopped_and_resumed(void **state) {
         _exit(127);
     }
     char metrics[128];
+    struct stat st;
     snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", run_dir);
-    for (int i = 0; i < 2000 && access(metrics, F_OK) != 0; i++) usleep(10000);
-    usleep(100000);
+    for (int i = 0; i < 6000 && (stat(metrics, &st) != 0 || st.st_size == 0); i++) usleep(10000);
     kill(child, SIGINT);
     int code;
     assert_int_equal(waitpid(child, &code, 0), child);

@@ -352,6 +352,7 @@ static void test_stopped(void **state) {
     fixture->server->silent = true;
     fixture->server->cut_at = 2000;
     fixture->server->stop = &fixture->stop;
+    fixture->server->stop_file = fixture->part;
     assert_fails(fetch(fixture), 1, "stopped by a signal; the 2.00 kB received so far are kept");
     assert_int_equal(size_of(fixture->part), 2000);
     fixture->server->silent = false;

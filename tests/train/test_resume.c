@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <math.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
@@ -176,8 +177,8 @@ static void stopped_and_resumed(void **state) {
     }
     char metrics[128];
     snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", run_dir);
-    for (double start = clock_wall(); access(metrics, F_OK) != 0 && clock_wall() - start < 60;) usleep(10000);
-    usleep(200000);
+    struct stat st;
+    for (int i = 0; i < 6000 && (stat(metrics, &st) != 0 || st.st_size == 0); i++) usleep(10000);
     kill(child, SIGINT);
     int code;
     assert_int_equal(waitpid(child, &code, 0), child);
