@@ -6,12 +6,17 @@ set(variant_sources act attention_backward attention_decode attention_forward dr
 list(TRANSFORM variant_sources PREPEND ${CMAKE_SOURCE_DIR}/src/kernels/cpu/)
 list(TRANSFORM variant_sources APPEND .c)
 
+# Only the kernels of the newer instruction sets: `scripts/test` compiles them with clang, which warns about loops that
+# should vectorize and do not.
+add_custom_target(kernel_variants)
+
 function(weft_kernel_variant isa)
   add_library(weft_kernels_${isa} OBJECT ${variant_sources})
   target_link_libraries(weft_kernels_${isa} PRIVATE weft_flags OpenMP::OpenMP_C weft_blas)
   target_compile_definitions(weft_kernels_${isa} PRIVATE WEFT_ISA=${isa})
   target_compile_options(weft_kernels_${isa} PRIVATE ${ARGN})
   target_sources(weft_core PRIVATE $<TARGET_OBJECTS:weft_kernels_${isa}>)
+  add_dependencies(kernel_variants weft_kernels_${isa})
 endfunction()
 
 # Contract multiply-add to FMA with every compiler, wherever the instruction set has it.

@@ -134,7 +134,7 @@ static int64_t memory_of(const char *const *argv) {
 /* Memory stays bounded for much larger text, with many lines and documents. */
 static void bounded_memory(void **state) {
     (void)state;
-#ifdef __SANITIZE_ADDRESS__
+#ifdef WEFT_SANITIZED
     skip();
 #endif
     enum { LINE = 100 << 20, BLANK = 300 << 20, PIECE = 1 << 20 };

@@ -5,7 +5,7 @@
 #include "kit.h"
 
 /* Under the sanitizers a subset of the cases is enough: out-of-bounds accesses show up in many of them. */
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef WEFT_SANITIZED
 enum { SANITIZED = true };
 #else
 enum { SANITIZED = false };
