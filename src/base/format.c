@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Three significant digits, with the unit that keeps the number below 1000. */
 static const char *scaled(char *buffer, double value, const char *const *units, size_t count) {
@@ -45,4 +46,16 @@ const char *format_duration(char *buffer, double seconds) {
     else
         snprintf(buffer, FORMAT_SIZE, "%d:%02d", minutes, rest);
     return buffer;
+}
+
+const char *name_text(char text[NAME_TEXT], const char *name) {
+    size_t at = 0;
+    for (; name[at] && at < NAME_TEXT - 4; at++) {
+        unsigned char c = (unsigned char)name[at];
+        text[at] = c < 0x20 || c == 0x7f ? '?' : name[at];
+    }
+    /* Do not truncate inside a UTF-8 character: bytes 10xxxxxx continue one. */
+    while (name[at] && at > 0 && ((unsigned char)name[at] & 0xc0) == 0x80) at--;
+    strcpy(text + at, name[at] ? "..." : "");
+    return text;
 }

@@ -1,5 +1,5 @@
 /* Human-readable numbers: short, with a unit. Each function writes into the caller's buffer of FORMAT_SIZE
- * bytes and returns it. */
+ * bytes and returns it. Also names that are safe to print. */
 #ifndef WEFT_BASE_FORMAT_H
 #define WEFT_BASE_FORMAT_H
 
@@ -12,5 +12,10 @@ const char *format_count(char *buffer, double count);      /* 950, 12.3 k, 124 M
 const char *format_si(char *buffer, double value);         /* "1.23 T", to be followed by a unit: FLOP/s */
 const char *format_bytes(char *buffer, double bytes);      /* 512 B, 1.25 GB (powers of 1000) */
 const char *format_duration(char *buffer, double seconds); /* 0:07, 3:25, 1:02:03, 4d 1:02:03 */
+
+/* A name from a file, made safe to print: control characters replaced, long names truncated; returns
+ * `text`. */
+enum { NAME_TEXT = 160 };
+const char *name_text(char text[NAME_TEXT], const char *name);
 
 #endif

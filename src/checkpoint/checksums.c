@@ -90,7 +90,7 @@ static Status add_file(Verifier *v, const char *dir, const char *name, const jso
         const char *expected = json_string_value(json_object_get(sums, tensor->name));
         if (!expected)
             return FAILED("%s: tensor '%s' has no checksum in %s; the files belong to different checkpoints",
-                          path, safe_name_text(shown, tensor->name), CHECKPOINT_STATE);
+                          path, name_text(shown, tensor->name), CHECKPOINT_STATE);
         v->check[v->checks++] = (Check){tensor, safe_path(file), expected, 0};
     }
     if (json_object_size(sums) == safe_count(file)) return OK;
@@ -119,7 +119,7 @@ static Status run_checks(Verifier *v, int part, int parts) {
         snprintf(found, sizeof found, "%0*x", HEX, check->found);
         if (strcmp(found, check->expected))
             return FAILED("%s: tensor '%s' is damaged: its checksum is %s instead of %s", check->path,
-                          safe_name_text(shown, check->tensor->name), found, check->expected);
+                          name_text(shown, check->tensor->name), found, check->expected);
     }
     return OK;
 }

@@ -1,6 +1,5 @@
-/* Writes GGUF files. Every parameter that llama.cpp has becomes one tensor, or three for BERT's q, k and v;
- * BERT's output heads are left out, since llama.cpp uses BERT for embeddings.
- */
+/* Writes GGUF files. Every parameter that the family's rules name (model/family.h) becomes one tensor or
+ * several; others, such as BERT's output heads, are left out, since llama.cpp does not have them. */
 #include "checkpoint/gguf.h"
 
 #include <ctype.h>
@@ -11,47 +10,10 @@
 #include "base/memory.h"
 #include "checkpoint/gguf_meta.h"
 #include "checkpoint/slices.h"
+#include "model/family.h"
 
 enum { GGUF_VERSION = 3, QUANTIZATION_VERSION = 2, POOLING_MEAN = 1 };
 enum { NAME = 2 * PARAM_NAME + 64, CHUNK = 1 << 16 /* values converted at a time */ };
-enum { WHOLE = -1 };
-
-/* '*' is a layer's number. */
-typedef struct Rule {
-    const char *ours, *theirs;
-    int part;   /* WHOLE, or an index of the first dim */
-    bool plain; /* always fp32 */
-} Rule;
-
-static const Rule gpt2_rules[] = {
-    {"embed.token", "token_embd.weight", WHOLE, false},
-    {"embed.position", "position_embd.weight", WHOLE, true},
-    {"layer.*.norm1", "blk.*.attn_norm", WHOLE, true},
-    {"layer.*.attn.qkv", "blk.*.attn_qkv", WHOLE, false},
-    {"layer.*.attn.out", "blk.*.attn_output", WHOLE, false},
-    {"layer.*.norm2", "blk.*.ffn_norm", WHOLE, true},
-    {"layer.*.mlp.up", "blk.*.ffn_up", WHOLE, false},
-    {"layer.*.mlp.down", "blk.*.ffn_down", WHOLE, false},
-    {"head.norm", "output_norm", WHOLE, true},
-    {"head.output", "output", WHOLE, false},
-    {0},
-};
-
-static const Rule bert_rules[] = {
-    {"embed.token", "token_embd.weight", WHOLE, false},
-    {"embed.position", "position_embd.weight", WHOLE, true},
-    {"embed.type", "token_types.weight", WHOLE, true},
-    {"embed.norm", "token_embd_norm", WHOLE, true},
-    {"layer.*.attn.qkv", "blk.*.attn_q", 0, false},
-    {"layer.*.attn.qkv", "blk.*.attn_k", 1, false},
-    {"layer.*.attn.qkv", "blk.*.attn_v", 2, false},
-    {"layer.*.attn.out", "blk.*.attn_output", WHOLE, false},
-    {"layer.*.norm1", "blk.*.attn_output_norm", WHOLE, true},
-    {"layer.*.mlp.up", "blk.*.ffn_up", WHOLE, false},
-    {"layer.*.mlp.down", "blk.*.ffn_down", WHOLE, false},
-    {"layer.*.norm2", "blk.*.layer_output_norm", WHOLE, true},
-    {0},
-};
 
 /* One tensor of the file. */
 typedef struct Item {
@@ -78,7 +40,7 @@ static int64_t item_count(const Item *item) {
 /* ---- what the file contains ---- */
 
 /* Renames a parameter by a rule; false if the rule is for another one. */
-static bool rename_param(const Rule *rule, const char *name, char ret_name[NAME]) {
+static bool rename_param(const GgufRule *rule, const char *name, char ret_name[NAME]) {
     const char *number = name, *pattern = rule->ours;
     int digits = 0;
     for (; *pattern; pattern++) {
@@ -100,7 +62,7 @@ static bool rename_param(const Rule *rule, const char *name, char ret_name[NAME]
     return true;
 }
 
-static GgufType item_type(const Rule *rule, const Item *item, GgufType wanted) {
+static GgufType item_type(const GgufRule *rule, const Item *item, GgufType wanted) {
     if (rule->plain || !item->rows || wanted == GGUF_F32) return GGUF_F32;
     bool vocabulary = !strcmp(rule->ours, "embed.token") || !strcmp(rule->ours, "head.output");
     if (wanted == GGUF_Q4_0 && vocabulary) wanted = GGUF_Q8_0;
@@ -108,12 +70,12 @@ static GgufType item_type(const Rule *rule, const Item *item, GgufType wanted) {
     return blocks && item->cols % GGUF_BLOCK ? GGUF_F16 : wanted;
 }
 
-static Status add_param(Manifest *manifest, Family family, const ParamDesc *desc, ParamRef ref,
+static Status add_param(Manifest *manifest, const Family *family, const ParamDesc *desc, ParamRef ref,
                         GgufType type) {
-    for (const Rule *rule = family == FAMILY_GPT2 ? gpt2_rules : bert_rules; rule->ours; rule++) {
+    for (const GgufRule *rule = family->gguf_names; rule->ours; rule++) {
         Item item = {.ref = ref};
         if (!rename_param(rule, desc->name, item.name)) continue;
-        int skip = rule->part == WHOLE ? 0 : 1;
+        int skip = rule->part == PART_WHOLE ? 0 : 1;
         bool vector = desc->ndim == skip + 1 || !strcmp(strrchr(desc->name, '.'), ".bias");
         item.cols = vector ? 1 : desc->dim[desc->ndim - 1];
         int64_t rest = 1;
@@ -122,7 +84,7 @@ static Status add_param(Manifest *manifest, Family family, const ParamDesc *desc
             item.cols = rest;
         else
             item.rows = rest / item.cols;
-        item.first = rule->part == WHOLE ? 0 : rule->part * rest;
+        item.first = rule->part == PART_WHOLE ? 0 : rule->part * rest;
         item.type = item_type(rule, &item, type);
         TRY(mem_grow(&manifest->item, &manifest->capacity, manifest->count + 1, sizeof *manifest->item));
         manifest->item[manifest->count++] = item;
@@ -145,8 +107,7 @@ static int64_t file_type(GgufType type) {
 }
 
 static Status put_model(GgufMeta *meta, const ModelConfig *c, GgufType type) {
-    bool bert = c->family == FAMILY_BERT;
-    const char *architecture = bert ? "bert" : "gpt2";
+    const char *architecture = c->family->gguf;
     const struct {
         const char *key;
         int64_t value;
@@ -165,15 +126,17 @@ static Status put_model(GgufMeta *meta, const ModelConfig *c, GgufType type) {
     }
     snprintf(key, sizeof key, "%s.attention.layer_norm_epsilon", architecture);
     TRY(meta_put_f32(meta, key, c->norm_eps));
-    if (!bert) return OK;
-    TRY(meta_put_bool(meta, "bert.attention.causal", false));
-    TRY(meta_put_u32(meta, "bert.pooling_type", POOLING_MEAN));
+    if (config_causal(c)) return OK;
+    snprintf(key, sizeof key, "%s.attention.causal", architecture);
+    TRY(meta_put_bool(meta, key, false));
+    snprintf(key, sizeof key, "%s.pooling_type", architecture);
+    TRY(meta_put_u32(meta, key, POOLING_MEAN));
     return meta_put_u32(meta, "tokenizer.ggml.token_type_count", c->types);
 }
 
 static Status put_vocab(GgufMeta *meta, const char *dir, const ModelConfig *c) {
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
-    bool bert = c->family == FAMILY_BERT;
+    bool bert = c->family->byte_specials;
     if (tokenizer_exists(dir))
         TRY(tokenizer_load(&tokenizer, dir));
     else if (c->vocab == (bert ? BYTE_VOCAB_BERT : BYTE_VOCAB_GPT2))
@@ -244,8 +207,7 @@ Status gguf_check(const char *path, const ModelConfig *c) {
     if (c->int8 || c->head_width)
         return FAILED("a GGUF file cannot store a model %s; convert the original model instead",
                       c->int8 ? "quantized by weft" : "with pruned attention heads");
-    bool gelu = c->act == ACT_GELU_TANH || (c->act == ACT_GELU_ERF && c->family == FAMILY_BERT);
-    if (!gelu || !c->scale_attn || c->scale_attn_by_layer)
+    if (!c->family->gguf_runs(c) || !c->scale_attn || c->scale_attn_by_layer)
         return FAILED("llama.cpp cannot run this model: it supports only GELU and attention scaled by the "
                       "square root of the head size");
     return OK;

@@ -1,4 +1,5 @@
-/* config.json of a checkpoint <-> ModelConfig.
+/* config.json of a checkpoint <-> ModelConfig: what all families share. A family reads and writes its own
+ * fields (model/family.h).
  *
  * Absent fields get transformers' defaults. The class in `architectures` determines the output heads. A
  * combination of heads that no class has is written as the nearest class, with the exact list under weft's
@@ -6,108 +7,25 @@
  * the field and its value. */
 #include <string.h>
 
+#include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/hf_heads.h"
-#include "checkpoint/safetensors.h"
+#include "model/family.h"
+#include "model/fields.h"
 
-enum {
-    MAX_LAYERS = 10000,
-    MAX_WIDTH = 1 << 20,
-    MAX_INNER = 1 << 23,
-    MAX_ROWS = 1 << 27 /* rows of an embedding */
-};
-
-typedef struct Architecture {
-    const char *name;
-    Family family;
-    unsigned heads;
-    bool pooler;
-} Architecture;
-
-/* Writing uses the first match; the last of each family has the fewest heads. */
-static const Architecture architectures[] = {
-    {"GPT2LMHeadModel", FAMILY_GPT2, OUTPUT_LM, false},
-    {"GPT2Model", FAMILY_GPT2, OUTPUT_LM, false}, /* the output matrix is the embedding */
-    {"BertForPreTraining", FAMILY_BERT, OUTPUT_MLM | OUTPUT_NSP, true},
-    {"BertForQuestionAnswering", FAMILY_BERT, OUTPUT_SPAN, false},
-    {"BertForSequenceClassification", FAMILY_BERT, OUTPUT_CLASSIFY, true},
-    {"BertForMaskedLM", FAMILY_BERT, OUTPUT_MLM, false},
-    {"BertForNextSentencePrediction", FAMILY_BERT, OUTPUT_NSP, true},
-    {"BertModel", FAMILY_BERT, 0, true},
-};
-
-enum { ARCHITECTURE_COUNT = sizeof architectures / sizeof architectures[0] };
-
-/* Writing uses the first name of an activation function. */
-static const struct {
-    const char *name;
-    Act act;
-} acts[] = {
-    {"gelu_new", ACT_GELU_TANH},
-    {"gelu_pytorch_tanh", ACT_GELU_TANH},
-    {"gelu_fast", ACT_GELU_TANH},
-    {"gelu_accurate", ACT_GELU_TANH},
-    {"gelu_python_tanh", ACT_GELU_TANH},
-    {"gelu", ACT_GELU_ERF},
-    {"gelu_python", ACT_GELU_ERF},
-    {"relu", ACT_RELU},
-    {"tanh", ACT_TANH},
-};
-
-enum { ACT_NAMES = sizeof acts / sizeof acts[0] };
+/* A list of names for a message. */
+enum { LIST_TEXT = 1024 };
+static void add_choice(char text[LIST_TEXT], const char *name) {
+    size_t used = strlen(text);
+    snprintf(text + used, LIST_TEXT - used, used ? ", %s" : "%s", name);
+}
 
 static const OutputHead all_heads[] = {OUTPUT_LM, OUTPUT_MLM, OUTPUT_NSP, OUTPUT_SPAN, OUTPUT_CLASSIFY};
 
 enum { OUTPUT_NAMES = sizeof all_heads / sizeof all_heads[0] };
 
 /* ---- reading ---- */
-
-typedef struct IntField {
-    const char *key, *alias; /* alias may be NULL */
-    int64_t low, high;
-    int64_t *value; /* initialized to the default */
-} IntField;
-
-static Status read_ints(const json_t *json, const char *from, const IntField *field, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        const char *key = field[i].key;
-        if (field[i].alias && !json_object_get(json, key)) key = field[i].alias;
-        TRY(json_get_int(json, from, key, field[i].low, field[i].high, field[i].value));
-    }
-    return OK;
-}
-
-static Status read_float(const json_t *json, const char *from, const char *key, double low, double high,
-                         float *value) {
-    double number = (double)*value;
-    TRY(json_get_double(json, from, key, low, high, &number));
-    *value = (float)number;
-    return OK;
-}
-
-static Status read_act(const json_t *json, const char *from, const char *key, Act *act) {
-    const char *name = NULL;
-    TRY(json_get_string(json, from, key, &name));
-    if (!name) return OK;
-    for (size_t i = 0; i < ACT_NAMES; i++) {
-        if (strcmp(acts[i].name, name)) continue;
-        *act = acts[i].act;
-        return OK;
-    }
-    char shown[NAME_TEXT];
-    return FAILED("%s: '%s' is \"%s\"; expected gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, relu or tanh",
-                  from, key, safe_name_text(shown, name));
-}
-
-/* Fails if a feature that weft does not support is on. */
-static Status refuse_true(const json_t *json, const char *from, const char *key) {
-    bool on = false;
-    TRY(json_get_bool(json, from, key, &on));
-    if (on) return FAILED("%s: '%s' is true, which weft does not support; expected false", from, key);
-    return OK;
-}
 
 static Status read_one_token(const json_t *value, const char *from, const char *key, int64_t *token) {
     if (!value) return OK;
@@ -143,44 +61,6 @@ static Status read_eos(const json_t *json, const char *from, ModelConfig *config
     return OK;
 }
 
-static Status read_gpt2(const json_t *json, const char *from, ModelConfig *config) {
-    *config = (ModelConfig){.family = FAMILY_GPT2,
-                            .layers = 12,
-                            .hidden = 768,
-                            .heads = 12,
-                            .vocab = 50257,
-                            .positions = 1024,
-                            .labels = 2,
-                            .act = ACT_GELU_TANH,
-                            .norm_eps = 1e-5f,
-                            .init_std = 0.02f,
-                            .dropout_embed = 0.1f,
-                            .dropout_attn = 0.1f,
-                            .dropout_hidden = 0.1f,
-                            .scale_attn = true,
-                            .pad_token = -1,
-                            .bos_token = 50256,
-                            .eos_token = 50256};
-    const char *positions = json_object_get(json, "n_positions") ? "n_positions" : "n_ctx";
-    const IntField field[] = {
-        {"n_layer", "num_hidden_layers", 1, MAX_LAYERS, &config->layers},
-        {"n_embd", "hidden_size", 1, MAX_WIDTH, &config->hidden},
-        {"n_head", "num_attention_heads", 1, MAX_WIDTH, &config->heads},
-        {"n_inner", NULL, 1, MAX_INNER, &config->inner},
-        {"vocab_size", NULL, 1, MAX_ROWS, &config->vocab},
-        {positions, "max_position_embeddings", 1, MAX_ROWS, &config->positions},
-    };
-    TRY(read_ints(json, from, field, sizeof field / sizeof field[0]));
-    if (config->inner == 0) config->inner = 4 * config->hidden;
-    TRY(read_act(json, from, "activation_function", &config->act));
-    TRY(read_float(json, from, "layer_norm_epsilon", 0, 1, &config->norm_eps));
-    TRY(read_float(json, from, "embd_pdrop", 0, 1, &config->dropout_embed));
-    TRY(read_float(json, from, "attn_pdrop", 0, 1, &config->dropout_attn));
-    TRY(read_float(json, from, "resid_pdrop", 0, 1, &config->dropout_hidden));
-    TRY(json_get_bool(json, from, "scale_attn_weights", &config->scale_attn));
-    return json_get_bool(json, from, "scale_attn_by_inverse_layer_idx", &config->scale_attn_by_layer);
-}
-
 static Status read_labels(const json_t *json, const char *from, int64_t *labels) {
     TRY(json_get_int(json, from, "num_labels", 1, MAX_LABELS, labels));
     const json_t *names = json_object_get(json, "id2label");
@@ -213,16 +93,6 @@ Status hf_labels_read(const char *dir, int64_t count, LabelSet *ret_labels) {
     return OK;
 }
 
-static Status refuse_other(const json_t *json, const char *from, const char *key, const char *only) {
-    const char *value = only;
-    char shown[NAME_TEXT];
-    TRY(json_get_string(json, from, key, &value));
-    if (strcmp(value, only))
-        return FAILED("%s: '%s' is \"%s\", which weft does not support; expected \"%s\"", from, key,
-                      safe_name_text(shown, value), only);
-    return OK;
-}
-
 static Status read_problem(const json_t *json, const char *from, ProblemType *problem) {
     const char *name = NULL;
     char shown[NAME_TEXT];
@@ -235,86 +105,45 @@ static Status read_problem(const json_t *json, const char *from, ProblemType *pr
     }
     return FAILED("%s: 'problem_type' is \"%s\"; expected regression, single_label_classification or "
                   "multi_label_classification",
-                  from, safe_name_text(shown, name));
+                  from, name_text(shown, name));
 }
 
-static Status read_bert(const json_t *json, const char *from, ModelConfig *config) {
-    *config = (ModelConfig){.family = FAMILY_BERT,
-                            .layers = 12,
-                            .hidden = 768,
-                            .heads = 12,
-                            .inner = 3072,
-                            .vocab = 30522,
-                            .positions = 512,
-                            .types = 2,
-                            .labels = 2,
-                            .act = ACT_GELU_ERF,
-                            .norm_eps = 1e-12f,
-                            .init_std = 0.02f,
-                            .dropout_attn = 0.1f,
-                            .dropout_hidden = 0.1f,
-                            .scale_attn = true,
-                            .pad_token = 0,
-                            .bos_token = -1,
-                            .eos_token = -1};
-    const IntField field[] = {
-        {"num_hidden_layers", NULL, 1, MAX_LAYERS, &config->layers},
-        {"hidden_size", NULL, 1, MAX_WIDTH, &config->hidden},
-        {"num_attention_heads", NULL, 1, MAX_WIDTH, &config->heads},
-        {"intermediate_size", NULL, 1, MAX_INNER, &config->inner},
-        {"vocab_size", NULL, 1, MAX_ROWS, &config->vocab},
-        {"max_position_embeddings", NULL, 1, MAX_ROWS, &config->positions},
-        {"type_vocab_size", NULL, 1, MAX_ROWS, &config->types},
-    };
-    TRY(read_ints(json, from, field, sizeof field / sizeof field[0]));
-    TRY(read_act(json, from, "hidden_act", &config->act));
-    TRY(read_float(json, from, "layer_norm_eps", 0, 1, &config->norm_eps));
-    TRY(read_float(json, from, "attention_probs_dropout_prob", 0, 1, &config->dropout_attn));
-    TRY(read_float(json, from, "hidden_dropout_prob", 0, 1, &config->dropout_hidden));
-    config->dropout_embed = config->dropout_classify = config->dropout_hidden;
-    TRY(read_float(json, from, "classifier_dropout", 0, 1, &config->dropout_classify));
-    TRY(refuse_true(json, from, "is_decoder"));
-    TRY(refuse_other(json, from, "position_embedding_type", "absolute"));
-    TRY(read_problem(json, from, &config->problem));
-    return read_labels(json, from, &config->labels);
-}
-
-/* Finds the class named in `architectures`; *ret_found is untouched if the field is absent or empty. */
-static Status find_architecture(const json_t *json, const char *from, const Architecture **ret_found) {
+/* Finds the class named in `architectures`; outputs are untouched if the field is absent or empty. */
+static Status find_architecture(const json_t *json, const char *from, const Family **ret_family,
+                                const Architecture **ret_found) {
     const json_t *list = json_object_get(json, "architectures");
     if (!list || json_is_null(list)) return OK;
     if (!json_is_array(list)) return FAILED("%s: 'architectures' must be a list of names", from);
     if (json_array_size(list) == 0) return OK;
     const char *name = json_string_value(json_array_get(list, 0));
     if (!name) return FAILED("%s: 'architectures' must be a list of names", from);
-    for (size_t i = 0; i < ARCHITECTURE_COUNT; i++) {
-        if (strcmp(architectures[i].name, name)) continue;
-        *ret_found = &architectures[i];
-        return OK;
-    }
-    char shown[NAME_TEXT];
-    return FAILED("%s: 'architectures' is \"%s\"; expected GPT2LMHeadModel, GPT2Model, BertModel, "
-                  "BertForPreTraining, BertForMaskedLM, BertForNextSentencePrediction, "
-                  "BertForQuestionAnswering or BertForSequenceClassification",
-                  from, safe_name_text(shown, name));
+    char shown[NAME_TEXT], known[LIST_TEXT] = "";
+    for (const Family *const *family = families(); *family; family++)
+        for (const Architecture *one = (*family)->architectures; one->name; one++) {
+            add_choice(known, one->name);
+            if (strcmp(one->name, name)) continue;
+            *ret_family = *family;
+            *ret_found = one;
+            return OK;
+        }
+    return FAILED("%s: 'architectures' is \"%s\"; expected one of %s", from, name_text(shown, name), known);
 }
 
+/* Sets *family to the family that `model_type` names; without the field, the class's family remains. */
 static Status find_family(const json_t *json, const char *from, const Architecture *found,
-                          Family *ret_family) {
+                          const Family **family) {
     const char *type = NULL;
+    char shown[NAME_TEXT], known[LIST_TEXT] = "";
+    for (const Family *const *one = families(); *one; one++) add_choice(known, (*one)->type);
     TRY(json_get_string(json, from, "model_type", &type));
-    if (!type && !found) return FAILED("%s: 'model_type' is missing; expected \"gpt2\" or \"bert\"", from);
-    if (!type) {
-        *ret_family = found->family;
-        return OK;
-    }
-    char shown[NAME_TEXT];
-    if (strcmp(type, "gpt2") && strcmp(type, "bert"))
-        return FAILED("%s: 'model_type' is \"%s\"; expected \"gpt2\" or \"bert\"", from,
-                      safe_name_text(shown, type));
-    *ret_family = !strcmp(type, "gpt2") ? FAMILY_GPT2 : FAMILY_BERT;
-    if (found && found->family != *ret_family)
+    if (!type && !found) return FAILED("%s: 'model_type' is missing; expected one of %s", from, known);
+    if (!type) return OK;
+    const Family *named = family_find(type);
+    if (!named)
+        return FAILED("%s: 'model_type' is \"%s\"; expected one of %s", from, name_text(shown, type), known);
+    if (found && *family != named)
         return FAILED("%s: 'model_type' is \"%s\", but 'architectures' is \"%s\"", from, type, found->name);
+    *family = named;
     return OK;
 }
 
@@ -331,7 +160,7 @@ static Status read_head_list(const json_t *list, const char *from, unsigned *ret
         char shown[NAME_TEXT];
         if (!bit)
             return FAILED("%s: 'weft.heads' contains \"%s\"; expected lm, mlm, nsp, span or classify", from,
-                          safe_name_text(shown, name ? name : "(not a string)"));
+                          name_text(shown, name ? name : "(not a string)"));
         mask |= bit;
     }
     *ret_mask = mask;
@@ -346,7 +175,7 @@ static Status read_weft_fields(const json_t *json, const char *from, ModelConfig
     const json_t *heads = json_object_get(own, "heads");
     if (heads) TRY(read_head_list(heads, from, &config->outputs_mask));
     TRY(json_get_bool(own, from, "pooler", &config->pooler));
-    return read_float(own, from, "dropout_embed", 0, 1, &config->dropout_embed);
+    return field_float(own, from, "dropout_embed", 0, 1, &config->dropout_embed);
 }
 
 /* Quantization methods of `weft quantize`: int8 or int4 weights, with dynamic or static activation scales.
@@ -391,8 +220,8 @@ static Status read_sparsity(const json_t *json, const char *from, ModelConfig *c
 Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_config) {
     if (!json_is_object(json)) return FAILED("%s: expected a JSON object", from);
     const Architecture *found = NULL;
-    Family family = FAMILY_GPT2;
-    TRY(find_architecture(json, from, &found));
+    const Family *family = NULL;
+    TRY(find_architecture(json, from, &family, &found));
     TRY(find_family(json, from, found, &family));
     if (json_is_object(json_object_get(json, "quantization_config")))
         return FAILED(
@@ -400,18 +229,23 @@ Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_co
             from);
 
     ModelConfig config;
-    TRY(family == FAMILY_GPT2 ? read_gpt2(json, from, &config) : read_bert(json, from, &config));
-    TRY(read_float(json, from, "initializer_range", 0, 1000, &config.init_std));
-    TRY(refuse_true(json, from, "add_cross_attention"));
+    family->defaults(&config);
+    TRY(family->read(json, from, &config));
+    TRY(field_float(json, from, "initializer_range", 0, 1000, &config.init_std));
+    TRY(field_refuse_true(json, from, "add_cross_attention"));
     TRY(read_token(json, from, "pad_token_id", &config.pad_token));
     TRY(read_token(json, from, "bos_token_id", &config.bos_token));
     TRY(read_eos(json, from, &config));
-    config.tied = true;
     TRY(json_get_bool(json, from, "tie_word_embeddings", &config.tied));
-    config.outputs_mask = found ? found->heads : family == FAMILY_GPT2 ? OUTPUT_LM : 0;
-    config.pooler = found ? found->pooler : family == FAMILY_BERT;
-    /* GPT2Model has no output matrix, regardless of the field. */
-    if (found && !strcmp(found->name, "GPT2Model")) config.tied = true;
+    if (found) {
+        config.outputs_mask = found->heads;
+        config.pooler = found->pooler;
+        config.tied |= found->tied;
+    }
+    if (family->outputs & OUTPUT_CLASSIFY) {
+        TRY(read_problem(json, from, &config.problem));
+        TRY(read_labels(json, from, &config.labels));
+    }
     TRY(pruned_heads_read(json, from, &config));
     TRY(read_weft_fields(json, from, &config));
     TRY(read_quantization(json, from, &config));
@@ -467,16 +301,6 @@ Status hf_generation_read(const char *dir, ModelConfig *config) {
 
 /* ---- writing ---- */
 
-/* The shortest decimal that parses to this float: 0.1, not 0.10000000149. */
-static json_t *real(float value) {
-    char text[40];
-    for (int digits = 1; digits <= 9; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, (double)value);
-        if (strtof(text, NULL) == value) break;
-    }
-    return json_real(strtod(text, NULL));
-}
-
 static json_t *token(int64_t value) {
     return value < 0 ? json_null() : json_integer(value);
 }
@@ -492,45 +316,11 @@ static json_t *eos_json(const ModelConfig *config) {
     return NULL;
 }
 
-static const char *act_text(Act act) {
-    for (size_t i = 0; i < ACT_NAMES; i++)
-        if (acts[i].act == act) return acts[i].name;
-    return "linear";
-}
-
 static const Architecture *pick_architecture(const ModelConfig *config) {
-    const Architecture *last = NULL;
-    for (size_t i = 0; i < ARCHITECTURE_COUNT; i++) {
-        const Architecture *one = &architectures[i];
-        if (one->family != config->family) continue;
+    const Architecture *one = config->family->architectures, *last = one;
+    for (; one->name; last = one++)
         if ((one->heads & config->outputs_mask) == one->heads) return one;
-        last = one;
-    }
     return last;
-}
-
-static json_t *gpt2_fields(const ModelConfig *c) {
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:b, s:b}", "model_type",
-                     "gpt2", "n_layer", (json_int_t)c->layers, "n_embd", (json_int_t)c->hidden, "n_head",
-                     (json_int_t)pruned_heads_before(c), "n_inner", (json_int_t)c->inner, "n_positions",
-                     (json_int_t)c->positions, "vocab_size", (json_int_t)c->vocab, "activation_function",
-                     act_text(c->act), "layer_norm_epsilon", real(c->norm_eps), "embd_pdrop",
-                     real(c->dropout_embed), "attn_pdrop", real(c->dropout_attn), "resid_pdrop",
-                     real(c->dropout_hidden), "scale_attn_weights", c->scale_attn,
-                     "scale_attn_by_inverse_layer_idx", c->scale_attn_by_layer);
-}
-
-static json_t *bert_fields(const ModelConfig *c) {
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:b}", "model_type",
-                     "bert", "num_hidden_layers", (json_int_t)c->layers, "hidden_size", (json_int_t)c->hidden,
-                     "num_attention_heads", (json_int_t)pruned_heads_before(c), "intermediate_size",
-                     (json_int_t)c->inner, "max_position_embeddings", (json_int_t)c->positions, "vocab_size",
-                     (json_int_t)c->vocab, "type_vocab_size", (json_int_t)c->types, "hidden_act",
-                     act_text(c->act), "layer_norm_eps", real(c->norm_eps), "attention_probs_dropout_prob",
-                     real(c->dropout_attn), "hidden_dropout_prob", real(c->dropout_hidden),
-                     "classifier_dropout",
-                     c->dropout_classify == c->dropout_hidden ? json_null() : real(c->dropout_classify),
-                     "is_decoder", false);
 }
 
 static int add_labels(json_t *json, int64_t labels) {
@@ -547,14 +337,16 @@ static int add_labels(json_t *json, int64_t labels) {
     return failed;
 }
 
-/* Adds the "weft" key if transformers' fields cannot express the configuration. */
+/* Adds the "weft" key if transformers' fields, which `json` has, cannot express the configuration. */
 static int add_weft_fields(json_t *json, const ModelConfig *config, const Architecture *architecture) {
-    bool embed = config->family == FAMILY_BERT && config->dropout_embed != config->dropout_hidden;
+    ModelConfig read = *config;
+    CLEANUP(status_freep) Status status = config->family->read(json, "config.json", &read);
+    bool embed = !status && config->dropout_embed != read.dropout_embed;
     bool heads = config->outputs_mask != architecture->heads || config->pooler != architecture->pooler;
     if (!embed && !heads) return 0;
     json_t *own = json_object();
     int failed = json_object_set_new(json, "weft", own);
-    if (embed) failed |= json_object_set_new(own, "dropout_embed", real(config->dropout_embed));
+    if (embed) failed |= json_object_set_new(own, "dropout_embed", field_real(config->dropout_embed));
     if (!heads) return failed;
     json_t *list = json_array();
     failed |= json_object_set_new(own, "heads", list);
@@ -579,13 +371,12 @@ static json_t *quantization(const ModelConfig *config) {
 
 Status hf_config_json(const ModelConfig *config, json_t **ret_json) {
     const Architecture *architecture = pick_architecture(config);
-    CLEANUP(json_decrefp)
-    json_t *json = config->family == FAMILY_GPT2 ? gpt2_fields(config) : bert_fields(config);
-    json_t *common =
-        json_pack("{s:[s], s:o, s:b, s:b, s:o, s:o, s:o}", "architectures", architecture->name,
-                  "initializer_range", real(config->init_std), "tie_word_embeddings", config->tied,
-                  "add_cross_attention", false, "pad_token_id", token(config->pad_token), "bos_token_id",
-                  token(config->bos_token), "eos_token_id", eos_json(config));
+    CLEANUP(json_decrefp) json_t *json = config->family->write(config);
+    json_t *common = json_pack("{s:s, s:[s], s:o, s:b, s:b, s:o, s:o, s:o}", "model_type",
+                               config->family->type, "architectures", architecture->name, "initializer_range",
+                               field_real(config->init_std), "tie_word_embeddings", config->tied,
+                               "add_cross_attention", false, "pad_token_id", token(config->pad_token),
+                               "bos_token_id", token(config->bos_token), "eos_token_id", eos_json(config));
     int failed = !json || !common || json_object_update(json, common);
     json_decref(common);
     if (!failed && config_has(config, OUTPUT_CLASSIFY)) failed = add_labels(json, config->labels);

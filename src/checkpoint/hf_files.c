@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
 
@@ -38,7 +39,7 @@ static Status check_file_name(const char *index, const char *name) {
     size_t length = strlen(name), tail = strlen(".safetensors");
     if (strchr(name, '/') || name[0] == '.' || length <= tail || strcmp(name + length - tail, ".safetensors"))
         return FAILED("%s: lists file '%s'; expected a .safetensors file in the same directory", index,
-                      safe_name_text(shown, name));
+                      name_text(shown, name));
     return OK;
 }
 
@@ -60,12 +61,12 @@ static Status open_weight_files(HfFiles *files, const char *index, const json_t 
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)map, name, value) {
         if (!json_is_string(value))
-            return FAILED("%s: 'weight_map' has no file name for '%s'", index, safe_name_text(shown, name));
+            return FAILED("%s: 'weight_map' has no file name for '%s'", index, name_text(shown, name));
         const SafeFile *file = NULL;
         TRY(find_weight_file(files, index, json_string_value(value), &file));
         if (!safe_find(file, name))
             return FAILED("%s: lists tensor '%s' in %s, which does not contain it", index,
-                          safe_name_text(shown, name), base_name(safe_path(file)));
+                          name_text(shown, name), base_name(safe_path(file)));
     }
     return OK;
 }
@@ -78,7 +79,7 @@ static Status check_mapped(const HfFiles *files, const char *index, const json_t
         const char *mapped = json_string_value(json_object_get(map, entry->tensor->name));
         if (!mapped || strcmp(mapped, base_name(entry->path)))
             return FAILED("%s: contains tensor '%s', which %s does not list for this file", entry->path,
-                          safe_name_text(shown, entry->tensor->name), base_name(index));
+                          name_text(shown, entry->tensor->name), base_name(index));
     }
     return OK;
 }

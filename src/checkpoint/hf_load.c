@@ -7,6 +7,7 @@
  * by name. */
 #include <string.h>
 
+#include "base/format.h"
 #include "base/fs.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/convert.h"
@@ -16,9 +17,6 @@
 #include "checkpoint/hf_names.h"
 #include "checkpoint/hf_sparse.h"
 #include "checkpoint/slices.h"
-
-#define MLM_BIAS     "cls.predictions.bias"
-#define DECODER_BIAS "cls.predictions.decoder.bias"
 
 typedef struct Loader {
     HfFiles *files;
@@ -49,7 +47,7 @@ static Status add_name(char ***names, size_t *count, size_t *capacity, const cha
 
 static HfEntry *find_prefixed(Loader *loader, const char *name, bool body) {
     char full[2 * HF_NAME];
-    const char *prefix = body ? hf_prefix(loader->model->config.family) : "";
+    const char *prefix = body ? loader->model->config.family->prefix : "";
     if (snprintf(full, sizeof full, "%s%s", prefix, name) >= (int)sizeof full) return NULL;
     HfEntry *entry = hf_files_find(loader->files, full);
     return entry || !body ? entry : hf_files_find(loader->files, name);
@@ -75,10 +73,11 @@ static Status expect_equal(const Loader *loader, const HfEntry *a, const HfEntry
                   a->path, a->tensor->name, b->tensor->name);
 }
 
-/* The MLM head's bias may be stored under one or both of two names; an untied model uses the decoder's. */
-static Status find_mlm_bias(Loader *loader, HfEntry **ret_entry) {
-    HfEntry *own = hf_files_find(loader->files, MLM_BIAS);
-    HfEntry *decoder = hf_files_find(loader->files, DECODER_BIAS);
+/* The output bias may be stored under one or both of two names; an untied model uses the decoder's. */
+static Status find_output_bias(Loader *loader, HfEntry **ret_entry) {
+    const Family *family = loader->model->config.family;
+    HfEntry *own = hf_files_find(loader->files, family->output_bias[0]);
+    HfEntry *decoder = hf_files_find(loader->files, family->output_bias[1]);
     if (own && decoder) {
         own->used = decoder->used = true;
         if (loader->model->config.tied) TRY(expect_equal(loader, decoder, own));
@@ -91,7 +90,7 @@ static Status find_mlm_bias(Loader *loader, HfEntry **ret_entry) {
 static Status find_tied(Loader *loader, HfEntry **entry) {
     const ModelConfig *config = &loader->model->config;
     if (!config->tied || !(config->outputs_mask & (OUTPUT_LM | OUTPUT_MLM))) return OK;
-    HfEntry *output = hf_files_find(loader->files, hf_output_name(config->family));
+    HfEntry *output = hf_files_find(loader->files, config->family->output_matrix);
     if (!output) return OK;
     output->used = true;
     if (*entry) return expect_equal(loader, output, *entry);
@@ -103,7 +102,8 @@ static Status find_tensor(Loader *loader, const ParamDesc *desc, const HfTensor 
                           HfEntry **ret_entry) {
     HfEntry *entry = find_prefixed(loader, wanted->name, wanted->body);
     if (!entry) entry = find_old_norm(loader, wanted->name, wanted->body);
-    if (!strcmp(wanted->name, MLM_BIAS)) TRY(find_mlm_bias(loader, &entry));
+    const char *bias = loader->model->config.family->output_bias[0];
+    if (bias && !strcmp(wanted->name, bias)) TRY(find_output_bias(loader, &entry));
     if (!strcmp(desc->name, "embed.token")) TRY(find_tied(loader, &entry));
     if (entry) entry->used = true;
     *ret_entry = entry;
@@ -210,7 +210,7 @@ static Status report_unexpected(Loader *loader) {
         if (entry->used || hf_is_buffer(loader->model->config.family, entry->tensor->name)) continue;
         char shown[NAME_TEXT];
         TRY(add_name(&report->unexpected, &report->unexpected_count, &report->unexpected_capacity,
-                     safe_name_text(shown, entry->tensor->name)));
+                     name_text(shown, entry->tensor->name)));
     }
     return OK;
 }
@@ -243,9 +243,9 @@ Status hf_weights_load(const char *dir, Store *params, Stream *stream, LoadRepor
     return load(&loader, dir, ret_report);
 }
 
-/* Output heads of a BERT encoder may be newly initialized; everything else must be in the files. */
+/* Output heads of an encoder may be newly initialized; everything else must be in the files. */
 static bool may_be_fresh(const ModelConfig *config, const char *name) {
-    return config->family == FAMILY_BERT && !strncmp(name, "head.", 5);
+    return !config_causal(config) && !strncmp(name, "head.", 5);
 }
 
 Status load_report_check(const LoadReport *report, const char *dir, const ModelConfig *config,

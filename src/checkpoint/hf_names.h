@@ -2,7 +2,7 @@
 #ifndef WEFT_CHECKPOINT_HF_NAMES_H
 #define WEFT_CHECKPOINT_HF_NAMES_H
 
-#include "model/config.h"
+#include "model/family.h"
 #include "param/param.h"
 
 enum { HF_NAME = 128, HF_PARTS = 3, HF_DIMS = PARAM_DIMS };
@@ -17,16 +17,12 @@ typedef struct HfTensor {
     int64_t dim[HF_DIMS]; /* shape in the file */
 } HfTensor;
 
-/* The prefix of the base model's tensors: "transformer." or "bert." */
-const char *hf_prefix(Family family);
-/* The tensors that make up a parameter: one, or three for BERT's q, k and v. */
-MUST_USE Status hf_tensors(Family family, const ParamDesc *desc, HfTensor ret_tensor[HF_PARTS],
+/* The tensors that make up a parameter: one, or for example q, k and v. */
+MUST_USE Status hf_tensors(const Family *family, const ParamDesc *desc, HfTensor ret_tensor[HF_PARTS],
                            int *ret_count);
 /* Number of elements. */
 int64_t hf_tensor_count(const HfTensor *tensor);
 /* Whether a tensor is a buffer rather than a parameter: masks and position ids that older versions stored. */
-bool hf_is_buffer(Family family, const char *name);
-/* Name of the output matrix, which is not a separate parameter in a tied model. */
-const char *hf_output_name(Family family);
+bool hf_is_buffer(const Family *family, const char *name);
 
 #endif

@@ -35,9 +35,9 @@ static Status add_item(HfManifest *manifest, const ModelConfig *config, const Hf
     HfItem *item = &manifest->item[manifest->count++];
     *item = (HfItem){.tensor = *tensor, .ref = ref};
     /* As in transformers, tensors of an encoder without output heads have no prefix. */
-    bool prefix = tensor->body && (config->family == FAMILY_GPT2 || config->outputs_mask);
-    if (snprintf(item->name, sizeof item->name, "%s%s", prefix ? hf_prefix(config->family) : "",
-                 tensor->name) >= (int)sizeof item->name)
+    bool prefix = tensor->body && (config_causal(config) || config->outputs_mask);
+    if (snprintf(item->name, sizeof item->name, "%s%s", prefix ? config->family->prefix : "", tensor->name) >=
+        (int)sizeof item->name)
         return FAILED("internal: tensor name '%s' is too long", tensor->name);
     manifest->bytes += hf_tensor_count(tensor) * (int64_t)dtype_size(dtype);
     manifest->numel += hf_tensor_count(tensor);
@@ -50,9 +50,9 @@ static Status add_param(HfManifest *manifest, const ModelConfig *config, const P
     int count;
     TRY(hf_tensors(config->family, desc, tensor, &count));
     for (int i = 0; i < count; i++) TRY(add_item(manifest, config, &tensor[i], ref, dtype));
-    if (config->tied || strcmp(desc->name, "head.mlm.bias")) return OK;
-    /* In an untied model, transformers uses the decoder's bias. */
-    snprintf(tensor[0].name, HF_NAME, "cls.predictions.decoder.bias");
+    const char *const *bias = config->family->output_bias;
+    if (config->tied || !bias[0] || strcmp(tensor[0].name, bias[0])) return OK;
+    snprintf(tensor[0].name, HF_NAME, "%s", bias[1]);
     return add_item(manifest, config, &tensor[0], ref, dtype);
 }
 
@@ -285,7 +285,7 @@ static Status copy_assets(const char *dir, const ModelConfig *config, const Save
     if (options->assets_dir) TRY(copy_files(dir, options->assets_dir, generation, 1));
     const char *from = options->tokenizer_dir ? options->tokenizer_dir : options->assets_dir;
     if (from) TRY(copy_files(dir, from, tokenizer, sizeof tokenizer / sizeof tokenizer[0]));
-    bool bert = config->family == FAMILY_BERT;
+    bool bert = config->family->byte_specials;
     if (!options->bytes || tokenizer_exists(dir) ||
         !tokenizer_fits(bert ? BYTE_VOCAB_BERT : BYTE_VOCAB_GPT2, config->vocab))
         return OK;

@@ -8,7 +8,7 @@
 enum { SPARSE_NAME = PARAM_NAME + 16 };
 
 bool sparse_param(const Block *block, const ParamDesc *desc) {
-    return block->ops == &block_ops_layer && desc->decay && desc->ndim >= 2;
+    return block_is_layer(block) && desc->decay && desc->ndim >= 2;
 }
 
 static void matrix_shape(const ParamDesc *desc, int64_t *ret_rows, int64_t *ret_cols) {

@@ -44,10 +44,6 @@ const json_t *safe_metadata(const SafeFile *file);                   /* NULL if 
 /* "(2, 3)", truncated if it does not fit; returns `text`. */
 enum { SHAPE_TEXT = 200 };
 const char *safe_shape_text(char text[SHAPE_TEXT], int ndim, const int64_t *dim);
-/* A name from a file, made safe to print: control characters replaced, long names truncated; returns
- * `text`. */
-enum { NAME_TEXT = 160 };
-const char *safe_name_text(char text[NAME_TEXT], const char *name);
 
 /* Writes a file, from one rank or several at once. All ranks declare the same tensors; one creates the
  * file with its header and final size; then the others open it. Each rank writes data at byte offsets, in

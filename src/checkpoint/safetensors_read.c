@@ -30,18 +30,6 @@ static const struct {
 
 enum { TYPE_COUNT = sizeof types / sizeof types[0] };
 
-const char *safe_name_text(char text[NAME_TEXT], const char *name) {
-    size_t at = 0;
-    for (; name[at] && at < NAME_TEXT - 4; at++) {
-        unsigned char c = (unsigned char)name[at];
-        text[at] = c < 0x20 || c == 0x7f ? '?' : name[at];
-    }
-    /* Do not truncate inside a UTF-8 character: bytes 10xxxxxx continue one. */
-    while (name[at] && at > 0 && ((unsigned char)name[at] & 0xc0) == 0x80) at--;
-    strcpy(text + at, name[at] ? "..." : "");
-    return text;
-}
-
 const char *safe_shape_text(char text[SHAPE_TEXT], int ndim, const int64_t *dim) {
     size_t used = (size_t)snprintf(text, SHAPE_TEXT, "(");
     for (int i = 0; i < ndim && used < SHAPE_TEXT; i++)
@@ -55,7 +43,7 @@ static Status parse_type(SafeTensor *tensor, const json_t *entry, const char *fr
     const char *name = json_string_value(json_object_get(entry, "dtype"));
     if (!name)
         return FAILED("%s: tensor '%s' has no dtype; expected one such as \"F32\"", from,
-                      safe_name_text(shown, tensor->name));
+                      name_text(shown, tensor->name));
     for (size_t i = 0; i < TYPE_COUNT; i++) {
         if (strcmp(types[i].name, name)) continue;
         tensor->type = types[i].name;
@@ -66,12 +54,12 @@ static Status parse_type(SafeTensor *tensor, const json_t *entry, const char *fr
     return FAILED(
         "%s: tensor '%s' has dtype %s, which weft does not read (it reads F64, F32, F16, BF16, I64, "
         "I32, I16, I8, U8 and BOOL)",
-        from, safe_name_text(shown, tensor->name), safe_name_text(type, name));
+        from, name_text(shown, tensor->name), name_text(type, name));
 }
 
 static Status parse_shape(SafeTensor *tensor, const json_t *entry, const char *from, size_t *bytes) {
     char shown[NAME_TEXT];
-    safe_name_text(shown, tensor->name);
+    name_text(shown, tensor->name);
     const json_t *shape = json_object_get(entry, "shape");
     if (!json_is_array(shape)) return FAILED("%s: tensor '%s' has no shape; expected a list", from, shown);
     size_t ndim = json_array_size(shape);
@@ -105,7 +93,7 @@ static Status parse_shape(SafeTensor *tensor, const json_t *entry, const char *f
 static Status parse_tensor(SafeTensor *ret_tensor, const char *name, const json_t *entry, const char *from,
                            const unsigned char *data, size_t size) {
     char shown[NAME_TEXT], text[SHAPE_TEXT];
-    safe_name_text(shown, name);
+    name_text(shown, name);
     SafeTensor tensor = {.name = name};
     if (!json_is_object(entry))
         return FAILED("%s: tensor '%s' must be an object with dtype, shape and data_offsets", from, shown);
@@ -142,7 +130,7 @@ static Status check_metadata(const json_t *metadata, const char *from) {
     json_object_foreach((json_t *)(uintptr_t)metadata, key, value) {
         char shown[NAME_TEXT];
         if (!json_is_string(value))
-            return FAILED("%s: '__metadata__' entry '%s' must be a string", from, safe_name_text(shown, key));
+            return FAILED("%s: '__metadata__' entry '%s' must be a string", from, name_text(shown, key));
     }
     return OK;
 }
@@ -166,11 +154,10 @@ static Status check_coverage(const SafeFile *file, const unsigned char *data, si
         const SafeTensor *tensor = &file->tensor[i];
         if (tensor->data < end)
             return FAILED("%s: tensors '%s' and '%s' overlap", file->path,
-                          safe_name_text(other, file->tensor[i - 1].name),
-                          safe_name_text(shown, tensor->name));
+                          name_text(other, file->tensor[i - 1].name), name_text(shown, tensor->name));
         if (tensor->data > end)
             return FAILED("%s: gap of %td byte%s before tensor '%s'", file->path, tensor->data - end,
-                          PLURAL(tensor->data - end), safe_name_text(shown, tensor->name));
+                          PLURAL(tensor->data - end), name_text(shown, tensor->name));
         end = tensor->data + tensor->bytes;
     }
     if ((size_t)(end - data) != size)

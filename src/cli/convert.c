@@ -105,7 +105,8 @@ static Status choose_heads(const ConvertConfig *config, ModelConfig *model) {
     if (config->labels) model->labels = config->labels;
     if (model->labels == 1 && model->problem == PROBLEM_SINGLE_LABEL) model->problem = PROBLEM_AUTO;
     if (config->heads_count == 0) return OK;
-    if (model->family != FAMILY_BERT) return USAGE("--head: only BERT's output heads can be replaced");
+    if (config_causal(model))
+        return USAGE("--head: only the output heads of encoders such as BERT can be replaced");
     unsigned mask = 0;
     for (int i = 0; i < config->heads_count; i++) {
         const char *name = config->heads[i];

@@ -82,14 +82,14 @@ const Effect *effects_all(void) {
     return effects;
 }
 
-/* What --task auto means: "auto-lm" for a GPT-2, otherwise "auto", because the data decides. */
+/* What --task auto means: "auto-lm" for a causal model, otherwise "auto", because the data decides. */
 static void settle_auto(const Invocation *call, char *buffer, size_t size) {
     const char *model = *(const char *const *)invocation_slot(call, "model")->field;
-    ModelConfig config = {.family = FAMILY_BERT};
+    ModelConfig config = {.attention = ATTEND_ALL};
     CLEANUP(model_dir_done) ModelDir dir = {0};
     CLEANUP(status_freep) Status preset = model ? config_preset(model, &config) : OK;
     CLEANUP(status_freep) Status found = preset ? engine_find(model, &dir, &config) : OK;
-    snprintf(buffer, size, "%s", !found && config.family == FAMILY_GPT2 ? "auto-lm" : "auto");
+    snprintf(buffer, size, "%s", !found && config_causal(&config) ? "auto-lm" : "auto");
 }
 
 /* The value as text; "" if the option is off or was not given. */

@@ -77,12 +77,11 @@ static json_t *describe_config(const ModelConfig *config) {
     json_t *list = json_array();
     for (size_t i = 0; i < COUNT_OF(heads); i++)
         if (config_has(config, heads[i])) json_array_append_new(list, json_string(output_name(heads[i])));
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:b, s:b}", "family",
-                     config->family == FAMILY_GPT2 ? "gpt2" : "bert", "layers", (json_int_t)config->layers,
-                     "hidden", (json_int_t)config->hidden, "heads", (json_int_t)config->heads, "inner",
-                     (json_int_t)config->inner, "vocab", (json_int_t)config->vocab, "positions",
-                     (json_int_t)config->positions, "output_heads", list, "pooler", config->pooler, "tied",
-                     config->tied);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:b, s:b}", "family", config->family->type,
+                     "layers", (json_int_t)config->layers, "hidden", (json_int_t)config->hidden, "heads",
+                     (json_int_t)config->heads, "inner", (json_int_t)config->inner, "vocab",
+                     (json_int_t)config->vocab, "positions", (json_int_t)config->positions, "output_heads",
+                     list, "pooler", config->pooler, "tied", config->tied);
 }
 
 /* Adds the number of zeros in a tensor to *zeros. */
@@ -106,7 +105,7 @@ static Status add_zeros(const Model *model, const Block *block, HfFiles *files, 
         TRY(hf_tensors(model->config.family, &block->params.desc[i], part, &parts));
         for (int k = 0; k < parts; k++) {
             char name[2 * HF_NAME];
-            snprintf(name, sizeof name, "%s%.*s", hf_prefix(model->config.family), HF_NAME - 1, part[k].name);
+            snprintf(name, sizeof name, "%s%.*s", model->config.family->prefix, HF_NAME - 1, part[k].name);
             const HfEntry *entry = hf_files_find(files, name);
             if (!entry) entry = hf_files_find(files, part[k].name);
             if (!entry) continue;
@@ -122,8 +121,7 @@ static Status add_weights(json_t *result, const char *dir, const Model *model) {
     TRY(hf_files_open(&files, dir));
     int64_t zeros = 0, total = 0;
     for (int i = 0; i < model->count; i++)
-        if (model->block[i].ops == &block_ops_layer)
-            TRY(add_zeros(model, &model->block[i], files, &zeros, &total));
+        if (block_is_layer(&model->block[i])) TRY(add_zeros(model, &model->block[i], files, &zeros, &total));
     if (total) TRY(put(result, "sparsity", json_real((double)zeros / (double)total)));
     json_t *types = json_object();
     TRY(put(result, "elements_by_dtype", types));
@@ -304,7 +302,7 @@ static void show_file(const json_t *result, FILE *out) {
         CLEANUP(mem_freep) char *shape = json_dumps(json_object_get(tensor, "shape"), JSON_COMPACT);
         char name[NAME_TEXT];
         fprintf(out, "%-5s %-16s %s\n", text_of(tensor, "dtype"), shape ? shape : "",
-                safe_name_text(name, text_of(tensor, "name")));
+                name_text(name, text_of(tensor, "name")));
     }
     fprintf(out, "%zu tensor%s, %s: ", index, PLURAL(index), format_bytes(text, number_of(result, "bytes")));
     show_types(out, result);

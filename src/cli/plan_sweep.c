@@ -188,8 +188,7 @@ static Status describe(Invocation *call, const Sweep *sweep, const SearchSpec *s
     bool drawn = false;
     TRY(sweep_json(sweep, &result));
     char params[FORMAT_SIZE];
-    TRY(str_format(&title, "%s, %s parameters, %s, on %s",
-                   sweep->model.family == FAMILY_GPT2 ? "GPT-2" : "BERT",
+    TRY(str_format(&title, "%s, %s parameters, %s, on %s", sweep->model.family->title,
                    format_count(params, (double)sweep->params_total), c->precision, cluster->name));
     if (path) TRY(draw_curves(sweep, title, path, &drawn));
     json_object_set_new(result, "cluster",

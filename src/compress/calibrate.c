@@ -58,7 +58,7 @@ static Status list_inputs(const Store *params, const Model *to, Calibration *cal
                          sizeof *calibration->input));
             InputStats *input = &calibration->input[calibration->count];
             *input = (InputStats){.weights = view.data,
-                                  .layer = to->block[i].ops == &block_ops_layer,
+                                  .layer = block_is_layer(&to->block[i]),
                                   .cols = desc->dim[desc->ndim - 1]};
             snprintf(input->name, sizeof input->name, "%s", desc->name);
             TRY(mem_new((size_t)input->cols, sizeof *input->largest, &input->largest));

@@ -35,11 +35,11 @@ static Status check_family(const char *model) {
     } else {
         TRY(config_preset(model, &config));
     }
-    if (config.family == FAMILY_BERT) return OK;
+    if (config.family->outputs & OUTPUT_SPAN) return OK;
     return USAGE(
-        "--model %s is a GPT-2, which cannot extract answers from a text; use a BERT trained with 'weft "
+        "--model %s is a %s, which cannot extract answers from a text; use a BERT trained with 'weft "
         "train --task squad', or continue a prompt with 'weft generate'",
-        model);
+        model, config.family->title);
 }
 
 static Status open_job(const AnswerConfig *config, Job **ret_job) {

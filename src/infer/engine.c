@@ -7,8 +7,9 @@
 #include "checkpoint/checksums.h"
 
 static Status check_generates(const char *dir, const ModelConfig *config) {
-    if (config->family != FAMILY_GPT2)
-        return FAILED("%s: BERT models cannot generate text; use a GPT-2 checkpoint", dir);
+    if (!config_causal(config))
+        return FAILED("%s: %s models cannot generate text; use a GPT-2 checkpoint", dir,
+                      config->family->title);
     if (!config_has(config, OUTPUT_LM))
         return FAILED("%s: the model has no language-modeling head, so it cannot generate text", dir);
     return OK;

@@ -1,19 +1,20 @@
-/* The model configuration: sizes, variants and output heads of a GPT-2 or BERT. checkpoint/hf_config.c
- * converts it to and from Hugging Face's config.json. */
+/* The model configuration: sizes, variants and output heads. Each variant is a property of its own; a family
+ * (model/family.h) only chooses their values, and code asks for properties. */
 #ifndef WEFT_MODEL_CONFIG_H
 #define WEFT_MODEL_CONFIG_H
 
 #include "kernels/kernels.h"
+#include "param/param.h"
 
-typedef enum { FAMILY_GPT2, FAMILY_BERT } Family;
+typedef struct Family Family;
 
 /* Output heads, as bits. */
 typedef enum {
-    OUTPUT_LM = 1,       /* GPT-2: next token */
-    OUTPUT_MLM = 2,      /* BERT: masked tokens */
-    OUTPUT_NSP = 4,      /* BERT: next sentence */
-    OUTPUT_SPAN = 8,     /* BERT: start and end of an answer */
-    OUTPUT_CLASSIFY = 16 /* BERT: sequence classification */
+    OUTPUT_LM = 1,       /* next token */
+    OUTPUT_MLM = 2,      /* masked tokens */
+    OUTPUT_NSP = 4,      /* next sentence */
+    OUTPUT_SPAN = 8,     /* start and end of an answer */
+    OUTPUT_CLASSIFY = 16 /* sequence classification */
 } OutputHead;
 
 /* What the classification head predicts; problem_type in config.json. */
@@ -24,22 +25,41 @@ typedef enum {
     PROBLEM_MULTI_LABEL,  /* any subset of the labels: binary cross-entropy */
 } ProblemType;
 
+/* Where a layer normalizes: the input of attention and MLP (with a final norm before the output head), or
+ * their sum with the residual. */
+typedef enum { NORM_BEFORE, NORM_AFTER } NormPlace;
+
+/* Which positions a token attends to: itself and earlier ones, or all. */
+typedef enum { ATTEND_CAUSAL, ATTEND_ALL } AttentionKind;
+
+/* Which matrices of a layer have a bias, as bits. */
+enum { BIAS_QKV = 1, BIAS_OUT = 2, BIAS_MLP = 4, BIAS_ALL = 7 };
+
 enum { MAX_LABELS = 1 << 20, MORE_EOS = 7 };
 
 typedef struct ModelConfig {
-    Family family;
-    unsigned outputs_mask; /* OutputHead bits; 0 for a bare BERT encoder */
-    bool pooler;           /* BERT's dense + tanh on the first token; required by NSP and CLASSIFY */
-    int64_t layers, hidden, heads, inner, vocab, positions, types, labels;
+    const Family *family;
+    unsigned outputs_mask; /* OutputHead bits; 0 for a bare encoder */
+    bool pooler;           /* dense + tanh on the first token; required by NSP and CLASSIFY */
+    int64_t layers, hidden, heads, inner, vocab, positions, labels;
+    int64_t types;       /* token types with an embedding; 0: none */
     ProblemType problem; /* of the CLASSIFY head */
     int64_t head_width;  /* 0: hidden / heads; otherwise heads were pruned from hidden / head_width */
-    Act act;
+    NormPlace norm_place;
     float norm_eps;
-    float init_std;
+    bool embed_norm; /* the sum of the embeddings is normalized */
+    AttentionKind attention;
+    bool scale_attn;          /* divide attention scores by sqrt(head width) */
+    bool scale_attn_by_layer; /* also divide by the layer number, from 1 */
+    unsigned biases;          /* BIAS bits */
+    Act act;
+    bool tied;                 /* the LM or MLM output matrix is the token embedding */
+    bool pad_fixed;            /* the lookup gives the padding token no gradient */
+    InitKind init;             /* of matrices: */
+    float init_std;            /* standard deviation */
+    bool init_residual;        /* divided by sqrt(2 * layers) for the outputs of attention and MLP */
+    float init_position_scale; /* multiplied by this for position embeddings */
     float dropout_embed, dropout_attn, dropout_hidden, dropout_classify;
-    bool tied;                               /* the LM or MLM output matrix is the token embedding */
-    bool scale_attn;                         /* divide attention scores by sqrt(head width) */
-    bool scale_attn_by_layer;                /* GPT-2: also divide by the layer number, from 1 */
     int64_t pad_token, bos_token, eos_token; /* -1: not set */
     int64_t eos_more[MORE_EOS];              /* further end-of-sequence tokens */
     int eos_more_count;
@@ -55,9 +75,12 @@ typedef struct ModelConfig {
 static inline int64_t config_head_width(const ModelConfig *config) {
     return config->head_width ? config->head_width : config->hidden / config->heads;
 }
-/* Attention width: the width of q, k and v over all heads. */
+/* Attention width: the width of q over all heads. */
 static inline int64_t config_attention(const ModelConfig *config) {
     return config->heads * config_head_width(config);
+}
+static inline bool config_causal(const ModelConfig *config) {
+    return config->attention == ATTEND_CAUSAL;
 }
 
 /* Looks up a preset; an unknown name is a usage error that suggests the closest one. */

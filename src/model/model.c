@@ -4,10 +4,12 @@
 
 #include <string.h>
 
+#include "model/parts/blocks.h"
+
 static const BlockOps *ops_of(const ModelConfig *config, int64_t at) {
     if (at == 0) return &block_ops_embed;
     if (at <= config->layers) return &block_ops_layer;
-    return config->family == FAMILY_GPT2 ? &block_ops_gpt2_output : &block_ops_bert_output;
+    return config->family->output;
 }
 
 static Status add_to_unit(Model *model, int at, const ParamDesc *desc, ParamRef *ret_ref) {
@@ -49,7 +51,18 @@ static Status make_units(Model *model) {
 }
 
 static bool layer_matrix(const Block *block, const ParamDesc *desc) {
-    return block->ops == &block_ops_layer && strstr(desc->name, ".weight") && desc->decay;
+    return block_is_layer(block) && strstr(desc->name, ".weight") && desc->decay;
+}
+
+static Status number_params(Block *block) {
+    for (int i = 0; i < BLOCK_SLOTS; i++) block->slot[i] = -1;
+    for (size_t i = 0; i < block->params.count; i++) {
+        int id = block->params.desc[i].id;
+        if (id < 0 || id >= BLOCK_SLOTS || block->slot[id] >= 0)
+            return FAILED("internal: parameter %s has the number %d", block->params.desc[i].name, id);
+        block->slot[id] = (int)i;
+    }
+    return OK;
 }
 
 static void mark_sparse(Block *block) {
@@ -84,6 +97,7 @@ Status model_new(Model **ret_model, const ModelConfig *config) {
         block->index = at > 0 && at <= config->layers ? (int)at - 1 : 0;
         model->count++;
         TRY(block->ops->describe(block, &block->params));
+        TRY(number_params(block));
         mark_int8(block);
         mark_sparse(block);
         TRY(mem_new(block->params.count, sizeof *block->int8, &block->int8));
@@ -243,20 +257,6 @@ int64_t model_params(const Model *model) {
             if (!list->desc[j].tied) count += param_count(&list->desc[j]);
     }
     return count;
-}
-
-/* A (1,K) x (K,N) matmul is 2KN FLOPs in forward and twice that in backward. The masked-token head processes
- * about 15% of the positions. */
-double block_flops(const Block *block, int64_t T) {
-    const ModelConfig *c = block->config;
-    double C = (double)c->hidden, A = (double)config_attention(c), F = (double)c->inner, V = (double)c->vocab;
-    if (block->ops == &block_ops_layer) return 3 * (8 * C * A + 4 * C * F + 4 * A * (double)T);
-    if (block->ops == &block_ops_embed) return 30 * C;
-    double flops = 30 * C;
-    if (config_has(c, OUTPUT_LM)) flops += 3 * 2 * V * C;
-    if (config_has(c, OUTPUT_MLM)) flops += 3 * 2 * (V + C) * C * 0.15;
-    if (config_has(c, OUTPUT_SPAN)) flops += 3 * 4 * C;
-    return flops;
 }
 
 Status output_logits(const Block *head, Pass *pass, OutputHead which, Tensor out, Tensor x) {

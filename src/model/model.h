@@ -4,17 +4,17 @@
  * device.
  *
  * Parameter names, in the order in which blocks declare them (C hidden size, A attention width, F inner size,
- * V vocabulary, P positions, K token types, L labels):
- *   embed.token (V,C)  embed.position (P,C)
- *   BERT: embed.type (K,C)  embed.norm.weight (C)  embed.norm.bias (C)
- *   layer.I.norm1.weight (C) .bias (C)          GPT-2: before attention; BERT: after
+ * V vocabulary, P positions, K token types, L labels). Which of them a model has follows from its properties
+ * (model/config.h).
+ *   embed.token (V,C)  embed.position (P,C)  embed.type (K,C)  embed.norm.weight (C) .bias (C)
+ *   layer.I.norm1.weight (C) .bias (C)          before attention, or after
  *   layer.I.attn.qkv.weight (3,A,C) .bias (3,A)  q, k, v, each (out, in); A is C unless heads are pruned
  *   layer.I.attn.out.weight (C,A) .bias (C)
- *   layer.I.norm2.weight (C) .bias (C)          GPT-2: before the MLP; BERT: after
+ *   layer.I.norm2.weight (C) .bias (C)          before the MLP, or after
  *   layer.I.mlp.up.weight (F,C) .bias (F)
  *   layer.I.mlp.down.weight (C,F) .bias (C)
- *   GPT-2: head.norm.weight (C) .bias (C), then embed.token again (tied) or head.output.weight (V,C)
- *   BERT, depending on its output heads: head.pooler.weight (C,C) .bias (C)
+ *   causal models: head.norm.weight (C) .bias (C), then embed.token again (tied) or head.output.weight (V,C)
+ *   encoders: head.pooler.weight (C,C) .bias (C)
  *     head.mlm.dense.weight (C,C) .bias (C)  head.mlm.norm.weight (C) .bias (C)  head.mlm.bias (V)
  *     and embed.token again (tied) or head.output.weight (V,C)
  *     head.nsp.weight (2,C) .bias (2)  head.span.weight (2,C) .bias (2)
@@ -25,7 +25,7 @@
 #define WEFT_MODEL_MODEL_H
 
 #include "comm/group.h"
-#include "model/config.h"
+#include "model/family.h"
 #include "parallel/recompute.h"
 #include "param/param.h"
 
@@ -38,7 +38,7 @@ typedef struct Micro {
     int64_t first;      /* index of its first sequence in the global batch of the step */
     Tensor tokens;      /* (B,T) */
     Tensor rows;        /* (B,T) 0 .. B*T-1 */
-    Tensor types;       /* (B,T) BERT */
+    Tensor types;       /* (B,T) */
     Tensor lens;        /* (B) sequence lengths; later positions are padding. Absent: no padding */
     Tensor labels;      /* LM: (B*T) next tokens; -100: ignored */
     Tensor picks;       /* MLM: (M) predicted rows b*T+t */
@@ -50,7 +50,7 @@ typedef struct Micro {
     Tensor targets;     /* (B,L) fp32 regression, multi-label classification; NaN: ignored */
 } Micro;
 
-/* Target of quantization-aware training, see model/fake_quant.h. */
+/* Target of quantization-aware training, see model/parts/fake_quant.h. */
 typedef enum { FAKE_QUANT_NONE, FAKE_QUANT_INT8, FAKE_QUANT_INT4 } FakeQuant;
 
 /* Everything that determines a block's memory. */
@@ -115,8 +115,11 @@ typedef struct Pass {
 
 typedef struct Block Block;
 
-typedef struct BlockOps {
+typedef enum { BLOCK_EMBED, BLOCK_LAYER, BLOCK_OUTPUT } BlockKind;
+
+struct BlockOps {
     const char *name;
+    BlockKind kind;
     Status (*describe)(const Block *block, ParamList *ret_params);
     /* Bytes of `saved` and `scratch` for a micro-batch, computed by the functions that lay out the tensors.
      */
@@ -136,22 +139,27 @@ typedef struct BlockOps {
     /* Output heads only, see output_logits. */
     Status (*logits)(const Block *block, Pass *pass, OutputHead which, Tensor out, Tensor x);
     size_t (*logits_scratch)(const Block *block, OutputHead which, int64_t rows);
+    /* FLOPs per token at sequence length T, forward and backward. */
+    double (*flops)(const Block *block, int64_t T);
     bool grads_in_forward; /* forward computes all gradients (output heads) */
     bool backward_params;  /* backward reads the parameters */
-} BlockOps;
+};
 
 /* Location of a parameter: a unit of the model and a slot in it. */
 typedef struct ParamRef {
     int unit, slot;
 } ParamRef;
 
+enum { BLOCK_SLOTS = 32 }; /* the most parameters that a block has */
+
 struct Block {
     const BlockOps *ops;
     const ModelConfig *config;
     int index; /* layer number */
     ParamList params;
-    ParamRef *ref; /* one per parameter */
-    Tensor *int8;  /* one per parameter: packed weights, or absent */
+    int slot[BLOCK_SLOTS]; /* by ParamDesc.id: index in params, or -1 */
+    ParamRef *ref;         /* one per parameter */
+    Tensor *int8;          /* one per parameter: packed weights, or absent */
 };
 
 /* Parameters are grouped into units. Unit i < count holds the parameters of block i except vocabulary
@@ -168,8 +176,6 @@ typedef struct Model {
     size_t sparse_count, sparse_capacity;
 } Model;
 
-extern const BlockOps block_ops_embed, block_ops_layer, block_ops_gpt2_output, block_ops_bert_output;
-
 MUST_USE Status model_new(Model **ret_model, const ModelConfig *config);
 void model_free(Model *model);
 DEFINE_FREEP(Model, model)
@@ -184,8 +190,9 @@ MUST_USE Status model_set_int4(Model *model, const Exec *exec, const char *name,
 MUST_USE Status model_set_sparse(Model *model, const Exec *exec, const char *name, Tensor mask,
                                  const int64_t *first, Tensor values);
 int64_t model_params(const Model *model); /* number of parameters, tied ones counted once */
-/* FLOPs of a block per token at sequence length T, forward and backward; used to balance pipeline stages. */
-double block_flops(const Block *block, int64_t T);
+static inline bool block_is_layer(const Block *block) {
+    return block->ops->kind == BLOCK_LAYER;
+}
 
 /* out (M,K): logits of an output head for rows x (M,C) of the last layer's output. LM and MLM: any rows, K =
  * V. SPAN: all rows, K = 2. NSP and CLASSIFY: the first row of each sequence, K = 2 and L. */

@@ -16,6 +16,7 @@ enum { PARAM_NAME = 64, PARAM_DIMS = 3, UNIT_ALIGN = 64 /* elements */ };
 
 typedef struct ParamDesc {
     char name[PARAM_NAME]; /* unique in the model, e.g. "layer.3.attn.qkv.weight" */
+    int id;                /* the block's own number for it */
     int ndim;
     int64_t dim[PARAM_DIMS]; /* global shape */
     int split;               /* dim split across tensor-parallel ranks; -1: replicated */

@@ -292,9 +292,9 @@ static json_t *layout_json(const Plan *plan, const PlanSpec *spec) {
 }
 
 static json_t *model_json(const ModelConfig *c) {
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "family", c->family == FAMILY_GPT2 ? "gpt2" : "bert",
-                     "layers", (json_int_t)c->layers, "hidden", (json_int_t)c->hidden, "heads",
-                     (json_int_t)c->heads, "inner", (json_int_t)c->inner, "vocab", (json_int_t)c->vocab);
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "family", c->family->type, "layers",
+                     (json_int_t)c->layers, "hidden", (json_int_t)c->hidden, "heads", (json_int_t)c->heads,
+                     "inner", (json_int_t)c->inner, "vocab", (json_int_t)c->vocab);
 }
 
 /* Per-rank values are those of the rank with the most memory and of the rank that sends the most bytes. */

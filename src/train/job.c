@@ -39,19 +39,23 @@ static Status parse_format(const char *name, DataFormat *ret_format) {
                  name);
 }
 
+static int64_t byte_vocab(const ModelConfig *config) {
+    return config->family->byte_specials ? BYTE_VOCAB_BERT : BYTE_VOCAB_GPT2;
+}
+
 /* A preset takes its vocabulary and special tokens from the data. */
 static void change_vocab(const Job *job, const JobSpec *spec, ModelConfig *config) {
-    bool gpt2 = config->family == FAMILY_GPT2;
+    bool causal = config_causal(config);
     const SpecialTokens *special = &job->tokens.special;
     if (job->bytes) {
-        config->vocab = gpt2 ? BYTE_VOCAB_GPT2 : BYTE_VOCAB_BERT;
-        if (gpt2)
+        config->vocab = byte_vocab(config);
+        if (causal)
             config->bos_token = config->eos_token = BYTE_END;
         else
             config->pad_token = BYTE_PAD;
     } else if (job->tokens_known) {
         config->vocab = job->tokens.vocab;
-        if (gpt2)
+        if (causal)
             config->bos_token = config->eos_token = special->end >= 0 ? special->end : special->sep;
         else if (special->pad >= 0)
             config->pad_token = special->pad;
@@ -98,10 +102,10 @@ static Status refuse_changes(const JobSpec *spec, const char *dir, const ModelCo
 
 /* Chooses the task from the configuration or the model's heads, then keeps only the heads that it needs. */
 static Status resolve_task(const JobSpec *spec, ModelConfig *config, Task *ret_task) {
-    bool gpt2 = config->family == FAMILY_GPT2;
+    bool causal = config_causal(config);
     Task task;
     if (strcmp(spec->task, "auto") == 0) {
-        task = gpt2                                  ? TASK_LM
+        task = causal                                ? TASK_LM
                : config_has(config, OUTPUT_SPAN)     ? TASK_SPAN
                : config_has(config, OUTPUT_CLASSIFY) ? TASK_CLASSIFY
                                                      : TASK_MLM;
@@ -112,9 +116,9 @@ static Status resolve_task(const JobSpec *spec, ModelConfig *config, Task *ret_t
         if (at == 4) return USAGE("unknown task '%s'; expected lm, mlm, span, classify or squad", spec->task);
         task = (Task)at;
     }
-    if (gpt2 != (task == TASK_LM))
-        return USAGE("task %s is not supported by %s; use %s", task_names[task], gpt2 ? "GPT-2" : "BERT",
-                     gpt2 ? "lm" : "mlm, span, squad or classify");
+    if (causal != (task == TASK_LM))
+        return USAGE("task %s is not supported by %s; use %s", task_names[task], config->family->title,
+                     causal ? "lm" : "mlm, span, squad or classify");
     if (task == TASK_LM) config->outputs_mask = OUTPUT_LM;
     if (task == TASK_SPAN) config->outputs_mask = OUTPUT_SPAN;
     if (task == TASK_CLASSIFY) config->outputs_mask = OUTPUT_CLASSIFY;
@@ -144,7 +148,7 @@ static Status special_tokens(const Job *job, const ModelConfig *config, SpecialT
     bool named = special.cls >= 0 || special.sep >= 0 || special.mask >= 0;
     bool from_tokenizer =
         job->tokens_known && !job->bytes; /* a token missing from a tokenizer does not exist */
-    if (config->family == FAMILY_GPT2)
+    if (config_causal(config))
         special = none;
     else if (!named && !from_tokenizer && config->vocab == BYTE_VOCAB_BERT)
         special = (SpecialTokens){BYTE_PAD, BYTE_CLS, BYTE_SEP, BYTE_MASK, BYTE_UNK, -1};
@@ -156,7 +160,7 @@ static Status special_tokens(const Job *job, const ModelConfig *config, SpecialT
 }
 
 static Status check_bytes(const char *dir, const ModelConfig *config) {
-    int64_t needed = config->family == FAMILY_GPT2 ? BYTE_VOCAB_GPT2 : BYTE_VOCAB_BERT;
+    int64_t needed = byte_vocab(config);
     if (config->vocab >= needed && config->vocab < needed + BYTE_PADDING) return OK;
     return USAGE("the data is bytes, which need a vocabulary of %lld, but %s has %lld; pass its tokenizer "
                  "(--tokenizer "
@@ -387,6 +391,6 @@ double job_flops_per_token(const Job *job) {
     double layer =
         4.0 * (double)c->hidden * (double)config_attention(c) + 2.0 * (double)c->hidden * (double)c->inner;
     double attention = 2.0 * (double)config_attention(c) * (double)job->seq;
-    double head = c->family == FAMILY_GPT2 ? (double)c->hidden * (double)c->vocab : 0;
+    double head = config_causal(c) ? (double)c->hidden * (double)c->vocab : 0;
     return 6.0 * ((double)c->layers * (layer + attention) + head);
 }

@@ -69,7 +69,7 @@ Status job_need_tokenizer(Job *job) {
         return USAGE(
             "reading text along with these token files needs their tokenizer (%s); pass it with --tokenizer",
             tokenizer_id_text(&job->tokens, text));
-    return tokenizer_new_bytes(&job->tokenizer, job->model->config.family == FAMILY_BERT);
+    return tokenizer_new_bytes(&job->tokenizer, job->model->config.family->byte_specials);
 }
 
 /* ---- formats ---- */
@@ -142,8 +142,7 @@ static Status is_classify_task(const Job *job, const JobSpec *spec, bool *ret_is
     *ret_is = !strcmp(spec->task, "classify");
     if (*ret_is || strcmp(spec->task, "auto") || !job->model_dir) return OK;
     TRY(hf_config_read(job->model_dir, &config));
-    *ret_is = config.family == FAMILY_BERT && config_has(&config, OUTPUT_CLASSIFY) &&
-              !config_has(&config, OUTPUT_SPAN);
+    *ret_is = config_has(&config, OUTPUT_CLASSIFY) && !config_has(&config, OUTPUT_SPAN);
     return OK;
 }
 

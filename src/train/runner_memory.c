@@ -15,7 +15,7 @@ Status runner_partition(const Model *model, int64_t seq, int parts, int **ret_fi
     CLEANUP(mem_freep) int *first = NULL;
     TRY(mem_new((size_t)model->count, sizeof *cost, &cost));
     TRY(mem_new((size_t)parts + 1, sizeof *first, &first));
-    for (int i = 0; i < model->count; i++) cost[i] = block_flops(&model->block[i], seq);
+    for (int i = 0; i < model->count; i++) cost[i] = model->block[i].ops->flops(&model->block[i], seq);
     TRY(stages_balance(cost, model->count, parts, first));
     *ret_first = first;
     first = NULL;

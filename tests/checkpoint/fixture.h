@@ -51,9 +51,9 @@ static inline void put_file(const char *path, const char *text) {
 }
 
 /* A small model whose sizes all differ, so that swapped dimensions are noticed. */
-static inline ModelConfig small_config(Family family, unsigned heads, bool pooler, bool tied) {
+static inline ModelConfig small_config(const Family *family, unsigned heads, bool pooler, bool tied) {
     ModelConfig config;
-    assert_ok(config_preset(family == FAMILY_GPT2 ? "gpt2-tiny" : "bert-tiny", &config));
+    assert_ok(config_preset(family->presets[0], &config));
     config.layers = 2;
     config.hidden = 12;
     config.heads = 3;

@@ -19,7 +19,7 @@ typedef struct Stores {
 } Stores;
 
 static Stores stores_of(const Fixture *fixture, uint64_t seed) {
-    ModelConfig config = small_config(FAMILY_BERT, OUTPUT_MLM | OUTPUT_NSP | OUTPUT_SPAN, true, false);
+    ModelConfig config = small_config(&family_bert, OUTPUT_MLM | OUTPUT_NSP | OUTPUT_SPAN, true, false);
     Stores stores = {0};
     assert_ok(model_new(&stores.model, &config));
     stores.params = store_of(fixture, stores.model, seed);

@@ -9,20 +9,20 @@
 #include <sys/wait.h>
 
 static const struct {
-    Family family;
+    const Family *family;
     unsigned heads;
     bool pooler, tied;
 } kinds[] = {
-    {FAMILY_GPT2, OUTPUT_LM, false, true},
-    {FAMILY_GPT2, OUTPUT_LM, false, false},
-    {FAMILY_BERT, OUTPUT_MLM | OUTPUT_NSP, true, true},
-    {FAMILY_BERT, OUTPUT_MLM | OUTPUT_NSP, true, false},
-    {FAMILY_BERT, OUTPUT_MLM, false, true},
-    {FAMILY_BERT, OUTPUT_NSP, true, true},
-    {FAMILY_BERT, OUTPUT_SPAN, false, true},
-    {FAMILY_BERT, OUTPUT_CLASSIFY, true, true},
-    {FAMILY_BERT, 0, true, true},
-    {FAMILY_BERT, OUTPUT_MLM | OUTPUT_NSP | OUTPUT_SPAN | OUTPUT_CLASSIFY, true, true},
+    {&family_gpt2, OUTPUT_LM, false, true},
+    {&family_gpt2, OUTPUT_LM, false, false},
+    {&family_bert, OUTPUT_MLM | OUTPUT_NSP, true, true},
+    {&family_bert, OUTPUT_MLM | OUTPUT_NSP, true, false},
+    {&family_bert, OUTPUT_MLM, false, true},
+    {&family_bert, OUTPUT_NSP, true, true},
+    {&family_bert, OUTPUT_SPAN, false, true},
+    {&family_bert, OUTPUT_CLASSIFY, true, true},
+    {&family_bert, 0, true, true},
+    {&family_bert, OUTPUT_MLM | OUTPUT_NSP | OUTPUT_SPAN | OUTPUT_CLASSIFY, true, true},
 };
 
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
@@ -446,7 +446,7 @@ static void the_reference_model_loads(void **state) {
     const Fixture *fixture = *state;
     const char *dir = WEFT_SOURCE_DIR "/../shared/data/reference/tiny-gpt2";
     if (!path_exists(dir)) skip();
-    ModelConfig config = small_config(FAMILY_GPT2, OUTPUT_LM, false, true);
+    ModelConfig config = small_config(&family_gpt2, OUTPUT_LM, false, true);
     config.layers = 5;
     config.hidden = 32;
     config.heads = 4;

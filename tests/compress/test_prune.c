@@ -23,10 +23,10 @@ typedef struct Kit {
     Store *params, *before;
 } Kit;
 
-static Kit kit_new(Family family) {
+static Kit kit_new(const Family *family) {
     Kit kit = {0};
     ModelConfig config;
-    assert_ok(config_preset(family == FAMILY_GPT2 ? "gpt2-tiny" : "bert-tiny", &config));
+    assert_ok(config_preset(family == &family_gpt2 ? "gpt2-tiny" : "bert-tiny", &config));
     config.layers = LAYERS;
     config.hidden = HIDDEN;
     config.heads = 3;
@@ -121,7 +121,7 @@ static void prunes_smallest_weights(void **state) {
     static const double amounts[] = {0.001, 0.37, 0.5, 0.9, 0.999};
     for (int family = 0; family < 2; family++)
         for (int mode = 0; mode < 2; mode++) {
-            CLEANUP(kit_done) Kit kit = kit_new(family ? FAMILY_BERT : FAMILY_GPT2);
+            CLEANUP(kit_done) Kit kit = kit_new(family ? &family_bert : &family_gpt2);
             for (size_t i = 0; i < sizeof amounts / sizeof *amounts; i++) { /* in sequence, as in gradual
                                                                              * pruning */
                 assert_ok(prune_weights(kit.params, amounts[i], mode == 1, NULL));
@@ -138,7 +138,7 @@ static void prunes_smallest_weights(void **state) {
 /* With equal magnitudes, exactly the requested number of weights is pruned, the first ones. */
 static void prunes_ties_in_order(void **state) {
     (void)state;
-    CLEANUP(kit_done) Kit kit = kit_new(FAMILY_GPT2);
+    CLEANUP(kit_done) Kit kit = kit_new(&family_gpt2);
     Tensor up = find(kit.params, 1, "mlp.up.weight");
     for (int64_t i = 0; i < tensor_count(up); i++) tensor_f32(up)[i] = i % 2 ? 0.25f : -0.25f;
     assert_ok(prune_weights(kit.params, 0.3, true, NULL));
@@ -160,7 +160,7 @@ static void kept_rows(void **state) {
 static void prunes_least_important_rows(void **state) {
     (void)state;
     for (int family = 0; family < 2; family++) {
-        CLEANUP(kit_done) Kit kit = kit_new(family ? FAMILY_BERT : FAMILY_GPT2);
+        CLEANUP(kit_done) Kit kit = kit_new(family ? &family_bert : &family_gpt2);
         CLEANUP(model_freep) Model *model = NULL;
         CLEANUP(store_freep) Store *fewer = NULL;
         for (int layer = 0; layer < LAYERS; layer++) {
@@ -318,7 +318,7 @@ static double square(double x) {
 static void scores_by_hand(void **state) {
     (void)state;
     enum { NEURON = 7, HEAD = 1, ROW = 4, D = HIDDEN / 3, LAYER = 1 };
-    CLEANUP(kit_done) Kit kit = kit_new(FAMILY_GPT2);
+    CLEANUP(kit_done) Kit kit = kit_new(&family_gpt2);
     CLEANUP(store_freep) Store *grads = gradients_new_for(&kit);
     float *bias = tensor_f32(find(kit.params, LAYER, "mlp.up.bias"));
     bias[NEURON] = 0.5f;
@@ -372,7 +372,7 @@ static void scores_by_hand(void **state) {
 /* By gradient, the smallest |w x g| goes first, whatever the magnitudes are. */
 static void prunes_weights_by_gradient(void **state) {
     (void)state;
-    CLEANUP(kit_done) Kit kit = kit_new(FAMILY_GPT2);
+    CLEANUP(kit_done) Kit kit = kit_new(&family_gpt2);
     CLEANUP(store_freep) Store *grads = gradients_new_for(&kit);
     double largest_gone = 0, smallest_kept = INFINITY;
     int64_t gone = 0, total = 0;
@@ -400,7 +400,7 @@ static void prunes_weights_by_gradient(void **state) {
  * smallest norm go. */
 static void zeroes_output_rows(void **state) {
     (void)state;
-    CLEANUP(kit_done) Kit kit = kit_new(FAMILY_GPT2);
+    CLEANUP(kit_done) Kit kit = kit_new(&family_gpt2);
     PruneRank l2 = {.score = PRUNE_L2};
     for (int layer = 0; layer < LAYERS; layer++) {
         float *down = tensor_f32(find(kit.params, layer, "mlp.down.weight"));

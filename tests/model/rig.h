@@ -37,32 +37,34 @@ static int32_t rig_nsp[RIG_B] = {1, 0, 1}, rig_classes[RIG_B] = {2, 0, 3};
 static int32_t rig_span[2 * RIG_B] = {0, 2, RIG_T,
                                       3, 2, 5}; /* the third start is out of range, so it is ignored */
 
-static inline ModelConfig rig_config(Family family, unsigned heads) {
-    return (ModelConfig){
-        .family = family,
-        .outputs_mask = heads,
-        .pooler = heads & (OUTPUT_NSP | OUTPUT_CLASSIFY),
-        .layers = 2,
-        .hidden = 12,
-        .heads = 2,
-        .inner = 20,
-        .vocab = 17,
-        .positions = 9,
-        .types = family == FAMILY_BERT ? 2 : 0,
-        .labels = 4,
-        .act = family == FAMILY_BERT ? ACT_GELU_ERF : ACT_GELU_TANH,
-        .norm_eps = 1e-5f,
-        .init_std = 0.02f,
-        .dropout_embed = 0.2f,
-        .dropout_attn = 0.2f,
-        .dropout_hidden = 0.2f,
-        .dropout_classify = 0.2f,
-        .tied = true,
-        .scale_attn = true,
-        .pad_token = -1,
-        .bos_token = -1,
-        .eos_token = -1,
-    };
+static inline ModelConfig rig_config(const Family *family, unsigned heads) {
+    ModelConfig config;
+    family->defaults(&config);
+    config.outputs_mask = heads;
+    config.pooler = heads & (OUTPUT_NSP | OUTPUT_CLASSIFY);
+    config.layers = 2;
+    config.hidden = 12;
+    config.heads = 2;
+    config.inner = 20;
+    config.vocab = 17;
+    config.positions = 9;
+    config.labels = 4;
+    config.norm_eps = 1e-5f;
+    config.init_std = 0.02f;
+    config.dropout_embed = 0.2f;
+    config.dropout_attn = 0.2f;
+    config.dropout_hidden = 0.2f;
+    config.dropout_classify = 0.2f;
+    config.tied = true;
+    config.pad_token = -1;
+    config.bos_token = -1;
+    config.eos_token = -1;
+    return config;
+}
+
+/* The token loss that a family has. */
+static inline unsigned rig_heads(const Family *family) {
+    return family->outputs & OUTPUT_LM ? OUTPUT_LM : OUTPUT_MLM;
 }
 
 /* Fills with normally distributed values. */
@@ -78,7 +80,7 @@ static inline Micro rig_micro(const ModelConfig *c) {
         rig_labels[i] = i % 5 == 4 ? -100 : (rig_tokens[i] * 7 + 3) % (int32_t)c->vocab;
         rig_types[i] = i % RIG_T > 2;
     }
-    bool bert = c->family == FAMILY_BERT;
+    bool bert = !config_causal(c);
     Micro micro = {.B = RIG_B, .T = RIG_T, .first = 2};
     Tensor rows = tensor_1d(rig_labels, DT_I32, (int64_t)RIG_B * RIG_T);
     Tensor picks = tensor_1d(rig_picks, DT_I32, RIG_PICKS);

@@ -14,34 +14,31 @@ typedef enum { JOB_GPT2, JOB_BERT, JOB_SPAN, JOB_CLASSIFY, JOBS } JobKind;
 
 static inline ModelConfig config_of(JobKind kind) {
     bool bert = kind != JOB_GPT2;
-    return (ModelConfig){
-        .family = bert ? FAMILY_BERT : FAMILY_GPT2,
-        .outputs_mask = kind == JOB_GPT2   ? OUTPUT_LM
-                        : kind == JOB_BERT ? OUTPUT_MLM | OUTPUT_NSP
-                        : kind == JOB_SPAN ? OUTPUT_SPAN
-                                           : OUTPUT_CLASSIFY,
-        .pooler = kind == JOB_BERT || kind == JOB_CLASSIFY,
-        .layers = 6,
-        .hidden = 16,
-        .heads = 4,
-        .inner = 24,
-        .vocab = VOCAB,
-        .positions = SEQ,
-        .types = bert ? 2 : 0,
-        .labels = kind == JOB_CLASSIFY ? 3 : 2,
-        .act = bert ? ACT_GELU_ERF : ACT_GELU_TANH,
-        .norm_eps = 1e-5f,
-        .init_std = 0.1f,
-        .dropout_embed = 0.1f,
-        .dropout_attn = 0.1f,
-        .dropout_hidden = 0.1f,
-        .dropout_classify = 0.1f,
-        .tied = true,
-        .scale_attn = true,
-        .pad_token = bert ? 0 : -1,
-        .bos_token = -1,
-        .eos_token = -1,
-    };
+    ModelConfig config;
+    (bert ? &family_bert : &family_gpt2)->defaults(&config);
+    config.outputs_mask = kind == JOB_GPT2   ? OUTPUT_LM
+                          : kind == JOB_BERT ? OUTPUT_MLM | OUTPUT_NSP
+                          : kind == JOB_SPAN ? OUTPUT_SPAN
+                                             : OUTPUT_CLASSIFY;
+    config.pooler = kind == JOB_BERT || kind == JOB_CLASSIFY;
+    config.layers = 6;
+    config.hidden = 16;
+    config.heads = 4;
+    config.inner = 24;
+    config.vocab = VOCAB;
+    config.positions = SEQ;
+    config.labels = kind == JOB_CLASSIFY ? 3 : 2;
+    config.norm_eps = 1e-5f;
+    config.init_std = 0.1f;
+    config.dropout_embed = 0.1f;
+    config.dropout_attn = 0.1f;
+    config.dropout_hidden = 0.1f;
+    config.dropout_classify = 0.1f;
+    config.tied = true;
+    config.pad_token = bert ? 0 : -1;
+    config.bos_token = -1;
+    config.eos_token = -1;
+    return config;
 }
 
 static inline int32_t draw(const char *site, int64_t step, int64_t index, int64_t below) {

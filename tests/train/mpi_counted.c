@@ -9,27 +9,26 @@
 enum { SEQ = 32, LAYERS = 6, WIDTH = 64, MICRO = 2 };
 
 static ModelConfig gpt2_config(bool tied, int64_t vocab) {
-    return (ModelConfig){
-        .family = FAMILY_GPT2,
-        .outputs_mask = OUTPUT_LM,
-        .layers = LAYERS,
-        .hidden = WIDTH,
-        .heads = 4,
-        .inner = 4 * WIDTH,
-        .vocab = vocab,
-        .labels = 2,
-        .positions = SEQ,
-        .act = ACT_GELU_TANH,
-        .norm_eps = 1e-5f,
-        .init_std = 0.02f,
-        .dropout_attn = 0.1f,
-        .dropout_hidden = 0.1f,
-        .tied = tied,
-        .scale_attn = true,
-        .pad_token = -1,
-        .bos_token = -1,
-        .eos_token = -1,
-    };
+    ModelConfig config;
+    family_gpt2.defaults(&config);
+    config.outputs_mask = OUTPUT_LM;
+    config.layers = LAYERS;
+    config.hidden = WIDTH;
+    config.heads = 4;
+    config.inner = 4 * WIDTH;
+    config.vocab = vocab;
+    config.labels = 2;
+    config.positions = SEQ;
+    config.norm_eps = 1e-5f;
+    config.init_std = 0.02f;
+    config.dropout_attn = 0.1f;
+    config.dropout_hidden = 0.1f;
+    config.tied = tied;
+    config.pad_token = -1;
+    config.bos_token = -1;
+    config.eos_token = -1;
+    config.dropout_embed = config.dropout_classify = 0;
+    return config;
 }
 
 typedef struct Rig {

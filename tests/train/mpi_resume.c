@@ -26,30 +26,28 @@ static const char *const job_names[JOBS] = {"gpt2", "bert", "untied"};
 
 static ModelConfig config_of(JobKind kind) {
     bool bert = kind == JOB_BERT;
-    return (ModelConfig){
-        .family = bert ? FAMILY_BERT : FAMILY_GPT2,
-        .outputs_mask = bert ? OUTPUT_MLM | OUTPUT_NSP : OUTPUT_LM,
-        .pooler = bert,
-        .layers = 4,
-        .hidden = 24,
-        .heads = 4,
-        .inner = 40,
-        .vocab = VOCAB,
-        .positions = SEQ,
-        .types = bert ? 2 : 0,
-        .labels = 2,
-        .act = bert ? ACT_GELU_ERF : ACT_GELU_TANH,
-        .norm_eps = 1e-5f,
-        .init_std = 0.1f,
-        .dropout_embed = 0.1f,
-        .dropout_attn = 0.1f,
-        .dropout_hidden = 0.1f,
-        .tied = kind != JOB_UNTIED,
-        .scale_attn = true,
-        .pad_token = bert ? 0 : -1,
-        .bos_token = -1,
-        .eos_token = -1,
-    };
+    ModelConfig config;
+    (bert ? &family_bert : &family_gpt2)->defaults(&config);
+    config.outputs_mask = bert ? OUTPUT_MLM | OUTPUT_NSP : OUTPUT_LM;
+    config.pooler = bert;
+    config.layers = 4;
+    config.hidden = 24;
+    config.heads = 4;
+    config.inner = 40;
+    config.vocab = VOCAB;
+    config.positions = SEQ;
+    config.labels = 2;
+    config.norm_eps = 1e-5f;
+    config.init_std = 0.1f;
+    config.dropout_embed = 0.1f;
+    config.dropout_attn = 0.1f;
+    config.dropout_hidden = 0.1f;
+    config.tied = kind != JOB_UNTIED;
+    config.pad_token = bert ? 0 : -1;
+    config.bos_token = -1;
+    config.eos_token = -1;
+    config.dropout_classify = 0;
+    return config;
 }
 
 static int32_t draw(const char *site, int64_t step, int64_t index, int64_t below) {

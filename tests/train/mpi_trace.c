@@ -11,25 +11,24 @@
 enum { SEQ = 8, MICROS = 4, STEPS = 2, LAYERS = 4 };
 
 static ModelConfig small_config(void) {
-    return (ModelConfig){
-        .family = FAMILY_GPT2,
-        .outputs_mask = OUTPUT_LM,
-        .layers = LAYERS,
-        .hidden = 16,
-        .heads = 2,
-        .inner = 64,
-        .vocab = 61,
-        .labels = 2,
-        .positions = SEQ,
-        .act = ACT_GELU_TANH,
-        .norm_eps = 1e-5f,
-        .init_std = 0.02f,
-        .tied = true,
-        .scale_attn = true,
-        .pad_token = -1,
-        .bos_token = -1,
-        .eos_token = -1,
-    };
+    ModelConfig config;
+    family_gpt2.defaults(&config);
+    config.outputs_mask = OUTPUT_LM;
+    config.layers = LAYERS;
+    config.hidden = 16;
+    config.heads = 2;
+    config.inner = 64;
+    config.vocab = 61;
+    config.labels = 2;
+    config.positions = SEQ;
+    config.norm_eps = 1e-5f;
+    config.init_std = 0.02f;
+    config.tied = true;
+    config.pad_token = -1;
+    config.bos_token = -1;
+    config.eos_token = -1;
+    config.dropout_embed = config.dropout_attn = config.dropout_hidden = config.dropout_classify = 0;
+    return config;
 }
 
 typedef struct Rig {

@@ -16,7 +16,7 @@
 enum { SEQ = 6, EXAMPLES = 64, MICROS = 8, VOCAB = 31 };
 
 static const ModelConfig config = {
-    .family = FAMILY_GPT2,
+    .family = &family_gpt2,
     .outputs_mask = OUTPUT_LM,
     .layers = 2,
     .hidden = 16,
@@ -30,6 +30,9 @@ static const ModelConfig config = {
     .init_std = 0.2f,
     .tied = true,
     .scale_attn = true,
+    .biases = BIAS_ALL,
+    .init_residual = true,
+    .init_position_scale = 0.5f,
     .pad_token = -1,
     .bos_token = -1,
     .eos_token = -1,

@@ -1,20 +1,19 @@
-/* GPT-2's output head: final norm, matmul with the token embedding (or a separate output matrix), next-token
- * loss.
+/* The output head of causal models: final norm, matmul with the token embedding (or a separate output
+ * matrix), next-token loss.
  *
  * Processes rows in chunks of R, so that only (R,V) logits exist at a time, never (B*T,V). In training each
  * chunk's gradients are computed while its logits are available; dx (B,T,C) is saved for backward to pass on.
  */
-#include "model/common.h"
-#include "model/vocab.h"
+#include "model/parts/blocks.h"
+#include "model/parts/common.h"
+#include "model/parts/norm.h"
+#include "model/parts/vocab.h"
 #include "parallel/tp.h"
 
-typedef struct OutputParams {
-    Tensor norm_w, norm_b; /* (C) */
-    Tensor output;         /* (V,C) */
-} OutputParams;
+enum { NORM_W, NORM_B, OUTPUT_W };
 
 typedef struct OutputScratch {
-    Tensor mean, rstd;    /* (R) */
+    NormStats norm;
     Tensor h, dh;         /* (R,C) */
     Tensor logits;        /* (R,V) */
     Tensor stats, losses; /* (R,3) (R) */
@@ -24,19 +23,13 @@ typedef struct OutputScratch {
 
 static Status describe_output(const Block *block, ParamList *ret_params) {
     const ModelConfig *c = block->config;
-    TRY(describe_norm(ret_params, c->hidden, false, "head.norm"));
+    TRY(describe_norm(c, ret_params, NORM_W, c->hidden, false, "head.norm"));
     if (!config_has(c, OUTPUT_LM)) return OK;
-    TRY(describe_matrix(ret_params, c->family, c->init_std, 0, c->vocab, c->hidden, 0, "%s",
+    TRY(describe_matrix(ret_params, OUTPUT_W, c->init, c->init_std, 0, c->vocab, c->hidden, 0, "%s",
                         c->tied ? "embed.token" : "head.output.weight"));
     describe_vocab(ret_params);
     ret_params->desc[ret_params->count - 1].tied = c->tied;
     return OK;
-}
-
-static OutputParams output_params(const Block *block, const Tensor *view) {
-    OutputParams p = {.norm_w = view[0], .norm_b = view[1]};
-    if (config_has(block->config, OUTPUT_LM)) p.output = view[2];
-    return p;
 }
 
 /* Scratch for a loss over `rows` rows. */
@@ -44,8 +37,7 @@ static OutputScratch head_scratch(const Block *block, Shape shape, int64_t rows,
     const ModelConfig *c = block->config;
     int64_t V = vocab_local(c, shape.tp), R = loss_chunk_rows(shape, V, rows);
     OutputScratch w;
-    w.mean = tensor_take(bump, tensor_1d(NULL, DT_F32, R));
-    w.rstd = tensor_take(bump, tensor_1d(NULL, DT_F32, R));
+    w.norm = norm_stats(c, R, bump);
     w.h = tensor_take(bump, tensor_2d(NULL, shape.dtype, R, c->hidden));
     w.dh = tensor_take(bump, tensor_2d(NULL, shape.dtype, R, c->hidden));
     w.logits = tensor_take(bump, tensor_2d(NULL, shape.logits, shape.pieces ? 0 : R, V));
@@ -68,7 +60,6 @@ static void measure_output(const Block *block, Shape shape, size_t *ret_saved, s
 /* The token loss of the rows w->h and, in training, the gradients of the output matrix and of w->h. */
 static Status token_loss(const Block *block, Pass *pass, const OutputScratch *w, Tensor labels) {
     Exec *e = pass->exec;
-    OutputParams p = output_params(block, pass->param);
     if (pass->pieces) {
         VocabLossArgs args = {.dh = w->dh,
                               .h = w->h,
@@ -78,34 +69,34 @@ static Status token_loss(const Block *block, Pass *pass, const OutputScratch *w,
                               .tp_parts = w->parts};
         return vocab_loss(block, pass, &w->pieces, &args);
     }
-    VocabPart part = {.start = pass->tp->rank * p.output.dim[0], .valid = block->config->vocab};
+    Tensor output = block_param(block, pass->param, OUTPUT_W);
+    VocabPart part = local_vocab(block, pass, output.dim[0], 0);
     float scale = pass->loss_grad[LOSS_TOKEN];
     bool train = pass->shape.train;
-    TRY(linear_forward(e, w->logits, TENSOR_NONE, w->h, p.output, TENSOR_NONE, ACT_NONE));
+    TRY(linear_forward(e, w->logits, TENSOR_NONE, w->h, output, TENSOR_NONE, ACT_NONE));
     TRY(tp_xent_loss(pass->tp, e, w->losses, w->stats, w->parts, w->logits, labels, part, scale, train));
     TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
     if (!train) return OK;
-    TRY(linear_backward_weight(e, output_params(block, pass->grad).output, TENSOR_NONE, w->logits, w->h));
-    return linear_backward_input(e, w->dh, w->logits, p.output, ACT_NONE, TENSOR_NONE, false);
+    TRY(linear_backward_weight(e, block_param(block, pass->grad, OUTPUT_W), TENSOR_NONE, w->logits, w->h));
+    return linear_backward_input(e, w->dh, w->logits, output, ACT_NONE, TENSOR_NONE, false);
 }
 
 /* Loss and, in training, gradients of one chunk. The tensors of w have as many rows as the chunk. */
 static Status chunk_head(const Block *block, Pass *pass, const OutputScratch *w, Tensor dx, Tensor x,
                          Tensor labels) {
     Exec *e = pass->exec;
-    OutputParams p = output_params(block, pass->param);
-    TRY(layernorm_forward(e, w->h, w->mean, w->rstd, x, p.norm_w, p.norm_b, block->config->norm_eps));
+    Norm norm = norm_of(block, pass->param, NORM_W);
+    TRY(norm_forward(e, block->config, w->h, w->norm, x, norm));
     TRY(token_loss(block, pass, w, labels));
     if (!pass->shape.train) return OK;
-    OutputParams g = output_params(block, pass->grad);
     TRY(tp_collect(pass->tp, e, false, w->dh, w->dh));
-    return layernorm_backward(e, dx, g.norm_w, g.norm_b, w->dh, x, w->mean, w->rstd, p.norm_w, TENSOR_NONE);
+    return norm_backward(e, block->config, dx, norm_of(block, pass->grad, NORM_W), w->dh, x, w->norm, norm,
+                         TENSOR_NONE);
 }
 
 static OutputScratch cut_scratch(const OutputScratch *w, int64_t rows) {
     return (OutputScratch){
-        .mean = tensor_slice(w->mean, 0, rows),
-        .rstd = tensor_slice(w->rstd, 0, rows),
+        .norm = norm_stats_slice(w->norm, rows),
         .h = tensor_slice(w->h, 0, rows),
         .dh = tensor_slice(w->dh, 0, rows),
         .logits = w->logits.dim[0] ? tensor_slice(w->logits, 0, rows) : w->logits,
@@ -141,14 +132,14 @@ static Status forward_output(const Block *block, Pass *pass, Tensor y, Tensor x)
 static Status logits_output(const Block *block, Pass *pass, OutputHead which, Tensor out, Tensor x) {
     if (which != OUTPUT_LM || !config_has(block->config, OUTPUT_LM))
         return FAILED("the model has no %s head", output_name(which));
-    OutputParams p = output_params(block, pass->param);
     Bump bump = bump_over(pass->scratch);
     int64_t M = tensor_rows(x);
-    Tensor mean = tensor_take(&bump, tensor_1d(NULL, DT_F32, M)), rstd = tensor_take(&bump, mean);
+    NormStats stats = norm_stats(block->config, M, &bump);
     Tensor h = tensor_take(&bump, tensor_2d(NULL, x.dtype, M, block->config->hidden));
     TRY(bump_check(&bump, "the head's scratch"));
-    TRY(layernorm_forward(pass->exec, h, mean, rstd, x, p.norm_w, p.norm_b, block->config->norm_eps));
-    Tensor words = tensor_slice(p.output, 0, block->config->vocab); /* without vocabulary padding */
+    TRY(norm_forward(pass->exec, block->config, h, stats, x, norm_of(block, pass->param, NORM_W)));
+    /* Without vocabulary padding. */
+    Tensor words = tensor_slice(block_param(block, pass->param, OUTPUT_W), 0, block->config->vocab);
     return linear_forward(pass->exec, out, TENSOR_NONE, h, words, TENSOR_NONE, ACT_NONE);
 }
 
@@ -157,13 +148,22 @@ static size_t logits_scratch_output(const Block *block, OutputHead which, int64_
     return ((size_t)rows * ((size_t)block->config->hidden + 2)) * sizeof(float) + 3 * BUMP_ALIGN;
 }
 
-const BlockOps block_ops_gpt2_output = {
-    .name = "gpt2-head",
+static double flops_output(const Block *block, int64_t T) {
+    (void)T;
+    const ModelConfig *c = block->config;
+    double C = (double)c->hidden;
+    return 30 * C + (config_has(c, OUTPUT_LM) ? 3 * 2 * (double)c->vocab * C : 0);
+}
+
+const BlockOps block_ops_lm_output = {
+    .name = "lm-head",
+    .kind = BLOCK_OUTPUT,
     .describe = describe_output,
     .measure = measure_output,
     .forward = forward_output,
     .backward = output_backward,
     .logits = logits_output,
     .logits_scratch = logits_scratch_output,
+    .flops = flops_output,
     .grads_in_forward = true,
 };

@@ -9,8 +9,8 @@
  * Fake-quantized tensors are recomputed whenever needed, in forward and backward, and never saved. Scales
  * refer to complete rows: if a row is split across tensor-parallel ranks, they all-reduce its maximum, and
  * each local part is a whole number of int4 groups. Hence results do not depend on the layout. */
-#ifndef WEFT_MODEL_FAKE_QUANT_H
-#define WEFT_MODEL_FAKE_QUANT_H
+#ifndef WEFT_MODEL_PARTS_FAKE_QUANT_H
+#define WEFT_MODEL_PARTS_FAKE_QUANT_H
 
 #include "model/model.h"
 

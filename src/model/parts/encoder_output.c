@@ -1,4 +1,5 @@
-/* BERT's output heads: masked tokens, next sentence, answer span, classification, in any combination.
+/* The output heads of encoders: masked tokens, next sentence, answer span, classification, in any
+ * combination.
  *
  *   masked tokens   dense, activation, norm, matmul with the token embedding, bias; only on the
  *                   predicted rows (micro->picks), in chunks of R
@@ -7,29 +8,44 @@
  *                   multi-label classification a loss per output
  *   span            linear to 2 on every row; softmax over the T positions for start and end
  *
- * Like GPT-2's output head, gradients are computed in forward: all heads add to the saved dx (B*T,C), which
- * backward passes on.
+ * Like the head of causal models, gradients are computed in forward: all heads add to the saved dx (B*T,C),
+ * which backward passes on.
  */
 #include <string.h>
 
-#include "model/common.h"
-#include "model/vocab.h"
+#include "model/parts/blocks.h"
+#include "model/parts/common.h"
+#include "model/parts/linear.h"
+#include "model/parts/norm.h"
+#include "model/parts/vocab.h"
 #include "parallel/tp.h"
 
-typedef struct OutputParams {
-    Tensor pooler_w, pooler_b;
-    Tensor mlm_w, mlm_b, norm_w, norm_b, output, output_b;
-    Tensor nsp_w, nsp_b, span_w, span_b, classify_w, classify_b;
-} OutputParams;
+/* Parameters; a weight is followed by its bias. */
+enum {
+    POOLER_W,
+    POOLER_B,
+    MLM_W,
+    MLM_B,
+    NORM_W,
+    NORM_B,
+    OUTPUT_W,
+    OUTPUT_B,
+    NSP_W,
+    NSP_B,
+    SPAN_W,
+    SPAN_B,
+    CLASSIFY_W,
+    CLASSIFY_B
+};
 
 /* Scratch of the masked-token head. */
 typedef struct MlmScratch {
     Tensor x, pre, act, h, dh; /* (R,C) */
-    Tensor mean, rstd;         /* (R) */
-    Tensor logits;             /* (R,V) */
-    Tensor stats, losses;      /* (R,3) (R) */
-    Tensor parts;              /* (tp,R,3) */
-    VocabLoss pieces;          /* instead of logits */
+    NormStats norm;
+    Tensor logits;        /* (R,V) */
+    Tensor stats, losses; /* (R,3) (R) */
+    Tensor parts;         /* (tp,R,3) */
+    VocabLoss pieces;     /* instead of logits */
 } MlmScratch;
 
 /* Scratch of a pooled head with K logits. */
@@ -45,45 +61,30 @@ typedef struct SpanScratch {
     Tensor stats, losses;   /* (2*B,3) (2*B) */
 } SpanScratch;
 
-static Status describe_linear(const Block *block, ParamList *list, int64_t out, const char *name) {
+static Status describe_linear(const Block *block, ParamList *list, int id, int64_t out, const char *name) {
     const ModelConfig *c = block->config;
-    TRY(describe_matrix(list, c->family, c->init_std, -1, out, c->hidden, 0, "%s.weight", name));
-    return describe_bias(list, -1, out, 0, "%s.bias", name);
+    TRY(describe_matrix(list, id, c->init, c->init_std, -1, out, c->hidden, 0, "%s.weight", name));
+    return describe_bias(list, id + 1, -1, out, 0, "%s.bias", name);
 }
 
 static Status describe_outputs(const Block *block, ParamList *list) {
     const ModelConfig *c = block->config;
-    if (c->pooler) TRY(describe_linear(block, list, c->hidden, "head.pooler"));
+    if (c->pooler) TRY(describe_linear(block, list, POOLER_W, c->hidden, "head.pooler"));
     if (config_has(c, OUTPUT_MLM)) {
-        TRY(describe_linear(block, list, c->hidden, "head.mlm.dense"));
-        TRY(describe_norm(list, c->hidden, false, "head.mlm.norm"));
-        TRY(describe_bias(list, 0, c->vocab, 0, "head.mlm.bias"));
+        TRY(describe_linear(block, list, MLM_W, c->hidden, "head.mlm.dense"));
+        TRY(describe_norm(c, list, NORM_W, c->hidden, false, "head.mlm.norm"));
+        TRY(describe_bias(list, OUTPUT_B, 0, c->vocab, 0, "head.mlm.bias"));
         describe_vocab(list);
-        TRY(describe_matrix(list, c->family, c->init_std, 0, c->vocab, c->hidden, 0, "%s",
+        TRY(describe_matrix(list, OUTPUT_W, c->init, c->init_std, 0, c->vocab, c->hidden, 0, "%s",
                             c->tied ? "embed.token" : "head.output.weight"));
         describe_vocab(list);
         list->desc[list->count - 1].tied = c->tied;
     }
-    if (config_has(c, OUTPUT_NSP)) TRY(describe_linear(block, list, 2, "head.nsp"));
-    if (config_has(c, OUTPUT_SPAN)) TRY(describe_linear(block, list, 2, "head.span"));
-    if (config_has(c, OUTPUT_CLASSIFY)) TRY(describe_linear(block, list, c->labels, "head.classify"));
+    if (config_has(c, OUTPUT_NSP)) TRY(describe_linear(block, list, NSP_W, 2, "head.nsp"));
+    if (config_has(c, OUTPUT_SPAN)) TRY(describe_linear(block, list, SPAN_W, 2, "head.span"));
+    if (config_has(c, OUTPUT_CLASSIFY))
+        TRY(describe_linear(block, list, CLASSIFY_W, c->labels, "head.classify"));
     return OK;
-}
-
-/* Views in the order of describe_outputs. */
-static OutputParams output_params(const Block *block, const Tensor *view) {
-    const ModelConfig *c = block->config;
-    OutputParams p = {0};
-    if (c->pooler) p.pooler_w = *view++, p.pooler_b = *view++;
-    if (config_has(c, OUTPUT_MLM)) {
-        p.mlm_w = *view++, p.mlm_b = *view++;
-        p.norm_w = *view++, p.norm_b = *view++;
-        p.output_b = *view++, p.output = *view++;
-    }
-    if (config_has(c, OUTPUT_NSP)) p.nsp_w = *view++, p.nsp_b = *view++;
-    if (config_has(c, OUTPUT_SPAN)) p.span_w = *view++, p.span_b = *view++;
-    if (config_has(c, OUTPUT_CLASSIFY)) p.classify_w = *view++, p.classify_b = *view++;
-    return p;
 }
 
 static MlmScratch mlm_scratch(const Block *block, Shape shape, int64_t R, int64_t V, Bump *bump) {
@@ -94,8 +95,7 @@ static MlmScratch mlm_scratch(const Block *block, Shape shape, int64_t R, int64_
     w.act = tensor_take(bump, width);
     w.h = tensor_take(bump, width);
     w.dh = tensor_take(bump, width);
-    w.mean = tensor_take(bump, rows);
-    w.rstd = tensor_take(bump, rows);
+    w.norm = norm_stats(block->config, R, bump);
     w.logits = tensor_take(bump, tensor_2d(NULL, shape.logits, shape.pieces ? 0 : R, V));
     w.pieces = vocab_loss_scratch(block, shape, R, bump);
     w.stats = tensor_take(bump, tensor_2d(NULL, DT_F32, R, 3));
@@ -173,71 +173,70 @@ static Status target_loss(const Block *block, Pass *pass, Tensor logits, Tensor 
 /* The output matrix's input w->h from the gathered rows w->x. */
 static Status mlm_hidden(const Block *block, Pass *pass, const MlmScratch *w) {
     Exec *e = pass->exec;
-    OutputParams p = output_params(block, pass->param);
-    TRY(linear_forward(e, w->act, w->pre, w->x, p.mlm_w, p.mlm_b, block->config->act));
-    return layernorm_forward(e, w->h, w->mean, w->rstd, w->act, p.norm_w, p.norm_b, block->config->norm_eps);
+    Linear p = linear_of(block, pass->param, MLM_W);
+    TRY(linear_forward(e, w->act, w->pre, w->x, p.weight, p.bias, block->config->act));
+    return norm_forward(e, block->config, w->h, w->norm, w->act, norm_of(block, pass->param, NORM_W));
 }
 
 /* Logits of w->h. */
 static Status mlm_scores(const Block *block, Pass *pass, const MlmScratch *w) {
-    Exec *e = pass->exec;
-    OutputParams p = output_params(block, pass->param);
+    Linear p = linear_of(block, pass->param, OUTPUT_W);
     int64_t words = tensor_cols(w->logits); /* with or without vocabulary padding */
-    return linear_forward(e, w->logits, TENSOR_NONE, w->h, tensor_slice(p.output, 0, words),
-                          tensor_slice(p.output_b, 0, words), ACT_NONE);
+    return linear_forward(pass->exec, w->logits, TENSOR_NONE, w->h, tensor_slice(p.weight, 0, words),
+                          tensor_slice(p.bias, 0, words), ACT_NONE);
 }
 
 /* The token loss of the rows w->h and, in training, the gradients of the output matrix and of w->h. */
 static Status mlm_token_loss(const Block *block, Pass *pass, const MlmScratch *w, Tensor labels) {
     Exec *e = pass->exec;
     bool train = pass->shape.train;
-    OutputParams p = output_params(block, pass->param), g = {0};
-    if (train) g = output_params(block, pass->grad);
+    Linear p = linear_of(block, pass->param, OUTPUT_W), g = {0};
+    if (train) g = linear_of(block, pass->grad, OUTPUT_W);
     if (pass->pieces) {
         VocabLossArgs args = {.dh = w->dh,
                               .h = w->h,
                               .labels = labels,
-                              .bias = p.output_b,
-                              .dbias = g.output_b,
+                              .bias = p.bias,
+                              .dbias = g.bias,
                               .stats = w->stats,
                               .losses = w->losses,
                               .tp_parts = w->parts};
         return vocab_loss(block, pass, &w->pieces, &args);
     }
-    VocabPart part = {.start = pass->tp->rank * p.output.dim[0], .valid = block->config->vocab};
+    VocabPart part = local_vocab(block, pass, p.weight.dim[0], 0);
     TRY(mlm_scores(block, pass, w));
     TRY(tp_xent_loss(pass->tp, e, w->losses, w->stats, w->parts, w->logits, labels, part,
                      pass->loss_grad[LOSS_TOKEN], train));
     TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
     if (!train) return OK;
-    TRY(linear_backward_weight(e, g.output, g.output_b, w->logits, w->h));
-    return linear_backward_input(e, w->dh, w->logits, p.output, ACT_NONE, TENSOR_NONE, false);
+    TRY(linear_backward_weight(e, g.weight, g.bias, w->logits, w->h));
+    return linear_backward_input(e, w->dh, w->logits, p.weight, ACT_NONE, TENSOR_NONE, false);
 }
 
 static Status mlm_chunk(const Block *block, Pass *pass, const MlmScratch *w, Tensor dx, Tensor x,
                         Tensor picks, Tensor labels) {
     Exec *e = pass->exec;
-    OutputParams p = output_params(block, pass->param);
     TRY(gather_rows(e, w->x, x, picks));
     TRY(mlm_hidden(block, pass, w));
     TRY(mlm_token_loss(block, pass, w, labels));
     if (!pass->shape.train) return OK;
-    OutputParams g = output_params(block, pass->grad);
+    Linear p = linear_of(block, pass->param, MLM_W), g = linear_of(block, pass->grad, MLM_W);
     TRY(tp_collect(pass->tp, e, false, w->dh, w->dh));
-    TRY(layernorm_backward(e, w->dh, g.norm_w, g.norm_b, w->dh, w->act, w->mean, w->rstd, p.norm_w,
-                           TENSOR_NONE));
+    TRY(norm_backward(e, block->config, w->dh, norm_of(block, pass->grad, NORM_W), w->dh, w->act, w->norm,
+                      norm_of(block, pass->param, NORM_W), TENSOR_NONE));
     TRY(act_backward(e, w->dh, w->dh, w->pre, block->config->act));
-    TRY(linear_backward_weight(e, g.mlm_w, g.mlm_b, w->dh, w->x));
-    TRY(linear_backward_input(e, w->h, w->dh, p.mlm_w, ACT_NONE, TENSOR_NONE, false));
+    TRY(linear_backward_weight(e, g.weight, g.bias, w->dh, w->x));
+    TRY(linear_backward_input(e, w->h, w->dh, p.weight, ACT_NONE, TENSOR_NONE, false));
     return scatter_add_rows(e, dx, w->h, picks);
 }
 
 static MlmScratch cut_mlm(const MlmScratch *w, int64_t rows) {
     MlmScratch cut = *w;
-    Tensor *const each[] = {&cut.x,    &cut.pre,  &cut.act,    &cut.h,     &cut.dh,
-                            &cut.mean, &cut.rstd, &cut.logits, &cut.stats, &cut.losses};
+    Tensor *const each[] = {&cut.x,  &cut.pre,    &cut.act,   &cut.h,
+                            &cut.dh, &cut.logits, &cut.stats, &cut.losses};
     for (size_t i = 0; i < sizeof each / sizeof *each; i++)
         if (each[i]->dim[0]) *each[i] = tensor_slice(*each[i], 0, rows);
+    cut.norm = norm_stats_slice(w->norm, rows);
     cut.parts = tensor_3d(w->parts.data, DT_F32, w->parts.dim[0], rows, 3);
     return cut;
 }
@@ -261,11 +260,11 @@ static Status mlm_loss(const Block *block, Pass *pass, Tensor dx, Tensor x) {
 
 /* Logits from the pooled first tokens w->x. */
 static Status pool_scores(const Block *block, Pass *pass, const PoolScratch *w, Dropout dropout,
-                          Tensor weight, Tensor bias) {
-    OutputParams p = output_params(block, pass->param);
-    TRY(linear_forward(pass->exec, w->pooled, w->pre, w->x, p.pooler_w, p.pooler_b, ACT_TANH));
+                          Linear head) {
+    Linear pooler = linear_of(block, pass->param, POOLER_W);
+    TRY(linear_forward(pass->exec, w->pooled, w->pre, w->x, pooler.weight, pooler.bias, ACT_TANH));
     TRY(dropout_add_forward(pass->exec, w->dropped, TENSOR_NONE, w->pooled, dropout));
-    return linear_forward(pass->exec, w->logits, TENSOR_NONE, w->dropped, weight, bias, ACT_NONE);
+    return linear_forward(pass->exec, w->logits, TENSOR_NONE, w->dropped, head.weight, head.bias, ACT_NONE);
 }
 
 /* Loss of a pooled head: next sentence or classification. */
@@ -274,40 +273,40 @@ static Status pool_loss(const Block *block, Pass *pass, LossId loss, Tensor dx, 
     const ModelConfig *c = block->config;
     const Micro *micro = pass->micro;
     bool nsp = loss == LOSS_NSP;
-    OutputParams p = output_params(block, pass->param);
-    Tensor weight = nsp ? p.nsp_w : p.classify_w, bias = nsp ? p.nsp_b : p.classify_b;
+    int id = nsp ? NSP_W : CLASSIFY_W;
+    Linear head = linear_of(block, pass->param, id);
     Dropout dropout = {0};
     if (!nsp) dropout = dropout_of_sequences(pass, c->dropout_classify, c->hidden, "head.classify");
     Bump bump = scratch_after_rows(block, pass);
-    PoolScratch w = pool_scratch(block, pass->shape, pass->shape.B, weight.dim[0], &bump);
+    PoolScratch w = pool_scratch(block, pass->shape, pass->shape.B, head.weight.dim[0], &bump);
     TRY(bump_check(&bump, "the pooled heads' scratch"));
     TRY(gather_rows(e, tensor_matrix(w.x), x, micro->first_rows));
-    TRY(pool_scores(block, pass, &w, dropout, weight, bias));
+    TRY(pool_scores(block, pass, &w, dropout, head));
     Tensor losses = tensor_1d(w.losses.data, DT_F32, pass->shape.B);
     if (!nsp && micro->targets.data)
         TRY(target_loss(block, pass, w.logits, w.losses));
     else
         TRY(score_loss(pass, loss, w.logits, w.stats, losses, nsp ? micro->nsp : micro->classes));
     if (!pass->shape.train) return OK;
-    OutputParams g = output_params(block, pass->grad);
-    TRY(linear_backward_weight(e, nsp ? g.nsp_w : g.classify_w, nsp ? g.nsp_b : g.classify_b, w.logits,
-                               w.dropped));
-    TRY(linear_backward_input(e, w.d, w.logits, weight, ACT_NONE, TENSOR_NONE, false));
+    Linear pooler = linear_of(block, pass->param, POOLER_W), g = linear_of(block, pass->grad, id);
+    TRY(linear_backward_weight(e, g.weight, g.bias, w.logits, w.dropped));
+    g = linear_of(block, pass->grad, POOLER_W);
+    TRY(linear_backward_input(e, w.d, w.logits, head.weight, ACT_NONE, TENSOR_NONE, false));
     TRY(dropout_backward(e, w.d, w.d, dropout));
     TRY(act_backward(e, w.d, w.d, w.pre, ACT_TANH));
-    TRY(linear_backward_weight(e, g.pooler_w, g.pooler_b, w.d, w.x));
-    TRY(linear_backward_input(e, w.dropped, w.d, p.pooler_w, ACT_NONE, TENSOR_NONE, false));
+    TRY(linear_backward_weight(e, g.weight, g.bias, w.d, w.x));
+    TRY(linear_backward_input(e, w.dropped, w.d, pooler.weight, ACT_NONE, TENSOR_NONE, false));
     return scatter_add_rows(e, dx, tensor_matrix(w.dropped), micro->first_rows);
 }
 
 static Status span_loss(const Block *block, Pass *pass, Tensor dx, Tensor x) {
     Exec *e = pass->exec;
-    OutputParams p = output_params(block, pass->param);
+    Linear p = linear_of(block, pass->param, SPAN_W);
     int64_t B = pass->shape.B;
     Bump bump = scratch_after_rows(block, pass);
     SpanScratch w = span_scratch(pass->shape, &bump);
     TRY(bump_check(&bump, "the span head's scratch"));
-    TRY(linear_forward(e, w.logits, TENSOR_NONE, x, p.span_w, p.span_b, ACT_NONE));
+    TRY(linear_forward(e, w.logits, TENSOR_NONE, x, p.weight, p.bias, ACT_NONE));
     Tensor by_side = tensor_2d(w.rows.data, DT_F32, 2, B * pass->shape.T);
     TRY(transpose(e, by_side, w.logits));
     for (int side = 0; side < 2; side++)
@@ -315,10 +314,10 @@ static Status span_loss(const Block *block, Pass *pass, Tensor dx, Tensor x) {
                        tensor_slice(w.stats, side * B, B), tensor_slice(w.losses, side * B, B),
                        as_vector(tensor_slice(pass->micro->span, side, 1))));
     if (!pass->shape.train) return OK;
-    OutputParams g = output_params(block, pass->grad);
+    Linear g = linear_of(block, pass->grad, SPAN_W);
     TRY(transpose(e, w.dlogits, by_side));
-    TRY(linear_backward_weight(e, g.span_w, g.span_b, w.dlogits, x));
-    return linear_backward_input(e, dx, w.dlogits, p.span_w, ACT_NONE, TENSOR_NONE, true);
+    TRY(linear_backward_weight(e, g.weight, g.bias, w.dlogits, x));
+    return linear_backward_input(e, dx, w.dlogits, p.weight, ACT_NONE, TENSOR_NONE, true);
 }
 
 static Status forward_outputs(const Block *block, Pass *pass, Tensor y, Tensor x) {
@@ -341,11 +340,12 @@ static Status forward_outputs(const Block *block, Pass *pass, Tensor y, Tensor x
 
 static Status logits_outputs(const Block *block, Pass *pass, OutputHead which, Tensor out, Tensor x) {
     if (!config_has(block->config, which)) return FAILED("the model has no %s head", output_name(which));
-    OutputParams p = output_params(block, pass->param);
     Tensor rows = tensor_matrix(x);
     Bump bump = bump_over(pass->scratch);
-    if (which == OUTPUT_SPAN)
-        return linear_forward(pass->exec, out, TENSOR_NONE, rows, p.span_w, p.span_b, ACT_NONE);
+    if (which == OUTPUT_SPAN) {
+        Linear span = linear_of(block, pass->param, SPAN_W);
+        return linear_forward(pass->exec, out, TENSOR_NONE, rows, span.weight, span.bias, ACT_NONE);
+    }
     if (which == OUTPUT_MLM) {
         MlmScratch w = mlm_scratch(block, pass->shape, rows.dim[0], 0, &bump);
         TRY(bump_check(&bump, "the masked-token head's scratch"));
@@ -359,9 +359,8 @@ static Status logits_outputs(const Block *block, Pass *pass, OutputHead which, T
     memcpy(w.x.dim, (int64_t[]){rows.dim[0], 1, rows.dim[1]}, 3 * sizeof(int64_t));
     w.x.data = rows.data;
     w.logits = out;
-    bool nsp = which == OUTPUT_NSP;
-    return pool_scores(block, pass, &w, (Dropout){0}, nsp ? p.nsp_w : p.classify_w,
-                       nsp ? p.nsp_b : p.classify_b);
+    int id = which == OUTPUT_NSP ? NSP_W : CLASSIFY_W;
+    return pool_scores(block, pass, &w, (Dropout){0}, linear_of(block, pass->param, id));
 }
 
 static size_t logits_scratch_outputs(const Block *block, OutputHead which, int64_t rows) {
@@ -374,13 +373,25 @@ static size_t logits_scratch_outputs(const Block *block, OutputHead which, int64
     return bump.used;
 }
 
-const BlockOps block_ops_bert_output = {
-    .name = "bert-head",
+/* The masked-token head processes about 15% of the positions. */
+static double flops_outputs(const Block *block, int64_t T) {
+    (void)T;
+    const ModelConfig *c = block->config;
+    double C = (double)c->hidden, V = (double)c->vocab, flops = 30 * C;
+    if (config_has(c, OUTPUT_MLM)) flops += 3 * 2 * (V + C) * C * 0.15;
+    if (config_has(c, OUTPUT_SPAN)) flops += 3 * 4 * C;
+    return flops;
+}
+
+const BlockOps block_ops_encoder_output = {
+    .name = "encoder-heads",
+    .kind = BLOCK_OUTPUT,
     .describe = describe_outputs,
     .measure = measure_outputs,
     .forward = forward_outputs,
     .backward = output_backward,
     .logits = logits_outputs,
     .logits_scratch = logits_scratch_outputs,
+    .flops = flops_outputs,
     .grads_in_forward = true,
 };

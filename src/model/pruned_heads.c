@@ -1,5 +1,5 @@
 /* Reading and writing of "pruned_heads" in config.json. */
-#include "checkpoint/hf_heads.h"
+#include "model/fields.h"
 
 #include <stdio.h>
 

@@ -6,8 +6,8 @@
  * Logits are kept in between if those of the micro-batch fit in one chunk (loss_keeps_logits), else
  * recomputed.
  */
-#ifndef WEFT_MODEL_VOCAB_H
-#define WEFT_MODEL_VOCAB_H
+#ifndef WEFT_MODEL_PARTS_VOCAB_H
+#define WEFT_MODEL_PARTS_VOCAB_H
 
 #include "model/model.h"
 

@@ -1,13 +1,13 @@
-#include "model/vocab.h"
+#include "model/parts/vocab.h"
 
-#include "model/common.h"
+#include "model/parts/common.h"
 #include "parallel/tp.h"
 
 VocabPart vocab_piece(const Block *block, const Pass *pass, int piece, int64_t *ret_rows) {
     Shape shape = pass->shape;
     int64_t local = vocab_local(block->config, shape.tp), first = piece * shape.piece_rows;
     *ret_rows = local - first < shape.piece_rows ? local - first : shape.piece_rows;
-    return (VocabPart){.start = pass->tp->rank * local + first, .valid = block->config->vocab};
+    return local_vocab(block, pass, local, first);
 }
 
 /* ---- lookup ---- */

@@ -1,24 +1,29 @@
 /* Helpers shared by the blocks. */
-#ifndef WEFT_MODEL_COMMON_H
-#define WEFT_MODEL_COMMON_H
+#ifndef WEFT_MODEL_PARTS_COMMON_H
+#define WEFT_MODEL_PARTS_COMMON_H
 
 #include "model/model.h"
 
-/* Append parameter descriptors. Matrices: normal initialization (truncated for BERT), with weight decay.
- * Biases start at 0, norms at 1 and 0, without decay. c = 0 means two dims, b = 0 one. */
-MUST_USE Status describe_matrix(ParamList *list, Family family, float std, int split, int64_t a, int64_t b,
-                                int64_t c, const char *fmt, ...) PRINTF_LIKE(8, 9);
-MUST_USE Status describe_bias(ParamList *list, int split, int64_t a, int64_t b, const char *fmt, ...)
-    PRINTF_LIKE(5, 6);
-/* `per_row`: see ParamDesc.per_row. */
-MUST_USE Status describe_norm(ParamList *list, int64_t width, bool per_row, const char *prefix);
+/* Append parameter descriptors. `id` is the number by which the block finds the parameter (block_param).
+ * Matrices are subject to weight decay. Biases start at 0, without decay. c = 0 means two dims, b = 0 one. */
+MUST_USE Status describe_matrix(ParamList *list, int id, InitKind init, float std, int split, int64_t a,
+                                int64_t b, int64_t c, const char *fmt, ...) PRINTF_LIKE(9, 10);
+MUST_USE Status describe_bias(ParamList *list, int id, int split, int64_t a, int64_t b, const char *fmt, ...)
+    PRINTF_LIKE(6, 7);
 /* Marks the last descriptor as split along the vocabulary. */
 void describe_vocab(ParamList *list);
 
-/* A (3,A,C) or (3,A) parameter as the matrix or vector of a linear layer. */
-static inline Tensor as_matrix(Tensor t) {
-    return tensor_matrix(t);
+/* A parameter by its number; absent if the block does not have it, or without views. */
+static inline Tensor block_param(const Block *block, const Tensor *views, int id) {
+    return views && block->slot[id] >= 0 ? views[block->slot[id]] : TENSOR_NONE;
 }
+
+/* What a tensor-parallel rank has of a split dim starts here; `part` is its extent. The only place where
+ * blocks depend on their rank. */
+int64_t local_start(const Pass *pass, int64_t part);
+/* The rank's rows of the vocabulary, of which a matrix holds `rows`, from its row `first` on. */
+VocabPart local_vocab(const Block *block, const Pass *pass, int64_t rows, int64_t first);
+
 static inline Tensor as_vector(Tensor t) {
     return tensor_1d(t.data, t.dtype, tensor_count(t));
 }
@@ -33,9 +38,9 @@ static inline Tensor whole_of(Shape shape, int64_t width) {
     if (!shape.sequence) return (Tensor){.dtype = shape.dtype, .ndim = 1};
     return tensor_3d(NULL, shape.dtype, shape.B, shape.T, width);
 }
-/* One fp32 value per local row. */
-static inline Tensor row_stats(Shape shape) {
-    return tensor_1d(NULL, DT_F32, shape.B * shape.T / (shape.sequence ? shape.tp : 1));
+/* Number of local rows. */
+static inline int64_t row_count(Shape shape) {
+    return shape.B * shape.T / (shape.sequence ? shape.tp : 1);
 }
 /* The local rows of (N,C): all of them without sequence parallelism. */
 Tensor own_rows(const Pass *pass, Tensor whole);

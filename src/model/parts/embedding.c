@@ -1,62 +1,63 @@
-/* The embedding block: sum of token, position and (BERT) type embeddings, then BERT's layer norm, then
- * dropout.
+/* The embedding block: sum of token, position and type embeddings, as far as the model has them, then a norm
+ * if it has one, then dropout.
  *
  * B sequences, T positions, C hidden size. Saved for backward, if there is a norm: its input, statistics and
  * weight, so that backward needs no parameters.
  *
- * The lookup gives BERT's padding token no gradient. This matters where padding takes part in a loss: the
- * span head scores padding positions, too.
+ * The lookup may give the padding token no gradient (pad_fixed). This matters where padding takes part in a
+ * loss: the span head scores padding positions, too.
  */
-#include "model/common.h"
-#include "model/vocab.h"
+#include "model/parts/blocks.h"
+#include "model/parts/common.h"
+#include "model/parts/norm.h"
+#include "model/parts/vocab.h"
 #include "parallel/tp.h"
 
+enum { TOKEN, POSITION, TYPE, NORM_W, NORM_B };
+
 typedef struct EmbedParams {
-    Tensor token, position;      /* (V,C) (P,C) */
-    Tensor type, norm_w, norm_b; /* (K,C) (C) (C), BERT */
+    Tensor token, position, type; /* (V,C) (P,C) (K,C) */
 } EmbedParams;
 
 typedef struct EmbedSaved {
-    Tensor sum;        /* (B,T,C) input of the norm */
-    Tensor mean, rstd; /* (B*T) */
-    Tensor norm_w;     /* (C) */
+    Tensor sum; /* (B,T,C) input of the norm */
+    NormStats stats;
+    Norm norm; /* without the bias */
 } EmbedSaved;
 
 static bool has_norm(const Block *block) {
-    return block->config->family == FAMILY_BERT;
+    return block->config->embed_norm;
 }
 
 static bool skips_padding(const Block *block) {
-    return has_norm(block) && block->config->pad_token >= 0;
+    return block->config->pad_fixed && block->config->pad_token >= 0;
 }
 
 static Status describe_embed(const Block *block, ParamList *ret_params) {
     const ModelConfig *c = block->config;
-    /* GPT-2 initializes positions with half the standard deviation of tokens. */
-    float position_std = c->family == FAMILY_GPT2 ? c->init_std / 2 : c->init_std;
-    TRY(describe_matrix(ret_params, c->family, c->init_std, 0, c->vocab, c->hidden, 0, "embed.token"));
+    TRY(describe_matrix(ret_params, TOKEN, c->init, c->init_std, 0, c->vocab, c->hidden, 0, "embed.token"));
     describe_vocab(ret_params);
     ret_params->desc[0].shared = c->tied && (c->outputs_mask & (OUTPUT_LM | OUTPUT_MLM)) != 0;
-    TRY(describe_matrix(ret_params, c->family, position_std, -1, c->positions, c->hidden, 0,
-                        "embed.position"));
-    if (!has_norm(block)) return OK;
-    TRY(describe_matrix(ret_params, c->family, c->init_std, -1, c->types, c->hidden, 0, "embed.type"));
-    return describe_norm(ret_params, c->hidden, true, "embed.norm");
+    TRY(describe_matrix(ret_params, POSITION, c->init, c->init_std * c->init_position_scale, -1, c->positions,
+                        c->hidden, 0, "embed.position"));
+    if (c->types)
+        TRY(describe_matrix(ret_params, TYPE, c->init, c->init_std, -1, c->types, c->hidden, 0,
+                            "embed.type"));
+    return has_norm(block) ? describe_norm(c, ret_params, NORM_W, c->hidden, true, "embed.norm") : OK;
 }
 
 static EmbedParams embed_params(const Block *block, const Tensor *view) {
-    EmbedParams p = {.token = view[0], .position = view[1]};
-    if (has_norm(block)) p.type = view[2], p.norm_w = view[3], p.norm_b = view[4];
-    return p;
+    return (EmbedParams){.token = block_param(block, view, TOKEN),
+                         .position = block_param(block, view, POSITION),
+                         .type = block_param(block, view, TYPE)};
 }
 
 static EmbedSaved embed_saved(const Block *block, Shape shape, Bump *bump) {
     EmbedSaved s = {0};
     if (!has_norm(block)) return s;
     s.sum = tensor_take(bump, rows_of(shape, block->config->hidden));
-    s.mean = tensor_take(bump, row_stats(shape));
-    s.rstd = tensor_take(bump, row_stats(shape));
-    s.norm_w = tensor_take(bump, tensor_1d(NULL, shape.dtype, block->config->hidden));
+    s.stats = norm_stats(block->config, row_count(shape), bump);
+    s.norm.weight = tensor_take(bump, tensor_1d(NULL, shape.dtype, block->config->hidden));
     return s;
 }
 
@@ -83,10 +84,6 @@ static void measure_embed(const Block *block, Shape shape, size_t *ret_saved, si
     *ret_scratch = scratch.used;
 }
 
-static VocabPart vocab_part(const Pass *pass, const EmbedParams *p, int64_t vocab) {
-    return (VocabPart){.start = pass->tp->rank * p->token.dim[0], .valid = vocab};
-}
-
 /* sum: the local rows of the summed embeddings. */
 static Status embed_sum(const Block *block, Pass *pass, Tensor sum, Tensor past) {
     const Micro *micro = pass->micro;
@@ -95,7 +92,7 @@ static Status embed_sum(const Block *block, Pass *pass, Tensor sum, Tensor past)
     EmbedScratch w = embed_scratch(block, pass->shape, &bump);
     TRY(bump_check(&bump, "the embedding's scratch"));
     Tensor whole = pass->shape.sequence ? w.whole : sum, tokens = micro->tokens, table = p.token;
-    VocabPart part = vocab_part(pass, &p, block->config->vocab);
+    VocabPart part = local_vocab(block, pass, p.token.dim[0], 0);
     if (pass->pieces) { /* the rows that were found take the place of the matrix */
         TRY(vocab_lookup(block, pass, &w.lookup, &table));
         tokens = micro->rows;
@@ -115,10 +112,10 @@ static Status forward_embed(const Block *block, Pass *pass, Tensor y, Tensor x) 
     TRY(bump_check(&bump, "the embedding"));
     TRY(embed_sum(block, pass, has_norm(block) ? s.sum : y, TENSOR_NONE));
     if (has_norm(block)) {
-        EmbedParams p = embed_params(block, pass->param);
-        TRY(stream_copy(pass->exec->stream, s.norm_w.data, p.norm_w.data, tensor_bytes(p.norm_w),
+        Norm norm = norm_of(block, pass->param, NORM_W);
+        TRY(stream_copy(pass->exec->stream, s.norm.weight.data, norm.weight.data, tensor_bytes(norm.weight),
                         COPY_ON_DEVICE));
-        TRY(layernorm_forward(pass->exec, y, s.mean, s.rstd, s.sum, p.norm_w, p.norm_b, c->norm_eps));
+        TRY(norm_forward(pass->exec, c, y, s.stats, s.sum, norm));
     }
     return dropout.p > 0 ? dropout_add_forward(pass->exec, y, TENSOR_NONE, y, dropout) : OK;
 }
@@ -158,35 +155,41 @@ static Status backward_lookup(const Block *block, Pass *pass, Tensor dx) {
     TRY(bump_check(&bump, "the embedding's scratch"));
     TRY(tp_spread(pass->tp, pass->exec, pass->shape.sequence, w.whole, dx, &dx));
     if (pass->pieces) return add_pieces(block, pass, g, w.pad_row, dx);
-    return add_rows(block, pass, g, w.pad_row, dx, vocab_part(pass, &g, block->config->vocab));
+    return add_rows(block, pass, g, w.pad_row, dx, local_vocab(block, pass, g.token.dim[0], 0));
 }
 
 static Status backward_embed(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x) {
     (void)x;
     const ModelConfig *c = block->config;
     Dropout dropout = dropout_at(pass, c->dropout_embed, c->hidden, "embed");
-    EmbedParams g = embed_params(block, pass->grad);
     TRY(dropout_backward(pass->exec, dx, dy, dropout));
     if (has_norm(block)) {
         Bump bump = bump_over(pass->saved);
         EmbedSaved s = embed_saved(block, pass->shape, &bump);
-        TRY(layernorm_backward(pass->exec, dx, g.norm_w, g.norm_b, dx, s.sum, s.mean, s.rstd, s.norm_w,
-                               TENSOR_NONE));
+        TRY(norm_backward(pass->exec, c, dx, norm_of(block, pass->grad, NORM_W), dx, s.sum, s.stats, s.norm,
+                          TENSOR_NONE));
     }
     return backward_lookup(block, pass, dx);
 }
 
 static Status decode_embed(const Block *block, Pass *pass, Tensor y, Tensor x) {
     (void)x;
-    if (has_norm(block)) return FAILED("internal: BERT cannot generate text");
+    if (has_norm(block)) return FAILED("internal: an encoder cannot generate text");
     return embed_sum(block, pass, y, pass->decode->past);
+}
+
+static double flops_embed(const Block *block, int64_t T) {
+    (void)T;
+    return 30 * (double)block->config->hidden;
 }
 
 const BlockOps block_ops_embed = {
     .name = "embed",
+    .kind = BLOCK_EMBED,
     .describe = describe_embed,
     .measure = measure_embed,
     .forward = forward_embed,
     .backward = backward_embed,
     .decode = decode_embed,
+    .flops = flops_embed,
 };

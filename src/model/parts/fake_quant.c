@@ -1,6 +1,6 @@
-#include "model/fake_quant.h"
+#include "model/parts/fake_quant.h"
 
-#include "model/common.h"
+#include "model/parts/common.h"
 
 typedef struct Workspace {
     Tensor weights, input; /* sized for the largest matmul of a layer */

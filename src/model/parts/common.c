@@ -1,4 +1,4 @@
-#include "model/common.h"
+#include "model/parts/common.h"
 
 #include <stdarg.h>
 
@@ -8,10 +8,11 @@ static void name_desc(ParamDesc *desc, const char *fmt, va_list args) {
     vsnprintf(desc->name, sizeof desc->name, fmt, args);
 }
 
-Status describe_matrix(ParamList *list, Family family, float std, int split, int64_t a, int64_t b, int64_t c,
-                       const char *fmt, ...) {
-    ParamDesc desc = {.ndim = c ? 3 : 2, .dim = {a, b, c}, .split = split, .std = std, .decay = true};
-    desc.init = family == FAMILY_BERT ? INIT_TRUNCATED : INIT_NORMAL;
+Status describe_matrix(ParamList *list, int id, InitKind init, float std, int split, int64_t a, int64_t b,
+                       int64_t c, const char *fmt, ...) {
+    ParamDesc desc = {.id = id, .ndim = c ? 3 : 2, .dim = {a, b, c}, .split = split, .std = std};
+    desc.init = init;
+    desc.decay = true;
     va_list args;
     va_start(args, fmt);
     name_desc(&desc, fmt, args);
@@ -19,33 +20,32 @@ Status describe_matrix(ParamList *list, Family family, float std, int split, int
     return param_add(list, desc);
 }
 
-Status describe_bias(ParamList *list, int split, int64_t a, int64_t b, const char *fmt, ...) {
-    ParamDesc desc = {.ndim = b ? 2 : 1, .dim = {a, b}, .split = split, .init = INIT_ZEROS};
+Status describe_bias(ParamList *list, int id, int split, int64_t a, int64_t b, const char *fmt, ...) {
+    ParamDesc desc = {.id = id, .ndim = b ? 2 : 1, .dim = {a, b}, .split = split, .init = INIT_ZEROS};
     va_list args;
     va_start(args, fmt);
     name_desc(&desc, fmt, args);
     va_end(args);
     return param_add(list, desc);
-}
-
-Status describe_norm(ParamList *list, int64_t width, bool per_row, const char *prefix) {
-    ParamDesc weight = {.ndim = 1, .dim = {width}, .split = -1, .init = INIT_ONES, .per_row = per_row};
-    snprintf(weight.name, sizeof weight.name, "%s.weight", prefix);
-    TRY(param_add(list, weight));
-    TRY(describe_bias(list, -1, width, 0, "%s.bias", prefix));
-    list->desc[list->count - 1].per_row = per_row;
-    return OK;
 }
 
 void describe_vocab(ParamList *list) {
     list->desc[list->count - 1].vocab = true;
 }
 
+int64_t local_start(const Pass *pass, int64_t part) {
+    return pass->tp->rank * part;
+}
+
+VocabPart local_vocab(const Block *block, const Pass *pass, int64_t rows, int64_t first) {
+    return (VocabPart){.start = local_start(pass, rows) + first, .valid = block->config->vocab};
+}
+
 Tensor own_rows(const Pass *pass, Tensor whole) {
     Tensor rows = tensor_matrix(whole);
     if (!pass->shape.sequence) return rows;
     int64_t share = rows.dim[0] / pass->shape.tp;
-    return tensor_slice(rows, pass->tp->rank * share, share);
+    return tensor_slice(rows, local_start(pass, share), share);
 }
 
 Dropout dropout_of_sequences(const Pass *pass, float p, int64_t width, const char *site) {
@@ -72,7 +72,7 @@ Dropout dropout_at(const Pass *pass, float p, int64_t width, const char *fmt, ..
     if (pass->shape.sequence) { /* contiguous rows that may start and end inside a sequence */
         int64_t rows = rows_of(pass->shape, 1).dim[1];
         dropout.origin[0] = 0;
-        dropout.origin[1] = pass->micro->first * pass->shape.T + pass->tp->rank * rows;
+        dropout.origin[1] = pass->micro->first * pass->shape.T + local_start(pass, rows);
         dropout.extent[0] = dropout.origin[1] + rows;
     }
     return dropout;

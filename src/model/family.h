@@ -1,0 +1,79 @@
+/* Model families. Everything that is specific to one is in its folder, src/model/NAME/, and reaches the rest
+ * of the program through one row of the table in family.c: how its config.json maps to the properties of
+ * ModelConfig, what its tensors are called in files, its presets and output heads. Nothing else in the tree
+ * asks which family a model belongs to. docs/adding-a-model.md shows how to add one. */
+#ifndef WEFT_MODEL_FAMILY_H
+#define WEFT_MODEL_FAMILY_H
+
+#include "base/json.h"
+#include "model/config.h"
+
+/* A class of transformers, as `architectures` in config.json names it. */
+typedef struct Architecture {
+    const char *name;
+    unsigned heads; /* OutputHead bits */
+    bool pooler;
+    bool tied; /* the class has no output matrix: the embedding serves as one, regardless of the config */
+} Architecture;
+
+/* Which part of a parameter a tensor in a file contains: all of it, all of it with the first two dims merged,
+ * or an index of the first dim. */
+enum { PART_WHOLE = -1, PART_FUSED = -2 };
+
+/* Maps a parameter to a tensor of a Hugging Face checkpoint. '*' stands for the layer number. A rule covers
+ * the parameter of exactly that name, or a pair with ".weight" and ".bias" appended on both sides. Several
+ * rules may name the same parameter, one per part. */
+typedef struct HfRule {
+    const char *ours, *theirs;
+    int part;
+    bool body;       /* belongs to the base model: the name may have the family's prefix */
+    bool transposed; /* matrices are stored as (in, out) */
+} HfRule;
+
+/* The same for a GGUF file. */
+typedef struct GgufRule {
+    const char *ours, *theirs;
+    int part;
+    bool plain; /* always fp32 */
+} GgufRule;
+
+typedef struct BlockOps BlockOps;
+
+struct Family {
+    const char *type;  /* model_type in config.json, and the name in weft's results */
+    const char *title; /* in messages: "GPT-2" */
+    unsigned outputs;  /* the output heads that it supports */
+    const BlockOps *output;
+
+    /* Sets every field to the value that transformers assumes for an absent one. */
+    void (*defaults)(ModelConfig *config);
+    /* Reads the family's own fields of config.json over the defaults; `from` names the file in errors. */
+    Status (*read)(const json_t *json, const char *from, ModelConfig *config);
+    /* The same fields as a new object, or NULL if memory runs out. */
+    json_t *(*write)(const ModelConfig *config);
+    /* Reading: by name. Writing: the first whose heads the model has; the last one has the fewest. */
+    const Architecture *architectures; /* ends with {0} */
+
+    const char *const *presets;                  /* names, NULL-terminated */
+    void (*preset)(int at, ModelConfig *config); /* changes the defaults */
+    bool byte_specials; /* its byte vocabulary includes [CLS], [SEP], [MASK] and the like */
+
+    const HfRule *names;        /* ends with {0} */
+    const char *prefix;         /* of the base model's tensors */
+    const char *output_matrix;  /* tensor that a tied model may repeat */
+    const char *output_bias[2]; /* one bias under two names; an untied model uses the second. Or NULL */
+    const char *const *buffers; /* patterns of tensors that are not parameters, without prefix */
+
+    const char *gguf; /* architecture in a GGUF file */
+    const GgufRule *gguf_names;
+    bool (*gguf_runs)(const ModelConfig *config); /* whether llama.cpp can run it */
+};
+
+/* All families, NULL-terminated. */
+const Family *const *families(void);
+/* By model_type; NULL if there is none. */
+const Family *family_find(const char *type);
+
+extern const Family family_gpt2, family_bert;
+
+#endif

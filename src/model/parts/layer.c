@@ -1,0 +1,346 @@
+/* The transformer layer: attention and MLP, each with a residual connection, normalized before or after.
+ *
+ *   before:  mid = x + drop(attention(norm1 x))      y = mid + drop(mlp(norm2 mid))
+ *   after:   mid = norm1(x + drop(attention(x)))     y = norm2(mid + drop(mlp(mid)))
+ *
+ * B sequences, T positions, C hidden size. Attention and MLP are column-parallel where they read rows and
+ * row-parallel where they write them: rows are spread before and collected after each, vice versa in backward
+ * (parallel/tp.h). "Rows" below means (B,T,C), or the local rows with sequence parallelism. `whole` tensors
+ * then hold all rows temporarily; those that backward needs are gathered again instead of saved.
+ *
+ * In fp8 the inputs of the matmuls are saved quantized, as backward needs them, instead of the outputs of
+ * norms and activation: per token, 7 C bytes instead of 12 C (for an inner size of 4 C). With sequence
+ * parallelism or selective recompute they are quantized again.
+ *
+ * Dropout masks are regenerated, not saved; so is `mid` of a post-norm layer, at the cost of one norm.
+ * Selective recompute also drops the outputs of norms and activation. Backward reuses memory of tensors it
+ * has consumed: dpre overwrites act, dqkv overwrites pre. A backward that defers weight gradients leaves the
+ * four output gradients they need in `deferred` instead.
+ */
+#include "model/parts/layer.h"
+
+#include <math.h>
+
+#include "model/parts/attention.h"
+#include "model/parts/blocks.h"
+#include "model/parts/mlp.h"
+
+typedef struct LayerSaved {
+    AttentionSaved attn;
+    MlpSaved mlp;
+    NormStats stats1, stats2;
+    Tensor sum1; /* rows; pre-norm: mid; post-norm: input of norm1 */
+    Tensor sum2; /* rows; post-norm: input of norm2 */
+    /* Recomputed under selective recompute; h2 of a post-norm layer is always recomputed. */
+    Tensor h1; /* rows; attention's input; pre-norm only, otherwise x */
+    Tensor h2; /* rows; the MLP's input; pre-norm: output of norm2; post-norm: mid */
+} LayerSaved;
+
+typedef struct LayerScratch {
+    Tensor a, b;         /* rows */
+    Tensor whole, input; /* (B,T,C), sequence parallelism only */
+    Tensor wide;         /* backward: holds dpre, then dqkv, where no other memory is free */
+    Tensor amax;         /* backward in fp8, see mlp_amax */
+} LayerScratch;
+
+/* Output gradients that the deferred weight-gradient matmuls need. */
+typedef struct LayerDeferred {
+    Tensor dz, da; /* (B,T,C) gradients of the outputs of MLP and attention */
+    Tensor dpre;   /* see mlp_dpre */
+    Tensor dqkv;   /* see attention_dqkv */
+    Tensor mid;    /* rows; post-norm: h2, since the norm's parameters may be released by then */
+} LayerDeferred;
+
+static bool pre_norm(const Block *block) {
+    return block->config->norm_place == NORM_BEFORE;
+}
+
+static Norm norm1(const Block *block, const Tensor *views) {
+    return norm_of(block, views, NORM1_W);
+}
+static Norm norm2(const Block *block, const Tensor *views) {
+    return norm_of(block, views, NORM2_W);
+}
+
+Status describe_layer_matrix(const Block *block, ParamList *list, LayerMatrix m) {
+    const ModelConfig *c = block->config;
+    float std = c->init_std;
+    if (m.residual && c->init_residual) std /= sqrtf(2.0f * (float)c->layers);
+    int64_t a = m.stack ? m.stack : m.out, b = m.stack ? m.out : m.in, in = m.stack ? m.in : 0;
+    TRY(describe_matrix(list, m.id, c->init, std, m.split, a, b, in, "layer.%d.%s.weight", block->index,
+                        m.name));
+    if (!m.bias) return OK;
+    return describe_bias(list, m.id + 1, m.bias_split, a, m.stack ? m.out : 0, "layer.%d.%s.bias",
+                         block->index, m.name);
+}
+
+static Status describe_layer(const Block *block, ParamList *ret_params) {
+    const ModelConfig *c = block->config;
+    char prefix[PARAM_NAME];
+    snprintf(prefix, sizeof prefix, "layer.%d.norm1", block->index);
+    TRY(describe_norm(c, ret_params, NORM1_W, c->hidden, true, prefix));
+    TRY(describe_attention(block, ret_params));
+    snprintf(prefix, sizeof prefix, "layer.%d.norm2", block->index);
+    TRY(describe_norm(c, ret_params, NORM2_W, c->hidden, true, prefix));
+    return describe_mlp(block, ret_params);
+}
+
+/* Lays out saved tensors and the scratch of forward and backward. Tensors that selective recompute drops, or
+ * that are saved quantized, come from scratch. */
+static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scratch, LayerSaved *ret_saved,
+                         LayerScratch *ret_scratch) {
+    const ModelConfig *c = block->config;
+    Tensor rows = rows_of(shape, c->hidden);
+    int64_t count = row_count(shape);
+    linear_layout(block, shape, scratch);
+    bool selective = shape.recompute == RECOMPUTE_SELECTIVE, fp8 = layer_in_fp8(block, shape);
+    bool rounded = fp8 && !selective && !shape.sequence, keep = rounded && shape.train;
+    Bump *cheap = selective || rounded ? scratch : saved;
+    LayerSaved s = {0};
+    s.attn = attention_saved(block, shape, keep, saved);
+    s.stats1 = norm_stats(c, count, saved);
+    s.stats2 = norm_stats(c, count, saved);
+    s.sum1 = tensor_take(saved, rows);
+    if (!pre_norm(block)) s.sum2 = tensor_take(saved, rows);
+    if (pre_norm(block)) s.h1 = tensor_take(cheap, rows);
+    s.h2 = tensor_take(pre_norm(block) ? cheap : scratch, rows);
+    s.mlp = mlp_saved(block, shape, keep, saved, cheap);
+    *ret_saved = s;
+
+    LayerScratch w = {0};
+    w.a = tensor_take(scratch, rows);
+    w.b = tensor_take(scratch, rows);
+    w.whole = tensor_take(scratch, whole_of(shape, c->hidden));
+    w.input = tensor_take(scratch, whole_of(shape, c->hidden));
+    Tensor dqkv = attention_dqkv(block, shape), dpre = mlp_dpre(block, shape);
+    if (tensor_count(dqkv) > tensor_count(dpre))
+        w.wide = tensor_take(scratch, dqkv);
+    else if (fp8)
+        w.wide = tensor_take(scratch, dpre);
+    w.amax = mlp_amax(block, shape, scratch);
+    *ret_scratch = w;
+}
+
+static LayerDeferred layer_deferred(const Block *block, Shape shape, Bump *bump) {
+    int64_t C = block->config->hidden;
+    LayerDeferred d = {0};
+    d.dz = tensor_take(bump, tensor_3d(NULL, shape.dtype, shape.B, shape.T, C));
+    d.da = tensor_take(bump, tensor_3d(NULL, shape.dtype, shape.B, shape.T, C));
+    d.dpre = tensor_take(bump, mlp_dpre(block, shape));
+    d.dqkv = tensor_take(bump, attention_dqkv(block, shape));
+    if (!pre_norm(block)) d.mid = tensor_take(bump, rows_of(shape, C));
+    return d;
+}
+
+static size_t measure_deferred_layer(const Block *block, Shape shape) {
+    Bump bump = {0};
+    layer_deferred(block, shape, &bump);
+    return bump.used;
+}
+
+static void measure_layer(const Block *block, Shape shape, size_t *ret_saved, size_t *ret_scratch) {
+    Bump saved = {0}, scratch = {0};
+    LayerSaved s;
+    LayerScratch w;
+    layer_layout(block, shape, &saved, &scratch, &s, &w);
+    *ret_saved = saved.used;
+    *ret_scratch = scratch.used;
+    if (!shape.fp8 || (shape.train && shape.T % 16 == 0)) return;
+    /* A smaller micro-batch (or, outside training, a shorter sequence) may not qualify for fp8, and bf16
+     * needs more memory per row: take the maximum. */
+    shape.fp8 = false;
+    measure_layer(block, shape, &saved.used, &scratch.used);
+    if (saved.used > *ret_saved) *ret_saved = saved.used;
+    if (scratch.used > *ret_scratch) *ret_scratch = scratch.used;
+}
+
+static Status layer_memory(const Block *block, Pass *pass, LayerSaved *ret_saved, LayerScratch *ret_scratch) {
+    Bump saved = bump_over(pass->saved), scratch = bump_over(pass->scratch);
+    layer_layout(block, pass->shape, &saved, &scratch, ret_saved, ret_scratch);
+    TRY(bump_check(&saved, "a layer's activations"));
+    return bump_check(&scratch, "a layer's scratch");
+}
+
+static Dropout residual_dropout(const Block *block, const Pass *pass, int which) {
+    const ModelConfig *c = block->config;
+    return dropout_at(pass, c->dropout_hidden, c->hidden, "layer.%d.residual.%d", block->index, which);
+}
+
+/* Where partial sums of rows are computed. */
+static Tensor partial_buffer(const Pass *pass, const LayerScratch *w, Tensor rows) {
+    return pass->shape.sequence ? w->whole : rows;
+}
+
+static Status forward_layer(const Block *block, Pass *pass, Tensor y, Tensor x) {
+    Exec *e = pass->exec;
+    const ModelConfig *c = block->config;
+    bool pre = pre_norm(block);
+    LayerSaved s;
+    LayerScratch w;
+    TRY(layer_memory(block, pass, &s, &w));
+    Tensor input = x, partial = partial_buffer(pass, &w, w.a);
+    Norm first = norm1(block, pass->param), second = norm2(block, pass->param);
+    if (pre) {
+        TRY(norm_forward(e, c, s.h1, s.stats1, x, first));
+        input = s.h1;
+    }
+    TRY(spread(pass, w.input, input, &input));
+    if (pass->decode)
+        TRY(attention_run_decode(block, pass, &s.attn, partial, input));
+    else
+        TRY(attention_run(block, pass, &s.attn, partial, input));
+    TRY(collect(pass, w.a, partial));
+    TRY(norm_forward_sum(e, c, s.sum1, s.h2, pre ? s.stats2 : s.stats1, x, w.a, pre ? second : first,
+                         residual_dropout(block, pass, 1)));
+    TRY(spread(pass, w.input, s.h2, &input));
+    TRY(mlp_run(block, pass, &s.mlp, partial, input));
+    TRY(collect(pass, w.a, partial));
+    Dropout dropout = residual_dropout(block, pass, 2);
+    if (pre) return dropout_add_forward(e, y, s.sum1, w.a, dropout);
+    return norm_forward_sum(e, c, s.sum2, y, s.stats2, s.h2, w.a, second, dropout);
+}
+
+static Status decode_layer(const Block *block, Pass *pass, Tensor y, Tensor x) {
+    if (!config_causal(block->config)) return FAILED("internal: an encoder cannot generate text");
+    return forward_layer(block, pass, y, x);
+}
+
+/* Recomputes mid of a post-norm layer, unless it is saved quantized. Also recomputes its statistics, bit for
+ * bit. */
+static Status recompute_mid(const Block *block, Pass *pass, const LayerSaved *s) {
+    if (pre_norm(block) || s->mlp.into_up.transposed.data) return OK;
+    return norm_forward(pass->exec, block->config, s->h2, s->stats1, s->sum1, norm1(block, pass->param));
+}
+
+/* Recomputes what selective recompute dropped. */
+static Status recompute_layer(const Block *block, Pass *pass, const LayerSaved *s, Tensor x) {
+    Exec *e = pass->exec;
+    const ModelConfig *c = block->config;
+    if (pass->shape.recompute != RECOMPUTE_SELECTIVE) return OK;
+    if (pre_norm(block)) {
+        TRY(norm_forward(e, c, s->h1, s->stats1, x, norm1(block, pass->param)));
+        TRY(norm_forward(e, c, s->h2, s->stats2, s->sum1, norm2(block, pass->param)));
+    }
+    return mlp_recompute(block, pass, &s->mlp);
+}
+
+/* Buffers for the output gradients: in `deferred`, or over tensors that are no longer needed. */
+static Status layer_gradients(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
+                              LayerDeferred *ret_gradients) {
+    if (pass->deferred.data) {
+        Bump bump = bump_over(pass->deferred);
+        *ret_gradients = layer_deferred(block, pass->shape, &bump);
+        return bump_check(&bump, "a layer's deferred gradients");
+    }
+    LayerDeferred d = {.dz = pass->shape.sequence ? w->whole : w->a,
+                       .dpre = mlp_dpre(block, pass->shape),
+                       .dqkv = attention_dqkv(block, pass->shape),
+                       .mid = s->h2};
+    d.da = d.dz;
+    d.dpre.data = s->mlp.act.data ? s->mlp.act.data : w->wide.data;
+    d.dqkv.data = tensor_count(d.dqkv) <= tensor_count(s->mlp.pre) ? s->mlp.pre.data : w->wide.data;
+    *ret_gradients = d;
+    return OK;
+}
+
+/* Gradient before the dropout at a matmul's output: in *buffer, or dy itself if there is no dropout and no
+ * deferred matmul needs the gradient. */
+static Status drop_gradient(Pass *pass, const LayerScratch *w, Tensor *buffer, Tensor dy, Dropout dropout) {
+    bool cut = pass->shape.sequence, later = pass->deferred.data != NULL;
+    Tensor whole, rows = dy;
+    if (dropout.p > 0 || (later && !cut)) {
+        rows = cut ? w->a : *buffer;
+        TRY(dropout_backward(pass->exec, rows, dy, dropout));
+    }
+    TRY(spread(pass, *buffer, rows, &whole));
+    *buffer = whole;
+    return OK;
+}
+
+/* dmid (rows) from dy, the gradient of the MLP branch; the residual is added by the caller. */
+static Status backward_mlp(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
+                           LayerDeferred *d, Tensor dmid, Tensor dy) {
+    TRY(drop_gradient(pass, w, &d->dz, dy, residual_dropout(block, pass, 2)));
+    TRY(mlp_back(block, pass, &s->mlp, d->dpre, w->amax, d->dz));
+    Tensor partial = partial_buffer(pass, w, dmid), input = TENSOR_NONE;
+    if (!pass->deferred.data) TRY(spread(pass, w->input, s->h2, &input));
+    TRY(mlp_back_input(block, pass, &s->mlp, partial, d->dpre, w->amax, input));
+    return collect(pass, dmid, partial);
+}
+
+/* dh (rows), the gradient of attention's input `from`, from dmid, the gradient of the attention branch. */
+static Status backward_attention(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
+                                 LayerDeferred *d, Tensor dh, Tensor dmid, Tensor from) {
+    Tensor datt = s->attn.att;
+    datt.data = dh.data; /* same size, and free until the last matmul */
+    TRY(drop_gradient(pass, w, &d->da, dmid, residual_dropout(block, pass, 1)));
+    TRY(attention_back(block, pass, &s->attn, d->dqkv, datt, d->da));
+    Tensor partial = partial_buffer(pass, w, dh), input = TENSOR_NONE;
+    if (!pass->deferred.data) TRY(spread(pass, w->input, from, &input));
+    TRY(attention_back_input(block, pass, &s->attn, partial, d->dqkv, input));
+    return collect(pass, dh, partial);
+}
+
+static Status backward_layer(const Block *block, Pass *pass, Tensor dx, Tensor dy, Tensor x) {
+    Exec *e = pass->exec;
+    const ModelConfig *c = block->config;
+    Norm p1 = norm1(block, pass->param), g1 = norm1(block, pass->grad);
+    Norm p2 = norm2(block, pass->param), g2 = norm2(block, pass->grad);
+    LayerSaved s;
+    LayerScratch w;
+    LayerDeferred d;
+    TRY(layer_memory(block, pass, &s, &w));
+    TRY(layer_gradients(block, pass, &s, &w, &d));
+    if (!pre_norm(block)) s.h2 = d.mid;
+    TRY(recompute_mid(block, pass, &s));
+    TRY(recompute_layer(block, pass, &s, x));
+    if (pre_norm(block)) {
+        TRY(backward_mlp(block, pass, &s, &w, &d, w.b, dy));
+        TRY(norm_backward(e, c, w.b, g2, w.b, s.sum1, s.stats2, p2, dy));
+        TRY(backward_attention(block, pass, &s, &w, &d, dx, w.b, s.h1));
+        return norm_backward(e, c, dx, g1, dx, x, s.stats1, p1, w.b);
+    }
+    /* w.b holds the gradient of the residual stream. */
+    TRY(norm_backward(e, c, w.b, g2, dy, s.sum2, s.stats2, p2, TENSOR_NONE));
+    TRY(backward_mlp(block, pass, &s, &w, &d, dx, w.b));
+    TRY(add(e, dx, w.b));
+    TRY(norm_backward(e, c, w.b, g1, dx, s.sum1, s.stats1, p1, TENSOR_NONE));
+    TRY(backward_attention(block, pass, &s, &w, &d, dx, w.b, x));
+    return add(e, dx, w.b);
+}
+
+static Status backward_weight_layer(const Block *block, Pass *pass, Tensor x) {
+    LayerSaved s;
+    LayerScratch w;
+    LayerDeferred d;
+    Tensor input;
+    TRY(layer_memory(block, pass, &s, &w));
+    TRY(layer_gradients(block, pass, &s, &w, &d));
+    if (!pre_norm(block)) s.h2 = d.mid;
+    TRY(recompute_layer(block, pass, &s, x));
+    TRY(mlp_weight_down(block, pass, &s.mlp, d.dz));
+    TRY(spread(pass, w.input, s.h2, &input));
+    TRY(mlp_weight_up(block, pass, &s.mlp, d.dpre, input));
+    TRY(attention_weight_out(block, pass, &s.attn, d.da));
+    TRY(spread(pass, w.input, pre_norm(block) ? s.h1 : x, &input));
+    return attention_weight_qkv(block, pass, &s.attn, d.dqkv, input);
+}
+
+/* A (1,K) x (K,N) matmul is 2KN FLOPs in forward and twice that in backward. */
+static double flops_layer(const Block *block, int64_t T) {
+    return 3 * (attention_flops(block->config, T) + mlp_flops(block->config));
+}
+
+const BlockOps block_ops_layer = {
+    .name = "layer",
+    .kind = BLOCK_LAYER,
+    .describe = describe_layer,
+    .measure = measure_layer,
+    .measure_deferred = measure_deferred_layer,
+    .forward = forward_layer,
+    .backward = backward_layer,
+    .backward_weight = backward_weight_layer,
+    .decode = decode_layer,
+    .flops = flops_layer,
+    .backward_params = true,
+};

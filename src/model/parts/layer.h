@@ -1,0 +1,59 @@
+/* What the parts of a transformer layer share. */
+#ifndef WEFT_MODEL_PARTS_LAYER_H
+#define WEFT_MODEL_PARTS_LAYER_H
+
+#include "model/parts/common.h"
+#include "model/parts/linear.h"
+#include "model/parts/norm.h"
+#include "parallel/tp.h"
+
+/* A layer's parameters; a weight is followed by its bias. */
+typedef enum {
+    NORM1_W,
+    NORM1_B,
+    QKV_W,
+    QKV_B,
+    OUT_W,
+    OUT_B,
+    NORM2_W,
+    NORM2_B,
+    UP_W,
+    UP_B,
+    DOWN_W,
+    DOWN_B,
+    LAYER_PARAMS
+} LayerParam;
+
+/* Appends a matrix of layer `i` and, if it has one, its bias, split along `bias_split`; `name` is what
+ * follows "layer.I." */
+typedef struct LayerMatrix {
+    LayerParam id;
+    const char *name;
+    int64_t stack, out, in; /* (out,in), or with a stack (stack,out,in) */
+    int split, bias_split;
+    bool residual; /* writes to the residual stream */
+    bool bias;
+} LayerMatrix;
+MUST_USE Status describe_layer_matrix(const Block *block, ParamList *list, LayerMatrix matrix);
+
+/* Enter and leave a split region (parallel/tp.h). */
+static inline Status spread(Pass *pass, Tensor buffer, Tensor rows, Tensor *ret_whole) {
+    return tp_spread(pass->tp, pass->exec, pass->shape.sequence, buffer, rows, ret_whole);
+}
+static inline Status collect(Pass *pass, Tensor rows, Tensor partial) {
+    return tp_collect(pass->tp, pass->exec, pass->shape.sequence, rows, partial);
+}
+
+/* Gradients that backward adds to now; absent if weight gradients are deferred. */
+static inline Linear grads_now(const Block *block, const Pass *pass, LayerParam id) {
+    return pass->deferred.data ? (Linear){0} : linear_of(block, pass->grad, id);
+}
+
+/* A linear layer whose input dim is split: its bias enters the sum over ranks once. */
+static inline Linear row_parallel(const Block *block, const Pass *pass, LayerParam id) {
+    Linear p = linear_of(block, pass->param, id);
+    p.bias = tp_once(pass->tp, p.bias);
+    return p;
+}
+
+#endif

@@ -1,0 +1,56 @@
+#include "model/parts/linear.h"
+
+#include "model/parts/common.h"
+#include "model/parts/fake_quant.h"
+
+Linear linear_of(const Block *block, const Tensor *views, int id) {
+    Tensor weight = block_param(block, views, id), bias = block_param(block, views, id + 1);
+    /* A stack of matrices, such as (3,A,C), is one matrix here. */
+    if (weight.ndim == 3) weight = tensor_matrix(weight);
+    if (bias.data) bias = as_vector(bias);
+    return (Linear){weight, bias};
+}
+
+bool layer_in_fp8(const Block *block, Shape shape) {
+    const ModelConfig *c = block->config;
+    int64_t rows = shape.B * shape.T, width = config_attention(c) / shape.tp, inner = c->inner / shape.tp;
+    return shape.fp8 && linear_fp8_supports(rows, width, c->hidden) &&
+           linear_fp8_supports(rows, c->hidden, inner);
+}
+
+Fp8Input linear_keep(Bump *bump, int64_t rows, int64_t width) {
+    Fp8Input input;
+    input.transposed = tensor_take(bump, tensor_2d(NULL, DT_E4M3, width, rows));
+    input.scale = tensor_take(bump, tensor_1d(NULL, DT_F32, 1));
+    return input;
+}
+
+void linear_layout(const Block *block, Shape shape, Bump *scratch) {
+    fake_quant_layout(block, shape, scratch);
+}
+
+Status linear_run_act(const Block *block, Pass *pass, Tensor act, Tensor pre, LinearInput in, Linear p,
+                      Act kind) {
+    TRY(fake_quant_input(block, pass, in.cut, &in.x));
+    TRY(fake_quant_weights(block, pass, in.cut, &p.weight));
+    return linear_forward(pass->exec, act, pre, in.x, p.weight, p.bias, kind);
+}
+
+Status linear_run(const Block *block, Pass *pass, Tensor y, LinearInput in, Linear p) {
+    if (layer_in_fp8(block, pass->shape))
+        return linear_fp8_forward(pass->exec, y, in.kept, in.act ? in.pre : in.x, in.act, p.weight, p.bias);
+    return linear_run_act(block, pass, y, TENSOR_NONE, in, p, ACT_NONE);
+}
+
+Status linear_back(const Block *block, Pass *pass, Tensor dx, Linear g, Tensor dy, Linear p, LinearInput in) {
+    if (layer_in_fp8(block, pass->shape))
+        return linear_fp8_backward(pass->exec, dx, in.dx_stats, g.weight, g.bias, dy, in.amax, p.weight,
+                                   in.kept, in.act ? in.pre : in.x, in.act);
+    if (g.weight.data) {
+        TRY(fake_quant_input(block, pass, in.cut, &in.x));
+        TRY(linear_backward_weight(pass->exec, g.weight, g.bias, dy, in.x));
+    }
+    if (!dx.data) return OK;
+    TRY(fake_quant_weights(block, pass, in.cut, &p.weight));
+    return linear_backward_input(pass->exec, dx, dy, p.weight, in.act, in.pre, false);
+}

@@ -1,0 +1,46 @@
+/* The matmuls of a layer. Only this part knows how they are computed: in the activations' type, in fp8, with
+ * fake-quantized operands (model/parts/fake_quant.h), or, in inference, with weights that are stored as int8,
+ * int4 or sparse, which linear_forward accepts like any other. */
+#ifndef WEFT_MODEL_PARTS_LINEAR_H
+#define WEFT_MODEL_PARTS_LINEAR_H
+
+#include "model/model.h"
+
+/* A linear layer's parameters, or their gradients. */
+typedef struct Linear {
+    Tensor weight, bias; /* (out,in) (out) */
+} Linear;
+
+/* A linear layer's input: x or, if there is an activation, act(pre). fp8 does not need x in the latter case,
+ * nor if it is saved quantized. */
+typedef struct LinearInput {
+    Tensor x, pre;
+    Act act;
+    bool cut;      /* the input dim is split across tensor-parallel ranks */
+    Fp8Input kept; /* fp8: quantized for backward; absent where it is quantized again */
+    /* fp8, backward: absolute maxima of the input gradient (computed) and of the output gradient (given). */
+    Fp8Stats dx_stats;
+    Tensor amax;
+} LinearInput;
+
+/* A block's views of a linear layer: its weight has the number `id`, its bias, if any, the next one. */
+Linear linear_of(const Block *block, const Tensor *views, int id);
+
+/* Whether all matmuls of a layer run in fp8. */
+bool layer_in_fp8(const Block *block, Shape shape);
+/* Memory for an input that is saved quantized. */
+Fp8Input linear_keep(Bump *bump, int64_t rows, int64_t width);
+/* Reserves workspace at the start of a layer's scratch. */
+void linear_layout(const Block *block, Shape shape, Bump *scratch);
+
+/* y = input * weight^T + bias. */
+MUST_USE Status linear_run(const Block *block, Pass *pass, Tensor y, LinearInput in, Linear p);
+/* act (rows) = the activation of pre = input * weight^T + bias; pre may be absent. Not in fp8, which computes
+ * the activation while it quantizes the next input. */
+MUST_USE Status linear_run_act(const Block *block, Pass *pass, Tensor act, Tensor pre, LinearInput in,
+                               Linear p, Act kind);
+/* Computes dx if present, and adds to the gradients g that are present. */
+MUST_USE Status linear_back(const Block *block, Pass *pass, Tensor dx, Linear g, Tensor dy, Linear p,
+                            LinearInput in);
+
+#endif

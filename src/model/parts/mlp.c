@@ -1,0 +1,92 @@
+/* B sequences, T positions, F inner size on this rank. */
+#include "model/parts/mlp.h"
+
+Status describe_mlp(const Block *block, ParamList *list) {
+    const ModelConfig *c = block->config;
+    bool bias = c->biases & BIAS_MLP;
+    TRY(describe_layer_matrix(
+        block, list,
+        (LayerMatrix){.id = UP_W, .name = "mlp.up", .out = c->inner, .in = c->hidden, .bias = bias}));
+    return describe_layer_matrix(block, list,
+                                 (LayerMatrix){.id = DOWN_W,
+                                               .name = "mlp.down",
+                                               .out = c->hidden,
+                                               .in = c->inner,
+                                               .split = 1,
+                                               .bias_split = -1,
+                                               .residual = true,
+                                               .bias = bias});
+}
+
+Tensor mlp_dpre(const Block *block, Shape shape) {
+    return tensor_3d(NULL, shape.dtype, shape.B, shape.T, block->config->inner / shape.tp);
+}
+
+MlpSaved mlp_saved(const Block *block, Shape shape, bool keep, Bump *saved, Bump *cheap) {
+    Tensor inner = mlp_dpre(block, shape);
+    MlpSaved s = {0};
+    s.pre = tensor_take(saved, inner);
+    if (!layer_in_fp8(block, shape)) s.act = tensor_take(cheap, inner);
+    if (keep) {
+        s.into_up = linear_keep(saved, shape.B * shape.T, block->config->hidden);
+        s.into_down = linear_keep(saved, shape.B * shape.T, inner.dim[2]);
+    }
+    return s;
+}
+
+double mlp_flops(const ModelConfig *config) {
+    return 4 * (double)config->hidden * (double)config->inner;
+}
+
+static LinearInput input_of_down(const Block *block, const MlpSaved *s) {
+    return (LinearInput){
+        .x = s->act, .pre = s->pre, .act = block->config->act, .cut = true, .kept = s->into_down};
+}
+
+Status mlp_run(const Block *block, Pass *pass, const MlpSaved *s, Tensor y, Tensor x) {
+    Linear up = linear_of(block, pass->param, UP_W), down = row_parallel(block, pass, DOWN_W);
+    LinearInput in = {.x = x, .kept = s->into_up};
+    if (layer_in_fp8(block, pass->shape)) {
+        TRY(linear_run(block, pass, s->pre, in, up));
+    } else {
+        Tensor pre = pass->shape.train ? s->pre : TENSOR_NONE; /* only backward needs it */
+        TRY(linear_run_act(block, pass, s->act, pre, in, up, block->config->act));
+    }
+    return linear_run(block, pass, y, input_of_down(block, s), down);
+}
+
+Status mlp_recompute(const Block *block, Pass *pass, const MlpSaved *s) {
+    return s->act.data ? act_forward(pass->exec, s->act, s->pre, block->config->act) : OK;
+}
+
+Tensor mlp_amax(const Block *block, Shape shape, Bump *scratch) {
+    if (!layer_in_fp8(block, shape) || !shape.train) return TENSOR_NONE;
+    if (block->config->inner / shape.tp > FP8_STATS_MAX_COLS) return TENSOR_NONE;
+    return tensor_take(scratch, tensor_1d(NULL, DT_F32, FP8_AMAX_PARTS));
+}
+
+Status mlp_back(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor amax, Tensor dy) {
+    LinearInput in = input_of_down(block, s);
+    /* The backward of down produces dpre, so it can also sum it for the bias gradient of up. */
+    if (amax.data) in.dx_stats = (Fp8Stats){amax, grads_now(block, pass, UP_W).bias};
+    return linear_back(block, pass, dpre, grads_now(block, pass, DOWN_W), dy,
+                       linear_of(block, pass->param, DOWN_W), in);
+}
+
+Status mlp_back_input(const Block *block, Pass *pass, const MlpSaved *s, Tensor dx, Tensor dpre, Tensor amax,
+                      Tensor x) {
+    Linear g = grads_now(block, pass, UP_W);
+    if (amax.data) g.bias = TENSOR_NONE;
+    return linear_back(block, pass, dx, g, dpre, linear_of(block, pass->param, UP_W),
+                       (LinearInput){.x = x, .kept = s->into_up, .amax = amax});
+}
+
+Status mlp_weight_down(const Block *block, Pass *pass, const MlpSaved *s, Tensor dy) {
+    return linear_back(block, pass, TENSOR_NONE, linear_of(block, pass->grad, DOWN_W), dy,
+                       linear_of(block, pass->param, DOWN_W), input_of_down(block, s));
+}
+
+Status mlp_weight_up(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor x) {
+    return linear_back(block, pass, TENSOR_NONE, linear_of(block, pass->grad, UP_W), dpre,
+                       linear_of(block, pass->param, UP_W), (LinearInput){.x = x, .kept = s->into_up});
+}

@@ -1,0 +1,48 @@
+#include "model/parts/norm.h"
+
+#include "model/parts/common.h"
+
+Status describe_norm(const ModelConfig *config, ParamList *list, int id, int64_t width, bool per_row,
+                     const char *prefix) {
+    (void)config;
+    ParamDesc weight = {
+        .id = id, .ndim = 1, .dim = {width}, .split = -1, .init = INIT_ONES, .per_row = per_row};
+    snprintf(weight.name, sizeof weight.name, "%s.weight", prefix);
+    TRY(param_add(list, weight));
+    TRY(describe_bias(list, id + 1, -1, width, 0, "%s.bias", prefix));
+    list->desc[list->count - 1].per_row = per_row;
+    return OK;
+}
+
+Norm norm_of(const Block *block, const Tensor *views, int id) {
+    return (Norm){.weight = block_param(block, views, id), .bias = block_param(block, views, id + 1)};
+}
+
+NormStats norm_stats(const ModelConfig *config, int64_t rows, Bump *bump) {
+    (void)config;
+    NormStats stats;
+    stats.mean = tensor_take(bump, tensor_1d(NULL, DT_F32, rows));
+    stats.rstd = tensor_take(bump, tensor_1d(NULL, DT_F32, rows));
+    return stats;
+}
+
+NormStats norm_stats_slice(NormStats stats, int64_t rows) {
+    return (NormStats){tensor_slice(stats.mean, 0, rows), tensor_slice(stats.rstd, 0, rows)};
+}
+
+Status norm_forward(Exec *exec, const ModelConfig *config, Tensor y, NormStats stats, Tensor x, Norm norm) {
+    return layernorm_forward(exec, y, stats.mean, stats.rstd, x, norm.weight, norm.bias, config->norm_eps);
+}
+
+Status norm_forward_sum(Exec *exec, const ModelConfig *config, Tensor sum, Tensor out, NormStats stats,
+                        Tensor res, Tensor y, Norm norm, Dropout dropout) {
+    return dropout_add_norm_forward(exec, sum, out, stats.mean, stats.rstd, res, y, norm.weight, norm.bias,
+                                    config->norm_eps, dropout);
+}
+
+Status norm_backward(Exec *exec, const ModelConfig *config, Tensor dx, Norm grad, Tensor dy, Tensor x,
+                     NormStats stats, Norm norm, Tensor dres) {
+    (void)config;
+    return layernorm_backward(exec, dx, grad.weight, grad.bias, dy, x, stats.mean, stats.rstd, norm.weight,
+                              dres);
+}

@@ -1,0 +1,35 @@
+/* Normalization of rows, of the kind that the model has. */
+#ifndef WEFT_MODEL_PARTS_NORM_H
+#define WEFT_MODEL_PARTS_NORM_H
+
+#include "model/model.h"
+
+/* Parameters of a norm, or their gradients. */
+typedef struct Norm {
+    Tensor weight, bias; /* (C) */
+} Norm;
+
+/* Statistics that backward needs, one value per row. */
+typedef struct NormStats {
+    Tensor mean, rstd;
+} NormStats;
+
+/* Appends a norm's descriptors: its weight has the number `id`, its bias the next one. `per_row`: see
+ * ParamDesc.per_row. */
+MUST_USE Status describe_norm(const ModelConfig *config, ParamList *list, int id, int64_t width, bool per_row,
+                              const char *prefix);
+/* A block's views of such a norm. */
+Norm norm_of(const Block *block, const Tensor *views, int id);
+NormStats norm_stats(const ModelConfig *config, int64_t rows, Bump *bump);
+NormStats norm_stats_slice(NormStats stats, int64_t rows);
+
+MUST_USE Status norm_forward(Exec *exec, const ModelConfig *config, Tensor y, NormStats stats, Tensor x,
+                             Norm norm);
+/* sum = res + dropout(y); out = norm(sum). */
+MUST_USE Status norm_forward_sum(Exec *exec, const ModelConfig *config, Tensor sum, Tensor out,
+                                 NormStats stats, Tensor res, Tensor y, Norm norm, Dropout dropout);
+/* dx = gradient through the norm + dres, which is optional; dx may alias dy or dres. */
+MUST_USE Status norm_backward(Exec *exec, const ModelConfig *config, Tensor dx, Norm grad, Tensor dy,
+                              Tensor x, NormStats stats, Norm norm, Tensor dres);
+
+#endif
