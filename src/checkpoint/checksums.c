@@ -124,7 +124,7 @@ static Status run_checks(Verifier *v, int part, int parts) {
     return OK;
 }
 
-static Status verify_part(const char *dir, int part, int parts, Verified *ret_verified) {
+static Status verify_part(const char *dir, VerifyScope scope, int part, int parts, Verified *ret_verified) {
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, dir, CHECKPOINT_STATE));
     if (!path_exists(path)) return OK;
@@ -136,7 +136,10 @@ static Status verify_part(const char *dir, int part, int parts, Verified *ret_ve
     CLEANUP(verifier_done) Verifier verifier = {0};
     const char *name;
     json_t *sums;
-    json_object_foreach((json_t *)(uintptr_t)checksums, name, sums) TRY(add_file(&verifier, dir, name, sums));
+    json_object_foreach((json_t *)(uintptr_t)checksums, name, sums) {
+        if (scope == VERIFY_ALL || strcmp(name, CHECKPOINT_OPTIMIZER))
+            TRY(add_file(&verifier, dir, name, sums));
+    }
     TRY(run_checks(&verifier, part, parts));
     for (size_t i = 0; i < verifier.checks; i++)
         ret_verified->bytes += (int64_t)verifier.check[i].tensor->bytes;
@@ -144,9 +147,9 @@ static Status verify_part(const char *dir, int part, int parts, Verified *ret_ve
     return OK;
 }
 
-Status checksums_verify(const char *dir, Mesh *mesh, Verified *ret_verified) {
+Status checksums_verify(const char *dir, VerifyScope scope, Mesh *mesh, Verified *ret_verified) {
     Verified verified = {0};
-    TRY(save_agree(mesh, verify_part(dir, mesh ? mesh->rank : 0, mesh ? mesh->size : 1, &verified)));
+    TRY(save_agree(mesh, verify_part(dir, scope, mesh ? mesh->rank : 0, mesh ? mesh->size : 1, &verified)));
     if (ret_verified) *ret_verified = verified;
     return OK;
 }

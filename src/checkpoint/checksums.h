@@ -12,7 +12,8 @@
 #include "base/json.h"
 #include "checkpoint/save.h"
 
-#define CHECKPOINT_STATE "weft.json"
+#define CHECKPOINT_STATE     "weft.json"
+#define CHECKPOINT_OPTIMIZER "optimizer.safetensors"
 
 /* The member "checksums" for a list that was written; the caller releases it. */
 MUST_USE Status checksums_json(SaveList *list, json_t **ret_json);
@@ -24,9 +25,12 @@ typedef struct Verified {
     int64_t tensors, bytes; /* on all ranks; 0: the directory has no checksums */
 } Verified;
 
-/* Compares a directory's tensors with its checksums; an error names the first that differs. The ranks of
+typedef enum { VERIFY_ALL, VERIFY_WEIGHTS } VerifyScope;
+
+/* Compares a directory's tensors with its checksums; an error names the first that differs. VERIFY_WEIGHTS
+ * leaves out the optimizer's state, which need not exist. The ranks of
  * the mesh divide the tensors among them; NULL: one rank. Directories without checksums (other programs',
  * older ones) pass. ret_verified may be NULL. Collective. */
-MUST_USE Status checksums_verify(const char *dir, Mesh *mesh, Verified *ret_verified);
+MUST_USE Status checksums_verify(const char *dir, VerifyScope scope, Mesh *mesh, Verified *ret_verified);
 
 #endif

@@ -31,7 +31,6 @@
 #define CHECKPOINTS "checkpoints"
 #define LATEST      "latest"
 #define BEST        "best"
-#define OPTIMIZER   "optimizer.safetensors"
 
 enum { PROGRESS_FORMAT = 1, STATE_NAME = PARAM_NAME + 32 };
 
@@ -105,7 +104,7 @@ static Status list_state(SaveList *list, int file, const Store *store, const Opt
 static Status list_optimizer(SaveList *list, const char *dir, const CheckpointState *state) {
     CLEANUP(mem_freep) char *path = NULL;
     int file = 0;
-    TRY(path_join(&path, dir, OPTIMIZER));
+    TRY(path_join(&path, dir, CHECKPOINT_OPTIMIZER));
     TRY(save_list_file(list, path, &file));
     for (int k = 0; k < optim_states(state->optim); k++)
         TRY(list_state(list, file, state->state[k], state->optim, k));
@@ -439,7 +438,7 @@ Status ckpt_resume_dir(const char *run_dir, int64_t from, Mesh *mesh, char **ret
         if (several) TRY(host_broadcast(mesh->world, &step, sizeof step, 0));
         if (!step) break;
         TRY(step_path(checkpoints, step, "", &dir));
-        Status status = checksums_verify(dir, mesh, NULL);
+        Status status = checksums_verify(dir, VERIFY_ALL, mesh, NULL);
         if (!status) break;
         if (from) return status;
         Status noted = note_damage(&damaged, status);
@@ -542,7 +541,7 @@ static Status load_states(const SafeFile *file, const OptimSpec *optim, int stat
 
 static Status load_optimizer(const char *dir, Store *const *state, const OptimSpec *optim, Stream *stream) {
     CLEANUP(mem_freep) char *path = NULL;
-    TRY(path_join(&path, dir, OPTIMIZER));
+    TRY(path_join(&path, dir, CHECKPOINT_OPTIMIZER));
     CLEANUP(safe_freep) SafeFile *file = NULL;
     TRY(safe_open(&file, path));
     for (int k = 0; k < optim_states(optim); k++) TRY(load_states(file, optim, k, state[k], stream));

@@ -190,7 +190,7 @@ static Status load(Work *work, uint64_t seed) {
     TRY(stream_new(&work->stream, work->device));
     TRY(store_new(&work->params, work->model, work->device, MEM_PARAMS));
     if (work->report.missing_count) TRY(store_init_params(work->params, work->stream, seed));
-    TRY(checksums_verify(work->dir, NULL, NULL));
+    TRY(checksums_verify(work->dir, VERIFY_WEIGHTS, NULL, NULL));
     return hf_weights_load(work->dir, work->params, work->stream, NULL);
 }
 

@@ -153,7 +153,9 @@ static json_t *describe_quantized(const ModelConfig *config) {
 
 static Status add_verified(json_t *result, const char *dir) {
     Verified verified = {0};
-    TRY(checksums_verify(dir, NULL, &verified));
+    CLEANUP(mem_freep) char *optimizer = NULL;
+    TRY(path_join(&optimizer, dir, CHECKPOINT_OPTIMIZER));
+    TRY(checksums_verify(dir, path_exists(optimizer) ? VERIFY_ALL : VERIFY_WEIGHTS, NULL, &verified));
     if (!verified.tensors) return FAILED("%s has no checksums to verify; only checkpoints of runs have", dir);
     return put(result, "verified",
                json_pack("{s:I, s:I}", "tensors", (json_int_t)verified.tensors, "bytes",

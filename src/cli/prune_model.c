@@ -40,7 +40,7 @@ static Status load(Work *work, const char *from) {
     TRY(device_new_cpu(&work->device, 0));
     TRY(stream_new(&work->stream, work->device));
     TRY(store_new(&work->params, work->model, work->device, MEM_PARAMS));
-    TRY(checksums_verify(from, NULL, NULL));
+    TRY(checksums_verify(from, VERIFY_WEIGHTS, NULL, NULL));
     return hf_weights_load(from, work->params, work->stream, NULL);
 }
 

@@ -80,7 +80,7 @@ static Status load_values(Quantizer *q, const QuantizeConfig *config) {
     TRY(device_new_cpu(&q->device, (int)config->threads));
     TRY(stream_new(&q->stream, q->device));
     TRY(store_new(&q->values, q->from, q->device, MEM_PARAMS));
-    TRY(checksums_verify(q->dir, NULL, NULL));
+    TRY(checksums_verify(q->dir, VERIFY_WEIGHTS, NULL, NULL));
     TRY(hf_weights_load(q->dir, q->values, q->stream, NULL));
     return store_new(&q->rest, q->to, q->device, MEM_PARAMS);
 }

@@ -35,7 +35,7 @@ static Status load_params(Engine *engine, const char *dir) {
     TRY(hf_weights_check(dir, engine->model, &engine->report));
     TRY(load_report_check(&engine->report, dir, &engine->model->config, false));
     load_report_done(&engine->report);
-    TRY(checksums_verify(dir, NULL, NULL));
+    TRY(checksums_verify(dir, VERIFY_WEIGHTS, NULL, NULL));
     TRY(hf_int8_load(dir, engine->model, &engine->exec));
     TRY(hf_sparse_load(dir, engine->model, &engine->exec));
     TRY(store_new(&engine->params, engine->model, engine->device, MEM_PARAMS));

@@ -333,7 +333,7 @@ Status job_start(Job *job, LoadReport *ret_report) {
     CLEANUP(progress_freep) Progress *progress = NULL;
     TRY(progress_new_phase(&progress, job->log, job->model_dir ? "loading model" : "initializing model", 0,
                            job->quiet));
-    if (job->model_dir) TRY(checksums_verify(job->model_dir, job->plan.mesh, NULL));
+    if (job->model_dir) TRY(checksums_verify(job->model_dir, VERIFY_WEIGHTS, job->plan.mesh, NULL));
     TRY(runner_new(&job->runner, job->model, job->device, &job->plan));
     if (job->model_dir) TRY(hf_int8_load(job->model_dir, job->model, &job->runner->exec));
     if (job->model_dir) TRY(hf_sparse_load(job->model_dir, job->model, &job->runner->exec));

@@ -289,7 +289,7 @@ static void every_flipped_bit_is_noticed(void **state) {
     assert_ok(save(fixture, fixture->dir, 3, &stores, 1));
     const char *dir = path_of(fixture, "latest");
     Verified verified = {0};
-    assert_ok(checksums_verify(dir, NULL, &verified));
+    assert_ok(checksums_verify(dir, VERIFY_ALL, NULL, &verified));
     assert_true(verified.tensors > 50 && verified.bytes > 10000);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[256];
@@ -298,7 +298,7 @@ static void every_flipped_bit_is_noticed(void **state) {
         for (size_t k = 0; k < 60; k++) {
             size_t byte = i == 2 ? k * (size - 2) / 60 : size - 1 - k * (size / 2) / 60; /* mostly data */
             flip(path, byte, (int)(k % 8));
-            CLEANUP(status_freep) Status status = checksums_verify(dir, NULL, NULL);
+            CLEANUP(status_freep) Status status = checksums_verify(dir, VERIFY_ALL, NULL, NULL);
             /* A flipped space of the indentation changes nothing, or is no JSON. */
             if (i < 2) {
                 assert_non_null(status);
@@ -306,7 +306,7 @@ static void every_flipped_bit_is_noticed(void **state) {
             }
             flip(path, byte, (int)(k % 8));
         }
-        assert_ok(checksums_verify(dir, NULL, NULL));
+        assert_ok(checksums_verify(dir, VERIFY_ALL, NULL, NULL));
     }
     /* Values in weft.json are sealed. */
     CLEANUP(json_decrefp) json_t *json = NULL;
@@ -314,7 +314,7 @@ static void every_flipped_bit_is_noticed(void **state) {
     assert_ok(json_read_file(own, &json));
     json_object_set_new(json, "step", json_integer(4));
     assert_ok(json_write_file(own, json));
-    assert_fails(checksums_verify(dir, NULL, NULL), 1, "weft.json is damaged");
+    assert_fails(checksums_verify(dir, VERIFY_ALL, NULL, NULL), 1, "weft.json is damaged");
 }
 
 static void files_of_two_checkpoints_do_not_mix(void **state) {
@@ -325,7 +325,7 @@ static void files_of_two_checkpoints_do_not_mix(void **state) {
     assert_int_equal(rename(path_of(fixture, "checkpoints/step-1/optimizer.safetensors"),
                             path_of(fixture, "checkpoints/step-2/optimizer.safetensors")),
                      0);
-    assert_fails(checksums_verify(path_of(fixture, "latest"), NULL, NULL), 1,
+    assert_fails(checksums_verify(path_of(fixture, "latest"), VERIFY_ALL, NULL, NULL), 1,
                  "optimizer.safetensors: tensor");
 }
 
@@ -336,10 +336,15 @@ static void directories_without_checksums_pass(void **state) {
     assert_ok(save(fixture, fixture->dir, 1, &stores, 1));
     Verified verified = {0};
     put_file(path_of(fixture, "latest/weft.json"), "{\"format\": 1, \"step\": 1, \"progress\": {}}");
-    assert_ok(checksums_verify(path_of(fixture, "latest"), NULL, &verified));
+    assert_ok(checksums_verify(path_of(fixture, "latest"), VERIFY_ALL, NULL, &verified));
     assert_int_equal(verified.tensors, 0);
     assert_int_equal(unlink(path_of(fixture, "latest/weft.json")), 0);
-    assert_ok(checksums_verify(path_of(fixture, "latest"), NULL, NULL));
+    assert_ok(checksums_verify(path_of(fixture, "latest"), VERIFY_ALL, NULL, NULL));
+    /* Models are loaded without the optimizer's state. */
+    assert_ok(save(fixture, fixture->dir, 2, &stores, 1));
+    assert_int_equal(unlink(path_of(fixture, "latest/optimizer.safetensors")), 0);
+    assert_ok(checksums_verify(path_of(fixture, "latest"), VERIFY_WEIGHTS, NULL, NULL));
+    assert_fails(checksums_verify(path_of(fixture, "latest"), VERIFY_ALL, NULL, NULL), 1, "cannot open");
 }
 
 /* A checkpoint that is being read stays until the next save after. */
@@ -378,7 +383,7 @@ static void readers_beside_a_writer(void **state) {
         Verified verified = {0};
         assert_ok(model_dir_open(&dir, fixture->dir));
         assert_ok(hf_config_read(dir.path, &config));
-        assert_ok(checksums_verify(dir.path, NULL, &verified));
+        assert_ok(checksums_verify(dir.path, VERIFY_ALL, NULL, &verified));
         assert_true(verified.tensors > 0);
     }
     assert_int_equal(kill(child, SIGKILL), 0);
