@@ -190,7 +190,7 @@ static Status wait_staged(Group *group, Stream *stream, Ticket ticket) {
     Move *move = &stage->move[ticket.number];
     impl(group)->host->trace = NULL; /* this group already records the wait */
     TRY(ticket_wait(stage->stream, &move->ticket));
-    if (move->back) {
+    if (move->back && move->bytes > 0) {
         TRY(stream_copy(stream, move->back, (char *)move->staging.data + move->first, move->bytes,
                         COPY_TO_DEVICE));
         TRY(stream_sync(stream)); /* the next operation may overwrite the host buffer */

@@ -29,7 +29,7 @@ static void put(void *data, DType type, int64_t i, double value) {
     case DT_F64: ((double *)data)[i] = value; break;
     case DT_I32: ((int32_t *)data)[i] = (int32_t)(value * 1e6); break;
     case DT_I64: ((int64_t *)data)[i] = (int64_t)(value * 1e12); break;
-    default: ((uint8_t *)data)[i] = (uint8_t)(value * 100);
+    default: ((uint8_t *)data)[i] = (uint8_t)(int64_t)(value * 100);
     }
 }
 
