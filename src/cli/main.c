@@ -13,12 +13,36 @@
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/launch.h"
+#include "comm/mpi.h"
 #include "tokenizer/tokenizer.h"
 
 /* Turns writes to a closed pipe or past a file size limit into ordinary errors. */
 static void ignore_signals(void) {
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
+}
+
+/* For commands that do not catch these signals themselves: says that the command was stopped, then lets the
+ * signal kill the process, so that shells and scripts see it. Outputs are written under temporary names. */
+static void report_stop(int signal_number) {
+    static const char text[] = "\nweft: stopped\n";
+    ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)written;
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+}
+
+/* A signal that the parent ignores, as nohup does, stays ignored. Of several ranks, the first reports. */
+static void catch_stops(void) {
+    static const int signals[] = {SIGINT, SIGTERM};
+    Launched launched = mpi_launched();
+    if (launched.launched && launched.rank > 0) return;
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        struct sigaction before, action = {.sa_handler = report_stop};
+        sigemptyset(&action.sa_mask);
+        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL)
+            sigaction(signals[i], &action, NULL);
+    }
 }
 
 /* Makes OpenMP threads spin only briefly. On busy cores a spinning thread starves the one it waits for, and
@@ -142,6 +166,7 @@ static Status run_line(int argc, char **argv, int *ret_code) {
 int main(int argc, char **argv) {
     limit_spinning(argc, argv);
     ignore_signals();
+    catch_stops();
     int code = 0;
     CLEANUP(status_freep) Status status = run_line(argc, argv, &code);
     if (status) {

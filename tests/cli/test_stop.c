@@ -23,6 +23,12 @@ static int stop_at(Terminal *terminal, const char *line, const char *part) {
     return terminal_close(terminal);
 }
 
+/* A command with nothing to save says so and is killed by the signal. */
+static void assert_stopped(const Terminal *terminal, int code) {
+    assert_contains(terminal->seen, "\nweft: stopped\r\n");
+    assert_int_equal(code, KILLED);
+}
+
 static void validation_stops(void **state) {
     (void)state;
     Terminal terminal;
@@ -94,7 +100,7 @@ static void tokenizer_training_stops(void **state) {
     int code =
         stop_at(&terminal, "exec $WEFT tokenizer train --data self --vocab 60000 --threads 1 --out tokenizer",
                 "counting words ");
-    assert_int_equal(code, KILLED);
+    assert_stopped(&terminal, code);
     assert_false(path_exists(at("tokenizer")));
 }
 
@@ -114,14 +120,42 @@ static void evaluation_stops(void **state) {
     (void)state;
     Terminal terminal;
     int code = stop_at(&terminal, "exec $WEFT eval --model run --data self --threads 1", "evaluating ");
-    assert_int_equal(code, KILLED);
+    assert_stopped(&terminal, code);
+}
+
+static void search_stops(void **state) {
+    (void)state;
+    Terminal terminal;
+    int code = stop_at(&terminal, "exec $WEFT plan --search --model gpt2-xl --cluster dgx-a100 --ranks 1024",
+                       "planning ");
+    assert_stopped(&terminal, code);
+}
+
+/* Before the first run starts. */
+static void comparison_stops(void **state) {
+    (void)state;
+    put_text("recipe.json", "{\"data\": [\"pipe.txt\"], \"format\": \"text\", \"steps\": 1, \"runs\": "
+                            "[{\"name\": \"one\"}, {\"name\": \"two\", \"seq\": 32}]}");
+    Terminal terminal;
+    int code = stop_at(&terminal, "exec $WEFT compare recipe.json --out comparison", "checking runs ");
+    assert_stopped(&terminal, code);
+    assert_false(path_exists(at("comparison")));
+}
+
+/* A signal that the parent ignores stays ignored. */
+static void ignored_signals_stay_ignored(void **state) {
+    (void)state;
+    Terminal terminal = terminal_open("trap '' INT; exec $WEFT bench " TINY "--steps 1 --steps-only");
+    assert_reads(&terminal, "measuring ");
+    type(&terminal, "\003");
+    assert_int_equal(terminal_close(&terminal), 0);
 }
 
 static void measurement_stops(void **state) {
     (void)state;
     Terminal terminal;
     int code = stop_at(&terminal, "exec $WEFT bench " TINY "--steps 1000000", "measuring ");
-    assert_int_equal(code, KILLED);
+    assert_stopped(&terminal, code);
 }
 
 static void generation_stops(void **state) {
@@ -131,7 +165,7 @@ static void generation_stops(void **state) {
                        "exec $WEFT generate --model run --prompt 'static Status' --threads 1 --ignore-end "
                        "--max-tokens 50000000",
                        "Status");
-    assert_int_equal(code, KILLED);
+    assert_stopped(&terminal, code);
 }
 
 int main(void) {
@@ -140,7 +174,8 @@ int main(void) {
         cmocka_unit_test(later_validation_saves), cmocka_unit_test(ranks_stop_together),
         cmocka_unit_test(preparation_stops),      cmocka_unit_test(tokenizer_training_stops),
         cmocka_unit_test(evaluation_stops),       cmocka_unit_test(generation_stops),
-        cmocka_unit_test(measurement_stops),
+        cmocka_unit_test(measurement_stops),      cmocka_unit_test(search_stops),
+        cmocka_unit_test(comparison_stops),       cmocka_unit_test(ignored_signals_stay_ignored),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }
