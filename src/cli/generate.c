@@ -37,7 +37,7 @@ static const Option prompt_options[] = {
     {OPT_LIST("prompt-ids", GenerateConfig, ids, "N,N,..."), .one_each = true,
      .help = "Token ids to continue."},
     {OPT_FLAG("interactive", GenerateConfig, interactive), .letter = 'i',
-     .help = "Read prompts from the terminal (also -i). Each line continues the text so far; an empty line lets the model "
+     .help = "Read prompts from the terminal. Each line continues the text so far; an empty line lets the model "
              "continue, and /new starts over. Ctrl-C stops a continuation, Ctrl-D exits."},
     {OPT_FLAG("add-special-tokens", GenerateConfig, add_special), .fallback = "on",
      .help = "Do not add the special tokens of the tokenizer's post-processor to text prompts."},

@@ -155,13 +155,15 @@ static void print_group(FILE *out, const OptionGroup *group) {
     heading(out, group->heading);
     for (size_t i = 0; i < group->count; i++) {
         char spelling[LABEL_SIZE], text[2048];
-        int used = fprintf(out, "  %s", help_spelling(&group->options[i], spelling));
+        const Option *option = &group->options[i];
+        int used = option->letter ? fprintf(out, "  -%c,", option->letter) : fprintf(out, " ");
+        used += fprintf(out, " %s", help_spelling(option, spelling));
         if (used + 2 > OPTION_COLUMN) {
             fprintf(out, "\n");
             used = 0;
         }
         fprintf(out, "%*s", OPTION_COLUMN - used, "");
-        describe_option(&group->options[i], text, sizeof text);
+        describe_option(option, text, sizeof text);
         wrap(out, text, OPTION_COLUMN, OPTION_COLUMN);
     }
 }

@@ -334,7 +334,18 @@ static Status refuse_operand(const Invocation *call, const char *operand, const 
     return USAGE("'%s': too many operands; usage: %s", operand, help_synopsis(call->command, synopsis));
 }
 
-/* Hands the operands to the options that they stand for; others stay in call->operands. */
+/* Whether the options from `names` on that nothing has set have room for `count` operands. */
+static bool has_room(const Invocation *call, const char *const *names, size_t count) {
+    size_t room = 0;
+    for (; names && *names; names++) {
+        const Slot *slot = invocation_slot(call, *names);
+        if (slot->source == SOURCE_DEFAULT) room += slot->option->type == OPTION_LIST ? count : 1;
+    }
+    return room >= count;
+}
+
+/* Hands the operands to the options that they stand for; others stay in call->operands. Options that a
+ * configuration file sets take an operand only if the others have no room for it. */
 static Status settle_operands(Invocation *call) {
     const Command *command = call->command;
     if (!command->positional) return OK;
@@ -348,8 +359,10 @@ static Status settle_operands(Invocation *call) {
             operands[count++] = call->operands[i];
     call->operand_count = kept;
     const char *given = NULL;
+    bool file_holds = has_room(call, command->positional, count);
     for (const char *const *name = command->positional; *name && at < count; name++) {
         Slot *slot = invocation_slot(call, *name);
+        if (file_holds && slot->source == SOURCE_FILE) continue;
         if (slot->source == SOURCE_LINE) {
             given = *name;
             continue;

@@ -29,6 +29,7 @@ static void write_option(FILE *out, const Option *option) {
     char *value = strchr(spelling, ' ');
     if (value) *value++ = 0;
     fputs(".TP\n\\fB", out);
+    if (option->letter) fprintf(out, "\\-%c\\fR, \\fB", option->letter);
     roff(out, spelling);
     fputs("\\fR", out);
     if (value) {

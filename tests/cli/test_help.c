@@ -48,10 +48,10 @@ static void help_lists_every_option(void **state) {
         assert_string_equal(help.out, flag.out);
         assert_string_equal(help.out, brief.out);
         json_array_foreach(json_object_get(command, "options"), o, option) {
-            char name_line[128];
-            snprintf(name_line, sizeof name_line, "\n  ");
-            spelling(option, name_line + 3, sizeof name_line - 3);
-            assert_contains(help.out, name_line);
+            char plain[128] = "\n  ", with_letter[128] = ", ";
+            spelling(option, plain + 3, sizeof plain - 3);
+            spelling(option, with_letter + 2, sizeof with_letter - 2);
+            if (!strstr(help.out, with_letter)) assert_contains(help.out, plain);
         }
         ran_done(&help);
         ran_done(&flag);

@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 
+#include "base/fs.h"
 #include "base/suggest.h"
 #include "cli/effects.h"
 #include "cli/foreign.h"
@@ -256,6 +257,33 @@ static void operands_set_options(void **state) {
     invocation_free(call);
 }
 
+/* An option that the configuration file sets takes an operand only if no other option has room for it. */
+static void operands_with_a_file(void **state) {
+    (void)state;
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/weft-names-%d.json", (int)getpid());
+    assert_ok(file_replace(path, "{\"model\": \"runs/book\"}", 22));
+    Invocation *call = NULL;
+    assert_ok(read_words(&call, &command_generate, WORDS("--config", path, "Once upon")));
+    assert_string_equal(text_of(call, "model"), "runs/book");
+    assert_string_equal(entry_of(call, "prompt", 0), "Once upon");
+    invocation_free(call);
+    assert_ok(read_words(&call, &command_eval, WORDS("a.txt", "b.txt", "--config", path)));
+    assert_string_equal(text_of(call, "model"), "runs/book");
+    assert_string_equal(entry_of(call, "data", 1), "b.txt");
+    invocation_free(call);
+    assert_ok(read_words(&call, &command_convert, WORDS("--config", path, "other", "out")));
+    assert_string_equal(text_of(call, "model"), "other");
+    assert_string_equal(text_of(call, "out"), "out");
+    invocation_free(call);
+    assert_ok(file_replace(path, "{\"data\": [\"a.txt\"]}", 19));
+    assert_ok(read_words(&call, &command_train, WORDS("b.txt", "--config", path)));
+    assert_string_equal(entry_of(call, "data", 0), "b.txt");
+    assert_null(entry_of(call, "data", 1));
+    invocation_free(call);
+    unlink(path);
+}
+
 static void operands_that_conflict(void **state) {
     (void)state;
     Invocation *call = NULL;
@@ -289,8 +317,12 @@ static void operands_are_documented(void **state) {
                               "The operands stand for --model and --data.\n");
     assert_contains(man.out, ".SS weft convert MODEL OUT [OPTION]...");
     assert_contains(man.out, "The operands stand for \\-\\-model and \\-\\-out.");
+    assert_contains(man.out, "\n\\fB\\-i\\fR, \\fB\\-\\-interactive\\fR\n");
     ran_done(&help);
     ran_done(&man);
+    help = program_run("help", "generate");
+    assert_contains(help.out, "\n  -i, --interactive       Read prompts");
+    ran_done(&help);
     help = program_run("help", "prune");
     assert_contains(help.out, "Usage: weft prune MODEL OUT --amount X [OPTION]...");
     ran_done(&help);
@@ -387,6 +419,7 @@ int main(void) {
         cmocka_unit_test(foreign_values_are_choices),
         cmocka_unit_test(foreign_names),
         cmocka_unit_test(operands_set_options),
+        cmocka_unit_test(operands_with_a_file),
         cmocka_unit_test(operands_that_conflict),
         cmocka_unit_test(operands_are_documented),
         cmocka_unit_test(options_without_effect),
