@@ -119,6 +119,14 @@ static double step_of(const Watch *watch) {
     return watch->loss.count ? watch->loss.step[watch->loss.count - 1] : 0;
 }
 
+/* For a run that is counted in epochs: the newest step's, and of how many. */
+static void put_epoch(const Watch *watch, Line *line) {
+    const json_t *epoch = json_object_get(watch->last, "epoch"),
+                 *of = json_object_get(watch->config, "epochs");
+    if (json_is_integer(epoch) && json_is_number(of))
+        put(line, "  epoch %lld of %.0f", (long long)json_integer_value(epoch), ceil(json_number_value(of)));
+}
+
 static void put_title(const Watch *watch, Line *line, FILE *out) {
     line->used = 0;
     line->columns = 0;
@@ -144,6 +152,7 @@ static void put_progress(const Watch *watch, Line *line, FILE *out) {
         put(line, " of %.0f  ", steps);
         put_bar(line, step / steps, (int)strlen(tail));
     }
+    put_epoch(watch, line);
     put(line, "%s", tail);
     end(line, out);
 }
@@ -280,6 +289,7 @@ Status watch_line(const Watch *watch, char **ret_text) {
     double steps = watch_steps(watch), step = step_of(watch);
     put(&line, "step %.0f", step);
     if (steps > 0) put(&line, "/%.0f (%.0f%%)", steps, floor(100 * step / steps));
+    put_epoch(watch, &line);
     if (watch->loss.count) put(&line, "  loss %.4f", last_of(&watch->loss));
     if (watch->val_loss.count) put(&line, "  validation loss %.4f", last_of(&watch->val_loss));
     if (watch->rate.count) put(&line, "  %s tokens/s", format_count(rate, last_of(&watch->rate)));

@@ -100,7 +100,28 @@ static void follows(void **state) {
     assert_fails(watch_new(&watch, fixture->dir), STATUS_USAGE, "contains no run");
 }
 
+/* A run that is counted in epochs does not know its steps. */
+static void shows_epochs(void **state) {
+    const Fixture *fixture = *state;
+    static const char config[] = "{\"model\": \"m\", \"epochs\": 2.5}";
+    char dir[128], path[160], *text = NULL;
+    Watch *watch = NULL;
+    write_run(fixture, "epochs", NULL, "{\"step\":9,\"epoch\":2,\"loss\":6}\n");
+    snprintf(dir, sizeof dir, "%s/epochs", fixture->dir);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    assert_ok(file_replace(path, config, sizeof config - 1));
+    int lock = lock_run(fixture, "epochs");
+    assert_ok(watch_new(&watch, dir));
+    append(fixture, "epochs", "{\"step\":10,\"epoch\":2,\"loss\":5}\n");
+    assert_line(watch, "step 10  epoch 2 of 3  loss 5.0000");
+    assert_ok(watch_block(watch, (TableLook){.width = 80}, &text));
+    assert_has(text, "10  epoch 2 of 3");
+    free(text);
+    close(lock);
+    watch_free(watch);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(fits_terminals), TEST(follows)};
+    const struct CMUnitTest tests[] = {TEST(fits_terminals), TEST(follows), TEST(shows_epochs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
