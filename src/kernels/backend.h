@@ -48,6 +48,31 @@ static inline uint64_t dropout_scores(const Dropout *dropout, int64_t b, int64_t
     return (uint64_t)((head * dropout->extent[1] + q) * dropout->extent[1]);
 }
 
+/* The rows of D elements of `heads` of a tensor (..., N, D): row r starts at element head_row(rows, r). */
+typedef struct HeadRows {
+    int64_t heads, first, count, D; /* of `heads`, those from `first`; count: number of rows per token */
+    int64_t rows;
+} HeadRows;
+
+static inline HeadRows head_rows(Tensor tensor, HeadRange heads) {
+    int64_t D = tensor_cols(tensor), rows = tensor_rows(tensor),
+            all = heads.count ? tensor.dim[tensor.ndim - 2] : 1;
+    int64_t count = heads.count ? heads.count : 1;
+    return (HeadRows){all, heads.first, count, D, rows / all * count};
+}
+static inline int64_t head_row(const HeadRows *at, int64_t row) {
+    return (row / at->count * at->heads + at->first + row % at->count) * at->D;
+}
+
+/* The position of row (b, t) in a table of `count` rows for rope_forward, or -1 if it is not in the table. */
+static inline int64_t rope_position(Tensor positions, int64_t origin, int64_t T, int64_t b, int64_t t,
+                                    int64_t count) {
+    int64_t at = origin + t;
+    if (positions.data && positions.ndim == 1) at += tensor_i32(positions)[b];
+    if (positions.data && positions.ndim == 2) at = tensor_i32(positions)[b * T + t];
+    return at >= 0 && at < count ? at : -1;
+}
+
 /* How many of V local columns are not padding. */
 static inline int64_t vocab_columns(VocabPart part, int64_t V) {
     int64_t real = part.valid - part.start;

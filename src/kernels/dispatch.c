@@ -90,6 +90,16 @@ Status check_dropout(const char *kernel, const Dropout *dropout, Tensor tensor) 
     return OK;
 }
 
+Status check_heads(const char *kernel, Tensor tensor, HeadRange heads, int64_t *ret_rows) {
+    char text[SHAPE_TEXT];
+    int64_t count = tensor.ndim > 1 ? tensor.dim[tensor.ndim - 2] : 1;
+    if (heads.first < 0 || heads.count < (heads.first ? 1 : 0) || heads.first + heads.count > count)
+        return FAILED("internal: %s: heads %lld to %lld of %s do not exist", kernel, (long long)heads.first,
+                      (long long)(heads.first + heads.count - 1), describe(tensor, text));
+    *ret_rows = heads.count ? tensor_rows(tensor) / count * heads.count : tensor_rows(tensor);
+    return OK;
+}
+
 Status check_act(const char *kernel, Act act) {
     if ((int)act >= 0 && act < ACT_COUNT) return OK;
     return FAILED("internal: %s: unknown activation %d", kernel, (int)act);

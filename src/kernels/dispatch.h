@@ -20,6 +20,8 @@ MUST_USE Status check_index(const char *kernel, const char *name, Tensor tensor,
 MUST_USE Status check_like(const char *kernel, const char *name, Tensor tensor, Tensor like);
 /* p in [0, 1); if p > 0, `tensor` is (B,T,C) and lies within the global extent. */
 MUST_USE Status check_dropout(const char *kernel, const Dropout *dropout, Tensor tensor);
+/* `heads` selects heads of the tensor (..., N, D). *ret_rows is the number of their rows of D elements. */
+MUST_USE Status check_heads(const char *kernel, Tensor tensor, HeadRange heads, int64_t *ret_rows);
 MUST_USE Status check_act(const char *kernel, Act act);
 
 #define CHECK_FLOAT(tensor) TRY(check_float(__func__, #tensor, tensor))
@@ -32,6 +34,9 @@ MUST_USE Status check_act(const char *kernel, Act act);
 /* Total bytes of the tensors that are present. */
 double bytes_of(size_t count, const Tensor *tensors);
 #define BYTES(...) bytes_of(sizeof((Tensor[]){__VA_ARGS__}) / sizeof(Tensor), (Tensor[]){__VA_ARGS__})
+
+/* FLOPs per element of activations and their derivatives. */
+extern const double act_forward_flops[ACT_COUNT], act_backward_flops[ACT_COUNT];
 
 /* Time a call if exec has a profile, and record it in the op log if the device has one. */
 MUST_USE Status measure_start(const Exec *exec, double *ret_start);

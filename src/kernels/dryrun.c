@@ -94,6 +94,12 @@ static Status layernorm_backward_dryrun(Stream *stream, Tensor dx, Tensor dgamma
     return request(stream, NORM_BLOCKS * 2 * (size_t)tensor_cols(x) * sizeof(float));
 }
 
+static Status rmsnorm_backward_dryrun(Stream *stream, Tensor dx, Tensor dgamma, Tensor dy, Tensor x,
+                                      Tensor rstd, Tensor gamma, Tensor dres, HeadRange heads) {
+    (void)dx, (void)dgamma, (void)dy, (void)rstd, (void)gamma, (void)dres, (void)heads;
+    return request(stream, NORM_BLOCKS * (size_t)tensor_cols(x) * sizeof(float));
+}
+
 /* Weft's Hopper kernels: dq in fp32, two statistics per row, the dropout masks that are drawn ahead, and a
  * counter per tile. */
 static size_t hopper_bytes(Tensor qkv, bool dropout) {

@@ -11,10 +11,10 @@
 #include "kernels/int8.h"
 #include "kernels/sparse.h"
 
-static const double act_forward_flops[ACT_COUNT] = {
-    [ACT_NONE] = 0, [ACT_GELU_TANH] = 9, [ACT_GELU_ERF] = 5, [ACT_RELU] = 1, [ACT_TANH] = 1};
-static const double act_backward_flops[ACT_COUNT] = {
-    [ACT_NONE] = 0, [ACT_GELU_TANH] = 17, [ACT_GELU_ERF] = 11, [ACT_RELU] = 2, [ACT_TANH] = 4};
+const double act_forward_flops[ACT_COUNT] = {
+    [ACT_NONE] = 0, [ACT_GELU_TANH] = 9, [ACT_GELU_ERF] = 5, [ACT_RELU] = 1, [ACT_TANH] = 1, [ACT_SILU] = 4};
+const double act_backward_flops[ACT_COUNT] = {[ACT_NONE] = 0, [ACT_GELU_TANH] = 17, [ACT_GELU_ERF] = 11,
+                                              [ACT_RELU] = 2, [ACT_TANH] = 4,       [ACT_SILU] = 9};
 
 Status linear_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act) {
     if (exec->observer) TRY(exec->observer->observe(exec->observer, exec->stream, x, w));

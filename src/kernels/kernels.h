@@ -48,7 +48,7 @@
 #include "kernels/sketch.h"
 #include "tensor/tensor.h"
 
-typedef enum { ACT_NONE, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_TANH, ACT_COUNT } Act;
+typedef enum { ACT_NONE, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_TANH, ACT_SILU, ACT_COUNT } Act;
 
 /* Inverted dropout: an element is kept if its random draw is at least p * 2^32, and is then divided by 1 - p.
  * The mask does not depend on how a tensor is sharded, because a draw is indexed by the element's position in
@@ -62,6 +62,11 @@ typedef struct Dropout {
     int64_t origin[3];
     int64_t extent[2];
 } Dropout;
+
+/* Some of the heads of a tensor (..., N, D): heads `first` to `first + count - 1` of N. {0} selects all. */
+typedef struct HeadRange {
+    int64_t first, count;
+} HeadRange;
 
 typedef struct Attention {
     bool causal;

@@ -44,13 +44,45 @@ static void test_known_activations(void **state) {
         {ACT_RELU, {0, 0, 0, 0, 0.5f, 1, 3}},
         {ACT_TANH,
          {-0.995054754f, -0.761594156f, -0.462117157f, 0, 0.462117157f, 0.761594156f, 0.995054754f}},
+        {ACT_SILU,
+         {-0.142277620f, -0.268941421f, -0.188770334f, 0, 0.311229666f, 0.731058579f, 2.857722380f}},
     };
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         Tensor x = kit_take(kit, shape1(7)), y = kit_take(kit, shape1(7));
         memcpy(x.data, in, sizeof in);
         assert_ok(act_forward(&kit->exec, y, x, known[i].act));
         for (int j = 0; j < 7; j++) assert_float_equal(tensor_f32(y)[j], known[i].out[j], 1e-6);
     }
+}
+
+/* A quarter turn per position of the first pair, an eighth of the second; positions from a tensor. */
+static void test_known_rotation(void **state) {
+    Kit *kit = *state;
+    const float half = 0.70710678f;
+    Tensor x = kit_take(kit, shape4(1, 3, 1, 4)), table = kit_take(kit, shape2(2, 4));
+    Tensor positions = kit_take(kit, tensor_1d(NULL, DT_I32, 1));
+    memcpy(table.data, (float[]){1, 1, 0, 0, 0, half, 1, half}, 8 * sizeof(float));
+    for (int i = 0; i < 12; i++) tensor_f32(x)[i] = (float[]){1, 2, 3, 4}[i % 4];
+    tensor_i32(positions)[0] = -1;
+    assert_ok(rope_forward(&kit->exec, x, table, positions, 1, (HeadRange){0}));
+    const float expected[] = {1, 2, 3, 4, -3, half * (2 - 4), 1, half * (4 + 2), 1, 2, 3, 4};
+    for (int i = 0; i < 12; i++) assert_float_equal(tensor_f32(x)[i], expected[i], 1e-6);
+}
+
+static void test_wrong_shapes_llama(void **state) {
+    Kit *kit = *state;
+    Exec *e = &kit->exec;
+    Tensor x = kit_random(kit, shape4(2, 3, 4, 8)), table = kit_random(kit, shape2(5, 8));
+    Tensor rstd = kit_take(kit, shape1(24)), gamma = kit_random(kit, shape1(8));
+    assert_fails(rope_forward(e, x, kit_random(kit, shape2(5, 10)), TENSOR_NONE, 0, (HeadRange){0}), 1,
+                 "rope_forward: table has 10 columns");
+    assert_fails(rope_forward(e, x, table, TENSOR_NONE, 0, (HeadRange){3, 2}), 1, "heads 3 to 4");
+    assert_fails(rope_backward(e, x, table, kit_index(kit, shape1(3), 0, 1), 0, (HeadRange){0}), 1,
+                 "rope_backward: positions");
+    assert_fails(rmsnorm_forward(e, x, rstd, x, gamma, 0, (HeadRange){0, 2}), 1, "rmsnorm_forward: rstd");
+    assert_fails(rmsnorm_forward(e, x, rstd, x, table, 0, (HeadRange){0}), 1, "rmsnorm_forward: gamma");
+    assert_fails(glu_forward(e, kit_take(kit, shape2(3, 5)), kit_take(kit, shape2(3, 5)), ACT_SILU), 1,
+                 "glu_forward: x");
 }
 
 /* Two queries of one head: the first sees one key, the second weights two keys by e^0 : e^1. */
@@ -353,6 +385,8 @@ int main(void) {
         cmocka_unit_test(test_tables),
         cmocka_unit_test(test_known_activations),
         cmocka_unit_test(test_known_attention),
+        cmocka_unit_test(test_known_rotation),
+        cmocka_unit_test(test_wrong_shapes_llama),
         cmocka_unit_test(test_decode_matches_attention),
         cmocka_unit_test(test_vocabulary_in_parts),
         cmocka_unit_test(test_wrong_types),

@@ -141,6 +141,7 @@ static void test_act(void **state) {
 typedef struct Norm {
     Tensor y, sum, mean, rstd, x, res, gamma, beta;
     Dropout dropout;
+    HeadRange heads;
 } Norm;
 
 static void forward_norm(Kit *kit, void *context) {
@@ -212,6 +213,101 @@ static void test_dropout(void **state) {
     int64_t dropped = 0;
     for (int64_t i = 0; i < tensor_count(dx); i++) dropped += tensor_f32(dx)[i] == 0;
     assert_in_range(dropped, 20, 60); /* about 0.3 of 130 */
+}
+
+static void forward_rmsnorm(Kit *kit, void *context) {
+    Norm *n = context;
+    assert_ok(rmsnorm_forward(&kit->exec, n->y, n->rstd, n->x, n->gamma, 1e-5f, n->heads));
+}
+
+static void forward_add_rmsnorm(Kit *kit, void *context) {
+    Norm *n = context;
+    assert_ok(dropout_add_rmsnorm_forward(&kit->exec, n->sum, n->y, n->rstd, n->res, n->x, n->gamma, 1e-5f,
+                                          n->dropout));
+}
+
+static void test_rmsnorm(void **state) {
+    Kit *kit = *state;
+    Norm n = some_norm(kit, shape3(2, 2, 9));
+    Problem problem = {kit, forward_rmsnorm, &n, n.y, kit_random(kit, n.y)};
+    Tensor dx = kit_take(kit, n.x), dgamma = ones(kit, n.gamma), dres = ones(kit, n.x);
+    objective(&problem);
+    assert_ok(
+        rmsnorm_backward(&kit->exec, dx, dgamma, problem.weight, n.x, n.rstd, n.gamma, TENSOR_NONE, n.heads));
+    check_gradient(&problem, "rmsnorm x", n.x, dx);
+    check_gradient(&problem, "rmsnorm gamma", n.gamma, less_one(dgamma));
+    assert_ok(rmsnorm_backward(&kit->exec, dx, dgamma, problem.weight, n.x, n.rstd, n.gamma, dres, n.heads));
+    check_gradient(&problem, "rmsnorm x with a residual", n.x, less_one(dx));
+}
+
+/* Heads 1 and 2 of 4; the others have no gradient, because they are not part of the output. */
+static void test_rmsnorm_heads(void **state) {
+    Kit *kit = *state;
+    Norm n = some_norm(kit, shape4(2, 3, 4, 5));
+    n.heads = (HeadRange){1, 2};
+    n.rstd = kit_take(kit, shape1(2 * 3 * 2));
+    memset(n.y.data, 0, tensor_bytes(n.y));
+    Problem problem = {kit, forward_rmsnorm, &n, n.y, kit_random(kit, n.y)};
+    Tensor dx = kit_take(kit, n.x), dgamma = ones(kit, n.gamma);
+    memset(dx.data, 0, tensor_bytes(dx));
+    objective(&problem);
+    assert_ok(
+        rmsnorm_backward(&kit->exec, dx, dgamma, problem.weight, n.x, n.rstd, n.gamma, TENSOR_NONE, n.heads));
+    check_gradient(&problem, "rmsnorm x of heads", n.x, dx);
+    check_gradient(&problem, "rmsnorm gamma of heads", n.gamma, less_one(dgamma));
+}
+
+static void test_dropout_add_rmsnorm(void **state) {
+    Kit *kit = *state;
+    Norm n = some_norm(kit, shape3(2, 3, 8));
+    Problem problem = {kit, forward_add_rmsnorm, &n, n.y, kit_random(kit, n.y)};
+    Tensor dsum = kit_take(kit, n.x), dx = kit_take(kit, n.x);
+    objective(&problem);
+    assert_ok(rmsnorm_backward(&kit->exec, dsum, ones(kit, n.gamma), problem.weight, n.sum, n.rstd, n.gamma,
+                               TENSOR_NONE, n.heads));
+    assert_ok(dropout_backward(&kit->exec, dx, dsum, n.dropout));
+    check_gradient(&problem, "residual of rmsnorm", n.res, dsum);
+    check_gradient(&problem, "dropped branch of rmsnorm", n.x, dx);
+}
+
+typedef struct Rotation {
+    Tensor y, x, table, positions;
+} Rotation;
+
+static void forward_rotation(Kit *kit, void *context) {
+    Rotation *r = context;
+    memcpy(r->y.data, r->x.data, tensor_bytes(r->x));
+    assert_ok(rope_forward(&kit->exec, r->y, r->table, r->positions, 0, (HeadRange){0, 2}));
+}
+
+/* A table whose rows are not unit vectors, as those of some scaled embeddings. */
+static void test_rope(void **state) {
+    Kit *kit = *state;
+    Rotation r = {.y = kit_take(kit, shape4(2, 3, 3, 8)),
+                  .x = kit_random(kit, shape4(2, 3, 3, 8)),
+                  .table = kit_random(kit, shape2(9, 6)),
+                  .positions = kit_index(kit, shape2(2, 3), 0, 9)};
+    Problem problem = {kit, forward_rotation, &r, r.y, kit_random(kit, r.y)};
+    Tensor dx = kit_copy(kit, problem.weight);
+    assert_ok(rope_backward(&kit->exec, dx, r.table, r.positions, 0, (HeadRange){0, 2}));
+    check_gradient(&problem, "rope", r.x, dx);
+}
+
+static void forward_glu(Kit *kit, void *context) {
+    Linear *l = context;
+    assert_ok(glu_forward(&kit->exec, l->y, l->x, l->act));
+}
+
+static void test_glu(void **state) {
+    Kit *kit = *state;
+    for (int act = 0; act < ACT_COUNT; act++) {
+        Linear l = {.y = kit_take(kit, shape2(3, 5)), .x = kit_random(kit, shape2(3, 10)), .act = act};
+        avoid_zero(l.x);
+        Problem problem = {kit, forward_glu, &l, l.y, kit_random(kit, l.y)};
+        Tensor dx = kit_take(kit, l.x);
+        assert_ok(glu_backward(&kit->exec, dx, problem.weight, l.x, act));
+        check_gradient(&problem, "glu", l.x, dx);
+    }
 }
 
 typedef struct Heads {
@@ -384,11 +480,21 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear),    cmocka_unit_test(test_act),
-        cmocka_unit_test(test_layernorm), cmocka_unit_test(test_dropout_add_norm),
-        cmocka_unit_test(test_dropout),   cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_embedding), cmocka_unit_test(test_xent),
-        cmocka_unit_test(test_targets),   cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_act),
+        cmocka_unit_test(test_layernorm),
+        cmocka_unit_test(test_dropout_add_norm),
+        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_embedding),
+        cmocka_unit_test(test_xent),
+        cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_rmsnorm),
+        cmocka_unit_test(test_rmsnorm_heads),
+        cmocka_unit_test(test_dropout_add_rmsnorm),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_glu),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

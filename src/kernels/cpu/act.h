@@ -19,6 +19,12 @@ static inline VecF gelu_erf(VecF x) {
     VecF density;
     return x * vec_normal(x, &density);
 }
+static inline VecF silu_divisor(VecF x) {
+    return 1.0f + vec_exp2(x * -1.44269504f);
+}
+static inline VecF silu(VecF x) {
+    return x / silu_divisor(x);
+}
 static inline VecF relu(VecF x) {
     return vec_max(vec_set(0.0f), x);
 }
@@ -32,6 +38,10 @@ static inline VecF gelu_erf_back(VecF dy, VecF x) {
     VecF density;
     VecF phi = vec_normal(x, &density);
     return dy * (phi + x * density);
+}
+static inline VecF silu_back(VecF dy, VecF x) {
+    VecF s = 1.0f / silu_divisor(x);
+    return dy * (s + x * s * (1.0f - s));
 }
 static inline VecF relu_back(VecF dy, VecF x) {
     return vec_select(x > 0.0f, dy, vec_set(0.0f));
@@ -57,6 +67,7 @@ static ALWAYS_INLINE void act_map(DType dtype, void *y, const void *x, int64_t n
     case ACT_GELU_ERF: vec_map(dtype, y, x, n, gelu_erf); break;
     case ACT_RELU: vec_map(dtype, y, x, n, relu); break;
     case ACT_TANH: vec_map(dtype, y, x, n, tanh_lanes); break;
+    case ACT_SILU: vec_map(dtype, y, x, n, silu); break;
     default:
         if (y != x) vec_map(dtype, y, x, n, vec_same);
     }
@@ -70,6 +81,7 @@ static ALWAYS_INLINE void act_backward_map(DType dtype, void *dx, const void *dy
     case ACT_GELU_ERF: vec_map2(dtype, dx, dy, dtype, x, n, gelu_erf_back); break;
     case ACT_RELU: vec_map2(dtype, dx, dy, dtype, x, n, relu_back); break;
     case ACT_TANH: vec_map2(dtype, dx, dy, dtype, x, n, tanh_back); break;
+    case ACT_SILU: vec_map2(dtype, dx, dy, dtype, x, n, silu_back); break;
     default:
         if (dx != dy) vec_map2(dtype, dx, dy, dtype, x, n, none_back);
     }

@@ -11,11 +11,16 @@ __device__ inline float gelu_gate(float x) {
     return __fdividef(1.0f, 1.0f + __expf(-u2));
 }
 
+__device__ inline float sigmoid(float x) {
+    return __fdividef(1.0f, 1.0f + __expf(-x));
+}
+
 template <CudaAct ACT> __device__ inline float act_value(float x) {
     if (ACT == CUDA_ACT_GELU_TANH) return x * gelu_gate(x);
     if (ACT == CUDA_ACT_GELU_ERF) return 0.5f * x * erfcf(x * -0.70710678118654752f);
     if (ACT == CUDA_ACT_RELU) return x < 0 ? 0 : x; // NaN stays NaN
     if (ACT == CUDA_ACT_TANH) return tanhf(x);
+    if (ACT == CUDA_ACT_SILU) return x * sigmoid(x);
     return x;
 }
 
@@ -26,6 +31,7 @@ __device__ inline float act_of(CudaAct act, float x) {
     case CUDA_ACT_GELU_ERF: return act_value<CUDA_ACT_GELU_ERF>(x);
     case CUDA_ACT_RELU: return act_value<CUDA_ACT_RELU>(x);
     case CUDA_ACT_TANH: return act_value<CUDA_ACT_TANH>(x);
+    case CUDA_ACT_SILU: return act_value<CUDA_ACT_SILU>(x);
     default: return x;
     }
 }
@@ -46,6 +52,10 @@ template <CudaAct ACT> __device__ inline float act_derivative(float x) {
         float e = __expf(-2.0f * fabsf(x)), s = __fdividef(1.0f, 1.0f + e);
         return 4.0f * e * s * s; // 1 - tanh^2, without cancellation
     }
+    if (ACT == CUDA_ACT_SILU) {
+        float s = sigmoid(x);
+        return fmaf(x * s, 1.0f - s, s);
+    }
     return 1;
 }
 
@@ -60,6 +70,7 @@ template <typename Body> inline cudaError_t with_act(CudaAct act, Body body) {
     case CUDA_ACT_GELU_ERF: return body(ActTag<CUDA_ACT_GELU_ERF>{});
     case CUDA_ACT_RELU: return body(ActTag<CUDA_ACT_RELU>{});
     case CUDA_ACT_TANH: return body(ActTag<CUDA_ACT_TANH>{});
+    case CUDA_ACT_SILU: return body(ActTag<CUDA_ACT_SILU>{});
     default: return cudaErrorInvalidValue;
     }
 }

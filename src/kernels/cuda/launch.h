@@ -25,7 +25,14 @@ typedef struct CudaDropout {
 } CudaDropout;
 
 /* The values of Act in kernels.h, which device code cannot include. */
-typedef enum { CUDA_ACT_NONE, CUDA_ACT_GELU_TANH, CUDA_ACT_GELU_ERF, CUDA_ACT_RELU, CUDA_ACT_TANH } CudaAct;
+typedef enum {
+    CUDA_ACT_NONE,
+    CUDA_ACT_GELU_TANH,
+    CUDA_ACT_GELU_ERF,
+    CUDA_ACT_RELU,
+    CUDA_ACT_TANH,
+    CUDA_ACT_SILU
+} CudaAct;
 
 /* elementwise.cu */
 cudaError_t launch_fill(cudaStream_t stream, DType type, void *x, int64_t count, float value);
@@ -220,6 +227,40 @@ cudaError_t launch_norm_backward(cudaStream_t stream, DType type, void *dx, floa
                                  const void *dy, const void *x, const float *mean, const float *rstd,
                                  const void *gamma, const void *dres, int64_t rows, int64_t C,
                                  float *partial);
+
+/* Rows of D elements: `count` of the `heads` heads of each token, from head `first`. HeadRows of backend.h.
+ */
+typedef struct CudaHeadRows {
+    int64_t heads, first, count, D, rows;
+} CudaHeadRows;
+
+/* rmsnorm.cu; `partial` is rmsnorm_backward_bytes of workspace. */
+cudaError_t launch_rmsnorm_forward(cudaStream_t stream, DType type, void *y, float *rstd, const void *x,
+                                   const void *gamma, CudaHeadRows at, float eps);
+cudaError_t launch_dropout_add_rmsnorm(cudaStream_t stream, DType type, void *sum, void *y, float *rstd,
+                                       const void *res, const void *x, const void *gamma, int64_t rows,
+                                       int64_t C, float eps, int64_t positions, CudaDropout dropout);
+size_t rmsnorm_backward_bytes(int64_t C);
+cudaError_t launch_rmsnorm_backward(cudaStream_t stream, DType type, void *dx, float *dgamma, const void *dy,
+                                    const void *x, const float *rstd, const void *gamma, const void *dres,
+                                    CudaHeadRows at, float *partial);
+
+/* rope.cu: rotates heads first .. first + count - 1 of x (B,T,heads,D). */
+typedef struct CudaRope {
+    void *x;
+    const float *table;       /* (table_rows,R) */
+    const int32_t *positions; /* (B), (B,T) if `each`, or NULL */
+    bool each;
+    int64_t origin, tokens, T, heads, first, count, D, R, table_rows;
+    float sign; /* -1: backward */
+} CudaRope;
+cudaError_t launch_rope(cudaStream_t stream, DType type, const CudaRope *rope);
+
+/* glu.cu: y (rows,F) and x (rows,2F). dx may alias x. */
+cudaError_t launch_glu(cudaStream_t stream, DType type, void *y, const void *x, CudaAct act, int64_t rows,
+                       int64_t F);
+cudaError_t launch_glu_backward(cudaStream_t stream, DType type, void *dx, const void *dy, const void *x,
+                                CudaAct act, int64_t rows, int64_t F);
 
 /* dropout.cu */
 cudaError_t launch_dropout_add(cudaStream_t stream, DType type, void *out, const void *res, const void *y,

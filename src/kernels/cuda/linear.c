@@ -30,7 +30,8 @@
 
 _Static_assert((int)ACT_NONE == (int)CUDA_ACT_NONE && (int)ACT_GELU_TANH == (int)CUDA_ACT_GELU_TANH &&
                    (int)ACT_GELU_ERF == (int)CUDA_ACT_GELU_ERF && (int)ACT_RELU == (int)CUDA_ACT_RELU &&
-                   (int)ACT_TANH == (int)CUDA_ACT_TANH && (int)ACT_COUNT == (int)CUDA_ACT_TANH + 1,
+                   (int)ACT_TANH == (int)CUDA_ACT_TANH && (int)ACT_SILU == (int)CUDA_ACT_SILU &&
+                   (int)ACT_COUNT == (int)CUDA_ACT_SILU + 1,
                "activations in launch.h must match kernels.h");
 
 enum {

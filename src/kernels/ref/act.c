@@ -13,6 +13,7 @@ double act_value(Act act, double x) {
     case ACT_GELU_ERF: return 0.5 * x * (1 + erf(x * sqrt_half));
     case ACT_RELU: return x < 0 ? 0 : x; /* NaN stays NaN */
     case ACT_TANH: return tanh(x);
+    case ACT_SILU: return x / (1 + exp(-x));
     default: return x;
     }
 }
@@ -26,6 +27,10 @@ double act_derivative(Act act, double x) {
     case ACT_GELU_ERF: return 0.5 * (1 + erf(x * sqrt_half)) + x * inverse_sqrt_2pi * exp(-0.5 * x * x);
     case ACT_RELU: return x > 0 ? 1 : 0;
     case ACT_TANH: return 1 - tanh(x) * tanh(x);
+    case ACT_SILU: {
+        double s = 1 / (1 + exp(-x));
+        return s * (1 + x * (1 - s));
+    }
     default: return 1;
     }
 }

@@ -1,0 +1,143 @@
+/* Gated activations. A row of x is gate (F), then up (F). Threads split the elements of y, so that a single
+ * row is also shared. */
+#include "kernels/cpu/act.h"
+#include "kernels/cpu/runs.h"
+#include "kernels/cpu/variant.h"
+
+static inline VecF silu_times(VecF gate, VecF up) {
+    return silu(gate) * up;
+}
+static inline VecF gelu_tanh_times(VecF gate, VecF up) {
+    return gelu_tanh(gate) * up;
+}
+static inline VecF gelu_erf_times(VecF gate, VecF up) {
+    return gelu_erf(gate) * up;
+}
+static inline VecF relu_times(VecF gate, VecF up) {
+    return relu(gate) * up;
+}
+static inline VecF tanh_times(VecF gate, VecF up) {
+    return tanh_lanes(gate) * up;
+}
+static inline VecF times(VecF gate, VecF up) {
+    return gate * up;
+}
+
+/* y = act(gate) * up over n elements. */
+static ALWAYS_INLINE void glu_map(DType dtype, void *y, const void *gate, const void *up, int64_t n,
+                                  Act act) {
+    switch (act) {
+    case ACT_SILU: vec_map2(dtype, y, gate, dtype, up, n, silu_times); break;
+    case ACT_GELU_TANH: vec_map2(dtype, y, gate, dtype, up, n, gelu_tanh_times); break;
+    case ACT_GELU_ERF: vec_map2(dtype, y, gate, dtype, up, n, gelu_erf_times); break;
+    case ACT_RELU: vec_map2(dtype, y, gate, dtype, up, n, relu_times); break;
+    case ACT_TANH: vec_map2(dtype, y, gate, dtype, up, n, tanh_times); break;
+    default: vec_map2(dtype, y, gate, dtype, up, n, times);
+    }
+}
+
+/* The value of an activation; *ret_slope is its derivative. */
+typedef VecF (*Slope)(VecF x, VecF *ret_slope);
+
+static inline VecF silu_slope(VecF x, VecF *ret_slope) {
+    VecF s = 1.0f / silu_divisor(x), y = x * s;
+    *ret_slope = s + y * (1.0f - s);
+    return y;
+}
+static inline VecF gelu_tanh_slope(VecF x, VecF *ret_slope) {
+    VecF s = 1.0f / gelu_divisor(x), y = x * s;
+    *ret_slope = s + y * (1.0f - s) * (1.59576912f + 0.214064449f * x * x);
+    return y;
+}
+static inline VecF gelu_erf_slope(VecF x, VecF *ret_slope) {
+    VecF density, phi = vec_normal(x, &density);
+    *ret_slope = phi + x * density;
+    return x * phi;
+}
+static inline VecF relu_slope(VecF x, VecF *ret_slope) {
+    *ret_slope = vec_select(x > 0.0f, vec_set(1.0f), vec_set(0.0f));
+    return relu(x);
+}
+static inline VecF tanh_slope(VecF x, VecF *ret_slope) {
+    VecF y = tanh_lanes(x);
+    *ret_slope = 1.0f - y * y;
+    return y;
+}
+static inline VecF none_slope(VecF x, VecF *ret_slope) {
+    *ret_slope = vec_set(1.0f);
+    return x;
+}
+
+/* The gradients of n elements of gate and up, which may alias them. Two vectors per iteration hide some of
+ * the latency of f; four would need more registers than there are. */
+static ALWAYS_INLINE void glu_slopes(DType dtype, void *dgate, void *dup, const void *dy, const void *gate,
+                                     const void *up, int64_t n, Slope f) {
+    int64_t i = 0;
+    for (; i + 2 * VEC <= n; i += 2 * VEC) {
+        VecF g0 = vec_get(gate, dtype, i), g1 = vec_get(gate, dtype, i + VEC), s0, s1;
+        VecF u0 = vec_get(up, dtype, i), u1 = vec_get(up, dtype, i + VEC);
+        VecF d0 = vec_get(dy, dtype, i), d1 = vec_get(dy, dtype, i + VEC);
+        VecF v0 = f(g0, &s0), v1 = f(g1, &s1);
+        vec_put(dgate, dtype, i, d0 * u0 * s0), vec_put(dgate, dtype, i + VEC, d1 * u1 * s1);
+        vec_put(dup, dtype, i, d0 * v0), vec_put(dup, dtype, i + VEC, d1 * v1);
+    }
+    for (; i < n; i += VEC) {
+        int64_t count = n - i < VEC ? n - i : VEC;
+        VecF slope, value = f(vec_get_some(gate, dtype, i, count), &slope);
+        VecF u = vec_get_some(up, dtype, i, count), d = vec_get_some(dy, dtype, i, count);
+        vec_put_some(dgate, dtype, i, d * u * slope, count);
+        vec_put_some(dup, dtype, i, d * value, count);
+    }
+}
+
+static ALWAYS_INLINE void glu_backward_map(DType dtype, void *dgate, void *dup, const void *dy,
+                                           const void *gate, const void *up, int64_t n, Act act) {
+    switch (act) {
+    case ACT_SILU: glu_slopes(dtype, dgate, dup, dy, gate, up, n, silu_slope); break;
+    case ACT_GELU_TANH: glu_slopes(dtype, dgate, dup, dy, gate, up, n, gelu_tanh_slope); break;
+    case ACT_GELU_ERF: glu_slopes(dtype, dgate, dup, dy, gate, up, n, gelu_erf_slope); break;
+    case ACT_RELU: glu_slopes(dtype, dgate, dup, dy, gate, up, n, relu_slope); break;
+    case ACT_TANH: glu_slopes(dtype, dgate, dup, dy, gate, up, n, tanh_slope); break;
+    default: glu_slopes(dtype, dgate, dup, dy, gate, up, n, none_slope);
+    }
+}
+
+/* The elements from `at` that are in the same row and before `to`. */
+static int64_t run_length(int64_t at, int64_t to, int64_t F) {
+    int64_t left = F - at % F;
+    return left < to - at ? left : to - at;
+}
+
+static Status glu_forward_cpu(Stream *stream, Tensor y, Tensor x, Act act) {
+    int64_t F = tensor_cols(y), count = tensor_count(y);
+#pragma omp parallel num_threads(threads_for(stream, count))
+    {
+        Range mine = range_mine(count, 16);
+        for (int64_t at = mine.from, n; at < mine.to; at += n) {
+            int64_t gate = at / F * 2 * F + at % F;
+            n = run_length(at, mine.to, F);
+            BY_TYPE(y.dtype, glu_map, run_at(y, at), run_at(x, gate), run_at(x, gate + F), n, act);
+        }
+    }
+    return OK;
+}
+
+static Status glu_backward_cpu(Stream *stream, Tensor dx, Tensor dy, Tensor x, Act act) {
+    int64_t F = tensor_cols(dy), count = tensor_count(dy);
+#pragma omp parallel num_threads(threads_for(stream, count))
+    {
+        Range mine = range_mine(count, 16);
+        for (int64_t at = mine.from, n; at < mine.to; at += n) {
+            int64_t gate = at / F * 2 * F + at % F;
+            n = run_length(at, mine.to, F);
+            BY_TYPE(dy.dtype, glu_backward_map, run_at(dx, gate), run_at(dx, gate + F), run_at(dy, at),
+                    run_at(x, gate), run_at(x, gate + F), n, act);
+        }
+    }
+    return OK;
+}
+
+void VARIANT(glu_override)(KernelTable *table) {
+    table->glu_forward = glu_forward_cpu;
+    table->glu_backward = glu_backward_cpu;
+}

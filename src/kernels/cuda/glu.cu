@@ -1,0 +1,86 @@
+// Gated activations. A row of x is gate (F), then up (F). A thread processes 16 bytes of each at a time.
+#include "kernels/cuda/act.cuh"
+#include "kernels/cuda/chain.cuh"
+#include "kernels/cuda/device.cuh"
+
+namespace {
+
+constexpr int threads = 256;
+
+// The row and first column of a thread's elements; `parts` blocks share a row.
+struct Place {
+    int64_t row, c;
+};
+template <int N> __device__ inline Place place_of(unsigned parts) {
+    return {blockIdx.x / parts, (int64_t)(blockIdx.x % parts * threads + threadIdx.x) * N};
+}
+
+template <typename T, int N, CudaAct ACT>
+__global__ void __launch_bounds__(threads) forward_kernel(T *y, const T *x, int64_t F, unsigned parts) {
+    const Place at = place_of<N>(parts);
+    chain_next();
+    chain_wait();
+    if (at.c >= F) return;
+    const T *from = x + at.row * 2 * F + at.c;
+    Pack<T, N> gate = load_pack<T, N>(from), up = load_pack<T, N>(from + F);
+    float out[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) out[i] = act_value<ACT>(to_float(gate.at[i])) * to_float(up.at[i]);
+    store_pack(y + at.row * F + at.c, pack_of<T>(out));
+}
+
+template <typename T, int N, CudaAct ACT>
+__global__ void __launch_bounds__(threads)
+    backward_kernel(T *dx, const T *dy, const T *x, int64_t F, unsigned parts) {
+    const Place at = place_of<N>(parts);
+    if (at.c >= F) return;
+    const int64_t from = at.row * 2 * F + at.c;
+    Pack<T, N> gate = load_pack<T, N>(x + from), up = load_pack<T, N>(x + from + F);
+    Pack<T, N> grad = load_pack<T, N>(dy + at.row * F + at.c);
+    float dgate[N], dup[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        float g = to_float(gate.at[i]), d = to_float(grad.at[i]);
+        dgate[i] = d * to_float(up.at[i]) * act_derivative<ACT>(g);
+        dup[i] = d * act_value<ACT>(g);
+    }
+    store_pack(dx + from, pack_of<T>(dgate));
+    store_pack(dx + from + F, pack_of<T>(dup));
+}
+
+// Calls body(T{}, std::integral_constant<int, N>{}, ActTag{}) with N elements per access.
+template <typename Body> cudaError_t dispatch(DType type, CudaAct act, int64_t F, bool aligned, Body body) {
+    return with_type(type, [&](auto t) {
+        using T = decltype(t);
+        return with_act(act, [&](auto tag) {
+            if (aligned && F % pack_size<T> == 0)
+                return body(t, std::integral_constant<int, pack_size<T>>{}, tag);
+            return body(t, std::integral_constant<int, 1>{}, tag);
+        });
+    });
+}
+
+} // namespace
+
+cudaError_t launch_glu(cudaStream_t stream, DType type, void *y, const void *x, CudaAct act, int64_t rows,
+                       int64_t F) {
+    return dispatch(type, act, F, aligned_16(y, x), [&](auto t, auto n, auto tag) {
+        using T = decltype(t);
+        constexpr int N = decltype(n)::value;
+        unsigned parts = blocks_for(F, threads * N);
+        return launch_chained(stream, forward_kernel<T, N, decltype(tag)::act>, (unsigned)rows * parts,
+                              threads, 0, (T *)y, (const T *)x, F, parts);
+    });
+}
+
+cudaError_t launch_glu_backward(cudaStream_t stream, DType type, void *dx, const void *dy, const void *x,
+                                CudaAct act, int64_t rows, int64_t F) {
+    return dispatch(type, act, F, aligned_16(dx, dy, x), [&](auto t, auto n, auto tag) {
+        using T = decltype(t);
+        constexpr int N = decltype(n)::value;
+        unsigned parts = blocks_for(F, threads * N);
+        backward_kernel<T, N, decltype(tag)::act>
+            <<<(unsigned)rows * parts, threads, 0, stream>>>((T *)dx, (const T *)dy, (const T *)x, F, parts);
+        return cudaGetLastError();
+    });
+}
