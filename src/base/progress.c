@@ -39,7 +39,7 @@ struct Progress {
     bool quiet, live, color, utf8, phase;
     bool begun, drawn, ended;
     double start, first_time, last_shown; /* seconds */
-    int64_t first_done;
+    int64_t first_done, printed;          /* `printed`: the latest in a log; -1: none */
     char note[NOTE_SIZE];
     pthread_mutex_t lock; /* guards all of the above against the ticker */
     pthread_cond_t woken;
@@ -62,6 +62,7 @@ Status progress_new(Progress **ret_progress, FILE *out, const char *title, int64
     progress->erase = relayed ? "\r\033[K\r" : "\r\033[K";
     progress->color = out && terminal_color(out);
     progress->utf8 = terminal_utf8();
+    progress->printed = -1;
     progress->start = clock_wall();
     pthread_mutex_init(&progress->lock, NULL);
     pthread_cond_init(&progress->woken, NULL);
@@ -164,7 +165,8 @@ static void draw(Progress *progress, const char *end) {
     progress->drawn = true;
 }
 
-static void print_plain(const Progress *progress) {
+static void print_plain(Progress *progress) {
+    progress->printed = progress->done;
     char time_text[2 * FORMAT_SIZE + 16];
     times(progress, time_text, sizeof time_text);
     fprintf(progress->out, "%s %lld", progress->title, (long long)progress->done);
@@ -286,7 +288,7 @@ void progress_end(Progress *progress) {
     }
     if (progress->quiet || !progress->begun) return;
     if (!progress->live) {
-        print_plain(progress);
+        if (progress->printed != progress->done) print_plain(progress);
         return;
     }
     draw(progress, "\n");

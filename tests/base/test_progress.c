@@ -138,6 +138,21 @@ static void lines_on_dumb_terminal(void **state) {
     assert_non_null(strstr(text, "train 200/200 (100%)"));
 }
 
+/* A last update that was printed is not repeated at the end. */
+static void short_work_in_a_log(void **state) {
+    (void)state;
+    char text[256] = "";
+    FILE *file = fmemopen(text, sizeof text, "w");
+    Progress *progress = NULL;
+    assert_ok(progress_new(&progress, file, "count", 3, 5, false));
+    progress_update(progress, 3, "");
+    progress_end(progress);
+    progress_free(progress);
+    fclose(file);
+    assert_int_equal(strncmp(text, "count 3/3 (100%)  0:0", 21), 0);
+    assert_ptr_equal(strchr(text, '\n') + 1, text + strlen(text));
+}
+
 static void lines_in_a_log(void **state) {
     (void)state;
     char *text = NULL;
@@ -198,6 +213,7 @@ int main(void) {
         cmocka_unit_test(bar_on_terminal),
         cmocka_unit_test(lines_on_dumb_terminal),
         cmocka_unit_test(lines_in_a_log),
+        cmocka_unit_test(short_work_in_a_log),
         cmocka_unit_test(quiet_prints_nothing),
         cmocka_unit_test(human_readable_numbers),
     };
