@@ -212,11 +212,24 @@ static Status is_bare_tokenizer(const char *dir, bool *ret_bare) {
     return OK;
 }
 
+/* Files of other kinds fail with what weft can describe instead of what is wrong with their header. */
+static Status describe_plain_file(json_t *result, const char *path) {
+    static const char extension[] = ".safetensors";
+    size_t length = strlen(path), tail = sizeof extension - 1;
+    bool named = length > tail && !strcmp(path + length - tail, extension);
+    Status status = describe_file(result, path);
+    if (!status || named) return status;
+    status_free(status);
+    return USAGE("%s is not a safetensors file; 'weft info' describes runs, checkpoints, tokenizers and "
+                 "prepared data. To train on a text file: weft train %s",
+                 path, path);
+}
+
 static Status describe_path(json_t *result, const char *path, bool verify) {
     TRY(put(result, "path", json_string(path)));
     if (!path_exists(path)) return FAILED("%s: does not exist", path);
     if (path_has_token_files(path)) return info_token_files(result, path, verify);
-    if (!path_is_dir(path)) return describe_file(result, path);
+    if (!path_is_dir(path)) return describe_plain_file(result, path);
     CLEANUP(mem_freep) char *newest = NULL;
     bool bare = false;
     TRY(ckpt_latest(path, &newest));

@@ -107,6 +107,7 @@ static void refusals(void **state) {
     assert_int_equal(unsetenv("WEFT_DATA"), 0);
     assert_ok(file_replace(in(*state, "short.safetensors"), "{}", 2));
     assert_refused(1, "too short", "info", in(*state, "short.safetensors"));
+    assert_refused(2, "not a safetensors file", "info", WEFT_SOURCE_DIR "/README.md");
     assert_false(path_exists(in(*state, "x")));
 }
 
