@@ -95,7 +95,7 @@ static void types_and_heads(void **state) {
 
 static void refusals(void **state) {
     assert_refused(2, "--model", "convert", "--out", "x");
-    assert_refused(2, "only BERT's output heads", "convert", "--model", CASES "gpt2", "--out",
+    assert_refused(2, "only the output heads of encoders", "convert", "--model", CASES "gpt2", "--out",
                    in(*state, "x"), "--head", "span");
     assert_refused(2, "unknown head 'sapn'", "convert", "--model", CASES "bert-mlm", "--out", in(*state, "x"),
                    "--head", "sapn");
