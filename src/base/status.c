@@ -83,7 +83,7 @@ int status_exit_code(Status status) {
 }
 
 bool status_stopped(Status status) {
-    return status && status->kind == STATUS_STOPPED;
+    return status && (status->kind == STATUS_STOPPED || status->kind == STATUS_SAVED);
 }
 
 void status_print_trace(Status status, FILE *to) {

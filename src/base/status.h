@@ -15,6 +15,7 @@ typedef enum {
     STATUS_FAILED = 1, /* exit code 1 */
     STATUS_USAGE = 2,  /* wrong usage or configuration: exit code 2 */
     STATUS_STOPPED,    /* stopped on request, usually by a signal: exit code 1 */
+    STATUS_SAVED = 75, /* the same, and everything done so far is in a checkpoint: exit code 75 */
 } StatusKind;
 
 typedef struct Error Error;
@@ -33,7 +34,7 @@ MUST_USE Status status_wrap(Status status, const char *fmt, ...) PRINTF_LIKE(2, 
 
 const char *status_message(Status status);
 int status_exit_code(Status status); /* 0 for OK */
-bool status_stopped(Status status);  /* whether it was created by STOPPED */
+bool status_stopped(Status status);  /* whether it was created by STOPPED or STOPPED_SAVED */
 void status_print_trace(Status status, FILE *to);
 void status_free(Status status);
 void status_freep(Status *status);
@@ -43,6 +44,8 @@ void status_freep(Status *status);
 /* Long loops check for a stop request between pieces of work and return this. The message starts with
  * "stopped". */
 #define STOPPED(...) status_new(STATUS_STOPPED, __FILE__, __LINE__, __VA_ARGS__)
+
+#define STOPPED_SAVED(...) status_new(STATUS_SAVED, __FILE__, __LINE__, __VA_ARGS__)
 
 /* Returns the failure from the calling function. */
 #define TRY(call)                                                                                            \

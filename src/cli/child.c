@@ -22,19 +22,18 @@ enum { MAX_WORDS = 256 };
 static volatile sig_atomic_t child_pid, stop_requested;
 
 static void forward_signal(int signal_number) {
-    (void)signal_number;
     int error = errno;
     stop_requested = 1;
-    if (child_pid > 0) kill((pid_t)child_pid, SIGINT);
+    if (child_pid > 0) kill((pid_t)child_pid, signal_number);
     errno = error;
 }
+
+static const int watched[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
 
 void children_watch_signals(void) {
     struct sigaction action = {.sa_handler = forward_signal, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
+    for (size_t i = 0; i < sizeof watched / sizeof *watched; i++) sigaction(watched[i], &action, NULL);
 }
 
 bool children_stopped(void) {
@@ -47,9 +46,7 @@ static void become(const char *program, char *const *argv, int error) {
     setpgid(0, 0);
     dup2(error, STDERR_FILENO);
     if (!freopen("/dev/null", "r", stdin) || !freopen("/dev/null", "w", stdout)) _exit(127);
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    signal(SIGHUP, SIG_DFL);
+    for (size_t i = 0; i < sizeof watched / sizeof *watched; i++) signal(watched[i], SIG_DFL);
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_DFL);
     execv(program, argv);
@@ -78,7 +75,7 @@ static Status find_error(const char *line, char **error) {
 
 /* Progress that is redrawn does not reach the log. */
 static Status read_stderr(int from, const Child *child, char **ret_error) {
-    Relay relay = {.out = child->show, .in = from, .results = -1};
+    Relay relay = {.out = child->show, .in = from, .results = -1, .wake = -1};
     FILE *log = fopen(child->log, "ae");
     char *line = NULL, *error = NULL;
     size_t capacity = 0;

@@ -40,12 +40,12 @@ typedef struct Invocation {
     Slot *slots;
     size_t slot_count;
     bool json, help;
-    char **line;             /* the program's complete command line, NULL-terminated */
-    Group *world;            /* all ranks, in commands that run on several; NULL before launch_join */
-    Mesh *mesh;              /* mesh over `world`, in commands with layout options */
-    Device *device;          /* device of the world's groups; NULL: the CPU */
-    int exit_code;           /* exit code of a command that ran under a launcher */
-    bool incomplete;         /* set by a command that has a result but did not finish: exit code 1 */
+    char **line;     /* the program's complete command line, NULL-terminated */
+    Group *world;    /* all ranks, in commands that run on several; NULL before launch_join */
+    Mesh *mesh;      /* mesh over `world`, in commands with layout options */
+    Device *device;  /* device of the world's groups; NULL: the CPU */
+    int exit_code;   /* set by a command that has a result; that of a launched command */
+    bool incomplete; /* set by a command that has a result but did not finish: exit code 1, unless set */
     const char *config_path; /* --config; NULL if not given */
     const char *scale;       /* --scale: the scale of the recipe; NULL: its base settings */
     const char *run;         /* --run: the run of the recipe; NULL: no particular run */

@@ -455,7 +455,7 @@ static Status run_one(Results *results, size_t at, const Comparison *of) {
     free(run->error);
     run->error = end.error;
     /* A run that was asked to stop has not failed, whatever its exit code. */
-    if (end.code && !children_stopped()) run->state = RUN_FAILED;
+    if (end.code && end.code != STATUS_SAVED && !children_stopped()) run->state = RUN_FAILED;
     if (run->state == RUN_FAILED && !run->error)
         TRY(str_format(&run->error, "exited with code %d and no error message", end.code));
     TRY(run_look(run));
@@ -517,7 +517,10 @@ static Status run_all(Results *results, const Comparison *of) {
         any |= results->runs[i].state == RUN_FINISHED;
         failed |= has_failed(&results->runs[i]);
     }
-    of->call->incomplete = !any || failed || children_stopped();
+    bool interrupted = children_stopped();
+    for (size_t i = 0; i < results->count; i++) interrupted |= results->runs[i].state == RUN_INTERRUPTED;
+    of->call->incomplete = !any || failed || interrupted;
+    if (interrupted && !failed) of->call->exit_code = STATUS_SAVED;
     if (children_stopped()) fprintf(stderr, "weft: stopped early; repeat the command to continue\n");
     return OK;
 }

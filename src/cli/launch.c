@@ -3,15 +3,13 @@
  * `--ranks N` runs this command line under mpirun and waits for it. Settings for mpirun (root,
  * oversubscription, no binding) are passed in the environment, so that other launchers do not get options
  * they do not know. Ranks recognize from the environment that they were launched and join instead of starting
- * others.
+ * others. cli/launched.c reads what the launcher prints.
  *
- * When ranks fail, mpirun prints explanations in blocks between lines of dashes. They are held back: a rank
- * that failed has reported its error in one line, and for a rank that was killed the block tells which one.
- * The blocks are printed only if neither explains the failure.
- *
- * Ctrl-C must not reach mpirun, which would kill its ranks in the middle of a step. This process forwards it
- * as SIGUSR1, which mpirun passes to every rank; a second Ctrl-C terminates mpirun. If this process is
- * killed, mpirun gets SIGTERM.
+ * Signals must not reach mpirun, which would kill its ranks two seconds later. It runs in its own process
+ * group, so Ctrl-C goes to this process only, and with SIGINT, SIGTERM and SIGHUP blocked, so it survives a
+ * batch system that signals all processes. This process asks the ranks to stop by SIGUSR1, and kills them if
+ * Ctrl-C is pressed twice within 2 s. If this process is killed, mpirun gets SIGUSR1, which it passes on to
+ * the ranks. If mpirun is killed, its ranks stop (cli/stop.c) and become children of this process.
  */
 #include "cli/launch.h"
 
@@ -21,13 +19,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
 #include "base/terminal.h"
+#include "cli/launched.h"
 #include "cli/relay.h"
 #include "comm/mpi.h"
 #include "device/registry.h"
@@ -37,14 +35,14 @@ enum { LAUNCHER_WORDS = 32 };
 /* Set for the ranks: this process has printed the warnings. */
 #define WARNED "WEFT_WARNED"
 
-/* For the signal handler: the process to signal, and the signal to send next. */
-static volatile sig_atomic_t launcher_pid, launcher_signal;
+/* For the signal handler: a pipe that carries signal numbers to the loop that waits for the launcher. */
+static volatile sig_atomic_t signal_pipe = -1;
 
-static void forward_signal(int signal_number) {
-    (void)signal_number;
+static void pass_signal(int signal_number) {
     int error = errno;
-    kill((pid_t)launcher_pid, (int)launcher_signal);
-    launcher_signal = SIGTERM;
+    char byte = (char)signal_number;
+    ssize_t written = write(signal_pipe, &byte, 1);
+    (void)written;
     errno = error;
 }
 
@@ -81,140 +79,89 @@ static const char *launcher_line(void) {
     return access(WEFT_MPIEXEC, X_OK) == 0 ? WEFT_MPIEXEC : "mpirun";
 }
 
-/* What the launcher wrote to standard error. */
-typedef struct LauncherOutput {
-    bool in_block;  /* between two lines of dashes */
-    bool explained; /* a rank has reported its error */
-    FILE *held;     /* writes to `text` */
-    char *text;     /* the blocks and remarks that were held back */
-    size_t size;
-    int rank, signal; /* the rank that was killed, and how; signal 0: no rank was killed */
-} LauncherOutput;
-
-static void output_done(LauncherOutput *output) {
-    if (output->held) fclose(output->held);
-    free(output->text);
-}
-
-static bool is_frame(const char *line) {
-    size_t dashes = strspn(line, "-");
-    return dashes >= 40 && line[dashes] == '\n';
-}
-
-/* Messages that Open MPI prints outside blocks and that are held back as well. */
-static const char *const remarks[] = {"help message", "orte_base_help_aggregate", "ORTE_ERROR_LOG",
-                                      "PMIX ERROR"};
-
-static void read_line(LauncherOutput *output, const char *line) {
-    const char *killed = strstr(line, "process rank "), *by = strstr(line, "exited on signal ");
-    bool frame = is_frame(line);
-    if (frame) output->in_block = !output->in_block;
-    if (output->in_block && killed && by && !output->signal) {
-        sscanf(killed, "process rank %d", &output->rank);
-        sscanf(by, "exited on signal %d", &output->signal);
-    }
-    static const char *const reports[] = {"weft: error: ", "weft: stopped"};
-    for (size_t i = 0; i < COUNT_OF(reports); i++)
-        if (strncmp(line, reports[i], strlen(reports[i])) == 0) output->explained = true;
-    bool remark = false;
-    for (size_t i = 0; i < COUNT_OF(remarks); i++) remark |= strstr(line, remarks[i]) != NULL;
-    fputs(line, output->in_block || frame || remark ? output->held : stderr);
-}
-
-static Status read_output(Relay *relay, LauncherOutput *output) {
-    output->held = open_memstream(&output->text, &output->size);
-    char *line = NULL;
-    size_t capacity = 0;
-    while (output->held && relay_line(relay, &line, &capacity) > 0) read_line(output, line);
-    free(line);
-    close(relay->in);
-    if (!output->held) return FAILED("out of memory");
-    fflush(output->held);
-    return OK;
-}
-
 /* The launcher's standard error and, if both are terminals here, standard output, so that results do not run
- * into a progress line. */
+ * into a progress line; and the numbers of signals that this process receives. */
 typedef struct LauncherPipes {
-    int error[2], results[2]; /* -1: inherited */
+    int error[2], results[2], signals[2]; /* -1: inherited, or closed */
 } LauncherPipes;
 
-static void close_end(int fd) {
-    if (fd >= 0) close(fd);
+static void close_end(int *fd) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
 }
 
-static Status open_pipes(LauncherPipes *ret_pipes) {
-    LauncherPipes pipes = {.results = {-1, -1}};
-    if (pipe2(pipes.error, O_CLOEXEC) != 0) return FAILED("cannot create a pipe: %s", strerror(errno));
-    if (terminal_live(stderr) && terminal_live(stdout) && pipe2(pipes.results, O_CLOEXEC) != 0) {
-        close(pipes.error[0]);
-        close(pipes.error[1]);
-        return FAILED("cannot create a pipe: %s", strerror(errno));
+static void pipes_done(LauncherPipes *pipes) {
+    for (int i = 0; i < 2; i++) {
+        close_end(&pipes->error[i]);
+        close_end(&pipes->results[i]);
+        close_end(&pipes->signals[i]);
     }
-    *ret_pipes = pipes;
+}
+
+static Status open_pipes(LauncherPipes *pipes) {
+    bool results = terminal_live(stderr) && terminal_live(stdout);
+    if (pipe2(pipes->error, O_CLOEXEC) != 0 || pipe2(pipes->signals, O_CLOEXEC | O_NONBLOCK) != 0 ||
+        (results && pipe2(pipes->results, O_CLOEXEC) != 0))
+        return FAILED("cannot create a pipe: %s", strerror(errno));
     return OK;
 }
 
-/* Runs in the child: turns it into the launcher, which terminates when the parent does. */
-static void become(char *const *argv, const LauncherPipes *pipes) {
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
+/* Runs in the child: turns it into the launcher, which outlives neither this process nor its ranks. */
+static void become(char *const *argv, const LauncherPipes *pipes, bool stops) {
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    if (stops) {
+        sigaddset(&blocked, SIGINT);
+        sigaddset(&blocked, SIGTERM);
+        sigaddset(&blocked, SIGHUP);
+    }
+    prctl(PR_SET_PDEATHSIG, stops ? SIGUSR1 : SIGTERM);
     dup2(pipes->error[1], STDERR_FILENO);
     if (pipes->results[1] >= 0) dup2(pipes->results[1], STDOUT_FILENO);
     setpgid(0, 0); /* Ctrl-C goes to the parent only */
     if (!freopen("/dev/null", "r", stdin)) _exit(127);
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &blocked, NULL);
     execvp(argv[0], argv);
     _exit(127);
 }
 
-static Status wait_for(pid_t child, const char *launcher, const LauncherOutput *output, int *ret_code) {
-    int state;
-    while (waitpid(child, &state, 0) < 0)
-        if (errno != EINTR) return FAILED("cannot wait for %s: %s", launcher, strerror(errno));
-    int code = WIFEXITED(state) ? WEXITSTATUS(state) : STATUS_FAILED;
-    if (code == 127)
-        return FAILED(
-            "cannot run %s; install an MPI library such as Open MPI, or set WEFT_MPIRUN to its launcher",
-            launcher);
-    if (code && !output->explained && output->signal)
-        return FAILED("rank %d was killed by signal %d (%s); the other ranks were terminated", output->rank,
-                      output->signal, strsignal(output->signal));
-    if (code && !output->explained) fputs(output->text, stderr);
-    if (code > 128 && code <= 128 + SIGRTMAX)
-        return FAILED("a rank was killed by signal %d (%s); the other ranks were terminated", code - 128,
-                      strsignal(code - 128));
-    if (code > STATUS_USAGE) return FAILED("%s exited with code %d", launcher, code);
-    *ret_code = code;
-    return OK;
+static const int watched[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
+
+static void watch_signals(int to) {
+    struct sigaction action = {.sa_handler = pass_signal, .sa_flags = SA_RESTART}, before;
+    sigemptyset(&action.sa_mask);
+    signal_pipe = to;
+    for (size_t i = 0; i < COUNT_OF(watched); i++)
+        if (watched[i] != SIGHUP || sigaction(SIGHUP, NULL, &before) != 0 || before.sa_handler != SIG_IGN)
+            sigaction(watched[i], &action, NULL);
 }
 
 static Status run_launcher(char *const *argv, const char *title, bool stops, int *ret_code) {
-    struct sigaction action = {.sa_handler = forward_signal, .sa_flags = SA_RESTART};
-    LauncherPipes pipes = {.error = {-1, -1}, .results = {-1, -1}};
-    sigemptyset(&action.sa_mask);
+    CLEANUP(pipes_done) LauncherPipes pipes = {{-1, -1}, {-1, -1}, {-1, -1}};
     TRY(set_environment());
     TRY(relay_announce(stderr));
     TRY(open_pipes(&pipes));
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     pid_t child = fork();
-    if (child == 0) become(argv, &pipes);
-    close_end(pipes.error[1]);
-    close_end(pipes.results[1]);
-    if (child < 0) {
-        close_end(pipes.error[0]);
-        close_end(pipes.results[0]);
-        return FAILED("cannot start a process: %s", strerror(errno));
-    }
-    launcher_pid = child;
-    launcher_signal = stops ? SIGUSR1 : SIGTERM;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
-    CLEANUP(output_done) LauncherOutput output = {0};
-    Relay relay = {.out = stderr, .in = pipes.error[0], .results = pipes.results[0]};
-    relay_draw(&relay, title);
-    TRY(read_output(&relay, &output));
-    return wait_for(child, argv[0], &output, ret_code);
+    if (child == 0) become(argv, &pipes, stops);
+    close_end(&pipes.error[1]);
+    close_end(&pipes.results[1]);
+    if (child < 0) return FAILED("cannot start a process: %s", strerror(errno));
+    watch_signals(pipes.signals[1]);
+    LaunchedSpec spec = {.name = argv[0],
+                         .title = title,
+                         .pid = child,
+                         .error = pipes.error[0],
+                         .results = pipes.results[0],
+                         .signals = pipes.signals[0],
+                         .stops = stops};
+    Status status = launched_wait(&spec, ret_code);
+    pipes.results[0] = -1; /* closed at its end */
+    for (size_t i = 0; i < COUNT_OF(watched); i++)
+        if (signal(watched[i], SIG_DFL) == SIG_IGN) signal(watched[i], SIG_IGN);
+    return status;
 }
 
 /* Whether a batch system or the user tells the launcher on which nodes to start ranks. */
@@ -316,4 +263,13 @@ bool launch_may_report(const Invocation *call) {
 
 void launch_end(const Invocation *call, int exit_code) {
     if (call && call->world) group_end_all(call->world, exit_code);
+}
+
+/* When a rank exits with a code other than 0, mpirun takes two seconds to kill the others. So ranks that have
+ * ended together exit with 0, and rank 0 tells the process that started mpirun. */
+int launch_exit_code(int code) {
+    Launched launched = mpi_launched();
+    if (!launched.launched || !getenv(WARNED) || code == 0) return code;
+    if (launched.rank == 0) fprintf(stderr, LAUNCHED_CODE "%d\n", code);
+    return 0;
 }

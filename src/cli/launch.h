@@ -16,6 +16,8 @@ MUST_USE Status launch_join(Invocation *call);
 bool launch_may_warn(void);
 /* After a failure under a launcher: whether this rank should report it. */
 bool launch_may_report(const Invocation *call);
+/* The exit code of this process at the end of a command that ended with `code` on all ranks. */
+int launch_exit_code(int code);
 /* Terminates all ranks. */
 void launch_end(const Invocation *call, int exit_code);
 

@@ -114,6 +114,10 @@ static Status share_gpus(Invocation *call, TrainConfig *config) {
 
 Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_here) {
     Layout *layout = &args->layout;
+    if (stops && mpi_launched().launched) {
+        stop_catch(SA_RESTART); /* also while the ranks connect */
+        stop_catch_orphaned();
+    }
     TRY(launch_join(call));
     TRY(layout_settle(call, layout, call->world ? call->world->size : 0));
     TRY(layout_check(call, args));

@@ -1,7 +1,8 @@
 /* The program: finds the command, runs it, prints its result or reports its error.
  *
- * Exit codes: 0 success, 1 failure, 2 invalid usage or configuration. With --json, standard output contains
- * exactly one object: the result, or {"error": ...}. WEFT_TRACE=1 adds the call chain of an error.
+ * Exit codes: 0 success, 1 failure, 2 invalid usage or configuration, 75 stopped and saved. With --json,
+ * standard output contains exactly one object: the result, or {"error": ...}. WEFT_TRACE=1 adds the call
+ * chain of an error.
  */
 #include <errno.h>
 #include <signal.h>
@@ -13,6 +14,7 @@
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/launch.h"
+#include "cli/stop.h"
 #include "comm/mpi.h"
 #include "tokenizer/tokenizer.h"
 
@@ -87,8 +89,8 @@ static Status run_and_print(Invocation *call, int *ret_code) {
     const Command *command = call->command;
     CLEANUP(json_decrefp) json_t *result = NULL;
     TRY(command->run(call, call->config, &result));
-    *ret_code = call->incomplete ? STATUS_FAILED : call->exit_code;
-    if (!result || (call->world && call->world->rank > 0)) return OK;
+    *ret_code = call->incomplete && !call->exit_code ? STATUS_FAILED : call->exit_code;
+    if (!result || (call->world && call->world->rank > 0) || stop_orphaned()) return OK;
     if (call->json)
         TRY(print_json(result));
     else if (command->show)
@@ -124,6 +126,7 @@ static void report(Status status, bool json) {
  * the same on every rank and do not name one. */
 static Status fail_together(const Invocation *call, Status status) {
     if (!call->world || call->world->size == 1) return status;
+    stop_release(); /* the launcher's SIGTERM no longer asks to save */
     if (launch_may_report(call)) {
         if (status_exit_code(status) != 2 && !status_stopped(status))
             status = status_wrap(status, "rank %d", call->world->rank);
@@ -173,8 +176,8 @@ int main(int argc, char **argv) {
         if (launch_may_report(NULL)) report(status, wants_json(argc, argv));
         return status_exit_code(status);
     }
-    status = flush_stdout();
-    if (!status) return code;
+    status = stop_orphaned() ? OK : flush_stdout();
+    if (!status) return launch_exit_code(code);
     report(status, false);
     return status_exit_code(status);
 }

@@ -96,16 +96,19 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(layout_enter(call, &args->train, true, &here));
     if (!here) return OK;
     args->train.config.stop = stop_catch(SA_RESTART);
-    args->train.config.unsaved = stop_has_unsaved();
+    args->train.config.work = stop_work();
     args->train.config.log = stderr;
     args->train.config.warmup_file = warmup_file(call);
     Status status =
         args->also ? prune_both(call, args, ret_result) : prune_rounds(call, args, NULL, ret_result);
     if (status_stopped(status)) {
+        bool saved = status_exit_code(status) == STATUS_SAVED;
         status_free(status);
+        if (saved) return STOPPED_SAVED("stopped early; repeat the command with --resume to continue");
         return STOPPED("stopped early; repeat the command with --resume to continue");
     }
     TRY(status);
+    if (call->incomplete) call->exit_code = STATUS_SAVED;
     if (call->incomplete && call->world->rank == 0)
         fprintf(stderr, "weft: stopped early; repeat the command with --resume to continue\n");
     return OK;

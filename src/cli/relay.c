@@ -50,13 +50,15 @@ static void pass_results(Relay *relay) {
 /* Waits for standard error; until then, passes on results. */
 static void wait_for_input(Relay *relay) {
     int limit = -1;
-    while (relay->results >= 0) {
+    while (relay->results >= 0 || relay->wake >= 0) {
         struct pollfd ready[] = {{.fd = relay->in, .events = POLLIN},
-                                 {.fd = limit < 0 ? relay->results : -1, .events = POLLIN}};
-        int count = poll(ready, 2, limit);
+                                 {.fd = limit < 0 ? relay->results : -1, .events = POLLIN},
+                                 {.fd = relay->wake, .events = POLLIN}};
+        int count = poll(ready, 3, limit);
+        if (count > 0 && ready[2].revents) relay->on_wake(relay->context);
         if (ready[0].revents || (count < 0 && errno != EINTR)) return;
         if (count == 0) pass_results(relay);
-        limit = count > 0 ? ORDER_MS : -1;
+        limit = count > 0 && ready[1].revents ? ORDER_MS : -1;
     }
 }
 

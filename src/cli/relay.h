@@ -13,7 +13,10 @@ typedef struct Relay {
     FILE *out;   /* usually stderr; NULL: shows no progress */
     int in;      /* the child's standard error */
     int results; /* its standard output, passed on to this process's; -1: not relayed */
-    bool drawn;  /* a progress line is on the terminal */
+    int wake;    /* also waited for; `on_wake` reads it. -1: none */
+    void (*on_wake)(void *context);
+    void *context;
+    bool drawn; /* a progress line is on the terminal */
     size_t at, have;
     char buffer[RELAY_BUFFER];
 } Relay;

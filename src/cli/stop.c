@@ -1,52 +1,111 @@
 /* Stopping a command by signal.
  *
- * The handler sets a flag, which long loops check between pieces of work. Setup and other phases may not get
- * to a check for a while; unless steps are waiting to be saved, a timer then ends the process. Files are
- * written under temporary names, so nothing that was complete is lost.
+ * The handler sets a flag, which long loops check between pieces of work. However often signals arrive, they
+ * ask for one stop; batch systems send several, and a launcher adds its own. Only two Ctrl-C within 2 s end
+ * the process at once.
+ *
+ * Setup and other phases may not get to a check for a while; unless steps are waiting to be saved, a timer
+ * then ends the process. Files are written under temporary names, so nothing that was complete is lost. Ranks
+ * other than 0 end later and silently, so that one sentence is printed.
  */
 #include "cli/stop.h"
 
 #include <errno.h>
+#include <string.h>
+#include <sys/prctl.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t stop_requested, stop_unsaved;
+#include "base/status.h"
+#include "comm/mpi.h"
+#include "train/train.h"
 
-static const int stop_signals[] = {SIGINT, SIGTERM, SIGUSR1}; /* the launcher forwards SIGUSR1 */
+static volatile sig_atomic_t stop_requested, work_state, orphaned, follower;
+static volatile int64_t interrupted_ms; /* time of the last Ctrl-C; 0: none */
+
+enum { AGAIN_MS = 2000 };
+
+/* Batch systems announce the end of a job by most of these; the launcher passes SIGUSR1 on. */
+static const int stop_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
 
 static void set_handlers(void (*handler)(int), int flags) {
-    struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
+    struct sigaction action = {.sa_handler = handler, .sa_flags = flags}, before;
     sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < sizeof stop_signals / sizeof *stop_signals; i++)
+    for (size_t i = 0; i < sizeof stop_signals / sizeof *stop_signals; i++) {
+        bool ignored = sigaction(stop_signals[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN;
+        if (ignored && stop_signals[i] == SIGHUP) continue; /* by nohup */
         sigaction(stop_signals[i], &action, NULL);
+    }
 }
 
 static void end_late(int signal_number) {
-    static const char text[] = "\nweft: stopped\n";
+    static const char stopped[] = "\nweft: stopped before there was anything to save\n",
+                      saved[] = "\nweft: stopped; add --resume to continue\n";
     (void)signal_number;
-    if (stop_unsaved) return;
-    ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+    if (work_state == WORK_UNSAVED) return;
+    bool is_saved = work_state == WORK_SAVED;
+    ssize_t written = follower   ? 0
+                      : is_saved ? write(STDERR_FILENO, saved, sizeof saved - 1)
+                                 : write(STDERR_FILENO, stopped, sizeof stopped - 1);
     (void)written;
-    _exit(1);
+    _exit(is_saved ? STATUS_SAVED : STATUS_FAILED);
+}
+
+static int64_t now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
 static void request_stop(int signal_number) {
-    const struct itimerval limit = {.it_value = {.tv_sec = 1, .tv_usec = 700000}};
+    const struct itimerval limit = {
+        .it_value = {.tv_sec = 1, .tv_usec = follower ? 900000 : 600000}}; /* follower: after rank 0 */
     int error = errno;
-    stop_requested = signal_number;
-    set_handlers(SIG_DFL, 0); /* the next signal kills the process */
-    if (!stop_unsaved) setitimer(ITIMER_REAL, &limit, NULL);
+    if (signal_number == SIGINT) {
+        int64_t now = now_ms();
+        if (interrupted_ms && now - interrupted_ms <= AGAIN_MS) {
+            signal(SIGINT, SIG_DFL);
+            raise(SIGINT); /* delivered when this handler returns */
+        }
+        interrupted_ms = now;
+    }
+    if (!stop_requested) {
+        stop_requested = signal_number;
+        if (work_state != WORK_UNSAVED) setitimer(ITIMER_REAL, &limit, NULL);
+    }
     errno = error;
+}
+
+static void lose_parent(int signal_number) {
+    orphaned = 1;
+    request_stop(signal_number);
 }
 
 const volatile sig_atomic_t *stop_catch(int flags) {
     struct sigaction late = {.sa_handler = end_late, .sa_flags = SA_RESTART};
     sigemptyset(&late.sa_mask);
     sigaction(SIGALRM, &late, NULL);
+    follower = mpi_launched().rank > 0;
     set_handlers(request_stop, flags);
     return &stop_requested;
 }
 
-volatile sig_atomic_t *stop_has_unsaved(void) {
-    return &stop_unsaved;
+void stop_catch_orphaned(void) {
+    struct sigaction action = {.sa_handler = lose_parent, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGRTMIN, &action, NULL);
+    prctl(PR_SET_PDEATHSIG, (unsigned long)SIGRTMIN);
+}
+
+bool stop_orphaned(void) {
+    return orphaned != 0;
+}
+
+void stop_release(void) {
+    set_handlers(SIG_DFL, 0);
+}
+
+volatile sig_atomic_t *stop_work(void) {
+    return &work_state;
 }

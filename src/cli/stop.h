@@ -3,12 +3,19 @@
 #define WEFT_CLI_STOP_H
 
 #include <signal.h>
+#include <stdbool.h>
 
-/* Catches SIGINT, SIGTERM and SIGUSR1: the first signal sets the returned flag, the second kills the process.
- * If the command has not ended 1.7 s after the first, the process exits. `flags`: SA_RESTART, or 0 if the
- * signal should interrupt system calls. */
+/* Catches SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and SIGXCPU: the first signal sets the returned flag to
+ * its number. If the command has nothing to save and has not ended 1.6 s later, the process exits. Two Ctrl-C
+ * within 2 s kill it. `flags`: SA_RESTART, or 0 if the signal should interrupt system calls. */
 const volatile sig_atomic_t *stop_catch(int flags);
-/* Nonzero, as set by training, while a checkpoint has yet to be written: then the command ends by itself. */
-volatile sig_atomic_t *stop_has_unsaved(void);
+/* Set by training to a WorkState. While it is WORK_UNSAVED, the command ends by itself. */
+volatile sig_atomic_t *stop_work(void);
+/* The death of the parent process, the launcher, also asks for a stop. stop_orphaned: it has died, so nobody
+ * reads what this process prints. */
+void stop_catch_orphaned(void);
+bool stop_orphaned(void);
+/* After a failure: signals kill the process again. */
+void stop_release(void);
 
 #endif

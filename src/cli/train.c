@@ -73,6 +73,15 @@ static Status find_tokenizer(const Invocation *call, const TrainConfig *config, 
     return find_newest(config->out, ret_tokenizer);
 }
 
+/* Without its launcher, nobody reads what a rank prints; a terminal may still be there. */
+static void report_stop(long long step, bool saved) {
+    FILE *out = stop_orphaned() ? fopen("/dev/tty", "we") : stderr;
+    if (!out) return;
+    fprintf(out, "weft: stopped after step %lld%s%s\n", step, saved ? "; add --resume to continue" : "",
+            stop_orphaned() ? "; the launcher was killed" : "");
+    if (out != stderr) fclose(out);
+}
+
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TrainArgs *args = arguments;
     bool here;
@@ -93,13 +102,13 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (tokenizer) config.text.tokenizer = tokenizer;
     config.warmup_file = warmup_file(call);
     config.stop = stop_catch(SA_RESTART);
-    config.unsaved = stop_has_unsaved();
+    config.work = stop_work();
     config.log = stderr;
     TRY(train_run(&config, settings, ret_result));
     call->incomplete = json_is_true(json_object_get(*ret_result, "interrupted"));
-    if (call->incomplete && call->world->rank == 0)
-        fprintf(stderr, "weft: stopped after step %lld%s\n", (long long)show_int(*ret_result, "steps"),
-                config.out ? "; add --resume to continue" : "");
+    if (!call->incomplete) return OK;
+    if (config.out) call->exit_code = STATUS_SAVED;
+    if (call->world->rank == 0) report_stop((long long)show_int(*ret_result, "steps"), config.out != NULL);
     return OK;
 }
 

@@ -16,6 +16,8 @@
 #ifndef WEFT_COMM_GROUP_H
 #define WEFT_COMM_GROUP_H
 
+#include <signal.h>
+
 #include "base/trace.h"
 #include "device/device.h"
 #include "tensor/tensor.h"
@@ -42,6 +44,9 @@ typedef struct Ticket {
     uint64_t number;
 } Ticket;
 
+/* Stages of a section that ranks can abandon; see comm/mesh.h. */
+typedef enum { SECTION_BEGIN, SECTION_VOTE, SECTION_END } SectionStage;
+
 /* Callers have validated shapes and counted bytes. Slots that start an operation receive a zero ticket and
  * leave it zero if the operation is already complete. */
 typedef struct GroupOps {
@@ -62,6 +67,10 @@ typedef struct GroupOps {
     Status (*host_gather)(Group *group, void *dst, const void *src, size_t bytes);
     Status (*host_broadcast)(Group *group, void *data, size_t bytes, int root);
     Status (*split)(Group *group, int color, int key, Group **ret_group);
+    /* Sections; NULL: this kind of group cannot abandon operations. */
+    void (*section)(Group *world, SectionStage stage, const volatile sig_atomic_t *stop);
+    bool (*abandons)(Group *world);
+    Status (*recover)(Group *group);
     void (*drop)(Group *group);
     bool (*claim_failure)(Group *group);
     void (*end_all)(Group *group, int exit_code);

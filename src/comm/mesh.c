@@ -195,3 +195,43 @@ void mesh_trace(Mesh *mesh, Trace *trace) {
         groups[i].group->trace = trace;
     }
 }
+
+/* ---- sections ---- */
+
+void mesh_section_begin(Mesh *mesh, const volatile sig_atomic_t *stop) {
+    mesh->stop = stop;
+    if (mesh->world->ops->section) mesh->world->ops->section(mesh->world, SECTION_BEGIN, stop);
+}
+
+Status mesh_section_check(Mesh *mesh) {
+    bool stop = false;
+    if (mesh->size == 1)
+        stop = mesh->stop && *mesh->stop;
+    else if (mesh->world->ops->abandons)
+        stop = mesh->world->ops->abandons(mesh->world);
+    return stop ? STOPPED("stopped by a signal") : OK;
+}
+
+/* A rank that has voted no longer abandons on its own, only if another rank did, which has then not voted.
+ * Reducing over replicas and then within each replica covers all ranks. */
+Status mesh_section_end(Mesh *mesh, bool *ret_stop) {
+    Group *world = mesh->world;
+    TRY(mesh_section_check(mesh));
+    if (world->ops->section) world->ops->section(world, SECTION_VOTE, mesh->stop);
+    int64_t stop = mesh->stop && *mesh->stop;
+    TRY(host_reduce(mesh->axis[AXIS_DP], &stop, 1, DT_I64, REDUCE_MAX));
+    TRY(host_reduce(mesh->model, &stop, 1, DT_I64, REDUCE_MAX));
+    if (world->ops->section) world->ops->section(world, SECTION_END, NULL);
+    mesh->stop = NULL;
+    *ret_stop = stop != 0;
+    return OK;
+}
+
+Status mesh_recover(Mesh *mesh) {
+    MeshGroup groups[MESH_GROUPS];
+    groups_of(mesh, groups);
+    mesh->stop = NULL;
+    for (int i = 0; i < MESH_GROUPS; i++)
+        if (groups[i].group->ops->recover) TRY(groups[i].group->ops->recover(groups[i].group));
+    return OK;
+}

@@ -27,6 +27,7 @@ typedef struct Mesh {
     Group *ends; /* first and last stage with the same dp and tp; a group of one on other stages, and if there
                   * is only one stage */
     bool owns_world;
+    const volatile sig_atomic_t *stop; /* of the current section, or NULL */
 } Mesh;
 
 /* dp * tp * pp must equal the size of the world, which must outlive the mesh. */
@@ -51,6 +52,17 @@ double mesh_waited_tickets(const Mesh *mesh);
 double mesh_waited_cpu(const Mesh *mesh);
 /* Records operations of all groups from now on; NULL stops. No operation may be in flight. */
 void mesh_trace(Mesh *mesh, Trace *trace);
+
+/* A section is collective work that ranks can abandon, such as computing gradients: nothing that it changes
+ * is saved. A rank whose *stop is nonzero abandons the section in the next mesh_section_check or operation,
+ * which return STOPPED, and so do all other ranks. mesh_section_end votes: it succeeds on all ranks or on
+ * none, and *ret_stop tells whether any rank was told to stop too late to abandon. After an abandoned
+ * section, all ranks call mesh_recover before they communicate again. Ranks over NCCL never abandon. `stop`
+ * may be NULL. */
+void mesh_section_begin(Mesh *mesh, const volatile sig_atomic_t *stop);
+MUST_USE Status mesh_section_check(Mesh *mesh);
+MUST_USE Status mesh_section_end(Mesh *mesh, bool *ret_stop);
+MUST_USE Status mesh_recover(Mesh *mesh);
 
 int mesh_rank(const Mesh *mesh, int dp, int tp, int pp);
 

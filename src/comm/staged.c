@@ -215,6 +215,20 @@ static Status host_broadcast_staged(Group *group, void *data, size_t bytes, int 
     return host_broadcast(impl(group)->host, data, bytes, root);
 }
 
+static void section_staged(Group *group, SectionStage stage, const volatile sig_atomic_t *stop) {
+    Group *host = impl(group)->host;
+    host->ops->section(host, stage, stop);
+}
+
+static bool abandons_staged(Group *group) {
+    return impl(group)->host->ops->abandons(impl(group)->host);
+}
+
+/* Moves of abandoned operations stay in use: other ranks may still write to their memory. */
+static Status recover_staged(Group *group) {
+    return impl(group)->host->ops->recover(impl(group)->host);
+}
+
 static void drop_staged(Group *group) {
     group_drop(impl(group)->host);
 }
@@ -258,6 +272,9 @@ static const GroupOps group_ops_staged = {
     .host_gather = host_gather_staged,
     .host_broadcast = host_broadcast_staged,
     .split = split_staged,
+    .section = section_staged,
+    .abandons = abandons_staged,
+    .recover = recover_staged,
     .drop = drop_staged,
     .claim_failure = claim_failure_staged,
     .end_all = end_all_staged,

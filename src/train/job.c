@@ -305,7 +305,7 @@ Status job_new(Job **ret_job, const JobSpec *spec) {
                              .train = spec->train,
                              .optim = spec->optim,
                              .seed = spec->seed,
-                             .stop = spec->mesh && spec->mesh->size > 1 ? NULL : spec->stop};
+                             .stop = spec->stop};
     if (device_is_dryrun(job->device))
         TRY(kernels_dryrun(spec->device, &job->plan.table));
     else

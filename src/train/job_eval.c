@@ -11,11 +11,10 @@
 #include "base/progress.h"
 #include "train/job.h"
 
-/* Stops all ranks if any was told to; call between rounds. A single rank also stops within a round. */
-static Status check_stop(const Job *job) {
-    if (!job->stop) return OK;
-    int64_t stop = *job->stop != 0;
-    TRY(host_reduce(job->runner->mesh->world, &stop, 1, DT_I64, REDUCE_MAX));
+/* An evaluation is a section that ranks can abandon. */
+static Status end_section(const Job *job) {
+    bool stop;
+    TRY(mesh_section_end(job->runner->mesh, &stop));
     return stop ? STOPPED("stopped by a signal") : OK;
 }
 
@@ -76,12 +75,13 @@ static Status evaluate(const Job *job, const Dataset *data, int64_t examples, in
     int64_t hits[LOSS_COUNT] = {0};
     CLEANUP(progress_freep) Progress *progress = NULL;
     TRY(show_evaluation(job, examples, &progress));
+    mesh_section_begin(runner->mesh, job->stop);
     for (int64_t first = 0; first * B < examples; first += (int64_t)round.count * replicas) {
-        TRY(check_stop(job));
         progress_update(progress, first * B, "");
         TRY(fill_round(job, data, first, examples, &round));
         TRY(runner_eval(runner, round.batch, round.count, result.sum, result.counts, hits));
     }
+    TRY(end_section(job));
     int64_t terms = 0;
     for (int k = 0; k < LOSS_COUNT; k++) terms += result.counts[k];
     if (!terms) return FAILED("the data has no tokens or labels to compute a loss on");
@@ -135,8 +135,8 @@ Status job_scores(const Job *job, int64_t count, const ScoreWork *work) {
     TRY(mem_new((size_t)(replicas * B * work->width), sizeof *all, &all));
     CLEANUP(progress_freep) Progress *progress = NULL;
     TRY(show_evaluation(job, count, &progress));
+    mesh_section_begin(runner->mesh, job->stop);
     for (int64_t first = 0; first < count; first += replicas * B) {
-        TRY(check_stop(job));
         progress_update(progress, first, "");
         TRY(score_round(job, first, count, work, &batch, own, all));
         for (int64_t r = 0; r < replicas; r++) {
@@ -149,5 +149,5 @@ Status job_scores(const Job *job, int64_t count, const ScoreWork *work) {
             TRY(work->consume(work->context, at, batch, all + r * B * work->width));
         }
     }
-    return OK;
+    return end_section(job);
 }

@@ -173,18 +173,9 @@ void record_phase(Record *record, Phase phase, double seconds) {
     if (phase == PHASE_CHECKPOINT) record->pending_save_s += seconds;
 }
 
-Status record_sync(Record *record, bool stop, bool exchange, bool *ret_stop) {
-    const Mesh *mesh = record->job->runner->mesh;
-    int64_t any = stop;
-    record->step.stop = stop;
-    if (exchange) {
-        TRY(host_gather(mesh->world, record->ranks, &record->step, sizeof record->step));
-        for (int r = 0; r < mesh->size; r++) any |= record->ranks[r].stop;
-    } else {
-        TRY(host_reduce(mesh->world, &any, 1, DT_I64, REDUCE_MAX));
-    }
-    *ret_stop = any != 0;
-    return OK;
+Status record_gather(Record *record) {
+    Group *world = record->job->runner->mesh->world;
+    return host_gather(world, record->ranks, &record->step, sizeof record->step);
 }
 
 /* ---- figures over ranks ---- */

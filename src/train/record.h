@@ -34,7 +34,6 @@ typedef struct RankRecord {
     double gpu;        /* GPU utilization reported by the driver, 0 to 1; NAN: unavailable */
     int64_t peak[MEM_TAGS + 1], host_peak;
     uint64_t sent[AXIS_COUNT + 1][COMM_KINDS]; /* bytes, inside steps */
-    int64_t stop;                              /* 1: this rank was told to stop */
 } RankRecord;
 
 typedef struct Record {
@@ -70,10 +69,9 @@ void record_step_end(Record *record, const StepResult *result);
 /* Adds time spent outside the runner: loading data, evaluation, checkpoints. */
 void record_phase(Record *record, Phase phase, double seconds);
 
-/* Agrees on whether any rank was told to stop; `exchange` also gathers all ranks' figures of the last step.
- * Collective. */
-MUST_USE Status record_sync(Record *record, bool stop, bool exchange, bool *ret_stop);
-/* Adds the last step's figures to a line of metrics; call after record_sync with `exchange`. */
+/* Gathers all ranks' figures of the last step. Collective. */
+MUST_USE Status record_gather(Record *record);
+/* Adds the last step's figures to a line of metrics; call after record_gather. */
 MUST_USE Status record_line(Record *record, const StepResult *result, json_t *line);
 /* Adds the whole run's figures to its summary. Collective. */
 MUST_USE Status record_summary(Record *record, json_t *summary);

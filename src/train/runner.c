@@ -443,7 +443,9 @@ Status runner_step(Runner *runner, HostBatch *const *micros, int count, int64_t 
                    StepResult *ret_result) {
     StepResult result;
     bool scaled = runner->spec.dtype == DT_F16;
+    mesh_section_begin(runner->mesh, runner->spec.stop);
     TRY(runner_gradients(runner, micros, count, step, &result));
+    TRY(mesh_section_end(runner->mesh, &result.stop));
     if (!isfinite(result.loss) || (!scaled && !isfinite(result.grad_norm)))
         return FAILED("step %lld: training diverged (loss %g, gradient norm %g); try a lower --lr, a longer "
                       "--warmup, or "

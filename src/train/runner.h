@@ -41,8 +41,8 @@ typedef struct RunnerSpec {
     int64_t scale_steps;   /* fp16: steps without overflow before it doubles; 0: 2000 */
     int micros;            /* micro-batches per step and replica, for allocating buffers; 0: 1 */
     bool noise;            /* allocate memory to measure StepResult.micro_norm */
-    /* One rank only: if nonzero, abandons a step or evaluation between two blocks (STOPPED), after which the
-     * parameters and optimizer state are those of the last complete step. NULL: never. */
+    /* If nonzero on any rank, all abandon the step between two blocks (STOPPED), after which the parameters
+     * and optimizer state are those of the last complete step; see mesh_recover. NULL: never. */
     const volatile sig_atomic_t *stop;
 } RunnerSpec;
 
@@ -135,6 +135,7 @@ typedef struct StepResult {
                               * from sketches (shards_probe); NAN: not measured */
     int64_t tokens;          /* input tokens, padding excluded */
     bool skipped;            /* fp16: gradients overflowed, so the update was skipped */
+    bool stop;               /* a rank was told to stop, too late to abandon the step */
 } StepResult;
 
 MUST_USE Status runner_new(Runner **ret_runner, const Model *model, Device *device, const RunnerSpec *spec);

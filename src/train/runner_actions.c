@@ -195,15 +195,11 @@ static Status forward_block(Runner *runner, Pass *pass, const Chunk *chunk, cons
                                runner_output(runner, chunk, buffer_set, pass->shape, at - 1));
 }
 
-static Status check_stop(const Runner *runner) {
-    return runner->spec.stop && *runner->spec.stop ? STOPPED("stopped by a signal") : OK;
-}
-
 Status runner_forward(Runner *runner, const Round *round, Chunk *chunk, MicroBuffers *buffer_set, int end) {
     Pass pass = runner_pass(runner, round, buffer_set);
     for (int at = 0; at < end; at++) {
         int number = chunk->first + at;
-        TRY(check_stop(runner));
+        TRY(mesh_section_check(runner->mesh));
         bool grads = round->train && runner->model->block[number].ops->grads_in_forward;
         TRY(runner_enter(runner, &pass, number, true, grads));
         /* Pieces need the memory into which the next block's parameters would be gathered. */
@@ -289,7 +285,7 @@ static Status do_backward(Runner *runner, const Round *round, Action action) {
     Pass pass = runner_pass(runner, round, buffer_set);
     Tensor gradient = rows_at(message->buffer.data, runner, pass.shape);
     for (int at = chunk->count - 1; at >= 0; at--) {
-        TRY(check_stop(runner));
+        TRY(mesh_section_check(runner->mesh));
         TRY(backward_block(runner, round, &pass, chunk, buffer_set, at, split, gradient));
     }
     /* Recomputation may have moved the list of messages. */

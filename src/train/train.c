@@ -41,7 +41,8 @@ typedef struct Trainer {
     double loss_first, loss_last; /* NAN: unknown */
     Epochs epochs;
     Validation val_state;
-    bool stopped;       /* by a signal */
+    bool stopped;       /* by a signal ... */
+    bool abandoned;     /* ... in the middle of a step or evaluation */
     EvalResult eval;    /* latest evaluation by this process; examples == 0: none yet */
     char val_note[320]; /* its scores, as shown */
 } Trainer;
@@ -198,6 +199,10 @@ static Status describe_progress(Trainer *t, json_t **ret_progress) {
     return OK;
 }
 
+static void set_work(const Trainer *t, WorkState state) {
+    if (t->config->work) *t->config->work = (sig_atomic_t)state;
+}
+
 static Status save_checkpoint(Trainer *t) {
     CLEANUP(json_decrefp) json_t *progress = NULL;
     validation_is_best(&t->val_state, t->step);
@@ -219,7 +224,7 @@ static Status save_checkpoint(Trainer *t) {
     TRY(ckpt_save(t->config->out, t->step, &state, runner->stream, (int)t->config->keep));
     record_phase(&t->record, PHASE_CHECKPOINT, end_span(t, &save_span, start));
     t->saved = t->step;
-    if (t->config->unsaved) *t->config->unsaved = 0;
+    set_work(t, WORK_SAVED);
     return OK;
 }
 
@@ -286,6 +291,7 @@ static Status resume(Trainer *t) {
     TRY(json_get_int(progress, dir, "step", 1, INT64_MAX, &t->step));
     if (t->step == 0) return FAILED("%s: the saved progress does not record its step", dir);
     t->saved = t->step;
+    set_work(t, WORK_SAVED);
     TRY(json_get_int(progress, dir, "tokens", 0, INT64_MAX, &tokens));
     t->tokens = tokens;
     t->loss_first = number_member(progress, "loss_first");
@@ -438,7 +444,7 @@ static Status load_data(Trainer *t) {
     return OK;
 }
 
-/* Signals reach ranks at different times; record_sync makes all ranks stop after the same step. */
+/* Signals reach ranks at different times; all ranks abandon this step, or all finish it. */
 static Status one_step(Trainer *t, bool *ret_stop) {
     const TrainConfig *c = t->config;
     TRY(tracer_next(t->tracer, t->record.steps));
@@ -452,7 +458,7 @@ static Status one_step(Trainer *t, bool *ret_stop) {
     progress_busy(t->progress, false);
     record_step_end(&t->record, &result);
     t->step = step;
-    if (c->out && c->unsaved) *c->unsaved = 1;
+    if (c->out) set_work(t, WORK_UNSAVED);
     end_span(t, &step_span, start);
     t->tokens += result.tokens;
     if (step == 1) t->loss_first = result.loss;
@@ -460,8 +466,10 @@ static Status one_step(Trainer *t, bool *ret_stop) {
     epochs_add(&t->epochs, result.loss, t->record.step.step_s);
     show_step(t, &result, lr, t->record.step.step_s);
     bool log_due = step % c->log_every == 0 || step == t->lr.steps;
-    TRY(record_sync(&t->record, c->stop && *c->stop, log_due, ret_stop));
-    return log_due ? log_step(t, &result, lr) : OK;
+    *ret_stop = result.stop;
+    if (!log_due) return OK;
+    TRY(record_gather(&t->record));
+    return log_step(t, &result, lr);
 }
 
 /* Validates if that is due after this step and not done yet, then ends the epoch if it is complete. */
@@ -476,7 +484,11 @@ static Status after_step(Trainer *t) {
 static Status show_sample(Trainer *t) {
     CLEANUP(mem_freep) char *prompt = NULL, *text = NULL;
     int64_t start = trace_now();
+    bool stop;
+    mesh_section_begin(t->job->runner->mesh, t->config->stop);
     TRY(sample_make(t->job, t->val ? t->val : t->data, t->step, &prompt, &text));
+    TRY(mesh_section_end(t->job->runner->mesh, &stop));
+    if (stop) return STOPPED("stopped by a signal");
     record_phase(&t->record, PHASE_EVAL, end_span(t, &eval_span, start));
     json_t *line = json_pack("{s:I, s:I, s:s, s:s}", "step", (json_int_t)t->step, "epoch",
                              (json_int_t)epochs_at(&t->epochs, t->step), "prompt", prompt, "sample", text);
@@ -528,7 +540,8 @@ static Status run_until_stopped(Trainer *t) {
     while (t->step < last && !out_of_patience(t)) {
         bool stopping = false;
         TRY(one_step(t, &stopping));
-        if (stopping) return STOPPED("stopped by a signal");
+        t->stopped = stopping;
+        if (stopping) return OK;
         TRY(after_step(t));
         if (epochs_due(&t->epochs, c->sample_every, t->step)) TRY(show_sample(t));
         if (c->out && save_due(t)) TRY(save_checkpoint(t));
@@ -537,17 +550,27 @@ static Status run_until_stopped(Trainer *t) {
     return OK;
 }
 
-/* Saves what a stopped run has done. */
-static Status run_steps(Trainer *t) {
+/* Saves what a stopped run has done. Operations of an abandoned step or evaluation may still write to the
+ * staging memory, which is therefore leaked. */
+static Status save_stopped(Trainer *t) {
     const TrainConfig *c = t->config;
+    if (!t->record.steps && !t->step) return STOPPED("stopped before step 1; nothing was saved");
+    if (!t->record.steps)
+        return STOPPED_SAVED("stopped before step %lld; add --resume to continue", (long long)t->step + 1);
+    if (t->abandoned) {
+        TRY(mesh_recover(t->job->runner->mesh));
+        t->job->runner->stream->comm = (Buffer){0};
+    }
+    return c->out && t->saved < t->step ? save_checkpoint(t) : OK;
+}
+
+static Status run_steps(Trainer *t) {
     Status status = run_until_stopped(t);
     if (status && !status_stopped(status)) return status;
-    t->stopped = status != OK;
+    t->stopped |= status != OK;
+    t->abandoned = status != OK;
     status_free(status);
-    if (t->stopped && !t->record.steps)
-        return STOPPED("stopped before step %lld%s", (long long)t->step + 1,
-                       t->step ? "; add --resume to continue" : "; nothing was saved");
-    if (t->stopped && c->out && t->saved < t->step) TRY(save_checkpoint(t));
+    if (t->stopped) TRY(save_stopped(t));
     return tracer_finish(t->tracer);
 }
 

@@ -24,6 +24,9 @@ typedef struct TextOptions {
     int64_t doc_stride, max_query; /* SQuAD, see data/squad_features.h; 0: the published values */
 } TextOptions;
 
+/* What a run would lose if it ended now: nothing was done, steps that are in no checkpoint, nothing. */
+typedef enum { WORK_NONE, WORK_UNSAVED, WORK_SAVED } WorkState;
+
 typedef struct TrainConfig {
     /* model */
     const char *model;                                /* preset or checkpoint directory */
@@ -91,10 +94,10 @@ typedef struct TrainConfig {
     double first_eval_flops; /* limit of the validation before the first step; 0: as long as the others */
     const char *note;        /* a line to show before the model's; NULL: none */
     FILE *log;               /* progress output */
-    /* Nonzero (set by a signal handler) makes the run save a checkpoint and stop. A single rank abandons the
-     * current step or validation; several ranks finish the step. NULL: never. */
+    /* Nonzero (set by a signal handler, on any rank) makes the run abandon the current step or validation,
+     * save a checkpoint of the last complete step and stop. NULL: never. */
     const volatile sig_atomic_t *stop;
-    volatile sig_atomic_t *unsaved; /* set to 1 while steps are not yet in a checkpoint; NULL: not wanted */
+    volatile sig_atomic_t *work; /* set to a WorkState as the run proceeds; NULL: not wanted */
 } TrainConfig;
 
 /* Trains. If a run directory is set, writes config.json (config_json: the options by name), metrics.jsonl,

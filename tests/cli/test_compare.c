@@ -213,7 +213,7 @@ static void interrupted(void **state) {
     int code;
     assert_int_equal(waitpid(child, &code, 0), child);
     assert_true(WIFEXITED(code));
-    assert_int_equal(WEXITSTATUS(code), 1);
+    assert_int_equal(WEXITSTATUS(code), 75);
     char *text = read_in(fixture->out, "results.json");
     json_t *json = parsed(text);
     assert_string_equal(text_of(run_of(json, 0), "state"), "interrupted");

@@ -6,7 +6,7 @@
 #include "comm/mpi.h"
 #include "terminal.h"
 
-enum { KILLED = 128 + SIGINT };
+enum { KILLED = 128 + SIGINT, SAVED = 75 };
 
 #define TINY "--model gpt2-tiny --layers 1 --hidden 32 --heads 2 --seq 64 --batch 4 --threads 1 "
 
@@ -49,13 +49,13 @@ static void training_saves_and_resumes(void **state) {
                 "/1000000   0%  loss ");
     assert_contains(terminal.seen, "weft: stopped after step ");
     assert_contains(terminal.seen, "add --resume to continue");
-    assert_int_equal(code, 1);
+    assert_int_equal(code, SAVED);
     assert_true(path_exists(at("run/latest")));
     terminal = terminal_open("exec $WEFT train --out run --resume");
     assert_reads(&terminal, "resuming from run/");
     assert_reads(&terminal, "/1000000   0%  loss ");
     type(&terminal, "\003");
-    assert_int_equal(terminal_close(&terminal), 1);
+    assert_int_equal(terminal_close(&terminal), SAVED);
     assert_contains(terminal.seen, "weft: stopped after step ");
 }
 
@@ -69,7 +69,7 @@ static void later_validation_saves(void **state) {
     type(&terminal, "");
     assert_reads(&terminal, "validating ");
     type(&terminal, "\003");
-    assert_int_equal(terminal_close(&terminal), 1);
+    assert_int_equal(terminal_close(&terminal), SAVED);
     assert_contains(terminal.seen, "weft: stopped after step ");
     assert_true(path_exists(at("later/latest")));
 }
@@ -90,8 +90,116 @@ static void ranks_stop_together(void **state) {
                 "exec $WEFT train --data self " TINY "--ranks 2 --steps 1000000 --eval-every 0 --out ranks",
                 "step 1/1000000");
     assert_contains(terminal.seen, "weft: stopped after step ");
-    assert_int_equal(code, 1);
+    assert_int_equal(code, SAVED);
     assert_true(path_exists(at("ranks/latest")));
+}
+
+/* The child processes of another one. */
+static int children_of(pid_t parent, pid_t out[8]) {
+    char line[64];
+    int count = 0, child;
+    snprintf(line, sizeof line, "pgrep -P %d", (int)parent);
+    FILE *pipe = popen(line, "r");
+    assert_non_null(pipe);
+    while (count < 8 && fscanf(pipe, "%d", &child) == 1) out[count++] = child;
+    pclose(pipe);
+    return count;
+}
+
+/* A run on two ranks that has done a step: this process, mpiexec and the ranks. */
+typedef struct Launch {
+    Terminal terminal;
+    pid_t launcher[8], rank[8];
+} Launch;
+
+static void launch_open(Launch *launch, const char *out) {
+    char line[512];
+    snprintf(line, sizeof line,
+             "exec $WEFT train --data self " TINY "--ranks 2 --steps 1000000 --eval-every 0 --out %s", out);
+    launch->terminal = terminal_open(line);
+    assert_reads(&launch->terminal, "step 1/1000000");
+    type(&launch->terminal, "");
+    assert_int_equal(children_of(launch->terminal.child, launch->launcher), 1);
+    assert_int_equal(children_of(launch->launcher[0], launch->rank), 2);
+}
+
+/* Batch systems signal every process of a job, and more than once. */
+static void terminated_job_saves(void **state) {
+    (void)state;
+    if (!mpi_built()) skip();
+    Launch launch;
+    launch_open(&launch, "preempted");
+    for (int i = 0; i < 3; i++) {
+        kill(launch.launcher[0], SIGTERM);
+        for (int r = 0; r < 2; r++) kill(launch.rank[r], SIGTERM);
+        kill(launch.terminal.child, SIGTERM);
+        usleep(20000);
+    }
+    assert_int_equal(terminal_close(&launch.terminal), SAVED);
+    assert_contains(launch.terminal.seen, "weft: stopped after step ");
+    assert_true(path_exists(at("preempted/latest")));
+}
+
+/* A signal to any one rank stops all. */
+static void one_rank_stops_all(void **state) {
+    (void)state;
+    if (!mpi_built()) skip();
+    static const int signals[] = {SIGUSR1, SIGUSR2, SIGHUP, SIGXCPU};
+    Launch launch;
+    char name[32];
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "one-%d", i);
+        launch_open(&launch, name);
+        kill(launch.rank[i], signals[i]);
+        assert_int_equal(terminal_close(&launch.terminal), SAVED);
+        assert_contains(launch.terminal.seen, "weft: stopped after step ");
+    }
+    for (int i = 2; i < 4; i++) { /* and without ranks */
+        Terminal terminal = terminal_open("exec $WEFT train --out one-0 --resume --ranks 1");
+        assert_reads(&terminal, "/1000000   0%  loss ");
+        kill(terminal.child, signals[i]);
+        assert_int_equal(terminal_close(&terminal), SAVED);
+    }
+}
+
+/* Ranks that cannot react do not delay a second Ctrl-C. */
+static void second_interrupt_kills(void **state) {
+    (void)state;
+    if (!mpi_built()) skip();
+    Launch launch;
+    launch_open(&launch, "at-once");
+    for (int r = 0; r < 2; r++) kill(launch.rank[r], SIGSTOP);
+    type(&launch.terminal, "\003");
+    usleep(200000);
+    type(&launch.terminal, "\003");
+    assert_int_equal(terminal_close(&launch.terminal), 1);
+    assert_contains(launch.terminal.seen, "weft: stopped at once");
+    for (int r = 0; r < 2; r++) assert_int_not_equal(kill(launch.rank[r], 0), 0);
+}
+
+/* Ranks whose launcher was killed save if they can; the run says what happened. */
+static void killed_launcher_is_reported(void **state) {
+    (void)state;
+    if (!mpi_built()) skip();
+    Launch launch;
+    launch_open(&launch, "orphaned");
+    kill(launch.launcher[0], SIGKILL);
+    int code = terminal_close(&launch.terminal);
+    assert_contains(launch.terminal.seen, "was killed by signal 9 (Killed)");
+    assert_true(code == SAVED ? path_exists(at("orphaned/latest")) : code == 1);
+    for (int r = 0; r < 2; r++) assert_int_not_equal(kill(launch.rank[r], 0), 0);
+}
+
+static void starting_ranks_stop(void **state) {
+    (void)state;
+    if (!mpi_built()) skip();
+    Terminal terminal;
+    int code =
+        stop_at(&terminal,
+                "echo starting; exec $WEFT train --data self " TINY "--ranks 2 --steps 1000000 --out started",
+                "starting");
+    assert_true(code == 1 || code == KILLED); /* the signal may come before the command catches it */
+    assert_false(path_exists(at("started/latest")));
 }
 
 static void tokenizer_training_stops(void **state) {
@@ -170,12 +278,23 @@ static void generation_stops(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(validation_stops),       cmocka_unit_test(training_saves_and_resumes),
-        cmocka_unit_test(later_validation_saves), cmocka_unit_test(ranks_stop_together),
-        cmocka_unit_test(preparation_stops),      cmocka_unit_test(tokenizer_training_stops),
-        cmocka_unit_test(evaluation_stops),       cmocka_unit_test(generation_stops),
-        cmocka_unit_test(measurement_stops),      cmocka_unit_test(search_stops),
-        cmocka_unit_test(comparison_stops),       cmocka_unit_test(ignored_signals_stay_ignored),
+        cmocka_unit_test(validation_stops),
+        cmocka_unit_test(training_saves_and_resumes),
+        cmocka_unit_test(later_validation_saves),
+        cmocka_unit_test(ranks_stop_together),
+        cmocka_unit_test(terminated_job_saves),
+        cmocka_unit_test(one_rank_stops_all),
+        cmocka_unit_test(second_interrupt_kills),
+        cmocka_unit_test(killed_launcher_is_reported),
+        cmocka_unit_test(starting_ranks_stop),
+        cmocka_unit_test(preparation_stops),
+        cmocka_unit_test(tokenizer_training_stops),
+        cmocka_unit_test(evaluation_stops),
+        cmocka_unit_test(generation_stops),
+        cmocka_unit_test(measurement_stops),
+        cmocka_unit_test(search_stops),
+        cmocka_unit_test(comparison_stops),
+        cmocka_unit_test(ignored_signals_stay_ignored),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }

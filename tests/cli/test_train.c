@@ -110,7 +110,7 @@ static void stopped_and_resumed(void **state) {
     int code;
     assert_int_equal(waitpid(child, &code, 0), child);
     assert_true(WIFEXITED(code));
-    assert_int_equal(WEXITSTATUS(code), 1);
+    assert_int_equal(WEXITSTATUS(code), 75);
 
     char config[128], latest[128], steps[32];
     snprintf(config, sizeof config, "%s/config.json", run_dir);

@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -503,6 +504,72 @@ static void test_memory(void **state) {
     assert_true(stat->peak - before <= largest);
 }
 
+/* Sets the stop flag after a while, in the middle of a step or between two. */
+typedef struct Alarm {
+    volatile sig_atomic_t stop;
+    int delay_us;
+} Alarm;
+
+static void *ring(void *argument) {
+    Alarm *alarm = argument;
+    usleep((useconds_t)alarm->delay_us);
+    alarm->stop = SIGTERM;
+    return NULL;
+}
+
+/* Trains until the last rank is told to stop. Returns the number of complete steps, which all ranks agree on.
+ */
+static int run_until_stopped(Group *world, Run *run, int delay_us) {
+    int count = run->runner->spec.micros, replica = run->runner->mesh->at[AXIS_DP], step = 0;
+    int64_t size = run->layout->micro_batch, lowest, highest;
+    Alarm alarm = {.delay_us = delay_us};
+    HostBatch *micro[BATCH];
+    pthread_t thread;
+    bool rings = world->rank == world->size - 1, stopped = false;
+    run->runner->spec.stop = &alarm.stop;
+    if (rings) assert_int_equal(pthread_create(&thread, NULL, ring, &alarm), 0);
+    while (!stopped && step < STEPS) {
+        for (int i = 0; i < count; i++)
+            micro[i] = batch_of(run->job, step, ((int64_t)replica * count + i) * size, size);
+        StepResult result = {0};
+        CLEANUP(status_freep) Status status = runner_step(run->runner, micro, count, step + 1, 2e-3, &result);
+        for (int i = 0; i < count; i++) host_batch_free(micro[i]);
+        if (status) assert_true(status_stopped(status));
+        stopped = status || result.stop;
+        if (!status) run->loss[step++] = result.loss;
+        if (status) assert_ok(mesh_recover(run->mesh));
+    }
+    if (rings) pthread_join(thread, NULL);
+    lowest = -step, highest = step;
+    assert_ok(host_reduce(run->mesh->world, &highest, 1, DT_I64, REDUCE_MAX));
+    assert_ok(host_reduce(run->mesh->world, &lowest, 1, DT_I64, REDUCE_MAX));
+    assert_int_equal(-lowest, highest);
+    return step;
+}
+
+/* A rank that is told to stop at any moment makes all ranks abandon the step, or all finish it. The state
+ * that they save is that of the last complete step, bit for bit. */
+static void test_abandoned(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    int half = world->size / 2;
+    const Layout layouts[] = {
+        {.mesh = {.dp = world->size, .tp = 1, .pp = 1}, .zero = 3, .chunks = 1, .micro_batch = 1},
+        {.mesh = {.dp = half, .tp = 1, .pp = 2}, .zero = half > 1, .chunks = 1, .micro_batch = 1},
+        {.mesh = {.dp = half, .tp = 2, .pp = 1}, .zero = half > 1 ? 2 : 0, .chunks = 1, .micro_batch = 1}};
+    for (int i = 0; i < 6; i++) {
+        const Layout *layout = &layouts[i % 3];
+        CLEANUP(run_done) Run run = run_new(world, JOB_GPT2, layout);
+        int steps = run_until_stopped(world, &run, 1500 * (i + 1));
+        CLEANUP(run_done) Run same = run_new(world, JOB_GPT2, layout);
+        run_steps(&same, 0, steps);
+        assert_memory_equal(run.loss, same.loss, (size_t)steps * sizeof(double));
+        assert_ok(run_save(&run, world, path_of("abandoned", i)));
+        CLEANUP(loaded_done) LoadedState loaded = load_state(JOB_GPT2, false, path_of("abandoned", i));
+        assert_true(same_state(&same, &loaded));
+        assert_ok(barrier(world));
+    }
+}
+
 /* Limits the size of files that this process may write; RLIM_INFINITY restores the hard limit. */
 static void limit_files(rlim_t bytes) {
     struct rlimit limit;
@@ -553,7 +620,8 @@ static void test_one_cannot_write(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_temp_dir, remove_temp_dir)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_pairs), TEST(test_bits), TEST(test_pieces), TEST(test_memory), TEST(test_one_cannot_write),
+    TEST(test_pairs),  TEST(test_bits),      TEST(test_pieces),
+    TEST(test_memory), TEST(test_abandoned), TEST(test_one_cannot_write),
 };
 
 RANKS_MAIN(tests)

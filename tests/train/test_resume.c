@@ -183,7 +183,7 @@ static void stopped_and_resumed(void **state) {
     int code;
     assert_int_equal(waitpid(child, &code, 0), child);
     assert_true(WIFEXITED(code));
-    assert_int_equal(WEXITSTATUS(code), 1);
+    assert_int_equal(WEXITSTATUS(code), 75);
     long stopped = newest_step();
     assert_true(stopped > 0);
     char steps[32];

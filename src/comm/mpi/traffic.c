@@ -5,8 +5,8 @@
  * share cores, and the rank being waited for needs them more. The progress thread always sleeps after a poll
  * without progress and pauses while a caller waits.
  *
- * A failing rank sends its rank number to all others. Ranks that fail at about the same time see each other's
- * notices while they listen, and the lowest one reports.
+ * A failing rank sends a note to all others. Ranks that fail at about the same time see each other's notes
+ * while they listen, and the lowest one reports.
  */
 #include "comm/mpi/traffic.h"
 
@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 
-enum { SPINS = 32, LOOKS_PER_NOTE = 16, SLEEP_US = 20, SLEEP_US_MOST = 400, SLACK_NS = 1000 };
+enum { SPINS = 32, LOOKS_PER_NOTE = 16, SLEEP_US = 20, SLEEP_US_MOST = 400, SLACK_NS = 1000, NOTE_MS = 100 };
 static const double yield_s = 1e-3;   /* time spent yielding before sleeping */
 static const double listen_s = 0.3;   /* time to listen for other failures */
 static const double give_way_s = 5.0; /* time granted to the rank that reports */
@@ -57,22 +57,18 @@ Status mpi_status(int code, const char *what) {
     return FAILED("MPI: %s: %s", what, text);
 }
 
-static int note_listen(Traffic *traffic) {
-    return MPI_Irecv(&traffic->note, 1, MPI_INT, MPI_ANY_SOURCE, 0, traffic->control, &traffic->note_request);
-}
-
-/* Receives the next failure notice, if any; keeps the lowest rank. */
-static bool note_take(Traffic *traffic) {
-    int arrived = 0;
-    if (MPI_Test(&traffic->note_request, &arrived, MPI_STATUS_IGNORE) != MPI_SUCCESS || !arrived)
-        return false;
-    if (traffic->failed_rank < 0 || traffic->note < traffic->failed_rank)
-        traffic->failed_rank = traffic->note;
-    return note_listen(traffic) == MPI_SUCCESS;
-}
-
 static bool traffic_healthy(const Traffic *traffic) {
     return !traffic->error && !traffic->dropped && traffic->failed_rank < 0;
+}
+
+/* Whether this rank gives up the current section; tells the others if it is the first. The lock is held. */
+static bool abandons(Traffic *traffic) {
+    if (!traffic->in_section) return false;
+    if (traffic->abandoned == traffic->section) return true;
+    if (traffic->voted || !traffic->stop || !*traffic->stop) return false;
+    traffic->abandoned = traffic->section;
+    notes_send(traffic, NOTE_ABANDON, traffic->section);
+    return true;
 }
 
 /* Steps an operation; true if it made progress. */
@@ -92,8 +88,21 @@ static bool traffic_look(Traffic *traffic) {
         moved |= op_look(traffic, op);
         if (op->done) traffic->active--;
     }
-    if (!moved && ++traffic->idle_looks % LOOKS_PER_NOTE == 0) note_take(traffic);
+    if (!moved && ++traffic->idle_looks % LOOKS_PER_NOTE == 0) notes_take(traffic);
     return moved;
+}
+
+/* Waits for work; reads notes meanwhile, unless a caller waits and thus does. The lock is held. */
+static void wait_idle(Traffic *traffic) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += NOTE_MS * 1000000L;
+    if (until.tv_nsec >= 1000000000L) {
+        until.tv_nsec -= 1000000000L;
+        until.tv_sec++;
+    }
+    pthread_cond_timedwait(&traffic->wake, &traffic->lock, &until);
+    if (traffic->waiting == 0 && !traffic->quitting && traffic_healthy(traffic)) notes_take(traffic);
 }
 
 static void *traffic_thread(void *argument) {
@@ -103,7 +112,7 @@ static void *traffic_thread(void *argument) {
     pthread_mutex_lock(&traffic->lock);
     while (!traffic->quitting) {
         if (traffic->active == 0 || traffic->waiting > 0 || !traffic_healthy(traffic)) {
-            pthread_cond_wait(&traffic->wake, &traffic->lock);
+            wait_idle(traffic);
             pause = (Pause){0};
             continue;
         }
@@ -143,7 +152,7 @@ Status traffic_new(Traffic **ret_engine, MPI_Comm world, bool threaded) {
     if (!code) code = MPI_Comm_set_errhandler(traffic->control, MPI_ERRORS_RETURN);
     if (!code) code = MPI_Comm_rank(world, &traffic->rank);
     if (!code) code = MPI_Comm_size(world, &traffic->size);
-    if (!code) code = note_listen(traffic);
+    if (!code) code = notes_listen(traffic);
     if (code) {
         traffic_free(traffic);
         return mpi_status(code, "cannot connect the ranks");
@@ -164,10 +173,7 @@ void traffic_free(Traffic *traffic) {
         pthread_mutex_unlock(&traffic->lock);
         pthread_join(traffic->thread, NULL);
     }
-    if (traffic->note_request != MPI_REQUEST_NULL) {
-        MPI_Cancel(&traffic->note_request);
-        MPI_Wait(&traffic->note_request, MPI_STATUS_IGNORE);
-    }
+    notes_free(traffic);
     /* After a failure, memory is leaked on purpose: MPI or another rank may still access it. */
     if (traffic->control != MPI_COMM_NULL) MPI_Comm_free(&traffic->control);
     pthread_cond_destroy(&traffic->wake);
@@ -175,11 +181,11 @@ void traffic_free(Traffic *traffic) {
     free(traffic);
 }
 
-static Status traffic_outcome(const Traffic *traffic) {
+static Status traffic_outcome(Traffic *traffic) {
     if (traffic->failed_rank >= 0) return FAILED("rank %d failed", traffic->failed_rank);
     if (traffic->error) return mpi_status(traffic->error, "communication between ranks failed");
     if (traffic->dropped) return FAILED("internal: communication after a failure");
-    return OK;
+    return abandons(traffic) ? STOPPED("stopped by a signal") : OK;
 }
 
 Status traffic_start(Traffic *traffic, Op *op, Ticket *ret_ticket) {
@@ -233,7 +239,7 @@ static Op *traffic_find(const Traffic *traffic, uint64_t number, Op **ret_before
 static void drive(Traffic *traffic, const Op *op) {
     Pause pause = {0};
     traffic->waiting++;
-    while (!op->done && traffic_healthy(traffic)) {
+    while (!op->done && traffic_healthy(traffic) && !abandons(traffic)) {
         if (traffic_look(traffic)) {
             pause = (Pause){0};
             continue;
@@ -310,28 +316,56 @@ void traffic_drop(Traffic *traffic) {
     pthread_mutex_unlock(&traffic->lock);
 }
 
+void traffic_section(Traffic *traffic, SectionStage stage, const volatile sig_atomic_t *stop) {
+    pthread_mutex_lock(&traffic->lock);
+    if (stage == SECTION_BEGIN) traffic->section++;
+    traffic->in_section = stage != SECTION_END;
+    traffic->voted = stage == SECTION_VOTE;
+    traffic->stop = stop;
+    pthread_mutex_unlock(&traffic->lock);
+}
+
+bool traffic_abandons(Traffic *traffic) {
+    pthread_mutex_lock(&traffic->lock);
+    bool gives_up = abandons(traffic);
+    pthread_mutex_unlock(&traffic->lock);
+    return gives_up;
+}
+
+int traffic_recover(Traffic *traffic, MPI_Comm old, MPI_Comm *ret_comm) {
+    pthread_mutex_lock(&traffic->lock);
+    keep_memory(traffic);
+    traffic->first = traffic->last = NULL; /* leaked, like their memory */
+    traffic->active = 0;
+    traffic->in_section = false;
+    traffic->wounded = true;
+    int code = MPI_Comm_dup(old, ret_comm);
+    if (!code) code = MPI_Comm_set_errhandler(*ret_comm, MPI_ERRORS_RETURN);
+    pthread_mutex_unlock(&traffic->lock);
+    return code;
+}
+
+bool traffic_wounded(const Traffic *traffic) {
+    return traffic->wounded;
+}
+
 /* Notifies all others and listens for other failures. False if a lower rank has failed. */
 static bool exchange_notes(Traffic *traffic) {
     double start = clock_wall();
-    MPI_Request request;
-    for (int to = 0; to < traffic->size; to++) {
-        if (to == traffic->rank) continue;
-        if (MPI_Isend(&traffic->rank, 1, MPI_INT, to, 0, traffic->control, &request) == MPI_SUCCESS)
-            MPI_Request_free(&request);
-    }
+    notes_send(traffic, NOTE_FAILED, 0);
     while (clock_wall() - start < listen_s)
-        if (!note_take(traffic)) sleep_us(1000);
+        if (!notes_take(traffic)) sleep_us(1000);
     return traffic->failed_rank < 0 || traffic->failed_rank > traffic->rank;
 }
 
 bool traffic_claim(Traffic *traffic) {
     pthread_mutex_lock(&traffic->lock);
     traffic->dropped = true; /* keep the lock: from here on, only this thread calls MPI */
-    for (int i = 0; i < LOOKS_PER_NOTE; i++) note_take(traffic);
+    for (int i = 0; i < LOOKS_PER_NOTE; i++) notes_take(traffic);
     if (traffic->failed_rank < 0 && exchange_notes(traffic)) return true;
     /* The reporting rank aborts this one. If it does not, report after all. */
     double start = clock_wall();
     while (clock_wall() - start < give_way_s)
-        if (!note_take(traffic)) sleep_us(1000);
+        if (!notes_take(traffic)) sleep_us(1000);
     return true;
 }

@@ -81,14 +81,37 @@ struct Traffic {
     int active; /* unfinished operations */
     uint64_t numbers;
     int error; /* first MPI error */
-    /* Failure notices of other ranks, on a separate communicator. */
+    /* Notes, on a separate communicator. */
     MPI_Comm control;
     MPI_Request note_request;
-    int note, failed_rank; /* -1: no rank has failed */
+    struct Note *note; /* the next one to arrive */
+    struct NoteOut *notes_out;
+    int failed_rank; /* -1: no rank has failed */
     unsigned idle_looks;
+    /* Sections, numbered from 1; see comm/mesh.h. */
+    uint64_t section, abandoned; /* the current one, and the newest one that a rank has abandoned */
+    bool in_section, voted;
+    bool wounded; /* a section was abandoned and its operations left in flight */
+    const volatile sig_atomic_t *stop;
     int rank, size;
     size_t slot_bytes;
 };
+
+/* Short messages between ranks outside operations (notes.c). */
+typedef enum { NOTE_FAILED, NOTE_ABANDON } NoteKind;
+
+typedef struct Note {
+    int32_t kind, from;
+    uint64_t number; /* NOTE_ABANDON: the section */
+} Note;
+
+/* A note on its way to other ranks. */
+typedef struct NoteOut {
+    struct NoteOut *next;
+    Note note;
+    int count;
+    MPI_Request request[];
+} NoteOut;
 
 typedef struct MpiGroup {
     Traffic *traffic;
@@ -121,6 +144,19 @@ MUST_USE Status mpi_status(int code, const char *what);
 bool flows_move(Traffic *traffic, Op *op);
 bool flows_done(const Op *op);
 bool op_step_move(Traffic *traffic, Op *op); /* step function of operations that only move bytes */
+
+/* Notes. The lock is held. */
+int notes_listen(Traffic *traffic);
+bool notes_take(Traffic *traffic);                                 /* handles the next note, if any */
+void notes_send(Traffic *traffic, NoteKind kind, uint64_t number); /* to all other ranks */
+void notes_free(Traffic *traffic);
+
+/* Sections, see comm/mesh.h. */
+void traffic_section(Traffic *traffic, SectionStage stage, const volatile sig_atomic_t *stop);
+bool traffic_abandons(Traffic *traffic);
+/* Forgets operations in flight and duplicates a communicator. */
+int traffic_recover(Traffic *traffic, MPI_Comm old, MPI_Comm *ret_comm);
+bool traffic_wounded(const Traffic *traffic);
 
 /* Failure handling, see group_drop and group_claim_failure. */
 void traffic_drop(Traffic *traffic);

@@ -1,4 +1,6 @@
 /* Groups over MPI: creating, splitting and freeing them. */
+#include <string.h>
+
 #include "base/memory.h"
 #include "comm/mpi.h"
 #include "comm/mpi/traffic.h"
@@ -109,6 +111,27 @@ static Status batch_mpi(Group *group, bool begin) {
     return OK;
 }
 
+static void section_mpi(Group *group, SectionStage stage, const volatile sig_atomic_t *stop) {
+    traffic_section(impl(group)->traffic, stage, stop);
+}
+
+static bool abandons_mpi(Group *group) {
+    return traffic_abandons(impl(group)->traffic);
+}
+
+/* Abandoned operations still have messages under way on the old communicator, which is therefore never
+ * freed. Its collectives use a context of their own, so it can still be duplicated. */
+static Status recover_mpi(Group *group) {
+    MpiGroup *mpi = impl(group);
+    MPI_Comm comm = MPI_COMM_NULL;
+    TRY(mpi_status(traffic_recover(mpi->traffic, mpi->comm, &comm), "cannot reconnect the ranks"));
+    mpi->comm = comm;
+    mpi->collectives = 0;
+    memset(mpi->sends, 0, (size_t)group->size * sizeof *mpi->sends);
+    memset(mpi->receives, 0, (size_t)group->size * sizeof *mpi->receives);
+    return OK;
+}
+
 static void drop_mpi(Group *group) {
     traffic_drop(impl(group)->traffic);
 }
@@ -135,6 +158,9 @@ const GroupOps group_ops_mpi = {
     .host_gather = host_gather_mpi,
     .host_broadcast = host_broadcast_mpi,
     .split = split_mpi,
+    .section = section_mpi,
+    .abandons = abandons_mpi,
+    .recover = recover_mpi,
     .drop = drop_mpi,
     .claim_failure = claim_failure_mpi,
     .end_all = end_all_mpi,

@@ -1,0 +1,173 @@
+/* Waiting for a launcher and its ranks.
+ *
+ * When ranks fail, mpirun prints explanations in blocks between lines of dashes. They are held back: a rank
+ * that failed has reported its error in one line, and for a rank that was killed the block tells which one.
+ * The blocks are printed only if neither explains the failure.
+ */
+#include "cli/launched.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "cli/processes.h"
+#include "cli/relay.h"
+
+static const double again_s = 2; /* a second Ctrl-C within this time means "at once" */
+
+typedef struct Launched {
+    const LaunchedSpec *spec;
+    FILE *held; /* writes to `text`: the blocks and remarks that were held back */
+    char *text;
+    size_t size;
+    int code;               /* that rank 0 has announced; 0: none */
+    bool in_block;          /* between two lines of dashes */
+    bool explained, failed; /* a rank has said why it ends; that is an error */
+    int rank, signal;       /* the rank that was killed, and how; signal 0: no rank was killed */
+    bool asked;             /* this process was told to stop, ... */
+    bool early, at_once;    /* ... before there were ranks; by two Ctrl-C */
+    double interrupted;     /* time of the last Ctrl-C; 0: none */
+} Launched;
+
+static void launched_done(Launched *of) {
+    if (of->held) fclose(of->held);
+    free(of->text);
+}
+
+/* ---- what the launcher prints ---- */
+
+static bool is_frame(const char *line) {
+    size_t dashes = strspn(line, "-");
+    return dashes >= 40 && line[dashes] == '\n';
+}
+
+/* Messages that Open MPI prints outside blocks and that are held back as well. */
+static const char *const remarks[] = {"help message", "orte_base_help_aggregate", "ORTE_ERROR_LOG",
+                                      "PMIX ERROR", ": Forwarding signal "};
+
+static void read_line(Launched *of, const char *line) {
+    const char *killed = strstr(line, "process rank "), *by = strstr(line, "exited on signal ");
+    bool frame = is_frame(line), remark = false;
+    if (sscanf(line, LAUNCHED_CODE "%d", &of->code) == 1) return;
+    if (frame) of->in_block = !of->in_block;
+    if (of->in_block && killed && by && !of->signal) {
+        sscanf(killed, "process rank %d", &of->rank);
+        sscanf(by, "exited on signal %d", &of->signal);
+    }
+    bool error = strncmp(line, "weft: error: ", 13) == 0;
+    of->failed |= error;
+    of->explained |= error || strncmp(line, "weft: stopped", 13) == 0;
+    for (size_t i = 0; i < sizeof remarks / sizeof *remarks; i++) remark |= strstr(line, remarks[i]) != NULL;
+    fputs(line, of->in_block || frame || remark ? of->held : stderr);
+}
+
+/* ---- requests to stop ---- */
+
+/* Ranks on other nodes are reached through the launcher. A launcher without ranks has nothing to lose. */
+static void ask_to_stop(Launched *of) {
+    const LaunchedSpec *spec = of->spec;
+    if (!spec->stops) {
+        kill(spec->pid, SIGTERM);
+    } else if (processes_signal(spec->pid, SIGUSR1, false) == 0) {
+        of->early = true;
+        processes_signal(spec->pid, SIGKILL, true);
+    } else if (getenv("SLURM_JOB_ID") || getenv("PBS_NODEFILE")) {
+        kill(spec->pid, SIGUSR1);
+    }
+}
+
+static void take_signal(Launched *of, int number) {
+    double now = clock_wall();
+    bool again = number == SIGINT && of->interrupted > 0 && now - of->interrupted < again_s;
+    if (number == SIGINT) of->interrupted = now;
+    if (again) {
+        of->at_once = true;
+        processes_signal(of->spec->pid, SIGKILL, true);
+    } else if (!of->asked) {
+        ask_to_stop(of);
+    }
+    of->asked = true;
+}
+
+static void read_signals(void *context) {
+    Launched *of = context;
+    char number;
+    while (read(of->spec->signals, &number, 1) == 1) take_signal(of, number);
+}
+
+static void read_all(Launched *of) {
+    Relay relay = {.out = stderr,
+                   .in = of->spec->error,
+                   .results = of->spec->results,
+                   .wake = of->spec->signals,
+                   .on_wake = read_signals,
+                   .context = of};
+    char *line = NULL;
+    size_t capacity = 0;
+    relay_draw(&relay, of->spec->title);
+    while (relay_line(&relay, &line, &capacity) > 0) read_line(of, line);
+    free(line);
+    fflush(of->held);
+}
+
+/* ---- the end ---- */
+
+/* Ranks whose launcher was killed are children of this process now. True if they have saved their work. */
+static bool await_orphans(void) {
+    bool saved = false;
+    int state;
+    for (pid_t pid; (pid = waitpid(-1, &state, 0)) > 0 || errno == EINTR;)
+        saved |= pid > 0 && WIFEXITED(state) && WEXITSTATUS(state) == STATUS_SAVED;
+    return saved;
+}
+
+static Status explain_killed(int number, const Launched *of) {
+    const char *name = of->spec->name;
+    if (await_orphans())
+        return STOPPED_SAVED("stopped: %s was killed by signal %d (%s); the ranks saved a checkpoint; add "
+                             "--resume to continue",
+                             name, number, strsignal(number));
+    return FAILED("%s was killed by signal %d (%s), and its ranks ended without saving", name, number,
+                  strsignal(number));
+}
+
+static Status explain(const Launched *of, int code) {
+    const char *name = of->spec->name;
+    if (code == 127)
+        return FAILED(
+            "cannot run %s; install an MPI library such as Open MPI, or set WEFT_MPIRUN to its launcher",
+            name);
+    if (code && of->signal && !of->failed && !of->asked)
+        return FAILED("rank %d was killed by signal %d (%s); the other ranks were terminated", of->rank,
+                      of->signal, strsignal(of->signal));
+    if (code && of->asked && !of->explained && code != STATUS_SAVED)
+        return STOPPED("stopped before the ranks were ready; nothing was saved");
+    if (code && !of->explained && code != STATUS_SAVED) fputs(of->text, stderr);
+    if (code > 128 && code <= 128 + SIGRTMAX)
+        return FAILED("a rank was killed by signal %d (%s); the other ranks were terminated", code - 128,
+                      strsignal(code - 128));
+    if (code > STATUS_USAGE && code != STATUS_SAVED) return FAILED("%s exited with code %d", name, code);
+    return OK;
+}
+
+Status launched_wait(const LaunchedSpec *spec, int *ret_code) {
+    CLEANUP(launched_done) Launched of = {.spec = spec};
+    of.held = open_memstream(&of.text, &of.size);
+    if (!of.held) return FAILED("out of memory");
+    read_all(&of);
+    int state;
+    while (waitpid(spec->pid, &state, 0) < 0)
+        if (errno != EINTR) return FAILED("cannot wait for %s: %s", spec->name, strerror(errno));
+    if (of.early || of.at_once) await_orphans();
+    if (of.early) return STOPPED("stopped before the ranks were ready; nothing was saved");
+    if (of.at_once) return STOPPED("stopped at once; steps after the newest checkpoint are lost");
+    if (WIFSIGNALED(state)) return explain_killed(WTERMSIG(state), &of);
+    TRY(explain(&of, WEXITSTATUS(state)));
+    *ret_code = WEXITSTATUS(state) ? WEXITSTATUS(state) : of.code;
+    return OK;
+}

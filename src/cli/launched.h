@@ -1,0 +1,26 @@
+/* Waiting for a launcher and its ranks; see launched.c. */
+#ifndef WEFT_CLI_LAUNCHED_H
+#define WEFT_CLI_LAUNCHED_H
+
+#include <sys/types.h>
+
+#include "base/status.h"
+
+/* Rank 0 prints a line that starts like this, followed by the ranks' exit code. */
+#define LAUNCHED_CODE "\001weft exits with code "
+
+typedef struct LaunchedSpec {
+    const char *name;  /* of the launcher */
+    const char *title; /* shown on a terminal until the ranks print something */
+    pid_t pid;
+    int error;   /* read end of its standard error */
+    int results; /* of its standard output, closed at its end; -1: inherited */
+    int signals; /* read end of a pipe with the numbers of signals that this process received */
+    bool stops;  /* SIGUSR1 asks ranks to stop; otherwise signals terminate the launcher */
+} LaunchedSpec;
+
+/* Copies the launcher's standard error, passes on requests to stop, and waits until all is over. *ret_code is
+ * the ranks' exit code, if one of them has reported why it is not 0. */
+MUST_USE Status launched_wait(const LaunchedSpec *spec, int *ret_code);
+
+#endif
