@@ -73,6 +73,37 @@ static inline int64_t rope_position(Tensor positions, int64_t origin, int64_t T,
     return at >= 0 && at < count ? at : -1;
 }
 
+/* The dims of qkv (B,T,3,H,D) or (B,T,N,D), N = H + 2G. */
+typedef struct QkvShape {
+    int64_t B, T, H, G, N, D;
+    int64_t group; /* query heads that share a key head: H / G */
+} QkvShape;
+
+static inline QkvShape qkv_shape(Tensor qkv, const Attention *spec) {
+    int64_t N = qkv.ndim == 5 ? 3 * qkv.dim[3] : qkv.dim[2], G = spec->kv_heads ? spec->kv_heads : N / 3;
+    return (QkvShape){
+        qkv.dim[0], qkv.dim[1], N - 2 * G, G, N, qkv.dim[qkv.ndim - 1], G ? (N - 2 * G) / G : 0};
+}
+
+enum { PART_Q, PART_K, PART_V };
+
+/* The head, of N, that has q, k or v of query head h. */
+static inline int64_t qkv_head(const QkvShape *s, int part, int64_t h) {
+    return part == PART_Q ? h : s->H + (part == PART_V ? s->G : 0) + h / s->group;
+}
+
+/* The first key that the query at `position` sees. `starts` are those of its sequence, or NULL; window 0: no
+ * window. */
+static inline int64_t first_key(const int32_t *starts, int64_t window, int64_t position) {
+    int64_t first = starts ? starts[position] : 0;
+    if (window && position - window + 1 > first) first = position - window + 1;
+    if (first > position) first = position;
+    return first > 0 ? first : 0;
+}
+static inline const int32_t *starts_of(const Attention *spec, int64_t b, int64_t T) {
+    return spec->starts.data ? tensor_i32(spec->starts) + b * T : NULL;
+}
+
 /* How many of V local columns are not padding. */
 static inline int64_t vocab_columns(VocabPart part, int64_t V) {
     int64_t real = part.valid - part.start;

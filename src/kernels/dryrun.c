@@ -102,29 +102,32 @@ static Status rmsnorm_backward_dryrun(Stream *stream, Tensor dx, Tensor dgamma, 
 
 /* Weft's Hopper kernels: dq in fp32, two statistics per row, the dropout masks that are drawn ahead, and a
  * counter per tile. */
-static size_t hopper_bytes(Tensor qkv, bool dropout) {
-    size_t heads = (size_t)(qkv.dim[0] * qkv.dim[3]);
-    size_t tiles = ((size_t)qkv.dim[1] + HOPPER_TILE - 1) / HOPPER_TILE, rows = heads * tiles * HOPPER_TILE;
+static size_t hopper_bytes(const QkvShape *s, bool dropout) {
+    size_t heads = (size_t)(s->B * s->H);
+    size_t tiles = ((size_t)s->T + HOPPER_TILE - 1) / HOPPER_TILE, rows = heads * tiles * HOPPER_TILE;
     size_t masks = rows * tiles * HOPPER_MASKS_AHEAD * sizeof(uint16_t);
     if (!dropout || masks > HOPPER_MASK_BYTES) masks = 0;
     return rows * (HOPPER_WIDTH + 2) * sizeof(float) + masks + (heads * tiles + 1) * sizeof(int32_t);
 }
 
-static bool uses_hopper(const Stream *stream, Tensor qkv) {
+static bool uses_hopper(const Stream *stream, DType dtype, const QkvShape *s) {
     int capability = stream->device->planned;
-    return capability >= 90 && capability < 100 && (qkv.dtype == DT_BF16 || qkv.dtype == DT_F16) &&
-           qkv.dim[4] == HOPPER_WIDTH && qkv.dim[1] >= HOPPER_SHORTEST;
+    return capability >= 90 && capability < 100 && (dtype == DT_BF16 || dtype == DT_F16) &&
+           s->D == HOPPER_WIDTH && s->T >= HOPPER_SHORTEST;
 }
 
 /* cuDNN reduces dq in a fixed order from one fp32 partial result per block of keys. The block size is
- * inferred from the workspace of real runs. With dropout, and for short sequences, weft uses its portable
- * kernels, which need no partial results. */
+ * inferred from the workspace of real runs. With dropout, for short sequences, with fewer key heads than
+ * query heads, windows or documents, weft uses its portable kernels, which need no partial results. */
 static Status attention_backward_dryrun(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
                                         Tensor qkv, Tensor lens, Attention spec) {
     (void)dqkv, (void)dout, (void)lens;
-    size_t parts = 0, keys = (size_t)qkv.dim[1];
-    if (uses_hopper(stream, qkv)) return request(stream, hopper_bytes(qkv, spec.dropout.p > 0));
-    if (qkv.dtype != DT_F32 && !(spec.dropout.p > 0) && keys >= CUDNN_KEY_BLOCK)
+    QkvShape s = qkv_shape(qkv, &spec);
+    size_t parts = 0, keys = (size_t)s.T;
+    bool plain = s.group == 1 && !spec.window && !spec.starts.data;
+    if (plain && uses_hopper(stream, qkv.dtype, &s))
+        return request(stream, hopper_bytes(&s, spec.dropout.p > 0));
+    if (plain && qkv.dtype != DT_F32 && !(spec.dropout.p > 0) && keys >= CUDNN_KEY_BLOCK)
         parts = (keys + CUDNN_KEY_BLOCK - 1) / CUDNN_KEY_BLOCK * (size_t)tensor_count(out) * sizeof(float);
     return request(stream, parts + aligned(tensor_bytes(lse)) + 2 * (size_t)qkv.dim[0] * sizeof(int32_t));
 }

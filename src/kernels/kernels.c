@@ -3,10 +3,11 @@
  * returns early, so slots never see one.
  *
  * FLOPs are counted from shapes: a multiplication, an addition, a comparison and a call of exp or tanh
- * count as one each. Attention counts the query-key pairs that the causal mask leaves. Padding is not known
- * here and counts as work. */
+ * count as one each. Attention counts the query-key pairs that the causal mask and the window leave. Padding
+ * and documents are not known here and count as work. */
 #include "kernels/kernels.h"
 
+#include "kernels/backend.h"
 #include "kernels/dispatch.h"
 #include "kernels/int8.h"
 #include "kernels/sparse.h"
@@ -213,24 +214,33 @@ Status dropout_add_norm_forward(Exec *exec, Tensor sum, Tensor out, Tensor mean,
         y, gamma, beta, eps, dropout);
 }
 
-/* The dims of qkv (B,T,3,H,D). */
-typedef struct HeadShape {
-    int64_t B, T, H, D;
-    double pairs; /* query-key pairs over all heads and sequences */
-} HeadShape;
-
-static Status check_qkv(const char *kernel, Tensor qkv, bool causal, HeadShape *ret_shape) {
+static Status check_qkv(const char *kernel, Tensor qkv, const Attention *spec, QkvShape *ret_shape) {
     TRY(check_float(kernel, "qkv", qkv));
-    if (qkv.ndim != 5 || qkv.dim[2] != 3)
-        return FAILED("internal: %s: qkv has %d dims; expected (B, T, 3, H, D)", kernel, qkv.ndim);
-    HeadShape shape = {.B = qkv.dim[0], .T = qkv.dim[1], .H = qkv.dim[3], .D = qkv.dim[4]};
-    double T = (double)shape.T;
-    shape.pairs = (double)(shape.B * shape.H) * (causal ? T * (T + 1) / 2 : T * T);
+    if (!(qkv.ndim == 5 && qkv.dim[2] == 3) && qkv.ndim != 4)
+        return FAILED("internal: %s: qkv has %d dims; expected (B, T, 3, H, D) or (B, T, H + 2G, D)", kernel,
+                      qkv.ndim);
+    QkvShape shape = qkv_shape(qkv, spec);
+    if (spec->kv_heads < 0 || shape.H < shape.G || (shape.G && shape.H % shape.G) ||
+        shape.H + 2 * shape.G != shape.N)
+        return FAILED("internal: %s: %lld heads of qkv cannot have %lld key and value heads each", kernel,
+                      (long long)shape.N, (long long)shape.G);
     *ret_shape = shape;
     return OK;
 }
 
-static Status check_attention(const char *kernel, const HeadShape *shape, const Attention *spec) {
+/* Query-key pairs over all heads and sequences. */
+static double pairs_of(const QkvShape *s, const Attention *spec) {
+    double T = (double)s->T, hidden = T - (double)spec->window, each = T * T;
+    if (spec->causal) each = T * (T + 1) / 2;
+    if (spec->window && hidden > 0) each -= hidden * (hidden + 1) / 2;
+    return (double)(s->B * s->H) * each;
+}
+
+static Status check_attention(const char *kernel, const QkvShape *shape, const Attention *spec) {
+    if (spec->window < 0 || (!spec->causal && (spec->window || spec->starts.data)))
+        return FAILED("internal: %s: a window of %lld, or starts, without causal", kernel,
+                      (long long)spec->window);
+    if (spec->starts.data) TRY(check_index(kernel, "starts", spec->starts, shape->B * shape->T));
     if (spec->dropout.p == 0) return OK;
     /* Queries and keys are not sharded, so in a draw's index only sequence and head have an origin. */
     Dropout heads = spec->dropout;
@@ -243,22 +253,22 @@ static Status check_attention(const char *kernel, const HeadShape *shape, const 
 }
 
 Status attention_forward(Exec *exec, Tensor out, Tensor lse, Tensor qkv, Tensor lens, Attention spec) {
-    HeadShape s = {0};
-    TRY(check_qkv(__func__, qkv, spec.causal, &s));
+    QkvShape s = {0};
+    TRY(check_qkv(__func__, qkv, &spec, &s));
     CHECK_LIKE(out, tensor_4d(NULL, qkv.dtype, s.B, s.T, s.H, s.D));
     CHECK_LIKE(lse, tensor_3d(NULL, DT_F32, s.B, s.H, s.T));
     if (lens.data) CHECK_INDEX(lens, s.B);
     TRY(check_attention(__func__, &s, &spec));
     if (tensor_count(out) == 0) return OK;
     SIZES(s.B * s.H, s.T, s.D, spec.dropout.p > 0);
-    RUN(KERNEL_ATTENTION_FORWARD, 4 * s.pairs * (double)s.D, BYTES(out, lse, qkv, lens), attention_forward,
-        out, lse, qkv, lens, spec);
+    RUN(KERNEL_ATTENTION_FORWARD, 4 * pairs_of(&s, &spec) * (double)s.D, BYTES(out, lse, qkv, lens),
+        attention_forward, out, lse, qkv, lens, spec);
 }
 
 Status attention_backward(Exec *exec, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
                           Tensor lens, Attention spec) {
-    HeadShape s = {0};
-    TRY(check_qkv(__func__, qkv, spec.causal, &s));
+    QkvShape s = {0};
+    TRY(check_qkv(__func__, qkv, &spec, &s));
     CHECK_LIKE(dqkv, qkv);
     CHECK_LIKE(out, tensor_4d(NULL, qkv.dtype, s.B, s.T, s.H, s.D));
     CHECK_LIKE(dout, out);
@@ -268,25 +278,26 @@ Status attention_backward(Exec *exec, Tensor dqkv, Tensor dout, Tensor out, Tens
     if (tensor_count(out) == 0) return OK;
     /* Five matmuls over all pairs: recomputed scores, and the gradients of weights, v, q and k. */
     SIZES(s.B * s.H, s.T, s.D, spec.dropout.p > 0);
-    RUN(KERNEL_ATTENTION_BACKWARD, 10 * s.pairs * (double)s.D, BYTES(dqkv, dout, out, lse, qkv, lens),
-        attention_backward, dqkv, dout, out, lse, qkv, lens, spec);
+    RUN(KERNEL_ATTENTION_BACKWARD, 10 * pairs_of(&s, &spec) * (double)s.D,
+        BYTES(dqkv, dout, out, lse, qkv, lens), attention_backward, dqkv, dout, out, lse, qkv, lens, spec);
 }
 
 Status attention_decode(Exec *exec, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv, Tensor past,
-                        Tensor fresh, float scale) {
-    HeadShape s = {0};
-    TRY(check_qkv(__func__, qkv, false, &s));
+                        Tensor fresh, Attention spec) {
+    QkvShape s = {0};
+    TRY(check_qkv(__func__, qkv, &spec, &s));
     CHECK_LIKE(out, tensor_4d(NULL, qkv.dtype, s.B, s.T, s.H, s.D));
     int64_t S = kcache.ndim == 4 ? kcache.dim[2] : 0;
     bool int8 = kcache.dtype == DT_I8, bf16 = kcache.dtype == DT_BF16 && qkv.dtype == DT_F32;
-    CHECK_LIKE(kcache, tensor_4d(NULL, int8 || bf16 ? kcache.dtype : qkv.dtype, s.B, s.H, S,
+    CHECK_LIKE(kcache, tensor_4d(NULL, int8 || bf16 ? kcache.dtype : qkv.dtype, s.B, s.G, S,
                                  int8 ? s.D + CACHE_SCALE : s.D));
     CHECK_LIKE(vcache, kcache);
     CHECK_INDEX(past, s.B);
     CHECK_INDEX(fresh, s.B);
     if (tensor_count(out) == 0) return OK;
     /* The fill level of the caches is not known here, so assume that they are full. */
-    double pairs = (double)(s.B * s.H * s.T) * (double)S;
+    int64_t seen = spec.window && spec.window < S ? spec.window : S;
+    double pairs = (double)(s.B * s.H * s.T) * (double)seen;
     RUN(KERNEL_ATTENTION_DECODE, 4 * pairs * (double)s.D, BYTES(out, kcache, vcache, qkv), attention_decode,
-        out, kcache, vcache, qkv, past, fresh, scale);
+        out, kcache, vcache, qkv, past, fresh, spec);
 }

@@ -6,7 +6,8 @@
  * and simple; the `cpu` backend starts from a copy of it and overrides slots.
  *
  * Shapes
- *   B sequences   T positions   N = B*T rows   C hidden size   H heads   D = C/H   F inner (MLP) size
+ *   B sequences   T positions   N = B*T rows   C hidden size   H heads   G key and value heads   D head size
+ *   F inner (MLP) size
  *   V vocabulary size (of this rank's part)   M, N and K in the linear kernels are plain GEMM sizes
  * Tensors are contiguous and row-major. Row-wise kernels accept any leading dims: layernorm treats (B,T,C)
  * and (N,C) alike.
@@ -68,10 +69,16 @@ typedef struct HeadRange {
     int64_t first, count;
 } HeadRange;
 
+/* What a query at position t sees: keys from max(starts[b][t], t - window + 1) on (from 0 without either), up
+ * to its own position if causal. */
 typedef struct Attention {
     bool causal;
-    float scale;     /* multiplies the scores; usually 1 / sqrt(D) */
-    Dropout dropout; /* of the attention weights */
+    float scale;      /* multiplies the scores; usually 1 / sqrt(D) */
+    Dropout dropout;  /* of the attention weights */
+    int64_t kv_heads; /* 0: as many key and value heads as query heads; otherwise a divisor of those */
+    int64_t window;   /* 0: no window. Only causal */
+    Tensor starts; /* (B,T) int32, optional, only causal: where the document of each position starts, at most
+                    * t; ascending */
 } Attention;
 
 /* A rank's part of the vocabulary: rows [start, start + V). Tokens at or past `valid` (a global index) are

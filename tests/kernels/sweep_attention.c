@@ -3,7 +3,7 @@
 
 #include "sweep.h"
 
-enum { CAUSAL = 1, PADDED = 2, DROPPED = 4, ATTENTION_FLAGS = 8 };
+enum { CAUSAL = 1, PADDED = 2, DROPPED = 4, ATTENTION_FLAGS = 8, WINDOWED = 8, DOCUMENTS = 16 };
 
 /* Scores are sums that may cancel, so scores near 0 have larger relative errors. */
 static const double head_wise = 2e-5;
@@ -26,9 +26,35 @@ static void over_heads(Sweep *sweep, Body body) {
         compare(sweep, body, (Args){{1, 1100, 1, 8}, f, head_wise});
 }
 
+/* Cases (B, T, H, D, G): fewer key heads than query heads, windows and documents. */
+static void over_groups(Sweep *sweep, Body body) {
+    static const int64_t lengths[] = {1, 5, 16, 33, 65, 97, 130}, depths[] = {4, 7, 32, 64, 80, 128};
+    unsigned turn = 0;
+    for (int t = 0; t < 7; t++)
+        for (int d = 0; d < 6; d++, turn++) {
+            int64_t G = 1 + turn % 2, group = 1 + turn * 3 % 4;
+            unsigned flags = turn % 5 ? CAUSAL | turn * 5 % 32 : turn % ATTENTION_FLAGS;
+            compare(sweep, body,
+                    (Args){{1 + turn % 2, lengths[t], G * group, depths[d], G}, flags, head_wise});
+        }
+    for (unsigned f = 0; f < 4; f++)
+        compare(sweep, body,
+                (Args){{1, 403, 4, 32, 2}, CAUSAL | f * WINDOWED | (f % 2) * DROPPED, head_wise});
+}
+
+/* Ascending: documents of 9 positions on average. */
+static Tensor starts_of(Kit *kit, int64_t B, int64_t T) {
+    Tensor starts = kit_index(kit, shape2(B, T), 0, 9);
+    int32_t *at = tensor_i32(starts);
+    for (int64_t i = 0; i < B * T; i++) at[i] = i % T && at[i] ? at[i - 1] : (int32_t)(i % T);
+    return starts;
+}
+
 static Attention attention_of(Kit *kit, const Args *args) {
     int64_t T = args->n[1], H = args->n[2], D = args->n[3];
-    Attention spec = {.causal = args->flags & CAUSAL, .scale = 1 / sqrtf((float)D)};
+    Attention spec = {.causal = args->flags & CAUSAL, .scale = 1 / sqrtf((float)D), .kv_heads = args->n[4]};
+    if (args->flags & WINDOWED) spec.window = 1 + T / 3;
+    if (args->flags & DOCUMENTS) spec.starts = starts_of(kit, args->n[0], T);
     if (args->flags & DROPPED) spec.dropout = dropout_of(kit, 0.25f, H, T);
     return spec;
 }
@@ -41,7 +67,8 @@ static Tensor lens_of(Kit *kit, const Args *args) {
 
 /* Scores vary by tens, so softmax overflows unless the row maximum is subtracted first. */
 static Tensor some_qkv(Kit *kit, const Args *args) {
-    return kit_uniform(kit, typed(kit, shape_qkv(args->n[0], args->n[1], args->n[2], args->n[3])), -3, 3);
+    int64_t B = args->n[0], T = args->n[1], H = args->n[2], D = args->n[3], G = args->n[4];
+    return kit_uniform(kit, typed(kit, G ? shape4(B, T, H + 2 * G, D) : shape_qkv(B, T, H, D)), -3, 3);
 }
 
 static void attention_forward_case(Kit *kit, const Args *args) {
@@ -55,6 +82,7 @@ static void attention_forward_case(Kit *kit, const Args *args) {
 
 void attention_forward_sweep(Sweep *sweep) {
     over_heads(sweep, attention_forward_case);
+    over_groups(sweep, attention_forward_case);
 }
 
 /* Takes out and lse from the reference, so that only the backward pass is compared. */
@@ -73,6 +101,7 @@ static void attention_backward_case(Kit *kit, const Args *args) {
 
 void attention_backward_sweep(Sweep *sweep) {
     over_heads(sweep, attention_backward_case);
+    over_groups(sweep, attention_backward_case);
 }
 
 /* An int8 KV cache: random values with a scale per row. */
@@ -89,18 +118,22 @@ static Tensor some_cache8(Kit *kit, int64_t B, int64_t H, int64_t S, int64_t D) 
     return cache;
 }
 
-/* Cases (B, T, H, D, S). Flag 1: each sequence has a different past and number of new positions; undefined
- * rows of out are zeroed. flags / 2 selects the cache's type: like qkv, bf16, int8. */
+/* Cases (B, T, G, D, S). Flag 1: each sequence has a different past and number of new positions; undefined
+ * rows of out are zeroed. flags / 2 % 3 selects the cache's type: like qkv, bf16, int8. flags / 6: 1 three
+ * query heads for each key head, 2 also a window. */
 static void attention_decode_case(Kit *kit, const Args *args) {
-    int64_t B = args->n[0], T = args->n[1], H = args->n[2], D = args->n[3], S = args->n[4];
-    Tensor out = kit_take(kit, typed(kit, shape4(B, T, H, D))), qkv = some_qkv(kit, args);
-    unsigned type = args->flags / 2;
-    Tensor kcache, vcache;
+    int64_t B = args->n[0], T = args->n[1], G = args->n[2], D = args->n[3], S = args->n[4];
+    unsigned type = args->flags / 2 % 3, group = args->flags / 6 ? 3 : 1;
+    int64_t H = G * group;
+    Attention spec = {
+        .scale = 1 / sqrtf((float)D), .kv_heads = G, .window = args->flags / 12 ? 1 + S / 3 : 0};
+    Tensor out = kit_take(kit, typed(kit, shape4(B, T, H, D)));
+    Tensor qkv = some_qkv(kit, &(Args){.n = {B, T, H, D, G}}), kcache, vcache;
     if (type == 2) {
-        kcache = some_cache8(kit, B, H, S, D);
-        vcache = some_cache8(kit, B, H, S, D);
+        kcache = some_cache8(kit, B, G, S, D);
+        vcache = some_cache8(kit, B, G, S, D);
     } else {
-        Tensor like = typed(kit, shape4(B, H, S, D));
+        Tensor like = typed(kit, shape4(B, G, S, D));
         if (type == 1 && like.dtype == DT_F32) like.dtype = DT_BF16;
         kcache = kit_random(kit, like);
         vcache = kit_random(kit, kcache);
@@ -110,7 +143,7 @@ static void attention_decode_case(Kit *kit, const Args *args) {
         tensor_i32(past)[b] = (int32_t)(S - T);
         tensor_i32(fresh)[b] = (int32_t)T;
     }
-    assert_ok(attention_decode(&kit->exec, out, kcache, vcache, qkv, past, fresh, 1 / sqrtf((float)D)));
+    assert_ok(attention_decode(&kit->exec, out, kcache, vcache, qkv, past, fresh, spec));
     for (int64_t i = 0; i < B * T; i++)
         if (i % T >= tensor_i32(fresh)[i / T])
             for (int64_t d = 0; d < H * D; d++) tensor_put(out, i * H * D + d, 0);
@@ -125,8 +158,9 @@ void attention_decode_sweep(Sweep *sweep) {
     static const int64_t depths[] = {1, 4, 7, 16, 32, 64, 80, 128};
     for (int t = 0; t < 7; t++)
         for (int d = 0; d < 8; d++)
-            for (unsigned f = 0; f < 6; f++) {
+            for (unsigned f = 0; f < 18; f++) {
                 if (f > 1 && d % 3 != t % 3) continue;
+                if (f > 5 && (d + t + (int)f) % 4) continue;
                 if (SANITIZED && (t + d) % 3) continue;
                 compare(sweep, attention_decode_case,
                         (Args){{1 + d % 3, fresh[t], 1 + d % 4, depths[d], capacity[t]}, f, norm_wise});

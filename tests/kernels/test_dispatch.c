@@ -99,23 +99,54 @@ static void test_known_attention(void **state) {
     assert_float_equal(tensor_f32(lse)[1], log(1 + exp(1)), 1e-6);
 }
 
-/* Incremental decoding matches a single causal pass. */
-static void test_decode_matches_attention(void **state) {
-    Kit *kit = *state;
+/* Incremental decoding matches a single causal pass. Two query heads share keys and values. */
+static void decode_with(Kit *kit, int64_t window) {
     enum { T = 6, H = 2, D = 3, S = 8 };
-    Tensor qkv = kit_random(kit, shape_qkv(1, T, H, D)), whole = kit_take(kit, shape4(1, T, H, D));
-    Tensor kcache = kit_take(kit, shape4(1, H, S, D)), vcache = kit_take(kit, shape4(1, H, S, D));
-    assert_ok(attention_forward(&kit->exec, whole, kit_take(kit, shape3(1, H, T)), qkv, TENSOR_NONE,
-                                (Attention){.causal = true, .scale = 0.7f}));
+    Tensor qkv = kit_random(kit, shape4(1, T, H + 2, D)), whole = kit_take(kit, shape4(1, T, H, D));
+    Tensor kcache = kit_take(kit, shape4(1, 1, S, D)), vcache = kit_take(kit, shape4(1, 1, S, D));
+    Attention spec = {.causal = true, .scale = 0.7f, .kv_heads = 1, .window = window};
+    assert_ok(attention_forward(&kit->exec, whole, kit_take(kit, shape3(1, H, T)), qkv, TENSOR_NONE, spec));
     for (int64_t at = 0, count; at < T; at += count) {
         count = at ? 1 : 3; /* a prompt of three tokens, then one at a time */
         int32_t past = (int32_t)at, fresh = (int32_t)count;
-        Tensor part = shape_qkv(1, count, H, D), out = kit_take(kit, shape4(1, count, H, D));
-        part.data = tensor_f32(qkv) + at * 3 * H * D;
+        Tensor part = shape4(1, count, H + 2, D), out = kit_take(kit, shape4(1, count, H, D));
+        part.data = tensor_f32(qkv) + at * (H + 2) * D;
         assert_ok(attention_decode(&kit->exec, out, kcache, vcache, part, tensor_1d(&past, DT_I32, 1),
-                                   tensor_1d(&fresh, DT_I32, 1), 0.7f));
+                                   tensor_1d(&fresh, DT_I32, 1), spec));
         for (int64_t i = 0; i < count * H * D; i++)
             assert_float_equal(tensor_f32(out)[i], tensor_f32(whole)[at * H * D + i], 1e-6);
+    }
+}
+
+static void test_decode_matches_attention(void **state) {
+    for (int64_t window = 0; window < 5; window += 2) decode_with(*state, window);
+}
+
+/* Documents of 2 and 3 positions are independent of one another, and a group of heads equals repeated keys.
+ */
+static void test_documents_and_groups(void **state) {
+    Kit *kit = *state;
+    enum { T = 5, G = 2, H = 4, D = 3, N = H + 2 * G };
+    Tensor qkv = kit_random(kit, shape4(1, T, N, D)), repeated = kit_take(kit, shape_qkv(1, T, H, D));
+    for (int64_t t = 0; t < T; t++)
+        for (int64_t i = 0; i < 3 * H * D; i++) {
+            int64_t h = i / D, from = h < H ? h : h < 2 * H ? H + (h - H) / 2 : H + G + (h - 2 * H) / 2;
+            tensor_f32(repeated)[t * 3 * H * D + i] = tensor_f32(qkv)[(t * N + from) * D + i % D];
+        }
+    Tensor starts = kit_index(kit, shape2(1, T), 0, 1), out = kit_take(kit, shape4(1, T, H, D));
+    for (int t = 2; t < T; t++) tensor_i32(starts)[t] = 2;
+    Attention grouped = {.causal = true, .scale = 0.6f, .kv_heads = G, .starts = starts};
+    Attention plain = {.causal = true, .scale = 0.6f};
+    Tensor lse = kit_take(kit, shape3(1, H, T));
+    assert_ok(attention_forward(&kit->exec, out, lse, qkv, TENSOR_NONE, grouped));
+    for (int64_t first = 0, count; first < T; first += count) {
+        count = first ? 3 : 2;
+        Tensor part = shape_qkv(1, count, H, D), alone = kit_take(kit, shape4(1, count, H, D));
+        part.data = tensor_f32(repeated) + first * 3 * H * D;
+        assert_ok(attention_forward(&kit->exec, alone, kit_take(kit, shape3(1, H, count)), part, TENSOR_NONE,
+                                    plain));
+        for (int64_t i = 0; i < count * H * D; i++)
+            assert_float_equal(tensor_f32(out)[first * H * D + i], tensor_f32(alone)[i], 1e-6);
     }
 }
 
@@ -203,7 +234,8 @@ static void test_wrong_types(void **state) {
            past = kit_index(kit, shape1(1), 0, 1);
     Tensor out = kit_take(kit, tensor_4d(NULL, DT_F16, 1, 2, 1, 2)),
            cache = kit_random(kit, shape4(1, 1, 2, 2));
-    REFUSED(attention_decode(e, out, cache, cache, qkv, past, past, 1), "attention_decode: kcache is fp32");
+    REFUSED(attention_decode(e, out, cache, cache, qkv, past, past, (Attention){.scale = 1}),
+            "attention_decode: kcache is fp32");
 }
 
 /* Results are rounded to nearest even; values too large for fp16 become infinite. */
@@ -253,10 +285,16 @@ static void test_wrong_shapes_attention(void **state) {
     REFUSED(attention_forward(e, out, lse, qkv, none, dropped),
             "attention_forward: dropout extent of 2 positions");
     REFUSED(attention_backward(e, out, out, out, lse, qkv, none, spec), "attention_backward: dqkv");
-    REFUSED(attention_decode(e, out, cache, out, qkv, past, fresh, 1), "attention_decode: vcache");
-    REFUSED(attention_decode(e, out, cache, cache, qkv, three, fresh, 1), "attention_decode: past");
+    REFUSED(attention_forward(e, out, lse, qkv, none, (Attention){.kv_heads = 4}),
+            "attention_forward: 6 heads of qkv cannot have 4 key and value heads");
+    REFUSED(attention_forward(e, out, lse, qkv, none, (Attention){.window = 3}),
+            "attention_forward: a window of 3");
+    REFUSED(attention_forward(e, out, lse, qkv, none, (Attention){.causal = true, .starts = three}),
+            "attention_forward: starts");
+    REFUSED(attention_decode(e, out, cache, out, qkv, past, fresh, spec), "attention_decode: vcache");
+    REFUSED(attention_decode(e, out, cache, cache, qkv, three, fresh, spec), "attention_decode: past");
     for (int i = 0; i < 2; i++) tensor_i32(past)[i] = 3;
-    assert_fails(attention_decode(e, out, cache, cache, qkv, past, fresh, 1), STATUS_FAILED,
+    assert_fails(attention_decode(e, out, cache, cache, qkv, past, fresh, spec), STATUS_FAILED,
                  "attention_decode");
 }
 
@@ -388,6 +426,7 @@ int main(void) {
         cmocka_unit_test(test_known_rotation),
         cmocka_unit_test(test_wrong_shapes_llama),
         cmocka_unit_test(test_decode_matches_attention),
+        cmocka_unit_test(test_documents_and_groups),
         cmocka_unit_test(test_vocabulary_in_parts),
         cmocka_unit_test(test_wrong_types),
         cmocka_unit_test(test_rounding),

@@ -320,6 +320,28 @@ static void forward_attention(Kit *kit, void *context) {
     assert_ok(attention_forward(&kit->exec, a->out, a->lse, a->qkv, a->lens, a->spec));
 }
 
+/* Two key heads with two query heads each, a window of 2 and documents of 3 and 4 positions. */
+static void test_attention_groups(void **state) {
+    Kit *kit = *state;
+    enum { B = 2, T = 7, H = 4, G = 2, D = 3 };
+    for (int flags = 0; flags < 8; flags++) {
+        Heads a = {.out = kit_take(kit, shape4(B, T, H, D)),
+                   .lse = kit_take(kit, shape3(B, H, T)),
+                   .qkv = kit_random(kit, shape4(B, T, H + 2 * G, D)),
+                   .spec = {.causal = true, .scale = 0.5f, .kv_heads = G}};
+        if (flags & 1) a.spec.window = 2;
+        if (flags & 2) a.spec.starts = kit_index(kit, shape2(B, T), 0, 1);
+        for (int i = 0; flags & 2 && i < B * T; i++) tensor_i32(a.spec.starts)[i] = i % T < 3 ? 0 : 3;
+        if (flags & 4) a.spec.dropout = some_dropout(kit, H, T);
+        Problem problem = {kit, forward_attention, &a, a.out, kit_random(kit, a.out)};
+        Tensor dqkv = kit_take(kit, a.qkv);
+        objective(&problem);
+        assert_ok(attention_backward(&kit->exec, dqkv, problem.weight, a.out, a.lse, a.qkv, a.lens, a.spec));
+        check_gradient(&problem, "grouped attention", a.qkv, dqkv);
+        kit_clear(kit);
+    }
+}
+
 static void attention_with(Kit *kit, bool causal, bool padded, bool dropped) {
     enum { B = 3, T = 5, H = 2, D = 4 };
     Heads a = {.out = kit_take(kit, shape4(B, T, H, D)),
@@ -486,6 +508,7 @@ int main(void) {
         cmocka_unit_test(test_dropout_add_norm),
         cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_attention_groups),
         cmocka_unit_test(test_embedding),
         cmocka_unit_test(test_xent),
         cmocka_unit_test(test_targets),

@@ -4,7 +4,8 @@
  * All arithmetic is on fp32 panels. Rows of 16-bit types are converted to fp32 when panels are packed and
  * rounded when they are unpacked, a few rows at a time through a buffer.
  *
- * B sequences, T positions, H heads, D = C/H; qkv (B,T,3,H,D), out (B,T,H,D), lse (B,H,T) */
+ * B sequences, T positions, H heads, G key and value heads, D head size; qkv (B,T,H+2G,D), out (B,T,H,D),
+ * lse (B,H,T) */
 #ifndef WEFT_KERNELS_CPU_ATTENTION_H
 #define WEFT_KERNELS_CPU_ATTENTION_H
 
@@ -13,7 +14,8 @@
 #include "kernels/cpu/runs.h"
 
 typedef struct HeadShape {
-    int64_t B, T, H, D;
+    QkvShape qkv;
+    int64_t B, T, H, G, D;
     int64_t rows; /* D, rounded up to full tiles */
 } HeadShape;
 
@@ -25,11 +27,10 @@ static inline int64_t min_of(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-static inline HeadShape head_shape(Tensor qkv) {
-    return (HeadShape){qkv.dim[0], qkv.dim[1], qkv.dim[3], qkv.dim[4], round_up(qkv.dim[4], MICRO_ROWS)};
+static inline HeadShape head_shape(Tensor qkv, const Attention *spec) {
+    QkvShape s = qkv_shape(qkv, spec);
+    return (HeadShape){s, s.B, s.T, s.H, s.G, s.D, round_up(s.D, MICRO_ROWS)};
 }
-
-enum { PART_Q, PART_K, PART_V };
 
 /* Rows of D elements in a tensor: the first starts at element `at`, the others follow `stride` apart. */
 typedef struct Rows {
@@ -37,9 +38,10 @@ typedef struct Rows {
     int64_t at, stride, D;
 } Rows;
 
-/* q, k or v of a head, in qkv or dqkv, one row per position. */
+/* q, k or v of a query head, in qkv or dqkv, one row per position. */
 static inline Rows head_part(Tensor qkv, HeadShape s, int part, int64_t b, int64_t h) {
-    return (Rows){qkv, ((b * s.T * 3 + part) * s.H + h) * s.D, 3 * s.H * s.D, s.D};
+    int64_t N = s.qkv.N;
+    return (Rows){qkv, (b * s.T * N + qkv_head(&s.qkv, part, h)) * s.D, N * s.D, s.D};
 }
 /* The same in out or dout. */
 static inline Rows head_out(Tensor out, HeadShape s, int64_t b, int64_t h) {
@@ -139,11 +141,13 @@ static inline void rows_unpack(Rows rows, const float *panel, int64_t count, flo
         run_end(rows.in, rows.at + i * rows.stride, rows.D, stage + i * rows.D);
 }
 
-/* Forward attention of one head: out (T,D) = softmax(q k^T * scale) v. Query q sees the first min(keys,
- * past + q + 1) keys if causal, otherwise all of them. */
+/* Forward attention of one head: out (T,D) = softmax(q k^T * scale) v. Query q sees the keys before min(keys,
+ * past + q + 1) that are in its window and its document if causal, otherwise all of them. */
 typedef struct HeadJob {
     int64_t T, D, keys, past;
     bool causal;
+    int64_t window;        /* 0: no window */
+    const int32_t *starts; /* (T); NULL: one document */
     float scale;
     Rows q, k, v, out;      /* q and out have T rows, k and v `keys` rows */
     float *lse;             /* (T); may be NULL */

@@ -7,7 +7,8 @@
  * The scores of a block are panels of MICRO_COLS keys with one row per query, the format that dV and dK
  * need. For dQ, which sums over keys, dS is transposed. All accumulators are transposed panels (D,
  * MICRO_COLS). dQ is accumulated over the blocks of keys in order. If a head is split, each split has its
- * own dQ, and these are added in order afterwards. */
+ * own dQ, and these are added in order afterwards. If query heads share keys and values, a thread takes all
+ * of them, one after the other, and keeps dK and dV of all of its keys. */
 #include <math.h>
 
 #include "kernels/cpu/approx.h"
@@ -24,10 +25,11 @@ typedef struct Scratch {
     float *keys, *values;                     /* k * scale and v of one block of keys */
     float *weights, *dscores;                 /* (PANELS, BLOCK, MICRO_COLS): P Z and dS */
     float *transposed;                        /* (BLOCK, MICRO_COLS): dS by key, for MICRO_COLS queries */
-    float *dkeys, *dvalues;                   /* PANELS of (D, MICRO_COLS) */
+    float *dkeys, *dvalues;                   /* PANELS of (D, MICRO_COLS), or as many as T has */
     float *dquery;                            /* T / MICRO_COLS panels (D, MICRO_COLS) */
     float *delta, *factors;                   /* (T): g . o;  (BLOCK, BLOCK): Z */
-    float *stage;                             /* (STAGE_ROWS, D), see attention.h */
+    float *lse;   /* (T); 0 instead of -infinity, so that weights are 0, not NaN */
+    float *stage; /* (STAGE_ROWS, D), see attention.h */
 } Scratch;
 
 static float *floats(Bump *bump, int64_t count) {
@@ -35,7 +37,8 @@ static float *floats(Bump *bump, int64_t count) {
 }
 
 static Scratch scratch_take(Bump *bump, HeadShape s) {
-    int64_t lines = round_up(s.T, MICRO_ROWS) * s.D, dims = s.T * s.rows, block = s.rows * BLOCK;
+    int64_t lines = round_up(s.T, MICRO_ROWS) * s.D, dims = s.T * s.rows;
+    int64_t block = s.rows * (s.qkv.group > 1 ? round_up(s.T, BLOCK) : BLOCK);
     return (Scratch){
         .query_lines = floats(bump, lines),
         .grad_lines = floats(bump, lines),
@@ -51,6 +54,7 @@ static Scratch scratch_take(Bump *bump, HeadShape s) {
         .dvalues = floats(bump, block),
         .dquery = floats(bump, round_up(s.T, MICRO_COLS) * s.rows),
         .delta = floats(bump, s.T),
+        .lse = floats(bump, s.T),
         .factors = floats(bump, BLOCK * BLOCK),
         .stage = floats(bump, STAGE_ROWS * s.D),
     };
@@ -62,7 +66,8 @@ typedef struct Head {
     int64_t b, h, keys; /* keys: number of keys that any query may see */
     Rows q, k, v;       /* T each */
     Rows grad, out;
-    const float *lse; /* (T) */
+    const float *lse;      /* (T) */
+    const int32_t *starts; /* (T); NULL: one document */
 } Head;
 
 /* A block of the scores: queries [q, q + queries), keys [k, k + keys). */
@@ -87,6 +92,7 @@ static void head_pack(const Scratch *scratch, const Head *head) {
 #pragma omp simd reduction(+ : dot)
         for (int64_t d = 0; d < s.D; d++) dot += grad[d] * out[d];
         scratch->delta[t] = dot;
+        scratch->lse[t] = head->lse[t] == -INFINITY ? 0 : head->lse[t];
     }
 }
 
@@ -117,6 +123,20 @@ static void mask_scores(float *panel, const Head *head, const Block *at, int64_t
         int64_t seen = keys_seen(head->keys, head->spec->causal, at->q + q) - k;
         if (seen >= MICRO_COLS) return;
         for (int64_t i = seen < 0 ? 0 : seen; i < MICRO_COLS; i++) panel[q * MICRO_COLS + i] = -INFINITY;
+    }
+}
+
+/* The first key that query q sees. It never decreases from one query to the next. */
+static int64_t first_seen(const Head *head, int64_t q) {
+    int64_t window = head->spec->window;
+    return window || head->starts ? first_key(head->starts, window, q) : 0;
+}
+
+/* The same for keys before the window or the document of a query. */
+static void mask_before(float *panel, const Head *head, const Block *at, int64_t first, int64_t k) {
+    for (int64_t q = first; q < at->queries; q++) {
+        int64_t hidden = first_seen(head, at->q + q) - k;
+        for (int64_t i = 0; i < min_of(hidden, MICRO_COLS); i++) panel[q * MICRO_COLS + i] = -INFINITY;
     }
 }
 
@@ -159,8 +179,9 @@ static void softmax(const Scratch *scratch, const Head *head, const Block *at) {
         memset(weights, 0, (size_t)from * sizeof *weights);
         memset(dscores, 0, (size_t)from * sizeof *dscores);
         mask_scores(weights, head, at, first, at->k + k);
+        if (spec->window || head->starts) mask_before(weights, head, at, first, at->k + k);
         const float *factors = scratch->factors + first * BLOCK + k;
-        const float *lse = head->lse + at->q + first, *delta = scratch->delta + at->q + first;
+        const float *lse = scratch->lse + at->q + first, *delta = scratch->delta + at->q + first;
         if (drop)
             panel_softmax(weights + from, dscores + from, factors, true, lse, delta, spec->scale,
                           at->queries - first);
@@ -170,17 +191,23 @@ static void softmax(const Scratch *scratch, const Head *head, const Block *at) {
     }
 }
 
+/* The first of the block's panels in dkeys and dvalues. */
+static int64_t panels_at(HeadShape s, int64_t k) {
+    return s.qkv.group > 1 ? k * s.rows : 0;
+}
+
 /* Accumulates dK and dV of the block's keys. */
 static void add_keys(const Scratch *scratch, const Head *head, const Block *at, bool add) {
     HeadShape s = head->shape;
+    float *dkeys = scratch->dkeys + panels_at(s, at->k), *dvalues = scratch->dvalues + panels_at(s, at->k);
     for (int64_t k = 0; k < at->keys; k += MICRO_COLS) {
         int64_t q = first_row(head, at, at->k + k), from = k * BLOCK + q * MICRO_COLS;
         for (int64_t d = 0; d < s.rows; d += MICRO_ROWS) {
             int64_t left = d * s.T + (at->q + q) * MICRO_ROWS, to = (k * s.rows) + d * MICRO_COLS;
-            micro_tile(at->queries - q, scratch->grad_dims + left, scratch->weights + from,
-                       scratch->dvalues + to, MICRO_COLS, add);
-            micro_tile(at->queries - q, scratch->query_dims + left, scratch->dscores + from,
-                       scratch->dkeys + to, MICRO_COLS, add);
+            micro_tile(at->queries - q, scratch->grad_dims + left, scratch->weights + from, dvalues + to,
+                       MICRO_COLS, add);
+            micro_tile(at->queries - q, scratch->query_dims + left, scratch->dscores + from, dkeys + to,
+                       MICRO_COLS, add);
         }
     }
 }
@@ -207,9 +234,11 @@ static void panels_unpack(Rows to, const float *panels, HeadShape s, int64_t lin
         rows_unpack(rows_from(to, line), panels + line * s.rows, min_of(MICRO_COLS, lines - line), stage);
 }
 
-/* Computes dK and dV of keys [range.from, range.to). Their contribution to dQ stays in scratch->dquery. */
+/* Computes dK and dV of keys [range.from, range.to). Their contribution to dQ stays in scratch->dquery. Of
+ * the query heads that share keys, all but the first add to dK and dV, and the last stores them. */
 static void keys_run(const Scratch *scratch, const Head *head, Rows dk, Rows dv, Range range) {
     HeadShape s = head->shape;
+    int64_t turn = head->h % s.qkv.group;
     memset(scratch->dquery, 0, (size_t)(round_up(s.T, MICRO_COLS) * s.rows) * sizeof(float));
     for (int64_t k = range.from; k < range.to; k += BLOCK) {
         int64_t keys = min_of(BLOCK, range.to - k);
@@ -218,28 +247,29 @@ static void keys_run(const Scratch *scratch, const Head *head, Rows dk, Rows dv,
         rows_across(scratch->values, MICRO_COLS, rows_from(head->v, k), keys, s.D * MICRO_COLS,
                     scratch->stage);
         int64_t first = head->spec->causal ? k / BLOCK * BLOCK : 0;
-        for (int64_t q = first; q < s.T; q += BLOCK) {
+        for (int64_t q = first; q < s.T && first_seen(head, q) < k + keys; q += BLOCK) {
             Block at = {q, min_of(BLOCK, s.T - q), k, keys};
             scores(scratch, head, &at);
             softmax(scratch, head, &at);
-            add_keys(scratch, head, &at, q > first);
+            add_keys(scratch, head, &at, turn > 0 || q > first);
             add_queries(scratch, head, &at);
         }
-        panels_unpack(rows_from(dk, k), scratch->dkeys, s, keys, scratch->stage);
-        panels_unpack(rows_from(dv, k), scratch->dvalues, s, keys, scratch->stage);
+        if (turn + 1 < s.qkv.group) continue;
+        panels_unpack(rows_from(dk, k), scratch->dkeys + panels_at(s, k), s, keys, scratch->stage);
+        panels_unpack(rows_from(dv, k), scratch->dvalues + panels_at(s, k), s, keys, scratch->stage);
     }
 }
 
 /* How the work is partitioned. */
 typedef struct Plan {
     int threads;
-    int64_t heads, splits; /* splits: ranges of keys per head */
+    int64_t heads, splits; /* heads: of keys, over all sequences; splits: ranges of keys per head */
     size_t each;           /* bytes of scratch memory per thread */
     size_t partial;        /* floats of one split's dQ */
 } Plan;
 
 static Plan plan_of(const Stream *stream, HeadShape s) {
-    Plan plan = {.threads = threads_for(stream, s.B * s.H * s.T * s.D), .heads = s.B * s.H, .splits = 1};
+    Plan plan = {.threads = threads_for(stream, s.B * s.H * s.T * s.D), .heads = s.B * s.G, .splits = 1};
     if (plan.heads < 2 * plan.threads)
         plan.splits = min_of((2 * plan.threads + plan.heads - 1) / plan.heads, (s.T + BLOCK - 1) / BLOCK);
     Bump count = {0};
@@ -264,6 +294,7 @@ static Head head_of(Tensor qkv, Tensor dout, Tensor out, Tensor lse, Tensor lens
         .grad = head_out(dout, s, b, h),
         .out = head_out(out, s, b, h),
         .lse = tensor_f32(lse) + at * s.T,
+        .starts = starts_of(spec, b, s.T),
     };
 }
 
@@ -286,10 +317,10 @@ static void dquery_sum(float *parts, const Plan *plan, HeadShape s, Rows dq, flo
 
 static Status attention_backward_cpu(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
                                      Tensor qkv, Tensor lens, Attention spec) {
-    HeadShape s = head_shape(qkv);
+    HeadShape s = head_shape(qkv, &spec);
     Plan plan = plan_of(stream, s);
     size_t scratch_bytes = (size_t)plan.threads * plan.each;
-    size_t parts = plan.splits > 1 ? (size_t)(plan.heads * plan.splits) * plan.partial : 0;
+    size_t parts = plan.splits > 1 ? (size_t)(s.B * s.H * plan.splits) * plan.partial : 0;
     void *memory;
     TRY(stream_workspace(stream, scratch_bytes + parts * sizeof(float), &memory));
     float *partial = (float *)((unsigned char *)memory + scratch_bytes);
@@ -299,20 +330,22 @@ static Status attention_backward_cpu(Stream *stream, Tensor dqkv, Tensor dout, T
                      .size = plan.each};
         Scratch scratch = scratch_take(&bump, s);
 #pragma omp for schedule(dynamic)
-        for (int64_t job = 0; job < plan.heads * plan.splits; job++) {
-            Head head = head_of(qkv, dout, out, lse, lens, &spec, s, job / plan.splits);
-            Rows dq = head_part(dqkv, s, PART_Q, head.b, head.h);
-            Rows dk = head_part(dqkv, s, PART_K, head.b, head.h);
-            Rows dv = head_part(dqkv, s, PART_V, head.b, head.h);
-            if (plan.splits > 1) scratch.dquery = partial + (size_t)job * plan.partial;
-            head_pack(&scratch, &head);
-            keys_run(&scratch, &head, dk, dv,
-                     range_part(head.keys, BLOCK, (int)(job % plan.splits), (int)plan.splits));
-            if (job % plan.splits == 0) clear_hidden(&head, dk), clear_hidden(&head, dv);
-            if (plan.splits == 1) panels_unpack(dq, scratch.dquery, s, s.T, scratch.stage);
-        }
+        for (int64_t job = 0; job < plan.heads * plan.splits; job++)
+            for (int64_t i = 0; i < s.qkv.group; i++) {
+                int64_t split = job % plan.splits, at = job / plan.splits * s.qkv.group + i;
+                Head head = head_of(qkv, dout, out, lse, lens, &spec, s, at);
+                Rows dq = head_part(dqkv, s, PART_Q, head.b, head.h);
+                Rows dk = head_part(dqkv, s, PART_K, head.b, head.h);
+                Rows dv = head_part(dqkv, s, PART_V, head.b, head.h);
+                if (plan.splits > 1)
+                    scratch.dquery = partial + (size_t)(at * plan.splits + split) * plan.partial;
+                head_pack(&scratch, &head);
+                keys_run(&scratch, &head, dk, dv, range_part(head.keys, BLOCK, (int)split, (int)plan.splits));
+                if (split == 0 && i == 0) clear_hidden(&head, dk), clear_hidden(&head, dv);
+                if (plan.splits == 1) panels_unpack(dq, scratch.dquery, s, s.T, scratch.stage);
+            }
 #pragma omp for schedule(static)
-        for (int64_t head = 0; head < (plan.splits > 1 ? plan.heads : 0); head++)
+        for (int64_t head = 0; head < (plan.splits > 1 ? s.B * s.H : 0); head++)
             dquery_sum(partial + (size_t)(head * plan.splits) * plan.partial, &plan, s,
                        head_part(dqkv, s, PART_Q, head / s.H, head % s.H), scratch.stage);
     }

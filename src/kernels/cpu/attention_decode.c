@@ -3,7 +3,10 @@
  * rows of its head once for the scores and once for the values. These passes read int8 caches directly; for
  * the tiles, int8 caches are first dequantized.
  *
- * B sequences, T new positions, S cache capacity in positions, H heads, D = C/H */
+ * Query heads that share keys and values run one after the other on a thread, so that only the first reads
+ * them from memory, unless there are too few key heads for all threads.
+ *
+ * B sequences, T new positions, S cache capacity in positions, H heads, G key and value heads, D head size */
 #include <math.h>
 
 #include "kernels/cpu/approx.h"
@@ -136,13 +139,15 @@ static Scratch scratch_take(Bump *bump, int64_t keys, int64_t D) {
     };
 }
 
-/* Attention of one query to the first `keys` rows of the caches. */
-static void query_run(const HeadJob *job, int64_t t, const Scratch *scratch, int64_t keys) {
+/* Attention of one query to the rows of the caches up to its own position. */
+static void query_run(const HeadJob *job, int64_t t, const Scratch *scratch) {
+    int64_t first = first_key(NULL, job->window, job->past + t), keys = job->past + t + 1 - first;
     float *scores = scratch->scores;
     int64_t D = job->D, at = job->out.at + t * job->out.stride;
     const float *q = run_in(job->q.in, job->q.at + t * job->q.stride, D, scratch->query);
     bool int8 = job->k.in.dtype == DT_I8;
-    const void *k = run_at(job->k.in, job->k.at), *v = run_at(job->v.in, job->v.at);
+    const void *k = run_at(job->k.in, job->k.at + first * job->k.stride);
+    const void *v = run_at(job->v.in, job->v.at + first * job->v.stride);
     if (int8)
         row_scores_int8(scores, q, k, keys, D, job->scale);
     else
@@ -210,20 +215,55 @@ static void tiles_run(HeadJob *job, void *memory) {
     attention_head(job, (Range){0, job->T}, bump_take(&bump, attention_head_scratch(job->keys, job->D)));
 }
 
-/* Appends the new rows of one head of one sequence to the caches, then runs its queries. */
-static void head_decode(const HeadJob *job, Rows keys, Rows values, void *memory) {
-    Bump bump = {.base = memory};
-    Scratch scratch = scratch_take(&bump, job->keys, job->D);
-    cache_put(keys, job->past, job->k, job->T, scratch.query);
-    cache_put(values, job->past, job->v, job->T, scratch.query);
-    HeadJob cached = *job;
-    cached.k = keys;
-    cached.v = values;
-    if (job->T >= TILES_FROM) {
-        tiles_run(&cached, memory);
+/* A call: new rows, caches and what all heads share. */
+typedef struct Decode {
+    HeadShape s;
+    Tensor out, qkv, kcache, vcache;
+    const int32_t *past, *fresh;
+    int64_t window;
+    float scale;
+} Decode;
+
+/* The rows of a key head in a cache; `at` counts heads over all sequences. */
+static Rows cache_rows(const Decode *call, Tensor cache, int64_t at) {
+    int64_t pitch = cache.dim[3];
+    return (Rows){cache, at * cache.dim[2] * pitch, pitch, call->s.D};
+}
+
+/* Appends the new rows of a key head to the caches; `row` is scratch for one row. */
+static void append(const Decode *call, int64_t at, float *row) {
+    HeadShape s = call->s;
+    int64_t b = at / s.G, h = at % s.G * s.qkv.group;
+    cache_put(cache_rows(call, call->kcache, at), call->past[b], head_part(call->qkv, s, PART_K, b, h),
+              call->fresh[b], row);
+    cache_put(cache_rows(call, call->vcache, at), call->past[b], head_part(call->qkv, s, PART_V, b, h),
+              call->fresh[b], row);
+}
+
+/* Runs the queries of a query head. */
+static void head_decode(const Decode *call, int64_t at, void *memory) {
+    HeadShape s = call->s;
+    int64_t b = at / s.H, h = at % s.H, keys = at / s.qkv.group;
+    HeadJob job = {
+        .T = call->fresh[b],
+        .D = s.D,
+        .keys = call->past[b] + call->fresh[b],
+        .past = call->past[b],
+        .causal = true,
+        .window = call->window,
+        .scale = call->scale,
+        .q = head_part(call->qkv, s, PART_Q, b, h),
+        .k = cache_rows(call, call->kcache, keys),
+        .v = cache_rows(call, call->vcache, keys),
+        .out = head_out(call->out, s, b, h),
+    };
+    if (job.T >= TILES_FROM) {
+        tiles_run(&job, memory);
         return;
     }
-    for (int64_t t = 0; t < job->T; t++) query_run(&cached, t, &scratch, job->past + t + 1);
+    Bump bump = {.base = memory};
+    Scratch scratch = scratch_take(&bump, job.keys, s.D);
+    for (int64_t t = 0; t < job.T; t++) query_run(&job, t, &scratch);
 }
 
 static size_t decode_scratch(int64_t T, int64_t keys, int64_t D, bool int8) {
@@ -236,36 +276,34 @@ static size_t decode_scratch(int64_t T, int64_t keys, int64_t D, bool int8) {
 }
 
 static Status attention_decode_cpu(Stream *stream, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv,
-                                   Tensor past, Tensor fresh, float scale) {
-    HeadShape s = head_shape(qkv);
-    int64_t S = kcache.dim[2], longest = 0;
-    TRY(check_cache_capacity(s, S, past, fresh));
+                                   Tensor past, Tensor fresh, Attention spec) {
+    HeadShape s = head_shape(qkv, &spec);
+    int64_t longest = 0;
+    TRY(check_cache_capacity(s, kcache.dim[2], past, fresh));
     for (int64_t b = 0; b < s.B; b++) {
         int64_t keys = tensor_i32(past)[b] + tensor_i32(fresh)[b];
         longest = keys > longest ? keys : longest;
     }
+    Decode call = {s, out, qkv, kcache, vcache, tensor_i32(past), tensor_i32(fresh), spec.window, spec.scale};
     int threads = threads_for(stream, s.B * s.H * longest * s.D);
     size_t each = decode_scratch(s.T, longest, s.D, kcache.dtype == DT_I8);
     void *memory;
     TRY(stream_workspace(stream, (size_t)threads * each, &memory));
-#pragma omp parallel for schedule(dynamic) num_threads(threads)
-    for (int64_t at = 0; at < s.B * s.H; at++) {
-        int64_t b = at / s.H, h = at % s.H;
-        HeadJob job = {
-            .T = tensor_i32(fresh)[b],
-            .D = s.D,
-            .keys = tensor_i32(past)[b] + tensor_i32(fresh)[b],
-            .past = tensor_i32(past)[b],
-            .causal = true,
-            .scale = scale,
-            .q = head_part(qkv, s, PART_Q, b, h),
-            .k = head_part(qkv, s, PART_K, b, h),
-            .v = head_part(qkv, s, PART_V, b, h),
-            .out = head_out(out, s, b, h),
-        };
-        int64_t pitch = kcache.dim[3];
-        Rows keys = {kcache, at * S * pitch, pitch, s.D}, values = {vcache, at * S * pitch, pitch, s.D};
-        head_decode(&job, keys, values, (unsigned char *)memory + (size_t)omp_get_thread_num() * each);
+    /* Query heads per job: those of a key head, or one if there are too few key heads. */
+    int64_t group = s.qkv.group, step = s.B * s.G >= threads ? group : 1;
+    bool together = step == group;
+#pragma omp parallel num_threads(threads)
+    {
+        void *mine = (unsigned char *)memory + (size_t)omp_get_thread_num() * each;
+        if (!together) {
+#pragma omp for schedule(static)
+            for (int64_t at = 0; at < s.B * s.G; at++) append(&call, at, mine);
+        }
+#pragma omp for schedule(dynamic)
+        for (int64_t at = 0; at < s.B * s.H; at += step) {
+            if (together) append(&call, at / group, mine);
+            for (int64_t i = 0; i < step; i++) head_decode(&call, at + i, mine);
+        }
     }
     return OK;
 }

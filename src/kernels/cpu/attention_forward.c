@@ -2,7 +2,7 @@
  * then processes panels of MICRO_COLS queries. The scores of a panel against up to SCORE_KEYS keys form a
  * matrix with one column per query, so maxima and sums run down the columns, one vector of queries at a
  * time. The softmax is computed online from block to block: when the maximum increases, the sums so far are
- * scaled down. Keys that the causal mask hides are skipped, except within the tiles on the diagonal.
+ * scaled down. Keys that all queries of a panel do not see are skipped.
  *
  *   scores (keys, queries) = k q^T;  weights = exp(scores - maximum);  out^T (D, queries) = v^T weights */
 #include <math.h>
@@ -57,6 +57,26 @@ static void mask_scores(float *scores, const HeadJob *job, int64_t q, int64_t k0
             float *at = scores + k * MICRO_COLS + i * VEC;
             VecI hidden = vec_count((int32_t)last + i * VEC) < (int32_t)k;
             vec_store(at, vec_select(hidden, vec_set(-INFINITY), vec_load(at)));
+        }
+}
+
+/* The first key that query q sees. It never decreases from one query to the next. */
+static int64_t first_seen(const HeadJob *job, int64_t q) {
+    return job->window || job->starts ? first_key(job->starts, job->window, job->past + q) : 0;
+}
+
+/* The same for keys before the window or the document of a query. */
+static void mask_before(float *scores, const HeadJob *job, int64_t q, int64_t queries, int64_t k0,
+                        int64_t keys) {
+    int64_t last = first_seen(job, q + queries - 1) - k0; /* the row from which all queries see */
+    if (last <= 0) return;
+    VecI first[3];
+    for (int i = 0; i < MICRO_COLS; i++)
+        first[i / VEC][i % VEC] = (int32_t)(first_seen(job, q + min_of(i, queries - 1)) - k0);
+    for (int64_t k = 0; k < min_of(last, keys); k++)
+        for (int i = 0; i < 3; i++) {
+            float *at = scores + k * MICRO_COLS + i * VEC;
+            vec_store(at, vec_select(first[i] > (int32_t)k, vec_set(-INFINITY), vec_load(at)));
         }
 }
 
@@ -145,17 +165,19 @@ static void panel_run(const Scratch *scratch, const HeadJob *job, int64_t q, int
     OnlineSoftmax run;
     for (int i = 0; i < 3; i++) run.max[i] = vec_set(-INFINITY), run.sum[i] = vec_set(0.0f);
     int64_t seen = keys_seen(job->keys, job->causal, job->past + q + queries - 1);
-    for (int64_t k0 = 0; k0 < seen; k0 += SCORE_KEYS) {
+    int64_t begin = first_seen(job, q) / MICRO_ROWS * MICRO_ROWS;
+    for (int64_t k0 = begin; k0 < seen; k0 += SCORE_KEYS) {
         int64_t keys = min_of(SCORE_KEYS, seen - k0);
         for (int64_t k = 0; k < keys; k += MICRO_ROWS)
             micro_tile(D, scratch->keys + (k0 + k) * D, scratch->query, scratch->scores + k * MICRO_COLS,
                        MICRO_COLS, false);
         mask_scores(scratch->scores, job, q, k0, keys);
-        softmax_carry(&run, scratch, keys, k0 == 0);
+        mask_before(scratch->scores, job, q, queries, k0, keys);
+        softmax_carry(&run, scratch, keys, k0 == begin);
         if (job->dropout) drop(scratch, job, q, queries, k0, keys);
         for (int64_t d = 0; d < scratch->rows; d += MICRO_ROWS)
             micro_tile(keys, scratch->values + d * job->keys + k0 * MICRO_ROWS, scratch->scores,
-                       scratch->sums + d * MICRO_COLS, MICRO_COLS, k0 > 0);
+                       scratch->sums + d * MICRO_COLS, MICRO_COLS, k0 > begin);
     }
     panel_finish(scratch, job, &run, q, queries);
 }
@@ -164,16 +186,19 @@ void attention_head(const HeadJob *job, Range queries, void *memory) {
     if (queries.to <= queries.from) return;
     Bump bump = {.base = memory};
     Scratch scratch = scratch_take(&bump, job->keys, job->D);
-    int64_t keys = keys_seen(job->keys, job->causal, job->past + queries.to - 1);
-    rows_across(scratch.keys, MICRO_ROWS, job->k, keys, job->D * MICRO_ROWS, scratch.stage);
-    rows_along(scratch.values, MICRO_ROWS, job->v, keys, job->keys * MICRO_ROWS, scratch.stage);
+    int64_t end = keys_seen(job->keys, job->causal, job->past + queries.to - 1);
+    int64_t from = min_of(first_seen(job, queries.from) / MICRO_ROWS * MICRO_ROWS, end);
+    rows_across(scratch.keys + from * job->D, MICRO_ROWS, rows_from(job->k, from), end - from,
+                job->D * MICRO_ROWS, scratch.stage);
+    rows_along(scratch.values + from * MICRO_ROWS, MICRO_ROWS, rows_from(job->v, from), end - from,
+               job->keys * MICRO_ROWS, scratch.stage);
     for (int64_t q = queries.from; q < queries.to; q += MICRO_COLS)
         panel_run(&scratch, job, q, min_of(MICRO_COLS, queries.to - q));
 }
 
 static Status attention_forward_cpu(Stream *stream, Tensor out, Tensor lse, Tensor qkv, Tensor lens,
                                     Attention spec) {
-    HeadShape s = head_shape(qkv);
+    HeadShape s = head_shape(qkv, &spec);
     int threads = threads_for(stream, s.B * s.H * s.T * s.D);
     /* Split heads only if there are too few of them, because each split packs the keys again. */
     int64_t heads = s.B * s.H, splits = heads >= 2 * threads ? 1 : (2 * threads + heads - 1) / heads;
@@ -188,6 +213,8 @@ static Status attention_forward_cpu(Stream *stream, Tensor out, Tensor lse, Tens
             .D = s.D,
             .keys = keys_of(s, lens, b),
             .causal = spec.causal,
+            .window = spec.window,
+            .starts = starts_of(&spec, b, s.T),
             .scale = spec.scale,
             .q = head_part(qkv, s, PART_Q, b, h),
             .k = head_part(qkv, s, PART_K, b, h),

@@ -1,8 +1,9 @@
 /* Chooses the attention kernels: weft's Hopper kernels where they apply, else cuDNN's if the sequences are
- * long enough to be worth a plan, else weft's portable kernels. cuDNN cannot draw dropout masks that depend
- * on global indices. WEFT_CUDA_ATTENTION overrides the choice: "own" selects the portable kernels; "cudnn"
- * rules out the Hopper kernels and fails where cuDNN does not support a call without dropout; "hopper" fails
- * if the Hopper kernels are not part of the build or do not run on the device. Decoding uses neither. */
+ * long enough to be worth a plan, else weft's portable kernels. Only the latter support fewer key heads than
+ * query heads, windows and documents. cuDNN cannot draw dropout masks that depend on global indices.
+ * WEFT_CUDA_ATTENTION overrides the choice: "own" selects the portable kernels; "cudnn" rules out the Hopper
+ * kernels and fails where cuDNN does not support a call without dropout; "hopper" fails if the Hopper kernels
+ * are not part of the build or do not run on the device. Decoding uses neither. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,16 +13,14 @@
 
 enum { WIDEST = 256 };
 
-enum { PART_Q, PART_K, PART_V };
-
-/* q, k or v of a qkv or dqkv (B,T,3,H,D). */
-static CudaHeads heads_of(Tensor qkv, int part) {
-    int64_t T = qkv.dim[1], H = qkv.dim[3], D = qkv.dim[4];
+/* q, k or v of a qkv or dqkv (B,T,H+2G,D). */
+static CudaHeads heads_of(Tensor qkv, const Attention *spec, int part) {
+    QkvShape s = qkv_shape(qkv, spec);
     char *data = qkv.data;
-    return (CudaHeads){.data = data + (size_t)(part * H * D) * dtype_size(qkv.dtype),
-                       .batch = T * 3 * H * D,
-                       .head = D,
-                       .row = 3 * H * D};
+    return (CudaHeads){.data = data + (size_t)(qkv_head(&s, part, 0) * s.D) * dtype_size(qkv.dtype),
+                       .batch = s.T * s.N * s.D,
+                       .head = s.D,
+                       .row = s.N * s.D};
 }
 
 /* out or dout (B,T,H,D) */
@@ -30,16 +29,17 @@ static CudaHeads outputs_of(Tensor out) {
     return (CudaHeads){.data = out.data, .batch = T * H * D, .head = D, .row = H * D};
 }
 
-/* (B,H,S,D) */
+/* (B,G,S,D) */
 static CudaHeads cache_of(Tensor cache) {
-    int64_t H = cache.dim[1], S = cache.dim[2], D = cache.dim[3];
-    return (CudaHeads){.data = cache.data, .batch = H * S * D, .head = S * D, .row = D};
+    int64_t G = cache.dim[1], S = cache.dim[2], D = cache.dim[3];
+    return (CudaHeads){.data = cache.data, .batch = G * S * D, .head = S * D, .row = D};
 }
 
 /* Block indices have 31 bits; the smallest tile has 16 rows of a head, or one row of all heads. */
 static Status call_init(CudaAttention *call, const char *kernel, Tensor out, Tensor qkv, int64_t keys,
-                        float scale) {
-    int64_t B = qkv.dim[0], T = qkv.dim[1], H = qkv.dim[3], D = qkv.dim[4];
+                        const Attention *spec) {
+    QkvShape s = qkv_shape(qkv, spec);
+    int64_t B = s.B, T = s.T, H = s.H, D = s.D;
     int64_t longest = T > keys ? T : keys;
     if (D > WIDEST)
         return FAILED("%s: the head size is %lld; expected at most %d", kernel, (long long)D, WIDEST);
@@ -51,11 +51,13 @@ static Status call_init(CudaAttention *call, const char *kernel, Tensor out, Ten
                             .queries = (int)T,
                             .keys = (int)keys,
                             .D = (int)D,
-                            .q = heads_of(qkv, PART_Q),
-                            .k = heads_of(qkv, PART_K),
-                            .v = heads_of(qkv, PART_V),
+                            .group = (int)s.group,
+                            .window = (int)(spec->window < longest ? spec->window : 0),
+                            .q = heads_of(qkv, spec, PART_Q),
+                            .k = heads_of(qkv, spec, PART_K),
+                            .v = heads_of(qkv, spec, PART_V),
                             .out = outputs_of(out),
-                            .scale = scale};
+                            .scale = spec->scale};
     return OK;
 }
 
@@ -104,10 +106,13 @@ static Status choose(Stream *stream, DType type, const CudaAttention *call, bool
     if (equals(wanted, "hopper") && !kept->hopper)
         return USAGE("WEFT_CUDA_ATTENTION is hopper, but this build has no Hopper kernels for this GPU; they "
                      "need compute capability 9.0 and a build for sm_90a");
-    bool hopper = kept->hopper && !own && !cudnn && call->queries >= SHORTEST_HOPPER &&
+    bool special = call->group > 1 || call->window || call->starts;
+    bool hopper = kept->hopper && !own && !cudnn && !special && call->queries >= SHORTEST_HOPPER &&
                   attention_hopper_supports(type, call);
     if (own)
         problem = "requested by WEFT_CUDA_ATTENTION";
+    else if (special)
+        problem = "shared key heads, a window or documents";
     else if (hopper)
         problem = "Hopper kernels";
     else if (!cudnn && call->queries < SHORTEST_CUDNN)
@@ -123,10 +128,11 @@ static Status choose(Stream *stream, DType type, const CudaAttention *call, bool
 Status attention_forward_cuda(Stream *stream, Tensor out, Tensor lse, Tensor qkv, Tensor lens,
                               Attention spec) {
     CudaAttention call;
-    TRY(call_init(&call, __func__, out, qkv, qkv.dim[1], spec.scale));
+    TRY(call_init(&call, __func__, out, qkv, qkv.dim[1], &spec));
     call.lens = lens.data;
     call.lse = lse.data;
     call.causal = spec.causal;
+    call.starts = spec.starts.data;
     call.dropout = cuda_dropout(&spec.dropout);
     Choice choice;
     TRY(choose(stream, qkv.dtype, &call, false, &choice));
@@ -141,15 +147,16 @@ Status attention_forward_cuda(Stream *stream, Tensor out, Tensor lse, Tensor qkv
 Status attention_backward_cuda(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
                                Tensor lens, Attention spec) {
     CudaAttention call;
-    TRY(call_init(&call, __func__, out, qkv, qkv.dim[1], spec.scale));
+    TRY(call_init(&call, __func__, out, qkv, qkv.dim[1], &spec));
     call.lens = lens.data;
     call.lse = lse.data;
     call.causal = spec.causal;
+    call.starts = spec.starts.data;
     call.dropout = cuda_dropout(&spec.dropout);
     call.dout = outputs_of(dout);
-    call.dq = heads_of(dqkv, PART_Q);
-    call.dk = heads_of(dqkv, PART_K);
-    call.dv = heads_of(dqkv, PART_V);
+    call.dq = heads_of(dqkv, &spec, PART_Q);
+    call.dk = heads_of(dqkv, &spec, PART_K);
+    call.dv = heads_of(dqkv, &spec, PART_V);
     Choice choice;
     TRY(choose(stream, qkv.dtype, &call, true, &choice));
     void *scratch = NULL;
@@ -178,14 +185,14 @@ static int splits_for(const CudaDevice *device, const CudaAttention *call) {
 /* Converts caches of another type to `type` in scratch memory and makes the call read those: the kernels for
  * many queries support only one type. */
 static Status widen_caches(Stream *stream, DType type, DType cache, CudaAttention *call) {
-    int64_t head = (int64_t)call->keys * call->D;
-    size_t bytes = (size_t)(call->B * call->H * head) * dtype_size(type);
+    int64_t head = (int64_t)call->keys * call->D, heads = call->H / call->group;
+    size_t bytes = (size_t)(call->B * heads * head) * dtype_size(type);
     size_t each = (bytes + 255) / 256 * 256;
     void *space = NULL;
     TRY(stream_workspace(stream, 2 * each, &space));
     void *k = space, *v = (char *)space + each;
     LAUNCH(launch_attention_widen(cuda_stream(stream), type, cache, call, k, v));
-    CudaHeads rows = {.batch = call->H * head, .head = head, .row = call->D};
+    CudaHeads rows = {.batch = heads * head, .head = head, .row = call->D};
     call->k = call->v = rows;
     call->k.data = k;
     call->v.data = v;
@@ -194,9 +201,9 @@ static Status widen_caches(Stream *stream, DType type, DType cache, CudaAttentio
 
 /* The numbers of new and past positions are known only on the device, and are clamped there. */
 Status attention_decode_cuda(Stream *stream, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv,
-                             Tensor past, Tensor fresh, float scale) {
+                             Tensor past, Tensor fresh, Attention spec) {
     CudaAttention call;
-    TRY(call_init(&call, __func__, out, qkv, kcache.dim[2], scale));
+    TRY(call_init(&call, __func__, out, qkv, kcache.dim[2], &spec));
     CudaHeads k = call.k, v = call.v;
     call.k = cache_of(kcache);
     call.v = cache_of(vcache);

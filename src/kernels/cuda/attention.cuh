@@ -1,4 +1,5 @@
-// Shared by the attention kernels: which keys a query attends to, and where the rows of a head are.
+// Shared by the attention kernels: which keys a query attends to, and where the rows of a head are. Kernels
+// that own keys take the query heads that share them one after the other, so that sums have a fixed order.
 //
 // Blocks are numbered head by head, so that blocks that read the same keys run at about the same time.
 #ifndef WEFT_KERNELS_CUDA_ATTENTION_CUH
@@ -26,6 +27,34 @@ __device__ inline int keys_seen(const CudaAttention &call, const Span &span, int
     return call.causal ? min(span.keys, span.offset + query + 1) : span.keys;
 }
 
+// Whether queries do not see all keys before them.
+inline __host__ __device__ bool is_windowed(const CudaAttention &call) {
+    return call.window || call.starts;
+}
+
+// The first key that a query attends to, as first_key of backend.h. It never decreases from one query to the
+// next.
+__device__ inline int first_seen(const CudaAttention &call, const Span &span, int b, int query) {
+    query = min(query, call.queries - 1);
+    int position = span.offset + query,
+        first = call.starts ? call.starts[b * (int64_t)call.queries + query] : 0;
+    if (call.window) first = max(first, position - call.window + 1);
+    return max(min(first, position), 0);
+}
+
+// The first query, up to `end`, from which on no query sees `key` or any key before it.
+__device__ inline int last_queries(const CudaAttention &call, const Span &span, int b, int key, int end) {
+    int low = key + 1; // a query at or before the key sees it, or no later key either
+    while (low < end) {
+        int middle = low + (end - low) / 2;
+        if (first_seen(call, span, b, middle) > key)
+            end = middle;
+        else
+            low = middle + 1;
+    }
+    return end;
+}
+
 template <typename T> __device__ inline T *head_rows(const CudaHeads &heads, int b, int h) {
     return (T *)heads.data + b * heads.batch + h * heads.head;
 }
@@ -34,9 +63,9 @@ template <typename T> __device__ inline T *head_rows(const CudaHeads &heads, int
 struct Place {
     int b, h, tile;
 };
-__device__ inline Place place_of(const CudaAttention &call, int tiles, bool last_first) {
+__device__ inline Place place_of(int heads, int tiles, bool last_first) {
     int head = blockIdx.x / tiles, tile = blockIdx.x % tiles;
-    return {head / call.H, head % call.H, last_first ? tiles - 1 - tile : tile};
+    return {head / heads, head % heads, last_first ? tiles - 1 - tile : tile};
 }
 
 // Dynamic shared memory beyond 48 KiB is an opt-in.

@@ -206,9 +206,10 @@ __global__ void __launch_bounds__(threads)
     Span span = span_of(call, b);
     if (!span.queries) return;
     Reader<T, N, LANES, R> reader = {D, lane % LANES};
-    C *const cache[2] = {head_rows<C>(call.k, b, h), head_rows<C>(call.v, b, h)};
-    const T *k = head_rows<const T>(k_new, b, h), *v = head_rows<const T>(v_new, b, h);
-    const bool store = split == 0 && warp == 0 && group == 0;
+    const int kv = h / call.group;
+    C *const cache[2] = {head_rows<C>(call.k, b, kv), head_rows<C>(call.v, b, kv)};
+    const T *k = head_rows<const T>(k_new, b, kv), *v = head_rows<const T>(v_new, b, kv);
+    const bool store = split == 0 && warp == 0 && group == 0 && h % call.group == 0;
     const int64_t stride = call.k.row, place = span.offset * stride;
     Fresh<T, C, R * N> fresh;
     if constexpr (std::is_same_v<T, C>) {
@@ -230,7 +231,9 @@ __global__ void __launch_bounds__(threads)
     float query[R * N];
     reader.load(query, head_rows<const T>(call.q, b, h));
     for (int i = 0; i < R * N; i++) query[i] *= call.scale;
-    int each = (span.keys + splits - 1) / splits, begin = split * each, end = min(begin + each, span.keys);
+    int hidden = call.window ? max(span.keys - call.window, 0) : 0;
+    int each = (span.keys - hidden + splits - 1) / splits;
+    int begin = hidden + split * each, end = min(begin + each, span.keys);
     const C *const rows[2] = {cache[0], cache[1]};
     for (int key = begin + warp * groups * ahead; key < end; key += warps * groups * ahead)
         add_keys<T, C, N, LANES, R>(mix, D, lane % LANES, query, rows, stride, fresh, key + group, groups,
@@ -296,7 +299,7 @@ bool rows_aligned(const CudaHeads &heads, int elements, int size) {
 
 template <typename T>
 __global__ void append_kernel(CudaAttention call, CudaHeads k_new, CudaHeads v_new, int tiles) {
-    Place place = place_of(call, tiles, false);
+    Place place = place_of(call.H / call.group, tiles, false);
     Span span = span_of(call, place.b);
     int first = place.tile * 32, end = min(first + 32, span.queries);
     const T *k = head_rows<const T>(k_new, place.b, place.h),
@@ -313,7 +316,7 @@ __global__ void append_kernel(CudaAttention call, CudaHeads k_new, CudaHeads v_n
 template <typename T, typename C>
 __global__ void append_rounded_kernel(CudaAttention call, CudaHeads k_new, CudaHeads v_new, int tiles) {
     constexpr int R = 8; // of 32 elements each
-    Place place = place_of(call, tiles, false);
+    Place place = place_of(call.H / call.group, tiles, false);
     Span span = span_of(call, place.b);
     int first = place.tile * 32, end = min(first + 32, span.queries), lane = threadIdx.x % 32;
     Reader<T, 1, 32, R> reader = {call.D, lane};
@@ -328,16 +331,16 @@ __global__ void append_rounded_kernel(CudaAttention call, CudaHeads k_new, CudaH
     }
 }
 
-// Converts the cached rows that queries attend to into T: k and v (B,H,keys,D).
+// Converts the cached rows that queries may attend to into T: k and v (B,H/group,keys,D).
 template <typename T, typename C> __global__ void widen_kernel(CudaAttention call, T *k, T *v, int tiles) {
     constexpr int R = 8;
-    Place place = place_of(call, tiles, false);
+    Place place = place_of(call.H / call.group, tiles, false);
     Span span = span_of(call, place.b);
     int first = place.tile * 32, end = min(first + 32, span.keys), lane = threadIdx.x % 32;
     CacheReader<C, 1, 32, R> reader = {call.D, lane};
     for (int at = first + (int)threadIdx.x / 32; at < end; at += (int)blockDim.x / 32) {
         float x[2][R];
-        int64_t to = ((int64_t)(place.b * call.H + place.h) * call.keys + at) * call.D;
+        int64_t to = ((int64_t)(place.b * (call.H / call.group) + place.h) * call.keys + at) * call.D;
         reader.load(x[0], head_rows<const C>(call.k, place.b, place.h) + at * call.k.row);
         reader.load(x[1], head_rows<const C>(call.v, place.b, place.h) + at * call.v.row);
 #pragma unroll
@@ -412,7 +415,7 @@ cudaError_t launch_attention_append(cudaStream_t stream, DType type, DType cache
         using T = decltype(t);
         using C = decltype(c);
         int tiles = (call->queries + 31) / 32;
-        unsigned blocks = (unsigned)((int64_t)call->B * call->H * tiles);
+        unsigned blocks = (unsigned)((int64_t)call->B * (call->H / call->group) * tiles);
         if constexpr (std::is_same_v<T, C>)
             append_kernel<T><<<blocks, 256, 0, stream>>>(*call, k, v, tiles);
         else
@@ -427,7 +430,7 @@ cudaError_t launch_attention_widen(cudaStream_t stream, DType type, DType cache,
         using T = decltype(t);
         using C = decltype(c);
         int tiles = (call->keys + 31) / 32;
-        unsigned blocks = (unsigned)((int64_t)call->B * call->H * tiles);
+        unsigned blocks = (unsigned)((int64_t)call->B * (call->H / call->group) * tiles);
         if constexpr (std::is_same_v<T, C>)
             return cudaErrorInvalidValue;
         else

@@ -45,12 +45,16 @@ __device__ inline void weigh(float (&score)[N / 8][4], Running &run, float (&sum
     }
 }
 
-// Multiplies scores by scale and sets those of masked keys to -infinity. `first` is the first key; seen[] is
-// the number of keys that rows g and g + 8 attend to.
-template <int N>
-__device__ inline void mask_scores(float (&score)[N / 8][4], float scale, int first, const int (&seen)[2]) {
+// Multiplies scores by scale and sets those of masked keys to -infinity. `first` is the first key; rows g and
+// g
+// + 8 attend to keys hidden[] .. seen[] - 1. Without WINDOWED, hidden[] is 0.
+template <int N, bool WINDOWED>
+__device__ inline void mask_scores(float (&score)[N / 8][4], float scale, int first, const int (&seen)[2],
+                                   const int (&hidden)[2]) {
     int key = first + threadIdx.x % 4 * 2;
-    if (first + N <= seen[0] && first + N <= seen[1]) {
+    bool whole = first + N <= seen[0] && first + N <= seen[1];
+    if (WINDOWED) whole = whole && first >= hidden[0] && first >= hidden[1];
+    if (whole) {
 #pragma unroll
         for (int n = 0; n < N / 8; n++)
             for (int i = 0; i < 4; i++) score[n][i] *= scale;
@@ -59,8 +63,11 @@ __device__ inline void mask_scores(float (&score)[N / 8][4], float scale, int fi
 #pragma unroll
     for (int n = 0; n < N / 8; n++)
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            score[n][i] = key + n * 8 + i % 2 < seen[i / 2] ? score[n][i] * scale : -infinity;
+        for (int i = 0; i < 4; i++) {
+            int at = key + n * 8 + i % 2;
+            bool sees = at < seen[i / 2] && (!WINDOWED || at >= hidden[i / 2]);
+            score[n][i] = sees ? score[n][i] * scale : -infinity;
+        }
 }
 
 template <int N>
@@ -98,29 +105,30 @@ __device__ inline void finish_rows(const CudaAttention &call, const Place &place
     store_rows<T, DP>(to[0], to[1], sum, factor[0], factor[1], call.D);
 }
 
-template <typename T, int DP>
+template <typename T, int DP, bool WINDOWED>
 __global__ void __launch_bounds__(mma_threads) forward_mma(CudaAttention call, int tiles) {
     using S = Shape<DP>;
     constexpr int M = S::M, N = S::N, tile = N * tile_stride<DP>;
     extern __shared__ __align__(16) unsigned char shared[];
     T *q_tile = (T *)shared, *k_tile = q_tile + S::queries * tile_stride<DP>, *v_tile = k_tile + 2 * tile;
-    Place place = place_of(call, tiles, call.causal);
+    Place place = place_of(call.H, tiles, call.causal);
     Span span = span_of(call, place.b);
     int first = place.tile * S::queries;
     if (first >= span.queries) return;
-    const T *k = head_rows<const T>(call.k, place.b, place.h);
-    const T *v = head_rows<const T>(call.v, place.b, place.h);
+    const int begin = WINDOWED ? first_seen(call, span, place.b, first) / N * N : 0;
+    const T *k = head_rows<const T>(call.k, place.b, place.h / call.group);
+    const T *v = head_rows<const T>(call.v, place.b, place.h / call.group);
     load_tile<T, S::queries, DP>(q_tile, head_rows<const T>(call.q, place.b, place.h), call.q.row, first,
                                  span.queries, call.D);
-    load_tile<T, N, DP>(k_tile, k, call.k.row, 0, span.keys, call.D);
-    load_tile<T, N, DP>(v_tile, v, call.v.row, 0, span.keys, call.D);
+    load_tile<T, N, DP>(k_tile, k, call.k.row, begin, span.keys, call.D);
+    load_tile<T, N, DP>(v_tile, v, call.v.row, begin, span.keys, call.D);
     copy_group();
 
     int row = threadIdx.x / 32 * 16 * M, g = threadIdx.x % 32 / 4; // first row of the warp; row of the lane
     float sum[M][DP / 8][4] = {};
     Running run[M];
     int end = keys_seen(call, span, first + S::queries - 1);
-    for (int from = 0, stage = 0; from < end; from += N, stage ^= 1) {
+    for (int from = begin, stage = 0; from < end; from += N, stage ^= 1) {
         if (from + N < end) {
             int next = (stage ^ 1) * tile;
             load_tile<T, N, DP>(k_tile + next, k, call.k.row, from + N, span.keys, call.D);
@@ -135,7 +143,12 @@ __global__ void __launch_bounds__(mma_threads) forward_mma(CudaAttention call, i
         for (int m = 0; m < M; m++) {
             int query = first + row + m * 16 + g;
             int seen[2] = {keys_seen(call, span, query), keys_seen(call, span, query + 8)};
-            mask_scores<N>(score[m], call.scale * log2_e, from, seen);
+            int hidden[2] = {};
+            if (WINDOWED) {
+                hidden[0] = first_seen(call, span, place.b, query);
+                hidden[1] = first_seen(call, span, place.b, query + 8);
+            }
+            mask_scores<N, WINDOWED>(score[m], call.scale * log2_e, from, seen, hidden);
             weigh<DP, N>(score[m], run[m], sum[m]);
             if (call.dropout.threshold)
                 drop<N>(score[m], call.dropout,
@@ -150,13 +163,14 @@ __global__ void __launch_bounds__(mma_threads) forward_mma(CudaAttention call, i
         finish_rows<T, DP>(call, place, span.queries, first + row + m * 16 + g, sum[m], run[m]);
 }
 
-template <typename T, int DP> cudaError_t start_forward(cudaStream_t stream, const CudaAttention &call) {
+template <typename T, int DP, bool WINDOWED>
+cudaError_t start_forward(cudaStream_t stream, const CudaAttention &call) {
     using S = Shape<DP>;
-    cudaError_t error = allow_shared(forward_mma<T, DP>, S::bytes);
+    cudaError_t error = allow_shared(forward_mma<T, DP, WINDOWED>, S::bytes);
     if (error != cudaSuccess) return error;
     int tiles = (call.queries + S::queries - 1) / S::queries;
     int64_t blocks = (int64_t)call.B * call.H * tiles;
-    forward_mma<T, DP><<<(unsigned)blocks, mma_threads, S::bytes, stream>>>(call, tiles);
+    forward_mma<T, DP, WINDOWED><<<(unsigned)blocks, mma_threads, S::bytes, stream>>>(call, tiles);
     return cudaGetLastError();
 }
 
@@ -166,6 +180,7 @@ cudaError_t launch_attention_forward(cudaStream_t stream, DType type, const Cuda
     if (!fits_tiles(type, call, {call->q, call->k, call->v, call->out}))
         return launch_attention_forward_plain(stream, type, call);
     return with_tile(type, call->D, [&](auto t, auto width) {
-        return start_forward<decltype(t), width.value>(stream, *call);
+        if (is_windowed(*call)) return start_forward<decltype(t), width.value, true>(stream, *call);
+        return start_forward<decltype(t), width.value, false>(stream, *call);
     });
 }

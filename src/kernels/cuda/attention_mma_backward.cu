@@ -32,10 +32,10 @@ __device__ inline Element element_of(float score, float lse, float through, floa
 
 // First kernel: replaces scores and g . v (16 keys x N queries) by P Z and dS. `key` is the lane's first key
 // and `query` the first query; lse and delta are those of the N queries.
-template <int N>
+template <int N, bool WINDOWED>
 __device__ inline void weigh_transposed(float (&score)[N / 8][4], float (&through)[N / 8][4],
                                         const float *lse, const float *delta, const CudaAttention &call,
-                                        const Place &place, int key, int query) {
+                                        const Span &span, const Place &place, int key, int query) {
     int t = threadIdx.x % 4, g = threadIdx.x % 32 / 4;
     bool whole = !call.causal || key + 8 - g + 7 <= query, blocks = draws_in_blocks(call.dropout);
     float scale = call.scale * log2_e, factor = call.dropout.threshold ? call.dropout.scale : 1.0f;
@@ -46,6 +46,11 @@ __device__ inline void weigh_transposed(float (&score)[N / 8][4], float (&throug
         uint32_t draws[4];
         if (call.dropout.threshold)
             draw_scores_transposed(draws, call.dropout.key, index + n * 8 * right, right, blocks);
+        int hidden[2] = {}; // keys before the windows of the lane's two queries
+        if (WINDOWED) {
+            hidden[0] = first_seen(call, span, place.b, query + n * 8 + 2 * t);
+            hidden[1] = first_seen(call, span, place.b, query + n * 8 + 2 * t + 1);
+        }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             int column = n * 8 + 2 * t + i % 2;
@@ -53,6 +58,7 @@ __device__ inline void weigh_transposed(float (&score)[N / 8][4], float (&throug
             Element e = element_of(score[n][i] * scale, lse[column] * log2_e, through[n][i], delta[column],
                                    keep, factor);
             bool sees = whole || key + i / 2 * 8 <= query + column;
+            if (WINDOWED) sees = sees && key + i / 2 * 8 >= hidden[i % 2];
             score[n][i] = sees ? e.kept : 0;
             through[n][i] = sees ? e.ds : 0;
         }
@@ -68,7 +74,7 @@ __device__ inline void store_gradient(const CudaHeads &heads, const Place &place
                       row < live ? factor : 0.0f, row + 8 < live ? factor : 0.0f, D);
 }
 
-template <typename T, int DP>
+template <typename T, int DP, bool WINDOWED>
 __global__ void __launch_bounds__(mma_threads) backward_kv_mma(CudaAttention call, int tiles) {
     using S = KeyShape<DP>;
     constexpr int M = S::M, N = S::N, tile = N * tile_stride<DP>;
@@ -76,64 +82,69 @@ __global__ void __launch_bounds__(mma_threads) backward_kv_mma(CudaAttention cal
     T *k_tile = (T *)shared, *v_tile = k_tile + S::own * tile_stride<DP>;
     T *q_tile = v_tile + S::own * tile_stride<DP>, *dout_tile = q_tile + 2 * tile;
     float *lse = (float *)(dout_tile + 2 * tile), *delta = lse + 2 * N;
-    Place place = place_of(call, tiles, false);
-    Span span = span_of(call, place.b);
-    const T *q = head_rows<const T>(call.q, place.b, place.h);
-    const T *dout = head_rows<const T>(call.dout, place.b, place.h);
-    int64_t head = ((int64_t)place.b * call.H + place.h) * call.queries;
-    auto load_queries = [&](int from, int stage) {
+    const Place keys = place_of(call.H / call.group, tiles, false);
+    Span span = span_of(call, keys.b);
+    auto load_queries = [&](int h, int from, int stage) {
+        const T *q = head_rows<const T>(call.q, keys.b, h), *dout = head_rows<const T>(call.dout, keys.b, h);
         load_tile<T, N, DP>(q_tile + stage * tile, q, call.q.row, from, span.queries, call.D);
         load_tile<T, N, DP>(dout_tile + stage * tile, dout, call.dout.row, from, span.queries, call.D);
         int r = threadIdx.x % N, query = from + r;
         float *to = (threadIdx.x < N ? lse : delta) + stage * N + r;
-        const float *at = (threadIdx.x < N ? call.lse : call.delta) + head;
+        const float *at =
+            (threadIdx.x < N ? call.lse : call.delta) + ((int64_t)keys.b * call.H + h) * call.queries;
         bool there = query < span.queries;
         if (threadIdx.x < 2 * N) copy_async4(to, there ? at + query : at, there);
     };
-    int first = place.tile * S::own, row = threadIdx.x / 32 * 16 * M, g = threadIdx.x % 32 / 4;
+    int first = keys.tile * S::own, row = threadIdx.x / 32 * 16 * M, g = threadIdx.x % 32 / 4;
     int begin = call.causal ? first / N * N : 0, end = first < span.keys ? span.queries : 0;
-    load_tile<T, S::own, DP>(k_tile, head_rows<const T>(call.k, place.b, place.h), call.k.row, first,
-                             span.keys, call.D);
-    load_tile<T, S::own, DP>(v_tile, head_rows<const T>(call.v, place.b, place.h), call.v.row, first,
-                             span.keys, call.D);
-    load_queries(begin, 0);
-    copy_group();
+    if (WINDOWED) end = last_queries(call, span, keys.b, min(first + S::own, span.keys) - 1, end);
+    load_tile<T, S::own, DP>(k_tile, head_rows<const T>(call.k, keys.b, keys.h), call.k.row, first, span.keys,
+                             call.D);
+    load_tile<T, S::own, DP>(v_tile, head_rows<const T>(call.v, keys.b, keys.h), call.v.row, first, span.keys,
+                             call.D);
 
     float dk[M][DP / 8][4] = {}, dv[M][DP / 8][4] = {};
-    for (int from = begin, stage = 0; from < end; from += N, stage ^= 1) {
-        if (from + N < end) load_queries(from + N, stage ^ 1);
+    for (int h = keys.h * call.group; h < (keys.h + 1) * call.group; h++) {
+        const Place place = {keys.b, h, keys.tile};
+        load_queries(h, begin, 0);
         copy_group();
-        copy_wait<1>();
-        __syncthreads();
-        float score[M][N / 8][4], through[M][N / 8][4];
-        multiply_rows<T, DP, M, N>(score, k_tile, row, q_tile + stage * tile);
-        multiply_rows<T, DP, M, N>(through, v_tile, row, dout_tile + stage * tile);
+        for (int from = begin, stage = 0; from < end; from += N, stage ^= 1) {
+            if (from + N < end) load_queries(h, from + N, stage ^ 1);
+            copy_group();
+            copy_wait<1>();
+            __syncthreads();
+            float score[M][N / 8][4], through[M][N / 8][4];
+            multiply_rows<T, DP, M, N>(score, k_tile, row, q_tile + stage * tile);
+            multiply_rows<T, DP, M, N>(through, v_tile, row, dout_tile + stage * tile);
 #pragma unroll
-        for (int m = 0; m < M; m++)
-            weigh_transposed<N>(score[m], through[m], lse + stage * N, delta + stage * N, call, place,
-                                first + row + m * 16 + g, from);
-        add_weighted_rows<T, DP, M, N>(dv, score, dout_tile + stage * tile);
-        add_weighted_rows<T, DP, M, N>(dk, through, q_tile + stage * tile);
-        __syncthreads();
+            for (int m = 0; m < M; m++)
+                weigh_transposed<N, WINDOWED>(score[m], through[m], lse + stage * N, delta + stage * N, call,
+                                              span, place, first + row + m * 16 + g, from);
+            add_weighted_rows<T, DP, M, N>(dv, score, dout_tile + stage * tile);
+            add_weighted_rows<T, DP, M, N>(dk, through, q_tile + stage * tile);
+            __syncthreads();
+        }
+        copy_wait<0>();
     }
-    copy_wait<0>();
     float factor = call.dropout.threshold ? call.dropout.scale : 1.0f;
 #pragma unroll
     for (int m = 0; m < M; m++) {
         int key = first + row + m * 16 + g;
-        store_gradient<T, DP>(call.dk, place, call.D, key, call.keys, span.keys, dk[m], call.scale);
-        store_gradient<T, DP>(call.dv, place, call.D, key, call.keys, span.keys, dv[m], factor);
+        store_gradient<T, DP>(call.dk, keys, call.D, key, call.keys, span.keys, dk[m], call.scale);
+        store_gradient<T, DP>(call.dv, keys, call.D, key, call.keys, span.keys, dv[m], factor);
     }
 }
 
 // Second kernel: replaces scores (16 queries x N keys) by dS; dq does not need P Z. `query` is the lane's
-// first query and `key` the first key; lse, delta and seen are those of rows g and g + 8.
-template <int N>
+// first query and `key` the first key; lse, delta, seen and hidden are those of rows g and g + 8.
+template <int N, bool WINDOWED>
 __device__ inline void weigh_rows(float (&score)[N / 8][4], const float (&through)[N / 8][4],
                                   const float (&lse)[2], const float (&delta)[2], const int (&seen)[2],
-                                  const CudaAttention &call, const Place &place, int query, int key) {
+                                  const int (&hidden)[2], const CudaAttention &call, const Place &place,
+                                  int query, int key) {
     int t = threadIdx.x % 4;
     bool blocks = draws_in_blocks(call.dropout), whole = key + N <= seen[0] && key + N <= seen[1];
+    if (WINDOWED) whole = whole && key >= hidden[0] && key >= hidden[1];
     float scale = call.scale * log2_e, factor = call.dropout.threshold ? call.dropout.scale : 1.0f;
     uint64_t down = 8 * (uint64_t)call.dropout.extent[1];
     uint64_t index = dropout_scores(call.dropout, place.b, place.h, query) + (uint64_t)key;
@@ -146,29 +157,32 @@ __device__ inline void weigh_rows(float (&score)[N / 8][4], const float (&throug
             bool keep = !call.dropout.threshold || draws[i] >= call.dropout.threshold;
             Element e =
                 element_of(score[n][i] * scale, lse[i / 2], through[n][i], delta[i / 2], keep, factor);
-            score[n][i] = whole || key + n * 8 + 2 * t + i % 2 < seen[i / 2] ? e.ds : 0;
+            int at = key + n * 8 + 2 * t + i % 2;
+            bool sees = whole || (at < seen[i / 2] && (!WINDOWED || at >= hidden[i / 2]));
+            score[n][i] = sees ? e.ds : 0;
         }
     }
 }
 
-template <typename T, int DP>
+template <typename T, int DP, bool WINDOWED>
 __global__ void __launch_bounds__(mma_threads) backward_q_mma(CudaAttention call, int tiles) {
     using S = QueryShape<DP>;
     constexpr int M = S::M, N = S::N, tile = N * tile_stride<DP>;
     extern __shared__ __align__(16) unsigned char shared[];
     T *q_tile = (T *)shared, *dout_tile = q_tile + S::own * tile_stride<DP>;
     T *k_tile = dout_tile + S::own * tile_stride<DP>, *v_tile = k_tile + 2 * tile;
-    Place place = place_of(call, tiles, call.causal);
+    Place place = place_of(call.H, tiles, call.causal);
     Span span = span_of(call, place.b);
-    const T *k = head_rows<const T>(call.k, place.b, place.h);
-    const T *v = head_rows<const T>(call.v, place.b, place.h);
+    const T *k = head_rows<const T>(call.k, place.b, place.h / call.group);
+    const T *v = head_rows<const T>(call.v, place.b, place.h / call.group);
     int first = place.tile * S::own, row = threadIdx.x / 32 * 16 * M, g = threadIdx.x % 32 / 4;
     load_tile<T, S::own, DP>(q_tile, head_rows<const T>(call.q, place.b, place.h), call.q.row, first,
                              span.queries, call.D);
     load_tile<T, S::own, DP>(dout_tile, head_rows<const T>(call.dout, place.b, place.h), call.dout.row, first,
                              span.queries, call.D);
-    load_tile<T, N, DP>(k_tile, k, call.k.row, 0, span.keys, call.D);
-    load_tile<T, N, DP>(v_tile, v, call.v.row, 0, span.keys, call.D);
+    const int begin = WINDOWED ? first_seen(call, span, place.b, first) / N * N : 0;
+    load_tile<T, N, DP>(k_tile, k, call.k.row, begin, span.keys, call.D);
+    load_tile<T, N, DP>(v_tile, v, call.v.row, begin, span.keys, call.D);
     copy_group();
 
     int64_t head = ((int64_t)place.b * call.H + place.h) * call.queries;
@@ -180,7 +194,7 @@ __global__ void __launch_bounds__(mma_threads) backward_q_mma(CudaAttention call
         delta[i / 2][i % 2] = query < span.queries ? call.delta[head + query] : 0;
     }
     int end = keys_seen(call, span, first + S::own - 1);
-    for (int from = 0, stage = 0; from < end; from += N, stage ^= 1) {
+    for (int from = begin, stage = 0; from < end; from += N, stage ^= 1) {
         if (from + N < end) {
             int next = (stage ^ 1) * tile;
             load_tile<T, N, DP>(k_tile + next, k, call.k.row, from + N, span.keys, call.D);
@@ -196,7 +210,13 @@ __global__ void __launch_bounds__(mma_threads) backward_q_mma(CudaAttention call
         for (int m = 0; m < M; m++) {
             int query = first + row + m * 16 + g;
             int seen[2] = {keys_seen(call, span, query), keys_seen(call, span, query + 8)};
-            weigh_rows<N>(score[m], through[m], lse[m], delta[m], seen, call, place, query, from);
+            int hidden[2] = {};
+            if (WINDOWED) {
+                hidden[0] = first_seen(call, span, place.b, query);
+                hidden[1] = first_seen(call, span, place.b, query + 8);
+            }
+            weigh_rows<N, WINDOWED>(score[m], through[m], lse[m], delta[m], seen, hidden, call, place, query,
+                                    from);
         }
         add_weighted_rows<T, DP, M, N>(dq, score, k_tile + stage * tile);
         __syncthreads();
@@ -209,13 +229,21 @@ __global__ void __launch_bounds__(mma_threads) backward_q_mma(CudaAttention call
 }
 
 template <typename Shape, typename Kernel>
-cudaError_t start(Kernel kernel, cudaStream_t stream, const CudaAttention &call, int side) {
+cudaError_t start(Kernel kernel, cudaStream_t stream, const CudaAttention &call, int heads, int side) {
     cudaError_t error = allow_shared(kernel, Shape::bytes);
     if (error != cudaSuccess) return error;
     int tiles = (side + Shape::own - 1) / Shape::own;
-    int64_t blocks = (int64_t)call.B * call.H * tiles;
+    int64_t blocks = (int64_t)call.B * heads * tiles;
     kernel<<<(unsigned)blocks, mma_threads, Shape::bytes, stream>>>(call, tiles);
     return cudaGetLastError();
+}
+
+template <typename T, int DP, bool WINDOWED>
+cudaError_t start_backward(cudaStream_t stream, const CudaAttention &call) {
+    cudaError_t error =
+        start<KeyShape<DP>>(backward_kv_mma<T, DP, WINDOWED>, stream, call, call.H / call.group, call.keys);
+    if (error != cudaSuccess) return error;
+    return start<QueryShape<DP>>(backward_q_mma<T, DP, WINDOWED>, stream, call, call.H, call.queries);
 }
 
 } // namespace
@@ -226,10 +254,7 @@ cudaError_t launch_attention_backward(cudaStream_t stream, DType type, const Cud
     if (!fits_tiles(type, call, {call->q, call->k, call->v, call->dout, call->dq, call->dk, call->dv}))
         return launch_attention_backward_plain(stream, type, call);
     return with_tile(type, call->D, [&](auto t, auto width) {
-        using T = decltype(t);
-        constexpr int DP = width.value;
-        cudaError_t failed = start<KeyShape<DP>>(backward_kv_mma<T, DP>, stream, *call, call->keys);
-        if (failed != cudaSuccess) return failed;
-        return start<QueryShape<DP>>(backward_q_mma<T, DP>, stream, *call, call->queries);
+        if (is_windowed(*call)) return start_backward<decltype(t), width.value, true>(stream, *call);
+        return start_backward<decltype(t), width.value, false>(stream, *call);
     });
 }

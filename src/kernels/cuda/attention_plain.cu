@@ -74,31 +74,34 @@ template <typename T, int J>
 __global__ void __launch_bounds__(threads) forward_plain(CudaAttention call, int tiles, int stride) {
     extern __shared__ float shared[];
     float *q = shared, *k = q + rows * stride, *v = k + others * stride;
-    Place place = place_of(call, tiles, true);
+    Place place = place_of(call.H, tiles, true);
     Span span = span_of(call, place.b);
     int first = place.tile * rows, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (first >= span.queries) return;
     load_rows(q, head_rows<const T>(call.q, place.b, place.h), call.q.row, first, rows, span.queries, call.D,
               stride);
     float sum[own][J] = {}, most[own], total[own] = {};
-    int seen[own];
+    int seen[own], hidden[own], shared_head = place.h / call.group;
+    const bool windowed = is_windowed(call);
     for (int i = 0; i < own; i++) {
         most[i] = -infinity;
         seen[i] = keys_seen(call, span, first + warp * own + i);
+        hidden[i] = windowed ? first_seen(call, span, place.b, first + warp * own + i) : 0;
     }
     int end = keys_seen(call, span, first + rows - 1);
-    for (int from = 0; from < end; from += others) {
+    int begin = windowed ? first_seen(call, span, place.b, first) / others * others : 0;
+    for (int from = begin; from < end; from += others) {
         __syncthreads();
-        load_rows(k, head_rows<const T>(call.k, place.b, place.h), call.k.row, from, others, span.keys,
+        load_rows(k, head_rows<const T>(call.k, place.b, shared_head), call.k.row, from, others, span.keys,
                   call.D, stride);
-        load_rows(v, head_rows<const T>(call.v, place.b, place.h), call.v.row, from, others, span.keys,
+        load_rows(v, head_rows<const T>(call.v, place.b, shared_head), call.v.row, from, others, span.keys,
                   call.D, stride);
         __syncthreads();
         float weight[own];
         dots(weight, q + warp * own * stride, k, call.D, stride);
 #pragma unroll
         for (int i = 0; i < own; i++) {
-            bool sees = from + lane < seen[i];
+            bool sees = from + lane < seen[i] && from + lane >= hidden[i];
             float score = sees ? weight[i] * call.scale : -infinity;
             float now = fmaxf(most[i], warp_max(score));
             float base = now == -infinity ? 0 : now, shrink = expf(most[i] - base);
@@ -138,7 +141,7 @@ template <typename T, int J>
 __global__ void __launch_bounds__(threads) backward_q_plain(CudaAttention call, int tiles, int stride) {
     extern __shared__ float shared[];
     float *q = shared, *dout = q + rows * stride, *k = dout + rows * stride, *v = k + others * stride;
-    Place place = place_of(call, tiles, true);
+    Place place = place_of(call.H, tiles, true);
     Span span = span_of(call, place.b);
     int first = place.tile * rows, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     load_rows(q, head_rows<const T>(call.q, place.b, place.h), call.q.row, first, rows, span.queries, call.D,
@@ -147,19 +150,22 @@ __global__ void __launch_bounds__(threads) backward_q_plain(CudaAttention call, 
               call.D, stride);
     int64_t head = ((int64_t)place.b * call.H + place.h) * call.queries;
     float sum[own][J] = {}, lse[own], delta[own];
-    int seen[own];
+    int seen[own], hidden[own], shared_head = place.h / call.group;
+    const bool windowed = is_windowed(call);
     for (int i = 0; i < own; i++) {
         int query = first + warp * own + i;
         lse[i] = query < span.queries ? call.lse[head + query] : 0;
         delta[i] = query < span.queries ? call.delta[head + query] : 0;
         seen[i] = query < span.queries ? keys_seen(call, span, query) : 0;
+        hidden[i] = windowed ? first_seen(call, span, place.b, query) : 0;
     }
     int end = keys_seen(call, span, first + rows - 1);
-    for (int from = 0; from < end; from += others) {
+    int begin = windowed ? first_seen(call, span, place.b, first) / others * others : 0;
+    for (int from = begin; from < end; from += others) {
         __syncthreads();
-        load_rows(k, head_rows<const T>(call.k, place.b, place.h), call.k.row, from, others, span.keys,
+        load_rows(k, head_rows<const T>(call.k, place.b, shared_head), call.k.row, from, others, span.keys,
                   call.D, stride);
-        load_rows(v, head_rows<const T>(call.v, place.b, place.h), call.v.row, from, others, span.keys,
+        load_rows(v, head_rows<const T>(call.v, place.b, shared_head), call.v.row, from, others, span.keys,
                   call.D, stride);
         __syncthreads();
         float dot[own], through[own];
@@ -170,7 +176,7 @@ __global__ void __launch_bounds__(threads) backward_q_plain(CudaAttention call, 
             uint64_t index =
                 dropout_scores(call.dropout, place.b, place.h, first + warp * own + i) + (from + lane);
             Weights w = weights_of(call, dot[i], lse[i], through[i], delta[i], index);
-            dot[i] = from + lane < seen[i] ? w.ds : 0;
+            dot[i] = from + lane < seen[i] && from + lane >= hidden[i] ? w.ds : 0;
         }
         add_weighted(sum, dot, k, call.D, stride);
     }
@@ -185,40 +191,46 @@ template <typename T, int J>
 __global__ void __launch_bounds__(threads) backward_kv_plain(CudaAttention call, int tiles, int stride) {
     extern __shared__ float shared[];
     float *k = shared, *v = k + rows * stride, *q = v + rows * stride, *dout = q + others * stride;
-    Place place = place_of(call, tiles, false);
+    Place place = place_of(call.H / call.group, tiles, false);
     Span span = span_of(call, place.b);
     int first = place.tile * rows, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     load_rows(k, head_rows<const T>(call.k, place.b, place.h), call.k.row, first, rows, span.keys, call.D,
               stride);
     load_rows(v, head_rows<const T>(call.v, place.b, place.h), call.v.row, first, rows, span.keys, call.D,
               stride);
-    int64_t head = ((int64_t)place.b * call.H + place.h) * call.queries;
     float dk[own][J] = {}, dv[own][J] = {};
+    const bool windowed = is_windowed(call);
     int begin = call.causal ? first / others * others : 0, end = first < span.keys ? span.queries : 0;
-    for (int from = begin; from < end; from += others) {
-        __syncthreads();
-        load_rows(q, head_rows<const T>(call.q, place.b, place.h), call.q.row, from, others, span.queries,
-                  call.D, stride);
-        load_rows(dout, head_rows<const T>(call.dout, place.b, place.h), call.dout.row, from, others,
-                  span.queries, call.D, stride);
-        __syncthreads();
-        float dot[own], through[own];
-        dots(dot, k + warp * own * stride, q, call.D, stride);
-        dots(through, v + warp * own * stride, dout, call.D, stride);
-        int query = from + lane;
-        bool there = query < span.queries;
-        float lse = there ? call.lse[head + query] : 0, delta = there ? call.delta[head + query] : 0;
-        uint64_t index = dropout_scores(call.dropout, place.b, place.h, query);
+    if (windowed) end = last_queries(call, span, place.b, min(first + rows, span.keys) - 1, end);
+    for (int h = place.h * call.group; h < (place.h + 1) * call.group; h++) {
+        int64_t head = ((int64_t)place.b * call.H + h) * call.queries;
+        for (int from = begin; from < end; from += others) {
+            __syncthreads();
+            load_rows(q, head_rows<const T>(call.q, place.b, h), call.q.row, from, others, span.queries,
+                      call.D, stride);
+            load_rows(dout, head_rows<const T>(call.dout, place.b, h), call.dout.row, from, others,
+                      span.queries, call.D, stride);
+            __syncthreads();
+            float dot[own], through[own];
+            dots(dot, k + warp * own * stride, q, call.D, stride);
+            dots(through, v + warp * own * stride, dout, call.D, stride);
+            int query = from + lane;
+            bool there = query < span.queries;
+            float lse = there ? call.lse[head + query] : 0, delta = there ? call.delta[head + query] : 0;
+            int seen = keys_seen(call, span, query);
+            int hidden = windowed ? first_seen(call, span, place.b, query) : 0;
+            uint64_t index = dropout_scores(call.dropout, place.b, h, query);
 #pragma unroll
-        for (int i = 0; i < own; i++) {
-            int key = first + warp * own + i;
-            Weights w = weights_of(call, dot[i], lse, through[i], delta, index + key);
-            bool sees = there && key < keys_seen(call, span, query);
-            dot[i] = sees ? w.kept : 0;
-            through[i] = sees ? w.ds : 0;
+            for (int i = 0; i < own; i++) {
+                int key = first + warp * own + i;
+                Weights w = weights_of(call, dot[i], lse, through[i], delta, index + key);
+                bool sees = there && key < seen && key >= hidden;
+                dot[i] = sees ? w.kept : 0;
+                through[i] = sees ? w.ds : 0;
+            }
+            add_weighted(dv, dot, dout, call.D, stride);
+            add_weighted(dk, through, q, call.D, stride);
         }
-        add_weighted(dv, dot, dout, call.D, stride);
-        add_weighted(dk, through, q, call.D, stride);
     }
     for (int i = 0; i < own; i++) {
         int key = first + warp * own + i;
@@ -238,12 +250,13 @@ template <typename Body> cudaError_t with_registers(int D, Body body) {
 }
 
 template <typename Kernel>
-cudaError_t start(Kernel kernel, cudaStream_t stream, const CudaAttention &call, int side, int held) {
+cudaError_t start(Kernel kernel, cudaStream_t stream, const CudaAttention &call, int heads, int side,
+                  int held) {
     int tiles = (side + rows - 1) / rows, stride = stride_of(call.D);
     size_t bytes = (size_t)held * stride * sizeof(float);
     cudaError_t error = allow_shared(kernel, bytes);
     if (error != cudaSuccess) return error;
-    int64_t blocks = (int64_t)call.B * call.H * tiles;
+    int64_t blocks = (int64_t)call.B * heads * tiles;
     kernel<<<(unsigned)blocks, threads, bytes, stream>>>(call, tiles, stride);
     return cudaGetLastError();
 }
@@ -253,7 +266,7 @@ cudaError_t start(Kernel kernel, cudaStream_t stream, const CudaAttention &call,
 cudaError_t launch_attention_forward_plain(cudaStream_t stream, DType type, const CudaAttention *call) {
     return with_type(type, [&](auto t) {
         return with_registers(call->D, [&](auto registers) {
-            return start(forward_plain<decltype(t), registers.value>, stream, *call, call->queries,
+            return start(forward_plain<decltype(t), registers.value>, stream, *call, call->H, call->queries,
                          rows + 2 * others);
         });
     });
@@ -263,10 +276,10 @@ cudaError_t launch_attention_backward_plain(cudaStream_t stream, DType type, con
     return with_type(type, [&](auto t) {
         return with_registers(call->D, [&](auto registers) {
             cudaError_t error = start(backward_kv_plain<decltype(t), registers.value>, stream, *call,
-                                      call->keys, 2 * rows + 2 * others);
+                                      call->H / call->group, call->keys, 2 * rows + 2 * others);
             if (error != cudaSuccess) return error;
-            return start(backward_q_plain<decltype(t), registers.value>, stream, *call, call->queries,
-                         2 * rows + 2 * others);
+            return start(backward_q_plain<decltype(t), registers.value>, stream, *call, call->H,
+                         call->queries, 2 * rows + 2 * others);
         });
     });
 }

@@ -170,10 +170,13 @@ typedef struct CudaHeads {
 
 /* One call of attention. Sequence b has `keys` keys, or lens[b] if lens is not NULL. In decoding (`past`
  * not NULL), query t is at position past[b] + t of the keys, queries at or past fresh[b] are padding, and
- * the keys end at the last query. A causal query sees no key past its own position. */
+ * the keys end at the last query. A causal query sees no key past its own position, none before starts of its
+ * position (B,queries) and, if there is a window, only that many. Groups of query heads share keys and
+ * values: k, v, dk and dv have H / group heads. */
 typedef struct CudaAttention {
     int B, H, queries, keys, D;
-    const int32_t *lens, *past, *fresh;
+    int group, window; /* group: at least 1; window 0: none */
+    const int32_t *lens, *past, *fresh, *starts;
     CudaHeads q, k, v, out;
     float *lse; /* (B,H,queries); may be NULL */
     bool causal;
@@ -206,7 +209,7 @@ cudaError_t launch_attention_blank(cudaStream_t stream, DType type, const CudaAt
 /* Appends the new rows `k` and `v` to the caches, whose type is `type`, DT_I8, or bf16 for fp32 rows. */
 cudaError_t launch_attention_append(cudaStream_t stream, DType type, DType cache, const CudaAttention *call,
                                     CudaHeads k, CudaHeads v);
-/* Converts the cached rows that queries attend to into (B,H,keys,D) of `type`. */
+/* Converts the cached rows that queries may attend to into (B,H/group,keys,D) of `type`. */
 cudaError_t launch_attention_widen(cudaStream_t stream, DType type, DType cache, const CudaAttention *call,
                                    void *k, void *v);
 /* Attention of one new position per sequence, whose rows `k` and `v` are also appended. The keys of a head

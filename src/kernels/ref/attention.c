@@ -1,32 +1,28 @@
 /* Attention, one query at a time, so that only one row of scores is in memory.
  *
- * A query sees the keys below lens[b] and, if causal, none past its own position. A query that sees no key
- * has output 0, lse -infinity and no gradient. Dropout applies to the softmax weights. */
+ * A query sees the keys below lens[b] and, if causal, those of its document and its window up to its own
+ * position. A query that sees no key has output 0, lse -infinity and no gradient. The gradients of a key head
+ * are summed over the query heads that share it. Dropout applies to the softmax weights. */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/ref/ref.h"
 
-typedef struct Shape {
-    int64_t B, T, H, D;
-} Shape;
-
-static Shape shape_of(Tensor qkv) {
-    return (Shape){.B = qkv.dim[0], .T = qkv.dim[1], .H = qkv.dim[3], .D = qkv.dim[4]};
+/* Index of the first element of q, k or v (D) of a query head at a position, in qkv or dqkv. */
+static int64_t head_at(const QkvShape *s, int part, int64_t b, int64_t t, int64_t h) {
+    return ((b * s->T + t) * s->N + qkv_head(s, part, h)) * s->D;
 }
 
-enum { PART_Q, PART_K, PART_V };
+/* The keys [from, to) that a query sees. */
+typedef struct Seen {
+    int64_t from, to;
+} Seen;
 
-/* Index of the first element of q, k or v (D) of a head at a position, in qkv or dqkv (B,T,3,H,D). */
-static int64_t head_at(Shape s, int part, int64_t b, int64_t t, int64_t h) {
-    return (((b * s.T + t) * 3 + part) * s.H + h) * s.D;
-}
-
-/* The number of keys that query t of sequence b sees, counted from the first. */
-static int64_t keys_seen(Shape s, Tensor lens, bool causal, int64_t b, int64_t t) {
-    int64_t seen = causal ? t + 1 : s.T;
-    if (lens.data && tensor_i32(lens)[b] < seen) seen = tensor_i32(lens)[b];
-    return seen > 0 ? seen : 0;
+static Seen keys_seen(const QkvShape *s, Tensor lens, const Attention *spec, int64_t b, int64_t t) {
+    int64_t from = first_key(starts_of(spec, b, s->T), spec->window, t), to = spec->causal ? t + 1 : s->T;
+    if (!spec->causal) from = 0;
+    if (lens.data && tensor_i32(lens)[b] < to) to = tensor_i32(lens)[b];
+    return (Seen){from, to > from ? to : from};
 }
 
 static double dot(const float *x, const float *y, int64_t D) {
@@ -46,7 +42,7 @@ static double softmax(double *score, int64_t count) {
 
 Status attention_forward_ref(Stream *stream, Tensor out, Tensor lse, Tensor qkv, Tensor lens,
                              Attention spec) {
-    Shape s = shape_of(qkv);
+    QkvShape s = qkv_shape(qkv, &spec);
     void *workspace;
     TRY(stream_workspace(stream, (size_t)(s.T + s.D) * sizeof(double) + REF_F32_BYTES(qkv), &workspace));
     double *weight = workspace, *sums = weight + s.T; /* (T), (D) */
@@ -54,16 +50,16 @@ Status attention_forward_ref(Stream *stream, Tensor out, Tensor lse, Tensor qkv,
     const float *in = ref_f32(qkv, &rest);
     for (int64_t row = 0; row < s.B * s.H * s.T; row++) {
         int64_t b = row / (s.H * s.T), h = row / s.T % s.H, t = row % s.T;
-        int64_t seen = keys_seen(s, lens, spec.causal, b, t);
+        Seen seen = keys_seen(&s, lens, &spec, b, t);
         uint64_t index = dropout_scores(&spec.dropout, b, h, t);
-        const float *q = in + head_at(s, PART_Q, b, t, h);
-        for (int64_t k = 0; k < seen; k++)
-            weight[k] = spec.scale * dot(q, in + head_at(s, PART_K, b, k, h), s.D);
-        tensor_f32(lse)[row] = (float)softmax(weight, seen);
+        const float *q = in + head_at(&s, PART_Q, b, t, h);
+        for (int64_t k = seen.from; k < seen.to; k++)
+            weight[k] = spec.scale * dot(q, in + head_at(&s, PART_K, b, k, h), s.D);
+        tensor_f32(lse)[row] = (float)softmax(weight + seen.from, seen.to - seen.from);
         for (int64_t d = 0; d < s.D; d++) sums[d] = 0;
-        for (int64_t k = 0; k < seen; k++) {
+        for (int64_t k = seen.from; k < seen.to; k++) {
             double kept = weight[k] * dropout_factor(&spec.dropout, index + (uint64_t)k);
-            const float *v = in + head_at(s, PART_V, b, k, h);
+            const float *v = in + head_at(&s, PART_V, b, k, h);
             for (int64_t d = 0; d < s.D; d++) sums[d] += kept * v[d];
         }
         int64_t to = ((b * s.T + t) * s.H + h) * s.D;
@@ -77,22 +73,23 @@ typedef struct Inputs {
     const float *qkv, *out, *dout, *lse;
 } Inputs;
 
-/* The gradients of one head of one sequence, in double: dq, dk, dv (T,D) each. With the weights P, the
- * dropout factors Z and the gradient g of a query's output o:
- *   dv_k += P_k Z_k g;  dP_k = Z_k (g . v_k);  ds_k = P_k (dP_k - g . o), since sum P_k dP_k = g . o;
- *   dq += scale ds_k k_k;  dk_k += scale ds_k q. */
-static void output_backward(double *dq, double *dk, double *dv, const Inputs *in, Shape s, Tensor lens,
+/* Computes dq (T,D) of one query head of one sequence and adds its part of dk and dv (T,D), in double. With
+ * the weights P, the dropout factors Z and the gradient g of a query's output o: dv_k += P_k Z_k g;  dP_k =
+ * Z_k (g . v_k);  ds_k = P_k (dP_k - g . o), since sum P_k dP_k = g . o; dq += scale ds_k k_k;  dk_k += scale
+ * ds_k q. */
+static void output_backward(double *dq, double *dk, double *dv, const Inputs *in, QkvShape s, Tensor lens,
                             const Attention *spec, int64_t b, int64_t h) {
+    for (int64_t i = 0; i < s.T * s.D; i++) dq[i] = 0;
     for (int64_t t = 0; t < s.T; t++) {
         int64_t at = ((b * s.T + t) * s.H + h) * s.D;
-        const float *q = in->qkv + head_at(s, PART_Q, b, t, h), *grad = in->dout + at;
+        const float *q = in->qkv + head_at(&s, PART_Q, b, t, h), *grad = in->dout + at;
         double delta = dot(grad, in->out + at, s.D);
         double log_sum = in->lse[(b * s.H + h) * s.T + t];
         uint64_t index = dropout_scores(&spec->dropout, b, h, t);
-        int64_t seen = keys_seen(s, lens, spec->causal, b, t);
-        for (int64_t j = 0; j < seen; j++) {
-            const float *k = in->qkv + head_at(s, PART_K, b, j, h);
-            const float *v = in->qkv + head_at(s, PART_V, b, j, h);
+        Seen seen = keys_seen(&s, lens, spec, b, t);
+        for (int64_t j = seen.from; j < seen.to; j++) {
+            const float *k = in->qkv + head_at(&s, PART_K, b, j, h);
+            const float *v = in->qkv + head_at(&s, PART_V, b, j, h);
             double weight = exp(spec->scale * dot(q, k, s.D) - log_sum);
             double factor = dropout_factor(&spec->dropout, index + (uint64_t)j);
             double ds = spec->scale * weight * (factor * dot(grad, v, s.D) - delta);
@@ -105,24 +102,32 @@ static void output_backward(double *dq, double *dk, double *dv, const Inputs *in
     }
 }
 
+/* Stores rows (T,D) of a head as part of dqkv. */
+static void put_rows(Tensor dqkv, const QkvShape *s, int part, int64_t b, int64_t h, const double *rows) {
+    for (int64_t t = 0; t < s->T; t++)
+        for (int64_t d = 0; d < s->D; d++)
+            tensor_put(dqkv, head_at(s, part, b, t, h) + d, rows[t * s->D + d]);
+}
+
 /* Reads forward's qkv, out and lse. */
 Status attention_backward_ref(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
                               Tensor lens, Attention spec) {
-    Shape s = shape_of(qkv);
-    size_t sums_bytes = 3 * (size_t)(s.T * s.D) * sizeof(double);
+    QkvShape s = qkv_shape(qkv, &spec);
+    int64_t each = s.T * s.D;
     void *workspace;
-    TRY(stream_workspace(stream, sums_bytes + REF_F32_BYTES(qkv, out, dout), &workspace));
-    double *total = workspace; /* (3,T,D) */
-    float *rest = (float *)(total + 3 * s.T * s.D);
+    TRY(stream_workspace(stream, 3 * (size_t)each * sizeof(double) + REF_F32_BYTES(qkv, out, dout),
+                         &workspace));
+    double *dq = workspace, *dk = dq + each, *dv = dk + each; /* (T,D) each */
+    float *rest = (float *)(dv + each);
     Inputs in = {ref_f32(qkv, &rest), ref_f32(out, &rest), ref_f32(dout, &rest), tensor_f32(lse)};
     for (int64_t b = 0; b < s.B; b++)
         for (int64_t h = 0; h < s.H; h++) {
-            for (int64_t i = 0; i < 3 * s.T * s.D; i++) total[i] = 0;
-            output_backward(total, total + s.T * s.D, total + 2 * s.T * s.D, &in, s, lens, &spec, b, h);
-            for (int part = PART_Q; part <= PART_V; part++)
-                for (int64_t t = 0; t < s.T; t++)
-                    for (int64_t d = 0; d < s.D; d++)
-                        tensor_put(dqkv, head_at(s, part, b, t, h) + d, total[(part * s.T + t) * s.D + d]);
+            for (int64_t i = 0; h % s.group == 0 && i < each; i++) dk[i] = dv[i] = 0;
+            output_backward(dq, dk, dv, &in, s, lens, &spec, b, h);
+            put_rows(dqkv, &s, PART_Q, b, h, dq);
+            if (h % s.group < s.group - 1) continue;
+            put_rows(dqkv, &s, PART_K, b, h, dk);
+            put_rows(dqkv, &s, PART_V, b, h, dv);
         }
     return OK;
 }
@@ -175,7 +180,7 @@ static void decode_row(Tensor out, int64_t to, double *weight, Tensor qkv, int64
     }
 }
 
-static Status check_cache_capacity(Shape s, int64_t S, Tensor past, Tensor fresh) {
+static Status check_cache_capacity(QkvShape s, int64_t S, Tensor past, Tensor fresh) {
     for (int64_t b = 0; b < s.B; b++) {
         int64_t before = tensor_i32(past)[b], now = tensor_i32(fresh)[b];
         if (before < 0 || now < 0 || now > s.T || before + now > S)
@@ -187,23 +192,25 @@ static Status check_cache_capacity(Shape s, int64_t S, Tensor past, Tensor fresh
 }
 
 Status attention_decode_ref(Stream *stream, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv, Tensor past,
-                            Tensor fresh, float scale) {
-    Shape s = shape_of(qkv);
+                            Tensor fresh, Attention spec) {
+    QkvShape s = qkv_shape(qkv, &spec);
     int64_t S = kcache.dim[2];
     TRY(check_cache_capacity(s, S, past, fresh));
     void *workspace;
     TRY(stream_workspace(stream, (size_t)S * sizeof(double), &workspace));
     for (int64_t b = 0; b < s.B; b++)
         for (int64_t h = 0; h < s.H; h++) {
-            int64_t row = (b * s.H + h) * S; /* first row of this head in the caches */
+            int64_t row = (b * s.G + h / s.group) * S; /* first row of this head in the caches */
             int64_t first = tensor_i32(past)[b], count = tensor_i32(fresh)[b];
-            for (int64_t t = 0; t < count; t++) {
-                cache_put(kcache, row + first + t, qkv, head_at(s, PART_K, b, t, h), s.D);
-                cache_put(vcache, row + first + t, qkv, head_at(s, PART_V, b, t, h), s.D);
+            for (int64_t t = 0; h % s.group == 0 && t < count; t++) {
+                cache_put(kcache, row + first + t, qkv, head_at(&s, PART_K, b, t, h), s.D);
+                cache_put(vcache, row + first + t, qkv, head_at(&s, PART_V, b, t, h), s.D);
             }
-            for (int64_t t = 0; t < count; t++)
-                decode_row(out, ((b * s.T + t) * s.H + h) * s.D, workspace, qkv, head_at(s, PART_Q, b, t, h),
-                           kcache, vcache, row, first + t + 1, s.D, scale);
+            for (int64_t t = 0; t < count; t++) {
+                int64_t from = first_key(NULL, spec.window, first + t);
+                decode_row(out, ((b * s.T + t) * s.H + h) * s.D, workspace, qkv, head_at(&s, PART_Q, b, t, h),
+                           kcache, vcache, row + from, first + t + 1 - from, s.D, spec.scale);
+            }
         }
     return OK;
 }

@@ -86,7 +86,7 @@ Status attention_run_decode(const Block *block, Pass *pass, const AttentionSaved
     TRY(linear_run(block, pass, heads_as_rows(s->qkv), (LinearInput){.x = x},
                    linear_of(block, pass->param, QKV_W)));
     TRY(attention_decode(pass->exec, s->att, cache->k, cache->v, s->qkv, pass->decode->past,
-                         pass->decode->fresh, attention_of(block, pass).scale));
+                         pass->decode->fresh, attention_of(block, pass)));
     return linear_run(block, pass, y, input_of_out(s), row_parallel(block, pass, OUT_W));
 }
 
