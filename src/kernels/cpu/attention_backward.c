@@ -96,18 +96,30 @@ static void head_pack(const Scratch *scratch, const Head *head) {
     }
 }
 
+/* The first key that query q sees. It never decreases from one query to the next. */
+static int64_t first_seen(const Head *head, int64_t q) {
+    int64_t window = head->spec->window;
+    return window || head->starts ? first_key(head->starts, window, q) : 0;
+}
+
 /* The first row (query) of a block that sees key k. */
 static int64_t first_row(const Head *head, const Block *at, int64_t k) {
     return head->spec->causal && k > at->q ? min_of(k - at->q, at->queries) : 0;
+}
+
+/* The row after the last that sees a key of the panel at k. */
+static int64_t end_row(const Head *head, const Block *at, int64_t k) {
+    int64_t end = at->queries;
+    while (end > 0 && first_seen(head, at->q + end - 1) >= k + MICRO_COLS) end--;
+    return end;
 }
 
 /* weights = q k^T * scale and dscores = g v^T, for tiles that are not fully masked. */
 static void scores(const Scratch *scratch, const Head *head, const Block *at) {
     int64_t D = head->shape.D;
     for (int64_t k = 0; k < at->keys; k += MICRO_COLS) {
-        int64_t panel = k * BLOCK;
-        for (int64_t q = first_row(head, at, at->k + k) / MICRO_ROWS * MICRO_ROWS; q < at->queries;
-             q += MICRO_ROWS) {
+        int64_t panel = k * BLOCK, end = end_row(head, at, at->k + k);
+        for (int64_t q = first_row(head, at, at->k + k) / MICRO_ROWS * MICRO_ROWS; q < end; q += MICRO_ROWS) {
             micro_tile(D, scratch->query_lines + (at->q + q) * D, scratch->keys + k * D,
                        scratch->weights + panel + q * MICRO_COLS, MICRO_COLS, false);
             micro_tile(D, scratch->grad_lines + (at->q + q) * D, scratch->values + k * D,
@@ -126,15 +138,9 @@ static void mask_scores(float *panel, const Head *head, const Block *at, int64_t
     }
 }
 
-/* The first key that query q sees. It never decreases from one query to the next. */
-static int64_t first_seen(const Head *head, int64_t q) {
-    int64_t window = head->spec->window;
-    return window || head->starts ? first_key(head->starts, window, q) : 0;
-}
-
 /* The same for keys before the window or the document of a query. */
-static void mask_before(float *panel, const Head *head, const Block *at, int64_t first, int64_t k) {
-    for (int64_t q = first; q < at->queries; q++) {
+static void mask_before(float *panel, const Head *head, const Block *at, Range rows, int64_t k) {
+    for (int64_t q = rows.from; q < rows.to; q++) {
         int64_t hidden = first_seen(head, at->q + q) - k;
         for (int64_t i = 0; i < min_of(hidden, MICRO_COLS); i++) panel[q * MICRO_COLS + i] = -INFINITY;
     }
@@ -174,20 +180,23 @@ static void softmax(const Scratch *scratch, const Head *head, const Block *at) {
                         min_of(round_up(seen, MICRO_COLS), BLOCK));
     }
     for (int64_t k = 0; k < at->keys; k += MICRO_COLS) {
-        int64_t first = first_row(head, at, at->k + k), from = first * MICRO_COLS;
+        int64_t first = first_row(head, at, at->k + k), end = end_row(head, at, at->k + k);
         float *weights = scratch->weights + k * BLOCK, *dscores = scratch->dscores + k * BLOCK;
+        if (end < first) end = first;
+        int64_t from = first * MICRO_COLS, to = end * MICRO_COLS, all = at->queries * MICRO_COLS;
         memset(weights, 0, (size_t)from * sizeof *weights);
         memset(dscores, 0, (size_t)from * sizeof *dscores);
+        memset(dscores + to, 0, (size_t)(all - to) * sizeof *dscores);
         mask_scores(weights, head, at, first, at->k + k);
-        if (spec->window || head->starts) mask_before(weights, head, at, first, at->k + k);
+        if (spec->window || head->starts) mask_before(weights, head, at, (Range){first, end}, at->k + k);
         const float *factors = scratch->factors + first * BLOCK + k;
         const float *lse = scratch->lse + at->q + first, *delta = scratch->delta + at->q + first;
         if (drop)
             panel_softmax(weights + from, dscores + from, factors, true, lse, delta, spec->scale,
-                          at->queries - first);
+                          end - first);
         else
             panel_softmax(weights + from, dscores + from, factors, false, lse, delta, spec->scale,
-                          at->queries - first);
+                          end - first);
     }
 }
 
@@ -196,18 +205,19 @@ static int64_t panels_at(HeadShape s, int64_t k) {
     return s.qkv.group > 1 ? k * s.rows : 0;
 }
 
-/* Accumulates dK and dV of the block's keys. */
+/* Accumulates dK and dV of the block's keys. If no query sees them, dK and dV are set to 0. */
 static void add_keys(const Scratch *scratch, const Head *head, const Block *at, bool add) {
     HeadShape s = head->shape;
     float *dkeys = scratch->dkeys + panels_at(s, at->k), *dvalues = scratch->dvalues + panels_at(s, at->k);
     for (int64_t k = 0; k < at->keys; k += MICRO_COLS) {
         int64_t q = first_row(head, at, at->k + k), from = k * BLOCK + q * MICRO_COLS;
+        int64_t end = end_row(head, at, at->k + k), depth = end > q ? end - q : 0;
         for (int64_t d = 0; d < s.rows; d += MICRO_ROWS) {
             int64_t left = d * s.T + (at->q + q) * MICRO_ROWS, to = (k * s.rows) + d * MICRO_COLS;
-            micro_tile(at->queries - q, scratch->grad_dims + left, scratch->weights + from, dvalues + to,
-                       MICRO_COLS, add);
-            micro_tile(at->queries - q, scratch->query_dims + left, scratch->dscores + from, dkeys + to,
-                       MICRO_COLS, add);
+            micro_tile(depth, scratch->grad_dims + left, scratch->weights + from, dvalues + to, MICRO_COLS,
+                       add);
+            micro_tile(depth, scratch->query_dims + left, scratch->dscores + from, dkeys + to, MICRO_COLS,
+                       add);
         }
     }
 }
@@ -218,14 +228,17 @@ static void add_queries(const Scratch *scratch, const Head *head, const Block *a
     for (int64_t q = 0; q < at->queries; q += MICRO_COLS) {
         int64_t queries = min_of(MICRO_COLS, at->queries - q);
         int64_t keys = keys_seen(head->keys, head->spec->causal, at->q + q + queries - 1) - at->k;
+        int64_t hidden = first_seen(head, at->q + q) - at->k;
+        int64_t begin = hidden > 0 ? hidden / MICRO_COLS * MICRO_COLS : 0;
         keys = keys < 0 ? 0 : min_of(keys, at->keys);
-        for (int64_t k = 0; k < keys; k += MICRO_COLS)
+        if (begin >= keys) continue;
+        for (int64_t k = begin; k < keys; k += MICRO_COLS)
             pack_across(scratch->transposed + k * MICRO_COLS, MICRO_COLS,
                         scratch->dscores + k * BLOCK + q * MICRO_COLS, MICRO_COLS, queries, MICRO_COLS, 0);
         float *to = scratch->dquery + (at->q + q) * s.rows;
         for (int64_t d = 0; d < s.rows; d += MICRO_ROWS)
-            micro_tile(keys, scratch->key_dims + d * s.T + at->k * MICRO_ROWS, scratch->transposed,
-                       to + d * MICRO_COLS, MICRO_COLS, true);
+            micro_tile(keys - begin, scratch->key_dims + d * s.T + (at->k + begin) * MICRO_ROWS,
+                       scratch->transposed + begin * MICRO_COLS, to + d * MICRO_COLS, MICRO_COLS, true);
     }
 }
 
