@@ -116,6 +116,15 @@ static inline RngKey kit_key(Kit *kit) {
     return rng_key(1, "kit", kit->draws++);
 }
 
+/* The values of a tensor; SplitMix64, because a Philox block per element would take most of a sweep's time.
+ */
+static inline uint64_t kit_draw(RngKey key, int64_t index) {
+    uint64_t z = key.key + key.step * 0xd1342543de82ef95 + (uint64_t)index * 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
 /* Returns the shape with the kit's compute type. */
 static inline Tensor typed(const Kit *kit, Tensor shape) {
     shape.dtype = kit->compute;
@@ -127,7 +136,7 @@ static inline Tensor kit_uniform(Kit *kit, Tensor shape, double low, double high
     Tensor tensor = kit_take(kit, shape);
     RngKey key = kit_key(kit);
     for (int64_t i = 0; i < tensor_count(tensor); i++)
-        tensor_put(tensor, i, low + (high - low) * rng_uniform(key, (uint64_t)i));
+        tensor_put(tensor, i, low + (high - low) * 0x1p-53 * (double)(kit_draw(key, i) >> 11));
     return tensor;
 }
 
@@ -141,7 +150,7 @@ static inline Tensor kit_index(Kit *kit, Tensor shape, int64_t low, int64_t high
     Tensor tensor = kit_take(kit, shape);
     RngKey key = kit_key(kit);
     for (int64_t i = 0; i < tensor_count(tensor); i++)
-        tensor_i32(tensor)[i] = (int32_t)(low + (int64_t)rng_below(key, (uint64_t)i, (uint64_t)(high - low)));
+        tensor_i32(tensor)[i] = (int32_t)(low + (int64_t)(kit_draw(key, i) % (uint64_t)(high - low)));
     return tensor;
 }
 

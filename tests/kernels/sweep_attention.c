@@ -111,8 +111,7 @@ static Tensor some_cache8(Kit *kit, int64_t B, int64_t H, int64_t S, int64_t D) 
     for (int64_t row = 0; row < B * H * S; row++) {
         int8_t *to = (int8_t *)cache.data + row * (D + CACHE_SCALE);
         float scale = 0.001f * (float)(1 + row % 30);
-        for (int64_t d = 0; d < D; d++)
-            to[d] = (int8_t)((int)rng_below(key, (uint64_t)(row * D + d), 255) - 127);
+        for (int64_t d = 0; d < D; d++) to[d] = (int8_t)((int)(kit_draw(key, row * D + d) % 255) - 127);
         memcpy(to + D, &scale, sizeof scale);
     }
     return cache;

@@ -100,8 +100,10 @@ void act_forward_sweep(Sweep *sweep) {
     over_counts(sweep, act_forward_case, 2 * ACT_COUNT, norm_wise);
 }
 
+/* The derivative of tanh cancels where it saturates, so a few elements must not all be there. */
 static void act_backward_case(Kit *kit, const Args *args) {
-    Tensor dy = kit_random(kit, typed(kit, shape1(args->n[0]))), x = kit_uniform(kit, dy, -6, 6);
+    double range = args->n[0] < 8 ? 2 : 6;
+    Tensor dy = kit_random(kit, typed(kit, shape1(args->n[0]))), x = kit_uniform(kit, dy, -range, range);
     Tensor dx = args->flags & 1 ? dy : kit_take(kit, dy);
     if (args->flags / 2 >= ACT_COUNT) put_extremes(x);
     assert_ok(act_backward(&kit->exec, dx, dy, x, args->flags / 2 % ACT_COUNT));

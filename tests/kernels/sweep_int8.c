@@ -11,7 +11,7 @@ static Tensor some_weights(Kit *kit, int64_t N, int64_t K, bool factors, bool ex
     Tensor w = kit_take(kit, tensor_2d(NULL, DT_I8, rows, K)), factor = TENSOR_NONE;
     RngKey key = kit_key(kit);
     for (int64_t i = 0; i < rows * K; i++)
-        ((int8_t *)w.data)[i] = (int8_t)((int)rng_below(key, (uint64_t)i, 255) - 127);
+        ((int8_t *)w.data)[i] = (int8_t)((int)(kit_draw(key, i) % 255) - 127);
     Tensor scale = kit_uniform(kit, shape1(rows), 0.001, 0.02);
     if (factors) factor = kit_uniform(kit, shape1(K), 0.25, 4);
     size_t bytes;
@@ -27,10 +27,9 @@ static Tensor some_weights4(Kit *kit, int64_t N, int64_t K, bool factors, bool e
     Tensor w = kit_take(kit, tensor_2d(NULL, DT_U8, rows, bytes)), factor = TENSOR_NONE;
     Tensor step = kit_take(kit, tensor_2d(NULL, DT_I8, rows, groups));
     RngKey key = kit_key(kit), other = kit_key(kit);
-    for (int64_t i = 0; i < rows * bytes; i++)
-        ((uint8_t *)w.data)[i] = (uint8_t)rng_below(key, (uint64_t)i, 256);
+    for (int64_t i = 0; i < rows * bytes; i++) ((uint8_t *)w.data)[i] = (uint8_t)kit_draw(key, i);
     for (int64_t i = 0; i < rows * groups; i++)
-        ((int8_t *)step.data)[i] = (int8_t)((int)rng_below(other, (uint64_t)i, 255) - 127);
+        ((int8_t *)step.data)[i] = (int8_t)((int)(kit_draw(other, i) % 255) - 127);
     Tensor scale = kit_uniform(kit, shape1(rows), 1e-5, 2e-4);
     if (factors) factor = kit_uniform(kit, shape1(K), 0.25, 4);
     size_t size;

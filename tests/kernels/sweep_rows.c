@@ -328,8 +328,9 @@ static void sum_squares_case(Kit *kit, const Args *args) {
     assert_true((bool)isfinite(*(double *)total.data) == (args->flags < 2));
 }
 
+/* The reference adds in order, which rounds 262147 times. */
 void sum_squares_sweep(Sweep *sweep) {
-    over_counts(sweep, sum_squares_case, 4, 1e-13);
+    over_counts(sweep, sum_squares_case, 4, 1e-12);
 }
 
 /* Flags: few long parts, starting in the middle of one, or many short ones; aligned part length or not. Each

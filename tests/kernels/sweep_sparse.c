@@ -14,9 +14,7 @@ static Tensor some_weights(Kit *kit, int64_t N, int64_t K, unsigned kind) {
     for (int64_t n = 0; n < N; n++) {
         starts[n] = count;
         for (int64_t k = 0; k < K; k++) {
-            bool nonzero = kind == 0   ? rng_below(key, (uint64_t)(n * K + k), 5) == 0
-                           : kind == 1 ? n % 2
-                                       : k % 97 == 0;
+            bool nonzero = kind == 0 ? kit_draw(key, n * K + k) % 5 == 0 : kind == 1 ? n % 2 : k % 97 == 0;
             if (!nonzero) continue;
             ((uint8_t *)mask.data)[n * bytes + k / 8] |= (uint8_t)(1u << k % 8);
             count++;

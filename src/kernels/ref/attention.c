@@ -163,19 +163,19 @@ static double cache_get(Tensor cache, int64_t row, int64_t d, int64_t D) {
     return (double)from[d] * scale;
 }
 
-/* out (D) = softmax(q . keys * scale) values over `seen` rows of one head's caches, starting at row `row`.
- * `to` and `from` are the indices of the first elements in out and qkv. */
-static void decode_row(Tensor out, int64_t to, double *weight, Tensor qkv, int64_t from, Tensor kcache,
-                       Tensor vcache, int64_t row, int64_t seen, int64_t D, double scale) {
+/* out (D) = softmax(q . keys * scale) values over `seen` rows (D) of one head. `to` and `from` are the
+ * indices of the first elements in out and qkv. */
+static void decode_row(Tensor out, int64_t to, double *weight, Tensor qkv, int64_t from, const double *keys,
+                       const double *values, int64_t seen, int64_t D, double scale) {
     for (int64_t k = 0; k < seen; k++) {
         double total = 0;
-        for (int64_t d = 0; d < D; d++) total += tensor_get(qkv, from + d) * cache_get(kcache, row + k, d, D);
+        for (int64_t d = 0; d < D; d++) total += tensor_get(qkv, from + d) * keys[k * D + d];
         weight[k] = scale * total;
     }
     softmax(weight, seen);
     for (int64_t d = 0; d < D; d++) {
         double total = 0;
-        for (int64_t k = 0; k < seen; k++) total += weight[k] * cache_get(vcache, row + k, d, D);
+        for (int64_t k = 0; k < seen; k++) total += weight[k] * values[k * D + d];
         tensor_put(out, to + d, total);
     }
 }
@@ -197,7 +197,8 @@ Status attention_decode_ref(Stream *stream, Tensor out, Tensor kcache, Tensor vc
     int64_t S = kcache.dim[2];
     TRY(check_cache_capacity(s, S, past, fresh));
     void *workspace;
-    TRY(stream_workspace(stream, (size_t)S * sizeof(double), &workspace));
+    TRY(stream_workspace(stream, (size_t)(S * (1 + 2 * s.D)) * sizeof(double), &workspace));
+    double *weight = workspace, *keys = weight + S, *values = keys + S * s.D; /* (S), (S,D), (S,D) */
     for (int64_t b = 0; b < s.B; b++)
         for (int64_t h = 0; h < s.H; h++) {
             int64_t row = (b * s.G + h / s.group) * S; /* first row of this head in the caches */
@@ -206,10 +207,14 @@ Status attention_decode_ref(Stream *stream, Tensor out, Tensor kcache, Tensor vc
                 cache_put(kcache, row + first + t, qkv, head_at(&s, PART_K, b, t, h), s.D);
                 cache_put(vcache, row + first + t, qkv, head_at(&s, PART_V, b, t, h), s.D);
             }
+            for (int64_t i = 0; h % s.group == 0 && i < (first + count) * s.D; i++) {
+                keys[i] = cache_get(kcache, row + i / s.D, i % s.D, s.D);
+                values[i] = cache_get(vcache, row + i / s.D, i % s.D, s.D);
+            }
             for (int64_t t = 0; t < count; t++) {
                 int64_t from = first_key(NULL, spec.window, first + t);
-                decode_row(out, ((b * s.T + t) * s.H + h) * s.D, workspace, qkv, head_at(&s, PART_Q, b, t, h),
-                           kcache, vcache, row + from, first + t + 1 - from, s.D, spec.scale);
+                decode_row(out, ((b * s.T + t) * s.H + h) * s.D, weight, qkv, head_at(&s, PART_Q, b, t, h),
+                           keys + from * s.D, values + from * s.D, first + t + 1 - from, s.D, spec.scale);
             }
         }
     return OK;

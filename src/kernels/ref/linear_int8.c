@@ -33,16 +33,20 @@ Status linear_int8_forward_ref(Stream *stream, Tensor y, Tensor pre, Tensor x, T
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
     Int8View view = int8_view(w);
     void *workspace;
-    TRY(stream_workspace(stream, (size_t)K * (sizeof(float) + 1), &workspace));
-    float *row = workspace;
-    int8_t *q = (int8_t *)(row + K);
+    TRY(stream_workspace(stream, (size_t)(M + 2 * K) * sizeof(float) + (size_t)(M * K), &workspace));
+    float *scale = workspace, *row = scale + M;    /* (M), (K) */
+    int32_t *weights = (int32_t *)(void *)row + K; /* (K) */
+    int8_t *q = (int8_t *)(weights + K);           /* (M,K) */
     for (int64_t m = 0; m < M; m++) {
         for (int64_t k = 0; k < K; k++) row[k] = (float)tensor_get(x, m * K + k);
-        float scale = quantize_row(q, row, &view);
-        for (int64_t n = 0; n < N; n++) {
+        scale[m] = quantize_row(q + m * K, row, &view);
+    }
+    for (int64_t n = 0; n < N; n++) {
+        for (int64_t k = 0; k < K; k++) weights[k] = int8_value(&view, n, k);
+        for (int64_t m = 0; m < M; m++) {
             int32_t total = 0;
-            for (int64_t k = 0; k < K && !isnan(scale); k++) total += q[k] * int8_value(&view, n, k);
-            double value = (double)total * scale * view.scale[n] + (b.data ? tensor_get(b, n) : 0);
+            for (int64_t k = 0; k < K && !isnan(scale[m]); k++) total += q[m * K + k] * weights[k];
+            double value = (double)total * scale[m] * view.scale[n] + (b.data ? tensor_get(b, n) : 0);
             if (pre.data) tensor_put(pre, m * N + n, value);
             tensor_put(y, m * N + n, act == ACT_NONE ? value : act_value(act, value));
         }
