@@ -29,7 +29,7 @@
  *                         weights, norms and biases that kernels read (w, b, gamma, beta, wte ...)
  *   compute type or fp32  logits and their gradient
  *   always fp32           statistics (mean, rstd, lse, stats), losses, gradients of parameters (dw, db,
- *                         dgamma, dbeta, dwte ...), adamw_step's param, m, v and grad
+ *                         dgamma, dbeta, dwte ...), the optimizers' param, state and grad
  *   always fp64           the totals of sum, sum_squares and sum_squares_parts
  * Arithmetic and accumulation inside a kernel are fp32 or better. A result is rounded to its type once, when
  * it is stored: to nearest, ties to even. Values too large for fp16 become infinity and NaN stays NaN, so an
@@ -94,6 +94,27 @@ typedef struct AdamW {
     float grad_scale;               /* multiplies the gradient first (clipping, loss scaling) */
     bool keep_zeros;                /* params that are 0 stay 0, and their m and v are reset to 0 */
 } AdamW;
+
+/* Coefficients of the other updates; fields as in AdamW. */
+typedef struct Lion {
+    float lr, beta1, beta2, decay, grad_scale;
+    bool keep_zeros;
+} Lion;
+
+typedef struct Sgd {
+    float lr, momentum, decay, grad_scale;
+    bool nesterov, keep_zeros;
+} Sgd;
+
+typedef struct Momentum {
+    float beta, grad_scale;
+    bool nesterov, keep_zeros;
+} Momentum;
+
+typedef struct Apply {
+    float lr, decay;
+    bool keep_zeros;
+} Apply;
 
 /* How a backend packs quantized weights: in panels of `cols` outputs, each split into groups of `group`
  * consecutive inputs. Within a group, the panel's outputs follow one another. For int4, `width` bytes store

@@ -1,5 +1,5 @@
 /* The functions of kernels.h, continued: embeddings, cross-entropy, row gather and scatter, array
- * arithmetic, reductions and the optimizer. */
+ * arithmetic and reductions. */
 #include "kernels/dispatch.h"
 #include "kernels/int8.h"
 #include "kernels/kernels.h"
@@ -260,21 +260,4 @@ Status sketch(Exec *exec, Tensor totals, Tensor x, SketchMap map) {
             (long long)count, (long long)map.run, (long long)map.group, (long long)map.start);
     if (count == 0) return OK;
     RUN(KERNEL_SKETCH, (double)count, BYTES(x, totals), sketch, totals, x, map);
-}
-
-Status adamw_step(Exec *exec, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad, AdamW spec) {
-    int64_t count = tensor_count(param);
-    Tensor like = tensor_1d(NULL, DT_F32, count);
-    CHECK_LIKE(param, like);
-    CHECK_LIKE(m, like);
-    CHECK_LIKE(v, like);
-    CHECK_LIKE(grad, like);
-    if (copy.data) {
-        CHECK_FLOAT(copy);
-        CHECK_COUNT(copy, copy.dtype, count);
-    }
-    if (count == 0) return OK;
-    SIZES(count, 0, 0, false);
-    RUN(KERNEL_ADAMW_STEP, 15.0 * (double)count, BYTES(param, m, v, copy, grad), adamw_step, param, m, v,
-        copy, grad, spec);
 }

@@ -18,6 +18,7 @@ typedef enum {
     KERNEL_WORK_FP8,
     KERNEL_WORK_ATTENTION,
     KERNEL_WORK_BYTES,
+    KERNEL_WORK_UPDATE,
 } KernelWork;
 
 typedef struct KernelInfo {

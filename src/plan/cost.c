@@ -156,7 +156,7 @@ static Cost cost_attention(const Costs *costs, const StepEvent *event) {
 
 static Cost cost_plain(const Costs *costs, const StepEvent *event) {
     double bytes = event->bytes, seconds = 0;
-    if (event->what == KERNEL_ADAMW_STEP) {
+    if (kernel_info((KernelId)event->what)->work == KERNEL_WORK_UPDATE) {
         if (costs->host_state) seconds = bytes / costs->channel[CHANNEL_HOST].bandwidth;
         bytes *= 30.0 / 18; /* state is read and written; the event counts it once */
     }

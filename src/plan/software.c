@@ -38,14 +38,14 @@ Cost software_cost(const Costs *costs, const StepEvent *event) {
     if (work == KERNEL_WORK_MATMUL)
         cost.device_s =
             fmax(cost_gemm(costs, costs->rate, size[0], size[1], size[2]), cost_memory(costs, event->bytes));
+    if (work == KERNEL_WORK_UPDATE) {
+        cost.device_s = cost_memory(costs, size[0] * software->update_bytes);
+        cost.stall_s = software->update_stall_s;
+    }
     switch (event->what) {
     case KERNEL_XENT_LOSS:
     case KERNEL_XENT_FINISH:
         cost.device_s = cost_memory(costs, size[0] * size[1] * software->loss_bytes);
-        break;
-    case KERNEL_ADAMW_STEP:
-        cost.device_s = cost_memory(costs, size[0] * software->update_bytes);
-        cost.stall_s = software->update_stall_s;
         break;
     case KERNEL_EMBEDDING_FORWARD:
     case KERNEL_EMBEDDING_BACKWARD: cost.device_s = cost_memory(costs, event->bytes); break;
