@@ -21,7 +21,8 @@
 /* A unit of a store or a piece of one, the rank of the stage that writes it, and the round. */
 typedef struct SaveJob {
     int store, unit, piece;
-    int writer; /* dp * tensors + tp */
+    int64_t from; /* the first element that is saved; optimizer state may begin inside a unit */
+    int writer;   /* dp * tensors + tp */
     int round;
 } SaveJob;
 
@@ -109,9 +110,10 @@ static const Store *store_of(const Saver *saver, const SaveJob *job) {
     return saver->list->store[job->store];
 }
 
-/* Whether the unit is sharded over the data-parallel axis. */
+/* Whether the unit is sharded over the data-parallel axis. The first store, which has complete units, tells.
+ */
 static bool is_sharded(const Saver *saver, const SaveJob *job) {
-    const Store *store = store_of(saver, job);
+    const Store *store = saver->list->store[0];
     return store->count[job->unit] < store->unit[job->unit].numel;
 }
 
@@ -121,11 +123,24 @@ static int64_t numel_of(const Saver *saver, const SaveJob *job) {
     return unit->numel / unit->pieces;
 }
 
-/* This rank's part of it. */
+/* The elements of the unit or piece that replica `dp` has, without those before job->from. */
+static void part_range(const Saver *saver, const SaveJob *job, int dp, int64_t *ret_first,
+                       int64_t *ret_count) {
+    int64_t share = is_sharded(saver, job) ? numel_of(saver, job) / saver->shards : numel_of(saver, job);
+    int64_t first = is_sharded(saver, job) ? share * dp : 0, end = first + share;
+    if (first < job->from) first = job->from;
+    *ret_first = first;
+    *ret_count = first < end ? end - first : 0;
+}
+
+/* This rank's part. */
 static Tensor part_of(const Saver *saver, const SaveJob *job) {
     const Store *store = store_of(saver, job);
-    int64_t count = store->count[job->unit] / store->unit[job->unit].pieces;
-    return tensor_1d((float *)store->flat[job->unit].data + job->piece * count, DT_F32, count);
+    int pieces = store->unit[job->unit].pieces;
+    int64_t first, count;
+    part_range(saver, job, saver->dp, &first, &count);
+    int64_t place = pieces > 1 ? job->piece * count : first - store->first[job->unit];
+    return tensor_1d(count ? (float *)store->flat[job->unit].data + place : NULL, DT_F32, count);
 }
 
 static bool is_writer(const Saver *saver, const SaveJob *job) {
@@ -156,6 +171,19 @@ static Status find_units(const Saver *saver, bool *ours) {
     return OK;
 }
 
+/* The first element of a unit that is saved from a store; the unit's size if nothing is. */
+static int64_t first_saved(const SaveList *list, int store, int unit) {
+    const Unit *layout = &list->store[store]->unit[unit];
+    int64_t first = layout->numel;
+    for (size_t i = 0; i < list->count; i++) {
+        const SaveItem *item = &list->item[i];
+        if (item->store != store || item->ref.unit != unit) continue;
+        int64_t offset = layout->slot[item->ref.slot].offset;
+        if (offset < first) first = offset;
+    }
+    return first;
+}
+
 static Status assign_jobs(Saver *saver) {
     const SaveList *list = saver->list;
     int units = list->store[0]->model->units, writers = saver->shards * saver->tensors, pieces = 0;
@@ -171,12 +199,14 @@ static Status assign_jobs(Saver *saver) {
     for (int s = 0; s < list->stores; s++)
         for (int u = 0; u < units; u++)
             for (int k = 0; ours[u] && k < list->store[s]->unit[u].pieces; k++) {
+                int64_t from = first_saved(list, s, u);
                 int least = 0;
+                if (from == list->store[s]->unit[u].numel) continue;
                 for (int w = 1; w < writers; w++)
                     if (load[w] < load[least]) least = w;
                 SaveJob *job = &saver->job[saver->jobs++];
-                *job = (SaveJob){s, u, k, least, rounds[least]++};
-                load[least] += numel_of(saver, job);
+                *job = (SaveJob){s, u, k, from, least, rounds[least]++};
+                load[least] += numel_of(saver, job) - from;
                 if (rounds[least] > saver->rounds) saver->rounds = rounds[least];
             }
     return OK;
@@ -204,14 +234,15 @@ static Status prepare(Saver *saver) {
 
 static Status receive_parts(Saver *saver, const SaveJob *job) {
     Tensor own = part_of(saver, job);
-    int64_t count = tensor_count(own), numel = numel_of(saver, job);
+    int64_t numel = numel_of(saver, job), first, count;
     bool sharded = is_sharded(saver, job);
     for (int t = 0; t < saver->tensors; t++)
         for (int d = 0; d < saver->shards; d++) {
-            if (!sharded && d != saver->dp) continue;
+            part_range(saver, job, d, &first, &count);
+            if ((!sharded && d != saver->dp) || !count) continue;
             bool is_own = t == saver->tp && d == saver->dp;
             if (is_own && !sharded) continue;
-            float *dst = (float *)saver->buffer.data + t * numel + (sharded ? d * count : 0);
+            float *dst = (float *)saver->buffer.data + t * numel + first;
             if (is_own)
                 TRY(stream_copy(saver->stream, dst, own.data, tensor_bytes(own), COPY_ON_DEVICE));
             else
@@ -234,6 +265,7 @@ static Status exchange(Saver *saver, int round) {
             continue;
         }
         Tensor part = part_of(saver, job);
+        if (!tensor_count(part)) continue;
         int to = world_rank(saver, job->writer / saver->tensors, job->writer % saver->tensors);
         TRY(comm_send(saver->mesh->world, saver->stream, part, to, &saver->ticket[saver->tickets++]));
     }
@@ -249,6 +281,7 @@ typedef struct Gathered {
     int count;
     Unit *unit;
     const float **data;
+    int64_t *first; /* the element at data */
     /* The parameter being written. */
     const ParamSlot **slot;
     const float **values;
@@ -264,6 +297,7 @@ static void gathered_done(Gathered *g) {
     for (int t = 0; g->unit && t < g->count; t++) unit_done(&g->unit[t]);
     free(g->unit);
     free(g->data);
+    free(g->first);
     free(g->slot);
     free(g->values);
     free(g->copy);
@@ -275,6 +309,7 @@ static Status gathered_init(Gathered *g, const Saver *saver, const SaveJob *job)
     g->count = saver->tensors;
     TRY(mem_new(count, sizeof *g->unit, &g->unit));
     TRY(mem_new(count, sizeof *g->data, &g->data));
+    TRY(mem_new(count, sizeof *g->first, &g->first));
     TRY(mem_new(count, sizeof *g->slot, &g->slot));
     TRY(mem_new(count, sizeof *g->values, &g->values));
     TRY(mem_new(count, sizeof *g->copy, &g->copy));
@@ -293,8 +328,9 @@ static Status gathered_init(Gathered *g, const Saver *saver, const SaveJob *job)
         int64_t numel = numel_of(saver, job);
         if (g->unit[t].numel != numel)
             return FAILED("internal: unit %d has different sizes on tensor-parallel ranks", job->unit);
-        g->data[t] = t == saver->tp && !sharded ? store->flat[job->unit].data
-                                                : (const float *)saver->buffer.data + t * numel;
+        bool own = t == saver->tp && !sharded;
+        g->data[t] = own ? store->flat[job->unit].data : (const float *)saver->buffer.data + t * numel;
+        g->first[t] = own ? store->first[job->unit] : 0;
     }
     return OK;
 }
@@ -303,7 +339,8 @@ static Status write_item(const Saver *saver, Gathered *g, const SaveItem *item, 
     for (int t = 0; t < g->count; t++) {
         const ParamSlot *slot = &g->unit[t].slot[item->ref.slot];
         g->slot[t] = slot;
-        TRY(host_read(saver->stream, g->data[t] + slot->offset, slot->count, &g->copy[t], &g->values[t]));
+        TRY(host_read(saver->stream, g->data[t] + (slot->offset - g->first[t]), slot->count, &g->copy[t],
+                      &g->values[t]));
     }
     Slices slices = {g->count, g->slot, g->values};
     SafeWriter *file = saver->list->file[item->file];

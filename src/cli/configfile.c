@@ -176,10 +176,11 @@ static Status check_parts(const Invocation *call) {
     return OK;
 }
 
-/* Another tool's key, such as warmup_ratio, takes precedence over an option's name with '_'. */
-static bool is_exact(const Invocation *call, const char *key) {
+/* Another tool's key, such as warmup_ratio, takes precedence over an option's name with '_', and its object,
+ * such as DeepSpeed's "optimizer", over an option of that name: options have no objects. */
+static bool is_exact(const Invocation *call, const char *key, const json_t *value) {
     const Slot *slot = invocation_slot(call, key);
-    return slot && !strcmp(slot->option->name, key);
+    return slot && !strcmp(slot->option->name, key) && !json_is_object(value);
 }
 
 Status configfile_apply(Invocation *call) {
@@ -192,7 +193,8 @@ Status configfile_apply(Invocation *call) {
     json_object_foreach(call->file, key, value) {
         bool taken = false;
         TRY(settle_fetched(call, key, value));
-        if (call->command->other_keys && !is_exact(call, key)) TRY(keys_take(call, key, value, &taken));
+        if (call->command->other_keys && !is_exact(call, key, value))
+            TRY(keys_take(call, key, value, &taken));
         if (taken || json_is_null(value)) continue;
         if (is_option(call, key))
             TRY(configfile_set(call, key, key, value));

@@ -11,13 +11,35 @@ static Status take_accumulation(Invocation *call, const Key *key, json_t *value)
     return OK;
 }
 
+static const json_t *optimizer_param(const Invocation *call, const char *name) {
+    const json_t *file = json_object_get(call->file, "optimizer") ? call->file : call->included;
+    return json_object_get(json_object_get(json_object_get(file, "optimizer"), "params"), name);
+}
+
 static Status take_optimizer(Invocation *call, const Key *key, json_t *value) {
-    static const char *const types[] = {"AdamW",   "Adam",     "FusedAdam", "DeepSpeedCPUAdam",
-                                        "CPUAdam", "TorchAdam"};
+    static const char *const types[][2] = {{"AdamW", "adamw"},
+                                           {"Adam", "adamw"},
+                                           {"FusedAdam", "adamw"},
+                                           {"DeepSpeedCPUAdam", "adamw"},
+                                           {"CPUAdam", "adamw"},
+                                           {"TorchAdam", "adamw"},
+                                           {"Lion", "lion"},
+                                           {"FusedLion", "lion"},
+                                           {"DeepSpeedCPULion", "lion"},
+                                           {"SGD", "sgd"},
+                                           {"Muon", "muon"}};
     const char *type = json_string_value(value);
-    for (size_t i = 0; type && i < COUNT_OF(types); i++)
-        if (strcasecmp(type, types[i]) == 0) return OK;
-    return key_must_be(call, key->path, "AdamW, Adam, FusedAdam or DeepSpeedCPUAdam (all mean AdamW here)");
+    for (size_t i = 0; type && i < COUNT_OF(types); i++) {
+        if (strcasecmp(type, types[i][0]) != 0) continue;
+        TRY(key_set_text(call, key->option, key->path, types[i][1]));
+        /* PyTorch's SGD has no momentum by default. */
+        CLEANUP(json_decrefp) json_t *none = json_real(0);
+        bool plain = !strcmp(types[i][1], "sgd") && !optimizer_param(call, "momentum");
+        if (!plain || !invocation_slot(call, "momentum")) return OK;
+        return configfile_set(call, "momentum", key->path, none);
+    }
+    return key_must_be(call, key->path,
+                       "AdamW, Adam, FusedAdam or DeepSpeedCPUAdam (all mean AdamW here), Lion, SGD or Muon");
 }
 
 static Status take_betas(Invocation *call, const Key *key, json_t *value) {
@@ -29,7 +51,8 @@ static Status take_betas(Invocation *call, const Key *key, json_t *value) {
 static Status take_true(Invocation *call, const Key *key, json_t *value) {
     return json_is_true(value)
                ? OK
-               : key_must_be(call, key->path, "true: weft only has AdamW, with decoupled weight decay");
+               : key_must_be(call, key->path,
+                             "true: weft has AdamW, with decoupled weight decay, but not Adam");
 }
 
 static Status take_zero(Invocation *call, const Key *key, json_t *value) {
@@ -175,15 +198,19 @@ static const Key keys[] = {
     TAKE("fp16.initial_scale_power", "loss-scale", take_scale_power),
     TAKE("bf16.enabled", "precision", take_precision),
     TAKE("bfloat16.enabled", "precision", take_precision),
-    TAKE("optimizer.type", NULL, take_optimizer),
+    TAKE("optimizer.type", "optimizer", take_optimizer),
     SET("optimizer.params.lr", "lr"),
     TAKE("optimizer.params.betas", "beta1", take_betas),
     SET("optimizer.params.eps", "eps"),
     SET("optimizer.params.weight_decay", "weight-decay"),
+    SET("optimizer.params.momentum", "momentum"),
+    SET("optimizer.params.nesterov", "nesterov"),
+    SET("optimizer.params.adam_lr", "adamw-lr"),
     SET("optimizer.params.max_grad_norm", "clip"),
     TAKE("optimizer.params.adam_w_mode", NULL, take_true),
     TAKE("optimizer.params.bias_correction", NULL, take_true),
-    OFF("optimizer.params.amsgrad", "weft only has AdamW"),
+    OFF("optimizer.params.amsgrad", "weft has no AMSGrad"),
+    OFF("optimizer.params.dampening", "weft's momentum has no dampening"),
     TAKE("scheduler.type", "schedule", take_scheduler),
     TAKE("scheduler.params.warmup_min_lr", NULL, take_zero),
     TAKE("scheduler.params.warmup_min_ratio", NULL, take_zero),

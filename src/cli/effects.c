@@ -43,6 +43,8 @@ static const Effect effects[] = {
     NEEDS("val-fraction", "val", "", "with --val", .command = "train"),
     NEEDS("warmup-type", "warmup", "!0", "with --warmup 0"),
     NEEDS("warmup-ratio", "warmup", "-1", "with --warmup"),
+    NEEDS("decay-steps", "schedule", "wsd", "without --schedule wsd"),
+    NEEDS("decay-type", "schedule", "wsd", "without --schedule wsd"),
     NEEDS("min-lr", "schedule", "!constant", "with --schedule constant"),
     NEEDS("save-every", "out", "*", "without --out", .command = "train"),
     NEEDS("keep", "out", "*", "without --out", .command = "train"),

@@ -38,22 +38,35 @@ static Status take_recompute(Invocation *call, const Key *key, json_t *value) {
     return json_is_true(value) ? key_set_text(call, key->option, key->path, "block") : OK;
 }
 
+static Status set_number(Invocation *call, const char *option, const char *path, double number) {
+    CLEANUP(json_decrefp) json_t *value = json_real(number);
+    if (!value) return FAILED("out of memory while reading %s", call->config_path);
+    return configfile_set(call, option, path, value);
+}
+
 static Status take_optimizer(Invocation *call, const Key *key, json_t *value) {
     const char *name = json_string_value(value);
     bool adamw = name && strncmp(name, "adamw", 5) == 0 && !strstr(name, "bit") && !strstr(name, "bnb");
-    return adamw ? OK : key_must_be(call, key->path, "\"adamw_torch\" or another name of AdamW");
+    if (adamw) return key_set_text(call, key->option, key->path, "adamw");
+    if (is_text(value, "lion_32bit") || is_text(value, "paged_lion_32bit"))
+        return key_set_text(call, key->option, key->path, "lion");
+    if (!is_text(value, "sgd"))
+        return key_must_be(call, key->path,
+                           "\"adamw_torch\" or another name of AdamW, \"lion_32bit\" or \"sgd\"");
+    TRY(key_set_text(call, key->option, key->path, "sgd"));
+    if (!invocation_slot(call, "momentum")) return OK;
+    return set_number(call, "momentum", key->path, 0); /* as transformers creates PyTorch's SGD */
 }
 
 static Status take_schedule(Invocation *call, const Key *key, json_t *value) {
-    static const char *const types[][2] = {{"linear", "linear"},
-                                           {"cosine", "cosine"},
-                                           {"cosine_with_min_lr", "cosine"},
-                                           {"constant", "constant"},
-                                           {"constant_with_warmup", "constant"}};
+    static const char *const types[][2] = {
+        {"linear", "linear"},           {"cosine", "cosine"},     {"cosine_with_min_lr", "cosine"},
+        {"warmup_stable_decay", "wsd"}, {"constant", "constant"}, {"constant_with_warmup", "constant"}};
     for (size_t i = 0; i < COUNT_OF(types); i++)
         if (is_text(value, types[i][0])) return key_set_text(call, key->option, key->path, types[i][1]);
     return key_must_be(call, key->path,
-                       "linear, cosine, cosine_with_min_lr, constant or constant_with_warmup");
+                       "linear, cosine, cosine_with_min_lr, warmup_stable_decay, constant or "
+                       "constant_with_warmup");
 }
 
 static Status take_min_rate(Invocation *call, const Key *key, json_t *value) {
@@ -82,12 +95,6 @@ static Status take_logging(Invocation *call, const Key *key, json_t *value) {
     bool steps = !field(call, "logging_strategy") || is_text(field(call, "logging_strategy"), "steps");
     if (!steps || json_number_value(value) < 1) return key_unused(call, key->path, value);
     return configfile_set(call, key->option, key->path, value);
-}
-
-static Status set_number(Invocation *call, const char *option, const char *path, double number) {
-    CLEANUP(json_decrefp) json_t *value = json_real(number);
-    if (!value) return FAILED("out of memory while reading %s", call->config_path);
-    return configfile_set(call, option, path, value);
 }
 
 static Status take_fsdp_word(Invocation *call, const Key *key, const char *word, size_t length) {
@@ -170,10 +177,13 @@ static const Key keys[] = {
     SET("adam_beta2", "beta2"),
     SET("adam_epsilon", "eps"),
     SET("max_grad_norm", "clip"),
-    TAKE("optim", NULL, take_optimizer),
+    TAKE("optim", "optimizer", take_optimizer),
     TAKE("lr_scheduler_type", "schedule", take_schedule),
     SET("lr_scheduler_kwargs.min_lr", "min-lr"),
     TAKE("lr_scheduler_kwargs.min_lr_rate", "min-lr", take_min_rate),
+    TAKE("lr_scheduler_kwargs.min_lr_ratio", "min-lr", take_min_rate),
+    SET("lr_scheduler_kwargs.num_decay_steps", "decay-steps"),
+    SET("lr_scheduler_kwargs.decay_type", "decay-type"),
     LATER("warmup_steps", "warmup"),
     LATER("warmup_ratio", "warmup"),
     TAKE("logging_steps", "log-every", take_logging),
@@ -194,13 +204,13 @@ static const Key keys[] = {
     TAKE("deepspeed", NULL, take_deepspeed),
     TAKE("resume_from_checkpoint", "resume", take_resume),
     SET("disable_tqdm", "quiet"),
-    OFF("adafactor", "weft trains with AdamW"),
+    OFF("adafactor", "weft has no Adafactor"),
     OFF("label_smoothing_factor", "weft has no label smoothing"),
     OFF("neftune_noise_alpha", "weft adds no noise to embeddings"),
     OFF("load_best_model_at_end",
         "weft keeps the newest checkpoints; metrics.jsonl tells which step was best"),
     OFF("auto_find_batch_size", "use 'weft plan' to find a micro-batch that fits"),
-    OFF("galore", "weft trains with AdamW"),
+    OFF("galore", "weft has no GaLore"),
     OFF("fp16_full_eval", "weft evaluates in the training precision"),
     OFF("bf16_full_eval", "weft evaluates in the training precision"),
 };
@@ -264,6 +274,7 @@ static const char *const unused[] = {
     "logging_first_step",
     "logging_nan_inf_filter",
     "lr_scheduler_kwargs.num_cycles",
+    "lr_scheduler_kwargs.num_stable_steps",
     "metric_for_best_model",
     "mp_parameters",
     "optim_args",

@@ -19,6 +19,7 @@
 #include "cli/foreign.h"
 #include "cli/help.h"
 #include "cli/keys.h"
+#include "cli/optimizer.h"
 
 /* clang-format off */
 static const Option common_table[] = {
@@ -442,6 +443,7 @@ Status invocation_read(Invocation **ret_call, const Command *command, int argc, 
         TRY(settle_operands(call));
         TRY(fetched_settle(call));
         TRY(check_complete(call));
+        TRY(optimizer_settle(call));
         TRY(keys_settle(call));
         TRY(effects_check(call));
     }

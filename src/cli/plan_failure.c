@@ -6,7 +6,6 @@
 #include "base/format.h"
 #include "cli/plan.h"
 
-enum { STATE_BYTES = 12 }; /* per parameter: weight and two moments in fp32 */
 enum { START_SECONDS = 300 };
 
 static Status reject_without_mtbf(const Invocation *call) {
@@ -31,11 +30,21 @@ static Status parse_interval(const Invocation *call, const char *text, double *r
     return OK;
 }
 
+/* Bytes of a checkpoint per parameter: weight and optimizer state in fp32. Hidden matrices, which may have
+ * other state than the rest, are most of a model. */
+static double state_bytes(const char *optimizer) {
+    const Optimizer *kind = optim_row(0);
+    for (int i = 0; optimizer && optim_row(i); i++)
+        if (!strcmp(optimizer, optim_row(i)->name)) kind = optim_row(i);
+    return 4 * (1 + (kind->whole.count ? kind->whole.count : kind->states.count));
+}
+
 Status plan_failure_spec(const Invocation *call, int64_t ranks, int64_t params, FailureSpec *ret_spec) {
     const FailureArgs *args = &((const PlanArgs *)call->config)->failure;
     FailureSpec spec = {0};
     if (args->mtbf_hours > 0) {
-        double transfer_s = STATE_BYTES * (double)params / (double)args->storage_bandwidth;
+        double bytes = state_bytes(((const PlanArgs *)call->config)->train.config.optimizer);
+        double transfer_s = bytes * (double)params / (double)args->storage_bandwidth;
         spec = (FailureSpec){.devices = (double)ranks, .mtbf_s = 3600 * args->mtbf_hours};
         spec.checkpoint_s = args->checkpoint_seconds > 0 ? args->checkpoint_seconds : transfer_s;
         spec.restart_s = args->restart_seconds >= 0 ? args->restart_seconds : START_SECONDS + transfer_s;

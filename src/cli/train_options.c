@@ -16,7 +16,10 @@ const char *const format_choices[] = {"auto", "bytes", "u16",   "u32",     "ids"
 const char *const format_old_choices[] = {"shards", "tokens", NULL};
 const char *const device_choices[] = {"cpu", "cuda", NULL};
 const char *const kernel_choices[] = {"cpu", "ref", "cuda", NULL};
-static const char *const schedule_choices[] = {"cosine", "linear", "constant", NULL};
+static const char *const schedule_choices[] = {"cosine", "linear", "constant", "wsd", NULL};
+static const char *const decay_choices[] = {"linear", "1-sqrt", "cosine", NULL};
+static const char *const optimizer_choices[] = {"adamw", "lion", "sgd", "muon", NULL};
+static const char *const muon_choices[] = {"original", "match-adamw", NULL};
 static const char *const warmup_choices[] = {"linear", "log", NULL};
 static const char *const recompute_choices[] = {"none", "selective", "block", NULL};
 static const char *const pipeline_choices[] = {"gpipe", "1f1b", "interleaved", "zero-bubble", NULL};
@@ -129,8 +132,13 @@ static const Option training_table[] = {
      .shown = "the batch",
      .help = "Sequences per forward and backward pass; must divide --batch. Gradients are accumulated over "
              "micro-batches. Smaller values need less memory."},
+    {OPT_CHOICE("optimizer", TrainConfig, optimizer, "NAME", optimizer_choices), .fallback = "adamw",
+     .help = "Optimizer: AdamW, Lion, SGD with momentum, or Muon, which updates the matrices of layers and leaves "
+             "embeddings, output heads, norms and biases to AdamW."},
     {OPT_FLOAT("lr", TrainConfig, lr), .fallback = "6e-4", ABOVE_ZERO,
-     .help = "Peak learning rate, after warm-up."},
+     .shown = "6e-4; lion 1e-4, sgd 0.1, muon 0.02", .help = "Peak learning rate, after warm-up."},
+    {OPT_FLOAT("adamw-lr", TrainConfig, adamw_lr), .fallback = "6e-4", ABOVE_ZERO,
+     .help = "muon: peak learning rate of the parameters that AdamW updates. It follows the same schedule."},
     {OPT_FLOAT("min-lr", TrainConfig, min_lr), .fallback = "0", AT_LEAST(0),
      .help = "Learning rate at the end of the schedule."},
     {OPT_INT("warmup", TrainConfig, warmup), .fallback = "-1", AT_LEAST(0), .shown = "--warmup-ratio",
@@ -140,15 +148,33 @@ static const Option training_table[] = {
     {OPT_CHOICE("warmup-type", TrainConfig, warmup_type, "NAME", warmup_choices), .fallback = "linear",
      .help = "Shape of the warm-up: linear, or logarithmic in the step, which rises fast at first."},
     {OPT_CHOICE("schedule", TrainConfig, schedule, "NAME", schedule_choices), .fallback = "cosine",
-     .help = "Learning rate decay after warm-up."},
+     .help = "Learning rate after warm-up: decay by a cosine or linearly, a constant rate, or a constant rate "
+             "until the last --decay-steps (wsd: warm-up, stable, decay)."},
+    {OPT_INT("decay-steps", TrainConfig, decay_steps), .fallback = "-1", AT_LEAST(0),
+     .shown = "a tenth of the steps", .help = "With --schedule wsd, steps of the decay at the end of the run."},
+    {OPT_CHOICE("decay-type", TrainConfig, decay_type, "NAME", decay_choices), .fallback = "linear",
+     .help = "With --schedule wsd, shape of the decay."},
     {OPT_FLOAT("weight-decay", TrainConfig, weight_decay), .fallback = "0.01", AT_LEAST(0),
-     .help = "AdamW's decoupled weight decay; not applied to biases and layer norms."},
+     .shown = "0.01; lion 0.1, sgd 0",
+     .help = "Weight decay; not applied to biases and layer norms. It is decoupled from the gradient, except for "
+             "sgd, which adds it to the gradient."},
     {OPT_FLOAT("beta1", TrainConfig, beta1), .fallback = "0.9", BELOW_ONE,
-     .help = "AdamW: decay rate of the first moment."},
+     .help = "AdamW: decay rate of the first moment. lion: weight of the momentum in the update."},
     {OPT_FLOAT("beta2", TrainConfig, beta2), .fallback = "0.999", BELOW_ONE,
-     .help = "AdamW: decay rate of the second moment."},
+     .shown = "0.999; lion 0.99, muon 0.95",
+     .help = "AdamW: decay rate of the second moment. lion: decay rate of the momentum."},
     {OPT_FLOAT("eps", TrainConfig, eps), .fallback = "1e-8", ABOVE_ZERO,
      .help = "AdamW: epsilon in the denominator."},
+    {OPT_FLOAT("momentum", TrainConfig, momentum), .fallback = "0.9", BELOW_ONE, .shown = "sgd 0.9, muon 0.95",
+     .help = "sgd, muon: decay rate of the momentum."},
+    {OPT_FLAG("nesterov", TrainConfig, nesterov),
+     .help = "sgd, muon: Nesterov momentum. On by default for muon."},
+    {OPT_CHOICE("muon-scale", TrainConfig, muon_scale, "NAME", muon_choices), .fallback = "original",
+     .help = "muon: scale of a matrix's update. original: sqrt(max(1, rows / columns)); match-adamw: 0.2 "
+             "sqrt(max(rows, columns)), for learning rates and weight decay as with AdamW."},
+    {OPT_LIST("group", TrainConfig, group, "GROUP"), .one_each = true, .shown = "none",
+     .help = "Settings for the parameters whose names match a pattern, as in '*.bias:lr=0.1,weight-decay=0'. lr is "
+             "a factor on the learning rate. Of several groups, the last that matches a parameter applies."},
     {OPT_FLOAT("clip", TrainConfig, clip), .fallback = "1", AT_LEAST(0),
      .help = "Clip the global gradient norm to this value; 0 disables clipping."},
     {OPT_CHOICE("quantize-aware", TrainConfig, quantize_aware, "TYPE", quantize_choices), .fallback = "none",
@@ -251,12 +277,20 @@ static const Option layout_table[] = {
      .shown = "OMP_NUM_THREADS, else all cores", .help = "CPU threads per rank."},
 };
 
+/* For commands that only run or plan a few steps. */
+#define OPTIMIZER_ROW(type, field)                                                                           \
+    {                                                                                                        \
+        OPT_CHOICE("optimizer", type, field, "NAME", optimizer_choices), .fallback = "adamw",                \
+            .help = "Optimizer, with its default settings."                                                  \
+    }
+
 static const Option bench_table[] = {
     {OPT_INT("steps", TrainConfig, steps), .fallback = "5", RANGE(1, 1 << 20),
      .help = "Steps to measure, after one warm-up step."},
     {OPT_INT("batch", TrainConfig, batch), .fallback = "4", RANGE(1, 1 << 24), .help = "Sequences per step."},
     {OPT_INT("micro-batch", TrainConfig, micro_batch), .fallback = "0", RANGE(1, 1 << 20),
      .shown = "the batch", .help = "Sequences per forward and backward pass; must divide --batch."},
+    OPTIMIZER_ROW(TrainConfig, optimizer),
     {OPT_SEED("seed", TrainConfig, seed), .fallback = "1", .help = "Random seed for weights and tokens."},
     {OPT_FLAG("steps-only", TrainConfig, steps_only),
      .help = "Measure whole steps only; skip the second pass that times each kernel."},
@@ -290,6 +324,7 @@ static const Option plan_table[] = {
     {OPT_INT("micro-batch", PlanArgs, train.config.micro_batch), .fallback = "0", RANGE(1, 1 << 20),
      .shown = "the batch, or 1 without --batch",
      .help = "Sequences per forward and backward pass; must divide a replica's batch."},
+    OPTIMIZER_ROW(PlanArgs, train.config.optimizer),
     {OPT_TEXT("cluster", PlanArgs, cluster, "NAME|FILE"), .shown = "none",
      .help = "Hardware to plan for: cpu, dgx-a100, dgx2-v100, h100, h200, rtx-2080ti, v100-16gb, v100-pcie-8, or a "
              "file like those in clusters/. Reports whether the layout fits and, if not, what does."},
@@ -318,7 +353,7 @@ static const Option failure_table[] = {
     {OPT_TEXT("checkpoint-every", FailureArgs, checkpoint_every, "SECONDS|auto"), .fallback = "auto",
      .help = "Time between checkpoints, in seconds; auto: the interval with the best goodput."},
     {OPT_FLOAT("checkpoint-seconds", FailureArgs, checkpoint_seconds), .fallback = "-1", ABOVE_ZERO,
-     .shown = "fp32 parameters and moments at --storage-bandwidth",
+     .shown = "fp32 parameters and optimizer state at --storage-bandwidth",
      .help = "Time to write a checkpoint, in seconds; training pauses meanwhile."},
     {OPT_FLOAT("restart-seconds", FailureArgs, restart_seconds), .fallback = "-1", AT_LEAST(0),
      .shown = "300 plus reading the checkpoint",

@@ -3,7 +3,7 @@
 
 #include "optim/rows.h"
 
-static Status adamw(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part) {
+Status adamw(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part) {
     AdamW update = {
         .lr = (float)(step->lr * part->rule->lr),
         .beta1 = (float)spec->beta1,
@@ -18,8 +18,12 @@ static Status adamw(Exec *exec, const OptimSpec *spec, const OptimStep *step, co
     return adamw_step(exec, part->param, part->state[0], part->state[1], part->copy, part->grad, update);
 }
 
+static const OptimSetting settings[] = {{"lr", 6e-4},     {"weight-decay", 0.01}, {"beta1", 0.9},
+                                        {"beta2", 0.999}, {"eps", 1e-8},          {0}};
+
 const Optimizer optim_adamw = {
     .name = "adamw",
+    .settings = settings,
     .states = {2, {"exp_avg", "exp_avg_sq"}},
     .step = adamw,
 };

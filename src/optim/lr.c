@@ -5,7 +5,11 @@
 #include <string.h>
 
 static const char *const names[] = {
-    [LR_LINEAR] = "linear", [LR_COSINE] = "cosine", [LR_CONSTANT] = "constant"};
+    [LR_LINEAR] = "linear", [LR_COSINE] = "cosine", [LR_CONSTANT] = "constant", [LR_WSD] = "wsd"};
+static const char *const decays[] = {
+    [DECAY_LINEAR] = "linear", [DECAY_SQRT] = "1-sqrt", [DECAY_COSINE] = "cosine"};
+
+enum { KINDS = sizeof names / sizeof *names, DECAYS = sizeof decays / sizeof *decays };
 
 const char *lr_name(LrKind kind) {
     return names[kind];
@@ -16,12 +20,12 @@ const char *lr_warmup_name(LrWarmup type) {
 }
 
 Status lr_parse(const char *name, LrKind *ret_kind) {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < KINDS; i++) {
         if (strcmp(name, names[i])) continue;
         *ret_kind = (LrKind)i;
         return OK;
     }
-    return USAGE("unknown schedule '%s'; expected linear, cosine or constant", name);
+    return USAGE("unknown schedule '%s'; expected linear, cosine, constant or wsd", name);
 }
 
 Status lr_parse_warmup(const char *name, LrWarmup *ret_type) {
@@ -32,17 +36,41 @@ Status lr_parse_warmup(const char *name, LrWarmup *ret_type) {
     return OK;
 }
 
+const char *lr_decay_name(LrDecay type) {
+    return decays[type];
+}
+
+Status lr_parse_decay(const char *name, LrDecay *ret_type) {
+    for (int i = 0; i < DECAYS; i++) {
+        if (name && strcmp(name, decays[i])) continue;
+        *ret_type = (LrDecay)i;
+        return OK;
+    }
+    return USAGE("unknown decay '%s'; expected linear, 1-sqrt or cosine", name);
+}
+
 static double warmup_factor(const LrSchedule *schedule, int64_t step) {
     if (schedule->warmup < 2) return 1;
     if (schedule->warmup_type == WARMUP_LOG) return log((double)step) / log((double)schedule->warmup);
     return (double)step / (double)schedule->warmup;
 }
 
+/* The rate between peak and floor; 1: the peak. */
+static double decay_factor(LrDecay type, double done) {
+    if (type == DECAY_SQRT) return 1.0 - sqrt(done);
+    return type == DECAY_LINEAR ? 1.0 - done : 0.5 * (1.0 + cos(3.141592653589793 * done));
+}
+
 double lr_at(const LrSchedule *schedule, int64_t step) {
     if (step <= schedule->warmup) return schedule->peak * warmup_factor(schedule, step);
     if (schedule->kind == LR_CONSTANT) return schedule->peak;
-    int64_t past = step - schedule->warmup, length = schedule->steps + 1 - schedule->warmup;
+    int64_t start = schedule->kind == LR_WSD ? schedule->steps - schedule->decay : schedule->warmup;
+    if (step <= start) return schedule->peak;
+    int64_t past = step - start, length = schedule->steps + 1 - start;
     double done = past >= length ? 1.0 : (double)past / (double)length;
-    double factor = schedule->kind == LR_LINEAR ? 1.0 - done : 0.5 * (1.0 + cos(3.141592653589793 * done));
+    LrDecay type = schedule->kind == LR_WSD      ? schedule->decay_type
+                   : schedule->kind == LR_COSINE ? DECAY_COSINE
+                                                 : DECAY_LINEAR;
+    double factor = decay_factor(type, done);
     return schedule->floor + (schedule->peak - schedule->floor) * factor;
 }

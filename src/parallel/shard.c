@@ -61,9 +61,14 @@ static Status unit_alloc(Shards *shards, ShardUnit *unit) {
                   &unit->master));
     if (!spec->train) return OK;
     TRY(dev_alloc(device, MEM_GRADS, bytes_of(spec->grads ? part : all, DT_F32), &unit->grad));
-    for (int k = 0; k < optim_states(&spec->optim); k++)
-        TRY(place(device, state_away, MEM_OPTIMIZER, bytes_of(unit->count, DT_F32), &unit->state[k]));
-    return shard_spans(unit, &spec->optim);
+    TRY(shard_spans(unit, &spec->optim));
+    for (int k = 0; k < optim_states(&spec->optim); k++) {
+        int64_t end = unit->first + unit->count,
+                first = unit->state_first[k] > unit->first ? unit->state_first[k] : unit->first;
+        size_t bytes = first < end ? bytes_of(end - first, DT_F32) : 0;
+        TRY(place(device, state_away, MEM_OPTIMIZER, bytes, &unit->state[k]));
+    }
+    return OK;
 }
 
 /* The parts of a unit's buffers that belong to a piece. */
@@ -153,9 +158,11 @@ Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const 
     TRY(units_init(shards, units, use, count));
     make_rooms(shards);
     if (spec->offload == OFFLOAD_PARAMS) TRY(stream_new(&shards->bring, shards->device));
-    if (spec->train)
+    if (spec->train) {
         TRY(dev_alloc(shards->device, MEM_OPTIMIZER, (size_t)spec->shard->size * sizeof(double),
                       &shards->norm));
+        TRY(matrices_new(&shards->matrices, shards));
+    }
     TRY(dev_alloc(shards->device, MEM_SCRATCH, bytes_of(spec->sketch * spec->micros, DT_F64),
                   &shards->sketch));
     *ret_shards = shards;
@@ -179,6 +186,7 @@ void shards_free(Shards *shards) {
     }
     arena_done(&shards->params);
     arena_done(&shards->grads);
+    matrices_free(shards->matrices);
     dev_free(&shards->norm);
     dev_free(&shards->sketch);
     stream_free(shards->bring);
@@ -216,9 +224,11 @@ Tensor shard_master(const Shards *shards, int at) {
     return tensor_1d(data, DT_F32, unit->held ? unit->count : 0);
 }
 
-Tensor shard_state(const Shards *shards, int at, int state) {
+Tensor shard_state(const Shards *shards, int at, int state, int64_t *ret_first) {
     const ShardUnit *unit = &shards->unit[at];
-    return tensor_1d(unit->state[state].data, DT_F32, unit->held ? unit->count : 0);
+    int64_t count = (int64_t)(unit->state[state].bytes / dtype_size(DT_F32));
+    *ret_first = unit->first + unit->count - count;
+    return tensor_1d(unit->state[state].data, DT_F32, count);
 }
 
 Status shard_publish_unit(Shards *shards, ShardUnit *unit) {

@@ -71,16 +71,17 @@ typedef struct ShardUnit {
     int64_t first, count;       /* the shard that this rank updates, in elements */
     Buffer param;               /* dtype; full or shard */
     Buffer master;              /* fp32 shard, only for 16-bit dtypes */
-    Buffer state[OPTIM_STATES]; /* of the optimizer: fp32 shards */
-    Buffer grad;                /* fp32; full or shard */
-    Buffer full;                /* gathered parameters, while in use */
-    Buffer full_grad;           /* full gradient, while backward adds to it */
-    Buffer reducing;            /* input of the reduction in progress */
-    Ticket gather, reduce;      /* operations in progress */
-    bool brought;               /* `full` is being copied from the host; not yet waited for */
-    bool pending;               /* a reduction has started and is not complete */
-    bool adding;                /* its result is in place and must be added to the shard */
-    bool fresh;                 /* no gradient has arrived in this step yet */
+    Buffer state[OPTIM_STATES]; /* of the optimizer: fp32, the shard's elements from state_first */
+    int64_t state_first[OPTIM_STATES]; /* the first element of the unit that has this state */
+    Buffer grad;                       /* fp32; full or shard */
+    Buffer full;                       /* gathered parameters, while in use */
+    Buffer full_grad;                  /* full gradient, while backward adds to it */
+    Buffer reducing;                   /* input of the reduction in progress */
+    Ticket gather, reduce;             /* operations in progress */
+    bool brought;                      /* `full` is being copied from the host; not yet waited for */
+    bool pending;                      /* a reduction has started and is not complete */
+    bool adding;                       /* its result is in place and must be added to the shard */
+    bool fresh;                        /* no gradient has arrived in this step yet */
     int pieces, piece; /* a unit gathered in pieces: their number, and the first one's index; else 0 */
     int sketched;      /* micro-batches in this step's sketches */
     int rows_sketched; /* the same for per-row parameters, if backward completes them earlier */
@@ -94,7 +95,9 @@ typedef struct Shards {
     int count, all;      /* units; with pieces */
     Arena params, grads; /* full buffers of the two largest units */
     Buffer norm;         /* fp64: one sum of squares per shard */
-    Stream *bring;       /* prefetches offloaded parameters; NULL without offload */
+    struct Matrices
+        *matrices; /* those that the optimizer updates as a whole; NULL: none. See shard_matrix.c */
+    Stream *bring; /* prefetches offloaded parameters; NULL without offload */
     /* See shards_probe. */
     Buffer sketch; /* (micros,totals) fp64 */
     int probing;   /* micro-batches to sketch in this step, or 0 */
@@ -118,8 +121,9 @@ MUST_USE Status shards_clear(Shards *shards);
 
 /* fp32 values of the shard that this rank updates, for initialization and checkpoints. */
 Tensor shard_master(const Shards *shards, int unit);
-/* The shard's state tensor `state` of the optimizer, in the same way. */
-Tensor shard_state(const Shards *shards, int unit, int state);
+/* The optimizer's state tensor `state` of that shard, from element *ret_first of the unit: parameters that
+ * have no such state come first. */
+Tensor shard_state(const Shards *shards, int unit, int state, int64_t *ret_first);
 /* Call after changing master values: updates what kernels compute with. Collective. */
 MUST_USE Status shards_publish(Shards *shards);
 

@@ -39,6 +39,11 @@ Status shard_spans(ShardUnit *unit, const OptimSpec *optim) {
             at = next;
         }
     }
+    for (int k = 0; k < OPTIM_STATES; k++) {
+        int i = 0;
+        while (i < unit->spans && !optim_has_state(optim, &unit->span[i].rule, k)) i++;
+        unit->state_first[k] = i < unit->spans ? unit->span[i].first : layout->numel;
+    }
     return OK;
 }
 
@@ -56,27 +61,52 @@ static bool span_part(const Shards *shards, int at, const ShardSpan *span, Optim
                       .grad = tensor_slice(shard_gradient(shards, at), place, count)};
     if (shards_have_masters(shards))
         part.copy = tensor_1d(shard_param_at(shards, unit, first), shards->spec.dtype, count);
-    for (int k = 0; k < optim_states(&shards->spec.optim); k++)
-        part.state[k] = tensor_slice(shard_state(shards, at, k), place, count);
+    for (int k = 0; optim_has_state(&shards->spec.optim, &span->rule, k); k++) {
+        int64_t begin;
+        Tensor state = shard_state(shards, at, k, &begin);
+        part.state[k] = tensor_slice(state, first - begin, count);
+    }
     *ret_part = part;
     return true;
 }
 
-static Status update_unit(Shards *shards, int at, const OptimStep *step) {
-    const OptimSpec *optim = &shards->spec.optim;
+typedef Status (*StepFunc)(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part);
+
+/* Runs `func` on the spans that are updated as whole matrices, or on the others. */
+static Status each_span(Shards *shards, int at, const OptimStep *step, bool whole, StepFunc func) {
     ShardUnit *unit = &shards->unit[at];
     OptimPart part;
     for (int k = 0; k < unit->spans; k++)
-        if (span_part(shards, at, &unit->span[k], &part))
-            TRY(optim_kind(optim)->step(shards->exec, optim, step, &part));
+        if (unit->span[k].rule.whole == whole && span_part(shards, at, &unit->span[k], &part))
+            TRY(func(shards->exec, &shards->spec.optim, step, &part));
     return OK;
 }
 
+static bool has_matrices(const ShardUnit *unit) {
+    for (int k = 0; k < unit->spans; k++)
+        if (unit->span[k].rule.whole) return true;
+    return false;
+}
+
+/* Units with matrices are published last: their update is complete only after all matrices are transformed.
+ */
 Status shards_update(Shards *shards, const OptimStep *step) {
+    const Optimizer *kind = optim_kind(&shards->spec.optim);
     for (int i = 0; i < shards->count; i++) {
-        if (!shards->unit[i].held) continue;
-        TRY(update_unit(shards, i, step));
-        TRY(shard_publish_unit(shards, &shards->unit[i]));
+        ShardUnit *unit = &shards->unit[i];
+        if (!unit->held) continue;
+        TRY(each_span(shards, i, step, false, kind->step));
+        if (has_matrices(unit))
+            TRY(each_span(shards, i, step, true, kind->begin));
+        else
+            TRY(shard_publish_unit(shards, unit));
+    }
+    if (shards->matrices) TRY(matrices_transform(shards));
+    for (int i = 0; i < shards->count; i++) {
+        ShardUnit *unit = &shards->unit[i];
+        if (!unit->held || !has_matrices(unit)) continue;
+        TRY(each_span(shards, i, step, true, kind->finish));
+        TRY(shard_publish_unit(shards, unit));
     }
     return shards_publish_finish(shards);
 }

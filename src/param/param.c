@@ -57,6 +57,10 @@ bool param_is_vocab_matrix(const ParamDesc *desc) {
     return desc->vocab && desc->ndim == 2;
 }
 
+bool param_is_hidden_matrix(const ParamDesc *desc) {
+    return desc->ndim >= 2 && desc->decay && !desc->vocab && !strncmp(desc->name, "layer.", 6);
+}
+
 /* The smallest power of two whose product with `value` is a multiple of 64. */
 static int64_t complement(int64_t value) {
     int64_t step = 64;

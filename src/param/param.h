@@ -93,6 +93,8 @@ MUST_USE Status unit_piece(Unit *ret_piece, const Unit *unit, int piece);
 void unit_done(Unit *unit);
 /* Whether a parameter is a matrix with one row per token, which gets its own unit. */
 bool param_is_vocab_matrix(const ParamDesc *desc);
+/* Whether a parameter is one or several matrices of a layer, each with the last two dims. */
+bool param_is_hidden_matrix(const ParamDesc *desc);
 /* The vocabulary padded to a multiple of 128 per tensor-parallel rank, so that rows of logits are aligned. */
 int64_t vocab_padded(int64_t vocab, int tp_size);
 /* Intersects elements first .. first + count - 1 of the flat buffer with the slot; false if they do not

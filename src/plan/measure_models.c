@@ -122,28 +122,27 @@ static Status new_job(Job **ret_job, const MeasureSpec *spec, Device *device, co
                       const char *precision) {
     CLEANUP(job_freep) Job *job = NULL;
     CLEANUP(load_report_done) LoadReport report = {0};
-    JobSpec job_spec = {
-        .model = model->model,
-        .task = "auto",
-        .format = "u32",
-        .device = spec->device,
-        .recompute = "none",
-        .layers = model->layers,
-        .hidden = model->hidden,
-        .heads = model->heads,
-        .inner = 0,
-        .seq = model->seq,
-        .vocab = model->vocab,
-        .threads = spec->threads,
-        .micro_batch = model->batch,
-        .batch = model->batch,
-        .dropout = -1,
-        .train = true,
-        .quiet = true,
-        .on = device,
-        .precision = precision,
-        .seed = 1,
-        .optim = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1}};
+    JobSpec job_spec = {.model = model->model,
+                        .task = "auto",
+                        .format = "u32",
+                        .device = spec->device,
+                        .recompute = "none",
+                        .layers = model->layers,
+                        .hidden = model->hidden,
+                        .heads = model->heads,
+                        .inner = 0,
+                        .seq = model->seq,
+                        .vocab = model->vocab,
+                        .threads = spec->threads,
+                        .micro_batch = model->batch,
+                        .batch = model->batch,
+                        .dropout = -1,
+                        .train = true,
+                        .quiet = true,
+                        .on = device,
+                        .precision = precision,
+                        .seed = 1,
+                        .optim = optim_defaults(optim_row(0))};
     TRY(job_new(&job, &job_spec));
     TRY(job_start(job, &report));
     *ret_job = job;

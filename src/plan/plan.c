@@ -95,7 +95,7 @@ static Status settle_job(Job **ret_job, const PlanSpec *spec, Mesh *mesh, Device
     config.on = device;
     JobSpec job = job_spec_of(&config);
     job.format = "u32"; /* there is no data, so the vocabulary is the model's own */
-    job.optim = (OptimSpec){.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1};
+    job.optim = optim_defaults(job.optim.kind);
     TRY(job_new(ret_job, &job));
     return check_sizes(*ret_job);
 }

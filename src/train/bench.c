@@ -180,7 +180,7 @@ static Status bench_job(const TrainConfig *c, Job *job, HostBatch *const *micro,
 Status bench_run(const TrainConfig *c, json_t **ret_result) {
     JobSpec spec = job_spec_of(c);
     spec.format = "u32"; /* keep the preset's vocabulary instead of the byte vocabulary */
-    spec.optim = (OptimSpec){.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1};
+    spec.optim = optim_defaults(spec.optim.kind);
     CLEANUP(load_report_done) LoadReport report = {0};
     CLEANUP(job_freep) Job *job = NULL;
     TRY(job_new(&job, &spec));

@@ -219,6 +219,24 @@ static int64_t micro_batch_of(const TrainConfig *c) {
     return micro < 1 ? 1 : micro;
 }
 
+OptimSpec job_optim_of(const TrainConfig *c) {
+    const Optimizer *kind = optim_row(0);
+    for (int i = 0; c->optimizer && optim_row(i); i++)
+        if (!strcmp(c->optimizer, optim_row(i)->name)) kind = optim_row(i);
+    return (OptimSpec){.kind = kind,
+                       .beta1 = c->beta1,
+                       .beta2 = c->beta2,
+                       .eps = c->eps,
+                       .momentum = c->momentum,
+                       .nesterov = c->nesterov,
+                       .muon_scale = c->muon_scale && !strcmp(c->muon_scale, "match-adamw") ? MUON_MATCH_ADAMW
+                                                                                            : MUON_ORIGINAL,
+                       .adamw_lr = c->lr > 0 ? c->adamw_lr / c->lr : 0,
+                       .weight_decay = c->weight_decay,
+                       .clip = c->clip,
+                       .keep_zeros = c->keep_zeros};
+}
+
 JobSpec job_spec_of(const TrainConfig *c) {
     return (JobSpec){
         .model = c->model,
@@ -250,12 +268,9 @@ JobSpec job_spec_of(const TrainConfig *c) {
         .quiet = c->quiet,
         .stop = c->stop,
         .train = true,
-        .optim = {.beta1 = c->beta1,
-                  .beta2 = c->beta2,
-                  .eps = c->eps,
-                  .weight_decay = c->weight_decay,
-                  .clip = c->clip,
-                  .keep_zeros = c->keep_zeros},
+        .optim = job_optim_of(c),
+        .group = c->group,
+        .group_count = c->group_count,
         .seed = c->seed,
         .mesh = c->mesh,
         .batch = c->batch,
@@ -281,6 +296,29 @@ static Status resolve_device(Job *job, const JobSpec *spec) {
     if (device_is_dryrun(job->device)) return OK;
     device_allow_tf32(job->device, precision.tf32);
     if (precision.fp8) TRY(device_check_fp8(job->device));
+    return OK;
+}
+
+static int64_t count_matches(const Model *model, const OptimGroup *group) {
+    int64_t count = 0;
+    for (int i = 0; i < model->units; i++)
+        for (size_t k = 0; k < model->unit[i].count; k++)
+            count += !model->unit[i].desc[k].tied && optim_group_matches(group, &model->unit[i].desc[k]);
+    return count;
+}
+
+/* Parses the parameter groups, each of which must match a parameter. */
+static Status resolve_groups(Job *job, const JobSpec *spec) {
+    TRY(mem_new((size_t)spec->group_count, sizeof *job->group, &job->group));
+    for (int i = 0; i < spec->group_count; i++) {
+        TRY(optim_group_parse(spec->group[i], &job->group[i]));
+        if (!count_matches(job->model, &job->group[i]))
+            return USAGE("--group '%s': no parameter of the model matches '%s'; names are like "
+                         "'embed.token', 'layer.0.attn.qkv.weight' and 'layer.0.norm1.bias'",
+                         spec->group[i], job->group[i].pattern);
+    }
+    job->plan.optim.group = job->group;
+    job->plan.optim.groups = spec->group_count;
     return OK;
 }
 
@@ -319,6 +357,7 @@ Status job_new(Job **ret_job, const JobSpec *spec) {
     config.sparse_products = config.sparse && !spec->train && device_is_host(job->device) &&
                              job->plan.dtype == DT_F32 && (!spec->mesh || spec->mesh->world->size == 1);
     TRY(model_new(&job->model, &config));
+    TRY(resolve_groups(job, spec));
     *ret_job = job;
     job = NULL;
     return OK;
@@ -356,6 +395,7 @@ void job_free(Job *job) {
     }
     free(job->scratch_dir);
     free(job->continues);
+    free(job->group);
     label_set_done(&job->labels);
     free(job->prepared);
     free(job->tokenizer_name);

@@ -47,6 +47,7 @@ typedef struct Job {
     uint8_t *continues; /* (vocab) whole-word masking: 1 for tokens that continue a word; else NULL */
     Model *model;
     Device *device, *own_device; /* own_device: created by the job; else NULL */
+    OptimGroup *group;           /* parameter groups, of plan.optim */
     RunnerSpec plan;
     Runner *runner; /* NULL before job_start */
 } Job;
@@ -66,8 +67,10 @@ typedef struct JobSpec {
     bool quiet;
     const volatile sig_atomic_t *stop;
     bool train;
-    Device *on; /* an existing device, possibly a dry-run device; NULL: create one */
-    OptimSpec optim;
+    Device *on;               /* an existing device, possibly a dry-run device; NULL: create one */
+    OptimSpec optim;          /* without groups */
+    const char *const *group; /* parameter groups */
+    int group_count;
     uint64_t seed;
     /* Layout; all zero is one rank in fp32. */
     Mesh *mesh;
@@ -80,6 +83,8 @@ typedef struct JobSpec {
     const char *quantize_aware;
 } JobSpec;
 
+/* The optimizer of a training configuration, without groups. */
+OptimSpec job_optim_of(const TrainConfig *config);
 /* The spec of a training configuration; derives the micro-batch size when it is not set. */
 JobSpec job_spec_of(const TrainConfig *config);
 /* Resolves model, task, data format and device. Allocates no model memory, so data can be checked first. */

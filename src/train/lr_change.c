@@ -11,6 +11,10 @@ Status lr_save(const LrSchedule *schedule, json_t **ret_json) {
         json_pack("{s:s, s:s, s:f, s:f, s:I, s:I}", "schedule", lr_name(schedule->kind), "warmup_type",
                   lr_warmup_name(schedule->warmup_type), "lr", schedule->peak, "min_lr", schedule->floor,
                   "warmup", (json_int_t)schedule->warmup, "steps", (json_int_t)schedule->steps);
+    if (*ret_json && schedule->kind == LR_WSD) {
+        json_object_set_new(*ret_json, "decay", json_integer((json_int_t)schedule->decay));
+        json_object_set_new(*ret_json, "decay_type", json_string(lr_decay_name(schedule->decay_type)));
+    }
     return *ret_json ? OK : FAILED("out of memory");
 }
 
@@ -23,8 +27,10 @@ static Status restore(const json_t *saved, LrSchedule *ret_schedule) {
     *ret_schedule = (LrSchedule){.peak = json_number_value(json_object_get(saved, "lr")),
                                  .floor = json_number_value(json_object_get(saved, "min_lr")),
                                  .warmup = json_integer_value(json_object_get(saved, "warmup")),
+                                 .decay = json_integer_value(json_object_get(saved, "decay")),
                                  .steps = json_integer_value(json_object_get(saved, "steps"))};
     TRY(lr_parse(text_of(saved, "schedule"), &ret_schedule->kind));
+    TRY(lr_parse_decay(json_string_value(json_object_get(saved, "decay_type")), &ret_schedule->decay_type));
     return lr_parse_warmup(text_of(saved, "warmup_type"), &ret_schedule->warmup_type);
 }
 
@@ -58,6 +64,10 @@ Status lr_change_text(const LrSchedule *now, const json_t *saved, int64_t step, 
     add(&clauses, "--schedule", lr_name(now->kind), lr_name(was.kind));
     add_number(&clauses, "--warmup", (double)now->warmup, (double)was.warmup);
     add(&clauses, "--warmup-type", lr_warmup_name(now->warmup_type), lr_warmup_name(was.warmup_type));
+    if (now->kind == LR_WSD && was.kind == LR_WSD) {
+        add_number(&clauses, "--decay-steps", (double)now->decay, (double)was.decay);
+        add(&clauses, "--decay-type", lr_decay_name(now->decay_type), lr_decay_name(was.decay_type));
+    }
     if (!clauses.used || step >= now->steps) return OK;
     return str_format(ret_text, "learning rate: %.3g in step %lld, %.3g from step %lld on, because %s",
                       lr_at(&was, step), (long long)step, lr_at(now, step + 1), (long long)(step + 1),

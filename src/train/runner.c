@@ -106,9 +106,11 @@ static void note_pieces(Runner *runner) {
 
 typedef enum { VIEW_PARAMS, VIEW_GRADS, VIEW_STATE /* and further states */ } ViewKind;
 
-static Tensor view_of(const Shards *shards, int unit, int kind) {
+static Tensor view_of(const Shards *shards, int unit, int kind, int64_t *ret_first) {
+    *ret_first = shards->unit[unit].first;
     if (kind == VIEW_PARAMS) return shard_master(shards, unit);
-    return kind == VIEW_GRADS ? shard_gradient(shards, unit) : shard_state(shards, unit, kind - VIEW_STATE);
+    if (kind == VIEW_GRADS) return shard_gradient(shards, unit);
+    return shard_state(shards, unit, kind - VIEW_STATE, ret_first);
 }
 
 static Status make_views(Runner *runner, Store **ret_store, int kind) {
@@ -116,12 +118,10 @@ static Status make_views(Runner *runner, Store **ret_store, int kind) {
     TRY(store_new_borrowed(ret_store, runner->model, shards_layout(spec), DT_F32));
     Store *store = *ret_store;
     for (int i = 0; i < runner->model->units; i++) {
-        const ShardUnit *unit = &runner->shards->unit[i];
-        if (!unit->held) continue;
-        Tensor data = view_of(runner->shards, i, kind);
+        if (!runner->shards->unit[i].held) continue;
+        Tensor data = view_of(runner->shards, i, kind, &store->first[i]);
         store->flat[i] = (Buffer){.data = data.data, .bytes = tensor_bytes(data), .device = runner->device};
-        store->first[i] = unit->first;
-        store->count[i] = unit->count;
+        store->count[i] = tensor_count(data);
     }
     return store_bind(store);
 }

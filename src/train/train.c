@@ -14,6 +14,7 @@
 #include "base/fs.h"
 #include "base/progress.h"
 #include "optim/lr.h"
+#include "train/announce.h"
 #include "train/epoch.h"
 #include "train/history.h"
 #include "train/lr_change.h"
@@ -130,6 +131,17 @@ static Status open_data(Trainer *t) {
                   : OK;
 }
 
+/* The last tenth of the run decays, or --decay-steps, which may not overlap the warm-up. */
+static Status plan_decay(Trainer *t) {
+    int64_t rest = t->lr.steps - t->lr.warmup, decay = t->config->decay_steps;
+    if (decay > rest)
+        return USAGE("--decay-steps %lld: only %lld step%s remain after the warm-up of %lld",
+                     (long long)decay, (long long)rest, PLURAL(rest), (long long)t->lr.warmup);
+    if (decay < 0) decay = t->lr.steps / 10 < rest ? t->lr.steps / 10 : rest;
+    t->lr.decay = decay;
+    return OK;
+}
+
 static Status plan_steps(Trainer *t) {
     const TrainConfig *c = t->config;
     t->epochs.samples = dataset_count(t->data);
@@ -137,6 +149,7 @@ static Status plan_steps(Trainer *t) {
     t->lr = (LrSchedule){.peak = c->lr, .floor = c->min_lr, .warmup = c->warmup, .steps = c->steps};
     TRY(lr_parse(c->schedule, &t->lr.kind));
     TRY(lr_parse_warmup(c->warmup_type, &t->lr.warmup_type));
+    TRY(lr_parse_decay(c->decay_type, &t->lr.decay_type));
     if (c->epochs > 0) {
         double steps = ceil(c->epochs * (double)t->epochs.samples / (double)c->batch);
         if (steps > 1e15) return USAGE("--epochs %g: too many steps", c->epochs);
@@ -150,6 +163,7 @@ static Status plan_steps(Trainer *t) {
         return USAGE("--warmup %lld is longer than the run (%lld step%s)", (long long)t->lr.warmup,
                      (long long)t->lr.steps, PLURAL(t->lr.steps));
     if (t->lr.warmup > t->lr.steps) t->lr.warmup = t->lr.steps;
+    if (t->lr.kind == LR_WSD) TRY(plan_decay(t));
     if (c->patience && !t->val)
         return USAGE("--patience needs validation data; pass --val FILE or --val-fraction X");
     if (c->sample_every) TRY(sample_check(t->job));
@@ -653,6 +667,7 @@ static void announce(Trainer *t, const LoadReport *report) {
             tokenizer_id_text(&t->job->tokens, text),
             t->job->tokenizer || t->job->bytes ? "" : "; add --tokenizer to store its files in checkpoints");
     job_report(t->job, report, t->progress);
+    announce_optimizer(t->job, t->progress);
     if (t->config->warmup > t->lr.warmup)
         progress_line(t->progress,
                       "warning: the warm-up of %lld steps (%s) is longer than the run; it takes all %lld "

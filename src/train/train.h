@@ -52,14 +52,23 @@ typedef struct TrainConfig {
     int64_t steps;
     double epochs; /* > 0: replaces steps */
     int64_t batch, micro_batch;
+    const char *optimizer; /* "adamw", "lion", "sgd", "muon"; NULL: adamw */
     double lr, min_lr, weight_decay, beta1, beta2, eps, clip;
+    double momentum;        /* sgd, muon */
+    bool nesterov;          /* sgd, muon */
+    const char *muon_scale; /* "original", "match-adamw"; NULL: original */
+    double adamw_lr;        /* muon: peak learning rate of the parameters that AdamW updates */
+    const char **group;     /* parameter groups, see optim_group_parse */
+    int group_count;
     const char *quantize_aware; /* "none", "int8", "int4"; NULL: none */
     bool keep_zeros;            /* zero weights of matrices (pruned ones) stay zero */
     int64_t warmup;             /* steps; < 0: by warmup_ratio */
     double warmup_ratio;        /* fraction of the run; 0: 0.05 */
     const char *warmup_file; /* the file that set warmup, if it may be capped to the run's length; or NULL */
     const char *warmup_type; /* "linear", "log"; NULL: linear */
-    const char *schedule;    /* "linear", "cosine", "constant" */
+    const char *schedule;    /* "linear", "cosine", "constant", "wsd" */
+    int64_t decay_steps;     /* wsd; < 0: a tenth of the run */
+    const char *decay_type;  /* wsd: "linear", "1-sqrt", "cosine"; NULL: linear */
     uint64_t seed;
     /* run */
     const char *out; /* run directory; NULL: write nothing */

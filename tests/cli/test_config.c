@@ -92,6 +92,33 @@ static void defaults(void **state) {
     invocation_free(call);
 }
 
+/* Settings that are not given have the optimizer's defaults; those that it does not have are warned about. */
+static void optimizer_defaults(void **state) {
+    (void)state;
+    Invocation *call = read_ok(NULL, LINE("--optimizer", "lion"));
+    const TrainConfig *config = config_of(call);
+    assert_true(config->lr == 1e-4 && config->beta2 == 0.99 && config->weight_decay == 0.1);
+    assert_int_equal(call->warning_count, 0);
+    invocation_free(call);
+    call = read_ok("{\"optimizer\": \"muon\", \"group\": [\"*.bias:lr=0.1\"]}", LINE("--lr", "0.05"));
+    config = config_of(call);
+    assert_true(config->lr == 0.05 && config->momentum == 0.95 && config->nesterov &&
+                config->adamw_lr == 6e-4);
+    assert_int_equal(config->group_count, 1);
+    assert_string_equal(config->group[0], "*.bias:lr=0.1");
+    invocation_free(call);
+    call = read_ok(NULL, LINE("--optimizer", "muon", "--no-nesterov", "--beta2", "0.9"));
+    assert_false(config_of(call)->nesterov);
+    assert_true(config_of(call)->beta2 == 0.9);
+    invocation_free(call);
+    call = read_ok(NULL, LINE("--optimizer", "sgd", "--beta2", "0.9", "--eps", "1e-6", "--nesterov"));
+    assert_true(config_of(call)->lr == 0.1 && config_of(call)->weight_decay == 0);
+    assert_int_equal(call->warning_count, 2);
+    assert_string_equal(call->warnings[0], "--beta2 has no effect with --optimizer sgd");
+    invocation_free(call);
+    refused("{\"optimizer\": \"adam\"}", "optimizer adam: expected adamw, lion, sgd or muon");
+}
+
 static void line_forms(void **state) {
     (void)state;
     Invocation *call =
@@ -522,21 +549,14 @@ static void recipes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(old_spellings),
-        cmocka_unit_test(defaults),
-        cmocka_unit_test(line_forms),
-        cmocka_unit_test(file_and_line),
-        cmocka_unit_test(round_trip),
-        cmocka_unit_test(bad_files),
-        cmocka_unit_test(scales),
-        cmocka_unit_test(fetched_files),
-        cmocka_unit_test(recipes),
-        cmocka_unit_test(deepspeed_keys),
-        cmocka_unit_test(deepspeed_warmup),
-        cmocka_unit_test(deepspeed_bench),
-        cmocka_unit_test(batches),
-        cmocka_unit_test(deepspeed_refusals),
-        cmocka_unit_test(deepspeed_precision),
+        cmocka_unit_test(old_spellings),      cmocka_unit_test(defaults),
+        cmocka_unit_test(optimizer_defaults), cmocka_unit_test(line_forms),
+        cmocka_unit_test(file_and_line),      cmocka_unit_test(round_trip),
+        cmocka_unit_test(bad_files),          cmocka_unit_test(scales),
+        cmocka_unit_test(fetched_files),      cmocka_unit_test(recipes),
+        cmocka_unit_test(deepspeed_keys),     cmocka_unit_test(deepspeed_warmup),
+        cmocka_unit_test(deepspeed_bench),    cmocka_unit_test(batches),
+        cmocka_unit_test(deepspeed_refusals), cmocka_unit_test(deepspeed_precision),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);
 }

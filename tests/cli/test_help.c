@@ -235,9 +235,9 @@ static void completion_for_other_shells(void **state) {
     assert_int_equal(zsh.code, 0);
     assert_contains(zsh.out, "#compdef weft");
     assert_contains(zsh.out, "'--schedule=[");
-    assert_contains(zsh.out, ":NAME:(cosine linear constant)'");
+    assert_contains(zsh.out, ":NAME:(cosine linear constant wsd)'");
     assert_int_equal(fish.code, 0);
-    assert_contains(fish.out, "-l schedule -x -a 'cosine linear constant'");
+    assert_contains(fish.out, "-l schedule -x -a 'cosine linear constant wsd'");
     /* Presets, clusters, sets and recipes. */
     assert_contains(zsh.out, ":NAME|DIR:{compadd gpt2 gpt2-medium ");
     assert_contains(zsh.out, ":NAME|FILE:{compadd cpu dgx-a100 ");

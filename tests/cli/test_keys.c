@@ -181,6 +181,14 @@ static void training_arguments(void **state) {
     assert_text("{\"validation_split_percentage\": 5}", 1, "{\"val-fraction\": 0.05}");
     assert_text("{\"use_cpu\": true, \"disable_tqdm\": true}", 1, "{\"device\": \"cpu\", \"quiet\": true}");
     assert_rejected("{\"lr_scheduler_type\": \"polynomial\"}", "lr_scheduler_type: expected linear, cosine");
+    assert_text("{\"optim\": \"lion_32bit\", \"adam_beta2\": 0.98}", 1,
+                "{\"optimizer\": \"lion\", \"beta2\": 0.98, \"lr\": 1e-4}");
+    assert_text("{\"optim\": \"sgd\", \"learning_rate\": 0.2}", 1,
+                "{\"optimizer\": \"sgd\", \"momentum\": 0, \"lr\": 0.2}");
+    assert_text("{\"optim\": \"adamw_torch_fused\"}", 1, "{\"optimizer\": \"adamw\"}");
+    assert_text("{\"lr_scheduler_type\": \"warmup_stable_decay\", \"warmup_steps\": 2, "
+                "\"lr_scheduler_kwargs\": {\"num_decay_steps\": 30, \"decay_type\": \"1-sqrt\"}}",
+                1, "{\"schedule\": \"wsd\", \"decay-steps\": 30, \"decay-type\": \"1-sqrt\", \"warmup\": 2}");
     assert_rejected("{\"optim\": \"adafactor\"}", "optim: expected \"adamw_torch\"");
     assert_rejected("{\"optim\": \"adamw_bnb_8bit\"}", "optim: expected \"adamw_torch\"");
     assert_rejected("{\"label_smoothing_factor\": 0.1}",
@@ -227,6 +235,15 @@ static void features(void **state) {
                 2, "{\"pp\": 2, \"pp-schedule\": \"1f1b\"}");
     assert_text("{\"bfloat16\": {\"enabled\": true}}", 1, "{\"precision\": \"bf16\"}");
     assert_text("{\"optimizer\": {\"params\": {\"max_grad_norm\": 2}}}", 1, "{\"clip\": 2}");
+    assert_text("{\"optimizer\": {\"type\": \"Muon\", \"params\": {\"lr\": 0.03, \"adam_lr\": 1e-3}}}", 1,
+                "{\"optimizer\": \"muon\", \"lr\": 0.03, \"adamw-lr\": 1e-3, \"momentum\": 0.95}");
+    assert_text("{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.3}}}", 1,
+                "{\"optimizer\": \"sgd\", \"lr\": 0.3, \"momentum\": 0}");
+    assert_text("{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"momentum\": 0.8, \"nesterov\": true}}}",
+                1, "{\"optimizer\": \"sgd\", \"momentum\": 0.8, \"nesterov\": true}");
+    assert_text("{\"optimizer\": {\"type\": \"Lion\", \"params\": {\"betas\": [0.8, 0.9]}}}", 1,
+                "{\"optimizer\": \"lion\", \"beta1\": 0.8, \"beta2\": 0.9}");
+    assert_rejected("{\"optimizer\": {\"params\": {\"dampening\": 0.1}}}", "no dampening");
 }
 
 /* All unknown keys are listed at once, with the nearest known ones. */

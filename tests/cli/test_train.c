@@ -302,6 +302,43 @@ static void traced(void **state) {
     assert_refused(2, "requires --out DIR, where trace.json is written", SMALL, "--trace");
 }
 
+/* A run says which optimizer and groups it uses, config.json has them, and another optimizer cannot resume
+ * it. */
+static void other_optimizer(void **state) {
+    (void)state;
+    char dir[96], path[128];
+    snprintf(dir, sizeof dir, "%s-muon", run_dir);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    Ran ran = program_run(SMALL, "--steps", "4", "--optimizer", "muon", "--group", "*.bias:lr=0.5", "--group",
+                          "layer.0.attn.*:lr=0.1,weight-decay=0", "--schedule", "wsd", "--decay-steps", "2",
+                          "--warmup", "0", "--out", dir);
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.err, "optimizer: muon for the matrices of layers, adamw for other parameters");
+    assert_contains(ran.err, "group *.bias: 5 parameter tensors, 128 elements; learning rate x 0.5");
+    assert_contains(ran.err,
+                    "group layer.0.attn.*: 4 parameter tensors, 1.09 k elements; learning rate x 0.1, "
+                    "weight decay 0");
+    ran_done(&ran);
+    CLEANUP(json_decrefp) json_t *config = NULL;
+    assert_ok(json_read_file(path, &config));
+    assert_string_equal(json_string_value(json_object_get(config, "optimizer")), "muon");
+    assert_int_equal(json_array_size(json_object_get(config, "group")), 2);
+    assert_float_equal(json_number_value(json_object_get(config, "momentum")), 0.95, 0);
+    Ran more = program_run("train", "--out", dir, "--resume", "--steps", "6", "--json");
+    assert_int_equal(more.code, 0);
+    assert_int_equal(steps_of(&more), 6);
+    ran_done(&more);
+    Ran lion = program_run("train", "--out", dir, "--resume", "--steps", "8", "--optimizer", "lion");
+    assert_int_equal(lion.code, 2);
+    assert_contains(lion.err, "its optimizer is muon, but this run's is lion");
+    ran_done(&lion);
+    assert_refused(2, "no parameter of the model matches 'x*'", SMALL, "--group", "x*:lr=1");
+    assert_refused(2, "unknown setting 'beta1'; expected lr or weight-decay", SMALL, "--group", "*:beta1=1");
+    assert_refused(2, "only 3 steps remain after the warm-up of 1", SMALL, "--steps", "4", "--warmup", "1",
+                   "--schedule", "wsd", "--decay-steps", "4");
+    assert_ok(dir_remove(dir));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(json_summary),
@@ -314,6 +351,7 @@ int main(void) {
         cmocka_unit_test(long_warmup),
         cmocka_unit_test(defaults_for_a_cpu),
         cmocka_unit_test(bench_table),
+        cmocka_unit_test(other_optimizer),
         cmocka_unit_test(traced),
     };
     return cmocka_run_group_tests(tests, make_corpus, remove_files);

@@ -36,6 +36,26 @@ static void constant(void **state) {
     assert_follows(&schedule, 0.5, 1, 1.5, 2, 2, 2, 2);
 }
 
+/* Warm-up, a constant rate, and a decay over the last steps, in three shapes. */
+static void stable_then_decay(void **state) {
+    (void)state;
+    LrSchedule schedule = {.kind = LR_WSD, .peak = 4, .floor = 0, .warmup = 2, .decay = 3, .steps = 8};
+    assert_follows(&schedule, 2, 4, 4, 4, 4, 3, 2, 1);
+    schedule.floor = 2;
+    assert_follows(&schedule, 2, 4, 4, 4, 4, 3.5, 3, 2.5);
+    schedule = (LrSchedule){.kind = LR_WSD, .decay_type = DECAY_SQRT, .peak = 4, .decay = 3, .steps = 4};
+    assert_follows(&schedule, 4, 2, 4 - 4 * sqrt(0.5), 4 - 4 * sqrt(0.75));
+    schedule.decay_type = DECAY_COSINE;
+    assert_follows(&schedule, 4, 2 + sqrt(2), 2, 2 - sqrt(2));
+    schedule.decay = 0;
+    assert_follows(&schedule, 4, 4, 4, 4);
+    LrDecay type = DECAY_LINEAR;
+    assert_ok(lr_parse_decay("1-sqrt", &type));
+    assert_int_equal(type, DECAY_SQRT);
+    assert_fails(lr_parse_decay("sqrt", &type), 2, "expected linear, 1-sqrt or cosine");
+    assert_int_equal(type, DECAY_SQRT);
+}
+
 static void log_warmup(void **state) {
     (void)state;
     LrSchedule schedule = {
@@ -64,7 +84,7 @@ static void names(void **state) {
     LrKind kind = LR_LINEAR;
     assert_ok(lr_parse("cosine", &kind));
     assert_int_equal(kind, LR_COSINE);
-    assert_fails(lr_parse("step", &kind), 2, "expected linear, cosine or constant");
+    assert_fails(lr_parse("step", &kind), 2, "expected linear, cosine, constant or wsd");
     assert_int_equal(kind, LR_COSINE);
     LrWarmup type = WARMUP_LINEAR;
     assert_ok(lr_parse_warmup("log", &type));
@@ -77,8 +97,10 @@ static void names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear),     cmocka_unit_test(cosine),        cmocka_unit_test(constant),
-        cmocka_unit_test(log_warmup), cmocka_unit_test(short_warmups), cmocka_unit_test(names),
+        cmocka_unit_test(linear),     cmocka_unit_test(cosine),
+        cmocka_unit_test(constant),   cmocka_unit_test(stable_then_decay),
+        cmocka_unit_test(log_warmup), cmocka_unit_test(short_warmups),
+        cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

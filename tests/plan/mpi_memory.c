@@ -12,6 +12,7 @@ static RunnerSpec spec_of(const Layout *layout) {
                         .seq = SEQ,
                         .train = true,
                         .recompute = layout->recompute,
+                        .optim = layout_optim(layout),
                         .zero = layout->zero,
                         .keep_params = layout->keep,
                         .offload = layout->offload,
@@ -87,6 +88,7 @@ static void replicas(void **state) {
                                  .micro_batch = micro_batch,
                                  .recompute = (Recompute)((zero + (int)job) % 3),
                                  .keep = zero == 3 && job == JOB_BERT,
+                                 .optimizer = micro_batch == 2 ? (zero + (int)job) % 4 : 0,
                                  .dtype = zero % 2 ? DT_BF16 : DT_F32};
                 check_plan(world, &layout);
             }
@@ -119,6 +121,7 @@ static void tensors(void **state) {
                                  .micro_batch = 2,
                                  .recompute = (Recompute)recompute,
                                  .sequence = sequence,
+                                 .optimizer = sequence ? 3 - (int)job % 2 : 0,
                                  .dtype = recompute == 1 ? DT_BF16 : DT_F32};
                 check_plan(world, &layout);
             }

@@ -100,19 +100,36 @@ typedef struct Layout {
     bool fp8;
     FakeQuant fake_quant;
     double loss_scale;
-    bool frozen; /* learning rate 0, so that every step uses the initial weights */
-    int perturb; /* seed of a last-bit perturbation of the initial weights; 0 for none */
+    bool frozen;             /* learning rate 0, so that every step uses the initial weights */
+    int optimizer;           /* row of the table of optimizers */
+    const OptimGroup *group; /* one parameter group; NULL: none */
+    int perturb;             /* seed of a last-bit perturbation of the initial weights; 0 for none */
 } Layout;
+
+static inline OptimSpec layout_optim(const Layout *layout) {
+    OptimSpec optim = optim_defaults(optim_row(layout->optimizer));
+    optim.weight_decay = 0.01;
+    optim.group = layout->group;
+    optim.groups = layout->group ? 1 : 0;
+    return optim;
+}
+
+/* Lion's steps all have the same size, so it needs a lower rate. */
+static inline double layout_lr(const Layout *layout) {
+    if (layout->frozen) return 0;
+    return strcmp(optim_row(layout->optimizer)->name, "lion") ? 2e-3 : 2e-4;
+}
 
 static inline const char *layout_text(const Layout *l) {
     static char text[256];
     static const char *const job_names[JOBS] = {"gpt2", "bert", "span", "classify"};
     static const char *const recompute[] = {"none", "selective", "block"};
     snprintf(text, sizeof text,
-             "%s dp %d tp %d pp %d shard %d zero %d%s %s chunks %d recompute %s micro-batch %d%s %s",
-             job_names[l->job], l->mesh.dp, l->mesh.tp, l->mesh.pp, l->mesh.shard, l->zero,
-             l->keep ? " keep" : "", schedule_name(l->schedule), l->chunks, recompute[l->recompute],
-             l->micro_batch, l->sequence ? " sequence" : "", l->fp8 ? "fp8" : dtype_name(l->dtype));
+             "%s %s dp %d tp %d pp %d shard %d zero %d%s %s chunks %d recompute %s micro-batch %d%s %s",
+             job_names[l->job], optim_row(l->optimizer)->name, l->mesh.dp, l->mesh.tp, l->mesh.pp,
+             l->mesh.shard, l->zero, l->keep ? " keep" : "", schedule_name(l->schedule), l->chunks,
+             recompute[l->recompute], l->micro_batch, l->sequence ? " sequence" : "",
+             l->fp8 ? "fp8" : dtype_name(l->dtype));
     return text;
 }
 
@@ -158,7 +175,7 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
                        .seq = SEQ,
                        .train = true,
                        .recompute = layout->recompute,
-                       .optim = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1},
+                       .optim = layout_optim(layout),
                        .seed = 9,
                        .mesh = outcome.mesh,
                        .zero = layout->zero,
@@ -189,7 +206,7 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
                 batch_of_vocab(layout->job, config.vocab, step,
                                ((int64_t)replica * count + i) * layout->micro_batch, layout->micro_batch);
         StepResult result;
-        assert_ok(runner_step(outcome.runner, micro, count, step + 1, layout->frozen ? 0 : 2e-3, &result));
+        assert_ok(runner_step(outcome.runner, micro, count, step + 1, layout_lr(layout), &result));
         outcome.loss[step] = result.loss;
         outcome.norm[step] = result.grad_norm;
         outcome.micro_norm[step] = result.micro_norm;

@@ -87,8 +87,17 @@ typedef struct Layout {
     ScheduleKind schedule;
     bool sequence;
     DType dtype;
-    bool words; /* a vocabulary that ZeRO-3 gathers in pieces */
+    bool words;    /* a vocabulary that ZeRO-3 gathers in pieces */
+    int optimizer; /* row of the table of optimizers; 0: AdamW for GPT-2, Muon for BERT */
 } Layout;
+
+static OptimSpec optim_of(JobKind job, int optimizer) {
+    int row = 0;
+    while (!optimizer && job == JOB_BERT && strcmp(optim_row(row)->name, "muon")) row++;
+    OptimSpec optim = optim_defaults(optim_row(optimizer ? optimizer : row));
+    optim.weight_decay = 0.01;
+    return optim;
+}
 
 static const char *layout_text(const Layout *l) {
     static char text[2][160];
@@ -132,7 +141,7 @@ static Run run_new(Group *world, JobKind job, const Layout *layout) {
     RunnerSpec spec = {.micro_batch = layout->micro_batch,
                        .seq = SEQ,
                        .train = true,
-                       .optim = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1},
+                       .optim = optim_of(job, layout->optimizer),
                        .seed = 9,
                        .mesh = run.mesh,
                        .zero = layout->zero,
@@ -233,8 +242,8 @@ static void loaded_done(LoadedState *loaded) {
     test_device_free(loaded->device);
 }
 
-static LoadedState load_state(JobKind job, bool words, const char *dir) {
-    LoadedState loaded = {0};
+static LoadedState load_state(JobKind job, int optimizer, bool words, const char *dir) {
+    LoadedState loaded = {.optim = optim_of(job, optimizer)};
     ModelConfig config = config_of(job);
     if (words) config.vocab = LARGE_VOCAB;
     CLEANUP(mem_freep) char *step = NULL;
@@ -367,7 +376,7 @@ static void save_half(Group *world, JobKind job, const Layout *layout, const Run
     assert_losses(&run, expected, 0, HALF, "from the start");
     const char *dir = path_of("run", number);
     assert_ok(run_save(&run, world, dir));
-    CLEANUP(loaded_done) LoadedState loaded = load_state(job, false, dir);
+    CLEANUP(loaded_done) LoadedState loaded = load_state(job, 0, false, dir);
     if (!layout->alone || world->rank == 0) assert_true(same_state(&run, &loaded));
     if (world->rank == 0) assert_one_rank_saves_the_same(&loaded, dir, path_of("again", number));
     assert_ok(barrier(world));
@@ -377,7 +386,7 @@ static void resume_and_check(Group *world, JobKind job, const Layout *from, cons
                              const Run *expected, int number) {
     CLEANUP(run_done) Run run = run_new(world, job, layout);
     run_load(&run, path_of("run", number));
-    CLEANUP(loaded_done) LoadedState loaded = load_state(job, false, path_of("run", number));
+    CLEANUP(loaded_done) LoadedState loaded = load_state(job, 0, false, path_of("run", number));
     assert_true(same_state(&run, &loaded));
     run_steps(&run, HALF, STEPS);
     assert_losses(&run, expected, HALF, STEPS, layout_text(from));
@@ -408,18 +417,19 @@ static void test_pairs(void **state) {
     assert_true(pairs >= 10);
 }
 
-/* Within a layout, a resumed run has the same bits as an uninterrupted one, in bf16 too. Master weights carry
- * over to other layouts bit for bit. */
+/* Within a layout, a resumed run has the same bits as an uninterrupted one, with every optimizer, in bf16
+ * too. Master weights carry over to other layouts bit for bit. */
 static void test_bits(void **state) {
     Group *world = ((Ranks *)*state)->world;
-    static const DType types[] = {DT_F32, DT_BF16};
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; optim_row(k); k++) {
+        DType dtype = k % 2 ? DT_BF16 : DT_F32;
         Layout layout = {.mesh = {.dp = world->size / 2, .tp = 2, .pp = 1},
                          .zero = world->size > 2 ? 3 : 0,
                          .chunks = 1,
                          .micro_batch = 1,
                          .schedule = SCHEDULE_1F1B,
-                         .dtype = types[k]};
+                         .dtype = dtype,
+                         .optimizer = k};
         CLEANUP(run_done) Run whole = run_new(world, JOB_GPT2, &layout);
         run_steps(&whole, 0, HALF);
         assert_ok(run_save(&whole, world, path_of("bits", k)));
@@ -433,15 +443,15 @@ static void test_bits(void **state) {
                         .chunks = 1,
                         .micro_batch = 1,
                         .schedule = SCHEDULE_1F1B,
-                        .dtype = types[k]};
+                        .dtype = dtype,
+                        .optimizer = k};
         CLEANUP(run_done) Run third = run_new(world, JOB_GPT2, &other);
         run_load(&third, path_of("bits", k));
-        CLEANUP(loaded_done) LoadedState loaded = load_state(JOB_GPT2, false, path_of("bits", k));
+        CLEANUP(loaded_done) LoadedState loaded = load_state(JOB_GPT2, k, false, path_of("bits", k));
         assert_true(same_state(&third, &loaded));
         run_steps(&third, HALF, STEPS);
         for (int step = HALF; step < STEPS; step++)
-            assert_true(relative_diff(third.loss[step], whole.loss[step]) <=
-                        (types[k] == DT_F32 ? 1e-5 : 1e-2));
+            assert_true(relative_diff(third.loss[step], whole.loss[step]) <= (dtype == DT_F32 ? 1e-5 : 1e-2));
     }
 }
 
@@ -467,7 +477,7 @@ static void test_pieces(void **state) {
         assert_ok(run_save(&whole, world, path_of("pieces", k)));
         size_t matrix = (size_t)whole.runner->params->unit[whole.model->count].numel * sizeof(float);
         assert_true(stat->peak - before < matrix);
-        CLEANUP(loaded_done) LoadedState loaded = load_state(job, true, path_of("pieces", k));
+        CLEANUP(loaded_done) LoadedState loaded = load_state(job, 0, true, path_of("pieces", k));
         assert_true(same_state(&whole, &loaded));
         run_steps(&whole, HALF, STEPS);
         CLEANUP(run_done) Run second = run_new(world, job, &layout);
@@ -564,7 +574,7 @@ static void test_abandoned(void **state) {
         run_steps(&same, 0, steps);
         assert_memory_equal(run.loss, same.loss, (size_t)steps * sizeof(double));
         assert_ok(run_save(&run, world, path_of("abandoned", i)));
-        CLEANUP(loaded_done) LoadedState loaded = load_state(JOB_GPT2, false, path_of("abandoned", i));
+        CLEANUP(loaded_done) LoadedState loaded = load_state(JOB_GPT2, 0, false, path_of("abandoned", i));
         assert_true(same_state(&same, &loaded));
         assert_ok(barrier(world));
     }
