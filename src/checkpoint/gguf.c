@@ -145,9 +145,10 @@ static Status put_vocab(GgufMeta *meta, const char *dir, const ModelConfig *c) {
         return FAILED("%s: its tokenizer has %lld tokens, more than the model's vocabulary of %lld", dir,
                       (long long)tokenizer_vocab(tokenizer), (long long)c->vocab);
     if (tokenizer && !tokenizer_is_plain(tokenizer))
-        return FAILED("%s: its tokenizer splits text in a way that llama.cpp does not (a prefix space, "
-                      "ignore_merges, or no regular expression)",
-                      dir);
+        return FAILED(
+            "%s: GGUF files can have the tokenizers of GPT-2 and BERT only; this one normalizes, splits or "
+            "merges text differently",
+            dir);
     return meta_put_tokenizer(meta, tokenizer, c->vocab, c->bos_token, c->eos_token);
 }
 

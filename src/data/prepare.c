@@ -142,8 +142,10 @@ static Status encode_piece(void *context, int worker, int slot, const TextPiece 
     }
     if (p->spec->sentences)
         TRY(encode_sentences(p->encoder[worker], piece, to));
-    else
+    else if (piece->first)
         TRY(encoder_add(p->encoder[worker], piece->text, piece->size, &to->tokens));
+    else
+        TRY(encoder_add_more(p->encoder[worker], piece->text, piece->size, &to->tokens));
     to->bytes += (int64_t)piece->size;
     count_broken(p, piece, to);
     return piece->last ? add_token(&to->tokens, p->end) : OK;
@@ -267,7 +269,7 @@ static Status find_end_token(const Tokenizer *tokenizer, int32_t *ret_end) {
     SpecialTokens special = tokenizer_special(tokenizer);
     *ret_end = special.end >= 0 ? special.end : special.sep;
     if (*ret_end >= 0) return OK;
-    return USAGE("the tokenizer has no token to end a document with; it needs <|endoftext|> or [SEP]");
+    return USAGE("the tokenizer has no token to end a document with; it needs <|endoftext|>, </s> or [SEP]");
 }
 
 static Status write_train(Prepare *p, int64_t *ret_total) {

@@ -46,7 +46,7 @@ static Status index_fill(AddedIndex *index, Tokenizer *tokenizer, bool normalize
 }
 
 static bool has_normalizer(const Tokenizer *tokenizer) {
-    return tokenizer->ops->normalize != NULL;
+    return tokenizer->normalizes;
 }
 
 static Status normalize_name(Tokenizer *tokenizer, AddedToken *token, const char *from) {
@@ -90,6 +90,21 @@ Status added_sort(Tokenizer *tokenizer, const char *from) {
     TRY(fill_names(tokenizer, from));
     TRY(index_fill(&tokenizer->literal, tokenizer, false));
     return index_fill(&tokenizer->normalized, tokenizer, true);
+}
+
+const char *added_name(const Tokenizer *tokenizer, int32_t id, size_t *ret_size) {
+    size_t low = 0, high = tokenizer->added_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (tokenizer->added[middle].id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == tokenizer->added_count || tokenizer->added[low].id != id)
+        return vocab_token(&tokenizer->vocab, id, ret_size);
+    *ret_size = tokenizer->added[low].name_size;
+    return tokenizer->added[low].name;
 }
 
 /* ---- matching ---- */
@@ -234,8 +249,13 @@ static Status split_normalized(Encoder *encoder, const char *text, size_t start,
     size_t before = list->count;
     TRY(tokenizer->ops->normalize(tokenizer, text + start, end - start, &normal));
     if (normal.text.size == 0) return OK;
-    TRY(split(encoder, &tokenizer->normalized, normal.text.data, 0, normal.text.size, visit_normalized_pass,
-              list));
+    encoder->normal = true;
+    encoder->origin = start;
+    Status status = split(encoder, &tokenizer->normalized, normal.text.data, 0, normal.text.size,
+                          visit_normalized_pass, list);
+    encoder->normal = false;
+    encoder->origin = 0;
+    TRY(status);
     for (size_t i = before; encoder->options.offsets && i < list->count; i++) {
         TokenOffset *offset = &list->offsets[i];
         *offset = (TokenOffset){start + normal.offsets[offset->start].start,
@@ -346,13 +366,18 @@ size_t added_cut(const Encoder *encoder, const char *text, size_t size) {
     size_t start, end, cut, bare[2] = {0};
     follow_settled_matches(tokenizer, &tokenizer->literal, text, size, 0, size, &start, &end, &bare[0]);
     bare[1] = bare[0];
-    if (tokenizer->normalized.count && has_normalizer(tokenizer)) {
+    if (tokenizer->normalized.count && has_normalizer(tokenizer) &&
+        tokenizer->ops->kind != TOKENIZER_WORDPIECE) {
+        cut = start;
+    } else if (tokenizer->normalized.count && has_normalizer(tokenizer)) {
         cut = start + cut_normalized(encoder, text + start, end - start);
     } else {
         follow_settled_matches(tokenizer, &tokenizer->normalized, text, size, start, end, &start, &end,
                                &bare[1]);
         cut = start + tokenizer->ops->cut(encoder, text + start, end - start);
     }
+    if (tokenizer->prefixes && cut == start) return 0;
     if (!touches_single_word(tokenizer, text, size, cut, bare)) return cut;
+    if (tokenizer->prefixes) return 0;
     return touches_single_word(tokenizer, text, size, start, bare) ? 0 : start;
 }

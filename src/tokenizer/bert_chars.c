@@ -105,6 +105,10 @@ bool bert_char_is_spaced(const BertChars *chars, uint32_t c) {
     return chars->settings.handle_chinese_chars && kind_of(c).flags & CJK;
 }
 
+bool bert_char_is_punctuation(uint32_t c) {
+    return kind_of(c).flags & PUNCT;
+}
+
 bool bert_char_is_upper(uint32_t c) {
     return c < ARMENIAN && bert_char_lower(c) != c;
 }

@@ -54,6 +54,8 @@ uint8_t bert_char_combining_class(uint32_t c);
 bool bert_char_is_spaced(const BertChars *chars, uint32_t c);
 /* The lowercase form, or the character itself if it has no lowercase form or one of two characters. */
 uint32_t bert_char_lower(uint32_t c);
+/* Whether BERT's pre-tokenizer, and the one of type Punctuation, take it for punctuation. */
+bool bert_char_is_punctuation(uint32_t c);
 /* Whether it is an uppercase Latin, Greek or Cyrillic letter. */
 bool bert_char_is_upper(uint32_t c);
 

@@ -1,9 +1,9 @@
-/* GPT-2's byte-level BPE: the model built from a vocabulary and its merges.
+/* Byte-level BPE: the model built from a vocabulary and its merges.
  *
  * The vocabulary spells bytes as characters: printable bytes as themselves, the others, in order, as
  * characters from U+0100 on ("Ġ", U+0120, is a space). A token decodes to the bytes its characters stand for.
- * An added token decodes to its own name, and so does a token with a character that does not stand for a
- * byte.
+ * An added token decodes to its own name, normalized if it is matched in normalized text, and so does a token
+ * with a character that does not stand for a byte.
  */
 #include "tokenizer/bpe.h"
 
@@ -49,6 +49,7 @@ void bpe_free(void *model) {
     free(bpe->pair_ranks);
     free(bpe->text);
     free(bpe->starts);
+    bpe_pipeline_free(bpe->pipeline);
     free(bpe);
 }
 
@@ -149,17 +150,25 @@ static size_t unspell(const char *token, size_t size, char *out) {
 
 static Status fill_text(Bpe *bpe, const Tokenizer *tokenizer) {
     const Vocab *vocab = &tokenizer->vocab;
-    CLEANUP(mem_freep) unsigned char *added = NULL;
-    TRY(mem_new((size_t)vocab->count, 1, &added));
-    for (size_t i = 0; i < tokenizer->added_count; i++) added[tokenizer->added[i].id] = 1;
+    size_t next = 0; /* added tokens are sorted by id */
     TRY(mem_new((size_t)vocab->count + 1, sizeof *bpe->starts, &bpe->starts));
-    TRY(mem_new(vocab->text.size, 1, &bpe->text));
-    size_t used = 0;
+    size_t used = 0, capacity = 0;
+    TRY(mem_grow(&bpe->text, &capacity, vocab->text.size, 1));
+    CLEANUP(bytes_done) Bytes out = {0};
     for (int32_t id = 0; id < vocab->count; id++) {
         size_t size;
         const char *token = vocab_token(vocab, id, &size);
+        bool added = next < tokenizer->added_count && tokenizer->added[next].id == id;
+        if (added) token = tokenizer->added[next].name, size = tokenizer->added[next++].name_size;
         bpe->starts[id] = used;
-        if (added[id]) {
+        TRY(mem_grow(&bpe->text, &capacity, used + size + 1, 1));
+        if (bpe->pipeline && bpe->pipeline->chars) {
+            out.size = 0;
+            TRY(bpe_decoder_token(bpe->pipeline->decoder, token, size, false, &out));
+            TRY(mem_grow(&bpe->text, &capacity, used + out.size + 1, 1));
+            if (out.size) memcpy(bpe->text + used, out.data, out.size);
+            used += out.size;
+        } else if (added) {
             memcpy(bpe->text + used, token, size);
             used += size;
         } else {
@@ -201,11 +210,15 @@ static Status check_added(const Bpe *bpe, const Tokenizer *tokenizer, const char
 Status bpe_finish(Tokenizer *tokenizer, const char *from) {
     Bpe *bpe = tokenizer->model;
     TRY(vocab_check(&tokenizer->vocab, from));
-    TRY(find_bytes(bpe, &tokenizer->vocab, from));
-    clear_normalized_flags(tokenizer);
-    TRY(check_added(bpe, tokenizer, from));
-    TRY(fill_text(bpe, tokenizer));
-    return tokenizer_finish(tokenizer, from);
+    tokenizer->normalizes = false;
+    if (bpe->pipeline) TRY(bpe_pipeline_finish(tokenizer, from));
+    if (!bpe->pipeline || !bpe->pipeline->chars) {
+        TRY(find_bytes(bpe, &tokenizer->vocab, from));
+        TRY(check_added(bpe, tokenizer, from));
+    }
+    if (!tokenizer->normalizes) clear_normalized_flags(tokenizer);
+    TRY(tokenizer_finish(tokenizer, from));
+    return fill_text(bpe, tokenizer);
 }
 
 Status bpe_set_byte_level(Tokenizer *tokenizer, const char *from) {
@@ -244,9 +257,17 @@ Status tokenizer_new_bpe(Tokenizer **ret_tokenizer, Vocab *vocab, const BpeMerge
 /* ---- TokenizerOps ---- */
 
 static Status decode(const Tokenizer *tokenizer, DecodeState *state, int32_t id, Bytes *out) {
-    (void)state;
     const Bpe *bpe = tokenizer->model;
-    return bytes_add(out, bpe->text + bpe->starts[id], bpe->starts[id + 1] - bpe->starts[id]);
+    const char *text = bpe->text + bpe->starts[id];
+    size_t size = bpe->starts[id + 1] - bpe->starts[id], token_size;
+    if (!bpe->pipeline || !bpe->pipeline->chars) return bytes_add(out, text, size);
+    const char *token = added_name(tokenizer, id, &token_size);
+    return bpe_decoder_add(bpe->pipeline->decoder, state, token, token_size, text, size, out);
+}
+
+static Status normalize(const Tokenizer *tokenizer, const char *text, size_t size, NormalText *normal) {
+    const Bpe *bpe = tokenizer->model;
+    return normalizer_run(bpe->pipeline->normalizer, text, size, false, normal);
 }
 
 static uint64_t fingerprint(const Tokenizer *tokenizer, uint64_t hash) {
@@ -256,6 +277,14 @@ static uint64_t fingerprint(const Tokenizer *tokenizer, uint64_t hash) {
     hash = fingerprint_number(hash, bpe->merge_count);
     for (size_t i = 0; i < bpe->merge_count; i++)
         hash = fingerprint_number(hash, (uint64_t)bpe->merges[i].left << 32 | (uint32_t)bpe->merges[i].right);
+    static const char *const keys[] = {"normalizer", "pre_tokenizer", "model"};
+    for (size_t i = 0; bpe->pipeline && i < sizeof keys / sizeof *keys; i++) {
+        CLEANUP(mem_freep) char *text = NULL;
+        const json_t *json = json_object_get(bpe->pipeline->json, keys[i]);
+        CLEANUP(status_freep)
+        Status status = json_text(json, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY, &text);
+        if (!status) hash = fingerprint_text(hash, text, strlen(text));
+    }
     return hash;
 }
 
@@ -265,6 +294,7 @@ const TokenizerOps tokenizer_ops_bpe = {.kind = TOKENIZER_BPE,
                                         .encoder_done = bpe_encoder_done,
                                         .encode = bpe_encode,
                                         .cut = bpe_encoder_cut,
+                                        .normalize = normalize,
                                         .decode = decode,
                                         .save = bpe_save,
                                         .fingerprint = fingerprint,

@@ -4,17 +4,37 @@
  *   bpe_pretokenize.*  word boundaries by GPT-2's pattern
  *   bpe_merge.c        merging the bytes of a word
  *   bpe_encode.c       the loop over words, with a cache of short words
- *   bpe_load.c, bpe_save.c   files
+ *   bpe_pipeline.c     tokenizers with another normalizer, pre-tokenizer or decoder (normalizer.h,
+ * pretokenizer.h) bpe_decode.c       their decoders bpe_load.c, bpe_save.c   files
  */
 #ifndef WEFT_TOKENIZER_BPE_H
 #define WEFT_TOKENIZER_BPE_H
 
-#include "tokenizer/internal.h"
+#include "tokenizer/normalizer.h"
+#include "tokenizer/pretokenizer.h"
+
+typedef struct BpeDecoder BpeDecoder;
 
 /* An open-addressing hash table of pairs of ids, at most half full: keys are left << 32 | right, or
  * PAIR_EMPTY. Ranks are in a separate array, since most lookups find nothing. */
 #define PAIR_EMPTY UINT64_MAX
 enum { RANK_NONE = 0x7FFFFFFF }; /* rank of a pair that does not merge */
+
+/* What differs from GPT-2's pipeline (bpe_pipeline.c). */
+typedef struct BpePipeline {
+    Normalizer *normalizer; /* NULL: none */
+    Pretokenizer *pre;
+    BpeDecoder *decoder;
+    bool chars;  /* the symbols of a word are its characters, not its bytes */
+    int32_t unk; /* characters: the token of those that are not in the vocabulary; -1: none */
+    bool fuse_unk,
+        byte_fallback; /* one unk for several such characters; their bytes instead, if all have a token */
+    int32_t fallback_ids[256]; /* <0x00> to <0xFF>; -1: not in the vocabulary */
+    char space[4]; /* the character for a space, if no merge crosses the place before it; else empty */
+    size_t space_size;
+    bool prepends; /* the normalizer prepends text */
+    json_t *json;  /* tokenizer.json without vocabulary, merges, added tokens and post-processor */
+} BpePipeline;
 
 typedef struct Bpe {
     BpeMerge *merges; /* indexed by rank */
@@ -30,6 +50,7 @@ typedef struct Bpe {
     bool ignore_merges;    /* look up complete words in the vocabulary before merging */
     char *text;            /* decoded bytes of all tokens: token i is starts[i] .. starts[i + 1] - 1 */
     size_t *starts;
+    BpePipeline *pipeline; /* NULL: GPT-2's, as described by the fields above */
 } Bpe;
 
 static inline int32_t bpe_rank(const Bpe *bpe, int32_t left, int32_t right) {
@@ -61,6 +82,8 @@ MUST_USE Status bpe_from_text(Tokenizer **ret_tokenizer, const json_t *vocab, co
 
 /* The byte that a character of a spelling stands for, or -1. */
 int bpe_unspell(uint32_t c);
+/* The byte of a token of six characters such as <0x0A>, or -1. */
+int bpe_fallback_byte(const char *token);
 
 /* Workspace for merging; grows as needed. Initialize with {0}. */
 typedef struct MergeScratch {
@@ -72,9 +95,35 @@ typedef struct MergeScratch {
 } MergeScratch;
 
 void merge_scratch_done(MergeScratch *scratch);
-/* Writes the tokens of one word to `ids`, which must hold `size`, and their number to *ret_count. */
-MUST_USE Status bpe_merge(const Bpe *bpe, MergeScratch *scratch, const unsigned char *word, size_t size,
-                          int32_t *ids, size_t *ret_count);
+/* Merges the symbols of one word in place; *ret_count is the number of tokens that remain. */
+MUST_USE Status bpe_merge(const Bpe *bpe, MergeScratch *scratch, int32_t *ids, size_t size,
+                          size_t *ret_count);
+
+/* ---- pipelines ---- */
+
+void bpe_pipeline_free(BpePipeline *pipeline);
+DEFINE_FREEP(BpePipeline, bpe_pipeline)
+/* Reads normalizer, pre_tokenizer and decoder of tokenizer.json, and the model's options. */
+MUST_USE Status bpe_pipeline_new(BpePipeline **ret_pipeline, const json_t *json, const char *from);
+/* Call once the vocabulary, merges and added tokens are known. */
+MUST_USE Status bpe_pipeline_finish(Tokenizer *tokenizer, const char *from);
+/* Writes the symbols of a word to `ids`, which must hold `size`, and with `lengths` how many bytes each has;
+ * returns their number. */
+size_t bpe_pipeline_symbols(const BpePipeline *pipeline, const Vocab *vocab, const char *word, size_t size,
+                            int32_t *ids, uint32_t *lengths);
+MUST_USE Status bpe_pipeline_cut(const BpePipeline *pipeline, PretokenizerScratch *scratch, const char *text,
+                                 size_t size, size_t *ret_cut);
+
+/* From the component of tokenizer.json, which may be null. */
+MUST_USE Status bpe_decoder_new(BpeDecoder **ret_decoder, const json_t *json, const char *from);
+void bpe_decoder_free(BpeDecoder *decoder);
+DEFINE_FREEP(BpeDecoder, bpe_decoder)
+/* Appends the text of a token that is not the first, before stripping. */
+MUST_USE Status bpe_decoder_token(const BpeDecoder *decoder, const char *token, size_t size, bool first,
+                                  Bytes *out);
+/* Appends the text of a token: `text`, unless it is the first, without what is stripped. */
+MUST_USE Status bpe_decoder_add(const BpeDecoder *decoder, DecodeState *state, const char *token,
+                                size_t token_size, const char *text, size_t size, Bytes *out);
 
 MUST_USE Status bpe_encoder_init(Encoder *encoder);
 void bpe_encoder_done(Encoder *encoder);

@@ -147,6 +147,23 @@ static Status set_post_processor(Tokenizer *tokenizer, const json_t *config, con
                               : bpe_set_byte_level(tokenizer, from);
 }
 
+/* The pipeline that transformers gives Qwen2Tokenizer. */
+static Status read_class(Bpe *bpe, const json_t *config, const char *from) {
+    static const char pattern[] = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}"
+                                  "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+    const char *class = "";
+    TRY(json_get_string(config, from, "tokenizer_class", &class));
+    if (strcmp(class, "Qwen2Tokenizer") != 0 && strcmp(class, "Qwen2TokenizerFast") != 0) return OK;
+    CLEANUP(json_decrefp)
+    json_t *json =
+        json_pack("{s:{s:s}, s:{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, {s:s, s:b, s:b, s:b}]}, s:{s:s}, s:{}}",
+                  "normalizer", "type", "NFC", "pre_tokenizer", "type", "Sequence", "pretokenizers", "type",
+                  "Split", "pattern", "Regex", pattern, "behavior", "Isolated", "invert", 0, "type",
+                  "ByteLevel", "add_prefix_space", (int)bpe->add_prefix_space, "trim_offsets", 1, "use_regex",
+                  0, "decoder", "type", "ByteLevel", "model");
+    return json ? bpe_pipeline_new(&bpe->pipeline, json, from) : FAILED("%s: out of memory", from);
+}
+
 Status bpe_from_text(Tokenizer **ret_tokenizer, const json_t *vocab, const char *vocab_path,
                      const char *merges, size_t size, const char *merges_path) {
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
@@ -160,6 +177,7 @@ Status bpe_from_text(Tokenizer **ret_tokenizer, const json_t *vocab, const char 
     TRY(read_merges(tokenizer, merges, size, merges_path));
     Bpe *bpe = tokenizer->model;
     TRY(json_get_bool(config, config_path, "add_prefix_space", &bpe->add_prefix_space));
+    TRY(read_class(bpe, config, config_path));
     TRY(add_end(tokenizer, vocab_path));
     TRY(bpe_finish(tokenizer, vocab_path));
     TRY(set_post_processor(tokenizer, config, config_path));
@@ -179,34 +197,47 @@ Status tokenizer_load_bpe_files(Tokenizer **ret_tokenizer, const char *vocab_pat
 
 /* ---- tokenizer.json ---- */
 
-/* Gets a component, which must be of type ByteLevel, or may be absent if it is not needed. */
-static Status get_byte_level(const json_t *json, const char *key, bool needed, const char *from,
-                             const json_t **ret_component) {
-    const json_t *component = NULL;
-    TRY(json_component(json, key, "ByteLevel", from, &component));
-    if (!component && needed) return FAILED("%s: '%s' is missing; expected one of type ByteLevel", from, key);
-    const char *type = component ? NULL : "ByteLevel";
-    if (component) TRY(json_get_string(component, from, "type", &type));
-    if (!type || strcmp(type, "ByteLevel") != 0)
-        return FAILED("%s: '%s' of type %s is not supported; expected ByteLevel", from, key,
-                      type ? type : "(none)");
-    *ret_component = component;
-    return OK;
+/* The only component of a Sequence of one, or the component itself. */
+static const json_t *only_component(const json_t *component, const char *list) {
+    for (;;) {
+        const char *type = json_string_value(json_object_get(component, "type"));
+        const json_t *inside = json_object_get(component, list);
+        if (!type || strcmp(type, "Sequence") != 0 || json_array_size(inside) != 1) return component;
+        component = json_array_get(inside, 0);
+    }
 }
 
-static Status check_pipeline(Bpe *bpe, const json_t *json, const char *from) {
-    const json_t *normalizer = NULL, *pre_tokenizer = NULL, *decoder = NULL;
-    TRY(json_component(json, "normalizer", "null", from, &normalizer));
-    if (normalizer) {
-        const char *type = json_string_value(json_object_get(normalizer, "type"));
-        return FAILED("%s: 'normalizer' of type %s is not supported; expected null", from,
-                      type ? type : "(none)");
-    }
-    TRY(get_byte_level(json, "pre_tokenizer", true, from, &pre_tokenizer));
-    TRY(get_byte_level(json, "decoder", false, from, &decoder));
+static bool is_absent(const json_t *normalizer) {
+    const char *type = json_string_value(json_object_get(normalizer, "type"));
+    const json_t *list = json_object_get(normalizer, "normalizers");
+    return !normalizer || json_is_null(normalizer) ||
+           (type && !strcmp(type, "Sequence") && json_is_array(list) && json_array_size(list) == 0);
+}
+
+/* GPT-2's pipeline is a ByteLevel pre-tokenizer alone; others are read by bpe_pipeline_new. */
+static Status read_pipeline(Bpe *bpe, const json_t *json, const char *from) {
+    const json_t *pre = only_component(json_object_get(json, "pre_tokenizer"), "pretokenizers");
+    const json_t *decoder = only_component(json_object_get(json, "decoder"), "decoders");
+    const char *type = json_string_value(json_object_get(pre, "type"));
+    const char *decoder_type = json_string_value(json_object_get(decoder, "type"));
+    bool bytes = !decoder || json_is_null(decoder) || (decoder_type && !strcmp(decoder_type, "ByteLevel"));
+    if (!type || strcmp(type, "ByteLevel") != 0 || !bytes ||
+        !is_absent(only_component(json_object_get(json, "normalizer"), "normalizers")))
+        return bpe_pipeline_new(&bpe->pipeline, json, from);
     bpe->add_prefix_space = true; /* Hugging Face's default */
-    TRY(json_get_bool(pre_tokenizer, from, "add_prefix_space", &bpe->add_prefix_space));
-    return json_get_bool(pre_tokenizer, from, "use_regex", &bpe->use_regex);
+    TRY(json_get_bool(pre, from, "add_prefix_space", &bpe->add_prefix_space));
+    return json_get_bool(pre, from, "use_regex", &bpe->use_regex);
+}
+
+/* The token that ends a text by tokenizer_config.json, if there is one. */
+static Status find_end(Tokenizer *tokenizer, const char *from) {
+    CLEANUP(json_decrefp) json_t *config = NULL;
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(read_config(from, &config, &path));
+    const json_t *eos = json_object_get(config, "eos_token");
+    const char *name = json_string_value(json_is_object(eos) ? json_object_get(eos, "content") : eos);
+    if (name) tokenizer->roles.end = vocab_find(&tokenizer->vocab, name, strlen(name));
+    return OK;
 }
 
 static Status check_model(Bpe *bpe, const json_t *model, const char *from) {
@@ -231,7 +262,7 @@ static Status read_json_merge(Bpe *bpe, const Vocab *vocab, const json_t *merge,
     const json_t *left = json_array_get(merge, 0), *right = json_array_get(merge, 1);
     if (json_array_size(merge) != 2 || !json_is_string(left) || !json_is_string(right))
         return FAILED("%s: expected \"left right\" or [\"left\", \"right\"]", where);
-    if (strchr(json_string_value(left), ' ') || strchr(json_string_value(right), ' '))
+    if (!bpe->pipeline && (strchr(json_string_value(left), ' ') || strchr(json_string_value(right), ' ')))
         return FAILED("%s: the token contains a space", where);
     return bpe_add_merge(bpe, vocab, json_string_value(left), json_string_length(left),
                          json_string_value(right), json_string_length(right), where);
@@ -245,7 +276,7 @@ Status tokenizer_load_bpe_json(Tokenizer **ret_tokenizer, const json_t *json, co
     Bpe *bpe = NULL;
     TRY(bpe_new(&bpe, json_array_size(merges)));
     tokenizer->model = bpe;
-    TRY(check_pipeline(bpe, json, from));
+    TRY(read_pipeline(bpe, json, from));
     TRY(check_model(bpe, model, from));
     TRY(vocab_read_json(tokenizer, json_object_get(model, "vocab"), json_object_get(json, "added_tokens"),
                         from));
@@ -256,6 +287,7 @@ Status tokenizer_load_bpe_json(Tokenizer **ret_tokenizer, const json_t *json, co
     }
     TRY(bpe_finish(tokenizer, from));
     TRY(post_processor_read(tokenizer, json, from));
+    if (tokenizer->roles.end < 0) TRY(find_end(tokenizer, from));
     *ret_tokenizer = tokenizer;
     tokenizer = NULL;
     return OK;

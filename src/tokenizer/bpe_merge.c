@@ -18,9 +18,8 @@ void merge_scratch_done(MergeScratch *scratch) {
     *scratch = (MergeScratch){0};
 }
 
-static size_t merge_short(const Bpe *bpe, const unsigned char *word, size_t size, int32_t *ids) {
+static size_t merge_short(const Bpe *bpe, size_t size, int32_t *ids) {
     int32_t ranks[SHORT_WORD];
-    for (size_t i = 0; i < size; i++) ids[i] = bpe->byte_ids[word[i]];
     for (size_t i = 0; i + 1 < size; i++) ranks[i] = bpe_rank(bpe, ids[i], ids[i + 1]);
     while (size > 1) {
         int32_t lowest = RANK_NONE;
@@ -73,15 +72,15 @@ static uint64_t heap_key(int32_t rank, size_t at) {
     return (uint64_t)(uint32_t)rank << 32 | at;
 }
 
-/* Builds the linked list of the word's bytes and the heap of its mergeable pairs. */
-static Status init_long(const Bpe *bpe, MergeScratch *scratch, const unsigned char *word, size_t size) {
+/* Builds the linked list of the word's symbols and the heap of its mergeable pairs. */
+static Status init_long(const Bpe *bpe, MergeScratch *scratch, const int32_t *ids, size_t size) {
     TRY(mem_grow(&scratch->ids, &scratch->id_capacity, size, sizeof *scratch->ids));
     TRY(mem_grow(&scratch->ranks, &scratch->rank_capacity, size, sizeof *scratch->ranks));
     TRY(mem_grow(&scratch->next, &scratch->next_capacity, size, sizeof *scratch->next));
     TRY(mem_grow(&scratch->previous, &scratch->previous_capacity, size, sizeof *scratch->previous));
     TRY(mem_grow(&scratch->heap, &scratch->heap_capacity, size, sizeof *scratch->heap));
     for (size_t i = 0; i < size; i++) {
-        scratch->ids[i] = bpe->byte_ids[word[i]];
+        scratch->ids[i] = ids[i];
         scratch->next[i] = (uint32_t)i + 1;
         scratch->previous[i] = (uint32_t)i - 1;
     }
@@ -103,9 +102,9 @@ static Status update_rank(const Bpe *bpe, MergeScratch *scratch, size_t at, size
     return rank == RANK_NONE ? OK : heap_push(scratch, heap_key(rank, at));
 }
 
-static Status merge_long(const Bpe *bpe, MergeScratch *scratch, const unsigned char *word, size_t size,
-                         int32_t *ids, size_t *ret_count) {
-    TRY(init_long(bpe, scratch, word, size));
+static Status merge_long(const Bpe *bpe, MergeScratch *scratch, int32_t *ids, size_t size,
+                         size_t *ret_count) {
+    TRY(init_long(bpe, scratch, ids, size));
     while (scratch->heap_count > 0) {
         uint64_t top = heap_pop(scratch);
         size_t at = (uint32_t)top;
@@ -125,17 +124,16 @@ static Status merge_long(const Bpe *bpe, MergeScratch *scratch, const unsigned c
     return OK;
 }
 
-Status bpe_merge(const Bpe *bpe, MergeScratch *scratch, const unsigned char *word, size_t size, int32_t *ids,
-                 size_t *ret_count) {
+Status bpe_merge(const Bpe *bpe, MergeScratch *scratch, int32_t *ids, size_t size, size_t *ret_count) {
     enum { KEEP_LIMIT = 1 << 20 }; /* the workspace of longer words is freed */
     if (size <= SHORT_WORD) {
-        *ret_count = merge_short(bpe, word, size, ids);
+        *ret_count = merge_short(bpe, size, ids);
         return OK;
     }
     if (size > ENCODER_WORD_LIMIT)
-        return FAILED("a word of %zu bytes is too long; at most %zu bytes without a space are supported",
-                      size, ENCODER_WORD_LIMIT);
-    Status status = merge_long(bpe, scratch, word, size, ids, ret_count);
+        return FAILED("a word of %zu symbols is too long; at most %zu are supported", size,
+                      ENCODER_WORD_LIMIT);
+    Status status = merge_long(bpe, scratch, ids, size, ret_count);
     if (size > KEEP_LIMIT) merge_scratch_done(scratch);
     return status;
 }

@@ -1,5 +1,6 @@
 /* Writes a BPE tokenizer in the files that transformers loads. Added tokens are written to the vocabulary
- * as well, which yields the same ids. */
+ * as well, which yields the same ids. Only tokenizer.json can describe a pipeline other than GPT-2's; its
+ * vocabulary is that of the model, and its merges are pairs, since their tokens may have spaces. */
 #include "base/fs.h"
 #include "tokenizer/bpe.h"
 
@@ -7,12 +8,14 @@ static Status out_of_memory(const json_t *json) {
     return json ? OK : FAILED("out of memory while writing a tokenizer");
 }
 
-static Status vocab_json(const Vocab *vocab, json_t **ret_json) {
+/* `model`: without the added tokens that are not in the model's vocabulary. */
+static Status vocab_json(const Vocab *vocab, bool model, json_t **ret_json) {
     CLEANUP(json_decrefp) json_t *json = json_object();
     TRY(out_of_memory(json));
     for (int32_t id = 0; id < vocab->count; id++) {
         size_t size;
         const char *token = vocab_token(vocab, id, &size);
+        if (model && vocab->entries[id].outside) continue;
         CLEANUP(mem_freep) char *key = NULL;
         TRY(str_format(&key, "%.*s", (int)size, token));
         if (json_object_set_new(json, key, json_integer(id)) != 0)
@@ -23,6 +26,14 @@ static Status vocab_json(const Vocab *vocab, json_t **ret_json) {
     return OK;
 }
 
+static json_t *merge_pair(const Tokenizer *tokenizer, size_t rank) {
+    const BpeMerge *merge = &((const Bpe *)tokenizer->model)->merges[rank];
+    size_t left_size, right_size;
+    const char *left = vocab_token(&tokenizer->vocab, merge->left, &left_size);
+    const char *right = vocab_token(&tokenizer->vocab, merge->right, &right_size);
+    return json_pack("[s%, s%]", left, left_size, right, right_size);
+}
+
 static Status merges_json(const Tokenizer *tokenizer, json_t **ret_json) {
     const Bpe *bpe = tokenizer->model;
     CLEANUP(json_decrefp) json_t *json = json_array();
@@ -30,7 +41,8 @@ static Status merges_json(const Tokenizer *tokenizer, json_t **ret_json) {
     for (size_t i = 0; i < bpe->merge_count; i++) {
         CLEANUP(mem_freep) char *text = NULL;
         TRY(tokenizer_merge(tokenizer, i, &text));
-        if (json_array_append_new(json, json_string(text)) != 0)
+        json_t *merge = bpe->pipeline ? merge_pair(tokenizer, i) : json_string(text);
+        if (json_array_append_new(json, merge) != 0)
             return FAILED("merge %zu cannot be written as JSON: it is not valid UTF-8", i + 1);
     }
     *ret_json = json;
@@ -57,6 +69,23 @@ static Status write_tokenizer_json(const Tokenizer *tokenizer, const json_t *voc
     return json_write_file(path, json);
 }
 
+static Status write_pipeline(const Tokenizer *tokenizer, const char *path) {
+    const Bpe *bpe = tokenizer->model;
+    CLEANUP(json_decrefp) json_t *vocab = NULL, *merges = NULL, *added = NULL;
+    TRY(vocab_json(&tokenizer->vocab, true, &vocab));
+    TRY(merges_json(tokenizer, &merges));
+    TRY(added_to_json(tokenizer, &added));
+    CLEANUP(json_decrefp)
+    json_t *json = json_pack("{s:s, s:n, s:n, s:O, s:O}", "version", "1.0", "truncation", "padding",
+                             "added_tokens", added, "post_processor", tokenizer->post.json);
+    CLEANUP(json_decrefp) json_t *parts = json_deep_copy(bpe->pipeline->json);
+    json_t *model = json_object_get(parts, "model");
+    if (json_object_set(model, "vocab", vocab) || json_object_set(model, "merges", merges) ||
+        json_object_update(json, parts))
+        return FAILED("%s: out of memory", path);
+    return json_write_file(path, json);
+}
+
 /* GPT2Tokenizer would add <|endoftext|> to a vocabulary without it and replace the pre-tokenizer;
  * PreTrainedTokenizerFast takes the files as they are. */
 static Status write_config(const Tokenizer *tokenizer, const char *path) {
@@ -66,12 +95,16 @@ static Status write_config(const Tokenizer *tokenizer, const char *path) {
                              "clean_up_tokenization_spaces", 0, "model_max_length", 1024);
     TRY(out_of_memory(json));
     bool end = tokenizer->roles.end >= 0;
-    const char *class =
-        end && !bpe->ignore_merges && bpe->use_regex ? "GPT2Tokenizer" : "PreTrainedTokenizerFast";
+    bool gpt2 = end && !bpe->pipeline && !bpe->ignore_merges && bpe->use_regex;
+    const char *class = gpt2 ? "GPT2Tokenizer" : "PreTrainedTokenizerFast";
     int bad = json_object_set_new(json, "tokenizer_class", json_string(class));
     static const char *const roles[] = {"bos_token", "eos_token", "unk_token"};
-    for (int i = 0; i < 3 && end; i++)
-        bad |= json_object_set_new(json, roles[i], json_string("<|endoftext|>"));
+    for (int i = 0; i < 3 && end; i++) {
+        size_t size;
+        const char *token = vocab_token(&tokenizer->vocab, tokenizer->roles.end, &size);
+        if (bpe->pipeline && strcmp(roles[i], "eos_token") != 0) continue;
+        bad |= json_object_set_new(json, roles[i], json_stringn(token, size));
+    }
     if (bad) return FAILED("%s: out of memory", path);
     return json_write_file(path, json);
 }
@@ -96,7 +129,11 @@ Status bpe_save(const Tokenizer *tokenizer, const char *dir) {
     TRY(path_join(&config_path, dir, "tokenizer_config.json"));
     TRY(path_join(&vocab_path, dir, "vocab.json"));
     TRY(path_join(&merges_path, dir, "merges.txt"));
-    TRY(vocab_json(&tokenizer->vocab, &vocab));
+    if (((const Bpe *)tokenizer->model)->pipeline) {
+        TRY(write_config(tokenizer, config_path));
+        return write_pipeline(tokenizer, json_path);
+    }
+    TRY(vocab_json(&tokenizer->vocab, false, &vocab));
     TRY(json_write_file(vocab_path, vocab));
     TRY(write_merges(tokenizer, merges_path));
     TRY(write_config(tokenizer, config_path));

@@ -33,7 +33,7 @@ Status tokenizer_merge(const Tokenizer *tokenizer, size_t rank, char **ret_text)
 bool tokenizer_is_plain(const Tokenizer *tokenizer) {
     const Bpe *bpe = tokenizer->model;
     return tokenizer->ops->kind != TOKENIZER_BPE ||
-           (bpe->use_regex && !bpe->add_prefix_space && !bpe->ignore_merges);
+           (!bpe->pipeline && bpe->use_regex && !bpe->add_prefix_space && !bpe->ignore_merges);
 }
 
 void tokenizer_normalizer(const Tokenizer *tokenizer, bool *ret_lowercase, bool *ret_strip_accents) {

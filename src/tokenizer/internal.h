@@ -85,6 +85,7 @@ typedef struct VocabEntry {
     size_t start;
     uint32_t size;
     bool taken;
+    bool outside; /* an added token that is not in the model's vocabulary */
 } VocabEntry;
 
 typedef struct Vocab {
@@ -106,6 +107,8 @@ MUST_USE Status vocab_put(Vocab *vocab, int64_t id, const char *token, size_t si
 MUST_USE Status vocab_check(const Vocab *vocab, const char *from);
 /* -1 if not found. */
 int32_t vocab_find(const Vocab *vocab, const char *token, size_t size);
+/* The same without added tokens that are not in the model's vocabulary. */
+int32_t vocab_find_model(const Vocab *vocab, const char *token, size_t size);
 static inline const char *vocab_token(const Vocab *vocab, int32_t id, size_t *ret_size) {
     *ret_size = vocab->entries[id].size;
     return vocab->text.data + vocab->entries[id].start;
@@ -155,6 +158,8 @@ struct Tokenizer {
     AddedIndex literal, normalized;
     Bytes names;               /* storage for the names of normalized tokens, if the kind has a normalizer */
     bool strips, single_words; /* whether any added token has lstrip or rstrip; whether any has single_word */
+    bool normalizes;           /* ops->normalize applies */
+    bool prefixes;             /* text is encoded differently at the start and after an added token */
     unsigned char *special;    /* indexed by id: omitted with skip_special */
     SpecialTokens roles;
     PostProcessor post;
@@ -165,11 +170,17 @@ struct Encoder {
     const Tokenizer *tokenizer;
     EncodeOptions options;
     void *scratch; /* owned by the kind */
+    /* Set by the core while it encodes: */
+    bool continues; /* the text continues an earlier one */
+    bool normal;    /* ops->encode gets normalized text */
+    size_t origin;  /* with `normal`: where the span that was normalized starts */
 };
 
 /* Decoding state between tokens; initialize with {0}. */
 typedef struct DecodeState {
-    size_t count; /* tokens decoded so far, omitted ones excluded */
+    size_t count;    /* tokens decoded so far, omitted ones excluded */
+    size_t stripped; /* characters stripped at the start of the text */
+    bool started;    /* past the start, where nothing is stripped any more */
 } DecodeState;
 
 /* Normalized text, in which normalized added tokens are matched; initialize with {0}. */
@@ -177,6 +188,7 @@ typedef struct NormalText {
     Bytes text;
     TokenOffset *offsets; /* per byte: the bytes of the original text it came from */
     size_t capacity;
+    bool plain; /* without offsets */
 } NormalText;
 
 MUST_USE Status normal_text_add(NormalText *normal, const char *bytes, size_t size, TokenOffset offset);
@@ -196,9 +208,9 @@ struct TokenizerOps {
      * yields the same ids as encoding them together, whatever follows these `size` bytes. */
     size_t (*cut)(const Encoder *encoder, const char *text, size_t size);
 
-    /* Optional: appends the normalized text, in which normalized added tokens are matched. `encode` must
-     * yield the same ids for it as for the original. Whitespace that remains whitespace is a boundary: how
-     * the text before it is normalized does not depend on what follows. */
+    /* Optional: appends the normalized text, in which normalized added tokens are matched; `encode` then gets
+     * parts of it, with encoder->normal set. For WordPiece, whitespace that remains whitespace is a boundary:
+     * how the text before it is normalized does not depend on what follows. */
     Status (*normalize)(const Tokenizer *tokenizer, const char *text, size_t size, NormalText *normal);
 
     /* Appends the bytes of one token. `id` is valid. */
@@ -236,6 +248,8 @@ static inline void token_list_put_offset(TokenList *list, int32_t id, size_t sta
 
 /* Builds both indices; fails if a token was added twice. */
 MUST_USE Status added_sort(Tokenizer *tokenizer, const char *from);
+/* The text that an id stands for: an added token's name, or the spelling in the vocabulary. */
+const char *added_name(const Tokenizer *tokenizer, int32_t id, size_t *ret_size);
 /* Implements encoder_add for tokenizers with added tokens. */
 MUST_USE Status added_encode(Encoder *encoder, const char *text, size_t size, TokenList *list);
 /* Implements encoder_cut for tokenizers with added tokens. */

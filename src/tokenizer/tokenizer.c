@@ -10,6 +10,7 @@ Status tokenizer_new(Tokenizer **ret_tokenizer, const TokenizerOps *ops) {
     Tokenizer *tokenizer = NULL;
     TRY(mem_new(1, sizeof *tokenizer, &tokenizer));
     tokenizer->ops = ops;
+    tokenizer->normalizes = ops->normalize != NULL;
     *ret_tokenizer = tokenizer;
     return OK;
 }
@@ -42,11 +43,18 @@ static void find_roles(Tokenizer *tokenizer) {
     const struct {
         const char *name;
         int32_t *id;
-    } names[] = {{"[PAD]", &roles->pad},   {"[CLS]", &roles->cls}, {"[SEP]", &roles->sep},
-                 {"[MASK]", &roles->mask}, {"[UNK]", &roles->unk}, {"<|endoftext|>", &roles->end}};
+    } names[] = {{"[PAD]", &roles->pad},
+                 {"[CLS]", &roles->cls},
+                 {"[SEP]", &roles->sep},
+                 {"[MASK]", &roles->mask},
+                 {"[UNK]", &roles->unk},
+                 {"<unk>", &roles->unk},
+                 {"<|endoftext|>", &roles->end},   /* GPT-2, Qwen, SmolLM */
+                 {"<|end_of_text|>", &roles->end}, /* Llama 3 */
+                 {"</s>", &roles->end} /* Llama 2, Mistral */};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         int32_t id = vocab_find(&tokenizer->vocab, names[i].name, strlen(names[i].name));
-        if (id >= 0 && tokenizer->special[id]) *names[i].id = id;
+        if (id >= 0 && tokenizer->special[id] && *names[i].id < 0) *names[i].id = id;
     }
 }
 
@@ -106,6 +114,13 @@ static bool ends_in(const char *path, const char *end) {
     return size >= tail && !strcmp(path + size - tail, end);
 }
 
+static Status refuse_sentencepiece(const char *path) {
+    return FAILED(
+        "%s: SentencePiece models are not supported; create tokenizer.json from it with transformers: "
+        "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
+        path);
+}
+
 /* The kind of file follows from its name and content. */
 static Status load_file(Tokenizer **ret_tokenizer, const char *path) {
     CLEANUP(mem_freep) char *other = NULL;
@@ -114,6 +129,7 @@ static Status load_file(Tokenizer **ret_tokenizer, const char *path) {
         return tokenizer_load_bpe_files(ret_tokenizer, other, path);
     }
     if (ends_in(path, ".txt")) return tokenizer_load_wordpiece_file(ret_tokenizer, path);
+    if (ends_in(path, ".model")) return refuse_sentencepiece(path);
     if (!ends_in(path, ".json"))
         return FAILED(
             "%s: not a tokenizer file; expected tokenizer.json, vocab.json, merges.txt or vocab.txt", path);
@@ -153,10 +169,13 @@ Status tokenizer_load(Tokenizer **ret_tokenizer, const char *path) {
     if (!path_is_dir(path)) return load_file(ret_tokenizer, path);
     CLEANUP(mem_freep) char *file = NULL;
     TRY(find_file(path, &file));
-    if (!file)
+    if (!file) {
+        TRY(path_join(&file, path, "tokenizer.model"));
+        if (path_exists(file)) return refuse_sentencepiece(file);
         return FAILED(
             "%s: contains no tokenizer; expected tokenizer.json, vocab.json with merges.txt, or vocab.txt",
             path);
+    }
     return load_file(ret_tokenizer, file);
 }
 
@@ -262,6 +281,13 @@ Status encoder_add(Encoder *encoder, const char *text, size_t size, TokenList *l
     if (encoder->options.offsets && encoder->tokenizer->post.trim_offsets)
         post_processor_trim(encoder->tokenizer, text, size, count, list);
     return OK;
+}
+
+Status encoder_add_more(Encoder *encoder, const char *text, size_t size, TokenList *list) {
+    encoder->continues = true;
+    Status status = encoder_add(encoder, text, size, list);
+    encoder->continues = false;
+    return status;
 }
 
 /* Appends a piece of a template: the tokens of `text`, or a special token if it is NULL. */

@@ -1,14 +1,16 @@
-/* Tokenizers: text to token ids and back, with the same ids as Hugging Face's GPT-2 and BERT tokenizers.
+/* Tokenizers: text to token ids and back, with the same ids as Hugging Face's tokenizers of GPT-2, BERT,
+ * Llama, Mistral, Qwen and similar models.
  *
  * A Tokenizer is immutable once loaded, so threads may share it. An Encoder belongs to one thread; it owns
  * the scratch memory and the word cache that make encoding fast. Kinds:
  *   bytes      every byte is a token; weft's built-in vocabulary for data without a tokenizer
  *   bpe        GPT-2's byte-level BPE: the pre-tokenizer splits text into words by character class, then the
  *              bytes of each word are merged pair by pair. Encodes any bytes; decoding restores them exactly.
- *   wordpiece  BERT: the normalizer cleans text and, if so configured, lowercases it and strips accents; the
- *              pre-tokenizer splits at whitespace and punctuation; each word is split into the longest
- *              matching pieces
- * Added tokens (<|endoftext|>, [MASK]) are matched in the text before any of this and are never split.
+ *              tokenizer.json may describe another normalizer, pre-tokenizer and decoder, and merge
+ * characters instead of bytes (Llama 2); decoding then restores the normalized text. wordpiece  BERT: the
+ * normalizer cleans text and, if so configured, lowercases it and strips accents; the pre-tokenizer splits at
+ * whitespace and punctuation; each word is split into the longest matching pieces Added tokens
+ * (<|endoftext|>, [MASK]) are matched in the text before any of this and are never split.
  */
 #ifndef WEFT_TOKENIZER_TOKENIZER_H
 #define WEFT_TOKENIZER_TOKENIZER_H
@@ -91,7 +93,7 @@ MUST_USE Status tokenizer_spelling(const Tokenizer *tokenizer, int32_t id, char 
 /* BPE's merges in order, as "left right"; none for other kinds. The caller frees *ret_text. */
 size_t tokenizer_merge_count(const Tokenizer *tokenizer);
 MUST_USE Status tokenizer_merge(const Tokenizer *tokenizer, size_t rank, char **ret_text);
-/* Whether a BPE splits text like GPT-2's; true for other kinds. */
+/* Whether a BPE is GPT-2's byte-level BPE and splits text alike; true for other kinds. */
 bool tokenizer_is_plain(const Tokenizer *tokenizer);
 /* The settings of a WordPiece tokenizer. */
 void tokenizer_normalizer(const Tokenizer *tokenizer, bool *ret_lowercase, bool *ret_strip_accents);
@@ -135,6 +137,10 @@ DEFINE_FREEP(Encoder, encoder)
 #define ENCODER_WORD_LIMIT ((size_t)64 << 20)
 MUST_USE Status encoder_add(Encoder *encoder, const char *text, size_t size, TokenList *list);
 
+/* The same for text that continues an earlier one, which encoder_cut ended: nothing is inserted at its start.
+ */
+MUST_USE Status encoder_add_more(Encoder *encoder, const char *text, size_t size, TokenList *list);
+
 typedef struct TextView {
     const char *data;
     size_t size;
@@ -146,14 +152,15 @@ typedef struct TextView {
 MUST_USE Status encoder_add_sequence(Encoder *encoder, TextView first, const TextView *second, bool special,
                                      TokenList *list);
 
-/* For streaming: the largest n <= size for which encoding the first n bytes and the remaining text separately
- * yields the same ids as encoding them together, whatever text follows; 0 if there is no such n yet. */
+/* For streaming: the largest n <= size for which encoding the first n bytes and then the remaining text
+ * (encoder_add_more) yields the same ids as encoding them together, whatever text follows; 0 if there is no
+ * such n yet. */
 size_t encoder_cut(const Encoder *encoder, const char *text, size_t size);
 
 /* ---- decoding ---- */
 
-/* Decodes ids to NUL-terminated text, which the caller frees; *ret_size excludes the NUL. Bytes and BPE
- * restore exactly what was encoded; WordPiece joins words with spaces and cleans up spacing, as
+/* Decodes ids to NUL-terminated text, which the caller frees; *ret_size excludes the NUL. Bytes and GPT-2's
+ * BPE restore exactly what was encoded; WordPiece joins words with spaces and cleans up spacing, as
  * transformers does. `skip_special` omits special tokens. An id outside the vocabulary is an error. */
 MUST_USE Status tokenizer_decode(const Tokenizer *tokenizer, const int32_t *ids, size_t count,
                                  bool skip_special, char **ret_text, size_t *ret_size);

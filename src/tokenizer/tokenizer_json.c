@@ -49,9 +49,11 @@ static Status fill_vocab(Vocab *vocab, const json_t *object, const AddedEntry *a
             return FAILED("%s: the id of token '%.60s' must be an integer", from, key);
         TRY(vocab_put(vocab, json_integer_value(value), key, strlen(key), from));
     }
-    for (size_t i = 0; i < added_count; i++)
-        if (!json_object_get(object, added[i].text))
-            TRY(vocab_put(vocab, added[i].id, added[i].text, added[i].size, from));
+    for (size_t i = 0; i < added_count; i++) {
+        if (json_object_get(object, added[i].text)) continue;
+        TRY(vocab_put(vocab, added[i].id, added[i].text, added[i].size, from));
+        vocab->entries[added[i].id].outside = true;
+    }
     return vocab_check(vocab, from);
 }
 

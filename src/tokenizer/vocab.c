@@ -20,6 +20,7 @@ void bytes_done(Bytes *bytes) {
 Status normal_text_add(NormalText *normal, const char *bytes, size_t size, TokenOffset offset) {
     size_t before = normal->text.size;
     TRY(bytes_add(&normal->text, bytes, size));
+    if (normal->plain) return OK;
     TRY(mem_grow(&normal->offsets, &normal->capacity, normal->text.size, sizeof *normal->offsets));
     for (size_t i = before; i < normal->text.size; i++) normal->offsets[i] = offset;
     return OK;
@@ -79,6 +80,11 @@ static size_t slot_of(const Vocab *vocab, const char *token, size_t size) {
 
 int32_t vocab_find(const Vocab *vocab, const char *token, size_t size) {
     return vocab->slots[slot_of(vocab, token, size)] - 1;
+}
+
+int32_t vocab_find_model(const Vocab *vocab, const char *token, size_t size) {
+    int32_t id = vocab_find(vocab, token, size);
+    return id >= 0 && vocab->entries[id].outside ? -1 : id;
 }
 
 Status vocab_put(Vocab *vocab, int64_t id, const char *token, size_t size, const char *from) {

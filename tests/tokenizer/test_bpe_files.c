@@ -110,11 +110,13 @@ static void pipelines(void **state) {
     assert_ok(load_changed("pre_tokenizer.use_regex", "false"));
     assert_ok(load_changed("normalizer", "{\"type\": \"Sequence\", \"normalizers\": []}"));
     assert_ok(load_changed("decoder", "null"));
-    assert_fails(load_changed("normalizer", "{\"type\": \"NFC\"}"), 1,
-                 "tokenizer.json: 'normalizer' of type NFC is not supported");
-    assert_fails(load_changed("pre_tokenizer", "null"), 1, "'pre_tokenizer' is missing");
-    assert_fails(load_changed("pre_tokenizer", "{\"type\": \"Metaspace\"}"), 1,
-                 "'pre_tokenizer' of type Metaspace is not supported; expected ByteLevel");
+    assert_ok(load_changed("normalizer", "{\"type\": \"NFC\"}"));
+    assert_fails(load_changed("normalizer", "{\"type\": \"Precompiled\"}"), 1,
+                 "tokenizer.json: 'normalizer' of type Precompiled is not supported; expected NFC");
+    assert_fails(load_changed("pre_tokenizer", "null"), 1,
+                 "'decoder' of type ByteLevel needs a pre-tokenizer that ends in ByteLevel");
+    assert_fails(load_changed("pre_tokenizer", "{\"type\": \"UnicodeScripts\"}"), 1,
+                 "'pre_tokenizer' of type UnicodeScripts is not supported; expected ByteLevel");
     assert_fails(load_changed("pre_tokenizer", "7"), 1, "'pre_tokenizer' of type (none)");
     assert_fails(load_changed("pre_tokenizer.add_prefix_space", "1"), 1,
                  "'add_prefix_space' must be true or false");

@@ -1,0 +1,224 @@
+/* BPE tokenizers with a pipeline other than GPT-2's: Llama, Mistral, Qwen, SmolLM and their kin.
+ *
+ * Symbols are the bytes of a word if the pre-tokenizer ends in ByteLevel. Otherwise they are its characters,
+ * in the manner of SentencePiece: spaces are spelled "▁", characters that are not in the vocabulary become
+ * byte tokens
+ * (<0xE2>) or unknown, and the whole text may be one word. Where no token has a "▁" after another character,
+ * no merge crosses that place, so the word is split there; this makes it short enough for the encoder's
+ * cache, and text can be encoded in parts. */
+#include "tokenizer/bpe.h"
+
+void bpe_pipeline_free(BpePipeline *pipeline) {
+    if (!pipeline) return;
+    normalizer_free(pipeline->normalizer);
+    pretokenizer_free(pipeline->pre);
+    bpe_decoder_free(pipeline->decoder);
+    json_decref(pipeline->json);
+    free(pipeline);
+}
+
+/* ---- reading ---- */
+
+/* Whether the decoder is ByteLevel, possibly in a Sequence of one, or absent. */
+static bool is_byte_decoder(const json_t *decoder) {
+    for (;;) {
+        if (!decoder || json_is_null(decoder)) return true;
+        const char *type = json_string_value(json_object_get(decoder, "type"));
+        const json_t *list = json_object_get(decoder, "decoders");
+        if (!type || strcmp(type, "Sequence") != 0) return type && !strcmp(type, "ByteLevel");
+        if (json_array_size(list) != 1) return false;
+        decoder = json_array_get(list, 0);
+    }
+}
+
+static Status read_decoder(BpePipeline *pipeline, const json_t *decoder, const char *from) {
+    bool bytes = is_byte_decoder(decoder);
+    if (pipeline->chars && bytes && decoder && !json_is_null(decoder))
+        return FAILED("%s: 'decoder' of type ByteLevel needs a pre-tokenizer that ends in ByteLevel", from);
+    if (pipeline->chars) return bpe_decoder_new(&pipeline->decoder, decoder, from);
+    if (bytes) return OK;
+    const char *type = json_string_value(json_object_get(decoder, "type"));
+    return FAILED("%s: 'decoder' of type %.60s does not match the pre-tokenizer; expected ByteLevel", from,
+                  type ? type : "(none)");
+}
+
+/* Keeps what is needed to write the tokenizer again. */
+static Status keep_json(BpePipeline *pipeline, const json_t *json, const char *from) {
+    static const char *const keys[] = {"normalizer", "pre_tokenizer", "decoder"};
+    static const char *const options[] = {"unk_token", "fuse_unk", "byte_fallback", "ignore_merges"};
+    const json_t *given = json_object_get(json, "model");
+    json_t *model = json_pack("{s:s, s:n, s:n, s:n}", "type", "BPE", "dropout", "continuing_subword_prefix",
+                              "end_of_word_suffix");
+    pipeline->json = json_pack("{s:o}", "model", model);
+    int failed = !pipeline->json;
+    for (size_t i = 0; !failed && i < sizeof options / sizeof *options; i++) {
+        const json_t *value = json_object_get(given, options[i]);
+        json_t *missing = i == 0 ? json_null() : json_false();
+        failed = json_object_set_new(model, options[i], value ? json_deep_copy(value) : missing);
+    }
+    for (size_t i = 0; !failed && i < sizeof keys / sizeof *keys; i++) {
+        const json_t *value = json_object_get(json, keys[i]);
+        failed = json_object_set_new(pipeline->json, keys[i], value ? json_deep_copy(value) : json_null());
+    }
+    return failed ? FAILED("%s: out of memory", from) : OK;
+}
+
+Status bpe_pipeline_new(BpePipeline **ret_pipeline, const json_t *json, const char *from) {
+    CLEANUP(bpe_pipeline_freep) BpePipeline *pipeline = NULL;
+    const json_t *model = json_object_get(json, "model");
+    TRY(mem_new(1, sizeof *pipeline, &pipeline));
+    TRY(normalizer_new(&pipeline->normalizer, json_object_get(json, "normalizer"), from));
+    TRY(pretokenizer_new(&pipeline->pre, json_object_get(json, "pre_tokenizer"), from));
+    pipeline->chars = !pretokenizer_is_byte_level(pipeline->pre);
+    TRY(read_decoder(pipeline, json_object_get(json, "decoder"), from));
+    TRY(json_get_bool(model, from, "fuse_unk", &pipeline->fuse_unk));
+    TRY(json_get_bool(model, from, "byte_fallback", &pipeline->byte_fallback));
+    TRY(keep_json(pipeline, json, from));
+    *ret_pipeline = pipeline;
+    pipeline = NULL;
+    return OK;
+}
+
+/* ---- derived tables ---- */
+
+/* Whether a token has the character for a space after another character. */
+static bool has_inner_space(const BpePipeline *pipeline, const char *token, size_t size) {
+    size_t space = pipeline->space_size;
+    bool inside = false;
+    for (size_t at = 0; at < size;) {
+        bool here = size - at >= space && !memcmp(token + at, pipeline->space, space);
+        if (here && inside) return true;
+        inside |= !here;
+        at += here ? space : 1;
+    }
+    return false;
+}
+
+static void find_space(BpePipeline *pipeline, const Bpe *bpe, const Vocab *vocab) {
+    const char *space = pretokenizer_space(pipeline->pre, &pipeline->space_size);
+    if (!space && pipeline->normalizer) space = normalizer_space(pipeline->normalizer, &pipeline->space_size);
+    bool good = space && pipeline->space_size > 0 && pipeline->space_size <= sizeof pipeline->space &&
+                vocab_find_model(vocab, space, pipeline->space_size) >= 0 && !bpe->ignore_merges;
+    if (good) memcpy(pipeline->space, space, pipeline->space_size);
+    for (size_t i = 0; good && i < bpe->merge_count; i++) {
+        size_t size;
+        const char *token = vocab_token(vocab, bpe->merged[i], &size);
+        good = !has_inner_space(pipeline, token, size);
+    }
+    if (!good) pipeline->space_size = 0;
+}
+
+static Status find_unknown(BpePipeline *pipeline, const Vocab *vocab, const char *from) {
+    const char *unk = NULL;
+    pipeline->unk = -1;
+    TRY(json_get_string(json_object_get(pipeline->json, "model"), from, "unk_token", &unk));
+    if (unk) pipeline->unk = vocab_find_model(vocab, unk, strlen(unk));
+    if (unk && pipeline->unk < 0 && pipeline->chars)
+        return FAILED("%s: 'model.unk_token' is '%.60s', which is not in the vocabulary", from, unk);
+    for (int byte = 0; byte < 256; byte++) {
+        char name[8];
+        snprintf(name, sizeof name, "<0x%02X>", byte);
+        pipeline->fallback_ids[byte] = vocab_find_model(vocab, name, 6);
+    }
+    return OK;
+}
+
+Status bpe_pipeline_finish(Tokenizer *tokenizer, const char *from) {
+    Bpe *bpe = tokenizer->model;
+    BpePipeline *pipeline = bpe->pipeline;
+    tokenizer->normalizes = pipeline->normalizer != NULL;
+    pipeline->prepends = pipeline->normalizer && normalizer_prepends(pipeline->normalizer);
+    tokenizer->prefixes = pipeline->prepends || pretokenizer_prefixes(pipeline->pre);
+    if (!pipeline->chars) return OK;
+    TRY(find_unknown(pipeline, &tokenizer->vocab, from));
+    find_space(pipeline, bpe, &tokenizer->vocab);
+    return OK;
+}
+
+/* ---- encoding ---- */
+
+/* Writes the byte tokens of a character; false if one of them is missing. */
+static bool put_fallback(const BpePipeline *pipeline, const char *text, size_t size, int32_t *ids,
+                         uint32_t *lengths) {
+    for (size_t i = 0; i < size; i++)
+        if (pipeline->fallback_ids[(unsigned char)text[i]] < 0) return false;
+    for (size_t i = 0; i < size; i++) {
+        ids[i] = pipeline->fallback_ids[(unsigned char)text[i]];
+        if (lengths) lengths[i] = 1;
+    }
+    return true;
+}
+
+size_t bpe_pipeline_symbols(const BpePipeline *pipeline, const Vocab *vocab, const char *word, size_t size,
+                            int32_t *ids, uint32_t *lengths) {
+    size_t count = 0, unknown = 0; /* bytes of the unknown characters not written yet */
+    for (size_t at = 0, bytes; at < size; at += bytes) {
+        uint32_t c;
+        bytes = utf8_next(word + at, size - at, &c);
+        int32_t id = c == UTF8_INVALID ? -1 : vocab_find_model(vocab, word + at, bytes);
+        if (id < 0 && pipeline->byte_fallback &&
+            put_fallback(pipeline, word + at, bytes, ids + count, lengths ? lengths + count : NULL)) {
+            count += bytes;
+            continue;
+        }
+        if (id < 0 && pipeline->unk < 0) continue;
+        if (unknown && (id >= 0 || !pipeline->fuse_unk)) {
+            if (lengths) lengths[count] = (uint32_t)unknown;
+            ids[count++] = pipeline->unk;
+            unknown = 0;
+        }
+        if (id < 0) {
+            unknown += bytes;
+        } else {
+            if (lengths) lengths[count] = (uint32_t)bytes;
+            ids[count++] = id;
+        }
+    }
+    if (unknown) {
+        if (lengths) lengths[count] = (uint32_t)unknown;
+        ids[count++] = pipeline->unk;
+    }
+    return count;
+}
+
+/* ---- safe cuts ---- */
+
+/* The last space after a character that is none. Around it, normalizers change nothing. */
+static size_t cut_before_space(const BpePipeline *pipeline, const char *text, size_t size) {
+    for (size_t end = size; end > 1;) {
+        const char *space = memrchr(text + 1, ' ', end - 1);
+        if (!space) return 0;
+        size_t at = (size_t)(space - text);
+        uint32_t before;
+        size_t bytes = utf8_previous(text, at, &before);
+        bool mark = pipeline->space_size == bytes && !memcmp(text + at - bytes, pipeline->space, bytes);
+        bool stable = !pipeline->normalizer || normalizer_keeps_char(pipeline->normalizer, before);
+        if (!char_is_space(before) && before != UTF8_INVALID && !mark && stable) return at;
+        end = at;
+    }
+    return 0;
+}
+
+Status bpe_pipeline_cut(const BpePipeline *pipeline, PretokenizerScratch *scratch, const char *text,
+                        size_t size, size_t *ret_cut) {
+    CLEANUP(normal_text_done) NormalText normal = {0};
+    const Normalizer *normalizer = pipeline->normalizer;
+    bool spaces = false;
+    size_t cut = 0;
+    *ret_cut = 0;
+    size -= utf8_unfinished(text, size);
+    if (size == 0 || (normalizer && !normalizer_is_local(normalizer))) return OK;
+    bool keeps = !normalizer || normalizer_keeps(normalizer, text, size) || pipeline->chars;
+    if (!keeps) TRY(normalizer_run(normalizer, text, size, true, &normal));
+    TRY(pretokenizer_cut(pipeline->pre, scratch, keeps ? text : normal.text.data,
+                         keeps ? size : normal.text.size, &cut, &spaces));
+    if (spaces) {
+        bool split = pretokenizer_splits_spaces(pipeline->pre) || pipeline->space_size > 0;
+        *ret_cut = split ? cut_before_space(pipeline, text, size) : 0;
+        return OK;
+    }
+    if (pipeline->chars && normalizer) return OK;
+    if (cut > 0 && !keeps) cut = normal.offsets[cut].start;
+    *ret_cut = cut > 0 && (unsigned char)text[cut] < 0x80 ? cut : 0;
+    return OK;
+}
