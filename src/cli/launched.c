@@ -59,6 +59,8 @@ static void read_line(Launched *of, const char *line) {
         sscanf(killed, "process rank %d", &of->rank);
         sscanf(by, "exited on signal %d", &of->signal);
     }
+    /* Said by a rank that the launcher terminates because another one ended. */
+    if (!of->asked && (strcmp(line, "weft: stopped\n") == 0 || strcmp(line, "\n") == 0)) return;
     bool error = strncmp(line, "weft: error: ", 13) == 0;
     of->failed |= error;
     of->explained |= error || strncmp(line, "weft: stopped", 13) == 0;
