@@ -15,6 +15,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,11 +28,12 @@
 #include "base/memory.h"
 #include "base/terminal.h"
 #include "cli/launched.h"
+#include "cli/processes.h"
 #include "cli/relay.h"
 #include "comm/mpi.h"
 #include "device/registry.h"
 
-enum { LAUNCHER_WORDS = 32 };
+enum { LAUNCHER_WORDS = 32, JOIN_LIMIT = 60 };
 
 /* Set for the ranks: this process has printed the warnings. */
 #define WARNED "WEFT_WARNED"
@@ -232,13 +235,63 @@ static Status start(Invocation *call, int64_t ranks, bool stops) {
     return run_launcher(argv, title, stops, &call->exit_code);
 }
 
-Status launch_join(Invocation *call) {
+/* MPI's start-up blocks until all ranks take part. */
+typedef struct Joining {
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+    bool joined;
+    double limit_s;
+} Joining;
+
+static void *watch_joining(void *argument) {
+    Joining *joining = argument;
+    Launched launched = mpi_launched();
+    /* One rank reports; when it has ended, the others end silently. */
+    double limit = joining->limit_s + 0.2 * (launched.rank < 20 ? launched.rank : 20);
+    struct timespec until;
+    char host[65] = "this host";
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)limit;
+    until.tv_nsec += (long)(1e9 * (limit - floor(limit)));
+    if (until.tv_nsec >= 1000000000L) until.tv_sec++, until.tv_nsec -= 1000000000L;
+    pthread_mutex_lock(&joining->lock);
+    int code = 0;
+    while (!joining->joined && code != ETIMEDOUT)
+        code = pthread_cond_timedwait(&joining->done, &joining->lock, &until);
+    if (!joining->joined && processes_in_state(getppid(), "Z")) _exit(STATUS_FAILED);
+    if (!joining->joined) {
+        gethostname(host, sizeof host - 1);
+        pid_t stopped = processes_in_state(getppid(), "Tt");
+        fprintf(stderr, "weft: error: rank %d on %s has waited %.0f s for the ranks to connect (--timeout)",
+                launched.rank, host, joining->limit_s);
+        if (stopped > 0) fprintf(stderr, "; process %d is stopped (SIGSTOP)", (int)stopped);
+        fputc('\n', stderr);
+        _exit(STATUS_FAILED);
+    }
+    pthread_mutex_unlock(&joining->lock);
+    return NULL;
+}
+
+Status launch_join(Invocation *call, double limit_s) {
     if (!mpi_launched().launched || call->world) return OK;
-    return mpi_world_new(&call->world);
+    Joining joining = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, limit_s};
+    pthread_t thread;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool watched_start = limit_s > 0 && pthread_create(&thread, NULL, watch_joining, &joining) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    Status status = mpi_world_new(&call->world);
+    pthread_mutex_lock(&joining.lock);
+    joining.joined = true;
+    pthread_cond_signal(&joining.done);
+    pthread_mutex_unlock(&joining.lock);
+    if (watched_start) pthread_join(thread, NULL);
+    return status;
 }
 
 Status launch(Invocation *call, int64_t ranks, bool stops, bool *ret_here) {
-    TRY(launch_join(call));
+    TRY(launch_join(call, JOIN_LIMIT));
     if (call->world && ranks && ranks != call->world->size)
         return USAGE("--ranks %lld does not match the %d rank%s that the launcher started; remove --ranks",
                      (long long)ranks, call->world->size, PLURAL(call->world->size));

@@ -9,8 +9,9 @@
  * false. `ranks` 0: accepts any number of launched ranks. `stops`: the command handles SIGUSR1 like SIGINT,
  * so that Ctrl-C lets it finish its step; otherwise Ctrl-C terminates the ranks. */
 MUST_USE Status launch(Invocation *call, int64_t ranks, bool stops, bool *ret_here);
-/* Sets call->world if a launcher started this process; does nothing otherwise. */
-MUST_USE Status launch_join(Invocation *call);
+/* Sets call->world if a launcher started this process; does nothing otherwise. Ends the process with a
+ * message if the ranks have not connected within `limit_s`; 0: no limit. */
+MUST_USE Status launch_join(Invocation *call, double limit_s);
 
 /* Whether this process should print warnings: one does, also when ranks are started. */
 bool launch_may_warn(void);

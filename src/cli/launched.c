@@ -48,7 +48,7 @@ static bool is_frame(const char *line) {
 
 /* Messages that Open MPI prints outside blocks and that are held back as well. */
 static const char *const remarks[] = {"help message", "orte_base_help_aggregate", "ORTE_ERROR_LOG",
-                                      "PMIX ERROR", ": Forwarding signal "};
+                                      "PMIX ERROR",   ": Forwarding signal ",     "] Read -1, expected "};
 
 static void read_line(Launched *of, const char *line) {
     const char *killed = strstr(line, "process rank "), *by = strstr(line, "exited on signal ");
@@ -62,6 +62,7 @@ static void read_line(Launched *of, const char *line) {
     /* Said by a rank that the launcher terminates because another one ended. */
     if (!of->asked && (strcmp(line, "weft: stopped\n") == 0 || strcmp(line, "\n") == 0)) return;
     bool error = strncmp(line, "weft: error: ", 13) == 0;
+    remark = error && of->failed; /* one rank's report is enough */
     of->failed |= error;
     of->explained |= error || strncmp(line, "weft: stopped", 13) == 0;
     for (size_t i = 0; i < sizeof remarks / sizeof *remarks; i++) remark |= strstr(line, remarks[i]) != NULL;
@@ -128,6 +129,11 @@ static bool await_orphans(void) {
     return saved;
 }
 
+/* Removes what is left of ranks that have ended; does not wait for others. */
+static void reap(void) {
+    for (int i = 0; i < 20 && waitpid(-1, NULL, WNOHANG) >= 0; i++) usleep(10000);
+}
+
 static Status explain_killed(int number, const Launched *of) {
     const char *name = of->spec->name;
     if (await_orphans())
@@ -169,6 +175,7 @@ Status launched_wait(const LaunchedSpec *spec, int *ret_code) {
     if (of.early) return STOPPED("stopped before the ranks were ready; nothing was saved");
     if (of.at_once) return STOPPED("stopped at once; steps after the newest checkpoint are lost");
     if (WIFSIGNALED(state)) return explain_killed(WTERMSIG(state), &of);
+    reap();
     TRY(explain(&of, WEXITSTATUS(state)));
     *ret_code = WEXITSTATUS(state) ? WEXITSTATUS(state) : of.code;
     return OK;

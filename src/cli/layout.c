@@ -13,6 +13,7 @@
 #include "comm/cores.h"
 #include "comm/gpus.h"
 #include "comm/mpi.h"
+#include "comm/watchdog.h"
 
 static Source source_of(const Invocation *call, const char *name) {
     return invocation_slot(call, name)->source;
@@ -112,17 +113,29 @@ static Status share_gpus(Invocation *call, TrainConfig *config) {
     return OK;
 }
 
+static void warn(const char *text) {
+    fprintf(stderr, "weft: warning: %s\n", text);
+}
+
+static void watch_waits(const Invocation *call, double timeout) {
+    Watchdog *watch = group_watchdog(call->world);
+    if (!watch) return;
+    watch->warn = warn;
+    watch->limit_s = timeout < 0 ? TIMEOUT_LEAST : timeout;
+}
+
 Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_here) {
     Layout *layout = &args->layout;
     if (stops && mpi_launched().launched) {
         stop_catch(SA_RESTART); /* also while the ranks connect */
         stop_catch_orphaned();
     }
-    TRY(launch_join(call));
+    TRY(launch_join(call, args->config.timeout < 0 ? TIMEOUT_LEAST : args->config.timeout));
     TRY(layout_settle(call, layout, call->world ? call->world->size : 0));
     TRY(layout_check(call, args));
     TRY(launch(call, layout->ranks, stops, ret_here));
     if (!*ret_here) return OK;
+    if (stops) watch_waits(call, args->config.timeout);
     TRY(share_cores(call, &args->config));
     TRY(share_gpus(call, &args->config));
     MeshSpec spec = {

@@ -97,6 +97,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (!here) return OK;
     args->train.config.stop = stop_catch(SA_RESTART);
     args->train.config.work = stop_work();
+    args->train.config.timeout = -1;
     args->train.config.log = stderr;
     args->train.config.warmup_file = warmup_file(call);
     Status status =

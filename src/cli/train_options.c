@@ -197,6 +197,10 @@ static const Option run_table[] = {
      .shown = "the newest intact checkpoint",
      .help = "Continue from the checkpoint of this step. Implies --resume. Checkpoints of later steps are "
              "removed as new ones are saved."},
+    {OPT_ROW("timeout", OPTION_FLOAT, FIELD(TrainConfig, timeout, double), "SECONDS"), .fallback = "-1",
+     AT_LEAST(0), .shown = "10 x the slowest step, at least 60",
+     .help = "With several ranks, stop and say which ranks wait for which if none of them makes progress for "
+             "this long, or if one does not answer; 0: wait forever."},
     {EVERY("eval-every", eval_every), .fallback = "100",
      .help = "Evaluate every N steps, or at the end of each epoch, and at the end; 0: only at the end. F1 "
              "and exact match are measured at the end of each epoch and at the end."},

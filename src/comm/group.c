@@ -1,6 +1,8 @@
 /* Common to all groups: validates shapes, counts bytes and waits for operations without a ticket. */
 #include "comm/group.h"
 
+#include "comm/watchdog.h"
+
 static const char *const kind_names[COMM_KINDS] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
                                                    "send"};
 
@@ -19,13 +21,14 @@ static void count_bytes(Group *group, CommKind kind, size_t bytes, int passes) {
     group->bytes_sent[kind] += n - n / size - (n % size != 0);
 }
 
+/* Also the watchdog shows it. */
 void comm_label(Group *group, const TraceName *name, int64_t first, int64_t second) {
-    if (group->trace) group->label = (CommLabel){name, {first, second}};
+    group->label = (CommLabel){name, {first, second}};
 }
 
 /* Default trace label, unless the caller has set one. */
 static void label_kind(Group *group, CommKind kind, Tensor data) {
-    if (!group->trace || group->label.name) return;
+    if (!group->names || group->label.name) return;
     comm_label(group, &group->names->op[kind], (int64_t)tensor_bytes(data), group->size);
 }
 
@@ -197,6 +200,22 @@ bool group_claim_failure(Group *world) {
 
 void group_end_all(Group *world, int exit_code) {
     world->ops->end_all(world, exit_code);
+}
+
+Status group_sync(Group *world, Stream *stream) {
+    return world->ops->sync ? world->ops->sync(world, stream) : stream_sync(stream);
+}
+
+Watchdog *group_watchdog(const Group *world) {
+    return world->ops->watchdog ? world->ops->watchdog(world) : NULL;
+}
+
+void group_doing(const Group *world, const char *doing, int64_t step) {
+    Watchdog *watch = group_watchdog(world);
+    if (!watch) return;
+    watch->doing = doing;
+    watch->step = step;
+    watch->beats++;
 }
 
 Status group_split(Group *group, int color, int key, Group **ret_group) {

@@ -67,6 +67,10 @@ typedef struct GroupOps {
     Status (*host_gather)(Group *group, void *dst, const void *src, size_t bytes);
     Status (*host_broadcast)(Group *group, void *data, size_t bytes, int root);
     Status (*split)(Group *group, int color, int key, Group **ret_group);
+    struct Watchdog *(*watchdog)(const Group *world); /* NULL: no other ranks */
+    Status (*sync)(Group *world, Stream *stream);     /* NULL: stream_sync */
+    /* For waits on a device, between polls of it: reads notes and looks at the watchdog. */
+    Status (*wait_more)(Group *world, bool begins);
     /* Sections; NULL: this kind of group cannot abandon operations. */
     void (*section)(Group *world, SectionStage stage, const volatile sig_atomic_t *stop);
     bool (*abandons)(Group *world);
@@ -127,6 +131,9 @@ MUST_USE Status ticket_wait(Stream *stream, Ticket *ticket); /* zeroes the ticke
 int64_t group_waited(Group *group);
 /* Trace label of the group's next operation, instead of its kind. */
 void comm_label(Group *group, const TraceName *name, int64_t first, int64_t second);
+
+/* Like stream_sync, under the watchdog: work on the stream may wait for other ranks. Collective. */
+MUST_USE Status group_sync(Group *world, Stream *stream);
 
 /* Operations between begin and end are launched together, so that sends and receives in both directions
  * cannot deadlock. Each needs a ticket, to be waited for after the end. */

@@ -42,6 +42,8 @@ static Status check_spec(const Group *world, MeshSpec spec) {
     return OK;
 }
 
+static void set_names(Mesh *mesh);
+
 Status mesh_new(Mesh **ret_mesh, Group *world, MeshSpec spec) {
     TRY(check_spec(world, spec));
     CLEANUP(mesh_freep) Mesh *mesh = NULL;
@@ -51,6 +53,7 @@ Status mesh_new(Mesh **ret_mesh, Group *world, MeshSpec spec) {
     mesh->size = world->size;
     set_coordinates(mesh, spec);
     TRY(split_groups(mesh, spec.shard ? spec.shard : spec.dp));
+    set_names(mesh);
     *ret_mesh = mesh;
     mesh = NULL;
     return OK;
@@ -85,6 +88,7 @@ Status mesh_new_dryrun(Mesh **ret_mesh, MeshSpec spec, int rank, bool staged) {
     TRY(group_new_dryrun(&mesh->replica, dp / shard, spec.dp / shard, size, staged));
     TRY(group_new_dryrun(&mesh->model, pp * spec.tp + tp, spec.tp * spec.pp, size, staged));
     TRY(group_new_dryrun(&mesh->ends, end && pp > 0, end ? 2 : 1, size, staged));
+    set_names(mesh);
     *ret_mesh = mesh;
     mesh = NULL;
     return OK;
@@ -187,13 +191,17 @@ static const CommNames names[AXIS_COUNT + 1] = {[AXIS_DP] = NAMES("data"),
                                                 [AXIS_PP] = NAMES("pipeline"),
                                                 [AXIS_COUNT] = NAMES("all")};
 
+/* Groups can be shared: the name of the world is set first. */
+static void set_names(Mesh *mesh) {
+    MeshGroup groups[MESH_GROUPS];
+    groups_of(mesh, groups);
+    for (int i = 0; i < MESH_GROUPS; i++) groups[i].group->names = &names[groups[i].axis];
+}
+
 void mesh_trace(Mesh *mesh, Trace *trace) {
     MeshGroup groups[MESH_GROUPS];
     groups_of(mesh, groups);
-    for (int i = 0; i < MESH_GROUPS; i++) {
-        groups[i].group->names = &names[groups[i].axis];
-        groups[i].group->trace = trace;
-    }
+    for (int i = 0; i < MESH_GROUPS; i++) groups[i].group->trace = trace;
 }
 
 /* ---- sections ---- */
@@ -234,4 +242,10 @@ Status mesh_recover(Mesh *mesh) {
     for (int i = 0; i < MESH_GROUPS; i++)
         if (groups[i].group->ops->recover) TRY(groups[i].group->ops->recover(groups[i].group));
     return OK;
+}
+
+void mesh_drop(Mesh *mesh) {
+    MeshGroup groups[MESH_GROUPS];
+    groups_of(mesh, groups);
+    for (int i = 0; i < MESH_GROUPS; i++) group_drop(groups[i].group);
 }

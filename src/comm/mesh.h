@@ -64,6 +64,9 @@ MUST_USE Status mesh_section_check(Mesh *mesh);
 MUST_USE Status mesh_section_end(Mesh *mesh, bool *ret_stop);
 MUST_USE Status mesh_recover(Mesh *mesh);
 
+/* After a failure: group_drop for all groups. */
+void mesh_drop(Mesh *mesh);
+
 int mesh_rank(const Mesh *mesh, int dp, int tp, int pp);
 
 #endif

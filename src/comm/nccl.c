@@ -8,8 +8,10 @@
 #include "comm/nccl.h"
 
 #include <nccl.h>
+#include <time.h>
 
 #include "base/memory.h"
+#include "comm/watchdog.h"
 #include "device/cuda/cuda.h"
 
 typedef struct Nccl {
@@ -274,6 +276,30 @@ static Status host_broadcast_nccl(Group *group, void *data, size_t bytes, int ro
     return host_broadcast(impl(group)->host, data, bytes, root);
 }
 
+/* cudaStreamSynchronize would wait forever for a rank that does not take part. Polls the stream, at first
+ * without pause, since steps are short. */
+static Status sync_nccl(Group *group, Stream *stream) {
+    enum { SPIN_US = 500, SLEEP_US = 50, LOOK_US = 20000 };
+    Group *host = impl(group)->host;
+    int64_t start = trace_now(), looked = start;
+    bool begins = true;
+    while (cudaStreamQuery(cuda_stream(stream)) == cudaErrorNotReady) {
+        int64_t now = trace_now();
+        if (now - start < SPIN_US * 1000) continue;
+        nanosleep(&(struct timespec){.tv_nsec = SLEEP_US * 1000}, NULL);
+        if (!host->ops->wait_more || now - looked < LOOK_US * 1000) continue;
+        looked = now;
+        TRY(host->ops->wait_more(host, begins));
+        begins = false;
+    }
+    cudaGetLastError(); /* cudaErrorNotReady is not an error */
+    return stream_sync(stream);
+}
+
+static Watchdog *watchdog_nccl(const Group *group) {
+    return group_watchdog(impl(group)->host);
+}
+
 /* Operations with a failed rank would never complete. */
 static void drop_nccl(Group *group) {
     Link *link = impl(group);
@@ -342,6 +368,8 @@ static const GroupOps group_ops_nccl = {
     .host_gather = host_gather_nccl,
     .host_broadcast = host_broadcast_nccl,
     .split = split_nccl,
+    .watchdog = watchdog_nccl,
+    .sync = sync_nccl,
     .drop = drop_nccl,
     .claim_failure = claim_failure_nccl,
     .end_all = end_all_nccl,

@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include "base/memory.h"
+#include "comm/watchdog.h"
 
 /* An operation in progress, or host memory kept for the next one. */
 typedef struct Move {
@@ -215,6 +216,10 @@ static Status host_broadcast_staged(Group *group, void *data, size_t bytes, int 
     return host_broadcast(impl(group)->host, data, bytes, root);
 }
 
+static Watchdog *watchdog_staged(const Group *group) {
+    return group_watchdog(impl(group)->host);
+}
+
 static void section_staged(Group *group, SectionStage stage, const volatile sig_atomic_t *stop) {
     Group *host = impl(group)->host;
     host->ops->section(host, stage, stop);
@@ -272,6 +277,7 @@ static const GroupOps group_ops_staged = {
     .host_gather = host_gather_staged,
     .host_broadcast = host_broadcast_staged,
     .split = split_staged,
+    .watchdog = watchdog_staged,
     .section = section_staged,
     .abandons = abandons_staged,
     .recover = recover_staged,

@@ -261,7 +261,7 @@ Status runner_new(Runner **ret_runner, const Model *model, Device *device, const
 void runner_free(Runner *runner) {
     if (!runner) return;
     /* After a failure other ranks may still be sending to buffers that are freed below. */
-    if (runner->mesh) group_drop(runner->mesh->world);
+    if (runner->mesh) mesh_drop(runner->mesh);
     /* The last update may still be running. */
     if (runner->stream) status_free(stream_sync(runner->stream));
     store_free(runner->params);
@@ -337,7 +337,7 @@ static Status add_device_time(Runner *runner) {
  * on the last stage and equal on its tensor-parallel ranks. */
 static Status read_losses(Runner *runner, int count, double *sums) {
     TRY(stream_copy(runner->stream, sums, runner->loss.data, (size_t)count * sizeof(double), COPY_TO_HOST));
-    TRY(stream_sync(runner->stream));
+    TRY(group_sync(runner->mesh->world, runner->stream));
     TRY(host_reduce(runner->mesh->axis[AXIS_DP], sums, count, DT_F64, REDUCE_SUM));
     return host_reduce(runner->mesh->axis[AXIS_PP], sums, count, DT_F64, REDUCE_SUM);
 }

@@ -13,6 +13,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/progress.h"
+#include "comm/watchdog.h"
 #include "optim/lr.h"
 #include "train/announce.h"
 #include "train/epoch.h"
@@ -217,8 +218,14 @@ static void set_work(const Trainer *t, WorkState state) {
     if (t->config->work) *t->config->work = (sig_atomic_t)state;
 }
 
+/* Tells the watchdog what this rank is doing. */
+static void doing(const Trainer *t, const char *what) {
+    if (t->config->mesh) group_doing(t->config->mesh->world, what, t->step);
+}
+
 static Status save_checkpoint(Trainer *t) {
     CLEANUP(json_decrefp) json_t *progress = NULL;
+    doing(t, "saving a checkpoint");
     validation_is_best(&t->val_state, t->step);
     TRY(describe_progress(t, &progress));
     int64_t start = trace_now();
@@ -372,6 +379,7 @@ static Status evaluate(Trainer *t) {
     Validation *val = &t->val_state;
     if (!t->val) return OK;
     EvalResult result;
+    doing(t, "validating");
     int64_t start = trace_now(), limit = eval_limit(t);
     bool epoch = epochs_end(&t->epochs, t->step);
     TRY(job_evaluate(t->job, t->val, limit, &result));
@@ -458,11 +466,18 @@ static Status load_data(Trainer *t) {
     return OK;
 }
 
+/* Without --timeout, the limit follows the slowest step. */
+static void limit_waits(const Trainer *t, double step_s) {
+    Watchdog *watch = t->config->mesh ? group_watchdog(t->config->mesh->world) : NULL;
+    if (watch && t->config->timeout < 0 && 10 * step_s > watch->limit_s) watch->limit_s = 10 * step_s;
+}
+
 /* Signals reach ranks at different times; all ranks abandon this step, or all finish it. */
 static Status one_step(Trainer *t, bool *ret_stop) {
     const TrainConfig *c = t->config;
     TRY(tracer_next(t->tracer, t->record.steps));
     int64_t start = trace_now(), step = t->step + 1;
+    if (c->mesh) group_doing(c->mesh->world, "computing", step);
     record_step_begin(&t->record, step);
     TRY(load_data(t));
     StepResult result;
@@ -478,6 +493,7 @@ static Status one_step(Trainer *t, bool *ret_stop) {
     if (step == 1) t->loss_first = result.loss;
     t->loss_last = result.loss;
     epochs_add(&t->epochs, result.loss, t->record.step.step_s);
+    limit_waits(t, t->record.step.step_s);
     show_step(t, &result, lr, t->record.step.step_s);
     bool log_due = step % c->log_every == 0 || step == t->lr.steps;
     *ret_stop = result.stop;
@@ -688,6 +704,7 @@ static Status prepare(Trainer *t, const json_t *config_json) {
     const char *out = is_first(t) ? c->out : NULL;
     if (c->text.no_cache) TRY(rundir_open(&t->dir, out)); /* tokenized text goes there */
     /* Rank 0 tokenizes text first; the other ranks then find it done. */
+    doing(t, "preparing data");
     if (!is_first(t)) TRY(wait_for_all(t));
     TRY(open_data(t));
     if (is_first(t)) TRY(wait_for_all(t));
@@ -696,6 +713,7 @@ static Status prepare(Trainer *t, const json_t *config_json) {
     progress_unit(t->progress, "step");
     if (!t->dir) TRY(rundir_open(&t->dir, out));
     TRY(wait_for_all(t));
+    doing(t, "loading the model");
     TRY(job_start(t->job, &report));
     if (t->job->model_dir) TRY(load_report_check(&report, t->job->model_dir, &t->job->model->config, true));
     TRY(describe_settings(t));

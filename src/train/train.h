@@ -24,6 +24,8 @@ typedef struct TextOptions {
     int64_t doc_stride, max_query; /* SQuAD, see data/squad_features.h; 0: the published values */
 } TextOptions;
 
+enum { TIMEOUT_LEAST = 60 };
+
 /* What a run would lose if it ended now: nothing was done, steps that are in no checkpoint, nothing. */
 typedef enum { WORK_NONE, WORK_UNSAVED, WORK_SAVED } WorkState;
 
@@ -106,6 +108,8 @@ typedef struct TrainConfig {
     /* Nonzero (set by a signal handler, on any rank) makes the run abandon the current step or validation,
      * save a checkpoint of the last complete step and stop. NULL: never. */
     const volatile sig_atomic_t *stop;
+    double timeout; /* limit of waits for other ranks, in seconds; 0: none; < 0: 10 x the slowest step, at
+                     * least TIMEOUT_LEAST */
     volatile sig_atomic_t *work; /* set to a WorkState as the run proceeds; NULL: not wanted */
 } TrainConfig;
 

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "comm/cores.h"
 #include "comm/mesh.h"
+#include "comm/watchdog.h"
 
 static Tensor filled(int64_t count, float value) {
     float *data = malloc((size_t)count * sizeof *data);
@@ -108,6 +109,32 @@ static void test_late_peer(void **state) {
         group_free(others[i]);
     }
     free(now.data);
+}
+
+static int warnings;
+
+static void count_warning(const char *text) {
+    assert_non_null(strstr(text, "which is still at work (computing)"));
+    warnings++;
+}
+
+/* A rank that computes for longer than the limit is reported once, by one rank, and not given up. */
+static void test_slow_rank(void **state) {
+    Ranks *ranks = *state;
+    Watchdog *watch = group_watchdog(ranks->world);
+    int64_t count;
+    if (ranks->world->size > 2) skip(); /* takes a while */
+    watch->limit_s = 3;
+    watch->warn = count_warning;
+    group_doing(ranks->world, "computing", 1);
+    if (ranks->world->rank == 0)
+        for (double start = clock_wall(); clock_wall() - start < 4.5;)
+            ;
+    assert_ok(barrier(ranks->world));
+    watch->limit_s = 0;
+    count = warnings;
+    assert_ok(host_reduce(ranks->world, &count, 1, DT_I64, REDUCE_SUM));
+    assert_int_equal(count, 1);
 }
 
 /* The operation makes progress while the caller computes without polling. */
@@ -236,9 +263,9 @@ static void test_cores(void **state) {
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_many_in_flight), cmocka_unit_test(test_groups_interleave),
-    cmocka_unit_test(test_late_peer),      cmocka_unit_test(test_overlap),
-    cmocka_unit_test(test_send_both_ways), cmocka_unit_test(test_mesh),
-    cmocka_unit_test(test_cores),
+    cmocka_unit_test(test_late_peer),      cmocka_unit_test(test_slow_rank),
+    cmocka_unit_test(test_overlap),        cmocka_unit_test(test_send_both_ways),
+    cmocka_unit_test(test_mesh),           cmocka_unit_test(test_cores),
 };
 
 RANKS_MAIN(tests)

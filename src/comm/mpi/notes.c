@@ -39,6 +39,11 @@ static void handle(Traffic *traffic, const Note *note) {
     case NOTE_ABANDON:
         if (note->number > traffic->abandoned) traffic->abandoned = note->number;
         break;
+    case NOTE_PROBE: watchdog_answer(traffic, note->from, note->number); break;
+    case NOTE_STATE:
+        traffic->state[note->from] = note->state;
+        traffic->state[note->from].answered = note->number;
+        break;
     default: break;
     }
 }
@@ -53,16 +58,26 @@ bool notes_take(Traffic *traffic) {
 }
 
 /* A note that cannot be sent for lack of memory is lost; the launcher then ends the other ranks. */
-void notes_send(Traffic *traffic, NoteKind kind, uint64_t number) {
-    NoteOut *out = calloc(1, sizeof *out + (size_t)traffic->size * sizeof *out->request);
+static void send_note(Traffic *traffic, int first, int last, const Note *note) {
+    NoteOut *out = calloc(1, sizeof *out + (size_t)(last - first + 1) * sizeof *out->request);
     if (!out) return;
-    out->note = (Note){.kind = kind, .from = traffic->rank, .number = number};
-    for (int to = 0; to < traffic->size; to++)
+    out->note = *note;
+    for (int to = first; to <= last; to++)
         if (to != traffic->rank && MPI_Isend(&out->note, sizeof out->note, MPI_BYTE, to, TAG_NOTE,
                                              traffic->control, &out->request[out->count]) == MPI_SUCCESS)
             out->count++;
     out->next = traffic->notes_out;
     traffic->notes_out = out;
+}
+
+void notes_send(Traffic *traffic, NoteKind kind, uint64_t number) {
+    Note note = {.kind = kind, .from = traffic->rank, .number = number};
+    send_note(traffic, 0, traffic->size - 1, &note);
+}
+
+void notes_send_to(Traffic *traffic, int to, NoteKind kind, uint64_t number, const RankState *state) {
+    Note note = {.kind = kind, .from = traffic->rank, .number = number, .state = *state};
+    send_note(traffic, to, to, &note);
 }
 
 void notes_free(Traffic *traffic) {

@@ -58,7 +58,7 @@ Status mpi_status(int code, const char *what) {
 }
 
 static bool traffic_healthy(const Traffic *traffic) {
-    return !traffic->error && !traffic->dropped && traffic->failed_rank < 0;
+    return !traffic->error && !traffic->dropped && !traffic->timed_out && traffic->failed_rank < 0;
 }
 
 /* Whether this rank gives up the current section; tells the others if it is the first. The lock is held. */
@@ -152,6 +152,7 @@ Status traffic_new(Traffic **ret_engine, MPI_Comm world, bool threaded) {
     if (!code) code = MPI_Comm_set_errhandler(traffic->control, MPI_ERRORS_RETURN);
     if (!code) code = MPI_Comm_rank(world, &traffic->rank);
     if (!code) code = MPI_Comm_size(world, &traffic->size);
+    if (!code) code = watchdog_new(traffic);
     if (!code) code = notes_listen(traffic);
     if (code) {
         traffic_free(traffic);
@@ -174,6 +175,7 @@ void traffic_free(Traffic *traffic) {
         pthread_join(traffic->thread, NULL);
     }
     notes_free(traffic);
+    watchdog_free(traffic);
     /* After a failure, memory is leaked on purpose: MPI or another rank may still access it. */
     if (traffic->control != MPI_COMM_NULL) MPI_Comm_free(&traffic->control);
     pthread_cond_destroy(&traffic->wake);
@@ -182,6 +184,7 @@ void traffic_free(Traffic *traffic) {
 }
 
 static Status traffic_outcome(Traffic *traffic) {
+    if (traffic->timed_out) return FAILED("%s", traffic->overdue ? traffic->overdue : "a wait timed out");
     if (traffic->failed_rank >= 0) return FAILED("rank %d failed", traffic->failed_rank);
     if (traffic->error) return mpi_status(traffic->error, "communication between ranks failed");
     if (traffic->dropped) return FAILED("internal: communication after a failure");
@@ -238,7 +241,10 @@ static Op *traffic_find(const Traffic *traffic, uint64_t number, Op **ret_before
 /* Waits until the operation is done or has failed. The lock is held. */
 static void drive(Traffic *traffic, const Op *op) {
     Pause pause = {0};
+    WatchedWait wait;
     traffic->waiting++;
+    watchdog_begin(traffic, op, &wait);
+    traffic->on_device = false;
     while (!op->done && traffic_healthy(traffic) && !abandons(traffic)) {
         if (traffic_look(traffic)) {
             pause = (Pause){0};
@@ -247,7 +253,9 @@ static void drive(Traffic *traffic, const Op *op) {
         pthread_mutex_unlock(&traffic->lock);
         pause_caller(&pause);
         pthread_mutex_lock(&traffic->lock);
+        if (pause.us == SLEEP_US_MOST) watchdog_look(traffic, &wait);
     }
+    watchdog_end(traffic);
     traffic->waiting--;
     if (traffic->active > 0) pthread_cond_signal(&traffic->wake);
 }
@@ -327,6 +335,7 @@ void traffic_section(Traffic *traffic, SectionStage stage, const volatile sig_at
 
 bool traffic_abandons(Traffic *traffic) {
     pthread_mutex_lock(&traffic->lock);
+    traffic->watchdog.beats++;
     bool gives_up = abandons(traffic);
     pthread_mutex_unlock(&traffic->lock);
     return gives_up;
@@ -338,15 +347,21 @@ int traffic_recover(Traffic *traffic, MPI_Comm old, MPI_Comm *ret_comm) {
     traffic->first = traffic->last = NULL; /* leaked, like their memory */
     traffic->active = 0;
     traffic->in_section = false;
-    traffic->wounded = true;
     int code = MPI_Comm_dup(old, ret_comm);
     if (!code) code = MPI_Comm_set_errhandler(*ret_comm, MPI_ERRORS_RETURN);
     pthread_mutex_unlock(&traffic->lock);
     return code;
 }
 
-bool traffic_wounded(const Traffic *traffic) {
-    return traffic->wounded;
+Status traffic_wait_more(Traffic *traffic, bool begins) {
+    pthread_mutex_lock(&traffic->lock);
+    if (begins) watchdog_begin(traffic, NULL, &traffic->device_wait);
+    traffic->on_device = true;
+    notes_take(traffic);
+    watchdog_look(traffic, &traffic->device_wait);
+    Status status = traffic_outcome(traffic);
+    pthread_mutex_unlock(&traffic->lock);
+    return status;
 }
 
 /* Notifies all others and listens for other failures. False if a lower rank has failed. */

@@ -16,6 +16,7 @@
 
 #include "comm/group.h"
 #include "comm/staging.h"
+#include "comm/watchdog.h"
 
 enum { TAGS = 8191 }; /* distinct tags per class; numbers wrap around */
 
@@ -35,6 +36,44 @@ typedef struct Flow {
 typedef struct Area {
     bool busy[SLOTS];
 } Area;
+
+/* Short messages between ranks outside operations (notes.c). */
+typedef enum { NOTE_FAILED, NOTE_ABANDON, NOTE_PROBE, NOTE_STATE } NoteKind;
+
+/* What a rank does, for the watchdog. */
+typedef struct RankState {
+    uint64_t answered; /* number of the question; 0: never */
+    int64_t step, beats, cpu_ms;
+    int64_t moved;   /* bytes read and written */
+    double waited_s; /* < 0: not waiting */
+    char doing[120];
+} RankState;
+
+typedef struct RankPlace {
+    char host[60];
+    int process;
+} RankPlace;
+
+typedef struct Note {
+    int32_t kind, from;
+    uint64_t number; /* NOTE_ABANDON: the section; NOTE_PROBE, NOTE_STATE: the question */
+    RankState state;
+} Note;
+
+/* A wait that is being watched. */
+typedef struct WatchedWait {
+    double since, last; /* without times in which this process was stopped */
+    int asked;          /* questions asked */
+    bool warned;
+} WatchedWait;
+
+/* A note on its way to other ranks. */
+typedef struct NoteOut {
+    struct NoteOut *next;
+    Note note;
+    int count;
+    MPI_Request request[];
+} NoteOut;
 
 typedef struct Traffic Traffic;
 typedef struct Op Op;
@@ -84,34 +123,28 @@ struct Traffic {
     /* Notes, on a separate communicator. */
     MPI_Comm control;
     MPI_Request note_request;
-    struct Note *note; /* the next one to arrive */
-    struct NoteOut *notes_out;
+    Note *note; /* the next one to arrive */
+    NoteOut *notes_out;
     int failed_rank; /* -1: no rank has failed */
     unsigned idle_looks;
     /* Sections, numbered from 1; see comm/mesh.h. */
     uint64_t section, abandoned; /* the current one, and the newest one that a rank has abandoned */
     bool in_section, voted;
-    bool wounded; /* a section was abandoned and its operations left in flight */
     const volatile sig_atomic_t *stop;
+    /* The watchdog, comm/watchdog.h. Arrays have an entry per rank. */
+    Watchdog watchdog;
+    RankPlace *place;
+    RankState *state, *before; /* the newest answers, and those to the question before */
+    uint64_t question;         /* number of questions asked */
+    const Op *wait_op;         /* what this rank waits for, or NULL; since when */
+    double wait_since;
+    bool on_device; /* it waits for its device instead */
+    WatchedWait device_wait;
+    bool timed_out;
+    char *overdue; /* the report */
     int rank, size;
     size_t slot_bytes;
 };
-
-/* Short messages between ranks outside operations (notes.c). */
-typedef enum { NOTE_FAILED, NOTE_ABANDON } NoteKind;
-
-typedef struct Note {
-    int32_t kind, from;
-    uint64_t number; /* NOTE_ABANDON: the section */
-} Note;
-
-/* A note on its way to other ranks. */
-typedef struct NoteOut {
-    struct NoteOut *next;
-    Note note;
-    int count;
-    MPI_Request request[];
-} NoteOut;
 
 typedef struct MpiGroup {
     Traffic *traffic;
@@ -149,6 +182,7 @@ bool op_step_move(Traffic *traffic, Op *op); /* step function of operations that
 int notes_listen(Traffic *traffic);
 bool notes_take(Traffic *traffic);                                 /* handles the next note, if any */
 void notes_send(Traffic *traffic, NoteKind kind, uint64_t number); /* to all other ranks */
+void notes_send_to(Traffic *traffic, int to, NoteKind kind, uint64_t number, const RankState *state);
 void notes_free(Traffic *traffic);
 
 /* Sections, see comm/mesh.h. */
@@ -156,7 +190,16 @@ void traffic_section(Traffic *traffic, SectionStage stage, const volatile sig_at
 bool traffic_abandons(Traffic *traffic);
 /* Forgets operations in flight and duplicates a communicator. */
 int traffic_recover(Traffic *traffic, MPI_Comm old, MPI_Comm *ret_comm);
-bool traffic_wounded(const Traffic *traffic);
+/* For waits on a device. */
+MUST_USE Status traffic_wait_more(Traffic *traffic, bool begins);
+
+/* The watchdog, comm/watchdog.h. The lock is held. */
+int watchdog_new(Traffic *traffic);
+void watchdog_free(Traffic *traffic);
+void watchdog_answer(Traffic *traffic, int to, uint64_t number);
+void watchdog_begin(Traffic *traffic, const Op *op, WatchedWait *ret_wait);
+void watchdog_look(Traffic *traffic, WatchedWait *wait); /* sets timed_out after the limit */
+void watchdog_end(Traffic *traffic);
 
 /* Failure handling, see group_drop and group_claim_failure. */
 void traffic_drop(Traffic *traffic);

@@ -86,6 +86,7 @@ static Status check_idle(const Group *group) {
 static Status split_mpi(Group *group, int color, int key, Group **ret_group) {
     MPI_Comm comm = MPI_COMM_NULL;
     TRY(check_idle(group));
+    TRY(barrier(group)); /* under the watchdog, unlike MPI's own collectives */
     TRY(mpi_status(MPI_Comm_split(impl(group)->comm, color, key, &comm), "cannot split a group"));
     return group_or_self(ret_group, impl(group)->traffic, comm);
 }
@@ -94,6 +95,7 @@ Status mpi_node_group(Group *world, Group **ret_node) {
     if (world->ops != &group_ops_mpi) return group_new_self(ret_node);
     MPI_Comm comm = MPI_COMM_NULL;
     TRY(check_idle(world));
+    TRY(barrier(world));
     TRY(mpi_status(
         MPI_Comm_split_type(impl(world)->comm, MPI_COMM_TYPE_SHARED, world->rank, MPI_INFO_NULL, &comm),
         "cannot find the ranks of this host"));
@@ -109,6 +111,14 @@ static Status wait_mpi(Group *group, Stream *stream, Ticket ticket) {
 static Status batch_mpi(Group *group, bool begin) {
     (void)group, (void)begin;
     return OK;
+}
+
+static Status wait_more_mpi(Group *group, bool begins) {
+    return traffic_wait_more(impl(group)->traffic, begins);
+}
+
+static Watchdog *watchdog_mpi(const Group *group) {
+    return &impl(group)->traffic->watchdog;
 }
 
 static void section_mpi(Group *group, SectionStage stage, const volatile sig_atomic_t *stop) {
@@ -158,6 +168,8 @@ const GroupOps group_ops_mpi = {
     .host_gather = host_gather_mpi,
     .host_broadcast = host_broadcast_mpi,
     .split = split_mpi,
+    .watchdog = watchdog_mpi,
+    .wait_more = wait_more_mpi,
     .section = section_mpi,
     .abandons = abandons_mpi,
     .recover = recover_mpi,

@@ -1,0 +1,257 @@
+/* The watchdog over MPI; see comm/watchdog.h. Questions and answers are notes, which a rank that computes
+ * answers from its progress thread. */
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/format.h"
+#include "base/memory.h"
+#include "comm/mpi/traffic.h"
+
+static const double asleep_s = 2; /* this process did not run for so long: it was stopped itself */
+
+/* Seconds before the limit at which ranks are asked a second time, and after it that they have to answer. */
+static double margin_of(double limit) {
+    return limit < 16 ? limit / 4 : 4;
+}
+static double grace_of(double limit) {
+    return limit < 8 ? limit / 4 : 2;
+}
+
+/* ---- what this rank does ---- */
+
+static int64_t bytes_moved(void) {
+    long long in = 0, out = 0;
+    FILE *file = fopen("/proc/self/io", "re");
+    if (file && fscanf(file, "rchar: %lld wchar: %lld", &in, &out) != 2) in = out = 0;
+    if (file) fclose(file);
+    return in + out;
+}
+
+/* "gather, unit 3, 1.2 MB, data-parallel group" */
+static void describe_op(const Op *op, char *text, size_t size) {
+    const TraceName *name = op->label.name;
+    char bytes[FORMAT_SIZE];
+    int at = name ? snprintf(text, size, "%.*s", (int)strcspn(name->name, " "), name->name)
+                  : snprintf(text, size, "agreement");
+    for (int i = 0; name && i < 2; i++) {
+        if (!name->number[i] || at < 0 || (size_t)at >= size) continue;
+        bool is_bytes = strcmp(name->number[i], "bytes") == 0;
+        int64_t number = op->label.number[i];
+        at += is_bytes
+                  ? snprintf(text + at, size - (size_t)at, ", %s", format_bytes(bytes, (double)number))
+                  : snprintf(text + at, size - (size_t)at, ", %s %lld", name->number[i], (long long)number);
+    }
+    if (at > 0 && (size_t)at < size && op->group->names)
+        snprintf(text + at, size - (size_t)at, ", %s group", op->group->names->op[0].category);
+}
+
+static RankState own_state(const Traffic *traffic) {
+    struct timespec cpu;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    RankState state = {.step = traffic->watchdog.step,
+                       .beats = traffic->watchdog.beats,
+                       .cpu_ms = (int64_t)cpu.tv_sec * 1000 + cpu.tv_nsec / 1000000,
+                       .moved = bytes_moved(),
+                       .waited_s = -1};
+    const char *doing = traffic->watchdog.doing;
+    snprintf(state.doing, sizeof state.doing, "%s", doing ? doing : "starting");
+    if (traffic->wait_op || traffic->on_device) state.waited_s = clock_wall() - traffic->wait_since;
+    if (traffic->wait_op)
+        describe_op(traffic->wait_op, state.doing, sizeof state.doing);
+    else if (traffic->on_device)
+        snprintf(state.doing, sizeof state.doing, "work on the GPU, NCCL");
+    return state;
+}
+
+void watchdog_answer(Traffic *traffic, int to, uint64_t number) {
+    RankState state = own_state(traffic);
+    notes_send_to(traffic, to, NOTE_STATE, number, &state);
+}
+
+/* ---- what the others do ---- */
+
+static void ask_all(Traffic *traffic) {
+    traffic->question++;
+    memcpy(traffic->before, traffic->state, (size_t)traffic->size * sizeof *traffic->state);
+    traffic->state[traffic->rank] = own_state(traffic);
+    traffic->state[traffic->rank].answered = traffic->question;
+    notes_send(traffic, NOTE_PROBE, traffic->question);
+}
+
+static bool has_answered(const Traffic *traffic, int rank) {
+    return traffic->state[rank].answered == traffic->question;
+}
+
+/* Whether a rank has done something since it was asked before. Waiting takes some CPU time too. */
+static bool progressed(const Traffic *traffic, int rank) {
+    const RankState *now = &traffic->state[rank], *before = &traffic->before[rank];
+    if (!has_answered(traffic, rank) || !before->answered) return false;
+    if (now->beats != before->beats) return true;
+    return now->waited_s < 0 && (now->cpu_ms > before->cpu_ms + 50 || now->moved > before->moved + (1 << 16));
+}
+
+/* The state of a process on this host by its letter in /proc; 0: gone, or unknown. */
+static char process_state(int process) {
+    char path[64], text[512], letter = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", process);
+    FILE *file = fopen(path, "re");
+    if (!file) return 0;
+    size_t size = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[size] = 0;
+    const char *end = strrchr(text, ')');
+    if (!end || sscanf(end + 1, " %c", &letter) != 1) return 0;
+    return letter;
+}
+
+/* ---- the report ---- */
+
+static bool same_line(const Traffic *traffic, int a, int b) {
+    const RankState *x = &traffic->state[a], *y = &traffic->state[b];
+    if (strcmp(traffic->place[a].host, traffic->place[b].host)) return false;
+    if (has_answered(traffic, a) != has_answered(traffic, b)) return false;
+    if (!has_answered(traffic, a)) return false; /* names its process */
+    return x->step == y->step && (x->waited_s < 0) == (y->waited_s < 0) && !strcmp(x->doing, y->doing);
+}
+
+static int put_ranks(FILE *out, const Traffic *traffic, int first) {
+    int count = 0;
+    for (int r = first; r < traffic->size; r++) count += r == first || same_line(traffic, first, r);
+    fprintf(out, "\n  rank%s", count > 1 ? "s" : "");
+    const char *separator = " ";
+    for (int r = first; r < traffic->size; r++) {
+        if (r != first && !same_line(traffic, first, r)) continue;
+        int last = r;
+        while (last + 1 < traffic->size && same_line(traffic, first, last + 1)) last++;
+        fprintf(out, last > r ? "%s%d-%d" : "%s%d", separator, r, last);
+        separator = ", ";
+        r = last;
+    }
+    fprintf(out, " on %s", traffic->place[first].host);
+    return count;
+}
+
+static void put_absent(FILE *out, const Traffic *traffic, int rank) {
+    const RankPlace *place = &traffic->place[rank];
+    bool here = strcmp(place->host, traffic->place[traffic->rank].host) == 0;
+    char letter = here ? process_state(place->process) : 0;
+    fprintf(out, " never arrived and does not answer");
+    if (letter == 'T' || letter == 't')
+        fprintf(out, ": process %d is stopped (SIGSTOP)", place->process);
+    else if (here && !letter)
+        fprintf(out, ": process %d is gone", place->process);
+    else
+        fprintf(out, " (process %d)", place->process);
+}
+
+/* One line for each group of ranks that do the same. */
+static char *report(const Traffic *traffic, double waited) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return NULL;
+    fprintf(out, "no progress for %.0f s (--timeout)", waited);
+    for (int r = 0; r < traffic->size; r++) {
+        bool listed = false;
+        for (int s = 0; s < r; s++) listed |= same_line(traffic, s, r);
+        if (listed) continue;
+        const RankState *state = &traffic->state[r];
+        int count = put_ranks(out, traffic, r);
+        if (!has_answered(traffic, r))
+            put_absent(out, traffic, r);
+        else if (state->waited_s >= 0)
+            fprintf(out, " wait%s in %s, at step %lld, for %.0f s", count > 1 ? "" : "s", state->doing,
+                    (long long)state->step, state->waited_s);
+        else
+            fprintf(out, " at step %lld: %s", (long long)state->step, state->doing);
+    }
+    fclose(out);
+    return text;
+}
+
+/* Of the ranks that wait, the lowest warns. */
+static void warn_slow(const Traffic *traffic, double waited) {
+    int slow = -1;
+    for (int r = 0; r < traffic->size; r++) {
+        if (r < traffic->rank && has_answered(traffic, r) && traffic->state[r].waited_s > waited / 2) return;
+        if (slow < 0 && traffic->state[r].waited_s < 0 && progressed(traffic, r)) slow = r;
+    }
+    if (slow < 0 || !traffic->watchdog.warn) return;
+    char text[320];
+    snprintf(text, sizeof text, "rank %d has waited %.0f s for rank %d on %s, which is still at work (%s)",
+             traffic->rank, waited, slow, traffic->place[slow].host, traffic->state[slow].doing);
+    traffic->watchdog.warn(text);
+}
+
+/* ---- waiting ---- */
+
+void watchdog_begin(Traffic *traffic, const Op *op, WatchedWait *ret_wait) {
+    double now = clock_wall();
+    *ret_wait = (WatchedWait){.since = now, .last = now};
+    traffic->wait_op = op;
+    traffic->wait_since = now;
+}
+
+void watchdog_end(Traffic *traffic) {
+    traffic->wait_op = NULL;
+    traffic->watchdog.beats++;
+}
+
+static bool all_answered(const Traffic *traffic) {
+    for (int r = 0; r < traffic->size; r++)
+        if (!has_answered(traffic, r)) return false;
+    return true;
+}
+
+/* After the limit: gives up, or waits for another half of it. */
+static void judge(Traffic *traffic, WatchedWait *wait, double now) {
+    bool progress = false;
+    for (int r = 0; r < traffic->size; r++) progress |= r != traffic->rank && progressed(traffic, r);
+    double waited = now - traffic->wait_since;
+    if (!all_answered(traffic) || !progress) {
+        traffic->overdue = report(traffic, waited);
+        traffic->timed_out = true;
+        return;
+    }
+    if (!wait->warned) warn_slow(traffic, waited);
+    wait->warned = true;
+    wait->since = now - traffic->watchdog.limit_s / 2;
+    wait->asked = 0;
+}
+
+void watchdog_look(Traffic *traffic, WatchedWait *wait) {
+    double now = clock_wall(), limit = traffic->watchdog.limit_s;
+    if (now - wait->last > asleep_s) wait->since += now - wait->last;
+    wait->last = now;
+    double waited = now - wait->since;
+    if (limit <= 0 || waited < limit / 2) return;
+    if (wait->asked == 0 || (wait->asked == 1 && waited > limit - margin_of(limit))) {
+        wait->asked++;
+        ask_all(traffic);
+    } else if (wait->asked == 2 && waited > limit &&
+               (all_answered(traffic) || waited > limit + grace_of(limit))) {
+        judge(traffic, wait, now);
+    }
+}
+
+int watchdog_new(Traffic *traffic) {
+    RankPlace own = {.process = (int)getpid()};
+    if (gethostname(own.host, sizeof own.host - 1) != 0) snprintf(own.host, sizeof own.host, "unknown host");
+    size_t size = (size_t)traffic->size;
+    traffic->place = calloc(size, sizeof *traffic->place);
+    traffic->state = calloc(size, sizeof *traffic->state);
+    traffic->before = calloc(size, sizeof *traffic->before);
+    if (!traffic->place || !traffic->state || !traffic->before) return MPI_ERR_NO_MEM;
+    return MPI_Allgather(&own, sizeof own, MPI_BYTE, traffic->place, sizeof own, MPI_BYTE, traffic->control);
+}
+
+void watchdog_free(Traffic *traffic) {
+    free(traffic->place);
+    free(traffic->state);
+    free(traffic->before);
+    free(traffic->overdue);
+}
