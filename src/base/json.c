@@ -1,5 +1,6 @@
 #include "base/json.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,4 +146,42 @@ Status json_get_string(const json_t *object, const char *from, const char *key, 
         return FAILED("%s: '%s' must be a string, not %s", from, key, type_name(value));
     *ret_value = json_string_value(value);
     return OK;
+}
+
+bool json_has_number(const json_t *object, const char *key, double *ret_number) {
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_number(value)) return false;
+    *ret_number = json_number_value(value);
+    return true;
+}
+
+double json_number_at(const json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+
+double json_number_or(const json_t *object, const char *key, double absent) {
+    double number = absent;
+    json_has_number(object, key, &number);
+    return number;
+}
+
+int64_t json_int_at(const json_t *object, const char *key) {
+    return json_integer_value(json_object_get(object, key));
+}
+
+const char *json_string_at(const json_t *object, const char *key) {
+    return json_string_value(json_object_get(object, key));
+}
+
+const char *json_string_or(const json_t *object, const char *key, const char *absent) {
+    const char *text = json_string_at(object, key);
+    return text ? text : absent;
+}
+
+json_t *json_finite(double number) {
+    return isfinite(number) ? json_real(number) : json_null();
+}
+
+Status json_put(json_t *object, const char *key, json_t *value) {
+    return json_object_set_new(object, key, value) ? FAILED("out of memory while writing the result") : OK;
 }

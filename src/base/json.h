@@ -28,4 +28,19 @@ MUST_USE Status json_get_bool(const json_t *object, const char *from, const char
 MUST_USE Status json_get_string(const json_t *object, const char *from, const char *key,
                                 const char **ret_value);
 
+/* Members of results and of files that weft wrote itself: one that is absent or of another type counts as
+ * absent. `object` may be NULL. The _at functions return 0 or NULL then. Only integers count for json_int_at.
+ */
+bool json_has_number(const json_t *object, const char *key, double *ret_number);
+double json_number_at(const json_t *object, const char *key);
+double json_number_or(const json_t *object, const char *key, double absent);
+int64_t json_int_at(const json_t *object, const char *key);
+const char *json_string_at(const json_t *object, const char *key);
+const char *json_string_or(const json_t *object, const char *key, const char *absent);
+
+/* A number, or null if it is not finite. */
+json_t *json_finite(double number);
+/* json_object_set_new as a Status; a NULL value is a failure. */
+MUST_USE Status json_put(json_t *object, const char *key, json_t *value);
+
 #endif

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "cli/show.h"
 #include "cli/train_options.h"
 #include "data/squad_answers.h"
 
@@ -62,11 +61,11 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
 static void show_answer(const json_t *answer, FILE *out) {
     const json_t *text = json_object_get(answer, "answer");
     double probability = 0;
-    show_number(answer, "probability", &probability);
+    json_has_number(answer, "probability", &probability);
     if (json_is_string(text)) {
         fwrite(json_string_value(text), 1, json_string_length(text), out);
-        fprintf(out, "  (characters %lld-%lld, probability %.2f)\n", (long long)show_int(answer, "start"),
-                (long long)show_int(answer, "end"), probability);
+        fprintf(out, "  (characters %lld-%lld, probability %.2f)\n", (long long)json_int_at(answer, "start"),
+                (long long)json_int_at(answer, "end"), probability);
     } else {
         fprintf(out, "no answer  (probability %.2f)\n", probability);
     }
@@ -77,8 +76,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     const json_t *answers = json_object_get(result, "answers"), *answer;
     size_t at;
     json_array_foreach(answers, at, answer) {
-        if (json_array_size(answers) > 1)
-            fprintf(out, "%s: ", json_string_value(json_object_get(answer, "question")));
+        if (json_array_size(answers) > 1) fprintf(out, "%s: ", json_string_at(answer, "question"));
         show_answer(answer, out);
     }
     return OK;

@@ -4,7 +4,6 @@
 
 #include "base/format.h"
 #include "cli/leaderboard.h"
-#include "cli/show.h"
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     BenchArgs *args = arguments;
@@ -21,26 +20,18 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     return bench_run(&args->train.config, ret_result);
 }
 
-static double member(const json_t *object, const char *key) {
-    return json_number_value(json_object_get(object, key));
-}
-
 static int by_time(const void *a, const void *b) {
-    double x = member(*(json_t *const *)a, "ms"), y = member(*(json_t *const *)b, "ms");
+    double x = json_number_at(*(json_t *const *)a, "ms"), y = json_number_at(*(json_t *const *)b, "ms");
     return (x < y) - (x > y);
 }
 
-static const char *text_of(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "?";
-}
-
 static void print_kernel(const json_t *kernel, double step_ms, double peak, FILE *out) {
-    double ms = member(kernel, "ms"), gflops = member(kernel, "gflops"), calls = member(kernel, "calls");
-    fprintf(out, "%-26s %7.0f %10.3f %6.1f%%", text_of(kernel, "name"), calls, ms,
+    double ms = json_number_at(kernel, "ms"), gflops = json_number_at(kernel, "gflops"),
+           calls = json_number_at(kernel, "calls");
+    fprintf(out, "%-26s %7.0f %10.3f %6.1f%%", json_string_or(kernel, "name", "?"), calls, ms,
             step_ms > 0 ? 100 * ms / step_ms : 0);
     fprintf(out, " %9.1f %6.1f%% %8.1f\n", gflops, peak > 0 ? 100 * gflops / peak : 0,
-            member(kernel, "gbytes_per_s"));
+            json_number_at(kernel, "gbytes_per_s"));
 }
 
 /* Kernels by decreasing time, then the rest of the step. */
@@ -48,16 +39,17 @@ static Status print_kernels(const json_t *result, FILE *out) {
     json_t *sorted[64];
     const json_t *list = json_object_get(result, "kernels");
     size_t count = json_array_size(list);
-    double step_ms = member(result, "step_ms_measured"), sum = 0;
+    double step_ms = json_number_at(result, "step_ms_measured"), sum = 0;
     if (count > COUNT_OF(sorted)) return FAILED("internal: too many kernels for the table (%zu)", count);
     for (size_t i = 0; i < count; i++) {
         sorted[i] = json_array_get(list, i);
-        sum += member(sorted[i], "ms");
+        sum += json_number_at(sorted[i], "ms");
     }
     qsort(sorted, count, sizeof *sorted, by_time);
     fprintf(out, "%-26s %7s %10s %7s %9s %7s %8s\n", "kernel", "calls", "ms", "time", "GFLOP/s", "of peak",
             "GB/s");
-    for (size_t i = 0; i < count; i++) print_kernel(sorted[i], step_ms, member(result, "peak_gflops"), out);
+    for (size_t i = 0; i < count; i++)
+        print_kernel(sorted[i], step_ms, json_number_at(result, "peak_gflops"), out);
     fprintf(out, "%-26s %7s %10.3f %6.1f%%\n", "between kernels", "", step_ms - sum,
             step_ms > 0 ? 100 * (step_ms - sum) / step_ms : 0);
     return OK;
@@ -69,29 +61,30 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
         return OK;
     }
     char text[FORMAT_SIZE];
-    fprintf(out, "%s, %s parameters, batch %lld x %lld tokens, ", text_of(result, "model"),
-            format_count(text, member(result, "params_total")), (long long)show_int(result, "batch"),
-            (long long)show_int(result, "seq"));
+    fprintf(out, "%s, %s parameters, batch %lld x %lld tokens, ", json_string_or(result, "model", "?"),
+            format_count(text, json_number_at(result, "params_total")),
+            (long long)json_int_at(result, "batch"), (long long)json_int_at(result, "seq"));
     size_t ranks = json_array_size(json_object_get(result, "ranks"));
     if (ranks > 1) fprintf(out, "%zu ranks x ", ranks);
-    fprintf(out, "%lld thread%s, %s, %s kernels", (long long)show_int(result, "threads"),
-            PLURAL(show_int(result, "threads")), text_of(result, "precision"),
-            text_of(result, "kernels_from"));
-    if (strcmp(text_of(result, "device"), "cpu") == 0)
-        fprintf(out, ", %s, %s (bf16: %s)", text_of(result, "isa"), text_of(result, "blas"),
-                text_of(result, "bf16"));
+    fprintf(out, "%lld thread%s, %s, %s kernels", (long long)json_int_at(result, "threads"),
+            PLURAL(json_int_at(result, "threads")), json_string_or(result, "precision", "?"),
+            json_string_or(result, "kernels_from", "?"));
+    if (strcmp(json_string_or(result, "device", "?"), "cpu") == 0)
+        fprintf(out, ", %s, %s (bf16: %s)", json_string_or(result, "isa", "?"),
+                json_string_or(result, "blas", "?"), json_string_or(result, "bf16", "?"));
     fprintf(out, "\n\n");
     bool by_kernel = json_object_get(result, "kernels");
     if (by_kernel) TRY(print_kernels(result, out));
     fprintf(out, "%sstep %.1f ms (best %.1f ms), %s tokens/s", by_kernel ? "\n" : "",
-            member(result, "step_ms"), member(result, "step_ms_best"),
-            format_count(text, member(result, "tokens_per_s")));
-    fprintf(out, ", peak memory %s\n", format_bytes(text, member(result, "peak_bytes")));
+            json_number_at(result, "step_ms"), json_number_at(result, "step_ms_best"),
+            format_count(text, json_number_at(result, "tokens_per_s")));
+    fprintf(out, ", peak memory %s\n", format_bytes(text, json_number_at(result, "peak_bytes")));
     if (!by_kernel) return OK;
-    fprintf(out, "%.1f GFLOP/s, measured peak %.1f GFLOP/s: MFU %.0f%%\n", member(result, "gflops"),
-            member(result, "peak_gflops"), 100 * member(result, "mfu"));
-    if (member(result, "bubble") > 0)
-        fprintf(out, "pipeline bubble %.1f%% of forward and backward\n", 100 * member(result, "bubble"));
+    fprintf(out, "%.1f GFLOP/s, measured peak %.1f GFLOP/s: MFU %.0f%%\n", json_number_at(result, "gflops"),
+            json_number_at(result, "peak_gflops"), 100 * json_number_at(result, "mfu"));
+    if (json_number_at(result, "bubble") > 0)
+        fprintf(out, "pipeline bubble %.1f%% of forward and backward\n",
+                100 * json_number_at(result, "bubble"));
     return OK;
 }
 

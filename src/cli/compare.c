@@ -20,7 +20,6 @@
 #include "cli/child.h"
 #include "cli/command.h"
 #include "cli/recipe.h"
-#include "cli/show.h"
 #include "cli/show_results.h"
 #include "cli/simulate.h"
 #include "cli/train_options.h"
@@ -199,7 +198,7 @@ static Status check_common(const Comparison *of) {
 
 /* All runs are evaluated on as many samples as the first, whatever their batch size. */
 static Status settle_evaluation(Comparison *of) {
-    const char *name = json_string_value(json_object_get(json_array_get(of->recipe.runs, 0), "name"));
+    const char *name = json_string_at(json_array_get(of->recipe.runs, 0), "name");
     CLEANUP(line_done) Line line = {0};
     CLEANUP(invocation_freep) Invocation *train = NULL;
     Status status = read_run(&line, of, name, &train);
@@ -230,7 +229,7 @@ static Status add_runs(Results *results, const Comparison *of) {
     TRY(progress_new_phase(&progress, stderr, "checking runs", (int64_t)count, of->args->quiet));
     for (size_t i = 0; i < count; i++) {
         const json_t *entry = json_array_get(of->recipe.runs, i);
-        const char *name = json_string_value(json_object_get(entry, "name"));
+        const char *name = json_string_at(entry, "name");
         CLEANUP(mem_freep) char *dir = NULL;
         Run *run;
         if (json_object_get(entry, "out"))
@@ -356,13 +355,13 @@ static void print_end(const Run *run) {
     }
     double seconds = 0, tokens = 0;
     if (run_predicted(run)) {
-        show_number(run->summary, "tokens_per_s", &tokens);
+        json_has_number(run->summary, "tokens_per_s", &tokens);
         fprintf(stderr, "      predicted for %s: %s tokens/s\n", run_predicted(run),
                 format_count(rate, tokens));
         return;
     }
-    show_number(run->summary, "runtime_s", &seconds);
-    show_number(run->summary, "tokens_per_s", &tokens);
+    json_has_number(run->summary, "runtime_s", &seconds);
+    json_has_number(run->summary, "tokens_per_s", &tokens);
     fprintf(stderr, "      finished in %s, %s tokens/s\n", format_duration(time, seconds),
             format_count(rate, tokens));
 }
@@ -467,7 +466,7 @@ static Status run_one(Results *results, size_t at, const Comparison *of) {
 static bool is_same_prediction(const Run *run, const Cluster *machine, const CompareArgs *args) {
     bool other = machine->software.present && strcmp(args->program, "weft");
     bool both = other && !strcmp(args->program, "both");
-    const char *program = json_string_value(json_object_get(run->summary, "program"));
+    const char *program = json_string_at(run->summary, "program");
     return !strcmp(machine->name, run_predicted(run)) && (program != NULL) == other &&
            (json_object_get(run->summary, "weft") != NULL) == both;
 }
@@ -571,7 +570,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
     (void)call;
-    const char *dir = json_string_value(json_object_get(result, "dir"));
+    const char *dir = json_string_at(result, "dir");
     CLEANUP(results_done) Results results = {0};
     TRY(results_read(&results, dir));
     TRY(show_results(&results, out));

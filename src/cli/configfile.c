@@ -157,7 +157,7 @@ static Status check_runs(const Invocation *call, const json_t *runs) {
     json_array_foreach(runs, i, run) {
         Status status = check_names(call, run, recipe_run_has_key);
         if (!status) status = recipe_check_run(run, call->config_path);
-        const char *name = json_string_value(json_object_get(run, "name"));
+        const char *name = json_string_at(run, "name");
         if (status) return status_wrap(status, "run '%s'", name ? name : "");
     }
     return OK;

@@ -243,9 +243,8 @@ static void show_list(FILE *out, const json_t *list, const char *what) {
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
     (void)call;
     char text[FORMAT_SIZE];
-    fprintf(out, "%s: %s parameters in %s\n", json_string_value(json_object_get(result, "out")),
-            format_count(text, (double)json_integer_value(json_object_get(result, "params_total"))),
-            json_string_value(json_object_get(result, "dtype")));
+    fprintf(out, "%s: %s parameters in %s\n", json_string_at(result, "out"),
+            format_count(text, (double)json_int_at(result, "params_total")), json_string_at(result, "dtype"));
     show_list(out, json_object_get(result, "fresh"), "randomly initialized parameters, to be trained");
     show_list(out, json_object_get(result, "left_out"), "dropped tensors, not part of the model");
     return OK;

@@ -3,7 +3,6 @@
 
 #include "base/format.h"
 #include "cli/eval_against.h"
-#include "cli/show.h"
 #include "cli/train_options.h"
 #include "data/reader.h"
 #include "data/squad_answers.h"
@@ -150,11 +149,11 @@ static void show_part(const json_t *result, const char *what, const char *prefix
     snprintf(f1, sizeof f1, "%sf1", prefix);
     snprintf(total, sizeof total, "%stotal", prefix);
     double value;
-    if (!show_number(result, exact, &value)) return;
+    if (!json_has_number(result, exact, &value)) return;
     fprintf(out, "%-18s exact %6.2f", what, value);
-    if (show_number(result, f1, &value)) fprintf(out, "  F1 %6.2f", value);
-    fprintf(out, "  (%lld question%s)\n", (long long)show_int(result, total),
-            PLURAL(show_int(result, total)));
+    if (json_has_number(result, f1, &value)) fprintf(out, "  F1 %6.2f", value);
+    fprintf(out, "  (%lld question%s)\n", (long long)json_int_at(result, total),
+            PLURAL(json_int_at(result, total)));
 }
 
 static void show_squad(const json_t *result, FILE *out) {
@@ -162,20 +161,20 @@ static void show_squad(const json_t *result, FILE *out) {
     show_part(result, "all questions", "", out);
     show_part(result, "with answer", "HasAns_", out);
     show_part(result, "without answer", "NoAns_", out);
-    if (show_number(result, "best_exact", &best) && show_number(result, "best_exact_thresh", &at))
+    if (json_has_number(result, "best_exact", &best) && json_has_number(result, "best_exact_thresh", &at))
         fprintf(out, "%-18s exact %6.2f  at %.4g\n", "best threshold", best, at);
-    if (show_number(result, "best_f1", &best) && show_number(result, "best_f1_thresh", &at))
+    if (json_has_number(result, "best_f1", &best) && json_has_number(result, "best_f1_thresh", &at))
         fprintf(out, "%-18s F1    %6.2f  at %.4g\n", "", best, at);
-    if (show_number(result, "no_answer_baseline", &best))
+    if (json_has_number(result, "no_answer_baseline", &best))
         fprintf(out, "%-18s exact %6.2f\n", "never answering", best);
-    if (show_int(result, "missing"))
+    if (json_int_at(result, "missing"))
         fprintf(out, "not counted: %lld question%s without a prediction\n",
-                (long long)show_int(result, "missing"), PLURAL(show_int(result, "missing")));
+                (long long)json_int_at(result, "missing"), PLURAL(json_int_at(result, "missing")));
 }
 
 static const char *correlation_text(const json_t *score, const char *key, char text[16]) {
     double value;
-    if (!show_number(score, key, &value)) return "undefined";
+    if (!json_has_number(score, key, &value)) return "undefined";
     snprintf(text, 16, "%.4f", value);
     return text;
 }
@@ -185,14 +184,14 @@ static void show_regression(const json_t *result, FILE *out) {
     const json_t *outputs = json_object_get(result, "outputs");
     char pearson[16], spearman[16];
     double mse;
-    if (!show_number(result, "mse", &mse)) return;
+    if (!json_has_number(result, "mse", &mse)) return;
     fprintf(out, "MSE %.6g, Pearson %s, Spearman %s%s\n", mse, correlation_text(result, "pearson", pearson),
             correlation_text(result, "spearman", spearman), outputs ? " (means over the outputs)" : "");
     if (outputs) fprintf(out, "%-20s %12s %9s %9s\n", "output", "MSE", "Pearson", "Spearman");
     for (size_t i = 0; i < json_array_size(outputs); i++) {
         const json_t *score = json_array_get(outputs, i);
-        show_number(score, "mse", &mse);
-        fprintf(out, "%-20.20s %12.6g %9s %9s\n", json_string_value(json_object_get(score, "label")), mse,
+        json_has_number(score, "mse", &mse);
+        fprintf(out, "%-20.20s %12.6g %9s %9s\n", json_string_at(score, "label"), mse,
                 correlation_text(score, "pearson", pearson), correlation_text(score, "spearman", spearman));
     }
 }
@@ -202,8 +201,9 @@ static void show_classes(const json_t *result, FILE *out) {
     const json_t *classes = json_object_get(result, "classes"),
                  *matrix = json_object_get(result, "confusion");
     double accuracy, macro, micro;
-    if (!show_number(result, "accuracy", &accuracy) || !show_number(result, "f1_macro", &macro)) return;
-    if (show_number(result, "f1_micro", &micro))
+    if (!json_has_number(result, "accuracy", &accuracy) || !json_has_number(result, "f1_macro", &macro))
+        return;
+    if (json_has_number(result, "f1_micro", &micro))
         fprintf(out, "exact-match accuracy %.2f%%, micro F1 %.4f, macro F1 %.4f\n", 100 * accuracy, micro,
                 macro);
     else
@@ -213,20 +213,19 @@ static void show_classes(const json_t *result, FILE *out) {
     fprintf(out, "%-20s %9s %9s %9s %9s\n", "label", "precision", "recall", "F1", "count");
     json_array_foreach(classes, at, value) {
         double number[3] = {0};
-        show_number(value, "precision", &number[0]);
-        show_number(value, "recall", &number[1]);
-        show_number(value, "f1", &number[2]);
-        fprintf(out, "%-20.20s %9.4f %9.4f %9.4f %9lld\n", json_string_value(json_object_get(value, "label")),
-                number[0], number[1], number[2], (long long)show_int(value, "count"));
+        json_has_number(value, "precision", &number[0]);
+        json_has_number(value, "recall", &number[1]);
+        json_has_number(value, "f1", &number[2]);
+        fprintf(out, "%-20.20s %9.4f %9.4f %9.4f %9lld\n", json_string_at(value, "label"), number[0],
+                number[1], number[2], (long long)json_int_at(value, "count"));
     }
     if (!matrix || count > 12) return;
     fprintf(out, "actual \\ predicted   ");
-    json_array_foreach(classes, at, value)
-        fprintf(out, " %8.8s", json_string_value(json_object_get(value, "label")));
+    json_array_foreach(classes, at, value) fprintf(out, " %8.8s", json_string_at(value, "label"));
     fputc('\n', out);
     json_t *row;
     json_array_foreach(matrix, at, row) {
-        fprintf(out, "%-20.20s", json_string_value(json_object_get(json_array_get(classes, at), "label")));
+        fprintf(out, "%-20.20s", json_string_at(json_array_get(classes, at), "label"));
         json_array_foreach(row, column, value) fprintf(out, " %8lld", (long long)json_integer_value(value));
         fputc('\n', out);
     }
@@ -241,24 +240,25 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
         return OK;
     }
     if (json_object_get(result, "exact")) show_squad(result, out);
-    if (!show_number(result, "loss", &number)) return OK;
+    if (!json_has_number(result, "loss", &number)) return OK;
     fprintf(out, "loss %.6f", number);
-    if (show_number(result, "perplexity", &number)) fprintf(out, ", perplexity %.4g", number);
-    if (show_number(result, "tokens", &number)) fprintf(out, " (%s tokens)", format_count(text, number));
+    if (json_has_number(result, "perplexity", &number)) fprintf(out, ", perplexity %.4g", number);
+    if (json_has_number(result, "tokens", &number)) fprintf(out, " (%s tokens)", format_count(text, number));
     fputc('\n', out);
-    if (show_number(result, "word_perplexity", &number)) {
+    if (json_has_number(result, "word_perplexity", &number)) {
         fprintf(out, "word-level perplexity %.4g (%s words)", number,
-                format_count(text, (double)show_int(result, "words")));
-        if (show_number(result, "bits_per_byte", &number)) fprintf(out, ", %.4f bits per byte", number);
+                format_count(text, (double)json_int_at(result, "words")));
+        if (json_has_number(result, "bits_per_byte", &number)) fprintf(out, ", %.4f bits per byte", number);
         fputc('\n', out);
     }
     const char *name;
     json_t *part;
     json_object_foreach(json_object_get(result, "parts"), name, part) {
         double accuracy;
-        if (!show_number(part, "loss", &number) || !show_number(part, "accuracy", &accuracy)) continue;
+        if (!json_has_number(part, "loss", &number) || !json_has_number(part, "accuracy", &accuracy))
+            continue;
         fprintf(out, "%-13s loss %.6f, accuracy %.2f%% of %s\n", name, number, 100 * accuracy,
-                format_count(text, (double)show_int(part, "count")));
+                format_count(text, (double)json_int_at(part, "count")));
     }
     show_regression(result, out);
     show_classes(result, out);

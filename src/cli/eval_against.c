@@ -11,7 +11,6 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
-#include "cli/show.h"
 
 static bool holds_weights(const char *name) {
     const char *end = strrchr(name, '.');
@@ -49,7 +48,8 @@ static Status measure(const EvalConfig *config, const char *model, json_t *model
     int failed = json_object_set_new(result, "model", json_string(model));
     failed |= json_object_set_new(result, "size_bytes", json_integer(bytes));
     failed |= json_object_set_new(result, "peak_bytes", json_integer((json_int_t)device->total.peak));
-    if (show_number(result, "runtime_s", &seconds) && show_number(result, "tokens", &tokens) && seconds > 0)
+    if (json_has_number(result, "runtime_s", &seconds) && json_has_number(result, "tokens", &tokens) &&
+        seconds > 0)
         failed |= json_object_set_new(result, "tokens_per_s", json_real(tokens / seconds));
     if (failed || json_array_append(models, result)) return FAILED("out of memory");
     return OK;
@@ -75,7 +75,7 @@ Status eval_against(const EvalConfig *config, const char *const *against, int co
 static void show_cell(FILE *out, const json_t *row, const json_t *first, const char *key, bool bytes) {
     char text[FORMAT_SIZE], change[32] = "";
     double value, before;
-    if (!show_number(row, key, &value)) {
+    if (!json_has_number(row, key, &value)) {
         fprintf(out, "  %20s", "-");
         return;
     }
@@ -83,7 +83,7 @@ static void show_cell(FILE *out, const json_t *row, const json_t *first, const c
         format_bytes(text, value);
     else
         snprintf(text, sizeof text, "%.0f", value);
-    if (row != first && show_number(first, key, &before) && before > 0)
+    if (row != first && json_has_number(first, key, &before) && before > 0)
         snprintf(change, sizeof change, "%+.1f%%", 100 * (value / before - 1));
     fprintf(out, "  %9s %10s", text, change);
 }
@@ -101,8 +101,8 @@ static const struct {
 static void show_score(FILE *out, const json_t *row, const json_t *first, size_t which) {
     char change[32] = "";
     double value, before, unit = scores[which].unit;
-    if (!show_number(first, scores[which].key, &before)) return;
-    if (!show_number(row, scores[which].key, &value)) {
+    if (!json_has_number(first, scores[which].key, &before)) return;
+    if (!json_has_number(row, scores[which].key, &value)) {
         fprintf(out, "  %19s", "-");
         return;
     }
@@ -123,12 +123,12 @@ void eval_against_show(const json_t *result, FILE *out) {
     size_t index, widest = strlen("model");
     json_t *row;
     json_array_foreach((json_t *)(uintptr_t)models, index, row) {
-        size_t length = strlen(json_string_value(json_object_get(row, "model")));
+        size_t length = strlen(json_string_at(row, "model"));
         if (length > widest) widest = length;
     }
     show_head(out, first, (int)widest, tokens);
     json_array_foreach((json_t *)(uintptr_t)models, index, row) {
-        fprintf(out, "%-*s", (int)widest, json_string_value(json_object_get(row, "model")));
+        fprintf(out, "%-*s", (int)widest, json_string_at(row, "model"));
         show_cell(out, row, first, "size_bytes", true);
         show_cell(out, row, first, "peak_bytes", true);
         for (size_t i = 0; i < COUNT_OF(scores); i++) show_score(out, row, first, i);

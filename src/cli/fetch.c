@@ -8,7 +8,6 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "cli/command.h"
-#include "cli/show.h"
 #include "cli/stop.h"
 #include "data/fetch.h"
 #include "data/http.h"
@@ -83,7 +82,7 @@ static Status list(json_t **ret_result) {
 static const char *size_text(const json_t *set, char *buffer, size_t capacity) {
     char bytes[FORMAT_SIZE];
     bool exact = json_is_integer(json_object_get(set, "size"));
-    double size = (double)show_int(set, exact ? "size" : "about");
+    double size = (double)json_int_at(set, exact ? "size" : "about");
     snprintf(buffer, capacity, "%s%s", exact ? "" : "~", format_bytes(bytes, size));
     return buffer;
 }
@@ -104,11 +103,9 @@ static void show_list(const json_t *sets, FILE *out) {
         char size[FORMAT_SIZE + 1];
         bool published = all_published(files);
         unproven |= !published;
-        fprintf(out, "%-28s %9s%s  %s\n%43s%s; %s\n", json_string_value(json_object_get(set, "name")),
-                size_text(set, size, sizeof size), published ? " " : "*",
-                json_string_value(json_object_get(set, "title")), "",
-                json_string_value(json_object_get(set, "licence")),
-                json_string_value(json_object_get(set, "home")));
+        fprintf(out, "%-28s %9s%s  %s\n%43s%s; %s\n", json_string_at(set, "name"),
+                size_text(set, size, sizeof size), published ? " " : "*", json_string_at(set, "title"), "",
+                json_string_at(set, "licence"), json_string_at(set, "home"));
     }
     if (unproven)
         fprintf(out,
@@ -199,7 +196,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
 
 /* A remark on how the checksum was verified; empty for a published one. */
 static const char *remark(const json_t *file) {
-    const char *checked = json_string_value(json_object_get(file, "checked"));
+    const char *checked = json_string_at(file, "checked");
     if (checked && !strcmp(checked, "first")) return ", SHA-256 recorded (not published)";
     if (checked && !strcmp(checked, "stated")) return ", SHA-256 verified against the server";
     if (checked && !strcmp(checked, "recorded")) return ", SHA-256 verified against the first fetch";
@@ -217,13 +214,12 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
         return OK;
     }
     json_array_foreach(sets, i, set) {
-        fprintf(out, "%s is in %s\n", json_string_value(json_object_get(set, "name")),
-                json_string_value(json_object_get(set, "dir")));
+        fprintf(out, "%s is in %s\n", json_string_at(set, "name"), json_string_at(set, "dir"));
         json_array_foreach(json_object_get(set, "files"), f, file) fprintf(
-            out, "  %-24s %9s%s%s\n", json_string_value(json_object_get(file, "name")),
-            format_bytes(bytes, (double)show_int(file, "size")),
+            out, "  %-24s %9s%s%s\n", json_string_at(file, "name"),
+            format_bytes(bytes, (double)json_int_at(file, "size")),
             json_is_true(json_object_get(file, "was_there")) ? ", already present" : "", remark(file));
-        const char *next = json_string_value(json_object_get(set, "next"));
+        const char *next = json_string_at(set, "next");
         if (next) fprintf(out, "next: %s\n", next);
     }
     return OK;

@@ -16,17 +16,12 @@ static Status pack_ids(const int32_t *ids, int64_t count, json_t **ret_array) {
     return OK;
 }
 
-static Status set_new(json_t *object, const char *key, json_t *value) {
-    if (json_object_set_new(object, key, value) != 0) return FAILED("out of memory while writing the result");
-    return OK;
-}
-
 static Status pack_text(const TextStream *text, json_t *object) {
     const char *all = text->text ? text->text : "";
     size_t prompt = text->prompt_size;
-    TRY(set_new(object, "text", json_stringn(all, text->size)));
-    TRY(set_new(object, "new_text", json_stringn(all + prompt, text->size - prompt)));
-    return text->stop < 0 ? OK : set_new(object, "stop", json_string(text->stops.texts[text->stop]));
+    TRY(json_put(object, "text", json_stringn(all, text->size)));
+    TRY(json_put(object, "new_text", json_stringn(all + prompt, text->size - prompt)));
+    return text->stop < 0 ? OK : json_put(object, "stop", json_string(text->stops.texts[text->stop]));
 }
 
 static const char *reason_of(const Sample *sample, const TextStream *text) {
@@ -56,7 +51,7 @@ static Status pack_score(const TokenScore *score, Decoder *decoder, int64_t voca
     if (!object) return FAILED("out of memory while writing the result");
     if (decoder) {
         TRY(token_text(decoder, vocab, score->id, &text));
-        TRY(set_new(object, "text", text));
+        TRY(json_put(object, "text", text));
     }
     *ret_score = json_incref(object);
     return OK;
@@ -68,14 +63,14 @@ static Status pack_scores(const Sample *sample, int64_t top, const Tokenizer *to
     int64_t vocab = tokenizer ? tokenizer_vocab(tokenizer) : 0;
     if (tokenizer) TRY(decoder_new(&decoder, tokenizer, false));
     json_t *list = json_array();
-    TRY(set_new(object, "logprobs", list));
+    TRY(json_put(object, "logprobs", list));
     for (int64_t t = 0; t < sample->count - sample->prompt_count; t++) {
         const TokenScore *scores = sample->scores + t * (1 + top);
         json_t *token = NULL;
         TRY(pack_score(scores, decoder, vocab, &token));
         json_array_append_new(list, token);
         json_t *others = json_array();
-        if (top) TRY(set_new(token, "top", json_incref(others)));
+        if (top) TRY(json_put(token, "top", json_incref(others)));
         for (int64_t i = 1; i <= top; i++) {
             json_t *other = NULL;
             TRY(pack_score(scores + i, decoder, vocab, &other));
@@ -93,14 +88,14 @@ static Status pack_sample(const ResultSpec *spec, int64_t at, json_t *samples) {
     int64_t new_count = sample->count - sample->prompt_count;
     json_t *object = json_object(), *ids = NULL;
     if (json_array_append_new(samples, object) != 0) return FAILED("out of memory while writing the result");
-    TRY(set_new(object, "index", json_integer(at / spec->samples)));
-    TRY(set_new(object, "sample", json_integer(at % spec->samples)));
+    TRY(json_put(object, "index", json_integer(at / spec->samples)));
+    TRY(json_put(object, "sample", json_integer(at % spec->samples)));
     TRY(pack_ids(sample->ids, sample->count, &ids));
-    TRY(set_new(object, "ids", ids));
+    TRY(json_put(object, "ids", ids));
     TRY(pack_ids(new_ids, new_count, &ids));
-    TRY(set_new(object, "new_ids", ids));
-    TRY(set_new(object, "reason", json_string(reason_of(sample, text))));
-    if (spec->scored) TRY(set_new(object, "score", json_real((double)sample->score)));
+    TRY(json_put(object, "new_ids", ids));
+    TRY(json_put(object, "reason", json_string(reason_of(sample, text))));
+    if (spec->scored) TRY(json_put(object, "score", json_real((double)sample->score)));
     if (sample->scores) TRY(pack_scores(sample, spec->top_logprobs, spec->tokenizer, object));
     return text ? pack_text(text, object) : OK;
 }
@@ -147,8 +142,8 @@ static void show_sample(const json_t *sample, FILE *out) {
 }
 
 static void show_heading(const json_t *sample, int64_t prompts, int64_t samples, FILE *out) {
-    int64_t prompt = json_integer_value(json_object_get(sample, "index")) + 1;
-    int64_t index = json_integer_value(json_object_get(sample, "sample")) + 1;
+    int64_t prompt = json_int_at(sample, "index") + 1;
+    int64_t index = json_int_at(sample, "sample") + 1;
     fputs(prompt + index > 2 ? "\n=== " : "=== ", out);
     if (prompts > 1) fprintf(out, "prompt %lld of %lld", (long long)prompt, (long long)prompts);
     if (samples > 1)
@@ -167,9 +162,8 @@ void result_show(const json_t *result, int64_t samples, FILE *out) {
 }
 
 void result_show_speed(const json_t *result, FILE *out) {
-    json_int_t tokens = json_integer_value(json_object_get(result, "new_tokens"));
+    json_int_t tokens = json_int_at(result, "new_tokens");
     fprintf(out, "weft: %lld token%s in %.2f s (%.1f tokens/s)\n", (long long)tokens, PLURAL(tokens),
-            json_number_value(json_object_get(result, "prefill_s")) +
-                json_number_value(json_object_get(result, "decode_s")),
-            json_number_value(json_object_get(result, "tokens_per_s")));
+            json_number_at(result, "prefill_s") + json_number_at(result, "decode_s"),
+            json_number_at(result, "tokens_per_s"));
 }

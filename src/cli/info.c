@@ -27,12 +27,6 @@ static const Option table[] = {
 
 static const OptionGroup groups[] = {OPTION_GROUP("Options", table, 0)};
 
-/* json_object_set_new as a Status; a NULL value is a failure. */
-static Status put(json_t *object, const char *key, json_t *value) {
-    if (json_object_set_new(object, key, value)) return FAILED("out of memory while writing the result");
-    return OK;
-}
-
 /* ---- a safetensors file ---- */
 
 static json_t *describe_tensor(const SafeTensor *tensor) {
@@ -47,8 +41,8 @@ static Status add_tensor(json_t *tensors, json_t *types, int64_t *count, int64_t
     for (int i = 0; i < tensor->ndim; i++) elements *= tensor->dim[i];
     *count += elements;
     *bytes += (int64_t)tensor->bytes;
-    int64_t before = json_integer_value(json_object_get(types, tensor->type));
-    TRY(put(types, tensor->type, json_integer(before + elements)));
+    int64_t before = json_int_at(types, tensor->type);
+    TRY(json_put(types, tensor->type, json_integer(before + elements)));
     if (tensors && json_array_append_new(tensors, describe_tensor(tensor)))
         return FAILED("out of memory while writing the result");
     return OK;
@@ -58,15 +52,15 @@ static Status describe_file(json_t *result, const char *path) {
     CLEANUP(safe_freep) SafeFile *file = NULL;
     TRY(safe_open(&file, path));
     json_t *tensors = json_array(), *types = json_object();
-    TRY(put(result, "kind", json_string("safetensors")));
-    TRY(put(result, "elements_by_dtype", types));
-    TRY(put(result, "tensors", tensors));
+    TRY(json_put(result, "kind", json_string("safetensors")));
+    TRY(json_put(result, "elements_by_dtype", types));
+    TRY(json_put(result, "tensors", tensors));
     int64_t count = 0, bytes = 0;
     for (size_t i = 0; i < safe_count(file); i++)
         TRY(add_tensor(tensors, types, &count, &bytes, safe_at(file, i)));
-    TRY(put(result, "elements", json_integer(count)));
-    TRY(put(result, "bytes", json_integer(bytes)));
-    if (safe_metadata(file)) TRY(put(result, "metadata", json_deep_copy(safe_metadata(file))));
+    TRY(json_put(result, "elements", json_integer(count)));
+    TRY(json_put(result, "bytes", json_integer(bytes)));
+    if (safe_metadata(file)) TRY(json_put(result, "metadata", json_deep_copy(safe_metadata(file))));
     return OK;
 }
 
@@ -122,14 +116,14 @@ static Status add_weights(json_t *result, const char *dir, const Model *model) {
     int64_t zeros = 0, total = 0;
     for (int i = 0; i < model->count; i++)
         if (block_is_layer(&model->block[i])) TRY(add_zeros(model, &model->block[i], files, &zeros, &total));
-    if (total) TRY(put(result, "sparsity", json_real((double)zeros / (double)total)));
+    if (total) TRY(json_put(result, "sparsity", json_real((double)zeros / (double)total)));
     json_t *types = json_object();
-    TRY(put(result, "elements_by_dtype", types));
+    TRY(json_put(result, "elements_by_dtype", types));
     int64_t count = 0, bytes = 0;
     for (size_t i = 0; i < files->entries; i++)
         TRY(add_tensor(NULL, types, &count, &bytes, files->entry[i].tensor));
-    TRY(put(result, "files", json_integer((json_int_t)files->count)));
-    return put(result, "bytes", json_integer(bytes));
+    TRY(json_put(result, "files", json_integer((json_int_t)files->count)));
+    return json_put(result, "bytes", json_integer(bytes));
 }
 
 static Status add_step(json_t *result, const char *dir) {
@@ -140,7 +134,7 @@ static Status add_step(json_t *result, const char *dir) {
     TRY(json_read_file(path, &progress));
     int64_t step = -1;
     TRY(json_get_int(progress, path, "step", 0, INT64_MAX, &step));
-    return step < 0 ? OK : put(result, "step", json_integer(step));
+    return step < 0 ? OK : json_put(result, "step", json_integer(step));
 }
 
 static json_t *describe_quantized(const ModelConfig *config) {
@@ -157,9 +151,9 @@ static Status add_verified(json_t *result, const char *dir) {
     TRY(path_join(&optimizer, dir, CHECKPOINT_OPTIMIZER));
     TRY(checksums_verify(dir, path_exists(optimizer) ? VERIFY_ALL : VERIFY_WEIGHTS, NULL, &verified));
     if (!verified.tensors) return FAILED("%s has no checksums to verify; only checkpoints of runs have", dir);
-    return put(result, "verified",
-               json_pack("{s:I, s:I}", "tensors", (json_int_t)verified.tensors, "bytes",
-                         (json_int_t)verified.bytes));
+    return json_put(result, "verified",
+                    json_pack("{s:I, s:I}", "tensors", (json_int_t)verified.tensors, "bytes",
+                              (json_int_t)verified.bytes));
 }
 
 static Status describe_checkpoint(json_t *result, const char *dir, bool verify) {
@@ -169,12 +163,12 @@ static Status describe_checkpoint(json_t *result, const char *dir, bool verify) 
     CLEANUP(load_report_done) LoadReport report = {0};
     TRY(model_new(&model, &config));
     TRY(hf_weights_check(dir, model, &report));
-    TRY(put(result, "kind", json_string("checkpoint")));
-    TRY(put(result, "model", describe_config(&config)));
-    if (config.int8) TRY(put(result, "quantized", describe_quantized(&config)));
-    TRY(put(result, "params_total", json_integer(model_params(model))));
-    TRY(put(result, "missing", show_names(report.missing, report.missing_count)));
-    TRY(put(result, "unknown", show_names(report.unexpected, report.unexpected_count)));
+    TRY(json_put(result, "kind", json_string("checkpoint")));
+    TRY(json_put(result, "model", describe_config(&config)));
+    if (config.int8) TRY(json_put(result, "quantized", describe_quantized(&config)));
+    TRY(json_put(result, "params_total", json_integer(model_params(model))));
+    TRY(json_put(result, "missing", show_names(report.missing, report.missing_count)));
+    TRY(json_put(result, "unknown", show_names(report.unexpected, report.unexpected_count)));
     TRY(add_weights(result, dir, model));
     if (verify) TRY(add_verified(result, dir));
     return add_step(result, dir);
@@ -188,14 +182,14 @@ static Status add_summary(json_t *result, const char *run) {
     if (!path_exists(path)) return OK;
     CLEANUP(json_decrefp) json_t *summary = NULL;
     TRY(json_read_file(path, &summary));
-    return put(result, "summary", json_incref(summary));
+    return json_put(result, "summary", json_incref(summary));
 }
 
 static Status describe_run(json_t *result, const char *run, const char *newest, bool verify) {
-    TRY(put(result, "kind", json_string("run")));
+    TRY(json_put(result, "kind", json_string("run")));
     TRY(add_summary(result, run));
     json_t *checkpoint = json_pack("{s:s}", "path", newest);
-    TRY(put(result, "newest", checkpoint));
+    TRY(json_put(result, "newest", checkpoint));
     return describe_checkpoint(checkpoint, newest, verify);
 }
 
@@ -226,7 +220,7 @@ static Status describe_plain_file(json_t *result, const char *path) {
 }
 
 static Status describe_path(json_t *result, const char *path, bool verify) {
-    TRY(put(result, "path", json_string(path)));
+    TRY(json_put(result, "path", json_string(path)));
     if (!path_exists(path)) return FAILED("%s: does not exist", path);
     if (path_has_token_files(path)) return info_token_files(result, path, verify);
     if (!path_is_dir(path)) return describe_plain_file(result, path);
@@ -252,15 +246,6 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
 
 /* ---- for a person ---- */
 
-static const char *text_of(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
-}
-
-static double number_of(const json_t *object, const char *key) {
-    return json_number_value(json_object_get(object, key));
-}
-
 static void show_list(FILE *out, const json_t *list, const char *what) {
     size_t index;
     json_t *name;
@@ -284,27 +269,28 @@ static void show_checkpoint(const json_t *result, FILE *out) {
     const json_t *model = json_object_get(result, "model"), *heads = json_object_get(model, "output_heads");
     fprintf(out,
             "model        %s, %.0f layer%s, hidden size %.0f, %.0f head%s, vocabulary %.0f, context %.0f\n",
-            text_of(model, "family"), number_of(model, "layers"), PLURAL(number_of(model, "layers")),
-            number_of(model, "hidden"), number_of(model, "heads"), PLURAL(number_of(model, "heads")),
-            number_of(model, "vocab"), number_of(model, "positions"));
+            json_string_or(model, "family", ""), json_number_at(model, "layers"),
+            PLURAL(json_number_at(model, "layers")), json_number_at(model, "hidden"),
+            json_number_at(model, "heads"), PLURAL(json_number_at(model, "heads")),
+            json_number_at(model, "vocab"), json_number_at(model, "positions"));
     show_list(out, heads, "outputs");
-    fprintf(out, "parameters   %s\n", format_count(text, number_of(result, "params_total")));
+    fprintf(out, "parameters   %s\n", format_count(text, json_number_at(result, "params_total")));
     const json_t *quantized = json_object_get(result, "quantized");
     if (quantized)
         fprintf(out, "quantized    %.0f-bit layers, %.0f-bit embedding, %s activations\n",
-                number_of(quantized, "bits"), number_of(quantized, "embedding_bits"),
-                text_of(quantized, "activations"));
-    fprintf(out, "weights      %s in %.0f file%s: ", format_bytes(text, number_of(result, "bytes")),
-            number_of(result, "files"), PLURAL(number_of(result, "files")));
+                json_number_at(quantized, "bits"), json_number_at(quantized, "embedding_bits"),
+                json_string_or(quantized, "activations", ""));
+    fprintf(out, "weights      %s in %.0f file%s: ", format_bytes(text, json_number_at(result, "bytes")),
+            json_number_at(result, "files"), PLURAL(json_number_at(result, "files")));
     show_types(out, result);
-    if (number_of(result, "sparsity") > 0)
+    if (json_number_at(result, "sparsity") > 0)
         fprintf(out, "sparsity     %.2f%% of the layers' weights are zero\n",
-                100 * number_of(result, "sparsity"));
-    if (json_object_get(result, "step")) fprintf(out, "step         %.0f\n", number_of(result, "step"));
+                100 * json_number_at(result, "sparsity"));
+    if (json_object_get(result, "step")) fprintf(out, "step         %.0f\n", json_number_at(result, "step"));
     const json_t *verified = json_object_get(result, "verified");
     if (verified)
-        fprintf(out, "verified     %.0f tensors, %s: all checksums match\n", number_of(verified, "tensors"),
-                format_bytes(text, number_of(verified, "bytes")));
+        fprintf(out, "verified     %.0f tensors, %s: all checksums match\n",
+                json_number_at(verified, "tensors"), format_bytes(text, json_number_at(verified, "bytes")));
     show_list(out, json_object_get(result, "missing"), "missing");
     show_list(out, json_object_get(result, "unknown"), "unused");
 }
@@ -316,26 +302,27 @@ static void show_file(const json_t *result, FILE *out) {
     json_array_foreach(json_object_get(result, "tensors"), index, tensor) {
         CLEANUP(mem_freep) char *shape = json_dumps(json_object_get(tensor, "shape"), JSON_COMPACT);
         char name[NAME_TEXT];
-        fprintf(out, "%-5s %-16s %s\n", text_of(tensor, "dtype"), shape ? shape : "",
-                name_text(name, text_of(tensor, "name")));
+        fprintf(out, "%-5s %-16s %s\n", json_string_or(tensor, "dtype", ""), shape ? shape : "",
+                name_text(name, json_string_or(tensor, "name", "")));
     }
-    fprintf(out, "%zu tensor%s, %s: ", index, PLURAL(index), format_bytes(text, number_of(result, "bytes")));
+    fprintf(out, "%zu tensor%s, %s: ", index, PLURAL(index),
+            format_bytes(text, json_number_at(result, "bytes")));
     show_types(out, result);
 }
 
 static void show_run(const json_t *result, FILE *out) {
     const json_t *summary = json_object_get(result, "summary"), *newest = json_object_get(result, "newest");
     if (summary)
-        fprintf(out, "run          %.0f step%s, loss %.4f to %.4f\n", number_of(summary, "steps"),
-                PLURAL(number_of(summary, "steps")), number_of(summary, "loss_first"),
-                number_of(summary, "loss_last"));
-    fprintf(out, "checkpoint   %s\n", text_of(newest, "path"));
+        fprintf(out, "run          %.0f step%s, loss %.4f to %.4f\n", json_number_at(summary, "steps"),
+                PLURAL(json_number_at(summary, "steps")), json_number_at(summary, "loss_first"),
+                json_number_at(summary, "loss_last"));
+    fprintf(out, "checkpoint   %s\n", json_string_or(newest, "path", ""));
     show_checkpoint(newest, out);
 }
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
     (void)call;
-    const char *kind = text_of(result, "kind");
+    const char *kind = json_string_or(result, "kind", "");
     if (!strcmp(kind, "machine"))
         machine_show(result, out);
     else if (!strcmp(kind, "safetensors"))

@@ -2,13 +2,7 @@
 
 #include "base/format.h"
 #include "base/fs.h"
-#include "cli/show.h"
 #include "data/token_file.h"
-
-static Status put(json_t *object, const char *key, json_t *value) {
-    if (json_object_set_new(object, key, value)) return FAILED("out of memory while writing the result");
-    return OK;
-}
 
 static json_t *special_json(const SpecialTokens *special) {
     const struct {
@@ -37,14 +31,14 @@ static Status add_token_file(json_t *result, json_t *files, const char *path, bo
     TRY(token_file_open(&token_file, path));
     if (verify) TRY(token_file_verify(token_file));
     const TokenFileInfo *info = token_file_info(token_file);
-    TRY(put(result, "tokens", json_integer(show_int(result, "tokens") + info->tokens)));
-    TRY(put(result, "documents", json_integer(show_int(result, "documents") + info->documents)));
+    TRY(json_put(result, "tokens", json_integer(json_int_at(result, "tokens") + info->tokens)));
+    TRY(json_put(result, "documents", json_integer(json_int_at(result, "documents") + info->documents)));
     if (info->marked)
-        TRY(put(result, "sentences", json_integer(show_int(result, "sentences") + info->sentences)));
-    TRY(put(result, "bytes",
-            json_integer(show_int(result, "bytes") + (int64_t)token_file_bytes(token_file))));
-    TRY(put(result, "dtype", json_string(info->width == 2 ? "u16" : "u32")));
-    TRY(put(result, "tokenizer", id_json(&info->tokenizer)));
+        TRY(json_put(result, "sentences", json_integer(json_int_at(result, "sentences") + info->sentences)));
+    TRY(json_put(result, "bytes",
+                 json_integer(json_int_at(result, "bytes") + (int64_t)token_file_bytes(token_file))));
+    TRY(json_put(result, "dtype", json_string(info->width == 2 ? "u16" : "u32")));
+    TRY(json_put(result, "tokenizer", id_json(&info->tokenizer)));
     json_t *file =
         json_pack("{s:s, s:I, s:I, s:I}", "path", path, "tokens", (json_int_t)info->tokens, "documents",
                   (json_int_t)info->documents, "bytes", (json_int_t)token_file_bytes(token_file));
@@ -54,33 +48,28 @@ static Status add_token_file(json_t *result, json_t *files, const char *path, bo
 
 static Status add_set(json_t *result, const TokenFileList *list, bool verify) {
     json_t *files = json_array();
-    TRY(put(result, "shards", files));
+    TRY(json_put(result, "shards", files));
     for (size_t i = 0; i < list->count; i++) TRY(add_token_file(result, files, list->path[i], verify));
     return OK;
 }
 
 Status info_token_files(json_t *result, const char *path, bool verify) {
     CLEANUP(token_file_list_done) TokenFileList list = {0}, val = {0};
-    TRY(put(result, "kind", json_string("shards")));
+    TRY(json_put(result, "kind", json_string("shards")));
     TRY(token_file_list_add(&list, path));
     TRY(add_set(result, &list, verify));
     if (path_is_dir(path)) TRY(token_file_list_dir(&val, path, "val"));
     if (val.count) {
         json_t *set = json_object();
-        TRY(put(result, "val", set));
+        TRY(json_put(result, "val", set));
         TRY(add_set(set, &val, verify));
     }
-    return put(result, "verified", json_boolean(verify));
-}
-
-static const char *text_of(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
+    return json_put(result, "verified", json_boolean(verify));
 }
 
 static void show_tokenizer_line(const json_t *tokenizer, FILE *out) {
-    fprintf(out, "tokenizer    %s, %lld tokens, fingerprint %s\n", text_of(tokenizer, "kind"),
-            (long long)show_int(tokenizer, "vocab"), text_of(tokenizer, "fingerprint"));
+    fprintf(out, "tokenizer    %s, %lld tokens, fingerprint %s\n", json_string_or(tokenizer, "kind", ""),
+            (long long)json_int_at(tokenizer, "vocab"), json_string_or(tokenizer, "fingerprint", ""));
     const char *name, *before = "special      ";
     json_t *id;
     json_object_foreach(json_object_get(tokenizer, "special_tokens"), name, id) {
@@ -94,11 +83,12 @@ static void show_set(const json_t *set, const char *name, FILE *out) {
     char tokens[FORMAT_SIZE], documents[FORMAT_SIZE], bytes[FORMAT_SIZE];
     size_t count = json_array_size(json_object_get(set, "shards"));
     fprintf(out, "%-12s %s tokens in %s document%s, %s as %s in %zu file%s\n", name,
-            format_count(tokens, (double)show_int(set, "tokens")),
-            format_count(documents, (double)show_int(set, "documents")), PLURAL(show_int(set, "documents")),
-            format_bytes(bytes, (double)show_int(set, "bytes")), text_of(set, "dtype"), count, PLURAL(count));
+            format_count(tokens, (double)json_int_at(set, "tokens")),
+            format_count(documents, (double)json_int_at(set, "documents")),
+            PLURAL(json_int_at(set, "documents")), format_bytes(bytes, (double)json_int_at(set, "bytes")),
+            json_string_or(set, "dtype", ""), count, PLURAL(count));
     if (json_object_get(set, "sentences"))
-        fprintf(out, "%-12s %s sentences\n", "", format_count(tokens, (double)show_int(set, "sentences")));
+        fprintf(out, "%-12s %s sentences\n", "", format_count(tokens, (double)json_int_at(set, "sentences")));
 }
 
 void info_token_files_show(const json_t *result, FILE *out) {
@@ -116,8 +106,8 @@ Status info_tokenizer(json_t *result, const char *path) {
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     TRY(tokenizer_load(&tokenizer, path));
     TokenizerId id = tokenizer_id(tokenizer);
-    TRY(put(result, "kind", json_string("tokenizer")));
-    return put(result, "tokenizer", id_json(&id));
+    TRY(json_put(result, "kind", json_string("tokenizer")));
+    return json_put(result, "tokenizer", id_json(&id));
 }
 
 void info_tokenizer_show(const json_t *result, FILE *out) {

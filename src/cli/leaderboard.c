@@ -48,7 +48,7 @@ static Status add_throughputs(const BenchArgs *args, json_t *result) {
         CLEANUP(json_decrefp) json_t *measured = NULL;
         TRY(bench_run(&config, &measured));
         TRY(set(result, "training_throughput", throughput_of[i],
-                json_real(json_number_value(json_object_get(measured, "tokens_per_s")))));
+                json_real(json_number_at(measured, "tokens_per_s"))));
     }
     return OK;
 }
@@ -128,7 +128,7 @@ static Status add_loss(const BenchArgs *args, json_t *result) {
                          .log = stderr};
     CLEANUP(json_decrefp) json_t *measured = NULL;
     TRY(eval_run(&config, &measured));
-    return set(result, "loss", 0, json_real(json_number_value(json_object_get(measured, "loss"))));
+    return set(result, "loss", 0, json_real(json_number_at(measured, "loss")));
 }
 
 Status leaderboard_run(const BenchArgs *args, json_t **ret_result) {

@@ -111,18 +111,16 @@ static void show_devices(const json_t *cuda, FILE *out) {
     char text[FORMAT_SIZE];
     size_t i;
     json_t *device;
-    json_array_foreach(json_object_get(cuda, "devices"), i, device)
-        fprintf(out, "GPU %-8zu %s, %s, compute capability %s, %lld multiprocessors\n", i,
-                json_string_value(json_object_get(device, "name")),
-                format_bytes(text, (double)json_integer_value(json_object_get(device, "memory_bytes"))),
-                json_string_value(json_object_get(device, "compute_capability")),
-                (long long)json_integer_value(json_object_get(device, "processors")));
+    json_array_foreach(json_object_get(cuda, "devices"), i, device) fprintf(
+        out, "GPU %-8zu %s, %s, compute capability %s, %lld multiprocessors\n", i,
+        json_string_at(device, "name"), format_bytes(text, (double)json_int_at(device, "memory_bytes")),
+        json_string_at(device, "compute_capability"), (long long)json_int_at(device, "processors"));
 }
 
 static void show_cuda(const json_t *cuda, FILE *out) {
-    const char *runtime = json_string_value(json_object_get(cuda, "runtime"));
-    const char *driver = json_string_value(json_object_get(cuda, "driver"));
-    const char *problem = json_string_value(json_object_get(cuda, "problem"));
+    const char *runtime = json_string_at(cuda, "runtime");
+    const char *driver = json_string_at(cuda, "driver");
+    const char *problem = json_string_at(cuda, "problem");
     if (!runtime) {
         fprintf(out, "CUDA         %s\n", problem);
         return;
@@ -138,16 +136,13 @@ static void show_cuda(const json_t *cuda, FILE *out) {
 
 void machine_show(const json_t *result, FILE *out) {
     char text[FORMAT_SIZE];
-    fprintf(out, "weft         %s\n", json_string_value(json_object_get(result, "version")));
-    fprintf(out, "CPU          %s (%s)\n", json_string_value(json_object_get(result, "cpu")),
-            json_string_value(json_object_get(result, "architecture")));
-    fprintf(out, "threads      %lld\n", (long long)json_integer_value(json_object_get(result, "threads")));
-    fprintf(out, "SIMD         %s\n", json_string_value(json_object_get(result, "instruction_set")));
-    fprintf(out, "GEMM         %s (bf16: %s, int8: %s)\n",
-            json_string_value(json_object_get(result, "matrix_library")),
-            json_string_value(json_object_get(result, "bf16_products")),
-            json_string_value(json_object_get(result, "int8_products")));
-    fprintf(out, "memory       %s\n",
-            format_bytes(text, (double)json_integer_value(json_object_get(result, "memory_bytes"))));
+    fprintf(out, "weft         %s\n", json_string_at(result, "version"));
+    fprintf(out, "CPU          %s (%s)\n", json_string_at(result, "cpu"),
+            json_string_at(result, "architecture"));
+    fprintf(out, "threads      %lld\n", (long long)json_int_at(result, "threads"));
+    fprintf(out, "SIMD         %s\n", json_string_at(result, "instruction_set"));
+    fprintf(out, "GEMM         %s (bf16: %s, int8: %s)\n", json_string_at(result, "matrix_library"),
+            json_string_at(result, "bf16_products"), json_string_at(result, "int8_products"));
+    fprintf(out, "memory       %s\n", format_bytes(text, (double)json_int_at(result, "memory_bytes")));
     show_cuda(json_object_get(result, "cuda"), out);
 }

@@ -91,34 +91,28 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
 
 /* ---- for a person ---- */
 
-static json_int_t whole(const json_t *object, const char *key) {
-    return json_integer_value(json_object_get(object, key));
-}
-
-static const char *text_of(const json_t *object, const char *key) {
-    return json_string_value(json_object_get(object, key));
-}
-
 static void print_layout(const json_t *result, FILE *out) {
     const json_t *model = json_object_get(result, "model"), *layout = json_object_get(result, "layout");
     char total[FORMAT_SIZE], stored[FORMAT_SIZE], each[FORMAT_SIZE];
     fprintf(out, "%s, %lld layer%s, hidden size %lld, %lld head%s, vocabulary %lld\n",
-            strcmp(text_of(model, "family"), "gpt2") ? "BERT" : "GPT-2", (long long)whole(model, "layers"),
-            PLURAL(whole(model, "layers")), (long long)whole(model, "hidden"),
-            (long long)whole(model, "heads"), PLURAL(whole(model, "heads")),
-            (long long)whole(model, "vocab"));
+            strcmp(json_string_at(model, "family"), "gpt2") ? "BERT" : "GPT-2",
+            (long long)json_int_at(model, "layers"), PLURAL(json_int_at(model, "layers")),
+            (long long)json_int_at(model, "hidden"), (long long)json_int_at(model, "heads"),
+            PLURAL(json_int_at(model, "heads")), (long long)json_int_at(model, "vocab"));
     fprintf(out, "%s parameters; %s stored per replica, %s per rank\n",
-            format_count(total, (double)whole(result, "params_total")),
-            format_count(stored, (double)whole(result, "params_stored")),
-            format_count(each, (double)whole(result, "params_per_rank")));
+            format_count(total, (double)json_int_at(result, "params_total")),
+            format_count(stored, (double)json_int_at(result, "params_stored")),
+            format_count(each, (double)json_int_at(result, "params_per_rank")));
     fprintf(out, "%lld rank%s: dp %lld x tp %lld x pp %lld, ZeRO %lld, %s, recompute %s, offload %s\n",
-            (long long)whole(layout, "ranks"), PLURAL(whole(layout, "ranks")), (long long)whole(layout, "dp"),
-            (long long)whole(layout, "tp"), (long long)whole(layout, "pp"), (long long)whole(layout, "zero"),
-            text_of(layout, "precision"), text_of(layout, "recompute"), text_of(layout, "offload"));
+            (long long)json_int_at(layout, "ranks"), PLURAL(json_int_at(layout, "ranks")),
+            (long long)json_int_at(layout, "dp"), (long long)json_int_at(layout, "tp"),
+            (long long)json_int_at(layout, "pp"), (long long)json_int_at(layout, "zero"),
+            json_string_at(layout, "precision"), json_string_at(layout, "recompute"),
+            json_string_at(layout, "offload"));
     fprintf(out, "batch %lld x %lld tokens: %lld micro-batch%s of %lld per replica\n\n",
-            (long long)whole(layout, "batch"), (long long)whole(layout, "seq"),
-            (long long)whole(layout, "micros"), whole(layout, "micros") == 1 ? "" : "es",
-            (long long)whole(layout, "micro_batch"));
+            (long long)json_int_at(layout, "batch"), (long long)json_int_at(layout, "seq"),
+            (long long)json_int_at(layout, "micros"), json_int_at(layout, "micros") == 1 ? "" : "es",
+            (long long)json_int_at(layout, "micro_batch"));
 }
 
 static void print_bytes(double bytes, FILE *out) {
@@ -150,8 +144,9 @@ static void print_memory(const json_t *result, FILE *out) {
                                   : "stage %zu-%zu",
                  from, to - 1);
         fprintf(out, "%-12s", name);
-        for (size_t k = 0; k < COUNT_OF(columns); k++) print_bytes((double)whole(memory, columns[k]), out);
-        print_bytes((double)whole(json_object_get(stage, "comm_bytes"), "total"), out);
+        for (size_t k = 0; k < COUNT_OF(columns); k++)
+            print_bytes((double)json_int_at(memory, columns[k]), out);
+        print_bytes((double)json_int_at(json_object_get(stage, "comm_bytes"), "total"), out);
         fputc('\n', out);
     }
 }
@@ -159,28 +154,24 @@ static void print_memory(const json_t *result, FILE *out) {
 /* The peak while saving a checkpoint, if it exceeds that of the steps. */
 static void print_saving(const json_t *result, FILE *out) {
     char text[FORMAT_SIZE];
-    json_int_t saving = whole(result, "memory_saving");
-    if (text_of(json_object_get(result, "cluster"), "software"))
+    json_int_t saving = json_int_at(result, "memory_saving");
+    if (json_string_at(json_object_get(result, "cluster"), "software"))
         return; /* another program's memory is not modeled while saving */
-    if (saving > whole(json_object_get(result, "memory_per_rank"), "total"))
+    if (saving > json_int_at(json_object_get(result, "memory_per_rank"), "total"))
         fprintf(out, "while saving a checkpoint, peak memory %s\n", format_bytes(text, (double)saving));
-}
-
-static double number(const json_t *object, const char *key) {
-    return json_number_value(json_object_get(object, key));
 }
 
 static void print_time(const json_t *result, FILE *out) {
     const json_t *phases = json_object_get(result, "phases_ms");
     if (!phases) return;
-    const char *program = text_of(json_object_get(result, "cluster"), "software"), *separator = "";
+    const char *program = json_string_at(json_object_get(result, "cluster"), "software"), *separator = "";
     char samples[FORMAT_SIZE], tokens[FORMAT_SIZE];
-    double step = number(result, "step_ms"), unit = step < 1e4 ? 1 : 1e3,
-           rate = number(result, "samples_per_s");
+    double step = json_number_at(result, "step_ms"), unit = step < 1e4 ? 1 : 1e3,
+           rate = json_number_at(result, "samples_per_s");
     fprintf(out, "\nstep time %.4g %s%s%s: ", step / unit, step < 1e4 ? "ms" : "s", program ? " with " : "",
             program ? program : "");
     for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) {
-        double ms = number(phases, time_phase(phase));
+        double ms = json_number_at(phases, time_phase(phase));
         if (ms < 5e-4 * step) continue;
         fprintf(out, "%s%s %.4g (%.1f%%)", separator, time_phase(phase), ms / unit, 100 * ms / step);
         separator = ", ";
@@ -190,29 +181,29 @@ static void print_time(const json_t *result, FILE *out) {
     else
         format_count(samples, rate);
     fprintf(out, "\n%s samples/s, %s tokens/s, MFU %.1f%%, bubble %.1f%%\n", samples,
-            format_count(tokens, number(result, "tokens_per_s")), 100 * number(result, "mfu"),
-            100 * number(result, "bubble"));
+            format_count(tokens, json_number_at(result, "tokens_per_s")), 100 * json_number_at(result, "mfu"),
+            100 * json_number_at(result, "bubble"));
 }
 
 /* On a CPU, device memory is host memory, so the two add up. */
 static void print_need(const json_t *result, FILE *out) {
     char needed[FORMAT_SIZE], available[FORMAT_SIZE];
-    bool gpu = !strcmp(text_of(json_object_get(result, "layout"), "device"), "cuda");
-    double host = 0, total = (double)whole(result, "memory_saving");
+    bool gpu = !strcmp(json_string_at(json_object_get(result, "layout"), "device"), "cuda");
+    double host = 0, total = (double)json_int_at(result, "memory_saving");
     for (size_t i = 0; i < json_array_size(json_object_get(result, "stages")); i++) {
         const json_t *stage = json_array_get(json_object_get(result, "stages"), i);
-        double own = (double)whole(json_object_get(stage, "memory"), "host");
-        double both = own + (double)whole(stage, "memory_saving");
+        double own = (double)json_int_at(json_object_get(stage, "memory"), "host");
+        double both = own + (double)json_int_at(stage, "memory_saving");
         if (own > host) host = own;
         if (!gpu && both > total) total = both;
     }
-    const char *software = text_of(json_object_get(result, "cluster"), "software");
+    const char *software = json_string_at(json_object_get(result, "cluster"), "software");
     fprintf(out, "needs %s per rank", format_bytes(needed, total));
     if (software && *software) fprintf(out, " with %s (the table above is for weft)", software);
-    fprintf(out, ", %s available", format_bytes(available, number(result, "memory_available")));
+    fprintf(out, ", %s available", format_bytes(available, json_number_at(result, "memory_available")));
     if (gpu && host > 0)
         fprintf(out, "; host memory %s, %s available", format_bytes(needed, host),
-                format_bytes(available, number(result, "host_memory_available")));
+                format_bytes(available, json_number_at(result, "host_memory_available")));
     fputc('\n', out);
 }
 
@@ -222,7 +213,7 @@ static void print_fit(const json_t *result, FILE *out) {
     if (!cluster) return;
     bool fits = json_is_true(json_object_get(result, "fits"));
     bool all = json_is_true(json_object_get(result, "all_tried"));
-    fprintf(out, "\n%s (%s): ", fits ? "fits" : "does not fit", text_of(cluster, "device"));
+    fprintf(out, "\n%s (%s): ", fits ? "fits" : "does not fit", json_string_at(cluster, "device"));
     print_need(result, out);
     if (fits) return;
     if (!json_array_size(list))
@@ -233,8 +224,8 @@ static void print_fit(const json_t *result, FILE *out) {
         fprintf(out, "each of these changes makes it fit:\n");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *change = json_array_get(list, i);
-        fprintf(out, "  %-44s %s\n", text_of(change, "options"),
-                format_bytes(needed, (double)whole(change, "total")));
+        fprintf(out, "  %-44s %s\n", json_string_at(change, "options"),
+                format_bytes(needed, (double)json_int_at(change, "total")));
     }
 }
 

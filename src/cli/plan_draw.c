@@ -166,7 +166,7 @@ Status plan_draw_show(const Invocation *call, const json_t *result, FILE *out) {
     fprintf(out, "bubble %.1f%%; (p-1)/(m+p-1) = %.1f%%\n", 100 * pipeline.times.bubble,
             100 * formula(&pipeline.stages[0].spec));
     print_in_flight(&pipeline, out);
-    const char *svg = json_string_value(json_object_get(result, "svg"));
+    const char *svg = json_string_at(result, "svg");
     if (svg) fprintf(out, "wrote %s\n", svg);
     return OK;
 }

@@ -56,13 +56,9 @@ Status plan_failure_spec(const Invocation *call, int64_t ranks, int64_t params, 
     return OK;
 }
 
-static double member(const json_t *object, const char *key) {
-    return json_number_value(json_object_get(object, key));
-}
-
 /* Adds the checkpoint interval in steps and the effective throughput. */
 static void add_rates(const json_t *result, const Failure *failure, json_t *json) {
-    double step = 1e-3 * member(result, "step_ms"), rate = member(result, "tokens_per_s");
+    double step = 1e-3 * json_number_at(result, "step_ms"), rate = json_number_at(result, "tokens_per_s");
     if (!(step > 0)) return;
     double steps = floor(failure->interval_s / step);
     json_object_set_new(json, "save_every", json_integer((json_int_t)fmin(fmax(steps, 1), 1e15)));
@@ -73,8 +69,8 @@ Status plan_failure_add(const Invocation *call, const json_t *timed, json_t *res
     FailureSpec spec;
     Failure failure;
     const json_t *layout = json_object_get(result, "layout");
-    TRY(plan_failure_spec(call, (int64_t)member(layout ? layout : result, "ranks"),
-                          (int64_t)member(result, "params_total"), &spec));
+    TRY(plan_failure_spec(call, (int64_t)json_number_at(layout ? layout : result, "ranks"),
+                          (int64_t)json_number_at(result, "params_total"), &spec));
     if (!(spec.devices > 0)) return OK;
     TRY(failure_find(&failure, &spec));
     json_t *json = failure_json(&failure, &spec);
@@ -105,8 +101,8 @@ static const char *duration(char text[DURATION], double seconds) {
 static void show_interval(const json_t *failures, const char *key, const char *name, FILE *out) {
     const json_t *interval = json_object_get(failures, key);
     char text[DURATION];
-    fprintf(out, "%s %s (%.2f%%)", name, duration(text, member(interval, "interval_s")),
-            100 * member(interval, "goodput"));
+    fprintf(out, "%s %s (%.2f%%)", name, duration(text, json_number_at(interval, "interval_s")),
+            100 * json_number_at(interval, "goodput"));
 }
 
 void plan_failure_show(const json_t *result, FILE *out) {
@@ -114,20 +110,19 @@ void plan_failure_show(const json_t *result, FILE *out) {
     if (!failures) return;
     const json_t *shares = json_object_get(failures, "shares");
     char text[DURATION], more[DURATION], count[FORMAT_SIZE];
-    fprintf(out, "\none failure every %s", duration(text, 3600 * member(failures, "mtbf_hours")));
-    fprintf(out, ", checkpoint %s, restart %s\n", duration(text, member(failures, "checkpoint_s")),
-            duration(more, member(failures, "restart_s")));
+    fprintf(out, "\none failure every %s", duration(text, 3600 * json_number_at(failures, "mtbf_hours")));
+    fprintf(out, ", checkpoint %s, restart %s\n", duration(text, json_number_at(failures, "checkpoint_s")),
+            duration(more, json_number_at(failures, "restart_s")));
     fprintf(out, "goodput with a checkpoint every %s",
-            duration(text, member(failures, "checkpoint_every_s")));
+            duration(text, json_number_at(failures, "checkpoint_every_s")));
     if (json_object_get(failures, "save_every"))
-        fprintf(out, " (--save-every %lld)",
-                (long long)json_integer_value(json_object_get(failures, "save_every")));
+        fprintf(out, " (--save-every %lld)", (long long)json_int_at(failures, "save_every"));
     fprintf(out, ": %.2f%%; lost to checkpoints %.2f%%, repeated work %.2f%%, restarts %.2f%%\n",
-            100 * member(failures, "goodput"), 100 * member(shares, "checkpoints"),
-            100 * member(shares, "lost"), 100 * member(shares, "restarts"));
+            100 * json_number_at(failures, "goodput"), 100 * json_number_at(shares, "checkpoints"),
+            100 * json_number_at(shares, "lost"), 100 * json_number_at(shares, "restarts"));
     if (json_object_get(failures, "tokens_per_s"))
         fprintf(out, "effective throughput %s tokens/s\n",
-                format_count(count, member(failures, "tokens_per_s")));
+                format_count(count, json_number_at(failures, "tokens_per_s")));
     show_interval(failures, "best", "best interval", out);
     show_interval(failures, "daly", ", Daly's formula", out);
     show_interval(failures, "young", ", Young's", out);

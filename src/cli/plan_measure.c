@@ -21,7 +21,7 @@ static Status name_device(const TrainConfig *config, char name[CLUSTER_NAME]) {
         return OK;
     }
     TRY(machine_describe(machine));
-    const char *cpu = json_string_value(json_object_get(machine, "cpu"));
+    const char *cpu = json_string_at(machine, "cpu");
     int threads = device_host_threads((int)config->threads);
     snprintf(name, CLUSTER_NAME, threads > 1 ? "%d threads of %.40s" : "%d thread of %.40s", threads,
              cpu ? cpu : "this machine");
@@ -81,7 +81,7 @@ Status plan_measure(Invocation *call, json_t **ret_result) {
 }
 
 static double value_of(const json_t *object, const char *key) {
-    return json_number_value(json_object_get(json_object_get(object, key), "value"));
+    return json_number_at(json_object_get(object, key), "value");
 }
 
 void plan_measure_show(const json_t *result, FILE *out) {
@@ -90,13 +90,13 @@ void plan_measure_show(const json_t *result, FILE *out) {
     char text[FORMAT_SIZE];
     const char *key;
     json_t *peak;
-    fprintf(out, "%s", json_string_value(json_object_get(device, "name")));
-    json_object_foreach(json_object_get(device, "peak_flops"), key, peak) fprintf(
-        out, ", %s %sFLOP/s", key, format_si(text, json_number_value(json_object_get(peak, "value"))));
+    fprintf(out, "%s", json_string_at(device, "name"));
+    json_object_foreach(json_object_get(device, "peak_flops"), key, peak)
+        fprintf(out, ", %s %sFLOP/s", key, format_si(text, json_number_at(peak, "value")));
     fprintf(out, ", memory %s/s, %.2f us between kernels\n",
             format_bytes(text, value_of(device, "memory_bandwidth")), 1e6 * value_of(device, "kernel_s"));
     if (value_of(cluster, "devices_per_node") > 1)
         fprintf(out, "%.0f ranks: latency %.1f us, bandwidth %s/s\n", value_of(cluster, "devices_per_node"),
                 1e6 * value_of(within, "latency_s"), format_bytes(text, value_of(within, "bandwidth")));
-    fprintf(out, "wrote %s\n", json_string_value(json_object_get(result, "file")));
+    fprintf(out, "wrote %s\n", json_string_at(result, "file"));
 }

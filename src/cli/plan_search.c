@@ -66,27 +66,20 @@ Status plan_search(Invocation *call, json_t **ret_result) {
 
 /* ---- for a person ---- */
 
-static double member(const json_t *object, const char *key) {
-    return json_number_value(json_object_get(object, key));
-}
-
-static const char *text_of(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
-}
-
 static void show_head(const json_t *result, FILE *out) {
     const json_t *model = json_object_get(result, "model"), *cluster = json_object_get(result, "cluster");
     char params[FORMAT_SIZE], memory[FORMAT_SIZE];
     fprintf(out, "%s, %.0f layer%s, hidden size %.0f, %.0f head%s: %s parameters\n",
-            strcmp(text_of(model, "family"), "gpt2") ? "BERT" : "GPT-2", member(model, "layers"),
-            PLURAL(member(model, "layers")), member(model, "hidden"), member(model, "heads"),
-            PLURAL(member(model, "heads")), format_count(params, member(result, "params_total")));
-    fprintf(out, "%.0f x %s (%s), %s available on each\n", member(result, "ranks"),
-            text_of(cluster, "device"), text_of(cluster, "name"),
-            format_bytes(memory, member(result, "memory_available")));
-    fprintf(out, "batch %.0f x %.0f tokens, %s\n\n", member(result, "batch"), member(result, "seq"),
-            text_of(result, "precision"));
+            strcmp(json_string_or(model, "family", ""), "gpt2") ? "BERT" : "GPT-2",
+            json_number_at(model, "layers"), PLURAL(json_number_at(model, "layers")),
+            json_number_at(model, "hidden"), json_number_at(model, "heads"),
+            PLURAL(json_number_at(model, "heads")),
+            format_count(params, json_number_at(result, "params_total")));
+    fprintf(out, "%.0f x %s (%s), %s available on each\n", json_number_at(result, "ranks"),
+            json_string_or(cluster, "device", ""), json_string_or(cluster, "name", ""),
+            format_bytes(memory, json_number_at(result, "memory_available")));
+    fprintf(out, "batch %.0f x %.0f tokens, %s\n\n", json_number_at(result, "batch"),
+            json_number_at(result, "seq"), json_string_or(result, "precision", ""));
 }
 
 static const char *step_text(char text[FORMAT_SIZE], double ms) {
@@ -99,12 +92,12 @@ static const char *step_text(char text[FORMAT_SIZE], double ms) {
 }
 
 static void schedule_text(char text[32], const json_t *layout) {
-    if (member(layout, "pp") < 2)
+    if (json_number_at(layout, "pp") < 2)
         snprintf(text, 32, "-");
-    else if (member(layout, "pp_chunks") > 1)
-        snprintf(text, 32, "interleaved %.0f", member(layout, "pp_chunks"));
+    else if (json_number_at(layout, "pp_chunks") > 1)
+        snprintf(text, 32, "interleaved %.0f", json_number_at(layout, "pp_chunks"));
     else
-        snprintf(text, 32, "%s", text_of(layout, "pp_schedule"));
+        snprintf(text, 32, "%s", json_string_or(layout, "pp_schedule", ""));
 }
 
 static void show_row(const json_t *plan, int number, FILE *out) {
@@ -112,12 +105,14 @@ static void show_row(const json_t *plan, int number, FILE *out) {
     char memory[FORMAT_SIZE], step[FORMAT_SIZE], tokens[FORMAT_SIZE], schedule[32];
     schedule_text(schedule, layout);
     fprintf(out, "%3d %5.0f %3.0f %3.0f %4.0f %5.0f x %-5.0f %-15s %-9s %3s %9s %9s %8s %6.1f%% %6.1f%%\n",
-            number, member(layout, "dp"), member(layout, "tp"), member(layout, "pp"), member(layout, "zero"),
-            member(layout, "micros"), member(layout, "micro_batch"), schedule, text_of(layout, "recompute"),
+            number, json_number_at(layout, "dp"), json_number_at(layout, "tp"), json_number_at(layout, "pp"),
+            json_number_at(layout, "zero"), json_number_at(layout, "micros"),
+            json_number_at(layout, "micro_batch"), schedule, json_string_or(layout, "recompute", ""),
             json_is_true(json_object_get(layout, "sequence_parallel")) ? "yes" : "-",
-            format_bytes(memory, member(plan, "memory")), step_text(step, member(plan, "step_ms")),
-            format_count(tokens, member(plan, "tokens_per_s")), 100 * member(plan, "mfu"),
-            100 * member(plan, "bubble"));
+            format_bytes(memory, json_number_at(plan, "memory")),
+            step_text(step, json_number_at(plan, "step_ms")),
+            format_count(tokens, json_number_at(plan, "tokens_per_s")), 100 * json_number_at(plan, "mfu"),
+            100 * json_number_at(plan, "bubble"));
 }
 
 static void show_best(const json_t *result, FILE *out) {
@@ -131,10 +126,10 @@ static void show_best(const json_t *result, FILE *out) {
 /* The phases of the fastest layout's step. */
 static void show_first(const json_t *first, FILE *out) {
     const json_t *phases = json_object_get(first, "phases_ms");
-    double step = member(first, "step_ms");
-    fprintf(out, "\nFastest: %s\n", text_of(first, "options"));
+    double step = json_number_at(first, "step_ms");
+    fprintf(out, "\nFastest: %s\n", json_string_or(first, "options", ""));
     fprintf(out, "Step time: %.1f%% forward and backward",
-            100 * (member(phases, "forward") + member(phases, "backward")) / step);
+            100 * (json_number_at(phases, "forward") + json_number_at(phases, "backward")) / step);
     static const struct {
         const char *key, *text;
     } rest[] = {{"recompute", "recompute"},
@@ -142,46 +137,50 @@ static void show_first(const json_t *first, FILE *out) {
                 {"bubble", "bubble"},
                 {"optimizer", "optimizer"}};
     for (size_t i = 0; i < COUNT_OF(rest); i++)
-        if (member(phases, rest[i].key) > 0.0005 * step)
-            fprintf(out, ", %.1f%% %s", 100 * member(phases, rest[i].key) / step, rest[i].text);
+        if (json_number_at(phases, rest[i].key) > 0.0005 * step)
+            fprintf(out, ", %.1f%% %s", 100 * json_number_at(phases, rest[i].key) / step, rest[i].text);
     fprintf(out, ".\n");
 }
 
 static void show_other(const json_t *other, const json_t *first, double available, FILE *out) {
     char memory[FORMAT_SIZE], step[FORMAT_SIZE], limit[FORMAT_SIZE];
-    fprintf(out, "  %s\n    %s\n    ", text_of(other, "what"), text_of(other, "options"));
+    fprintf(out, "  %s\n    %s\n    ", json_string_or(other, "what", ""),
+            json_string_or(other, "options", ""));
     if (!json_is_true(json_object_get(other, "fits"))) {
         fprintf(out, "does not fit: needs %s per rank, %s available",
-                format_bytes(memory, member(other, "memory")), format_bytes(limit, available));
-        fprintf(out, "; step time would be %s\n", step_text(step, member(other, "step_ms")));
+                format_bytes(memory, json_number_at(other, "memory")), format_bytes(limit, available));
+        fprintf(out, "; step time would be %s\n", step_text(step, json_number_at(other, "step_ms")));
         return;
     }
-    double ratio = member(other, "step_ms") / member(first, "step_ms");
-    fprintf(out, "%s, %s: ", step_text(step, member(other, "step_ms")),
-            format_bytes(memory, member(other, "memory")));
+    double ratio = json_number_at(other, "step_ms") / json_number_at(first, "step_ms");
+    fprintf(out, "%s, %s: ", step_text(step, json_number_at(other, "step_ms")),
+            format_bytes(memory, json_number_at(other, "memory")));
     if (ratio < 1.005)
         fprintf(out, "equally fast");
     else if (ratio < 1.2)
         fprintf(out, "%.1f%% slower", 100 * (ratio - 1));
     else
         fprintf(out, "%.3gx slower", ratio);
-    fprintf(out, *text_of(other, "why") ? "; %s\n" : "\n%s", text_of(other, "why"));
+    fprintf(out, *json_string_or(other, "why", "") ? "; %s\n" : "\n%s", json_string_or(other, "why", ""));
 }
 
 static void show_counts(const json_t *result, FILE *out) {
     const json_t *layouts = json_object_get(result, "layouts");
-    double bad = member(layouts, "grids_without_heads") + member(layouts, "grids_without_layers") +
-                 member(layouts, "grids_without_batch");
+    double bad = json_number_at(layouts, "grids_without_heads") +
+                 json_number_at(layouts, "grids_without_layers") +
+                 json_number_at(layouts, "grids_without_batch");
     fprintf(out,
             "\n%.0f valid layouts, %.0f estimated to fit; the %.0f most promising were planned in full.\n",
-            member(layouts, "legal"), member(layouts, "fit_by_estimate"), member(layouts, "planned"));
+            json_number_at(layouts, "legal"), json_number_at(layouts, "fit_by_estimate"),
+            json_number_at(layouts, "planned"));
     if (bad > 0)
         fprintf(out,
                 "Of %.0f factorizations dp x tp x pp, %.0f %s invalid: tp does not divide the heads "
                 "(%.0f), more stages than layers (%.0f), dp does not divide the batch (%.0f).\n",
-                member(layouts, "grids"), bad, bad == 1 ? "is" : "are",
-                member(layouts, "grids_without_heads"), member(layouts, "grids_without_layers"),
-                member(layouts, "grids_without_batch"));
+                json_number_at(layouts, "grids"), bad, bad == 1 ? "is" : "are",
+                json_number_at(layouts, "grids_without_heads"),
+                json_number_at(layouts, "grids_without_layers"),
+                json_number_at(layouts, "grids_without_batch"));
 }
 
 static void show_none(const json_t *result, FILE *out) {
@@ -191,9 +190,10 @@ static void show_none(const json_t *result, FILE *out) {
         fprintf(out, "No layout fits.");
     else
         fprintf(out, "None of the %lld planned layouts fits.",
-                (long long)member(json_object_get(result, "layouts"), "planned"));
+                (long long)json_number_at(json_object_get(result, "layouts"), "planned"));
     fprintf(out, " The smallest, %s, needs %s per rank. Use more devices, --offload, or a smaller --batch.\n",
-            text_of(smallest, "options"), format_bytes(memory, member(smallest, "memory")));
+            json_string_or(smallest, "options", ""),
+            format_bytes(memory, json_number_at(smallest, "memory")));
 }
 
 void plan_search_show(const json_t *result, FILE *out) {
@@ -205,7 +205,7 @@ void plan_search_show(const json_t *result, FILE *out) {
         show_first(first, out);
         if (json_array_size(others)) fprintf(out, "\nAlternatives:\n");
         for (size_t i = 0; i < json_array_size(others); i++)
-            show_other(json_array_get(others, i), first, member(result, "memory_available"), out);
+            show_other(json_array_get(others, i), first, json_number_at(result, "memory_available"), out);
     } else {
         show_none(result, out);
     }

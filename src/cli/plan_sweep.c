@@ -244,22 +244,19 @@ Status plan_sweep(Invocation *call, json_t **ret_result) {
 
 /* ---- for a person ---- */
 
-static double member(const json_t *object, const char *key) {
-    return json_number_value(json_object_get(object, key));
-}
-
 static void show_point(const json_t *point, bool failures, FILE *out) {
     char tokens[FORMAT_SIZE], memory[FORMAT_SIZE];
-    fprintf(out, "%7.0f %8.0f ", member(point, "ranks"), member(point, "batch"));
+    fprintf(out, "%7.0f %8.0f ", json_number_at(point, "ranks"), json_number_at(point, "batch"));
     if (!json_is_true(json_object_get(point, "fits"))) {
-        fprintf(out, "  %s\n", json_string_value(json_object_get(point, "why")));
+        fprintf(out, "  %s\n", json_string_at(point, "why"));
         return;
     }
-    fprintf(out, "%9.3f %9s %9.1f%% %6.1f%% %9s", member(point, "step_ms") / 1000,
-            format_count(tokens, member(point, "tokens_per_s")), 100 * member(point, "efficiency"),
-            100 * member(point, "mfu"), format_bytes(memory, member(point, "memory")));
-    if (failures) fprintf(out, " %7.1f%%", 100 * member(point, "goodput"));
-    fprintf(out, "  %s\n", json_string_value(json_object_get(point, "options")));
+    fprintf(out, "%9.3f %9s %9.1f%% %6.1f%% %9s", json_number_at(point, "step_ms") / 1000,
+            format_count(tokens, json_number_at(point, "tokens_per_s")),
+            100 * json_number_at(point, "efficiency"), 100 * json_number_at(point, "mfu"),
+            format_bytes(memory, json_number_at(point, "memory")));
+    if (failures) fprintf(out, " %7.1f%%", 100 * json_number_at(point, "goodput"));
+    fprintf(out, "  %s\n", json_string_at(point, "options"));
 }
 
 static bool has_failures(const json_t *list) {

@@ -137,9 +137,9 @@ static void show_squad(const json_t *files, int64_t seq, FILE *out) {
     json_array_foreach(files, at, file) {
         char features[FORMAT_SIZE], questions[FORMAT_SIZE];
         fprintf(out, "%s examples from %s questions in %s\n",
-                format_count(features, (double)show_int(file, "features")),
-                format_count(questions, (double)show_int(file, "questions")),
-                json_string_value(json_object_get(file, "file")));
+                format_count(features, (double)json_int_at(file, "features")),
+                format_count(questions, (double)json_int_at(file, "questions")),
+                json_string_at(file, "file"));
     }
     fprintf(out, "train with: weft train --task span --seq %lld --data FILE\n", (long long)seq);
 }
@@ -180,13 +180,13 @@ static void show_dialogues(const json_t *files, FILE *out) {
     json_t *file;
     json_array_foreach(files, at, file) {
         char pairs[FORMAT_SIZE];
-        fprintf(out, "%s pairs in %s", format_count(pairs, (double)show_int(file, "pairs")),
-                json_string_value(json_object_get(file, "file")));
-        if (show_int(file, "missing"))
-            fprintf(out, "; %lld missing utterance%s", (long long)show_int(file, "missing"),
-                    PLURAL(show_int(file, "missing")));
-        if (show_int(file, "empty"))
-            fprintf(out, "; skipped %lld without text", (long long)show_int(file, "empty"));
+        fprintf(out, "%s pairs in %s", format_count(pairs, (double)json_int_at(file, "pairs")),
+                json_string_at(file, "file"));
+        if (json_int_at(file, "missing"))
+            fprintf(out, "; %lld missing utterance%s", (long long)json_int_at(file, "missing"),
+                    PLURAL(json_int_at(file, "missing")));
+        if (json_int_at(file, "empty"))
+            fprintf(out, "; skipped %lld without text", (long long)json_int_at(file, "empty"));
         fputc('\n', out);
     }
 }
@@ -248,18 +248,18 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     }
     char tokens[FORMAT_SIZE], documents[FORMAT_SIZE], bytes[FORMAT_SIZE], rate[FORMAT_SIZE];
     double number;
-    fprintf(out, "%s tokens in %s document%s", format_count(tokens, (double)show_int(result, "tokens")),
-            format_count(documents, (double)show_int(result, "documents")),
-            PLURAL(show_int(result, "documents")));
-    if (show_int(result, "val_documents"))
+    fprintf(out, "%s tokens in %s document%s", format_count(tokens, (double)json_int_at(result, "tokens")),
+            format_count(documents, (double)json_int_at(result, "documents")),
+            PLURAL(json_int_at(result, "documents")));
+    if (json_int_at(result, "val_documents"))
         fprintf(out, ", plus %s in %s for validation",
-                format_count(tokens, (double)show_int(result, "val_tokens")),
-                format_count(documents, (double)show_int(result, "val_documents")));
-    if (show_int(result, "sentences"))
-        fprintf(out, ", %s sentences", format_count(tokens, (double)show_int(result, "sentences")));
-    fprintf(out, ", from %s of text", format_bytes(bytes, (double)show_int(result, "bytes")));
-    if (show_number(result, "seconds", &number)) fprintf(out, " in %.1f s", number);
-    if (show_number(result, "bytes_per_s", &number)) fprintf(out, ", %s/s", format_bytes(rate, number));
+                format_count(tokens, (double)json_int_at(result, "val_tokens")),
+                format_count(documents, (double)json_int_at(result, "val_documents")));
+    if (json_int_at(result, "sentences"))
+        fprintf(out, ", %s sentences", format_count(tokens, (double)json_int_at(result, "sentences")));
+    fprintf(out, ", from %s of text", format_bytes(bytes, (double)json_int_at(result, "bytes")));
+    if (json_has_number(result, "seconds", &number)) fprintf(out, " in %.1f s", number);
+    if (json_has_number(result, "bytes_per_s", &number)) fprintf(out, ", %s/s", format_bytes(rate, number));
     size_t token_files = json_array_size(json_object_get(result, "shards")) +
                          json_array_size(json_object_get(result, "val_shards"));
     fprintf(out, "\n%zu token file%s in %s; train with: weft train --data %s\n", token_files,

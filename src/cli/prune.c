@@ -117,7 +117,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
 
 static void show_cell(FILE *out, const json_t *row, const char *key, int width, int digits) {
     double number;
-    if (show_number(row, key, &number))
+    if (json_has_number(row, key, &number))
         fprintf(out, " %*.*f", width, digits, number);
     else
         fprintf(out, " %*s", width, "-");
@@ -130,8 +130,8 @@ static void show_rounds(const json_t *result, FILE *out) {
     json_array_foreach(json_object_get(result, "rounds"), index, row) {
         char count[FORMAT_SIZE];
         double sparsity = 0;
-        show_number(row, "sparsity", &sparsity);
-        format_count(count, (double)show_int(row, "params_total"));
+        json_has_number(row, "sparsity", &sparsity);
+        format_count(count, (double)json_int_at(row, "params_total"));
         fprintf(out, "%5zu  %8.2f  %10s", index, 100 * sparsity, count);
         show_cell(out, row, "val_loss_pruned", 12, 4);
         show_cell(out, row, "val_loss", 13, 4);
@@ -144,10 +144,10 @@ static void show_rounds(const json_t *result, FILE *out) {
 static void show_once(const PruneArgs *args, const json_t *row, FILE *out) {
     char count[FORMAT_SIZE];
     double sparsity = 0;
-    show_number(row, "sparsity", &sparsity);
+    json_has_number(row, "sparsity", &sparsity);
     fprintf(out, "%s: %.2f%% of %s pruned, %s parameters\n", args->train.config.out, 100 * sparsity,
             !strcmp(args->kind, "all-rows") ? "all rows" : args->kind,
-            format_count(count, (double)show_int(row, "params_total")));
+            format_count(count, (double)json_int_at(row, "params_total")));
 }
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
@@ -160,8 +160,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     else if (!kinds)
         show_rounds(result, out);
     json_array_foreach(kinds, index, kind) {
-        fprintf(out, "%s%s\n", index ? "\n" : "",
-                json_string_value(json_object_get(json_object_get(kind, "settings"), "kind")));
+        fprintf(out, "%s%s\n", index ? "\n" : "", json_string_at(json_object_get(kind, "settings"), "kind"));
         show_rounds(kind, out);
     }
     json_array_foreach(sentences, index, sentence)

@@ -6,7 +6,6 @@
 
 #include "base/memory.h"
 #include "cli/prune.h"
-#include "cli/show.h"
 
 #define SHARP 0.01
 
@@ -18,14 +17,14 @@ typedef struct Curve {
 
 static Curve curve_of(const json_t *result) {
     const json_t *rounds = json_object_get(result, "rounds");
-    const char *kind = json_string_value(json_object_get(json_object_get(result, "settings"), "kind"));
+    const char *kind = json_string_at(json_object_get(result, "settings"), "kind");
     size_t count = json_array_size(rounds);
     return (Curve){.rounds = rounds, .kind = kind ? kind : "pruned", .last = count ? count - 1 : 0};
 }
 
 static double value(const Curve *curve, size_t round, const char *key) {
     double number = NAN;
-    show_number(json_array_get(curve->rounds, round), key, &number);
+    json_has_number(json_array_get(curve->rounds, round), key, &number);
     return number;
 }
 
@@ -52,21 +51,16 @@ static double projected(const Curve *curve) {
     return (1 - value(curve, 0, "sparsity")) / (1 - value(curve, curve->last, "sparsity"));
 }
 
-static json_t *number_or_null(double number) {
-    return isfinite(number) ? json_real(number) : json_null();
-}
-
 static Status add_figures(json_t *kinds, const Curve *curve) {
     size_t sharp = sharp_rise(curve);
-    json_t *figures =
-        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "kind", curve->kind, "pruned",
-                  number_or_null(value(curve, curve->last, "sparsity")), "val_loss_unpruned",
-                  number_or_null(value(curve, 0, "val_loss")), "val_loss",
-                  number_or_null(value(curve, curve->last, "val_loss")), "rises_sharply_at",
-                  sharp ? number_or_null(value(curve, sharp, "sparsity")) : json_null(), "step_ms_unpruned",
-                  number_or_null(value(curve, 0, "step_ms")), "step_ms",
-                  number_or_null(value(curve, curve->last, "step_ms")), "speedup",
-                  number_or_null(speedup(curve)), "speedup_projected", number_or_null(projected(curve)));
+    json_t *figures = json_pack(
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "kind", curve->kind, "pruned",
+        json_finite(value(curve, curve->last, "sparsity")), "val_loss_unpruned",
+        json_finite(value(curve, 0, "val_loss")), "val_loss",
+        json_finite(value(curve, curve->last, "val_loss")), "rises_sharply_at",
+        sharp ? json_finite(value(curve, sharp, "sparsity")) : json_null(), "step_ms_unpruned",
+        json_finite(value(curve, 0, "step_ms")), "step_ms", json_finite(value(curve, curve->last, "step_ms")),
+        "speedup", json_finite(speedup(curve)), "speedup_projected", json_finite(projected(curve)));
     return json_array_append_new(kinds, figures) ? FAILED("out of memory") : OK;
 }
 

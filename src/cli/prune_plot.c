@@ -8,12 +8,11 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "cli/prune.h"
-#include "cli/show.h"
 
 extern char **environ;
 
 static const char *kind_of(const json_t *result) {
-    const char *kind = json_string_value(json_object_get(json_object_get(result, "settings"), "kind"));
+    const char *kind = json_string_at(json_object_get(result, "settings"), "kind");
     return kind ? kind : "weights";
 }
 
@@ -23,7 +22,7 @@ static Status write_curve(FileWriter *file, const json_t *result, const char *na
     TRY(file_print(file, "$%s << END\n", name));
     json_array_foreach(json_object_get(result, "rounds"), index, row) {
         double sparsity, value;
-        if (show_number(row, "sparsity", &sparsity) && show_number(row, key, &value))
+        if (json_has_number(row, "sparsity", &sparsity) && json_has_number(row, key, &value))
             TRY(file_print(file, "%.6g %.6g\n", 100 * sparsity, value));
     }
     return file_print(file, "END\n");
@@ -36,9 +35,9 @@ static Status write_projection(FileWriter *file, const json_t *result) {
     size_t index;
     json_t *row;
     TRY(file_print(file, "$projected << END\n"));
-    show_number(json_array_get(rounds, 0), "sparsity", &first);
-    if (show_number(json_array_get(rounds, 0), "step_ms", &step_ms))
-        json_array_foreach(rounds, index, row) if (show_number(row, "sparsity", &sparsity))
+    json_has_number(json_array_get(rounds, 0), "sparsity", &first);
+    if (json_has_number(json_array_get(rounds, 0), "step_ms", &step_ms))
+        json_array_foreach(rounds, index, row) if (json_has_number(row, "sparsity", &sparsity))
             TRY(file_print(file, "%.6g %.6g\n", 100 * sparsity, step_ms * (1 - sparsity) / (1 - first)));
     return file_print(file, "END\n");
 }

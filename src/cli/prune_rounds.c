@@ -16,7 +16,6 @@
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/prune.h"
-#include "cli/show.h"
 
 typedef struct Rounds {
     Invocation *call;
@@ -42,7 +41,7 @@ static void rounds_done(Rounds *r) {
  */
 static double amount_after(const Rounds *r, int64_t round) {
     double progress = (double)round / (double)r->args->rounds, last = r->args->amount, first = 0;
-    show_number(json_array_get(json_object_get(r->result, "rounds"), 0), "sparsity", &first);
+    json_has_number(json_array_get(json_object_get(r->result, "rounds"), 0), "sparsity", &first);
     if (round == r->args->rounds) return last;
     if (!strcmp(r->args->ramp, "even")) return first + (last - first) * progress;
     return 1 - (1 - first) * pow((1 - last) / (1 - first), progress);
@@ -173,8 +172,8 @@ static void step_times_done(StepTimes *times) {
 
 static Status add_line(const json_t *line, StepTimes *times, double *val_loss) {
     double value;
-    if (show_number(line, "val_loss", &value) && show_int(line, "step") == 0) *val_loss = value;
-    if (!show_number(line, "step_ms", &value)) return OK;
+    if (json_has_number(line, "val_loss", &value) && json_int_at(line, "step") == 0) *val_loss = value;
+    if (!json_has_number(line, "step_ms", &value)) return OK;
     TRY(mem_grow(&times->at, &times->capacity, times->count + 1, sizeof *times->at));
     times->at[times->count++] = value;
     return OK;
@@ -198,24 +197,21 @@ static Status read_metrics(const char *run, double *ret_step_ms, double *ret_val
     return OK;
 }
 
-static json_t *number_or_null(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 static Status add_row(Rounds *r, int64_t round, const PruneState *state, const char *run,
                       const json_t *summary) {
     double step_ms = NAN, pruned = NAN, trained = NAN, samples = NAN, tokens = NAN;
     TRY(read_metrics(run, &step_ms, &pruned));
-    show_number(summary, "val_loss", &trained);
+    json_has_number(summary, "val_loss", &trained);
     /* Tokens per step from the run's rates, divided by the median step, which excludes the slow first one. */
-    if (show_number(summary, "samples_per_s", &samples) && show_number(summary, "tokens_per_s", &tokens))
+    if (json_has_number(summary, "samples_per_s", &samples) &&
+        json_has_number(summary, "tokens_per_s", &tokens))
         tokens *= (double)r->args->train.config.batch / samples / (1e-3 * step_ms);
     json_t *row = json_pack("{s:I, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "round", (json_int_t)round,
                             "sparsity", prune_sparsity(r->args, state, &r->size), "params_total",
                             (json_int_t)state->params, "inner", (json_int_t)state->inner, "heads",
                             (json_int_t)state->heads, "zero_rows", (json_int_t)state->zero_rows,
-                            "val_loss_pruned", number_or_null(pruned), "val_loss", number_or_null(trained),
-                            "step_ms", number_or_null(step_ms), "tokens_per_s", number_or_null(tokens));
+                            "val_loss_pruned", json_finite(pruned), "val_loss", json_finite(trained),
+                            "step_ms", json_finite(step_ms), "tokens_per_s", json_finite(tokens));
     if (json_array_append_new(json_object_get(r->result, "rounds"), row)) return FAILED("out of memory");
     return json_write_file(r->file, r->result);
 }

@@ -86,16 +86,13 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     (void)call;
     char total[FORMAT_SIZE], eight[FORMAT_SIZE], four[FORMAT_SIZE];
     double noise = 0;
-    show_number(result, "weights_noise", &noise);
+    json_has_number(result, "weights_noise", &noise);
     fprintf(out, "%s: %s parameters, %s in int8, %s in int4%s%s; relative weight error %.2f%%\n",
-            json_string_value(json_object_get(result, "out")),
-            format_count(total, (double)show_int(result, "params_total")),
-            format_count(eight, (double)show_int(result, "params_int8")),
-            format_count(four, (double)show_int(result, "params_int4")),
+            json_string_at(result, "out"), format_count(total, (double)json_int_at(result, "params_total")),
+            format_count(eight, (double)json_int_at(result, "params_int8")),
+            format_count(four, (double)json_int_at(result, "params_int4")),
             json_is_true(json_object_get(result, "balanced")) ? ", balanced" : "",
-            !strcmp(json_string_value(json_object_get(result, "activations")), "static")
-                ? ", static activations"
-                : "",
+            !strcmp(json_string_at(result, "activations"), "static") ? ", static activations" : "",
             100 * noise);
     const json_t *evaluation = json_object_get(result, "evaluation");
     if (evaluation) quantize_evaluate_show(evaluation, out);

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "cli/show.h"
 #include "infer/generate.h"
 #include "infer/prompt.h"
 #include "infer/text.h"
@@ -35,7 +34,8 @@ static Status measure(const QuantizeArgs *args, const char *model, int64_t seq, 
                          .log = stderr};
     CLEANUP(json_decrefp) json_t *measured = NULL;
     TRY(eval_run(&config, &measured));
-    if (show_number(measured, "runtime_s", ret_seconds) && show_number(measured, "loss", ret_loss)) return OK;
+    if (json_has_number(measured, "runtime_s", ret_seconds) && json_has_number(measured, "loss", ret_loss))
+        return OK;
     return USAGE("--evaluate: expected data with a loss, such as text");
 }
 
@@ -157,20 +157,20 @@ void quantize_evaluate_show(const json_t *result, FILE *out) {
     const json_t *row;
     size_t i;
     fprintf(out, "\nup to %lld batches of sequences of %lld tokens:\n",
-            (long long)show_int(result, "max_batches"), (long long)show_int(result, "seq"));
+            (long long)json_int_at(result, "max_batches"), (long long)json_int_at(result, "seq"));
     fprintf(out, "%5s  %10s  %11s  %8s  %9s  %14s\n", "batch", "original s", "quantized s", "speedup", "loss",
             "loss quantized");
     json_array_foreach(json_object_get(result, "batches"), i, row) {
         double seconds = 0, after = 0, speedup = 0, loss = 0, quantized = 0;
-        show_number(row, "seconds", &seconds);
-        show_number(row, "seconds_quantized", &after);
-        show_number(row, "speedup", &speedup);
-        show_number(row, "loss", &loss);
-        show_number(row, "loss_quantized", &quantized);
-        fprintf(out, "%5lld  %10.2f  %11.2f  %7.2fx  %9.4f  %14.4f\n", (long long)show_int(row, "batch"),
+        json_has_number(row, "seconds", &seconds);
+        json_has_number(row, "seconds_quantized", &after);
+        json_has_number(row, "speedup", &speedup);
+        json_has_number(row, "loss", &loss);
+        json_has_number(row, "loss_quantized", &quantized);
+        fprintf(out, "%5lld  %10.2f  %11.2f  %7.2fx  %9.4f  %14.4f\n", (long long)json_int_at(row, "batch"),
                 seconds, after, speedup, loss, quantized);
     }
     json_array_foreach(json_object_get(result, "texts"), i, row)
-        fprintf(out, "\noriginal:  %s\nquantized: %s\n", json_string_value(json_object_get(row, "original")),
-                json_string_value(json_object_get(row, "quantized")));
+        fprintf(out, "\noriginal:  %s\nquantized: %s\n", json_string_at(row, "original"),
+                json_string_at(row, "quantized"));
 }

@@ -5,7 +5,6 @@
 #include "base/format.h"
 #include "base/memory.h"
 #include "cli/launch.h"
-#include "cli/show.h"
 #include "comm/cores.h"
 #include "comm/mpi.h"
 
@@ -102,18 +101,17 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     double latency = 0, rate = 0;
     json_array_foreach(json_object_get(result, "ranks"), i, rank) {
         const char *bound = json_is_true(json_object_get(rank, "bound")) ? "pinned" : "shared";
-        fprintf(out, "rank %zu on %s: %lld thread%s, %lld core%s%s%s\n", i,
-                json_string_value(json_object_get(rank, "host")), (long long)show_int(rank, "threads"),
-                PLURAL(show_int(rank, "threads")), (long long)show_int(rank, "cores"),
-                PLURAL(show_int(rank, "cores")),
+        fprintf(out, "rank %zu on %s: %lld thread%s, %lld core%s%s%s\n", i, json_string_at(rank, "host"),
+                (long long)json_int_at(rank, "threads"), PLURAL(json_int_at(rank, "threads")),
+                (long long)json_int_at(rank, "cores"), PLURAL(json_int_at(rank, "cores")),
                 json_array_size(json_object_get(result, "ranks")) > 1 ? ", " : "",
                 json_array_size(json_object_get(result, "ranks")) > 1 ? bound : "");
     }
-    show_number(result, "latency_us", &latency);
-    show_number(result, "gbytes_per_s", &rate);
+    json_has_number(result, "latency_us", &latency);
+    json_has_number(result, "gbytes_per_s", &rate);
     if (i < 2) return OK;
     fprintf(out, "all-reduce latency %.1f us\n", latency);
-    fprintf(out, "all-reduce of %s: %.2f GB/s\n", format_bytes(text, (double)show_int(result, "bytes")),
+    fprintf(out, "all-reduce of %s: %.2f GB/s\n", format_bytes(text, (double)json_int_at(result, "bytes")),
             rate);
     return OK;
 }

@@ -49,7 +49,7 @@ static Status settle_scale(json_t *file, const char *path, const char *scale) {
 }
 
 static const char *name_of(const json_t *run) {
-    return json_string_value(json_object_get(run, "name"));
+    return json_string_at(run, "name");
 }
 
 static Status check_runs(const json_t *runs, const char *path) {

@@ -6,9 +6,6 @@
 
 #include "base/json.h"
 
-/* Returns false if the member is absent or not a number. */
-bool show_number(const json_t *object, const char *key, double *ret_number);
-int64_t show_int(const json_t *object, const char *key); /* 0 if absent */
 /* The peak_bytes of rank 0 in a training summary, or NULL. */
 const json_t *show_rank_peak(const json_t *summary);
 /* What a recipe's study published: its title, hardware and note. Nothing if `study` is NULL. */

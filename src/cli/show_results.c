@@ -47,9 +47,8 @@ static Status put_findings(FILE *out, const Results *results, TableLook look) {
     put_wrapped(out, text, look.width, look.utf8);
     json_array_foreach(findings, i, finding) {
         CLEANUP(mem_freep) char *line = NULL;
-        TRY(str_format(&line, "- %s: %s (%s).", json_string_value(json_object_get(finding, "text")),
-                       json_string_value(json_object_get(finding, "verdict")),
-                       json_string_value(json_object_get(finding, "detail"))));
+        TRY(str_format(&line, "- %s: %s (%s).", json_string_at(finding, "text"),
+                       json_string_at(finding, "verdict"), json_string_at(finding, "detail")));
         terminal_clean(line);
         put_wrapped(out, line, look.width, look.utf8);
     }

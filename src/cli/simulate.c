@@ -162,28 +162,26 @@ Status simulate_check(Invocation *train, const char *cluster, bool quiet, double
 
 /* ---- the summary ---- */
 
-static double number(const json_t *object, const char *key) {
-    return json_number_value(json_object_get(object, key));
-}
-
 /* Seconds over all steps, under the names used by runs. */
 static json_t *phases_of(const json_t *plan, double steps) {
     const json_t *ms = json_object_get(plan, "phases_ms");
-    bool tensor = number(json_object_get(plan, "layout"), "tp") > 1;
+    bool tensor = json_number_at(json_object_get(plan, "layout"), "tp") > 1;
     double unit = 1e-3 * steps;
     return json_pack("{s:f, s:f, s:f, s:f}", "compute_s",
-                     unit * (number(ms, "forward") + number(ms, "recompute") + number(ms, "backward")),
-                     "optimizer_s", unit * number(ms, "optimizer"), tensor ? "wait_tensor_s" : "wait_data_s",
-                     unit * number(ms, "communication"), "wait_pipeline_s", unit * number(ms, "bubble"));
+                     unit * (json_number_at(ms, "forward") + json_number_at(ms, "recompute") +
+                             json_number_at(ms, "backward")),
+                     "optimizer_s", unit * json_number_at(ms, "optimizer"),
+                     tensor ? "wait_tensor_s" : "wait_data_s", unit * json_number_at(ms, "communication"),
+                     "wait_pipeline_s", unit * json_number_at(ms, "bubble"));
 }
 
 /* Relative to forward and backward, as in runs, not to the step. */
 static double bubble_of(const json_t *plan) {
     const json_t *ms = json_object_get(plan, "phases_ms");
-    bool tensor = number(json_object_get(plan, "layout"), "tp") > 1;
-    double bubble = number(ms, "bubble"), others = number(ms, "forward") + number(ms, "recompute") +
-                                                   number(ms, "backward") +
-                                                   (tensor ? number(ms, "communication") : 0);
+    bool tensor = json_number_at(json_object_get(plan, "layout"), "tp") > 1;
+    double bubble = json_number_at(ms, "bubble"),
+           others = json_number_at(ms, "forward") + json_number_at(ms, "recompute") +
+                    json_number_at(ms, "backward") + (tensor ? json_number_at(ms, "communication") : 0);
     return others > 0 ? bubble / (bubble + others) : 0;
 }
 
@@ -205,7 +203,7 @@ static json_t *memory_of(const json_t *stage, bool program) {
 /* Replicas and tensor-parallel ranks of a stage are consecutive. */
 static json_t *ranks_of(const json_t *plan, double steps, bool program) {
     const json_t *stages = json_object_get(plan, "stages"), *layout = json_object_get(plan, "layout");
-    size_t stage_count = json_array_size(stages), ranks = (size_t)number(layout, "ranks");
+    size_t stage_count = json_array_size(stages), ranks = (size_t)json_number_at(layout, "ranks");
     size_t each = stage_count ? ranks / stage_count : 0;
     size_t stands_for = ranks > LISTED_RANKS ? each : 1;
     if (ranks > LISTED_RANKS) each = 1;
@@ -228,14 +226,14 @@ static double steps_of(const TrainConfig *config, double samples) {
 
 static Status summary_of(json_t *plan, const Cluster *cluster, const PlanSpec *spec, double samples,
                          json_t **ret_summary) {
-    double steps = steps_of(&spec->config, samples), step_s = 1e-3 * number(plan, "step_ms");
+    double steps = steps_of(&spec->config, samples), step_s = 1e-3 * json_number_at(plan, "step_ms");
     json_t *summary = json_pack(
         "{s:s, s:f, s:f, s:f, s:f, s:f, s:O, s:O, s:O, s:O, s:b, s:o}", "predicted", cluster->name, "step_ms",
-        number(plan, "step_ms"), "samples_per_s", number(plan, "samples_per_s"), "tokens_per_s",
-        number(plan, "tokens_per_s"), "mfu", number(plan, "mfu"), "bubble", bubble_of(plan), "params_total",
-        json_object_get(plan, "params_total"), "params_stored", json_object_get(plan, "params_stored"),
-        "params_per_rank", json_object_get(plan, "params_per_rank"), "layout",
-        json_object_get(plan, "layout"), "interrupted", false, "ranks",
+        json_number_at(plan, "step_ms"), "samples_per_s", json_number_at(plan, "samples_per_s"),
+        "tokens_per_s", json_number_at(plan, "tokens_per_s"), "mfu", json_number_at(plan, "mfu"), "bubble",
+        bubble_of(plan), "params_total", json_object_get(plan, "params_total"), "params_stored",
+        json_object_get(plan, "params_stored"), "params_per_rank", json_object_get(plan, "params_per_rank"),
+        "layout", json_object_get(plan, "layout"), "interrupted", false, "ranks",
         ranks_of(plan, steps > 0 ? steps : 1, cluster->software.present));
     if (!summary) return FAILED("out of memory");
     if (cluster->software.present)

@@ -14,7 +14,6 @@
 #include "base/memory.h"
 #include "base/progress.h"
 #include "cli/command.h"
-#include "cli/show.h"
 #include "data/reader.h"
 #include "tokenizer/learn.h"
 
@@ -257,11 +256,11 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     const TrainArgs *args = call->config;
     char bytes[FORMAT_SIZE];
     double count_s = 0, learn_s = 0;
-    show_number(result, "count_s", &count_s);
-    show_number(result, "learn_s", &learn_s);
+    json_has_number(result, "count_s", &count_s);
+    json_has_number(result, "learn_s", &learn_s);
     fprintf(out, "%s: %lld tokens, trained on %s of text in %.1f s\n", args->out,
-            (long long)show_int(result, "vocab"), format_bytes(bytes, (double)show_int(result, "bytes")),
-            count_s + learn_s);
+            (long long)json_int_at(result, "vocab"),
+            format_bytes(bytes, (double)json_int_at(result, "bytes")), count_s + learn_s);
     if (!json_is_true(json_object_get(result, "complete")))
         fprintf(stderr,
                 "weft: warning: the vocabulary has fewer tokens than the %lld requested: no further pair "

@@ -108,7 +108,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     call->incomplete = json_is_true(json_object_get(*ret_result, "interrupted"));
     if (!call->incomplete) return OK;
     if (config.out) call->exit_code = STATUS_SAVED;
-    if (call->world->rank == 0) report_stop((long long)show_int(*ret_result, "steps"), config.out != NULL);
+    if (call->world->rank == 0) report_stop((long long)json_int_at(*ret_result, "steps"), config.out != NULL);
     return OK;
 }
 
@@ -127,13 +127,13 @@ static void put_next(FILE *out, const json_t *result, const char *run) {
     } uses[] = {{"lm", "generate", " \"Once upon a time\""},
                 {"squad", "answer", " article.txt \"Who was it?\""},
                 {"", "eval", " FILE"}};
-    const char *task = json_string_value(json_object_get(result, "task"));
-    int64_t best = show_int(result, "best_step");
+    const char *task = json_string_at(result, "task");
+    int64_t best = json_int_at(result, "best_step");
     size_t at = 0;
     while (*uses[at].task && (!task || strcmp(uses[at].task, task))) at++;
     fprintf(out, "next: weft %s ", uses[at].command);
     put_word(out, run);
-    if (best && best != show_int(result, "steps")) fputs("/best", out);
+    if (best && best != json_int_at(result, "steps")) fputs("/best", out);
     fprintf(out, "%s\n      weft report ", uses[at].rest);
     put_word(out, run);
     fputc('\n', out);
@@ -143,34 +143,35 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     const TrainArgs *args = call->config;
     char text[FORMAT_SIZE];
     double number;
-    fprintf(out, "%lld step%s", (long long)show_int(result, "steps"), PLURAL(show_int(result, "steps")));
-    if (show_number(result, "runtime_s", &number)) fprintf(out, " in %s", format_duration(text, number));
-    if (show_number(result, "tokens_per_s", &number))
+    fprintf(out, "%lld step%s", (long long)json_int_at(result, "steps"),
+            PLURAL(json_int_at(result, "steps")));
+    if (json_has_number(result, "runtime_s", &number)) fprintf(out, " in %s", format_duration(text, number));
+    if (json_has_number(result, "tokens_per_s", &number))
         fprintf(out, ", %s tokens/s", format_count(text, number));
-    if (show_number(show_rank_peak(result), "total", &number))
+    if (json_has_number(show_rank_peak(result), "total", &number))
         fprintf(out, ", peak memory %s", format_bytes(text, number));
     fputc('\n', out);
-    if (show_number(result, "loss_first", &number)) fprintf(out, "loss %.4f", number);
-    if (show_number(result, "loss_last", &number)) fprintf(out, " to %.4f", number);
-    if (show_number(result, "val_loss", &number)) fprintf(out, ", validation loss %.4f", number);
+    if (json_has_number(result, "loss_first", &number)) fprintf(out, "loss %.4f", number);
+    if (json_has_number(result, "loss_last", &number)) fprintf(out, " to %.4f", number);
+    if (json_has_number(result, "val_loss", &number)) fprintf(out, ", validation loss %.4f", number);
     fputc('\n', out);
-    if (show_number(result, "utilization", &number)) {
+    if (json_has_number(result, "utilization", &number)) {
         fprintf(out, "utilization %.1f%%", 100 * number);
-        if (show_number(result, "mfu", &number)) fprintf(out, ", MFU %.1f%%", 100 * number);
+        if (json_has_number(result, "mfu", &number)) fprintf(out, ", MFU %.1f%%", 100 * number);
         double error = NAN;
-        show_number(result, "noise_scale_error", &error);
-        if (show_number(result, "noise_scale", &number))
+        json_has_number(result, "noise_scale_error", &error);
+        if (json_has_number(result, "noise_scale", &number))
             fprintf(out, ", gradient noise scale %s samples",
                     noise_text(text, number, error, terminal_utf8()));
         fputc('\n', out);
     }
-    if (show_number(result, "bubble", &number) && number > 0)
+    if (json_has_number(result, "bubble", &number) && number > 0)
         fprintf(out, "pipeline bubble %.1f%% of forward and backward\n", 100 * number);
     if (args->config.out)
         fprintf(out, "run directory %s, newest checkpoint %s/latest\n", args->config.out, args->config.out);
-    if (show_number(result, "best_val_loss", &number))
+    if (json_has_number(result, "best_val_loss", &number))
         fprintf(out, "best checkpoint %s/best: step %lld, validation loss %.4f\n", args->config.out,
-                (long long)show_int(result, "best_step"), number);
+                (long long)json_int_at(result, "best_step"), number);
     if (args->config.out && !args->config.quiet && !call->incomplete) put_next(out, result, args->config.out);
     return OK;
 }

@@ -12,7 +12,7 @@ static Status run(Invocation *call, void *config, json_t **ret_result) {
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
     (void)call;
-    fprintf(out, "weft %s\n", json_string_value(json_object_get(result, "version")));
+    fprintf(out, "weft %s\n", json_string_at(result, "version"));
     return OK;
 }
 

@@ -185,7 +185,7 @@ static Status check_keys(const json_t *object, const char *from, const char *sec
 /* ---- figures ---- */
 
 static Status check_source(const json_t *object, const char *from, const char *path) {
-    const char *source = json_string_value(json_object_get(object, "source"));
+    const char *source = json_string_at(object, "source");
     if (!source || !*source)
         return FAILED("%s: '%s' has no 'source', a string that says where the value comes from", from, path);
     return OK;
@@ -236,7 +236,7 @@ static Status check_shares(const char *from, const Cluster *cluster) {
 static Status read_text(const json_t *object, const char *from, const char *section, const char *key,
                         char *text) {
     char path[PATH_SIZE];
-    const char *value = json_string_value(json_object_get(object, key));
+    const char *value = json_string_at(object, key);
     if (!value || !*value || strlen(value) >= CLUSTER_NAME)
         return FAILED("%s: '%s' must be a string of 1 to %d bytes", from, path_of(path, section, key),
                       CLUSTER_NAME - 1);

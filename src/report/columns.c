@@ -30,7 +30,7 @@ static bool is_equal(const Results *results, size_t figure) {
 static bool has_epochs(const Results *results) {
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        if (json_number_value(json_object_get(run->settings, "epochs")) > 0) return true;
+        if (json_number_at(run->settings, "epochs") > 0) return true;
         if (results_published(results) && isfinite(run_source_figure(run, SOURCE_PUBLISHED, FIGURE_EPOCH)))
             return true;
     }

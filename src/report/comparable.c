@@ -41,7 +41,7 @@ double run_threads(const Run *run) {
 }
 
 const char *run_text(const Run *run, const char *key) {
-    return json_string_value(json_object_get(layout_of(run), key));
+    return json_string_at(layout_of(run), key);
 }
 
 /* ---- layout descriptions ---- */
@@ -128,7 +128,7 @@ static bool same_settings(const Run *a, const Run *b, const char *const *keys, s
 }
 
 static const char *setting(const Run *run, const char *key) {
-    const char *text = json_string_value(json_object_get(run->settings, key));
+    const char *text = json_string_at(run->settings, key);
     return text ? text : "";
 }
 

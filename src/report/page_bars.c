@@ -140,7 +140,7 @@ static size_t rank_count(const Run *run) {
 }
 
 static double tag_bytes(const json_t *memory, int tag) {
-    double bytes = json_number_value(json_object_get(memory, tags[tag]));
+    double bytes = json_number_at(memory, tags[tag]);
     return isfinite(bytes) && bytes > 0 ? bytes : 0;
 }
 

@@ -38,7 +38,7 @@ static void put_text(FILE *out, const char *prefix, const char *text) {
 /* The cluster of the run's prediction. */
 static const char *cluster_of(const Run *run) {
     if (run_predicted(run)) return run_predicted(run);
-    return json_string_value(json_object_get(run->prediction, "predicted"));
+    return json_string_at(run->prediction, "predicted");
 }
 
 /* ---- table ---- */
@@ -186,7 +186,7 @@ static Status put_findings(FILE *out, const Results *results) {
         Verdict verdict;
         TRY(claim_judge(results, claim, &verdict, &detail));
         fprintf(out, "<li><span class=\"badge%s\">%s</span>", classes[verdict], verdict_name(verdict));
-        put_html(out, json_string_value(json_object_get(claim, "text")));
+        put_html(out, json_string_at(claim, "text"));
         fputs("<small>", out);
         put_html(out, detail);
         fputs("</small></li>\n", out);

@@ -19,18 +19,8 @@ typedef struct Step {
     int ranks;
 } Step;
 
-static const char *text_of(const json_t *event, const char *key) {
-    const char *text = json_string_value(json_object_get(event, key));
-    return text ? text : "";
-}
-
-static double time_of(const json_t *event, const char *key) {
-    const json_t *value = json_object_get(event, key);
-    return json_is_number(value) ? json_number_value(value) : NAN;
-}
-
 static json_int_t rank_of(const json_t *event) {
-    return json_integer_value(json_object_get(event, "pid"));
+    return json_int_at(event, "pid");
 }
 
 /* The CSS class of an event's box; NULL if the event is not shown. */
@@ -40,9 +30,8 @@ static const char *class_of(const json_t *event) {
                                              {"backward-input", "b"},
                                              {"backward-weight", "w"},
                                              {"optimizer", "u"}};
-    const char *category = text_of(event, "cat");
-    if (strcmp(text_of(event, "ph"), "X") || json_integer_value(json_object_get(event, "tid")) != 0)
-        return NULL;
+    const char *category = json_string_or(event, "cat", "");
+    if (strcmp(json_string_or(event, "ph", ""), "X") || json_int_at(event, "tid") != 0) return NULL;
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
         if (!strcmp(category, classes[i][0])) return classes[i][1];
     return NULL;
@@ -56,15 +45,14 @@ static bool find_step(const json_t *trace, Step *ret_step) {
     size_t i;
     step.number = -1;
     json_array_foreach(step.events, i, event) {
-        if (strcmp(text_of(event, "cat"), "step")) continue;
-        json_int_t number = json_integer_value(json_object_get(json_object_get(event, "args"), "step"));
+        if (strcmp(json_string_or(event, "cat", ""), "step")) continue;
+        json_int_t number = json_int_at(json_object_get(event, "args"), "step");
         if (number > step.number) step.number = number;
     }
     json_array_foreach(step.events, i, event) {
-        if (strcmp(text_of(event, "cat"), "step")) continue;
-        if (json_integer_value(json_object_get(json_object_get(event, "args"), "step")) != step.number)
-            continue;
-        double start = time_of(event, "ts"), end = start + time_of(event, "dur");
+        if (strcmp(json_string_or(event, "cat", ""), "step")) continue;
+        if (json_int_at(json_object_get(event, "args"), "step") != step.number) continue;
+        double start = json_number_or(event, "ts", NAN), end = start + json_number_or(event, "dur", NAN);
         if (!isfinite(end)) continue;
         step.start = fmin(step.start, start);
         step.end = fmax(step.end, end);
@@ -76,11 +64,11 @@ static bool find_step(const json_t *trace, Step *ret_step) {
 }
 
 static void put_box(FILE *out, const Step *step, const json_t *event, const char *class) {
-    double length = step->end - step->start, start = time_of(event, "ts"),
-           end = start + time_of(event, "dur");
+    double length = step->end - step->start, start = json_number_or(event, "ts", NAN),
+           end = start + json_number_or(event, "dur", NAN);
     if (!isfinite(end) || start < step->start || end > step->end + 1) return;
     double width = 100 * (end - start) / length;
-    const char *name = text_of(event, "name");
+    const char *name = json_string_or(event, "name", "");
     fprintf(out, "<i class=\"%s%s\" style=\"left:%.3f%%;width:%.3f%%\" title=\"", class,
             width < 6 ? " tight" : "", 100 * (start - step->start) / length, fmax(width, 0.05));
     put_html(out, name);
@@ -97,8 +85,8 @@ static void put_label(FILE *out, const Step *step, int rank) {
     const json_t *event;
     size_t i;
     json_array_foreach(step->events, i, event) {
-        if (rank_of(event) == rank && !strcmp(text_of(event, "name"), "process_name"))
-            label = text_of(json_object_get(event, "args"), "name");
+        if (rank_of(event) == rank && !strcmp(json_string_or(event, "name", ""), "process_name"))
+            label = json_string_or(json_object_get(event, "args"), "name", "");
     }
     colon = strchr(label, ':');
     snprintf(name, sizeof name, "%.*s", colon ? (int)(colon - label) : (int)strlen(label), label);
@@ -149,7 +137,7 @@ static bool worth_showing(const Results *results) {
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         const json_t *layout = json_object_get(run->summary, "layout");
-        if (!run_predicted(run) || json_number_value(json_object_get(layout, "pp")) > 1) return true;
+        if (!run_predicted(run) || json_number_at(layout, "pp") > 1) return true;
     }
     return false;
 }

@@ -71,11 +71,6 @@ Status curve_add(Curve *curve, double step, double value) {
     return OK;
 }
 
-static double number(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : NAN;
-}
-
 /* A run that resumes from a checkpoint repeats steps; the later values win. */
 static Status put_point(Curve *curve, double step, double value) {
     while (curve->count && curve->step[curve->count - 1] >= step) curve->count--;
@@ -84,14 +79,14 @@ static Status put_point(Curve *curve, double step, double value) {
 
 /* A repeated epoch replaces the earlier one and those after it. */
 static Status put_epoch(Run *run, const json_t *entry) {
-    RunEpoch epoch = {.number = number(entry, "epoch"),
-                      .step = number(entry, "step"),
-                      .seconds = number(entry, "seconds"),
-                      .loss = number(entry, "loss"),
-                      .val_loss = number(entry, "val_loss"),
-                      .accuracy = number(entry, "accuracy"),
-                      .f1 = number(entry, "f1"),
-                      .exact = number(entry, "exact")};
+    RunEpoch epoch = {.number = json_number_or(entry, "epoch", NAN),
+                      .step = json_number_or(entry, "step", NAN),
+                      .seconds = json_number_or(entry, "seconds", NAN),
+                      .loss = json_number_or(entry, "loss", NAN),
+                      .val_loss = json_number_or(entry, "val_loss", NAN),
+                      .accuracy = json_number_or(entry, "accuracy", NAN),
+                      .f1 = json_number_or(entry, "f1", NAN),
+                      .exact = json_number_or(entry, "exact", NAN)};
     if (!(epoch.number >= 1 && epoch.number < 1e15)) return OK;
     while (run->epoch_count && run->epochs[run->epoch_count - 1].number >= epoch.number) run->epoch_count--;
     TRY(mem_grow(&run->epochs, &run->epoch_capacity, run->epoch_count + 1, sizeof *run->epochs));
@@ -102,7 +97,8 @@ static Status put_epoch(Run *run, const json_t *entry) {
 /* Unreadable and implausible lines are skipped and counted in *bad. */
 static Status read_line(Run *run, const char *line, size_t size, History *history, size_t *bad) {
     CLEANUP(json_decrefp) json_t *entry = json_loadb(line, size, 0, NULL);
-    double step = number(entry, "step"), loss = number(entry, "loss"), val = number(entry, "val_loss");
+    double step = json_number_or(entry, "step", NAN), loss = json_number_or(entry, "loss", NAN),
+           val = json_number_or(entry, "val_loss", NAN);
     if (!(step >= 0 && step < 1e15) || fabs(loss) > MAX_LOSS || fabs(val) > MAX_LOSS) {
         ++*bad;
         return OK;
@@ -167,10 +163,10 @@ static double rank_bytes(const json_t *summary, const char *table, bool sum) {
     double result = NAN;
     size_t i;
     json_array_foreach(ranks, i, rank) {
-        double bytes = number(json_object_get(rank, table), "total");
+        double bytes = json_number_or(json_object_get(rank, table), "total", NAN);
         if (!isfinite(bytes)) continue;
-        double group =
-            number(rank, "stands_for"); /* predictions list one rank per group of identical ranks */
+        double group = json_number_or(rank, "stands_for",
+                                      NAN); /* predictions list one rank per group of identical ranks */
         if (sum && isfinite(group)) bytes *= group;
         result = isnan(result) ? bytes : sum ? result + bytes : fmax(result, bytes);
     }
@@ -201,7 +197,7 @@ Status run_renew(Run *run) {
 }
 
 const char *run_predicted(const Run *run) {
-    return json_string_value(json_object_get(run->summary, "predicted"));
+    return json_string_at(run->summary, "predicted");
 }
 
 /* Recognized by the message of cli/child.c. That message also mentions memory, so run_lacks_memory excludes
@@ -299,27 +295,27 @@ static double last_of_curve(const Run *run, size_t figure) {
 
 /* From the summary, else from the settings. */
 static double batch_of(const Run *run) {
-    double batch = number(json_object_get(run->summary, "layout"), "batch");
-    return batch >= 1 ? batch : number(run->settings, "batch");
+    double batch = json_number_or(json_object_get(run->summary, "layout"), "batch", NAN);
+    return batch >= 1 ? batch : json_number_or(run->settings, "batch", NAN);
 }
 
 /* Statistical efficiency relative to the baseline's batch size; see train/noise.h. The noise scale depends on
  * the data and the model, so the baseline's is used for runs that did not measure it. */
 static double run_efficiency(const Run *run) {
     const Run *base = run_base(run->of, run);
-    double noise = number(run->summary, "noise_scale");
-    if (!isfinite(noise)) noise = number(base->summary, "noise_scale");
+    double noise = json_number_or(run->summary, "noise_scale", NAN);
+    if (!isfinite(noise)) noise = json_number_or(base->summary, "noise_scale", NAN);
     return noise_efficiency(noise, batch_of(base), batch_of(run));
 }
 
 /* The peak of the largest rank. Parts of a resumed run may have recorded only a maximum over the ranks. */
 static double peak_of(const json_t *summary) {
     return fmax(rank_bytes(summary, "peak_bytes", false),
-                number(json_object_get(summary, "peak_bytes"), "total"));
+                json_number_or(json_object_get(summary, "peak_bytes"), "total", NAN));
 }
 
 static double sent_of(const json_t *summary) {
-    double sent = number(summary, "sent_bytes");
+    double sent = json_number_or(summary, "sent_bytes", NAN);
     return isfinite(sent) ? sent : rank_bytes(summary, "comm_bytes", true);
 }
 
@@ -327,9 +323,9 @@ static double sent_of(const json_t *summary) {
  * without tensor and pipeline parallelism both are the size of the model. */
 static double params_of(const json_t *summary, const char *key) {
     const json_t *layout = json_object_get(summary, "layout");
-    double known = number(summary, key);
-    bool whole = number(layout, "tp") * number(layout, "pp") == 1;
-    return isfinite(known) || !whole ? known : number(summary, "params_total");
+    double known = json_number_or(summary, key, NAN);
+    bool whole = json_number_or(layout, "tp", NAN) * json_number_or(layout, "pp", NAN) == 1;
+    return isfinite(known) || !whole ? known : json_number_or(summary, "params_total", NAN);
 }
 
 /* The value in a summary, unchecked. */
@@ -339,8 +335,8 @@ static double summary_figure(const json_t *summary, size_t figure) {
     case FIGURE_SENT: return sent_of(summary);
     case FIGURE_PARAMS:
     case FIGURE_PARAMS_RANK: return params_of(summary, figures[figure].key);
-    case FIGURE_TENSOR: return number(json_object_get(summary, "layout"), "tp");
-    default: return number(summary, figures[figure].key);
+    case FIGURE_TENSOR: return json_number_or(json_object_get(summary, "layout"), "tp", NAN);
+    default: return json_number_or(summary, figures[figure].key, NAN);
     }
 }
 
@@ -392,7 +388,7 @@ const char *source_name(FigureSource source) {
 
 const char *run_program(const Run *run) {
     const json_t *summary = run_predicted(run) ? run->summary : run->prediction;
-    return json_string_value(json_object_get(summary, "program"));
+    return json_string_at(summary, "program");
 }
 
 double run_source_figure(const Run *run, FigureSource source, size_t figure) {
@@ -401,7 +397,7 @@ double run_source_figure(const Run *run, FigureSource source, size_t figure) {
     if (figure == FIGURE_WORK && source != SOURCE_WEFT)
         return source != SOURCE_PUBLISHED || study_lists(run->of, figure) ? run_work(run, source) : NAN;
     switch (source) {
-    case SOURCE_PUBLISHED: return number(run->published, figures[figure].key);
+    case SOURCE_PUBLISHED: return json_number_or(run->published, figures[figure].key, NAN);
     case SOURCE_WEFT: return checked_figure(json_object_get(summary, "weft"), figure);
     case SOURCE_PREDICTED: return own ? run_figure(run, figure) : checked_figure(run->prediction, figure);
     default: return own ? run_figure(run, figure) : NAN;
@@ -454,8 +450,8 @@ static Status check_numbers(Run *run) {
     for (size_t i = 0; own && i < sizeof counts / sizeof *counts; i++) {
         const json_t *of = i ? json_object_get(run->summary, "layout") : run->summary;
         const json_t *json = json_object_get(of, counts[i]);
-        if (json && !json_is_null(json) && !(number(of, counts[i]) >= 1))
-            add_invalid(note, sizeof note, counts[i], json, number(of, counts[i]));
+        if (json && !json_is_null(json) && !(json_number_or(of, counts[i], NAN) >= 1))
+            add_invalid(note, sizeof note, counts[i], json, json_number_or(of, counts[i], NAN));
     }
     return *note ? add_problem(run, note) : OK;
 }
@@ -465,7 +461,7 @@ static Status check_numbers(Run *run) {
 /* Derives a summary from the metrics if there is none, or if it does not include the last steps. */
 static Status settle_summary(Run *run, const History *history) {
     CLEANUP(json_decrefp) json_t *summary = NULL;
-    if (run->summary && !((double)history->last_step > number(run->summary, "steps"))) return OK;
+    if (run->summary && !((double)history->last_step > json_number_or(run->summary, "steps", NAN))) return OK;
     TRY(history_summary(history, run->settings, &summary));
     if (!summary) return OK;
     json_decref(run->summary);
@@ -475,7 +471,8 @@ static Status settle_summary(Run *run, const History *history) {
 
 /* A finished run must have recorded its losses. */
 static Status check_metrics(Run *run, bool exists) {
-    if (run->state != RUN_FINISHED || run_predicted(run) || !(number(run->summary, "steps") > 0)) return OK;
+    if (run->state != RUN_FINISHED || run_predicted(run) || !(json_number_or(run->summary, "steps", NAN) > 0))
+        return OK;
     if (!exists) return add_problem(run, "metrics.jsonl: missing");
     return run->loss.count ? OK : add_problem(run, "metrics.jsonl: no readable losses");
 }
@@ -547,7 +544,8 @@ const Run *run_base(const Results *results, const Run *run) {
 
 /* Whether both validation losses are averages over the same number of samples; true if unknown. */
 static bool same_validation(const Run *a, const Run *b) {
-    double one = number(a->summary, "val_samples"), two = number(b->summary, "val_samples");
+    double one = json_number_or(a->summary, "val_samples", NAN),
+           two = json_number_or(b->summary, "val_samples", NAN);
     return !isfinite(one) || !isfinite(two) || one == two;
 }
 
@@ -624,5 +622,5 @@ const char *noise_text(char *buffer, double scale, double error, bool utf8) {
 const char *run_figure_text(char *buffer, const Run *run, size_t figure, bool utf8) {
     double value = run_figure(run, figure);
     if (figure != FIGURE_NOISE) return figure_text(buffer, figures[figure].unit, value);
-    return noise_text(buffer, value, number(run->summary, "noise_scale_error"), utf8);
+    return noise_text(buffer, value, json_number_or(run->summary, "noise_scale_error", NAN), utf8);
 }

@@ -11,10 +11,6 @@
 #include "report/study.h"
 #include "tokenizer/tokenizer.h"
 
-static json_t *number_or_null(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 /* JSON requires valid UTF-8, which paths and error texts need not be. */
 static json_t *text_or_null(const char *text) {
     CLEANUP(mem_freep) char *clean = NULL;
@@ -55,7 +51,7 @@ static json_t *from_published(const Run *run) {
 static json_t *run_json(const Results *results, const Run *run) {
     json_t *values = json_object(), *differences = json_object();
     for (size_t f = 0; f < FIGURES; f++) {
-        json_object_set_new(values, figures[f].key, number_or_null(run_figure(run, f)));
+        json_object_set_new(values, figures[f].key, json_finite(run_figure(run, f)));
         double difference = run_difference(results, run, f);
         if (isfinite(difference)) json_object_set_new(differences, figures[f].key, json_real(difference));
     }
@@ -229,8 +225,8 @@ static Status read_file(const char *dir, json_t **ret_json, char **ret_path) {
 }
 
 static Status recall_run(Run *run, const json_t *entry) {
-    const char *state = json_string_value(json_object_get(entry, "state"));
-    const char *error = json_string_value(json_object_get(entry, "error"));
+    const char *state = json_string_at(entry, "state");
+    const char *error = json_string_at(entry, "error");
     run->known = true;
     if (!state || strcmp(state, run_state_name(RUN_FAILED))) return OK;
     run->state = RUN_FAILED;
@@ -302,7 +298,7 @@ static const char *last_part(const char *path) {
 
 /* Preserves the entry of a run that is not part of this comparison, unless its directory is reused. */
 static Status keep_other(Results *results, json_t *entry) {
-    const char *dir = json_string_value(json_object_get(entry, "dir"));
+    const char *dir = json_string_at(entry, "dir");
     for (size_t i = 0; dir && i < results->count; i++)
         if (!strcmp(last_part(dir), last_part(results->runs[i].dir))) return OK;
     if (!dir) return OK;
@@ -311,7 +307,7 @@ static Status keep_other(Results *results, json_t *entry) {
 }
 
 static Status recall_entry(Results *results, const char *path, json_t *entry) {
-    const char *name = json_string_value(json_object_get(entry, "name"));
+    const char *name = json_string_at(entry, "name");
     if (!name) return OK;
     for (size_t i = 0; i < results->count; i++) {
         Run *run = &results->runs[i];
@@ -339,7 +335,7 @@ Status results_recall(Results *results, const char *dir, char **ret_damage) {
 }
 
 static Status copy_text(const json_t *object, const char *key, char **ret_text) {
-    const char *text = json_string_value(json_object_get(object, key));
+    const char *text = json_string_at(object, key);
     return text && !*ret_text ? str_dup(text, ret_text) : OK;
 }
 
@@ -350,7 +346,7 @@ static Status read_published(Run *run, const json_t *entry) {
     CLEANUP(status_freep) Status damaged = published_check(published, "results.json");
     if (!damaged && json_is_object(published)) TRY(published_settle(published, &run->published));
     if (json_is_object(prediction)) run->prediction = json_incref(prediction);
-    run->samples = json_number_value(json_object_get(entry, "samples_per_epoch"));
+    run->samples = json_number_at(entry, "samples_per_epoch");
     return OK;
 }
 
@@ -364,8 +360,8 @@ static void read_study(Results *results, const json_t *json) {
 
 /* Prefers the directory next to results.json, in case the comparison was moved. */
 static Status read_run(Results *results, const char *dir, const json_t *entry) {
-    const char *name = json_string_value(json_object_get(entry, "name"));
-    const char *was = json_string_value(json_object_get(entry, "dir"));
+    const char *name = json_string_at(entry, "name");
+    const char *was = json_string_at(entry, "dir");
     if (!name || !was) return OK;
     CLEANUP(mem_freep) char *moved = NULL;
     TRY(path_join(&moved, dir, last_part(was)));

@@ -71,7 +71,7 @@ Status published_check(const json_t *published, const char *from) {
         if (!find_figure(key, &figure) && strcmp(key, peak_gib)) return unknown_key(from, key, more, true);
         if (!json_is_number(value)) return USAGE("%s: published: %s: expected a number", from, key);
     }
-    const char *outcome = json_string_value(json_object_get(published, "outcome"));
+    const char *outcome = json_string_at(published, "outcome");
     if (outcome && strcmp(outcome, out_of_memory))
         return USAGE("%s: published: outcome: expected \"%s\"", from, out_of_memory);
     return OK;
@@ -104,7 +104,7 @@ static Status check_run_names(const json_t *runs, const char *from) {
 static Status check_claim(const json_t *claim, const char *from) {
     static const char *const keys[] = {"text", "run", "figure", "relation", "than", "by", NULL};
     static const char *const texts[] = {"text", "figure", "relation", "than", NULL};
-    const char *key, *relation = json_string_value(json_object_get(claim, "relation"));
+    const char *key, *relation = json_string_at(claim, "relation");
     json_t *value;
     if (!json_is_object(claim)) return USAGE("%s: expected an object", from);
     json_object_foreach((json_t *)(uintptr_t)claim, key,
@@ -157,13 +157,13 @@ Status study_check(const json_t *study, const char *from) {
 /* ---- access ---- */
 
 bool published_lacks_memory(const Run *run) {
-    const char *outcome = json_string_value(json_object_get(run->published, "outcome"));
+    const char *outcome = json_string_at(run->published, "outcome");
     return outcome && !strcmp(outcome, out_of_memory);
 }
 
 const char *published_text(const Results *results, const Run *run, const char *key) {
-    const char *own = run ? json_string_value(json_object_get(run->published, key)) : NULL;
-    return own ? own : json_string_value(json_object_get(results->study, key));
+    const char *own = run ? json_string_at(run->published, key) : NULL;
+    return own ? own : json_string_at(results->study, key);
 }
 
 bool study_lists(const Results *results, size_t figure) {
@@ -204,7 +204,7 @@ static const char *claim_run(const json_t *claim, size_t at) {
 
 /* The run that the others are compared with: `than`, else the first of the list. */
 static const char *claim_base(const json_t *claim) {
-    const char *than = json_string_value(json_object_get(claim, "than"));
+    const char *than = json_string_at(claim, "than");
     return than ? than : claim_run(claim, 0);
 }
 
@@ -285,7 +285,7 @@ static bool compare(const Results *results, const json_t *claim, FigureSource so
 }
 
 static bool relation_holds(const json_t *claim, const Compared *seen) {
-    const char *relation = json_string_value(json_object_get(claim, "relation"));
+    const char *relation = json_string_at(claim, "relation");
     const json_t *given = json_object_get(claim, "by");
     double by = given ? json_number_value(given) : DEFAULT_BY;
     if (is_relation(relation, "higher")) return seen->low > 0 && seen->low >= by;
@@ -352,7 +352,7 @@ static void judge(FILE *out, const Results *results, const json_t *claim, Verdic
     size_t figure;
     Compared seen;
     *ret_verdict = VERDICT_UNKNOWN;
-    if (!find_figure(json_string_value(json_object_get(claim, "figure")), &figure)) {
+    if (!find_figure(json_string_at(claim, "figure"), &figure)) {
         judge_memory(out, results, claim, ret_verdict);
         return;
     }

@@ -44,7 +44,7 @@ int phase_color(Phase phase) {
 /* Adds the seconds in a "phases" object to `sum`. Invalid values count as 0. */
 static void add_phases(const json_t *times, double sum[PHASES]) {
     for (int p = 0; p < PHASES; p++) {
-        double seconds = json_number_value(json_object_get(times, phases[p].key));
+        double seconds = json_number_at(times, phases[p].key);
         if (isfinite(seconds) && seconds > 0) sum[p] += seconds;
     }
 }
@@ -75,11 +75,9 @@ bool run_spent(const Run *run, double ret_share[SPENT_PARTS]) {
     const json_t *times = json_object_get(run->summary, "phases");
     double sum[PHASES] = {0}, total = 0;
     add_phases(times, sum);
-    ret_share[SPENT_STEPS] = json_number_value(json_object_get(times, "comm_s")) +
-                             json_number_value(json_object_get(times, "bubble_s"));
+    ret_share[SPENT_STEPS] = json_number_at(times, "comm_s") + json_number_at(times, "bubble_s");
     for (int p = 0; p < PHASES; p++) ret_share[SPENT_STEPS] += sum[p];
-    for (int i = 0; i < 3; i++)
-        ret_share[SPENT_EVAL + i] = json_number_value(json_object_get(times, keys[i]));
+    for (int i = 0; i < 3; i++) ret_share[SPENT_EVAL + i] = json_number_at(times, keys[i]);
     for (int i = 0; i < SPENT_PARTS; i++) total += ret_share[i];
     for (int i = 0; i < SPENT_PARTS && total > 0; i++) ret_share[i] /= total;
     return total > 0 && isfinite(total);
@@ -227,7 +225,7 @@ static void put_price(FILE *out, const Run *winner, const Rival *rival, const do
 static bool oversubscribed(const Run *run) {
     const json_t *layout = json_object_get(run->summary, "layout");
     const char *device = run_text(run, "device");
-    double cores = json_number_value(json_object_get(layout, "cores"));
+    double cores = json_number_at(layout, "cores");
     return device && !strcmp(device, "cpu") && cores > 0 && run_ranks(run) * run_threads(run) > cores;
 }
 

@@ -21,11 +21,6 @@
 #define LOST_NS ((int64_t)20 * 1000000000)
 enum { CHUNK = 1 << 16, RECENT = 20 /* steps that the remaining time is estimated from */ };
 
-static double number(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : NAN;
-}
-
 /* ---- the run directory ---- */
 
 /* Replaces *ret_object by the JSON object in a file, or by NULL if the file is missing or damaged. *ret_wrong
@@ -128,16 +123,16 @@ static void drop_from(Watch *watch, double step) {
 
 static Status take_line(Watch *watch, const char *line, size_t size) {
     CLEANUP(json_decrefp) json_t *entry = json_loadb(line, size, 0, NULL);
-    double step = number(entry, "step"), loss = number(entry, "loss");
+    double step = json_number_or(entry, "step", NAN), loss = json_number_or(entry, "loss", NAN);
     if (!isfinite(step)) {
         watch->bad += size > 0;
         return OK;
     }
-    if (!isfinite(loss)) return add_if(&watch->val_loss, step, number(entry, "val_loss"));
+    if (!isfinite(loss)) return add_if(&watch->val_loss, step, json_number_or(entry, "val_loss", NAN));
     if (watch->loss.count && step <= watch->loss.step[watch->loss.count - 1]) drop_from(watch, step);
     TRY(curve_add(&watch->loss, step, loss));
-    TRY(add_if(&watch->rate, step, number(entry, "tokens_per_s")));
-    TRY(add_if(&watch->step_ms, step, number(entry, "step_ms")));
+    TRY(add_if(&watch->rate, step, json_number_or(entry, "tokens_per_s", NAN)));
+    TRY(add_if(&watch->step_ms, step, json_number_or(entry, "step_ms", NAN)));
     watch->lowest = fmin(watch->lowest, loss);
     json_decref(watch->last);
     watch->last = json_incref(entry);
@@ -226,9 +221,10 @@ bool watch_over(const Watch *watch) {
 /* ---- derived values ---- */
 
 double watch_steps(const Watch *watch) {
-    if (watch_over(watch) && isfinite(number(watch->summary, "steps")) && watch->state == WATCH_FINISHED)
-        return number(watch->summary, "steps");
-    return number(watch->config, "steps");
+    if (watch_over(watch) && isfinite(json_number_or(watch->summary, "steps", NAN)) &&
+        watch->state == WATCH_FINISHED)
+        return json_number_or(watch->summary, "steps", NAN);
+    return json_number_or(watch->config, "steps", NAN);
 }
 
 double watch_left(const Watch *watch) {
@@ -241,12 +237,12 @@ double watch_left(const Watch *watch) {
 }
 
 double watch_memory(const Watch *watch) {
-    double largest = number(json_object_get(watch->last, "peak_bytes"), "total");
+    double largest = json_number_or(json_object_get(watch->last, "peak_bytes"), "total", NAN);
     const json_t *rank;
     size_t i;
     if (isfinite(largest)) return largest;
     json_array_foreach(json_object_get(watch->summary, "ranks"), i, rank) {
-        double bytes = number(json_object_get(rank, "peak_bytes"), "total");
+        double bytes = json_number_or(json_object_get(rank, "peak_bytes"), "total", NAN);
         if (isfinite(bytes) && !(bytes <= largest)) largest = bytes;
     }
     return largest;

@@ -133,7 +133,7 @@ static void put_title(const Watch *watch, Line *line, FILE *out) {
     mark(line, BOLD);
     put(line, "%.120s", watch->name);
     mark(line, "\033[0m");
-    const char *model = json_string_value(json_object_get(watch->config, "model"));
+    const char *model = json_string_at(watch->config, "model");
     put(line, "  %.60s%s%s", model ? model : "", model ? ", " : "", state_text(watch->state));
     end(line, out);
 }

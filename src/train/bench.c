@@ -111,7 +111,7 @@ static Status add_kernels(json_t *result, Job *job, const Timing *measured, cons
     double peak;
     TRY(peak_measure(job, 0.5, &peak));
     peak *= 1e-9 * job->runner->mesh->size;
-    double rate = json_number_value(json_object_get(result, "gflops"));
+    double rate = json_number_at(result, "gflops");
     CLEANUP(json_decrefp)
     json_t *more =
         json_pack("{s:f, s:f, s:f, s:o}", "step_ms_measured", 1e3 * measured->total / (double)steps,

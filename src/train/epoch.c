@@ -53,8 +53,8 @@ Status epochs_save(const Epochs *epochs, json_t **ret_json) {
 
 void epochs_restore(Epochs *epochs, const json_t *json) {
     json_t *done = json_object_get(json, "done");
-    epochs->steps = json_integer_value(json_object_get(json, "steps"));
-    epochs->loss = json_number_value(json_object_get(json, "loss"));
-    epochs->seconds = json_number_value(json_object_get(json, "seconds"));
+    epochs->steps = json_int_at(json, "steps");
+    epochs->loss = json_number_at(json, "loss");
+    epochs->seconds = json_number_at(json, "seconds");
     epochs->done = json_is_array(done) ? json_deep_copy(done) : NULL;
 }

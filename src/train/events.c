@@ -197,7 +197,7 @@ Status events_add(Events *events, const json_t *line) {
     put_numbers(summary, "", line);
     if (summary->size > sizeof summary->bytes)
         return FAILED("internal: metrics of %zu bytes exceed the event buffer", summary->size);
-    begin_event(events, json_integer_value(json_object_get(line, "step")));
+    begin_event(events, json_int_at(line, "step"));
     put_bytes(&events->event, EVENT_SUMMARY, summary->bytes, summary->size);
     return write_event(events);
 }

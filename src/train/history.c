@@ -13,18 +13,9 @@ enum { METRICS_LIMIT = 1 << 30 };
 static const char *const phase_names[HISTORY_PHASES] = {"compute",   "comm", "bubble",
                                                         "optimizer", "data", "other"};
 
-static double number(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : NAN;
-}
-
 /* Unknown values count as 0 in sums. */
 static double or_zero(double value) {
     return isfinite(value) ? value : 0;
-}
-
-static json_t *number_or_null(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
 }
 
 static void set_line(json_t **slot, const json_t *line) {
@@ -87,18 +78,18 @@ static void add_peak(History *h, const json_t *peak) {
 }
 
 static void add_step(History *h, const json_t *line, double step_ms) {
-    double elapsed = or_zero(number(line, "elapsed_s"));
+    double elapsed = or_zero(json_number_or(line, "elapsed_s", NAN));
     h->lines++;
     h->step_ms += step_ms;
-    h->samples += 1e-3 * step_ms * or_zero(number(line, "samples_per_s"));
-    h->tokens += 1e-3 * step_ms * or_zero(number(line, "tokens_per_s"));
-    h->busy += step_ms * number(line, "utilization");
-    h->gpu += step_ms * number(line, "gpu_utilization");
-    h->mfu += step_ms * number(line, "mfu");
-    h->sent += or_zero(number(line, "sent_bytes"));
-    h->checkpoint_s += 1e-3 * or_zero(number(line, "checkpoint_ms"));
+    h->samples += 1e-3 * step_ms * or_zero(json_number_or(line, "samples_per_s", NAN));
+    h->tokens += 1e-3 * step_ms * or_zero(json_number_or(line, "tokens_per_s", NAN));
+    h->busy += step_ms * json_number_or(line, "utilization", NAN);
+    h->gpu += step_ms * json_number_or(line, "gpu_utilization", NAN);
+    h->mfu += step_ms * json_number_or(line, "mfu", NAN);
+    h->sent += or_zero(json_number_or(line, "sent_bytes", NAN));
+    h->checkpoint_s += 1e-3 * or_zero(json_number_or(line, "checkpoint_ms", NAN));
     for (int p = 0; p < HISTORY_PHASES; p++)
-        h->phase_ms[p] += or_zero(number(json_object_get(line, "phases_ms"), phase_names[p]));
+        h->phase_ms[p] += or_zero(json_number_or(json_object_get(line, "phases_ms"), phase_names[p], NAN));
     add_ranks(h, line, step_ms);
     if (elapsed < h->elapsed_s) h->earlier_s += h->elapsed_s; /* the run was resumed by a new process */
     h->elapsed_s = elapsed;
@@ -108,13 +99,13 @@ static void add_step(History *h, const json_t *line, double step_ms) {
 }
 
 void history_take(History *h, const json_t *line) {
-    double step = number(line, "step"), step_ms = number(line, "step_ms");
+    double step = json_number_or(line, "step", NAN), step_ms = json_number_or(line, "step_ms", NAN);
     if (!(step >= 0 && step < 1e15)) return;
-    if (isfinite(number(line, "val_loss"))) {
-        h->eval_s += 1e-3 * or_zero(number(line, "eval_ms"));
+    if (isfinite(json_number_or(line, "val_loss", NAN))) {
+        h->eval_s += 1e-3 * or_zero(json_number_or(line, "eval_ms", NAN));
         set_line(&h->val, line);
         if (step > 0) {
-            h->val_sum += number(line, "val_loss");
+            h->val_sum += json_number_or(line, "val_loss", NAN);
             h->vals++;
         }
         return;
@@ -147,7 +138,7 @@ static json_t *layout_of(const History *h, const json_t *settings) {
     }
     if (h->ranks) json_object_set_new(layout, "ranks", json_integer(h->ranks));
     if (settings && !json_object_get(layout, "precision")) {
-        const char *device = json_string_value(json_object_get(settings, "device"));
+        const char *device = json_string_at(settings, "device");
         bool gpu = device && !strcmp(device, "cuda");
         json_object_set_new(layout, "precision", json_string(gpu ? "bf16" : "fp32"));
     }
@@ -178,8 +169,8 @@ static json_t *rank_of(const History *h, int rank, double scale, bool tensor) {
     json_t *phases = phases_of(h, ms, scale);
     json_object_set_new(phases, tensor ? "wait_tensor_s" : "wait_data_s", json_real(scale * ms[1]));
     json_object_set_new(phases, "wait_pipeline_s", json_real(scale * ms[2]));
-    return json_pack("{s:i, s:o, s:o}", "rank", rank, "utilization", number_or_null(busy / h->step_ms),
-                     "phases", phases);
+    return json_pack("{s:i, s:o, s:o}", "rank", rank, "utilization", json_finite(busy / h->step_ms), "phases",
+                     phases);
 }
 
 static json_t *ranks_of(const History *h, double scale, bool tensor) {
@@ -202,15 +193,15 @@ Status history_summary(const History *h, const json_t *settings, json_t **ret_su
                   (json_int_t)h->last_step, "loss_first", json_object_get(h->first, "loss"), "loss_last",
                   json_object_get(h->last, "loss"), "val_loss", json_object_get(h->val, "val_loss"),
                   "val_samples", json_object_get(h->val, "val_samples"), "val_loss_mean",
-                  number_or_null(h->val_sum / (double)h->vals), "layout", layout_of(h, settings), "runtime_s",
+                  json_finite(h->val_sum / (double)h->vals), "layout", layout_of(h, settings), "runtime_s",
                   h->earlier_s + h->elapsed_s, "step_ms", h->step_ms / (double)h->lines, "samples_per_s",
                   h->samples / seconds, "tokens_per_s", h->tokens / seconds);
     CLEANUP(json_decrefp)
     json_t *more = json_pack(
         "{s:o, s:o, s:o, s:f, s:f, s:O?, s:O?, s:O?, s:O?, s:O?, s:O*, s:O*, s:O*, s:o, s:o}", "utilization",
-        number_or_null(h->busy / h->step_ms), "gpu_utilization", number_or_null(h->gpu / h->step_ms), "mfu",
-        number_or_null(h->mfu / h->step_ms), "bubble", waiting > 0 ? h->phase_ms[2] / waiting : 0,
-        "sent_bytes", h->sent * steps / (double)h->lines, "peak_bytes", h->peak, "noise_scale",
+        json_finite(h->busy / h->step_ms), "gpu_utilization", json_finite(h->gpu / h->step_ms), "mfu",
+        json_finite(h->mfu / h->step_ms), "bubble", waiting > 0 ? h->phase_ms[2] / waiting : 0, "sent_bytes",
+        h->sent * steps / (double)h->lines, "peak_bytes", h->peak, "noise_scale",
         json_object_get(h->last, "noise_scale"), "noise_scale_error",
         json_object_get(h->last, "noise_scale_error"), "statistical_efficiency",
         json_object_get(h->last, "statistical_efficiency"), "goodput", json_object_get(h->last, "goodput"),
@@ -244,7 +235,7 @@ static Status add_file(History *history, const char *path, int64_t step) {
     if (ignored) return OK;
     for (char *line = text, *end; (end = memchr(line, '\n', size - (size_t)(line - text))); line = end + 1) {
         CLEANUP(json_decrefp) json_t *entry = json_loadb(line, (size_t)(end - line), 0, NULL);
-        if (number(entry, "step") <= (double)step) history_take(history, entry);
+        if (json_number_or(entry, "step", NAN) <= (double)step) history_take(history, entry);
     }
     return OK;
 }
@@ -254,7 +245,8 @@ Status history_read(const char *dir, int64_t step, json_t **ret_summary) {
     CLEANUP(mem_freep) char *path = NULL;
     CLEANUP(history_done) History history = {0};
     TRY(object_in(dir, "summary.json", &summary));
-    if (summary && number(summary, "steps") == (double)step && !json_object_get(summary, "predicted")) {
+    if (summary && json_number_or(summary, "steps", NAN) == (double)step &&
+        !json_object_get(summary, "predicted")) {
         *ret_summary = json_incref(summary);
         return OK;
     }
@@ -274,7 +266,7 @@ static double sum_of(double a, double b) {
 static void join_means(json_t *object, const json_t *earlier, const char *const *keys, size_t count,
                        const double seconds[2]) {
     for (size_t i = 0; i < count; i++) {
-        double own = number(object, keys[i]), before = number(earlier, keys[i]);
+        double own = json_number_or(object, keys[i], NAN), before = json_number_or(earlier, keys[i], NAN);
         if (!isfinite(before)) continue;
         double mean = before;
         if (isfinite(own)) mean = (own * seconds[0] + before * seconds[1]) / (seconds[0] + seconds[1]);
@@ -327,8 +319,10 @@ Status history_join(json_t *summary, const json_t *earlier) {
     static const char *const means[] = {"samples_per_s",   "tokens_per_s", "utilization",
                                         "gpu_utilization", "mfu",          "bubble"};
     static const char *const sums[] = {"runtime_s", "sent_bytes", "phases", "comm_bytes_by_group"};
-    double own = number(summary, "steps_measured"), before = number(earlier, "steps_measured");
-    double seconds[2] = {own * number(summary, "step_ms"), before * number(earlier, "step_ms")};
+    double own = json_number_or(summary, "steps_measured", NAN),
+           before = json_number_or(earlier, "steps_measured", NAN);
+    double seconds[2] = {own * json_number_or(summary, "step_ms", NAN),
+                         before * json_number_or(earlier, "step_ms", NAN)};
     if (!isfinite(seconds[0])) seconds[0] = own = 0; /* this part ended before its first step */
     if (!(seconds[1] > 0)) return OK;
     if (!same_layout(json_object_get(summary, "layout"), json_object_get(earlier, "layout"))) return OK;
@@ -343,7 +337,8 @@ Status history_join(json_t *summary, const json_t *earlier) {
     join_ranks(json_object_get(summary, "ranks"), json_object_get(earlier, "ranks"), seconds);
     json_object_set_new(summary, "step_ms", json_real((seconds[0] + seconds[1]) / (own + before)));
     json_object_set_new(summary, "steps_measured", json_integer((json_int_t)(own + before)));
-    double goodput = number(summary, "samples_per_s") * number(summary, "statistical_efficiency");
+    double goodput = json_number_or(summary, "samples_per_s", NAN) *
+                     json_number_or(summary, "statistical_efficiency", NAN);
     if (isfinite(goodput)) json_object_set_new(summary, "goodput", json_real(goodput));
     return OK;
 }

@@ -18,20 +18,15 @@ Status lr_save(const LrSchedule *schedule, json_t **ret_json) {
     return *ret_json ? OK : FAILED("out of memory");
 }
 
-static const char *text_of(const json_t *json, const char *key) {
-    const char *text = json_string_value(json_object_get(json, key));
-    return text ? text : "";
-}
-
 static Status restore(const json_t *saved, LrSchedule *ret_schedule) {
-    *ret_schedule = (LrSchedule){.peak = json_number_value(json_object_get(saved, "lr")),
-                                 .floor = json_number_value(json_object_get(saved, "min_lr")),
-                                 .warmup = json_integer_value(json_object_get(saved, "warmup")),
-                                 .decay = json_integer_value(json_object_get(saved, "decay")),
-                                 .steps = json_integer_value(json_object_get(saved, "steps"))};
-    TRY(lr_parse(text_of(saved, "schedule"), &ret_schedule->kind));
+    *ret_schedule = (LrSchedule){.peak = json_number_at(saved, "lr"),
+                                 .floor = json_number_at(saved, "min_lr"),
+                                 .warmup = json_int_at(saved, "warmup"),
+                                 .decay = json_int_at(saved, "decay"),
+                                 .steps = json_int_at(saved, "steps")};
+    TRY(lr_parse(json_string_or(saved, "schedule", ""), &ret_schedule->kind));
     TRY(lr_parse_decay(json_string_value(json_object_get(saved, "decay_type")), &ret_schedule->decay_type));
-    return lr_parse_warmup(text_of(saved, "warmup_type"), &ret_schedule->warmup_type);
+    return lr_parse_warmup(json_string_or(saved, "warmup_type", ""), &ret_schedule->warmup_type);
 }
 
 typedef struct Clauses {

@@ -177,7 +177,7 @@ static Status measure_cached(const Job *job, const char *key, const Cores *here,
     TRY(user_cache(&dir));
     if (dir) TRY(path_join(&path, dir, "peak.json"));
     if (path) TRY(read_cache(path, &cache));
-    double cached = json_number_value(json_object_get(cache, name)), flops = 0;
+    double cached = json_number_at(cache, name), flops = 0;
     TRY(peak_measure(job, cached > 0 ? brief_s : first_s, &flops));
     if (flops > cached && path && job->runner->mesh->rank == 0) {
         /* If the cache cannot be written, the next run just measures again. */
@@ -211,7 +211,7 @@ static double read_shared(const Job *job, const char *name) {
     CLEANUP(json_decrefp) json_t *cache = NULL;
     if (!path || !*path || job->runner->mesh->rank > 0) return 0;
     CLEANUP(status_freep) Status failed = read_cache(path, &cache);
-    double flops = failed ? 0 : json_number_value(json_object_get(cache, name));
+    double flops = failed ? 0 : json_number_at(cache, name);
     return flops > 0 ? flops : 0;
 }
 

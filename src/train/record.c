@@ -23,11 +23,6 @@ void record_begin(Record *record) {
     *record = (Record){.wall_start = clock_wall(), .peak_flops = NAN, .gpu_now = NAN};
 }
 
-static double member(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : 0;
-}
-
 /* The gradient noise state in a checkpoint. */
 static const struct {
     const char *name;
@@ -51,7 +46,7 @@ Status record_ready(Record *record, const Job *job, int64_t batch, const char *p
     record->job = job;
     record->batch = (double)batch;
     for (size_t i = 0; i < sizeof noise_fields / sizeof *noise_fields; i++)
-        *noise_field(&record->noise, i) = member(noise, noise_fields[i].name);
+        *noise_field(&record->noise, i) = json_number_at(noise, noise_fields[i].name);
     TRY(mem_new((size_t)job->runner->mesh->size, sizeof *record->ranks, &record->ranks));
     TRY(peak_of_ranks(job, precision, &record->peak_flops));
     record->ready_at = clock_wall();
@@ -180,10 +175,6 @@ Status record_gather(Record *record) {
 
 /* ---- figures over ranks ---- */
 
-static json_t *number_or_null(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 /* CPU: fraction of all threads' time spent computing. GPU: fraction of time with work queued on it. Waiting
  * for other ranks does not count as busy. */
 static double utilization(const Record *record, const RankRecord *rank) {
@@ -286,7 +277,7 @@ static json_t *each_json(const Record *record) {
         return object;
     }
     for (int r = 0; r < rank_count(record); r++)
-        json_array_append_new(busy, number_or_null(utilization(record, &record->ranks[r])));
+        json_array_append_new(busy, json_finite(utilization(record, &record->ranks[r])));
     json_object_set_new(object, "utilization", busy);
     for (int p = 0; p < STEP_PHASES; p++) {
         char key[32];
@@ -312,10 +303,9 @@ static Status add_efficiency(const Record *record, json_t *object, double sample
     double efficiency =
         noise_efficiency(noise.scale, (double)record->job->runner->spec.micro_batch, record->batch);
     CLEANUP(json_decrefp)
-    json_t *more =
-        json_pack("{s:o, s:o, s:o, s:o}", "noise_scale", number_or_null(noise.scale), "noise_scale_error",
-                  number_or_null(noise.error), "statistical_efficiency", number_or_null(efficiency),
-                  "goodput", number_or_null(samples_per_s * efficiency));
+    json_t *more = json_pack("{s:o, s:o, s:o, s:o}", "noise_scale", json_finite(noise.scale),
+                             "noise_scale_error", json_finite(noise.error), "statistical_efficiency",
+                             json_finite(efficiency), "goodput", json_finite(samples_per_s * efficiency));
     return more && json_object_update(object, more) == 0 ? OK : FAILED("out of memory");
 }
 
@@ -326,15 +316,15 @@ Status record_line(Record *record, const StepResult *result, json_t *line) {
     json_t *more = json_pack(
         "{s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:I, s:o, s:o}", "samples_per_s", samples_per_s,
         "tokens_per_s", (double)result->tokens / step_s, "step_ms", 1e3 * step_s, "elapsed_s",
-        record->step.run_s, "utilization", number_or_null(mean_of(record, utilization)), "mfu",
-        number_or_null(mfu_of(record, (double)result->tokens / step_s)), "micro_norm",
-        number_or_null(result->micro_norm), "phases_ms", phases_json(record, 0, ranks, STEP_PHASES, "", 1e3),
+        record->step.run_s, "utilization", json_finite(mean_of(record, utilization)), "mfu",
+        json_finite(mfu_of(record, (double)result->tokens / step_s)), "micro_norm",
+        json_finite(result->micro_norm), "phases_ms", phases_json(record, 0, ranks, STEP_PHASES, "", 1e3),
         "sent_bytes", (json_int_t)sent_total(record), "comm_bytes_by_group", sent_json(record, 0, ranks),
         "peak_bytes", peak_json(record));
     if (!more || json_object_update(line, more) != 0) return FAILED("out of memory");
     if (ranks > 1) json_object_set_new(line, "ranks", each_json(record));
     if (!device_is_host(record->job->device))
-        json_object_set_new(line, "gpu_utilization", number_or_null(mean_of(record, gpu_utilization)));
+        json_object_set_new(line, "gpu_utilization", json_finite(mean_of(record, gpu_utilization)));
     if (record->pending_save_s > 0)
         json_object_set_new(line, "checkpoint_ms", json_real(1e3 * record->pending_save_s));
     record->pending_save_s = 0;
@@ -361,7 +351,7 @@ static json_t *rank_json(const Record *record, int rank) {
     json_object_set_new(phases, "wait_tensor_s", json_real(own->waited_s[AXIS_TP]));
     json_object_set_new(phases, "wait_pipeline_s", json_real(own->waited_s[AXIS_PP]));
     return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:f, s:o}", "rank", rank, "utilization",
-                     number_or_null(utilization(record, own)), "gpu_utilization", number_or_null(own->gpu),
+                     json_finite(utilization(record, own)), "gpu_utilization", json_finite(own->gpu),
                      "peak_bytes", memory, "comm_bytes", sent, "comm_bytes_by_group",
                      sent_json(record, rank, 1), "bubble", bubble_fraction(own), "phases", phases);
 }
@@ -385,11 +375,11 @@ Status record_summary(Record *record, json_t *summary) {
     json_t *more = json_pack(
         "{s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:I, s:o, s:o}", "steps_measured",
         (json_int_t)record->steps, "runtime_s", mean_of(record, run_seconds), "tokens_per_s",
-        number_or_null(tokens_per_s), "samples_per_s", number_or_null(samples_per_s), "step_ms",
-        number_or_null(1e3 * seconds / (double)record->steps), "utilization",
-        number_or_null(mean_of(record, utilization)), "gpu_utilization",
-        number_or_null(mean_of(record, gpu_utilization)), "mfu", number_or_null(mfu_of(record, tokens_per_s)),
-        "peak_flops", number_or_null(record->peak_flops), "bubble", mean_of(record, bubble_of), "phases",
+        json_finite(tokens_per_s), "samples_per_s", json_finite(samples_per_s), "step_ms",
+        json_finite(1e3 * seconds / (double)record->steps), "utilization",
+        json_finite(mean_of(record, utilization)), "gpu_utilization",
+        json_finite(mean_of(record, gpu_utilization)), "mfu", json_finite(mfu_of(record, tokens_per_s)),
+        "peak_flops", json_finite(record->peak_flops), "bubble", mean_of(record, bubble_of), "phases",
         phases_json(record, 0, mesh->size, PHASES, "_s", 1), "sent_bytes", (json_int_t)sent_total(record),
         "comm_bytes_by_group", sent_json(record, 0, mesh->size), "ranks", ranks);
     if (!more || json_object_update(summary, more) != 0) return FAILED("out of memory");

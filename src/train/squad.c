@@ -296,7 +296,7 @@ Status squad_score_job(const Job *job, const char *const *paths, int count, int6
     TRY(collect(&squad, &set, &features, &scores, windows, &answers));
     if (!json_object_size(answers.predictions)) return OK; /* not a single question is complete */
     TRY(score_answers(&set, &answers, &result));
-    *ret_exact = 0.01 * json_number_value(json_object_get(result, "exact"));
-    *ret_f1 = 0.01 * json_number_value(json_object_get(result, "f1"));
+    *ret_exact = 0.01 * json_number_at(result, "exact");
+    *ret_f1 = 0.01 * json_number_at(result, "f1");
     return OK;
 }

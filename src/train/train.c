@@ -192,10 +192,6 @@ static Status describe_settings(Trainer *t) {
     return t->settings ? OK : FAILED("out of memory");
 }
 
-static json_t *number_or_null(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 /* What a checkpoint stores besides tensors. */
 static Status describe_progress(Trainer *t, json_t **ret_progress) {
     CLEANUP(json_decrefp) json_t *epochs = NULL, *validation = NULL, *schedule = NULL;
@@ -204,8 +200,8 @@ static Status describe_progress(Trainer *t, json_t **ret_progress) {
     TRY(lr_save(&t->lr, &schedule));
     json_t *progress = json_pack(
         "{s:I, s:I, s:o, s:o, s:o, s:I, s:f, s:I, s:o, s:O, s:O, s:O, s:O}", "step", (json_int_t)t->step,
-        "tokens", (json_int_t)t->tokens, "loss_first", number_or_null(t->loss_first), "loss_last",
-        number_or_null(t->loss_last), "val_loss", number_or_null(t->val_state.loss), "val_samples",
+        "tokens", (json_int_t)t->tokens, "loss_first", json_finite(t->loss_first), "loss_last",
+        json_finite(t->loss_last), "val_loss", json_finite(t->val_state.loss), "val_samples",
         (json_int_t)t->val_state.samples, "loss_scale", t->job->runner->loss_scale.scale, "loss_scale_good",
         (json_int_t)t->job->runner->loss_scale.good, "noise", record_noise(&t->record), "epochs", epochs,
         "validation", validation, "schedule", schedule, "settings", t->settings);
@@ -247,11 +243,6 @@ static Status save_checkpoint(Trainer *t) {
     t->saved = t->step;
     set_work(t, WORK_SAVED);
     return OK;
-}
-
-static double number_member(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
 static Status check_settings(const Trainer *t, const char *dir, const json_t *saved) {
@@ -315,11 +306,11 @@ static Status resume(Trainer *t) {
     set_work(t, WORK_SAVED);
     TRY(json_get_int(progress, dir, "tokens", 0, INT64_MAX, &tokens));
     t->tokens = tokens;
-    t->loss_first = number_member(progress, "loss_first");
-    t->loss_last = number_member(progress, "loss_last");
+    t->loss_first = json_number_or(progress, "loss_first", NAN);
+    t->loss_last = json_number_or(progress, "loss_last", NAN);
     epochs_restore(&t->epochs, json_object_get(progress, "epochs"));
     validation_restore(&t->val_state, json_object_get(progress, "validation"), t->step);
-    t->val_state.loss = number_member(progress, "val_loss");
+    t->val_state.loss = json_number_or(progress, "val_loss", NAN);
     TRY(json_get_int(progress, dir, "val_samples", 0, INT64_MAX, &t->val_state.samples));
     t->noise = json_incref(json_object_get(progress, "noise"));
     if (runner->spec.dtype == DT_F16) {
@@ -416,14 +407,14 @@ static Status finish_epoch(Trainer *t) {
         validation_add_scores(val, epoch);
         snprintf(note, sizeof note, "  validation loss %.4f%s", val->loss, t->val_note);
     }
-    long long number = json_integer_value(json_object_get(epoch, "epoch"));
+    long long number = json_int_at(epoch, "epoch");
     if (seconds < 60)
         snprintf(time, sizeof time, "%.1f s", seconds);
     else
         format_duration(time, seconds);
     progress_line(t->progress, "epoch %lld of %lld  step %lld  time %s  mean loss %.4f%s", number,
                   (long long)epochs_at(&t->epochs, t->lr.steps), (long long)t->step, time,
-                  number_member(epoch, "loss"), note);
+                  json_number_or(epoch, "loss", NAN), note);
     json_t *line =
         json_pack("{s:I, s:I, s:O}", "step", (json_int_t)t->step, "epoch", number, "epoch_end", epoch);
     return line ? rundir_metrics(t->dir, line) : FAILED("out of memory");
@@ -441,7 +432,7 @@ static Status log_step(Trainer *t, const StepResult *result, double lr) {
     CLEANUP(json_decrefp)
     json_t *line = json_pack("{s:I, s:I, s:f, s:f, s:o, s:I}", "step", (json_int_t)t->step, "epoch",
                              (json_int_t)epochs_at(&t->epochs, t->step), "loss", result->loss, "lr", lr,
-                             "grad_norm", number_or_null(result->grad_norm), "tokens", (json_int_t)t->tokens);
+                             "grad_norm", json_finite(result->grad_norm), "tokens", (json_int_t)t->tokens);
     if (!line) return FAILED("out of memory");
     TRY(record_line(&t->record, result, line));
     if (t->job->plan.dtype == DT_F16)
@@ -624,9 +615,9 @@ static Status write_summary(Trainer *t, json_t **ret_summary) {
     json_t *summary = json_pack(
         "{s:I, s:I, s:s, s:o, s:o, s:I, s:o, s:b, s:b, s:O*}", "steps", (json_int_t)t->step, "epoch",
         (json_int_t)epochs_at(&t->epochs, t->step), "task", t->job->squad ? "squad" : task_name(t->job->task),
-        "loss_first", number_or_null(t->loss_first), "loss_last", number_or_null(t->loss_last),
-        "params_total", (json_int_t)model_params(t->job->model), "layout", layout_json(t), "interrupted",
-        t->stopped, "stopped_early", early, "epochs", t->epochs.done);
+        "loss_first", json_finite(t->loss_first), "loss_last", json_finite(t->loss_last), "params_total",
+        (json_int_t)model_params(t->job->model), "layout", layout_json(t), "interrupted", t->stopped,
+        "stopped_early", early, "epochs", t->epochs.done);
     if (!summary) return FAILED("out of memory");
     TRY(validation_summary(&t->val_state, summary));
     TRY(record_summary(&t->record, summary));

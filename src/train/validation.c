@@ -40,18 +40,13 @@ bool validation_is_best(Validation *val, int64_t step) {
     return true;
 }
 
-static double number(const json_t *object, const char *key) {
-    const json_t *value = json_object_get(object, key);
-    return json_is_number(value) ? json_number_value(value) : NAN;
-}
-
 Status validation_score(Validation *val, const Job *job, const Dataset *data, const char *const *paths,
                         int count, int64_t limit) {
     CLEANUP(json_decrefp) json_t *score = json_object();
     if (job->task == TASK_CLASSIFY && config_problem(&job->model->config) != PROBLEM_REGRESSION) {
         TRY(classify_add(job, data, limit, score));
-        val->accuracy = number(score, "accuracy");
-        val->f1 = number(score, "f1_macro");
+        val->accuracy = json_number_or(score, "accuracy", NAN);
+        val->f1 = json_number_or(score, "f1_macro", NAN);
     }
     if (job->squad && count) {
         TRY(squad_score_job(job, paths, count, limit, &val->exact, &val->f1));
@@ -65,29 +60,24 @@ void validation_add_scores(const Validation *val, json_t *object) {
     if (isfinite(val->exact)) json_object_set_new(object, "exact", json_real(val->exact));
 }
 
-static json_t *number_or_null(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
-
 Status validation_summary(const Validation *val, json_t *summary) {
-    int failed = json_object_set_new(summary, "val_loss", number_or_null(val->loss));
+    int failed = json_object_set_new(summary, "val_loss", json_finite(val->loss));
     failed |= json_object_set_new(summary, "val_samples", json_integer((json_int_t)val->samples));
-    failed |= json_object_set_new(summary, "val_loss_mean", number_or_null(val->sum / (double)val->count));
+    failed |= json_object_set_new(summary, "val_loss_mean", json_finite(val->sum / (double)val->count));
     validation_add_scores(val, summary);
     if (val->best_step) {
         failed |= json_object_set_new(summary, "best_step", json_integer((json_int_t)val->best_step));
-        failed |= json_object_set_new(summary, "best_val_loss", number_or_null(val->best));
+        failed |= json_object_set_new(summary, "best_val_loss", json_finite(val->best));
     }
     return failed ? FAILED("out of memory") : OK;
 }
 
 Status validation_save(const Validation *val, json_t **ret_json) {
-    *ret_json =
-        json_pack("{s:I, s:f, s:I, s:o, s:o, s:o, s:o, s:I, s:o, s:I}", "step", (json_int_t)val->step, "sum",
-                  val->sum, "count", (json_int_t)val->count, "accuracy", number_or_null(val->accuracy), "f1",
-                  number_or_null(val->f1), "exact", number_or_null(val->exact), "lowest",
-                  number_or_null(val->lowest), "since", (json_int_t)val->since, "best",
-                  number_or_null(val->best), "best_step", (json_int_t)val->best_step);
+    *ret_json = json_pack(
+        "{s:I, s:f, s:I, s:o, s:o, s:o, s:o, s:I, s:o, s:I}", "step", (json_int_t)val->step, "sum", val->sum,
+        "count", (json_int_t)val->count, "accuracy", json_finite(val->accuracy), "f1", json_finite(val->f1),
+        "exact", json_finite(val->exact), "lowest", json_finite(val->lowest), "since", (json_int_t)val->since,
+        "best", json_finite(val->best), "best_step", (json_int_t)val->best_step);
     return *ret_json ? OK : FAILED("out of memory");
 }
 
@@ -95,14 +85,14 @@ void validation_restore(Validation *val, const json_t *saved, int64_t step) {
     validation_init(val);
     val->step = step; /* checkpoints of earlier versions do not say */
     if (!saved) return;
-    val->step = json_integer_value(json_object_get(saved, "step"));
-    val->sum = json_number_value(json_object_get(saved, "sum"));
-    val->count = json_integer_value(json_object_get(saved, "count"));
-    val->since = json_integer_value(json_object_get(saved, "since"));
-    val->best_step = json_integer_value(json_object_get(saved, "best_step"));
-    val->accuracy = number(saved, "accuracy");
-    val->f1 = number(saved, "f1");
-    val->exact = number(saved, "exact");
-    val->lowest = number(saved, "lowest");
-    val->best = number(saved, "best");
+    val->step = json_int_at(saved, "step");
+    val->sum = json_number_at(saved, "sum");
+    val->count = json_int_at(saved, "count");
+    val->since = json_int_at(saved, "since");
+    val->best_step = json_int_at(saved, "best_step");
+    val->accuracy = json_number_or(saved, "accuracy", NAN);
+    val->f1 = json_number_or(saved, "f1", NAN);
+    val->exact = json_number_or(saved, "exact", NAN);
+    val->lowest = json_number_or(saved, "lowest", NAN);
+    val->best = json_number_or(saved, "best", NAN);
 }

@@ -1,5 +1,7 @@
 /* Tests the JSON helpers: invalid input is rejected with messages that name the file, the position and the
  * field. */
+#include <math.h>
+
 #include "base/json.h"
 
 #include "base/memory.h"
@@ -137,6 +139,27 @@ static void test_shortest(void **state) {
                               "\"\\\\\\\"0.10000000000000001\",\"negative\":-0.1}");
 }
 
+/* Results are read leniently: what is absent or of another type has the stand-in. */
+static void test_lenient_members(void **state) {
+    (void)state;
+    CLEANUP(json_decrefp)
+    json_t *json = json_pack("{s:f, s:i, s:s, s:n}", "real", 1.5, "int", 7, "text", "x", "null");
+    double number = 3;
+    assert_true(json_has_number(json, "int", &number) && number == 7);
+    assert_true(!json_has_number(json, "text", &number) && number == 7);
+    assert_true(json_number_at(json, "real") == 1.5 && json_number_at(json, "text") == 0);
+    assert_true(json_number_or(json, "null", -1) == -1 && json_number_or(NULL, "real", -1) == -1);
+    assert_true(json_int_at(json, "int") == 7 && json_int_at(json, "real") == 0);
+    assert_null(json_string_at(json, "int"));
+    assert_string_equal(json_string_or(json, "text", "?"), "x");
+    assert_string_equal(json_string_or(json, "absent", "?"), "?");
+    assert_ok(json_put(json, "nan", json_finite(NAN)));
+    assert_true(json_is_null(json_object_get(json, "nan")));
+    assert_ok(json_put(json, "half", json_finite(0.5)));
+    assert_true(json_number_at(json, "half") == 0.5);
+    assert_fails(json_put(json, "none", NULL), STATUS_FAILED, "out of memory");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_malformed),
@@ -144,6 +167,7 @@ int main(void) {
         cmocka_unit_test(test_members),
         cmocka_unit_test(test_wrong_members),
         cmocka_unit_test(test_shortest),
+        cmocka_unit_test(test_lenient_members),
         cmocka_unit_test_setup_teardown(test_files, folder_setup, folder_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
