@@ -5,27 +5,25 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
-#include "base/progress.h"
-#include "checkpoint/checkpoint.h"
-#include "cli/prune.h"
 #include "cli/show.h"
+#include "cli/train_options.h"
 
 static bool uses_kind(const PruneArgs *args, const char *kind) {
-    return !strcmp(args->kind, kind) || (args->also && !strcmp(args->also, kind));
+    return !strcmp(args->prune.kind, kind) || (args->prune.also && !strcmp(args->prune.also, kind));
 }
 
 static Status check_score(const Invocation *call, const PruneArgs *args) {
     char label[LABEL_SIZE];
-    if (args->score && !strcmp(args->score, "product") && uses_kind(args, "weights"))
+    if (args->prune.score && !strcmp(args->prune.score, "product") && uses_kind(args, "weights"))
         return USAGE("%s product: a single weight has no output weights; use l2 or gradient",
                      invocation_label(call, "score", label));
-    if (args->score && !strcmp(args->score, "gradient") && !args->train.config.data_count)
+    if (args->prune.score && !strcmp(args->prune.score, "gradient") && !args->train.config.data_count)
         return USAGE("%s gradient requires --data FILE, to compute gradients on",
                      invocation_label(call, "score", label));
-    if (args->also && !strcmp(args->also, args->kind))
+    if (args->prune.also && !strcmp(args->prune.also, args->prune.kind))
         return USAGE("%s %s: expected another kind than --kind", invocation_label(call, "also", label),
-                     args->also);
-    if (args->also && args->beside)
+                     args->prune.also);
+    if (args->prune.also && args->prune.beside)
         return USAGE("%s cannot be combined with --also; use one or the other",
                      invocation_label(call, "beside", label));
     return OK;
@@ -36,20 +34,21 @@ static Status check(const Invocation *call, const PruneArgs *args) {
     const TrainConfig *config = &args->train.config;
     char label[LABEL_SIZE];
     bool rows = uses_kind(args, "rows") || uses_kind(args, "all-rows");
-    if (args->global && args->per_matrix)
+    if (args->prune.global && args->prune.per_matrix)
         return USAGE("%s cannot be combined with --global; use one or the other",
                      invocation_label(call, "per-matrix", label));
     TRY(check_score(call, args));
-    if (!uses_kind(args, "weights") && (args->global || args->per_matrix))
+    if (!uses_kind(args, "weights") && (args->prune.global || args->prune.per_matrix))
         return USAGE("%s applies only to --kind weights; otherwise, every layer loses the same number of %s",
-                     invocation_label(call, args->global ? "global" : "per-matrix", label), args->kind);
+                     invocation_label(call, args->prune.global ? "global" : "per-matrix", label),
+                     args->prune.kind);
     for (size_t i = 0; i < COUNT_OF(needs_data); i++)
         if (!config->data_count && invocation_given(call, needs_data[i]))
             return USAGE("%s requires --data FILE, to train between rounds",
                          invocation_label(call, needs_data[i], label));
-    if (rows && args->row_multiple % args->train.layout.tp)
+    if (rows && args->prune.row_multiple % args->train.layout.tp)
         return USAGE("%s %lld: expected a multiple of --tp %lld",
-                     invocation_label(call, "row-multiple", label), (long long)args->row_multiple,
+                     invocation_label(call, "row-multiple", label), (long long)args->prune.row_multiple,
                      (long long)args->train.layout.tp);
     if (config->min_lr > config->lr)
         return USAGE("%s %g: must not exceed the learning rate, %g", invocation_label(call, "min-lr", label),
@@ -60,48 +59,36 @@ static Status check(const Invocation *call, const PruneArgs *args) {
     return OK;
 }
 
-/* Without training: --out becomes the pruned checkpoint. */
-static Status prune_once(const PruneArgs *args, json_t **ret_result) {
-    CLEANUP(model_dir_done) ModelDir source = {0};
-    CLEANUP(mem_freep) char *path = NULL;
-    const char *out = args->train.config.out;
-    PruneState dense, state;
-    CLEANUP(progress_freep) Progress *progress = NULL;
-    TRY(hf_save_check(out));
-    TRY(progress_new_phase(&progress, stderr, "pruning", 0, args->train.config.quiet));
-    TRY(model_dir_open(&source, args->train.config.model));
-    const char *from = source.path;
-    TRY(prune_model(args, from, 0, NULL, NULL, &dense));
-    TRY(prune_check_amount(args, &dense));
-    TRY(prune_model(args, from, args->amount, &dense, out, &state));
-    CLEANUP(json_decrefp)
-    json_t *result = json_pack("{s:{s:s, s:s, s:s?, s:f, s:s}, s:[{s:f, s:I, s:I, s:I, s:I}]}", "settings",
-                               "model", from, "kind", args->kind, "score", args->score, "amount",
-                               args->amount, "scope", args->per_matrix ? "per-matrix" : "global", "rounds",
-                               "sparsity", prune_sparsity(args, &state, &dense), "params_total",
-                               (json_int_t)state.params, "inner", (json_int_t)state.inner, "heads",
-                               (json_int_t)state.heads, "zero_rows", (json_int_t)state.zero_rows);
-    if (!result) return FAILED("out of memory while writing the result");
-    TRY(path_join(&path, out, "pruning.json"));
-    TRY(json_write_file(path, result));
-    *ret_result = json_incref(result);
+/* The options that apply to the training of each round: all but those of the pruning itself. */
+static Status round_settings(const Invocation *call, json_t **ret_settings) {
+    TRY(invocation_json(call, ret_settings));
+    for (size_t i = 0; i < prune_groups[0].count; i++)
+        json_object_del(*ret_settings, prune_groups[0].options[i].name);
     return OK;
 }
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     PruneArgs *args = arguments;
-    bool here;
+    CLEANUP(json_decrefp) json_t *settings = NULL;
+    PruneSpec *spec = &args->prune;
+    bool here, stopped = false;
     TRY(check(call, args));
-    if (args->train.config.data_count == 0) return prune_once(args, ret_result);
+    args->train.config.log = stderr;
+    spec->tp = args->train.layout.tp;
+    spec->train = args->train.config;
+    if (args->train.config.data_count == 0) return prune_once(spec, ret_result);
     TRY(layout_enter(call, &args->train, true, &here));
     if (!here) return OK;
-    args->train.config.stop = stop_catch(SA_RESTART);
-    args->train.config.work = stop_work();
-    args->train.config.timeout = -1;
-    args->train.config.log = stderr;
-    args->train.config.warmup_file = warmup_file(call);
+    TRY(round_settings(call, &settings));
+    spec->train = args->train.config;
+    spec->train.stop = stop_catch(SA_RESTART);
+    spec->train.work = stop_work();
+    spec->train.timeout = -1;
+    spec->train.warmup_file = warmup_file(call);
+    spec->world = call->world;
+    spec->settings = settings;
     Status status =
-        args->also ? prune_both(call, args, ret_result) : prune_rounds(call, args, NULL, ret_result);
+        spec->also ? prune_both(spec, ret_result, &stopped) : prune_rounds(spec, NULL, ret_result, &stopped);
     if (status_stopped(status)) {
         bool saved = status_exit_code(status) == STATUS_SAVED;
         status_free(status);
@@ -109,8 +96,10 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
         return STOPPED("stopped early; repeat the command with --resume to continue");
     }
     TRY(status);
-    if (call->incomplete) call->exit_code = STATUS_SAVED;
-    if (call->incomplete && call->world->rank == 0)
+    if (!stopped) return OK;
+    call->incomplete = true;
+    call->exit_code = STATUS_SAVED;
+    if (call->world->rank == 0)
         fprintf(stderr, "weft: stopped early; repeat the command with --resume to continue\n");
     return OK;
 }
@@ -146,7 +135,7 @@ static void show_once(const PruneArgs *args, const json_t *row, FILE *out) {
     double sparsity = 0;
     json_has_number(row, "sparsity", &sparsity);
     fprintf(out, "%s: %.2f%% of %s pruned, %s parameters\n", args->train.config.out, 100 * sparsity,
-            !strcmp(args->kind, "all-rows") ? "all rows" : args->kind,
+            !strcmp(args->prune.kind, "all-rows") ? "all rows" : args->prune.kind,
             format_count(count, (double)json_int_at(row, "params_total")));
 }
 

@@ -367,37 +367,37 @@ static const Option failure_table[] = {
 };
 
 static const Option prune_table[] = {
-    {OPT_CHOICE("kind", PruneArgs, kind, "KIND", kind_choices), .fallback = "weights",
+    {OPT_CHOICE("kind", PruneSpec, kind, "KIND", kind_choices), .fallback = "weights",
      .help = "What to prune: single weights of the layers' matrices, which become zero; feed-forward rows "
              "or attention heads, which are removed, so that the model gets smaller and faster; or rows of "
              "all matrices (all-rows): feed-forward rows and heads are removed, and rows that write to the "
              "residual stream become zero."},
-    {OPT_CHOICE("score", PruneArgs, score, "NAME", score_choices),
+    {OPT_CHOICE("score", PruneSpec, score, "NAME", score_choices),
      .shown = "l2; for rows and heads: product",
      .help = "Importance: the norm of a row's weights, or a weight's magnitude (l2); the norm of input "
              "weights times the norm of output weights (product, not for weights); or the sum of |weight x "
              "gradient| over 4 batches of --data (gradient)."},
-    {OPT_FLOAT("amount", PruneArgs, amount), .required = true, INSIDE_ZERO_ONE,
+    {OPT_FLOAT("amount", PruneSpec, amount), .required = true, INSIDE_ZERO_ONE,
      .help = "Fraction to prune in total, for example 0.8 for 80%. Existing zeros count toward it."},
-    {OPT_FLAG("global", PruneArgs, global),
+    {OPT_FLAG("global", PruneSpec, global),
      .help = "Weights: rank all matrices together. This is the default."},
-    {OPT_FLAG("per-matrix", PruneArgs, per_matrix),
+    {OPT_FLAG("per-matrix", PruneSpec, per_matrix),
      .help = "Weights: prune the same fraction of each matrix (q, k and v count separately)."},
-    {OPT_INT("row-multiple", PruneArgs, row_multiple), .fallback = "8", RANGE(1, 1 << 20),
+    {OPT_INT("row-multiple", PruneSpec, row_multiple), .fallback = "8", RANGE(1, 1 << 20),
      .help = "Feed-forward rows: keep a multiple of this number, rounding up, for efficient kernels and "
              "tensor parallelism."},
-    {OPT_INT("rounds", PruneArgs, rounds), .fallback = "1", RANGE(1, 10000),
+    {OPT_INT("rounds", PruneSpec, rounds), .fallback = "1", RANGE(1, 10000),
      .help = "Number of rounds, each of pruning followed by training."},
-    {OPT_INT("steps-per-round", PruneArgs, steps_per_round), .fallback = "100", AT_LEAST(1),
+    {OPT_INT("steps-per-round", PruneSpec, steps_per_round), .fallback = "100", AT_LEAST(1),
      .help = "Optimizer steps per round. Pruned weights stay zero."},
-    {OPT_CHOICE("ramp", PruneArgs, ramp, "NAME", ramp_choices), .fallback = "remaining",
+    {OPT_CHOICE("ramp", PruneSpec, ramp, "NAME", ramp_choices), .fallback = "remaining",
      .help = "Each round prunes the same fraction of what remains (remaining) or the same number (even)."},
-    {OPT_CHOICE("also", PruneArgs, also, "KIND", kind_choices), .shown = "none",
+    {OPT_CHOICE("also", PruneSpec, also, "KIND", kind_choices), .shown = "none",
      .help = "Prune by this kind too, with the same options, and plot and compare both. Results are in "
              "OUT/KIND."},
-    {OPT_TEXT("beside", PruneArgs, beside, "DIR"), .shown = "none",
+    {OPT_TEXT("beside", PruneSpec, beside, "DIR"), .shown = "none",
      .help = "Another pruning run to include in the plots."},
-    {OPT_FLAG("resume", PruneArgs, resume),
+    {OPT_FLAG("resume", PruneSpec, resume),
      .help = "Continue an interrupted run; all other options must be the same as before."},
 };
 
@@ -452,7 +452,7 @@ enum { DATA_ROWS = 1, LENGTH_ROWS = 2 };
     { .heading = (title), .options = (table) + (skip), .count = COUNT_OF(table) - (skip), .base = (at) }
 
 const OptionGroup prune_groups[PRUNE_GROUPS] = {
-    OPTION_GROUP("Pruning", prune_table, 0),
+    OPTION_GROUP("Pruning", prune_table, offsetof(PruneArgs, prune)),
     OPTION_GROUP("Model and data", pruned_table, offsetof(PruneArgs, train.config)),
     REST_GROUP("Reading data", data_table, DATA_ROWS, offsetof(PruneArgs, train.config)),
     REST_GROUP("Training", training_table, LENGTH_ROWS, offsetof(PruneArgs, train.config)),

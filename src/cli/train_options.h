@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "cli/stop.h"
+#include "compress/prune_rounds.h"
 #include "train/train.h"
 
 /* Parallel layout. 0: not given, except tp and pp, which default to 1. */
@@ -44,13 +45,7 @@ typedef struct PlanArgs {
 
 typedef struct PruneArgs {
     TrainArgs train; /* must be first: train's option tables use offsets from it */
-    const char *kind, *ramp;
-    const char *score;  /* NULL: the kind's own */
-    const char *also;   /* another kind to prune by, for comparison, or NULL */
-    const char *beside; /* directory of another pruning run to plot as well, or NULL */
-    double amount;
-    bool global, per_matrix, resume;
-    int64_t rounds, steps_per_round, row_multiple;
+    PruneSpec prune;
 } PruneArgs;
 
 enum { TRAIN_GROUPS = 5, BENCH_GROUPS = 4, PLAN_GROUPS = 4, PRUNE_GROUPS = 5 };

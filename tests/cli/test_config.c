@@ -463,11 +463,11 @@ static void check_prune_recipe(void) {
         Invocation *call = NULL;
         assert_ok(invocation_new(&call, &command_prune, way[0] ? 10 : 8, (char **)(uintptr_t)line));
         const PruneArgs *args = call->config;
-        assert_string_equal(args->kind, way[1]);
+        assert_string_equal(args->prune.kind, way[1]);
         if (way[0])
-            assert_null(args->also);
+            assert_null(args->prune.also);
         else
-            assert_string_equal(args->also, "all-rows");
+            assert_string_equal(args->prune.also, "all-rows");
         assert_non_null(strstr(json_string_value(json_object_get(call->study, "note")), "sharply at 90%"));
         invocation_free(call);
     }

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "cli/prune.h"
+#include "compress/prune_rounds.h"
 
 #define SHARP 0.01
 

@@ -10,16 +10,16 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
-#include "cli/prune.h"
+#include "compress/prune_rounds.h"
 
-static Status open_out(const Invocation *call, const PruneArgs *args, const char *file) {
-    if (call->world->rank == 0) {
-        if (!args->resume || !path_exists(file)) TRY(hf_save_check(args->train.config.out));
-        TRY(dir_make(args->train.config.out));
+static Status open_out(const PruneSpec *spec, const char *file) {
+    if (spec->world->rank == 0) {
+        if (!spec->resume || !path_exists(file)) TRY(hf_save_check(spec->train.out));
+        TRY(dir_make(spec->train.out));
         CLEANUP(json_decrefp) json_t *empty = json_pack("{s:[]}", "kinds");
         if (!path_exists(file)) TRY(json_write_file(file, empty));
     }
-    return barrier(call->world);
+    return barrier(spec->world);
 }
 
 static Status write_result(const char *out, const char *file, json_t *first, json_t *second,
@@ -33,26 +33,28 @@ static Status write_result(const char *out, const char *file, json_t *first, jso
     return OK;
 }
 
-Status prune_both(Invocation *call, const PruneArgs *args, json_t **ret_result) {
+Status prune_both(const PruneSpec *spec, json_t **ret_result, bool *ret_stopped) {
     CLEANUP(mem_freep) char *file = NULL, *one = NULL, *two = NULL;
     CLEANUP(json_decrefp) json_t *first = NULL, *second = NULL;
-    const char *out = args->train.config.out;
-    PruneArgs mine = *args;
+    const char *out = spec->train.out;
+    PruneSpec mine = *spec;
+    bool stopped = false;
     TRY(path_join(&file, out, "pruning.json"));
-    TRY(path_join(&one, out, args->kind));
-    TRY(path_join(&two, out, args->also));
-    TRY(open_out(call, args, file));
-    mine.train.config.out = one;
-    TRY(prune_rounds(call, &mine, NULL, &first));
-    if (call->incomplete) {
+    TRY(path_join(&one, out, spec->kind));
+    TRY(path_join(&two, out, spec->also));
+    TRY(open_out(spec, file));
+    mine.train.out = one;
+    TRY(prune_rounds(&mine, NULL, &first, &stopped));
+    *ret_stopped = stopped;
+    if (stopped) {
         *ret_result = json_incref(first);
         return OK;
     }
-    mine.kind = args->also;
-    mine.train.config.out = two;
-    TRY(prune_rounds(call, &mine, one, &second));
-    if (call->world->rank == 0 && !call->incomplete)
-        return write_result(out, file, first, second, ret_result);
+    mine.kind = spec->also;
+    mine.train.out = two;
+    TRY(prune_rounds(&mine, one, &second, &stopped));
+    *ret_stopped = stopped;
+    if (spec->world->rank == 0 && !stopped) return write_result(out, file, first, second, ret_result);
     *ret_result = json_incref(second);
     return OK;
 }

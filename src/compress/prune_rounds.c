@@ -6,7 +6,7 @@
  *   OUT/latest         link to the last round's checkpoint, so that OUT can be used as a model
  *
  * Round 0, the baseline, trains just as long without pruning. Each round depends only on the previous one, so
- * --resume redoes or continues rounds that have no row. Rank 0 prunes and writes; all ranks train. */
+ * a resumed run redoes or continues rounds that have no row. Rank 0 prunes and writes; all ranks train. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,19 +15,19 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
-#include "cli/prune.h"
+#include "compress/prune_rounds.h"
 
 typedef struct Rounds {
-    Invocation *call;
-    const PruneArgs *args;
+    const PruneSpec *spec;
     const char *out;
     const char *base; /* a run whose round 0 is shared, or NULL */
     ModelDir dense;   /* the original checkpoint ... */
     PruneState size;  /* ... and its size; on rank 0 */
     char *file;       /* pruning.json */
     json_t *result;   /* its contents */
-    json_t *beside;   /* pruning.json of the --beside run, or NULL */
+    json_t *beside;   /* pruning.json of spec->beside, or NULL */
     bool first;       /* this is rank 0 */
+    bool stopped;     /* a round was interrupted */
 } Rounds;
 
 static void rounds_done(Rounds *r) {
@@ -40,10 +40,10 @@ static void rounds_done(Rounds *r) {
 /* The pruned fraction after a round. It starts from that of round 0, because a model may already have zeros.
  */
 static double amount_after(const Rounds *r, int64_t round) {
-    double progress = (double)round / (double)r->args->rounds, last = r->args->amount, first = 0;
+    double progress = (double)round / (double)r->spec->rounds, last = r->spec->amount, first = 0;
     json_has_number(json_array_get(json_object_get(r->result, "rounds"), 0), "sparsity", &first);
-    if (round == r->args->rounds) return last;
-    if (!strcmp(r->args->ramp, "even")) return first + (last - first) * progress;
+    if (round == r->spec->rounds) return last;
+    if (!strcmp(r->spec->ramp, "even")) return first + (last - first) * progress;
     return 1 - (1 - first) * pow((1 - last) / (1 - first), progress);
 }
 
@@ -53,7 +53,7 @@ static Status round_path(const Rounds *r, const char *name, int64_t round, char 
 
 /* Settings that must not change when a run is resumed. */
 static Status describe(Rounds *r) {
-    const PruneArgs *a = r->args;
+    const PruneSpec *a = r->spec;
     r->result = json_pack("{s:{s:s, s:s, s:s?, s:f, s:s, s:s, s:I, s:I, s:I}, s:[]}", "settings", "model",
                           r->dense.path, "kind", a->kind, "score", a->score, "amount", a->amount, "scope",
                           a->per_matrix ? "per-matrix" : "global", "ramp", a->ramp, "rounds",
@@ -62,13 +62,13 @@ static Status describe(Rounds *r) {
     return r->result ? OK : FAILED("out of memory");
 }
 
-/* With --resume, reads the completed rounds. Otherwise the directory must be new or empty. */
+/* Reads the completed rounds of a run to resume. Otherwise the directory must be new or empty. */
 static Status open_out(Rounds *r) {
     TRY(path_join(&r->file, r->out, "pruning.json"));
     TRY(describe(r));
-    bool begun = r->args->resume && path_exists(r->file);
+    bool begun = r->spec->resume && path_exists(r->file);
     if (r->first && !begun) TRY(hf_save_check(r->out));
-    TRY(barrier(r->call->world));
+    TRY(barrier(r->spec->world));
     if (begun) {
         CLEANUP(json_decrefp) json_t *saved = NULL;
         TRY(json_read_file(r->file, &saved));
@@ -87,8 +87,8 @@ static Status open_out(Rounds *r) {
 
 static Status open_beside(Rounds *r) {
     CLEANUP(mem_freep) char *path = NULL;
-    if (!r->args->beside) return OK;
-    TRY(path_join(&path, r->args->beside, "pruning.json"));
+    if (!r->spec->beside) return OK;
+    TRY(path_join(&path, r->spec->beside, "pruning.json"));
     TRY(json_read_file(path, &r->beside));
     if (json_is_array(json_object_get(r->beside, "rounds"))) return OK;
     return FAILED("%s: 'rounds' must be a list", path);
@@ -98,11 +98,11 @@ static Status open_beside(Rounds *r) {
 
 /* Round 0: nothing is pruned. Rejects an amount that the model has already reached. */
 static Status check_dense(const Rounds *r) {
-    double sparsity = prune_sparsity(r->args, &r->size, &r->size);
-    if (r->args->amount <= sparsity)
+    double sparsity = prune_sparsity(r->spec, &r->size, &r->size);
+    if (r->spec->amount <= sparsity)
         return USAGE("--amount %g: the fraction %.4g of the layers' %s is already zero; use a larger amount",
-                     r->args->amount, sparsity,
-                     !strcmp(r->args->kind, "weights") ? "weights" : "matrix rows");
+                     r->spec->amount, sparsity,
+                     !strcmp(r->spec->kind, "weights") ? "weights" : "matrix rows");
     return OK;
 }
 
@@ -116,39 +116,34 @@ static Status prune_round(Rounds *r, int64_t round, const char *start, PruneStat
     TRY(round_path(r, "round", round - 1, &before));
     TRY(ckpt_latest(before, &newest));
     TRY(dir_remove(start));
-    return prune_model(r->args, newest, amount_after(r, round), &r->size, start, ret_state);
+    return prune_model(r->spec, newest, amount_after(r, round), &r->size, start, ret_state);
 }
 
 /* The settings of a round's training run, as train would write them. */
 static Status train_settings(const Rounds *r, const TrainConfig *config, json_t **ret_settings) {
-    static const char *const own[] = {
-        "kind",   "score",        "amount", "global", "per-matrix", "ramp", "rounds", "steps-per-round",
-        "resume", "row-multiple", "beside", "also",   NULL};
-    CLEANUP(json_decrefp) json_t *settings = NULL;
-    TRY(invocation_json(r->call, &settings));
-    for (const char *const *name = own; *name; name++) json_object_del(settings, *name);
+    CLEANUP(json_decrefp) json_t *settings = json_copy((json_t *)(uintptr_t)r->spec->settings);
     CLEANUP(json_decrefp)
     json_t *changed = json_pack("{s:s, s:s, s:I, s:I, s:b}", "model", config->model, "out", config->out,
                                 "steps", (json_int_t)config->steps, "seed", (json_int_t)config->seed,
                                 "keep-zeros", config->keep_zeros);
-    if (!changed || json_object_update(settings, changed)) return FAILED("out of memory");
+    if (!settings || !changed || json_object_update(settings, changed)) return FAILED("out of memory");
     *ret_settings = json_incref(settings);
     return OK;
 }
 
 static Status train_round(Rounds *r, int64_t round, const char *start, const char *run,
                           json_t **ret_summary) {
-    const PruneArgs *args = r->args;
-    TrainConfig config = args->train.config;
+    const PruneSpec *spec = r->spec;
+    TrainConfig config = spec->train;
     config.model = start;
     config.out = run;
-    config.steps = config.eval_every = args->steps_per_round;
+    config.steps = config.eval_every = spec->steps_per_round;
     config.epochs = 0;
     config.seed += (uint64_t)round; /* another data order */
     config.save_every = 0;
     config.keep = config.log_every = 1;
     config.resume = true;
-    if (prune_leaves_zeros(args)) config.keep_zeros = true;
+    if (prune_leaves_zeros(spec)) config.keep_zeros = true;
     CLEANUP(json_decrefp) json_t *settings = NULL;
     TRY(train_settings(r, &config, &settings));
     return train_run(&config, settings, ret_summary);
@@ -205,9 +200,9 @@ static Status add_row(Rounds *r, int64_t round, const PruneState *state, const c
     /* Tokens per step from the run's rates, divided by the median step, which excludes the slow first one. */
     if (json_has_number(summary, "samples_per_s", &samples) &&
         json_has_number(summary, "tokens_per_s", &tokens))
-        tokens *= (double)r->args->train.config.batch / samples / (1e-3 * step_ms);
+        tokens *= (double)r->spec->train.batch / samples / (1e-3 * step_ms);
     json_t *row = json_pack("{s:I, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "round", (json_int_t)round,
-                            "sparsity", prune_sparsity(r->args, state, &r->size), "params_total",
+                            "sparsity", prune_sparsity(r->spec, state, &r->size), "params_total",
                             (json_int_t)state->params, "inner", (json_int_t)state->inner, "heads",
                             (json_int_t)state->heads, "zero_rows", (json_int_t)state->zero_rows,
                             "val_loss_pruned", json_finite(pruned), "val_loss", json_finite(trained),
@@ -224,7 +219,7 @@ static Status finish_round(const Rounds *r, int64_t round, const char *start, co
     TRY(str_format(&target, "round-%lld/checkpoints/%s", (long long)round, strrchr(newest, '/') + 1));
     TRY(link_replace(link, target));
     if (round > 0) TRY(dir_remove(start));
-    if (round == r->args->rounds) return OK;
+    if (round == r->spec->rounds) return OK;
     CLEANUP(mem_freep) char *state = NULL;
     TRY(path_join(&state, newest, "optimizer.safetensors"));
     unlink(state);
@@ -238,10 +233,10 @@ static Status one_round(Rounds *r, int64_t round) {
     TRY(round_path(r, "round", round, &run));
     TRY(round_path(r, "pruned", round, &start));
     if (r->first) TRY(prune_round(r, round, start, &state));
-    TRY(barrier(r->call->world));
+    TRY(barrier(r->spec->world));
     TRY(train_round(r, round, round ? start : r->dense.path, run, &summary));
-    r->call->incomplete = json_is_true(json_object_get(summary, "interrupted"));
-    if (r->call->incomplete || !r->first) return OK;
+    r->stopped = json_is_true(json_object_get(summary, "interrupted"));
+    if (r->stopped || !r->first) return OK;
     TRY(add_row(r, round, &state, run, summary));
     return finish_round(r, round, start, run);
 }
@@ -258,26 +253,22 @@ static Status share_baseline(Rounds *r) {
     TRY(round_path(r, "round", 0, &link));
     TRY(str_format(&target, "../%s/round-0", strrchr(r->base, '/') + 1));
     TRY(link_replace(link, target));
-    if (json_object_set_new(row, "sparsity", json_real(prune_sparsity(r->args, &r->size, &r->size))) ||
+    if (json_object_set_new(row, "sparsity", json_real(prune_sparsity(r->spec, &r->size, &r->size))) ||
         json_array_append(json_object_get(r->result, "rounds"), row))
         return FAILED("out of memory");
     return json_write_file(r->file, r->result);
 }
 
 static Status look_at_dense(Rounds *r) {
-    TRY(model_dir_open(&r->dense, r->args->train.config.model));
-    if (r->first) TRY(prune_model(r->args, r->dense.path, 0, NULL, NULL, &r->size));
-    if (r->first) TRY(prune_check_amount(r->args, &r->size));
+    TRY(model_dir_open(&r->dense, r->spec->train.model));
+    if (r->first) TRY(prune_model(r->spec, r->dense.path, 0, NULL, NULL, &r->size));
+    if (r->first) TRY(prune_check_amount(r->spec, &r->size));
     return OK;
 }
 
-Status prune_rounds(Invocation *call, const PruneArgs *args, const char *base, json_t **ret_result) {
+Status prune_rounds(const PruneSpec *spec, const char *base, json_t **ret_result, bool *ret_stopped) {
     CLEANUP(rounds_done)
-    Rounds r = {.call = call,
-                .args = args,
-                .out = args->train.config.out,
-                .base = base,
-                .first = call->world->rank == 0};
+    Rounds r = {.spec = spec, .out = spec->train.out, .base = base, .first = spec->world->rank == 0};
     TRY(look_at_dense(&r));
     TRY(open_beside(&r));
     TRY(open_out(&r));
@@ -286,12 +277,13 @@ Status prune_rounds(Invocation *call, const PruneArgs *args, const char *base, j
         if (r.first) TRY(share_baseline(&r));
         done = 1;
     }
-    for (int64_t round = done; round <= args->rounds && !call->incomplete; round++) TRY(one_round(&r, round));
+    for (int64_t round = done; round <= spec->rounds && !r.stopped; round++) TRY(one_round(&r, round));
     if (r.first) {
         TRY(prune_conclude(r.result, r.result, r.beside));
         TRY(json_write_file(r.file, r.result));
         TRY(prune_plot(r.out, r.result, r.beside));
     }
+    *ret_stopped = r.stopped;
     *ret_result = json_incref(r.result);
     return OK;
 }

@@ -7,7 +7,7 @@
 
 #include "base/fs.h"
 #include "base/memory.h"
-#include "cli/prune.h"
+#include "compress/prune_rounds.h"
 
 extern char **environ;
 

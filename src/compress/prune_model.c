@@ -1,0 +1,162 @@
+/* Pruning a checkpoint: load, prune, save. */
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "base/progress.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/checksums.h"
+#include "checkpoint/hf_files.h"
+#include "compress/gradients.h"
+#include "compress/prune_rounds.h"
+
+/* State of one pruning. */
+typedef struct Work {
+    const char *from; /* the checkpoint */
+    ModelConfig config;
+    Device *device;
+    Stream *stream;
+    Model *model, *smaller; /* smaller, fewer: after rows or heads were removed, else NULL */
+    Store *params, *fewer;
+} Work;
+
+static void work_done(Work *work) {
+    store_free(work->fewer);
+    store_free(work->params);
+    stream_free(work->stream);
+    device_free(work->device);
+    model_free(work->smaller);
+    model_free(work->model);
+}
+
+static Status load(Work *work, const char *from) {
+    CLEANUP(load_report_done) LoadReport report = {0};
+    TRY(hf_config_read(from, &work->config));
+    if (work->config.int8)
+        return FAILED("%s is quantized to int%d; prune the original model instead", from,
+                      work->config.int4 ? 4 : 8);
+    TRY(model_new(&work->model, &work->config));
+    TRY(hf_weights_check(from, work->model, &report));
+    TRY(load_report_check(&report, from, &work->config, false));
+    TRY(device_new_cpu(&work->device, 0));
+    TRY(stream_new(&work->stream, work->device));
+    TRY(store_new(&work->params, work->model, work->device, MEM_PARAMS));
+    TRY(checksums_verify(from, VERIFY_WEIGHTS, NULL, NULL));
+    return hf_weights_load(from, work->params, work->stream, NULL);
+}
+
+static Status save(const Work *work, const char *from, const char *out) {
+    CLEANUP(hf_files_freep) HfFiles *files = NULL;
+    TRY(hf_files_open(&files, from));
+    DType dtype = hf_files_dtype(files);
+    SaveOptions options = {.dtype = dtype == DT_F64 ? DT_F32 : dtype, .assets_dir = from};
+    return hf_save(out, work->fewer ? work->fewer : work->params, work->stream, &options);
+}
+
+static bool of_kind(const PruneSpec *spec, const char *kind) {
+    return !strcmp(spec->kind, kind);
+}
+
+bool prune_leaves_zeros(const PruneSpec *spec) {
+    return of_kind(spec, "weights") || of_kind(spec, "all-rows");
+}
+
+static int64_t inner_kept(const PruneSpec *spec, int64_t inner, double amount) {
+    if (of_kind(spec, "heads")) return inner;
+    return prune_rows_kept(inner, amount, spec->row_multiple);
+}
+
+static int64_t heads_kept(const PruneSpec *spec, int64_t heads, double amount) {
+    if (of_kind(spec, "rows")) return heads;
+    int64_t kept = prune_heads_kept(heads, amount, spec->tp);
+    return kept < heads ? kept : heads;
+}
+
+static PruneScore score_of(const PruneSpec *spec) {
+    if (!spec->score) return prune_leaves_zeros(spec) ? PRUNE_L2 : PRUNE_PRODUCT;
+    return !strcmp(spec->score, "l2")        ? PRUNE_L2
+           : !strcmp(spec->score, "product") ? PRUNE_PRODUCT
+                                             : PRUNE_GRADIENT;
+}
+
+static Status prune_loaded(Work *work, const PruneSpec *spec, double amount, const PruneState *dense) {
+    CLEANUP(job_freep) Job *job = NULL;
+    PruneRank rank = {.score = score_of(spec)};
+    if (rank.score == PRUNE_GRADIENT) {
+        TRY(gradients_new(work->from, &spec->train, &job));
+        rank.grads = job->runner->grads;
+    }
+    if (of_kind(spec, "weights")) return prune_weights(work->params, amount, spec->per_matrix, rank.grads);
+    if (of_kind(spec, "all-rows")) TRY(prune_zero_outputs(work->params, amount, rank));
+    return prune_shrink(work->params, inner_kept(spec, dense->inner, amount),
+                        heads_kept(spec, dense->heads, amount), rank, work->device, &work->smaller,
+                        &work->fewer);
+}
+
+static Status look(const Store *params, PruneState *ret_state) {
+    const ModelConfig *c = &params->model->config;
+    PruneState state = {.inner = c->inner, .heads = c->heads, .params = model_params(params->model)};
+    TRY(prune_count(params, &state.count));
+    state.zero_rows = prune_zero_rows(params);
+    state.rows = c->layers * (3 * config_attention(c) + c->inner + 2 * c->hidden) - state.zero_rows;
+    *ret_state = state;
+    return OK;
+}
+
+Status prune_model(const PruneSpec *spec, const char *from, double amount, const PruneState *dense,
+                   const char *out, PruneState *ret_state) {
+    CLEANUP(work_done) Work work = {.from = from};
+    TRY(load(&work, from));
+    if (out) TRY(prune_loaded(&work, spec, amount, dense));
+    PruneState state;
+    TRY(look(work.fewer ? work.fewer : work.params, &state));
+    if (out) TRY(save(&work, from, out));
+    *ret_state = state;
+    return OK;
+}
+
+Status prune_check_amount(const PruneSpec *spec, const PruneState *dense) {
+    if (of_kind(spec, "rows") && inner_kept(spec, dense->inner, spec->amount) == dense->inner)
+        return USAGE("--amount %g: would keep all %lld rows per layer, rounded to a multiple of %lld; use a "
+                     "larger amount or a smaller --row-multiple",
+                     spec->amount, (long long)dense->inner, (long long)spec->row_multiple);
+    if (of_kind(spec, "heads") && heads_kept(spec, dense->heads, spec->amount) == dense->heads)
+        return USAGE("--amount %g: would keep all %lld heads per layer, rounded to a multiple of --tp "
+                     "%lld; use a larger amount",
+                     spec->amount, (long long)dense->heads, (long long)spec->tp);
+    return OK;
+}
+
+double prune_sparsity(const PruneSpec *spec, const PruneState *state, const PruneState *dense) {
+    if (of_kind(spec, "heads")) return 1 - (double)state->heads / (double)dense->heads;
+    if (of_kind(spec, "rows")) return 1 - (double)state->inner / (double)dense->inner;
+    if (of_kind(spec, "all-rows")) return 1 - (double)state->rows / (double)(dense->rows + dense->zero_rows);
+    return (double)state->count.zeros / (double)state->count.total;
+}
+
+Status prune_once(const PruneSpec *spec, json_t **ret_result) {
+    CLEANUP(model_dir_done) ModelDir source = {0};
+    CLEANUP(mem_freep) char *path = NULL;
+    const char *out = spec->train.out;
+    PruneState dense, state;
+    CLEANUP(progress_freep) Progress *progress = NULL;
+    TRY(hf_save_check(out));
+    TRY(progress_new_phase(&progress, spec->train.log, "pruning", 0, spec->train.quiet));
+    TRY(model_dir_open(&source, spec->train.model));
+    const char *from = source.path;
+    TRY(prune_model(spec, from, 0, NULL, NULL, &dense));
+    TRY(prune_check_amount(spec, &dense));
+    TRY(prune_model(spec, from, spec->amount, &dense, out, &state));
+    CLEANUP(json_decrefp)
+    json_t *result = json_pack("{s:{s:s, s:s, s:s?, s:f, s:s}, s:[{s:f, s:I, s:I, s:I, s:I}]}", "settings",
+                               "model", from, "kind", spec->kind, "score", spec->score, "amount",
+                               spec->amount, "scope", spec->per_matrix ? "per-matrix" : "global", "rounds",
+                               "sparsity", prune_sparsity(spec, &state, &dense), "params_total",
+                               (json_int_t)state.params, "inner", (json_int_t)state.inner, "heads",
+                               (json_int_t)state.heads, "zero_rows", (json_int_t)state.zero_rows);
+    if (!result) return FAILED("out of memory while writing the result");
+    TRY(path_join(&path, out, "pruning.json"));
+    TRY(json_write_file(path, result));
+    *ret_result = json_incref(result);
+    return OK;
+}
