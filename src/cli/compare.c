@@ -4,12 +4,8 @@
  * after every run; repeating the command continues from there. A run that does not fit this machine is
  * simulated if the recipe or the command line names a cluster.
  */
-#include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/format.h"
@@ -19,12 +15,10 @@
 #include "base/terminal.h"
 #include "cli/child.h"
 #include "cli/command.h"
-#include "cli/recipe.h"
+#include "cli/fetched.h"
 #include "cli/show_results.h"
-#include "cli/simulate.h"
 #include "cli/train_options.h"
-#include "plan/cluster.h"
-#include "report/page.h"
+#include "compare/comparison.h"
 #include "report/study.h"
 
 typedef struct CompareArgs {
@@ -128,20 +122,33 @@ static Status read_run(Line *line, const Comparison *of, const char *name, Invoc
     return invocation_read(ret_train, &command_train, count - 1, line->words + 1);
 }
 
+/* What train would execute. */
+static Status settle_run(const Invocation *train, RunSpec *ret_run) {
+    TrainArgs args = *(const TrainArgs *)train->config;
+    TRY(train_settle(train, &args.config, NULL));
+    TRY(layout_settle(train, &args.layout, 0));
+    TRY(layout_check_shard(train, &args.layout));
+    *ret_run = (RunSpec){.config = args.config,
+                         .mesh = layout_mesh(&args.layout),
+                         .device_given = invocation_given(train, "device"),
+                         .warmup_file = warmup_file(train)};
+    return OK;
+}
+
 /* The cluster that the command line or the recipe names for a run; NULL: none. */
 static const char *cluster_of(const Comparison *of, size_t at) {
     return of->args->cluster ? of->args->cluster : recipe_cluster(&of->recipe, at);
 }
 
 /* The cluster to simulate a run on; NULL: execute it. */
-static Status find_cluster(const Comparison *of, size_t at, Invocation *train, const char **ret_cluster) {
+static Status find_cluster(const Comparison *of, size_t at, const RunSpec *run, const char **ret_cluster) {
     const char *cluster = cluster_of(of, at);
     bool needed = of->args->simulate;
     *ret_cluster = NULL;
     if (!cluster && needed)
         return USAGE("--simulate: %s names no cluster; add --cluster NAME", of->call->operands[0]);
     if (!cluster) return OK;
-    if (!needed) TRY(simulate_needed(train, &needed));
+    if (!needed) TRY(predict_needed(run, &needed));
     if (needed) *ret_cluster = cluster;
     return OK;
 }
@@ -167,11 +174,15 @@ static Status check_command(const Invocation *call) {
 static Status check_run(const Comparison *of, size_t at, const char *name, json_t **ret_settings) {
     CLEANUP(line_done) Line line = {0};
     CLEANUP(invocation_freep) Invocation *train = NULL;
-    Prospect *run = &of->runs[at];
+    Prospect *prospect = &of->runs[at];
+    RunSpec run;
+    bool lacks = false;
     TRY(read_run(&line, of, name, &train));
-    TRY(find_cluster(of, at, train, &run->cluster));
-    TRY(simulate_check(train, run->cluster, of->args->quiet, &run->samples));
-    if (!run->samples) run->samples = of->recipe.samples;
+    TRY(settle_run(train, &run));
+    TRY(find_cluster(of, at, &run, &prospect->cluster));
+    TRY(predict_check(&run, prospect->cluster, stderr, of->args->quiet, &lacks, &prospect->samples));
+    if (lacks && !prospect->cluster) TRY(fetched_check(train));
+    if (!prospect->samples) prospect->samples = of->recipe.samples;
     return invocation_json(train, ret_settings);
 }
 
@@ -208,21 +219,6 @@ static Status settle_evaluation(Comparison *of) {
     return OK;
 }
 
-/* A directory name: letters and digits, separated by single dashes. */
-static Status slug_of(const char *name, const char *dir, char **ret_path) {
-    char slug[96];
-    size_t length = 0;
-    for (; *name && length + 2 < sizeof slug; name++) {
-        if (isalnum((unsigned char)*name))
-            slug[length++] = (char)tolower((unsigned char)*name);
-        else if (length && slug[length - 1] != '-')
-            slug[length++] = '-';
-    }
-    while (length && slug[length - 1] == '-') length--;
-    slug[length] = 0;
-    return path_join(ret_path, dir, length ? slug : "run");
-}
-
 static Status add_runs(Results *results, const Comparison *of) {
     CLEANUP(progress_freep) Progress *progress = NULL;
     size_t count = json_array_size(of->recipe.runs);
@@ -230,20 +226,8 @@ static Status add_runs(Results *results, const Comparison *of) {
     for (size_t i = 0; i < count; i++) {
         const json_t *entry = json_array_get(of->recipe.runs, i);
         const char *name = json_string_at(entry, "name");
-        CLEANUP(mem_freep) char *dir = NULL;
         Run *run;
-        if (json_object_get(entry, "out"))
-            return USAGE("%s: run '%s': 'out' is set by the comparison; use --out instead",
-                         of->call->operands[0], name);
-        TRY(slug_of(name, of->out, &dir));
-        for (size_t k = 0; k < results->count; k++)
-            if (!strcmp(results->runs[k].dir, dir))
-                return USAGE("%s: runs '%s' and '%s' would share the directory %s; rename one",
-                             of->call->operands[0], results->runs[k].name, name, dir);
-        TRY(results_add(results, name, dir, &run));
-        run->options = json_copy((json_t *)(uintptr_t)entry);
-        json_object_del(run->options, "name");
-        json_object_del(run->options, "published");
+        TRY(comparison_add(results, entry, of->call->operands[0], of->out, &run));
         const json_t *published = json_object_get(entry, "published");
         Status status = check_run(of, i, name, &run->settings);
         if (status) return status_wrap(status, "run '%s'", name);
@@ -253,13 +237,6 @@ static Status add_runs(Results *results, const Comparison *of) {
     }
     if (of->recipe.other_runs) TRY(study_drop_claims(results));
     return study_check_runs(results, of->call->operands[0]);
-}
-
-/* The file's name without directory and extension. */
-static Status title_of(const char *path, char **ret_title) {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
-    return str_format(ret_title, "%.*s", (int)(dot && dot > name ? (size_t)(dot - name) : strlen(name)),
-                      name);
 }
 
 /* Whether an option after -- gives the runs another size than the recipe does. */
@@ -277,60 +254,21 @@ static bool changes_size(const Invocation *call) {
     return false;
 }
 
-static Status describe(Results *results, const Comparison *of) {
-    const Invocation *call = of->call;
-    const Recipe *recipe = &of->recipe;
-    TRY(title_of(call->operands[0], &results->title));
-    if (recipe->about) TRY(str_dup(json_string_value(recipe->about), &results->about));
-    if (call->scale) TRY(str_dup(call->scale, &results->scale));
-    results->study = json_incref(recipe->study);
-    results->resized = recipe->resized || changes_size(call);
-    return OK;
-}
-
-static Status find_out(const CompareArgs *args, const Results *results, char **ret_out) {
-    if (args->out) return str_dup(args->out, ret_out);
-    return str_format(ret_out, "runs/%s%s%s", results->title, results->scale ? "-" : "",
-                      results->scale ? results->scale : "");
-}
-
 static void close_fd(int *fd) {
     if (*fd >= 0) close(*fd);
 }
 
-/* The lock is released when the process ends. */
-static Status lock(const char *out, int *ret_fd) {
-    *ret_fd = open(out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (*ret_fd < 0) return FAILED("%s: the directory cannot be opened: %s", out, strerror(errno));
-    if (flock(*ret_fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return FAILED("%s: another process is running this comparison", out);
-    return OK;
-}
-
-/* Reads the results of earlier invocations. Runs that results.json does not list are recognized by their
- * config.json. If results.json is damaged and no run is recognized, the directory may belong to something
- * else. */
 static Status read_earlier(Results *results, const char *out) {
-    CLEANUP(mem_freep) char *damage = NULL;
-    size_t found = 0;
-    TRY(results_recall(results, out, &damage));
-    for (size_t i = 0; i < results->count; i++) {
-        Run *run = &results->runs[i];
-        TRY(run_look(run));
-        if (run->state == RUN_RUNNING) return FAILED("%s: another process is executing this run", run->dir);
-        if (run->known || run->state == RUN_WAITING) continue;
-        TRY(run_recognize(run));
-        found++;
-    }
-    if (damage && !found) return FAILED("%s; remove it to start over, or choose another --out", damage);
+    Earlier earlier;
+    TRY(comparison_recall(results, out, &earlier));
+    CLEANUP(mem_freep) char *damage = earlier.damage;
     if (damage) fprintf(stderr, "weft: %s\n", damage);
-    if (found)
-        fprintf(stderr, "weft: %s: continuing %zu run%s that results.json does not list\n", out, found,
-                PLURAL(found));
-    size_t others = json_array_size(results->others);
-    if (others)
-        fprintf(stderr, "weft: %s: keeping %zu result%s that the recipe does not list\n", out, others,
-                PLURAL(others));
+    if (earlier.unlisted)
+        fprintf(stderr, "weft: %s: continuing %zu run%s that results.json does not list\n", out,
+                earlier.unlisted, PLURAL(earlier.unlisted));
+    if (earlier.kept)
+        fprintf(stderr, "weft: %s: keeping %zu result%s that the recipe does not list\n", out, earlier.kept,
+                PLURAL(earlier.kept));
     return OK;
 }
 
@@ -377,119 +315,62 @@ static Status check_clusters(const CompareArgs *args, const Recipe *recipe) {
     return OK;
 }
 
-static Status write_simulated(const Run *run, const json_t *summary) {
-    CLEANUP(mem_freep) char *config = NULL, *path = NULL;
-    TRY(dir_make(run->dir));
-    TRY(path_join(&config, run->dir, "config.json"));
-    TRY(path_join(&path, run->dir, "summary.json"));
-    TRY(json_write_file(config, run->settings));
-    return json_write_file(path, summary);
-}
-
-static Simulation simulation_of(const Comparison *of, size_t at) {
-    return (Simulation){.cluster = cluster_of(of, at),
+static Prediction prediction_of(const Comparison *of, size_t at) {
+    return (Prediction){.cluster = cluster_of(of, at),
                         .samples = of->runs[at].samples,
                         .weft = !strcmp(of->args->program, "weft"),
                         .both = !strcmp(of->args->program, "both")};
 }
 
+static Status predict_named(const Comparison *of, const char *name, const Prediction *prediction,
+                            const char *dir, json_t **ret_summary) {
+    CLEANUP(line_done) Line line = {0};
+    CLEANUP(invocation_freep) Invocation *train = NULL;
+    RunSpec run;
+    TRY(read_run(&line, of, name, &train));
+    TRY(settle_run(train, &run));
+    return predict_run(&run, prediction, dir, ret_summary);
+}
+
 /* Predicts a run that is executed, to compare the prediction with what a study published. */
 static Status predict_one(Results *results, size_t at, const Comparison *of) {
     Run *run = &results->runs[at];
-    CLEANUP(line_done) Line line = {0};
-    CLEANUP(invocation_freep) Invocation *train = NULL;
-    Simulation simulation = simulation_of(of, at);
-    if (!simulation.cluster || !run->published || results->resized || of->runs[at].cluster) return OK;
-    simulation.any_device = true;
-    TRY(read_run(&line, of, run->name, &train));
-    CLEANUP(status_freep) Status failed = simulate_run(train, &simulation, NULL, &run->prediction);
+    Prediction prediction = prediction_of(of, at);
+    if (!prediction.cluster || !run->published || results->resized || of->runs[at].cluster) return OK;
+    prediction.any_device = true;
+    CLEANUP(status_freep) Status failed = predict_named(of, run->name, &prediction, NULL, &run->prediction);
     return OK; /* a run that cannot be predicted was executed all the same */
 }
 
 static Status simulate_one(Results *results, size_t at, const Comparison *of) {
-    const CompareArgs *args = of->args;
     Run *run = &results->runs[at];
-    CLEANUP(line_done) Line line = {0};
-    CLEANUP(invocation_freep) Invocation *train = NULL;
     CLEANUP(json_decrefp) json_t *summary = NULL;
+    Prediction prediction = prediction_of(of, at);
     TRY(run_renew(run));
-    if (!args->quiet) print_start(results, at, false);
-    TRY(read_run(&line, of, run->name, &train));
-    Simulation simulation = simulation_of(of, at);
-    CLEANUP(status_freep) Status failed = simulate_run(train, &simulation, run->dir, &summary);
-    if (failed) {
-        run->state = RUN_FAILED;
-        TRY(str_dup(status_message(failed), &run->error));
-    } else {
-        TRY(write_simulated(run, summary));
-    }
-    TRY(run_look(run));
-    if (!args->quiet) print_end(run);
-    return results_write(results, of->out);
+    if (!of->args->quiet) print_start(results, at, false);
+    CLEANUP(status_freep) Status failed = predict_named(of, run->name, &prediction, run->dir, &summary);
+    TRY(comparison_end_prediction(results, run, failed, summary, of->out));
+    if (!of->args->quiet) print_end(run);
+    return OK;
 }
 
 /* ---- executed runs ---- */
-
-/* The first run measures the peak for all, so that their MFU is comparable. */
-static Status share_peak(const char *out) {
-    CLEANUP(mem_freep) char *path = NULL;
-    TRY(path_join(&path, out, "peak.json"));
-    return setenv("WEFT_PEAK_FILE", path, 1) ? FAILED("out of memory") : OK;
-}
 
 static Status run_one(Results *results, size_t at, const Comparison *of) {
     const CompareArgs *args = of->args;
     Run *run = &results->runs[at];
     CLEANUP(line_done) Line line = {0};
     CLEANUP(mem_freep) char *log = NULL;
-    bool again = run->state == RUN_INTERRUPTED;
-    TRY(run_renew(run));
-    run->state = RUN_RUNNING;
-    TRY(results_write(results, of->out));
+    bool again;
+    TRY(comparison_begin_run(results, run, of->out, &again));
     TRY(line_of(&line, of, run->name, run->dir));
     TRY(str_format(&log, "%s.log", run->dir));
     if (!args->quiet) print_start(results, at, again);
     ChildEnd end;
     TRY(child_run(&(Child){line.words, log, args->quiet ? NULL : stderr}, &end));
-    free(run->error);
-    run->error = end.error;
-    /* A run that was asked to stop has not failed, whatever its exit code. */
-    if (end.code && end.code != STATUS_SAVED && !children_stopped()) run->state = RUN_FAILED;
-    if (run->state == RUN_FAILED && !run->error)
-        TRY(str_format(&run->error, "exited with code %d and no error message", end.code));
-    TRY(run_look(run));
+    TRY(comparison_end_run(results, run, end.code, end.error, children_stopped(), of->out));
     if (!args->quiet) print_end(run);
-    return results_write(results, of->out);
-}
-
-/* Whether a prediction is the one that is asked for: for the same cluster and program. */
-static bool is_same_prediction(const Run *run, const Cluster *machine, const CompareArgs *args) {
-    bool other = machine->software.present && strcmp(args->program, "weft");
-    bool both = other && !strcmp(args->program, "both");
-    const char *program = json_string_at(run->summary, "program");
-    return !strcmp(machine->name, run_predicted(run)) && (program != NULL) == other &&
-           (json_object_get(run->summary, "weft") != NULL) == both;
-}
-
-/* Whether a run needs no more work. A prediction does not count if this machine can execute the run, or if
- * it is for another cluster. A run that was predicted to fail is simulated again, which takes no time. */
-static Status is_done(const Run *run, const char *cluster, const CompareArgs *args, bool *ret_done) {
-    const char *predicted = run_predicted(run);
-    Cluster machine;
-    if (run->state == RUN_FAILED) {
-        *ret_done = !args->retry && !(cluster && strstr(run->error ? run->error : "", "as predicted"));
-        return OK;
-    }
-    *ret_done = run->state == RUN_FINISHED && (!predicted || cluster);
-    if (!*ret_done || !predicted) return OK;
-    TRY(cluster_find(cluster, &machine));
-    *ret_done = is_same_prediction(run, &machine, args);
     return OK;
-}
-
-/* Whether a run failed that did not fail in the study for the same reason. */
-static bool has_failed(const Run *run) {
-    return run->state == RUN_FAILED && !(run_lacks_memory(run) && published_lacks_memory(run));
 }
 
 static void print_done(const Results *results, size_t at) {
@@ -501,34 +382,22 @@ static void print_done(const Results *results, size_t at) {
 
 static Status run_all(Results *results, const Comparison *of) {
     const CompareArgs *args = of->args;
-    bool any = false, failed = false;
     for (size_t i = 0; i < results->count && !children_stopped(); i++) {
-        const char *cluster = of->runs[i].cluster;
-        bool done = false;
+        bool simulated = of->runs[i].cluster != NULL, done = false;
+        Prediction wanted = prediction_of(of, i);
         TRY(predict_one(results, i, of));
-        TRY(is_done(&results->runs[i], cluster, args, &done));
+        TRY(comparison_is_done(&results->runs[i], simulated ? &wanted : NULL, args->retry, &done));
         if (!done)
-            TRY(cluster ? simulate_one(results, i, of) : run_one(results, i, of));
+            TRY(simulated ? simulate_one(results, i, of) : run_one(results, i, of));
         else if (!args->quiet)
             print_done(results, i);
     }
-    for (size_t i = 0; i < results->count; i++) {
-        any |= results->runs[i].state == RUN_FINISHED;
-        failed |= has_failed(&results->runs[i]);
-    }
-    bool interrupted = children_stopped();
-    for (size_t i = 0; i < results->count; i++) interrupted |= results->runs[i].state == RUN_INTERRUPTED;
-    of->call->incomplete = !any || failed || interrupted;
-    if (interrupted && !failed) of->call->exit_code = STATUS_SAVED;
+    Outcome outcome = comparison_outcome(results);
+    outcome.interrupted |= children_stopped();
+    of->call->incomplete = !outcome.finished || outcome.failed || outcome.interrupted;
+    if (outcome.interrupted && !outcome.failed) of->call->exit_code = STATUS_SAVED;
     if (children_stopped()) fprintf(stderr, "weft: stopped early; repeat the command to continue\n");
     return OK;
-}
-
-static Status write_page(const Results *results, const char *out) {
-    CLEANUP(mem_freep) char *path = NULL;
-    bool curves;
-    TRY(path_join(&path, out, "report.html"));
-    return page_write(results, path, &curves);
 }
 
 static Status check(const Invocation *call) {
@@ -549,20 +418,21 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(check_clusters(comparison.args, &comparison.recipe));
     TRY(check_common(&comparison));
     TRY(settle_evaluation(&comparison));
-    TRY(describe(&results, &comparison));
-    TRY(find_out(comparison.args, &results, &comparison.out));
+    TRY(comparison_describe(&results, &comparison.recipe, call->operands[0], call->scale,
+                            changes_size(call)));
+    TRY(comparison.args->out ? str_dup(comparison.args->out, &comparison.out)
+                             : comparison_dir(&results, &comparison.out));
     size_t count = json_array_size(comparison.recipe.runs);
     TRY(mem_new(count, sizeof *comparison.runs, &comparison.runs));
     TRY(add_runs(&results, &comparison));
     const char *out = comparison.out;
     TRY(dir_make(out));
-    TRY(lock(out, &locked));
+    TRY(comparison_lock(out, &locked));
     TRY(read_earlier(&results, out));
-    TRY(share_peak(out));
+    TRY(comparison_share_peak(out));
     children_watch_signals();
     TRY(run_all(&results, &comparison));
-    TRY(results_write(&results, out));
-    TRY(write_page(&results, out));
+    TRY(comparison_write(&results, out));
     TRY(results_json(&results, ret_result));
     if (json_object_set_new(*ret_result, "dir", json_string(out)) != 0) return FAILED("out of memory");
     return OK;

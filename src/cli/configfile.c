@@ -2,7 +2,7 @@
  * false, lists are arrays of strings or a single string. Commands that train also accept other tools' keys
  * (keys.h). Unknown keys are errors, because silently ignoring a setting would be worse.
  *
- * Recipes (recipe.c) are configuration files, too. */
+ * Recipes (compare/recipe.h) are configuration files, too. */
 #include "cli/configfile.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "cli/fetched.h"
 #include "cli/foreign.h"
 #include "cli/keys.h"
-#include "cli/recipe.h"
+#include "compare/recipe.h"
 
 enum { CONFIG_LIMIT = 16 << 20 };
 

@@ -74,6 +74,11 @@ Status layout_settle(const Invocation *call, Layout *layout, int64_t world) {
     return OK;
 }
 
+MeshSpec layout_mesh(const Layout *layout) {
+    return (MeshSpec){
+        .dp = (int)layout->dp, .tp = (int)layout->tp, .pp = (int)layout->pp, .shard = (int)layout->shard};
+}
+
 int64_t layout_replicas(const Invocation *call) {
     static const char *const names[] = {"ranks", "dp", "tp", "pp"};
     int64_t values[COUNT_OF(names)];
@@ -138,9 +143,7 @@ Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_her
     if (stops) watch_waits(call, args->config.timeout);
     TRY(share_cores(call, &args->config));
     TRY(share_gpus(call, &args->config));
-    MeshSpec spec = {
-        .dp = (int)layout->dp, .tp = (int)layout->tp, .pp = (int)layout->pp, .shard = (int)layout->shard};
-    TRY(mesh_new(&call->mesh, call->world, spec));
+    TRY(mesh_new(&call->mesh, call->world, layout_mesh(layout)));
     args->config.mesh = call->mesh;
     if (call->world->rank > 0) args->config.quiet = true;
     return OK;

@@ -34,8 +34,7 @@ static Status plan_spec(Invocation *call, PlanArgs *args, const Cluster *cluster
         args->train.config.device = spec.config.device;
     }
     TRY(layout_check(call, &args->train));
-    spec.mesh = (MeshSpec){
-        .dp = (int)layout->dp, .tp = (int)layout->tp, .pp = (int)layout->pp, .shard = (int)layout->shard};
+    spec.mesh = layout_mesh(layout);
     *ret_spec = spec;
     return OK;
 }

@@ -463,13 +463,17 @@ const char *warmup_file(const Invocation *call) {
     return invocation_slot(call, "warmup")->source == SOURCE_FILE ? call->config_path : NULL;
 }
 
-Status layout_check(const Invocation *call, const TrainArgs *args) {
-    const Layout *layout = &args->layout;
+Status layout_check_shard(const Invocation *call, const Layout *layout) {
     char label[LABEL_SIZE];
     if (layout->shard && layout->dp % layout->shard)
         return USAGE("%s %lld: must divide the number of replicas, %lld",
                      invocation_label(call, "shard", label), (long long)layout->shard, (long long)layout->dp);
-    TRY(kernels_check_device(args->config.device, args->config.kernels));
+    return OK;
+}
+
+Status layout_check(const Invocation *call, const TrainArgs *args) {
     Precision precision;
+    TRY(layout_check_shard(call, &args->layout));
+    TRY(kernels_check_device(args->config.device, args->config.kernels));
     return kernels_precision(args->config.device, args->config.precision, &precision);
 }

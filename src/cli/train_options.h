@@ -74,6 +74,10 @@ MUST_USE Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool
 MUST_USE Status layout_settle(const Invocation *call, Layout *layout, int64_t world);
 /* The number of replicas, before the ranks start; 1 if the layout is not valid. */
 int64_t layout_replicas(const Invocation *call);
+/* The layout as a mesh, once it is settled. */
+MeshSpec layout_mesh(const Layout *layout);
+/* Rejects groups for sharding that do not divide the replicas. */
+MUST_USE Status layout_check_shard(const Invocation *call, const Layout *layout);
 /* Rejects layouts, devices and precisions that this build cannot run. */
 MUST_USE Status layout_check(const Invocation *call, const TrainArgs *args);
 

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "base/fs.h"
-#include "cli/recipe.h"
 #include "cli/train_options.h"
+#include "compare/recipe.h"
 #include "compress/quantize.h"
 
 static char config_path[] = "/tmp/weft-config-XXXXXX";

@@ -1,6 +1,6 @@
 /* Recipes: configuration files with alternative scales and with runs to compare. */
-#ifndef WEFT_CLI_RECIPE_H
-#define WEFT_CLI_RECIPE_H
+#ifndef WEFT_COMPARE_RECIPE_H
+#define WEFT_COMPARE_RECIPE_H
 
 #include "base/json.h"
 

@@ -5,7 +5,7 @@
  * experiment. `weft compare` executes all runs. A scale may have its own runs and study; scales and runs may
  * have a cluster, and runs have the figures that the study "published". The run overrides the scale, and the
  * scale overrides the file. */
-#include "cli/recipe.h"
+#include "compare/recipe.h"
 
 #include <string.h>
 

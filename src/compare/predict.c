@@ -1,6 +1,6 @@
 /* Converts the plan of a run (plan/plan.h) and its step time (plan/time.h) to the format of a run's summary.
  * All replicas and tensor-parallel ranks of a stage have the same figures. */
-#include "cli/simulate.h"
+#include "compare/predict.h"
 
 #include <math.h>
 #include <string.h>
@@ -9,10 +9,9 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
-#include "cli/fetched.h"
-#include "cli/train_options.h"
 #include "data/fetch.h"
 #include "device/registry.h"
+#include "kernels/kernels.h"
 #include "plan/fit.h"
 #include "plan/time.h"
 
@@ -50,25 +49,20 @@ static Status replace_missing(TrainConfig *config) {
     return OK;
 }
 
-/* `any_device`: the cluster's, whatever the run's --device. */
-static Status spec_of(Invocation *train, const Cluster *cluster, bool any_device, PlanSpec *ret_spec) {
-    TrainArgs args = *(const TrainArgs *)train->config;
-    TRY(train_settle(train, &args.config, NULL));
-    TRY(replace_missing(&args.config));
-    TRY(layout_settle(train, &args.layout, 0));
-    if (!args.config.threads) args.config.threads = device_host_threads(0) / args.layout.ranks;
-    if (args.config.threads < 1) args.config.threads = 1;
-    PlanSpec spec = {.config = args.config,
-                     .mesh = {.dp = (int)args.layout.dp,
-                              .tp = (int)args.layout.tp,
-                              .pp = (int)args.layout.pp,
-                              .shard = (int)args.layout.shard},
-                     .memory_only = !cluster,
-                     .timed = cluster != NULL};
-    if (cluster && (any_device || !invocation_given(train, "device"))) spec.config.device = NULL;
+/* `any_device`: the cluster's, whatever the run's. */
+static Status spec_of(const RunSpec *run, const Cluster *cluster, bool any_device, PlanSpec *ret_spec) {
+    PlanSpec spec = {
+        .config = run->config, .mesh = run->mesh, .memory_only = !cluster, .timed = cluster != NULL};
+    TrainConfig *config = &spec.config;
+    Precision precision;
+    TRY(replace_missing(config));
+    if (!config->threads)
+        config->threads = device_host_threads(0) / (run->mesh.dp * run->mesh.tp * run->mesh.pp);
+    if (config->threads < 1) config->threads = 1;
+    if (cluster && (any_device || !run->device_given)) config->device = NULL;
     if (cluster) TRY(fit_settle(&spec, cluster));
-    args.config.device = spec.config.device;
-    TRY(layout_check(train, &args));
+    TRY(kernels_check_device(config->device, config->kernels));
+    TRY(kernels_precision(config->device, config->precision, &precision));
     *ret_spec = spec;
     return OK;
 }
@@ -88,10 +82,10 @@ static bool fits_gpus(const Plan *plan, int ranks) {
     return (double)plan->stage[plan->fullest].memory.saving < (double)info.device[0].memory;
 }
 
-Status simulate_needed(Invocation *train, bool *ret_needed) {
+Status predict_needed(const RunSpec *run, bool *ret_needed) {
     PlanSpec spec;
     CLEANUP(plan_done) Plan plan = {0};
-    TRY(spec_of(train, NULL, false, &spec));
+    TRY(spec_of(run, NULL, false, &spec));
     TRY(plan_init(&plan, &spec));
     int ranks = plan.mesh.dp * plan.mesh.tp * plan.mesh.pp;
     double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
@@ -123,41 +117,41 @@ static Status check_device(const TrainConfig *config) {
 }
 
 /* Opens the data on a device that computes nothing. */
-static Status check_data(const Invocation *train, const PlanSpec *spec, bool quiet, double *ret_samples) {
+static Status check_data(const RunSpec *run, const PlanSpec *spec, FILE *log, bool quiet,
+                         double *ret_samples) {
     CLEANUP(device_freep) Device *device = NULL;
     CLEANUP(mesh_freep) Mesh *mesh = NULL;
     TrainConfig config = spec->config;
     int64_t samples;
     TRY(device_new_dryrun(&device, 1));
     TRY(mesh_new_dryrun(&mesh, spec->mesh, 0, true));
-    config.model = ((const TrainArgs *)train->config)->config.model;
-    config.text = ((const TrainArgs *)train->config)->config.text;
-    config.warmup_file = warmup_file(train);
+    config.model = run->config.model;
+    config.text = run->config.text;
+    config.warmup_file = run->warmup_file;
     config.on = device;
     config.mesh = mesh;
     config.trace = config.resume = false; /* the comparison's own */
-    config.log = stderr;
+    config.log = log;
     config.quiet = quiet;
     TRY(train_check(&config, &samples));
     *ret_samples = (double)samples;
     return OK;
 }
 
-Status simulate_check(Invocation *train, const char *cluster, bool quiet, double *ret_samples) {
+Status predict_check(const RunSpec *run, const char *cluster, FILE *log, bool quiet, bool *ret_lacks,
+                     double *ret_samples) {
     PlanSpec spec;
     Cluster machine;
     CLEANUP(plan_done) Plan plan = {0};
-    bool lacks = false;
     *ret_samples = 0;
     if (cluster) TRY(cluster_find(cluster, &machine));
-    TRY(spec_of(train, cluster ? &machine : NULL, false, &spec));
+    TRY(spec_of(run, cluster ? &machine : NULL, false, &spec));
     if (!cluster) TRY(check_device(&spec.config));
     PlanSpec quick = spec;
     quick.sketch = true;
     TRY(plan_init(&plan, &quick));
-    TRY(lacks_files(&((const TrainArgs *)train->config)->config, &lacks));
-    if (lacks) return cluster ? OK : fetched_check(train);
-    return check_data(train, &spec, quiet, ret_samples);
+    TRY(lacks_files(&run->config, ret_lacks));
+    return *ret_lacks ? OK : check_data(run, &spec, log, quiet, ret_samples);
 }
 
 /* ---- the summary ---- */
@@ -266,14 +260,14 @@ static Status write_trace(const Plan *plan, const Cluster *cluster, const char *
     return plan_trace(plan, cluster, path);
 }
 
-static Status predict(Invocation *train, const Simulation *simulation, const Cluster *cluster,
+static Status predict(const RunSpec *run, const Prediction *prediction, const Cluster *cluster,
                       const char *dir, json_t **ret_summary) {
     PlanSpec spec;
     Fit fit;
     StepEstimate time;
     CLEANUP(plan_done) Plan plan = {0};
     CLEANUP(json_decrefp) json_t *json = NULL;
-    TRY(spec_of(train, cluster, simulation->any_device, &spec));
+    TRY(spec_of(run, cluster, prediction->any_device, &spec));
     TRY(plan_init(&plan, &spec));
     TRY(fit_find(&fit, &plan, &spec, cluster));
     TRY(check_fit(&fit, &plan, cluster));
@@ -281,25 +275,25 @@ static Status predict(Invocation *train, const Simulation *simulation, const Clu
     if (dir) TRY(write_trace(&plan, cluster, dir));
     TRY(plan_json(&plan, &spec, &json));
     TRY(time_json(&time, json));
-    return summary_of(json, cluster, &spec, simulation->samples, ret_summary);
+    return summary_of(json, cluster, &spec, prediction->samples, ret_summary);
 }
 
 /* Adds the prediction for weft to that for another program. If weft does not fit, nothing is added. */
-static Status add_weft(Invocation *train, const Simulation *simulation, Cluster cluster, json_t *summary) {
+static Status add_weft(const RunSpec *run, const Prediction *prediction, Cluster cluster, json_t *summary) {
     CLEANUP(json_decrefp) json_t *weft = NULL;
     cluster.software.present = false;
-    CLEANUP(status_freep) Status misfit = predict(train, simulation, &cluster, NULL, &weft);
+    CLEANUP(status_freep) Status misfit = predict(run, prediction, &cluster, NULL, &weft);
     if (misfit) return OK;
     return json_object_set(summary, "weft", weft) ? FAILED("out of memory") : OK;
 }
 
-Status simulate_run(Invocation *train, const Simulation *simulation, const char *dir, json_t **ret_summary) {
+Status predict_run(const RunSpec *run, const Prediction *prediction, const char *dir, json_t **ret_summary) {
     Cluster cluster;
     CLEANUP(json_decrefp) json_t *summary = NULL;
-    TRY(cluster_find(simulation->cluster, &cluster));
-    if (simulation->weft) cluster.software.present = false;
-    TRY(predict(train, simulation, &cluster, dir, &summary));
-    if (simulation->both && cluster.software.present) TRY(add_weft(train, simulation, cluster, summary));
+    TRY(cluster_find(prediction->cluster, &cluster));
+    if (prediction->weft) cluster.software.present = false;
+    TRY(predict(run, prediction, &cluster, dir, &summary));
+    if (prediction->both && cluster.software.present) TRY(add_weft(run, prediction, cluster, summary));
     *ret_summary = json_incref(summary);
     return OK;
 }
