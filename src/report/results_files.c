@@ -260,7 +260,8 @@ static bool same_value(const char *key, const json_t *value, const json_t *old) 
  * single start, such as --resume, are ignored. `own`: `before` is a config.json, in which train has resolved
  * defaults. */
 static const char *changed(const json_t *settings, const json_t *before, bool own) {
-    static const char *const ignored[] = {"out", "resume", "trace", "trace-steps", "quiet", NULL};
+    static const char *const ignored[] = {"out",         "resume", "resume-from", "trace",
+                                          "trace-steps", "quiet",  NULL};
     static const char *const either[] = {"steps", "epochs", NULL}; /* train writes one of them */
     const char *key;
     json_t *value;
