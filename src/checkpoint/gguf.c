@@ -21,6 +21,7 @@ typedef struct Item {
     GgufType type;
     int64_t rows, cols; /* rows: 0 for a vector */
     int64_t first;      /* its first value in the parameter */
+    int64_t head_rows;  /* rows of a head whose halves are interleaved in the file; 0: rows are in order */
     ParamRef ref;
 } Item;
 
@@ -70,9 +71,9 @@ static GgufType item_type(const GgufRule *rule, const Item *item, GgufType wante
     return blocks && item->cols % GGUF_BLOCK ? GGUF_F16 : wanted;
 }
 
-static Status add_param(Manifest *manifest, const Family *family, const ParamDesc *desc, ParamRef ref,
+static Status add_param(Manifest *manifest, const ModelConfig *config, const ParamDesc *desc, ParamRef ref,
                         GgufType type) {
-    for (const GgufRule *rule = family->gguf_names; rule->ours; rule++) {
+    for (const GgufRule *rule = config->family->gguf_names; rule->ours; rule++) {
         Item item = {.ref = ref};
         if (!rename_param(rule, desc->name, item.name)) continue;
         int skip = rule->part == PART_WHOLE ? 0 : 1;
@@ -86,6 +87,7 @@ static Status add_param(Manifest *manifest, const Family *family, const ParamDes
             item.rows = rest / item.cols;
         item.first = rule->part == PART_WHOLE ? 0 : rule->part * rest;
         item.type = item_type(rule, &item, type);
+        if (rule->heads && config->family->gguf_pairs) item.head_rows = config_head_width(config);
         TRY(mem_grow(&manifest->item, &manifest->capacity, manifest->count + 1, sizeof *manifest->item));
         manifest->item[manifest->count++] = item;
     }
@@ -97,13 +99,41 @@ static Status manifest_init(Manifest *manifest, const Model *model, GgufType typ
         const Block *block = &model->block[i];
         for (size_t j = 0; j < block->params.count; j++)
             if (!block->params.desc[j].tied)
-                TRY(add_param(manifest, model->config.family, &block->params.desc[j], block->ref[j], type));
+                TRY(add_param(manifest, &model->config, &block->params.desc[j], block->ref[j], type));
     }
     return OK;
 }
 
 static int64_t file_type(GgufType type) {
     return type == GGUF_F32 ? 0 : type == GGUF_F16 ? 1 : type == GGUF_Q4_0 ? 2 : type == GGUF_Q8_0 ? 7 : 32;
+}
+
+/* Grouped heads, rotary positions and windows. */
+static Status put_rope(GgufMeta *meta, const ModelConfig *c) {
+    int64_t width = config_head_width(c);
+    const struct {
+        const char *key;
+        int64_t value;
+    } sizes[] = {{"attention.head_count_kv", config_kv_heads(c)},
+                 {"attention.key_length", width},
+                 {"attention.value_length", width},
+                 {"rope.dimension_count", width}};
+    char key[NAME];
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        snprintf(key, sizeof key, "%s.%s", c->family->gguf, sizes[i].key);
+        TRY(meta_put_u32(meta, key, sizes[i].value));
+    }
+    snprintf(key, sizeof key, "%s.rope.freq_base", c->family->gguf);
+    TRY(meta_put_f32(meta, key, c->rope.theta));
+    if (c->rope.scaling == ROPE_LINEAR) {
+        snprintf(key, sizeof key, "%s.rope.scaling.type", c->family->gguf);
+        TRY(meta_put_text(meta, key, "linear"));
+        snprintf(key, sizeof key, "%s.rope.scaling.factor", c->family->gguf);
+        TRY(meta_put_f32(meta, key, c->rope.factor));
+    }
+    if (!c->window) return OK;
+    snprintf(key, sizeof key, "%s.attention.sliding_window", c->family->gguf);
+    return meta_put_u32(meta, key, c->window);
 }
 
 static Status put_model(GgufMeta *meta, const ModelConfig *c, GgufType type) {
@@ -124,8 +154,10 @@ static Status put_model(GgufMeta *meta, const ModelConfig *c, GgufType type) {
         snprintf(key, sizeof key, "%s.%s", architecture, sizes[i].key);
         TRY(meta_put_u32(meta, key, sizes[i].value));
     }
-    snprintf(key, sizeof key, "%s.attention.layer_norm_epsilon", architecture);
+    snprintf(key, sizeof key, "%s.attention.layer_norm_%sepsilon", architecture,
+             c->norm == NORM_RMS ? "rms_" : "");
     TRY(meta_put_f32(meta, key, c->norm_eps));
+    if (c->position == POSITION_ROPE) TRY(put_rope(meta, c));
     if (config_causal(c)) return OK;
     snprintf(key, sizeof key, "%s.attention.causal", architecture);
     TRY(meta_put_bool(meta, key, false));
@@ -186,6 +218,19 @@ static Status check_range(const Item *item, const float *values, int64_t count) 
     return OK;
 }
 
+/* A copy in which each head's row i of the first half is followed by row i of the second. */
+static Status pair_rows(const Item *item, const float *data, float **ret_paired) {
+    int64_t rows = item->rows ? item->rows : item->cols, cols = item->rows ? item->cols : 1;
+    int64_t half = item->head_rows / 2;
+    float *to;
+    TRY(mem_new((size_t)(rows * cols), sizeof *to, ret_paired));
+    to = *ret_paired;
+    for (int64_t head = 0; head < rows; head += item->head_rows)
+        for (int64_t i = 0; i < item->head_rows; i++, to += cols)
+            memcpy(to, data + (head + i % 2 * half + i / 2) * cols, (size_t)cols * sizeof *to);
+    return OK;
+}
+
 static Status write_item(FileWriter *writer, const Item *item, const Store *params, Stream *stream) {
     const ParamSlot *slot = &params->unit[item->ref.unit].slot[item->ref.slot];
     const float *data = (const float *)params->flat[item->ref.unit].data + slot->offset + item->first;
@@ -195,6 +240,11 @@ static Status write_item(FileWriter *writer, const Item *item, const Store *para
     TRY(host_read(stream, data, count, &copy, &data));
     TRY(mem_new(gguf_bytes(item->type, CHUNK), 1, &converted));
     TRY(check_range(item, data, count));
+    CLEANUP(mem_freep) float *paired = NULL;
+    if (item->head_rows) {
+        TRY(pair_rows(item, data, &paired));
+        data = paired;
+    }
     for (int64_t at = 0; at < count; at += CHUNK) {
         int64_t n = count - at < CHUNK ? count - at : CHUNK;
         gguf_convert(item->type, data + at, n, converted);
@@ -205,12 +255,14 @@ static Status write_item(FileWriter *writer, const Item *item, const Store *para
 
 Status gguf_check(const char *path, const ModelConfig *c) {
     if (path_exists(path)) return FAILED("%s already exists; choose another file", path);
-    if (c->int8 || c->head_width)
+    if (c->int8 || (c->head_width && !c->free_head_width))
         return FAILED("a GGUF file cannot store a model %s; convert the original model instead",
                       c->int8 ? "quantized by weft" : "with pruned attention heads");
     if (!c->family->gguf_runs(c) || !c->scale_attn || c->scale_attn_by_layer)
-        return FAILED("llama.cpp cannot run this model: it supports only GELU and attention scaled by the "
-                      "square root of the head size");
+        return FAILED(
+            "llama.cpp cannot run this model: it supports only the family's usual activation, attention "
+            "scaled by the square root of the head size, and no scaling of Llama 3's kind of its rotary "
+            "positions");
     return OK;
 }
 

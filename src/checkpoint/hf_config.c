@@ -175,6 +175,7 @@ static Status read_weft_fields(const json_t *json, const char *from, ModelConfig
     const json_t *heads = json_object_get(own, "heads");
     if (heads) TRY(read_head_list(heads, from, &config->outputs_mask));
     TRY(json_get_bool(own, from, "pooler", &config->pooler));
+    TRY(field_float(own, from, "dropout_hidden", 0, 1, &config->dropout_hidden));
     return field_float(own, from, "dropout_embed", 0, 1, &config->dropout_embed);
 }
 
@@ -246,7 +247,7 @@ Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_co
         TRY(read_problem(json, from, &config.problem));
         TRY(read_labels(json, from, &config.labels));
     }
-    TRY(pruned_heads_read(json, from, &config));
+    if (!config.free_head_width) TRY(pruned_heads_read(json, from, &config));
     TRY(read_weft_fields(json, from, &config));
     TRY(read_quantization(json, from, &config));
     TRY(read_sparsity(json, from, &config));
@@ -339,14 +340,17 @@ static int add_labels(json_t *json, int64_t labels) {
 
 /* Adds the "weft" key if transformers' fields, which `json` has, cannot express the configuration. */
 static int add_weft_fields(json_t *json, const ModelConfig *config, const Architecture *architecture) {
-    ModelConfig read = *config;
+    ModelConfig read;
+    config->family->defaults(&read);
     CLEANUP(status_freep) Status status = config->family->read(json, "config.json", &read);
     bool embed = !status && config->dropout_embed != read.dropout_embed;
+    bool hidden = !status && config->dropout_hidden != read.dropout_hidden;
     bool heads = config->outputs_mask != architecture->heads || config->pooler != architecture->pooler;
-    if (!embed && !heads) return 0;
+    if (!embed && !hidden && !heads) return 0;
     json_t *own = json_object();
     int failed = json_object_set_new(json, "weft", own);
     if (embed) failed |= json_object_set_new(own, "dropout_embed", field_real(config->dropout_embed));
+    if (hidden) failed |= json_object_set_new(own, "dropout_hidden", field_real(config->dropout_hidden));
     if (!heads) return failed;
     json_t *list = json_array();
     failed |= json_object_set_new(own, "heads", list);
@@ -386,7 +390,7 @@ Status hf_config_json(const ModelConfig *config, json_t **ret_json) {
     if (!failed && config->int8) failed = json_object_set_new(json, "quantization", quantization(config));
     if (!failed && config->sparse)
         failed = json_object_set_new(json, "sparsity", json_pack("{s:s}", "method", "weft-sparse"));
-    if (!failed && config->head_width)
+    if (!failed && config->head_width && !config->free_head_width)
         failed = json_object_set_new(json, "pruned_heads", pruned_heads_json(config));
     if (failed) return FAILED("config.json: out of memory");
     *ret_json = json;

@@ -71,9 +71,10 @@ static json_t *describe_config(const ModelConfig *config) {
     json_t *list = json_array();
     for (size_t i = 0; i < COUNT_OF(heads); i++)
         if (config_has(config, heads[i])) json_array_append_new(list, json_string(output_name(heads[i])));
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:b, s:b}", "family", config->family->type,
-                     "layers", (json_int_t)config->layers, "hidden", (json_int_t)config->hidden, "heads",
-                     (json_int_t)config->heads, "inner", (json_int_t)config->inner, "vocab",
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:b, s:b}", "family",
+                     config->family->type, "layers", (json_int_t)config->layers, "hidden",
+                     (json_int_t)config->hidden, "heads", (json_int_t)config->heads, "kv_heads",
+                     (json_int_t)config_kv_heads(config), "inner", (json_int_t)config->inner, "vocab",
                      (json_int_t)config->vocab, "positions", (json_int_t)config->positions, "output_heads",
                      list, "pooler", config->pooler, "tied", config->tied);
 }

@@ -5,6 +5,7 @@
 
 #include "base/format.h"
 #include "base/memory.h"
+#include "model/family.h"
 #include "plan/fit.h"
 #include "plan/time.h"
 
@@ -94,7 +95,7 @@ static void print_layout(const json_t *result, FILE *out) {
     const json_t *model = json_object_get(result, "model"), *layout = json_object_get(result, "layout");
     char total[FORMAT_SIZE], stored[FORMAT_SIZE], each[FORMAT_SIZE];
     fprintf(out, "%s, %lld layer%s, hidden size %lld, %lld head%s, vocabulary %lld\n",
-            strcmp(json_string_at(model, "family"), "gpt2") ? "BERT" : "GPT-2",
+            family_find(json_string_at(model, "family"))->title,
             (long long)json_int_at(model, "layers"), PLURAL(json_int_at(model, "layers")),
             (long long)json_int_at(model, "hidden"), (long long)json_int_at(model, "heads"),
             PLURAL(json_int_at(model, "heads")), (long long)json_int_at(model, "vocab"));

@@ -3,6 +3,7 @@
 
 #include "base/format.h"
 #include "cli/plan.h"
+#include "model/family.h"
 #include "plan/fit.h"
 #include "plan/search.h"
 
@@ -70,7 +71,7 @@ static void show_head(const json_t *result, FILE *out) {
     const json_t *model = json_object_get(result, "model"), *cluster = json_object_get(result, "cluster");
     char params[FORMAT_SIZE], memory[FORMAT_SIZE];
     fprintf(out, "%s, %.0f layer%s, hidden size %.0f, %.0f head%s: %s parameters\n",
-            strcmp(json_string_or(model, "family", ""), "gpt2") ? "BERT" : "GPT-2",
+            family_find(json_string_or(model, "family", ""))->title,
             json_number_at(model, "layers"), PLURAL(json_number_at(model, "layers")),
             json_number_at(model, "hidden"), json_number_at(model, "heads"),
             PLURAL(json_number_at(model, "heads")),

@@ -51,9 +51,11 @@ static Status record_input(Observer *observer, Stream *stream, Tensor x, Tensor 
 static Status list_inputs(const Store *params, const Model *to, Calibration *calibration) {
     for (int i = 0; i < to->count; i++)
         for (size_t j = 0; j < to->block[i].params.count; j++) {
-            const ParamDesc *desc = &to->block[i].params.desc[j], *found;
+            const ParamDesc *desc = &to->block[i].params.desc[j];
             Tensor view;
-            if (!desc->int8 || desc->tied || !store_find(params, desc->name, &found, &view)) continue;
+            if (!desc->int8 || desc->tied) continue;
+            CLEANUP(status_freep) Status absent = store_source(params, desc->name, &view);
+            if (absent) continue;
             TRY(mem_grow(&calibration->input, &calibration->capacity, calibration->count + 1,
                          sizeof *calibration->input));
             InputStats *input = &calibration->input[calibration->count];

@@ -11,7 +11,7 @@
 
 #include "base/memory.h"
 
-enum { BUCKETS = 1 << 16, MATRICES = 6 /* per layer; q, k, v count separately */ };
+enum { BUCKETS = 1 << 16, MATRICES = 8 /* per layer; q, k, v count separately */ };
 
 typedef struct Matrix {
     float *data;
@@ -36,22 +36,45 @@ Tensor prune_param(const Store *params, int64_t layer, const char *name) {
     return store_find(params, full, &desc, &view) ? view : TENSOR_NONE;
 }
 
+/* A stack of matrices, such as q, k and v, counts as several. */
 static Status list_matrices(const Store *params, MatrixList *list) {
-    static const char *const names[] = {"attn.qkv.weight", "attn.out.weight", "mlp.up.weight",
-                                        "mlp.down.weight"};
+    static const char *const names[] = {"attn.qkv.weight", "attn.q.weight", "attn.kv.weight",
+                                        "attn.out.weight", "mlp.up.weight", "mlp.down.weight"};
     TRY(mem_grow(&list->at, &list->capacity, (size_t)(MATRICES * params->model->config.layers),
                  sizeof *list->at));
-    for (int64_t layer = 0; layer < params->model->config.layers; layer++) {
-        for (int k = 0; k < 4; k++) {
+    for (int64_t layer = 0; layer < params->model->config.layers; layer++)
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
             Tensor view = prune_param(params, layer, names[k]);
-            int64_t parts = k == 0 ? 3 : 1, count = tensor_count(view) / parts;
+            if (!view.data) continue;
+            int64_t parts = view.ndim == 3 ? view.dim[0] : 1, count = tensor_count(view) / parts;
             for (int64_t part = 0; part < parts; part++) {
                 float *data = tensor_f32(view) + part * count;
                 list->at[list->count++] = (Matrix){data, data, count};
             }
         }
-    }
     return OK;
+}
+
+LayerHeads prune_heads_of(const Store *params, int64_t layer) {
+    const ModelConfig *c = &params->model->config;
+    int64_t A = config_attention(c), K = config_kv_width(c), C = c->hidden;
+    LayerHeads heads = {.group = c->heads / config_kv_heads(c) * config_head_width(c),
+                        .width = config_head_width(c)};
+    static const char *const names[2][3] = {{"attn.qkv.weight", "attn.q.weight", "attn.kv.weight"},
+                                            {"attn.qkv.bias", "attn.q.bias", "attn.kv.bias"}};
+    for (int bias = 0; bias < 2; bias++) {
+        int64_t row = bias ? 1 : C;
+        Tensor all = prune_param(params, layer, names[bias][0]);
+        Tensor q = prune_param(params, layer, names[bias][1]),
+               kv = prune_param(params, layer, names[bias][2]);
+        if (!all.data && !q.data) continue;
+        float **to = bias ? heads.bias : heads.weight;
+        to[0] = all.data ? tensor_f32(all) : tensor_f32(q);
+        to[1] = all.data ? to[0] + A * row : tensor_f32(kv);
+        to[2] = to[1] + K * row;
+    }
+    heads.out = tensor_f32(prune_param(params, layer, "attn.out.weight"));
+    return heads;
 }
 
 static int64_t count_zeros(const Matrix *matrix) {

@@ -23,6 +23,15 @@ MUST_USE Status prune_count(const Store *params, PruneCount *ret_count);
 /* A layer's parameter by the last part of its name, such as "mlp.up.weight". */
 Tensor prune_param(const Store *params, int64_t layer, const char *name);
 
+/* A layer's attention by head. Heads are pruned in groups that share a key-value head: a group has `group`
+ * rows of q and of the columns of out, and `width` rows of k and of v. */
+typedef struct LayerHeads {
+    int64_t group, width;
+    float *weight[3], *bias[3]; /* q, k, v; bias: NULL if there is none */
+    float *out;                 /* (C,A) */
+} LayerHeads;
+LayerHeads prune_heads_of(const Store *params, int64_t layer);
+
 /* Magnitude pruning: zeroes the smallest weights until the fraction `amount` is zero, over all matrices
  * together or, with per_matrix, in each one (q, k and v separately). Among equal magnitudes, the first
  * weights are zeroed. Existing zeros count towards `amount`; if there are already more, the call fails. With
@@ -45,8 +54,8 @@ typedef struct PruneRank {
     const Store *grads; /* PRUNE_GRADIENT: gradients of a model with the same layers */
 } PruneRank;
 
-/* Write the scores of all neurons (F), heads (H), or rows (C) of the matrix `name` (out or down) of a
- * layer. */
+/* Write the scores of all neurons (F), key-value heads with their group of heads, or rows (C) of the matrix
+ * `name` (out or down) of a layer. */
 MUST_USE Status prune_row_scores(const Store *params, PruneRank rank, int64_t layer, double *score);
 MUST_USE Status prune_head_scores(const Store *params, PruneRank rank, int64_t layer, double *score);
 MUST_USE Status prune_output_scores(const Store *params, PruneRank rank, int64_t layer, const char *name,
@@ -59,9 +68,9 @@ int64_t prune_rows_kept(int64_t rows, double amount, int64_t multiple);
  * that. */
 int64_t prune_heads_kept(int64_t heads, double amount, int64_t multiple);
 
-/* A copy of the model with the `inner` most important FFN neurons and the `heads` most important heads of
- * each layer, in their original order. Ties keep the earlier ones. The caller owns both results; *ret_model
- * must outlive *ret_params. */
+/* A copy of the model with the `inner` most important FFN neurons and the `heads` most important heads (whole
+ * groups) of each layer, in their original order. Ties keep the earlier ones. The caller owns both results;
+ * *ret_model must outlive *ret_params. */
 MUST_USE Status prune_shrink(const Store *params, int64_t inner, int64_t heads, PruneRank rank,
                              Device *device, Model **ret_model, Store **ret_params);
 

@@ -66,10 +66,11 @@ static int64_t inner_kept(const PruneSpec *spec, int64_t inner, double amount) {
     return prune_rows_kept(inner, amount, spec->row_multiple);
 }
 
-static int64_t heads_kept(const PruneSpec *spec, int64_t heads, double amount) {
-    if (of_kind(spec, "rows")) return heads;
-    int64_t kept = prune_heads_kept(heads, amount, spec->tp);
-    return kept < heads ? kept : heads;
+/* Heads that share a key-value head are kept or pruned together. */
+static int64_t heads_kept(const PruneSpec *spec, const PruneState *dense, double amount) {
+    if (of_kind(spec, "rows")) return dense->heads;
+    int64_t kept = prune_heads_kept(dense->heads, amount, dense->group * spec->tp);
+    return kept < dense->heads ? kept : dense->heads;
 }
 
 static PruneScore score_of(const PruneSpec *spec) {
@@ -88,17 +89,21 @@ static Status prune_loaded(Work *work, const PruneSpec *spec, double amount, con
     }
     if (of_kind(spec, "weights")) return prune_weights(work->params, amount, spec->per_matrix, rank.grads);
     if (of_kind(spec, "all-rows")) TRY(prune_zero_outputs(work->params, amount, rank));
-    return prune_shrink(work->params, inner_kept(spec, dense->inner, amount),
-                        heads_kept(spec, dense->heads, amount), rank, work->device, &work->smaller,
-                        &work->fewer);
+    return prune_shrink(work->params, inner_kept(spec, dense->inner, amount), heads_kept(spec, dense, amount),
+                        rank, work->device, &work->smaller, &work->fewer);
 }
 
 static Status look(const Store *params, PruneState *ret_state) {
     const ModelConfig *c = &params->model->config;
-    PruneState state = {.inner = c->inner, .heads = c->heads, .params = model_params(params->model)};
+    PruneState state = {.inner = c->inner,
+                        .heads = c->heads,
+                        .group = c->heads / config_kv_heads(c),
+                        .params = model_params(params->model)};
     TRY(prune_count(params, &state.count));
     state.zero_rows = prune_zero_rows(params);
-    state.rows = c->layers * (3 * config_attention(c) + c->inner + 2 * c->hidden) - state.zero_rows;
+    int64_t up = c->gated ? 2 * c->inner : c->inner;
+    int64_t rows = config_attention(c) + 2 * config_kv_width(c) + up + 2 * c->hidden;
+    state.rows = c->layers * rows - state.zero_rows;
     *ret_state = state;
     return OK;
 }
@@ -120,7 +125,7 @@ Status prune_check_amount(const PruneSpec *spec, const PruneState *dense) {
         return USAGE("--amount %g: would keep all %lld rows per layer, rounded to a multiple of %lld; use a "
                      "larger amount or a smaller --row-multiple",
                      spec->amount, (long long)dense->inner, (long long)spec->row_multiple);
-    if (of_kind(spec, "heads") && heads_kept(spec, dense->heads, spec->amount) == dense->heads)
+    if (of_kind(spec, "heads") && heads_kept(spec, dense, spec->amount) == dense->heads)
         return USAGE("--amount %g: would keep all %lld heads per layer, rounded to a multiple of --tp "
                      "%lld; use a larger amount",
                      spec->amount, (long long)dense->heads, (long long)spec->tp);

@@ -27,7 +27,8 @@ typedef struct PruneSpec {
 typedef struct PruneState {
     PruneCount count; /* zeros and total of the layers' matrices */
     int64_t inner, heads, params;
-    int64_t rows; /* of all matrices of all layers, without zero rows of out and down */
+    int64_t group; /* heads that share a key-value head */
+    int64_t rows;  /* of all matrices of all layers, without zero rows of out and down */
     int64_t zero_rows;
 } PruneState;
 

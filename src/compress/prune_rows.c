@@ -41,39 +41,45 @@ static void choose(const double *score, int64_t count, int64_t kept, Scored *ret
     qsort(ret_rows, (size_t)kept, sizeof *ret_rows, by_row);
 }
 
-static void copy_rows(const Store *from, Store *to, int64_t layer, const Scored *rows) {
-    int64_t F = from->model->config.inner, kept = to->model->config.inner, C = to->model->config.hidden;
-    const float *up = tensor_f32(prune_param(from, layer, "mlp.up.weight"));
-    const float *bias = tensor_f32(prune_param(from, layer, "mlp.up.bias"));
-    const float *down = tensor_f32(prune_param(from, layer, "mlp.down.weight"));
-    float *new_up = tensor_f32(prune_param(to, layer, "mlp.up.weight"));
-    float *new_bias = tensor_f32(prune_param(to, layer, "mlp.up.bias"));
-    float *new_down = tensor_f32(prune_param(to, layer, "mlp.down.weight"));
-    for (int64_t k = 0; k < kept; k++) {
-        memcpy(new_up + k * C, up + rows[k].row * C, (size_t)C * sizeof *up);
-        new_bias[k] = bias[rows[k].row];
-    }
-    for (int64_t c = 0; c < C; c++)
-        for (int64_t k = 0; k < kept; k++) new_down[c * kept + k] = down[c * F + rows[k].row];
+/* Copies the chosen rows of each of `stack` matrices with F rows of `width` values; absent: nothing. */
+static void copy_up(Tensor from, Tensor to, int64_t stack, int64_t width, const Scored *rows) {
+    if (!from.data) return;
+    int64_t F = tensor_count(from) / (stack * width), kept = tensor_count(to) / (stack * width);
+    for (int64_t part = 0; part < stack; part++)
+        for (int64_t k = 0; k < kept; k++)
+            memcpy(tensor_f32(to) + (part * kept + k) * width,
+                   tensor_f32(from) + (part * F + rows[k].row) * width, (size_t)width * sizeof(float));
 }
 
-static void copy_heads(const Store *from, Store *to, int64_t layer, const Scored *heads) {
+static void copy_rows(const Store *from, Store *to, int64_t layer, const Scored *rows) {
+    const ModelConfig *c = &from->model->config;
+    int64_t F = c->inner, kept = to->model->config.inner, C = c->hidden, stack = c->gated ? 2 : 1;
+    copy_up(prune_param(from, layer, "mlp.up.weight"), prune_param(to, layer, "mlp.up.weight"), stack, C,
+            rows);
+    copy_up(prune_param(from, layer, "mlp.up.bias"), prune_param(to, layer, "mlp.up.bias"), stack, 1, rows);
+    const float *down = tensor_f32(prune_param(from, layer, "mlp.down.weight"));
+    float *new_down = tensor_f32(prune_param(to, layer, "mlp.down.weight"));
+    for (int64_t r = 0; r < C; r++)
+        for (int64_t k = 0; k < kept; k++) new_down[r * kept + k] = down[r * F + rows[k].row];
+}
+
+static void copy_heads(const Store *from, Store *to, int64_t layer, const Scored *groups) {
     const ModelConfig *c = &from->model->config, *n = &to->model->config;
-    int64_t C = c->hidden, D = config_head_width(c), A = config_attention(c), B = config_attention(n);
-    const float *qkv = tensor_f32(prune_param(from, layer, "attn.qkv.weight"));
-    const float *bias = tensor_f32(prune_param(from, layer, "attn.qkv.bias"));
-    const float *out = tensor_f32(prune_param(from, layer, "attn.out.weight"));
-    float *new_qkv = tensor_f32(prune_param(to, layer, "attn.qkv.weight"));
-    float *new_bias = tensor_f32(prune_param(to, layer, "attn.qkv.bias"));
-    float *new_out = tensor_f32(prune_param(to, layer, "attn.out.weight"));
-    for (int64_t k = 0; k < n->heads; k++) {
-        int64_t old = heads[k].row * D, new = k *D;
-        for (int64_t part = 0; part < 3; part++) {
-            memcpy(new_qkv + (part * B + new) * C, qkv + (part * A + old) * C, (size_t)(D * C) * sizeof *qkv);
-            memcpy(new_bias + part * B + new, bias + part * A + old, (size_t)D * sizeof *bias);
+    LayerHeads old = prune_heads_of(from, layer), new = prune_heads_of(to, layer);
+    int64_t C = c->hidden, A = config_attention(c), B = config_attention(n);
+    for (int64_t k = 0; k < config_kv_heads(n); k++) {
+        int64_t chosen = groups[k].row;
+        for (int part = 0; part < 3; part++) {
+            int64_t rows = part ? old.width : old.group;
+            memcpy(new.weight[part] + k *rows *C, old.weight[part] + chosen * rows * C,
+                   (size_t)(rows * C) * sizeof(float));
+            if (old.bias[part])
+                memcpy(new.bias[part] + k *rows, old.bias[part] + chosen * rows,
+                       (size_t)rows * sizeof(float));
         }
         for (int64_t row = 0; row < C; row++)
-            memcpy(new_out + row * B + new, out + row * A + old, (size_t)D * sizeof *out);
+            memcpy(new.out + row *B + k *old.group, old.out + row * A + chosen * old.group,
+                   (size_t)old.group * sizeof(float));
     }
 }
 
@@ -102,7 +108,7 @@ static Status copy_layers(const Store *params, PruneRank rank, Store *to) {
         choose(score, old->inner, new->inner, rows);
         copy_rows(params, to, layer, rows);
         TRY(prune_head_scores(params, rank, layer, score));
-        choose(score, old->heads, new->heads, rows);
+        choose(score, config_kv_heads(old), config_kv_heads(new), rows);
         copy_heads(params, to, layer, rows);
     }
     return OK;
@@ -114,8 +120,9 @@ Status prune_shrink(const Store *params, int64_t inner, int64_t heads, PruneRank
     CLEANUP(store_freep) Store *store = NULL;
     ModelConfig config = params->model->config;
     config.head_width = config_head_width(&config);
+    if (config.kv_heads) config.kv_heads = heads / (config.heads / config.kv_heads);
     config.heads = heads;
-    if (config_attention(&config) == config.hidden) config.head_width = 0;
+    if (!config.free_head_width && config_attention(&config) == config.hidden) config.head_width = 0;
     config.inner = inner;
     TRY(model_new(&model, &config));
     TRY(store_new(&store, model, device, MEM_PARAMS));

@@ -13,6 +13,7 @@
 static void add_sums(const Store *params, PruneRank rank, int64_t layer, const char *name, double *rows,
                      double *columns) {
     Tensor view = prune_param(params, layer, name);
+    if (!view.data) return;
     const float *w = tensor_f32(view), *g = NULL;
     if (rank.score == PRUNE_GRADIENT) g = tensor_f32(prune_param(rank.grads, layer, name));
     bool bias = !strstr(name, ".weight");
@@ -36,34 +37,42 @@ static double score_of(PruneRank rank, double rows, double columns) {
 }
 
 Status prune_row_scores(const Store *params, PruneRank rank, int64_t layer, double *score) {
-    int64_t F = params->model->config.inner;
-    CLEANUP(mem_freep) double *rows = NULL, *columns = NULL;
-    TRY(mem_new((size_t)F, sizeof *rows, &rows));
+    int64_t F = params->model->config.inner, stack = params->model->config.gated ? 2 : 1;
+    CLEANUP(mem_freep) double *rows = NULL, *columns = NULL; /* (stack,F) (F) */
+    TRY(mem_new((size_t)(stack * F), sizeof *rows, &rows));
     TRY(mem_new((size_t)F, sizeof *columns, &columns));
     add_sums(params, rank, layer, "mlp.up.weight", rows, NULL);
     if (rank.score != PRUNE_L2) add_sums(params, rank, layer, "mlp.up.bias", rows, NULL);
     add_sums(params, rank, layer, "mlp.down.weight", NULL, columns);
-    for (int64_t f = 0; f < F; f++) score[f] = score_of(rank, rows[f], columns[f]);
+    for (int64_t f = 0; f < F; f++)
+        score[f] = score_of(rank, rows[f] + (stack > 1 ? rows[F + f] : 0), columns[f]);
     return OK;
+}
+
+static double sum_of(const double *values, int64_t from, int64_t count) {
+    double sum = 0;
+    for (int64_t i = from; i < from + count; i++) sum += values[i];
+    return sum;
 }
 
 Status prune_head_scores(const Store *params, PruneRank rank, int64_t layer, double *score) {
     const ModelConfig *c = &params->model->config;
-    int64_t D = config_head_width(c), A = config_attention(c);
-    CLEANUP(mem_freep) double *rows = NULL, *columns = NULL; /* (3,A) of q, k and v; (A) of out */
-    TRY(mem_new((size_t)(3 * A), sizeof *rows, &rows));
+    int64_t D = config_head_width(c), A = config_attention(c), K = config_kv_width(c), G = config_kv_heads(c);
+    CLEANUP(mem_freep) double *rows = NULL, *columns = NULL; /* (A) of q, (K) of k and of v; (A) of out */
+    TRY(mem_new((size_t)(A + 2 * K), sizeof *rows, &rows));
     TRY(mem_new((size_t)A, sizeof *columns, &columns));
+    bool biases = rank.score != PRUNE_L2;
     add_sums(params, rank, layer, "attn.qkv.weight", rows, NULL);
-    if (rank.score != PRUNE_L2) add_sums(params, rank, layer, "attn.qkv.bias", rows, NULL);
+    add_sums(params, rank, layer, "attn.q.weight", rows, NULL);
+    add_sums(params, rank, layer, "attn.kv.weight", rows + A, NULL);
+    if (biases) add_sums(params, rank, layer, "attn.qkv.bias", rows, NULL);
+    if (biases) add_sums(params, rank, layer, "attn.q.bias", rows, NULL);
+    if (biases) add_sums(params, rank, layer, "attn.kv.bias", rows + A, NULL);
     add_sums(params, rank, layer, "attn.out.weight", NULL, columns);
-    for (int64_t h = 0; h < c->heads; h++) {
-        double row = 0, column = 0;
-        for (int64_t a = h * D; a < (h + 1) * D; a++) {
-            row += rows[2 * A + a];
-            if (rank.score != PRUNE_PRODUCT) row += rows[a] + rows[A + a];
-            column += columns[a];
-        }
-        score[h] = score_of(rank, row, column);
+    for (int64_t g = 0; g < G; g++) {
+        double row = sum_of(rows, A + K + g * D, D);
+        if (rank.score != PRUNE_PRODUCT) row += sum_of(rows, g * (A / G), A / G) + sum_of(rows, A + g * D, D);
+        score[g] = score_of(rank, row, sum_of(columns, g * (A / G), A / G));
     }
     return OK;
 }

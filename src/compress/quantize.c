@@ -91,7 +91,8 @@ static Status copy_rest(Quantizer *q) {
         for (size_t j = 0; j < q->to->block[i].params.count; j++) {
             const ParamDesc *desc = &q->to->block[i].params.desc[j];
             if (desc->int8 || desc->tied) continue;
-            Tensor to = q->rest->view[i][j], from = q->values->view[i][j];
+            Tensor to = q->rest->view[i][j], from;
+            TRY(store_source(q->values, desc->name, &from));
             TRY(stream_copy(q->stream, to.data, from.data, tensor_bytes(to), COPY_ON_DEVICE));
         }
     return OK;
@@ -191,7 +192,10 @@ static Status quantize_all(Quantizer *q) {
     for (int i = 0; i < q->to->count; i++)
         for (size_t j = 0; j < q->to->block[i].params.count; j++) {
             const ParamDesc *desc = &q->to->block[i].params.desc[j];
-            if (desc->int8 && !desc->tied) TRY(quantize_param(q, desc, tensor_f32(q->values->view[i][j])));
+            if (!desc->int8 || desc->tied) continue;
+            Tensor values;
+            TRY(store_source(q->values, desc->name, &values));
+            TRY(quantize_param(q, desc, tensor_f32(values)));
         }
     return OK;
 }

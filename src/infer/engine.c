@@ -8,7 +8,7 @@
 
 static Status check_generates(const char *dir, const ModelConfig *config) {
     if (!config_causal(config))
-        return FAILED("%s: %s models cannot generate text; use a GPT-2 checkpoint", dir,
+        return FAILED("%s: %s models cannot generate text; use a GPT-2 or Llama checkpoint", dir,
                       config->family->title);
     if (!config_has(config, OUTPUT_LM))
         return FAILED("%s: the model has no language-modeling head, so it cannot generate text", dir);

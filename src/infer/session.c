@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/format.h"
+#include "model/rope.h"
 
 enum { MAX_RECORDED = 64 }; /* record steps of up to this many sequences */
 enum { STEP_ROWS = 64 };    /* sequences per decode step on the CPU */
@@ -32,7 +33,8 @@ struct Session {
     Engine *engine;
     bool best_only, separate; /* separate: one sequence per chunk */
     int64_t B, S, K;
-    Buffer memory, scratch;
+    Buffer memory, scratch, rope;
+    Tensor rope_table;     /* see Pass.rope */
     KvCache *cache;        /* per layer */
     KvCache *active;       /* per layer: the part that belongs to the current chunk */
     Tensor inputs;         /* (B*(K+2)) int32: the chunk's tokens (b,T), past (b), fresh (b) */
@@ -59,14 +61,15 @@ static int64_t cache_width(const ModelConfig *config, DType dtype) {
 }
 
 size_t session_cache_bytes(const ModelConfig *config, int64_t context, DType dtype) {
-    return 2 * (size_t)config->layers * (size_t)context * (size_t)config->heads *
+    return 2 * (size_t)config->layers * (size_t)context * (size_t)config_kv_heads(config) *
            (size_t)cache_width(config, dtype) * dtype_size(dtype);
 }
 
 static void layout(Session *s, size_t saved, Bump *bump) {
     const ModelConfig *c = &s->engine->model->config;
     DType dtype = s->engine->params->dtype;
-    Tensor cache = tensor_4d(NULL, s->engine->cache, s->B, c->heads, s->S, cache_width(c, s->engine->cache));
+    Tensor cache =
+        tensor_4d(NULL, s->engine->cache, s->B, config_kv_heads(c), s->S, cache_width(c, s->engine->cache));
     int64_t rows = s->separate ? (s->B > s->K ? s->B : s->K) : s->B * s->K;
     Tensor wide = tensor_2d(NULL, dtype, rows, c->hidden);
     for (int64_t i = 0; i < c->layers; i++) {
@@ -114,6 +117,7 @@ static Status allocate(Session *s) {
     bump = (Bump){.base = s->memory.data, .size = s->memory.bytes};
     layout(s, saved, &bump);
     TRY(bump_check(&bump, "a session"));
+    TRY(rope_table_new(&model->config, s->S, device, s->engine->stream, &s->rope, &s->rope_table));
     /* The head also runs on rows of `last` that were never set. */
     return stream_zero(s->engine->stream, s->last.data, tensor_bytes(s->last));
 }
@@ -164,6 +168,7 @@ void session_free(Session *s) {
     discard_recordings(s);
     dev_free(&s->memory);
     dev_free(&s->scratch);
+    dev_free(&s->rope);
     free(s->cache);
     free(s->active);
     free(s->length);
@@ -221,6 +226,7 @@ static Pass pass_of(Session *s, Shape shape) {
         .shape = shape,
         .saved = s->saved,
         .scratch = s->scratch,
+        .rope = s->rope_table,
     };
 }
 

@@ -52,8 +52,16 @@ Status config_check(const ModelConfig *config) {
     TRY(check_range("the number of positions", config->positions, 1, 1 << 24));
     TRY(check_range("the number of token types", config->types, 0, 1 << 16));
     TRY(check_range("the number of labels", config->labels, 1, MAX_LABELS));
-    int64_t width = config->head_width;
-    if (width && (width < 1 || config->hidden % width || config->heads > config->hidden / width))
+    int64_t width = config->head_width, groups = config_kv_heads(config);
+    if (groups < 1 || config->heads % groups)
+        return USAGE("%lld heads cannot share %lld key-value heads evenly", (long long)config->heads,
+                     (long long)groups);
+    if (config->position == POSITION_ROPE && config_head_width(config) % 2)
+        return USAGE("rotary positions need an even head width, not %lld",
+                     (long long)config_head_width(config));
+    TRY(check_range("the attention window", config->window, 0, INT64_MAX));
+    if (!config->free_head_width && width &&
+        (width < 1 || config->hidden % width || config->heads > config->hidden / width))
         return USAGE("%lld heads of width %lld exceed the hidden size of %lld", (long long)config->heads,
                      (long long)width, (long long)config->hidden);
     if (!width && config->hidden % config->heads)

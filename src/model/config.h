@@ -25,12 +25,28 @@ typedef enum {
     PROBLEM_MULTI_LABEL,  /* any subset of the labels: binary cross-entropy */
 } ProblemType;
 
+typedef enum { NORM_LAYER, NORM_RMS } NormKind;
+
 /* Where a layer normalizes: the input of attention and MLP (with a final norm before the output head), or
  * their sum with the residual. */
 typedef enum { NORM_BEFORE, NORM_AFTER } NormPlace;
 
 /* Which positions a token attends to: itself and earlier ones, or all. */
 typedef enum { ATTEND_CAUSAL, ATTEND_ALL } AttentionKind;
+
+/* How a token knows its position: an embedding is added to the token's, or q and k are rotated (RoPE). */
+typedef enum { POSITION_LEARNED, POSITION_ROPE } PositionKind;
+
+/* Rotary embedding: pair i of a head of width D rotates by position / theta^(2i/D), with the frequencies
+ * changed for contexts longer than the original one. */
+typedef enum { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3 } RopeScaling;
+typedef struct Rope {
+    float theta;
+    RopeScaling scaling;
+    float factor; /* frequencies are divided by it: all of them or, for ROPE_LLAMA3, */
+    float low_freq_factor, high_freq_factor; /* those with a wavelength above original / low, none with one */
+    int64_t original;                        /* below original / high, and others partly */
+} Rope;
 
 /* Which matrices of a layer have a bias, as bits. */
 enum { BIAS_QKV = 1, BIAS_OUT = 2, BIAS_MLP = 4, BIAS_ALL = 7 };
@@ -42,17 +58,26 @@ typedef struct ModelConfig {
     unsigned outputs_mask; /* OutputHead bits; 0 for a bare encoder */
     bool pooler;           /* dense + tanh on the first token; required by NSP and CLASSIFY */
     int64_t layers, hidden, heads, inner, vocab, positions, labels;
-    int64_t types;       /* token types with an embedding; 0: none */
-    ProblemType problem; /* of the CLASSIFY head */
-    int64_t head_width;  /* 0: hidden / heads; otherwise heads were pruned from hidden / head_width */
+    int64_t types;        /* token types with an embedding; 0: none */
+    ProblemType problem;  /* of the CLASSIFY head */
+    int64_t kv_heads;     /* heads of k and v, each shared by heads / kv_heads heads of q; 0: heads */
+    int64_t head_width;   /* 0: hidden / heads; otherwise heads were pruned from hidden / head_width, or: */
+    bool free_head_width; /* head_width does not depend on hidden, and config.json has a field for it */
+    NormKind norm;
     NormPlace norm_place;
     float norm_eps;
     bool embed_norm; /* the sum of the embeddings is normalized */
+    PositionKind position;
+    Rope rope; /* with POSITION_ROPE */
     AttentionKind attention;
-    bool scale_attn;          /* divide attention scores by sqrt(head width) */
+    int64_t window;      /* a causal token sees this many tokens, itself included; 0: all */
+    int64_t window_from; /* the first layer with a window; earlier ones have none */
+    bool qk_norm;        /* the heads of q and k are normalized, each with a weight of the head's width */
+    bool scale_attn;     /* divide attention scores by sqrt(head width) */
     bool scale_attn_by_layer; /* also divide by the layer number, from 1 */
     unsigned biases;          /* BIAS bits */
     Act act;
+    bool gated;                /* the activation of one half of up multiplies the other half */
     bool tied;                 /* the LM or MLM output matrix is the token embedding */
     bool pad_fixed;            /* the lookup gives the padding token no gradient */
     InitKind init;             /* of matrices: */
@@ -78,6 +103,21 @@ static inline int64_t config_head_width(const ModelConfig *config) {
 /* Attention width: the width of q over all heads. */
 static inline int64_t config_attention(const ModelConfig *config) {
     return config->heads * config_head_width(config);
+}
+static inline int64_t config_kv_heads(const ModelConfig *config) {
+    return config->kv_heads ? config->kv_heads : config->heads;
+}
+/* Width of k, and of v, over all heads. */
+static inline int64_t config_kv_width(const ModelConfig *config) {
+    return config_kv_heads(config) * config_head_width(config);
+}
+/* Whether q has other heads than k and v, and thus a matrix of its own. */
+static inline bool config_grouped(const ModelConfig *config) {
+    return config_kv_heads(config) != config->heads;
+}
+/* Tokens that a token of a layer sees; 0: no limit. */
+static inline int64_t config_window(const ModelConfig *config, int layer) {
+    return layer >= config->window_from ? config->window : 0;
 }
 static inline bool config_causal(const ModelConfig *config) {
     return config->attention == ATTEND_CAUSAL;

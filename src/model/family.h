@@ -35,6 +35,7 @@ typedef struct GgufRule {
     const char *ours, *theirs;
     int part;
     bool plain; /* always fp32 */
+    bool heads; /* rows are heads whose halves rotate together; if the family says so, in pairs in the file */
 } GgufRule;
 
 typedef struct BlockOps BlockOps;
@@ -66,6 +67,7 @@ struct Family {
 
     const char *gguf; /* architecture in a GGUF file */
     const GgufRule *gguf_names;
+    bool gguf_pairs; /* llama.cpp rotates neighbors of this architecture's heads, not halves */
     bool (*gguf_runs)(const ModelConfig *config); /* whether llama.cpp can run it */
 };
 
@@ -74,6 +76,6 @@ const Family *const *families(void);
 /* By model_type; NULL if there is none. */
 const Family *family_find(const char *type);
 
-extern const Family family_gpt2, family_bert;
+extern const Family family_gpt2, family_bert, family_llama;
 
 #endif

@@ -19,6 +19,8 @@ static const struct {
     {"gelu_python", ACT_GELU_ERF},
     {"relu", ACT_RELU},
     {"tanh", ACT_TANH},
+    {"silu", ACT_SILU},
+    {"swish", ACT_SILU},
 };
 
 enum { ACT_NAMES = sizeof acts / sizeof acts[0] };
@@ -50,8 +52,9 @@ Status field_act(const json_t *json, const char *from, const char *key, Act *act
         return OK;
     }
     char shown[NAME_TEXT];
-    return FAILED("%s: '%s' is \"%s\"; expected gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, relu or tanh",
-                  from, key, name_text(shown, name));
+    return FAILED(
+        "%s: '%s' is \"%s\"; expected gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, relu, silu or tanh", from,
+        key, name_text(shown, name));
 }
 
 Status field_refuse_true(const json_t *json, const char *from, const char *key) {

@@ -68,7 +68,9 @@ static Status number_params(Block *block) {
 static void mark_sparse(Block *block) {
     for (size_t i = 0; block->config->sparse_products && i < block->params.count; i++) {
         ParamDesc *desc = &block->params.desc[i];
-        desc->sparse = desc->int8 = layer_matrix(block, desc);
+        /* Matrices that are computed as one stay dense. */
+        bool joined = desc->joined || (i + 1 < block->params.count && desc[1].joined);
+        desc->sparse = desc->int8 = layer_matrix(block, desc) && !joined;
     }
 }
 
@@ -403,4 +405,19 @@ bool store_find(const Store *store, const char *name, const ParamDesc **ret_desc
     *ret_desc = &store->model->unit[ref.unit].desc[ref.slot];
     *ret_view = unit_view(&unit->slot[ref.slot], store->flat[ref.unit].data, store->dtype);
     return true;
+}
+
+Status store_source(const Store *store, const char *name, Tensor *ret_view) {
+    static const char all[] = "attn.qkv.weight";
+    const ParamDesc *desc;
+    if (store_find(store, name, &desc, ret_view)) return OK;
+    const char *end = strstr(name, all);
+    char own[PARAM_NAME], shared[PARAM_NAME];
+    Tensor q, kv;
+    snprintf(own, sizeof own, "%.*sattn.q.weight", end ? (int)(end - name) : 0, name);
+    snprintf(shared, sizeof shared, "%.*sattn.kv.weight", end ? (int)(end - name) : 0, name);
+    if (!end || !store_find(store, own, &desc, &q) || !store_find(store, shared, &desc, &kv))
+        return FAILED("internal: the model has no parameter %s", name);
+    *ret_view = tensor_2d(q.data, q.dtype, q.dim[0] + kv.dim[0] * kv.dim[1], q.dim[1]);
+    return OK;
 }

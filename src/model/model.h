@@ -4,14 +4,16 @@
  * device.
  *
  * Parameter names, in the order in which blocks declare them (C hidden size, A attention width, F inner size,
- * V vocabulary, P positions, K token types, L labels). Which of them a model has follows from its properties
- * (model/config.h).
- *   embed.token (V,C)  embed.position (P,C)  embed.type (K,C)  embed.norm.weight (C) .bias (C)
- *   layer.I.norm1.weight (C) .bias (C)          before attention, or after
- *   layer.I.attn.qkv.weight (3,A,C) .bias (3,A)  q, k, v, each (out, in); A is C unless heads are pruned
+ * V vocabulary, P positions, K token types, L labels, D head width). Which of them a model has follows from
+ * its properties (model/config.h). embed.token (V,C)  embed.position (P,C)  embed.type (K,C)
+ * embed.norm.weight (C) .bias (C) layer.I.norm1.weight (C) .bias (C)          before attention, or after
+ *   layer.I.attn.qkv.weight (3,A,C) .bias (3,A)  q, k, v, each (out, in)
+ *     or with grouped heads, of which k and v have width K: layer.I.attn.q.weight (A,C) .bias (A)
+ *     layer.I.attn.kv.weight (2,K,C) .bias (2,K)
+ *   layer.I.attn.q_norm.weight (D)  layer.I.attn.k_norm.weight (D)
  *   layer.I.attn.out.weight (C,A) .bias (C)
  *   layer.I.norm2.weight (C) .bias (C)          before the MLP, or after
- *   layer.I.mlp.up.weight (F,C) .bias (F)
+ *   layer.I.mlp.up.weight (F,C) .bias (F)       gated: (2,F,C) and (2,F), gate and up
  *   layer.I.mlp.down.weight (C,F) .bias (C)
  *   causal models: head.norm.weight (C) .bias (C), then embed.token again (tied) or head.output.weight (V,C)
  *   encoders: head.pooler.weight (C,C) .bias (C)
@@ -102,6 +104,7 @@ typedef struct Pass {
     const VocabPieces *pieces; /* the block's vocabulary matrix, which is then absent in param and grad; NULL:
                                 * it is there */
     int64_t head_rows;   /* with pieces: the largest number of rows that any replica has for the token loss */
+    Tensor rope;         /* table of rotary positions (model/rope.h); absent without them */
     uint64_t seed, step; /* for dropout, which is active iff shape.train */
     Buffer saved;        /* this block and micro-batch, from forward to backward */
     Buffer deferred; /* backward: store what backward_weight needs here instead of computing weight gradients;
@@ -229,6 +232,9 @@ MUST_USE Status store_zero(Store *store, Stream *stream);
 MUST_USE Status store_convert(Store *store, Exec *exec, DType dtype);
 /* Finds a parameter by name; false if the model has no such parameter or it is not fully present. */
 bool store_find(const Store *store, const char *name, const ParamDesc **ret_desc, Tensor *ret_view);
+/* The values of a quantized model's parameter in a store of the model it comes from, whose q may be separate
+ * from k and v. */
+MUST_USE Status store_source(const Store *store, const char *name, Tensor *ret_view);
 /* Views of a block's parameters, given the address flat[unit] of each unit's flat buffer. */
 void block_views(const Block *block, const Unit *unit, void *const *flat, DType dtype, Tensor *views);
 

@@ -57,7 +57,8 @@ Status pruned_heads_read(const json_t *json, const char *from, ModelConfig *conf
 }
 
 int64_t pruned_heads_before(const ModelConfig *config) {
-    return config->head_width ? config->hidden / config->head_width : config->heads;
+    bool pruned = config->head_width && !config->free_head_width;
+    return pruned ? config->hidden / config->head_width : config->heads;
 }
 
 json_t *pruned_heads_json(const ModelConfig *config) {

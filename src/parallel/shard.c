@@ -368,12 +368,17 @@ Status shard_grad(Shards *shards, int at, float **ret_grad) {
     return OK;
 }
 
-/* Sequence parallelism: per-row gradients (norms, biases) are partial sums, to be all-reduced over `tp`. */
+/* Whether tensor-parallel ranks have partial sums of the gradient of a parameter that each of them has whole:
+ * with sequence parallelism, those that sum over rows (norms, biases). */
+static bool has_partial_sums(const ShardSpec *spec, const ParamDesc *desc) {
+    return desc->partial || (spec->sequence && desc->per_row);
+}
+
+/* All-reduces partial sums over `tp`. */
 static Status add_rows(Shards *shards, const ShardUnit *unit, float *grad) {
-    if (!shards->spec.sequence) return OK;
     for (size_t j = 0; j < unit->layout.count; j++) {
         const ParamSlot *slot = &unit->layout.slot[j];
-        if (!slot->desc.per_row) continue;
+        if (!has_partial_sums(&shards->spec, &slot->desc)) continue;
         TRY(all_reduce(shards->spec.tp, shards->exec->stream,
                        tensor_1d(grad + slot->offset, DT_F32, slot->count), REDUCE_SUM, NULL));
     }
@@ -427,7 +432,7 @@ static Status sketch_params(Shards *shards, const ShardUnit *unit, float *grad, 
     Tensor totals = tensor_1d((double *)shards->sketch.data + micro * spec->sketch, DT_F64, spec->sketch);
     for (size_t j = 0; j < unit->layout.count; j++) {
         const ParamSlot *slot = &unit->layout.slot[j];
-        bool partial = slot->desc.split >= 0 || (spec->sequence && slot->desc.per_row);
+        bool partial = slot->desc.split >= 0 || has_partial_sums(spec, &slot->desc);
         if (!(params & (slot->desc.per_row ? SKETCH_ROWS : SKETCH_OTHERS)) || !slot->count) continue;
         if (!partial && spec->tp->rank > 0) continue;
         SketchMap map = slot_sketch(slot, rng_key(shards->probe_seed, slot->desc.name, 0).key);

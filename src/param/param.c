@@ -28,8 +28,13 @@ int64_t vocab_padded(int64_t vocab, int tp_size) {
     return (vocab + step - 1) / step * step;
 }
 
-static Status slot_init(ParamSlot *slot, const ParamDesc *desc, UnitSpec spec) {
-    *slot = (ParamSlot){.desc = *desc, .count = 1};
+static Status slot_init(ParamSlot *slot, const ParamDesc *given, UnitSpec spec) {
+    *slot = (ParamSlot){.desc = *given, .count = 1};
+    ParamDesc *desc = &slot->desc;
+    if (desc->parts && spec.tp_size > desc->parts) {
+        desc->split = -1;
+        desc->partial = true;
+    }
     for (int i = 0; i < desc->ndim; i++) {
         slot->dim[i] = desc->dim[i];
         if (i == desc->split) {
@@ -91,11 +96,14 @@ static void divide(Unit *unit, UnitSpec spec) {
 /* Assigns consecutive offsets to the slots of one range. */
 static void place_range(Unit *unit, UnitRange *range) {
     range->first = unit->numel;
+    size_t last = unit->count; /* the slot placed before */
     for (size_t i = 0; i < unit->count; i++) {
         ParamSlot *slot = &unit->slot[i];
         if (slot->desc.decay != range->decay || (slot->desc.split >= 0) != range->split) continue;
-        slot->offset = unit->numel;
-        unit->numel += round_up(slot->count, UNIT_ALIGN);
+        bool joined = slot->desc.joined && last + 1 == i;
+        slot->offset = joined ? unit->slot[last].offset + unit->slot[last].count : unit->numel;
+        unit->numel = range->first + round_up(slot->offset + slot->count - range->first, UNIT_ALIGN);
+        last = i;
     }
     range->count = unit->numel - range->first;
 }

@@ -25,11 +25,15 @@ typedef struct ParamDesc {
     bool decay;   /* subject to weight decay */
     bool vocab;   /* the split dim is the vocabulary, padded to vocab_padded */
     bool per_row; /* the gradient sums over rows, so under sequence parallelism each rank has a partial sum */
-    bool shared;  /* used by several blocks */
-    bool int8;    /* stored as int8 outside the flat buffer (model_set_int8) */
-    bool int4;    /* with int8: stored as int4 instead (model_set_int4) */
-    bool sparse;  /* with int8: stored sparse instead (model_set_sparse) */
-    bool tied;    /* aliases the parameter of the same name in an earlier block */
+    bool partial; /* replicated, but each tensor-parallel rank computes a different part of the gradient */
+    bool joined;  /* follows the previous parameter without a gap, if both are split alike */
+    int64_t parts; /* the split dim has this many indivisible parts: with more tensor-parallel ranks, the
+                    * parameter is replicated and partial instead; 0: no limit */
+    bool shared;   /* used by several blocks */
+    bool int8;     /* stored as int8 outside the flat buffer (model_set_int8) */
+    bool int4;     /* with int8: stored as int4 instead (model_set_int4) */
+    bool sparse;   /* with int8: stored sparse instead (model_set_sparse) */
+    bool tied;     /* aliases the parameter of the same name in an earlier block */
 } ParamDesc;
 
 typedef struct ParamList {

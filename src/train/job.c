@@ -69,13 +69,16 @@ static Status change_preset(const JobSpec *spec, ModelConfig *config) {
     int64_t width = config->hidden;
     if (spec->layers) config->layers = spec->layers;
     if (spec->hidden) config->hidden = spec->hidden;
-    if (config->hidden != width) {
-        config->inner = 4 * config->hidden;
+    if (config->hidden != width) { /* the same proportions */
+        config->inner = config->inner * config->hidden / width;
         if (!spec->heads && config->hidden % config->heads)
             return USAGE("--hidden %lld is not a multiple of the preset's %lld heads; set --heads too",
                          (long long)config->hidden, (long long)config->heads);
     }
-    if (spec->heads) config->heads = spec->heads;
+    if (spec->heads) {
+        if (config->kv_heads && spec->heads % config->kv_heads) config->kv_heads = spec->heads;
+        config->heads = spec->heads;
+    }
     if (spec->inner) config->inner = spec->inner;
     if (spec->seq) config->positions = spec->seq;
     return OK;
@@ -428,9 +431,13 @@ void job_report(const Job *job, const LoadReport *report, Progress *progress) {
 
 double job_flops_per_token(const Job *job) {
     const ModelConfig *c = &job->model->config;
-    double layer =
-        4.0 * (double)c->hidden * (double)config_attention(c) + 2.0 * (double)c->hidden * (double)c->inner;
-    double attention = 2.0 * (double)config_attention(c) * (double)job->seq;
+    double A = (double)config_attention(c), K = (double)config_kv_width(c), C = (double)c->hidden, seen = 0;
+    double layer = 2 * C * (A + K) + (c->gated ? 3 : 2) * C * (double)c->inner;
+    for (int i = 0; i < c->layers; i++) {
+        int64_t window = config_window(c, i);
+        seen += (double)(window && window < job->seq ? window : job->seq);
+    }
+    double attention = 2 * A * seen / (double)c->layers;
     double head = config_causal(c) ? (double)c->hidden * (double)c->vocab : 0;
     return 6.0 * ((double)c->layers * (layer + attention) + head);
 }

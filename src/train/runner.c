@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "model/rope.h"
 #include "parallel/tp.h"
 #include "train/runner_internal.h"
 
@@ -202,6 +203,8 @@ static Status alloc_scratch(Runner *runner) {
         }
     TRY(dev_alloc(runner->device, MEM_ACTIVATIONS, shared, &runner->shared));
     TRY(dev_alloc(runner->device, MEM_SCRATCH, scratch, &runner->scratch));
+    TRY(rope_table_new(&runner->model->config, spec->seq, runner->device, runner->stream, &runner->rope,
+                       &runner->rope_table));
     return dev_alloc(runner->device, MEM_ACTIVATIONS, 2 * LOSS_COUNT * sizeof(double), &runner->loss);
 }
 
@@ -269,7 +272,7 @@ void runner_free(Runner *runner) {
     for (int k = 0; k < OPTIM_STATES; k++) store_free(runner->state[k]);
     shards_free(runner->shards);
     runner_chunks_done(runner);
-    Buffer *const buffers[] = {&runner->shared, &runner->scratch, &runner->loss};
+    Buffer *const buffers[] = {&runner->shared, &runner->scratch, &runner->rope, &runner->loss};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) dev_free(buffers[i]);
     free(runner->param_base);
     free(runner->grad_base);

@@ -108,6 +108,8 @@ typedef struct Runner {
     size_t messages, message_capacity;
     Buffer shared; /* activations of blocks that recompute, or of evaluation: one block at a time */
     Buffer scratch;
+    Buffer rope; /* see Pass.rope */
+    Tensor rope_table;
     Buffer loss; /* LOSS_COUNT fp64 loss sums, then LOSS_COUNT counts of correct predictions */
     /* The running block's parameter and gradient views, and the units' base addresses they are made from. */
     void **param_base, **grad_base;

@@ -19,6 +19,7 @@ Pass runner_pass(Runner *runner, const Round *round, const MicroBuffers *buffer_
         .seed = runner->spec.seed,
         .step = (uint64_t)round->step,
         .scratch = runner->scratch,
+        .rope = runner->rope_table,
         .head_rows = round->head_rows ? round->head_rows[buffer_set->micro] : 0,
         .loss = tensor_1d(runner->loss.data, DT_F64, LOSS_COUNT),
     };

@@ -123,18 +123,18 @@ static const HfRule names[] = {
 static const char *const buffers[] = {"embeddings.position_ids", "embeddings.token_type_ids", NULL};
 
 static const GgufRule gguf_names[] = {
-    {"embed.token", "token_embd.weight", PART_WHOLE, false},
-    {"embed.position", "position_embd.weight", PART_WHOLE, true},
-    {"embed.type", "token_types.weight", PART_WHOLE, true},
-    {"embed.norm", "token_embd_norm", PART_WHOLE, true},
-    {"layer.*.attn.qkv", "blk.*.attn_q", 0, false},
-    {"layer.*.attn.qkv", "blk.*.attn_k", 1, false},
-    {"layer.*.attn.qkv", "blk.*.attn_v", 2, false},
-    {"layer.*.attn.out", "blk.*.attn_output", PART_WHOLE, false},
-    {"layer.*.norm1", "blk.*.attn_output_norm", PART_WHOLE, true},
-    {"layer.*.mlp.up", "blk.*.ffn_up", PART_WHOLE, false},
-    {"layer.*.mlp.down", "blk.*.ffn_down", PART_WHOLE, false},
-    {"layer.*.norm2", "blk.*.layer_output_norm", PART_WHOLE, true},
+    {"embed.token", "token_embd.weight", PART_WHOLE, false, false},
+    {"embed.position", "position_embd.weight", PART_WHOLE, true, false},
+    {"embed.type", "token_types.weight", PART_WHOLE, true, false},
+    {"embed.norm", "token_embd_norm", PART_WHOLE, true, false},
+    {"layer.*.attn.qkv", "blk.*.attn_q", 0, false, false},
+    {"layer.*.attn.qkv", "blk.*.attn_k", 1, false, false},
+    {"layer.*.attn.qkv", "blk.*.attn_v", 2, false, false},
+    {"layer.*.attn.out", "blk.*.attn_output", PART_WHOLE, false, false},
+    {"layer.*.norm1", "blk.*.attn_output_norm", PART_WHOLE, true, false},
+    {"layer.*.mlp.up", "blk.*.ffn_up", PART_WHOLE, false, false},
+    {"layer.*.mlp.down", "blk.*.ffn_down", PART_WHOLE, false, false},
+    {"layer.*.norm2", "blk.*.layer_output_norm", PART_WHOLE, true, false},
     {0},
 };
 

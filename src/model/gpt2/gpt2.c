@@ -103,16 +103,16 @@ static const HfRule names[] = {
 static const char *const buffers[] = {"h.*.attn.bias", "h.*.attn.masked_bias", NULL};
 
 static const GgufRule gguf_names[] = {
-    {"embed.token", "token_embd.weight", PART_WHOLE, false},
-    {"embed.position", "position_embd.weight", PART_WHOLE, true},
-    {"layer.*.norm1", "blk.*.attn_norm", PART_WHOLE, true},
-    {"layer.*.attn.qkv", "blk.*.attn_qkv", PART_WHOLE, false},
-    {"layer.*.attn.out", "blk.*.attn_output", PART_WHOLE, false},
-    {"layer.*.norm2", "blk.*.ffn_norm", PART_WHOLE, true},
-    {"layer.*.mlp.up", "blk.*.ffn_up", PART_WHOLE, false},
-    {"layer.*.mlp.down", "blk.*.ffn_down", PART_WHOLE, false},
-    {"head.norm", "output_norm", PART_WHOLE, true},
-    {"head.output", "output", PART_WHOLE, false},
+    {"embed.token", "token_embd.weight", PART_WHOLE, false, false},
+    {"embed.position", "position_embd.weight", PART_WHOLE, true, false},
+    {"layer.*.norm1", "blk.*.attn_norm", PART_WHOLE, true, false},
+    {"layer.*.attn.qkv", "blk.*.attn_qkv", PART_WHOLE, false, false},
+    {"layer.*.attn.out", "blk.*.attn_output", PART_WHOLE, false, false},
+    {"layer.*.norm2", "blk.*.ffn_norm", PART_WHOLE, true, false},
+    {"layer.*.mlp.up", "blk.*.ffn_up", PART_WHOLE, false, false},
+    {"layer.*.mlp.down", "blk.*.ffn_down", PART_WHOLE, false, false},
+    {"head.norm", "output_norm", PART_WHOLE, true, false},
+    {"head.output", "output", PART_WHOLE, false, false},
     {0},
 };
 

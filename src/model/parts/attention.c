@@ -1,60 +1,219 @@
-/* B sequences, T positions, C hidden size, H heads of width D on this rank. */
+/* B sequences, T positions, C hidden size; H heads of q and G of k and v, of width D, on this rank. */
 #include "model/parts/attention.h"
 
 #include <math.h>
 
+/* Heads on a rank. */
+static int64_t local_heads(const ModelConfig *c, int tp) {
+    return c->heads / tp;
+}
+static int64_t local_groups(const ModelConfig *c, int tp) {
+    int64_t all = config_kv_heads(c);
+    return all > tp ? all / tp : 1;
+}
+
+/* Whether ranks share key-value heads. */
+static bool shares_groups(const ModelConfig *c, int tp) {
+    return config_kv_heads(c) < tp;
+}
+
+int64_t attention_rows(const ModelConfig *c, int tp) {
+    return (local_heads(c, tp) + 2 * local_groups(c, tp)) * config_head_width(c);
+}
+
+/* ---- parameters ---- */
+
+/* A quantized model, which is never split, has one matrix in any case. */
+static Status describe_qkv(const Block *block, ParamList *list) {
+    const ModelConfig *c = block->config;
+    int64_t q = config_attention(c), kv = config_kv_width(c);
+    LayerMatrix all = {.id = QKV_W, .name = "attn.qkv", .in = c->hidden, .split = 1, .bias_split = 1};
+    all.bias = c->biases & BIAS_QKV;
+    if (!config_grouped(c)) {
+        all.stack = 3;
+        all.out = q;
+        return describe_layer_matrix(block, list, all);
+    }
+    LayerMatrix own = {.id = Q_W, .name = "attn.q", .out = q, .in = c->hidden, .bias = false};
+    LayerMatrix shared = {.id = KV_W, .name = "attn.kv", .stack = 2, .out = kv, .in = c->hidden, .split = 1};
+    if (c->int8) {
+        all.out = q + 2 * kv;
+        all.split = 0;
+        all.bias = false;
+        TRY(describe_layer_matrix(block, list, all));
+    } else {
+        TRY(describe_layer_matrix(block, list, own));
+        TRY(describe_layer_matrix(block, list, shared));
+        list->desc[list->count - 1].joined = true;
+        list->desc[list->count - 1].parts = config_kv_heads(c);
+    }
+    if (!(c->biases & BIAS_QKV)) return OK;
+    TRY(describe_bias(list, Q_B, 0, q, 0, "layer.%d.attn.q.bias", block->index));
+    TRY(describe_bias(list, KV_B, 1, 2, kv, "layer.%d.attn.kv.bias", block->index));
+    list->desc[list->count - 1].joined = true;
+    list->desc[list->count - 1].parts = config_kv_heads(c);
+    return OK;
+}
+
+/* The weight of a norm over heads: each rank sums its gradient over its own heads. */
+static Status describe_head_norm(const Block *block, ParamList *list, LayerParam id, const char *name) {
+    ParamDesc desc = {.id = (int)id,
+                      .ndim = 1,
+                      .dim = {config_head_width(block->config)},
+                      .split = -1,
+                      .init = INIT_ONES,
+                      .per_row = true,
+                      .partial = true};
+    snprintf(desc.name, sizeof desc.name, "layer.%d.attn.%s.weight", block->index, name);
+    return param_add(list, desc);
+}
+
 Status describe_attention(const Block *block, ParamList *list) {
     const ModelConfig *c = block->config;
-    int64_t all = config_attention(c);
-    TRY(describe_layer_matrix(block, list,
-                              (LayerMatrix){.id = QKV_W,
-                                            .name = "attn.qkv",
-                                            .stack = 3,
-                                            .out = all,
-                                            .in = c->hidden,
-                                            .split = 1,
-                                            .bias_split = 1,
-                                            .bias = c->biases & BIAS_QKV}));
+    TRY(describe_qkv(block, list));
+    if (c->qk_norm) {
+        TRY(describe_head_norm(block, list, Q_NORM, "q_norm"));
+        TRY(describe_head_norm(block, list, K_NORM, "k_norm"));
+    }
     return describe_layer_matrix(block, list,
                                  (LayerMatrix){.id = OUT_W,
                                                .name = "attn.out",
                                                .out = c->hidden,
-                                               .in = all,
+                                               .in = config_attention(c),
                                                .split = 1,
                                                .bias_split = -1,
                                                .residual = true,
                                                .bias = c->biases & BIAS_OUT});
 }
 
-Tensor attention_dqkv(const Block *block, Shape shape) {
-    const ModelConfig *c = block->config;
-    return tensor_5d(NULL, shape.dtype, shape.B, shape.T, 3, c->heads / shape.tp, config_head_width(c));
+/* A vector or matrix of q and the one of k and v that follows it, as one. */
+static Tensor join(Tensor q, Tensor kv) {
+    if (!q.data) return q;
+    if (q.ndim == 1) return tensor_1d(q.data, q.dtype, q.dim[0] + tensor_count(kv));
+    return tensor_2d(q.data, q.dtype, q.dim[0] + tensor_count(kv) / q.dim[1], q.dim[1]);
 }
 
-AttentionSaved attention_saved(const Block *block, Shape shape, bool keep, Bump *saved) {
+/* The rows that a rank with shared key-value heads needs of (2,K,C) or (2,K): of k (part 0) or of v. */
+static Tensor own_group(const Block *block, const Pass *pass, Tensor kv, int part) {
     const ModelConfig *c = block->config;
-    int64_t B = shape.B, T = shape.T, H = c->heads / shape.tp, D = config_head_width(c);
+    int64_t D = config_head_width(c), inner = kv.ndim == 3 ? kv.dim[2] : 1;
+    int64_t group = local_start(pass, local_heads(c, pass->shape.tp)) * config_kv_heads(c) / c->heads;
+    int64_t at = (part * kv.dim[1] + group * D) * inner;
+    return tensor_1d((char *)kv.data + (size_t)at * dtype_size(kv.dtype), kv.dtype, D * inner);
+}
+
+/* Copies q, the own key head and the own value head to `to`. */
+static Status copy_parts(const Block *block, Pass *pass, Tensor to, Tensor q, Tensor kv) {
+    Tensor part[] = {q, own_group(block, pass, kv, 0), own_group(block, pass, kv, 1)};
+    char *at = to.data;
+    for (int i = 0; i < 3; i++) {
+        TRY(stream_copy(pass->exec->stream, at, part[i].data, tensor_bytes(part[i]), COPY_ON_DEVICE));
+        at += tensor_bytes(part[i]);
+    }
+    return OK;
+}
+
+/* The matrix and bias of q, k and v. Without `copy`, their values do not matter. */
+static Status qkv_weights(const Block *block, Pass *pass, const AttentionSaved *s, bool copy,
+                          Linear *ret_weights) {
+    Linear all = linear_of(block, pass->param, QKV_W), q = linear_of(block, pass->param, Q_W);
+    Tensor kv = block_param(block, pass->param, KV_W), kv_bias = block_param(block, pass->param, KV_B);
+    if (!all.weight.data) all.weight = join(q.weight, kv);
+    if (!all.bias.data) all.bias = join(q.bias, kv_bias);
+    *ret_weights = all;
+    if (!copy || !s->copied.weight.data) return OK;
+    TRY(copy_parts(block, pass, s->copied.weight, q.weight, kv));
+    if (q.bias.data) TRY(copy_parts(block, pass, s->copied.bias, q.bias, kv_bias));
+    *ret_weights = s->copied;
+    if (!q.bias.data) ret_weights->bias = TENSOR_NONE;
+    return OK;
+}
+
+/* Their gradients: where to add to, and, for copies, adding what was computed there. */
+static Status qkv_grads(const Block *block, Pass *pass, const AttentionSaved *s, Linear *ret_grads) {
+    Linear all = linear_of(block, pass->grad, QKV_W), q = linear_of(block, pass->grad, Q_W);
+    if (!all.weight.data) all.weight = join(q.weight, block_param(block, pass->grad, KV_W));
+    if (!all.bias.data) all.bias = join(q.bias, block_param(block, pass->grad, KV_B));
+    *ret_grads = all;
+    if (!s->copied_grads.weight.data) return OK;
+    *ret_grads = s->copied_grads;
+    if (!q.bias.data) ret_grads->bias = TENSOR_NONE;
+    TRY(stream_zero(pass->exec->stream, ret_grads->weight.data, tensor_bytes(ret_grads->weight)));
+    if (!q.bias.data) return OK;
+    return stream_zero(pass->exec->stream, ret_grads->bias.data, tensor_bytes(ret_grads->bias));
+}
+
+static Status add_parts(const Block *block, Pass *pass, Tensor from, Tensor q, Tensor kv) {
+    Tensor part[] = {as_vector(q), own_group(block, pass, kv, 0), own_group(block, pass, kv, 1)};
+    char *at = from.data;
+    for (int i = 0; i < 3; i++) {
+        TRY(add(pass->exec, part[i], tensor_1d(at, from.dtype, tensor_count(part[i]))));
+        at += tensor_bytes(part[i]);
+    }
+    return OK;
+}
+
+static Status qkv_grads_done(const Block *block, Pass *pass, const AttentionSaved *s) {
+    if (!s->copied_grads.weight.data) return OK;
+    Linear q = linear_of(block, pass->grad, Q_W);
+    TRY(add_parts(block, pass, s->copied_grads.weight, q.weight, block_param(block, pass->grad, KV_W)));
+    if (!q.bias.data) return OK;
+    return add_parts(block, pass, s->copied_grads.bias, q.bias, block_param(block, pass->grad, KV_B));
+}
+
+/* ---- memory ---- */
+
+Tensor attention_dqkv(const Block *block, Shape shape) {
+    const ModelConfig *c = block->config;
+    int64_t H = local_heads(c, shape.tp), G = local_groups(c, shape.tp), D = config_head_width(c);
+    if (G == H) return tensor_5d(NULL, shape.dtype, shape.B, shape.T, 3, H, D);
+    return tensor_4d(NULL, shape.dtype, shape.B, shape.T, H + 2 * G, D);
+}
+
+AttentionSaved attention_saved(const Block *block, Shape shape, bool keep, Bump *saved, Bump *scratch) {
+    const ModelConfig *c = block->config;
+    int64_t B = shape.B, T = shape.T, H = local_heads(c, shape.tp), D = config_head_width(c);
     AttentionSaved s = {0};
     s.qkv = tensor_take(saved, attention_dqkv(block, shape));
     s.att = tensor_take(saved, tensor_4d(NULL, shape.dtype, B, T, H, D));
     s.lse = tensor_take(saved, tensor_3d(NULL, DT_F32, B, H, T));
+    if (c->qk_norm) {
+        s.q_rstd = tensor_take(scratch, tensor_1d(NULL, DT_F32, B * T * H));
+        s.k_rstd = tensor_take(scratch, tensor_1d(NULL, DT_F32, B * T * local_groups(c, shape.tp)));
+        s.normed = tensor_take(scratch, attention_dqkv(block, shape));
+    }
     if (keep) {
         s.into_qkv = linear_keep(saved, B * T, c->hidden);
         s.into_out = linear_keep(saved, B * T, H * D);
     }
+    if (!shares_groups(c, shape.tp)) return s;
+    int64_t rows = attention_rows(c, shape.tp);
+    s.copied.weight = tensor_take(scratch, tensor_2d(NULL, shape.dtype, rows, c->hidden));
+    s.copied.bias = tensor_take(scratch, tensor_1d(NULL, shape.dtype, rows));
+    if (!shape.train) return s;
+    s.copied_grads.weight = tensor_take(scratch, tensor_2d(NULL, DT_F32, rows, c->hidden));
+    s.copied_grads.bias = tensor_take(scratch, tensor_1d(NULL, DT_F32, rows));
     return s;
 }
 
-double attention_flops(const ModelConfig *config, int64_t T) {
-    double C = (double)config->hidden, A = (double)config_attention(config);
-    return 8 * C * A + 4 * A * (double)T;
+double attention_flops(const Block *block, int64_t T) {
+    const ModelConfig *c = block->config;
+    double C = (double)c->hidden, A = (double)config_attention(c), K = (double)config_kv_width(c);
+    int64_t window = config_window(c, block->index), seen = window && window < T ? window : T;
+    return 4 * C * A + 4 * C * K + 4 * A * (double)seen;
 }
+
+/* ---- computation ---- */
 
 static Attention attention_of(const Block *block, const Pass *pass) {
     const ModelConfig *c = block->config;
     float score = c->scale_attn ? 1.0f / sqrtf((float)config_head_width(c)) : 1.0f;
     if (c->scale_attn_by_layer) score /= (float)(block->index + 1);
-    Attention spec = {.causal = config_causal(c), .scale = score};
+    int64_t groups = local_groups(c, pass->shape.tp);
+    Attention spec = {.causal = config_causal(c),
+                      .scale = score,
+                      .kv_heads = groups == local_heads(c, pass->shape.tp) ? 0 : groups,
+                      .window = config_window(c, block->index)};
     if (!pass->shape.train) return spec;
     spec.dropout = dropout_at(pass, c->dropout_attn, 0, "layer.%d.attn", block->index);
     spec.dropout.origin[0] = pass->micro->first; /* all sequences, local heads */
@@ -70,38 +229,98 @@ static Tensor heads_as_rows(Tensor t) {
     return tensor_3d(t.data, t.dtype, t.dim[0], t.dim[1], tensor_count(t) / rows);
 }
 
+/* (B,T,3,H,D) or (B,T,H+2G,D) as (B,T,N,D). */
+static Tensor all_heads(Tensor t) {
+    int64_t D = t.dim[t.ndim - 1];
+    return tensor_4d(t.data, t.dtype, t.dim[0], t.dim[1], tensor_count(t) / (t.dim[0] * t.dim[1] * D), D);
+}
+
+static HeadRange q_heads(const Block *block, const Pass *pass) {
+    return (HeadRange){0, local_heads(block->config, pass->shape.tp)};
+}
+static HeadRange k_heads(const Block *block, const Pass *pass) {
+    const ModelConfig *c = block->config;
+    return (HeadRange){local_heads(c, pass->shape.tp), local_groups(c, pass->shape.tp)};
+}
+
+/* What attention reads: qkv, with heads normalized and rotated where the model does. */
+static Status attention_input(const Block *block, Pass *pass, const AttentionSaved *s, bool rotate,
+                              Tensor *ret_qkv) {
+    const ModelConfig *c = block->config;
+    HeadRange q = q_heads(block, pass), k = k_heads(block, pass);
+    Tensor qkv = s->qkv, heads = all_heads(qkv);
+    if (c->qk_norm) {
+        qkv = s->normed;
+        TRY(stream_copy(pass->exec->stream, qkv.data, heads.data, tensor_bytes(heads), COPY_ON_DEVICE));
+        TRY(rmsnorm_forward(pass->exec, all_heads(qkv), s->q_rstd, heads,
+                            block_param(block, pass->param, Q_NORM), c->norm_eps, q));
+        TRY(rmsnorm_forward(pass->exec, all_heads(qkv), s->k_rstd, heads,
+                            block_param(block, pass->param, K_NORM), c->norm_eps, k));
+    }
+    if (c->position == POSITION_ROPE && rotate)
+        TRY(rope_forward(pass->exec, all_heads(qkv), pass->rope,
+                         pass->decode ? pass->decode->past : TENSOR_NONE, 0,
+                         (HeadRange){0, q.count + k.count}));
+    *ret_qkv = qkv;
+    return OK;
+}
+
 static LinearInput input_of_out(const AttentionSaved *s) {
     return (LinearInput){.x = heads_as_rows(s->att), .cut = true, .kept = s->into_out};
 }
 
-Status attention_run(const Block *block, Pass *pass, const AttentionSaved *s, Tensor y, Tensor x) {
-    LinearInput in = {.x = x, .kept = s->into_qkv};
-    TRY(linear_run(block, pass, heads_as_rows(s->qkv), in, linear_of(block, pass->param, QKV_W)));
-    TRY(attention_forward(pass->exec, s->att, s->lse, s->qkv, pass->micro->lens, attention_of(block, pass)));
-    return linear_run(block, pass, y, input_of_out(s), row_parallel(block, pass, OUT_W));
+static Status attend(const Block *block, Pass *pass, const AttentionSaved *s, Tensor qkv) {
+    Attention spec = attention_of(block, pass);
+    if (!pass->decode) return attention_forward(pass->exec, s->att, s->lse, qkv, pass->micro->lens, spec);
+    KvCache *cache = &pass->decode->cache[block->index];
+    return attention_decode(pass->exec, s->att, cache->k, cache->v, qkv, pass->decode->past,
+                            pass->decode->fresh, spec);
 }
 
-Status attention_run_decode(const Block *block, Pass *pass, const AttentionSaved *s, Tensor y, Tensor x) {
-    KvCache *cache = &pass->decode->cache[block->index];
-    TRY(linear_run(block, pass, heads_as_rows(s->qkv), (LinearInput){.x = x},
-                   linear_of(block, pass->param, QKV_W)));
-    TRY(attention_decode(pass->exec, s->att, cache->k, cache->v, s->qkv, pass->decode->past,
-                         pass->decode->fresh, attention_of(block, pass)));
+Status attention_run(const Block *block, Pass *pass, const AttentionSaved *s, Tensor y, Tensor x) {
+    Linear weights;
+    Tensor qkv;
+    TRY(qkv_weights(block, pass, s, true, &weights));
+    TRY(linear_run(block, pass, heads_as_rows(s->qkv), (LinearInput){.x = x, .kept = s->into_qkv}, weights));
+    TRY(attention_input(block, pass, s, true, &qkv));
+    TRY(attend(block, pass, s, qkv));
     return linear_run(block, pass, y, input_of_out(s), row_parallel(block, pass, OUT_W));
 }
 
 Status attention_back(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dqkv, Tensor datt,
                       Tensor dy) {
+    Exec *e = pass->exec;
+    const ModelConfig *c = block->config;
+    HeadRange q = q_heads(block, pass), k = k_heads(block, pass);
+    Tensor qkv, heads = all_heads(dqkv), from = all_heads(s->qkv);
     TRY(linear_back(block, pass, heads_as_rows(datt), grads_now(block, pass, OUT_W), dy,
                     linear_of(block, pass->param, OUT_W), input_of_out(s)));
-    return attention_backward(pass->exec, dqkv, datt, s->att, s->lse, s->qkv, pass->micro->lens,
-                              attention_of(block, pass));
+    /* Without a QK norm, qkv was rotated in place. */
+    TRY(attention_input(block, pass, s, c->qk_norm, &qkv));
+    TRY(attention_backward(e, dqkv, datt, s->att, s->lse, qkv, pass->micro->lens, attention_of(block, pass)));
+    if (c->position == POSITION_ROPE)
+        TRY(rope_backward(e, heads, pass->rope, TENSOR_NONE, 0, (HeadRange){0, q.count + k.count}));
+    if (!c->qk_norm) return OK;
+    TRY(rmsnorm_backward(e, heads, block_param(block, pass->grad, Q_NORM), heads, from, s->q_rstd,
+                         block_param(block, pass->param, Q_NORM), TENSOR_NONE, q));
+    return rmsnorm_backward(e, heads, block_param(block, pass->grad, K_NORM), heads, from, s->k_rstd,
+                            block_param(block, pass->param, K_NORM), TENSOR_NONE, k);
+}
+
+/* Backward of q, k and v's matmul: dx if present, and the weight gradients unless they are deferred. */
+static Status back_qkv(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dx, bool grads,
+                       Tensor dqkv, Tensor x) {
+    Linear weights, g = {0};
+    TRY(qkv_weights(block, pass, s, dx.data != NULL, &weights));
+    if (grads) TRY(qkv_grads(block, pass, s, &g));
+    TRY(linear_back(block, pass, dx, g, heads_as_rows(dqkv), weights,
+                    (LinearInput){.x = x, .kept = s->into_qkv}));
+    return grads ? qkv_grads_done(block, pass, s) : OK;
 }
 
 Status attention_back_input(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dx, Tensor dqkv,
                             Tensor x) {
-    return linear_back(block, pass, dx, grads_now(block, pass, QKV_W), heads_as_rows(dqkv),
-                       linear_of(block, pass->param, QKV_W), (LinearInput){.x = x, .kept = s->into_qkv});
+    return back_qkv(block, pass, s, dx, !pass->deferred.data, dqkv, x);
 }
 
 Status attention_weight_out(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dy) {
@@ -110,6 +329,5 @@ Status attention_weight_out(const Block *block, Pass *pass, const AttentionSaved
 }
 
 Status attention_weight_qkv(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dqkv, Tensor x) {
-    return linear_back(block, pass, TENSOR_NONE, linear_of(block, pass->grad, QKV_W), heads_as_rows(dqkv),
-                       linear_of(block, pass->param, QKV_W), (LinearInput){.x = x, .kept = s->into_qkv});
+    return back_qkv(block, pass, s, TENSOR_NONE, true, dqkv, x);
 }

@@ -1,30 +1,39 @@
 /* Self-attention: q, k and v from one matmul, attention, output projection. Heads are split across
- * tensor-parallel ranks. */
+ * tensor-parallel ranks.
+ *
+ * With grouped heads (config_grouped), q has a matrix of its own and k and v have another, since they are
+ * split differently: a rank has at least one key-value head. In a rank's memory the two follow each other, so
+ * that they are one matrix there. With more ranks than key-value heads, every rank holds all of k and v, and
+ * copies the head that it needs next to q; the gradients of all ranks are summed (ParamDesc.partial). */
 #ifndef WEFT_MODEL_PARTS_ATTENTION_H
 #define WEFT_MODEL_PARTS_ATTENTION_H
 
 #include "model/parts/layer.h"
 
 typedef struct AttentionSaved {
-    Tensor qkv;                  /* (B,T,3,H,D) */
-    Tensor att;                  /* (B,T,H,D) */
-    Tensor lse;                  /* (B,H,T) */
+    Tensor qkv;            /* (B,T,3,H,D), or grouped (B,T,H+2G,D): heads of q, k and v; with RoPE, rotated */
+    Tensor att;            /* (B,T,H,D) */
+    Tensor lse;            /* (B,H,T) */
+    Tensor q_rstd, k_rstd; /* QK norm: statistics, one per head */
     Fp8Input into_qkv, into_out; /* fp8: quantized inputs; absent where they are quantized again */
+    /* Scratch. */
+    Tensor normed; /* QK norm: as qkv, which is then the norm's input; recomputed in backward */
+    Linear copied,
+        copied_grads; /* with more ranks than key-value heads: the local matrix, and its gradient */
 } AttentionSaved;
 
 MUST_USE Status describe_attention(const Block *block, ParamList *list);
+/* Rows of the matrix of q, k and v on a rank. */
+int64_t attention_rows(const ModelConfig *config, int tp);
 /* `keep`: inputs are saved quantized. */
-AttentionSaved attention_saved(const Block *block, Shape shape, bool keep, Bump *saved);
+AttentionSaved attention_saved(const Block *block, Shape shape, bool keep, Bump *saved, Bump *scratch);
 /* Shape of the gradient of qkv, which backward needs memory for. */
 Tensor attention_dqkv(const Block *block, Shape shape);
-/* FLOPs per token at sequence length T, forward. */
-double attention_flops(const ModelConfig *config, int64_t T);
+/* FLOPs per token of a layer at sequence length T, forward. */
+double attention_flops(const Block *block, int64_t T);
 
-/* y: the output projection's partial sums, from the rows x. */
+/* y: the output projection's partial sums, from the rows x. In generation, against the KV cache. */
 MUST_USE Status attention_run(const Block *block, Pass *pass, const AttentionSaved *s, Tensor y, Tensor x);
-/* The same against a KV cache. */
-MUST_USE Status attention_run_decode(const Block *block, Pass *pass, const AttentionSaved *s, Tensor y,
-                                     Tensor x);
 /* dqkv from dy, the gradient of y. datt (as att) is workspace. */
 MUST_USE Status attention_back(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dqkv,
                                Tensor datt, Tensor dy);

@@ -38,8 +38,9 @@ static Status describe_embed(const Block *block, ParamList *ret_params) {
     TRY(describe_matrix(ret_params, TOKEN, c->init, c->init_std, 0, c->vocab, c->hidden, 0, "embed.token"));
     describe_vocab(ret_params);
     ret_params->desc[0].shared = c->tied && (c->outputs_mask & (OUTPUT_LM | OUTPUT_MLM)) != 0;
-    TRY(describe_matrix(ret_params, POSITION, c->init, c->init_std * c->init_position_scale, -1, c->positions,
-                        c->hidden, 0, "embed.position"));
+    if (c->position == POSITION_LEARNED)
+        TRY(describe_matrix(ret_params, POSITION, c->init, c->init_std * c->init_position_scale, -1,
+                            c->positions, c->hidden, 0, "embed.position"));
     if (c->types)
         TRY(describe_matrix(ret_params, TYPE, c->init, c->init_std, -1, c->types, c->hidden, 0,
                             "embed.type"));

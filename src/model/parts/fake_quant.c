@@ -1,5 +1,6 @@
 #include "model/parts/fake_quant.h"
 
+#include "model/parts/attention.h"
 #include "model/parts/common.h"
 
 typedef struct Workspace {
@@ -11,7 +12,9 @@ static Workspace take(const Block *block, Shape shape, Bump *bump) {
     const ModelConfig *c = block->config;
     int64_t C = c->hidden, width = config_attention(c) / shape.tp, inner = c->inner / shape.tp,
             rows = shape.B * shape.T;
-    int64_t outputs = 3 * width > inner ? 3 * width : inner, inputs = C > inner ? C : inner;
+    int64_t qkv = attention_rows(c, shape.tp), up = c->gated ? 2 * inner : inner;
+    int64_t outputs = qkv > up ? qkv : up, inputs = C > inner ? C : inner;
+    if (width > inputs) inputs = width;
     int64_t rows_max = outputs > C ? outputs : C;
     Workspace w = {0};
     w.input = tensor_take(bump, tensor_1d(NULL, shape.dtype, rows * inputs));

@@ -14,8 +14,8 @@
  *
  * Dropout masks are regenerated, not saved; so is `mid` of a post-norm layer, at the cost of one norm.
  * Selective recompute also drops the outputs of norms and activation. Backward reuses memory of tensors it
- * has consumed: dpre overwrites act, dqkv overwrites pre. A backward that defers weight gradients leaves the
- * four output gradients they need in `deferred` instead.
+ * has consumed: dpre overwrites act (or, gated, pre), dqkv overwrites pre. A backward that defers weight
+ * gradients leaves the four output gradients they need in `deferred` instead.
  */
 #include "model/parts/layer.h"
 
@@ -40,6 +40,8 @@ typedef struct LayerScratch {
     Tensor a, b;         /* rows */
     Tensor whole, input; /* (B,T,C), sequence parallelism only */
     Tensor wide;         /* backward: holds dpre, then dqkv, where no other memory is free */
+    Tensor dact;         /* backward of a gated MLP */
+    Tensor datt;         /* backward, if attention is wider than rows */
     Tensor amax;         /* backward in fp8, see mlp_amax */
 } LayerScratch;
 
@@ -97,7 +99,7 @@ static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scr
     bool rounded = fp8 && !selective && !shape.sequence, keep = rounded && shape.train;
     Bump *cheap = selective || rounded ? scratch : saved;
     LayerSaved s = {0};
-    s.attn = attention_saved(block, shape, keep, saved);
+    s.attn = attention_saved(block, shape, keep, saved, scratch);
     s.stats1 = norm_stats(c, count, saved);
     s.stats2 = norm_stats(c, count, saved);
     s.sum1 = tensor_take(saved, rows);
@@ -115,9 +117,11 @@ static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scr
     Tensor dqkv = attention_dqkv(block, shape), dpre = mlp_dpre(block, shape);
     if (tensor_count(dqkv) > tensor_count(dpre))
         w.wide = tensor_take(scratch, dqkv);
-    else if (fp8)
+    else if (fp8 && !c->gated)
         w.wide = tensor_take(scratch, dpre);
     w.amax = mlp_amax(block, shape, scratch);
+    if (shape.train && c->gated) w.dact = tensor_take(scratch, mlp_act(block, shape));
+    if (shape.train && config_attention(c) > c->hidden) w.datt = tensor_take(scratch, s.attn.att);
     *ret_scratch = w;
 }
 
@@ -185,10 +189,7 @@ static Status forward_layer(const Block *block, Pass *pass, Tensor y, Tensor x) 
         input = s.h1;
     }
     TRY(spread(pass, w.input, input, &input));
-    if (pass->decode)
-        TRY(attention_run_decode(block, pass, &s.attn, partial, input));
-    else
-        TRY(attention_run(block, pass, &s.attn, partial, input));
+    TRY(attention_run(block, pass, &s.attn, partial, input));
     TRY(collect(pass, w.a, partial));
     TRY(norm_forward_sum(e, c, s.sum1, s.h2, pre ? s.stats2 : s.stats1, x, w.a, pre ? second : first,
                          residual_dropout(block, pass, 1)));
@@ -238,6 +239,7 @@ static Status layer_gradients(const Block *block, Pass *pass, const LayerSaved *
                        .mid = s->h2};
     d.da = d.dz;
     d.dpre.data = s->mlp.act.data ? s->mlp.act.data : w->wide.data;
+    if (block->config->gated) d.dpre.data = s->mlp.pre.data;
     d.dqkv.data = tensor_count(d.dqkv) <= tensor_count(s->mlp.pre) ? s->mlp.pre.data : w->wide.data;
     *ret_gradients = d;
     return OK;
@@ -261,7 +263,7 @@ static Status drop_gradient(Pass *pass, const LayerScratch *w, Tensor *buffer, T
 static Status backward_mlp(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
                            LayerDeferred *d, Tensor dmid, Tensor dy) {
     TRY(drop_gradient(pass, w, &d->dz, dy, residual_dropout(block, pass, 2)));
-    TRY(mlp_back(block, pass, &s->mlp, d->dpre, w->amax, d->dz));
+    TRY(mlp_back(block, pass, &s->mlp, d->dpre, w->dact, w->amax, d->dz));
     Tensor partial = partial_buffer(pass, w, dmid), input = TENSOR_NONE;
     if (!pass->deferred.data) TRY(spread(pass, w->input, s->h2, &input));
     TRY(mlp_back_input(block, pass, &s->mlp, partial, d->dpre, w->amax, input));
@@ -272,7 +274,8 @@ static Status backward_mlp(const Block *block, Pass *pass, const LayerSaved *s, 
 static Status backward_attention(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
                                  LayerDeferred *d, Tensor dh, Tensor dmid, Tensor from) {
     Tensor datt = s->attn.att;
-    datt.data = dh.data; /* same size, and free until the last matmul */
+    /* Not larger than dh, which is free until the last matmul, unless heads are wide. */
+    datt.data = w->datt.data ? w->datt.data : dh.data;
     TRY(drop_gradient(pass, w, &d->da, dmid, residual_dropout(block, pass, 1)));
     TRY(attention_back(block, pass, &s->attn, d->dqkv, datt, d->da));
     Tensor partial = partial_buffer(pass, w, dh), input = TENSOR_NONE;
@@ -328,7 +331,7 @@ static Status backward_weight_layer(const Block *block, Pass *pass, Tensor x) {
 
 /* A (1,K) x (K,N) matmul is 2KN FLOPs in forward and twice that in backward. */
 static double flops_layer(const Block *block, int64_t T) {
-    return 3 * (attention_flops(block->config, T) + mlp_flops(block->config));
+    return 3 * (attention_flops(block, T) + mlp_flops(block->config));
 }
 
 const BlockOps block_ops_layer = {

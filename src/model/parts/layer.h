@@ -11,8 +11,14 @@
 typedef enum {
     NORM1_W,
     NORM1_B,
-    QKV_W,
+    QKV_W, /* or, for grouped heads, q and kv */
     QKV_B,
+    Q_W,
+    Q_B,
+    KV_W,
+    KV_B,
+    Q_NORM,
+    K_NORM,
     OUT_W,
     OUT_B,
     NORM2_W,

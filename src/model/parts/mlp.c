@@ -4,9 +4,16 @@
 Status describe_mlp(const Block *block, ParamList *list) {
     const ModelConfig *c = block->config;
     bool bias = c->biases & BIAS_MLP;
-    TRY(describe_layer_matrix(
-        block, list,
-        (LayerMatrix){.id = UP_W, .name = "mlp.up", .out = c->inner, .in = c->hidden, .bias = bias}));
+    int dim = c->gated; /* the dim that is split: 1 of (2,F,C) */
+    TRY(describe_layer_matrix(block, list,
+                              (LayerMatrix){.id = UP_W,
+                                            .name = "mlp.up",
+                                            .stack = c->gated ? 2 : 0,
+                                            .out = c->inner,
+                                            .in = c->hidden,
+                                            .split = dim,
+                                            .bias_split = dim,
+                                            .bias = bias}));
     return describe_layer_matrix(block, list,
                                  (LayerMatrix){.id = DOWN_W,
                                                .name = "mlp.down",
@@ -18,15 +25,21 @@ Status describe_mlp(const Block *block, ParamList *list) {
                                                .bias = bias});
 }
 
-Tensor mlp_dpre(const Block *block, Shape shape) {
+Tensor mlp_act(const Block *block, Shape shape) {
     return tensor_3d(NULL, shape.dtype, shape.B, shape.T, block->config->inner / shape.tp);
 }
 
+Tensor mlp_dpre(const Block *block, Shape shape) {
+    Tensor inner = mlp_act(block, shape);
+    if (block->config->gated) inner.dim[2] *= 2;
+    return inner;
+}
+
 MlpSaved mlp_saved(const Block *block, Shape shape, bool keep, Bump *saved, Bump *cheap) {
-    Tensor inner = mlp_dpre(block, shape);
+    Tensor inner = mlp_act(block, shape);
     MlpSaved s = {0};
-    s.pre = tensor_take(saved, inner);
-    if (!layer_in_fp8(block, shape)) s.act = tensor_take(cheap, inner);
+    s.pre = tensor_take(saved, mlp_dpre(block, shape));
+    if (!layer_in_fp8(block, shape) || block->config->gated) s.act = tensor_take(cheap, inner);
     if (keep) {
         s.into_up = linear_keep(saved, shape.B * shape.T, block->config->hidden);
         s.into_down = linear_keep(saved, shape.B * shape.T, inner.dim[2]);
@@ -35,18 +48,24 @@ MlpSaved mlp_saved(const Block *block, Shape shape, bool keep, Bump *saved, Bump
 }
 
 double mlp_flops(const ModelConfig *config) {
-    return 4 * (double)config->hidden * (double)config->inner;
+    return (config->gated ? 6 : 4) * (double)config->hidden * (double)config->inner;
 }
 
 static LinearInput input_of_down(const Block *block, const MlpSaved *s) {
-    return (LinearInput){
-        .x = s->act, .pre = s->pre, .act = block->config->act, .cut = true, .kept = s->into_down};
+    LinearInput in = {.x = s->act, .cut = true, .kept = s->into_down};
+    if (block->config->gated) return in;
+    in.pre = s->pre;
+    in.act = block->config->act;
+    return in;
 }
 
 Status mlp_run(const Block *block, Pass *pass, const MlpSaved *s, Tensor y, Tensor x) {
     Linear up = linear_of(block, pass->param, UP_W), down = row_parallel(block, pass, DOWN_W);
     LinearInput in = {.x = x, .kept = s->into_up};
-    if (layer_in_fp8(block, pass->shape)) {
+    if (block->config->gated) {
+        TRY(linear_run(block, pass, s->pre, in, up));
+        TRY(glu_forward(pass->exec, s->act, s->pre, block->config->act));
+    } else if (layer_in_fp8(block, pass->shape)) {
         TRY(linear_run(block, pass, s->pre, in, up));
     } else {
         Tensor pre = pass->shape.train ? s->pre : TENSOR_NONE; /* only backward needs it */
@@ -56,17 +75,24 @@ Status mlp_run(const Block *block, Pass *pass, const MlpSaved *s, Tensor y, Tens
 }
 
 Status mlp_recompute(const Block *block, Pass *pass, const MlpSaved *s) {
+    if (block->config->gated) return glu_forward(pass->exec, s->act, s->pre, block->config->act);
     return s->act.data ? act_forward(pass->exec, s->act, s->pre, block->config->act) : OK;
 }
 
 Tensor mlp_amax(const Block *block, Shape shape, Bump *scratch) {
-    if (!layer_in_fp8(block, shape) || !shape.train) return TENSOR_NONE;
+    if (!layer_in_fp8(block, shape) || !shape.train || block->config->gated) return TENSOR_NONE;
     if (block->config->inner / shape.tp > FP8_STATS_MAX_COLS) return TENSOR_NONE;
     return tensor_take(scratch, tensor_1d(NULL, DT_F32, FP8_AMAX_PARTS));
 }
 
-Status mlp_back(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor amax, Tensor dy) {
+Status mlp_back(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor dact, Tensor amax,
+                Tensor dy) {
     LinearInput in = input_of_down(block, s);
+    if (block->config->gated) {
+        TRY(linear_back(block, pass, dact, grads_now(block, pass, DOWN_W), dy,
+                        linear_of(block, pass->param, DOWN_W), in));
+        return glu_backward(pass->exec, dpre, dact, s->pre, block->config->act);
+    }
     /* The backward of down produces dpre, so it can also sum it for the bias gradient of up. */
     if (amax.data) in.dx_stats = (Fp8Stats){amax, grads_now(block, pass, UP_W).bias};
     return linear_back(block, pass, dpre, grads_now(block, pass, DOWN_W), dy,

@@ -1,21 +1,25 @@
-/* The feed-forward network: up, activation, down. Its inner size is split across tensor-parallel ranks.
+/* The feed-forward network: up, activation, down. A gated one has two matrices up, gate and up, as one
+ * (2F,C): the activation of gate's output multiplies up's. The inner size is split across tensor-parallel
+ * ranks.
  *
- * In fp8 the output of the activation is never stored: it is computed while quantizing the input of down. */
+ * In fp8 the output of an activation is not stored, unless it is gated: it is computed while quantizing the
+ * input of down. */
 #ifndef WEFT_MODEL_PARTS_MLP_H
 #define WEFT_MODEL_PARTS_MLP_H
 
 #include "model/parts/layer.h"
 
 typedef struct MlpSaved {
-    Tensor pre;                  /* (B,T,F) input of the activation */
-    Tensor act;                  /* (B,T,F); absent in fp8 */
+    Tensor pre;                  /* (B,T,F) input of the activation; gated: (B,T,2F), gate and up */
+    Tensor act;                  /* (B,T,F); absent in fp8, unless gated */
     Fp8Input into_up, into_down; /* fp8: quantized inputs; absent where they are quantized again */
 } MlpSaved;
 
 MUST_USE Status describe_mlp(const Block *block, ParamList *list);
 /* act comes from `cheap`, the rest from `saved`. `keep`: inputs are saved quantized. */
 MlpSaved mlp_saved(const Block *block, Shape shape, bool keep, Bump *saved, Bump *cheap);
-/* Shape of the gradient of pre, which backward needs memory for. */
+/* Shapes of act, and of the gradient of pre, which backward needs memory for. */
+Tensor mlp_act(const Block *block, Shape shape);
 Tensor mlp_dpre(const Block *block, Shape shape);
 double mlp_flops(const ModelConfig *config); /* per token, forward */
 
@@ -25,9 +29,9 @@ MUST_USE Status mlp_run(const Block *block, Pass *pass, const MlpSaved *s, Tenso
 MUST_USE Status mlp_recompute(const Block *block, Pass *pass, const MlpSaved *s);
 /* fp8: absolute maxima of dpre, which the backward of down computes for that of up; else absent. */
 Tensor mlp_amax(const Block *block, Shape shape, Bump *scratch);
-/* dpre from dy, the gradient of y. */
-MUST_USE Status mlp_back(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor amax,
-                         Tensor dy);
+/* dpre from dy, the gradient of y. dact: workspace (B,T,F), gated only; dpre may then be pre itself. */
+MUST_USE Status mlp_back(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor dact,
+                         Tensor amax, Tensor dy);
 /* dx, partial sums, from dpre; x is needed unless weight gradients are deferred. */
 MUST_USE Status mlp_back_input(const Block *block, Pass *pass, const MlpSaved *s, Tensor dx, Tensor dpre,
                                Tensor amax, Tensor x);

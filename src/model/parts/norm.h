@@ -6,12 +6,12 @@
 
 /* Parameters of a norm, or their gradients. */
 typedef struct Norm {
-    Tensor weight, bias; /* (C) */
+    Tensor weight, bias; /* (C); an RMS norm has no bias */
 } Norm;
 
 /* Statistics that backward needs, one value per row. */
 typedef struct NormStats {
-    Tensor mean, rstd;
+    Tensor mean, rstd; /* an RMS norm has no mean */
 } NormStats;
 
 /* Appends a norm's descriptors: its weight has the number `id`, its bias the next one. `per_row`: see
