@@ -1,4 +1,4 @@
-/* weft generate: continues prompts with a GPT-2 model.
+/* weft generate: continues prompts with a causal language model.
  *
  * Prompts are text, if the model's tokenizer is known, or token ids. A single continuation is printed as it
  * is generated; several are printed one after another at the end. */
@@ -23,7 +23,7 @@ enum { DEFAULT_TOKENS = 128, SAMPLES_LIMIT = 1 << 20, BEAMS_LIMIT = 1 << 10, TOP
 /* clang-format off */
 static const Option prompt_options[] = {
     {OPT_TEXT("model", GenerateConfig, model, "DIR"), .required = true,
-     .help = "GPT-2 checkpoint directory, or run directory (its newest checkpoint)."},
+     .help = "Directory of a GPT-2 or Llama checkpoint, or run directory (its newest checkpoint)."},
     {OPT_TEXT("tokenizer", GenerateConfig, tokenizer, "DIR"), .shown = "the files in the model's directory",
      .help = "Tokenizer: a directory, one of its files (tokenizer.json, vocab.json, vocab.txt), or bytes."},
     {OPT_LIST("prompt", GenerateConfig, prompts, "TEXT"), .one_each = true,
@@ -356,7 +356,7 @@ static const Example examples[] = {
 
 const Command command_generate = {
     .name = "generate",
-    .summary = "continue prompts with a GPT-2 model",
+    .summary = "continue prompts with a language model",
     .description =
         "Continues each prompt token by token until an end token (from generation_config.json or "
         "config.json), a --stop text, or --max-tokens. A single continuation is streamed as it is "

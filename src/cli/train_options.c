@@ -40,7 +40,9 @@ static const Option model_table[] = {
     {OPT_TEXT("model", TrainConfig, model, "NAME|DIR"), .fallback = "gpt2-mini",
      .help = "A preset with random weights, or the directory of a weft or Hugging Face checkpoint. "
              "Presets: gpt2-tiny, gpt2-mini, gpt2-small, gpt2, gpt2-medium, gpt2-large, gpt2-xl, "
-             "bert-tiny, bert-mini, bert-small, bert-base, bert-large."},
+             "bert-tiny, bert-mini, bert-small, bert-base, bert-large, llama-1m, llama-5m, llama-15m, "
+             "llama-42m, llama-110m, smollm-135m, smollm-360m, tinyllama-1.1b, llama-3.2-1b, llama-3.2-3b, "
+             "llama-2-7b, llama-2-13b, llama-2-70b, llama-3-8b, llama-3-70b."},
     {OPT_TEXT("tokenizer", TrainConfig, text.tokenizer, "DIR"), .shown = "the model's own, else bytes",
      .help = "Tokenizer for text: a directory with its files, or bytes. It sets the vocabulary size of a "
              "preset, and checkpoints include its files."},

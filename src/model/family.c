@@ -3,7 +3,11 @@
 #include <string.h>
 
 const Family *const *families(void) {
-    static const Family *const all[] = {&family_gpt2, &family_bert, NULL};
+    static const Family *const all[] = {
+#define FAMILY(name) &family_##name,
+#include "model/families.def"
+#undef FAMILY
+        NULL};
     return all;
 }
 

@@ -1,5 +1,5 @@
 /* Model families. Everything that is specific to one is in its folder, src/model/NAME/, and reaches the rest
- * of the program through one row of the table in family.c: how its config.json maps to the properties of
+ * of the program through one row of the table in families.def: how its config.json maps to the properties of
  * ModelConfig, what its tensors are called in files, its presets and output heads. Nothing else in the tree
  * asks which family a model belongs to. docs/adding-a-model.md shows how to add one. */
 #ifndef WEFT_MODEL_FAMILY_H
@@ -76,6 +76,8 @@ const Family *const *families(void);
 /* By model_type; NULL if there is none. */
 const Family *family_find(const char *type);
 
-extern const Family family_gpt2, family_bert, family_llama;
+#define FAMILY(name) extern const Family family_##name;
+#include "model/families.def"
+#undef FAMILY
 
 #endif

@@ -29,6 +29,12 @@ static void assert_same(const ModelConfig *a, const ModelConfig *b) {
     assert_true(a->dropout_hidden == b->dropout_hidden);
     if (config_has(a, OUTPUT_CLASSIFY)) assert_true(a->dropout_classify == b->dropout_classify);
     assert_int_equal(a->tied, b->tied);
+    assert_int_equal(a->biases, b->biases);
+    assert_int_equal(config_kv_heads(a), config_kv_heads(b));
+    assert_int_equal(config_head_width(a), config_head_width(b));
+    assert_int_equal(a->window, b->window);
+    assert_int_equal(a->window_from, b->window_from);
+    assert_memory_equal(&a->rope, &b->rope, sizeof a->rope);
     assert_int_equal(a->scale_attn, b->scale_attn);
     assert_int_equal(a->scale_attn_by_layer, b->scale_attn_by_layer);
     assert_int_equal(a->pad_token, b->pad_token);
@@ -185,6 +191,35 @@ static void every_set_of_heads_round_trips(void **state) {
     }
 }
 
+static void decoders_round_trip(void **state) {
+    (void)state;
+    for (const Family *const *family = families(); *family; family++) {
+        ModelConfig config;
+        (*family)->defaults(&config);
+        if (config.position != POSITION_ROPE) continue;
+        for (int i = 0; i < 3; i++) {
+            config.kv_heads = config.heads / (i + 1) * (i + 1) == config.heads ? config.heads / (i + 1) : 1;
+            config.head_width = i ? 6 : config_head_width(&config);
+            config.rope = (Rope){.theta = 500, .scaling = (RopeScaling)i};
+            if (i) config.rope.factor = 4;
+            if (i == 2)
+                config.rope.low_freq_factor = 1, config.rope.high_freq_factor = 4, config.rope.original = 64;
+            config.dropout_hidden = i ? 0.25f : 0;
+            config.tied = i;
+            same_after_writing(&config);
+        }
+    }
+    ModelConfig old, new;
+    assert_ok(parse("{\"model_type\":\"llama\",\"rope_theta\":500,\"rope_scaling\":{\"type\":\"linear\","
+                    "\"factor\":2}}",
+                    &old));
+    assert_ok(parse("{\"model_type\":\"llama\",\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":2.0,"
+                    "\"rope_theta\":500.0}}",
+                    &new));
+    assert_same(&old, &new);
+    assert_true(old.rope.theta == 500 && old.rope.factor == 2);
+}
+
 static void every_end_token_round_trips(void **state) {
     (void)state;
     ModelConfig config;
@@ -207,6 +242,15 @@ static const struct {
     {"[]", "expected a JSON object"},
     {"{}", "'model_type' is missing"},
     {"{\"model_type\":\"t5\"}", "'model_type' is \"t5\"; expected one of gpt2, bert"},
+    {"{\"model_type\":\"llama\",\"hidden_act\":\"relu6\"}", "'hidden_act' is \"relu6\""},
+    {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0}}",
+     "'rope_scaling.rope_type' is \"yarn\""},
+    {"{\"model_type\":\"llama\",\"rope_parameters\":{\"rope_type\":\"linear\"}}",
+     "'rope_parameters.factor' is missing"},
+    {"{\"model_type\":\"llama\",\"rope_parameters\":{\"partial_rotary_factor\":0.5}}",
+     "'rope_parameters.partial_rotary_factor' is 0.5"},
+    {"{\"model_type\":\"llama\",\"num_attention_heads\":6,\"hidden_size\":24,\"num_key_value_heads\":4}",
+     "6 heads cannot share 4 key-value heads"},
     {"{\"model_type\":7}", "'model_type' must be a string"},
     {"{\"model_type\":\"bert\",\"architectures\":[\"GPT2Model\"]}", "but 'architectures' is \"GPT2Model\""},
     {"{\"model_type\":\"gpt2\",\"architectures\":[\"GPT2DoubleHeadsModel\"]}", "is \"GPT2DoubleHeadsModel\""},
@@ -215,7 +259,7 @@ static const struct {
     {"{\"model_type\":\"gpt2\",\"n_embd\":\"x\"}", "'n_embd' must be an integer"},
     {"{\"model_type\":\"gpt2\",\"n_layer\":1000000000}", "'n_layer' is 1000000000"},
     {"{\"model_type\":\"gpt2\",\"n_head\":7}", "is not divisible by the number of heads, 7"},
-    {"{\"model_type\":\"gpt2\",\"activation_function\":\"swish\"}", "'activation_function' is \"swish\""},
+    {"{\"model_type\":\"gpt2\",\"activation_function\":\"mish\"}", "'activation_function' is \"mish\""},
     {"{\"model_type\":\"gpt2\",\"add_cross_attention\":true}", "'add_cross_attention' is true"},
     {"{\"model_type\":\"gpt2\",\"embd_pdrop\":2}", "'embd_pdrop' is 2"},
     {"{\"model_type\":\"gpt2\",\"eos_token_id\":\"x\"}", "'eos_token_id' must be a token id"},
@@ -284,6 +328,7 @@ int main(void) {
         cmocka_unit_test(classes_are_heads),
         cmocka_unit_test(problem_types),
         cmocka_unit_test(every_end_token_round_trips),
+        cmocka_unit_test(decoders_round_trip),
         cmocka_unit_test(every_set_of_heads_round_trips),
         cmocka_unit_test(refuses_the_rest),
         cmocka_unit_test_setup_teardown(directory_without_config, fixture_setup, fixture_teardown),

@@ -32,7 +32,7 @@ import transformers
 from safetensors.torch import save_file
 from transformers import (BertConfig, BertForMaskedLM, BertForNextSentencePrediction, BertForPreTraining,
                           BertForQuestionAnswering, BertForSequenceClassification, BertModel, GPT2Config,
-                          GPT2LMHeadModel)
+                          GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM)
 from transformers.generation.logits_process import (TemperatureLogitsWarper, TopKLogitsWarper,
                                                     TopPLogitsWarper)
 
@@ -56,6 +56,17 @@ def bert_config(hidden=32, inner=64, layers=2, act="gelu", **more):
                       num_hidden_layers=layers, num_attention_heads=4, intermediate_size=inner, hidden_act=act,
                       hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **more)
 
+
+def decoder_config(kind, hidden=32, inner=48, layers=2, heads=4, groups=2, tied=False, theta=10000.0, rope=None, **more):
+    """Llama and its relatives. `rope`: the scaling, as in rope_parameters."""
+    return kind(vocab_size=VOCAB, max_position_embeddings=POSITIONS, hidden_size=hidden, intermediate_size=inner,
+                num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=groups,
+                tie_word_embeddings=tied, rope_parameters={"rope_type": "default", **(rope or {}), "rope_theta": theta},
+                bos_token_id=VOCAB - 1, eos_token_id=VOCAB - 1, **more)
+
+
+LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=16)
 
 # name: model class, config, batch size B, sequence length T, padding, and settings that differ between cases
 SPECS = {
@@ -84,12 +95,21 @@ SPECS = {
                             config=bert_config(num_labels=5, problem_type="multi_label_classification", hidden=24,
                                                inner=32)),
     "bert-bare": dict(cls=BertModel, config=bert_config(), B=2, T=22, padded=True),
+    "llama": dict(cls=LlamaForCausalLM, seed=1, B=2, T=24, decay=0.5, final=True, config=decoder_config(LlamaConfig)),
+    "llama-3": dict(cls=LlamaForCausalLM, seed=1, B=3, T=19, padded=True,
+                    config=decoder_config(LlamaConfig, heads=4, groups=1, tied=True, theta=500.0, rope=LLAMA3,
+                                          rms_norm_eps=1e-5)),
+    "llama-bias": dict(cls=LlamaForCausalLM, seed=1, B=2, T=17,
+                       config=decoder_config(LlamaConfig, hidden=24, groups=4, attention_bias=True, mlp_bias=True,
+                                             head_dim=8, rope=dict(rope_type="linear", factor=2.0), pad_token_id=3)),
     "gpt2-generate": dict(cls=GPT2LMHeadModel, seed=170, generate_only=True, half=True,
                           config=gpt2_config(hidden=64, inner=128, layers=3, vocab=257, positions=64)),
 }
 
 
 def heads_of(cls):
+    if cls.__name__.endswith("ForCausalLM"):
+        return ["lm"]
     return {GPT2LMHeadModel: ["lm"], BertForPreTraining: ["mlm", "nsp"], BertForMaskedLM: ["mlm"],
             BertForNextSentencePrediction: ["nsp"], BertForQuestionAnswering: ["span"],
             BertForSequenceClassification: ["classify"], BertModel: []}[cls]
@@ -104,11 +124,11 @@ def randomize(model, gen):
         done.add(param.data_ptr())
         noise = torch.randn(param.shape, generator=gen)
         lowered = name.lower()
-        if param.ndim == 1 and ("ln_" in lowered or "layernorm" in lowered) and name.endswith("weight"):
+        if param.ndim == 1 and ("ln_" in lowered or "norm" in lowered) and name.endswith("weight"):
             param.data = 1 + 0.2 * noise
         elif param.ndim == 1:
             param.data = 0.1 * noise
-        elif "wte" in lowered or "wpe" in lowered or "embeddings" in lowered:
+        elif "wte" in lowered or "wpe" in lowered or "embeddings" in lowered or "embed_tokens" in lowered:
             param.data = 0.4 * noise
         else:
             fan_in = param.shape[0] if ".c_" in name else param.shape[1]  # Conv1D is (in, out)
@@ -184,7 +204,7 @@ def forward(model, batch):
     if "types" in batch:
         more["token_type_ids"] = batch["types"]
     out = model(input_ids=batch["tokens"], **more)
-    if isinstance(model, GPT2LMHeadModel):
+    if heads_of(type(model)) == ["lm"]:
         return {"lm": out.logits}
     if isinstance(model, BertForPreTraining):
         return {"mlm": out.prediction_logits, "nsp": out.seq_relationship_logits}

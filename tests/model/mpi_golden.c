@@ -7,10 +7,20 @@
 #include "model/golden.h"
 #include "optim/lr.h"
 
-static const char *const cases[] = {
-    "gpt2",           "gpt2-untied-padded", "bert-pretrain", "bert-pretrain-padded", "bert-mlm",
-    "bert-nsp",       "bert-span",          "bert-classify", "bert-regression",      "bert-regression-3",
-    "bert-multilabel"};
+static const char *const cases[] = {"gpt2",
+                                    "gpt2-untied-padded",
+                                    "bert-pretrain",
+                                    "bert-pretrain-padded",
+                                    "bert-mlm",
+                                    "bert-nsp",
+                                    "bert-span",
+                                    "bert-classify",
+                                    "bert-regression",
+                                    "bert-regression-3",
+                                    "bert-multilabel",
+                                    "llama",
+                                    "llama-3",
+                                    "llama-bias"};
 enum { CASES = sizeof cases / sizeof *cases };
 
 /* Each step has two micro-batches, distributed over the data-parallel replicas. */

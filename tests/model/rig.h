@@ -12,6 +12,7 @@
 #include "test.h"
 
 #include "model/model.h"
+#include "model/rope.h"
 
 enum { RIG_GUARD = 64, RIG_GUARD_BYTE = 0xA5, RIG_B = 3, RIG_T = 7, RIG_PICKS = 6 };
 
@@ -27,6 +28,8 @@ typedef struct Rig {
     Micro micro;
     Buffer saved, scratch; /* sizes exclude the guard bytes */
     Buffer x, y, r, dx;    /* (B,T,C) */
+    Buffer rope;
+    Tensor rope_table;
     double loss[LOSS_COUNT];
 } Rig;
 
@@ -45,6 +48,9 @@ static inline ModelConfig rig_config(const Family *family, unsigned heads) {
     config.layers = 2;
     config.hidden = 12;
     config.heads = 2;
+    config.kv_heads = config.position == POSITION_ROPE ? 1 : 0;
+    config.head_width = config.head_width ? 8 : 0;
+    config.window = config.window ? 3 : 0;
     config.inner = 20;
     config.vocab = 17;
     config.positions = 9;
@@ -149,6 +155,7 @@ static inline void rig_init(Rig *rig, const ModelConfig *config, int at, const c
     rig->scratch = rig_guarded(rig->device, scratch);
     Buffer *const wide[] = {&rig->x, &rig->y, &rig->r, &rig->dx};
     for (int i = 0; i < 4; i++) assert_ok(dev_alloc(rig->device, MEM_ACTIVATIONS, width, wide[i]));
+    assert_ok(rope_table_new(config, RIG_T, rig->device, rig->stream, &rig->rope, &rig->rope_table));
     rig_fill(rig->x.data, (int64_t)(width / sizeof(float)), "x", 0, 1);
     rig_fill(rig->r.data, (int64_t)(width / sizeof(float)), "r", 0, 1);
 }
@@ -158,6 +165,7 @@ static inline void rig_done(Rig *rig) {
     rig_free_guarded(&rig->scratch);
     Buffer *const wide[] = {&rig->x, &rig->y, &rig->r, &rig->dx};
     for (int i = 0; i < 4; i++) dev_free(wide[i]);
+    dev_free(&rig->rope);
     store_free(rig->params);
     store_free(rig->grads);
     group_free(rig->tp);
@@ -186,6 +194,7 @@ static inline Pass rig_pass(Rig *rig) {
         .step = 3,
         .saved = rig->saved,
         .scratch = rig->scratch,
+        .rope = rig->rope_table,
         .loss = tensor_1d(rig->loss, DT_F64, LOSS_COUNT),
     };
     for (int i = 0; i < LOSS_COUNT; i++) pass.loss_grad[i] = 0.3f + 0.1f * (float)i;

@@ -306,10 +306,13 @@ int main(void) {
         "bert-regression-3",
         "bert-multilabel",
         "bert-bare",
+        "llama",
+        "llama-3",
+        "llama-bias",
         "tiny-gpt2",
     };
     const char *const backends[] = {test_on_cuda() ? "cuda" : "ref", test_kernels()};
-    enum { NAMES = sizeof names / sizeof *names, EXTRA = 2, COUNT = 2 * NAMES + EXTRA };
+    enum { NAMES = sizeof names / sizeof *names, EXTRA = 3, COUNT = 2 * NAMES + EXTRA };
     Spec spec[COUNT];
     struct CMUnitTest tests[COUNT];
     for (int i = 0; i < 2 * NAMES; i++)
@@ -317,6 +320,7 @@ int main(void) {
     /* Also with several threads and with recompute. */
     spec[2 * NAMES] = (Spec){"gpt2", test_kernels(), RECOMPUTE_BLOCK, 2};
     spec[2 * NAMES + 1] = (Spec){"bert-pretrain-padded", test_kernels(), RECOMPUTE_SELECTIVE, 1};
+    spec[2 * NAMES + 2] = (Spec){"llama-3", test_kernels(), RECOMPUTE_SELECTIVE, 2};
     for (int i = 0; i < COUNT; i++) {
         CMUnitTestFunction function = test_case;
         if (!strcmp(spec[i].name, "bert-bare")) function = test_bare;

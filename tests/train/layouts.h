@@ -10,13 +10,19 @@
 
 enum { SEQ = 8, BATCH = 8, STEPS_LIMIT = 200, VOCAB = 61, LARGE_VOCAB = 1021 };
 
-typedef enum { JOB_GPT2, JOB_BERT, JOB_SPAN, JOB_CLASSIFY, JOBS } JobKind;
+typedef enum { JOB_GPT2, JOB_BERT, JOB_SPAN, JOB_CLASSIFY, JOB_LLAMA, JOBS } JobKind;
+
+static inline bool is_lm(JobKind kind) {
+    return kind == JOB_GPT2 || kind == JOB_LLAMA;
+}
 
 static inline ModelConfig config_of(JobKind kind) {
-    bool bert = kind != JOB_GPT2;
+    bool bert = !is_lm(kind);
     ModelConfig config;
-    (bert ? &family_bert : &family_gpt2)->defaults(&config);
-    config.outputs_mask = kind == JOB_GPT2   ? OUTPUT_LM
+    (kind == JOB_LLAMA ? &family_llama : bert ? &family_bert : &family_gpt2)->defaults(&config);
+    /* Two key-value heads, which four tensor-parallel ranks share. */
+    if (kind == JOB_LLAMA) config.kv_heads = 2;
+    config.outputs_mask = is_lm(kind)        ? OUTPUT_LM
                           : kind == JOB_BERT ? OUTPUT_MLM | OUTPUT_NSP
                           : kind == JOB_SPAN ? OUTPUT_SPAN
                                              : OUTPUT_CLASSIFY;
@@ -29,7 +35,7 @@ static inline ModelConfig config_of(JobKind kind) {
     config.positions = SEQ;
     config.labels = kind == JOB_CLASSIFY ? 3 : 2;
     config.norm_eps = 1e-5f;
-    config.init_std = 0.1f;
+    config.init_std = kind == JOB_LLAMA ? 0.2f : 0.1f; /* a gated MLP multiplies small numbers */
     config.dropout_embed = 0.1f;
     config.dropout_attn = 0.1f;
     config.dropout_hidden = 0.1f;
@@ -50,14 +56,14 @@ static inline HostBatch *batch_of_vocab(JobKind kind, int64_t vocab, int64_t ste
                                         int64_t count) {
     HostBatch *batch = NULL;
     assert_ok(host_batch_new(&batch, count, SEQ));
-    batch->task = kind == JOB_GPT2   ? TASK_LM
+    batch->task = is_lm(kind)        ? TASK_LM
                   : kind == JOB_BERT ? TASK_MLM
                   : kind == JOB_SPAN ? TASK_SPAN
                                      : TASK_CLASSIFY;
-    batch->has_types = batch->padded = kind != JOB_GPT2;
+    batch->has_types = batch->padded = !is_lm(kind);
     for (int64_t b = 0; b < count; b++) {
         int64_t global = first + b;
-        int32_t length = kind == JOB_GPT2 ? SEQ : SEQ - draw("length", step, global, 4);
+        int32_t length = is_lm(kind) ? SEQ : SEQ - draw("length", step, global, 4);
         batch->lens[b] = length;
         batch->nsp[b] = draw("next", step, global, 2);
         batch->classes[b] = draw("class", step, global, 3);
@@ -74,7 +80,7 @@ static inline HostBatch *batch_of_vocab(JobKind kind, int64_t vocab, int64_t ste
             batch->pick_labels[batch->pick_count++] = batch->labels[i];
         }
     }
-    batch->loss_count[LOSS_TOKEN] = kind == JOB_GPT2 ? count * SEQ : kind == JOB_BERT ? batch->pick_count : 0;
+    batch->loss_count[LOSS_TOKEN] = is_lm(kind) ? count * SEQ : kind == JOB_BERT ? batch->pick_count : 0;
     batch->loss_count[LOSS_NSP] = kind == JOB_BERT ? count : 0;
     batch->loss_count[LOSS_SPAN_START] = batch->loss_count[LOSS_SPAN_END] = kind == JOB_SPAN ? count : 0;
     batch->loss_count[LOSS_CLASSIFY] = kind == JOB_CLASSIFY ? count : 0;
@@ -122,7 +128,7 @@ static inline double layout_lr(const Layout *layout) {
 
 static inline const char *layout_text(const Layout *l) {
     static char text[256];
-    static const char *const job_names[JOBS] = {"gpt2", "bert", "span", "classify"};
+    static const char *const job_names[JOBS] = {"gpt2", "bert", "span", "classify", "llama"};
     static const char *const recompute[] = {"none", "selective", "block"};
     snprintf(text, sizeof text,
              "%s %s dp %d tp %d pp %d shard %d zero %d%s %s chunks %d recompute %s micro-batch %d%s %s",

@@ -22,13 +22,14 @@
 /* VOCAB is split across two tensor-parallel ranks: each has real rows, and the last also has padding. */
 enum { SEQ = 8, BATCH = 8, STEPS = 10, HALF = 5, VOCAB = 200, LARGE_VOCAB = 1021, LAYOUTS = 24 };
 
-typedef enum { JOB_GPT2, JOB_BERT, JOB_UNTIED, JOBS } JobKind;
-static const char *const job_names[JOBS] = {"gpt2", "bert", "untied"};
+typedef enum { JOB_GPT2, JOB_BERT, JOB_UNTIED, JOB_LLAMA, JOBS } JobKind;
+static const char *const job_names[JOBS] = {"gpt2", "bert", "untied", "llama"};
 
 static ModelConfig config_of(JobKind kind) {
     bool bert = kind == JOB_BERT;
     ModelConfig config;
-    (bert ? &family_bert : &family_gpt2)->defaults(&config);
+    (kind == JOB_LLAMA ? &family_llama : bert ? &family_bert : &family_gpt2)->defaults(&config);
+    if (kind == JOB_LLAMA) config.kv_heads = 2;
     config.outputs_mask = bert ? OUTPUT_MLM | OUTPUT_NSP : OUTPUT_LM;
     config.pooler = bert;
     config.layers = 4;

@@ -1,0 +1,237 @@
+#include "model/decoder.h"
+
+#include <string.h>
+
+#include "base/format.h"
+
+void decoder_defaults(ModelConfig *config) {
+    *config = (ModelConfig){
+        .outputs_mask = OUTPUT_LM,
+        .layers = 32,
+        .hidden = 4096,
+        .heads = 32,
+        .inner = 11008,
+        .vocab = 32000,
+        .positions = 2048,
+        .labels = 2,
+        .free_head_width = true,
+        .norm = NORM_RMS,
+        .norm_place = NORM_BEFORE,
+        .norm_eps = 1e-6f,
+        .position = POSITION_ROPE,
+        .rope = {.theta = 10000},
+        .attention = ATTEND_CAUSAL,
+        .scale_attn = true,
+        .act = ACT_SILU,
+        .gated = true,
+        .pad_fixed = true,
+        .init = INIT_NORMAL,
+        .init_std = 0.02f,
+        .pad_token = -1,
+        .bos_token = 1,
+        .eos_token = 2,
+    };
+}
+
+/* ---- rotary positions ----
+ *
+ * transformers 5 has one object, rope_parameters. Before, there were rope_theta and rope_scaling, which
+ * transformers 5 still reads, rope_scaling first. */
+
+static const struct {
+    const char *name;
+    RopeScaling scaling;
+} rope_types[] = {{"default", ROPE_PLAIN}, {"linear", ROPE_LINEAR}, {"llama3", ROPE_LLAMA3}};
+
+enum { ROPE_TYPES = sizeof rope_types / sizeof *rope_types };
+
+static Status read_rope_type(const json_t *dict, const char *from, const char *key, RopeScaling *scaling) {
+    const char *type = "default";
+    char shown[NAME_TEXT];
+    TRY(json_get_string(dict, from, "type", &type));
+    TRY(json_get_string(dict, from, "rope_type", &type));
+    for (size_t i = 0; i < ROPE_TYPES; i++) {
+        if (strcmp(rope_types[i].name, type)) continue;
+        *scaling = rope_types[i].scaling;
+        return OK;
+    }
+    return FAILED(
+        "%s: '%s.rope_type' is \"%s\", which weft does not support; expected default, linear or llama3", from,
+        key, name_text(shown, type));
+}
+
+static Status read_factor(const json_t *dict, const char *from, const char *key, const char *name,
+                          float *value) {
+    if (!json_object_get(dict, name)) return FAILED("%s: '%s.%s' is missing", from, key, name);
+    return field_float(dict, from, name, 1e-6, 1e9, value);
+}
+
+static Status read_rope_dict(const json_t *dict, const char *from, const char *key, ModelConfig *config) {
+    Rope *rope = &config->rope;
+    TRY(read_rope_type(dict, from, key, &rope->scaling));
+    TRY(field_float(dict, from, "rope_theta", 1, 1e30, &rope->theta));
+    float part = 1;
+    TRY(field_float(dict, from, "partial_rotary_factor", 0, 1, &part));
+    if (part != 1)
+        return FAILED("%s: '%s.partial_rotary_factor' is %g, which weft does not support; expected 1", from,
+                      key, (double)part);
+    if (rope->scaling == ROPE_PLAIN) return OK;
+    TRY(read_factor(dict, from, key, "factor", &rope->factor));
+    if (rope->scaling == ROPE_LINEAR) return OK;
+    TRY(read_factor(dict, from, key, "low_freq_factor", &rope->low_freq_factor));
+    TRY(read_factor(dict, from, key, "high_freq_factor", &rope->high_freq_factor));
+    if (rope->high_freq_factor <= rope->low_freq_factor)
+        return FAILED("%s: '%s.high_freq_factor' is %g; expected more than low_freq_factor, %g", from, key,
+                      (double)rope->high_freq_factor, (double)rope->low_freq_factor);
+    rope->original = config->positions;
+    return json_get_int(dict, from, "original_max_position_embeddings", 1, MAX_ROWS, &rope->original);
+}
+
+static Status read_rope(const json_t *json, const char *from, ModelConfig *config) {
+    static const char *const keys[] = {"rope_scaling", "rope_parameters"};
+    TRY(field_float(json, from, "rope_theta", 1, 1e30, &config->rope.theta));
+    for (int i = 0; i < 2; i++) {
+        const json_t *dict = json_object_get(json, keys[i]);
+        if (!dict || json_is_null(dict)) continue;
+        if (!json_is_object(dict)) return FAILED("%s: '%s' must be an object", from, keys[i]);
+        if (json_object_size(dict)) return read_rope_dict(dict, from, keys[i], config);
+    }
+    return OK;
+}
+
+static json_t *rope_dict(const ModelConfig *config) {
+    const Rope *rope = &config->rope;
+    const char *type = "default";
+    for (size_t i = 0; i < ROPE_TYPES; i++)
+        if (rope_types[i].scaling == rope->scaling) type = rope_types[i].name;
+    json_t *dict = json_pack("{s:s, s:o}", "rope_type", type, "rope_theta", field_real(rope->theta));
+    int failed = !dict;
+    if (!failed && rope->scaling != ROPE_PLAIN)
+        failed |= json_object_set_new(dict, "factor", field_real(rope->factor));
+    if (!failed && rope->scaling == ROPE_LLAMA3) {
+        failed |= json_object_set_new(dict, "low_freq_factor", field_real(rope->low_freq_factor));
+        failed |= json_object_set_new(dict, "high_freq_factor", field_real(rope->high_freq_factor));
+        failed |= json_object_set_new(dict, "original_max_position_embeddings",
+                                      json_integer((json_int_t)rope->original));
+    }
+    if (!failed) return dict;
+    json_decref(dict);
+    return NULL;
+}
+
+/* ---- config.json ---- */
+
+Status decoder_read(const json_t *json, const char *from, ModelConfig *config) {
+    int64_t width = 0;
+    const IntField field[] = {
+        {"num_hidden_layers", NULL, 1, MAX_LAYERS, &config->layers},
+        {"hidden_size", NULL, 1, MAX_WIDTH, &config->hidden},
+        {"num_attention_heads", NULL, 1, MAX_WIDTH, &config->heads},
+        {"num_key_value_heads", NULL, 1, MAX_WIDTH, &config->kv_heads},
+        {"head_dim", NULL, 1, MAX_WIDTH, &width},
+        {"intermediate_size", NULL, 1, MAX_INNER, &config->inner},
+        {"vocab_size", NULL, 1, MAX_ROWS, &config->vocab},
+        {"max_position_embeddings", NULL, 1, MAX_ROWS, &config->positions},
+    };
+    TRY(fields_ints(json, from, field, sizeof field / sizeof field[0]));
+    if (width) config->head_width = width;
+    if (json_is_null(json_object_get(json, "num_key_value_heads"))) config->kv_heads = 0;
+    TRY(field_act(json, from, "hidden_act", &config->act));
+    TRY(field_float(json, from, "rms_norm_eps", 0, 1, &config->norm_eps));
+    TRY(field_float(json, from, "attention_dropout", 0, 1, &config->dropout_attn));
+    return read_rope(json, from, config);
+}
+
+json_t *decoder_write(const ModelConfig *c) {
+    json_t *scaling = c->rope.scaling == ROPE_PLAIN ? json_null() : rope_dict(c);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:o}",
+                     "num_hidden_layers", (json_int_t)c->layers, "hidden_size", (json_int_t)c->hidden,
+                     "num_attention_heads", (json_int_t)c->heads, "num_key_value_heads",
+                     (json_int_t)config_kv_heads(c), "head_dim", (json_int_t)config_head_width(c),
+                     "intermediate_size", (json_int_t)c->inner, "vocab_size", (json_int_t)c->vocab,
+                     "max_position_embeddings", (json_int_t)c->positions, "hidden_act",
+                     field_act_name(c->act), "rms_norm_eps", field_real(c->norm_eps), "attention_dropout",
+                     field_real(c->dropout_attn), "rope_theta", field_real(c->rope.theta), "rope_scaling",
+                     scaling, "rope_parameters", rope_dict(c));
+}
+
+Status decoder_check_layer_types(const json_t *json, const char *from, const ModelConfig *config) {
+    const json_t *list = json_object_get(json, "layer_types");
+    if (!list || json_is_null(list)) return OK;
+    if (!json_is_array(list) || (int64_t)json_array_size(list) != config->layers)
+        return FAILED("%s: 'layer_types' must be a list of %lld names", from, (long long)config->layers);
+    for (int64_t i = 0; i < config->layers; i++) {
+        const char *name = json_string_value(json_array_get(list, (size_t)i));
+        const char *expected = config_window(config, (int)i) ? "sliding_attention" : "full_attention";
+        char shown[NAME_TEXT];
+        if (!name || strcmp(name, expected))
+            return FAILED("%s: 'layer_types' has \"%s\" for layer %lld, which weft does not support; "
+                          "expected \"%s\", as 'sliding_window' and 'max_window_layers' say",
+                          from, name_text(shown, name ? name : "(not a string)"), (long long)i, expected);
+    }
+    return OK;
+}
+
+void decoder_preset(const DecoderPreset *p, ModelConfig *config) {
+    config->layers = p->layers;
+    config->hidden = p->hidden;
+    config->heads = p->heads;
+    config->kv_heads = p->kv_heads;
+    config->head_width = p->head_width;
+    config->inner = p->inner;
+    if (p->vocab) config->vocab = p->vocab;
+    if (p->positions) config->positions = p->positions;
+    if (p->theta > 0) config->rope.theta = p->theta;
+    config->tied = p->tied;
+}
+
+/* ---- names ---- */
+
+const HfRule decoder_names[] = {
+    {"embed.token", "embed_tokens.weight", PART_WHOLE, true, false},
+    {"layer.*.norm1", "layers.*.input_layernorm", PART_WHOLE, true, false},
+    {"layer.*.attn.qkv", "layers.*.self_attn.q_proj", 0, true, false},
+    {"layer.*.attn.qkv", "layers.*.self_attn.k_proj", 1, true, false},
+    {"layer.*.attn.qkv", "layers.*.self_attn.v_proj", 2, true, false},
+    {"layer.*.attn.q", "layers.*.self_attn.q_proj", PART_WHOLE, true, false},
+    {"layer.*.attn.kv", "layers.*.self_attn.k_proj", 0, true, false},
+    {"layer.*.attn.kv", "layers.*.self_attn.v_proj", 1, true, false},
+    {"layer.*.attn.q_norm", "layers.*.self_attn.q_norm", PART_WHOLE, true, false},
+    {"layer.*.attn.k_norm", "layers.*.self_attn.k_norm", PART_WHOLE, true, false},
+    {"layer.*.attn.out", "layers.*.self_attn.o_proj", PART_WHOLE, true, false},
+    {"layer.*.norm2", "layers.*.post_attention_layernorm", PART_WHOLE, true, false},
+    {"layer.*.mlp.up", "layers.*.mlp.gate_proj", 0, true, false},
+    {"layer.*.mlp.up", "layers.*.mlp.up_proj", 1, true, false},
+    {"layer.*.mlp.down", "layers.*.mlp.down_proj", PART_WHOLE, true, false},
+    {"head.norm", "norm", PART_WHOLE, true, false},
+    {"head.output", "lm_head", PART_WHOLE, false, false},
+    {0},
+};
+
+const char *const decoder_buffers[] = {"layers.*.self_attn.rotary_emb.inv_freq", "rotary_emb.inv_freq", NULL};
+
+const GgufRule decoder_gguf_names[] = {
+    {"embed.token", "token_embd.weight", PART_WHOLE, false, false},
+    {"layer.*.norm1", "blk.*.attn_norm", PART_WHOLE, true, false},
+    {"layer.*.attn.qkv", "blk.*.attn_q", 0, false, true},
+    {"layer.*.attn.qkv", "blk.*.attn_k", 1, false, true},
+    {"layer.*.attn.qkv", "blk.*.attn_v", 2, false, false},
+    {"layer.*.attn.q", "blk.*.attn_q", PART_WHOLE, false, true},
+    {"layer.*.attn.kv", "blk.*.attn_k", 0, false, true},
+    {"layer.*.attn.kv", "blk.*.attn_v", 1, false, false},
+    {"layer.*.attn.q_norm", "blk.*.attn_q_norm", PART_WHOLE, true, false},
+    {"layer.*.attn.k_norm", "blk.*.attn_k_norm", PART_WHOLE, true, false},
+    {"layer.*.attn.out", "blk.*.attn_output", PART_WHOLE, false, false},
+    {"layer.*.norm2", "blk.*.ffn_norm", PART_WHOLE, true, false},
+    {"layer.*.mlp.up", "blk.*.ffn_gate", 0, false, false},
+    {"layer.*.mlp.up", "blk.*.ffn_up", 1, false, false},
+    {"layer.*.mlp.down", "blk.*.ffn_down", PART_WHOLE, false, false},
+    {"head.norm", "output_norm", PART_WHOLE, true, false},
+    {"head.output", "output", PART_WHOLE, false, false},
+    {0},
+};
+
+/* A GGUF file stores Llama 3's scaled frequencies as a tensor, which weft does not write. */
+bool decoder_gguf_runs(const ModelConfig *config) {
+    return config->act == ACT_SILU && config->rope.scaling != ROPE_LLAMA3;
+}
