@@ -20,7 +20,8 @@ static const char *const cases[] = {"gpt2",
                                     "bert-multilabel",
                                     "llama",
                                     "llama-3",
-                                    "llama-bias"};
+                                    "llama-bias",
+                                    "mistral"};
 enum { CASES = sizeof cases / sizeof *cases };
 
 /* Each step has two micro-batches, distributed over the data-parallel replicas. */

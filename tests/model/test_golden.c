@@ -309,6 +309,7 @@ int main(void) {
         "llama",
         "llama-3",
         "llama-bias",
+        "mistral",
         "tiny-gpt2",
     };
     const char *const backends[] = {test_on_cuda() ? "cuda" : "ref", test_kernels()};

@@ -1,0 +1,63 @@
+/* Mistral: a Llama whose tokens see a window of earlier ones. */
+#include "model/decoder.h"
+
+static void defaults(ModelConfig *config) {
+    decoder_defaults(config);
+    config->family = &family_mistral;
+    config->inner = 14336;
+    config->kv_heads = 8;
+    config->positions = 4096 * 32;
+    config->window = 4096;
+}
+
+static Status read_config(const json_t *json, const char *from, ModelConfig *config) {
+    const json_t *window = json_object_get(json, "sliding_window");
+    TRY(decoder_read(json, from, config));
+    if (json_is_null(window)) config->window = 0;
+    TRY(json_get_int(json, from, "sliding_window", 1, MAX_ROWS, &config->window));
+    return decoder_check_layer_types(json, from, config);
+}
+
+static json_t *write_config(const ModelConfig *config) {
+    json_t *json = decoder_write(config);
+    json_t *window = config->window ? json_integer((json_int_t)config->window) : json_null();
+    if (json && !json_object_set_new(json, "sliding_window", window)) return json;
+    json_decref(json);
+    return NULL;
+}
+
+static const Architecture architectures[] = {{"MistralForCausalLM", OUTPUT_LM, false, false}, {0}};
+
+static const DecoderPreset sizes[] = {
+    {"mistral-5m", 6, 256, 8, 2, 0, 704, 0, 512, 10000, true},
+    {"mistral-7b", 32, 4096, 32, 8, 0, 14336, 32000, 32768, 10000, false},
+};
+
+static const char *const presets[] = {"mistral-5m", "mistral-7b", NULL};
+
+static void preset(int at, ModelConfig *config) {
+    decoder_preset(&sizes[at], config);
+    config->norm_eps = 1e-5f;
+    if (at == 0) config->window = 128;
+}
+
+const Family family_mistral = {
+    .type = "mistral",
+    .title = "Mistral",
+    .outputs = OUTPUT_LM,
+    .output = &block_ops_lm_output,
+    .defaults = defaults,
+    .read = read_config,
+    .write = write_config,
+    .architectures = architectures,
+    .presets = presets,
+    .preset = preset,
+    .names = decoder_names,
+    .prefix = "model.",
+    .output_matrix = "lm_head.weight",
+    .buffers = decoder_buffers,
+    .gguf = "llama",
+    .gguf_names = decoder_gguf_names,
+    .gguf_pairs = true,
+    .gguf_runs = decoder_gguf_runs,
+};
