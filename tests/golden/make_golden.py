@@ -32,7 +32,8 @@ import transformers
 from safetensors.torch import save_file
 from transformers import (BertConfig, BertForMaskedLM, BertForNextSentencePrediction, BertForPreTraining,
                           BertForQuestionAnswering, BertForSequenceClassification, BertModel, GPT2Config,
-                          GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM)
+                          GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM)
 from transformers.generation.logits_process import (TemperatureLogitsWarper, TopKLogitsWarper,
                                                     TopPLogitsWarper)
 
@@ -103,6 +104,9 @@ SPECS = {
                        config=decoder_config(LlamaConfig, hidden=24, groups=4, attention_bias=True, mlp_bias=True,
                                              head_dim=8, rope=dict(rope_type="linear", factor=2.0), pad_token_id=3)),
     "mistral": dict(cls=MistralForCausalLM, seed=1, B=2, T=24, config=decoder_config(MistralConfig, sliding_window=7)),
+    "qwen2": dict(cls=Qwen2ForCausalLM, seed=1, B=2, T=24,
+                  config=decoder_config(Qwen2Config, tied=True, use_sliding_window=True, sliding_window=5,
+                                        max_window_layers=1)),
     "gpt2-generate": dict(cls=GPT2LMHeadModel, seed=170, generate_only=True, half=True,
                           config=gpt2_config(hidden=64, inner=128, layers=3, vocab=257, positions=64)),
 }

@@ -21,7 +21,8 @@ static const char *const cases[] = {"gpt2",
                                     "llama",
                                     "llama-3",
                                     "llama-bias",
-                                    "mistral"};
+                                    "mistral",
+                                    "qwen2"};
 enum { CASES = sizeof cases / sizeof *cases };
 
 /* Each step has two micro-batches, distributed over the data-parallel replicas. */

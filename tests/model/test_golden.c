@@ -310,6 +310,7 @@ int main(void) {
         "llama-3",
         "llama-bias",
         "mistral",
+        "qwen2",
         "tiny-gpt2",
     };
     const char *const backends[] = {test_on_cuda() ? "cuda" : "ref", test_kernels()};
