@@ -33,7 +33,7 @@ from safetensors.torch import save_file
 from transformers import (BertConfig, BertForMaskedLM, BertForNextSentencePrediction, BertForPreTraining,
                           BertForQuestionAnswering, BertForSequenceClassification, BertModel, GPT2Config,
                           GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM)
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 from transformers.generation.logits_process import (TemperatureLogitsWarper, TopKLogitsWarper,
                                                     TopPLogitsWarper)
 
@@ -107,6 +107,8 @@ SPECS = {
     "qwen2": dict(cls=Qwen2ForCausalLM, seed=1, B=2, T=24,
                   config=decoder_config(Qwen2Config, tied=True, use_sliding_window=True, sliding_window=5,
                                         max_window_layers=1)),
+    "qwen3": dict(cls=Qwen3ForCausalLM, seed=1, B=2, T=24, decay=0.5, final=True,
+                  config=decoder_config(Qwen3Config, head_dim=12, attention_bias=True)),
     "gpt2-generate": dict(cls=GPT2LMHeadModel, seed=170, generate_only=True, half=True,
                           config=gpt2_config(hidden=64, inner=128, layers=3, vocab=257, positions=64)),
 }

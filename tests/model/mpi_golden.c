@@ -22,7 +22,8 @@ static const char *const cases[] = {"gpt2",
                                     "llama-3",
                                     "llama-bias",
                                     "mistral",
-                                    "qwen2"};
+                                    "qwen2",
+                                    "qwen3"};
 enum { CASES = sizeof cases / sizeof *cases };
 
 /* Each step has two micro-batches, distributed over the data-parallel replicas. */

@@ -311,6 +311,7 @@ int main(void) {
         "llama-bias",
         "mistral",
         "qwen2",
+        "qwen3",
         "tiny-gpt2",
     };
     const char *const backends[] = {test_on_cuda() ? "cuda" : "ref", test_kernels()};
