@@ -95,10 +95,10 @@ static void print_layout(const json_t *result, FILE *out) {
     const json_t *model = json_object_get(result, "model"), *layout = json_object_get(result, "layout");
     char total[FORMAT_SIZE], stored[FORMAT_SIZE], each[FORMAT_SIZE];
     fprintf(out, "%s, %lld layer%s, hidden size %lld, %lld head%s, vocabulary %lld\n",
-            family_find(json_string_at(model, "family"))->title,
-            (long long)json_int_at(model, "layers"), PLURAL(json_int_at(model, "layers")),
-            (long long)json_int_at(model, "hidden"), (long long)json_int_at(model, "heads"),
-            PLURAL(json_int_at(model, "heads")), (long long)json_int_at(model, "vocab"));
+            family_find(json_string_at(model, "family"))->title, (long long)json_int_at(model, "layers"),
+            PLURAL(json_int_at(model, "layers")), (long long)json_int_at(model, "hidden"),
+            (long long)json_int_at(model, "heads"), PLURAL(json_int_at(model, "heads")),
+            (long long)json_int_at(model, "vocab"));
     fprintf(out, "%s parameters; %s stored per replica, %s per rank\n",
             format_count(total, (double)json_int_at(result, "params_total")),
             format_count(stored, (double)json_int_at(result, "params_stored")),

@@ -71,10 +71,9 @@ static void show_head(const json_t *result, FILE *out) {
     const json_t *model = json_object_get(result, "model"), *cluster = json_object_get(result, "cluster");
     char params[FORMAT_SIZE], memory[FORMAT_SIZE];
     fprintf(out, "%s, %.0f layer%s, hidden size %.0f, %.0f head%s: %s parameters\n",
-            family_find(json_string_or(model, "family", ""))->title,
-            json_number_at(model, "layers"), PLURAL(json_number_at(model, "layers")),
-            json_number_at(model, "hidden"), json_number_at(model, "heads"),
-            PLURAL(json_number_at(model, "heads")),
+            family_find(json_string_or(model, "family", ""))->title, json_number_at(model, "layers"),
+            PLURAL(json_number_at(model, "layers")), json_number_at(model, "hidden"),
+            json_number_at(model, "heads"), PLURAL(json_number_at(model, "heads")),
             format_count(params, json_number_at(result, "params_total")));
     fprintf(out, "%.0f x %s (%s), %s available on each\n", json_number_at(result, "ranks"),
             json_string_or(cluster, "device", ""), json_string_or(cluster, "name", ""),
