@@ -15,9 +15,27 @@ __device__ inline float sigmoid(float x) {
     return __fdividef(1.0f, 1.0f + __expf(-x));
 }
 
+// erfc(-x / sqrt(2)) / 2, the normal distribution's cumulative probability, with a relative error
+// below 1.2e-7 plus that of the fast exponential (Chebyshev fit of erfc in Numerical Recipes). erfcf takes
+// more than twice the time.
+__device__ inline float normal_below(float x) {
+    float z = fabsf(x) * 0.70710678118654752f, t = __fdividef(1.0f, fmaf(0.5f, z, 1.0f));
+    float p = fmaf(t, 0.17087277f, -0.82215223f);
+    p = fmaf(t, p, 1.48851587f);
+    p = fmaf(t, p, -1.13520398f);
+    p = fmaf(t, p, 0.27886807f);
+    p = fmaf(t, p, -0.18628806f);
+    p = fmaf(t, p, 0.09678418f);
+    p = fmaf(t, p, 0.37409196f);
+    p = fmaf(t, p, 1.00002368f);
+    p = fmaf(t, p, -1.26551223f);
+    float tail = 0.5f * t * __expf(fmaf(-z, z, p));
+    return x > 0 ? 1.0f - tail : tail;
+}
+
 template <CudaAct ACT> __device__ inline float act_value(float x) {
     if (ACT == CUDA_ACT_GELU_TANH) return x * gelu_gate(x);
-    if (ACT == CUDA_ACT_GELU_ERF) return 0.5f * x * erfcf(x * -0.70710678118654752f);
+    if (ACT == CUDA_ACT_GELU_ERF) return x * normal_below(x);
     if (ACT == CUDA_ACT_RELU) return x < 0 ? 0 : x; // NaN stays NaN
     if (ACT == CUDA_ACT_TANH) return tanhf(x);
     if (ACT == CUDA_ACT_SILU) return x * sigmoid(x);
@@ -44,8 +62,7 @@ template <CudaAct ACT> __device__ inline float act_derivative(float x) {
         return fmaf(x * du2, gate * (1.0f - gate), gate);
     }
     if (ACT == CUDA_ACT_GELU_ERF) {
-        float below = 0.5f * erfcf(x * -0.70710678118654752f);
-        return fmaf(x, 0.39894228040143268f * __expf(-0.5f * x * x), below);
+        return fmaf(x, 0.39894228040143268f * __expf(-0.5f * x * x), normal_below(x));
     }
     if (ACT == CUDA_ACT_RELU) return x > 0 ? 1 : 0;
     if (ACT == CUDA_ACT_TANH) {
