@@ -6,41 +6,40 @@
 #ifndef WEFT_KERNELS_CUDA_ROW_CUH
 #define WEFT_KERNELS_CUDA_ROW_CUH
 
+#include "kernels/cuda/chain.cuh"
 #include "kernels/cuda/device.cuh"
 
 namespace {
 
 // ---- dropout ----
 
-template <int N> struct Factors { float at[N]; };
-
-// The dropout factors of N elements whose draws start at `index`. Draws come in blocks of four: if index is
-// not a multiple of 4 (which is the same for a whole row), one more block is drawn.
-template <int N> __device__ inline Factors<N> dropout_factors(const CudaDropout &dropout, uint64_t index) {
-    Factors<N> factors;
+// Which of N elements are kept, as bits, if their draws start at `index`. Draws come in blocks of four: if
+// index is not a multiple of 4 (which is the same for a whole row, and rare), one more block is drawn.
+template <int N> __device__ inline uint32_t dropout_kept(const CudaDropout &dropout, uint64_t index) {
+    uint32_t kept = 0;
     if constexpr (N < 4) {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            factors.at[i] = draw(dropout.key, index + i) >= dropout.threshold ? dropout.scale : 0.0f;
+            kept |= (uint32_t)(draw(dropout.key, index + i) >= dropout.threshold) << i;
     } else {
-        uint32_t drawn[N + 4];
-        uint64_t block = index / 4;
-        int skip = (int)(index % 4);
+        const int skip = (int)(index % 4);
 #pragma unroll
-        for (int b = 0; b <= N / 4; b++) {
-            uint4 four = b < N / 4 || skip ? draw_block(dropout.key, block + b) : make_uint4(0, 0, 0, 0);
-            drawn[4 * b] = four.x;
-            drawn[4 * b + 1] = four.y;
-            drawn[4 * b + 2] = four.z;
-            drawn[4 * b + 3] = four.w;
+        for (int b = 0; b < N / 4; b++) {
+            uint4 four = draw_block(dropout.key, index / 4 + b);
+            kept |= (four.x >= dropout.threshold ? 1u : 0u) << 4 * b;
+            kept |= (four.y >= dropout.threshold ? 2u : 0u) << 4 * b;
+            kept |= (four.z >= dropout.threshold ? 4u : 0u) << 4 * b;
+            kept |= (four.w >= dropout.threshold ? 8u : 0u) << 4 * b;
         }
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            uint32_t low = skip & 1 ? drawn[i + 1] : drawn[i], high = skip & 1 ? drawn[i + 3] : drawn[i + 2];
-            factors.at[i] = (skip & 2 ? high : low) >= dropout.threshold ? dropout.scale : 0.0f;
+        if (skip) {
+            kept >>= skip;
+#pragma unroll 1
+            for (int i = 0; i < skip; i++)
+                kept |= (uint32_t)(draw(dropout.key, index + N - skip + i) >= dropout.threshold)
+                        << (N - skip + i);
         }
     }
-    return factors;
+    return kept;
 }
 
 // ---- rows ----
@@ -74,16 +73,15 @@ template <typename T> struct DroppedRow {
         return raw;
     }
     template <int N> __device__ Pack<T, N> settle(int64_t c, Raw<N> raw) const {
+        // First, while the loads are in flight.
+        uint32_t drawn = dropout.threshold ? dropout_kept<N>(dropout, index + (uint64_t)c) : ~0u;
+        float scale = dropout.threshold ? dropout.scale : 1.0f;
         forget(raw.y);
         if (res) forget(raw.res);
-        Factors<N> factors;
-#pragma unroll
-        for (int i = 0; i < N; i++) factors.at[i] = 1.0f;
-        if (dropout.threshold) factors = dropout_factors<N>(dropout, index + (uint64_t)c);
         float total[N];
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            float kept = to_float(raw.y.at[i]) * factors.at[i];
+            float kept = to_float(raw.y.at[i]) * (drawn >> i & 1 ? scale : 0.0f);
             total[i] = res ? to_float(raw.res.at[i]) + kept : kept;
         }
         Pack<T, N> out = pack_of<T>(total);
