@@ -1,12 +1,11 @@
-// Chained kernels (programmatic dependent launch). In a recording (see stream_record_begin), a chained
-// kernel is launched while the previous one still runs, which hides launch latency. It then waits for
-// everything before it, but may first read memory that nothing in the recording writes. Outside of
-// recordings, on GPUs older than Hopper, and with WEFT_CUDA_CHAIN=off, chained kernels simply run one after
-// the other.
+// Chained kernels (programmatic dependent launch). A chained kernel is launched while the previous one still
+// runs, which hides launch latency, and then waits for everything before it. On GPUs older than Hopper, and
+// with WEFT_CUDA_CHAIN=off, chained kernels simply run one after the other.
 //
-// A kernel launched by launch_chained must call chain_wait in every thread before it touches any other
-// memory. It waits for the completion of the previous kernel, which has waited likewise, so nothing earlier
-// is still running.
+// A kernel launched by launch_chained must call chain_wait in every thread before it touches any memory. It
+// waits for the completion of the previous kernel, which has waited likewise, so nothing earlier is still
+// running. A kernel launched by launch_recorded may first read memory that nothing in a recording (see
+// stream_record_begin) writes; it is chained in recordings only.
 #ifndef WEFT_KERNELS_CUDA_CHAIN_CUH
 #define WEFT_KERNELS_CUDA_CHAIN_CUH
 
@@ -28,32 +27,49 @@ __device__ inline void chain_wait() {
 #endif
 }
 
-// Whether the stream is being recorded and the kernel was compiled with the wait instruction.
-template <typename... Params> inline bool can_chain(cudaStream_t stream, void (*kernel)(Params...)) {
+// Whether the kernel was compiled with the wait instruction. All of weft's kernels are compiled alike, so one
+// answer per file is enough.
+inline bool has_chains(const void *kernel) {
+    static const bool has = [kernel] {
+        const char *asked = getenv("WEFT_CUDA_CHAIN");
+        cudaFuncAttributes code;
+        if (asked && !strcmp(asked, "off")) return false;
+        if (cudaFuncGetAttributes(&code, kernel) != cudaSuccess) return false;
+        return code.ptxVersion >= chain_from && code.binaryVersion >= chain_from;
+    }();
+    return has;
+}
+
+inline bool is_recorded(cudaStream_t stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    cudaFuncAttributes code;
-    if (cudaStreamIsCapturing(stream, &status) != cudaSuccess) return false;
-    if (status != cudaStreamCaptureStatusActive) return false;
-    const char *asked = getenv("WEFT_CUDA_CHAIN");
-    if (asked && !strcmp(asked, "off")) return false;
-    if (cudaFuncGetAttributes(&code, (const void *)kernel) != cudaSuccess) return false;
-    return code.ptxVersion >= chain_from && code.binaryVersion >= chain_from;
+    return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status == cudaStreamCaptureStatusActive;
 }
 
 template <typename... Params, typename... Args>
-inline cudaError_t launch_chained(cudaStream_t stream, void (*kernel)(Params...), unsigned blocks,
-                                  unsigned threads, size_t shared, Args... args) {
+inline cudaError_t launch_with(bool chain, cudaStream_t stream, void (*kernel)(Params...), dim3 blocks,
+                               dim3 threads, size_t shared, Args... args) {
     cudaLaunchAttribute chained = {};
     chained.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     chained.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(blocks);
-    config.blockDim = dim3(threads);
+    config.gridDim = blocks;
+    config.blockDim = threads;
     config.dynamicSmemBytes = shared;
     config.stream = stream;
     config.attrs = &chained;
-    config.numAttrs = can_chain(stream, kernel) ? 1 : 0;
+    config.numAttrs = chain && has_chains((const void *)kernel) ? 1 : 0;
     return cudaLaunchKernelEx(&config, kernel, args...);
+}
+
+template <typename... Params, typename... Args>
+inline cudaError_t launch_chained(cudaStream_t stream, void (*kernel)(Params...), dim3 blocks, dim3 threads,
+                                  size_t shared, Args... args) {
+    return launch_with(true, stream, kernel, blocks, threads, shared, args...);
+}
+template <typename... Params, typename... Args>
+inline cudaError_t launch_recorded(cudaStream_t stream, void (*kernel)(Params...), dim3 blocks, dim3 threads,
+                                   size_t shared, Args... args) {
+    return launch_with(is_recorded(stream), stream, kernel, blocks, threads, shared, args...);
 }
 
 #endif

@@ -1,6 +1,5 @@
 // Dropout on (B,T,C) tensors: forward with a residual, and backward, which redraws forward's mask. They
 // differ only in the residual. Each warp processes a row.
-#include "kernels/cuda/chain.cuh"
 #include "kernels/cuda/row.cuh"
 
 namespace {

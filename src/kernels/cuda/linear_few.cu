@@ -120,10 +120,10 @@ __global__ void __launch_bounds__(WARPS * 32) skinny_kernel(SkinnyGemm call) {
 template <typename T, int WARPS> cudaError_t launch(cudaStream_t stream, const SkinnyGemm &call) {
     constexpr int wide_from = 8192; // number of columns from which blocks of twice the width fill the device
     if (call.cols > wide_from)
-        return launch_chained(stream, skinny_kernel<T, WARPS, 2>, blocks_for(call.cols, 2 * tile), WARPS * 32,
-                              0, call);
-    return launch_chained(stream, skinny_kernel<T, WARPS, 1>, blocks_for(call.cols, tile), WARPS * 32, 0,
-                          call);
+        return launch_recorded(stream, skinny_kernel<T, WARPS, 2>, blocks_for(call.cols, 2 * tile),
+                               WARPS * 32, 0, call);
+    return launch_recorded(stream, skinny_kernel<T, WARPS, 1>, blocks_for(call.cols, tile), WARPS * 32, 0,
+                           call);
 }
 
 } // namespace

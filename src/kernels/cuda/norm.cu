@@ -6,7 +6,6 @@
 // registers until the end. Then the warps of a block are added in order, and add_partials adds the blocks;
 // the order depends on the shape alone. Because registers are full of these sums, the rows of a warp are in
 // shared memory, where the next row is loaded while one is processed.
-#include "kernels/cuda/chain.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row.cuh"
 
@@ -197,6 +196,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) backward_warp_kernel(NormBack
     Pack<T, N> *warp_rows = reinterpret_cast<Pack<T, N> *>(shared) + warp * 2 * line + lane;
     float gammas[P][N] = {}, betas[P][N] = {}, next_mean = 0, next_rstd = 0;
     int64_t r = blockIdx.x * (int64_t)WARPS + warp;
+    chain_next();
+    chain_wait();
     if (r < in.rows) {
         SharedRow<T, P>(warp_rows, in.dres).fetch(in, r);
         next_mean = in.mean[r];
@@ -398,7 +399,7 @@ int start_backward_warps(cudaStream_t stream, const NormBackward<T> &in) {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                          cudaSharedmemCarveoutMaxShared);
-    kernel<<<blocks, THREADS, shared, stream>>>(in);
+    (void)launch_chained(stream, kernel, blocks, THREADS, shared, in);
     return blocks;
 }
 

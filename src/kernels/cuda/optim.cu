@@ -1,5 +1,6 @@
 // AdamW: a thread takes two packs of four elements of param, m, v and grad, all loaded before the first is
 // used, and also writes the copy in the compute type.
+#include "kernels/cuda/chain.cuh"
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -24,6 +25,8 @@ __global__ void __launch_bounds__(threads, 4) adamw_kernel(float *param, float *
                                                            const float *grad, int64_t count, CudaAdamW spec) {
     const int64_t first = (blockIdx.x * (int64_t)(threads * batch) + threadIdx.x) * N;
     Pack<float, N> p[batch], g[batch], ms[batch], vs[batch];
+    chain_next();
+    chain_wait();
 #pragma unroll
     for (int b = 0; b < batch; b++) {
         int64_t i = first + b * threads * N;
@@ -62,11 +65,9 @@ cudaError_t launch_adamw(cudaStream_t stream, float *param, float *m, float *v, 
     return with_type(type, [&](auto t) {
         using T = decltype(t);
         if (aligned_16(param, m, v, grad, copy))
-            adamw_kernel<T, 4><<<blocks_for(count, threads * batch * 4), threads, 0, stream>>>(
-                param, m, v, (T *)copy, grad, count, spec);
-        else
-            adamw_kernel<T, 1><<<blocks_for(count, threads * batch), threads, 0, stream>>>(
-                param, m, v, (T *)copy, grad, count, spec);
-        return cudaGetLastError();
+            return launch_chained(stream, adamw_kernel<T, 4>, blocks_for(count, threads * batch * 4), threads,
+                                  0, param, m, v, (T *)copy, grad, count, spec);
+        return launch_chained(stream, adamw_kernel<T, 1>, blocks_for(count, threads * batch), threads, 0,
+                              param, m, v, (T *)copy, grad, count, spec);
     });
 }

@@ -126,6 +126,8 @@ __global__ void __launch_bounds__(partial_columns *adding_lines)
     __shared__ float buffer[adding_lines][partial_columns];
     int64_t i = blockIdx.x * (int64_t)partial_columns + threadIdx.x;
     float total = 0;
+    chain_next();
+    chain_wait();
 #pragma unroll 1
     for (int b = threadIdx.y; i < width && b < blocks; b += adding_batch * adding_lines) {
         float each[adding_batch];
@@ -151,9 +153,8 @@ __global__ void __launch_bounds__(partial_columns *adding_lines)
 inline cudaError_t add_partials(cudaStream_t stream, float *first, int64_t first_width, float *second,
                                 const float *partial, int64_t width, int blocks) {
     dim3 shape(partial_columns, adding_lines);
-    add_partials_kernel<<<blocks_for(width, partial_columns), shape, 0, stream>>>(first, first_width, second,
-                                                                                  partial, width, blocks);
-    return cudaGetLastError();
+    return launch_chained(stream, add_partials_kernel, blocks_for(width, partial_columns), shape, 0, first,
+                          first_width, second, partial, width, blocks);
 }
 
 } // namespace

@@ -2,6 +2,7 @@
 // blocks depends on the element count alone; a short array needs only one, which adds to the total itself.
 // A thread has several loads in flight. In an array that is split into parts, each part has as many blocks
 // as it would have alone, and they add the same elements in the same order.
+#include "kernels/cuda/chain.cuh"
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -46,6 +47,8 @@ __device__ inline double sum_strided(const T *x, int64_t count, int block, int b
 template <typename T, int N, bool SQUARES>
 __global__ void __launch_bounds__(threads, 6) sum_kernel(double *out, const T *x, int64_t count, bool add) {
     __shared__ double buffer[32];
+    chain_next();
+    chain_wait();
     double total = sum_strided<T, N, SQUARES>(x, count, blockIdx.x, gridDim.x);
     total = block_sum<double, threads>(total, buffer);
     if (threadIdx.x == 0) out[blockIdx.x] = add ? out[blockIdx.x] + total : total;
@@ -55,6 +58,8 @@ __global__ void __launch_bounds__(final_threads)
     sum_blocks_kernel(double *out, const double *partial, int blocks) {
     __shared__ double buffer[32];
     double total = 0;
+    chain_next();
+    chain_wait();
     for (int i = threadIdx.x; i < blocks; i += final_threads) total += partial[i];
     total = block_sum<double, final_threads>(total, buffer);
     if (threadIdx.x == 0) *out += total;
@@ -118,11 +123,9 @@ __global__ void __launch_bounds__(final_threads)
 }
 
 template <typename T, int N>
-void start(cudaStream_t stream, int blocks, double *out, const T *x, int64_t count, bool squares) {
-    if (squares)
-        sum_kernel<T, N, true><<<blocks, threads, 0, stream>>>(out, x, count, blocks == 1);
-    else
-        sum_kernel<T, N, false><<<blocks, threads, 0, stream>>>(out, x, count, blocks == 1);
+cudaError_t start(cudaStream_t stream, int blocks, double *out, const T *x, int64_t count, bool squares) {
+    auto kernel = squares ? sum_kernel<T, N, true> : sum_kernel<T, N, false>;
+    return launch_chained(stream, kernel, blocks, threads, 0, out, x, count, blocks == 1);
 }
 
 } // namespace
@@ -137,15 +140,12 @@ cudaError_t launch_sum(cudaStream_t stream, DType type, double *total, const voi
     double *out = blocks == 1 ? total : partial;
     cudaError_t error = with_type(type, [&](auto t) {
         using T = decltype(t);
-        if (aligned_16(x))
-            start<T, pack_size<T>>(stream, blocks, out, (const T *)x, count, squares);
-        else
-            start<T, 1>(stream, blocks, out, (const T *)x, count, squares);
-        return cudaGetLastError();
+        if (aligned_16(x)) return start<T, pack_size<T>>(stream, blocks, out, (const T *)x, count, squares);
+        return start<T, 1>(stream, blocks, out, (const T *)x, count, squares);
     });
     if (error != cudaSuccess || blocks == 1) return error;
-    sum_blocks_kernel<<<1, final_threads, 0, stream>>>(total, partial, blocks);
-    return cudaGetLastError();
+    return launch_chained(stream, sum_blocks_kernel, 1, final_threads, 0, total, (const double *)partial,
+                          blocks);
 }
 
 size_t sum_parts_bytes(int64_t count, int64_t skip, int64_t share) {
