@@ -24,6 +24,7 @@ void kernels_dryrun_fill_cpu(KernelTable *table, const KernelTable *cpu) {
 enum {
     BLAS_BYTES = 32 << 20,        /* cuBLASLt's workspace */
     FP32_RESULT_BYTES = 64 << 20, /* largest matmul result that is kept in fp32 */
+    FP32_SUM_BYTES = 4 << 20,
     ALIGN = 256,
     NORM_BLOCKS = 3 * 132,
     SUM_BLOCKS = 6 * 132,
@@ -60,12 +61,14 @@ static Status linear_forward_dryrun(Stream *stream, Tensor y, Tensor pre, Tensor
                                              : 0));
 }
 
-static Status linear_backward_input_dryrun(Stream *stream, Tensor dx, Tensor dy, Tensor w, Act act,
-                                           Tensor pre, bool accumulate) {
-    (void)pre;
+static Status linear_backward_input_dryrun(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Tensor w,
+                                           Act act, Tensor pre, bool accumulate) {
+    (void)pre, (void)sums;
     size_t fp32_bytes = (size_t)tensor_count(dx) * sizeof(float), result = 0;
     bool in_fp32 = dx.dtype != DT_F32 && fp32_bytes <= FP32_RESULT_BYTES;
     if (act != ACT_NONE && (in_fp32 || accumulate)) result = aligned(in_fp32 ? fp32_bytes : tensor_bytes(dx));
+    if (act == ACT_NONE && accumulate && in_fp32 && fp32_bytes <= FP32_SUM_BYTES)
+        result = aligned(fp32_bytes);
     return request(stream, BLAS_BYTES + converted_bytes(dy, w.dtype) + result);
 }
 

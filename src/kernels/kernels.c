@@ -36,7 +36,7 @@ Status linear_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tens
         linear_forward, y, pre, x, w, b, act);
 }
 
-Status linear_backward_input(Exec *exec, Tensor dx, Tensor dy, Tensor w, Act act, Tensor pre,
+Status linear_backward_input(Exec *exec, Tensor dx, Tensor sums, Tensor dy, Tensor w, Act act, Tensor pre,
                              bool accumulate) {
     CHECK_FLOAT(dy);
     CHECK_FLOAT(w);
@@ -46,10 +46,11 @@ Status linear_backward_input(Exec *exec, Tensor dx, Tensor dy, Tensor w, Act act
     CHECK_MATRIX(dy, dy.dtype == DT_F32 ? DT_F32 : w.dtype, M, N);
     CHECK_MATRIX(dx, w.dtype, M, K);
     if (act != ACT_NONE) CHECK_MATRIX(pre, w.dtype, M, K);
+    if (sums.data) CHECK_COUNT(sums, DT_F32, K);
     if (M == 0 || K == 0) return OK;
     SIZES(M, K, N, act != ACT_NONE);
     RUN(KERNEL_LINEAR_BACKWARD_INPUT, 2.0 * (double)M * (double)N * (double)K, BYTES(dx, dy, w, pre),
-        linear_backward_input, dx, dy, w, act, pre, accumulate);
+        linear_backward_input, dx, sums, dy, w, act, pre, accumulate);
 }
 
 Status linear_backward_weight(Exec *exec, Tensor dw, Tensor db, Tensor dy, Tensor x) {

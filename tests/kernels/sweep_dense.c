@@ -41,6 +41,9 @@ void linear_forward_sweep(Sweep *sweep) {
     }
     for (unsigned flags = 0; flags < 4; flags++)
         compare(sweep, linear_forward_case, (Args){{70, 45, 33}, ZERO_ROWS + flags, norm_wise});
+    /* Sizes for which a GPU has fused kernels: several tiles, the last ones partly filled. */
+    for (unsigned flags = 0; flags < (test_on_cuda() ? 4 * ACT_COUNT : 1); flags++)
+        compare(sweep, linear_forward_case, (Args){{300, 520, 584}, flags, norm_wise});
 }
 
 /* fp32 or the compute type, but always with values that the compute type represents: a backend may round
@@ -48,6 +51,16 @@ void linear_forward_sweep(Sweep *sweep) {
 static Tensor some_gradient(Kit *kit, Tensor shape, bool wide) {
     Tensor dy = kit_random(kit, typed(kit, shape));
     return wide ? kit_as(kit, dy, DT_F32) : dy;
+}
+
+/* Replaces the column sums of x, as this backend rounded it, by `instead`, of about their size. What remains
+ * does not depend on that rounding. */
+static void replace_columns(Tensor sums, Tensor x, double instead) {
+    for (int64_t c = 0; c < tensor_cols(x); c++) {
+        double total = 0;
+        for (int64_t r = 0; r < tensor_rows(x); r++) total += tensor_get(x, r * tensor_cols(x) + c);
+        tensor_put(sums, c, tensor_get(sums, c) - total + instead);
+    }
 }
 
 static void linear_backward_input_case(Kit *kit, const Args *args) {
@@ -58,7 +71,15 @@ static void linear_backward_input_case(Kit *kit, const Args *args) {
     Tensor dy = some_gradient(kit, shape2(M, N), M % 3 == 0), w = kit_random(kit, typed(kit, shape2(N, K)));
     Tensor pre = act ? kit_random(kit, rows) : TENSOR_NONE;
     put_zero_rows(w, args->flags);
-    assert_ok(linear_backward_input(&kit->exec, dx, dy, w, act, pre, accumulate));
+    if ((M + N) % 2) {
+        assert_ok(linear_backward_input(&kit->exec, dx, TENSOR_NONE, dy, w, act, pre, accumulate));
+    } else {
+        Tensor sums = kit_random(kit, shape1(K));
+        assert_ok(linear_backward_input(&kit->exec, dx, sums, dy, w, act, pre, accumulate));
+        assert_ok(stream_sync(kit->exec.stream));
+        replace_columns(sums, dx, (double)M * sqrt((double)N));
+        kit_output(kit, "sums", sums);
+    }
     kit_output(kit, "dx", dx);
 }
 
@@ -66,6 +87,9 @@ void linear_backward_input_sweep(Sweep *sweep) {
     over_gemms(sweep, linear_backward_input_case, 2 * ACT_COUNT);
     for (unsigned flags = 0; flags < 4; flags++)
         compare(sweep, linear_backward_input_case, (Args){{70, 45, 33}, ZERO_ROWS + flags, norm_wise});
+    for (unsigned flags = 0; flags < (test_on_cuda() ? 2 * ACT_COUNT : 1); flags++)
+        for (int64_t odd = 0; odd < 2; odd++)
+            compare(sweep, linear_backward_input_case, (Args){{300 + odd, 584, 520}, flags, norm_wise});
 }
 
 static void linear_backward_weight_case(Kit *kit, const Args *args) {

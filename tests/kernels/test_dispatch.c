@@ -188,8 +188,9 @@ static void test_wrong_shapes_dense(void **state) {
     REFUSED(linear_forward(e, none, none, a, a, none, ACT_NONE), "linear_forward: y is absent");
     REFUSED(linear_forward(e, a, none, whole, a, none, ACT_NONE), "linear_forward: x is int32 (4, 6)");
     REFUSED(linear_forward(e, a, none, a, a, none, ACT_COUNT), "linear_forward: unknown activation");
-    REFUSED(linear_backward_input(e, b, a, b, ACT_NONE, none, false), "linear_backward_input: w");
-    REFUSED(linear_backward_input(e, a, a, kit_random(kit, shape2(6, 6)), ACT_TANH, none, false),
+    REFUSED(linear_backward_input(e, b, TENSOR_NONE, a, b, ACT_NONE, none, false),
+            "linear_backward_input: w");
+    REFUSED(linear_backward_input(e, a, TENSOR_NONE, a, kit_random(kit, shape2(6, 6)), ACT_TANH, none, false),
             "linear_backward_input: pre is absent");
     REFUSED(linear_backward_weight(e, b, none, a, b), "linear_backward_weight: dw");
     REFUSED(act_forward(e, b, a, ACT_TANH), "act_forward: y");
@@ -217,8 +218,10 @@ static void test_wrong_types(void **state) {
     REFUSED(linear_forward(e, b, none, a, a, none, ACT_NONE), "linear_forward: y is bf16");
     REFUSED(linear_forward(e, a, none, b, b, none, ACT_RELU), "linear_forward: y is fp32");
     REFUSED(linear_forward(e, b, none, b, b, v, ACT_NONE), "linear_forward: b is fp32");
-    REFUSED(linear_backward_input(e, a, b, b, ACT_NONE, none, false), "linear_backward_input: dx is fp32");
-    REFUSED(linear_backward_input(e, b, h, b, ACT_NONE, none, false), "linear_backward_input: dy is fp16");
+    REFUSED(linear_backward_input(e, a, TENSOR_NONE, b, b, ACT_NONE, none, false),
+            "linear_backward_input: dx is fp32");
+    REFUSED(linear_backward_input(e, b, TENSOR_NONE, h, b, ACT_NONE, none, false),
+            "linear_backward_input: dy is fp16");
     REFUSED(linear_backward_weight(e, b, none, b, b), "linear_backward_weight: dw is bf16");
     REFUSED(linear_backward_weight(e, a, u, b, b), "linear_backward_weight: db is bf16");
     REFUSED(layernorm_forward(e, b, u, v, b, u, u, 0), "layernorm_forward: mean is bf16");
@@ -381,7 +384,7 @@ static void test_profile(void **state) {
     assert_true(stat->seconds > 0);
     Tensor dw = kit_random(kit, w), dx = kit_take(kit, x);
     assert_ok(linear_backward_weight(&kit->exec, dw, TENSOR_NONE, y, x));
-    assert_ok(linear_backward_input(&kit->exec, dx, y, w, ACT_NONE, TENSOR_NONE, false));
+    assert_ok(linear_backward_input(&kit->exec, dx, TENSOR_NONE, y, w, ACT_NONE, TENSOR_NONE, false));
     assert_float_equal(kit->profile.kernel[KERNEL_LINEAR_BACKWARD_WEIGHT].flops, 2.0 * 8 * 3 * 5, 0);
     assert_float_equal(kit->profile.kernel[KERNEL_LINEAR_BACKWARD_INPUT].flops, 2.0 * 8 * 3 * 5, 0);
     /* Failed calls, and calls without a profile, are not counted. */

@@ -100,7 +100,8 @@ static void linear_with(Kit *kit, Act act, bool accumulate) {
     Tensor dpre = accumulate ? ones(kit, shape2(M, K)) : kit_take(kit, shape2(M, K));
     Tensor dw = ones(kit, l.w), db = ones(kit, l.b);
     objective(&problem);
-    assert_ok(linear_backward_input(&kit->exec, dpre, problem.weight, l.w, act, l.pre, accumulate));
+    assert_ok(
+        linear_backward_input(&kit->exec, dpre, TENSOR_NONE, problem.weight, l.w, act, l.pre, accumulate));
     assert_ok(linear_backward_weight(&kit->exec, dw, db, problem.weight, l.x));
     check_gradient(&problem, "linear input", l.pre, accumulate ? less_one(dpre) : dpre);
     check_gradient(&problem, "linear weight", l.w, less_one(dw));

@@ -91,8 +91,10 @@ static void backward_input_case(Bench *bench, const char *microkernel, const Cas
     random_values(bench, c, c->dtype, shape2(c->N, c->K), &w[0], &w[1]);
     random_values(bench, c, c->dtype, shape2(c->M, c->K), &dx[0], &dx[1]);
     if (c->act) random_values(bench, c, c->dtype, shape2(c->M, c->K), &pre[0], &pre[1]);
-    assert_ok(linear_backward_input(&bench->ref.exec, dx[0], dy[0], w[0], c->act, pre[0], c->extra));
-    assert_ok(linear_backward_input(&bench->cpu.exec, dx[1], dy[1], w[1], c->act, pre[1], c->extra));
+    assert_ok(
+        linear_backward_input(&bench->ref.exec, dx[0], TENSOR_NONE, dy[0], w[0], c->act, pre[0], c->extra));
+    assert_ok(
+        linear_backward_input(&bench->cpu.exec, dx[1], TENSOR_NONE, dy[1], w[1], c->act, pre[1], c->extra));
     check(bench, microkernel, c, "dx", dx[1], dx[0], c->N);
 }
 
@@ -182,7 +184,7 @@ static void threads_sweep(Bench *bench, const char *microkernel) {
         Tensor dx = kit_take(&kit[i], tensor_2d(NULL, DT_BF16, M, K));
         memset(dw.data, 0, tensor_bytes(dw));
         assert_ok(linear_forward(&kit[i].exec, y, TENSOR_NONE, x, w, TENSOR_NONE, ACT_NONE));
-        assert_ok(linear_backward_input(&kit[i].exec, dx, y, w, ACT_NONE, TENSOR_NONE, false));
+        assert_ok(linear_backward_input(&kit[i].exec, dx, TENSOR_NONE, y, w, ACT_NONE, TENSOR_NONE, false));
         assert_ok(linear_backward_weight(&kit[i].exec, dw, TENSOR_NONE, y, x));
         kit_output(&kit[i], "y", y);
         kit_output(&kit[i], "dx", dx);

@@ -99,10 +99,22 @@ static void backward_finish(const void *context, int64_t row, int64_t col, int64
     }
 }
 
+static void column_sums(Stream *stream, float *sums, const float *x, int64_t rows, int64_t cols) {
+#pragma omp parallel num_threads(threads_for(stream, rows *cols))
+    {
+        Range mine = range_mine(cols, 16);
+        for (int64_t row = 0; row < rows; row++) {
+            const float *from = x + row * cols;
+#pragma omp simd
+            for (int64_t c = mine.from; c < mine.to; c++) sums[c] += from[c];
+        }
+    }
+}
+
 /* With an activation, the GEMM cannot accumulate into dx directly; its result goes to the workspace. */
-static Status linear_backward_input_cpu(Stream *stream, Tensor dx, Tensor dy, Tensor w, Act act, Tensor pre,
-                                        bool accumulate) {
-    FP32_ELSE(linear16_backward_input(stream, dx, dy, w, act, pre, accumulate), dx, dy, w, pre);
+static Status linear_backward_input_cpu(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Tensor w, Act act,
+                                        Tensor pre, bool accumulate) {
+    FP32_ELSE(linear16_backward_input(stream, dx, sums, dy, w, act, pre, accumulate), dx, dy, w, pre);
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     Backward backward = {tensor_f32(dx), tensor_f32(dx), tensor_f32(pre), K, act};
     int64_t kept = count_kept(stream, tensor_f32(w), M, N, K);
@@ -134,19 +146,8 @@ static Status linear_backward_input_cpu(Stream *stream, Tensor dx, Tensor dy, Te
         at += rows_bytes + columns_bytes;
     }
     gemm_run(stream, &gemm, at);
+    if (sums.data) column_sums(stream, tensor_f32(sums), tensor_f32(dx), M, K);
     return OK;
-}
-
-static void column_sums(Stream *stream, float *sums, const float *x, int64_t rows, int64_t cols) {
-#pragma omp parallel num_threads(threads_for(stream, rows *cols))
-    {
-        Range mine = range_mine(cols, 16);
-        for (int64_t row = 0; row < rows; row++) {
-            const float *from = x + row * cols;
-#pragma omp simd
-            for (int64_t c = mine.from; c < mine.to; c++) sums[c] += from[c];
-        }
-    }
 }
 
 static Status linear_backward_weight_cpu(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {

@@ -100,20 +100,6 @@ static void backward_finish(const void *context, float *sums, int64_t stride, in
         }
 }
 
-Status linear16_backward_input(Stream *stream, Tensor dx, Tensor dy, Tensor w, Act act, Tensor pre,
-                               bool accumulate) {
-    int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
-    Backward backward = {dx, pre, K, act, accumulate};
-    Gemm16 gemm = {.m = M,
-                   .n = K,
-                   .k = N,
-                   .a = {dy.data, dy.dtype, N, false},
-                   .b = {w.data, w.dtype, K, false},
-                   .finish = backward_finish,
-                   .context = &backward};
-    return gemm16_run(stream, &gemm);
-}
-
 static void column_sums(Stream *stream, float *sums, Tensor x, int64_t rows, int64_t cols) {
 #pragma omp parallel num_threads(threads_for(stream, rows *cols))
     {
@@ -128,6 +114,22 @@ static void column_sums(Stream *stream, float *sums, Tensor x, int64_t rows, int
             }
         }
     }
+}
+
+Status linear16_backward_input(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Tensor w, Act act,
+                               Tensor pre, bool accumulate) {
+    int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
+    Backward backward = {dx, pre, K, act, accumulate};
+    Gemm16 gemm = {.m = M,
+                   .n = K,
+                   .k = N,
+                   .a = {dy.data, dy.dtype, N, false},
+                   .b = {w.data, w.dtype, K, false},
+                   .finish = backward_finish,
+                   .context = &backward};
+    TRY(gemm16_run(stream, &gemm));
+    if (sums.data) column_sums(stream, tensor_f32(sums), dx, M, K);
+    return OK;
 }
 
 Status linear16_backward_weight(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {

@@ -6,8 +6,8 @@
 
 MUST_USE Status VARIANT(linear16_forward)(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b,
                                           Act act);
-MUST_USE Status VARIANT(linear16_backward_input)(Stream *stream, Tensor dx, Tensor dy, Tensor w, Act act,
-                                                 Tensor pre, bool accumulate);
+MUST_USE Status VARIANT(linear16_backward_input)(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Tensor w,
+                                                 Act act, Tensor pre, bool accumulate);
 MUST_USE Status VARIANT(linear16_backward_weight)(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x);
 
 #define linear16_forward         VARIANT(linear16_forward)

@@ -82,6 +82,11 @@ cudaError_t launch_act(cudaStream_t stream, DType type, void *y, const void *x, 
 /* dx [+]= dy * act'(pre). dy is fp32 or has dx's type, and may alias dx. */
 cudaError_t launch_act_backward(cudaStream_t stream, DType type, void *dx, DType dy_type, const void *dy,
                                 const void *pre, CudaAct act, int64_t count, bool accumulate);
+/* The same, without accumulating, and sums (cols) += column sums of dx (rows,cols), with
+ * column_sums_scratch() bytes of scratch memory. */
+cudaError_t launch_act_backward_sums(cudaStream_t stream, DType type, void *dx, float *sums, DType dy_type,
+                                     const void *dy, const void *pre, CudaAct act, int64_t rows, int64_t cols,
+                                     float *scratch);
 /* sums (cols) += column sums of x (rows,cols), with column_sums_scratch() bytes of scratch memory. */
 size_t column_sums_scratch(int64_t rows, int64_t cols);
 cudaError_t launch_column_sums(cudaStream_t stream, float *sums, DType type, const void *x, int64_t rows,

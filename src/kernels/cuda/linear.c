@@ -5,16 +5,17 @@
  * is rounded to 16 bits: a quarter of the results then differ in the last bit, and y is not
  * act_forward(pre).
  *
- * Backward to the input, dx = dy w: in bf16, cuBLASLt multiplies by the derivative of GELU (tanh
- * approximation) itself, from pre as stored and before rounding. Other derivatives are a pass over the
- * GEMM's result, which is kept in fp32 if it is small enough to stay in the cache, and otherwise in dx
- * itself.
+ * Backward to the input, dx = dy w: a derivative is a pass over the GEMM's result, which is kept in fp32 if
+ * it is small enough to stay in the cache, and otherwise in dx itself. The pass also computes column sums of
+ * dx, if requested. In bf16, cuBLASLt multiplies large results by the derivative of GELU (tanh approximation)
+ * itself, from pre as stored and before rounding; for small ones its kernels take longer than the pass.
  *
  * Backward to the weights: dw += dy^T x in fp32, and the column sums of dy.
  *
  * For GEMMs with few columns, cuBLASLt uses kernels that round to 16 bits before they add a bias,
- * accumulate, or multiply by a derivative (observed up to 67 columns). Their results are therefore kept in
- * fp32, and a separate pass does the rest.
+ * accumulate, or multiply by a derivative (observed up to 67 columns, and for accumulating at 301 x 520).
+ * Their results, and small ones to be accumulated, are therefore kept in fp32, and a separate pass does the
+ * rest.
  *
  * WEFT_CUDA_EPILOGUE lists what cuBLASLt may fuse, for any type: "gelu" in forward, "slope" (the derivative
  * of GELU) in backward, "sums" for the bias gradient. The default is "slope" in bf16 on Hopper and later;
@@ -36,7 +37,8 @@ _Static_assert((int)ACT_NONE == (int)CUDA_ACT_NONE && (int)ACT_GELU_TANH == (int
 
 enum {
     ALIGN = 256,
-    FP32_RESULT_BYTES = 64 << 20, /* largest GEMM result that is kept in fp32 */
+    FP32_RESULT_BYTES = 64 << 20, /* largest GEMM result that is kept in fp32 for a derivative */
+    FP32_SUM_BYTES = 4 << 20,     /* the same for accumulating */
     MIN_COLS_ROUND_ONCE = 128,    /* from this many columns, cuBLASLt rounds only once */
 };
 
@@ -159,35 +161,58 @@ static size_t operand_bytes(Tensor dy, DType type) {
 static Tensor result_tensor(Tensor dx, Act act, bool accumulate) {
     size_t fp32_bytes = (size_t)tensor_count(dx) * sizeof(float);
     Tensor result = dx;
-    if (act == ACT_NONE && !(accumulate && rounds_early(dx.dtype, tensor_cols(dx)))) return dx;
+    bool early =
+        rounds_early(dx.dtype, tensor_cols(dx)) || (dx.dtype != DT_F32 && fp32_bytes <= FP32_SUM_BYTES);
+    if (act == ACT_NONE && !(accumulate && early)) return dx;
     if (dx.dtype != DT_F32 && fp32_bytes <= FP32_RESULT_BYTES) result.dtype = DT_F32;
     if (accumulate || result.dtype != dx.dtype) result.data = NULL;
     return result;
 }
 
+/* What follows the GEMM: dx [+]= result * act'(pre), and sums. `partial` is scratch memory for sums. */
+static Status finish_input(Stream *stream, Tensor dx, Tensor sums, Tensor result, Act act, Tensor pre,
+                           bool accumulate, float *partial) {
+    cudaStream_t on = cuda_stream(stream);
+    int64_t rows = tensor_rows(dx), cols = tensor_cols(dx);
+    if (act != ACT_NONE && sums.data && !accumulate) {
+        LAUNCH(launch_act_backward_sums(on, dx.dtype, dx.data, sums.data, result.dtype, result.data, pre.data,
+                                        (CudaAct)act, rows, cols, partial));
+        return OK;
+    }
+    if (act != ACT_NONE)
+        LAUNCH(launch_act_backward(on, dx.dtype, dx.data, result.dtype, result.data, pre.data, (CudaAct)act,
+                                   tensor_count(dx), accumulate));
+    else if (result.data != dx.data)
+        LAUNCH(launch_add(on, dx.dtype, dx.data, result.dtype, result.data, tensor_count(dx)));
+    if (sums.data) LAUNCH(launch_column_sums(on, sums.data, dx.dtype, dx.data, rows, cols, partial));
+    return OK;
+}
+
 /* Reads w, and pre if the input is the output of an activation. */
-Status linear_backward_input_cuda(Stream *stream, Tensor dx, Tensor dy, Tensor w, Act act, Tensor pre,
-                                  bool accumulate) {
+Status linear_backward_input_cuda(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Tensor w, Act act,
+                                  Tensor pre, bool accumulate) {
     CudaGemm gemm = {.rows = tensor_rows(dy), .cols = tensor_cols(w), .inner = tensor_cols(dy)};
     Tensor result = result_tensor(dx, act, accumulate);
     size_t copy_bytes = operand_bytes(dy, w.dtype),
-           result_bytes = result.data ? 0 : align_up(tensor_bytes(result));
+           result_bytes = result.data ? 0 : align_up(tensor_bytes(result)),
+           sums_bytes = sums.data ? align_up(column_sums_scratch(gemm.rows, gemm.cols)) : 0;
     void *scratch = NULL;
     char *extra = NULL;
-    TRY(blas_scratch(stream, copy_bytes + result_bytes, &scratch, &extra));
+    TRY(blas_scratch(stream, copy_bytes + result_bytes + sums_bytes, &scratch, &extra));
     if (!result.data) result.data = extra + copy_bytes;
+    float *partial = (float *)(extra + copy_bytes + result_bytes);
     TRY(operand(stream, dy, w.dtype, extra, &gemm.left));
     gemm.right = w.data;
     gemm.left_type = gemm.right_type = w.dtype;
     gemm.out = dx.data;
     gemm.out_type = dx.dtype;
-    if (!accumulate && supports_gelu(act, gemm.cols, dx.data, pre.data) &&
+    if (!accumulate && result.data == dx.data && supports_gelu(act, gemm.cols, dx.data, pre.data) &&
         !rounds_early(dx.dtype, gemm.cols) && may_fuse(stream, "slope", dx.dtype)) {
         gemm.epilogue = CUDA_EPILOGUE_GELU_BACKWARD;
         gemm.aux = pre.data;
         bool done;
         TRY(cuda_gemm(stream, &gemm, scratch, &done));
-        if (done) return OK;
+        if (done) return finish_input(stream, dx, sums, dx, ACT_NONE, pre, false, partial);
         gemm.epilogue = CUDA_EPILOGUE_NONE;
         gemm.aux = NULL;
     }
@@ -195,13 +220,7 @@ Status linear_backward_input_cuda(Stream *stream, Tensor dx, Tensor dy, Tensor w
     gemm.out_type = result.dtype;
     gemm.accumulate = act == ACT_NONE && accumulate && result.data == dx.data;
     TRY(run_gemm(stream, &gemm, scratch));
-    if (act == ACT_NONE && result.data != dx.data)
-        LAUNCH(
-            launch_add(cuda_stream(stream), dx.dtype, dx.data, result.dtype, result.data, tensor_count(dx)));
-    if (act == ACT_NONE) return OK;
-    LAUNCH(launch_act_backward(cuda_stream(stream), dx.dtype, dx.data, result.dtype, result.data, pre.data,
-                               (CudaAct)act, tensor_count(dx), accumulate));
-    return OK;
+    return finish_input(stream, dx, sums, result, act, pre, accumulate, partial);
 }
 
 /* The GEMM with fused column sums of dy, which are in `scratch` until they are added to db. */

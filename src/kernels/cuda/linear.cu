@@ -3,9 +3,10 @@
 //
 // Column sums take two passes. In the first, a block sums a chunk of rows of 32 or 32 * pack_size columns
 // into a row of partial sums; the second adds those in order. The chunks depend on the shape alone, and so
-// does the order of every sum, whether rows are read in packs or not.
+// does the order of every sum, whether rows are read in packs or not. Few rows take one pass with narrower
+// columns: a second launch would cost more than it saves.
 #include "kernels/cuda/act.cuh"
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/row.cuh"
 
 namespace {
 
@@ -15,6 +16,8 @@ constexpr int threads = 256;
 
 template <typename T, CudaAct ACT, int N> __global__ void act_kernel(T *y, const T *x, int64_t count) {
     int64_t first = (blockIdx.x * (int64_t)threads + threadIdx.x) * N;
+    chain_next();
+    chain_wait();
     if (first + N <= count) {
         Pack<T, N> in = load_pack<T, N>(x + first), out;
 #pragma unroll
@@ -70,6 +73,7 @@ constexpr int warps = threads / 32;
 constexpr int tile_cols = 256;      // columns per block in 16 bits; fp32 and single loads use part of it
 constexpr int wanted_blocks = 1024; // enough to fill any GPU
 constexpr int min_rows = 64;        // rows per chunk, at least
+constexpr int few_rows = 1024, few_threads = 1024, few_warps = few_threads / 32; // one pass
 
 int64_t chunk_count(int64_t rows, int64_t cols) {
     int64_t tiles = (cols + tile_cols - 1) / tile_cols, max_chunks = (rows + min_rows - 1) / min_rows;
@@ -77,19 +81,42 @@ int64_t chunk_count(int64_t rows, int64_t cols) {
     return chunks < max_chunks ? chunks : max_chunks;
 }
 
+// What is summed: the rows of a tensor.
+template <typename T> struct Plain {
+    const T *x;
+    template <int V> __device__ Pack<T, V> take(int64_t at) const { return load_pack<T, V>(x + at); }
+};
+// dx = dy * act'(pre), which is also stored. dy may alias dx.
+template <typename T, typename P, CudaAct ACT> struct Sloped {
+    T *dx;
+    const P *dy;
+    const T *pre;
+    template <int V> __device__ Pack<T, V> take(int64_t at) const {
+        Pack<P, V> in = load_pack<P, V>(dy + at);
+        Pack<T, V> x = load_pack<T, V>(pre + at), out;
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            out.at[i] = from_float<T>(to_float(in.at[i]) * act_derivative<ACT>(to_float(x.at[i])));
+        store_pack(dx + at, out);
+        return out;
+    }
+};
+
 // Row blockIdx.y of partial (chunks,cols) = column sums of the `each` rows from blockIdx.y * each. If V >
 // 1, cols is a multiple of V.
-template <typename T, int V>
-__global__ void partial_sums_kernel(float *partial, const T *x, int64_t rows, int64_t cols, int64_t each) {
+template <typename Source, int V>
+__global__ void partial_sums_kernel(float *partial, Source source, int64_t rows, int64_t cols, int64_t each) {
     __shared__ float buffer[warps][V * 32];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64_t col = (blockIdx.x * (int64_t)32 + lane) * V;
     int64_t first = blockIdx.y * each, last = first + each < rows ? first + each : rows;
     float sum[V] = {};
+    chain_next();
+    chain_wait();
     if (col < cols) {
 #pragma unroll 4
         for (int64_t row = first + warp; row < last; row += warps) {
-            Pack<T, V> in = load_pack<T, V>(x + row * cols + col);
+            auto in = source.template take<V>(row * cols + col);
 #pragma unroll
             for (int v = 0; v < V; v++) sum[v] += to_float(in.at[v]);
         }
@@ -106,28 +133,50 @@ __global__ void partial_sums_kernel(float *partial, const T *x, int64_t rows, in
     }
 }
 
-// sums (cols) += column sums of partial (chunks,cols). A block has 32 columns and one row of threads per
-// eighth chunk.
-__global__ void add_partial_kernel(float *sums, const float *partial, int64_t chunks, int64_t cols) {
-    __shared__ float buffer[warps][32];
-    int64_t col = blockIdx.x * (int64_t)32 + threadIdx.x;
-    float sum = 0;
-    if (col < cols)
-        for (int64_t chunk = threadIdx.y; chunk < chunks; chunk += warps) sum += partial[chunk * cols + col];
-    buffer[threadIdx.y][threadIdx.x] = sum;
+// sums (cols) += column sums. A block has 32 * V columns, a warp every 32nd row of them.
+template <typename Source, int V>
+__global__ void __launch_bounds__(few_threads)
+    few_sums_kernel(float *sums, Source source, int64_t rows, int64_t cols) {
+    __shared__ float buffer[few_warps][V * 32];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int64_t col = (blockIdx.x * (int64_t)32 + lane) * V;
+    float sum[V] = {};
+    chain_next();
+    chain_wait();
+    if (col < cols) {
+#pragma unroll 8
+        for (int64_t row = warp; row < rows; row += few_warps) {
+            auto in = source.template take<V>(row * cols + col);
+#pragma unroll
+            for (int v = 0; v < V; v++) sum[v] += to_float(in.at[v]);
+        }
+    }
+#pragma unroll
+    for (int v = 0; v < V; v++) buffer[warp][lane * V + v] = sum[v];
     __syncthreads();
-    if (threadIdx.y > 0 || col >= cols) return;
+    int64_t out = blockIdx.x * (int64_t)32 * V + threadIdx.x;
+    if (threadIdx.x >= 32 * V || out >= cols) return;
     float total = 0;
-    for (int w = 0; w < warps; w++) total += buffer[w][threadIdx.x];
-    sums[col] += total;
+#pragma unroll
+    for (int w = 0; w < few_warps; w++) total += buffer[w][threadIdx.x];
+    sums[out] += total;
 }
 
-template <typename T, int V>
-void partial_sums(cudaStream_t stream, float *partial, const T *x, int64_t rows, int64_t cols,
-                  int64_t chunks) {
+// sums (cols) += column sums of what `source` provides, V elements at a time.
+template <int V, typename Source>
+cudaError_t add_columns(cudaStream_t stream, float *sums, const Source &source, int64_t rows, int64_t cols,
+                        float *partial) {
+    if (rows <= few_rows) {
+        constexpr int few = V < 2 ? V : 2;
+        return launch_chained(stream, few_sums_kernel<Source, few>, blocks_for(cols, 32 * few), few_threads,
+                              0, sums, source, rows, cols);
+    }
+    int64_t chunks = chunk_count(rows, cols);
     dim3 grid(blocks_for(cols, 32 * V), (unsigned)chunks);
-    partial_sums_kernel<T, V>
-        <<<grid, threads, 0, stream>>>(partial, x, rows, cols, (rows + chunks - 1) / chunks);
+    cudaError_t error = launch_chained(stream, partial_sums_kernel<Source, V>, grid, threads, 0, partial,
+                                       source, rows, cols, (rows + chunks - 1) / chunks);
+    if (error != cudaSuccess) return error;
+    return launch_add_partial(stream, sums, partial, chunks, cols);
 }
 
 // ---- simple GEMM ----
@@ -245,12 +294,10 @@ cudaError_t launch_act(cudaStream_t stream, DType type, void *y, const void *x, 
             constexpr CudaAct ACT = decltype(tag)::act;
             constexpr int N = pack_size<T>;
             if (aligned_16(y, x))
-                act_kernel<T, ACT, N>
-                    <<<blocks_for(count, threads * N), threads, 0, stream>>>((T *)y, (const T *)x, count);
-            else
-                act_kernel<T, ACT, 1>
-                    <<<blocks_for(count, threads), threads, 0, stream>>>((T *)y, (const T *)x, count);
-            return cudaGetLastError();
+                return launch_chained(stream, act_kernel<T, ACT, N>, blocks_for(count, threads * N), threads,
+                                      0, (T *)y, (const T *)x, count);
+            return launch_chained(stream, act_kernel<T, ACT, 1>, blocks_for(count, threads), threads, 0,
+                                  (T *)y, (const T *)x, count);
         });
     });
 }
@@ -272,21 +319,35 @@ size_t column_sums_scratch(int64_t rows, int64_t cols) {
 
 cudaError_t launch_column_sums(cudaStream_t stream, float *sums, DType type, const void *x, int64_t rows,
                                int64_t cols, float *scratch) {
-    int64_t chunks = chunk_count(rows, cols);
-    cudaError_t error = with_type(type, [&](auto t) {
+    return with_type(type, [&](auto t) {
         using T = decltype(t);
+        Plain<T> source = {(const T *)x};
         if (aligned_16(x) && cols % pack_size<T> == 0)
-            partial_sums<T, pack_size<T>>(stream, scratch, (const T *)x, rows, cols, chunks);
-        else
-            partial_sums<T, 1>(stream, scratch, (const T *)x, rows, cols, chunks);
-        return cudaGetLastError();
+            return add_columns<pack_size<T>>(stream, sums, source, rows, cols, scratch);
+        return add_columns<1>(stream, sums, source, rows, cols, scratch);
     });
-    if (error != cudaSuccess) return error;
-    return launch_add_partial(stream, sums, scratch, chunks, cols);
+}
+
+cudaError_t launch_act_backward_sums(cudaStream_t stream, DType type, void *dx, float *sums, DType dy_type,
+                                     const void *dy, const void *pre, CudaAct act, int64_t rows, int64_t cols,
+                                     float *scratch) {
+    return with_type(type, [&](auto t) {
+        using T = decltype(t);
+        auto run = [&](auto p) {
+            using P = decltype(p);
+            return with_act(act, [&](auto tag) {
+                Sloped<T, P, decltype(tag)::act> source = {(T *)dx, (const P *)dy, (const T *)pre};
+                if (aligned_16(dx, dy, pre) && cols % pack_size<T> == 0)
+                    return add_columns<pack_size<T>>(stream, sums, source, rows, cols, scratch);
+                return add_columns<1>(stream, sums, source, rows, cols, scratch);
+            });
+        };
+        if (dy_type == DT_F32) return run(float{});
+        return dy_type == type ? run(T{}) : cudaErrorInvalidValue;
+    });
 }
 
 cudaError_t launch_add_partial(cudaStream_t stream, float *sums, const float *partial, int64_t chunks,
                                int64_t cols) {
-    add_partial_kernel<<<blocks_for(cols, 32), dim3(32, warps), 0, stream>>>(sums, partial, chunks, cols);
-    return cudaGetLastError();
+    return add_partials(stream, sums, cols, nullptr, partial, cols, (int)chunks);
 }

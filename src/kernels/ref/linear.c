@@ -29,8 +29,8 @@ Status linear_forward_ref(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor
 }
 
 /* Reads w, and pre if the input is the output of an activation. */
-Status linear_backward_input_ref(Stream *stream, Tensor dx, Tensor dy, Tensor w, Act act, Tensor pre,
-                                 bool accumulate) {
+Status linear_backward_input_ref(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Tensor w, Act act,
+                                 Tensor pre, bool accumulate) {
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     void *workspace;
     TRY(stream_workspace(stream, (size_t)K * sizeof(double) + REF_F32_BYTES(w), &workspace));
@@ -48,6 +48,12 @@ Status linear_backward_input_ref(Stream *stream, Tensor dx, Tensor dy, Tensor w,
             double derivative = act == ACT_NONE ? 1 : act_derivative(act, tensor_get(pre, m * K + k));
             tensor_put(dx, m * K + k, (accumulate ? tensor_get(dx, m * K + k) : 0) + total[k] * derivative);
         }
+    }
+    if (!sums.data) return OK;
+    for (int64_t k = 0; k < K; k++) {
+        double bias = 0;
+        for (int64_t m = 0; m < M; m++) bias += tensor_get(dx, m * K + k);
+        tensor_f32(sums)[k] = (float)(tensor_f32(sums)[k] + bias);
     }
     return OK;
 }

@@ -307,20 +307,20 @@ Status attention_back(const Block *block, Pass *pass, const AttentionSaved *s, T
                             block_param(block, pass->param, K_NORM), TENSOR_NONE, k);
 }
 
-/* Backward of q, k and v's matmul: dx if present, and the weight gradients unless they are deferred. */
-static Status back_qkv(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dx, bool grads,
-                       Tensor dqkv, Tensor x) {
+/* Backward of q, k and v's matmul: dx [+]= if present, and the weight gradients unless they are deferred. */
+static Status back_qkv(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dx, bool add,
+                       bool grads, Tensor dqkv, Tensor x) {
     Linear weights, g = {0};
     TRY(qkv_weights(block, pass, s, dx.data != NULL, &weights));
     if (grads) TRY(qkv_grads(block, pass, s, &g));
     TRY(linear_back(block, pass, dx, g, heads_as_rows(dqkv), weights,
-                    (LinearInput){.x = x, .kept = s->into_qkv}));
+                    (LinearInput){.x = x, .add = add, .kept = s->into_qkv}));
     return grads ? qkv_grads_done(block, pass, s) : OK;
 }
 
-Status attention_back_input(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dx, Tensor dqkv,
-                            Tensor x) {
-    return back_qkv(block, pass, s, dx, !pass->deferred.data, dqkv, x);
+Status attention_back_input(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dx, bool add,
+                            Tensor dqkv, Tensor x) {
+    return back_qkv(block, pass, s, dx, add, !pass->deferred.data, dqkv, x);
 }
 
 Status attention_weight_out(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dy) {
@@ -329,5 +329,5 @@ Status attention_weight_out(const Block *block, Pass *pass, const AttentionSaved
 }
 
 Status attention_weight_qkv(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dqkv, Tensor x) {
-    return back_qkv(block, pass, s, TENSOR_NONE, true, dqkv, x);
+    return back_qkv(block, pass, s, TENSOR_NONE, false, true, dqkv, x);
 }

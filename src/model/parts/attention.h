@@ -37,9 +37,9 @@ MUST_USE Status attention_run(const Block *block, Pass *pass, const AttentionSav
 /* dqkv from dy, the gradient of y. datt (as att) is workspace. */
 MUST_USE Status attention_back(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dqkv,
                                Tensor datt, Tensor dy);
-/* dx, partial sums, from dqkv; x is needed unless weight gradients are deferred. */
+/* dx [+]= partial sums, from dqkv; x is needed unless weight gradients are deferred. */
 MUST_USE Status attention_back_input(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dx,
-                                     Tensor dqkv, Tensor x);
+                                     bool add, Tensor dqkv, Tensor x);
 /* Deferred weight gradients: first of the output projection, then of qkv. */
 MUST_USE Status attention_weight_out(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dy);
 MUST_USE Status attention_weight_qkv(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dqkv,

@@ -259,28 +259,31 @@ static Status drop_gradient(Pass *pass, const LayerScratch *w, Tensor *buffer, T
     return OK;
 }
 
-/* dmid (rows) from dy, the gradient of the MLP branch; the residual is added by the caller. */
+/* dmid (rows) from dy, the gradient of the MLP branch. If dmid is dy, the result is added to it; otherwise
+ * the caller adds the residual. */
 static Status backward_mlp(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
                            LayerDeferred *d, Tensor dmid, Tensor dy) {
     TRY(drop_gradient(pass, w, &d->dz, dy, residual_dropout(block, pass, 2)));
     TRY(mlp_back(block, pass, &s->mlp, d->dpre, w->dact, w->amax, d->dz));
     Tensor partial = partial_buffer(pass, w, dmid), input = TENSOR_NONE;
     if (!pass->deferred.data) TRY(spread(pass, w->input, s->h2, &input));
-    TRY(mlp_back_input(block, pass, &s->mlp, partial, d->dpre, w->amax, input));
+    TRY(mlp_back_input(block, pass, &s->mlp, partial, dmid.data == dy.data, d->dpre, w->amax, input));
     return collect(pass, dmid, partial);
 }
 
-/* dh (rows), the gradient of attention's input `from`, from dmid, the gradient of the attention branch. */
+/* dh (rows), the gradient of attention's input `from`, from dmid, the gradient of the attention branch. If dh
+ * is dmid, the result is added to it, and w->b is overwritten. */
 static Status backward_attention(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
                                  LayerDeferred *d, Tensor dh, Tensor dmid, Tensor from) {
+    bool add = dh.data == dmid.data;
     Tensor datt = s->attn.att;
-    /* Not larger than dh, which is free until the last matmul, unless heads are wide. */
-    datt.data = w->datt.data ? w->datt.data : dh.data;
+    /* Unless heads are wide, not larger than rows, and dh is free until the last matmul. */
+    datt.data = w->datt.data ? w->datt.data : add ? w->b.data : dh.data;
     TRY(drop_gradient(pass, w, &d->da, dmid, residual_dropout(block, pass, 1)));
     TRY(attention_back(block, pass, &s->attn, d->dqkv, datt, d->da));
     Tensor partial = partial_buffer(pass, w, dh), input = TENSOR_NONE;
     if (!pass->deferred.data) TRY(spread(pass, w->input, from, &input));
-    TRY(attention_back_input(block, pass, &s->attn, partial, d->dqkv, input));
+    TRY(attention_back_input(block, pass, &s->attn, partial, add, d->dqkv, input));
     return collect(pass, dh, partial);
 }
 
@@ -305,6 +308,11 @@ static Status backward_layer(const Block *block, Pass *pass, Tensor dx, Tensor d
     }
     /* w.b holds the gradient of the residual stream. */
     TRY(norm_backward(e, c, w.b, g2, dy, s.sum2, s.stats2, p2, TENSOR_NONE));
+    if (pass->tp->size == 1 && !layer_in_fp8(block, pass->shape)) {
+        TRY(backward_mlp(block, pass, &s, &w, &d, w.b, w.b));
+        TRY(norm_backward(e, c, dx, g1, w.b, s.sum1, s.stats1, p1, TENSOR_NONE));
+        return backward_attention(block, pass, &s, &w, &d, dx, dx, x);
+    }
     TRY(backward_mlp(block, pass, &s, &w, &d, dx, w.b));
     TRY(add(e, dx, w.b));
     TRY(norm_backward(e, c, w.b, g1, dx, s.sum1, s.stats1, p1, TENSOR_NONE));

@@ -52,5 +52,5 @@ Status linear_back(const Block *block, Pass *pass, Tensor dx, Linear g, Tensor d
     }
     if (!dx.data) return OK;
     TRY(fake_quant_weights(block, pass, in.cut, &p.weight));
-    return linear_backward_input(pass->exec, dx, dy, p.weight, in.act, in.pre, false);
+    return linear_backward_input(pass->exec, dx, in.dx_sums, dy, p.weight, in.act, in.pre, in.add);
 }

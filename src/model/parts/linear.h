@@ -16,8 +16,10 @@ typedef struct Linear {
 typedef struct LinearInput {
     Tensor x, pre;
     Act act;
-    bool cut;      /* the input dim is split across tensor-parallel ranks */
-    Fp8Input kept; /* fp8: quantized for backward; absent where it is quantized again */
+    bool cut;       /* the input dim is split across tensor-parallel ranks */
+    bool add;       /* backward, not in fp8: add to the input gradient */
+    Tensor dx_sums; /* backward, optional, not in fp8: += column sums of the input gradient */
+    Fp8Input kept;  /* fp8: quantized for backward; absent where it is quantized again */
     /* fp8, backward: absolute maxima of the input gradient (computed) and of the output gradient (given). */
     Fp8Stats dx_stats;
     Tensor amax;

@@ -78,7 +78,7 @@ static Status token_loss(const Block *block, Pass *pass, const OutputScratch *w,
     TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
     if (!train) return OK;
     TRY(linear_backward_weight(e, block_param(block, pass->grad, OUTPUT_W), TENSOR_NONE, w->logits, w->h));
-    return linear_backward_input(e, w->dh, w->logits, output, ACT_NONE, TENSOR_NONE, false);
+    return linear_backward_input(e, w->dh, TENSOR_NONE, w->logits, output, ACT_NONE, TENSOR_NONE, false);
 }
 
 /* Loss and, in training, gradients of one chunk. The tensors of w have as many rows as the chunk. */

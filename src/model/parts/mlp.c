@@ -85,6 +85,11 @@ Tensor mlp_amax(const Block *block, Shape shape, Bump *scratch) {
     return tensor_take(scratch, tensor_1d(NULL, DT_F32, FP8_AMAX_PARTS));
 }
 
+/* Whether the backward of down, which produces dpre, also sums it for the bias gradient of up. */
+static bool down_sums(const Block *block, const Pass *pass, Tensor amax) {
+    return amax.data || (!layer_in_fp8(block, pass->shape) && !block->config->gated);
+}
+
 Status mlp_back(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor dact, Tensor amax,
                 Tensor dy) {
     LinearInput in = input_of_down(block, s);
@@ -93,18 +98,21 @@ Status mlp_back(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, 
                         linear_of(block, pass->param, DOWN_W), in));
         return glu_backward(pass->exec, dpre, dact, s->pre, block->config->act);
     }
-    /* The backward of down produces dpre, so it can also sum it for the bias gradient of up. */
-    if (amax.data) in.dx_stats = (Fp8Stats){amax, grads_now(block, pass, UP_W).bias};
+    Tensor bias = grads_now(block, pass, UP_W).bias;
+    if (amax.data)
+        in.dx_stats = (Fp8Stats){amax, bias};
+    else if (down_sums(block, pass, amax))
+        in.dx_sums = bias;
     return linear_back(block, pass, dpre, grads_now(block, pass, DOWN_W), dy,
                        linear_of(block, pass->param, DOWN_W), in);
 }
 
-Status mlp_back_input(const Block *block, Pass *pass, const MlpSaved *s, Tensor dx, Tensor dpre, Tensor amax,
-                      Tensor x) {
+Status mlp_back_input(const Block *block, Pass *pass, const MlpSaved *s, Tensor dx, bool add, Tensor dpre,
+                      Tensor amax, Tensor x) {
     Linear g = grads_now(block, pass, UP_W);
-    if (amax.data) g.bias = TENSOR_NONE;
+    if (down_sums(block, pass, amax)) g.bias = TENSOR_NONE;
     return linear_back(block, pass, dx, g, dpre, linear_of(block, pass->param, UP_W),
-                       (LinearInput){.x = x, .kept = s->into_up, .amax = amax});
+                       (LinearInput){.x = x, .add = add, .kept = s->into_up, .amax = amax});
 }
 
 Status mlp_weight_down(const Block *block, Pass *pass, const MlpSaved *s, Tensor dy) {

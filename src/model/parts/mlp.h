@@ -32,9 +32,9 @@ Tensor mlp_amax(const Block *block, Shape shape, Bump *scratch);
 /* dpre from dy, the gradient of y. dact: workspace (B,T,F), gated only; dpre may then be pre itself. */
 MUST_USE Status mlp_back(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor dact,
                          Tensor amax, Tensor dy);
-/* dx, partial sums, from dpre; x is needed unless weight gradients are deferred. */
-MUST_USE Status mlp_back_input(const Block *block, Pass *pass, const MlpSaved *s, Tensor dx, Tensor dpre,
-                               Tensor amax, Tensor x);
+/* dx [+]= partial sums, from dpre; x is needed unless weight gradients are deferred. */
+MUST_USE Status mlp_back_input(const Block *block, Pass *pass, const MlpSaved *s, Tensor dx, bool add,
+                               Tensor dpre, Tensor amax, Tensor x);
 /* Deferred weight gradients: first of down, then of up. */
 MUST_USE Status mlp_weight_down(const Block *block, Pass *pass, const MlpSaved *s, Tensor dy);
 MUST_USE Status mlp_weight_up(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor x);

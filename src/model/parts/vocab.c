@@ -87,7 +87,7 @@ static Status add_input_gradient(Pass *pass, const VocabLoss *w, Tensor dh, Tens
                                  bool first) {
     Exec *e = pass->exec;
     bool narrow = dh.dtype != DT_F32;
-    TRY(linear_backward_input(e, dh, logits, rows, ACT_NONE, TENSOR_NONE, !first && !narrow));
+    TRY(linear_backward_input(e, dh, TENSOR_NONE, logits, rows, ACT_NONE, TENSOR_NONE, !first && !narrow));
     if (!narrow) return OK;
     Tensor sum = tensor_slice(w->sum, 0, dh.dim[0]);
     return first ? convert(e, sum, dh) : add(e, sum, dh);
