@@ -545,25 +545,32 @@ static Status add_range(Shards *shards, const ShardUnit *unit, const UnitRange *
                        tensor_1d(grad + (first - base), DT_F32, count));
 }
 
-/* Replicated parameters count on the first tensor-parallel rank only. */
+/* Replicated parameters count on the first tensor-parallel rank only. That rank adds a unit as a whole;
+ * padding is 0. */
 static Status add_squares(Shards *shards) {
     for (int i = 0; i < shards->count; i++) {
         const ShardUnit *unit = &shards->unit[i];
+        const UnitRange whole = {.count = unit->layout.numel};
         if (!unit->held || !unit->counted) continue;
-        for (int k = 0; k < UNIT_RANGES; k++) {
+        if (shards->spec.tp->rank == 0) TRY(add_range(shards, unit, &whole));
+        for (int k = 0; shards->spec.tp->rank > 0 && k < UNIT_RANGES; k++) {
             const UnitRange *range = &unit->layout.range[k];
-            if (range->split || shards->spec.tp->rank == 0) TRY(add_range(shards, unit, range));
+            if (range->split) TRY(add_range(shards, unit, range));
         }
     }
     return OK;
+}
+
+Status shards_norm_start(Shards *shards) {
+    TRY(stream_zero(shards->exec->stream, shards->norm.data,
+                    (size_t)shards->spec.shard->size * sizeof(double)));
+    return add_squares(shards);
 }
 
 Status shards_norm(Shards *shards, double *ret_norm, double *ret_spread) {
     const ShardSpec *spec = &shards->spec;
     Stream *stream = shards->exec->stream;
     int size = spec->shard->size;
-    TRY(stream_zero(stream, shards->norm.data, (size_t)size * sizeof(double)));
-    TRY(add_squares(shards));
     CLEANUP(mem_freep) double *sums = NULL;
     TRY(mem_new((size_t)size, sizeof *sums, &sums));
     TRY(stream_copy(stream, sums, shards->norm.data, shards->norm.bytes, COPY_TO_HOST));

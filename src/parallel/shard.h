@@ -161,12 +161,13 @@ MUST_USE Status shard_piece_done(Shards *shards, int piece, int micro);
  * sketches before and after a micro-batch is the micro-batch's sketch, and the sum over stages and
  * tensor-parallel ranks that of the whole model. Each micro-batch costs one read of the gradients. */
 MUST_USE Status shards_probe(Shards *shards, int micros, uint64_t seed);
-/* finish waits for all reductions. norm then returns the gradient norm of the whole model, with each
- * parameter counted once in any layout. *ret_spread is NAN if not probed. Otherwise it is an estimate of
- * n * sum |g_i - g/n|^2 over the contributions g_i of the step's n micro-batches, on all replicas, to its
- * gradient g. The estimate is unbiased, and sketches add a relative standard deviation of about
- * sqrt(2 / (totals * (n - 1))). */
+/* finish waits for all reductions. norm_start then starts to compute the gradient norm, and norm returns it:
+ * the norm of the whole model, with each parameter counted once in any layout. *ret_spread is NAN if not
+ * probed. Otherwise it is an estimate of n * sum |g_i - g/n|^2 over the contributions g_i of the step's n
+ * micro-batches, on all replicas, to its gradient g. The estimate is unbiased, and sketches add a relative
+ * standard deviation of about sqrt(2 / (totals * (n - 1))). */
 MUST_USE Status shards_finish(Shards *shards);
+MUST_USE Status shards_norm_start(Shards *shards);
 MUST_USE Status shards_norm(Shards *shards, double *ret_norm, double *ret_spread);
 
 /* fp32 gradient of the shard that this rank updates; valid after shards_finish. */

@@ -402,6 +402,7 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
             round.loss_grad[k] = (float)(loss_weight[k] * runner->loss_scale.scale / (double)counts[k]);
     TRY(runner_run(runner, &runner->schedule, &round));
     TRY(shards_finish(runner->shards));
+    TRY(shards_norm_start(runner->shards));
     TRY(stream_mark(runner->stream, MARK_STEP_END));
     double sums[LOSS_COUNT];
     TRY(read_losses(runner, LOSS_COUNT, sums));
