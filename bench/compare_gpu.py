@@ -2,12 +2,14 @@
 """Compare training steps and generation of weft and PyTorch on one GPU.
 
     python bench/compare_gpu.py [--weft build/release/weft] [--rows gpt2,gpt2-medium,...] [--precision bf16]
-                                [--dropout 0] [--json FILE]
+                                [--dropout 0,0.1] [--torch plain,transformers,graph] [--json FILE]
 
-A step is forward, backward, clipping by global norm and AdamW on random tokens. PyTorch runs the transformers model
-under torch.compile with bf16 autocast, fp32 weights, sdpa attention and fused AdamW; weft runs `weft bench`. Each
-measurement is a separate process, and the sides alternate. Step times are wall-clock times between device
-synchronizations. Memory is the peak of each side's allocator (the JSON also has PyTorch's reserved memory).
+A step is forward, backward, clipping by global norm and AdamW on random tokens, without and with dropout. PyTorch runs
+under torch.compile with bf16 autocast, fp32 weights, sdpa attention and fused AdamW: `transformers` is its model,
+`plain` a model written by hand for speed (plain_torch.py), and `graph` the latter with the whole step in one CUDA
+graph, for batches of up to 2048 tokens. weft runs `weft bench`. Each measurement is a separate process, and the sides
+alternate. Step times are wall-clock times between device synchronizations. Memory is the peak of each side's allocator
+(the JSON also has PyTorch's reserved memory).
 
 Generation is greedy: 128 new tokens after a prompt of 16, in tokens/s over all sequences. transformers' generate, with
 its default cache, is compared with `weft generate`.
@@ -45,6 +47,8 @@ ROWS = {
                    32, 512, ["--model", "bert-large", "--task", "mlm"], "samples"),
 }
 GENERATION = {"generate-1": 1, "generate-12": 12}  # GPT-2 355M: batch size
+SIDES = {"plain": "PyTorch, plain", "transformers": "PyTorch, transformers", "graph": "PyTorch, plain, CUDA graph"}
+GRAPH_TOKENS = 2048  # largest batch of the side `graph`
 NEW_TOKENS = 128
 
 
@@ -65,28 +69,64 @@ def torch_model(kind, options, dropout):
     return cls(config).cuda(), config
 
 
+def loss_function(torch, side, kind, model, config, B, T, dropout):
+    """The model to train and a function that returns its loss, on constant inputs."""
+    inputs = {k: v.cuda() for k, v in torch_inputs(torch, kind, B, T, config).items()}
+    if side == "transformers":
+        run = torch.compile(model)
+        return model, lambda: run(**inputs).loss
+    from plain_torch import plain_model
+    if kind == "bert-pretrain":
+        inputs["picks"] = (inputs["labels"].flatten() >= 0).nonzero().flatten()
+    plain = plain_model(kind, config, dropout).cuda()
+    run = torch.compile(plain)
+    return plain, lambda: run(**inputs)
+
+
+def in_graph(torch, step):
+    """The step as one CUDA graph, after a few steps of warm-up on another stream."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(4):
+            step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step()
+    return lambda: (graph.replay(), loss)[1]
+
+
 def worker_train(args):
     import torch
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("high")
     _, kind, options, B, T, _, _ = ROWS[args.worker]
-    model, config = torch_model(kind, options, args.dropout)
+    dropout = args.dropout[0]
+    model, config = torch_model(kind, options, dropout)
+    model, loss_of = loss_function(torch, args.torch[0], kind, model, config, B, T, dropout)
     model.train()
     groups = [{"params": [p for p in model.parameters() if p.ndim >= 2], "weight_decay": 0.01},
               {"params": [p for p in model.parameters() if p.ndim < 2], "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=1e-4, fused=True)
-    inputs = {k: v.cuda() for k, v in torch_inputs(torch, kind, B, T, config).items()}
-    run = torch.compile(model)
+    optimizer = torch.optim.AdamW(groups, lr=1e-4, fused=True, capturable=args.torch[0] == "graph")
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=args.torch[0] != "graph"):
+            loss = loss_of()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss
+
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    if args.torch[0] == "graph":
+        step = in_graph(torch, step)
     times = []
     for _ in range(args.warmup + args.steps):
         torch.cuda.synchronize()
         start = time.perf_counter()
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss = run(**inputs).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        loss = step()
         torch.cuda.synchronize()
         times.append((time.perf_counter() - start) * 1000)
     return {"step_ms": times[args.warmup:], "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
@@ -130,17 +170,17 @@ def run(command):
     return {"error": f"exit code {done.returncode}: {message}"}
 
 
-def measure_torch(args, row):
+def measure_torch(args, row, dropout, side):
     return run([sys.executable, str(Path(__file__).resolve()), "--worker", row, "--steps", str(args.steps),
-                "--warmup", str(args.warmup), "--dropout", str(args.dropout)])
+                "--warmup", str(args.warmup), "--dropout", str(dropout), "--torch", side])
 
 
-def measure_weft(args, row):
+def measure_weft(args, row, dropout, _side):
     if row in GENERATION:
         return measure_weft_generation(args, row)
     _, _, _, B, T, options, _ = ROWS[row]
     result = run([args.weft, "bench", "--device", "cuda", *options, "--batch", str(B), "--micro-batch", str(B),
-                  "--seq", str(T), "--precision", args.precision, "--dropout", str(args.dropout), "--steps",
+                  "--seq", str(T), "--precision", args.precision, "--dropout", str(dropout), "--steps",
                   str(args.steps), "--steps-only", "--json"])
     if "error" not in result:
         result = {"step_ms": result["steps_ms"], "peak_gib": result["peak_bytes"] / 2**30}
@@ -166,12 +206,23 @@ def rate(row, result):
     return (B * T if counted == "tokens" else B) / seconds, counted + "/s"
 
 
-def title(row):
+def title(row, dropout):
     if row in GENERATION:
         count = GENERATION[row]
         return f"generation, GPT-2 355M, {count} sequence{'s' if count > 1 else ''}"
     name, _, _, B, T, _, _ = ROWS[row]
-    return f"{name}, {B} x {T}"
+    return f"{name}, {B} x {T}" + (f", dropout {dropout:g}" if dropout else "")
+
+
+def sides_of(args, row):
+    sides = [("weft", None, measure_weft)] if args.weft else []
+    for side in args.torch:
+        if row in GENERATION and side != "transformers":
+            continue
+        if side == "graph" and (row in GENERATION or ROWS[row][3] * ROWS[row][4] > GRAPH_TOKENS):
+            continue
+        sides.append((SIDES[side], side, measure_torch))
+    return sides
 
 
 def parse():
@@ -179,9 +230,11 @@ def parse():
     everything = [*ROWS, *GENERATION]
     parser.add_argument("--weft", default=str(ROOT / "build/release/weft"), help="path to weft; '' skips weft")
     parser.add_argument("--rows", type=lambda text: text.split(","), default=list(ROWS), help=", ".join(everything))
-    parser.add_argument("--no-torch", action="store_true", help="measure only weft")
+    parser.add_argument("--torch", type=lambda text: [side for side in text.split(",") if side],
+                        default=["plain", "graph"], help=f"PyTorch's sides: {', '.join(SIDES)}; '' measures only weft")
     parser.add_argument("--precision", default="bf16", help="precision of weft")
-    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--dropout", type=lambda text: [float(p) for p in text.split(",")], default=[0.0, 0.1],
+                        help="one or several probabilities (default: 0,0.1)")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warmup", type=int, default=4, help="untimed steps of PyTorch")
     parser.add_argument("--generation-model", default="gpt2-medium", help="checkpoint for weft's generation")
@@ -191,6 +244,8 @@ def parse():
     unknown = [row for row in args.rows if row not in everything]
     if unknown:
         parser.error(f"unknown row {unknown[0]}; choose from {', '.join(everything)}")
+    if any(side not in SIDES for side in args.torch):
+        parser.error(f"--torch: choose from {', '.join(SIDES)}")
     return args
 
 
@@ -203,17 +258,15 @@ def main():
               "precision": args.precision, "rows": {}}
     print("| workload | side | throughput | step, ms | memory, GiB |")
     print("| --- | --- | --- | --- | --- |", flush=True)
-    for row in args.rows:
-        sides = ([("weft", measure_weft)] if args.weft else []) + \
-            ([] if args.no_torch else [("PyTorch compiled", measure_torch)])
-        for side, measure in sides:
-            result = measure(args, row)
-            report["rows"].setdefault(row, {})[side] = result
+    for row, dropout in [(row, p) for row in args.rows for p in ([0.0] if row in GENERATION else args.dropout)]:
+        for name, side, measure in sides_of(args, row):
+            result = measure(args, row, dropout, side)
+            report["rows"].setdefault(title(row, dropout), {})[name] = result
             if "error" in result:
-                print(f"| {title(row)} | {side} | failed: {result['error']} | | |", flush=True)
+                print(f"| {title(row, dropout)} | {name} | failed: {result['error']} | | |", flush=True)
                 continue
             speed, unit = rate(row, result)
-            print(f"| {title(row)} | {side} | {speed:,.0f} {unit} | {statistics.median(result['step_ms']):.2f} | "
+            print(f"| {title(row, dropout)} | {name} | {speed:,.0f} {unit} | {statistics.median(result['step_ms']):.2f} | "
                   f"{result['peak_gib']:.1f} |", flush=True)
     if args.json:
         Path(args.json).write_text(json.dumps(report, indent=1) + "\n")

@@ -1,0 +1,96 @@
+"""GPT-2 and BERT written by hand for speed, for compare_gpu.py: one matrix for queries, keys and values,
+scaled_dot_product_attention, vocabularies padded to a multiple of 128, and logits of masked positions only.
+
+Each model returns the loss of transformers' model of the same configuration.
+"""
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Layer(nn.Module):
+    def __init__(self, width, heads, inner, dropout, causal, eps):
+        super().__init__()
+        self.heads, self.dropout, self.causal = heads, dropout, causal
+        self.norm1, self.norm2 = nn.LayerNorm(width, eps), nn.LayerNorm(width, eps)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, inner), nn.Linear(inner, width)
+
+    def attend(self, x):
+        B, T, C = x.shape
+        q, k, v = self.qkv(x).view(B, T, 3, self.heads, C // self.heads).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout, is_causal=self.causal)
+        return F.dropout(self.out(y.transpose(1, 2).reshape(B, T, C)), self.dropout)
+
+    def mlp(self, x):
+        hidden = F.gelu(self.up(x), approximate="tanh" if self.causal else "none")
+        return F.dropout(self.down(hidden), self.dropout)
+
+    def forward(self, x):
+        if self.causal:
+            x = x + self.attend(self.norm1(x))
+            return x + self.mlp(self.norm2(x))
+        x = self.norm1(x + self.attend(x))
+        return self.norm2(x + self.mlp(x))
+
+
+def padded(vocab):
+    return (vocab + 127) // 128 * 128
+
+
+class Gpt2(nn.Module):
+    def __init__(self, config, dropout):
+        super().__init__()
+        width = config.n_embd
+        self.dropout = dropout
+        self.tokens = nn.Embedding(padded(config.vocab_size), width)
+        self.positions = nn.Embedding(config.n_positions, width)
+        self.layers = nn.ModuleList(Layer(width, config.n_head, 4 * width, dropout, True, 1e-5)
+                                    for _ in range(config.n_layer))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, input_ids, labels):
+        x = self.tokens(input_ids) + self.positions.weight[:input_ids.shape[1]]
+        x = F.dropout(x, self.dropout)
+        for layer in self.layers:
+            x = layer(x)
+        logits = F.linear(self.norm(x), self.tokens.weight)
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
+
+
+class Bert(nn.Module):
+    """`picks`: the flat positions of masked tokens; None for the span head."""
+
+    def __init__(self, config, dropout, span):
+        super().__init__()
+        width = config.hidden_size
+        self.dropout, self.span = dropout, span
+        self.tokens = nn.Embedding(padded(config.vocab_size), width)
+        self.positions, self.types = nn.Embedding(512, width), nn.Embedding(2, width)
+        self.norm = nn.LayerNorm(width, 1e-12)
+        self.layers = nn.ModuleList(Layer(width, config.num_attention_heads, config.intermediate_size, dropout, False,
+                                          1e-12) for _ in range(config.num_hidden_layers))
+        if span:
+            self.head = nn.Linear(width, 2)
+        else:
+            self.pooler, self.next, self.transform = nn.Linear(width, width), nn.Linear(width, 2), nn.Linear(width, width)
+            self.transform_norm, self.bias = nn.LayerNorm(width, 1e-12), nn.Parameter(torch.zeros(padded(config.vocab_size)))
+
+    def forward(self, input_ids, token_type_ids, start_positions=None, end_positions=None, labels=None,
+                next_sentence_label=None, picks=None):
+        x = self.tokens(input_ids) + self.positions.weight[:input_ids.shape[1]] + self.types(token_type_ids)
+        x = F.dropout(self.norm(x), self.dropout)
+        for layer in self.layers:
+            x = layer(x)
+        if self.span:
+            start, end = self.head(x).float().unbind(-1)
+            return (F.cross_entropy(start, start_positions) + F.cross_entropy(end, end_positions)) / 2
+        masked = self.transform_norm(F.gelu(self.transform(x.flatten(0, 1)[picks])))
+        logits = F.linear(masked, self.tokens.weight, self.bias)
+        pooled = torch.tanh(self.pooler(x[:, 0]))
+        return F.cross_entropy(logits.float(), labels.flatten()[picks]) + \
+            F.cross_entropy(self.next(pooled).float(), next_sentence_label)
+
+
+def plain_model(kind, config, dropout):
+    return Gpt2(config, dropout) if kind == "gpt2" else Bert(config, dropout, kind == "bert-span")
