@@ -206,7 +206,7 @@ void help_overview(FILE *out) {
     wrap(out,
          "'weft help COMMAND' lists a command's options, 'weft help --all' those of all commands. Every "
          "command accepts --json, which prints the result as one JSON object. Exit codes: 0 success, 1 "
-         "failure, 2 invalid usage or configuration.",
+         "failure, 2 invalid usage or configuration, 75 stopped and saved.",
          0, 0);
 }
 

@@ -300,6 +300,10 @@ Status launch(Invocation *call, int64_t ranks, bool stops, bool *ret_here) {
     return call->world ? OK : group_new_self(&call->world);
 }
 
+bool launch_is_ours(void) {
+    return getenv(WARNED) != NULL;
+}
+
 bool launch_may_warn(void) {
     Launched launched = mpi_launched();
     return !getenv(WARNED) && (!launched.launched || launched.rank == 0);

@@ -13,6 +13,8 @@ MUST_USE Status launch(Invocation *call, int64_t ranks, bool stops, bool *ret_he
  * message if the ranks have not connected within `limit_s`; 0: no limit. */
 MUST_USE Status launch_join(Invocation *call, double limit_s);
 
+/* Whether the launcher was started by weft. */
+bool launch_is_ours(void);
 /* Whether this process should print warnings: one does, also when ranks are started. */
 bool launch_may_warn(void);
 /* After a failure under a launcher: whether this rank should report it. */

@@ -129,6 +129,21 @@ static void watch_waits(const Invocation *call, double timeout) {
     watch->limit_s = timeout < 0 ? TIMEOUT_LEAST : timeout;
 }
 
+/* Open MPI's mpirun, when it gets SIGTERM, kills its ranks after twice this time. It passes its parameters to
+ * the ranks. */
+static void check_grace(const Invocation *call, const TrainConfig *config) {
+    enum { ENOUGH_S = 10 };
+    const char *grace = getenv("OMPI_MCA_odls_base_sigkill_timeout");
+    int seconds = grace ? atoi(grace) : 1;
+    if (!config->out || config->quiet || !getenv("OMPI_COMM_WORLD_RANK") || launch_is_ours()) return;
+    if (call->world->rank == 0 && 2 * seconds < ENOUGH_S)
+        fprintf(
+            stderr,
+            "weft: warning: on SIGTERM, mpirun kills the ranks after %d s; to give them time to save, start "
+            "it with --mca odls_base_sigkill_timeout 30\n",
+            2 * seconds);
+}
+
 Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_here) {
     Layout *layout = &args->layout;
     if (stops && mpi_launched().launched) {
@@ -141,6 +156,7 @@ Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_her
     TRY(launch(call, layout->ranks, stops, ret_here));
     if (!*ret_here) return OK;
     if (stops) watch_waits(call, args->config.timeout);
+    if (stops) check_grace(call, &args->config);
     TRY(share_cores(call, &args->config));
     TRY(share_gpus(call, &args->config));
     TRY(mesh_new(&call->mesh, call->world, layout_mesh(layout)));

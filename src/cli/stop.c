@@ -24,7 +24,9 @@
 static volatile sig_atomic_t stop_requested, work_state, orphaned, follower;
 static volatile int64_t interrupted_ms; /* time of the last Ctrl-C; 0: none */
 
-enum { AGAIN_MS = 2000 };
+static volatile int64_t grace_ms; /* see stop_grace */
+
+enum { AGAIN_MS = 2000, LATE_MS = 1600, FOLLOWER_MS = 1900 };
 
 /* Batch systems announce the end of a job by most of these; the launcher passes SIGUSR1 on. */
 static const int stop_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
@@ -39,10 +41,20 @@ static void set_handlers(void (*handler)(int), int flags) {
     }
 }
 
+static void set_timer(int64_t ms) {
+    const struct itimerval limit = {.it_value = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000}};
+    setitimer(ITIMER_REAL, &limit, NULL);
+}
+
 static void end_late(int signal_number) {
     static const char stopped[] = "\nweft: stopped before there was anything to save\n",
                       saved[] = "\nweft: stopped; add --resume to continue\n";
     (void)signal_number;
+    if (stop_requested < 0) { /* the step under way took too long */
+        stop_requested = -stop_requested;
+        if (work_state != WORK_UNSAVED) set_timer(LATE_MS);
+        return;
+    }
     if (work_state == WORK_UNSAVED) return;
     bool is_saved = work_state == WORK_SAVED;
     ssize_t written = follower   ? 0
@@ -59,8 +71,6 @@ static int64_t now_ms(void) {
 }
 
 static void request_stop(int signal_number) {
-    const struct itimerval limit = {
-        .it_value = {.tv_sec = 1, .tv_usec = follower ? 900000 : 600000}}; /* follower: after rank 0 */
     int error = errno;
     if (signal_number == SIGINT) {
         int64_t now = now_ms();
@@ -71,8 +81,12 @@ static void request_stop(int signal_number) {
         interrupted_ms = now;
     }
     if (!stop_requested) {
-        stop_requested = signal_number;
-        if (work_state != WORK_UNSAVED) setitimer(ITIMER_REAL, &limit, NULL);
+        bool soft = grace_ms > 0 && signal_number != SIGINT;
+        stop_requested = soft ? -signal_number : signal_number;
+        if (soft)
+            set_timer(grace_ms / 2);
+        else if (work_state != WORK_UNSAVED)
+            set_timer(follower ? FOLLOWER_MS : LATE_MS);
     }
     errno = error;
 }
@@ -104,6 +118,10 @@ bool stop_orphaned(void) {
 
 void stop_release(void) {
     set_handlers(SIG_DFL, 0);
+}
+
+void stop_grace(double seconds) {
+    grace_ms = (int64_t)(1000 * seconds);
 }
 
 volatile sig_atomic_t *stop_work(void) {

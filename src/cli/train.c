@@ -102,6 +102,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (tokenizer) config.text.tokenizer = tokenizer;
     config.warmup_file = warmup_file(call);
     config.stop = stop_catch(SA_RESTART);
+    stop_grace(config.signal_seconds);
     config.work = stop_work();
     config.log = stderr;
     TRY(train_run(&config, settings, ret_result));

@@ -203,6 +203,10 @@ static const Option run_table[] = {
      AT_LEAST(0), .shown = "10 x the slowest step, at least 60",
      .help = "With several ranks, stop and say which ranks wait for which if none of them makes progress for "
              "this long, or if one does not answer; 0: wait forever."},
+    {OPT_ROW("save-on-signal-seconds", OPTION_FLOAT, FIELD(TrainConfig, signal_seconds, double), "SECONDS"),
+     .fallback = "0", AT_LEAST(0),
+     .help = "How long before its end the batch system signals the job, as in Slurm's --signal=USR1@120. The "
+             "step under way has half of this time to finish before it is abandoned; the rest is for saving."},
     {EVERY("eval-every", eval_every), .fallback = "100",
      .help = "Evaluate every N steps, or at the end of each epoch, and at the end; 0: only at the end. F1 "
              "and exact match are measured at the end of each epoch and at the end."},

@@ -214,7 +214,7 @@ void mesh_section_begin(Mesh *mesh, const volatile sig_atomic_t *stop) {
 Status mesh_section_check(Mesh *mesh) {
     bool stop = false;
     if (mesh->size == 1)
-        stop = mesh->stop && *mesh->stop;
+        stop = mesh->stop && *mesh->stop > 0;
     else if (mesh->world->ops->abandons)
         stop = mesh->world->ops->abandons(mesh->world);
     return stop ? STOPPED("stopped by a signal") : OK;

@@ -54,7 +54,7 @@ double mesh_waited_cpu(const Mesh *mesh);
 void mesh_trace(Mesh *mesh, Trace *trace);
 
 /* A section is collective work that ranks can abandon, such as computing gradients: nothing that it changes
- * is saved. A rank whose *stop is nonzero abandons the section in the next mesh_section_check or operation,
+ * is saved. A rank whose *stop is positive abandons the section in the next mesh_section_check or operation,
  * which return STOPPED, and so do all other ranks. mesh_section_end votes: it succeeds on all ranks or on
  * none, and *ret_stop tells whether any rank was told to stop too late to abandon. After an abandoned
  * section, all ranks call mesh_recover before they communicate again. Ranks over NCCL never abandon. `stop`

@@ -105,11 +105,13 @@ typedef struct TrainConfig {
     double first_eval_flops; /* limit of the validation before the first step; 0: as long as the others */
     const char *note;        /* a line to show before the model's; NULL: none */
     FILE *log;               /* progress output */
-    /* Nonzero (set by a signal handler, on any rank) makes the run abandon the current step or validation,
-     * save a checkpoint of the last complete step and stop. NULL: never. */
+    /* Positive (set by a signal handler, on any rank) makes the run abandon the current step or validation,
+     * save a checkpoint of the last complete step and stop; negative, the same after the current step or
+     * validation. NULL: never. */
     const volatile sig_atomic_t *stop;
     double timeout; /* limit of waits for other ranks, in seconds; 0: none; < 0: 10 x the slowest step, at
                      * least TIMEOUT_LEAST */
+    double signal_seconds;       /* cli: time between a signal and the end of the job; 0: unknown */
     volatile sig_atomic_t *work; /* set to a WorkState as the run proceeds; NULL: not wanted */
 } TrainConfig;
 

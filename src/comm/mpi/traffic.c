@@ -65,7 +65,7 @@ static bool traffic_healthy(const Traffic *traffic) {
 static bool abandons(Traffic *traffic) {
     if (!traffic->in_section) return false;
     if (traffic->abandoned == traffic->section) return true;
-    if (traffic->voted || !traffic->stop || !*traffic->stop) return false;
+    if (traffic->voted || !traffic->stop || *traffic->stop <= 0) return false;
     traffic->abandoned = traffic->section;
     notes_send(traffic, NOTE_ABANDON, traffic->section);
     return true;
