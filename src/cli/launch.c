@@ -141,7 +141,8 @@ static void watch_signals(int to) {
             sigaction(watched[i], &action, NULL);
 }
 
-static Status run_launcher(char *const *argv, const char *title, bool stops, int *ret_code) {
+static Status run_launcher(char *const *argv, const char *title, bool stops, int *ret_code,
+                           bool *ret_failed) {
     CLEANUP(pipes_done) LauncherPipes pipes = {{-1, -1}, {-1, -1}, {-1, -1}};
     TRY(set_environment());
     TRY(relay_announce(stderr));
@@ -160,7 +161,7 @@ static Status run_launcher(char *const *argv, const char *title, bool stops, int
                          .results = pipes.results[0],
                          .signals = pipes.signals[0],
                          .stops = stops};
-    Status status = launched_wait(&spec, ret_code);
+    Status status = launched_wait(&spec, ret_code, ret_failed);
     pipes.results[0] = -1; /* closed at its end */
     for (size_t i = 0; i < COUNT_OF(watched); i++)
         if (signal(watched[i], SIG_DFL) == SIG_IGN) signal(watched[i], SIG_IGN);
@@ -204,6 +205,12 @@ static void start_title(const Invocation *call, int64_t ranks, char *ret_title, 
                  PLURAL(cores));
 }
 
+/* --max-restarts, for commands that can resume. */
+static int64_t restarts(const Invocation *call) {
+    const Slot *slot = invocation_slot(call, "max-restarts");
+    return slot ? *(const int64_t *)slot->field : 0;
+}
+
 static Status start(Invocation *call, int64_t ranks, bool stops) {
     char program[4096], count[24], title[80];
     TRY(check_room(ranks));
@@ -232,7 +239,18 @@ static Status start(Invocation *call, int64_t ranks, bool stops) {
     argv[at++] = count;
     argv[at++] = program;
     for (size_t i = 1; i < arguments; i++) argv[at++] = call->line[i];
-    return run_launcher(argv, title, stops, &call->exit_code);
+    char resume[] = "--resume";
+    for (int64_t left = restarts(call);; left--) {
+        bool failed = false;
+        Status status = run_launcher(argv, title, stops, &call->exit_code, &failed);
+        if (!failed || left <= 0) return status;
+        fprintf(stderr, "weft: warning: %s; restarting from the newest checkpoint, %lld restart%s left\n",
+                status ? status_message(status) : "the ranks failed", (long long)(left - 1),
+                PLURAL(left - 1));
+        status_free(status);
+        call->exit_code = 0;
+        if (!invocation_given(call, "resume")) argv[at] = resume;
+    }
 }
 
 /* MPI's start-up blocks until all ranks take part. */

@@ -163,14 +163,17 @@ static Status explain(const Launched *of, int code) {
     return OK;
 }
 
-Status launched_wait(const LaunchedSpec *spec, int *ret_code) {
+Status launched_wait(const LaunchedSpec *spec, int *ret_code, bool *ret_failed) {
     CLEANUP(launched_done) Launched of = {.spec = spec};
+    *ret_failed = false;
     of.held = open_memstream(&of.text, &of.size);
     if (!of.held) return FAILED("out of memory");
     read_all(&of);
     int state;
     while (waitpid(spec->pid, &state, 0) < 0)
         if (errno != EINTR) return FAILED("cannot wait for %s: %s", spec->name, strerror(errno));
+    int code = WIFEXITED(state) ? WEXITSTATUS(state) : STATUS_FAILED;
+    *ret_failed = !of.asked && (of.failed || of.signal || WIFSIGNALED(state)) && code != STATUS_USAGE;
     if (of.early || of.at_once) await_orphans();
     if (of.early) return STOPPED("stopped before the ranks were ready; nothing was saved");
     if (of.at_once) return STOPPED("stopped at once; steps after the newest checkpoint are lost");

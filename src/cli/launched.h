@@ -20,7 +20,8 @@ typedef struct LaunchedSpec {
 } LaunchedSpec;
 
 /* Copies the launcher's standard error, passes on requests to stop, and waits until all is over. *ret_code is
- * the ranks' exit code, if one of them has reported why it is not 0. */
-MUST_USE Status launched_wait(const LaunchedSpec *spec, int *ret_code);
+ * the ranks' exit code, if one of them has reported why it is not 0. *ret_failed: a rank has failed, hung or
+ * been killed, and nobody asked for a stop; set in any case. */
+MUST_USE Status launched_wait(const LaunchedSpec *spec, int *ret_code, bool *ret_failed);
 
 #endif

@@ -16,6 +16,9 @@ static Status check(const Invocation *call, const TrainArgs *args) {
     char label[LABEL_SIZE];
     if (config->resume && !config->out)
         return USAGE("%s requires --out DIR, the run to continue", invocation_label(call, "resume", label));
+    if (config->max_restarts && !config->out)
+        return USAGE("%s requires --out DIR, where checkpoints are",
+                     invocation_label(call, "max-restarts", label));
     if (config->trace && !config->out)
         return USAGE("%s requires --out DIR, where trace.json is written",
                      invocation_label(call, "trace", label));

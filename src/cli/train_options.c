@@ -203,6 +203,9 @@ static const Option run_table[] = {
      AT_LEAST(0), .shown = "10 x the slowest step, at least 60",
      .help = "With several ranks, stop and say which ranks wait for which if none of them makes progress for "
              "this long, or if one does not answer; 0: wait forever."},
+    {OPT_INT("max-restarts", TrainConfig, max_restarts), .fallback = "0", RANGE(0, 1 << 20),
+     .help = "With --ranks and --out, start the ranks again this many times when one fails, hangs or is killed, "
+             "from the newest checkpoint."},
     {OPT_ROW("save-on-signal-seconds", OPTION_FLOAT, FIELD(TrainConfig, signal_seconds, double), "SECONDS"),
      .fallback = "0", AT_LEAST(0),
      .help = "How long before its end the batch system signals the job, as in Slurm's --signal=USR1@120. The "

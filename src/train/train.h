@@ -111,6 +111,7 @@ typedef struct TrainConfig {
     const volatile sig_atomic_t *stop;
     double timeout; /* limit of waits for other ranks, in seconds; 0: none; < 0: 10 x the slowest step, at
                      * least TIMEOUT_LEAST */
+    int64_t max_restarts;        /* cli: restarts of the ranks after a failure */
     double signal_seconds;       /* cli: time between a signal and the end of the job; 0: unknown */
     volatile sig_atomic_t *work; /* set to a WorkState as the run proceeds; NULL: not wanted */
 } TrainConfig;

@@ -177,6 +177,20 @@ static void second_interrupt_kills(void **state) {
     for (int r = 0; r < 2; r++) assert_int_not_equal(kill(launch.rank[r], 0), 0);
 }
 
+/* The ranks start again after one was killed, and continue the run. */
+static void killed_rank_is_restarted(void **state) {
+    (void)state;
+    if (!mpi_built()) skip();
+    Launch launch;
+    launch_open(&launch, "restarted --save-every 1 --max-restarts 1");
+    kill(launch.rank[1], SIGKILL);
+    assert_reads(&launch.terminal, "restarting from the newest checkpoint, 0 restarts left");
+    assert_reads(&launch.terminal, "resuming from restarted/");
+    assert_reads(&launch.terminal, "/1000000   0%  loss ");
+    type(&launch.terminal, "\003");
+    assert_int_equal(terminal_close(&launch.terminal), SAVED);
+}
+
 /* A rank that is stopped does not hang the others, and is named. */
 static void stopped_rank_is_named(void **state) {
     (void)state;
@@ -295,15 +309,25 @@ static void generation_stops(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(validation_stops),       cmocka_unit_test(training_saves_and_resumes),
-        cmocka_unit_test(later_validation_saves), cmocka_unit_test(ranks_stop_together),
-        cmocka_unit_test(terminated_job_saves),   cmocka_unit_test(one_rank_stops_all),
-        cmocka_unit_test(second_interrupt_kills), cmocka_unit_test(killed_launcher_is_reported),
-        cmocka_unit_test(stopped_rank_is_named),  cmocka_unit_test(starting_ranks_stop),
-        cmocka_unit_test(preparation_stops),      cmocka_unit_test(tokenizer_training_stops),
-        cmocka_unit_test(evaluation_stops),       cmocka_unit_test(generation_stops),
-        cmocka_unit_test(measurement_stops),      cmocka_unit_test(search_stops),
-        cmocka_unit_test(comparison_stops),       cmocka_unit_test(ignored_signals_stay_ignored),
+        cmocka_unit_test(validation_stops),
+        cmocka_unit_test(training_saves_and_resumes),
+        cmocka_unit_test(later_validation_saves),
+        cmocka_unit_test(ranks_stop_together),
+        cmocka_unit_test(terminated_job_saves),
+        cmocka_unit_test(one_rank_stops_all),
+        cmocka_unit_test(second_interrupt_kills),
+        cmocka_unit_test(killed_launcher_is_reported),
+        cmocka_unit_test(stopped_rank_is_named),
+        cmocka_unit_test(killed_rank_is_restarted),
+        cmocka_unit_test(starting_ranks_stop),
+        cmocka_unit_test(preparation_stops),
+        cmocka_unit_test(tokenizer_training_stops),
+        cmocka_unit_test(evaluation_stops),
+        cmocka_unit_test(generation_stops),
+        cmocka_unit_test(measurement_stops),
+        cmocka_unit_test(search_stops),
+        cmocka_unit_test(comparison_stops),
+        cmocka_unit_test(ignored_signals_stay_ignored),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }
