@@ -130,7 +130,7 @@ static Status iterate(Exec *exec, Work *work) {
     TRY(add(exec, b, a));
     TRY(convert(exec, y, x));
     TRY(scale(exec, y, quintic[0]));
-    TRY(linear_backward_input(exec, y, b, x, ACT_NONE, none, true));
+    TRY(linear_backward_input(exec, y, TENSOR_NONE, b, x, ACT_NONE, none, true));
     swap(&work->x, &work->y);
     return OK;
 }
