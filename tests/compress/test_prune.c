@@ -26,10 +26,11 @@ typedef struct Kit {
 static Kit kit_new(const Family *family) {
     Kit kit = {0};
     ModelConfig config;
-    assert_ok(config_preset(family == &family_gpt2 ? "gpt2-tiny" : "bert-tiny", &config));
+    assert_ok(config_preset(family->presets[0], &config));
     config.layers = LAYERS;
     config.hidden = HIDDEN;
-    config.heads = 3;
+    config.heads = family == &family_llama ? 6 : 3;
+    if (config.kv_heads) config.kv_heads = 3;
     config.inner = INNER;
     config.vocab = 40;
     config.positions = 16;
@@ -133,6 +134,43 @@ static void prunes_smallest_weights(void **state) {
             assert_int_equal(count.total, LAYERS * (4 * HIDDEN * HIDDEN + 2 * HIDDEN * INNER));
             assert_fails(prune_weights(kit.params, 0.5, mode == 1, NULL), 2, "already zero");
         }
+}
+
+/* Heads that share a key-value head are removed together, and both halves of a gated MLP. */
+static void prunes_groups(void **state) {
+    (void)state;
+    CLEANUP(kit_done) Kit kit = kit_new(&family_llama);
+    CLEANUP(model_freep) Model *model = NULL;
+    CLEANUP(store_freep) Store *fewer = NULL;
+    enum { D = HIDDEN / 6, GONE = 1, ROW = 5 };
+    for (int layer = 0; layer < LAYERS; layer++) {
+        float *kv = tensor_f32(find(kit.params, layer, "attn.kv.weight"));
+        float *down = tensor_f32(find(kit.params, layer, "mlp.down.weight"));
+        memset(kv + (3 + GONE) * D * HIDDEN, 0, D * HIDDEN * sizeof *kv); /* values of the second group */
+        for (int c = 0; c < HIDDEN; c++) down[c * INNER + ROW] = 0;
+    }
+    assert_ok(
+        prune_shrink(kit.params, INNER - 1, 4, (PruneRank){PRUNE_PRODUCT, NULL}, kit.device, &model, &fewer));
+    assert_int_equal(model->config.heads, 4);
+    assert_int_equal(config_kv_heads(&model->config), 2);
+    assert_int_equal(config_head_width(&model->config), D);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        const float *q = tensor_f32(find(kit.params, layer, "attn.q.weight"));
+        const float *kv = tensor_f32(find(kit.params, layer, "attn.kv.weight"));
+        const float *up = tensor_f32(find(kit.params, layer, "mlp.up.weight"));
+        const float *new_q = tensor_f32(find(fewer, layer, "attn.q.weight"));
+        const float *new_kv = tensor_f32(find(fewer, layer, "attn.kv.weight"));
+        const float *new_up = tensor_f32(find(fewer, layer, "mlp.up.weight"));
+        size_t group = 2 * D * HIDDEN, head = D * HIDDEN;
+        assert_memory_equal(new_q + group, q + 2 * group, group * sizeof *q);
+        assert_memory_equal(new_kv + head, kv + 2 * head, head * sizeof *q);     /* k */
+        assert_memory_equal(new_kv + 3 * head, kv + 5 * head, head * sizeof *q); /* v */
+        assert_memory_equal(new_up + (INNER - 1 + ROW) * HIDDEN, up + (INNER + ROW + 1) * HIDDEN,
+                            HIDDEN * sizeof *q);
+    }
+    PruneCount count;
+    assert_ok(prune_count(kit.params, &count));
+    assert_int_equal(count.total, LAYERS * (3 * HIDDEN * HIDDEN + 3 * HIDDEN * INNER));
 }
 
 /* With equal magnitudes, exactly the requested number of weights is pruned, the first ones. */
@@ -478,6 +516,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prunes_smallest_weights),
         cmocka_unit_test(prunes_ties_in_order),
+        cmocka_unit_test(prunes_groups),
         cmocka_unit_test(kept_rows),
         cmocka_unit_test(prunes_least_important_rows),
         cmocka_unit_test(pruned_equals_zeroed),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compare Llama and its relatives with transformers for random configurations, in both directions.
 
-    python tests/golden/check_decoders.py --weft build/release/weft [--count 25] [--seed 1] [FAMILY ...]
+    python tests/golden/check_decoders.py --weft build/release/weft [--count 5] [--seed 1] [FAMILY ...]
 
 For each configuration, transformers saves a random model. `weft eval` must report its loss within 1e-5 (relative),
 `weft generate` must write the same text as transformers' greedy search, and `weft convert` must produce a checkpoint
@@ -156,7 +156,7 @@ class Check:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--weft", required=True, type=Path)
-    parser.add_argument("--count", type=int, default=25)
+    parser.add_argument("--count", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("families", nargs="*", default=[])
     args = parser.parse_args()

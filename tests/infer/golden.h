@@ -7,10 +7,20 @@
 #include "test.h"
 
 static const char *const golden_cases[] = {
-    "gpt2", "gpt2-untied-padded", "gpt2-layer-scale", "gpt2-unscaled-relu", "gpt2-generate",
+    "gpt2",
+    "gpt2-untied-padded",
+    "gpt2-layer-scale",
+    "gpt2-unscaled-relu",
+    "gpt2-generate",
+    "llama",
+    "llama-3",
+    "llama-bias",
+    "mistral",
+    "qwen2",
+    "qwen3",
 };
 
-enum { GOLDEN_CASES = 5, GOLDEN_PROMPTS = 8, GOLDEN_TOKENS = 64 };
+enum { GOLDEN_CASES = 11, GOLDEN_PROMPTS = 8, GOLDEN_TOKENS = 64 };
 
 typedef struct Golden {
     int count;

@@ -5,6 +5,7 @@
 #include "golden.h"
 
 #include "infer/session.h"
+#include "model/rope.h"
 
 enum { TOKENS = 30, CONTEXT = 32 };
 
@@ -20,7 +21,8 @@ static void forward(Engine *engine, int32_t *ids, int64_t T, float *logits) {
     }
     Micro micro = {.B = 1, .T = T, .tokens = tensor_2d(ids, DT_I32, 1, T)};
     Pass pass = {.exec = &engine->exec, .tp = engine->tp, .shape = shape, .micro = &micro};
-    Buffer x, y;
+    Buffer x, y, rope = {0};
+    assert_ok(rope_table_new(&model->config, T, engine->device, engine->stream, &rope, &pass.rope));
     size_t wide = (size_t)(T * model->config.hidden) * sizeof(float);
     assert_ok(dev_alloc(engine->device, MEM_ACTIVATIONS, saved, &pass.saved));
     assert_ok(dev_alloc(engine->device, MEM_SCRATCH, scratch, &pass.scratch));
@@ -42,6 +44,7 @@ static void forward(Engine *engine, int32_t *ids, int64_t T, float *logits) {
     dev_free(&pass.scratch);
     dev_free(&x);
     dev_free(&y);
+    dev_free(&rope);
 }
 
 /* Three sequences of one session and their logits without a cache. */
