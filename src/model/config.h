@@ -115,6 +115,11 @@ static inline int64_t config_kv_width(const ModelConfig *config) {
 static inline bool config_grouped(const ModelConfig *config) {
     return config_kv_heads(config) != config->heads;
 }
+/* Whether `tp` tensor-parallel ranks can split the key-value heads: evenly, or sharing them evenly. */
+static inline bool config_splits_groups(const ModelConfig *config, int64_t tp) {
+    int64_t groups = config_kv_heads(config);
+    return groups % tp == 0 || tp % groups == 0;
+}
 /* Tokens that a token of a layer sees; 0: no limit. */
 static inline int64_t config_window(const ModelConfig *config, int layer) {
     return layer >= config->window_from ? config->window : 0;

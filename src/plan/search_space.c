@@ -143,7 +143,8 @@ static Status list_grid(Enumerator *it, int tp, int pp) {
         (is_fixed(it, FIXED_DP) && dp != base->dp))
         return OK;
     grids->all++;
-    if (model->heads % tp || model->inner % tp) return grids->by_heads++, OK;
+    bool splits = model->heads % tp == 0 && model->inner % tp == 0 && config_splits_groups(model, tp);
+    if (!splits) return grids->by_heads++, OK;
     if (pp > model->layers) return grids->by_layers++, OK;
     if (it->spec->base.config.batch % dp) return grids->by_batch++, OK;
     it->at.tp = tp;

@@ -22,10 +22,9 @@ static Status check_tensor(const ModelConfig *c, int64_t tp) {
     if (c->heads % tp)
         return USAGE("--tp %lld does not divide the model's %lld head%s; valid values: %s", (long long)tp,
                      (long long)c->heads, PLURAL(c->heads), divisors(text, c->heads, c->heads));
-    int64_t groups = config_kv_heads(c);
-    if (groups % tp && tp % groups)
+    if (!config_splits_groups(c, tp))
         return USAGE("--tp %lld neither divides the model's %lld key-value heads nor is a multiple of them",
-                     (long long)tp, (long long)groups);
+                     (long long)tp, (long long)config_kv_heads(c));
     if (c->inner % tp)
         return USAGE("--tp %lld does not divide the feed-forward size %lld; valid values: %s", (long long)tp,
                      (long long)c->inner, divisors(text, c->inner, c->heads));
