@@ -291,15 +291,13 @@ static void print_end(const Run *run) {
         fputc('\n', stderr);
         return;
     }
-    double seconds = 0, tokens = 0;
+    double tokens = isfinite(run->summary.tokens_per_s) ? run->summary.tokens_per_s : 0;
+    double seconds = isfinite(run->summary.runtime_s) ? run->summary.runtime_s : 0;
     if (run_predicted(run)) {
-        json_has_number(run->summary, "tokens_per_s", &tokens);
         fprintf(stderr, "      predicted for %s: %s tokens/s\n", run_predicted(run),
                 format_count(rate, tokens));
         return;
     }
-    json_has_number(run->summary, "runtime_s", &seconds);
-    json_has_number(run->summary, "tokens_per_s", &tokens);
     fprintf(stderr, "      finished in %s, %s tokens/s\n", format_duration(time, seconds),
             format_count(rate, tokens));
 }
@@ -338,7 +336,9 @@ static Status predict_one(Results *results, size_t at, const Comparison *of) {
     Prediction prediction = prediction_of(of, at);
     if (!prediction.cluster || !run->published || results->resized || of->runs[at].cluster) return OK;
     prediction.any_device = true;
-    CLEANUP(status_freep) Status failed = predict_named(of, run->name, &prediction, NULL, &run->prediction);
+    CLEANUP(json_decrefp) json_t *summary = NULL;
+    CLEANUP(status_freep) Status failed = predict_named(of, run->name, &prediction, NULL, &summary);
+    if (summary) run_summary_replace(&run->prediction, json_incref(summary));
     return OK; /* a run that cannot be predicted was executed all the same */
 }
 

@@ -14,6 +14,7 @@
 #include "cli/machine.h"
 #include "cli/show.h"
 #include "data/token_file.h"
+#include "train/run_summary.h"
 
 typedef struct InfoConfig {
     bool verify;
@@ -179,7 +180,7 @@ static Status describe_checkpoint(json_t *result, const char *dir, bool verify) 
 
 static Status add_summary(json_t *result, const char *run) {
     CLEANUP(mem_freep) char *path = NULL;
-    TRY(path_join(&path, run, "summary.json"));
+    TRY(path_join(&path, run, RUN_SUMMARY_FILE));
     if (!path_exists(path)) return OK;
     CLEANUP(json_decrefp) json_t *summary = NULL;
     TRY(json_read_file(path, &summary));
@@ -312,11 +313,12 @@ static void show_file(const json_t *result, FILE *out) {
 }
 
 static void show_run(const json_t *result, FILE *out) {
-    const json_t *summary = json_object_get(result, "summary"), *newest = json_object_get(result, "newest");
-    if (summary)
-        fprintf(out, "run          %.0f step%s, loss %.4f to %.4f\n", json_number_at(summary, "steps"),
-                PLURAL(json_number_at(summary, "steps")), json_number_at(summary, "loss_first"),
-                json_number_at(summary, "loss_last"));
+    const json_t *newest = json_object_get(result, "newest");
+    CLEANUP(run_summary_done)
+    RunSummary summary = run_summary_take(json_incref(json_object_get(result, "summary")));
+    if (summary.json)
+        fprintf(out, "run          %.0f step%s, loss %.4f to %.4f\n", summary.steps, PLURAL(summary.steps),
+                summary.loss_first, summary.loss_last);
     fprintf(out, "checkpoint   %s\n", json_string_or(newest, "path", ""));
     show_checkpoint(newest, out);
 }

@@ -74,7 +74,7 @@ static Status contains(const char *dir, const char *name, bool *any) {
 static Status is_run(const char *dir, bool *ret_run) {
     *ret_run = false;
     TRY(contains(dir, "metrics.jsonl", ret_run));
-    return contains(dir, "summary.json", ret_run);
+    return contains(dir, RUN_SUMMARY_FILE, ret_run);
 }
 
 /* Adds the runs in a directory, for a comparison whose results.json is damaged or lost. */

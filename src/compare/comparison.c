@@ -111,9 +111,9 @@ Status comparison_share_peak(const char *out) {
 static bool is_same_prediction(const Run *run, const Cluster *machine, const Prediction *wanted) {
     bool other = machine->software.present && !wanted->weft;
     bool both = other && wanted->both;
-    const char *program = json_string_at(run->summary, "program");
+    const char *program = run->summary.program;
     return !strcmp(machine->name, run_predicted(run)) && (program != NULL) == other &&
-           (json_object_get(run->summary, "weft") != NULL) == both;
+           (run->summary.weft != NULL) == both;
 }
 
 Status comparison_is_done(const Run *run, const Prediction *wanted, bool retry, bool *ret_done) {
@@ -136,12 +136,11 @@ static bool has_failed(const Run *run) {
 }
 
 static Status write_prediction(const Run *run, const json_t *summary) {
-    CLEANUP(mem_freep) char *config = NULL, *path = NULL;
+    CLEANUP(mem_freep) char *config = NULL;
     TRY(dir_make(run->dir));
     TRY(path_join(&config, run->dir, "config.json"));
-    TRY(path_join(&path, run->dir, "summary.json"));
     TRY(json_write_file(config, run->settings));
-    return json_write_file(path, summary);
+    return run_summary_write(run->dir, summary);
 }
 
 Status comparison_end_prediction(Results *results, Run *run, Status failed, const json_t *summary,

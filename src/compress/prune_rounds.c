@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
 #include "compress/prune_rounds.h"
+#include "train/run_summary.h"
 
 typedef struct Rounds {
     const PruneSpec *spec;
@@ -193,20 +194,18 @@ static Status read_metrics(const char *run, double *ret_step_ms, double *ret_val
 }
 
 static Status add_row(Rounds *r, int64_t round, const PruneState *state, const char *run,
-                      const json_t *summary) {
-    double step_ms = NAN, pruned = NAN, trained = NAN, samples = NAN, tokens = NAN;
+                      const RunSummary *summary) {
+    double step_ms = NAN, pruned = NAN;
     TRY(read_metrics(run, &step_ms, &pruned));
-    json_has_number(summary, "val_loss", &trained);
     /* Tokens per step from the run's rates, divided by the median step, which excludes the slow first one. */
-    if (json_has_number(summary, "samples_per_s", &samples) &&
-        json_has_number(summary, "tokens_per_s", &tokens))
-        tokens *= (double)r->spec->train.batch / samples / (1e-3 * step_ms);
-    json_t *row = json_pack("{s:I, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "round", (json_int_t)round,
-                            "sparsity", prune_sparsity(r->spec, state, &r->size), "params_total",
-                            (json_int_t)state->params, "inner", (json_int_t)state->inner, "heads",
-                            (json_int_t)state->heads, "zero_rows", (json_int_t)state->zero_rows,
-                            "val_loss_pruned", json_finite(pruned), "val_loss", json_finite(trained),
-                            "step_ms", json_finite(step_ms), "tokens_per_s", json_finite(tokens));
+    double batch = (double)r->spec->train.batch;
+    double tokens = summary->tokens_per_s * batch / summary->samples_per_s / (1e-3 * step_ms);
+    json_t *row = json_pack(
+        "{s:I, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "round", (json_int_t)round, "sparsity",
+        prune_sparsity(r->spec, state, &r->size), "params_total", (json_int_t)state->params, "inner",
+        (json_int_t)state->inner, "heads", (json_int_t)state->heads, "zero_rows",
+        (json_int_t)state->zero_rows, "val_loss_pruned", json_finite(pruned), "val_loss",
+        json_finite(summary->val_loss), "step_ms", json_finite(step_ms), "tokens_per_s", json_finite(tokens));
     if (json_array_append_new(json_object_get(r->result, "rounds"), row)) return FAILED("out of memory");
     return json_write_file(r->file, r->result);
 }
@@ -228,16 +227,17 @@ static Status finish_round(const Rounds *r, int64_t round, const char *start, co
 
 static Status one_round(Rounds *r, int64_t round) {
     CLEANUP(mem_freep) char *start = NULL, *run = NULL;
-    CLEANUP(json_decrefp) json_t *summary = NULL;
+    CLEANUP(run_summary_done) RunSummary summary = run_summary_take(NULL);
     PruneState state = {0};
     TRY(round_path(r, "round", round, &run));
     TRY(round_path(r, "pruned", round, &start));
     if (r->first) TRY(prune_round(r, round, start, &state));
     TRY(barrier(r->spec->world));
-    TRY(train_round(r, round, round ? start : r->dense.path, run, &summary));
-    r->stopped = json_is_true(json_object_get(summary, "interrupted"));
+    TRY(train_round(r, round, round ? start : r->dense.path, run, &summary.json));
+    summary = run_summary_take(summary.json);
+    r->stopped = summary.interrupted;
     if (r->stopped || !r->first) return OK;
-    TRY(add_row(r, round, &state, run, summary));
+    TRY(add_row(r, round, &state, run, &summary));
     return finish_round(r, round, start, run);
 }
 

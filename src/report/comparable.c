@@ -9,7 +9,7 @@
 #include "base/format.h"
 
 static const json_t *layout_of(const Run *run) {
-    return json_object_get(run->summary, "layout");
+    return run->summary.layout;
 }
 
 static double number(const json_t *value) {
@@ -24,7 +24,7 @@ static double count_of(const json_t *value) {
 double run_ranks(const Run *run) {
     double ranks = count_of(json_object_get(layout_of(run), "ranks"));
     if (isfinite(ranks)) return ranks;
-    size_t count = json_array_size(json_object_get(run->summary, "ranks"));
+    size_t count = json_array_size(run->summary.ranks);
     return count ? (double)count : NAN;
 }
 
@@ -33,7 +33,7 @@ double run_batch(const Run *run) {
 }
 
 double run_params(const Run *run) {
-    return count_of(json_object_get(run->summary, "params_total"));
+    return run->summary.params_total >= 1 ? run->summary.params_total : NAN;
 }
 
 double run_threads(const Run *run) {

@@ -131,12 +131,11 @@ void put_phases(FILE *out, const Results *results) {
 /* ---- memory ---- */
 
 static const json_t *rank_memory(const Run *run, size_t rank) {
-    const json_t *ranks = json_object_get(run->summary, "ranks");
-    return json_object_get(json_array_get(ranks, rank), "peak_bytes");
+    return json_object_get(json_array_get(run->summary.ranks, rank), "peak_bytes");
 }
 
 static size_t rank_count(const Run *run) {
-    return json_array_size(json_object_get(run->summary, "ranks"));
+    return json_array_size(run->summary.ranks);
 }
 
 static double tag_bytes(const json_t *memory, int tag) {
@@ -201,7 +200,7 @@ static void put_each(FILE *out, const Run *run, double longest) {
 
 /* A run that wrote no summary records only the peak over all ranks. */
 static void put_ranks(FILE *out, const Run *run, double longest) {
-    const json_t *any = json_object_get(run->summary, "peak_bytes");
+    const json_t *any = run->summary.peak_bytes;
     if (!rank_memory(run, 0) && !any) return;
     fputs("<div><h3>", out);
     put_run_name(out, run);
@@ -219,7 +218,7 @@ void put_memory(FILE *out, const Results *results) {
     bool tagged = false, untagged = false;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        const json_t *any = json_object_get(run->summary, "peak_bytes");
+        const json_t *any = run->summary.peak_bytes;
         longest = fmax(longest, bar_bytes(any));
         for (size_t rank = 0; rank < rank_count(run); rank++) {
             const json_t *memory = rank_memory(run, rank);

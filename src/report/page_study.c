@@ -38,7 +38,7 @@ static void put_text(FILE *out, const char *prefix, const char *text) {
 /* The cluster of the run's prediction. */
 static const char *cluster_of(const Run *run) {
     if (run_predicted(run)) return run_predicted(run);
-    return json_string_at(run->prediction, "predicted");
+    return run->prediction.predicted;
 }
 
 /* ---- table ---- */

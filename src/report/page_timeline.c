@@ -136,8 +136,7 @@ static void put_note(FILE *notes, const Run *run, const char *text) {
 static bool worth_showing(const Results *results) {
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        const json_t *layout = json_object_get(run->summary, "layout");
-        if (!run_predicted(run) || json_number_at(layout, "pp") > 1) return true;
+        if (!run_predicted(run) || json_number_at(run->summary.layout, "pp") > 1) return true;
     }
     return false;
 }

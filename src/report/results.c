@@ -34,9 +34,9 @@ static void run_done(Run *run) {
     free(run->error);
     json_decref(run->options);
     json_decref(run->settings);
-    json_decref(run->summary);
+    run_summary_done(&run->summary);
     json_decref(run->published);
-    json_decref(run->prediction);
+    run_summary_done(&run->prediction);
     curve_done(&run->loss);
     curve_done(&run->val_loss);
     free(run->epochs);
@@ -56,7 +56,7 @@ void results_done(Results *results) {
 Status results_add(Results *results, const char *name, const char *dir, Run **ret_run) {
     TRY(mem_grow(&results->runs, &results->capacity, results->count + 1, sizeof *results->runs));
     Run *run = &results->runs[results->count++];
-    *run = (Run){.of = results};
+    *run = (Run){.of = results, .summary = run_summary_take(NULL), .prediction = run_summary_take(NULL)};
     TRY(str_dup(name, &run->name));
     TRY(str_dup(dir, &run->dir));
     *ret_run = run;
@@ -158,15 +158,15 @@ static Status read_object(Run *run, const char *name, json_t **ret_object) {
 }
 
 /* The largest total over the ranks in a table of bytes, or the sum of the totals; NAN if no rank has one. */
-static double rank_bytes(const json_t *summary, const char *table, bool sum) {
-    const json_t *ranks = json_object_get(summary, "ranks"), *rank;
+static double rank_bytes(const RunSummary *summary, const char *table, bool sum) {
+    const json_t *rank;
     double result = NAN;
     size_t i;
-    json_array_foreach(ranks, i, rank) {
+    json_array_foreach(summary->ranks, i, rank) {
         double bytes = json_number_or(json_object_get(rank, table), "total", NAN);
         if (!isfinite(bytes)) continue;
-        double group = json_number_or(rank, "stands_for",
-                                      NAN); /* predictions list one rank per group of identical ranks */
+        /* predictions list one rank per group of identical ranks */
+        double group = json_number_or(rank, "stands_for", NAN);
         if (sum && isfinite(group)) bytes *= group;
         result = isnan(result) ? bytes : sum ? result + bytes : fmax(result, bytes);
     }
@@ -182,11 +182,10 @@ static Status remove_in(const char *dir, const char *name) {
 
 Status run_renew(Run *run) {
     if (run_predicted(run)) {
-        TRY(remove_in(run->dir, "summary.json"));
+        TRY(remove_in(run->dir, RUN_SUMMARY_FILE));
         TRY(remove_in(run->dir, "trace.json"));
     }
-    json_decref(run->summary);
-    run->summary = NULL;
+    run_summary_done(&run->summary);
     free(run->error);
     run->error = NULL;
     curve_done(&run->loss);
@@ -197,7 +196,7 @@ Status run_renew(Run *run) {
 }
 
 const char *run_predicted(const Run *run) {
-    return json_string_at(run->summary, "predicted");
+    return run->summary.predicted;
 }
 
 /* Recognized by the message of cli/child.c. That message also mentions memory, so run_lacks_memory excludes
@@ -295,7 +294,7 @@ static double last_of_curve(const Run *run, size_t figure) {
 
 /* From the summary, else from the settings. */
 static double batch_of(const Run *run) {
-    double batch = json_number_or(json_object_get(run->summary, "layout"), "batch", NAN);
+    double batch = json_number_or(run->summary.layout, "batch", NAN);
     return batch >= 1 ? batch : json_number_or(run->settings, "batch", NAN);
 }
 
@@ -303,45 +302,42 @@ static double batch_of(const Run *run) {
  * the data and the model, so the baseline's is used for runs that did not measure it. */
 static double run_efficiency(const Run *run) {
     const Run *base = run_base(run->of, run);
-    double noise = json_number_or(run->summary, "noise_scale", NAN);
-    if (!isfinite(noise)) noise = json_number_or(base->summary, "noise_scale", NAN);
+    double noise = run->summary.noise_scale;
+    if (!isfinite(noise)) noise = base->summary.noise_scale;
     return noise_efficiency(noise, batch_of(base), batch_of(run));
 }
 
 /* The peak of the largest rank. Parts of a resumed run may have recorded only a maximum over the ranks. */
-static double peak_of(const json_t *summary) {
-    return fmax(rank_bytes(summary, "peak_bytes", false),
-                json_number_or(json_object_get(summary, "peak_bytes"), "total", NAN));
+static double peak_of(const RunSummary *summary) {
+    return fmax(rank_bytes(summary, "peak_bytes", false), json_number_or(summary->peak_bytes, "total", NAN));
 }
 
-static double sent_of(const json_t *summary) {
-    double sent = json_number_or(summary, "sent_bytes", NAN);
-    return isfinite(sent) ? sent : rank_bytes(summary, "comm_bytes", true);
+static double sent_of(const RunSummary *summary) {
+    return isfinite(summary->sent_bytes) ? summary->sent_bytes : rank_bytes(summary, "comm_bytes", true);
 }
 
 /* The parameters that the ranks of one replica hold together, or one of them. Runs record neither, but
  * without tensor and pipeline parallelism both are the size of the model. */
-static double params_of(const json_t *summary, const char *key) {
-    const json_t *layout = json_object_get(summary, "layout");
-    double known = json_number_or(summary, key, NAN);
+static double params_of(const RunSummary *summary, double known) {
+    const json_t *layout = summary->layout;
     bool whole = json_number_or(layout, "tp", NAN) * json_number_or(layout, "pp", NAN) == 1;
-    return isfinite(known) || !whole ? known : json_number_or(summary, "params_total", NAN);
+    return isfinite(known) || !whole ? known : summary->params_total;
 }
 
 /* The value in a summary, unchecked. */
-static double summary_figure(const json_t *summary, size_t figure) {
+static double summary_figure(const RunSummary *summary, size_t figure) {
     switch (figure) {
     case FIGURE_PEAK: return peak_of(summary);
     case FIGURE_SENT: return sent_of(summary);
-    case FIGURE_PARAMS:
-    case FIGURE_PARAMS_RANK: return params_of(summary, figures[figure].key);
-    case FIGURE_TENSOR: return json_number_or(json_object_get(summary, "layout"), "tp", NAN);
-    default: return json_number_or(summary, figures[figure].key, NAN);
+    case FIGURE_PARAMS: return params_of(summary, summary->params_stored);
+    case FIGURE_PARAMS_RANK: return params_of(summary, summary->params_per_rank);
+    case FIGURE_TENSOR: return json_number_or(summary->layout, "tp", NAN);
+    default: return run_summary_number(summary, figures[figure].key);
     }
 }
 
 /* A plausible value of a summary; NAN if there is none. */
-static double checked_figure(const json_t *summary, size_t figure) {
+static double checked_figure(const RunSummary *summary, size_t figure) {
     double value = summary_figure(summary, figure);
     return isfinite(value) && is_plausible(figures[figure].unit, value) ? value : NAN;
 }
@@ -362,7 +358,7 @@ static double run_work(const Run *run, FigureSource source) {
 
 /* The steps of an epoch, without evaluation: the mean over completed epochs, else by throughput. */
 static double run_epoch(const Run *run) {
-    double predicted = checked_figure(run->summary, FIGURE_EPOCH), sum = 0;
+    double predicted = checked_figure(&run->summary, FIGURE_EPOCH), sum = 0;
     for (size_t i = 0; i < run->epoch_count; i++) sum += run->epochs[i].seconds;
     if (isfinite(predicted)) return predicted;
     if (sum > 0) return sum / (double)run->epoch_count;
@@ -371,11 +367,11 @@ static double run_epoch(const Run *run) {
 
 double run_figure(const Run *run, size_t figure) {
     if (figure == FIGURE_EPOCH) return run_epoch(run);
-    if (figure == FIGURE_EFFICIENCY) return run->summary ? run_efficiency(run) : NAN;
+    if (figure == FIGURE_EFFICIENCY) return run->summary.json ? run_efficiency(run) : NAN;
     if (figure == FIGURE_GOODPUT)
-        return run->summary ? run_figure(run, FIGURE_SAMPLES) * run_efficiency(run) : NAN;
+        return run->summary.json ? run_figure(run, FIGURE_SAMPLES) * run_efficiency(run) : NAN;
     if (figure == FIGURE_WORK) return run_work(run, run_predicted(run) ? SOURCE_PREDICTED : SOURCE_MEASURED);
-    double value = checked_figure(run->summary, figure);
+    double value = checked_figure(&run->summary, figure);
     return isfinite(value) ? value : last_of_curve(run, figure);
 }
 
@@ -387,19 +383,24 @@ const char *source_name(FigureSource source) {
 }
 
 const char *run_program(const Run *run) {
-    const json_t *summary = run_predicted(run) ? run->summary : run->prediction;
-    return json_string_at(summary, "program");
+    return run_predicted(run) ? run->summary.program : run->prediction.program;
+}
+
+/* Of the prediction for weft next to one for another program. */
+static double weft_figure(const RunSummary *summary, size_t figure) {
+    CLEANUP(run_summary_done) RunSummary weft = run_summary_take(json_incref(summary->weft));
+    return checked_figure(&weft, figure);
 }
 
 double run_source_figure(const Run *run, FigureSource source, size_t figure) {
     bool own = (source == SOURCE_PREDICTED) == (run_predicted(run) != NULL);
-    const json_t *summary = run_predicted(run) ? run->summary : run->prediction;
+    const RunSummary *summary = run_predicted(run) ? &run->summary : &run->prediction;
     if (figure == FIGURE_WORK && source != SOURCE_WEFT)
         return source != SOURCE_PUBLISHED || study_lists(run->of, figure) ? run_work(run, source) : NAN;
     switch (source) {
     case SOURCE_PUBLISHED: return json_number_or(run->published, figures[figure].key, NAN);
-    case SOURCE_WEFT: return checked_figure(json_object_get(summary, "weft"), figure);
-    case SOURCE_PREDICTED: return own ? run_figure(run, figure) : checked_figure(run->prediction, figure);
+    case SOURCE_WEFT: return weft_figure(summary, figure);
+    case SOURCE_PREDICTED: return own ? run_figure(run, figure) : checked_figure(&run->prediction, figure);
     default: return own ? run_figure(run, figure) : NAN;
     }
 }
@@ -439,16 +440,16 @@ static Status check_numbers(Run *run) {
     static const char *const counts[] = {"params_total", "ranks", "batch"};
     char note[2048] = "";
     for (size_t f = 0; f < FIGURES; f++) {
-        const json_t *json = json_object_get(run->summary, figures[f].key);
+        const json_t *json = json_object_get(run->summary.json, figures[f].key);
         bool present = json && !json_is_null(json) && !json_is_object(json);
-        double value = summary_figure(run->summary, f);
+        double value = summary_figure(&run->summary, f);
         if ((present && !json_is_number(json)) || (isfinite(value) && !is_plausible(figures[f].unit, value)))
             add_invalid(note, sizeof note, figures[f].key, present ? json : NULL, value);
     }
     /* Counts in a derived summary are copied from the settings, where 0 means "auto". */
-    bool own = !json_object_get(run->summary, "by_metrics");
+    bool own = !run->summary.by_metrics;
     for (size_t i = 0; own && i < sizeof counts / sizeof *counts; i++) {
-        const json_t *of = i ? json_object_get(run->summary, "layout") : run->summary;
+        const json_t *of = i ? run->summary.layout : run->summary.json;
         const json_t *json = json_object_get(of, counts[i]);
         if (json && !json_is_null(json) && !(json_number_or(of, counts[i], NAN) >= 1))
             add_invalid(note, sizeof note, counts[i], json, json_number_or(of, counts[i], NAN));
@@ -461,18 +462,15 @@ static Status check_numbers(Run *run) {
 /* Derives a summary from the metrics if there is none, or if it does not include the last steps. */
 static Status settle_summary(Run *run, const History *history) {
     CLEANUP(json_decrefp) json_t *summary = NULL;
-    if (run->summary && !((double)history->last_step > json_number_or(run->summary, "steps", NAN))) return OK;
+    if (run->summary.json && !((double)history->last_step > run->summary.steps)) return OK;
     TRY(history_summary(history, run->settings, &summary));
-    if (!summary) return OK;
-    json_decref(run->summary);
-    run->summary = json_incref(summary);
+    if (summary) run_summary_replace(&run->summary, json_incref(summary));
     return OK;
 }
 
 /* A finished run must have recorded its losses. */
 static Status check_metrics(Run *run, bool exists) {
-    if (run->state != RUN_FINISHED || run_predicted(run) || !(json_number_or(run->summary, "steps", NAN) > 0))
-        return OK;
+    if (run->state != RUN_FINISHED || run_predicted(run) || !(run->summary.steps > 0)) return OK;
     if (!exists) return add_problem(run, "metrics.jsonl: missing");
     return run->loss.count ? OK : add_problem(run, "metrics.jsonl: no readable losses");
 }
@@ -501,7 +499,9 @@ static Status check_trace(Run *run) {
 Status run_look(Run *run) {
     CLEANUP(mem_freep) char *metrics = NULL;
     CLEANUP(history_done) History history = {0};
-    TRY(read_object(run, "summary.json", &run->summary));
+    CLEANUP(json_decrefp) json_t *summary = NULL;
+    TRY(read_object(run, RUN_SUMMARY_FILE, &summary));
+    if (summary) run_summary_replace(&run->summary, json_incref(summary));
     if (!run->settings) TRY(read_object(run, "config.json", &run->settings));
     TRY(path_join(&metrics, run->dir, "metrics.jsonl"));
     curve_done(&run->loss);
@@ -512,11 +512,11 @@ Status run_look(Run *run) {
     TRY(settle_summary(run, &history));
     TRY(check_numbers(run));
     if (run->state == RUN_FAILED) return check_trace(run);
-    bool complete = run->summary && !json_is_true(json_object_get(run->summary, "interrupted"));
-    run->state = complete                  ? RUN_FINISHED
-                 : rundir_held(run->dir)   ? RUN_RUNNING
-                 : started || run->summary ? RUN_INTERRUPTED
-                                           : RUN_WAITING;
+    bool complete = run->summary.json && !run->summary.interrupted;
+    run->state = complete                       ? RUN_FINISHED
+                 : rundir_held(run->dir)        ? RUN_RUNNING
+                 : started || run->summary.json ? RUN_INTERRUPTED
+                                                : RUN_WAITING;
     TRY(check_metrics(run, started));
     return run->state == RUN_RUNNING ? OK : check_trace(run);
 }
@@ -528,7 +528,7 @@ static const Run *base_of(const Results *results, const Run *like) {
         const Run *run = &results->runs[i];
         if (like && !same_kind(run, like)) continue;
         if (run->state == RUN_FINISHED) return run;
-        if (!started && run->state != RUN_FAILED && run->summary) started = run;
+        if (!started && run->state != RUN_FAILED && run->summary.json) started = run;
         if (!first) first = run;
     }
     return started ? started : first;
@@ -544,8 +544,7 @@ const Run *run_base(const Results *results, const Run *run) {
 
 /* Whether both validation losses are averages over the same number of samples; true if unknown. */
 static bool same_validation(const Run *a, const Run *b) {
-    double one = json_number_or(a->summary, "val_samples", NAN),
-           two = json_number_or(b->summary, "val_samples", NAN);
+    double one = a->summary.val_samples, two = b->summary.val_samples;
     return !isfinite(one) || !isfinite(two) || one == two;
 }
 
@@ -622,5 +621,5 @@ const char *noise_text(char *buffer, double scale, double error, bool utf8) {
 const char *run_figure_text(char *buffer, const Run *run, size_t figure, bool utf8) {
     double value = run_figure(run, figure);
     if (figure != FIGURE_NOISE) return figure_text(buffer, figures[figure].unit, value);
-    return noise_text(buffer, value, json_number_or(run->summary, "noise_scale_error", NAN), utf8);
+    return noise_text(buffer, value, run->summary.noise_scale_error, utf8);
 }

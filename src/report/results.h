@@ -3,7 +3,7 @@
 #ifndef WEFT_REPORT_RESULTS_H
 #define WEFT_REPORT_RESULTS_H
 
-#include "base/json.h"
+#include "train/run_summary.h"
 
 typedef enum { RUN_WAITING, RUN_RUNNING, RUN_FINISHED, RUN_INTERRUPTED, RUN_FAILED } RunState;
 
@@ -30,14 +30,14 @@ typedef struct Run {
     const Results *of; /* the results that contain this run; must not move in memory */
     char *name, *dir;
     RunState state;
-    bool known;         /* started before, according to results.json or its own config.json */
-    char *error;        /* why it failed, or problems with its files; NULL: none */
-    json_t *options;    /* the options in which it differs from the other runs; NULL: unknown */
-    json_t *settings;   /* all of its options; NULL: unknown */
-    json_t *summary;    /* as the run wrote it, or derived from its metrics; NULL: neither */
-    json_t *published;  /* what a study reported for this run, see report/study.h; NULL: nothing */
-    json_t *prediction; /* predicted summary of a run that was executed; NULL: none */
-    double samples;     /* training samples per epoch; 0: unknown */
+    bool known;            /* started before, according to results.json or its own config.json */
+    char *error;           /* why it failed, or problems with its files; NULL: none */
+    json_t *options;       /* the options in which it differs from the other runs; NULL: unknown */
+    json_t *settings;      /* all of its options; NULL: unknown */
+    RunSummary summary;    /* as the run wrote it, or derived from its metrics; without json: neither */
+    json_t *published;     /* what a study reported for this run, see report/study.h; NULL: nothing */
+    RunSummary prediction; /* predicted summary of a run that was executed; without json: none */
+    double samples;        /* training samples per epoch; 0: unknown */
     Curve loss, val_loss;
     RunEpoch *epochs; /* in order */
     size_t epoch_count, epoch_capacity;

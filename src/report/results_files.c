@@ -55,18 +55,16 @@ static json_t *run_json(const Results *results, const Run *run) {
         double difference = run_difference(results, run, f);
         if (isfinite(difference)) json_object_set_new(differences, figures[f].key, json_real(difference));
     }
-    const json_t *error = json_object_get(run->summary, "noise_scale_error");
-    json_object_set_new(values, "noise_scale_error",
-                        json_is_number(error) ? json_copy((json_t *)error) : json_null());
+    json_object_set_new(values, "noise_scale_error", json_finite(run->summary.noise_scale_error));
     json_t *json = json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", run->name, "state",
                              run_state_name(run->state), "dir", text_or_null(run->dir), "error",
                              text_or_null(run->error), "figures", values, "difference_percent", differences,
                              "epochs", epochs_json(run), "options", object_or_null(run->options), "settings",
-                             object_or_null(run->settings), "summary", object_or_null(run->summary));
+                             object_or_null(run->settings), "summary", object_or_null(run->summary.json));
     if (run->published) json_object_set(json, "published", run->published);
     if (run->published && !results->resized)
         json_object_set_new(json, "difference_from_published_percent", from_published(run));
-    if (run->prediction) json_object_set(json, "prediction", run->prediction);
+    if (run->prediction.json) json_object_set(json, "prediction", run->prediction.json);
     if (run->samples > 0) json_object_set_new(json, "samples_per_epoch", json_real(run->samples));
     return json;
 }
@@ -346,7 +344,7 @@ static Status read_published(Run *run, const json_t *entry) {
            *prediction = json_object_get(entry, "prediction");
     CLEANUP(status_freep) Status damaged = published_check(published, "results.json");
     if (!damaged && json_is_object(published)) TRY(published_settle(published, &run->published));
-    if (json_is_object(prediction)) run->prediction = json_incref(prediction);
+    if (json_is_object(prediction)) run_summary_replace(&run->prediction, json_incref(prediction));
     run->samples = json_number_at(entry, "samples_per_epoch");
     return OK;
 }
@@ -371,7 +369,7 @@ static Status read_run(Results *results, const char *dir, const json_t *entry) {
     run->options = json_incref(json_object_get(entry, "options"));
     TRY(recall_run(run, entry));
     json_t *summary = json_object_get(entry, "summary");
-    if (json_is_object(summary)) run->summary = json_incref(summary);
+    if (json_is_object(summary)) run_summary_replace(&run->summary, json_incref(summary));
     TRY(read_published(run, entry));
     return run_look(run);
 }

@@ -60,8 +60,7 @@ bool run_phases(const Run *run, double ret_share[PHASES]) {
     const json_t *rank;
     double sum[PHASES] = {0};
     size_t i;
-    json_array_foreach(json_object_get(run->summary, "ranks"), i, rank)
-        add_phases(json_object_get(rank, "phases"), sum);
+    json_array_foreach(run->summary.ranks, i, rank) add_phases(json_object_get(rank, "phases"), sum);
     return shares_of(sum, ret_share);
 }
 
@@ -72,7 +71,7 @@ const char *spent_name(Spent part) {
 
 bool run_spent(const Run *run, double ret_share[SPENT_PARTS]) {
     static const char *const keys[] = {"eval_s", "checkpoint_s", "setup_s"};
-    const json_t *times = json_object_get(run->summary, "phases");
+    const json_t *times = run->summary.phases;
     double sum[PHASES] = {0}, total = 0;
     add_phases(times, sum);
     ret_share[SPENT_STEPS] = json_number_at(times, "comm_s") + json_number_at(times, "bubble_s");
@@ -223,7 +222,7 @@ static void put_price(FILE *out, const Run *winner, const Rival *rival, const do
 }
 
 static bool oversubscribed(const Run *run) {
-    const json_t *layout = json_object_get(run->summary, "layout");
+    const json_t *layout = run->summary.layout;
     const char *device = run_text(run, "device");
     double cores = json_number_at(layout, "cores");
     return device && !strcmp(device, "cpu") && cores > 0 && run_ranks(run) * run_threads(run) > cores;
@@ -316,8 +315,7 @@ static void put_goodput(FILE *out, const Results *results, const Run *winner) {
 }
 
 static double run_val_samples(const Run *run) {
-    const json_t *samples = json_object_get(run->summary, "val_samples");
-    return json_is_number(samples) ? json_number_value(samples) : NAN;
+    return run->summary.val_samples;
 }
 
 static void put_memory(FILE *out, const Results *results) {

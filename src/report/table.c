@@ -123,7 +123,7 @@ static void put_sources(FILE *out, const Results *results, const Run *run, const
                         TableLook look) {
     char text[CELL], label[CELL];
     FigureSource own = run_predicted(run) ? SOURCE_PREDICTED : SOURCE_MEASURED;
-    if (!results_published(results) && !run->prediction && !run_has_source(run, SOURCE_WEFT)) return;
+    if (!results_published(results) && !run->prediction.json && !run_has_source(run, SOURCE_WEFT)) return;
     if (results_published(results)) put_from_published(out, run, own, block, look);
     for (FigureSource source = 0; source < SOURCES; source++) {
         if (!has_lines(results, run, source)) continue;

@@ -72,6 +72,7 @@ Status watch_new(Watch **ret_watch, const char *dir) {
     TRY(name_of(dir, &watch->name));
     TRY(path_join(&watch->metrics, dir, "metrics.jsonl"));
     watch->lowest = INFINITY;
+    watch->summary = run_summary_take(NULL);
     if (!path_exists(watch->metrics) && !rundir_held(dir))
         return USAGE("%s: contains no run: there is no metrics.jsonl, and no process is training there", dir);
     TRY(watch_look(watch, &news));
@@ -95,7 +96,7 @@ void watch_free(Watch *watch) {
     Curve *const curves[] = {&watch->loss, &watch->val_loss, &watch->rate, &watch->step_ms};
     for (size_t i = 0; i < sizeof curves / sizeof *curves; i++) curve_done(curves[i]);
     json_decref(watch->config);
-    json_decref(watch->summary);
+    run_summary_done(&watch->summary);
     json_decref(watch->last);
     free(watch->dir);
     free(watch->name);
@@ -187,11 +188,10 @@ static Status read_metrics(Watch *watch) {
 /* ---- state ---- */
 
 static WatchState find_state(const Watch *watch) {
-    int64_t summed = written_ns(watch->dir, "summary.json");
+    int64_t summed = written_ns(watch->dir, RUN_SUMMARY_FILE);
     if (!rundir_held(watch->dir)) {
-        if (watch->summary && summed >= watch->written_ns)
-            return json_is_true(json_object_get(watch->summary, "interrupted")) ? WATCH_INTERRUPTED
-                                                                                : WATCH_FINISHED;
+        if (watch->summary.json && summed >= watch->written_ns)
+            return watch->summary.interrupted ? WATCH_INTERRUPTED : WATCH_FINISHED;
         if (watch->summary_wrong || now_ns() - watch->written_ns > LOST_NS) return WATCH_LOST;
     }
     return watch->loss.count ? WATCH_RUNNING : WATCH_STARTING;
@@ -200,8 +200,10 @@ static WatchState find_state(const Watch *watch) {
 Status watch_look(Watch *watch, bool *ret_news) {
     size_t before = watch->loss.count + watch->val_loss.count;
     WatchState state = watch->state;
+    CLEANUP(json_decrefp) json_t *summary = NULL;
     TRY(read_object(watch->dir, "config.json", &watch->config, &watch->config_wrong));
-    TRY(read_object(watch->dir, "summary.json", &watch->summary, &watch->summary_wrong));
+    TRY(read_object(watch->dir, RUN_SUMMARY_FILE, &summary, &watch->summary_wrong));
+    run_summary_replace(&watch->summary, json_incref(summary));
     TRY(read_metrics(watch));
     watch->written_ns = written_ns(watch->dir, "metrics.jsonl");
     if (!watch->written_ns) watch->written_ns = written_ns(watch->dir, ".");
@@ -221,9 +223,7 @@ bool watch_over(const Watch *watch) {
 /* ---- derived values ---- */
 
 double watch_steps(const Watch *watch) {
-    if (watch_over(watch) && isfinite(json_number_or(watch->summary, "steps", NAN)) &&
-        watch->state == WATCH_FINISHED)
-        return json_number_or(watch->summary, "steps", NAN);
+    if (watch->state == WATCH_FINISHED && isfinite(watch->summary.steps)) return watch->summary.steps;
     return json_number_or(watch->config, "steps", NAN);
 }
 
@@ -241,7 +241,7 @@ double watch_memory(const Watch *watch) {
     const json_t *rank;
     size_t i;
     if (isfinite(largest)) return largest;
-    json_array_foreach(json_object_get(watch->summary, "ranks"), i, rank) {
+    json_array_foreach(watch->summary.ranks, i, rank) {
         double bytes = json_number_or(json_object_get(rank, "peak_bytes"), "total", NAN);
         if (isfinite(bytes) && !(bytes <= largest)) largest = bytes;
     }
@@ -253,7 +253,7 @@ Status watch_json(const Watch *watch, json_t **ret_json) {
     const json_t *step = json_object_get(watch->last, "step"), *loss = json_object_get(watch->last, "loss");
     json_t *json = json_pack("{s:s, s:s, s:O?, s:O?, s:O?, s:O?}", "dir", watch->name, "state",
                              states[watch->state], "step", step, "loss", loss, "tokens_per_s",
-                             json_object_get(watch->last, "tokens_per_s"), "summary", watch->summary);
+                             json_object_get(watch->last, "tokens_per_s"), "summary", watch->summary.json);
     if (!json) return FAILED("out of memory");
     if (isfinite(watch_steps(watch))) json_object_set_new(json, "steps", json_real(watch_steps(watch)));
     if (watch->val_loss.count)

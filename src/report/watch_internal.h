@@ -7,7 +7,8 @@
 struct Watch {
     char *dir, *name, *metrics; /* name: dir as valid UTF-8; metrics: path of metrics.jsonl */
     WatchState state;
-    json_t *config, *summary;           /* NULL: missing or damaged */
+    json_t *config;                     /* NULL: missing or damaged */
+    RunSummary summary;                 /* without json: missing or damaged */
     char *config_wrong, *summary_wrong; /* why the file is damaged; NULL: it is not */
     json_t *last;                       /* the newest line with a loss; NULL: none yet */
     Curve loss, val_loss, rate, step_ms;

@@ -7,6 +7,7 @@
 
 #include "base/fs.h"
 #include "base/memory.h"
+#include "train/run_summary.h"
 
 enum { METRICS_LIMIT = 1 << 30 };
 
@@ -241,13 +242,14 @@ static Status add_file(History *history, const char *path, int64_t step) {
 }
 
 Status history_read(const char *dir, int64_t step, json_t **ret_summary) {
-    CLEANUP(json_decrefp) json_t *summary = NULL, *settings = NULL;
+    CLEANUP(run_summary_done) RunSummary summary = run_summary_take(NULL);
+    CLEANUP(json_decrefp) json_t *settings = NULL;
     CLEANUP(mem_freep) char *path = NULL;
     CLEANUP(history_done) History history = {0};
-    TRY(object_in(dir, "summary.json", &summary));
-    if (summary && json_number_or(summary, "steps", NAN) == (double)step &&
-        !json_object_get(summary, "predicted")) {
-        *ret_summary = json_incref(summary);
+    TRY(object_in(dir, RUN_SUMMARY_FILE, &summary.json));
+    summary = run_summary_take(summary.json);
+    if (summary.steps == (double)step && !summary.predicted) {
+        *ret_summary = json_incref(summary.json);
         return OK;
     }
     TRY(object_in(dir, "config.json", &settings));

@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "train/events.h"
+#include "train/run_summary.h"
 
 struct RunDir {
     char *path;
@@ -126,10 +127,7 @@ Status rundir_metrics(RunDir *dir, json_t *line) {
 }
 
 Status rundir_summary(RunDir *dir, const json_t *summary) {
-    if (!dir->path) return OK;
-    CLEANUP(mem_freep) char *path = NULL;
-    TRY(path_join(&path, dir->path, "summary.json"));
-    return json_write_file(path, summary);
+    return dir->path ? run_summary_write(dir->path, summary) : OK;
 }
 
 /* Reads the kernel's list of locks: taking the lock to test it could make a run that is starting fail. */

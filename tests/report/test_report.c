@@ -629,6 +629,24 @@ static void nothing_known(void **state) {
     results_done(&results);
 }
 
+/* What is absent or of another type is unknown, not zero; every figure of a summary has its number. */
+static void reads_summary(void **state) {
+    (void)state;
+    CLEANUP(run_summary_done) RunSummary summary = run_summary_take(NULL);
+    assert_true(!summary.json && isnan(summary.steps) && !summary.predicted);
+    run_summary_replace(&summary, json_pack("{s:i, s:s, s:b, s:s, s:{s:i}}", "steps", 7, "mfu", "high",
+                                            "interrupted", 1, "predicted", "dgx", "layout", "tp", 2));
+    assert_true(summary.steps == 7 && isnan(summary.mfu) && isnan(summary.loss_last));
+    assert_true(summary.interrupted && !summary.by_metrics);
+    assert_string_equal(summary.predicted, "dgx");
+    assert_true(json_number_at(summary.layout, "tp") == 2);
+    for (size_t f = 0; f < FIGURES; f++) {
+        if (f == FIGURE_PEAK || f == FIGURE_TENSOR || f == FIGURE_WORK) continue; /* computed */
+        run_summary_replace(&summary, json_pack("{s:f}", figures[f].key, 0.5));
+        assert_true(run_summary_number(&summary, figures[f].key) == 0.5);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(tabulates_epochs),         TEST(formats_values),       TEST(times_epochs),
@@ -636,6 +654,6 @@ int main(void) {
         TEST(computes_missing_summary), TEST(joins_parts),          TEST(compares_runs),
         TEST(scales_by_batch),          TEST(writes_page),          TEST(replaces_control_characters),
         TEST(without_gnuplot),          TEST(reports_lost_metrics), TEST(partial_runs_are_not_compared),
-        TEST(survives_damage),          TEST(nothing_known)};
+        TEST(survives_damage),          TEST(nothing_known),        TEST(reads_summary)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
