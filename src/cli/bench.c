@@ -3,7 +3,8 @@
 #include <string.h>
 
 #include "base/format.h"
-#include "cli/leaderboard.h"
+#include "cli/train_options.h"
+#include "compare/leaderboard.h"
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     BenchArgs *args = arguments;
@@ -15,7 +16,14 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
         TrainConfig *config = &args->train.config;
         if (invocation_slot(call, "seq")->source == SOURCE_DEFAULT) config->seq = LEADERBOARD_SEQ;
         if (invocation_slot(call, "steps")->source == SOURCE_DEFAULT) config->steps = LEADERBOARD_STEPS;
-        return leaderboard_run(args, ret_result);
+        LeaderboardSpec spec = {.train = *config,
+                                .replicas = args->train.layout.dp,
+                                .accumulate = args->accumulate,
+                                .new_tokens = args->new_tokens,
+                                .data = args->data,
+                                .data_count = args->data_count,
+                                .file = args->leaderboard};
+        return leaderboard_run(&spec, ret_result);
     }
     return bench_run(&args->train.config, ret_result);
 }
@@ -55,9 +63,20 @@ static Status print_kernels(const json_t *result, FILE *out) {
     return OK;
 }
 
+static void show_leaderboard(const json_t *result, FILE *out) {
+    const char *key;
+    const json_t *value;
+    json_object_foreach((json_t *)result, key, value) {
+        if (json_is_number(value))
+            fprintf(out, "%-24s %12.4f\n", key, json_number_value(value));
+        else
+            fprintf(out, "%-24s %12s\n", key, "unknown");
+    }
+}
+
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
     if (((const BenchArgs *)call->config)->leaderboard) {
-        leaderboard_show(result, out);
+        show_leaderboard(result, out);
         return OK;
     }
     char text[FORMAT_SIZE];

@@ -5,8 +5,7 @@
 #include "cli/command.h"
 #include "train/train.h"
 
-/* Returns {"models": [{"model", "size_bytes", "peak_bytes", "loss", "tokens_per_s", ...}, ...]}: eval_run's
- * result for each model, starting with the config's own, plus its size on disk and peak memory. */
+/* Checks the options and measures all models, see models_measure. */
 MUST_USE Status eval_against(const EvalConfig *config, const char *const *against, int count,
                              json_t **ret_result);
 /* Prints one row per model, with differences from the first. */

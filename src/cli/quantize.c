@@ -3,9 +3,9 @@
 
 #include "base/format.h"
 #include "cli/command.h"
-#include "cli/quantize_evaluate.h"
 #include "cli/show.h"
 #include "cli/train_options.h"
+#include "compress/quantize_evaluate.h"
 
 static const char *const bits_choices[] = {"8", "4", NULL};
 static const char *const activations_choices[] = {"dynamic", "static", NULL};
@@ -52,23 +52,23 @@ static const Option table[] = {
 };
 
 static const Option evaluate_table[] = {
-    {OPT_LIST("evaluate", QuantizeArgs, evaluate, "FILE"), .shown = "none",
+    {OPT_LIST("evaluate", QuantizeSpec, evaluate, "FILE"), .shown = "none",
      .help = "Compare the model before and after on this data: time and loss with batches of 32 and 64 "
              "sequences of 64 tokens, and texts that both write, greedily."},
-    {OPT_INT("max-batches", QuantizeArgs, max_batches), .fallback = "20", RANGE(1, 1 << 24),
+    {OPT_INT("max-batches", QuantizeSpec, max_batches), .fallback = "20", RANGE(1, 1 << 24),
      .help = "With --evaluate: stop after N batches."},
-    {OPT_LIST("prompt", QuantizeArgs, prompts, "TEXT"), .one_each = true, .shown = "two built-in prompts",
+    {OPT_LIST("prompt", QuantizeSpec, prompts, "TEXT"), .one_each = true, .shown = "two built-in prompts",
      .help = "With --evaluate: text for both models to continue. Repeat for several prompts."},
-    {OPT_INT("new-tokens", QuantizeArgs, new_tokens), .fallback = "60", RANGE(1, 1 << 20),
+    {OPT_INT("new-tokens", QuantizeSpec, new_tokens), .fallback = "60", RANGE(1, 1 << 20),
      .help = "With --evaluate: maximum number of tokens to generate per prompt."},
 };
 /* clang-format on */
 
-static const OptionGroup groups[] = {OPTION_GROUP("Options", table, offsetof(QuantizeArgs, config)),
+static const OptionGroup groups[] = {OPTION_GROUP("Options", table, offsetof(QuantizeSpec, config)),
                                      OPTION_GROUP("Evaluation", evaluate_table, 0)};
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
-    QuantizeArgs *args = arguments;
+    QuantizeSpec *args = arguments;
     CLEANUP(json_decrefp) json_t *result = NULL, *evaluation = NULL;
     args->config.data.log = stderr;
     TRY(quantize_run(&args->config, &result));
@@ -80,6 +80,28 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     }
     *ret_result = json_incref(result);
     return OK;
+}
+
+static void show_evaluation(const json_t *result, FILE *out) {
+    const json_t *row;
+    size_t i;
+    fprintf(out, "\nup to %lld batches of sequences of %lld tokens:\n",
+            (long long)json_int_at(result, "max_batches"), (long long)json_int_at(result, "seq"));
+    fprintf(out, "%5s  %10s  %11s  %8s  %9s  %14s\n", "batch", "original s", "quantized s", "speedup", "loss",
+            "loss quantized");
+    json_array_foreach(json_object_get(result, "batches"), i, row) {
+        double seconds = 0, after = 0, speedup = 0, loss = 0, quantized = 0;
+        json_has_number(row, "seconds", &seconds);
+        json_has_number(row, "seconds_quantized", &after);
+        json_has_number(row, "speedup", &speedup);
+        json_has_number(row, "loss", &loss);
+        json_has_number(row, "loss_quantized", &quantized);
+        fprintf(out, "%5lld  %10.2f  %11.2f  %7.2fx  %9.4f  %14.4f\n", (long long)json_int_at(row, "batch"),
+                seconds, after, speedup, loss, quantized);
+    }
+    json_array_foreach(json_object_get(result, "texts"), i, row)
+        fprintf(out, "\noriginal:  %s\nquantized: %s\n", json_string_at(row, "original"),
+                json_string_at(row, "quantized"));
 }
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
@@ -95,7 +117,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
             !strcmp(json_string_at(result, "activations"), "static") ? ", static activations" : "",
             100 * noise);
     const json_t *evaluation = json_object_get(result, "evaluation");
-    if (evaluation) quantize_evaluate_show(evaluation, out);
+    if (evaluation) show_evaluation(evaluation, out);
     show_study(json_object_get(result, "study"), out);
     return OK;
 }
@@ -118,7 +140,7 @@ const Command command_quantize = {
         "or with calibrated scales. 'weft eval', 'weft generate' and 'weft info' read the result; it "
         "cannot be trained further, and transformers does not load it. Never overwrites files.",
     .positional = POSITIONAL("model", "out"),
-    .config_size = sizeof(QuantizeArgs),
+    .config_size = sizeof(QuantizeSpec),
     .groups = groups,
     .group_count = COUNT_OF(groups),
     .examples = examples,

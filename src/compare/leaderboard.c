@@ -1,7 +1,7 @@
 /* A training step is `accumulate` micro-batches of B sequences, so the throughput is accumulate x B x
  * sequence length x steps / seconds. Training runs first, so that its memory is free when the model
  * generates. With several ranks, all train and rank 0 does the rest. */
-#include "cli/leaderboard.h"
+#include "compare/leaderboard.h"
 
 #include <string.h>
 
@@ -31,18 +31,17 @@ static Status is_quantized(const char *model, bool *ret_quantized) {
     return OK;
 }
 
-static Status add_throughputs(const BenchArgs *args, json_t *result) {
+static Status add_throughputs(const LeaderboardSpec *spec, json_t *result) {
     bool quantized = false;
-    TRY(is_quantized(args->train.config.model, &quantized));
+    TRY(is_quantized(spec->train.model, &quantized));
     for (int i = 0; i < THROUGHPUTS; i++) {
         if (quantized) {
             TRY(set(result, "training_throughput", throughput_of[i], json_null()));
             continue;
         }
-        TrainConfig config = args->train.config;
-        int64_t replicas = args->train.layout.dp > 1 ? args->train.layout.dp : 1;
+        TrainConfig config = spec->train;
         config.micro_batch = throughput_of[i];
-        config.batch = throughput_of[i] * args->accumulate * replicas;
+        config.batch = throughput_of[i] * spec->accumulate * spec->replicas;
         config.steps_only = true;
         config.trace_file = NULL;
         CLEANUP(json_decrefp) json_t *measured = NULL;
@@ -53,7 +52,7 @@ static Status add_throughputs(const BenchArgs *args, json_t *result) {
     return OK;
 }
 
-/* The preset with its overrides. It keeps its own context length, whatever --seq is. */
+/* The preset with its overrides. It keeps its own context length, whatever the training sequences. */
 static Status fresh_config(const TrainConfig *c, ModelConfig *ret_config) {
     ModelConfig config;
     TRY(config_preset(c->model, &config));
@@ -93,66 +92,55 @@ static Status time_tokens(Engine *engine, int64_t B, int64_t tokens, double *ret
     return OK;
 }
 
-static Status add_latencies(const BenchArgs *args, json_t *result) {
+static Status add_latencies(const LeaderboardSpec *spec, json_t *result) {
     CLEANUP(engine_freep) Engine *engine = NULL;
-    TRY(open_engine(&args->train.config, &engine));
+    TRY(open_engine(&spec->train, &engine));
     int64_t limit = engine->model->config.positions - 1;
-    if (args->new_tokens > limit)
+    if (spec->new_tokens > limit)
         return USAGE("--new-tokens %lld: the model's context allows at most %lld",
-                     (long long)args->new_tokens, (long long)limit);
+                     (long long)spec->new_tokens, (long long)limit);
     for (int i = 0; i < LATENCIES; i++) {
         int64_t B = latency_of[i];
         double seconds;
-        TRY(time_tokens(engine, B, args->new_tokens < WARM_UP ? args->new_tokens : WARM_UP, &seconds));
-        TRY(time_tokens(engine, B, args->new_tokens, &seconds));
-        TRY(set(result, "inference_latency", B, json_real((double)(B * args->new_tokens) / seconds)));
+        TRY(time_tokens(engine, B, spec->new_tokens < WARM_UP ? spec->new_tokens : WARM_UP, &seconds));
+        TRY(time_tokens(engine, B, spec->new_tokens, &seconds));
+        TRY(set(result, "inference_latency", B, json_real((double)(B * spec->new_tokens) / seconds)));
     }
     return OK;
 }
 
-static Status add_loss(const BenchArgs *args, json_t *result) {
-    const TrainConfig *c = &args->train.config;
-    if (!args->data_count || !path_is_dir(c->model)) return set(result, "loss", 0, json_null());
+static Status add_loss(const LeaderboardSpec *spec, json_t *result) {
+    const TrainConfig *c = &spec->train;
+    if (!spec->data_count || !path_is_dir(c->model)) return set(result, "loss", 0, json_null());
     EvalConfig config = {.model = c->model,
                          .task = "lm",
                          .format = "auto",
                          .text = {.field = "text", .label_field = "label", .documents = "file"},
-                         .data = args->data,
-                         .data_count = args->data_count,
+                         .data = spec->data,
+                         .data_count = spec->data_count,
                          .batch = 4,
                          .device = c->device,
                          .kernels = c->kernels,
                          .precision = c->precision,
                          .threads = c->threads,
                          .quiet = true,
-                         .log = stderr};
+                         .log = c->log};
     CLEANUP(json_decrefp) json_t *measured = NULL;
     TRY(eval_run(&config, &measured));
     return set(result, "loss", 0, json_real(json_number_at(measured, "loss")));
 }
 
-Status leaderboard_run(const BenchArgs *args, json_t **ret_result) {
-    const Mesh *mesh = args->train.config.mesh;
+Status leaderboard_run(const LeaderboardSpec *spec, json_t **ret_result) {
+    const Mesh *mesh = spec->train.mesh;
     CLEANUP(json_decrefp) json_t *result = json_object();
     if (!result) return FAILED("out of memory");
-    TRY(add_throughputs(args, result));
+    TRY(add_throughputs(spec, result));
     if (!mesh || mesh->world->rank == 0) {
-        TRY(add_latencies(args, result));
-        TRY(add_loss(args, result));
-        TRY(json_write_file(args->leaderboard, result));
+        TRY(add_latencies(spec, result));
+        TRY(add_loss(spec, result));
+        TRY(json_write_file(spec->file, result));
     }
     *ret_result = result;
     result = NULL;
     return OK;
-}
-
-void leaderboard_show(const json_t *result, FILE *out) {
-    const char *key;
-    const json_t *value;
-    json_object_foreach((json_t *)result, key, value) {
-        if (json_is_number(value))
-            fprintf(out, "%-24s %12.4f\n", key, json_number_value(value));
-        else
-            fprintf(out, "%-24s %12s\n", key, "unknown");
-    }
 }
