@@ -77,13 +77,13 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     spec->tp = args->train.layout.tp;
     spec->train = args->train.config;
     if (args->train.config.data_count == 0) return prune_once(spec, ret_result);
+    args->train.config.timeout = -1; /* it has no such option */
     TRY(layout_enter(call, &args->train, true, &here));
     if (!here) return OK;
     TRY(round_settings(call, &settings));
     spec->train = args->train.config;
     spec->train.stop = stop_catch(SA_RESTART);
     spec->train.work = stop_work();
-    spec->train.timeout = -1;
     spec->train.warmup_file = warmup_file(call);
     spec->world = call->world;
     spec->settings = settings;
