@@ -107,8 +107,9 @@ static void compare_all(Results *results, const char *place) {
             json_pack("{s:f, s:f, s:f, s:f, s:s}", "samples_per_s", 900. * i + 1, "val_loss", 4.125,
                       "utilization", 0.5, "goodput", 1e-3, "hardware", "16 cards with a rather long name");
     failed->published = json_pack("{s:s}", "outcome", "out of memory");
-    results->runs[1].prediction = json_pack("{s:s, s:s, s:f}", "predicted", "a-cluster-of-slates", "program",
-                                            "Another program (2019)", "samples_per_s", 2000.);
+    run_summary_replace(&results->runs[1].prediction,
+                        json_pack("{s:s, s:s, s:f}", "predicted", "a-cluster-of-slates", "program",
+                                  "Another program (2019)", "samples_per_s", 2000.));
     results->study =
         json_pack("{s:s, s:[{s:s, s:s, s:s, s:s, s:s}]}", "title", "A study of slates", "claims", "text",
                   "A claim that takes more than one line on a phone, being so long", "figure",

@@ -157,7 +157,7 @@ static void judges_claims(void **state) {
     assert_fails(study_check_runs(&results, "test"), 2, "claim 10: no run is named 'gone'");
     free(text);
     /* A measured run is judged by its measurements; with a prediction as well, also by that. */
-    results.runs[3].prediction = json_of(PREDICTED("30", "1", "1000"));
+    run_summary_replace(&results.runs[3].prediction, json_of(PREDICTED("30", "1", "1000")));
     json_t *claim =
         json_of(CLAIM("samples_per_s", "\"mine\"", "\"than\": \"one\", \"relation\": \"higher\""));
     Verdict verdict;
