@@ -79,11 +79,15 @@ const char *status_message(Status status) {
 
 int status_exit_code(Status status) {
     if (!status) return 0;
-    return status->kind == STATUS_STOPPED ? STATUS_FAILED : (int)status->kind;
+    return status->kind == STATUS_USAGE || status->kind == STATUS_SAVED ? (int)status->kind : STATUS_FAILED;
 }
 
 bool status_stopped(Status status) {
     return status && (status->kind == STATUS_STOPPED || status->kind == STATUS_SAVED);
+}
+
+bool status_diverged(Status status) {
+    return status && status->kind == STATUS_DIVERGED;
 }
 
 void status_print_trace(Status status, FILE *to) {

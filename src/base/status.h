@@ -15,7 +15,8 @@ typedef enum {
     STATUS_FAILED = 1, /* exit code 1 */
     STATUS_USAGE = 2,  /* wrong usage or configuration: exit code 2 */
     STATUS_STOPPED,    /* stopped on request, usually by a signal: exit code 1 */
-    STATUS_SAVED = 75, /* the same, and everything done so far is in a checkpoint: exit code 75 */
+    STATUS_DIVERGED,   /* NaN or Inf where training needs numbers: exit code 1 */
+    STATUS_SAVED = 75, /* stopped, and everything done so far is in a checkpoint: exit code 75 */
 } StatusKind;
 
 typedef struct Error Error;
@@ -35,6 +36,7 @@ MUST_USE Status status_wrap(Status status, const char *fmt, ...) PRINTF_LIKE(2, 
 const char *status_message(Status status);
 int status_exit_code(Status status); /* 0 for OK */
 bool status_stopped(Status status);  /* whether it was created by STOPPED or STOPPED_SAVED */
+bool status_diverged(Status status); /* whether it was created by DIVERGED */
 void status_print_trace(Status status, FILE *to);
 void status_free(Status status);
 void status_freep(Status *status);
@@ -43,7 +45,8 @@ void status_freep(Status *status);
 #define USAGE(...)  status_new(STATUS_USAGE, __FILE__, __LINE__, __VA_ARGS__)
 /* Long loops check for a stop request between pieces of work and return this. The message starts with
  * "stopped". */
-#define STOPPED(...) status_new(STATUS_STOPPED, __FILE__, __LINE__, __VA_ARGS__)
+#define STOPPED(...)  status_new(STATUS_STOPPED, __FILE__, __LINE__, __VA_ARGS__)
+#define DIVERGED(...) status_new(STATUS_DIVERGED, __FILE__, __LINE__, __VA_ARGS__)
 
 #define STOPPED_SAVED(...) status_new(STATUS_SAVED, __FILE__, __LINE__, __VA_ARGS__)
 

@@ -110,7 +110,7 @@ MUST_USE Status hf_save_check(const char *dir);
 /* Saves a run's checkpoint as RUN/checkpoints/step-N, points RUN/latest to it and RUN/best to the best one,
  * then removes all but the last `keep` checkpoints (0: keeps all of them) and the best. `progress` is stored
  * unchanged. Collective over the mesh; the directory must be shared. The files do not depend on the parallel
- * layout. If one rank fails, all fail with its error. */
+ * layout. If one rank fails, all fail with its error. Fails with DIVERGED if a value is not finite. */
 typedef struct CheckpointState {
     const Store *params;
     const Store *const *state; /* optim_states(optim) stores */

@@ -9,7 +9,7 @@
  *
  * A save writes and fsyncs step-N.tmp, renames it, updates the links, and only then removes old checkpoints,
  * each renamed to .tmp first. So every step-N is complete no matter when a run is killed; the next save
- * clears leftovers.
+ * clears leftovers. Values that are not finite make it fail before anything is renamed.
  *
  * With several ranks, the first one creates, renames and removes; all write tensor data (save.h), each at
  * its own offsets in the same files. After each phase the ranks agree on its outcome, so a save that fails
@@ -185,6 +185,7 @@ static Status save_init(Save *save, const char *run_dir) {
                                   .tokenizer_dir = state->tokenizer_dir,
                                   .bytes = state->bytes,
                                   .labels = state->labels};
+    save->list.finite = true;
     TRY(path_join(&save->checkpoints, run_dir, CHECKPOINTS));
     TRY(path_join(&save->link, run_dir, LATEST));
     TRY(step_path(save->checkpoints, save->step, ".tmp", &save->temporary));

@@ -84,6 +84,7 @@ Status save_agree(Mesh *mesh, Status status) {
     if (!mesh || mesh->size == 1) return status;
     struct {
         int code;
+        bool diverged;
         char text[1024];
     } message = {0};
     int64_t first = status ? mesh->size - mesh->rank : 0; /* highest for the lowest rank */
@@ -91,6 +92,7 @@ Status save_agree(Mesh *mesh, Status status) {
     int failed = mesh->size - (int)first;
     if (!sent && first) {
         message.code = status_exit_code(status);
+        message.diverged = status_diverged(status);
         snprintf(message.text, sizeof message.text, "%s", status ? status_message(status) : "");
         sent = host_broadcast(mesh->world, &message, sizeof message, failed);
     }
@@ -100,6 +102,7 @@ Status save_agree(Mesh *mesh, Status status) {
     }
     status_free(status);
     if (sent || !first) return sent;
+    if (message.diverged) return DIVERGED("rank %d: %s", failed, message.text);
     return message.code == STATUS_USAGE ? USAGE("rank %d: %s", failed, message.text)
                                         : FAILED("rank %d: %s", failed, message.text);
 }
@@ -335,6 +338,27 @@ static Status gathered_init(Gathered *g, const Saver *saver, const SaveJob *job)
     return OK;
 }
 
+/* NaN and Inf have all exponent bits set. Without branches, so that the loop is vectorized. */
+static bool all_finite(const float *values, int64_t count) {
+    const uint32_t exponent = 0x7f800000;
+    uint32_t bad = 0;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof bits);
+        bad |= (bits & exponent) == exponent;
+    }
+    return !bad;
+}
+
+static Status check_finite(const Saver *saver, const Gathered *g, const SaveItem *item) {
+    if (!saver->list->finite) return OK;
+    for (int t = 0; t < g->count; t++)
+        if (!all_finite(g->values[t], g->slot[t]->count))
+            return DIVERGED("%s: %s contains NaN or Inf", safe_writer_path(saver->list->file[item->file]),
+                            g->slot[t]->desc.name);
+    return OK;
+}
+
 static Status write_item(const Saver *saver, Gathered *g, const SaveItem *item, bool divided) {
     for (int t = 0; t < g->count; t++) {
         const ParamSlot *slot = &g->unit[t].slot[item->ref.slot];
@@ -342,6 +366,7 @@ static Status write_item(const Saver *saver, Gathered *g, const SaveItem *item, 
         TRY(host_read(saver->stream, g->data[t] + (slot->offset - g->first[t]), slot->count, &g->copy[t],
                       &g->values[t]));
     }
+    TRY(check_finite(saver, g, item));
     Slices slices = {g->count, g->slot, g->values};
     SafeWriter *file = saver->list->file[item->file];
     if (divided)

@@ -30,6 +30,7 @@ typedef struct SaveList {
     size_t files, files_capacity;
     SaveItem *item;
     size_t count, capacity;
+    bool finite; /* refuse NaN and Inf (DIVERGED) */
 } SaveList;
 
 void save_list_done(SaveList *list);

@@ -49,6 +49,8 @@ static const Effect effects[] = {
     NEEDS("save-every", "out", "*", "without --out", .command = "train"),
     NEEDS("keep", "out", "*", "without --out", .command = "train"),
     NEEDS("log-every", "out", "*", "without --out", .command = "train"),
+    NEEDS("save-failures", "out", "*", "without --out", .command = "train"),
+    NEEDS("rollbacks", "on-divergence", "rollback", "without --on-divergence rollback"),
     NEEDS("eval-batches", "eval-samples", "0", "with --eval-samples"),
     NEEDS("trace-steps", "trace", "*", "without --trace"),
     /* the other commands */

@@ -28,6 +28,7 @@ static const char *const quantize_choices[] = {"none", "int8", "int4", NULL};
 static const char *const kind_choices[] = {"weights", "rows", "heads", "all-rows", NULL};
 static const char *const score_choices[] = {"l2", "product", "gradient", NULL};
 static const char *const ramp_choices[] = {"remaining", "even", NULL};
+static const char *const divergence_choices[] = {"stop", "warn", "skip", "rollback", NULL};
 static const char *const offload_choices[] = {"none", "optimizer", "params", NULL};
 
 /* A row of an interval in steps, or one epoch. */
@@ -226,6 +227,17 @@ static const Option run_table[] = {
     {OPT_INT("keep", TrainConfig, keep), .fallback = "2", RANGE(0, 1 << 20),
      .help = "Number of newest checkpoints to keep, besides the one with the lowest validation loss; 0: "
              "all."},
+    {OPT_INT("save-failures", TrainConfig, save_failures), .fallback = "3", RANGE(0, 1 << 20),
+     .help = "Failed saves in a row to tolerate, for example while the disk is full: each is reported and "
+             "training continues to the next. The last save of a run must succeed."},
+    {OPT_CHOICE("on-divergence", TrainConfig, on_divergence, "ACTION", divergence_choices),
+     .fallback = "stop",
+     .help = "What to do about NaN, Inf, a loss that stays above three times the first one plus 1, and spikes "
+             "of the loss or gradient norm: stop, and only warn about spikes (stop); stop for NaN and Inf "
+             "only (warn); leave out the step's update (skip); continue from the newest checkpoint without "
+             "the batches since then (rollback). NaN and Inf are never saved."},
+    {OPT_INT("rollbacks", TrainConfig, rollbacks), .fallback = "3", RANGE(1, 1 << 20),
+     .help = "With --on-divergence rollback, the number of times to roll back before giving up."},
     {OPT_INT("patience", TrainConfig, patience), .fallback = "0", RANGE(0, 1 << 30), .shown = "never",
      .help = "Stop after N validations in a row without a lower validation loss. A checkpoint is saved at "
              "each lower one."},

@@ -134,7 +134,7 @@ static Status trace_steps(const TrainConfig *c, Job *job, HostBatch *const *micr
     CLEANUP(tracer_freep) Tracer *tracer = NULL;
     Timing timing = {0};
     if (!c->trace_file) return OK;
-    TRY(tracer_new(&tracer, job->runner, c->trace_file, 0, c->trace_steps));
+    TRY(tracer_new(&tracer, job->runner, c->trace_file, 0, c->trace_steps, NULL));
     TRY(tracer_next(tracer, 0));
     TRY(time_steps(job, micro, count, c->trace_steps, number, &timing));
     return tracer_finish(tracer);

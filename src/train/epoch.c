@@ -56,5 +56,6 @@ void epochs_restore(Epochs *epochs, const json_t *json) {
     epochs->steps = json_int_at(json, "steps");
     epochs->loss = json_number_at(json, "loss");
     epochs->seconds = json_number_at(json, "seconds");
+    json_decref(epochs->done);
     epochs->done = json_is_array(done) ? json_deep_copy(done) : NULL;
 }

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "train/log_file.h"
 
 enum { NAME_LIMIT = 200, EVENT_LIMIT = 64 << 10, SESSION_START = 1 };
 
@@ -27,10 +28,13 @@ typedef struct Message {
     size_t size;
 } Message;
 
+enum { RECORD_HEAD = 12, RECORD_TAIL = 4 };
+
 struct Events {
     char *path;
-    FILE *file;
+    LogFile *file;
     Message event, summary;
+    unsigned char record[RECORD_HEAD + EVENT_LIMIT + RECORD_TAIL];
 };
 
 /* ---- checksums ---- */
@@ -99,11 +103,12 @@ static Status write_event(Events *events) {
     uint64_t length = htole64(message->size);
     uint32_t before = htole32(events_checksum(&length, sizeof length));
     uint32_t after = htole32(events_checksum(message->bytes, message->size));
-    if (fwrite(&length, sizeof length, 1, events->file) != 1 ||
-        fwrite(&before, sizeof before, 1, events->file) != 1 ||
-        fwrite(message->bytes, message->size, 1, events->file) != 1 ||
-        fwrite(&after, sizeof after, 1, events->file) != 1 || fflush(events->file) != 0)
-        return FAILED("%s: cannot write: %s", events->path, strerror(errno));
+    unsigned char *record = events->record;
+    memcpy(record, &length, sizeof length);
+    memcpy(record + sizeof length, &before, sizeof before);
+    memcpy(record + RECORD_HEAD, message->bytes, message->size);
+    memcpy(record + RECORD_HEAD + message->size, &after, sizeof after);
+    log_file_add(events->file, record, RECORD_HEAD + message->size + RECORD_TAIL);
     return OK;
 }
 
@@ -143,7 +148,7 @@ static Status remove_earlier(const char *path) {
     return status;
 }
 
-Status events_new(Events **ret_events, const char *dir, int64_t step) {
+Status events_new(Events **ret_events, const char *dir, int64_t step, Progress *progress) {
     CLEANUP(events_freep) Events *events = NULL;
     char host[65] = "host";
     TRY(mem_new(1, sizeof *events, &events));
@@ -155,8 +160,7 @@ Status events_new(Events **ret_events, const char *dir, int64_t step) {
      */
     TRY(str_format(&events->path, "%s/events.out.tfevents.%lld.%s.%09lld.%ld", dir, (long long)time(NULL),
                    host, (long long)step, (long)getpid()));
-    events->file = fopen(events->path, "wbe");
-    if (!events->file) return FAILED("%s: cannot write: %s", events->path, strerror(errno));
+    TRY(log_file_new(&events->file, events->path, false, progress));
     TRY(write_head(events, step));
     *ret_events = events;
     events = NULL;
@@ -165,7 +169,7 @@ Status events_new(Events **ret_events, const char *dir, int64_t step) {
 
 void events_free(Events *events) {
     if (!events) return;
-    if (events->file) fclose(events->file);
+    log_file_free(events->file);
     free(events->path);
     free(events);
 }

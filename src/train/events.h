@@ -8,12 +8,13 @@
 #define WEFT_TRAIN_EVENTS_H
 
 #include "base/json.h"
+#include "base/progress.h"
 
 typedef struct Events Events;
 
 /* Creates an event file in `dir`. For a run resumed after `step` it tells TensorBoard to discard later steps
- * of earlier files; for a new run (step 0) earlier event files are removed. */
-MUST_USE Status events_new(Events **ret_events, const char *dir, int64_t step);
+ * of earlier files; for a new run (step 0) earlier event files are removed. `progress` as in log_file.h. */
+MUST_USE Status events_new(Events **ret_events, const char *dir, int64_t step, Progress *progress);
 void events_free(Events *events);
 DEFINE_FREEP(Events, events)
 

@@ -41,12 +41,16 @@ static double *noise_field(Noise *noise, size_t i) {
     return (double *)((char *)noise + noise_fields[i].offset);
 }
 
+void record_restore_noise(Record *record, const json_t *noise) {
+    for (size_t i = 0; i < sizeof noise_fields / sizeof *noise_fields; i++)
+        *noise_field(&record->noise, i) = json_number_at(noise, noise_fields[i].name);
+}
+
 Status record_ready(Record *record, const Job *job, int64_t batch, const char *precision,
                     const json_t *noise) {
     record->job = job;
     record->batch = (double)batch;
-    for (size_t i = 0; i < sizeof noise_fields / sizeof *noise_fields; i++)
-        *noise_field(&record->noise, i) = json_number_at(noise, noise_fields[i].name);
+    record_restore_noise(record, noise);
     TRY(mem_new((size_t)job->runner->mesh->size, sizeof *record->ranks, &record->ranks));
     TRY(peak_of_ranks(job, precision, &record->peak_flops));
     record->ready_at = clock_wall();

@@ -77,5 +77,6 @@ MUST_USE Status record_line(Record *record, const StepResult *result, json_t *li
 MUST_USE Status record_summary(Record *record, json_t *summary);
 /* The gradient noise state to store in a checkpoint; NULL if out of memory. */
 json_t *record_noise(const Record *record);
+void record_restore_noise(Record *record, const json_t *noise);
 
 #endif

@@ -13,13 +13,15 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "train/events.h"
+#include "train/log_file.h"
 #include "train/run_summary.h"
 
 struct RunDir {
     char *path;
     int lock;
-    FILE *metrics;
+    LogFile *metrics;
     Events *events;
+    Progress *progress;
 };
 
 enum { METRICS_LIMIT = 1 << 30 };
@@ -94,22 +96,33 @@ Status rundir_open(RunDir **ret_dir, const char *path) {
     return OK;
 }
 
-Status rundir_begin(RunDir *dir, const json_t *config, int64_t step) {
+/* Opens the metrics and a new event file. */
+static Status open_logs(RunDir *dir, int64_t step) {
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(path_join(&path, dir->path, "metrics.jsonl"));
+    log_file_freep(&dir->metrics);
+    events_freep(&dir->events);
+    if (step > 0) TRY(trim_metrics(path, step));
+    TRY(log_file_new(&dir->metrics, path, step > 0, dir->progress));
+    return events_new(&dir->events, dir->path, step, dir->progress);
+}
+
+Status rundir_rewind(RunDir *dir, int64_t step) {
+    return dir->path ? open_logs(dir, step) : OK;
+}
+
+Status rundir_begin(RunDir *dir, const json_t *config, int64_t step, Progress *progress) {
     if (!dir->path) return OK;
     CLEANUP(mem_freep) char *config_path = NULL;
-    CLEANUP(mem_freep) char *metrics_path = NULL;
     TRY(path_join(&config_path, dir->path, "config.json"));
-    TRY(path_join(&metrics_path, dir->path, "metrics.jsonl"));
     TRY(json_write_file(config_path, config));
-    if (step > 0) TRY(trim_metrics(metrics_path, step));
-    dir->metrics = fopen(metrics_path, step > 0 ? "ae" : "we");
-    if (!dir->metrics) return FAILED("%s: cannot write: %s", metrics_path, strerror(errno));
-    return events_new(&dir->events, dir->path, step);
+    dir->progress = progress;
+    return open_logs(dir, step);
 }
 
 void rundir_free(RunDir *dir) {
     if (!dir) return;
-    if (dir->metrics) fclose(dir->metrics);
+    log_file_free(dir->metrics);
     events_free(dir->events);
     if (dir->lock >= 0) close(dir->lock);
     free(dir->path);
@@ -121,8 +134,9 @@ Status rundir_metrics(RunDir *dir, json_t *line) {
     if (!dir->metrics) return OK;
     CLEANUP(mem_freep) char *text = json_dumps(owned, JSON_COMPACT | JSON_REAL_PRECISION(9));
     if (!text) return FAILED("%s: cannot encode a line of metrics", dir->path);
-    if (fprintf(dir->metrics, "%s\n", text) < 0 || fflush(dir->metrics) != 0)
-        return FAILED("%s/metrics.jsonl: cannot write: %s", dir->path, strerror(errno));
+    size_t length = strlen(text);
+    text[length] = '\n'; /* in place of the NUL */
+    log_file_add(dir->metrics, text, length + 1);
     return events_add(dir->events, owned);
 }
 

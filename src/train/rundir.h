@@ -4,6 +4,7 @@
 #define WEFT_TRAIN_RUNDIR_H
 
 #include "base/json.h"
+#include "base/progress.h"
 
 typedef struct RunDir RunDir;
 
@@ -11,8 +12,11 @@ typedef struct RunDir RunDir;
  * whose config.json is not a run's. `path` NULL: nothing will be written. */
 MUST_USE Status rundir_open(RunDir **ret_dir, const char *path);
 /* Writes config.json and opens the metrics. Metrics after `step` (the checkpoint of a resumed run; 0: a new
- * run) are dropped, because those steps will run again. */
-MUST_USE Status rundir_begin(RunDir *dir, const json_t *config, int64_t step);
+ * run) are dropped, because those steps will run again. Metrics that cannot be written are reported through
+ * `progress`, which must outlive the directory, and written later. */
+MUST_USE Status rundir_begin(RunDir *dir, const json_t *config, int64_t step, Progress *progress);
+/* Drops the metrics after `step`, because the run has gone back to it. */
+MUST_USE Status rundir_rewind(RunDir *dir, int64_t step);
 void rundir_free(RunDir *dir);
 DEFINE_FREEP(RunDir, rundir)
 

@@ -443,24 +443,27 @@ static Status skip_step(Runner *runner, int64_t step, StepResult *result) {
     return OK;
 }
 
+bool runner_overflowed(const Runner *runner, const StepResult *result) {
+    return runner->spec.dtype == DT_F16 && isfinite(result->loss) && !isfinite(result->grad_norm);
+}
+
+Status runner_apply(Runner *runner, int64_t step, double lr, StepResult *result) {
+    if (runner_overflowed(runner, result)) return skip_step(runner, step, result);
+    TRY(runner_update(runner, step, lr, result->grad_norm));
+    if (runner->spec.dtype == DT_F16) loss_scale_next(&runner->loss_scale, false);
+    return OK;
+}
+
 Status runner_step(Runner *runner, HostBatch *const *micros, int count, int64_t step, double lr,
                    StepResult *ret_result) {
     StepResult result;
-    bool scaled = runner->spec.dtype == DT_F16;
     mesh_section_begin(runner->mesh, runner->spec.stop);
     TRY(runner_gradients(runner, micros, count, step, &result));
     TRY(mesh_section_end(runner->mesh, &result.stop));
-    if (!isfinite(result.loss) || (!scaled && !isfinite(result.grad_norm)))
-        return FAILED("step %lld: training diverged (loss %g, gradient norm %g); try a lower --lr, a longer "
-                      "--warmup, or "
-                      "--clip",
-                      (long long)step, result.loss, result.grad_norm);
-    if (!isfinite(result.grad_norm)) {
-        TRY(skip_step(runner, step, &result));
-    } else {
-        TRY(runner_update(runner, step, lr, result.grad_norm));
-        if (scaled) loss_scale_next(&runner->loss_scale, false);
-    }
+    if (!isfinite(result.loss) || (!isfinite(result.grad_norm) && !runner_overflowed(runner, &result)))
+        return DIVERGED("step %lld: training diverged (loss %g, gradient norm %g)", (long long)step,
+                        result.loss, result.grad_norm);
+    TRY(runner_apply(runner, step, lr, &result));
     *ret_result = result;
     return OK;
 }

@@ -136,7 +136,7 @@ typedef struct StepResult {
     double micro_norm;       /* gradient norm of a single micro-batch: root mean square over all, estimated
                               * from sketches (shards_probe); NAN: not measured */
     int64_t tokens;          /* input tokens, padding excluded */
-    bool skipped;            /* fp16: gradients overflowed, so the update was skipped */
+    bool skipped;            /* the update was skipped: fp16 gradients overflowed, or training diverged */
     bool stop;               /* a rank was told to stop, too late to abandon the step */
 } StepResult;
 
@@ -158,6 +158,10 @@ MUST_USE Status runner_step(Runner *runner, HostBatch *const *micros, int count,
 MUST_USE Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int64_t step,
                                  StepResult *ret_result);
 MUST_USE Status runner_update(Runner *runner, int64_t step, double lr, double grad_norm);
+/* Like runner_update, and adjusts fp16's loss scale: if the gradients overflowed, the update is skipped. */
+MUST_USE Status runner_apply(Runner *runner, int64_t step, double lr, StepResult *result);
+/* Whether the gradients overflowed fp16, which the loss scale handles. */
+bool runner_overflowed(const Runner *runner, const StepResult *result);
 /* Forward only, without dropout: adds the loss sums and counts of all replicas' batches to `sums` and
  * `counts`, and the number of correct predictions (the label has the largest logit) to `hits`, which may be
  * NULL. Collective; all replicas must have the same number of batches. */

@@ -7,21 +7,38 @@
 
 enum { CAPACITY = 1 << 16, LABEL_SIZE = 96 };
 
+/* Packed traces by rank; complete on rank 0 only. */
+typedef struct Packed {
+    void **bytes;
+    size_t *size;
+    int count;
+} Packed;
+
+static void packed_done(Packed *packed) {
+    for (int i = 0; packed->bytes && i < packed->count; i++) free(packed->bytes[i]);
+    free(packed->bytes);
+    free(packed->size);
+}
+
 struct Tracer {
     Runner *runner;
     char *path;
     int64_t first, steps;
     Trace *trace; /* NULL while not recording */
     bool done;
+    Packed unwritten; /* a trace that could not be written */
+    Progress *progress;
 };
 
-Status tracer_new(Tracer **ret_tracer, Runner *runner, const char *path, int64_t first, int64_t steps) {
+Status tracer_new(Tracer **ret_tracer, Runner *runner, const char *path, int64_t first, int64_t steps,
+                  Progress *progress) {
     CLEANUP(tracer_freep) Tracer *tracer = NULL;
     TRY(mem_new(1, sizeof *tracer, &tracer));
     TRY(str_dup(path, &tracer->path));
     tracer->runner = runner;
     tracer->first = first;
     tracer->steps = steps;
+    tracer->progress = progress;
     *ret_tracer = tracer;
     tracer = NULL;
     return OK;
@@ -35,6 +52,7 @@ static void set_trace(Runner *runner, Trace *trace) {
 void tracer_free(Tracer *tracer) {
     if (!tracer) return;
     if (tracer->trace) set_trace(tracer->runner, NULL);
+    packed_done(&tracer->unwritten);
     trace_free(tracer->trace);
     free(tracer->path);
     free(tracer);
@@ -63,19 +81,6 @@ static void describe(const Mesh *mesh, char label[LABEL_SIZE]) {
     }
 }
 
-/* Packed traces by rank; complete on rank 0 only. */
-typedef struct Packed {
-    void **bytes;
-    size_t *size;
-    int count;
-} Packed;
-
-static void packed_done(Packed *packed) {
-    for (int i = 0; packed->bytes && i < packed->count; i++) free(packed->bytes[i]);
-    free(packed->bytes);
-    free(packed->size);
-}
-
 static Status collect(Group *world, Packed *packed, size_t own) {
     TRY(host_gather(world, packed->size, &own, sizeof own));
     for (int r = 1; r < world->size; r++) {
@@ -86,6 +91,10 @@ static Status collect(Group *world, Packed *packed, size_t own) {
         packed->bytes[r] = NULL;
     }
     return OK;
+}
+
+static Status write_packed(const Tracer *tracer, const Packed *packed) {
+    return trace_write(tracer->path, (const void *const *)packed->bytes, packed->size, packed->count);
 }
 
 static Status end(Tracer *tracer) {
@@ -103,7 +112,13 @@ static Status end(Tracer *tracer) {
     trace_free(tracer->trace);
     tracer->trace = NULL;
     if (mesh->rank > 0) return OK;
-    return trace_write(tracer->path, (const void *const *)packed.bytes, packed.size, packed.count);
+    Status failed = write_packed(tracer, &packed);
+    if (!failed || !tracer->progress) return failed;
+    progress_line(tracer->progress, "warning: %s; training continues", status_message(failed));
+    status_free(failed);
+    tracer->unwritten = packed;
+    packed = (Packed){0};
+    return OK;
 }
 
 Status tracer_next(Tracer *tracer, int64_t step) {
@@ -113,7 +128,11 @@ Status tracer_next(Tracer *tracer, int64_t step) {
 }
 
 Status tracer_finish(Tracer *tracer) {
-    return tracer && tracer->trace ? end(tracer) : OK;
+    if (tracer && tracer->trace) TRY(end(tracer));
+    if (!tracer || !tracer->unwritten.bytes) return OK;
+    CLEANUP(status_freep) Status failed = write_packed(tracer, &tracer->unwritten);
+    if (failed) progress_line(tracer->progress, "warning: %s; there is no trace", status_message(failed));
+    return OK;
 }
 
 /* trace.json on rank 0, trace-rank-2.json on rank 2. */

@@ -7,13 +7,16 @@
 #ifndef WEFT_TRAIN_TRACER_H
 #define WEFT_TRAIN_TRACER_H
 
+#include "base/progress.h"
 #include "train/runner.h"
 
 typedef struct Tracer Tracer;
 
-/* Records `steps` steps starting with step `first`, in the numbering passed to tracer_next. */
+/* Records `steps` steps starting with step `first`, in the numbering passed to tracer_next. If the file
+ * cannot be written, it is tried again at the end and reported through `progress`; without one, it is an
+ * error. */
 MUST_USE Status tracer_new(Tracer **ret_tracer, Runner *runner, const char *path, int64_t first,
-                           int64_t steps);
+                           int64_t steps, Progress *progress);
 void tracer_free(Tracer *tracer);
 DEFINE_FREEP(Tracer, tracer)
 

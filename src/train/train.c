@@ -4,7 +4,7 @@
  * stores weights and optimizer state bit for bit. A run that was killed and resumed therefore passes through
  * the same states as one that was never interrupted.
  */
-#include "train/train.h"
+#include "train/trainer.h"
 
 #include <math.h>
 #include <string.h>
@@ -12,42 +12,11 @@
 
 #include "base/format.h"
 #include "base/fs.h"
-#include "base/progress.h"
 #include "comm/watchdog.h"
-#include "optim/lr.h"
 #include "train/announce.h"
-#include "train/epoch.h"
 #include "train/history.h"
-#include "train/lr_change.h"
-#include "train/record.h"
-#include "train/rundir.h"
+#include "train/nonfinite.h"
 #include "train/sample.h"
-#include "train/tracer.h"
-#include "train/validation.h"
-
-typedef struct Trainer {
-    const TrainConfig *config;
-    Job *job;
-    Dataset *data, *val;
-    LrSchedule lr;
-    HostBatch **micro;
-    int micro_count;
-    RunDir *dir;
-    Progress *progress;
-    Tracer *tracer; /* NULL: tracing is off */
-    Record record;
-    json_t *earlier;              /* summary up to the resumed checkpoint, on rank 0; else NULL */
-    json_t *noise;                /* gradient noise state from the resumed checkpoint, or NULL */
-    json_t *settings;             /* settings that must match between a checkpoint and the run resuming it */
-    int64_t step, saved, tokens;  /* `saved`: the step of the newest checkpoint */
-    double loss_first, loss_last; /* NAN: unknown */
-    Epochs epochs;
-    Validation val_state;
-    bool stopped;       /* by a signal ... */
-    bool abandoned;     /* ... in the middle of a step or evaluation */
-    EvalResult eval;    /* latest evaluation by this process; examples == 0: none yet */
-    char val_note[320]; /* its scores, as shown */
-} Trainer;
 
 static void trainer_done(Trainer *t) {
     for (int i = 0; t->micro && i < t->micro_count; i++) host_batch_free(t->micro[i]);
@@ -71,14 +40,6 @@ static const TraceName step_span = {
     .name = "step ", .category = "step", .number = {"step"}, .numbered = true};
 static const TraceName data_span = {.name = "data", .category = "data"};
 static const TraceName eval_span = {.name = "evaluate", .category = "evaluate"};
-static const TraceName save_span = {.name = "checkpoint", .category = "checkpoint"};
-
-/* Records a span from start_ns to now; returns its length in seconds. */
-static double end_span(const Trainer *t, const TraceName *name, int64_t start_ns) {
-    int64_t now = trace_now();
-    trace_add(t->job->runner->trace, TRACE_COMPUTE, name, start_ns, now, t->step, 0);
-    return 1e-9 * (double)(now - start_ns);
-}
 
 /* Starts at the second step, since the first also allocates workspaces. */
 static Status start_tracer(Trainer *t) {
@@ -87,7 +48,7 @@ static Status start_tracer(Trainer *t) {
     if (!c->trace) return OK;
     int64_t first = t->lr.steps - t->step > 1 ? 1 : 0;
     TRY(path_join(&path, c->out, "trace.json"));
-    return tracer_new(&t->tracer, t->job->runner, path, first, c->trace_steps);
+    return tracer_new(&t->tracer, t->job->runner, path, first, c->trace_steps, t->progress);
 }
 
 /* ---- before the first step ---- */
@@ -100,11 +61,11 @@ static Status check_config(const TrainConfig *c) {
     if (c->trace && !c->out) return USAGE("--trace needs --out, where trace.json is written");
     if (c->patience && !c->eval_every)
         return USAGE("--patience counts validations during the run; pass --eval-every N or epoch");
+    GuardPolicy policy;
+    TRY(guard_parse(c->on_divergence, &policy));
+    if (policy == ON_DIVERGENCE_ROLLBACK && !c->out)
+        return USAGE("--on-divergence rollback needs --out, where checkpoints are saved");
     return OK;
-}
-
-static bool is_first(const Trainer *t) {
-    return !t->config->mesh || t->config->mesh->rank == 0;
 }
 
 static Status wait_for_all(const Trainer *t) {
@@ -176,151 +137,6 @@ static Status plan_steps(Trainer *t) {
     return OK;
 }
 
-/* Collects the settings that a resumed run may not change. */
-static Status describe_settings(Trainer *t) {
-    const TrainConfig *c = t->config;
-    const ModelConfig *model = &t->job->model->config;
-    const char *task = config_targets(model) ? problem_name(model->problem) : task_name(t->job->task);
-    uint64_t fingerprint;
-    char data[24];
-    TRY(job_fingerprint(t->job, t->data, &fingerprint));
-    snprintf(data, sizeof data, "%016llx", (unsigned long long)fingerprint);
-    t->settings = json_pack("{s:I, s:I, s:I, s:s, s:b, s:s, s:I, s:f}", "seed", (json_int_t)c->seed, "batch",
-                            (json_int_t)c->batch, "seq", (json_int_t)t->job->seq, "task", task, "shuffle",
-                            !c->no_shuffle, "data", data, "params", (json_int_t)model_params(t->job->model),
-                            "dropout", (double)model->dropout_hidden);
-    return t->settings ? OK : FAILED("out of memory");
-}
-
-/* What a checkpoint stores besides tensors. */
-static Status describe_progress(Trainer *t, json_t **ret_progress) {
-    CLEANUP(json_decrefp) json_t *epochs = NULL, *validation = NULL, *schedule = NULL;
-    TRY(epochs_save(&t->epochs, &epochs));
-    TRY(validation_save(&t->val_state, &validation));
-    TRY(lr_save(&t->lr, &schedule));
-    json_t *progress = json_pack(
-        "{s:I, s:I, s:o, s:o, s:o, s:I, s:f, s:I, s:o, s:O, s:O, s:O, s:O}", "step", (json_int_t)t->step,
-        "tokens", (json_int_t)t->tokens, "loss_first", json_finite(t->loss_first), "loss_last",
-        json_finite(t->loss_last), "val_loss", json_finite(t->val_state.loss), "val_samples",
-        (json_int_t)t->val_state.samples, "loss_scale", t->job->runner->loss_scale.scale, "loss_scale_good",
-        (json_int_t)t->job->runner->loss_scale.good, "noise", record_noise(&t->record), "epochs", epochs,
-        "validation", validation, "schedule", schedule, "settings", t->settings);
-    if (!progress) return FAILED("out of memory");
-    *ret_progress = progress;
-    return OK;
-}
-
-static void set_work(const Trainer *t, WorkState state) {
-    if (t->config->work) *t->config->work = (sig_atomic_t)state;
-}
-
-/* Tells the watchdog what this rank is doing. */
-static void doing(const Trainer *t, const char *what) {
-    if (t->config->mesh) group_doing(t->config->mesh->world, what, t->step);
-}
-
-static Status save_checkpoint(Trainer *t) {
-    CLEANUP(json_decrefp) json_t *progress = NULL;
-    doing(t, "saving a checkpoint");
-    validation_is_best(&t->val_state, t->step);
-    TRY(describe_progress(t, &progress));
-    int64_t start = trace_now();
-    Runner *runner = t->job->runner;
-    CLEANUP(progress_freep) Progress *phase = NULL;
-    TRY(progress_new_phase(&phase, t->config->log, "saving checkpoint", 0, t->config->quiet));
-    CheckpointState state = {.params = runner->params,
-                             .state = (const Store *const *)runner->state,
-                             .optim = &runner->spec.optim,
-                             .progress = progress,
-                             .assets_dir = t->job->model_dir,
-                             .tokenizer_dir = t->job->tokenizer_dir,
-                             .bytes = t->job->bytes,
-                             .labels = &t->job->labels,
-                             .best = t->val_state.best_step,
-                             .mesh = t->config->mesh};
-    TRY(ckpt_save(t->config->out, t->step, &state, runner->stream, (int)t->config->keep));
-    record_phase(&t->record, PHASE_CHECKPOINT, end_span(t, &save_span, start));
-    t->saved = t->step;
-    set_work(t, WORK_SAVED);
-    return OK;
-}
-
-static Status check_settings(const Trainer *t, const char *dir, const json_t *saved) {
-    const char *key;
-    json_t *value;
-    json_object_foreach(t->settings, key, value) {
-        const json_t *was = json_object_get(saved, key);
-        if (was && json_equal(value, (json_t *)(uintptr_t)was)) continue;
-        CLEANUP(mem_freep) char *now_text = json_dumps(value, JSON_ENCODE_ANY);
-        CLEANUP(mem_freep) char *was_text = was ? json_dumps(was, JSON_ENCODE_ANY) : NULL;
-        return USAGE("%s: cannot resume this checkpoint: its %s is %s, but this run's is %s", dir, key,
-                     was_text ? was_text : "unknown", now_text ? now_text : "unknown");
-    }
-    return OK;
-}
-
-/* Refuses a run shorter than what is done already, and says how a new schedule changes the learning rate. */
-static Status compare_schedule(const Trainer *t, const char *dir, const json_t *progress) {
-    CLEANUP(mem_freep) char *text = NULL;
-    char given[64];
-    if (t->config->epochs > 0)
-        snprintf(given, sizeof given, "--epochs %g (%lld steps)", t->config->epochs, (long long)t->lr.steps);
-    else
-        snprintf(given, sizeof given, "--steps %lld", (long long)t->lr.steps);
-    if (t->step > t->lr.steps)
-        return USAGE("%s: the run in %s has already done %lld steps; pass a larger number to continue it",
-                     given, t->config->out, (long long)t->step);
-    progress_line(t->progress, "resuming from %s%s", dir,
-                  t->step == t->lr.steps ? ", the last step of the run" : "");
-    TRY(lr_change_text(&t->lr, json_object_get(progress, "schedule"), t->step, &text));
-    if (text) progress_line(t->progress, "%s", text);
-    return OK;
-}
-
-/* Loads the newest checkpoint of the run directory, if any; refuses to overwrite it without --resume. */
-static Status resume(Trainer *t) {
-    const TrainConfig *c = t->config;
-    if (!c->out) return OK;
-    CLEANUP(mem_freep) char *dir = NULL, *damaged = NULL;
-    if (c->resume) {
-        TRY(ckpt_resume_dir(c->out, c->resume_from, c->mesh, &dir, &damaged));
-        if (damaged)
-            progress_line(t->progress, "warning: %s\nresuming from the newest intact checkpoint instead",
-                          damaged);
-    } else if (path_is_dir(c->out)) {
-        TRY(ckpt_latest(c->out, &dir));
-    }
-    if (!dir) return OK;
-    if (!c->resume)
-        return USAGE("%s already contains a run; add --resume to continue it, or choose another --out",
-                     c->out);
-    CLEANUP(json_decrefp) json_t *progress = NULL;
-    Runner *runner = t->job->runner;
-    TRY(ckpt_load(dir, runner->params, runner->state, &runner->spec.optim, runner->stream, &progress));
-    TRY(runner_publish(runner));
-    TRY(check_settings(t, dir, json_object_get(progress, "settings")));
-    int64_t tokens = 0;
-    TRY(json_get_int(progress, dir, "step", 1, INT64_MAX, &t->step));
-    if (t->step == 0) return FAILED("%s: the saved progress does not record its step", dir);
-    t->saved = t->step;
-    set_work(t, WORK_SAVED);
-    TRY(json_get_int(progress, dir, "tokens", 0, INT64_MAX, &tokens));
-    t->tokens = tokens;
-    t->loss_first = json_number_or(progress, "loss_first", NAN);
-    t->loss_last = json_number_or(progress, "loss_last", NAN);
-    epochs_restore(&t->epochs, json_object_get(progress, "epochs"));
-    validation_restore(&t->val_state, json_object_get(progress, "validation"), t->step);
-    t->val_state.loss = json_number_or(progress, "val_loss", NAN);
-    TRY(json_get_int(progress, dir, "val_samples", 0, INT64_MAX, &t->val_state.samples));
-    t->noise = json_incref(json_object_get(progress, "noise"));
-    if (runner->spec.dtype == DT_F16) {
-        TRY(json_get_double(progress, dir, "loss_scale", 1, 1e30, &runner->loss_scale.scale));
-        TRY(json_get_int(progress, dir, "loss_scale_good", 0, INT64_MAX, &runner->loss_scale.good));
-    }
-    TRY(compare_schedule(t, dir, progress));
-    return is_first(t) ? ckpt_tidy(c->out, t->step, t->val_state.best_step, (int)c->keep) : OK;
-}
-
 /* Adds the loss and accuracy of each objective to the metrics and to the progress note. Regression and
  * multi-label classification have no accuracy here. */
 static void add_parts(const EvalResult *result, json_t *line, char *note, size_t size) {
@@ -370,14 +186,14 @@ static Status evaluate(Trainer *t) {
     Validation *val = &t->val_state;
     if (!t->val) return OK;
     EvalResult result;
-    doing(t, "validating");
+    trainer_doing(t, "validating");
     int64_t start = trace_now(), limit = eval_limit(t);
     bool epoch = epochs_end(&t->epochs, t->step);
     TRY(job_evaluate(t->job, t->val, limit, &result));
     validation_take(val, t->step, &result);
     if (epoch || t->step == t->lr.steps)
         TRY(validation_score(val, t->job, t->val, c->val, c->val_count, limit));
-    double seconds = end_span(t, &eval_span, start);
+    double seconds = trainer_span(t, &eval_span, start);
     record_phase(&t->record, PHASE_EVAL, seconds);
     t->eval = result;
     json_t *line = json_pack("{s:I, s:I, s:f, s:I, s:f}", "step", (json_int_t)t->step, "epoch",
@@ -430,16 +246,17 @@ static void show_step(Trainer *t, const StepResult *result, double lr, double st
 
 static Status log_step(Trainer *t, const StepResult *result, double lr) {
     CLEANUP(json_decrefp)
-    json_t *line = json_pack("{s:I, s:I, s:f, s:f, s:o, s:I}", "step", (json_int_t)t->step, "epoch",
-                             (json_int_t)epochs_at(&t->epochs, t->step), "loss", result->loss, "lr", lr,
-                             "grad_norm", json_finite(result->grad_norm), "tokens", (json_int_t)t->tokens);
+    json_t *line =
+        json_pack("{s:I, s:I, s:o, s:f, s:o, s:I}", "step", (json_int_t)t->step, "epoch",
+                  (json_int_t)epochs_at(&t->epochs, t->step), "loss", json_finite(result->loss), "lr", lr,
+                  "grad_norm", json_finite(result->grad_norm), "tokens", (json_int_t)t->tokens);
     if (!line) return FAILED("out of memory");
     TRY(record_line(&t->record, result, line));
     if (t->job->plan.dtype == DT_F16)
         json_object_set_new(line, "loss_scale", json_real(t->job->runner->loss_scale.scale));
     if (result->skipped) json_object_set_new(line, "skipped", json_true());
     for (int k = 0; k < LOSS_COUNT; k++)
-        if (result->part[k] > 0 && t->job->task != TASK_LM)
+        if (result->part[k] > 0 && isfinite(result->part[k]) && t->job->task != TASK_LM)
             json_object_set_new(line, loss_name((LossId)k), json_real(result->part[k]));
     return rundir_metrics(t->dir, json_incref(line));
 }
@@ -450,10 +267,10 @@ static Status load_data(Trainer *t) {
     int64_t start = trace_now(), replica = c->mesh ? c->mesh->at[AXIS_DP] : 0;
     for (int i = 0; i < t->micro_count; i++) {
         int64_t first = (replica * t->micro_count + i) * t->micro[i]->B;
-        uint64_t position = (uint64_t)(t->step * c->batch + first);
+        uint64_t position = (uint64_t)((t->step + t->guard.batches) * c->batch + first);
         TRY(dataset_fill(t->data, position, !c->no_shuffle, t->micro[i]));
     }
-    record_phase(&t->record, PHASE_DATA, end_span(t, &data_span, start));
+    record_phase(&t->record, PHASE_DATA, trainer_span(t, &data_span, start));
     return OK;
 }
 
@@ -461,6 +278,75 @@ static Status load_data(Trainer *t) {
 static void limit_waits(const Trainer *t, double step_s) {
     Watchdog *watch = t->config->mesh ? group_watchdog(t->config->mesh->world) : NULL;
     if (watch && t->config->timeout < 0 && 10 * step_s > watch->limit_s) watch->limit_s = 10 * step_s;
+}
+
+/* What happens after a step's gradients are computed. */
+typedef enum { STEP_APPLY, STEP_SKIP, STEP_ROLL_BACK } StepAction;
+
+/* A row of spikes is reported once. */
+static void warn_of_spike(Trainer *t, int64_t step, const char *text) {
+    if (step != t->spike_step + 1)
+        progress_line(t->progress, "warning: step %lld: %s", (long long)step, text);
+    t->spike_step = step;
+}
+
+/* A step that is not fine and that --on-divergence does not merely warn about. `text` has what is wrong, and
+ * the first tensor that is not finite is appended to it. */
+static Status act_on(Trainer *t, StepVerdict verdict, int64_t step, char text[], size_t size,
+                     StepAction *ret_action) {
+    char where[NONFINITE_TEXT] = "";
+    bool in_weights = false;
+    if (verdict == STEP_NONFINITE) TRY(nonfinite_find(t->job->runner, where, &in_weights));
+    size_t used = strlen(text);
+    if (*where) snprintf(text + used, size - used, ": %s", where);
+    *ret_action = STEP_ROLL_BACK;
+    if (t->policy == ON_DIVERGENCE_ROLLBACK) return OK;
+    bool skips = t->policy == ON_DIVERGENCE_SKIP && verdict != STEP_DIVERGED && !in_weights;
+    if (!skips) return trainer_diverged(t, step, text);
+    if (t->guard.skips >= GUARD_SKIPS) {
+        used = strlen(text);
+        snprintf(text + used, size - used, "; %d updates in a row were skipped already", GUARD_SKIPS);
+        return trainer_diverged(t, step, text);
+    }
+    t->guard.skips++;
+    *ret_action = STEP_SKIP;
+    progress_line(t->progress, "warning: step %lld: %s; its update is skipped", (long long)step, text);
+    return OK;
+}
+
+static Status judge(Trainer *t, const StepResult *result, int64_t step, char text[], size_t size,
+                    StepAction *ret_action) {
+    *ret_action = STEP_APPLY;
+    if (runner_overflowed(t->job->runner, result)) return OK;
+    bool lenient = t->policy == ON_DIVERGENCE_STOP || t->policy == ON_DIVERGENCE_WARN;
+    StepVerdict verdict = guard_judge(&t->guard, result->loss, result->grad_norm, step == t->lr.steps, text);
+    t->guard.spikes += verdict == STEP_SPIKE;
+    if (verdict == STEP_NONFINITE || (verdict == STEP_SPIKE && !lenient) ||
+        (verdict == STEP_DIVERGED && t->policy != ON_DIVERGENCE_WARN))
+        return act_on(t, verdict, step, text, size, ret_action);
+    if (verdict != STEP_FINE) warn_of_spike(t, step, text);
+    guard_add(&t->guard, result->loss, result->grad_norm);
+    return OK;
+}
+
+/* Computes a step's gradients and updates the weights, unless the step diverged. With *ret_back, the run has
+ * been rolled back instead. */
+static Status compute_step(Trainer *t, int64_t step, double lr, StepResult *ret_result, bool *ret_back) {
+    char text[GUARD_TEXT + NONFINITE_TEXT + 80];
+    Runner *runner = t->job->runner;
+    StepResult result;
+    StepAction action;
+    progress_busy(t->progress, true);
+    mesh_section_begin(runner->mesh, t->config->stop);
+    TRY(runner_gradients(runner, t->micro, t->micro_count, step, &result));
+    TRY(mesh_section_end(runner->mesh, &result.stop));
+    TRY(judge(t, &result, step, text, sizeof text, &action));
+    if (action == STEP_APPLY) TRY(runner_apply(runner, step, lr, &result));
+    if (action == STEP_SKIP) result.skipped = true;
+    progress_busy(t->progress, false);
+    *ret_back = action == STEP_ROLL_BACK;
+    *ret_result = result;
+    return *ret_back ? trainer_roll_back(t, step, text) : OK;
 }
 
 /* Signals reach ranks at different times; all ranks abandon this step, or all finish it. */
@@ -473,17 +359,22 @@ static Status one_step(Trainer *t, bool *ret_stop) {
     TRY(load_data(t));
     StepResult result;
     double lr = lr_at(&t->lr, step);
-    progress_busy(t->progress, true);
-    TRY(runner_step(t->job->runner, t->micro, t->micro_count, step, lr, &result));
-    progress_busy(t->progress, false);
+    bool back = false;
+    TRY(compute_step(t, step, lr, &result, &back));
+    if (back) {
+        *ret_stop = result.stop;
+        return OK;
+    }
     record_step_end(&t->record, &result);
     t->step = step;
-    if (c->out) set_work(t, WORK_UNSAVED);
-    end_span(t, &step_span, start);
+    if (c->out) trainer_set_work(t, WORK_UNSAVED);
+    trainer_span(t, &step_span, start);
     t->tokens += result.tokens;
     if (step == 1) t->loss_first = result.loss;
-    t->loss_last = result.loss;
-    epochs_add(&t->epochs, result.loss, t->record.step.step_s);
+    if (isfinite(result.loss)) {
+        t->loss_last = result.loss;
+        epochs_add(&t->epochs, result.loss, t->record.step.step_s);
+    }
     limit_waits(t, t->record.step.step_s);
     show_step(t, &result, lr, t->record.step.step_s);
     bool log_due = step % c->log_every == 0 || step == t->lr.steps;
@@ -510,7 +401,7 @@ static Status show_sample(Trainer *t) {
     TRY(sample_make(t->job, t->val ? t->val : t->data, t->step, &prompt, &text));
     TRY(mesh_section_end(t->job->runner->mesh, &stop));
     if (stop) return STOPPED("stopped by a signal");
-    record_phase(&t->record, PHASE_EVAL, end_span(t, &eval_span, start));
+    record_phase(&t->record, PHASE_EVAL, trainer_span(t, &eval_span, start));
     json_t *line = json_pack("{s:I, s:I, s:s, s:s}", "step", (json_int_t)t->step, "epoch",
                              (json_int_t)epochs_at(&t->epochs, t->step), "prompt", prompt, "sample", text);
     if (!line) return FAILED("out of memory");
@@ -547,8 +438,30 @@ static bool save_due(const Trainer *t) {
 static Status catch_up(Trainer *t) {
     const TrainConfig *c = t->config;
     TRY(after_step(t));
-    if (!validation_is_best(&t->val_state, t->step) || !is_first(t)) return OK;
+    if (!validation_is_best(&t->val_state, t->step) || !trainer_is_first(t)) return OK;
     return ckpt_tidy(c->out, t->step, t->val_state.best_step, (int)c->keep);
+}
+
+/* A validation or a save found NaN or Inf: rolls back, or explains the failure. */
+static Status recover(Trainer *t, Status status) {
+    if (!status_diverged(status)) return status;
+    CLEANUP(status_freep) Status found = status;
+    return t->policy == ON_DIVERGENCE_ROLLBACK ? trainer_roll_back(t, t->step, status_message(found))
+                                               : trainer_diverged(t, t->step, status_message(found));
+}
+
+/* While the loss is far above the first one, the checkpoints of better steps are kept and none is added.
+ * Weights that became NaN or Inf in the last update are noticed as they are written. */
+static Status save(Trainer *t) {
+    bool last = t->step == t->lr.steps || out_of_patience(t);
+    if (t->guard.over && !last && t->policy != ON_DIVERGENCE_WARN) {
+        progress_line(t->progress,
+                      "warning: step %lld: no checkpoint is saved, since the loss is above %.3g, three times "
+                      "the first loss plus 1",
+                      (long long)t->step, guard_limit(&t->guard));
+        return OK;
+    }
+    return recover(t, trainer_save(t, last));
 }
 
 static Status run_until_stopped(Trainer *t) {
@@ -563,9 +476,10 @@ static Status run_until_stopped(Trainer *t) {
         TRY(one_step(t, &stopping));
         t->stopped = stopping;
         if (stopping) return OK;
-        TRY(after_step(t));
+        if (t->saved < t->step) TRY(recover(t, after_step(t)));
+        if (t->saved == t->step) continue; /* rolled back */
         if (epochs_due(&t->epochs, c->sample_every, t->step)) TRY(show_sample(t));
-        if (c->out && save_due(t)) TRY(save_checkpoint(t));
+        if (c->out && save_due(t)) TRY(save(t));
     }
     if (t->step < last && out_of_patience(t)) explain_stop(t);
     return OK;
@@ -582,7 +496,7 @@ static Status save_stopped(Trainer *t) {
         TRY(mesh_recover(t->job->runner->mesh));
         t->job->runner->stream->comm = (Buffer){0};
     }
-    return c->out && t->saved < t->step ? save_checkpoint(t) : OK;
+    return c->out && t->saved < t->step ? trainer_save(t, true) : OK;
 }
 
 static Status run_steps(Trainer *t) {
@@ -688,34 +602,37 @@ static void announce(Trainer *t, const LoadReport *report) {
 static Status prepare(Trainer *t, const json_t *config_json) {
     const TrainConfig *c = t->config;
     TRY(check_config(c));
+    TRY(guard_parse(c->on_divergence, &t->policy));
+    guard_init(&t->guard);
     TRY(progress_new(&t->progress, c->log, "train", c->steps, 5, c->quiet));
     CLEANUP(load_report_done) LoadReport report = {0};
     JobSpec spec = job_spec_of(c);
     TRY(job_new(&t->job, &spec));
-    const char *out = is_first(t) ? c->out : NULL;
+    const char *out = trainer_is_first(t) ? c->out : NULL;
     if (c->text.no_cache) TRY(rundir_open(&t->dir, out)); /* tokenized text goes there */
     /* Rank 0 tokenizes text first; the other ranks then find it done. */
-    doing(t, "preparing data");
-    if (!is_first(t)) TRY(wait_for_all(t));
+    trainer_doing(t, "preparing data");
+    if (!trainer_is_first(t)) TRY(wait_for_all(t));
     TRY(open_data(t));
-    if (is_first(t)) TRY(wait_for_all(t));
+    if (trainer_is_first(t)) TRY(wait_for_all(t));
     TRY(plan_steps(t));
     progress_total(t->progress, t->lr.steps);
     progress_unit(t->progress, "step");
     if (!t->dir) TRY(rundir_open(&t->dir, out));
     TRY(wait_for_all(t));
-    doing(t, "loading the model");
+    trainer_doing(t, "loading the model");
     TRY(job_start(t->job, &report));
     if (t->job->model_dir) TRY(load_report_check(&report, t->job->model_dir, &t->job->model->config, true));
-    TRY(describe_settings(t));
+    TRY(trainer_describe(t));
     announce(t, &report);
-    TRY(resume(t));
+    TRY(trainer_resume(t));
+    TRY(trainer_check_space(t));
     announce_costs(t);
     TRY(record_ready(&t->record, t->job, c->batch,
                      c->precision ? c->precision : dtype_name(t->job->plan.dtype), t->noise));
     TRY(start_tracer(t));
-    if (t->step > 0 && is_first(t)) TRY(history_read(c->out, t->step, &t->earlier));
-    return rundir_begin(t->dir, config_json, t->step);
+    if (t->step > 0 && trainer_is_first(t)) TRY(history_read(c->out, t->step, &t->earlier));
+    return rundir_begin(t->dir, config_json, t->step, t->progress);
 }
 
 static Status run_all(Trainer *t, const json_t *config_json, json_t **ret_summary) {

@@ -80,11 +80,14 @@ typedef struct TrainConfig {
     int64_t sample_every;           /* likewise, for samples of the model's text; 0: none */
     int64_t patience;               /* stop after this many validations without improvement; 0: never */
     int64_t eval_batches, keep, log_every;
-    int64_t eval_samples;  /* per evaluation; 0: eval_batches x batch, or all if that is 0 */
-    const char *recompute; /* "none", "selective", "block" */
-    const char *device;    /* "cpu", "cuda" */
-    Device *on;            /* an existing device to use, which must outlive the run; NULL: create one */
-    const char *kernels;   /* "cpu", "ref", "cuda"; NULL: the device's default */
+    int64_t save_failures;     /* failed saves in a row that are tolerated */
+    const char *on_divergence; /* "stop", "warn", "skip", "rollback"; NULL: stop */
+    int64_t rollbacks;         /* at most */
+    int64_t eval_samples;      /* per evaluation; 0: eval_batches x batch, or all if that is 0 */
+    const char *recompute;     /* "none", "selective", "block" */
+    const char *device;        /* "cpu", "cuda" */
+    Device *on;                /* an existing device to use, which must outlive the run; NULL: create one */
+    const char *kernels;       /* "cpu", "ref", "cuda"; NULL: the device's default */
     int64_t threads;
     bool trace;             /* train: write trace.json to the run directory */
     const char *trace_file; /* bench: write the trace to this file; NULL: no trace */

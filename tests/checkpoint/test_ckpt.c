@@ -3,6 +3,7 @@
 #include "fixture.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -66,7 +67,7 @@ static void restores_every_bit(void **state) {
     const Fixture *fixture = *state;
     CLEANUP(stores_done) Stores saved = stores_of(fixture, 1), loaded = stores_of(fixture, 2);
     /* Values that a conversion to decimal or to another type would lose. */
-    uint32_t odd[] = {0x7fc12345u, 0x00000001u, 0x80000000u, 0xff800000u};
+    uint32_t odd[] = {0x7f7fffffu, 0x00000001u, 0x80000000u, 0xff7fffffu};
     memcpy(saved.params->flat[1].data, odd, sizeof odd);
     const char *run = path_of(fixture, "run");
     CLEANUP(mem_freep) char *none = NULL;
@@ -106,6 +107,27 @@ static void keeps_the_newest(void **state) {
     assert_non_null(strstr(dir, "step-10"));
     for (int step = 20; step <= 23; step++) assert_ok(save(fixture, run, step, &stores, 0));
     assert_true(has(fixture, "checkpoints/step-9"));
+}
+
+/* Weights or optimizer state with NaN or Inf are not saved, and no older checkpoint makes room for them. */
+static void nothing_poisoned_is_saved(void **state) {
+    const Fixture *fixture = *state;
+    CLEANUP(stores_done) Stores stores = stores_of(fixture, 1), loaded = stores_of(fixture, 2);
+    assert_ok(save(fixture, fixture->dir, 1, &stores, 1));
+    const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (size_t i = 0; i < 2 * sizeof bad / sizeof *bad; i++) {
+        Store *store = i % 2 ? stores.params : stores.state[1];
+        float *at = (float *)store->flat[1].data + 17 * i, was = *at;
+        *at = bad[i / 2];
+        Status status = save(fixture, fixture->dir, 2, &stores, 1);
+        assert_true(status_diverged(status));
+        assert_non_null(strstr(status_message(status), "contains NaN or Inf"));
+        status_free(status);
+        *at = was;
+        assert_false(has(fixture, "checkpoints/step-2"));
+        assert_int_equal(load_newest(fixture, fixture->dir, &loaded), 1);
+    }
+    assert_ok(save(fixture, fixture->dir, 2, &stores, 1));
 }
 
 static void saves_a_step_again(void **state) {
@@ -439,6 +461,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(restores_every_bit),
         TEST(keeps_the_newest),
+        TEST(nothing_poisoned_is_saved),
         TEST(saves_a_step_again),
         TEST(leftovers_are_ignored_then_removed),
         TEST(killed_at_any_moment),

@@ -89,7 +89,7 @@ static json_t *trace_of(Rig *rig) {
     snprintf(path, sizeof path, "/tmp/weft-trace-%lld.json", (long long)id);
     CLEANUP(tracer_freep) Tracer *tracer = NULL;
     json_t *json = NULL;
-    assert_ok(tracer_new(&tracer, rig->runner, path, 1, STEPS));
+    assert_ok(tracer_new(&tracer, rig->runner, path, 1, STEPS, NULL));
     rig_steps(rig, tracer, 0, 1);
     assert_null(rig->runner->trace);
     rig_steps(rig, tracer, 1, STEPS);

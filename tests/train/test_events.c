@@ -135,7 +135,7 @@ static void numbers_at_steps(void **state) {
     CLEANUP(mem_freep) Record *records = NULL;
     assert_ok(mem_new(RECORDS, sizeof *records, &records));
     Events *events = NULL;
-    assert_ok(events_new(&events, dir, 0));
+    assert_ok(events_new(&events, dir, 0, NULL));
     add(events,
         "{\"step\": 3, \"loss\": 2.5, \"tokens\": 300, \"note\": \"text\", \"parts\": {\"nsp\": 0.25}}");
     add(events, "{\"step\": 1000000, \"loss\": 1e-3}");
@@ -155,14 +155,14 @@ static void numbers_at_steps(void **state) {
 
     /* A resumed run keeps the files and discards later steps. A new run removes them. */
     events = NULL;
-    assert_ok(events_new(&events, dir, 3));
+    assert_ok(events_new(&events, dir, 3, NULL));
     events_free(events);
     assert_int_equal(find_files(dir, path, sizeof path), 2);
     assert_int_equal(read_file(path, records), 2);
     assert_true(records[1].starts_session);
     assert_int_equal(records[1].step, 4);
     events = NULL;
-    assert_ok(events_new(&events, dir, 0));
+    assert_ok(events_new(&events, dir, 0, NULL));
     events_free(events);
     assert_int_equal(find_files(dir, path, sizeof path), 1);
     assert_ok(dir_remove(dir));

@@ -1,0 +1,286 @@
+/* The checkpoints of a training run: what they store besides tensors, saving, resuming, rolling back. */
+#include <math.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <time.h>
+
+#include "base/format.h"
+#include "base/fs.h"
+#include "checkpoint/save.h"
+#include "comm/watchdog.h"
+#include "train/lr_change.h"
+#include "train/trainer.h"
+
+static const TraceName save_span = {.name = "checkpoint", .category = "checkpoint"};
+
+void trainer_set_work(const Trainer *t, WorkState state) {
+    if (t->config->work) *t->config->work = (sig_atomic_t)state;
+}
+
+void trainer_doing(const Trainer *t, const char *what) {
+    if (t->config->mesh) group_doing(t->config->mesh->world, what, t->step);
+}
+
+bool trainer_is_first(const Trainer *t) {
+    return !t->config->mesh || t->config->mesh->rank == 0;
+}
+
+double trainer_span(const Trainer *t, const TraceName *name, int64_t start_ns) {
+    int64_t now = trace_now();
+    trace_add(t->job->runner->trace, TRACE_COMPUTE, name, start_ns, now, t->step, 0);
+    return 1e-9 * (double)(now - start_ns);
+}
+
+/* Collects the settings that a resumed run may not change. */
+Status trainer_describe(Trainer *t) {
+    const TrainConfig *c = t->config;
+    const ModelConfig *model = &t->job->model->config;
+    const char *task = config_targets(model) ? problem_name(model->problem) : task_name(t->job->task);
+    uint64_t fingerprint;
+    char data[24];
+    TRY(job_fingerprint(t->job, t->data, &fingerprint));
+    snprintf(data, sizeof data, "%016llx", (unsigned long long)fingerprint);
+    t->settings = json_pack("{s:I, s:I, s:I, s:s, s:b, s:s, s:I, s:f}", "seed", (json_int_t)c->seed, "batch",
+                            (json_int_t)c->batch, "seq", (json_int_t)t->job->seq, "task", task, "shuffle",
+                            !c->no_shuffle, "data", data, "params", (json_int_t)model_params(t->job->model),
+                            "dropout", (double)model->dropout_hidden);
+    return t->settings ? OK : FAILED("out of memory");
+}
+
+/* What a checkpoint stores besides tensors. */
+static Status describe_progress(Trainer *t, json_t **ret_progress) {
+    CLEANUP(json_decrefp) json_t *epochs = NULL, *validation = NULL, *schedule = NULL, *guard = NULL;
+    TRY(guard_save(&t->guard, &guard));
+    TRY(epochs_save(&t->epochs, &epochs));
+    TRY(validation_save(&t->val_state, &validation));
+    TRY(lr_save(&t->lr, &schedule));
+    json_t *progress = json_pack(
+        "{s:I, s:I, s:o, s:o, s:o, s:I, s:f, s:I, s:o, s:O, s:O, s:O, s:O, s:O}", "step", (json_int_t)t->step,
+        "tokens", (json_int_t)t->tokens, "loss_first", json_finite(t->loss_first), "loss_last",
+        json_finite(t->loss_last), "val_loss", json_finite(t->val_state.loss), "val_samples",
+        (json_int_t)t->val_state.samples, "loss_scale", t->job->runner->loss_scale.scale, "loss_scale_good",
+        (json_int_t)t->job->runner->loss_scale.good, "noise", record_noise(&t->record), "epochs", epochs,
+        "validation", validation, "schedule", schedule, "guard", guard, "settings", t->settings);
+    if (!progress) return FAILED("out of memory");
+    *ret_progress = progress;
+    return OK;
+}
+
+/* ---- saving ---- */
+
+static Status save_once(Trainer *t, const json_t *progress) {
+    Runner *runner = t->job->runner;
+    CheckpointState state = {.params = runner->params,
+                             .state = (const Store *const *)runner->state,
+                             .optim = &runner->spec.optim,
+                             .progress = progress,
+                             .assets_dir = t->job->model_dir,
+                             .tokenizer_dir = t->job->tokenizer_dir,
+                             .bytes = t->job->bytes,
+                             .labels = &t->job->labels,
+                             .best = t->val_state.best_step,
+                             .mesh = t->config->mesh};
+    int keep = t->guard.over ? 0 : (int)t->config->keep; /* a diverging run removes no checkpoints */
+    return ckpt_save(t->config->out, t->step, &state, runner->stream, keep);
+}
+
+/* A second try helps against a network file system that was away for a moment. */
+static Status save_twice(Trainer *t, const json_t *progress) {
+    const struct timespec pause = {.tv_sec = 1};
+    Status status = save_once(t, progress);
+    if (!status || status_diverged(status)) return status;
+    status_free(status);
+    nanosleep(&pause, NULL);
+    return save_once(t, progress);
+}
+
+/* All ranks fail alike, so all count alike. */
+static Status tolerate(Trainer *t, Status status, bool last) {
+    if (!status || status_diverged(status) || last || ++t->failed_saves > t->config->save_failures)
+        return status;
+    progress_line(t->progress,
+                  "warning: %s\ntraining continues; the next checkpoint is due as usual (failed saves in a "
+                  "row: %lld, tolerated: %lld)",
+                  status_message(status), (long long)t->failed_saves, (long long)t->config->save_failures);
+    status_free(status);
+    return OK;
+}
+
+Status trainer_save(Trainer *t, bool last) {
+    CLEANUP(json_decrefp) json_t *progress = NULL;
+    Validation before = t->val_state;
+    trainer_doing(t, "saving a checkpoint");
+    validation_is_best(&t->val_state, t->step);
+    TRY(describe_progress(t, &progress));
+    int64_t start = trace_now();
+    CLEANUP(progress_freep) Progress *phase = NULL;
+    TRY(progress_new_phase(&phase, t->config->log, "saving checkpoint", 0, t->config->quiet));
+    Status status = save_twice(t, progress);
+    record_phase(&t->record, PHASE_CHECKPOINT, trainer_span(t, &save_span, start));
+    if (status) {
+        t->val_state = before;
+        return tolerate(t, status, last);
+    }
+    t->failed_saves = 0;
+    t->saved = t->step;
+    trainer_set_work(t, WORK_SAVED);
+    return OK;
+}
+
+/* Optimizer state has the size of the weights. */
+static double checkpoint_bytes(const Trainer *t) {
+    const Runner *runner = t->job->runner;
+    return (double)model_params(t->job->model) * sizeof(float) * (1 + optim_states(&runner->spec.optim));
+}
+
+static Status check_space(const Trainer *t) {
+    struct statvfs disk;
+    char free_text[FORMAT_SIZE], need_text[FORMAT_SIZE];
+    const char *out = t->config->out;
+    if (statvfs(out, &disk) != 0 || !disk.f_blocks) return OK; /* unknown */
+    double need = checkpoint_bytes(t), space = (double)disk.f_bavail * (double)disk.f_frsize;
+    format_bytes(free_text, space);
+    format_bytes(need_text, need);
+    if (space < need && !t->step)
+        return FAILED("%s: the disk has %s free, but a checkpoint takes %s; free some space or choose "
+                      "another --out",
+                      out, free_text, need_text);
+    if (space < (t->step ? need : 2 * need))
+        progress_line(t->progress,
+                      "warning: %s: the disk has %s free, and a checkpoint takes %s; a new one is complete "
+                      "before an old one is removed, so saving may fail",
+                      out, free_text, need_text);
+    return OK;
+}
+
+Status trainer_check_space(const Trainer *t) {
+    if (!t->config->out) return OK;
+    return save_agree(t->config->mesh, trainer_is_first(t) ? check_space(t) : OK);
+}
+
+/* ---- resuming ---- */
+
+static Status check_settings(const Trainer *t, const char *dir, const json_t *saved) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(t->settings, key, value) {
+        const json_t *was = json_object_get(saved, key);
+        if (was && json_equal(value, (json_t *)(uintptr_t)was)) continue;
+        CLEANUP(mem_freep) char *now_text = json_dumps(value, JSON_ENCODE_ANY);
+        CLEANUP(mem_freep) char *was_text = was ? json_dumps(was, JSON_ENCODE_ANY) : NULL;
+        return USAGE("%s: cannot resume this checkpoint: its %s is %s, but this run's is %s", dir, key,
+                     was_text ? was_text : "unknown", now_text ? now_text : "unknown");
+    }
+    return OK;
+}
+
+/* Refuses a run shorter than what is done already, and says how a new schedule changes the learning rate. */
+static Status compare_schedule(const Trainer *t, const char *dir, const json_t *progress) {
+    CLEANUP(mem_freep) char *text = NULL;
+    char given[64];
+    if (t->config->epochs > 0)
+        snprintf(given, sizeof given, "--epochs %g (%lld steps)", t->config->epochs, (long long)t->lr.steps);
+    else
+        snprintf(given, sizeof given, "--steps %lld", (long long)t->lr.steps);
+    if (t->step > t->lr.steps)
+        return USAGE("%s: the run in %s has already done %lld steps; pass a larger number to continue it",
+                     given, t->config->out, (long long)t->step);
+    progress_line(t->progress, "resuming from %s%s", dir,
+                  t->step == t->lr.steps ? ", the last step of the run" : "");
+    TRY(lr_change_text(&t->lr, json_object_get(progress, "schedule"), t->step, &text));
+    if (text) progress_line(t->progress, "%s", text);
+    return OK;
+}
+
+/* Restores the run's state from a checkpoint. */
+static Status load(Trainer *t, const char *dir, json_t **ret_progress) {
+    CLEANUP(json_decrefp) json_t *progress = NULL;
+    Runner *runner = t->job->runner;
+    TRY(ckpt_load(dir, runner->params, runner->state, &runner->spec.optim, runner->stream, &progress));
+    TRY(runner_publish(runner));
+    TRY(check_settings(t, dir, json_object_get(progress, "settings")));
+    int64_t tokens = 0;
+    TRY(json_get_int(progress, dir, "step", 1, INT64_MAX, &t->step));
+    if (t->step == 0) return FAILED("%s: the saved progress does not record its step", dir);
+    t->saved = t->step;
+    trainer_set_work(t, WORK_SAVED);
+    TRY(json_get_int(progress, dir, "tokens", 0, INT64_MAX, &tokens));
+    t->tokens = tokens;
+    t->loss_first = json_number_or(progress, "loss_first", NAN);
+    t->loss_last = json_number_or(progress, "loss_last", NAN);
+    epochs_restore(&t->epochs, json_object_get(progress, "epochs"));
+    validation_restore(&t->val_state, json_object_get(progress, "validation"), t->step);
+    t->val_state.loss = json_number_or(progress, "val_loss", NAN);
+    TRY(json_get_int(progress, dir, "val_samples", 0, INT64_MAX, &t->val_state.samples));
+    guard_restore(&t->guard, json_object_get(progress, "guard"));
+    if (runner->spec.dtype == DT_F16) {
+        TRY(json_get_double(progress, dir, "loss_scale", 1, 1e30, &runner->loss_scale.scale));
+        TRY(json_get_int(progress, dir, "loss_scale_good", 0, INT64_MAX, &runner->loss_scale.good));
+    }
+    *ret_progress = progress;
+    progress = NULL;
+    return OK;
+}
+
+Status trainer_resume(Trainer *t) {
+    const TrainConfig *c = t->config;
+    if (!c->out) return OK;
+    CLEANUP(mem_freep) char *dir = NULL, *damaged = NULL;
+    if (c->resume) {
+        TRY(ckpt_resume_dir(c->out, c->resume_from, c->mesh, &dir, &damaged));
+        if (damaged)
+            progress_line(t->progress, "warning: %s\nresuming from the newest intact checkpoint instead",
+                          damaged);
+    } else if (path_is_dir(c->out)) {
+        TRY(ckpt_latest(c->out, &dir));
+    }
+    if (!dir) return OK;
+    if (!c->resume)
+        return USAGE("%s already contains a run; add --resume to continue it, or choose another --out",
+                     c->out);
+    CLEANUP(json_decrefp) json_t *progress = NULL;
+    TRY(load(t, dir, &progress));
+    t->noise = json_incref(json_object_get(progress, "noise"));
+    TRY(compare_schedule(t, dir, progress));
+    return trainer_is_first(t) ? ckpt_tidy(c->out, t->step, t->val_state.best_step, (int)c->keep) : OK;
+}
+
+/* ---- divergence ---- */
+
+Status trainer_diverged(const Trainer *t, int64_t step, const char *text) {
+    char kept[80] = "";
+    if (t->saved)
+        snprintf(kept, sizeof kept, "; the newest checkpoint is that of step %lld", (long long)t->saved);
+    return DIVERGED("step %lld: %s; try a lower --lr, a longer --warmup, or --clip%s", (long long)step, text,
+                    kept);
+}
+
+Status trainer_roll_back(Trainer *t, int64_t step, const char *text) {
+    const TrainConfig *c = t->config;
+    CLEANUP(mem_freep) char *dir = NULL, *damaged = NULL, *why = NULL;
+    CLEANUP(json_decrefp) json_t *progress = NULL;
+    Guard before = t->guard;
+    if (!t->saved || before.rollbacks >= c->rollbacks) {
+        TRY(str_format(&why, "%s; %s", text,
+                       t->saved ? "the run has been rolled back as often as --rollbacks allows"
+                                : "there is no checkpoint to roll back to"));
+        return trainer_diverged(t, step, why);
+    }
+    TRY(ckpt_resume_dir(c->out, t->saved, c->mesh, &dir, &damaged));
+    TRY(load(t, dir, &progress));
+    record_restore_noise(&t->record, json_object_get(progress, "noise"));
+    t->guard.spikes = before.spikes;
+    t->guard.rollbacks = before.rollbacks + 1;
+    t->guard.batches = before.batches + step - t->step;
+    long long left_out = (long long)(step - t->step);
+    progress_line(t->progress,
+                  "warning: step %lld: %s\nrolling back to step %lld (rollback %lld of at most %lld); the "
+                  "next %lld batch%s left out",
+                  (long long)step, text, (long long)t->step, (long long)t->guard.rollbacks,
+                  (long long)c->rollbacks, left_out, left_out == 1 ? " is" : "es are");
+    json_t *line = json_pack("{s:I, s:{s:I, s:s}}", "step", (json_int_t)t->step, "rollback", "from",
+                             (json_int_t)step, "reason", text);
+    if (!line) return FAILED("out of memory");
+    TRY(rundir_rewind(t->dir, t->step));
+    return rundir_metrics(t->dir, line);
+}

@@ -1,0 +1,65 @@
+/* The state of a training run, shared by the loop (train.c) and its checkpoints (train_checkpoint.c). */
+#ifndef WEFT_TRAIN_TRAINER_H
+#define WEFT_TRAIN_TRAINER_H
+
+#include "base/progress.h"
+#include "optim/lr.h"
+#include "train/epoch.h"
+#include "train/guard.h"
+#include "train/record.h"
+#include "train/rundir.h"
+#include "train/tracer.h"
+#include "train/train.h"
+#include "train/validation.h"
+
+typedef struct Trainer {
+    const TrainConfig *config;
+    Job *job;
+    Dataset *data, *val;
+    LrSchedule lr;
+    HostBatch **micro;
+    int micro_count;
+    RunDir *dir;
+    Progress *progress;
+    Tracer *tracer; /* NULL: tracing is off */
+    Record record;
+    json_t *earlier;              /* summary up to the resumed checkpoint, on rank 0; else NULL */
+    json_t *noise;                /* gradient noise state from the resumed checkpoint, or NULL */
+    json_t *settings;             /* settings that must match between a checkpoint and the run resuming it */
+    int64_t step, saved, tokens;  /* `saved`: the step of the newest checkpoint */
+    double loss_first, loss_last; /* NAN: unknown */
+    Epochs epochs;
+    Validation val_state;
+    GuardPolicy policy;
+    Guard guard;
+    int64_t spike_step;   /* of the last warning about a spike */
+    int64_t failed_saves; /* in a row */
+    bool stopped;         /* by a signal ... */
+    bool abandoned;       /* ... in the middle of a step or evaluation */
+    EvalResult eval;      /* latest evaluation by this process; examples == 0: none yet */
+    char val_note[320];   /* its scores, as shown */
+} Trainer;
+
+void trainer_set_work(const Trainer *t, WorkState state);
+/* Tells the watchdog what this rank is doing. */
+void trainer_doing(const Trainer *t, const char *what);
+bool trainer_is_first(const Trainer *t); /* whether this is rank 0 */
+/* Records a span from start_ns to now; returns its length in seconds. */
+double trainer_span(const Trainer *t, const TraceName *name, int64_t start_ns);
+
+/* Collects the settings that a resumed run may not change. */
+MUST_USE Status trainer_describe(Trainer *t);
+/* Refuses a disk without space for a checkpoint, and warns if it has none for a second. Collective. */
+MUST_USE Status trainer_check_space(const Trainer *t);
+/* Saves a checkpoint. A save that fails is retried, then reported, and training continues until
+ * --save-failures is exceeded; with `last` it must succeed. */
+MUST_USE Status trainer_save(Trainer *t, bool last);
+/* Loads the newest checkpoint of the run directory, if any; refuses to overwrite it without --resume. */
+MUST_USE Status trainer_resume(Trainer *t);
+/* Continues from the newest checkpoint with the batches up to that of `step` left out; `text` says what is
+ * wrong with this step. Fails if there is no checkpoint, or after too many rollbacks. */
+MUST_USE Status trainer_roll_back(Trainer *t, int64_t step, const char *text);
+/* The error of a run that ends because step `step` diverged. */
+MUST_USE Status trainer_diverged(const Trainer *t, int64_t step, const char *text);
+
+#endif
