@@ -7,8 +7,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/format.h"
+#include "comm/mpi.h"
 #include "model/rope.h"
 #include "parallel/tp.h"
 #include "train/runner_internal.h"
@@ -231,6 +234,25 @@ static Status set_schedule(Runner *runner, Schedule *schedule, ScheduleKind kind
     return runner_reserve(runner, schedule);
 }
 
+/* Memory is allocated but not used yet: fails if the ranks of this host would together use more than it has.
+ */
+static Status check_host(const Runner *runner) {
+    const Device *device = runner->device;
+    if (runner->mesh->size == 1 || !device->host_limit) return OK;
+    CLEANUP(group_freep) Group *host = NULL;
+    TRY(mpi_node_group(runner->mesh->world, &host));
+    int64_t bytes = (int64_t)(device->total.current + device->host.current);
+    int64_t room = -(int64_t)device->host_limit;
+    TRY(host_reduce(host, &bytes, 1, DT_I64, REDUCE_SUM));
+    TRY(host_reduce(host, &room, 1, DT_I64, REDUCE_MAX)); /* the smallest of what the ranks read */
+    char need[FORMAT_SIZE], have[FORMAT_SIZE], name[65] = "this host";
+    gethostname(name, sizeof name - 1);
+    if (bytes <= -room) return OK;
+    return FAILED("out of memory: the %d ranks on %s need %s together, but %s is available there; use fewer "
+                  "ranks per host, a smaller --micro-batch or --zero",
+                  host->size, name, format_bytes(need, (double)bytes), format_bytes(have, -(double)room));
+}
+
 Status runner_new(Runner **ret_runner, const Model *model, Device *device, const RunnerSpec *spec) {
     CLEANUP(runner_freep) Runner *runner = NULL;
     TRY(mem_new(1, sizeof *runner, &runner));
@@ -255,6 +277,7 @@ Status runner_new(Runner **ret_runner, const Model *model, Device *device, const
     if (spec->train)
         TRY(set_schedule(runner, &runner->schedule, spec->schedule, spec->micros ? spec->micros : 1));
     TRY(set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, 1));
+    TRY(check_host(runner));
     TRY(shards_clear(runner->shards));
     *ret_runner = runner;
     runner = NULL;

@@ -1,6 +1,14 @@
 /* Tests the CPU device: memory accounting by tag, peaks, the memory limit, stream workspace, and thread
  * counts. */
 #include "device/device.h"
+
+#include <stdint.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/fs.h"
+#include "base/memory.h"
+#include "device/host_memory.h"
 #include "test.h"
 
 static int setup(void **state) {
@@ -118,6 +126,90 @@ static void test_threads(void **state) {
     for (int tag = 0; tag < MEM_TAGS; tag++) assert_non_null(mem_tag_name(tag));
 }
 
+/* ---- limits of the host ---- */
+
+typedef struct FakeFile {
+    const char *path, *text;
+} FakeFile;
+
+/* host_memory over files in a temporary directory; the list ends with {0}. */
+static HostMemory memory_with(const FakeFile *files) {
+    char root[] = "/tmp/weft-test-XXXXXX";
+    assert_non_null(mkdtemp(root));
+    for (; files->path; files++) {
+        CLEANUP(mem_freep) char *path = NULL, *dir = NULL;
+        assert_ok(path_join(&path, root, files->path));
+        assert_ok(str_dup(path, &dir));
+        *strrchr(dir, '/') = 0;
+        assert_ok(dir_make(dir));
+        assert_ok(file_replace(path, files->text, strlen(files->text)));
+    }
+    HostMemory memory = host_memory(root);
+    assert_ok(dir_remove(root));
+    return memory;
+}
+
+#define MEMINFO                                                                                              \
+    { "proc/meminfo", "MemTotal: 900 kB\nMemAvailable:  700 kB\nSwapTotal: 0 kB\nSwapFree: 100 kB\n" }
+
+static void test_host_memory(void **state) {
+    (void)state;
+    const size_t all = 800 * 1024;
+    assert_int_equal(memory_with((FakeFile[]){{0}}).host, 0);
+    assert_int_equal(memory_with((FakeFile[]){MEMINFO, {0}}).host, all);
+    /* Version 2: the tightest of all ancestors counts, less what is used, not counting the page cache. */
+    const FakeFile nested[] = {
+        MEMINFO,
+        {"proc/self/cgroup", "0::/a/b/c\n"},
+        {"sys/fs/cgroup/a/memory.max", "300000\n"},
+        {"sys/fs/cgroup/a/memory.current", "50000\n"},
+        {"sys/fs/cgroup/a/memory.stat", "anon 10000\ninactive_file 20000\nactive_file 20000\n"},
+        {"sys/fs/cgroup/a/b/memory.max", "max\n"},
+        {"sys/fs/cgroup/a/b/c/memory.max", "400000\n"},
+        {"sys/fs/cgroup/a/b/c/memory.current", "0\n"},
+        {"sys/fs/cgroup/other/memory.max", "1\n"},
+        {0}};
+    assert_int_equal(memory_with(nested).host, 290000);
+    const FakeFile full[] = {MEMINFO,
+                             {"proc/self/cgroup", "0::/\n"},
+                             {"sys/fs/cgroup/memory.max", "100\n"},
+                             {"sys/fs/cgroup/memory.current", "200\n"},
+                             {0}};
+    assert_int_equal(memory_with(full).host, 1);
+    /* Version 1, beside an empty version 2; a container that does not see its own path. */
+    const FakeFile first[] = {
+        MEMINFO,
+        {"proc/self/cgroup", "3:cpuset:/x\n4:cpu,memory:/job/step\n0::/\n"},
+        {"sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"},
+        {"sys/fs/cgroup/memory/job/memory.limit_in_bytes", "500000\n"},
+        {"sys/fs/cgroup/memory/job/memory.usage_in_bytes", "100000\n"},
+        {"sys/fs/cgroup/memory/job/memory.stat", "cache 9\ntotal_inactive_file 30000\n"},
+        {"sys/fs/cgroup/memory/x/memory.limit_in_bytes", "5\n"},
+        {0}};
+    assert_int_equal(memory_with(first).host, 430000);
+    const FakeFile inside[] = {MEMINFO,
+                               {"proc/self/cgroup", "4:memory:/docker/123\n"},
+                               {"sys/fs/cgroup/memory/memory.limit_in_bytes", "600000\n"},
+                               {0}};
+    assert_int_equal(memory_with(inside).host, 600000);
+    const FakeFile garbage[] = {MEMINFO, {"proc/self/cgroup", "\n:\n0:\n0::\nmemory\n"}, {0}};
+    assert_int_equal(memory_with(garbage).host, all);
+}
+
+static void test_address_space(void **state) {
+    (void)state;
+    struct rlimit before, small;
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    if (before.rlim_cur != RLIM_INFINITY) skip();
+    assert_true(host_memory("").process == SIZE_MAX);
+    small = before;
+    small.rlim_cur = (rlim_t)1 << 46;
+    if (setrlimit(RLIMIT_AS, &small) != 0) skip();
+    size_t left = host_memory("").process;
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_true(left < small.rlim_cur);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_counts_by_tag, setup, teardown),
@@ -126,6 +218,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_out_of_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(test_stream, setup, teardown),
         cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_host_memory),
+        cmocka_unit_test(test_address_space),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -238,10 +238,37 @@ static void test_activations(void **state) {
     assert_true(lean.device->mem[MEM_ACTIVATIONS].peak < all.device->mem[MEM_ACTIVATIONS].peak);
 }
 
+/* Ranks of one host share its memory: what fits one of them need not fit all. */
+static void test_host_memory(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    CLEANUP(model_freep) Model *model = NULL;
+    CLEANUP(device_freep) Device *device = NULL;
+    CLEANUP(mesh_freep) Mesh *mesh = NULL;
+    ModelConfig config = gpt2_config(true, 1024);
+    assert_ok(model_new(&model, &config));
+    assert_ok(device_new_cpu(&device, 1));
+    assert_ok(mesh_new(&mesh, world, (MeshSpec){.dp = world->size, .tp = 1, .pp = 1}));
+    RunnerSpec spec = {.micro_batch = MICRO, .seq = SEQ, .mesh = mesh};
+    assert_ok(kernels_find("cpu", &spec.table));
+    for (int i = 0; i < 2; i++) {
+        CLEANUP(runner_freep) Runner *runner = NULL;
+        Status status = runner_new(&runner, model, device, &spec);
+        if (i) {
+            assert_non_null(status);
+            assert_non_null(strstr(status_message(status), "together, but"));
+            status_free(status);
+        } else {
+            assert_ok(status);
+            device->host_limit = device->total.current * (size_t)world->size - 1;
+        }
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_data_axis),      cmocka_unit_test(test_pieces),
     cmocka_unit_test(test_tensor_axis),    cmocka_unit_test(test_pipeline_axis),
     cmocka_unit_test(test_sharded_memory), cmocka_unit_test(test_activations),
+    cmocka_unit_test(test_host_memory),
 };
 
 RANKS_MAIN(tests)

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/trace.h"
 #include "device/device.h"
+#include "device/host_memory.h"
 
 enum { MAP_FROM = 1 << 20 };
 
@@ -126,23 +127,6 @@ static int default_threads(void) {
     return count > 0 && count <= CPU_SETSIZE ? (int)count : device_host_cores();
 }
 
-/* Available memory plus free swap, capped by the cgroup limit; 0 if unknown. */
-static size_t memory_available(void) {
-    FILE *file = fopen("/proc/meminfo", "re");
-    unsigned long long kib = 0, swap = 0;
-    char line[128];
-    while (file && fgets(line, sizeof line, file)) {
-        sscanf(line, "MemAvailable: %llu", &kib);
-        sscanf(line, "SwapFree: %llu", &swap);
-    }
-    if (file) fclose(file);
-    unsigned long long bytes = (kib + swap) * 1024, group = 0;
-    file = fopen("/sys/fs/cgroup/memory.max", "re");
-    if (file && fscanf(file, "%llu", &group) == 1 && group < bytes) bytes = group;
-    if (file) fclose(file);
-    return kib ? (size_t)bytes : 0;
-}
-
 int device_host_threads(int asked) {
     int threads = asked > 0 ? asked : default_threads();
     omp_set_num_threads(threads);
@@ -153,7 +137,10 @@ Status device_new_cpu(Device **ret_device, int threads) {
     Device *device = NULL;
     TRY(mem_new(1, sizeof *device, &device));
     device->ops = &device_ops_cpu;
-    device->limit = memory_available();
+    HostMemory memory = host_memory("");
+    device->host_limit = memory.host;
+    device->limit = memory.process == SIZE_MAX ? 0 : memory.process;
+    if (memory.host && (!device->limit || memory.host < device->limit)) device->limit = memory.host;
     device->threads = device_host_threads(threads);
     *ret_device = device;
     return OK;
