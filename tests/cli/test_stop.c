@@ -265,8 +265,10 @@ static void evaluation_stops(void **state) {
 static void search_stops(void **state) {
     (void)state;
     Terminal terminal;
-    int code = stop_at(&terminal, "exec $WEFT plan --search --model gpt2-xl --cluster dgx-a100 --ranks 1024",
-                       "planning ");
+    int code =
+        stop_at(&terminal,
+                "exec $WEFT plan --search --model llama-3-70b --cluster dgx-a100 --ranks 1024 --batch 4096",
+                "planning ");
     assert_stopped(&terminal, code);
 }
 
@@ -284,7 +286,7 @@ static void comparison_stops(void **state) {
 /* A signal that the parent ignores stays ignored. */
 static void ignored_signals_stay_ignored(void **state) {
     (void)state;
-    Terminal terminal = terminal_open("trap '' INT; exec $WEFT bench " TINY "--steps 1 --steps-only");
+    Terminal terminal = terminal_open("trap '' INT; exec $WEFT bench " TINY "--steps 30 --steps-only");
     assert_reads(&terminal, "measuring ");
     type(&terminal, "\003");
     assert_int_equal(terminal_close(&terminal), 0);
