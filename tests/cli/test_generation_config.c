@@ -53,6 +53,18 @@ static void assert_same(const char *file, const char *options, const char *other
     json_decref(b);
 }
 
+/* Scores may differ in the last bit: matmuls of other sizes may sum in another order. */
+static void assert_same_ids(const char *options, const char *other) {
+    json_t *a = samples(NULL, options), *b = samples(NULL, other);
+    assert_true(json_array_size(a) > 0);
+    assert_int_equal(json_array_size(a), json_array_size(b));
+    for (size_t i = 0; i < json_array_size(a); i++)
+        assert_true(json_equal(json_object_get(json_array_get(a, i), "new_ids"),
+                               json_object_get(json_array_get(b, i), "new_ids")));
+    json_decref(a);
+    json_decref(b);
+}
+
 static void file_sets_defaults(void **state) {
     (void)state;
     static const char *const same[][3] = {
@@ -195,7 +207,7 @@ static void searches_with_beams(void **state) {
     assert_rejects(NULL, "--beams 2 --samples 3", 2, "--samples 3 needs --beams 3 or more");
     assert_rejects(NULL, "--beams 2 --top-k 3", 2, "--beams cannot be combined with --top-k");
     assert_rejects(NULL, "--length-penalty 2", 2, "--length-penalty needs --beams");
-    assert_same(NULL, "--beams 3 --batch 1", "--beams 3 --greedy");
+    assert_same_ids("--beams 3 --batch 1", "--beams 3 --greedy");
     /* The text before a stop string is a candidate's text. */
     json_t *plain = samples(NULL, "--beams 3 --max-tokens 10");
     const json_t *text = json_object_get(json_array_get(plain, 0), "new_text");

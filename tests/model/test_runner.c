@@ -75,6 +75,7 @@ static Outcome outcome_in(DType dtype, DType logits, const Family *family, const
     assert_ok(mem_new((size_t)outcome.count, sizeof(float), &outcome.weights));
     float *to = outcome.weights;
     for (int i = 0; i < model->units; i++) {
+        if (!runner->params->flat[i].bytes) continue; /* all parameters of the block are in other units */
         memcpy(to, runner->params->flat[i].data, runner->params->flat[i].bytes);
         to += runner->params->unit[i].numel;
     }
