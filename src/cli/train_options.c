@@ -43,7 +43,8 @@ static const Option model_table[] = {
              "Presets: gpt2-tiny, gpt2-mini, gpt2-small, gpt2, gpt2-medium, gpt2-large, gpt2-xl, "
              "bert-tiny, bert-mini, bert-small, bert-base, bert-large, llama-1m, llama-5m, llama-15m, "
              "llama-42m, llama-110m, smollm-135m, smollm-360m, tinyllama-1.1b, llama-3.2-1b, llama-3.2-3b, "
-             "llama-2-7b, llama-2-13b, llama-2-70b, llama-3-8b, llama-3-70b."},
+             "llama-2-7b, llama-2-13b, llama-2-70b, llama-3-8b, llama-3-70b, mistral-5m, mistral-7b, "
+             "qwen2.5-0.5b, qwen2.5-1.5b, qwen2.5-7b, qwen3-0.6b, qwen3-1.7b, qwen3-8b."},
     {OPT_TEXT("tokenizer", TrainConfig, text.tokenizer, "DIR"), .shown = "the model's own, else bytes",
      .help = "Tokenizer for text: a directory with its files, or bytes. It sets the vocabulary size of a "
              "preset, and checkpoints include its files."},
