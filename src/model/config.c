@@ -6,12 +6,26 @@
 #include "base/suggest.h"
 #include "model/family.h"
 
+static void apply_preset(const Family *family, const Preset *preset, ModelConfig *config) {
+    family->defaults(config);
+    config->layers = preset->layers;
+    config->hidden = preset->hidden;
+    config->heads = preset->heads;
+    config->tied = preset->tied;
+    config->kv_heads = preset->kv_heads;
+    config->head_width = preset->head_width;
+    config->inner = preset->inner ? preset->inner : 4 * preset->hidden;
+    if (preset->vocab) config->vocab = preset->vocab;
+    if (preset->positions) config->positions = preset->positions;
+    if (preset->theta > 0) config->rope.theta = preset->theta;
+    if (family->preset) family->preset(preset, config);
+}
+
 Status config_preset(const char *name, ModelConfig *ret_config) {
     for (const Family *const *family = families(); *family; family++)
-        for (int i = 0; (*family)->presets[i]; i++) {
-            if (strcmp((*family)->presets[i], name)) continue;
-            (*family)->defaults(ret_config);
-            (*family)->preset(i, ret_config);
+        for (const Preset *preset = (*family)->presets; preset->name; preset++) {
+            if (strcmp(preset->name, name)) continue;
+            apply_preset(*family, preset, ret_config);
             return OK;
         }
     const char *near = suggest(name, config_presets());
@@ -25,8 +39,8 @@ const char *const *config_presets(void) {
     static const char *names[MAX_PRESETS + 1]; /* the same on every call */
     int count = 0;
     for (const Family *const *family = families(); *family; family++)
-        for (int i = 0; (*family)->presets[i] && count < MAX_PRESETS; i++)
-            names[count++] = (*family)->presets[i];
+        for (const Preset *preset = (*family)->presets; preset->name && count < MAX_PRESETS; preset++)
+            names[count++] = preset->name;
     return names;
 }
 

@@ -172,17 +172,22 @@ Status decoder_check_layer_types(const json_t *json, const char *from, const Mod
     return OK;
 }
 
-void decoder_preset(const DecoderPreset *p, ModelConfig *config) {
-    config->layers = p->layers;
-    config->hidden = p->hidden;
-    config->heads = p->heads;
-    config->kv_heads = p->kv_heads;
-    config->head_width = p->head_width;
-    config->inner = p->inner;
-    if (p->vocab) config->vocab = p->vocab;
-    if (p->positions) config->positions = p->positions;
-    if (p->theta > 0) config->rope.theta = p->theta;
-    config->tied = p->tied;
+Status decoder_read_windows(const json_t *json, const char *from, ModelConfig *config) {
+    bool used = false;
+    int64_t window = 4096;
+    config->window_from = 28;
+    TRY(json_get_bool(json, from, "use_sliding_window", &used));
+    TRY(json_get_int(json, from, "sliding_window", 1, MAX_ROWS, &window));
+    TRY(json_get_int(json, from, "max_window_layers", 0, MAX_LAYERS, &config->window_from));
+    config->window = used && !json_is_null(json_object_get(json, "sliding_window")) ? window : 0;
+    return decoder_check_layer_types(json, from, config);
+}
+
+bool decoder_write_windows(json_t *json, const ModelConfig *config) {
+    json_t *window = config->window ? json_integer((json_int_t)config->window) : json_null();
+    return !json_object_set_new(json, "sliding_window", window) &&
+           !json_object_set_new(json, "use_sliding_window", json_boolean(config->window)) &&
+           !json_object_set_new(json, "max_window_layers", json_integer((json_int_t)config->window_from));
 }
 
 /* ---- names ---- */

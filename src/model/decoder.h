@@ -12,21 +12,27 @@ void decoder_defaults(ModelConfig *config);
 /* Fields that have the same name in all of them. */
 MUST_USE Status decoder_read(const json_t *json, const char *from, ModelConfig *config);
 json_t *decoder_write(const ModelConfig *config);
-/* `layer_types`, for families that let the first `window_from` layers see everything and limit the others to
- * a window: fails if the list says otherwise. */
+/* Fails if `layer_types` is present and differs from what the configuration implies: full attention in the
+ * first `window_from` layers and a window in the others. */
 MUST_USE Status decoder_check_layer_types(const json_t *json, const char *from, const ModelConfig *config);
 
-typedef struct DecoderPreset {
-    const char *name;
-    int64_t layers, hidden, heads, kv_heads, head_width, inner, vocab, positions;
-    float theta;
-    bool tied;
-} DecoderPreset;
-void decoder_preset(const DecoderPreset *preset, ModelConfig *config);
+/* use_sliding_window, sliding_window and max_window_layers: layers from max_window_layers on have the window,
+ * if it is used. Reading checks `layer_types`, too; writing adds to `json` and returns false if memory runs
+ * out. */
+MUST_USE Status decoder_read_windows(const json_t *json, const char *from, ModelConfig *config);
+bool decoder_write_windows(json_t *json, const ModelConfig *config);
 
 extern const HfRule decoder_names[];
 extern const GgufRule decoder_gguf_names[];
 extern const char *const decoder_buffers[];
 bool decoder_gguf_runs(const ModelConfig *config);
+
+/* The members that all of their rows have. */
+/* clang-format off */
+#define DECODER_FAMILY \
+    .outputs = OUTPUT_LM, .output = &block_ops_lm_output, .names = decoder_names, .prefix = "model.", \
+    .output_matrix = "lm_head.weight", .buffers = decoder_buffers, .gguf_names = decoder_gguf_names, \
+    .gguf_runs = decoder_gguf_runs
+/* clang-format on */
 
 #endif

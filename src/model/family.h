@@ -38,6 +38,17 @@ typedef struct GgufRule {
     bool heads; /* rows are heads whose halves rotate together; if the family says so, in pairs in the file */
 } GgufRule;
 
+/* A named size. */
+typedef struct Preset {
+    const char *name;
+    int64_t layers, hidden, heads;
+    bool tied;
+    int64_t kv_heads, head_width; /* 0: the heads; hidden / heads */
+    int64_t inner;                /* 0: 4 x hidden */
+    int64_t vocab, positions;     /* 0: the family's default */
+    float theta;                  /* of rotary positions; 0: the family's default */
+} Preset;
+
 typedef struct BlockOps BlockOps;
 
 struct Family {
@@ -55,8 +66,9 @@ struct Family {
     /* Reading: by name. Writing: the first whose heads the model has; the last one has the fewest. */
     const Architecture *architectures; /* ends with {0} */
 
-    const char *const *presets;                  /* names, NULL-terminated */
-    void (*preset)(int at, ModelConfig *config); /* changes the defaults */
+    const Preset *presets; /* ends with {0} */
+    /* What the presets differ in besides their sizes, which are set already. Or NULL. */
+    void (*preset)(const Preset *preset, ModelConfig *config);
     bool byte_specials; /* its byte vocabulary includes [CLS], [SEP], [MASK] and the like */
 
     const HfRule *names;        /* ends with {0} */

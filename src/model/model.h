@@ -3,13 +3,15 @@
  * evaluation, generation) provides memory, parameter views and groups; a block is independent of layout and
  * device.
  *
- * Parameter names, in the order in which blocks declare them (C hidden size, A attention width, F inner size,
- * V vocabulary, P positions, K token types, L labels, D head width). Which of them a model has follows from
- * its properties (model/config.h). embed.token (V,C)  embed.position (P,C)  embed.type (K,C)
- * embed.norm.weight (C) .bias (C) layer.I.norm1.weight (C) .bias (C)          before attention, or after
+ * Parameter names, in the order in which blocks declare them (C hidden size, A attention width, G width of
+ * grouped keys, F inner size, V vocabulary, P positions, K token types, L labels, D head width). The
+ * properties of a model (model/config.h) determine which of them it has.
+ *
+ *   embed.token (V,C)  embed.position (P,C)  embed.type (K,C)  embed.norm.weight (C) .bias (C)
+ *   layer.I.norm1.weight (C) .bias (C)          before attention, or after
  *   layer.I.attn.qkv.weight (3,A,C) .bias (3,A)  q, k, v, each (out, in)
- *     or with grouped heads, of which k and v have width K: layer.I.attn.q.weight (A,C) .bias (A)
- *     layer.I.attn.kv.weight (2,K,C) .bias (2,K)
+ *     with grouped heads instead: layer.I.attn.q.weight (A,C) .bias (A)
+ *     layer.I.attn.kv.weight (2,G,C) .bias (2,G)
  *   layer.I.attn.q_norm.weight (D)  layer.I.attn.k_norm.weight (D)
  *   layer.I.attn.out.weight (C,A) .bias (C)
  *   layer.I.norm2.weight (C) .bias (C)          before the MLP, or after

@@ -53,7 +53,7 @@ static inline void put_file(const char *path, const char *text) {
 /* A small model whose sizes all differ, so that swapped dimensions are noticed. */
 static inline ModelConfig small_config(const Family *family, unsigned heads, bool pooler, bool tied) {
     ModelConfig config;
-    assert_ok(config_preset(family->presets[0], &config));
+    assert_ok(config_preset(family->presets[0].name, &config));
     config.layers = 2;
     config.hidden = 12;
     config.heads = 3;

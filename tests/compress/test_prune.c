@@ -26,7 +26,7 @@ typedef struct Kit {
 static Kit kit_new(const Family *family) {
     Kit kit = {0};
     ModelConfig config;
-    assert_ok(config_preset(family->presets[0], &config));
+    assert_ok(config_preset(family->presets[0].name, &config));
     config.layers = LAYERS;
     config.hidden = HIDDEN;
     config.heads = family == &family_llama ? 6 : 3;

@@ -82,18 +82,15 @@ static const Architecture architectures[] = {
     {0},
 };
 
-static const char *const presets[] = {"bert-base", "bert-large", "bert-tiny",
-                                      "bert-mini", "bert-small", NULL};
+static const Preset presets[] = {
+    {"bert-base", 12, 768, 12, .tied = true}, {"bert-large", 24, 1024, 16, .tied = true},
+    {"bert-tiny", 2, 128, 2, .tied = true},   {"bert-mini", 4, 256, 4, .tied = true},
+    {"bert-small", 4, 512, 8, .tied = true},  {0},
+};
 
-static void preset(int at, ModelConfig *config) {
-    static const struct {
-        int64_t layers, hidden, heads;
-    } sizes[] = {{12, 768, 12}, {24, 1024, 16}, {2, 128, 2}, {4, 256, 4}, {4, 512, 8}};
+static void preset(const Preset *size, ModelConfig *config) {
+    (void)size;
     config->outputs_mask = OUTPUT_MLM | OUTPUT_NSP;
-    config->layers = sizes[at].layers;
-    config->hidden = sizes[at].hidden;
-    config->heads = sizes[at].heads;
-    config->inner = 4 * config->hidden;
 }
 
 static const HfRule names[] = {

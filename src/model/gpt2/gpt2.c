@@ -72,19 +72,12 @@ static const Architecture architectures[] = {
     {0},
 };
 
-static const char *const presets[] = {"gpt2",      "gpt2-medium", "gpt2-large", "gpt2-xl",
-                                      "gpt2-tiny", "gpt2-mini",   "gpt2-small", NULL};
-
-static void preset(int at, ModelConfig *config) {
-    static const struct {
-        int64_t layers, hidden, heads;
-    } sizes[] = {{12, 768, 12}, {24, 1024, 16}, {36, 1280, 20}, {48, 1600, 25},
-                 {2, 128, 2},   {4, 256, 4},    {6, 384, 6}};
-    config->layers = sizes[at].layers;
-    config->hidden = sizes[at].hidden;
-    config->heads = sizes[at].heads;
-    config->inner = 4 * config->hidden;
-}
+static const Preset presets[] = {
+    {"gpt2", 12, 768, 12, .tied = true},        {"gpt2-medium", 24, 1024, 16, .tied = true},
+    {"gpt2-large", 36, 1280, 20, .tied = true}, {"gpt2-xl", 48, 1600, 25, .tied = true},
+    {"gpt2-tiny", 2, 128, 2, .tied = true},     {"gpt2-mini", 4, 256, 4, .tied = true},
+    {"gpt2-small", 6, 384, 6, .tied = true},    {0},
+};
 
 static const HfRule names[] = {
     {"embed.token", "wte.weight", PART_WHOLE, true, false},
@@ -130,7 +123,6 @@ const Family family_gpt2 = {
     .write = write_config,
     .architectures = architectures,
     .presets = presets,
-    .preset = preset,
     .names = names,
     .prefix = "transformer.",
     .output_matrix = "lm_head.weight",

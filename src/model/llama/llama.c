@@ -27,35 +27,28 @@ static json_t *write_config(const ModelConfig *config) {
 static const Architecture architectures[] = {{"LlamaForCausalLM", OUTPUT_LM, false, false}, {0}};
 
 /* The published sizes, and small ones: their embedding is tied, since it would be most of them. */
-static const DecoderPreset sizes[] = {
-    {"llama-1m", 4, 128, 4, 2, 0, 352, 0, 512, 0, true},
-    {"llama-5m", 6, 256, 8, 4, 0, 704, 0, 512, 0, true},
-    {"llama-15m", 6, 288, 6, 6, 0, 768, 0, 1024, 0, false},
-    {"llama-42m", 8, 512, 8, 8, 0, 1376, 0, 1024, 0, false},
-    {"llama-110m", 12, 768, 12, 12, 0, 2048, 0, 1024, 0, false},
-    {"smollm-135m", 30, 576, 9, 3, 0, 1536, 49152, 2048, 10000, true},
-    {"smollm-360m", 32, 960, 15, 5, 0, 2560, 49152, 2048, 10000, true},
-    {"tinyllama-1.1b", 22, 2048, 32, 4, 0, 5632, 32000, 2048, 10000, false},
-    {"llama-2-7b", 32, 4096, 32, 32, 0, 11008, 32000, 4096, 10000, false},
-    {"llama-2-13b", 40, 5120, 40, 40, 0, 13824, 32000, 4096, 10000, false},
-    {"llama-2-70b", 80, 8192, 64, 8, 0, 28672, 32000, 4096, 10000, false},
-    {"llama-3-8b", 32, 4096, 32, 8, 0, 14336, 128256, 8192, 500000, false},
-    {"llama-3-70b", 80, 8192, 64, 8, 0, 28672, 128256, 8192, 500000, false},
-    {"llama-3.2-1b", 16, 2048, 32, 8, 64, 8192, 128256, 131072, 500000, true},
-    {"llama-3.2-3b", 28, 3072, 24, 8, 128, 8192, 128256, 131072, 500000, true},
+static const Preset presets[] = {
+    {"llama-1m", 4, 128, 4, true, 2, 0, 352, 0, 512, 0},
+    {"llama-5m", 6, 256, 8, true, 4, 0, 704, 0, 512, 0},
+    {"llama-15m", 6, 288, 6, false, 6, 0, 768, 0, 1024, 0},
+    {"llama-42m", 8, 512, 8, false, 8, 0, 1376, 0, 1024, 0},
+    {"llama-110m", 12, 768, 12, false, 12, 0, 2048, 0, 1024, 0},
+    {"smollm-135m", 30, 576, 9, true, 3, 0, 1536, 49152, 2048, 10000},
+    {"smollm-360m", 32, 960, 15, true, 5, 0, 2560, 49152, 2048, 10000},
+    {"tinyllama-1.1b", 22, 2048, 32, false, 4, 0, 5632, 32000, 2048, 10000},
+    {"llama-2-7b", 32, 4096, 32, false, 32, 0, 11008, 32000, 4096, 10000},
+    {"llama-2-13b", 40, 5120, 40, false, 40, 0, 13824, 32000, 4096, 10000},
+    {"llama-2-70b", 80, 8192, 64, false, 8, 0, 28672, 32000, 4096, 10000},
+    {"llama-3-8b", 32, 4096, 32, false, 8, 0, 14336, 128256, 8192, 500000},
+    {"llama-3-70b", 80, 8192, 64, false, 8, 0, 28672, 128256, 8192, 500000},
+    {"llama-3.2-1b", 16, 2048, 32, true, 8, 64, 8192, 128256, 131072, 500000},
+    {"llama-3.2-3b", 28, 3072, 24, true, 8, 128, 8192, 128256, 131072, 500000},
+    {0},
 };
 
-enum { PRESETS = sizeof sizes / sizeof *sizes };
-static const char *const presets[PRESETS + 1] = {
-    "llama-1m",    "llama-5m",    "llama-15m",      "llama-42m",    "llama-110m",
-    "smollm-135m", "smollm-360m", "tinyllama-1.1b", "llama-2-7b",   "llama-2-13b",
-    "llama-2-70b", "llama-3-8b",  "llama-3-70b",    "llama-3.2-1b", "llama-3.2-3b"};
-
-static void preset(int at, ModelConfig *config) {
-    const DecoderPreset *size = &sizes[at];
-    decoder_preset(size, config);
+static void preset(const Preset *size, ModelConfig *config) {
+    if (size->vocab) config->norm_eps = 1e-5f; /* as published */
     if (size->vocab == 128256) {
-        config->norm_eps = 1e-5f;
         config->bos_token = 128000;
         config->eos_token = 128001;
     }
@@ -69,22 +62,15 @@ static void preset(int at, ModelConfig *config) {
 }
 
 const Family family_llama = {
+    DECODER_FAMILY,
     .type = "llama",
     .title = "Llama",
-    .outputs = OUTPUT_LM,
-    .output = &block_ops_lm_output,
     .defaults = defaults,
     .read = read_config,
     .write = write_config,
     .architectures = architectures,
     .presets = presets,
     .preset = preset,
-    .names = decoder_names,
-    .prefix = "model.",
-    .output_matrix = "lm_head.weight",
-    .buffers = decoder_buffers,
     .gguf = "llama",
-    .gguf_names = decoder_gguf_names,
     .gguf_pairs = true,
-    .gguf_runs = decoder_gguf_runs,
 };

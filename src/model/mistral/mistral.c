@@ -28,36 +28,27 @@ static json_t *write_config(const ModelConfig *config) {
 
 static const Architecture architectures[] = {{"MistralForCausalLM", OUTPUT_LM, false, false}, {0}};
 
-static const DecoderPreset sizes[] = {
-    {"mistral-5m", 6, 256, 8, 2, 0, 704, 0, 512, 10000, true},
-    {"mistral-7b", 32, 4096, 32, 8, 0, 14336, 32000, 32768, 10000, false},
+static const Preset presets[] = {
+    {"mistral-5m", 6, 256, 8, true, 2, 0, 704, 0, 512, 10000},
+    {"mistral-7b", 32, 4096, 32, false, 8, 0, 14336, 32000, 32768, 10000},
+    {0},
 };
 
-static const char *const presets[] = {"mistral-5m", "mistral-7b", NULL};
-
-static void preset(int at, ModelConfig *config) {
-    decoder_preset(&sizes[at], config);
+static void preset(const Preset *size, ModelConfig *config) {
     config->norm_eps = 1e-5f;
-    if (at == 0) config->window = 128;
+    if (!size->vocab) config->window = 128;
 }
 
 const Family family_mistral = {
+    DECODER_FAMILY,
     .type = "mistral",
     .title = "Mistral",
-    .outputs = OUTPUT_LM,
-    .output = &block_ops_lm_output,
     .defaults = defaults,
     .read = read_config,
     .write = write_config,
     .architectures = architectures,
     .presets = presets,
     .preset = preset,
-    .names = decoder_names,
-    .prefix = "model.",
-    .output_matrix = "lm_head.weight",
-    .buffers = decoder_buffers,
     .gguf = "llama",
-    .gguf_names = decoder_gguf_names,
     .gguf_pairs = true,
-    .gguf_runs = decoder_gguf_runs,
 };

@@ -21,7 +21,7 @@ static inline Tensor block_param(const Block *block, const Tensor *views, int id
 /* What a tensor-parallel rank has of a split dim starts here; `part` is its extent. The only place where
  * blocks depend on their rank. */
 int64_t local_start(const Pass *pass, int64_t part);
-/* The rank's rows of the vocabulary, of which a matrix holds `rows`, from its row `first` on. */
+/* The rank's part of the vocabulary, for a matrix that holds `rows` of it, starting with row `first`. */
 VocabPart local_vocab(const Block *block, const Pass *pass, int64_t rows, int64_t first);
 
 static inline Tensor as_vector(Tensor t) {
