@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How far above the median a value counts as a spike: so many standard deviations of the noise, and
- * at least by this factor. */
+/* A value is a spike if it exceeds the median by this many standard deviations of the noise and by this
+ * factor. */
 typedef struct SpikeRule {
     double deviations, factor;
     double least; /* and, for a loss, by this fraction of the first one */

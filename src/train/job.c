@@ -310,7 +310,7 @@ static int64_t count_matches(const Model *model, const OptimGroup *group) {
     return count;
 }
 
-/* Parses the parameter groups, each of which must match a parameter. */
+/* Parses the parameter groups. Every group must match a parameter. */
 static Status resolve_groups(Job *job, const JobSpec *spec) {
     TRY(mem_new((size_t)spec->group_count, sizeof *job->group, &job->group));
     for (int i = 0; i < spec->group_count; i++) {

@@ -16,7 +16,7 @@ static void check_copy(Tensor copy, Tensor param) {
     }
 }
 
-/* Parameters of which every second one is zero if `zeros`. */
+/* Random parameters; with `zeros`, every second one is zero. */
 static Tensor params_of(Kit *kit, int64_t count, bool zeros) {
     Tensor param = kit_random(kit, shape1(count));
     for (int64_t i = 0; zeros && i < count; i += 2) tensor_f32(param)[i] = i % 4 ? 0.0f : -0.0f;

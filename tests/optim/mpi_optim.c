@@ -10,8 +10,8 @@ static double relative(double a, double b) {
     return fabs(a - b) / fmax(fabs(b), 1e-30);
 }
 
-/* Weights of which this rank has a part. The gradient of the keys' biases is zero except for rounding, which
- * optimizers that normalize updates amplify; so biases are not compared. */
+/* Compares this rank's part of the weights. The gradient of the keys' biases is zero except for rounding,
+ * which optimizers that normalize updates amplify; so biases are not compared. */
 static void compare_weights(const Layout *layout, const Store *part, const Store *whole) {
     double sum = 0, square = 0;
     for (int u = 0; u < part->model->units; u++)

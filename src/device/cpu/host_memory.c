@@ -1,6 +1,6 @@
 /* A cgroup's limit holds for all its descendants, so every ancestor counts. /proc/self/cgroup names the
  * process's cgroup: version 2 as "0::/PATH", version 1 as "N:memory:/PATH". Inside a container, PATH may be
- * the host's, of which only the end of the tree is mounted; directories that are not there are passed over.
+ * the host's while only the end of that tree is mounted, so absent directories are skipped.
  * The page cache counts as used by a cgroup, but the kernel gives it back when memory is needed. */
 #include "device/host_memory.h"
 
