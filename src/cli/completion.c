@@ -89,7 +89,7 @@ static bool expects_command(const Command *command) {
 /* bash: the word before the current one determines the candidates; '=' and a value after it are separate
  * words. */
 static void bash_value(FILE *out, const Command *command, const Option *option) {
-    if (option->type == OPTION_FLAG) return;
+    if (option->type == OPTION_FLAG && !option->word) return;
     fprintf(out, "    '%s --%s')\n        ", command->name, option->name);
     if (has_choices(option)) {
         fputs("COMPREPLY=($(compgen -W '", out);
@@ -108,7 +108,10 @@ static void bash_value(FILE *out, const Command *command, const Option *option) 
     } else {
         fputs(":\n", out);
     }
-    fputs("        return ;;\n", out);
+    /* After a flag with a word, other options may follow as well. */
+    fputs(option->type == OPTION_FLAG ? "        [[ ${#COMPREPLY[@]} -eq 0 ]] || return ;;\n"
+                                      : "        return ;;\n",
+          out);
 }
 
 static void bash_command(FILE *out, const Command *command) {
@@ -204,7 +207,11 @@ static void zsh_option(FILE *out, const Command *command, const Option *option) 
     write_short_help(out, option->help);
     fputc(']', out);
     if (has_choices(option)) {
-        fprintf(out, ":%s:(", option->placeholder);
+        if (option->type == OPTION_FLAG)
+            fputs("::word", out); /* optional */
+        else
+            fprintf(out, ":%s", option->placeholder);
+        fputs(":(", out);
         write_choices(out, option);
         fputc(')', out);
     } else if (option->type != OPTION_FLAG) {
@@ -278,7 +285,7 @@ static void fish_option(FILE *out, const Command *command, const Option *option)
     fish_start(out, command);
     fprintf(out, "' -l %s%s", option_typed_prefix(option) + 2, option->name);
     if (has_choices(option)) {
-        fputs(" -x -a '", out);
+        fprintf(out, " %s-a '", option->type == OPTION_FLAG ? "-f " : "-x ");
         write_choices(out, option);
         fputc('\'', out);
     } else if (accepts(option, "FILE") || accepts(option, "DIR")) {

@@ -111,7 +111,7 @@ Status configfile_set(Invocation *call, const char *name, const char *key, json_
         TRY(set_list(slot, label, value));
     } else {
         TRY(option_set_json(slot->option, slot->field, label, value));
-        if (negated) option_set_flag(slot->option, slot->field, !json_is_true(value));
+        if (negated) option_set_flag(slot->option, slot->field, json_is_false(value));
     }
     slot->source = SOURCE_FILE;
     slot->file_key = key;

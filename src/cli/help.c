@@ -64,7 +64,8 @@ static void heading(FILE *out, const char *text) {
 
 const char *help_spelling(const Option *option, char *buffer) {
     if (option->type == OPTION_FLAG)
-        snprintf(buffer, LABEL_SIZE, "%s%s", option_typed_prefix(option), option->name);
+        snprintf(buffer, LABEL_SIZE, "%s%s%s%s%s", option_typed_prefix(option), option->name,
+                 option->word ? " [" : "", option->word ? option->word : "", option->word ? "]" : "");
     else
         snprintf(buffer, LABEL_SIZE, "--%s %s%s", option->name, option->placeholder,
                  option->type == OPTION_LIST && !option->one_each ? "..." : "");

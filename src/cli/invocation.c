@@ -226,9 +226,12 @@ static Status set_option(Invocation *call, int argc, char **argv, int *at) {
     bool first = slot->source != SOURCE_LINE;
     slot->source = SOURCE_LINE;
     if (slot->option->type == OPTION_FLAG) {
-        if (spelled.value)
+        bool word = !spelled.negated && option_is_word(slot->option, spelled.value);
+        if (spelled.value && !word)
             return USAGE("%s: a flag has no value; use --%s or --no-%s", argument, slot->option->name,
                          slot->option->name);
+        if (!spelled.value && !spelled.negated && *at < argc && option_is_word(slot->option, argv[*at]))
+            ++*at;
         option_set_flag(slot->option, slot->field, !spelled.negated);
         return OK;
     }
@@ -286,7 +289,9 @@ static Status find_run_config(Invocation *call, int argc, char **argv) {
     const char *out = NULL;
     bool resume = false;
     for (int at = 0; at < argc && strcmp(argv[at], "--") != 0; at++) {
-        if (strcmp(argv[at], "--resume") == 0 || strncmp(argv[at], "--resume-from", 13) == 0) resume = true;
+        if (strcmp(argv[at], "--resume") == 0 || strncmp(argv[at], "--resume=", 9) == 0 ||
+            strncmp(argv[at], "--resume-from", 13) == 0)
+            resume = true;
         if (strcmp(argv[at], "--no-resume") == 0) resume = false;
         if (strncmp(argv[at], "--out=", 6) == 0) out = argv[at] + 6;
         if (strcmp(argv[at], "--out") == 0 && at + 1 < argc) out = argv[at + 1];

@@ -22,13 +22,17 @@ static bool in_range(const Option *option, double value) {
     return option->below_high ? value < option->high : value <= option->high;
 }
 
+bool option_is_word(const Option *option, const char *text) {
+    return option->word && text && strcmp(text, option->word) == 0;
+}
+
 static const char *kind_of(const Option *option) {
     switch (option->type) {
     case OPTION_INT: return "an integer";
     case OPTION_FLOAT: return "a number";
     case OPTION_SIZE: return "a size (such as 4096, 512MB or 1.5GiB)";
     case OPTION_SEED: return "an integer from 0 to 18446744073709551615";
-    case OPTION_FLAG: return "true or false";
+    case OPTION_FLAG: return option->word ? "true, false" : "true or false";
     case OPTION_LIST: return "a string or a list of strings";
     default: return "a string";
     }
@@ -61,7 +65,10 @@ const char *option_expects(const Option *option, char *buffer) {
         return buffer;
     }
     used = append(buffer, used, kind_of(option));
-    if (!has_range(option)) return buffer;
+    if (!has_range(option)) {
+        append_word(option, buffer, used);
+        return buffer;
+    }
     bool top = isfinite(option->high), bottom = isfinite(option->low);
     if (top && bottom && !option->above_low && !option->below_high) {
         used = append_bound(buffer, used, "from", option->low);
@@ -163,7 +170,7 @@ static Status set_checked(const Option *option, void *field, const char *label, 
     switch (option->type) {
     case OPTION_INT:
     case OPTION_SIZE:
-        if (option->word && strcmp(text, option->word) == 0) {
+        if (option_is_word(option, text)) {
             *(int64_t *)field = option->word_value;
             return OK;
         }
@@ -225,8 +232,8 @@ Status option_set_json(const Option *option, void *field, const char *label, con
     bool fits = false;
     switch (option->type) {
     case OPTION_FLAG:
-        if (!json_is_boolean(value)) break;
-        option_set_flag(option, field, json_is_true(value));
+        if (!json_is_boolean(value) && !option_is_word(option, json_string_value(value))) break;
+        option_set_flag(option, field, !json_is_false(value));
         return OK;
     case OPTION_SIZE:
     case OPTION_SEED: /* also as a string, because JSON integers are signed */

@@ -35,8 +35,9 @@ typedef struct Option {
     bool required;
     double low, high;               /* INT, FLOAT, SIZE: the valid range; both 0: any value */
     bool above_low, below_high;     /* exclude that end of the range */
-    const char *word;               /* INT: a word accepted instead of a number; NULL: none */
-    int64_t word_value;             /* the value it stands for, outside the range */
+    const char *word;               /* INT: a word accepted instead of a number. FLAG: a word that may follow
+                                     * and changes nothing, as in "--resume auto". NULL: none */
+    int64_t word_value;             /* INT: the value it stands for, outside the range */
     const char *const *choices;     /* CHOICE: NULL-terminated */
     const char *const *old_choices; /* CHOICE: pairs of a former spelling and the choice it stands for;
                                      * accepted, never shown; NULL-terminated, or NULL */
@@ -102,6 +103,8 @@ MUST_USE Status option_set_fallback(const Option *option, void *field);
 /* "an integer >= 1", "linear, cosine or constant"; written to `buffer`, which is returned. */
 enum { OPTION_EXPECTS_SIZE = 512 };
 const char *option_expects(const Option *option, char *buffer);
+/* Whether `text`, which may be NULL, is the option's word. */
+bool option_is_word(const Option *option, const char *text);
 /* True for a flag that is on unless --no-name is given. */
 bool option_default_on(const Option *option);
 /* "--", or "--no-" for a flag that is on by default: the form that help shows. */

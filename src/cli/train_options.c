@@ -193,10 +193,10 @@ static const Option training_table[] = {
 static const Option run_table[] = {
     {OPT_TEXT("out", TrainConfig, out, "DIR"), .shown = "nothing is saved",
      .help = "Run directory for settings, metrics, checkpoints and summary."},
-    {OPT_FLAG("resume", TrainConfig, resume),
+    {OPT_FLAG("resume", TrainConfig, resume), .word = "auto",
      .help = "Continue from the newest checkpoint in --out as if the run had never stopped, or start if "
-             "there is none. Settings are read from the run directory; --config and the command line "
-             "override them. Checkpoints that are damaged are passed over."},
+             "there is none; --resume auto means the same. Settings are read from the run directory; --config "
+             "and the command line override them. Checkpoints that are damaged are passed over."},
     {OPT_INT("resume-from", TrainConfig, resume_from), .fallback = "0", AT_LEAST(0),
      .shown = "the newest intact checkpoint",
      .help = "Continue from the checkpoint of this step. Implies --resume. Checkpoints of later steps are "
@@ -419,7 +419,7 @@ static const Option prune_table[] = {
              "OUT/KIND."},
     {OPT_TEXT("beside", PruneSpec, beside, "DIR"), .shown = "none",
      .help = "Another pruning run to include in the plots."},
-    {OPT_FLAG("resume", PruneSpec, resume),
+    {OPT_FLAG("resume", PruneSpec, resume), .word = "auto",
      .help = "Continue an interrupted run; all other options must be the same as before."},
 };
 

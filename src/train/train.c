@@ -16,6 +16,7 @@
 #include "train/announce.h"
 #include "train/history.h"
 #include "train/nonfinite.h"
+#include "train/run_summary.h"
 #include "train/sample.h"
 
 static void trainer_done(Trainer *t) {
@@ -599,7 +600,7 @@ static void announce(Trainer *t, const LoadReport *report) {
         progress_line(t->progress, "warning: no --out directory; the trained weights will not be saved");
 }
 
-static Status prepare(Trainer *t, const json_t *config_json) {
+static Status prepare(Trainer *t) {
     const TrainConfig *c = t->config;
     TRY(check_config(c));
     TRY(guard_parse(c->on_divergence, &t->policy));
@@ -625,7 +626,31 @@ static Status prepare(Trainer *t, const json_t *config_json) {
     if (t->job->model_dir) TRY(load_report_check(&report, t->job->model_dir, &t->job->model->config, true));
     TRY(trainer_describe(t));
     announce(t, &report);
-    TRY(trainer_resume(t));
+    return trainer_resume(t);
+}
+
+/* A resumed run that was complete stays as it is: *ret_summary is its summary, on ranks other than 0 an empty
+ * object. NULL: there is something left to do, be it only to write the summary. */
+static Status find_summary(const Trainer *t, json_t **ret_summary) {
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(json_decrefp) json_t *summary = NULL;
+    const Mesh *mesh = t->config->mesh;
+    if (!t->step || (t->step < t->lr.steps && !out_of_patience(t))) return OK;
+    if (trainer_is_first(t)) {
+        TRY(path_join(&path, t->config->out, RUN_SUMMARY_FILE));
+        CLEANUP(status_freep) Status unread = json_read_file(path, &summary);
+    }
+    bool complete =
+        json_int_at(summary, "steps") == t->step && json_is_false(json_object_get(summary, "interrupted"));
+    if (mesh && mesh->size > 1) TRY(host_broadcast(mesh->world, &complete, sizeof complete, 0));
+    if (!complete) return OK;
+    if (t->step < t->lr.steps) explain_stop(t);
+    *ret_summary = summary ? json_incref(summary) : json_object();
+    return *ret_summary ? OK : FAILED("out of memory");
+}
+
+static Status begin(Trainer *t, const json_t *config_json) {
+    const TrainConfig *c = t->config;
     TRY(trainer_check_space(t));
     announce_costs(t);
     TRY(record_ready(&t->record, t->job, c->batch,
@@ -636,7 +661,10 @@ static Status prepare(Trainer *t, const json_t *config_json) {
 }
 
 static Status run_all(Trainer *t, const json_t *config_json, json_t **ret_summary) {
-    TRY(prepare(t, config_json));
+    TRY(prepare(t));
+    TRY(find_summary(t, ret_summary));
+    if (*ret_summary) return OK;
+    TRY(begin(t, config_json));
     TRY(run_steps(t));
     progress_end(t->progress);
     return write_summary(t, ret_summary);

@@ -185,8 +185,12 @@ static Status compare_schedule(const Trainer *t, const char *dir, const json_t *
     if (t->step > t->lr.steps)
         return USAGE("%s: the run in %s has already done %lld steps; pass a larger number to continue it",
                      given, t->config->out, (long long)t->step);
-    progress_line(t->progress, "resuming from %s%s", dir,
-                  t->step == t->lr.steps ? ", the last step of the run" : "");
+    if (t->step == t->lr.steps)
+        progress_line(t->progress, "%s is complete after %lld step%s; to train longer, pass a larger --%s",
+                      t->config->out, (long long)t->step, PLURAL(t->step),
+                      t->config->epochs > 0 ? "epochs" : "steps");
+    else
+        progress_line(t->progress, "resuming from %s", dir);
     TRY(lr_change_text(&t->lr, json_object_get(progress, "schedule"), t->step, &text));
     if (text) progress_line(t->progress, "%s", text);
     return OK;

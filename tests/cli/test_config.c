@@ -73,6 +73,26 @@ static void old_spellings(void **state) {
     refused("{\"format\": \"shard\"}", "format shard: expected auto, bytes, u16, u32, ids, tokens, text");
 }
 
+/* A flag may have a word that changes nothing. */
+static void resume_auto(void **state) {
+    (void)state;
+    Invocation *calls[] = {read_ok(NULL, LINE("--out", "o", "--resume", "auto")),
+                           read_ok(NULL, LINE("--out", "o", "--resume=auto")),
+                           read_ok(NULL, LINE("--out", "o", "--resume")),
+                           read_ok("{\"resume\": \"auto\"}", LINE("--out", "o")),
+                           read_ok("{\"resume\": false}", LINE("--out", "o", "--resume", "auto")),
+                           read_ok("{\"resume\": \"auto\"}", LINE("--no-resume"))};
+    for (size_t i = 0; i < COUNT_OF(calls); i++) {
+        assert_int_equal(config_of(calls[i])->resume, i + 1 < COUNT_OF(calls));
+        assert_int_equal(config_of(calls[i])->data_count, 1);
+        invocation_free(calls[i]);
+    }
+    Invocation *call = NULL;
+    refused("{\"resume\": \"always\"}", "resume: expected true, false or auto, found \"always\"");
+    assert_fails(read_line(&call, NULL, LINE("--resume=always")), 2, "use --resume or --no-resume");
+    assert_fails(read_line(&call, NULL, LINE("--no-resume=auto")), 2, "use --resume or --no-resume");
+}
+
 static void defaults(void **state) {
     (void)state;
     Invocation *call = read_ok(NULL, LINE());
@@ -549,14 +569,23 @@ static void recipes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(old_spellings),      cmocka_unit_test(defaults),
-        cmocka_unit_test(optimizer_defaults), cmocka_unit_test(line_forms),
-        cmocka_unit_test(file_and_line),      cmocka_unit_test(round_trip),
-        cmocka_unit_test(bad_files),          cmocka_unit_test(scales),
-        cmocka_unit_test(fetched_files),      cmocka_unit_test(recipes),
-        cmocka_unit_test(deepspeed_keys),     cmocka_unit_test(deepspeed_warmup),
-        cmocka_unit_test(deepspeed_bench),    cmocka_unit_test(batches),
-        cmocka_unit_test(deepspeed_refusals), cmocka_unit_test(deepspeed_precision),
+        cmocka_unit_test(old_spellings),
+        cmocka_unit_test(resume_auto),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(optimizer_defaults),
+        cmocka_unit_test(line_forms),
+        cmocka_unit_test(file_and_line),
+        cmocka_unit_test(round_trip),
+        cmocka_unit_test(bad_files),
+        cmocka_unit_test(scales),
+        cmocka_unit_test(fetched_files),
+        cmocka_unit_test(recipes),
+        cmocka_unit_test(deepspeed_keys),
+        cmocka_unit_test(deepspeed_warmup),
+        cmocka_unit_test(deepspeed_bench),
+        cmocka_unit_test(batches),
+        cmocka_unit_test(deepspeed_refusals),
+        cmocka_unit_test(deepspeed_precision),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);
 }

@@ -213,6 +213,8 @@ static void bash_completes(void **state) {
     assert_bash_offers("weft train --schedule = li", "linear");
     assert_bash_offers("weft train --no-sh", "--no-shuffle");
     assert_bash_offers("weft train --steps \"\"", "");
+    assert_bash_offers("weft train --resume \"\"", "auto");
+    assert_bash_offers("weft train --resume --micro", "--micro-batch");
     assert_bash_offers("weft help ev", "eval");
     assert_bash_offers("weft tok", "tokenizer");
     assert_bash_offers("weft tokenizer tr", "train");
@@ -236,6 +238,8 @@ static void completion_for_other_shells(void **state) {
     assert_contains(zsh.out, "#compdef weft");
     assert_contains(zsh.out, "'--schedule=[");
     assert_contains(zsh.out, ":NAME:(cosine linear constant wsd)'");
+    assert_contains(zsh.out, "]::word:(auto)'");
+    assert_contains(fish.out, "-l resume -f -a 'auto'");
     assert_int_equal(fish.code, 0);
     assert_contains(fish.out, "-l schedule -x -a 'cosine linear constant wsd'");
     /* Presets, clusters, sets and recipes. */

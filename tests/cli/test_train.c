@@ -148,7 +148,7 @@ static void resumed_with_other_steps(void **state) {
     ran_done(&ran);
     ran = program_run("train", "--out", dir, "--resume");
     assert_int_equal(ran.code, 0);
-    assert_contains(ran.err, "step-20, the last step of the run");
+    assert_contains(ran.err, "is complete after 20 steps; to train longer, pass a larger --steps");
     assert_null(strstr(ran.err, "learning rate:"));
     ran_done(&ran);
     assert_refused(2, "has already done 20 steps; pass a larger number", "train", "--out", dir, "--resume",
@@ -242,6 +242,45 @@ static void resumed_by_directory(void **state) {
     assert_refused(2, model, "train", "--out", first, "--resume");
     assert_refused(2, "--resume requires --out DIR", "train", "--resume");
     assert_refused(2, "--data FILE is required", "train", "--out", second, "--resume", "--no-resume");
+}
+
+/* One command line, repeated as batch systems do: it starts in a directory that has nothing but a first save
+ * cut short, continues, and does nothing to a run that is complete. */
+static void resumed_automatically(void **state) {
+    (void)state;
+    char dir[96], part[160], path[128], *before = NULL, *after = NULL;
+    size_t size, size_after;
+    snprintf(dir, sizeof dir, "%s-auto/below", run_dir);
+    snprintf(part, sizeof part, "%s/checkpoints/step-1.tmp", dir);
+    snprintf(path, sizeof path, "%s/summary.json", dir);
+    assert_ok(dir_make(part));
+    Ran ran = program_run(SMALL, "--steps", "2", "--out", dir, "--resume", "auto", "--json");
+    assert_int_equal(ran.code, 0);
+    assert_int_equal(steps_of(&ran), 2);
+    assert_false(path_exists(part));
+    ran_done(&ran);
+    ran = program_run(SMALL, "--steps", "4", "--out", dir, "--resume=auto");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.err, "resuming from ");
+    ran_done(&ran);
+    assert_ok(file_read(path, 1 << 20, &before, &size));
+    ran = program_run("train", "--out", dir, "--resume", "auto", "--json");
+    assert_int_equal(ran.code, 0);
+    assert_int_equal(steps_of(&ran), 4);
+    assert_contains(ran.err, "/below is complete after 4 steps; to train longer, pass a larger --steps\n");
+    ran_done(&ran);
+    assert_ok(file_read(path, 1 << 20, &after, &size_after));
+    assert_string_equal(after, before);
+    free(before);
+    free(after);
+    /* A run that was killed before it wrote its summary still gets one. */
+    assert_int_equal(unlink(path), 0);
+    ran = program_run("train", "--out", dir, "--resume", "auto", "--quiet");
+    assert_int_equal(ran.code, 0);
+    assert_true(path_exists(path));
+    ran_done(&ran);
+    *strrchr(dir, '/') = 0;
+    assert_ok(dir_remove(dir));
 }
 
 static void evaluated(void **state) {
@@ -347,6 +386,7 @@ int main(void) {
         cmocka_unit_test(stopped_and_resumed),
         cmocka_unit_test(evaluated),
         cmocka_unit_test(resumed_by_directory),
+        cmocka_unit_test(resumed_automatically),
         cmocka_unit_test(resumed_with_other_steps),
         cmocka_unit_test(long_warmup),
         cmocka_unit_test(defaults_for_a_cpu),
