@@ -78,6 +78,21 @@ static void test_libedit_is_optional(void **state) {
     assert_string_equal(shell->said, "setup: installing libedit-dev\nsetup: ready\n");
 }
 
+/* Only for root, and not where the package would start a service. */
+static void test_an_ssh_server_is_installed_in_containers(void **state) {
+    Shell *shell = *state;
+    make_system(shell);
+    program(shell, "bin/ip", "exit 0");
+    program(shell, "bin/apt-get", "case $* in install*openssh-server) ln -s /bin/true bin/sshd ;; esac");
+    shell_run(shell, "ln -s $PWD/real-ninja bin/ninja; mkdir services; SSHD=none SYSTEMD=none " SETUP);
+    assert_string_equal(shell->said, "");
+    program(shell, "bin/id", "echo 0");
+    shell_run(shell, "SSHD=none SYSTEMD=$PWD/services " SETUP);
+    assert_string_equal(shell->said, "");
+    shell_run(shell, "SSHD=none SYSTEMD=none " SETUP);
+    assert_string_equal(shell->said, "setup: installing openssh-server\nsetup: ready\n");
+}
+
 static void test_does_nothing_when_nothing_is_missing(void **state) {
     Shell *shell = *state;
     make_system(shell);
@@ -161,6 +176,7 @@ int main(void) {
         IN_SHELL(test_does_nothing_when_nothing_is_missing),
         IN_SHELL(test_the_browser_is_optional),
         IN_SHELL(test_libedit_is_optional),
+        IN_SHELL(test_an_ssh_server_is_installed_in_containers),
         IN_SHELL(test_check_installs_nothing),
         IN_SHELL(test_mpi_needs_compiler_and_launcher),
         IN_SHELL(test_without_sudo_prints_the_root_command),
