@@ -2,17 +2,21 @@
 """Compare a training step of weft and PyTorch on a CPU.
 
     python bench/compare_torch.py [--weft build/release/weft] [--threads 1,2] [--models gpt2,bert-span]
+                                  [--precision fp32,bf16] [--no-compile]
 
-A step is forward, backward, clipping by global norm and AdamW in fp32 with dropout 0.1, on random tokens. PyTorch runs
-the transformers model in train mode with sdpa attention. Each measurement is a separate process, pinned to one CPU per
-thread. The sides alternate, so that other load affects both. The first round tries each PyTorch variant (eager or
-compiled, default or fused AdamW); later rounds repeat the fastest. Results are medians over all timed steps of all
-rounds. Peak memory is the process's peak resident set size (VmHWM) after the steps.
+A step is forward, backward, clipping by global norm and AdamW with dropout 0.1, on random tokens. PyTorch runs the
+transformers model in train mode with sdpa attention, in bf16 under autocast. Each measurement is a separate process,
+pinned to one CPU per thread. The sides alternate, so that other load affects both. The first round tries each PyTorch
+variant (eager or compiled, default or fused AdamW); later rounds repeat the fastest. `--weft` may name several builds,
+which become sides of their own: `--weft own=build/own/weft,openblas=build/openblas/weft`. Results are medians over all
+timed steps of all rounds. Peak memory is the process's peak resident set size (VmHWM) after the steps.
 
 The PyTorch side needs torch and transformers, which are imported only in its own process.
 """
 import argparse
+import collections
 import datetime
+import itertools
 import json
 import os
 import platform
@@ -91,7 +95,8 @@ def worker(args):
     times, cpu_times = [], []
     for _ in range(args.warmup + args.steps):
         start, cpu_start = time.perf_counter(), time.process_time()
-        loss = run(**inputs).loss
+        with torch.autocast("cpu", torch.bfloat16, enabled=args.precision[0] == "bf16"):
+            loss = run(**inputs).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -124,59 +129,71 @@ def run_pinned(command, threads):
     return result
 
 
-def measure_torch(args, name, threads, variant):
-    return run_pinned([sys.executable, str(Path(__file__).resolve()), "--worker", variant, "--models", name,
-                       "--threads", str(threads), "--steps", str(args.steps), "--warmup", str(args.warmup)], threads)
+def measure_torch(args, case, variant):
+    return run_pinned([sys.executable, str(Path(__file__).resolve()), "--worker", variant, "--models", case.model,
+                       "--threads", str(case.threads), "--precision", case.precision, "--steps", str(args.steps),
+                       "--warmup", str(args.warmup)], case.threads)
 
 
-def measure_weft(args, name, threads):
-    spec = MODELS[name]
-    result = run_pinned([args.weft, "bench", *spec["weft"], "--batch", str(spec["B"]), "--seq", str(spec["T"]),
-                         "--threads", str(threads), "--steps", str(args.steps), "--json"], threads)
+def measure_weft(args, case, build):
+    spec = MODELS[case.model]
+    result = run_pinned([args.weft[build], "bench", *spec["weft"], "--batch", str(spec["B"]), "--seq", str(spec["T"]),
+                         "--precision", case.precision, "--threads", str(case.threads), "--steps", str(args.steps),
+                         "--json"], case.threads)
     if "error" not in result:
         result["step_ms"] = result["steps_ms"]
         result["counted_mb"] = result["peak_bytes"] / 2**20
     return result
 
 
+Case = collections.namedtuple("Case", "model precision threads")
+
+
+def described(case):
+    return f"{case.model}, {case.precision}, {case.threads} thread{'s' if case.threads > 1 else ''}"
+
+
 class Table:
-    """All results, by (model, threads, side)."""
+    """All results, by case and side: a PyTorch variant or a build of weft."""
 
     def __init__(self):
         self.runs = {}
 
-    def add(self, name, threads, side, result):
-        self.runs.setdefault((name, threads, side), []).append(result)
+    def add(self, case, side, result):
+        self.runs.setdefault((case, side), []).append(result)
         shown = result.get("error") or f"{statistics.median(result['step_ms']):.0f} ms, {result['peak_mb']:.0f} MB"
-        print(f"  {name}, {threads} thread{'s' if threads > 1 else ''}, {side}: {shown}", file=sys.stderr, flush=True)
+        print(f"  {described(case)}, {side}: {shown}", file=sys.stderr, flush=True)
 
-    def good(self, name, threads, side):
-        return [r for r in self.runs.get((name, threads, side), []) if "error" not in r]
+    def good(self, case, side):
+        return [r for r in self.runs.get((case, side), []) if "error" not in r]
 
-    def median(self, name, threads, side):
-        times = [t for r in self.good(name, threads, side) for t in r["step_ms"]]
+    def times(self, case, side):
+        return [t for r in self.good(case, side) for t in r["step_ms"]]
+
+    def median(self, case, side):
+        times = self.times(case, side)
         return statistics.median(times) if times else None
 
-    def peak(self, name, threads, side):
-        peaks = [r["peak_mb"] for r in self.good(name, threads, side)]
+    def peak(self, case, side):
+        peaks = [r["peak_mb"] for r in self.good(case, side)]
         return max(peaks) if peaks else None
 
-    def fastest(self, name, threads):
-        timed = {v: self.median(name, threads, v) for v in VARIANTS}
+    def fastest(self, case):
+        timed = {v: self.median(case, v) for v in VARIANTS}
         timed = {v: t for v, t in timed.items() if t is not None}
         return min(timed, key=timed.get) if timed else None
 
     def rows(self):
-        for (name, threads, side), results in sorted(self.runs.items()):
-            median = self.median(name, threads, side)
+        for (case, side), results in sorted(self.runs.items()):
+            row = dict(case._asdict(), side=side)
+            median = self.median(case, side)
             if median is None:
-                yield dict(model=name, threads=threads, side=side, error=results[0]["error"])
+                yield dict(row, error=results[0]["error"])
                 continue
-            times = [t for r in self.good(name, threads, side) for t in r["step_ms"]]
-            yield dict(model=name, threads=threads, side=side, step_ms=round(median, 1), fastest_ms=round(min(times), 1),
-                       slowest_ms=round(max(times), 1), steps=len(times),
-                       tokens_per_s=round(MODELS[name]["B"] * MODELS[name]["T"] / median * 1000, 1),
-                       peak_mb=round(self.peak(name, threads, side), 1))
+            times, spec = self.times(case, side), MODELS[case.model]
+            yield dict(row, step_ms=round(median, 1), fastest_ms=round(min(times), 1), slowest_ms=round(max(times), 1),
+                       steps=len(times), tokens_per_s=round(spec["B"] * spec["T"] / median * 1000, 1),
+                       peak_mb=round(self.peak(case, side), 1))
 
 
 def machine():
@@ -190,44 +207,48 @@ def machine():
 
 
 def print_table(report):
-    print("| model | batch x seq | threads | side | step, ms | min to max | tokens/s | peak memory, MB |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("| model | batch x seq | precision | threads | side | step, ms | min to max | tokens/s | peak memory, MB |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for row in report["results"]:
         spec = MODELS[row["model"]]
-        side = row["side"] if row["side"] == "weft" else "PyTorch " + row["side"]
-        start = f"| {spec['title']} | {spec['B']} x {spec['T']} | {row['threads']} | {side} |"
+        side = "PyTorch " + row["side"] if row["side"] in VARIANTS else row["side"]
+        start = f"| {spec['title']} | {spec['B']} x {spec['T']} | {row['precision']} | {row['threads']} | {side} |"
         if "error" in row:
             print(f"{start} failed: {row['error']} | | | |")
             continue
         print(f"{start} {row['step_ms']:.0f} | {row['fastest_ms']:.0f} to {row['slowest_ms']:.0f} "
               f"| {row['tokens_per_s']:.0f} | {row['peak_mb']:.0f} |")
     for verdict in report["verdicts"]:
-        print(f"\n{verdict['model']}, {verdict['threads']} thread{'s' if verdict['threads'] > 1 else ''}: weft takes "
-              f"{verdict['time_ratio']:.2f} of the time of PyTorch's fastest variant and {verdict['memory_ratio']:.2f} of the "
-              f"memory of its smallest.")
+        print(f"\n{described(Case(verdict['model'], verdict['precision'], verdict['threads']))}: {verdict['side']} is "
+              f"{verdict['speedup']:.2f}x as fast as PyTorch's fastest variant ({verdict['variant']}) and takes "
+              f"{verdict['memory_ratio']:.2f} of the memory of its smallest.")
 
 
 def verdicts(table, args):
-    for name in args.models:
-        for threads in args.threads:
-            ours, best = table.median(name, threads, "weft"), table.fastest(name, threads)
+    for case in cases(args):
+        best = table.fastest(case)
+        for build in args.weft:
+            ours = table.median(case, build)
             if ours is None or best is None:
                 continue
-            smallest = min(p for p in (table.peak(name, threads, v) for v in VARIANTS) if p is not None)
-            yield dict(model=name, threads=threads, time_ratio=ours / table.median(name, threads, best),
-                       memory_ratio=table.peak(name, threads, "weft") / smallest)
+            smallest = min(p for p in (table.peak(case, v) for v in VARIANTS) if p is not None)
+            yield dict(case._asdict(), side=build, variant=best, speedup=table.median(case, best) / ours,
+                       memory_ratio=table.peak(case, build) / smallest)
+
+
+def cases(args):
+    return [Case(*c) for c in itertools.product(args.models, args.precision, args.threads)]
 
 
 def measure_all(args):
     table = Table()
     for round_number in range(args.rounds):
-        for name in args.models:
-            for threads in args.threads:
-                variants = args.variants if round_number == 0 else [table.fastest(name, threads)]
-                for variant in filter(None, variants):
-                    table.add(name, threads, variant, measure_torch(args, name, threads, variant))
-                    if args.weft:
-                        table.add(name, threads, "weft", measure_weft(args, name, threads))
+        for case in cases(args):
+            variants = args.variants if round_number == 0 else [table.fastest(case)]
+            for variant in filter(None, variants):
+                table.add(case, variant, measure_torch(args, case, variant))
+            for build in args.weft:
+                table.add(case, build, measure_weft(args, case, build))
     return table
 
 
@@ -236,16 +257,22 @@ def parse():
         return lambda text: [kind(part) for part in text.split(",")]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     built = ROOT / "build/release/weft"
-    parser.add_argument("--weft", default=str(built) if built.exists() else "", help="path to weft; '' skips weft")
+    parser.add_argument("--weft", type=many(str), default=[str(built)] if built.exists() else [],
+                        help="path to weft, or NAME=PATH,... for several builds")
     parser.add_argument("--models", type=many(str), default=["gpt2", "bert-span"], help=", ".join(MODELS))
+    parser.add_argument("--precision", type=many(str), default=["fp32"], help="fp32, bf16")
     parser.add_argument("--threads", type=many(int), default=[1, 2])
     parser.add_argument("--variants", type=many(str), default=list(VARIANTS), help=", ".join(VARIANTS))
+    parser.add_argument("--no-compile", action="store_true", help="leave out the compiled variant, which is slow to start")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=3, help="timed steps per process")
     parser.add_argument("--warmup", type=int, default=2, help="untimed steps of PyTorch; weft always runs one")
     parser.add_argument("--json", help="write all results to this file")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    args = parser.parse_args()
+    args.weft = dict(w.split("=", 1) if "=" in w else ("weft", w) for w in args.weft)
+    args.variants = [v for v in args.variants if not (args.no_compile and VARIANTS[v][0])]
+    return args
 
 
 def main():
@@ -259,7 +286,7 @@ def main():
     report["torch"] = next((r["torch"] for runs in table.runs.values() for r in runs if "torch" in r), None)
     report["results"] = list(table.rows())
     report["verdicts"] = list(verdicts(table, args))
-    report["runs"] = [dict(model=m, threads=t, side=s, results=r) for (m, t, s), r in table.runs.items()]
+    report["runs"] = [dict(case._asdict(), side=side, results=r) for (case, side), r in table.runs.items()]
     print_table(report)
     if args.json:
         Path(args.json).write_text(json.dumps(report, indent=1) + "\n")
