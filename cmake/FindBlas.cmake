@@ -19,7 +19,7 @@ if(WEFT_BLAS MATCHES "^(blis|openblas)$")
   target_include_directories(weft_blas SYSTEM INTERFACE ${WEFT_${WEFT_BLAS}_INCLUDE})
   string(TOUPPER ${WEFT_BLAS} blas_upper)
   target_compile_definitions(weft_blas INTERFACE WEFT_BLAS_${blas_upper}=1)
-elseif(WEFT_BLAS STREQUAL "none")
+elseif(WEFT_BLAS MATCHES "^(none|auto)$") # auto: the default of older versions, kept in build directories
   message(STATUS "BLAS: none, using weft's own GEMMs")
 else()
   message(FATAL_ERROR "WEFT_BLAS=${WEFT_BLAS} is unknown; use none, blis or openblas")
