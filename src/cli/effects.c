@@ -26,6 +26,7 @@ static const Effect effects[] = {
     NEEDS("whole-word-masking", "task", "mlm|auto", "without --task mlm"),
     NEEDS("next-sentence", "task", "mlm|auto", "without --task mlm"),
     NEEDS("masked-tokens", "task", "mlm|auto", "without --task mlm"),
+    NEEDS("cross-document", "task", "lm|auto|auto-lm", "without --task lm"),
     NEEDS("labels", "task", "classify|auto|auto-lm", "without --task classify"),
     NEEDS("problem-type", "task", "classify|auto|auto-lm", "without --task classify"),
     NEEDS("label-field", "task", "classify|auto|auto-lm", "without --task classify"),

@@ -34,6 +34,8 @@ static const Option table[] = {
     {OPT_CHOICE("documents", EvalConfig, text.documents, "UNIT", documents_names), .fallback = "file",
      .help = "What counts as one document in text files: the file, a line, text between blank lines, or a "
              "WikiText article."},
+    {OPT_FLAG("cross-document", EvalConfig, text.no_cross_document), .fallback = "on", .inverted = true,
+     .help = "Language models: documents in a sequence do not attend to one another, as in 'weft train'."},
     {OPT_FLAG("cache", EvalConfig, text.no_cache), .fallback = "on", .inverted = true,
      .help = "Keep tokenized text in a temporary directory instead of the cache that later runs reuse."},
     {OPT_CHOICE("task", EvalConfig, task, "TASK", task_choices), .fallback = "auto",

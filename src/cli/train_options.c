@@ -109,6 +109,9 @@ static const Option data_table[] = {
     {OPT_CHOICE("documents", TrainConfig, text.documents, "UNIT", documents_names), .fallback = "file",
      .help = "What counts as one document in text files: the file, a line, text between blank lines, or a "
              "WikiText article."},
+    {OPT_FLAG("cross-document", TrainConfig, text.no_cross_document), .fallback = "on", .inverted = true,
+     .help = "Language models: several documents in a sequence do not attend to one another, and positions restart "
+             "in each. A document ends with the end token, after which nothing is predicted."},
     {OPT_FLAG("cache", TrainConfig, text.no_cache), .fallback = "on", .inverted = true,
      .help = "Do not share tokenized text between runs through the cache ($WEFT_CACHE, else "
              "$XDG_CACHE_HOME/weft or ~/.cache/weft); keep it in --out, or in a temporary directory "

@@ -1,6 +1,6 @@
 /* Host batches and their transfer to a device. lay_out defines the memory layout for both sides, so that one
- * copy suffices. Arrays that only masked-token training needs come last and are otherwise left out of the
- * copy. B sequences of length T. */
+ * copy suffices. Arrays that only separate documents or only masked-token training needs come last, in this
+ * order, and are otherwise left out of the copy. B sequences of length T. */
 #include <math.h>
 
 #include "base/memory.h"
@@ -11,8 +11,14 @@ static int32_t *take(Bump *bump, int64_t count) {
     return bump_take(bump, (size_t)count * sizeof(int32_t));
 }
 
-/* Assigns the arrays from the bump allocator; *ret_without_picks is the offset at which the picks begin. */
-static void lay_out(HostBatch *batch, Bump *bump, size_t *ret_without_picks) {
+/* How many bytes a copy takes: without the arrays that come last, with those of documents, or with all. */
+typedef struct Sizes {
+    size_t plain, documents, all;
+} Sizes;
+
+/* Assigns the arrays from the bump allocator. */
+static Sizes lay_out(HostBatch *batch, Bump *bump) {
+    Sizes sizes;
     int64_t B = batch->B, T = batch->T;
     batch->lens = take(bump, B);
     batch->nsp = take(bump, B);
@@ -24,16 +30,19 @@ static void lay_out(HostBatch *batch, Bump *bump, size_t *ret_without_picks) {
     batch->tokens = take(bump, B * T);
     batch->types = take(bump, B * T);
     batch->labels = take(bump, B * T);
-    *ret_without_picks = bump->used;
+    sizes.plain = bump->used;
+    batch->starts = take(bump, B * T);
+    batch->positions = take(bump, B * T);
+    sizes.documents = bump->used;
     batch->picks = take(bump, B * T);
     batch->pick_labels = take(bump, B * T);
+    sizes.all = bump->used;
+    return sizes;
 }
 
 size_t host_batch_bytes(int64_t B, int64_t T, int64_t outputs) {
     Bump counting = {0};
-    size_t without_picks;
-    lay_out(&(HostBatch){.B = B, .T = T, .outputs = outputs}, &counting, &without_picks);
-    return counting.used;
+    return lay_out(&(HostBatch){.B = B, .T = T, .outputs = outputs}, &counting).all;
 }
 
 Status host_batch_new(HostBatch **ret_batch, int64_t B, int64_t T) {
@@ -48,10 +57,10 @@ Status host_batch_new_targets(HostBatch **ret_batch, int64_t B, int64_t T, int64
     batch->B = B;
     batch->T = T;
     batch->outputs = outputs;
-    size_t bytes = host_batch_bytes(B, T, outputs), without_picks;
+    size_t bytes = host_batch_bytes(B, T, outputs);
     TRY(mem_new(bytes, 1, &batch->memory));
     Bump bump = {.base = batch->memory, .size = bytes};
-    lay_out(batch, &bump, &without_picks);
+    lay_out(batch, &bump);
     TRY(bump_check(&bump, "a batch"));
     for (int64_t b = 0; b < B; b++) batch->first_rows[b] = (int32_t)(b * T);
     for (int64_t i = 0; i < B * T; i++) batch->rows[i] = (int32_t)i;
@@ -75,15 +84,28 @@ void host_batch_blank(HostBatch *batch) {
     for (int k = 0; k < LOSS_COUNT; k++) batch->loss_count[k] = 0;
 }
 
+void host_batch_split(HostBatch *batch, int32_t end) {
+    batch->documents = true;
+    for (int64_t i = 0, start = 0; i < batch->B * batch->T; i++) {
+        int64_t b = i / batch->T, t = i % batch->T;
+        bool inside = t < batch->lens[b];
+        if (t == 0) start = 0;
+        batch->starts[i] = (int32_t)start;
+        batch->positions[i] = (int32_t)(t - start);
+        if (!inside || batch->tokens[i] != end) continue;
+        batch->labels[i] = LABEL_IGNORED;
+        if (t + 1 < batch->lens[b]) start = t + 1;
+    }
+}
+
 Status host_batch_upload(const HostBatch *batch, Stream *stream, Buffer to, int64_t first, Micro *ret_micro) {
     int64_t B = batch->B, T = batch->T;
     HostBatch there = {.B = B, .T = T, .outputs = batch->outputs};
     Bump bump = {.base = to.data, .size = to.bytes};
-    size_t bytes;
-    lay_out(&there, &bump, &bytes);
+    Sizes sizes = lay_out(&there, &bump);
     TRY(bump_check(&bump, "the device copy of a batch"));
-    bool picks = batch->task == TASK_MLM;
-    TRY(stream_copy(stream, to.data, batch->memory, picks ? bump.used : bytes, COPY_TO_DEVICE));
+    size_t bytes = batch->task == TASK_MLM ? sizes.all : batch->documents ? sizes.documents : sizes.plain;
+    TRY(stream_copy(stream, to.data, batch->memory, bytes, COPY_TO_DEVICE));
 
     Micro micro = {.B = B, .T = T, .first = first};
     micro.tokens = tensor_2d(there.tokens, DT_I32, B, T);
@@ -91,6 +113,10 @@ Status host_batch_upload(const HostBatch *batch, Stream *stream, Buffer to, int6
     micro.first_rows = tensor_1d(there.first_rows, DT_I32, B);
     if (batch->has_types) micro.types = tensor_2d(there.types, DT_I32, B, T);
     if (batch->padded) micro.lens = tensor_1d(there.lens, DT_I32, B);
+    if (batch->documents) {
+        micro.starts = tensor_2d(there.starts, DT_I32, B, T);
+        micro.positions = tensor_2d(there.positions, DT_I32, B, T);
+    }
     switch (batch->task) {
     case TASK_LM: micro.labels = tensor_1d(there.labels, DT_I32, B * T); break;
     case TASK_MLM:

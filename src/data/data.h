@@ -84,6 +84,8 @@ typedef struct DataSpec {
     double mask_rate;   /* mlm: fraction of tokens to mask, usually 0.15 */
     const uint8_t *continues; /* (vocab) for whole-word masking: 1 for tokens that continue a word; must
                                * outlive the dataset. NULL: mask single tokens */
+    bool separate;            /* lm: attention does not cross documents, which end with `end` */
+    int32_t end;
     bool windows;      /* lm: the dataset is only used through dataset_windows, so two tokens suffice */
     double keep_first; /* fraction of the tokens (or examples) to use, counted from the start */
     double keep_last;  /* or from the end: with a validation split v, training keeps the first 1 - v and
@@ -98,14 +100,16 @@ int64_t data_outputs(const DataSpec *spec);
  * contiguous block. A batch can be refilled without allocating. */
 typedef struct HostBatch {
     int64_t B, T;
-    int64_t outputs; /* targets per sequence: see config_targets */
-    Task task;       /* task of the last fill; arrays that it does not use are undefined */
-    bool has_types;  /* the model has token types */
-    bool padded;     /* some lens[b] < T */
-    int32_t *tokens; /* (B,T) including padding */
-    int32_t *types;  /* (B,T) */
-    int32_t *lens;   /* (B) */
-    int32_t *labels; /* (B,T) lm, mlm; -100: ignored */
+    int64_t outputs;             /* targets per sequence: see config_targets */
+    Task task;                   /* task of the last fill; arrays that it does not use are undefined */
+    bool has_types;              /* the model has token types */
+    bool padded;                 /* some lens[b] < T */
+    bool documents;              /* attention does not cross documents: starts and positions are set */
+    int32_t *tokens;             /* (B,T) including padding */
+    int32_t *types;              /* (B,T) */
+    int32_t *lens;               /* (B) */
+    int32_t *starts, *positions; /* (B,T) see host_batch_split */
+    int32_t *labels;             /* (B,T) lm, mlm; -100: ignored */
     int32_t *nsp, *span, *classes;
     float *targets;               /* (B,outputs) instead of classes if there are outputs; NaN: ignored */
     int32_t *first_rows;          /* (B) always b * T */
@@ -123,6 +127,9 @@ void host_batch_free(HostBatch *batch);
 DEFINE_FREEP(HostBatch, host_batch)
 /* Keeps the tokens of a filled batch but makes every loss ignore it. */
 void host_batch_blank(HostBatch *batch);
+/* Separates the documents of a filled lm batch, each of which ends with the token `end`: starts and positions
+ * begin anew after it, and the label of an end token, the next document's first token, is ignored. */
+void host_batch_split(HostBatch *batch, int32_t end);
 /* Bytes needed on the device for one batch. */
 size_t host_batch_bytes(int64_t B, int64_t T, int64_t outputs);
 /* Copies a filled batch into `to` (at least host_batch_bytes) on the stream, in a single transfer, and

@@ -606,6 +606,8 @@ static Status fill_slot(const Dataset *data, Slot slot, HostBatch *batch) {
 
 static void count_losses(const Dataset *data, HostBatch *batch) {
     int64_t B = batch->B, T = batch->T, *count = batch->loss_count;
+    batch->documents = false;
+    if (data->spec.separate) host_batch_split(batch, data->spec.end);
     memset(batch->loss_count, 0, sizeof batch->loss_count);
     batch->pick_count = 0;
     batch->padded = false;

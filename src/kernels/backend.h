@@ -64,9 +64,10 @@ static inline int64_t head_row(const HeadRows *at, int64_t row) {
     return (row / at->count * at->heads + at->first + row % at->count) * at->D;
 }
 
-/* The position of row (b, t) in a table of `count` rows for rope_forward, or -1 if it is not in the table. */
-static inline int64_t rope_position(Tensor positions, int64_t origin, int64_t T, int64_t b, int64_t t,
-                                    int64_t count) {
+/* The position of row (b, t), as rope_forward and embedding_forward define it, or -1 if it is not one of the
+ * `count` rows of their table. */
+static inline int64_t row_position(Tensor positions, int64_t origin, int64_t T, int64_t b, int64_t t,
+                                   int64_t count) {
     int64_t at = origin + t;
     if (positions.data && positions.ndim == 1) at += tensor_i32(positions)[b];
     if (positions.data && positions.ndim == 2) at = tensor_i32(positions)[b * T + t];

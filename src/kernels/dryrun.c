@@ -136,8 +136,8 @@ static Status attention_backward_dryrun(Stream *stream, Tensor dqkv, Tensor dout
 }
 
 static Status embedding_backward_dryrun(Stream *stream, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx,
-                                        Tensor tokens, Tensor types, VocabPart part) {
-    (void)dwte, (void)dwpe, (void)dwtype, (void)types, (void)part;
+                                        Tensor tokens, Tensor types, Tensor positions, VocabPart part) {
+    (void)dwte, (void)dwpe, (void)dwtype, (void)types, (void)positions, (void)part;
     size_t count = (size_t)tensor_count(tokens), windows = (count + TOKEN_WINDOW - 1) / TOKEN_WINDOW;
     return request(stream, SORT_LISTS * aligned(count * sizeof(uint32_t)) +
                                windows * 2 * (size_t)tensor_cols(dx) * sizeof(float));

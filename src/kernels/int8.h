@@ -102,7 +102,7 @@ static inline int int8_value(const Int8View *view, int64_t output, int64_t input
 }
 
 /* embedding_forward with a packed token embedding, on a CPU. */
-MUST_USE Status embedding_int8_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types, Tensor past,
+MUST_USE Status embedding_int8_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types, Tensor positions,
                                        Tensor wte, Tensor wpe, Tensor wtype, VocabPart part);
 
 #endif

@@ -226,7 +226,7 @@ static void embed_row(float *x, const Int8View *words, int64_t word, const float
     for (int64_t c = 0; type && c < C; c++) x[c] += type[c];
 }
 
-Status embedding_int8_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types, Tensor past, Tensor wte,
+Status embedding_int8_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types, Tensor positions, Tensor wte,
                               Tensor wpe, Tensor wtype, VocabPart part) {
     TRY(check_backend(__func__, exec));
     TRY(check_packed(__func__, wte));
@@ -235,12 +235,11 @@ Status embedding_int8_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types,
     CHECK_MATRIX(x, DT_F32, rows, words.header->inputs);
     if (words.factor) return FAILED("internal: %s: embedding weights must not have factors", __func__);
     for (int64_t i = 0; i < rows; i++) {
-        int64_t position = i % T + (past.data ? tensor_i32(past)[i / T] : 0);
+        int64_t position = wpe.data ? row_position(positions, 0, T, i / T, i % T, wpe.dim[0]) : -1;
         int64_t type = types.data ? tensor_i32(types)[i] : 0;
-        bool has_position = wpe.data && position >= 0 && position < wpe.dim[0];
         bool has_type = wtype.data && type >= 0 && type < wtype.dim[0];
         embed_row(tensor_f32(x) + i * C, &words, vocab_row(part, tensor_rows(wte), tensor_i32(tokens)[i]),
-                  has_position ? tensor_f32(wpe) + position * C : NULL,
+                  position >= 0 ? tensor_f32(wpe) + position * C : NULL,
                   has_type ? tensor_f32(wtype) + type * C : NULL);
     }
     return OK;

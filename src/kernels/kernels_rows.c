@@ -30,7 +30,7 @@ static Status check_part(const char *kernel, VocabPart part) {
                   (long long)part.start, (long long)part.valid);
 }
 
-Status embedding_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types, Tensor past, Tensor wte,
+Status embedding_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types, Tensor positions, Tensor wte,
                          Tensor wpe, Tensor wtype, VocabPart part) {
     TRY(check_tokens(__func__, x, tokens, types));
     TRY(check_part(__func__, part));
@@ -39,29 +39,30 @@ Status embedding_forward(Exec *exec, Tensor x, Tensor tokens, Tensor types, Tens
     if (!packed) TRY(check_table(__func__, "wte", wte, x.dtype, C, 1));
     if (wpe.data) TRY(check_table(__func__, "wpe", wpe, x.dtype, C, x.dim[1]));
     if (wtype.data) TRY(check_table(__func__, "wtype", wtype, x.dtype, C, 1));
-    if (past.data) CHECK_INDEX(past, x.dim[0]);
+    if (positions.data) CHECK_INDEX(positions, x.dim[0] * (positions.ndim > 1 ? x.dim[1] : 1));
     if (tensor_count(x) == 0) return OK;
     if (packed && device_is_host(exec->stream->device))
-        return embedding_int8_forward(exec, x, tokens, types, past, wte, wpe, wtype, part);
+        return embedding_int8_forward(exec, x, tokens, types, positions, wte, wpe, wtype, part);
     int adds = (wpe.data != NULL) + (wtype.data != NULL), tables = 1 + adds;
     RUN(KERNEL_EMBEDDING_FORWARD, (double)adds * (double)tensor_count(x),
-        BYTES(x, tokens, types) + (double)tables * BYTES(x), embedding_forward, x, tokens, types, past, wte,
-        wpe, wtype, part);
+        BYTES(x, tokens, types) + (double)tables * BYTES(x), embedding_forward, x, tokens, types, positions,
+        wte, wpe, wtype, part);
 }
 
 Status embedding_backward(Exec *exec, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx, Tensor tokens,
-                          Tensor types, VocabPart part) {
+                          Tensor types, Tensor positions, VocabPart part) {
     TRY(check_tokens(__func__, dx, tokens, types));
     TRY(check_part(__func__, part));
     int64_t C = dx.dim[2];
     if (dwte.data) TRY(check_table(__func__, "dwte", dwte, DT_F32, C, 1));
     if (dwpe.data) TRY(check_table(__func__, "dwpe", dwpe, DT_F32, C, dx.dim[1]));
     if (dwtype.data) TRY(check_table(__func__, "dwtype", dwtype, DT_F32, C, 1));
+    if (positions.data) CHECK_INDEX(positions, dx.dim[0] * dx.dim[1]);
     if (tensor_count(dx) == 0) return OK;
     int tables = (dwte.data != NULL) + (dwpe.data != NULL) + (dwtype.data != NULL);
     RUN(KERNEL_EMBEDDING_BACKWARD, (double)tables * (double)tensor_count(dx),
         BYTES(dx, tokens, types) + (double)tables * BYTES(dx), embedding_backward, dwte, dwpe, dwtype, dx,
-        tokens, types, part);
+        tokens, types, positions, part);
 }
 
 /* Checks common to the cross-entropy kernels: logits (M,V) of any compute type, stats (M,3), labels (M). */

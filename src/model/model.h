@@ -44,6 +44,8 @@ typedef struct Micro {
     Tensor rows;        /* (B,T) 0 .. B*T-1 */
     Tensor types;       /* (B,T) */
     Tensor lens;        /* (B) sequence lengths; later positions are padding. Absent: no padding */
+    Tensor starts;      /* (B,T) where the document of each position starts; absent: one document */
+    Tensor positions;   /* (B,T) with starts: each position within its document */
     Tensor labels;      /* LM: (B*T) next tokens; -100: ignored */
     Tensor picks;       /* MLM: (M) predicted rows b*T+t */
     Tensor pick_labels; /* MLM: (M) tokens to predict there */

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/progress.h"
+#include "data/mask.h"
 #include "train/job.h"
 #include "train/peak.h"
 #include "train/tracer.h"
@@ -33,7 +34,9 @@ void job_fill_synthetic(const Job *job, HostBatch *batch) {
         batch->span[B + b] = (int32_t)(T - 1);
     }
     for (int64_t i = 0; i < B * batch->outputs; i++) batch->targets[i] = (float)(i % 2);
-    if (job->task == TASK_LM) batch->loss_count[LOSS_TOKEN] = B * T;
+    if (job->text.no_cross_document) host_batch_split(batch, (int32_t)job->end_token);
+    for (int64_t i = 0; job->task == TASK_LM && i < B * T; i++)
+        batch->loss_count[LOSS_TOKEN] += batch->labels[i] != LABEL_IGNORED;
     if (job->task == TASK_MLM) batch->loss_count[LOSS_TOKEN] = batch->pick_count;
     if (job->next_sentence) batch->loss_count[LOSS_NSP] = B;
     if (job->task == TASK_SPAN) batch->loss_count[LOSS_SPAN_START] = batch->loss_count[LOSS_SPAN_END] = B;

@@ -162,6 +162,24 @@ static Status special_tokens(const Job *job, const ModelConfig *config, SpecialT
     return OK;
 }
 
+/* The token that ends a document is the tokenizer's, as in weft prepare, or without one the model's. */
+static Status find_end_token(Job *job, const ModelConfig *config) {
+    const SpecialTokens *special = &job->tokens.special;
+    job->end_token = config->eos_token;
+    if (job->bytes)
+        job->end_token = BYTE_END;
+    else if (job->tokens_known)
+        job->end_token = special->end >= 0 ? special->end : special->sep;
+    if (!job->text.no_cross_document) return OK;
+    if (job->task != TASK_LM)
+        return USAGE(
+            "--no-cross-document is for language models; %s reads a whole sequence in both directions",
+            config->family->title);
+    if (job->end_token >= 0) return OK;
+    return USAGE("--no-cross-document needs a token that ends a document, but neither the data's tokenizer "
+                 "nor the model has one");
+}
+
 static Status check_bytes(const char *dir, const ModelConfig *config) {
     int64_t needed = byte_vocab(config);
     if (config->vocab >= needed && config->vocab < needed + BYTE_PADDING) return OK;
@@ -206,6 +224,7 @@ static Status resolve_model(Job *job, const JobSpec *spec, ModelConfig *ret_conf
     job->seq = spec->seq ? spec->seq : config.positions;
     if (job->squad && !spec->seq && job->seq > SQUAD_SEQ) job->seq = SQUAD_SEQ;
     TRY(special_tokens(job, &config, &job->special));
+    TRY(find_end_token(job, &config));
     job->next_sentence = config_has(&config, OUTPUT_NSP);
     job->no_masks = job->task == TASK_MLM && !config_has(&config, OUTPUT_MLM);
     *ret_config = config;

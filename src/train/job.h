@@ -41,6 +41,7 @@ typedef struct Job {
     const volatile sig_atomic_t *stop;
     int64_t seq;
     SpecialTokens special;
+    int64_t end_token; /* ends a document of the data; -1: none */
     bool next_sentence, no_masks;
     bool classify_task; /* task classify: table rows are labeled text */
     LabelSet labels;    /* label names; empty: labels are plain numbers */

@@ -369,6 +369,8 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
         .no_masks = job->no_masks,
         .continues = job->continues,
         .mask_rate = mask_rate,
+        .separate = job->text.no_cross_document,
+        .end = (int32_t)job->end_token,
         .windows = job->windows,
         .keep_first = keep_first,
         .keep_last = keep_last,

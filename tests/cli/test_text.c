@@ -113,6 +113,31 @@ static void same_from_every_format(void **state) {
     assert_true(loss_of(bare, "loss_last") == shards);
 }
 
+/* --no-cross-document: the same from every format, in evaluation and after a resume. */
+static void separate_documents(void **state) {
+    (void)state;
+#define APART(...) LOSS("--no-cross-document", "--schedule", "constant", "--warmup", "0", __VA_ARGS__)
+    double crossing = LOSS("--data", at("text.jsonl"), "--schedule", "constant", "--warmup", "0");
+    double apart = APART("--data", at("text.jsonl"), "--out", at("separate"));
+    assert_true(apart > 1 && apart < 6 && apart != crossing);
+    assert_true(APART("--data", at("text.txt"), "--documents", "line") == apart);
+    assert_runs(program_run("train", "--tokenizer", at("bpe"), "--data", at("text.jsonl"), TINY, "--steps",
+                            "2", "--no-cross-document", "--schedule", "constant", "--warmup", "0", "--out",
+                            at("halves"), "--quiet", "--json"));
+    Ran rest = program_run("train", "--out", at("halves"), "--resume", "--steps", "4", "--quiet", "--json");
+    assert_true(loss_of(rest, "loss_last") == apart);
+    Ran ran[2] = {program_run("eval", "--model", at("separate"), "--data", at("text.jsonl"), "--json"),
+                  program_run("eval", "--model", at("separate"), "--data", at("text.jsonl"),
+                              "--no-cross-document", "--json")};
+    /* The first token of a document is not predicted. */
+    assert_int_equal(number_in(&ran[0], "tokens") - number_in(&ran[1], "tokens"), 400 - 1);
+    assert_true(loss_of(ran[1], "loss") != loss_of(ran[0], "loss"));
+    assert_refused(2, "--no-cross-document is for language models", "train", "--tokenizer", at("bert"),
+                   "--data", at("text.txt"), "--model", "bert-tiny", SHAPE, "--no-cross-document");
+    assert_refused(2, "--no-cross-document needs a token that ends a document", "train", "--data",
+                   at("text.txt"), "--format", "u16", "--vocab", "40000", TINY, "--no-cross-document");
+}
+
 static void assert_same_weights(const char *a, const char *b) {
     CLEANUP(file_map_done) FileMap x = {0}, y = {0};
     assert_ok(file_map_init(&x, a));
@@ -264,6 +289,7 @@ int main(void) {
         cmocka_unit_test(repeats_warnings),
         cmocka_unit_test(cached),
         cmocka_unit_test(same_from_every_format),
+        cmocka_unit_test(separate_documents),
         cmocka_unit_test(resumed),
         cmocka_unit_test(without_cache),
         cmocka_unit_test(at_once),

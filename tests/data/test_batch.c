@@ -59,6 +59,25 @@ static void test_lm(void **state) {
     assert_null(up.micro.nsp.data);
 }
 
+static void test_documents(void **state) {
+    CLEANUP(host_batch_freep) HostBatch *batch = filled(*state, "a text of some length", TASK_LM, false);
+    CLEANUP(upload_done) Upload up = {0}, plain = {0};
+    upload(&plain, batch);
+    assert_null(plain.micro.starts.data);
+    assert_null(plain.micro.positions.data);
+    int32_t *t = batch->tokens;
+    for (int i = 0; i < 16; i++) t[i] = batch->labels[i] = 5;
+    t[2] = t[3] = t[7] = t[8] = 9;
+    host_batch_split(batch, 9);
+    upload(&up, batch);
+    assert_view(up.micro.starts, (int32_t[]){0, 0, 0, 3, 4, 4, 4, 4, 0, 1, 1, 1, 1, 1, 1, 1}, 16);
+    assert_view(up.micro.positions, (int32_t[]){0, 1, 2, 0, 0, 1, 2, 3, 0, 0, 1, 2, 3, 4, 5, 6}, 16);
+    assert_view(up.micro.labels, (int32_t[]){5, 5, -100, -100, 5, 5, 5, -100, -100, 5, 5, 5, 5, 5, 5, 5}, 16);
+    batch->lens[0] = 3; /* the padding belongs to the last document */
+    host_batch_split(batch, 9);
+    assert_memory_equal(batch->starts, ((int32_t[]){0, 0, 0, 0, 0, 0, 0, 0}), 32);
+}
+
 static void test_mlm(void **state) {
     for (int pairs = 0; pairs < 2; pairs++) {
         CLEANUP(host_batch_freep) HostBatch *batch = filled(*state, "a text of some length", TASK_MLM, pairs);
@@ -136,11 +155,9 @@ static void test_sizes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lm),
-        cmocka_unit_test(test_mlm),
-        cmocka_unit_test(test_span_and_classify),
-        cmocka_unit_test(test_targets),
-        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_lm),      cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_mlm),     cmocka_unit_test(test_span_and_classify),
+        cmocka_unit_test(test_targets), cmocka_unit_test(test_sizes),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }

@@ -27,6 +27,32 @@ static void test_bytes_of_several_files(void **state) {
     assert_int_equal(batch->loss_count[LOSS_TOKEN], 6);
 }
 
+/* Labels after a document's end are ignored, in training and in sliding windows. */
+static void test_separate_documents(void **state) {
+    Files *files = *state;
+    files->count = 0;
+    files_add_text(files, "a.txt", "abc");
+    files_add_text(files, "b.txt", "defgh");
+    DataSpec spec = files_spec(files, 8);
+    spec.separate = true;
+    spec.end = 256;
+    CLEANUP(dataset_freep) Dataset *data = NULL;
+    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+    assert_ok(dataset_open(&data, &spec));
+    assert_ok(host_batch_new(&batch, 1, 8));
+    for (int windows = 0; windows < 2; windows++) {
+        if (windows)
+            assert_ok(dataset_fill_windows(data, 8, 0, batch));
+        else
+            assert_ok(dataset_fill(data, 0, false, batch));
+        assert_true(batch->documents);
+        assert_tokens(batch->tokens, (int32_t[]){'a', 'b', 'c', 256, 'd', 'e', 'f', 'g'}, 8);
+        assert_tokens(batch->labels, (int32_t[]){'b', 'c', 256, -100, 'e', 'f', 'g', 'h'}, 8);
+        assert_tokens(batch->starts, (int32_t[]){0, 0, 0, 0, 4, 4, 4, 4}, 8);
+        assert_int_equal(batch->loss_count[LOSS_TOKEN], 7);
+    }
+}
+
 static void test_windows_cover_the_stream(void **state) {
     Files *files = *state;
     files->count = 0;
@@ -366,6 +392,7 @@ static void test_part_too_small(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_of_several_files),
+        cmocka_unit_test(test_separate_documents),
         cmocka_unit_test(test_windows_cover_the_stream),
         cmocka_unit_test(test_token_files),
         cmocka_unit_test(test_token_outside_vocabulary),

@@ -79,6 +79,7 @@ SPECS = {
                                                 scale_attn_by_inverse_layer_idx=True)),
     "gpt2-unscaled-relu": dict(cls=GPT2LMHeadModel, seed=3, B=2, T=17, padded=True,
                                config=gpt2_config(inner=40, act="relu", scale_attn_weights=False)),
+    "gpt2-documents": dict(cls=GPT2LMHeadModel, seed=1, B=2, T=24, documents=True, config=gpt2_config(hidden=24, inner=32)),
     "bert-pretrain": dict(cls=BertForPreTraining, config=bert_config(), B=2, T=24, decay=0.5, final=True),
     "bert-pretrain-padded": dict(cls=BertForPreTraining, B=3, T=21, padded=True,
                                  config=bert_config(hidden=44, inner=52, act="gelu_new")),
@@ -104,6 +105,8 @@ SPECS = {
                        config=decoder_config(LlamaConfig, hidden=24, groups=4, attention_bias=True, mlp_bias=True,
                                              head_dim=8, rope=dict(rope_type="linear", factor=2.0), pad_token_id=3)),
     "mistral": dict(cls=MistralForCausalLM, seed=1, B=2, T=24, config=decoder_config(MistralConfig, sliding_window=7)),
+    "mistral-documents": dict(cls=MistralForCausalLM, seed=1, B=2, T=24, documents=True,
+                              config=decoder_config(MistralConfig, hidden=24, inner=32, sliding_window=5)),
     "qwen2": dict(cls=Qwen2ForCausalLM, seed=1, B=2, T=24,
                   config=decoder_config(Qwen2Config, tied=True, use_sliding_window=True, sliding_window=5,
                                         max_window_layers=1)),
@@ -165,6 +168,8 @@ class Batches:
         batch["tokens"][~real] = 0
         if "lm" in heads:
             batch["labels"] = self.next_tokens(batch["tokens"], real)
+            if self.spec.get("documents"):
+                self.documents(batch)
         else:
             split = (lens * (0.3 + 0.4 * torch.rand(B, generator=self.gen))).long()
             batch["types"] = ((torch.arange(T)[None, :] >= split[:, None]) & real).long()
@@ -184,6 +189,19 @@ class Batches:
             self.classify(batch, B)
         return batch
 
+    def documents(self, batch):
+        """Puts several documents into each sequence. Each ends with the end token, whose label is ignored."""
+        B, T = batch["tokens"].shape
+        end = self.config.eos_token_id
+        ends = torch.rand((B, T), generator=self.gen) < 0.2
+        ends[0, 9] = ends[0, 10] = True  # a document without text
+        batch["labels"][:, :-1][ends[:, 1:] & (batch["labels"][:, :-1] >= 0)] = end
+        batch["tokens"][ends], batch["labels"][ends] = end, -100
+        batch["labels"][batch["tokens"] == end] = -100
+        first = torch.zeros((B, T), dtype=torch.long)
+        first[:, 1:] = torch.where(batch["tokens"][:, :-1] == end, torch.arange(1, T)[None, :], torch.tensor(0))
+        batch["starts"] = first.cummax(1).values
+
     def classify(self, batch, B):
         """Labels for the case's problem type; with one label, transformers assumes regression."""
         L, problem = self.config.num_labels, self.spec.get("problem")
@@ -202,12 +220,24 @@ class Batches:
         return torch.where(dropped, torch.tensor(-100), labels)
 
 
+def document_mask(config, starts):
+    """The mask (B,1,T,T) that keeps a query in its document and window, and positions that restart in each document.
+    transformers uses a mask of four dimensions as it is."""
+    at = torch.arange(starts.shape[1])
+    first = torch.maximum(starts, at - (getattr(config, "sliding_window", None) or len(at)) + 1)
+    seen = (at[None, None, :] >= first[:, :, None]) & (at[None, None, :] <= at[None, :, None])
+    mask = torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
+    return mask[:, None], at[None, :] - starts
+
+
 def forward(model, batch):
     """Logits by head: lm, mlm (B,T,V), nsp (B,2), span (B,T,2), classify (B,L)."""
     B, T = batch["tokens"].shape
     more = {}
     if "lens" in batch:
         more["attention_mask"] = (torch.arange(T)[None, :] < batch["lens"][:, None]).long()
+    if "starts" in batch:
+        more["attention_mask"], more["position_ids"] = document_mask(model.config, batch["starts"])
     if "types" in batch:
         more["token_type_ids"] = batch["types"]
     out = model(input_ids=batch["tokens"], **more)

@@ -5,7 +5,14 @@
 
 #include "sweep.h"
 
-enum { WITH_POSITIONS = 1, WITH_TYPE_TABLE = 2, WITH_TYPES = 4, WITH_PAST = 8, NO_TOKEN_TABLE = 8 };
+enum {
+    WITH_POSITIONS = 1,
+    WITH_TYPE_TABLE = 2,
+    WITH_TYPES = 4,
+    WITH_PAST = 8,
+    NO_TOKEN_TABLE = 8,
+    WITH_EACH = 16
+};
 
 /* A part of a vocabulary of 100 tokens: 40 rows starting at 30, of which the last 5 are padding. */
 static const VocabPart part_of_100 = {.start = 30, .valid = 65};
@@ -16,7 +23,7 @@ static void embedding_forward_case(Kit *kit, const Args *args) {
     Tensor x = kit_take(kit, typed(kit, shape3(B, T, C))), tokens = kit_index(kit, shape2(B, T), 0, 100);
     Tensor wte = kit_random(kit, typed(kit, shape2(40, C))), wpe = kit_random(kit, typed(kit, shape2(P, C)));
     Tensor wtype = kit_random(kit, typed(kit, shape2(2, C))), types = kit_index(kit, shape2(B, T), 0, 2);
-    Tensor past = kit_index(kit, shape1(B), 0, 8); /* some exceed the position table */
+    Tensor past = kit_index(kit, f & WITH_EACH ? shape2(B, T) : shape1(B), 0, 8); /* some exceed the table */
     assert_ok(embedding_forward(
         &kit->exec, x, tokens, f & WITH_TYPES ? types : TENSOR_NONE, f & WITH_PAST ? past : TENSOR_NONE, wte,
         f & WITH_POSITIONS ? wpe : TENSOR_NONE, f & WITH_TYPE_TABLE ? wtype : TENSOR_NONE, part_of_100));
@@ -24,7 +31,7 @@ static void embedding_forward_case(Kit *kit, const Args *args) {
 }
 
 void embedding_forward_sweep(Sweep *sweep) {
-    over_rows(sweep, embedding_forward_case, 16, norm_wise);
+    over_rows(sweep, embedding_forward_case, 32, norm_wise);
 }
 
 static void embedding_backward_case(Kit *kit, const Args *args) {
@@ -32,15 +39,16 @@ static void embedding_backward_case(Kit *kit, const Args *args) {
     unsigned f = args->flags;
     Tensor dx = kit_random(kit, typed(kit, shape3(B, T, C))), tokens = kit_index(kit, shape2(B, T), 0, 100);
     Tensor types = f & WITH_TYPES ? kit_index(kit, shape2(B, T), 0, 2) : TENSOR_NONE;
+    Tensor positions = f & WITH_EACH ? kit_index(kit, shape2(B, T), 0, T + 6) : TENSOR_NONE;
     Tensor dwte = TENSOR_NONE, dwpe = TENSOR_NONE, dwtype = TENSOR_NONE;
     if (!(f & NO_TOKEN_TABLE)) kit_output(kit, "dwte", dwte = kit_random(kit, shape2(40, C)));
     if (f & WITH_POSITIONS) kit_output(kit, "dwpe", dwpe = kit_random(kit, shape2(T + 4, C)));
     if (f & WITH_TYPE_TABLE) kit_output(kit, "dwtype", dwtype = kit_random(kit, shape2(2, C)));
-    assert_ok(embedding_backward(&kit->exec, dwte, dwpe, dwtype, dx, tokens, types, part_of_100));
+    assert_ok(embedding_backward(&kit->exec, dwte, dwpe, dwtype, dx, tokens, types, positions, part_of_100));
 }
 
 void embedding_backward_sweep(Sweep *sweep) {
-    over_rows(sweep, embedding_backward_case, 16, norm_wise);
+    over_rows(sweep, embedding_backward_case, 32, norm_wise);
 }
 
 /* The part of the vocabulary in the V columns. Flags: 0 all of it, 1 with padding at the end, 2 a part from

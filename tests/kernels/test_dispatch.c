@@ -318,7 +318,11 @@ static void test_wrong_shapes_rows(void **state) {
     REFUSED(embedding_forward(e, x, tokens, none, none, thin, none, none, part), "embedding_forward: wte");
     REFUSED(embedding_forward(e, x, tokens, none, none, wte, two, none, part),
             "embedding_forward: wpe has 2 rows");
-    REFUSED(embedding_backward(e, thin, none, none, x, tokens, none, part), "embedding_backward: dwte");
+    REFUSED(embedding_forward(e, x, tokens, none, two, wte, none, none, part),
+            "embedding_forward: positions is fp32");
+    REFUSED(embedding_backward(e, thin, none, none, x, tokens, none, none, part), "embedding_backward: dwte");
+    REFUSED(embedding_backward(e, wte, none, none, x, tokens, none, kit_index(kit, shape1(2), 0, 2), part),
+            "embedding_backward: positions");
     REFUSED(xent_partial(e, six, logits, tokens, part), "xent_partial: stats");
     REFUSED(xent_finish(e, wte, logits, stats, tokens, part, 1, true), "xent_finish: losses");
     REFUSED(mse_loss(e, six, wte, wte, 1, true), "mse_loss: losses");

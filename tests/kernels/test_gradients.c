@@ -374,33 +374,40 @@ static void test_attention(void **state) {
 }
 
 typedef struct Embed {
-    Tensor x, tokens, types, wte, wpe, wtype;
+    Tensor x, tokens, types, positions, wte, wpe, wtype;
     VocabPart part;
 } Embed;
 
 static void forward_embedding(Kit *kit, void *context) {
     Embed *e = context;
-    assert_ok(embedding_forward(&kit->exec, e->x, e->tokens, e->types, TENSOR_NONE, e->wte, e->wpe, e->wtype,
+    assert_ok(embedding_forward(&kit->exec, e->x, e->tokens, e->types, e->positions, e->wte, e->wpe, e->wtype,
                                 e->part));
 }
 
 /* Tokens 0..11, of which this part stores 4..8, with row 9 as padding. Tokens repeat and fall outside the
  * part. */
-static void test_embedding(void **state) {
-    Kit *kit = *state;
+static void embedding_with(Kit *kit, bool positions) {
     Embed e = {.x = kit_take(kit, shape3(3, 4, 5)),
                .tokens = kit_index(kit, shape2(3, 4), 0, 12),
                .types = kit_index(kit, shape2(3, 4), 0, 2),
+               .positions = positions ? kit_index(kit, shape2(3, 4), 0, 7) : TENSOR_NONE,
                .wte = kit_random(kit, shape2(6, 5)),
                .wpe = kit_random(kit, shape2(7, 5)),
                .wtype = kit_random(kit, shape2(2, 5)),
                .part = {.start = 4, .valid = 9}};
     Problem problem = {kit, forward_embedding, &e, e.x, kit_random(kit, e.x)};
     Tensor dwte = ones(kit, e.wte), dwpe = ones(kit, e.wpe), dwtype = ones(kit, e.wtype);
-    assert_ok(embedding_backward(&kit->exec, dwte, dwpe, dwtype, problem.weight, e.tokens, e.types, e.part));
+    assert_ok(embedding_backward(&kit->exec, dwte, dwpe, dwtype, problem.weight, e.tokens, e.types,
+                                 e.positions, e.part));
     check_gradient(&problem, "token table", e.wte, less_one(dwte));
     check_gradient(&problem, "position table", e.wpe, less_one(dwpe));
     check_gradient(&problem, "type table", e.wtype, less_one(dwtype));
+}
+
+static void test_embedding(void **state) {
+    embedding_with(*state, false);
+    kit_clear(*state);
+    embedding_with(*state, true);
 }
 
 typedef struct Loss {

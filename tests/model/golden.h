@@ -138,6 +138,13 @@ static inline HostBatch *golden_batch(const Golden *golden, const char *prefix) 
         batch->task = TASK_LM;
         batch->loss_count[LOSS_TOKEN] = count_in_range(batch->labels, B * T, 0, INT32_MAX);
     }
+    const int32_t *starts = golden_array(golden, prefix, "starts", &count);
+    if (starts) { /* as weft finds them from the tokens; the labels of the end tokens are already ignored */
+        host_batch_split(batch, (int32_t)golden->model->config.eos_token);
+        assert_int_equal(count, B * T);
+        assert_memory_equal(batch->starts, starts, (size_t)count * sizeof *starts);
+        assert_int_equal(count_in_range(batch->labels, B * T, 0, INT32_MAX), batch->loss_count[LOSS_TOKEN]);
+    }
     const int32_t *picks = golden_array(golden, prefix, "picks", &count);
     if (picks) {
         batch->pick_count = batch->loss_count[LOSS_TOKEN] = count;

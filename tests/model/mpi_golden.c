@@ -9,6 +9,7 @@
 
 static const char *const cases[] = {"gpt2",
                                     "gpt2-untied-padded",
+                                    "gpt2-documents",
                                     "bert-pretrain",
                                     "bert-pretrain-padded",
                                     "bert-mlm",
@@ -22,6 +23,7 @@ static const char *const cases[] = {"gpt2",
                                     "llama-3",
                                     "llama-bias",
                                     "mistral",
+                                    "mistral-documents",
                                     "qwen2",
                                     "qwen3"};
 enum { CASES = sizeof cases / sizeof *cases };

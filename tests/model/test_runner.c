@@ -1,5 +1,6 @@
 /* Tests a complete model in its runner, with dropout: results must not depend on recompute or on the division
- * into micro-batches. Also tests memory use and 16-bit logits. */
+ * into micro-batches, and separate documents in a sequence must not affect one another. Also tests memory use
+ * and 16-bit logits. */
 #include "model/rig.h"
 #include "train/runner.h"
 
@@ -151,12 +152,82 @@ static void test_logits(void **state) {
         }
 }
 
+/* Four documents of a stream in one sequence, or one document per sequence, padded. Each ends with END; one
+ * has no other token. */
+enum { END = 16, PACKED = 9, DOCUMENTS = 4 };
+static const int32_t stream_tokens[PACKED] = {3, 7, END, 5, 1, 2, END, END, 4};
+static const int32_t document_at[DOCUMENTS + 1] = {0, 3, 7, 8, PACKED};
+
+static HostBatch *documents_of(bool packed) {
+    HostBatch *batch = NULL;
+    int64_t count = packed ? 1 : DOCUMENTS;
+    assert_ok(host_batch_new(&batch, count, PACKED));
+    batch->task = TASK_LM;
+    batch->padded = !packed;
+    for (int64_t b = 0; b < count; b++) {
+        int32_t from = packed ? 0 : document_at[b], length = packed ? PACKED : document_at[b + 1] - from;
+        batch->lens[b] = length;
+        for (int64_t t = 0; t < PACKED; t++) {
+            int32_t at = from + (int32_t)t, token = t < length ? stream_tokens[at] : 0;
+            bool counted = t < length && token != END;
+            batch->tokens[b * PACKED + t] = token;
+            batch->labels[b * PACKED + t] = packed || counted ? (at + 1) % PACKED + 2 : -100;
+            batch->loss_count[LOSS_TOKEN] += counted;
+        }
+    }
+    if (packed) host_batch_split(batch, END);
+    return batch;
+}
+
+static double documents_gradients(Runner *runner, bool packed, float *values) {
+    HostBatch *batch = documents_of(packed);
+    StepResult result;
+    assert_ok(runner_gradients(runner, &batch, 1, 1, &result));
+    for (int i = 0; i < runner->model->units; i++) {
+        memcpy(values, runner->grads->flat[i].data, (size_t)runner->grads->unit[i].numel * sizeof *values);
+        values += runner->grads->unit[i].numel;
+    }
+    host_batch_free(batch);
+    return result.loss;
+}
+
+/* Documents in one sequence give the losses and gradients of the documents by themselves. */
+static void test_documents(void **state) {
+    (void)state;
+    for (const Family *const *family = families(); *family; family++)
+        for (int k = 0; (*family)->outputs & OUTPUT_LM && k < 2; k++) {
+            ModelConfig config = rig_config(*family, OUTPUT_LM);
+            config.dropout_embed = config.dropout_attn = config.dropout_hidden = 0;
+            CLEANUP(model_freep) Model *model = NULL;
+            CLEANUP(device_freep) Device *device = NULL;
+            CLEANUP(runner_freep) Runner *runner = NULL;
+            CLEANUP(mem_freep) float *packed = NULL, *single = NULL;
+            assert_ok(model_new(&model, &config));
+            assert_ok(device_new_cpu(&device, 1));
+            RunnerSpec spec = {.micro_batch = DOCUMENTS, .seq = PACKED, .train = true, .seed = 9};
+            assert_ok(kernels_find(backends[k], &spec.table));
+            assert_ok(runner_new(&runner, model, device, &spec));
+            rig_randomize(runner->params);
+            int64_t count = 0, largest = 0;
+            for (int i = 0; i < model->units; i++) count += runner->grads->unit[i].numel;
+            assert_ok(mem_new((size_t)count, sizeof(float), &packed));
+            assert_ok(mem_new((size_t)count, sizeof(float), &single));
+            double loss = documents_gradients(runner, true, packed);
+            assert_true(fabs(loss - documents_gradients(runner, false, single)) <= 1e-6 * loss);
+            for (int64_t i = 0; i < count; i++)
+                if (fabsf(single[i]) > fabsf(single[largest])) largest = i;
+            for (int64_t i = 0; i < count; i++)
+                assert_true(fabsf(packed[i] - single[i]) <= 1e-6f * fabsf(single[largest]));
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recompute),
         cmocka_unit_test(test_micro_batches),
         cmocka_unit_test(test_steps_allocate_no_memory),
         cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_documents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

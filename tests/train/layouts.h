@@ -51,7 +51,18 @@ static inline int32_t draw(const char *site, int64_t step, int64_t index, int64_
     return (int32_t)rng_below(rng_key(5, site, (uint64_t)step), (uint64_t)index, (uint64_t)below);
 }
 
-/* Sequences first .. first + count - 1 of a step's batch. BERT sequences vary in length. */
+/* Puts several documents into each sequence of an lm batch. */
+static inline void add_documents(HostBatch *batch, int64_t step, int64_t first) {
+    enum { END = 1 };
+    for (int64_t i = 0; i < batch->B * SEQ; i++)
+        if (!draw("end", step, first * SEQ + i, 4)) batch->tokens[i] = END;
+    host_batch_split(batch, END);
+    batch->loss_count[LOSS_TOKEN] = 0;
+    for (int64_t i = 0; i < batch->B * SEQ; i++) batch->loss_count[LOSS_TOKEN] += batch->labels[i] >= 0;
+}
+
+/* Sequences first .. first + count - 1 of a step's batch. BERT sequences vary in length; in every other step,
+ * sequences of a language model have several documents. */
 static inline HostBatch *batch_of_vocab(JobKind kind, int64_t vocab, int64_t step, int64_t first,
                                         int64_t count) {
     HostBatch *batch = NULL;
@@ -84,6 +95,7 @@ static inline HostBatch *batch_of_vocab(JobKind kind, int64_t vocab, int64_t ste
     batch->loss_count[LOSS_NSP] = kind == JOB_BERT ? count : 0;
     batch->loss_count[LOSS_SPAN_START] = batch->loss_count[LOSS_SPAN_END] = kind == JOB_SPAN ? count : 0;
     batch->loss_count[LOSS_CLASSIFY] = kind == JOB_CLASSIFY ? count : 0;
+    if (is_lm(kind) && step % 2) add_documents(batch, step, first);
     return batch;
 }
 

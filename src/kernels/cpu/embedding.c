@@ -16,6 +16,11 @@ static Status types_check(const char *kernel, Tensor types, Tensor wtype) {
     return OK;
 }
 
+/* The row's position in a table; -1 if it is not there, or there is no table. */
+static inline int64_t position_in(Tensor table, Tensor positions, int64_t T, int64_t row) {
+    return table.data ? row_position(positions, 0, T, row / T, row % T, tensor_rows(table)) : -1;
+}
+
 static inline VecF tail_or_zero(const void *from, DType dtype, int64_t at, int64_t n) {
     return from ? vec_get_some(from, dtype, at, n) : vec_set(0.0f);
 }
@@ -35,7 +40,7 @@ static ALWAYS_INLINE void rows_sum(DType dtype, void *to, const void *token, con
     vec_put_some(to, dtype, i, sum + tail_or_zero(type, dtype, i, n - i), n - i);
 }
 
-static Status embedding_forward_cpu(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor past,
+static Status embedding_forward_cpu(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor positions,
                                     Tensor wte, Tensor wpe, Tensor wtype, VocabPart part) {
     TRY(types_check("embedding_forward", types, wtype));
     int64_t B = x.dim[0], T = x.dim[1], C = x.dim[2], V = tensor_rows(wte);
@@ -44,11 +49,10 @@ static Status embedding_forward_cpu(Stream *stream, Tensor x, Tensor tokens, Ten
         Range mine = range_mine(B * T, 1);
         for (int64_t row = mine.from; row < mine.to; row++) {
             int64_t token = vocab_row(part, V, tensor_i32(tokens)[row]);
-            int64_t position = row % T + (past.data ? tensor_i32(past)[row / T] : 0);
-            bool has_position = wpe.data && position >= 0 && position < tensor_rows(wpe);
+            int64_t position = position_in(wpe, positions, T, row);
             int64_t type = types.data ? tensor_i32(types)[row] : 0;
             BY_TYPE(x.dtype, rows_sum, run_at(x, row * C), token >= 0 ? run_at(wte, token * C) : NULL,
-                    has_position ? run_at(wpe, position * C) : NULL, run_at(wtype, type * C), C);
+                    position >= 0 ? run_at(wpe, position * C) : NULL, run_at(wtype, type * C), C);
         }
     }
     return OK;
@@ -63,7 +67,7 @@ static ALWAYS_INLINE void table_add(DType dtype, Tensor table, int64_t row, int6
 }
 
 static Status embedding_backward_cpu(Stream *stream, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx,
-                                     Tensor tokens, Tensor types, VocabPart part) {
+                                     Tensor tokens, Tensor types, Tensor positions, VocabPart part) {
     TRY(types_check("embedding_backward", types, dwtype));
     int64_t B = dx.dim[0], T = dx.dim[1], C = dx.dim[2];
     int64_t V = dwte.data ? tensor_rows(dwte) : 0;
@@ -75,7 +79,7 @@ static Status embedding_backward_cpu(Stream *stream, Tensor dwte, Tensor dwpe, T
             const void *from = run_at(dx, row * C + mine.from);
             int64_t token = dwte.data ? vocab_row(part, V, tensor_i32(tokens)[row]) : -1;
             BY_TYPE(dx.dtype, table_add, dwte, token, mine.from, from, n);
-            BY_TYPE(dx.dtype, table_add, dwpe, row % T, mine.from, from, n);
+            BY_TYPE(dx.dtype, table_add, dwpe, position_in(dwpe, positions, T, row), mine.from, from, n);
             BY_TYPE(dx.dtype, table_add, dwtype, types.data ? tensor_i32(types)[row] : 0, mine.from, from, n);
         }
     }

@@ -28,7 +28,7 @@ static Status rope(Stream *stream, Tensor x, Tensor table, Tensor positions, int
     {
         Range mine = range_mine(tokens, 1);
         for (int64_t i = mine.from; i < mine.to; i++) {
-            int64_t at = rope_position(positions, origin, T, i / T, i % T, tensor_rows(table));
+            int64_t at = row_position(positions, origin, T, i / T, i % T, tensor_rows(table));
             const float *row = tensor_f32(table) + at * R;
             int64_t head = (i * N + heads.first) * D;
             for (int64_t h = 0; at >= 0 && h < count; h++, head += D)

@@ -37,7 +37,7 @@ MUST_USE Status row_order(Stream *stream, int64_t count, int64_t largest, size_t
                           void **ret_more);
 
 /* linear_int8.c: embedding_forward with a packed token table. */
-MUST_USE Status embedding_int8_cuda(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor past,
+MUST_USE Status embedding_int8_cuda(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor positions,
                                     Tensor wte, EmbeddingTables tables);
 
 /* Dropout in the form that device code uses. */

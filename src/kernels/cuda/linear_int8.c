@@ -130,10 +130,11 @@ Status linear_int8_forward_cuda(Stream *stream, Tensor y, Tensor pre, Tensor x, 
     return OK;
 }
 
-Status embedding_int8_cuda(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor past, Tensor wte,
-                           EmbeddingTables tables) {
+Status embedding_int8_cuda(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor positions,
+                           Tensor wte, EmbeddingTables tables) {
     CudaInt8 words = weights_of(wte);
-    LAUNCH(launch_embedding_int8(cuda_stream(stream), x.dtype, x.data, tokens.data, types.data, past.data,
-                                 tables, &words, x.dim[0] * x.dim[1], x.dim[1]));
+    int64_t T = positions.ndim > 1 ? 1 : x.dim[1]; /* as in embedding_forward_cuda */
+    LAUNCH(launch_embedding_int8(cuda_stream(stream), x.dtype, x.data, tokens.data, types.data,
+                                 positions.data, tables, &words, x.dim[0] * x.dim[1], T));
     return OK;
 }

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int threads = 128;
 
-// The position of a token, or -1 if it is not in the table, as rope_position of backend.h.
+// The position of a token, or -1 if it is not in the table, as row_position of backend.h.
 __device__ inline int64_t position_of(const CudaRope &in, int64_t token) {
     int64_t at = in.origin + token % in.T;
     if (in.positions) at = in.each ? in.positions[token] : at + in.positions[token / in.T];

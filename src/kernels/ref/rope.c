@@ -14,7 +14,7 @@ static Status rope(Tensor x, Tensor table, Tensor positions, int64_t origin, Hea
     int64_t T = x.dim[1], N = x.dim[2], D = x.dim[3], R = tensor_cols(table);
     int64_t count = heads.count ? heads.count : N;
     for (int64_t i = 0; i < x.dim[0] * T; i++) {
-        int64_t at = rope_position(positions, origin, T, i / T, i % T, tensor_rows(table));
+        int64_t at = row_position(positions, origin, T, i / T, i % T, tensor_rows(table));
         for (int64_t h = heads.first; at >= 0 && h < heads.first + count; h++)
             rotate(x, (i * N + h) * D, tensor_f32(table) + at * R, R / 2, sign);
     }

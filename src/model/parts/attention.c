@@ -213,7 +213,8 @@ static Attention attention_of(const Block *block, const Pass *pass) {
     Attention spec = {.causal = config_causal(c),
                       .scale = score,
                       .kv_heads = groups == local_heads(c, pass->shape.tp) ? 0 : groups,
-                      .window = config_window(c, block->index)};
+                      .window = config_window(c, block->index),
+                      .starts = pass->micro->starts};
     if (!pass->shape.train) return spec;
     spec.dropout = dropout_at(pass, c->dropout_attn, 0, "layer.%d.attn", block->index);
     spec.dropout.origin[0] = pass->micro->first; /* all sequences, local heads */
@@ -259,7 +260,7 @@ static Status attention_input(const Block *block, Pass *pass, const AttentionSav
     }
     if (c->position == POSITION_ROPE && rotate)
         TRY(rope_forward(pass->exec, all_heads(qkv), pass->rope,
-                         pass->decode ? pass->decode->past : TENSOR_NONE, 0,
+                         pass->decode ? pass->decode->past : pass->micro->positions, 0,
                          (HeadRange){0, q.count + k.count}));
     *ret_qkv = qkv;
     return OK;
@@ -299,7 +300,8 @@ Status attention_back(const Block *block, Pass *pass, const AttentionSaved *s, T
     TRY(attention_input(block, pass, s, c->qk_norm, &qkv));
     TRY(attention_backward(e, dqkv, datt, s->att, s->lse, qkv, pass->micro->lens, attention_of(block, pass)));
     if (c->position == POSITION_ROPE)
-        TRY(rope_backward(e, heads, pass->rope, TENSOR_NONE, 0, (HeadRange){0, q.count + k.count}));
+        TRY(rope_backward(e, heads, pass->rope, pass->micro->positions, 0,
+                          (HeadRange){0, q.count + k.count}));
     if (!c->qk_norm) return OK;
     TRY(rmsnorm_backward(e, heads, block_param(block, pass->grad, Q_NORM), heads, from, s->q_rstd,
                          block_param(block, pass->param, Q_NORM), TENSOR_NONE, q));

@@ -86,7 +86,7 @@ static void measure_embed(const Block *block, Shape shape, size_t *ret_saved, si
 }
 
 /* sum: the local rows of the summed embeddings. */
-static Status embed_sum(const Block *block, Pass *pass, Tensor sum, Tensor past) {
+static Status embed_sum(const Block *block, Pass *pass, Tensor sum, Tensor positions) {
     const Micro *micro = pass->micro;
     EmbedParams p = embed_params(block, pass->param);
     Bump bump = bump_over(pass->scratch);
@@ -99,8 +99,8 @@ static Status embed_sum(const Block *block, Pass *pass, Tensor sum, Tensor past)
         tokens = micro->rows;
         part = (VocabPart){.start = 0, .valid = table.dim[0]};
     }
-    TRY(embedding_forward(pass->exec, whole, tokens, micro->types, past, table, tp_once(pass->tp, p.position),
-                          tp_once(pass->tp, p.type), part));
+    TRY(embedding_forward(pass->exec, whole, tokens, micro->types, positions, table,
+                          tp_once(pass->tp, p.position), tp_once(pass->tp, p.type), part));
     return tp_collect(pass->tp, pass->exec, pass->shape.sequence, sum, whole);
 }
 
@@ -111,7 +111,7 @@ static Status forward_embed(const Block *block, Pass *pass, Tensor y, Tensor x) 
     Bump bump = bump_over(pass->saved);
     EmbedSaved s = embed_saved(block, pass->shape, &bump);
     TRY(bump_check(&bump, "the embedding"));
-    TRY(embed_sum(block, pass, has_norm(block) ? s.sum : y, TENSOR_NONE));
+    TRY(embed_sum(block, pass, has_norm(block) ? s.sum : y, pass->micro->positions));
     if (has_norm(block)) {
         Norm norm = norm_of(block, pass->param, NORM_W);
         TRY(stream_copy(pass->exec->stream, s.norm.weight.data, norm.weight.data, tensor_bytes(norm.weight),
@@ -131,7 +131,8 @@ static Status add_rows(const Block *block, Pass *pass, EmbedParams g, Tensor pad
     Stream *stream = pass->exec->stream;
     Tensor row = keep ? tensor_slice(g.token, pad, 1) : TENSOR_NONE;
     if (keep) TRY(stream_copy(stream, pad_row.data, row.data, tensor_bytes(row), COPY_ON_DEVICE));
-    TRY(embedding_backward(pass->exec, g.token, g.position, g.type, dx, micro->tokens, micro->types, part));
+    TRY(embedding_backward(pass->exec, g.token, g.position, g.type, dx, micro->tokens, micro->types,
+                           micro->positions, part));
     return keep ? stream_copy(stream, row.data, pad_row.data, tensor_bytes(row), COPY_ON_DEVICE) : OK;
 }
 
