@@ -11,11 +11,12 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     bool here;
     TRY(layout_enter(call, &args->train, false, &here));
     if (!here) return OK;
-    args->train.config.log = stderr;
+    args->train.config.report.log = stderr;
     if (args->leaderboard) {
-        TrainConfig *config = &args->train.config;
-        if (invocation_slot(call, "seq")->source == SOURCE_DEFAULT) config->seq = LEADERBOARD_SEQ;
-        if (invocation_slot(call, "steps")->source == SOURCE_DEFAULT) config->steps = LEADERBOARD_STEPS;
+        Settings *config = &args->train.config;
+        if (invocation_slot(call, "seq")->source == SOURCE_DEFAULT) config->model.seq = LEADERBOARD_SEQ;
+        if (invocation_slot(call, "steps")->source == SOURCE_DEFAULT)
+            config->training.steps = LEADERBOARD_STEPS;
         LeaderboardSpec spec = {.train = *config,
                                 .replicas = args->train.layout.dp,
                                 .accumulate = args->accumulate,

@@ -128,10 +128,10 @@ static Status settle_run(const Invocation *train, RunSpec *ret_run) {
     TRY(train_settle(train, &args.config, NULL));
     TRY(layout_settle(train, &args.layout, 0));
     TRY(layout_check_shard(train, &args.layout));
+    args.config.training.warmup_file = warmup_file(train);
     *ret_run = (RunSpec){.config = args.config,
                          .mesh = layout_mesh(&args.layout),
-                         .device_given = invocation_given(train, "device"),
-                         .warmup_file = warmup_file(train)};
+                         .device_given = invocation_given(train, "device")};
     return OK;
 }
 
@@ -214,7 +214,7 @@ static Status settle_evaluation(Comparison *of) {
     CLEANUP(invocation_freep) Invocation *train = NULL;
     Status status = read_run(&line, of, name, &train);
     if (status) return status_wrap(status, "run '%s'", name);
-    const TrainConfig *config = &((const TrainArgs *)train->config)->config;
+    const Settings *config = &((const TrainArgs *)train->config)->config;
     snprintf(of->eval_samples, sizeof of->eval_samples, "%lld", (long long)train_eval_samples(config));
     return OK;
 }

@@ -25,12 +25,12 @@ static const DeviceDefault cpu_defaults[] = {
 /* About 5 s on two Neoverse-N1 cores. */
 static const double first_eval_flops = 3e11;
 
-void train_defaults(const Invocation *call, TrainConfig *config, char ret_text[DEFAULTS_TEXT]) {
+void train_defaults(const Invocation *call, Settings *config, char ret_text[DEFAULTS_TEXT]) {
     size_t used = 0;
     ret_text[0] = 0;
-    if (call->file || strcmp(config->device, "cpu")) return;
+    if (call->file || strcmp(config->device.name, "cpu")) return;
     if (!invocation_given(call, "eval-batches") && !invocation_given(call, "eval-samples"))
-        config->first_eval_flops = first_eval_flops;
+        config->validation.first_flops = first_eval_flops;
     if (invocation_given(call, "model")) return;
     for (size_t i = 0; i < COUNT_OF(cpu_defaults); i++) {
         const DeviceDefault *it = &cpu_defaults[i];

@@ -99,9 +99,9 @@ static void settle_auto(const Invocation *call, char *buffer, size_t size) {
 
 /* The value as text; "" if the option is off or was not given. */
 static void value_of(const Invocation *call, const Slot *slot, char *buffer, size_t size) {
-    const char *text = slot->option->type == OPTION_TEXT || slot->option->type == OPTION_CHOICE
-                           ? *(const char *const *)slot->field
-                           : "";
+    const char *text = slot->option->type == OPTION_CHOICE ? option_choice(slot->option, slot->field)
+                       : slot->option->type == OPTION_TEXT ? *(const char *const *)slot->field
+                                                           : "";
     buffer[0] = 0;
     switch (slot->option->type) {
     case OPTION_FLAG: snprintf(buffer, size, "%s", *(const bool *)slot->field ? "on" : ""); break;
@@ -132,7 +132,7 @@ static bool satisfies(const char *value, const char *values) {
 /* Off, or a value that is an error anyway. */
 static bool is_exempt(const Slot *slot, const char *except) {
     if (slot->option->type == OPTION_INT) return *(const int64_t *)slot->field == 0;
-    return except && !strcmp(*(const char *const *)slot->field, except);
+    return except && !strcmp(option_choice(slot->option, slot->field), except);
 }
 
 Status effects_check(Invocation *call) {

@@ -16,50 +16,50 @@ typedef struct EvalArgs {
 
 /* clang-format off */
 static const Option table[] = {
-    {OPT_TEXT("model", EvalConfig, model, "DIR"), .shown = "none; required unless --predictions is given",
+    {OPT_TEXT("model", EvalConfig, settings.model.name, "DIR"), .shown = "none; required unless --predictions is given",
      .help = "Checkpoint directory, or run directory (its newest checkpoint)."},
-    {OPT_LIST("data", EvalConfig, data, "FILE"), .required = true, .help = "Data to evaluate on."},
-    {OPT_CHOICE("format", EvalConfig, format, "FORMAT", format_choices), .fallback = "auto",
+    {OPT_LIST("data", EvalConfig, settings.data.files, "FILE"), .required = true, .help = "Data to evaluate on."},
+    {OPT_CHOICE("format", EvalConfig, settings.data.format, "FORMAT", format_choices), .fallback = "auto",
      .old_choices = format_old_choices, .help = "Data format, as in 'weft train'."},
-    {OPT_TEXT("tokenizer", EvalConfig, text.tokenizer, "DIR"), .shown = "the model's own, else bytes",
+    {OPT_TEXT("tokenizer", EvalConfig, settings.data.text.tokenizer, "DIR"), .shown = "the model's own, else bytes",
      .help = "Tokenizer for text, if its files are not in the model's directory."},
-    {OPT_TEXT("field", EvalConfig, text.field, "NAME"), .fallback = "text",
+    {OPT_TEXT("field", EvalConfig, settings.data.text.field, "NAME"), .fallback = "text",
      .help = "Field of a JSON line that contains the text."},
-    {OPT_TEXT("text-field", EvalConfig, text.text_field, "NAME"), .shown = "--field, or q in pairs",
+    {OPT_TEXT("text-field", EvalConfig, settings.data.text.text_field, "NAME"), .shown = "--field, or q in pairs",
      .help = "Column or field with the text in csv, tsv and jsonl files, as in 'weft train'."},
-    {OPT_TEXT("pair-field", EvalConfig, text.pair_field, "NAME"), .shown = "none, or a in pairs",
+    {OPT_TEXT("pair-field", EvalConfig, settings.data.text.pair_field, "NAME"), .shown = "none, or a in pairs",
      .help = "Column or field with the second text of a pair."},
-    {OPT_TEXT("label-field", EvalConfig, text.label_field, "NAME"), .fallback = "label",
+    {OPT_TEXT("label-field", EvalConfig, settings.data.text.label_field, "NAME"), .fallback = "label",
      .help = "Column or field with the label, for classifiers, or several (a,b,c), as in 'weft train'."},
-    {OPT_CHOICE("documents", EvalConfig, text.documents, "UNIT", documents_names), .fallback = "file",
+    {OPT_CHOICE("documents", EvalConfig, settings.data.text.documents, "UNIT", documents_names), .fallback = "file",
      .help = "What counts as one document in text files: the file, a line, text between blank lines, or a "
              "WikiText article."},
-    {OPT_FLAG("cross-document", EvalConfig, text.no_cross_document), .fallback = "on", .inverted = true,
+    {OPT_FLAG("cross-document", EvalConfig, settings.data.text.no_cross_document), .fallback = "on", .inverted = true,
      .help = "Language models: documents in a sequence do not attend to one another, as in 'weft train'."},
-    {OPT_FLAG("cache", EvalConfig, text.no_cache), .fallback = "on", .inverted = true,
+    {OPT_FLAG("cache", EvalConfig, settings.data.text.no_cache), .fallback = "on", .inverted = true,
      .help = "Keep tokenized text in a temporary directory instead of the cache that later runs reuse."},
-    {OPT_CHOICE("task", EvalConfig, task, "TASK", task_choices), .fallback = "auto",
+    {OPT_CHOICE("task", EvalConfig, settings.model.task, "TASK", task_choices), .fallback = "auto",
      .help = "Objective to evaluate; auto: the model's usual one."},
-    {OPT_CHOICE("problem-type", EvalConfig, problem_type, "TYPE", problem_choices), .fallback = "auto",
+    {OPT_CHOICE("problem-type", EvalConfig, settings.model.problem_type, "TYPE", problem_choices), .fallback = "auto",
      .help = "What a classifier predicts, as in 'weft train', if its config.json has no problem_type."},
-    {OPT_INT("seq", EvalConfig, seq), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
+    {OPT_INT("seq", EvalConfig, settings.model.seq), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
      .help = "Sequence length in tokens."},
-    {OPT_INT("batch", EvalConfig, batch), .fallback = "4", RANGE(1, 1 << 20),
+    {OPT_INT("batch", EvalConfig, settings.run.micro_batch), .fallback = "4", RANGE(1, 1 << 20),
      .help = "Sequences per forward pass."},
     {OPT_INT("stride", EvalConfig, stride), .fallback = "0", AT_LEAST(1), .shown = "the sequence length",
      .help = "Language models: tokens between the starts of consecutive windows. A smaller stride gives "
              "each token more context but needs more windows."},
     {OPT_INT("max-batches", EvalConfig, max_batches), .fallback = "0", AT_LEAST(0),
      .help = "Stop after N batches; 0: evaluate all data."},
-    {OPT_CHOICE("device", EvalConfig, device, "NAME", device_choices), .fallback = "cpu",
+    {OPT_CHOICE("device", EvalConfig, settings.device.name, "NAME", device_choices), .fallback = "cpu",
      .help = "Device: cpu, or cuda for NVIDIA GPUs, assigned round-robin to the ranks of a node."},
-    {OPT_CHOICE("precision", EvalConfig, precision, "TYPE", precision_choices), .shown = "fp32; bf16 on GPUs",
+    {OPT_CHOICE("precision", EvalConfig, settings.device.precision, "TYPE", precision_choices), .shown = "fp32; bf16 on GPUs",
      .help = "Compute precision, as in 'weft train'."},
-    {OPT_CHOICE("kernels", EvalConfig, kernels, "NAME", kernel_choices), .shown = "the device's own",
+    {OPT_CHOICE("kernels", EvalConfig, settings.device.kernels, "NAME", kernel_choices), .shown = "the device's own",
      .help = "Kernels: the device's own, or the plain CPU reference implementation (ref)."},
-    {OPT_INT("threads", EvalConfig, threads), .fallback = "0", RANGE(1, 4096),
+    {OPT_INT("threads", EvalConfig, settings.device.threads), .fallback = "0", RANGE(1, 4096),
      .shown = "OMP_NUM_THREADS, else all cores", .help = "CPU threads per rank."},
-    {OPT_FLAG("quiet", EvalConfig, quiet), .help = "Do not warn about tensors that the model does not use."},
+    {OPT_FLAG("quiet", EvalConfig, settings.report.quiet), .help = "Do not warn about tensors that the model does not use."},
 };
 
 static const Option against_table[] = {
@@ -88,9 +88,9 @@ static const Option squad_table[] = {
     {OPT_FLOAT("null-threshold", EvalConfig, squad.null_threshold),
      .fallback = "0", RANGE(-INFINITY, INFINITY),
      .help = "Give no answer if the no-answer score exceeds the best answer's by more than this."},
-    {OPT_INT("doc-stride", EvalConfig, text.doc_stride), .fallback = "128", RANGE(1, INT32_MAX),
+    {OPT_INT("doc-stride", EvalConfig, settings.data.text.doc_stride), .fallback = "128", RANGE(1, INT32_MAX),
      .help = "Tokens between the starts of consecutive windows over a long context."},
-    {OPT_INT("max-query", EvalConfig, text.max_query), .fallback = "64", RANGE(1, INT32_MAX),
+    {OPT_INT("max-query", EvalConfig, settings.data.text.max_query), .fallback = "64", RANGE(1, INT32_MAX),
      .help = "Maximum tokens per question; longer questions are truncated."},
 };
 
@@ -104,9 +104,9 @@ static const Option layout_table[] = {
      .help = "Tensor parallelism: ranks that split each layer."},
     {OPT_INT("pp", EvalArgs, layout.pp), .fallback = "1", RANGE(1, 1 << 20),
      .help = "Pipeline parallelism: number of stages."},
-    {OPT_INT("zero", EvalArgs, config.zero), .fallback = "0", RANGE(0, 3),
+    {OPT_INT("zero", EvalArgs, config.settings.run.zero), .fallback = "0", RANGE(0, 3),
      .help = "ZeRO stage; 3 shards the parameters across replicas."},
-    {OPT_FLAG("sequence-parallel", EvalArgs, config.sequence),
+    {OPT_FLAG("sequence-parallel", EvalArgs, config.settings.run.sequence),
      .help = "Split layer norms along the sequence across tensor-parallel ranks."},
 };
 /* clang-format on */
@@ -117,18 +117,9 @@ static const OptionGroup groups[] = {
 
 /* Joins the ranks and divides cores and GPUs among them, as train does. */
 static Status enter(Invocation *call, EvalArgs *args, bool *ret_here) {
-    EvalConfig *config = &args->config;
-    TrainArgs train = {.config = {.device = config->device,
-                                  .kernels = config->kernels,
-                                  .precision = config->precision,
-                                  .threads = config->threads,
-                                  .quiet = config->quiet},
-                       .layout = args->layout};
+    TrainArgs train = {.config = args->config.settings, .layout = args->layout};
     TRY(layout_enter(call, &train, false, ret_here));
-    config->threads = train.config.threads;
-    config->quiet = train.config.quiet;
-    config->mesh = train.config.mesh;
-    config->on = train.config.on;
+    args->config.settings = train.config;
     return OK;
 }
 
@@ -137,7 +128,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     bool here;
     TRY(enter(call, args, &here));
     if (!here) return OK;
-    args->config.log = stderr;
+    args->config.settings.report.log = stderr;
     if (invocation_given(call, "na-prob-thresh") && !args->config.squad.na_prob)
         return USAGE("--na-prob-thresh requires --na-prob");
     if (args->against_count)

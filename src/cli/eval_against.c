@@ -8,10 +8,10 @@
 #include "compare/models.h"
 
 Status eval_against(const EvalConfig *config, const char *const *against, int count, json_t **ret_result) {
-    if (!config->model) return USAGE("--against requires --model DIR, the baseline");
+    if (!config->settings.model.name) return USAGE("--against requires --model DIR, the baseline");
     if (config->squad.out)
         return USAGE("--out saves the answers of a single model; remove --against or --out");
-    if (config->mesh && config->mesh->world->size > 1)
+    if (config->settings.run.mesh && config->settings.run.mesh->world->size > 1)
         return USAGE(
             "--against supports only a single rank; with several ranks, evaluate one model at a time");
     return models_measure(config, against, count, ret_result);

@@ -95,26 +95,26 @@ int64_t layout_replicas(const Invocation *call) {
 }
 
 /* Divides the cores of a node among its ranks. */
-static Status share_cores(const Invocation *call, TrainConfig *config) {
+static Status share_cores(const Invocation *call, Settings *config) {
     CoreShare share;
     if (call->world->size == 1) return OK;
     const char *openmp = getenv("OMP_NUM_THREADS");
-    int requested = config->threads ? (int)config->threads : openmp ? atoi(openmp) : 0;
+    int requested = config->device.threads ? (int)config->device.threads : openmp ? atoi(openmp) : 0;
     TRY(cores_share(call->world, requested, &share));
-    config->threads = share.threads;
+    config->device.threads = share.threads;
     return OK;
 }
 
 /* With --device cuda: selects this rank's GPU and replaces the world by a group over the ranks' GPUs. */
-static Status share_gpus(Invocation *call, TrainConfig *config) {
+static Status share_gpus(Invocation *call, Settings *config) {
     GpuShare share;
     char note[GPU_NOTE];
-    if (strcmp(config->device, "cuda")) return OK;
+    if (strcmp(config->device.name, "cuda")) return OK;
     TRY(gpus_share(call->world, &share));
-    TRY(device_new(&call->device, config->device, share.index, (int)config->threads));
-    config->on = call->device;
+    TRY(device_new(&call->device, config->device.name, share.index, (int)config->device.threads));
+    config->device.on = call->device;
     TRY(group_over_gpus(&call->world, call->world, call->device, &share, note));
-    if (note[0] && call->world->rank == 0 && !config->quiet) fprintf(stderr, "%s\n", note);
+    if (note[0] && call->world->rank == 0 && !config->report.quiet) fprintf(stderr, "%s\n", note);
     return OK;
 }
 
@@ -131,11 +131,12 @@ static void watch_waits(const Invocation *call, double timeout) {
 
 /* Open MPI's mpirun, when it gets SIGTERM, kills its ranks after twice this time. It passes its parameters to
  * the ranks. */
-static void check_grace(const Invocation *call, const TrainConfig *config) {
+static void check_grace(const Invocation *call, const Settings *config) {
     enum { ENOUGH_S = 10 };
     const char *grace = getenv("OMPI_MCA_odls_base_sigkill_timeout");
     int seconds = grace ? atoi(grace) : 1;
-    if (!config->out || config->quiet || !getenv("OMPI_COMM_WORLD_RANK") || launch_is_ours()) return;
+    if (!config->ckpt.out || config->report.quiet || !getenv("OMPI_COMM_WORLD_RANK") || launch_is_ours())
+        return;
     if (call->world->rank == 0 && 2 * seconds < ENOUGH_S)
         fprintf(
             stderr,
@@ -150,17 +151,17 @@ Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_her
         stop_catch(SA_RESTART); /* also while the ranks connect */
         stop_catch_orphaned();
     }
-    TRY(launch_join(call, args->config.timeout < 0 ? TIMEOUT_LEAST : args->config.timeout));
+    TRY(launch_join(call, args->config.fault.timeout < 0 ? TIMEOUT_LEAST : args->config.fault.timeout));
     TRY(layout_settle(call, layout, call->world ? call->world->size : 0));
     TRY(layout_check(call, args));
     TRY(launch(call, layout->ranks, stops, ret_here));
     if (!*ret_here) return OK;
-    if (stops) watch_waits(call, args->config.timeout);
+    if (stops) watch_waits(call, args->config.fault.timeout);
     if (stops) check_grace(call, &args->config);
     TRY(share_cores(call, &args->config));
     TRY(share_gpus(call, &args->config));
     TRY(mesh_new(&call->mesh, call->world, layout_mesh(layout)));
-    args->config.mesh = call->mesh;
-    if (call->world->rank > 0) args->config.quiet = true;
+    args->config.run.mesh = call->mesh;
+    if (call->world->rank > 0) args->config.report.quiet = true;
     return OK;
 }

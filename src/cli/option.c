@@ -83,10 +83,14 @@ const char *option_expects(const Option *option, char *buffer) {
     return buffer;
 }
 
-static const char *find_choice(const Option *option, const char *text) {
+static const char *const *find_choice(const Option *option, const char *text) {
     const char *const *choice = option->choices;
     while (*choice && strcmp(*choice, text)) choice++;
-    return *choice;
+    return *choice ? choice : NULL;
+}
+
+const char *option_choice(const Option *option, const void *field) {
+    return option->indexed ? option->choices[*(const unsigned *)field] : *(const char *const *)field;
 }
 
 static Status refuse(const Option *option, const char *label, const char *text) {
@@ -153,12 +157,15 @@ static bool parse_size(const char *text, int64_t *ret_value) {
     return false;
 }
 
-static Status set_choice(const Option *option, const char **field, const char *label, const char *text) {
+static Status set_choice(const Option *option, void *field, const char *label, const char *text) {
     for (const char *const *old = option->old_choices; old && *old; old += 2)
         if (strcmp(*old, text) == 0) text = old[1];
-    const char *choice = find_choice(option, text);
+    const char *const *choice = find_choice(option, text);
     if (!choice) return refuse(option, label, text);
-    *field = choice;
+    if (option->indexed)
+        *(unsigned *)field = (unsigned)(choice - option->choices);
+    else
+        *(const char **)field = *choice;
     return OK;
 }
 
@@ -280,7 +287,11 @@ json_t *option_json(const Option *option, const void *field, const int *count) {
             json_array_append_new(list, json_string((*(const char *const *const *)field)[i]));
         return list;
     }
-    default: return *(const char *const *)field ? json_string(*(const char *const *)field) : json_null();
+    default: {
+        const char *text =
+            option->type == OPTION_CHOICE ? option_choice(option, field) : *(const char *const *)field;
+        return text ? json_string(text) : json_null();
+    }
     }
 }
 

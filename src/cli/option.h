@@ -16,7 +16,7 @@ typedef enum {
     OPTION_INT,    /* int64_t */
     OPTION_FLOAT,  /* double */
     OPTION_TEXT,   /* const char * */
-    OPTION_CHOICE, /* const char *, one of `choices` */
+    OPTION_CHOICE, /* const char *, one of `choices`, or an enum, its index */
     OPTION_LIST,   /* const char ** and, at count_offset, int: --name A B C, repeatable */
     OPTION_SIZE,   /* int64_t bytes: 4096, 512MB, 1.5GiB */
     OPTION_SEED,   /* uint64_t */
@@ -39,6 +39,7 @@ typedef struct Option {
                                      * and changes nothing, as in "--resume auto". NULL: none */
     int64_t word_value;             /* INT: the value it stands for, outside the range */
     const char *const *choices;     /* CHOICE: NULL-terminated */
+    bool indexed;                   /* CHOICE: the field is an enum, the index of the choice */
     const char *const *old_choices; /* CHOICE: pairs of a former spelling and the choice it stands for;
                                      * accepted, never shown; NULL-terminated, or NULL */
     const char *fallback;           /* the default as typed ("on" for a flag); NULL: 0, NULL or off. It may be
@@ -73,6 +74,9 @@ typedef struct OptionGroup {
     OPT_ROW(name_, OPTION_TEXT, FIELD(type, field, const char *), value)
 #define OPT_CHOICE(name_, type, field, value, names)                                                         \
     OPT_ROW(name_, OPTION_CHOICE, FIELD(type, field, const char *), value), .choices = (names)
+/* A choice whose field is an enum: names[value] is its name. */
+#define OPT_ENUM(name_, type, field, value, names)                                                           \
+    OPT_ROW(name_, OPTION_CHOICE, FIELD(type, field, unsigned), value), .choices = (names), .indexed = true
 /* `field` is the list, `field`_count the number of its entries. */
 #define OPT_LIST(name_, type, field, value)                                                                  \
     OPT_ROW(name_, OPTION_LIST, FIELD(type, field, const char **), value),                                   \
@@ -95,6 +99,8 @@ MUST_USE Status option_set_json(const Option *option, void *field, const char *l
 void option_set_flag(const Option *option, void *field, bool on);
 /* The value of `field` in the form option_set_json accepts; NULL if out of memory. `count`: LIST only. */
 json_t *option_json(const Option *option, const void *field, const int *count);
+/* The value of a CHOICE by name; NULL if it was not set. */
+const char *option_choice(const Option *option, const void *field);
 /* False if the value is outside the range, which marks an option that was not given. */
 bool option_in_range(const Option *option, const void *field);
 /* Sets the default, for every type; lists stay empty. */

@@ -10,17 +10,17 @@
 #include "plan/time.h"
 
 /* Default batch: one micro-batch per replica or, with a pipeline, four per stage. */
-static void settle_batch(TrainConfig *config, const Layout *layout) {
-    if (config->batch) return;
-    if (!config->micro_batch) config->micro_batch = 1;
-    config->batch = layout->dp * config->micro_batch * (layout->pp > 1 ? 4 * layout->pp : 1);
+static void settle_batch(Settings *config, const Layout *layout) {
+    if (config->training.batch) return;
+    if (!config->run.micro_batch) config->run.micro_batch = 1;
+    config->training.batch = layout->dp * config->run.micro_batch * (layout->pp > 1 ? 4 * layout->pp : 1);
 }
 
 /* Default threads: the cores of this machine divided among the ranks, as in a run. */
-static void settle_threads(TrainConfig *config, int64_t ranks) {
-    if (config->threads) return;
-    config->threads = device_host_threads(0) / ranks;
-    if (config->threads < 1) config->threads = 1;
+static void settle_threads(Settings *config, int64_t ranks) {
+    if (config->device.threads) return;
+    config->device.threads = device_host_threads(0) / ranks;
+    if (config->device.threads < 1) config->device.threads = 1;
 }
 
 static Status plan_spec(Invocation *call, PlanArgs *args, const Cluster *cluster, PlanSpec *ret_spec) {
@@ -30,9 +30,9 @@ static Status plan_spec(Invocation *call, PlanArgs *args, const Cluster *cluster
     settle_threads(&args->train.config, layout->ranks);
     PlanSpec spec = {.config = args->train.config};
     if (cluster) {
-        if (!invocation_given(call, "device")) spec.config.device = NULL;
+        if (!invocation_given(call, "device")) spec.config.device.name = NULL;
         TRY(fit_settle(&spec, cluster));
-        args->train.config.device = spec.config.device;
+        args->train.config.device.name = spec.config.device.name;
     }
     TRY(layout_check(call, &args->train));
     spec.mesh = layout_mesh(layout);

@@ -10,15 +10,16 @@
 enum { MAX_BOXES = 1 << 16, MAX_STAGES = 1024, DEFAULT_STAGES = 4 };
 
 static Status count_micros(const Invocation *call, const PlanArgs *args, int *ret_micros) {
-    if (args->micros && args->train.config.batch)
+    if (args->micros && args->train.config.training.batch)
         return USAGE("--micros cannot be combined with --batch; use one or the other");
-    if (!args->train.config.batch) {
+    if (!args->train.config.training.batch) {
         *ret_micros = args->micros ? (int)args->micros : 8;
         return OK;
     }
     char label[LABEL_SIZE];
-    const TrainConfig *config = &args->train.config;
-    int64_t batch = config->batch, micro_batch = config->micro_batch ? config->micro_batch : 1;
+    const Settings *config = &args->train.config;
+    int64_t batch = config->training.batch,
+            micro_batch = config->run.micro_batch ? config->run.micro_batch : 1;
     int64_t dp = args->train.layout.dp ? args->train.layout.dp : 1, each = micro_batch * dp;
     if (batch % each)
         return USAGE("%s %lld: expected a multiple of micro-batch x replicas, %lld x %lld",
@@ -64,9 +65,8 @@ static Status pipeline_of(Pipeline *ret_pipeline, const Invocation *call) {
     if (pp > MAX_STAGES)
         return USAGE("%s %lld: too many stages to draw; expected at most %d",
                      invocation_label(call, "pp", label), (long long)pp, MAX_STAGES);
-    ScheduleSpec spec = {.stages = (int)pp};
-    TRY(schedule_parse(args->train.config.pp_schedule, &spec.kind));
-    spec.chunks = args->train.config.pp_chunks        ? (int)args->train.config.pp_chunks
+    ScheduleSpec spec = {.kind = args->train.config.run.schedule, .stages = (int)pp};
+    spec.chunks = args->train.config.run.chunks       ? (int)args->train.config.run.chunks
                   : spec.kind == SCHEDULE_INTERLEAVED ? 2
                                                       : 1;
     TRY(count_micros(call, args, &spec.micros));

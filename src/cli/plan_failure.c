@@ -43,7 +43,7 @@ Status plan_failure_spec(const Invocation *call, int64_t ranks, int64_t params, 
     const FailureArgs *args = &((const PlanArgs *)call->config)->failure;
     FailureSpec spec = {0};
     if (args->mtbf_hours > 0) {
-        double bytes = state_bytes(((const PlanArgs *)call->config)->train.config.optimizer);
+        double bytes = state_bytes(((const PlanArgs *)call->config)->train.config.training.optimizer);
         double transfer_s = bytes * (double)params / (double)args->storage_bandwidth;
         spec = (FailureSpec){.devices = (double)ranks, .mtbf_s = 3600 * args->mtbf_hours};
         spec.checkpoint_s = args->checkpoint_seconds > 0 ? args->checkpoint_seconds : transfer_s;

@@ -12,9 +12,9 @@
 enum { SECONDS = 30 };
 
 /* "2 threads of Neoverse-V1", or the name of the GPU. */
-static Status name_device(const TrainConfig *config, char name[CLUSTER_NAME]) {
+static Status name_device(const Settings *config, char name[CLUSTER_NAME]) {
     CLEANUP(json_decrefp) json_t *machine = json_object();
-    if (strcmp(config->device, "cuda") == 0) {
+    if (strcmp(config->device.name, "cuda") == 0) {
         CudaInfo info;
         device_cuda_info(&info);
         snprintf(name, CLUSTER_NAME, "%.60s", info.devices ? info.device[0].name : "a GPU");
@@ -22,7 +22,7 @@ static Status name_device(const TrainConfig *config, char name[CLUSTER_NAME]) {
     }
     TRY(machine_describe(machine));
     const char *cpu = json_string_at(machine, "cpu");
-    int threads = device_host_threads((int)config->threads);
+    int threads = device_host_threads((int)config->device.threads);
     snprintf(name, CLUSTER_NAME, threads > 1 ? "%d threads of %.40s" : "%d thread of %.40s", threads,
              cpu ? cpu : "this machine");
     return OK;
@@ -33,7 +33,7 @@ static Status check_measure(const Invocation *call) {
     static const char *const known[] = {"measure", "out",       "ranks",   "threads",
                                         "device",  "precision", "kernels", NULL};
     const PlanArgs *args = call->config;
-    const TrainConfig *config = &args->train.config;
+    const Settings *config = &args->train.config;
     int64_t ranks = args->train.layout.ranks ? args->train.layout.ranks : 1, cores = device_host_cores();
     char label[LABEL_SIZE];
     TRY(plan_only(call, "measure", known));
@@ -44,8 +44,8 @@ static Status check_measure(const Invocation *call) {
     if (path_is_dir(args->out)) return USAGE("--out %s is a directory; expected a file", args->out);
     CLEANUP(file_writer_freep) FileWriter *trial = NULL;
     TRY(file_writer_new(&trial, args->out));
-    int64_t threads = config->threads ? config->threads : 1;
-    if (!call->world && strcmp(config->device, "cuda") && ranks * threads > cores)
+    int64_t threads = config->device.threads ? config->device.threads : 1;
+    if (!call->world && strcmp(config->device.name, "cuda") && ranks * threads > cores)
         return USAGE("%s %lld: %lld threads on %lld cores would distort the measurement; use fewer ranks or "
                      "threads",
                      invocation_label(call, ranks > 1 ? "ranks" : "threads", label),
@@ -56,7 +56,7 @@ static Status check_measure(const Invocation *call) {
 
 Status plan_measure(Invocation *call, json_t **ret_result) {
     PlanArgs *args = call->config;
-    TrainConfig *config = &args->train.config;
+    Settings *config = &args->train.config;
     char name[CLUSTER_NAME];
     bool here;
     CLEANUP(json_decrefp) json_t *cluster = NULL;
@@ -65,12 +65,12 @@ Status plan_measure(Invocation *call, json_t **ret_result) {
     TRY(layout_enter(call, &args->train, false, &here));
     if (!here) return OK;
     TRY(name_device(config, name));
-    MeasureSpec spec = {.device = config->device,
-                        .precision = config->precision,
+    MeasureSpec spec = {.device = config->device.name,
+                        .precision = config->device.precision,
                         .name = name,
-                        .threads = (int)config->threads,
-                        .on = config->on,
-                        .world = config->mesh->world,
+                        .threads = (int)config->device.threads,
+                        .on = config->device.on,
+                        .world = config->run.mesh->world,
                         .log = call->world && call->world->rank > 0 ? NULL : stderr,
                         .start = start,
                         .seconds = SECONDS};

@@ -28,18 +28,18 @@ static unsigned fixed_by(const Invocation *call) {
 
 Status plan_search_spec(Invocation *call, const Cluster *cluster, SearchSpec *ret_spec) {
     PlanArgs *args = call->config;
-    TrainConfig *c = &args->train.config;
+    Settings *c = &args->train.config;
     Layout *layout = &args->train.layout;
     SearchSpec spec = {.ranks = (int)layout->ranks, .fixed = fixed_by(call)};
     if (layout->shard) return USAGE("--shard is not supported by --search; remove it");
-    if (!c->threads) c->threads = 1;
-    if (!c->batch) c->batch = layout->ranks;
+    if (!c->device.threads) c->device.threads = 1;
+    if (!c->training.batch) c->training.batch = layout->ranks;
     spec.base.config = *c;
     spec.base.mesh = (MeshSpec){.dp = (int)layout->dp, .tp = (int)layout->tp, .pp = (int)layout->pp};
-    if (!invocation_given(call, "device")) spec.base.config.device = NULL;
+    if (!invocation_given(call, "device")) spec.base.config.device.name = NULL;
     TRY(fit_settle(&spec.base, cluster));
-    c->device = spec.base.config.device;
-    c->precision = spec.base.config.precision;
+    c->device.name = spec.base.config.device.name;
+    c->device.precision = spec.base.config.device.precision;
     TRY(layout_check(call, &args->train));
     *ret_spec = spec;
     return OK;

@@ -182,18 +182,18 @@ static Status draw_curves(const Sweep *sweep, const char *title, const char *pat
 static Status describe(Invocation *call, const Sweep *sweep, const SearchSpec *spec, const Cluster *cluster,
                        json_t **ret_result) {
     const char *path = call->operand_count ? call->operands[0] : NULL;
-    const TrainConfig *c = &spec->base.config;
+    const Settings *c = &spec->base.config;
     CLEANUP(json_decrefp) json_t *result = NULL;
     CLEANUP(mem_freep) char *title = NULL;
     bool drawn = false;
     TRY(sweep_json(sweep, &result));
     char params[FORMAT_SIZE];
     TRY(str_format(&title, "%s, %s parameters, %s, on %s", sweep->model.family->title,
-                   format_count(params, (double)sweep->params_total), c->precision, cluster->name));
+                   format_count(params, (double)sweep->params_total), c->device.precision, cluster->name));
     if (path) TRY(draw_curves(sweep, title, path, &drawn));
     json_object_set_new(result, "cluster",
                         json_pack("{s:s, s:s}", "name", cluster->name, "device", cluster->device));
-    json_object_set_new(result, "precision", json_string(c->precision));
+    json_object_set_new(result, "precision", json_string(c->device.precision));
     if (path && drawn) json_object_set_new(result, "svg", json_string(path));
     if (path && !drawn) json_object_set_new(result, "svg", json_null());
     *ret_result = json_incref(result);

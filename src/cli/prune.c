@@ -17,7 +17,7 @@ static Status check_score(const Invocation *call, const PruneArgs *args) {
     if (args->prune.score && !strcmp(args->prune.score, "product") && uses_kind(args, "weights"))
         return USAGE("%s product: a single weight has no output weights; use l2 or gradient",
                      invocation_label(call, "score", label));
-    if (args->prune.score && !strcmp(args->prune.score, "gradient") && !args->train.config.data_count)
+    if (args->prune.score && !strcmp(args->prune.score, "gradient") && !args->train.config.data.files_count)
         return USAGE("%s gradient requires --data FILE, to compute gradients on",
                      invocation_label(call, "score", label));
     if (args->prune.also && !strcmp(args->prune.also, args->prune.kind))
@@ -31,7 +31,7 @@ static Status check_score(const Invocation *call, const PruneArgs *args) {
 
 static Status check(const Invocation *call, const PruneArgs *args) {
     static const char *const needs_data[] = {"rounds", "steps-per-round", "ramp", "resume", "beside", "also"};
-    const TrainConfig *config = &args->train.config;
+    const Settings *config = &args->train.config;
     char label[LABEL_SIZE];
     bool rows = uses_kind(args, "rows") || uses_kind(args, "all-rows");
     if (args->prune.global && args->prune.per_matrix)
@@ -43,19 +43,19 @@ static Status check(const Invocation *call, const PruneArgs *args) {
                      invocation_label(call, args->prune.global ? "global" : "per-matrix", label),
                      args->prune.kind);
     for (size_t i = 0; i < COUNT_OF(needs_data); i++)
-        if (!config->data_count && invocation_given(call, needs_data[i]))
+        if (!config->data.files_count && invocation_given(call, needs_data[i]))
             return USAGE("%s requires --data FILE, to train between rounds",
                          invocation_label(call, needs_data[i], label));
     if (rows && args->prune.row_multiple % args->train.layout.tp)
         return USAGE("%s %lld: expected a multiple of --tp %lld",
                      invocation_label(call, "row-multiple", label), (long long)args->prune.row_multiple,
                      (long long)args->train.layout.tp);
-    if (config->min_lr > config->lr)
+    if (config->training.min_lr > config->training.lr)
         return USAGE("%s %g: must not exceed the learning rate, %g", invocation_label(call, "min-lr", label),
-                     config->min_lr, config->lr);
-    if (path_exists(config->model) && !path_is_dir(config->model))
+                     config->training.min_lr, config->training.lr);
+    if (path_exists(config->model.name) && !path_is_dir(config->model.name))
         return USAGE("%s %s: expected a checkpoint directory", invocation_label(call, "model", label),
-                     config->model);
+                     config->model.name);
     return OK;
 }
 
@@ -73,18 +73,18 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     PruneSpec *spec = &args->prune;
     bool here, stopped = false;
     TRY(check(call, args));
-    args->train.config.log = stderr;
+    args->train.config.report.log = stderr;
     spec->tp = args->train.layout.tp;
     spec->train = args->train.config;
-    if (args->train.config.data_count == 0) return prune_once(spec, ret_result);
-    args->train.config.timeout = -1; /* it has no such option */
+    if (args->train.config.data.files_count == 0) return prune_once(spec, ret_result);
+    args->train.config.fault.timeout = -1; /* it has no such option */
     TRY(layout_enter(call, &args->train, true, &here));
     if (!here) return OK;
     TRY(round_settings(call, &settings));
     spec->train = args->train.config;
-    spec->train.stop = stop_catch(SA_RESTART);
-    spec->train.work = stop_work();
-    spec->train.warmup_file = warmup_file(call);
+    spec->train.run.stop = stop_catch(SA_RESTART);
+    spec->train.fault.work = stop_work();
+    spec->train.training.warmup_file = warmup_file(call);
     spec->world = call->world;
     spec->settings = settings;
     Status status =
@@ -134,7 +134,7 @@ static void show_once(const PruneArgs *args, const json_t *row, FILE *out) {
     char count[FORMAT_SIZE];
     double sparsity = 0;
     json_has_number(row, "sparsity", &sparsity);
-    fprintf(out, "%s: %.2f%% of %s pruned, %s parameters\n", args->train.config.out, 100 * sparsity,
+    fprintf(out, "%s: %.2f%% of %s pruned, %s parameters\n", args->train.config.ckpt.out, 100 * sparsity,
             !strcmp(args->prune.kind, "all-rows") ? "all rows" : args->prune.kind,
             format_count(count, (double)json_int_at(row, "params_total")));
 }
@@ -144,7 +144,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     const json_t *kinds = json_object_get(result, "kinds"), *kind;
     const json_t *sentences = json_object_get(json_object_get(result, "conclusion"), "text"), *sentence;
     size_t index;
-    if (!args->train.config.data_count)
+    if (!args->train.config.data.files_count)
         show_once(args, json_array_get(json_object_get(result, "rounds"), 0), out);
     else if (!kinds)
         show_rounds(result, out);

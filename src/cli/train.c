@@ -12,32 +12,32 @@
 #include "report/results.h"
 
 static Status check(const Invocation *call, const TrainArgs *args) {
-    const TrainConfig *config = &args->config;
+    const Settings *config = &args->config;
     char label[LABEL_SIZE];
-    if (config->resume && !config->out)
+    if (config->ckpt.resume && !config->ckpt.out)
         return USAGE("%s requires --out DIR, the run to continue", invocation_label(call, "resume", label));
-    if (config->max_restarts && !config->out)
+    if (config->fault.max_restarts && !config->ckpt.out)
         return USAGE("%s requires --out DIR, where checkpoints are",
                      invocation_label(call, "max-restarts", label));
-    if (config->trace && !config->out)
+    if (config->report.trace && !config->ckpt.out)
         return USAGE("%s requires --out DIR, where trace.json is written",
                      invocation_label(call, "trace", label));
     return OK;
 }
 
-Status train_settle(const Invocation *call, TrainConfig *config, json_t *settings) {
+Status train_settle(const Invocation *call, Settings *config, json_t *settings) {
     const Slot *steps = invocation_slot(call, "steps"), *epochs = invocation_slot(call, "epochs");
     char label[LABEL_SIZE];
-    if (config->min_lr > config->lr)
+    if (config->training.min_lr > config->training.lr)
         return USAGE("%s %g: must not exceed the learning rate, %g", invocation_label(call, "min-lr", label),
-                     config->min_lr, config->lr);
+                     config->training.min_lr, config->training.lr);
     if (steps->source == epochs->source && steps->source != SOURCE_DEFAULT)
         return USAGE("%s cannot be combined with --steps; use one or the other",
                      invocation_label(call, "epochs", label));
     bool by_epochs = epochs->source > steps->source;
-    if (!by_epochs) config->epochs = 0;
+    if (!by_epochs) config->training.epochs = 0;
     json_object_del(settings, by_epochs ? "steps" : "epochs");
-    if (config->resume_from) config->resume = true;
+    if (config->ckpt.resume_from) config->ckpt.resume = true;
     json_object_del(settings, "resume-from");
     json_object_del(settings, "resume"); /* these belong to this invocation, not to the run */
     json_object_del(settings, "trace");
@@ -60,20 +60,21 @@ static Status find_newest(const char *run, char **ret_dir) {
 
 /* If the --model directory of a resumed run is gone, uses the run's newest checkpoint, which contains the
  * complete model. *ret_model stays NULL if the original model can be used. */
-static Status find_model(const Invocation *call, const TrainConfig *config, char **ret_model) {
+static Status find_model(const Invocation *call, const Settings *config, char **ret_model) {
     ModelConfig preset;
-    if (!config->resume || invocation_slot(call, "model")->source != SOURCE_FILE) return OK;
-    if (path_is_dir(config->model) || !path_is_dir(config->out)) return OK;
-    CLEANUP(status_freep) Status unknown = config_preset(config->model, &preset);
-    return unknown ? find_newest(config->out, ret_model) : OK;
+    if (!config->ckpt.resume || invocation_slot(call, "model")->source != SOURCE_FILE) return OK;
+    if (path_is_dir(config->model.name) || !path_is_dir(config->ckpt.out)) return OK;
+    CLEANUP(status_freep) Status unknown = config_preset(config->model.name, &preset);
+    return unknown ? find_newest(config->ckpt.out, ret_model) : OK;
 }
 
 /* The same for the tokenizer; every checkpoint includes its files. */
-static Status find_tokenizer(const Invocation *call, const TrainConfig *config, char **ret_tokenizer) {
-    const char *named = config->text.tokenizer;
-    if (!config->resume || !named || !strcmp(named, "bytes") || path_exists(named)) return OK;
-    if (invocation_slot(call, "tokenizer")->source != SOURCE_FILE || !path_is_dir(config->out)) return OK;
-    return find_newest(config->out, ret_tokenizer);
+static Status find_tokenizer(const Invocation *call, const Settings *config, char **ret_tokenizer) {
+    const char *named = config->data.text.tokenizer;
+    if (!config->ckpt.resume || !named || !strcmp(named, "bytes") || path_exists(named)) return OK;
+    if (invocation_slot(call, "tokenizer")->source != SOURCE_FILE || !path_is_dir(config->ckpt.out))
+        return OK;
+    return find_newest(config->ckpt.out, ret_tokenizer);
 }
 
 /* Without its launcher, nobody reads what a rank prints; a terminal may still be there. */
@@ -93,26 +94,27 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (!here) return OK;
     char defaults[DEFAULTS_TEXT];
     train_defaults(call, &args->config, defaults);
-    TrainConfig config = args->config; /* with substitutions for this invocation only */
-    config.note = defaults;
+    Settings config = args->config; /* with substitutions for this invocation only */
+    config.report.note = defaults;
     CLEANUP(json_decrefp) json_t *settings = NULL;
     TRY(invocation_json(call, &settings));
     TRY(train_settle(call, &config, settings));
     CLEANUP(mem_freep) char *model = NULL, *tokenizer = NULL;
     TRY(find_model(call, &config, &model));
-    if (model) config.model = model;
+    if (model) config.model.name = model;
     TRY(find_tokenizer(call, &config, &tokenizer));
-    if (tokenizer) config.text.tokenizer = tokenizer;
-    config.warmup_file = warmup_file(call);
-    config.stop = stop_catch(SA_RESTART);
-    stop_grace(config.signal_seconds);
-    config.work = stop_work();
-    config.log = stderr;
+    if (tokenizer) config.data.text.tokenizer = tokenizer;
+    config.training.warmup_file = warmup_file(call);
+    config.run.stop = stop_catch(SA_RESTART);
+    stop_grace(config.fault.signal_seconds);
+    config.fault.work = stop_work();
+    config.report.log = stderr;
     TRY(train_run(&config, settings, ret_result));
     call->incomplete = json_is_true(json_object_get(*ret_result, "interrupted"));
     if (!call->incomplete) return OK;
-    if (config.out) call->exit_code = STATUS_SAVED;
-    if (call->world->rank == 0) report_stop((long long)json_int_at(*ret_result, "steps"), config.out != NULL);
+    if (config.ckpt.out) call->exit_code = STATUS_SAVED;
+    if (call->world->rank == 0)
+        report_stop((long long)json_int_at(*ret_result, "steps"), config.ckpt.out != NULL);
     return OK;
 }
 
@@ -171,12 +173,14 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     }
     if (json_has_number(result, "bubble", &number) && number > 0)
         fprintf(out, "pipeline bubble %.1f%% of forward and backward\n", 100 * number);
-    if (args->config.out)
-        fprintf(out, "run directory %s, newest checkpoint %s/latest\n", args->config.out, args->config.out);
+    if (args->config.ckpt.out)
+        fprintf(out, "run directory %s, newest checkpoint %s/latest\n", args->config.ckpt.out,
+                args->config.ckpt.out);
     if (json_has_number(result, "best_val_loss", &number))
-        fprintf(out, "best checkpoint %s/best: step %lld, validation loss %.4f\n", args->config.out,
+        fprintf(out, "best checkpoint %s/best: step %lld, validation loss %.4f\n", args->config.ckpt.out,
                 (long long)json_int_at(result, "best_step"), number);
-    if (args->config.out && !args->config.quiet && !call->incomplete) put_next(out, result, args->config.out);
+    if (args->config.ckpt.out && !args->config.report.quiet && !call->incomplete)
+        put_next(out, result, args->config.ckpt.out);
     return OK;
 }
 

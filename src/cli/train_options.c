@@ -19,75 +19,70 @@ const char *const kernel_choices[] = {"cpu", "ref", "cuda", NULL};
 static const char *const schedule_choices[] = {"cosine", "linear", "constant", "wsd", NULL};
 static const char *const decay_choices[] = {"linear", "1-sqrt", "cosine", NULL};
 static const char *const optimizer_choices[] = {"adamw", "lion", "sgd", "muon", NULL};
-static const char *const muon_choices[] = {"original", "match-adamw", NULL};
 static const char *const warmup_choices[] = {"linear", "log", NULL};
-static const char *const recompute_choices[] = {"none", "selective", "block", NULL};
-static const char *const pipeline_choices[] = {"gpipe", "1f1b", "interleaved", "zero-bubble", NULL};
 const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", "fp8", NULL};
-static const char *const quantize_choices[] = {"none", "int8", "int4", NULL};
 static const char *const kind_choices[] = {"weights", "rows", "heads", "all-rows", NULL};
 static const char *const score_choices[] = {"l2", "product", "gradient", NULL};
 static const char *const ramp_choices[] = {"remaining", "even", NULL};
 static const char *const divergence_choices[] = {"stop", "warn", "skip", "rollback", NULL};
-static const char *const offload_choices[] = {"none", "optimizer", "params", NULL};
 
 /* A row of an interval in steps, or one epoch. */
 #define EVERY(name_, field)                                                                                  \
-    OPT_ROW(name_, OPTION_INT, FIELD(TrainConfig, field, int64_t), "N|epoch"), AT_LEAST(0),                  \
+    OPT_ROW(name_, OPTION_INT, FIELD(Settings, field, int64_t), "N|epoch"), AT_LEAST(0),                     \
         .word = "epoch", .word_value = EVERY_EPOCH
 
 /* clang-format off */
 static const Option model_table[] = {
-    {OPT_TEXT("model", TrainConfig, model, "NAME|DIR"), .fallback = "gpt2-mini",
+    {OPT_TEXT("model", Settings, model.name, "NAME|DIR"), .fallback = "gpt2-mini",
      .help = "A preset with random weights, or the directory of a weft or Hugging Face checkpoint. "
              "Presets: gpt2-tiny, gpt2-mini, gpt2-small, gpt2, gpt2-medium, gpt2-large, gpt2-xl, "
              "bert-tiny, bert-mini, bert-small, bert-base, bert-large, llama-1m, llama-5m, llama-15m, "
              "llama-42m, llama-110m, smollm-135m, smollm-360m, tinyllama-1.1b, llama-3.2-1b, llama-3.2-3b, "
              "llama-2-7b, llama-2-13b, llama-2-70b, llama-3-8b, llama-3-70b, mistral-5m, mistral-7b, "
              "qwen2.5-0.5b, qwen2.5-1.5b, qwen2.5-7b, qwen3-0.6b, qwen3-1.7b, qwen3-8b."},
-    {OPT_TEXT("tokenizer", TrainConfig, text.tokenizer, "DIR"), .shown = "the model's own, else bytes",
+    {OPT_TEXT("tokenizer", Settings, data.text.tokenizer, "DIR"), .shown = "the model's own, else bytes",
      .help = "Tokenizer for text: a directory with its files, or bytes. It sets the vocabulary size of a "
              "preset, and checkpoints include its files."},
-    {OPT_CHOICE("task", TrainConfig, task, "TASK", task_choices), .fallback = "auto",
+    {OPT_CHOICE("task", Settings, model.task, "TASK", task_choices), .fallback = "auto",
      .help = "Training objective: language modeling (lm), masked tokens and next sentence (mlm), answer "
              "span (span; squad means span on SQuAD files), classification (classify), or the model's "
              "usual one (auto)."},
-    {OPT_INT("labels", TrainConfig, labels), .fallback = "0", RANGE(1, MAX_LABELS),
+    {OPT_INT("labels", Settings, model.labels), .fallback = "0", RANGE(1, MAX_LABELS),
      .shown = "the model's own, else from the data",
      .help = "Number of labels for --task classify, or of outputs for regression."},
-    {OPT_CHOICE("problem-type", TrainConfig, problem_type, "TYPE", problem_choices), .fallback = "auto",
+    {OPT_CHOICE("problem-type", Settings, model.problem_type, "TYPE", problem_choices), .fallback = "auto",
      .help = "With --task classify: predict one label (single-label, cross-entropy), any number of labels "
              "(multi-label, binary cross-entropy) or numbers (regression, mean squared error). auto: the "
              "checkpoint's problem_type; regression with one output; else from the labels in --data."},
-    {OPT_FLAG("next-sentence", TrainConfig, no_next_sentence), .fallback = "on", .inverted = true,
+    {OPT_FLAG("next-sentence", Settings, model.no_next_sentence), .fallback = "on", .inverted = true,
      .help = "With --task mlm, train on masked tokens only, without next-sentence prediction."},
-    {OPT_FLAG("masked-tokens", TrainConfig, no_masks), .fallback = "on", .inverted = true,
+    {OPT_FLAG("masked-tokens", Settings, model.no_masks), .fallback = "on", .inverted = true,
      .help = "With --task mlm, train on next-sentence prediction only, without masking tokens."},
-    {OPT_INT("layers", TrainConfig, layers), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
+    {OPT_INT("layers", Settings, model.layers), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
      .help = "Number of layers; overrides the preset."},
-    {OPT_INT("hidden", TrainConfig, hidden), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
+    {OPT_INT("hidden", Settings, model.hidden), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
      .help = "Hidden size."},
-    {OPT_INT("heads", TrainConfig, heads), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
+    {OPT_INT("heads", Settings, model.heads), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
      .help = "Number of attention heads; must divide the hidden size."},
-    {OPT_INT("inner", TrainConfig, inner), .fallback = "0", AT_LEAST(1), .shown = "4 x the hidden size",
+    {OPT_INT("inner", Settings, model.inner), .fallback = "0", AT_LEAST(1), .shown = "4 x the hidden size",
      .help = "Size of the feed-forward layer."},
-    {OPT_INT("seq", TrainConfig, seq), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
+    {OPT_INT("seq", Settings, model.seq), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
      .help = "Sequence length in tokens."},
-    {OPT_INT("vocab", TrainConfig, vocab), .fallback = "0", AT_LEAST(1), .shown = "from the data",
+    {OPT_INT("vocab", Settings, model.vocab), .fallback = "0", AT_LEAST(1), .shown = "from the data",
      .help = "Vocabulary size."},
-    {OPT_FLOAT("dropout", TrainConfig, dropout), .fallback = "-1", BELOW_ONE, .shown = "the model's own",
+    {OPT_FLOAT("dropout", Settings, model.dropout), .fallback = "-1", BELOW_ONE, .shown = "the model's own",
      .help = "Dropout rate of embeddings, attention and layer outputs."},
 };
 
 static const Option data_table[] = {
-    {OPT_LIST("data", TrainConfig, data, "FILE"), .required = true,
+    {OPT_LIST("data", Settings, data.files, "FILE"), .required = true,
      .help = "Training data: files, a directory written by 'weft prepare', @SET/FILE (a file that 'weft fetch "
              "SET' downloaded), or self (weft's own source and documentation)."},
-    {OPT_LIST("val", TrainConfig, val, "FILE"), .help = "Validation data, instead of a fraction of --data."},
-    {OPT_FLOAT("val-fraction", TrainConfig, val_fraction), .fallback = "0.1", BELOW_ONE,
+    {OPT_LIST("val", Settings, data.val, "FILE"), .help = "Validation data, instead of a fraction of --data."},
+    {OPT_FLOAT("val-fraction", Settings, data.val_fraction), .fallback = "0.1", BELOW_ONE,
      .help = "Fraction held out from the end of the data for validation, if neither --val nor a prepared "
              "validation set provides it."},
-    {OPT_CHOICE("format", TrainConfig, format, "FORMAT", format_choices), .fallback = "auto",
+    {OPT_CHOICE("format", Settings, data.format, "FORMAT", format_choices), .fallback = "auto",
      .old_choices = format_old_choices,
      .help = "Data format: raw bytes as tokens (bytes), little-endian token ids (u16, u32), JSON lines of "
              "token ids and labels (ids), token files from 'weft prepare' (tokens), text to tokenize "
@@ -96,166 +91,166 @@ static const Option data_table[] = {
              "u16; .u32 is u32; .jsonl is ids, text or pairs, by its first line; .csv and .tsv are records "
              "with --task classify; movie_lines and movie_conversations are cornell; .json may be squad; "
              "anything else is text, or bytes without a tokenizer."},
-    {OPT_TEXT("field", TrainConfig, text.field, "NAME"), .fallback = "text",
+    {OPT_TEXT("field", Settings, data.text.field, "NAME"), .fallback = "text",
      .help = "Field of a JSON line that contains the text."},
-    {OPT_TEXT("text-field", TrainConfig, text.text_field, "NAME"), .shown = "--field, or q in pairs",
+    {OPT_TEXT("text-field", Settings, data.text.text_field, "NAME"), .shown = "--field, or q in pairs",
      .help = "Column or field with the text in csv, tsv and jsonl files, or its number if there is no "
              "header."},
-    {OPT_TEXT("pair-field", TrainConfig, text.pair_field, "NAME"), .shown = "none, or a in pairs",
+    {OPT_TEXT("pair-field", Settings, data.text.pair_field, "NAME"), .shown = "none, or a in pairs",
      .help = "Column or field with the second text of a pair."},
-    {OPT_TEXT("label-field", TrainConfig, text.label_field, "NAME"), .fallback = "label",
+    {OPT_TEXT("label-field", Settings, data.text.label_field, "NAME"), .fallback = "label",
      .help = "With --task classify, column or field with the label: a name, a number or a list. Several "
              "columns, as in a,b,c, are outputs of a regression or labels that are 0 or 1."},
-    {OPT_CHOICE("documents", TrainConfig, text.documents, "UNIT", documents_names), .fallback = "file",
+    {OPT_CHOICE("documents", Settings, data.text.documents, "UNIT", documents_names), .fallback = "file",
      .help = "What counts as one document in text files: the file, a line, text between blank lines, or a "
              "WikiText article."},
-    {OPT_FLAG("cross-document", TrainConfig, text.no_cross_document), .fallback = "on", .inverted = true,
+    {OPT_FLAG("cross-document", Settings, data.text.no_cross_document), .fallback = "on", .inverted = true,
      .help = "Language models: several documents in a sequence do not attend to one another, and positions restart "
              "in each. A document ends with the end token, after which nothing is predicted."},
-    {OPT_FLAG("cache", TrainConfig, text.no_cache), .fallback = "on", .inverted = true,
+    {OPT_FLAG("cache", Settings, data.text.no_cache), .fallback = "on", .inverted = true,
      .help = "Do not share tokenized text between runs through the cache ($WEFT_CACHE, else "
              "$XDG_CACHE_HOME/weft or ~/.cache/weft); keep it in --out, or in a temporary directory "
              "without --out."},
-    {OPT_FLAG("shuffle", TrainConfig, no_shuffle), .fallback = "on", .inverted = true,
+    {OPT_FLAG("shuffle", Settings, data.no_shuffle), .fallback = "on", .inverted = true,
      .help = "Read the data in file order, instead of a new random order in every epoch."},
-    {OPT_INT("doc-stride", TrainConfig, text.doc_stride), .fallback = "128", RANGE(1, INT32_MAX),
+    {OPT_INT("doc-stride", Settings, data.text.doc_stride), .fallback = "128", RANGE(1, INT32_MAX),
      .help = "SQuAD: tokens between the starts of consecutive windows over a long context."},
-    {OPT_INT("max-query", TrainConfig, text.max_query), .fallback = "64", RANGE(1, INT32_MAX),
+    {OPT_INT("max-query", Settings, data.text.max_query), .fallback = "64", RANGE(1, INT32_MAX),
      .help = "SQuAD: maximum tokens per question; longer questions are truncated."},
-    {OPT_FLOAT("mask-rate", TrainConfig, mask_rate), .fallback = "0.15", INSIDE_ZERO_ONE,
+    {OPT_FLOAT("mask-rate", Settings, data.mask_rate), .fallback = "0.15", INSIDE_ZERO_ONE,
      .help = "Fraction of tokens that --task mlm masks."},
-    {OPT_FLAG("whole-word-masking", TrainConfig, whole_words),
+    {OPT_FLAG("whole-word-masking", Settings, model.whole_words),
      .help = "With --task mlm, mask whole words instead of single tokens (WordPiece vocabularies)."},
 };
 
 static const Option training_table[] = {
-    {OPT_INT("steps", TrainConfig, steps), .fallback = "1000", AT_LEAST(1),
+    {OPT_INT("steps", Settings, training.steps), .fallback = "1000", AT_LEAST(1),
      .help = "Optimizer steps, counted from the start of the run."},
-    {OPT_FLOAT("epochs", TrainConfig, epochs), ABOVE_ZERO,
+    {OPT_FLOAT("epochs", Settings, training.epochs), ABOVE_ZERO,
      .help = "Passes over the data, instead of --steps."},
-    {OPT_INT("batch", TrainConfig, batch), .fallback = "8", RANGE(1, 1 << 24),
+    {OPT_INT("batch", Settings, training.batch), .fallback = "8", RANGE(1, 1 << 24),
      .help = "Global batch size: sequences per step, over all micro-batches and replicas."},
-    {OPT_INT("micro-batch", TrainConfig, micro_batch), .fallback = "0", RANGE(1, 1 << 20),
+    {OPT_INT("micro-batch", Settings, run.micro_batch), .fallback = "0", RANGE(1, 1 << 20),
      .shown = "the batch",
      .help = "Sequences per forward and backward pass; must divide --batch. Gradients are accumulated over "
              "micro-batches. Smaller values need less memory."},
-    {OPT_CHOICE("optimizer", TrainConfig, optimizer, "NAME", optimizer_choices), .fallback = "adamw",
+    {OPT_CHOICE("optimizer", Settings, training.optimizer, "NAME", optimizer_choices), .fallback = "adamw",
      .help = "Optimizer: AdamW, Lion, SGD with momentum, or Muon, which updates the matrices of layers and leaves "
              "embeddings, output heads, norms and biases to AdamW."},
-    {OPT_FLOAT("lr", TrainConfig, lr), .fallback = "6e-4", ABOVE_ZERO,
+    {OPT_FLOAT("lr", Settings, training.lr), .fallback = "6e-4", ABOVE_ZERO,
      .shown = "6e-4; lion 1e-4, sgd 0.1, muon 0.02", .help = "Peak learning rate, after warm-up."},
-    {OPT_FLOAT("adamw-lr", TrainConfig, adamw_lr), .fallback = "6e-4", ABOVE_ZERO,
+    {OPT_FLOAT("adamw-lr", Settings, training.adamw_lr), .fallback = "6e-4", ABOVE_ZERO,
      .help = "muon: peak learning rate of the parameters that AdamW updates. It follows the same schedule."},
-    {OPT_FLOAT("min-lr", TrainConfig, min_lr), .fallback = "0", AT_LEAST(0),
+    {OPT_FLOAT("min-lr", Settings, training.min_lr), .fallback = "0", AT_LEAST(0),
      .help = "Learning rate at the end of the schedule."},
-    {OPT_INT("warmup", TrainConfig, warmup), .fallback = "-1", AT_LEAST(0), .shown = "--warmup-ratio",
+    {OPT_INT("warmup", Settings, training.warmup), .fallback = "-1", AT_LEAST(0), .shown = "--warmup-ratio",
      .help = "Warm-up steps, over which the learning rate rises to --lr."},
-    {OPT_FLOAT("warmup-ratio", TrainConfig, warmup_ratio), RANGE(0, 1), .above_low = true, .shown = "0.05",
+    {OPT_FLOAT("warmup-ratio", Settings, training.warmup_ratio), RANGE(0, 1), .above_low = true, .shown = "0.05",
      .help = "Warm-up as a fraction of the steps, without --warmup."},
-    {OPT_CHOICE("warmup-type", TrainConfig, warmup_type, "NAME", warmup_choices), .fallback = "linear",
+    {OPT_CHOICE("warmup-type", Settings, training.warmup_type, "NAME", warmup_choices), .fallback = "linear",
      .help = "Shape of the warm-up: linear, or logarithmic in the step, which rises fast at first."},
-    {OPT_CHOICE("schedule", TrainConfig, schedule, "NAME", schedule_choices), .fallback = "cosine",
+    {OPT_CHOICE("schedule", Settings, training.schedule, "NAME", schedule_choices), .fallback = "cosine",
      .help = "Learning rate after warm-up: decay by a cosine or linearly, a constant rate, or a constant rate "
              "until the last --decay-steps (wsd: warm-up, stable, decay)."},
-    {OPT_INT("decay-steps", TrainConfig, decay_steps), .fallback = "-1", AT_LEAST(0),
+    {OPT_INT("decay-steps", Settings, training.decay_steps), .fallback = "-1", AT_LEAST(0),
      .shown = "a tenth of the steps", .help = "With --schedule wsd, steps of the decay at the end of the run."},
-    {OPT_CHOICE("decay-type", TrainConfig, decay_type, "NAME", decay_choices), .fallback = "linear",
+    {OPT_CHOICE("decay-type", Settings, training.decay_type, "NAME", decay_choices), .fallback = "linear",
      .help = "With --schedule wsd, shape of the decay."},
-    {OPT_FLOAT("weight-decay", TrainConfig, weight_decay), .fallback = "0.01", AT_LEAST(0),
+    {OPT_FLOAT("weight-decay", Settings, run.optim.weight_decay), .fallback = "0.01", AT_LEAST(0),
      .shown = "0.01; lion 0.1, sgd 0",
      .help = "Weight decay; not applied to biases and layer norms. It is decoupled from the gradient, except for "
              "sgd, which adds it to the gradient."},
-    {OPT_FLOAT("beta1", TrainConfig, beta1), .fallback = "0.9", BELOW_ONE,
+    {OPT_FLOAT("beta1", Settings, run.optim.beta1), .fallback = "0.9", BELOW_ONE,
      .help = "AdamW: decay rate of the first moment. lion: weight of the momentum in the update."},
-    {OPT_FLOAT("beta2", TrainConfig, beta2), .fallback = "0.999", BELOW_ONE,
+    {OPT_FLOAT("beta2", Settings, run.optim.beta2), .fallback = "0.999", BELOW_ONE,
      .shown = "0.999; lion 0.99, muon 0.95",
      .help = "AdamW: decay rate of the second moment. lion: decay rate of the momentum."},
-    {OPT_FLOAT("eps", TrainConfig, eps), .fallback = "1e-8", ABOVE_ZERO,
+    {OPT_FLOAT("eps", Settings, run.optim.eps), .fallback = "1e-8", ABOVE_ZERO,
      .help = "AdamW: epsilon in the denominator."},
-    {OPT_FLOAT("momentum", TrainConfig, momentum), .fallback = "0.9", BELOW_ONE, .shown = "sgd 0.9, muon 0.95",
+    {OPT_FLOAT("momentum", Settings, run.optim.momentum), .fallback = "0.9", BELOW_ONE, .shown = "sgd 0.9, muon 0.95",
      .help = "sgd, muon: decay rate of the momentum."},
-    {OPT_FLAG("nesterov", TrainConfig, nesterov),
+    {OPT_FLAG("nesterov", Settings, run.optim.nesterov),
      .help = "sgd, muon: Nesterov momentum. On by default for muon."},
-    {OPT_CHOICE("muon-scale", TrainConfig, muon_scale, "NAME", muon_choices), .fallback = "original",
+    {OPT_ENUM("muon-scale", Settings, run.optim.muon_scale, "NAME", muon_scale_names), .fallback = "original",
      .help = "muon: scale of a matrix's update. original: sqrt(max(1, rows / columns)); match-adamw: 0.2 "
              "sqrt(max(rows, columns)), for learning rates and weight decay as with AdamW."},
-    {OPT_LIST("group", TrainConfig, group, "GROUP"), .one_each = true, .shown = "none",
+    {OPT_LIST("group", Settings, training.group, "GROUP"), .one_each = true, .shown = "none",
      .help = "Settings for the parameters whose names match a pattern, as in '*.bias:lr=0.1,weight-decay=0'. lr is "
              "a factor on the learning rate. Of several groups, the last that matches a parameter applies."},
-    {OPT_FLOAT("clip", TrainConfig, clip), .fallback = "1", AT_LEAST(0),
+    {OPT_FLOAT("clip", Settings, run.optim.clip), .fallback = "1", AT_LEAST(0),
      .help = "Clip the global gradient norm to this value; 0 disables clipping."},
-    {OPT_CHOICE("quantize-aware", TrainConfig, quantize_aware, "TYPE", quantize_choices), .fallback = "none",
+    {OPT_ENUM("quantize-aware", Settings, run.fake_quant, "TYPE", fake_quant_names), .fallback = "none",
      .help = "Quantization-aware training: compute with the layers' weights (and, for int8, their inputs) "
              "quantized as in 'weft quantize'. Checkpoints store full-precision weights."},
-    {OPT_FLAG("keep-zeros", TrainConfig, keep_zeros),
+    {OPT_FLAG("keep-zeros", Settings, run.optim.keep_zeros),
      .help = "Keep the zeros of weight matrices at zero, such as weights pruned by 'weft prune'."},
-    {OPT_SEED("seed", TrainConfig, seed), .fallback = "1",
+    {OPT_SEED("seed", Settings, run.seed), .fallback = "1",
      .help = "Random seed for initialization, dropout and data order."},
 };
 
 static const Option run_table[] = {
-    {OPT_TEXT("out", TrainConfig, out, "DIR"), .shown = "nothing is saved",
+    {OPT_TEXT("out", Settings, ckpt.out, "DIR"), .shown = "nothing is saved",
      .help = "Run directory for settings, metrics, checkpoints and summary."},
-    {OPT_FLAG("resume", TrainConfig, resume), .word = "auto",
+    {OPT_FLAG("resume", Settings, ckpt.resume), .word = "auto",
      .help = "Continue from the newest checkpoint in --out as if the run had never stopped, or start if "
              "there is none; --resume auto means the same. Settings are read from the run directory; --config "
              "and the command line override them. Checkpoints that are damaged are passed over."},
-    {OPT_INT("resume-from", TrainConfig, resume_from), .fallback = "0", AT_LEAST(0),
+    {OPT_INT("resume-from", Settings, ckpt.resume_from), .fallback = "0", AT_LEAST(0),
      .shown = "the newest intact checkpoint",
      .help = "Continue from the checkpoint of this step. Implies --resume. Checkpoints of later steps are "
              "removed as new ones are saved."},
-    {OPT_ROW("timeout", OPTION_FLOAT, FIELD(TrainConfig, timeout, double), "SECONDS"), .fallback = "-1",
+    {OPT_ROW("timeout", OPTION_FLOAT, FIELD(Settings, fault.timeout, double), "SECONDS"), .fallback = "-1",
      AT_LEAST(0), .shown = "10 x the slowest step, at least 60",
      .help = "With several ranks, stop and say which ranks wait for which if none of them makes progress for "
              "this long, or if one does not answer; 0: wait forever."},
-    {OPT_INT("max-restarts", TrainConfig, max_restarts), .fallback = "0", RANGE(0, 1 << 20),
+    {OPT_INT("max-restarts", Settings, fault.max_restarts), .fallback = "0", RANGE(0, 1 << 20),
      .help = "With --ranks and --out, start the ranks again this many times when one fails, hangs or is killed, "
              "from the newest checkpoint."},
-    {OPT_ROW("save-on-signal-seconds", OPTION_FLOAT, FIELD(TrainConfig, signal_seconds, double), "SECONDS"),
+    {OPT_ROW("save-on-signal-seconds", OPTION_FLOAT, FIELD(Settings, fault.signal_seconds, double), "SECONDS"),
      .fallback = "0", AT_LEAST(0),
      .help = "How long before its end the batch system signals the job, as in Slurm's --signal=USR1@120. The "
              "step under way has half of this time to finish before it is abandoned; the rest is for saving."},
-    {EVERY("eval-every", eval_every), .fallback = "100",
+    {EVERY("eval-every", validation.every), .fallback = "100",
      .help = "Evaluate every N steps, or at the end of each epoch, and at the end; 0: only at the end. F1 "
              "and exact match are measured at the end of each epoch and at the end."},
-    {OPT_INT("eval-batches", TrainConfig, eval_batches), .fallback = "20", AT_LEAST(0),
+    {OPT_INT("eval-batches", Settings, validation.batches), .fallback = "20", AT_LEAST(0),
      .help = "Batches of --batch sequences per evaluation; 0: all validation data. "
              "By default, the validation before the first step is limited to seconds on a CPU."},
-    {OPT_INT("eval-samples", TrainConfig, eval_samples), .fallback = "0", AT_LEAST(0),
+    {OPT_INT("eval-samples", Settings, validation.samples), .fallback = "0", AT_LEAST(0),
      .shown = "set by --eval-batches",
      .help = "Sequences per evaluation, independent of the batch size, so that runs with different batch "
              "sizes are evaluated on the same data."},
-    {EVERY("save-every", save_every), .fallback = "500",
+    {EVERY("save-every", ckpt.save_every), .fallback = "500",
      .help = "Save a checkpoint every N steps, or at the end of each epoch, and at the end; 0: only at the "
              "end."},
-    {OPT_INT("keep", TrainConfig, keep), .fallback = "2", RANGE(0, 1 << 20),
+    {OPT_INT("keep", Settings, ckpt.keep), .fallback = "2", RANGE(0, 1 << 20),
      .help = "Number of newest checkpoints to keep, besides the one with the lowest validation loss; 0: "
              "all."},
-    {OPT_INT("save-failures", TrainConfig, save_failures), .fallback = "3", RANGE(0, 1 << 20),
+    {OPT_INT("save-failures", Settings, ckpt.save_failures), .fallback = "3", RANGE(0, 1 << 20),
      .help = "Failed saves in a row to tolerate, for example while the disk is full: each is reported and "
              "training continues to the next. The last save of a run must succeed."},
-    {OPT_CHOICE("on-divergence", TrainConfig, on_divergence, "ACTION", divergence_choices),
+    {OPT_CHOICE("on-divergence", Settings, fault.on_divergence, "ACTION", divergence_choices),
      .fallback = "stop",
      .help = "What to do about NaN, Inf, a loss that stays above three times the first one plus 1, and spikes "
              "of the loss or gradient norm: stop, and only warn about spikes (stop); stop for NaN and Inf "
              "only (warn); leave out the step's update (skip); continue from the newest checkpoint without "
              "the batches since then (rollback). NaN and Inf are never saved."},
-    {OPT_INT("rollbacks", TrainConfig, rollbacks), .fallback = "3", RANGE(1, 1 << 20),
+    {OPT_INT("rollbacks", Settings, fault.rollbacks), .fallback = "3", RANGE(1, 1 << 20),
      .help = "With --on-divergence rollback, the number of times to roll back before giving up."},
-    {OPT_INT("patience", TrainConfig, patience), .fallback = "0", RANGE(0, 1 << 30), .shown = "never",
+    {OPT_INT("patience", Settings, validation.patience), .fallback = "0", RANGE(0, 1 << 30), .shown = "never",
      .help = "Stop after N validations in a row without a lower validation loss. A checkpoint is saved at "
              "each lower one."},
-    {EVERY("sample-every", sample_every), .fallback = "0", .shown = "never",
+    {EVERY("sample-every", validation.sample_every), .fallback = "0", .shown = "never",
      .help = "Print a short sample of the model's text every N steps, or at the end of each epoch: how the "
              "start of the validation data continues. For GPT-2, with --tp 1."},
-    {OPT_INT("log-every", TrainConfig, log_every), .fallback = "1", AT_LEAST(1),
+    {OPT_INT("log-every", Settings, report.log_every), .fallback = "1", AT_LEAST(1),
      .help = "Append to metrics.jsonl every N steps."},
-    {OPT_FLAG("trace", TrainConfig, trace),
+    {OPT_FLAG("trace", Settings, report.trace),
      .help = "Write a timeline of all ranks to trace.json in --out, for Perfetto (ui.perfetto.dev) or "
              "chrome://tracing."},
-    {OPT_INT("trace-steps", TrainConfig, trace_steps), .fallback = "3", RANGE(1, 1 << 20),
+    {OPT_INT("trace-steps", Settings, report.trace_steps), .fallback = "3", RANGE(1, 1 << 20),
      .help = "Number of steps to trace, starting with the second."},
-    {OPT_FLAG("quiet", TrainConfig, quiet), .help = "Do not show progress."},
+    {OPT_FLAG("quiet", Settings, report.quiet), .help = "Do not show progress."},
 };
 
 static const Option layout_table[] = {
@@ -268,41 +263,41 @@ static const Option layout_table[] = {
      .help = "Tensor parallelism: ranks that split each layer."},
     {OPT_INT("pp", TrainArgs, layout.pp), .fallback = "1", RANGE(1, 1 << 20),
      .help = "Pipeline parallelism: number of stages."},
-    {OPT_INT("zero", TrainArgs, config.zero), .fallback = "0", RANGE(0, 3),
+    {OPT_INT("zero", TrainArgs, config.run.zero), .fallback = "0", RANGE(0, 3),
      .help = "ZeRO stage. Shard across replicas: nothing (0), optimizer state (1), also gradients (2), "
              "also parameters (3)."},
-    {OPT_FLAG("zero-keep", TrainArgs, config.keep_params),
+    {OPT_FLAG("zero-keep", TrainArgs, config.run.keep_params),
      .help = "With --zero 3, keep gathered parameters from forward to backward: less communication, more "
              "memory."},
     {OPT_INT("shard", TrainArgs, layout.shard), .fallback = "0", RANGE(1, 1 << 20), .shown = "all replicas",
      .help = "Hybrid sharding: shard within groups of N replicas, for example those of one node, each "
              "group with a full copy. Must divide --dp."},
-    {OPT_FLAG("sequence-parallel", TrainArgs, config.sequence),
+    {OPT_FLAG("sequence-parallel", TrainArgs, config.run.sequence),
      .help = "Split layer norms and dropout along the sequence across tensor-parallel ranks."},
-    {OPT_CHOICE("pp-schedule", TrainArgs, config.pp_schedule, "NAME", pipeline_choices), .fallback = "1f1b",
+    {OPT_ENUM("pp-schedule", TrainArgs, config.run.schedule, "NAME", schedule_names), .fallback = "1f1b",
      .help = "Pipeline schedule."},
-    {OPT_INT("pp-chunks", TrainArgs, config.pp_chunks), .fallback = "0", RANGE(1, 64),
+    {OPT_INT("pp-chunks", TrainArgs, config.run.chunks), .fallback = "0", RANGE(1, 64),
      .shown = "2 if interleaved", .help = "With --pp-schedule interleaved, model chunks per stage."},
-    {OPT_CHOICE("recompute", TrainArgs, config.recompute, "WHAT", recompute_choices), .fallback = "none",
+    {OPT_ENUM("recompute", TrainArgs, config.run.recompute, "WHAT", recompute_names), .fallback = "none",
      .help = "Activation checkpointing: recompute nothing, cheap operations such as norms (selective), or "
              "whole blocks."},
-    {OPT_CHOICE("precision", TrainArgs, config.precision, "TYPE", precision_choices),
+    {OPT_CHOICE("precision", TrainArgs, config.device.precision, "TYPE", precision_choices),
      .shown = "fp32; bf16 on GPUs",
      .help = "Compute precision; master weights and optimizer state stay in fp32. On GPUs only: tf32 is "
              "fp32 with TF32 matrix multiplications, fp8 is bf16 with FP8 matrix multiplications in the "
              "layers."},
-    {OPT_FLOAT("loss-scale", TrainArgs, config.loss_scale), .fallback = "0", RANGE(1, 16777216),
+    {OPT_FLOAT("loss-scale", TrainArgs, config.run.loss_scale), .fallback = "0", RANGE(1, 16777216),
      .shown = "65536", .help = "fp16: initial loss scale; it is adjusted dynamically."},
-    {OPT_INT("loss-scale-steps", TrainArgs, config.loss_scale_steps), .fallback = "0", RANGE(1, 1 << 30),
+    {OPT_INT("loss-scale-steps", TrainArgs, config.run.scale_steps), .fallback = "0", RANGE(1, 1 << 30),
      .shown = "2000", .help = "fp16: steps without overflow before the loss scale doubles."},
-    {OPT_CHOICE("offload", TrainArgs, config.offload, "WHAT", offload_choices), .fallback = "none",
+    {OPT_ENUM("offload", TrainArgs, config.run.offload, "WHAT", offload_names), .fallback = "none",
      .help = "What to keep in host memory: the optimizer state, or also the parameters (params), which are "
              "copied to the device layer by layer as with --zero 3."},
-    {OPT_CHOICE("device", TrainArgs, config.device, "NAME", device_choices), .fallback = "cpu",
+    {OPT_CHOICE("device", TrainArgs, config.device.name, "NAME", device_choices), .fallback = "cpu",
      .help = "Device: cpu, or cuda for NVIDIA GPUs, assigned round-robin to the ranks of a node."},
-    {OPT_CHOICE("kernels", TrainArgs, config.kernels, "NAME", kernel_choices), .shown = "the device's own",
+    {OPT_CHOICE("kernels", TrainArgs, config.device.kernels, "NAME", kernel_choices), .shown = "the device's own",
      .help = "Kernels: the device's own, or the plain CPU reference implementation (ref)."},
-    {OPT_INT("threads", TrainArgs, config.threads), .fallback = "0", RANGE(1, 4096),
+    {OPT_INT("threads", TrainArgs, config.device.threads), .fallback = "0", RANGE(1, 4096),
      .shown = "OMP_NUM_THREADS, else all cores", .help = "CPU threads per rank."},
 };
 
@@ -314,21 +309,21 @@ static const Option layout_table[] = {
     }
 
 static const Option bench_table[] = {
-    {OPT_INT("steps", TrainConfig, steps), .fallback = "5", RANGE(1, 1 << 20),
+    {OPT_INT("steps", Settings, training.steps), .fallback = "5", RANGE(1, 1 << 20),
      .help = "Steps to measure, after one warm-up step."},
-    {OPT_INT("batch", TrainConfig, batch), .fallback = "4", RANGE(1, 1 << 24), .help = "Sequences per step."},
-    {OPT_INT("micro-batch", TrainConfig, micro_batch), .fallback = "0", RANGE(1, 1 << 20),
+    {OPT_INT("batch", Settings, training.batch), .fallback = "4", RANGE(1, 1 << 24), .help = "Sequences per step."},
+    {OPT_INT("micro-batch", Settings, run.micro_batch), .fallback = "0", RANGE(1, 1 << 20),
      .shown = "the batch", .help = "Sequences per forward and backward pass; must divide --batch."},
-    OPTIMIZER_ROW(TrainConfig, optimizer),
-    {OPT_SEED("seed", TrainConfig, seed), .fallback = "1", .help = "Random seed for weights and tokens."},
-    {OPT_FLAG("steps-only", TrainConfig, steps_only),
+    OPTIMIZER_ROW(Settings, training.optimizer),
+    {OPT_SEED("seed", Settings, run.seed), .fallback = "1", .help = "Random seed for weights and tokens."},
+    {OPT_FLAG("steps-only", Settings, report.steps_only),
      .help = "Measure whole steps only; skip the second pass that times each kernel."},
-    {OPT_TEXT("trace", TrainConfig, trace_file, "FILE"), .shown = "none",
+    {OPT_TEXT("trace", Settings, report.trace_file, "FILE"), .shown = "none",
      .help = "Run a few more steps and write a timeline of all ranks, for Perfetto (ui.perfetto.dev) or "
              "chrome://tracing."},
-    {OPT_INT("trace-steps", TrainConfig, trace_steps), .fallback = "3", RANGE(1, 1 << 20),
+    {OPT_INT("trace-steps", Settings, report.trace_steps), .fallback = "3", RANGE(1, 1 << 20),
      .help = "Number of steps to trace."},
-    {OPT_FLAG("quiet", TrainConfig, quiet), .help = "Do not show progress."},
+    {OPT_FLAG("quiet", Settings, report.quiet), .help = "Do not show progress."},
 };
 
 static const Option leader_table[] = {
@@ -347,13 +342,13 @@ static const Option leader_table[] = {
 };
 
 static const Option plan_table[] = {
-    {OPT_INT("batch", PlanArgs, train.config.batch), .fallback = "0", RANGE(1, 1 << 24),
+    {OPT_INT("batch", PlanArgs, train.config.training.batch), .fallback = "0", RANGE(1, 1 << 24),
      .shown = "one micro-batch per replica; with a pipeline, 4 per stage",
      .help = "Global batch size: sequences per step, over all replicas."},
-    {OPT_INT("micro-batch", PlanArgs, train.config.micro_batch), .fallback = "0", RANGE(1, 1 << 20),
+    {OPT_INT("micro-batch", PlanArgs, train.config.run.micro_batch), .fallback = "0", RANGE(1, 1 << 20),
      .shown = "the batch, or 1 without --batch",
      .help = "Sequences per forward and backward pass; must divide a replica's batch."},
-    OPTIMIZER_ROW(PlanArgs, train.config.optimizer),
+    OPTIMIZER_ROW(PlanArgs, train.config.training.optimizer),
     {OPT_TEXT("cluster", PlanArgs, cluster, "NAME|FILE"), .shown = "none",
      .help = "Hardware to plan for: cpu, dgx-a100, dgx2-v100, h100, h200, rtx-2080ti, v100-16gb, v100-pcie-8, or a "
              "file like those in clusters/. Reports whether the layout fits and, if not, what does."},
@@ -427,24 +422,24 @@ static const Option prune_table[] = {
 };
 
 static const Option pruned_table[] = {
-    {OPT_TEXT("model", TrainConfig, model, "DIR"), .required = true,
+    {OPT_TEXT("model", Settings, model.name, "DIR"), .required = true,
      .help = "Checkpoint directory, or run directory (its newest checkpoint)."},
-    {OPT_TEXT("out", TrainConfig, out, "DIR"), .required = true,
+    {OPT_TEXT("out", Settings, ckpt.out, "DIR"), .required = true,
      .help = "New or empty directory for the pruned checkpoint. With --data it contains all rounds; passed "
              "as --model, it means the last one."},
-    {OPT_LIST("data", TrainConfig, data, "FILE"), .shown = "no training",
+    {OPT_LIST("data", Settings, data.files, "FILE"), .shown = "no training",
      .help = "Data to train on between rounds, as in 'weft train'."},
-    {OPT_TEXT("tokenizer", TrainConfig, text.tokenizer, "DIR"), .shown = "the model's own, else bytes",
+    {OPT_TEXT("tokenizer", Settings, data.text.tokenizer, "DIR"), .shown = "the model's own, else bytes",
      .help = "Tokenizer for text: a directory with its files, or bytes."},
-    {OPT_CHOICE("task", TrainConfig, task, "TASK", task_choices), .fallback = "auto",
+    {OPT_CHOICE("task", Settings, model.task, "TASK", task_choices), .fallback = "auto",
      .help = "Training objective, as in 'weft train'."},
-    {OPT_INT("seq", TrainConfig, seq), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
+    {OPT_INT("seq", Settings, model.seq), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
      .help = "Sequence length in tokens."},
-    {OPT_FLOAT("dropout", TrainConfig, dropout), .fallback = "-1", BELOW_ONE, .shown = "the model's own",
+    {OPT_FLOAT("dropout", Settings, model.dropout), .fallback = "-1", BELOW_ONE, .shown = "the model's own",
      .help = "Dropout rate of embeddings, attention and layer outputs."},
-    {OPT_INT("eval-batches", TrainConfig, eval_batches), .fallback = "20", AT_LEAST(0),
+    {OPT_INT("eval-batches", Settings, validation.batches), .fallback = "20", AT_LEAST(0),
      .help = "Batches of --batch sequences per evaluation; 0: all validation data."},
-    {OPT_FLAG("quiet", TrainConfig, quiet), .help = "Do not show progress."},
+    {OPT_FLAG("quiet", Settings, report.quiet), .help = "Do not show progress."},
 };
 /* clang-format on */
 
@@ -499,6 +494,6 @@ Status layout_check_shard(const Invocation *call, const Layout *layout) {
 Status layout_check(const Invocation *call, const TrainArgs *args) {
     Precision precision;
     TRY(layout_check_shard(call, &args->layout));
-    TRY(kernels_check_device(args->config.device, args->config.kernels));
-    return kernels_precision(args->config.device, args->config.precision, &precision);
+    TRY(kernels_check_device(args->config.device.name, args->config.device.kernels));
+    return kernels_precision(args->config.device.name, args->config.device.precision, &precision);
 }

@@ -13,7 +13,7 @@ typedef struct Layout {
 } Layout;
 
 typedef struct TrainArgs {
-    TrainConfig config;
+    Settings config;
     Layout layout;
 } TrainArgs;
 
@@ -61,13 +61,13 @@ const char *warmup_file(const Invocation *call);
 
 enum { DEFAULTS_TEXT = 120 };
 /* Sets options that were not given to values that suit the device, and describes them in `ret_text`. */
-void train_defaults(const Invocation *call, TrainConfig *config, char ret_text[DEFAULTS_TEXT]);
+void train_defaults(const Invocation *call, Settings *config, char ret_text[DEFAULTS_TEXT]);
 /* Settles --steps against --epochs, of which the command line's wins, and checks options that depend on each
  * other. `settings`, if not NULL, loses what does not belong to the run. */
-MUST_USE Status train_settle(const Invocation *call, TrainConfig *config, json_t *settings);
-/* Joins the layout's ranks: sets args->config.mesh and divides the cores among the ranks of each node. If the
- * ranks have yet to be started, runs this command line under the launcher instead, and *ret_here is false.
- * `stops`: see launch. */
+MUST_USE Status train_settle(const Invocation *call, Settings *config, json_t *settings);
+/* Joins the layout's ranks: sets args->config.run.mesh and divides the cores among the ranks of each node. If
+ * the ranks have yet to be started, runs this command line under the launcher instead, and *ret_here is
+ * false. `stops`: see launch. */
 MUST_USE Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_here);
 /* Completes the layout so that dp x tp x pp is the number of ranks, or suggests one that works. `world`:
  * number of ranks started by a launcher; 0: not under a launcher. */

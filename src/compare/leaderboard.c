@@ -33,17 +33,17 @@ static Status is_quantized(const char *model, bool *ret_quantized) {
 
 static Status add_throughputs(const LeaderboardSpec *spec, json_t *result) {
     bool quantized = false;
-    TRY(is_quantized(spec->train.model, &quantized));
+    TRY(is_quantized(spec->train.model.name, &quantized));
     for (int i = 0; i < THROUGHPUTS; i++) {
         if (quantized) {
             TRY(set(result, "training_throughput", throughput_of[i], json_null()));
             continue;
         }
-        TrainConfig config = spec->train;
-        config.micro_batch = throughput_of[i];
-        config.batch = throughput_of[i] * spec->accumulate * spec->replicas;
-        config.steps_only = true;
-        config.trace_file = NULL;
+        Settings config = spec->train;
+        config.run.micro_batch = throughput_of[i];
+        config.training.batch = throughput_of[i] * spec->accumulate * spec->replicas;
+        config.report.steps_only = true;
+        config.report.trace_file = NULL;
         CLEANUP(json_decrefp) json_t *measured = NULL;
         TRY(bench_run(&config, &measured));
         TRY(set(result, "training_throughput", throughput_of[i],
@@ -53,27 +53,29 @@ static Status add_throughputs(const LeaderboardSpec *spec, json_t *result) {
 }
 
 /* The preset with its overrides. It keeps its own context length, whatever the training sequences. */
-static Status fresh_config(const TrainConfig *c, ModelConfig *ret_config) {
+static Status fresh_config(const Settings *c, ModelConfig *ret_config) {
     ModelConfig config;
-    TRY(config_preset(c->model, &config));
-    if (c->layers) config.layers = c->layers;
-    if (c->hidden) config.hidden = c->hidden, config.inner = 4 * c->hidden;
-    if (c->heads) config.heads = c->heads;
-    if (c->inner) config.inner = c->inner;
-    if (c->vocab) config.vocab = c->vocab;
+    TRY(config_preset(c->model.name, &config));
+    if (c->model.layers) config.layers = c->model.layers;
+    if (c->model.hidden) config.hidden = c->model.hidden, config.inner = 4 * c->model.hidden;
+    if (c->model.heads) config.heads = c->model.heads;
+    if (c->model.inner) config.inner = c->model.inner;
+    if (c->model.vocab) config.vocab = c->model.vocab;
     *ret_config = config;
     return OK;
 }
 
-static Status open_engine(const TrainConfig *c, Engine **ret_engine) {
+static Status open_engine(const Settings *c, Engine **ret_engine) {
     Precision precision;
-    TRY(kernels_precision(c->device, c->precision, &precision));
-    EngineOptions options = {
-        .device = c->device, .kernels = c->kernels, .threads = (int)c->threads, .dtype = precision.dtype};
-    if (path_is_dir(c->model)) return engine_new(ret_engine, c->model, &options);
+    TRY(kernels_precision(c->device.name, c->device.precision, &precision));
+    EngineOptions options = {.device = c->device.name,
+                             .kernels = c->device.kernels,
+                             .threads = (int)c->device.threads,
+                             .dtype = precision.dtype};
+    if (path_is_dir(c->model.name)) return engine_new(ret_engine, c->model.name, &options);
     ModelConfig config;
     TRY(fresh_config(c, &config));
-    return engine_new_random(ret_engine, &config, c->seed, &options);
+    return engine_new_random(ret_engine, &config, c->run.seed, &options);
 }
 
 /* The time to generate `tokens` tokens for B sequences, each from a different first token. */
@@ -110,28 +112,25 @@ static Status add_latencies(const LeaderboardSpec *spec, json_t *result) {
 }
 
 static Status add_loss(const LeaderboardSpec *spec, json_t *result) {
-    const TrainConfig *c = &spec->train;
-    if (!spec->data_count || !path_is_dir(c->model)) return set(result, "loss", 0, json_null());
-    EvalConfig config = {.model = c->model,
-                         .task = "lm",
-                         .format = "auto",
-                         .text = {.field = "text", .label_field = "label", .documents = "file"},
-                         .data = spec->data,
-                         .data_count = spec->data_count,
-                         .batch = 4,
-                         .device = c->device,
-                         .kernels = c->kernels,
-                         .precision = c->precision,
-                         .threads = c->threads,
-                         .quiet = true,
-                         .log = c->log};
+    const Settings *c = &spec->train;
+    if (!spec->data_count || !path_is_dir(c->model.name)) return set(result, "loss", 0, json_null());
+    EvalConfig config = {
+        .settings = {.model = {.name = c->model.name, .task = "lm"},
+                     .data = {.files = spec->data,
+                              .files_count = spec->data_count,
+                              .format = "auto",
+                              .text = {.field = "text", .label_field = "label", .documents = "file"}},
+                     .run = {.micro_batch = 4},
+                     .device = c->device,
+                     .report = {.quiet = true, .log = c->report.log}}};
+    config.settings.device.on = NULL;
     CLEANUP(json_decrefp) json_t *measured = NULL;
     TRY(eval_run(&config, &measured));
     return set(result, "loss", 0, json_real(json_number_at(measured, "loss")));
 }
 
 Status leaderboard_run(const LeaderboardSpec *spec, json_t **ret_result) {
-    const Mesh *mesh = spec->train.mesh;
+    const Mesh *mesh = spec->train.run.mesh;
     CLEANUP(json_decrefp) json_t *result = json_object();
     if (!result) return FAILED("out of memory");
     TRY(add_throughputs(spec, result));

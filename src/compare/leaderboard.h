@@ -8,7 +8,7 @@
 enum { LEADERBOARD_SEQ = 128, LEADERBOARD_STEPS = 20 };
 
 typedef struct LeaderboardSpec {
-    TrainConfig train;  /* model, layout, device */
+    Settings train;     /* model, layout, device */
     int64_t replicas;   /* of the layout */
     int64_t accumulate; /* micro-batches per training step */
     int64_t new_tokens; /* to generate per sequence */

@@ -40,9 +40,9 @@ static Status measure(const EvalConfig *config, const char *model, json_t *model
     int64_t bytes = 0;
     double seconds = 0, tokens = 0;
     TRY(size_of(model, &bytes));
-    TRY(device_new(&device, config->device, 0, (int)config->threads));
-    mine.model = model;
-    mine.on = device;
+    TRY(device_new(&device, config->settings.device.name, 0, (int)config->settings.device.threads));
+    mine.settings.model.name = model;
+    mine.settings.device.on = device;
     TRY(eval_run(&mine, &result));
     int failed = json_object_set_new(result, "model", json_string(model));
     failed |= json_object_set_new(result, "size_bytes", json_integer(bytes));
@@ -56,7 +56,7 @@ static Status measure(const EvalConfig *config, const char *model, json_t *model
 
 Status models_measure(const EvalConfig *config, const char *const *others, int count, json_t **ret_result) {
     CLEANUP(json_decrefp) json_t *models = json_array(), *result = NULL;
-    TRY(measure(config, config->model, models));
+    TRY(measure(config, config->settings.model.name, models));
     for (int i = 0; i < count; i++) TRY(measure(config, others[i], models));
     result = json_pack("{s:O}", "models", models);
     if (!result) return FAILED("out of memory");

@@ -40,12 +40,12 @@ static const char *preset_of(const char *model, const char *name) {
 }
 
 /* Replaces files that were not fetched by presets of the same sizes, which is all that a plan needs. */
-static Status replace_missing(TrainConfig *config) {
+static Status replace_missing(Settings *config) {
     CLEANUP(mem_freep) char *root = NULL;
     TRY(fetch_root(&root));
-    const char *model = not_fetched(config->model, root);
-    if (model) config->model = preset_of(config->model, model);
-    if (not_fetched(config->text.tokenizer, root)) config->text.tokenizer = NULL;
+    const char *model = not_fetched(config->model.name, root);
+    if (model) config->model.name = preset_of(config->model.name, model);
+    if (not_fetched(config->data.text.tokenizer, root)) config->data.text.tokenizer = NULL;
     return OK;
 }
 
@@ -53,16 +53,16 @@ static Status replace_missing(TrainConfig *config) {
 static Status spec_of(const RunSpec *run, const Cluster *cluster, bool any_device, PlanSpec *ret_spec) {
     PlanSpec spec = {
         .config = run->config, .mesh = run->mesh, .memory_only = !cluster, .timed = cluster != NULL};
-    TrainConfig *config = &spec.config;
+    Settings *config = &spec.config;
     Precision precision;
     TRY(replace_missing(config));
-    if (!config->threads)
-        config->threads = device_host_threads(0) / (run->mesh.dp * run->mesh.tp * run->mesh.pp);
-    if (config->threads < 1) config->threads = 1;
-    if (cluster && (any_device || !run->device_given)) config->device = NULL;
+    if (!config->device.threads)
+        config->device.threads = device_host_threads(0) / (run->mesh.dp * run->mesh.tp * run->mesh.pp);
+    if (config->device.threads < 1) config->device.threads = 1;
+    if (cluster && (any_device || !run->device_given)) config->device.name = NULL;
     if (cluster) TRY(fit_settle(&spec, cluster));
-    TRY(kernels_check_device(config->device, config->kernels));
-    TRY(kernels_precision(config->device, config->precision, &precision));
+    TRY(kernels_check_device(config->device.name, config->device.kernels));
+    TRY(kernels_precision(config->device.name, config->device.precision, &precision));
     *ret_spec = spec;
     return OK;
 }
@@ -89,7 +89,7 @@ Status predict_needed(const RunSpec *run, bool *ret_needed) {
     TRY(plan_init(&plan, &spec));
     int ranks = plan.mesh.dp * plan.mesh.tp * plan.mesh.pp;
     double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    bool gpu = spec.config.device && !strcmp(spec.config.device, "cuda");
+    bool gpu = spec.config.device.name && !strcmp(spec.config.device.name, "cuda");
     *ret_needed = gpu ? !fits_gpus(&plan, ranks) : memory_of_all(&plan) > memory;
     return OK;
 }
@@ -97,19 +97,20 @@ Status predict_needed(const RunSpec *run, bool *ret_needed) {
 /* ---- checks ---- */
 
 /* Whether a file of the run has yet to be fetched. */
-static Status lacks_files(const TrainConfig *config, bool *ret_lacks) {
+static Status lacks_files(const Settings *config, bool *ret_lacks) {
     CLEANUP(mem_freep) char *root = NULL;
     TRY(fetch_root(&root));
-    bool lacks = not_fetched(config->model, root) || not_fetched(config->text.tokenizer, root);
-    for (int i = 0; i < config->data_count; i++) lacks |= not_fetched(config->data[i], root) != NULL;
-    for (int i = 0; i < config->val_count; i++) lacks |= not_fetched(config->val[i], root) != NULL;
+    bool lacks = not_fetched(config->model.name, root) || not_fetched(config->data.text.tokenizer, root);
+    for (int i = 0; i < config->data.files_count; i++)
+        lacks |= not_fetched(config->data.files[i], root) != NULL;
+    for (int i = 0; i < config->data.val_count; i++) lacks |= not_fetched(config->data.val[i], root) != NULL;
     *ret_lacks = lacks;
     return OK;
 }
 
-static Status check_device(const TrainConfig *config) {
+static Status check_device(const Settings *config) {
     CudaInfo info;
-    if (!config->device || strcmp(config->device, "cuda")) return OK;
+    if (!config->device.name || strcmp(config->device.name, "cuda")) return OK;
     device_cuda_info(&info);
     if (info.devices) return OK;
     return USAGE("--device cuda: no GPU is available here; add --cluster NAME to simulate the run, or use "
@@ -121,18 +122,17 @@ static Status check_data(const RunSpec *run, const PlanSpec *spec, FILE *log, bo
                          double *ret_samples) {
     CLEANUP(device_freep) Device *device = NULL;
     CLEANUP(mesh_freep) Mesh *mesh = NULL;
-    TrainConfig config = spec->config;
+    Settings config = spec->config;
     int64_t samples;
     TRY(device_new_dryrun(&device, 1));
     TRY(mesh_new_dryrun(&mesh, spec->mesh, 0, true));
-    config.model = run->config.model;
-    config.text = run->config.text;
-    config.warmup_file = run->warmup_file;
-    config.on = device;
-    config.mesh = mesh;
-    config.trace = config.resume = false; /* the comparison's own */
-    config.log = log;
-    config.quiet = quiet;
+    config.model.name = run->config.model.name;
+    config.data.text = run->config.data.text;
+    config.device.on = device;
+    config.run.mesh = mesh;
+    config.report.trace = config.ckpt.resume = false; /* the comparison's own */
+    config.report.log = log;
+    config.report.quiet = quiet;
     TRY(train_check(&config, &samples));
     *ret_samples = (double)samples;
     return OK;
@@ -213,9 +213,10 @@ static json_t *ranks_of(const json_t *plan, double steps, bool program) {
 }
 
 /* The number of steps; 0 if it depends on data that is not there. */
-static double steps_of(const TrainConfig *config, double samples) {
-    if (config->epochs > 0) return ceil(config->epochs * samples / (double)config->batch);
-    return (double)config->steps;
+static double steps_of(const Settings *config, double samples) {
+    if (config->training.epochs > 0)
+        return ceil(config->training.epochs * samples / (double)config->training.batch);
+    return (double)config->training.steps;
 }
 
 static Status summary_of(json_t *plan, const Cluster *cluster, const PlanSpec *spec, double samples,
@@ -237,7 +238,8 @@ static Status summary_of(json_t *plan, const Cluster *cluster, const PlanSpec *s
         json_object_set_new(summary, "runtime_s", json_real(steps * step_s));
     }
     if (samples > 0)
-        json_object_set_new(summary, "epoch_s", json_real(samples / (double)spec->config.batch * step_s));
+        json_object_set_new(summary, "epoch_s",
+                            json_real(samples / (double)spec->config.training.batch * step_s));
     *ret_summary = summary;
     return OK;
 }

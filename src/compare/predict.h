@@ -6,10 +6,9 @@
 
 /* A run before it starts: what train would execute. */
 typedef struct RunSpec {
-    TrainConfig config;
+    Settings config;
     MeshSpec mesh;
-    bool device_given;       /* the device was chosen, not the default */
-    const char *warmup_file; /* as in TrainConfig */
+    bool device_given; /* the device was chosen, not the default */
 } RunSpec;
 
 /* Whether a run exceeds this machine: it has more ranks than there are GPUs, or its plan needs more memory

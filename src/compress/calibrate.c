@@ -118,25 +118,20 @@ static Status check_task(const Job *job, const char *dir, const CalibrationData 
 
 Status calibrate_on_data(const char *dir, const Model *to, const CalibrationData *data, int threads,
                          Calibration *ret_calibration) {
-    JobSpec spec = {.model = dir,
-                    .task = "auto",
-                    .format = data->format ? data->format : "auto",
-                    .device = "cpu",
-                    .precision = "fp32",
-                    .recompute = "none",
-                    .threads = threads,
-                    .micro_batch = 1,
-                    .dropout = -1,
-                    .data = data->files,
-                    .data_count = data->files_count,
-                    .text = data->text,
-                    .log = data->log};
+    Settings settings = {.model = {.name = dir, .task = "auto"},
+                         .data = {.files = data->files,
+                                  .files_count = data->files_count,
+                                  .format = data->format ? data->format : "auto",
+                                  .text = data->text},
+                         .run = {.micro_batch = 1},
+                         .device = {.name = "cpu", .precision = "fp32", .threads = threads},
+                         .report = {.log = data->log}};
     CLEANUP(load_report_done) LoadReport report = {0};
     CLEANUP(calibration_done) Calibration calibration = {0};
     CLEANUP(dataset_freep) Dataset *set = NULL;
     CLEANUP(job_freep) Job *job = NULL;
     EvalResult result;
-    TRY(job_new(&job, &spec));
+    TRY(job_new(&job, &settings, JOB_EVAL));
     TRY(check_task(job, dir, data));
     TRY(job_data(job, data->files, data->files_count, 0, 0, 0.15, 0, &set));
     TRY(job_start(job, &report));

@@ -14,8 +14,8 @@
 
 static Status open_out(const PruneSpec *spec, const char *file) {
     if (spec->world->rank == 0) {
-        if (!spec->resume || !path_exists(file)) TRY(hf_save_check(spec->train.out));
-        TRY(dir_make(spec->train.out));
+        if (!spec->resume || !path_exists(file)) TRY(hf_save_check(spec->train.ckpt.out));
+        TRY(dir_make(spec->train.ckpt.out));
         CLEANUP(json_decrefp) json_t *empty = json_pack("{s:[]}", "kinds");
         if (!path_exists(file)) TRY(json_write_file(file, empty));
     }
@@ -36,14 +36,14 @@ static Status write_result(const char *out, const char *file, json_t *first, jso
 Status prune_both(const PruneSpec *spec, json_t **ret_result, bool *ret_stopped) {
     CLEANUP(mem_freep) char *file = NULL, *one = NULL, *two = NULL;
     CLEANUP(json_decrefp) json_t *first = NULL, *second = NULL;
-    const char *out = spec->train.out;
+    const char *out = spec->train.ckpt.out;
     PruneSpec mine = *spec;
     bool stopped = false;
     TRY(path_join(&file, out, "pruning.json"));
     TRY(path_join(&one, out, spec->kind));
     TRY(path_join(&two, out, spec->also));
     TRY(open_out(spec, file));
-    mine.train.out = one;
+    mine.train.ckpt.out = one;
     TRY(prune_rounds(&mine, NULL, &first, &stopped));
     *ret_stopped = stopped;
     if (stopped) {
@@ -51,7 +51,7 @@ Status prune_both(const PruneSpec *spec, json_t **ret_result, bool *ret_stopped)
         return OK;
     }
     mine.kind = spec->also;
-    mine.train.out = two;
+    mine.train.ckpt.out = two;
     TRY(prune_rounds(&mine, one, &second, &stopped));
     *ret_stopped = stopped;
     if (spec->world->rank == 0 && !stopped) return write_result(out, file, first, second, ret_result);

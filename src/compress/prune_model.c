@@ -142,12 +142,12 @@ double prune_sparsity(const PruneSpec *spec, const PruneState *state, const Prun
 Status prune_once(const PruneSpec *spec, json_t **ret_result) {
     CLEANUP(model_dir_done) ModelDir source = {0};
     CLEANUP(mem_freep) char *path = NULL;
-    const char *out = spec->train.out;
+    const char *out = spec->train.ckpt.out;
     PruneState dense, state;
     CLEANUP(progress_freep) Progress *progress = NULL;
     TRY(hf_save_check(out));
-    TRY(progress_new_phase(&progress, spec->train.log, "pruning", 0, spec->train.quiet));
-    TRY(model_dir_open(&source, spec->train.model));
+    TRY(progress_new_phase(&progress, spec->train.report.log, "pruning", 0, spec->train.report.quiet));
+    TRY(model_dir_open(&source, spec->train.model.name));
     const char *from = source.path;
     TRY(prune_model(spec, from, 0, NULL, NULL, &dense));
     TRY(prune_check_amount(spec, &dense));

@@ -121,12 +121,12 @@ static Status prune_round(Rounds *r, int64_t round, const char *start, PruneStat
 }
 
 /* The settings of a round's training run, as train would write them. */
-static Status train_settings(const Rounds *r, const TrainConfig *config, json_t **ret_settings) {
+static Status train_settings(const Rounds *r, const Settings *config, json_t **ret_settings) {
     CLEANUP(json_decrefp) json_t *settings = json_copy((json_t *)(uintptr_t)r->spec->settings);
     CLEANUP(json_decrefp)
-    json_t *changed = json_pack("{s:s, s:s, s:I, s:I, s:b}", "model", config->model, "out", config->out,
-                                "steps", (json_int_t)config->steps, "seed", (json_int_t)config->seed,
-                                "keep-zeros", config->keep_zeros);
+    json_t *changed = json_pack("{s:s, s:s, s:I, s:I, s:b}", "model", config->model.name, "out",
+                                config->ckpt.out, "steps", (json_int_t)config->training.steps, "seed",
+                                (json_int_t)config->run.seed, "keep-zeros", config->run.optim.keep_zeros);
     if (!settings || !changed || json_object_update(settings, changed)) return FAILED("out of memory");
     *ret_settings = json_incref(settings);
     return OK;
@@ -135,16 +135,16 @@ static Status train_settings(const Rounds *r, const TrainConfig *config, json_t 
 static Status train_round(Rounds *r, int64_t round, const char *start, const char *run,
                           json_t **ret_summary) {
     const PruneSpec *spec = r->spec;
-    TrainConfig config = spec->train;
-    config.model = start;
-    config.out = run;
-    config.steps = config.eval_every = spec->steps_per_round;
-    config.epochs = 0;
-    config.seed += (uint64_t)round; /* another data order */
-    config.save_every = 0;
-    config.keep = config.log_every = 1;
-    config.resume = true;
-    if (prune_leaves_zeros(spec)) config.keep_zeros = true;
+    Settings config = spec->train;
+    config.model.name = start;
+    config.ckpt.out = run;
+    config.training.steps = config.validation.every = spec->steps_per_round;
+    config.training.epochs = 0;
+    config.run.seed += (uint64_t)round; /* another data order */
+    config.ckpt.save_every = 0;
+    config.ckpt.keep = config.report.log_every = 1;
+    config.ckpt.resume = true;
+    if (prune_leaves_zeros(spec)) config.run.optim.keep_zeros = true;
     CLEANUP(json_decrefp) json_t *settings = NULL;
     TRY(train_settings(r, &config, &settings));
     return train_run(&config, settings, ret_summary);
@@ -198,7 +198,7 @@ static Status add_row(Rounds *r, int64_t round, const PruneState *state, const c
     double step_ms = NAN, pruned = NAN;
     TRY(read_metrics(run, &step_ms, &pruned));
     /* Tokens per step from the run's rates, divided by the median step, which excludes the slow first one. */
-    double batch = (double)r->spec->train.batch;
+    double batch = (double)r->spec->train.training.batch;
     double tokens = summary->tokens_per_s * batch / summary->samples_per_s / (1e-3 * step_ms);
     json_t *row = json_pack(
         "{s:I, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "round", (json_int_t)round, "sparsity",
@@ -260,7 +260,7 @@ static Status share_baseline(Rounds *r) {
 }
 
 static Status look_at_dense(Rounds *r) {
-    TRY(model_dir_open(&r->dense, r->spec->train.model));
+    TRY(model_dir_open(&r->dense, r->spec->train.model.name));
     if (r->first) TRY(prune_model(r->spec, r->dense.path, 0, NULL, NULL, &r->size));
     if (r->first) TRY(prune_check_amount(r->spec, &r->size));
     return OK;
@@ -268,7 +268,7 @@ static Status look_at_dense(Rounds *r) {
 
 Status prune_rounds(const PruneSpec *spec, const char *base, json_t **ret_result, bool *ret_stopped) {
     CLEANUP(rounds_done)
-    Rounds r = {.spec = spec, .out = spec->train.out, .base = base, .first = spec->world->rank == 0};
+    Rounds r = {.spec = spec, .out = spec->train.ckpt.out, .base = base, .first = spec->world->rank == 0};
     TRY(look_at_dense(&r));
     TRY(open_beside(&r));
     TRY(open_out(&r));

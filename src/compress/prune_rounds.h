@@ -17,9 +17,9 @@ typedef struct PruneSpec {
     bool global, per_matrix, resume;
     int64_t rounds, steps_per_round, row_multiple;
     /* set by the caller */
-    TrainConfig train; /* model and out are those of the pruning; the rest applies to each round's training */
-    int64_t tp;        /* heads are pruned in multiples of it */
-    Group *world;      /* prune_rounds, prune_both: the ranks that train */
+    Settings train; /* model and out are those of the pruning; the rest applies to each round's training */
+    int64_t tp;     /* heads are pruned in multiples of it */
+    Group *world;   /* prune_rounds, prune_both: the ranks that train */
     const json_t *settings; /* likewise: the options of each round's training by name */
 } PruneSpec;
 

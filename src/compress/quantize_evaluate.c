@@ -19,19 +19,15 @@ static const char *const default_prompts[DEFAULT_PROMPTS] = {"The history of the
 
 static Status measure(const QuantizeSpec *spec, const char *model, int64_t seq, int64_t batch,
                       double *ret_seconds, double *ret_loss) {
-    EvalConfig config = {.model = model,
-                         .task = "auto",
-                         .format = "auto",
-                         .text = spec->config.data.text,
-                         .data = spec->evaluate,
-                         .data_count = spec->evaluate_count,
-                         .seq = seq,
-                         .batch = batch,
-                         .max_batches = spec->max_batches,
-                         .device = "cpu",
-                         .threads = spec->config.threads,
-                         .quiet = true,
-                         .log = spec->config.data.log};
+    EvalConfig config = {.settings = {.model = {.name = model, .task = "auto", .seq = seq},
+                                      .data = {.files = spec->evaluate,
+                                               .files_count = spec->evaluate_count,
+                                               .format = "auto",
+                                               .text = spec->config.data.text},
+                                      .run = {.micro_batch = batch},
+                                      .device = {.name = "cpu", .threads = spec->config.threads},
+                                      .report = {.quiet = true, .log = spec->config.data.log}},
+                         .max_batches = spec->max_batches};
     CLEANUP(json_decrefp) json_t *measured = NULL;
     TRY(eval_run(&config, &measured));
     if (json_has_number(measured, "runtime_s", ret_seconds) && json_has_number(measured, "loss", ret_loss))

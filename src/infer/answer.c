@@ -43,22 +43,12 @@ static Status check_family(const char *model) {
 }
 
 static Status open_job(const AnswerConfig *config, Job **ret_job) {
-    JobSpec spec = {.model = config->model,
-                    .task = "squad",
-                    .format = "squad",
-                    .device = config->device,
-                    .kernels = config->kernels,
-                    .precision = config->precision,
-                    .recompute = "none",
-                    .seq = config->seq,
-                    .threads = config->threads,
-                    .micro_batch = config->batch,
-                    .dropout = -1,
-                    .text = {.tokenizer = config->tokenizer}};
+    Settings settings = config->settings;
+    settings.model.task = settings.data.format = "squad";
     CLEANUP(job_freep) Job *job = NULL;
-    TRY(check_family(config->model));
-    TRY(job_new(&job, &spec));
-    if (!job->model_dir) return USAGE("--model %s: not a checkpoint directory", config->model);
+    TRY(check_family(settings.model.name));
+    TRY(job_new(&job, &settings, JOB_EVAL));
+    if (!job->model_dir) return USAGE("--model %s: not a checkpoint directory", settings.model.name);
     TRY(job_need_tokenizer(job));
     *ret_job = job;
     job = NULL;
@@ -150,8 +140,8 @@ Status answer_questions(const AnswerConfig *config, json_t **ret_result) {
     TRY(prompt_read(config->context, &text, &size));
     TRY(make_set(config, text, size, &set));
     SquadSpec spec = {.seq = job->seq,
-                      .doc_stride = config->doc_stride,
-                      .max_query = config->max_query,
+                      .doc_stride = config->settings.data.text.doc_stride,
+                      .max_query = config->settings.data.text.max_query,
                       .types = job->model->config.types};
     TRY(squad_features_make(&features, &set, job->tokenizer, &spec));
     if (features.counts.empty) return FAILED("%s contains no text to find an answer in", config->context);

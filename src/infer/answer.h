@@ -2,20 +2,17 @@
 #ifndef WEFT_INFER_ANSWER_H
 #define WEFT_INFER_ANSWER_H
 
-#include "base/json.h"
+#include "train/settings.h"
 
 typedef struct AnswerConfig {
-    const char *model, *tokenizer; /* see TrainConfig */
-    const char *context;           /* path of the text; "-": standard input */
+    Settings settings;   /* model, tokenizer, device; model.seq 0: 384, or less if the model's context is
+                          * shorter;   run.micro_batch: windows per batch */
+    const char *context; /* path of the text; "-": standard input */
     const char **questions;
     int questions_count;
-    int64_t seq, doc_stride,
-        max_query; /* see data/squad_features.h; seq 0: 384, or less if the model's context is shorter */
     int64_t n_best, max_answer, shown; /* shown: candidate answers listed per question */
     double null_threshold;             /* see data/squad_answers.h */
     bool always;                       /* always answer, even if "no answer" is likelier */
-    const char *device, *kernels, *precision;
-    int64_t batch, threads;
 } AnswerConfig;
 
 /* Returns {"answers": [{"question", "answer" (null: no answer), "start", "end" (character offsets in the

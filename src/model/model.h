@@ -58,6 +58,7 @@ typedef struct Micro {
 
 /* Target of quantization-aware training, see model/parts/fake_quant.h. */
 typedef enum { FAKE_QUANT_NONE, FAKE_QUANT_INT8, FAKE_QUANT_INT4 } FakeQuant;
+extern const char *const fake_quant_names[]; /* ends with NULL */
 
 /* Everything that determines a block's memory. */
 typedef struct Shape {

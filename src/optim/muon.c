@@ -10,6 +10,8 @@
 #include "base/memory.h"
 #include "optim/rows.h"
 
+const char *const muon_scale_names[] = {"original", "match-adamw", NULL};
+
 enum { ITERATIONS = 5 };
 static const float quintic[3] = {3.4445f, -4.7750f, 2.0315f};
 

@@ -24,6 +24,7 @@ typedef struct OptimGroup {
 /* How Muon scales an update of a matrix (R,C), whose singular values are about 1: by sqrt(max(1, R / C)), as
  * published, or by 0.2 sqrt(max(R, C)), which gives it the magnitude of an AdamW update. */
 typedef enum { MUON_ORIGINAL, MUON_MATCH_ADAMW } MuonScale;
+extern const char *const muon_scale_names[]; /* ends with NULL */
 
 /* An optimizer with its settings; those that it does not have are ignored. */
 typedef struct OptimSpec {

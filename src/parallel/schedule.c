@@ -11,26 +11,14 @@
 #include "base/memory.h"
 #include "parallel/schedule_order.h"
 
-static const char *const kind_names[SCHEDULE_KINDS] = {
-    [SCHEDULE_GPIPE] = "gpipe",
-    [SCHEDULE_1F1B] = "1f1b",
-    [SCHEDULE_INTERLEAVED] = "interleaved",
-    [SCHEDULE_ZERO_BUBBLE] = "zero-bubble",
-    [SCHEDULE_EVAL] = "eval",
-};
+const char *const schedule_names[] = {[SCHEDULE_GPIPE] = "gpipe",
+                                      [SCHEDULE_1F1B] = "1f1b",
+                                      [SCHEDULE_INTERLEAVED] = "interleaved",
+                                      [SCHEDULE_ZERO_BUBBLE] = "zero-bubble",
+                                      [SCHEDULE_EVAL] = NULL};
 
 const char *schedule_name(ScheduleKind kind) {
-    return kind_names[kind];
-}
-
-/* SCHEDULE_EVAL is internal and cannot be selected by name. */
-Status schedule_parse(const char *name, ScheduleKind *ret_kind) {
-    for (int i = 0; i < SCHEDULE_EVAL; i++) {
-        if (strcmp(name, kind_names[i])) continue;
-        *ret_kind = (ScheduleKind)i;
-        return OK;
-    }
-    return USAGE("unknown pipeline schedule '%s'; expected gpipe, 1f1b, interleaved or zero-bubble", name);
+    return kind == SCHEDULE_EVAL ? "eval" : schedule_names[kind];
 }
 
 const char *action_name(ActionKind kind) {

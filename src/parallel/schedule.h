@@ -66,7 +66,8 @@ MUST_USE Status schedule_init(Schedule *ret_schedule, const ScheduleSpec *spec, 
 MUST_USE Status schedule_init_all(Schedule *stages, const ScheduleSpec *spec);
 void schedule_done(Schedule *schedule);
 
-MUST_USE Status schedule_parse(const char *name, ScheduleKind *ret_kind);
+/* By kind, without SCHEDULE_EVAL, which is internal; ends with NULL. */
+extern const char *const schedule_names[];
 const char *schedule_name(ScheduleKind kind);
 const char *action_name(ActionKind kind);
 /* Trace labels: F3, B3 (backward, or its input half), W3; messages are gray. The numbers are micro-batch and

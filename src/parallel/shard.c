@@ -13,15 +13,7 @@ void shard_stage(ShardSpec *spec, int zero) {
     spec->params = zero >= 3;
 }
 
-Status offload_parse(const char *name, Offload *ret_offload) {
-    static const char *const names[] = {"none", "optimizer", "params"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(name, names[i]) == 0) {
-            *ret_offload = (Offload)i;
-            return OK;
-        }
-    return USAGE("unknown offload target '%s'; expected none, optimizer or params", name);
-}
+const char *const offload_names[] = {"none", "optimizer", "params", NULL};
 
 /* Trace labels for gathering a unit's parameters and reducing its gradient. */
 static const TraceName gather_name = {.name = "gather ",

@@ -35,7 +35,7 @@
 #include "param/param.h"
 
 typedef enum { OFFLOAD_NONE, OFFLOAD_OPTIMIZER, OFFLOAD_PARAMS } Offload;
-MUST_USE Status offload_parse(const char *name, Offload *ret_offload);
+extern const char *const offload_names[]; /* ends with NULL */
 
 typedef struct ShardSpec {
     bool params, grads, optimizer; /* what is sharded */

@@ -28,18 +28,19 @@ static Status refuse_precision(const Cluster *cluster, const char *precision) {
 }
 
 Status fit_settle(PlanSpec *spec, const Cluster *cluster) {
-    TrainConfig *c = &spec->config;
+    Settings *c = &spec->config;
     const char *kind = cluster->gpu ? "cuda" : "cpu";
-    if (c->device && strcmp(c->device, kind))
-        return USAGE("--device %s: cluster %s has %s devices", c->device, cluster->name, kind);
-    c->device = kind;
+    if (c->device.name && strcmp(c->device.name, kind))
+        return USAGE("--device %s: cluster %s has %s devices", c->device.name, cluster->name, kind);
+    c->device.name = kind;
     spec->capability = (int)(10 * cluster->capability + 0.5);
     spec->software = cluster->software.present ? &cluster->software : NULL;
-    if (spec->software && c->offload && strcmp(c->offload, "none"))
-        return USAGE("--offload %s: cluster %s describes %s, which does not offload", c->offload,
-                     cluster->name, cluster->software.title);
-    if (!c->precision) c->precision = !cluster->gpu ? "fp32" : has(cluster, "bf16") ? "bf16" : "fp16";
-    return has(cluster, c->precision) ? OK : refuse_precision(cluster, c->precision);
+    if (spec->software && c->run.offload)
+        return USAGE("--offload %s: cluster %s describes %s, which does not offload",
+                     offload_names[c->run.offload], cluster->name, cluster->software.title);
+    if (!c->device.precision)
+        c->device.precision = !cluster->gpu ? "fp32" : has(cluster, "bf16") ? "bf16" : "fp16";
+    return has(cluster, c->device.precision) ? OK : refuse_precision(cluster, c->device.precision);
 }
 
 /* Device memory that a rank of this stage needs; on a CPU, host memory is the same memory. */
@@ -76,47 +77,44 @@ typedef struct Change {
 } Change;
 
 static bool apply_micro_batch(PlanSpec *spec) {
-    TrainConfig *c = &spec->config;
-    int64_t share = c->batch / spec->mesh.dp, micro = c->micro_batch / 2;
+    Settings *c = &spec->config;
+    int64_t share = c->training.batch / spec->mesh.dp, micro = c->run.micro_batch / 2;
     while (micro > 1 && share % micro) micro--;
     if (micro < 1) return false;
-    c->micro_batch = micro;
+    c->run.micro_batch = micro;
     return true;
 }
 static void print_micro_batch(const PlanSpec *spec, char text[CHANGE_TEXT]) {
-    snprintf(text, CHANGE_TEXT, "--micro-batch %lld", (long long)spec->config.micro_batch);
+    snprintf(text, CHANGE_TEXT, "--micro-batch %lld", (long long)spec->config.run.micro_batch);
 }
 
 static bool apply_recompute(PlanSpec *spec) {
-    const char **recompute = &spec->config.recompute;
-    if (!strcmp(*recompute, "block")) return false;
-    *recompute = strcmp(*recompute, "none") ? "block" : "selective";
+    if (spec->config.run.recompute == RECOMPUTE_BLOCK) return false;
+    spec->config.run.recompute++;
     return true;
 }
 static void print_recompute(const PlanSpec *spec, char text[CHANGE_TEXT]) {
-    snprintf(text, CHANGE_TEXT, "--recompute %s", spec->config.recompute);
+    snprintf(text, CHANGE_TEXT, "--recompute %s", recompute_names[spec->config.run.recompute]);
 }
 
 static bool apply_zero(PlanSpec *spec) {
-    if (spec->mesh.dp == 1 || spec->config.zero == 3) return false;
-    spec->config.zero++;
+    if (spec->mesh.dp == 1 || spec->config.run.zero == 3) return false;
+    spec->config.run.zero++;
     return true;
 }
 static void print_zero(const PlanSpec *spec, char text[CHANGE_TEXT]) {
-    snprintf(text, CHANGE_TEXT, "--zero %lld", (long long)spec->config.zero);
+    snprintf(text, CHANGE_TEXT, "--zero %lld", (long long)spec->config.run.zero);
 }
 
 static bool apply_offload(PlanSpec *spec) {
-    if (spec->software) return false; /* other programs do not offload */
-    const char **offload = &spec->config.offload;
-    if (!strcmp(spec->config.device, "cpu")) return false; /* device and host share memory */
-    bool none = !*offload || !strcmp(*offload, "none");
-    if (!none && strcmp(*offload, "optimizer")) return false;
-    *offload = none ? "optimizer" : "params";
+    if (spec->software) return false;                           /* other programs do not offload */
+    if (!strcmp(spec->config.device.name, "cpu")) return false; /* device and host share memory */
+    if (spec->config.run.offload == OFFLOAD_PARAMS) return false;
+    spec->config.run.offload++;
     return true;
 }
 static void print_offload(const PlanSpec *spec, char text[CHANGE_TEXT]) {
-    snprintf(text, CHANGE_TEXT, "--offload %s", spec->config.offload);
+    snprintf(text, CHANGE_TEXT, "--offload %s", offload_names[spec->config.run.offload]);
 }
 
 /* Doubles an axis. The ranks come from the replicas if their number is even, otherwise they are added. */
@@ -163,8 +161,8 @@ typedef struct FitSearch {
  * least one plan is tried. */
 static bool within_bound(FitSearch *search, const PlanSpec *spec) {
     const double max_work = 4e5;
-    double pp = spec->mesh.pp,
-           micros = (double)spec->config.batch / spec->mesh.dp / (double)spec->config.micro_batch;
+    double pp = spec->mesh.pp, micros = (double)spec->config.training.batch / spec->mesh.dp /
+                                        (double)spec->config.run.micro_batch;
     double layers = (double)search->layers / pp + 2, at_once = micros < 3 * pp ? micros : 3 * pp;
     if (search->work > max_work) return search->fit.incomplete = true, false;
     search->work += 3 * layers * at_once;
@@ -281,7 +279,7 @@ Status fit_find(Fit *ret_fit, const Plan *plan, const PlanSpec *spec, const Clus
         search.fit.needed = fmax(search.fit.needed, needed_by(plan, s, cluster));
     if (!search.fit.fits) {
         PlanSpec settled = *spec;
-        settled.config.micro_batch = plan->runner.micro_batch;
+        settled.config.run.micro_batch = plan->runner.micro_batch;
         int same = 0;
         TRY(try_one(&search, &settled, &same));
         /* More ranks may not be available, so pairs that keep their number are tried as well. */

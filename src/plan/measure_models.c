@@ -122,28 +122,22 @@ static Status new_job(Job **ret_job, const MeasureSpec *spec, Device *device, co
                       const char *precision) {
     CLEANUP(job_freep) Job *job = NULL;
     CLEANUP(load_report_done) LoadReport report = {0};
-    JobSpec job_spec = {.model = model->model,
-                        .task = "auto",
-                        .format = "u32",
-                        .device = spec->device,
-                        .recompute = "none",
-                        .layers = model->layers,
-                        .hidden = model->hidden,
-                        .heads = model->heads,
-                        .inner = 0,
-                        .seq = model->seq,
-                        .vocab = model->vocab,
-                        .threads = spec->threads,
-                        .micro_batch = model->batch,
-                        .batch = model->batch,
-                        .dropout = -1,
-                        .train = true,
-                        .quiet = true,
-                        .on = device,
-                        .precision = precision,
-                        .seed = 1,
-                        .optim = optim_defaults(optim_row(0))};
-    TRY(job_new(&job, &job_spec));
+    Settings settings = {
+        .model = {.name = model->model,
+                  .task = "auto",
+                  .layers = model->layers,
+                  .hidden = model->hidden,
+                  .heads = model->heads,
+                  .seq = model->seq,
+                  .vocab = model->vocab,
+                  .dropout = -1},
+        .data = {.format = "u32"},
+        .training = {.batch = model->batch},
+        .run = {.micro_batch = model->batch, .seed = 1},
+        .device = {.name = spec->device, .on = device, .precision = precision, .threads = spec->threads},
+        .report = {.quiet = true}};
+    TRY(job_default_optim(&settings));
+    TRY(job_new(&job, &settings, JOB_TRAIN));
     TRY(job_start(job, &report));
     *ret_job = job;
     job = NULL;

@@ -72,7 +72,7 @@ static Status check_ranks(MeshSpec mesh) {
 static Status check_sizes(const Job *job) {
     const double max_bytes = 0x1p58;
     const ModelConfig *c = &job->model->config;
-    const RunnerSpec *run = &job->plan;
+    const RunnerSpec *run = &job->settings.run;
     double params = (double)model_params(job->model), tokens = (double)run->micro_batch * (double)job->seq;
     if (20 * params > max_bytes)
         return USAGE("a model with %.3g parameters cannot be planned; the limit is %.0e", params, 1e16);
@@ -90,13 +90,12 @@ static Status check_sizes(const Job *job) {
 }
 
 static Status settle_job(Job **ret_job, const PlanSpec *spec, Mesh *mesh, Device *device) {
-    TrainConfig config = spec->config;
-    config.mesh = mesh;
-    config.on = device;
-    JobSpec job = job_spec_of(&config);
-    job.format = "u32"; /* there is no data, so the vocabulary is the model's own */
-    job.optim = optim_defaults(job.optim.kind);
-    TRY(job_new(ret_job, &job));
+    Settings config = spec->config;
+    config.run.mesh = mesh;
+    config.device.on = device;
+    config.data.format = "u32"; /* there is no data, so the vocabulary is the model's own */
+    TRY(job_default_optim(&config));
+    TRY(job_new(ret_job, &config, JOB_TRAIN));
     return check_sizes(*ret_job);
 }
 
@@ -130,7 +129,7 @@ static int same_stage(const int *first, int stages, int chunks, int stage) {
  * in full. The others matter only for time: they run three micro-batches or copy an identical stage. */
 static Status sketch_stage(Plan *plan, const DryRunSpec *run, const int *first, int stage) {
     enum { FIRST_MIDDLE_LAST = 3 };
-    int rank = stage * run->mesh.dp * run->mesh.tp, chunks = run->spec.chunks ? run->spec.chunks : 1;
+    int rank = stage * run->mesh.dp * run->mesh.tp, chunks = run->spec.chunks ? (int)run->spec.chunks : 1;
     int same = same_stage(first, plan->stages, chunks, stage);
     if (same > 0) return dryrun_rank_copy(&plan->stage[stage], &plan->stage[same]);
     DryRunSpec quick = *run;
@@ -165,8 +164,8 @@ static Status run_stages(Plan *plan, const DryRunSpec *run, const PlanSpec *spec
     TRY(mem_new((size_t)mesh.pp, sizeof *plan->stage, &plan->stage));
     plan->stages = mesh.pp;
     if (spec->sketch)
-        TRY(runner_partition(run->model, run->spec.seq, mesh.pp * (run->spec.chunks ? run->spec.chunks : 1),
-                             &first));
+        TRY(runner_partition(run->model, run->spec.seq,
+                             mesh.pp * (run->spec.chunks ? (int)run->spec.chunks : 1), &first));
     for (int s = 0; s < mesh.pp; s++) {
         show_progress(spec->progress, s, mesh.pp);
         if (spec->sketch)
@@ -183,7 +182,8 @@ static Status run_stages(Plan *plan, const DryRunSpec *run, const PlanSpec *spec
 /* Bounds the time of a plan: about 10 us per executed layer, plus the schedules of all stages. */
 static Status check_work(const DryRunSpec *run, const ModelConfig *model) {
     const double max_layers = 4e6, max_actions = 1e9;
-    double pp = run->mesh.pp, chunks = run->spec.chunks ? run->spec.chunks : 1, micros = run->spec.micros;
+    double pp = run->mesh.pp, chunks = run->spec.chunks ? (int)run->spec.chunks : 1,
+           micros = run->spec.micros;
     if ((double)model->layers * micros <= max_layers && pp * pp * chunks * micros <= max_actions) return OK;
     return USAGE(
         "%lld layers in %d stages with %d or more micro-batches take too long to plan; reduce the number "
@@ -206,27 +206,28 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
     CLEANUP(mesh_freep) Mesh *mesh = NULL;
     CLEANUP(job_freep) Job *job = NULL;
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
-    CLEANUP(plan_done) Plan plan = {.mesh = spec->mesh, .batch = spec->config.batch};
-    int threads = spec->config.threads ? (int)spec->config.threads : 1;
+    CLEANUP(plan_done) Plan plan = {.mesh = spec->mesh, .batch = spec->config.training.batch};
+    int threads = spec->config.device.threads ? (int)spec->config.device.threads : 1;
     TRY(check_ranks(spec->mesh));
     TRY(device_new_dryrun(&device, threads));
     TRY(mesh_new_dryrun(&mesh, spec->mesh, 0, true));
     TRY(settle_job(&job, spec, mesh, device));
-    TRY(host_batch_new_targets(&batch, job->plan.micro_batch, job->seq, config_targets(&job->model->config)));
+    TRY(host_batch_new_targets(&batch, job->settings.run.micro_batch, job->seq,
+                               config_targets(&job->model->config)));
     job_fill_synthetic(job, batch);
     if (spec->software && spec->software->all_positions > 0 && job->task == TASK_MLM) pick_all(batch);
     plan.model = job->model->config;
-    plan.runner = job->plan;
+    plan.runner = job->settings.run;
     plan.runner.mesh = NULL;
-    plan.tf32 = spec->config.precision && !strcmp(spec->config.precision, "tf32");
+    plan.tf32 = spec->config.device.precision && !strcmp(spec->config.device.precision, "tf32");
     plan.seq = job->seq;
     plan.params_total = model_params(job->model);
     TRY(params_stored(job->model, spec->mesh.tp, &plan.params_stored));
     int evals = spec->mesh.pp == 1 ? 1 : EVAL_MICROS * spec->mesh.pp;
     DryRunSpec run = {.model = job->model,
-                      .spec = job->plan,
+                      .spec = job->settings.run,
                       .mesh = spec->mesh,
-                      .device = spec->config.device,
+                      .device = spec->config.device.name,
                       .capability = spec->capability,
                       .threads = threads,
                       .batch = batch,
@@ -279,16 +280,16 @@ static json_t *stages_json(const Plan *plan) {
 static json_t *layout_json(const Plan *plan, const PlanSpec *spec) {
     const MeshSpec *mesh = &plan->mesh;
     const RunnerSpec *run = &plan->runner;
-    const TrainConfig *c = &spec->config;
-    const char *precision = c->precision ? c->precision : dtype_name(run->dtype);
+    const Settings *c = &spec->config;
+    const char *precision = c->device.precision ? c->device.precision : dtype_name(run->dtype);
     return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:s, s:s, s:i, s:s, s:s, s:s, s:I, s:I, s:i, s:I}",
                      "ranks", mesh->dp * mesh->tp * mesh->pp, "dp", mesh->dp, "tp", mesh->tp, "pp", mesh->pp,
-                     "zero", run->zero, "shard", mesh->shard ? mesh->shard : mesh->dp, "sequence_parallel",
-                     run->sequence, "offload", c->offload ? c->offload : "none", "pp_schedule",
-                     schedule_name(run->schedule), "pp_chunks", run->chunks, "recompute", c->recompute,
-                     "precision", precision, "device", c->device, "batch", (json_int_t)plan->batch,
-                     "micro_batch", (json_int_t)run->micro_batch, "micros", run->micros, "seq",
-                     (json_int_t)plan->seq);
+                     "zero", (int)run->zero, "shard", mesh->shard ? mesh->shard : mesh->dp,
+                     "sequence_parallel", run->sequence, "offload", offload_names[c->run.offload],
+                     "pp_schedule", schedule_name(run->schedule), "pp_chunks", (int)run->chunks, "recompute",
+                     recompute_names[c->run.recompute], "precision", precision, "device", c->device.name,
+                     "batch", (json_int_t)plan->batch, "micro_batch", (json_int_t)run->micro_batch, "micros",
+                     run->micros, "seq", (json_int_t)plan->seq);
 }
 
 static json_t *model_json(const ModelConfig *c) {

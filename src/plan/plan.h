@@ -25,7 +25,7 @@ void plan_progress_done(PlanProgress *progress);
 void plan_progress_note(PlanProgress *progress, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 typedef struct PlanSpec {
-    TrainConfig config; /* model, batch and layout; its mesh and device objects are ignored */
+    Settings config; /* model, batch and layout; its mesh and device objects are ignored */
     MeshSpec mesh;
     bool memory_only;         /* skip the exact count of bytes sent, which makes planning faster */
     bool timed;               /* record step events for plan_time, see plan/time.h */

@@ -54,11 +54,11 @@ static Status find_model(Finder *finder) {
     PlanSpec spec = finder->spec->base;
     spec.mesh = (MeshSpec){.dp = 1, .tp = 1, .pp = 1};
     spec.memory_only = true;
-    spec.config.batch = spec.config.micro_batch = 1;
-    spec.config.zero = 0;
-    spec.config.sequence = false;
-    spec.config.pp_schedule = "1f1b";
-    spec.config.pp_chunks = 0;
+    spec.config.training.batch = spec.config.run.micro_batch = 1;
+    spec.config.run.zero = 0;
+    spec.config.run.sequence = false;
+    spec.config.run.schedule = SCHEDULE_1F1B;
+    spec.config.run.chunks = 0;
     TRY(plan_init(&plan, &spec));
     finder->found.model = plan.model;
     finder->found.seq = plan.seq;
@@ -303,7 +303,7 @@ static void drop_duplicates(Search *found) {
 
 static Status refuse_space(const Finder *finder) {
     const SearchGrids *grids = &finder->found.grids;
-    const TrainConfig *c = &finder->spec->base.config;
+    const Settings *c = &finder->spec->base.config;
     int ranks = finder->spec->ranks;
     if (!grids->all) return USAGE("--ranks %d: not a multiple of the given --dp x --tp x --pp", ranks);
     if (grids->by_heads == grids->all)
@@ -315,7 +315,7 @@ static Status refuse_space(const Finder *finder) {
         return USAGE(
             "--ranks %d: no valid layout for a batch of %lld sequences, which cannot be split evenly across "
             "replicas and micro-batches; use a larger --batch, such as %d",
-            ranks, (long long)c->batch, ranks);
+            ranks, (long long)c->training.batch, ranks);
     return USAGE("--ranks %d: no valid layout for this number of layers (%lld) and heads (%lld)", ranks,
                  (long long)finder->found.model.layers, (long long)finder->found.model.heads);
 }

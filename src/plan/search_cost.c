@@ -45,8 +45,8 @@ static Status plan_few(const SearchCosts *costs, const SearchLayout *layout, int
     few.zero = 0;
     few.schedule = SCHEDULE_1F1B;
     PlanSpec spec = search_plan_spec(costs->spec, &few);
-    spec.config.layers = layers;
-    spec.config.batch = layout->micro_batch;
+    spec.config.model.layers = layers;
+    spec.config.training.batch = layout->micro_batch;
     spec.timed = true;
     TRY(plan_init(&plan, &spec));
     TRY(plan_time(&plan, costs->cluster, &ret_few->time));
@@ -145,7 +145,7 @@ static Status count_layers(SearchCosts *costs, const SearchLayout *layout, Stage
 /* ---- memory ---- */
 
 static double element_size(const SearchCosts *costs) {
-    const char *precision = costs->spec->base.config.precision;
+    const char *precision = costs->spec->base.config.device.precision;
     return precision && (!strcmp(precision, "fp32") || !strcmp(precision, "tf32")) ? 4 : 2;
 }
 

@@ -14,7 +14,7 @@ const char *search_options(const SearchLayout *l, char text[SEARCH_OPTIONS]) {
         used += snprintf(text + used, SEARCH_OPTIONS - (size_t)used, " --pp-chunks %d", l->chunks);
     if (l->recompute != RECOMPUTE_NONE)
         used += snprintf(text + used, SEARCH_OPTIONS - (size_t)used, " --recompute %s",
-                         recompute_name(l->recompute));
+                         recompute_names[l->recompute]);
     if (l->sequence) snprintf(text + used, SEARCH_OPTIONS - (size_t)used, " --sequence-parallel");
     return text;
 }
@@ -113,7 +113,7 @@ static json_t *plan_row(const SearchResult *plan) {
                      "options", search_options(l, options), "layout", "dp", l->dp, "tp", l->tp, "pp", l->pp,
                      "zero", l->zero, "sequence_parallel", (int)l->sequence, "pp_schedule",
                      schedule_name(l->schedule), "pp_chunks", l->chunks, "recompute",
-                     recompute_name(l->recompute), "micro_batch", (json_int_t)l->micro_batch, "micros",
+                     recompute_names[l->recompute], "micro_batch", (json_int_t)l->micro_batch, "micros",
                      l->micros, "memory", (json_int_t)plan->bytes, "fits", (int)plan->fits, "step_ms",
                      1e3 * plan->time.step_s, "samples_per_s", plan->time.samples_per_s, "tokens_per_s",
                      plan->time.tokens_per_s, "mfu", plan->time.mfu, "bubble", plan->time.bubble, "phases_ms",
@@ -136,7 +136,7 @@ static json_t *others_json(const Search *search) {
 }
 
 Status search_json(const Search *search, const SearchSpec *spec, const Cluster *cluster, json_t **ret_json) {
-    const TrainConfig *c = &spec->base.config;
+    const Settings *c = &spec->base.config;
     const ModelConfig *m = &search->model;
     json_t *best = json_array();
     for (int i = 0; i < search->count; i++) json_array_append_new(best, plan_row(&search->best[i]));
@@ -147,12 +147,12 @@ Status search_json(const Search *search, const SearchSpec *spec, const Cluster *
         "model", "family", m->family->type, "layers", (json_int_t)m->layers, "hidden", (json_int_t)m->hidden,
         "heads", (json_int_t)m->heads, "vocab", (json_int_t)m->vocab, "params_total",
         (json_int_t)search->params_total, "cluster", "name", cluster->name, "device", cluster->device,
-        "memory_available", search->available, "ranks", spec->ranks, "batch", (json_int_t)c->batch, "seq",
-        (json_int_t)search->seq, "precision", c->precision, "layouts", "grids", search->grids.all,
-        "grids_without_heads", search->grids.by_heads, "grids_without_layers", search->grids.by_layers,
-        "grids_without_batch", search->grids.by_batch, "legal", (json_int_t)search->legal, "fit_by_estimate",
-        (json_int_t)search->estimated_to_fit, "planned", (json_int_t)search->planned, "fits",
-        search->count > 0, "best", best, "others", others_json(search));
+        "memory_available", search->available, "ranks", spec->ranks, "batch", (json_int_t)c->training.batch,
+        "seq", (json_int_t)search->seq, "precision", c->device.precision, "layouts", "grids",
+        search->grids.all, "grids_without_heads", search->grids.by_heads, "grids_without_layers",
+        search->grids.by_layers, "grids_without_batch", search->grids.by_batch, "legal",
+        (json_int_t)search->legal, "fit_by_estimate", (json_int_t)search->estimated_to_fit, "planned",
+        (json_int_t)search->planned, "fits", search->count > 0, "best", best, "others", others_json(search));
     if (json && !search->count) {
         json_object_set_new(json, "smallest", plan_row(&search->smallest));
         json_object_set_new(json, "all_tried", json_boolean(search->all_tried));

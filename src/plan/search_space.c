@@ -13,21 +13,16 @@ void search_space_done(SearchSpace *space) {
     *space = (SearchSpace){0};
 }
 
-const char *recompute_name(Recompute recompute) {
-    static const char *const names[] = {"none", "selective", "block"};
-    return names[recompute];
-}
-
 PlanSpec search_plan_spec(const SearchSpec *spec, const SearchLayout *layout) {
     PlanSpec plan = spec->base;
-    TrainConfig *c = &plan.config;
+    Settings *c = &plan.config;
     plan.mesh = (MeshSpec){.dp = layout->dp, .tp = layout->tp, .pp = layout->pp};
-    c->zero = layout->zero;
-    c->sequence = layout->sequence;
-    c->micro_batch = layout->micro_batch;
-    c->pp_schedule = schedule_name(layout->schedule);
-    c->pp_chunks = layout->schedule == SCHEDULE_INTERLEAVED ? layout->chunks : 0;
-    c->recompute = recompute_name(layout->recompute);
+    c->run.zero = layout->zero;
+    c->run.sequence = layout->sequence;
+    c->run.micro_batch = layout->micro_batch;
+    c->run.schedule = layout->schedule;
+    c->run.chunks = layout->schedule == SCHEDULE_INTERLEAVED ? layout->chunks : 0;
+    c->run.recompute = layout->recompute;
     return plan;
 }
 
@@ -55,8 +50,7 @@ static Status add_layout(Enumerator *it) {
 }
 
 static Status list_recompute(Enumerator *it) {
-    Recompute only = RECOMPUTE_NONE;
-    TRY(recompute_parse(it->spec->base.config.recompute, &only));
+    Recompute only = it->spec->base.config.run.recompute;
     for (Recompute r = RECOMPUTE_NONE; r <= RECOMPUTE_BLOCK; r++) {
         if (is_fixed(it, FIXED_RECOMPUTE) && r != only) continue;
         it->at.recompute = r;
@@ -68,7 +62,7 @@ static Status list_recompute(Enumerator *it) {
 /* Sequence parallelism needs several tensor-parallel ranks that divide the sequence. */
 static Status list_sequence(Enumerator *it) {
     for (int on = 0; on <= 1; on++) {
-        bool fixed = is_fixed(it, FIXED_SEQUENCE) && on != it->spec->base.config.sequence;
+        bool fixed = is_fixed(it, FIXED_SEQUENCE) && on != it->spec->base.config.run.sequence;
         if (it->at.tp == 1 ? on : fixed) continue;
         if (on && it->seq % it->at.tp) continue;
         it->at.sequence = on;
@@ -79,7 +73,8 @@ static Status list_sequence(Enumerator *it) {
 
 static Status list_zero(Enumerator *it) {
     for (int zero = 0; zero <= 3; zero++) {
-        if (is_fixed(it, FIXED_ZERO) ? zero != it->spec->base.config.zero : zero && it->at.dp == 1) continue;
+        if (is_fixed(it, FIXED_ZERO) ? zero != it->spec->base.config.run.zero : zero && it->at.dp == 1)
+            continue;
         it->at.zero = zero;
         TRY(list_sequence(it));
     }
@@ -89,7 +84,7 @@ static Status list_zero(Enumerator *it) {
 /* Numbers of chunks that split the layers evenly; if there are none, the largest number. */
 static Status list_chunks(Enumerator *it) {
     const ModelConfig *model = it->model;
-    int64_t fixed = it->spec->base.config.pp_chunks;
+    int64_t fixed = it->spec->base.config.run.chunks;
     int max_chunks = (int)(model->layers / it->at.pp), listed = 0;
     for (int chunks = 2; chunks <= max_chunks && chunks <= MAX_CHUNKS; chunks++) {
         bool even = model->layers % ((int64_t)chunks * it->at.pp) == 0;
@@ -105,9 +100,7 @@ static Status list_chunks(Enumerator *it) {
 static Status list_schedules(Enumerator *it) {
     static const ScheduleKind kinds[] = {SCHEDULE_1F1B, SCHEDULE_INTERLEAVED, SCHEDULE_ZERO_BUBBLE,
                                          SCHEDULE_GPIPE};
-    ScheduleKind only = SCHEDULE_1F1B;
-    const char *name = it->spec->base.config.pp_schedule;
-    TRY(schedule_parse(name ? name : "1f1b", &only));
+    ScheduleKind only = it->spec->base.config.run.schedule;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         bool staged = it->at.pp > 1;
         if (staged ? is_fixed(it, FIXED_SCHEDULE) && kinds[i] != only : i > 0) continue;
@@ -122,11 +115,11 @@ static Status list_schedules(Enumerator *it) {
 }
 
 static Status list_micro_batches(Enumerator *it) {
-    const TrainConfig *c = &it->spec->base.config;
-    int64_t share = c->batch / it->at.dp;
+    const Settings *c = &it->spec->base.config;
+    int64_t share = c->training.batch / it->at.dp;
     for (int64_t micro = 1; micro <= share && micro <= MAX_MICRO_BATCH; micro++) {
         if (share % micro || share / micro > MAX_MICROS) continue;
-        if (is_fixed(it, FIXED_MICRO_BATCH) && micro != c->micro_batch) continue;
+        if (is_fixed(it, FIXED_MICRO_BATCH) && micro != c->run.micro_batch) continue;
         it->at.micro_batch = micro;
         it->at.micros = (int)(share / micro);
         TRY(list_schedules(it));
@@ -146,7 +139,7 @@ static Status list_grid(Enumerator *it, int tp, int pp) {
     bool splits = model->heads % tp == 0 && model->inner % tp == 0 && config_splits_groups(model, tp);
     if (!splits) return grids->by_heads++, OK;
     if (pp > model->layers) return grids->by_layers++, OK;
-    if (it->spec->base.config.batch % dp) return grids->by_batch++, OK;
+    if (it->spec->base.config.training.batch % dp) return grids->by_batch++, OK;
     it->at.tp = tp;
     it->at.pp = pp;
     it->at.dp = dp;

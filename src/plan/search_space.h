@@ -16,6 +16,5 @@ MUST_USE Status search_space_init(SearchSpace *ret_space, const SearchSpec *spec
 void search_space_done(SearchSpace *space);
 /* The base spec with this layout. */
 PlanSpec search_plan_spec(const SearchSpec *spec, const SearchLayout *layout);
-const char *recompute_name(Recompute recompute); /* as in --recompute */
 
 #endif

@@ -238,7 +238,7 @@ static Status init_schedules(Pipeline *pipeline) {
     const RunnerSpec *run = &pipeline->plan->runner;
     ScheduleSpec spec = {.kind = run->schedule,
                          .stages = pipeline->count,
-                         .chunks = run->chunks > 0 ? run->chunks : 1,
+                         .chunks = run->chunks > 0 ? (int)run->chunks : 1,
                          .micros = run->micros};
     CLEANUP(mem_freep) Schedule *stages = NULL;
     TRY(mem_new((size_t)pipeline->count, sizeof *stages, &stages));

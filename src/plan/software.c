@@ -100,7 +100,7 @@ Status software_memory(const Software *software, Plan *plan, int micros) {
     const RunnerSpec *run = &plan->runner;
     ScheduleSpec spec = {.kind = run->schedule,
                          .stages = plan->stages,
-                         .chunks = run->chunks > 0 ? run->chunks : 1,
+                         .chunks = run->chunks > 0 ? (int)run->chunks : 1,
                          .micros = micros};
     CLEANUP(mem_freep) Schedule *stages = NULL;
     TRY(mem_new((size_t)plan->stages, sizeof *stages, &stages));

@@ -81,7 +81,7 @@ static Status find_point(Sweep *sweep, SweepPoint *point, const SearchSpec *base
     CLEANUP(mem_freep) Search *search = NULL;
     CLEANUP(status_freep) Status status = OK;
     spec.ranks = point->ranks;
-    spec.base.config.batch = point->batch;
+    spec.base.config.training.batch = point->batch;
     spec.plans = PLANS_PER_SIZE;
     point->goodput = 1;
     TRY(mem_new(1, sizeof *search, &search));
@@ -119,7 +119,7 @@ static Status copy_point(SweepPoint *to, const SweepPoint *from) {
 Status sweep_find(Sweep *ret_sweep, const SearchSpec *spec, const Cluster *cluster, const int *ranks,
                   int count) {
     CLEANUP(sweep_done) Sweep sweep = {.count = count};
-    int64_t batch = spec->base.config.batch;
+    int64_t batch = spec->base.config.training.batch;
     for (Scaling s = 0; s < SCALING_COUNT; s++) {
         TRY(mem_new((size_t)count, sizeof **sweep.point, &sweep.point[s]));
         for (int i = 0; i < count; i++) {

@@ -4,7 +4,7 @@
 
 /* Parameters and elements that a group changes. */
 static void announce_group(const Job *job, Progress *progress, int index) {
-    const OptimSpec *optim = &job->plan.optim;
+    const OptimSpec *optim = &job->settings.run.optim;
     const OptimGroup *group = &optim->group[index];
     const Model *model = job->model;
     char count[FORMAT_SIZE], decay[64] = "";
@@ -25,7 +25,7 @@ static void announce_group(const Job *job, Progress *progress, int index) {
 }
 
 void announce_optimizer(const Job *job, Progress *progress) {
-    const OptimSpec *optim = &job->plan.optim;
+    const OptimSpec *optim = &job->settings.run.optim;
     if (optim->kind != optim_row(0))
         progress_line(progress, "optimizer: %s%s", optim->kind->name,
                       optim->kind->whole.count ? " for the matrices of layers, adamw for other parameters"

@@ -34,7 +34,7 @@ void job_fill_synthetic(const Job *job, HostBatch *batch) {
         batch->span[B + b] = (int32_t)(T - 1);
     }
     for (int64_t i = 0; i < B * batch->outputs; i++) batch->targets[i] = (float)(i % 2);
-    if (job->text.no_cross_document) host_batch_split(batch, (int32_t)job->end_token);
+    if (job->settings.data.text.no_cross_document) host_batch_split(batch, (int32_t)job->end_token);
     for (int64_t i = 0; job->task == TASK_LM && i < B * T; i++)
         batch->loss_count[LOSS_TOKEN] += batch->labels[i] != LABEL_IGNORED;
     if (job->task == TASK_MLM) batch->loss_count[LOSS_TOKEN] = batch->pick_count;
@@ -132,20 +132,19 @@ static Status measured_bubble(const Runner *runner, double *ret_bubble) {
 }
 
 /* Traces extra steps, so that tracing does not affect the timed ones. */
-static Status trace_steps(const TrainConfig *c, Job *job, HostBatch *const *micro, int count,
-                          int64_t *number) {
+static Status trace_steps(const Settings *c, Job *job, HostBatch *const *micro, int count, int64_t *number) {
     CLEANUP(tracer_freep) Tracer *tracer = NULL;
     Timing timing = {0};
-    if (!c->trace_file) return OK;
-    TRY(tracer_new(&tracer, job->runner, c->trace_file, 0, c->trace_steps, NULL));
+    if (!c->report.trace_file) return OK;
+    TRY(tracer_new(&tracer, job->runner, c->report.trace_file, 0, c->report.trace_steps, NULL));
     TRY(tracer_next(tracer, 0));
-    TRY(time_steps(job, micro, count, c->trace_steps, number, &timing));
+    TRY(time_steps(job, micro, count, c->report.trace_steps, number, &timing));
     return tracer_finish(tracer);
 }
 
-static Status bench_job(const TrainConfig *c, Job *job, HostBatch *const *micro, int count,
+static Status bench_job(const Settings *c, Job *job, HostBatch *const *micro, int count,
                         json_t **ret_result) {
-    int64_t number = 0, steps = c->steps < 1 ? 1 : c->steps;
+    int64_t number = 0, steps = c->training.steps < 1 ? 1 : c->training.steps;
     CLEANUP(json_decrefp) json_t *each = json_array();
     Timing warm = {0}, plain = {.each = each}, measured = {0};
     Profile profile = {0};
@@ -156,44 +155,45 @@ static Status bench_job(const TrainConfig *c, Job *job, HostBatch *const *micro,
     CLEANUP(json_decrefp) json_t *ranks = NULL;
     TRY(measured_bubble(job->runner, &bubble));
     TRY(ranks_json(job->runner->mesh->world, (RankTimes){plain.cpu, job->runner->times}, steps, &ranks));
-    if (!c->steps_only) {
+    if (!c->report.steps_only) {
         job->runner->exec.profile = &profile;
         TRY(time_steps(job, micro, count, steps, &number, &measured));
         job->runner->exec.profile = NULL;
     }
     TRY(trace_steps(c, job, micro, count, &number));
-    double mean = plain.total / (double)steps, tokens = (double)(c->batch * job->seq);
+    double mean = plain.total / (double)steps, tokens = (double)(c->training.batch * job->seq);
     CLEANUP(json_decrefp)
     json_t *result = json_pack(
         "{s:s, s:I, s:I, s:I, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:O, s:f, s:f, s:f, s:I, s:O}",
-        "model", c->model, "params_total", (json_int_t)model_params(job->model), "batch",
-        (json_int_t)c->batch, "seq", (json_int_t)job->seq, "threads", job->device->threads, "device",
-        c->device, "precision", job->plan.fp8 ? "fp8" : dtype_name(job->plan.dtype), "kernels_from",
-        job->runner->exec.table->name, "isa", kernels_cpu_isa(), "blas", kernels_cpu_blas(), "bf16",
-        kernels_cpu_bf16(), "step_ms", 1e3 * mean, "step_ms_best", 1e3 * plain.best, "steps_ms", each,
+        "model", c->model.name, "params_total", (json_int_t)model_params(job->model), "batch",
+        (json_int_t)c->training.batch, "seq", (json_int_t)job->seq, "threads", job->device->threads, "device",
+        c->device.name, "precision", job->settings.run.fp8 ? "fp8" : dtype_name(job->settings.run.dtype),
+        "kernels_from", job->runner->exec.table->name, "isa", kernels_cpu_isa(), "blas", kernels_cpu_blas(),
+        "bf16", kernels_cpu_bf16(), "step_ms", 1e3 * mean, "step_ms_best", 1e3 * plain.best, "steps_ms", each,
         "tokens_per_s", tokens / mean, "gflops", 1e-9 * tokens * job_flops_per_token(job) / mean, "bubble",
         bubble, "peak_bytes", (json_int_t)job->device->total.peak, "ranks", ranks);
     if (!result) return FAILED("out of memory");
-    if (!c->steps_only) TRY(add_kernels(result, job, &measured, &profile, steps));
+    if (!c->report.steps_only) TRY(add_kernels(result, job, &measured, &profile, steps));
     *ret_result = result;
     result = NULL;
     return OK;
 }
 
-Status bench_run(const TrainConfig *c, json_t **ret_result) {
-    JobSpec spec = job_spec_of(c);
-    spec.format = "u32"; /* keep the preset's vocabulary instead of the byte vocabulary */
-    spec.optim = optim_defaults(spec.optim.kind);
+Status bench_run(const Settings *c, json_t **ret_result) {
+    Settings spec = *c;
+    spec.data.format = "u32"; /* keep the preset's vocabulary instead of the byte vocabulary */
+    TRY(job_default_optim(&spec));
     CLEANUP(load_report_done) LoadReport report = {0};
     CLEANUP(job_freep) Job *job = NULL;
-    TRY(job_new(&job, &spec));
+    TRY(job_new(&job, &spec, JOB_TRAIN));
     TRY(job_start(job, &report));
     CLEANUP(progress_freep) Progress *progress = NULL;
-    TRY(progress_new_phase(&progress, c->log, "measuring", 0, c->quiet));
+    TRY(progress_new_phase(&progress, c->report.log, "measuring", 0, c->report.quiet));
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
-    TRY(host_batch_new_targets(&batch, job->plan.micro_batch, job->seq, config_targets(&job->model->config)));
+    TRY(host_batch_new_targets(&batch, job->settings.run.micro_batch, job->seq,
+                               config_targets(&job->model->config)));
     job_fill_synthetic(job, batch);
-    int count = job->plan.micros;
+    int count = job->settings.run.micros;
     CLEANUP(mem_freep) HostBatch **micro = NULL;
     TRY(mem_new((size_t)count, sizeof *micro, &micro));
     for (int i = 0; i < count; i++) micro[i] = batch;

@@ -10,46 +10,25 @@
 #include "train/squad.h"
 
 Status eval_run(const EvalConfig *config, json_t **ret_result) {
-    if (config->data_count == 0) return USAGE("no data; pass files with --data");
+    const DataSettings *from = &config->settings.data;
+    if (from->files_count == 0) return USAGE("no data; pass files with --data");
     if (config->squad.predictions) return squad_eval_predictions(config, ret_result);
     if (config->squad.na_prob) return USAGE("--na-prob needs --predictions");
-    if (!config->model) return USAGE("missing --model DIR; see 'weft help eval'");
-    JobSpec spec = {
-        .model = config->model,
-        .task = config->task,
-        .format = config->format,
-        .problem_type = config->problem_type,
-        .device = config->device,
-        .kernels = config->kernels,
-        .precision = config->precision,
-        .recompute = "none",
-        .seq = config->seq,
-        .threads = config->threads,
-        .micro_batch = config->batch,
-        .dropout = -1,
-        .data = config->data,
-        .data_count = config->data_count,
-        .text = config->text,
-        .log = config->log,
-        .quiet = config->quiet,
-        .mesh = config->mesh,
-        .on = config->on,
-        .zero = config->zero,
-        .sequence = config->sequence,
-    };
+    if (!config->settings.model.name) return USAGE("missing --model DIR; see 'weft help eval'");
     CLEANUP(load_report_done) LoadReport report = {0};
     CLEANUP(progress_freep) Progress *progress = NULL;
     CLEANUP(job_freep) Job *job = NULL;
-    TRY(progress_new(&progress, config->log, "eval", 0, 5, config->quiet));
-    TRY(job_new(&job, &spec));
+    TRY(progress_new(&progress, config->settings.report.log, "eval", 0, 5, config->settings.report.quiet));
+    TRY(job_new(&job, &config->settings, JOB_EVAL));
     if (!job->model_dir)
-        return USAGE("--model %s: not a checkpoint directory; eval needs trained weights", config->model);
+        return USAGE("--model %s: not a checkpoint directory; eval needs trained weights",
+                     config->settings.model.name);
     if (job->squad) return squad_eval_model(config, job, progress, ret_result);
     if (config->squad.out || config->squad.write_n_best)
         return USAGE("%s applies only to SQuAD data", config->squad.out ? "--out" : "--nbest");
     CLEANUP(dataset_freep) Dataset *data = NULL;
     job->windows = !config->max_batches;
-    TRY(job_data(job, config->data, config->data_count, 0, 0, 0.15, 0, &data));
+    TRY(job_data(job, from->files, from->files_count, 0, 0, 0.15, 0, &data));
     TRY(job_start(job, &report));
     TRY(load_report_check(&report, job->model_dir, &job->model->config, false));
     job_report(job, &report, progress);
@@ -59,7 +38,7 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
         return USAGE("--stride applies only to language models on a whole text, without --max-batches");
     EvalResult result;
     double start = clock_wall();
-    TRY(job_evaluate(job, data, config->max_batches * spec.micro_batch, &result));
+    TRY(job_evaluate(job, data, config->max_batches * config->settings.run.micro_batch, &result));
     double seconds = clock_wall() - start;
     CLEANUP(json_decrefp)
     json_t *json =
@@ -81,7 +60,7 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
         ProblemType problem = config_problem(&job->model->config);
         json_object_set_new(json, "problem_type", json_string(problem_name(problem)));
         TRY((problem == PROBLEM_REGRESSION ? regression_add : classify_add)(
-            job, data, config->max_batches * spec.micro_batch, json));
+            job, data, config->max_batches * config->settings.run.micro_batch, json));
     }
     *ret_result = json_incref(json);
     return OK;

@@ -44,7 +44,7 @@ static int64_t byte_vocab(const ModelConfig *config) {
 }
 
 /* A preset takes its vocabulary and special tokens from the data. */
-static void change_vocab(const Job *job, const JobSpec *spec, ModelConfig *config) {
+static void change_vocab(const Job *job, ModelConfig *config) {
     bool causal = config_causal(config);
     const SpecialTokens *special = &job->tokens.special;
     if (job->bytes) {
@@ -60,63 +60,64 @@ static void change_vocab(const Job *job, const JobSpec *spec, ModelConfig *confi
         else if (special->pad >= 0)
             config->pad_token = special->pad;
     }
-    if (spec->vocab) config->vocab = spec->vocab;
+    if (job->settings.model.vocab) config->vocab = job->settings.model.vocab;
     if (config->eos_token >= config->vocab) config->bos_token = config->eos_token = -1;
 }
 
 /* Applies the configuration's overrides to a preset. */
-static Status change_preset(const JobSpec *spec, ModelConfig *config) {
+static Status change_preset(const ModelSettings *model, ModelConfig *config) {
     int64_t width = config->hidden;
-    if (spec->layers) config->layers = spec->layers;
-    if (spec->hidden) config->hidden = spec->hidden;
+    if (model->layers) config->layers = model->layers;
+    if (model->hidden) config->hidden = model->hidden;
     if (config->hidden != width) { /* the same proportions */
         config->inner = config->inner * config->hidden / width;
-        if (!spec->heads && config->hidden % config->heads)
+        if (!model->heads && config->hidden % config->heads)
             return USAGE("--hidden %lld is not a multiple of the preset's %lld heads; set --heads too",
                          (long long)config->hidden, (long long)config->heads);
     }
-    if (spec->heads) {
-        if (config->kv_heads && spec->heads % config->kv_heads) config->kv_heads = spec->heads;
-        config->heads = spec->heads;
+    if (model->heads) {
+        if (config->kv_heads && model->heads % config->kv_heads) config->kv_heads = model->heads;
+        config->heads = model->heads;
     }
-    if (spec->inner) config->inner = spec->inner;
-    if (spec->seq) config->positions = spec->seq;
+    if (model->inner) config->inner = model->inner;
+    if (model->seq) config->positions = model->seq;
     return OK;
 }
 
-static Status refuse_changes(const JobSpec *spec, const char *dir, const ModelConfig *config) {
+static Status refuse_changes(const ModelSettings *model, const char *dir, const ModelConfig *config) {
     const struct {
         const char *option;
         int64_t asked, is;
-    } fixed[] = {{"--layers", spec->layers, config->layers},
-                 {"--hidden", spec->hidden, config->hidden},
-                 {"--heads", spec->heads, config->heads},
-                 {"--inner", spec->inner, config->inner},
-                 {"--vocab", spec->vocab, config->vocab}};
+    } fixed[] = {{"--layers", model->layers, config->layers},
+                 {"--hidden", model->hidden, config->hidden},
+                 {"--heads", model->heads, config->heads},
+                 {"--inner", model->inner, config->inner},
+                 {"--vocab", model->vocab, config->vocab}};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         if (fixed[i].asked && fixed[i].asked != fixed[i].is)
             return USAGE("%s %lld: the checkpoint %s has %lld, and a checkpoint's size cannot be changed",
                          fixed[i].option, (long long)fixed[i].asked, dir, (long long)fixed[i].is);
-    if (spec->seq > config->positions)
+    if (model->seq > config->positions)
         return USAGE("--seq %lld exceeds the context length of the checkpoint %s (%lld)",
-                     (long long)spec->seq, dir, (long long)config->positions);
+                     (long long)model->seq, dir, (long long)config->positions);
     return OK;
 }
 
 /* Chooses the task from the configuration or the model's heads, then keeps only the heads that it needs. */
-static Status resolve_task(const JobSpec *spec, ModelConfig *config, Task *ret_task) {
+static Status resolve_task(const ModelSettings *model, ModelConfig *config, Task *ret_task) {
     bool causal = config_causal(config);
     Task task;
-    if (strcmp(spec->task, "auto") == 0) {
+    if (strcmp(model->task, "auto") == 0) {
         task = causal                                ? TASK_LM
                : config_has(config, OUTPUT_SPAN)     ? TASK_SPAN
                : config_has(config, OUTPUT_CLASSIFY) ? TASK_CLASSIFY
                                                      : TASK_MLM;
-    } else if (!strcmp(spec->task, "squad")) {
+    } else if (!strcmp(model->task, "squad")) {
         task = TASK_SPAN;
     } else {
-        int at = index_of(spec->task, task_names, 4);
-        if (at == 4) return USAGE("unknown task '%s'; expected lm, mlm, span, classify or squad", spec->task);
+        int at = index_of(model->task, task_names, 4);
+        if (at == 4)
+            return USAGE("unknown task '%s'; expected lm, mlm, span, classify or squad", model->task);
         task = (Task)at;
     }
     if (causal != (task == TASK_LM))
@@ -128,14 +129,14 @@ static Status resolve_task(const JobSpec *spec, ModelConfig *config, Task *ret_t
     if (task == TASK_MLM) {
         config->outputs_mask &= OUTPUT_MLM | OUTPUT_NSP;
         if (!config->outputs_mask) config->outputs_mask = OUTPUT_MLM | OUTPUT_NSP;
-        if (spec->no_next_sentence && spec->no_masks)
+        if (model->no_next_sentence && model->no_masks)
             return USAGE("task mlm has no objective left; remove --no-masked-tokens or --no-next-sentence");
-        if (spec->no_next_sentence) config->outputs_mask &= ~(unsigned)OUTPUT_NSP;
-        if (spec->no_masks) config->outputs_mask &= ~(unsigned)OUTPUT_MLM;
-        if (!config->outputs_mask) config->outputs_mask = spec->no_masks ? OUTPUT_NSP : OUTPUT_MLM;
+        if (model->no_next_sentence) config->outputs_mask &= ~(unsigned)OUTPUT_NSP;
+        if (model->no_masks) config->outputs_mask &= ~(unsigned)OUTPUT_MLM;
+        if (!config->outputs_mask) config->outputs_mask = model->no_masks ? OUTPUT_NSP : OUTPUT_MLM;
     }
     config->pooler = (config->outputs_mask & (OUTPUT_NSP | OUTPUT_CLASSIFY)) != 0;
-    if (task == TASK_CLASSIFY && spec->labels) config->labels = spec->labels;
+    if (task == TASK_CLASSIFY && model->labels) config->labels = model->labels;
     *ret_task = task;
     return OK;
 }
@@ -170,7 +171,7 @@ static Status find_end_token(Job *job, const ModelConfig *config) {
         job->end_token = BYTE_END;
     else if (job->tokens_known)
         job->end_token = special->end >= 0 ? special->end : special->sep;
-    if (!job->text.no_cross_document) return OK;
+    if (!job->settings.data.text.no_cross_document) return OK;
     if (job->task != TASK_LM)
         return USAGE(
             "--no-cross-document is for language models; %s reads a whole sequence in both directions",
@@ -200,29 +201,30 @@ static Status check_vocab(const Job *job, const ModelConfig *config) {
                  tokenizer_id_text(&job->tokens, text));
 }
 
-static Status resolve_model(Job *job, const JobSpec *spec, ModelConfig *ret_config) {
+static Status resolve_model(Job *job, ModelConfig *ret_config) {
+    const ModelSettings *model = &job->settings.model;
     ModelConfig config;
     if (job->model_dir) {
         TRY(hf_config_read(job->model_dir, &config));
-        TRY(refuse_changes(spec, job->model_dir, &config));
-        if (config.int8 && spec->train)
+        TRY(refuse_changes(model, job->model_dir, &config));
+        if (config.int8 && job->settings.run.train)
             return FAILED(
                 "%s is quantized to int%d and cannot be trained; use the checkpoint it was quantized from",
                 job->model_dir, config.int4 ? 4 : 8);
     } else {
-        if (strchr(spec->model, '/')) return USAGE("model '%s': no such directory", spec->model);
-        TRY(config_preset(spec->model, &config));
-        TRY(change_preset(spec, &config));
-        change_vocab(job, spec, &config);
+        if (strchr(model->name, '/')) return USAGE("model '%s': no such directory", model->name);
+        TRY(config_preset(model->name, &config));
+        TRY(change_preset(model, &config));
+        change_vocab(job, &config);
     }
-    TRY(resolve_task(spec, &config, &job->task));
-    if (job->task == TASK_CLASSIFY) TRY(job_find_labels(job, spec, &config));
-    if (spec->dropout >= 0)
+    TRY(resolve_task(model, &config, &job->task));
+    if (job->task == TASK_CLASSIFY) TRY(job_find_labels(job, &config));
+    if (job->settings.run.train && model->dropout >= 0)
         config.dropout_embed = config.dropout_attn = config.dropout_hidden = config.dropout_classify =
-            (float)spec->dropout;
+            (float)model->dropout;
     TRY(check_vocab(job, &config));
-    job->seq = spec->seq ? spec->seq : config.positions;
-    if (job->squad && !spec->seq && job->seq > SQUAD_SEQ) job->seq = SQUAD_SEQ;
+    job->seq = model->seq ? model->seq : config.positions;
+    if (job->squad && !model->seq && job->seq > SQUAD_SEQ) job->seq = SQUAD_SEQ;
     TRY(special_tokens(job, &config, &job->special));
     TRY(find_end_token(job, &config));
     job->next_sentence = config_has(&config, OUTPUT_NSP);
@@ -233,88 +235,31 @@ static Status resolve_model(Job *job, const JobSpec *spec, ModelConfig *ret_conf
 
 /* Default micro-batch size: a replica's whole share of the batch, or with a pipeline a share small enough
  * that each stage sees several micro-batches. */
-static int64_t micro_batch_of(const TrainConfig *c) {
-    if (c->micro_batch) return c->micro_batch;
-    int64_t dp = c->mesh ? c->mesh->extent[AXIS_DP] : 1, pp = c->mesh ? c->mesh->extent[AXIS_PP] : 1;
-    int64_t share = c->batch / dp, micro = pp > 1 ? share / (4 * pp) : share;
+static int64_t default_micro_batch(int64_t batch, const Mesh *mesh) {
+    int64_t dp = mesh ? mesh->extent[AXIS_DP] : 1, pp = mesh ? mesh->extent[AXIS_PP] : 1;
+    int64_t share = batch / dp, micro = pp > 1 ? share / (4 * pp) : share;
     while (micro > 1 && share % micro) micro--;
     return micro < 1 ? 1 : micro;
 }
 
-OptimSpec job_optim_of(const TrainConfig *c) {
-    const Optimizer *kind = optim_row(0);
-    for (int i = 0; c->optimizer && optim_row(i); i++)
-        if (!strcmp(c->optimizer, optim_row(i)->name)) kind = optim_row(i);
-    return (OptimSpec){.kind = kind,
-                       .beta1 = c->beta1,
-                       .beta2 = c->beta2,
-                       .eps = c->eps,
-                       .momentum = c->momentum,
-                       .nesterov = c->nesterov,
-                       .muon_scale = c->muon_scale && !strcmp(c->muon_scale, "match-adamw") ? MUON_MATCH_ADAMW
-                                                                                            : MUON_ORIGINAL,
-                       .adamw_lr = c->lr > 0 ? c->adamw_lr / c->lr : 0,
-                       .weight_decay = c->weight_decay,
-                       .clip = c->clip,
-                       .keep_zeros = c->keep_zeros};
+static Status find_optimizer(const TrainingSettings *training, const Optimizer **ret_kind) {
+    return optim_find(training->optimizer ? training->optimizer : optim_row(0)->name, ret_kind);
 }
 
-JobSpec job_spec_of(const TrainConfig *c) {
-    return (JobSpec){
-        .model = c->model,
-        .task = c->task,
-        .format = c->format,
-        .device = c->device,
-        .on = c->on,
-        .kernels = c->kernels,
-        .recompute = c->recompute,
-        .layers = c->layers,
-        .hidden = c->hidden,
-        .heads = c->heads,
-        .inner = c->inner,
-        .seq = c->seq,
-        .vocab = c->vocab,
-        .labels = c->labels,
-        .problem_type = c->problem_type,
-        .threads = c->threads,
-        .micro_batch = micro_batch_of(c),
-        .dropout = c->dropout,
-        .no_next_sentence = c->no_next_sentence,
-        .no_masks = c->no_masks,
-        .whole_words = c->whole_words,
-        .data = c->data,
-        .data_count = c->data_count,
-        .text = c->text,
-        .out = c->out,
-        .log = c->log,
-        .quiet = c->quiet,
-        .stop = c->stop,
-        .train = true,
-        .optim = job_optim_of(c),
-        .group = c->group,
-        .group_count = c->group_count,
-        .seed = c->seed,
-        .mesh = c->mesh,
-        .batch = c->batch,
-        .zero = c->zero,
-        .pp_chunks = c->pp_chunks,
-        .keep_params = c->keep_params,
-        .offload = c->offload,
-        .sequence = c->sequence,
-        .pp_schedule = c->pp_schedule,
-        .precision = c->precision,
-        .loss_scale = c->loss_scale,
-        .loss_scale_steps = c->loss_scale_steps,
-        .quantize_aware = c->quantize_aware,
-    };
+Status job_default_optim(Settings *settings) {
+    const Optimizer *kind = NULL;
+    TRY(find_optimizer(&settings->training, &kind));
+    settings->run.optim = optim_defaults(kind);
+    return OK;
 }
 
-static Status resolve_device(Job *job, const JobSpec *spec) {
+static Status resolve_device(Job *job) {
+    const DeviceSettings *device = &job->settings.device;
     Precision precision = {0};
-    TRY(kernels_check_device(spec->device, spec->kernels));
-    TRY(kernels_precision(spec->device, spec->precision, &precision));
-    if (!spec->on) TRY(device_new(&job->own_device, spec->device, 0, (int)spec->threads));
-    job->device = spec->on ? spec->on : job->own_device;
+    TRY(kernels_check_device(device->name, device->kernels));
+    TRY(kernels_precision(device->name, device->precision, &precision));
+    if (!device->on) TRY(device_new(&job->own_device, device->name, 0, (int)device->threads));
+    job->device = device->on ? device->on : job->own_device;
     if (device_is_dryrun(job->device)) return OK;
     device_allow_tf32(job->device, precision.tf32);
     if (precision.fp8) TRY(device_check_fp8(job->device));
@@ -330,56 +275,59 @@ static int64_t count_matches(const Model *model, const OptimGroup *group) {
 }
 
 /* Parses the parameter groups. Every group must match a parameter. */
-static Status resolve_groups(Job *job, const JobSpec *spec) {
-    TRY(mem_new((size_t)spec->group_count, sizeof *job->group, &job->group));
-    for (int i = 0; i < spec->group_count; i++) {
-        TRY(optim_group_parse(spec->group[i], &job->group[i]));
+static Status resolve_groups(Job *job) {
+    const TrainingSettings *training = &job->settings.training;
+    TRY(mem_new((size_t)training->group_count, sizeof *job->group, &job->group));
+    for (int i = 0; i < training->group_count; i++) {
+        TRY(optim_group_parse(training->group[i], &job->group[i]));
         if (!count_matches(job->model, &job->group[i]))
             return USAGE("--group '%s': no parameter of the model matches '%s'; names are like "
                          "'embed.token', 'layer.0.attn.qkv.weight' and 'layer.0.norm1.bias'",
-                         spec->group[i], job->group[i].pattern);
+                         training->group[i], job->group[i].pattern);
     }
-    job->plan.optim.group = job->group;
-    job->plan.optim.groups = spec->group_count;
+    job->settings.run.optim.group = job->group;
+    job->settings.run.optim.groups = training->group_count;
     return OK;
 }
 
-Status job_new(Job **ret_job, const JobSpec *spec) {
+/* Completes what the runner needs apart from the layout. */
+static Status resolve_run(Job *job) {
+    const TrainingSettings *training = &job->settings.training;
+    const DeviceSettings *device = &job->settings.device;
+    RunnerSpec *run = &job->settings.run;
+    run->seq = job->seq;
+    if (!run->micro_batch) run->micro_batch = default_micro_batch(training->batch, run->mesh);
+    TRY(find_optimizer(training, &run->optim.kind));
+    if (training->lr > 0) run->optim.adamw_lr = training->adamw_lr / training->lr;
+    return device_is_dryrun(job->device) ? kernels_dryrun(device->name, &run->table)
+                                         : kernels_for(device->name, device->kernels, &run->table);
+}
+
+Status job_new(Job **ret_job, const Settings *settings, JobUse use) {
     CLEANUP(job_freep) Job *job = NULL;
     TRY(mem_new(1, sizeof *job, &job));
-    TRY(parse_format(spec->format, &job->format));
-    job->out = spec->out;
-    job->log = spec->log;
-    job->quiet = spec->quiet;
-    job->first = !spec->mesh || spec->mesh->rank == 0;
-    job->stop = spec->stop;
-    TRY(resolve_device(job, spec));
-    if (path_is_dir(spec->model)) TRY(model_dir_open(&job->source, spec->model));
+    job->settings = *settings;
+    RunnerSpec *run = &job->settings.run;
+    run->train = use == JOB_TRAIN;
+    TRY(parse_format(settings->data.format, &job->format));
+    job->first = !run->mesh || run->mesh->rank == 0;
+    TRY(resolve_device(job));
+    if (path_is_dir(settings->model.name)) TRY(model_dir_open(&job->source, settings->model.name));
     job->model_dir = job->source.path;
-    TRY(job_resolve_data(job, spec));
+    TRY(job_resolve_data(job));
     ModelConfig config;
-    TRY(resolve_model(job, spec, &config));
-    if (spec->whole_words && job->task == TASK_MLM) TRY(job_find_words(job, config.vocab));
-    job->plan = (RunnerSpec){.micro_batch = spec->micro_batch,
-                             .seq = job->seq,
-                             .train = spec->train,
-                             .optim = spec->optim,
-                             .seed = spec->seed,
-                             .stop = spec->stop};
-    if (device_is_dryrun(job->device))
-        TRY(kernels_dryrun(spec->device, &job->plan.table));
-    else
-        TRY(kernels_for(spec->device, spec->kernels, &job->plan.table));
-    TRY(recompute_parse(spec->recompute, &job->plan.recompute));
-    TRY(job_resolve_layout(spec, &config, job->seq, &job->plan));
-    if (config.int8 && spec->mesh && spec->mesh->axis[AXIS_TP]->size > 1)
+    TRY(resolve_model(job, &config));
+    if (settings->model.whole_words && job->task == TASK_MLM) TRY(job_find_words(job, config.vocab));
+    TRY(resolve_run(job));
+    TRY(job_resolve_layout(job, &config));
+    if (config.int8 && run->mesh && run->mesh->axis[AXIS_TP]->size > 1)
         return USAGE("--tp %d: %s is quantized, and quantized weights cannot be split; drop --tp",
-                     spec->mesh->axis[AXIS_TP]->size, job->model_dir);
-    if (config.int8) TRY(hf_int8_check(job->model_dir, &config, job->device, job->plan.dtype));
-    config.sparse_products = config.sparse && !spec->train && device_is_host(job->device) &&
-                             job->plan.dtype == DT_F32 && (!spec->mesh || spec->mesh->world->size == 1);
+                     run->mesh->axis[AXIS_TP]->size, job->model_dir);
+    if (config.int8) TRY(hf_int8_check(job->model_dir, &config, job->device, run->dtype));
+    config.sparse_products = config.sparse && !run->train && device_is_host(job->device) &&
+                             run->dtype == DT_F32 && (!run->mesh || run->mesh->world->size == 1);
     TRY(model_new(&job->model, &config));
-    TRY(resolve_groups(job, spec));
+    TRY(resolve_groups(job));
     *ret_job = job;
     job = NULL;
     return OK;
@@ -392,13 +340,14 @@ Status job_start(Job *job, LoadReport *ret_report) {
         load_report_done(&report);
     }
     CLEANUP(progress_freep) Progress *progress = NULL;
-    TRY(progress_new_phase(&progress, job->log, job->model_dir ? "loading model" : "initializing model", 0,
-                           job->quiet));
-    if (job->model_dir) TRY(checksums_verify(job->model_dir, VERIFY_WEIGHTS, job->plan.mesh, NULL));
-    TRY(runner_new(&job->runner, job->model, job->device, &job->plan));
+    TRY(progress_new_phase(&progress, job->settings.report.log,
+                           job->model_dir ? "loading model" : "initializing model", 0,
+                           job->settings.report.quiet));
+    if (job->model_dir) TRY(checksums_verify(job->model_dir, VERIFY_WEIGHTS, job->settings.run.mesh, NULL));
+    TRY(runner_new(&job->runner, job->model, job->device, &job->settings.run));
     if (job->model_dir) TRY(hf_int8_load(job->model_dir, job->model, &job->runner->exec));
     if (job->model_dir) TRY(hf_sparse_load(job->model_dir, job->model, &job->runner->exec));
-    TRY(store_init_params(job->runner->params, job->runner->stream, job->plan.seed));
+    TRY(store_init_params(job->runner->params, job->runner->stream, job->settings.run.seed));
     *ret_report = (LoadReport){0};
     if (job->model_dir)
         TRY(hf_weights_load(job->model_dir, job->runner->params, job->runner->stream, ret_report));

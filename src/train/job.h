@@ -1,5 +1,5 @@
-/* A job: a train, eval or bench configuration resolved into a model, a task, a data format, a device and a
- * runner.
+/* A job: the settings of a train, eval or bench command resolved into a model, a task, a data format, a
+ * device and a runner.
  *
  *   job.c          model, task and device; loading weights
  *   job_data.c     format and tokenizer of the data; opening data sets
@@ -12,15 +12,14 @@
 #include "base/progress.h"
 #include "checkpoint/checkpoint.h"
 #include "data/labels.h"
-#include "train/runner.h"
 #include "train/train.h"
 
 typedef struct Job {
+    Settings settings;     /* with `run` complete */
     ModelDir source;       /* the model's directory, if it is not a preset ... */
     const char *model_dir; /* ... and its path; else NULL */
     Task task;
-    DataFormat format; /* as requested; may be auto */
-    TextOptions text;
+    DataFormat format;    /* as requested; may be auto */
     Tokenizer *tokenizer; /* NULL: not needed, not loaded yet, or bytes */
     char *tokenizer_name; /* its name in messages */
     char *tokenizer_dir;  /* its files are copied into checkpoints; NULL: those of model_dir */
@@ -30,15 +29,11 @@ typedef struct Job {
     bool squad_task; /* task squad: files of unrecognized format are SQuAD */
     bool squad;      /* the data is SQuAD */
     bool windows;    /* lm: evaluate sliding windows over the whole text, which may be shorter than seq */
-    const char *out; /* run directory; holds tokenized text when the cache is off */
     char *prepared;  /* directory of the token files opened last ... */
     const char *const *prepared_from; /* ... and the text files they were made from (borrowed) */
     int prepared_count;
     char *scratch_dir; /* temporary directory for token files; removed with the job */
-    FILE *log;
-    bool quiet;
-    bool first; /* rank 0, which prints warnings */
-    const volatile sig_atomic_t *stop;
+    bool first;        /* rank 0, which prints warnings */
     int64_t seq;
     SpecialTokens special;
     int64_t end_token; /* ends a document of the data; -1: none */
@@ -48,66 +43,33 @@ typedef struct Job {
     uint8_t *continues; /* (vocab) whole-word masking: 1 for tokens that continue a word; else NULL */
     Model *model;
     Device *device, *own_device; /* own_device: created by the job; else NULL */
-    OptimGroup *group;           /* parameter groups, of plan.optim */
-    RunnerSpec plan;
-    Runner *runner; /* NULL before job_start */
+    OptimGroup *group;           /* parameter groups, of settings.run.optim */
+    Runner *runner;              /* NULL before job_start */
 } Job;
 
-/* Input of job_new. All pointers are borrowed; data and text must outlive the job. */
-typedef struct JobSpec {
-    const char *model, *task, *format, *device, *kernels, *recompute;
-    const char *problem_type; /* NULL: auto */
-    int64_t layers, hidden, heads, inner, seq, vocab, labels, threads, micro_batch;
-    double dropout;
-    bool no_next_sentence, no_masks, whole_words;
-    const char *const *data; /* for detecting an `auto` format and the vocabulary */
-    int data_count;
-    TextOptions text;
-    const char *out;
-    FILE *log; /* progress of tokenization, and warnings */
-    bool quiet;
-    const volatile sig_atomic_t *stop;
-    bool train;
-    Device *on;               /* an existing device, possibly a dry-run device; NULL: create one */
-    OptimSpec optim;          /* without groups */
-    const char *const *group; /* parameter groups */
-    int group_count;
-    uint64_t seed;
-    /* Layout; all zero is one rank in fp32. */
-    Mesh *mesh;
-    int64_t batch, zero, pp_chunks;
-    bool keep_params, sequence;
-    const char *offload; /* NULL: none */
-    const char *pp_schedule, *precision;
-    double loss_scale;
-    int64_t loss_scale_steps;
-    const char *quantize_aware;
-} JobSpec;
-
-/* The optimizer of a training configuration, without groups. */
-OptimSpec job_optim_of(const TrainConfig *config);
-/* The spec of a training configuration; derives the micro-batch size when it is not set. */
-JobSpec job_spec_of(const TrainConfig *config);
-/* Resolves model, task, data format and device. Allocates no model memory, so data can be checked first. */
-MUST_USE Status job_new(Job **ret_job, const JobSpec *spec);
+/* Replaces the optimizer's settings by its defaults. */
+MUST_USE Status job_default_optim(Settings *settings);
+typedef enum { JOB_EVAL, JOB_TRAIN } JobUse;
+/* Resolves model, task, data format and device, and completes settings.run. Allocates no model memory, so
+ * data can be checked first. Pointers in the settings are borrowed and must outlive the job. */
+MUST_USE Status job_new(Job **ret_job, const Settings *settings, JobUse use);
 /* Creates the runner and loads the checkpoint's weights, or initializes new ones. *ret_report lists tensors
  * missing from the checkpoint or unknown to the model; it is empty for a preset. */
 MUST_USE Status job_start(Job *job, LoadReport *ret_report);
 void job_free(Job *job);
 DEFINE_FREEP(Job, job)
 
-/* Part of job_new: fills in the layout fields of `plan`. Refuses a layout that does not divide the model or
- * the batch; the error lists values that work. */
-MUST_USE Status job_resolve_layout(const JobSpec *spec, const ModelConfig *config, int64_t seq,
-                                   RunnerSpec *plan);
+/* Part of job_new: completes the layout in job->settings.run. Refuses a layout that does not divide the model
+ * or the batch; the error lists values that work. */
+MUST_USE Status job_resolve_layout(Job *job, const ModelConfig *config);
 /* Part of job_new: finds the data's tokenizer and whether tokens are bytes. */
-MUST_USE Status job_resolve_data(Job *job, const JobSpec *spec);
+MUST_USE Status job_resolve_data(Job *job);
 /* Loads the tokenizer for text unless it is already loaded: the requested one, else the checkpoint's, else
  * bytes. */
 MUST_USE Status job_need_tokenizer(Job *job);
 /* Part of job_new, for classification: takes the problem type and the labels from the options, the checkpoint
- * or the data; sets config->problem and config->labels. */
-MUST_USE Status job_find_labels(Job *job, const JobSpec *spec, ModelConfig *config);
+ * or the data; sets config->problem and config->model.labels. */
+MUST_USE Status job_find_labels(Job *job, ModelConfig *config);
 /* Part of job_new, for whole-word masking: fills job->continues. */
 MUST_USE Status job_find_words(Job *job, int64_t vocab);
 /* The common format of the files, as job_data reads them. */

@@ -9,8 +9,12 @@
 #include "data/targets.h"
 #include "train/job.h"
 
+static const TextOptions *text_of(const Job *job) {
+    return &job->settings.data.text;
+}
+
 static bool wants_bytes(const Job *job) {
-    return job->text.tokenizer && !strcmp(job->text.tokenizer, "bytes");
+    return text_of(job)->tokenizer && !strcmp(text_of(job)->tokenizer, "bytes");
 }
 
 static bool has_own_tokenizer(const Job *job) {
@@ -76,13 +80,13 @@ Status job_need_tokenizer(Job *job) {
 
 /* Whether plain files are text to tokenize rather than bytes. */
 static bool plain_is_text(const Job *job) {
-    if (job->text.documents && strcmp(job->text.documents, "file")) return true;
-    return job->text.tokenizer ? !wants_bytes(job) : has_own_tokenizer(job);
+    if (text_of(job)->documents && strcmp(text_of(job)->documents, "file")) return true;
+    return text_of(job)->tokenizer ? !wants_bytes(job) : has_own_tokenizer(job);
 }
 
 static Status format_of(const Job *job, const char *path, DataFormat *ret_format) {
     bool table = job->classify_task && path_is_table(path);
-    const char *field = table && job->text.text_field ? job->text.text_field : job->text.field;
+    const char *field = table && text_of(job)->text_field ? text_of(job)->text_field : text_of(job)->field;
     if (table && !reader_is_json(path)) {
         *ret_format = FORMAT_RECORDS;
         return OK;
@@ -137,32 +141,33 @@ static bool needs_tokenizer(DataFormat format) {
 }
 
 /* Whether the task is classification, by request or by the checkpoint's head. */
-static Status is_classify_task(const Job *job, const JobSpec *spec, bool *ret_is) {
+static Status is_classify_task(const Job *job, bool *ret_is) {
+    const char *task = job->settings.model.task;
     ModelConfig config = {0};
-    *ret_is = !strcmp(spec->task, "classify");
-    if (*ret_is || strcmp(spec->task, "auto") || !job->model_dir) return OK;
+    *ret_is = !strcmp(task, "classify");
+    if (*ret_is || strcmp(task, "auto") || !job->model_dir) return OK;
     TRY(hf_config_read(job->model_dir, &config));
     *ret_is = config_has(&config, OUTPUT_CLASSIFY) && !config_has(&config, OUTPUT_SPAN);
     return OK;
 }
 
-Status job_resolve_data(Job *job, const JobSpec *spec) {
+Status job_resolve_data(Job *job) {
+    const DataSettings *data = &job->settings.data;
     DataFormat format = FORMAT_AUTO;
-    job->text = spec->text;
-    TRY(is_classify_task(job, spec, &job->classify_task));
-    job->squad_task = !strcmp(spec->task, "squad");
-    if (spec->text.tokenizer && !wants_bytes(job)) {
-        TRY(load_tokenizer(job, spec->text.tokenizer));
-        TRY(find_tokenizer_dir(job, spec->text.tokenizer));
+    TRY(is_classify_task(job, &job->classify_task));
+    job->squad_task = !strcmp(job->settings.model.task, "squad");
+    if (data->text.tokenizer && !wants_bytes(job)) {
+        TRY(load_tokenizer(job, data->text.tokenizer));
+        TRY(find_tokenizer_dir(job, data->text.tokenizer));
         TRY(check_same_tokenizer(job));
     }
-    TRY(common_format(job, spec->data, spec->data_count, &format));
+    TRY(common_format(job, data->files, data->files_count, &format));
     bool texts = needs_tokenizer(format), tokenized = texts || format == FORMAT_TOKENS;
     job->squad = format == FORMAT_SQUAD;
     if (tokenized && !job->tokenizer && !wants_bytes(job) && has_own_tokenizer(job))
         TRY(load_tokenizer(job, job->model_dir));
-    if (format == FORMAT_TOKENS && !job->tokens_known && spec->data_count)
-        TRY(read_tokenizer_id(job, spec->data[0]));
+    if (format == FORMAT_TOKENS && !job->tokens_known && data->files_count)
+        TRY(read_tokenizer_id(job, data->files[0]));
     TRY(check_bytes(job, format));
     job->bytes = job->tokens_known ? job->tokens.kind == TOKENIZER_BYTES : format == FORMAT_BYTES || texts;
     return OK;
@@ -186,72 +191,74 @@ static Status parse_problem(const char *name, ProblemType *ret_problem) {
 }
 
 /* A checkpoint with several labels and no problem_type is single-label or multi-label, as in transformers. */
-static Status check_trained(const Job *job, const JobSpec *spec, LabelKind *kind) {
+static Status check_trained(const Job *job, LabelKind *kind) {
     if (kind->problem != PROBLEM_REGRESSION) return OK;
     if (kind->lists || kind->from_columns)
         return USAGE("%s has no problem_type, and %s has labels outside 0 to 1; pass --problem-type "
                      "regression if the model predicts numbers",
-                     job->model_dir, spec->data[0]);
+                     job->model_dir, job->settings.data.files[0]);
     kind->problem = PROBLEM_SINGLE_LABEL;
     return OK;
 }
 
 /* Takes the problem type and the number and names of the labels from the data, unless they are known. `known`
  * is the number of labels, 0 if unknown; `trained`: the checkpoint has a classification head. */
-static Status labels_from_data(Job *job, const JobSpec *spec, DataFormat format, int64_t known, bool trained,
+static Status labels_from_data(Job *job, DataFormat format, int64_t known, bool trained,
                                ModelConfig *config) {
-    const char *field = job->text.label_field ? job->text.label_field : "label";
+    const DataSettings *data = &job->settings.data;
+    const char *field = text_of(job)->label_field ? text_of(job)->label_field : "label";
     bool ids = format == FORMAT_IDS, asked = config->problem != PROBLEM_AUTO;
     LabelKind kind = {.problem = config->problem};
     if (config->problem != PROBLEM_SINGLE_LABEL)
-        TRY(labels_inspect(&kind, spec->data, spec->data_count, field, ids, config->problem));
-    if (trained && !asked) TRY(check_trained(job, spec, &kind));
+        TRY(labels_inspect(&kind, data->files, data->files_count, field, ids, config->problem));
+    if (trained && !asked) TRY(check_trained(job, &kind));
     config->problem = kind.problem;
     if (known) return OK;
     if (kind.outputs) config->labels = kind.outputs;
     if (kind.from_columns) return label_fields_split(&job->labels, field);
     if (kind.outputs || (ids && kind.problem == PROBLEM_SINGLE_LABEL)) return OK;
     if (kind.problem == PROBLEM_MULTI_LABEL)
-        TRY(label_set_find_lists(&job->labels, spec->data, spec->data_count, field, ids));
+        TRY(label_set_find_lists(&job->labels, data->files, data->files_count, field, ids));
     else
-        TRY(label_set_find(&job->labels, spec->data, spec->data_count, field));
+        TRY(label_set_find(&job->labels, data->files, data->files_count, field));
     if (kind.problem == PROBLEM_SINGLE_LABEL && job->labels.count < 2)
         return FAILED("%s: every row has the label '%s'; at least two different labels are needed",
-                      spec->data[0], job->labels.name[0]);
+                      data->files[0], job->labels.name[0]);
     config->labels = (int64_t)job->labels.count;
     return OK;
 }
 
 /* The problem type that options and checkpoint agree on; PROBLEM_AUTO: it follows from the data. `known` as
  * above. */
-static Status known_problem(const Job *job, const JobSpec *spec, const ModelConfig *old, int64_t known,
-                            ProblemType *ret_problem) {
-    TRY(parse_problem(spec->problem_type, ret_problem));
+static Status known_problem(const Job *job, const ModelConfig *old, int64_t known, ProblemType *ret_problem) {
+    TRY(parse_problem(job->settings.model.problem_type, ret_problem));
     if (*ret_problem != PROBLEM_AUTO && old->problem != PROBLEM_AUTO && *ret_problem != old->problem)
-        return USAGE("--problem-type %s: the checkpoint %s has the problem_type %s", spec->problem_type,
-                     job->model_dir, problem_name(old->problem));
+        return USAGE("--problem-type %s: the checkpoint %s has the problem_type %s",
+                     job->settings.model.problem_type, job->model_dir, problem_name(old->problem));
     if (*ret_problem == PROBLEM_AUTO) *ret_problem = old->problem;
     if (*ret_problem == PROBLEM_AUTO && known == 1) *ret_problem = PROBLEM_REGRESSION;
     return OK;
 }
 
-Status job_find_labels(Job *job, const JobSpec *spec, ModelConfig *config) {
+Status job_find_labels(Job *job, ModelConfig *config) {
+    const DataSettings *data = &job->settings.data;
+    int64_t asked = job->settings.model.labels;
     DataFormat format = FORMAT_AUTO;
     ModelConfig old = {0};
     if (job->model_dir) TRY(hf_config_read(job->model_dir, &old));
     bool trained = config_has(&old, OUTPUT_CLASSIFY);
     if (!trained) old.problem = PROBLEM_AUTO;
-    int64_t known = spec->labels ? spec->labels : trained ? old.labels : 0;
-    TRY(known_problem(job, spec, &old, known, &config->problem));
-    TRY(common_format(job, spec->data, spec->data_count, &format));
+    int64_t known = asked ? asked : trained ? old.labels : 0;
+    TRY(known_problem(job, &old, known, &config->problem));
+    TRY(common_format(job, data->files, data->files_count, &format));
     bool readable = format == FORMAT_RECORDS || format == FORMAT_IDS;
-    if (spec->data_count && readable && !(known && config->problem != PROBLEM_AUTO))
-        TRY(labels_from_data(job, spec, format, known, trained, config));
+    if (data->files_count && readable && !(known && config->problem != PROBLEM_AUTO))
+        TRY(labels_from_data(job, format, known, trained, config));
     config->problem = config_problem(config);
     if (config->problem == PROBLEM_SINGLE_LABEL && config->labels < 2)
         return USAGE("single-label classification needs at least 2 labels, but %s has 1; use --problem-type "
                      "regression or multi-label",
-                     spec->labels ? "the model" : job->model_dir);
+                     asked ? "the model" : job->model_dir);
     if (trained && old.labels == config->labels) {
         label_set_done(&job->labels);
         return hf_labels_read(job->model_dir, config->labels, &job->labels);
@@ -280,12 +287,12 @@ Status job_find_words(Job *job, int64_t vocab) {
 
 /* Where token files go: the cache or, without it, the run directory or a temporary directory. */
 static Status find_root(Job *job, char **ret_root) {
-    if (!job->text.no_cache) {
+    if (!text_of(job)->no_cache) {
         CLEANUP(mem_freep) char *cache = NULL;
         TRY(cache_root(&cache));
         return path_join(ret_root, cache, "shards");
     }
-    if (job->out) return path_join(ret_root, job->out, "shards");
+    if (job->settings.ckpt.out) return path_join(ret_root, job->settings.ckpt.out, "shards");
     if (!job->scratch_dir) {
         const char *where = getenv("TMPDIR");
         CLEANUP(mem_freep) char *dir = NULL;
@@ -312,16 +319,16 @@ static Status prepare_text(Job *job, const char *const *paths, int count, char *
     if (is_prepared(job, paths, count)) return str_dup(job->prepared, ret_dir);
     TRY(job_need_tokenizer(job));
     TRY(find_root(job, &root));
-    TRY(progress_new(&progress, job->log, "prepare", 0, 5, job->quiet));
+    TRY(progress_new(&progress, job->settings.report.log, "prepare", 0, 5, job->settings.report.quiet));
     PrepareSpec spec = {.tokenizer = job->tokenizer,
                         .paths = paths,
                         .path_count = count,
-                        .field = job->text.field,
+                        .field = text_of(job)->field,
                         .sentences = job->task == TASK_MLM && job->next_sentence,
                         .threads = job->device->threads,
                         .progress = progress,
-                        .stop = job->stop};
-    if (job->text.documents) TRY(documents_parse(job->text.documents, &spec.documents));
+                        .stop = job->settings.run.stop};
+    if (text_of(job)->documents) TRY(documents_parse(text_of(job)->documents, &spec.documents));
     CLEANUP(mem_freep) char *dir = NULL;
     bool made = false;
     TRY(cache_prepare(&spec, root, progress, &dir, &made));
@@ -341,8 +348,8 @@ static Status print_warning(const Job *job, const char *path, const Dataset *dat
     CLEANUP(mem_freep) char *text = NULL;
     CLEANUP(progress_freep) Progress *progress = NULL;
     TRY(dataset_warning(data, &text));
-    if (!text || !job->log || !job->first) return OK;
-    TRY(progress_new(&progress, job->log, "data", 0, 5, false));
+    if (!text || !job->settings.report.log || !job->first) return OK;
+    TRY(progress_new(&progress, job->settings.report.log, "data", 0, 5, false));
     progress_line(progress, "warning: %s: %s", path, text);
     return OK;
 }
@@ -369,7 +376,7 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
         .no_masks = job->no_masks,
         .continues = job->continues,
         .mask_rate = mask_rate,
-        .separate = job->text.no_cross_document,
+        .separate = text_of(job)->no_cross_document,
         .end = (int32_t)job->end_token,
         .windows = job->windows,
         .keep_first = keep_first,
@@ -390,12 +397,12 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
     if (needs_tokenizer(spec.format)) {
         TRY(job_need_tokenizer(job));
         spec.encoder = job->tokenizer;
-        spec.text_field = job->text.text_field;
-        spec.pair_field = job->text.pair_field;
-        spec.label_field = job->text.label_field;
-        if (spec.format == FORMAT_RECORDS && !spec.text_field) spec.text_field = job->text.field;
-        spec.doc_stride = job->text.doc_stride;
-        spec.max_query = job->text.max_query;
+        spec.text_field = text_of(job)->text_field;
+        spec.pair_field = text_of(job)->pair_field;
+        spec.label_field = text_of(job)->label_field;
+        if (spec.format == FORMAT_RECORDS && !spec.text_field) spec.text_field = text_of(job)->field;
+        spec.doc_stride = text_of(job)->doc_stride;
+        spec.max_query = text_of(job)->max_query;
     }
     if (job->tokens_known) {
         spec.tokenizer = &job->tokens;

@@ -19,8 +19,9 @@ static Status end_section(const Job *job) {
 }
 
 static Status show_evaluation(const Job *job, int64_t total, Progress **ret_progress) {
-    return progress_new_phase(ret_progress, job->log, job->plan.train ? "validating" : "evaluating", total,
-                              job->quiet);
+    return progress_new_phase(ret_progress, job->settings.report.log,
+                              job->settings.run.train ? "validating" : "evaluating", total,
+                              job->settings.report.quiet);
 }
 
 /* ---- losses ---- */
@@ -75,7 +76,7 @@ static Status evaluate(const Job *job, const Dataset *data, int64_t examples, in
     int64_t hits[LOSS_COUNT] = {0};
     CLEANUP(progress_freep) Progress *progress = NULL;
     TRY(show_evaluation(job, examples, &progress));
-    mesh_section_begin(runner->mesh, job->stop);
+    mesh_section_begin(runner->mesh, job->settings.run.stop);
     for (int64_t first = 0; first * B < examples; first += (int64_t)round.count * replicas) {
         progress_update(progress, first * B, "");
         TRY(fill_round(job, data, first, examples, &round));
@@ -135,7 +136,7 @@ Status job_scores(const Job *job, int64_t count, const ScoreWork *work) {
     TRY(mem_new((size_t)(replicas * B * work->width), sizeof *all, &all));
     CLEANUP(progress_freep) Progress *progress = NULL;
     TRY(show_evaluation(job, count, &progress));
-    mesh_section_begin(runner->mesh, job->stop);
+    mesh_section_begin(runner->mesh, job->settings.run.stop);
     for (int64_t first = 0; first < count; first += replicas * B) {
         progress_update(progress, first, "");
         TRY(score_round(job, first, count, work, &batch, own, all));

@@ -32,12 +32,12 @@ static Status check_tensor(const ModelConfig *c, int64_t tp) {
 }
 
 /* Each int4 group of inputs has its own scale, so a group must not be split between tensor-parallel ranks. */
-static Status check_qat(const JobSpec *spec, const ModelConfig *c, const RunnerSpec *plan, int64_t tp) {
-    if (!plan->fake_quant) return OK;
-    if (plan->fp8)
+static Status check_qat(const RunnerSpec *run, const ModelConfig *c, int64_t tp) {
+    if (!run->fake_quant) return OK;
+    if (run->fp8)
         return USAGE("--quantize-aware %s cannot be combined with --precision fp8; use --precision bf16",
-                     spec->quantize_aware);
-    if (plan->fake_quant != FAKE_QUANT_INT4 || tp == 1) return OK;
+                     fake_quant_names[run->fake_quant]);
+    if (run->fake_quant != FAKE_QUANT_INT4 || tp == 1) return OK;
     int64_t width = config_attention(c) / tp;
     if (width % INT4_GROUP || (c->inner / tp) % INT4_GROUP)
         return USAGE("--quantize-aware int4: the %lld attention and %lld feed-forward inputs per "
@@ -46,78 +46,59 @@ static Status check_qat(const JobSpec *spec, const ModelConfig *c, const RunnerS
     return OK;
 }
 
-static Status parse_qat(const char *name, FakeQuant *ret_fake_quant) {
-    static const char *const names[] = {"none", "int8", "int4"};
-    for (int i = 0; i < 3; i++)
-        if (!name || !strcmp(name, names[i])) {
-            *ret_fake_quant = (FakeQuant)i;
-            return OK;
-        }
-    return USAGE("--quantize-aware %s: expected none, int8 or int4", name);
-}
-
-static Status check_pipeline(const JobSpec *spec, const ModelConfig *c, const RunnerSpec *plan, int64_t pp) {
-    if (spec->pp_chunks > 1 && plan->schedule != SCHEDULE_INTERLEAVED)
-        return USAGE("--pp-chunks %lld applies only to --pp-schedule interleaved",
-                     (long long)spec->pp_chunks);
-    if (plan->schedule == SCHEDULE_INTERLEAVED && pp == 1)
+static Status check_pipeline(const RunnerSpec *run, const ModelConfig *c, int64_t pp) {
+    if (run->chunks > 1 && run->schedule != SCHEDULE_INTERLEAVED)
+        return USAGE("--pp-chunks %lld applies only to --pp-schedule interleaved", (long long)run->chunks);
+    if (run->schedule == SCHEDULE_INTERLEAVED && pp == 1)
         return USAGE("--pp-schedule interleaved needs at least two stages; use --pp 2 or more");
     if (pp > c->layers)
         return USAGE(
             "--pp %lld: the model has %lld layer%s and every stage needs at least one; use --pp %lld or less",
             (long long)pp, (long long)c->layers, PLURAL(c->layers), (long long)c->layers);
-    if (pp * plan->chunks > c->layers)
-        return USAGE("--pp-chunks %d with --pp %lld needs more layers than the model's %lld; %s",
-                     plan->chunks, (long long)pp, (long long)c->layers,
+    if (pp * run->chunks > c->layers)
+        return USAGE("--pp-chunks %lld with --pp %lld needs more layers than the model's %lld; %s",
+                     (long long)run->chunks, (long long)pp, (long long)c->layers,
                      c->layers / pp > 1 ? "use fewer chunks" : "use --pp-schedule 1f1b");
     return OK;
 }
 
-static Status check_batch(const JobSpec *spec, int64_t dp) {
-    int64_t multiple = dp * spec->micro_batch, below = spec->batch / multiple * multiple;
-    if (!spec->batch || spec->batch % multiple == 0) return OK;
+static Status check_batch(int64_t batch, int64_t micro, int64_t dp) {
+    int64_t multiple = dp * micro, below = batch / multiple * multiple;
+    if (!batch || batch % multiple == 0) return OK;
     if (!below)
         return USAGE(
             "--batch %lld is less than one micro-batch of %lld on each of %lld replica%s; use --batch %lld",
-            (long long)spec->batch, (long long)spec->micro_batch, (long long)dp, PLURAL(dp),
-            (long long)multiple);
+            (long long)batch, (long long)micro, (long long)dp, PLURAL(dp), (long long)multiple);
     return USAGE(
         "--batch %lld does not divide into micro-batches of %lld on %lld replica%s; use --batch %lld or %lld",
-        (long long)spec->batch, (long long)spec->micro_batch, (long long)dp, PLURAL(dp), (long long)below,
+        (long long)batch, (long long)micro, (long long)dp, PLURAL(dp), (long long)below,
         (long long)(below + multiple));
 }
 
-Status job_resolve_layout(const JobSpec *spec, const ModelConfig *config, int64_t seq, RunnerSpec *plan) {
-    const Mesh *mesh = spec->mesh;
+Status job_resolve_layout(Job *job, const ModelConfig *config) {
+    const DeviceSettings *device = &job->settings.device;
+    RunnerSpec *run = &job->settings.run;
+    const Mesh *mesh = run->mesh;
     int64_t dp = mesh ? mesh->extent[AXIS_DP] : 1, tp = mesh ? mesh->extent[AXIS_TP] : 1;
-    int64_t pp = mesh ? mesh->extent[AXIS_PP] : 1;
-    plan->mesh = spec->mesh;
-    plan->zero = (int)spec->zero;
-    plan->keep_params = spec->keep_params;
-    TRY(offload_parse(spec->offload ? spec->offload : "none", &plan->offload));
-    plan->sequence = spec->sequence;
-    TRY(schedule_parse(spec->pp_schedule ? spec->pp_schedule : "1f1b", &plan->schedule));
-    plan->chunks = spec->pp_chunks ? (int)spec->pp_chunks : plan->schedule == SCHEDULE_INTERLEAVED ? 2 : 1;
-    if (pp == 1 && plan->schedule != SCHEDULE_INTERLEAVED) plan->schedule = SCHEDULE_1F1B;
+    int64_t pp = mesh ? mesh->extent[AXIS_PP] : 1, batch = job->settings.training.batch;
+    if (!run->chunks) run->chunks = run->schedule == SCHEDULE_INTERLEAVED ? 2 : 1;
+    if ((pp == 1 || !run->train) && run->schedule != SCHEDULE_INTERLEAVED) run->schedule = SCHEDULE_1F1B;
     Precision precision = {0};
-    TRY(kernels_precision(spec->device, spec->precision, &precision));
-    plan->dtype = precision.dtype;
-    plan->fp8 = precision.fp8;
+    TRY(kernels_precision(device->name, device->precision, &precision));
+    run->dtype = precision.dtype;
+    run->fp8 = precision.fp8;
     /* On a GPU the loss over a large vocabulary is limited by memory bandwidth, so logits use the compute
      * type. */
-    plan->logits = strcmp(spec->device, "cuda") == 0 ? plan->dtype : DT_F32;
-    plan->loss_scale = spec->loss_scale;
-    plan->scale_steps = spec->loss_scale_steps;
-    TRY(parse_qat(spec->quantize_aware, &plan->fake_quant));
+    run->logits = strcmp(device->name, "cuda") == 0 ? run->dtype : DT_F32;
     TRY(check_tensor(config, tp));
-    TRY(check_qat(spec, config, plan, tp));
-    TRY(check_pipeline(spec, config, plan, pp));
-    TRY(check_batch(spec, dp));
-    if (spec->sequence && seq % tp)
+    TRY(check_qat(run, config, tp));
+    TRY(check_pipeline(run, config, pp));
+    TRY(check_batch(batch, run->micro_batch, dp));
+    if (run->sequence && job->seq % tp)
         return USAGE(
             "--sequence-parallel: the sequence length %lld is not a multiple of --tp %lld; use --seq %lld",
-            (long long)seq, (long long)tp, (long long)(seq / tp * tp));
-    plan->micros = (int)(spec->batch ? spec->batch / (dp * spec->micro_batch) : 1);
-    plan->noise = spec->train && dp * plan->micros > 1;
+            (long long)job->seq, (long long)tp, (long long)(job->seq / tp * tp));
+    run->micros = (int)(batch ? batch / (dp * run->micro_batch) : 1);
+    run->noise = run->train && dp * run->micros > 1;
     return OK;
 }

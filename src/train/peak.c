@@ -78,7 +78,7 @@ static Status measure(const Job *job, double budget_s, double *ret_flops) {
     CLEANUP(dev_free) Buffer memory = {0};
     TRY(stream_new(&stream, job->device));
     GemmBench bench = {.exec = {.stream = stream, .table = job->runner->exec.table},
-                       .dtype = job->plan.dtype,
+                       .dtype = job->settings.run.dtype,
                        .largest = device_is_host(job->device) ? 1024 : 8192};
     for (;; bench.largest /= 2) { /* as large as the free memory allows */
         size_t side = (size_t)bench.largest;

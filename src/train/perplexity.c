@@ -10,11 +10,13 @@
  * them. */
 static Status add_words(const Job *job, const EvalConfig *config, double nll, json_t *result) {
     DataFormat format = FORMAT_AUTO;
-    TRY(job_format(job, config->data, config->data_count, &format));
+    TRY(job_format(job, config->settings.data.files, config->settings.data.files_count, &format));
     if (format != FORMAT_TEXT && format != FORMAT_BYTES) return OK;
-    ReaderSpec reading = {
-        .paths = config->data, .path_count = config->data_count, .field = config->text.field};
-    if (config->text.documents) TRY(documents_parse(config->text.documents, &reading.documents));
+    ReaderSpec reading = {.paths = config->settings.data.files,
+                          .path_count = config->settings.data.files_count,
+                          .field = config->settings.data.text.field};
+    if (config->settings.data.text.documents)
+        TRY(documents_parse(config->settings.data.text.documents, &reading.documents));
     WordCounts counts;
     TRY(corpus_count_words(&reading, &counts));
     double words = (double)(counts.words + counts.lines), bytes = (double)counts.bytes;

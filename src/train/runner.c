@@ -176,7 +176,7 @@ static Status alloc_units(Runner *runner) {
                        .optim = spec->optim};
     /* A single rank has nothing to shard. Offloaded parameters are fetched and released like ZeRO-3 shards.
      */
-    shard_stage(&shard, spec->offload == OFFLOAD_PARAMS ? 3 : mesh->shard->size > 1 ? spec->zero : 0);
+    shard_stage(&shard, spec->offload == OFFLOAD_PARAMS ? 3 : mesh->shard->size > 1 ? (int)spec->zero : 0);
     if (shard.params) TRY(piece_size(runner, &shard.piece));
     TRY(shards_new(&runner->shards, &runner->exec, &shard, model->unit, use, model->units));
     note_pieces(runner);

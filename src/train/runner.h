@@ -18,6 +18,8 @@
 #include "parallel/schedule.h"
 #include "parallel/shard.h"
 
+/* Optimizer, layout, precision and memory of a run. As a part of the settings (train/settings.h), it has what
+ * the user chose; job_new adds what follows: table, seq, train, dtype, fp8, logits, micros, noise. */
 typedef struct RunnerSpec {
     const KernelTable *table;
     int64_t micro_batch, seq; /* maximum size of a micro-batch */
@@ -27,7 +29,7 @@ typedef struct RunnerSpec {
     uint64_t seed;
     /* Layout; all zero is one rank in fp32. */
     Mesh *mesh;            /* NULL: one rank. Must outlive the runner. */
-    int zero;              /* 0 to 3 */
+    int64_t zero;          /* 0 to 3 */
     Offload offload;       /* OFFLOAD_PARAMS implies zero 3 */
     bool keep_params;      /* zero 3: keep a block's gathered parameters from forward to backward */
     bool sequence;         /* sequence parallelism over the tensor-parallel ranks */
@@ -36,13 +38,14 @@ typedef struct RunnerSpec {
     FakeQuant fake_quant;  /* quantization-aware training; not with fp8 */
     DType logits;          /* type of the logits: fp32 or dtype */
     ScheduleKind schedule; /* ignored with one stage */
-    int chunks;            /* chunks per stage; 0: 1 */
+    int64_t chunks;        /* chunks per stage; 0: 1 */
     double loss_scale;     /* fp16: initial value; 0: 65536 */
     int64_t scale_steps;   /* fp16: steps without overflow before it doubles; 0: 2000 */
     int micros;            /* micro-batches per step and replica, for allocating buffers; 0: 1 */
     bool noise;            /* allocate memory to measure StepResult.micro_norm */
-    /* If nonzero on any rank, all abandon the step between two blocks (STOPPED), after which the parameters
-     * and optimizer state are those of the last complete step; see mesh_recover. NULL: never. */
+    /* Set by a signal handler, on any rank. Positive: all ranks abandon the step between two blocks
+     * (STOPPED), after which the parameters and optimizer state are those of the last complete step; see
+     * mesh_recover. Negative: training stops after the current step or validation. NULL: never. */
     const volatile sig_atomic_t *stop;
 } RunnerSpec;
 

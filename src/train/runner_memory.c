@@ -25,7 +25,7 @@ Status runner_partition(const Model *model, int64_t seq, int parts, int **ret_fi
 Status runner_chunks_init(Runner *runner) {
     const Model *model = runner->model;
     int stages = runner->mesh->extent[AXIS_PP], stage = runner->mesh->at[AXIS_PP];
-    int chunks = runner->spec.chunks > 1 ? runner->spec.chunks : 1, parts = stages * chunks;
+    int chunks = runner->spec.chunks > 1 ? (int)runner->spec.chunks : 1, parts = stages * chunks;
     CLEANUP(mem_freep) int *first = NULL;
     TRY(runner_partition(model, runner->spec.seq, parts, &first));
     TRY(mem_new((size_t)chunks, sizeof *runner->chunk, &runner->chunk));

@@ -13,7 +13,7 @@ enum { PROMPT = 16, NEW_TOKENS = 64, TOP_K = 40 };
 #define TEMPERATURE 0.8
 
 Status sample_check(Job *job) {
-    const RunnerSpec *plan = &job->plan;
+    const RunnerSpec *plan = &job->settings.run;
     if (job->task != TASK_LM)
         return USAGE("--sample-every needs a model that generates text, such as GPT-2; BERT does not");
     if (plan->mesh && plan->mesh->extent[AXIS_TP] > 1)
@@ -95,7 +95,7 @@ Status sample_make(const Job *job, const Dataset *data, int64_t step, char **ret
     CLEANUP(host_batch_freep) HostBatch *first = NULL;
     CLEANUP(mem_freep) float *logits = NULL;
     CLEANUP(mem_freep) char *start = NULL;
-    RngKey key = rng_key(job->plan.seed, "sample", (uint64_t)step);
+    RngKey key = rng_key(job->settings.run.seed, "sample", (uint64_t)step);
     TRY(host_batch_new(&first, 1, job->seq));
     TRY(dataset_fill(data, 0, false, first));
     memcpy(ids, first->tokens, (size_t)prompt * sizeof *ids);

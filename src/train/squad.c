@@ -12,9 +12,9 @@
 
 /* Refuses options that would be silently ignored with a predictions file. */
 static Status check_options(const EvalConfig *config) {
-    if (strcmp(config->task, "squad") && strcmp(config->task, "auto"))
-        return USAGE("--predictions applies to --task squad, not to %s", config->task);
-    if (config->model)
+    if (strcmp(config->settings.model.task, "squad") && strcmp(config->settings.model.task, "auto"))
+        return USAGE("--predictions applies to --task squad, not to %s", config->settings.model.task);
+    if (config->settings.model.name)
         return USAGE("--model and --predictions cannot be combined; choose whose answers to score");
     if (config->squad.out || config->squad.write_n_best)
         return USAGE("%s writes a model's answers and cannot be combined with --predictions",
@@ -28,7 +28,8 @@ Status squad_eval_predictions(const EvalConfig *config, json_t **ret_result) {
     CLEANUP(json_decrefp) json_t *answers = NULL;
     CLEANUP(json_decrefp) json_t *na_prob = NULL;
     TRY(check_options(config));
-    for (int i = 0; i < config->data_count; i++) TRY(squad_set_read(&set, config->data[i]));
+    for (int i = 0; i < config->settings.data.files_count; i++)
+        TRY(squad_set_read(&set, config->settings.data.files[i]));
     TRY(squad_json_read(squad->predictions, &answers));
     if (squad->na_prob) TRY(squad_json_read(squad->na_prob, &na_prob));
     SquadPredictions given = {.answers = answers,
@@ -227,9 +228,9 @@ static Status put_loss(json_t *json, const SquadLoss *loss, size_t windows, doub
 static Status read_features(const Job *job, const char *const *paths, int count, SquadSet *set,
                             SquadFeatures *features) {
     SquadSpec spec = {.seq = job->seq,
-                      .doc_stride = job->text.doc_stride,
+                      .doc_stride = job->settings.data.text.doc_stride,
                       .types = job->model->config.types,
-                      .max_query = job->text.max_query,
+                      .max_query = job->settings.data.text.max_query,
                       .keep_lost = true};
     for (int i = 0; i < count; i++) TRY(squad_set_read(set, paths[i]));
     return squad_features_make(features, set, job->tokenizer, &spec);
@@ -249,17 +250,19 @@ Status squad_eval_model(const EvalConfig *config, Job *job, Progress *progress, 
     CLEANUP(squad_features_done) SquadFeatures features = {0};
     CLEANUP(squad_scores_done) SquadScores scores = {0};
     CLEANUP(mem_freep) char *note = NULL;
-    if (job->task != TASK_SPAN) return USAGE("%s is SQuAD data; use --task squad", config->data[0]);
+    if (job->task != TASK_SPAN)
+        return USAGE("%s is SQuAD data; use --task squad", config->settings.data.files[0]);
     if (squad->write_n_best && !squad->out) return USAGE("--nbest needs --out, where its file is written");
     TRY(job_need_tokenizer(job));
-    TRY(read_features(job, config->data, config->data_count, &set, &features));
+    TRY(read_features(job, config->settings.data.files, config->settings.data.files_count, &set, &features));
     TRY(squad_counts_text(&features.counts, &note));
-    if (note) progress_line(progress, "warning: %s: %s", config->data[0], note);
+    if (note) progress_line(progress, "warning: %s: %s", config->settings.data.files[0], note);
     TRY(squad_scores_init(&scores, &features, squad->n_best));
     if (squad->out) TRY(dir_make(squad->out));
     TRY(start_job(job, progress));
 
-    size_t count = features.features, limit = (size_t)(config->max_batches * config->batch);
+    size_t count = features.features,
+           limit = (size_t)(config->max_batches * config->settings.run.micro_batch);
     if (limit && limit < count) count = limit;
     SquadLoss loss;
     double start = clock_wall();

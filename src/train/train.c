@@ -44,59 +44,62 @@ static const TraceName eval_span = {.name = "evaluate", .category = "evaluate"};
 
 /* Starts at the second step, since the first also allocates workspaces. */
 static Status start_tracer(Trainer *t) {
-    const TrainConfig *c = t->config;
+    const Settings *c = t->config;
     CLEANUP(mem_freep) char *path = NULL;
-    if (!c->trace) return OK;
+    if (!c->report.trace) return OK;
     int64_t first = t->lr.steps - t->step > 1 ? 1 : 0;
-    TRY(path_join(&path, c->out, "trace.json"));
-    return tracer_new(&t->tracer, t->job->runner, path, first, c->trace_steps, t->progress);
+    TRY(path_join(&path, c->ckpt.out, "trace.json"));
+    return tracer_new(&t->tracer, t->job->runner, path, first, c->report.trace_steps, t->progress);
 }
 
 /* ---- before the first step ---- */
 
-static Status check_config(const TrainConfig *c) {
-    if (c->data_count == 0)
+static Status check_config(const Settings *c) {
+    if (c->data.files_count == 0)
         return USAGE("no training data; pass files with --data, or use --data self for weft's own source");
-    if (c->batch < 1) return USAGE("--batch %lld: must be at least 1", (long long)c->batch);
-    if (c->resume && !c->out) return USAGE("--resume needs --out with the run directory to continue");
-    if (c->trace && !c->out) return USAGE("--trace needs --out, where trace.json is written");
-    if (c->patience && !c->eval_every)
+    if (c->training.batch < 1) return USAGE("--batch %lld: must be at least 1", (long long)c->training.batch);
+    if (c->ckpt.resume && !c->ckpt.out)
+        return USAGE("--resume needs --out with the run directory to continue");
+    if (c->report.trace && !c->ckpt.out) return USAGE("--trace needs --out, where trace.json is written");
+    if (c->validation.patience && !c->validation.every)
         return USAGE("--patience counts validations during the run; pass --eval-every N or epoch");
     GuardPolicy policy;
-    TRY(guard_parse(c->on_divergence, &policy));
-    if (policy == ON_DIVERGENCE_ROLLBACK && !c->out)
+    TRY(guard_parse(c->fault.on_divergence, &policy));
+    if (policy == ON_DIVERGENCE_ROLLBACK && !c->ckpt.out)
         return USAGE("--on-divergence rollback needs --out, where checkpoints are saved");
     return OK;
 }
 
 static Status wait_for_all(const Trainer *t) {
-    return t->config->mesh ? barrier(t->config->mesh->world) : OK;
+    return t->config->run.mesh ? barrier(t->config->run.mesh->world) : OK;
 }
 
 /* Validation data: the --val files, else the validation token files in the data directories, else the last
  * val_fraction of the training data. */
 static Status open_data(Trainer *t) {
-    const TrainConfig *c = t->config;
+    const Settings *c = t->config;
     CLEANUP(token_file_list_done) TokenFileList val_files = {0};
-    if (c->val_count == 0) TRY(job_val_token_files(c->data, c->data_count, &val_files));
-    bool split = c->val_count == 0 && val_files.count == 0 && c->val_fraction > 0;
-    TRY(job_data(t->job, c->data, c->data_count, split ? 1 - c->val_fraction : 0, 0, c->mask_rate, c->seed,
-                 &t->data));
-    if (c->val_count) return job_data(t->job, c->val, c->val_count, 0, 0, c->mask_rate, c->seed, &t->val);
+    if (c->data.val_count == 0) TRY(job_val_token_files(c->data.files, c->data.files_count, &val_files));
+    bool split = c->data.val_count == 0 && val_files.count == 0 && c->data.val_fraction > 0;
+    TRY(job_data(t->job, c->data.files, c->data.files_count, split ? 1 - c->data.val_fraction : 0, 0,
+                 c->data.mask_rate, c->run.seed, &t->data));
+    if (c->data.val_count)
+        return job_data(t->job, c->data.val, c->data.val_count, 0, 0, c->data.mask_rate, c->run.seed,
+                        &t->val);
     if (val_files.count)
-        return job_data(t->job, (const char *const *)val_files.path, (int)val_files.count, 0, 0, c->mask_rate,
-                        c->seed, &t->val);
+        return job_data(t->job, (const char *const *)val_files.path, (int)val_files.count, 0, 0,
+                        c->data.mask_rate, c->run.seed, &t->val);
     if (!split) return OK;
-    Status status =
-        job_data(t->job, c->data, c->data_count, 0, c->val_fraction, c->mask_rate, c->seed, &t->val);
+    Status status = job_data(t->job, c->data.files, c->data.files_count, 0, c->data.val_fraction,
+                             c->data.mask_rate, c->run.seed, &t->val);
     return status ? status_wrap(status, "the validation split at the end of the data (--val-fraction %g)",
-                                c->val_fraction)
+                                c->data.val_fraction)
                   : OK;
 }
 
 /* The last tenth of the run decays, or --decay-steps, which may not overlap the warm-up. */
 static Status plan_decay(Trainer *t) {
-    int64_t rest = t->lr.steps - t->lr.warmup, decay = t->config->decay_steps;
+    int64_t rest = t->lr.steps - t->lr.warmup, decay = t->config->training.decay_steps;
     if (decay > rest)
         return USAGE("--decay-steps %lld: only %lld step%s remain after the warm-up of %lld",
                      (long long)decay, (long long)rest, PLURAL(rest), (long long)t->lr.warmup);
@@ -106,32 +109,36 @@ static Status plan_decay(Trainer *t) {
 }
 
 static Status plan_steps(Trainer *t) {
-    const TrainConfig *c = t->config;
+    const Settings *c = t->config;
     t->epochs.samples = dataset_count(t->data);
-    t->epochs.batch = c->batch;
-    t->lr = (LrSchedule){.peak = c->lr, .floor = c->min_lr, .warmup = c->warmup, .steps = c->steps};
-    TRY(lr_parse(c->schedule, &t->lr.kind));
-    TRY(lr_parse_warmup(c->warmup_type, &t->lr.warmup_type));
-    TRY(lr_parse_decay(c->decay_type, &t->lr.decay_type));
-    if (c->epochs > 0) {
-        double steps = ceil(c->epochs * (double)t->epochs.samples / (double)c->batch);
-        if (steps > 1e15) return USAGE("--epochs %g: too many steps", c->epochs);
+    t->epochs.batch = c->training.batch;
+    t->lr = (LrSchedule){.peak = c->training.lr,
+                         .floor = c->training.min_lr,
+                         .warmup = c->training.warmup,
+                         .steps = c->training.steps};
+    TRY(lr_parse(c->training.schedule, &t->lr.kind));
+    TRY(lr_parse_warmup(c->training.warmup_type, &t->lr.warmup_type));
+    TRY(lr_parse_decay(c->training.decay_type, &t->lr.decay_type));
+    if (c->training.epochs > 0) {
+        double steps = ceil(c->training.epochs * (double)t->epochs.samples / (double)c->training.batch);
+        if (steps > 1e15) return USAGE("--epochs %g: too many steps", c->training.epochs);
         t->lr.steps = (int64_t)steps;
     }
     if (t->lr.steps < 1) return USAGE("nothing to do: --steps or --epochs must be greater than 0");
     if (t->lr.warmup < 0)
-        t->lr.warmup =
-            c->warmup_ratio > 0 ? (int64_t)ceil(c->warmup_ratio * (double)t->lr.steps) : t->lr.steps / 20;
-    if (t->lr.warmup > t->lr.steps && !c->warmup_file)
+        t->lr.warmup = c->training.warmup_ratio > 0
+                           ? (int64_t)ceil(c->training.warmup_ratio * (double)t->lr.steps)
+                           : t->lr.steps / 20;
+    if (t->lr.warmup > t->lr.steps && !c->training.warmup_file)
         return USAGE("--warmup %lld is longer than the run (%lld step%s)", (long long)t->lr.warmup,
                      (long long)t->lr.steps, PLURAL(t->lr.steps));
     if (t->lr.warmup > t->lr.steps) t->lr.warmup = t->lr.steps;
     if (t->lr.kind == LR_WSD) TRY(plan_decay(t));
-    if (c->patience && !t->val)
+    if (c->validation.patience && !t->val)
         return USAGE("--patience needs validation data; pass --val FILE or --val-fraction X");
-    if (c->sample_every) TRY(sample_check(t->job));
-    int64_t micro = t->job->plan.micro_batch, targets = config_targets(&t->job->model->config);
-    t->micro_count = t->job->plan.micros;
+    if (c->validation.sample_every) TRY(sample_check(t->job));
+    int64_t micro = t->job->settings.run.micro_batch, targets = config_targets(&t->job->model->config);
+    t->micro_count = t->job->settings.run.micros;
     TRY(mem_new((size_t)t->micro_count, sizeof *t->micro, &t->micro));
     for (int i = 0; i < t->micro_count; i++)
         TRY(host_batch_new_targets(&t->micro[i], micro, t->job->seq, targets));
@@ -155,21 +162,21 @@ static void add_parts(const EvalResult *result, json_t *line, char *note, size_t
     }
 }
 
-int64_t train_eval_samples(const TrainConfig *c) {
+int64_t train_eval_samples(const Settings *c) {
     int64_t samples;
-    if (c->eval_samples) return c->eval_samples;
-    return __builtin_mul_overflow(c->eval_batches, c->batch, &samples) ? 0 : samples;
+    if (c->validation.samples) return c->validation.samples;
+    return __builtin_mul_overflow(c->validation.batches, c->training.batch, &samples) ? 0 : samples;
 }
 
 /* Samples per validation, at most; 0: all. The first validation shows only that training starts from a
  * sensible loss, so it must not delay the first step by minutes. Its size depends on nothing that differs
  * between layouts. */
 static int64_t eval_limit(const Trainer *t) {
-    const TrainConfig *c = t->config;
+    const Settings *c = t->config;
     int64_t usual = train_eval_samples(c);
-    if (t->step || c->first_eval_flops <= 0 || c->patience) return usual;
+    if (t->step || c->validation.first_flops <= 0 || c->validation.patience) return usual;
     double sample = job_flops_per_token(t->job) / 3 * (double)t->job->seq; /* forward only */
-    int64_t most = c->first_eval_flops > sample ? (int64_t)(c->first_eval_flops / sample) : 1;
+    int64_t most = c->validation.first_flops > sample ? (int64_t)(c->validation.first_flops / sample) : 1;
     return usual && usual < most ? usual : most;
 }
 
@@ -183,7 +190,7 @@ static void note_scores(const Validation *val, char *note, size_t size) {
 
 /* At the end of an epoch, finish_epoch shows the result. */
 static Status evaluate(Trainer *t) {
-    const TrainConfig *c = t->config;
+    const Settings *c = t->config;
     Validation *val = &t->val_state;
     if (!t->val) return OK;
     EvalResult result;
@@ -193,7 +200,7 @@ static Status evaluate(Trainer *t) {
     TRY(job_evaluate(t->job, t->val, limit, &result));
     validation_take(val, t->step, &result);
     if (epoch || t->step == t->lr.steps)
-        TRY(validation_score(val, t->job, t->val, c->val, c->val_count, limit));
+        TRY(validation_score(val, t->job, t->val, c->data.val, c->data.val_count, limit));
     double seconds = trainer_span(t, &eval_span, start);
     record_phase(&t->record, PHASE_EVAL, seconds);
     t->eval = result;
@@ -253,7 +260,7 @@ static Status log_step(Trainer *t, const StepResult *result, double lr) {
                   "grad_norm", json_finite(result->grad_norm), "tokens", (json_int_t)t->tokens);
     if (!line) return FAILED("out of memory");
     TRY(record_line(&t->record, result, line));
-    if (t->job->plan.dtype == DT_F16)
+    if (t->job->settings.run.dtype == DT_F16)
         json_object_set_new(line, "loss_scale", json_real(t->job->runner->loss_scale.scale));
     if (result->skipped) json_object_set_new(line, "skipped", json_true());
     for (int k = 0; k < LOSS_COUNT; k++)
@@ -264,12 +271,12 @@ static Status log_step(Trainer *t, const StepResult *result, double lr) {
 
 /* Fills this replica's micro-batches for the next step. */
 static Status load_data(Trainer *t) {
-    const TrainConfig *c = t->config;
-    int64_t start = trace_now(), replica = c->mesh ? c->mesh->at[AXIS_DP] : 0;
+    const Settings *c = t->config;
+    int64_t start = trace_now(), replica = c->run.mesh ? c->run.mesh->at[AXIS_DP] : 0;
     for (int i = 0; i < t->micro_count; i++) {
         int64_t first = (replica * t->micro_count + i) * t->micro[i]->B;
-        uint64_t position = (uint64_t)((t->step + t->guard.batches) * c->batch + first);
-        TRY(dataset_fill(t->data, position, !c->no_shuffle, t->micro[i]));
+        uint64_t position = (uint64_t)((t->step + t->guard.batches) * c->training.batch + first);
+        TRY(dataset_fill(t->data, position, !c->data.no_shuffle, t->micro[i]));
     }
     record_phase(&t->record, PHASE_DATA, trainer_span(t, &data_span, start));
     return OK;
@@ -277,8 +284,8 @@ static Status load_data(Trainer *t) {
 
 /* Without --timeout, the limit follows the slowest step. */
 static void limit_waits(const Trainer *t, double step_s) {
-    Watchdog *watch = t->config->mesh ? group_watchdog(t->config->mesh->world) : NULL;
-    if (watch && t->config->timeout < 0 && 10 * step_s > watch->limit_s) watch->limit_s = 10 * step_s;
+    Watchdog *watch = t->config->run.mesh ? group_watchdog(t->config->run.mesh->world) : NULL;
+    if (watch && t->config->fault.timeout < 0 && 10 * step_s > watch->limit_s) watch->limit_s = 10 * step_s;
 }
 
 /* What happens after a step's gradients are computed. */
@@ -338,7 +345,7 @@ static Status compute_step(Trainer *t, int64_t step, double lr, StepResult *ret_
     StepResult result;
     StepAction action;
     progress_busy(t->progress, true);
-    mesh_section_begin(runner->mesh, t->config->stop);
+    mesh_section_begin(runner->mesh, t->config->run.stop);
     TRY(runner_gradients(runner, t->micro, t->micro_count, step, &result));
     TRY(mesh_section_end(runner->mesh, &result.stop));
     TRY(judge(t, &result, step, text, sizeof text, &action));
@@ -352,10 +359,10 @@ static Status compute_step(Trainer *t, int64_t step, double lr, StepResult *ret_
 
 /* Signals reach ranks at different times; all ranks abandon this step, or all finish it. */
 static Status one_step(Trainer *t, bool *ret_stop) {
-    const TrainConfig *c = t->config;
+    const Settings *c = t->config;
     TRY(tracer_next(t->tracer, t->record.steps));
     int64_t start = trace_now(), step = t->step + 1;
-    if (c->mesh) group_doing(c->mesh->world, "computing", step);
+    if (c->run.mesh) group_doing(c->run.mesh->world, "computing", step);
     record_step_begin(&t->record, step);
     TRY(load_data(t));
     StepResult result;
@@ -368,7 +375,7 @@ static Status one_step(Trainer *t, bool *ret_stop) {
     }
     record_step_end(&t->record, &result);
     t->step = step;
-    if (c->out) trainer_set_work(t, WORK_UNSAVED);
+    if (c->ckpt.out) trainer_set_work(t, WORK_UNSAVED);
     trainer_span(t, &step_span, start);
     t->tokens += result.tokens;
     if (step == 1) t->loss_first = result.loss;
@@ -378,7 +385,7 @@ static Status one_step(Trainer *t, bool *ret_stop) {
     }
     limit_waits(t, t->record.step.step_s);
     show_step(t, &result, lr, t->record.step.step_s);
-    bool log_due = step % c->log_every == 0 || step == t->lr.steps;
+    bool log_due = step % c->report.log_every == 0 || step == t->lr.steps;
     *ret_stop = result.stop;
     if (!log_due) return OK;
     TRY(record_gather(&t->record));
@@ -387,8 +394,8 @@ static Status one_step(Trainer *t, bool *ret_stop) {
 
 /* Validates if that is due after this step and not done yet, then ends the epoch if it is complete. */
 static Status after_step(Trainer *t) {
-    const TrainConfig *c = t->config;
-    bool due = t->step == t->lr.steps || epochs_due(&t->epochs, c->eval_every, t->step);
+    const Settings *c = t->config;
+    bool due = t->step == t->lr.steps || epochs_due(&t->epochs, c->validation.every, t->step);
     if (due && t->val_state.step < t->step) TRY(evaluate(t));
     return t->epochs.steps && epochs_end(&t->epochs, t->step) ? finish_epoch(t) : OK;
 }
@@ -398,7 +405,7 @@ static Status show_sample(Trainer *t) {
     CLEANUP(mem_freep) char *prompt = NULL, *text = NULL;
     int64_t start = trace_now();
     bool stop;
-    mesh_section_begin(t->job->runner->mesh, t->config->stop);
+    mesh_section_begin(t->job->runner->mesh, t->config->run.stop);
     TRY(sample_make(t->job, t->val ? t->val : t->data, t->step, &prompt, &text));
     TRY(mesh_section_end(t->job->runner->mesh, &stop));
     if (stop) return STOPPED("stopped by a signal");
@@ -415,7 +422,7 @@ static Status show_sample(Trainer *t) {
 
 /* Whether the validation loss has not improved for --patience validations. */
 static bool out_of_patience(const Trainer *t) {
-    return t->config->patience && t->val_state.since >= t->config->patience;
+    return t->config->validation.patience && t->val_state.since >= t->config->validation.patience;
 }
 
 static void explain_stop(const Trainer *t) {
@@ -429,18 +436,18 @@ static void explain_stop(const Trainer *t) {
 
 /* A checkpoint is also due, with --patience, when the validation loss has improved: it may be the best. */
 static bool save_due(const Trainer *t) {
-    const TrainConfig *c = t->config;
-    bool improved = c->patience && t->val_state.step == t->step && !t->val_state.since;
+    const Settings *c = t->config;
+    bool improved = c->validation.patience && t->val_state.step == t->step && !t->val_state.since;
     return t->step == t->lr.steps || improved || out_of_patience(t) ||
-           epochs_due(&t->epochs, c->save_every, t->step);
+           epochs_due(&t->epochs, c->ckpt.save_every, t->step);
 }
 
 /* A run that was stopped saved a checkpoint without validating; the resumed run validates first. */
 static Status catch_up(Trainer *t) {
-    const TrainConfig *c = t->config;
+    const Settings *c = t->config;
     TRY(after_step(t));
     if (!validation_is_best(&t->val_state, t->step) || !trainer_is_first(t)) return OK;
-    return ckpt_tidy(c->out, t->step, t->val_state.best_step, (int)c->keep);
+    return ckpt_tidy(c->ckpt.out, t->step, t->val_state.best_step, (int)c->ckpt.keep);
 }
 
 /* A validation or a save found NaN or Inf: rolls back, or explains the failure. */
@@ -466,11 +473,11 @@ static Status save(Trainer *t) {
 }
 
 static Status run_until_stopped(Trainer *t) {
-    const TrainConfig *c = t->config;
+    const Settings *c = t->config;
     int64_t last = t->lr.steps;
     if (t->step > 0)
         TRY(catch_up(t));
-    else if (c->eval_every)
+    else if (c->validation.every)
         TRY(evaluate(t));
     while (t->step < last && !out_of_patience(t)) {
         bool stopping = false;
@@ -479,8 +486,8 @@ static Status run_until_stopped(Trainer *t) {
         if (stopping) return OK;
         if (t->saved < t->step) TRY(recover(t, after_step(t)));
         if (t->saved == t->step) continue; /* rolled back */
-        if (epochs_due(&t->epochs, c->sample_every, t->step)) TRY(show_sample(t));
-        if (c->out && save_due(t)) TRY(save(t));
+        if (epochs_due(&t->epochs, c->validation.sample_every, t->step)) TRY(show_sample(t));
+        if (c->ckpt.out && save_due(t)) TRY(save(t));
     }
     if (t->step < last && out_of_patience(t)) explain_stop(t);
     return OK;
@@ -489,7 +496,7 @@ static Status run_until_stopped(Trainer *t) {
 /* Saves what a stopped run has done. Operations of an abandoned step or evaluation may still write to the
  * staging memory, which is therefore leaked. */
 static Status save_stopped(Trainer *t) {
-    const TrainConfig *c = t->config;
+    const Settings *c = t->config;
     if (!t->record.steps && !t->step) return STOPPED("stopped before step 1; nothing was saved");
     if (!t->record.steps)
         return STOPPED_SAVED("stopped before step %lld; add --resume to continue", (long long)t->step + 1);
@@ -497,7 +504,7 @@ static Status save_stopped(Trainer *t) {
         TRY(mesh_recover(t->job->runner->mesh));
         t->job->runner->stream->comm = (Buffer){0};
     }
-    return c->out && t->saved < t->step ? trainer_save(t, true) : OK;
+    return c->ckpt.out && t->saved < t->step ? trainer_save(t, true) : OK;
 }
 
 static Status run_steps(Trainer *t) {
@@ -513,15 +520,16 @@ static Status run_steps(Trainer *t) {
 static json_t *layout_json(const Trainer *t) {
     const RunnerSpec *spec = &t->job->runner->spec;
     const Mesh *mesh = t->job->runner->mesh;
-    const TrainConfig *c = t->config;
-    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:b, s:I, s:I, s:s, s:s, s:s, s:i, s:i}",
-                     "ranks", mesh->size, "dp", mesh->extent[AXIS_DP], "tp", mesh->extent[AXIS_TP], "pp",
-                     mesh->extent[AXIS_PP], "zero", spec->zero, "offload", c->offload ? c->offload : "none",
-                     "pp_schedule", schedule_name(spec->schedule), "pp_chunks", spec->chunks,
-                     "sequence_parallel", spec->sequence, "batch", (json_int_t)c->batch, "micro_batch",
-                     (json_int_t)spec->micro_batch, "recompute", c->recompute, "precision",
-                     c->precision ? c->precision : dtype_name(spec->dtype), "device", c->device, "threads",
-                     t->job->device->threads, "cores", (int)sysconf(_SC_NPROCESSORS_ONLN));
+    const Settings *c = t->config;
+    return json_pack(
+        "{s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:b, s:I, s:I, s:s, s:s, s:s, s:i, s:i}", "ranks",
+        mesh->size, "dp", mesh->extent[AXIS_DP], "tp", mesh->extent[AXIS_TP], "pp", mesh->extent[AXIS_PP],
+        "zero", (int)spec->zero, "offload", offload_names[c->run.offload], "pp_schedule",
+        schedule_name(spec->schedule), "pp_chunks", (int)spec->chunks, "sequence_parallel", spec->sequence,
+        "batch", (json_int_t)c->training.batch, "micro_batch", (json_int_t)spec->micro_batch, "recompute",
+        recompute_names[c->run.recompute], "precision",
+        c->device.precision ? c->device.precision : dtype_name(spec->dtype), "device", c->device.name,
+        "threads", t->job->device->threads, "cores", (int)sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 static Status write_summary(Trainer *t, json_t **ret_summary) {
@@ -547,14 +555,14 @@ static Status write_summary(Trainer *t, json_t **ret_summary) {
 /* Explains a first validation that is smaller than the others, and steps that take minutes on a few cores. */
 static void announce_costs(Trainer *t) {
     const double slow = 3e12;
-    const TrainConfig *c = t->config;
-    double step = job_flops_per_token(t->job) * (double)t->job->seq * (double)c->batch;
-    if (c->first_eval_flops > 0 && step > slow)
+    const Settings *c = t->config;
+    double step = job_flops_per_token(t->job) * (double)t->job->seq * (double)c->training.batch;
+    if (c->validation.first_flops > 0 && step > slow)
         progress_line(
             t->progress,
             "each step takes %.3g TFLOP, minutes on a few cores; a smaller --seq or --batch is faster",
             step / 1e12);
-    if (!t->val || !c->eval_every || t->step) return;
+    if (!t->val || !c->validation.every || t->step) return;
     int64_t all = dataset_count(t->val), usual = train_eval_samples(c), first = eval_limit(t);
     if (!usual || usual > all) usual = all;
     if (first && first < usual)
@@ -567,18 +575,20 @@ static void announce_costs(Trainer *t) {
 static void announce(Trainer *t, const LoadReport *report) {
     const ModelConfig *c = &t->job->model->config;
     char params[FORMAT_SIZE];
-    if (t->config->note && *t->config->note) progress_line(t->progress, "%s", t->config->note);
+    if (t->config->report.note && *t->config->report.note)
+        progress_line(t->progress, "%s", t->config->report.note);
     progress_line(
         t->progress,
         "model: %s, %lld layer%s, hidden size %lld, %lld head%s, vocabulary %lld, %s parameters; task %s",
-        t->config->model, (long long)c->layers, PLURAL(c->layers), (long long)c->hidden, (long long)c->heads,
-        PLURAL(c->heads), (long long)c->vocab, format_count(params, (double)model_params(t->job->model)),
-        task_name(t->job->task));
+        t->config->model.name, (long long)c->layers, PLURAL(c->layers), (long long)c->hidden,
+        (long long)c->heads, PLURAL(c->heads), (long long)c->vocab,
+        format_count(params, (double)model_params(t->job->model)), task_name(t->job->task));
     progress_line(
         t->progress,
         "data: %lld tokens, %lld sample%s of %lld tokens per epoch; training %lld step%s at batch size %lld",
         (long long)dataset_tokens(t->data), (long long)dataset_count(t->data), PLURAL(dataset_count(t->data)),
-        (long long)t->job->seq, (long long)t->lr.steps, PLURAL(t->lr.steps), (long long)t->config->batch);
+        (long long)t->job->seq, (long long)t->lr.steps, PLURAL(t->lr.steps),
+        (long long)t->config->training.batch);
     if (t->job->task == TASK_CLASSIFY)
         progress_line(t->progress, "labels: %lld; problem type %s", (long long)c->labels,
                       problem_name(config_problem(c)));
@@ -590,27 +600,26 @@ static void announce(Trainer *t, const LoadReport *report) {
             t->job->tokenizer || t->job->bytes ? "" : "; add --tokenizer to store its files in checkpoints");
     job_report(t->job, report, t->progress);
     announce_optimizer(t->job, t->progress);
-    if (t->config->warmup > t->lr.warmup)
+    if (t->config->training.warmup > t->lr.warmup)
         progress_line(t->progress,
                       "warning: the warm-up of %lld steps (%s) is longer than the run; it takes all %lld "
                       "step%s instead",
-                      (long long)t->config->warmup, t->config->warmup_file, (long long)t->lr.steps,
-                      PLURAL(t->lr.steps));
-    if (!t->config->out)
+                      (long long)t->config->training.warmup, t->config->training.warmup_file,
+                      (long long)t->lr.steps, PLURAL(t->lr.steps));
+    if (!t->config->ckpt.out)
         progress_line(t->progress, "warning: no --out directory; the trained weights will not be saved");
 }
 
 static Status prepare(Trainer *t) {
-    const TrainConfig *c = t->config;
+    const Settings *c = t->config;
     TRY(check_config(c));
-    TRY(guard_parse(c->on_divergence, &t->policy));
+    TRY(guard_parse(c->fault.on_divergence, &t->policy));
     guard_init(&t->guard);
-    TRY(progress_new(&t->progress, c->log, "train", c->steps, 5, c->quiet));
+    TRY(progress_new(&t->progress, c->report.log, "train", c->training.steps, 5, c->report.quiet));
     CLEANUP(load_report_done) LoadReport report = {0};
-    JobSpec spec = job_spec_of(c);
-    TRY(job_new(&t->job, &spec));
-    const char *out = trainer_is_first(t) ? c->out : NULL;
-    if (c->text.no_cache) TRY(rundir_open(&t->dir, out)); /* tokenized text goes there */
+    TRY(job_new(&t->job, c, JOB_TRAIN));
+    const char *out = trainer_is_first(t) ? c->ckpt.out : NULL;
+    if (c->data.text.no_cache) TRY(rundir_open(&t->dir, out)); /* tokenized text goes there */
     /* Rank 0 tokenizes text first; the other ranks then find it done. */
     trainer_doing(t, "preparing data");
     if (!trainer_is_first(t)) TRY(wait_for_all(t));
@@ -634,10 +643,10 @@ static Status prepare(Trainer *t) {
 static Status find_summary(const Trainer *t, json_t **ret_summary) {
     CLEANUP(mem_freep) char *path = NULL;
     CLEANUP(json_decrefp) json_t *summary = NULL;
-    const Mesh *mesh = t->config->mesh;
+    const Mesh *mesh = t->config->run.mesh;
     if (!t->step || (t->step < t->lr.steps && !out_of_patience(t))) return OK;
     if (trainer_is_first(t)) {
-        TRY(path_join(&path, t->config->out, RUN_SUMMARY_FILE));
+        TRY(path_join(&path, t->config->ckpt.out, RUN_SUMMARY_FILE));
         CLEANUP(status_freep) Status unread = json_read_file(path, &summary);
     }
     bool complete =
@@ -650,13 +659,14 @@ static Status find_summary(const Trainer *t, json_t **ret_summary) {
 }
 
 static Status begin(Trainer *t, const json_t *config_json) {
-    const TrainConfig *c = t->config;
+    const Settings *c = t->config;
     TRY(trainer_check_space(t));
     announce_costs(t);
-    TRY(record_ready(&t->record, t->job, c->batch,
-                     c->precision ? c->precision : dtype_name(t->job->plan.dtype), t->noise));
+    TRY(record_ready(&t->record, t->job, c->training.batch,
+                     c->device.precision ? c->device.precision : dtype_name(t->job->settings.run.dtype),
+                     t->noise));
     TRY(start_tracer(t));
-    if (t->step > 0 && trainer_is_first(t)) TRY(history_read(c->out, t->step, &t->earlier));
+    if (t->step > 0 && trainer_is_first(t)) TRY(history_read(c->ckpt.out, t->step, &t->earlier));
     return rundir_begin(t->dir, config_json, t->step, t->progress);
 }
 
@@ -670,18 +680,17 @@ static Status run_all(Trainer *t, const json_t *config_json, json_t **ret_summar
     return write_summary(t, ret_summary);
 }
 
-Status train_check(const TrainConfig *config, int64_t *ret_samples) {
+Status train_check(const Settings *config, int64_t *ret_samples) {
     CLEANUP(trainer_done) Trainer t = {.config = config};
-    JobSpec spec = job_spec_of(config);
     TRY(check_config(config));
-    TRY(job_new(&t.job, &spec));
+    TRY(job_new(&t.job, config, JOB_TRAIN));
     TRY(open_data(&t));
     TRY(plan_steps(&t));
     *ret_samples = dataset_count(t.data);
     return OK;
 }
 
-Status train_run(const TrainConfig *config, const json_t *config_json, json_t **ret_summary) {
+Status train_run(const Settings *config, const json_t *config_json, json_t **ret_summary) {
     CLEANUP(trainer_done)
     Trainer t = {.config = config, .loss_first = NAN, .loss_last = NAN};
     validation_init(&t.val_state);

@@ -14,15 +14,15 @@
 static const TraceName save_span = {.name = "checkpoint", .category = "checkpoint"};
 
 void trainer_set_work(const Trainer *t, WorkState state) {
-    if (t->config->work) *t->config->work = (sig_atomic_t)state;
+    if (t->config->fault.work) *t->config->fault.work = (sig_atomic_t)state;
 }
 
 void trainer_doing(const Trainer *t, const char *what) {
-    if (t->config->mesh) group_doing(t->config->mesh->world, what, t->step);
+    if (t->config->run.mesh) group_doing(t->config->run.mesh->world, what, t->step);
 }
 
 bool trainer_is_first(const Trainer *t) {
-    return !t->config->mesh || t->config->mesh->rank == 0;
+    return !t->config->run.mesh || t->config->run.mesh->rank == 0;
 }
 
 double trainer_span(const Trainer *t, const TraceName *name, int64_t start_ns) {
@@ -33,17 +33,18 @@ double trainer_span(const Trainer *t, const TraceName *name, int64_t start_ns) {
 
 /* Collects the settings that a resumed run may not change. */
 Status trainer_describe(Trainer *t) {
-    const TrainConfig *c = t->config;
+    const Settings *c = t->config;
     const ModelConfig *model = &t->job->model->config;
     const char *task = config_targets(model) ? problem_name(model->problem) : task_name(t->job->task);
     uint64_t fingerprint;
     char data[24];
     TRY(job_fingerprint(t->job, t->data, &fingerprint));
     snprintf(data, sizeof data, "%016llx", (unsigned long long)fingerprint);
-    t->settings = json_pack("{s:I, s:I, s:I, s:s, s:b, s:s, s:I, s:f}", "seed", (json_int_t)c->seed, "batch",
-                            (json_int_t)c->batch, "seq", (json_int_t)t->job->seq, "task", task, "shuffle",
-                            !c->no_shuffle, "data", data, "params", (json_int_t)model_params(t->job->model),
-                            "dropout", (double)model->dropout_hidden);
+    t->settings =
+        json_pack("{s:I, s:I, s:I, s:s, s:b, s:s, s:I, s:f}", "seed", (json_int_t)c->run.seed, "batch",
+                  (json_int_t)c->training.batch, "seq", (json_int_t)t->job->seq, "task", task, "shuffle",
+                  !c->data.no_shuffle, "data", data, "params", (json_int_t)model_params(t->job->model),
+                  "dropout", (double)model->dropout_hidden);
     return t->settings ? OK : FAILED("out of memory");
 }
 
@@ -79,9 +80,9 @@ static Status save_once(Trainer *t, const json_t *progress) {
                              .bytes = t->job->bytes,
                              .labels = &t->job->labels,
                              .best = t->val_state.best_step,
-                             .mesh = t->config->mesh};
-    int keep = t->guard.over ? 0 : (int)t->config->keep; /* a diverging run removes no checkpoints */
-    return ckpt_save(t->config->out, t->step, &state, runner->stream, keep);
+                             .mesh = t->config->run.mesh};
+    int keep = t->guard.over ? 0 : (int)t->config->ckpt.keep; /* a diverging run removes no checkpoints */
+    return ckpt_save(t->config->ckpt.out, t->step, &state, runner->stream, keep);
 }
 
 /* A second try helps against a network file system that was away for a moment. */
@@ -96,12 +97,13 @@ static Status save_twice(Trainer *t, const json_t *progress) {
 
 /* All ranks fail alike, so all count alike. */
 static Status tolerate(Trainer *t, Status status, bool last) {
-    if (!status || status_diverged(status) || last || ++t->failed_saves > t->config->save_failures)
+    if (!status || status_diverged(status) || last || ++t->failed_saves > t->config->ckpt.save_failures)
         return status;
     progress_line(t->progress,
                   "warning: %s\ntraining continues; the next checkpoint is due as usual (failed saves in a "
                   "row: %lld, tolerated: %lld)",
-                  status_message(status), (long long)t->failed_saves, (long long)t->config->save_failures);
+                  status_message(status), (long long)t->failed_saves,
+                  (long long)t->config->ckpt.save_failures);
     status_free(status);
     return OK;
 }
@@ -114,7 +116,7 @@ Status trainer_save(Trainer *t, bool last) {
     TRY(describe_progress(t, &progress));
     int64_t start = trace_now();
     CLEANUP(progress_freep) Progress *phase = NULL;
-    TRY(progress_new_phase(&phase, t->config->log, "saving checkpoint", 0, t->config->quiet));
+    TRY(progress_new_phase(&phase, t->config->report.log, "saving checkpoint", 0, t->config->report.quiet));
     Status status = save_twice(t, progress);
     record_phase(&t->record, PHASE_CHECKPOINT, trainer_span(t, &save_span, start));
     if (status) {
@@ -136,7 +138,7 @@ static double checkpoint_bytes(const Trainer *t) {
 static Status check_space(const Trainer *t) {
     struct statvfs disk;
     char free_text[FORMAT_SIZE], need_text[FORMAT_SIZE];
-    const char *out = t->config->out;
+    const char *out = t->config->ckpt.out;
     if (statvfs(out, &disk) != 0 || !disk.f_blocks) return OK; /* unknown */
     double need = checkpoint_bytes(t), space = (double)disk.f_bavail * (double)disk.f_frsize;
     format_bytes(free_text, space);
@@ -154,8 +156,8 @@ static Status check_space(const Trainer *t) {
 }
 
 Status trainer_check_space(const Trainer *t) {
-    if (!t->config->out) return OK;
-    return save_agree(t->config->mesh, trainer_is_first(t) ? check_space(t) : OK);
+    if (!t->config->ckpt.out) return OK;
+    return save_agree(t->config->run.mesh, trainer_is_first(t) ? check_space(t) : OK);
 }
 
 /* ---- resuming ---- */
@@ -178,17 +180,18 @@ static Status check_settings(const Trainer *t, const char *dir, const json_t *sa
 static Status compare_schedule(const Trainer *t, const char *dir, const json_t *progress) {
     CLEANUP(mem_freep) char *text = NULL;
     char given[64];
-    if (t->config->epochs > 0)
-        snprintf(given, sizeof given, "--epochs %g (%lld steps)", t->config->epochs, (long long)t->lr.steps);
+    if (t->config->training.epochs > 0)
+        snprintf(given, sizeof given, "--epochs %g (%lld steps)", t->config->training.epochs,
+                 (long long)t->lr.steps);
     else
         snprintf(given, sizeof given, "--steps %lld", (long long)t->lr.steps);
     if (t->step > t->lr.steps)
         return USAGE("%s: the run in %s has already done %lld steps; pass a larger number to continue it",
-                     given, t->config->out, (long long)t->step);
+                     given, t->config->ckpt.out, (long long)t->step);
     if (t->step == t->lr.steps)
         progress_line(t->progress, "%s is complete after %lld step%s; to train longer, pass a larger --%s",
-                      t->config->out, (long long)t->step, PLURAL(t->step),
-                      t->config->epochs > 0 ? "epochs" : "steps");
+                      t->config->ckpt.out, (long long)t->step, PLURAL(t->step),
+                      t->config->training.epochs > 0 ? "epochs" : "steps");
     else
         progress_line(t->progress, "resuming from %s", dir);
     TRY(lr_change_text(&t->lr, json_object_get(progress, "schedule"), t->step, &text));
@@ -227,26 +230,27 @@ static Status load(Trainer *t, const char *dir, json_t **ret_progress) {
 }
 
 Status trainer_resume(Trainer *t) {
-    const TrainConfig *c = t->config;
-    if (!c->out) return OK;
+    const Settings *c = t->config;
+    if (!c->ckpt.out) return OK;
     CLEANUP(mem_freep) char *dir = NULL, *damaged = NULL;
-    if (c->resume) {
-        TRY(ckpt_resume_dir(c->out, c->resume_from, c->mesh, &dir, &damaged));
+    if (c->ckpt.resume) {
+        TRY(ckpt_resume_dir(c->ckpt.out, c->ckpt.resume_from, c->run.mesh, &dir, &damaged));
         if (damaged)
             progress_line(t->progress, "warning: %s\nresuming from the newest intact checkpoint instead",
                           damaged);
-    } else if (path_is_dir(c->out)) {
-        TRY(ckpt_latest(c->out, &dir));
+    } else if (path_is_dir(c->ckpt.out)) {
+        TRY(ckpt_latest(c->ckpt.out, &dir));
     }
     if (!dir) return OK;
-    if (!c->resume)
+    if (!c->ckpt.resume)
         return USAGE("%s already contains a run; add --resume to continue it, or choose another --out",
-                     c->out);
+                     c->ckpt.out);
     CLEANUP(json_decrefp) json_t *progress = NULL;
     TRY(load(t, dir, &progress));
     t->noise = json_incref(json_object_get(progress, "noise"));
     TRY(compare_schedule(t, dir, progress));
-    return trainer_is_first(t) ? ckpt_tidy(c->out, t->step, t->val_state.best_step, (int)c->keep) : OK;
+    return trainer_is_first(t) ? ckpt_tidy(c->ckpt.out, t->step, t->val_state.best_step, (int)c->ckpt.keep)
+                               : OK;
 }
 
 /* ---- divergence ---- */
@@ -260,17 +264,17 @@ Status trainer_diverged(const Trainer *t, int64_t step, const char *text) {
 }
 
 Status trainer_roll_back(Trainer *t, int64_t step, const char *text) {
-    const TrainConfig *c = t->config;
+    const Settings *c = t->config;
     CLEANUP(mem_freep) char *dir = NULL, *damaged = NULL, *why = NULL;
     CLEANUP(json_decrefp) json_t *progress = NULL;
     Guard before = t->guard;
-    if (!t->saved || before.rollbacks >= c->rollbacks) {
+    if (!t->saved || before.rollbacks >= c->fault.rollbacks) {
         TRY(str_format(&why, "%s; %s", text,
                        t->saved ? "the run has been rolled back as often as --rollbacks allows"
                                 : "there is no checkpoint to roll back to"));
         return trainer_diverged(t, step, why);
     }
-    TRY(ckpt_resume_dir(c->out, t->saved, c->mesh, &dir, &damaged));
+    TRY(ckpt_resume_dir(c->ckpt.out, t->saved, c->run.mesh, &dir, &damaged));
     TRY(load(t, dir, &progress));
     record_restore_noise(&t->record, json_object_get(progress, "noise"));
     t->guard.spikes = before.spikes;
@@ -281,7 +285,7 @@ Status trainer_roll_back(Trainer *t, int64_t step, const char *text) {
                   "warning: step %lld: %s\nrolling back to step %lld (rollback %lld of at most %lld); the "
                   "next %lld batch%s left out",
                   (long long)step, text, (long long)t->step, (long long)t->guard.rollbacks,
-                  (long long)c->rollbacks, left_out, left_out == 1 ? " is" : "es are");
+                  (long long)c->fault.rollbacks, left_out, left_out == 1 ? " is" : "es are");
     json_t *line = json_pack("{s:I, s:{s:I, s:s}}", "step", (json_int_t)t->step, "rollback", "from",
                              (json_int_t)step, "reason", text);
     if (!line) return FAILED("out of memory");

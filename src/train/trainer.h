@@ -13,7 +13,7 @@
 #include "train/validation.h"
 
 typedef struct Trainer {
-    const TrainConfig *config;
+    const Settings *config;
     Job *job;
     Dataset *data, *val;
     LrSchedule lr;

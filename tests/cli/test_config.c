@@ -1,4 +1,4 @@
-/* Configuration: defaults, configuration file and command line are merged into one TrainConfig, DeepSpeed
+/* Configuration: defaults, configuration file and command line are merged into one Settings, DeepSpeed
  * keys map to the same settings, and all recipes are valid. */
 #include "test.h"
 
@@ -52,7 +52,7 @@ static void refused(const char *text, const char *message) {
     assert_null(call);
 }
 
-static const TrainConfig *config_of(const Invocation *call) {
+static const Settings *config_of(const Invocation *call) {
     return &((const TrainArgs *)call->config)->config;
 }
 
@@ -64,7 +64,7 @@ static void old_spellings(void **state) {
                            read_ok("{\"format\": \"shards\"}", LINE("--format", "tokens"))};
     for (size_t i = 0; i < COUNT_OF(calls); i++) {
         json_t *json = NULL;
-        assert_string_equal(config_of(calls[i])->format, "tokens");
+        assert_string_equal(config_of(calls[i])->data.format, "tokens");
         assert_ok(invocation_json(calls[i], &json));
         assert_string_equal(json_string_value(json_object_get(json, "format")), "tokens");
         json_decref(json);
@@ -83,8 +83,8 @@ static void resume_auto(void **state) {
                            read_ok("{\"resume\": false}", LINE("--out", "o", "--resume", "auto")),
                            read_ok("{\"resume\": \"auto\"}", LINE("--no-resume"))};
     for (size_t i = 0; i < COUNT_OF(calls); i++) {
-        assert_int_equal(config_of(calls[i])->resume, i + 1 < COUNT_OF(calls));
-        assert_int_equal(config_of(calls[i])->data_count, 1);
+        assert_int_equal(config_of(calls[i])->ckpt.resume, i + 1 < COUNT_OF(calls));
+        assert_int_equal(config_of(calls[i])->data.files_count, 1);
         invocation_free(calls[i]);
     }
     Invocation *call = NULL;
@@ -96,17 +96,19 @@ static void resume_auto(void **state) {
 static void defaults(void **state) {
     (void)state;
     Invocation *call = read_ok(NULL, LINE());
-    const TrainConfig *config = config_of(call);
-    assert_string_equal(config->task, "auto");
-    assert_string_equal(config->schedule, "cosine");
-    assert_string_equal(config->recompute, "none");
-    assert_string_equal(config->device, "cpu");
-    assert_true(config->lr == 6e-4 && config->beta1 == 0.9 && config->beta2 == 0.999 && config->clip == 1);
-    assert_true(config->dropout < 0 && config->epochs == 0);
-    assert_int_equal(config->layers, 0);
-    assert_int_equal(config->micro_batch, 0);
-    assert_false(config->no_shuffle || config->no_next_sentence || config->resume || config->quiet);
-    assert_null(config->out);
+    const Settings *config = config_of(call);
+    assert_string_equal(config->model.task, "auto");
+    assert_string_equal(config->training.schedule, "cosine");
+    assert_int_equal(config->run.recompute, RECOMPUTE_NONE);
+    assert_string_equal(config->device.name, "cpu");
+    assert_true(config->training.lr == 6e-4 && config->run.optim.beta1 == 0.9 &&
+                config->run.optim.beta2 == 0.999 && config->run.optim.clip == 1);
+    assert_true(config->model.dropout < 0 && config->training.epochs == 0);
+    assert_int_equal(config->model.layers, 0);
+    assert_int_equal(config->run.micro_batch, 0);
+    assert_false(config->data.no_shuffle || config->model.no_next_sentence || config->ckpt.resume ||
+                 config->report.quiet);
+    assert_null(config->ckpt.out);
     assert_false(invocation_given(call, "lr"));
     assert_true(invocation_given(call, "data"));
     invocation_free(call);
@@ -116,23 +118,24 @@ static void defaults(void **state) {
 static void optimizer_defaults(void **state) {
     (void)state;
     Invocation *call = read_ok(NULL, LINE("--optimizer", "lion"));
-    const TrainConfig *config = config_of(call);
-    assert_true(config->lr == 1e-4 && config->beta2 == 0.99 && config->weight_decay == 0.1);
+    const Settings *config = config_of(call);
+    assert_true(config->training.lr == 1e-4 && config->run.optim.beta2 == 0.99 &&
+                config->run.optim.weight_decay == 0.1);
     assert_int_equal(call->warning_count, 0);
     invocation_free(call);
     call = read_ok("{\"optimizer\": \"muon\", \"group\": [\"*.bias:lr=0.1\"]}", LINE("--lr", "0.05"));
     config = config_of(call);
-    assert_true(config->lr == 0.05 && config->momentum == 0.95 && config->nesterov &&
-                config->adamw_lr == 6e-4);
-    assert_int_equal(config->group_count, 1);
-    assert_string_equal(config->group[0], "*.bias:lr=0.1");
+    assert_true(config->training.lr == 0.05 && config->run.optim.momentum == 0.95 &&
+                config->run.optim.nesterov && config->training.adamw_lr == 6e-4);
+    assert_int_equal(config->training.group_count, 1);
+    assert_string_equal(config->training.group[0], "*.bias:lr=0.1");
     invocation_free(call);
     call = read_ok(NULL, LINE("--optimizer", "muon", "--no-nesterov", "--beta2", "0.9"));
-    assert_false(config_of(call)->nesterov);
-    assert_true(config_of(call)->beta2 == 0.9);
+    assert_false(config_of(call)->run.optim.nesterov);
+    assert_true(config_of(call)->run.optim.beta2 == 0.9);
     invocation_free(call);
     call = read_ok(NULL, LINE("--optimizer", "sgd", "--beta2", "0.9", "--eps", "1e-6", "--nesterov"));
-    assert_true(config_of(call)->lr == 0.1 && config_of(call)->weight_decay == 0);
+    assert_true(config_of(call)->training.lr == 0.1 && config_of(call)->run.optim.weight_decay == 0);
     assert_int_equal(call->warning_count, 2);
     assert_string_equal(call->warnings[0], "--beta2 has no effect with --optimizer sgd");
     invocation_free(call);
@@ -145,17 +148,17 @@ static void line_forms(void **state) {
         read_ok(NULL, LINE("--lr=1e-3", "--steps", "12", "--no-shuffle", "--quiet", "--no-quiet", "--seed",
                            "18446744073709551615", "--val", "a", "b", "--val=c", "--task=mlm",
                            "--no-next-sentence", "--out", "-", "--steps", "13"));
-    const TrainConfig *config = config_of(call);
-    assert_true(config->lr == 1e-3);
-    assert_int_equal(config->steps, 13);
-    assert_true(config->no_shuffle && config->no_next_sentence);
-    assert_false(config->quiet);
-    assert_true(config->seed == UINT64_MAX);
-    assert_int_equal(config->val_count, 3);
-    assert_string_equal(config->val[0], "a");
-    assert_string_equal(config->val[2], "c");
-    assert_string_equal(config->task, "mlm");
-    assert_string_equal(config->out, "-");
+    const Settings *config = config_of(call);
+    assert_true(config->training.lr == 1e-3);
+    assert_int_equal(config->training.steps, 13);
+    assert_true(config->data.no_shuffle && config->model.no_next_sentence);
+    assert_false(config->report.quiet);
+    assert_true(config->run.seed == UINT64_MAX);
+    assert_int_equal(config->data.val_count, 3);
+    assert_string_equal(config->data.val[0], "a");
+    assert_string_equal(config->data.val[2], "c");
+    assert_string_equal(config->model.task, "mlm");
+    assert_string_equal(config->ckpt.out, "-");
     invocation_free(call);
 }
 
@@ -166,16 +169,16 @@ static void file_and_line(void **state) {
         " \"val-fraction\": 0, \"task\": \"auto\", \"schedule\": \"linear\", \"no-next-sentence\": true,"
         " \"threads\": null, \"data\": \"other.txt\"}",
         LINE("--lr", "0.5", "--val", "r"));
-    const TrainConfig *config = config_of(call);
-    assert_true(config->lr == 0.5);
-    assert_int_equal(config->steps, 50);
-    assert_int_equal(config->micro_batch, 2);
-    assert_true(config->no_shuffle && config->no_next_sentence);
-    assert_int_equal(config->val_count, 1);
-    assert_string_equal(config->val[0], "r");
-    assert_int_equal(config->data_count, 1);
-    assert_string_equal(config->data[0], "corpus.txt");
-    assert_string_equal(config->schedule, "linear");
+    const Settings *config = config_of(call);
+    assert_true(config->training.lr == 0.5);
+    assert_int_equal(config->training.steps, 50);
+    assert_int_equal(config->run.micro_batch, 2);
+    assert_true(config->data.no_shuffle && config->model.no_next_sentence);
+    assert_int_equal(config->data.val_count, 1);
+    assert_string_equal(config->data.val[0], "r");
+    assert_int_equal(config->data.files_count, 1);
+    assert_string_equal(config->data.files[0], "corpus.txt");
+    assert_string_equal(config->training.schedule, "linear");
     invocation_free(call);
 }
 
@@ -191,9 +194,10 @@ static void round_trip(void **state) {
     json_t *repeated = NULL;
     assert_ok(invocation_json(again, &repeated));
     assert_true(json_equal(json, repeated));
-    assert_true(config_of(again)->lr == 0.1 && config_of(again)->layers == 3 && config_of(again)->no_shuffle);
-    assert_int_equal(config_of(again)->val_count, 2);
-    assert_true(config_of(again)->seed == UINT64_MAX);
+    assert_true(config_of(again)->training.lr == 0.1 && config_of(again)->model.layers == 3 &&
+                config_of(again)->data.no_shuffle);
+    assert_int_equal(config_of(again)->data.val_count, 2);
+    assert_true(config_of(again)->run.seed == UINT64_MAX);
     free(text);
     json_decref(json);
     json_decref(repeated);
@@ -237,23 +241,24 @@ static void deepspeed_keys(void **state) {
                 "\"warmup_max_lr\": 3e-5,"
                 " \"warmup_num_steps\": 7, \"total_num_steps\": 70}}}",
                 LINE("--eps", "1e-6"));
-    const TrainConfig *config = config_of(call);
-    assert_int_equal(config->batch, 32);
-    assert_int_equal(config->micro_batch, 8);
-    assert_true(config->clip == 0.5 && config->lr == 3e-5 && config->beta1 == 0.8 && config->beta2 == 0.95);
-    assert_true(config->weight_decay == 0.1 && config->eps == 1e-6);
-    assert_string_equal(config->schedule, "linear");
-    assert_int_equal(config->warmup, 7);
-    assert_int_equal(config->steps, 70);
-    assert_int_equal(((const TrainArgs *)call->config)->config.zero, 2);
-    assert_null(((const TrainArgs *)call->config)->config.precision);
+    const Settings *config = config_of(call);
+    assert_int_equal(config->training.batch, 32);
+    assert_int_equal(config->run.micro_batch, 8);
+    assert_true(config->run.optim.clip == 0.5 && config->training.lr == 3e-5 &&
+                config->run.optim.beta1 == 0.8 && config->run.optim.beta2 == 0.95);
+    assert_true(config->run.optim.weight_decay == 0.1 && config->run.optim.eps == 1e-6);
+    assert_string_equal(config->training.schedule, "linear");
+    assert_int_equal(config->training.warmup, 7);
+    assert_int_equal(config->training.steps, 70);
+    assert_int_equal(((const TrainArgs *)call->config)->config.run.zero, 2);
+    assert_null(((const TrainArgs *)call->config)->config.device.precision);
     invocation_free(call);
 
     call = read_ok("{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 0.01}},"
                    " \"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"cos_min_ratio\": 0.1}}}",
                    LINE("--lr", "0.02"));
-    assert_string_equal(config_of(call)->schedule, "cosine");
-    assert_float_equal(config_of(call)->min_lr, 0.002, 1e-12);
+    assert_string_equal(config_of(call)->training.schedule, "cosine");
+    assert_float_equal(config_of(call)->training.min_lr, 0.002, 1e-12);
     invocation_free(call);
 }
 
@@ -280,7 +285,7 @@ static void deepspeed_warmup(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Invocation *call = read_ok(cases[i].file, cases[i].line);
-        assert_string_equal(config_of(call)->warmup_type, cases[i].type);
+        assert_string_equal(config_of(call)->training.warmup_type, cases[i].type);
         invocation_free(call);
     }
 }
@@ -295,7 +300,7 @@ static void deepspeed_bench(void **state) {
     const char *argv[] = {"--config", config_path};
     Invocation *call = NULL;
     assert_ok(invocation_new(&call, &command_bench, 2, (char **)(uintptr_t)argv));
-    assert_int_equal(config_of(call)->batch, 6);
+    assert_int_equal(config_of(call)->training.batch, 6);
     invocation_free(call);
 }
 
@@ -324,8 +329,8 @@ static void batches(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Invocation *call = read_ok(cases[i].file, cases[i].line);
-        assert_int_equal(config_of(call)->batch, cases[i].batch);
-        assert_int_equal(config_of(call)->micro_batch, cases[i].micro);
+        assert_int_equal(config_of(call)->training.batch, cases[i].batch);
+        assert_int_equal(config_of(call)->run.micro_batch, cases[i].micro);
         invocation_free(call);
     }
     refused("{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 4, "
@@ -366,13 +371,13 @@ static void deepspeed_refusals(void **state) {
 static void deepspeed_precision(void **state) {
     (void)state;
     Invocation *call = read_ok("{\"bf16\": {\"enabled\": true}}", LINE());
-    assert_string_equal(((const TrainArgs *)call->config)->config.precision, "bf16");
+    assert_string_equal(((const TrainArgs *)call->config)->config.device.precision, "bf16");
     assert_ok(layout_check(call, call->config));
     invocation_free(call);
     call = read_ok("{\"fp16\": {\"enabled\": true, \"initial_scale_power\": 12, \"loss_scale_window\": 500}}",
                    LINE());
-    assert_true(((const TrainArgs *)call->config)->config.loss_scale == 4096);
-    assert_int_equal(((const TrainArgs *)call->config)->config.loss_scale_steps, 500);
+    assert_true(((const TrainArgs *)call->config)->config.run.loss_scale == 4096);
+    assert_int_equal(((const TrainArgs *)call->config)->config.run.scale_steps, 500);
     refused("{\"fp16\": {\"enabled\": true, \"loss_scale\": 128}}", "weft only has dynamic loss scaling");
     refused("{\"fp16\": {\"enabled\": true, \"initial_scale_power\": 99}}", "from 0 to 24");
     invocation_free(call);
@@ -382,7 +387,7 @@ static void deepspeed_precision(void **state) {
     call = read_ok("{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\"}}}",
                    LINE());
     assert_ok(layout_check(call, call->config));
-    assert_string_equal(((const TrainArgs *)call->config)->config.offload, "optimizer");
+    assert_int_equal(((const TrainArgs *)call->config)->config.run.offload, OFFLOAD_OPTIMIZER);
     invocation_free(call);
 }
 
@@ -392,13 +397,13 @@ static void scales(void **state) {
     const char *text = "{\"about\": \"a test\", \"steps\": 500, \"lr\": 0.5, \"layers\": 7, \"scales\": "
                        "{\"small\": {\"steps\": 5, \"layers\": null}}}";
     Invocation *call = read_ok(text, LINE());
-    assert_int_equal(config_of(call)->steps, 500);
-    assert_int_equal(config_of(call)->layers, 7);
+    assert_int_equal(config_of(call)->training.steps, 500);
+    assert_int_equal(config_of(call)->model.layers, 7);
     invocation_free(call);
     call = read_ok(text, LINE("--scale", "small", "--lr", "0.25"));
-    assert_int_equal(config_of(call)->steps, 5);
-    assert_int_equal(config_of(call)->layers, 0);
-    assert_true(config_of(call)->lr == 0.25);
+    assert_int_equal(config_of(call)->training.steps, 5);
+    assert_int_equal(config_of(call)->model.layers, 0);
+    assert_true(config_of(call)->training.lr == 0.25);
     invocation_free(call);
     call = NULL;
     assert_fails(read_line(&call, text, LINE("--scale", "large")), 2, "has no such scale; available: small");
@@ -425,23 +430,23 @@ static void fetched_files(void **state) {
                  "run 'weft fetch tinyshakespeare' first");
     refused("{\"tokenizer\": \"@gpt3\"}", "gpt3");
     call = read_ok(text, LINE("--tokenizer", "bytes", "--val", "other.txt"));
-    assert_string_equal(config_of(call)->val[0], "other.txt");
+    assert_string_equal(config_of(call)->data.val[0], "other.txt");
     invocation_free(call);
     snprintf(path, sizeof path, "%s/tinyshakespeare", dir);
     assert_ok(dir_make(path));
     snprintf(path, sizeof path, "%s/tinyshakespeare/input.txt", dir);
     assert_ok(file_replace(path, "text", 4));
     call = read_ok(text, LINE("--tokenizer", "bytes"));
-    assert_string_equal(config_of(call)->val[0], path);
+    assert_string_equal(config_of(call)->data.val[0], path);
     invocation_free(call);
     /* The same on the command line, for options that read a path. */
     call = read_ok("{}", LINE("--val", "x.txt", "@tinyshakespeare/input.txt", "--model", "@tinyshakespeare",
                               "--label-field", "@odd", "--out", "@run"));
-    assert_string_equal(config_of(call)->val[0], "x.txt");
-    assert_string_equal(config_of(call)->val[1], path);
-    assert_non_null(strstr(config_of(call)->model, "/tinyshakespeare"));
-    assert_string_equal(config_of(call)->text.label_field, "@odd");
-    assert_string_equal(config_of(call)->out, "@run");
+    assert_string_equal(config_of(call)->data.val[0], "x.txt");
+    assert_string_equal(config_of(call)->data.val[1], path);
+    assert_non_null(strstr(config_of(call)->model.name, "/tinyshakespeare"));
+    assert_string_equal(config_of(call)->data.text.label_field, "@odd");
+    assert_string_equal(config_of(call)->ckpt.out, "@run");
     invocation_free(call);
     assert_fails(read_line(&call, "{}", LINE("--tokenizer", "@gpt2-tokenizer")), 2, "--tokenizer: ");
     assert_fails(read_line(&call, "{}", LINE("--model", "@gpt2-midium")), 2, "--model: @gpt2-midium: ");
@@ -548,7 +553,7 @@ static void recipes(void **state) {
             Invocation *call = NULL;
             assert_ok(invocation_new(&call, &command_train, small ? 6 : 4, (char **)(uintptr_t)line));
             assert_ok(layout_check(call, call->config));
-            assert_true(config_of(call)->steps <= (small ? 500 : 1000000));
+            assert_true(config_of(call)->training.steps <= (small ? 500 : 1000000));
             invocation_free(call);
             check_recipe_runs(path, small);
         }
@@ -567,8 +572,28 @@ static void recipes(void **state) {
     assert_int_equal(unsetenv("WEFT_DATA"), 0);
 }
 
+/* Every choice of every option can be selected, and config.json records it by name. */
+static void choices(void **state) {
+    (void)state;
+    for (int group = 0; group < TRAIN_GROUPS; group++)
+        for (size_t i = 0; i < train_groups[group].count; i++) {
+            const Option *option = &train_groups[group].options[i];
+            char name[64];
+            if (option->type != OPTION_CHOICE) continue;
+            snprintf(name, sizeof name, "--%s", option->name);
+            for (const char *const *choice = option->choices; *choice; choice++) {
+                Invocation *call = read_ok(NULL, LINE(name, *choice));
+                CLEANUP(json_decrefp) json_t *json = NULL;
+                assert_ok(invocation_json(call, &json));
+                assert_string_equal(json_string_value(json_object_get(json, option->name)), *choice);
+                invocation_free(call);
+            }
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(choices),
         cmocka_unit_test(old_spellings),
         cmocka_unit_test(resume_auto),
         cmocka_unit_test(defaults),

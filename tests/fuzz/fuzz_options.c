@@ -33,13 +33,16 @@ static Status read_options(Invocation **ret_call, const Command *command, const 
 }
 
 static void check_train(const Invocation *call) {
-    const TrainConfig *config = &((const TrainArgs *)call->config)->config;
-    fuzz_require(config->data_count >= 1 && config->data[0][0]);
-    fuzz_require(config->batch >= 1 && config->micro_batch >= 0);
-    fuzz_require(config->micro_batch == 0 || config->batch % config->micro_batch == 0);
-    fuzz_require(config->steps >= 1 && config->warmup >= -1 && config->min_lr >= 0);
-    fuzz_require(config->lr > 0 && config->eps > 0 && config->beta1 < 1 && config->beta2 < 1);
-    fuzz_require(config->schedule && config->warmup_type && config->task && config->format);
+    const Settings *config = &((const TrainArgs *)call->config)->config;
+    fuzz_require(config->data.files_count >= 1 && config->data.files[0][0]);
+    fuzz_require(config->training.batch >= 1 && config->run.micro_batch >= 0);
+    fuzz_require(config->run.micro_batch == 0 || config->training.batch % config->run.micro_batch == 0);
+    fuzz_require(config->training.steps >= 1 && config->training.warmup >= -1 &&
+                 config->training.min_lr >= 0);
+    fuzz_require(config->training.lr > 0 && config->run.optim.eps > 0 && config->run.optim.beta1 < 1 &&
+                 config->run.optim.beta2 < 1);
+    fuzz_require(config->training.schedule && config->training.warmup_type && config->model.task &&
+                 config->data.format);
 }
 
 static void check_again(const Invocation *call, const Command *command) {

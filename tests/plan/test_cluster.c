@@ -106,29 +106,27 @@ static void invalid_clusters(void **state) {
 }
 
 static PlanSpec spec_of(const char *model, int64_t batch, int64_t micro_batch) {
-    return (PlanSpec){.config = {.model = model,
-                                 .task = "auto",
-                                 .format = "auto",
-                                 .device = "cuda",
-                                 .recompute = "none",
-                                 .dropout = -1,
-                                 .batch = batch,
-                                 .micro_batch = micro_batch},
+    return (PlanSpec){.config = {.model = {.name = model, .task = "auto", .dropout = -1},
+                                 .data = {.format = "auto"},
+                                 .training = {.batch = batch},
+                                 .run = {.micro_batch = micro_batch, .schedule = SCHEDULE_1F1B},
+                                 .device = {.name = "cuda"}},
                       .mesh = {.dp = 1, .tp = 1, .pp = 1}};
 }
 
 /* With memory_only, a plan simulates fewer micro-batches and finds the same memory. */
 static void enough_micros(void **state) {
     (void)state;
-    static const char *const schedules[] = {"gpipe", "1f1b", "interleaved", "zero-bubble"};
+    static const ScheduleKind schedules[] = {SCHEDULE_GPIPE, SCHEDULE_1F1B, SCHEDULE_INTERLEAVED,
+                                             SCHEDULE_ZERO_BUBBLE};
     for (int k = 0; k < 4; k++)
         for (int pp = 1; pp <= 4; pp *= 2)
             for (int zero = 0; zero <= 3; zero++) {
                 PlanSpec spec = spec_of("gpt2", 2 * 48, 1);
-                spec.config.pp_schedule = schedules[k];
-                spec.config.zero = zero;
-                spec.config.recompute = zero % 2 ? "block" : "none";
-                spec.config.device = zero % 2 ? "cpu" : "cuda";
+                spec.config.run.schedule = schedules[k];
+                spec.config.run.zero = zero;
+                spec.config.run.recompute = zero % 2 ? RECOMPUTE_BLOCK : RECOMPUTE_NONE;
+                spec.config.device.name = zero % 2 ? "cpu" : "cuda";
                 spec.mesh = (MeshSpec){.dp = 2, .tp = 1, .pp = pp};
                 if (k == 2 && pp == 1) continue;
                 Plan all = {0}, few = {0};
@@ -147,7 +145,7 @@ static void finds_changes(void **state) {
     Cluster cluster;
     assert_ok(cluster_find("rtx-2080ti", &cluster));
     PlanSpec spec = spec_of("gpt2-medium", 16, 16);
-    spec.config.precision = "fp16";
+    spec.config.device.precision = "fp16";
     Plan plan = {0};
     Fit fit;
     assert_ok(fit_settle(&spec, &cluster));
@@ -159,15 +157,15 @@ static void finds_changes(void **state) {
     /* Every suggested change really fits. */
     for (int i = 0; i < fit.changes; i++) assert_true((double)fit.change[i].total <= fit.available);
     plan_done(&plan);
-    spec.config.micro_batch = 4;
+    spec.config.run.micro_batch = 4;
     assert_ok(plan_init(&plan, &spec));
     assert_int_equal(plan.stage[0].memory.saving, fit.change[0].total);
     assert_ok(fit_find(&fit, &plan, &spec, &cluster));
     assert_true(fit.fits && fit.changes == 0);
     plan_done(&plan);
-    spec.config.precision = "bf16";
+    spec.config.device.precision = "bf16";
     assert_fails(fit_settle(&spec, &cluster), STATUS_USAGE, "does not support it; use fp32, fp16");
-    spec.config.device = "cpu";
+    spec.config.device.name = "cpu";
     assert_fails(fit_settle(&spec, &cluster), STATUS_USAGE, "--device cpu");
 }
 

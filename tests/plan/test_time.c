@@ -30,15 +30,11 @@ static StepEstimate time_of(const char *name, const Cluster *cluster, PlanSpec s
 
 static PlanSpec spec_of(const char *model, const char *task, int64_t batch, int64_t seq,
                         const char *precision) {
-    return (PlanSpec){.config = {.model = model,
-                                 .task = task,
-                                 .format = "auto",
-                                 .recompute = "none",
-                                 .precision = precision,
-                                 .dropout = -1,
-                                 .seq = seq,
-                                 .batch = batch,
-                                 .micro_batch = batch},
+    return (PlanSpec){.config = {.model = {.name = model, .task = task, .dropout = -1, .seq = seq},
+                                 .data = {.format = "auto"},
+                                 .training = {.batch = batch},
+                                 .run = {.micro_batch = batch, .schedule = SCHEDULE_1F1B},
+                                 .device = {.precision = precision}},
                       .mesh = {.dp = 1, .tp = 1, .pp = 1}};
 }
 
@@ -87,11 +83,11 @@ static PlanSpec study_spec(const StudyRow *row) {
     int dp = row->ranks / row->tp;
     PlanSpec spec =
         spec_of(row->model, "auto", row->batch * dp, strcmp(row->model, "gpt2") ? 512 : 1024, "fp16");
-    spec.config.micro_batch = row->batch;
-    spec.config.layers = row->layers;
-    spec.config.hidden = row->hidden;
-    spec.config.heads = row->heads;
-    spec.config.recompute = row->recompute ? "block" : "none";
+    spec.config.run.micro_batch = row->batch;
+    spec.config.model.layers = row->layers;
+    spec.config.model.hidden = row->hidden;
+    spec.config.model.heads = row->heads;
+    spec.config.run.recompute = row->recompute ? RECOMPUTE_BLOCK : RECOMPUTE_NONE;
     spec.mesh = (MeshSpec){.dp = dp, .tp = row->tp, .pp = 1};
     return spec;
 }
@@ -205,15 +201,15 @@ static void search_agrees_with_plans(void **state) {
 /* For another program, a stage keeps the activations of all micro-batches that its schedule has in flight. */
 static void memory_by_schedule(void **state) {
     (void)state;
-    static const char *const schedules[] = {"gpipe", "interleaved", "1f1b"};
+    static const ScheduleKind schedules[] = {SCHEDULE_GPIPE, SCHEDULE_INTERLEAVED, SCHEDULE_1F1B};
     size_t first[3], last[3];
     Cluster cluster;
     assert_ok(cluster_find("dgx2-v100", &cluster));
     for (int i = 0; i < 3; i++) {
         PlanSpec spec = spec_of("gpt2", "lm", 32, 1024, "fp16");
         Plan plan = {0};
-        spec.config.micro_batch = 1;
-        spec.config.pp_schedule = schedules[i];
+        spec.config.run.micro_batch = 1;
+        spec.config.run.schedule = schedules[i];
         spec.mesh = (MeshSpec){.dp = 1, .tp = 1, .pp = 4};
         assert_ok(fit_settle(&spec, &cluster));
         assert_ok(plan_init(&plan, &spec));
@@ -253,7 +249,7 @@ static void predicts_an_h200(void **state) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         PlanSpec spec = spec_of(rows[i].model, rows[i].task, rows[i].batch, rows[i].seq, rows[i].precision);
         Plan plan = {0};
-        spec.config.dropout = rows[i].dropout;
+        spec.config.model.dropout = rows[i].dropout;
         StepEstimate time = time_of(rows[i].model, &cluster, spec, NULL);
         if (fabs(1e3 * time.step_s / rows[i].ms - 1) > 0.05)
             fail_msg("%s in %s, %d x %d: predicted %g ms, measured %g ms", rows[i].model, rows[i].precision,
@@ -285,11 +281,12 @@ static Cluster ideal(void) {
 
 static PlanSpec small(int layers, int batch) {
     PlanSpec spec = spec_of("gpt2", "lm", batch, 128, "bf16");
-    spec.config.layers = layers;
-    spec.config.hidden = 256;
-    spec.config.heads = 4;
-    spec.config.vocab = 128; /* small enough that the output head costs nothing compared with the layers */
-    spec.config.micro_batch = 1;
+    spec.config.model.layers = layers;
+    spec.config.model.hidden = 256;
+    spec.config.model.heads = 4;
+    spec.config.model.vocab =
+        128; /* small enough that the output head costs nothing compared with the layers */
+    spec.config.run.micro_batch = 1;
     return spec;
 }
 
@@ -300,8 +297,8 @@ static void ideal_links_cost_nothing(void **state) {
     double alone = time_of("alone", &cluster, spec, NULL).step_s;
     for (int zero = 0; zero <= 3; zero++) {
         spec.mesh = (MeshSpec){.dp = 4, .tp = 1, .pp = 1};
-        spec.config.batch = 32;
-        spec.config.zero = zero;
+        spec.config.training.batch = 32;
+        spec.config.run.zero = zero;
         StepEstimate time = time_of("replicas", &cluster, spec, NULL);
         assert_true(time.phase_s[PHASE_COMMUNICATION] < 1e-6 * time.step_s);
         assert_true(fabs(time.step_s / alone - 1) < 1e-6);
@@ -316,7 +313,7 @@ static void bubble_of_1f1b(void **state) {
     cluster.product_wave = cluster.product_depth = 0;
     for (int micros = 4; micros <= 16; micros *= 2) {
         PlanSpec spec = small(16, micros);
-        spec.config.pp_schedule = "1f1b";
+        spec.config.run.schedule = SCHEDULE_1F1B;
         spec.mesh = (MeshSpec){.dp = 1, .tp = 1, .pp = 4};
         double bubble = time_of("stages", &cluster, spec, NULL).bubble, formula = 3.0 / (micros + 3.0);
         if (fabs(bubble - formula) > 0.03)
@@ -329,8 +326,8 @@ static void bubble_of_1f1b(void **state) {
 static void slow_links_cost_time(void **state) {
     (void)state;
     PlanSpec spec = spec_of("gpt2", "lm", 32, 1024, "bf16");
-    spec.config.dropout = 0;
-    spec.config.micro_batch = 4;
+    spec.config.model.dropout = 0;
+    spec.config.run.micro_batch = 4;
     spec.mesh = (MeshSpec){.dp = 8, .tp = 1, .pp = 1};
     Cluster cluster;
     assert_ok(cluster_find("h200", &cluster));
@@ -362,12 +359,12 @@ static void keeping_parameters_is_not_slower(void **state) {
     assert_ok(cluster_find("dgx-a100", &cluster));
     for (double bandwidth = 3e11; bandwidth > 2e10; bandwidth /= 3) {
         PlanSpec spec = spec_of("gpt2-large", "lm", 64, 1024, "bf16");
-        spec.config.micro_batch = 4;
-        spec.config.zero = 3;
+        spec.config.run.micro_batch = 4;
+        spec.config.run.zero = 3;
         spec.mesh = (MeshSpec){.dp = 8, .tp = 1, .pp = 1};
         cluster.within.bandwidth = bandwidth;
         StepEstimate twice = time_of("plain", &cluster, spec, NULL);
-        spec.config.keep_params = true;
+        spec.config.run.keep_params = true;
         StepEstimate once = time_of("kept", &cluster, spec, NULL);
         assert_true(once.sent[COMM_ALL_GATHER] < 0.6 * twice.sent[COMM_ALL_GATHER]);
         if (once.step_s > twice.step_s * 1.02)
@@ -382,12 +379,12 @@ static void plans_16384_ranks(void **state) {
     Cluster cluster;
     assert_ok(cluster_find("h100", &cluster));
     PlanSpec spec = spec_of("gpt2", "lm", 4096, 2048, "bf16");
-    spec.config.layers = 96;
-    spec.config.hidden = 12288;
-    spec.config.heads = 96;
-    spec.config.micro_batch = 1;
-    spec.config.zero = 1;
-    spec.config.pp_schedule = "1f1b";
+    spec.config.model.layers = 96;
+    spec.config.model.hidden = 12288;
+    spec.config.model.heads = 96;
+    spec.config.run.micro_batch = 1;
+    spec.config.run.zero = 1;
+    spec.config.run.schedule = SCHEDULE_1F1B;
     spec.memory_only = true;
     spec.mesh = (MeshSpec){.dp = 128, .tp = 8, .pp = 16};
     StepEstimate time = time_of("16,384 ranks", &cluster, spec, NULL);
@@ -410,8 +407,8 @@ static void planned_on_terminal(double ago, char text[4096]) {
         Plan plan = {0};
         setenv("TERM", "xterm", 1);
         spec.mesh.pp = 2;
-        spec.config.pp_schedule = "1f1b";
-        spec.config.device = "cpu";
+        spec.config.run.schedule = SCHEDULE_1F1B;
+        spec.config.device.name = "cpu";
         spec.progress = &progress;
         if (plan_progress_init(&progress, stderr)) _exit(3);
         progress.start -= ago;

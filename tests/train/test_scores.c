@@ -10,17 +10,11 @@ enum { CASES = sizeof cases / sizeof *cases };
 
 static json_t *evaluate(const char *dir, const char *file, int64_t batch) {
     json_t *result = NULL;
-    EvalConfig config = {.model = dir,
-                         .task = "auto",
-                         .format = "auto",
-                         .data = &file,
-                         .data_count = 1,
-                         .seq = 12,
-                         .batch = batch,
-                         .device = "cpu",
-                         .threads = 1,
-                         .quiet = true,
-                         .log = stderr};
+    EvalConfig config = {.settings = {.model = {.name = dir, .task = "auto", .seq = 12},
+                                      .data = {.files = &file, .files_count = 1, .format = "auto"},
+                                      .run = {.micro_batch = batch},
+                                      .device = {.name = "cpu", .threads = 1},
+                                      .report = {.quiet = true, .log = stderr}}};
     assert_ok(eval_run(&config, &result));
     return result;
 }

@@ -3,6 +3,8 @@
 #include "model/parts/attention.h"
 #include "model/parts/common.h"
 
+const char *const fake_quant_names[] = {"none", "int8", "int4", NULL};
+
 typedef struct Workspace {
     Tensor weights, input; /* sized for the largest matmul of a layer */
     Tensor largest;        /* row-wise absolute maximum */
