@@ -93,14 +93,65 @@ static const FetchFile bert_large[] = {
     {"model.safetensors", 0, NULL, NULL},
 };
 
+static const FetchFile smollm2_135m[] = {
+    {"config.json", 0, "1d556eab73b69c7f11f64c557a2f9c6f440bd4c6b89bb2584a6b498c92603843", NULL},
+    {"generation_config.json", 0, NULL, NULL},
+    {"tokenizer.json", 2104556, "9ca9acddb6525a194ec8ac7a87f24fbba7232a9a15ffa1af0c1224fcd888e47c", NULL},
+    {"tokenizer_config.json", 0, NULL, NULL},
+    {"model.safetensors", 269060552, "80521b40281d6ce74e35c9282c22539e75aa0ac8578892b2a59955ef78d55da1",
+     NULL},
+};
+static const FetchFile tinyllama[] = {
+    {"config.json", 608, "486bedda3a6988332e60d9638a09ca4b260d34ebcf1b19e22cf3b140b63d8fe9", NULL},
+    {"generation_config.json", 124, "18046d04f5bd8b4998095ecabdd17a1bf0053d9acdccead4a05be4a3575f3c5c", NULL},
+    {"tokenizer.json", 1842767, "bcd04f0eadf90287bd26e1a183ac487d8a141b09b06aecb7725bbdd343640f2e", NULL},
+    {"tokenizer_config.json", 0, NULL, NULL},
+    {"model.safetensors", 2200119864, "6e6001da2106d4757498752a021df6c2bdc332c650aae4bae6b0c004dcf14933",
+     NULL},
+};
+static const FetchFile llama_3_2_1b[] = {
+    {"config.json", 0, NULL, NULL},
+    {"generation_config.json", 0, NULL, NULL},
+    {"tokenizer.json", 0, NULL, NULL},
+    {"tokenizer_config.json", 0, NULL, NULL},
+    {"model.safetensors", 0, "68a2e4be76fa709455a60272fba8e512c02d81c46e6c671cc9449e374fd6809a", NULL},
+};
+static const FetchFile mistral_7b[] = {
+    {"config.json", 0, NULL, NULL},
+    {"generation_config.json", 0, NULL, NULL},
+    {"tokenizer.json", 0, NULL, NULL},
+    {"tokenizer_config.json", 0, NULL, NULL},
+    {"model.safetensors.index.json", 0, NULL, NULL},
+    {"model-00001-of-00002.safetensors", 0, NULL, NULL},
+    {"model-00002-of-00002.safetensors", 0, NULL, NULL},
+};
+static const FetchFile qwen2_5_0_5b[] = {
+    {"config.json", 0, "479dcf0c5286339e41ad3992cd08ae88a467c4187587936248e2b7c96283484b", NULL},
+    {"generation_config.json", 0, NULL, NULL},
+    {"tokenizer.json", 7031645, "c0382117ea329cdf097041132f6d735924b697924d6f6fc3945713e96ce87539", NULL},
+    {"tokenizer_config.json", 0, NULL, NULL},
+    {"model.safetensors", 988097824, "88c142557820ccad55bb59756bfcfcf891de9cc6202816bd346445188a0ed342",
+     NULL},
+};
+static const FetchFile qwen3_0_6b[] = {
+    {"config.json", 0, "660db3b73d788119c04535e48cf9be5f55bc3100841a718637ae695b442f27dd", NULL},
+    {"generation_config.json", 0, NULL, NULL},
+    {"tokenizer.json", 11422654, "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4", NULL},
+    {"tokenizer_config.json", 0, "d5d09f07b48c3086c508b30d1c9114bd1189145b74e982a265350c923acd8101", NULL},
+    {"model.safetensors", 1503300328, "f47f71177f32bcd101b7573ec9171e6a57f4f4d31148d38e382306f42996874b",
+     NULL},
+};
+
 #define WIKITEXT_HOME "https://wikitext.smerity.com/"
 #define SQUAD_HOME    "https://rajpurkar.github.io/SQuAD-explorer/dataset/"
-#define GPT2_HOME     "https://huggingface.co/openai-community/"
-#define BERT_HOME     "https://huggingface.co/google-bert/"
+#define HUB           "https://huggingface.co/"
+#define GPT2_HOME     HUB "openai-community/"
+#define BERT_HOME     HUB "google-bert/"
 #define GPT2_REVISION "gpt2/resolve/607a30d783dfa663caf39e06633721c8d4cfcd7e/"
 #define BERT_REVISION "bert-base-uncased/resolve/86b5e0934494bd15c9632b12f734a8a67f723594/"
 #define GPT2_NEXT     "weft generate --model DIR --prompt 'The meaning of life is'"
 #define BERT_NEXT     "weft info DIR"
+#define TUNE_NEXT     "weft train --model DIR --data FILE --seq 512 --lr 2e-5 --out runs/tuned"
 #define SQUAD_NEXT(version)                                                                                  \
     "weft train --task squad --model DIR/../bert-base-uncased --data DIR/train-" version                     \
     ".json --val DIR/dev-" version ".json --lr 3e-5 --out runs/squad (after 'weft fetch bert-base-uncased')"
@@ -216,6 +267,48 @@ static const FetchSet sets[] = {
      FILES(bert_large),
      .about = 1340000000,
      .next = BERT_NEXT},
+    {.name = "smollm2-135m",
+     .title = "SmolLM2, 135 M parameters (Llama), with its tokenizer",
+     .licence = "Apache 2.0",
+     .home = HUB "HuggingFaceTB/SmolLM2-135M/resolve/93efa2f097d58c2a74874c7e644dbc9b0cee75a2/",
+     FILES(smollm2_135m),
+     .about = 271200000,
+     .next = TUNE_NEXT},
+    {.name = "tinyllama-1.1b-chat",
+     .title = "TinyLlama, 1.1 B parameters (Llama), tuned for chat, with its tokenizer",
+     .licence = "Apache 2.0",
+     .home = HUB "TinyLlama/TinyLlama-1.1B-Chat-v1.0/resolve/fe8a4ea1ffedaf415f4da2f062534de366a451e6/",
+     FILES(tinyllama),
+     .about = 2200000000,
+     .next = GPT2_NEXT},
+    {.name = "llama-3.2-1b",
+     .title = "Llama 3.2, 1.24 B parameters, with its tokenizer (Unsloth's copy, which needs no account)",
+     .licence = "Llama 3.2 Community License",
+     .home = HUB "unsloth/Llama-3.2-1B/resolve/9535bd9b1d1dea6acafbdc4813b728796aeb28da/",
+     FILES(llama_3_2_1b),
+     .about = 2490000000,
+     .next = TUNE_NEXT},
+    {.name = "mistral-7b",
+     .title = "Mistral 7B v0.1, 7.24 B parameters, with its tokenizer",
+     .licence = "Apache 2.0",
+     .home = HUB "mistralai/Mistral-7B-v0.1/resolve/27d67f1b5f57dc0953326b2601d68371d40ea8da/",
+     FILES(mistral_7b),
+     .about = 14490000000,
+     .next = GPT2_NEXT},
+    {.name = "qwen2.5-0.5b",
+     .title = "Qwen2.5, 494 M parameters (Qwen2), with its tokenizer",
+     .licence = "Apache 2.0",
+     .home = HUB "Qwen/Qwen2.5-0.5B/resolve/060db6499f32faf8b98477b0a26969ef7d8b9987/",
+     FILES(qwen2_5_0_5b),
+     .about = 995000000,
+     .next = TUNE_NEXT},
+    {.name = "qwen3-0.6b",
+     .title = "Qwen3, 596 M parameters, tuned for chat, with its tokenizer",
+     .licence = "Apache 2.0",
+     .home = HUB "Qwen/Qwen3-0.6B/resolve/c1899de289a04d12100db370d81485cdf75e47ca/",
+     FILES(qwen3_0_6b),
+     .about = 1510000000,
+     .next = GPT2_NEXT},
 };
 
 const FetchSet *fetch_sets(size_t *ret_count) {

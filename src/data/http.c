@@ -263,7 +263,11 @@ static Status request_failed(const Transfer *transfer, bool *ret_again) {
     *ret_again =
         status == 408 || status == 429 || status == 500 || status == 502 || status == 503 || status == 504;
     if (status == 404 || status == 410) return FAILED("%s: not found (%d)", url, status);
-    if (status == 401 || status == 403) return FAILED("%s: access denied (%d)", url, status);
+    if (status == 401 || status == 403)
+        return FAILED(
+            "%s: access denied (%d); if the site asks for an account or an accepted license, download "
+            "the files yourself and pass their directory with --from",
+            url, status);
     if (*ret_again) return FAILED("%s: the server is busy or has a temporary problem (%d)", url, status);
     if (status == 416) return FAILED("%s: the server has fewer bytes than it reported before (416)", url);
     return FAILED("%s: unexpected HTTP status %d", url, status);
