@@ -4,16 +4,18 @@
     python bench/compare_training.py --train TOKENS.u16 --val TOKENS.u16 [--model gpt2] [--steps 1000] [--device cuda]
                                      [--batch 8] [--seq 1024] [--lr 6e-4] [--warmup 100] [--out DIR]
 
-Both sides read consecutive windows of the token file (weft: --no-shuffle) and use AdamW with weight decay on matrices
-only, linear warm-up, cosine decay to zero, clipping at 1 and no dropout, in bf16 on a GPU (PyTorch: autocast with fp32
-weights) and fp32 on a CPU. transformers loads the initial weights from a weft checkpoint. The script prints both
-validation loss curves and their largest difference. --out saves them as curves.json and, if gnuplot is installed, as
-curves.svg. --draw DIR redraws curves.svg from DIR/curves.json.
+--model may be repeated and may contain options: --model gpt2-small --model 'llama-5m --layers 6 --hidden 384'. Both sides
+read consecutive windows of the token file (weft: --no-shuffle) and use AdamW with weight decay on matrices only, linear
+warm-up, cosine decay to zero, clipping at 1 and no dropout, in bf16 on a GPU (PyTorch: autocast with fp32 weights) and
+fp32 on a CPU. transformers loads the initial weights from a weft checkpoint. The script prints the validation losses of
+both sides and their largest difference. --out saves all curves as curves.csv and, if gnuplot is installed, as
+curves.svg. --draw DIR redraws curves.svg from DIR/curves.csv.
 
 The PyTorch side needs torch and transformers, which are imported only in its own process.
 """
 import argparse
 import array
+import csv
 import json
 import math
 import shutil
@@ -31,8 +33,8 @@ def parse():
     parser.add_argument("--weft", default=str(ROOT / "build/release/weft"))
     parser.add_argument("--train", help="training token ids, u16")
     parser.add_argument("--val", help="validation token ids, u16")
-    parser.add_argument("--draw", help="redraw the plot of a directory with curves.json")
-    parser.add_argument("--model", default="gpt2")
+    parser.add_argument("--draw", help="redraw the plot of a directory with curves.csv")
+    parser.add_argument("--model", action="append", help="preset, possibly with options; may be repeated")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--batch", type=int, default=8)
@@ -43,23 +45,25 @@ def parse():
     parser.add_argument("--eval-every", type=int, default=100)
     parser.add_argument("--eval-batches", type=int, default=20)
     parser.add_argument("--weft-options", default="", help="additional options of weft train")
-    parser.add_argument("--out", help="directory for curves.json and curves.svg")
+    parser.add_argument("--out", help="directory for curves.csv and curves.svg")
     parser.add_argument("--start", help=argparse.SUPPRESS)  # initial weights, for the PyTorch process
-    return parser.parse_args()
+    args = parser.parse_args()
+    args.model = args.model or ["gpt2"]
+    return args
 
 
-def options(args):
+def options(args, model):
     precision = "bf16" if args.device == "cuda" else "fp32"
-    return ["--model", args.model, "--format", "u16", "--data", args.train, "--val", args.val, "--no-shuffle", "--batch",
+    return ["--model", *model.split(), "--format", "u16", "--data", args.train, "--val", args.val, "--no-shuffle", "--batch",
             str(args.batch), "--seq", str(args.seq), "--lr", str(args.lr), "--warmup", str(args.warmup), "--schedule",
             "cosine", "--weight-decay", str(args.decay), "--clip", "1", "--dropout", "0", "--device", args.device,
             "--precision", precision, "--eval-every", str(args.eval_every), "--eval-batches", str(args.eval_batches),
             "--log-every", "1", "--save-every", "0", "--quiet", *args.weft_options.split()]
 
 
-def run_weft(args, out):
+def run_weft(args, model, out):
     start = time.time()
-    subprocess.run([args.weft, "train", *options(args), "--steps", str(args.steps), "--out", str(out)], check=True,
+    subprocess.run([args.weft, "train", *options(args, model), "--steps", str(args.steps), "--out", str(out)], check=True,
                    stdout=subprocess.DEVNULL)
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     return {"loss": [[m["step"], m["loss"]] for m in lines if "loss" in m],
@@ -125,26 +129,86 @@ def run_torch(args):
             curves["val"].append([step, evaluate()])
     curves["loss"] = [[step, loss.item()] for step, loss in curves["loss"]]
     curves["seconds"] = time.time() - start
+    curves["parameters"] = sum(p.numel() for p in model.parameters())
     print(json.dumps(curves))
 
 
+def compare(args, model):
+    """Train a model on both sides. Returns {"weft": curves, "torch": curves}."""
+    with tempfile.TemporaryDirectory() as scratch:
+        start, run = Path(scratch) / "start", Path(scratch) / "run"
+        # Get the initial weights from a run of one step that does not change them.
+        subprocess.run([args.weft, "train", *options(args, model), "--lr", "1e-30", "--warmup", "0", "--weight-decay",
+                        "0", "--steps", "1", "--out", str(start)], check=True, stdout=subprocess.DEVNULL)
+        weft = run_weft(args, model, run)
+        done = subprocess.run([sys.executable, *sys.argv, "--start", str(start / "latest")], check=True,
+                              stdout=subprocess.PIPE, text=True)
+    return {"weft": weft, "torch": json.loads(done.stdout[done.stdout.index("{"):])}
+
+
+def show(model, curves):
+    weft, torch = curves["weft"], curves["torch"]
+    theirs, worst = dict(map(tuple, torch["val"])), 0.0
+    print(f"\n{model}\n\n| step | weft | PyTorch | difference |\n| --- | --- | --- | --- |")
+    for step, loss in weft["val"]:
+        off = loss / theirs[step] - 1
+        worst = max(worst, abs(off))
+        print(f"| {step} | {loss:.4f} | {theirs[step]:.4f} | {100 * off:+.2f}% |")
+    print(f"{torch['parameters'] / 1e6:.2f} M parameters; losses agree within {100 * worst:.2f}%; weft "
+          f"{weft['seconds']:.0f} s, PyTorch {torch['torch']} {torch['seconds']:.0f} s (eager)", flush=True)
+
+
+def write(args, results, folder):
+    """curves.csv: a row for each model, side and step, with the training loss, the validation loss or both."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "curves.csv", "w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["model", "side", "step", "tokens", "train_loss", "val_loss"])
+        for model, curves in results.items():
+            for side in ("weft", "torch"):
+                train, val = dict(map(tuple, curves[side]["loss"])), dict(map(tuple, curves[side]["val"]))
+                for step in sorted({*train, *val}):
+                    rows.writerow([model.split()[0], side, step, step * args.batch * args.seq,
+                                   f"{train[step]:.6f}" if step in train else "", f"{val[step]:.6f}" if step in val else ""])
+
+
+def smoothed(points, width):
+    """Means of `width` consecutive losses."""
+    return [(points[at][0], sum(loss for _, loss in points[at - width:at]) / width)
+            for at in range(width, len(points), width)]
+
+
 def draw(folder):
-    """Plot curves.json to curves.svg: training loss as thin lines, validation loss with markers."""
-    curves = json.loads((folder / "curves.json").read_text())
-    blocks = {name: "\n".join(f"{step} {loss}" for step, loss in curves[side][kind])
-              for name, side, kind in [("$weft", "weft", "loss"), ("$torch", "torch", "loss"),
-                                       ("$weft_val", "weft", "val"), ("$torch_val", "torch", "val")]}
-    script = "".join(f"{name} << EOD\n{rows}\nEOD\n" for name, rows in blocks.items()) + f"""
+    """Plot curves.csv to curves.svg: for each model, training loss as thin lines and validation loss with markers."""
+    curves = {}
+    with open(folder / "curves.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            for kind in ("train_loss", "val_loss"):
+                if row[kind]:
+                    curves.setdefault((row["model"], row["side"], kind), []).append((int(row["tokens"]) / 1e6, float(row[kind])))
+    models = list(dict.fromkeys(model for model, _, _ in curves))
+    colors = [("#1763a6", "#9ec5e8"), ("#c0421a", "#f2b8a0"), ("#2f7d32", "#a9d6ab")]
+    blocks, plots = "", []
+    for (model, side, kind), points in sorted(curves.items(), key=lambda item: item[0][2]):
+        name = f"$b{len(plots)}"
+        points = smoothed(points, max(1, len(points) // 150)) if kind == "train_loss" else points
+        blocks += f"{name} << EOD\n" + "\n".join(f"{x} {y}" for x, y in points) + "\nEOD\n"
+        dark, light = colors[models.index(model) % len(colors)]
+        title = f"{model}, {'weft' if side == 'weft' else 'PyTorch'}"
+        if kind == "train_loss":
+            plots.append(f"{name} with lines lw 1.2 dt {1 if side == 'weft' else 2} lc rgb '{light}' title '{title}, training'")
+        elif side == "weft":
+            plots.append(f"{name} with linespoints lw 2 pt 7 ps 0.6 lc rgb '{dark}' title '{title}, validation'")
+        else:
+            plots.append(f"{name} with points lw 1.5 pt 6 ps 1.3 lc rgb '{dark}' title '{title}, validation'")
+    script = f"""{blocks}
 set terminal svg size 800,460 font 'sans,13' background 'white'
 set output '{folder / "curves.svg"}'
-set xlabel 'step'
+set xlabel 'tokens (millions)'
 set ylabel 'loss'
 set grid lc rgb '#dddddd'
 set key top right
-plot $torch with lines lw 1 lc rgb '#f2b8a0' title 'PyTorch, training', \\
-     $weft with lines lw 1 lc rgb '#9ec5e8' title 'weft, training', \\
-     $torch_val with linespoints lw 2 pt 6 ps 1.1 lc rgb '#c0421a' title 'PyTorch, validation', \\
-     $weft_val with linespoints lw 2 pt 7 ps 0.6 lc rgb '#1763a6' title 'weft, validation'
+plot {", ".join(plots)}
 """
     subprocess.run(["gnuplot"], input=script, text=True, check=True)
 
@@ -159,28 +223,14 @@ def main():
     if args.start:
         run_torch(args)
         return
-    with tempfile.TemporaryDirectory() as scratch:
-        start, run = Path(scratch) / "start", Path(scratch) / "run"
-        # Get the initial weights from a run of one step that does not change them.
-        subprocess.run([args.weft, "train", *options(args), "--lr", "1e-30", "--warmup", "0", "--weight-decay", "0",
-                        "--steps", "1", "--out", str(start)], check=True, stdout=subprocess.DEVNULL)
-        weft = run_weft(args, run)
-        done = subprocess.run([sys.executable, *sys.argv, "--start", str(start / "latest")], check=True,
-                              stdout=subprocess.PIPE, text=True)
-    torch = json.loads(done.stdout[done.stdout.index("{"):])
-    print("| step | weft | PyTorch | difference |\n| --- | --- | --- | --- |")
-    theirs, worst = dict(map(tuple, torch["val"])), 0.0
-    for step, loss in weft["val"]:
-        off = loss / theirs[step] - 1
-        worst = max(worst, abs(off))
-        print(f"| {step} | {loss:.4f} | {theirs[step]:.4f} | {100 * off:+.2f}% |")
-    print(f"losses agree within {100 * worst:.2f}%; weft {weft['seconds']:.0f} s, PyTorch {torch['torch']} "
-          f"{torch['seconds']:.0f} s (eager)")
-    if args.out:
-        Path(args.out).mkdir(parents=True, exist_ok=True)
-        (Path(args.out) / "curves.json").write_text(json.dumps({"weft": weft, "torch": torch}) + "\n")
-        if shutil.which("gnuplot"):
-            draw(Path(args.out))
+    results = {}
+    for model in args.model:
+        results[model] = compare(args, model)
+        show(model, results[model])
+        if args.out:
+            write(args, results, Path(args.out))
+    if args.out and shutil.which("gnuplot"):
+        draw(Path(args.out))
 
 
 if __name__ == "__main__":
