@@ -125,6 +125,19 @@ static int same_stage(const int *first, int stages, int chunks, int stage) {
     return -1;
 }
 
+/* A unit's parameters with more optimizer state than its matrices come last (Muon leaves them to AdamW), so
+ * with ZeRO the last replica has the most. The first one may own more matrices. */
+static Status use_fullest_replica(const DryRunSpec *run, int first, DryRunRank *rank) {
+    if (!run->spec.zero || run->mesh.dp == 1 || !optim_kind(&run->spec.optim)->transform) return OK;
+    DryRunSpec last = *run;
+    DryRunRank other = {0};
+    last.timed = false;
+    TRY(dryrun_rank(&last, first + (run->mesh.dp - 1) * run->mesh.tp, &other));
+    if (other.memory.saving > rank->memory.saving) rank->memory = other.memory;
+    dryrun_rank_done(&other);
+    return OK;
+}
+
 /* Dry-runs a stage for a sketch. Only the first two stages and the last can need the most memory and are run
  * in full. The others matter only for time: they run three micro-batches or copy an identical stage. */
 static Status sketch_stage(Plan *plan, const DryRunSpec *run, const int *first, int stage) {
@@ -136,7 +149,8 @@ static Status sketch_stage(Plan *plan, const DryRunSpec *run, const int *first, 
     quick.evals = 0;
     bool full = stage < 2 || stage == plan->stages - 1;
     if (!full && quick.spec.micros > FIRST_MIDDLE_LAST) quick.spec.micros = FIRST_MIDDLE_LAST;
-    return dryrun_rank(&quick, rank, &plan->stage[stage]);
+    TRY(dryrun_rank(&quick, rank, &plan->stage[stage]));
+    return full ? use_fullest_replica(&quick, rank, &plan->stage[stage]) : OK;
 }
 
 /* Dry-runs a stage with the micro-batches of `run` and extrapolates the bytes sent to `micros`: a second run
@@ -149,6 +163,7 @@ static Status run_stage(const DryRunSpec *run, int micros, int rank, DryRunRank 
     longer.timed = false;
     longer.evals = 0;
     TRY(dryrun_rank(run, rank, ret_rank));
+    TRY(use_fullest_replica(run, rank, ret_rank));
     if (!rest) return OK;
     TRY(dryrun_rank(&longer, rank, &more));
     for (int k = 0; k < COMM_KINDS; k++)

@@ -101,25 +101,29 @@ static void agrees_with_a_run(void **state) {
     json_decref(summary);
 }
 
-/* A two-rank run that writes checkpoints uses the planned memory for saving. */
-static void saving_agrees(const char *option, const char *value) {
+/* The fullest rank of a two-rank run that writes checkpoints uses the planned memory for saving. With Muon,
+ * ranks differ. */
+static void saving_agrees(const char *option, const char *value, const char *optimizer) {
     char dir[] = "/tmp/weft-plan-XXXXXX", run[64];
     assert_non_null(mkdtemp(dir));
     snprintf(run, sizeof run, "%s/run", dir);
-    json_t *plan =
-        planned(program_run("plan", "--model", "gpt2-tiny", "--vocab", "257", "--seq", "64", "--batch", "4",
-                            "--micro-batch", "2", "--ranks", "2", option, value, "--threads", "1", "--json"));
+    json_t *plan = planned(program_run("plan", "--model", "gpt2-tiny", "--vocab", "257", "--seq", "64",
+                                       "--batch", "4", "--micro-batch", "2", "--ranks", "2", option, value,
+                                       "--threads", "1", "--optimizer", optimizer, "--json"));
     json_t *summary =
         planned(program_run("train", "--model", "gpt2-tiny", "--data", "self", "--seq", "64", "--batch", "4",
                             "--micro-batch", "2", "--ranks", "2", option, value, "--threads", "1", "--steps",
-                            "2", "--out", run, "--quiet", "--json"));
+                            "2", "--optimizer", optimizer, "--out", run, "--quiet", "--json"));
     json_int_t planned_bytes = json_integer_value(json_object_get(plan, "memory_saving"));
     const json_t *ranks = json_object_get(summary, "ranks");
     assert_int_equal(json_array_size(ranks), 2);
+    json_int_t fullest = 0;
     for (size_t r = 0; r < 2; r++) {
         const json_t *peaks = json_object_get(json_array_get(ranks, r), "peak_bytes");
-        assert_int_equal(json_integer_value(json_object_get(peaks, "total")), planned_bytes);
+        json_int_t total = json_integer_value(json_object_get(peaks, "total"));
+        if (total > fullest) fullest = total;
     }
+    assert_int_equal(fullest, planned_bytes);
     json_decref(plan);
     json_decref(summary);
     assert_ok(dir_remove(dir));
@@ -128,8 +132,9 @@ static void saving_agrees(const char *option, const char *value) {
 static void agrees_with_saving(void **state) {
     (void)state;
     if (!mpi_built()) return;
-    saving_agrees("--zero", "1");
-    saving_agrees("--tp", "2");
+    saving_agrees("--zero", "1", "adamw");
+    saving_agrees("--tp", "2", "adamw");
+    saving_agrees("--zero", "2", "muon");
 }
 
 /* ZeRO-3 keeps each rank's part of parameters, gradients and optimizer state, plus buffers of two layers for
