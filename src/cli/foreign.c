@@ -460,6 +460,7 @@ static Slot *slot_of(const Invocation *call, const char *use) {
     size_t length = strcspn(use, " ");
     snprintf(name, sizeof name, "%.*s", (int)length - 2, use + 2);
     Slot *slot = invocation_slot(call, name);
+    if (!slot && !strncmp(name, "no-", 3)) slot = invocation_slot(call, name + 3);
     return slot && (slot->option->type == OPTION_FLAG) == !use[length] ? slot : NULL;
 }
 

@@ -85,7 +85,8 @@ static void unrelated_names(void **state) {
 static const Option *first_option(const Command *command, const char *use) {
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(use + 2, " "), use + 2);
-    return command_option(command, name);
+    const Option *option = command_option(command, name);
+    return option || strncmp(name, "no-", 3) ? option : command_option(command, name + 3);
 }
 
 /* Each row leads to an option that exists, and to a fixed value that it accepts. A name is not one of weft's
