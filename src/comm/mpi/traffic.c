@@ -80,6 +80,12 @@ static bool op_look(Traffic *traffic, Op *op) {
     return moved;
 }
 
+/* Handles all notes that have arrived: when many ranks ask at once, each of them expects an answer within
+ * seconds. The lock is held. */
+static void take_notes(Traffic *traffic) {
+    while (notes_take(traffic)) continue;
+}
+
 /* Polls all operations once. The lock is held. */
 static bool traffic_look(Traffic *traffic) {
     bool moved = false;
@@ -88,7 +94,7 @@ static bool traffic_look(Traffic *traffic) {
         moved |= op_look(traffic, op);
         if (op->done) traffic->active--;
     }
-    if (!moved && ++traffic->idle_looks % LOOKS_PER_NOTE == 0) notes_take(traffic);
+    if (!moved && ++traffic->idle_looks % LOOKS_PER_NOTE == 0) take_notes(traffic);
     return moved;
 }
 
@@ -102,7 +108,7 @@ static void wait_idle(Traffic *traffic) {
         until.tv_sec++;
     }
     pthread_cond_timedwait(&traffic->wake, &traffic->lock, &until);
-    if (traffic->waiting == 0 && !traffic->quitting && traffic_healthy(traffic)) notes_take(traffic);
+    if (traffic->waiting == 0 && !traffic->quitting && traffic_healthy(traffic)) take_notes(traffic);
 }
 
 static void *traffic_thread(void *argument) {
@@ -357,7 +363,7 @@ Status traffic_wait_more(Traffic *traffic, bool begins) {
     pthread_mutex_lock(&traffic->lock);
     if (begins) watchdog_begin(traffic, NULL, &traffic->device_wait);
     traffic->on_device = true;
-    notes_take(traffic);
+    take_notes(traffic);
     watchdog_look(traffic, &traffic->device_wait);
     Status status = traffic_outcome(traffic);
     pthread_mutex_unlock(&traffic->lock);
