@@ -9,6 +9,22 @@ static MpiGroup *impl(const Group *group) {
     return group->impl;
 }
 
+/* Around MPI calls, since the progress thread makes some as well. A world that is being created has no
+ * traffic yet. */
+static void lock(Traffic *traffic) {
+    if (traffic) pthread_mutex_lock(&traffic->lock);
+}
+
+static void unlock(Traffic *traffic) {
+    if (traffic) pthread_mutex_unlock(&traffic->lock);
+}
+
+static void free_comm(Traffic *traffic, MPI_Comm *comm) {
+    lock(traffic);
+    MPI_Comm_free(comm);
+    unlock(traffic);
+}
+
 bool mpi_built(void) {
     return true;
 }
@@ -29,7 +45,7 @@ static void free_group(Group *group) {
         traffic_finish_group(mpi->traffic, group);
         failed = traffic_failed(mpi->traffic);
     }
-    if (!failed) MPI_Comm_free(&mpi->comm);
+    if (!failed) free_comm(mpi->traffic, &mpi->comm);
     if (is_world && !failed) {
         traffic_free(mpi->traffic);
         MPI_Finalize();
@@ -48,14 +64,16 @@ static Status group_over(Group **ret_group, Traffic *traffic, MPI_Comm comm) {
     if (!status) status = mem_new(1, sizeof *mpi, &mpi);
     if (status) {
         free(group);
-        MPI_Comm_free(&comm);
+        free_comm(traffic, &comm);
         return status;
     }
     *group = (Group){.ops = &group_ops_mpi, .impl = mpi};
     *mpi = (MpiGroup){.traffic = traffic, .comm = comm};
+    lock(traffic);
     int code = MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     if (!code) code = MPI_Comm_rank(comm, &group->rank);
     if (!code) code = MPI_Comm_size(comm, &group->size);
+    unlock(traffic);
     status = mpi_status(code, "cannot create a group");
     if (!status) status = mem_new((size_t)group->size, sizeof *mpi->sends, &mpi->sends);
     if (!status) status = mem_new((size_t)group->size, sizeof *mpi->receives, &mpi->receives);
@@ -70,14 +88,16 @@ static Status group_over(Group **ret_group, Traffic *traffic, MPI_Comm comm) {
 /* A group of one does not need MPI. */
 static Status group_or_self(Group **ret_group, Traffic *traffic, MPI_Comm comm) {
     int size = 0;
+    lock(traffic);
     int code = MPI_Comm_size(comm, &size);
+    unlock(traffic);
     if (code == MPI_SUCCESS && size > 1) return group_over(ret_group, traffic, comm);
-    MPI_Comm_free(&comm);
+    free_comm(traffic, &comm);
     TRY(mpi_status(code, "cannot create a group"));
     return group_new_self(ret_group);
 }
 
-/* MPI_Comm_split blocks, while an operation in flight may need progress on this rank. */
+/* MPI_Comm_split blocks and holds the lock, while an operation in flight may need progress on this rank. */
 static Status check_idle(const Group *group) {
     if (!traffic_busy(impl(group)->traffic)) return OK;
     return FAILED("internal: group split while operations are in flight");
@@ -85,21 +105,28 @@ static Status check_idle(const Group *group) {
 
 static Status split_mpi(Group *group, int color, int key, Group **ret_group) {
     MPI_Comm comm = MPI_COMM_NULL;
+    Traffic *traffic = impl(group)->traffic;
     TRY(check_idle(group));
     TRY(barrier(group)); /* under the watchdog, unlike MPI's own collectives */
-    TRY(mpi_status(MPI_Comm_split(impl(group)->comm, color, key, &comm), "cannot split a group"));
-    return group_or_self(ret_group, impl(group)->traffic, comm);
+    lock(traffic);
+    int code = MPI_Comm_split(impl(group)->comm, color, key, &comm);
+    unlock(traffic);
+    TRY(mpi_status(code, "cannot split a group"));
+    return group_or_self(ret_group, traffic, comm);
 }
 
 Status mpi_node_group(Group *world, Group **ret_node) {
     if (world->ops != &group_ops_mpi) return group_new_self(ret_node);
     MPI_Comm comm = MPI_COMM_NULL;
+    Traffic *traffic = impl(world)->traffic;
     TRY(check_idle(world));
     TRY(barrier(world));
-    TRY(mpi_status(
-        MPI_Comm_split_type(impl(world)->comm, MPI_COMM_TYPE_SHARED, world->rank, MPI_INFO_NULL, &comm),
-        "cannot find the ranks of this host"));
-    return group_or_self(ret_node, impl(world)->traffic, comm);
+    lock(traffic);
+    int code =
+        MPI_Comm_split_type(impl(world)->comm, MPI_COMM_TYPE_SHARED, world->rank, MPI_INFO_NULL, &comm);
+    unlock(traffic);
+    TRY(mpi_status(code, "cannot find the ranks of this host"));
+    return group_or_self(ret_node, traffic, comm);
 }
 
 static Status wait_mpi(Group *group, Stream *stream, Ticket ticket) {
