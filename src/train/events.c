@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "base/fs.h"
 #include "base/memory.h"
 #include "train/log_file.h"
@@ -39,17 +40,8 @@ struct Events {
 
 /* ---- checksums ---- */
 
-static uint32_t crc32c(const unsigned char *bytes, size_t size) {
-    uint32_t crc = ~UINT32_C(0);
-    for (size_t i = 0; i < size; i++) {
-        crc ^= bytes[i];
-        for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? UINT32_C(0x82f63b78) : 0);
-    }
-    return ~crc;
-}
-
 uint32_t events_checksum(const void *bytes, size_t size) {
-    uint32_t crc = crc32c(bytes, size);
+    uint32_t crc = crc32c(0, bytes, size);
     return (crc >> 15 | crc << 17) + UINT32_C(0xa282ead8);
 }
 

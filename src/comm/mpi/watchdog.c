@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/format.h"
 #include "base/memory.h"
+#include "base/process.h"
 #include "comm/mpi/traffic.h"
 
 static const double asleep_s = 2; /* this process did not run for so long: it was stopped itself */
@@ -94,20 +95,6 @@ static bool progressed(const Traffic *traffic, int rank) {
     return now->waited_s < 0 && (now->cpu_ms > before->cpu_ms + 50 || now->moved > before->moved + (1 << 16));
 }
 
-/* The state of a process on this host by its letter in /proc; 0: gone, or unknown. */
-static char process_state(int process) {
-    char path[64], text[512], letter = 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", process);
-    FILE *file = fopen(path, "re");
-    if (!file) return 0;
-    size_t size = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[size] = 0;
-    const char *end = strrchr(text, ')');
-    if (!end || sscanf(end + 1, " %c", &letter) != 1) return 0;
-    return letter;
-}
-
 /* ---- the report ---- */
 
 static bool same_line(const Traffic *traffic, int a, int b) {
@@ -138,7 +125,7 @@ static int put_ranks(FILE *out, const Traffic *traffic, int first) {
 static void put_absent(FILE *out, const Traffic *traffic, int rank) {
     const RankPlace *place = &traffic->place[rank];
     bool here = strcmp(place->host, traffic->place[traffic->rank].host) == 0;
-    char letter = here ? process_state(place->process) : 0;
+    char letter = here ? process_state(place->process, NULL) : 0;
     fprintf(out, " never arrived and does not answer");
     if (letter == 'T' || letter == 't')
         fprintf(out, ": process %d is stopped (SIGSTOP)", place->process);
