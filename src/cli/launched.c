@@ -7,6 +7,8 @@
 #include "cli/launched.h"
 
 #include <errno.h>
+#include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +20,8 @@
 #include "cli/processes.h"
 #include "cli/relay.h"
 
-static const double again_s = 2; /* a second Ctrl-C within this time means "at once" */
+static const double again_s = 2;  /* a second Ctrl-C within this time means "at once" */
+static const double stuck_s = 10; /* ranks without a launcher end together: one that takes longer is stuck */
 
 typedef struct Launched {
     const LaunchedSpec *spec;
@@ -31,6 +34,7 @@ typedef struct Launched {
     int rank, signal;       /* the rank that was killed, and how; signal 0: no rank was killed */
     bool asked;             /* this process was told to stop, ... */
     bool early, at_once;    /* ... before there were ranks; by two Ctrl-C */
+    bool orphans;           /* the launcher has ended, its ranks may not have */
     double interrupted;     /* time of the last Ctrl-C; 0: none */
 } Launched;
 
@@ -59,8 +63,9 @@ static void read_line(Launched *of, const char *line) {
         sscanf(killed, "process rank %d", &of->rank);
         sscanf(by, "exited on signal %d", &of->signal);
     }
-    /* Said by a rank that the launcher terminates because another one ended. */
-    if (!of->asked && (strcmp(line, "weft: stopped\n") == 0 || strcmp(line, "\n") == 0)) return;
+    /* Said by a rank that the launcher terminates because another one ended, or that was not ready. */
+    bool stopped = strcmp(line, "weft: stopped\n") == 0;
+    if (of->asked ? stopped && of->spec->stops : stopped || strcmp(line, "\n") == 0) return;
     bool error = strncmp(line, "weft: error: ", 13) == 0;
     remark = error && of->failed; /* one rank's report is enough */
     of->failed |= error;
@@ -71,15 +76,24 @@ static void read_line(Launched *of, const char *line) {
 
 /* ---- requests to stop ---- */
 
+/* Kills the launcher and all ranks on this host. */
+static void kill_all(void) {
+    processes_signal(getpid(), SIGKILL, false);
+}
+
 /* Ranks on other nodes are reached through the launcher. A launcher without ranks has nothing to lose. */
-static void ask_to_stop(Launched *of) {
+static void ask_to_stop(Launched *of, int number) {
     const LaunchedSpec *spec = of->spec;
     if (!spec->stops) {
-        kill(spec->pid, SIGTERM);
-    } else if (processes_signal(spec->pid, SIGUSR1, false) == 0) {
+        if (!of->orphans) kill(spec->pid, SIGTERM);
+        return;
+    }
+    int ranks = processes_signal(getpid(), number == SIGINT ? SIGINT : SIGUSR1, true);
+    if (of->orphans) return;
+    if (processes_signal(spec->pid, 0, false) == 0) {
         of->early = true;
-        processes_signal(spec->pid, SIGKILL, true);
-    } else if (getenv("SLURM_JOB_ID") || getenv("PBS_NODEFILE")) {
+        kill_all();
+    } else if (!ranks || getenv("SLURM_JOB_ID") || getenv("PBS_NODEFILE")) {
         kill(spec->pid, SIGUSR1);
     }
 }
@@ -90,9 +104,9 @@ static void take_signal(Launched *of, int number) {
     if (number == SIGINT) of->interrupted = now;
     if (again) {
         of->at_once = true;
-        processes_signal(of->spec->pid, SIGKILL, true);
+        kill_all();
     } else if (!of->asked) {
-        ask_to_stop(of);
+        ask_to_stop(of, number);
     }
     of->asked = true;
 }
@@ -121,12 +135,25 @@ static void read_all(Launched *of) {
 /* ---- the end ---- */
 
 /* Ranks whose launcher was killed are children of this process now. True if they have saved their work. */
-static bool await_orphans(void) {
+static bool await_orphans(Launched *of) {
+    enum { LOOK_MS = 50 };
     bool saved = false;
-    int state;
-    for (pid_t pid; (pid = waitpid(-1, &state, 0)) > 0 || errno == EINTR;)
-        saved |= pid > 0 && WIFEXITED(state) && WEXITSTATUS(state) == STATUS_SAVED;
-    return saved;
+    double ended = INFINITY; /* time at which one ended */
+    struct pollfd signals = {.fd = of->spec->signals, .events = POLLIN};
+    of->orphans = true;
+    for (;;) {
+        int state;
+        pid_t pid = waitpid(-1, &state, WNOHANG);
+        if (pid < 0 && errno != EINTR) return saved;
+        if (pid > 0) {
+            saved |= WIFEXITED(state) && WEXITSTATUS(state) == STATUS_SAVED;
+            ended = clock_wall();
+        } else {
+            poll(&signals, 1, LOOK_MS);
+            read_signals(of);
+            if (of->at_once || clock_wall() - ended > stuck_s) kill_all();
+        }
+    }
 }
 
 /* Removes what is left of ranks that have ended; does not wait for others. */
@@ -134,9 +161,9 @@ static void reap(void) {
     for (int i = 0; i < 20 && waitpid(-1, NULL, WNOHANG) >= 0; i++) usleep(10000);
 }
 
-static Status explain_killed(int number, const Launched *of) {
+static Status explain_killed(const Launched *of, int number, bool saved) {
     const char *name = of->spec->name;
-    if (await_orphans())
+    if (saved)
         return STOPPED_SAVED("stopped: %s was killed by signal %d (%s); the ranks saved a checkpoint; add "
                              "--resume to continue",
                              name, number, strsignal(number));
@@ -172,12 +199,12 @@ Status launched_wait(const LaunchedSpec *spec, int *ret_code, bool *ret_failed) 
     int state;
     while (waitpid(spec->pid, &state, 0) < 0)
         if (errno != EINTR) return FAILED("cannot wait for %s: %s", spec->name, strerror(errno));
+    bool saved = (of.early || of.at_once || WIFSIGNALED(state)) && await_orphans(&of);
     int code = WIFEXITED(state) ? WEXITSTATUS(state) : STATUS_FAILED;
     *ret_failed = !of.asked && (of.failed || of.signal || WIFSIGNALED(state)) && code != STATUS_USAGE;
-    if (of.early || of.at_once) await_orphans();
     if (of.early) return STOPPED("stopped before the ranks were ready; nothing was saved");
     if (of.at_once) return STOPPED("stopped at once; steps after the newest checkpoint are lost");
-    if (WIFSIGNALED(state)) return explain_killed(WTERMSIG(state), &of);
+    if (WIFSIGNALED(state)) return explain_killed(&of, WTERMSIG(state), saved);
     reap();
     TRY(explain(&of, WEXITSTATUS(state)));
     *ret_code = WEXITSTATUS(state) ? WEXITSTATUS(state) : of.code;

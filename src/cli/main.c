@@ -147,6 +147,8 @@ static Status run_command(const Command *command, char **argv, int first, int ar
     for (size_t i = 0; i < call->warning_count && launch_may_warn(); i++)
         fprintf(stderr, "weft: warning: %s\n", call->warnings[i]);
     Status status = run_and_print(call, ret_code);
+    /* Without its launcher, MPI cannot end in order, and the exit code is all that the parent learns. */
+    if (stop_orphaned()) _exit(status ? status_exit_code(status) : *ret_code);
     return status ? fail_together(call, status) : OK;
 }
 
@@ -176,7 +178,7 @@ int main(int argc, char **argv) {
         if (launch_may_report(NULL)) report(status, wants_json(argc, argv));
         return status_exit_code(status);
     }
-    status = stop_orphaned() ? OK : flush_stdout();
+    status = flush_stdout();
     if (!status) return launch_exit_code(code);
     report(status, false);
     return status_exit_code(status);

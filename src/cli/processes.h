@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Sends a signal to the children of a process, or to the process and all below it. Returns the number of
- * children. */
-int processes_signal(pid_t parent, int number, bool whole_tree);
+/* Sends a signal to all processes below another one, or only to those that run this program. Returns their
+ * number; with signal 0 they are only counted. */
+int processes_signal(pid_t parent, int number, bool own);
 /* A child of a process that is in one of these states, letters as in /proc: "T" is stopped, "Z" has ended.
  * 0: none is. */
 pid_t processes_in_state(pid_t parent, const char *states);

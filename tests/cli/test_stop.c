@@ -217,7 +217,27 @@ static void killed_launcher_is_reported(void **state) {
     kill(launch.launcher[0], SIGKILL);
     int code = terminal_close(&launch.terminal);
     assert_contains(launch.terminal.seen, "was killed by signal 9 (Killed)");
-    assert_true(code == SAVED ? path_exists(at("orphaned/latest")) : code == 1);
+    bool saved = path_exists(at("orphaned/latest"));
+    assert_contains(launch.terminal.seen,
+                    saved ? "the ranks saved a checkpoint" : "its ranks ended without saving");
+    assert_int_equal(code, saved ? SAVED : 1);
+    for (int r = 0; r < 2; r++) assert_int_not_equal(kill(launch.rank[r], 0), 0);
+}
+
+/* Ranks without a launcher that cannot save do not delay a second Ctrl-C. */
+static void orphans_are_killed(void **state) {
+    (void)state;
+    if (!mpi_built()) skip();
+    Launch launch;
+    launch_open(&launch, "stuck");
+    for (int r = 0; r < 2; r++) kill(launch.rank[r], SIGSTOP);
+    kill(launch.launcher[0], SIGKILL);
+    usleep(200000);
+    type(&launch.terminal, "\003");
+    usleep(200000);
+    type(&launch.terminal, "\003");
+    assert_int_equal(terminal_close(&launch.terminal), 1);
+    assert_contains(launch.terminal.seen, "weft: stopped at once");
     for (int r = 0; r < 2; r++) assert_int_not_equal(kill(launch.rank[r], 0), 0);
 }
 
@@ -311,25 +331,16 @@ static void generation_stops(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(validation_stops),
-        cmocka_unit_test(training_saves_and_resumes),
-        cmocka_unit_test(later_validation_saves),
-        cmocka_unit_test(ranks_stop_together),
-        cmocka_unit_test(terminated_job_saves),
-        cmocka_unit_test(one_rank_stops_all),
-        cmocka_unit_test(second_interrupt_kills),
-        cmocka_unit_test(killed_launcher_is_reported),
-        cmocka_unit_test(stopped_rank_is_named),
-        cmocka_unit_test(killed_rank_is_restarted),
-        cmocka_unit_test(starting_ranks_stop),
-        cmocka_unit_test(preparation_stops),
-        cmocka_unit_test(tokenizer_training_stops),
-        cmocka_unit_test(evaluation_stops),
-        cmocka_unit_test(generation_stops),
-        cmocka_unit_test(measurement_stops),
-        cmocka_unit_test(search_stops),
-        cmocka_unit_test(comparison_stops),
-        cmocka_unit_test(ignored_signals_stay_ignored),
+        cmocka_unit_test(validation_stops),         cmocka_unit_test(training_saves_and_resumes),
+        cmocka_unit_test(later_validation_saves),   cmocka_unit_test(ranks_stop_together),
+        cmocka_unit_test(terminated_job_saves),     cmocka_unit_test(one_rank_stops_all),
+        cmocka_unit_test(second_interrupt_kills),   cmocka_unit_test(killed_launcher_is_reported),
+        cmocka_unit_test(orphans_are_killed),       cmocka_unit_test(stopped_rank_is_named),
+        cmocka_unit_test(killed_rank_is_restarted), cmocka_unit_test(starting_ranks_stop),
+        cmocka_unit_test(preparation_stops),        cmocka_unit_test(tokenizer_training_stops),
+        cmocka_unit_test(evaluation_stops),         cmocka_unit_test(generation_stops),
+        cmocka_unit_test(measurement_stops),        cmocka_unit_test(search_stops),
+        cmocka_unit_test(comparison_stops),         cmocka_unit_test(ignored_signals_stay_ignored),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }
