@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "base/terminal.h"
 #include "cli/relay.h"
+#include "cli/stop.h"
 
 enum { MAX_WORDS = 256 };
 
@@ -28,12 +29,8 @@ static void forward_signal(int signal_number) {
     errno = error;
 }
 
-static const int watched[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
-
 void children_watch_signals(void) {
-    struct sigaction action = {.sa_handler = forward_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < sizeof watched / sizeof *watched; i++) sigaction(watched[i], &action, NULL);
+    stop_handle(forward_signal, SA_RESTART);
 }
 
 bool children_stopped(void) {
@@ -46,7 +43,7 @@ static void become(const char *program, char *const *argv, int error) {
     setpgid(0, 0);
     dup2(error, STDERR_FILENO);
     if (!freopen("/dev/null", "r", stdin) || !freopen("/dev/null", "w", stdout)) _exit(127);
-    for (size_t i = 0; i < sizeof watched / sizeof *watched; i++) signal(watched[i], SIG_DFL);
+    stop_release();
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_DFL);
     execv(program, argv);

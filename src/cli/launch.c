@@ -7,9 +7,10 @@
  *
  * Signals must not reach mpirun, which would kill its ranks two seconds later. It runs in its own process
  * group, so Ctrl-C goes to this process only, and with SIGINT, SIGTERM and SIGHUP blocked, so it survives a
- * batch system that signals all processes. This process asks the ranks to stop by SIGUSR1, and kills them if
- * Ctrl-C is pressed twice within 2 s. If this process is killed, mpirun gets SIGUSR1, which it passes on to
- * the ranks. If mpirun is killed, its ranks stop (cli/stop.c) and become children of this process.
+ * batch system that signals all processes. This process asks the ranks to stop, by SIGINT after Ctrl-C and
+ * else by SIGUSR1, and kills them if Ctrl-C is pressed twice within 2 s. If this process is killed, mpirun
+ * gets SIGUSR1, which it passes on to the ranks. If mpirun is killed, its ranks stop (cli/stop.c) and become
+ * children of this process.
  */
 #include "cli/launch.h"
 
@@ -30,6 +31,7 @@
 #include "cli/launched.h"
 #include "cli/processes.h"
 #include "cli/relay.h"
+#include "cli/stop.h"
 #include "comm/mpi.h"
 #include "device/registry.h"
 
@@ -130,17 +132,6 @@ static void become(char *const *argv, const LauncherPipes *pipes, bool stops) {
     _exit(127);
 }
 
-static const int watched[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
-
-static void watch_signals(int to) {
-    struct sigaction action = {.sa_handler = pass_signal, .sa_flags = SA_RESTART}, before;
-    sigemptyset(&action.sa_mask);
-    signal_pipe = to;
-    for (size_t i = 0; i < COUNT_OF(watched); i++)
-        if (watched[i] != SIGHUP || sigaction(SIGHUP, NULL, &before) != 0 || before.sa_handler != SIG_IGN)
-            sigaction(watched[i], &action, NULL);
-}
-
 static Status run_launcher(char *const *argv, const char *title, bool stops, int *ret_code,
                            bool *ret_failed) {
     CLEANUP(pipes_done) LauncherPipes pipes = {{-1, -1}, {-1, -1}, {-1, -1}};
@@ -153,7 +144,8 @@ static Status run_launcher(char *const *argv, const char *title, bool stops, int
     close_end(&pipes.error[1]);
     close_end(&pipes.results[1]);
     if (child < 0) return FAILED("cannot start a process: %s", strerror(errno));
-    watch_signals(pipes.signals[1]);
+    signal_pipe = pipes.signals[1];
+    stop_handle(pass_signal, SA_RESTART);
     LaunchedSpec spec = {.name = argv[0],
                          .title = title,
                          .pid = child,
@@ -163,8 +155,7 @@ static Status run_launcher(char *const *argv, const char *title, bool stops, int
                          .stops = stops};
     Status status = launched_wait(&spec, ret_code, ret_failed);
     pipes.results[0] = -1; /* closed at its end */
-    for (size_t i = 0; i < COUNT_OF(watched); i++)
-        if (signal(watched[i], SIG_DFL) == SIG_IGN) signal(watched[i], SIG_IGN);
+    stop_release();
     return status;
 }
 

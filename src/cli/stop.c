@@ -31,7 +31,7 @@ enum { AGAIN_MS = 2000, LATE_MS = 1600, FOLLOWER_MS = 1900 };
 /* Batch systems announce the end of a job by most of these; the launcher passes SIGUSR1 on. */
 static const int stop_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
 
-static void set_handlers(void (*handler)(int), int flags) {
+void stop_handle(void (*handler)(int), int flags) {
     struct sigaction action = {.sa_handler = handler, .sa_flags = flags}, before;
     sigemptyset(&action.sa_mask);
     for (size_t i = 0; i < sizeof stop_signals / sizeof *stop_signals; i++) {
@@ -101,7 +101,7 @@ const volatile sig_atomic_t *stop_catch(int flags) {
     sigemptyset(&late.sa_mask);
     sigaction(SIGALRM, &late, NULL);
     follower = mpi_launched().rank > 0;
-    set_handlers(request_stop, flags);
+    stop_handle(request_stop, flags);
     return &stop_requested;
 }
 
@@ -117,7 +117,7 @@ bool stop_orphaned(void) {
 }
 
 void stop_release(void) {
-    set_handlers(SIG_DFL, 0);
+    stop_handle(SIG_DFL, 0);
 }
 
 void stop_grace(double seconds) {

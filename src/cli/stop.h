@@ -9,6 +9,9 @@
  * its number. If the command has nothing to save and has not ended 1.6 s later, the process exits. Two Ctrl-C
  * within 2 s kill it. `flags`: SA_RESTART, or 0 if the signal should interrupt system calls. */
 const volatile sig_atomic_t *stop_catch(int flags);
+/* Sets a handler for the signals that stop_catch catches. SIGHUP stays ignored if the parent ignores it, as
+ * nohup does. */
+void stop_handle(void (*handler)(int), int flags);
 /* How long after a signal other than Ctrl-C the job lasts: the step under way has half of it to finish before
  * it is abandoned. 0, the default: it is abandoned at once. */
 void stop_grace(double seconds);
