@@ -147,18 +147,19 @@ static json_t *describe_quantized(const ModelConfig *config) {
                      "activations", config->int8_held ? "static" : "dynamic");
 }
 
-static Status add_verified(json_t *result, const char *dir) {
+/* A checkpoint outside its run may lack the optimizer's state; one that a run resumes from may not. */
+static Status add_verified(json_t *result, const char *dir, VerifyScope scope) {
     Verified verified = {0};
     CLEANUP(mem_freep) char *optimizer = NULL;
     TRY(path_join(&optimizer, dir, CHECKPOINT_OPTIMIZER));
-    TRY(checksums_verify(dir, path_exists(optimizer) ? VERIFY_ALL : VERIFY_WEIGHTS, NULL, &verified));
+    TRY(checksums_verify(dir, path_exists(optimizer) ? VERIFY_ALL : scope, NULL, &verified));
     if (!verified.tensors) return FAILED("%s has no checksums to verify; only checkpoints of runs have", dir);
     return json_put(result, "verified",
                     json_pack("{s:I, s:I}", "tensors", (json_int_t)verified.tensors, "bytes",
                               (json_int_t)verified.bytes));
 }
 
-static Status describe_checkpoint(json_t *result, const char *dir, bool verify) {
+static Status describe_checkpoint(json_t *result, const char *dir) {
     ModelConfig config;
     TRY(hf_config_read(dir, &config));
     CLEANUP(model_freep) Model *model = NULL;
@@ -172,7 +173,6 @@ static Status describe_checkpoint(json_t *result, const char *dir, bool verify) 
     TRY(json_put(result, "missing", show_names(report.missing, report.missing_count)));
     TRY(json_put(result, "unknown", show_names(report.unexpected, report.unexpected_count)));
     TRY(add_weights(result, dir, model));
-    if (verify) TRY(add_verified(result, dir));
     return add_step(result, dir);
 }
 
@@ -192,7 +192,8 @@ static Status describe_run(json_t *result, const char *run, const char *newest, 
     TRY(add_summary(result, run));
     json_t *checkpoint = json_pack("{s:s}", "path", newest);
     TRY(json_put(result, "newest", checkpoint));
-    return describe_checkpoint(checkpoint, newest, verify);
+    TRY(describe_checkpoint(checkpoint, newest));
+    return verify ? add_verified(checkpoint, newest, VERIFY_ALL) : OK;
 }
 
 /* Whether a directory contains tokenizer files but no model. */
@@ -231,7 +232,9 @@ static Status describe_path(json_t *result, const char *path, bool verify) {
     TRY(ckpt_latest(path, &newest));
     if (newest) return describe_run(result, path, newest, verify);
     TRY(is_bare_tokenizer(path, &bare));
-    return bare ? info_tokenizer(result, path) : describe_checkpoint(result, path, verify);
+    if (bare) return info_tokenizer(result, path);
+    TRY(describe_checkpoint(result, path));
+    return verify ? add_verified(result, path, VERIFY_WEIGHTS) : OK;
 }
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {

@@ -242,6 +242,14 @@ static void resumed_by_directory(void **state) {
     assert_refused(2, model, "train", "--out", first, "--resume");
     assert_refused(2, "--resume requires --out DIR", "train", "--resume");
     assert_refused(2, "--data FILE is required", "train", "--out", second, "--resume", "--no-resume");
+    /* A run cannot be resumed without the optimizer's state; the model alone does not need it. */
+    snprintf(model, sizeof model, "%s/latest/optimizer.safetensors", second);
+    assert_int_equal(unlink(model), 0);
+    assert_refused(1, "optimizer.safetensors", "info", second, "--verify");
+    *strrchr(model, '/') = 0;
+    Ran info = program_run("info", model, "--verify");
+    assert_int_equal(info.code, 0);
+    ran_done(&info);
 }
 
 /* One command line, repeated as batch systems do: it starts in a directory that has nothing but a first save
