@@ -175,7 +175,7 @@ static void resumes(void **state) {
     ran_done(&ran);
     write_recipe(fixture, 4, THREE_RUNS);
     assert_refused(2, "run 'whole batch' was started with different options (steps); choose another --out",
-                   "compare", fixture->recipe, "--out", fixture->out);
+                   "compare", fixture->recipe, "--out", fixture->out, "--quiet");
     survives_damaged_results(fixture);
 }
 
