@@ -113,7 +113,7 @@ static Status copy_parts(const Block *block, Pass *pass, Tensor to, Tensor q, Te
     return OK;
 }
 
-/* The matrix and bias of q, k and v. Without `copy`, their values do not matter. */
+/* The matrix and bias of q, k and v. Without `copy`, only their shapes matter. */
 static Status qkv_weights(const Block *block, Pass *pass, const AttentionSaved *s, bool copy,
                           Linear *ret_weights) {
     Linear all = linear_of(block, pass->param, QKV_W), q = linear_of(block, pass->param, Q_W);
@@ -121,12 +121,12 @@ static Status qkv_weights(const Block *block, Pass *pass, const AttentionSaved *
     if (!all.weight.data) all.weight = join(q.weight, kv);
     if (!all.bias.data) all.bias = join(q.bias, kv_bias);
     *ret_weights = all;
-    if (!copy || !s->copied.weight.data) return OK;
-    TRY(copy_parts(block, pass, s->copied.weight, q.weight, kv));
-    if (q.bias.data) TRY(copy_parts(block, pass, s->copied.bias, q.bias, kv_bias));
+    if (!s->copied.weight.data) return OK;
     *ret_weights = s->copied;
     if (!q.bias.data) ret_weights->bias = TENSOR_NONE;
-    return OK;
+    if (!copy) return OK;
+    TRY(copy_parts(block, pass, s->copied.weight, q.weight, kv));
+    return q.bias.data ? copy_parts(block, pass, s->copied.bias, q.bias, kv_bias) : OK;
 }
 
 /* Their gradients: where to add to, and, for copies, adding what was computed there. */
