@@ -1,5 +1,6 @@
 #include "model/parts/linear.h"
 
+#include "model/parts/attention.h"
 #include "model/parts/common.h"
 #include "model/parts/fake_quant.h"
 
@@ -14,8 +15,8 @@ Linear linear_of(const Block *block, const Tensor *views, int id) {
 bool layer_in_fp8(const Block *block, Shape shape) {
     const ModelConfig *c = block->config;
     int64_t rows = shape.B * shape.T, width = config_attention(c) / shape.tp, inner = c->inner / shape.tp;
-    return shape.fp8 && linear_fp8_supports(rows, width, c->hidden) &&
-           linear_fp8_supports(rows, c->hidden, inner);
+    return shape.fp8 && linear_fp8_supports(rows, attention_rows(c, shape.tp), c->hidden) &&
+           linear_fp8_supports(rows, c->hidden, width) && linear_fp8_supports(rows, c->hidden, inner);
 }
 
 Fp8Input linear_keep(Bump *bump, int64_t rows, int64_t width) {
