@@ -3,14 +3,19 @@
  *
  * A Tokenizer is immutable once loaded, so threads may share it. An Encoder belongs to one thread; it owns
  * the scratch memory and the word cache that make encoding fast. Kinds:
+ *
  *   bytes      every byte is a token; weft's built-in vocabulary for data without a tokenizer
+ *
  *   bpe        GPT-2's byte-level BPE: the pre-tokenizer splits text into words by character class, then the
  *              bytes of each word are merged pair by pair. Encodes any bytes; decoding restores them exactly.
  *              tokenizer.json may describe another normalizer, pre-tokenizer and decoder, and merge
- * characters instead of bytes (Llama 2); decoding then restores the normalized text. wordpiece  BERT: the
- * normalizer cleans text and, if so configured, lowercases it and strips accents; the pre-tokenizer splits at
- * whitespace and punctuation; each word is split into the longest matching pieces Added tokens
- * (<|endoftext|>, [MASK]) are matched in the text before any of this and are never split.
+ *              characters instead of bytes (Llama 2); decoding then restores the normalized text.
+ *
+ *   wordpiece  BERT: the normalizer cleans text and, if so configured, lowercases it and strips accents; the
+ *              pre-tokenizer splits at whitespace and punctuation; each word is split into the longest
+ *              matching pieces.
+ *
+ * Added tokens (<|endoftext|>, [MASK]) are matched in the text before any of this and are never split.
  */
 #ifndef WEFT_TOKENIZER_TOKENIZER_H
 #define WEFT_TOKENIZER_TOKENIZER_H

@@ -45,9 +45,8 @@ __device__ inline void weigh(float (&score)[N / 8][4], Running &run, float (&sum
     }
 }
 
-// Multiplies scores by scale and sets those of masked keys to -infinity. `first` is the first key; rows g and
-// g
-// + 8 attend to keys hidden[] .. seen[] - 1. Without WINDOWED, hidden[] is 0.
+// Multiplies scores by scale and sets those of masked keys to -infinity. `first` is the first key. Each of
+// the thread's two rows attends to keys hidden[] .. seen[] - 1. Without WINDOWED, hidden[] is 0.
 template <int N, bool WINDOWED>
 __device__ inline void mask_scores(float (&score)[N / 8][4], float scale, int first, const int (&seen)[2],
                                    const int (&hidden)[2]) {

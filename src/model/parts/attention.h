@@ -18,8 +18,8 @@ typedef struct AttentionSaved {
     Fp8Input into_qkv, into_out; /* fp8: quantized inputs; absent where they are quantized again */
     /* Scratch. */
     Tensor normed; /* QK norm: as qkv, which is then the norm's input; recomputed in backward */
-    Linear copied,
-        copied_grads; /* with more ranks than key-value heads: the local matrix, and its gradient */
+    /* With more ranks than key-value heads: the local matrix, and its gradient. */
+    Linear copied, copied_grads;
 } AttentionSaved;
 
 MUST_USE Status describe_attention(const Block *block, ParamList *list);
