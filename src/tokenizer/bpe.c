@@ -277,15 +277,7 @@ static uint64_t fingerprint(const Tokenizer *tokenizer, uint64_t hash) {
     hash = fingerprint_number(hash, bpe->merge_count);
     for (size_t i = 0; i < bpe->merge_count; i++)
         hash = fingerprint_number(hash, (uint64_t)bpe->merges[i].left << 32 | (uint32_t)bpe->merges[i].right);
-    static const char *const keys[] = {"normalizer", "pre_tokenizer", "model"};
-    for (size_t i = 0; bpe->pipeline && i < sizeof keys / sizeof *keys; i++) {
-        CLEANUP(mem_freep) char *text = NULL;
-        const json_t *json = json_object_get(bpe->pipeline->json, keys[i]);
-        CLEANUP(status_freep)
-        Status status = json_text(json, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY, &text);
-        if (!status) hash = fingerprint_text(hash, text, strlen(text));
-    }
-    return hash;
+    return bpe->pipeline ? fingerprint_number(hash, bpe->pipeline->hash) : hash;
 }
 
 const TokenizerOps tokenizer_ops_bpe = {.kind = TOKENIZER_BPE,

@@ -4,8 +4,10 @@
  *   bpe_pretokenize.*  word boundaries by GPT-2's pattern
  *   bpe_merge.c        merging the bytes of a word
  *   bpe_encode.c       the loop over words, with a cache of short words
- *   bpe_pipeline.c     tokenizers with another normalizer, pre-tokenizer or decoder (normalizer.h,
- * pretokenizer.h) bpe_decode.c       their decoders bpe_load.c, bpe_save.c   files
+ *   bpe_pipeline.c     tokenizers with another normalizer, pre-tokenizer or decoder
+ *   bpe_decode.c       their decoders
+ *   bpe_load.c         files
+ *   bpe_save.c
  */
 #ifndef WEFT_TOKENIZER_BPE_H
 #define WEFT_TOKENIZER_BPE_H
@@ -25,15 +27,16 @@ typedef struct BpePipeline {
     Normalizer *normalizer; /* NULL: none */
     Pretokenizer *pre;
     BpeDecoder *decoder;
-    bool chars;  /* the symbols of a word are its characters, not its bytes */
-    int32_t unk; /* characters: the token of those that are not in the vocabulary; -1: none */
-    bool fuse_unk,
-        byte_fallback; /* one unk for several such characters; their bytes instead, if all have a token */
+    bool chars;                /* the symbols of a word are its characters, not its bytes */
+    int32_t unk;               /* characters: the token of those that are not in the vocabulary; -1: none */
+    bool fuse_unk;             /* one unk for several such characters in a row */
+    bool byte_fallback;        /* their bytes instead, if all have a token */
     int32_t fallback_ids[256]; /* <0x00> to <0xFF>; -1: not in the vocabulary */
     char space[4]; /* the character for a space, if no merge crosses the place before it; else empty */
     size_t space_size;
     bool prepends; /* the normalizer prepends text */
     json_t *json;  /* tokenizer.json without vocabulary, merges, added tokens and post-processor */
+    uint64_t hash; /* of the parts of `json` that determine the ids, for fingerprints */
 } BpePipeline;
 
 typedef struct Bpe {

@@ -1,11 +1,10 @@
 /* BPE tokenizers with a pipeline other than GPT-2's: Llama, Mistral, Qwen, SmolLM and their kin.
  *
  * Symbols are the bytes of a word if the pre-tokenizer ends in ByteLevel. Otherwise they are its characters,
- * in the manner of SentencePiece: spaces are spelled "▁", characters that are not in the vocabulary become
- * byte tokens
- * (<0xE2>) or unknown, and the whole text may be one word. Where no token has a "▁" after another character,
- * no merge crosses that place, so the word is split there; this makes it short enough for the encoder's
- * cache, and text can be encoded in parts. */
+ * as in SentencePiece: spaces are spelled "▁", characters that are not in the vocabulary become the unknown
+ * token or byte tokens such as <0xE2>, and the whole text may be one word. Where no token has a "▁" after
+ * another character, no merge crosses that place, so the word is split there; this makes it short enough for
+ * the encoder's cache, and text can be encoded in parts. */
 #include "tokenizer/bpe.h"
 
 void bpe_pipeline_free(BpePipeline *pipeline) {
@@ -63,6 +62,19 @@ static Status keep_json(BpePipeline *pipeline, const json_t *json, const char *f
     return failed ? FAILED("%s: out of memory", from) : OK;
 }
 
+static Status hash_json(BpePipeline *pipeline) {
+    static const char *const keys[] = {"normalizer", "pre_tokenizer", "model"};
+    uint64_t hash = FINGERPRINT_START;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        CLEANUP(mem_freep) char *text = NULL;
+        TRY(json_text(json_object_get(pipeline->json, keys[i]),
+                      JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY, &text));
+        hash = fingerprint_text(hash, text, strlen(text));
+    }
+    pipeline->hash = hash;
+    return OK;
+}
+
 Status bpe_pipeline_new(BpePipeline **ret_pipeline, const json_t *json, const char *from) {
     CLEANUP(bpe_pipeline_freep) BpePipeline *pipeline = NULL;
     const json_t *model = json_object_get(json, "model");
@@ -74,6 +86,7 @@ Status bpe_pipeline_new(BpePipeline **ret_pipeline, const json_t *json, const ch
     TRY(json_get_bool(model, from, "fuse_unk", &pipeline->fuse_unk));
     TRY(json_get_bool(model, from, "byte_fallback", &pipeline->byte_fallback));
     TRY(keep_json(pipeline, json, from));
+    TRY(hash_json(pipeline));
     *ret_pipeline = pipeline;
     pipeline = NULL;
     return OK;
