@@ -25,6 +25,10 @@ enum {
     BLAS_BYTES = 32 << 20,        /* cuBLASLt's workspace */
     FP32_RESULT_BYTES = 64 << 20, /* largest matmul result that is kept in fp32 */
     FP32_SUM_BYTES = 4 << 20,
+    MIN_COLS_ROUND_ONCE = 128,
+    COLUMN_SUM_COLS = 256, /* of linear.cu: per block */
+    COLUMN_SUM_ROWS = 64,
+    COLUMN_SUM_BLOCKS = 1024,
     ALIGN = 256,
     NORM_BLOCKS = 3 * 132,
     SUM_BLOCKS = 6 * 132,
@@ -53,28 +57,47 @@ static size_t converted_bytes(Tensor x, DType type) {
     return x.dtype == type ? 0 : aligned((size_t)tensor_count(x) * dtype_size(type));
 }
 
+/* cuBLASLt's kernels for few columns round their result before they add to it. */
+static bool rounds_early(DType type, int64_t cols) {
+    return type != DT_F32 && cols < MIN_COLS_ROUND_ONCE;
+}
+
+/* Bytes of the partial column sums of (rows,cols). */
+static size_t column_sums_bytes(int64_t rows, int64_t cols) {
+    int64_t tiles = (cols + COLUMN_SUM_COLS - 1) / COLUMN_SUM_COLS;
+    int64_t most = (rows + COLUMN_SUM_ROWS - 1) / COLUMN_SUM_ROWS;
+    int64_t chunks = (COLUMN_SUM_BLOCKS + tiles - 1) / tiles;
+    return aligned((size_t)((chunks < most ? chunks : most) * cols) * sizeof(float));
+}
+
 static Status linear_forward_dryrun(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b,
                                     Act act) {
     (void)pre, (void)x, (void)act;
-    return request(stream, BLAS_BYTES + (b.data && b.dtype != y.dtype
-                                             ? aligned((size_t)tensor_rows(w) * dtype_size(y.dtype))
-                                             : 0));
+    int64_t cols = tensor_rows(w);
+    bool in_fp32 = b.data && rounds_early(y.dtype, cols);
+    DType type = in_fp32 ? DT_F32 : y.dtype;
+    size_t bias = b.data && b.dtype != type ? aligned((size_t)cols * dtype_size(type)) : 0;
+    size_t result = in_fp32 ? aligned((size_t)tensor_count(y) * sizeof(float)) : 0;
+    return request(stream, BLAS_BYTES + bias + result);
 }
 
 static Status linear_backward_input_dryrun(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Tensor w,
                                            Act act, Tensor pre, bool accumulate) {
-    (void)pre, (void)sums;
+    (void)pre;
+    int64_t rows = tensor_rows(dx), cols = tensor_cols(dx);
     size_t fp32_bytes = (size_t)tensor_count(dx) * sizeof(float), result = 0;
+    size_t partial = sums.data ? column_sums_bytes(rows, cols) : 0;
     bool in_fp32 = dx.dtype != DT_F32 && fp32_bytes <= FP32_RESULT_BYTES;
-    if (act != ACT_NONE && (in_fp32 || accumulate)) result = aligned(in_fp32 ? fp32_bytes : tensor_bytes(dx));
-    if (act == ACT_NONE && accumulate && in_fp32 && fp32_bytes <= FP32_SUM_BYTES)
-        result = aligned(fp32_bytes);
-    return request(stream, BLAS_BYTES + converted_bytes(dy, w.dtype) + result);
+    bool early = rounds_early(dx.dtype, cols) || (dx.dtype != DT_F32 && fp32_bytes <= FP32_SUM_BYTES);
+    if (act != ACT_NONE ? in_fp32 || accumulate : accumulate && early)
+        result = aligned(in_fp32 ? fp32_bytes : tensor_bytes(dx));
+    return request(stream, BLAS_BYTES + converted_bytes(dy, w.dtype) + result + partial);
 }
 
 static Status linear_backward_weight_dryrun(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
-    (void)dw, (void)db;
-    return request(stream, BLAS_BYTES + converted_bytes(dy, x.dtype));
+    (void)dw;
+    size_t partial = db.data ? column_sums_bytes(tensor_rows(dy), tensor_cols(dy)) : 0;
+    return request(stream, BLAS_BYTES + converted_bytes(dy, x.dtype) + partial);
 }
 
 static Status linear_fp8_forward_dryrun(Stream *stream, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w,
@@ -127,7 +150,8 @@ static Status attention_backward_dryrun(Stream *stream, Tensor dqkv, Tensor dout
     (void)dqkv, (void)dout, (void)lens;
     QkvShape s = qkv_shape(qkv, &spec);
     size_t parts = 0, keys = (size_t)s.T;
-    bool plain = s.group == 1 && !spec.window && !spec.starts.data;
+    bool windowed = (spec.window && spec.window < s.T) || spec.starts.data;
+    bool plain = s.group == 1 && !windowed;
     if (plain && uses_hopper(stream, qkv.dtype, &s))
         return request(stream, hopper_bytes(&s, spec.dropout.p > 0));
     if (plain && qkv.dtype != DT_F32 && !(spec.dropout.p > 0) && keys >= CUDNN_KEY_BLOCK)
