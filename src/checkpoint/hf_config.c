@@ -207,6 +207,17 @@ static Status read_quantization(const json_t *json, const char *from, ModelConfi
     return OK;
 }
 
+/* Other tools' quantized weights. */
+static Status refuse_quantized(const json_t *json, const char *from) {
+    const json_t *quantization = json_object_get(json, "quantization_config");
+    const char *method = json_string_value(json_object_get(quantization, "quant_method"));
+    char shown[NAME_TEXT];
+    if (!json_is_object(quantization)) return OK;
+    return FAILED("%s: 'quantization_config' is set (quant_method \"%s\"), but weft does not read weights "
+                  "quantized by other tools; use the original model",
+                  from, name_text(shown, method ? method : "unknown"));
+}
+
 static Status read_sparsity(const json_t *json, const char *from, ModelConfig *config) {
     const json_t *sparsity = json_object_get(json, "sparsity");
     if (!sparsity) return OK;
@@ -224,10 +235,7 @@ Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_co
     const Family *family = NULL;
     TRY(find_architecture(json, from, &family, &found));
     TRY(find_family(json, from, found, &family));
-    if (json_is_object(json_object_get(json, "quantization_config")))
-        return FAILED(
-            "%s: 'quantization_config' is set, but weft does not read weights quantized by other tools",
-            from);
+    TRY(refuse_quantized(json, from));
 
     ModelConfig config;
     family->defaults(&config);

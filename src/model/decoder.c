@@ -66,15 +66,22 @@ static Status read_factor(const json_t *dict, const char *from, const char *key,
     return field_float(dict, from, name, 1e-6, 1e9, value);
 }
 
+/* `key` names the object in `from`, with a dot; empty for the file's own. */
+static Status refuse_partial(const json_t *object, const char *from, const char *key) {
+    float part = 1;
+    TRY(field_float(object, from, "partial_rotary_factor", 0, 1, &part));
+    if (part == 1) return OK;
+    return FAILED("%s: '%spartial_rotary_factor' is %g, which weft does not support; expected 1", from, key,
+                  (double)part);
+}
+
 static Status read_rope_dict(const json_t *dict, const char *from, const char *key, ModelConfig *config) {
     Rope *rope = &config->rope;
+    char prefix[NAME_TEXT];
+    snprintf(prefix, sizeof prefix, "%s.", key);
     TRY(read_rope_type(dict, from, key, &rope->scaling));
     TRY(field_float(dict, from, "rope_theta", 1, 1e30, &rope->theta));
-    float part = 1;
-    TRY(field_float(dict, from, "partial_rotary_factor", 0, 1, &part));
-    if (part != 1)
-        return FAILED("%s: '%s.partial_rotary_factor' is %g, which weft does not support; expected 1", from,
-                      key, (double)part);
+    TRY(refuse_partial(dict, from, prefix));
     if (rope->scaling == ROPE_PLAIN) return OK;
     TRY(read_factor(dict, from, key, "factor", &rope->factor));
     if (rope->scaling == ROPE_LINEAR) return OK;
@@ -89,6 +96,7 @@ static Status read_rope_dict(const json_t *dict, const char *from, const char *k
 
 static Status read_rope(const json_t *json, const char *from, ModelConfig *config) {
     static const char *const keys[] = {"rope_scaling", "rope_parameters"};
+    TRY(refuse_partial(json, from, ""));
     TRY(field_float(json, from, "rope_theta", 1, 1e30, &config->rope.theta));
     for (int i = 0; i < 2; i++) {
         const json_t *dict = json_object_get(json, keys[i]);
