@@ -280,8 +280,9 @@ static Status write_byte_tokenizer(const char *dir, bool bert) {
 static Status copy_assets(const char *dir, const ModelConfig *config, const SaveOptions *options) {
     static const char *const generation[] = {"generation_config.json"};
     static const char *const tokenizer[] = {
-        "tokenizer.json", "tokenizer_config.json",   "vocab.json",       "merges.txt",
-        "vocab.txt",      "special_tokens_map.json", "added_tokens.json"};
+        "tokenizer.json",     "tokenizer_config.json",   "vocab.json",        "merges.txt",
+        "vocab.txt",          "special_tokens_map.json", "added_tokens.json", "tokenizer.model",
+        "chat_template.jinja"};
     if (options->assets_dir) TRY(copy_files(dir, options->assets_dir, generation, 1));
     const char *from = options->tokenizer_dir ? options->tokenizer_dir : options->assets_dir;
     if (from) TRY(copy_files(dir, from, tokenizer, sizeof tokenizer / sizeof tokenizer[0]));
