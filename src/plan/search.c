@@ -301,16 +301,22 @@ static void drop_duplicates(Search *found) {
                 found->has_other[i] = false;
 }
 
+static Status refuse_tensor(int ranks, const ModelConfig *c) {
+    char groups[96] = "";
+    if (config_grouped(c))
+        snprintf(groups, sizeof groups, ", and divide its %lld key-value heads or be a multiple of them",
+                 (long long)config_kv_heads(c));
+    return USAGE("--ranks %d: no valid layout: --tp must divide the model's %lld heads and its feed-forward "
+                 "size %lld%s",
+                 ranks, (long long)c->heads, (long long)c->inner, groups);
+}
+
 static Status refuse_space(const Finder *finder) {
     const SearchGrids *grids = &finder->found.grids;
     const Settings *c = &finder->spec->base.config;
     int ranks = finder->spec->ranks;
     if (!grids->all) return USAGE("--ranks %d: not a multiple of the given --dp x --tp x --pp", ranks);
-    if (grids->by_heads == grids->all)
-        return USAGE("--ranks %d: no valid layout: the given --tp does not divide both %lld heads and a "
-                     "feed-forward size of "
-                     "%lld",
-                     ranks, (long long)finder->found.model.heads, (long long)finder->found.model.inner);
+    if (grids->by_heads == grids->all) return refuse_tensor(ranks, &finder->found.model);
     if (grids->by_batch)
         return USAGE(
             "--ranks %d: no valid layout for a batch of %lld sequences, which cannot be split evenly across "
