@@ -154,6 +154,48 @@ static void test_batches(void **state) {
     alone_equals_batched("crowd4", DT_F32, "int8");
 }
 
+/* The logits after each of the tokens, (SPAN,V). */
+enum { SPAN = 12 };
+static void logits_of(const char *model, float *ret_logits) {
+    CLEANUP(engine_freep) Engine *engine = NULL;
+    CLEANUP(session_freep) Session *session = NULL;
+    assert_ok(engine_new(&engine, model, &(EngineOptions){.threads = 1, .dtype = DT_F32}));
+    assert_ok(session_new(&session, engine, 1, SPAN, SPAN));
+    size_t V = (size_t)engine->model->config.vocab;
+    for (int t = 0; t < SPAN; t++) {
+        int32_t id = (int32_t)rng_below(rng_key(3, "tokens", 0), (uint64_t)t, V);
+        assert_ok(session_feed(session, &(Feed){&id, 1}, 1));
+        memcpy(ret_logits + (size_t)t * V, session_logits(session, 0), V * sizeof *ret_logits);
+    }
+}
+
+/* Models whose heads share keys and values: their matrices of q, k and v, with and without biases, and gated
+ * MLPs. */
+static void test_grouped(void **state) {
+    (void)state;
+    static const char *const models[] = {"llama-3", "qwen2", "qwen3"};
+    enum { V = 96 };
+    static float exact[SPAN * V], found[SPAN * V];
+    for (int i = 0; i < 6; i++) {
+        char model[512], out[32];
+        bool four = i % 2;
+        snprintf(model, sizeof model, CASES "%s", models[i / 2]);
+        snprintf(out, sizeof out, "%s-%d", models[i / 2], four ? 4 : 8);
+        Ran ran = program_run("quantize", "--model", model, "--out", at(out), "--bits", four ? "4" : "8");
+        if (ran.code) fail_msg("%s", ran.err);
+        ran_done(&ran);
+        logits_of(model, exact);
+        logits_of(at(out), found);
+        double apart = 0, size = 0;
+        for (int k = 0; k < SPAN * V; k++) {
+            apart += pow((double)found[k] - exact[k], 2);
+            size += pow(exact[k], 2);
+        }
+        double error = sqrt(apart / size);
+        if (!(error < (four ? 0.4 : 0.05)) || error == 0) fail_msg("%s: relative error %g", out, error);
+    }
+}
+
 /* KV caches in narrower types barely change the output; unsupported types are refused. */
 static void test_caches(void **state) {
     (void)state;
@@ -483,7 +525,7 @@ int main(void) {
         cmocka_unit_test(test_outliers),    cmocka_unit_test(test_static),
         cmocka_unit_test(test_info),        cmocka_unit_test(test_bert),
         cmocka_unit_test(test_bert_loss),   cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_damaged),     cmocka_unit_test(test_grouped),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }
