@@ -47,7 +47,8 @@ static const Preset presets[] = {
 };
 
 static void preset(const Preset *size, ModelConfig *config) {
-    if (size->vocab) config->norm_eps = 1e-5f; /* as published */
+    if (size->vocab) config->norm_eps = 1e-5f;                           /* as published */
+    if (size->vocab == 49152) config->bos_token = config->eos_token = 0; /* SmolLM */
     if (size->vocab == 128256) {
         config->bos_token = 128000;
         config->eos_token = 128001;
