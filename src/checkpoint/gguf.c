@@ -108,7 +108,7 @@ static int64_t file_type(GgufType type) {
     return type == GGUF_F32 ? 0 : type == GGUF_F16 ? 1 : type == GGUF_Q4_0 ? 2 : type == GGUF_Q8_0 ? 7 : 32;
 }
 
-/* Grouped heads, rotary positions and windows. */
+/* Grouped heads and rotary positions. */
 static Status put_rope(GgufMeta *meta, const ModelConfig *c) {
     int64_t width = config_head_width(c);
     const struct {
@@ -131,18 +131,19 @@ static Status put_rope(GgufMeta *meta, const ModelConfig *c) {
         snprintf(key, sizeof key, "%s.rope.scaling.factor", c->family->gguf);
         TRY(meta_put_f32(meta, key, c->rope.factor));
     }
-    if (!c->window) return OK;
-    snprintf(key, sizeof key, "%s.attention.sliding_window", c->family->gguf);
-    return meta_put_u32(meta, key, c->window);
+    return OK;
 }
 
 static Status put_model(GgufMeta *meta, const ModelConfig *c, GgufType type) {
     const char *architecture = c->family->gguf;
+    /* llama.cpp attends to all positions, which a model with a window does up to its window's length. */
+    int64_t window = config_window(c, (int)c->layers - 1);
+    int64_t context = window && window < c->positions ? window : c->positions;
     const struct {
         const char *key;
         int64_t value;
     } sizes[] = {
-        {"context_length", c->positions},  {"embedding_length", c->hidden},    {"block_count", c->layers},
+        {"context_length", context},       {"embedding_length", c->hidden},    {"block_count", c->layers},
         {"feed_forward_length", c->inner}, {"attention.head_count", c->heads}, {"vocab_size", c->vocab},
     };
     char key[NAME];
@@ -258,12 +259,10 @@ Status gguf_check(const char *path, const ModelConfig *c) {
     if (c->int8 || (c->head_width && !c->free_head_width))
         return FAILED("a GGUF file cannot store a model %s; convert the original model instead",
                       c->int8 ? "quantized by weft" : "with pruned attention heads");
-    if (!c->family->gguf_runs(c) || !c->scale_attn || c->scale_attn_by_layer)
-        return FAILED(
-            "llama.cpp cannot run this model: it supports only the family's usual activation, attention "
-            "scaled by the square root of the head size, and no scaling of Llama 3's kind of its rotary "
-            "positions");
-    return OK;
+    const char *obstacle = c->family->gguf_obstacle(c);
+    if (!c->scale_attn) obstacle = "unscaled attention scores";
+    if (c->scale_attn_by_layer) obstacle = "attention scores scaled by layer";
+    return obstacle ? FAILED("llama.cpp cannot run this model: it does not support %s", obstacle) : OK;
 }
 
 Status gguf_save(const char *path, const char *dir, const Store *params, Stream *stream, GgufType type) {

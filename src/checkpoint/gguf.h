@@ -1,4 +1,4 @@
-/* GGUF, the model files of llama.cpp: GPT-2, and BERT as an embedding model. weft only writes them.
+/* GGUF, the model files of llama.cpp: causal models, and BERT as an embedding model. weft only writes them.
  *
  * A file (version 3, little-endian) is a header, metadata, a list of tensors, and their data, aligned to 32
  * bytes. Matrices are rows of input features, as in weft. Norms, biases, position and type embeddings are
@@ -23,7 +23,8 @@ bool gguf_is_path(const char *path);
 /* Writes a model, all of whose weights are on this rank, to the file `path`, which must not exist. The
  * tokenizer is that of `dir`, or bytes; without one, the file has no vocabulary, and llama.cpp accepts token
  * ids only. In a Q4_0 file, the token embedding and the output matrix are Q8_0, and a matrix whose rows are
- * not whole blocks is fp16. Fails for models that llama.cpp does not compute as weft does. */
+ * not whole blocks is fp16. A model with a window gets its length as context length, within which llama.cpp
+ * computes what weft does. Fails for models that it does not compute as weft does. */
 MUST_USE Status gguf_save(const char *path, const char *dir, const Store *params, Stream *stream,
                           GgufType type);
 /* Fails unless gguf_save can write the model to `path`; for an early check. */

@@ -262,11 +262,10 @@ const Command command_convert = {
     .description =
         "Reads a checkpoint from weft or Hugging Face transformers and writes one that both load, including "
         "the tokenizer files. Never overwrites files.\n"
-        "A name that ends in .gguf writes one file for llama.cpp, vocabulary included: GPT-2, or BERT "
-        "without its "
-        "output heads, as an embedding model with mean pooling. Norms, biases, position and type embeddings "
-        "stay "
-        "fp32; in q4_0 files the token embedding and the output matrix are q8_0.",
+        "A name that ends in .gguf writes one file for llama.cpp, vocabulary included; BERT becomes an "
+        "embedding model with mean pooling, without its output heads. Norms, biases, position and type "
+        "embeddings stay fp32; in q4_0 files the token embedding and the output matrix are q8_0. llama.cpp "
+        "ignores Mistral's sliding window, so the file's context length is at most the window.",
     .positional = POSITIONAL("model", "out"),
     .config_size = sizeof(ConvertConfig),
     .groups = groups,

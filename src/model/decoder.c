@@ -245,6 +245,16 @@ const GgufRule decoder_gguf_names[] = {
 };
 
 /* A GGUF file stores Llama 3's scaled frequencies as a tensor, which weft does not write. */
-bool decoder_gguf_runs(const ModelConfig *config) {
-    return config->act == ACT_SILU && config->rope.scaling != ROPE_LLAMA3;
+const char *decoder_gguf_obstacle(const ModelConfig *config) {
+    if (config->act != ACT_SILU) return GGUF_ACT;
+    return config->rope.scaling == ROPE_LLAMA3 ? "Llama 3's scaled rotary positions without a tensor of "
+                                                 "their frequencies, which weft does not write"
+                                               : NULL;
+}
+
+const char *decoder_gguf_obstacle_qwen(const ModelConfig *config) {
+    int64_t window = config_window(config, (int)config->layers - 1);
+    if (window && window < config->positions) return "sliding windows in this family";
+    if (config->biases & BIAS_OUT) return "a bias of the attention output in this family";
+    return decoder_gguf_obstacle(config);
 }

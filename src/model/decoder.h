@@ -25,14 +25,16 @@ bool decoder_write_windows(json_t *json, const ModelConfig *config);
 extern const HfRule decoder_names[];
 extern const GgufRule decoder_gguf_names[];
 extern const char *const decoder_buffers[];
-bool decoder_gguf_runs(const ModelConfig *config);
+const char *decoder_gguf_obstacle(const ModelConfig *config);
+/* The same for Qwen. Windows are an obstacle here: its first layers have none, so the model has a longer
+ * context than a window. */
+const char *decoder_gguf_obstacle_qwen(const ModelConfig *config);
 
 /* The members that all of their rows have. */
 /* clang-format off */
 #define DECODER_FAMILY \
     .outputs = OUTPUT_LM, .output = &block_ops_lm_output, .names = decoder_names, .prefix = "model.", \
-    .output_matrix = "lm_head.weight", .buffers = decoder_buffers, .gguf_names = decoder_gguf_names, \
-    .gguf_runs = decoder_gguf_runs
+    .output_matrix = "lm_head.weight", .buffers = decoder_buffers, .gguf_names = decoder_gguf_names
 /* clang-format on */
 
 #endif

@@ -38,6 +38,9 @@ typedef struct GgufRule {
     bool heads; /* rows are heads whose halves rotate together; if the family says so, in pairs in the file */
 } GgufRule;
 
+/* An obstacle of any family (gguf_obstacle). */
+#define GGUF_ACT "its activation function in this family"
+
 /* A named size. */
 typedef struct Preset {
     const char *name;
@@ -80,7 +83,8 @@ struct Family {
     const char *gguf; /* architecture in a GGUF file */
     const GgufRule *gguf_names;
     bool gguf_pairs; /* llama.cpp rotates neighbors of this architecture's heads, not halves */
-    bool (*gguf_runs)(const ModelConfig *config); /* whether llama.cpp can run it */
+    /* What the model has that llama.cpp does not support, for a message; NULL: llama.cpp can run it. */
+    const char *(*gguf_obstacle)(const ModelConfig *config);
 };
 
 /* All families, NULL-terminated. */

@@ -208,13 +208,27 @@ static float value_at(uint32_t type, const unsigned char *data, size_t i, float 
     }
 }
 
-static void assert_values(const Gguf *g, const SafeFile *model, const char *name, const char *theirs,
-                          bool transposed, uint32_t expected_type) {
+static bool has_tensor(const Gguf *g, const char *name) {
+    for (uint64_t t = 0; t < g->tensors; t++)
+        if (is(g->tensor[t].name, name)) return true;
+    return false;
+}
+
+/* Row i of a matrix in which each head's rows of the first and the second half alternate. */
+static int64_t paired_row(int64_t i, int64_t head_rows) {
+    int64_t in_head = i % head_rows;
+    return i - in_head + in_head % 2 * (head_rows / 2) + in_head / 2;
+}
+
+/* head_rows: 0, or the rows of a head if they are in pairs. */
+static void assert_rows(const Gguf *g, const SafeFile *model, const char *name, const char *theirs,
+                        bool transposed, int64_t head_rows, uint32_t expected_type) {
     const SafeTensor *tensor = safe_find(model, theirs);
     uint64_t t = 0;
     while (t < g->tensors && !is(g->tensor[t].name, name)) t++;
     if (t == g->tensors || !tensor) fail_msg("no tensor '%s' for '%s'", name, theirs);
     int64_t rows = tensor->ndim == 2 ? tensor->dim[0] : 1, cols = tensor->dim[tensor->ndim - 1];
+    int64_t row_size = tensor->ndim == 2 ? cols : 1;
     float *values = calloc((size_t)(rows * cols), sizeof *values);
     assert_ok(values_read(values, tensor, 0, rows * cols));
     assert_int_equal(g->tensor[t].type, expected_type);
@@ -223,13 +237,19 @@ static void assert_values(const Gguf *g, const SafeFile *model, const char *name
     assert_int_equal(g->tensor[t].dim[1], transposed ? cols : rows);
     for (int64_t i = 0; i < rows * cols; i++) {
         int64_t row = i / cols, col = i % cols;
+        int64_t from = head_rows ? paired_row(i / row_size, head_rows) * row_size + i % row_size : i;
         float step, found = value_at(g->tensor[t].type, g->tensor[t].data,
                                      (size_t)(transposed ? col * rows + row : i), &step);
-        if (fabsf(found - values[i]) > 0.5f * step + fabsf(found) / 1000 * (step > 0))
+        if (fabsf(found - values[from]) > 0.5f * step + fabsf(found) / 1000 * (step > 0))
             fail_msg("%s: value %d of type %d is %g, not %g (%g)", name, (int)i, (int)g->tensor[t].type,
-                     found, values[i], step);
+                     found, values[from], step);
     }
     free(values);
+}
+
+static void assert_values(const Gguf *g, const SafeFile *model, const char *name, const char *theirs,
+                          bool transposed, uint32_t expected_type) {
+    assert_rows(g, model, name, theirs, transposed, 0, expected_type);
 }
 
 typedef struct Names {
@@ -324,6 +344,75 @@ static void bert_files(void **state) {
     safe_free(model);
 }
 
+/* Llama and its relatives. `change` is a sed script for config.json. */
+static const struct Decoder {
+    const char *name, *change, *architecture;
+    int64_t paired; /* rows of a head of q and k; 0: not in pairs */
+    uint32_t context, width, tensors;
+} decoders[] = {
+    {"llama", "", "llama", 8, 40, 8, 3 + 9 * 2},
+    {"llama-bias", "", "llama", 8, 40, 8, 3 + 16 * 2},
+    {"mistral", "", "llama", 8, 7, 8, 3 + 9 * 2}, /* the window */
+    {"qwen2",
+     "s/\"use_sliding_window\": true/\"use_sliding_window\": false/;s/sliding_attention/full_attention/",
+     "qwen2", 0, 40, 8, 2 + 12 * 2},
+    {"qwen3", "s/\"attention_bias\": true/\"attention_bias\": false/", "qwen3", 0, 40, 12, 3 + 11 * 2},
+};
+
+static void assert_decoder(const struct Decoder *d) {
+    static const struct {
+        const char *ours, *theirs;
+        bool heads; /* of q or k */
+    } names[] = {{"attn_norm", "input_layernorm", false},    {"attn_q", "self_attn.q_proj", true},
+                 {"attn_k", "self_attn.k_proj", true},       {"attn_v", "self_attn.v_proj", false},
+                 {"attn_q_norm", "self_attn.q_norm", false}, {"attn_k_norm", "self_attn.k_norm", false},
+                 {"attn_output", "self_attn.o_proj", false}, {"ffn_norm", "post_attention_layernorm", false},
+                 {"ffn_gate", "mlp.gate_proj", false},       {"ffn_up", "mlp.up_proj", false},
+                 {"ffn_down", "mlp.down_proj", false}};
+    char command[512], out[64], key[64], ours[64], theirs[128];
+    snprintf(command, sizeof command, "cp -r " CASES "%s %s && chmod -R u+w %s && sed -i '%s' %s/config.json",
+             d->name, d->name, d->name, d->change, d->name);
+    Ran ran = shell(command);
+    if (ran.code) fail_msg("%s", ran.err);
+    ran_done(&ran);
+    snprintf(out, sizeof out, "%s.gguf", d->name);
+    write_gguf(at(d->name), out, "fp32");
+    Gguf *g = gguf_read(out);
+    SafeFile *model = NULL;
+    snprintf(theirs, sizeof theirs, "%s/model.safetensors", d->name);
+    assert_ok(safe_open(&model, at(theirs)));
+    assert_text(g, "general.architecture", d->architecture);
+    snprintf(key, sizeof key, "%s.context_length", d->architecture);
+    assert_number(g, key, d->context);
+    snprintf(key, sizeof key, "%s.attention.key_length", d->architecture);
+    assert_number(g, key, d->width);
+    assert_int_equal(g->tensors, d->tensors);
+    assert_values(g, model, "token_embd.weight", "model.embed_tokens.weight", false, GGUF_F32);
+    assert_values(g, model, "output_norm.weight", "model.norm.weight", false, GGUF_F32);
+    unsigned compared = 2;
+    for (size_t i = 0; i < 2 * 2 * sizeof names / sizeof *names; i++) {
+        const char *part = i % 2 ? "bias" : "weight";
+        int layer = (int)(i / 2 % 2);
+        snprintf(ours, sizeof ours, "blk.%d.%s.%s", layer, names[i / 4].ours, part);
+        snprintf(theirs, sizeof theirs, "model.layers.%d.%s.%s", layer, names[i / 4].theirs, part);
+        if (!has_tensor(g, ours)) continue;
+        assert_rows(g, model, ours, theirs, false, names[i / 4].heads ? d->paired : 0, GGUF_F32);
+        compared++;
+    }
+    if (has_tensor(g, "output.weight")) {
+        assert_values(g, model, "output.weight", "lm_head.weight", false, GGUF_F32);
+        compared++;
+    }
+    assert_int_equal(compared, d->tensors);
+    gguf_free(g);
+    safe_free(model);
+}
+
+static void decoder_files(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof decoders / sizeof *decoders; i++) assert_decoder(&decoders[i]);
+}
+
 /* ---- vocabularies ---- */
 
 static void assert_token(Gguf *g, uint64_t index, const char *expected, uint32_t type) {
@@ -416,10 +505,15 @@ static void refusals(void **state) {
                    "q8_0");
     assert_refused(2, "cannot be combined with --sparse", "convert", "--model", CASES "gpt2", "--out",
                    at("x.gguf"), "--max-shard-size", "1MB");
-    assert_refused(1, "llama.cpp cannot run this model", "convert", "--model", CASES "gpt2-unscaled-relu",
-                   "--out", at("x.gguf"));
-    assert_refused(1, "llama.cpp cannot run this model", "convert", "--model", CASES "gpt2-layer-scale",
-                   "--out", at("x.gguf"));
+    static const struct {
+        const char *model, *reason;
+    } unsupported[] = {{CASES "gpt2-unscaled-relu", "unscaled attention scores"},
+                       {CASES "gpt2-layer-scale", "attention scores scaled by layer"},
+                       {CASES "qwen2", "sliding windows in this family"},
+                       {CASES "qwen3", "a bias of the attention output in this family"}};
+    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
+        assert_refused(1, unsupported[i].reason, "convert", "--model", unsupported[i].model, "--out",
+                       at("x.gguf"));
     assert_false(path_exists(at("x.gguf")));
 }
 
@@ -429,10 +523,10 @@ static int setup(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reference_rounding), cmocka_unit_test(gpt2_files),
-        cmocka_unit_test(bert_files),         cmocka_unit_test(byte_vocabulary),
-        cmocka_unit_test(bpe_vocabulary),     cmocka_unit_test(wordpiece_vocabulary),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(reference_rounding),   cmocka_unit_test(gpt2_files),
+        cmocka_unit_test(bert_files),           cmocka_unit_test(decoder_files),
+        cmocka_unit_test(byte_vocabulary),      cmocka_unit_test(bpe_vocabulary),
+        cmocka_unit_test(wordpiece_vocabulary), cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }

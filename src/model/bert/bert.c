@@ -135,8 +135,8 @@ static const GgufRule gguf_names[] = {
     {0},
 };
 
-static bool gguf_runs(const ModelConfig *config) {
-    return config->act == ACT_GELU_TANH || config->act == ACT_GELU_ERF;
+static const char *gguf_obstacle(const ModelConfig *config) {
+    return config->act == ACT_GELU_TANH || config->act == ACT_GELU_ERF ? NULL : GGUF_ACT;
 }
 
 const Family family_bert = {
@@ -158,5 +158,5 @@ const Family family_bert = {
     .buffers = buffers,
     .gguf = "bert",
     .gguf_names = gguf_names,
-    .gguf_runs = gguf_runs,
+    .gguf_obstacle = gguf_obstacle,
 };

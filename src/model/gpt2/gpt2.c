@@ -109,8 +109,8 @@ static const GgufRule gguf_names[] = {
     {0},
 };
 
-static bool gguf_runs(const ModelConfig *config) {
-    return config->act == ACT_GELU_TANH;
+static const char *gguf_obstacle(const ModelConfig *config) {
+    return config->act == ACT_GELU_TANH ? NULL : GGUF_ACT;
 }
 
 const Family family_gpt2 = {
@@ -129,5 +129,5 @@ const Family family_gpt2 = {
     .buffers = buffers,
     .gguf = "gpt2",
     .gguf_names = gguf_names,
-    .gguf_runs = gguf_runs,
+    .gguf_obstacle = gguf_obstacle,
 };

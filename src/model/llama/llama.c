@@ -73,5 +73,6 @@ const Family family_llama = {
     .presets = presets,
     .preset = preset,
     .gguf = "llama",
+    .gguf_obstacle = decoder_gguf_obstacle,
     .gguf_pairs = true,
 };

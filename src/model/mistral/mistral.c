@@ -50,5 +50,6 @@ const Family family_mistral = {
     .presets = presets,
     .preset = preset,
     .gguf = "llama",
+    .gguf_obstacle = decoder_gguf_obstacle,
     .gguf_pairs = true,
 };

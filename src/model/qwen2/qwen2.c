@@ -39,6 +39,12 @@ static void preset(const Preset *size, ModelConfig *config) {
     config->bos_token = config->eos_token = 151643;
 }
 
+static const char *gguf_obstacle(const ModelConfig *config) {
+    if (config_attention(config) != config->hidden)
+        return "attention of another width than the hidden size in this family";
+    return decoder_gguf_obstacle_qwen(config);
+}
+
 const Family family_qwen2 = {
     DECODER_FAMILY,
     .type = "qwen2",
@@ -50,4 +56,5 @@ const Family family_qwen2 = {
     .presets = presets,
     .preset = preset,
     .gguf = "qwen2",
+    .gguf_obstacle = gguf_obstacle,
 };

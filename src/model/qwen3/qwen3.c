@@ -56,4 +56,5 @@ const Family family_qwen3 = {
     .presets = presets,
     .preset = preset,
     .gguf = "qwen3",
+    .gguf_obstacle = decoder_gguf_obstacle_qwen,
 };
