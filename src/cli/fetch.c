@@ -115,13 +115,58 @@ static void show_list(const json_t *sets, FILE *out) {
 
 /* ---- fetching ---- */
 
-/* The set's suggested next command, with DIR replaced by its directory. */
+#define GPT2_NEXT      "weft generate --model DIR --prompt 'The meaning of life is'"
+#define BERT_NEXT      "weft info DIR"
+#define TUNE_NEXT      "weft train --model DIR --data FILE --seq 512 --lr 2e-5 --out runs/tuned"
+#define TOKENIZER_NEXT "weft tokenizer encode --tokenizer DIR --text 'Hello, world'"
+#define WIKITEXT_NEXT(suffix)                                                                                \
+    "weft train --data DIR/wiki.train." suffix " --val DIR/wiki.valid." suffix                               \
+    " --model gpt2-mini --out runs/wikitext"
+#define SQUAD_NEXT(version)                                                                                  \
+    "weft train --task squad --model DIR/../bert-base-uncased --data DIR/train-" version                     \
+    ".json --val DIR/dev-" version ".json --lr 3e-5 --out runs/squad (after 'weft fetch bert-base-uncased')"
+
+/* Suggested next commands; DIR stands for the set's directory. */
+static const struct {
+    const char *set, *next;
+} next_commands[] = {
+    {"tinyshakespeare", "weft train --data DIR/input.txt --model gpt2-mini --out runs/shakespeare"},
+    {"wikitext-2", WIKITEXT_NEXT("tokens")},
+    {"wikitext-103", WIKITEXT_NEXT("tokens")},
+    {"wikitext-2-raw", WIKITEXT_NEXT("raw")},
+    {"wikitext-103-raw", WIKITEXT_NEXT("raw")},
+    {"squad-v1.1", SQUAD_NEXT("v1.1")},
+    {"squad-v2", SQUAD_NEXT("v2.0")},
+    {"cornell", "weft train --model bert-small --tokenizer DIR/../bert-base-uncased-tokenizer --data "
+                "DIR/movie_lines.txt DIR/movie_conversations.txt --no-masked-tokens --seq 64 --out "
+                "runs/dialogues (after 'weft fetch bert-base-uncased-tokenizer')"},
+    {"gpt2-tokenizer", TOKENIZER_NEXT},
+    {"bert-base-uncased-tokenizer", TOKENIZER_NEXT},
+    {"gpt2", GPT2_NEXT},
+    {"gpt2-medium", GPT2_NEXT},
+    {"gpt2-large", GPT2_NEXT},
+    {"gpt2-xl", GPT2_NEXT},
+    {"bert-base-uncased", BERT_NEXT},
+    {"bert-large-uncased", BERT_NEXT},
+    {"smollm2-135m", TUNE_NEXT},
+    {"tinyllama-1.1b-chat", GPT2_NEXT},
+    {"llama-3.2-1b", TUNE_NEXT},
+    {"mistral-7b", GPT2_NEXT},
+    {"qwen2.5-0.5b", TUNE_NEXT},
+    {"qwen3-0.6b", GPT2_NEXT},
+};
+
+/* The set's suggested next command, with DIR replaced by its directory; NULL: none. */
 static Status next_command(const FetchSet *set, const char *dir, char **ret_line) {
+    const char *next = NULL;
+    for (size_t i = 0; i < COUNT_OF(next_commands); i++)
+        if (!strcmp(next_commands[i].set, set->name)) next = next_commands[i].next;
+    if (!next) return OK;
     CLEANUP(mem_freep) char *line = NULL;
     size_t size = 0;
     FILE *text = open_memstream(&line, &size);
     if (!text) return FAILED("out of memory while fetching %s", set->name);
-    for (const char *at = set->next, *found; at; at = found ? found + 3 : NULL) {
+    for (const char *at = next, *found; at; at = found ? found + 3 : NULL) {
         found = strstr(at, "DIR");
         fprintf(text, "%.*s%s", found ? (int)(found - at) : (int)strlen(at), at, found ? dir : "");
     }
@@ -134,7 +179,7 @@ static Status next_command(const FetchSet *set, const char *dir, char **ret_line
 static Status set_result(const FetchSet *set, const Fetched *fetched, json_t **ret_row) {
     CLEANUP(mem_freep) char *next = NULL;
     CLEANUP(json_decrefp) json_t *files = json_array();
-    if (set->next) TRY(next_command(set, fetched->dir, &next));
+    TRY(next_command(set, fetched->dir, &next));
     for (size_t i = 0; i < fetched->count; i++) {
         const FetchedFile *file = &fetched->files[i];
         json_t *row =

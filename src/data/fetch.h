@@ -27,8 +27,7 @@ typedef struct FetchSet {
     const char *home; /* base URL, ends in a slash */
     const FetchFile *files;
     size_t file_count;
-    int64_t about;    /* approximate total in bytes, for sets whose sizes are not all known */
-    const char *next; /* suggested next command; DIR stands for the set's directory */
+    int64_t about; /* approximate total in bytes, for sets whose sizes are not all known */
 } FetchSet;
 
 const FetchSet *fetch_sets(size_t *ret_count);
