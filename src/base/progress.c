@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/format.h"
 #include "base/memory.h"
+#include "base/setting.h"
 #include "base/terminal.h"
 
 enum { NOTE_SIZE = 512, LINE_SIZE = 1280, BAR_WIDEST = 30, BAR_NARROWEST = 8 };
@@ -212,10 +213,12 @@ void progress_line(Progress *progress, const char *fmt, ...) {
     pthread_mutex_lock(&progress->lock);
     bool redraw = progress->drawn && !progress->ended;
     if (redraw) fputs(progress->erase, progress->out);
+    char *spelled = setting_spell(fmt);
     va_list args;
     va_start(args, fmt);
-    vfprintf(progress->out, fmt, args);
+    vfprintf(progress->out, spelled ? spelled : fmt, args);
     va_end(args);
+    free(spelled);
     fputc('\n', progress->out);
     if (redraw)
         draw(progress, progress->redraw);

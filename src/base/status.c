@@ -1,6 +1,6 @@
 /* The Error behind a Status. If allocating one fails, a static error takes its place, so reporting an error
  * cannot fail. */
-#include "base/status.h"
+#include "base/setting.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -21,13 +21,10 @@ struct Error {
 static Error out_of_memory = {.kind = STATUS_FAILED, .message = NULL, .frames = 0};
 
 static char *format_message(const char *fmt, va_list args) {
-    va_list copy;
-    va_copy(copy, args);
-    int length = vsnprintf(NULL, 0, fmt, copy);
-    va_end(copy);
-    if (length < 0) return NULL;
-    char *text = malloc((size_t)length + 1);
-    if (text) vsnprintf(text, (size_t)length + 1, fmt, args);
+    char *spelled = setting_spell(fmt), *text = NULL;
+    if (!spelled) return NULL;
+    if (vasprintf(&text, spelled, args) < 0) text = NULL;
+    free(spelled);
     return text;
 }
 

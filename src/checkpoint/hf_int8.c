@@ -213,6 +213,6 @@ Status hf_int8_load(const char *dir, Model *model, const Exec *exec) {
 Status hf_int8_check(const char *dir, const ModelConfig *config, const Device *device, DType dtype) {
     if (!config->int8) return OK;
     if (device_is_host(device) && dtype != DT_F32)
-        return FAILED("%s: quantized models run in fp32 on a CPU; use --precision fp32", dir);
+        return FAILED("%s: quantized models run in fp32 on a CPU; use {precision} fp32", dir);
     return OK;
 }

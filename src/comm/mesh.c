@@ -37,7 +37,7 @@ static Status check_spec(const Group *world, MeshSpec spec) {
         return USAGE("layout dp %d x tp %d x pp %d: the product must equal the number of ranks, %d", spec.dp,
                      spec.tp, spec.pp, world->size);
     if (spec.shard < 0 || (spec.shard && spec.dp % spec.shard))
-        return USAGE("--shard: cannot divide %d replicas into groups of %d; choose a divisor", spec.dp,
+        return USAGE("{shard}: cannot divide %d replicas into groups of %d; choose a divisor", spec.dp,
                      spec.shard);
     return OK;
 }

@@ -59,7 +59,7 @@ Status comparison_add(Results *results, const json_t *entry, const char *path, c
     CLEANUP(mem_freep) char *dir = NULL;
     Run *run;
     if (json_object_get(entry, "out"))
-        return USAGE("%s: run '%s': 'out' is set by the comparison; use --out instead", path, name);
+        return USAGE("%s: run '%s': 'out' is set by the comparison; use {out} instead", path, name);
     TRY(slug_of(name, out, &dir));
     for (size_t k = 0; k < results->count; k++)
         if (!strcmp(results->runs[k].dir, dir))
@@ -93,7 +93,7 @@ Status comparison_recall(Results *results, const char *out, Earlier *ret_earlier
         TRY(run_recognize(run));
         found++;
     }
-    if (damage && !found) return FAILED("%s; remove it to start over, or choose another --out", damage);
+    if (damage && !found) return FAILED("%s; remove it to start over, or choose another {out}", damage);
     *ret_earlier = (Earlier){.damage = damage, .unlisted = found, .kept = json_array_size(results->others)};
     damage = NULL;
     return OK;

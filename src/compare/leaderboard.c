@@ -99,7 +99,7 @@ static Status add_latencies(const LeaderboardSpec *spec, json_t *result) {
     TRY(open_engine(&spec->train, &engine));
     int64_t limit = engine->model->config.positions - 1;
     if (spec->new_tokens > limit)
-        return USAGE("--new-tokens %lld: the model's context allows at most %lld",
+        return USAGE("{new-tokens} %lld: the model's context allows at most %lld",
                      (long long)spec->new_tokens, (long long)limit);
     for (int i = 0; i < LATENCIES; i++) {
         int64_t B = latency_of[i];

@@ -113,8 +113,8 @@ static Status check_device(const Settings *config) {
     if (!config->device.name || strcmp(config->device.name, "cuda")) return OK;
     device_cuda_info(&info);
     if (info.devices) return OK;
-    return USAGE("--device cuda: no GPU is available here; add --cluster NAME to simulate the run, or use "
-                 "--device cpu");
+    return USAGE("{device} cuda: no GPU is available here; add {cluster} NAME to simulate the run, or use "
+                 "{device} cpu");
 }
 
 /* Opens the data on a device that computes nothing. */

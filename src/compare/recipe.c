@@ -1,10 +1,10 @@
 /* A recipe is a configuration file with more keys than options: "about", a description; "scales", objects of
- * options by name: --scale selects one, whose options override the file's own; "runs", a list of objects with
- * a name and the options that distinguish a run: --run selects one; "cluster", the hardware on which to
- * simulate runs; "samples", the number of training samples; and "study", what is known of the published
- * experiment. `weft compare` executes all runs. A scale may have its own runs and study; scales and runs may
- * have a cluster, and runs have the figures that the study "published". The run overrides the scale, and the
- * scale overrides the file. */
+ * options by name, of which one can be selected, whose options override the file's own; "runs", a list of
+ * objects with a name and the options that distinguish a run, of which one can be selected; "cluster", the
+ * hardware on which to simulate runs; "samples", the number of training samples; and "study", what is known
+ * of the published experiment. `weft compare` executes all runs. A scale may have its own runs and study;
+ * scales and runs may have a cluster, and runs have the figures that the study "published". The run overrides
+ * the scale, and the scale overrides the file. */
 #include "compare/recipe.h"
 
 #include <string.h>
@@ -43,7 +43,7 @@ static Status settle_scale(json_t *file, const char *path, const char *scale) {
         return json_object_update(file, chosen) ? FAILED("out of memory while reading a scale") : OK;
     if (chosen) return USAGE("%s: scales: %s: expected an object with options", path, scale);
     const char *first = json_object_iter_key(json_object_iter(scales));
-    return USAGE("--scale %s: %s has no such scale%s%s%s", scale, path,
+    return USAGE("{scale} %s: %s has no such scale%s%s%s", scale, path,
                  first ? "; available: " : " and defines none", first ? first : "",
                  json_object_size(scales) > 1 ? ", ..." : "");
 }
@@ -73,8 +73,8 @@ static Status unknown_run(const json_t *runs, const char *path, const char *name
     size_t i;
     json_array_foreach(runs, i, run) suggest_offer(&near, name_of(run));
     const char *best = near.best ? near.best : name_of(json_array_get(runs, 0));
-    if (!best) return USAGE("--run %s: %s defines no runs", name, path);
-    return USAGE("--run %s: %s has no such run; %s '%s'%s", name, path,
+    if (!best) return USAGE("{run} %s: %s defines no runs", name, path);
+    return USAGE("{run} %s: %s has no such run; %s '%s'%s", name, path,
                  near.best ? "did you mean" : "available:", best, near.best ? "?" : "");
 }
 

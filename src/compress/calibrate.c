@@ -111,7 +111,7 @@ static Status check_task(const Job *job, const char *dir, const CalibrationData 
     TRY(job_format(job, data->files, data->files_count, &format));
     if (job->task == TASK_SPAN && format != FORMAT_SQUAD && format != FORMAT_IDS)
         return USAGE(
-            "--calibrate: %s is a question-answering model and needs data in SQuAD format, which %s is not",
+            "{calibrate}: %s is a question-answering model and needs data in SQuAD format, which %s is not",
             dir, data->files[0]);
     return OK;
 }

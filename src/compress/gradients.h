@@ -1,4 +1,4 @@
-/* Gradients of a checkpoint's loss, by which --score gradient ranks weights. */
+/* Gradients of a checkpoint's loss, by which pruning may rank weights. */
 #ifndef WEFT_COMPRESS_GRADIENTS_H
 #define WEFT_COMPRESS_GRADIENTS_H
 

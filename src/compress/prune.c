@@ -177,7 +177,7 @@ Status prune_weights(Store *params, double amount, bool per_matrix, const Store 
     PruneCount now = count_all(list.at, list.count);
     if (llround(amount * (double)now.total) < now.zeros)
         return USAGE(
-            "--amount %g: the fraction %.4g of the layers' weights is already zero; use a larger value",
+            "{amount} %g: the fraction %.4g of the layers' weights is already zero; use a larger value",
             amount, (double)now.zeros / (double)now.total);
     if (grads) TRY(score_gradients(grads, &list, &scores));
     size_t step = per_matrix ? 1 : list.count;

@@ -122,18 +122,18 @@ Status prune_model(const PruneSpec *spec, const char *from, double amount, const
 
 Status prune_check_amount(const PruneSpec *spec, const PruneState *dense) {
     if (of_kind(spec, "rows") && inner_kept(spec, dense->inner, spec->amount) == dense->inner)
-        return USAGE("--amount %g: would keep all %lld rows per layer, rounded to a multiple of %lld; use a "
-                     "larger amount or a smaller --row-multiple",
+        return USAGE("{amount} %g: would keep all %lld rows per layer, rounded to a multiple of %lld; use a "
+                     "larger amount or a smaller {row-multiple}",
                      spec->amount, (long long)dense->inner, (long long)spec->row_multiple);
     if (!of_kind(spec, "heads") || heads_kept(spec, dense, spec->amount) < dense->heads) return OK;
     if (dense->group * spec->tp >= dense->heads)
         return USAGE(
             "no heads can be pruned: a layer keeps a multiple of %lld heads (%lld per key-value head, "
-            "times --tp %lld), and it has %lld",
+            "times {tp} %lld), and it has %lld",
             (long long)(dense->group * spec->tp), (long long)dense->group, (long long)spec->tp,
             (long long)dense->heads);
-    return USAGE("--amount %g: would keep all %lld heads per layer, rounded to a multiple of %lld (%lld per "
-                 "key-value head, times --tp %lld); use a larger amount",
+    return USAGE("{amount} %g: would keep all %lld heads per layer, rounded to a multiple of %lld (%lld per "
+                 "key-value head, times {tp} %lld); use a larger amount",
                  spec->amount, (long long)dense->heads, (long long)(dense->group * spec->tp),
                  (long long)dense->group, (long long)spec->tp);
 }

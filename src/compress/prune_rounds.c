@@ -74,7 +74,7 @@ static Status open_out(Rounds *r) {
         CLEANUP(json_decrefp) json_t *saved = NULL;
         TRY(json_read_file(r->file, &saved));
         if (!json_equal(json_object_get(saved, "settings"), json_object_get(r->result, "settings")))
-            return USAGE("%s was started with different options; repeat those, or choose another --out",
+            return USAGE("%s was started with different options; repeat those, or choose another {out}",
                          r->file);
         if (!json_is_array(json_object_get(saved, "rounds")))
             return FAILED("%s: 'rounds' must be a list", r->file);
@@ -101,7 +101,7 @@ static Status open_beside(Rounds *r) {
 static Status check_dense(const Rounds *r) {
     double sparsity = prune_sparsity(r->spec, &r->size, &r->size);
     if (r->spec->amount <= sparsity)
-        return USAGE("--amount %g: the fraction %.4g of the layers' %s is already zero; use a larger amount",
+        return USAGE("{amount} %g: the fraction %.4g of the layers' %s is already zero; use a larger amount",
                      r->spec->amount, sparsity,
                      !strcmp(r->spec->kind, "weights") ? "weights" : "matrix rows");
     return OK;

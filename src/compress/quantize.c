@@ -69,7 +69,7 @@ static Status find_model(Quantizer *q, const QuantizeConfig *config) {
     found.int8 = true;
     found.int4 = config->bits && !strcmp(config->bits, "4");
     if (config->embedding && config->int4_embedding)
-        return USAGE("--int8-embedding and --int4-embedding cannot be combined; choose one");
+        return USAGE("{int8-embedding} and {int4-embedding} cannot be combined; choose one");
     found.int4_embedding = config->int4_embedding;
     found.int8_embedding = config->embedding || config->int4_embedding;
     found.int8_held = is_static(config);
@@ -221,10 +221,10 @@ static Status run_calibration(Quantizer *q, const QuantizeConfig *config) {
     const ModelConfig *model = &q->from->config;
     bool generates = config_causal(model) && config_has(model, OUTPUT_LM), fixed = is_static(config);
     if (config->data.files_count && config->no_balance && !fixed)
-        return USAGE("--calibrate has no effect with --no-balance and dynamic activations; drop one of them");
+        return USAGE("{calibrate} has no effect with {no-balance} and dynamic activations; drop one of them");
     if (fixed && !generates && !config->data.files_count)
-        return USAGE("--activations static needs calibration data, since %s cannot generate text; pass "
-                     "--calibrate FILE",
+        return USAGE("{activations} static needs calibration data, since %s cannot generate text; pass "
+                     "{calibrate} FILE",
                      q->dir);
     q->balance = !config->no_balance && (generates || config->data.files_count);
     if (!q->balance && !fixed) return OK;

@@ -32,7 +32,7 @@ static Status measure(const QuantizeSpec *spec, const char *model, int64_t seq, 
     TRY(eval_run(&config, &measured));
     if (json_has_number(measured, "runtime_s", ret_seconds) && json_has_number(measured, "loss", ret_loss))
         return OK;
-    return USAGE("--evaluate: expected data with a loss, such as text");
+    return USAGE("{evaluate}: expected data with a loss, such as text");
 }
 
 static Status add_batches(const QuantizeSpec *spec, int64_t seq, json_t *rows) {
@@ -71,7 +71,7 @@ static Status writer_init(Writer *writer, const QuantizeSpec *spec, const char *
                    &(EngineOptions){.threads = (int)spec->config.threads, .dtype = DT_F32}));
     TRY(text_tokenizer(writer->dir.path, &config, spec->config.data.text.tokenizer, &writer->tokenizer));
     if (!writer->tokenizer)
-        return USAGE("%s has no tokenizer; pass its directory with --tokenizer", writer->dir.path);
+        return USAGE("%s has no tokenizer; pass its directory with {tokenizer}", writer->dir.path);
     return encoder_new(&writer->encoder, writer->tokenizer, NULL);
 }
 
@@ -90,7 +90,7 @@ static Status continue_prompt(Writer *writer, const QuantizeSpec *spec, const ch
                             .end_token = config->eos_token};
     request.sampling.top_p = 1; /* temperature 0: greedy */
     if (request.max_tokens < 1)
-        return USAGE("--prompt: '%s' fills the model's context of %lld tokens; use a shorter one", prompt,
+        return USAGE("{prompt}: '%s' fills the model's context of %lld tokens; use a shorter one", prompt,
                      (long long)config->positions);
     TRY(generate(writer->engine, &request, &generated));
     TRY(text_stream_init(&stream, writer->tokenizer, &(StopStrings){0}, true));

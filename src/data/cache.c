@@ -24,7 +24,7 @@ Status cache_root(char **ret_root) {
     TRY(user_cache(&root));
     if (!root)
         return USAGE(
-            "no directory to store prepared data in: set WEFT_CACHE to a directory, or use --no-cache");
+            "no directory to store prepared data in: set WEFT_CACHE to a directory, or use {no-cache}");
     *ret_root = root;
     return OK;
 }

@@ -21,7 +21,7 @@ Status curl_open(Curl *ret_curl) {
         library = dlopen(library_names[i], RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return FAILED("downloads need libcurl, which is not installed (Debian, Ubuntu: apt install "
-                      "libcurl4); use --from DIR for files that you already have");
+                      "libcurl4); use {from} DIR for files that you already have");
     Curl curl;
     bool complete = find(library, "curl_global_init", &curl.global_init) &&
                     find(library, "curl_global_cleanup", &curl.global_cleanup) &&
@@ -35,7 +35,7 @@ Status curl_open(Curl *ret_curl) {
                     find(library, "curl_slist_free_all", &curl.slist_free_all);
     if (!complete)
         return FAILED(
-            "the installed libcurl is too old; update it, or use --from DIR for files that you already have");
+            "the installed libcurl is too old; update it, or use {from} DIR for files that you already have");
     *ret_curl = curl;
     return OK;
 }

@@ -59,7 +59,7 @@ static Status common_format(const DataSpec *spec, DataFormat *ret_format) {
     for (int i = 1; i < spec->path_count; i++) {
         DataFormat other = format_of(spec->paths[i], spec->format);
         if (other != format)
-            return USAGE("%s is read as %s and %s as %s; expected files of one format (see --format)",
+            return USAGE("%s is read as %s and %s as %s; expected files of one format (see {format})",
                          spec->paths[0], data_format_name(format), spec->paths[i], data_format_name(other));
     }
     *ret_format = format;
@@ -77,7 +77,7 @@ static Status check_special(const DataSpec *spec, const char *name, int32_t toke
 
 static Status check_squad(const DataSpec *spec) {
     if (spec->task != TASK_SPAN)
-        return USAGE("%s is read as SQuAD questions, which require --task squad (see --task, or --format to "
+        return USAGE("%s is read as SQuAD questions, which require {task} squad (see {task}, or {format} to "
                      "read the file differently)",
                      spec->paths[0]);
     if (!spec->encoder) return FAILED("internal: SQuAD questions without a tokenizer");
@@ -105,7 +105,7 @@ static Status check_examples(const DataSpec *spec, DataFormat format) {
     bool records = format == FORMAT_RECORDS;
     const SpecialTokens *special = &spec->special;
     if (spec->task != (records ? TASK_CLASSIFY : TASK_MLM))
-        return USAGE("%s is read as %s, which require BERT and --task %s (see also --format)", spec->paths[0],
+        return USAGE("%s is read as %s, which require BERT and {task} %s (see also {format})", spec->paths[0],
                      records ? "labeled records" : "pairs of sentences", records ? "classify" : "mlm");
     if (!spec->encoder) return FAILED("internal: text data without a tokenizer");
     if (records) return check_records(spec);
@@ -119,12 +119,12 @@ static Status check_examples(const DataSpec *spec, DataFormat format) {
 Status dataset_check_task(const DataSpec *spec, DataFormat format) {
     if (format == FORMAT_IDS) return OK;
     if (format != FORMAT_SQUAD && spec->task == TASK_SPAN)
-        return USAGE("%s is read as %s, but --task span needs SQuAD questions or examples as JSON lines "
-                     "(--format ids)",
+        return USAGE("%s is read as %s, but {task} span needs SQuAD questions or examples as JSON lines "
+                     "({format} ids)",
                      spec->paths[0], data_format_name(format));
     if (format != FORMAT_RECORDS && spec->task == TASK_CLASSIFY)
-        return USAGE("%s is read as %s, but --task classify needs records (.csv, .tsv or .jsonl with a "
-                     "text and a label) or examples as JSON lines (--format ids)",
+        return USAGE("%s is read as %s, but {task} classify needs records (.csv, .tsv or .jsonl with a "
+                     "text and a label) or examples as JSON lines ({format} ids)",
                      spec->paths[0], data_format_name(format));
     return OK;
 }

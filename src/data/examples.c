@@ -107,7 +107,7 @@ static Status find_label_fields(Reading *reading) {
     int64_t outputs = data_outputs(spec);
     TRY(label_fields_split(&reading->label_fields, spec->label_field));
     if (!outputs && reading->label_fields.count > 1)
-        return USAGE("--label-field %s: single-label classification uses one label field; name only one",
+        return USAGE("{label-field} %s: single-label classification uses one label field; name only one",
                      spec->label_field);
     if (reading->label_fields.count == 1) return OK;
     TRY(mem_new((size_t)outputs, sizeof *reading->column, &reading->column));

@@ -53,7 +53,7 @@ Status fetch_root(char **ret_root) {
     if (own && *own) return str_dup(own, ret_root);
     CLEANUP(mem_freep) char *cache = NULL;
     TRY(user_cache(&cache));
-    if (!cache) return USAGE("no directory to store data in: set WEFT_DATA to a directory, or use --out");
+    if (!cache) return USAGE("no directory to store data in: set WEFT_DATA to a directory, or use {out}");
     return path_join(ret_root, cache, "data");
 }
 

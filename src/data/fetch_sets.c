@@ -292,5 +292,5 @@ Status fetch_find(const char *name, const FetchSet **ret_set) {
         suggest_offer(&near, sets[i].name);
     }
     if (near.best) return USAGE("unknown dataset or model '%s'; did you mean '%s'?", name, near.best);
-    return USAGE("unknown dataset or model '%s'; see 'weft fetch --list'", name);
+    return USAGE("unknown dataset or model '%s'; see 'weft fetch {list}'", name);
 }

@@ -85,7 +85,7 @@ Status data_format_find(const char *path, const char *field, DataFormat *ret_for
         bool pair = json_object_get(json, "q") && json_object_get(json, "a");
         if (json_is_object(json) && !ids && !text && !pair)
             return FAILED("%s: the first line has neither \"ids\" nor \"%s\"; expected token ids, or text in "
-                          "the field that --field names",
+                          "the field that {field} names",
                           path, field);
         if (!ids && (text || pair)) format = text ? FORMAT_TEXT : FORMAT_PAIRS;
     } else if (format == FORMAT_BYTES && path_has_suffix(path, ".json")) {

@@ -240,7 +240,7 @@ static Status transfer_failed(const Transfer *transfer, int code, const char *me
     switch (code) {
     case CURL_NO_HOST:
         return FAILED(
-            "%s: host %s not found; check the network connection, or use --from with a mirror or a directory",
+            "%s: host %s not found; check the network connection, or use {from} with a mirror or a directory",
             url, host);
     case CURL_NO_PROXY: return FAILED("%s: proxy host not found; check http_proxy and https_proxy", url);
     case CURL_NO_CONNECTION: return FAILED("%s: cannot connect to %s", url, host);
@@ -266,7 +266,7 @@ static Status request_failed(const Transfer *transfer, bool *ret_again) {
     if (status == 401 || status == 403)
         return FAILED(
             "%s: access denied (%d); if the site asks for an account or an accepted license, download "
-            "the files yourself and pass their directory with --from",
+            "the files yourself and pass their directory with {from}",
             url, status);
     if (*ret_again) return FAILED("%s: the server is busy or has a temporary problem (%d)", url, status);
     if (status == 416) return FAILED("%s: the server has fewer bytes than it reported before (416)", url);

@@ -102,12 +102,12 @@ Status label_fields_split(LabelSet *ret_fields, const char *field) {
     CLEANUP(label_set_done) LabelSet fields = {0};
     for (const char *at = field;; at++) {
         size_t size = strcspn(at, ",");
-        if (size == 0) return USAGE("--label-field %s: a name is empty", field);
+        if (size == 0) return USAGE("{label-field} %s: a name is empty", field);
         if (fields.count == TABLE_LABELS)
-            return USAGE("--label-field names more than %d fields", TABLE_LABELS);
+            return USAGE("{label-field} names more than %d fields", TABLE_LABELS);
         for (size_t i = 0; i < fields.count; i++)
             if (!strncmp(fields.name[i], at, size) && !fields.name[i][size])
-                return USAGE("--label-field names %s twice", fields.name[i]);
+                return USAGE("{label-field} names %s twice", fields.name[i]);
         TRY(label_set_add(&fields, at, size));
         at += size;
         if (!*at) break;

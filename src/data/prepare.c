@@ -280,8 +280,8 @@ static Status write_train(Prepare *p, int64_t *ret_total) {
         return FAILED("%s%s: no text found; expected at least one document", spec->paths[0],
                       spec->path_count > 1 ? " and the other files" : "");
     if (p->val && (token_file_set_tokens(p->val) == 0 || token_file_set_tokens(p->train) == 0))
-        return USAGE("--val-fraction %g: of %lld document%s, none would be left for %s; pass validation "
-                     "files with --val, or choose what counts as a document with --documents",
+        return USAGE("{val-fraction} %g: of %lld document%s, none would be left for %s; pass validation "
+                     "files with {val}, or choose what counts as a document with {documents}",
                      spec->val_fraction, (long long)p->document, p->document == 1 ? "" : "s",
                      token_file_set_tokens(p->train) == 0 ? "training" : "validation");
     return OK;
@@ -365,10 +365,10 @@ static Status check_entry(const char *dir, const char *name, bool replace) {
     CLEANUP(status_freep)
     Status status = path_has_token_files(path) ? token_file_open(&token_file, path) : OK;
     if (!token_file && !status)
-        return USAGE("%s: contains %s, which is not a token file; choose another --out", dir, name);
+        return USAGE("%s: contains %s, which is not a token file; choose another {out}", dir, name);
     if (!replace)
         return USAGE(
-            "%s: already contains token files; add --overwrite to replace them, or choose another --out",
+            "%s: already contains token files; add {overwrite} to replace them, or choose another {out}",
             dir);
     return OK;
 }

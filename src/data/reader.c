@@ -37,7 +37,7 @@ Status documents_parse(const char *name, Documents *ret_documents) {
         *ret_documents = (Documents)i;
         return OK;
     }
-    return USAGE("unknown value '%s' for --documents; expected file, line, blank or wikitext", name);
+    return USAGE("unknown value '%s' for {documents}; expected file, line, blank or wikitext", name);
 }
 
 void text_block_done(TextBlock *block) {

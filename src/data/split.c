@@ -99,7 +99,7 @@ static Status split_object(const Split *split, JsonText *text, int64_t number, c
     if (text->found)
         return FAILED("%s: line %lld: \"%s\" must be a string, not %s", file, (long long)number, field,
                       text->found);
-    return FAILED("%s: line %lld: no field \"%s\"; use --field to name the field that contains the text",
+    return FAILED("%s: line %lld: no field \"%s\"; use {field} to name the field that contains the text",
                   file, (long long)number, field);
 }
 

@@ -35,7 +35,7 @@ static bool entry_number(const json_t *entry, double *ret_value) {
 
 static Status wrong_value(const TargetReader *reader, int64_t line, double value) {
     return FAILED("%s: line %lld: the label has the value %g, but multi-label targets must be 0 to 1; for "
-                  "regression, pass --problem-type regression",
+                  "regression, pass {problem-type} regression",
                   reader->file, (long long)line, value);
 }
 
@@ -52,7 +52,7 @@ static Status not_number(const TargetReader *reader, int64_t line, TableField fi
 
 static Status not_list(const char *file, int64_t line) {
     return FAILED("%s: line %lld: the label is not a list; multi-label classification needs a list of labels "
-                  "or one column of zeros and ones per label (--label-field a,b)",
+                  "or one column of zeros and ones per label ({label-field} a,b)",
                   file, (long long)line);
 }
 
@@ -175,7 +175,7 @@ Status targets_columns(const LabelSet *fields, const char *const *names, int64_t
                        int64_t *ret_column) {
     int64_t known = 0;
     if ((int64_t)fields->count != labels)
-        return USAGE("--label-field names %zu field%s, but the model has %lld output%s", fields->count,
+        return USAGE("{label-field} names %zu field%s, but the model has %lld output%s", fields->count,
                      fields->count == 1 ? "" : "s", (long long)labels, labels == 1 ? "" : "s");
     for (int64_t i = 0; i < labels; i++) {
         ret_column[i] = i;
@@ -183,7 +183,7 @@ Status targets_columns(const LabelSet *fields, const char *const *names, int64_t
             if (!strcmp(fields->name[i], names[k])) known++, ret_column[i] = k;
     }
     if (known == 0 || known == labels) return OK;
-    return USAGE("--label-field names %lld of the model's %lld labels; name all of them, or fields in the "
+    return USAGE("{label-field} names %lld of the model's %lld labels; name all of them, or fields in the "
                  "order of the labels",
                  (long long)known, (long long)labels);
 }
@@ -260,7 +260,7 @@ static Status list_outputs(const LabelScan *scan, const char *path, int64_t *ret
     if (scan->strings) return OK;
     if (scan->longest == 0) return FAILED("%s: every row has an empty list of labels", path);
     if (vectors && !scan->reals && scan->longest == 1)
-        return USAGE("%s: labels such as [1] may be label numbers or vectors of one label; pass --labels N",
+        return USAGE("%s: labels such as [1] may be label numbers or vectors of one label; pass {labels} N",
                      path);
     if (!vectors && scan->largest >= MAX_LABELS)
         return FAILED("%s: the largest label number is %g; expected less than %d", path, scan->largest,

@@ -96,7 +96,7 @@ bool path_has_token_files(const char *path);
 /* Appends the token files of set `name` in a directory, in order; appends nothing if the set does not exist.
  * An incomplete set, or one with an extra file, is an error. */
 MUST_USE Status token_file_list_dir(TokenFileList *list, const char *dir, const char *name);
-/* Appends what `--data PATH` stands for: the file itself, or the "train" set of a directory. */
+/* Appends what a path among the data files stands for: the file itself, or the "train" set of a directory. */
 MUST_USE Status token_file_list_add(TokenFileList *list, const char *path);
 
 /* Writes a set of token files. A file gets its final name once it is complete; the set is complete after

@@ -87,7 +87,7 @@ static Status begin_file(TokenFileSet *set) {
     static const unsigned char nothing[TOKEN_FILE_HEADER];
     size_t index = set->files.count;
     if (index > 99999)
-        return FAILED("%s: the data needs more than 100000 token files; choose a larger --file-size",
+        return FAILED("%s: the data needs more than 100000 token files; choose a larger {file-size}",
                       set->dir);
     CLEANUP(mem_freep) char *path = NULL;
     TRY(str_format(&path, "%s/%s-%05zu" TOKEN_FILE_SUFFIX, set->dir, set->name, index));

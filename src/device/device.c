@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "base/memory.h"
+#include "base/setting.h"
 
 static const char *const tag_names[MEM_TAGS] = {"params",      "grads", "optimizer",
                                                 "activations", "comm",  "scratch"};
@@ -37,13 +38,14 @@ static void describe_use(const Device *device, char *text, size_t size) {
 }
 
 static Status out_of_memory(const Device *device, MemTag tag, size_t bytes, const char *limit) {
-    char more[FORMAT_SIZE], use[256];
+    char more[FORMAT_SIZE], use[256], offload[32] = "";
+    if (!device_is_host(device)) setting_print(offload, sizeof offload, "{offload} params, ");
     describe_use(device, use, sizeof use);
-    return FAILED("out of memory: cannot allocate %s for %s; in use: %s%s. Try a smaller --micro-batch, "
-                  "--recompute block, %sa "
-                  "higher --zero on more ranks, or a smaller model",
+    return FAILED("out of memory: cannot allocate %s for %s; in use: %s%s. Try a smaller {micro-batch}, "
+                  "{recompute} block, %sa "
+                  "higher {zero} on more ranks, or a smaller model",
                   format_bytes(more, (double)bytes), tag_names[tag], use[0] ? use : "nothing", limit,
-                  device_is_host(device) ? "" : "--offload params, ");
+                  offload);
 }
 
 Status dev_alloc(Device *device, MemTag tag, size_t bytes, Buffer *ret_buffer) {

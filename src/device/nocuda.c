@@ -14,7 +14,7 @@ int device_cuda_libraries(CudaLibrary ret_library[CUDA_LIBRARIES]) {
 
 Status device_new_cuda(Device **ret_device, int index) {
     (void)ret_device, (void)index;
-    return FAILED("no GPU available: this build has no CUDA support; use --device cpu, or rebuild with CUDA");
+    return FAILED("no GPU available: this build has no CUDA support; use {device} cpu, or rebuild with CUDA");
 }
 
 void device_allow_tf32(Device *device, bool allow) {

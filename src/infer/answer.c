@@ -37,8 +37,8 @@ static Status check_family(const char *model) {
     }
     if (config.family->outputs & OUTPUT_SPAN) return OK;
     return USAGE(
-        "--model %s is a %s, which cannot extract answers from a text; use a BERT trained with 'weft "
-        "train --task squad', or continue a prompt with 'weft generate'",
+        "{model} %s is a %s, which cannot extract answers from a text; use a BERT trained with 'weft "
+        "train {task} squad', or continue a prompt with 'weft generate'",
         model, config.family->title);
 }
 
@@ -48,7 +48,7 @@ static Status open_job(const AnswerConfig *config, Job **ret_job) {
     CLEANUP(job_freep) Job *job = NULL;
     TRY(check_family(settings.model.name));
     TRY(job_new(&job, &settings, JOB_EVAL));
-    if (!job->model_dir) return USAGE("--model %s: not a checkpoint directory", settings.model.name);
+    if (!job->model_dir) return USAGE("{model} %s: not a checkpoint directory", settings.model.name);
     TRY(job_need_tokenizer(job));
     *ret_job = job;
     job = NULL;
@@ -132,10 +132,10 @@ Status answer_questions(const AnswerConfig *config, json_t **ret_result) {
     CLEANUP(job_freep) Job *job = NULL;
     size_t size = 0;
     SquadLoss loss;
-    if (config->questions_count == 0) return USAGE("no question; pass at least one --question");
+    if (config->questions_count == 0) return USAGE("no question; pass at least one {question}");
     for (int i = 0; i < config->questions_count; i++)
         if (!config->questions[i][strspn(config->questions[i], " \t\r\n")])
-            return USAGE("--question '%s' is empty; pass a question", config->questions[i]);
+            return USAGE("{question} '%s' is empty; pass a question", config->questions[i]);
     TRY(open_job(config, &job));
     TRY(prompt_read(config->context, &text, &size));
     TRY(make_set(config, text, size, &set));

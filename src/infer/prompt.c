@@ -86,7 +86,7 @@ static Status add_json_ids(PromptList *list, const json_t *array, const char *fr
 static Status add_line_text(PromptList *list, Encoder *encoder, const char *text, size_t size,
                             const char *from) {
     if (!encoder)
-        return USAGE("%s: text needs a tokenizer; name one with --tokenizer, or give token ids", from);
+        return USAGE("%s: text needs a tokenizer; name one with {tokenizer}, or give token ids", from);
     return prompt_list_add_text(list, encoder, text, size);
 }
 
@@ -133,7 +133,7 @@ Status prompt_list_add_ids(PromptList *list, const char *text) {
         errno = 0;
         long long id = strtoll(at, &end, 10);
         if (end == at || errno || id < 0 || id > INT32_MAX || (*end && !strchr(", ", *end)))
-            return USAGE("--prompt-ids: expected token ids separated by commas, found '%.40s'", at);
+            return USAGE("{prompt-ids}: expected token ids separated by commas, found '%.40s'", at);
         TRY(mem_grow(&ids, &capacity, count + 1, sizeof *ids));
         ids[count++] = (int32_t)id;
         at = end + strspn(end, ", ");
@@ -178,7 +178,7 @@ static size_t repeats(const PromptList *list, size_t prompt) {
 }
 
 /* A sequence number combines the sample's index with the number of earlier identical prompts, so neither
- * --samples nor other prompts change a prompt's output. */
+ * the number of samples nor other prompts change a prompt's output. */
 static Status number_sequences(PromptList *list, int64_t samples) {
     size_t earlier = 0;
     TRY(mem_new(list->used * (size_t)samples, sizeof *list->prompts, &list->prompts));

@@ -244,7 +244,7 @@ MUST_USE Status kernels_for(const char *device, const char *name, const KernelTa
 MUST_USE Status kernels_dryrun(const char *device, const KernelTable **ret_table);
 /* Fails with a usage error if the backend `name` does not support the kind of device. name may be NULL. */
 MUST_USE Status kernels_check_device(const char *device, const char *name);
-/* A value of --precision. */
+/* What a named precision means. */
 typedef struct Precision {
     const char *name;
     DType dtype; /* of activations and of the weights that kernels read */

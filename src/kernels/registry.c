@@ -43,7 +43,7 @@ Status kernels_dryrun(const char *device, const KernelTable **ret_table) {
 Status kernels_check_device(const char *device, const char *name) {
     bool gpu = strcmp(device, "cuda") == 0;
     if (!name || gpu == (strcmp(name, "cuda") == 0)) return OK;
-    return USAGE("--kernels %s does not support --device %s; use --kernels %s", name, device,
+    return USAGE("{kernels} %s does not support {device} %s; use {kernels} %s", name, device,
                  gpu ? "cuda" : "cpu or ref");
 }
 
@@ -65,6 +65,6 @@ Status kernels_precision(const char *device, const char *name, Precision *ret_pr
         *ret_precision = known[i];
         return OK;
     }
-    if (!gpu) return USAGE("--precision %s is not supported on a CPU; use fp32, bf16 or fp16", name);
-    return USAGE("unknown --precision %s; expected fp8, bf16, fp16, tf32 or fp32", name);
+    if (!gpu) return USAGE("{precision} %s is not supported on a CPU; use fp32, bf16 or fp16", name);
+    return USAGE("unknown {precision} %s; expected fp8, bf16, fp16, tf32 or fp32", name);
 }

@@ -94,7 +94,7 @@ typedef struct OptimWork {
  * `begin` updates the state and replaces the gradient by a matrix, `transform` changes it in place, and
  * `finish` applies it to the parameters. */
 struct Optimizer {
-    const char *name;             /* as in --optimizer */
+    const char *name;             /* as users write it */
     const OptimSetting *settings; /* ends with an option NULL */
     OptimStates states;           /* fp32, with the parameter's shape, initially zero */
     OptimStates whole; /* those of hidden matrices; none: they are updated like all other parameters */

@@ -60,7 +60,7 @@ static Status check_spec(const ScheduleSpec *spec, int stage) {
                      spec->stages, spec->chunks, spec->micros);
     if (spec->chunks > 1 && spec->kind != SCHEDULE_INTERLEAVED && spec->kind != SCHEDULE_EVAL)
         return USAGE(
-            "the %s schedule has 1 chunk per stage, not %d; use --pp-schedule interleaved for several",
+            "the %s schedule has 1 chunk per stage, not %d; use {pp-schedule} interleaved for several",
             schedule_name(spec->kind), spec->chunks);
     if ((double)spec->stages * spec->chunks * spec->micros > LIMIT)
         return USAGE("a pipeline of %d stages, %d chunks per stage and %d micro-batches is too large: their "

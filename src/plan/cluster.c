@@ -319,7 +319,7 @@ static Status unknown(const char *name) {
     list[0] = 0;
     for (const char *const *at = cluster_names(); *at && used < sizeof list; at++)
         used += (size_t)snprintf(list + used, sizeof list - used, used ? ", %s" : "%s", *at);
-    return USAGE("--cluster %s: neither a file nor a built-in cluster (%s)%s%s%s", name, list,
+    return USAGE("{cluster} %s: neither a file nor a built-in cluster (%s)%s%s%s", name, list,
                  near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 

@@ -80,7 +80,7 @@ typedef struct Cluster {
 MUST_USE Status cluster_find(const char *name, Cluster *ret_cluster);
 /* `from` names the text in messages. */
 MUST_USE Status cluster_parse(const char *text, size_t size, const char *from, Cluster *ret_cluster);
-const char *rate_name(Rate rate); /* "fp32" ..., as in --precision */
+const char *rate_name(Rate rate); /* "fp32" ..., as in DeviceSettings.precision */
 /* Names of the built-in clusters in alphabetical order, NULL-terminated. */
 const char *const *cluster_names(void);
 

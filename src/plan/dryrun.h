@@ -16,7 +16,7 @@ typedef struct DryRunRank {
     RankMemory memory;
     uint64_t sent[COMM_KINDS]; /* bytes per step */
     int64_t params;            /* parameters of the rank's stage and tensor shard */
-    int64_t kept;              /* parameters stored permanently; fewer than `params` with --zero 3 */
+    int64_t kept;              /* parameters stored permanently; fewer than `params` with ZeRO-3 */
     int blocks;                /* blocks of its stage */
     StepEvents events;         /* events of a step, if DryRunSpec.timed */
 } DryRunRank;

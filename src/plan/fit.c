@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/setting.h"
 
 /* ---- cluster limits ---- */
 
@@ -23,7 +24,7 @@ static Status refuse_precision(const Cluster *cluster, const char *precision) {
     for (Rate rate = 0; rate < RATE_COUNT; rate++)
         if (cluster->peak_flops[rate] > 0)
             used += (size_t)snprintf(list + used, sizeof list - used, used ? ", %s" : "%s", rate_name(rate));
-    return USAGE("--precision %s: the %s of cluster %s does not support it; use %s", precision,
+    return USAGE("{precision} %s: the %s of cluster %s does not support it; use %s", precision,
                  cluster->device, cluster->name, list);
 }
 
@@ -31,12 +32,12 @@ Status fit_settle(PlanSpec *spec, const Cluster *cluster) {
     Settings *c = &spec->config;
     const char *kind = cluster->gpu ? "cuda" : "cpu";
     if (c->device.name && strcmp(c->device.name, kind))
-        return USAGE("--device %s: cluster %s has %s devices", c->device.name, cluster->name, kind);
+        return USAGE("{device} %s: cluster %s has %s devices", c->device.name, cluster->name, kind);
     c->device.name = kind;
     spec->capability = (int)(10 * cluster->capability + 0.5);
     spec->software = cluster->software.present ? &cluster->software : NULL;
     if (spec->software && c->run.offload)
-        return USAGE("--offload %s: cluster %s describes %s, which does not offload",
+        return USAGE("{offload} %s: cluster %s describes %s, which does not offload",
                      offload_names[c->run.offload], cluster->name, cluster->software.title);
     if (!c->device.precision)
         c->device.precision = !cluster->gpu ? "fp32" : has(cluster, "bf16") ? "bf16" : "fp16";
@@ -85,7 +86,7 @@ static bool apply_micro_batch(PlanSpec *spec) {
     return true;
 }
 static void print_micro_batch(const PlanSpec *spec, char text[CHANGE_TEXT]) {
-    snprintf(text, CHANGE_TEXT, "--micro-batch %lld", (long long)spec->config.run.micro_batch);
+    setting_print(text, CHANGE_TEXT, "{micro-batch} %lld", (long long)spec->config.run.micro_batch);
 }
 
 static bool apply_recompute(PlanSpec *spec) {
@@ -94,7 +95,7 @@ static bool apply_recompute(PlanSpec *spec) {
     return true;
 }
 static void print_recompute(const PlanSpec *spec, char text[CHANGE_TEXT]) {
-    snprintf(text, CHANGE_TEXT, "--recompute %s", recompute_names[spec->config.run.recompute]);
+    setting_print(text, CHANGE_TEXT, "{recompute} %s", recompute_names[spec->config.run.recompute]);
 }
 
 static bool apply_zero(PlanSpec *spec) {
@@ -103,7 +104,7 @@ static bool apply_zero(PlanSpec *spec) {
     return true;
 }
 static void print_zero(const PlanSpec *spec, char text[CHANGE_TEXT]) {
-    snprintf(text, CHANGE_TEXT, "--zero %lld", (long long)spec->config.run.zero);
+    setting_print(text, CHANGE_TEXT, "{zero} %lld", (long long)spec->config.run.zero);
 }
 
 static bool apply_offload(PlanSpec *spec) {
@@ -114,7 +115,7 @@ static bool apply_offload(PlanSpec *spec) {
     return true;
 }
 static void print_offload(const PlanSpec *spec, char text[CHANGE_TEXT]) {
-    snprintf(text, CHANGE_TEXT, "--offload %s", offload_names[spec->config.run.offload]);
+    setting_print(text, CHANGE_TEXT, "{offload} %s", offload_names[spec->config.run.offload]);
 }
 
 /* Doubles an axis. The ranks come from the replicas if their number is even, otherwise they are added. */
@@ -134,8 +135,8 @@ static bool apply_pipeline(PlanSpec *spec) {
 }
 static void print_mesh(const PlanSpec *spec, char text[CHANGE_TEXT]) {
     const MeshSpec *mesh = &spec->mesh;
-    snprintf(text, CHANGE_TEXT, "--ranks %d --dp %d --tp %d --pp %d", mesh->dp * mesh->tp * mesh->pp,
-             mesh->dp, mesh->tp, mesh->pp);
+    setting_print(text, CHANGE_TEXT, "{ranks} %d {dp} %d {tp} %d {pp} %d", mesh->dp * mesh->tp * mesh->pp,
+                  mesh->dp, mesh->tp, mesh->pp);
 }
 
 static const Change changes[] = {

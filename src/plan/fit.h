@@ -9,7 +9,7 @@
 enum { FIT_CHANGES = 8, FIT_TEXT = 400 };
 
 typedef struct FitChange {
-    char options[FIT_TEXT]; /* for the command line, such as "--recompute block --zero 1" */
+    char options[FIT_TEXT]; /* as users write them */
     size_t total; /* device memory per rank with this change, in bytes, including checkpoint writing */
 } FitChange;
 

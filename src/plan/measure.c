@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/setting.h"
 #include "device/registry.h"
 #include "plan/measure_models.h"
 
@@ -115,7 +116,8 @@ static json_t *link_json(const Link *link, bool measured, const char *how) {
 }
 
 static json_t *links_json(const Links *links, double memory) {
-    static const char *const measured = "measured: all-reduces (weft plan --measure)";
+    char measured[64];
+    setting_print(measured, sizeof measured, "measured: all-reduces (weft plan {measure})");
     static const char *const guess = "not measured: a guess";
     Link alone = {.latency_s = 5e-6, .bandwidth = memory / 4, .share = 1};
     Link far = {.latency_s = 3e-5, .bandwidth = 1e9, .share = 1};

@@ -80,11 +80,11 @@ static Status check_sizes(const Job *job) {
     double bytes = 8 * tokens * (double)run->micros * width * (double)(c->layers + 2);
     if (bytes > max_bytes)
         return USAGE("%d micro-batches of %lld sequences of %lld tokens cannot be planned for this model; "
-                     "reduce --batch, "
-                     "--micro-batch or --seq",
+                     "reduce {batch}, "
+                     "{micro-batch} or {seq}",
                      run->micros, (long long)run->micro_batch, (long long)job->seq);
     if (run->micros > MAX_MICROS)
-        return USAGE("--batch: %d micro-batches per replica; the planner supports at most %d", run->micros,
+        return USAGE("{batch}: %d micro-batches per replica; the planner supports at most %d", run->micros,
                      MAX_MICROS);
     return OK;
 }
@@ -202,7 +202,7 @@ static Status check_work(const DryRunSpec *run, const ModelConfig *model) {
     if ((double)model->layers * micros <= max_layers && pp * pp * chunks * micros <= max_actions) return OK;
     return USAGE(
         "%lld layers in %d stages with %d or more micro-batches take too long to plan; reduce the number "
-        "of layers, --pp or --batch",
+        "of layers, {pp} or {batch}",
         (long long)model->layers, run->mesh.pp, run->spec.micros);
 }
 

@@ -315,14 +315,14 @@ static Status refuse_space(const Finder *finder) {
     const SearchGrids *grids = &finder->found.grids;
     const Settings *c = &finder->spec->base.config;
     int ranks = finder->spec->ranks;
-    if (!grids->all) return USAGE("--ranks %d: not a multiple of the given --dp x --tp x --pp", ranks);
+    if (!grids->all) return USAGE("{ranks} %d: not a multiple of the given {dp} x {tp} x {pp}", ranks);
     if (grids->by_heads == grids->all) return refuse_tensor(ranks, &finder->found.model);
     if (grids->by_batch)
         return USAGE(
-            "--ranks %d: no valid layout for a batch of %lld sequences, which cannot be split evenly across "
-            "replicas and micro-batches; use a larger --batch, such as %d",
+            "{ranks} %d: no valid layout for a batch of %lld sequences, which cannot be split evenly across "
+            "replicas and micro-batches; use a larger {batch}, such as %d",
             ranks, (long long)c->training.batch, ranks);
-    return USAGE("--ranks %d: no valid layout for this number of layers (%lld) and heads (%lld)", ranks,
+    return USAGE("{ranks} %d: no valid layout for this number of layers (%lld) and heads (%lld)", ranks,
                  (long long)finder->found.model.layers, (long long)finder->found.model.heads);
 }
 

@@ -90,7 +90,7 @@ typedef struct Search {
 /* Fails with a usage error if there is no valid layout. That nothing fits is not an error: ret_search->count
  * is 0. */
 MUST_USE Status search_find(Search *ret_search, const SearchSpec *spec, const Cluster *cluster);
-/* The layout as command-line options: "--dp 2 --tp 8 ...". Returns `text`. */
+/* The layout as settings, as users write them. Returns `text`. */
 enum { SEARCH_OPTIONS = 240 };
 const char *search_options(const SearchLayout *layout, char text[SEARCH_OPTIONS]);
 const char *search_other_name(SearchOther other); /* "fastest without recompute" ... */

@@ -2,20 +2,21 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/setting.h"
 #include "plan/search_space.h"
 
 const char *search_options(const SearchLayout *l, char text[SEARCH_OPTIONS]) {
-    int used = snprintf(text, SEARCH_OPTIONS, "--dp %d --tp %d --pp %d --zero %d --micro-batch %lld", l->dp,
-                        l->tp, l->pp, l->zero, (long long)l->micro_batch);
+    int used = setting_print(text, SEARCH_OPTIONS, "{dp} %d {tp} %d {pp} %d {zero} %d {micro-batch} %lld",
+                             l->dp, l->tp, l->pp, l->zero, (long long)l->micro_batch);
     if (l->pp > 1)
-        used += snprintf(text + used, SEARCH_OPTIONS - (size_t)used, " --pp-schedule %s",
-                         schedule_name(l->schedule));
+        used += setting_print(text + used, SEARCH_OPTIONS - (size_t)used, " {pp-schedule} %s",
+                              schedule_name(l->schedule));
     if (l->chunks > 1)
-        used += snprintf(text + used, SEARCH_OPTIONS - (size_t)used, " --pp-chunks %d", l->chunks);
+        used += setting_print(text + used, SEARCH_OPTIONS - (size_t)used, " {pp-chunks} %d", l->chunks);
     if (l->recompute != RECOMPUTE_NONE)
-        used += snprintf(text + used, SEARCH_OPTIONS - (size_t)used, " --recompute %s",
-                         recompute_names[l->recompute]);
-    if (l->sequence) snprintf(text + used, SEARCH_OPTIONS - (size_t)used, " --sequence-parallel");
+        used += setting_print(text + used, SEARCH_OPTIONS - (size_t)used, " {recompute} %s",
+                              recompute_names[l->recompute]);
+    if (l->sequence) setting_print(text + used, SEARCH_OPTIONS - (size_t)used, " {sequence-parallel}");
     return text;
 }
 

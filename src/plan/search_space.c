@@ -42,7 +42,7 @@ static bool is_fixed(const Enumerator *it, Fixed what) {
 static Status add_layout(Enumerator *it) {
     SearchSpace *space = it->space;
     if (space->count == MAX_LAYOUTS)
-        return USAGE("more than %d valid layouts; narrow the search with --tp, --pp or --micro-batch",
+        return USAGE("more than %d valid layouts; narrow the search with {tp}, {pp} or {micro-batch}",
                      MAX_LAYOUTS);
     TRY(mem_grow(&space->layout, &space->capacity, space->count + 1, sizeof *space->layout));
     space->layout[space->count++] = it->at;

@@ -24,9 +24,9 @@ typedef struct Sizes {
 
 static Status add_size(Sizes *sizes, int64_t ranks, const char *text) {
     if (sizes->count && ranks <= sizes->ranks[sizes->count - 1])
-        return USAGE("--sweep '%s': device counts must be in ascending order, but %lld is out of order", text,
+        return USAGE("{sweep} '%s': device counts must be in ascending order, but %lld is out of order", text,
                      (long long)ranks);
-    if (sizes->count == MAX_SIZES) return USAGE("--sweep: at most %d device counts are supported", MAX_SIZES);
+    if (sizes->count == MAX_SIZES) return USAGE("{sweep}: at most %d device counts are supported", MAX_SIZES);
     TRY(mem_grow(&sizes->ranks, &sizes->capacity, sizes->count + 1, sizeof *sizes->ranks));
     sizes->ranks[sizes->count++] = (int)ranks;
     return OK;
@@ -44,7 +44,7 @@ static Status parse_sizes(Sizes *sizes, const char *text) {
         errno = 0;
         long long ranks = strtoll(at, &end, 10);
         if (end == at || errno || ranks < 1 || ranks > MAX_RANKS || (*end && *end != ','))
-            return USAGE("--sweep '%s': expected device counts from 1 to %d, such as 1,2,4,...,1024", text,
+            return USAGE("{sweep} '%s': expected device counts from 1 to %d, such as 1,2,4,...,1024", text,
                          MAX_RANKS);
         for (int64_t next; dots && (next = 2 * (int64_t)sizes->ranks[sizes->count - 1]) < ranks;)
             TRY(add_size(sizes, next, text));

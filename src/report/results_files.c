@@ -237,8 +237,8 @@ static bool is_among(const char *key, const char *const *names) {
     return false;
 }
 
-/* Whether train may have derived a value in config.json that is absent from the settings. Without --ranks and
- * --dp there is one replica. */
+/* Whether train may have derived a value in config.json that is absent from the settings. Without ranks and
+ * dp there is one replica. */
 static bool may_be_derived(const char *key, const json_t *value, const json_t *settings) {
     static const char *const derived[] = {"ranks", "dp", "threads", NULL};
     bool unset = !json_object_get(settings, "ranks") && !json_object_get(settings, "dp");
@@ -246,7 +246,7 @@ static bool may_be_derived(const char *key, const json_t *value, const json_t *s
     return is_among(key, derived);
 }
 
-/* --format tokens was called shards in earlier versions. */
+/* The format tokens was called shards in earlier versions. */
 static bool same_value(const char *key, const json_t *value, const json_t *old) {
     const char *text = json_string_value(value), *old_text = json_string_value(old);
     if (json_equal(value, old)) return true;
@@ -255,7 +255,7 @@ static bool same_value(const char *key, const json_t *value, const json_t *old) 
 }
 
 /* The first setting that differs between `settings` and `before`; NULL if the run is the same. Options of a
- * single start, such as --resume, are ignored. `own`: `before` is a config.json, in which train has resolved
+ * single start, such as resume, are ignored. `own`: `before` is a config.json, in which train has resolved
  * defaults. */
 static const char *changed(const json_t *settings, const json_t *before, bool own) {
     static const char *const ignored[] = {"out",         "resume", "resume-from", "trace",
@@ -281,11 +281,11 @@ Status run_recognize(Run *run) {
     TRY(path_join(&path, run->dir, "config.json"));
     CLEANUP(status_freep) Status unread = json_read_file(path, &config);
     if (unread || !json_is_object(config))
-        return USAGE("%s: not a run directory (config.json is missing or unreadable); choose another --out",
+        return USAGE("%s: not a run directory (config.json is missing or unreadable); choose another {out}",
                      run->dir);
     const char *key = changed(run->settings, config, true);
     if (key)
-        return USAGE("%s: contains a run with different options (%s); choose another --out", run->dir, key);
+        return USAGE("%s: contains a run with different options (%s); choose another {out}", run->dir, key);
     run->known = true;
     return OK;
 }
@@ -313,7 +313,7 @@ static Status recall_entry(Results *results, const char *path, json_t *entry) {
         if (strcmp(name, run->name)) continue;
         const char *key = changed(run->settings, json_object_get(entry, "settings"), false);
         if (key)
-            return USAGE("%s: run '%s' was started with different options (%s); choose another --out", path,
+            return USAGE("%s: run '%s' was started with different options (%s); choose another {out}", path,
                          name, key);
         return recall_run(run, entry);
     }

@@ -11,21 +11,21 @@
 
 Status eval_run(const EvalConfig *config, json_t **ret_result) {
     const DataSettings *from = &config->settings.data;
-    if (from->files_count == 0) return USAGE("no data; pass files with --data");
+    if (from->files_count == 0) return USAGE("no data; pass files with {data}");
     if (config->squad.predictions) return squad_eval_predictions(config, ret_result);
-    if (config->squad.na_prob) return USAGE("--na-prob needs --predictions");
-    if (!config->settings.model.name) return USAGE("missing --model DIR; see 'weft help eval'");
+    if (config->squad.na_prob) return USAGE("{na-prob} needs {predictions}");
+    if (!config->settings.model.name) return USAGE("missing {model} DIR; see 'weft help eval'");
     CLEANUP(load_report_done) LoadReport report = {0};
     CLEANUP(progress_freep) Progress *progress = NULL;
     CLEANUP(job_freep) Job *job = NULL;
     TRY(progress_new(&progress, config->settings.report.log, "eval", 0, 5, config->settings.report.quiet));
     TRY(job_new(&job, &config->settings, JOB_EVAL));
     if (!job->model_dir)
-        return USAGE("--model %s: not a checkpoint directory; eval needs trained weights",
+        return USAGE("{model} %s: not a checkpoint directory; eval needs trained weights",
                      config->settings.model.name);
     if (job->squad) return squad_eval_model(config, job, progress, ret_result);
     if (config->squad.out || config->squad.write_n_best)
-        return USAGE("%s applies only to SQuAD data", config->squad.out ? "--out" : "--nbest");
+        return USAGE("{%s} applies only to SQuAD data", config->squad.out ? "out" : "nbest");
     CLEANUP(dataset_freep) Dataset *data = NULL;
     job->windows = !config->max_batches;
     TRY(job_data(job, from->files, from->files_count, 0, 0, 0.15, 0, &data));
@@ -35,7 +35,7 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
     if (dataset_windows(data, 1) && !config->max_batches)
         return perplexity_run(job, config, data, ret_result);
     if (config->stride)
-        return USAGE("--stride applies only to language models on a whole text, without --max-batches");
+        return USAGE("{stride} applies only to language models on a whole text, without {max-batches}");
     EvalResult result;
     double start = clock_wall();
     TRY(job_evaluate(job, data, config->max_batches * config->settings.run.micro_batch, &result));

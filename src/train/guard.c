@@ -27,7 +27,7 @@ Status guard_parse(const char *name, GuardPolicy *ret_policy) {
     size_t i = 0;
     while (name && i < sizeof policy_names / sizeof *policy_names && strcmp(name, policy_names[i])) i++;
     if (i == sizeof policy_names / sizeof *policy_names)
-        return USAGE("--on-divergence '%s': must be stop, warn, skip or rollback", name);
+        return USAGE("{on-divergence} '%s': must be stop, warn, skip or rollback", name);
     *ret_policy = (GuardPolicy)i;
     return OK;
 }

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/progress.h"
+#include "base/setting.h"
 #include "checkpoint/checksums.h"
 #include "data/squad_features.h"
 
@@ -72,7 +73,7 @@ static Status change_preset(const ModelSettings *model, ModelConfig *config) {
     if (config->hidden != width) { /* the same proportions */
         config->inner = config->inner * config->hidden / width;
         if (!model->heads && config->hidden % config->heads)
-            return USAGE("--hidden %lld is not a multiple of the preset's %lld heads; set --heads too",
+            return USAGE("{hidden} %lld is not a multiple of the preset's %lld heads; set {heads} too",
                          (long long)config->hidden, (long long)config->heads);
     }
     if (model->heads) {
@@ -86,19 +87,19 @@ static Status change_preset(const ModelSettings *model, ModelConfig *config) {
 
 static Status refuse_changes(const ModelSettings *model, const char *dir, const ModelConfig *config) {
     const struct {
-        const char *option;
+        const char *setting;
         int64_t asked, is;
-    } fixed[] = {{"--layers", model->layers, config->layers},
-                 {"--hidden", model->hidden, config->hidden},
-                 {"--heads", model->heads, config->heads},
-                 {"--inner", model->inner, config->inner},
-                 {"--vocab", model->vocab, config->vocab}};
+    } fixed[] = {{"layers", model->layers, config->layers},
+                 {"hidden", model->hidden, config->hidden},
+                 {"heads", model->heads, config->heads},
+                 {"inner", model->inner, config->inner},
+                 {"vocab", model->vocab, config->vocab}};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         if (fixed[i].asked && fixed[i].asked != fixed[i].is)
-            return USAGE("%s %lld: the checkpoint %s has %lld, and a checkpoint's size cannot be changed",
-                         fixed[i].option, (long long)fixed[i].asked, dir, (long long)fixed[i].is);
+            return USAGE("{%s} %lld: the checkpoint %s has %lld, and a checkpoint's size cannot be changed",
+                         fixed[i].setting, (long long)fixed[i].asked, dir, (long long)fixed[i].is);
     if (model->seq > config->positions)
-        return USAGE("--seq %lld exceeds the context length of the checkpoint %s (%lld)",
+        return USAGE("{seq} %lld exceeds the context length of the checkpoint %s (%lld)",
                      (long long)model->seq, dir, (long long)config->positions);
     return OK;
 }
@@ -130,7 +131,7 @@ static Status resolve_task(const ModelSettings *model, ModelConfig *config, Task
         config->outputs_mask &= OUTPUT_MLM | OUTPUT_NSP;
         if (!config->outputs_mask) config->outputs_mask = OUTPUT_MLM | OUTPUT_NSP;
         if (model->no_next_sentence && model->no_masks)
-            return USAGE("task mlm has no objective left; remove --no-masked-tokens or --no-next-sentence");
+            return USAGE("task mlm has no objective left; remove {no-masked-tokens} or {no-next-sentence}");
         if (model->no_next_sentence) config->outputs_mask &= ~(unsigned)OUTPUT_NSP;
         if (model->no_masks) config->outputs_mask &= ~(unsigned)OUTPUT_MLM;
         if (!config->outputs_mask) config->outputs_mask = model->no_masks ? OUTPUT_NSP : OUTPUT_MLM;
@@ -174,20 +175,27 @@ static Status find_end_token(Job *job, const ModelConfig *config) {
     if (!job->settings.data.text.no_cross_document) return OK;
     if (job->task != TASK_LM)
         return USAGE(
-            "--no-cross-document is for language models; %s reads a whole sequence in both directions",
+            "{no-cross-document} is for language models; %s reads a whole sequence in both directions",
             config->family->title);
     if (job->end_token >= 0) return OK;
-    return USAGE("--no-cross-document needs a token that ends a document, but neither the data's tokenizer "
+    return USAGE("{no-cross-document} needs a token that ends a document, but neither the data's tokenizer "
                  "nor the model has one");
+}
+
+/* What determines the size of the vocabulary: `dir`, or without one the setting. */
+enum { VOCAB_SOURCE = 16 };
+static const char *vocab_source(const char *dir, char text[VOCAB_SOURCE]) {
+    setting_print(text, VOCAB_SOURCE, "{vocab}");
+    return dir ? dir : text;
 }
 
 static Status check_bytes(const char *dir, const ModelConfig *config) {
     int64_t needed = byte_vocab(config);
+    char source[VOCAB_SOURCE];
     if (config->vocab >= needed && config->vocab < needed + BYTE_PADDING) return OK;
     return USAGE("the data is bytes, which need a vocabulary of %lld, but %s has %lld; pass its tokenizer "
-                 "(--tokenizer "
-                 "DIR), or use token files (--format u16, u32 or ids)",
-                 (long long)needed, dir ? dir : "--vocab", (long long)config->vocab);
+                 "({tokenizer} DIR), or use token files ({format} u16, u32 or ids)",
+                 (long long)needed, vocab_source(dir, source), (long long)config->vocab);
 }
 
 /* The model's vocabulary must cover every token, with at most the usual padding. */
@@ -195,9 +203,9 @@ static Status check_vocab(const Job *job, const ModelConfig *config) {
     if (job->bytes) return check_bytes(job->model_dir, config);
     int64_t needed = job->tokens_known ? job->tokens.vocab : config->vocab;
     if (tokenizer_fits(needed, config->vocab)) return OK;
-    char text[TOKENIZER_ID_TEXT];
+    char text[TOKENIZER_ID_TEXT], source[VOCAB_SOURCE];
     return USAGE("%s has a vocabulary of %lld, which does not match the tokenizer %s (%s)",
-                 job->model_dir ? job->model_dir : "--vocab", (long long)config->vocab, job->tokenizer_name,
+                 vocab_source(job->model_dir, source), (long long)config->vocab, job->tokenizer_name,
                  tokenizer_id_text(&job->tokens, text));
 }
 
@@ -281,7 +289,7 @@ static Status resolve_groups(Job *job) {
     for (int i = 0; i < training->group_count; i++) {
         TRY(optim_group_parse(training->group[i], &job->group[i]));
         if (!count_matches(job->model, &job->group[i]))
-            return USAGE("--group '%s': no parameter of the model matches '%s'; names are like "
+            return USAGE("{group} '%s': no parameter of the model matches '%s'; names are like "
                          "'embed.token', 'layer.0.attn.qkv.weight' and 'layer.0.norm1.bias'",
                          training->group[i], job->group[i].pattern);
     }
@@ -321,7 +329,7 @@ Status job_new(Job **ret_job, const Settings *settings, JobUse use) {
     TRY(resolve_run(job));
     TRY(job_resolve_layout(job, &config));
     if (config.int8 && run->mesh && run->mesh->axis[AXIS_TP]->size > 1)
-        return USAGE("--tp %d: %s is quantized, and quantized weights cannot be split; drop --tp",
+        return USAGE("{tp} %d: %s is quantized, and quantized weights cannot be split; drop {tp}",
                      run->mesh->axis[AXIS_TP]->size, job->model_dir);
     if (config.int8) TRY(hf_int8_check(job->model_dir, &config, job->device, run->dtype));
     config.sparse_products = config.sparse && !run->train && device_is_host(job->device) &&

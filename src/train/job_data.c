@@ -31,7 +31,7 @@ static Status load_tokenizer(Job *job, const char *path) {
     return OK;
 }
 
-/* --tokenizer may name one of the tokenizer's files; checkpoints copy from its directory. */
+/* The setting may name one of the tokenizer's files; checkpoints copy from its directory. */
 static Status find_tokenizer_dir(Job *job, const char *path) {
     if (path_is_dir(path)) return str_dup(path, &job->tokenizer_dir);
     const char *slash = strrchr(path, '/');
@@ -54,11 +54,12 @@ static Status check_same_tokenizer(const Job *job) {
 /* Refuses bytes where the checkpoint or the token files use another tokenizer. */
 static Status check_bytes(const Job *job, DataFormat format) {
     char text[TOKENIZER_ID_TEXT];
-    const char *asked = wants_bytes(job) ? "--tokenizer bytes" : "--format bytes";
+    const char *asked = wants_bytes(job) ? "tokenizer" : "format";
     if (!wants_bytes(job) && format != FORMAT_BYTES) return OK;
     if (has_own_tokenizer(job))
-        return USAGE("%s: the checkpoint %s has its own tokenizer, so byte tokens cannot be used with it",
-                     asked, job->model_dir);
+        return USAGE(
+            "{%s} bytes: the checkpoint %s has its own tokenizer, so byte tokens cannot be used with it",
+            asked, job->model_dir);
     if (format == FORMAT_TOKENS && job->tokens.kind != TOKENIZER_BYTES)
         return USAGE("%s was prepared with a different tokenizer (%s), not bytes", job->tokenizer_name,
                      tokenizer_id_text(&job->tokens, text));
@@ -71,7 +72,7 @@ Status job_need_tokenizer(Job *job) {
     char text[TOKENIZER_ID_TEXT];
     if (job->tokens_known && job->tokens.kind != TOKENIZER_BYTES)
         return USAGE(
-            "reading text along with these token files needs their tokenizer (%s); pass it with --tokenizer",
+            "reading text along with these token files needs their tokenizer (%s); pass it with {tokenizer}",
             tokenizer_id_text(&job->tokens, text));
     return tokenizer_new_bytes(&job->tokenizer, job->model->config.family->byte_specials);
 }
@@ -113,11 +114,11 @@ static Status common_format(const Job *job, const char *const *paths, int count,
         else if (other != format && both_texts)
             format = FORMAT_TEXT;
         else if (other != format)
-            return USAGE("%s is read as %s but %s as %s; all files must have the same format (see --format)",
+            return USAGE("%s is read as %s but %s as %s; all files must have the same format (see {format})",
                          paths[0], data_format_name(format), paths[i], data_format_name(other));
     }
     if (job->format == FORMAT_BYTES && job->tokenizer && job->tokens.kind != TOKENIZER_BYTES)
-        return USAGE("--format bytes cannot be combined with the tokenizer %s; use --format text",
+        return USAGE("{format} bytes cannot be combined with the tokenizer %s; use {format} text",
                      job->tokenizer_name);
     *ret_format = format;
     return OK;
@@ -194,7 +195,7 @@ static Status parse_problem(const char *name, ProblemType *ret_problem) {
 static Status check_trained(const Job *job, LabelKind *kind) {
     if (kind->problem != PROBLEM_REGRESSION) return OK;
     if (kind->lists || kind->from_columns)
-        return USAGE("%s has no problem_type, and %s has labels outside 0 to 1; pass --problem-type "
+        return USAGE("%s has no problem_type, and %s has labels outside 0 to 1; pass {problem-type} "
                      "regression if the model predicts numbers",
                      job->model_dir, job->settings.data.files[0]);
     kind->problem = PROBLEM_SINGLE_LABEL;
@@ -233,7 +234,7 @@ static Status labels_from_data(Job *job, DataFormat format, int64_t known, bool 
 static Status known_problem(const Job *job, const ModelConfig *old, int64_t known, ProblemType *ret_problem) {
     TRY(parse_problem(job->settings.model.problem_type, ret_problem));
     if (*ret_problem != PROBLEM_AUTO && old->problem != PROBLEM_AUTO && *ret_problem != old->problem)
-        return USAGE("--problem-type %s: the checkpoint %s has the problem_type %s",
+        return USAGE("{problem-type} %s: the checkpoint %s has the problem_type %s",
                      job->settings.model.problem_type, job->model_dir, problem_name(old->problem));
     if (*ret_problem == PROBLEM_AUTO) *ret_problem = old->problem;
     if (*ret_problem == PROBLEM_AUTO && known == 1) *ret_problem = PROBLEM_REGRESSION;
@@ -256,7 +257,7 @@ Status job_find_labels(Job *job, ModelConfig *config) {
         TRY(labels_from_data(job, format, known, trained, config));
     config->problem = config_problem(config);
     if (config->problem == PROBLEM_SINGLE_LABEL && config->labels < 2)
-        return USAGE("single-label classification needs at least 2 labels, but %s has 1; use --problem-type "
+        return USAGE("single-label classification needs at least 2 labels, but %s has 1; use {problem-type} "
                      "regression or multi-label",
                      asked ? "the model" : job->model_dir);
     if (trained && old.labels == config->labels) {
@@ -273,7 +274,7 @@ json_t *job_label_json(const Job *job, int64_t label) {
 
 Status job_find_words(Job *job, int64_t vocab) {
     if (!job->tokenizer || job->tokens.kind != TOKENIZER_WORDPIECE)
-        return USAGE("--whole-word-masking needs a WordPiece tokenizer; pass it with --tokenizer");
+        return USAGE("{whole-word-masking} needs a WordPiece tokenizer; pass it with {tokenizer}");
     TRY(mem_new((size_t)vocab, 1, &job->continues));
     for (int64_t id = 0; id < tokenizer_vocab(job->tokenizer) && id < vocab; id++) {
         size_t size;

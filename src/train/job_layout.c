@@ -20,13 +20,13 @@ static const char *divisors(char text[DIVISORS_TEXT], int64_t number, int64_t ma
 static Status check_tensor(const ModelConfig *c, int64_t tp) {
     char text[DIVISORS_TEXT];
     if (c->heads % tp)
-        return USAGE("--tp %lld does not divide the model's %lld head%s; valid values: %s", (long long)tp,
+        return USAGE("{tp} %lld does not divide the model's %lld head%s; valid values: %s", (long long)tp,
                      (long long)c->heads, PLURAL(c->heads), divisors(text, c->heads, c->heads));
     if (!config_splits_groups(c, tp))
-        return USAGE("--tp %lld neither divides the model's %lld key-value heads nor is a multiple of them",
+        return USAGE("{tp} %lld neither divides the model's %lld key-value heads nor is a multiple of them",
                      (long long)tp, (long long)config_kv_heads(c));
     if (c->inner % tp)
-        return USAGE("--tp %lld does not divide the feed-forward size %lld; valid values: %s", (long long)tp,
+        return USAGE("{tp} %lld does not divide the feed-forward size %lld; valid values: %s", (long long)tp,
                      (long long)c->inner, divisors(text, c->inner, c->heads));
     return OK;
 }
@@ -35,30 +35,33 @@ static Status check_tensor(const ModelConfig *c, int64_t tp) {
 static Status check_qat(const RunnerSpec *run, const ModelConfig *c, int64_t tp) {
     if (!run->fake_quant) return OK;
     if (run->fp8)
-        return USAGE("--quantize-aware %s cannot be combined with --precision fp8; use --precision bf16",
+        return USAGE("{quantize-aware} %s cannot be combined with {precision} fp8; use {precision} bf16",
                      fake_quant_names[run->fake_quant]);
     if (run->fake_quant != FAKE_QUANT_INT4 || tp == 1) return OK;
     int64_t width = config_attention(c) / tp;
     if (width % INT4_GROUP || (c->inner / tp) % INT4_GROUP)
-        return USAGE("--quantize-aware int4: the %lld attention and %lld feed-forward inputs per "
-                     "tensor-parallel rank are not multiples of the int4 group size %d; use a smaller --tp",
+        return USAGE("{quantize-aware} int4: the %lld attention and %lld feed-forward inputs per "
+                     "tensor-parallel rank are not multiples of the int4 group size %d; use a smaller {tp}",
                      (long long)width, (long long)(c->inner / tp), INT4_GROUP);
     return OK;
 }
 
 static Status check_pipeline(const RunnerSpec *run, const ModelConfig *c, int64_t pp) {
     if (run->chunks > 1 && run->schedule != SCHEDULE_INTERLEAVED)
-        return USAGE("--pp-chunks %lld applies only to --pp-schedule interleaved", (long long)run->chunks);
+        return USAGE("{pp-chunks} %lld applies only to {pp-schedule} interleaved", (long long)run->chunks);
     if (run->schedule == SCHEDULE_INTERLEAVED && pp == 1)
-        return USAGE("--pp-schedule interleaved needs at least two stages; use --pp 2 or more");
+        return USAGE("{pp-schedule} interleaved needs at least two stages; use {pp} 2 or more");
     if (pp > c->layers)
         return USAGE(
-            "--pp %lld: the model has %lld layer%s and every stage needs at least one; use --pp %lld or less",
+            "{pp} %lld: the model has %lld layer%s and every stage needs at least one; use {pp} %lld or less",
             (long long)pp, (long long)c->layers, PLURAL(c->layers), (long long)c->layers);
     if (pp * run->chunks > c->layers)
-        return USAGE("--pp-chunks %lld with --pp %lld needs more layers than the model's %lld; %s",
-                     (long long)run->chunks, (long long)pp, (long long)c->layers,
-                     c->layers / pp > 1 ? "use fewer chunks" : "use --pp-schedule 1f1b");
+        return USAGE(
+            c->layers / pp > 1
+                ? "{pp-chunks} %lld with {pp} %lld needs more layers than the model's %lld; use fewer chunks"
+                : "{pp-chunks} %lld with {pp} %lld needs more layers than the model's %lld; use "
+                  "{pp-schedule} 1f1b",
+            (long long)run->chunks, (long long)pp, (long long)c->layers);
     return OK;
 }
 
@@ -67,10 +70,10 @@ static Status check_batch(int64_t batch, int64_t micro, int64_t dp) {
     if (!batch || batch % multiple == 0) return OK;
     if (!below)
         return USAGE(
-            "--batch %lld is less than one micro-batch of %lld on each of %lld replica%s; use --batch %lld",
+            "{batch} %lld is less than one micro-batch of %lld on each of %lld replica%s; use {batch} %lld",
             (long long)batch, (long long)micro, (long long)dp, PLURAL(dp), (long long)multiple);
     return USAGE(
-        "--batch %lld does not divide into micro-batches of %lld on %lld replica%s; use --batch %lld or %lld",
+        "{batch} %lld does not divide into micro-batches of %lld on %lld replica%s; use {batch} %lld or %lld",
         (long long)batch, (long long)micro, (long long)dp, PLURAL(dp), (long long)below,
         (long long)(below + multiple));
 }
@@ -96,7 +99,7 @@ Status job_resolve_layout(Job *job, const ModelConfig *config) {
     TRY(check_batch(batch, run->micro_batch, dp));
     if (run->sequence && job->seq % tp)
         return USAGE(
-            "--sequence-parallel: the sequence length %lld is not a multiple of --tp %lld; use --seq %lld",
+            "{sequence-parallel}: the sequence length %lld is not a multiple of {tp} %lld; use {seq} %lld",
             (long long)job->seq, (long long)tp, (long long)(job->seq / tp * tp));
     run->micros = (int)(batch ? batch / (dp * run->micro_batch) : 1);
     run->noise = run->train && dp * run->micros > 1;

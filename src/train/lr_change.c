@@ -1,10 +1,11 @@
-/* Each option of the schedule that changed becomes one clause, such as "--steps is 2000 (was 1000)". */
+/* Each setting of the schedule that changed becomes one clause, such as "... is 2000 (was 1000)". */
 #include "train/lr_change.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/setting.h"
 
 Status lr_save(const LrSchedule *schedule, json_t **ret_json) {
     *ret_json =
@@ -34,17 +35,18 @@ typedef struct Clauses {
     size_t used;
 } Clauses;
 
-static void add(Clauses *clauses, const char *option, const char *now, const char *was) {
+static void add(Clauses *clauses, const char *setting, const char *now, const char *was) {
     if (!strcmp(now, was) || clauses->used >= sizeof clauses->text) return;
-    clauses->used += (size_t)snprintf(clauses->text + clauses->used, sizeof clauses->text - clauses->used,
-                                      "%s%s is %s (was %s)", clauses->used ? ", " : "", option, now, was);
+    clauses->used +=
+        (size_t)setting_print(clauses->text + clauses->used, sizeof clauses->text - clauses->used,
+                              "%s{%s} is %s (was %s)", clauses->used ? ", " : "", setting, now, was);
 }
 
-static void add_number(Clauses *clauses, const char *option, double now, double was) {
+static void add_number(Clauses *clauses, const char *setting, double now, double was) {
     char here[32], there[32];
     snprintf(here, sizeof here, "%.10g", now);
     snprintf(there, sizeof there, "%.10g", was);
-    add(clauses, option, here, there);
+    add(clauses, setting, here, there);
 }
 
 Status lr_change_text(const LrSchedule *now, const json_t *saved, int64_t step, char **ret_text) {
@@ -53,15 +55,15 @@ Status lr_change_text(const LrSchedule *now, const json_t *saved, int64_t step, 
     *ret_text = NULL;
     if (!json_is_object(saved)) return OK;
     TRY(restore(saved, &was));
-    add_number(&clauses, "--steps", (double)now->steps, (double)was.steps);
-    add_number(&clauses, "--lr", now->peak, was.peak);
-    add_number(&clauses, "--min-lr", now->floor, was.floor);
-    add(&clauses, "--schedule", lr_name(now->kind), lr_name(was.kind));
-    add_number(&clauses, "--warmup", (double)now->warmup, (double)was.warmup);
-    add(&clauses, "--warmup-type", lr_warmup_name(now->warmup_type), lr_warmup_name(was.warmup_type));
+    add_number(&clauses, "steps", (double)now->steps, (double)was.steps);
+    add_number(&clauses, "lr", now->peak, was.peak);
+    add_number(&clauses, "min-lr", now->floor, was.floor);
+    add(&clauses, "schedule", lr_name(now->kind), lr_name(was.kind));
+    add_number(&clauses, "warmup", (double)now->warmup, (double)was.warmup);
+    add(&clauses, "warmup-type", lr_warmup_name(now->warmup_type), lr_warmup_name(was.warmup_type));
     if (now->kind == LR_WSD && was.kind == LR_WSD) {
-        add_number(&clauses, "--decay-steps", (double)now->decay, (double)was.decay);
-        add(&clauses, "--decay-type", lr_decay_name(now->decay_type), lr_decay_name(was.decay_type));
+        add_number(&clauses, "decay-steps", (double)now->decay, (double)was.decay);
+        add(&clauses, "decay-type", lr_decay_name(now->decay_type), lr_decay_name(was.decay_type));
     }
     if (!clauses.used || step >= now->steps) return OK;
     return str_format(ret_text, "learning rate: %.3g in step %lld, %.3g from step %lld on, because %s",

@@ -31,7 +31,7 @@ Status perplexity_run(Job *job, const EvalConfig *config, const Dataset *data, j
     double start = clock_wall();
     int64_t stride = config->stride ? config->stride : job->seq;
     if (stride > job->seq)
-        return USAGE("--stride %lld is longer than the window of %lld tokens; use a smaller value",
+        return USAGE("{stride} %lld is longer than the window of %lld tokens; use a smaller value",
                      (long long)stride, (long long)job->seq);
     EvalResult found;
     TRY(job_evaluate_windows(job, data, stride, &found));

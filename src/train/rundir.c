@@ -59,7 +59,7 @@ static Status inspect(const char *path) {
     CLEANUP(mem_freep) char *config = NULL;
     TRY(path_join(&config, path, "config.json"));
     if (path_exists(config) && !is_run_config(config))
-        return USAGE("%s contains a config.json that is not from a weft run; choose another --out", path);
+        return USAGE("%s contains a config.json that is not from a weft run; choose another {out}", path);
     DIR *dir = opendir(path);
     if (!dir) return FAILED("%s: cannot read directory: %s", path, strerror(errno));
     Status status = OK;

@@ -249,7 +249,7 @@ static Status check_host(const Runner *runner) {
     gethostname(name, sizeof name - 1);
     if (bytes <= -room) return OK;
     return FAILED("out of memory: the %d ranks on %s need %s together, but %s is available there; use fewer "
-                  "ranks per host, a smaller --micro-batch or --zero",
+                  "ranks per host, a smaller {micro-batch} or {zero}",
                   host->size, name, format_bytes(need, (double)bytes), format_bytes(have, -(double)room));
 }
 
@@ -460,7 +460,7 @@ Status runner_update(Runner *runner, int64_t step, double lr, double grad_norm) 
 static Status skip_step(Runner *runner, int64_t step, StepResult *result) {
     loss_scale_next(&runner->loss_scale, true);
     if (runner->loss_scale.scale < 1)
-        return FAILED("step %lld: gradients overflow fp16 even at loss scale 1; use --precision bf16",
+        return FAILED("step %lld: gradients overflow fp16 even at loss scale 1; use {precision} bf16",
                       (long long)step);
     result->skipped = true;
     return OK;

@@ -15,13 +15,13 @@ enum { PROMPT = 16, NEW_TOKENS = 64, TOP_K = 40 };
 Status sample_check(Job *job) {
     const RunnerSpec *plan = &job->settings.run;
     if (job->task != TASK_LM)
-        return USAGE("--sample-every needs a model that generates text, such as GPT-2; BERT does not");
+        return USAGE("{sample-every} needs a model that generates text, such as GPT-2; BERT does not");
     if (plan->mesh && plan->mesh->extent[AXIS_TP] > 1)
-        return USAGE("--sample-every cannot be combined with tensor parallelism (--tp %d), which splits the "
+        return USAGE("{sample-every} cannot be combined with tensor parallelism ({tp} %d), which splits the "
                      "vocabulary; drop one of the two",
                      plan->mesh->extent[AXIS_TP]);
     if (job->tokenizer) return OK;
-    if (!job->bytes) return USAGE("--sample-every needs the tokenizer of the data; pass it with --tokenizer");
+    if (!job->bytes) return USAGE("{sample-every} needs the tokenizer of the data; pass it with {tokenizer}");
     return job_need_tokenizer(job);
 }
 

@@ -13,12 +13,12 @@
 /* Refuses options that would be silently ignored with a predictions file. */
 static Status check_options(const EvalConfig *config) {
     if (strcmp(config->settings.model.task, "squad") && strcmp(config->settings.model.task, "auto"))
-        return USAGE("--predictions applies to --task squad, not to %s", config->settings.model.task);
+        return USAGE("{predictions} applies to {task} squad, not to %s", config->settings.model.task);
     if (config->settings.model.name)
-        return USAGE("--model and --predictions cannot be combined; choose whose answers to score");
+        return USAGE("{model} and {predictions} cannot be combined; choose whose answers to score");
     if (config->squad.out || config->squad.write_n_best)
-        return USAGE("%s writes a model's answers and cannot be combined with --predictions",
-                     config->squad.out ? "--out" : "--nbest");
+        return USAGE("{%s} writes a model's answers and cannot be combined with {predictions}",
+                     config->squad.out ? "out" : "nbest");
     return OK;
 }
 
@@ -251,8 +251,8 @@ Status squad_eval_model(const EvalConfig *config, Job *job, Progress *progress, 
     CLEANUP(squad_scores_done) SquadScores scores = {0};
     CLEANUP(mem_freep) char *note = NULL;
     if (job->task != TASK_SPAN)
-        return USAGE("%s is SQuAD data; use --task squad", config->settings.data.files[0]);
-    if (squad->write_n_best && !squad->out) return USAGE("--nbest needs --out, where its file is written");
+        return USAGE("%s is SQuAD data; use {task} squad", config->settings.data.files[0]);
+    if (squad->write_n_best && !squad->out) return USAGE("{nbest} needs {out}, where its file is written");
     TRY(job_need_tokenizer(job));
     TRY(read_features(job, config->settings.data.files, config->settings.data.files_count, &set, &features));
     TRY(squad_counts_text(&features.counts, &note));

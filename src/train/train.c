@@ -56,17 +56,17 @@ static Status start_tracer(Trainer *t) {
 
 static Status check_config(const Settings *c) {
     if (c->data.files_count == 0)
-        return USAGE("no training data; pass files with --data, or use --data self for weft's own source");
-    if (c->training.batch < 1) return USAGE("--batch %lld: must be at least 1", (long long)c->training.batch);
+        return USAGE("no training data; pass files with {data}, or use {data} self for weft's own source");
+    if (c->training.batch < 1) return USAGE("{batch} %lld: must be at least 1", (long long)c->training.batch);
     if (c->ckpt.resume && !c->ckpt.out)
-        return USAGE("--resume needs --out with the run directory to continue");
-    if (c->report.trace && !c->ckpt.out) return USAGE("--trace needs --out, where trace.json is written");
+        return USAGE("{resume} needs {out} with the run directory to continue");
+    if (c->report.trace && !c->ckpt.out) return USAGE("{trace} needs {out}, where trace.json is written");
     if (c->validation.patience && !c->validation.every)
-        return USAGE("--patience counts validations during the run; pass --eval-every N or epoch");
+        return USAGE("{patience} counts validations during the run; pass {eval-every} N or epoch");
     GuardPolicy policy;
     TRY(guard_parse(c->fault.on_divergence, &policy));
     if (policy == ON_DIVERGENCE_ROLLBACK && !c->ckpt.out)
-        return USAGE("--on-divergence rollback needs --out, where checkpoints are saved");
+        return USAGE("{on-divergence} rollback needs {out}, where checkpoints are saved");
     return OK;
 }
 
@@ -74,7 +74,7 @@ static Status wait_for_all(const Trainer *t) {
     return t->config->run.mesh ? barrier(t->config->run.mesh->world) : OK;
 }
 
-/* Validation data: the --val files, else the validation token files in the data directories, else the last
+/* Validation data: the val files, else the validation token files in the data directories, else the last
  * val_fraction of the training data. */
 static Status open_data(Trainer *t) {
     const Settings *c = t->config;
@@ -92,16 +92,16 @@ static Status open_data(Trainer *t) {
     if (!split) return OK;
     Status status = job_data(t->job, c->data.files, c->data.files_count, 0, c->data.val_fraction,
                              c->data.mask_rate, c->run.seed, &t->val);
-    return status ? status_wrap(status, "the validation split at the end of the data (--val-fraction %g)",
+    return status ? status_wrap(status, "the validation split at the end of the data ({val-fraction} %g)",
                                 c->data.val_fraction)
                   : OK;
 }
 
-/* The last tenth of the run decays, or --decay-steps, which may not overlap the warm-up. */
+/* The last tenth of the run decays, or decay_steps, which may not overlap the warm-up. */
 static Status plan_decay(Trainer *t) {
     int64_t rest = t->lr.steps - t->lr.warmup, decay = t->config->training.decay_steps;
     if (decay > rest)
-        return USAGE("--decay-steps %lld: only %lld step%s remain after the warm-up of %lld",
+        return USAGE("{decay-steps} %lld: only %lld step%s remain after the warm-up of %lld",
                      (long long)decay, (long long)rest, PLURAL(rest), (long long)t->lr.warmup);
     if (decay < 0) decay = t->lr.steps / 10 < rest ? t->lr.steps / 10 : rest;
     t->lr.decay = decay;
@@ -121,21 +121,21 @@ static Status plan_steps(Trainer *t) {
     TRY(lr_parse_decay(c->training.decay_type, &t->lr.decay_type));
     if (c->training.epochs > 0) {
         double steps = ceil(c->training.epochs * (double)t->epochs.samples / (double)c->training.batch);
-        if (steps > 1e15) return USAGE("--epochs %g: too many steps", c->training.epochs);
+        if (steps > 1e15) return USAGE("{epochs} %g: too many steps", c->training.epochs);
         t->lr.steps = (int64_t)steps;
     }
-    if (t->lr.steps < 1) return USAGE("nothing to do: --steps or --epochs must be greater than 0");
+    if (t->lr.steps < 1) return USAGE("nothing to do: {steps} or {epochs} must be greater than 0");
     if (t->lr.warmup < 0)
         t->lr.warmup = c->training.warmup_ratio > 0
                            ? (int64_t)ceil(c->training.warmup_ratio * (double)t->lr.steps)
                            : t->lr.steps / 20;
     if (t->lr.warmup > t->lr.steps && !c->training.warmup_file)
-        return USAGE("--warmup %lld is longer than the run (%lld step%s)", (long long)t->lr.warmup,
+        return USAGE("{warmup} %lld is longer than the run (%lld step%s)", (long long)t->lr.warmup,
                      (long long)t->lr.steps, PLURAL(t->lr.steps));
     if (t->lr.warmup > t->lr.steps) t->lr.warmup = t->lr.steps;
     if (t->lr.kind == LR_WSD) TRY(plan_decay(t));
     if (c->validation.patience && !t->val)
-        return USAGE("--patience needs validation data; pass --val FILE or --val-fraction X");
+        return USAGE("{patience} needs validation data; pass {val} FILE or {val-fraction} X");
     if (c->validation.sample_every) TRY(sample_check(t->job));
     int64_t micro = t->job->settings.run.micro_batch, targets = config_targets(&t->job->model->config);
     t->micro_count = t->job->settings.run.micros;
@@ -282,7 +282,7 @@ static Status load_data(Trainer *t) {
     return OK;
 }
 
-/* Without --timeout, the limit follows the slowest step. */
+/* Without a timeout, the limit follows the slowest step. */
 static void limit_waits(const Trainer *t, double step_s) {
     Watchdog *watch = t->config->run.mesh ? group_watchdog(t->config->run.mesh->world) : NULL;
     if (watch && t->config->fault.timeout < 0 && 10 * step_s > watch->limit_s) watch->limit_s = 10 * step_s;
@@ -298,7 +298,7 @@ static void warn_of_spike(Trainer *t, int64_t step, const char *text) {
     t->spike_step = step;
 }
 
-/* A step that is not fine and that --on-divergence does not merely warn about. `text` has what is wrong, and
+/* A step that is not fine and that on_divergence does not merely warn about. `text` has what is wrong, and
  * the first tensor that is not finite is appended to it. */
 static Status act_on(Trainer *t, StepVerdict verdict, int64_t step, char text[], size_t size,
                      StepAction *ret_action) {
@@ -420,7 +420,7 @@ static Status show_sample(Trainer *t) {
     return rundir_metrics(t->dir, line);
 }
 
-/* Whether the validation loss has not improved for --patience validations. */
+/* Whether the validation loss has not improved for `patience` validations. */
 static bool out_of_patience(const Trainer *t) {
     return t->config->validation.patience && t->val_state.since >= t->config->validation.patience;
 }
@@ -434,7 +434,7 @@ static void explain_stop(const Trainer *t) {
         (long long)t->step, (long long)t->lr.steps, since, PLURAL(since), t->val_state.lowest);
 }
 
-/* A checkpoint is also due, with --patience, when the validation loss has improved: it may be the best. */
+/* A checkpoint is also due, with `patience`, when the validation loss has improved: it may be the best. */
 static bool save_due(const Trainer *t) {
     const Settings *c = t->config;
     bool improved = c->validation.patience && t->val_state.step == t->step && !t->val_state.since;
@@ -499,7 +499,7 @@ static Status save_stopped(Trainer *t) {
     const Settings *c = t->config;
     if (!t->record.steps && !t->step) return STOPPED("stopped before step 1; nothing was saved");
     if (!t->record.steps)
-        return STOPPED_SAVED("stopped before step %lld; add --resume to continue", (long long)t->step + 1);
+        return STOPPED_SAVED("stopped before step %lld; add {resume} to continue", (long long)t->step + 1);
     if (t->abandoned) {
         TRY(mesh_recover(t->job->runner->mesh));
         t->job->runner->stream->comm = (Buffer){0};
@@ -560,7 +560,7 @@ static void announce_costs(Trainer *t) {
     if (c->validation.first_flops > 0 && step > slow)
         progress_line(
             t->progress,
-            "each step takes %.3g TFLOP, minutes on a few cores; a smaller --seq or --batch is faster",
+            "each step takes %.3g TFLOP, minutes on a few cores; a smaller {seq} or {batch} is faster",
             step / 1e12);
     if (!t->val || !c->validation.every || t->step) return;
     int64_t all = dataset_count(t->val), usual = train_eval_samples(c), first = eval_limit(t);
@@ -568,7 +568,7 @@ static void announce_costs(Trainer *t) {
     if (first && first < usual)
         progress_line(t->progress,
                       "first validation: %lld sample%s instead of %lld, to start training sooner; "
-                      "--eval-batches N overrides",
+                      "{eval-batches} N overrides",
                       (long long)first, PLURAL(first), (long long)usual);
 }
 
@@ -594,10 +594,11 @@ static void announce(Trainer *t, const LoadReport *report) {
                       problem_name(config_problem(c)));
     char text[TOKENIZER_ID_TEXT];
     if (t->job->tokens_known)
-        progress_line(
-            t->progress, "tokenizer: %s (%s)%s", t->job->tokenizer_name,
-            tokenizer_id_text(&t->job->tokens, text),
-            t->job->tokenizer || t->job->bytes ? "" : "; add --tokenizer to store its files in checkpoints");
+        progress_line(t->progress,
+                      t->job->tokenizer || t->job->bytes
+                          ? "tokenizer: %s (%s)"
+                          : "tokenizer: %s (%s); add {tokenizer} to store its files in checkpoints",
+                      t->job->tokenizer_name, tokenizer_id_text(&t->job->tokens, text));
     job_report(t->job, report, t->progress);
     announce_optimizer(t->job, t->progress);
     if (t->config->training.warmup > t->lr.warmup)
@@ -607,7 +608,7 @@ static void announce(Trainer *t, const LoadReport *report) {
                       (long long)t->config->training.warmup, t->config->training.warmup_file,
                       (long long)t->lr.steps, PLURAL(t->lr.steps));
     if (!t->config->ckpt.out)
-        progress_line(t->progress, "warning: no --out directory; the trained weights will not be saved");
+        progress_line(t->progress, "warning: no {out} directory; the trained weights will not be saved");
 }
 
 static Status prepare(Trainer *t) {

@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "base/fs.h"
+#include "base/setting.h"
 #include "checkpoint/save.h"
 #include "comm/watchdog.h"
 #include "train/lr_change.h"
@@ -145,7 +146,7 @@ static Status check_space(const Trainer *t) {
     format_bytes(need_text, need);
     if (space < need && !t->step)
         return FAILED("%s: the disk has %s free, but a checkpoint takes %s; free some space or choose "
-                      "another --out",
+                      "another {out}",
                       out, free_text, need_text);
     if (space < (t->step ? need : 2 * need))
         progress_line(t->progress,
@@ -181,15 +182,15 @@ static Status compare_schedule(const Trainer *t, const char *dir, const json_t *
     CLEANUP(mem_freep) char *text = NULL;
     char given[64];
     if (t->config->training.epochs > 0)
-        snprintf(given, sizeof given, "--epochs %g (%lld steps)", t->config->training.epochs,
-                 (long long)t->lr.steps);
+        setting_print(given, sizeof given, "{epochs} %g (%lld steps)", t->config->training.epochs,
+                      (long long)t->lr.steps);
     else
-        snprintf(given, sizeof given, "--steps %lld", (long long)t->lr.steps);
+        setting_print(given, sizeof given, "{steps} %lld", (long long)t->lr.steps);
     if (t->step > t->lr.steps)
         return USAGE("%s: the run in %s has already done %lld steps; pass a larger number to continue it",
                      given, t->config->ckpt.out, (long long)t->step);
     if (t->step == t->lr.steps)
-        progress_line(t->progress, "%s is complete after %lld step%s; to train longer, pass a larger --%s",
+        progress_line(t->progress, "%s is complete after %lld step%s; to train longer, pass a larger {%s}",
                       t->config->ckpt.out, (long long)t->step, PLURAL(t->step),
                       t->config->training.epochs > 0 ? "epochs" : "steps");
     else
@@ -243,7 +244,7 @@ Status trainer_resume(Trainer *t) {
     }
     if (!dir) return OK;
     if (!c->ckpt.resume)
-        return USAGE("%s already contains a run; add --resume to continue it, or choose another --out",
+        return USAGE("%s already contains a run; add {resume} to continue it, or choose another {out}",
                      c->ckpt.out);
     CLEANUP(json_decrefp) json_t *progress = NULL;
     TRY(load(t, dir, &progress));
@@ -259,7 +260,7 @@ Status trainer_diverged(const Trainer *t, int64_t step, const char *text) {
     char kept[80] = "";
     if (t->saved)
         snprintf(kept, sizeof kept, "; the newest checkpoint is that of step %lld", (long long)t->saved);
-    return DIVERGED("step %lld: %s; try a lower --lr, a longer --warmup, or --clip%s", (long long)step, text,
+    return DIVERGED("step %lld: %s; try a lower {lr}, a longer {warmup}, or {clip}%s", (long long)step, text,
                     kept);
 }
 
@@ -269,9 +270,11 @@ Status trainer_roll_back(Trainer *t, int64_t step, const char *text) {
     CLEANUP(json_decrefp) json_t *progress = NULL;
     Guard before = t->guard;
     if (!t->saved || before.rollbacks >= c->fault.rollbacks) {
-        TRY(str_format(&why, "%s; %s", text,
-                       t->saved ? "the run has been rolled back as often as --rollbacks allows"
-                                : "there is no checkpoint to roll back to"));
+        char setting[32];
+        setting_print(setting, sizeof setting, "{rollbacks}");
+        TRY(t->saved
+                ? str_format(&why, "%s; the run has been rolled back as often as %s allows", text, setting)
+                : str_format(&why, "%s; there is no checkpoint to roll back to", text));
         return trainer_diverged(t, step, why);
     }
     TRY(ckpt_resume_dir(c->ckpt.out, t->saved, c->run.mesh, &dir, &damaged));

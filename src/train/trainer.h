@@ -52,9 +52,9 @@ MUST_USE Status trainer_describe(Trainer *t);
 /* Refuses a disk without space for a checkpoint, and warns if it has none for a second. Collective. */
 MUST_USE Status trainer_check_space(const Trainer *t);
 /* Saves a checkpoint. A save that fails is retried, then reported, and training continues until
- * --save-failures is exceeded; with `last` it must succeed. */
+ * save_failures is exceeded; with `last` it must succeed. */
 MUST_USE Status trainer_save(Trainer *t, bool last);
-/* Loads the newest checkpoint of the run directory, if any; refuses to overwrite it without --resume. */
+/* Loads the newest checkpoint of the run directory, if any; refuses to overwrite it unless resuming. */
 MUST_USE Status trainer_resume(Trainer *t);
 /* Continues from the newest checkpoint with the batches up to that of `step` left out; `text` says what is
  * wrong with this step. Fails if there is no checkpoint, or after too many rollbacks. */

@@ -1,6 +1,8 @@
 /* Tests Status: messages, exit codes and traces. */
 #include "test.h"
 
+#include "base/setting.h"
+
 static Status inner(bool fails) {
     return fails ? FAILED("%s: '%s' is %d; expected %d", "config.json", "n_head", 5, 4) : OK;
 }
@@ -54,6 +56,20 @@ static void test_wrap(void **state) {
     assert_null(status_wrap(OK, "nothing"));
 }
 
+/* Formats name settings in braces; arguments and other braces stay as they are. */
+static void test_settings(void **state) {
+    (void)state;
+    char text[64];
+    Status status = USAGE("{zero} %d and {no-cache}: {%s}, %s, {} {s:i} {A} {zero", 3, "pp-chunks", "{zero}");
+    assert_string_equal(status_message(status),
+                        "--zero 3 and --no-cache: --pp-chunks, {zero}, {} {s:i} {A} {zero");
+    status = status_wrap(status, "{%s} 2", "tp");
+    assert_non_null(strstr(status_message(status), "--tp 2: --zero 3 and"));
+    status_free(status);
+    assert_int_equal(setting_print(text, 6, "{micro-batch} %d", 4), 15);
+    assert_string_equal(text, "--mic");
+}
+
 static Status deep(int depth) {
     if (depth == 0) return FAILED("the bottom");
     TRY(deep(depth - 1));
@@ -81,6 +97,7 @@ int main(void) {
         cmocka_unit_test(test_message_and_code),
         cmocka_unit_test(test_try),
         cmocka_unit_test(test_wrap),
+        cmocka_unit_test(test_settings),
         cmocka_unit_test(test_deep_trace),
         cmocka_unit_test(test_long_message),
     };

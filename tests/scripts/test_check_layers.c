@@ -88,6 +88,23 @@ static void test_only_cli_prints_and_exits(void **state) {
     assert_refused(tree, "src/base/bad.c:1:", "take a FILE *");
 }
 
+static void test_only_cli_spells_options(void **state) {
+    static const char *const spelled[] = {"char *a = \"use --tp 2\";\n", "/* with --no-cache */\n",
+                                          "/* and\n   --cache */\n", "char *a = \"pass --%s\";\n"};
+    Shell *tree = *state;
+    write_file(tree, "src/cli/a.c",
+               "OPT_INT(\"tp\", Args, tp) /* --tp */\nOPT_FLAG(\"cache\", Args, cache)\n");
+    write_file(tree, "src/train/fine.c",
+               "char *a = \"use {tp} 2 or {no-cache} {%s}\", *b = \"var(--c0) {s:i}\";\nint c = --tp;\n");
+    assert_passes(tree);
+    for (size_t i = 0; i < sizeof spelled / sizeof *spelled; i++) {
+        write_file(tree, "src/train/bad.c", spelled[i]);
+        assert_refused(tree, i == 2 ? "src/train/bad.c:2:" : "src/train/bad.c:1:", "spells the option --");
+    }
+    write_file(tree, "src/train/bad.c", "char *a = \"use {tpp} 2\";\n");
+    assert_refused(tree, "src/train/bad.c:1:", "no table in src/cli has this option");
+}
+
 static void test_sizes_are_reported_on_request(void **state) {
     Shell *tree = *state;
     char text[2048] = "int f(int a,\n      int b) {\n";
@@ -114,6 +131,7 @@ int main(void) {
         IN_SHELL(test_cuda_stays_in_its_folders),
         IN_SHELL(test_one_if_for_cuda),
         IN_SHELL(test_only_cli_prints_and_exits),
+        IN_SHELL(test_only_cli_spells_options),
         IN_SHELL(test_sizes_are_reported_on_request),
         IN_SHELL(test_a_folder_without_source),
     };

@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "base/memory.h"
 #include "base/process.h"
+#include "base/setting.h"
 #include "comm/mpi/traffic.h"
 
 static const double asleep_s = 2; /* this process did not run for so long: it was stopped itself */
@@ -141,7 +142,9 @@ static char *report(const Traffic *traffic, double waited) {
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out) return NULL;
-    fprintf(out, "no progress for %.0f s (--timeout)", waited);
+    char limit[32];
+    setting_print(limit, sizeof limit, "{timeout}");
+    fprintf(out, "no progress for %.0f s (%s)", waited, limit);
     for (int r = 0; r < traffic->size; r++) {
         bool listed = false;
         for (int s = 0; s < r; s++) listed |= same_line(traffic, s, r);

@@ -211,6 +211,6 @@ void device_allow_tf32(Device *device, bool allow) {
 Status device_check_fp8(const Device *device) {
     int capability = device_is_host(device) ? FP8_CAPABILITY : ((CudaDevice *)device->impl)->capability;
     if (capability >= FP8_CAPABILITY) return OK;
-    return USAGE("--precision fp8: GPU %d has compute capability %d.%d, but fp8 needs 8.9; use bf16",
+    return USAGE("{precision} fp8: GPU %d has compute capability %d.%d, but fp8 needs 8.9; use bf16",
                  device->index, capability / 10, capability % 10);
 }
