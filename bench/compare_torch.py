@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Compare a training step of weft and PyTorch on a CPU.
 
-    python bench/compare_torch.py [--weft build/release/weft] [--threads 1,2] [--models gpt2,bert-span]
+    python bench/compare_torch.py [--weft build/release/weft] [--threads 1,2] [--models gpt2,llama,bert-span]
                                   [--precision fp32,bf16] [--no-compile]
 
-A step is forward, backward, clipping by global norm and AdamW with dropout 0.1, on random tokens. PyTorch runs the
+A step is forward, backward, clipping by global norm and AdamW with dropout 0.1 (Llama has none), on random tokens. PyTorch runs the
 transformers model in train mode with sdpa attention, in bf16 under autocast. Each measurement is a separate process,
 pinned to one CPU per thread. The sides alternate, so that other load affects both. The first round tries each PyTorch
 variant (eager or compiled, default or fused AdamW); later rounds repeat the fastest. `--weft` may name several builds,
@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # name: title, batch, sequence length, and the options of `weft bench` for the same model
 MODELS = {
     "gpt2": dict(title="GPT-2 124M, language model", B=4, T=256, weft=["--model", "gpt2"]),
+    "llama": dict(title="SmolLM-135M (Llama), language model", B=4, T=256, weft=["--model", "smollm-135m"]),
     "bert-span": dict(title="BERT-base, span head", B=4, T=384,
                       weft=["--model", "bert-base", "--task", "span"]),
     "bert-pretrain": dict(title="BERT-base, MLM and NSP", B=4, T=384,
@@ -57,7 +58,7 @@ def peak_mb():
 
 def torch_inputs(torch, name, B, T, config):
     tokens = torch.randint(0, config.vocab_size, (B, T))
-    if name == "gpt2":
+    if name in ("gpt2", "llama"):
         return dict(input_ids=tokens, labels=tokens)
     inputs = dict(input_ids=tokens, token_type_ids=(torch.arange(T) >= T // 2).long().expand(B, T).contiguous())
     if name == "bert-span":
@@ -70,8 +71,11 @@ def torch_inputs(torch, name, B, T, config):
 
 def torch_model(name):
     from transformers import (BertConfig, BertForPreTraining, BertForQuestionAnswering, GPT2Config,
-                              GPT2LMHeadModel)
-    cls, config = {"gpt2": (GPT2LMHeadModel, GPT2Config()), "bert-span": (BertForQuestionAnswering, BertConfig()),
+                              GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM)
+    smollm = LlamaConfig(vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30,
+                         num_attention_heads=9, num_key_value_heads=3, max_position_embeddings=2048, rms_norm_eps=1e-5,
+                         tie_word_embeddings=True)
+    cls, config = {"gpt2": (GPT2LMHeadModel, GPT2Config()), "llama": (LlamaForCausalLM, smollm), "bert-span": (BertForQuestionAnswering, BertConfig()),
                    "bert-pretrain": (BertForPreTraining, BertConfig())}[name]
     config._attn_implementation = "sdpa"
     config.use_cache = False
