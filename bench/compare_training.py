@@ -189,14 +189,18 @@ def draw(folder):
     models = list(dict.fromkeys(model for model, _, _ in curves))
     colors = [("#1763a6", "#9ec5e8"), ("#c0421a", "#f2b8a0"), ("#2f7d32", "#a9d6ab")]
     blocks, plots = "", []
-    for (model, side, kind), points in sorted(curves.items(), key=lambda item: item[0][2]):
+    # The first losses would squeeze the rest of the curves.
+    top = max(points[1][1] for (_, _, kind), points in curves.items() if kind == "val_loss") + 1.5
+    for (model, side, kind), points in sorted(curves.items(), key=lambda item: (item[0][2], item[0][1] == 'torch')):
         name = f"$b{len(plots)}"
         points = smoothed(points, max(1, len(points) // 150)) if kind == "train_loss" else points
         blocks += f"{name} << EOD\n" + "\n".join(f"{x} {y}" for x, y in points) + "\nEOD\n"
         dark, light = colors[models.index(model) % len(colors)]
         title = f"{model}, {'weft' if side == 'weft' else 'PyTorch'}"
-        if kind == "train_loss":
-            plots.append(f"{name} with lines lw 1.2 dt {1 if side == 'weft' else 2} lc rgb '{light}' title '{title}, training'")
+        if kind == "train_loss" and side == "weft":
+            plots.append(f"{name} with lines lw 2.5 lc rgb '{light}' title '{title}, training'")
+        elif kind == "train_loss":
+            plots.append(f"{name} with lines lw 0.7 lc rgb '{dark}' title '{title}, training'")
         elif side == "weft":
             plots.append(f"{name} with linespoints lw 2 pt 7 ps 0.6 lc rgb '{dark}' title '{title}, validation'")
         else:
@@ -206,6 +210,7 @@ set terminal svg size 800,460 font 'sans,13' background 'white'
 set output '{folder / "curves.svg"}'
 set xlabel 'tokens (millions)'
 set ylabel 'loss'
+set yrange [*:{top}]
 set grid lc rgb '#dddddd'
 set key top right
 plot {", ".join(plots)}
