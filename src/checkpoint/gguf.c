@@ -11,6 +11,7 @@
 #include "checkpoint/gguf_meta.h"
 #include "checkpoint/slices.h"
 #include "model/family.h"
+#include "model/rope.h"
 
 enum { GGUF_VERSION = 3, QUANTIZATION_VERSION = 2, POOLING_MEAN = 1 };
 enum { NAME = 2 * PARAM_NAME + 64, CHUNK = 1 << 16 /* values converted at a time */ };
@@ -23,14 +24,17 @@ typedef struct Item {
     int64_t first;      /* its first value in the parameter */
     int64_t head_rows;  /* rows of a head whose halves are interleaved in the file; 0: rows are in order */
     ParamRef ref;
+    const float *values; /* instead of a parameter's; or NULL */
 } Item;
 
 typedef struct Manifest {
+    float *factors; /* of rotary frequencies */
     Item *item;
     size_t count, capacity;
 } Manifest;
 
 static void manifest_done(Manifest *manifest) {
+    free(manifest->factors);
     free(manifest->item);
 }
 
@@ -94,7 +98,26 @@ static Status add_param(Manifest *manifest, const ModelConfig *config, const Par
     return OK;
 }
 
+/* Llama 3's scaled rotary frequencies: the tensor has what llama.cpp divides the plain ones by. */
+static Status add_frequencies(Manifest *manifest, const ModelConfig *config) {
+    if (config->position != POSITION_ROPE || config->rope.scaling != ROPE_LLAMA3) return OK;
+    int64_t half = config_head_width(config) / 2;
+    CLEANUP(mem_freep) float *scaled = NULL;
+    TRY(mem_new((size_t)half, sizeof *scaled, &scaled));
+    TRY(mem_new((size_t)half, sizeof *manifest->factors, &manifest->factors));
+    ModelConfig plain = *config;
+    plain.rope.scaling = ROPE_PLAIN;
+    rope_frequencies(config, scaled);
+    rope_frequencies(&plain, manifest->factors);
+    for (int64_t i = 0; i < half; i++) manifest->factors[i] /= scaled[i];
+    TRY(mem_grow(&manifest->item, &manifest->capacity, manifest->count + 1, sizeof *manifest->item));
+    manifest->item[manifest->count++] =
+        (Item){.name = "rope_freqs.weight", .type = GGUF_F32, .cols = half, .values = manifest->factors};
+    return OK;
+}
+
 static Status manifest_init(Manifest *manifest, const Model *model, GgufType type) {
+    TRY(add_frequencies(manifest, &model->config));
     for (int i = 0; i < model->count; i++) {
         const Block *block = &model->block[i];
         for (size_t j = 0; j < block->params.count; j++)
@@ -234,11 +257,14 @@ static Status pair_rows(const Item *item, const float *data, float **ret_paired)
 
 static Status write_item(FileWriter *writer, const Item *item, const Store *params, Stream *stream) {
     const ParamSlot *slot = &params->unit[item->ref.unit].slot[item->ref.slot];
-    const float *data = (const float *)params->flat[item->ref.unit].data + slot->offset + item->first;
+    const float *data = item->values;
     int64_t count = item_count(item);
     CLEANUP(mem_freep) float *copy = NULL;
     CLEANUP(mem_freep) char *converted = NULL;
-    TRY(host_read(stream, data, count, &copy, &data));
+    if (!data) {
+        data = (const float *)params->flat[item->ref.unit].data + slot->offset + item->first;
+        TRY(host_read(stream, data, count, &copy, &data));
+    }
     TRY(mem_new(gguf_bytes(item->type, CHUNK), 1, &converted));
     TRY(check_range(item, data, count));
     CLEANUP(mem_freep) float *paired = NULL;

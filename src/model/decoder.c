@@ -244,16 +244,13 @@ const GgufRule decoder_gguf_names[] = {
     {0},
 };
 
-/* A GGUF file stores Llama 3's scaled frequencies as a tensor, which weft does not write. */
 const char *decoder_gguf_obstacle(const ModelConfig *config) {
-    if (config->act != ACT_SILU) return GGUF_ACT;
-    return config->rope.scaling == ROPE_LLAMA3 ? "Llama 3's scaled rotary positions without a tensor of "
-                                                 "their frequencies, which weft does not write"
-                                               : NULL;
+    return config->act != ACT_SILU ? GGUF_ACT : NULL;
 }
 
 const char *decoder_gguf_obstacle_qwen(const ModelConfig *config) {
     int64_t window = config_window(config, (int)config->layers - 1);
+    if (config->rope.scaling == ROPE_LLAMA3) return "Llama 3's scaled rotary positions in this family";
     if (window && window < config->positions) return "sliding windows in this family";
     if (config->biases & BIAS_OUT) return "a bias of the attention output in this family";
     return decoder_gguf_obstacle(config);

@@ -311,6 +311,45 @@ static void gpt2_files(void **state) {
     safe_free(model);
 }
 
+/* Llama 3's scaled rotary frequencies are a tensor of divisors: up to `factor` for long wavelengths.
+ * llama.cpp reads it for the architecture llama only, so a Qwen with them is refused. */
+static void scaled_frequencies(void **state) {
+    (void)state;
+    static const float expected[4] = {1.570796f, 4, 4, 4};
+    write_gguf(CASES "llama-3", "scaled.gguf", "bf16");
+    write_gguf(CASES "llama", "plain.gguf", "bf16");
+    Gguf *g = gguf_read("scaled.gguf"), *plain = gguf_read("plain.gguf");
+    assert_text(g, "general.architecture", "llama");
+    uint64_t t = 0;
+    while (t < g->tensors && !is(g->tensor[t].name, "rope_freqs.weight")) t++;
+    assert_true(t < g->tensors);
+    assert_int_equal(g->tensor[t].type, GGUF_F32);
+    assert_int_equal(g->tensor[t].dims, 1);
+    assert_int_equal(g->tensor[t].dim[0], 4);
+    for (int i = 0; i < 4; i++) {
+        float found;
+        memcpy(&found, g->tensor[t].data + 4 * i, sizeof found);
+        assert_true(fabsf(found - expected[i]) <= 1e-5f * expected[i]);
+    }
+    for (t = 0; t < plain->tensors; t++) assert_false(is(plain->tensor[t].name, "rope_freqs.weight"));
+    gguf_free(g);
+    gguf_free(plain);
+    json_t *config = NULL, *rope = NULL;
+    assert_ok(json_read_file(CASES "qwen3/config.json", &config));
+    rope =
+        json_pack("{s:s, s:f, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "rope_theta", 1e4, "factor", 4.0,
+                  "low_freq_factor", 1.0, "high_freq_factor", 4.0, "original_max_position_embeddings", 16);
+    assert_int_equal(json_object_set_new(config, "rope_parameters", rope), 0);
+    char *text = json_dumps(config, 0);
+    assert_int_equal(mkdir(at("qwen"), 0777), 0);
+    put_text("qwen/config.json", text);
+    assert_int_equal(symlink(CASES "qwen3/model.safetensors", at("qwen/model.safetensors")), 0);
+    assert_refused(1, "it does not support Llama 3's scaled rotary positions in this family", "convert",
+                   "--model", at("qwen"), "--out", at("q.gguf"));
+    json_decref(config);
+    free(text);
+}
+
 static void bert_files(void **state) {
     (void)state;
 #define LAYER "bert.encoder.layer.%d."
@@ -527,6 +566,7 @@ int main(void) {
         cmocka_unit_test(bert_files),           cmocka_unit_test(decoder_files),
         cmocka_unit_test(byte_vocabulary),      cmocka_unit_test(bpe_vocabulary),
         cmocka_unit_test(wordpiece_vocabulary), cmocka_unit_test(refusals),
+        cmocka_unit_test(scaled_frequencies),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }
