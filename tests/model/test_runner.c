@@ -184,6 +184,7 @@ static double documents_gradients(Runner *runner, bool packed, float *values) {
     StepResult result;
     assert_ok(runner_gradients(runner, &batch, 1, 1, &result));
     for (int i = 0; i < runner->model->units; i++) {
+        if (!runner->grads->unit[i].numel) continue;
         memcpy(values, runner->grads->flat[i].data, (size_t)runner->grads->unit[i].numel * sizeof *values);
         values += runner->grads->unit[i].numel;
     }
