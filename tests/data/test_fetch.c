@@ -569,6 +569,38 @@ static void test_archive(void **state) {
     assert_fails(fetch(fixture), 1, "two.txt already exists, but its SHA-256 is");
 }
 
+/* ---- the table of sets ---- */
+
+static bool is_hex(const char *text, size_t count) {
+    return strspn(text, "0123456789abcdef") >= count;
+}
+
+/* Models are pinned to a revision and complete, checksums are SHA-256, and a total is known or estimated. */
+static void test_sets(void **state) {
+    (void)state;
+    size_t count;
+    const FetchSet *sets = fetch_sets(&count), *found;
+    for (size_t i = 0; i < count; i++) {
+        const char *revision = strstr(sets[i].home, "/resolve/");
+        int64_t total = sets[i].about;
+        bool config = false, weights = false, sized = true;
+        assert_ok(fetch_find(sets[i].name, &found));
+        assert_ptr_equal(found, &sets[i]);
+        assert_int_equal(sets[i].home[strlen(sets[i].home) - 1], '/');
+        if (strstr(sets[i].home, "huggingface")) assert_true(revision && is_hex(revision + 9, 40));
+        for (size_t k = 0; k < sets[i].file_count; k++) {
+            const FetchFile *file = &sets[i].files[k];
+            if (file->sha256) assert_true(strlen(file->sha256) == 64 && is_hex(file->sha256, 64));
+            config |= !strcmp(file->name, "config.json");
+            weights |= strstr(file->name, ".safetensors") != NULL;
+            sized &= file->size > 0;
+            total -= sets[i].about ? file->size : 0;
+        }
+        assert_int_equal(config, weights);
+        if (!sized) assert_true(sets[i].about > 0 && total >= -sets[i].about / 100);
+    }
+}
+
 /* ---- libcurl's constants ---- */
 
 #if __has_include(<curl/curl.h>)
@@ -632,6 +664,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
 #define CASE(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
         cmocka_unit_test(test_constants),
+        cmocka_unit_test(test_sets),
         CASE(whole),
         CASE(empty),
         CASE(redirect),
