@@ -306,7 +306,7 @@ static Status refuse_tensor(int ranks, const ModelConfig *c) {
     if (config_grouped(c))
         snprintf(groups, sizeof groups, ", and divide its %lld key-value heads or be a multiple of them",
                  (long long)config_kv_heads(c));
-    return USAGE("--ranks %d: no valid layout: --tp must divide the model's %lld heads and its feed-forward "
+    return USAGE("{ranks} %d: no valid layout: {tp} must divide the model's %lld heads and its feed-forward "
                  "size %lld%s",
                  ranks, (long long)c->heads, (long long)c->inner, groups);
 }
