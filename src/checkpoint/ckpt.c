@@ -11,9 +11,9 @@
  * each renamed to .tmp first. So every step-N is complete no matter when a run is killed; the next save
  * clears leftovers. Values that are not finite make it fail before anything is renamed.
  *
- * With several ranks, the first one creates, renames and removes; all write tensor data (save.h), each at
- * its own offsets in the same files. After each phase the ranks agree on its outcome, so a save that fails
- * on one rank fails on all, before anything is renamed. */
+ * With several ranks, the first one creates, renames and removes; all write tensor data (save.h or, while
+ * training continues, snapshot.h), each at its own offsets in the same files. After each phase the ranks
+ * agree on its outcome, so a save that fails on one rank fails on all, before anything is renamed. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -25,14 +25,11 @@
 #include "base/fs.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checksums.h"
-#include "checkpoint/hf_load.h"
-#include "checkpoint/hf_save.h"
+#include "checkpoint/ckpt_save.h"
 
 #define CHECKPOINTS "checkpoints"
 #define LATEST      "latest"
 #define BEST        "best"
-
-enum { PROGRESS_FORMAT = 1, STATE_NAME = PARAM_NAME + 32 };
 
 typedef struct StepList {
     int64_t *step;
@@ -77,13 +74,6 @@ static Status is_complete(const char *dir, bool *ret_whole) {
 
 /* ---- saving ---- */
 
-/* The optimizer's state has the parameter's shape in the model. */
-static HfTensor state_tensor(const ParamDesc *desc) {
-    HfTensor tensor = {.part = -1, .ndim = desc->ndim};
-    for (int i = 0; i < desc->ndim; i++) tensor.dim[i] = desc->dim[i];
-    return tensor;
-}
-
 static Status list_state(SaveList *list, int file, const Store *store, const OptimSpec *optim, int state) {
     int at = save_list_store(list, store);
     for (int i = 0; i < store->model->count; i++) {
@@ -94,7 +84,7 @@ static Status list_state(SaveList *list, int file, const Store *store, const Opt
             if (desc->tied || !kind) continue;
             char name[STATE_NAME];
             snprintf(name, sizeof name, "%s.%s", kind, desc->name);
-            HfTensor tensor = state_tensor(desc);
+            HfTensor tensor = checkpoint_state_tensor(desc);
             TRY(save_list_add(list, at, file, name, block->ref[j], &tensor, DT_F32));
         }
     }
@@ -157,27 +147,19 @@ static Status remove_stale_link(const char *run_dir, const char *name) {
     return dir_remove(path);
 }
 
-/* State of a save. */
-typedef struct Save {
-    const CheckpointState *state;
-    int64_t step;
-    bool first; /* this is the first rank */
-    char *checkpoints, *temporary, *link, *target;
-    SaveOptions options;
-    HfManifest manifest;
-    SaveList list;
-} Save;
-
-static void save_done(Save *save) {
+void ckpt_save_free(CkptSave *save) {
+    if (!save) return;
     hf_manifest_done(&save->manifest);
     save_list_done(&save->list);
+    free(save->run_dir);
     free(save->checkpoints);
     free(save->temporary);
     free(save->link);
     free(save->target);
+    free(save);
 }
 
-static Status save_init(Save *save, const char *run_dir) {
+static Status save_init(CkptSave *save, const char *run_dir) {
     const CheckpointState *state = save->state;
     save->first = !state->mesh || state->mesh->rank == 0;
     save->options = (SaveOptions){.dtype = DT_F32,
@@ -186,6 +168,7 @@ static Status save_init(Save *save, const char *run_dir) {
                                   .bytes = state->bytes,
                                   .labels = state->labels};
     save->list.finite = true;
+    TRY(str_dup(run_dir, &save->run_dir));
     TRY(path_join(&save->checkpoints, run_dir, CHECKPOINTS));
     TRY(path_join(&save->link, run_dir, LATEST));
     TRY(step_path(save->checkpoints, save->step, ".tmp", &save->temporary));
@@ -195,14 +178,17 @@ static Status save_init(Save *save, const char *run_dir) {
     return list_optimizer(&save->list, save->temporary, state);
 }
 
-static Status make_dirs(const Save *save, const char *run_dir) {
-    TRY(dir_make(save->checkpoints));
-    TRY(dir_sync(run_dir));
+static Status make_dirs(const CkptSave *save) {
+    if (!path_is_dir(save->checkpoints)) {
+        TRY(dir_make(save->checkpoints));
+        TRY(dir_sync(save->run_dir));
+    }
     TRY(each_entry(save->checkpoints, recover_entry));
-    return each_entry(run_dir, remove_stale_link);
+    return each_entry(save->run_dir, remove_stale_link);
 }
 
-static Status create_files(Save *save) {
+static Status create_files(CkptSave *save) {
+    TRY(make_dirs(save));
     TRY(dir_make(save->temporary));
     return save_list_create(&save->list);
 }
@@ -272,39 +258,46 @@ static Status prune(const char *checkpoints, int64_t saved, int64_t best, int ke
     return OK;
 }
 
-static Status write_rest(Save *save) {
+Status ckpt_save_new(CkptSave **ret_save, const char *run_dir, int64_t step, const CheckpointState *state,
+                     int keep) {
+    CLEANUP(ckpt_save_freep) CkptSave *save = NULL;
+    TRY(mem_new(1, sizeof *save, &save));
+    save->state = state;
+    save->step = step;
+    save->keep = keep;
+    Status status = save_init(save, run_dir);
+    if (!status && save->first) status = create_files(save);
+    status = save_agree(state->mesh, status);
+    if (status) return ckpt_save_failed(save, status);
+    *ret_save = save;
+    save = NULL;
+    return OK;
+}
+
+Status ckpt_save_publish(CkptSave *save) {
     const CheckpointState *state = save->state;
+    if (!save->first) return OK;
     TRY(hf_write_rest(save->temporary, &save->manifest, &state->params->model->config, &save->options));
     TRY(write_progress(save->temporary, save->step, state, &save->list));
     TRY(dir_sync(save->temporary));
-    return publish(save->checkpoints, save->step, save->temporary);
-}
-
-static Status write_all(Save *save, Stream *stream) {
-    Mesh *mesh = save->state->mesh;
-    TRY(save_agree(mesh, save->first ? create_files(save) : OK));
-    TRY(save_list_write(&save->list, mesh, stream));
-    return save_agree(mesh, save->first ? write_rest(save) : OK);
-}
-
-static Status make_newest(const Save *save, const char *run_dir, int keep) {
-    int64_t best = save->state->best;
+    TRY(publish(save->checkpoints, save->step, save->temporary));
+    save->published = true;
     TRY(link_replace(save->link, save->target));
-    TRY(link_best(run_dir, save->checkpoints, best));
-    return keep > 0 ? prune(save->checkpoints, save->step, best, keep) : OK;
+    TRY(link_best(save->run_dir, save->checkpoints, state->best));
+    return save->keep > 0 ? prune(save->checkpoints, save->step, state->best, save->keep) : OK;
+}
+
+Status ckpt_save_failed(const CkptSave *save, Status status) {
+    if (save->first && !save->published) status_free(each_entry(save->checkpoints, recover_entry));
+    return status_wrap(status, "cannot save the checkpoint of step %lld", (long long)save->step);
 }
 
 Status ckpt_save(const char *run_dir, int64_t step, const CheckpointState *state, Stream *stream, int keep) {
-    CLEANUP(save_done) Save save = {.state = state, .step = step};
-    Status status = save_init(&save, run_dir);
-    if (!status && save.first) status = make_dirs(&save, run_dir);
-    TRY(save_agree(state->mesh, status));
-    status = write_all(&save, stream);
-    if (status) {
-        if (save.first) status_free(each_entry(save.checkpoints, recover_entry));
-        return status_wrap(status, "cannot save the checkpoint of step %lld", (long long)step);
-    }
-    return save_agree(state->mesh, save.first ? make_newest(&save, run_dir, keep) : OK);
+    CLEANUP(ckpt_save_freep) CkptSave *save = NULL;
+    TRY(ckpt_save_new(&save, run_dir, step, state, keep));
+    Status status = save_list_write(&save->list, state->mesh, stream);
+    if (!status) status = save_agree(state->mesh, ckpt_save_publish(save));
+    return status ? ckpt_save_failed(save, status) : OK;
 }
 
 Status ckpt_tidy(const char *run_dir, int64_t step, int64_t best, int keep) {
@@ -506,89 +499,5 @@ Status model_dir_open(ModelDir *ret_dir, const char *path) {
     }
     *ret_dir = dir;
     dir = (ModelDir){0};
-    return OK;
-}
-
-/* ---- loading ---- */
-
-static Status load_state(const SafeFile *file, const char *kind, const ParamDesc *desc, ParamRef ref,
-                         Store *store, Stream *stream) {
-    char name[STATE_NAME], found[SHAPE_TEXT], expected[SHAPE_TEXT];
-    snprintf(name, sizeof name, "%s.%s", kind, desc->name);
-    const SafeTensor *tensor = safe_find(file, name);
-    if (!tensor) return FAILED("%s: tensor '%s' is missing", safe_path(file), name);
-    bool same = tensor->dtype == DT_F32 && tensor->ndim == desc->ndim;
-    for (int i = 0; same && i < desc->ndim; i++) same = tensor->dim[i] == desc->dim[i];
-    if (!same)
-        return FAILED("%s: tensor '%s' is %s of shape %s, but the model expects F32 of shape %s",
-                      safe_path(file), name, tensor->type, safe_shape_text(found, tensor->ndim, tensor->dim),
-                      safe_shape_text(expected, desc->ndim, desc->dim));
-    HfTensor complete = state_tensor(desc);
-    return store_read_slot(store, ref, &complete, &tensor, 1, stream);
-}
-
-static Status load_states(const SafeFile *file, const OptimSpec *optim, int state, Store *store,
-                          Stream *stream) {
-    for (int i = 0; i < store->model->count; i++) {
-        const Block *block = &store->model->block[i];
-        for (size_t j = 0; j < block->params.count; j++) {
-            const ParamDesc *desc = &block->params.desc[j];
-            const char *kind = optim_state_name(optim, desc, state);
-            if (!desc->tied && kind) TRY(load_state(file, kind, desc, block->ref[j], store, stream));
-        }
-    }
-    return OK;
-}
-
-static Status load_optimizer(const char *dir, Store *const *state, const OptimSpec *optim, Stream *stream) {
-    CLEANUP(mem_freep) char *path = NULL;
-    TRY(path_join(&path, dir, CHECKPOINT_OPTIMIZER));
-    CLEANUP(safe_freep) SafeFile *file = NULL;
-    TRY(safe_open(&file, path));
-    for (int k = 0; k < optim_states(optim); k++) TRY(load_states(file, optim, k, state[k], stream));
-    return OK;
-}
-
-/* A checkpoint that does not name its optimizer is AdamW's, which was once the only one. */
-static Status check_optimizer(const char *path, const json_t *json, const OptimSpec *optim) {
-    const json_t *value = json_object_get(json, "optimizer");
-    const char *was = value ? json_string_value(value) : optim_row(0)->name, *now = optim_kind(optim)->name;
-    if (!was) return FAILED("%s: 'optimizer' must be a string", path);
-    if (!strcmp(was, now)) return OK;
-    return USAGE("%s: cannot resume this checkpoint: its optimizer is %s, but this run's is %s", path, was,
-                 now);
-}
-
-static Status read_progress(const char *dir, const OptimSpec *optim, json_t **ret_progress) {
-    CLEANUP(mem_freep) char *path = NULL;
-    TRY(path_join(&path, dir, CHECKPOINT_STATE));
-    CLEANUP(json_decrefp) json_t *json = NULL;
-    TRY(json_read_file(path, &json));
-    int64_t format = 0;
-    TRY(json_get_int(json, path, "format", 0, INT64_MAX, &format));
-    if (format != PROGRESS_FORMAT)
-        return FAILED("%s: 'format' is %lld, but this version of weft reads %d", path, (long long)format,
-                      PROGRESS_FORMAT);
-    TRY(check_optimizer(path, json, optim));
-    json_t *progress = json_object_get(json, "progress");
-    if (!json_is_object(progress)) return FAILED("%s: 'progress' is missing", path);
-    *ret_progress = json_incref(progress);
-    return OK;
-}
-
-Status ckpt_load(const char *dir, Store *params, Store *const *state, const OptimSpec *optim, Stream *stream,
-                 json_t **ret_progress) {
-    CLEANUP(json_decrefp) json_t *progress = NULL;
-    CLEANUP(load_report_done) LoadReport report = {0};
-    TRY(read_progress(dir, optim, &progress));
-    TRY(hf_weights_load(dir, params, stream, &report));
-    TRY(load_report_check(&report, dir, &params->model->config, false));
-    if (report.unexpected_count)
-        return FAILED("%s: unexpected tensor '%s', which the model does not have", dir, report.unexpected[0]);
-    TRY(load_optimizer(dir, state, optim, stream));
-    if (ret_progress) {
-        *ret_progress = progress;
-        progress = NULL;
-    }
     return OK;
 }

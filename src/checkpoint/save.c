@@ -78,6 +78,23 @@ Status save_list_create(SaveList *list) {
     return OK;
 }
 
+Status save_list_open(SaveList *list) {
+    for (size_t i = 0; i < list->files; i++) TRY(safe_writer_open(list->file[i]));
+    return OK;
+}
+
+Status save_list_close(SaveList *list) {
+    Status first = OK;
+    for (size_t i = 0; i < list->files; i++) {
+        Status status = safe_writer_close(list->file[i]);
+        if (first)
+            status_free(status);
+        else
+            first = status;
+    }
+    return first;
+}
+
 /* ---- agreement ---- */
 
 Status save_agree(Mesh *mesh, Status status) {
@@ -158,18 +175,17 @@ static int world_rank(const Saver *saver, int dp, int tp) {
     return mesh_rank(saver->mesh, dp, tp, saver->pp);
 }
 
-/* Marks the units that this stage writes: those that no earlier stage has. */
-static Status find_units(const Saver *saver, bool *ours) {
-    const Store *store = saver->list->store[0];
-    int units = store->model->units, stages = saver->mesh ? saver->mesh->extent[AXIS_PP] : 1;
+Status save_find_units(const Store *params, Mesh *mesh, bool *ours) {
+    int units = params->model->units, stages = mesh ? mesh->extent[AXIS_PP] : 1;
+    int stage = mesh ? mesh->at[AXIS_PP] : 0;
     CLEANUP(mem_freep) int64_t *first = NULL;
     TRY(mem_new((size_t)units, sizeof *first, &first));
-    for (int i = 0; i < units; i++) first[i] = store->count[i] ? stages - saver->pp : 0;
-    if (stages > 1) TRY(host_reduce(saver->mesh->axis[AXIS_PP], first, units, DT_I64, REDUCE_MAX));
+    for (int i = 0; i < units; i++) first[i] = params->count[i] ? stages - stage : 0;
+    if (stages > 1) TRY(host_reduce(mesh->axis[AXIS_PP], first, units, DT_I64, REDUCE_MAX));
     for (int i = 0; i < units; i++) {
-        if (!first[i] && store->unit[i].numel)
+        if (!first[i] && params->unit[i].numel)
             return FAILED("internal: unit %d of the model is on no rank", i);
-        ours[i] = store->count[i] && first[i] == stages - saver->pp;
+        ours[i] = params->count[i] && first[i] == stages - stage;
     }
     return OK;
 }
@@ -198,7 +214,7 @@ static Status assign_jobs(Saver *saver) {
     TRY(mem_new((size_t)writers, sizeof *rounds, &rounds));
     for (int u = 0; u < units; u++) pieces += list->store[0]->unit[u].pieces;
     TRY(mem_new((size_t)(pieces * list->stores), sizeof *saver->job, &saver->job));
-    TRY(find_units(saver, ours));
+    TRY(save_find_units(list->store[0], saver->mesh, ours));
     for (int s = 0; s < list->stores; s++)
         for (int u = 0; u < units; u++)
             for (int k = 0; ours[u] && k < list->store[s]->unit[u].pieces; k++) {
@@ -231,8 +247,7 @@ static Status prepare(Saver *saver) {
     }
     TRY(dev_alloc(saver->stream->device, MEM_COMM, (size_t)largest * sizeof(float), &saver->buffer));
     TRY(mem_new(2 * (size_t)saver->shards * (size_t)saver->tensors, sizeof *saver->ticket, &saver->ticket));
-    for (size_t i = 0; i < saver->list->files; i++) TRY(safe_writer_open(saver->list->file[i]));
-    return OK;
+    return save_list_open(saver->list);
 }
 
 static Status receive_parts(Saver *saver, const SaveJob *job) {
@@ -350,13 +365,11 @@ static bool all_finite(const float *values, int64_t count) {
     return !bad;
 }
 
-static Status check_finite(const Saver *saver, const Gathered *g, const SaveItem *item) {
-    if (!saver->list->finite) return OK;
-    for (int t = 0; t < g->count; t++)
-        if (!all_finite(g->values[t], g->slot[t]->count))
-            return DIVERGED("%s: %s contains NaN or Inf", safe_writer_path(saver->list->file[item->file]),
-                            g->slot[t]->desc.name);
-    return OK;
+Status save_check_finite(const SaveList *list, const SaveItem *item, const float *values, int64_t count) {
+    const Unit *unit = &list->store[item->store]->unit[item->ref.unit];
+    if (!list->finite || all_finite(values, count)) return OK;
+    return DIVERGED("%s: %s contains NaN or Inf", safe_writer_path(list->file[item->file]),
+                    unit->slot[item->ref.slot].desc.name);
 }
 
 static Status write_item(const Saver *saver, Gathered *g, const SaveItem *item, bool divided) {
@@ -366,7 +379,8 @@ static Status write_item(const Saver *saver, Gathered *g, const SaveItem *item, 
         TRY(host_read(saver->stream, g->data[t] + (slot->offset - g->first[t]), slot->count, &g->copy[t],
                       &g->values[t]));
     }
-    TRY(check_finite(saver, g, item));
+    for (int t = 0; t < g->count; t++)
+        TRY(save_check_finite(saver->list, item, g->values[t], g->slot[t]->count));
     Slices slices = {g->count, g->slot, g->values};
     SafeWriter *file = saver->list->file[item->file];
     if (divided)
@@ -397,18 +411,6 @@ static Status write_round(const Saver *saver, int round) {
     return OK;
 }
 
-static Status close_files(SaveList *list) {
-    Status first = OK;
-    for (size_t i = 0; i < list->files; i++) {
-        Status status = safe_writer_close(list->file[i]);
-        if (first)
-            status_free(status);
-        else
-            first = status;
-    }
-    return first;
-}
-
 /* A failed write is reported after the last round. A failed exchange ends the rounds at once and drops the
  * group, since messages may still be in flight. */
 static Status run_rounds(Saver *saver) {
@@ -425,8 +427,7 @@ static Status run_rounds(Saver *saver) {
     return written;
 }
 
-/* Combines the ranks' checksums of the tensors. */
-static Status share_sums(SaveList *list, Mesh *mesh) {
+Status save_list_share_sums(SaveList *list, Mesh *mesh) {
     if (!mesh || mesh->size == 1) return OK;
     for (size_t i = 0; i < list->files; i++) {
         size_t count = 0;
@@ -462,11 +463,11 @@ Status save_list_write(SaveList *list, Mesh *mesh, Stream *stream) {
     TRY(save_agree(mesh, prepare(&saver)));
     bool participates = saver.dp < saver.shards;
     Status status = participates ? run_rounds(&saver) : OK;
-    Status closed = close_files(list);
+    Status closed = save_list_close(list);
     if (status)
         status_free(closed);
     else
         status = closed;
     TRY(save_agree(mesh, status));
-    return share_sums(list, mesh);
+    return save_list_share_sums(list, mesh);
 }

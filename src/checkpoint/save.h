@@ -43,6 +43,18 @@ MUST_USE Status save_list_add(SaveList *list, int store, int file, const char *n
 
 /* Creates the files. Called on one rank, before the others call save_list_write. */
 MUST_USE Status save_list_create(SaveList *list);
+/* Opens the files on this rank, unless it created them. */
+MUST_USE Status save_list_open(SaveList *list);
+/* Syncs and closes the files. */
+MUST_USE Status save_list_close(SaveList *list);
+/* Combines the ranks' checksums of the tensors. Collective. */
+MUST_USE Status save_list_share_sums(SaveList *list, Mesh *mesh);
+/* Fails with DIVERGED if the list refuses NaN and Inf and a value of the item's parameter is one. */
+MUST_USE Status save_check_finite(const SaveList *list, const SaveItem *item, const float *values,
+                                  int64_t count);
+/* Marks the units of a model that this stage writes: those of its stores that no earlier stage has.
+ * Collective over the stages. */
+MUST_USE Status save_find_units(const Store *params, Mesh *mesh, bool *ours);
 /* Writes all tensors, then syncs and closes the files; afterwards safe_writer_sums has the tensors' checksums
  * on every rank. Collective; all ranks return the same outcome. mesh may be NULL for a single rank. */
 MUST_USE Status save_list_write(SaveList *list, Mesh *mesh, Stream *stream);

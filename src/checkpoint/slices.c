@@ -81,6 +81,14 @@ Status slice_read(float *dst, const ParamSlot *slot, int64_t from, int64_t count
 
 /* ---- writing ---- */
 
+/* Where slice_write writes to. */
+typedef struct Target {
+    const HfTensor *tensor;
+    SafeWriter *file;
+    int64_t at;
+    DType dtype;
+} Target;
+
 /* Copies the parameter's elements global .. global + count - 1 from the slices that have them. */
 static void copy_elements(float *dst, const Slices *slices, int64_t global, int64_t count) {
     for (int64_t end = global + count; global < end;) {
@@ -138,6 +146,59 @@ Status slices_write_rows(const Slices *slices, SafeWriter *file, int64_t at, DTy
         if (run.global < 0) continue;
         TRY(values_write(file, at + run.global * (int64_t)dtype_size(dtype), dtype, slices->data[i],
                          run.count));
+    }
+    return OK;
+}
+
+/* Rows of the slot are columns of the file: writes `width` rows of src, `stride` apart, as columns c ... of
+ * its rows r ... r + height - 1. */
+static Status write_rectangle(const float *src, int64_t stride, const Target *to, int64_t c, int64_t width,
+                              int64_t r, int64_t height) {
+    int64_t out = to->tensor->dim[1], size = (int64_t)dtype_size(to->dtype);
+    CLEANUP(mem_freep) float *band = NULL;
+    TRY(mem_new((size_t)width, WRITE_BAND * sizeof *band, &band));
+    for (int64_t k = 0; k < height; k += WRITE_BAND) {
+        int64_t h = min_count(WRITE_BAND, height - k), at = to->at + ((r + k) * out + c) * size;
+        for (int64_t i = 0; i < width; i++)
+            for (int64_t b = 0; b < h; b++) band[b * width + i] = src[i * stride + k + b];
+        if (width == out) {
+            TRY(values_write(to->file, at, to->dtype, band, h * out));
+            continue;
+        }
+        for (int64_t b = 0; b < h; b++)
+            TRY(values_write(to->file, at + b * out * size, to->dtype, band + b * width, width));
+    }
+    return OK;
+}
+
+/* As in read_turned. */
+static Status write_slice_turned(const float *src, const ParamSlot *slot, int64_t from, int64_t count,
+                                 const Target *to) {
+    int last = slot->desc.ndim - 1;
+    int64_t in = to->tensor->dim[0], row = slot->dim[last];
+    for (int64_t at = from, end = from + count; at < end;) {
+        ParamRun run = slot_run(slot, at, end - at);
+        int64_t height = min_count(row - at % row, end - at), width = 1;
+        if (height == row) width = (slot->desc.split == last ? end - at : run.count) / row;
+        TRY(write_rectangle(src + (at - from), row, to, run.global / in, width, run.global % in, height));
+        at += width * height;
+    }
+    return OK;
+}
+
+Status slice_write(const float *src, const ParamSlot *slot, int64_t from, int64_t count,
+                   const HfTensor *tensor, SafeWriter *file, int64_t at, DType dtype) {
+    Target to = {tensor, file, at, dtype};
+    if (tensor->transposed) return write_slice_turned(src, slot, from, count, &to);
+    int64_t first = first_of(tensor), end = first + hf_tensor_count(tensor);
+    for (int64_t i = from; i < from + count;) {
+        ParamRun run = slot_run(slot, i, from + count - i);
+        int64_t begin = run.global > first ? run.global : first;
+        int64_t stop = min_count(run.global + run.count, end);
+        if (run.global >= 0 && begin < stop)
+            TRY(values_write(file, at + (begin - first) * (int64_t)dtype_size(dtype), dtype,
+                             src + (i - from) + (begin - run.global), stop - begin));
+        i += run.count;
     }
     return OK;
 }

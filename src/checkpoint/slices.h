@@ -31,6 +31,11 @@ MUST_USE Status slices_write(const Slices *slices, const HfTensor *tensor, SafeW
 /* Writes the rows that the slices have of a vocabulary matrix, which is one tensor. */
 MUST_USE Status slices_write_rows(const Slices *slices, SafeWriter *file, int64_t at, DType dtype);
 
+/* The reverse of slice_read for one tensor of the parameter: writes those of the slot's local elements from
+ * .. from + count - 1, at src, that belong to the tensor. */
+MUST_USE Status slice_write(const float *src, const ParamSlot *slot, int64_t from, int64_t count,
+                            const HfTensor *tensor, SafeWriter *file, int64_t at, DType dtype);
+
 /* Makes device memory readable on the host: *ret_data is `data` itself on a CPU device, else a copy in
  * *ret_copy, which the caller frees. */
 MUST_USE Status host_read(Stream *stream, const float *data, int64_t count, float **ret_copy,

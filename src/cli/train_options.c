@@ -226,6 +226,9 @@ static const Option run_table[] = {
     {OPT_INT("keep", Settings, ckpt.keep), .fallback = "2", RANGE(0, 1 << 20),
      .help = "Number of newest checkpoints to keep, besides the one with the lowest validation loss; 0: "
              "all."},
+    {OPT_FLAG("no-async-save", Settings, ckpt.no_async_save),
+     .help = "Wait until a checkpoint is saved. By default its values are copied to host memory, which takes "
+             "as much as the checkpoint, divided among the ranks, and written while training continues."},
     {OPT_INT("save-failures", Settings, ckpt.save_failures), .fallback = "3", RANGE(0, 1 << 20),
      .help = "Failed saves in a row to tolerate, for example while the disk is full: each is reported and "
              "training continues to the next. The last save of a run must succeed."},

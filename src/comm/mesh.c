@@ -222,17 +222,24 @@ Status mesh_section_check(Mesh *mesh) {
 
 /* A rank that has voted no longer abandons on its own, only if another rank did, which has then not voted.
  * Reducing over replicas and then within each replica covers all ranks. */
-Status mesh_section_end(Mesh *mesh, bool *ret_stop) {
+Status mesh_section_vote(Mesh *mesh, bool *ret_stop, int64_t *vote) {
     Group *world = mesh->world;
     TRY(mesh_section_check(mesh));
     if (world->ops->section) world->ops->section(world, SECTION_VOTE, mesh->stop);
-    int64_t stop = mesh->stop && *mesh->stop;
-    TRY(host_reduce(mesh->axis[AXIS_DP], &stop, 1, DT_I64, REDUCE_MAX));
-    TRY(host_reduce(mesh->model, &stop, 1, DT_I64, REDUCE_MAX));
+    int64_t votes[] = {mesh->stop && *mesh->stop, *vote};
+    const int count = sizeof votes / sizeof *votes;
+    TRY(host_reduce(mesh->axis[AXIS_DP], votes, count, DT_I64, REDUCE_MAX));
+    TRY(host_reduce(mesh->model, votes, count, DT_I64, REDUCE_MAX));
     if (world->ops->section) world->ops->section(world, SECTION_END, NULL);
     mesh->stop = NULL;
-    *ret_stop = stop != 0;
+    *ret_stop = votes[0] != 0;
+    *vote = votes[1];
     return OK;
+}
+
+Status mesh_section_end(Mesh *mesh, bool *ret_stop) {
+    int64_t vote = 0;
+    return mesh_section_vote(mesh, ret_stop, &vote);
 }
 
 Status mesh_recover(Mesh *mesh) {

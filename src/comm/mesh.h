@@ -62,6 +62,8 @@ void mesh_trace(Mesh *mesh, Trace *trace);
 void mesh_section_begin(Mesh *mesh, const volatile sig_atomic_t *stop);
 MUST_USE Status mesh_section_check(Mesh *mesh);
 MUST_USE Status mesh_section_end(Mesh *mesh, bool *ret_stop);
+/* The same, and replaces *vote by its maximum over all ranks, at no extra cost. */
+MUST_USE Status mesh_section_vote(Mesh *mesh, bool *ret_stop, int64_t *vote);
 MUST_USE Status mesh_recover(Mesh *mesh);
 
 /* After a failure: group_drop for all groups. */

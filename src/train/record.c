@@ -118,7 +118,7 @@ static void measure_times(Record *record) {
         step->waited_s[axis] = now->waited_s[axis] - before->waited_s[axis];
         step->phase_s[axis == AXIS_PP ? PHASE_BUBBLE : PHASE_COMM] += step->waited_s[axis];
     }
-    double known = 0;
+    double known = step->phase_s[PHASE_CHECKPOINT]; /* counted by record_copy */
     for (int p = 0; p < PHASE_OTHER; p++) known += step->phase_s[p];
     step->phase_s[PHASE_OTHER] = step->step_s - known;
     if (device_is_host(runner->device))
@@ -170,6 +170,11 @@ void record_phase(Record *record, Phase phase, double seconds) {
     record->all.phase_s[phase] += seconds;
     if (phase == PHASE_DATA) record->step.phase_s[phase] += seconds;
     if (phase == PHASE_CHECKPOINT) record->pending_save_s += seconds;
+}
+
+void record_copy(Record *record, double seconds) {
+    record_phase(record, PHASE_CHECKPOINT, seconds);
+    record->step.phase_s[PHASE_CHECKPOINT] += seconds;
 }
 
 Status record_gather(Record *record) {

@@ -69,6 +69,9 @@ void record_step_end(Record *record, const StepResult *result);
 /* Adds time spent outside the runner: loading data, evaluation, checkpoints. */
 void record_phase(Record *record, Phase phase, double seconds);
 
+/* Adds time that a step waits until the last checkpoint's values are copied. */
+void record_copy(Record *record, double seconds);
+
 /* Gathers all ranks' figures of the last step. Collective. */
 MUST_USE Status record_gather(Record *record);
 /* Adds the last step's figures to a line of metrics; call after record_gather. */

@@ -90,6 +90,7 @@ typedef struct CheckpointSettings {
     int64_t resume_from;   /* with resume: the checkpoint of this step; 0: the newest that is intact */
     int64_t save_every;    /* an interval, as above */
     int64_t keep;          /* newest checkpoints */
+    bool no_async_save;    /* training waits until a checkpoint is saved */
     int64_t save_failures; /* failed saves in a row that are tolerated */
 } CheckpointSettings;
 

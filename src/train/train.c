@@ -20,6 +20,7 @@
 #include "train/sample.h"
 
 static void trainer_done(Trainer *t) {
+    background_free(t->background);
     for (int i = 0; t->micro && i < t->micro_count; i++) host_batch_free(t->micro[i]);
     free(t->micro);
     dataset_free(t->data);
@@ -338,8 +339,9 @@ static Status judge(Trainer *t, const StepResult *result, int64_t step, char tex
 }
 
 /* Computes a step's gradients and updates the weights, unless the step diverged. With *ret_back, the run has
- * been rolled back instead. */
-static Status compute_step(Trainer *t, int64_t step, double lr, StepResult *ret_result, bool *ret_back) {
+ * been rolled back instead. *ret_saving: some rank was still writing a checkpoint. */
+static Status compute_step(Trainer *t, int64_t step, double lr, StepResult *ret_result, bool *ret_back,
+                           bool *ret_saving) {
     char text[GUARD_TEXT + NONFINITE_TEXT + 80];
     Runner *runner = t->job->runner;
     StepResult result;
@@ -347,14 +349,27 @@ static Status compute_step(Trainer *t, int64_t step, double lr, StepResult *ret_
     progress_busy(t->progress, true);
     mesh_section_begin(runner->mesh, t->config->run.stop);
     TRY(runner_gradients(runner, t->micro, t->micro_count, step, &result));
-    TRY(mesh_section_end(runner->mesh, &result.stop));
+    int64_t saving = t->background && background_busy(t->background);
+    TRY(mesh_section_vote(runner->mesh, &result.stop, &saving));
+    *ret_saving = saving;
     TRY(judge(t, &result, step, text, sizeof text, &action));
-    if (action == STEP_APPLY) TRY(runner_apply(runner, step, lr, &result));
+    if (action == STEP_APPLY) {
+        TRY(trainer_copied(t));
+        TRY(runner_apply(runner, step, lr, &result));
+    }
     if (action == STEP_SKIP) result.skipped = true;
     progress_busy(t->progress, false);
     *ret_back = action == STEP_ROLL_BACK;
     *ret_result = result;
     return *ret_back ? trainer_roll_back(t, step, text) : OK;
+}
+
+/* A validation or a save found NaN or Inf: rolls back, or explains the failure. */
+static Status recover(Trainer *t, Status status) {
+    if (!status_diverged(status)) return status;
+    CLEANUP(status_freep) Status found = status;
+    return t->policy == ON_DIVERGENCE_ROLLBACK ? trainer_roll_back(t, t->step, status_message(found))
+                                               : trainer_diverged(t, t->step, status_message(found));
 }
 
 /* Signals reach ranks at different times; all ranks abandon this step, or all finish it. */
@@ -367,8 +382,8 @@ static Status one_step(Trainer *t, bool *ret_stop) {
     TRY(load_data(t));
     StepResult result;
     double lr = lr_at(&t->lr, step);
-    bool back = false;
-    TRY(compute_step(t, step, lr, &result, &back));
+    bool back = false, saving = false;
+    TRY(compute_step(t, step, lr, &result, &back, &saving));
     if (back) {
         *ret_stop = result.stop;
         return OK;
@@ -387,9 +402,11 @@ static Status one_step(Trainer *t, bool *ret_stop) {
     show_step(t, &result, lr, t->record.step.step_s);
     bool log_due = step % c->report.log_every == 0 || step == t->lr.steps;
     *ret_stop = result.stop;
-    if (!log_due) return OK;
-    TRY(record_gather(&t->record));
-    return log_step(t, &result, lr);
+    if (log_due) {
+        TRY(record_gather(&t->record));
+        TRY(log_step(t, &result, lr));
+    }
+    return recover(t, trainer_continue_save(t, saving));
 }
 
 /* Validates if that is due after this step and not done yet, then ends the epoch if it is complete. */
@@ -450,14 +467,6 @@ static Status catch_up(Trainer *t) {
     return ckpt_tidy(c->ckpt.out, t->step, t->val_state.best_step, (int)c->ckpt.keep);
 }
 
-/* A validation or a save found NaN or Inf: rolls back, or explains the failure. */
-static Status recover(Trainer *t, Status status) {
-    if (!status_diverged(status)) return status;
-    CLEANUP(status_freep) Status found = status;
-    return t->policy == ON_DIVERGENCE_ROLLBACK ? trainer_roll_back(t, t->step, status_message(found))
-                                               : trainer_diverged(t, t->step, status_message(found));
-}
-
 /* While the loss is far above the first one, the checkpoints of better steps are kept and none is added.
  * Weights that became NaN or Inf in the last update are noticed as they are written. */
 static Status save(Trainer *t) {
@@ -490,7 +499,7 @@ static Status run_until_stopped(Trainer *t) {
         if (c->ckpt.out && save_due(t)) TRY(save(t));
     }
     if (t->step < last && out_of_patience(t)) explain_stop(t);
-    return OK;
+    return trainer_complete_save(t, false);
 }
 
 /* Saves what a stopped run has done. Operations of an abandoned step or evaluation may still write to the
@@ -504,6 +513,7 @@ static Status save_stopped(Trainer *t) {
         TRY(mesh_recover(t->job->runner->mesh));
         t->job->runner->stream->comm = (Buffer){0};
     }
+    TRY(trainer_complete_save(t, true));
     return c->ckpt.out && t->saved < t->step ? trainer_save(t, true) : OK;
 }
 
@@ -662,6 +672,7 @@ static Status find_summary(const Trainer *t, json_t **ret_summary) {
 static Status begin(Trainer *t, const json_t *config_json) {
     const Settings *c = t->config;
     TRY(trainer_check_space(t));
+    TRY(trainer_prepare_saves(t));
     announce_costs(t);
     TRY(record_ready(&t->record, t->job, c->training.batch,
                      c->device.precision ? c->device.precision : dtype_name(t->job->settings.run.dtype),

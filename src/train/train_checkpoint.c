@@ -4,11 +4,13 @@
 #include <sys/statvfs.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/setting.h"
-#include "checkpoint/save.h"
+#include "comm/mpi.h"
 #include "comm/watchdog.h"
+#include "device/host_memory.h"
 #include "train/lr_change.h"
 #include "train/trainer.h"
 
@@ -70,9 +72,9 @@ static Status describe_progress(Trainer *t, json_t **ret_progress) {
 
 /* ---- saving ---- */
 
-static Status save_once(Trainer *t, const json_t *progress) {
+static CheckpointState state_of(const Trainer *t, const json_t *progress) {
     Runner *runner = t->job->runner;
-    CheckpointState state = {.params = runner->params,
+    return (CheckpointState){.params = runner->params,
                              .state = (const Store *const *)runner->state,
                              .optim = &runner->spec.optim,
                              .progress = progress,
@@ -82,18 +84,28 @@ static Status save_once(Trainer *t, const json_t *progress) {
                              .labels = &t->job->labels,
                              .best = t->val_state.best_step,
                              .mesh = t->config->run.mesh};
+}
+
+static Status save_once(Trainer *t, const json_t *progress, bool background) {
+    CheckpointState state = state_of(t, progress);
     int keep = t->guard.over ? 0 : (int)t->config->ckpt.keep; /* a diverging run removes no checkpoints */
-    return ckpt_save(t->config->ckpt.out, t->step, &state, runner->stream, keep);
+    return background ? background_begin(t->background, t->config->ckpt.out, t->step, &state, keep)
+                      : ckpt_save(t->config->ckpt.out, t->step, &state, t->job->runner->stream, keep);
 }
 
 /* A second try helps against a network file system that was away for a moment. */
-static Status save_twice(Trainer *t, const json_t *progress) {
+static void pause_before_retry(void) {
     const struct timespec pause = {.tv_sec = 1};
-    Status status = save_once(t, progress);
+    nanosleep(&pause, NULL);
+}
+
+static Status save_twice(Trainer *t, const json_t *progress, bool background) {
+    Status status = save_once(t, progress, background);
     if (!status || status_diverged(status)) return status;
     status_free(status);
-    nanosleep(&pause, NULL);
-    return save_once(t, progress);
+    pause_before_retry();
+    t->save_retried = true;
+    return save_once(t, progress, background);
 }
 
 /* All ranks fail alike, so all count alike. */
@@ -109,24 +121,141 @@ static Status tolerate(Trainer *t, Status status, bool last) {
     return OK;
 }
 
+static void note_saved(Trainer *t, int64_t step) {
+    t->failed_saves = 0;
+    t->saved = step;
+    if (step == t->step) trainer_set_work(t, WORK_SAVED);
+}
+
+/* The checkpoint of `step` could not be saved, so it is not the best one. */
+static void forget_best(Trainer *t, int64_t step) {
+    if (t->val_state.best_step != step) return;
+    t->val_state.best = t->before_save.best;
+    t->val_state.best_step = t->before_save.best_step;
+}
+
 Status trainer_save(Trainer *t, bool last) {
     CLEANUP(json_decrefp) json_t *progress = NULL;
-    Validation before = t->val_state;
+    TRY(trainer_complete_save(t, last));
+    bool background = t->background && !last;
+    t->before_save = t->val_state;
+    t->save_retried = false;
     trainer_doing(t, "saving a checkpoint");
     validation_is_best(&t->val_state, t->step);
     TRY(describe_progress(t, &progress));
     int64_t start = trace_now();
     CLEANUP(progress_freep) Progress *phase = NULL;
     TRY(progress_new_phase(&phase, t->config->report.log, "saving checkpoint", 0, t->config->report.quiet));
-    Status status = save_twice(t, progress);
+    Status status = save_twice(t, progress, background);
     record_phase(&t->record, PHASE_CHECKPOINT, trainer_span(t, &save_span, start));
     if (status) {
-        t->val_state = before;
+        forget_best(t, t->step);
         return tolerate(t, status, last);
     }
-    t->failed_saves = 0;
-    t->saved = t->step;
-    trainer_set_work(t, WORK_SAVED);
+    if (!background) note_saved(t, t->step);
+    return OK;
+}
+
+/* ---- saving in the background ---- */
+
+Status trainer_copied(Trainer *t) {
+    if (!t->background || !background_pending(t->background)) return OK;
+    double start = clock_wall();
+    Status status = background_copied(t->background);
+    record_copy(&t->record, clock_wall() - start);
+    return status;
+}
+
+/* What became of a pending save; `status` is that of background_advance or background_wait. Fails like
+ * trainer_save. */
+static Status conclude(Trainer *t, int64_t step, Status status, bool last) {
+    if (status && !status_diverged(status) && !t->save_retried) {
+        status_free(status);
+        pause_before_retry();
+        t->save_retried = true;
+        status = background_retry(t->background);
+        if (!status && last) status = background_wait(t->background);
+    }
+    if (background_pending(t->background)) return OK;
+    if (!status) {
+        note_saved(t, step);
+        return OK;
+    }
+    forget_best(t, step);
+    return tolerate(t, status, false);
+}
+
+Status trainer_continue_save(Trainer *t, bool busy) {
+    int64_t step = t->background ? background_pending(t->background) : 0, start = trace_now();
+    if (!step || busy) return OK;
+    Status status = conclude(t, step, background_advance(t->background), false);
+    record_phase(&t->record, PHASE_CHECKPOINT, trainer_span(t, &save_span, start));
+    return status;
+}
+
+Status trainer_complete_save(Trainer *t, bool last) {
+    int64_t step = t->background ? background_pending(t->background) : 0, start = trace_now();
+    if (!step) return OK;
+    trainer_doing(t, "saving a checkpoint");
+    CLEANUP(progress_freep) Progress *phase = NULL;
+    TRY(progress_new_phase(&phase, t->config->report.log, "saving checkpoint", 0, t->config->report.quiet));
+    Status status = conclude(t, step, background_wait(t->background), true);
+    record_phase(&t->record, PHASE_CHECKPOINT, trainer_span(t, &save_span, start));
+    if (!last) return status;
+    status_free(status);
+    return OK;
+}
+
+/* Whether a checkpoint may be due before the last step. */
+static bool saves_early(const Trainer *t) {
+    int64_t every = t->config->ckpt.save_every;
+    return t->config->validation.patience || every < 0 || (every && every < t->lr.steps);
+}
+
+/* Whether all ranks have memory for their snapshots, with a sixteenth to spare. The memory of CPU ranks, used
+ * or not, is known together with the limit; that of GPU ranks is gone from what is now available. Their hosts
+ * are not known, so that each is assumed to have all of them. */
+static Status has_room(const Runner *runner, size_t bytes, bool *ret_fits) {
+    const Device *device = runner->device;
+    Mesh *mesh = runner->mesh;
+    CLEANUP(group_freep) Group *host = NULL;
+    bool cpu = device_is_host(device);
+    size_t limit = cpu ? device->host_limit : host_memory("").host, own = device->limit;
+    int64_t used[] = {(int64_t)bytes, (int64_t)limit ? -(int64_t)(limit - limit / 16) : INT64_MIN};
+    if (cpu) used[0] += (int64_t)(device->total.current + device->host.current);
+    int64_t lacks = cpu && own && used[0] > (int64_t)(own - own / 16);
+    TRY(mpi_node_group(mesh->world, &host));
+    TRY(host_reduce(cpu ? host : mesh->world, &used[0], 1, DT_I64, REDUCE_SUM));
+    TRY(host_reduce(cpu ? host : mesh->world, &used[1], 1, DT_I64, REDUCE_MAX));
+    lacks |= used[1] != INT64_MIN && used[0] > -used[1];
+    TRY(host_reduce(mesh->world, &lacks, 1, DT_I64, REDUCE_MAX));
+    *ret_fits = !lacks;
+    return OK;
+}
+
+Status trainer_prepare_saves(Trainer *t) {
+    const Settings *c = t->config;
+    Mesh *mesh = c->run.mesh;
+    Runner *runner = t->job->runner;
+    const Store *store[SAVE_STORES] = {runner->params};
+    int stores = 1;
+    if (!c->ckpt.out || c->ckpt.no_async_save || !saves_early(t)) return OK;
+    while (stores <= optim_states(&runner->spec.optim)) {
+        store[stores] = runner->state[stores - 1];
+        stores++;
+    }
+    CLEANUP(snapshot_done) Snapshot snapshot = {0};
+    TRY(snapshot_init(&snapshot, store, stores, mesh));
+    bool fits = false;
+    char text[FORMAT_SIZE];
+    TRY(has_room(runner, snapshot_bytes(&snapshot), &fits));
+    CLEANUP(status_freep)
+    Status status = save_agree(mesh, fits ? snapshot_alloc(&snapshot, runner->device) : OK);
+    if (fits && !status) return background_new(&t->background, &snapshot, runner->stream, mesh);
+    progress_line(t->progress,
+                  "not enough memory for a copy of the weights and optimizer state (%s per rank); training "
+                  "waits while a checkpoint is saved",
+                  format_bytes(text, (double)snapshot_bytes(&snapshot)));
     return OK;
 }
 
@@ -256,8 +385,9 @@ Status trainer_resume(Trainer *t) {
 
 /* ---- divergence ---- */
 
-Status trainer_diverged(const Trainer *t, int64_t step, const char *text) {
+Status trainer_diverged(Trainer *t, int64_t step, const char *text) {
     char kept[80] = "";
+    TRY(trainer_complete_save(t, true));
     if (t->saved)
         snprintf(kept, sizeof kept, "; the newest checkpoint is that of step %lld", (long long)t->saved);
     return DIVERGED("step %lld: %s; try a lower {lr}, a longer {warmup}, or {clip}%s", (long long)step, text,
@@ -268,6 +398,7 @@ Status trainer_roll_back(Trainer *t, int64_t step, const char *text) {
     const Settings *c = t->config;
     CLEANUP(mem_freep) char *dir = NULL, *damaged = NULL, *why = NULL;
     CLEANUP(json_decrefp) json_t *progress = NULL;
+    TRY(trainer_complete_save(t, true));
     Guard before = t->guard;
     if (!t->saved || before.rollbacks >= c->fault.rollbacks) {
         char setting[32];

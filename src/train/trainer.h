@@ -3,6 +3,7 @@
 #define WEFT_TRAIN_TRAINER_H
 
 #include "base/progress.h"
+#include "checkpoint/background.h"
 #include "optim/lr.h"
 #include "train/epoch.h"
 #include "train/guard.h"
@@ -32,12 +33,15 @@ typedef struct Trainer {
     Validation val_state;
     GuardPolicy policy;
     Guard guard;
-    int64_t spike_step;   /* of the last warning about a spike */
-    int64_t failed_saves; /* in a row */
-    bool stopped;         /* by a signal ... */
-    bool abandoned;       /* ... in the middle of a step or evaluation */
-    EvalResult eval;      /* latest evaluation by this process; examples == 0: none yet */
-    char val_note[320];   /* its scores, as shown */
+    int64_t spike_step;     /* of the last warning about a spike */
+    int64_t failed_saves;   /* in a row */
+    Background *background; /* saves while training continues; NULL: saves in the foreground */
+    bool save_retried;      /* its pending save has failed once */
+    Validation before_save; /* val_state before it */
+    bool stopped;           /* by a signal ... */
+    bool abandoned;         /* ... in the middle of a step or evaluation */
+    EvalResult eval;        /* latest evaluation by this process; examples == 0: none yet */
+    char val_note[320];     /* its scores, as shown */
 } Trainer;
 
 void trainer_set_work(const Trainer *t, WorkState state);
@@ -51,15 +55,24 @@ double trainer_span(const Trainer *t, const TraceName *name, int64_t start_ns);
 MUST_USE Status trainer_describe(Trainer *t);
 /* Refuses a disk without space for a checkpoint, and warns if it has none for a second. Collective. */
 MUST_USE Status trainer_check_space(const Trainer *t);
-/* Saves a checkpoint. A save that fails is retried, then reported, and training continues until
- * save_failures is exceeded; with `last` it must succeed. */
+/* Decides whether checkpoints are saved in the background, which needs host memory for a copy. Collective. */
+MUST_USE Status trainer_prepare_saves(Trainer *t);
+/* Saves a checkpoint, after completing a pending one: in the foreground with `last`, else in the background
+ * if possible. A save that fails is retried, then reported, and training continues until save_failures is
+ * exceeded; with `last` it must succeed. Collective. */
 MUST_USE Status trainer_save(Trainer *t, bool last);
+/* Call before the weights change: waits until they are copied for a pending save. */
+MUST_USE Status trainer_copied(Trainer *t);
+/* Continues a pending save. `busy`: some rank is still writing. Collective. */
+MUST_USE Status trainer_continue_save(Trainer *t, bool busy);
+/* Completes a pending save; with `last`, a failure is only reported. Collective. */
+MUST_USE Status trainer_complete_save(Trainer *t, bool last);
 /* Loads the newest checkpoint of the run directory, if any; refuses to overwrite it unless resuming. */
 MUST_USE Status trainer_resume(Trainer *t);
 /* Continues from the newest checkpoint with the batches up to that of `step` left out; `text` says what is
  * wrong with this step. Fails if there is no checkpoint, or after too many rollbacks. */
 MUST_USE Status trainer_roll_back(Trainer *t, int64_t step, const char *text);
-/* The error of a run that ends because step `step` diverged. */
-MUST_USE Status trainer_diverged(const Trainer *t, int64_t step, const char *text);
+/* The error of a run that ends because step `step` diverged. Completes a pending save. Collective. */
+MUST_USE Status trainer_diverged(Trainer *t, int64_t step, const char *text);
 
 #endif

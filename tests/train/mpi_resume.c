@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/fs.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/background.h"
 #include "train/runner.h"
 
 /* VOCAB is split across two tensor-parallel ranks: each has real rows, and the last also has padding. */
@@ -187,6 +187,34 @@ static Status run_save(const Run *run, Group *world, const char *dir) {
     return status;
 }
 
+static Background *background_of(const Run *run) {
+    const Runner *r = run->runner;
+    Background *background = NULL;
+    Snapshot snapshot = {0};
+    const Store *store[SAVE_STORES] = {r->params};
+    for (int k = 0; k < optim_states(&r->spec.optim); k++) store[1 + k] = r->state[k];
+    assert_ok(snapshot_init(&snapshot, store, 1 + optim_states(&r->spec.optim), run->mesh));
+    assert_ok(snapshot_alloc(&snapshot, run->device));
+    assert_ok(background_new(&background, &snapshot, r->stream, run->mesh));
+    return background;
+}
+
+/* Saves in the background, with weights that change as soon as they are copied. */
+static Status run_save_background(const Run *run, Background *background, const char *dir) {
+    const Runner *r = run->runner;
+    CLEANUP(json_decrefp) json_t *progress = json_pack("{s:i}", "step", HALF);
+    CheckpointState state = {.params = r->params,
+                             .state = (const Store *const *)r->state,
+                             .optim = &r->spec.optim,
+                             .progress = progress,
+                             .mesh = run->mesh};
+    TRY(background_begin(background, dir, HALF, &state, 1));
+    TRY(background_copied(background));
+    TRY(store_zero(r->params, r->stream));
+    for (int k = 0; k < optim_states(&r->spec.optim); k++) TRY(store_zero(r->state[k], r->stream));
+    return background_wait(background);
+}
+
 static void run_load(Run *run, const char *dir) {
     CLEANUP(mem_freep) char *step = NULL;
     CLEANUP(json_decrefp) json_t *progress = NULL;
@@ -307,21 +335,34 @@ static int entries(const char *dir) {
     return count;
 }
 
+static void assert_same_checkpoint(const char *dir, const char *other) {
+    CLEANUP(mem_freep) char *one = NULL, *two = NULL;
+    assert_ok(ckpt_latest(dir, &one));
+    assert_ok(ckpt_latest(other, &two));
+    static const char *const names[] = {"model.safetensors", "optimizer.safetensors", "config.json",
+                                        "weft.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_same_file(one, two, names[i]);
+    assert_int_equal(entries(one), entries(two));
+}
+
 /* The first rank alone saves the same state: the same files with the same bytes. */
 static void assert_one_rank_saves_the_same(const LoadedState *loaded, const char *dir, const char *again) {
-    CLEANUP(mem_freep) char *one = NULL, *two = NULL;
     CLEANUP(json_decrefp) json_t *progress = json_pack("{s:i}", "step", HALF);
     CheckpointState state = {.params = loaded->store[0],
                              .state = (const Store *const *)&loaded->store[1],
                              .optim = &loaded->optim,
                              .progress = progress};
     assert_ok(ckpt_save(again, HALF, &state, loaded->stream, 1));
-    assert_ok(ckpt_latest(dir, &one));
-    assert_ok(ckpt_latest(again, &two));
-    static const char *const names[] = {"model.safetensors", "optimizer.safetensors", "config.json",
-                                        "weft.json"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_same_file(one, two, names[i]);
-    assert_int_equal(entries(one), entries(two));
+    assert_same_checkpoint(dir, again);
+}
+
+/* All ranks save the same state in the background: the same files with the same bytes. */
+static void assert_background_saves_the_same(const Run *run, Group *world, const char *dir,
+                                             const char *again) {
+    if (!run->mesh) return;
+    CLEANUP(background_freep) Background *background = background_of(run);
+    assert_ok(run_save_background(run, background, again));
+    if (world->rank == 0) assert_same_checkpoint(dir, again);
 }
 
 /* ---- the layouts ---- */
@@ -381,6 +422,7 @@ static void save_half(Group *world, JobKind job, const Layout *layout, const Run
     if (!layout->alone || world->rank == 0) assert_true(same_state(&run, &loaded));
     if (world->rank == 0) assert_one_rank_saves_the_same(&loaded, dir, path_of("again", number));
     assert_ok(barrier(world));
+    assert_background_saves_the_same(&run, world, dir, path_of("background", number));
 }
 
 static void resume_and_check(Group *world, JobKind job, const Layout *from, const Layout *layout,
@@ -453,6 +495,8 @@ static void test_bits(void **state) {
         run_steps(&third, HALF, STEPS);
         for (int step = HALF; step < STEPS; step++)
             assert_true(relative_diff(third.loss[step], whole.loss[step]) <= (dtype == DT_F32 ? 1e-5 : 1e-2));
+        run_load(&second, path_of("bits", k));
+        assert_background_saves_the_same(&second, world, path_of("bits", k), path_of("background", k));
     }
 }
 
@@ -490,6 +534,8 @@ static void test_pieces(void **state) {
         run_steps(&third, HALF, STEPS);
         for (int step = HALF; step < STEPS; step++)
             assert_true(relative_diff(third.loss[step], whole.loss[step]) <= 1e-5);
+        run_load(&second, path_of("pieces", k));
+        assert_background_saves_the_same(&second, world, path_of("pieces", k), path_of("background", k));
     }
 }
 
@@ -589,8 +635,8 @@ static void limit_files(rlim_t bytes) {
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-/* When one rank cannot write, every rank returns the same message, which names that rank. No partial
- * checkpoint remains, and the previous one is still the newest. */
+/* When one rank cannot write, in the foreground or in the background, every rank returns the same message,
+ * which names that rank. No partial checkpoint remains, and the previous one is still the newest. */
 static void test_one_cannot_write(void **state) {
     Group *world = ((Ranks *)*state)->world;
     Layout layout = {.mesh = {.dp = world->size, .tp = 1, .pp = 1}, .zero = 2, .chunks = 1, .micro_batch = 1};
@@ -605,9 +651,13 @@ static void test_one_cannot_write(void **state) {
                             .progress = progress,
                             .mesh = run.mesh};
     char about[64], found[512];
-    for (int failing = 0; failing < 2; failing++) {
+    CLEANUP(background_freep) Background *background = background_of(&run);
+    for (int i = 0; i < 4; i++) {
+        int failing = i % 2;
         if (world->rank == failing) limit_files(1000);
-        Status status = ckpt_save(dir, HALF + 1, &save, run.runner->stream, 1);
+        Status status = i < 2 ? ckpt_save(dir, HALF + 1, &save, run.runner->stream, 1)
+                              : background_begin(background, dir, HALF + 1, &save, 1);
+        if (!status) status = background_wait(background);
         limit_files(RLIM_INFINITY);
         assert_non_null(status);
         snprintf(found, sizeof found, "%s", status_message(status));

@@ -1,0 +1,241 @@
+#include "checkpoint/background.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include "base/memory.h"
+#include "checkpoint/ckpt_save.h"
+
+typedef enum { PHASE_NONE, PHASE_WRITE, PHASE_PUBLISH } Phase;
+
+struct Background {
+    Snapshot snapshot;
+    Stream *stream; /* computes the values */
+    Stream *copier; /* on a GPU: copies them beside the computation; else NULL */
+    Mesh *mesh;
+    CheckpointState state; /* of the pending save or, after a failure, the one before */
+    json_t *progress;
+    char *run_dir;
+    int64_t step;
+    int keep;
+    CkptSave *save; /* NULL: none is pending */
+    Phase phase;
+    /* The thread of the phase. */
+    pthread_t thread;
+    bool started;
+    atomic_bool busy, cancel;
+    Status status; /* its outcome, valid once it has ended */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool copied; /* guarded by the lock */
+};
+
+Status background_new(Background **ret_background, Snapshot *snapshot, Stream *stream, Mesh *mesh) {
+    Background *made = NULL;
+    TRY(mem_new(1, sizeof *made, &made));
+    Status status = device_is_host(stream->device) ? OK : stream_new(&made->copier, stream->device);
+    if (status) {
+        free(made);
+        return status;
+    }
+    pthread_mutex_init(&made->lock, NULL);
+    pthread_cond_init(&made->changed, NULL);
+    made->snapshot = *snapshot;
+    *snapshot = (Snapshot){0};
+    made->stream = stream;
+    made->mesh = mesh;
+    made->copied = true;
+    *ret_background = made;
+    return OK;
+}
+
+static bool is_alone(const Background *b) {
+    return !b->mesh || b->mesh->size == 1;
+}
+
+static void set_copied(Background *b, bool copied) {
+    pthread_mutex_lock(&b->lock);
+    b->copied = copied;
+    pthread_cond_broadcast(&b->changed);
+    pthread_mutex_unlock(&b->lock);
+}
+
+static void wait_copied(Background *b) {
+    pthread_mutex_lock(&b->lock);
+    while (!b->copied) pthread_cond_wait(&b->changed, &b->lock);
+    pthread_mutex_unlock(&b->lock);
+}
+
+/* ---- the thread ---- */
+
+/* On a GPU the caller starts the copies and announces their end, so that this thread need not use CUDA. */
+static Status copy_values(Background *b) {
+    if (b->copier || b->copied) {
+        wait_copied(b);
+        return OK;
+    }
+    Status status = snapshot_copy(&b->snapshot, b->stream);
+    set_copied(b, true);
+    return status;
+}
+
+static Status write_values(Background *b) {
+    TRY(copy_values(b));
+    Status status = snapshot_write(&b->snapshot, &b->save->list, &b->cancel);
+    Status closed = save_list_close(&b->save->list);
+    if (!status) return closed;
+    status_free(closed);
+    return status;
+}
+
+static Status run_phase(Background *b) {
+    if (b->phase == PHASE_WRITE) TRY(write_values(b));
+    return b->phase == PHASE_PUBLISH || is_alone(b) ? ckpt_save_publish(b->save) : OK;
+}
+
+static void *run_thread(void *argument) {
+    Background *b = argument;
+    b->status = run_phase(b);
+    b->busy = false;
+    return NULL;
+}
+
+/* Without a thread, the phase is run here. */
+static void run_here(Background *b) {
+    b->status = b->copier ? background_copied(b) : OK;
+    if (!b->status) b->status = run_phase(b);
+    b->busy = false;
+}
+
+/* Signals are left to the other threads, whose system calls they may have to interrupt. */
+static void start_thread(Background *b, Phase phase) {
+    sigset_t all, before;
+    b->phase = phase;
+    b->busy = true;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    b->started = pthread_create(&b->thread, NULL, run_thread, b) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!b->started) run_here(b);
+}
+
+static Status end_thread(Background *b) {
+    if (b->started) pthread_join(b->thread, NULL);
+    b->started = false;
+    Status status = b->status;
+    b->status = OK;
+    return status;
+}
+
+/* ---- the protocol ---- */
+
+static void drop_save(Background *b) {
+    ckpt_save_free(b->save);
+    b->save = NULL;
+    b->phase = PHASE_NONE;
+}
+
+static Status fail(Background *b, Status status) {
+    status = ckpt_save_failed(b->save, status);
+    drop_save(b);
+    return status;
+}
+
+static Status open_files(Background *b) {
+    TRY(ckpt_save_new(&b->save, b->run_dir, b->step, &b->state, b->keep));
+    Status status = save_agree(b->mesh, save_list_open(&b->save->list));
+    return status ? fail(b, status) : OK;
+}
+
+/* The copies wait for the computation so far. */
+static Status start_copy(Background *b) {
+    set_copied(b, false);
+    if (!b->copier) return OK;
+    TRY(stream_wait(b->copier, b->stream));
+    return snapshot_copy(&b->snapshot, b->copier);
+}
+
+Status background_begin(Background *b, const char *run_dir, int64_t step, const CheckpointState *state,
+                        int keep) {
+    if (b->save) return FAILED("internal: a checkpoint is still being saved");
+    json_decref(b->progress);
+    mem_freep(&b->run_dir);
+    b->progress = json_deep_copy(state->progress);
+    Status status = b->progress ? str_dup(run_dir, &b->run_dir) : FAILED("out of memory");
+    TRY(save_agree(b->mesh, status));
+    b->state = *state;
+    b->state.progress = b->progress;
+    b->step = step;
+    b->keep = keep;
+    TRY(open_files(b));
+    status = save_agree(b->mesh, start_copy(b));
+    if (status) return fail(b, status);
+    start_thread(b, PHASE_WRITE);
+    return OK;
+}
+
+Status background_retry(Background *b) {
+    TRY(open_files(b));
+    start_thread(b, PHASE_WRITE);
+    return OK;
+}
+
+Status background_copied(Background *b) {
+    if (!b->copier) {
+        wait_copied(b);
+        return OK;
+    }
+    if (b->copied) return OK;
+    Status status = stream_sync(b->copier);
+    set_copied(b, true);
+    return status;
+}
+
+int64_t background_pending(const Background *b) {
+    return b->save ? b->step : 0;
+}
+
+bool background_busy(const Background *b) {
+    return b->busy;
+}
+
+Status background_advance(Background *b) {
+    if (!b->save) return OK;
+    Status status = background_copied(b), ended = end_thread(b);
+    if (status)
+        status_free(ended);
+    else
+        status = ended;
+    status = save_agree(b->mesh, status);
+    bool written = b->phase == PHASE_WRITE && !is_alone(b);
+    if (!status && written) status = save_list_share_sums(&b->save->list, b->mesh);
+    if (status) return fail(b, status);
+    if (!written)
+        drop_save(b);
+    else if (b->save->first)
+        start_thread(b, PHASE_PUBLISH);
+    else
+        b->phase = PHASE_PUBLISH;
+    return OK;
+}
+
+Status background_wait(Background *b) {
+    while (b->save) TRY(background_advance(b));
+    return OK;
+}
+
+void background_free(Background *b) {
+    if (!b) return;
+    if (!is_alone(b)) b->cancel = true;
+    status_free(background_copied(b));
+    status_free(end_thread(b));
+    if (b->save && !is_alone(b)) status_free(ckpt_save_failed(b->save, OK));
+    ckpt_save_free(b->save);
+    snapshot_done(&b->snapshot);
+    stream_free(b->copier);
+    json_decref(b->progress);
+    free(b->run_dir);
+    pthread_cond_destroy(&b->changed);
+    pthread_mutex_destroy(&b->lock);
+    free(b);
+}

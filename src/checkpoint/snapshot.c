@@ -1,0 +1,110 @@
+/* Of a unit that every replica holds in full, one replica writes everything: the one with the least to write
+ * so far. Parameters that all tensor-parallel ranks hold are written by the first of them. With hybrid
+ * sharding the first shard group writes; the others have copies. */
+#include "checkpoint/snapshot.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "checkpoint/slices.h"
+
+/* Elements written between two looks at `cancel`. */
+enum { CHUNK = 1 << 20 };
+
+void snapshot_done(Snapshot *snapshot) {
+    dev_free(&snapshot->buffer);
+    free(snapshot->part);
+    *snapshot = (Snapshot){0};
+}
+
+static bool is_sharded(const Store *params, int unit) {
+    return params->count[unit] < params->unit[unit].numel;
+}
+
+static int least_loaded(const int64_t *load, int count) {
+    int least = 0;
+    for (int i = 1; i < count; i++)
+        if (load[i] < load[least]) least = i;
+    return least;
+}
+
+Status snapshot_assign(Snapshot *ret_snapshot, const Store *const *store, int stores, const bool *ours,
+                       int dp, int shards, int tp) {
+    CLEANUP(snapshot_done) Snapshot made = {.stores = stores, .tp = tp};
+    CLEANUP(mem_freep) int64_t *load = NULL;
+    int units = store[0]->model->units;
+    TRY(mem_new((size_t)shards, sizeof *load, &load));
+    TRY(mem_new((size_t)units * (size_t)stores, sizeof *made.part, &made.part));
+    for (int s = 0; s < stores; s++) made.store[s] = store[s];
+    for (int s = 0; s < stores; s++)
+        for (int u = 0; u < units; u++) {
+            int64_t count = ours[u] ? store[s]->count[u] : 0;
+            if (!count || dp >= shards) continue;
+            if (!is_sharded(store[0], u)) {
+                int writer = least_loaded(load, shards);
+                load[writer] += count;
+                if (writer != dp) continue;
+            }
+            made.part[made.parts++] = (SnapshotPart){s, u, store[s]->first[u], count, made.numel};
+            made.numel += count;
+        }
+    *ret_snapshot = made;
+    made = (Snapshot){0};
+    return OK;
+}
+
+Status snapshot_init(Snapshot *ret_snapshot, const Store *const *store, int stores, Mesh *mesh) {
+    CLEANUP(mem_freep) bool *ours = NULL;
+    TRY(mem_new((size_t)store[0]->model->units, sizeof *ours, &ours));
+    TRY(save_find_units(store[0], mesh, ours));
+    return snapshot_assign(ret_snapshot, store, stores, ours, mesh ? mesh->at[AXIS_DP] : 0,
+                           mesh ? mesh->shard->size : 1, mesh ? mesh->at[AXIS_TP] : 0);
+}
+
+size_t snapshot_bytes(const Snapshot *snapshot) {
+    return (size_t)snapshot->numel * sizeof(float);
+}
+
+Status snapshot_alloc(Snapshot *snapshot, Device *device) {
+    return dev_alloc_host(device, snapshot_bytes(snapshot), &snapshot->buffer);
+}
+
+Status snapshot_copy(const Snapshot *snapshot, Stream *stream) {
+    for (size_t i = 0; i < snapshot->parts; i++) {
+        const SnapshotPart *part = &snapshot->part[i];
+        TRY(stream_copy(stream, (float *)snapshot->buffer.data + part->at,
+                        snapshot->store[part->store]->flat[part->unit].data,
+                        (size_t)part->count * sizeof(float), COPY_TO_HOST));
+    }
+    return OK;
+}
+
+/* Transposed tensors are written in one piece, since narrower pieces would take more and smaller writes. */
+static Status write_item(const Snapshot *snapshot, const SnapshotPart *part, SaveList *list,
+                         const SaveItem *item, const atomic_bool *cancel) {
+    const Unit *unit = &snapshot->store[part->store]->unit[part->unit];
+    const ParamSlot *slot = &unit->slot[item->ref.slot];
+    int64_t from, count;
+    if (slot->desc.split < 0 && snapshot->tp > 0) return OK;
+    if (!slot_overlap(slot, part->first, part->count, &from, &count)) return OK;
+    const float *src = (const float *)snapshot->buffer.data + part->at + (slot->offset + from - part->first);
+    for (int64_t i = 0, n; i < count; i += n) {
+        n = item->tensor.transposed || count - i < CHUNK ? count - i : CHUNK;
+        if (*cancel) return STOPPED("stopped while writing a checkpoint");
+        TRY(save_check_finite(list, item, src + i, n));
+        TRY(slice_write(src + i, slot, from + i, n, &item->tensor, list->file[item->file], item->at,
+                        item->dtype));
+    }
+    return OK;
+}
+
+Status snapshot_write(const Snapshot *snapshot, SaveList *list, const atomic_bool *cancel) {
+    for (size_t i = 0; i < snapshot->parts; i++)
+        for (size_t k = 0; k < list->count; k++) {
+            const SnapshotPart *part = &snapshot->part[i];
+            const SaveItem *item = &list->item[k];
+            if (item->store == part->store && item->ref.unit == part->unit)
+                TRY(write_item(snapshot, part, list, item, cancel));
+        }
+    return OK;
+}

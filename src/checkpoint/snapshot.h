@@ -1,0 +1,47 @@
+/* A copy in host memory of what one rank contributes to a checkpoint.
+ *
+ * A snapshot has the elements that this rank writes by itself, at their positions in the files: its own
+ * shards and, of what all replicas hold in full, an equal part. So ranks need not exchange anything, and the
+ * values may change as soon as they are copied. Its memory is kept from one checkpoint to the next.
+ */
+#ifndef WEFT_CHECKPOINT_SNAPSHOT_H
+#define WEFT_CHECKPOINT_SNAPSHOT_H
+
+#include <stdatomic.h>
+
+#include "checkpoint/save.h"
+
+/* Consecutive elements of a unit's flat buffer. */
+typedef struct SnapshotPart {
+    int store, unit;
+    int64_t first, count;
+    int64_t at; /* index of the first one in the snapshot */
+} SnapshotPart;
+
+typedef struct Snapshot {
+    const Store *store[SAVE_STORES]; /* as in SaveList */
+    int stores;
+    int tp; /* this rank's tensor-parallel coordinate */
+    SnapshotPart *part;
+    size_t parts;
+    int64_t numel;
+    Buffer buffer; /* empty until snapshot_alloc */
+} Snapshot;
+
+/* Assigns the elements. `dp` is the replica that this rank belongs to, out of `shards` that save; `ours` has
+ * the units that its stage saves, see save_find_units. */
+MUST_USE Status snapshot_assign(Snapshot *ret_snapshot, const Store *const *store, int stores,
+                                const bool *ours, int dp, int shards, int tp);
+/* The same for a rank of a mesh (NULL: a single rank). Collective. */
+MUST_USE Status snapshot_init(Snapshot *ret_snapshot, const Store *const *store, int stores, Mesh *mesh);
+MUST_USE Status snapshot_alloc(Snapshot *snapshot, Device *device);
+void snapshot_done(Snapshot *snapshot);
+size_t snapshot_bytes(const Snapshot *snapshot);
+
+/* Copies the values, or starts copying if the stream is asynchronous. */
+MUST_USE Status snapshot_copy(const Snapshot *snapshot, Stream *stream);
+/* Writes the elements to the files, which are open. The list must be of the same stores. Uses no device and
+ * does not communicate. Ends early with STOPPED once *cancel is set. */
+MUST_USE Status snapshot_write(const Snapshot *snapshot, SaveList *list, const atomic_bool *cancel);
+
+#endif
