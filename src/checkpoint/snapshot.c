@@ -35,19 +35,25 @@ Status snapshot_assign(Snapshot *ret_snapshot, const Store *const *store, int st
     int units = store[0]->model->units;
     TRY(mem_new((size_t)shards, sizeof *load, &load));
     TRY(mem_new((size_t)units * (size_t)stores, sizeof *made.part, &made.part));
+    int64_t sharded = 0;
     for (int s = 0; s < stores; s++) made.store[s] = store[s];
     for (int s = 0; s < stores; s++)
         for (int u = 0; u < units; u++) {
             int64_t count = ours[u] ? store[s]->count[u] : 0;
-            if (!count || dp >= shards) continue;
-            if (!is_sharded(store[0], u)) {
-                int writer = least_loaded(load, shards);
+            if (!count) continue;
+            int writer = dp;
+            if (is_sharded(store[0], u)) {
+                sharded += count;
+            } else {
+                writer = least_loaded(load, shards);
                 load[writer] += count;
-                if (writer != dp) continue;
             }
+            if (writer != dp || dp >= shards) continue;
             made.part[made.parts++] = (SnapshotPart){s, u, store[s]->first[u], count, made.numel};
             made.numel += count;
         }
+    for (int i = 0; i < shards; i++)
+        if (sharded + load[i] > made.largest) made.largest = sharded + load[i];
     *ret_snapshot = made;
     made = (Snapshot){0};
     return OK;

@@ -25,7 +25,8 @@ typedef struct Snapshot {
     SnapshotPart *part;
     size_t parts;
     int64_t numel;
-    Buffer buffer; /* empty until snapshot_alloc */
+    int64_t largest; /* elements of the largest snapshot that a rank of this stage has */
+    Buffer buffer;   /* empty until snapshot_alloc */
 } Snapshot;
 
 /* Assigns the elements. `dp` is the replica that this rank belongs to, out of `shards` that save; `ours` has

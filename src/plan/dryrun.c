@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "checkpoint/snapshot.h"
+
 /* The first step includes one-time work; the second is typical, so communication is counted there. */
 enum { STEPS = 2 };
 
@@ -66,6 +68,21 @@ static Status measure_saving(const DryRunContext *context, size_t *ret_total) {
     return OK;
 }
 
+/* The largest snapshot of any rank that saves (checkpoint/snapshot.h). */
+static Status measure_snapshot(const Runner *runner, size_t *ret_bytes) {
+    const Shards *shards = runner->shards;
+    const Store *store[SAVE_STORES] = {runner->params};
+    int stores = 1 + optim_states(&runner->spec.optim), ranks = shards->spec.shard->size;
+    for (int k = 1; k < stores; k++) store[k] = runner->state[k - 1];
+    CLEANUP(mem_freep) bool *ours = NULL;
+    TRY(mem_new((size_t)shards->count, sizeof *ours, &ours));
+    for (int i = 0; i < shards->count; i++) ours[i] = shards->unit[i].held && shards->unit[i].counted;
+    CLEANUP(snapshot_done) Snapshot snapshot = {0};
+    TRY(snapshot_assign(&snapshot, store, stores, ours, 0, ranks, 0));
+    *ret_bytes = (size_t)snapshot.largest * sizeof(float);
+    return OK;
+}
+
 void dryrun_rank_done(DryRunRank *rank) {
     step_events_done(&rank->events);
 }
@@ -100,6 +117,7 @@ Status dryrun_rank(const DryRunSpec *run, int rank, DryRunRank *ret_rank) {
     result.memory.total = context.device->total.peak;
     result.memory.host = context.device->host.peak;
     TRY(measure_saving(&context, &result.memory.saving));
+    TRY(measure_snapshot(context.runner, &result.memory.snapshot));
     if (run->timed) TRY(step_events_init(&result.events, &op_log, context.runner, run->spec.micros));
     *ret_rank = result;
     return OK;

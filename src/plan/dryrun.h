@@ -8,8 +8,9 @@
 /* Peak bytes of a rank, by tag and in total. */
 typedef struct RankMemory {
     size_t tag[MEM_TAGS], total;
-    size_t host;   /* host memory for offloaded state */
-    size_t saving; /* peak total, including checkpoint writing */
+    size_t host;     /* host memory for offloaded state */
+    size_t saving;   /* peak total, including checkpoint writing */
+    size_t snapshot; /* host memory to save in the background, if there is room */
 } RankMemory;
 
 typedef struct DryRunRank {

@@ -284,10 +284,11 @@ static json_t *stages_json(const Plan *plan) {
     for (int s = 0; s < plan->stages; s++) {
         const DryRunRank *rank = &plan->stage[s];
         json_array_append_new(
-            list, json_pack("{s:i, s:i, s:i, s:I, s:o, s:I, s:o}", "stage", s, "first_rank",
+            list, json_pack("{s:i, s:i, s:i, s:I, s:o, s:I, s:I, s:o}", "stage", s, "first_rank",
                             s * plan->mesh.dp * plan->mesh.tp, "blocks", rank->blocks, "params",
                             (json_int_t)rank->kept, "memory", memory_json(&rank->memory), "memory_saving",
-                            (json_int_t)rank->memory.saving, "comm_bytes", sent_json(rank->sent)));
+                            (json_int_t)rank->memory.saving, "memory_snapshot",
+                            (json_int_t)rank->memory.snapshot, "comm_bytes", sent_json(rank->sent)));
     }
     return list;
 }
@@ -317,18 +318,21 @@ static json_t *model_json(const ModelConfig *c) {
 Status plan_json(const Plan *plan, const PlanSpec *spec, json_t **ret_json) {
     int64_t params = 0;
     uint64_t most = 0;
+    size_t snapshot = 0;
     const DryRunRank *sender = &plan->stage[0];
     for (int s = 0; s < plan->stages; s++) {
         uint64_t sent = 0;
         for (CommKind kind = 0; kind < COMM_KINDS; kind++) sent += plan->stage[s].sent[kind];
         if (plan->stage[s].kept > params) params = plan->stage[s].kept;
+        if (plan->stage[s].memory.snapshot > snapshot) snapshot = plan->stage[s].memory.snapshot;
         if (sent > most) most = sent, sender = &plan->stage[s];
     }
     json_t *json = json_pack(
-        "{s:o, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o}", "model", model_json(&plan->model), "params_total",
-        (json_int_t)plan->params_total, "params_stored", (json_int_t)plan->params_stored, "params_per_rank",
-        (json_int_t)params, "memory_per_rank", memory_json(&plan->stage[plan->fullest].memory),
-        "memory_saving", (json_int_t)plan->stage[plan->fullest].memory.saving, "comm",
+        "{s:o, s:I, s:I, s:I, s:o, s:I, s:I, s:o, s:o, s:o}", "model", model_json(&plan->model),
+        "params_total", (json_int_t)plan->params_total, "params_stored", (json_int_t)plan->params_stored,
+        "params_per_rank", (json_int_t)params, "memory_per_rank",
+        memory_json(&plan->stage[plan->fullest].memory), "memory_saving",
+        (json_int_t)plan->stage[plan->fullest].memory.saving, "memory_snapshot", (json_int_t)snapshot, "comm",
         sent_json(sender->sent), "layout", layout_json(plan, spec), "stages", stages_json(plan));
     if (!json) return FAILED("out of memory while writing the plan");
     *ret_json = json;

@@ -50,8 +50,8 @@ typedef struct Plan {
 /* Fails with a usage error if the layout is invalid or too large to plan. */
 MUST_USE Status plan_init(Plan *ret_plan, const PlanSpec *spec);
 void plan_done(Plan *plan);
-/* {"params_total", "params_stored", "params_per_rank", "memory_per_rank", "memory_saving", "comm", "layout",
- * "stages"} */
+/* {"params_total", "params_stored", "params_per_rank", "memory_per_rank", "memory_saving", "memory_snapshot",
+ * "comm", "layout", "stages"} */
 MUST_USE Status plan_json(const Plan *plan, const PlanSpec *spec, json_t **ret_json);
 
 #endif
