@@ -110,7 +110,7 @@ static void measure_times(Record *record) {
     RankRecord *step = &record->step;
     double now_s = clock_wall();
     step->run_s = now_s - record->wall_start;
-    step->step_s = now_s - record->wall;
+    step->step_s = now_s - record->wall - step->phase_s[PHASE_CHECKPOINT]; /* see record_copy */
     step->phase_s[PHASE_COMPUTE] = now->compute_s - before->compute_s;
     step->phase_s[PHASE_OPTIMIZER] = now->update_s - before->update_s;
     step->schedule_s = now->schedule_s - before->schedule_s;
@@ -118,7 +118,7 @@ static void measure_times(Record *record) {
         step->waited_s[axis] = now->waited_s[axis] - before->waited_s[axis];
         step->phase_s[axis == AXIS_PP ? PHASE_BUBBLE : PHASE_COMM] += step->waited_s[axis];
     }
-    double known = step->phase_s[PHASE_CHECKPOINT]; /* counted by record_copy */
+    double known = 0;
     for (int p = 0; p < PHASE_OTHER; p++) known += step->phase_s[p];
     step->phase_s[PHASE_OTHER] = step->step_s - known;
     if (device_is_host(runner->device))

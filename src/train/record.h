@@ -69,7 +69,7 @@ void record_step_end(Record *record, const StepResult *result);
 /* Adds time spent outside the runner: loading data, evaluation, checkpoints. */
 void record_phase(Record *record, Phase phase, double seconds);
 
-/* Adds time that a step waits until the last checkpoint's values are copied. */
+/* Adds time that a step waits until the last checkpoint's values are copied; it is not part of the step's. */
 void record_copy(Record *record, double seconds);
 
 /* Gathers all ranks' figures of the last step. Collective. */

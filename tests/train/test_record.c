@@ -346,7 +346,8 @@ static void check_lines(const Shell *shell, int steps, size_t ranks, double sent
         assert_true(number(entry, "sent_bytes") == sent);
     }
     assert_int_equal(found, steps);
-    assert_int_equal(saves, 1); /* the final checkpoint is saved after the last line */
+    /* The first checkpoint is saved during the second half; the last, after the last line. */
+    assert_in_range(saves, 1, steps / 2);
 }
 
 /* The phases add up to the run time, for the run and for each rank. */
