@@ -16,12 +16,12 @@ typedef struct EvalArgs {
 
 /* clang-format off */
 static const Option table[] = {
-    {OPT_TEXT("model", EvalConfig, settings.model.name, "DIR"), .shown = "none; required unless --predictions is given",
+    {OPT_TEXT("model", EvalConfig, settings.model.name, "DIR"), .per_rank = PER_RANK_PATH, .shown = "none; required unless --predictions is given",
      .help = "Checkpoint directory, or run directory (its newest checkpoint)."},
-    {OPT_LIST("data", EvalConfig, settings.data.files, "FILE"), .required = true, .help = "Data to evaluate on."},
+    {OPT_LIST("data", EvalConfig, settings.data.files, "FILE"), .per_rank = PER_RANK_PATH, .required = true, .help = "Data to evaluate on."},
     {OPT_CHOICE("format", EvalConfig, settings.data.format, "FORMAT", format_choices), .fallback = "auto",
      .old_choices = format_old_choices, .help = "Data format, as in 'weft train'."},
-    {OPT_TEXT("tokenizer", EvalConfig, settings.data.text.tokenizer, "DIR"), .shown = "the model's own, else bytes",
+    {OPT_TEXT("tokenizer", EvalConfig, settings.data.text.tokenizer, "DIR"), .per_rank = PER_RANK_PATH, .shown = "the model's own, else bytes",
      .help = "Tokenizer for text, if its files are not in the model's directory."},
     {OPT_TEXT("field", EvalConfig, settings.data.text.field, "NAME"), .fallback = "text",
      .help = "Field of a JSON line that contains the text."},
@@ -57,21 +57,21 @@ static const Option table[] = {
      .help = "Compute precision, as in 'weft train'."},
     {OPT_CHOICE("kernels", EvalConfig, settings.device.kernels, "NAME", kernel_choices), .shown = "the device's own",
      .help = "Kernels: the device's own, or the plain CPU reference implementation (ref)."},
-    {OPT_INT("threads", EvalConfig, settings.device.threads), .fallback = "0", RANGE(1, 4096),
+    {OPT_INT("threads", EvalConfig, settings.device.threads), .per_rank = PER_RANK_ANY, .fallback = "0", RANGE(1, 4096),
      .shown = "OMP_NUM_THREADS, else all cores", .help = "CPU threads per rank."},
-    {OPT_FLAG("quiet", EvalConfig, settings.report.quiet), .help = "Do not warn about tensors that the model does not use."},
+    {OPT_FLAG("quiet", EvalConfig, settings.report.quiet), .per_rank = PER_RANK_ANY, .help = "Do not warn about tensors that the model does not use."},
 };
 
 static const Option against_table[] = {
-    {OPT_LIST("against", EvalArgs, against, "DIR"), .shown = "none",
+    {OPT_LIST("against", EvalArgs, against, "DIR"), .per_rank = PER_RANK_PATH, .shown = "none",
      .help = "Other models to compare on the same data, for example pruned or quantized ones: size on "
              "disk, peak memory, loss and throughput, relative to --model."},
 };
 
 static const Option squad_table[] = {
-    {OPT_TEXT("predictions", EvalConfig, squad.predictions, "FILE"), .shown = "none",
+    {OPT_TEXT("predictions", EvalConfig, squad.predictions, "FILE"), .per_rank = PER_RANK_PATH, .shown = "none",
      .help = "Score these answers, {\"question id\": \"answer\"}, instead of running a model."},
-    {OPT_TEXT("na-prob", EvalConfig, squad.na_prob, "FILE"), .shown = "none",
+    {OPT_TEXT("na-prob", EvalConfig, squad.na_prob, "FILE"), .per_rank = PER_RANK_PATH, .shown = "none",
      .help = "With --predictions: no-answer probabilities (or null odds) per question; also reports the "
              "best thresholds."},
     {OPT_FLOAT("na-prob-thresh", EvalConfig, squad.na_thresh), .fallback = "1", RANGE(-INFINITY, INFINITY),

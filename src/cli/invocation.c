@@ -23,17 +23,17 @@
 
 /* clang-format off */
 static const Option common_table[] = {
-    {OPT_TEXT("config", Invocation, config_path, "FILE"),
+    {OPT_TEXT("config", Invocation, config_path, "FILE"), .per_rank = PER_RANK_ANY,
      .help = "Read options from a JSON object whose keys are option names. The command line overrides it."},
-    {OPT_FLAG("json", Invocation, json),
+    {OPT_FLAG("json", Invocation, json), .per_rank = PER_RANK_ANY,
      .help = "Print the result to standard output as a single JSON object."},
-    {OPT_FLAG("help", Invocation, help), .help = "Show this help."},
+    {OPT_FLAG("help", Invocation, help), .per_rank = PER_RANK_ANY, .help = "Show this help."},
 };
 
 static const Option recipe_table[] = {
-    {OPT_TEXT("scale", Invocation, scale, "NAME"), .shown = "the recipe's base settings",
+    {OPT_TEXT("scale", Invocation, scale, "NAME"), .per_rank = PER_RANK_ANY, .shown = "the recipe's base settings",
      .help = "Use this scale of the recipe, for example small."},
-    {OPT_TEXT("run", Invocation, run, "NAME"), .shown = "the recipe's common options only",
+    {OPT_TEXT("run", Invocation, run, "NAME"), .per_rank = PER_RANK_ANY, .shown = "the recipe's common options only",
      .help = "Use the options of this run of the recipe that --config names."},
 };
 /* clang-format on */

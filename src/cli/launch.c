@@ -28,6 +28,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "base/terminal.h"
+#include "cli/agree.h"
 #include "cli/launched.h"
 #include "cli/processes.h"
 #include "cli/relay.h"
@@ -296,7 +297,7 @@ Status launch_join(Invocation *call, double limit_s) {
     pthread_cond_signal(&joining.done);
     pthread_mutex_unlock(&joining.lock);
     if (watched_start) pthread_join(thread, NULL);
-    return status;
+    return status ? status : agree_on_start(call);
 }
 
 Status launch(Invocation *call, int64_t ranks, bool stops, bool *ret_here) {

@@ -128,8 +128,10 @@ static Status fail_together(const Invocation *call, Status status) {
     if (!call->world || call->world->size == 1) return status;
     stop_release(); /* the launcher's SIGTERM no longer asks to save */
     if (launch_may_report(call)) {
+        char host[HOST_SIZE];
         if (status_exit_code(status) != 2 && !status_stopped(status))
-            status = status_wrap(status, "rank %d", call->world->rank);
+            status = status_wrap(status, "rank %d on %s", call->world->rank,
+                                 group_host(call->world, call->world->rank, host));
         report(status, call->json);
     }
     launch_end(call, status_exit_code(status));

@@ -22,6 +22,13 @@ typedef enum {
     OPTION_SEED,   /* uint64_t */
 } OptionType;
 
+/* Whether the ranks of a run may have different values. */
+typedef enum {
+    PER_RANK_SAME,
+    PER_RANK_PATH, /* paths may differ, but not what they contain */
+    PER_RANK_ANY,
+} PerRank;
+
 typedef struct Option {
     const char *name;     /* without dashes */
     const char *old_name; /* former name: still accepted, never shown; NULL if never renamed */
@@ -46,6 +53,7 @@ typedef struct Option {
                                      * outside the range: a value that only the default can have. */
     const char *shown;              /* how help describes the default, if not by its value */
     const char *placeholder;        /* "N"; values called FILE and DIR are completed as paths */
+    PerRank per_rank;
     const char *help;
 } Option;
 

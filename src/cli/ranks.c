@@ -16,7 +16,7 @@ typedef struct RanksConfig {
 static const Option table[] = {
     {OPT_INT("ranks", RanksConfig, ranks), .fallback = "0", RANGE(1, 1 << 20),
      .shown = "what mpirun or srun started", .help = "Number of ranks to start with mpirun."},
-    {OPT_INT("threads", RanksConfig, threads), .fallback = "0", RANGE(1, 4096),
+    {OPT_INT("threads", RanksConfig, threads), .per_rank = PER_RANK_ANY, .fallback = "0", RANGE(1, 4096),
      .shown = "the rank's share of the cores", .help = "CPU threads per rank."},
     {OPT_SIZE("size", RanksConfig, size), .fallback = "64MB", RANGE(4096, 1e15),
      .help = "Size of the all-reduce that measures bandwidth."},

@@ -33,14 +33,14 @@ static const char *const divergence_choices[] = {"stop", "warn", "skip", "rollba
 
 /* clang-format off */
 static const Option model_table[] = {
-    {OPT_TEXT("model", Settings, model.name, "NAME|DIR"), .fallback = "gpt2-mini",
+    {OPT_TEXT("model", Settings, model.name, "NAME|DIR"), .per_rank = PER_RANK_PATH, .fallback = "gpt2-mini",
      .help = "A preset with random weights, or the directory of a weft or Hugging Face checkpoint. "
              "Presets: gpt2-tiny, gpt2-mini, gpt2-small, gpt2, gpt2-medium, gpt2-large, gpt2-xl, "
              "bert-tiny, bert-mini, bert-small, bert-base, bert-large, llama-1m, llama-5m, llama-15m, "
              "llama-42m, llama-110m, smollm-135m, smollm-360m, tinyllama-1.1b, llama-3.2-1b, llama-3.2-3b, "
              "llama-2-7b, llama-2-13b, llama-2-70b, llama-3-8b, llama-3-70b, mistral-5m, mistral-7b, "
              "qwen2.5-0.5b, qwen2.5-1.5b, qwen2.5-7b, qwen3-0.6b, qwen3-1.7b, qwen3-8b."},
-    {OPT_TEXT("tokenizer", Settings, data.text.tokenizer, "DIR"), .shown = "the model's own, else bytes",
+    {OPT_TEXT("tokenizer", Settings, data.text.tokenizer, "DIR"), .per_rank = PER_RANK_PATH, .shown = "the model's own, else bytes",
      .help = "Tokenizer for text: a directory with its files, or bytes. It sets the vocabulary size of a "
              "preset, and checkpoints include its files."},
     {OPT_CHOICE("task", Settings, model.task, "TASK", task_choices), .fallback = "auto",
@@ -75,10 +75,10 @@ static const Option model_table[] = {
 };
 
 static const Option data_table[] = {
-    {OPT_LIST("data", Settings, data.files, "FILE"), .required = true,
+    {OPT_LIST("data", Settings, data.files, "FILE"), .per_rank = PER_RANK_PATH, .required = true,
      .help = "Training data: files, a directory written by 'weft prepare', @SET/FILE (a file that 'weft fetch "
              "SET' downloaded), or self (weft's own source and documentation)."},
-    {OPT_LIST("val", Settings, data.val, "FILE"), .help = "Validation data, instead of a fraction of --data."},
+    {OPT_LIST("val", Settings, data.val, "FILE"), .per_rank = PER_RANK_PATH, .help = "Validation data, instead of a fraction of --data."},
     {OPT_FLOAT("val-fraction", Settings, data.val_fraction), .fallback = "0.1", BELOW_ONE,
      .help = "Fraction held out from the end of the data for validation, if neither --val nor a prepared "
              "validation set provides it."},
@@ -253,7 +253,7 @@ static const Option run_table[] = {
              "chrome://tracing."},
     {OPT_INT("trace-steps", Settings, report.trace_steps), .fallback = "3", RANGE(1, 1 << 20),
      .help = "Number of steps to trace, starting with the second."},
-    {OPT_FLAG("quiet", Settings, report.quiet), .help = "Do not show progress."},
+    {OPT_FLAG("quiet", Settings, report.quiet), .per_rank = PER_RANK_ANY, .help = "Do not show progress."},
 };
 
 static const Option layout_table[] = {
@@ -300,7 +300,7 @@ static const Option layout_table[] = {
      .help = "Device: cpu, or cuda for NVIDIA GPUs, assigned round-robin to the ranks of a node."},
     {OPT_CHOICE("kernels", TrainArgs, config.device.kernels, "NAME", kernel_choices), .shown = "the device's own",
      .help = "Kernels: the device's own, or the plain CPU reference implementation (ref)."},
-    {OPT_INT("threads", TrainArgs, config.device.threads), .fallback = "0", RANGE(1, 4096),
+    {OPT_INT("threads", TrainArgs, config.device.threads), .per_rank = PER_RANK_ANY, .fallback = "0", RANGE(1, 4096),
      .shown = "OMP_NUM_THREADS, else all cores", .help = "CPU threads per rank."},
 };
 
@@ -326,7 +326,7 @@ static const Option bench_table[] = {
              "chrome://tracing."},
     {OPT_INT("trace-steps", Settings, report.trace_steps), .fallback = "3", RANGE(1, 1 << 20),
      .help = "Number of steps to trace."},
-    {OPT_FLAG("quiet", Settings, report.quiet), .help = "Do not show progress."},
+    {OPT_FLAG("quiet", Settings, report.quiet), .per_rank = PER_RANK_ANY, .help = "Do not show progress."},
 };
 
 static const Option leader_table[] = {
@@ -336,7 +336,7 @@ static const Option leader_table[] = {
              "training_throughput_12}, in tokens/s. What cannot be measured, such as training a quantized model, is "
              "null. Training runs 20 steps with sequences of 128 tokens "
              "unless --steps and --seq are given."},
-    {OPT_LIST("data", BenchArgs, data, "FILE"),
+    {OPT_LIST("data", BenchArgs, data, "FILE"), .per_rank = PER_RANK_PATH,
      .help = "With --leaderboard and a checkpoint as --model: data for the loss."},
     {OPT_INT("accumulate", BenchArgs, accumulate), .fallback = "40", RANGE(1, 1 << 16),
      .help = "With --leaderboard: micro-batches per training step."},
@@ -425,14 +425,14 @@ static const Option prune_table[] = {
 };
 
 static const Option pruned_table[] = {
-    {OPT_TEXT("model", Settings, model.name, "DIR"), .required = true,
+    {OPT_TEXT("model", Settings, model.name, "DIR"), .per_rank = PER_RANK_PATH, .required = true,
      .help = "Checkpoint directory, or run directory (its newest checkpoint)."},
     {OPT_TEXT("out", Settings, ckpt.out, "DIR"), .required = true,
      .help = "New or empty directory for the pruned checkpoint. With --data it contains all rounds; passed "
              "as --model, it means the last one."},
-    {OPT_LIST("data", Settings, data.files, "FILE"), .shown = "no training",
+    {OPT_LIST("data", Settings, data.files, "FILE"), .per_rank = PER_RANK_PATH, .shown = "no training",
      .help = "Data to train on between rounds, as in 'weft train'."},
-    {OPT_TEXT("tokenizer", Settings, data.text.tokenizer, "DIR"), .shown = "the model's own, else bytes",
+    {OPT_TEXT("tokenizer", Settings, data.text.tokenizer, "DIR"), .per_rank = PER_RANK_PATH, .shown = "the model's own, else bytes",
      .help = "Tokenizer for text: a directory with its files, or bytes."},
     {OPT_CHOICE("task", Settings, model.task, "TASK", task_choices), .fallback = "auto",
      .help = "Training objective, as in 'weft train'."},
@@ -442,7 +442,7 @@ static const Option pruned_table[] = {
      .help = "Dropout rate of embeddings, attention and layer outputs."},
     {OPT_INT("eval-batches", Settings, validation.batches), .fallback = "20", AT_LEAST(0),
      .help = "Batches of --batch sequences per evaluation; 0: all validation data."},
-    {OPT_FLAG("quiet", Settings, report.quiet), .help = "Do not show progress."},
+    {OPT_FLAG("quiet", Settings, report.quiet), .per_rank = PER_RANK_ANY, .help = "Do not show progress."},
 };
 /* clang-format on */
 

@@ -1,6 +1,9 @@
 /* Common to all groups: validates shapes, counts bytes and waits for operations without a ticket. */
 #include "comm/group.h"
 
+#include <stdio.h>
+#include <unistd.h>
+
 #include "comm/watchdog.h"
 
 static const char *const kind_names[COMM_KINDS] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
@@ -208,6 +211,16 @@ Status group_sync(Group *world, Stream *stream) {
 
 Watchdog *group_watchdog(const Group *world) {
     return world->ops->watchdog ? world->ops->watchdog(world) : NULL;
+}
+
+const char *group_host(const Group *world, int rank, char host[HOST_SIZE]) {
+    const Watchdog *watch = group_watchdog(world);
+    host[HOST_SIZE - 1] = 0;
+    if (watch && watch->place)
+        snprintf(host, HOST_SIZE, "%s", watch->place[rank].host);
+    else if (gethostname(host, HOST_SIZE - 1) != 0)
+        snprintf(host, HOST_SIZE, "unknown host");
+    return host;
 }
 
 void group_doing(const Group *world, const char *doing, int64_t step) {

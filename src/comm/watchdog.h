@@ -12,12 +12,18 @@
 
 #include "comm/group.h"
 
+typedef struct RankPlace {
+    char host[HOST_SIZE];
+    int process;
+} RankPlace;
+
 typedef struct Watchdog {
     _Atomic double limit_s;         /* of a wait; 0: no limit */
     _Atomic int64_t step;           /* of training; 0: before the first */
     _Atomic(const char *) doing;    /* what this rank is doing, such as "preparing data" */
     _Atomic int64_t beats;          /* counts pieces of work, to tell slow from stuck */
     void (*warn)(const char *text); /* prints a warning; NULL: none wanted */
+    RankPlace *place;               /* of every rank */
 } Watchdog;
 
 /* The watchdog of this process's ranks; NULL without other ranks. */

@@ -7,6 +7,7 @@
 #include "train/job.h"
 #include "train/perplexity.h"
 #include "train/regression.h"
+#include "train/replicas.h"
 #include "train/squad.h"
 
 Status eval_run(const EvalConfig *config, json_t **ret_result) {
@@ -31,6 +32,7 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
     TRY(job_data(job, from->files, from->files_count, 0, 0, 0.15, 0, &data));
     TRY(job_start(job, &report));
     TRY(load_report_check(&report, job->model_dir, &job->model->config, false));
+    TRY(replicas_check(job->runner));
     job_report(job, &report, progress);
     if (dataset_windows(data, 1) && !config->max_batches)
         return perplexity_run(job, config, data, ret_result);

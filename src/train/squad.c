@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "train/replicas.h"
 
 /* ---- predictions files ---- */
 
@@ -240,6 +241,7 @@ static Status start_job(Job *job, Progress *progress) {
     CLEANUP(load_report_done) LoadReport report = {0};
     TRY(job_start(job, &report));
     TRY(load_report_check(&report, job->model_dir, &job->model->config, false));
+    TRY(replicas_check(job->runner));
     job_report(job, &report, progress);
     return OK;
 }

@@ -16,6 +16,7 @@
 #include "train/announce.h"
 #include "train/history.h"
 #include "train/nonfinite.h"
+#include "train/replicas.h"
 #include "train/run_summary.h"
 #include "train/sample.h"
 
@@ -646,7 +647,8 @@ static Status prepare(Trainer *t) {
     if (t->job->model_dir) TRY(load_report_check(&report, t->job->model_dir, &t->job->model->config, true));
     TRY(trainer_describe(t));
     announce(t, &report);
-    return trainer_resume(t);
+    TRY(trainer_resume(t));
+    return replicas_check(t->job->runner);
 }
 
 /* A resumed run that was complete stays as it is: *ret_summary is its summary, on ranks other than 0 an empty

@@ -6,6 +6,8 @@
 
 #include "folder.h"
 
+#include "base/fingerprint.h"
+
 static void test_write_and_read(void **state) {
     Folder *folder = *state;
     const char *path = folder_path(folder, "a.txt");
@@ -192,6 +194,40 @@ static void test_user_cache(void **state) {
 
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_setup, folder_teardown)
 
+static Fingerprint print_of(const char *path, uint64_t limit) {
+    Fingerprint print = {0};
+    assert_ok(fingerprint_file(path, limit, &print));
+    return print;
+}
+
+/* A change is seen anywhere in a file that is read completely, and at both ends of a larger one. */
+static void test_fingerprint(void **state) {
+    enum { SIZE = 1 << 20 };
+    Folder *folder = *state;
+    const char *path = folder_path(folder, "a");
+    char *data = calloc(1, SIZE);
+    assert_non_null(data);
+    static const int places[] = {0, SIZE / 3, SIZE / 2, SIZE - 1};
+    assert_ok(file_replace(path, data, SIZE));
+    Fingerprint all = print_of(path, SIZE), part = print_of(path, SIZE / 4), none = print_of(path, 0);
+    assert_int_equal(all.size, SIZE);
+    assert_int_equal(none.size, SIZE);
+    assert_int_equal(none.crc, 0);
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        data[places[i]] = 1;
+        assert_ok(file_replace(path, data, SIZE));
+        assert_int_not_equal(print_of(path, SIZE).crc, all.crc);
+        if (places[i] == 0 || places[i] == SIZE - 1)
+            assert_int_not_equal(print_of(path, SIZE / 4).crc, part.crc);
+        data[places[i]] = 0;
+    }
+    free(data);
+    assert_ok(file_replace(path, "", 0));
+    assert_int_equal(print_of(path, SIZE).size, 0);
+    Fingerprint unused;
+    assert_fails(fingerprint_file(folder_path(folder, "absent"), SIZE, &unused), 1, "cannot open");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(test_write_and_read),
@@ -203,6 +239,7 @@ int main(void) {
         IN_FOLDER(test_map),
         IN_FOLDER(test_folders),
         IN_FOLDER(test_links),
+        IN_FOLDER(test_fingerprint),
         cmocka_unit_test(test_join),
         cmocka_unit_test(test_user_cache),
     };

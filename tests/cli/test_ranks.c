@@ -154,11 +154,50 @@ static void one_failure_stops_all(void **state) {
     (void)state;
     require_mpi();
     double start = clock_wall();
-    Ran ran = shell_line("mpirun -n 2 $WEFT ranks --size 1MB : -n 1 $WEFT ranks --size 100TB");
+    Ran ran =
+        shell_line("train=\"$WEFT train --data " WEFT_SOURCE_DIR "/README.md --documents line "
+                   "--model gpt2-tiny --seq 16 --steps 1 --batch 3\"; export WEFT_CACHE=/tmp/weft-ranks-$$; "
+                   "mpirun -n 2 $train : -n 1 env WEFT_CACHE=/proc/none $train; code=$?; "
+                   "rm -r $WEFT_CACHE; exit $code");
     assert_true(clock_wall() - start < 60);
     assert_int_equal(occurrences(ran.err, "weft: error:"), 1);
-    assert_contains(ran.err, "weft: error: rank 2: out of memory");
+    assert_contains(ran.err, "weft: error: rank 2 on ");
+    assert_contains(ran.err, ": /proc/none");
     assert_int_equal(ran.code, 1);
+    ran_done(&ran);
+}
+
+/* Options that made ranks wait for each other forever, or train to a wrong result. */
+static void different_options_are_refused(void **state) {
+    static const struct {
+        const char *first, *second;
+    } cases[] = {
+        {"--steps 3", "--steps 5"},        {"--tp 1", "--tp 2"},
+        {"--zero 1", "--zero 3"},          {"--micro-batch 1", "--micro-batch 2"},
+        {"--dropout 0.1", "no --dropout"}, {"--data /dev/null", "--data self"},
+    };
+    (void)state;
+    require_mpi();
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char line[1024], expected[256];
+        bool data = !strncmp(cases[i].first, "--data", 6), none = !strncmp(cases[i].second, "no ", 3);
+        snprintf(line, sizeof line,
+                 "train=\"$WEFT train --model gpt2-tiny --seq 16 %s\"; "
+                 "mpirun --mca odls_base_sigkill_timeout 0 -n 1 $train %s : -n 1 $train %s",
+                 data ? "" : "--data self", cases[i].first, none ? "" : cases[i].second);
+        snprintf(expected, sizeof expected, " has %s%s", cases[i].second,
+                 data ? " (no file or directory of this name); " : "; ");
+        Ran ran = shell_line(line);
+        assert_contains(ran.err, "weft: error: the ranks differ: rank 0 on ");
+        assert_contains(ran.err, cases[i].first);
+        assert_contains(ran.err, expected);
+        assert_int_equal(occurrences(ran.err, "weft: error:"), 1);
+        assert_int_equal(ran.code, 2);
+        ran_done(&ran);
+    }
+    Ran ran = shell_line("mpirun --mca odls_base_sigkill_timeout 0 -n 1 $WEFT ranks : -n 1 $WEFT bench");
+    assert_contains(ran.err, "has the command 'ranks', but rank 1 on ");
+    assert_int_equal(ran.code, 2);
     ran_done(&ran);
 }
 
@@ -313,6 +352,7 @@ int main(void) {
         cmocka_unit_test(joins_mpirun),
         cmocka_unit_test(all_fail_with_one_message),
         cmocka_unit_test(one_failure_stops_all),
+        cmocka_unit_test(different_options_are_refused),
         cmocka_unit_test(killed_rank_stops_all),
         cmocka_unit_test(no_rank_outlives_its_launch),
         cmocka_unit_test(layouts_are_derived),

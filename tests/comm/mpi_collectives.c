@@ -6,6 +6,8 @@
 
 #include <math.h>
 
+#include "comm/agree.h"
+
 /* Sizes around the limits of the small-message algorithm, of per-rank parts and of pipeline chunks. */
 static const int64_t sizes[] = {0, 1, 2, 7, 1000, 8191, 8193, 100003, 700001};
 static const DType types[] = {DT_F32, DT_BF16, DT_F16, DT_F64, DT_I32, DT_I64};
@@ -253,14 +255,45 @@ static void test_bytes_counted(void **state) {
     group_free(world);
 }
 
+static void compare_tables(Group *world, const char *expected, const AgreeRow *common, int count,
+                           AgreeRow odd) {
+    CLEANUP(agree_done) AgreeTable table = {0};
+    for (int i = 0; i < count; i++)
+        assert_ok(agree_add(&table, common[i].key, common[i].shown, common[i].given));
+    if (world->rank == world->size - 1 && odd.key)
+        assert_ok(agree_add(&table, odd.key, odd.shown, odd.given));
+    if (expected)
+        assert_fails(agree_check(world, &table, "fix it"), 2, expected);
+    else
+        assert_ok(agree_check(world, &table, "fix it"));
+}
+
+/* All ranks fail with the same message, which names the first difference. */
+static void test_agreement(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    bool last = world->rank == world->size - 1;
+    static char text[] = "lr 1", odd_text[] = "lr 2", shown[] = "--lr 1", odd_shown[] = "--lr 2";
+    static char batch[] = "batch 1", odd_batch[] = "batch 2", end[] = "end", end_shown[] = "an end";
+    AgreeRow same[] = {{batch, batch, false}, {text, shown, true}};
+    AgreeRow odd[] = {{last ? odd_batch : batch, batch, false},
+                      {last ? odd_text : text, last ? odd_shown : shown, true}};
+    char expected[160], host[HOST_SIZE];
+    compare_tables(world, NULL, same, 2, (AgreeRow){0});
+    compare_tables(world, NULL, NULL, 0, (AgreeRow){0});
+    /* The batch differs first, but only because of what was given. */
+    snprintf(expected, sizeof expected, "rank 0 on %s has --lr 1, but rank %d on", group_host(world, 0, host),
+             world->size - 1);
+    compare_tables(world, expected, odd, 2, (AgreeRow){0});
+    compare_tables(world, " has batch 1; fix it", odd, 1, (AgreeRow){0});
+    compare_tables(world, " has nothing more, but rank ", same, 2, (AgreeRow){end, end_shown, false});
+    assert_ok(barrier(world));
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_all_reduce),
-    cmocka_unit_test(test_reduce_scatter),
-    cmocka_unit_test(test_all_gather),
-    cmocka_unit_test(test_broadcast),
-    cmocka_unit_test(test_reduce_scatter_all_gather_match_all_reduce),
-    cmocka_unit_test(test_max_of_nan),
-    cmocka_unit_test(test_host),
+    cmocka_unit_test(test_agreement),      cmocka_unit_test(test_all_reduce),
+    cmocka_unit_test(test_reduce_scatter), cmocka_unit_test(test_all_gather),
+    cmocka_unit_test(test_broadcast),      cmocka_unit_test(test_reduce_scatter_all_gather_match_all_reduce),
+    cmocka_unit_test(test_max_of_nan),     cmocka_unit_test(test_host),
     cmocka_unit_test(test_bytes_counted),
 };
 

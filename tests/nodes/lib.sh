@@ -7,6 +7,7 @@ tests_failed=0
 
 # Settings that any launcher of a simulated node needs: root, and more ranks than cores.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_odls_base_sigkill_timeout=0 # mpirun ends at once when a rank fails, instead of after seconds
 export OMPI_MCA_hwloc_base_binding_policy=none OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 
 # Ranks per node, as "node1:2,node2:2".

@@ -4,6 +4,7 @@
  * Ranks: 2 4 */
 #include "ranks.h"
 
+#include "train/replicas.h"
 #include "train/runner.h"
 
 enum { SEQ = 32, LAYERS = 6, WIDTH = 64, MICRO = 2 };
@@ -264,10 +265,32 @@ static void test_host_memory(void **state) {
     }
 }
 
+/* Ranks that hold the same elements are compared, whether all replicas do or those of replica groups. */
+static void test_replicas_are_compared(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    for (int zero = 0; zero <= 3; zero += 3) {
+        MeshSpec grid = {.dp = world->size, .tp = 1, .pp = 1, .shard = zero ? world->size / 2 : 0};
+        CLEANUP(rig_done) Rig rig = rig_run(world, true, grid, (RunnerSpec){.zero = zero}, 1);
+        assert_ok(replicas_check(rig.runner));
+        int last = world->size - 1;
+        float *values = rig.runner->params->flat[1].data;
+        if (world->rank == last) values[0] += 1;
+        if (world->rank == last || !zero || world->rank == last - world->size / 2)
+            assert_fails(replicas_check(rig.runner), 1, "replicas have different weights: layer.0.");
+        else
+            assert_ok(replicas_check(rig.runner));
+        assert_ok(barrier(world));
+    }
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_data_axis),      cmocka_unit_test(test_pieces),
-    cmocka_unit_test(test_tensor_axis),    cmocka_unit_test(test_pipeline_axis),
-    cmocka_unit_test(test_sharded_memory), cmocka_unit_test(test_activations),
+    cmocka_unit_test(test_replicas_are_compared),
+    cmocka_unit_test(test_data_axis),
+    cmocka_unit_test(test_pieces),
+    cmocka_unit_test(test_tensor_axis),
+    cmocka_unit_test(test_pipeline_axis),
+    cmocka_unit_test(test_sharded_memory),
+    cmocka_unit_test(test_activations),
     cmocka_unit_test(test_host_memory),
 };
 

@@ -49,11 +49,6 @@ typedef struct RankState {
     char doing[120];
 } RankState;
 
-typedef struct RankPlace {
-    char host[60];
-    int process;
-} RankPlace;
-
 typedef struct Note {
     int32_t kind, from;
     uint64_t number; /* NOTE_ABANDON: the section; NOTE_PROBE, NOTE_STATE: the question */
@@ -133,7 +128,6 @@ struct Traffic {
     const volatile sig_atomic_t *stop;
     /* The watchdog, comm/watchdog.h. Arrays have an entry per rank. */
     Watchdog watchdog;
-    RankPlace *place;
     RankState *state, *before; /* the newest answers, and those to the question before */
     uint64_t question;         /* number of questions asked */
     const Op *wait_op;         /* what this rank waits for, or NULL; since when */

@@ -100,7 +100,7 @@ static bool progressed(const Traffic *traffic, int rank) {
 
 static bool same_line(const Traffic *traffic, int a, int b) {
     const RankState *x = &traffic->state[a], *y = &traffic->state[b];
-    if (strcmp(traffic->place[a].host, traffic->place[b].host)) return false;
+    if (strcmp(traffic->watchdog.place[a].host, traffic->watchdog.place[b].host)) return false;
     if (has_answered(traffic, a) != has_answered(traffic, b)) return false;
     if (!has_answered(traffic, a)) return false; /* names its process */
     return x->step == y->step && (x->waited_s < 0) == (y->waited_s < 0) && !strcmp(x->doing, y->doing);
@@ -119,13 +119,13 @@ static int put_ranks(FILE *out, const Traffic *traffic, int first) {
         separator = ", ";
         r = last;
     }
-    fprintf(out, " on %s", traffic->place[first].host);
+    fprintf(out, " on %s", traffic->watchdog.place[first].host);
     return count;
 }
 
 static void put_absent(FILE *out, const Traffic *traffic, int rank) {
-    const RankPlace *place = &traffic->place[rank];
-    bool here = strcmp(place->host, traffic->place[traffic->rank].host) == 0;
+    const RankPlace *place = &traffic->watchdog.place[rank];
+    bool here = strcmp(place->host, traffic->watchdog.place[traffic->rank].host) == 0;
     char letter = here ? process_state(place->process, NULL) : 0;
     fprintf(out, " never arrived and does not answer");
     if (letter == 'T' || letter == 't')
@@ -173,7 +173,7 @@ static void warn_slow(const Traffic *traffic, double waited) {
     if (slow < 0 || !traffic->watchdog.warn) return;
     char text[320];
     snprintf(text, sizeof text, "rank %d has waited %.0f s for rank %d on %s, which is still at work (%s)",
-             traffic->rank, waited, slow, traffic->place[slow].host, traffic->state[slow].doing);
+             traffic->rank, waited, slow, traffic->watchdog.place[slow].host, traffic->state[slow].doing);
     traffic->watchdog.warn(text);
 }
 
@@ -232,15 +232,16 @@ int watchdog_new(Traffic *traffic) {
     RankPlace own = {.process = (int)getpid()};
     if (gethostname(own.host, sizeof own.host - 1) != 0) snprintf(own.host, sizeof own.host, "unknown host");
     size_t size = (size_t)traffic->size;
-    traffic->place = calloc(size, sizeof *traffic->place);
+    traffic->watchdog.place = calloc(size, sizeof *traffic->watchdog.place);
     traffic->state = calloc(size, sizeof *traffic->state);
     traffic->before = calloc(size, sizeof *traffic->before);
-    if (!traffic->place || !traffic->state || !traffic->before) return MPI_ERR_NO_MEM;
-    return MPI_Allgather(&own, sizeof own, MPI_BYTE, traffic->place, sizeof own, MPI_BYTE, traffic->control);
+    if (!traffic->watchdog.place || !traffic->state || !traffic->before) return MPI_ERR_NO_MEM;
+    return MPI_Allgather(&own, sizeof own, MPI_BYTE, traffic->watchdog.place, sizeof own, MPI_BYTE,
+                         traffic->control);
 }
 
 void watchdog_free(Traffic *traffic) {
-    free(traffic->place);
+    free(traffic->watchdog.place);
     free(traffic->state);
     free(traffic->before);
     free(traffic->overdue);

@@ -1,0 +1,80 @@
+#include "train/replicas.h"
+
+#include "base/crc32c.h"
+#include "base/memory.h"
+
+enum { CHUNK = 1 << 20 };
+
+/* The checksum of values that may be on a device. */
+static Status checksum(Runner *runner, const float *values, int64_t count, float *chunk, uint32_t *ret_crc) {
+    uint32_t crc = 0;
+    for (int64_t at = 0; at < count; at += CHUNK) {
+        size_t bytes = (size_t)(count - at < CHUNK ? count - at : CHUNK) * sizeof *values;
+        const float *part = values + at;
+        if (chunk) {
+            TRY(stream_copy(runner->stream, chunk, part, bytes, COPY_TO_HOST));
+            TRY(stream_sync(runner->stream));
+            part = chunk;
+        }
+        crc = crc32c(crc, part, bytes);
+    }
+    *ret_crc = crc;
+    return OK;
+}
+
+/* One checksum per parameter of the model, 0 for those that are not here. */
+static Status checksums(Runner *runner, uint32_t *ret_crc) {
+    const Store *store = runner->params;
+    CLEANUP(mem_freep) float *chunk = NULL;
+    if (!device_is_host(runner->device)) TRY(mem_new(CHUNK, sizeof *chunk, &chunk));
+    size_t number = 0;
+    for (int i = 0; i < store->model->count; i++) {
+        const Block *block = &store->model->block[i];
+        for (size_t j = 0; j < block->params.count; j++, number++) {
+            ParamRef ref = block->ref[j];
+            int64_t from, count, first = store->first[ref.unit];
+            ret_crc[number] = 0;
+            if (block->params.desc[j].tied || !store->count[ref.unit]) continue;
+            const ParamSlot *slot = &store->unit[ref.unit].slot[ref.slot];
+            if (!slot_overlap(slot, first, store->count[ref.unit], &from, &count)) continue;
+            const float *flat = store->flat[ref.unit].data;
+            TRY(checksum(runner, flat + (slot->offset + from - first), count, chunk, &ret_crc[number]));
+        }
+    }
+    return OK;
+}
+
+static const char *name_of(const Model *model, size_t number) {
+    int i = 0;
+    while (number >= model->block[i].params.count) number -= model->block[i++].params.count;
+    return model->block[i].params.desc[number].name;
+}
+
+Status replicas_check(Runner *runner) {
+    const Mesh *mesh = runner->mesh;
+    /* With sharded state, only replica groups hold the same elements. */
+    bool sharded = runner->shards->spec.optimizer;
+    Group *group = sharded ? mesh->replica : mesh->axis[AXIS_DP];
+    int apart = sharded ? mesh->shard->size : 1;
+    size_t params = 0;
+    CLEANUP(mem_freep) uint32_t *own = NULL, *all = NULL;
+    if (group->size == 1) return OK;
+    for (int i = 0; i < runner->model->count; i++) params += runner->model->block[i].params.count;
+    TRY(mem_new(params, sizeof *own, &own));
+    TRY(mem_new(params * (size_t)group->size, sizeof *all, &all));
+    TRY(checksums(runner, own));
+    TRY(host_gather(group, all, own, params * sizeof *own));
+    for (size_t at = 0; at < params * (size_t)group->size; at++) {
+        size_t number = at % params;
+        if (all[at] == all[number]) continue;
+        int low = mesh->at[AXIS_DP] % apart, other = (int)(at / params) * apart + low;
+        int first = mesh_rank(mesh, low, mesh->at[AXIS_TP], mesh->at[AXIS_PP]);
+        int second = mesh_rank(mesh, other, mesh->at[AXIS_TP], mesh->at[AXIS_PP]);
+        char here[HOST_SIZE], there[HOST_SIZE];
+        return FAILED("replicas have different weights: %s differs between rank %d on %s and rank %d on %s; "
+                      "their model files or memory may be damaged",
+                      name_of(runner->model, number), first, group_host(mesh->world, first, here), second,
+                      group_host(mesh->world, second, there));
+    }
+    return OK;
+}
