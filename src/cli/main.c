@@ -138,6 +138,15 @@ static Status fail_together(const Invocation *call, Status status) {
     return status;
 }
 
+/* An error before the ranks have joined, such as a file that only some hosts have. */
+static Status name_rank(Status status) {
+    Launched launched = mpi_launched();
+    char host[HOST_SIZE] = "";
+    if (!launched.launched || launched.rank == 0) return status;
+    gethostname(host, sizeof host - 1);
+    return status_wrap(status, "rank %d on %s", launched.rank, host);
+}
+
 /* Options and operands start at argv[first]. */
 static Status run_command(const Command *command, char **argv, int first, int argc, int *ret_code) {
     CLEANUP(invocation_freep) Invocation *call = NULL;
@@ -177,6 +186,7 @@ int main(int argc, char **argv) {
     int code = 0;
     CLEANUP(status_freep) Status status = run_line(argc, argv, &code);
     if (status) {
+        status = name_rank(status);
         if (launch_may_report(NULL)) report(status, wants_json(argc, argv));
         return status_exit_code(status);
     }

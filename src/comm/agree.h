@@ -5,7 +5,7 @@
 
 #include "comm/group.h"
 
-/* `key` is compared: the name of a setting, a space and its value. `shown` names it in a message: "--lr
+/* `key` is compared: the name of a setting, a space and its value. `shown` names it in a message: "{lr}
  * 0.001", "a.txt (1.2 MB, checksum 1a2b3c4d)". */
 typedef struct AgreeRow {
     char *key, *shown;

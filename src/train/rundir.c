@@ -7,7 +7,9 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fs.h"
@@ -23,6 +25,9 @@ struct RunDir {
     Events *events;
     Progress *progress;
 };
+
+/* Start of the name of the file by which ranks recognize a shared directory. */
+#define SHARED_TOKEN ".shared-"
 
 enum { METRICS_LIMIT = 1 << 30 };
 
@@ -64,7 +69,10 @@ static Status inspect(const char *path) {
     if (!dir) return FAILED("%s: cannot read directory: %s", path, strerror(errno));
     Status status = OK;
     for (struct dirent *entry; !status && (entry = readdir(dir));) {
-        if (!strstr(entry->d_name, ".json.tmp.") && !strstr(entry->d_name, ".jsonl.tmp.")) continue;
+        const char *name = entry->d_name;
+        if (!strstr(name, ".json.tmp.") && !strstr(name, ".jsonl.tmp.") &&
+            strncmp(name, SHARED_TOKEN, strlen(SHARED_TOKEN)))
+            continue;
         CLEANUP(mem_freep) char *leftover = NULL;
         status = path_join(&leftover, path, entry->d_name);
         if (!status) status = dir_remove(leftover);
@@ -94,6 +102,63 @@ Status rundir_open(RunDir **ret_dir, const char *path) {
     *ret_dir = dir;
     dir = NULL;
     return OK;
+}
+
+/* ---- shared by all ranks ---- */
+
+/* A file that appears on another host may take a moment on a network file system. */
+static bool appears(const char *path) {
+    enum { TRIES = 30 };
+    const struct timespec pause = {.tv_nsec = 100000000};
+    for (int i = 0; i < TRIES; i++) {
+        if (path_exists(path)) return true;
+        nanosleep(&pause, NULL);
+    }
+    return false;
+}
+
+/* "node2 and node3", each host once; `blind` tells which ranks count. */
+static void name_hosts(Group *world, const int64_t *blind, char *text, size_t size) {
+    size_t used = 0;
+    for (int r = 0, named = 0; r < world->size; r++) {
+        char host[HOST_SIZE], other[HOST_SIZE];
+        bool before = false, after = false;
+        group_host(world, r, host);
+        for (int s = 0; s < world->size; s++) {
+            bool same = !strcmp(host, group_host(world, s, other));
+            before |= blind[s] && s < r && same;
+            after |= blind[s] && s > r && !same;
+        }
+        if (!blind[r] || before || used >= size) continue;
+        used += (size_t)snprintf(text + used, size - used, "%s%s", named ? after ? ", " : " and " : "", host);
+        named++;
+    }
+}
+
+Status rundir_check_shared(const char *path, Group *world) {
+    uint64_t number = 0;
+    CLEANUP(mem_freep) char *name = NULL, *token = NULL;
+    CLEANUP(mem_freep) int64_t *blind = NULL;
+    if (!path || world->size == 1) return OK;
+    if (world->rank == 0 && getrandom(&number, sizeof number, 0) != sizeof number)
+        number = (uint64_t)getpid();
+    TRY(host_broadcast(world, &number, sizeof number, 0));
+    TRY(str_format(&name, SHARED_TOKEN "%016llx", (unsigned long long)number));
+    TRY(path_join(&token, path, name));
+    if (world->rank == 0) TRY(file_replace(token, "", 0));
+    TRY(barrier(world));
+    int64_t own = !appears(token);
+    TRY(mem_new((size_t)world->size, sizeof *blind, &blind));
+    TRY(host_gather(world, blind, &own, sizeof own));
+    if (world->rank == 0) unlink(token);
+    int64_t count = 0;
+    for (int r = 0; r < world->size; r++) count += blind[r];
+    if (!count) return OK;
+    char first[HOST_SIZE], others[512] = "";
+    name_hosts(world, blind, others, sizeof others);
+    return USAGE("{out} %s is not shared by all hosts: what rank 0 writes there on %s does not appear on %s; "
+                 "choose a directory on a file system that all hosts mount",
+                 path, group_host(world, 0, first), others);
 }
 
 /* Opens the metrics and a new event file. */

@@ -5,12 +5,16 @@
 
 #include "base/json.h"
 #include "base/progress.h"
+#include "comm/group.h"
 
 typedef struct RunDir RunDir;
 
 /* Creates the directory or opens an existing one, and locks it against a second process. Refuses a directory
  * whose config.json is not a run's. `path` NULL: nothing will be written. */
 MUST_USE Status rundir_open(RunDir **ret_dir, const char *path);
+/* Refuses a directory that not all hosts share: they must see a file that rank 0 creates there. Collective;
+ * rank 0 has opened the directory. `path` NULL: nothing is checked. */
+MUST_USE Status rundir_check_shared(const char *path, Group *world);
 /* Writes config.json and opens the metrics. Metrics after `step` (the checkpoint of a resumed run; 0: a new
  * run) are dropped, because those steps will run again. Metrics that cannot be written are reported through
  * `progress`, which must outlive the directory, and written later. */
