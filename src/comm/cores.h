@@ -11,9 +11,13 @@ typedef struct CoreShare {
     bool bound;  /* the rank is now pinned to its own cores */
 } CoreShare;
 
+/* Set by a launcher that leaves pinning to the ranks. */
+#define CORES_PIN "WEFT_PIN"
+
 /* Collective over the world. `threads` > 0 overrides the share. If the launcher did not bind ranks and there
- * are enough cores, each rank is pinned to adjacent cores of its own, and threads created later inherit the
- * binding. Does not pin if OpenMP affinity is configured in the environment. */
+ * are enough cores that no other job has pinned, each rank is pinned to adjacent cores of its own, and
+ * threads created later inherit the binding. Does not pin if OpenMP affinity is configured in the
+ * environment, or if the user started mpirun with --bind-to none. Once per process. */
 MUST_USE Status cores_share(Group *world, int threads, CoreShare *ret_share);
 
 #endif

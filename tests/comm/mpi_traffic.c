@@ -245,17 +245,24 @@ static void test_cores(void **state) {
     cpu_set_t before;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
     CoreShare share;
+    assert_int_equal(setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1), 0);
+    assert_ok(cores_share(world, 0, &share)); /* as with mpirun --bind-to none */
+    assert_false(share.bound);
+    assert_int_equal(setenv(CORES_PIN, "1", 1), 0);
     assert_ok(cores_share(world, 0, &share));
     assert_int_equal(share.ranks, world->size);
     int64_t threads = share.threads;
     assert_ok(host_reduce(world, &threads, 1, DT_I64, REDUCE_SUM));
     assert_true(share.threads >= 1);
     assert_true(threads <= CPU_COUNT(&before) || share.threads == 1);
-    assert_true(share.bound == (CPU_COUNT(&before) >= world->size));
+    assert_true(!share.bound || CPU_COUNT(&before) >= world->size);
+    bool pinned = share.bound;
     cpu_set_t after;
     assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
     assert_int_equal(CPU_COUNT(&after), share.cores);
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    assert_ok(cores_share(world, 0, &share)); /* another job finds the cores taken */
+    assert_true(!pinned || !share.bound);
     assert_ok(cores_share(world, 5000, &share)); /* an explicit thread count is honored */
     assert_int_equal(share.threads, 5000);
     assert_false(share.bound);
