@@ -315,6 +315,24 @@ static void show_file(const json_t *result, FILE *out) {
     show_types(out, result);
 }
 
+/* "ranks 0-3 on node1, ranks 4-7 on node2", for runs on several hosts. */
+static void show_hosts(const json_t *ranks, FILE *out) {
+    size_t count = json_array_size(ranks), first = 0;
+    char text[NAME_TEXT];
+    const char *start = "hosts        ";
+    for (size_t r = 1; r <= count; r++) {
+        const char *host = json_string_or(json_array_get(ranks, first), "host", "");
+        if (r < count && !strcmp(json_string_or(json_array_get(ranks, r), "host", ""), host)) continue;
+        if (!*host || (first == 0 && r == count)) return;
+        fprintf(out, "%srank%s %zu", start, PLURAL(r - first), first);
+        if (r - first > 1) fprintf(out, "-%zu", r - 1);
+        fprintf(out, " on %s", name_text(text, host));
+        start = ", ";
+        first = r;
+    }
+    if (count) fputc('\n', out);
+}
+
 static void show_run(const json_t *result, FILE *out) {
     const json_t *newest = json_object_get(result, "newest");
     CLEANUP(run_summary_done)
@@ -322,6 +340,7 @@ static void show_run(const json_t *result, FILE *out) {
     if (summary.json)
         fprintf(out, "run          %.0f step%s, loss %.4f to %.4f\n", summary.steps, PLURAL(summary.steps),
                 summary.loss_first, summary.loss_last);
+    show_hosts(summary.ranks, out);
     fprintf(out, "checkpoint   %s\n", json_string_or(newest, "path", ""));
     show_checkpoint(newest, out);
 }

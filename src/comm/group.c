@@ -2,6 +2,7 @@
 #include "comm/group.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "comm/watchdog.h"
@@ -221,6 +222,17 @@ const char *group_host(const Group *world, int rank, char host[HOST_SIZE]) {
     else if (gethostname(host, HOST_SIZE - 1) != 0)
         snprintf(host, HOST_SIZE, "unknown host");
     return host;
+}
+
+int group_hosts(const Group *world) {
+    const Watchdog *watch = group_watchdog(world);
+    int count = 0;
+    for (int r = 0; watch && watch->place && r < world->size; r++) {
+        int s = 0;
+        while (strcmp(watch->place[s].host, watch->place[r].host)) s++;
+        count += s == r;
+    }
+    return count ? count : 1;
 }
 
 void group_doing(const Group *world, const char *doing, int64_t step) {

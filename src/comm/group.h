@@ -152,6 +152,7 @@ MUST_USE Status group_split(Group *group, int color, int key, Group **ret_group)
 /* The host name of a rank of the world, written to `host`, which is returned. */
 enum { HOST_SIZE = 65 };
 const char *group_host(const Group *world, int rank, char host[HOST_SIZE]);
+int group_hosts(const Group *world); /* number of different hosts */
 
 /* After a failure of this rank, call this (on any group) before freeing memory that operations in flight may
  * use. If operations were in flight, all further operations of all groups fail. */

@@ -134,6 +134,10 @@ static const json_t *rank_memory(const Run *run, size_t rank) {
     return json_object_get(json_array_get(run->summary.ranks, rank), "peak_bytes");
 }
 
+static const char *rank_host(const Run *run, size_t rank) {
+    return json_string_or(json_array_get(run->summary.ranks, rank), "host", "");
+}
+
 static size_t rank_count(const Run *run) {
     return json_array_size(run->summary.ranks);
 }
@@ -163,7 +167,9 @@ static double bar_bytes(const json_t *memory) {
 /* The marker in the bar is the peak of the total, which can be lower than the sum of the peaks. */
 static void put_rank(FILE *out, const char *label, const json_t *memory, double longest) {
     char text[FORMAT_SIZE], color[FORMAT_SIZE];
-    fprintf(out, "<div class=\"row\"><span>%s</span><div class=\"bar\">", label);
+    fputs("<div class=\"row\"><span>", out);
+    put_html(out, label);
+    fputs("</span><div class=\"bar\">", out);
     for (int tag = 0; tag < TAGS; tag++) {
         double bytes = tag_bytes(memory, tag);
         if (bytes > 0)
@@ -181,7 +187,8 @@ static void put_rank(FILE *out, const char *label, const json_t *memory, double 
 
 static void put_each(FILE *out, const Run *run, double longest) {
     size_t count = rank_count(run), shown = 0, rank = 0;
-    char label[64];
+    char label[128];
+    bool hosts = count && strcmp(rank_host(run, 0), rank_host(run, count - 1));
     for (; rank < count && shown < MAX_BARS; shown++) {
         size_t last = rank;
         while (count > MAX_SINGLE && last + 1 < count &&
@@ -190,7 +197,7 @@ static void put_each(FILE *out, const Run *run, double longest) {
         if (last > rank)
             snprintf(label, sizeof label, "ranks %zu–%zu", rank, last);
         else
-            snprintf(label, sizeof label, "rank %zu", rank);
+            snprintf(label, sizeof label, hosts ? "rank %zu on %s" : "rank %zu", rank, rank_host(run, rank));
         put_rank(out, label, rank_memory(run, rank), longest);
         rank = last + 1;
     }

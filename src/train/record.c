@@ -359,9 +359,11 @@ static json_t *rank_json(const Record *record, int rank) {
     json_object_set_new(phases, "wait_data_s", json_real(own->waited_s[AXIS_DP]));
     json_object_set_new(phases, "wait_tensor_s", json_real(own->waited_s[AXIS_TP]));
     json_object_set_new(phases, "wait_pipeline_s", json_real(own->waited_s[AXIS_PP]));
-    return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:f, s:o}", "rank", rank, "utilization",
-                     json_finite(utilization(record, own)), "gpu_utilization", json_finite(own->gpu),
-                     "peak_bytes", memory, "comm_bytes", sent, "comm_bytes_by_group",
+    char host[HOST_SIZE];
+    group_host(record->job->runner->mesh->world, rank, host);
+    return json_pack("{s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:f, s:o}", "rank", rank, "host", host,
+                     "utilization", json_finite(utilization(record, own)), "gpu_utilization",
+                     json_finite(own->gpu), "peak_bytes", memory, "comm_bytes", sent, "comm_bytes_by_group",
                      sent_json(record, rank, 1), "bubble", bubble_fraction(own), "phases", phases);
 }
 

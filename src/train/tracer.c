@@ -72,6 +72,10 @@ static void describe(const Mesh *mesh, char label[LABEL_SIZE]) {
         [AXIS_DP] = "replica", [AXIS_TP] = "tensor", [AXIS_PP] = "stage"};
     static const Axis order[AXIS_COUNT] = {AXIS_PP, AXIS_DP, AXIS_TP};
     size_t used = (size_t)snprintf(label, LABEL_SIZE, "rank %d", mesh->rank);
+    char host[HOST_SIZE];
+    if (group_hosts(mesh->world) > 1)
+        used += (size_t)snprintf(label + used, LABEL_SIZE - used, " on %s",
+                                 group_host(mesh->world, mesh->rank, host));
     const char *comma = ":";
     for (int i = 0; i < AXIS_COUNT && used < LABEL_SIZE; i++) {
         if (mesh->extent[order[i]] == 1) continue;
