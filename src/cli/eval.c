@@ -98,6 +98,11 @@ static const Option layout_table[] = {
     {OPT_INT("ranks", EvalArgs, layout.ranks), .fallback = "0", RANGE(1, 1 << 20),
      .shown = "what mpirun or srun started, else dp x tp x pp",
      .help = "Number of ranks, as in 'weft train'."},
+    {OPT_TEXT("hosts", EvalArgs, layout.hosts, "LIST"), .shown = "this host, or a batch system's", .per_rank = PER_RANK_ANY,
+     .help = "Hosts on which --ranks starts ranks, with the number of ranks on each: node1:4,node2:4. They must "
+             "accept ssh without a password and have weft and the run directory under the same paths."},
+    {OPT_TEXT("hostfile", EvalArgs, layout.hostfile, "FILE"), .shown = "none", .per_rank = PER_RANK_ANY,
+     .help = "The same from a file for mpirun, with a line such as 'node1 slots=4' for each host."},
     {OPT_INT("dp", EvalArgs, layout.dp), .fallback = "0", RANGE(1, 1 << 20), .shown = "ranks / (tp x pp)",
      .help = "Data parallelism: number of replicas."},
     {OPT_INT("tp", EvalArgs, layout.tp), .fallback = "1", RANGE(1, 1 << 20),

@@ -15,7 +15,7 @@
 #define TORCHRUN     "torchrun"
 #define LIGHTNING    "Lightning"
 
-#define HOSTS "to use several hosts, start weft with mpirun or srun"
+#define HOSTS "to use several hosts, pass --ranks and --hosts, or start weft with mpirun or srun"
 #define CODE  "weft's own kernels need no such choice"
 #define LOGS  "runs with --out always write metrics.jsonl and TensorBoard event files"
 
@@ -201,7 +201,6 @@ static const ForeignOption options[] = {
     {"gpus", LIGHTNING, "--ranks %", "the number of processes"},
     {"devices", LIGHTNING, "--ranks %", "the number of processes"},
     {"np", "mpirun", "--ranks %", "the number of processes"},
-    {"hostfile", DEEPSPEED, NULL, "start weft with mpirun --hostfile FILE"},
     {"include", DEEPSPEED, NULL, HOSTS},
     {"num-nodes", DEEPSPEED, NULL, HOSTS},
     {"nnodes", TORCHRUN, NULL, HOSTS},

@@ -29,10 +29,12 @@
 #include "base/memory.h"
 #include "base/terminal.h"
 #include "cli/agree.h"
+#include "cli/hosts.h"
 #include "cli/launched.h"
 #include "cli/processes.h"
 #include "cli/relay.h"
 #include "cli/stop.h"
+#include "comm/cores.h"
 #include "comm/mpi.h"
 #include "device/registry.h"
 
@@ -58,12 +60,24 @@ static Status set_environment(void) {
     static const char *const settings[][2] = {
         {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
         {"OMPI_MCA_hwloc_base_binding_policy", "none"},
+        /* mpirun notices within 30 s that a host is gone, instead of within minutes or never. */
+        {"OMPI_MCA_oob_tcp_keepalive_time", "10"},
+        {"OMPI_MCA_oob_tcp_keepalive_intvl", "5"},
+        {"OMPI_MCA_oob_tcp_keepalive_probes", "4"},
         {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
+        {"PRTE_MCA_oob_tcp_keepalive_time", "10"},
+        {"PRTE_MCA_oob_tcp_keepalive_intvl", "5"},
+        {"PRTE_MCA_oob_tcp_keepalive_probes", "4"},
         {"PRTE_MCA_hwloc_default_binding_policy", "none"},
     };
     for (size_t i = 0; i < COUNT_OF(root); i++)
         if (geteuid() == 0 && setenv(root[i], "1", 1) != 0) return FAILED("out of memory");
     if (setenv(WARNED, "1", 1) != 0) return FAILED("out of memory");
+    /* "none" below is for mpirun only; ranks then pin themselves. A user's own "none" is meant for them too.
+     */
+    bool pin =
+        !getenv("OMPI_MCA_hwloc_base_binding_policy") && !getenv("PRTE_MCA_hwloc_default_binding_policy");
+    if (pin && setenv(CORES_PIN, "1", 1) != 0) return FAILED("out of memory");
     for (size_t i = 0; i < COUNT_OF(settings); i++) /* do not override the user's setting */
         if (setenv(settings[i][0], settings[i][1], 0) != 0) return FAILED("out of memory");
     return OK;
@@ -133,11 +147,9 @@ static void become(char *const *argv, const LauncherPipes *pipes, bool stops) {
     _exit(127);
 }
 
-static Status run_launcher(char *const *argv, const char *title, bool stops, int *ret_code,
-                           bool *ret_failed) {
+static Status run_launcher(const Invocation *call, char *const *argv, const char *title, bool stops,
+                           int *ret_code, bool *ret_failed) {
     CLEANUP(pipes_done) LauncherPipes pipes = {{-1, -1}, {-1, -1}, {-1, -1}};
-    TRY(set_environment());
-    TRY(relay_announce(stderr));
     TRY(open_pipes(&pipes));
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     pid_t child = fork();
@@ -147,7 +159,9 @@ static Status run_launcher(char *const *argv, const char *title, bool stops, int
     if (child < 0) return FAILED("cannot start a process: %s", strerror(errno));
     signal_pipe = pipes.signals[1];
     stop_handle(pass_signal, SA_RESTART);
-    LaunchedSpec spec = {.name = argv[0],
+    LaunchedSpec spec = {.call = call,
+                         .elsewhere = hosts_allocated() || hosts_named(call),
+                         .name = argv[0],
                          .title = title,
                          .pid = child,
                          .error = pipes.error[0],
@@ -160,26 +174,13 @@ static Status run_launcher(char *const *argv, const char *title, bool stops, int
     return status;
 }
 
-/* Whether a batch system or the user tells the launcher on which nodes to start ranks. */
-static bool has_allocation(void) {
-    static const char *const names[] = {"SLURM_JOB_ID",
-                                        "PBS_NODEFILE",
-                                        "LSB_JOBID",
-                                        "PE_HOSTFILE",
-                                        "OMPI_MCA_orte_default_hostfile",
-                                        "PRTE_MCA_prte_default_hostfile"};
-    for (size_t i = 0; i < COUNT_OF(names); i++)
-        if (getenv(names[i])) return true;
-    return false;
-}
-
 /* A launcher that is asked for more processes than the machine can hold takes minutes to fail. */
 static Status check_room(int64_t ranks) {
     const double rank_bytes = 16e6; /* resident memory of a rank that does nothing */
     double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     int64_t most = (int64_t)(memory / rank_bytes);
     char text[FORMAT_SIZE];
-    if (has_allocation() || ranks <= most) return OK;
+    if (hosts_allocated() || ranks <= most) return OK;
     return USAGE("--ranks %lld: this machine's %s of memory hold at most %lld ranks; use fewer, or start "
                  "ranks on several nodes with mpirun or srun",
                  (long long)ranks, format_bytes(text, memory), (long long)most);
@@ -192,7 +193,7 @@ static void start_title(const Invocation *call, int64_t ranks, char *ret_title, 
     ret_title[0] = 0;
     if (quiet && *(const bool *)quiet->field) return;
     snprintf(ret_title, size, "starting %lld ranks", (long long)ranks);
-    if (ranks > 2 * cores && !has_allocation())
+    if (ranks > 2 * cores && !hosts_allocated() && !hosts_named(call))
         snprintf(ret_title, size, "starting %lld ranks on %lld core%s", (long long)ranks, (long long)cores,
                  PLURAL(cores));
 }
@@ -205,7 +206,7 @@ static int64_t restarts(const Invocation *call) {
 
 static Status start(Invocation *call, int64_t ranks, bool stops) {
     char program[4096], count[24], title[80];
-    TRY(check_room(ranks));
+    if (!hosts_named(call)) TRY(check_room(ranks));
     start_title(call, ranks, title, sizeof title);
     if (!mpi_built()) {
         CLEANUP(group_freep) Group *none = NULL;
@@ -218,8 +219,10 @@ static Status start(Invocation *call, int64_t ranks, bool stops) {
     size_t arguments = 0, at = 0;
     while (call->line[arguments]) arguments++;
     CLEANUP(mem_freep) char **argv = NULL;
-    CLEANUP(mem_freep) char *words = NULL;
-    TRY(mem_new(arguments + LAUNCHER_WORDS + 4, sizeof *argv, &argv));
+    CLEANUP(mem_freep) char *words = NULL, *names = NULL;
+    TRY(set_environment());
+    TRY(relay_announce(stderr));
+    TRY(mem_new(arguments + LAUNCHER_WORDS + HOST_WORDS + 2 * hosts_variables() + 5, sizeof *argv, &argv));
     TRY(str_dup(launcher_line(), &words));
     char *rest = NULL;
     for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
@@ -229,12 +232,13 @@ static Status start(Invocation *call, int64_t ranks, bool stops) {
     char flag[] = "-n";
     argv[at++] = flag;
     argv[at++] = count;
+    TRY(hosts_add(call, argv, &at, &names));
     argv[at++] = program;
     for (size_t i = 1; i < arguments; i++) argv[at++] = call->line[i];
     char resume[] = "--resume";
     for (int64_t left = restarts(call);; left--) {
         bool failed = false;
-        Status status = run_launcher(argv, title, stops, &call->exit_code, &failed);
+        Status status = run_launcher(call, argv, title, stops, &call->exit_code, &failed);
         if (!failed || left <= 0) return status;
         fprintf(stderr, "weft: warning: %s; restarting from the newest checkpoint, %lld restart%s left\n",
                 status ? status_message(status) : "the ranks failed", (long long)(left - 1),
@@ -282,6 +286,15 @@ static void *watch_joining(void *argument) {
     return NULL;
 }
 
+/* For the process that started the launcher, in case a host is lost. */
+static void announce_hosts(const Group *world) {
+    char host[HOST_SIZE];
+    if (!launch_is_ours() || world->rank > 0 || world->size == 1) return;
+    fputs(LAUNCHED_HOSTS, stderr);
+    for (int r = 0; r < world->size; r++) fprintf(stderr, "%s%s", r ? " " : "", group_host(world, r, host));
+    fputc('\n', stderr);
+}
+
 Status launch_join(Invocation *call, double limit_s) {
     if (!mpi_launched().launched || call->world) return OK;
     Joining joining = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, limit_s};
@@ -297,11 +310,30 @@ Status launch_join(Invocation *call, double limit_s) {
     pthread_cond_signal(&joining.done);
     pthread_mutex_unlock(&joining.lock);
     if (watched_start) pthread_join(thread, NULL);
-    return status ? status : agree_on_start(call);
+    if (status) return status;
+    TRY(agree_on_start(call));
+    announce_hosts(call->world);
+    return OK;
+}
+
+/* srun without --mpi starts copies of the program that know nothing of each other. */
+static Status check_srun(const Invocation *call) {
+    const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
+    Launched launched = mpi_launched();
+    int count = launched.launched ? launched.size : tasks ? atoi(tasks) : 1;
+    int size = call->world ? call->world->size : 1;
+    if (count <= 1 || size > 1) return OK;
+    return USAGE(
+        "the launcher started %d tasks, but they do not see each other; with Slurm, start them with srun "
+        "--mpi=pmix ('srun --mpi=list' shows what is installed), or with the mpirun of %s",
+        count, mpi_built() ? mpi_library() : "an MPI library that weft was built with");
 }
 
 Status launch(Invocation *call, int64_t ranks, bool stops, bool *ret_here) {
     TRY(launch_join(call, JOIN_LIMIT));
+    TRY(check_srun(call));
+    if (!call->world && ranks <= 1 && hosts_named(call))
+        return USAGE("--hosts and --hostfile say where --ranks starts ranks; pass --ranks N");
     if (call->world && ranks && ranks != call->world->size)
         return USAGE("--ranks %lld does not match the %d rank%s that the launcher started; remove --ranks",
                      (long long)ranks, call->world->size, PLURAL(call->world->size));

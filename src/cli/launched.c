@@ -16,9 +16,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/format.h"
 #include "base/memory.h"
 #include "cli/processes.h"
 #include "cli/relay.h"
+#include "cli/resume_hint.h"
 
 static const double again_s = 2;  /* a second Ctrl-C within this time means "at once" */
 static const double stuck_s = 10; /* ranks without a launcher end together: one that takes longer is stuck */
@@ -32,6 +34,8 @@ typedef struct Launched {
     bool in_block;          /* between two lines of dashes */
     bool explained, failed; /* a rank has said why it ends; that is an error */
     int rank, signal;       /* the rank that was killed, and how; signal 0: no rank was killed */
+    char *hosts;            /* of the ranks, separated by spaces; NULL: not announced */
+    char lost[HOST_SIZE];   /* a host that the launcher cannot reach any more; empty: none */
     bool asked;             /* this process was told to stop, ... */
     bool early, at_once;    /* ... before there were ranks; by two Ctrl-C */
     bool orphans;           /* the launcher has ended, its ranks may not have */
@@ -41,6 +45,7 @@ typedef struct Launched {
 static void launched_done(Launched *of) {
     if (of->held) fclose(of->held);
     free(of->text);
+    free(of->hosts);
 }
 
 /* ---- what the launcher prints ---- */
@@ -56,8 +61,15 @@ static const char *const remarks[] = {"help message", "orte_base_help_aggregate"
 
 static void read_line(Launched *of, const char *line) {
     const char *killed = strstr(line, "process rank "), *by = strstr(line, "exited on signal ");
+    const char *daemon = strstr(line, "Remote daemon:"), *host = daemon ? strstr(daemon, " on node ") : NULL;
     bool frame = is_frame(line), remark = false;
     if (sscanf(line, LAUNCHED_CODE "%d", &of->code) == 1) return;
+    if (!strncmp(line, LAUNCHED_HOSTS, strlen(LAUNCHED_HOSTS))) {
+        free(of->hosts);
+        of->hosts = strdup(line + strlen(LAUNCHED_HOSTS));
+        return;
+    }
+    if (of->in_block && host && !of->lost[0]) sscanf(host, " on node %64s", of->lost);
     if (frame) of->in_block = !of->in_block;
     if (of->in_block && killed && by && !of->signal) {
         sscanf(killed, "process rank %d", &of->rank);
@@ -93,7 +105,7 @@ static void ask_to_stop(Launched *of, int number) {
     if (processes_signal(spec->pid, 0, false) == 0) {
         of->early = true;
         kill_all();
-    } else if (!ranks || getenv("SLURM_JOB_ID") || getenv("PBS_NODEFILE")) {
+    } else if (!ranks || of->spec->elsewhere) {
         kill(spec->pid, SIGUSR1);
     }
 }
@@ -171,12 +183,45 @@ static Status explain_killed(const Launched *of, int number, bool saved) {
                   strsignal(number));
 }
 
+/* "rank 1", "ranks 2-3" or "ranks 0, 4-7" on the lost host; empty if unknown. */
+static void lost_ranks(const Launched *of, char *text, size_t size) {
+    size_t used = 0;
+    int rank = 0, count = 0, first = -1;
+    char one[HOST_SIZE];
+    text[0] = 0;
+    for (const char *at = of->hosts; at; rank++) {
+        int length = 0;
+        bool more = sscanf(at, " %64s%n", one, &length) == 1, here = more && !strcmp(one, of->lost);
+        if (here && first < 0) first = rank;
+        if (here) count++;
+        if (!here && first >= 0 && used < size) {
+            used += (size_t)snprintf(text + used, size - used, rank - 1 > first ? "%s%d-%d" : "%s%d",
+                                     used ? ", " : "", first, rank - 1);
+            first = -1;
+        }
+        at = more ? at + length : NULL;
+    }
+    if (!count) return;
+    CLEANUP(mem_freep) char *list = strdup(text);
+    snprintf(text, size, " of rank%s %s", PLURAL(count), list ? list : "?");
+}
+
+static Status explain_lost(const Launched *of) {
+    CLEANUP(mem_freep) char *hint = NULL;
+    char ranks[200];
+    lost_ranks(of, ranks, sizeof ranks);
+    TRY(resume_hint(of->spec->call, &hint));
+    return FAILED("lost the connection to %s, the host%s; the other ranks were terminated%s", of->lost, ranks,
+                  hint);
+}
+
 static Status explain(const Launched *of, int code) {
     const char *name = of->spec->name;
     if (code == 127)
         return FAILED(
             "cannot run %s; install an MPI library such as Open MPI, or set WEFT_MPIRUN to its launcher",
             name);
+    if (code && of->lost[0] && !of->asked) return explain_lost(of);
     if (code && of->signal && !of->failed && !of->asked)
         return FAILED("rank %d was killed by signal %d (%s); the other ranks were terminated", of->rank,
                       of->signal, strsignal(of->signal));
@@ -201,7 +246,8 @@ Status launched_wait(const LaunchedSpec *spec, int *ret_code, bool *ret_failed) 
         if (errno != EINTR) return FAILED("cannot wait for %s: %s", spec->name, strerror(errno));
     bool saved = (of.early || of.at_once || WIFSIGNALED(state)) && await_orphans(&of);
     int code = WIFEXITED(state) ? WEXITSTATUS(state) : STATUS_FAILED;
-    *ret_failed = !of.asked && (of.failed || of.signal || WIFSIGNALED(state)) && code != STATUS_USAGE;
+    *ret_failed =
+        !of.asked && (of.failed || of.signal || of.lost[0] || WIFSIGNALED(state)) && code != STATUS_USAGE;
     if (of.early) return STOPPED("stopped before the ranks were ready; nothing was saved");
     if (of.at_once) return STOPPED("stopped at once; steps after the newest checkpoint are lost");
     if (WIFSIGNALED(state)) return explain_killed(&of, WTERMSIG(state), saved);

@@ -5,18 +5,22 @@
 #include <sys/types.h>
 
 #include "base/status.h"
+#include "cli/command.h"
 
-/* Rank 0 prints a line that starts like this, followed by the ranks' exit code. */
-#define LAUNCHED_CODE "\001weft exits with code "
+/* Rank 0 prints lines that start like this: followed by the ranks' exit code; by the host of every rank. */
+#define LAUNCHED_CODE  "\001weft exits with code "
+#define LAUNCHED_HOSTS "\001weft runs on "
 
 typedef struct LaunchedSpec {
+    const Invocation *call;
     const char *name;  /* of the launcher */
     const char *title; /* shown on a terminal until the ranks print something */
     pid_t pid;
-    int error;   /* read end of its standard error */
-    int results; /* of its standard output, closed at its end; -1: inherited */
-    int signals; /* read end of a pipe with the numbers of signals that this process received */
-    bool stops;  /* SIGUSR1 asks ranks to stop; otherwise signals terminate the launcher */
+    int error;      /* read end of its standard error */
+    int results;    /* of its standard output, closed at its end; -1: inherited */
+    int signals;    /* read end of a pipe with the numbers of signals that this process received */
+    bool elsewhere; /* ranks may run on other hosts */
+    bool stops;     /* SIGUSR1 asks ranks to stop; otherwise signals terminate the launcher */
 } LaunchedSpec;
 
 /* Copies the launcher's standard error, passes on requests to stop, and waits until all is over. *ret_code is

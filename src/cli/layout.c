@@ -145,6 +145,34 @@ static void check_grace(const Invocation *call, const Settings *config) {
             2 * seconds);
 }
 
+/* Tensor-parallel ranks exchange activations in every layer; between nodes that is many times slower. */
+static void check_placement(const Invocation *call, const Layout *layout) {
+    const Group *world = call->world;
+    int tp = (int)layout->tp, most = 0, first = -1;
+    char host[HOST_SIZE], other[HOST_SIZE];
+    if (tp == 1 || world->rank > 0 || group_hosts(world) == 1) return;
+    for (int r = 0; r < world->size; r++) {
+        int here = 0;
+        group_host(world, r, host);
+        for (int s = 0; s < world->size; s++) here += !strcmp(host, group_host(world, s, other));
+        if (here > most) most = here;
+        if (first < 0 && strcmp(host, group_host(world, r - r % tp, other))) first = r;
+    }
+    if (first < 0) return;
+    int from = first - first % tp, each = most / tp * tp;
+    fprintf(stderr,
+            "weft: warning: a tensor-parallel group spans nodes (rank %d is on %s, rank %d on %s), which is "
+            "slow; ",
+            from, group_host(world, from, other), first, group_host(world, first, host));
+    if (each)
+        fprintf(
+            stderr,
+            "start a multiple of %d consecutive ranks on each node, with Open MPI: --map-by ppr:%d:node\n",
+            tp, each);
+    else
+        fprintf(stderr, "no node has more than %d rank%s: use --tp %d\n", most, PLURAL(most), most);
+}
+
 Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_here) {
     Layout *layout = &args->layout;
     if (stops && mpi_launched().launched) {
@@ -158,6 +186,7 @@ Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_her
     if (!*ret_here) return OK;
     if (stops) watch_waits(call, args->config.fault.timeout);
     if (stops) check_grace(call, &args->config);
+    check_placement(call, layout);
     TRY(share_cores(call, &args->config));
     TRY(share_gpus(call, &args->config));
     TRY(mesh_new(&call->mesh, call->world, layout_mesh(layout)));

@@ -8,14 +8,17 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "base/memory.h"
 #include "cli/command.h"
 #include "cli/help.h"
 #include "cli/launch.h"
+#include "cli/resume_hint.h"
 #include "cli/stop.h"
 #include "comm/mpi.h"
+#include "comm/watchdog.h"
 #include "tokenizer/tokenizer.h"
 
 /* Turns writes to a closed pipe or past a file size limit into ordinary errors. */
@@ -122,6 +125,15 @@ static void report(Status status, bool json) {
     fflush(stdout);
 }
 
+/* After a wait that was given up, for example because a host is gone, the run can usually be continued. */
+static void hint_at_resume(const Invocation *call) {
+    const Watchdog *watch = group_watchdog(call->world);
+    CLEANUP(mem_freep) char *hint = NULL;
+    if (!watch || !watch->timed_out) return;
+    CLEANUP(status_freep) Status failed = resume_hint(call, &hint);
+    if (hint && *hint) fprintf(stderr, "  %s\n", hint + 2);
+}
+
 /* If a rank fails, all do: one reports the error, with its rank, and terminates the others. Usage errors are
  * the same on every rank and do not name one. */
 static Status fail_together(const Invocation *call, Status status) {
@@ -133,6 +145,7 @@ static Status fail_together(const Invocation *call, Status status) {
             status = status_wrap(status, "rank %d on %s", call->world->rank,
                                  group_host(call->world, call->world->rank, host));
         report(status, call->json);
+        hint_at_resume(call);
     }
     launch_end(call, status_exit_code(status));
     return status;
@@ -181,6 +194,7 @@ static Status run_line(int argc, char **argv, int *ret_code) {
 
 int main(int argc, char **argv) {
     limit_spinning(argc, argv);
+    prctl(PR_SET_NAME, "weft"); /* not "exe", after a restart through /proc/self/exe */
     ignore_signals();
     catch_stops();
     int code = 0;

@@ -1,5 +1,9 @@
 #include "cli/show.h"
 
+#include <string.h>
+
+#include "base/terminal.h"
+
 const json_t *show_rank_peak(const json_t *summary) {
     return json_object_get(json_array_get(json_object_get(summary, "ranks"), 0), "peak_bytes");
 }
@@ -17,4 +21,11 @@ void show_study(const json_t *study, FILE *out) {
     if (!note) return;
     fprintf(out, "\npublished%s%s%s%s%s: %s\n", title ? " (" : "", title ? title : "",
             title && hardware ? ", " : "", title && hardware ? hardware : "", title ? ")" : "", note);
+}
+
+void show_word(FILE *out, const char *word) {
+    bool plain = *word && !strpbrk(word, " \t\n'\"$&;()<>|*?[]{}`~#!\\");
+    if (!plain) fputc('\'', out);
+    terminal_put(out, word, strlen(word));
+    if (!plain) fputc('\'', out);
 }

@@ -10,6 +10,8 @@
 const json_t *show_rank_peak(const json_t *summary);
 /* What a recipe's study published: its title, hardware and note. Nothing if `study` is NULL. */
 void show_study(const json_t *study, FILE *out);
+/* A path or argument as a shell word. */
+void show_word(FILE *out, const char *word);
 /* A JSON array of the names. */
 json_t *show_names(char *const *names, size_t count);
 

@@ -118,14 +118,6 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     return OK;
 }
 
-/* A path as a shell word. */
-static void put_word(FILE *out, const char *path) {
-    bool plain = !strpbrk(path, " \t\n'\"$&;()<>|*?[]{}`~#!\\");
-    if (!plain) fputc('\'', out);
-    terminal_put(out, path, strlen(path));
-    if (!plain) fputc('\'', out);
-}
-
 /* The commands that are most likely to be useful next. */
 static void put_next(FILE *out, const json_t *result, const char *run) {
     static const struct {
@@ -138,10 +130,10 @@ static void put_next(FILE *out, const json_t *result, const char *run) {
     size_t at = 0;
     while (*uses[at].task && (!task || strcmp(uses[at].task, task))) at++;
     fprintf(out, "next: weft %s ", uses[at].command);
-    put_word(out, run);
+    show_word(out, run);
     if (best && best != json_int_at(result, "steps")) fputs("/best", out);
     fprintf(out, "%s\n      weft report ", uses[at].rest);
-    put_word(out, run);
+    show_word(out, run);
     fputc('\n', out);
 }
 

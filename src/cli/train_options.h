@@ -10,6 +10,7 @@
 /* Parallel layout. 0: not given, except tp and pp, which default to 1. */
 typedef struct Layout {
     int64_t ranks, dp, tp, pp, shard;
+    const char *hosts, *hostfile; /* where to start them; NULL: here, or as the batch system says */
 } Layout;
 
 typedef struct TrainArgs {

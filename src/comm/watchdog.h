@@ -24,6 +24,7 @@ typedef struct Watchdog {
     _Atomic int64_t beats;          /* counts pieces of work, to tell slow from stuck */
     void (*warn)(const char *text); /* prints a warning; NULL: none wanted */
     RankPlace *place;               /* of every rank */
+    bool timed_out;                 /* a wait has failed */
 } Watchdog;
 
 /* The watchdog of this process's ranks; NULL without other ranks. */

@@ -48,4 +48,15 @@ expect_within() { [ "$seconds" -le "$1" ] || fail "took longer than $1 s"; }
 cut_link() { echo "ip link set link$1 down" >/mnt/control; }
 join_link() { echo "ip link set link$1 up" >/mnt/control; }
 
+# wait_for SECONDS COMMAND...: repeats a command until it succeeds.
+wait_for() {
+    tries=$(($1 * 5))
+    shift
+    until "$@"; do
+        tries=$((tries - 1))
+        [ $tries -gt 0 ] || return 1
+        sleep 0.2
+    done
+}
+
 finish() { exit $tests_failed; }

@@ -58,7 +58,7 @@ Status mpi_status(int code, const char *what) {
 }
 
 static bool traffic_healthy(const Traffic *traffic) {
-    return !traffic->error && !traffic->dropped && !traffic->timed_out && traffic->failed_rank < 0;
+    return !traffic->error && !traffic->dropped && !traffic->watchdog.timed_out && traffic->failed_rank < 0;
 }
 
 /* Whether this rank gives up the current section; tells the others if it is the first. The lock is held. */
@@ -190,7 +190,8 @@ void traffic_free(Traffic *traffic) {
 }
 
 static Status traffic_outcome(Traffic *traffic) {
-    if (traffic->timed_out) return FAILED("%s", traffic->overdue ? traffic->overdue : "a wait timed out");
+    if (traffic->watchdog.timed_out)
+        return FAILED("%s", traffic->overdue ? traffic->overdue : "a wait timed out");
     if (traffic->failed_rank >= 0) return FAILED("rank %d failed", traffic->failed_rank);
     if (traffic->error) return mpi_status(traffic->error, "communication between ranks failed");
     if (traffic->dropped) return FAILED("internal: communication after a failure");

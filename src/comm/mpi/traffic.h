@@ -134,7 +134,6 @@ struct Traffic {
     double wait_since;
     bool on_device; /* it waits for its device instead */
     WatchedWait device_wait;
-    bool timed_out;
     char *overdue; /* the report */
     int rank, size;
     size_t slot_bytes;

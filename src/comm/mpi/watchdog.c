@@ -204,7 +204,7 @@ static void judge(Traffic *traffic, WatchedWait *wait, double now) {
     double waited = now - traffic->wait_since;
     if (!all_answered(traffic) || !progress) {
         traffic->overdue = report(traffic, waited);
-        traffic->timed_out = true;
+        traffic->watchdog.timed_out = true;
         return;
     }
     if (!wait->warned) warn_slow(traffic, waited);

@@ -1,0 +1,76 @@
+#include "cli/hosts.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "comm/mpi.h"
+
+static const char *option_text(const Invocation *call, const char *name) {
+    const Slot *slot = invocation_slot(call, name);
+    return slot ? *(const char *const *)slot->field : NULL;
+}
+
+/* How a launcher takes a list and a file of hosts, and one variable to pass to ranks on other hosts. MPICH
+ * and its relatives pass all variables. */
+typedef struct HostOptions {
+    const char *library, *hosts, *hostfile, *variable;
+} HostOptions;
+
+static const HostOptions *host_options(void) {
+    static const HostOptions all[] = {{"Open MPI", "--host", "--hostfile", "-x"}, {"", "-hosts", "-f", NULL}};
+    return &all[strncmp(mpi_library(), all[0].library, strlen(all[0].library)) != 0];
+}
+
+static bool forwarded(const char *variable) {
+    static const char *const prefixes[] = {"WEFT_", "OMP_",  "GOMP_",
+                                           "KMP_",  "NCCL_", "CUDA_VISIBLE_DEVICES="};
+    for (size_t i = 0; i < COUNT_OF(prefixes); i++)
+        if (!strncmp(variable, prefixes[i], strlen(prefixes[i]))) return true;
+    return false;
+}
+
+bool hosts_named(const Invocation *call) {
+    return option_text(call, "hosts") || option_text(call, "hostfile");
+}
+
+size_t hosts_variables(void) {
+    size_t count = 0;
+    for (char **variable = environ; *variable; variable++) count += forwarded(*variable);
+    return count;
+}
+
+Status hosts_add(const Invocation *call, char **argv, size_t *at, char **ret_names) {
+    const char *hosts = option_text(call, "hosts"), *file = option_text(call, "hostfile");
+    const HostOptions *options = host_options();
+    size_t size = 1, used = 0;
+    if (!hosts && !file) return OK;
+    if (hosts && file) return USAGE("--hosts and --hostfile cannot be combined; use one or the other");
+    for (char **variable = environ; *variable; variable++) size += strcspn(*variable, "=") + 1;
+    char *names = NULL;
+    TRY(mem_new(size, 1, &names));
+    argv[(*at)++] = (char *)(uintptr_t)(hosts ? options->hosts : options->hostfile);
+    argv[(*at)++] = (char *)(uintptr_t)(hosts ? hosts : file);
+    for (char **variable = environ; *variable && options->variable; variable++) {
+        size_t length = strcspn(*variable, "=");
+        if (!forwarded(*variable)) continue;
+        argv[(*at)++] = (char *)(uintptr_t)options->variable;
+        argv[(*at)++] = memcpy(names + used, *variable, length);
+        used += length + 1;
+    }
+    *ret_names = names;
+    return OK;
+}
+
+bool hosts_allocated(void) {
+    static const char *const names[] = {"SLURM_JOB_ID",
+                                        "PBS_NODEFILE",
+                                        "LSB_JOBID",
+                                        "PE_HOSTFILE",
+                                        "OMPI_MCA_orte_default_hostfile",
+                                        "PRTE_MCA_prte_default_hostfile"};
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        if (getenv(names[i])) return true;
+    return false;
+}

@@ -1,0 +1,20 @@
+/* The hosts on which a launcher starts ranks: --hosts, --hostfile, or those of a batch system. */
+#ifndef WEFT_CLI_HOSTS_H
+#define WEFT_CLI_HOSTS_H
+
+#include "cli/command.h"
+
+/* Whether the command has --hosts or --hostfile. */
+bool hosts_named(const Invocation *call);
+/* Whether a batch system or the user tells the launcher on which nodes to start ranks. */
+bool hosts_allocated(void);
+
+/* Number of variables that ranks on other hosts need; hosts_add adds up to two words for each and HOST_WORDS.
+ */
+enum { HOST_WORDS = 2 };
+size_t hosts_variables(void);
+/* Adds the launcher's options for the hosts and the variables at argv[*at]. *ret_names owns strings in argv;
+ * it stays untouched without hosts. */
+MUST_USE Status hosts_add(const Invocation *call, char **argv, size_t *at, char **ret_names);
+
+#endif

@@ -1,0 +1,34 @@
+# A node that disappears ends the run, with a message that says how to continue it; then the run continues.
+# Nodes: 2
+. "$(dirname "$0")/lib.sh"
+
+# The launcher's defaults take up to 30 s.
+export OMPI_MCA_oob_tcp_keepalive_time=1 OMPI_MCA_oob_tcp_keepalive_intvl=1 OMPI_MCA_oob_tcp_keepalive_probes=2
+train="train --model gpt2-tiny --seq 16 --batch 4 --eval-every 0 --val-fraction 0 --data self --quiet --save-every 2"
+where="--ranks 2 --hosts $(hosts 1)"
+dir=/mnt/shared/run
+
+# Cuts the link once there is a checkpoint; before, the ranks are called weft.
+(
+    wait_for 60 test -e $dir/latest
+    on node2 "pgrep -cx weft" >names
+    cut_link 2
+) &
+run "$weft" $train $where --steps 1000000 --out $dir
+expect_code 1
+expect_once "weft: error: lost the connection to node2, the host of rank 1; the other ranks were terminated; "
+expect_said "the newest checkpoint is $dir/checkpoints/step-"
+expect_said "; to continue: $weft $train $where --steps 1000000 --out $dir --resume"
+wait
+cp names said
+expect_said 1
+
+# The ranks on the lost node end as well.
+join_link 2
+run wait_for 60 on node2 "! pgrep -x weft"
+expect_code 0
+steps=$(readlink $dir/latest)
+steps=$((${steps##*-} + 2))
+run "$weft" $train $where --steps $steps --out $dir --resume
+expect_code 0
+finish
