@@ -93,19 +93,24 @@ static void kill_all(void) {
     processes_signal(getpid(), SIGKILL, false);
 }
 
-/* Ranks on other nodes are reached through the launcher. A launcher without ranks has nothing to lose. */
+/* Ranks on other hosts are reached through the launcher, once they have joined. A launcher without ranks has
+ * nothing to lose. */
 static void ask_to_stop(Launched *of, int number) {
     const LaunchedSpec *spec = of->spec;
     if (!spec->stops) {
         if (!of->orphans) kill(spec->pid, SIGTERM);
         return;
     }
+    if (spec->elsewhere && of->hosts && !of->orphans) {
+        kill(spec->pid, SIGUSR1);
+        return;
+    }
     int ranks = processes_signal(getpid(), number == SIGINT ? SIGINT : SIGUSR1, true);
     if (of->orphans) return;
-    if (processes_signal(spec->pid, 0, false) == 0) {
+    if (spec->elsewhere || processes_signal(spec->pid, 0, false) == 0) {
         of->early = true;
         kill_all();
-    } else if (!ranks || of->spec->elsewhere) {
+    } else if (!ranks) {
         kill(spec->pid, SIGUSR1);
     }
 }
