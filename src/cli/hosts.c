@@ -35,6 +35,11 @@ bool hosts_named(const Invocation *call) {
     return option_text(call, "hosts") || option_text(call, "hostfile");
 }
 
+bool hosts_on_line(const Invocation *call) {
+    const Slot *hosts = invocation_slot(call, "hosts"), *file = invocation_slot(call, "hostfile");
+    return (hosts && hosts->source == SOURCE_LINE) || (file && file->source == SOURCE_LINE);
+}
+
 size_t hosts_variables(void) {
     size_t count = 0;
     for (char **variable = environ; *variable; variable++) count += forwarded(*variable);

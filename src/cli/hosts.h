@@ -6,6 +6,7 @@
 
 /* Whether the command has --hosts or --hostfile. */
 bool hosts_named(const Invocation *call);
+bool hosts_on_line(const Invocation *call); /* the same, on the command line and not in a file */
 /* Whether a batch system or the user tells the launcher on which nodes to start ranks. */
 bool hosts_allocated(void);
 

@@ -332,7 +332,7 @@ static Status check_srun(const Invocation *call) {
 Status launch(Invocation *call, int64_t ranks, bool stops, bool *ret_here) {
     TRY(launch_join(call, JOIN_LIMIT));
     TRY(check_srun(call));
-    if (!call->world && ranks <= 1 && hosts_named(call))
+    if (!call->world && ranks <= 1 && hosts_on_line(call))
         return USAGE("--hosts and --hostfile say where --ranks starts ranks; pass --ranks N");
     if (call->world && ranks && ranks != call->world->size)
         return USAGE("--ranks %lld does not match the %d rank%s that the launcher started; remove --ranks",

@@ -17,6 +17,10 @@ expect_said 'rank 1 on node1: '
 expect_said 'rank 2 on node2: '
 run "$weft" info /mnt/shared/run
 expect_said "ranks 2-3 on node2"
+run "$weft" report /mnt/shared/run
+expect_code 0
+cp report.html said
+expect_said ">rank 2 on node2<"
 
 # Tensor-parallel ranks belong on one node.
 unset WEFT_CPU_BF16
