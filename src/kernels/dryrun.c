@@ -36,10 +36,9 @@ enum {
     TOKEN_WINDOW = 32,
     SORT_LISTS = 4,
     CUDNN_KEY_BLOCK = 128,
-    HOPPER_TILE = 128, /* of attention_hopper_backward.cu */
-    HOPPER_WIDTH = 64,
+    HOPPER_KEYS = 128, /* per tile of attention_hopper_backward.cu */
     HOPPER_SHORTEST = 96,
-    HOPPER_MASKS_AHEAD = 5,
+    HOPPER_DRAW_WARPS = 3,
     HOPPER_MASK_BYTES = 1 << 28,
 };
 
@@ -126,34 +125,40 @@ static Status rmsnorm_backward_dryrun(Stream *stream, Tensor dx, Tensor dgamma, 
     return request(stream, NORM_BLOCKS * (size_t)tensor_cols(x) * sizeof(float));
 }
 
-/* Weft's Hopper kernels: dq in fp32, two statistics per row, the dropout masks that are drawn ahead, and a
- * counter per tile. */
-static size_t hopper_bytes(const QkvShape *s, bool dropout) {
-    size_t heads = (size_t)(s->B * s->H);
-    size_t tiles = ((size_t)s->T + HOPPER_TILE - 1) / HOPPER_TILE, rows = heads * tiles * HOPPER_TILE;
-    size_t masks = rows * tiles * HOPPER_MASKS_AHEAD * sizeof(uint16_t);
-    if (!dropout || masks > HOPPER_MASK_BYTES) masks = 0;
-    return rows * (HOPPER_WIDTH + 2) * sizeof(float) + masks + (heads * tiles + 1) * sizeof(int32_t);
+static bool is_windowed(const QkvShape *s, const Attention *spec) {
+    return (spec->window && spec->window < s->T) || spec->starts.data;
+}
+
+/* Weft's Hopper kernels: dq in fp32, dk and dv as well if heads share keys, two or three statistics per row,
+ * the dropout masks that are drawn ahead, and a counter per tile. */
+static size_t hopper_bytes(const QkvShape *s, const Attention *spec) {
+    size_t heads = (size_t)(s->B * s->H), width = (size_t)s->D, ratio = width / 64;
+    size_t tiles = ((size_t)s->T + HOPPER_KEYS - 1) / HOPPER_KEYS, rows = heads * tiles * HOPPER_KEYS;
+    size_t shared_rows = s->group > 1 ? rows / (size_t)s->group : 0;
+    size_t units = HOPPER_KEYS / ratio / 16; /* of a tile's mask */
+    size_t masks = rows * tiles * ratio * (units - HOPPER_DRAW_WARPS) * sizeof(uint16_t);
+    if (!(spec->dropout.p > 0) || masks > HOPPER_MASK_BYTES) masks = 0;
+    size_t counters = rows / HOPPER_KEYS * ratio + shared_rows / HOPPER_KEYS + 1;
+    return (rows * (width + 2 + is_windowed(s, spec)) + 2 * shared_rows * width) * sizeof(float) + masks +
+           counters * sizeof(int32_t);
 }
 
 static bool uses_hopper(const Stream *stream, DType dtype, const QkvShape *s) {
     int capability = stream->device->planned;
     return capability >= 90 && capability < 100 && (dtype == DT_BF16 || dtype == DT_F16) &&
-           s->D == HOPPER_WIDTH && s->T >= HOPPER_SHORTEST;
+           (s->D == 64 || s->D == 128) && s->T >= HOPPER_SHORTEST;
 }
 
 /* cuDNN reduces dq in a fixed order from one fp32 partial result per block of keys. The block size is
  * inferred from the workspace of real runs. With dropout, for short sequences, with fewer key heads than
- * query heads, windows or documents, weft uses its portable kernels, which need no partial results. */
+ * query heads, windows or documents, weft uses its own kernels; the portable ones need no partial results. */
 static Status attention_backward_dryrun(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
                                         Tensor qkv, Tensor lens, Attention spec) {
     (void)dqkv, (void)dout, (void)lens;
     QkvShape s = qkv_shape(qkv, &spec);
     size_t parts = 0, keys = (size_t)s.T;
-    bool windowed = (spec.window && spec.window < s.T) || spec.starts.data;
-    bool plain = s.group == 1 && !windowed;
-    if (plain && uses_hopper(stream, qkv.dtype, &s))
-        return request(stream, hopper_bytes(&s, spec.dropout.p > 0));
+    bool plain = s.group == 1 && !is_windowed(&s, &spec);
+    if (uses_hopper(stream, qkv.dtype, &s)) return request(stream, hopper_bytes(&s, &spec));
     if (plain && qkv.dtype != DT_F32 && !(spec.dropout.p > 0) && keys >= CUDNN_KEY_BLOCK)
         parts = (keys + CUDNN_KEY_BLOCK - 1) / CUDNN_KEY_BLOCK * (size_t)tensor_count(out) * sizeof(float);
     return request(stream, parts + aligned(tensor_bytes(lse)) + 2 * (size_t)qkv.dim[0] * sizeof(int32_t));

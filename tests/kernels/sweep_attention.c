@@ -40,6 +40,15 @@ static void over_groups(Sweep *sweep, Body body) {
     for (unsigned f = 0; f < 4; f++)
         compare(sweep, body,
                 (Args){{1, 403, 4, 32, 2}, CAUSAL | f * WINDOWED | (f % 2) * DROPPED, head_wise});
+    /* Several of a GPU's tiles, for each of the widths that its fastest kernels support. */
+    for (unsigned f = 0; f < ATTENTION_FLAGS; f++)
+        compare(sweep, body, (Args){{2, 193, 1, 128}, f, head_wise});
+    for (unsigned f = 0; f < 40; f++) {
+        int64_t width = f < 20 ? 64 : 128, G = 1 + (f % 5 == 4), group = f % 3 ? 2 : 3;
+        unsigned kind = f / 4 % 5, flags = f % 4 * PADDED | (kind ? CAUSAL | kind % 4 * WINDOWED : 0);
+        if (SANITIZED && f % 7) continue;
+        compare(sweep, body, (Args){{1 + f % 2, 250 + f, G * group, width, G}, flags, head_wise});
+    }
 }
 
 /* Ascending: documents of 9 positions on average. */

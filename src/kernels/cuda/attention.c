@@ -1,6 +1,6 @@
 /* Chooses the attention kernels: weft's Hopper kernels where they apply, else cuDNN's if the sequences are
- * long enough to be worth a plan, else weft's portable kernels. Only the latter support fewer key heads than
- * query heads, windows and documents. cuDNN cannot draw dropout masks that depend on global indices.
+ * long enough to be worth a plan, else weft's portable kernels. Calls of cuDNN have as many key heads as
+ * query heads, no window and no documents, and it cannot draw dropout masks that depend on global indices.
  * WEFT_CUDA_ATTENTION overrides the choice: "own" selects the portable kernels; "cudnn" rules out the Hopper
  * kernels and fails where cuDNN does not support a call without dropout; "hopper" fails if the Hopper kernels
  * are not part of the build or do not run on the device. Decoding uses neither. */
@@ -107,14 +107,14 @@ static Status choose(Stream *stream, DType type, const CudaAttention *call, bool
         return USAGE("WEFT_CUDA_ATTENTION is hopper, but this build has no Hopper kernels for this GPU; they "
                      "need compute capability 9.0 and a build for sm_90a");
     bool special = call->group > 1 || call->window || call->starts;
-    bool hopper = kept->hopper && !own && !cudnn && !special && call->queries >= SHORTEST_HOPPER &&
+    bool hopper = kept->hopper && !own && !cudnn && call->queries >= SHORTEST_HOPPER &&
                   attention_hopper_supports(type, call);
     if (own)
         problem = "requested by WEFT_CUDA_ATTENTION";
-    else if (special)
-        problem = "shared key heads, a window or documents";
     else if (hopper)
         problem = "Hopper kernels";
+    else if (special)
+        problem = "shared key heads, a window or documents";
     else if (!cudnn && call->queries < SHORTEST_CUDNN)
         problem = "short sequences";
     else

@@ -1,10 +1,10 @@
-// Attention forward on Hopper, for 16-bit types and heads of width 64.
+// Attention forward on Hopper, for 16-bit types and heads of width 64 or 128.
 //
 // Warps are specialized. A producer warp loads tiles by TMA; each consumer warpgroup has 64 queries and
-// iterates over the keys from the last tile that it sees to the first. The product q k^T of the next tile
-// runs while the weights of the current one are multiplied by v, and the softmax overlaps with both. The
-// grid is persistent: blocks stride over the query tiles, longest first within a group of as many heads as
-// there are blocks, which balances the load and keeps the keys of these heads in L2.
+// iterates over the keys from the last tile that it sees to the first that it sees. The product q k^T of the
+// next tile runs while the weights of the current one are multiplied by v, and the softmax overlaps with
+// both. The grid is persistent: blocks stride over the query tiles, longest first within a group of as many
+// heads as there are blocks, which balances the load and keeps the keys of these heads in L2.
 //
 // Dropout draws cost more instructions than the softmax. The remaining producer warps draw masks ahead of the
 // consumers into a ring of slots, one word per row and lane t: bit 15 - n tells whether column 8n + 2t is
@@ -14,28 +14,32 @@
 namespace hopper::forward {
 
 constexpr int keys = 128; // per tile
-constexpr int stages = 3, mask_slots = 4;
+constexpr int mask_slots = 4;
 
-// W: consumer warpgroups.
-template <int W, bool DROP> struct Forward {
+// D: width of a head. W: consumer warpgroups.
+template <int D, int W, bool DROP> struct Forward {
     // All threads start with an equal share of the 64k registers, rounded down to a multiple of 8. After
-    // redistribution the total must not exceed that, or setmaxnreg blocks forever.
+    // redistribution the total must not exceed that, or setmaxnreg blocks forever. Consumers of wide heads
+    // need too many for a second producer warpgroup.
     enum {
-        producers = DROP ? 2 : 1, // warpgroups
+        stages = D == 64 ? 3 : 2,
+        producers = DROP && D == 64 ? 2 : 1, // warpgroups
         draw_warps = 4 * producers - 1,
         threads = 128 * (W + producers),
         rows = 64 * W,
-        consumer_registers = DROP     ? 168
-                             : W == 2 ? 240
-                                      : 160,
-        producer_registers = DROP     ? 88
-                             : W == 2 ? 24
-                                      : 32,
+        consumer_registers = producers == 2 ? 168
+                             : W == 3       ? 160
+                             : DROP         ? 216
+                                            : 240,
+        producer_registers = producers == 2 ? 88
+                             : W == 3       ? 32
+                             : DROP         ? 72
+                                            : 24,
     };
     struct Shared {
-        alignas(1024) uint16_t q[rows * width];
-        alignas(1024) uint16_t k[stages][keys * width];
-        alignas(1024) uint16_t v[stages][keys * width];
+        alignas(1024) uint16_t q[rows * D];
+        alignas(1024) uint16_t k[stages][keys * D];
+        alignas(1024) uint16_t v[stages][keys * D];
         uint32_t mask[mask_slots][rows][4];
         uint64_t q_full, q_empty, k_full[stages], k_empty[stages], v_full[stages], v_empty[stages];
         uint64_t mask_full[mask_slots], mask_empty[mask_slots];
@@ -49,9 +53,9 @@ struct ForwardArgs {
     int tiles, items;
 };
 
-// A query tile, and the number of key tiles that it sees.
+// A query tile and the key tiles that it sees: `blocks` of them, from `lowest` on.
 struct Item {
-    int b, h, first, keys, blocks;
+    int b, h, first, keys, lowest, blocks;
 };
 template <int ROWS> __device__ inline Item item_of(const ForwardArgs &args, int index) {
     int group = gridDim.x * args.tiles, heads = args.call.B * args.call.H;
@@ -61,29 +65,33 @@ template <int ROWS> __device__ inline Item item_of(const ForwardArgs &args, int 
     item.b = head / args.call.H;
     item.h = head % args.call.H;
     item.first = (args.tiles - 1 - within / count) * ROWS;
-    item.keys = span_of(args.call, item.b).keys;
+    Span span = span_of(args.call, item.b);
+    item.keys = span.keys;
     int seen = args.call.causal ? min(item.keys, item.first + ROWS) : item.keys;
-    item.blocks = (seen + keys - 1) / keys;
+    item.lowest = is_windowed(args.call) ? first_seen(args.call, span, item.b, item.first) / keys : 0;
+    item.blocks = max((seen + keys - 1) / keys - item.lowest, 0);
     return item;
 }
 
 template <typename F> __device__ inline void load_tiles(const ForwardArgs &args, typename F::Shared &s) {
-    Ring<stages> ring;
+    constexpr int D = sizeof s.q / sizeof s.q[0] / F::rows;
+    Ring<F::stages> ring;
     uint32_t round = 0;
     for (int index = blockIdx.x; index < args.items; index += gridDim.x) {
         Item item = item_of<F::rows>(args, index);
         if (item.blocks == 0) continue;
         barrier_wait(&s.q_empty, round ^ 1);
         barrier_expect(&s.q_full, sizeof s.q);
-        copy_box(s.q, &args.q, &s.q_full, item.first, item.h, item.b);
+        copy_rows<D, F::rows>(s.q, &args.q, &s.q_full, item.first, item.h, item.b);
         round ^= 1;
-        for (int j = item.blocks - 1; j >= 0; j--, ring.next()) {
+        int shared_head = item.h / args.call.group;
+        for (int j = item.lowest + item.blocks - 1; j >= item.lowest; j--, ring.next()) {
             barrier_wait(&s.k_empty[ring.slot], ring.parity ^ 1);
             barrier_expect(&s.k_full[ring.slot], sizeof s.k[0]);
-            copy_box(s.k[ring.slot], &args.k, &s.k_full[ring.slot], j * keys, item.h, item.b);
+            copy_rows<D, keys>(s.k[ring.slot], &args.k, &s.k_full[ring.slot], j * keys, shared_head, item.b);
             barrier_wait(&s.v_empty[ring.slot], ring.parity ^ 1);
             barrier_expect(&s.v_full[ring.slot], sizeof s.v[0]);
-            copy_box(s.v[ring.slot], &args.v, &s.v_full[ring.slot], j * keys, item.h, item.b);
+            copy_rows<D, keys>(s.v[ring.slot], &args.v, &s.v_full[ring.slot], j * keys, shared_head, item.b);
         }
     }
 }
@@ -134,7 +142,7 @@ template <typename F> __device__ inline void draw_masks(const ForwardArgs &args,
     for (int index = blockIdx.x; index < args.items; index += gridDim.x) {
         Item item = item_of<F::rows>(args, index);
         uint64_t head = dropout_scores(args.call.dropout, item.b, item.h, 0);
-        for (int j = item.blocks - 1; j >= 0; j--, ring.next()) {
+        for (int j = item.lowest + item.blocks - 1; j >= item.lowest; j--, ring.next()) {
             barrier_wait(&s.mask_empty[ring.slot], ring.parity ^ 1);
 #pragma unroll 1
             for (int unit = turn; unit < units; unit += draw_warps) {
@@ -165,6 +173,14 @@ __device__ inline void hide(float (&score)[64], int first, const int (&seen)[2])
         if (key + i / 4 * 8 + i % 2 >= seen[i / 2 % 2]) score[i] = -infinity;
 }
 
+// The same for keys before the first that a row sees.
+__device__ inline void hide_before(float (&score)[64], int first, const int (&begin)[2]) {
+    int key = first + threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 64; i++)
+        if (key + i / 4 * 8 + i % 2 < begin[i / 2 % 2]) score[i] = -infinity;
+}
+
 // Turns scores into weights; returns the factors that rescale earlier sums to the new maxima.
 __device__ inline float2 weigh(float (&score)[64], Running &run, float scale) {
     float shrinks[2];
@@ -193,9 +209,9 @@ __device__ inline float2 weigh(float (&score)[64], Running &run, float scale) {
     return make_float2(shrinks[0], shrinks[1]);
 }
 
-__device__ inline void shrink(float (&sum)[32], float2 by) {
+template <int N> __device__ inline void shrink(float (&sum)[N], float2 by) {
 #pragma unroll
-    for (int i = 0; i < 32; i++) sum[i] *= i / 2 % 2 ? by.y : by.x;
+    for (int i = 0; i < N; i++) sum[i] *= i / 2 % 2 ? by.y : by.x;
 }
 
 // A pair's AND mask.
@@ -214,13 +230,14 @@ __device__ inline void pack(uint32_t (&packed)[32], const float (&weight)[64], c
     }
 }
 
-template <typename T, int W, bool DROP> struct Consumer {
-    using F = Forward<W, DROP>;
+template <typename T, int D, int W, bool DROP> struct Consumer {
+    using F = Forward<D, W, DROP>;
     using Shared = typename F::Shared;
+    using Sum = float[D / 2];
     const ForwardArgs &args;
     Shared &s;
     int group, warp, lane;
-    Ring<stages> k_ring, v_ring;
+    Ring<F::stages> k_ring, v_ring;
     Ring<mask_slots> mask_ring;
 
     __device__ inline void read_mask(uint32_t (&bits)[2]) {
@@ -236,7 +253,7 @@ template <typename T, int W, bool DROP> struct Consumer {
     __device__ inline void start_scores(float (&score)[64]) {
         barrier_wait(&s.k_full[k_ring.slot], k_ring.parity);
         products_begin();
-        multiply_rows<T>(score, (const T *)s.q + group * 64 * width, (const T *)s.k[k_ring.slot]);
+        multiply_rows<T, D>(score, s.q, group * 64, s.k[k_ring.slot]);
         products_commit();
     }
     __device__ inline void end_scores(float (&score)[64]) {
@@ -244,19 +261,19 @@ template <typename T, int W, bool DROP> struct Consumer {
         barrier_arrive_warp(&s.k_empty[k_ring.slot]);
         k_ring.next();
     }
-    __device__ inline void start_sum(float (&sum)[32], const uint32_t (&packed)[32], bool add) {
+    __device__ inline void start_sum(Sum &sum, const uint32_t (&packed)[32], bool add) {
         barrier_wait(&s.v_full[v_ring.slot], v_ring.parity);
         products_begin();
-        multiply_packed<T>(sum, packed, (const T *)s.v[v_ring.slot], add);
+        multiply_packed<T>(sum, packed, s.v[v_ring.slot], add);
         products_commit();
     }
-    __device__ inline void end_sum(float (&sum)[32]) {
+    __device__ inline void end_sum(Sum &sum) {
         hold(sum);
         barrier_arrive_warp(&s.v_empty[v_ring.slot]);
         v_ring.next();
     }
 
-    __device__ inline void finish(const Item &item, int first, const float (&sum)[32], Running &run) {
+    __device__ inline void finish(const Item &item, int first, const Sum &sum, Running &run) {
         float factor[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -283,32 +300,43 @@ template <typename T, int W, bool DROP> struct Consumer {
             seen[1] = min(item.keys, upper + 9);
         }
         int all_see = args.call.causal ? min(item.keys, first + 1) : item.keys;
+        // Keys from `begin` on are visible, in all rows from `all_begin` on.
+        int begin[2] = {0, 0}, all_begin = 0;
+        if (is_windowed(args.call)) {
+            Span span = span_of(args.call, item.b);
+            begin[0] = first_seen(args.call, span, item.b, upper);
+            begin[1] = first_seen(args.call, span, item.b, upper + 8);
+            all_begin = first_seen(args.call, span, item.b, first + 15);
+        }
         Running run;
-        float score[64], sum[32];
+        float score[64];
+        Sum sum;
         uint32_t packed[32], bits[2];
         if (item.blocks == 0) {
 #pragma unroll
-            for (int i = 0; i < 32; i++) sum[i] = 0;
+            for (int i = 0; i < D / 2; i++) sum[i] = 0;
             finish(item, first, sum, run);
             return;
         }
         barrier_wait(&s.q_full, round);
-        int from = (item.blocks - 1) * keys;
+        int from = (item.lowest + item.blocks - 1) * keys, lowest = item.lowest * keys;
         start_scores(score);
         products_wait<0>();
         end_scores(score);
         read_mask(bits);
         if (from + keys > all_see) hide(score, from, seen);
+        if (from < all_begin) hide_before(score, from, begin);
         weigh(score, run, scale);
         pack<T, DROP>(packed, score, bits);
         bool add = false;
-        for (from -= keys; from >= 0; from -= keys) {
+        for (from -= keys; from >= lowest; from -= keys) {
             start_scores(score);
             start_sum(sum, packed, add);
             add = true;
             products_wait<1>();
             end_scores(score);
             if (from + keys > all_see) hide(score, from, seen);
+            if (from < all_begin) hide_before(score, from, begin);
             float2 by = weigh(score, run, scale);
             read_mask(bits);
             products_wait<0>();
@@ -334,14 +362,14 @@ template <typename T, int W, bool DROP> struct Consumer {
     }
 };
 
-template <typename T, int W, bool DROP> __device__ inline void forward_block(const ForwardArgs &args) {
-    using F = Forward<W, DROP>;
+template <typename T, int D, int W, bool DROP> __device__ inline void forward_block(const ForwardArgs &args) {
+    using F = Forward<D, W, DROP>;
     extern __shared__ __align__(1024) unsigned char shared[];
     typename F::Shared &s = *reinterpret_cast<typename F::Shared *>(shared);
     if (threadIdx.x == 0) {
         barrier_init(&s.q_full, 1);
         barrier_init(&s.q_empty, 4 * W);
-        for (int i = 0; i < stages; i++) {
+        for (int i = 0; i < F::stages; i++) {
             barrier_init(&s.k_full[i], 1);
             barrier_init(&s.v_full[i], 1);
             barrier_init(&s.k_empty[i], 4 * W);
@@ -364,38 +392,44 @@ template <typename T, int W, bool DROP> __device__ inline void forward_block(con
     } else {
         registers_up<F::consumer_registers>();
         int thread = threadIdx.x - 128 * F::producers;
-        Consumer<T, W, DROP>{args, s, thread / 128, thread / 32 % 4, thread % 32}.run();
+        Consumer<T, D, W, DROP>{args, s, thread / 128, thread / 32 % 4, thread % 32}.run();
     }
 }
 
-template <typename T, int W, bool DROP>
-__global__ void __launch_bounds__(Forward<W, DROP>::threads, 1)
+template <typename T, int D, int W, bool DROP>
+__global__ void __launch_bounds__(Forward<D, W, DROP>::threads, 1)
     forward_hopper(const __grid_constant__ ForwardArgs args) {
-    if constexpr (is_target) forward_block<T, W, DROP>(args);
+    if constexpr (is_target) forward_block<T, D, W, DROP>(args);
 }
 
-template <typename T, int W, bool DROP>
+template <typename T, int D, int W, bool DROP>
 cudaError_t start_forward(cudaStream_t stream, ForwardArgs &args, DType type) {
-    using F = Forward<W, DROP>;
+    using F = Forward<D, W, DROP>;
     const CudaAttention &call = args.call;
-    if (!map_heads(&args.q, type, call, call.q, F::rows) || !map_heads(&args.k, type, call, call.k, keys) ||
-        !map_heads(&args.v, type, call, call.v, keys))
+    int shared_heads = call.H / call.group;
+    if (!map_heads(&args.q, type, call, call.q, call.H, F::rows) ||
+        !map_heads(&args.k, type, call, call.k, shared_heads, keys) ||
+        !map_heads(&args.v, type, call, call.v, shared_heads, keys))
         return cudaErrorInvalidValue;
     args.tiles = (call.queries + F::rows - 1) / F::rows;
     args.items = call.B * call.H * args.tiles;
     size_t bytes = sizeof(typename F::Shared);
-    cudaError_t error = allow_shared(forward_hopper<T, W, DROP>, bytes);
+    cudaError_t error = allow_shared(forward_hopper<T, D, W, DROP>, bytes);
     if (error != cudaSuccess) return error;
     int blocks = std::min(args.items, processors());
-    forward_hopper<T, W, DROP><<<blocks, F::threads, bytes, stream>>>(args);
+    forward_hopper<T, D, W, DROP><<<blocks, F::threads, bytes, stream>>>(args);
     return cudaGetLastError();
 }
 
 template <typename T> cudaError_t start_forward_of(cudaStream_t stream, ForwardArgs &args, DType type) {
-    if (args.call.dropout.threshold) return start_forward<T, 2, true>(stream, args, type);
+    bool wide = args.call.D == 128;
+    if (args.call.dropout.threshold)
+        return wide ? start_forward<T, 128, 2, true>(stream, args, type)
+                    : start_forward<T, 64, 2, true>(stream, args, type);
+    if (wide) return start_forward<T, 128, 2, false>(stream, args, type);
     // Three warpgroups share each key tile, but waste more on the diagonal.
-    if (args.call.causal) return start_forward<T, 2, false>(stream, args, type);
-    return start_forward<T, 3, false>(stream, args, type);
+    if (args.call.causal) return start_forward<T, 64, 2, false>(stream, args, type);
+    return start_forward<T, 64, 3, false>(stream, args, type);
 }
 
 } // namespace hopper::forward
@@ -405,13 +439,13 @@ using namespace hopper::forward;
 // Compiled for any target other than sm_90a, the kernel is empty and takes hardly any registers.
 bool attention_hopper_runs(void) {
     cudaFuncAttributes attributes;
-    cudaError_t error = cudaFuncGetAttributes(&attributes, forward_hopper<__nv_bfloat16, 2, true>);
+    cudaError_t error = cudaFuncGetAttributes(&attributes, forward_hopper<__nv_bfloat16, 64, 2, true>);
     cudaGetLastError(); // not an error of the next launch
     return error == cudaSuccess && attributes.numRegs > 64;
 }
 
 bool attention_hopper_supports(DType type, const CudaAttention *call) {
-    if ((type != DT_BF16 && type != DT_F16) || call->D != hopper::width || call->past ||
+    if ((type != DT_BF16 && type != DT_F16) || (call->D != 64 && call->D != 128) || call->past ||
         call->queries != call->keys || !(call->scale > 0))
         return false;
     for (const CudaHeads *heads :
@@ -432,7 +466,8 @@ cudaError_t launch_attention_forward_hopper(cudaStream_t stream, DType type, con
 namespace hopper {
 
 // Looked up at run time, because weft also runs on machines without a driver to link against.
-bool map_heads(CUtensorMap *map, DType type, const CudaAttention &call, const CudaHeads &heads, int rows) {
+bool map_heads(CUtensorMap *map, DType type, const CudaAttention &call, const CudaHeads &heads, int count,
+               int rows) {
     static PFN_cuTensorMapEncodeTiled_v12000 encode = [] {
         void *found = nullptr;
         cudaDriverEntryPointQueryResult result;
@@ -442,7 +477,7 @@ bool map_heads(CUtensorMap *map, DType type, const CudaAttention &call, const Cu
                    ? (PFN_cuTensorMapEncodeTiled_v12000)found
                    : nullptr;
     }();
-    cuuint64_t dims[] = {width, (cuuint64_t)call.queries, (cuuint64_t)call.H, (cuuint64_t)call.B};
+    cuuint64_t dims[] = {(cuuint64_t)call.D, (cuuint64_t)call.queries, (cuuint64_t)count, (cuuint64_t)call.B};
     cuuint64_t strides[] = {(cuuint64_t)heads.row * 2, (cuuint64_t)heads.head * 2,
                             (cuuint64_t)heads.batch * 2};
     cuuint32_t box[] = {width, (cuuint32_t)rows, 1, 1}, steps[] = {1, 1, 1, 1};

@@ -3,6 +3,7 @@
 //
 // A tile is a number of rows of 64 16-bit elements in shared memory: 128 bytes per row, with 16-byte chunks
 // swizzled by the row (chunk ^ row % 8), as TMA writes and wgmma reads them. Tiles are 1024-byte aligned.
+// Rows of heads of width 128 are two tiles, one behind the other: all left halves, then all right halves.
 //
 // The result D (64 x N) of a warpgroup's product is fp32 in registers. With g = lane / 4 and t = lane % 4, a
 // lane of warp w holds rows 16 w + g and 16 w + g + 8 of columns 8 n + 2 t and 8 n + 2 t + 1 as d[4 n .. 4 n
@@ -19,7 +20,7 @@
 
 namespace hopper {
 
-constexpr int width = 64, row_bytes = 2 * width; // of a head
+constexpr int width = 64, row_bytes = 2 * width; // of a tile
 
 // wgmma and setmaxnreg need this very target; for any other the kernels are compiled empty.
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -31,8 +32,10 @@ constexpr float log2_e = 1.44269504088896341f, ln_2 = 0.693147180559945309f;
 
 // ---- host: tensor maps ----
 
-// Describes (B, H, T, 64) to TMA, to be loaded `rows` rows of a head at a time. Rows past T read as 0.
-bool map_heads(CUtensorMap *map, DType type, const CudaAttention &call, const CudaHeads &heads, int rows);
+// Describes `count` heads (B, count, T, D) to TMA, to be loaded as tiles of `rows` rows. Rows past T read as
+// 0.
+bool map_heads(CUtensorMap *map, DType type, const CudaAttention &call, const CudaHeads &heads, int count,
+               int rows);
 
 // ---- dropout ----
 
@@ -154,11 +157,19 @@ template <int STAGES> struct Ring {
 
 // ---- copies ----
 
-__device__ inline void copy_box(void *to, const CUtensorMap *map, uint64_t *barrier, int row, int h, int b) {
+__device__ inline void copy_box(void *to, const CUtensorMap *map, uint64_t *barrier, int column, int row,
+                                int h, int b) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(shared_address(to)),
-                 "l"(map), "r"(shared_address(barrier)), "r"(0), "r"(row), "r"(h), "r"(b)
+                 "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "r"(h), "r"(b)
                  : "memory");
+}
+// Copies ROWS rows of width D.
+template <int D, int ROWS>
+__device__ inline void copy_rows(uint16_t (&to)[ROWS * D], const CUtensorMap *map, uint64_t *barrier, int row,
+                                 int h, int b) {
+    for (int column = 0; column < D; column += width)
+        copy_box(to + column * ROWS, map, barrier, column, row, h, b);
 }
 __device__ inline void copy_bytes(void *to, const void *from, int bytes, uint64_t *barrier) {
     asm volatile(
@@ -198,11 +209,11 @@ template <int COUNT> __device__ inline void registers_down() {
 
 // ---- products ----
 
-// The wgmma descriptor of a tile: 128-byte swizzle, 1024 bytes from one group of 8 rows to the next. The
-// leading offset is unused, since no operand is wider than a row.
-__device__ inline uint64_t tile_of(const void *tile) {
+// The wgmma descriptor of a tile: 128-byte swizzle, 1024 bytes from one group of 8 rows to the next. For
+// operands of two tiles, `apart` is the distance between them in bytes.
+__device__ inline uint64_t tile_of(const void *tile, int apart = 16) {
     uint64_t at = (shared_address(tile) & 0x3FFFF) >> 4;
-    return at | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+    return at | (uint64_t)(apart >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
 }
 // Descriptor offsets of the next 16 columns and of the next 16 rows.
 constexpr uint64_t next_columns = 32 >> 4, next_rows = 16 * row_bytes >> 4;
@@ -232,64 +243,90 @@ template <int N> __device__ inline void hold(float (&d)[N]) {
     "%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,"   \
     "%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
 
-// d (64 x 128) [+]= a (64 x 16) b (128 x 16)^T
-#define WEFT_WGMMA_128(type)                                                                                 \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                \
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " " WEFT_D_NAMES_64            \
-                 ", %64, %65, p, 1, 1, 0, 0;\n}"                                                             \
+// One wgmma: d [+]= a b. _32 and _64 have that many values of d per lane, so 64 and 128 columns. `add` names
+// the operand that tells whether to add, `flags` which operands in shared memory are transposed.
+#define WEFT_WGMMA(shape, type, names, add, operands, flags)                                                 \
+    "{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\n"                                                         \
+    "wgmma.mma_async.sync.aligned." shape ".f32." type "." type " " names ", " operands ", p, 1, 1, " flags  \
+    ";\n}"
+#define WEFT_WGMMA_32(type, flags)                                                                           \
+    asm volatile(WEFT_WGMMA("m64n64k16", type, WEFT_D_NAMES_32, "%34", "%32, %33", flags)                    \
+                 : WEFT_D_16(d, 0), WEFT_D_16(d, 16)                                                         \
+                 : "l"(a), "l"(b), "r"(add))
+#define WEFT_WGMMA_64(type, flags)                                                                           \
+    asm volatile(WEFT_WGMMA("m64n128k16", type, WEFT_D_NAMES_64, "%66", "%64, %65", flags)                   \
                  : WEFT_D_16(d, 0), WEFT_D_16(d, 16), WEFT_D_16(d, 32), WEFT_D_16(d, 48)                     \
                  : "l"(a), "l"(b), "r"(add))
-template <typename T> __device__ inline void multiply_128(float (&d)[64], uint64_t a, uint64_t b, int add) {
-    if constexpr (std::is_same_v<T, __half>)
-        WEFT_WGMMA_128("f16");
-    else
-        WEFT_WGMMA_128("bf16");
-}
-
-// d (64 x 64) [+]= a (64 x 16) b (16 x 64), with a in registers
-#define WEFT_WGMMA_64_REGISTERS(type)                                                                        \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                                \
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " " WEFT_D_NAMES_32             \
-                 ", {%32,%33,%34,%35}, %36, p, 1, 1, 1;\n}"                                                  \
+#define WEFT_WGMMA_32_REGISTERS(type)                                                                        \
+    asm volatile(WEFT_WGMMA("m64n64k16", type, WEFT_D_NAMES_32, "%37", "{%32,%33,%34,%35}, %36", "1")        \
                  : WEFT_D_16(d, 0), WEFT_D_16(d, 16)                                                         \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+#define WEFT_WGMMA_64_REGISTERS(type)                                                                        \
+    asm volatile(WEFT_WGMMA("m64n128k16", type, WEFT_D_NAMES_64, "%69", "{%64,%65,%66,%67}, %68", "1")       \
+                 : WEFT_D_16(d, 0), WEFT_D_16(d, 16), WEFT_D_16(d, 32), WEFT_D_16(d, 48)                     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+template <typename T> constexpr bool is_half = std::is_same_v<T, __half>;
+
+// d (64 x N) [+]= a (64 x 16) b (N x 16)^T; d has N / 2 values
+template <typename T> __device__ inline void multiply(float (&d)[32], uint64_t a, uint64_t b, int add) {
+    if constexpr (is_half<T>)
+        WEFT_WGMMA_32("f16", "0, 0");
+    else
+        WEFT_WGMMA_32("bf16", "0, 0");
+}
+template <typename T> __device__ inline void multiply(float (&d)[64], uint64_t a, uint64_t b, int add) {
+    if constexpr (is_half<T>)
+        WEFT_WGMMA_64("f16", "0, 0");
+    else
+        WEFT_WGMMA_64("bf16", "0, 0");
+}
+// d (64 x 64) [+]= a (16 x 64)^T b (16 x 64)
 template <typename T>
-__device__ inline void multiply_64(float (&d)[32], const uint32_t *a, uint64_t b, int add) {
-    if constexpr (std::is_same_v<T, __half>)
+__device__ inline void multiply_transposed(float (&d)[32], uint64_t a, uint64_t b, int add) {
+    if constexpr (is_half<T>)
+        WEFT_WGMMA_32("f16", "1, 1");
+    else
+        WEFT_WGMMA_32("bf16", "1, 1");
+}
+// d (64 x N) [+]= a (64 x 16) b (16 x N), with a in registers
+template <typename T>
+__device__ inline void multiply_registers(float (&d)[32], const uint32_t *a, uint64_t b, int add) {
+    if constexpr (is_half<T>)
+        WEFT_WGMMA_32_REGISTERS("f16");
+    else
+        WEFT_WGMMA_32_REGISTERS("bf16");
+}
+template <typename T>
+__device__ inline void multiply_registers(float (&d)[64], const uint32_t *a, uint64_t b, int add) {
+    if constexpr (is_half<T>)
         WEFT_WGMMA_64_REGISTERS("f16");
     else
         WEFT_WGMMA_64_REGISTERS("bf16");
 }
 
-// d (64 x 64) [+]= a (16 x 64)^T b (16 x 64)
-#define WEFT_WGMMA_64_TRANSPOSED(type)                                                                       \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                                \
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " " WEFT_D_NAMES_32             \
-                 ", %32, %33, p, 1, 1, 1, 1;\n}"                                                             \
-                 : WEFT_D_16(d, 0), WEFT_D_16(d, 16)                                                         \
-                 : "l"(a), "l"(b), "r"(add))
-template <typename T>
-__device__ inline void multiply_64_transposed(float (&d)[32], uint64_t a, uint64_t b, int add) {
-    if constexpr (std::is_same_v<T, __half>)
-        WEFT_WGMMA_64_TRANSPOSED("f16");
-    else
-        WEFT_WGMMA_64_TRANSPOSED("bf16");
-}
-
-// d (64 x 128) = 64 rows of a tile times the transpose of 128 rows of another
-template <typename T> __device__ inline void multiply_rows(float (&d)[64], const T *mine, const T *other) {
-    uint64_t a = tile_of(mine), b = tile_of(other);
+// d = 64 rows, from `first` on, of `mine` times the transpose of all rows of `other`, all of width D
+template <typename T, int D, int N, int MINE, int OTHER>
+__device__ inline void multiply_rows(float (&d)[N], const uint16_t (&mine)[MINE], int first,
+                                     const uint16_t (&other)[OTHER]) {
+    static_assert(OTHER == 2 * N * D, "d has a column for each row of other");
+    uint64_t a = tile_of(mine + first * width), b = tile_of(other);
 #pragma unroll
-    for (int k = 0; k < width / 16; k++)
-        multiply_128<T>(d, a + k * next_columns, b + k * next_columns, k > 0);
+    for (int k = 0; k < D / 16; k++) {
+        int half = k / 4, column = k % 4;
+        multiply<T>(d, a + column * next_columns + half * (MINE / D * row_bytes >> 4),
+                    b + column * next_columns + half * (OTHER / D * row_bytes >> 4), k > 0);
+    }
 }
-// d (64 x 64) [+]= packed (64 x 128) times 128 rows of a tile
-template <typename T>
-__device__ inline void multiply_packed(float (&d)[32], const uint32_t (&packed)[32], const T *other,
-                                       bool add) {
-    uint64_t b = tile_of(other);
+// d (64 x D) [+]= packed times all rows of `other`; d has D / 2 values
+template <typename T, int N, int PACKED, int OTHER>
+__device__ inline void multiply_packed(float (&d)[N], const uint32_t (&packed)[PACKED],
+                                       const uint16_t (&other)[OTHER], bool add) {
+    constexpr int D = 2 * N, rows = OTHER / D;
+    static_assert(rows == 4 * PACKED, "packed has a column for each row of other");
+    uint64_t b = tile_of(other, rows * row_bytes);
 #pragma unroll
-    for (int k = 0; k < 8; k++) multiply_64<T>(d, packed + 4 * k, b + k * next_rows, add || k > 0);
+    for (int k = 0; k < rows / 16; k++)
+        multiply_registers<T>(d, packed + 4 * k, b + k * next_rows, add || k > 0);
 }
 
 // ---- results ----
@@ -312,8 +349,8 @@ __device__ inline uint32_t matrices_at(const void *tile, int row) {
 // `buffer`: 16 rows of shared memory owned by the warp. Rows at or past `limit` are not stored. A factor of 0
 // stores 0 even if the product is not finite.
 template <typename T>
-__device__ inline void store_sums(T *to, int64_t stride, int limit, T *buffer, const float (&d)[32],
-                                  float factor, float factor8) {
+__device__ inline void store_tile(T *to, int64_t stride, int limit, T *buffer, const float *d, float factor,
+                                  float factor8) {
     int lane = threadIdx.x % 32;
     uint32_t at = matrices_at(buffer, 0);
     __syncwarp();
@@ -336,6 +373,12 @@ __device__ inline void store_sums(T *to, int64_t stride, int limit, T *buffer, c
             *reinterpret_cast<uint4 *>(to + r * stride + chunk * 8) =
                 *reinterpret_cast<const uint4 *>(buffer + r * width + (chunk ^ r % 8) * 8);
     }
+}
+template <typename T, int N>
+__device__ inline void store_sums(T *to, int64_t stride, int limit, T *buffer, const float (&d)[N],
+                                  float factor, float factor8) {
+#pragma unroll
+    for (int i = 0; i < N; i += 32) store_tile<T>(to + 2 * i, stride, limit, buffer, d + i, factor, factor8);
 }
 
 } // namespace hopper
