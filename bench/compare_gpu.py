@@ -4,7 +4,8 @@
     python bench/compare_gpu.py [--weft build/release/weft] [--rows gpt2,gpt2-medium,...] [--precision bf16]
                                 [--dropout 0,0.1] [--torch plain,transformers,graph] [--json FILE]
 
-A step is forward, backward, clipping by global norm and AdamW on random tokens, without and with dropout. PyTorch runs
+A step is forward, backward, clipping by global norm and AdamW on random tokens, without and with dropout (Llama has
+none). PyTorch runs
 under torch.compile with bf16 autocast, fp32 weights, sdpa attention and fused AdamW: `transformers` is its model,
 `plain` a model written by hand for speed (plain_torch.py), and `graph` the latter with the whole step in one CUDA
 graph, for batches of up to 2048 tokens. weft runs `weft bench`. Each measurement is a separate process, and the sides
@@ -30,6 +31,7 @@ from compare_torch import ROOT, machine, torch_inputs
 
 # name: title, model kind and transformers config, batch, sequence length, options of `weft bench`, unit of throughput
 GPT2 = dict(vocab_size=50257, n_positions=1024)
+LLAMA = dict(vocab_size=32000, max_position_embeddings=2048, tie_word_embeddings=False)
 ROWS = {
     "gpt2": ("GPT-2 124M", "gpt2", dict(GPT2), 32, 1024, ["--model", "gpt2"], "tokens"),
     "gpt2-medium": ("GPT-2 355M", "gpt2", dict(GPT2, n_embd=1024, n_layer=24, n_head=16), 16, 1024,
@@ -45,6 +47,12 @@ ROWS = {
     "bert-large": ("BERT-large, MLM and NSP", "bert-pretrain",
                    dict(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096),
                    32, 512, ["--model", "bert-large", "--task", "mlm"], "samples"),
+    "llama-110m": ("Llama 110M", "llama",
+                   dict(LLAMA, hidden_size=768, intermediate_size=2048, num_hidden_layers=12, num_attention_heads=12,
+                        num_key_value_heads=12), 16, 2048, ["--model", "llama-110m"], "tokens"),
+    "tinyllama": ("TinyLlama 1.1B", "llama",
+                  dict(LLAMA, hidden_size=2048, intermediate_size=5632, num_hidden_layers=22, num_attention_heads=32,
+                       num_key_value_heads=4), 4, 2048, ["--model", "tinyllama-1.1b"], "tokens"),
 }
 GENERATION = {"generate-1": 1, "generate-12": 12}  # GPT-2 355M: batch size
 SIDES = {"plain": "PyTorch, plain", "transformers": "PyTorch, transformers", "graph": "PyTorch, plain, CUDA graph"}
@@ -57,8 +65,10 @@ NEW_TOKENS = 128
 
 def torch_model(kind, options, dropout):
     from transformers import (BertConfig, BertForPreTraining, BertForQuestionAnswering, GPT2Config,
-                              GPT2LMHeadModel)
-    if kind == "gpt2":
+                              GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM)
+    if kind == "llama":
+        config, cls = LlamaConfig(**options), LlamaForCausalLM
+    elif kind == "gpt2":
         config = GPT2Config(**options, resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout)
         cls = GPT2LMHeadModel
     else:
@@ -66,19 +76,23 @@ def torch_model(kind, options, dropout):
         cls = BertForQuestionAnswering if kind == "bert-span" else BertForPreTraining
     config._attn_implementation = "sdpa"
     config.use_cache = False
-    return cls(config).cuda(), config
+    return cls, config
 
 
-def loss_function(torch, side, kind, model, config, B, T, dropout):
+def loss_function(torch, side, kind, options, B, T, dropout):
     """The model to train and a function that returns its loss, on constant inputs."""
+    cls, config = torch_model(kind, options, dropout)
     inputs = {k: v.cuda() for k, v in torch_inputs(torch, kind, B, T, config).items()}
     if side == "transformers":
+        with torch.device("cuda"):
+            model = cls(config)
         run = torch.compile(model)
         return model, lambda: run(**inputs).loss
     from plain_torch import plain_model
     if kind == "bert-pretrain":
         inputs["picks"] = (inputs["labels"].flatten() >= 0).nonzero().flatten()
-    plain = plain_model(kind, config, dropout).cuda()
+    with torch.device("cuda"):
+        plain = plain_model(kind, config, dropout)
     run = torch.compile(plain)
     return plain, lambda: run(**inputs)
 
@@ -102,8 +116,7 @@ def worker_train(args):
     torch.set_float32_matmul_precision("high")
     _, kind, options, B, T, _, _ = ROWS[args.worker]
     dropout = args.dropout[0]
-    model, config = torch_model(kind, options, dropout)
-    model, loss_of = loss_function(torch, args.torch[0], kind, model, config, B, T, dropout)
+    model, loss_of = loss_function(torch, args.torch[0], kind, options, B, T, dropout)
     model.train()
     groups = [{"params": [p for p in model.parameters() if p.ndim >= 2], "weight_decay": 0.01},
               {"params": [p for p in model.parameters() if p.ndim < 2], "weight_decay": 0.0}]
@@ -137,8 +150,8 @@ def worker_train(args):
 def worker_generate(args):
     import torch
     torch.manual_seed(1)
-    model, _ = torch_model("gpt2", ROWS["gpt2-medium"][2], 0.0)
-    model = model.to(torch.bfloat16).eval()
+    cls, config = torch_model("gpt2", ROWS["gpt2-medium"][2], 0.0)
+    model = cls(config).cuda().to(torch.bfloat16).eval()
     model.config.use_cache = True
     prompt = torch.randint(0, 50257, (GENERATION[args.worker], 16)).cuda()
     times = []
@@ -214,6 +227,10 @@ def title(row, dropout):
     return f"{name}, {B} x {T}" + (f", dropout {dropout:g}" if dropout else "")
 
 
+def has_no_dropout(row):
+    return row in GENERATION or ROWS[row][1] == "llama"
+
+
 def sides_of(args, row):
     sides = [("weft", None, measure_weft)] if args.weft else []
     for side in args.torch:
@@ -258,7 +275,7 @@ def main():
               "precision": args.precision, "rows": {}}
     print("| workload | side | throughput | step, ms | memory, GiB |")
     print("| --- | --- | --- | --- | --- |", flush=True)
-    for row, dropout in [(row, p) for row in args.rows for p in ([0.0] if row in GENERATION else args.dropout)]:
+    for row, dropout in [(row, p) for row in args.rows for p in ([0.0] if has_no_dropout(row) else args.dropout)]:
         for name, side, measure in sides_of(args, row):
             result = measure(args, row, dropout, side)
             report["rows"].setdefault(title(row, dropout), {})[name] = result

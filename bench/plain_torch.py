@@ -1,5 +1,6 @@
-"""GPT-2 and BERT written by hand for speed, for compare_gpu.py: one matrix for queries, keys and values,
-scaled_dot_product_attention, vocabularies padded to a multiple of 128, and logits of masked positions only.
+"""GPT-2, BERT and Llama written by hand for speed, for compare_gpu.py: one matrix for queries, keys and values, and one
+for both inputs of SwiGLU, scaled_dot_product_attention, vocabularies padded to a multiple of 128, and logits of masked
+positions only.
 
 Each model returns the loss of transformers' model of the same configuration.
 """
@@ -92,5 +93,56 @@ class Bert(nn.Module):
             F.cross_entropy(self.next(pooled).float(), next_sentence_label)
 
 
+class LlamaLayer(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        width, inner = config.hidden_size, config.intermediate_size
+        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.size = width // self.heads
+        self.norm1, self.norm2 = nn.RMSNorm(width, config.rms_norm_eps), nn.RMSNorm(width, config.rms_norm_eps)
+        self.qkv = nn.Linear(width, (self.heads + 2 * self.kv_heads) * self.size, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        self.up, self.down = nn.Linear(width, 2 * inner, bias=False), nn.Linear(inner, width, bias=False)
+
+    def attend(self, x, cos, sin):
+        B, T, C = x.shape
+        qkv = self.qkv(x).view(B, T, -1, self.size).transpose(1, 2)
+        turned, v = qkv.split([self.heads + self.kv_heads, self.kv_heads], 1)
+        left, right = turned.chunk(2, -1)
+        turned = turned * cos + torch.cat((-right, left), -1) * sin
+        q, k = turned.to(v.dtype).split([self.heads, self.kv_heads], 1)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.heads != self.kv_heads)
+        return self.out(y.transpose(1, 2).reshape(B, T, C))
+
+    def forward(self, x, cos, sin):
+        x = x + self.attend(self.norm1(x), cos, sin)
+        gate, up = self.up(self.norm2(x)).chunk(2, -1)
+        return x + self.down(F.silu(gate) * up)
+
+
+class Llama(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        width, size = config.hidden_size, config.hidden_size // config.num_attention_heads
+        self.tokens = nn.Embedding(padded(config.vocab_size), width)
+        self.layers = nn.ModuleList(LlamaLayer(config) for _ in range(config.num_hidden_layers))
+        self.norm = nn.RMSNorm(width, config.rms_norm_eps)
+        self.head = nn.Linear(width, padded(config.vocab_size), bias=False)
+        angles = torch.outer(torch.arange(config.max_position_embeddings).float(),
+                             10000 ** (-torch.arange(0, size, 2).float() / size)).repeat(1, 2)
+        self.register_buffer("cos", angles.cos(), persistent=False)
+        self.register_buffer("sin", angles.sin(), persistent=False)
+
+    def forward(self, input_ids, labels):
+        T = input_ids.shape[1]
+        x = self.tokens(input_ids)
+        for layer in self.layers:
+            x = layer(x, self.cos[:T], self.sin[:T])
+        logits = self.head(self.norm(x))
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten())
+
+
 def plain_model(kind, config, dropout):
+    if kind == "llama":
+        return Llama(config)
     return Gpt2(config, dropout) if kind == "gpt2" else Bert(config, dropout, kind == "bert-span")
