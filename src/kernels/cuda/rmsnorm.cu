@@ -1,6 +1,6 @@
-// RMS norm. A warp keeps its row in registers, or a block does if the row is longer. Rows that are longer
-// still, or whose size or address does not allow 16-byte accesses, are read again for each step, element by
-// element.
+// RMS norm. A warp keeps its row in registers, or a block does if the row is longer. P is the number of
+// 16-byte packs per thread. Rows that are longer still, or whose size or address does not allow 16-byte
+// accesses, are read again for each step, element by element.
 //
 // Blocks of backward take many rows each and keep the sums of dgamma for their columns in registers until the
 // end. Then the warps of a block are added in order, and add_partials adds the blocks; the order depends on
@@ -11,7 +11,7 @@
 namespace {
 
 constexpr int block_threads = 256; // threads of a block that shares a row
-constexpr int packs_each = 4;      // 16-byte packs per thread of a row in registers
+constexpr int most_packs = 4;      // per thread of a row in registers
 
 __device__ inline int64_t head_row(const CudaHeadRows &at, int64_t r) {
     return (r / at.count * at.heads + at.first + r % at.count) * at.D;
@@ -40,9 +40,9 @@ template <typename T> struct DroppedSource {
 };
 
 // y may alias the source: a thread reads its elements before it writes them.
-template <typename T, int LANES, typename Source>
+template <typename T, int P, int LANES, typename Source>
 __global__ void __launch_bounds__(block_threads) forward_kernel(NormOut<T> out, Source source) {
-    constexpr int N = pack_size<T>, P = packs_each, ROWS = block_threads / LANES;
+    constexpr int N = pack_size<T>, ROWS = block_threads / LANES;
     __shared__ float buffer[2][32];
     const int C = (int)out.at.D, lane = threadIdx.x % LANES;
     const int64_t step = (int64_t)gridDim.x * ROWS;
@@ -105,11 +105,11 @@ __global__ void __launch_bounds__(block_threads) forward_any_kernel(NormOut<T> o
     }
 }
 
-template <int LANES, typename T, typename Source>
+template <int P, int LANES, typename T, typename Source>
 cudaError_t start_forward(cudaStream_t stream, const NormOut<T> &out, const Source &source) {
     int64_t needed = (out.at.rows + block_threads / LANES - 1) / (block_threads / LANES);
-    int64_t limit = (int64_t)processors() * 4;
-    return launch_chained(stream, forward_kernel<T, LANES, Source>,
+    int64_t limit = (int64_t)processors() * (P == 1 ? 6 : 4);
+    return launch_chained(stream, forward_kernel<T, P, LANES, Source>,
                           (unsigned)(needed < limit ? needed : limit), block_threads, 0, out, source);
 }
 
@@ -117,8 +117,12 @@ template <typename T, typename Source>
 cudaError_t forward(cudaStream_t stream, const NormOut<T> &out, const Source &source, bool aligned) {
     constexpr int N = pack_size<T>;
     int64_t packs = aligned && out.at.D % N == 0 ? out.at.D / N : INT64_MAX;
-    if (packs <= packs_each * 32) return start_forward<32>(stream, out, source);
-    if (packs <= packs_each * block_threads) return start_forward<block_threads>(stream, out, source);
+    if (packs <= 32) return start_forward<1, 32>(stream, out, source);
+    if (packs <= most_packs * 32) return start_forward<most_packs, 32>(stream, out, source);
+    if (packs <= block_threads) return start_forward<1, block_threads>(stream, out, source);
+    if (packs <= 2 * block_threads) return start_forward<2, block_threads>(stream, out, source);
+    if (packs <= most_packs * block_threads)
+        return start_forward<most_packs, block_threads>(stream, out, source);
     unsigned blocks = (unsigned)(out.at.rows < 1 << 30 ? out.at.rows : 1 << 30);
     forward_any_kernel<<<blocks, block_threads, 0, stream>>>(out, source);
     return cudaGetLastError();
@@ -134,53 +138,80 @@ template <typename T> struct NormBackward {
     float *partial; // (blocks, D): dgamma
 };
 
+// While a row is processed, the next is being loaded, if there are registers for both.
+template <int P> constexpr bool reads_ahead = P < 4;
+template <int P> constexpr int backward_blocks = P == 1 ? 3 : 2; // per multiprocessor
+
+// A thread's packs of a row.
+template <typename T, int P, int LANES> struct BackwardRow {
+    static constexpr int N = pack_size<T>;
+    Pack<T, N> x[P], dy[P], dres[P];
+    float rstd;
+    __device__ void read(const NormBackward<T> &in, int64_t r) {
+        const int64_t from = head_row(in.at, r);
+        rstd = in.rstd[r];
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            int c = (p * LANES + (int)threadIdx.x % LANES) * N;
+            if (c >= (int)in.at.D) continue;
+            x[p] = load_pack<T, N>(in.x + from + c);
+            dy[p] = load_pack<T, N>(in.dy + from + c);
+            if (reads_ahead<P> && in.dres) dres[p] = load_pack<T, N>(in.dres + from + c);
+        }
+    }
+};
+
 // Rows in registers. dx may alias dy or dres: a thread reads the elements it writes before it writes any.
-template <typename T, int LANES>
-__global__ void __launch_bounds__(block_threads) backward_kernel(NormBackward<T> in) {
-    constexpr int N = pack_size<T>, P = packs_each, ROWS = block_threads / LANES;
+template <typename T, int P, int LANES>
+__global__ void __launch_bounds__(block_threads, backward_blocks<P>) backward_kernel(NormBackward<T> in) {
+    constexpr int N = pack_size<T>, ROWS = block_threads / LANES;
     extern __shared__ float sums[]; // a warp per row: (ROWS, D)
     __shared__ float buffer[2][32];
     const int C = (int)in.at.D, lane = threadIdx.x % LANES, line = threadIdx.x / LANES;
     const int64_t step = (int64_t)gridDim.x * ROWS;
     float gammas[P][N] = {};
     int turn = 0;
-    for (int64_t r = blockIdx.x * (int64_t)ROWS + line; r < in.at.rows; r += step, turn ^= 1) {
+    BackwardRow<T, P, LANES> row, next;
+    int64_t r = blockIdx.x * (int64_t)ROWS + line;
+    if (reads_ahead<P> && r < in.at.rows) next.read(in, r);
+    for (; r < in.at.rows; r += step, turn ^= 1) {
+        if (reads_ahead<P>)
+            row = next;
+        else
+            row.read(in, r);
+        if (reads_ahead<P> && r + step < in.at.rows) next.read(in, r + step);
         const int64_t from = head_row(in.at, r);
-        const float rstd = in.rstd[r];
-        Pack<T, N> x[P], dy[P];
         float total = 0;
 #pragma unroll
         for (int p = 0; p < P; p++) {
             int c = (p * LANES + lane) * N;
             if (c >= C) continue;
-            x[p] = load_pack<T, N>(in.x + from + c);
-            dy[p] = load_pack<T, N>(in.dy + from + c);
+            Pack<T, N> gamma = load_pack<T, N>(in.gamma + c);
+            forget(row.x[p]);
+            forget(row.dy[p]);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                float each = to_float(row.dy[p].at[i]) * (to_float(row.x[p].at[i]) * row.rstd);
+                total += each * to_float(gamma.at[i]);
+                gammas[p][i] += each;
+            }
         }
+        const float factor = row.rstd * (row_sum<LANES>(total, buffer[turn]) / (float)C);
 #pragma unroll
         for (int p = 0; p < P; p++) {
             int c = (p * LANES + lane) * N;
             if (c >= C) continue;
             Pack<T, N> gamma = load_pack<T, N>(in.gamma + c);
-#pragma unroll
-            for (int i = 0; i < N; i++) {
-                float each = to_float(dy[p].at[i]) * (to_float(x[p].at[i]) * rstd);
-                total += each * to_float(gamma.at[i]);
-                gammas[p][i] += each;
-            }
-        }
-        const float factor = rstd * (row_sum<LANES>(total, buffer[turn]) / (float)C);
-#pragma unroll
-        for (int p = 0; p < P; p++) {
-            int c = (p * LANES + lane) * N;
-            if (c >= C) continue;
-            Pack<T, N> gamma = load_pack<T, N>(in.gamma + c), dres;
-            if (in.dres) dres = load_pack<T, N>(in.dres + from + c);
+            if (!reads_ahead<P> && in.dres) row.dres[p] = load_pack<T, N>(in.dres + from + c);
+            forget(row.x[p]);
+            forget(row.dy[p]);
+            if (in.dres) forget(row.dres[p]);
             float out[N];
 #pragma unroll
             for (int i = 0; i < N; i++) {
-                float g = to_float(dy[p].at[i]) * to_float(gamma.at[i]);
-                float d = rstd * (g - to_float(x[p].at[i]) * factor);
-                out[i] = in.dres ? d + to_float(dres.at[i]) : d;
+                float g = to_float(row.dy[p].at[i]) * to_float(gamma.at[i]);
+                float d = row.rstd * (g - to_float(row.x[p].at[i]) * factor);
+                out[i] = in.dres ? d + to_float(row.dres[p].at[i]) : d;
             }
             store_pack(in.dx + from + c, pack_of<T>(out));
         }
@@ -244,12 +275,13 @@ __global__ void __launch_bounds__(block_threads) backward_any_kernel(NormBackwar
 // Blocks of backward, as in norm.cu. Fixed, so that the order of sums is fixed, too.
 constexpr int max_blocks = 3 * 132, any_blocks = 64;
 
-template <int LANES, typename T> int start_backward(cudaStream_t stream, const NormBackward<T> &in) {
-    constexpr int ROWS = block_threads / LANES;
+template <int P, int LANES, typename T> int start_backward(cudaStream_t stream, const NormBackward<T> &in) {
+    constexpr int ROWS = block_threads / LANES, limit = backward_blocks<P> * 132;
+    static_assert(limit <= max_blocks, "workspace");
     int64_t needed = (in.at.rows + ROWS - 1) / ROWS;
-    int blocks = (int)(needed < max_blocks ? needed : max_blocks);
+    int blocks = (int)(needed < limit ? needed : limit);
     size_t shared = LANES == 32 ? ROWS * (size_t)in.at.D * sizeof(float) : 0;
-    backward_kernel<T, LANES><<<blocks, block_threads, shared, stream>>>(in);
+    backward_kernel<T, P, LANES><<<blocks, block_threads, shared, stream>>>(in);
     return blocks;
 }
 
@@ -267,8 +299,12 @@ template <typename T> int start_backward_any(cudaStream_t stream, const NormBack
 template <typename T> int backward(cudaStream_t stream, const NormBackward<T> &in, bool aligned) {
     constexpr int N = pack_size<T>;
     int64_t packs = aligned && in.at.D % N == 0 ? in.at.D / N : INT64_MAX;
-    if (packs <= packs_each * 32) return start_backward<32>(stream, in);
-    if (packs <= packs_each * block_threads) return start_backward<block_threads>(stream, in);
+    if (packs <= 32) return start_backward<1, 32>(stream, in);
+    if (packs <= 3 * 32) return start_backward<3, 32>(stream, in);
+    if (packs <= most_packs * 32) return start_backward<most_packs, 32>(stream, in);
+    if (packs <= block_threads) return start_backward<1, block_threads>(stream, in);
+    if (packs <= 2 * block_threads) return start_backward<2, block_threads>(stream, in);
+    if (packs <= most_packs * block_threads) return start_backward<most_packs, block_threads>(stream, in);
     return start_backward_any(stream, in);
 }
 
