@@ -100,13 +100,14 @@ Status glu_forward(Exec *exec, Tensor y, Tensor x, Act act) {
         act);
 }
 
-Status glu_backward(Exec *exec, Tensor dx, Tensor dy, Tensor x, Act act) {
+Status glu_backward(Exec *exec, Tensor dx, Tensor y, Tensor dy, Tensor x, Act act) {
     CHECK_FLOAT(dy);
     TRY(check_act(__func__, act));
     int64_t count = tensor_count(dy);
     CHECK_COUNT(x, dy.dtype, 2 * count);
     CHECK_COUNT(dx, dy.dtype, 2 * count);
+    if (y.data) CHECK_LIKE(y, dy);
     if (count == 0) return OK;
     RUN(KERNEL_GLU_BACKWARD, (2 + act_forward_flops[act] + act_backward_flops[act]) * (double)count,
-        BYTES(dx, dy, x), glu_backward, dx, dy, x, act);
+        BYTES(dx, y, dy, x), glu_backward, dx, y, dy, x, act);
 }

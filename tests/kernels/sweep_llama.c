@@ -151,15 +151,22 @@ void glu_forward_sweep(Sweep *sweep) {
     over_gates(sweep, glu_forward_case, ACT_COUNT);
 }
 
-/* Odd flags: dx aliases x. */
+/* Odd flags: dx aliases x. flags / 2 % 3: y is absent, aliases dy, or is a tensor of its own. */
 static void glu_backward_case(Kit *kit, const Args *args) {
+    unsigned where = args->flags / 2 % 3;
     Tensor dy = kit_random(kit, typed(kit, shape2(args->n[0], args->n[1])));
     Tensor x = kit_uniform(kit, typed(kit, shape3(args->n[0], 2, args->n[1])), -6, 6);
     Tensor dx = args->flags % 2 ? x : kit_take(kit, x);
-    assert_ok(glu_backward(&kit->exec, dx, dy, x, args->flags / 2));
+    Tensor y = where == 0 ? TENSOR_NONE : where == 1 ? dy : kit_take(kit, dy);
+    Tensor forward = kit_take(kit, dy);
+    assert_ok(glu_forward(&kit->exec, forward, x, args->flags / 6));
+    assert_ok(glu_backward(&kit->exec, dx, y, dy, x, args->flags / 6));
     kit_output(kit, "dx", dx);
+    if (where == 0) return;
+    kit_output(kit, "y", y);
+    assert_memory_equal(y.data, forward.data, tensor_bytes(y));
 }
 
 void glu_backward_sweep(Sweep *sweep) {
-    over_gates(sweep, glu_backward_case, 2 * ACT_COUNT);
+    over_gates(sweep, glu_backward_case, 6 * ACT_COUNT);
 }

@@ -73,7 +73,7 @@ static void check_glu(Kit *kit, const json_t *item) {
     Tensor dy = floats(kit, item, "dy", y), dx = kit_take(kit, x);
     assert_ok(glu_forward(&kit->exec, y, x, acts[i].act));
     check(kit, item, "y", y);
-    assert_ok(glu_backward(&kit->exec, dx, dy, x, acts[i].act));
+    assert_ok(glu_backward(&kit->exec, dx, TENSOR_NONE, dy, x, acts[i].act));
     check(kit, item, "dx", dx);
 }
 

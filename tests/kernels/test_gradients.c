@@ -306,7 +306,7 @@ static void test_glu(void **state) {
         avoid_zero(l.x);
         Problem problem = {kit, forward_glu, &l, l.y, kit_random(kit, l.y)};
         Tensor dx = kit_take(kit, l.x);
-        assert_ok(glu_backward(&kit->exec, dx, problem.weight, l.x, act));
+        assert_ok(glu_backward(&kit->exec, dx, TENSOR_NONE, problem.weight, l.x, act));
         check_gradient(&problem, "glu", l.x, dx);
     }
 }

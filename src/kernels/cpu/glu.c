@@ -4,38 +4,6 @@
 #include "kernels/cpu/runs.h"
 #include "kernels/cpu/variant.h"
 
-static inline VecF silu_times(VecF gate, VecF up) {
-    return silu(gate) * up;
-}
-static inline VecF gelu_tanh_times(VecF gate, VecF up) {
-    return gelu_tanh(gate) * up;
-}
-static inline VecF gelu_erf_times(VecF gate, VecF up) {
-    return gelu_erf(gate) * up;
-}
-static inline VecF relu_times(VecF gate, VecF up) {
-    return relu(gate) * up;
-}
-static inline VecF tanh_times(VecF gate, VecF up) {
-    return tanh_lanes(gate) * up;
-}
-static inline VecF times(VecF gate, VecF up) {
-    return gate * up;
-}
-
-/* y = act(gate) * up over n elements. */
-static ALWAYS_INLINE void glu_map(DType dtype, void *y, const void *gate, const void *up, int64_t n,
-                                  Act act) {
-    switch (act) {
-    case ACT_SILU: vec_map2(dtype, y, gate, dtype, up, n, silu_times); break;
-    case ACT_GELU_TANH: vec_map2(dtype, y, gate, dtype, up, n, gelu_tanh_times); break;
-    case ACT_GELU_ERF: vec_map2(dtype, y, gate, dtype, up, n, gelu_erf_times); break;
-    case ACT_RELU: vec_map2(dtype, y, gate, dtype, up, n, relu_times); break;
-    case ACT_TANH: vec_map2(dtype, y, gate, dtype, up, n, tanh_times); break;
-    default: vec_map2(dtype, y, gate, dtype, up, n, times);
-    }
-}
-
 /* The value of an activation; *ret_slope is its derivative. */
 typedef VecF (*Slope)(VecF x, VecF *ret_slope);
 
@@ -68,10 +36,47 @@ static inline VecF none_slope(VecF x, VecF *ret_slope) {
     return x;
 }
 
-/* The gradients of n elements of gate and up, which may alias them. Two vectors per iteration hide some of
- * the latency of f; four would need more registers than there are. */
-static ALWAYS_INLINE void glu_slopes(DType dtype, void *dgate, void *dup, const void *dy, const void *gate,
-                                     const void *up, int64_t n, Slope f) {
+/* Forward and backward compute values alike, so that they have the same bits. */
+static inline VecF silu_times(VecF gate, VecF up) {
+    VecF slope;
+    return silu_slope(gate, &slope) * up;
+}
+static inline VecF gelu_tanh_times(VecF gate, VecF up) {
+    VecF slope;
+    return gelu_tanh_slope(gate, &slope) * up;
+}
+static inline VecF gelu_erf_times(VecF gate, VecF up) {
+    VecF slope;
+    return gelu_erf_slope(gate, &slope) * up;
+}
+static inline VecF relu_times(VecF gate, VecF up) {
+    return relu(gate) * up;
+}
+static inline VecF tanh_times(VecF gate, VecF up) {
+    return tanh_lanes(gate) * up;
+}
+static inline VecF times(VecF gate, VecF up) {
+    return gate * up;
+}
+
+/* y = act(gate) * up over n elements. */
+static ALWAYS_INLINE void glu_map(DType dtype, void *y, const void *gate, const void *up, int64_t n,
+                                  Act act) {
+    switch (act) {
+    case ACT_SILU: vec_map2(dtype, y, gate, dtype, up, n, silu_times); break;
+    case ACT_GELU_TANH: vec_map2(dtype, y, gate, dtype, up, n, gelu_tanh_times); break;
+    case ACT_GELU_ERF: vec_map2(dtype, y, gate, dtype, up, n, gelu_erf_times); break;
+    case ACT_RELU: vec_map2(dtype, y, gate, dtype, up, n, relu_times); break;
+    case ACT_TANH: vec_map2(dtype, y, gate, dtype, up, n, tanh_times); break;
+    default: vec_map2(dtype, y, gate, dtype, up, n, times);
+    }
+}
+
+/* The gradients of n elements of gate and up, which may alias them, and forward's result, unless y is NULL;
+ * it may alias dy. Two vectors per iteration hide some of the latency of f; four would need more registers
+ * than there are. */
+static ALWAYS_INLINE void glu_slopes(DType dtype, void *dgate, void *dup, void *y, const void *dy,
+                                     const void *gate, const void *up, int64_t n, Slope f) {
     int64_t i = 0;
     for (; i + 2 * VEC <= n; i += 2 * VEC) {
         VecF g0 = vec_get(gate, dtype, i), g1 = vec_get(gate, dtype, i + VEC), s0, s1;
@@ -80,6 +85,7 @@ static ALWAYS_INLINE void glu_slopes(DType dtype, void *dgate, void *dup, const 
         VecF v0 = f(g0, &s0), v1 = f(g1, &s1);
         vec_put(dgate, dtype, i, d0 * u0 * s0), vec_put(dgate, dtype, i + VEC, d1 * u1 * s1);
         vec_put(dup, dtype, i, d0 * v0), vec_put(dup, dtype, i + VEC, d1 * v1);
+        if (y) vec_put(y, dtype, i, v0 * u0), vec_put(y, dtype, i + VEC, v1 * u1);
     }
     for (; i < n; i += VEC) {
         int64_t count = n - i < VEC ? n - i : VEC;
@@ -87,18 +93,19 @@ static ALWAYS_INLINE void glu_slopes(DType dtype, void *dgate, void *dup, const 
         VecF u = vec_get_some(up, dtype, i, count), d = vec_get_some(dy, dtype, i, count);
         vec_put_some(dgate, dtype, i, d * u * slope, count);
         vec_put_some(dup, dtype, i, d * value, count);
+        if (y) vec_put_some(y, dtype, i, value * u, count);
     }
 }
 
-static ALWAYS_INLINE void glu_backward_map(DType dtype, void *dgate, void *dup, const void *dy,
+static ALWAYS_INLINE void glu_backward_map(DType dtype, void *dgate, void *dup, void *y, const void *dy,
                                            const void *gate, const void *up, int64_t n, Act act) {
     switch (act) {
-    case ACT_SILU: glu_slopes(dtype, dgate, dup, dy, gate, up, n, silu_slope); break;
-    case ACT_GELU_TANH: glu_slopes(dtype, dgate, dup, dy, gate, up, n, gelu_tanh_slope); break;
-    case ACT_GELU_ERF: glu_slopes(dtype, dgate, dup, dy, gate, up, n, gelu_erf_slope); break;
-    case ACT_RELU: glu_slopes(dtype, dgate, dup, dy, gate, up, n, relu_slope); break;
-    case ACT_TANH: glu_slopes(dtype, dgate, dup, dy, gate, up, n, tanh_slope); break;
-    default: glu_slopes(dtype, dgate, dup, dy, gate, up, n, none_slope);
+    case ACT_SILU: glu_slopes(dtype, dgate, dup, y, dy, gate, up, n, silu_slope); break;
+    case ACT_GELU_TANH: glu_slopes(dtype, dgate, dup, y, dy, gate, up, n, gelu_tanh_slope); break;
+    case ACT_GELU_ERF: glu_slopes(dtype, dgate, dup, y, dy, gate, up, n, gelu_erf_slope); break;
+    case ACT_RELU: glu_slopes(dtype, dgate, dup, y, dy, gate, up, n, relu_slope); break;
+    case ACT_TANH: glu_slopes(dtype, dgate, dup, y, dy, gate, up, n, tanh_slope); break;
+    default: glu_slopes(dtype, dgate, dup, y, dy, gate, up, n, none_slope);
     }
 }
 
@@ -122,7 +129,7 @@ static Status glu_forward_cpu(Stream *stream, Tensor y, Tensor x, Act act) {
     return OK;
 }
 
-static Status glu_backward_cpu(Stream *stream, Tensor dx, Tensor dy, Tensor x, Act act) {
+static Status glu_backward_cpu(Stream *stream, Tensor dx, Tensor y, Tensor dy, Tensor x, Act act) {
     int64_t F = tensor_cols(dy), count = tensor_count(dy);
 #pragma omp parallel num_threads(threads_for(stream, count))
     {
@@ -130,8 +137,9 @@ static Status glu_backward_cpu(Stream *stream, Tensor dx, Tensor dy, Tensor x, A
         for (int64_t at = mine.from, n; at < mine.to; at += n) {
             int64_t gate = at / F * 2 * F + at % F;
             n = run_length(at, mine.to, F);
-            BY_TYPE(dy.dtype, glu_backward_map, run_at(dx, gate), run_at(dx, gate + F), run_at(dy, at),
-                    run_at(x, gate), run_at(x, gate + F), n, act);
+            BY_TYPE(dy.dtype, glu_backward_map, run_at(dx, gate), run_at(dx, gate + F),
+                    y.data ? run_at(y, at) : NULL, run_at(dy, at), run_at(x, gate), run_at(x, gate + F), n,
+                    act);
         }
     }
     return OK;

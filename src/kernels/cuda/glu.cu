@@ -31,19 +31,21 @@ __global__ void __launch_bounds__(threads) forward_kernel(T *y, const T *x, int6
 
 template <typename T, int N, CudaAct ACT>
 __global__ void __launch_bounds__(threads)
-    backward_kernel(T *dx, const T *dy, const T *x, int64_t F, unsigned parts) {
+    backward_kernel(T *dx, T *y, const T *dy, const T *x, int64_t F, unsigned parts) {
     const Place at = place_of<N>(parts);
     if (at.c >= F) return;
     const int64_t from = at.row * 2 * F + at.c;
     Pack<T, N> gate = load_pack<T, N>(x + from), up = load_pack<T, N>(x + from + F);
     Pack<T, N> grad = load_pack<T, N>(dy + at.row * F + at.c);
-    float dgate[N], dup[N];
+    float dgate[N], dup[N], out[N];
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        float g = to_float(gate.at[i]), d = to_float(grad.at[i]);
+        float g = to_float(gate.at[i]), d = to_float(grad.at[i]), value = act_value<ACT>(g);
         dgate[i] = d * to_float(up.at[i]) * act_derivative<ACT>(g);
-        dup[i] = d * act_value<ACT>(g);
+        dup[i] = d * value;
+        out[i] = value * to_float(up.at[i]);
     }
+    if (y) store_pack(y + at.row * F + at.c, pack_of<T>(out));
     store_pack(dx + from, pack_of<T>(dgate));
     store_pack(dx + from + F, pack_of<T>(dup));
 }
@@ -73,14 +75,14 @@ cudaError_t launch_glu(cudaStream_t stream, DType type, void *y, const void *x, 
     });
 }
 
-cudaError_t launch_glu_backward(cudaStream_t stream, DType type, void *dx, const void *dy, const void *x,
-                                CudaAct act, int64_t rows, int64_t F) {
-    return dispatch(type, act, F, aligned_16(dx, dy, x), [&](auto t, auto n, auto tag) {
+cudaError_t launch_glu_backward(cudaStream_t stream, DType type, void *dx, void *y, const void *dy,
+                                const void *x, CudaAct act, int64_t rows, int64_t F) {
+    return dispatch(type, act, F, aligned_16(dx, y, dy, x), [&](auto t, auto n, auto tag) {
         using T = decltype(t);
         constexpr int N = decltype(n)::value;
         unsigned parts = blocks_for(F, threads * N);
-        backward_kernel<T, N, decltype(tag)::act>
-            <<<(unsigned)rows * parts, threads, 0, stream>>>((T *)dx, (const T *)dy, (const T *)x, F, parts);
+        backward_kernel<T, N, decltype(tag)::act><<<(unsigned)rows * parts, threads, 0, stream>>>(
+            (T *)dx, (T *)y, (const T *)dy, (const T *)x, F, parts);
         return cudaGetLastError();
     });
 }

@@ -264,11 +264,11 @@ typedef struct CudaRope {
 } CudaRope;
 cudaError_t launch_rope(cudaStream_t stream, DType type, const CudaRope *rope);
 
-/* glu.cu: y (rows,F) and x (rows,2F). dx may alias x. */
+/* glu.cu: y (rows,F) and x (rows,2F). In backward y may be NULL or dy, and dx may be x. */
 cudaError_t launch_glu(cudaStream_t stream, DType type, void *y, const void *x, CudaAct act, int64_t rows,
                        int64_t F);
-cudaError_t launch_glu_backward(cudaStream_t stream, DType type, void *dx, const void *dy, const void *x,
-                                CudaAct act, int64_t rows, int64_t F);
+cudaError_t launch_glu_backward(cudaStream_t stream, DType type, void *dx, void *y, const void *dy,
+                                const void *x, CudaAct act, int64_t rows, int64_t F);
 
 /* dropout.cu */
 cudaError_t launch_dropout_add(cudaStream_t stream, DType type, void *out, const void *res, const void *y,

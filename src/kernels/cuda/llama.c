@@ -69,8 +69,8 @@ Status glu_forward_cuda(Stream *stream, Tensor y, Tensor x, Act act) {
     return OK;
 }
 
-Status glu_backward_cuda(Stream *stream, Tensor dx, Tensor dy, Tensor x, Act act) {
-    LAUNCH(launch_glu_backward(cuda_stream(stream), dy.dtype, dx.data, dy.data, x.data, (CudaAct)act,
+Status glu_backward_cuda(Stream *stream, Tensor dx, Tensor y, Tensor dy, Tensor x, Act act) {
+    LAUNCH(launch_glu_backward(cuda_stream(stream), dy.dtype, dx.data, y.data, dy.data, x.data, (CudaAct)act,
                                tensor_rows(dy), tensor_cols(dy)));
     return OK;
 }

@@ -11,7 +11,7 @@ Status glu_forward_ref(Stream *stream, Tensor y, Tensor x, Act act) {
     return OK;
 }
 
-Status glu_backward_ref(Stream *stream, Tensor dx, Tensor dy, Tensor x, Act act) {
+Status glu_backward_ref(Stream *stream, Tensor dx, Tensor y, Tensor dy, Tensor x, Act act) {
     (void)stream;
     int64_t F = tensor_cols(dy);
     for (int64_t i = 0; i < tensor_count(dy); i++) {
@@ -19,6 +19,7 @@ Status glu_backward_ref(Stream *stream, Tensor dx, Tensor dy, Tensor x, Act act)
         double gate = tensor_get(x, at), up = tensor_get(x, at + F), grad = tensor_get(dy, i);
         tensor_put(dx, at, grad * up * act_derivative(act, gate));
         tensor_put(dx, at + F, grad * act_value(act, gate));
+        if (y.data) tensor_put(y, i, act_value(act, gate) * up);
     }
     return OK;
 }

@@ -13,9 +13,10 @@
  * parallelism or selective recompute they are quantized again.
  *
  * Dropout masks are regenerated, not saved; so is `mid` of a post-norm layer, at the cost of one norm.
- * Selective recompute also drops the outputs of norms and activation. Backward reuses memory of tensors it
- * has consumed: dpre overwrites act (or, gated, pre), dqkv overwrites pre. A backward that defers weight
- * gradients leaves the four output gradients they need in `deferred` instead.
+ * Selective recompute also drops the outputs of norms and activation; that of a gated activation is never
+ * saved. Backward reuses memory of tensors it has consumed: dpre overwrites act (or, gated, pre), dqkv
+ * overwrites pre. A backward that defers weight gradients leaves the four output gradients they need in
+ * `deferred` instead.
  */
 #include "model/parts/layer.h"
 
@@ -106,7 +107,8 @@ static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scr
     if (!pre_norm(block)) s.sum2 = tensor_take(saved, rows);
     if (pre_norm(block)) s.h1 = tensor_take(cheap, rows);
     s.h2 = tensor_take(pre_norm(block) ? cheap : scratch, rows);
-    s.mlp = mlp_saved(block, shape, keep, saved, cheap);
+    bool restored = mlp_restores(block, shape);
+    s.mlp = mlp_saved(block, shape, keep, saved, restored ? scratch : cheap);
     *ret_saved = s;
 
     LayerScratch w = {0};
@@ -120,7 +122,7 @@ static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scr
     else if (fp8 && !c->gated)
         w.wide = tensor_take(scratch, dpre);
     w.amax = mlp_amax(block, shape, scratch);
-    if (shape.train && c->gated) w.dact = tensor_take(scratch, mlp_act(block, shape));
+    if (shape.train && c->gated) w.dact = restored ? s.mlp.act : tensor_take(scratch, mlp_act(block, shape));
     if (shape.train && config_attention(c) > c->hidden) w.datt = tensor_take(scratch, s.attn.att);
     *ret_scratch = w;
 }

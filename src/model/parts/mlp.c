@@ -35,6 +35,10 @@ Tensor mlp_dpre(const Block *block, Shape shape) {
     return inner;
 }
 
+bool mlp_restores(const Block *block, Shape shape) {
+    return block->config->gated && !layer_in_fp8(block, shape);
+}
+
 MlpSaved mlp_saved(const Block *block, Shape shape, bool keep, Bump *saved, Bump *cheap) {
     Tensor inner = mlp_act(block, shape);
     MlpSaved s = {0};
@@ -75,6 +79,7 @@ Status mlp_run(const Block *block, Pass *pass, const MlpSaved *s, Tensor y, Tens
 }
 
 Status mlp_recompute(const Block *block, Pass *pass, const MlpSaved *s) {
+    if (mlp_restores(block, pass->shape)) return OK;
     if (block->config->gated) return glu_forward(pass->exec, s->act, s->pre, block->config->act);
     return s->act.data ? act_forward(pass->exec, s->act, s->pre, block->config->act) : OK;
 }
@@ -90,13 +95,25 @@ static bool down_sums(const Block *block, const Pass *pass, Tensor amax) {
     return amax.data || (!layer_in_fp8(block, pass->shape) && !block->config->gated);
 }
 
+/* The weight gradient of down follows that of the activation, which restores its input. */
+static Status back_restoring(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor dact,
+                             Tensor dy) {
+    Linear p = linear_of(block, pass->param, DOWN_W), g = grads_now(block, pass, DOWN_W);
+    LinearInput in = input_of_down(block, s);
+    TRY(linear_back(block, pass, dact, (Linear){0}, dy, p, in));
+    TRY(glu_backward(pass->exec, dpre, g.weight.data ? s->act : TENSOR_NONE, dact, s->pre,
+                     block->config->act));
+    return linear_back(block, pass, TENSOR_NONE, g, dy, p, in);
+}
+
 Status mlp_back(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor dact, Tensor amax,
                 Tensor dy) {
     LinearInput in = input_of_down(block, s);
+    if (mlp_restores(block, pass->shape)) return back_restoring(block, pass, s, dpre, dact, dy);
     if (block->config->gated) {
         TRY(linear_back(block, pass, dact, grads_now(block, pass, DOWN_W), dy,
                         linear_of(block, pass->param, DOWN_W), in));
-        return glu_backward(pass->exec, dpre, dact, s->pre, block->config->act);
+        return glu_backward(pass->exec, dpre, TENSOR_NONE, dact, s->pre, block->config->act);
     }
     Tensor bias = grads_now(block, pass, UP_W).bias;
     if (amax.data)
@@ -116,6 +133,7 @@ Status mlp_back_input(const Block *block, Pass *pass, const MlpSaved *s, Tensor 
 }
 
 Status mlp_weight_down(const Block *block, Pass *pass, const MlpSaved *s, Tensor dy) {
+    if (mlp_restores(block, pass->shape)) TRY(glu_forward(pass->exec, s->act, s->pre, block->config->act));
     return linear_back(block, pass, TENSOR_NONE, linear_of(block, pass->grad, DOWN_W), dy,
                        linear_of(block, pass->param, DOWN_W), input_of_down(block, s));
 }

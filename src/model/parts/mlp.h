@@ -11,11 +11,13 @@
 
 typedef struct MlpSaved {
     Tensor pre;                  /* (B,T,F) input of the activation; gated: (B,T,2F), gate and up */
-    Tensor act;                  /* (B,T,F); absent in fp8, unless gated */
+    Tensor act;                  /* (B,T,F); absent in fp8, unless gated; see mlp_restores */
     Fp8Input into_up, into_down; /* fp8: quantized inputs; absent where they are quantized again */
 } MlpSaved;
 
 MUST_USE Status describe_mlp(const Block *block, ParamList *list);
+/* Whether backward restores act beside the gradient, so that it is not saved: gated, and not in fp8. */
+bool mlp_restores(const Block *block, Shape shape);
 /* act comes from `cheap`, the rest from `saved`. `keep`: inputs are saved quantized. */
 MlpSaved mlp_saved(const Block *block, Shape shape, bool keep, Bump *saved, Bump *cheap);
 /* Shapes of act, and of the gradient of pre, which backward needs memory for. */
@@ -25,11 +27,12 @@ double mlp_flops(const ModelConfig *config); /* per token, forward */
 
 /* y: the partial sums of down, from the rows x. */
 MUST_USE Status mlp_run(const Block *block, Pass *pass, const MlpSaved *s, Tensor y, Tensor x);
-/* Recomputes act from pre. */
+/* Recomputes act from pre, unless backward restores it. */
 MUST_USE Status mlp_recompute(const Block *block, Pass *pass, const MlpSaved *s);
 /* fp8: absolute maxima of dpre, which the backward of down computes for that of up; else absent. */
 Tensor mlp_amax(const Block *block, Shape shape, Bump *scratch);
-/* dpre from dy, the gradient of y. dact: workspace (B,T,F), gated only; dpre may then be pre itself. */
+/* dpre from dy, the gradient of y. dact: workspace (B,T,F), gated only; dpre may then be pre itself, and dact
+ * is act itself if it is restored. */
 MUST_USE Status mlp_back(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor dact,
                          Tensor amax, Tensor dy);
 /* dx [+]= partial sums, from dpre; x is needed unless weight gradients are deferred. */
