@@ -232,8 +232,25 @@ static Status link_best(const char *run_dir, const char *checkpoints, int64_t be
 
 static Status lock_checkpoint(const char *dir, const char *mode, int kind, FILE **ret_lock);
 
+/* Removes a checkpoint, unless a process reads it. The lock is released before files are deleted, since NFS
+ * keeps an open file under another name in the directory. */
+static Status remove_step(const char *checkpoints, int64_t step) {
+    CLEANUP(mem_freep) char *path = NULL, *removed = NULL;
+    TRY(step_path(checkpoints, step, "", &path));
+    TRY(step_path(checkpoints, step, ".tmp", &removed));
+    FILE *lock = NULL;
+    TRY(lock_checkpoint(path, "r+", LOCK_EX | LOCK_NB, &lock));
+    bool complete = false;
+    TRY(is_complete(path, &complete));
+    if (complete && !lock) return OK;
+    Status status = move(path, removed);
+    if (lock) fclose(lock);
+    return status ? status : dir_remove(removed);
+}
+
 /* Removes all but the checkpoint just saved, the best, and the `keep - 1` newest before it. Those of later
- * steps are left over from before the run went back to an earlier checkpoint. */
+ * steps are left over from before the run went back to an earlier checkpoint. What cannot be removed now, a
+ * later save removes. */
 static Status prune(const char *checkpoints, int64_t saved, int64_t best, int keep) {
     CLEANUP(step_list_done) StepList list = {0};
     TRY(list_steps(checkpoints, &list));
@@ -242,18 +259,7 @@ static Status prune(const char *checkpoints, int64_t saved, int64_t best, int ke
         int newer = 1;
         for (size_t j = 0; j < list.count; j++) newer += list.step[j] < saved && list.step[j] > list.step[i];
         if (list.step[i] < saved && newer < keep) continue;
-        CLEANUP(mem_freep) char *path = NULL, *removed = NULL;
-        TRY(step_path(checkpoints, list.step[i], "", &path));
-        TRY(step_path(checkpoints, list.step[i], ".tmp", &removed));
-        FILE *lock = NULL;
-        TRY(lock_checkpoint(path, "r+", LOCK_EX | LOCK_NB, &lock));
-        bool complete = false;
-        TRY(is_complete(path, &complete));
-        if (complete && !lock) continue; /* being read: a later save removes it */
-        Status status = move(path, removed);
-        if (!status) status = dir_remove(removed);
-        if (lock) fclose(lock);
-        TRY(status);
+        status_free(remove_step(checkpoints, list.step[i]));
     }
     return OK;
 }
