@@ -13,9 +13,11 @@ enum { JSON_FILE_LIMIT = 256 << 20 };
 Status json_parse(const char *text, size_t size, const char *from, json_t **ret_json) {
     json_error_t error;
     json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
+    if (!json && json_error_code(&error) == json_error_out_of_memory)
+        return FAILED("%s: out of memory", from);
     if (!json)
-        return FAILED("%s: not valid JSON at line %d, column %d: %s", from, error.line, error.column,
-                      error.text);
+        return DAMAGED("%s: not valid JSON at line %d, column %d: %s", from, error.line, error.column,
+                       error.text);
     *ret_json = json;
     return OK;
 }

@@ -87,6 +87,14 @@ bool status_diverged(Status status) {
     return status && status->kind == STATUS_DIVERGED;
 }
 
+bool status_damaged(Status status) {
+    return status && status->kind == STATUS_DAMAGED;
+}
+
+StatusKind status_kind(Status status) {
+    return status ? status->kind : 0;
+}
+
 void status_print_trace(Status status, FILE *to) {
     if (!status) return;
     for (int i = 0; i < status->frames; i++)

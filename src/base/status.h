@@ -16,6 +16,7 @@ typedef enum {
     STATUS_USAGE = 2,  /* wrong usage or configuration: exit code 2 */
     STATUS_STOPPED,    /* stopped on request, usually by a signal: exit code 1 */
     STATUS_DIVERGED,   /* NaN or Inf where training needs numbers: exit code 1 */
+    STATUS_DAMAGED,    /* the contents of a file are damaged or invalid: exit code 1 */
     STATUS_SAVED = 75, /* stopped, and everything done so far is in a checkpoint: exit code 75 */
 } StatusKind;
 
@@ -37,6 +38,8 @@ const char *status_message(Status status);
 int status_exit_code(Status status); /* 0 for OK */
 bool status_stopped(Status status);  /* whether it was created by STOPPED or STOPPED_SAVED */
 bool status_diverged(Status status); /* whether it was created by DIVERGED */
+bool status_damaged(Status status);  /* whether it was created by DAMAGED */
+StatusKind status_kind(Status status);
 void status_print_trace(Status status, FILE *to);
 void status_free(Status status);
 void status_freep(Status *status);
@@ -47,6 +50,7 @@ void status_freep(Status *status);
  * "stopped". */
 #define STOPPED(...)  status_new(STATUS_STOPPED, __FILE__, __LINE__, __VA_ARGS__)
 #define DIVERGED(...) status_new(STATUS_DIVERGED, __FILE__, __LINE__, __VA_ARGS__)
+#define DAMAGED(...)  status_new(STATUS_DAMAGED, __FILE__, __LINE__, __VA_ARGS__)
 
 #define STOPPED_SAVED(...) status_new(STATUS_SAVED, __FILE__, __LINE__, __VA_ARGS__)
 

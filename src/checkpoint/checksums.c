@@ -1,6 +1,8 @@
 #include "checkpoint/checksums.h"
 
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/crc32c.h"
 #include "base/format.h"
@@ -77,10 +79,11 @@ static void verifier_done(Verifier *v) {
 static Status add_file(Verifier *v, const char *dir, const char *name, const json_t *sums) {
     char shown[NAME_TEXT];
     if (strchr(name, '/') || !json_is_object(sums))
-        return FAILED("%s/%s: 'checksums' must map file names to objects of checksums", dir,
-                      CHECKPOINT_STATE);
+        return DAMAGED("%s/%s: 'checksums' must map file names to objects of checksums", dir,
+                       CHECKPOINT_STATE);
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, dir, name));
+    if (access(path, F_OK) != 0 && errno == ENOENT) return DAMAGED("%s is missing", path);
     TRY(mem_grow(&v->file, &v->files_capacity, v->files + 1, sizeof *v->file));
     TRY(safe_open(&v->file[v->files], path));
     const SafeFile *file = v->file[v->files++];
@@ -89,13 +92,13 @@ static Status add_file(Verifier *v, const char *dir, const char *name, const jso
         const SafeTensor *tensor = safe_at(file, i);
         const char *expected = json_string_value(json_object_get(sums, tensor->name));
         if (!expected)
-            return FAILED("%s: tensor '%s' has no checksum in %s; the files belong to different checkpoints",
-                          path, name_text(shown, tensor->name), CHECKPOINT_STATE);
+            return DAMAGED("%s: tensor '%s' has no checksum in %s; the files belong to different checkpoints",
+                           path, name_text(shown, tensor->name), CHECKPOINT_STATE);
         v->check[v->checks++] = (Check){tensor, safe_path(file), expected, 0};
     }
     if (json_object_size(sums) == safe_count(file)) return OK;
-    return FAILED("%s: has %zu tensors, but %s lists %zu; the files belong to different checkpoints", path,
-                  safe_count(file), CHECKPOINT_STATE, json_object_size(sums));
+    return DAMAGED("%s: has %zu tensors, but %s lists %zu; the files belong to different checkpoints", path,
+                   safe_count(file), CHECKPOINT_STATE, json_object_size(sums));
 }
 
 static Status check_seal(const char *path, const json_t *state) {
@@ -105,7 +108,7 @@ static Status check_seal(const char *path, const json_t *state) {
     TRY(seal_of(state, &found));
     snprintf(text, sizeof text, "%0*x", HEX, found);
     if (seal && !strcmp(seal, text)) return OK;
-    return FAILED("%s is damaged: its checksum is %s instead of %s", path, text, seal ? seal : "(none)");
+    return DAMAGED("%s is damaged: its checksum is %s instead of %s", path, text, seal ? seal : "(none)");
 }
 
 /* Computes the checksums of every `parts`-th tensor, starting with `part`. */
@@ -118,8 +121,8 @@ static Status run_checks(Verifier *v, int part, int parts) {
         char found[HEX + 1], shown[NAME_TEXT];
         snprintf(found, sizeof found, "%0*x", HEX, check->found);
         if (strcmp(found, check->expected))
-            return FAILED("%s: tensor '%s' is damaged: its checksum is %s instead of %s", check->path,
-                          name_text(shown, check->tensor->name), found, check->expected);
+            return DAMAGED("%s: tensor '%s' is damaged: its checksum is %s instead of %s", check->path,
+                           name_text(shown, check->tensor->name), found, check->expected);
     }
     return OK;
 }

@@ -27,10 +27,10 @@ typedef struct Verified {
 
 typedef enum { VERIFY_ALL, VERIFY_WEIGHTS } VerifyScope;
 
-/* Compares a directory's tensors with its checksums; an error names the first that differs. VERIFY_WEIGHTS
- * leaves out the optimizer's state, which need not exist. The ranks of
- * the mesh divide the tensors among them; NULL: one rank. Directories without checksums (other programs',
- * older ones) pass. ret_verified may be NULL. Collective. */
+/* Compares a directory's tensors with its checksums; an error names the first that differs. It is DAMAGED
+ * unless the files could not be read. VERIFY_WEIGHTS leaves out the optimizer's state, which need not exist.
+ * The ranks of the mesh divide the tensors among them; NULL: one rank. Directories without checksums (other
+ * programs', older ones) pass. ret_verified may be NULL. Collective. */
 MUST_USE Status checksums_verify(const char *dir, VerifyScope scope, Mesh *mesh, Verified *ret_verified);
 
 #endif

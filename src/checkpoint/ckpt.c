@@ -374,6 +374,19 @@ static int descending(const void *a, const void *b) {
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
+static Status drop_incomplete(const char *checkpoints, StepList *list) {
+    size_t kept = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        CLEANUP(mem_freep) char *path = NULL;
+        bool complete = false;
+        TRY(step_path(checkpoints, list->step[i], "", &path));
+        TRY(is_complete(path, &complete));
+        if (complete) list->step[kept++] = list->step[i];
+    }
+    list->count = kept;
+    return OK;
+}
+
 /* On the first rank: the steps to try in order: `latest`, earlier ones, and then later ones, from which the
  * run may have gone back. */
 static Status list_candidates(const char *run_dir, int64_t from, StepList *list) {
@@ -381,6 +394,7 @@ static Status list_candidates(const char *run_dir, int64_t from, StepList *list)
     TRY(path_join(&checkpoints, run_dir, CHECKPOINTS));
     if (path_is_dir(checkpoints)) TRY(each_entry(checkpoints, recover_entry));
     TRY(list_steps(checkpoints, list));
+    TRY(drop_incomplete(checkpoints, list));
     if (list->count) qsort(list->step, list->count, sizeof *list->step, descending);
     int64_t first = from;
     const char *rest;
@@ -440,7 +454,7 @@ Status ckpt_resume_dir(const char *run_dir, int64_t from, Mesh *mesh, char **ret
         TRY(step_path(checkpoints, step, "", &dir));
         Status status = checksums_verify(dir, VERIFY_ALL, mesh, NULL);
         if (!status) break;
-        if (from) return status;
+        if (from || !status_damaged(status)) return status;
         Status noted = note_damage(&damaged, status);
         status_free(status);
         TRY(noted);

@@ -42,8 +42,8 @@ static Status parse_type(SafeTensor *tensor, const json_t *entry, const char *fr
     char shown[NAME_TEXT], type[NAME_TEXT];
     const char *name = json_string_value(json_object_get(entry, "dtype"));
     if (!name)
-        return FAILED("%s: tensor '%s' has no dtype; expected one such as \"F32\"", from,
-                      name_text(shown, tensor->name));
+        return DAMAGED("%s: tensor '%s' has no dtype; expected one such as \"F32\"", from,
+                       name_text(shown, tensor->name));
     for (size_t i = 0; i < TYPE_COUNT; i++) {
         if (strcmp(types[i].name, name)) continue;
         tensor->type = types[i].name;
@@ -51,7 +51,7 @@ static Status parse_type(SafeTensor *tensor, const json_t *entry, const char *fr
         *ret_size = types[i].size;
         return OK;
     }
-    return FAILED(
+    return DAMAGED(
         "%s: tensor '%s' has dtype %s, which weft does not read (it reads F64, F32, F16, BF16, I64, "
         "I32, I16, I8, U8 and BOOL)",
         from, name_text(shown, tensor->name), name_text(type, name));
@@ -61,17 +61,17 @@ static Status parse_shape(SafeTensor *tensor, const json_t *entry, const char *f
     char shown[NAME_TEXT];
     name_text(shown, tensor->name);
     const json_t *shape = json_object_get(entry, "shape");
-    if (!json_is_array(shape)) return FAILED("%s: tensor '%s' has no shape; expected a list", from, shown);
+    if (!json_is_array(shape)) return DAMAGED("%s: tensor '%s' has no shape; expected a list", from, shown);
     size_t ndim = json_array_size(shape);
     if (ndim > SAFE_DIMS)
-        return FAILED("%s: tensor '%s' has %zu dims, but at most %d are supported", from, shown, ndim,
-                      SAFE_DIMS);
+        return DAMAGED("%s: tensor '%s' has %zu dims, but at most %d are supported", from, shown, ndim,
+                       SAFE_DIMS);
     tensor->ndim = (int)ndim;
     for (size_t i = 0; i < ndim; i++) {
         const json_t *dim = json_array_get(shape, i);
         if (!json_is_integer(dim) || json_integer_value(dim) < 0)
-            return FAILED("%s: tensor '%s': dim %zu of its shape must be a non-negative integer", from, shown,
-                          i);
+            return DAMAGED("%s: tensor '%s': dim %zu of its shape must be a non-negative integer", from,
+                           shown, i);
         tensor->dim[i] = json_integer_value(dim);
     }
     /* The product of the nonzero dims must not overflow, so that later arithmetic cannot, even if a dim is
@@ -81,8 +81,8 @@ static Status parse_shape(SafeTensor *tensor, const json_t *entry, const char *f
         size_t dim = (size_t)tensor->dim[i];
         if (!mul_size(largest, dim ? dim : 1, &largest) || largest > INT64_MAX) {
             char text[SHAPE_TEXT];
-            return FAILED("%s: tensor '%s': shape %s is too large", from, shown,
-                          safe_shape_text(text, tensor->ndim, tensor->dim));
+            return DAMAGED("%s: tensor '%s': shape %s is too large", from, shown,
+                           safe_shape_text(text, tensor->ndim, tensor->dim));
         }
         product *= dim;
     }
@@ -96,7 +96,7 @@ static Status parse_tensor(SafeTensor *ret_tensor, const char *name, const json_
     name_text(shown, name);
     SafeTensor tensor = {.name = name};
     if (!json_is_object(entry))
-        return FAILED("%s: tensor '%s' must be an object with dtype, shape and data_offsets", from, shown);
+        return DAMAGED("%s: tensor '%s' must be an object with dtype, shape and data_offsets", from, shown);
     size_t bytes = 0;
     TRY(parse_type(&tensor, entry, from, &bytes));
     TRY(parse_shape(&tensor, entry, from, &bytes));
@@ -104,18 +104,19 @@ static Status parse_tensor(SafeTensor *ret_tensor, const char *name, const json_
     const json_t *offsets = json_object_get(entry, "data_offsets");
     const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end))
-        return FAILED("%s: tensor '%s': data_offsets must be two integers, [begin, end]", from, shown);
+        return DAMAGED("%s: tensor '%s': data_offsets must be two integers, [begin, end]", from, shown);
     int64_t first = json_integer_value(begin), past = json_integer_value(end);
     if (first < 0 || past < first)
-        return FAILED("%s: tensor '%s': data_offsets [%lld, %lld] are not a valid range", from, shown,
-                      (long long)first, (long long)past);
+        return DAMAGED("%s: tensor '%s': data_offsets [%lld, %lld] are not a valid range", from, shown,
+                       (long long)first, (long long)past);
     if ((uint64_t)past > size)
-        return FAILED("%s: tensor '%s': data_offsets [%lld, %lld] exceed the file's %zu bytes of data", from,
-                      shown, (long long)first, (long long)past, size);
+        return DAMAGED("%s: tensor '%s': data_offsets [%lld, %lld] exceed the file's %zu bytes of data", from,
+                       shown, (long long)first, (long long)past, size);
     if ((uint64_t)(past - first) != bytes)
-        return FAILED("%s: tensor '%s' of %s %s needs %zu bytes, but its data_offsets [%lld, %lld] span %lld",
-                      from, shown, tensor.type, safe_shape_text(text, tensor.ndim, tensor.dim), bytes,
-                      (long long)first, (long long)past, (long long)(past - first));
+        return DAMAGED(
+            "%s: tensor '%s' of %s %s needs %zu bytes, but its data_offsets [%lld, %lld] span %lld", from,
+            shown, tensor.type, safe_shape_text(text, tensor.ndim, tensor.dim), bytes, (long long)first,
+            (long long)past, (long long)(past - first));
     tensor.data = data + first;
     tensor.bytes = bytes;
     *ret_tensor = tensor;
@@ -124,13 +125,13 @@ static Status parse_tensor(SafeTensor *ret_tensor, const char *name, const json_
 
 static Status check_metadata(const json_t *metadata, const char *from) {
     if (!json_is_object(metadata))
-        return FAILED("%s: '__metadata__' must be an object that maps strings to strings", from);
+        return DAMAGED("%s: '__metadata__' must be an object that maps strings to strings", from);
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)metadata, key, value) {
         char shown[NAME_TEXT];
         if (!json_is_string(value))
-            return FAILED("%s: '__metadata__' entry '%s' must be a string", from, name_text(shown, key));
+            return DAMAGED("%s: '__metadata__' entry '%s' must be a string", from, name_text(shown, key));
     }
     return OK;
 }
@@ -153,16 +154,16 @@ static Status check_coverage(const SafeFile *file, const unsigned char *data, si
     for (size_t i = 0; i < file->count; i++) {
         const SafeTensor *tensor = &file->tensor[i];
         if (tensor->data < end)
-            return FAILED("%s: tensors '%s' and '%s' overlap", file->path,
-                          name_text(other, file->tensor[i - 1].name), name_text(shown, tensor->name));
+            return DAMAGED("%s: tensors '%s' and '%s' overlap", file->path,
+                           name_text(other, file->tensor[i - 1].name), name_text(shown, tensor->name));
         if (tensor->data > end)
-            return FAILED("%s: gap of %td byte%s before tensor '%s'", file->path, tensor->data - end,
-                          PLURAL(tensor->data - end), name_text(shown, tensor->name));
+            return DAMAGED("%s: gap of %td byte%s before tensor '%s'", file->path, tensor->data - end,
+                           PLURAL(tensor->data - end), name_text(shown, tensor->name));
         end = tensor->data + tensor->bytes;
     }
     if ((size_t)(end - data) != size)
-        return FAILED("%s: %zu unused byte%s at the end", file->path, size - (size_t)(end - data),
-                      PLURAL(size - (size_t)(end - data)));
+        return DAMAGED("%s: %zu unused byte%s at the end", file->path, size - (size_t)(end - data),
+                       PLURAL(size - (size_t)(end - data)));
     return OK;
 }
 
@@ -188,19 +189,19 @@ static Status parse_header(SafeFile *file, const unsigned char *data, size_t siz
 
 static Status parse_file(SafeFile *file, const unsigned char *data, size_t size) {
     if (size < LENGTH_BYTES)
-        return FAILED("%s is only %zu bytes long, too short for a safetensors file", file->path, size);
+        return DAMAGED("%s is only %zu bytes long, too short for a safetensors file", file->path, size);
     uint64_t length = 0;
     for (int i = LENGTH_BYTES - 1; i >= 0; i--) length = length << 8 | data[i];
     if (length > HEADER_LIMIT)
-        return FAILED(
+        return DAMAGED(
             "%s: the header length is %llu bytes, but at most %d are supported; is this a safetensors file?",
             file->path, (unsigned long long)length, HEADER_LIMIT);
     if (length > size - LENGTH_BYTES)
-        return FAILED("%s: the header length is %llu bytes, but only %zu follow; the file is truncated",
-                      file->path, (unsigned long long)length, size - LENGTH_BYTES);
+        return DAMAGED("%s: the header length is %llu bytes, but only %zu follow; the file is truncated",
+                       file->path, (unsigned long long)length, size - LENGTH_BYTES);
     TRY(status_wrap(json_parse((const char *)data + LENGTH_BYTES, length, "header", &file->header), "%s",
                     file->path));
-    if (!json_is_object(file->header)) return FAILED("%s: the header must be a JSON object", file->path);
+    if (!json_is_object(file->header)) return DAMAGED("%s: the header must be a JSON object", file->path);
     return parse_header(file, data + LENGTH_BYTES + length, size - LENGTH_BYTES - length);
 }
 

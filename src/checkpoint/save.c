@@ -100,16 +100,14 @@ Status save_list_close(SaveList *list) {
 Status save_agree(Mesh *mesh, Status status) {
     if (!mesh || mesh->size == 1) return status;
     struct {
-        int code;
-        bool diverged;
+        StatusKind kind;
         char text[1024];
     } message = {0};
     int64_t first = status ? mesh->size - mesh->rank : 0; /* highest for the lowest rank */
     Status sent = host_reduce(mesh->world, &first, 1, DT_I64, REDUCE_MAX);
     int failed = mesh->size - (int)first;
     if (!sent && first) {
-        message.code = status_exit_code(status);
-        message.diverged = status_diverged(status);
+        message.kind = status_kind(status);
         snprintf(message.text, sizeof message.text, "%s", status ? status_message(status) : "");
         sent = host_broadcast(mesh->world, &message, sizeof message, failed);
     }
@@ -119,9 +117,7 @@ Status save_agree(Mesh *mesh, Status status) {
     }
     status_free(status);
     if (sent || !first) return sent;
-    if (message.diverged) return DIVERGED("rank %d: %s", failed, message.text);
-    return message.code == STATUS_USAGE ? USAGE("rank %d: %s", failed, message.text)
-                                        : FAILED("rank %d: %s", failed, message.text);
+    return status_new(message.kind, __FILE__, __LINE__, "rank %d: %s", failed, message.text);
 }
 
 /* ---- assignment ---- */

@@ -382,7 +382,8 @@ static void directories_without_checksums_pass(void **state) {
     assert_ok(save(fixture, fixture->dir, 2, &stores, 1));
     assert_int_equal(unlink(path_of(fixture, "latest/optimizer.safetensors")), 0);
     assert_ok(checksums_verify(path_of(fixture, "latest"), VERIFY_WEIGHTS, NULL, NULL));
-    assert_fails(checksums_verify(path_of(fixture, "latest"), VERIFY_ALL, NULL, NULL), 1, "cannot open");
+    assert_fails(checksums_verify(path_of(fixture, "latest"), VERIFY_ALL, NULL, NULL), 1,
+                 "optimizer.safetensors is missing");
 }
 
 /* A checkpoint that is being read stays until the next save after. */
@@ -459,6 +460,10 @@ static void resumes_from_the_newest_intact_checkpoint(void **state) {
     assert_resumes_at(run, 0, "step-2", "step-3/optimizer.safetensors: tensor");
     assert_true(has(fixture, "checkpoints/step-4.damaged"));
     assert_false(has(fixture, "checkpoints/step-4"));
+    /* Neither is an incomplete one. */
+    assert_ok(dir_make(path_of(fixture, "checkpoints/step-9")));
+    assert_resumes_at(run, 0, "step-2", NULL);
+    assert_fails(ckpt_resume_dir(run, 9, NULL, &none, &note), 2, "available: 1, 2");
     /* The next save keeps intact ones only. */
     assert_ok(save(fixture, run, 3, &stores, 2));
     assert_true(has(fixture, "checkpoints/step-2"));
@@ -469,6 +474,22 @@ static void resumes_from_the_newest_intact_checkpoint(void **state) {
         flip(path, size_of(path) - 1, 0);
     }
     assert_fails(ckpt_resume_dir(run, 0, NULL, &none, &note), 1, "no checkpoint is intact");
+}
+
+/* A file that cannot be read is no reason to give up a checkpoint; one that is missing is. */
+static void unreadable_is_not_damaged(void **state) {
+    const Fixture *fixture = *state;
+    const char *run = fixture->dir, *moments = path_of(fixture, "checkpoints/step-2/optimizer.safetensors");
+    CLEANUP(stores_done) Stores stores = stores_of(fixture, 1);
+    CLEANUP(mem_freep) char *none = NULL, *note = NULL;
+    for (int step = 1; step <= 2; step++) assert_ok(save(fixture, run, step, &stores, 0));
+    assert_int_equal(unlink(moments), 0);
+    assert_int_equal(symlink("optimizer.safetensors", moments), 0); /* a loop */
+    assert_fails(ckpt_resume_dir(run, 0, NULL, &none, &note), 1, "cannot open");
+    assert_true(has(fixture, "checkpoints/step-2"));
+    assert_int_equal(unlink(moments), 0);
+    assert_resumes_at(run, 0, "step-1", "step-2/optimizer.safetensors is missing");
+    assert_true(has(fixture, "checkpoints/step-2.damaged"));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
@@ -490,6 +511,7 @@ int main(void) {
         TEST(readers_keep_their_checkpoint),
         TEST(readers_beside_a_writer),
         TEST(resumes_from_the_newest_intact_checkpoint),
+        TEST(unreadable_is_not_damaged),
     };
     return cmocka_run_group_tests_name("checkpoint.ckpt", tests, NULL, NULL);
 }
