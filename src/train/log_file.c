@@ -90,9 +90,14 @@ void log_file_add(LogFile *file, const void *data, size_t size) {
     notice_move(file);
 }
 
+bool log_file_flush(LogFile *file) {
+    if (file->size) report(file, write_queue(file));
+    return !file->size;
+}
+
 void log_file_free(LogFile *file) {
     if (!file) return;
-    if (file->size) report(file, write_queue(file));
+    log_file_flush(file);
     if ((file->size || file->dropped) && file->progress)
         progress_line(file->progress,
                       "warning: %s is incomplete: %zu bytes and %lld record%s were not written", file->path,

@@ -14,6 +14,8 @@ MUST_USE Status log_file_new(LogFile **ret_file, const char *path, bool append, 
 void log_file_free(LogFile *file);
 DEFINE_FREEP(LogFile, log_file)
 
+/* Tries to write what is left; false if something still is. */
+bool log_file_flush(LogFile *file);
 /* Appends one record: it is written as a whole, later, or not at all. */
 void log_file_add(LogFile *file, const void *data, size_t size);
 

@@ -161,19 +161,31 @@ Status rundir_check_shared(const char *path, Group *world) {
                  path, group_host(world, 0, first), others);
 }
 
-/* Opens the metrics and a new event file. */
+/* Opens the metrics and a new event file. On failure, those that were open stay. */
 static Status open_logs(RunDir *dir, int64_t step) {
     CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(log_file_freep) LogFile *metrics = NULL;
+    CLEANUP(events_freep) Events *events = NULL;
     TRY(path_join(&path, dir->path, "metrics.jsonl"));
-    log_file_freep(&dir->metrics);
-    events_freep(&dir->events);
+    if (dir->metrics && !log_file_flush(dir->metrics)) return FAILED("%s: cannot write", path);
+    TRY(events_new(&events, dir->path, step, dir->progress));
     if (step > 0) TRY(trim_metrics(path, step));
-    TRY(log_file_new(&dir->metrics, path, step > 0, dir->progress));
-    return events_new(&dir->events, dir->path, step, dir->progress);
+    TRY(log_file_new(&metrics, path, step > 0, dir->progress));
+    log_file_free(dir->metrics);
+    events_free(dir->events);
+    dir->metrics = metrics;
+    dir->events = events;
+    metrics = NULL;
+    events = NULL;
+    return OK;
 }
 
-Status rundir_rewind(RunDir *dir, int64_t step) {
-    return dir->path ? open_logs(dir, step) : OK;
+void rundir_rewind(RunDir *dir, int64_t step) {
+    if (!dir->path) return;
+    CLEANUP(status_freep) Status status = open_logs(dir, step);
+    if (status)
+        progress_line(dir->progress, "warning: %s; the metrics of steps after %lld are not removed",
+                      status_message(status), (long long)step);
 }
 
 Status rundir_begin(RunDir *dir, const json_t *config, int64_t step, Progress *progress) {

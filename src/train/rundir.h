@@ -19,8 +19,8 @@ MUST_USE Status rundir_check_shared(const char *path, Group *world);
  * run) are dropped, because those steps will run again. Metrics that cannot be written are reported through
  * `progress`, which must outlive the directory, and written later. */
 MUST_USE Status rundir_begin(RunDir *dir, const json_t *config, int64_t step, Progress *progress);
-/* Drops the metrics after `step`, because the run has gone back to it. */
-MUST_USE Status rundir_rewind(RunDir *dir, int64_t step);
+/* Drops the metrics after `step`, because the run has gone back to it. On a full disk they stay. */
+void rundir_rewind(RunDir *dir, int64_t step);
 void rundir_free(RunDir *dir);
 DEFINE_FREEP(RunDir, rundir)
 

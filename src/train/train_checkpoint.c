@@ -423,6 +423,6 @@ Status trainer_roll_back(Trainer *t, int64_t step, const char *text) {
     json_t *line = json_pack("{s:I, s:{s:I, s:s}}", "step", (json_int_t)t->step, "rollback", "from",
                              (json_int_t)step, "reason", text);
     if (!line) return FAILED("out of memory");
-    TRY(rundir_rewind(t->dir, t->step));
+    rundir_rewind(t->dir, t->step);
     return rundir_metrics(t->dir, line);
 }

@@ -11,6 +11,7 @@
 #include "scripts/shell.h"
 #include "train/guard.h"
 #include "train/log_file.h"
+#include "train/rundir.h"
 
 /* ---- verdicts ---- */
 
@@ -261,6 +262,40 @@ static void logs_wait_for_space(void **state) {
                         "0 line\n1 line\n2 line\n3 line\n4 line\n5 line\n6 line\n7 line\n8 line\n9 line\n");
 }
 
+static int metrics_lines(const Shell *shell) {
+    CLEANUP(mem_freep) char *path = NULL, *text = NULL;
+    assert_ok(path_join(&path, shell->root, "rewound/metrics.jsonl"));
+    assert_ok(file_read(path, 1000, &text, NULL));
+    return count(text, "\n");
+}
+
+/* A run goes back to an earlier step even if the disk has no space for shorter metrics. */
+static void full_disks_do_not_prevent_rollbacks(void **state) {
+    Shell *shell = *state;
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(progress_freep) Progress *progress = NULL;
+    CLEANUP(rundir_freep) RunDir *dir = NULL;
+    CLEANUP(json_decrefp) json_t *config = json_object();
+    struct rlimit before, small;
+    assert_ok(path_join(&path, shell->root, "rewound"));
+    assert_ok(progress_new(&progress, NULL, "", 0, 1, true));
+    assert_ok(rundir_open(&dir, path));
+    assert_ok(rundir_begin(dir, config, 0, progress));
+    for (int i = 1; i <= 3; i++) assert_ok(rundir_metrics(dir, json_pack("{s:i}", "step", i)));
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = 5;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    rundir_rewind(dir, 1);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(metrics_lines(shell), 3);
+    assert_ok(rundir_metrics(dir, json_pack("{s:i}", "step", 2)));
+    assert_int_equal(metrics_lines(shell), 4);
+    rundir_rewind(dir, 1);
+    assert_int_equal(metrics_lines(shell), 1);
+}
+
 /* A file in place of the checkpoints' directory makes saves fail until it is removed. */
 static void saves_are_tried_again(void **state) {
     Shell *shell = *state;
@@ -313,6 +348,7 @@ int main(void) {
         IN_SHELL(spikes_are_skipped),
         IN_SHELL(spikes_are_rolled_back),
         IN_SHELL(logs_wait_for_space),
+        IN_SHELL(full_disks_do_not_prevent_rollbacks),
         IN_SHELL(saves_are_tried_again),
         IN_SHELL(full_disks_are_survived),
     };
