@@ -462,10 +462,8 @@ static bool save_due(const Trainer *t) {
 
 /* A run that was stopped saved a checkpoint without validating; the resumed run validates first. */
 static Status catch_up(Trainer *t) {
-    const Settings *c = t->config;
     TRY(after_step(t));
-    if (!validation_is_best(&t->val_state, t->step) || !trainer_is_first(t)) return OK;
-    return ckpt_tidy(c->ckpt.out, t->step, t->val_state.best_step, (int)c->ckpt.keep);
+    return validation_is_best(&t->val_state, t->step) && trainer_is_first(t) ? trainer_tidy(t) : OK;
 }
 
 /* While the loss is far above the first one, the checkpoints of better steps are kept and none is added.

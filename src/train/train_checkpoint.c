@@ -359,6 +359,12 @@ static Status load(Trainer *t, const char *dir, json_t **ret_progress) {
     return OK;
 }
 
+/* Later checkpoints than that of `resume_from` stay until the next one is saved. */
+Status trainer_tidy(const Trainer *t) {
+    const CheckpointSettings *c = &t->config->ckpt;
+    return ckpt_tidy(c->out, t->step, t->val_state.best_step, c->resume_from ? 0 : (int)c->keep);
+}
+
 Status trainer_resume(Trainer *t) {
     const Settings *c = t->config;
     if (!c->ckpt.out) return OK;
@@ -379,8 +385,7 @@ Status trainer_resume(Trainer *t) {
     TRY(load(t, dir, &progress));
     t->noise = json_incref(json_object_get(progress, "noise"));
     TRY(compare_schedule(t, dir, progress));
-    return trainer_is_first(t) ? ckpt_tidy(c->ckpt.out, t->step, t->val_state.best_step, (int)c->ckpt.keep)
-                               : OK;
+    return trainer_is_first(t) ? trainer_tidy(t) : OK;
 }
 
 /* ---- divergence ---- */

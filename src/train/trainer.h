@@ -67,6 +67,8 @@ MUST_USE Status trainer_copied(Trainer *t);
 MUST_USE Status trainer_continue_save(Trainer *t, bool busy);
 /* Completes a pending save; with `last`, a failure is only reported. Collective. */
 MUST_USE Status trainer_complete_save(Trainer *t, bool last);
+/* On the first rank: clears what interrupted saves left behind and removes old checkpoints. */
+MUST_USE Status trainer_tidy(const Trainer *t);
 /* Loads the newest checkpoint of the run directory, if any; refuses to overwrite it unless resuming. */
 MUST_USE Status trainer_resume(Trainer *t);
 /* Continues from the newest checkpoint with the batches up to that of `step` left out; `text` says what is

@@ -287,6 +287,17 @@ static void resumed_automatically(void **state) {
     assert_int_equal(ran.code, 0);
     assert_true(path_exists(path));
     ran_done(&ran);
+    /* Going back to an earlier step removes nothing before the next checkpoint. */
+    ran = program_run("train", "--out", dir, "--resume-from", "2", "--steps", "2", "--keep", "1", "--quiet");
+    assert_int_equal(ran.code, 0);
+    ran_done(&ran);
+    snprintf(path, sizeof path, "%s/latest/weft.json", dir);
+    assert_true(path_exists(path));
+    ran = program_run("train", "--out", dir, "--resume-from", "2", "--steps", "3", "--keep", "1", "--quiet");
+    assert_int_equal(ran.code, 0);
+    ran_done(&ran);
+    snprintf(part, sizeof part, "%s/checkpoints/step-4", dir);
+    assert_false(path_exists(part));
     *strrchr(dir, '/') = 0;
     assert_ok(dir_remove(dir));
 }
