@@ -108,10 +108,15 @@ static Status save_twice(Trainer *t, const json_t *progress, bool background) {
     return save_once(t, progress, background);
 }
 
-/* All ranks fail alike, so all count alike. */
+/* All ranks fail alike, so all count alike. If the ranks have lost each other, that is the error. */
 static Status tolerate(Trainer *t, Status status, bool last) {
-    if (!status || status_diverged(status) || last || ++t->failed_saves > t->config->ckpt.save_failures)
-        return status;
+    if (!status || status_diverged(status)) return status;
+    Status lost = t->config->run.mesh ? barrier(t->config->run.mesh->world) : OK;
+    if (lost) {
+        status_free(status);
+        return lost;
+    }
+    if (last || ++t->failed_saves > t->config->ckpt.save_failures) return status;
     progress_line(t->progress,
                   "warning: %s\ntraining continues; the next checkpoint is due as usual (failed saves in a "
                   "row: %lld, tolerated: %lld)",
