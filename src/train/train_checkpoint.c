@@ -264,10 +264,21 @@ Status trainer_prepare_saves(Trainer *t) {
     return OK;
 }
 
-/* Optimizer state has the size of the weights. */
+/* Weights and the optimizer's state; tied parameters are saved once. */
 static double checkpoint_bytes(const Trainer *t) {
-    const Runner *runner = t->job->runner;
-    return (double)model_params(t->job->model) * sizeof(float) * (1 + optim_states(&runner->spec.optim));
+    const Model *model = t->job->model;
+    const OptimSpec *optim = &t->job->runner->spec.optim;
+    double bytes = 0;
+    for (int i = 0; i < model->count; i++) {
+        const ParamList *params = &model->block[i].params;
+        for (size_t j = 0; j < params->count; j++) {
+            const ParamDesc *desc = &params->desc[j];
+            int copies = 1;
+            for (int k = 0; k < optim_states(optim); k++) copies += optim_state_name(optim, desc, k) != NULL;
+            if (!desc->tied) bytes += (double)sizeof(float) * copies * (double)param_count(desc);
+        }
+    }
+    return bytes;
 }
 
 static Status check_space(const Trainer *t) {
