@@ -2,10 +2,13 @@
 #ifndef WEFT_BASE_PROCESS_H
 #define WEFT_BASE_PROCESS_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* The state of a process by its letter in /proc, such as 'T' for stopped and 'Z' for ended; 0: it is gone, or
  * unknown. ret_parent may be NULL. */
 char process_state(pid_t process, pid_t *ret_parent);
+/* Whether a thread of this process waits for a disk, as in fsync: uninterruptible sleep, state 'D'. */
+bool process_awaits_disk(void);
 
 #endif

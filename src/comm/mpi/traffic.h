@@ -46,6 +46,7 @@ typedef struct RankState {
     int64_t step, beats, cpu_ms;
     int64_t moved;   /* bytes read and written */
     double waited_s; /* < 0: not waiting */
+    bool on_disk;    /* a thread waits for a disk */
     char doing[120];
 } RankState;
 

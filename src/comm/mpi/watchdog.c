@@ -13,7 +13,8 @@
 #include "base/setting.h"
 #include "comm/mpi/traffic.h"
 
-static const double asleep_s = 2; /* this process did not run for so long: it was stopped itself */
+static const double asleep_s = 2;     /* this process did not run for so long: it was stopped itself */
+static const double disk_limits = 10; /* a disk may take this many times the limit */
 
 /* Seconds before the limit at which ranks are asked a second time, and after it that they have to answer. */
 static double margin_of(double limit) {
@@ -58,6 +59,7 @@ static RankState own_state(const Traffic *traffic) {
                        .beats = traffic->watchdog.beats,
                        .cpu_ms = (int64_t)cpu.tv_sec * 1000 + cpu.tv_nsec / 1000000,
                        .moved = bytes_moved(),
+                       .on_disk = process_awaits_disk(),
                        .waited_s = -1};
     const char *doing = traffic->watchdog.doing;
     snprintf(state.doing, sizeof state.doing, "%s", doing ? doing : "starting");
@@ -88,12 +90,16 @@ static bool has_answered(const Traffic *traffic, int rank) {
     return traffic->state[rank].answered == traffic->question;
 }
 
-/* Whether a rank has done something since it was asked before. Waiting takes some CPU time too. */
+/* Whether a rank has done something since it was asked before, or a disk does for it: fsync can take minutes.
+ * Waiting takes some CPU time too. */
 static bool progressed(const Traffic *traffic, int rank) {
     const RankState *now = &traffic->state[rank], *before = &traffic->before[rank];
     if (!has_answered(traffic, rank) || !before->answered) return false;
     if (now->beats != before->beats) return true;
-    return now->waited_s < 0 && (now->cpu_ms > before->cpu_ms + 50 || now->moved > before->moved + (1 << 16));
+    if (now->waited_s >= 0) return false;
+    if (now->on_disk && clock_wall() - traffic->wait_since < disk_limits * traffic->watchdog.limit_s)
+        return true;
+    return now->cpu_ms > before->cpu_ms + 50 || now->moved > before->moved + (1 << 16);
 }
 
 /* ---- the report ---- */
