@@ -295,8 +295,9 @@ static void search_stops(void **state) {
 /* Before the first run starts. */
 static void comparison_stops(void **state) {
     (void)state;
-    put_text("recipe.json", "{\"data\": [\"pipe.txt\"], \"format\": \"text\", \"steps\": 1, \"runs\": "
-                            "[{\"name\": \"one\"}, {\"name\": \"two\", \"seq\": 32}]}");
+    put_text("recipe.json", "{\"data\": [\"self\"], \"model\": \"gpt2-tiny\", \"steps\": 1, \"runs\": "
+                            "[{\"name\": \"one\"}, {\"name\": \"two\", \"seq\": 32}, {\"name\": "
+                            "\"three\", \"seq\": 64}]}");
     Terminal terminal;
     int code = stop_at(&terminal, "exec $WEFT compare recipe.json --out comparison", "checking runs ");
     assert_stopped(&terminal, code);
