@@ -144,13 +144,14 @@ static void survives_damaged_results(const Fixture *fixture) {
     assert_int_equal(ran.code, 0);
     assert_contains(ran.out, "whole-batch");
     ran_done(&ran);
-    assert_refused(2, "contains a run with different options (lr)", "compare", fixture->recipe, "--out",
-                   fixture->out, "--", "--lr", "0.5");
+    assert_refused(2, "contains a run with different options (lr)", "compare", fixture->recipe, "--quiet",
+                   "--out", fixture->out, "--", "--lr", "0.5");
     expect_all_before(fixture, "continuing 3 runs that results.json does not list");
     /* A file that is not recognizably weft's may be the user's. */
     assert_ok(file_replace(path, "mine", 4));
     write_recipe(fixture, 3, "[{\"name\": \"new\"}]");
-    assert_refused(1, "remove it to start over", "compare", fixture->recipe, "--out", fixture->out);
+    assert_refused(1, "remove it to start over", "compare", fixture->recipe, "--quiet", "--out",
+                   fixture->out);
 }
 
 /* Finished runs are not repeated; failed ones only on request. */
