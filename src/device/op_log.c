@@ -24,9 +24,9 @@ Status op_log_kernel(OpLog *op_log, const void *stream, int kernel, double flops
                        .flops = flops,
                        .bytes = bytes,
                        .seconds = seconds,
-                       .act = op_log->act};
+                       .traits = op_log->traits};
     memcpy(record.size, op_log->size, sizeof record.size);
     memset(op_log->size, 0, sizeof op_log->size);
-    op_log->act = false;
+    op_log->traits = 0;
     return op_log_add(op_log, record);
 }

@@ -22,10 +22,17 @@ typedef enum {
 
 enum { OP_SIZES = 3 };
 
+/* What makes a kernel slower than its sizes say, as bits. */
+enum {
+    OP_ACT = 1,     /* matmul with an activation or its derivative */
+    OP_DROPOUT = 2, /* attention */
+    OP_PARTIAL = 4, /* attention with shared keys, a window or documents, which cuDNN does not serve */
+};
+
 typedef struct OpRecord {
     OpKind kind;
     int what;
-    bool act; /* matmul with activation or its derivative; attention with dropout */
+    unsigned traits; /* OP_ACT and the like */
     const void *stream;
     const void *other;     /* see OpKind */
     uint64_t number;       /* sequence number in its group */
@@ -39,19 +46,19 @@ typedef struct OpLog {
     OpRecord *record;
     size_t count, capacity;
     double size[OP_SIZES]; /* for the next kernel */
-    bool act;
+    unsigned traits;
 } OpLog;
 
 void op_log_done(OpLog *op_log);
 /* Does nothing if op_log is NULL. */
 MUST_USE Status op_log_add(OpLog *op_log, OpRecord record);
-/* Sets size and act of the next kernel. */
-static inline void op_log_size(OpLog *op_log, int64_t a, int64_t b, int64_t c, bool act) {
+/* Sets size and traits of the next kernel. */
+static inline void op_log_size(OpLog *op_log, int64_t a, int64_t b, int64_t c, unsigned traits) {
     if (!op_log) return;
     op_log->size[0] = (double)a;
     op_log->size[1] = (double)b;
     op_log->size[2] = (double)c;
-    op_log->act = act;
+    op_log->traits = traits;
 }
 MUST_USE Status op_log_kernel(OpLog *op_log, const void *stream, int kernel, double flops, double bytes,
                               double seconds);

@@ -47,7 +47,7 @@ MUST_USE Status measure_stop(const Exec *exec, KernelId id, double start, double
 MUST_USE Status dryrun_outcome(Stream *stream, Status status);
 
 /* Records the sizes of the call that is about to run in the op log of a dry run; see OpRecord. */
-#define SIZES(a, b, c, act) op_log_size(exec->stream->device->op_log, a, b, c, act)
+#define SIZES(a, b, c, traits) op_log_size(exec->stream->device->op_log, a, b, c, traits)
 
 /* Runs the slot, with the timing and counting that the profile and the op log need, and returns from the
  * function. */

@@ -31,7 +31,7 @@ Status linear_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w, Tens
     if (pre.data && act == ACT_NONE) return FAILED("internal: %s: pre requires an activation", __func__);
     if (pre.data) CHECK_MATRIX(pre, x.dtype, M, N);
     if (M == 0 || N == 0) return OK;
-    SIZES(M, N, K, act != ACT_NONE);
+    SIZES(M, N, K, act == ACT_NONE ? 0 : OP_ACT);
     RUN(KERNEL_LINEAR_FORWARD, 2.0 * (double)M * (double)N * (double)K, BYTES(y, pre, x, w, b),
         linear_forward, y, pre, x, w, b, act);
 }
@@ -48,7 +48,7 @@ Status linear_backward_input(Exec *exec, Tensor dx, Tensor sums, Tensor dy, Tens
     if (act != ACT_NONE) CHECK_MATRIX(pre, w.dtype, M, K);
     if (sums.data) CHECK_COUNT(sums, DT_F32, K);
     if (M == 0 || K == 0) return OK;
-    SIZES(M, K, N, act != ACT_NONE);
+    SIZES(M, K, N, act == ACT_NONE ? 0 : OP_ACT);
     RUN(KERNEL_LINEAR_BACKWARD_INPUT, 2.0 * (double)M * (double)N * (double)K, BYTES(dx, dy, w, pre),
         linear_backward_input, dx, sums, dy, w, act, pre, accumulate);
 }
@@ -62,7 +62,7 @@ Status linear_backward_weight(Exec *exec, Tensor dw, Tensor db, Tensor dy, Tenso
     CHECK_MATRIX(dw, DT_F32, N, K);
     if (db.data) CHECK_COUNT(db, DT_F32, N);
     if (M == 0 || N == 0) return OK;
-    SIZES(N, K, M, false);
+    SIZES(N, K, M, 0);
     RUN(KERNEL_LINEAR_BACKWARD_WEIGHT, 2.0 * (double)M * (double)N * (double)K, BYTES(dw, db, dy, x),
         linear_backward_weight, dw, db, dy, x);
 }
@@ -89,7 +89,7 @@ Status linear_fp8_forward(Exec *exec, Tensor y, Fp8Input kept, Tensor x, Act act
     if (b.data) CHECK_COUNT(b, DT_BF16, N);
     TRY(check_fp8(__func__, M, N, K, kept));
     if (M == 0 || N == 0) return OK;
-    SIZES(M, N, K, act != ACT_NONE);
+    SIZES(M, N, K, act == ACT_NONE ? 0 : OP_ACT);
     RUN(KERNEL_LINEAR_FP8_FORWARD, 2.0 * (double)M * (double)N * (double)K,
         BYTES(y, kept.transposed, x, w, b), linear_fp8_forward, y, kept, x, act, w, b);
 }
@@ -118,7 +118,7 @@ Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Stats dx_stats, Tensor dw, 
     if ((act != ACT_NONE && dx.data) || (dw.data && !kept.transposed.data)) CHECK_MATRIX(x, DT_BF16, M, K);
     if (M == 0 || N == 0 || (!dx.data && !dw.data)) return OK;
     double flops_per_element = (dx.data ? 2.0 : 0.0) + (dw.data ? 2.0 : 0.0);
-    SIZES(M, N, K, act != ACT_NONE);
+    SIZES(M, N, K, act == ACT_NONE ? 0 : OP_ACT);
     RUN(KERNEL_LINEAR_FP8_BACKWARD, flops_per_element * (double)M * (double)N * (double)K,
         BYTES(dx, dw, db, dy, w, kept.transposed), linear_fp8_backward, dx, dx_stats, dw, db, dy, amax, w,
         kept, x, act);
@@ -237,6 +237,12 @@ static double pairs_of(const QkvShape *s, const Attention *spec) {
     return (double)(s->B * s->H) * each;
 }
 
+static unsigned traits_of(const QkvShape *s, const Attention *spec) {
+    bool windowed = spec->window && spec->window < s->T;
+    return (spec->dropout.p > 0 ? OP_DROPOUT : 0) |
+           (s->group > 1 || windowed || spec->starts.data ? OP_PARTIAL : 0);
+}
+
 static Status check_attention(const char *kernel, const QkvShape *shape, const Attention *spec) {
     if (spec->window < 0 || (!spec->causal && (spec->window || spec->starts.data)))
         return FAILED("internal: %s: a window of %lld, or starts, without causal", kernel,
@@ -261,7 +267,7 @@ Status attention_forward(Exec *exec, Tensor out, Tensor lse, Tensor qkv, Tensor 
     if (lens.data) CHECK_INDEX(lens, s.B);
     TRY(check_attention(__func__, &s, &spec));
     if (tensor_count(out) == 0) return OK;
-    SIZES(s.B * s.H, s.T, s.D, spec.dropout.p > 0);
+    SIZES(s.B * s.H, s.T, s.D, traits_of(&s, &spec));
     RUN(KERNEL_ATTENTION_FORWARD, 4 * pairs_of(&s, &spec) * (double)s.D, BYTES(out, lse, qkv, lens),
         attention_forward, out, lse, qkv, lens, spec);
 }
@@ -278,7 +284,7 @@ Status attention_backward(Exec *exec, Tensor dqkv, Tensor dout, Tensor out, Tens
     TRY(check_attention(__func__, &s, &spec));
     if (tensor_count(out) == 0) return OK;
     /* Five matmuls over all pairs: recomputed scores, and the gradients of weights, v, q and k. */
-    SIZES(s.B * s.H, s.T, s.D, spec.dropout.p > 0);
+    SIZES(s.B * s.H, s.T, s.D, traits_of(&s, &spec));
     RUN(KERNEL_ATTENTION_BACKWARD, 10 * pairs_of(&s, &spec) * (double)s.D,
         BYTES(dqkv, dout, out, lse, qkv, lens), attention_backward, dqkv, dout, out, lse, qkv, lens, spec);
 }

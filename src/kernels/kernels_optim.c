@@ -17,7 +17,7 @@ Status adamw_step(Exec *exec, Tensor param, Tensor m, Tensor v, Tensor copy, Ten
     CHECK_LIKE(grad, like);
     TRY(check_copy(__func__, copy, count));
     if (count == 0) return OK;
-    SIZES(count, 0, 0, false);
+    SIZES(count, 0, 0, 0);
     RUN(KERNEL_ADAMW_STEP, 15.0 * (double)count, BYTES(param, m, v, copy, grad), adamw_step, param, m, v,
         copy, grad, spec);
 }
@@ -30,7 +30,7 @@ Status lion_step(Exec *exec, Tensor param, Tensor m, Tensor copy, Tensor grad, L
     CHECK_LIKE(grad, like);
     TRY(check_copy(__func__, copy, count));
     if (count == 0) return OK;
-    SIZES(count, 0, 0, false);
+    SIZES(count, 0, 0, 0);
     RUN(KERNEL_LION_STEP, 11.0 * (double)count, BYTES(param, m, copy, grad), lion_step, param, m, copy, grad,
         spec);
 }
@@ -43,7 +43,7 @@ Status sgd_step(Exec *exec, Tensor param, Tensor m, Tensor copy, Tensor grad, Sg
     CHECK_LIKE(grad, like);
     TRY(check_copy(__func__, copy, count));
     if (count == 0) return OK;
-    SIZES(count, 0, 0, false);
+    SIZES(count, 0, 0, 0);
     RUN(KERNEL_SGD_STEP, 7.0 * (double)count, BYTES(param, m, copy, grad), sgd_step, param, m, copy, grad,
         spec);
 }
@@ -56,7 +56,7 @@ Status momentum_step(Exec *exec, Tensor grad, Tensor m, Tensor param, Momentum s
     CHECK_LIKE(param, like);
     if (count == 0) return OK;
     Tensor read = spec.keep_zeros ? param : TENSOR_NONE;
-    SIZES(count, 0, 0, false);
+    SIZES(count, 0, 0, 0);
     RUN(KERNEL_MOMENTUM_STEP, 7.0 * (double)count, BYTES(grad, m, read), momentum_step, grad, m, param, spec);
 }
 
@@ -67,7 +67,7 @@ Status apply_step(Exec *exec, Tensor param, Tensor copy, Tensor update, Apply sp
     CHECK_LIKE(update, like);
     TRY(check_copy(__func__, copy, count));
     if (count == 0) return OK;
-    SIZES(count, 0, 0, false);
+    SIZES(count, 0, 0, 0);
     RUN(KERNEL_APPLY_STEP, 4.0 * (double)count, BYTES(param, copy, update), apply_step, param, copy, update,
         spec);
 }

@@ -99,7 +99,7 @@ Status xent_finish(Exec *exec, Tensor losses, Tensor logits, Tensor stats, Tenso
     if (M == 0) return OK;
     double flops = gradient ? 4.0 * (double)tensor_count(logits) : 3.0 * (double)M;
     double bytes = BYTES(losses, stats, labels) + (gradient ? 2 * BYTES(logits) : 0);
-    SIZES(M, tensor_cols(logits), 0, false);
+    SIZES(M, tensor_cols(logits), 0, 0);
     RUN(KERNEL_XENT_FINISH, flops, bytes, xent_finish, losses, logits, stats, labels, part, scale, gradient);
 }
 
@@ -111,7 +111,7 @@ Status xent_loss(Exec *exec, Tensor losses, Tensor stats, Tensor logits, Tensor 
     if (M == 0) return OK;
     double flops = (gradient ? 8.0 : 4.0) * (double)tensor_count(logits) + 3.0 * (double)M;
     double bytes = BYTES(losses, stats, labels, logits) + (gradient ? BYTES(logits) : 0);
-    SIZES(M, tensor_cols(logits), 0, false);
+    SIZES(M, tensor_cols(logits), 0, 0);
     RUN(KERNEL_XENT_LOSS, flops, bytes, xent_loss, losses, stats, logits, labels, part, scale, gradient);
 }
 

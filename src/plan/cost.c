@@ -109,7 +109,7 @@ static Cost cost_linear(const Costs *costs, const StepEvent *event) {
     if (event->what == KERNEL_LINEAR_BACKWARD_WEIGHT) {
         passes = size[0] * size[2] * costs->width; /* the bias gradient reads dy */
         launches++;
-    } else if (event->act &&
+    } else if ((event->traits & OP_ACT) &&
                !(event->what == KERNEL_LINEAR_BACKWARD_INPUT && plain_rate(costs) == RATE_BF16)) {
         /* GELU is a separate pass; bf16 GEMMs fuse its derivative. */
         passes = 2 * outputs * costs->width;
@@ -138,19 +138,28 @@ static Cost cost_fp8(const Costs *costs, const StepEvent *event) {
     return (Cost){.device_s = gemms + cost_memory(costs, quantize), .launches = launches};
 }
 
-/* With dropout, attention draws its masks in the kernel. On an H200, the Hopper kernels then take 5.0 and
- * 8.7 ms forward and backward instead of 2.4 and 7.3 ms; on older GPUs, weft's portable kernels replace
- * cuDNN's. */
-static double dropout_factor(const Cluster *c, bool backward) {
-    bool hopper = c->capability >= 9 && c->capability < 10;
-    return !hopper ? 1.4 : backward ? 1.2 : 2.1;
+/* The time of attention relative to that of the kernels that its share was measured with, Hopper's or cuDNN's
+ * (kernels/cuda/attention.c chooses). With dropout, it draws masks in the kernel; on an H200, the Hopper
+ * kernels then take 5.0 and 8.7 ms forward and backward instead of 2.4 and 7.3 ms. The portable kernels,
+ * which take 8.1 and 20.7 ms there, replace cuDNN's if there is dropout or cuDNN does not serve the call. */
+static double attention_factor(const Costs *costs, const StepEvent *event, bool backward) {
+    const Cluster *c = costs->cluster;
+    bool hopper = c->capability >= 9 && c->capability < 10, dropout = event->traits & OP_DROPOUT;
+    Rate rate = plain_rate(costs);
+    double positions = event->size[1], width = event->size[2];
+    if (!c->gpu) return 1;
+    if (rate != RATE_BF16 && rate != RATE_FP16) return dropout ? 1.4 : 1;
+    if (hopper && positions >= 96 && (width == 64 || width == 128))
+        return !dropout ? 1 : backward ? 1.2 : 2.1;
+    if (!dropout && !(event->traits & OP_PARTIAL)) return 1;
+    return !hopper ? 1.4 : backward ? 2.8 : 3.4;
 }
 
 static Cost cost_attention(const Costs *costs, const StepEvent *event) {
     const Cluster *c = costs->cluster;
     bool backward = event->what == KERNEL_ATTENTION_BACKWARD;
     double compute = event->flops / (c->peak_flops[plain_rate(costs)] * c->attention_share[backward]);
-    if (event->act && c->gpu) compute *= dropout_factor(c, backward);
+    compute *= attention_factor(costs, event, backward);
     return (Cost){.device_s = fmax(compute, cost_memory(costs, event->bytes)), .launches = backward ? 3 : 1};
 }
 

@@ -92,7 +92,7 @@ static Status add_event(Reader *reader, const OpRecord *record, StepEventKind ki
                        .what = record->what,
                        .channel = channel,
                        .back = back,
-                       .act = record->act,
+                       .traits = record->traits,
                        .flops = record->flops,
                        .bytes = record->bytes};
     memcpy(event.size, record->size, sizeof event.size);

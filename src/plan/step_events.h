@@ -45,7 +45,7 @@ typedef struct StepEvent {
     int what;
     Channel channel;
     int back;
-    bool act;
+    unsigned traits;
     double flops, bytes, size[OP_SIZES]; /* as in OpRecord */
 } StepEvent;
 
