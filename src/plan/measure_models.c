@@ -10,27 +10,33 @@
 #include "train/job.h"
 #include "train/peak.h"
 
-/* Models whose kernels cover small to large sizes, of both families because their kernels differ. The most
- * informative ones come first; if time runs out, the last ones are skipped. */
+/* Models whose kernels cover small to large sizes, of all kinds of layers because their kernels differ. The
+ * most informative ones come first; if time runs out, the last ones are skipped. */
 typedef struct SmallModel {
     const char *model;
     int64_t layers, hidden, heads, seq, vocab, batch;
 } SmallModel;
 
 static const SmallModel cpu_models[] = {
-    {"gpt2", 2, 128, 4, 64, 1024, 4},        {"gpt2", 2, 768, 12, 256, 8192, 2},
-    {"bert-base", 2, 256, 4, 128, 2048, 4},  {"gpt2", 2, 64, 2, 64, 512, 2},
-    {"gpt2", 2, 384, 6, 256, 8192, 2},       {"gpt2", 2, 256, 4, 128, 2048, 2},
-    {"bert-base", 2, 768, 12, 128, 8192, 4}, {"gpt2", 2, 512, 8, 128, 4096, 4},
-    {"gpt2", 1, 1024, 16, 512, 4096, 1},
+    {"gpt2", 2, 128, 4, 64, 1024, 4},       {"gpt2", 2, 768, 12, 256, 8192, 2},
+    {"bert-base", 2, 256, 4, 128, 2048, 4}, {"llama-5m", 2, 256, 8, 128, 2048, 4},
+    {"gpt2", 2, 64, 2, 64, 512, 2},         {"gpt2", 2, 384, 6, 256, 8192, 2},
+    {"gpt2", 2, 256, 4, 128, 2048, 2},      {"bert-base", 2, 768, 12, 128, 8192, 4},
+    {"gpt2", 2, 512, 8, 128, 4096, 4},      {"gpt2", 1, 1024, 16, 512, 4096, 1},
 };
 /* Wide models have small vocabularies because parameters are initialized on the host. */
 static const SmallModel gpu_models[] = {
-    {"gpt2", 2, 256, 4, 256, 4096, 4},          {"gpt2", 2, 768, 12, 1024, 50257, 16},
-    {"gpt2", 1, 2048, 32, 1024, 8192, 16},      {"bert-base", 2, 768, 12, 384, 30522, 16},
-    {"gpt2", 2, 1024, 16, 1024, 16384, 8},      {"gpt2", 2, 512, 8, 512, 16384, 4},
-    {"bert-base", 2, 1024, 16, 512, 30522, 32}, {"gpt2", 1, 4096, 32, 1024, 8192, 8},
-    {"gpt2", 2, 768, 12, 1024, 50257, 4},       {"gpt2", 1, 1600, 25, 1024, 8192, 8},
+    {"gpt2", 2, 256, 4, 256, 4096, 4},
+    {"gpt2", 2, 768, 12, 1024, 50257, 16},
+    {"gpt2", 1, 2048, 32, 1024, 8192, 16},
+    {"bert-base", 2, 768, 12, 384, 30522, 16},
+    {"tinyllama-1.1b", 1, 2048, 32, 1024, 8192, 4},
+    {"gpt2", 2, 1024, 16, 1024, 16384, 8},
+    {"gpt2", 2, 512, 8, 512, 16384, 4},
+    {"bert-base", 2, 1024, 16, 512, 30522, 32},
+    {"gpt2", 1, 4096, 32, 1024, 8192, 8},
+    {"gpt2", 2, 768, 12, 1024, 50257, 4},
+    {"gpt2", 1, 1600, 25, 1024, 8192, 8},
 };
 
 enum { STEPS = 3, MODELS = 16, MIN_MODELS = 2 };
