@@ -46,18 +46,17 @@ static const struct {
 enum { ROPE_TYPES = sizeof rope_types / sizeof *rope_types };
 
 static Status read_rope_type(const json_t *dict, const char *from, const char *key, RopeScaling *scaling) {
-    const char *type = "default";
+    const json_t *named = json_object_get(dict, "rope_type");
+    const char *type = "default", *field = named && !json_is_null(named) ? "rope_type" : "type";
     char shown[NAME_TEXT];
-    TRY(json_get_string(dict, from, "type", &type));
-    TRY(json_get_string(dict, from, "rope_type", &type));
+    TRY(json_get_string(dict, from, field, &type));
     for (size_t i = 0; i < ROPE_TYPES; i++) {
         if (strcmp(rope_types[i].name, type)) continue;
         *scaling = rope_types[i].scaling;
         return OK;
     }
-    return FAILED(
-        "%s: '%s.rope_type' is \"%s\", which weft does not support; expected default, linear or llama3", from,
-        key, name_text(shown, type));
+    return FAILED("%s: '%s.%s' is \"%s\", which weft does not support; expected default, linear or llama3",
+                  from, key, field, name_text(shown, type));
 }
 
 static Status read_factor(const json_t *dict, const char *from, const char *key, const char *name,

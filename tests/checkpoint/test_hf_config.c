@@ -220,6 +220,108 @@ static void decoders_round_trip(void **state) {
     assert_true(old.rope.theta == 500 && old.rope.factor == 2);
 }
 
+/* Fields of published files, with the published numbers of parameters. */
+static const struct {
+    const char *name, *text;
+    int64_t params, head_width, kv_heads;
+    RopeScaling scaling;
+    float factor, theta;
+    int64_t window;
+    const char *preset; /* the same model; NULL: none */
+} published[] = {
+    {"Llama-3.1-8B",
+     "{\"architectures\":[\"LlamaForCausalLM\"],\"attention_bias\":false,"
+     "\"attention_dropout\":0.0,\"bos_token_id\":128000,\"eos_token_id\":128001,"
+     "\"hidden_act\":\"silu\",\"hidden_size\":4096,\"initializer_range\":0.02,"
+     "\"intermediate_size\":14336,\"max_position_embeddings\":131072,\"mlp_bias\":false,"
+     "\"model_type\":\"llama\",\"num_attention_heads\":32,\"num_hidden_layers\":32,"
+     "\"num_key_value_heads\":8,\"rms_norm_eps\":1e-05,\"rope_scaling\":{\"factor\":8.0,"
+     "\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+     "\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"},"
+     "\"rope_theta\":500000.0,\"tie_word_embeddings\":false,\"vocab_size\":128256}",
+     8030261248, 128, 8, ROPE_LLAMA3, 8, 500000, 0, NULL},
+    {"Llama-3.2-1B",
+     "{\"architectures\":[\"LlamaForCausalLM\"],\"attention_bias\":false,"
+     "\"attention_dropout\":0.0,\"bos_token_id\":128000,\"eos_token_id\":128001,"
+     "\"head_dim\":64,\"hidden_act\":\"silu\",\"hidden_size\":2048,\"initializer_range\":0.02,"
+     "\"intermediate_size\":8192,\"max_position_embeddings\":131072,\"mlp_bias\":false,"
+     "\"model_type\":\"llama\",\"num_attention_heads\":32,\"num_hidden_layers\":16,"
+     "\"num_key_value_heads\":8,\"rms_norm_eps\":1e-05,\"rope_scaling\":{\"factor\":32.0,"
+     "\"high_freq_factor\":4.0,\"low_freq_factor\":1.0,"
+     "\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"},"
+     "\"rope_theta\":500000.0,\"tie_word_embeddings\":true,\"vocab_size\":128256}",
+     1235814400, 64, 8, ROPE_LLAMA3, 32, 500000, 0, "llama-3.2-1b"},
+    {"Mistral-7B-v0.1",
+     "{\"architectures\":[\"MistralForCausalLM\"],\"bos_token_id\":1,\"eos_token_id\":2,"
+     "\"hidden_act\":\"silu\",\"hidden_size\":4096,\"initializer_range\":0.02,"
+     "\"intermediate_size\":14336,\"max_position_embeddings\":32768,"
+     "\"model_type\":\"mistral\",\"num_attention_heads\":32,\"num_hidden_layers\":32,"
+     "\"num_key_value_heads\":8,\"rms_norm_eps\":1e-05,\"rope_theta\":10000.0,"
+     "\"sliding_window\":4096,\"tie_word_embeddings\":false,\"vocab_size\":32000}",
+     7241732096, 128, 8, ROPE_PLAIN, 0, 10000, 4096, "mistral-7b"},
+    {"Mistral-7B-v0.3",
+     "{\"architectures\":[\"MistralForCausalLM\"],\"attention_dropout\":0.0,"
+     "\"bos_token_id\":1,\"eos_token_id\":2,\"hidden_act\":\"silu\",\"hidden_size\":4096,"
+     "\"initializer_range\":0.02,\"intermediate_size\":14336,"
+     "\"max_position_embeddings\":32768,\"model_type\":\"mistral\",\"num_attention_heads\":32,"
+     "\"num_hidden_layers\":32,\"num_key_value_heads\":8,\"rms_norm_eps\":1e-05,"
+     "\"rope_theta\":1000000.0,\"sliding_window\":null,\"tie_word_embeddings\":false,"
+     "\"vocab_size\":32768}",
+     7248023552, 128, 8, ROPE_PLAIN, 0, 1000000, 0, NULL},
+    {"Qwen2.5-0.5B",
+     "{\"architectures\":[\"Qwen2ForCausalLM\"],\"attention_dropout\":0.0,"
+     "\"bos_token_id\":151643,\"eos_token_id\":151643,\"hidden_act\":\"silu\","
+     "\"hidden_size\":896,\"initializer_range\":0.02,\"intermediate_size\":4864,"
+     "\"max_position_embeddings\":32768,\"max_window_layers\":24,\"model_type\":\"qwen2\","
+     "\"num_attention_heads\":14,\"num_hidden_layers\":24,\"num_key_value_heads\":2,"
+     "\"rms_norm_eps\":1e-06,\"rope_theta\":1000000.0,\"sliding_window\":32768,"
+     "\"tie_word_embeddings\":true,\"use_mrope\":false,\"use_sliding_window\":false,"
+     "\"vocab_size\":151936}",
+     494032768, 64, 2, ROPE_PLAIN, 0, 1000000, 0, "qwen2.5-0.5b"},
+    {"Qwen3-0.6B",
+     "{\"architectures\":[\"Qwen3ForCausalLM\"],\"attention_bias\":false,"
+     "\"attention_dropout\":0.0,\"bos_token_id\":151643,\"eos_token_id\":151645,"
+     "\"head_dim\":128,\"hidden_act\":\"silu\",\"hidden_size\":1024,"
+     "\"initializer_range\":0.02,\"intermediate_size\":3072,\"max_position_embeddings\":40960,"
+     "\"max_window_layers\":28,\"model_type\":\"qwen3\",\"num_attention_heads\":16,"
+     "\"num_hidden_layers\":28,\"num_key_value_heads\":8,\"rms_norm_eps\":1e-06,"
+     "\"rope_scaling\":null,\"rope_theta\":1000000,\"sliding_window\":null,"
+     "\"tie_word_embeddings\":true,\"use_sliding_window\":false,\"vocab_size\":151936}",
+     596049920, 128, 8, ROPE_PLAIN, 0, 1000000, 0, "qwen3-0.6b"},
+    {"SmolLM2-135M",
+     "{\"architectures\":[\"LlamaForCausalLM\"],\"attention_bias\":false,"
+     "\"attention_dropout\":0.0,\"bos_token_id\":0,\"eos_token_id\":0,\"hidden_act\":\"silu\","
+     "\"hidden_size\":576,\"initializer_range\":0.041666666666666664,"
+     "\"intermediate_size\":1536,\"is_llama_config\":true,\"max_position_embeddings\":8192,"
+     "\"model_type\":\"llama\",\"num_attention_heads\":9,\"num_hidden_layers\":30,"
+     "\"num_key_value_heads\":3,\"rms_norm_eps\":1e-05,\"rope_interleaved\":false,"
+     "\"rope_scaling\":null,\"rope_theta\":100000,\"tie_word_embeddings\":true,"
+     "\"vocab_size\":49152}",
+     134515008, 64, 3, ROPE_PLAIN, 0, 100000, 0, NULL},
+};
+
+static void reads_published_models(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
+        ModelConfig config, preset;
+        CLEANUP(model_freep) Model *model = NULL;
+        assert_ok(parse(published[i].text, &config));
+        assert_ok(model_new(&model, &config));
+        if (model_params(model) != published[i].params)
+            fail_msg("%s: %lld parameters", published[i].name, (long long)model_params(model));
+        assert_int_equal(config_head_width(&config), published[i].head_width);
+        assert_int_equal(config_kv_heads(&config), published[i].kv_heads);
+        assert_int_equal(config.rope.scaling, published[i].scaling);
+        assert_true(config.rope.factor == published[i].factor && config.rope.theta == published[i].theta);
+        assert_int_equal(config_window(&config, (int)config.layers - 1), published[i].window);
+        same_after_writing(&config);
+        if (!published[i].preset) continue;
+        assert_ok(config_preset(published[i].preset, &preset));
+        if (!config.window) preset.window_from = config.window_from;
+        assert_same(&config, &preset);
+    }
+}
+
 static void every_end_token_round_trips(void **state) {
     (void)state;
     ModelConfig config;
@@ -245,6 +347,10 @@ static const struct {
     {"{\"model_type\":\"llama\",\"hidden_act\":\"relu6\"}", "'hidden_act' is \"relu6\""},
     {"{\"model_type\":\"llama\",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0}}",
      "'rope_scaling.rope_type' is \"yarn\""},
+    {"{\"model_type\":\"qwen2\",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,"
+     "\"original_max_position_embeddings\":32768}}",
+     "'rope_scaling.type' is \"yarn\""},
+    {"{\"architectures\":[\"LlamaForSequenceClassification\"]}", "is \"LlamaForSequenceClassification\""},
     {"{\"model_type\":\"llama\",\"rope_parameters\":{\"rope_type\":\"linear\"}}",
      "'rope_parameters.factor' is missing"},
     {"{\"model_type\":\"llama\",\"rope_parameters\":{\"partial_rotary_factor\":0.5}}",
@@ -332,6 +438,7 @@ int main(void) {
         cmocka_unit_test(problem_types),
         cmocka_unit_test(every_end_token_round_trips),
         cmocka_unit_test(decoders_round_trip),
+        cmocka_unit_test(reads_published_models),
         cmocka_unit_test(every_set_of_heads_round_trips),
         cmocka_unit_test(refuses_the_rest),
         cmocka_unit_test_setup_teardown(directory_without_config, fixture_setup, fixture_teardown),
