@@ -19,6 +19,7 @@
 #include "cli/show_results.h"
 #include "cli/train_options.h"
 #include "compare/comparison.h"
+#include "plan/cluster.h"
 #include "report/study.h"
 
 typedef struct CompareArgs {
@@ -34,7 +35,7 @@ static const Option compare_table[] = {
      .help = "Directory for results, page and runs. An unfinished comparison in it is continued."},
     {OPT_TEXT("cluster", CompareArgs, cluster, "NAME|FILE"), .shown = "the recipe's, if any",
      .help = "Cluster on which to simulate runs that this machine lacks GPUs or memory for, as in 'weft "
-             "plan'. Without one, they fail."},
+             "plan'. Without one, they fail.", .names = cluster_names},
     {OPT_FLAG("simulate", CompareArgs, simulate), .help = "Simulate all runs instead of executing them."},
     {OPT_CHOICE("program", CompareArgs, program, "NAME", program_choices), .fallback = "cluster",
      .help = "Program whose time and memory to predict: the one that the cluster file describes, if any, weft, "

@@ -7,8 +7,6 @@
 
 #include "cli/help.h"
 #include "data/fetch.h"
-#include "model/config.h"
-#include "plan/cluster.h"
 
 const char *const completion_shells[] = {"bash", "zsh", "fish", NULL};
 
@@ -28,9 +26,7 @@ static void write_choices(FILE *out, const Option *option) {
 
 /* Names that an option accepts besides a path; NULL: none. */
 static const char *const *known_values(const Option *option) {
-    if (!accepts(option, "NAME|")) return NULL;
-    if (!strcmp(option->name, "model")) return config_presets();
-    return !strcmp(option->name, "cluster") ? cluster_names() : NULL;
+    return option->names ? option->names() : NULL;
 }
 
 static void write_names(FILE *out, const char *const *names) {
@@ -202,9 +198,10 @@ static void zsh_operands(FILE *out, const Command *command) {
 static void zsh_option(FILE *out, const Command *command, const Option *option) {
     const char *paths = accepts(option, "FILE") ? "_files" : accepts(option, "DIR") ? "_files -/" : "";
     bool list = option->type == OPTION_LIST;
+    char help[HELP_TEXT];
     fprintf(out, "        '%s%s%s%s[", list ? "*" : "", option_typed_prefix(option), option->name,
             option->type == OPTION_FLAG ? "" : "=");
-    write_short_help(out, option->help);
+    write_short_help(out, help_text(option, help));
     fputc(']', out);
     if (has_choices(option)) {
         if (option->type == OPTION_FLAG)
@@ -282,6 +279,7 @@ static void fish_operands(FILE *out, const Command *command) {
 }
 
 static void fish_option(FILE *out, const Command *command, const Option *option) {
+    char help[HELP_TEXT];
     fish_start(out, command);
     fprintf(out, "' -l %s%s", option_typed_prefix(option) + 2, option->name);
     if (has_choices(option)) {
@@ -300,7 +298,7 @@ static void fish_option(FILE *out, const Command *command, const Option *option)
         fputs(" -x", out);
     }
     fputs(" -d '", out);
-    write_short_help(out, option->help);
+    write_short_help(out, help_text(option, help));
     fputs("'\n", out);
 }
 

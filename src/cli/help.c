@@ -136,10 +136,20 @@ const char *help_operands(const Command *command, char *buffer) {
     return count ? buffer : NULL;
 }
 
+const char *help_text(const Option *option, char *buffer) {
+    const char *gap = option->names ? strstr(option->help, "%s") : NULL;
+    if (!gap) return option->help;
+    int used = snprintf(buffer, HELP_TEXT, "%.*s", (int)(gap - option->help), option->help);
+    for (const char *const *name = option->names(); *name && used < HELP_TEXT; name++)
+        used += snprintf(buffer + used, (size_t)(HELP_TEXT - used), "%s%s", *name, name[1] ? ", " : "");
+    if (used < HELP_TEXT) snprintf(buffer + used, (size_t)(HELP_TEXT - used), "%s", gap + 2);
+    return buffer;
+}
+
 /* The help text, the valid values and the default, as one paragraph. */
 static void describe_option(const Option *option, char *buffer, size_t size) {
-    char expects[OPTION_EXPECTS_SIZE];
-    int used = snprintf(buffer, size, "%s", option->help);
+    char expects[OPTION_EXPECTS_SIZE], help[HELP_TEXT];
+    int used = snprintf(buffer, size, "%s", help_text(option, help));
     if (option->type == OPTION_CHOICE && (size_t)used < size)
         used += snprintf(buffer + used, size - (size_t)used, " Choices: %s.", help_choices(option, expects));
     bool narrow = isfinite(option->high) && option->high > 0 && option->high <= RANGE_SHOWN;
@@ -155,7 +165,7 @@ static void describe_option(const Option *option, char *buffer, size_t size) {
 static void print_group(FILE *out, const OptionGroup *group) {
     heading(out, group->heading);
     for (size_t i = 0; i < group->count; i++) {
-        char spelling[LABEL_SIZE], text[2048];
+        char spelling[LABEL_SIZE], text[2 * HELP_TEXT];
         const Option *option = &group->options[i];
         int used = option->letter ? fprintf(out, "  -%c,", option->letter) : fprintf(out, " ");
         used += fprintf(out, " %s", help_spelling(option, spelling));
@@ -228,8 +238,9 @@ static const char *type_name(OptionType type) {
 }
 
 static json_t *describe_json(const Option *option, const char *group) {
+    char help[HELP_TEXT];
     json_t *json = json_pack("{ss ss ss ss sb}", "name", option->name, "type", type_name(option->type),
-                             "help", option->help, "group", group, "required", option->required);
+                             "help", help_text(option, help), "group", group, "required", option->required);
     if (!json) return NULL;
     if (option->fallback) json_object_set_new(json, "default", json_string(option->fallback));
     if (option->low != 0 || option->high != 0) {

@@ -11,6 +11,9 @@ MUST_USE Status help_command(const Invocation *call, const Command *command);
 MUST_USE Status help_missing_member(const Command *family);
 /* "--lr X" or "--no-shuffle": the option as typed, written to a buffer of LABEL_SIZE. */
 const char *help_spelling(const Option *option, char *buffer);
+/* The option's help with its names filled in, which may use a buffer of HELP_TEXT. */
+enum { HELP_TEXT = 2048 };
+const char *help_text(const Option *option, char *buffer);
 /* The default as help shows it; NULL if there is none to show. */
 const char *help_default(const Option *option);
 /* "linear, cosine, constant", written to a buffer of OPTION_EXPECTS_SIZE. For choices only. */

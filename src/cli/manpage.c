@@ -24,7 +24,7 @@ static void roff_line(FILE *out, const char *text) {
 }
 
 static void write_option(FILE *out, const Option *option) {
-    char spelling[LABEL_SIZE], expects[OPTION_EXPECTS_SIZE];
+    char spelling[LABEL_SIZE], expects[OPTION_EXPECTS_SIZE], help[HELP_TEXT];
     help_spelling(option, spelling);
     char *value = strchr(spelling, ' ');
     if (value) *value++ = 0;
@@ -38,7 +38,7 @@ static void write_option(FILE *out, const Option *option) {
         fputs("\\fR", out);
     }
     fputc('\n', out);
-    roff_line(out, option->help);
+    roff_line(out, help_text(option, help));
     bool choice = option->type == OPTION_CHOICE;
     if (choice || option->low != 0 || option->high != 0) {
         fputs(choice ? "Choices: " : "Must be ", out);

@@ -54,7 +54,8 @@ typedef struct Option {
     const char *shown;              /* how help describes the default, if not by its value */
     const char *placeholder;        /* "N"; values called FILE and DIR are completed as paths */
     PerRank per_rank;
-    const char *help;
+    const char *help;                  /* "%s" stands for `names` */
+    const char *const *(*names)(void); /* values known by name, NULL-terminated; NULL: none */
 } Option;
 
 /* Options under one heading. `base` is the offset of their structure in the command's configuration, so that

@@ -7,6 +7,8 @@
 
 #include "data/reader.h"
 #include "kernels/kernels.h"
+#include "model/config.h"
+#include "plan/cluster.h"
 #include "train/epoch.h"
 
 const char *const task_choices[] = {"auto", "lm", "mlm", "span", "classify", "squad", NULL};
@@ -35,11 +37,7 @@ static const char *const divergence_choices[] = {"stop", "warn", "skip", "rollba
 static const Option model_table[] = {
     {OPT_TEXT("model", Settings, model.name, "NAME|DIR"), .per_rank = PER_RANK_PATH, .fallback = "gpt2-mini",
      .help = "A preset with random weights, or the directory of a weft or Hugging Face checkpoint. "
-             "Presets: gpt2-tiny, gpt2-mini, gpt2-small, gpt2, gpt2-medium, gpt2-large, gpt2-xl, "
-             "bert-tiny, bert-mini, bert-small, bert-base, bert-large, llama-1m, llama-5m, llama-15m, "
-             "llama-42m, llama-110m, smollm-135m, smollm-360m, tinyllama-1.1b, llama-3.2-1b, llama-3.2-3b, "
-             "llama-2-7b, llama-2-13b, llama-2-70b, llama-3-8b, llama-3-70b, mistral-5m, mistral-7b, "
-             "qwen2.5-0.5b, qwen2.5-1.5b, qwen2.5-7b, qwen3-0.6b, qwen3-1.7b, qwen3-8b."},
+             "Presets: %s.", .names = config_presets},
     {OPT_TEXT("tokenizer", Settings, data.text.tokenizer, "DIR"), .per_rank = PER_RANK_PATH, .shown = "the model's own, else bytes",
      .help = "Tokenizer for text: a directory with its files, or bytes. It sets the vocabulary size of a "
              "preset, and checkpoints include its files."},
@@ -64,7 +62,7 @@ static const Option model_table[] = {
      .help = "Hidden size."},
     {OPT_INT("heads", Settings, model.heads), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
      .help = "Number of attention heads; must divide the hidden size."},
-    {OPT_INT("inner", Settings, model.inner), .fallback = "0", AT_LEAST(1), .shown = "4 x the hidden size",
+    {OPT_INT("inner", Settings, model.inner), .fallback = "0", AT_LEAST(1), .shown = "the preset's, in proportion to --hidden",
      .help = "Size of the feed-forward layer."},
     {OPT_INT("seq", Settings, model.seq), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
      .help = "Sequence length in tokens."},
@@ -358,8 +356,8 @@ static const Option plan_table[] = {
      .help = "Sequences per forward and backward pass; must divide a replica's batch."},
     OPTIMIZER_ROW(PlanArgs, train.config.training.optimizer),
     {OPT_TEXT("cluster", PlanArgs, cluster, "NAME|FILE"), .shown = "none",
-     .help = "Hardware to plan for: cpu, dgx-a100, dgx2-v100, h100, h200, rtx-2080ti, v100-16gb, v100-pcie-8, or a "
-             "file like those in clusters/. Reports whether the layout fits and, if not, what does."},
+     .help = "Hardware to plan for: %s, or a file like those in clusters/. Reports whether the layout fits and, "
+             "if not, what does.", .names = cluster_names},
     {OPT_FLAG("search", PlanArgs, search),
      .help = "Search for the fastest layouts on --ranks devices of the cluster. Layout options that are "
              "given stay fixed."},

@@ -242,6 +242,7 @@ static void completion_for_other_shells(void **state) {
     assert_contains(fish.out, "-l resume -f -a 'auto'");
     assert_int_equal(fish.code, 0);
     assert_contains(fish.out, "-l schedule -x -a 'cosine linear constant wsd'");
+    assert_contains(fish.out, "-d 'Hardware to plan for cpu, dgx-a100, ");
     /* Presets, clusters, sets and recipes. */
     assert_contains(zsh.out, ":NAME|DIR:{compadd gpt2 gpt2-medium ");
     assert_contains(zsh.out, ":NAME|FILE:{compadd cpu dgx-a100 ");
