@@ -1,4 +1,4 @@
-/* Calibration: recording the input ranges of a model's linear layers on data, or on text that a GPT-2 model
+/* Calibration: recording the input ranges of a model's linear layers on data, or on text that a causal model
  * generates. */
 #ifndef WEFT_COMPRESS_CALIBRATE_H
 #define WEFT_COMPRESS_CALIBRATE_H

@@ -10,12 +10,12 @@ typedef struct QuantizeConfig {
     const char *bits;        /* weights of the layers' matrices: "8" or "4"; NULL: 8 */
     bool embedding;          /* also quantize the token embedding and the output matrix, to int8 ... */
     bool int4_embedding;     /* ... or to int4; not both */
-    CalibrationData data;    /* calibration data; no files: a GPT-2 model generates its own text */
+    CalibrationData data;    /* calibration data; no files: a causal model generates its own text */
     bool no_balance;         /* do not balance inputs against weights, see quantize.c */
     const char *activations; /* activation scales: "dynamic" (per row, at run time) or "static" (from
                                 calibration); NULL: dynamic */
     int64_t threads;         /* 0: all cores */
-    uint64_t seed;           /* for the text that a GPT-2 model generates for calibration */
+    uint64_t seed;           /* for the text that a causal model generates for calibration */
 } QuantizeConfig;
 
 /* Writes the checkpoint directory `out`; nothing is left behind after a failure. Returns a description of the

@@ -77,7 +77,7 @@ typedef struct Shape {
 
 /* Generation: the KV cache of one layer, see attention_decode. */
 typedef struct KvCache {
-    Tensor k, v; /* (B,H,S,D) */
+    Tensor k, v; /* (B,G,S,D): G heads of k and v */
 } KvCache;
 
 typedef struct Decode {
