@@ -264,6 +264,31 @@ static void searches(void **state) {
     json_decref(found);
 }
 
+/* fp8 with one key-value head, whose matrix of q, k and v has 72 rows, which fp8 does not support, and with
+ * two that four ranks share, whose weight gradients are deferred. */
+static void fp8_of_shared_heads(void **state) {
+    (void)state;
+    static const struct {
+        const char *sizes, *tp, *pp;
+    } rows[] = {{"\"num_key_value_heads\":1,\"head_dim\":12", "1", "1"},
+                {"\"num_key_value_heads\":2,\"head_dim\":16", "4", "2"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char dir[] = "/tmp/weft-plan-XXXXXX", path[64], config[512];
+        assert_non_null(mkdtemp(dir));
+        snprintf(path, sizeof path, "%s/config.json", dir);
+        int size = snprintf(config, sizeof config,
+                            "{\"model_type\":\"llama\",\"hidden_size\":64,\"num_attention_heads\":4,%s,"
+                            "\"intermediate_size\":128,\"num_hidden_layers\":2,\"vocab_size\":320}",
+                            rows[i].sizes);
+        assert_ok(file_replace(path, config, (size_t)size));
+        json_decref(
+            planned(program_run("plan", "--model", dir, "--precision", "fp8", "--cluster", "h200", "--batch",
+                                "16", "--micro-batch", "2", "--seq", "64", "--tp", rows[i].tp, "--pp",
+                                rows[i].pp, "--pp-schedule", "zero-bubble", "--json")));
+        assert_ok(dir_remove(dir));
+    }
+}
+
 static void search_table(void **state) {
     (void)state;
     Ran ran = program_run("plan", "--search", "--model", "gpt2", "--layers", "54", "--hidden", "1920",
@@ -283,6 +308,9 @@ static void search_table(void **state) {
     assert_refused(2, "--search requires --ranks N", "plan", "--search", "--cluster", "h200");
     assert_refused(2, "--ranks 7: not a multiple", "plan", "--search", "--ranks", "7", "--tp", "2",
                    "--cluster", "h200");
+    assert_refused(2, "feed-forward size 704, and divide its 4 key-value heads or be a multiple of them",
+                   "plan", "--search", "--ranks", "3", "--tp", "3", "--model", "llama-5m", "--cluster",
+                   "h200");
     assert_refused(2, "no valid layout for a batch of 1 sequences", "plan", "--search", "--ranks", "101",
                    "--batch", "1", "--cluster", "h200");
 }
@@ -361,6 +389,7 @@ int main(void) {
         cmocka_unit_test(plans_for_failures),
         cmocka_unit_test(searches),
         cmocka_unit_test(search_table),
+        cmocka_unit_test(fp8_of_shared_heads),
         cmocka_unit_test(sweeps),
         cmocka_unit_test(refuses_plans),
     };

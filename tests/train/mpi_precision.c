@@ -135,25 +135,6 @@ static void test_fp8_recompute(void **state) {
     }
 }
 
-/* Deferred weight gradients give the same bits; with 4 ranks, these share key-value heads. */
-static void test_fp8_deferred(void **state) {
-    Group *world = ((Ranks *)*state)->world;
-    enum { STEPS = 5 };
-    Layout layout = {.job = JOB_LLAMA,
-                     .mesh = {.dp = 1, .tp = world->size, .pp = 1},
-                     .chunks = 1,
-                     .schedule = SCHEDULE_1F1B,
-                     .micro_batch = 2,
-                     .dtype = DT_BF16,
-                     .wide = true,
-                     .fp8 = true};
-    CLEANUP(outcome_done) Outcome at_once = run(world, &layout, STEPS);
-    layout.schedule = SCHEDULE_ZERO_BUBBLE;
-    CLEANUP(outcome_done) Outcome deferred = run(world, &layout, STEPS);
-    assert_memory_equal(deferred.loss, at_once.loss, STEPS * sizeof *at_once.loss);
-    assert_memory_equal(deferred.norm, at_once.norm, STEPS * sizeof *at_once.norm);
-}
-
 /* A loss scale that is too large is halved until gradients fit, by all ranks in the same steps. Then training
  * continues. */
 static void test_overflow(void **state) {
@@ -187,7 +168,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_overflow),
     cmocka_unit_test(test_fp8_follows_bf16),
     cmocka_unit_test(test_fp8_recompute),
-    cmocka_unit_test(test_fp8_deferred),
 };
 
 RANKS_MAIN(tests)
