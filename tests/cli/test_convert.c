@@ -62,6 +62,8 @@ static void round_trip(void **state) {
     CLEANUP(json_decrefp)
     json_t *one = run_json("convert", "--model", CASES "bert-pretrain", "--out", in(*state, "shards"),
                            "--max-shard-size", "20kB");
+    assert_ok(file_replace(in(*state, "shards/chat_template.jinja"), "{{ x }}", 7));
+    assert_ok(file_replace(in(*state, "shards/tokenizer.model"), "x", 1));
     CLEANUP(json_decrefp)
     json_t *two = run_json("convert", "--model", in(*state, "shards"), "--out", in(*state, "a"));
     CLEANUP(json_decrefp)
@@ -69,6 +71,8 @@ static void round_trip(void **state) {
     assert_true(path_exists(in(*state, "shards/model.safetensors.index.json")));
     assert_same_file(in(*state, "a/model.safetensors"), in(*state, "b/model.safetensors"));
     assert_same_file(in(*state, "a/config.json"), in(*state, "b/config.json"));
+    assert_same_file(in(*state, "a/chat_template.jinja"), in(*state, "shards/chat_template.jinja"));
+    assert_true(path_exists(in(*state, "a/tokenizer.model")));
     assert_string_equal(json_string_value(json_object_get(one, "dtype")), "fp32");
     assert_int_equal(json_array_size(json_object_get(one, "left_out")), 0);
     assert_true(json_equal(json_object_get(two, "params_total"), json_object_get(three, "params_total")));
