@@ -126,16 +126,17 @@ Status prune_check_amount(const PruneSpec *spec, const PruneState *dense) {
                      "larger amount or a smaller {row-multiple}",
                      spec->amount, (long long)dense->inner, (long long)spec->row_multiple);
     if (!of_kind(spec, "heads") || heads_kept(spec, dense, spec->amount) < dense->heads) return OK;
-    if (dense->group * spec->tp >= dense->heads)
+    int64_t multiple = dense->group * spec->tp;
+    char groups[64] = "";
+    if (dense->group > 1)
+        snprintf(groups, sizeof groups, ", %lld heads per key-value head", (long long)dense->group);
+    if (multiple >= dense->heads)
         return USAGE(
-            "no heads can be pruned: a layer keeps a multiple of %lld heads (%lld per key-value head, "
-            "times {tp} %lld), and it has %lld",
-            (long long)(dense->group * spec->tp), (long long)dense->group, (long long)spec->tp,
-            (long long)dense->heads);
-    return USAGE("{amount} %g: would keep all %lld heads per layer, rounded to a multiple of %lld (%lld per "
-                 "key-value head, times {tp} %lld); use a larger amount",
-                 spec->amount, (long long)dense->heads, (long long)(dense->group * spec->tp),
-                 (long long)dense->group, (long long)spec->tp);
+            "no heads can be pruned: a layer keeps a multiple of %lld heads ({tp} %lld%s), and it has %lld",
+            (long long)multiple, (long long)spec->tp, groups, (long long)dense->heads);
+    return USAGE("{amount} %g: would keep all %lld heads per layer, rounded to a multiple of %lld ({tp} "
+                 "%lld%s); use a larger amount",
+                 spec->amount, (long long)dense->heads, (long long)multiple, (long long)spec->tp, groups);
 }
 
 double prune_sparsity(const PruneSpec *spec, const PruneState *state, const PruneState *dense) {

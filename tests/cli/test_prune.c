@@ -395,6 +395,10 @@ static void bad_input(void **state) {
     assert_refused(2, "--kind", "prune", "--model", base, "--out", out, "--amount", "0.5", "--kind", "legs");
     assert_refused(2, "heads per layer, rounded", "prune", "--model", base, "--out", out, "--amount", "0.1",
                    "--kind", "heads");
+    assert_refused(2, "rounded to a multiple of 2 (--tp 1, 2 heads per key-value head)", "prune", "--model",
+                   CASES "llama", "--out", out, "--amount", "0.1", "--kind", "heads");
+    assert_refused(2, "no heads can be pruned: a layer keeps a multiple of 8 heads", "prune", "--model",
+                   CASES "llama", "--out", out, "--amount", "0.5", "--kind", "heads", "--tp", "4");
     assert_refused(2, "requires --data FILE", "prune", "--model", base, "--out", out, "--amount", "0.5",
                    "--rounds", "3");
     assert_refused(2, "use one or the other", "prune", "--model", base, "--out", out, "--amount", "0.5",
