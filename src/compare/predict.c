@@ -14,6 +14,7 @@
 #include "kernels/kernels.h"
 #include "plan/fit.h"
 #include "plan/time.h"
+#include "train/run_summary.h"
 
 enum { LISTED_RANKS = 64 }; /* above this, one entry per stage */
 
@@ -219,29 +220,28 @@ static double steps_of(const Settings *config, double samples) {
     return (double)config->training.steps;
 }
 
-static Status summary_of(json_t *plan, const Cluster *cluster, const PlanSpec *spec, double samples,
+static Status summary_of(const json_t *plan, const Cluster *cluster, const PlanSpec *spec, double samples,
                          json_t **ret_summary) {
     double steps = steps_of(&spec->config, samples), step_s = 1e-3 * json_number_at(plan, "step_ms");
-    json_t *summary = json_pack(
-        "{s:s, s:f, s:f, s:f, s:f, s:f, s:O, s:O, s:O, s:O, s:b, s:o}", "predicted", cluster->name, "step_ms",
-        json_number_at(plan, "step_ms"), "samples_per_s", json_number_at(plan, "samples_per_s"),
-        "tokens_per_s", json_number_at(plan, "tokens_per_s"), "mfu", json_number_at(plan, "mfu"), "bubble",
-        bubble_of(plan), "params_total", json_object_get(plan, "params_total"), "params_stored",
-        json_object_get(plan, "params_stored"), "params_per_rank", json_object_get(plan, "params_per_rank"),
-        "layout", json_object_get(plan, "layout"), "interrupted", false, "ranks",
-        ranks_of(plan, steps > 0 ? steps : 1, cluster->software.present));
-    if (!summary) return FAILED("out of memory");
-    if (cluster->software.present)
-        json_object_set_new(summary, "program", json_string(cluster->software.title));
+    CLEANUP(run_summary_done) RunSummary summary = run_summary_take(NULL);
+    summary.predicted = cluster->name;
+    if (cluster->software.present) summary.program = cluster->software.title;
+    summary.step_ms = json_number_at(plan, "step_ms");
+    summary.samples_per_s = json_number_at(plan, "samples_per_s");
+    summary.tokens_per_s = json_number_at(plan, "tokens_per_s");
+    summary.mfu = json_number_at(plan, "mfu");
+    summary.bubble = bubble_of(plan);
+    summary.params_total = json_number_at(plan, "params_total");
+    summary.params_stored = json_number_at(plan, "params_stored");
+    summary.params_per_rank = json_number_at(plan, "params_per_rank");
+    summary.layout = json_incref(json_object_get(plan, "layout"));
+    summary.ranks = ranks_of(plan, steps > 0 ? steps : 1, cluster->software.present);
     if (steps > 0) {
-        json_object_set_new(summary, "steps", json_integer((json_int_t)steps));
-        json_object_set_new(summary, "runtime_s", json_real(steps * step_s));
+        summary.steps = steps;
+        summary.runtime_s = steps * step_s;
     }
-    if (samples > 0)
-        json_object_set_new(summary, "epoch_s",
-                            json_real(samples / (double)spec->config.training.batch * step_s));
-    *ret_summary = summary;
-    return OK;
+    if (samples > 0) summary.epoch_s = samples / (double)spec->config.training.batch * step_s;
+    return run_summary_json(&summary, ret_summary);
 }
 
 static Status check_fit(const Fit *fit, const Plan *plan, const Cluster *cluster) {

@@ -181,6 +181,10 @@ static json_t *ranks_of(const History *h, double scale, bool tensor) {
     return list;
 }
 
+static double number_in(const json_t *line, const char *key) {
+    return json_number_or(line, key, NAN);
+}
+
 Status history_summary(const History *h, const json_t *settings, json_t **ret_summary) {
     if (!h->lines) return OK;
     double steps = (double)h->last_step; /* lines start at the beginning of the run */
@@ -188,33 +192,35 @@ Status history_summary(const History *h, const json_t *settings, json_t **ret_su
     const json_t *groups = json_object_get(h->last, "comm_bytes_by_group");
     bool tensor = json_object_get(groups, "tensor") && !json_object_get(groups, "data");
     double waiting = h->phase_ms[0] + h->phase_ms[1] + h->phase_ms[2];
-    json_t *summary =
-        json_pack("{s:b, s:b, s:I, s:I, s:O?, s:O?, s:O?, s:O?, s:o, s:o, s:f, s:f, s:f, s:f}", "by_metrics",
-                  true, "interrupted", true, "steps", (json_int_t)h->last_step, "steps_measured",
-                  (json_int_t)h->last_step, "loss_first", json_object_get(h->first, "loss"), "loss_last",
-                  json_object_get(h->last, "loss"), "val_loss", json_object_get(h->val, "val_loss"),
-                  "val_samples", json_object_get(h->val, "val_samples"), "val_loss_mean",
-                  json_finite(h->val_sum / (double)h->vals), "layout", layout_of(h, settings), "runtime_s",
-                  h->earlier_s + h->elapsed_s, "step_ms", h->step_ms / (double)h->lines, "samples_per_s",
-                  h->samples / seconds, "tokens_per_s", h->tokens / seconds);
-    CLEANUP(json_decrefp)
-    json_t *more = json_pack(
-        "{s:o, s:o, s:o, s:f, s:f, s:O?, s:O?, s:O?, s:O?, s:O?, s:O*, s:O*, s:O*, s:o, s:o}", "utilization",
-        json_finite(h->busy / h->step_ms), "gpu_utilization", json_finite(h->gpu / h->step_ms), "mfu",
-        json_finite(h->mfu / h->step_ms), "bubble", waiting > 0 ? h->phase_ms[2] / waiting : 0, "sent_bytes",
-        h->sent * steps / (double)h->lines, "peak_bytes", h->peak, "noise_scale",
-        json_object_get(h->last, "noise_scale"), "noise_scale_error",
-        json_object_get(h->last, "noise_scale_error"), "statistical_efficiency",
-        json_object_get(h->last, "statistical_efficiency"), "goodput", json_object_get(h->last, "goodput"),
-        "accuracy", json_object_get(h->val, "accuracy"), "f1", json_object_get(h->val, "f1"), "exact",
-        json_object_get(h->val, "exact"), "phases", phases_of(h, h->phase_ms, scale), "ranks",
-        ranks_of(h, scale, tensor));
-    if (!summary || !more || json_object_update(summary, more) != 0) {
-        json_decref(summary);
-        return FAILED("out of memory");
-    }
-    *ret_summary = summary;
-    return OK;
+    CLEANUP(run_summary_done) RunSummary summary = run_summary_take(NULL);
+    summary.by_metrics = summary.interrupted = true;
+    summary.steps = summary.steps_measured = steps;
+    summary.loss_first = number_in(h->first, "loss");
+    summary.loss_last = number_in(h->last, "loss");
+    summary.val_loss = number_in(h->val, "val_loss");
+    summary.val_samples = number_in(h->val, "val_samples");
+    summary.val_loss_mean = h->val_sum / (double)h->vals;
+    summary.accuracy = number_in(h->val, "accuracy");
+    summary.f1 = number_in(h->val, "f1");
+    summary.exact = number_in(h->val, "exact");
+    summary.layout = layout_of(h, settings);
+    summary.runtime_s = h->earlier_s + h->elapsed_s;
+    summary.step_ms = h->step_ms / (double)h->lines;
+    summary.samples_per_s = h->samples / seconds;
+    summary.tokens_per_s = h->tokens / seconds;
+    summary.utilization = h->busy / h->step_ms;
+    summary.gpu_utilization = h->gpu / h->step_ms;
+    summary.mfu = h->mfu / h->step_ms;
+    summary.bubble = waiting > 0 ? h->phase_ms[2] / waiting : 0;
+    summary.sent_bytes = h->sent * steps / (double)h->lines;
+    summary.peak_bytes = json_incref(h->peak);
+    summary.noise_scale = number_in(h->last, "noise_scale");
+    summary.noise_scale_error = number_in(h->last, "noise_scale_error");
+    summary.statistical_efficiency = number_in(h->last, "statistical_efficiency");
+    summary.goodput = number_in(h->last, "goodput");
+    summary.phases = phases_of(h, h->phase_ms, scale);
+    summary.ranks = ranks_of(h, scale, tensor);
+    return run_summary_json(&summary, ret_summary);
 }
 
 /* ---- from a run directory ---- */

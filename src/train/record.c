@@ -305,17 +305,26 @@ static double mfu_of(const Record *record, double tokens_per_s) {
     return tokens_per_s * job_flops_per_token(record->job) / record->peak_flops;
 }
 
-/* Adds the noise scale with its standard error, and the statistical efficiency of the batch relative to one
- * micro-batch. */
-static Status add_efficiency(const Record *record, json_t *object, double samples_per_s) {
+/* The noise scale with its standard error, the statistical efficiency of the batch relative to one
+ * micro-batch, and samples/s times this efficiency. */
+typedef struct Efficiency {
+    NoiseScale noise;
+    double efficiency, goodput;
+} Efficiency;
+
+static Efficiency efficiency_of(const Record *record, double samples_per_s) {
     NoiseScale noise = noise_scale(&record->noise);
     double efficiency =
         noise_efficiency(noise.scale, (double)record->job->runner->spec.micro_batch, record->batch);
+    return (Efficiency){noise, efficiency, samples_per_s * efficiency};
+}
+
+static Status add_efficiency(json_t *line, Efficiency found) {
     CLEANUP(json_decrefp)
-    json_t *more = json_pack("{s:o, s:o, s:o, s:o}", "noise_scale", json_finite(noise.scale),
-                             "noise_scale_error", json_finite(noise.error), "statistical_efficiency",
-                             json_finite(efficiency), "goodput", json_finite(samples_per_s * efficiency));
-    return more && json_object_update(object, more) == 0 ? OK : FAILED("out of memory");
+    json_t *more = json_pack("{s:o, s:o, s:o, s:o}", "noise_scale", json_finite(found.noise.scale),
+                             "noise_scale_error", json_finite(found.noise.error), "statistical_efficiency",
+                             json_finite(found.efficiency), "goodput", json_finite(found.goodput));
+    return more && json_object_update(line, more) == 0 ? OK : FAILED("out of memory");
 }
 
 Status record_line(Record *record, const StepResult *result, json_t *line) {
@@ -337,7 +346,7 @@ Status record_line(Record *record, const StepResult *result, json_t *line) {
     if (record->pending_save_s > 0)
         json_object_set_new(line, "checkpoint_ms", json_real(1e3 * record->pending_save_s));
     record->pending_save_s = 0;
-    return add_efficiency(record, line, samples_per_s);
+    return add_efficiency(line, efficiency_of(record, samples_per_s));
 }
 
 static json_t *rank_json(const Record *record, int rank) {
@@ -367,7 +376,7 @@ static json_t *rank_json(const Record *record, int rank) {
                      sent_json(record, rank, 1), "bubble", bubble_fraction(own), "phases", phases);
 }
 
-Status record_summary(Record *record, json_t *summary) {
+Status record_summary(Record *record, RunSummary *summary) {
     const Mesh *mesh = record->job->runner->mesh;
     RankRecord *own = &record->all;
     double known = 0;
@@ -377,22 +386,26 @@ Status record_summary(Record *record, json_t *summary) {
     own->gpu = record->gpu_samples ? record->gpu_sum / (double)record->gpu_samples : NAN;
     measure_memory(own, record->job->device);
     TRY(host_gather(mesh->world, record->ranks, own, sizeof *own));
-    json_t *ranks = json_array();
-    for (int r = 0; r < mesh->size; r++) json_array_append_new(ranks, rank_json(record, r));
     double seconds = record->steps ? mean_of(record, step_seconds) : NAN;
-    double tokens_per_s = (double)record->tokens / seconds;
-    double samples_per_s = (double)record->steps * record->batch / seconds;
-    CLEANUP(json_decrefp)
-    json_t *more = json_pack(
-        "{s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:o, s:I, s:o, s:o}", "steps_measured",
-        (json_int_t)record->steps, "runtime_s", mean_of(record, run_seconds), "tokens_per_s",
-        json_finite(tokens_per_s), "samples_per_s", json_finite(samples_per_s), "step_ms",
-        json_finite(1e3 * seconds / (double)record->steps), "utilization",
-        json_finite(mean_of(record, utilization)), "gpu_utilization",
-        json_finite(mean_of(record, gpu_utilization)), "mfu", json_finite(mfu_of(record, tokens_per_s)),
-        "peak_flops", json_finite(record->peak_flops), "bubble", mean_of(record, bubble_of), "phases",
-        phases_json(record, 0, mesh->size, PHASES, "_s", 1), "sent_bytes", (json_int_t)sent_total(record),
-        "comm_bytes_by_group", sent_json(record, 0, mesh->size), "ranks", ranks);
-    if (!more || json_object_update(summary, more) != 0) return FAILED("out of memory");
-    return add_efficiency(record, summary, samples_per_s);
+    Efficiency found = efficiency_of(record, (double)record->steps * record->batch / seconds);
+    summary->steps_measured = (double)record->steps;
+    summary->runtime_s = mean_of(record, run_seconds);
+    summary->tokens_per_s = (double)record->tokens / seconds;
+    summary->samples_per_s = (double)record->steps * record->batch / seconds;
+    summary->step_ms = 1e3 * seconds / (double)record->steps;
+    summary->utilization = mean_of(record, utilization);
+    summary->gpu_utilization = mean_of(record, gpu_utilization);
+    summary->mfu = mfu_of(record, summary->tokens_per_s);
+    summary->peak_flops = record->peak_flops;
+    summary->bubble = mean_of(record, bubble_of);
+    summary->phases = phases_json(record, 0, mesh->size, PHASES, "_s", 1);
+    summary->sent_bytes = (double)sent_total(record);
+    summary->comm_bytes_by_group = sent_json(record, 0, mesh->size);
+    summary->ranks = json_array();
+    for (int r = 0; r < mesh->size; r++) json_array_append_new(summary->ranks, rank_json(record, r));
+    summary->noise_scale = found.noise.scale;
+    summary->noise_scale_error = found.noise.error;
+    summary->statistical_efficiency = found.efficiency;
+    summary->goodput = found.goodput;
+    return OK;
 }

@@ -7,6 +7,7 @@
 
 #include "train/job.h"
 #include "train/noise.h"
+#include "train/run_summary.h"
 
 /* Phases of a rank's time; together they make up the run time. */
 typedef enum {
@@ -76,8 +77,8 @@ void record_copy(Record *record, double seconds);
 MUST_USE Status record_gather(Record *record);
 /* Adds the last step's figures to a line of metrics; call after record_gather. */
 MUST_USE Status record_line(Record *record, const StepResult *result, json_t *line);
-/* Adds the whole run's figures to its summary. Collective. */
-MUST_USE Status record_summary(Record *record, json_t *summary);
+/* Fills in the whole run's figures. Collective. */
+MUST_USE Status record_summary(Record *record, RunSummary *summary);
 /* The gradient noise state to store in a checkpoint; NULL if out of memory. */
 json_t *record_noise(const Record *record);
 void record_restore_noise(Record *record, const json_t *noise);

@@ -542,22 +542,26 @@ static json_t *layout_json(const Trainer *t) {
 }
 
 static Status write_summary(Trainer *t, json_t **ret_summary) {
-    bool early = t->step < t->lr.steps && out_of_patience(t);
-    CLEANUP(json_decrefp)
-    json_t *summary = json_pack(
-        "{s:I, s:I, s:s, s:o, s:o, s:I, s:o, s:b, s:b, s:O*}", "steps", (json_int_t)t->step, "epoch",
-        (json_int_t)epochs_at(&t->epochs, t->step), "task", t->job->squad ? "squad" : task_name(t->job->task),
-        "loss_first", json_finite(t->loss_first), "loss_last", json_finite(t->loss_last), "params_total",
-        (json_int_t)model_params(t->job->model), "layout", layout_json(t), "interrupted", t->stopped,
-        "stopped_early", early, "epochs", t->epochs.done);
-    if (!summary) return FAILED("out of memory");
-    TRY(validation_summary(&t->val_state, summary));
-    TRY(record_summary(&t->record, summary));
-    TRY(history_join(summary, t->earlier));
+    CLEANUP(run_summary_done) RunSummary summary = run_summary_take(NULL);
+    CLEANUP(json_decrefp) json_t *json = NULL;
     char note[sizeof t->val_note] = "";
-    if (t->eval.examples && t->job->task != TASK_LM) add_parts(&t->eval, summary, note, sizeof note);
-    TRY(rundir_summary(t->dir, summary));
-    *ret_summary = json_incref(summary);
+    summary.steps = (double)t->step;
+    summary.epoch = (double)epochs_at(&t->epochs, t->step);
+    summary.task = t->job->squad ? "squad" : task_name(t->job->task);
+    summary.loss_first = t->loss_first;
+    summary.loss_last = t->loss_last;
+    summary.params_total = (double)model_params(t->job->model);
+    summary.layout = layout_json(t);
+    summary.interrupted = t->stopped;
+    summary.stopped_early = t->step < t->lr.steps && out_of_patience(t);
+    summary.epochs = json_incref(t->epochs.done);
+    validation_summary(&t->val_state, &summary);
+    TRY(record_summary(&t->record, &summary));
+    TRY(run_summary_json(&summary, &json));
+    TRY(history_join(json, t->earlier));
+    if (t->eval.examples && t->job->task != TASK_LM) add_parts(&t->eval, json, note, sizeof note);
+    TRY(rundir_summary(t->dir, json));
+    *ret_summary = json_incref(json);
     return OK;
 }
 

@@ -60,16 +60,16 @@ void validation_add_scores(const Validation *val, json_t *object) {
     if (isfinite(val->exact)) json_object_set_new(object, "exact", json_real(val->exact));
 }
 
-Status validation_summary(const Validation *val, json_t *summary) {
-    int failed = json_object_set_new(summary, "val_loss", json_finite(val->loss));
-    failed |= json_object_set_new(summary, "val_samples", json_integer((json_int_t)val->samples));
-    failed |= json_object_set_new(summary, "val_loss_mean", json_finite(val->sum / (double)val->count));
-    validation_add_scores(val, summary);
-    if (val->best_step) {
-        failed |= json_object_set_new(summary, "best_step", json_integer((json_int_t)val->best_step));
-        failed |= json_object_set_new(summary, "best_val_loss", json_finite(val->best));
-    }
-    return failed ? FAILED("out of memory") : OK;
+void validation_summary(const Validation *val, RunSummary *summary) {
+    summary->val_loss = val->loss;
+    summary->val_samples = (double)val->samples;
+    summary->val_loss_mean = val->sum / (double)val->count;
+    summary->accuracy = val->accuracy;
+    summary->f1 = val->f1;
+    summary->exact = val->exact;
+    if (!val->best_step) return;
+    summary->best_step = (double)val->best_step;
+    summary->best_val_loss = val->best;
 }
 
 Status validation_save(const Validation *val, json_t **ret_json) {

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "train/job.h"
+#include "train/run_summary.h"
 
 typedef struct Validation {
     int64_t step; /* of the latest validation; -1: none yet */
@@ -32,9 +33,8 @@ MUST_USE Status validation_score(Validation *val, const Job *job, const Dataset 
                                  const char *const *paths, int count, int64_t limit);
 /* Adds the known ones of accuracy, f1 and exact to an object. */
 void validation_add_scores(const Validation *val, json_t *object);
-/* Adds "val_loss", "val_samples", "val_loss_mean", the scores and, if there is one, the best checkpoint
- * ("best_step", "best_val_loss") to a summary. */
-MUST_USE Status validation_summary(const Validation *val, json_t *summary);
+/* Fills in losses, scores and the best checkpoint. */
+void validation_summary(const Validation *val, RunSummary *summary);
 
 /* The state for a checkpoint, and back; `saved` may lack it. */
 MUST_USE Status validation_save(const Validation *val, json_t **ret_json);

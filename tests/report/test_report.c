@@ -647,13 +647,48 @@ static void reads_summary(void **state) {
     }
 }
 
+/* Writing is the inverse of reading. A run's unknown figures are null; a prediction leaves them out. */
+static void writes_summary(void **state) {
+    (void)state;
+    CLEANUP(run_summary_done) RunSummary summary = run_summary_take(NULL), read = run_summary_take(NULL);
+    json_t *json = NULL;
+    summary.steps = 7;
+    summary.mfu = 0.5;
+    summary.interrupted = true;
+    summary.layout = json_pack("{s:i}", "tp", 2);
+    assert_ok(run_summary_json(&summary, &json));
+    assert_true(json_is_integer(json_object_get(json, "steps")) &&
+                json_is_null(json_object_get(json, "goodput")));
+    assert_true(!json_object_get(json, "accuracy") && !json_object_get(json, "by_metrics"));
+    run_summary_replace(&read, json);
+    assert_true(read.steps == 7 && read.mfu == 0.5 && isnan(read.goodput) && read.interrupted);
+    assert_true(json_equal(read.layout, summary.layout) && !read.predicted);
+    summary.predicted = "dgx";
+    assert_ok(run_summary_json(&summary, &json));
+    assert_string_equal(json_string_at(json, "predicted"), "dgx");
+    assert_null(json_object_get(json, "goodput"));
+    json_decref(json);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(tabulates_epochs),         TEST(formats_values),       TEST(times_epochs),
-        TEST(reads_complete),           TEST(weights_by_batch),     TEST(reads_damaged),
-        TEST(computes_missing_summary), TEST(joins_parts),          TEST(compares_runs),
-        TEST(scales_by_batch),          TEST(writes_page),          TEST(replaces_control_characters),
-        TEST(without_gnuplot),          TEST(reports_lost_metrics), TEST(partial_runs_are_not_compared),
-        TEST(survives_damage),          TEST(nothing_known),        TEST(reads_summary)};
+    const struct CMUnitTest tests[] = {TEST(tabulates_epochs),
+                                       TEST(formats_values),
+                                       TEST(times_epochs),
+                                       TEST(reads_complete),
+                                       TEST(weights_by_batch),
+                                       TEST(reads_damaged),
+                                       TEST(computes_missing_summary),
+                                       TEST(joins_parts),
+                                       TEST(compares_runs),
+                                       TEST(scales_by_batch),
+                                       TEST(writes_page),
+                                       TEST(replaces_control_characters),
+                                       TEST(without_gnuplot),
+                                       TEST(reports_lost_metrics),
+                                       TEST(partial_runs_are_not_compared),
+                                       TEST(survives_damage),
+                                       TEST(nothing_known),
+                                       TEST(reads_summary),
+                                       TEST(writes_summary)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
