@@ -110,13 +110,9 @@ static int three_digits(const char *at) {
     return number;
 }
 
-static size_t on_header(char *line, size_t one, size_t size, void *user) {
-    Transfer *transfer = user;
-    HttpResponse *response = &transfer->response;
+void http_take_header(HttpResponse *response, const char *line, size_t size) {
     char value[HTTP_TAG_SIZE];
     const char *end;
-    size *= one;
-    transfer->last_byte = clock_wall();
     if (size > 9 && !strncasecmp(line, "HTTP/", 5)) {
         const char *space = memchr(line, ' ', size);
         HttpResponse next = {.total = -1, .from = -1};
@@ -136,7 +132,13 @@ static size_t on_header(char *line, size_t one, size_t size, void *user) {
     } else if (!*response->tag && header_value(line, size, "Last-Modified", value, sizeof value)) {
         memcpy(response->tag, value, sizeof value);
     }
-    return size;
+}
+
+static size_t on_header(char *line, size_t one, size_t size, void *user) {
+    Transfer *transfer = user;
+    transfer->last_byte = clock_wall();
+    http_take_header(&transfer->response, line, one * size);
+    return one * size;
 }
 
 static Status begin(Transfer *transfer) {

@@ -48,6 +48,9 @@ typedef struct HttpOutcome {
 /* Follows up to ten redirects, but never from https to http. */
 MUST_USE Status http_get(Http *http, const HttpRequest *request, HttpOutcome *outcome);
 
+/* Takes what is of interest from a line of a reply's header. */
+void http_take_header(HttpResponse *response, const char *line, size_t size);
+
 /* Whether it starts with http:// or https://. */
 bool http_is_url(const char *text);
 

@@ -1,10 +1,12 @@
 /* Fuzzes weft.json of a checkpoint: it is rejected, or the loader returns its object and has loaded the
- * checkpoint's weights. */
+ * checkpoint's weights. Then with a correct seal, which would otherwise reject every mutation of the
+ * checksums. */
 #include <unistd.h>
 
 #include "base/fs.h"
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checksums.h"
 #include "fuzz.h"
 
 /* A checkpoint of a minimal model, created for the first input; only its weft.json changes. */
@@ -56,16 +58,33 @@ static void make_rig(void) {
     snprintf(rig.progress, sizeof rig.progress, "%s/weft.json", rig.dir);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    if (!rig.run[0]) make_rig();
+static void put_state(const void *data, size_t size) {
     FILE *file = fopen(rig.progress, "wb");
     fuzz_require(file && fwrite(data, 1, size, file) == size && fclose(file) == 0);
+}
+
+static void verify_sealed(const uint8_t *data, size_t size) {
+    CLEANUP(json_decrefp) json_t *state = json_loadb((const char *)data, size, 0, NULL);
+    if (!json_is_object(state) || !fuzz_succeeded(checksums_seal(state))) return;
+    CLEANUP(mem_freep) char *text = json_dumps(state, 0);
+    Verified verified = {0};
+    fuzz_require(text);
+    put_state(text, strlen(text));
+    if (fuzz_succeeded(checksums_verify(rig.dir, VERIFY_ALL, NULL, &verified)))
+        fuzz_require(verified.tensors >= 0 && verified.bytes >= 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (!rig.run[0]) make_rig();
+    put_state(data, size);
+    (void)fuzz_succeeded(checksums_verify(rig.dir, VERIFY_ALL, NULL, NULL));
     CLEANUP(json_decrefp) json_t *progress = NULL;
     if (fuzz_succeeded(ckpt_load(rig.dir, rig.store, (Store *const[OPTIM_STATES]){rig.store, rig.store},
                                  &(OptimSpec){0}, rig.stream, &progress)))
         fuzz_require(json_is_object(progress));
     else
         fuzz_require(!progress);
+    verify_sealed(data, size);
     return 0;
 }
 
@@ -76,6 +95,8 @@ size_t fuzz_seed(size_t index, uint8_t *out) {
         "\"settings\":{\"seed\":1,\"batch\":2,\"task\":\"lm\",\"shuffle\":true}}}",
         "{\"format\":1,\"progress\":{}}",
         "{\"format\":9,\"step\":4,\"progress\":{}}",
+        ("{\"format\":1,\"progress\":{},\"checksums\":{\"model.safetensors\":{\"transformer.wte.weight\":"
+         "\"00000000\"},\"optimizer.safetensors\":{}},\"seal\":\"0a1b2c3d\"}"),
     };
     return index < sizeof seeds / sizeof *seeds ? fuzz_seed_text(seeds[index], out) : 0;
 }
