@@ -4,9 +4,10 @@
  * Input I is a valid input with a few mutations. It depends only on the seed and I (the random generator is
  * counter-based), so a crash can be reproduced without a saved file: the driver prints I, and --at I runs
  * that input again, for example in a debugger, and writes it to fuzz_NAME.input. The run ends after --count
- * inputs, or with --seconds after that time. Files on the command line
- * are run unchanged. An input that takes more than ten seconds counts as a hang.
+ * inputs, or with --seconds after that time. Files on the command line and files of directories there are run
+ * unchanged. An input that takes more than ten seconds counts as a hang.
  */
+#include <dirent.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
@@ -164,6 +165,20 @@ static int run_file(Input *input, const char *path) {
     return 0;
 }
 
+static int run_path(Input *input, const char *path) {
+    DIR *dir = opendir(path);
+    if (!dir) return run_file(input, path);
+    int code = 0;
+    for (struct dirent *entry; !code && (entry = readdir(dir));) {
+        char name[4096];
+        if (entry->d_name[0] == '.') continue;
+        snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
+        code = run_file(input, name);
+    }
+    closedir(dir);
+    return code;
+}
+
 static void write_input(const Input *input, const char *program) {
     char path[4096];
     snprintf(path, sizeof path, "%s.input", program);
@@ -197,7 +212,7 @@ int main(int argc, char **argv) {
             current = strtoull(argv[++i], NULL, 10);
             one = true;
         } else {
-            int code = run_file(&input, argv[i]);
+            int code = run_path(&input, argv[i]);
             if (code || i + 1 == argc) return code;
         }
     }
