@@ -33,6 +33,7 @@
 #include "cli/launched.h"
 #include "cli/processes.h"
 #include "cli/relay.h"
+#include "cli/restarts.h"
 #include "cli/stop.h"
 #include "comm/cores.h"
 #include "comm/mpi.h"
@@ -198,16 +199,22 @@ static void start_title(const Invocation *call, int64_t ranks, char *ret_title, 
                  PLURAL(cores));
 }
 
-/* --max-restarts, for commands that can resume. */
-static int64_t restarts(const Invocation *call) {
-    const Slot *slot = invocation_slot(call, "max-restarts");
-    return slot ? *(const int64_t *)slot->field : 0;
+/* Appends the command's options and operands, and those of a restart before a "--". */
+static void append_line(char **argv, size_t at, char *const *line, const Restarts *restarts) {
+    bool added = false;
+    for (size_t i = 1;; i++) {
+        bool end = !line[i] || strcmp(line[i], "--") == 0;
+        for (size_t k = 0; end && !added && k < restarts->word_count; k++)
+            argv[at++] = (char *)(uintptr_t)restarts->words[k];
+        added |= end;
+        argv[at++] = line[i];
+        if (!line[i]) return;
+    }
 }
 
 static Status start(Invocation *call, int64_t ranks, bool stops) {
     char program[4096], count[24], title[80];
     if (!hosts_named(call)) TRY(check_room(ranks));
-    start_title(call, ranks, title, sizeof title);
     if (!mpi_built()) {
         CLEANUP(group_freep) Group *none = NULL;
         return mpi_world_new(&none); /* for its error message */
@@ -215,14 +222,14 @@ static Status start(Invocation *call, int64_t ranks, bool stops) {
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
     if (length < 0) return FAILED("/proc/self/exe: cannot read: %s", strerror(errno));
     program[length] = 0;
-    snprintf(count, sizeof count, "%lld", (long long)ranks);
     size_t arguments = 0, at = 0;
     while (call->line[arguments]) arguments++;
     CLEANUP(mem_freep) char **argv = NULL;
     CLEANUP(mem_freep) char *words = NULL, *names = NULL;
     TRY(set_environment());
     TRY(relay_announce(stderr));
-    TRY(mem_new(arguments + LAUNCHER_WORDS + HOST_WORDS + 2 * hosts_variables() + 5, sizeof *argv, &argv));
+    TRY(mem_new(arguments + LAUNCHER_WORDS + HOST_WORDS + 2 * hosts_variables() + RESTART_WORDS + 5,
+                sizeof *argv, &argv));
     TRY(str_dup(launcher_line(), &words));
     char *rest = NULL;
     for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
@@ -234,18 +241,16 @@ static Status start(Invocation *call, int64_t ranks, bool stops) {
     argv[at++] = count;
     TRY(hosts_add(call, argv, &at, &names));
     argv[at++] = program;
-    for (size_t i = 1; i < arguments; i++) argv[at++] = call->line[i];
-    char resume[] = "--resume";
-    for (int64_t left = restarts(call);; left--) {
+    CLEANUP(restarts_done) Restarts restarts = restarts_new(call, ranks);
+    for (;;) {
         bool failed = false;
+        snprintf(count, sizeof count, "%lld", (long long)restarts.ranks);
+        start_title(call, restarts.ranks, title, sizeof title);
+        append_line(argv, at, call->line, &restarts);
         Status status = run_launcher(call, argv, title, stops, &call->exit_code, &failed);
-        if (!failed || left <= 0) return status;
-        fprintf(stderr, "weft: warning: %s; restarting from the newest checkpoint, %lld restart%s left\n",
-                status ? status_message(status) : "the ranks failed", (long long)(left - 1),
-                PLURAL(left - 1));
+        if (!failed || !restarts_next(&restarts, status)) return status;
         status_free(status);
         call->exit_code = 0;
-        if (!invocation_given(call, "resume")) argv[at] = resume;
     }
 }
 
@@ -364,11 +369,15 @@ void launch_end(const Invocation *call, int exit_code) {
     if (call && call->world) group_end_all(call->world, exit_code);
 }
 
+void launch_tell_code(int code) {
+    if (mpi_launched().launched && getenv(WARNED)) fprintf(stderr, LAUNCHED_CODE "%d\n", code);
+}
+
 /* When a rank exits with a code other than 0, mpirun takes two seconds to kill the others. So ranks that have
  * ended together exit with 0, and rank 0 tells the process that started mpirun. */
 int launch_exit_code(int code) {
     Launched launched = mpi_launched();
     if (!launched.launched || !getenv(WARNED) || code == 0) return code;
-    if (launched.rank == 0) fprintf(stderr, LAUNCHED_CODE "%d\n", code);
+    if (launched.rank == 0) launch_tell_code(code);
     return 0;
 }

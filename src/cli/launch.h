@@ -21,6 +21,8 @@ bool launch_may_warn(void);
 bool launch_may_report(const Invocation *call);
 /* The exit code of this process at the end of a command that ended with `code` on all ranks. */
 int launch_exit_code(int code);
+/* Tells the process that started the launcher why the ranks end: with this code, whatever is tried again. */
+void launch_tell_code(int code);
 /* Terminates all ranks. */
 void launch_end(const Invocation *call, int exit_code);
 

@@ -30,7 +30,7 @@ typedef struct Launched {
     FILE *held; /* writes to `text`: the blocks and remarks that were held back */
     char *text;
     size_t size;
-    int code;               /* that rank 0 has announced; 0: none */
+    int code;               /* that a rank has announced for all; 0: none */
     bool in_block;          /* between two lines of dashes */
     bool explained, failed; /* a rank has said why it ends; that is an error */
     int rank, signal;       /* the rank that was killed, and how; signal 0: no rank was killed */
@@ -251,8 +251,9 @@ Status launched_wait(const LaunchedSpec *spec, int *ret_code, bool *ret_failed) 
         if (errno != EINTR) return FAILED("cannot wait for %s: %s", spec->name, strerror(errno));
     bool saved = (of.early || of.at_once || WIFSIGNALED(state)) && await_orphans(&of);
     int code = WIFEXITED(state) ? WEXITSTATUS(state) : STATUS_FAILED;
-    *ret_failed =
-        !of.asked && (of.failed || of.signal || of.lost[0] || WIFSIGNALED(state)) && code != STATUS_USAGE;
+    bool failed =
+        of.failed || of.signal || of.lost[0] || WIFSIGNALED(state) || (code && !of.explained && code != 127);
+    *ret_failed = failed && !of.asked && !of.code && code != STATUS_USAGE && code != STATUS_SAVED;
     if (of.early) return STOPPED("stopped before the ranks were ready; nothing was saved");
     if (of.at_once) return STOPPED("stopped at once; steps after the newest checkpoint are lost");
     if (WIFSIGNALED(state)) return explain_killed(&of, WTERMSIG(state), saved);

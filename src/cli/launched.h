@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "cli/command.h"
 
-/* Rank 0 prints lines that start like this: followed by the ranks' exit code; by the host of every rank. */
+/* A rank prints lines that start like this: followed by the exit code of all; by the host of every rank. */
 #define LAUNCHED_CODE  "\001weft exits with code "
 #define LAUNCHED_HOSTS "\001weft runs on "
 
@@ -25,7 +25,8 @@ typedef struct LaunchedSpec {
 
 /* Copies the launcher's standard error, passes on requests to stop, and waits until all is over. *ret_code is
  * the ranks' exit code, if one of them has reported why it is not 0. *ret_failed: a rank has failed, hung or
- * been killed, and nobody asked for a stop; set in any case. */
+ * been killed, or the launcher has failed, nobody asked for a stop, and a restart may help; set in any case.
+ */
 MUST_USE Status launched_wait(const LaunchedSpec *spec, int *ret_code, bool *ret_failed);
 
 #endif

@@ -146,6 +146,7 @@ static Status fail_together(const Invocation *call, Status status) {
                                  group_host(call->world, call->world->rank, host));
         report(status, call->json);
         hint_at_resume(call);
+        if (status_diverged(status)) launch_tell_code(status_exit_code(status)); /* a restart diverges, too */
     }
     launch_end(call, status_exit_code(status));
     return status;

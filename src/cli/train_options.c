@@ -203,7 +203,8 @@ static const Option run_table[] = {
              "this long, or if one does not answer; 0: wait forever."},
     {OPT_INT("max-restarts", Settings, fault.max_restarts), .fallback = "0", RANGE(0, 1 << 20),
      .help = "With --ranks and --out, start the ranks again this many times when one fails, hangs or is killed, "
-             "from the newest checkpoint."},
+             "from the newest checkpoint. If they fail again before the next checkpoint, fewer replicas start: the "
+             "next smaller divisor of --dp, with the same batch."},
     {OPT_ROW("save-on-signal-seconds", OPTION_FLOAT, FIELD(Settings, fault.signal_seconds, double), "SECONDS"),
      .fallback = "0", AT_LEAST(0),
      .help = "How long before its end the batch system signals the job, as in Slurm's --signal=USR1@120. The "

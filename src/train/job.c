@@ -241,10 +241,7 @@ static Status resolve_model(Job *job, ModelConfig *ret_config) {
     return OK;
 }
 
-/* Default micro-batch size: a replica's whole share of the batch, or with a pipeline a share small enough
- * that each stage sees several micro-batches. */
-static int64_t default_micro_batch(int64_t batch, const Mesh *mesh) {
-    int64_t dp = mesh ? mesh->extent[AXIS_DP] : 1, pp = mesh ? mesh->extent[AXIS_PP] : 1;
+int64_t job_micro_batch(int64_t batch, int64_t dp, int64_t pp) {
     int64_t share = batch / dp, micro = pp > 1 ? share / (4 * pp) : share;
     while (micro > 1 && share % micro) micro--;
     return micro < 1 ? 1 : micro;
@@ -304,7 +301,10 @@ static Status resolve_run(Job *job) {
     const DeviceSettings *device = &job->settings.device;
     RunnerSpec *run = &job->settings.run;
     run->seq = job->seq;
-    if (!run->micro_batch) run->micro_batch = default_micro_batch(training->batch, run->mesh);
+    const Mesh *mesh = run->mesh;
+    if (!run->micro_batch)
+        run->micro_batch = job_micro_batch(training->batch, mesh ? mesh->extent[AXIS_DP] : 1,
+                                           mesh ? mesh->extent[AXIS_PP] : 1);
     TRY(find_optimizer(training, &run->optim.kind));
     if (training->lr > 0) run->optim.adamw_lr = training->adamw_lr / training->lr;
     return device_is_dryrun(job->device) ? kernels_dryrun(device->name, &run->table)

@@ -47,6 +47,9 @@ typedef struct Job {
     Runner *runner;              /* NULL before job_start */
 } Job;
 
+/* Default micro-batch size: a replica's whole share of the batch, or with a pipeline a share small enough
+ * that each stage sees several micro-batches. */
+int64_t job_micro_batch(int64_t batch, int64_t dp, int64_t pp);
 /* Replaces the optimizer's settings by its defaults. */
 MUST_USE Status job_default_optim(Settings *settings);
 typedef enum { JOB_EVAL, JOB_TRAIN } JobUse;

@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "cli/train_options.h"
 #include "comm/mpi.h"
 
@@ -280,6 +281,65 @@ static void no_rank_outlives_its_launch(void **state) {
     }
 }
 
+/* Fills `loss` with the losses in a run's metrics, by step. */
+static void read_losses(const char *metrics, double loss[8]) {
+    FILE *file = fopen(metrics, "r");
+    char line[4096];
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        CLEANUP(json_decrefp) json_t *json = json_loads(line, 0, NULL);
+        int64_t step = json_int_at(json, "step");
+        if (step >= 1 && step <= 8 && json_object_get(json, "loss"))
+            loss[step - 1] = json_number_at(json, "loss");
+    }
+    fclose(file);
+}
+
+/* A launcher that fails twice without a new checkpoint in between: fewer replicas start, with the same loss
+ * at every step as in a run that was never disturbed. A divergence is not tried again. */
+static void restarts_on_fewer_ranks(void **state) {
+    (void)state;
+    require_mpi();
+    char dir[] = "/tmp/weft-restarts-XXXXXX", path[64];
+    double calm[8] = {0}, disturbed[8] = {0};
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(setenv("TEST_DIR", dir, 1), 0);
+    Ran ran = shell_line(
+        "cd $TEST_DIR && head -c 8000 $WEFT | od -An -tx1 >corpus.txt && "
+        "printf '#!/bin/sh\necho call \"$@\" >>calls\n[ $(wc -l <calls) -gt 2 ] && exec mpirun \"$@\"\n"
+        "echo weft: error: rank 3: broken >&2\nexit 1\n' >launcher && chmod +x launcher && "
+        "T='--data corpus.txt --model gpt2-tiny --layers 2 --hidden 32 --heads 2 --seq 16 --batch 16 "
+        "--schedule constant --warmup 0 --save-every 4 --threads 1 --eval-every 0 --quiet' && "
+        "$WEFT train $T --steps 8 --out calm >out && "
+        "$WEFT train $T --steps 4 --ranks 4 --zero 1 --out run >out && "
+        "WEFT_MPIRUN=./launcher $WEFT train $T --steps 8 --ranks 4 --zero 1 --out run --resume-from 4 "
+        "--max-restarts 2 --json");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.err, "; restarting from the newest checkpoint, 1 restart left\n");
+    assert_contains(ran.err, "again without a new checkpoint; restarting on 2 ranks (dp 2 instead of 4) from "
+                             "the newest checkpoint, 0 restarts left\n");
+    CLEANUP(json_decrefp) json_t *json = json_loads(ran.out, 0, NULL);
+    const json_t *layout = json_object_get(json, "layout");
+    assert_int_equal(json_int_at(layout, "ranks"), 2);
+    assert_int_equal(json_int_at(layout, "batch"), 16);
+    assert_int_equal(json_int_at(layout, "micro_batch"), 4);
+    ran_done(&ran);
+    snprintf(path, sizeof path, "%s/calm/metrics.jsonl", dir);
+    read_losses(path, calm);
+    snprintf(path, sizeof path, "%s/run/metrics.jsonl", dir);
+    read_losses(path, disturbed);
+    for (int i = 0; i < 8; i++) assert_float_equal(disturbed[i], calm[i], 1e-6);
+    assert_true(calm[0] > 1 && calm[7] < calm[0]);
+    ran =
+        shell_line("cd $TEST_DIR && $WEFT train --out calm --resume --ranks 2 --steps 30 --lr 1e20 --clip 0 "
+                   "--max-restarts 2");
+    assert_int_equal(ran.code, 1);
+    assert_contains(ran.err, "weft: error: ");
+    assert_null(strstr(ran.err, "restarting"));
+    ran_done(&ran);
+    assert_ok(dir_remove(dir));
+}
+
 /* Derives the layout from a command line and the number of ranks that a launcher started. */
 static Status derive_layout(const char *line, int64_t world, Layout *ret_layout) {
     char copy[256], *words[32], *rest = NULL;
@@ -355,6 +415,7 @@ int main(void) {
         cmocka_unit_test(different_options_are_refused),
         cmocka_unit_test(killed_rank_stops_all),
         cmocka_unit_test(no_rank_outlives_its_launch),
+        cmocka_unit_test(restarts_on_fewer_ranks),
         cmocka_unit_test(layouts_are_derived),
         cmocka_unit_test(command_line_overrides_file),
     };

@@ -1,0 +1,26 @@
+/* Starting ranks again after a failure (--max-restarts); see restarts.c. */
+#ifndef WEFT_CLI_RESTARTS_H
+#define WEFT_CLI_RESTARTS_H
+
+#include "cli/command.h"
+
+enum { RESTART_WORDS = 12 };
+
+typedef struct Restarts {
+    const Invocation *call;
+    int64_t left;                     /* restarts */
+    int64_t ranks, dp;                /* of the next start */
+    int64_t failures;                 /* in a row without a new checkpoint in between */
+    char *checkpoint;                 /* the newest one at the last start; NULL: none */
+    char values[4][24];               /* numbers among the words */
+    const char *words[RESTART_WORDS]; /* options for the ranks, to follow those of the command line */
+    size_t word_count;
+} Restarts;
+
+Restarts restarts_new(const Invocation *call, int64_t ranks);
+void restarts_done(Restarts *restarts);
+/* After a start that failed with `failure`, which may be OK: if another one is allowed, warns and prepares
+ * it. */
+bool restarts_next(Restarts *restarts, const Status failure);
+
+#endif
