@@ -209,7 +209,8 @@ void progress_update(Progress *progress, int64_t done, const char *note) {
 }
 
 void progress_line(Progress *progress, const char *fmt, ...) {
-    if (progress->quiet) return;
+    bool warning = strncmp(fmt, "warning: ", 9) == 0;
+    if (progress->quiet && !(warning && progress->out)) return;
     pthread_mutex_lock(&progress->lock);
     bool redraw = progress->drawn && !progress->ended;
     if (redraw) fputs(progress->erase, progress->out);

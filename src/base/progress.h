@@ -28,7 +28,8 @@ void progress_update(Progress *progress, int64_t done, const char *note);
 /* Says whether work goes on that may take long until the next update: on a terminal, the elapsed time then
  * advances. A phase is always busy. */
 void progress_busy(Progress *progress, bool busy);
-/* Prints a separate line above the bar. */
+/* Prints a separate line above the bar. A line that starts with "warning: " is also printed with `quiet`,
+ * unless there is no `out`. */
 void progress_line(Progress *progress, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void progress_end(Progress *progress);
 void progress_free(Progress *progress);

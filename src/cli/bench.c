@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/format.h"
+#include "cli/launch.h"
 #include "cli/train_options.h"
 #include "compare/leaderboard.h"
 
@@ -11,7 +12,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     bool here;
     TRY(layout_enter(call, &args->train, false, &here));
     if (!here) return OK;
-    args->train.config.report.log = stderr;
+    args->train.config.report.log = launch_log(call);
     if (args->leaderboard) {
         Settings *config = &args->train.config;
         if (invocation_slot(call, "seq")->source == SOURCE_DEFAULT) config->model.seq = LEADERBOARD_SEQ;

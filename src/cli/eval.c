@@ -3,6 +3,7 @@
 
 #include "base/format.h"
 #include "cli/eval_against.h"
+#include "cli/launch.h"
 #include "cli/train_options.h"
 #include "data/reader.h"
 #include "data/squad_answers.h"
@@ -133,7 +134,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     bool here;
     TRY(enter(call, args, &here));
     if (!here) return OK;
-    args->config.settings.report.log = stderr;
+    args->config.settings.report.log = launch_log(call);
     if (invocation_given(call, "na-prob-thresh") && !args->config.squad.na_prob)
         return USAGE("--na-prob-thresh requires --na-prob");
     if (args->against_count)

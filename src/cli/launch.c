@@ -351,6 +351,10 @@ bool launch_is_ours(void) {
     return getenv(WARNED) != NULL;
 }
 
+FILE *launch_log(const Invocation *call) {
+    return call->world && call->world->rank > 0 ? NULL : stderr;
+}
+
 bool launch_may_warn(void) {
     Launched launched = mpi_launched();
     return !getenv(WARNED) && (!launched.launched || launched.rank == 0);

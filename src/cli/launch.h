@@ -15,6 +15,8 @@ MUST_USE Status launch_join(Invocation *call, double limit_s);
 
 /* Whether the launcher was started by weft. */
 bool launch_is_ours(void);
+/* Where this process reports its progress; NULL on ranks other than 0. */
+FILE *launch_log(const Invocation *call);
 /* Whether this process should print warnings: one does, also when ranks are started. */
 bool launch_may_warn(void);
 /* After a failure under a launcher: whether this rank should report it. */

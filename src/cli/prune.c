@@ -5,6 +5,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "cli/launch.h"
 #include "cli/show.h"
 #include "cli/train_options.h"
 
@@ -82,6 +83,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (!here) return OK;
     TRY(round_settings(call, &settings));
     spec->train = args->train.config;
+    spec->train.report.log = launch_log(call);
     spec->train.run.stop = stop_catch(SA_RESTART);
     spec->train.fault.work = stop_work();
     spec->train.training.warmup_file = warmup_file(call);

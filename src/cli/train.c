@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/terminal.h"
 #include "checkpoint/checkpoint.h"
+#include "cli/launch.h"
 #include "cli/show.h"
 #include "cli/train_options.h"
 #include "report/results.h"
@@ -108,7 +109,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     config.run.stop = stop_catch(SA_RESTART);
     stop_grace(config.fault.signal_seconds);
     config.fault.work = stop_work();
-    config.report.log = stderr;
+    config.report.log = launch_log(call);
     TRY(train_run(&config, settings, ret_result));
     call->incomplete = json_is_true(json_object_get(*ret_result, "interrupted"));
     if (!call->incomplete) return OK;

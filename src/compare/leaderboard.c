@@ -122,7 +122,7 @@ static Status add_loss(const LeaderboardSpec *spec, json_t *result) {
                               .text = {.field = "text", .label_field = "label", .documents = "file"}},
                      .run = {.micro_batch = 4},
                      .device = c->device,
-                     .report = {.quiet = true, .log = c->report.log}}};
+                     .report = {.quiet = true}}};
     config.settings.device.on = NULL;
     CLEANUP(json_decrefp) json_t *measured = NULL;
     TRY(eval_run(&config, &measured));

@@ -621,7 +621,7 @@ static void announce(Trainer *t, const LoadReport *report) {
                       (long long)t->config->training.warmup, t->config->training.warmup_file,
                       (long long)t->lr.steps, PLURAL(t->lr.steps));
     if (!t->config->ckpt.out)
-        progress_line(t->progress, "warning: no {out} directory; the trained weights will not be saved");
+        progress_line(t->progress, "no {out} directory: the trained weights will not be saved");
 }
 
 static Status prepare(Trainer *t) {

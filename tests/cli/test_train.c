@@ -87,6 +87,20 @@ static void prints_a_summary(void **state) {
     ran_done(&ran);
 }
 
+/* --quiet hides progress, not warnings. */
+static void warns_quietly(void **state) {
+    (void)state;
+    char file[128];
+    snprintf(file, sizeof file, "%s.json", run_dir);
+    assert_ok(file_replace(file, "{\"warmup\": 500}", 15));
+    Ran ran = program_run(SMALL, "--config", file, "--steps", "2", "--quiet");
+    assert_int_equal(ran.code, 0);
+    assert_int_equal(strncmp(ran.err, "warning: the warm-up of 500 steps (", 35), 0);
+    assert_null(strstr(ran.err, "model: "));
+    ran_done(&ran);
+    unlink(file);
+}
+
 /* Ctrl-C: the current step is completed, a checkpoint saved, the result printed, and --resume continues from
  * it. */
 static void stopped_and_resumed(void **state) {
@@ -402,6 +416,7 @@ int main(void) {
         cmocka_unit_test(json_summary),
         cmocka_unit_test(warmup_ratio),
         cmocka_unit_test(prints_a_summary),
+        cmocka_unit_test(warns_quietly),
         cmocka_unit_test(stopped_and_resumed),
         cmocka_unit_test(evaluated),
         cmocka_unit_test(resumed_by_directory),
