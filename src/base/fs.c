@@ -6,9 +6,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -147,6 +149,46 @@ Status dir_remove(const char *path) {
     return OK;
 }
 
+/* Whether `name` is "BASE.tmp.PID" with a process that does not run on this host. */
+static bool is_leftover(const char *name, const char *base) {
+    size_t length = strlen(base);
+    if (strncmp(name, base, length) || strncmp(name + length, ".tmp.", 5)) return false;
+    const char *digits = name + length + 5;
+    char *end;
+    long pid = strtol(digits, &end, 10);
+    if (*digits < '1' || *digits > '9' || *end) return false;
+    return pid > INT32_MAX || (kill((pid_t)pid, 0) != 0 && errno == ESRCH);
+}
+
+static Status remove_unheld(const char *path) {
+    struct stat st;
+    CLEANUP(fd_closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &st) != 0 || st.st_uid != geteuid()) return OK;
+    if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode)) return OK;
+    return flock(fd, LOCK_EX | LOCK_NB) == 0 ? dir_remove(path) : OK;
+}
+
+Status path_clear_leftovers(const char *path) {
+    CLEANUP(mem_freep) char *first = NULL, *second = NULL;
+    TRY(str_dup(path, &first));
+    TRY(str_dup(path, &second));
+    const char *parent = dirname(first), *base = basename(second);
+    CLEANUP(dir_closep) DIR *dir = opendir(parent);
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        if (!is_leftover(entry->d_name, base)) continue;
+        CLEANUP(mem_freep) char *left = NULL;
+        TRY(path_join(&left, parent, entry->d_name));
+        TRY(remove_unheld(left));
+    }
+    return OK;
+}
+
+int path_hold(const char *path) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) flock(fd, LOCK_EX | LOCK_NB);
+    return fd;
+}
+
 struct FileWriter {
     char *path;
     char *temporary;
@@ -163,6 +205,7 @@ Status file_writer_new(FileWriter **ret_writer, const char *path) {
     TRY(str_format(&writer->temporary, "%s.tmp.%ld", path, (long)getpid()));
     writer->fd = open(writer->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (writer->fd < 0) return FAILED("%s: cannot write: %s", path, strerror(errno));
+    flock(writer->fd, LOCK_EX | LOCK_NB); /* see path_clear_leftovers */
     *ret_writer = writer;
     writer = NULL;
     return OK;

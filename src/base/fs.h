@@ -29,6 +29,12 @@ MUST_USE Status dir_sync(const char *path);
 /* Like rm -rf: an absent directory is not an error. */
 MUST_USE Status dir_remove(const char *path);
 
+/* Files and directories are written as "PATH.tmp.PID" and renamed. Removes what killed processes have left:
+ * it is this user's, no process of this host has that id, and none on any host holds it. */
+MUST_USE Status path_clear_leftovers(const char *path);
+/* Holds a temporary directory; close the descriptor to release it. -1: the file system has no locks. */
+int path_hold(const char *path);
+
 /* Replaces a file atomically: writes a temporary file next to it; file_commit fsyncs it, renames it and
  * fsyncs the directory. file_writer_free without a commit removes the temporary file. */
 typedef struct FileWriter FileWriter;

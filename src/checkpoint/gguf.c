@@ -307,6 +307,7 @@ Status gguf_save(const char *path, const char *dir, const Store *params, Stream 
     TRY(meta_u64(&head, manifest.count));
     TRY(meta_u64(&head, keys));
     CLEANUP(file_writer_freep) FileWriter *writer = NULL;
+    TRY(path_clear_leftovers(path));
     TRY(file_writer_new(&writer, path));
     TRY(file_write(writer, head.data, head.size));
     TRY(file_write(writer, meta.data, meta.size));

@@ -339,6 +339,10 @@ static void drop_dirp(char **dir) {
     free(*dir);
 }
 
+static void releasep(int *fd) {
+    if (*fd >= 0) close(*fd);
+}
+
 Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveOptions *options) {
     CLEANUP(mem_freep) char *plain = NULL, *parent = NULL;
     CLEANUP(hf_manifest_done) HfManifest manifest = {0};
@@ -349,10 +353,12 @@ Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveO
     TRY(check_values(&manifest, params, stream, options->dtype));
     TRY(dir_make(parent));
     TRY(hf_save_check(plain));
+    TRY(path_clear_leftovers(plain));
     CLEANUP(drop_dirp) char *temporary = NULL;
     TRY(str_format(&temporary, "%s.tmp.%ld", plain, (long)getpid()));
     TRY(dir_remove(temporary));
     TRY(dir_make(temporary));
+    CLEANUP(releasep) int held = path_hold(temporary);
     CLEANUP(save_list_done) SaveList list = {0};
     TRY(hf_manifest_list(&manifest, temporary, params, options->dtype, &list));
     int64_t at = list.count ? safe_writer_declared(list.file[0]) : 0;

@@ -212,6 +212,7 @@ static Status save_atomically(const Tokenizer *tokenizer, const char *out) {
     CLEANUP(mem_freep) char *made = NULL;
     size_t size = strlen(out);
     while (size > 1 && out[size - 1] == '/') size--;
+    TRY(path_clear_leftovers(out));
     TRY(str_format(&made, "%.*s.tmp.%ld", (int)size, out, (long)getpid()));
     Status status = tokenizer_save(tokenizer, made);
     if (!status) status = dir_sync(made);

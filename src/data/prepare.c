@@ -385,8 +385,8 @@ Status prepare_check(const char *path, bool replace) {
 
 /* Temporary directory next to the output directory, locked while its process lives. */
 typedef struct StagingDir {
-    char *target, *parent, *base; /* for "a/b": "a/b", "a" and "b" */
-    char *path;                   /* the temporary directory; NULL: not created yet, or already renamed */
+    char *target, *parent; /* for "a/b": "a/b" and "a" */
+    char *path;            /* the temporary directory; NULL: not created yet, or already renamed */
     int lock;
 } StagingDir;
 
@@ -397,29 +397,8 @@ static void staging_done(StagingDir *staging) {
     }
     if (staging->lock >= 0) close(staging->lock);
     free(staging->path);
-    free(staging->base);
     free(staging->parent);
     free(staging->target);
-}
-
-/* Removes temporary directories that killed processes left behind, recognizable because no process holds
- * their lock. */
-static Status clear_leftovers(const StagingDir *staging) {
-    CLEANUP(dir_closep) DIR *dir = opendir(staging->parent);
-    if (!dir) return FAILED("%s: the directory cannot be read: %s", staging->parent, strerror(errno));
-    size_t length = strlen(staging->base);
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        const char *name = entry->d_name;
-        if (strncmp(name, staging->base, length) || strncmp(name + length, ".tmp.", 5)) continue;
-        CLEANUP(mem_freep) char *path = NULL;
-        TRY(path_join(&path, staging->parent, name));
-        int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        bool free_lock = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
-        Status status = free_lock ? dir_remove(path) : OK;
-        if (fd >= 0) close(fd);
-        TRY(status);
-    }
-    return OK;
 }
 
 static Status staging_make(StagingDir *staging, const char *target) {
@@ -427,18 +406,16 @@ static Status staging_make(StagingDir *staging, const char *target) {
     TRY(str_dup(target, &staging->target));
     for (size_t n = strlen(target); n > 1 && staging->target[n - 1] == '/'; n--) staging->target[n - 1] = 0;
     const char *slash = strrchr(staging->target, '/');
-    TRY(str_dup(slash ? slash + 1 : staging->target, &staging->base));
     if (slash)
         TRY(str_format(&staging->parent, "%.*s",
                        slash == staging->target ? 1 : (int)(slash - staging->target), staging->target));
     else
         TRY(str_dup(".", &staging->parent));
     TRY(dir_make(staging->parent));
-    TRY(clear_leftovers(staging));
+    TRY(path_clear_leftovers(staging->target));
     TRY(str_format(&staging->path, "%s.tmp.%ld", staging->target, (long)getpid()));
     TRY(dir_make(staging->path));
-    staging->lock = open(staging->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (staging->lock >= 0) flock(staging->lock, LOCK_EX | LOCK_NB);
+    staging->lock = path_hold(staging->path);
     return OK;
 }
 

@@ -8,7 +8,7 @@
 #include "base/fs.h"
 #include "test.h"
 
-enum { FOLDER_PATHS = 16 };
+enum { FOLDER_PATHS = 32 };
 
 typedef struct Folder {
     char dir[64];

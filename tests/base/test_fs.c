@@ -192,6 +192,29 @@ static void test_user_cache(void **state) {
     assert_null(none);
 }
 
+/* Process ids stay below 4194304. */
+static void test_leftovers(void **state) {
+    Folder *folder = *state;
+    char own[32];
+    snprintf(own, sizeof own, "out.tmp.%d", (int)getpid());
+    const char *const kept[] = {own,         "out.tmp.4194306",   "out.tmp.4194305x", "out.tmp.",
+                                "out.tmp.1", "outer.tmp.4194305", "out.part.4194305"};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) assert_ok(dir_make(folder_path(folder, kept[i])));
+    assert_int_equal(symlink("out.tmp.1", folder_path(folder, "out.tmp.4194307")), 0);
+    assert_ok(dir_make(folder_path(folder, "out.tmp.4194305/below")));
+    assert_ok(file_replace(folder_path(folder, "out.tmp.4194308"), "x", 1));
+    int held = path_hold(folder_path(folder, "out.tmp.4194306"));
+    assert_true(held >= 0);
+    assert_ok(path_clear_leftovers(folder_path(folder, "out/")));
+    assert_entries(folder->dir, (int)(sizeof kept / sizeof *kept) + 1);
+    assert_false(path_exists(folder_path(folder, "out.tmp.4194305")));
+    assert_false(path_exists(folder_path(folder, "out.tmp.4194308")));
+    close(held);
+    assert_ok(path_clear_leftovers(folder_path(folder, "out")));
+    assert_false(path_exists(folder_path(folder, "out.tmp.4194306")));
+    assert_ok(path_clear_leftovers(folder_path(folder, "nothing/here")));
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_setup, folder_teardown)
 
 static Fingerprint print_of(const char *path, uint64_t limit) {
@@ -240,6 +263,7 @@ int main(void) {
         IN_FOLDER(test_folders),
         IN_FOLDER(test_links),
         IN_FOLDER(test_fingerprint),
+        IN_FOLDER(test_leftovers),
         cmocka_unit_test(test_join),
         cmocka_unit_test(test_user_cache),
     };

@@ -160,6 +160,15 @@ static void info_of_this_host(void **state) {
     ran_done(&ran);
 }
 
+/* What a killed command left behind is removed by the next one. */
+static void leftovers_are_removed(void **state) {
+    const char *dir = *state;
+    assert_ok(dir_make(in(dir, "out.tmp.4194305/below")));
+    json_decref(run_json("convert", CASES "gpt2", in(dir, "out")));
+    assert_true(path_exists(in(dir, "out/config.json")));
+    assert_false(path_exists(in(dir, "out.tmp.4194305")));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(other_formats),
@@ -167,6 +176,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(types_and_heads, setup, teardown),
         cmocka_unit_test_setup_teardown(refusals, setup, teardown),
         cmocka_unit_test_setup_teardown(range_too_small, setup, teardown),
+        cmocka_unit_test_setup_teardown(leftovers_are_removed, setup, teardown),
         cmocka_unit_test(info_of_this_host),
     };
     return cmocka_run_group_tests_name("cli.convert", tests, program_setup, NULL);

@@ -287,7 +287,7 @@ static void test_all_or_nothing(void **state) {
     assert_false(path_exists(prepared.dir));
     /* What a killed process left behind is removed by the next one. */
     char left[160];
-    snprintf(left, sizeof left, "%s.tmp.1", prepared.dir);
+    snprintf(left, sizeof left, "%s.tmp.4194305", prepared.dir);
     assert_ok(dir_make(left));
     assert_ok(make(files, "out", (PrepareSpec){0}, &prepared));
     assert_int_equal(count_leftovers(files, "out"), 0);
