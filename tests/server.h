@@ -36,6 +36,9 @@ typedef struct Server {
     int cuts;                    /* number of responses still to cut */
     int failures, status;        /* number of responses still to fail, and their status code */
     const char *linked;          /* X-Linked-ETag of redirects, or NULL to send none */
+    bool garbage;                /* answer with bytes that are not HTTP */
+    bool drips;                  /* send the body byte by byte, 50 bytes/s */
+    bool endless;                /* repeat the body until the client disconnects */
     bool silent;                 /* stall after cut_at bytes until the client disconnects */
     volatile sig_atomic_t *stop; /* if not NULL, set to 1 in a stall once stop_file has cut_at bytes */
     const char *stop_file;
@@ -77,6 +80,10 @@ static inline void server_body(Server *server, int fd, const ServedFile *file, s
     size_t size = file->size - from;
     bool cut = server->silent || server->cuts > 0;
     if (cut && (size_t)server->cut_at < size) size = (size_t)server->cut_at;
+    for (size_t i = 0; server->drips && i < size; i++, usleep(20000))
+        if (!server_send(fd, (const char *)file->data + from + i, 1)) return;
+    while (server->endless && server_send(fd, file->data, file->size)) {
+    }
     server_send(fd, (const char *)file->data + from, size);
     if (server->silent) {
         char byte;
@@ -124,7 +131,9 @@ static inline void server_answer(Server *server, int fd, const char *request) {
     server->last_condition[0] = 0;
     if (condition) sscanf(condition + 12, "%255[^\r]", server->last_condition);
     const ServedFile *file = server_find(server, path);
-    if (server->failures > 0) {
+    if (server->garbage) {
+        server_say(fd, "\001\002 this is not HTTP\r\n\r\n");
+    } else if (server->failures > 0) {
         server->failures--;
         server_say(fd, "HTTP/1.1 %d Trouble\r\nConnection: close\r\nContent-Length: 4\r\n\r\noops",
                    server->status);

@@ -141,7 +141,8 @@ static Status fetch_from(Job *job, const FetchFile *known, bool flat, FetchedFil
                      .from = from,
                      .http = is_url ? job->http : NULL,
                      .expected = known->sha256 ? known->sha256 : recorded,
-                     .recorded = !known->sha256};
+                     .recorded = !known->sha256,
+                     .limit = job->set->about ? 2 * job->set->about : PART_LIMIT};
     TRY(part_fetch(&part, file, ret_absent));
     return record_add(job, file, from);
 }

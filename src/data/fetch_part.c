@@ -29,7 +29,6 @@
 #include "base/progress.h"
 
 enum { CHUNK = 1 << 18, GOOD_PROGRESS = 1 << 20, RESTARTS = 2, CHECK_SHOWN = 256 << 20 };
-#define SIZE_LIMIT ((int64_t)64 << 30) /* limit for files whose size is not known in advance */
 
 typedef struct Part {
     const PartSpec *spec;
@@ -109,7 +108,7 @@ static bool read_state(Part *part) {
     Status status = json_read_file(part->state, &json);
     if (!status) status = json_get_string(json, part->state, "from", &from);
     if (!status) status = json_get_string(json, part->state, "tag", &tag);
-    if (!status) status = json_get_int(json, part->state, "size", -1, SIZE_LIMIT, &total);
+    if (!status) status = json_get_int(json, part->state, "size", -1, PART_LIMIT, &total);
     bool ours = !status && from && !strcmp(from, part->spec->from) && strlen(tag ? tag : "") < HTTP_TAG_SIZE;
     if (ours) {
         snprintf(part->tag, sizeof part->tag, "%s", tag ? tag : "");
@@ -181,7 +180,7 @@ static Status set_total(Part *part, int64_t total) {
     if (published && total >= 0 && total != published)
         return FAILED("%s has %lld bytes, but the published file has %lld", part->spec->from,
                       (long long)total, (long long)published);
-    if (total > SIZE_LIMIT)
+    if (total > PART_LIMIT)
         return FAILED("%s has %lld bytes, more than any file expected here", part->spec->from,
                       (long long)total);
     if (total >= 0) part->total = total;
@@ -206,7 +205,7 @@ static Status on_begin(void *user, const HttpResponse *response) {
 
 static Status on_data(void *user, const void *data, size_t size) {
     Part *part = user;
-    int64_t limit = part->total >= 0 ? part->total : SIZE_LIMIT;
+    int64_t limit = part->total >= 0 ? part->total : part->spec->limit;
     if ((int64_t)size > limit - part->size) {
         TRY(part_empty(part));
         return FAILED("%s: longer than the expected %lld bytes", part->spec->from, (long long)limit);

@@ -7,6 +7,8 @@
 #include "data/fetch.h"
 #include "data/http.h"
 
+#define PART_LIMIT ((int64_t)64 << 30) /* bytes, of any file */
+
 typedef struct PartSpec {
     const FetchSpec *fetch;
     const FetchFile *file;
@@ -15,6 +17,7 @@ typedef struct PartSpec {
     Http *http;           /* NULL: copy a local file */
     const char *expected; /* SHA-256; NULL: not known */
     bool recorded;        /* `expected` was recorded at the first download, not published */
+    int64_t limit;        /* bytes to accept if nothing tells the file's size */
 } PartSpec;
 
 /* *ret_absent: the call failed because the server or directory has no such file. */

@@ -8,6 +8,7 @@
 #include "data/http.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -16,7 +17,12 @@
 #include "base/memory.h"
 #include "data/curl.h"
 
-enum { REDIRECT_LIMIT = 10, ERROR_BODY_LIMIT = 1 << 20 };
+enum {
+    REDIRECT_LIMIT = 10,
+    ERROR_BODY_LIMIT = 1 << 20,
+    HEADER_LIMIT = 1 << 20,
+    LEAST_RATE = 100 /* bytes/s */
+};
 
 struct Http {
     Curl curl;
@@ -27,8 +33,8 @@ typedef struct Transfer {
     const HttpRequest *request;
     HttpResponse response;
     bool begun, stopped, stalled;
-    Status failure; /* returned by the request's begin or data */
-    int64_t received;
+    Status failure;            /* returned by the request's begin or data */
+    int64_t received, headers; /* bytes */
     double last_byte;
 } Transfer;
 
@@ -136,9 +142,15 @@ void http_take_header(HttpResponse *response, const char *line, size_t size) {
 
 static size_t on_header(char *line, size_t one, size_t size, void *user) {
     Transfer *transfer = user;
+    size *= one;
     transfer->last_byte = clock_wall();
-    http_take_header(&transfer->response, line, one * size);
-    return one * size;
+    transfer->headers += (int64_t)size;
+    if (transfer->headers > HEADER_LIMIT) {
+        transfer->failure = FAILED("%s: the server sends headers without end", transfer->request->url);
+        return 0;
+    }
+    http_take_header(&transfer->response, line, size);
+    return size;
 }
 
 static Status begin(Transfer *transfer) {
@@ -209,6 +221,8 @@ static void set_options(const Http *http, Transfer *transfer, const char *range,
     set(handle, CURL_MAX_REDIRECTS, (long)REDIRECT_LIMIT);
     set(handle, CURL_NO_SIGNAL, 1L);
     set(handle, CURL_CONNECT_TIMEOUT_MS, (long)connect_timeout_ms(request->timeout_s));
+    set(handle, CURL_LOW_SPEED_LIMIT, (long)LEAST_RATE);
+    set(handle, CURL_LOW_SPEED_TIME, (long)ceil(fmin(request->timeout_s, 1e6)));
     set(handle, CURL_ERROR_BUFFER, error);
     set(handle, CURL_HEADER_FUNCTION, on_header);
     set(handle, CURL_HEADER_DATA, (void *)transfer);
@@ -237,6 +251,9 @@ static Status transfer_failed(const Transfer *transfer, int code, const char *me
     *ret_again = code == CURL_NO_CONNECTION || code == CURL_HTTP2_ERROR || code == CURL_HTTP2_STREAM ||
                  code == CURL_CUT || code == CURL_TIMED_OUT || code == CURL_NO_ANSWER ||
                  code == CURL_SEND_FAILED || code == CURL_RECEIVE_FAILED || transfer->stalled;
+    bool slow = code == CURL_TIMED_OUT && transfer->received > 0 &&
+                clock_wall() - transfer->last_byte < 0.9 * transfer->request->timeout_s;
+    if (slow) return FAILED("%s: the server sends less than %d bytes/s", url, LEAST_RATE);
     if (transfer->stalled || code == CURL_TIMED_OUT)
         return FAILED("%s: no data received for %g s", url, transfer->request->timeout_s);
     switch (code) {
@@ -246,7 +263,10 @@ static Status transfer_failed(const Transfer *transfer, int code, const char *me
             url, host);
     case CURL_NO_PROXY: return FAILED("%s: proxy host not found; check http_proxy and https_proxy", url);
     case CURL_NO_CONNECTION: return FAILED("%s: cannot connect to %s", url, host);
+    case CURL_WEIRD_ANSWER: return FAILED("%s: %s does not answer in HTTP", url, host);
     case CURL_BAD_PROTOCOL:
+        if (transfer->response.status < 300 || strstr(message, "HTTP/0.9")) /* what curl takes garbage for */
+            return FAILED("%s: %s does not answer in HTTP", url, host);
         return FAILED("%s: redirects from https to another protocol, which is not allowed", url);
     case CURL_BAD_URL: return FAILED("%s: not a valid URL", url);
     case CURL_REDIRECT_LOOP: return FAILED("%s: more than %d redirects", url, REDIRECT_LIMIT);

@@ -80,12 +80,13 @@ static int setup(void **state) {
 static int teardown(void **state) {
     Fixture *fixture = *state;
     void *server = fixture->server;
+    int failed = server_teardown(&server); /* it may still be sending the data */
     fetched_done(&fixture->fetched);
     status_free(dir_remove(fixture->dir));
     free(fixture->data);
     free(fixture->other);
     free(fixture);
-    return server_teardown(&server);
+    return failed;
 }
 
 static Fixture *online(void **state) {
@@ -345,6 +346,32 @@ static void test_silent(void **state) {
     assert_fails(fetch(fixture), 1, "no data received for 1 s; the 4.00 kB received so far are kept");
     assert_int_equal(size_of(fixture->part), 4000);
     assert_int_equal(fixture->server->requests, 2);
+}
+
+/* A server that sends something, but too slowly to ever end. */
+static void test_slow(void **state) {
+    Fixture *fixture = online(state);
+    fixture->spec.timeout_s = 1;
+    fixture->spec.retries = 0;
+    fixture->server->drips = true;
+    assert_fails(fetch(fixture), 1, ": the server sends less than 100 bytes/s; the ");
+}
+
+/* Without a length, what the whole set is said to have bounds the file. */
+static void test_endless(void **state) {
+    Fixture *fixture = online(state);
+    fixture->file = (FetchFile){"file.bin", 0, NULL, NULL};
+    fixture->set.about = 1000000;
+    fixture->server->no_length = fixture->server->endless = true;
+    assert_fails(fetch(fixture), 1, "longer than the expected 2000000 bytes");
+    assert_false(path_exists(fixture->part));
+}
+
+static void test_garbage(void **state) {
+    Fixture *fixture = online(state);
+    fixture->spec.retries = 0;
+    fixture->server->garbage = true;
+    assert_fails(fetch(fixture), 1, ": 127.0.0.1 does not answer in HTTP");
 }
 
 static void test_stopped(void **state) {
@@ -619,6 +646,9 @@ static void test_constants(void **state) {
         {CURL_HEADER_DATA, CURLOPT_HEADERDATA},
         {CURL_PROGRESS_DATA, CURLOPT_XFERINFODATA},
         {CURL_CA_FILE, CURLOPT_CAINFO},
+        {CURL_LOW_SPEED_LIMIT, CURLOPT_LOW_SPEED_LIMIT},
+        {CURL_LOW_SPEED_TIME, CURLOPT_LOW_SPEED_TIME},
+        {CURL_WEIRD_ANSWER, CURLE_WEIRD_SERVER_REPLY},
         {CURL_NO_PROGRESS, CURLOPT_NOPROGRESS},
         {CURL_FOLLOW, CURLOPT_FOLLOWLOCATION},
         {CURL_MAX_REDIRECTS, CURLOPT_MAXREDIRS},
@@ -681,6 +711,9 @@ int main(void) {
         CASE(wrong_again),
         CASE(no_tag_no_checksum),
         CASE(silent),
+        CASE(slow),
+        CASE(endless),
+        CASE(garbage),
         CASE(stopped),
         CASE(wrong_sum),
         CASE(refusals),
