@@ -101,8 +101,25 @@ static Status run_and_print(Invocation *call, int *ret_code) {
     return flush_stdout();
 }
 
-/* A message may quote input data: makes it valid UTF-8 without terminal control characters. NULL if out of
- * memory. */
+/* Shortens lines that quote long input: "...". UTF-8 characters stay whole. */
+static void shorten_lines(char *text) {
+    enum { LINE = 1000, HEAD = 500, TAIL = 300 };
+    for (char *line = text; *line;) {
+        size_t length = strcspn(line, "\n"), head = HEAD;
+        const char *tail = line + length - TAIL;
+        if (length > LINE) {
+            while ((line[head] & 0xC0) == 0x80) head--;
+            while ((*tail & 0xC0) == 0x80) tail++;
+            memcpy(line + head, "...", 3);
+            memmove(line + head + 3, tail, strlen(tail) + 1);
+            length = strcspn(line, "\n");
+        }
+        line += length + (line[length] == '\n');
+    }
+}
+
+/* A message may quote input data: makes it valid UTF-8 of moderate length without terminal control
+ * characters. NULL if out of memory. */
 static char *clean_message(const char *message) {
     char *text = NULL;
     size_t size = 0;
@@ -110,6 +127,7 @@ static char *clean_message(const char *message) {
     status_free(status);
     for (size_t i = 0; text && i < size; i++)
         if (((unsigned char)text[i] < ' ' && text[i] != '\n') || text[i] == 0x7F) text[i] = '?';
+    if (text) shorten_lines(text);
     return text;
 }
 

@@ -37,6 +37,25 @@ static void mistyped_names(void **state) {
     assert_refused(2, "'trian' is not a command; did you mean 'train'?", "help", "trian");
 }
 
+/* Errors that quote input keep its beginning and the advice at their end. */
+static void long_input(void **state) {
+    (void)state;
+    char path[] = "/tmp/weft-long-XXXXXX";
+    FILE *file = fdopen(mkstemp(path), "w");
+    fputs("{\"", file);
+    for (int i = 0; i < 1100000; i++) fputc('A', file);
+    fputs("\": 1}", file);
+    assert_int_equal(fclose(file), 0);
+    Ran ran = program_run("train", "self", "--config", path);
+    assert_int_equal(ran.code, 2);
+    assert_contains(ran.err, ": unknown key 'AAAA");
+    assert_contains(ran.err, "AAAA...AAAA");
+    assert_contains(ran.err, "AAAA'; keys are option names (see 'weft help train')\n");
+    assert_true(strlen(ran.err) < 1000);
+    ran_done(&ran);
+    unlink(path);
+}
+
 static void wrong_values(void **state) {
     (void)state;
     assert_refused(2, "--steps ten: expected an integer >= 1", "train", "--steps", "ten");
@@ -177,17 +196,12 @@ static void closed_pipe(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(versions),
-        cmocka_unit_test(no_command),
-        cmocka_unit_test(mistyped_names),
-        cmocka_unit_test(wrong_values),
-        cmocka_unit_test(wrong_arguments),
-        cmocka_unit_test(contradictions),
-        cmocka_unit_test(unsupported_layouts),
-        cmocka_unit_test(without_a_gpu),
-        cmocka_unit_test(json_is_one_object),
-        cmocka_unit_test(trace_on_request),
-        cmocka_unit_test(full_disk),
+        cmocka_unit_test(versions),         cmocka_unit_test(no_command),
+        cmocka_unit_test(mistyped_names),   cmocka_unit_test(long_input),
+        cmocka_unit_test(wrong_values),     cmocka_unit_test(wrong_arguments),
+        cmocka_unit_test(contradictions),   cmocka_unit_test(unsupported_layouts),
+        cmocka_unit_test(without_a_gpu),    cmocka_unit_test(json_is_one_object),
+        cmocka_unit_test(trace_on_request), cmocka_unit_test(full_disk),
         cmocka_unit_test(closed_pipe),
     };
     return cmocka_run_group_tests(tests, program_setup, NULL);
