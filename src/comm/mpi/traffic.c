@@ -348,16 +348,32 @@ bool traffic_abandons(Traffic *traffic) {
     return gives_up;
 }
 
-int traffic_recover(Traffic *traffic, MPI_Comm old, MPI_Comm *ret_comm) {
+/* Waits for all ranks, as long as the watchdog allows, to duplicate a communicator. */
+static Status duplicate(Traffic *traffic, MPI_Comm old, MPI_Comm *ret_comm) {
+    double start = clock_wall(), limit = traffic->watchdog.limit_s;
+    MPI_Request request;
+    int done = 0, code = MPI_Comm_idup(old, ret_comm, &request);
+    while (!code && !done) {
+        code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        if (done) break;
+        if (limit > 0 && clock_wall() - start > limit)
+            return FAILED("the ranks have not met again for %.0f s after a request to stop (--timeout)",
+                          limit);
+        sleep_us(1000);
+    }
+    if (!code) code = MPI_Comm_set_errhandler(*ret_comm, MPI_ERRORS_RETURN);
+    return mpi_status(code, "cannot reconnect the ranks");
+}
+
+Status traffic_recover(Traffic *traffic, MPI_Comm old, MPI_Comm *ret_comm) {
     pthread_mutex_lock(&traffic->lock);
     keep_memory(traffic);
     traffic->first = traffic->last = NULL; /* leaked, like their memory */
     traffic->active = 0;
     traffic->in_section = false;
-    int code = MPI_Comm_dup(old, ret_comm);
-    if (!code) code = MPI_Comm_set_errhandler(*ret_comm, MPI_ERRORS_RETURN);
+    Status status = duplicate(traffic, old, ret_comm);
     pthread_mutex_unlock(&traffic->lock);
-    return code;
+    return status;
 }
 
 Status traffic_wait_more(Traffic *traffic, bool begins) {

@@ -182,8 +182,8 @@ void notes_free(Traffic *traffic);
 /* Sections, see comm/mesh.h. */
 void traffic_section(Traffic *traffic, SectionStage stage, const volatile sig_atomic_t *stop);
 bool traffic_abandons(Traffic *traffic);
-/* Forgets operations in flight and duplicates a communicator. */
-int traffic_recover(Traffic *traffic, MPI_Comm old, MPI_Comm *ret_comm);
+/* Forgets operations in flight and duplicates a communicator. Fails if a rank does not take part in time. */
+MUST_USE Status traffic_recover(Traffic *traffic, MPI_Comm old, MPI_Comm *ret_comm);
 /* For waits on a device. */
 MUST_USE Status traffic_wait_more(Traffic *traffic, bool begins);
 
