@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/format.h"
@@ -187,6 +188,20 @@ static Status check_room(int64_t ranks) {
                  (long long)ranks, format_bytes(text, memory), (long long)most);
 }
 
+/* Open MPI maps files of this size into all ranks; if it cannot make them, mpirun hangs. */
+static Status check_file_size(void) {
+    const double shared = 4 << 20;
+    struct rlimit limit;
+    char now[FORMAT_SIZE], need[FORMAT_SIZE];
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        (double)limit.rlim_cur >= shared)
+        return OK;
+    return FAILED(
+        "files may not be larger than %s (ulimit -f), but ranks share memory through files of %s; raise "
+        "the limit, for example with 'ulimit -f unlimited'",
+        format_bytes(now, (double)limit.rlim_cur), format_bytes(need, shared));
+}
+
 /* Shown until the first rank prints something: starting takes a second, longer if ranks share cores. */
 static void start_title(const Invocation *call, int64_t ranks, char *ret_title, size_t size) {
     const Slot *quiet = invocation_slot(call, "quiet");
@@ -215,6 +230,7 @@ static void append_line(char **argv, size_t at, char *const *line, const Restart
 static Status start(Invocation *call, int64_t ranks, bool stops) {
     char program[4096], count[24], title[80];
     if (!hosts_named(call)) TRY(check_room(ranks));
+    TRY(check_file_size());
     if (!mpi_built()) {
         CLEANUP(group_freep) Group *none = NULL;
         return mpi_world_new(&none); /* for its error message */

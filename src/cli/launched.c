@@ -18,12 +18,14 @@
 #include "base/clock.h"
 #include "base/format.h"
 #include "base/memory.h"
+#include "base/process.h"
 #include "cli/processes.h"
 #include "cli/relay.h"
 #include "cli/resume_hint.h"
 
 static const double again_s = 2;  /* a second Ctrl-C within this time means "at once" */
-static const double stuck_s = 10; /* ranks without a launcher end together: one that takes longer is stuck */
+static const double stuck_s = 10; /* ranks without a launcher end together: one that takes longer is stuck,
+                                   * and so is a launcher that ignores the end of a rank for this long */
 
 typedef struct Launched {
     const LaunchedSpec *spec;
@@ -40,6 +42,9 @@ typedef struct Launched {
     bool early, at_once;    /* ... before there were ranks; by two Ctrl-C */
     bool orphans;           /* the launcher has ended, its ranks may not have */
     double interrupted;     /* time of the last Ctrl-C; 0: none */
+    pid_t ended;            /* a rank that has ended and that the launcher has not noticed; 0: none */
+    double ended_since;     /* when this process first saw that */
+    bool stuck;             /* the launcher was killed for it */
 } Launched;
 
 static void launched_done(Launched *of) {
@@ -128,10 +133,24 @@ static void take_signal(Launched *of, int number) {
     of->asked = true;
 }
 
-static void read_signals(void *context) {
+/* Open MPI's mpirun can hang when ranks die while they connect. */
+static void check_launcher(Launched *of) {
+    pid_t launcher = of->spec->pid, ended = processes_in_state(launcher, "Z"), above;
+    double now = clock_wall();
+    if (ended != of->ended || process_state(launcher, &above) == 'T') {
+        of->ended = ended;
+        of->ended_since = now;
+    } else if (ended && now - of->ended_since > stuck_s) {
+        of->stuck = true;
+        kill_all();
+    }
+}
+
+static void look_around(void *context) {
     Launched *of = context;
     char number;
     while (read(of->spec->signals, &number, 1) == 1) take_signal(of, number);
+    if (!of->stuck && !of->orphans) check_launcher(of);
 }
 
 static void read_all(Launched *of) {
@@ -139,7 +158,7 @@ static void read_all(Launched *of) {
                    .in = of->spec->error,
                    .results = of->spec->results,
                    .wake = of->spec->signals,
-                   .on_wake = read_signals,
+                   .on_wake = look_around,
                    .context = of};
     char *line = NULL;
     size_t capacity = 0;
@@ -167,7 +186,7 @@ static bool await_orphans(Launched *of) {
             ended = clock_wall();
         } else {
             poll(&signals, 1, LOOK_MS);
-            read_signals(of);
+            look_around(of);
             if (of->at_once || clock_wall() - ended > stuck_s) kill_all();
         }
     }
@@ -256,6 +275,8 @@ Status launched_wait(const LaunchedSpec *spec, int *ret_code, bool *ret_failed) 
     *ret_failed = failed && !of.asked && !of.code && code != STATUS_USAGE && code != STATUS_SAVED;
     if (of.early) return STOPPED("stopped before the ranks were ready; nothing was saved");
     if (of.at_once) return STOPPED("stopped at once; steps after the newest checkpoint are lost");
+    if (of.stuck && !of.explained) fputs(of.text, stderr);
+    if (of.stuck) return FAILED("%s hung after a rank had ended, and was killed", spec->name);
     if (WIFSIGNALED(state)) return explain_killed(&of, WTERMSIG(state), saved);
     reap();
     TRY(explain(&of, WEXITSTATUS(state)));

@@ -31,7 +31,8 @@ int processes_signal(pid_t parent, int number, bool own) {
     DIR *dir = opendir("/proc");
     for (struct dirent *entry; dir && (entry = readdir(dir));) {
         pid_t process = (pid_t)strtol(entry->d_name, NULL, 10), above = 0;
-        if (process <= 1 || !process_state(process, &above) || above != parent) continue;
+        char state = process > 1 ? process_state(process, &above) : 0;
+        if (!state || state == 'Z' || above != parent) continue;
         if (number == SIGKILL) kill(process, SIGSTOP); /* it starts no others meanwhile */
         count += processes_signal(process, number, own);
         if (own && !is_own(entry->d_name)) continue;

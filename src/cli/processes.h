@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Sends a signal to all processes below another one, or only to those that run this program. Returns their
- * number; with signal 0 they are only counted. */
+/* Sends a signal to all processes below another one that have not ended, or only to those that run this
+ * program. Returns their number; with signal 0 they are only counted. */
 int processes_signal(pid_t parent, int number, bool own);
 /* A child of a process that is in one of these states, letters as in /proc: "T" is stopped, "Z" has ended.
  * 0: none is. */

@@ -14,7 +14,7 @@
 #include "base/terminal.h"
 
 /* How long results on standard output wait for the standard error that was written before them. */
-enum { ORDER_MS = 20 };
+enum { ORDER_MS = 20, TICK_MS = 2000 };
 
 Status relay_announce(FILE *out) {
     char width[16];
@@ -47,18 +47,19 @@ static void pass_results(Relay *relay) {
         put = write(STDOUT_FILENO, block + at, (size_t)(got - at));
 }
 
-/* Waits for standard error; until then, passes on results. */
+/* Waits for standard error; until then, passes on results and calls `on_wake` now and then. */
 static void wait_for_input(Relay *relay) {
-    int limit = -1;
+    const int idle = relay->wake >= 0 ? TICK_MS : -1;
+    int limit = idle;
     while (relay->results >= 0 || relay->wake >= 0) {
         struct pollfd ready[] = {{.fd = relay->in, .events = POLLIN},
-                                 {.fd = limit < 0 ? relay->results : -1, .events = POLLIN},
+                                 {.fd = limit == idle ? relay->results : -1, .events = POLLIN},
                                  {.fd = relay->wake, .events = POLLIN}};
         int count = poll(ready, 3, limit);
-        if (count > 0 && ready[2].revents) relay->on_wake(relay->context);
+        if (ready[2].revents || (count == 0 && limit == idle)) relay->on_wake(relay->context);
         if (ready[0].revents || (count < 0 && errno != EINTR)) return;
-        if (count == 0) pass_results(relay);
-        limit = count > 0 && ready[1].revents ? ORDER_MS : -1;
+        if (count == 0 && limit != idle) pass_results(relay);
+        limit = count > 0 && ready[1].revents ? ORDER_MS : idle;
     }
 }
 

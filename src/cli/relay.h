@@ -13,7 +13,7 @@ typedef struct Relay {
     FILE *out;   /* usually stderr; NULL: shows no progress */
     int in;      /* the child's standard error */
     int results; /* its standard output, passed on to this process's; -1: not relayed */
-    int wake;    /* also waited for; `on_wake` reads it. -1: none */
+    int wake;    /* also waited for; `on_wake` reads it, and is called every few seconds. -1: none */
     void (*on_wake)(void *context);
     void *context;
     bool drawn; /* a progress line is on the terminal */

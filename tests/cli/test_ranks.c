@@ -281,6 +281,22 @@ static void no_rank_outlives_its_launch(void **state) {
     }
 }
 
+/* A launcher that does not notice that its ranks have ended is killed. A file size limit with which Open
+ * MPI's mpirun would hang like that is refused. */
+static void hung_launcher_is_killed(void **state) {
+    (void)state;
+    require_mpi();
+    Ran ran = shell_line("f=/tmp/weft-launcher-$$; printf '#!/bin/sh\\nsleep 0.5 &\\nexec sleep 600\\n' >$f; "
+                         "chmod +x $f; WEFT_MPIRUN=$f $WEFT ranks --ranks 2; code=$?; rm $f; exit $code");
+    assert_int_equal(ran.code, 1);
+    assert_contains(ran.err, "hung after a rank had ended, and was killed\n");
+    ran_done(&ran);
+    ran = shell_line("ulimit -f 10; exec $WEFT ranks --ranks 2");
+    assert_int_equal(ran.code, 1);
+    assert_contains(ran.err, "files may not be larger than ");
+    ran_done(&ran);
+}
+
 /* Fills `loss` with the losses in a run's metrics, by step. */
 static void read_losses(const char *metrics, double loss[8]) {
     FILE *file = fopen(metrics, "r");
@@ -415,6 +431,7 @@ int main(void) {
         cmocka_unit_test(different_options_are_refused),
         cmocka_unit_test(killed_rank_stops_all),
         cmocka_unit_test(no_rank_outlives_its_launch),
+        cmocka_unit_test(hung_launcher_is_killed),
         cmocka_unit_test(restarts_on_fewer_ranks),
         cmocka_unit_test(layouts_are_derived),
         cmocka_unit_test(command_line_overrides_file),
