@@ -70,10 +70,14 @@ static void notice_move(LogFile *file) {
     bool gone = stat(file->path, &named) != 0;
     file->moved = gone || open_file.st_dev != named.st_dev || open_file.st_ino != named.st_ino;
     if (file->moved && file->progress)
-        progress_line(file->progress,
-                      "warning: %s was %s while the run writes to it; move it back, or the next checkpoint "
-                      "cannot be saved there",
-                      file->path, open_file.st_nlink ? "moved" : "deleted");
+        progress_line(
+            file->progress,
+            "warning: %s was %s while the run writes to it; a new file starts at the next checkpoint",
+            file->path, open_file.st_nlink ? "moved" : "deleted");
+}
+
+bool log_file_moved(const LogFile *file) {
+    return file->moved;
 }
 
 void log_file_add(LogFile *file, const void *data, size_t size) {

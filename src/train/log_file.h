@@ -18,5 +18,7 @@ DEFINE_FREEP(LogFile, log_file)
 bool log_file_flush(LogFile *file);
 /* Appends one record: it is written as a whole, later, or not at all. */
 void log_file_add(LogFile *file, const void *data, size_t size);
+/* Whether the file was found moved or deleted. */
+bool log_file_moved(const LogFile *file);
 
 #endif

@@ -21,6 +21,7 @@
 struct RunDir {
     char *path;
     int lock;
+    json_t *config; /* as written */
     LogFile *metrics;
     Events *events;
     Progress *progress;
@@ -193,14 +194,44 @@ Status rundir_begin(RunDir *dir, const json_t *config, int64_t step, Progress *p
     CLEANUP(mem_freep) char *config_path = NULL;
     TRY(path_join(&config_path, dir->path, "config.json"));
     TRY(json_write_file(config_path, config));
+    dir->config = json_incref((json_t *)(uintptr_t)config);
     dir->progress = progress;
     return open_logs(dir, step);
+}
+
+static bool was_moved(const RunDir *dir) {
+    struct stat held, named;
+    if (fstat(dir->lock, &held) != 0) return false;
+    return stat(dir->path, &named) != 0 || held.st_dev != named.st_dev || held.st_ino != named.st_ino;
+}
+
+static Status make_again(RunDir *dir) {
+    CLEANUP(mem_freep) char *config_path = NULL;
+    progress_line(dir->progress,
+                  "warning: %s was moved or deleted; it is created again, without what it contained",
+                  dir->path);
+    TRY(dir_make(dir->path));
+    close(dir->lock);
+    TRY(lock_dir(dir));
+    TRY(path_join(&config_path, dir->path, "config.json"));
+    return json_write_file(config_path, dir->config);
+}
+
+void rundir_restore(RunDir *dir, int64_t step) {
+    if (!dir->path || !dir->config) return;
+    bool moved = was_moved(dir);
+    if (!moved && dir->metrics && !log_file_moved(dir->metrics)) return;
+    Status status = moved ? make_again(dir) : OK;
+    if (!status) status = open_logs(dir, step);
+    if (status) progress_line(dir->progress, "warning: %s", status_message(status));
+    status_free(status);
 }
 
 void rundir_free(RunDir *dir) {
     if (!dir) return;
     log_file_free(dir->metrics);
     events_free(dir->events);
+    json_decref(dir->config);
     if (dir->lock >= 0) close(dir->lock);
     free(dir->path);
     free(dir);

@@ -477,6 +477,7 @@ static Status save(Trainer *t) {
                       (long long)t->step, guard_limit(&t->guard));
         return OK;
     }
+    rundir_restore(t->dir, t->step);
     return recover(t, trainer_save(t, last));
 }
 
@@ -513,7 +514,9 @@ static Status save_stopped(Trainer *t) {
         t->job->runner->stream->comm = (Buffer){0};
     }
     TRY(trainer_complete_save(t, true));
-    return c->ckpt.out && t->saved < t->step ? trainer_save(t, true) : OK;
+    if (!c->ckpt.out || t->saved == t->step) return OK;
+    rundir_restore(t->dir, t->step);
+    return trainer_save(t, true);
 }
 
 static Status run_steps(Trainer *t) {

@@ -144,6 +144,45 @@ static void stopped_and_resumed(void **state) {
     assert_refused(2, "already contains a run", "train", "--config", config, "--quiet");
 }
 
+/* The run directory is moved while the run writes to it: the next checkpoint creates a complete one. */
+static void moved_directory(void **state) {
+    (void)state;
+    char dir[96], path[160], moved[128], err[128], *said = NULL;
+    struct stat st;
+    int code;
+    snprintf(dir, sizeof dir, "%s-stays", run_dir);
+    snprintf(moved, sizeof moved, "%s-moves", run_dir);
+    snprintf(err, sizeof err, "%s-err", run_dir);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        FILE *out = fopen(err, "w");
+        dup2(fileno(out), 1);
+        dup2(fileno(out), 2);
+        const char *argv[] = {WEFT_BINARY, SMALL,          "--steps", "100000000",    "--out", dir,
+                              "--quiet",   "--save-every", "0",       "--eval-every", "0",     NULL};
+        execv(WEFT_BINARY, (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    for (int i = 0; i < 6000 && (stat(path, &st) != 0 || st.st_size == 0); i++) usleep(10000);
+    assert_int_equal(rename(dir, moved), 0);
+    kill(child, SIGINT);
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_int_equal(WIFEXITED(code) ? WEXITSTATUS(code) : -1, 75);
+    assert_ok(file_read(err, 1 << 20, &said, NULL));
+    assert_contains(said, "-stays was moved or deleted; it is created again, without what it contained\n");
+    free(said);
+    static const char *const files[] = {"config.json", "metrics.jsonl", "latest/config.json"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, files[i]);
+        assert_true(path_exists(path));
+    }
+    assert_ok(dir_remove(dir));
+    assert_ok(dir_remove(moved));
+    unlink(err);
+}
+
 /* A resumed run with another schedule says what the learning rate becomes and why; one that is shorter than
  * what is already done is refused. */
 static void resumed_with_other_steps(void **state) {
@@ -421,6 +460,7 @@ int main(void) {
         cmocka_unit_test(evaluated),
         cmocka_unit_test(resumed_by_directory),
         cmocka_unit_test(resumed_automatically),
+        cmocka_unit_test(moved_directory),
         cmocka_unit_test(resumed_with_other_steps),
         cmocka_unit_test(long_warmup),
         cmocka_unit_test(defaults_for_a_cpu),
