@@ -220,6 +220,8 @@ static Status make_again(RunDir *dir) {
 void rundir_restore(RunDir *dir, int64_t step) {
     if (!dir->path || !dir->config) return;
     bool moved = was_moved(dir);
+    if (dir->metrics)
+        log_file_flush(dir->metrics); /* a run that resumes from the checkpoint does not repeat it */
     if (!moved && dir->metrics && !log_file_moved(dir->metrics)) return;
     Status status = moved ? make_again(dir) : OK;
     if (!status) status = open_logs(dir, step);

@@ -21,8 +21,8 @@ MUST_USE Status rundir_check_shared(const char *path, Group *world);
 MUST_USE Status rundir_begin(RunDir *dir, const json_t *config, int64_t step, Progress *progress);
 /* Drops the metrics after `step`, because the run has gone back to it. On a full disk they stay. */
 void rundir_rewind(RunDir *dir, int64_t step);
-/* Before a checkpoint is saved after `step`: creates a directory again that was moved or deleted, and logs in
- * it. Problems are reported like those of the metrics. */
+/* Before a checkpoint is saved after `step`: writes metrics that are kept in memory, and creates a directory
+ * again that was moved or deleted, with logs in it. Problems are reported like those of the metrics. */
 void rundir_restore(RunDir *dir, int64_t step);
 void rundir_free(RunDir *dir);
 DEFINE_FREEP(RunDir, rundir)
