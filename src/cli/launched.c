@@ -174,7 +174,7 @@ static void read_all(Launched *of) {
 static bool await_orphans(Launched *of) {
     enum { LOOK_MS = 50 };
     bool saved = false;
-    double ended = INFINITY; /* time at which one ended */
+    double ended = INFINITY; /* time at which one ended, or was found stopped */
     struct pollfd signals = {.fd = of->spec->signals, .events = POLLIN};
     of->orphans = true;
     for (;;) {
@@ -187,6 +187,7 @@ static bool await_orphans(Launched *of) {
         } else {
             poll(&signals, 1, LOOK_MS);
             look_around(of);
+            if (isinf(ended) && processes_in_state(getpid(), "T")) ended = clock_wall();
             if (of->at_once || clock_wall() - ended > stuck_s) kill_all();
         }
     }

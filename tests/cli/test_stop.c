@@ -239,6 +239,12 @@ static void orphans_are_killed(void **state) {
     assert_int_equal(terminal_close(&launch.terminal), 1);
     assert_contains(launch.terminal.seen, "weft: stopped at once");
     for (int r = 0; r < 2; r++) assert_int_not_equal(kill(launch.rank[r], 0), 0);
+    /* A rank that is stopped does not keep it waiting. */
+    launch_open(&launch, "orphaned-too --timeout 6");
+    kill(launch.rank[1], SIGSTOP);
+    kill(launch.launcher[0], SIGKILL);
+    assert_int_equal(terminal_close(&launch.terminal), 1);
+    for (int r = 0; r < 2; r++) assert_int_not_equal(kill(launch.rank[r], 0), 0);
 }
 
 static void starting_ranks_stop(void **state) {
