@@ -357,7 +357,7 @@ static Status duplicate(Traffic *traffic, MPI_Comm old, MPI_Comm *ret_comm) {
         code = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
         if (done) break;
         if (limit > 0 && clock_wall() - start > limit)
-            return FAILED("the ranks have not met again for %.0f s after a request to stop (--timeout)",
+            return FAILED("the ranks have not met again for %.0f s after a request to stop ({timeout})",
                           limit);
         sleep_us(1000);
     }
