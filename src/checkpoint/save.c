@@ -117,7 +117,9 @@ Status save_agree(Mesh *mesh, Status status) {
     }
     status_free(status);
     if (sent || !first) return sent;
-    return status_new(message.kind, __FILE__, __LINE__, "rank %d: %s", failed, message.text);
+    char host[HOST_SIZE];
+    return status_new(message.kind, __FILE__, __LINE__, "rank %d on %s: %s", failed,
+                      group_host(mesh->world, failed, host), message.text);
 }
 
 /* ---- assignment ---- */
