@@ -663,7 +663,7 @@ static void test_one_cannot_write(void **state) {
         snprintf(found, sizeof found, "%s", status_message(status));
         assert_non_null(strstr(found, "cannot save the checkpoint of step 6"));
         assert_non_null(strstr(found, "cannot write: File too large"));
-        snprintf(about, sizeof about, "rank %d: ", failing);
+        snprintf(about, sizeof about, "rank %d on ", failing);
         if (world->rank != failing) assert_non_null(strstr(found, about));
         status_free(status);
         assert_ok(barrier(world));
