@@ -38,6 +38,7 @@
 #include "cli/stop.h"
 #include "comm/cores.h"
 #include "comm/mpi.h"
+#include "comm/watchdog.h"
 #include "device/registry.h"
 
 enum { LAUNCHER_WORDS = 32, JOIN_LIMIT = 60 };
@@ -332,7 +333,11 @@ Status launch_join(Invocation *call, double limit_s) {
     pthread_mutex_unlock(&joining.lock);
     if (watched_start) pthread_join(thread, NULL);
     if (status) return status;
+    Watchdog *watch = group_watchdog(call->world);
+    if (watch)
+        watch->limit_s = limit_s; /* ranks read their files; layout_enter sets the limit of later waits */
     TRY(agree_on_start(call));
+    if (watch) watch->limit_s = 0;
     announce_hosts(call->world);
     return OK;
 }

@@ -235,9 +235,9 @@ static Status explain_lost(const Launched *of) {
     CLEANUP(mem_freep) char *hint = NULL;
     char ranks[200];
     lost_ranks(of, ranks, sizeof ranks);
-    TRY(resume_hint(of->spec->call, &hint));
+    if (!of->failed) TRY(resume_hint(of->spec->call, &hint)); /* else a rank has printed it */
     return FAILED("lost the connection to %s, the host%s; the other ranks were terminated%s", of->lost, ranks,
-                  hint);
+                  hint ? hint : "");
 }
 
 static Status explain(const Launched *of, int code) {
@@ -270,10 +270,12 @@ Status launched_wait(const LaunchedSpec *spec, int *ret_code, bool *ret_failed) 
     while (waitpid(spec->pid, &state, 0) < 0)
         if (errno != EINTR) return FAILED("cannot wait for %s: %s", spec->name, strerror(errno));
     bool saved = (of.early || of.at_once || WIFSIGNALED(state)) && await_orphans(&of);
+    char number; /* of a signal that came too late to be passed on: no restart */
+    bool asked = of.asked || read(spec->signals, &number, 1) == 1;
     int code = WIFEXITED(state) ? WEXITSTATUS(state) : STATUS_FAILED;
     bool failed =
         of.failed || of.signal || of.lost[0] || WIFSIGNALED(state) || (code && !of.explained && code != 127);
-    *ret_failed = failed && !of.asked && !of.code && code != STATUS_USAGE && code != STATUS_SAVED;
+    *ret_failed = failed && !asked && !of.code && code != STATUS_USAGE && code != STATUS_SAVED;
     if (of.early) return STOPPED("stopped before the ranks were ready; nothing was saved");
     if (of.at_once) return STOPPED("stopped at once; steps after the newest checkpoint are lost");
     if (of.stuck && !of.explained) fputs(of.text, stderr);

@@ -221,6 +221,7 @@ int main(int argc, char **argv) {
     if (status) {
         status = name_rank(status);
         if (launch_may_report(NULL)) report(status, wants_json(argc, argv));
+        if (status_diverged(status)) launch_tell_code(status_exit_code(status)); /* as in fail_together */
         return status_exit_code(status);
     }
     status = flush_stdout();

@@ -60,9 +60,11 @@ static void set_words(Restarts *restarts) {
         if (!micro) micro = job_micro_batch(number(call, "batch"), number(call, "dp"), number(call, "pp"));
         add_number(restarts, "--ranks", restarts->ranks);
         add_number(restarts, "--dp", restarts->dp);
+        add_number(restarts, "--batch", number(call, "batch"));
         add_number(restarts, "--micro-batch", micro);
         if (shard > restarts->dp) add_number(restarts, "--shard", restarts->dp);
     }
+    if (!restarts->saved) return; /* a start from the beginning, or from where the command line says */
     restarts->words[restarts->word_count++] = "--resume";
     if (number(call, "resume-from")) restarts->words[restarts->word_count++] = "--resume-from=0";
 }
@@ -86,6 +88,7 @@ bool restarts_next(Restarts *restarts, const Status failure) {
     free(restarts->checkpoint);
     restarts->checkpoint = newest;
     restarts->failures = moved ? 1 : restarts->failures + 1;
+    restarts->saved |= moved;
     int64_t dp = restarts->dp;
     if (restarts->failures > 1) {
         restarts->dp = next_divisor(dp, number(restarts->call, "shard"));

@@ -12,7 +12,8 @@ typedef struct Restarts {
     int64_t ranks, dp;                /* of the next start */
     int64_t failures;                 /* in a row without a new checkpoint in between */
     char *checkpoint;                 /* the newest one at the last start; NULL: none */
-    char values[4][24];               /* numbers among the words */
+    bool saved;                       /* a start has saved a checkpoint */
+    char values[5][24];               /* numbers among the words */
     const char *words[RESTART_WORDS]; /* options for the ranks, to follow those of the command line */
     size_t word_count;
 } Restarts;

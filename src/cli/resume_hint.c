@@ -16,13 +16,20 @@ static Status command_text(const Invocation *call, char **ret_text) {
         return str_dup("start the job again with --resume", ret_text);
     FILE *out = open_memstream(&text, &size);
     if (!out) return FAILED("out of memory");
-    bool resumes = false;
-    for (char **word = call->line; *word; word++) {
+    bool resumes = false, from = false;
+    char **word = call->line;
+    for (; *word && strcmp(*word, "--"); word++) { /* operands follow */
         resumes |= strcmp(*word, "--resume") == 0;
+        from |= strncmp(*word, "--resume-from", strlen("--resume-from")) == 0;
         if (word != call->line) fputc(' ', out);
         show_word(out, *word);
     }
+    if (from) fputs(" --resume-from 0", out); /* not that step again */
     if (!resumes) fputs(" --resume", out);
+    for (; *word; word++) {
+        fputc(' ', out);
+        show_word(out, *word);
+    }
     fclose(out);
     *ret_text = text;
     return OK;

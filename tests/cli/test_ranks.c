@@ -346,6 +346,17 @@ static void restarts_on_fewer_ranks(void **state) {
     read_losses(path, disturbed);
     for (int i = 0; i < 8; i++) assert_float_equal(disturbed[i], calm[i], 1e-6);
     assert_true(calm[0] > 1 && calm[7] < calm[0]);
+    ran = shell_line(
+        "cd $TEST_DIR && rm calls && WEFT_MPIRUN=./launcher $WEFT train --data corpus.txt "
+        "--model gpt2-tiny --layers 2 --hidden 32 --heads 2 --seq 16 --threads 1 --eval-every 0 "
+        "--quiet --steps 1 --ranks 4 --out fresh --max-restarts 2 --json && ! grep -e --resume calls");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.err, "from the beginning, 0 restarts left\n");
+    CLEANUP(json_decrefp) json_t *fresh = json_loads(ran.out, 0, NULL);
+    layout = json_object_get(fresh, "layout");
+    assert_int_equal(json_int_at(layout, "ranks"), 2);
+    assert_int_equal(json_int_at(layout, "batch"), 8); /* the default */
+    ran_done(&ran);
     ran =
         shell_line("cd $TEST_DIR && $WEFT train --out calm --resume --ranks 2 --steps 30 --lr 1e20 --clip 0 "
                    "--max-restarts 2");
