@@ -169,7 +169,10 @@ Status background_begin(Background *b, const char *run_dir, int64_t step, const 
     b->keep = keep;
     TRY(open_files(b));
     status = save_agree(b->mesh, start_copy(b));
-    if (status) return fail(b, status);
+    if (status) {
+        set_copied(b, true); /* nothing will be copied, so nobody may wait for it */
+        return fail(b, status);
+    }
     start_thread(b, PHASE_WRITE);
     return OK;
 }

@@ -201,7 +201,7 @@ Status rundir_begin(RunDir *dir, const json_t *config, int64_t step, Progress *p
 
 static bool was_moved(const RunDir *dir) {
     struct stat held, named;
-    if (fstat(dir->lock, &held) != 0) return false;
+    if (fstat(dir->lock, &held) != 0) return dir->lock < 0;
     return stat(dir->path, &named) != 0 || held.st_dev != named.st_dev || held.st_ino != named.st_ino;
 }
 

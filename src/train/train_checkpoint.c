@@ -178,6 +178,7 @@ static Status conclude(Trainer *t, int64_t step, Status status, bool last) {
         status_free(status);
         pause_before_retry();
         t->save_retried = true;
+        rundir_restore(t->dir, t->step);
         status = background_retry(t->background);
         if (!status && last) status = background_wait(t->background);
     }
@@ -207,6 +208,7 @@ Status trainer_complete_save(Trainer *t, bool last) {
     Status status = conclude(t, step, background_wait(t->background), true);
     record_phase(&t->record, PHASE_CHECKPOINT, trainer_span(t, &save_span, start));
     if (!last) return status;
+    if (status) progress_line(t->progress, "warning: %s", status_message(status));
     status_free(status);
     return OK;
 }
