@@ -135,8 +135,7 @@ static void check_grace(const Invocation *call, const Settings *config) {
     enum { ENOUGH_S = 10 };
     const char *grace = getenv("OMPI_MCA_odls_base_sigkill_timeout");
     int seconds = grace ? atoi(grace) : 1;
-    if (!config->ckpt.out || config->report.quiet || !getenv("OMPI_COMM_WORLD_RANK") || launch_is_ours())
-        return;
+    if (!config->ckpt.out || !getenv("OMPI_COMM_WORLD_RANK") || launch_is_ours()) return;
     if (call->world->rank == 0 && 2 * seconds < ENOUGH_S)
         fprintf(
             stderr,

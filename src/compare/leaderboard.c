@@ -8,6 +8,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "infer/generate.h"
+#include "train/job.h"
 
 enum { LATENCIES = 2, THROUGHPUTS = 2, WARM_UP = 4, MAX_SEQUENCES = 12 };
 
@@ -56,11 +57,10 @@ static Status add_throughputs(const LeaderboardSpec *spec, json_t *result) {
 static Status fresh_config(const Settings *c, ModelConfig *ret_config) {
     ModelConfig config;
     TRY(config_preset(c->model.name, &config));
-    if (c->model.layers) config.layers = c->model.layers;
-    if (c->model.hidden) config.hidden = c->model.hidden, config.inner = 4 * c->model.hidden;
-    if (c->model.heads) config.heads = c->model.heads;
-    if (c->model.inner) config.inner = c->model.inner;
-    if (c->model.vocab) config.vocab = c->model.vocab;
+    ModelSettings model = c->model;
+    model.seq = 0;
+    TRY(job_change_preset(&model, &config));
+    if (model.vocab) config.vocab = model.vocab;
     *ret_config = config;
     return OK;
 }
@@ -122,7 +122,7 @@ static Status add_loss(const LeaderboardSpec *spec, json_t *result) {
                               .text = {.field = "text", .label_field = "label", .documents = "file"}},
                      .run = {.micro_batch = 4},
                      .device = c->device,
-                     .report = {.quiet = true}}};
+                     .report = {.quiet = true, .log = c->report.log}}};
     config.settings.device.on = NULL;
     CLEANUP(json_decrefp) json_t *measured = NULL;
     TRY(eval_run(&config, &measured));

@@ -26,7 +26,7 @@ static Status measure(const QuantizeSpec *spec, const char *model, int64_t seq, 
                                                .text = spec->config.data.text},
                                       .run = {.micro_batch = batch},
                                       .device = {.name = "cpu", .threads = spec->config.threads},
-                                      .report = {.quiet = true}},
+                                      .report = {.quiet = true, .log = spec->config.data.log}},
                          .max_batches = spec->max_batches};
     CLEANUP(json_decrefp) json_t *measured = NULL;
     TRY(eval_run(&config, &measured));

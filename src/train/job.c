@@ -65,8 +65,7 @@ static void change_vocab(const Job *job, ModelConfig *config) {
     if (config->eos_token >= config->vocab) config->bos_token = config->eos_token = -1;
 }
 
-/* Applies the configuration's overrides to a preset. */
-static Status change_preset(const ModelSettings *model, ModelConfig *config) {
+Status job_change_preset(const ModelSettings *model, ModelConfig *config) {
     int64_t width = config->hidden;
     if (model->layers) config->layers = model->layers;
     if (model->hidden) config->hidden = model->hidden;
@@ -178,8 +177,8 @@ static Status find_end_token(Job *job, const ModelConfig *config) {
             "{no-cross-document} is for language models; %s reads a whole sequence in both directions",
             config->family->title);
     if (job->end_token >= 0) return OK;
-    return USAGE("{no-cross-document} needs a token that ends a document, but neither the data's tokenizer "
-                 "nor the model has one");
+    return USAGE("{no-cross-document} needs a token that ends a document, but %s has none",
+                 job->tokens_known ? "the data's tokenizer" : "the model");
 }
 
 /* What determines the size of the vocabulary: `dir`, or without one the setting. */
@@ -222,7 +221,7 @@ static Status resolve_model(Job *job, ModelConfig *ret_config) {
     } else {
         if (strchr(model->name, '/')) return USAGE("model '%s': no such directory", model->name);
         TRY(config_preset(model->name, &config));
-        TRY(change_preset(model, &config));
+        TRY(job_change_preset(model, &config));
         change_vocab(job, &config);
     }
     TRY(resolve_task(model, &config, &job->task));

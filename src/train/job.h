@@ -65,13 +65,15 @@ DEFINE_FREEP(Job, job)
 /* Part of job_new: completes the layout in job->settings.run. Refuses a layout that does not divide the model
  * or the batch; the error lists values that work. */
 MUST_USE Status job_resolve_layout(Job *job, const ModelConfig *config);
+/* Applies the settings' sizes to a preset. */
+MUST_USE Status job_change_preset(const ModelSettings *model, ModelConfig *config);
 /* Part of job_new: finds the data's tokenizer and whether tokens are bytes. */
 MUST_USE Status job_resolve_data(Job *job);
 /* Loads the tokenizer for text unless it is already loaded: the requested one, else the checkpoint's, else
  * bytes. */
 MUST_USE Status job_need_tokenizer(Job *job);
-/* Part of job_new, for classification: takes the problem type and the labels from the options, the checkpoint
- * or the data; sets config->problem and config->model.labels. */
+/* Part of job_new, for classification: takes the problem type and the labels from the settings, the
+ * checkpoint or the data; sets config->problem and config->labels. */
 MUST_USE Status job_find_labels(Job *job, ModelConfig *config);
 /* Part of job_new, for whole-word masking: fills job->continues. */
 MUST_USE Status job_find_words(Job *job, int64_t vocab);
