@@ -50,7 +50,7 @@ static const Effect effects[] = {
     NEEDS("save-every", "out", "*", "without --out", .command = "train"),
     NEEDS("keep", "out", "*", "without --out", .command = "train"),
     NEEDS("log-every", "out", "*", "without --out", .command = "train"),
-    NEEDS("no-async-save", "out", "*", "without --out", .command = "train"),
+    NEEDS("async-save", "out", "*", "without --out", .command = "train"),
     NEEDS("save-failures", "out", "*", "without --out", .command = "train"),
     NEEDS("rollbacks", "on-divergence", "rollback", "without --on-divergence rollback"),
     NEEDS("eval-batches", "eval-samples", "0", "with --eval-samples"),

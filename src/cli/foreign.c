@@ -253,7 +253,6 @@ static const ForeignOption options[] = {
     {"save-steps", TRANSFORMERS, "--save-every %", "the steps between checkpoints"},
     {"save-freq", NANOGPT, "--save-every %", "the steps between checkpoints"},
     {"always-save-checkpoint", NANOGPT, "--save-every N", "saving after every evaluation"},
-    {"async-save", MEGATRON, NULL, "weft always saves so; --no-async-save turns it off"},
     {"save-total-limit", TRANSFORMERS, "--keep %", "the number of checkpoints to keep"},
     {"log-interval", MEGATRON, "--log-every %", "the steps between log lines"},
     {"logging-steps", TRANSFORMERS, "--log-every %", "the steps between log lines"},

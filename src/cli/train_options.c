@@ -103,8 +103,8 @@ static const Option data_table[] = {
      .help = "What counts as one document in text files: the file, a line, text between blank lines, or a "
              "WikiText article."},
     {OPT_FLAG("cross-document", Settings, data.text.no_cross_document), .fallback = "on", .inverted = true,
-     .help = "Language models: several documents in a sequence do not attend to one another, and positions restart "
-             "in each. A document ends with the end token, after which nothing is predicted."},
+     .help = "Language models: keep attention within documents, and restart positions in each. A document "
+             "ends with the end token, which predicts nothing."},
     {OPT_FLAG("cache", Settings, data.text.no_cache), .fallback = "on", .inverted = true,
      .help = "Do not share tokenized text between runs through the cache ($WEFT_CACHE, else "
              "$XDG_CACHE_HOME/weft or ~/.cache/weft); keep it in --out, or in a temporary directory "
@@ -192,7 +192,7 @@ static const Option run_table[] = {
     {OPT_FLAG("resume", Settings, ckpt.resume), .word = "auto",
      .help = "Continue from the newest checkpoint in --out as if the run had never stopped, or start if "
              "there is none; --resume auto means the same. Settings are read from the run directory; --config "
-             "and the command line override them. Checkpoints that are damaged are passed over."},
+             "and the command line override them. Damaged checkpoints are skipped."},
     {OPT_INT("resume-from", Settings, ckpt.resume_from), .fallback = "0", AT_LEAST(0),
      .shown = "the newest intact checkpoint",
      .help = "Continue from the checkpoint of this step. Implies --resume. Checkpoints of later steps are "
@@ -225,7 +225,7 @@ static const Option run_table[] = {
     {OPT_INT("keep", Settings, ckpt.keep), .fallback = "2", RANGE(0, 1 << 20),
      .help = "Number of newest checkpoints to keep, besides the one with the lowest validation loss; 0: "
              "all."},
-    {OPT_FLAG("no-async-save", Settings, ckpt.no_async_save),
+    {OPT_FLAG("async-save", Settings, ckpt.no_async_save), .fallback = "on", .inverted = true,
      .help = "Wait until a checkpoint is saved. By default its values are copied to host memory, which takes "
              "as much as the checkpoint, divided among the ranks, and written while training continues."},
     {OPT_INT("save-failures", Settings, ckpt.save_failures), .fallback = "3", RANGE(0, 1 << 20),
@@ -244,7 +244,7 @@ static const Option run_table[] = {
              "each lower one."},
     {EVERY("sample-every", validation.sample_every), .fallback = "0", .shown = "never",
      .help = "Print a short sample of the model's text every N steps, or at the end of each epoch: how the "
-             "start of the validation data continues. For GPT-2, with --tp 1."},
+             "start of the validation data continues. For language models, with --tp 1."},
     {OPT_INT("log-every", Settings, report.log_every), .fallback = "1", AT_LEAST(1),
      .help = "Append to metrics.jsonl every N steps."},
     {OPT_FLAG("trace", Settings, report.trace),
