@@ -159,7 +159,7 @@ static void print_saving(const json_t *result, FILE *out) {
         return; /* another program's memory is not modeled while saving */
     if (saving > json_int_at(json_object_get(result, "memory_per_rank"), "total"))
         fprintf(out, "while saving a checkpoint, peak memory %s\n", format_bytes(text, (double)saving));
-    fprintf(out, "to save in the background, up to %s of host memory per rank, if available\n",
+    fprintf(out, "background saves use up to %s of host memory per rank, if available\n",
             format_bytes(text, (double)json_int_at(result, "memory_snapshot")));
 }
 

@@ -6,7 +6,7 @@
 
 typedef struct AnswerConfig {
     Settings settings;   /* model, tokenizer, device; model.seq 0: 384, or less if the model's context is
-                          * shorter;   run.micro_batch: windows per batch */
+                          * shorter; run.micro_batch: windows per batch */
     const char *context; /* path of the text; "-": standard input */
     const char **questions;
     int questions_count;

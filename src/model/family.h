@@ -39,7 +39,7 @@ typedef struct GgufRule {
 } GgufRule;
 
 /* An obstacle of any family (gguf_obstacle). */
-#define GGUF_ACT "its activation function in this family"
+#define GGUF_ACT "this activation function in this family"
 
 /* A named size. */
 typedef struct Preset {

@@ -80,8 +80,7 @@ static Status check_sizes(const Job *job) {
     double bytes = 8 * tokens * (double)run->micros * width * (double)(c->layers + 2);
     if (bytes > max_bytes)
         return USAGE("%d micro-batches of %lld sequences of %lld tokens cannot be planned for this model; "
-                     "reduce {batch}, "
-                     "{micro-batch} or {seq}",
+                     "reduce {batch}, {micro-batch} or {seq}",
                      run->micros, (long long)run->micro_batch, (long long)job->seq);
     if (run->micros > MAX_MICROS)
         return USAGE("{batch}: %d micro-batches per replica; the planner supports at most %d", run->micros,

@@ -27,7 +27,7 @@ typedef struct TextOptions {
     const char *text_field;        /* key of the first text; NULL: "text" in records, "q" in pairs */
     const char *pair_field;        /* key of the second text; NULL: absent in records, "a" in pairs */
     const char *label_field;       /* records: one name, or several separated by commas; NULL: "label" */
-    const char *documents;         /* document boundaries: "file", "line", "blank"; NULL: file */
+    const char *documents;         /* document boundaries: "file", "line", "blank", "wikitext"; NULL: file */
     bool no_cross_document;        /* lm: attention does not cross documents */
     bool no_cache;                 /* tokenize into the run directory or a temporary one, not the cache */
     int64_t doc_stride, max_query; /* SQuAD, see data/squad_features.h; 0: the published values */

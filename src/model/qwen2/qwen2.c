@@ -41,7 +41,7 @@ static void preset(const Preset *size, ModelConfig *config) {
 
 static const char *gguf_obstacle(const ModelConfig *config) {
     if (config_attention(config) != config->hidden)
-        return "attention of another width than the hidden size in this family";
+        return "an attention width that differs from the hidden size in this family";
     return decoder_gguf_obstacle_qwen(config);
 }
 
