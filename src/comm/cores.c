@@ -111,7 +111,7 @@ static bool binding_is_set(void) {
     return policy && strcmp(policy, "none") == 0 && !getenv(CORES_PIN);
 }
 
-/* Collective over the ranks of a host, all of which may use `own`. */
+/* Collective over the ranks of a host. All of them may use `own`. */
 static Status pin(Group *node, const cpu_set_t *own, CoreShare *share) {
     cpu_set_t job;
     int each = CPU_COUNT(own) / node->size;

@@ -127,7 +127,7 @@ void host_batch_free(HostBatch *batch);
 DEFINE_FREEP(HostBatch, host_batch)
 /* Keeps the tokens of a filled batch but makes every loss ignore it. */
 void host_batch_blank(HostBatch *batch);
-/* Separates the documents of a filled lm batch, each of which ends with the token `end`: starts and positions
+/* Separates the documents of a filled lm batch. Each ends with the token `end`: starts and positions
  * begin anew after it, and the label of an end token, the next document's first token, is ignored. */
 void host_batch_split(HostBatch *batch, int32_t end);
 /* Bytes needed on the device for one batch. */
