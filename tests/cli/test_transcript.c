@@ -40,7 +40,7 @@ static bool prints(const char *text, const char *quoted) {
 }
 
 static Ran run_command(const char *command) {
-    char line[512];
+    char line[600];
     snprintf(line, sizeof line, "weft() { \"$WEFT\" \"$@\"; }; %s", command);
     Ran ran = shell(line);
     if (ran.code) fail_msg("%s: exit code %d\n%s", command, ran.code, ran.err);

@@ -135,8 +135,15 @@ static inline Tensor typed(const Kit *kit, Tensor shape) {
 static inline Tensor kit_uniform(Kit *kit, Tensor shape, double low, double high) {
     Tensor tensor = kit_take(kit, shape);
     RngKey key = kit_key(kit);
-    for (int64_t i = 0; i < tensor_count(tensor); i++)
-        tensor_put(tensor, i, low + (high - low) * 0x1p-53 * (double)(kit_draw(key, i) >> 11));
+    int64_t count = tensor_count(tensor);
+    double scale = (high - low) * 0x1p-53;
+    if (tensor.dtype == DT_F32) { /* most tensors */
+        float *values = tensor.data;
+        for (int64_t i = 0; i < count; i++)
+            values[i] = (float)(low + scale * (double)(kit_draw(key, i) >> 11));
+        return tensor;
+    }
+    for (int64_t i = 0; i < count; i++) tensor_put(tensor, i, low + scale * (double)(kit_draw(key, i) >> 11));
     return tensor;
 }
 

@@ -236,7 +236,7 @@ static void other_commands_accept_it(void **state) {
 static void one_rank_cannot_write(void **state) {
     (void)state;
     require_mpi();
-    char line[2048], words[1024] = "";
+    char line[4096], words[1024] = "";
     const char *const argv[] = {SMALL, "--steps", "3", "--zero", "3", "--quiet", "--out", run_dir};
     for (size_t i = 0; i < sizeof argv / sizeof *argv; i++) {
         strcat(words, " ");
