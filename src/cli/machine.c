@@ -1,54 +1,14 @@
-/* The CPU's name comes from /proc/cpuinfo: x86 reports it, Arm reports part numbers. GPUs are listed as CUDA
- * reports them. */
+/* GPUs are listed as CUDA reports them. */
 #include "cli/machine.h"
 
 #include <string.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
 #include "base/format.h"
+#include "base/host.h"
 #include "device/device.h"
 #include "device/registry.h"
 #include "kernels/kernels.h"
-
-enum { CPU_NAME = 128 };
-
-static const struct {
-    unsigned part;
-    const char *name;
-} arm_parts[] = {{0xd08, "Cortex-A72"},  {0xd0b, "Cortex-A76"},  {0xd0c, "Neoverse-N1"},
-                 {0xd40, "Neoverse-V1"}, {0xd49, "Neoverse-N2"}, {0xd4f, "Neoverse-V2"},
-                 {0xd84, "Neoverse-V3"}, {0xd8e, "Neoverse-N3"}};
-
-/* The value of a "key : value" line; false for other lines. */
-static bool line_value(const char *line, const char *key, const char **ret_value) {
-    if (strncmp(line, key, strlen(key))) return false;
-    const char *colon = strchr(line, ':');
-    if (!colon) return false;
-    *ret_value = colon + 1 + strspn(colon + 1, " \t");
-    return true;
-}
-
-static void cpu_name(char name[CPU_NAME]) {
-    struct utsname system;
-    snprintf(name, CPU_NAME, "%s", uname(&system) == 0 ? system.machine : "unknown");
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    char line[1024];
-    while (file && fgets(line, sizeof line, file)) {
-        const char *value;
-        line[strcspn(line, "\n")] = 0;
-        if (line_value(line, "model name", &value)) {
-            snprintf(name, CPU_NAME, "%s", value);
-            break;
-        }
-        if (!line_value(line, "CPU part", &value)) continue;
-        unsigned part = (unsigned)strtoul(value, NULL, 0);
-        for (size_t i = 0; i < sizeof arm_parts / sizeof *arm_parts; i++)
-            if (arm_parts[i].part == part) snprintf(name, CPU_NAME, "%s", arm_parts[i].name);
-        break;
-    }
-    if (file) fclose(file);
-}
 
 /* 13000 as "13.0". */
 static json_t *cuda_version(int version) {
@@ -92,16 +52,15 @@ Status machine_describe(json_t *result) {
     CLEANUP(device_freep) Device *device = NULL;
     TRY(device_new_cpu(&device, 0));
     char cpu[CPU_NAME];
-    cpu_name(cpu);
+    host_cpu(cpu);
     struct utsname system = {0};
     uname(&system);
-    double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     json_t *facts =
         json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:s, s:s, s:s, s:I, s:o, s:o}", "kind", "machine",
                   "version", WEFT_VERSION, "cpu", cpu, "architecture", system.machine, "threads",
                   device->threads, "instruction_set", kernels_cpu_isa(), "matrix_library", kernels_cpu_blas(),
                   "bf16_products", kernels_cpu_bf16(), "int8_products", kernels_cpu_int8(), "memory_bytes",
-                  (json_int_t)memory, "devices", device_names(), "cuda", cuda_json());
+                  (json_int_t)host_ram(), "devices", device_names(), "cuda", cuda_json());
     int failed = !facts || json_object_update(result, facts);
     json_decref(facts);
     return failed ? FAILED("out of memory while writing the result") : OK;

@@ -323,6 +323,13 @@ static void join_peaks(json_t *summary, const json_t *earlier, bool stepped) {
     }
 }
 
+/* The part with more contention counts. */
+static void join_load(json_t *summary, json_t *earlier) {
+    const json_t *own = json_object_get(summary, "load");
+    if (earlier && !(json_number_at(own, "contention") >= json_number_at(earlier, "contention")))
+        json_object_set(summary, "load", earlier);
+}
+
 Status history_join(json_t *summary, const json_t *earlier) {
     static const char *const means[] = {"samples_per_s",   "tokens_per_s", "utilization",
                                         "gpu_utilization", "mfu",          "bubble"};
@@ -345,6 +352,9 @@ Status history_join(json_t *summary, const json_t *earlier) {
     join_ranks(json_object_get(summary, "ranks"), json_object_get(earlier, "ranks"), seconds);
     json_object_set_new(summary, "step_ms", json_real((seconds[0] + seconds[1]) / (own + before)));
     json_object_set_new(summary, "steps_measured", json_integer((json_int_t)(own + before)));
+    double excluded = json_number_at(summary, "steps_excluded") + json_number_at(earlier, "steps_excluded");
+    json_object_set_new(summary, "steps_excluded", json_integer((json_int_t)excluded));
+    join_load(summary, json_object_get(earlier, "load"));
     double goodput = json_number_or(summary, "samples_per_s", NAN) *
                      json_number_or(summary, "statistical_efficiency", NAN);
     if (isfinite(goodput)) json_object_set_new(summary, "goodput", json_real(goodput));

@@ -9,8 +9,16 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/host.h"
 #include "base/memory.h"
 #include "train/peak.h"
+
+/* A process's first steps allocate memory, fault pages in and tune kernels. The run's rates leave them out if
+ * there are enough others. */
+enum { FIRST_STEPS = 2, ENOUGH_STEPS = 10 };
+
+/* The host's CPU time advances in ticks of 10 ms. */
+#define MIN_LOAD_S 0.5
 
 static const char *const phase_names[PHASES] = {
     [PHASE_COMPUTE] = "compute",       [PHASE_COMM] = "comm",   [PHASE_BUBBLE] = "bubble",
@@ -152,6 +160,37 @@ static void add_step(Record *record) {
         for (int k = 0; k < COMM_KINDS; k++) all->sent[axis][k] += step->sent[axis][k];
 }
 
+static void end_first_steps(Record *record) {
+    record->all.first_step_s = record->all.step_s;
+    record->all.first_busy_s = record->all.busy_s;
+    record->first_tokens = record->tokens;
+    record->load_wall = clock_wall();
+    record->load_cpu = clock_cpu();
+    record->load_host = host_time();
+}
+
+/* How much CPU time this process and the whole host have used since the first steps. */
+static void measure_load(Record *record) {
+    RankRecord *all = &record->all;
+    HostTime host = host_time();
+    bool known = record->steps >= FIRST_STEPS;
+    all->cores = host_cores();
+    all->load_s = known ? clock_wall() - record->load_wall : 0;
+    all->cpu_s = clock_cpu() - record->load_cpu;
+    all->host_busy_s = host.busy_s - record->load_host.busy_s;
+    all->host_steal_s = host.steal_s - record->load_host.steal_s;
+}
+
+/* Leaves the first steps out of the run's rates. */
+static int64_t drop_first_steps(Record *record) {
+    RankRecord *all = &record->all;
+    if (record->steps < ENOUGH_STEPS) return 0;
+    all->step_s -= all->first_step_s;
+    all->busy_s -= all->first_busy_s;
+    record->tokens -= record->first_tokens;
+    return FIRST_STEPS;
+}
+
 void record_step_end(Record *record, const StepResult *result) {
     const RunnerSpec *spec = &record->job->runner->spec;
     measure_times(record);
@@ -161,6 +200,7 @@ void record_step_end(Record *record, const StepResult *result) {
     add_step(record);
     record->steps++;
     record->tokens += result->tokens;
+    if (record->steps == FIRST_STEPS) end_first_steps(record);
     if (!isfinite(result->micro_norm) || result->skipped) return;
     noise_add(&record->noise, result->micro_norm, (double)spec->micro_batch, result->grad_norm,
               record->batch);
@@ -376,6 +416,53 @@ static json_t *rank_json(const Record *record, int rank) {
                      sent_json(record, rank, 1), "bubble", bubble_fraction(own), "phases", phases);
 }
 
+static bool same_host(const Record *record, int a, int b) {
+    char one[HOST_SIZE], two[HOST_SIZE];
+    const Group *world = record->job->runner->mesh->world;
+    return !strcmp(group_host(world, a, one), group_host(world, b, two));
+}
+
+/* The load of the host on which a rank runs, in cores: what this run's threads want, what other processes and
+ * other virtual machines took. Contention is the share of the wanted cores that they left too few of. */
+static json_t *host_load(const Record *record, int rank, double *ret_contention) {
+    const RankRecord *own = &record->ranks[rank];
+    const Device *device = record->job->device;
+    double cpu_s = 0, wanted = 0;
+    char host[HOST_SIZE];
+    for (int r = 0; r < rank_count(record); r++) {
+        if (!same_host(record, r, rank)) continue;
+        cpu_s += record->ranks[r].cpu_s;
+        wanted += device_is_host(device) ? device->threads : 1;
+    }
+    if (!(own->load_s >= MIN_LOAD_S) || !isfinite(own->host_busy_s)) return NULL;
+    double others = fmax(own->host_busy_s - cpu_s, 0) / own->load_s, steal = own->host_steal_s / own->load_s;
+    wanted = fmin(wanted, own->cores);
+    *ret_contention = fmin(fmax(others + steal - (own->cores - wanted), 0) / wanted, 1);
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "host",
+                     group_host(record->job->runner->mesh->world, rank, host), "seconds", own->load_s,
+                     "cores", own->cores, "wanted", wanted, "others", others, "steal", steal, "contention",
+                     *ret_contention);
+}
+
+/* The load of the host with the most contention; NULL if unknown. */
+static json_t *load_json(const Record *record) {
+    json_t *worst = NULL;
+    double most = -1;
+    for (int r = 0; r < rank_count(record); r++) {
+        double contention = -1;
+        bool first = true; /* of its host */
+        for (int other = 0; other < r && first; other++) first = !same_host(record, r, other);
+        json_t *load = first ? host_load(record, r, &contention) : NULL;
+        if (load && contention > most) {
+            json_decref(worst);
+            worst = json_incref(load);
+            most = contention;
+        }
+        json_decref(load);
+    }
+    return worst;
+}
+
 Status record_summary(Record *record, RunSummary *summary) {
     const Mesh *mesh = record->job->runner->mesh;
     RankRecord *own = &record->all;
@@ -385,14 +472,18 @@ Status record_summary(Record *record, RunSummary *summary) {
     own->phase_s[PHASE_OTHER] += own->run_s - known;
     own->gpu = record->gpu_samples ? record->gpu_sum / (double)record->gpu_samples : NAN;
     measure_memory(own, record->job->device);
+    measure_load(record);
+    int64_t excluded = drop_first_steps(record), steps = record->steps - excluded;
     TRY(host_gather(mesh->world, record->ranks, own, sizeof *own));
-    double seconds = record->steps ? mean_of(record, step_seconds) : NAN;
-    Efficiency found = efficiency_of(record, (double)record->steps * record->batch / seconds);
-    summary->steps_measured = (double)record->steps;
+    double seconds = steps ? mean_of(record, step_seconds) : NAN;
+    Efficiency found = efficiency_of(record, (double)steps * record->batch / seconds);
+    summary->steps_measured = (double)steps;
+    summary->steps_excluded = (double)excluded;
+    summary->load = load_json(record);
     summary->runtime_s = mean_of(record, run_seconds);
     summary->tokens_per_s = (double)record->tokens / seconds;
-    summary->samples_per_s = (double)record->steps * record->batch / seconds;
-    summary->step_ms = 1e3 * seconds / (double)record->steps;
+    summary->samples_per_s = (double)steps * record->batch / seconds;
+    summary->step_ms = 1e3 * seconds / (double)steps;
     summary->utilization = mean_of(record, utilization);
     summary->gpu_utilization = mean_of(record, gpu_utilization);
     summary->mfu = mfu_of(record, summary->tokens_per_s);

@@ -5,6 +5,7 @@
 #ifndef WEFT_TRAIN_RECORD_H
 #define WEFT_TRAIN_RECORD_H
 
+#include "base/host.h"
 #include "train/job.h"
 #include "train/noise.h"
 #include "train/run_summary.h"
@@ -33,6 +34,9 @@ typedef struct RankRecord {
     double step_s;     /* inside steps */
     double busy_s;     /* busy time inside steps: CPU time of all threads, or GPU time by its events */
     double gpu;        /* GPU utilization reported by the driver, 0 to 1; NAN: unavailable */
+    double first_step_s, first_busy_s;       /* step_s and busy_s of the first steps */
+    double cpu_s, host_busy_s, host_steal_s; /* since the first steps: own CPU time, the host's */
+    double load_s, cores;                    /* seconds since the first steps; cores of the host */
     int64_t peak[MEM_TAGS + 1], host_peak;
     uint64_t sent[AXIS_COUNT + 1][COMM_KINDS]; /* bytes, inside steps */
 } RankRecord;
@@ -46,6 +50,9 @@ typedef struct Record {
     RankRecord all, step; /* this rank's: whole run, last step */
     RankRecord *ranks;    /* (mesh size) every rank's, as of the last exchange */
     int64_t steps, tokens;
+    int64_t first_tokens; /* of the first steps */
+    double load_wall, load_cpu;
+    HostTime load_host;    /* at the end of the first steps, like load_wall and load_cpu */
     double pending_save_s; /* checkpoint time not yet in a metrics line */
     /* Counters at the start of the step. */
     double wall, cpu, waited_cpu, waited_tickets;

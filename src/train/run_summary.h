@@ -22,7 +22,10 @@
     NUMBER(val_loss) COUNT(val_samples) NUMBER(val_loss_mean) \
     NUMBER_IF_KNOWN(accuracy) NUMBER_IF_KNOWN(f1) NUMBER_IF_KNOWN(exact) \
     COUNT_IF_KNOWN(best_step) NUMBER_IF_KNOWN(best_val_loss) \
-    COUNT(steps_measured) NUMBER(runtime_s) NUMBER_IF_KNOWN(epoch_s) \
+    COUNT(steps_measured) COUNT_IF_KNOWN(steps_excluded) /* the first ones, left out of rates */ \
+    PART(machine)         /* object: what it ran on */ \
+    PART(load)            /* object: CPU time of other processes; absent if unknown */ \
+    NUMBER(runtime_s) NUMBER_IF_KNOWN(epoch_s) \
     NUMBER(tokens_per_s) NUMBER(samples_per_s) NUMBER(step_ms) \
     NUMBER(utilization) NUMBER(gpu_utilization) NUMBER(mfu) NUMBER(peak_flops) NUMBER(bubble) \
     PART(phases)          /* object */ \

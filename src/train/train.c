@@ -15,6 +15,7 @@
 #include "comm/watchdog.h"
 #include "train/announce.h"
 #include "train/history.h"
+#include "train/machine.h"
 #include "train/nonfinite.h"
 #include "train/replicas.h"
 #include "train/run_summary.h"
@@ -555,6 +556,7 @@ static Status write_summary(Trainer *t, json_t **ret_summary) {
     summary.loss_last = t->loss_last;
     summary.params_total = (double)model_params(t->job->model);
     summary.layout = layout_json(t);
+    summary.machine = machine_json(t->job);
     summary.interrupted = t->stopped;
     summary.stopped_early = t->step < t->lr.steps && out_of_patience(t);
     summary.epochs = json_incref(t->epochs.done);
