@@ -20,10 +20,12 @@
 #include "cli/train_options.h"
 #include "compare/comparison.h"
 #include "plan/cluster.h"
+#include "report/spread.h"
 #include "report/study.h"
 
 typedef struct CompareArgs {
     const char *out, *cluster, *program;
+    int64_t repeat;
     bool simulate, retry, quiet;
 } CompareArgs;
 
@@ -40,6 +42,9 @@ static const Option compare_table[] = {
     {OPT_CHOICE("program", CompareArgs, program, "NAME", program_choices), .fallback = "cluster",
      .help = "Program whose time and memory to predict: the one that the cluster file describes, if any, weft, "
              "or both."},
+    {OPT_INT("repeat", CompareArgs, repeat), .fallback = "1", RANGE(1, 100),
+     .help = "Execute every run N times, one round after another, and report means with their 95% confidence "
+             "intervals. 3 or more tell differences from noise."},
     {OPT_FLAG("retry", CompareArgs, retry), .help = "Retry failed runs."},
     {OPT_FLAG("quiet", CompareArgs, quiet), .help = "Do not show progress."},
 };
@@ -233,6 +238,7 @@ static Status add_runs(Results *results, const Comparison *of) {
         Status status = check_run(of, i, name, &run->settings);
         if (status) return status_wrap(status, "run '%s'", name);
         run->samples = of->runs[i].samples;
+        for (int64_t k = 1; k < of->args->repeat && !of->runs[i].cluster; k++) TRY(run_add_repeat(run));
         if (json_is_object(published)) TRY(published_settle(published, &run->published));
         progress_update(progress, (int64_t)i + 1, "");
     }
@@ -273,14 +279,25 @@ static Status read_earlier(Results *results, const char *out) {
     return OK;
 }
 
-static void print_name(const Results *results, size_t at) {
-    const char *name = results->runs[at].name;
-    fprintf(stderr, "[%zu/%zu] ", at + 1, results->count);
-    terminal_put(stderr, name, strlen(name));
+/* An execution of a run: its index, and 0 or the number of the repeat. */
+typedef struct Turn {
+    size_t at, repeat;
+} Turn;
+
+static Run *run_of(const Results *results, Turn turn) {
+    Run *run = &results->runs[turn.at];
+    return turn.repeat ? &run->repeats[turn.repeat - 1] : run;
 }
 
-static void print_start(const Results *results, size_t at, bool again) {
-    print_name(results, at);
+static void print_name(const Results *results, Turn turn) {
+    const Run *run = &results->runs[turn.at];
+    fprintf(stderr, "[%zu/%zu] ", turn.at + 1, results->count);
+    terminal_put(stderr, run->name, strlen(run->name));
+    if (run->repeat_count) fprintf(stderr, ", repeat %zu of %zu", turn.repeat + 1, run->repeat_count + 1);
+}
+
+static void print_start(const Results *results, Turn turn, bool again) {
+    print_name(results, turn);
     fputs(again ? " (resuming)\n" : "\n", stderr);
 }
 
@@ -301,6 +318,10 @@ static void print_end(const Run *run) {
     }
     fprintf(stderr, "      finished in %s, %s tokens/s\n", format_duration(time, seconds),
             format_count(rate, tokens));
+    double others, cores;
+    if (run_contended(run) && run_load(run, &others, &cores))
+        fprintf(stderr, "      warning: other processes used %.1f of %.0f core%s meanwhile\n", others, cores,
+                PLURAL(cores));
 }
 
 /* ---- simulated runs ---- */
@@ -348,7 +369,7 @@ static Status simulate_one(Results *results, size_t at, const Comparison *of) {
     CLEANUP(json_decrefp) json_t *summary = NULL;
     Prediction prediction = prediction_of(of, at);
     TRY(run_renew(run));
-    if (!of->args->quiet) print_start(results, at, false);
+    if (!of->args->quiet) print_start(results, (Turn){.at = at}, false);
     CLEANUP(status_freep) Status failed = predict_named(of, run->name, &prediction, run->dir, &summary);
     TRY(comparison_end_prediction(results, run, failed, summary, of->out));
     if (!of->args->quiet) print_end(run);
@@ -357,16 +378,16 @@ static Status simulate_one(Results *results, size_t at, const Comparison *of) {
 
 /* ---- executed runs ---- */
 
-static Status run_one(Results *results, size_t at, const Comparison *of) {
+static Status run_one(Results *results, Turn turn, const Comparison *of) {
     const CompareArgs *args = of->args;
-    Run *run = &results->runs[at];
+    Run *run = run_of(results, turn);
     CLEANUP(line_done) Line line = {0};
     CLEANUP(mem_freep) char *log = NULL;
     bool again;
     TRY(comparison_begin_run(results, run, of->out, &again));
     TRY(line_of(&line, of, run->name, run->dir));
     TRY(str_format(&log, "%s.log", run->dir));
-    if (!args->quiet) print_start(results, at, again);
+    if (!args->quiet) print_start(results, turn, again);
     ChildEnd end;
     TRY(child_run(&(Child){line.words, log, args->quiet ? NULL : stderr}, &end));
     TRY(comparison_end_run(results, run, end.code, end.error, children_stopped(), of->out));
@@ -374,30 +395,67 @@ static Status run_one(Results *results, size_t at, const Comparison *of) {
     return OK;
 }
 
-static void print_done(const Results *results, size_t at) {
-    const Run *run = &results->runs[at];
-    print_name(results, at);
+static void print_done(const Results *results, Turn turn) {
+    const Run *run = run_of(results, turn);
+    print_name(results, turn);
     fprintf(stderr, ": already %s%s\n", run_state_name(run->state),
             run->state == RUN_FAILED ? "; add --retry to run it again" : "");
 }
 
-static Status run_all(Results *results, const Comparison *of) {
+static Status take_turn(Results *results, Turn turn, const Comparison *of) {
     const CompareArgs *args = of->args;
-    for (size_t i = 0; i < results->count && !children_stopped(); i++) {
-        bool simulated = of->runs[i].cluster != NULL, done = false;
-        Prediction wanted = prediction_of(of, i);
-        TRY(predict_one(results, i, of));
-        TRY(comparison_is_done(&results->runs[i], simulated ? &wanted : NULL, args->retry, &done));
-        if (!done)
-            TRY(simulated ? simulate_one(results, i, of) : run_one(results, i, of));
-        else if (!args->quiet)
-            print_done(results, i);
-    }
+    bool simulated = of->runs[turn.at].cluster != NULL, done = false;
+    Prediction wanted = prediction_of(of, turn.at);
+    if (!turn.repeat) TRY(predict_one(results, turn.at, of));
+    TRY(comparison_is_done(run_of(results, turn), simulated ? &wanted : NULL, args->retry, &done));
+    if (!done) return simulated ? simulate_one(results, turn.at, of) : run_one(results, turn, of);
+    if (!args->quiet) print_done(results, turn);
+    return OK;
+}
+
+/* Rounds of one repeat of every run, so that a disturbance does not hit all repeats of one. A run that failed
+ * is not repeated. */
+static Status run_all(Results *results, const Comparison *of) {
+    for (size_t repeat = 0, most = 0; repeat <= most; repeat++)
+        for (size_t i = 0; i < results->count && !children_stopped(); i++) {
+            const Run *run = &results->runs[i];
+            if (run->repeat_count > most) most = run->repeat_count;
+            if (repeat <= run->repeat_count && !(repeat && run->state == RUN_FAILED))
+                TRY(take_turn(results, (Turn){i, repeat}, of));
+        }
     Outcome outcome = comparison_outcome(results);
     outcome.interrupted |= children_stopped();
     of->call->incomplete = !outcome.finished || outcome.failed || outcome.interrupted;
     if (outcome.interrupted && !outcome.failed) of->call->exit_code = STATUS_SAVED;
     if (children_stopped()) fprintf(stderr, "weft: stopped early; repeat the command to continue\n");
+    return OK;
+}
+
+/* Options that do not change what a comparison computes. */
+static bool is_incidental(const char *word) {
+    return !strcmp(word, "--quiet") || !strcmp(word, "--json") || !strcmp(word, "--retry");
+}
+
+/* The command line as a shell would read it. */
+static Status command_text(char *const *words, char **ret_text) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,@%+";
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return FAILED("out of memory");
+    fputs("weft", out);
+    for (bool own = true; *++words;) {
+        own &= strcmp(*words, "--") != 0;
+        if (own && is_incidental(*words)) continue;
+        bool bare = **words && strspn(*words, plain) == strlen(*words);
+        fputs(bare ? " " : " '", out);
+        for (const char *at = *words; *at; at++) fputs(*at == '\'' ? "'\\''" : (char[]){*at, 0}, out);
+        if (!bare) fputc('\'', out);
+    }
+    bool bad = ferror(out) != 0;
+    if (fclose(out) != 0 || bad) return FAILED("out of memory");
+    *ret_text = text;
+    text = NULL;
     return OK;
 }
 
@@ -421,6 +479,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(settle_evaluation(&comparison));
     TRY(comparison_describe(&results, &comparison.recipe, call->operands[0], call->scale,
                             changes_size(call)));
+    TRY(command_text(call->line, &results.command));
     TRY(comparison.args->out ? str_dup(comparison.args->out, &comparison.out)
                              : comparison_dir(&results, &comparison.out));
     size_t count = json_array_size(comparison.recipe.runs);
@@ -452,6 +511,8 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 static const Example examples[] = {
     {"Data parallelism vs pipelines, in minutes on two cores",
      "weft compare recipes/squad-bert-base.json --scale small"},
+    {"Three interleaved repeats of each run, to tell differences from noise",
+     "weft compare recipes/squad-bert-base.json --scale small --repeat 3"},
     {"The same on GPUs; options after -- apply to all runs",
      "weft compare recipes/squad-bert-base.json --out runs/squad -- --device cuda"},
     {"Predict the results on eight A100s without having any",

@@ -179,6 +179,24 @@ static Status tell_apart(Results *results) {
     return OK;
 }
 
+/* The commands that repeat runs which no comparison executed. */
+static Status add_commands(Results *results) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return FAILED("out of memory");
+    for (size_t i = 0; i < results->count; i++)
+        if (results->runs[i].settings)
+            fprintf(out, "%sweft train --config %s/config.json --out NEW%zu", i ? "\n" : "",
+                    results->runs[i].dir, i + 1);
+    bool bad = ferror(out) != 0;
+    if (fclose(out) != 0 || bad) return FAILED("out of memory");
+    if (!size) return OK;
+    results->command = text;
+    text = NULL;
+    return OK;
+}
+
 /* ---- --watch ---- */
 
 enum { LOOKS_PER_LINE = 10 };
@@ -250,6 +268,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (!results.count) return USAGE("%s: the comparison contains no runs", call->operands[0]);
     TRY(tell_apart(&results));
     if (!results.title) TRY(str_dup(results.count > 1 ? "Runs" : results.runs[0].name, &results.title));
+    if (!results.command) TRY(add_commands(&results));
     bool curves;
     TRY(page_write(&results, args->out, &curves));
     if (!call->json) TRY(show_results(&results, stdout));

@@ -5,11 +5,22 @@
 #include "base/memory.h"
 #include "base/terminal.h"
 #include "report/columns.h"
+#include "report/spread.h"
 #include "report/study.h"
 #include "report/summary.h"
 #include "report/table.h"
 
-/* Wraps text to `width` columns. Replaces typographic quotes if the terminal has no UTF-8. */
+/* A character without which a terminal that lacks UTF-8 does; NULL: it is shown as it is. */
+static const char *plain_text(const char *text, size_t *ret_length) {
+    static const char *const known[][2] = {{"“", "\""}, {"”", "\""}, {"±", "+-"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        *ret_length = strlen(known[i][0]);
+        if (!strncmp(text, known[i][0], *ret_length)) return known[i][1];
+    }
+    return NULL;
+}
+
+/* Wraps text to `width` columns. */
 static void put_wrapped(FILE *out, const char *text, int width, bool utf8) {
     int used = 0;
     while (*text) {
@@ -23,10 +34,10 @@ static void put_wrapped(FILE *out, const char *text, int width, bool utf8) {
             fputc(' ', out);
             used++;
         }
-        for (size_t i = 0; i < length; i++) {
-            bool quote = !utf8 && (!strncmp(text + i, "“", 3) || !strncmp(text + i, "”", 3));
-            fputc(quote ? '"' : text[i], out);
-            if (quote) i += 2;
+        for (size_t i = 0, size; i < length; i += size) {
+            const char *plain = utf8 ? NULL : plain_text(text + i, &size);
+            if (!plain) size = 1;
+            fprintf(out, "%.*s", plain ? 2 : 1, plain ? plain : text + i);
         }
         used += columns;
         text += length + (text[length] == ' ');
@@ -56,17 +67,22 @@ static Status put_findings(FILE *out, const Results *results, TableLook look) {
 }
 
 Status show_results(const Results *results, FILE *out) {
-    CLEANUP(mem_freep) char *table = NULL, *summary = NULL, *note = NULL;
+    CLEANUP(mem_freep) char *table = NULL, *summary = NULL, *note = NULL, *trust = NULL;
     TableLook look = {terminal_width(out), terminal_color(out), terminal_utf8()};
     Columns columns = results_columns(results);
     TRY(columns_note(results, &columns, &note));
     TRY(table_text(results, look, &table));
     TRY(results_summary(results, &summary));
+    TRY(spread_note(results, &trust));
     if (*note) {
         put_wrapped(out, note, look.width, look.utf8);
         fputc('\n', out);
     }
     fprintf(out, "%s\n", table);
+    if (*trust) {
+        put_wrapped(out, trust, look.width, look.utf8);
+        fputc('\n', out);
+    }
     put_wrapped(out, summary, look.width, look.utf8);
     return put_findings(out, results, look);
 }

@@ -81,6 +81,15 @@ Status comparison_lock(const char *out, int *ret_fd) {
     return OK;
 }
 
+/* Adopts a run that results.json does not list; counts it in *found. */
+static Status adopt(Run *run, size_t *found) {
+    if (run->state == RUN_RUNNING) return FAILED("%s: another process is executing this run", run->dir);
+    if (run->known || run->state == RUN_WAITING) return OK;
+    TRY(run_recognize(run));
+    ++*found;
+    return OK;
+}
+
 Status comparison_recall(Results *results, const char *out, Earlier *ret_earlier) {
     CLEANUP(mem_freep) char *damage = NULL;
     size_t found = 0;
@@ -88,10 +97,8 @@ Status comparison_recall(Results *results, const char *out, Earlier *ret_earlier
     for (size_t i = 0; i < results->count; i++) {
         Run *run = &results->runs[i];
         TRY(run_look(run));
-        if (run->state == RUN_RUNNING) return FAILED("%s: another process is executing this run", run->dir);
-        if (run->known || run->state == RUN_WAITING) continue;
-        TRY(run_recognize(run));
-        found++;
+        TRY(adopt(run, &found));
+        for (size_t k = 0; k < run->repeat_count; k++) TRY(adopt(&run->repeats[k], &found));
     }
     if (damage && !found) return FAILED("%s; remove it to start over, or choose another {out}", damage);
     *ret_earlier = (Earlier){.damage = damage, .unlisted = found, .kept = json_array_size(results->others)};
@@ -176,9 +183,14 @@ Status comparison_end_run(Results *results, Run *run, int code, char *error, boo
 Outcome comparison_outcome(const Results *results) {
     Outcome outcome = {0};
     for (size_t i = 0; i < results->count; i++) {
-        outcome.finished |= results->runs[i].state == RUN_FINISHED;
-        outcome.failed |= has_failed(&results->runs[i]);
-        outcome.interrupted |= results->runs[i].state == RUN_INTERRUPTED;
+        const Run *run = &results->runs[i];
+        outcome.finished |= run->state == RUN_FINISHED;
+        outcome.failed |= has_failed(run);
+        outcome.interrupted |= run->state == RUN_INTERRUPTED;
+        for (size_t k = 0; k < run->repeat_count; k++) {
+            outcome.failed |= run->state != RUN_FAILED && has_failed(&run->repeats[k]);
+            outcome.interrupted |= run->repeats[k].state == RUN_INTERRUPTED;
+        }
     }
     return outcome;
 }

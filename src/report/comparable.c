@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/format.h"
+#include "report/spread.h"
 
 static const json_t *layout_of(const Run *run) {
     return run->summary.layout;
@@ -264,7 +265,8 @@ const char *difference_text(char *buffer, double difference) {
 /* ---- scaling ---- */
 
 static bool scales(const Run *run) {
-    return run->state == RUN_FINISHED && run_ranks(run) > 0 && run_figure(run, FIGURE_TOKENS) > 0;
+    return run->state == RUN_FINISHED && !run_contended(run) && run_ranks(run) > 0 &&
+           run_figure(run, FIGURE_TOKENS) > 0;
 }
 
 /* The same model, task and precision on the same kind of hardware; the number of ranks may differ. */

@@ -7,20 +7,24 @@
 #include "report/columns.h"
 #include "report/comparable.h"
 #include "report/page.h"
+#include "report/spread.h"
 
-/* Whether the run has the best value of its kind in the column, and some other run has a clearly worse one.
- */
+/* Whether the run has the best value of its kind in the column, or ties with it, and some other run has a
+ * clearly worse one. */
 static bool is_best(const Results *results, const Run *run, size_t figure) {
     double own = run_figure(run, figure);
     int better = figures[figure].better;
     bool beats = false;
     if (!better || !isfinite(own) || own == 0 || run->state != RUN_FINISHED) return false;
+    if (figure_is_timed(figure) && run_contended(run)) return false;
     for (size_t i = 0; i < results->count; i++) {
         double other = run_figure(&results->runs[i], figure);
-        if (&results->runs[i] == run || !isfinite(other) || results->runs[i].state != RUN_FINISHED) continue;
-        if (!same_kind(&results->runs[i], run)) continue;
-        if (better * other > better * own) return false;
-        beats |= better * (own - other) > 5e-4 * fabs(other);
+        const Run *rival = &results->runs[i];
+        if (rival == run || !isfinite(other) || rival->state != RUN_FINISHED) continue;
+        if (!same_kind(rival, run) || (figure_is_timed(figure) && run_contended(rival))) continue;
+        bool tie = figure_is_timed(figure) && figures_tie(run, rival, figure);
+        if (better * other > better * own && !tie) return false;
+        beats |= better * (own - other) > 5e-4 * fabs(other) && !tie;
     }
     return beats;
 }
@@ -30,6 +34,10 @@ static void put_difference(FILE *out, const Results *results, const Run *run, si
     char text[FORMAT_SIZE];
     int better = figures[figure].better;
     if (!isfinite(difference)) return;
+    if (figure_is_timed(figure) && figures_tie(run, run_base(results, run), figure)) {
+        fputs("<small class=\"same\">tie</small>", out);
+        return;
+    }
     const char *kind = fabs(difference) < 0.05            ? "same"
                        : (difference > 0) == (better > 0) ? "better"
                                                           : "worse";
@@ -39,8 +47,9 @@ static void put_difference(FILE *out, const Results *results, const Run *run, si
 static void put_badges(FILE *out, const Results *results, const Run *run) {
     bool finished = run->state == RUN_FINISHED;
     if (run == run_base(results, run) && kind_size(results, run) > 1 && finished)
-        fputs("<span class=\"badge\">baseline</span>", out);
+        fprintf(out, "<span class=\"badge\">baseline%s</span>", run_contended(run) ? " (memory, loss)" : "");
     if (run_predicted(run)) fputs("<span class=\"badge predicted\">predicted</span>", out);
+    if (finished && run_contended(run)) fputs("<span class=\"badge failed\">CPU contention</span>", out);
     if (!finished)
         fprintf(out, "<span class=\"badge%s\">%s%s</span>", run->state == RUN_FAILED ? " failed" : "",
                 run_outcome(run), run_shows(run) ? ", partial" : "");
@@ -68,7 +77,7 @@ static void put_layout(FILE *out, const Results *results, const Run *run) {
 }
 
 static void put_row(FILE *out, const Results *results, const Run *run, const Columns *columns) {
-    char text[FORMAT_SIZE];
+    char text[FORMAT_SIZE], spread[FORMAT_SIZE];
     bool partial = run->state != RUN_FINISHED;
     fprintf(out, "<tr%s><th scope=\"row\"><span class=\"swatch\" style=\"background:%s\"></span>",
             partial && run_shows(run) ? " class=\"partial\"" : "", run_color(results, run));
@@ -86,6 +95,7 @@ static void put_row(FILE *out, const Results *results, const Run *run, const Col
         size_t f = columns->shown[i];
         fprintf(out, "<td data-label=\"%s\"%s>%s", figures[f].heading,
                 is_best(results, run, f) ? " class=\"best\"" : "", run_figure_text(text, run, f, true));
+        if (*spread_text(spread, run, f, true)) fprintf(out, "<small class=\"spread\">%s</small>", spread);
         put_difference(out, results, run, f);
         fputs("</td>", out);
     }
@@ -140,14 +150,14 @@ static void put_legend(FILE *out, const Columns *columns) {
 
 Status put_table(FILE *out, const Results *results) {
     Columns columns = results_columns(results);
-    CLEANUP(mem_freep) char *note = NULL;
+    CLEANUP(mem_freep) char *note = NULL, *trust = NULL;
     TRY(columns_note(results, &columns, &note));
-    put_section(
-        out, "Results",
-        results->count > 1
-            ? "Below each value: its difference from the baseline (▲ higher, ▼ lower). Bold: the best "
-              "value."
-            : NULL);
+    put_section(out, "Results",
+                results->count > 1
+                    ? "Below each value: its spread (±) and its difference from the baseline (▲ higher, ▼ "
+                      "lower; tie: "
+                      "smaller than the spread). Bold: the best value, and those that tie with it."
+                    : NULL);
     if (*note) {
         fputs("<p class=\"lead\">", out);
         put_html(out, note);
@@ -160,6 +170,8 @@ Status put_table(FILE *out, const Results *results) {
     for (size_t i = 0; i < results->count; i++) put_row(out, results, &results->runs[i], &columns);
     fputs("</tbody></table></div>\n", out);
     put_remarks(out, results);
+    TRY(spread_note(results, &trust));
+    if (*trust) fprintf(out, "<p class=\"note\">%s</p>\n", trust);
     if (any_partial(results))
         fputs(
             "<p class=\"note\">Runs that have not finished show partial results and are not compared.</p>\n",

@@ -12,6 +12,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "report/comparable.h"
+#include "report/spread.h"
 #include "report/study.h"
 #include "train/history.h"
 #include "train/noise.h"
@@ -39,7 +40,11 @@ static void run_done(Run *run) {
     run_summary_done(&run->prediction);
     curve_done(&run->loss);
     curve_done(&run->val_loss);
+    curve_done(&run->step_ms);
+    curve_done(&run->busy);
     free(run->epochs);
+    for (size_t i = 0; i < run->repeat_count; i++) run_done(&run->repeats[i]);
+    free(run->repeats);
 }
 
 void results_done(Results *results) {
@@ -48,6 +53,7 @@ void results_done(Results *results) {
     free(results->title);
     free(results->about);
     free(results->scale);
+    free(results->command);
     json_decref(results->study);
     json_decref(results->others);
     *results = (Results){0};
@@ -61,6 +67,18 @@ Status results_add(Results *results, const char *name, const char *dir, Run **re
     TRY(str_dup(dir, &run->dir));
     *ret_run = run;
     return OK;
+}
+
+Status run_add_repeat(Run *run) {
+    TRY(mem_grow(&run->repeats, &run->repeat_capacity, run->repeat_count + 1, sizeof *run->repeats));
+    Run *repeat = &run->repeats[run->repeat_count++];
+    *repeat = (Run){.of = run->of,
+                    .settings = json_incref(run->settings),
+                    .samples = run->samples,
+                    .summary = run_summary_take(NULL),
+                    .prediction = run_summary_take(NULL)};
+    TRY(str_dup(run->name, &repeat->name));
+    return str_format(&repeat->dir, "%s.%zu", run->dir, run->repeat_count + 1);
 }
 
 Status curve_add(Curve *curve, double step, double value) {
@@ -105,6 +123,9 @@ static Status read_line(Run *run, const char *line, size_t size, History *histor
     }
     if (isfinite(loss)) TRY(put_point(&run->loss, step, loss));
     if (isfinite(val)) TRY(put_point(&run->val_loss, step, val));
+    double step_ms = json_number_or(entry, "step_ms", NAN), busy = json_number_or(entry, "utilization", NAN);
+    if (step_ms > 0 && step_ms < 1e15) TRY(put_point(&run->step_ms, step, step_ms));
+    if (busy >= 0 && busy <= 1) TRY(put_point(&run->busy, step, busy));
     TRY(put_epoch(run, json_object_get(entry, "epoch_end")));
     history_take(history, entry);
     return OK;
@@ -180,6 +201,14 @@ static Status remove_in(const char *dir, const char *name) {
     return OK;
 }
 
+static void forget_metrics(Run *run) {
+    curve_done(&run->loss);
+    curve_done(&run->val_loss);
+    curve_done(&run->step_ms);
+    curve_done(&run->busy);
+    run->epoch_count = 0;
+}
+
 Status run_renew(Run *run) {
     if (run_predicted(run)) {
         TRY(remove_in(run->dir, RUN_SUMMARY_FILE));
@@ -188,9 +217,7 @@ Status run_renew(Run *run) {
     run_summary_done(&run->summary);
     free(run->error);
     run->error = NULL;
-    curve_done(&run->loss);
-    curve_done(&run->val_loss);
-    run->epoch_count = 0;
+    forget_metrics(run);
     run->state = RUN_WAITING;
     return OK;
 }
@@ -362,14 +389,20 @@ static double run_epoch(const Run *run) {
     for (size_t i = 0; i < run->epoch_count; i++) sum += run->epochs[i].seconds;
     if (isfinite(predicted)) return predicted;
     if (sum > 0) return sum / (double)run->epoch_count;
-    return run->samples > 0 ? run->samples / run_figure(run, FIGURE_SAMPLES) : NAN;
+    return run->samples > 0 ? run->samples / run_single_figure(run, FIGURE_SAMPLES) : NAN;
 }
 
 double run_figure(const Run *run, size_t figure) {
+    double mean =
+        run->repeat_count && figure_is_timed(figure) ? run_mean(run, figure, run_single_figure) : NAN;
+    return isfinite(mean) ? mean : run_single_figure(run, figure);
+}
+
+double run_single_figure(const Run *run, size_t figure) {
     if (figure == FIGURE_EPOCH) return run_epoch(run);
     if (figure == FIGURE_EFFICIENCY) return run->summary.json ? run_efficiency(run) : NAN;
     if (figure == FIGURE_GOODPUT)
-        return run->summary.json ? run_figure(run, FIGURE_SAMPLES) * run_efficiency(run) : NAN;
+        return run->summary.json ? run_single_figure(run, FIGURE_SAMPLES) * run_efficiency(run) : NAN;
     if (figure == FIGURE_WORK) return run_work(run, run_predicted(run) ? SOURCE_PREDICTED : SOURCE_MEASURED);
     double value = checked_figure(&run->summary, figure);
     return isfinite(value) ? value : last_of_curve(run, figure);
@@ -476,6 +509,7 @@ static Status check_metrics(Run *run, bool exists) {
 }
 
 Status run_trace(const Run *run, json_t **ret_trace) {
+    run = run_shown(run);
     CLEANUP(mem_freep) char *path = NULL, *text = NULL;
     CLEANUP(json_decrefp) json_t *trace = NULL;
     size_t size;
@@ -496,7 +530,7 @@ static Status check_trace(Run *run) {
     return damaged ? add_problem(run, status_message(damaged)) : OK;
 }
 
-Status run_look(Run *run) {
+static Status look_at(Run *run) {
     CLEANUP(mem_freep) char *metrics = NULL;
     CLEANUP(history_done) History history = {0};
     CLEANUP(json_decrefp) json_t *summary = NULL;
@@ -504,9 +538,7 @@ Status run_look(Run *run) {
     if (summary) run_summary_replace(&run->summary, json_incref(summary));
     if (!run->settings) TRY(read_object(run, "config.json", &run->settings));
     TRY(path_join(&metrics, run->dir, "metrics.jsonl"));
-    curve_done(&run->loss);
-    curve_done(&run->val_loss);
-    run->epoch_count = 0;
+    forget_metrics(run);
     bool started = path_exists(metrics);
     if (started) TRY(read_metrics(run, metrics, &history));
     TRY(settle_summary(run, &history));
@@ -521,17 +553,23 @@ Status run_look(Run *run) {
     return run->state == RUN_RUNNING ? OK : check_trace(run);
 }
 
+Status run_look(Run *run) {
+    for (size_t i = 0; i < run->repeat_count; i++) TRY(look_at(&run->repeats[i]));
+    return look_at(run);
+}
+
 /* The baseline among the runs of the same kind as `like`; NULL: among all. */
 static const Run *base_of(const Results *results, const Run *like) {
-    const Run *started = NULL, *first = NULL;
+    const Run *finished = NULL, *started = NULL, *first = NULL;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         if (like && !same_kind(run, like)) continue;
-        if (run->state == RUN_FINISHED) return run;
+        if (run->state == RUN_FINISHED && !run_contended(run)) return run;
+        if (!finished && run->state == RUN_FINISHED) finished = run;
         if (!started && run->state != RUN_FAILED && run->summary.json) started = run;
         if (!first) first = run;
     }
-    return started ? started : first;
+    return finished ? finished : started ? started : first;
 }
 
 const Run *results_base(const Results *results) {
@@ -554,6 +592,7 @@ double run_difference(const Results *results, const Run *run, size_t figure) {
     if (run->state != RUN_FINISHED || baseline->state != RUN_FINISHED || !figures[figure].better) return NAN;
     if (figure_is_quality(figure) && !same_task(run, baseline)) return NAN;
     if (figure_is_quality(figure) && figure != FIGURE_LOSS && !same_validation(run, baseline)) return NAN;
+    if (figure_is_timed(figure) && (run_contended(run) || run_contended(baseline))) return NAN;
     double base = run_figure(baseline, figure), own = run_figure(run, figure);
     if (!isfinite(own) || !isfinite(base) || base == 0) return NAN;
     return 100 * (own - base) / fabs(base);

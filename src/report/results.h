@@ -26,7 +26,9 @@ typedef struct RunEpoch {
 
 typedef struct Results Results;
 
-typedef struct Run {
+typedef struct Run Run;
+
+struct Run {
     const Results *of; /* the results that contain this run; must not move in memory */
     char *name, *dir;
     RunState state;
@@ -39,12 +41,16 @@ typedef struct Run {
     RunSummary prediction; /* predicted summary of a run that was executed; without json: none */
     double samples;        /* training samples per epoch; 0: unknown */
     Curve loss, val_loss;
-    RunEpoch *epochs; /* in order */
+    Curve step_ms, busy; /* of the logged steps */
+    RunEpoch *epochs;    /* in order */
     size_t epoch_count, epoch_capacity;
-} Run;
+    Run *repeats; /* further executions of the same run, whose names and repeats are unset */
+    size_t repeat_count, repeat_capacity;
+};
 
 struct Results {
     char *title, *about, *scale; /* about and scale may be NULL */
+    char *command;               /* the command lines that repeat them; NULL: unknown */
     json_t *study;               /* the study that the runs repeat, see report/study.h; NULL: none */
     bool resized; /* the runs have another size than the study's: published figures are shown only in findings
                    */
@@ -57,11 +63,13 @@ void results_done(Results *results);
 /* Appends a run in state RUN_WAITING. *ret_run is valid until the next call. */
 MUST_USE Status results_add(Results *results, const char *name, const char *dir, Run **ret_run);
 
+/* Appends a repeat in state RUN_WAITING, in a directory next to the run's: NAME.2, NAME.3 ... */
+MUST_USE Status run_add_repeat(Run *run);
 /* Resets a run to RUN_WAITING before it starts or resumes. The files of a prediction are deleted. */
 MUST_USE Status run_renew(Run *run);
-/* Reads the run's directory: summary, metrics, and the settings if still unknown. Sets the state to waiting,
- * running, finished or interrupted, unless the run has failed. Damaged files and implausible values are
- * described in `error`. */
+/* Reads the directories of the run and of its repeats: summary, metrics, and the settings if still unknown.
+ * Sets the state to waiting, running, finished or interrupted, unless the run has failed. Damaged files and
+ * implausible values are described in `error`. */
 MUST_USE Status run_look(Run *run);
 /* Reads trace.json; *ret_trace is NULL if there is none. run_look already reports a damaged file. */
 MUST_USE Status run_trace(const Run *run, json_t **ret_trace);
@@ -139,19 +147,20 @@ typedef enum {
 } FigureId;
 extern const Figure figures[FIGURES];
 
-/* The baseline: the first run that finished, else the first that started and has not failed, else the first.
- */
+/* The baseline: the first run that finished and had its cores to itself (run_contended in report/spread.h),
+ * else the first that finished, else the first that started and has not failed, else the first. */
 const Run *results_base(const Results *results);
 /* The baseline among the runs of the same kind (same_kind in report/comparable.h). */
 const Run *run_base(const Results *results, const Run *run);
-double run_figure(const Run *run, size_t figure); /* NAN: unknown */
+double run_figure(const Run *run, size_t figure); /* NAN: unknown; times and rates: mean over the repeats */
+double run_single_figure(const Run *run, size_t figure); /* without its repeats */
 /* Whether a figure describes the trained model, so that it compares only runs of the same task. */
 bool figure_is_quality(size_t figure);
 /* Whether the run has any figure. The figures of an unfinished run are partial and are not compared. */
 bool run_shows(const Run *run);
 /* The difference from the run's baseline in percent; NAN if it is the baseline or the values are not
- * comparable, for example because one of the runs has not finished. Figures that are neither better nor worse
- * have no difference. */
+ * comparable, for example because one of the runs has not finished or, for times, had CPU contention. Figures
+ * that are neither better nor worse have no difference. */
 double run_difference(const Results *results, const Run *run, size_t figure);
 /* Whether any run has this figure, or a study reported it. */
 bool results_have(const Results *results, size_t figure);

@@ -8,6 +8,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "report/results.h"
+#include "report/spread.h"
 #include "report/study.h"
 #include "tokenizer/tokenizer.h"
 
@@ -48,6 +49,35 @@ static json_t *from_published(const Run *run) {
     return differences;
 }
 
+/* Directory, state and summary of each repeat after the first. */
+static json_t *repeats_json(const Run *run) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < run->repeat_count; i++) {
+        const Run *repeat = &run->repeats[i];
+        json_array_append_new(list,
+                              json_pack("{s:o, s:s, s:o, s:o}", "dir", text_or_null(repeat->dir), "state",
+                                        run_state_name(repeat->state), "error", text_or_null(repeat->error),
+                                        "summary", object_or_null(repeat->summary.json)));
+    }
+    return list;
+}
+
+/* How reliable the figures are: spread, contention, and ties with the baseline. */
+static void add_trust(const Results *results, const Run *run, json_t *json) {
+    json_t *spread = json_object(), *ties = json_array();
+    const Run *base = run_base(results, run);
+    for (size_t f = 0; f < FIGURES; f++) {
+        if (isfinite(run_spread(run, f)))
+            json_object_set_new(spread, figures[f].key, json_real(run_spread(run, f)));
+        if (isfinite(run_difference(results, run, f)) && figure_is_timed(f) && figures_tie(run, base, f))
+            json_array_append_new(ties, json_string(figures[f].key));
+    }
+    json_object_set_new(json, "spread", spread);
+    json_object_set_new(json, "tied_with_baseline", ties);
+    json_object_set_new(json, "contended", json_boolean(run_contended(run)));
+    json_object_set_new(json, "repeats", repeats_json(run));
+}
+
 static json_t *run_json(const Results *results, const Run *run) {
     json_t *values = json_object(), *differences = json_object();
     for (size_t f = 0; f < FIGURES; f++) {
@@ -61,6 +91,7 @@ static json_t *run_json(const Results *results, const Run *run) {
                              text_or_null(run->error), "figures", values, "difference_percent", differences,
                              "epochs", epochs_json(run), "options", object_or_null(run->options), "settings",
                              object_or_null(run->settings), "summary", object_or_null(run->summary.json));
+    add_trust(results, run, json);
     if (run->published) json_object_set(json, "published", run->published);
     if (run->published && !results->resized)
         json_object_set_new(json, "difference_from_published_percent", from_published(run));
@@ -91,6 +122,7 @@ Status results_json(const Results *results, json_t **ret_json) {
         json_decref(json);
         return FAILED("out of memory while collecting the results");
     }
+    json_object_set_new(json, "command", text_or_null(results->command));
     Status status = add_study(results, json);
     if (!status && json_array_size(results->others) && json_object_set(json, "others", results->others) != 0)
         status = FAILED("out of memory while collecting the results");
@@ -144,7 +176,11 @@ static void put_published_head(FILE *out, const Results *results) {
 
 static void put_table(FILE *out, const Results *results) {
     fputs("run,state,predicted", out);
-    for (size_t f = 0; f < FIGURES; f++) fprintf(out, ",%s,%s_percent", figures[f].key, figures[f].key);
+    for (size_t f = 0; f < FIGURES; f++) {
+        fprintf(out, ",%s,%s_percent", figures[f].key, figures[f].key);
+        if (figure_is_timed(f)) fprintf(out, ",%s_spread", figures[f].key);
+    }
+    fputs(",repeats,contention", out);
     put_published_head(out, results);
     fputs(",error\n", out);
     for (size_t i = 0; i < results->count; i++) {
@@ -155,7 +191,10 @@ static void put_table(FILE *out, const Results *results) {
         for (size_t f = 0; f < FIGURES; f++) {
             put_number(out, "%.10g", run_figure(run, f));
             put_number(out, "%.4f", run_difference(results, run, f));
+            if (figure_is_timed(f)) put_number(out, "%.6g", run_spread(run, f));
         }
+        put_number(out, "%.0f", (double)run_counted(run));
+        put_number(out, "%.4f", run_contention(run));
         put_published(out, results, run);
         fputc(',', out);
         if (run->error) put_field(out, run->error);
@@ -222,13 +261,31 @@ static Status read_file(const char *dir, json_t **ret_json, char **ret_path) {
     return OK;
 }
 
+static Status recall_repeats(Run *run, const json_t *list);
+
 static Status recall_run(Run *run, const json_t *entry) {
     const char *state = json_string_at(entry, "state");
     const char *error = json_string_at(entry, "error");
     run->known = true;
+    TRY(recall_repeats(run, json_object_get(entry, "repeats")));
     if (!state || strcmp(state, run_state_name(RUN_FAILED))) return OK;
     run->state = RUN_FAILED;
     return error ? str_dup(error, &run->error) : OK;
+}
+
+/* Repeats of earlier invocations count, even if fewer are asked for now. */
+static Status recall_repeats(Run *run, const json_t *list) {
+    enum { MAX_REPEATS = 1000 };
+    const json_t *entry;
+    size_t i;
+    json_array_foreach(list, i, entry) {
+        if (i >= run->repeat_count && i < MAX_REPEATS) TRY(run_add_repeat(run));
+        if (i >= run->repeat_count) break;
+        json_t *summary = json_object_get(entry, "summary");
+        if (json_is_object(summary)) run_summary_replace(&run->repeats[i].summary, json_incref(summary));
+        TRY(recall_run(&run->repeats[i], entry));
+    }
+    return OK;
 }
 
 static bool is_among(const char *key, const char *const *names) {
@@ -382,6 +439,7 @@ Status results_read(Results *results, const char *dir) {
     TRY(copy_text(json, "title", &results->title));
     TRY(copy_text(json, "about", &results->about));
     TRY(copy_text(json, "scale", &results->scale));
+    TRY(copy_text(json, "command", &results->command));
     read_study(results, json);
     const json_t *entry;
     size_t at;

@@ -1,9 +1,10 @@
 /* Generates the summary paragraph of a comparison.
  *
- * The winner is the finished run with the highest throughput in tokens/s. It is compared with the baseline
- * or, if the winner is the baseline, with the runner-up. The explanation compares rank time per sample: ranks
- * divided by samples/s, split by phase as recorded in summary.json. The phase with the largest difference is
- * named as the cause. Models of different sizes are compared by MFU instead of tokens/s.
+ * The winner is the finished run with the highest throughput in tokens/s. Runs with CPU contention take no
+ * part, and runs that differ by less than their spread tie (report/spread.h). The winner is compared with the
+ * baseline or, if the winner is the baseline, with the runner-up. The explanation compares rank time per
+ * sample: ranks divided by samples/s, split by phase as recorded in summary.json. The phase with the largest
+ * difference is named as the cause. Models of different sizes are compared by MFU instead of tokens/s.
  *
  * Sentences after the first begin with a space. */
 #include "report/summary.h"
@@ -15,8 +16,9 @@
 #include "base/memory.h"
 #include "base/terminal.h"
 #include "report/comparable.h"
+#include "report/spread.h"
 
-#define NEGLIGIBLE 0.01 /* repeated runs of the same configuration differ by about this much */
+#define NEGLIGIBLE 0.01 /* of goodput */
 
 /* `noun` completes "... accounts for most of the difference", `verb` completes "because each rank ...". */
 static const struct {
@@ -60,7 +62,8 @@ bool run_phases(const Run *run, double ret_share[PHASES]) {
     const json_t *rank;
     double sum[PHASES] = {0};
     size_t i;
-    json_array_foreach(run->summary.ranks, i, rank) add_phases(json_object_get(rank, "phases"), sum);
+    json_array_foreach(run_shown(run)->summary.ranks, i, rank)
+        add_phases(json_object_get(rank, "phases"), sum);
     return shares_of(sum, ret_share);
 }
 
@@ -71,7 +74,7 @@ const char *spent_name(Spent part) {
 
 bool run_spent(const Run *run, double ret_share[SPENT_PARTS]) {
     static const char *const keys[] = {"eval_s", "checkpoint_s", "setup_s"};
-    const json_t *times = run->summary.phases;
+    const json_t *times = run_shown(run)->summary.phases;
     double sum[PHASES] = {0}, total = 0;
     add_phases(times, sum);
     ret_share[SPENT_STEPS] = json_number_at(times, "comm_s") + json_number_at(times, "bubble_s");
@@ -82,12 +85,18 @@ bool run_spent(const Run *run, double ret_share[SPENT_PARTS]) {
     return total > 0 && isfinite(total);
 }
 
+/* Whether a run may be called the best or the worst in a figure. */
+static bool is_ranked(const Run *run, FigureId figure) {
+    return run->state == RUN_FINISHED && isfinite(run_figure(run, figure)) &&
+           !(figure_is_timed(figure) && run_contended(run));
+}
+
 const Run *results_best(const Results *results, FigureId figure, int sign) {
     const Run *best = NULL;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         double value = run_figure(run, figure);
-        if (run->state != RUN_FINISHED || !isfinite(value)) continue;
+        if (!is_ranked(run, figure)) continue;
         if (!best || sign * value > sign * run_figure(best, figure)) best = run;
     }
     return best;
@@ -97,8 +106,7 @@ static const Run *runner_up(const Results *results, const Run *winner) {
     const Run *best = NULL;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        if (run == winner || run->state != RUN_FINISHED || !isfinite(run_figure(run, FIGURE_TOKENS)))
-            continue;
+        if (run == winner || !is_ranked(run, FIGURE_TOKENS)) continue;
         if (!best || run_figure(run, FIGURE_TOKENS) > run_figure(best, FIGURE_TOKENS)) best = run;
     }
     return best;
@@ -117,41 +125,110 @@ static const char *of_finished(const Results *results, FigureId figure) {
 
 /* The run that the winner is compared with, and what to call it. */
 typedef struct Rival {
-    const Run *run; /* NULL: there is no other finished run, or the difference is negligible */
+    const Run *run; /* NULL: there is no other finished run, or the two tie */
     const char *role;
 } Rival;
 
 static void put_lead(FILE *out, double ratio, const Rival *rival) {
-    if (ratio < 1 + NEGLIGIBLE)
-        fprintf(out, ", within 1%% of the %s “%s”", rival->role, rival->run->name);
-    else if (ratio >= 1.5)
+    if (ratio >= 1.5)
         fprintf(out, ", %.1f times the throughput of the %s “%s”", ratio, rival->role, rival->run->name);
     else
         fprintf(out, ", %.1f%% faster than the %s “%s”", 100 * (ratio - 1), rival->role, rival->run->name);
 }
 
+static bool ties_with(const Run *run, const Run *winner) {
+    return run == winner || (is_ranked(run, FIGURE_TOKENS) && figures_tie(run, winner, FIGURE_TOKENS));
+}
+
+static size_t count_ties(const Results *results, const Run *winner) {
+    size_t count = 0;
+    for (size_t i = 0; i < results->count; i++) count += ties_with(&results->runs[i], winner);
+    return count;
+}
+
+/* "A" and "B" tie for the fastest. */
+static void put_ties(FILE *out, const Results *results, const Run *winner, size_t count) {
+    size_t named = 0;
+    for (size_t i = 0; i < results->count; i++) {
+        if (!ties_with(&results->runs[i], winner)) continue;
+        fprintf(out, "%s“%s”", !named ? "" : named + 1 == count ? " and " : ", ", results->runs[i].name);
+        named++;
+    }
+    fprintf(out, " tie for the fastest%s", of_finished(results, FIGURE_TOKENS));
+}
+
+/* "14.7 k ±2.1%". */
+static void put_rate(FILE *out, const Run *run) {
+    char rate[FORMAT_SIZE], spread[FORMAT_SIZE];
+    spread_text(spread, run, FIGURE_TOKENS, true);
+    fprintf(out, "%s%s%s tokens/s", format_count(rate, run_figure(run, FIGURE_TOKENS)), *spread ? " " : "",
+            spread);
+}
+
+/* The number of finished runs that are not ranked because of contention. */
+static size_t count_contended(const Results *results) {
+    size_t count = 0;
+    for (size_t i = 0; i < results->count; i++)
+        count += results->runs[i].state == RUN_FINISHED && run_contended(&results->runs[i]);
+    return count;
+}
+
 static Rival put_winner(FILE *out, const Results *results, const Run *winner) {
-    char rate[FORMAT_SIZE];
     const Run *base = results_base(results);
     Rival rival = {runner_up(results, winner), "runner-up"};
-    double own = run_figure(winner, FIGURE_TOKENS);
-    format_count(rate, own);
     if (!rival.run) {
-        fprintf(out, "“%s” is the only finished run, at %s tokens/s.", winner->name, rate);
+        fprintf(out, "“%s” is the only finished run%s, at ", winner->name,
+                count_contended(results) ? " that had its cores to itself" : "");
+        put_rate(out, winner);
+        fputs(".", out);
         return rival;
     }
-    if (winner != base && base->state == RUN_FINISHED && run_figure(base, FIGURE_TOKENS) > 0)
+    if (winner != base && is_ranked(base, FIGURE_TOKENS) && run_figure(base, FIGURE_TOKENS) > 0)
         rival = (Rival){base, "baseline"};
     const char *scope = of_finished(results, FIGURE_TOKENS);
     bool predicted = run_predicted(winner) && !run_predicted(rival.run);
-    fprintf(out, "“%s” is%s the fastest%s at %s tokens/s", winner->name, predicted ? " predicted to be" : "",
-            *scope ? scope : " run", rate);
-    double ratio = own / run_figure(rival.run, FIGURE_TOKENS);
-    bool comparable = run_figure(rival.run, FIGURE_TOKENS) > 0;
-    if (comparable) put_lead(out, ratio, &rival);
+    size_t ties = count_ties(results, winner);
+    if (ties > 1)
+        put_ties(out, results, winner, ties);
+    else
+        fprintf(out, "“%s” is%s the fastest%s", winner->name, predicted ? " predicted to be" : "",
+                *scope ? scope : " run");
+    fputs(" at ", out);
+    put_rate(out, winner);
+    double other = run_figure(rival.run, FIGURE_TOKENS);
+    bool comparable = other > 0 && !ties_with(rival.run, winner);
+    if (comparable) put_lead(out, run_figure(winner, FIGURE_TOKENS) / other, &rival);
+    if (ties > 1) fputs("; they differ by less than the spread of the measurements", out);
     fputs(".", out);
-    if (!comparable || ratio < 1 + NEGLIGIBLE) rival.run = NULL;
+    if (!comparable || ties > 1) rival.run = NULL; /* a tie needs no explanation */
     return rival;
+}
+
+/* Names the runs that are not ranked. */
+static void put_contended(FILE *out, const Results *results) {
+    size_t count = count_contended(results);
+    double others, cores, least = INFINITY, most = 0, all = 0;
+    const Run *example = NULL;
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        if (run->state != RUN_FINISHED || !run_contended(run) || !run_load(run, &others, &cores)) continue;
+        if (!example) example = run;
+        least = fmin(least, others);
+        most = fmax(most, others);
+        all = cores;
+    }
+    if (!example) return;
+    if (count == 1)
+        fprintf(
+            out,
+            " “%s” is not ranked: other processes used %.1f of the %.0f core%s while it ran, so its times "
+            "say little.",
+            example->name, most, all, PLURAL(all));
+    else
+        fprintf(out,
+                " %zu runs, including “%s”, are not ranked: other processes used %.1f to %.1f of the %.0f "
+                "core%s while they ran, so their times say little.",
+                count, example->name, least, most, all, PLURAL(all));
 }
 
 /* ---- explanation ---- */
@@ -429,7 +506,9 @@ static void put_rest(FILE *out, const Results *results) {
     put_failures(out, results);
     if (base != results->runs && base->state == RUN_FINISHED)
         fprintf(out, " The baseline is “%s” because “%s” %s.", base->name, results->runs->name,
-                results->runs->state == RUN_FAILED ? "failed" : "has not finished");
+                results->runs->state == RUN_FAILED     ? "failed"
+                : results->runs->state == RUN_FINISHED ? "shared its cores with other processes"
+                                                       : "has not finished");
     if (running) fprintf(out, " %zu run%s still running.", running, running > 1 ? "s are" : " is");
     if (incomplete) fprintf(out, " %zu run%s not finished.", incomplete, incomplete > 1 ? "s have" : " has");
     if (predicted == results->count)
@@ -448,12 +527,19 @@ Status results_summary(const Results *results, char **ret_text) {
         put_single(out, winner);
     } else if (winner && sizes_differ(results)) {
         put_sizes(out, results);
+        put_contended(out, results);
         put_memory(out, results);
         put_loss(out, results);
     } else if (winner) {
         Rival rival = put_winner(out, results, winner);
         if (rival.run) put_why(out, winner, &rival);
         put_goodput(out, results, winner);
+        put_contended(out, results);
+        put_memory(out, results);
+        put_loss(out, results);
+    } else if (count_contended(results)) {
+        fputs("No run is called the fastest: none had its cores to itself.", out);
+        put_contended(out, results);
         put_memory(out, results);
         put_loss(out, results);
     } else {

@@ -9,7 +9,7 @@
 MUST_USE Status results_summary(const Results *results, char **ret_text);
 
 /* The finished run with the highest (sign 1) or lowest (sign -1) value of a figure; NULL if no finished run
- * has one. */
+ * has one. Times of runs with CPU contention do not count. */
 const Run *results_best(const Results *results, FigureId figure, int sign);
 
 /* How a rank spends its step time. */

@@ -10,9 +10,10 @@
 #include "base/terminal.h"
 #include "report/columns.h"
 #include "report/comparable.h"
+#include "report/spread.h"
 #include "report/study.h"
 
-enum { MAX_NAME = 42, MIN_NAME = 12, CELL = 48 };
+enum { MAX_NAME = 42, MIN_NAME = 12, CELL = 80 };
 
 /* The width of UTF-8 text in columns, counting every character as one. */
 static int columns(const char *text) {
@@ -42,13 +43,34 @@ static bool has_lines(const Results *results, const Run *run, FigureSource sourc
     return source != own && run_has_source(run, source);
 }
 
+/* A value with its spread: "14.7 k ±2.1%". */
+static const char *value_text(char *buffer, const Run *run, size_t figure, bool utf8) {
+    char value[FORMAT_SIZE], spread[FORMAT_SIZE];
+    run_figure_text(value, run, figure, utf8);
+    spread_text(spread, run, figure, utf8);
+    snprintf(buffer, CELL, "%s%s%s", value, *spread ? " " : "", spread);
+    return buffer;
+}
+
+static bool is_tie(const Results *results, const Run *run, size_t figure) {
+    return figure_is_timed(figure) && figures_tie(run, run_base(results, run), figure);
+}
+
+/* The difference from the baseline, or "tie". */
+static const char *change_text(char *buffer, const Results *results, const Run *run, size_t figure,
+                               bool utf8) {
+    double difference = run_difference(results, run, figure);
+    if (isfinite(difference) && is_tie(results, run, figure)) return "tie";
+    return percent_text(buffer, difference, utf8);
+}
+
 static int column_width(const Results *results, size_t figure, bool utf8) {
     char text[CELL];
     int width = columns(figures[figure].heading);
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        widen(&width, run_figure_text(text, run, figure, utf8));
-        widen(&width, percent_text(text, run_difference(results, run, figure), utf8));
+        widen(&width, value_text(text, run, figure, utf8));
+        widen(&width, change_text(text, results, run, figure, utf8));
         for (FigureSource source = 0; source < SOURCES; source++) {
             if (results_published(results))
                 widen(&width, percent_text(text, run_from_published(run, source, figure), utf8));
@@ -75,7 +97,9 @@ typedef struct Block {
 
 static const char *color_of(const Results *results, const Run *run, size_t figure) {
     double difference = run_difference(results, run, figure);
-    if (!isfinite(difference) || fabs(difference) < 0.05 || !figures[figure].better) return "\033[2m";
+    if (!isfinite(difference) || fabs(difference) < 0.05 || !figures[figure].better ||
+        is_tie(results, run, figure))
+        return "\033[2m";
     return (difference > 0) == (figures[figure].better > 0) ? "\033[32m" : "\033[31m";
 }
 
@@ -93,8 +117,12 @@ static const char *mark_of(char *buffer, const Results *results, const Run *run)
     if (run->state != RUN_FINISHED)
         snprintf(buffer, CELL, "  %s", run_outcome(run));
     else
-        snprintf(buffer, CELL, "%s%s%s", run_predicted(run) || base ? "  " : "",
-                 run_predicted(run) ? base ? "predicted, " : "predicted" : "", base ? "baseline" : "");
+        snprintf(buffer, CELL, "%s%s%s%s", run_predicted(run) || base || run_contended(run) ? "  " : "",
+                 run_predicted(run) ? base ? "predicted, " : "predicted" : "",
+                 !base                ? ""
+                 : run_contended(run) ? "baseline (memory, loss), "
+                                      : "baseline",
+                 run_contended(run) ? "CPU contention" : "");
     return buffer;
 }
 
@@ -152,13 +180,13 @@ static void put_run(FILE *out, const Results *results, const Run *run, const Blo
         return;
     }
     for (int c = 0; c < block->count; c++)
-        put_right(out, run_figure_text(text, run, block->figure[c], look.utf8), block->width[c], NULL);
+        put_right(out, value_text(text, run, block->figure[c], look.utf8), block->width[c], NULL);
     fputc('\n', out);
     if (results->count == 1 && !run_predicted(run) && run->state == RUN_FINISHED && !run->published) return;
     put_label(out, mark_of(text, results, run), block, look);
     for (int c = 0; c < block->count; c++)
-        put_right(out, percent_text(text, run_difference(results, run, block->figure[c]), look.utf8),
-                  block->width[c], look.color ? color_of(results, run, block->figure[c]) : NULL);
+        put_right(out, change_text(text, results, run, block->figure[c], look.utf8), block->width[c],
+                  look.color ? color_of(results, run, block->figure[c]) : NULL);
     fputc('\n', out);
     put_sources(out, results, run, block, look);
 }

@@ -76,6 +76,38 @@ static void reports(const Fixture *fixture) {
     assert_refused(2, "not a run directory", "report", "/nowhere");
 }
 
+/* Whether other processes took the cores, which no test can prevent. */
+static bool is_contended(const json_t *run) {
+    return json_is_true(json_object_get(run, "contended"));
+}
+
+/* Every run is executed again after all have been executed once; the figures are means. */
+static void repeats(void **state) {
+    const Fixture *fixture = *state;
+    write_recipe(fixture, 2, "[{\"name\": \"A\"}, {\"name\": \"B\"}]");
+    Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out, "--repeat", "2", "--json");
+    assert_int_equal(ran.code, 0);
+    const char *first = strstr(ran.err, "[2/2] B, repeat 1 of 2\n"),
+               *second = strstr(ran.err, "[1/2] A, repeat 2 of 2\n");
+    assert_true(first && second && first < second);
+    json_t *json = parsed(ran.out);
+    const json_t *run = run_of(json, 0), *again = json_array_get(json_object_get(run, "repeats"), 0);
+    assert_string_equal(text_of(again, "state"), "finished");
+    double one = json_number_at(json_object_get(run, "summary"), "tokens_per_s"),
+           two = json_number_at(json_object_get(again, "summary"), "tokens_per_s");
+    assert_true(one > 0 && two > 0);
+    if (!json_object_get(json_object_get(run, "summary"), "load"))
+        assert_float_equal(figure_of(run, "tokens_per_s"), (one + two) / 2, 1e-6 * one);
+    json_decref(json);
+    ran_done(&ran);
+    /* Repeats that exist count without the option, too. */
+    ran = program_run("compare", fixture->recipe, "--out", fixture->out);
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.err, "[2/2] B, repeat 2 of 2: already finished\n");
+    assert_contains(ran.out, "Times are means of 2 interleaved repeats.");
+    ran_done(&ran);
+}
+
 static void compares(void **state) {
     const Fixture *fixture = *state;
     write_recipe(fixture, 3, THREE_RUNS);
@@ -89,8 +121,8 @@ static void compares(void **state) {
     ran_done(&ran);
     char *text = read_in(fixture->out, "results.json");
     json_t *json = parsed(text);
-    assert_string_equal(text_of(json, "baseline"), "whole batch");
     const json_t *first = run_of(json, 0), *failed = run_of(json, 1), *last = run_of(json, 2);
+    if (!is_contended(first)) assert_string_equal(text_of(json, "baseline"), "whole batch");
     assert_string_equal(text_of(first, "state"), "finished");
     assert_string_equal(text_of(failed, "state"), "failed");
     assert_contains(text_of(failed, "error"), "training diverged");
@@ -102,7 +134,8 @@ static void compares(void **state) {
     assert_float_equal(figure_of(first, "val_loss"), figure_of(last, "val_loss"), 1e-3);
     double rate = figure_of(last, "samples_per_s") / figure_of(first, "samples_per_s");
     const json_t *percent = json_object_get(json_object_get(last, "difference_percent"), "samples_per_s");
-    assert_float_equal(json_number_value(percent), 100 * (rate - 1), 1e-6);
+    if (percent) assert_float_equal(json_number_value(percent), 100 * (rate - 1), 1e-6);
+    assert_true(percent || is_contended(first) || is_contended(last));
     json_decref(json);
     free(text);
     text = read_in(fixture->out, "results.csv");
@@ -110,7 +143,7 @@ static void compares(void **state) {
     assert_contains(text, "\n\"wild, 7\",failed,,");
     free(text);
     text = read_in(fixture->out, "report.html");
-    assert_contains(text, "is the fastest");
+    assert_contains(text, "fastest");
     assert_contains(text, "training diverged");
     free(text);
     reports(fixture);
@@ -250,7 +283,9 @@ static void interrupted(void **state) {
     assert_true(figure_of(run_of(json, 0), "runtime_s") > seconds);
     /* Its figures cover all its steps, before and after the interruption. */
     const json_t *summary = json_object_get(run_of(json, 0), "summary");
-    assert_int_equal(json_integer_value(json_object_get(summary, "steps_measured")), done + 5);
+    assert_int_equal(json_integer_value(json_object_get(summary, "steps_measured")) +
+                         json_integer_value(json_object_get(summary, "steps_excluded")),
+                     done + 5);
     json_decref(json);
     ran_done(&ran);
 }
@@ -495,10 +530,11 @@ static void old_format_name(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(compares),    TEST(old_format_name),     TEST(resumes),
-        TEST(interrupted), TEST(same_samples),        TEST(one_run),
-        TEST(simulates),   TEST(simulates_many),      TEST(simulates_unfetched),
-        TEST(refuses),     TEST(refuses_runs_at_once)};
+    const struct CMUnitTest tests[] = {TEST(compares),        TEST(repeats),
+                                       TEST(old_format_name), TEST(resumes),
+                                       TEST(interrupted),     TEST(same_samples),
+                                       TEST(one_run),         TEST(simulates),
+                                       TEST(simulates_many),  TEST(simulates_unfetched),
+                                       TEST(refuses),         TEST(refuses_runs_at_once)};
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }

@@ -6,6 +6,7 @@
 #include "report/columns.h"
 #include "report/comparable.h"
 #include "report/run.h"
+#include "report/spread.h"
 #include "report/summary.h"
 #include "report/table.h"
 #include "report/watch.h"
@@ -373,6 +374,160 @@ static void writes_page(void **state) {
     results_done(&results);
 }
 
+/* A run's summary with its load: cores that others used, of 2. */
+#define LOADED(tokens, others)                                                                               \
+    "{\"steps\": 2, \"tokens_per_s\": " tokens ", \"samples_per_s\": " tokens                                \
+    ", \"ranks\": [{\"peak_bytes\": {\"total\": " tokens                                                     \
+    "}}], \"load\": {\"cores\": 2, \"wanted\": 2, \"others\": " others                                       \
+    ", \"steal\": 0, \"contention\": " others "}}"
+
+/* A run whose cores were taken by others is neither the baseline nor the fastest, and its times have no
+ * percentages; memory is compared all the same. */
+static void contended_runs_are_not_ranked(void **state) {
+    const Fixture *fixture = *state;
+    Results results = {0};
+    bool curves;
+    write_run(fixture, "starved", LOADED("900", "1.5"), NULL);
+    write_run(fixture, "base", LOADED("300", "0.01"), NULL);
+    write_run(fixture, "next", LOADED("200", "0"), NULL);
+    add(&results, fixture, "starved");
+    add(&results, fixture, "base");
+    add(&results, fixture, "next");
+    results.title = strdup("contended");
+    const Run *run = results.runs;
+    assert_ptr_equal(results_base(&results), &run[1]);
+    assert_ptr_equal(results_best(&results, FIGURE_TOKENS, 1), &run[1]);
+    assert_true(isnan(run_difference(&results, &run[0], FIGURE_TOKENS)));
+    assert_true(run_difference(&results, &run[0], FIGURE_PEAK) == 200);
+    CLEANUP(mem_freep) char *words = NULL, *none = NULL;
+    assert_ok(results_summary(&results, &words));
+    assert_has(words, "“base” is the fastest run at 300 tokens/s, 1.5 times the throughput of the runner-up");
+    assert_has(words, "“starved” is not ranked: other processes used 1.5 of the 2 cores while it ran");
+    assert_has(words, "The baseline is “base” because “starved” shared its cores with other processes.");
+    char *html = page_of(fixture, &results, &curves);
+    assert_has(html, "<span class=\"badge failed\">CPU contention</span>");
+    assert_has(html, "<td data-label=\"tokens/s\" class=\"best\">300");
+    free(html);
+    results_done(&results);
+    add(&results, fixture, "starved");
+    add(&results, fixture, "starved");
+    assert_ok(results_summary(&results, &none));
+    assert_has(none, "No run is called the fastest: none had its cores to itself.");
+    assert_true(isnan(run_difference(&results, &results.runs[1], FIGURE_TOKENS)));
+    results_done(&results);
+}
+
+/* The page names the machine once if all runs share it, and the command that repeats the comparison. */
+static void names_machine(void **state) {
+    static const char machine[] =
+        "{\"steps\": 2, \"tokens_per_s\": 5, \"machine\": {\"date\": \"2026-11-%s\", \"weft\": \"0.1\", "
+        "\"cpu\": \"Abacus <9>\", \"cores\": 2, \"memory_bytes\": 8e9, \"gpus\": [{\"name\": \"Slate\", "
+        "\"memory_bytes\": 4e9}], \"mpi\": \"%s\", \"hosts\": [\"%s\"], \"host_count\": 1}}";
+    static const char *const parts[][3] = {
+        {"14T10:00:00Z", "", "here"}, {"16T10:00:00Z", "Open MPI v4", "here"}, {"15T10:00:00Z", "", "there"}};
+    const Fixture *fixture = *state;
+    Results results = {0};
+    char text[512], name[8];
+    bool curves;
+    results.title = strdup("machines");
+    results.command = strdup("weft compare r.json -- --lr '1 < 2'");
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "run %d", i);
+        snprintf(text, sizeof text, machine, parts[i][0], parts[i][1], parts[i][2]);
+        write_run(fixture, name, text, NULL);
+        add(&results, fixture, name);
+        char *html = page_of(fixture, &results, &curves);
+        assert_has(html, "<dt>Processor</dt><dd>Abacus &lt;9&gt;, 2 cores, 8.00 GB memory");
+        assert_has(html, "<dt>GPUs</dt><dd>1 x Slate, 4.00 GB each</dd>");
+        assert_has(html, "<dt>Host</dt><dd>here</dd>");
+        assert_has(html, "<pre>weft compare r.json -- --lr '1 &lt; 2'</pre>");
+        if (i > 0) assert_has(html, "<dt>MPI</dt><dd>Open MPI v4</dd>");
+        if (i > 0) assert_has(html, "<dt>Date</dt><dd>2026-11-14 to 2026-11-16</dd>");
+        if (i < 2) assert_null(strstr(html, "<h3>run 0"));
+        if (i == 2) assert_has(html, "<h3>run 0, run 1</h3>");
+        if (i == 2) assert_has(html, "<h3>run 2</h3>");
+        free(html);
+    }
+    results_done(&results);
+}
+
+/* A run whose repeats have these rates; the last one is disturbed. */
+static void add_repeated(Results *results, const Fixture *fixture, const char *name, const char *one,
+                         const char *two, const char *three) {
+    char repeat[64];
+    write_run(fixture, name, one, NULL);
+    snprintf(repeat, sizeof repeat, "%s.2", name);
+    write_run(fixture, repeat, two, NULL);
+    snprintf(repeat, sizeof repeat, "%s.3", name);
+    write_run(fixture, repeat, three, NULL);
+    add(results, fixture, name);
+    Run *run = &results->runs[results->count - 1];
+    assert_ok(run_add_repeat(run));
+    assert_ok(run_add_repeat(run));
+    assert_ok(run_look(run));
+}
+
+/* Figures are means over the undisturbed repeats, and differences below their spread are ties. */
+static void spread_decides_ties(void **state) {
+    const Fixture *fixture = *state;
+    Results results = {0};
+    char text[FORMAT_SIZE];
+    add_repeated(&results, fixture, "a", LOADED("100", "0"), LOADED("102", "0"), LOADED("101", "0"));
+    add_repeated(&results, fixture, "b", LOADED("103", "0"), LOADED("99", "0"), LOADED("10", "1"));
+    add_repeated(&results, fixture, "c", LOADED("50", "0"), LOADED("51", "0"), LOADED("52", "0"));
+    results.title = strdup("repeats");
+    const Run *run = results.runs;
+    assert_true(run_figure(&run[0], FIGURE_TOKENS) == 101 && run_figure(&run[1], FIGURE_TOKENS) == 101);
+    assert_int_equal(run_counted(&run[1]), 2);
+    assert_false(run_contended(&run[1]));
+    assert_true(fabs(run_spread(&run[0], FIGURE_TOKENS) - 4.303 / sqrt(3)) < 1e-3); /* t for 2, deviation 1 */
+    assert_string_equal(spread_text(text, &run[0], FIGURE_TOKENS, false), "+-2.5%");
+    assert_true(figures_tie(&run[0], &run[1], FIGURE_TOKENS));
+    assert_false(figures_tie(&run[0], &run[2], FIGURE_TOKENS));
+    CLEANUP(mem_freep) char *words = NULL, *table = NULL, *note = NULL;
+    assert_ok(results_summary(&results, &words));
+    assert_has(words, "“a” and “b” tie for the fastest at 101 ±2.5% tokens/s; they differ by less than the "
+                      "spread of the measurements.");
+    assert_ok(table_text(&results, (TableLook){.width = 200}, &table));
+    assert_has(table, " tie ");
+    assert_has(table, "-49.5%");
+    assert_ok(spread_note(&results, &note));
+    assert_has(note, "Times are means of 3 interleaved repeats. 1 repeat is left out because other processes "
+                     "took the cores.");
+    /* Repeats survive in results.json. */
+    assert_ok(results_write(&results, fixture->dir));
+    results_done(&results);
+    assert_ok(results_read(&results, fixture->dir));
+    assert_int_equal(results.runs[0].repeat_count, 2);
+    assert_true(run_figure(&results.runs[0], FIGURE_TOKENS) == 101);
+    results_done(&results);
+}
+
+/* Without repeats, the spread comes from blocks of steps, without the first ones. */
+static void spread_within_run(void **state) {
+    const Fixture *fixture = *state;
+    Results results = {0};
+    char metrics[4096] = "";
+    for (int step = 1; step <= 22; step++)
+        snprintf(metrics + strlen(metrics), sizeof metrics - strlen(metrics),
+                 "{\"step\":%d,\"loss\":5,\"step_ms\":%d}\n", step,
+                 step <= 2            ? 900
+                 : (step - 3) % 4 < 2 ? 90
+                                      : 110);
+    write_run(fixture, "alone", "{\"steps\": 22, \"steps_excluded\": 2, \"tokens_per_s\": 100}", metrics);
+    write_run(fixture, "near", "{\"steps\": 2, \"tokens_per_s\": 104}", METRICS);
+    add(&results, fixture, "alone");
+    add(&results, fixture, "near");
+    double spread = run_spread(&results.runs[0], FIGURE_TOKENS); /* ten blocks of 90 or 110 ms */
+    assert_true(spread > 7 && spread < 8);
+    assert_true(isnan(run_spread(&results.runs[1], FIGURE_TOKENS)));
+    assert_true(figures_tie(&results.runs[0], &results.runs[1], FIGURE_TOKENS));
+    CLEANUP(mem_freep) char *note = NULL;
+    assert_ok(spread_note(&results, &note));
+    assert_has(note, "Rates leave out the first 2 steps, which warm up.");
+    results_done(&results);
+}
+
 /* Large factors and small values stay readable. */
 static void formats_values(void **state) {
     char text[FORMAT_SIZE];
@@ -474,7 +629,7 @@ static void partial_runs_are_not_compared(void **state) {
     assert_ok(results_write(&results, fixture->dir));
     snprintf(path, sizeof path, "%s/results.csv", fixture->dir);
     assert_ok(file_read(path, 1 << 16, &csv, &size));
-    assert_has(csv, "\"wild\",failed,,1.5,,48,,480,,4.5,,");
+    assert_has(csv, "\"wild\",failed,,1.5,,,48,,,480,,,4.5,,");
     free(csv);
     free(html);
     free(table);
@@ -686,6 +841,10 @@ int main(void) {
                                        TEST(without_gnuplot),
                                        TEST(reports_lost_metrics),
                                        TEST(partial_runs_are_not_compared),
+                                       TEST(contended_runs_are_not_ranked),
+                                       TEST(spread_decides_ties),
+                                       TEST(names_machine),
+                                       TEST(spread_within_run),
                                        TEST(survives_damage),
                                        TEST(nothing_known),
                                        TEST(reads_summary),

@@ -1,0 +1,261 @@
+#include "report/spread.h"
+
+#include <math.h>
+
+#include "base/format.h"
+#include "base/memory.h"
+
+#define CONTENTION_LIMIT 0.05 /* of the cores that a run wants */
+#define SINGLE_SPREAD                                                                                        \
+    0.01 /* at least, for a run without repeats: what an idle machine's repeats differ by                    \
+          */
+enum { MAX_BLOCKS = 10, MIN_BLOCKS = 3 };
+
+bool figure_is_timed(size_t figure) {
+    switch (figure) {
+    case FIGURE_RUNTIME:
+    case FIGURE_SAMPLES:
+    case FIGURE_TOKENS:
+    case FIGURE_BUSY:
+    case FIGURE_BUBBLE:
+    case FIGURE_MFU:
+    case FIGURE_GOODPUT:
+    case FIGURE_STEP:
+    case FIGURE_EPOCH:
+    case FIGURE_WORK: return true;
+    default: return false;
+    }
+}
+
+/* ---- repeats and contention ---- */
+
+/* Repeat 0 is the run itself. */
+static const Run *repeat_of(const Run *run, size_t at) {
+    return at ? &run->repeats[at - 1] : run;
+}
+
+static double contention_of(const Run *run) {
+    return json_number_or(run->summary.load, "contention", NAN);
+}
+
+static bool is_disturbed(const Run *run) {
+    return contention_of(run) > CONTENTION_LIMIT;
+}
+
+static bool has_clean(const Run *run) {
+    for (size_t i = 0; i <= run->repeat_count; i++)
+        if (repeat_of(run, i)->state == RUN_FINISHED && !is_disturbed(repeat_of(run, i))) return true;
+    return false;
+}
+
+static bool counts(const Run *run, size_t at) {
+    const Run *repeat = repeat_of(run, at);
+    return repeat->state == RUN_FINISHED && (!is_disturbed(repeat) || !has_clean(run));
+}
+
+size_t run_finished(const Run *run) {
+    size_t count = 0;
+    for (size_t i = 0; i <= run->repeat_count; i++) count += repeat_of(run, i)->state == RUN_FINISHED;
+    return count;
+}
+
+size_t run_counted(const Run *run) {
+    size_t count = 0;
+    for (size_t i = 0; i <= run->repeat_count; i++) count += counts(run, i);
+    return count;
+}
+
+const Run *run_shown(const Run *run) {
+    for (size_t i = 0; i <= run->repeat_count; i++)
+        if (counts(run, i)) return repeat_of(run, i);
+    return run;
+}
+
+double run_contention(const Run *run) {
+    double most = NAN;
+    for (size_t i = 0; i <= run->repeat_count; i++)
+        if (counts(run, i)) most = fmax(most, contention_of(repeat_of(run, i)));
+    return run->state == RUN_FINISHED ? most : contention_of(run);
+}
+
+bool run_contended(const Run *run) {
+    return run_contention(run) > CONTENTION_LIMIT;
+}
+
+bool run_load(const Run *run, double *ret_others, double *ret_cores) {
+    const json_t *load = run_shown(run)->summary.load;
+    *ret_others = json_number_at(load, "others") + json_number_at(load, "steal");
+    *ret_cores = json_number_at(load, "cores");
+    return *ret_cores >= 1;
+}
+
+/* ---- spread ---- */
+
+/* The quantile of the t distribution for a two-sided 95% interval; above 10 degrees of freedom within 0.01.
+ */
+static double t_quantile(size_t freedom) {
+    static const double known[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228};
+    enum { KNOWN = sizeof known / sizeof *known };
+    return freedom <= KNOWN ? known[freedom - 1] : 1.96 + 2.65 / (double)freedom;
+}
+
+/* Sums over values. */
+typedef struct Sample {
+    double sum, squares;
+    size_t count;
+} Sample;
+
+static void sample_add(Sample *sample, double value) {
+    sample->sum += value;
+    sample->squares += value * value;
+    sample->count++;
+}
+
+static double sample_mean(const Sample *sample) {
+    return sample->count ? sample->sum / (double)sample->count : NAN;
+}
+
+/* Half the width of the mean's confidence interval. */
+static double sample_spread(const Sample *sample) {
+    double n = (double)sample->count, mean = sample_mean(sample);
+    if (sample->count < 2) return NAN;
+    double variance = fmax(sample->squares - n * mean * mean, 0) / (n - 1);
+    return t_quantile(sample->count - 1) * sqrt(variance / n);
+}
+
+double run_mean(const Run *run, size_t figure, double (*value)(const Run *run, size_t figure)) {
+    Sample sample = {0};
+    for (size_t i = 0; i <= run->repeat_count; i++) {
+        double own = counts(run, i) ? value(repeat_of(run, i), figure) : NAN;
+        if (isfinite(own)) sample_add(&sample, own);
+    }
+    return sample_mean(&sample);
+}
+
+/* The relative spread of the mean of a curve, from the means of consecutive blocks of steps; neighboring
+ * steps are disturbed alike, so single steps are not independent. */
+static double block_spread(const Curve *curve, double excluded) {
+    size_t first = 0;
+    while (first < curve->count && curve->step[first] <= excluded) first++;
+    size_t count = curve->count - first, blocks = count / 2 < MAX_BLOCKS ? count / 2 : MAX_BLOCKS;
+    Sample means = {0};
+    if (blocks < MIN_BLOCKS) return NAN;
+    for (size_t b = 0; b < blocks; b++) {
+        Sample block = {0};
+        for (size_t i = first + b * count / blocks; i < first + (b + 1) * count / blocks; i++)
+            sample_add(&block, curve->value[i]);
+        sample_add(&means, sample_mean(&block));
+    }
+    return sample_spread(&means) / fabs(sample_mean(&means));
+}
+
+/* Of a run without repeats. */
+static double spread_within(const Run *run, size_t figure) {
+    double excluded = isfinite(run->summary.steps_excluded) ? run->summary.steps_excluded : 0;
+    double pace = block_spread(&run->step_ms, excluded), value = run_figure(run, figure);
+    if (run_predicted(run)) return NAN;
+    switch (figure) {
+    case FIGURE_BUSY: return value * block_spread(&run->busy, excluded);
+    case FIGURE_BUBBLE: return NAN;
+    case FIGURE_RUNTIME: /* only its steps are known to vary */
+        return pace * 1e-3 * run->summary.step_ms * run->summary.steps_measured;
+    default: return pace * value;
+    }
+}
+
+double run_spread(const Run *run, size_t figure) {
+    Sample sample = {0};
+    if (!figure_is_timed(figure)) return NAN;
+    if (!run->repeat_count || run_counted(run) < 2) return spread_within(run_shown(run), figure);
+    for (size_t i = 0; i <= run->repeat_count; i++) {
+        double own = counts(run, i) ? run_single_figure(repeat_of(run, i), figure) : NAN;
+        if (isfinite(own)) sample_add(&sample, own);
+    }
+    return sample_spread(&sample);
+}
+
+static double spread_or_zero(const Run *run, size_t figure) {
+    double spread = run_spread(run, figure);
+    return isfinite(spread) ? spread : 0;
+}
+
+bool figures_tie(const Run *a, const Run *b, size_t figure) {
+    double one = run_figure(a, figure), two = run_figure(b, figure);
+    bool measured = !run_predicted(a) && !run_predicted(b);
+    if (!isfinite(one) || !isfinite(two)) return false;
+    if (!figure_is_timed(figure) || !measured) return one == two;
+    double margin = hypot(spread_or_zero(a, figure), spread_or_zero(b, figure));
+    if (run_counted(a) < 2 || run_counted(b) < 2)
+        margin = fmax(margin, SINGLE_SPREAD * fmin(fabs(one), fabs(two)));
+    return fabs(one - two) <= margin;
+}
+
+const char *spread_text(char *buffer, const Run *run, size_t figure, bool utf8) {
+    double percent = 100 * run_spread(run, figure) / fabs(run_figure(run, figure));
+    const char *sign = utf8 ? "±" : "+-";
+    buffer[0] = 0;
+    if (isfinite(percent) && percent > 0)
+        snprintf(buffer, FORMAT_SIZE, "%s%.*f%%", sign, percent < 9.95, percent);
+    return buffer;
+}
+
+/* ---- the note ---- */
+
+/* The smallest and largest of a count over the measured runs. */
+typedef struct Span {
+    double least, most;
+} Span;
+
+static void span_add(Span *span, double value) {
+    span->least = fmin(span->least, value);
+    span->most = fmax(span->most, value);
+}
+
+static bool is_measured(const Run *run) {
+    return run->state == RUN_FINISHED && !run_predicted(run);
+}
+
+static void put_note(FILE *out, const Results *results) {
+    Span repeats = {INFINITY, 0}, excluded = {INFINITY, 0};
+    size_t dropped = 0;
+    bool any = false, spread = false;
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        if (!is_measured(run)) continue;
+        any = true;
+        spread |= isfinite(run_spread(run, FIGURE_TOKENS)) || isfinite(run_spread(run, FIGURE_SAMPLES));
+        dropped += run_finished(run) - run_counted(run);
+        span_add(&repeats, (double)run_finished(run));
+        if (isfinite(run->summary.steps_excluded)) span_add(&excluded, run->summary.steps_excluded);
+    }
+    if (!any) return;
+    if (repeats.most > 1 && repeats.least == repeats.most)
+        fprintf(out, "Times are means of %.0f interleaved repeats. ", repeats.most);
+    else if (repeats.most > 1)
+        fprintf(out, "Times are means of %.0f to %.0f interleaved repeats. ", repeats.least, repeats.most);
+    if (dropped)
+        fprintf(out, "%zu repeat%s left out because other processes took the cores. ", dropped,
+                dropped == 1 ? " is" : "s are");
+    if (excluded.most > 0)
+        fprintf(out, "Rates leave out the first %.0f steps%s, which warm up. ", excluded.most,
+                excluded.least < excluded.most ? " of longer runs" : "");
+    if (spread)
+        fprintf(out, "± is the 95%% confidence interval of the mean, %s.",
+                repeats.least > 1   ? "over the repeats"
+                : repeats.most == 1 ? "from the variation within each run; repeats would show more"
+                                    : "over the repeats or, for runs without, within the run");
+}
+
+Status spread_note(const Results *results, char **ret_text) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return FAILED("out of memory while writing the table");
+    put_note(out, results);
+    bool bad = ferror(out) != 0;
+    if (fclose(out) != 0 || bad) return FAILED("out of memory while writing the table");
+    if (size && text[size - 1] == ' ') text[size - 1] = 0;
+    *ret_text = text;
+    text = NULL;
+    return OK;
+}

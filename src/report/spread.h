@@ -1,0 +1,44 @@
+/* How far a figure can be trusted: its spread over repeats or within the run, and whether other processes
+ * took the cores while it was measured.
+ *
+ * A spread is half the width of the 95% confidence interval of the mean. It comes from the repeats of a run,
+ * else from the variation between parts of the run. Two runs tie in a figure if they differ by less than
+ * their spreads combined. A run with CPU contention is neither ranked nor a baseline. */
+#ifndef WEFT_REPORT_SPREAD_H
+#define WEFT_REPORT_SPREAD_H
+
+#include "report/results.h"
+
+/* Whether a figure depends on how fast the run was, and so varies between repeats. */
+bool figure_is_timed(size_t figure);
+
+/* The share of the cores that a run wanted but other processes took; NAN: unknown. Of the repeats that count
+ * (see run_counted), the largest. */
+double run_contention(const Run *run);
+/* Whether that was enough to distort its times. */
+bool run_contended(const Run *run);
+/* Cores that other processes and virtual machines took, and the cores of the host; false: unknown. */
+bool run_load(const Run *run, double *ret_others, double *ret_cores);
+
+/* The number of finished repeats, the run itself included, and how many of them figures are the mean of:
+ * those without contention, if there are any. */
+size_t run_finished(const Run *run);
+size_t run_counted(const Run *run);
+/* The first of the repeats that count; the run itself if none has finished. */
+const Run *run_shown(const Run *run);
+/* The mean over the repeats that count; NAN: unknown. */
+double run_mean(const Run *run, size_t figure, double (*value)(const Run *run, size_t figure));
+
+/* NAN: unknown, or the figure is not timed. */
+double run_spread(const Run *run, size_t figure);
+/* Whether the runs' values cannot be told apart; false if one is unknown. */
+bool figures_tie(const Run *a, const Run *b, size_t figure);
+/* A spread relative to its value, "±2.1%" or without UTF-8 "+-2.1%"; empty if unknown or zero. Writes into a
+ * buffer of FORMAT_SIZE bytes. */
+const char *spread_text(char *buffer, const Run *run, size_t figure, bool utf8);
+
+/* What the figures rest on: repeats, warm-up steps, spread. Empty if no run was measured; the caller frees
+ * it. */
+MUST_USE Status spread_note(const Results *results, char **ret_text);
+
+#endif
