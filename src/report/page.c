@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/terminal.h"
 #include "report/comparable.h"
+#include "report/spread.h"
 #include "report/study.h"
 #include "report/summary.h"
 
@@ -37,7 +38,10 @@ void put_html(FILE *out, const char *text) {
 
 void put_run_name(FILE *out, const Run *run) {
     put_html(out, run->name);
-    if (run->state != RUN_FINISHED) fprintf(out, " (%s)", run_outcome(run));
+    if (run->state != RUN_FINISHED)
+        fprintf(out, " (%s)", run_outcome(run));
+    else if (run_contended(run))
+        fputs(" (CPU contention)", out);
 }
 
 void put_section(FILE *out, const char *title, const char *lead) {
@@ -183,6 +187,7 @@ static Status put_page(FILE *out, const Results *results, bool *curves) {
     put_phases(out, results);
     put_timelines(out, results);
     put_memory(out, results);
+    put_machine(out, results);
     if (!*curves)
         fputs("<p class=\"note\">Plots are missing because gnuplot is not installed, or failed, on the host "
               "that "

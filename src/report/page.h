@@ -15,7 +15,7 @@ MUST_USE Status page_write(const Results *results, const char *path, bool *ret_c
 const char *run_color(const Results *results, const Run *run);
 /* Writes text with HTML special characters escaped and control characters replaced by '?'. */
 void put_html(FILE *out, const char *text);
-/* The run's name, followed by its outcome in parentheses unless it finished. */
+/* The run's name, followed by its outcome unless it finished, or by "CPU contention", in parentheses. */
 void put_run_name(FILE *out, const Run *run);
 /* Opens a section with a heading and an explanatory line, both HTML; the caller closes the section. A NULL
  * `lead` omits the line. */
@@ -33,6 +33,8 @@ void put_epochs(FILE *out, const Results *results);
 void put_phases(FILE *out, const Results *results);
 void put_memory(FILE *out, const Results *results);
 void put_timelines(FILE *out, const Results *results);
+/* What the runs ran on, their options, and commands that repeat them. */
+void put_machine(FILE *out, const Results *results);
 /* These clear *curves if a plot could not be drawn. */
 MUST_USE Status put_losses(FILE *out, const Results *results, bool *curves);
 MUST_USE Status put_sweeps(FILE *out, const Results *results, bool *curves);
