@@ -286,7 +286,13 @@ static Status tiled_run(Stream *stream, int threads, const Gemm16 *gemm) {
 }
 
 /* Skinny GEMM, without packing; see gemm.c. */
-enum { DOT_ROWS = 4, DOT_COLS = 4 };
+enum { DOT_ROWS = 4, DOT_COLS = 4, PAIR = 2 * VEC, PREFETCH_BYTES = 8192 };
+/* Columns of a tile of four rows; the accumulators must fit the registers. */
+#if defined(__aarch64__) || defined(__AVX512F__)
+enum { DOT_COLS_FOUR = 4 };
+#else
+enum { DOT_COLS_FOUR = 2 };
+#endif
 
 static bool is_skinny(const Gemm16 *gemm) {
     return gemm->m <= SKINNY_ROWS && !gemm->a.trans && gemm->b.trans && gemm->b.dtype != DT_F32;
@@ -299,40 +305,83 @@ typedef struct Skinny {
     const Micro16 *micro; /* reads both operands unconverted; NULL: not available */
 } Skinny;
 
-/* `rows` and `load` are constants at the call sites. */
-static inline __attribute__((always_inline)) void dot_tile(const Skinny *skinny, int64_t row, int64_t col,
-                                                           int rows, VecF (*load)(const uint16_t *)) {
+/* PAIR consecutive elements as two vectors: for bf16 those of even and of odd index, which takes one
+ * instruction per vector, and for fp16 the first and the second half. */
+typedef struct VecPair {
+    VecF first, second;
+} VecPair;
+
+static ALWAYS_INLINE VecPair load_pair(DType dtype, const uint16_t *from) {
+    if (dtype == DT_F16) return (VecPair){vec_load_f16(from), vec_load_f16(from + VEC)};
+    VecU both;
+    memcpy(&both, from, sizeof both);
+    return (VecPair){(VecF)(both << 16), (VecF)(both & 0xffff0000u)};
+}
+
+/* A row of the left operand in fp32, with elements in the order of load_pair. The rest after the last full
+ * pair of vectors stays in order. */
+static void load_left(const Skinny *skinny, int64_t row) {
+    const Gemm16 *gemm = skinny->gemm;
+    float *to = skinny->left + row * gemm->k;
+    half_load(to, gemm->a.data, gemm->a.dtype, row * gemm->a.stride, gemm->k);
+    if (gemm->b.dtype == DT_F16) return;
+    for (int64_t k = 0; k + PAIR <= gemm->k; k += PAIR) {
+        float pair[PAIR];
+        memcpy(pair, to + k, sizeof pair);
+        for (int i = 0; i < VEC; i++) {
+            to[k + i] = pair[2 * i];
+            to[k + VEC + i] = pair[2 * i + 1];
+        }
+    }
+}
+
+/* `rows`, `cols` and `dtype` are constants at the call sites. Columns are contiguous in memory, so
+ * they are prefetched in that order as a single stream. */
+static ALWAYS_INLINE void dot_tile(const Skinny *skinny, int64_t row, int64_t col, int rows, int cols,
+                                   DType dtype, bool prefetch) {
     const Gemm16 *gemm = skinny->gemm;
     VecF sum[DOT_ROWS][DOT_COLS] = {0};
     const float *a[DOT_ROWS];
     const uint16_t *b[DOT_COLS];
     for (int i = 0; i < rows; i++) a[i] = skinny->left + (row + i) * gemm->k;
-    for (int j = 0; j < DOT_COLS; j++)
+    for (int j = 0; j < cols; j++)
         b[j] = (const uint16_t *)gemm->b.data + min_of(col + j, gemm->n - 1) * gemm->b.stride;
     int64_t k = 0;
-    for (; k + VEC <= gemm->k; k += VEC)
-        for (int j = 0; j < DOT_COLS; j++) {
-            VecF right = load(b[j] + k);
-            for (int i = 0; i < rows; i++) sum[i][j] += vec_load(a[i] + k) * right;
-        }
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < DOT_COLS && col + j < gemm->n; j++) {
-            float total = vec_sum_of(sum[i][j]), right;
-            for (int64_t rest = k; rest < gemm->k; rest++) {
-                half_load(&right, b[j], gemm->b.dtype, rest, 1);
-                total += a[i][rest] * right;
+    const char *ahead = (const char *)(b[0] + cols * gemm->b.stride) + PREFETCH_BYTES;
+    for (; k + PAIR <= gemm->k; k += PAIR) {
+        for (int line = 0; line < cols * PAIR * 2 && prefetch; line += 64)
+            __builtin_prefetch(ahead + cols * k * 2 + line, 0, 2);
+#pragma GCC unroll 4
+        for (int j = 0; j < cols; j++) {
+            const VecPair right = load_pair(dtype, b[j] + k);
+#pragma GCC unroll 4
+            for (int i = 0; i < rows; i++) {
+                sum[i][j] += vec_load(a[i] + k) * right.first;
+                sum[i][j] += vec_load(a[i] + k + VEC) * right.second;
             }
-            float *c = skinny->sums + (row + i) * gemm->n + col + j;
-            *c = gemm->c && gemm->add ? *c + total : total;
         }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < rows; i++) {
+        float total[DOT_COLS];
+        vec_sum_four(total, sum[i]);
+        for (int j = 0; j < cols && col + j < gemm->n; j++) {
+            for (int64_t rest = k; rest < gemm->k; rest++)
+                total[j] += a[i][rest] * half_get(b[j], dtype, rest);
+            float *c = skinny->sums + (row + i) * gemm->n + col + j;
+            *c = gemm->c && gemm->add ? *c + total[j] : total[j];
+        }
+    }
 }
 
-static inline __attribute__((always_inline)) void dot_columns(const Skinny *skinny, int64_t col,
-                                                              VecF (*load)(const uint16_t *)) {
-    int64_t row = 0, m = skinny->gemm->m;
-    for (; row + DOT_ROWS <= m; row += DOT_ROWS) dot_tile(skinny, row, col, DOT_ROWS, load);
-    for (; row + 2 <= m; row += 2) dot_tile(skinny, row, col, 2, load);
-    if (row < m) dot_tile(skinny, row, col, 1, load);
+/* All rows of DOT_COLS columns. */
+static ALWAYS_INLINE void dot_columns(const Skinny *skinny, int64_t col, DType dtype) {
+    int64_t row = 0, m = skinny->gemm->m, n = skinny->gemm->n;
+    for (; row + DOT_ROWS <= m; row += DOT_ROWS)
+        for (int j = 0; j < DOT_COLS && col + j < n; j += DOT_COLS_FOUR)
+            dot_tile(skinny, row, col + j, DOT_ROWS, DOT_COLS_FOUR, dtype, false);
+    for (; row + 2 <= m; row += 2) dot_tile(skinny, row, col, 2, DOT_COLS, dtype, true);
+    if (row < m) dot_tile(skinny, row, col, 1, DOT_COLS, dtype, true);
 }
 
 /* The same for SKINNY_COLS columns, with bf16 instructions. */
@@ -348,9 +397,9 @@ static void skinny_part(const Skinny *skinny, Range mine) {
     if (skinny->micro)
         for (int64_t col = mine.from; col < mine.to; col += SKINNY_COLS) skinny_columns(skinny, col, mine.to);
     else if (gemm->b.dtype == DT_BF16)
-        for (int64_t col = mine.from; col < mine.to; col += DOT_COLS) dot_columns(skinny, col, vec_load_bf16);
+        for (int64_t col = mine.from; col < mine.to; col += DOT_COLS) dot_columns(skinny, col, DT_BF16);
     else
-        for (int64_t col = mine.from; col < mine.to; col += DOT_COLS) dot_columns(skinny, col, vec_load_f16);
+        for (int64_t col = mine.from; col < mine.to; col += DOT_COLS) dot_columns(skinny, col, DT_F16);
 }
 
 static Status skinny_run(Stream *stream, int threads, const Gemm16 *gemm) {
@@ -362,8 +411,7 @@ static Status skinny_run(Stream *stream, int threads, const Gemm16 *gemm) {
     void *workspace;
     TRY(stream_workspace(stream, (size_t)(left + (gemm->c ? 0 : m * n)) * sizeof(float), &workspace));
     Skinny skinny = {gemm, workspace, gemm->c ? gemm->c : (float *)workspace + left, micro};
-    for (int64_t row = 0; row < m && !micro; row++)
-        half_load(skinny.left + row * k, gemm->a.data, gemm->a.dtype, row * gemm->a.stride, k);
+    for (int64_t row = 0; row < m && !micro; row++) load_left(&skinny, row);
 #pragma omp parallel num_threads(threads)
     {
         Range mine = range_mine(n, 16);

@@ -247,7 +247,9 @@ static void store_row(const Micro8 *micro, int8_t *panel, int row, int8_t *q, in
     int8_t *to = panel + row * group;
     if (micro->offset_left)
         for (int64_t k = 0; k < depth; k++) q[k] = (int8_t)(q[k] ^ -128);
-    if (group == 4)
+    if (micro->rows == 1)
+        memcpy(panel, q, (size_t)depth);
+    else if (group == 4)
         interleave_row(to, q, depth, micro->rows, 4);
     else if (group == 8)
         interleave_row(to, q, depth, micro->rows, 8);
@@ -427,6 +429,7 @@ static Status linear_int8_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tens
     if (!micro) return linear_int8_forward_ref(stream, y, pre, x, w, b, act);
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
     if (micro->few && (M <= SKINNY_ROWS_INT8 || weights.header->bits == 4)) micro = micro->few;
+    if (micro->one && M == 1) micro = micro->one;
     int threads = threads_for(stream, M * N / 64 * K);
     Int8Job job = {
         .micro = micro, .weights = weights, .M = M, .N = N, .K = K, .bias = tensor_f32(b), .act = act};

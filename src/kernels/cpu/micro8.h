@@ -28,7 +28,9 @@ typedef struct Micro8 {
     /* The same for int4 weights: the sums of each slice are multiplied by its steps. */
     void (*run4)(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c, int64_t c_stride);
     void (*begin)(void), (*end)(void); /* called by each thread before and after its runs; may be NULL */
-    const struct Micro8 *few;          /* used for few rows and for int4; has the same tile; NULL: this one */
+    /* Micro-kernels with the same tile for other numbers of rows: `one` for a single row, whose left panel is
+     * the row itself, and `few` for few rows and for int4. NULL: this one. */
+    const struct Micro8 *one, *few;
 } Micro8;
 
 /* Micro-kernels in this build; each runs only if int8.c detects its instructions. */

@@ -8,9 +8,8 @@
 #include "kernels/cpu/micro8.h"
 
 enum { ROWS = 8, COLS = 12, GROUP = 8, PAIRS = COLS / 2 };
-enum {
-    PREFETCH_BYTES = 16384
-}; /* prefetch distance in bytes: panels are contiguous, and with few rows reading them is the bottleneck */
+/* With few rows, reading the weights is the bottleneck. Panels are contiguous, so they are one stream. */
+enum { PREFETCH_BYTES = 32768 };
 
 /* Two adjacent 2 x 2 accumulators are four columns of two rows. */
 static inline void store_pair(int32_t *c, int64_t c_stride, int rows, int32x4_t left, int32x4_t right) {
@@ -55,7 +54,7 @@ tile_few(int64_t depth, int pairs, int rows, const int8_t *a, const int8_t *b, i
     int32x4_t sum[2][PAIRS] = {{{0}}};
     for (int64_t k = 0; k < depth; k += 2 * GROUP) {
         for (int line = 0; line < 2 * COLS * GROUP; line += 64)
-            __builtin_prefetch(b + PREFETCH_BYTES + line, 0, 2);
+            __builtin_prefetch(b + PREFETCH_BYTES + line, 0, 1);
 #pragma GCC unroll 2
         for (int g = 0; g < 2; g++, a += ROWS * GROUP, b += COLS * GROUP)
 #pragma GCC unroll 6
@@ -108,7 +107,7 @@ static inline __attribute__((always_inline)) void tile_slices(int64_t depth, int
     for (int64_t k = 0; k < depth; k += INT4_GROUP, b += COLS * (INT4_GROUP / 2 + 1)) {
         int32x4_t sum[2][PAIRS] = {{{0}}};
         for (int line = 0; line < COLS * (INT4_GROUP / 2 + 1); line += 64)
-            __builtin_prefetch(b + PREFETCH_BYTES / 2 + line, 0, 2);
+            __builtin_prefetch(b + PREFETCH_BYTES + line, 0, 1);
 #pragma GCC unroll 4
         for (int g = 0; g < INT4_GROUP / GROUP; g++, a += ROWS * GROUP)
 #pragma GCC unroll 3
@@ -135,17 +134,51 @@ static inline __attribute__((always_inline)) void tile_slices(int64_t depth, int
             store_pair(c + 2 * i * c_stride + 2 * j, c_stride, rows - 2 * i, total[i][j], total[i][j + 1]);
 }
 
-/* The same for a single row, where half of each accumulator belongs to a missing row: the valid halves of
- * two accumulators are combined before the steps multiply them. */
-static void row_slices(int64_t depth, const int8_t *a, const int8_t *b, int32_t *c) {
+static void run4_mmla(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
+                      int64_t c_stride) {
+    for (; rows > 2; rows -= 4, a += 4 * GROUP, c += 4 * c_stride)
+        tile_slices(depth, 2, rows, a, b, c, c_stride);
+    if (rows > 0) tile_slices(depth, 1, rows, a, b, c, c_stride);
+}
+
+/* ---- a single row, whose partner in a pair is zero ---- */
+
+static inline int8x16_t load_group(const int8_t *a) {
+    return vcombine_s8(vld1_s8(a), vdup_n_s8(0));
+}
+
+/* The valid halves of two accumulators: four columns. */
+static inline int32x4_t first_rows(int32x4_t left, int32x4_t right) {
+    return vreinterpretq_s32_s64(vtrn1q_s64(vreinterpretq_s64_s32(left), vreinterpretq_s64_s32(right)));
+}
+
+static void run_row(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c, int64_t c_stride) {
+    int32x4_t sum[PAIRS] = {{0}};
+    (void)rows, (void)c_stride;
+    for (int64_t k = 0; k < depth; k += 2 * GROUP) {
+        for (int line = 0; line < 2 * COLS * GROUP; line += 64)
+            __builtin_prefetch(b + PREFETCH_BYTES + line, 0, 1);
+#pragma GCC unroll 2
+        for (int g = 0; g < 2; g++, a += GROUP, b += COLS * GROUP) {
+            const int8x16_t left = load_group(a);
+#pragma GCC unroll 6
+            for (int j = 0; j < PAIRS; j++) sum[j] = vmmlaq_s32(sum[j], left, vld1q_s8(b + 16 * j));
+        }
+    }
+    for (int j = 0; j < PAIRS; j += 2) vst1q_s32(c + 2 * j, first_rows(sum[j], sum[j + 1]));
+}
+
+static void run4_row(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
+                     int64_t c_stride) {
     int32x4_t total[PAIRS / 2] = {{0}};
+    (void)rows, (void)c_stride;
     for (int64_t k = 0; k < depth; k += INT4_GROUP, b += COLS * (INT4_GROUP / 2 + 1)) {
         int32x4_t low[PAIRS / 2] = {{0}}, high[PAIRS / 2] = {{0}};
         for (int line = 0; line < COLS * (INT4_GROUP / 2 + 1); line += 64)
-            __builtin_prefetch(b + PREFETCH_BYTES / 2 + line, 0, 2);
+            __builtin_prefetch(b + PREFETCH_BYTES + line, 0, 1);
 #pragma GCC unroll 4
-        for (int g = 0; g < INT4_GROUP / GROUP; g++, a += ROWS * GROUP) {
-            const int8x16_t left = vld1q_s8(a);
+        for (int g = 0; g < INT4_GROUP / GROUP; g++, a += GROUP) {
+            const int8x16_t left = load_group(a);
 #pragma GCC unroll 3
             for (int j = 0; j < PAIRS / 2; j++) {
                 const int8x16_t both = vld1q_s8(b + 16 * (PAIRS / 2 * g + j));
@@ -157,25 +190,16 @@ static void row_slices(int64_t depth, const int8_t *a, const int8_t *b, int32_t 
         const int16x8_t first = vmovl_s8(vget_low_s8(bytes)), last = vmovl_s8(vget_high_s8(bytes));
         const int16x4_t steps[] = {vget_low_s16(first), vget_high_s16(first), vget_low_s16(last)};
 #pragma GCC unroll 3
-        for (int j = 0; j < PAIRS / 2; j++) {
-            const int64x2_t row = vtrn1q_s64(vreinterpretq_s64_s32(low[j]), vreinterpretq_s64_s32(high[j]));
-            total[j] = vmlal_s16(total[j], vshrn_n_s32(vreinterpretq_s32_s64(row), 4), steps[j]);
-        }
+        for (int j = 0; j < PAIRS / 2; j++)
+            total[j] = vmlal_s16(total[j], vshrn_n_s32(first_rows(low[j], high[j]), 4), steps[j]);
     }
     for (int j = 0; j < PAIRS / 2; j++) vst1q_s32(c + 4 * j, total[j]);
 }
 
-static void run4_mmla(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
-                      int64_t c_stride) {
-    for (; rows > 2; rows -= 4, a += 4 * GROUP, c += 4 * c_stride)
-        tile_slices(depth, 2, rows, a, b, c, c_stride);
-    if (rows == 2)
-        tile_slices(depth, 1, rows, a, b, c, c_stride);
-    else if (rows == 1)
-        row_slices(depth, a, b, c);
-}
+static const Micro8 one = {
+    .name = "i8mm", .rows = 1, .tile = {COLS, GROUP, 16}, .run = run_row, .run4 = run4_row};
 
 const Micro8 micro8_mmla = {
-    .name = "i8mm", .rows = ROWS, .tile = {COLS, GROUP, 16}, .run = run_mmla, .run4 = run4_mmla};
+    .name = "i8mm", .rows = ROWS, .tile = {COLS, GROUP, 16}, .run = run_mmla, .run4 = run4_mmla, .one = &one};
 
 #endif

@@ -129,7 +129,7 @@ static void along_mmla(void *panels, bool left, PackSource source, int64_t panel
 
 /* ---- skinny GEMM, without packing ---- */
 
-enum { STEPS = 2 * GROUP, COL_PAIRS = SKINNY_COLS / 2, PREFETCH_BYTES = 16384 };
+enum { STEPS = 2 * GROUP, COL_PAIRS = SKINNY_COLS / 2, PREFETCH_BYTES = 8192 };
 
 /* Accumulators of up to two pairs of rows and COL_PAIRS pairs of columns. Four consecutive groups have
  * separate accumulators, which hides the latency of the instruction. */
@@ -205,14 +205,15 @@ static inline float32x4_t sum_of(const float32x4_t *four) {
     return vaddq_f32(vaddq_f32(four[0], four[1]), vaddq_f32(four[2], four[3]));
 }
 
-/* Right columns are contiguous in memory, so they are prefetched in that order as a single stream. */
+/* Right columns are contiguous in memory, so they are prefetched in that order as a single stream, from the
+ * end of the current columns on. */
 static inline __attribute__((always_inline)) void skinny_tile(int64_t depth, int pairs, int rows,
                                                               const uint16_t *const *a, int cols,
                                                               const uint16_t *const *b, float *c,
                                                               int64_t c_stride, bool prefetch) {
     SkinnySums sums = {0};
     int64_t k = 0;
-    const char *ahead = (const char *)b[0] + PREFETCH_BYTES;
+    const char *ahead = (const char *)(b[0] + SKINNY_COLS * (b[1] - b[0])) + PREFETCH_BYTES;
     for (; k + 2 * STEPS <= depth; k += 2 * STEPS) {
         if (prefetch) __builtin_prefetch(ahead + SKINNY_COLS * k * 2, 0, 2);
         if (prefetch) __builtin_prefetch(ahead + SKINNY_COLS * k * 2 + 64, 0, 2);
