@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "checkpoint/ckpt_save.h"
+#include "checkpoint/collect.h"
 
 typedef enum { PHASE_NONE, PHASE_WRITE, PHASE_PUBLISH } Phase;
 
@@ -18,7 +19,8 @@ struct Background {
     char *run_dir;
     int64_t step;
     int keep;
-    CkptSave *save; /* NULL: none is pending */
+    CkptSave *save;       /* NULL: none is pending */
+    Collector *collector; /* NULL: every rank writes its part by itself */
     Phase phase;
     /* The thread of the phase. */
     pthread_t thread;
@@ -28,13 +30,17 @@ struct Background {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool copied; /* guarded by the lock */
+    bool waits;  /* the same: with a collector, the thread waits for a round */
 };
 
-Status background_new(Background **ret_background, Snapshot *snapshot, Stream *stream, Mesh *mesh) {
+Status background_new(Background **ret_background, Snapshot *snapshot, Stream *stream, Mesh *mesh,
+                      const RootDisk *disk) {
     Background *made = NULL;
     TRY(mem_new(1, sizeof *made, &made));
     Status status = device_is_host(stream->device) ? OK : stream_new(&made->copier, stream->device);
+    if (!status && disk) status = collector_new(&made->collector, disk, snapshot_bytes(snapshot));
     if (status) {
+        stream_free(made->copier);
         free(made);
         return status;
     }
@@ -79,9 +85,23 @@ static Status copy_values(Background *b) {
     return status;
 }
 
+/* Lets the main thread exchange buffers (advance_round), and waits for that. */
+static Status wait_for_round(void *context) {
+    Background *b = context;
+    pthread_mutex_lock(&b->lock);
+    b->waits = true;
+    b->busy = false;
+    pthread_cond_broadcast(&b->changed);
+    while (b->waits && !b->cancel) pthread_cond_wait(&b->changed, &b->lock);
+    Status status = b->cancel ? STOPPED("stopped while writing a checkpoint") : OK;
+    pthread_mutex_unlock(&b->lock);
+    return status;
+}
+
 static Status write_values(Background *b) {
-    TRY(copy_values(b));
-    Status status = snapshot_write(&b->snapshot, &b->save->list, &b->cancel);
+    Status status = copy_values(b);
+    if (!status) status = snapshot_write(&b->snapshot, &b->save->list, &b->cancel);
+    if (b->collector) status = collector_end(b->collector, status);
     Status closed = save_list_close(&b->save->list);
     if (!status) return closed;
     status_free(closed);
@@ -96,13 +116,21 @@ static Status run_phase(Background *b) {
 static void *run_thread(void *argument) {
     Background *b = argument;
     b->status = run_phase(b);
+    pthread_mutex_lock(&b->lock);
     b->busy = false;
+    pthread_cond_broadcast(&b->changed);
+    pthread_mutex_unlock(&b->lock);
     return NULL;
 }
 
-/* Without a thread, the phase is run here. */
+/* Without a thread, the phase is run here. A collector's rounds need one. */
 static void run_here(Background *b) {
     b->status = b->copier ? background_copied(b) : OK;
+    if (b->collector && b->phase == PHASE_WRITE) {
+        if (!b->status) b->status = FAILED("cannot start a thread");
+        set_copied(b, true);
+        collector_fail(b->collector);
+    }
     if (!b->status) b->status = run_phase(b);
     b->busy = false;
 }
@@ -143,6 +171,10 @@ static Status fail(Background *b, Status status) {
 
 static Status open_files(Background *b) {
     TRY(ckpt_save_new(&b->save, b->run_dir, b->step, &b->state, b->keep));
+    if (b->collector) {
+        collector_begin(b->collector, &b->save->list, wait_for_round, b);
+        return OK;
+    }
     Status status = save_agree(b->mesh, save_list_open(&b->save->list));
     return status ? fail(b, status) : OK;
 }
@@ -202,8 +234,27 @@ bool background_busy(const Background *b) {
     return b->busy;
 }
 
+/* Exchanges the buffers of all ranks once their threads wait for it, and lets the threads continue. If the
+ * ranks have lost each other, the save is over. */
+static Status advance_round(Background *b) {
+    pthread_mutex_lock(&b->lock);
+    while (b->busy) pthread_cond_wait(&b->changed, &b->lock);
+    pthread_mutex_unlock(&b->lock);
+    Status status = collector_round(b->collector);
+    if (status) collector_abandon(b->collector);
+    pthread_mutex_lock(&b->lock);
+    b->busy = b->waits;
+    b->waits = false;
+    pthread_cond_broadcast(&b->changed);
+    pthread_mutex_unlock(&b->lock);
+    if (!status) return OK;
+    status_free(end_thread(b));
+    return fail(b, status);
+}
+
 Status background_advance(Background *b) {
     if (!b->save) return OK;
+    if (b->collector && b->phase == PHASE_WRITE && !collector_over(b->collector)) return advance_round(b);
     Status status = background_copied(b), ended = end_thread(b);
     if (status)
         status_free(ended);
@@ -229,11 +280,15 @@ Status background_wait(Background *b) {
 
 void background_free(Background *b) {
     if (!b) return;
-    if (!is_alone(b)) b->cancel = true;
     status_free(background_copied(b));
+    pthread_mutex_lock(&b->lock);
+    if (!is_alone(b)) b->cancel = true;
+    pthread_cond_broadcast(&b->changed);
+    pthread_mutex_unlock(&b->lock);
     status_free(end_thread(b));
     if (b->save && !is_alone(b)) status_free(ckpt_save_failed(b->save, OK));
     ckpt_save_free(b->save);
+    collector_free(b->collector);
     snapshot_done(&b->snapshot);
     stream_free(b->copier);
     json_decref(b->progress);

@@ -7,6 +7,9 @@
  * the device; the ranks agree in background_advance, which the caller calls on all of them when it knows,
  * from a vote of its own, that no rank is busy. A single rank does everything in one go.
  *
+ * If only rank 0 has the directory (root_disk.h), threads of other ranks fill a buffer at a time, and each
+ * background_advance sends all buffers to rank 0 (collect.h), whose thread writes them.
+ *
  * The files are those of ckpt_save, byte for byte. A run that is killed before the directory is renamed
  * resumes from the checkpoint before.
  */
@@ -18,8 +21,10 @@
 
 typedef struct Background Background;
 
-/* Takes over the snapshot, whose memory is allocated. `stream` computes the values; mesh NULL: one rank. */
-MUST_USE Status background_new(Background **ret_background, Snapshot *snapshot, Stream *stream, Mesh *mesh);
+/* Takes over the snapshot, whose memory is allocated. `stream` computes the values; mesh NULL: one rank;
+ * `disk`: only rank 0 has the directory, else NULL. Collective. */
+MUST_USE Status background_new(Background **ret_background, Snapshot *snapshot, Stream *stream, Mesh *mesh,
+                               const RootDisk *disk);
 /* A single rank completes a pending save first; several abandon it, since they cannot agree any more. */
 void background_free(Background *background);
 DEFINE_FREEP(Background, background)

@@ -11,6 +11,7 @@
 #define WEFT_CHECKPOINT_CHECKPOINT_H
 
 #include "base/json.h"
+#include "checkpoint/root_disk.h"
 #include "comm/mesh.h"
 #include "data/data.h"
 #include "data/labels.h"
@@ -56,6 +57,10 @@ MUST_USE Status hf_weights_check(const char *dir, const Model *model, LoadReport
  * name prefix. Each rank reads only the elements its store contains, but checks and reports all tensors.
  * ret_report may be NULL. */
 MUST_USE Status hf_weights_load(const char *dir, Store *params, Stream *stream, LoadReport *ret_report);
+/* The same if only rank 0 has the directory and `dir` is a mirror elsewhere. Collective; NULL: all have it.
+ */
+MUST_USE Status hf_weights_receive(const char *dir, const RootDisk *disk, Store *params, Stream *stream,
+                                   LoadReport *ret_report);
 
 /* An int8 or int4 parameter to be written to a file; see hf_int8.c. The list owns the arrays. */
 typedef struct Int8Param {
@@ -109,8 +114,9 @@ MUST_USE Status hf_save_check(const char *dir);
 
 /* Saves a run's checkpoint as RUN/checkpoints/step-N, points RUN/latest to it and RUN/best to the best one,
  * then removes all but the last `keep` checkpoints (0: keeps all of them) and the best. `progress` is stored
- * unchanged. Collective over the mesh; the directory must be shared. The files do not depend on the parallel
- * layout. If one rank fails, all fail with its error. Fails with DIVERGED if a value is not finite. */
+ * unchanged. Collective over the mesh; without `disk` all ranks must share the directory. The files do not
+ * depend on the parallel layout. If one rank fails, all fail with its error. Fails with DIVERGED if a value
+ * is not finite. */
 typedef struct CheckpointState {
     const Store *params;
     const Store *const *state; /* optim_states(optim) stores */
@@ -121,6 +127,7 @@ typedef struct CheckpointState {
     const LabelSet *labels;                 /* as in SaveOptions */
     int64_t best;                           /* step of the best checkpoint, possibly this one; 0: none */
     Mesh *mesh;                             /* the ranks that save; NULL: a single rank */
+    const RootDisk *disk;                   /* only rank 0 has the directory; NULL: all ranks share it */
 } CheckpointState;
 
 MUST_USE Status ckpt_save(const char *run_dir, int64_t step, const CheckpointState *state, Stream *stream,
@@ -133,9 +140,10 @@ MUST_USE Status ckpt_latest(const char *run_dir, char **ret_dir);
 /* The checkpoint from which a run continues: the newest whose checksums match, or that of step `from` if it
  * is not 0; NULL if the run has none. The caller frees it. Damaged ones that were passed over are renamed to
  * step-N.damaged, and *ret_damaged says so; it is NULL if there are none. If none is intact, or the one asked
- * for is not, it fails. Collective; mesh may be NULL for a single rank. */
-MUST_USE Status ckpt_resume_dir(const char *run_dir, int64_t from, Mesh *mesh, char **ret_dir,
-                                char **ret_damaged);
+ * for is not, it fails. `disk`: only rank 0 has the run, and checks it alone. Collective; mesh may be NULL
+ * for a single rank. */
+MUST_USE Status ckpt_resume_dir(const char *run_dir, int64_t from, const RootDisk *disk, Mesh *mesh,
+                                char **ret_dir, char **ret_damaged);
 /* A model's directory. While it is open, the run that saved it does not remove it. */
 typedef struct ModelDir {
     char *path;
@@ -147,8 +155,9 @@ typedef struct ModelDir {
 MUST_USE Status model_dir_open(ModelDir *ret_dir, const char *path);
 void model_dir_done(ModelDir *dir);
 /* Loads the elements that the stores contain, whatever their layout, bit for bit, and the progress, which the
- * caller releases; ret_progress may be NULL. Refuses a checkpoint of another optimizer. */
-MUST_USE Status ckpt_load(const char *dir, Store *params, Store *const *state, const OptimSpec *optim,
-                          Stream *stream, json_t **ret_progress);
+ * caller releases; ret_progress may be NULL. Refuses a checkpoint of another optimizer. `disk` as in
+ * hf_weights_receive. */
+MUST_USE Status ckpt_load(const char *dir, const RootDisk *disk, Store *params, Store *const *state,
+                          const OptimSpec *optim, Stream *stream, json_t **ret_progress);
 
 #endif

@@ -156,3 +156,8 @@ Status checksums_verify(const char *dir, VerifyScope scope, Mesh *mesh, Verified
     if (ret_verified) *ret_verified = verified;
     return OK;
 }
+
+Status checksums_verify_at(const char *dir, const RootDisk *disk, VerifyScope scope, Mesh *mesh) {
+    if (!disk) return checksums_verify(dir, scope, mesh, NULL);
+    return save_agree(mesh, disk->group->rank ? OK : checksums_verify(dir, scope, NULL, NULL));
+}

@@ -10,6 +10,7 @@
 #define WEFT_CHECKPOINT_CHECKSUMS_H
 
 #include "base/json.h"
+#include "checkpoint/root_disk.h"
 #include "checkpoint/save.h"
 
 #define CHECKPOINT_STATE     "weft.json"
@@ -32,5 +33,7 @@ typedef enum { VERIFY_ALL, VERIFY_WEIGHTS } VerifyScope;
  * The ranks of the mesh divide the tensors among them; NULL: one rank. Directories without checksums (other
  * programs', older ones) pass. ret_verified may be NULL. Collective. */
 MUST_USE Status checksums_verify(const char *dir, VerifyScope scope, Mesh *mesh, Verified *ret_verified);
+/* The same; with `disk`, rank 0 does it alone. */
+MUST_USE Status checksums_verify_at(const char *dir, const RootDisk *disk, VerifyScope scope, Mesh *mesh);
 
 #endif

@@ -26,6 +26,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checksums.h"
 #include "checkpoint/ckpt_save.h"
+#include "checkpoint/collect.h"
 
 #define CHECKPOINTS "checkpoints"
 #define LATEST      "latest"
@@ -301,7 +302,8 @@ Status ckpt_save_failed(const CkptSave *save, Status status) {
 Status ckpt_save(const char *run_dir, int64_t step, const CheckpointState *state, Stream *stream, int keep) {
     CLEANUP(ckpt_save_freep) CkptSave *save = NULL;
     TRY(ckpt_save_new(&save, run_dir, step, state, keep));
-    Status status = save_list_write(&save->list, state->mesh, stream);
+    Status status = state->disk ? collect_write(state->disk, &save->list, state->mesh, stream)
+                                : save_list_write(&save->list, state->mesh, stream);
     if (!status) status = save_agree(state->mesh, ckpt_save_publish(save));
     return status ? ckpt_save_failed(save, status) : OK;
 }
@@ -439,7 +441,8 @@ static Status set_all_aside(const char *checkpoints, const StepList *list, size_
     return OK;
 }
 
-Status ckpt_resume_dir(const char *run_dir, int64_t from, Mesh *mesh, char **ret_dir, char **ret_damaged) {
+Status ckpt_resume_dir(const char *run_dir, int64_t from, const RootDisk *disk, Mesh *mesh, char **ret_dir,
+                       char **ret_damaged) {
     CLEANUP(step_list_done) StepList list = {0};
     CLEANUP(mem_freep) char *checkpoints = NULL, *dir = NULL, *damaged = NULL;
     bool first = !mesh || mesh->rank == 0, several = mesh && mesh->size > 1;
@@ -452,7 +455,7 @@ Status ckpt_resume_dir(const char *run_dir, int64_t from, Mesh *mesh, char **ret
         if (several) TRY(host_broadcast(mesh->world, &step, sizeof step, 0));
         if (!step) break;
         TRY(step_path(checkpoints, step, "", &dir));
-        Status status = checksums_verify(dir, VERIFY_ALL, mesh, NULL);
+        Status status = checksums_verify_at(dir, disk, VERIFY_ALL, mesh);
         if (!status) break;
         if (from || !status_damaged(status)) return status;
         Status noted = note_damage(&damaged, status);

@@ -11,7 +11,7 @@ HfTensor checkpoint_state_tensor(const ParamDesc *desc) {
 }
 
 static Status load_state(const SafeFile *file, const char *kind, const ParamDesc *desc, ParamRef ref,
-                         Store *store, Stream *stream) {
+                         const RootDisk *disk, Store *store, Stream *stream) {
     char name[STATE_NAME], found[SHAPE_TEXT], expected[SHAPE_TEXT];
     snprintf(name, sizeof name, "%s.%s", kind, desc->name);
     const SafeTensor *tensor = safe_find(file, name);
@@ -23,28 +23,29 @@ static Status load_state(const SafeFile *file, const char *kind, const ParamDesc
                       safe_path(file), name, tensor->type, safe_shape_text(found, tensor->ndim, tensor->dim),
                       safe_shape_text(expected, desc->ndim, desc->dim));
     HfTensor complete = checkpoint_state_tensor(desc);
-    return store_read_slot(store, ref, &complete, &tensor, 1, stream);
+    return store_read_slot(store, ref, &complete, &tensor, 1, disk, stream);
 }
 
-static Status load_states(const SafeFile *file, const OptimSpec *optim, int state, Store *store,
-                          Stream *stream) {
+static Status load_states(const SafeFile *file, const OptimSpec *optim, int state, const RootDisk *disk,
+                          Store *store, Stream *stream) {
     for (int i = 0; i < store->model->count; i++) {
         const Block *block = &store->model->block[i];
         for (size_t j = 0; j < block->params.count; j++) {
             const ParamDesc *desc = &block->params.desc[j];
             const char *kind = optim_state_name(optim, desc, state);
-            if (!desc->tied && kind) TRY(load_state(file, kind, desc, block->ref[j], store, stream));
+            if (!desc->tied && kind) TRY(load_state(file, kind, desc, block->ref[j], disk, store, stream));
         }
     }
     return OK;
 }
 
-static Status load_optimizer(const char *dir, Store *const *state, const OptimSpec *optim, Stream *stream) {
+static Status load_optimizer(const char *dir, const RootDisk *disk, Store *const *state,
+                             const OptimSpec *optim, Stream *stream) {
     CLEANUP(mem_freep) char *path = NULL;
     TRY(path_join(&path, dir, CHECKPOINT_OPTIMIZER));
     CLEANUP(safe_freep) SafeFile *file = NULL;
     TRY(safe_open(&file, path));
-    for (int k = 0; k < optim_states(optim); k++) TRY(load_states(file, optim, k, state[k], stream));
+    for (int k = 0; k < optim_states(optim); k++) TRY(load_states(file, optim, k, disk, state[k], stream));
     return OK;
 }
 
@@ -75,16 +76,16 @@ static Status read_progress(const char *dir, const OptimSpec *optim, json_t **re
     return OK;
 }
 
-Status ckpt_load(const char *dir, Store *params, Store *const *state, const OptimSpec *optim, Stream *stream,
-                 json_t **ret_progress) {
+Status ckpt_load(const char *dir, const RootDisk *disk, Store *params, Store *const *state,
+                 const OptimSpec *optim, Stream *stream, json_t **ret_progress) {
     CLEANUP(json_decrefp) json_t *progress = NULL;
     CLEANUP(load_report_done) LoadReport report = {0};
     TRY(read_progress(dir, optim, &progress));
-    TRY(hf_weights_load(dir, params, stream, &report));
+    TRY(hf_weights_receive(dir, disk, params, stream, &report));
     TRY(load_report_check(&report, dir, &params->model->config, false));
     if (report.unexpected_count)
         return FAILED("%s: unexpected tensor '%s', which the model does not have", dir, report.unexpected[0]);
-    TRY(load_optimizer(dir, state, optim, stream));
+    TRY(load_optimizer(dir, disk, state, optim, stream));
     if (ret_progress) {
         *ret_progress = progress;
         progress = NULL;

@@ -23,7 +23,8 @@ typedef struct Loader {
     const Model *model;
     Store *store; /* NULL: check only */
     Stream *stream;
-    bool checked; /* the checking pass is done; now copying */
+    const RootDisk *disk; /* only rank 0 has the tensors' data; NULL: every rank has it */
+    bool checked;         /* the checking pass is done; now copying */
     LoadReport report;
 } Loader;
 
@@ -129,14 +130,16 @@ static Status check_tensor(const Loader *loader, const ParamDesc *desc, const Hf
 }
 
 Status store_read_slot(Store *store, ParamRef ref, const HfTensor *wanted, const SafeTensor *const *tensor,
-                       int parts, Stream *stream) {
+                       int parts, const RootDisk *disk, Stream *stream) {
     const ParamSlot *slot = &store->unit[ref.unit].slot[ref.slot];
     int64_t first = store->first[ref.unit], from, count;
-    if (!slot_overlap(slot, first, store->count[ref.unit], &from, &count)) return OK;
+    if (!slot_overlap(slot, first, store->count[ref.unit], &from, &count))
+        return disk ? slice_receive(NULL, slot, 0, 0, wanted, tensor, parts, disk) : OK;
     float *data = (float *)store->flat[ref.unit].data + (slot->offset + from - first), *host = NULL;
     CLEANUP(mem_freep) float *staging = NULL;
     TRY(host_write(stream, data, count, &staging, &host));
-    TRY(slice_read(host, slot, from, count, wanted, tensor, parts));
+    TRY(disk ? slice_receive(host, slot, from, count, wanted, tensor, parts, disk)
+             : slice_read(host, slot, from, count, wanted, tensor, parts));
     return host_written(stream, data, count, staging);
 }
 
@@ -154,7 +157,7 @@ static Status load_sparse(Loader *loader, const ParamDesc *desc, const SparseTen
                           const ParamRef *ref) {
     if (!ref || desc->sparse) return OK;
     CLEANUP(mem_freep) float *values = NULL;
-    TRY(sparse_expand(desc, found, &values));
+    if (!loader->disk || loader->disk->group->rank == 0) TRY(sparse_expand(desc, found, &values));
     HfTensor whole = {.part = -1, .ndim = 2, .dim = {1, param_count(desc)}};
     SafeTensor tensor = {.name = desc->name,
                          .type = "F32",
@@ -163,7 +166,7 @@ static Status load_sparse(Loader *loader, const ParamDesc *desc, const SparseTen
                          .dim = {1, whole.dim[1]},
                          .data = (const unsigned char *)values,
                          .bytes = (size_t)whole.dim[1] * sizeof *values};
-    return store_read_slot(loader->store, *ref, &whole, (const SafeTensor *const[]){&tensor}, 1,
+    return store_read_slot(loader->store, *ref, &whole, (const SafeTensor *const[]){&tensor}, 1, loader->disk,
                            loader->stream);
 }
 
@@ -190,7 +193,8 @@ static Status load_param(Loader *loader, const ParamDesc *desc, const ParamRef *
         return ref ? OK
                    : add_name(&report->missing, &report->missing_count, &report->missing_capacity,
                               desc->name);
-    return ref ? store_read_slot(loader->store, *ref, wanted, tensor, count, loader->stream) : OK;
+    return ref ? store_read_slot(loader->store, *ref, wanted, tensor, count, loader->disk, loader->stream)
+               : OK;
 }
 
 static Status load_params(Loader *loader, bool copy) {
@@ -239,7 +243,13 @@ Status hf_weights_check(const char *dir, const Model *model, LoadReport *ret_rep
 }
 
 Status hf_weights_load(const char *dir, Store *params, Stream *stream, LoadReport *ret_report) {
-    CLEANUP(loader_done) Loader loader = {.model = params->model, .store = params, .stream = stream};
+    return hf_weights_receive(dir, NULL, params, stream, ret_report);
+}
+
+Status hf_weights_receive(const char *dir, const RootDisk *disk, Store *params, Stream *stream,
+                          LoadReport *ret_report) {
+    CLEANUP(loader_done)
+    Loader loader = {.model = params->model, .store = params, .stream = stream, .disk = disk};
     return load(&loader, dir, ret_report);
 }
 

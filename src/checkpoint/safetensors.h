@@ -68,6 +68,11 @@ MUST_USE Status safe_writer_create(SafeWriter *writer);
 MUST_USE Status safe_writer_open(SafeWriter *writer); /* does nothing on the rank that created it */
 /* `at` is an offset in the data section. Every byte is written once. */
 MUST_USE Status safe_writer_write(SafeWriter *writer, int64_t at, const void *data, size_t size);
+/* The same without adding to the checksums: for bytes that another rank has counted and sent. */
+MUST_USE Status safe_writer_put(SafeWriter *writer, int64_t at, const void *data, size_t size);
+/* From now on, writes go to `to`, with `number`, instead of to the file, which need not exist. */
+typedef Status (*SafePut)(void *context, int number, int64_t at, const void *data, size_t size);
+void safe_writer_divert(SafeWriter *writer, SafePut to, void *context, int number);
 MUST_USE Status safe_writer_close(SafeWriter *writer);
 void safe_writer_free(SafeWriter *writer);
 DEFINE_FREEP(SafeWriter, safe_writer)

@@ -28,6 +28,11 @@ struct SafeWriter {
     int64_t begin; /* file offset of the data; 0 until the file is opened */
     int fd;
     bool dirty; /* has unsynced writes */
+    struct {
+        SafePut put; /* NULL: writes go to the file */
+        void *context;
+        int number;
+    } diverted;
 };
 
 static const char *type_of(DType dtype) {
@@ -187,12 +192,30 @@ SafeSum *safe_writer_sums(SafeWriter *writer, size_t *ret_count) {
     return writer->sum;
 }
 
+static Status check_range(const SafeWriter *writer, int64_t at, size_t size) {
+    bool open = writer->fd >= 0 || writer->diverted.put;
+    if (open && at >= 0 && at <= writer->declared && size <= (uint64_t)(writer->declared - at)) return OK;
+    return FAILED("internal: %s: %zu bytes at offset %lld are not in the data", writer->path, size,
+                  (long long)at);
+}
+
 Status safe_writer_write(SafeWriter *writer, int64_t at, const void *data, size_t size) {
-    if (writer->fd < 0 || at < 0 || at > writer->declared || size > (uint64_t)(writer->declared - at))
-        return FAILED("internal: %s: %zu bytes at offset %lld are not in the data", writer->path, size,
-                      (long long)at);
+    TRY(check_range(writer, at, size));
     add_to_sums(writer, at, data, (int64_t)size);
+    if (writer->diverted.put)
+        return writer->diverted.put(writer->diverted.context, writer->diverted.number, at, data, size);
     return put(writer, writer->begin + at, data, size);
+}
+
+Status safe_writer_put(SafeWriter *writer, int64_t at, const void *data, size_t size) {
+    TRY(check_range(writer, at, size));
+    return put(writer, writer->begin + at, data, size);
+}
+
+void safe_writer_divert(SafeWriter *writer, SafePut to, void *context, int number) {
+    writer->diverted.put = to;
+    writer->diverted.context = context;
+    writer->diverted.number = number;
 }
 
 Status safe_writer_close(SafeWriter *writer) {

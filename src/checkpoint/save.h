@@ -30,7 +30,8 @@ typedef struct SaveList {
     size_t files, files_capacity;
     SaveItem *item;
     size_t count, capacity;
-    bool finite; /* refuse NaN and Inf (DIVERGED) */
+    bool finite;                 /* refuse NaN and Inf (DIVERGED) */
+    struct Collector *collector; /* sends what is written to rank 0 (collect.h); NULL: all ranks write */
 } SaveList;
 
 void save_list_done(SaveList *list);

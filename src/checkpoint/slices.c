@@ -8,7 +8,13 @@
 
 /* Tile sizes for transposition: BAND rows of the file at a time, so that both sides are accessed in full
  * cache lines. */
-enum { BAND = 16, WIDTH = 256, WRITE_BAND = 64, CHUNK = 1 << 18 /* elements */ };
+enum {
+    BAND = 16,
+    WIDTH = 256,
+    WRITE_BAND = 64,
+    CHUNK = 1 << 18 /* elements */,
+    BROADCAST_BYTES = 4 << 20 /* bytes of a tensor that are broadcast at once */
+};
 
 static int64_t min_count(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -21,19 +27,20 @@ static int64_t first_of(const HfTensor *tensor) {
 
 /* ---- reading ---- */
 
-static Status read_run(float *dst, ParamRun run, const HfTensor *wanted, const SafeTensor *const *tensor,
-                       int parts) {
-    for (int i = 0; i < parts; i++) {
-        int64_t first = first_of(&wanted[i]), end = first + hf_tensor_count(&wanted[i]);
-        int64_t from = run.global > first ? run.global : first;
-        int64_t to = min_count(run.global + run.count, end);
-        if (from < to) TRY(values_read(dst + (from - run.global), tensor[i], from - first, to - from));
-    }
-    return OK;
+/* Elements lo .. hi - 1 of a tensor's file elements; `data` of the tensor begins with element lo. */
+typedef struct Window {
+    int64_t lo, hi;
+} Window;
+
+static Status read_run(float *dst, ParamRun run, const HfTensor *wanted, const SafeTensor *tensor,
+                       Window window) {
+    int64_t first = first_of(wanted), begin = first + window.lo;
+    int64_t from = run.global > begin ? run.global : begin;
+    int64_t to = min_count(run.global + run.count, first + window.hi);
+    return from < to ? values_read(dst + (from - run.global), tensor, from - begin, to - from) : OK;
 }
 
-/* dst[i][k] = element (r + k, c + i) of a file's matrix with `cols` columns; rows of dst are `stride`
- * apart. */
+/* dst[i][k] = element (r + k, c + i) of a matrix with `cols` columns; rows of dst are `stride` apart. */
 static Status read_rectangle(float *dst, int64_t stride, const SafeTensor *tensor, int64_t cols, int64_t c,
                              int64_t width, int64_t r, int64_t height) {
     float band[BAND * WIDTH];
@@ -49,33 +56,76 @@ static Status read_rectangle(float *dst, int64_t stride, const SafeTensor *tenso
 }
 
 /* The file stores (in, out); the slot holds rows of (out, in). Reads as many complete rows at once as are
- * contiguous in the parameter, or part of one row. */
+ * contiguous in the parameter, or part of one row. The window has complete rows of the file. */
 static Status read_turned(float *dst, const ParamSlot *slot, int64_t from, int64_t count,
-                          const HfTensor *wanted, const SafeTensor *tensor) {
+                          const HfTensor *wanted, const SafeTensor *tensor, Window window) {
     int last = slot->desc.ndim - 1;
     int64_t in = wanted->dim[0], out = wanted->dim[1], row = slot->dim[last];
+    int64_t low = window.lo / out, high = window.hi / out;
     for (int64_t at = from, end = from + count; at < end;) {
         ParamRun run = slot_run(slot, at, end - at);
         int64_t height = min_count(row - at % row, end - at), width = 1;
         if (height == row) width = (slot->desc.split == last ? end - at : run.count) / row;
-        TRY(read_rectangle(dst + (at - from), row, tensor, out, run.global / in, width, run.global % in,
-                           height));
+        int64_t r = run.global % in, begin = r > low ? r : low, stop = min_count(r + height, high);
+        if (begin < stop)
+            TRY(read_rectangle(dst + (at - from) + (begin - r), row, tensor, out, run.global / in, width,
+                               begin - low, stop - begin));
         at += width * height;
+    }
+    return OK;
+}
+
+static Status read_window(float *dst, const ParamSlot *slot, int64_t from, int64_t count,
+                          const HfTensor *wanted, const SafeTensor *tensor, Window window) {
+    if (wanted->transposed) return read_turned(dst, slot, from, count, wanted, tensor, window);
+    for (int64_t at = from, end = from + count; at < end;) {
+        ParamRun run = slot_run(slot, at, end - at);
+        if (run.global < 0)
+            memset(dst + (at - from), 0, (size_t)run.count * sizeof *dst);
+        else
+            TRY(read_run(dst + (at - from), run, wanted, tensor, window));
+        at += run.count;
     }
     return OK;
 }
 
 Status slice_read(float *dst, const ParamSlot *slot, int64_t from, int64_t count, const HfTensor *wanted,
                   const SafeTensor *const *tensor, int parts) {
-    if (wanted->transposed) return read_turned(dst, slot, from, count, wanted, tensor[0]);
-    for (int64_t at = from, end = from + count; at < end;) {
-        ParamRun run = slot_run(slot, at, end - at);
-        if (run.global < 0)
-            memset(dst + (at - from), 0, (size_t)run.count * sizeof *dst);
-        else
-            TRY(read_run(dst + (at - from), run, wanted, tensor, parts));
-        at += run.count;
+    for (int i = 0; i < parts; i++)
+        TRY(read_window(dst, slot, from, count, &wanted[i], tensor[i],
+                        (Window){0, hf_tensor_count(&wanted[i])}));
+    return OK;
+}
+
+/* On rank 0, the tensor's data from byte `from` on; elsewhere the buffer. */
+static void *window_data(const Group *group, const SafeTensor *tensor, size_t from, Buffer buffer) {
+    return group->rank ? buffer.data : (void *)((uintptr_t)tensor->data + from);
+}
+
+static Status receive_tensor(float *dst, const ParamSlot *slot, int64_t from, int64_t count,
+                             const HfTensor *wanted, const SafeTensor *tensor, const RootDisk *disk) {
+    CLEANUP(dev_free) Buffer buffer = {0};
+    Group *group = disk->group;
+    int64_t size = (int64_t)dtype_size(tensor->dtype), total = hf_tensor_count(wanted);
+    int64_t row = wanted->transposed ? wanted->dim[1] : 1, most = BROADCAST_BYTES / (row * size) * row;
+    if (most < row) most = row;
+    if (most > total) most = total;
+    TRY(dev_alloc(disk->stream->device, MEM_COMM, (size_t)(group->rank ? most * size : 0), &buffer));
+    for (int64_t lo = 0; lo < total; lo += most) {
+        Window window = {lo, min_count(lo + most, total)};
+        SafeTensor part = *tensor;
+        part.bytes = (size_t)((window.hi - lo) * size);
+        void *data = window_data(group, tensor, (size_t)(lo * size), buffer);
+        TRY(broadcast(group, disk->stream, tensor_1d(data, DT_U8, (int64_t)part.bytes), 0, NULL));
+        part.data = data;
+        if (count) TRY(read_window(dst, slot, from, count, wanted, &part, window));
     }
+    return OK;
+}
+
+Status slice_receive(float *dst, const ParamSlot *slot, int64_t from, int64_t count, const HfTensor *wanted,
+                     const SafeTensor *const *tensor, int parts, const RootDisk *disk) {
+    for (int i = 0; i < parts; i++) TRY(receive_tensor(dst, slot, from, count, &wanted[i], tensor[i], disk));
     return OK;
 }
 

@@ -9,13 +9,19 @@
 #define WEFT_CHECKPOINT_SLICES_H
 
 #include "checkpoint/hf_names.h"
+#include "checkpoint/root_disk.h"
 #include "checkpoint/safetensors.h"
-#include "device/device.h"
 
 /* Reads the slot's local elements from .. from + count - 1 into dst from the `parts` tensors that make up the
  * parameter; padding becomes 0. */
 MUST_USE Status slice_read(float *dst, const ParamSlot *slot, int64_t from, int64_t count,
                            const HfTensor *wanted, const SafeTensor *const *tensor, int parts);
+
+/* The same if only rank 0 has the tensors; elsewhere their data is not read. Tensors are broadcast in windows
+ * of bounded size. `count` may be 0. Collective. */
+MUST_USE Status slice_receive(float *dst, const ParamSlot *slot, int64_t from, int64_t count,
+                              const HfTensor *wanted, const SafeTensor *const *tensor, int parts,
+                              const RootDisk *disk);
 
 /* A parameter as the slices of all tensor-parallel ranks. */
 typedef struct Slices {

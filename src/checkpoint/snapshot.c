@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "checkpoint/collect.h"
 #include "checkpoint/slices.h"
 
 /* Elements written between two looks at `cancel`. */
@@ -85,6 +86,19 @@ Status snapshot_copy(const Snapshot *snapshot, Stream *stream) {
     return OK;
 }
 
+/* The part's elements from `first` on, in host memory; *ret_copy is to be freed. */
+static Status read_values(const Snapshot *snapshot, const SnapshotPart *part, int64_t first, int64_t count,
+                          float **ret_copy, const float **ret_values) {
+    int64_t at = first - part->first;
+    if (!snapshot->stream) {
+        *ret_values = (const float *)snapshot->buffer.data + part->at + at;
+        return OK;
+    }
+    const Store *store = snapshot->store[part->store];
+    return host_read(snapshot->stream, (const float *)store->flat[part->unit].data + at, count, ret_copy,
+                     ret_values);
+}
+
 /* Transposed tensors are written in one piece, since narrower pieces would take more and smaller writes. */
 static Status write_item(const Snapshot *snapshot, const SnapshotPart *part, SaveList *list,
                          const SaveItem *item, const atomic_bool *cancel) {
@@ -93,13 +107,16 @@ static Status write_item(const Snapshot *snapshot, const SnapshotPart *part, Sav
     int64_t from, count;
     if (slot->desc.split < 0 && snapshot->tp > 0) return OK;
     if (!slot_overlap(slot, part->first, part->count, &from, &count)) return OK;
-    const float *src = (const float *)snapshot->buffer.data + part->at + (slot->offset + from - part->first);
     for (int64_t i = 0, n; i < count; i += n) {
         n = item->tensor.transposed || count - i < CHUNK ? count - i : CHUNK;
         if (*cancel) return STOPPED("stopped while writing a checkpoint");
-        TRY(save_check_finite(list, item, src + i, n));
-        TRY(slice_write(src + i, slot, from + i, n, &item->tensor, list->file[item->file], item->at,
+        CLEANUP(mem_freep) float *copy = NULL;
+        const float *values = NULL;
+        TRY(read_values(snapshot, part, slot->offset + from + i, n, &copy, &values));
+        TRY(save_check_finite(list, item, values, n));
+        TRY(slice_write(values, slot, from + i, n, &item->tensor, list->file[item->file], item->at,
                         item->dtype));
+        TRY(collector_wrote(list->collector, n * (int64_t)sizeof *values));
     }
     return OK;
 }

@@ -27,6 +27,7 @@ typedef struct Snapshot {
     int64_t numel;
     int64_t largest; /* elements of the largest snapshot that a rank of this stage has */
     Buffer buffer;   /* empty until snapshot_alloc */
+    Stream *stream;  /* without a buffer: values are written from the stores, through this stream */
 } Snapshot;
 
 /* Assigns the elements. `dp` is the replica that this rank belongs to, out of `shards` that save; `ours` has
@@ -41,8 +42,9 @@ size_t snapshot_bytes(const Snapshot *snapshot);
 
 /* Copies the values, or starts copying if the stream is asynchronous. */
 MUST_USE Status snapshot_copy(const Snapshot *snapshot, Stream *stream);
-/* Writes the elements to the files, which are open. The list must be of the same stores. Uses no device and
- * does not communicate. Ends early with STOPPED once *cancel is set. */
+/* Writes the elements to the files, which are open. The list must be of the same stores. With a buffer, it
+ * uses no device. Does not communicate, unless the list has a collector. Ends early with STOPPED once *cancel
+ * is set. */
 MUST_USE Status snapshot_write(const Snapshot *snapshot, SaveList *list, const atomic_bool *cancel);
 
 #endif

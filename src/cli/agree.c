@@ -18,6 +18,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "cli/gathered.h"
 #include "comm/agree.h"
 
 /* Bytes to read of one file, and of all files of an option together. */
@@ -177,7 +178,11 @@ Status agree_on_start(const Invocation *call) {
         if (slot->option->per_rank == PER_RANK_SAME) TRY(add_value(&table, slot));
     }
     TRY(add_variables(&table));
-    for (size_t i = 0; i < call->slot_count; i++)
-        if (call->slots[i].option->per_rank == PER_RANK_PATH) TRY(add_paths(&table, &call->slots[i]));
+    const Slot *gather = invocation_slot(call, GATHER_OPTION);
+    bool own = !gather || !*(const bool *)gather->field; /* each rank reads its own model */
+    for (size_t i = 0; i < call->slot_count; i++) {
+        PerRank kind = call->slots[i].option->per_rank;
+        if (kind == PER_RANK_PATH || (kind == PER_RANK_MODEL && own)) TRY(add_paths(&table, &call->slots[i]));
+    }
     return agree_check(call->world, &table, "start all ranks with the same program, options and files");
 }

@@ -42,6 +42,7 @@ typedef struct Invocation {
     bool json, help;
     char **line;     /* the program's complete command line, NULL-terminated */
     Group *world;    /* all ranks, in commands that run on several; NULL before launch_join */
+    Group *files;    /* the same over host memory, with --gather-checkpoints; else NULL */
     Mesh *mesh;      /* mesh over `world`, in commands with layout options */
     Device *device;  /* device of the world's groups; NULL: the CPU */
     int exit_code;   /* set by a command that has a result; that of a launched command */
@@ -51,6 +52,7 @@ typedef struct Invocation {
     const char *run;         /* --run: the run of the recipe; NULL: no particular run */
     bool fetched;            /* some value names a fetched file (fetched.h) */
     char *run_config;        /* storage of config_path if it is a run's config.json */
+    bool follows;            /* with --gather-checkpoints, rank 0 sends the options (gathered.h) */
     json_t *study;           /* the recipe's "study", see report/study.h; NULL: none */
     json_t *file;            /* the configuration file; strings in the configuration may point into it */
     json_t *included;        /* a configuration that it names; likewise */
@@ -136,6 +138,9 @@ const Option *command_option(const Command *command, const char *name);
 MUST_USE Status invocation_new(Invocation **ret_call, const Command *command, int argc, char **argv);
 /* The same, without checking that the fetched files it names exist. */
 MUST_USE Status invocation_read(Invocation **ret_call, const Command *command, int argc, char **argv);
+/* The same with the contents of the configuration file (NULL: none), whose path is for messages. */
+MUST_USE Status invocation_read_from(Invocation **ret_call, const Command *command, int argc, char **argv,
+                                     const char *path, json_t *file);
 void invocation_free(Invocation *call);
 DEFINE_FREEP(Invocation, invocation)
 

@@ -14,8 +14,6 @@
 #include "cli/keys.h"
 #include "compare/recipe.h"
 
-enum { CONFIG_LIMIT = 16 << 20 };
-
 static Status read_object(const char *path, json_t **ret_object) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size;
@@ -184,7 +182,7 @@ static bool is_exact(const Invocation *call, const char *key, const json_t *valu
 }
 
 Status configfile_apply(Invocation *call) {
-    TRY(read_object(call->config_path, &call->file));
+    if (!call->file) TRY(read_object(call->config_path, &call->file));
     TRY(check_parts(call));
     call->study = json_incref(json_object_get(call->file, "study"));
     TRY(recipe_settle(call->file, call->config_path, call->scale, call->run));

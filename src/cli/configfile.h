@@ -4,7 +4,10 @@
 
 #include "cli/command.h"
 
-/* Sets the options in the file at call->config_path. */
+enum { CONFIG_LIMIT = 16 << 20 /* bytes of a file */ };
+
+/* Sets the options in the file at call->config_path, whose contents are call->file if they were read already.
+ */
 MUST_USE Status configfile_apply(Invocation *call);
 
 /* Sets the option `name` from the file's key `key`. Two keys for the same option must agree. */

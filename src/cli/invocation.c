@@ -17,9 +17,11 @@
 #include "cli/effects.h"
 #include "cli/fetched.h"
 #include "cli/foreign.h"
+#include "cli/gathered.h"
 #include "cli/help.h"
 #include "cli/keys.h"
 #include "cli/optimizer.h"
+#include "comm/mpi.h"
 
 /* clang-format off */
 static const Option common_table[] = {
@@ -386,6 +388,9 @@ static Status check_resume(const Invocation *call) {
     if (!resume || !*(const bool *)resume->field) return OK;
     const char *out = *(const char *const *)invocation_slot(call, "out")->field;
     if (!out) return USAGE("--resume requires --out DIR, the run to continue");
+    if (mpi_launched().launched && mpi_launched().rank > 0)
+        return USAGE("--resume: %s contains no run to continue; if only rank 0 has it, add --" GATHER_OPTION,
+                     out);
     return USAGE(
         "--resume: %s contains no run to continue; choose another --out, or pass --data to start one "
         "there",
@@ -431,14 +436,25 @@ static Status check_complete(const Invocation *call) {
 }
 
 Status invocation_read(Invocation **ret_call, const Command *command, int argc, char **argv) {
+    return invocation_read_from(ret_call, command, argc, argv, NULL, NULL);
+}
+
+Status invocation_read_from(Invocation **ret_call, const Command *command, int argc, char **argv,
+                            const char *path, json_t *file) {
     CLEANUP(invocation_freep) Invocation *call = NULL;
     TRY(mem_new(1, sizeof *call, &call));
     call->command = command;
     TRY(mem_new(1, command->config_size, &call->config));
     TRY(make_slots(call));
     look_ahead(call, argc, argv);
-    if (!call->help) {
-        if (command->resumes && !call->config_path) TRY(find_run_config(call, argc, argv));
+    call->follows = !path && command->resumes && gathered_follows(argc, argv);
+    if (path) {
+        TRY(str_dup(path, &call->run_config));
+        call->config_path = file ? call->run_config : NULL;
+        call->file = json_incref(file);
+    }
+    if (!call->help && !call->follows) {
+        if (command->resumes && !path && !call->config_path) TRY(find_run_config(call, argc, argv));
         bool named = call->config_path || command->recipe == RECIPE_OPERAND;
         if (call->scale && !named)
             return USAGE("--scale %s requires a recipe; pass it with --config", call->scale);
@@ -473,6 +489,7 @@ void invocation_free(Invocation *call) {
         json_decref(call->slots[i].file_value);
     }
     mesh_free(call->mesh);
+    group_free(call->files);
     group_free(call->world);
     device_free(call->device);
     free(call->slots);

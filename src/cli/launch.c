@@ -30,6 +30,7 @@
 #include "base/memory.h"
 #include "base/terminal.h"
 #include "cli/agree.h"
+#include "cli/gathered.h"
 #include "cli/hosts.h"
 #include "cli/launched.h"
 #include "cli/processes.h"
@@ -217,9 +218,13 @@ static void start_title(const Invocation *call, int64_t ranks, char *ret_title, 
 
 /* Appends the command's options and operands, and those of a restart before a "--". */
 static void append_line(char **argv, size_t at, char *const *line, const Restarts *restarts) {
+    static char gather[] = "--" GATHER_OPTION;
+    const Slot *slot = invocation_slot(restarts->call, GATHER_OPTION);
     bool added = false;
     for (size_t i = 1;; i++) {
         bool end = !line[i] || strcmp(line[i], "--") == 0;
+        if (end && !added && slot && *(const bool *)slot->field)
+            argv[at++] = gather; /* also if a file sets it */
         for (size_t k = 0; end && !added && k < restarts->word_count; k++)
             argv[at++] = (char *)(uintptr_t)restarts->words[k];
         added |= end;
@@ -245,7 +250,7 @@ static Status start(Invocation *call, int64_t ranks, bool stops) {
     CLEANUP(mem_freep) char *words = NULL, *names = NULL;
     TRY(set_environment());
     TRY(relay_announce(stderr));
-    TRY(mem_new(arguments + LAUNCHER_WORDS + HOST_WORDS + 2 * hosts_variables() + RESTART_WORDS + 5,
+    TRY(mem_new(arguments + LAUNCHER_WORDS + HOST_WORDS + 2 * hosts_variables() + RESTART_WORDS + 6,
                 sizeof *argv, &argv));
     TRY(str_dup(launcher_line(), &words));
     char *rest = NULL;
@@ -317,8 +322,7 @@ static void announce_hosts(const Group *world) {
     fputc('\n', stderr);
 }
 
-Status launch_join(Invocation *call, double limit_s) {
-    if (!mpi_launched().launched || call->world) return OK;
+Status launch_connect(Invocation *call, double limit_s) {
     Joining joining = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, limit_s};
     pthread_t thread;
     sigset_t all, before;
@@ -336,10 +340,21 @@ Status launch_join(Invocation *call, double limit_s) {
     Watchdog *watch = group_watchdog(call->world);
     if (watch)
         watch->limit_s = limit_s; /* ranks read their files; layout_enter sets the limit of later waits */
+    return OK;
+}
+
+Status launch_agree(Invocation *call) {
+    Watchdog *watch = group_watchdog(call->world);
     TRY(agree_on_start(call));
     if (watch) watch->limit_s = 0;
     announce_hosts(call->world);
     return OK;
+}
+
+Status launch_join(Invocation *call, double limit_s) {
+    if (!mpi_launched().launched || call->world) return OK;
+    TRY(launch_connect(call, limit_s));
+    return launch_agree(call);
 }
 
 /* srun without --mpi starts copies of the program that know nothing of each other. */

@@ -12,6 +12,9 @@ MUST_USE Status launch(Invocation *call, int64_t ranks, bool stops, bool *ret_he
 /* Sets call->world if a launcher started this process; does nothing otherwise. Ends the process with a
  * message if the ranks have not connected within `limit_s`; 0: no limit. */
 MUST_USE Status launch_join(Invocation *call, double limit_s);
+/* The two parts of it, under a launcher: connecting, and comparing what the ranks were started with. */
+MUST_USE Status launch_connect(Invocation *call, double limit_s);
+MUST_USE Status launch_agree(Invocation *call);
 
 /* Whether the launcher was started by weft. */
 bool launch_is_ours(void);

@@ -187,6 +187,10 @@ Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_her
     if (stops) check_grace(call, &args->config);
     check_placement(call, layout);
     TRY(share_cores(call, &args->config));
+    if (args->config.ckpt.gather && call->world->size > 1) {
+        TRY(group_split(call->world, 0, call->world->rank, &call->files));
+        args->config.ckpt.files = call->files;
+    }
     TRY(share_gpus(call, &args->config));
     TRY(mesh_new(&call->mesh, call->world, layout_mesh(layout)));
     args->config.run.mesh = call->mesh;

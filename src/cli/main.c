@@ -13,6 +13,7 @@
 
 #include "base/memory.h"
 #include "cli/command.h"
+#include "cli/gathered.h"
 #include "cli/help.h"
 #include "cli/launch.h"
 #include "cli/resume_hint.h"
@@ -189,7 +190,8 @@ static Status run_command(const Command *command, char **argv, int first, int ar
     if (command->family) return help_missing_member(command);
     for (size_t i = 0; i < call->warning_count && launch_may_warn(); i++)
         fprintf(stderr, "weft: warning: %s\n", call->warnings[i]);
-    Status status = run_and_print(call, ret_code);
+    Status status = gathered_options(&call, argc - first, argv + first);
+    if (!status) status = run_and_print(call, ret_code);
     /* Without its launcher, MPI cannot end in order, and the exit code is all that the parent learns. */
     if (stop_orphaned()) _exit(status ? status_exit_code(status) : *ret_code);
     return status ? fail_together(call, status) : OK;

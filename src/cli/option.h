@@ -25,7 +25,8 @@ typedef enum {
 /* Whether the ranks of a run may have different values. */
 typedef enum {
     PER_RANK_SAME,
-    PER_RANK_PATH, /* paths may differ, but not what they contain */
+    PER_RANK_PATH,  /* paths may differ, but not what they contain */
+    PER_RANK_MODEL, /* the same; with --gather-checkpoints, rank 0's is used by all */
     PER_RANK_ANY,
 } PerRank;
 

@@ -35,10 +35,10 @@ static const char *const divergence_choices[] = {"stop", "warn", "skip", "rollba
 
 /* clang-format off */
 static const Option model_table[] = {
-    {OPT_TEXT("model", Settings, model.name, "NAME|DIR"), .per_rank = PER_RANK_PATH, .fallback = "gpt2-mini",
+    {OPT_TEXT("model", Settings, model.name, "NAME|DIR"), .per_rank = PER_RANK_MODEL, .fallback = "gpt2-mini",
      .help = "A preset with random weights, or the directory of a weft or Hugging Face checkpoint. "
              "Presets: %s.", .names = config_presets},
-    {OPT_TEXT("tokenizer", Settings, data.text.tokenizer, "DIR"), .per_rank = PER_RANK_PATH, .shown = "the model's own, else bytes",
+    {OPT_TEXT("tokenizer", Settings, data.text.tokenizer, "DIR"), .per_rank = PER_RANK_MODEL, .shown = "the model's own, else bytes",
      .help = "Tokenizer for text: a directory with its files, or bytes. It sets the vocabulary size of a "
              "preset, and checkpoints include its files."},
     {OPT_CHOICE("task", Settings, model.task, "TASK", task_choices), .fallback = "auto",
@@ -228,6 +228,10 @@ static const Option run_table[] = {
     {OPT_FLAG("async-save", Settings, ckpt.no_async_save), .fallback = "on", .inverted = true,
      .help = "Wait until a checkpoint is saved. By default its values are copied to host memory, which takes "
              "as much as the checkpoint, divided among the ranks, and written while training continues."},
+    {OPT_FLAG("gather-checkpoints", Settings, ckpt.gather),
+     .help = "For hosts without a shared directory: keep --out, --model, --tokenizer and --config on rank 0's "
+             "disk only. The other ranks send their parts of checkpoints there and receive what they need. With "
+             "your own mpirun or srun, repeat it with --resume."},
     {OPT_INT("save-failures", Settings, ckpt.save_failures), .fallback = "3", RANGE(0, 1 << 20),
      .help = "Failed saves in a row to tolerate, for example while the disk is full: each is reported and "
              "training continues to the next. The last save of a run must succeed."},

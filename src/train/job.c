@@ -310,6 +310,18 @@ static Status resolve_run(Job *job) {
                                          : kernels_for(device->name, device->kernels, &run->table);
 }
 
+/* Where only rank 0 has the directories of model and tokenizer, the others read mirrors. */
+static Status open_mirrors(Job *job) {
+    const char **tokenizer = &job->settings.data.text.tokenizer;
+    TRY(root_disk_new(&job->disk, job->settings.ckpt.files, job->device));
+    TRY(mirror_init(&job->model_mirror, job->disk, job->first && job->model_dir ? job->model_dir : ""));
+    job->model_dir = job->model_mirror.path;
+    if (!*tokenizer || !strcmp(*tokenizer, "bytes")) return OK;
+    TRY(mirror_init(&job->tokenizer_mirror, job->disk, *tokenizer));
+    if (job->tokenizer_mirror.path) *tokenizer = job->tokenizer_mirror.path;
+    return OK;
+}
+
 Status job_new(Job **ret_job, const Settings *settings, JobUse use) {
     CLEANUP(job_freep) Job *job = NULL;
     TRY(mem_new(1, sizeof *job, &job));
@@ -321,6 +333,7 @@ Status job_new(Job **ret_job, const Settings *settings, JobUse use) {
     TRY(resolve_device(job));
     if (path_is_dir(settings->model.name)) TRY(model_dir_open(&job->source, settings->model.name));
     job->model_dir = job->source.path;
+    if (settings->ckpt.files) TRY(open_mirrors(job));
     TRY(job_resolve_data(job));
     ModelConfig config;
     TRY(resolve_model(job, &config));
@@ -350,14 +363,18 @@ Status job_start(Job *job, LoadReport *ret_report) {
     TRY(progress_new_phase(&progress, job->settings.report.log,
                            job->model_dir ? "loading model" : "initializing model", 0,
                            job->settings.report.quiet));
-    if (job->model_dir) TRY(checksums_verify(job->model_dir, VERIFY_WEIGHTS, job->settings.run.mesh, NULL));
+    if (job->model_dir)
+        TRY(checksums_verify_at(job->model_dir, job->disk, VERIFY_WEIGHTS, job->settings.run.mesh));
     TRY(runner_new(&job->runner, job->model, job->device, &job->settings.run));
     if (job->model_dir) TRY(hf_int8_load(job->model_dir, job->model, &job->runner->exec));
     if (job->model_dir) TRY(hf_sparse_load(job->model_dir, job->model, &job->runner->exec));
     TRY(store_init_params(job->runner->params, job->runner->stream, job->settings.run.seed));
     *ret_report = (LoadReport){0};
     if (job->model_dir)
-        TRY(hf_weights_load(job->model_dir, job->runner->params, job->runner->stream, ret_report));
+        TRY(hf_weights_receive(job->model_dir, job->disk, job->runner->params, job->runner->stream,
+                               ret_report));
+    mirror_clear(&job->model_mirror);
+    mirror_clear(&job->tokenizer_mirror);
     return runner_publish(job->runner);
 }
 
@@ -365,6 +382,7 @@ void job_free(Job *job) {
     if (!job) return;
     runner_free(job->runner);
     model_free(job->model);
+    root_disk_free(job->disk);
     device_free(job->own_device);
     tokenizer_free(job->tokenizer);
     if (job->scratch_dir) {
@@ -379,6 +397,8 @@ void job_free(Job *job) {
     free(job->tokenizer_name);
     free(job->tokenizer_dir);
     model_dir_done(&job->source);
+    mirror_done(&job->model_mirror);
+    mirror_done(&job->tokenizer_mirror);
     free(job);
 }
 

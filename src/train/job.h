@@ -18,6 +18,8 @@ typedef struct Job {
     Settings settings;     /* with `run` complete */
     ModelDir source;       /* the model's directory, if it is not a preset ... */
     const char *model_dir; /* ... and its path; else NULL */
+    RootDisk *disk;        /* only rank 0 has directories of models and runs; NULL: all ranks do */
+    Mirror model_mirror, tokenizer_mirror; /* with `disk`: of their directories */
     Task task;
     DataFormat format;    /* as requested; may be auto */
     Tokenizer *tokenizer; /* NULL: not needed, not loaded yet, or bytes */

@@ -293,7 +293,8 @@ static Status find_root(Job *job, char **ret_root) {
         TRY(cache_root(&cache));
         return path_join(ret_root, cache, "shards");
     }
-    if (job->settings.ckpt.out) return path_join(ret_root, job->settings.ckpt.out, "shards");
+    if (job->settings.ckpt.out && (job->first || !job->disk))
+        return path_join(ret_root, job->settings.ckpt.out, "shards");
     if (!job->scratch_dir) {
         const char *where = getenv("TMPDIR");
         CLEANUP(mem_freep) char *dir = NULL;

@@ -158,8 +158,8 @@ Status rundir_check_shared(const char *path, Group *world) {
     char first[HOST_SIZE], others[512] = "";
     name_hosts(world, blind, others, sizeof others);
     return USAGE("{out} %s is not shared by all hosts: what rank 0 writes there on %s does not appear on %s; "
-                 "choose a directory on a file system that all hosts mount",
-                 path, group_host(world, 0, first), others);
+                 "add {gather-checkpoints} to save on %s only, or choose a directory that all hosts mount",
+                 path, group_host(world, 0, first), others, first);
 }
 
 /* Opens the metrics and a new event file. On failure, those that were open stay. */

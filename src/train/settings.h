@@ -92,6 +92,8 @@ typedef struct CheckpointSettings {
     int64_t keep;          /* newest checkpoints */
     bool no_async_save;    /* training waits until a checkpoint is saved */
     int64_t save_failures; /* failed saves in a row that are tolerated */
+    bool gather;           /* only rank 0 has run and model directories */
+    Group *files;          /* with `gather` and several ranks: all ranks, over host memory; else NULL */
 } CheckpointSettings;
 
 enum { TIMEOUT_LEAST = 60 };

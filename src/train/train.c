@@ -649,7 +649,7 @@ static Status prepare(Trainer *t) {
     progress_unit(t->progress, "step");
     if (!t->dir) TRY(rundir_open(&t->dir, out));
     TRY(wait_for_all(t));
-    if (c->run.mesh) TRY(rundir_check_shared(c->ckpt.out, c->run.mesh->world));
+    if (c->run.mesh && !t->job->disk) TRY(rundir_check_shared(c->ckpt.out, c->run.mesh->world));
     trainer_doing(t, "loading the model");
     TRY(job_start(t->job, &report));
     if (t->job->model_dir) TRY(load_report_check(&report, t->job->model_dir, &t->job->model->config, true));
@@ -718,6 +718,7 @@ Status train_run(const Settings *config, const json_t *config_json, json_t **ret
     validation_init(&t.val_state);
     record_begin(&t.record);
     Status status = run_all(&t, config_json, ret_summary);
-    if (status) status_free(tracer_rescue(t.tracer));
+    bool writes = trainer_is_first(&t) || !config->ckpt.files;
+    if (status && writes) status_free(tracer_rescue(t.tracer));
     return status;
 }

@@ -83,7 +83,8 @@ static CheckpointState state_of(const Trainer *t, const json_t *progress) {
                              .bytes = t->job->bytes,
                              .labels = &t->job->labels,
                              .best = t->val_state.best_step,
-                             .mesh = t->config->run.mesh};
+                             .mesh = t->config->run.mesh,
+                             .disk = t->job->disk};
 }
 
 static Status save_once(Trainer *t, const json_t *progress, bool background) {
@@ -258,7 +259,7 @@ Status trainer_prepare_saves(Trainer *t) {
     TRY(has_room(runner, snapshot_bytes(&snapshot), &fits));
     CLEANUP(status_freep)
     Status status = save_agree(mesh, fits ? snapshot_alloc(&snapshot, runner->device) : OK);
-    if (fits && !status) return background_new(&t->background, &snapshot, runner->stream, mesh);
+    if (fits && !status) return background_new(&t->background, &snapshot, runner->stream, mesh, t->job->disk);
     progress_line(t->progress,
                   "not enough memory for a copy of the weights and optimizer state (%s per rank); training "
                   "waits while a checkpoint is saved",
@@ -350,8 +351,13 @@ static Status compare_schedule(const Trainer *t, const char *dir, const json_t *
 /* Restores the run's state from a checkpoint. */
 static Status load(Trainer *t, const char *dir, json_t **ret_progress) {
     CLEANUP(json_decrefp) json_t *progress = NULL;
+    CLEANUP(mirror_done) Mirror mirror = {0};
     Runner *runner = t->job->runner;
-    TRY(ckpt_load(dir, runner->params, runner->state, &runner->spec.optim, runner->stream, &progress));
+    RootDisk *disk = t->job->disk;
+    if (disk) TRY(mirror_init(&mirror, disk, dir));
+    if (disk && !mirror.path) return FAILED("%s: no such directory", dir);
+    TRY(ckpt_load(disk ? mirror.path : dir, disk, runner->params, runner->state, &runner->spec.optim,
+                  runner->stream, &progress));
     TRY(runner_publish(runner));
     TRY(check_settings(t, dir, json_object_get(progress, "settings")));
     int64_t tokens = 0;
@@ -388,11 +394,11 @@ Status trainer_resume(Trainer *t) {
     if (!c->ckpt.out) return OK;
     CLEANUP(mem_freep) char *dir = NULL, *damaged = NULL;
     if (c->ckpt.resume) {
-        TRY(ckpt_resume_dir(c->ckpt.out, c->ckpt.resume_from, c->run.mesh, &dir, &damaged));
+        TRY(ckpt_resume_dir(c->ckpt.out, c->ckpt.resume_from, t->job->disk, c->run.mesh, &dir, &damaged));
         if (damaged)
             progress_line(t->progress, "warning: %s\nresuming from the newest intact checkpoint instead",
                           damaged);
-    } else if (path_is_dir(c->ckpt.out)) {
+    } else if (path_is_dir(c->ckpt.out) && (trainer_is_first(t) || !t->job->disk)) {
         TRY(ckpt_latest(c->ckpt.out, &dir));
     }
     if (!dir) return OK;
@@ -431,7 +437,7 @@ Status trainer_roll_back(Trainer *t, int64_t step, const char *text) {
                 : str_format(&why, "%s; there is no checkpoint to roll back to", text));
         return trainer_diverged(t, step, why);
     }
-    TRY(ckpt_resume_dir(c->ckpt.out, t->saved, c->run.mesh, &dir, &damaged));
+    TRY(ckpt_resume_dir(c->ckpt.out, t->saved, t->job->disk, c->run.mesh, &dir, &damaged));
     TRY(load(t, dir, &progress));
     record_restore_noise(&t->record, json_object_get(progress, "noise"));
     t->guard.spikes = before.spikes;

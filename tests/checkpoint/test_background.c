@@ -98,7 +98,7 @@ static Background *background_of(const Fixture *fixture, const Stores *stores) {
     assert_ok(snapshot_init(&snapshot, (const Store *const *)stores->store, 1 + optim_states(&stores->optim),
                             NULL));
     assert_ok(snapshot_alloc(&snapshot, fixture->device));
-    assert_ok(background_new(&background, &snapshot, fixture->stream, NULL));
+    assert_ok(background_new(&background, &snapshot, fixture->stream, NULL, NULL));
     return background;
 }
 
@@ -136,8 +136,8 @@ static int64_t load_newest(const Fixture *fixture, const char *run, Stores *stor
     assert_ok(ckpt_latest(run, &dir));
     if (!dir) return 0;
     assert_ok(checksums_verify(dir, VERIFY_ALL, NULL, NULL));
-    assert_ok(
-        ckpt_load(dir, stores->store[0], &stores->store[1], &stores->optim, fixture->stream, &progress));
+    assert_ok(ckpt_load(dir, NULL, stores->store[0], &stores->store[1], &stores->optim, fixture->stream,
+                        &progress));
     return json_integer_value(json_object_get(progress, "step"));
 }
 

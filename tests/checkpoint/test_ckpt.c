@@ -59,7 +59,8 @@ static int64_t load_newest(const Fixture *fixture, const char *run, Stores *stor
     assert_ok(ckpt_latest(run, &dir));
     if (!dir) return -1;
     CLEANUP(json_decrefp) json_t *progress = NULL;
-    assert_ok(ckpt_load(dir, stores->params, stores->state, &stores->optim, fixture->stream, &progress));
+    assert_ok(
+        ckpt_load(dir, NULL, stores->params, stores->state, &stores->optim, fixture->stream, &progress));
     return json_integer_value(json_object_get(progress, "step"));
 }
 
@@ -264,25 +265,25 @@ static void damage_is_named(void **state) {
     assert_ok(save(fixture, fixture->dir, 1, &stores, 1));
     const char *dir = path_of(fixture, "latest");
     put_file(path_of(fixture, "latest/weft.json"), "{\"format\": 9}");
-    assert_fails(ckpt_load(dir, stores.params, stores.state, &stores.optim, fixture->stream, NULL), 1,
+    assert_fails(ckpt_load(dir, NULL, stores.params, stores.state, &stores.optim, fixture->stream, NULL), 1,
                  "'format' is 9");
     put_file(path_of(fixture, "latest/weft.json"), "{\"format\": 1}");
-    assert_fails(ckpt_load(dir, stores.params, stores.state, &stores.optim, fixture->stream, NULL), 1,
+    assert_fails(ckpt_load(dir, NULL, stores.params, stores.state, &stores.optim, fixture->stream, NULL), 1,
                  "'progress' is missing");
     put_file(path_of(fixture, "latest/weft.json"), "{\"format\": 1, \"optimizer\": \"other\"}");
-    assert_fails(ckpt_load(dir, stores.params, stores.state, &stores.optim, fixture->stream, NULL), 2,
+    assert_fails(ckpt_load(dir, NULL, stores.params, stores.state, &stores.optim, fixture->stream, NULL), 2,
                  "its optimizer is other, but this run's is adamw");
     put_file(path_of(fixture, "latest/weft.json"), "{\"format\": 1, \"progress\": {}}");
     put_file(path_of(fixture, "latest/optimizer.safetensors"), "damaged");
-    assert_fails(ckpt_load(dir, stores.params, stores.state, &stores.optim, fixture->stream, NULL), 1,
+    assert_fails(ckpt_load(dir, NULL, stores.params, stores.state, &stores.optim, fixture->stream, NULL), 1,
                  "optimizer.safetensors is only 7 bytes long, too short");
     ModelConfig config = stores.model->config;
     config.outputs_mask = OUTPUT_MLM | OUTPUT_NSP;
     CLEANUP(model_freep) Model *model = NULL;
     assert_ok(model_new(&model, &config));
     CLEANUP(store_freep) Store *store = store_of(fixture, model, 1);
-    assert_fails(ckpt_load(dir, store, (Store *[]){store, store}, &stores.optim, fixture->stream, NULL), 1,
-                 "unexpected tensor 'qa_outputs.bias'");
+    assert_fails(ckpt_load(dir, NULL, store, (Store *[]){store, store}, &stores.optim, fixture->stream, NULL),
+                 1, "unexpected tensor 'qa_outputs.bias'");
 }
 
 /* Flips one bit of a file, or flips it back. */
@@ -431,7 +432,7 @@ static void readers_beside_a_writer(void **state) {
 
 static void assert_resumes_at(const char *run, int64_t from, const char *step, const char *damaged) {
     CLEANUP(mem_freep) char *dir = NULL, *note = NULL;
-    assert_ok(ckpt_resume_dir(run, from, NULL, &dir, &note));
+    assert_ok(ckpt_resume_dir(run, from, NULL, NULL, &dir, &note));
     assert_non_null(dir);
     assert_string_equal(strrchr(dir, '/') + 1, step);
     if (damaged)
@@ -445,25 +446,25 @@ static void resumes_from_the_newest_intact_checkpoint(void **state) {
     const char *run = fixture->dir;
     CLEANUP(stores_done) Stores stores = stores_of(fixture, 1);
     CLEANUP(mem_freep) char *none = NULL, *note = NULL;
-    assert_ok(ckpt_resume_dir(run, 0, NULL, &none, &note));
+    assert_ok(ckpt_resume_dir(run, 0, NULL, NULL, &none, &note));
     assert_null(none);
     for (int step = 1; step <= 4; step++) assert_ok(save(fixture, run, step, &stores, 0));
     assert_resumes_at(run, 0, "step-4", NULL);
     assert_resumes_at(run, 2, "step-2", NULL);
-    assert_fails(ckpt_resume_dir(run, 7, NULL, &none, &note), 2,
+    assert_fails(ckpt_resume_dir(run, 7, NULL, NULL, &none, &note), 2,
                  "no checkpoint of step 7; available: 1, 2, 3, 4");
     const char *weights = path_of(fixture, "checkpoints/step-4/model.safetensors");
     const char *moments = path_of(fixture, "checkpoints/step-3/optimizer.safetensors");
     flip(weights, size_of(weights) - 9, 3);
     flip(moments, size_of(moments) - 9, 3);
-    assert_fails(ckpt_resume_dir(run, 4, NULL, &none, &note), 1, "step-4/model.safetensors: tensor");
+    assert_fails(ckpt_resume_dir(run, 4, NULL, NULL, &none, &note), 1, "step-4/model.safetensors: tensor");
     assert_resumes_at(run, 0, "step-2", "step-3/optimizer.safetensors: tensor");
     assert_true(has(fixture, "checkpoints/step-4.damaged"));
     assert_false(has(fixture, "checkpoints/step-4"));
     /* Neither is an incomplete one. */
     assert_ok(dir_make(path_of(fixture, "checkpoints/step-9")));
     assert_resumes_at(run, 0, "step-2", NULL);
-    assert_fails(ckpt_resume_dir(run, 9, NULL, &none, &note), 2, "available: 1, 2");
+    assert_fails(ckpt_resume_dir(run, 9, NULL, NULL, &none, &note), 2, "available: 1, 2");
     /* The next save keeps intact ones only. */
     assert_ok(save(fixture, run, 3, &stores, 2));
     assert_true(has(fixture, "checkpoints/step-2"));
@@ -473,7 +474,7 @@ static void resumes_from_the_newest_intact_checkpoint(void **state) {
         snprintf(path, sizeof path, "%s/checkpoints/step-%d/model.safetensors", run, step);
         flip(path, size_of(path) - 1, 0);
     }
-    assert_fails(ckpt_resume_dir(run, 0, NULL, &none, &note), 1, "no checkpoint is intact");
+    assert_fails(ckpt_resume_dir(run, 0, NULL, NULL, &none, &note), 1, "no checkpoint is intact");
 }
 
 /* A file that cannot be read is no reason to give up a checkpoint; one that is missing is. */
@@ -485,7 +486,7 @@ static void unreadable_is_not_damaged(void **state) {
     for (int step = 1; step <= 2; step++) assert_ok(save(fixture, run, step, &stores, 0));
     assert_int_equal(unlink(moments), 0);
     assert_int_equal(symlink("optimizer.safetensors", moments), 0); /* a loop */
-    assert_fails(ckpt_resume_dir(run, 0, NULL, &none, &note), 1, "cannot open");
+    assert_fails(ckpt_resume_dir(run, 0, NULL, NULL, &none, &note), 1, "cannot open");
     assert_true(has(fixture, "checkpoints/step-2"));
     assert_int_equal(unlink(moments), 0);
     assert_resumes_at(run, 0, "step-1", "step-2/optimizer.safetensors is missing");

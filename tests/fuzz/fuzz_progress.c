@@ -79,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     put_state(data, size);
     (void)fuzz_succeeded(checksums_verify(rig.dir, VERIFY_ALL, NULL, NULL));
     CLEANUP(json_decrefp) json_t *progress = NULL;
-    if (fuzz_succeeded(ckpt_load(rig.dir, rig.store, (Store *const[OPTIM_STATES]){rig.store, rig.store},
+    if (fuzz_succeeded(ckpt_load(rig.dir, NULL, rig.store, (Store *const[OPTIM_STATES]){rig.store, rig.store},
                                  &(OptimSpec){0}, rig.stream, &progress)))
         fuzz_require(json_is_object(progress));
     else

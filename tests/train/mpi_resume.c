@@ -173,21 +173,26 @@ static void run_steps(Run *run, int from, int to) {
     assert_ok(stream_sync(run->runner->stream)); /* the caller reads the weights */
 }
 
-static Status run_save(const Run *run, Group *world, const char *dir) {
+static Status run_save_to(const Run *run, Group *world, const RootDisk *disk, const char *dir) {
     const Runner *r = run->runner;
     CLEANUP(json_decrefp) json_t *progress = json_pack("{s:i}", "step", HALF);
     CheckpointState state = {.params = r->params,
                              .state = (const Store *const *)r->state,
                              .optim = &r->spec.optim,
                              .progress = progress,
-                             .mesh = run->mesh};
+                             .mesh = run->mesh,
+                             .disk = disk};
     Status status = OK;
     if (run->mesh || world->rank == 0) status = ckpt_save(dir, HALF, &state, r->stream, 1);
     if (!run->mesh) TRY(barrier(world));
     return status;
 }
 
-static Background *background_of(const Run *run) {
+static Status run_save(const Run *run, Group *world, const char *dir) {
+    return run_save_to(run, world, NULL, dir);
+}
+
+static Background *background_of(const Run *run, const RootDisk *disk) {
     const Runner *r = run->runner;
     Background *background = NULL;
     Snapshot snapshot = {0};
@@ -195,19 +200,21 @@ static Background *background_of(const Run *run) {
     for (int k = 0; k < optim_states(&r->spec.optim); k++) store[1 + k] = r->state[k];
     assert_ok(snapshot_init(&snapshot, store, 1 + optim_states(&r->spec.optim), run->mesh));
     assert_ok(snapshot_alloc(&snapshot, run->device));
-    assert_ok(background_new(&background, &snapshot, r->stream, run->mesh));
+    assert_ok(background_new(&background, &snapshot, r->stream, run->mesh, disk));
     return background;
 }
 
 /* Saves in the background, with weights that change as soon as they are copied. */
-static Status run_save_background(const Run *run, Background *background, const char *dir) {
+static Status run_save_background(const Run *run, Background *background, const RootDisk *disk,
+                                  const char *dir) {
     const Runner *r = run->runner;
     CLEANUP(json_decrefp) json_t *progress = json_pack("{s:i}", "step", HALF);
     CheckpointState state = {.params = r->params,
                              .state = (const Store *const *)r->state,
                              .optim = &r->spec.optim,
                              .progress = progress,
-                             .mesh = run->mesh};
+                             .mesh = run->mesh,
+                             .disk = disk};
     TRY(background_begin(background, dir, HALF, &state, 1));
     TRY(background_copied(background));
     TRY(store_zero(r->params, r->stream));
@@ -221,7 +228,7 @@ static void run_load(Run *run, const char *dir) {
     Runner *r = run->runner;
     assert_ok(ckpt_latest(dir, &step));
     assert_non_null(step);
-    assert_ok(ckpt_load(step, r->params, r->state, &r->spec.optim, r->stream, &progress));
+    assert_ok(ckpt_load(step, NULL, r->params, r->state, &r->spec.optim, r->stream, &progress));
     assert_int_equal(json_integer_value(json_object_get(progress, "step")), HALF);
     assert_ok(runner_publish(r));
 }
@@ -285,7 +292,7 @@ static LoadedState load_state(JobKind job, int optimizer, bool words, const char
     }
     assert_ok(ckpt_latest(dir, &step));
     assert_non_null(step);
-    assert_ok(ckpt_load(step, loaded.store[0], &loaded.store[1], &loaded.optim, loaded.stream, NULL));
+    assert_ok(ckpt_load(step, NULL, loaded.store[0], &loaded.store[1], &loaded.optim, loaded.stream, NULL));
     return loaded;
 }
 
@@ -360,8 +367,8 @@ static void assert_one_rank_saves_the_same(const LoadedState *loaded, const char
 static void assert_background_saves_the_same(const Run *run, Group *world, const char *dir,
                                              const char *again) {
     if (!run->mesh) return;
-    CLEANUP(background_freep) Background *background = background_of(run);
-    assert_ok(run_save_background(run, background, again));
+    CLEANUP(background_freep) Background *background = background_of(run, NULL);
+    assert_ok(run_save_background(run, background, NULL, again));
     if (world->rank == 0) assert_same_checkpoint(dir, again);
 }
 
@@ -651,7 +658,7 @@ static void test_one_cannot_write(void **state) {
                             .progress = progress,
                             .mesh = run.mesh};
     char about[64], found[512];
-    CLEANUP(background_freep) Background *background = background_of(&run);
+    CLEANUP(background_freep) Background *background = background_of(&run, NULL);
     for (int i = 0; i < 4; i++) {
         int failing = i % 2;
         if (world->rank == failing) limit_files(1000);
@@ -678,11 +685,101 @@ static void test_one_cannot_write(void **state) {
     assert_ok(run_save(&run, world, dir));
 }
 
+/* ---- files on rank 0 only ---- */
+
+/* Rank 0 has the directory; on other ranks the path leads nowhere. */
+static const char *root_path(const Group *world, const char *name, int number) {
+    return world->rank ? "/nowhere/run" : path_of(name, number);
+}
+
+static void load_from_root(Run *run, const RootDisk *disk, const char *dir) {
+    CLEANUP(mem_freep) char *step = NULL, *damaged = NULL;
+    CLEANUP(mirror_done) Mirror mirror = {0};
+    Runner *r = run->runner;
+    assert_ok(ckpt_resume_dir(dir, 0, disk, run->mesh, &step, &damaged));
+    assert_ok(mirror_init(&mirror, disk, step));
+    assert_int_equal(disk->group->rank == 0, mirror.temporary == NULL);
+    assert_ok(ckpt_load(mirror.path, disk, r->params, r->state, &r->spec.optim, r->stream, NULL));
+    assert_ok(runner_publish(r));
+}
+
+/* With a directory that only rank 0 has, the checkpoint is the same, byte for byte, saved in the foreground
+ * and in the background, and any layout loads it. */
+static void test_gathered(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    CLEANUP(group_freep) Group *files = NULL;
+    CLEANUP(root_disk_freep) RootDisk *disk = NULL;
+    Layout layout[LAYOUTS + 1];
+    assert_ok(group_split(world, 0, world->rank, &files));
+    assert_ok(root_disk_new(&disk, files, ((Ranks *)*state)->device));
+    int count = make_layouts(world->size, layout);
+    if (count % 2 == 0) count--; /* so that the next one is among those tested */
+    layout[count++] = (Layout){.mesh = {.dp = world->size, .tp = 1, .pp = 1},
+                               .zero = 3,
+                               .chunks = 1,
+                               .micro_batch = 1,
+                               .words = true}; /* in pieces */
+    for (int i = 1; i<count; i += count> 8 ? 2 : 1) {
+        JobKind job = (JobKind)(i % JOBS);
+        const Layout *next = i < count - 2 ? &layout[i + 1] : &layout[i];
+        CLEANUP(run_done) Run run = run_new(world, job, &layout[i]), other = run_new(world, job, next);
+        run_steps(&run, 0, 1);
+        assert_ok(run_save(&run, world, path_of("run", i)));
+        assert_ok(run_save_to(&run, world, disk, root_path(world, "gathered", i)));
+        load_from_root(&other, disk, root_path(world, "gathered", i));
+        CLEANUP(loaded_done) LoadedState loaded = load_state(job, 0, layout[i].words, path_of("run", i));
+        assert_true(same_state(&other, &loaded));
+        CLEANUP(background_freep) Background *background = background_of(&run, disk);
+        assert_ok(run_save_background(&run, background, disk, root_path(world, "behind", i)));
+        if (world->rank == 0) assert_same_checkpoint(path_of("run", i), path_of("gathered", i));
+        if (world->rank == 0) assert_same_checkpoint(path_of("run", i), path_of("behind", i));
+        assert_false(world->rank && path_exists("/nowhere"));
+        assert_ok(barrier(world));
+    }
+}
+
+/* When rank 0 cannot write, or a rank has a value that is not finite, all ranks return that error, and the
+ * next save succeeds. */
+static void test_gathered_fails(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    CLEANUP(group_freep) Group *files = NULL;
+    CLEANUP(root_disk_freep) RootDisk *disk = NULL;
+    Layout layout = {.mesh = {.dp = world->size, .tp = 1, .pp = 1}, .zero = 2, .chunks = 1, .micro_batch = 1};
+    assert_ok(group_split(world, 0, world->rank, &files));
+    assert_ok(root_disk_new(&disk, files, ((Ranks *)*state)->device));
+    CLEANUP(run_done) Run run = run_new(world, JOB_BERT, &layout);
+    CLEANUP(background_freep) Background *background = background_of(&run, disk);
+    const char *dir = root_path(world, "failing", 0);
+    float *value = run.runner->state[0]->flat[1].data;
+    signal(SIGXFSZ, SIG_IGN);
+    for (int i = 0; i < 4; i++) {
+        bool full = i < 2, last = world->rank == world->size - 1;
+        if (full && world->rank == 0) limit_files(100000);
+        if (!full && last) *value = NAN;
+        Status status =
+            i % 2 ? run_save_background(&run, background, disk, dir) : run_save_to(&run, world, disk, dir);
+        limit_files(RLIM_INFINITY);
+        assert_non_null(status);
+        assert_non_null(strstr(status_message(status), "cannot save the checkpoint of step 5"));
+        assert_non_null(strstr(status_message(status), full ? "cannot write: File too large" : "NaN or Inf"));
+        assert_int_equal(status_diverged(status), !full);
+        status_free(status);
+        assert_ok(store_zero(run.runner->state[0], run.runner->stream));
+    }
+    assert_ok(run_save_to(&run, world, disk, dir));
+    assert_ok(run_save_background(&run, background, disk, dir));
+    if (world->rank) return;
+    char checkpoints[200];
+    snprintf(checkpoints, sizeof checkpoints, "%s/checkpoints", dir);
+    assert_int_equal(entries(checkpoints), 1);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_temp_dir, remove_temp_dir)
 
 static const struct CMUnitTest tests[] = {
-    TEST(test_pairs),  TEST(test_bits),      TEST(test_pieces),
-    TEST(test_memory), TEST(test_abandoned), TEST(test_one_cannot_write),
+    TEST(test_pairs),    TEST(test_bits),           TEST(test_pieces),
+    TEST(test_memory),   TEST(test_abandoned),      TEST(test_one_cannot_write),
+    TEST(test_gathered), TEST(test_gathered_fails),
 };
 
 RANKS_MAIN(tests)
