@@ -32,7 +32,7 @@ cp -rL start/latest model
 rm model/optimizer.safetensors model/weft.json
 cp -r model /mnt/shared/model
 start="$weft train --ranks 2 --hosts $(hosts 1)"
-for layout in "--dp 2 --zero 3" "--pp 2" "--tp 2"; do
+for layout in "--dp 2 --zero 3" "--pp 2"; do
     rm -rf gathered /mnt/shared/run
     run $start --model /mnt/shared/model $small $layout --steps 4 --out /mnt/shared/run
     expect_code 0
