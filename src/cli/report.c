@@ -8,19 +8,25 @@
 #include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/show_results.h"
+#include "report/formats.h"
 #include "report/page.h"
 #include "report/watch.h"
 #include "tokenizer/tokenizer.h"
 
 typedef struct ReportArgs {
-    const char *out;
+    const char *out, *format;
     bool watch;
     double interval;
 } ReportArgs;
 
+static const char *const format_choices[] = {"page", "markdown", "latex", "csv", NULL};
+
 /* clang-format off */
 static const Option report_table[] = {
-    {OPT_TEXT("out", ReportArgs, out, "FILE"), .fallback = "report.html", .help = "Page to write."},
+    {OPT_TEXT("out", ReportArgs, out, "FILE"), .shown = "report.html; a table is printed",
+     .help = "File to write. A page's plots go into the directory figures beside it, as SVG, PDF and CSV."},
+    {OPT_CHOICE("format", ReportArgs, format, "NAME", format_choices), .fallback = "page",
+     .help = "What to write: the page, or only its table."},
     {OPT_FLAG("watch", ReportArgs, watch),
      .help = "Follow one run in the terminal until it ends, instead of writing a page."},
     {OPT_FLOAT("interval", ReportArgs, interval), .fallback = "1", RANGE(0.02, 86400),
@@ -259,6 +265,27 @@ static Status follow(Invocation *call, const ReportArgs *args, json_t **ret_resu
     return call->json ? watch_json(watch, ret_result) : OK;
 }
 
+/* ---- files ---- */
+
+static const char *page_path(const ReportArgs *args) {
+    return args->out ? args->out : "report.html";
+}
+
+/* Prints the table, or writes it to a file. */
+static Status write_table(const Invocation *call, const ReportArgs *args, const Results *results,
+                          json_t **ret_result) {
+    CLEANUP(mem_freep) char *text = NULL;
+    TableFormat format = FORMAT_MARKDOWN;
+    while (strcmp(format_choices[format + 1], args->format)) format++;
+    TRY(table_format(results, format, &text));
+    if (args->out) TRY(file_replace(args->out, text, strlen(text)));
+    if (!args->out && !call->json) fputs(text, stdout);
+    if (args->out || call->json)
+        *ret_result = json_pack("{s:s, s:s*, s:s*}", "format", args->format, "table", args->out ? NULL : text,
+                                "file", args->out);
+    return OK;
+}
+
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     const ReportArgs *args = arguments;
     if (args->watch) return follow(call, args, ret_result);
@@ -269,22 +296,24 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(tell_apart(&results));
     if (!results.title) TRY(str_dup(results.count > 1 ? "Runs" : results.runs[0].name, &results.title));
     if (!results.command) TRY(add_commands(&results));
+    if (strcmp(args->format, format_choices[0])) return write_table(call, args, &results, ret_result);
     bool curves;
-    TRY(page_write(&results, args->out, &curves));
+    TRY(page_write(&results, page_path(args), &curves));
     if (!call->json) TRY(show_results(&results, stdout));
     TRY(results_json(&results, ret_result));
-    json_object_set_new(*ret_result, "page", json_string(args->out));
+    json_object_set_new(*ret_result, "page", json_string(page_path(args)));
     return OK;
 }
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
     (void)result;
-    fprintf(out, "\nwrote %s\n", ((const ReportArgs *)call->config)->out);
+    fprintf(out, "\nwrote %s\n", page_path(call->config));
     return OK;
 }
 
 static const Example examples[] = {
     {"Compare two runs", "weft report runs/one runs/two --out both.html"},
+    {"The table for a paper", "weft report runs/squad --format latex --out squad.tex"},
     {"Follow a run", "weft report --watch runs/one"},
     {"Regenerate the page of a comparison", "weft report runs/squad --out runs/squad/report.html"},
 };

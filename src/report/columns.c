@@ -37,17 +37,46 @@ static bool has_epochs(const Results *results) {
     return false;
 }
 
+/* Whether every run has the value that says nothing: no bubble, no traffic, full efficiency. */
+static bool is_neutral(const Results *results, size_t figure) {
+    double neutral = figure == FIGURE_BUBBLE || figure == FIGURE_SENT ? 0
+                     : figure == FIGURE_EFFICIENCY                    ? 1
+                                                                      : NAN;
+    for (size_t i = 0; i < results->count; i++)
+        if (run_shows(&results->runs[i]) && run_figure(&results->runs[i], figure) != neutral) return false;
+    return true;
+}
+
+static bool is_folded(const Results *results, size_t figure) {
+    return is_equal(results, figure) || is_neutral(results, figure);
+}
+
+/* Tokens per sample, if they are the same in all runs: samples/s then says nothing that tokens/s does not.
+ * NAN otherwise, and where a study has samples/s. */
+static double tokens_per_sample(const Results *results) {
+    double tokens = NAN;
+    for (size_t i = 0; i < results->count && !results->study; i++) {
+        const Run *run = &results->runs[i];
+        double own = run_figure(run, FIGURE_TOKENS) / run_figure(run, FIGURE_SAMPLES);
+        if (!run_shows(run)) continue;
+        if (!isfinite(own) || fabs(own - tokens) > 1e-6 * own) return NAN;
+        tokens = own;
+    }
+    return tokens;
+}
+
 static void add(Columns *columns, const Results *results, size_t figure) {
     if (!results_have(results, figure) || (figure == FIGURE_EPOCH && !has_epochs(results))) return;
-    if (figure == FIGURE_GOODPUT && is_equal(results, FIGURE_EFFICIENCY)) return; /* samples/s again */
-    if (is_equal(results, figure))
+    if (figure == FIGURE_GOODPUT && is_folded(results, FIGURE_EFFICIENCY)) return; /* samples/s again */
+    if (figure == FIGURE_SAMPLES && isfinite(columns->tokens_per_sample)) return;
+    if (is_folded(results, figure))
         columns->equal[columns->equal_count++] = figure;
     else
         columns->shown[columns->count++] = figure;
 }
 
 Columns results_columns(const Results *results) {
-    Columns columns = {.count = 0};
+    Columns columns = {.tokens_per_sample = tokens_per_sample(results)};
     const json_t *listed = json_object_get(results->study, "columns"), *name;
     bool added[FIGURES] = {false};
     size_t i;
@@ -72,9 +101,15 @@ static void put_equal(FILE *out, const Results *results, const Columns *columns)
     for (size_t i = 0; i < results->count && !run; i++)
         if (run_shows(&results->runs[i])) run = &results->runs[i];
     for (size_t i = 0; run && i < columns->equal_count; i++)
-        fprintf(out, "%s%s %s", i ? ", " : "The same in all runs: ", figures[columns->equal[i]].heading,
-                run_figure_text(text, run, columns->equal[i], true));
+        fprintf(out, "%s%s %s",
+                i                    ? ", "
+                : results->count > 1 ? "The same in all runs: "
+                                     : "Also: ",
+                figures[columns->equal[i]].heading, run_figure_text(text, run, columns->equal[i], true));
     if (columns->equal_count) fputs(". ", out);
+    if (isfinite(columns->tokens_per_sample))
+        fprintf(out, "A sample has %.6g tokens, so samples/s is tokens/s divided by %.6g. ",
+                columns->tokens_per_sample, columns->tokens_per_sample);
 }
 
 /* Names every program other than weft once. */

@@ -4,10 +4,12 @@
 
 #include "report/results.h"
 
-/* Figures in the order of the columns. A figure that is the same in all runs has no column. */
+/* Figures in the order of the columns. A figure that is the same in all runs, or follows from another one,
+ * has no column. */
 typedef struct Columns {
     size_t shown[FIGURES], equal[FIGURES];
     size_t count, equal_count;
+    double tokens_per_sample; /* samples/s follows from tokens/s; NAN: it does not */
 } Columns;
 
 /* The figures that the study lists, else all that any run has. */

@@ -41,8 +41,10 @@ struct Run {
     RunSummary prediction; /* predicted summary of a run that was executed; without json: none */
     double samples;        /* training samples per epoch; 0: unknown */
     Curve loss, val_loss;
-    Curve step_ms, busy; /* of the logged steps */
-    RunEpoch *epochs;    /* in order */
+    Curve step_ms, busy;   /* of the logged steps */
+    Curve tokens, elapsed; /* since the start; seconds */
+    double earlier_s;      /* while reading: seconds of the processes before the current one */
+    RunEpoch *epochs;      /* in order */
     size_t epoch_count, epoch_capacity;
     Run *repeats; /* further executions of the same run, whose names and repeats are unset */
     size_t repeat_count, repeat_capacity;
@@ -85,6 +87,8 @@ const char *run_predicted(const Run *run);
 
 /* Writes results.json, results.csv and, if a run has completed an epoch, epochs.csv into a directory. */
 MUST_USE Status results_write(const Results *results, const char *dir);
+/* Writes the table that results.csv contains. */
+void results_csv(FILE *out, const Results *results);
 /* Restores the state and error of the runs from results.json, by name. Fails if the settings of a run have
  * changed since. A missing file is not an error; if the file is unreadable, *ret_damage says why, otherwise
  * it is NULL. The caller frees it. */

@@ -174,7 +174,7 @@ static void put_published_head(FILE *out, const Results *results) {
     }
 }
 
-static void put_table(FILE *out, const Results *results) {
+void results_csv(FILE *out, const Results *results) {
     fputs("run,state,predicted", out);
     for (size_t f = 0; f < FIGURES; f++) {
         fprintf(out, ",%s,%s_percent", figures[f].key, figures[f].key);
@@ -241,7 +241,7 @@ Status results_write(const Results *results, const char *dir) {
     TRY(path_join(&epochs_path, dir, "epochs.csv"));
     TRY(results_json(results, &json));
     TRY(json_write_file(json_path, json));
-    TRY(write_csv(results, put_table, csv_path));
+    TRY(write_csv(results, results_csv, csv_path));
     return results_have_epochs(results, 0) ? write_csv(results, put_epochs, epochs_path) : OK;
 }
 
