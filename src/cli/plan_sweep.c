@@ -11,10 +11,9 @@
 
 /* ---- curves ---- */
 
-enum { PANELS = 4, PANEL_WIDTH = 410, PANEL_HEIGHT = 250, HEAD = 64, TICS = 9 };
+enum { PANELS = 4, PANEL_WIDTH = 560, PANEL_HEIGHT = 300, HEAD = 40, TICS = 9 };
 
-static const char *const colors[SCALING_COUNT] = {"#e07b39", "#3b7dd8"};
-static const char *const gray = "#8a8f98";
+static const char *const text_color = "#616a78";
 
 typedef struct Panel {
     const char *name, *title;
@@ -36,7 +35,7 @@ static double memory_of(const SweepPoint *point) {
 }
 
 static const Panel panels[PANELS] = {
-    {"rate", "tokens/s (dashed: linear scaling)", rate_of, AXIS_POWERS},
+    {"rate", "tokens/s", rate_of, AXIS_POWERS},
     {"efficiency", "scaling efficiency", efficiency_of, AXIS_PERCENT},
     {"mfu", "model FLOP utilization", mfu_of, AXIS_PERCENT},
     {"memory", "memory per device", memory_of, AXIS_BYTES},
@@ -66,12 +65,14 @@ static Status add_curve(Lines *lines, const Sweep *sweep, Scaling scaling, const
         lines->x[at][points] = point->ranks;
         lines->y[at][points++] = panel->value(point);
     }
-    lines->series[lines->count++] = (Series){.x = lines->x[at],
-                                             .y = lines->y[at],
-                                             .count = points,
-                                             .color = colors[scaling],
-                                             .width = 2,
-                                             .points = true};
+    lines->series[lines->count++] =
+        (Series){.label = scaling == SCALING_WEAK ? "weak scaling" : "strong scaling",
+                 .x = lines->x[at],
+                 .y = lines->y[at],
+                 .count = points,
+                 .color = (int)scaling,
+                 .width = 2,
+                 .points = true};
     return OK;
 }
 
@@ -85,36 +86,20 @@ static Status add_ideal(Lines *lines) {
         lines->x[at][i] = real->x[i ? real->count - 1 : 0];
         lines->y[at][i] = real->y[0] * lines->x[at][i] / real->x[0];
     }
-    lines->series[lines->count++] = (Series){.x = lines->x[at],
+    lines->series[lines->count++] = (Series){.label = "ideal",
+                                             .x = lines->x[at],
                                              .y = lines->y[at],
                                              .count = real->count ? 2 : 0,
-                                             .color = gray,
+                                             .color = PLOT_GRAY,
                                              .width = 1,
                                              .gap = 6};
     return OK;
 }
 
-/* Replaces CSS variables by colors, because a standalone file does not define them. */
-static void put_colored(FILE *out, const char *svg) {
-    static const struct {
-        const char *name, *color;
-    } variables[] = {{"var(--soft)", "#8a8f98"}, {"var(--line)", "#c9ced6"}};
-    while (*svg) {
-        size_t i = 0;
-        while (i < COUNT_OF(variables) && strncmp(svg, variables[i].name, strlen(variables[i].name))) i++;
-        if (i < COUNT_OF(variables)) {
-            fputs(variables[i].color, out);
-            svg += strlen(variables[i].name);
-        } else {
-            fputc(*svg++, out);
-        }
-    }
-}
-
 static Status put_panel(FILE *out, const Sweep *sweep, int at, bool *ret_drawn) {
     const Panel *panel = &panels[at];
     CLEANUP(lines_done) Lines lines = {0};
-    CLEANUP(mem_freep) char *svg = NULL;
+    CLEANUP(plot_done) PlotResult drawn = {0};
     double tics[TICS];
     int stride = (sweep->count + TICS - 1) / TICS, tic_count = 0;
     for (int i = 0; i < sweep->count; i += stride)
@@ -123,6 +108,7 @@ static Status put_panel(FILE *out, const Sweep *sweep, int at, bool *ret_drawn) 
     if (panel->format == AXIS_POWERS) TRY(add_ideal(&lines));
     Plot plot = {.name = panel->name,
                  .x_label = "devices",
+                 .y_label = panel->title,
                  .series = lines.series,
                  .count = lines.count,
                  .x_format = AXIS_WHOLE,
@@ -131,32 +117,24 @@ static Status put_panel(FILE *out, const Sweep *sweep, int at, bool *ret_drawn) 
                  .from_zero = panel->format != AXIS_POWERS,
                  .x_tics = tics,
                  .x_tic_count = (size_t)tic_count};
-    TRY(plot_svg(&plot, &svg));
-    *ret_drawn = svg != NULL;
-    if (!svg) return OK;
-    int x = at % 2 * (PANEL_WIDTH + 16), y = HEAD + at / 2 * (PANEL_HEIGHT + 36);
-    fprintf(out, "<text x=\"%d\" y=\"%d\">%s</text>\n", x + 12, y + 14, panel->title);
-    fprintf(out, "<svg x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"", x, y + 20, PANEL_WIDTH, PANEL_HEIGHT);
-    put_colored(out, svg + strlen("<svg"));
-    fputc('\n', out);
+    TRY(plot_draw(&plot, NULL, &drawn));
+    *ret_drawn = drawn.plain != NULL;
+    if (!drawn.plain) return OK;
+    int x = at % 2 * (PANEL_WIDTH + 16), y = HEAD + at / 2 * (PANEL_HEIGHT + 16);
+    fprintf(out, "<svg x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"%s\n", x, y, PANEL_WIDTH, PANEL_HEIGHT,
+            drawn.plain + strlen("<svg"));
     return OK;
 }
 
 static Status put_curves(FILE *out, const Sweep *sweep, const char *title, bool *drawn) {
-    int width = 2 * PANEL_WIDTH + 16, height = HEAD + 2 * (PANEL_HEIGHT + 36);
+    int width = 2 * PANEL_WIDTH + 16, height = HEAD + 2 * (PANEL_HEIGHT + 16);
     fprintf(out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
             "font-family=\"sans-serif\" font-size=\"13\" fill=\"%s\">\n"
             "<text x=\"12\" y=\"22\" font-size=\"16\">",
-            width, height, width, height, gray);
+            width, height, width, height, text_color);
     draw_escaped(title, out);
     fputs("</text>\n", out);
-    for (Scaling s = 0; s < SCALING_COUNT; s++)
-        fprintf(out,
-                "<rect x=\"%d\" y=\"36\" width=\"18\" height=\"4\" fill=\"%s\"/><text x=\"%d\" "
-                "y=\"42\">%s</text>\n",
-                12 + 260 * (int)s, colors[s], 36 + 260 * (int)s,
-                s == SCALING_WEAK ? "weak scaling: growing batch" : "strong scaling: constant batch");
     for (int i = 0; i < PANELS && *drawn; i++) TRY(put_panel(out, sweep, i, drawn));
     fputs("</svg>\n", out);
     return OK;

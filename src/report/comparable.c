@@ -90,6 +90,25 @@ const char *run_layout(const Run *run, char *buffer) {
     return buffer;
 }
 
+const char *run_strategy(const Run *run, char *buffer) {
+    static const char *const names[] = {"data parallel", "tensor parallel", "pipeline parallel"},
+                             *const parts[] = {"data", "tensor", "pipeline"},
+                             *const axes[] = {"dp", "tp", "pp"};
+    double zero = number(json_object_get(layout_of(run), "zero"));
+    size_t used = 0;
+    buffer[0] = 0;
+    for (size_t i = 0; i < 3; i++) used += number(json_object_get(layout_of(run), axes[i])) > 1;
+    for (size_t i = 0; i < 3; i++) {
+        char text[40];
+        if (!(number(json_object_get(layout_of(run), axes[i])) > 1)) continue;
+        snprintf(text, sizeof text, "%s", used > 1 ? parts[i] : names[i]);
+        if (i == 0 && zero > 0) snprintf(text, sizeof text, "ZeRO %.0f", zero);
+        append(buffer, " x ", text);
+    }
+    if (!*buffer) append(buffer, "", "1 rank");
+    return buffer;
+}
+
 /* ---- equality ---- */
 
 static bool same_layout(const Run *a, const Run *b, const char *const *keys, size_t count) {
@@ -223,8 +242,7 @@ double curve_at(const Curve *curve, double step) {
     return low < curve->count && curve->step[low] == step ? curve->value[low] : NAN;
 }
 
-/* The largest relative difference at a step that both curves have; NAN if they have no step in common. */
-static double curve_difference(const Curve *a, const Curve *b) {
+double curve_difference(const Curve *a, const Curve *b) {
     double largest = NAN;
     for (size_t i = 0; i < a->count; i++) {
         double difference = fabs(curve_at(b, a->step[i]) - a->value[i]) / fabs(a->value[i]);

@@ -18,6 +18,9 @@ const char *run_text(const Run *run, const char *key);
 enum { LAYOUT_SIZE = 160 };
 const char *run_layout(const Run *run, char *buffer);
 
+/* How the run divides its work, without numbers of ranks: "data parallel", "ZeRO 3 x tensor x pipeline". */
+const char *run_strategy(const Run *run, char *buffer);
+
 /* Whether two runs have the same model, layout and hardware and may differ only in batch size. */
 bool same_except_batch(const Run *a, const Run *b);
 /* Whether model, data, batch size, precision, seed and hyperparameters match, so that the loss curves should
@@ -47,6 +50,8 @@ bool one_task(const Results *results);
 /* The largest relative difference at any step between two finished runs with same_training; NAN if no two
  * runs can be compared. *ret_all: all runs with losses have the same training. */
 double max_loss_difference(const Results *results, bool *ret_all);
+/* The largest relative difference at a step that both curves have; NAN if they have no step in common. */
+double curve_difference(const Curve *a, const Curve *b);
 /* A small relative difference as "1.6e-8". Writes into a buffer of FORMAT_SIZE bytes and returns it. */
 const char *difference_text(char *buffer, double difference);
 /* The value at exactly this step; NAN if the curve has none. Steps must be in ascending order. */

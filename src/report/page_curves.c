@@ -1,42 +1,143 @@
-/* Loss curves of all runs in one plot, and the difference of each from the first. The first curve is solid
- * and later ones have increasingly long gaps, so that curves that coincide all remain visible. */
+/* Loss curves: against tokens, where runs with the same training coincide and share a curve, against time,
+ * where they differ, and the difference of each run from the first. */
 #include <math.h>
 
 #include "base/memory.h"
 #include "report/comparable.h"
 #include "report/page.h"
 #include "report/page_plot.h"
+#include "report/spread.h"
+
+#define COINCIDENT     1e-3 /* largest relative difference of curves that are drawn as one */
+#define MIN_DIFFERENCE 1e-9 /* lower bound for the logarithmic axis; smaller differences are rounding */
+
+/* Storage for the curves of one plot: for each run, x and y of as many points as its curve has. */
+typedef struct Curves {
+    Series *series;
+    double **values;
+    char **labels;
+    size_t runs;
+} Curves;
+
+static void curves_done(Curves *curves) {
+    for (size_t i = 0; curves->values && i < curves->runs; i++) free(curves->values[i]);
+    for (size_t i = 0; curves->labels && i < curves->runs; i++) free(curves->labels[i]);
+    free(curves->values);
+    free(curves->labels);
+    free(curves->series);
+}
+
+static Status curves_init(Curves *ret_curves, size_t runs) {
+    CLEANUP(curves_done) Curves curves = {.runs = runs};
+    TRY(mem_new(runs, sizeof *curves.series, &curves.series));
+    TRY(mem_new(runs, sizeof *curves.values, &curves.values));
+    TRY(mem_new(runs, sizeof *curves.labels, &curves.labels));
+    *ret_curves = curves;
+    curves = (Curves){0};
+    return OK;
+}
 
 static bool has_loss(const Run *run) {
     return run->loss.count > 1;
 }
 
-Status put_plot(FILE *out, const Plot *plot, const char *caption, const char *detail, bool *curves) {
-    CLEANUP(mem_freep) char *svg = NULL;
-    if (!plot->count) return OK;
-    TRY(plot_svg(plot, &svg));
-    if (svg)
-        fprintf(out, "<figure><figcaption>%s<small>%s</small></figcaption>\n%s</figure>\n", caption, detail,
-                svg);
-    else
-        *curves = false;
+/* ---- which curves coincide ---- */
+
+static bool coincide(const Run *a, const Run *b) {
+    return has_loss(a) && has_loss(b) && same_training(a, b) &&
+           curve_difference(&a->loss, &b->loss) <= COINCIDENT;
+}
+
+/* The first run whose curve the run shares; the run itself if there is none before it. */
+static size_t first_like(const Results *results, size_t at) {
+    for (size_t i = 0; i < at; i++)
+        if (coincide(&results->runs[i], &results->runs[at])) return i;
+    return at;
+}
+
+/* "DDP", "DDP, ZeRO-3", "all 5 runs". */
+static Status label_of(const Results *results, size_t at, char **ret_label) {
+    size_t known = 0, like = 0, other = at;
+    for (size_t i = 0; i < results->count; i++) {
+        if (!has_loss(&results->runs[i])) continue;
+        known++;
+        if (first_like(results, i) != at) continue;
+        like++;
+        if (i != at && other == at) other = i;
+    }
+    const char *name = results->runs[at].name;
+    if (like == 1) return str_dup(name, ret_label);
+    if (like == known) return str_format(ret_label, "all %zu runs", like);
+    if (like == 2) return str_format(ret_label, "%s, %s", name, results->runs[other].name);
+    return str_format(ret_label, "%.16s and %zu more", name, like - 1);
+}
+
+/* ---- what a loss is drawn against ---- */
+
+typedef enum { BY_TOKENS, BY_TIME } Abscissa;
+
+/* Tokens or seconds at a step; NAN: unknown. */
+static double x_at(const Run *run, Abscissa by, double step) {
+    return step == 0 ? 0 : curve_at(by == BY_TOKENS ? &run->tokens : &run->elapsed, step);
+}
+
+/* `at`: index of the run, which also decides its color in all plots. */
+static Status add_curve(Plot *plot, Curves *curves, size_t at, const Run *run, const Curve *curve,
+                        Abscissa by) {
+    size_t count = 0;
+    if (curve->count < 2) return OK;
+    free(curves->values[at]);
+    curves->values[at] = NULL;
+    TRY(mem_new(2 * curve->count, sizeof **curves->values, &curves->values[at]));
+    double *x = curves->values[at], *y = x + curve->count;
+    for (size_t i = 0; i < curve->count; i++) {
+        double own = x_at(run, by, curve->step[i]);
+        if (!isfinite(own)) continue;
+        x[count] = own;
+        y[count++] = curve->value[i];
+    }
+    if (count < 2) return OK;
+    curves->series[plot->count] = (Series){
+        .label = curves->labels[at], .x = x, .y = y, .count = count, .color = series_color(at), .width = 2};
+    plot->count++;
     return OK;
 }
 
-static void add_curve(Plot *plot, Series *series, const Results *results, size_t at, const Curve *curve) {
-    if (curve->count < 2) return;
-    series[plot->count++] = (Series){.x = curve->step,
-                                     .y = curve->value,
-                                     .count = curve->count,
-                                     .color = run_color(results, &results->runs[at]),
-                                     .width = 2.5,
-                                     .gap = 6 * (double)at};
+static Status put_by_tokens(FILE *out, const Results *results, Curves *curves, bool validation,
+                            Figures *drawn) {
+    Plot plot = {.name = validation ? "validation-loss" : "loss-tokens",
+                 .x_label = "tokens",
+                 .y_label = validation ? "validation loss" : "training loss",
+                 .series = curves->series,
+                 .x_format = AXIS_COUNTS};
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        if (!has_loss(run) || first_like(results, i) != i) continue;
+        free(curves->labels[i]);
+        curves->labels[i] = NULL;
+        TRY(label_of(results, i, &curves->labels[i]));
+        TRY(add_curve(&plot, curves, i, run, validation ? &run->val_loss : &run->loss, BY_TOKENS));
+    }
+    return put_plot(out, &plot, validation ? "Validation loss" : "Training loss", "by tokens", drawn);
+}
+
+static Status put_by_time(FILE *out, const Results *results, Curves *curves, Figures *drawn) {
+    Plot plot = {.name = "loss-time",
+                 .x_label = "seconds since the start",
+                 .y_label = "training loss",
+                 .series = curves->series};
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        if (!has_loss(run)) continue;
+        free(curves->labels[i]);
+        curves->labels[i] = NULL;
+        TRY(str_format(&curves->labels[i], "%s%s", run->name, run_contended(run) ? " (contention)" : ""));
+        TRY(add_curve(&plot, curves, i, run, &run->loss, BY_TIME));
+    }
+    return put_plot(out, &plot, "Training loss", "by time", drawn);
 }
 
 /* ---- difference from the first run ---- */
-
-/* Lower bound for the logarithmic axis; smaller differences are rounding. */
-#define MIN_DIFFERENCE 1e-9
 
 /* *ret_values has space for the run's steps followed by the differences; the first *ret_count of each are
  * set. */
@@ -57,59 +158,53 @@ static Status find_differences(const Run *first, const Run *run, double **ret_va
     return OK;
 }
 
-static Status put_differences(FILE *out, const Results *results, Series *series, double **values,
-                              bool *curves) {
-    Plot plot = {.name = "difference", .x_label = "step", .series = series, .y_format = AXIS_POWERS};
+static Status put_differences(FILE *out, const Results *results, Curves *curves, Figures *drawn) {
+    Plot plot = {.name = "loss-difference",
+                 .x_label = "step",
+                 .y_label = "relative difference",
+                 .series = curves->series,
+                 .y_format = AXIS_POWERS};
     const Run *first = NULL;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
+        size_t count = 0;
         if (!has_loss(run)) continue;
         if (!first) {
             first = run;
             continue;
         }
-        size_t count = 0;
         if (!same_training(run, first)) continue;
-        TRY(find_differences(first, run, &values[i], &count));
+        free(curves->values[i]);
+        curves->values[i] = NULL;
+        TRY(find_differences(first, run, &curves->values[i], &count));
         if (count < 2) continue;
-        series[plot.count++] = (Series){.x = values[i],
-                                        .y = values[i] + run->loss.count,
-                                        .count = count,
-                                        .color = run_color(results, run),
-                                        .width = 1.8};
+        curves->series[plot.count] = (Series){.label = run->name,
+                                              .x = curves->values[i],
+                                              .y = curves->values[i] + run->loss.count,
+                                              .count = count,
+                                              .color = series_color(i),
+                                              .width = 1.3};
+        plot.count++;
     }
-    return put_plot(out, &plot, "Loss difference from the first run", "relative", curves);
+    return put_plot(out, &plot, "Loss difference from the first run", "relative", drawn);
 }
 
-static Status put_all(FILE *out, const Results *results, Series *series, double **values, bool *curves) {
-    Plot plot = {.name = "loss", .x_label = "step", .series = series};
-    for (size_t i = 0; i < results->count; i++) add_curve(&plot, series, results, i, &results->runs[i].loss);
-    TRY(put_plot(out, &plot, "Training loss", "", curves));
-    plot.count = 0;
-    plot.name = "validation";
-    for (size_t i = 0; i < results->count; i++)
-        add_curve(&plot, series, results, i, &results->runs[i].val_loss);
-    TRY(put_plot(out, &plot, "Validation loss", "", curves));
-    return put_differences(out, results, series, values, curves);
-}
-
-Status put_losses(FILE *out, const Results *results, bool *curves) {
-    CLEANUP(mem_freep) Series *series = NULL;
-    double **values = NULL;
-    bool any = false;
-    for (size_t i = 0; i < results->count; i++) any |= has_loss(&results->runs[i]);
+Status put_losses(FILE *out, const Results *results, Figures *drawn) {
+    CLEANUP(curves_done) Curves curves = {0};
+    bool any = false, shared = false;
+    for (size_t i = 0; i < results->count; i++) {
+        any |= has_loss(&results->runs[i]);
+        shared |= first_like(results, i) != i;
+    }
     if (!any) return OK;
+    TRY(curves_init(&curves, results->count));
     put_section(out, "Loss",
-                results->count > 1
-                    ? "Identical curves overlap and appear as one line with dashes in several colors."
-                    : NULL);
-    put_runs_key(out, results, has_loss);
+                shared ? "Runs whose losses agree within 0.1% at every step share a curve." : NULL);
     fputs("<div class=\"plots\">\n", out);
-    TRY(mem_new(results->count, sizeof *series, &series));
-    TRY(mem_new(results->count, sizeof *values, &values));
-    Status status = put_all(out, results, series, values, curves);
-    for (size_t i = 0; i < results->count; i++) free(values[i]);
-    free(values);
+    TRY(put_by_tokens(out, results, &curves, false, drawn));
+    TRY(put_by_time(out, results, &curves, drawn));
+    TRY(put_by_tokens(out, results, &curves, true, drawn));
+    TRY(put_differences(out, results, &curves, drawn));
     fputs("</div>\n</section>\n", out);
-    return status;
+    return OK;
 }

@@ -16,9 +16,8 @@ static void put_cells(FILE *out, const Results *results, const double values[EPO
     fputs("</tr>\n", out);
 }
 
-static void put_name(FILE *out, const Results *results, const Run *run, const char *what) {
-    fprintf(out, "<tr><th scope=\"row\"><span class=\"swatch\" style=\"background:%s\"></span>",
-            run_color(results, run));
+static void put_name(FILE *out, const Run *run, const char *what) {
+    fputs("<tr><th scope=\"row\">", out);
     put_html(out, run->name);
     fprintf(out, "<small>%s</small></th>", what);
 }
@@ -44,12 +43,12 @@ static void put_run(FILE *out, const Results *results, const Run *run) {
         if ((run->epoch_count - 1 - e) % stride) continue; /* always with the last */
         snprintf(what, sizeof what, "epoch %.0f", run->epochs[e].number);
         for (size_t c = 0; c < EPOCH_COLUMNS; c++) values[c] = epoch_value(&run->epochs[e], c);
-        put_name(out, results, run, what);
+        put_name(out, run, what);
         put_cells(out, results, values);
     }
     if (run->epoch_count < 2) return;
     for (size_t c = 0; c < EPOCH_COLUMNS; c++) values[c] = mean_of(run, c);
-    put_name(out, results, run, "mean over all epochs");
+    put_name(out, run, "mean over all epochs");
     put_cells(out, results, values);
 }
 

@@ -48,10 +48,7 @@ static void put_source_row(FILE *out, const Results *results, const Run *run, Fi
     char text[FORMAT_SIZE], percent[FORMAT_SIZE];
     size_t column[FIGURES], columns = find_columns(results, column);
     fprintf(out, "<tr%s><th scope=\"row\">", rows ? "" : " class=\"more\"");
-    if (rows) {
-        fprintf(out, "<span class=\"swatch\" style=\"background:%s\"></span>", run_color(results, run));
-        put_html(out, run->name);
-    }
+    if (rows) put_html(out, run->name);
     fprintf(out, "<small>%s", source_name(source));
     if (source == SOURCE_PUBLISHED) put_text(out, ", ", published_text(results, run, "hardware"));
     if (source == SOURCE_PREDICTED) put_text(out, ", ", cluster_of(run));

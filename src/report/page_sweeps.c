@@ -1,6 +1,7 @@
 /* Plots for runs that differ in one parameter: throughput and memory by batch size, throughput per rank by
  * number of ranks, and efficiency by model size. What a study published is drawn in gray. */
 #include <math.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "report/comparable.h"
@@ -8,18 +9,21 @@
 #include "report/page_plot.h"
 #include "report/study.h"
 
-enum { MAX_TICS = 9, MAX_KEYS = 8 };
+enum { MAX_TICS = 9, MAX_LABELS = 16 };
 #define PUBLISHED_COLOR "var(--c7)"
+#define BAR_COLOR       "var(--c0)"
 
 /* Storage for the curves of the plot being made. */
 typedef struct Sweep {
     Series *series;
+    char (*labels)[LAYOUT_SIZE];
     double *points, *tics;
     size_t tic_count;
 } Sweep;
 
 static void sweep_done(Sweep *sweep) {
     free(sweep->series);
+    free(sweep->labels);
     free(sweep->points);
     free(sweep->tics);
 }
@@ -27,6 +31,7 @@ static void sweep_done(Sweep *sweep) {
 static Status sweep_init(Sweep *ret_sweep, size_t runs) {
     CLEANUP(sweep_done) Sweep sweep = {0};
     TRY(mem_new(2 * runs + 1, sizeof *sweep.series, &sweep.series));
+    TRY(mem_new(2 * runs + 1, sizeof *sweep.labels, &sweep.labels));
     TRY(mem_new(4 * runs * runs + 4 * runs + 1, sizeof *sweep.points, &sweep.points));
     TRY(mem_new(MAX_TICS + 2, sizeof *sweep.tics, &sweep.tics));
     *ret_sweep = sweep;
@@ -82,21 +87,13 @@ static size_t collect(const Results *results, size_t first, FigureId figure, boo
     return count > 1 && x[0] < x[count - 1] ? count : 0;
 }
 
-/* The legend names each curve by the layout that its runs share. */
-static void put_layouts_key(FILE *out, const Results *results, const Sweep *sweep) {
-    char layout[LAYOUT_SIZE];
-    fputs("<div class=\"legend\">", out);
-    for (size_t i = 0; i < results->count; i++)
-        if (collect(results, i, FIGURE_TOKENS, false, sweep->points, sweep->points + results->count))
-            put_key(out, run_color(results, &results->runs[i]), run_layout(&results->runs[i], layout));
-    fputs("</div>\n", out);
-}
-
-static Status put_by_batch(FILE *out, const Results *results, FigureId figure, Sweep *sweep, bool *curves) {
+static Status put_by_batch(FILE *out, const Results *results, FigureId figure, Sweep *sweep, Figures *drawn) {
     size_t n = results->count;
     bool memory = figure == FIGURE_PEAK;
-    Plot plot = {.name = memory ? "memory" : "throughput",
+    size_t colors = 0;
+    Plot plot = {.name = memory ? "memory-batch" : "throughput-batch",
                  .x_label = "batch size",
+                 .y_label = memory ? "peak memory per rank" : "tokens/s",
                  .series = sweep->series,
                  .y_format = memory ? AXIS_BYTES : AXIS_COUNTS,
                  .from_zero = true};
@@ -104,19 +101,21 @@ static Status put_by_batch(FILE *out, const Results *results, FigureId figure, S
         double *x = sweep->points + 2 * n * i, *y = x + n;
         bool published = i >= n;
         size_t count = collect(results, i % n, figure, published, x, y);
-        if (count)
-            sweep->series[plot.count++] =
-                (Series){.x = x,
-                         .y = y,
-                         .count = count,
-                         .color = published ? PUBLISHED_COLOR : run_color(results, &results->runs[i]),
-                         .width = published ? 1.5 : 2.5,
-                         .gap = published ? 4 : 0,
-                         .points = true};
+        if (!count) continue;
+        run_layout(&results->runs[i % n], sweep->labels[i]);
+        if (published) snprintf(sweep->labels[i], LAYOUT_SIZE, "published");
+        sweep->series[plot.count++] = (Series){.label = sweep->labels[i],
+                                               .x = x,
+                                               .y = y,
+                                               .count = count,
+                                               .color = published ? PLOT_GRAY : series_color(colors++),
+                                               .width = published ? 1.5 : 2.5,
+                                               .gap = published ? 4 : 0,
+                                               .points = true};
     }
     find_tics(sweep, &plot);
     return put_plot(out, &plot, memory ? "Peak memory" : "Throughput",
-                    memory ? "highest of all ranks" : "tokens/s", curves);
+                    memory ? "highest of all ranks" : "tokens/s", drawn);
 }
 
 static bool has_batches(const Results *results, const Sweep *sweep) {
@@ -126,13 +125,12 @@ static bool has_batches(const Results *results, const Sweep *sweep) {
     return false;
 }
 
-static Status put_batches(FILE *out, const Results *results, Sweep *sweep, bool *curves) {
+static Status put_batches(FILE *out, const Results *results, Sweep *sweep, Figures *drawn) {
     if (!has_batches(results, sweep)) return OK;
     put_section(out, "By batch size", "Each line is a layout; each point is a run.");
-    put_layouts_key(out, results, sweep);
     fputs("<div class=\"plots\">\n", out);
-    TRY(put_by_batch(out, results, FIGURE_TOKENS, sweep, curves));
-    TRY(put_by_batch(out, results, FIGURE_PEAK, sweep, curves));
+    TRY(put_by_batch(out, results, FIGURE_TOKENS, sweep, drawn));
+    TRY(put_by_batch(out, results, FIGURE_PEAK, sweep, drawn));
     fputs("</div>\n</section>\n", out);
     return OK;
 }
@@ -165,38 +163,72 @@ static void put_share(FILE *out, const Results *results, const Run *run) {
     if (!base) return;
     fputs("<div class=\"row\"><span>", out);
     put_html(out, run->name);
-    put_share_bar(out, "", efficiency, run_color(results, run));
+    put_share_bar(out, "", efficiency, BAR_COLOR);
     double published = published_efficiency(results, run, base);
     if (run == base || !isfinite(published)) return;
     fputs("<div class=\"row thin\"><span>published", out);
     put_share_bar(out, " title=\"published\"", published, PUBLISHED_COLOR);
 }
 
-/* One line per run, from the run with the fewest ranks. */
-static Status put_by_ranks(FILE *out, const Results *results, Sweep *sweep, bool *curves) {
+/* Whether two runs belong to the same curve: their strategy and the run that they are compared with. */
+static bool same_curve(const Results *results, const Run *a, const Run *b) {
+    char one[LAYOUT_SIZE], two[LAYOUT_SIZE];
+    double efficiency;
+    return base_of(results, a, &efficiency) == base_of(results, b, &efficiency) &&
+           !strcmp(run_strategy(a, one), run_strategy(b, two));
+}
+
+/* The points of the curve that starts with run `first`, by the number of ranks: the base, then all runs of
+ * the strategy. 0 if an earlier run belongs to the same curve, or `first` is the base. */
+static size_t collect_ranks(const Results *results, size_t first, double *x, double *y) {
+    double efficiency;
+    const Run *start = &results->runs[first], *base = base_of(results, start, &efficiency);
+    size_t count = 1;
+    if (!base || base == start) return 0;
+    x[0] = run_ranks(base);
+    y[0] = 100;
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        if (run == base || !base_of(results, run, &efficiency) || !same_curve(results, run, start)) continue;
+        if (i < first) return 0;
+        size_t at = count++;
+        for (; at > 1 && x[at - 1] > run_ranks(run); at--) {
+            x[at] = x[at - 1];
+            y[at] = y[at - 1];
+        }
+        x[at] = run_ranks(run);
+        y[at] = 100 * efficiency;
+    }
+    return count;
+}
+
+/* One curve per strategy, from the run with the fewest ranks. */
+static Status put_by_ranks(FILE *out, const Results *results, Sweep *sweep, Figures *drawn) {
     Plot plot = {.name = "scaling",
                  .x_label = "ranks",
+                 .y_label = "throughput per rank",
                  .series = sweep->series,
                  .y_format = AXIS_PERCENT,
                  .from_zero = true,
                  .line = 100};
     for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
-        double efficiency, *x = sweep->points + 4 * i, *y = x + 2;
-        const Run *base = base_of(results, run, &efficiency);
-        if (!base) continue;
-        x[0] = run_ranks(base);
-        y[0] = 100;
-        x[1] = run_ranks(run);
-        y[1] = 100 * efficiency;
-        sweep->series[plot.count++] = (Series){
-            .x = x, .y = y, .count = 2, .color = run_color(results, run), .width = 2, .points = true};
+        double *x = sweep->points + 2 * (results->count + 1) * i, *y = x + results->count + 1;
+        size_t count = collect_ranks(results, i, x, y);
+        if (!count) continue;
+        sweep->series[plot.count] = (Series){.label = run_strategy(&results->runs[i], sweep->labels[i]),
+                                             .x = x,
+                                             .y = y,
+                                             .count = count,
+                                             .color = series_color(plot.count),
+                                             .width = 2,
+                                             .points = true};
+        plot.count++;
     }
     find_tics(sweep, &plot);
-    return put_plot(out, &plot, "Throughput per rank", "relative to the run with the fewest ranks", curves);
+    return put_plot(out, &plot, "Throughput per rank", "relative to the run with the fewest ranks", drawn);
 }
 
-static Status put_scaling(FILE *out, const Results *results, Sweep *sweep, bool *curves) {
+static Status put_scaling(FILE *out, const Results *results, Sweep *sweep, Figures *drawn) {
     bool any = false;
     double efficiency;
     for (size_t i = 0; i < results->count; i++) {
@@ -211,7 +243,7 @@ static Status put_scaling(FILE *out, const Results *results, Sweep *sweep, bool 
     fputs("<div class=\"plots\">\n<div>\n", out);
     for (size_t i = 0; i < results->count; i++) put_share(out, results, &results->runs[i]);
     fputs("</div>\n", out);
-    TRY(put_by_ranks(out, results, sweep, curves));
+    TRY(put_by_ranks(out, results, sweep, drawn));
     fputs("</div>\n", out);
     if (results_differ(results, run_threads))
         fputs("<p class=\"note\">Ranks on the same host share its cores, so runs with more ranks have fewer "
@@ -237,11 +269,6 @@ static bool has_work(const Run *run) {
     return run->state == RUN_FINISHED && isfinite(work_of(run));
 }
 
-/* If there are more runs than colors, all points have the same color. */
-static const char *color_in(const Results *results, const Run *run) {
-    return results->count > MAX_KEYS ? "var(--c0)" : run_color(results, run);
-}
-
 /* Drops tics that are too close together for their labels. */
 static void find_size_tics(Sweep *sweep, Plot *plot) {
     find_tics(sweep, plot);
@@ -251,14 +278,17 @@ static void find_size_tics(Sweep *sweep, Plot *plot) {
     plot->x_tic_count = kept;
 }
 
-static Status put_by_size(FILE *out, const Results *results, bool mfu, Sweep *sweep, bool *curves) {
-    Plot plot = {.name = mfu ? "mfu" : "work",
+static Status put_by_size(FILE *out, const Results *results, bool mfu, Sweep *sweep, Figures *drawn) {
+    Plot plot = {.kind = PLOT_POINTS,
+                 .name = mfu ? "mfu-size" : "work-size",
                  .x_label = "parameters",
+                 .y_label = mfu ? "MFU" : "parameters x samples/s per rank",
                  .series = sweep->series,
                  .x_format = AXIS_COUNTS,
                  .y_format = mfu ? AXIS_PERCENT : AXIS_COUNTS,
                  .x_log = true,
                  .from_zero = true};
+    bool labeled = results->count <= MAX_LABELS;
     for (size_t i = 0; i < results->count * 2; i++) {
         const Run *run = &results->runs[i % results->count];
         bool published = i < results->count; /* below ours */
@@ -268,43 +298,42 @@ static Status put_by_size(FILE *out, const Results *results, bool mfu, Sweep *sw
              : mfu     ? 100 * run_figure(run, FIGURE_MFU)
                        : work_of(run);
         if (has_work(run) && isfinite(*y))
-            sweep->series[plot.count++] =
-                (Series){.x = x,
-                         .y = y,
-                         .count = 1,
-                         .color = published ? PUBLISHED_COLOR : color_in(results, run),
-                         .points = true};
+            sweep->series[plot.count++] = (Series){.label = published || !labeled ? NULL : run->name,
+                                                   .x = x,
+                                                   .y = y,
+                                                   .count = 1,
+                                                   .color = published ? PLOT_GRAY : 0,
+                                                   .points = true};
     }
     find_size_tics(sweep, &plot);
     return put_plot(out, &plot, mfu ? "MFU" : "Parameters × samples/s",
-                    mfu ? "model FLOPs utilization" : "per rank", curves);
+                    mfu ? "model FLOPs utilization" : "per rank", drawn);
 }
 
-static Status put_sizes(FILE *out, const Results *results, Sweep *sweep, bool *curves) {
+static Status put_sizes(FILE *out, const Results *results, Sweep *sweep, Figures *drawn) {
     size_t known = 0;
     for (size_t i = 0; i < results->count; i++) known += has_work(&results->runs[i]);
     if (known < 2 || !results_differ(results, run_params)) return OK;
     put_section(
         out, "By model size",
         "Each point is a run. A flat line means that larger models train as efficiently as small ones.");
-    if (results->count <= MAX_KEYS) put_runs_key(out, results, has_work);
     if (figure_is_published(results, FIGURE_SAMPLES)) {
         fputs("<div class=\"legend\">", out);
-        if (results->count > MAX_KEYS) put_key(out, "var(--c0)", "these runs");
+        put_key(out, BAR_COLOR, "these runs");
         put_key(out, PUBLISHED_COLOR, "published");
         fputs("</div>\n", out);
     }
     fputs("<div class=\"plots\">\n", out);
-    TRY(put_by_size(out, results, false, sweep, curves));
-    TRY(put_by_size(out, results, true, sweep, curves));
+    TRY(put_by_size(out, results, false, sweep, drawn));
+    TRY(put_by_size(out, results, true, sweep, drawn));
     fputs("</div>\n</section>\n", out);
     return OK;
 }
 
-Status put_sweeps(FILE *out, const Results *results, bool *curves) {
+Status put_sweeps(FILE *out, const Results *results, Figures *drawn) {
     CLEANUP(sweep_done) Sweep sweep = {0};
     TRY(sweep_init(&sweep, results->count));
-    TRY(put_batches(out, results, &sweep, curves));
-    TRY(put_scaling(out, results, &sweep, curves));
-    return put_sizes(out, results, &sweep, curves);
+    TRY(put_batches(out, results, &sweep, drawn));
+    TRY(put_scaling(out, results, &sweep, drawn));
+    return put_sizes(out, results, &sweep, drawn);
 }

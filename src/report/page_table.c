@@ -9,6 +9,8 @@
 #include "report/page.h"
 #include "report/spread.h"
 
+enum { WIDE_TABLE = 10 }; /* columns */
+
 /* Whether the run has the best value of its kind in the column, or ties with it, and some other run has a
  * clearly worse one. */
 static bool is_best(const Results *results, const Run *run, size_t figure) {
@@ -79,8 +81,7 @@ static void put_layout(FILE *out, const Results *results, const Run *run) {
 static void put_row(FILE *out, const Results *results, const Run *run, const Columns *columns) {
     char text[FORMAT_SIZE], spread[FORMAT_SIZE];
     bool partial = run->state != RUN_FINISHED;
-    fprintf(out, "<tr%s><th scope=\"row\"><span class=\"swatch\" style=\"background:%s\"></span>",
-            partial && run_shows(run) ? " class=\"partial\"" : "", run_color(results, run));
+    fprintf(out, "<tr%s><th scope=\"row\">", partial && run_shows(run) ? " class=\"partial\"" : "");
     put_html(out, run->name);
     put_layout(out, results, run);
     fputs("</th>", out);
@@ -163,7 +164,8 @@ Status put_table(FILE *out, const Results *results) {
         put_html(out, note);
         fputs("</p>\n", out);
     }
-    fputs("<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">run</th>", out);
+    fprintf(out, "<div class=\"scroll\"><table%s>\n<thead><tr><th scope=\"col\">run</th>",
+            columns.count > WIDE_TABLE ? " class=\"wide\"" : "");
     for (size_t i = 0; i < columns.count; i++)
         fprintf(out, "<th scope=\"col\">%s</th>", figures[columns.shown[i]].heading);
     fputs("</tr></thead>\n<tbody>\n", out);

@@ -1,8 +1,12 @@
-/* gnuplot reads a script with inline data from an unlinked temporary file and writes SVG into a pipe. The
- * script contains no text from runs, only numbers and constants, so no run can inject gnuplot commands.
+/* gnuplot reads a script with inline data from an unlinked temporary file, writes SVG into a pipe and PDF
+ * into its working directory. Labels come from users: they are quoted, and control characters are replaced,
+ * so that no run can inject gnuplot commands.
  *
- * gnuplot cannot emit CSS variables. Each variable is therefore drawn in a placeholder color, a nearly black
- * rgb(0,0,n), which is replaced by the variable in the output. */
+ * All positions are known before gnuplot starts: plot_layout.c computes ranges, margins and where labels fit.
+ * The page's script uses the same numbers to find the point below the pointer.
+ *
+ * gnuplot cannot emit CSS variables, so it draws in the colors of the light theme, which are replaced by
+ * their variables in the page's copy. */
 #include "report/plot.h"
 
 #include <errno.h>
@@ -13,116 +17,187 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "base/memory.h"
+#include "base/terminal.h"
+#include "report/plot_layout.h"
 
-/* _COLOR: the blue component of a placeholder color. */
-enum { MAX_POINTS = 800, TEXT_COLOR = 1, LINE_COLOR = 2, SERIES_COLOR = 3, MAX_COLOR = 255 };
+enum { MAX_POINTS = 800 };
+#define Y_LABEL 10. /* pixels from the left edge */
 
-/* The unit of an axis: a power of 1000 and its suffix. */
-typedef struct Scale {
-    double unit;
-    const char *suffix;
-} Scale;
+/* The light theme's colors and their variables in page.css. */
+static const struct {
+    const char *hex, *variable;
+} colors[] = {{"#0a67b2", "var(--c0)"},   {"#d9600a", "var(--c1)"}, {"#00936b", "var(--c2)"},
+              {"#b2478f", "var(--c3)"},   {"#d99a00", "var(--c4)"}, {"#3aa5dc", "var(--c5)"},
+              {"#6a4fb3", "var(--c6)"},   {"#5f6773", "var(--c7)"}, {"#616a78", "var(--soft)"},
+              {"#e2e5ea", "var(--line)"}, {"#191c21", "var(--ink)"}};
+enum { SOFT = 8, LINE = 9, INK = 10, COLORS = sizeof colors / sizeof *colors };
 
-static Scale scale_of(const Plot *plot, bool of_x) {
-    static const char *const counts[] = {"", " k", " M", " B", " T"};
-    static const char *const bytes[] = {" B", " kB", " MB", " GB", " TB", " PB"};
-    AxisFormat format = of_x ? plot->x_format : plot->y_format;
-    const char *const *suffixes = format == AXIS_BYTES ? bytes : counts;
-    size_t suffix_count =
-        format == AXIS_BYTES ? sizeof bytes / sizeof *bytes : sizeof counts / sizeof *counts;
-    double largest = 0;
-    Scale scale = {1, suffixes[0]};
-    if (format != AXIS_COUNTS && format != AXIS_BYTES) return scale;
-    for (size_t i = 0; i < plot->count; i++)
-        for (size_t k = 0; k < plot->series[i].count; k++)
-            largest = fmax(largest, fabs(of_x ? plot->series[i].x[k] : plot->series[i].y[k]));
-    for (size_t i = 1; i < suffix_count && largest >= 1000 * scale.unit; i++)
-        scale = (Scale){1000 * scale.unit, suffixes[i]};
-    return scale;
+/* ---- the script ---- */
+
+/* A quoted string: gnuplot knows no escapes in single quotes but the doubled quote. */
+static void put_quoted(FILE *out, const char *text) {
+    fputc('\'', out);
+    for (int length; *text; text += length) {
+        int control = terminal_control(text);
+        length = control ? control : 1;
+        if (*text == '\'') fputc('\'', out);
+        fputc(control ? '?' : *text, out);
+    }
+    fputc('\'', out);
 }
 
-static void put_series(FILE *out, const Series *series, size_t at, Scale x, Scale y) {
+static bool is_kept(const Series *series, size_t i) {
     size_t stride = series->count / MAX_POINTS + 1;
-    fprintf(out, "$d%zu << end\n", at);
-    for (size_t i = 0; i < series->count; i++)
-        if (i % stride == 0 || i + 1 == series->count)
-            fprintf(out, "%.9g %.9g\n", series->x[i] / x.unit, series->y[i] / y.unit);
-    fputs("end\n", out);
+    return i % stride == 0 || i + 1 == series->count;
 }
 
-static void put_format(FILE *out, char axis, AxisFormat format, Scale scale) {
+static double spread_at(const Series *series, size_t i) {
+    return series->spread && isfinite(series->spread[i]) ? series->spread[i] : 0;
+}
+
+static void put_data(FILE *out, const Plot *plot, const PlotLayout *layout) {
+    double x = layout->x.unit, y = layout->y.unit;
+    for (size_t s = 0; s < plot->count; s++) {
+        const Series *series = &plot->series[s];
+        fprintf(out, "$d%zu << end\n", s);
+        for (size_t i = 0; i < series->count; i++) {
+            if (!is_kept(series, i)) continue;
+            if (plot->kind == PLOT_BARS) /* value, row, from, to, bottom, top, spread */
+                fprintf(out, "%.9g %zu 0 %.9g %.2f %.2f %.9g\n", series->y[i] / x, plot->count - s,
+                        series->y[i] / x, (double)(plot->count - s) - 0.34, (double)(plot->count - s) + 0.34,
+                        spread_at(series, i) / x);
+            else
+                fprintf(out, "%.9g %.9g %.9g\n", series->x[i] / x, series->y[i] / y,
+                        spread_at(series, i) / y);
+        }
+        fputs("end\n", out);
+    }
+}
+
+/* A logarithmic axis over few powers of ten also has numbers at 2 and 5. */
+static void put_powers(FILE *out, char axis, const PlotAxis *scale) {
+    bool any = false;
+    fprintf(out, "set logscale %c\nset format %c '%s'\n", axis, axis, scale->low >= 1 ? "%.0s %c" : "%.0e");
+    if (!(scale->low > 0) || scale->high / scale->low > 300) return;
+    fprintf(out, "set %ctics (", axis);
+    for (double power = pow(10, floor(log10(scale->low))); power <= scale->high; power *= 10)
+        for (int i = 0; i < 3; i++) {
+            double tic = power * (double[]){1, 2, 5}[i];
+            if (tic < scale->low || tic > scale->high) continue;
+            fprintf(out, "%s%.9g", any ? ", " : "", tic);
+            any = true;
+        }
+    fputs(")\n", out);
+}
+
+static void put_format(FILE *out, char axis, AxisFormat format, const PlotAxis *scale) {
     switch (format) {
-    case AXIS_POWERS: fprintf(out, "set logscale %c\nset format %c '%%.0e'\n", axis, axis); return;
+    case AXIS_POWERS: put_powers(out, axis, scale); return;
     case AXIS_WHOLE: fprintf(out, "set format %c '%%.0f'\n", axis); return;
     case AXIS_PERCENT: fprintf(out, "set format %c '%%g%%%%'\n", axis); return;
-    default: fprintf(out, "set format %c '%%.4g%s'\n", axis, scale.suffix);
+    default: fprintf(out, "set format %c '%%.4g%s'\n", axis, scale->suffix);
     }
 }
 
-/* A logarithmic axis with a margin around the outermost points. */
-static void put_log_x(FILE *out, const Plot *plot, Scale x) {
-    double smallest = INFINITY, largest = 0;
-    for (size_t i = 0; i < plot->count; i++) {
-        for (size_t k = 0; k < plot->series[i].count; k++) {
-            smallest = fmin(smallest, plot->series[i].x[k]);
-            largest = fmax(largest, plot->series[i].x[k]);
-        }
-    }
-    fputs("set logscale x\n", out);
-    if (smallest > 0 && largest > 0)
-        fprintf(out, "set xrange [%.9g:%.9g]\n", smallest / x.unit / 1.25, largest / x.unit * 1.25);
-}
-
-static void put_axes(FILE *out, const Plot *plot, Scale x, Scale y) {
+static void put_axes(FILE *out, const Plot *plot, const PlotLayout *at) {
+    const char *soft = colors[SOFT].hex, *line = colors[LINE].hex;
+    bool bars = plot->kind == PLOT_BARS;
     fprintf(out,
-            "set terminal svg size 410,250 dynamic noenhanced font 'sans-serif,12' name '%s'\n"
-            "set border 1 lc rgb %d\nset tics nomirror scale 0 textcolor rgb %d\nunset key\n"
-            "set grid ytics lt 1 lc rgb %d lw 1\nset xlabel '%s' offset 0, 0.4 tc rgb %d\nset bmargin 3.2\n"
-            "set rmargin 2.5\nset tmargin 0.8\nset xrange [*:*] noextend\nset offsets 0, 0, graph 0.05, "
-            "graph %s\n",
-            plot->name, LINE_COLOR, TEXT_COLOR, LINE_COLOR, plot->x_label, TEXT_COLOR,
-            plot->from_zero ? "0" : "0.05");
-    put_format(out, 'x', plot->x_format, x);
-    put_format(out, 'y', plot->y_format, y);
-    if (plot->x_log) put_log_x(out, plot, x);
-    if (plot->from_zero) fputs("set yrange [0:*]\n", out);
+            "set encoding utf8\nset lmargin at screen %.5f\nset rmargin at screen %.5f\n"
+            "set tmargin at screen %.5f\nset bmargin at screen %.5f\nset border %d lc rgb '%s'\n"
+            "set tics nomirror scale 0 textcolor rgb '%s'\nunset key\nset grid %s lt 1 lc rgb '%s' lw 1\n"
+            "set xlabel '%s' offset 0, 0.3 tc rgb '%s'\nset xrange [%.9g:%.9g]\nset yrange [%.9g:%.9g]\n",
+            at->left / at->width, at->right / at->width, 1 - at->top / at->height,
+            1 - at->bottom / at->height, bars ? 0 : 1, line, soft, bars ? "xtics" : "ytics", line,
+            plot->x_label, soft, at->x.low, at->x.high, at->y.low, at->y.high);
+    put_format(out, 'x', bars ? plot->y_format : plot->x_format, &at->x);
+    if (plot->x_log) fputs("set logscale x\n", out);
+    if (bars) {
+        fputs("unset ytics\n", out);
+        return;
+    }
+    put_format(out, 'y', plot->y_format, &at->y);
+    fprintf(out, "set label %zu '%s' at screen %.5f, screen %.5f center rotate tc rgb '%s'\n",
+            at->label_count + 1, plot->y_label ? plot->y_label : "", Y_LABEL / at->width,
+            1 - (at->top + at->bottom) / 2 / at->height, soft);
     if (!plot->x_tics) return;
     fputs("set xtics (", out);
     for (size_t i = 0; i < plot->x_tic_count; i++)
         fprintf(out, plot->x_format == AXIS_WHOLE ? "%s%.9g" : "%s%.3g", i ? ", " : "",
-                plot->x_tics[i] / x.unit);
+                plot->x_tics[i] / at->x.unit);
     fputs(")\n", out);
 }
 
-static bool is_variable(const char *color) {
-    return !strncmp(color, "var(", 4);
+static void put_labels(FILE *out, const PlotLayout *at) {
+    for (size_t i = 0; i < at->label_count; i++) {
+        const PlotLabel *label = &at->labels[i];
+        fprintf(out, "set label %zu ", i + 1);
+        put_quoted(out, label->text);
+        fprintf(out, " at screen %.5f, screen %.5f %s textcolor rgb '%s'\n", label->x / at->width,
+                1 - label->y / at->height, label->before ? "right" : "left",
+                colors[label->color < 0 ? SOFT : label->color].hex);
+    }
 }
 
-static void put_script(FILE *out, const Plot *plot) {
-    Scale x = scale_of(plot, true), y = scale_of(plot, false);
-    for (size_t i = 0; i < plot->count; i++) put_series(out, &plot->series[i], i, x, y);
-    put_axes(out, plot, x, y);
+static void put_bar(FILE *out, const Series *series, size_t at) {
+    const char *color = colors[series->color].hex;
+    fprintf(out, "$d%zu using 1:2:3:4:5:6 with boxxyerror fs solid noborder lc rgb '%s'", at, color);
+    if (spread_at(series, 0) > 0)
+        fprintf(out, ", $d%zu using 1:2:7 with xerrorbars lc rgb '%s' lw 1.2 pt 7 ps 0.1", at,
+                colors[INK].hex);
+}
+
+static void put_curve(FILE *out, const Plot *plot, size_t at) {
+    const Series *series = &plot->series[at];
+    const char *color = colors[series->color].hex;
+    bool lines = series->width > 0;
+    if (series->spread)
+        fprintf(out, "$d%zu using 1:2:3 with yerrorbars lc rgb '%s' lw 1.2 pt 7 ps 0.1, ", at, color);
+    const char *with = !lines ? "points" : series->points ? "linespoints" : "lines";
+    fprintf(out, "$d%zu using 1:2 with %s lc rgb '%s'", at, with, color);
+    if (lines) fprintf(out, " lw %.1f", series->width);
+    if (series->points || !lines) fprintf(out, " pt 7 ps %.2f", plot->kind == PLOT_POINTS ? 0.8 : 0.55);
+    if (series->gap > 0) fprintf(out, " dt (7, %.0f)", series->gap);
+}
+
+static void put_plot_command(FILE *out, const Plot *plot, const PlotLayout *at) {
     fputs("plot ", out);
-    if (plot->line != 0) fprintf(out, "%.9g lc rgb %d lw 1.5 dt (4, 4), ", plot->line / y.unit, TEXT_COLOR);
+    if (plot->line != 0)
+        fprintf(out, "%.9g lc rgb '%s' lw 1.5 dt (4, 4), ", plot->line / at->y.unit, colors[SOFT].hex);
     for (size_t i = 0; i < plot->count; i++) {
-        const Series *series = &plot->series[i];
-        const char *with = !(series->width > 0) ? "points" : series->points ? "linespoints" : "lines";
-        fprintf(out, "%s$d%zu using 1:2 with %s ", i ? ", " : "", i, with);
-        if (is_variable(series->color))
-            fprintf(out, "lc rgb %zu", i + SERIES_COLOR);
+        if (i) fputs(", ", out);
+        if (plot->kind == PLOT_BARS)
+            put_bar(out, &plot->series[i], i);
         else
-            fprintf(out, "lc rgb '%s'", series->color);
-        if (series->width > 0) fprintf(out, " lw %.1f", series->width);
-        if (series->points || !(series->width > 0)) fputs(" pt 7 ps 0.55", out);
-        if (series->gap > 0) fprintf(out, " dt (7, %.0f)", series->gap);
+            put_curve(out, plot, i);
     }
     fputc('\n', out);
 }
 
-/* Starts gnuplot with the script as standard input and `to` as standard output; false if it cannot be
- * started. */
-static bool start(FILE *script, int to, pid_t *ret_child) {
+static void put_script(FILE *out, const Plot *plot, const PlotLayout *at, bool pdf) {
+    put_data(out, plot, at);
+    fprintf(out, "set terminal svg size %.0f,%.0f dynamic noenhanced font 'sans-serif,12' name '", at->width,
+            at->height);
+    for (const char *c = plot->name; *c; c++) fputc(*c == '-' ? '_' : *c, out); /* a prefix of ids */
+    fputs("'\n", out);
+    put_axes(out, plot, at);
+    put_labels(out, at);
+    put_plot_command(out, plot, at);
+    if (!pdf) return;
+    fprintf(out,
+            "set output\nif (strstrt(GPVAL_TERMINALS, 'pdfcairo') > 0) {\n"
+            "set terminal pdfcairo size %.2f,%.2f noenhanced font 'Sans,9'\nset output '%s.pdf'\nreplot\n"
+            "set output\n}\n",
+            at->width / 96, at->height / 96, plot->name);
+}
+
+/* ---- running gnuplot ---- */
+
+/* Starts gnuplot with the script as standard input and `to` as standard output, in `dir` unless NULL; false
+ * if it cannot be started. */
+static bool start(FILE *script, int to, const char *dir, pid_t *ret_child) {
     char name[] = "gnuplot", no_config[] = "-d"; /* ignores the user's start-up files */
     char *argv[] = {name, no_config, NULL};
     posix_spawn_file_actions_t actions;
@@ -130,6 +205,7 @@ static bool start(FILE *script, int to, pid_t *ret_child) {
     bool fine = posix_spawn_file_actions_adddup2(&actions, fileno(script), STDIN_FILENO) == 0 &&
                 posix_spawn_file_actions_adddup2(&actions, to, STDOUT_FILENO) == 0 &&
                 posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0) == 0 &&
+                (!dir || posix_spawn_file_actions_addchdir_np(&actions, dir) == 0) &&
                 posix_spawnp(ret_child, name, &actions, NULL, argv, environ) == 0;
     posix_spawn_file_actions_destroy(&actions);
     return fine;
@@ -152,12 +228,12 @@ static Status read_all(int from, char **ret_text, size_t *ret_size) {
     return OK;
 }
 
-static Status run_gnuplot(FILE *script, char **ret_text, bool *ret_fine) {
+static Status run_gnuplot(FILE *script, const char *dir, char **ret_text, bool *ret_fine) {
     int pipes[2], state = 0;
     size_t size;
     if (pipe2(pipes, O_CLOEXEC) != 0) return FAILED("cannot create a pipe: %s", strerror(errno));
     pid_t child;
-    bool started = start(script, pipes[1], &child);
+    bool started = start(script, pipes[1], dir, &child);
     close(pipes[1]);
     Status status = read_all(pipes[0], ret_text, &size);
     close(pipes[0]);
@@ -166,31 +242,55 @@ static Status run_gnuplot(FILE *script, char **ret_text, bool *ret_fine) {
     return status;
 }
 
-/* The CSS variable that a placeholder stands for; NULL if the color is not a placeholder. */
-static const char *variable_of(const Plot *plot, int red, int green, int blue) {
-    if (red || green || blue < TEXT_COLOR) return NULL;
-    if (blue == TEXT_COLOR) return "var(--soft)";
-    if (blue == LINE_COLOR) return "var(--line)";
-    size_t at = (size_t)(blue - SERIES_COLOR);
-    return at < plot->count && is_variable(plot->series[at].color) ? plot->series[at].color : NULL;
+/* ---- the SVG ---- */
+
+/* The index of a color in the table; COLORS if it is another one. */
+static size_t color_at(const char *text, int *ret_length) {
+    unsigned red, green, blue;
+    *ret_length = 0;
+    if (sscanf(text, "rgb(%u,%u,%u)%n", &red, &green, &blue, ret_length) != 3 || !*ret_length) return COLORS;
+    for (size_t i = 0; i < COLORS; i++)
+        if (strtoul(colors[i].hex + 1, NULL, 16) == (red << 16 | green << 8 | blue)) return i;
+    return COLORS;
 }
 
-/* Copies the SVG with placeholders replaced by variables. */
-static Status put_variables(const Plot *plot, const char *svg, char **ret_svg) {
+/* The length of what says how gnuplot was called, is unused, or has the same id in every plot; else 0. */
+static size_t noise_at(const char *text) {
+    static const struct {
+        const char *from, *to;
+    } parts[] = {{"<title>", "</title>"},
+                 {"<desc>", "</desc>"},
+                 {"<filter ", "</filter>"},
+                 {" id=\"gnuplot_canvas\"", ""}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        size_t length = strlen(parts[i].from);
+        const char *end = strncmp(text, parts[i].from, length) ? NULL : strstr(text + length, parts[i].to);
+        if (end) return (size_t)(end - text) + strlen(parts[i].to);
+    }
+    return 0;
+}
+
+/* Copies gnuplot's SVG without its titles and with unique ids; `page`: colors become variables. */
+static Status clean_svg(const Plot *plot, const char *svg, bool page, char **ret_svg) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out) return FAILED("out of memory while drawing a plot");
     while (*svg) {
-        int red, green, blue, length = 0;
-        const char *name = NULL;
-        if (!strncmp(svg, "rgb(", 4) && sscanf(svg, "rgb(%d,%d,%d)%n", &red, &green, &blue, &length) == 3)
-            name = length ? variable_of(plot, red, green, blue) : NULL;
-        if (name)
-            fputs(name, out);
-        else
-            fputc(*svg, out);
-        svg += name ? length : 1;
+        int length = 0;
+        size_t noise = *svg == '<' || *svg == ' ' ? noise_at(svg) : 0;
+        size_t color = page && !strncmp(svg, "rgb(", 4) ? color_at(svg, &length) : COLORS;
+        if (noise) {
+            svg += noise;
+        } else if (color < COLORS) {
+            fputs(colors[color].variable, out);
+            svg += length;
+        } else if (!strncmp(svg, "'gp", 3) || !strncmp(svg, "#gp", 3)) {
+            fprintf(out, "%c%s_gp", *svg, plot->name);
+            svg += 3;
+        } else {
+            fputc(*svg++, out);
+        }
     }
     bool bad = ferror(out) != 0;
     if (fclose(out) != 0 || bad) return FAILED("out of memory while drawing a plot");
@@ -199,22 +299,135 @@ static Status put_variables(const Plot *plot, const char *svg, char **ret_svg) {
     return OK;
 }
 
-Status plot_svg(const Plot *plot, char **ret_svg) {
+static Status draw(const Plot *plot, const PlotLayout *layout, const char *dir, char **ret_svg) {
     CLEANUP(mem_freep) char *text = NULL;
     bool fine = false;
-    if (plot->count > MAX_COLOR - SERIES_COLOR) {
-        *ret_svg = NULL;
-        return OK;
-    }
     FILE *script = tmpfile();
     if (!script) return FAILED("cannot create a temporary file: %s", strerror(errno));
-    put_script(script, plot);
+    put_script(script, plot, layout, dir != NULL);
     bool bad = fflush(script) != 0 || lseek(fileno(script), 0, SEEK_SET) != 0;
     Status status = bad ? FAILED("cannot write a temporary file: %s", strerror(errno))
-                        : run_gnuplot(script, &text, &fine);
+                        : run_gnuplot(script, dir, &text, &fine);
     fclose(script);
     TRY(status);
     const char *svg = fine ? strstr(text, "<svg") : NULL;
-    *ret_svg = NULL;
-    return svg && strstr(svg, "</svg>") ? put_variables(plot, svg, ret_svg) : OK;
+    if (svg && strstr(svg, "</svg>")) TRY(str_dup(svg, ret_svg));
+    return OK;
+}
+
+/* ---- files ---- */
+
+static void put_csv_text(FILE *out, const char *text) {
+    fputc('"', out);
+    for (; *text; text++) {
+        if (*text == '"') fputc('"', out);
+        fputc(*text, out);
+    }
+    fputc('"', out);
+}
+
+/* One line per point; the spread is empty if unknown. */
+static void put_csv(FILE *out, const Plot *plot) {
+    bool bars = plot->kind == PLOT_BARS;
+    fputs("series,", out);
+    if (!bars) {
+        put_csv_text(out, plot->x_label);
+        fputc(',', out);
+    }
+    put_csv_text(out, bars ? plot->x_label : plot->y_label);
+    fputs(",spread\n", out);
+    for (size_t s = 0; s < plot->count; s++) {
+        const Series *series = &plot->series[s];
+        for (size_t i = 0; i < series->count; i++) {
+            put_csv_text(out, series->label ? series->label : "");
+            if (!bars) fprintf(out, ",%.10g", series->x[i]);
+            fprintf(out, ",%.10g,", series->y[i]);
+            if (spread_at(series, i) > 0) fprintf(out, "%.6g", spread_at(series, i));
+            fputc('\n', out);
+        }
+    }
+}
+
+static Status write_in(const char *dir, const Plot *plot, const char *ending, const char *text, size_t size) {
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(str_format(&path, "%s/%s.%s", dir, plot->name, ending));
+    return file_replace(path, text, size);
+}
+
+static Status write_csv(const Plot *plot, const char *dir) {
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return FAILED("out of memory while writing a plot");
+    put_csv(out, plot);
+    bool bad = ferror(out) != 0;
+    if (fclose(out) != 0 || bad) return FAILED("out of memory while writing a plot");
+    return write_in(dir, plot, "csv", text, size);
+}
+
+static Status write_svg(const Plot *plot, const char *dir, const char *svg) {
+    CLEANUP(mem_freep) char *whole = NULL;
+    TRY(str_format(&whole, "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n%s", svg));
+    return write_in(dir, plot, "svg", whole, strlen(whole));
+}
+
+/* ---- data for the page's script ---- */
+
+static json_t *numbers_json(const Series *series, const double *values, double unit) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < series->count; i++)
+        if (is_kept(series, i)) json_array_append_new(list, json_finite(values[i] / unit));
+    return list;
+}
+
+static json_t *series_json(const Plot *plot, const Series *series, const PlotLayout *at) {
+    double unit = plot->kind == PLOT_BARS ? at->x.unit : at->y.unit;
+    json_t *json =
+        json_pack("{s:s, s:o, s:o}", "n", series->label ? series->label : "", "x",
+                  numbers_json(series, plot->kind == PLOT_BARS ? series->y : series->x, at->x.unit), "y",
+                  numbers_json(series, series->y, unit));
+    if (series->spread) json_object_set_new(json, "e", numbers_json(series, series->spread, unit));
+    return json;
+}
+
+static json_t *axis_json(const PlotAxis *axis, const char *label, bool logarithmic) {
+    return json_pack("{s:f, s:f, s:s, s:s, s:b}", "a", axis->low, "b", axis->high, "u", axis->suffix, "n",
+                     label, "log", logarithmic);
+}
+
+static json_t *data_json(const Plot *plot, const PlotLayout *at) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < plot->count; i++)
+        json_array_append_new(list, series_json(plot, &plot->series[i], at));
+    return json_pack("{s:i, s:[ffff], s:[ff], s:o, s:o, s:o}", "kind", (int)plot->kind, "box", at->left,
+                     at->top, at->right, at->bottom, "size", at->width, at->height, "x",
+                     axis_json(&at->x, plot->x_label, plot->x_log), "y",
+                     axis_json(&at->y, plot->y_label ? plot->y_label : "", plot->y_format == AXIS_POWERS),
+                     "s", list);
+}
+
+void plot_done(PlotResult *result) {
+    free(result->svg);
+    free(result->plain);
+    json_decref(result->data);
+    *result = (PlotResult){0};
+}
+
+Status plot_draw(const Plot *plot, const char *dir, PlotResult *ret_result) {
+    CLEANUP(plot_layout_done) PlotLayout layout = {0};
+    CLEANUP(plot_done) PlotResult result = {0};
+    CLEANUP(mem_freep) char *svg = NULL;
+    TRY(plot_layout(plot, &layout));
+    TRY(draw(plot, &layout, dir, &svg));
+    if (svg) {
+        TRY(clean_svg(plot, svg, true, &result.svg));
+        TRY(clean_svg(plot, svg, false, &result.plain));
+        result.data = data_json(plot, &layout);
+        if (!result.data) return FAILED("out of memory while drawing a plot");
+    }
+    if (dir && svg) TRY(write_svg(plot, dir, result.plain));
+    if (dir) TRY(write_csv(plot, dir));
+    *ret_result = result;
+    result = (PlotResult){0};
+    return OK;
 }

@@ -42,6 +42,8 @@ static void run_done(Run *run) {
     curve_done(&run->val_loss);
     curve_done(&run->step_ms);
     curve_done(&run->busy);
+    curve_done(&run->tokens);
+    curve_done(&run->elapsed);
     free(run->epochs);
     for (size_t i = 0; i < run->repeat_count; i++) run_done(&run->repeats[i]);
     free(run->repeats);
@@ -112,6 +114,16 @@ static Status put_epoch(Run *run, const json_t *entry) {
     return OK;
 }
 
+/* A process that resumes the run counts from its own start; its time is added to that of the steps before. */
+static Status put_elapsed(Run *run, double step, double elapsed) {
+    Curve *curve = &run->elapsed;
+    size_t before = curve->count;
+    while (before && curve->step[before - 1] >= step) before--;
+    if (before < curve->count || (before && elapsed + run->earlier_s < curve->value[before - 1]))
+        run->earlier_s = before ? curve->value[before - 1] : 0;
+    return put_point(curve, step, run->earlier_s + elapsed);
+}
+
 /* Unreadable and implausible lines are skipped and counted in *bad. */
 static Status read_line(Run *run, const char *line, size_t size, History *history, size_t *bad) {
     CLEANUP(json_decrefp) json_t *entry = json_loadb(line, size, 0, NULL);
@@ -126,6 +138,9 @@ static Status read_line(Run *run, const char *line, size_t size, History *histor
     double step_ms = json_number_or(entry, "step_ms", NAN), busy = json_number_or(entry, "utilization", NAN);
     if (step_ms > 0 && step_ms < 1e15) TRY(put_point(&run->step_ms, step, step_ms));
     if (busy >= 0 && busy <= 1) TRY(put_point(&run->busy, step, busy));
+    double tokens = json_number_or(entry, "tokens", NAN), elapsed = json_number_or(entry, "elapsed_s", NAN);
+    if (tokens >= 0 && tokens < 1e18) TRY(put_point(&run->tokens, step, tokens));
+    if (elapsed >= 0 && elapsed < 1e12) TRY(put_elapsed(run, step, elapsed));
     TRY(put_epoch(run, json_object_get(entry, "epoch_end")));
     history_take(history, entry);
     return OK;
@@ -206,7 +221,10 @@ static void forget_metrics(Run *run) {
     curve_done(&run->val_loss);
     curve_done(&run->step_ms);
     curve_done(&run->busy);
+    curve_done(&run->tokens);
+    curve_done(&run->elapsed);
     run->epoch_count = 0;
+    run->earlier_s = 0;
 }
 
 Status run_renew(Run *run) {

@@ -70,7 +70,7 @@ static void write_trace(const char *dir, int ranks) {
 }
 
 static void add_run(Results *results, const char *place, const char *name, int run) {
-    char dir[160], line[128];
+    char dir[160], line[192];
     char *text = NULL;
     size_t size;
     Run *added;
@@ -82,8 +82,10 @@ static void add_run(Results *results, const char *place, const char *name, int r
     FILE *out = open_memstream(&text, &size);
     assert_non_null(out);
     for (int step = 1; step <= STEPS; step++) {
-        snprintf(line, sizeof line, "{\"step\":%d,\"loss\":%.6f}\n{\"step\":%d,\"val_loss\":%.6f}\n", step,
-                 5 + 1e-5 * run + 1.0 / step, step, 5 + 1.5 / step);
+        snprintf(
+            line, sizeof line,
+            "{\"step\":%d,\"loss\":%.6f,\"tokens\":%d,\"elapsed_s\":%d}\n{\"step\":%d,\"val_loss\":%.6f}\n",
+            step, 5 + 1e-5 * run + 1.0 / step, 100 * step, (run + 1) * step, step, 5 + 1.5 / step);
         fputs(line, out);
     }
     fclose(out);
@@ -151,16 +153,29 @@ static const char script[] =
     ".map(e=>e.tagName+'.'+e.className+' '+contrast(w,e).toFixed(2));\n"
     "let small=[...d.querySelectorAll('p,td,th,small,svg text')].filter(e=>e.textContent.trim()&&"
     "e.getBoundingClientRect().height>0&&e.getBoundingClientRect().height<8).length;\n"
-    "return {width:d.documentElement.scrollWidth,rows:n('tbody tr'),svgs:n('svg'),curves:n('svg "
+    /* The pointer over a curve, a drag that zooms, a double-click. Nothing happens where scripts are off. */
+    "let "
+    "fig=d.querySelector('#loss-time'),svg=fig&&fig.querySelector('svg'),tip=()=>d.querySelector('.tip');\n"
+    "let at=(type,x,y,to)=>{if(!svg)return;let "
+    "r=svg.getBoundingClientRect();(to||svg).dispatchEvent(new w.PointerEvent(type,"
+    "{bubbles:true,clientX:r.left+x*r.width,clientY:r.top+y*r.height}))};\n"
+    "at('pointermove',.3,.5);let hover=tip()&&!tip().hidden?tip().textContent:'';\n"
+    "at('pointerdown',.2,.2);at('pointermove',.5,.6);at('pointerup',.5,.6,w);\n"
+    "let zoomed=n('.axes text');at('dblclick',.3,.5);let back=n('.axes text');at('pointerleave',.3,.5);\n"
+    "let twice=all.map(e=>e.id).filter((id,i,ids)=>id&&ids.indexOf(id)<i);\n"
+    "return {hover,zoomed,back,twice,titles:n('svg title'),width:d.documentElement.scrollWidth,rows:n('tbody "
+    "tr'),svgs:n('svg'),curves:n('svg "
     "g[id*=_plot_] path'),"
     "bars:n('.bar i'),marks:n('.bar u'),boxes:n('.track i'),dark:light(behind(w,d.body))<.2,wide,pale,small,"
     "cut:[...d.querySelectorAll('.scroll')].filter(e=>e.scrollWidth>e.clientWidth+1).length,"
     "fetched:w.performance.getEntriesByType('resource').length}}\n"
-    "onload=()=>{out.textContent='LOOK'+JSON.stringify([look(desktop),look(phone)])+'KOOL'}\n";
+    "onload=()=>{out.textContent='LOOK'+JSON.stringify([look(desktop),look(phone),look(plain)])+'KOOL'}\n";
 
-static void put_frame(FILE *out, const char *id, int width, const char *html) {
+static void put_frame(FILE *out, const char *id, int width, bool scripts, const char *html) {
+    const char *from = strstr(html, "<script>"), *end = from ? strstr(from, "</script>") : NULL;
     fprintf(out, "<iframe id=\"%s\" style=\"border:0;width:%dpx;height:2000px\" srcdoc=\"", id, width);
     for (; *html; html++) {
+        if (!scripts && html == from) html = end;
         if (*html == '"')
             fputs("&quot;", out);
         else if (*html == '&')
@@ -214,7 +229,7 @@ static void check(const json_t *seen, int width, bool dark, bool curves) {
     assert_int_equal(count_of(seen, "width"), width);
     /* The results, then published and measured values of each run and one prediction. */
     assert_int_equal(count_of(seen, "rows"), RUNS + 1 + 2 * (RUNS + 1) + 1);
-    assert_int_equal(count_of(seen, "svgs"), curves ? 6 : 0); /* losses, their difference, batches, ranks */
+    assert_int_equal(count_of(seen, "svgs"), curves ? 10 : 0); /* speed, losses, batches, ranks */
     if (curves) assert_true(count_of(seen, "curves") >= 2 * RUNS);
     assert_int_equal(count_of(seen, "marks"), 2 + 3 * RANKS); /* a memory bar for each rank */
     assert_int_equal(count_of(seen, "boxes"), 8 * (2 + 3 * RANKS));
@@ -224,7 +239,20 @@ static void check(const json_t *seen, int width, bool dark, bool curves) {
     assert_int_equal(count_of(seen, "small"), 0);
     assert_int_equal(count_of(seen, "cut"), 0); /* no part of the table is clipped */
     assert_none(seen, "wide");
+    assert_none(seen, "twice");                    /* ids */
+    assert_int_equal(count_of(seen, "titles"), 0); /* how gnuplot was called */
     assert_none(seen, "pale");
+}
+
+/* The script shows values and zooms; without it, nothing else is missing. */
+static void check_script(const json_t *with, const json_t *without) {
+    const char *hover = json_string_value(json_object_get(with, "hover"));
+    assert_non_null(hover);
+    assert_non_null(strstr(hover, " seconds since the start"));
+    assert_true(count_of(with, "zoomed") > 4);
+    assert_int_equal(count_of(with, "back"), 0);
+    assert_string_equal(json_string_value(json_object_get(without, "hover")), "");
+    assert_int_equal(count_of(without, "zoomed"), 0);
 }
 
 static void in_browser(void **state) {
@@ -244,14 +272,17 @@ static void in_browser(void **state) {
     FILE *out = fopen(outer, "w");
     assert_non_null(out);
     fprintf(out, "<!DOCTYPE html><meta charset=\"utf-8\"><pre id=\"out\"></pre>\n");
-    put_frame(out, "desktop", 1200, html);
-    put_frame(out, "phone", 390, html);
+    put_frame(out, "desktop", 1200, true, html);
+    put_frame(out, "phone", 390, true, html);
+    put_frame(out, "plain", 1200, false, html);
     fprintf(out, "<script>\n%s</script>\n", script);
     assert_int_equal(fclose(out), 0);
     for (int dark = 0; dark < 2; dark++) {
         json_t *seen = look(browser, place, dark);
         check(json_array_get(seen, 0), 1200, dark, curves);
         check(json_array_get(seen, 1), 390, dark, curves);
+        check(json_array_get(seen, 2), 1200, dark, curves);
+        if (curves) check_script(json_array_get(seen, 0), json_array_get(seen, 2));
         json_decref(seen);
     }
     free(html);

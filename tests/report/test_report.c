@@ -5,6 +5,8 @@
 #include "base/memory.h"
 #include "report/columns.h"
 #include "report/comparable.h"
+#include "report/formats.h"
+#include "report/plot_layout.h"
 #include "report/run.h"
 #include "report/spread.h"
 #include "report/summary.h"
@@ -308,7 +310,7 @@ static void scales_by_batch(void **state) {
     bool curves;
     char *html = page_of(fixture, &results, &curves);
     assert_has(html,
-               "<span>2, 8</span><div class=\"bar\"><i style=\"width:75.00%;background:var(--c1)\"></i></div>"
+               "<span>2, 8</span><div class=\"bar\"><i style=\"width:75.00%;background:var(--c0)\"></i></div>"
                "<span>75.0%</span></div>\n<div class=\"row thin\"><span>published</span><div "
                "class=\"bar\"><i style=\"width:80.00%;background:var(--c7)\" title=\"published\"></i></div>"
                "<span>80.0%</span>");
@@ -414,6 +416,91 @@ static void contended_runs_are_not_ranked(void **state) {
     assert_ok(results_summary(&results, &none));
     assert_has(none, "No run is called the fastest: none had its cores to itself.");
     assert_true(isnan(run_difference(&results, &results.runs[1], FIGURE_TOKENS)));
+    results_done(&results);
+}
+
+/* Each plot is also a file. Labels cannot escape from the script that draws them. */
+static void writes_figures(void **state) {
+    static const char hostile[] = "it's\"$x <b>\n'; system('touch /tmp/weft-injected')";
+    static const double x[] = {1, 2}, y[] = {3, 5.5}, spread[] = {0.5, NAN};
+    const Fixture *fixture = *state;
+    Series series[] = {{.label = hostile, .x = x, .y = y, .spread = spread, .count = 2, .width = 2}};
+    Plot plot = {
+        .name = "some-plot", .x_label = "ranks", .y_label = "tokens/s", .series = series, .count = 1};
+    CLEANUP(plot_done) PlotResult drawn = {0};
+    CLEANUP(mem_freep) char *csv = NULL, *svg = NULL;
+    char path[80];
+    assert_ok(plot_draw(&plot, fixture->dir, &drawn));
+    snprintf(path, sizeof path, "%s/some-plot.csv", fixture->dir);
+    assert_ok(file_read(path, 1 << 16, &csv, NULL));
+    assert_has(csv, "series,\"ranks\",\"tokens/s\",spread\n\"it's\"\"$x");
+    assert_has(csv, ",1,3,0.5\n");
+    assert_has(csv, ",2,5.5,\n");
+    if (!drawn.svg) return; /* no gnuplot */
+    assert_has(drawn.svg, ">it's\"$x &lt;b");
+    assert_has(drawn.svg, "var(--c0)");
+    assert_null(strstr(drawn.svg, "<title>"));
+    assert_false(path_exists("/tmp/weft-injected"));
+    snprintf(path, sizeof path, "%s/some-plot.svg", fixture->dir);
+    assert_ok(file_read(path, 1 << 20, &svg, NULL));
+    assert_has(svg, "103, 178)");
+    assert_null(strstr(svg, "var("));
+    assert_true(json_array_size(json_object_get(drawn.data, "s")) == 1);
+}
+
+/* Labels keep their distance and stay inside the picture. */
+static void places_labels(void **state) {
+    (void)state;
+    enum { CURVES = 8 };
+    static const double x[] = {1, 2};
+    double y[CURVES][2];
+    Series series[CURVES];
+    for (int i = 0; i < CURVES; i++) {
+        y[i][0] = 7;
+        y[i][1] = 5 + 1e-6 * i;
+        series[i] =
+            (Series){.label = "a label that is longer than the margin", .x = x, .y = y[i], .count = 2};
+    }
+    Plot plot = {.name = "labels", .series = series, .count = CURVES, .line = 6};
+    CLEANUP(plot_layout_done) PlotLayout layout = {0};
+    assert_ok(plot_layout(&plot, &layout));
+    assert_int_equal(layout.label_count, CURVES + 1);
+    for (size_t i = 0; i < layout.label_count; i++) {
+        assert_true(layout.labels[i].y > 0 && layout.labels[i].y <= layout.bottom);
+        if (i) assert_true(layout.labels[i].y - layout.labels[i - 1].y >= 14);
+    }
+    assert_string_equal(layout.labels[0].text, "ideal");
+    assert_string_equal(layout.labels[1].text, "a label that is longer th…");
+}
+
+/* The table for papers has the page's columns; what is the same or follows from another figure is a sentence.
+ */
+static void formats_tables(void **state) {
+    static const char summary[] =
+        "{\"steps\": 2, \"tokens_per_s\": %s, \"samples_per_s\": %s, \"bubble\": 0, "
+        "\"sent_bytes\": 0, \"val_loss\": 4, \"layout\": {\"batch\": 4}}";
+    const Fixture *fixture = *state;
+    Results results = {0};
+    char text[256];
+    CLEANUP(mem_freep) char *markdown = NULL, *latex = NULL, *csv = NULL, *alone = NULL;
+    snprintf(text, sizeof text, summary, "6400", "100");
+    write_run(fixture, "a_b|c & 50%", text, NULL);
+    add(&results, fixture, "a_b|c & 50%");
+    assert_ok(table_format(&results, FORMAT_MARKDOWN, &alone));
+    assert_has(alone, "| run | tokens/s | val. loss |\n");
+    assert_has(alone, "Also: bubble 0.0%, sent 0 B, efficiency 1.0000. A sample has 64 tokens");
+    snprintf(text, sizeof text, summary, "12800", "200");
+    write_run(fixture, "two", text, NULL);
+    add(&results, fixture, "two");
+    assert_ok(table_format(&results, FORMAT_MARKDOWN, &markdown));
+    assert_has(markdown,
+               "| run | tokens/s |\n| --- | ---: |\n| a\\_b\\|c & 50% (baseline) | 6.40 k |\n| two |");
+    assert_has(markdown, "The same in all runs: val. loss 4.0000, bubble 0.0%, sent 0 B, efficiency 1.0000.");
+    assert_ok(table_format(&results, FORMAT_LATEX, &latex));
+    assert_has(latex, "\\begin{tabular}{lr}\n\\toprule\nrun & tokens/s \\\\\n");
+    assert_has(latex, "\na\\_b|c \\& 50\\% (baseline) & 6.40 k \\\\\n");
+    assert_ok(table_format(&results, FORMAT_CSV, &csv));
+    assert_has(csv, "\n\"two\",finished,");
     results_done(&results);
 }
 
@@ -844,6 +931,9 @@ int main(void) {
                                        TEST(contended_runs_are_not_ranked),
                                        TEST(spread_decides_ties),
                                        TEST(names_machine),
+                                       TEST(writes_figures),
+                                       TEST(places_labels),
+                                       TEST(formats_tables),
                                        TEST(spread_within_run),
                                        TEST(survives_damage),
                                        TEST(nothing_known),

@@ -1,0 +1,144 @@
+/* Values below the pointer, and zoom: drag over a part of a plot, double-click to reset. The page reads the
+   same without it. */
+(() => {
+    const NS = 'http://www.w3.org/2000/svg';
+    const tip = document.createElement('div');
+    tip.className = 'tip';
+    tip.hidden = true;
+    document.body.append(tip);
+
+    const add = (parent, name, attributes) => {
+        const node = document.createElementNS(NS, name);
+        for (const key in attributes) node.setAttribute(key, attributes[key]);
+        parent.append(node);
+        return node;
+    };
+    const short = (v) => {
+        const a = Math.abs(v);
+        return a && (a < 1e-3 || a >= 1e6) ? v.toExponential(2) : String(+v.toPrecision(5));
+    };
+    /* About n round values between a and b. */
+    const ticks = (a, b, n) => {
+        const raw = (b - a) / n, unit = 10 ** Math.floor(Math.log10(raw));
+        const step = unit * ([1, 2, 5].find((m) => m * unit >= raw) || 10), list = [];
+        for (let v = Math.ceil(a / step) * step; v <= b + step / 1e6; v += step) list.push(+v.toPrecision(12));
+        return list;
+    };
+
+    const start = (figure) => {
+        const data = JSON.parse(figure.dataset.plot), svg = figure.querySelector('svg');
+        const [left, top, right, bottom] = data.box, [width, height] = data.size;
+        const whole = [data.x.a, data.x.b, data.y.a, data.y.b];
+        const curves = [...svg.querySelectorAll('g[id*="_plot_"]')];
+        const dot = add(svg, 'circle', {r: 4, class: 'dot', visibility: 'hidden'});
+        let range = whole, from = null, box = null, axes = null, clip = null;
+
+        const share = (axis, v, a, b) => axis.log ? Math.log(v / a) / Math.log(b / a) : (v - a) / (b - a);
+        const value = (axis, s, a, b) => axis.log ? a * (b / a) ** s : a + s * (b - a);
+        const px = (v) => left + share(data.x, v, range[0], range[1]) * (right - left);
+        const py = (v) => bottom - share(data.y, v, range[2], range[3]) * (bottom - top);
+        const place = (event) => {
+            const r = svg.getBoundingClientRect();
+            return [(event.clientX - r.left) * width / r.width, (event.clientY - r.top) * height / r.height];
+        };
+        const inside = ([x, y]) => x >= left - 8 && x <= right + 8 && y >= top - 8 && y <= bottom + 8;
+
+        const nearest = ([x, y]) => {
+            let best = null;
+            for (const s of data.s)
+                s.x.forEach((v, i) => {
+                    if (v < range[0] || v > range[1]) return;
+                    const dx = px(v) - x, dy = (py(s.y[i]) - y), d = dx * dx + dy * dy / 4;
+                    if (!best || d < best.d) best = {d, s, i};
+                });
+            return best && best.d < 60 * 60 ? best : null;
+        };
+        const bar = ([, y]) => {
+            const i = Math.floor((y - top) / (bottom - top) * data.s.length);
+            return data.s[i] && {s: data.s[i], i: 0};
+        };
+        const show = (event) => {
+            const at = place(event), bars = data.kind === 2;
+            const found = bars ? at[1] >= top && at[1] <= bottom && bar(at) : inside(at) && nearest(at);
+            tip.hidden = !found;
+            dot.setAttribute('visibility', found && !bars ? 'visible' : 'hidden');
+            if (!found) return;
+            const {s, i} = found, spread = s.e && s.e[i] ? ' ± ' + short(s.e[i]) + (bars ? data.x.u : data.y.u) : '';
+            const y = short(s.y[i]) + (bars ? data.x.u : data.y.u) + spread;
+            tip.textContent = s.n + (s.n ? ': ' : '') + y + (bars ? '' : ' at ' + short(s.x[i]) + data.x.u + ' ' + data.x.n);
+            tip.style.left = Math.min(event.pageX + 14, document.documentElement.clientWidth - tip.offsetWidth - 8) + 'px';
+            tip.style.top = event.pageY + 16 + 'px';
+            if (!bars) {
+                dot.setAttribute('cx', px(s.x[i]));
+                dot.setAttribute('cy', py(s.y[i]));
+            }
+        };
+
+        /* Redraws the axes for the visible range and moves the curves. */
+        const draw = () => {
+            const zoomed = range !== whole;
+            svg.querySelectorAll('.gridline').forEach((g) => { g.style.display = zoomed ? 'none' : ''; });
+            if (axes) axes.remove();
+            axes = null;
+            const sx = zoomed ? 1 / (share(data.x, range[1], whole[0], whole[1]) - share(data.x, range[0], whole[0], whole[1])) : 1;
+            const sy = zoomed ? 1 / (share(data.y, range[3], whole[2], whole[3]) - share(data.y, range[2], whole[2], whole[3])) : 1;
+            const ox = zoomed ? share(data.x, range[0], whole[0], whole[1]) : 0, oy = zoomed ? share(data.y, range[2], whole[2], whole[3]) : 0;
+            curves.forEach((g) => {
+                g.setAttribute('transform', zoomed ? `matrix(${sx} 0 0 ${sy} ${left - sx * (left + ox * (right - left))} ${bottom - sy * (bottom - oy * (bottom - top))})` : '');
+                g.querySelectorAll('path').forEach((p) => p.setAttribute('vector-effect', 'non-scaling-stroke'));
+            });
+            if (!zoomed) return;
+            if (!clip) {
+                const name = figure.id + '-area';
+                add(add(svg, 'clipPath', {id: name}), 'rect', {x: left, y: top, width: right - left, height: bottom - top});
+                clip = add(svg, 'g', {'clip-path': `url(#${name})`});
+                clip.append(...curves);
+                svg.append(dot);
+            }
+            axes = add(svg, 'g', {class: 'axes'});
+            add(axes, 'path', {d: `M24 0H${left - 1}V${bottom + 1}H${right + 30}V${height}H24Z`, class: 'cover'});
+            for (const v of data.x.log ? [] : ticks(range[0], range[1], 5))
+                add(axes, 'text', {x: px(v), y: bottom + 20, 'text-anchor': 'middle'}).textContent = short(v) + data.x.u;
+            for (const v of data.y.log ? [] : ticks(range[2], range[3], 5)) {
+                add(axes, 'path', {d: `M${left} ${py(v)}H${right}`, class: 'grid'});
+                add(axes, 'text', {x: left - 8, y: py(v) + 4, 'text-anchor': 'end'}).textContent = short(v) + data.y.u;
+            }
+            add(axes, 'text', {x: (left + right) / 2, y: bottom + 38, 'text-anchor': 'middle'}).textContent = data.x.n + ' (double-click: whole range)';
+        };
+
+        svg.addEventListener('pointermove', (event) => {
+            if (!from) return show(event);
+            const at = place(event), x = [from[0], at[0]].map((v) => Math.min(Math.max(v, left), right)).sort((a, b) => a - b);
+            const y = [from[1], at[1]].map((v) => Math.min(Math.max(v, top), bottom)).sort((a, b) => a - b);
+            if (!box) box = add(svg, 'rect', {class: 'select'});
+            for (const [k, v] of Object.entries({x: x[0], y: y[0], width: x[1] - x[0], height: y[1] - y[0]})) box.setAttribute(k, v);
+            box.range = [x, y];
+        });
+        svg.addEventListener('pointerleave', () => {
+            tip.hidden = true;
+            dot.setAttribute('visibility', 'hidden');
+        });
+        if (data.kind === 2) return;
+        svg.addEventListener('pointerdown', (event) => {
+            if (event.pointerType === 'touch' || !inside(place(event))) return;
+            from = place(event);
+            tip.hidden = true;
+            event.preventDefault();
+        });
+        addEventListener('pointerup', () => {
+            if (box && box.range[0][1] - box.range[0][0] > 8 && box.range[1][1] - box.range[1][0] > 8) {
+                const [x, y] = box.range, s = (v, a, b) => (v - a) / (b - a);
+                range = [value(data.x, s(x[0], left, right), range[0], range[1]), value(data.x, s(x[1], left, right), range[0], range[1]),
+                    value(data.y, s(y[1], bottom, top), range[2], range[3]), value(data.y, s(y[0], bottom, top), range[2], range[3])];
+                draw();
+            }
+            if (box) box.remove();
+            box = from = null;
+        });
+        svg.addEventListener('dblclick', () => {
+            range = whole;
+            draw();
+        });
+    };
+    document.querySelectorAll('figure[data-plot]').forEach(start);
+})();

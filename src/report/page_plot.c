@@ -1,0 +1,35 @@
+#include "report/page_plot.h"
+
+#include "base/memory.h"
+#include "report/page.h"
+
+int series_color(size_t index) {
+    return index < PLOT_COLORS ? (int)index : PLOT_GRAY;
+}
+
+/* The points, for the script that shows values and zooms. */
+static Status put_data(FILE *out, const json_t *data) {
+    char *text = json_dumps(data, JSON_COMPACT | JSON_REAL_PRECISION(6));
+    if (!text) return FAILED("out of memory while writing a plot");
+    fputs(" data-plot=\"", out);
+    put_html(out, text);
+    fputs("\"", out);
+    free(text);
+    return OK;
+}
+
+Status put_plot(FILE *out, const Plot *plot, const char *caption, const char *detail, Figures *drawn) {
+    CLEANUP(plot_done) PlotResult plotted = {0};
+    if (!plot->count) return OK;
+    TRY(plot_draw(plot, drawn->dir, &plotted));
+    if (!plotted.svg) {
+        drawn->missing = true;
+        return OK;
+    }
+    drawn->count++;
+    fprintf(out, "<figure id=\"%s\"", plot->name);
+    TRY(put_data(out, plotted.data));
+    fprintf(out, "><figcaption>%s<small>%s</small></figcaption>\n%s</figure>\n", caption, detail,
+            plotted.svg);
+    return OK;
+}

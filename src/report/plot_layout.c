@@ -1,0 +1,256 @@
+#include "report/plot_layout.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+enum {
+    WIDTH = 560,
+    HEIGHT = 300,
+    BAR_HEIGHT = 30,
+    FRAME = 62,     /* above and below bars */
+    LEFT = 74,      /* for the numbers of the y axis and its label */
+    LINE_GAP = 15,  /* between the base lines of two labels */
+    LONGEST = 26,   /* characters of a label */
+    CHAR_WIDTH = 7, /* about; labels are not measured */
+    SIDES = 4       /* places to try around a point */
+};
+
+void plot_layout_done(PlotLayout *layout) {
+    for (size_t i = 0; i < layout->label_count; i++) free(layout->labels[i].text);
+    free(layout->labels);
+}
+
+/* ---- axes ---- */
+
+static void widen(double *low, double *high, double value) {
+    if (!isfinite(value)) return;
+    *low = fmin(*low, value);
+    *high = fmax(*high, value);
+}
+
+/* The largest and smallest value of all series along an axis, with their spreads. */
+static void find_range(const Plot *plot, bool of_x, double *ret_low, double *ret_high) {
+    *ret_low = INFINITY;
+    *ret_high = -INFINITY;
+    for (size_t s = 0; s < plot->count; s++) {
+        const Series *series = &plot->series[s];
+        for (size_t i = 0; i < series->count; i++) {
+            double spread = !of_x && series->spread && isfinite(series->spread[i]) ? series->spread[i] : 0;
+            double value = of_x ? series->x[i] : series->y[i];
+            widen(ret_low, ret_high, value - spread);
+            widen(ret_low, ret_high, value + spread);
+        }
+    }
+    if (!of_x && plot->line != 0) widen(ret_low, ret_high, plot->line);
+    if (*ret_low > *ret_high) *ret_low = *ret_high = 0;
+}
+
+static PlotAxis axis_of(AxisFormat format, double low, double high) {
+    static const char *const counts[] = {"", " k", " M", " B", " T"};
+    static const char *const bytes[] = {" B", " kB", " MB", " GB", " TB", " PB"};
+    bool is_bytes = format == AXIS_BYTES;
+    const char *const *suffixes = is_bytes ? bytes : counts;
+    size_t count = is_bytes ? sizeof bytes / sizeof *bytes : sizeof counts / sizeof *counts;
+    double largest = fmax(fabs(low), fabs(high));
+    PlotAxis axis = {.unit = 1, .suffix = format == AXIS_PERCENT ? "%" : ""};
+    if (format == AXIS_COUNTS || is_bytes) axis.suffix = suffixes[0];
+    for (size_t i = 1; i < count && (format == AXIS_COUNTS || is_bytes) && largest >= 1000 * axis.unit; i++) {
+        axis.unit *= 1000;
+        axis.suffix = suffixes[i];
+    }
+    axis.low = low / axis.unit;
+    axis.high = high / axis.unit;
+    return axis;
+}
+
+/* Adds a share of the range at both ends. */
+static void add_margin(PlotAxis *axis, double share, bool logarithmic) {
+    if (!(axis->high > axis->low)) { /* a single value */
+        axis->high = axis->low == 0 ? 1 : axis->low + 0.1 * fabs(axis->low);
+        axis->low = axis->low == 0 ? 0 : axis->low - 0.1 * fabs(axis->low);
+    }
+    if (logarithmic) {
+        double factor = pow(axis->high / axis->low, share);
+        axis->low /= factor;
+        axis->high *= factor;
+        return;
+    }
+    double margin = share * (axis->high - axis->low);
+    axis->low -= margin;
+    axis->high += margin;
+}
+
+static void find_axes(const Plot *plot, PlotLayout *layout) {
+    double low, high;
+    find_range(plot, false, &low, &high);
+    if (plot->kind == PLOT_BARS) {
+        layout->x = axis_of(plot->y_format, 0, high > 0 ? high : 1);
+        layout->x.high *= 1.02;
+        layout->y = (PlotAxis){.unit = 1, .low = 0.4, .high = (double)plot->count + 0.6, .suffix = ""};
+        return;
+    }
+    layout->y = axis_of(plot->y_format, plot->from_zero ? 0 : low, high);
+    add_margin(&layout->y, 0.06, plot->y_format == AXIS_POWERS);
+    if (plot->from_zero) layout->y.low = 0;
+    find_range(plot, true, &low, &high);
+    layout->x = axis_of(plot->x_format, low, high);
+    if (plot->kind == PLOT_POINTS || plot->x_log || !(high > low)) add_margin(&layout->x, 0.08, plot->x_log);
+    if (plot->kind == PLOT_POINTS && low >= 0 && !plot->x_log) layout->x.low = fmax(layout->x.low, 0);
+}
+
+/* ---- pixels ---- */
+
+static double share_of(const PlotAxis *axis, double value, bool logarithmic) {
+    if (logarithmic) return log(value / axis->low) / log(axis->high / axis->low);
+    return (value - axis->low) / (axis->high - axis->low);
+}
+
+static double x_pixel(const Plot *plot, const PlotLayout *at, double x) {
+    return at->left + share_of(&at->x, x / at->x.unit, plot->x_log) * (at->right - at->left);
+}
+
+static double y_pixel(const Plot *plot, const PlotLayout *at, double y) {
+    double share = share_of(&at->y, y / at->y.unit, plot->y_format == AXIS_POWERS);
+    return at->bottom - share * (at->bottom - at->top);
+}
+
+/* ---- labels ---- */
+
+static size_t length_of(const char *text) {
+    size_t count = 0;
+    for (; *text; text++) count += ((unsigned char)*text & 0xC0) != 0x80;
+    return count;
+}
+
+/* A copy with at most LONGEST characters. */
+static Status shorten(const char *text, char **ret_text) {
+    size_t count = 0, at = 0;
+    if (length_of(text) <= LONGEST) return str_dup(text, ret_text);
+    for (; text[at]; at++) {
+        bool starts = ((unsigned char)text[at] & 0xC0) != 0x80;
+        if (starts && count++ == LONGEST - 1) break;
+    }
+    return str_format(ret_text, "%.*s…", (int)at, text);
+}
+
+static double text_width(const char *text) {
+    return CHAR_WIDTH * (double)(length_of(text) < LONGEST ? length_of(text) : LONGEST);
+}
+
+static double widest_label(const Plot *plot) {
+    double widest = plot->line != 0 ? text_width("ideal") : 0;
+    for (size_t i = 0; i < plot->count; i++)
+        if (plot->series[i].label) widest = fmax(widest, text_width(plot->series[i].label));
+    return widest;
+}
+
+static Status add_label(PlotLayout *layout, const char *text, double x, double y, int color) {
+    PlotLabel *label = &layout->labels[layout->label_count];
+    TRY(shorten(text, &label->text));
+    label->x = x;
+    label->y = y;
+    label->color = color;
+    layout->label_count++;
+    return OK;
+}
+
+/* Moves labels that share a column apart, keeping their order, and back into the picture. */
+static void spread_out(PlotLayout *layout) {
+    PlotLabel *labels = layout->labels;
+    size_t count = layout->label_count;
+    for (size_t i = 1; i < count; i++) /* by height */
+        for (size_t k = i; k > 0 && labels[k].y < labels[k - 1].y; k--) {
+            PlotLabel other = labels[k];
+            labels[k] = labels[k - 1];
+            labels[k - 1] = other;
+        }
+    double lowest = layout->bottom;
+    for (size_t i = 1; i < count; i++) labels[i].y = fmax(labels[i].y, labels[i - 1].y + LINE_GAP);
+    for (size_t i = count; i-- > 0; lowest = labels[i].y - LINE_GAP) labels[i].y = fmin(labels[i].y, lowest);
+}
+
+static Status label_lines(const Plot *plot, PlotLayout *layout) {
+    for (size_t s = 0; s < plot->count; s++) {
+        const Series *series = &plot->series[s];
+        if (!series->label || !series->count) continue;
+        double y = y_pixel(plot, layout, series->y[series->count - 1]);
+        TRY(add_label(layout, series->label, layout->right + 7, y, series->color));
+    }
+    if (plot->line != 0)
+        TRY(add_label(layout, "ideal", layout->right + 7, y_pixel(plot, layout, plot->line), -1));
+    spread_out(layout);
+    return OK;
+}
+
+static Status label_bars(const Plot *plot, PlotLayout *layout) {
+    double row = (layout->bottom - layout->top) / ((double)plot->count + 0.2);
+    for (size_t s = 0; s < plot->count; s++) {
+        const Series *series = &plot->series[s];
+        double y = layout->top + row * ((double)s + 0.6);
+        TRY(add_label(layout, series->label ? series->label : "", layout->left - 8, y, -1));
+        layout->labels[layout->label_count - 1].before = true;
+        if (series->text) TRY(add_label(layout, series->text, layout->right + 8, y, -1));
+    }
+    return OK;
+}
+
+static double left_of(const PlotLabel *label) {
+    return label->before ? label->x - text_width(label->text) : label->x;
+}
+
+static bool overlap(const PlotLabel *a, const PlotLabel *b) {
+    return fabs(a->y - b->y) < LINE_GAP - 1 && left_of(a) < left_of(b) + text_width(b->text) &&
+           left_of(b) < left_of(a) + text_width(a->text);
+}
+
+static bool fits(const PlotLayout *layout, const PlotLabel *label) {
+    if (left_of(label) < layout->left || left_of(label) + text_width(label->text) > layout->width)
+        return false;
+    if (label->y < layout->top + 4 || label->y > layout->bottom - 4) return false;
+    for (size_t i = 0; i + 1 < layout->label_count; i++)
+        if (overlap(&layout->labels[i], label)) return false;
+    return true;
+}
+
+/* Puts a label beside its point: right or left of it, or a line above or below that. */
+static Status label_points(const Plot *plot, PlotLayout *layout) {
+    for (size_t s = 0; s < plot->count; s++) {
+        const Series *series = &plot->series[s];
+        if (!series->label || !series->count) continue;
+        double x = x_pixel(plot, layout, series->x[0]), y = y_pixel(plot, layout, series->y[0]);
+        TRY(add_label(layout, series->label, x, y, series->color));
+        PlotLabel *label = &layout->labels[layout->label_count - 1];
+        bool placed = false;
+        for (int row = 0; row < 2 * SIDES + 1 && !placed; row++)
+            for (int side = 0; side < 2 && !placed; side++) {
+                label->before = side;
+                label->x = x + (side ? -8 : 8);
+                label->y = y + LINE_GAP * (row % 2 ? -(row + 1) / 2 : row / 2);
+                placed = fits(layout, label);
+            }
+    }
+    return OK;
+}
+
+Status plot_layout(const Plot *plot, PlotLayout *ret_layout) {
+    CLEANUP(plot_layout_done) PlotLayout layout = {.width = WIDTH, .height = HEIGHT, .left = LEFT, .top = 14};
+    double widest = widest_label(plot);
+    bool bars = plot->kind == PLOT_BARS;
+    TRY(mem_new(2 * plot->count + 1, sizeof *layout.labels, &layout.labels));
+    if (bars) {
+        layout.height = BAR_HEIGHT * (double)plot->count + FRAME;
+        layout.left = widest + 14;
+        layout.top = 6;
+    }
+    layout.bottom = layout.height - 46;
+    layout.right = WIDTH - (bars ? 118 : plot->kind == PLOT_LINES && widest > 0 ? widest + 12 : 18);
+    find_axes(plot, &layout);
+    TRY(bars                        ? label_bars(plot, &layout)
+        : plot->kind == PLOT_POINTS ? label_points(plot, &layout)
+                                    : label_lines(plot, &layout));
+    *ret_layout = layout;
+    layout = (PlotLayout){0};
+    return OK;
+}
