@@ -111,6 +111,12 @@ typedef struct Momentum {
     bool nesterov, keep_zeros;
 } Momentum;
 
+/* Elements that share a scale in quantize_blocks. */
+enum { QUANT_BLOCK = 256 };
+static inline int64_t quant_blocks(int64_t count) {
+    return (count + QUANT_BLOCK - 1) / QUANT_BLOCK;
+}
+
 typedef struct Apply {
     float lr, decay;
     bool keep_zeros;

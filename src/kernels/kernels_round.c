@@ -1,4 +1,4 @@
-/* The functions of kernels.h, continued: fake quantization (quantize and dequantize). */
+/* The functions of kernels.h, continued: fake quantization (quantize and dequantize), and int8 gradients. */
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
 
@@ -25,4 +25,26 @@ Status round_int4(Exec *exec, Tensor y, Tensor x, Tensor largest) {
     TRY(check_fake_quant(__func__, y, x, largest));
     if (tensor_count(x) == 0) return OK;
     RUN(KERNEL_ROUND_INT4, 128.0 * (double)tensor_count(x), BYTES(y, x, largest), round_int4, y, x, largest);
+}
+
+static Status check_blocks(const char *kernel, Tensor values, Tensor q, Tensor scales) {
+    int64_t count = tensor_count(values);
+    TRY(check_count(kernel, "values", values, DT_F32, count));
+    TRY(check_count(kernel, "q", q, DT_I8, count));
+    return check_count(kernel, "scales", scales, DT_F32, quant_blocks(count));
+}
+
+Status quantize_blocks(Exec *exec, Tensor q, Tensor scales, Tensor residual, Tensor x) {
+    TRY(check_blocks(__func__, x, q, scales));
+    TRY(check_like(__func__, "residual", residual, x));
+    if (tensor_count(x) == 0) return OK;
+    RUN(KERNEL_QUANTIZE_BLOCKS, 5.0 * (double)tensor_count(x), BYTES(q, scales, residual, residual, x),
+        quantize_blocks, q, scales, residual, x);
+}
+
+Status dequantize_blocks(Exec *exec, Tensor y, Tensor q, Tensor scales, bool accumulate) {
+    TRY(check_blocks(__func__, y, q, scales));
+    if (tensor_count(y) == 0) return OK;
+    RUN(KERNEL_DEQUANTIZE_BLOCKS, 2.0 * (double)tensor_count(y), BYTES(y, q, scales), dequantize_blocks, y, q,
+        scales, accumulate);
 }

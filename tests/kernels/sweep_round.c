@@ -57,3 +57,46 @@ void round_int8_sweep(Sweep *sweep) {
 void round_int4_sweep(Sweep *sweep) {
     over_rows(sweep, round_int4_case, 2, 0);
 }
+
+/* ---- int8 gradients ---- */
+
+/* Several blocks, each of another kind; the last may be short. */
+static void quantize_blocks_case(Kit *kit, const Args *args) {
+    int64_t N = args->n[0] * args->n[1] * args->n[2];
+    Tensor x = kit_random(kit, shape1(N)), left = kit_random(kit, shape1(N)),
+           scales = kit_take(kit, shape1(quant_blocks(N))), bytes = kit_take(kit, shape1((N + 3) / 4)),
+           q = kit_take(kit, shape1(N));
+    for (int64_t i = 0; i < N; i++) {
+        int64_t kind = i / QUANT_BLOCK % 6;
+        if (kind == 1) tensor_put(x, i, 0);
+        if (kind == 2) tensor_put(x, i, tensor_get(x, i) * 1e-40);
+        if (kind == 3) tensor_put(x, i, i % 2 ? 127 : (double)(i * 37 % 255 - 127) * 0.5);
+        if (args->flags % 2 && kind == 4 && i % 7 == 0) tensor_put(x, i, i % 2 ? NAN : INFINITY);
+        tensor_put(left, i, kind > 0 && kind < 4 ? 0 : tensor_get(left, i) / 100);
+    }
+    assert_ok(quantize_blocks(&kit->exec, tensor_1d(bytes.data, DT_I8, N), scales, left, x));
+    assert_ok(stream_sync(kit->exec.stream));
+    for (int64_t i = 0; i < N; i++) tensor_put(q, i, ((const int8_t *)bytes.data)[i]);
+    kit_output(kit, "q", q);
+    kit_output(kit, "scales", scales);
+    kit_output(kit, "residual", left);
+}
+
+void quantize_blocks_sweep(Sweep *sweep) {
+    over_rows(sweep, quantize_blocks_case, 2, 0);
+}
+
+/* Odd flags accumulate. */
+static void dequantize_blocks_case(Kit *kit, const Args *args) {
+    int64_t N = args->n[0] * args->n[1] * args->n[2];
+    Tensor scales = kit_random(kit, shape1(quant_blocks(N))), bytes = kit_take(kit, shape1((N + 3) / 4)),
+           y = kit_random(kit, shape1(N));
+    for (int64_t i = 0; i < N; i++) ((int8_t *)bytes.data)[i] = (int8_t)(i * 37 % 255 - 127);
+    if (quant_blocks(N) > 2) tensor_put(scales, 1, NAN);
+    assert_ok(dequantize_blocks(&kit->exec, y, tensor_1d(bytes.data, DT_I8, N), scales, args->flags % 2));
+    kit_output(kit, "y", y);
+}
+
+void dequantize_blocks_sweep(Sweep *sweep) {
+    over_rows(sweep, dequantize_blocks_case, 2, 0);
+}

@@ -1,4 +1,5 @@
-/* Fake quantization (quantize and dequantize). Threads take rows, in chunks that stay in the L1 cache. */
+/* Fake quantization (quantize and dequantize), and int8 gradients. Threads take rows, in chunks that stay in
+ * the L1 cache. */
 #include <math.h>
 
 #include "kernels/cpu/runs.h"
@@ -85,8 +86,73 @@ static Status round_int4_cpu(Stream *stream, Tensor y, Tensor x, Tensor largest)
     return OK;
 }
 
+/* ---- int8 gradients ---- */
+
+/* v = x + residual; returns the largest magnitude, or NaN if a value is not finite. */
+static float add_left(float *restrict v, const float *restrict x, const float *restrict left, int64_t n) {
+    float amax = 0, zero = 0;
+    for (int64_t i = 0; i < n; i++) v[i] = x[i] + left[i];
+#pragma omp simd reduction(max : amax) reduction(+ : zero)
+    for (int64_t i = 0; i < n; i++) {
+        float magnitude = fabsf(v[i]);
+        amax = magnitude > amax ? magnitude : amax;
+        zero += v[i] * 0.0f; /* NaN for NaN and Inf */
+    }
+    return zero == 0 ? amax : NAN;
+}
+
+static void quantize_block(int8_t *restrict q, float *restrict left, const float *restrict v, int64_t n,
+                           float amax) {
+    float scale = amax / 127, inverse = 127 / amax;
+    if (isinf(inverse)) inverse = 0;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        float rounded = rintf(v[i] * inverse);
+        q[i] = (int8_t)rounded;
+        left[i] = fmaf(-rounded, scale, v[i]);
+    }
+}
+
+static Status quantize_blocks_cpu(Stream *stream, Tensor q, Tensor scales, Tensor residual, Tensor x) {
+    int64_t count = tensor_count(x);
+#pragma omp parallel num_threads(threads_for(stream, count))
+    {
+        Range mine = range_mine(quant_blocks(count), 1);
+        for (int64_t b = mine.from; b < mine.to; b++) {
+            int64_t at = b * QUANT_BLOCK, n = count - at < QUANT_BLOCK ? count - at : QUANT_BLOCK;
+            float v[QUANT_BLOCK], *left = tensor_f32(residual) + at;
+            int8_t *out = (int8_t *)q.data + at;
+            float amax = add_left(v, tensor_f32(x) + at, left, n);
+            tensor_f32(scales)[b] = amax / 127;
+            if (isnan(amax))
+                memset(out, 0, (size_t)n);
+            else
+                quantize_block(out, left, v, n, amax);
+        }
+    }
+    return OK;
+}
+
+static Status dequantize_blocks_cpu(Stream *stream, Tensor y, Tensor q, Tensor scales, bool accumulate) {
+    int64_t count = tensor_count(y);
+#pragma omp parallel num_threads(threads_for(stream, count))
+    {
+        Range mine = range_mine(quant_blocks(count), 1);
+        for (int64_t b = mine.from; b < mine.to; b++) {
+            int64_t at = b * QUANT_BLOCK, n = count - at < QUANT_BLOCK ? count - at : QUANT_BLOCK;
+            float *restrict to = tensor_f32(y) + at, scale = tensor_f32(scales)[b];
+            const int8_t *restrict from = (const int8_t *)q.data + at;
+            for (int64_t i = 0; i < n && accumulate; i++) to[i] = fmaf(from[i], scale, to[i]);
+            for (int64_t i = 0; i < n && !accumulate; i++) to[i] = (float)from[i] * scale;
+        }
+    }
+    return OK;
+}
+
 void VARIANT(round_override)(KernelTable *table) {
     table->row_largest = row_largest_cpu;
     table->round_int8 = round_int8_cpu;
     table->round_int4 = round_int4_cpu;
+    table->quantize_blocks = quantize_blocks_cpu;
+    table->dequantize_blocks = dequantize_blocks_cpu;
 }

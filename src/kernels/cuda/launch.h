@@ -294,6 +294,11 @@ cudaError_t launch_row_largest(cudaStream_t stream, DType type, float *largest, 
                                int64_t K);
 cudaError_t launch_round_rows(cudaStream_t stream, DType type, int bits, void *y, const void *x,
                               const float *largest, int64_t M, int64_t K);
+/* Int8 gradients; blocks of QUANT_BLOCK elements. */
+cudaError_t launch_quantize_blocks(cudaStream_t stream, int8_t *q, float *scales, float *left, const float *x,
+                                   int64_t count);
+cudaError_t launch_dequantize_blocks(cudaStream_t stream, float *y, const int8_t *q, const float *scales,
+                                     int64_t count, bool adds);
 cudaError_t launch_argmax(cudaStream_t stream, DType type, int32_t *index, const void *x, int64_t M,
                           int64_t C);
 cudaError_t launch_gather_rows(cudaStream_t stream, DType type, void *out, const void *x,

@@ -1,6 +1,6 @@
 // Fake quantization. A warp finds the largest magnitude of a row. For int8, a thread processes an element;
 // for int4, a warp finds the step of a group, with one lane per weight, as in kernels/int4_round.h. No
-// operation may be contracted to an FMA, so that all backends round alike.
+// operation may be contracted to an FMA, so that all backends round alike. Int8 gradients follow.
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -86,6 +86,30 @@ __global__ void int4_kernel(T *y, const T *x, const float *largest, int64_t jobs
     }
 }
 
+// One thread block per block of elements, one thread per element.
+__global__ void quantize_kernel(int8_t *q, float *scales, float *left, const float *x, int64_t count) {
+    __shared__ float part[warps];
+    int64_t i = blockIdx.x * (int64_t)threads + threadIdx.x;
+    float v = i < count ? __fadd_rn(x[i], left[i]) : 0.0f, amax = warp_max(isfinite(v) ? fabsf(v) : 0.0f);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = amax;
+    bool finite = !__syncthreads_or(!isfinite(v));
+    for (int w = 0; w < warps; w++) amax = fmaxf(amax, part[w]);
+    float scale = __fdiv_rn(amax, 127), inverse = __fdiv_rn(127, amax);
+    if (isinf(inverse)) inverse = 0;
+    if (threadIdx.x == 0) scales[blockIdx.x] = finite ? scale : NAN;
+    if (i >= count) return;
+    float rounded = finite ? rintf(__fmul_rn(v, inverse)) : 0.0f;
+    q[i] = (int8_t)rounded;
+    if (finite) left[i] = __fmaf_rn(-rounded, scale, v);
+}
+
+__global__ void dequantize_kernel(float *y, const int8_t *q, const float *scales, int64_t count, bool adds) {
+    int64_t i = blockIdx.x * (int64_t)threads + threadIdx.x;
+    if (i >= count) return;
+    y[i] =
+        adds ? __fmaf_rn((float)q[i], scales[blockIdx.x], y[i]) : __fmul_rn((float)q[i], scales[blockIdx.x]);
+}
+
 unsigned blocks_of(int64_t jobs, int each) {
     int64_t blocks = (jobs + each - 1) / each, enough = (int64_t)processors() * 16;
     return (unsigned)(blocks < enough ? blocks : enough);
@@ -116,4 +140,20 @@ cudaError_t launch_round_rows(cudaStream_t stream, DType type, int bits, void *y
                 (T *)y, (const T *)x, largest, M * groups, K, groups);
         return cudaGetLastError();
     });
+}
+
+static_assert(threads == 256, "QUANT_BLOCK");
+
+cudaError_t launch_quantize_blocks(cudaStream_t stream, int8_t *q, float *scales, float *left, const float *x,
+                                   int64_t count) {
+    if (count / threads >= INT32_MAX) return cudaErrorInvalidValue;
+    quantize_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(q, scales, left, x, count);
+    return cudaGetLastError();
+}
+
+cudaError_t launch_dequantize_blocks(cudaStream_t stream, float *y, const int8_t *q, const float *scales,
+                                     int64_t count, bool adds) {
+    if (count / threads >= INT32_MAX) return cudaErrorInvalidValue;
+    dequantize_kernel<<<blocks_for(count, threads), threads, 0, stream>>>(y, q, scales, count, adds);
+    return cudaGetLastError();
 }

@@ -1,4 +1,4 @@
-/* Fake quantization: quantize and dequantize. */
+/* Fake quantization: quantize and dequantize. Int8 gradients. */
 #include <math.h>
 #include <string.h>
 
@@ -42,6 +42,46 @@ Status round_int4_ref(Stream *stream, Tensor y, Tensor x, Tensor largest) {
         for (int64_t i = 0; i < count; i++)
             tensor_put(y, at + i, int4_clamp(rintf(w[i] * inverse)) * (float)step * scale);
         at += count;
+    }
+    return OK;
+}
+
+static int64_t block_end(int64_t at, int64_t count) {
+    return at + QUANT_BLOCK < count ? at + QUANT_BLOCK : count;
+}
+
+Status quantize_blocks_ref(Stream *stream, Tensor q, Tensor scales, Tensor residual, Tensor x) {
+    (void)stream;
+    int64_t count = tensor_count(x);
+    float *left = tensor_f32(residual);
+    int8_t *out = q.data;
+    for (int64_t at = 0; at < count; at += QUANT_BLOCK) {
+        int64_t end = block_end(at, count);
+        float amax = 0;
+        bool finite = true;
+        for (int64_t i = at; i < end; i++) {
+            float v = tensor_f32(x)[i] + left[i];
+            finite = finite && isfinite(v);
+            if (fabsf(v) > amax) amax = fabsf(v);
+        }
+        float scale = amax / 127, inverse = 127 / amax;
+        if (isinf(inverse)) inverse = 0;
+        tensor_f32(scales)[at / QUANT_BLOCK] = finite ? scale : NAN;
+        for (int64_t i = at; i < end; i++) {
+            float v = tensor_f32(x)[i] + left[i], rounded = finite ? rintf(v * inverse) : 0;
+            out[i] = (int8_t)rounded;
+            if (finite) left[i] = fmaf(-rounded, scale, v);
+        }
+    }
+    return OK;
+}
+
+Status dequantize_blocks_ref(Stream *stream, Tensor y, Tensor q, Tensor scales, bool accumulate) {
+    (void)stream;
+    const int8_t *in = q.data;
+    for (int64_t i = 0; i < tensor_count(y); i++) {
+        float scale = tensor_f32(scales)[i / QUANT_BLOCK], *to = &tensor_f32(y)[i];
+        *to = accumulate ? fmaf(in[i], scale, *to) : (float)in[i] * scale;
     }
     return OK;
 }
