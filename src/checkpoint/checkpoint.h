@@ -3,7 +3,8 @@
  *   DIR/config.json, model.safetensors (or several weight files and model.safetensors.index.json)
  *   DIR/int8.safetensors        instead of these, for a quantized model; see hf_int8.c
  *   DIR/sparse.safetensors      instead of these, for a model stored without zero weights; see hf_sparse.h
- *   DIR/optimizer.safetensors   the optimizer's state, for AdamW "exp_avg.NAME" and "exp_avg_sq.NAME"
+ *   DIR/optimizer.safetensors   the optimizer's state, for AdamW "exp_avg.NAME" and "exp_avg_sq.NAME"; with
+ *                               workers, "worker-N.exp_avg.NAME" and so on, see WorkerState
  *   DIR/weft.json               step and progress of the run, and checksums of all tensors (checksums.h);
  *                               written last, so it marks a complete checkpoint
  */
@@ -112,6 +113,21 @@ MUST_USE Status hf_save(const char *dir, const Store *params, Stream *stream, co
 /* Fails unless `dir` is absent or empty; for an early check. */
 MUST_USE Status hf_save_check(const char *dir);
 
+/* The state of low-communication data parallelism (parallel/shard.h) in optimizer.safetensors, beside the
+ * optimizer's, which each worker has: "worker-N.param.NAME", "outer_momentum.NAME" and, for units of the
+ * fragment that is being exchanged, "worker-N.outer_grad.NAME". The weights are the synchronized ones. */
+typedef struct WorkerState {
+    int count, index; /* number of workers; the one that this rank belongs to */
+    Store *params, *outer_momentum, *outer_grad;
+    const bool *pending; /* saving: per unit, whether it has an outer_grad */
+} WorkerState;
+
+/* What replicas have not sent yet of their gradients (shard_residual), as "replica-N.grad_residual.NAME". */
+typedef struct ReplicaState {
+    int count, index; /* number of replicas; the one that this rank belongs to */
+    Store *residual;
+} ReplicaState;
+
 /* Saves a run's checkpoint as RUN/checkpoints/step-N, points RUN/latest to it and RUN/best to the best one,
  * then removes all but the last `keep` checkpoints (0: keeps all of them) and the best. `progress` is stored
  * unchanged. Collective over the mesh; without `disk` all ranks must share the directory. The files do not
@@ -121,6 +137,8 @@ typedef struct CheckpointState {
     const Store *params;
     const Store *const *state; /* optim_states(optim) stores */
     const OptimSpec *optim;
+    const WorkerState *workers;   /* NULL: there are none */
+    const ReplicaState *replicas; /* NULL: they have nothing of their own */
     const json_t *progress;
     const char *assets_dir, *tokenizer_dir; /* as in SaveOptions */
     bool bytes;                             /* as in SaveOptions */
@@ -159,5 +177,18 @@ void model_dir_done(ModelDir *dir);
  * hf_weights_receive. */
 MUST_USE Status ckpt_load(const char *dir, const RootDisk *disk, Store *params, Store *const *state,
                           const OptimSpec *optim, Stream *stream, json_t **ret_progress);
+/* The same for a run with workers or with residuals, or NULL. Worker i of a checkpoint with W becomes the
+ * workers i, i + W and so on; without workers, the run continues with the optimizer state of the first. Of a
+ * checkpoint without workers, all have the same state. Residuals are loaded if the number of replicas is the
+ * same. What the checkpoint lacks is left unchanged. ret_counts: the checkpoint's number of workers and of
+ * replicas with residuals. */
+typedef struct SavedCounts {
+    int64_t workers, replicas;
+} SavedCounts;
+
+MUST_USE Status ckpt_load_all(const char *dir, const RootDisk *disk, Store *params, Store *const *state,
+                              const OptimSpec *optim, const WorkerState *workers,
+                              const ReplicaState *replicas, Stream *stream, SavedCounts *ret_counts,
+                              json_t **ret_progress);
 
 #endif

@@ -75,31 +75,90 @@ static Status is_complete(const char *dir, bool *ret_whole) {
 
 /* ---- saving ---- */
 
-static Status list_state(SaveList *list, int file, const Store *store, const OptimSpec *optim, int state) {
-    int at = save_list_store(list, store);
+/* Which tensors to list from a store. */
+typedef struct StateList {
+    const char *kind; /* NULL: the optimizer's state `state` */
+    int state;
+    int writer;       /* the worker or replica, if they have their own */
+    const bool *unit; /* NULL: all units have them */
+} StateList;
+
+static Status list_state(SaveList *list, int file, int at, const CheckpointState *saved, StateList what) {
+    const Store *store = list->store[at];
     for (int i = 0; i < store->model->count; i++) {
         const Block *block = &store->model->block[i];
         for (size_t j = 0; j < block->params.count; j++) {
             const ParamDesc *desc = &block->params.desc[j];
-            const char *kind = optim_state_name(optim, desc, state);
-            if (desc->tied || !kind) continue;
+            const char *kind = what.kind ? what.kind : optim_state_name(saved->optim, desc, what.state);
+            if (desc->tied || !kind || (what.unit && !what.unit[block->ref[j].unit])) continue;
             char name[STATE_NAME];
-            snprintf(name, sizeof name, "%s.%s", kind, desc->name);
             HfTensor tensor = checkpoint_state_tensor(desc);
-            TRY(save_list_add(list, at, file, name, block->ref[j], &tensor, DT_F32));
+            checkpoint_state_name(name, list->owner[at], what.writer, kind, desc);
+            TRY(save_list_add(list, at, what.writer, file, name, block->ref[j], &tensor, DT_F32));
         }
     }
     return OK;
 }
 
+int ckpt_stores(const CheckpointState *state, const Store **ret_store, SaveOwner *ret_owner) {
+    const WorkerState *workers = state->workers;
+    int count = 0;
+    ret_owner[count] = SAVE_SHARED;
+    ret_store[count++] = state->params;
+    for (int k = 0; k < optim_states(state->optim); k++) {
+        ret_owner[count] = workers ? SAVE_WORKER : SAVE_SHARED;
+        ret_store[count++] = state->state[k];
+    }
+    if (workers) {
+        const Store *const more[] = {workers->params, workers->outer_grad, workers->outer_momentum};
+        for (int k = 0; k < 3; k++) {
+            ret_owner[count] = k < 2 ? SAVE_WORKER : SAVE_SHARED;
+            ret_store[count++] = more[k];
+        }
+    }
+    if (state->replicas) {
+        ret_owner[count] = SAVE_REPLICA;
+        ret_store[count++] = state->replicas->residual;
+    }
+    return count;
+}
+
+/* `at`: the first of the workers' stores. */
+static Status list_workers(SaveList *list, int file, int at, const CheckpointState *state) {
+    const WorkerState *workers = state->workers;
+    for (int w = 0; w < workers->count; w++) {
+        TRY(list_state(list, file, at, state, (StateList){.kind = "param", .writer = w}));
+        TRY(list_state(list, file, at + 1, state,
+                       (StateList){.kind = "outer_grad", .writer = w, .unit = workers->pending}));
+    }
+    return list_state(list, file, at + 2, state, (StateList){.kind = "outer_momentum"});
+}
+
+/* Units in pieces have no residual. */
+static Status list_residuals(SaveList *list, int file, int at, const CheckpointState *state) {
+    const Store *store = list->store[at];
+    CLEANUP(mem_freep) bool *whole = NULL;
+    TRY(mem_new((size_t)store->model->units, sizeof *whole, &whole));
+    for (int u = 0; u < store->model->units; u++) whole[u] = store->unit[u].pieces < 2;
+    for (int r = 0; r < state->replicas->count; r++)
+        TRY(list_state(list, file, at, state,
+                       (StateList){.kind = "grad_residual", .writer = r, .unit = whole}));
+    return OK;
+}
+
 static Status list_optimizer(SaveList *list, const char *dir, const CheckpointState *state) {
     CLEANUP(mem_freep) char *path = NULL;
-    int file = 0;
+    const Store *store[SAVE_STORES];
+    SaveOwner owner[SAVE_STORES];
+    int file = 0, count = ckpt_stores(state, store, owner), states = optim_states(state->optim);
     TRY(path_join(&path, dir, CHECKPOINT_OPTIMIZER));
     TRY(save_list_file(list, path, &file));
-    for (int k = 0; k < optim_states(state->optim); k++)
-        TRY(list_state(list, file, state->state[k], state->optim, k));
-    return OK;
+    for (int k = 1; k < count; k++) save_list_store(list, store[k], owner[k]);
+    for (int w = 0; w < (state->workers ? state->workers->count : 1); w++)
+        for (int k = 0; k < states; k++)
+            TRY(list_state(list, file, 1 + k, state, (StateList){.state = k, .writer = w}));
+    if (state->workers) TRY(list_workers(list, file, 1 + states, state));
+    return state->replicas ? list_residuals(list, file, count - 1, state) : OK;
 }
 
 static Status write_progress(const char *dir, int64_t step, const CheckpointState *state, SaveList *list) {
@@ -112,6 +171,8 @@ static Status write_progress(const char *dir, int64_t step, const CheckpointStat
                              (json_int_t)step, "optimizer", optim_kind(state->optim)->name, "progress",
                              state->progress, "checksums", checksums);
     if (!json) return FAILED("%s: out of memory", path);
+    if (state->workers) json_object_set_new(json, "workers", json_integer(state->workers->count));
+    if (state->replicas) json_object_set_new(json, "replicas", json_integer(state->replicas->count));
     TRY(checksums_seal(json));
     return json_write_file(path, json);
 }

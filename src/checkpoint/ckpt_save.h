@@ -5,7 +5,7 @@
 
 #include "checkpoint/hf_save.h"
 
-enum { PROGRESS_FORMAT = 1 /* of weft.json */, STATE_NAME = PARAM_NAME + 32 };
+enum { PROGRESS_FORMAT = 1 /* of weft.json */, STATE_NAME = PARAM_NAME + 64 };
 
 typedef struct CkptSave {
     const CheckpointState *state;
@@ -35,5 +35,11 @@ DEFINE_FREEP(CkptSave, ckpt_save)
 
 /* The optimizer's state has the parameter's shape in the model. */
 HfTensor checkpoint_state_tensor(const ParamDesc *desc);
+
+/* The name of a tensor in optimizer.safetensors. `writer`: its worker or replica, which `owner` says. */
+const char *checkpoint_state_name(char name[STATE_NAME], SaveOwner owner, int writer, const char *kind,
+                                  const ParamDesc *desc);
+/* The stores that a checkpoint is saved from, in the order of SaveList. Returns their number. */
+int ckpt_stores(const CheckpointState *state, const Store **ret_store, SaveOwner *ret_owner);
 
 #endif

@@ -209,7 +209,7 @@ Status collect_write(const RootDisk *disk, SaveList *list, Mesh *mesh, Stream *s
     static const atomic_bool never;
     CLEANUP(snapshot_done) Snapshot snapshot = {0};
     CLEANUP(collector_freep) Collector *collector = NULL;
-    TRY(snapshot_init(&snapshot, list->store, list->stores, mesh));
+    TRY(snapshot_init(&snapshot, list->store, list->owner, list->stores, mesh));
     snapshot.stream = stream;
     TRY(collector_new(&collector, disk, snapshot_bytes(&snapshot)));
     collector_begin(collector, list, round_here, collector);

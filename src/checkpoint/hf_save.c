@@ -140,7 +140,7 @@ static void weight_file_name(char name[FILE_NAME], const HfManifest *manifest, i
 
 Status hf_manifest_list(const HfManifest *manifest, const char *dir, const Store *params, DType dtype,
                         SaveList *list) {
-    int store = save_list_store(list, params), file = -1;
+    int store = save_list_store(list, params, SAVE_SHARED), file = -1;
     for (size_t i = 0; i < manifest->count; i++) {
         const HfItem *item = &manifest->item[i];
         if (i == 0 || item->file != manifest->item[i - 1].file) {
@@ -150,7 +150,7 @@ Status hf_manifest_list(const HfManifest *manifest, const char *dir, const Store
             TRY(path_join(&path, dir, name));
             TRY(save_list_file(list, path, &file));
         }
-        TRY(save_list_add(list, store, file, item->name, item->ref, &item->tensor, dtype));
+        TRY(save_list_add(list, store, 0, file, item->name, item->ref, &item->tensor, dtype));
     }
     return OK;
 }

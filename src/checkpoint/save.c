@@ -1,6 +1,6 @@
 /* The layout alone determines which rank writes what, so ranks need not communicate to agree on it: units
  * belong to the first stage that has them; each of a stage's units is assigned to the rank of the stage with
- * the least to write so far. With hybrid sharding the first shard group writes; the others have copies.
+ * the least to write so far.
  *
  * The work proceeds in rounds. In each round a rank has at most one unit to write: all ranks send the parts
  * that others need, directly from their stores, then all write. Parts arrive in one buffer, ordered by tensor
@@ -30,7 +30,9 @@ typedef struct Saver {
     SaveList *list;
     Mesh *mesh; /* NULL: one rank */
     Stream *stream;
-    int dp, tp, pp;      /* this rank's coordinates */
+    bool alone;     /* replicas save by themselves, what they have for themselves; else shard groups do */
+    int writer;     /* this rank's replica or shard group */
+    int dp, tp, pp; /* its coordinates, dp within the shard group */
     int shards, tensors; /* ranks that shard a store, tensor-parallel ranks */
     SaveJob *job;
     int jobs, rounds;
@@ -48,8 +50,9 @@ void save_list_done(SaveList *list) {
     *list = (SaveList){0};
 }
 
-int save_list_store(SaveList *list, const Store *store) {
+int save_list_store(SaveList *list, const Store *store, SaveOwner owner) {
     list->store[list->stores] = store;
+    list->owner[list->stores] = owner;
     return list->stores++;
 }
 
@@ -60,17 +63,18 @@ Status save_list_file(SaveList *list, const char *path, int *ret_file) {
     return OK;
 }
 
-Status save_list_add(SaveList *list, int store, int file, const char *name, ParamRef ref,
+Status save_list_add(SaveList *list, int store, int writer, int file, const char *name, ParamRef ref,
                      const HfTensor *tensor, DType dtype) {
-    SafeWriter *writer = list->file[file];
+    SafeWriter *out = list->file[file];
     TRY(mem_grow(&list->item, &list->capacity, list->count + 1, sizeof *list->item));
     list->item[list->count++] = (SaveItem){.store = store,
                                            .file = file,
+                                           .writer = writer,
                                            .ref = ref,
                                            .tensor = *tensor,
                                            .dtype = dtype,
-                                           .at = safe_writer_declared(writer)};
-    return safe_writer_declare(writer, name, dtype, tensor->ndim, tensor->dim);
+                                           .at = safe_writer_declared(out)};
+    return safe_writer_declare(out, name, dtype, tensor->ndim, tensor->dim);
 }
 
 Status save_list_create(SaveList *list) {
@@ -132,7 +136,7 @@ static const Store *store_of(const Saver *saver, const SaveJob *job) {
  */
 static bool is_sharded(const Saver *saver, const SaveJob *job) {
     const Store *store = saver->list->store[0];
-    return store->count[job->unit] < store->unit[job->unit].numel;
+    return saver->shards > 1 && store->count[job->unit] < store->unit[job->unit].numel;
 }
 
 /* Elements of the unit or piece, including padding. */
@@ -170,7 +174,7 @@ static bool is_source(const Saver *saver, const SaveJob *job) {
 }
 
 static int world_rank(const Saver *saver, int dp, int tp) {
-    return mesh_rank(saver->mesh, dp, tp, saver->pp);
+    return mesh_rank(saver->mesh, saver->writer * saver->shards + dp, tp, saver->pp);
 }
 
 Status save_find_units(const Store *params, Mesh *mesh, bool *ours) {
@@ -188,13 +192,21 @@ Status save_find_units(const Store *params, Mesh *mesh, bool *ours) {
     return OK;
 }
 
+/* Whether an item is written here, from this unit of a store. */
+static bool is_in(const Saver *saver, const SaveItem *item, int store, int unit) {
+    bool alone = saver->list->owner[store] == SAVE_REPLICA;
+    return item->store == store && alone == saver->alone && item->writer == saver->writer &&
+           item->ref.unit == unit;
+}
+
 /* The first element of a unit that is saved from a store; the unit's size if nothing is. */
-static int64_t first_saved(const SaveList *list, int store, int unit) {
+static int64_t first_saved(const Saver *saver, int store, int unit) {
+    const SaveList *list = saver->list;
     const Unit *layout = &list->store[store]->unit[unit];
     int64_t first = layout->numel;
     for (size_t i = 0; i < list->count; i++) {
         const SaveItem *item = &list->item[i];
-        if (item->store != store || item->ref.unit != unit) continue;
+        if (!is_in(saver, item, store, unit)) continue;
         int64_t offset = layout->slot[item->ref.slot].offset;
         if (offset < first) first = offset;
     }
@@ -216,7 +228,7 @@ static Status assign_jobs(Saver *saver) {
     for (int s = 0; s < list->stores; s++)
         for (int u = 0; u < units; u++)
             for (int k = 0; ours[u] && k < list->store[s]->unit[u].pieces; k++) {
-                int64_t from = first_saved(list, s, u);
+                int64_t from = first_saved(saver, s, u);
                 int least = 0;
                 if (from == list->store[s]->unit[u].numel) continue;
                 for (int w = 1; w < writers; w++)
@@ -244,8 +256,7 @@ static Status prepare(Saver *saver) {
         if (count > largest) largest = count;
     }
     TRY(dev_alloc(saver->stream->device, MEM_COMM, (size_t)largest * sizeof(float), &saver->buffer));
-    TRY(mem_new(2 * (size_t)saver->shards * (size_t)saver->tensors, sizeof *saver->ticket, &saver->ticket));
-    return save_list_open(saver->list);
+    return mem_new(2 * (size_t)saver->shards * (size_t)saver->tensors, sizeof *saver->ticket, &saver->ticket);
 }
 
 static Status receive_parts(Saver *saver, const SaveJob *job) {
@@ -395,8 +406,7 @@ static Status write_job(const Saver *saver, const SaveJob *job) {
     bool divided = store_of(saver, job)->unit[job->unit].pieces > 1;
     for (size_t i = 0; i < saver->list->count; i++) {
         const SaveItem *item = &saver->list->item[i];
-        if (item->store == job->store && item->ref.unit == job->unit)
-            TRY(write_item(saver, &gathered, item, divided));
+        if (is_in(saver, item, job->store, job->unit)) TRY(write_item(saver, &gathered, item, divided));
     }
     return OK;
 }
@@ -447,20 +457,40 @@ static void saver_done(Saver *saver) {
     free(saver->ticket);
 }
 
-Status save_list_write(SaveList *list, Mesh *mesh, Stream *stream) {
+/* Writes what shard groups have or, with `alone`, what replicas have for themselves. */
+static Status write_stores(SaveList *list, Mesh *mesh, Stream *stream, bool alone) {
     CLEANUP(saver_done)
-    Saver saver = {.list = list, .mesh = mesh, .stream = stream, .shards = 1, .tensors = 1};
+    Saver saver = {.list = list, .mesh = mesh, .stream = stream, .alone = alone, .shards = 1, .tensors = 1};
     if (mesh) {
-        saver.dp = mesh->at[AXIS_DP];
+        saver.writer = alone ? mesh->at[AXIS_DP] : mesh->replica->rank;
+        saver.dp = alone ? 0 : mesh->shard->rank;
         saver.tp = mesh->at[AXIS_TP];
         saver.pp = mesh->at[AXIS_PP];
-        saver.shards = mesh->shard->size;
+        saver.shards = alone ? 1 : mesh->shard->size;
         saver.tensors = mesh->extent[AXIS_TP];
     }
     TRY(assign_jobs(&saver));
     TRY(save_agree(mesh, prepare(&saver)));
-    bool participates = saver.dp < saver.shards;
-    Status status = participates ? run_rounds(&saver) : OK;
+    return run_rounds(&saver);
+}
+
+static bool has_own(const SaveList *list) {
+    for (int s = 0; s < list->stores; s++)
+        if (list->owner[s] == SAVE_REPLICA) return true;
+    return false;
+}
+
+Status save_list_write(SaveList *list, Mesh *mesh, Stream *stream) {
+    TRY(save_agree(mesh, save_list_open(list)));
+    Status status = write_stores(list, mesh, stream, false);
+    if (has_own(list)) {
+        /* A rank that has failed still takes part, since others wait for it. */
+        Status own = write_stores(list, mesh, stream, true);
+        if (status)
+            status_free(own);
+        else
+            status = own;
+    }
     Status closed = save_list_close(list);
     if (status)
         status_free(closed);

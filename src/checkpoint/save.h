@@ -3,6 +3,10 @@
  * A SaveList maps parameters to tensors of files; it is the same on all ranks. All values of a unit are
  * gathered on one rank, which writes them at their offsets in the files. Units are distributed so that all
  * ranks write at once and about equally much. Beyond its own shard, a rank holds one unit at a time.
+ *
+ * Some stores are the same on all replicas. Others are those of a worker (parallel/shard.h) or of a replica,
+ * and each of them writes tensors of its own. What all have, the first worker writes; without workers, that
+ * is the first shard group.
  */
 #ifndef WEFT_CHECKPOINT_SAVE_H
 #define WEFT_CHECKPOINT_SAVE_H
@@ -13,10 +17,14 @@
 #include "model/model.h"
 #include "optim/optim.h"
 
-enum { SAVE_STORES = 1 + OPTIM_STATES };
+enum { SAVE_STORES = 5 + OPTIM_STATES };
+
+/* Who has a store for itself. */
+typedef enum { SAVE_SHARED, SAVE_WORKER, SAVE_REPLICA } SaveOwner;
 
 typedef struct SaveItem {
     int store, file; /* indices in the list */
+    int writer;      /* the worker that writes it; the replica, of a store with SAVE_REPLICA */
     ParamRef ref;
     HfTensor tensor;
     DType dtype;
@@ -25,6 +33,7 @@ typedef struct SaveItem {
 
 typedef struct SaveList {
     const Store *store[SAVE_STORES];
+    SaveOwner owner[SAVE_STORES];
     int stores;
     SafeWriter **file;
     size_t files, files_capacity;
@@ -36,10 +45,10 @@ typedef struct SaveList {
 
 void save_list_done(SaveList *list);
 /* Add a store or a file and return its index. Stores must outlive the list; at most SAVE_STORES. */
-int save_list_store(SaveList *list, const Store *store);
+int save_list_store(SaveList *list, const Store *store, SaveOwner owner);
 MUST_USE Status save_list_file(SaveList *list, const char *path, int *ret_file);
-/* Declares a tensor of a file, to be filled from parameter `ref` of a store. */
-MUST_USE Status save_list_add(SaveList *list, int store, int file, const char *name, ParamRef ref,
+/* Declares a tensor of a file, to be filled from parameter `ref` of the writer's store. */
+MUST_USE Status save_list_add(SaveList *list, int store, int writer, int file, const char *name, ParamRef ref,
                               const HfTensor *tensor, DType dtype);
 
 /* Creates the files. Called on one rank, before the others call save_list_write. */

@@ -1,6 +1,6 @@
 /* Of a unit that every replica holds in full, one replica writes everything: the one with the least to write
- * so far. Parameters that all tensor-parallel ranks hold are written by the first of them. With hybrid
- * sharding the first shard group writes; the others have copies. */
+ * so far. Parameters that all tensor-parallel ranks hold are written by the first of them. What all shard
+ * groups have is written by the first. */
 #include "checkpoint/snapshot.h"
 
 #include <string.h>
@@ -29,27 +29,30 @@ static int least_loaded(const int64_t *load, int count) {
     return least;
 }
 
-Status snapshot_assign(Snapshot *ret_snapshot, const Store *const *store, int stores, const bool *ours,
-                       int dp, int shards, int tp) {
-    CLEANUP(snapshot_done) Snapshot made = {.stores = stores, .tp = tp};
+Status snapshot_assign(Snapshot *ret_snapshot, const Store *const *store, const SaveOwner *owner, int stores,
+                       const bool *ours, int dp, int shards, int tp) {
+    CLEANUP(snapshot_done) Snapshot made = {.stores = stores, .tp = tp, .worker = dp / shards, .replica = dp};
     CLEANUP(mem_freep) int64_t *load = NULL;
     int units = store[0]->model->units;
     TRY(mem_new((size_t)shards, sizeof *load, &load));
     TRY(mem_new((size_t)units * (size_t)stores, sizeof *made.part, &made.part));
     int64_t sharded = 0;
-    for (int s = 0; s < stores; s++) made.store[s] = store[s];
+    for (int s = 0; s < stores; s++) {
+        made.store[s] = store[s];
+        made.owner[s] = owner ? owner[s] : SAVE_SHARED;
+    }
     for (int s = 0; s < stores; s++)
         for (int u = 0; u < units; u++) {
             int64_t count = ours[u] ? store[s]->count[u] : 0;
             if (!count) continue;
-            int writer = dp;
-            if (is_sharded(store[0], u)) {
+            int place = dp % shards, writer = place;
+            if (is_sharded(store[0], u) || made.owner[s] == SAVE_REPLICA) {
                 sharded += count;
             } else {
                 writer = least_loaded(load, shards);
                 load[writer] += count;
             }
-            if (writer != dp || dp >= shards) continue;
+            if (writer != place || (made.worker > 0 && made.owner[s] == SAVE_SHARED)) continue;
             made.part[made.parts++] = (SnapshotPart){s, u, store[s]->first[u], count, made.numel};
             made.numel += count;
         }
@@ -60,11 +63,12 @@ Status snapshot_assign(Snapshot *ret_snapshot, const Store *const *store, int st
     return OK;
 }
 
-Status snapshot_init(Snapshot *ret_snapshot, const Store *const *store, int stores, Mesh *mesh) {
+Status snapshot_init(Snapshot *ret_snapshot, const Store *const *store, const SaveOwner *owner, int stores,
+                     Mesh *mesh) {
     CLEANUP(mem_freep) bool *ours = NULL;
     TRY(mem_new((size_t)store[0]->model->units, sizeof *ours, &ours));
     TRY(save_find_units(store[0], mesh, ours));
-    return snapshot_assign(ret_snapshot, store, stores, ours, mesh ? mesh->at[AXIS_DP] : 0,
+    return snapshot_assign(ret_snapshot, store, owner, stores, ours, mesh ? mesh->at[AXIS_DP] : 0,
                            mesh ? mesh->shard->size : 1, mesh ? mesh->at[AXIS_TP] : 0);
 }
 
@@ -121,12 +125,17 @@ static Status write_item(const Snapshot *snapshot, const SnapshotPart *part, Sav
     return OK;
 }
 
+static bool is_writer(const Snapshot *snapshot, const SaveItem *item) {
+    bool alone = snapshot->owner[item->store] == SAVE_REPLICA;
+    return item->writer == (alone ? snapshot->replica : snapshot->worker);
+}
+
 Status snapshot_write(const Snapshot *snapshot, SaveList *list, const atomic_bool *cancel) {
     for (size_t i = 0; i < snapshot->parts; i++)
         for (size_t k = 0; k < list->count; k++) {
             const SnapshotPart *part = &snapshot->part[i];
             const SaveItem *item = &list->item[k];
-            if (item->store == part->store && item->ref.unit == part->unit)
+            if (item->store == part->store && is_writer(snapshot, item) && item->ref.unit == part->unit)
                 TRY(write_item(snapshot, part, list, item, cancel));
         }
     return OK;

@@ -21,7 +21,8 @@ typedef struct SnapshotPart {
 typedef struct Snapshot {
     const Store *store[SAVE_STORES]; /* as in SaveList */
     int stores;
-    int tp; /* this rank's tensor-parallel coordinate */
+    SaveOwner owner[SAVE_STORES];
+    int tp, worker, replica; /* this rank's tensor-parallel coordinate, shard group and replica */
     SnapshotPart *part;
     size_t parts;
     int64_t numel;
@@ -30,12 +31,14 @@ typedef struct Snapshot {
     Stream *stream;  /* without a buffer: values are written from the stores, through this stream */
 } Snapshot;
 
-/* Assigns the elements. `dp` is the replica that this rank belongs to, out of `shards` that save; `ours` has
- * the units that its stage saves, see save_find_units. */
-MUST_USE Status snapshot_assign(Snapshot *ret_snapshot, const Store *const *store, int stores,
-                                const bool *ours, int dp, int shards, int tp);
+/* Assigns the elements. `dp` is the replica that this rank belongs to, in shard groups of `shards`; `ours`
+ * has the units that its stage saves, see save_find_units. `owner`: of each store; NULL: all are
+ * shared. */
+MUST_USE Status snapshot_assign(Snapshot *ret_snapshot, const Store *const *store, const SaveOwner *owner,
+                                int stores, const bool *ours, int dp, int shards, int tp);
 /* The same for a rank of a mesh (NULL: a single rank). Collective. */
-MUST_USE Status snapshot_init(Snapshot *ret_snapshot, const Store *const *store, int stores, Mesh *mesh);
+MUST_USE Status snapshot_init(Snapshot *ret_snapshot, const Store *const *store, const SaveOwner *owner,
+                              int stores, Mesh *mesh);
 MUST_USE Status snapshot_alloc(Snapshot *snapshot, Device *device);
 void snapshot_done(Snapshot *snapshot);
 size_t snapshot_bytes(const Snapshot *snapshot);

@@ -16,7 +16,12 @@ static const Effect effects[] = {
     /* layout */
     NEEDS("zero", "dp", ">1", "with a single replica; use more --ranks"),
     NEEDS("zero-keep", "zero", "3", "without --zero 3"),
-    NEEDS("shard", "zero", "1|2|3", "without --zero"),
+    NEEDS("shard", "zero", "1|2|3", "without --zero or --sync-every", .enough = "sync-every"),
+    NEEDS("grad-dtype", "dp", ">1", "with a single replica; use more --ranks"),
+    NEEDS("sync-fragments", "sync-every", ">0", "without --sync-every"),
+    NEEDS("sync-overlap", "sync-every", ">0", "without --sync-every"),
+    NEEDS("outer-lr", "sync-every", ">0", "without --sync-every"),
+    NEEDS("outer-momentum", "sync-every", ">0", "without --sync-every"),
     NEEDS("sequence-parallel", "tp", ">1", "without --tp 2 or more"),
     NEEDS("pp-schedule", "pp", ">1", "without --pp 2 or more", .except = "interleaved"),
     NEEDS("loss-scale", "precision", "fp16", "without --precision fp16"),
@@ -141,6 +146,7 @@ Status effects_check(Invocation *call) {
         if (row->command && strcmp(row->command, call->command->name)) continue;
         const Slot *slot = invocation_slot(call, row->option), *other = invocation_slot(call, row->other);
         if (!slot || !other || slot->source != SOURCE_LINE || is_exempt(slot, row->except)) continue;
+        if (row->enough && invocation_given(call, row->enough)) continue;
         if (!strcmp(row->other, "dp") && invocation_given(call, "sweep")) continue; /* many layouts */
         char value[256];
         value_of(call, other, value, sizeof value);

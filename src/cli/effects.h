@@ -11,6 +11,7 @@ typedef struct Effect {
                           * "": not given, or off */
     const char *unless;  /* the condition in words: "without --zero 3" */
     const char *except;  /* a value of `option` that is an error without `other` */
+    const char *enough;  /* another option with which it has an effect; or NULL */
     const char *command; /* NULL: every command that has both options */
 } Effect;
 

@@ -52,6 +52,13 @@ static Status reject_ranks(const Invocation *call, const Layout *layout, int64_t
                  (long long)(below + model));
 }
 
+/* The value of an integer option; 0 if the command does not have it. */
+static int64_t number_of(const Invocation *call, const char *name) {
+    const Slot *slot = invocation_slot(call, name);
+    return slot ? *(const int64_t *)slot->field : 0;
+}
+
+/* Without ZeRO, each replica is a worker of its own unless --shard says otherwise. */
 Status layout_settle(const Invocation *call, Layout *layout, int64_t world) {
     int64_t ranks = 0, model = layout->tp * layout->pp;
     TRY(ranks_given(call, layout, world, &ranks));
@@ -71,6 +78,7 @@ Status layout_settle(const Invocation *call, Layout *layout, int64_t world) {
             (long long)(layout->dp * model), PLURAL(layout->dp * model), (long long)ranks,
             (long long)(layout->dp * model));
     layout->ranks = ranks;
+    if (!layout->shard && number_of(call, "sync-every") && !number_of(call, "zero")) layout->shard = 1;
     return OK;
 }
 

@@ -282,7 +282,23 @@ static const Option layout_table[] = {
              "memory."},
     {OPT_INT("shard", TrainArgs, layout.shard), .fallback = "0", RANGE(1, 1 << 20), .shown = "all replicas",
      .help = "Hybrid sharding: shard within groups of N replicas, for example those of one node, each "
-             "group with a full copy. Must divide --dp."},
+             "group with a full copy. Must divide --dp. With --sync-every, such a group is a worker."},
+    {OPT_ENUM("grad-dtype", TrainArgs, config.run.grad_type, "TYPE", grad_type_names), .fallback = "fp32",
+     .help = "Type in which gradients travel between replicas; they are computed and summed in fp32. What int8 "
+             "rounds off is sent in the next step. With --sync-every, workers' changes travel as bf16 in both."},
+    {OPT_INT("sync-every", TrainArgs, config.run.outer.every), .fallback = "0", RANGE(0, 1 << 30),
+     .help = "Low-communication data parallelism (DiLoCo): workers train on their own and average their weights "
+             "every N steps, instead of reducing gradients in every step (0). A worker is one replica, or --shard N."},
+    {OPT_INT("sync-fragments", TrainArgs, config.run.outer.fragments), .fallback = "1", RANGE(1, 1 << 20),
+     .help = "With --sync-every, parts of the model that are exchanged at different steps, which spreads the "
+             "traffic over the interval."},
+    {OPT_INT("sync-overlap", TrainArgs, config.run.outer.overlap), .fallback = "0", RANGE(0, 1 << 30),
+     .help = "With --sync-every, steps that continue while a fragment is exchanged; 0: workers wait. At most "
+             "--sync-every / --sync-fragments."},
+    {OPT_FLOAT("outer-lr", TrainArgs, config.run.outer.lr), .fallback = "0.7", ABOVE_ZERO,
+     .help = "With --sync-every, learning rate of the outer optimizer, SGD with Nesterov momentum."},
+    {OPT_FLOAT("outer-momentum", TrainArgs, config.run.outer.momentum), .fallback = "0.9", BELOW_ONE,
+     .help = "With --sync-every, momentum of the outer optimizer."},
     {OPT_FLAG("sequence-parallel", TrainArgs, config.run.sequence),
      .help = "Split layer norms and dropout along the sequence across tensor-parallel ranks."},
     {OPT_ENUM("pp-schedule", TrainArgs, config.run.schedule, "NAME", schedule_names), .fallback = "1f1b",
@@ -504,7 +520,13 @@ Status layout_check_shard(const Invocation *call, const Layout *layout) {
 
 Status layout_check(const Invocation *call, const TrainArgs *args) {
     Precision precision;
-    TRY(layout_check_shard(call, &args->layout));
+    const Layout *layout = &args->layout;
+    TRY(layout_check_shard(call, layout));
+    if (args->config.run.outer.every && !layout->shard && layout->dp > 1)
+        return USAGE(
+            "--sync-every with --zero %lld shards one copy of the model across all %lld replicas, which "
+            "makes them a single worker; pass --shard N, the number of replicas in a worker",
+            (long long)args->config.run.zero, (long long)layout->dp);
     TRY(kernels_check_device(args->config.device.name, args->config.device.kernels));
     return kernels_precision(args->config.device.name, args->config.device.precision, &precision);
 }

@@ -211,6 +211,11 @@ void mesh_section_begin(Mesh *mesh, const volatile sig_atomic_t *stop) {
     if (mesh->world->ops->section) mesh->world->ops->section(mesh->world, SECTION_BEGIN, stop);
 }
 
+void mesh_section_begin_whole(Mesh *mesh, const volatile sig_atomic_t *stop) {
+    mesh_section_begin(mesh, NULL);
+    mesh->stop = stop;
+}
+
 Status mesh_section_check(Mesh *mesh) {
     bool stop = false;
     if (mesh->size == 1)

@@ -60,6 +60,8 @@ void mesh_trace(Mesh *mesh, Trace *trace);
  * section, all ranks call mesh_recover before they communicate again. Ranks over NCCL never abandon. `stop`
  * may be NULL. */
 void mesh_section_begin(Mesh *mesh, const volatile sig_atomic_t *stop);
+/* A section that is never abandoned, only its end tells whether a rank was told to stop. */
+void mesh_section_begin_whole(Mesh *mesh, const volatile sig_atomic_t *stop);
 MUST_USE Status mesh_section_check(Mesh *mesh);
 MUST_USE Status mesh_section_end(Mesh *mesh, bool *ret_stop);
 /* The same, and replaces *vote by its maximum over all ranks, at no extra cost. */

@@ -13,6 +13,7 @@ void shard_stage(ShardSpec *spec, int zero) {
     spec->params = zero >= 3;
 }
 
+const char *const grad_type_names[] = {"fp32", "bf16", "int8", NULL};
 const char *const offload_names[] = {"none", "optimizer", "params", NULL};
 
 /* Trace labels for gathering a unit's parameters and reducing its gradient. */
@@ -33,8 +34,7 @@ static size_t bytes_of(int64_t count, DType dtype) {
     return (size_t)count * dtype_size(dtype);
 }
 
-/* Allocates on the device or, if `away`, in host memory. */
-static Status place(Device *device, bool away, MemTag tag, size_t bytes, Buffer *ret_buffer) {
+Status shard_place(Device *device, bool away, MemTag tag, size_t bytes, Buffer *ret_buffer) {
     return away ? dev_alloc_host(device, bytes, ret_buffer) : dev_alloc(device, tag, bytes, ret_buffer);
 }
 
@@ -46,11 +46,11 @@ static Status unit_alloc(Shards *shards, ShardUnit *unit) {
     bool params_away = spec->offload == OFFLOAD_PARAMS, state_away = spec->offload != OFFLOAD_NONE;
     unit->first = cut ? part * spec->shard->rank : 0;
     unit->count = cut ? part : all;
-    TRY(place(device, params_away, MEM_PARAMS, bytes_of(spec->params ? part : all, spec->dtype),
-              &unit->param));
+    TRY(shard_place(device, params_away, MEM_PARAMS, bytes_of(spec->params ? part : all, spec->dtype),
+                    &unit->param));
     if (shards_have_masters(shards))
-        TRY(place(device, state_away, spec->train ? MEM_OPTIMIZER : MEM_PARAMS, bytes_of(unit->count, DT_F32),
-                  &unit->master));
+        TRY(shard_place(device, state_away, spec->train ? MEM_OPTIMIZER : MEM_PARAMS,
+                        bytes_of(unit->count, DT_F32), &unit->master));
     if (!spec->train) return OK;
     TRY(dev_alloc(device, MEM_GRADS, bytes_of(spec->grads ? part : all, DT_F32), &unit->grad));
     TRY(shard_spans(unit, &spec->optim));
@@ -58,9 +58,13 @@ static Status unit_alloc(Shards *shards, ShardUnit *unit) {
         int64_t end = unit->first + unit->count,
                 first = unit->state_first[k] > unit->first ? unit->state_first[k] : unit->first;
         size_t bytes = first < end ? bytes_of(end - first, DT_F32) : 0;
-        TRY(place(device, state_away, MEM_OPTIMIZER, bytes, &unit->state[k]));
+        TRY(shard_place(device, state_away, MEM_OPTIMIZER, bytes, &unit->state[k]));
     }
-    return OK;
+    TRY(wire_alloc(shards, unit));
+    if (!shards_have_workers(shards)) return OK;
+    TRY(shard_place(device, state_away, MEM_OPTIMIZER, bytes_of(unit->count, DT_F32), &unit->outer));
+    return shard_place(device, state_away, MEM_OPTIMIZER, bytes_of(unit->count, DT_F32),
+                       &unit->outer_momentum);
 }
 
 /* The parts of a unit's buffers that belong to a piece. */
@@ -113,6 +117,8 @@ static void make_rooms(Shards *shards) {
     }
     arena_init(&shards->params, shards->device, MEM_PARAMS, largest * size, second * size);
     arena_init(&shards->grads, shards->device, MEM_GRADS, largest * full, second * full);
+    arena_init(&shards->wire, shards->device, MEM_COMM, wire_bytes(shards, (int64_t)largest),
+               wire_bytes(shards, (int64_t)second));
 }
 
 static Status units_init(Shards *shards, const ParamList *units, const UnitUse *use, int count) {
@@ -154,6 +160,7 @@ Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const 
         TRY(dev_alloc(shards->device, MEM_OPTIMIZER, (size_t)spec->shard->size * sizeof(double),
                       &shards->norm));
         TRY(matrices_new(&shards->matrices, shards));
+        if (shards_have_workers(shards)) TRY(outer_new(shards, units));
     }
     TRY(dev_alloc(shards->device, MEM_SCRATCH, bytes_of(spec->sketch * spec->micros, DT_F64),
                   &shards->sketch));
@@ -166,19 +173,24 @@ void shards_free(Shards *shards) {
     if (!shards) return;
     for (int i = 0; i < shards->all; i++) {
         ShardUnit *unit = &shards->unit[i];
-        Buffer *const buffers[] = {&unit->param, &unit->master, &unit->grad};
+        Buffer *const buffers[] = {&unit->param,    &unit->master, &unit->grad,
+                                   &unit->residual, &unit->outer,  &unit->outer_momentum};
         for (size_t k = 0; i < shards->count && k < sizeof buffers / sizeof *buffers; k++)
             dev_free(buffers[k]);
         for (int k = 0; k < OPTIM_STATES; k++) dev_free(&unit->state[k]);
         free(unit->span);
+        free(unit->messages);
         arena_release(&shards->params, &unit->full);
         arena_release(&shards->grads, &unit->full_grad);
         arena_release(&shards->grads, &unit->reducing);
+        arena_release(&shards->wire, &unit->wire);
         unit_done(&unit->layout);
     }
     arena_done(&shards->params);
     arena_done(&shards->grads);
+    arena_done(&shards->wire);
     matrices_free(shards->matrices);
+    outer_free(shards->outer);
     dev_free(&shards->norm);
     dev_free(&shards->sketch);
     stream_free(shards->bring);
@@ -198,6 +210,9 @@ Status shards_clear(Shards *shards) {
         TRY(clear(stream, &unit->master));
         TRY(clear(stream, &unit->grad));
         for (int k = 0; k < OPTIM_STATES; k++) TRY(clear(stream, &unit->state[k]));
+        TRY(clear(stream, &unit->residual));
+        TRY(clear(stream, &unit->outer));
+        TRY(clear(stream, &unit->outer_momentum));
     }
     return OK;
 }
@@ -330,16 +345,22 @@ static Status complete(Shards *shards, ShardUnit *unit) {
     Stream *stream = shards->exec->stream;
     if (!unit->pending) return OK;
     unit->pending = false;
+    if (shards_have_wire(shards)) {
+        bool adds = unit->adding;
+        unit->adding = false;
+        return wire_finish(shards, unit, reduced(shards, unit), adds);
+    }
     TRY(ticket_wait(stream, &unit->reduce));
     Tensor here = reduced(shards, unit), arrived = unit->adding ? own_part(unit) : here;
-    if (spec->replica->size > 1) TRY(all_reduce(spec->replica, stream, arrived, REDUCE_SUM, NULL));
+    if (spec->replica->size > 1 && !shards_have_workers(shards))
+        TRY(all_reduce(spec->replica, stream, arrived, REDUCE_SUM, NULL));
     if (unit->adding) TRY(add(shards->exec, here, arrived));
     unit->adding = false;
     arena_release(&shards->grads, &unit->reducing);
     return OK;
 }
 
-static Status complete_all(Shards *shards) {
+Status shards_complete(Shards *shards) {
     for (int i = 0; i < shards->all; i++) TRY(complete(shards, &shards->unit[i]));
     return OK;
 }
@@ -352,7 +373,7 @@ Status shard_grad(Shards *shards, int at, float **ret_grad) {
     }
     if (!unit->full_grad.data) {
         size_t bytes = bytes_of(unit->layout.numel, DT_F32);
-        if (!arena_fits(&shards->grads, bytes)) TRY(complete_all(shards));
+        if (!arena_fits(&shards->grads, bytes)) TRY(shards_complete(shards));
         TRY(arena_alloc(&shards->grads, bytes, &unit->full_grad));
         TRY(stream_zero(shards->exec->stream, unit->full_grad.data, bytes));
     }
@@ -386,9 +407,15 @@ static Status start_sharded(Shards *shards, ShardUnit *unit, Tensor all) {
     unit->adding = !unit->fresh;
     Tensor to = unit->adding ? own_part(unit) : reduced(shards, unit);
     unit->fresh = false;
-    unit->pending = true;
     comm_label(shards->spec.shard, &reduce_name, unit - shards->unit, (int64_t)tensor_bytes(all));
-    return reduce_scatter(shards->spec.shard, shards->exec->stream, to, all, REDUCE_SUM, &unit->reduce);
+    if (shards_have_wire(shards)) {
+        TRY(wire_start(shards, unit, all));
+        arena_release(&shards->grads, &unit->reducing);
+    } else {
+        TRY(reduce_scatter(shards->spec.shard, shards->exec->stream, to, all, REDUCE_SUM, &unit->reduce));
+    }
+    unit->pending = true;
+    return OK;
 }
 
 /* ---- sketches of the micro-batches' gradients ---- */
@@ -476,10 +503,14 @@ static Status read_spread(Shards *shards, double *ret_spread) {
         sums[size] += sketches[i] * sketches[i];
     }
     TRY(host_reduce(spec->shard, sums, size + 1, DT_F64, REDUCE_SUM));
-    TRY(host_reduce(spec->replica, sums, size + 1, DT_F64, REDUCE_SUM));
+    n *= spec->shard->size;
+    if (!shards_have_workers(shards)) {
+        TRY(host_reduce(spec->replica, sums, size + 1, DT_F64, REDUCE_SUM));
+        n *= spec->replica->size;
+    }
     double square = 0;
     for (int64_t i = 0; i < size; i++) square += sums[i] * sums[i];
-    *ret_spread = (double)(n * spec->shard->size * spec->replica->size) * sums[size] - square;
+    *ret_spread = (double)n * sums[size] - square;
     return OK;
 }
 
@@ -497,9 +528,11 @@ Status shard_grad_done(Shards *shards, int at, bool last) {
     Tensor all = tensor_1d(grad, DT_F32, unit->layout.numel);
     if (spec->grads) return start_sharded(shards, unit, all);
     unit->fresh = false;
-    unit->pending = true;
     Stream *stream = shards->exec->stream;
     comm_label(spec->shard, &reduce_name, at, (int64_t)tensor_bytes(all));
+    if (shards_have_wire(shards)) TRY(wire_start(shards, unit, all));
+    unit->pending = true;
+    if (shards_have_wire(shards)) return OK;
     if (!spec->optimizer) return all_reduce(spec->shard, stream, all, REDUCE_SUM, &unit->reduce);
     return reduce_scatter(spec->shard, stream, reduced(shards, unit), all, REDUCE_SUM, &unit->reduce);
 }
@@ -510,7 +543,7 @@ Status shard_piece_done(Shards *shards, int at, int micro) {
 }
 
 Status shards_finish(Shards *shards) {
-    TRY(complete_all(shards));
+    TRY(shards_complete(shards));
     for (int i = shards->all - 1; i >= 0; i--) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit->held) continue;

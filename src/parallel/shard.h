@@ -12,7 +12,8 @@
  * A reduction starts as soon as a unit's gradient is complete and overlaps the rest of backward. With several
  * micro-batches, full gradients are reduced once, after the last one; sharded gradients after each. With
  * hybrid sharding (shard groups smaller than the data axis), shards are then all-reduced over the replica
- * group.
+ * group. With an OuterSpec, they are not: each shard group is a worker that trains on its own and
+ * synchronizes its parameters with the others from time to time (shard_outer.c).
  *
  * Reductions sum in rank order and norms are accumulated shard by shard, so for a given data-parallel size
  * all four stages give identical bits with one micro-batch per step. With more, stages 0 and 1 agree, and so
@@ -37,6 +38,19 @@
 typedef enum { OFFLOAD_NONE, OFFLOAD_OPTIMIZER, OFFLOAD_PARAMS } Offload;
 extern const char *const offload_names[]; /* ends with NULL */
 
+/* How gradients travel over the data axis; see shard_wire.c. */
+typedef enum { GRAD_FP32, GRAD_BF16, GRAD_INT8 } GradType;
+extern const char *const grad_type_names[]; /* ends with NULL */
+
+/* Low-communication data parallelism; see shard_outer.c. All zero: gradients are reduced over all replicas.
+ */
+typedef struct OuterSpec {
+    int64_t every;     /* steps between two synchronizations of a fragment */
+    int64_t fragments; /* parts of the model, synchronized at different steps; 0: 1 */
+    int64_t overlap;   /* steps that continue while a fragment is exchanged; at most every / fragments */
+    double lr, momentum;
+} OuterSpec;
+
 typedef struct ShardSpec {
     bool params, grads, optimizer; /* what is sharded */
     bool train;                    /* allocate gradients and optimizer state */
@@ -49,7 +63,9 @@ typedef struct ShardSpec {
     int64_t piece;          /* as in UnitSpec */
     int64_t sketch;         /* totals of a micro-batch's sketch, see shards_probe; 0: no sketches */
     int micros;             /* micro-batches per step, for allocating sketches */
+    GradType grad_type;     /* outer gradients, too */
     OptimSpec optim;
+    OuterSpec outer; /* its workers are the ranks of `replica` */
 } ShardSpec;
 
 /* Sets the three booleans for ZeRO stage 0 to 3. */
@@ -73,10 +89,14 @@ typedef struct ShardUnit {
     Buffer master;              /* fp32 shard, only for 16-bit dtypes */
     Buffer state[OPTIM_STATES]; /* of the optimizer: fp32, the shard's elements from state_first */
     int64_t state_first[OPTIM_STATES]; /* the first element of the unit that has this state */
+    Buffer outer, outer_momentum;      /* fp32 shard, with an OuterSpec */
     Buffer grad;                       /* fp32; full or shard */
     Buffer full;                       /* gathered parameters, while in use */
     Buffer full_grad;                  /* full gradient, while backward adds to it */
     Buffer reducing;                   /* input of the reduction in progress */
+    Buffer residual;                   /* fp32, full: what int8 has not sent yet; empty for other types */
+    Ticket *messages;                  /* of an exchange in int8 */
+    Buffer wire;                       /* the same as it travels, if that is not fp32 */
     Ticket gather, reduce;             /* operations in progress */
     bool brought;                      /* `full` is being copied from the host; not yet waited for */
     bool pending;                      /* a reduction has started and is not complete */
@@ -94,10 +114,12 @@ typedef struct Shards {
     ShardUnit *unit;     /* the model's units, then the pieces of those that are gathered in pieces */
     int count, all;      /* units; with pieces */
     Arena params, grads; /* full buffers of the two largest units */
+    Arena wire;          /* what travels of their gradients, if that is not fp32 */
     Buffer norm;         /* fp64: one sum of squares per shard */
     struct Matrices
-        *matrices; /* those that the optimizer updates as a whole; NULL: none. See shard_matrix.c */
-    Stream *bring; /* prefetches offloaded parameters; NULL without offload */
+        *matrices;       /* those that the optimizer updates as a whole; NULL: none. See shard_matrix.c */
+    struct Outer *outer; /* NULL without an OuterSpec */
+    Stream *bring;       /* prefetches offloaded parameters; NULL without offload */
     /* See shards_probe. */
     Buffer sketch; /* (micros,totals) fp64 */
     int probing;   /* micro-batches to sketch in this step, or 0 */
@@ -170,6 +192,11 @@ MUST_USE Status shards_finish(Shards *shards);
 MUST_USE Status shards_norm_start(Shards *shards);
 MUST_USE Status shards_norm(Shards *shards, double *ret_norm, double *ret_spread);
 
+/* With GRAD_INT8: what this replica has not sent yet of its gradients; empty otherwise, and for units in
+ * pieces, which travel as bf16. Gradients change it, so that a step must not be abandoned. */
+Tensor shard_residual(const Shards *shards, int unit);
+bool shards_have_residual(const Shards *shards);
+
 /* fp32 gradient of the shard that this rank updates; valid after shards_finish. */
 Tensor shard_gradient(const Shards *shards, int unit);
 
@@ -177,5 +204,29 @@ Tensor shard_gradient(const Shards *shards, int unit);
 
 /* One step of the optimizer on all shards; then all-gathers parameters that are not sharded. */
 MUST_USE Status shards_update(Shards *shards, const OptimStep *step);
+
+/* ---- outer steps (shard_outer.c) ---- */
+
+/* The synchronized parameters of this rank's shard, the momentum of the outer optimizer and, if exchanges
+ * overlap steps, the outer gradient that this worker has sent; empty without an OuterSpec. */
+Tensor shard_outer(const Shards *shards, int unit);
+Tensor shard_outer_momentum(const Shards *shards, int unit);
+Tensor shard_outer_grad(const Shards *shards, int unit);
+/* Makes the current parameters the synchronized ones, with zero momentum and no exchange under way. */
+MUST_USE Status shards_outer_reset(Shards *shards);
+/* Call after each step: starts and completes the exchanges that are due. With `last`, all fragments are
+ * synchronized, and afterwards the parameters of all workers are equal. Collective. */
+MUST_USE Status shards_sync(Shards *shards, int64_t step, bool last);
+/* Exchanges the values of the parameters and the synchronized ones; does not update what kernels compute
+ * with. Uses the memory of the gradients. */
+MUST_USE Status shards_outer_swap(Shards *shards);
+/* The exchange under way: its fragment, or -1, and the step after which its result is applied. `wait` waits
+ * for it without applying it. `forget` is for a mesh that was recovered: the exchange is lost, but what this
+ * worker has sent is not. `restart` makes the next shards_sync send it once more. */
+int shards_outer_pending(const Shards *shards, int64_t *ret_due);
+bool shard_outer_in(const Shards *shards, int unit, int fragment);
+MUST_USE Status shards_outer_wait(Shards *shards);
+void shards_outer_forget(Shards *shards);
+void shards_outer_restart(Shards *shards, int fragment, int64_t due);
 
 #endif

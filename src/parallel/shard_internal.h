@@ -1,5 +1,5 @@
 /* What the files of the shards share: shard.c (memory, parameters, gradients),
- * shard_update.c and shard_matrix.c. */
+ * shard_update.c, shard_matrix.c and shard_outer.c. */
 #ifndef WEFT_PARALLEL_SHARD_INTERNAL_H
 #define WEFT_PARALLEL_SHARD_INTERNAL_H
 
@@ -12,6 +12,13 @@ static inline bool shards_have_masters(const Shards *shards) {
     return shards->spec.dtype != DT_F32;
 }
 
+/* Whether gradients are reduced only within a worker. */
+static inline bool shards_have_workers(const Shards *shards) {
+    return shards->spec.outer.every > 0;
+}
+
+/* Allocates on the device or, if `away`, in host memory. */
+MUST_USE Status shard_place(Device *device, bool away, MemTag tag, size_t bytes, Buffer *ret_buffer);
 /* The parameter that is element `first` of the flat buffer. */
 char *shard_param_at(const Shards *shards, const ShardUnit *unit, int64_t first);
 /* Divides a unit into spans and finds where each state of the optimizer begins. */
@@ -27,5 +34,26 @@ MUST_USE Status matrices_new(Matrices **ret_matrices, const Shards *shards);
 void matrices_free(Matrices *matrices);
 /* Applies the optimizer's transform to all matrices, which are in the place of the gradients. Collective. */
 MUST_USE Status matrices_transform(Shards *shards);
+
+/* Whether a gradient leaves this rank, in a type other than fp32. */
+static inline bool shards_have_wire(const Shards *shards) {
+    const ShardSpec *spec = &shards->spec;
+    bool across = spec->replica->size > 1 && !shards_have_workers(shards);
+    return spec->grad_type != GRAD_FP32 && (spec->shard->size > 1 || across);
+}
+/* Waits for all reductions that have started. */
+MUST_USE Status shards_complete(Shards *shards);
+/* Starts to reduce the gradient `all` of a unit, which may then be overwritten. */
+MUST_USE Status wire_start(Shards *shards, ShardUnit *unit, Tensor all);
+/* Completes it: writes the sum to `here`, this rank's part or everything, or adds it. */
+MUST_USE Status wire_finish(Shards *shards, ShardUnit *unit, Tensor here, bool adds);
+/* Memory for what travels of a unit. */
+size_t wire_bytes(const Shards *shards, int64_t numel);
+/* Allocates what a unit keeps between steps. */
+MUST_USE Status wire_alloc(Shards *shards, ShardUnit *unit);
+
+/* Divides the units into fragments and allocates the exchange. Call after the units are allocated. */
+MUST_USE Status outer_new(Shards *shards, const ParamList *units);
+void outer_free(struct Outer *outer);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "checkpoint/ckpt_save.h"
 #include "checkpoint/snapshot.h"
 
 /* The first step includes one-time work; the second is typical, so communication is counted there. */
@@ -71,14 +72,22 @@ static Status measure_saving(const DryRunContext *context, size_t *ret_total) {
 /* The largest snapshot of any rank that saves (checkpoint/snapshot.h). */
 static Status measure_snapshot(const Runner *runner, size_t *ret_bytes) {
     const Shards *shards = runner->shards;
-    const Store *store[SAVE_STORES] = {runner->params};
-    int stores = 1 + optim_states(&runner->spec.optim), ranks = shards->spec.shard->size;
-    for (int k = 1; k < stores; k++) store[k] = runner->state[k - 1];
+    const WorkerState workers = {
+        .params = runner->params, .outer_momentum = runner->outer_momentum, .outer_grad = runner->outer_grad};
+    const ReplicaState replicas = {.residual = runner->residual};
+    const CheckpointState state = {.params = runner->outer ? runner->outer : runner->params,
+                                   .state = (const Store *const *)runner->state,
+                                   .optim = &runner->spec.optim,
+                                   .workers = runner->outer ? &workers : NULL,
+                                   .replicas = runner->residual ? &replicas : NULL};
+    const Store *store[SAVE_STORES];
+    SaveOwner owner[SAVE_STORES];
+    int stores = ckpt_stores(&state, store, owner), ranks = shards->spec.shard->size;
     CLEANUP(mem_freep) bool *ours = NULL;
     TRY(mem_new((size_t)shards->count, sizeof *ours, &ours));
     for (int i = 0; i < shards->count; i++) ours[i] = shards->unit[i].held && shards->unit[i].counted;
     CLEANUP(snapshot_done) Snapshot snapshot = {0};
-    TRY(snapshot_assign(&snapshot, store, stores, ours, 0, ranks, 0));
+    TRY(snapshot_assign(&snapshot, store, owner, stores, ours, 0, ranks, 0));
     *ret_bytes = (size_t)snapshot.largest * sizeof(float);
     return OK;
 }
@@ -94,21 +103,37 @@ Status dryrun_rank_copy(DryRunRank *ret_rank, const DryRunRank *rank) {
     return OK;
 }
 
+/* Workers synchronize once, which sends what they send in an interval. Before the steps, since an exchange
+ * may overlap them. */
+static Status synchronize(const DryRunContext *context, DryRunRank *result) {
+    uint64_t before[COMM_KINDS], every = (uint64_t)context->runner->spec.outer.every;
+    if (!every) return OK;
+    mesh_sent(context->mesh, before);
+    TRY(runner_sync(context->runner, 0, true));
+    mesh_sent(context->mesh, result->synced);
+    for (int k = 0; k < COMM_KINDS; k++) result->synced[k] = (result->synced[k] - before[k]) / every;
+    for (int i = 0; i < context->runner->model->units; i++)
+        result->exchanged += (double)context->runner->outer->flat[i].bytes;
+    return OK;
+}
+
 Status dryrun_rank(const DryRunSpec *run, int rank, DryRunRank *ret_rank) {
     CLEANUP(context_done) DryRunContext context = {0};
     DryRunRank result = {0};
     CLEANUP(op_log_done) OpLog op_log = {0};
     TRY(context_init(&context, run, rank));
+    TRY(synchronize(&context, &result));
     uint64_t before[COMM_KINDS] = {0};
     for (int step = 1; step <= STEPS; step++) {
         StepResult step_result;
         mesh_sent(context.mesh, before);
         if (run->timed && step == STEPS) context.device->op_log = &op_log;
-        TRY(runner_step(context.runner, context.micro, run->spec.micros, step, 1e-4, &step_result));
+        TRY(runner_gradients(context.runner, context.micro, run->spec.micros, step, &step_result));
+        TRY(runner_apply(context.runner, step, 1e-4, &step_result));
     }
     context.device->op_log = NULL;
     mesh_sent(context.mesh, result.sent);
-    for (int k = 0; k < COMM_KINDS; k++) result.sent[k] -= before[k];
+    for (int k = 0; k < COMM_KINDS; k++) result.sent[k] += result.synced[k] - before[k];
     double sums[LOSS_COUNT] = {0};
     int64_t counts[LOSS_COUNT] = {0};
     if (run->evals) TRY(runner_eval(context.runner, context.micro, run->evals, sums, counts, NULL));

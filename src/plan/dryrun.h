@@ -15,11 +15,13 @@ typedef struct RankMemory {
 
 typedef struct DryRunRank {
     RankMemory memory;
-    uint64_t sent[COMM_KINDS]; /* bytes per step */
-    int64_t params;            /* parameters of the rank's stage and tensor shard */
-    int64_t kept;              /* parameters stored permanently; fewer than `params` with ZeRO-3 */
-    int blocks;                /* blocks of its stage */
-    StepEvents events;         /* events of a step, if DryRunSpec.timed */
+    uint64_t sent[COMM_KINDS];   /* bytes per step */
+    uint64_t synced[COMM_KINDS]; /* the part of them that synchronizes workers */
+    double exchanged;            /* bytes of weights that a worker's rank exchanges per interval */
+    int64_t params;              /* parameters of the rank's stage and tensor shard */
+    int64_t kept;                /* parameters stored permanently; fewer than `params` with ZeRO-3 */
+    int blocks;                  /* blocks of its stage */
+    StepEvents events;           /* events of a step, if DryRunSpec.timed */
 } DryRunRank;
 
 /* `spec` needs no mesh and no kernel table. */

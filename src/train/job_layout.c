@@ -78,6 +78,39 @@ static Status check_batch(int64_t batch, int64_t micro, int64_t dp) {
         (long long)(below + multiple));
 }
 
+/* Fragments take turns, and the exchange of one ends before that of the next begins. */
+static Status check_sync(OuterSpec *outer) {
+    if (!outer->every) return OK;
+    if (!outer->fragments) outer->fragments = 1;
+    if (outer->fragments > outer->every)
+        return USAGE(
+            "{sync-fragments} %lld: each is synchronized once in {sync-every} %lld steps, at a step of "
+            "its own; use {sync-fragments} %lld or less",
+            (long long)outer->fragments, (long long)outer->every, (long long)outer->every);
+    int64_t turn = outer->every / outer->fragments;
+    if (outer->overlap > turn)
+        return USAGE(
+            "{sync-overlap} %lld: with {sync-every} %lld and {sync-fragments} %lld, the next fragment "
+            "follows after %lld step%s; use {sync-overlap} %lld or less",
+            (long long)outer->overlap, (long long)outer->every, (long long)outer->fragments, (long long)turn,
+            PLURAL(turn), (long long)turn);
+    return OK;
+}
+
+static Status check_gradients(const RunnerSpec *run, const Mesh *mesh) {
+    if (run->grad_type != GRAD_INT8 || !mesh) return OK;
+    if (run->dtype == DT_F16)
+        return USAGE(
+            "{grad-dtype} int8 cannot be combined with {precision} fp16, whose loss scale changes; use "
+            "{precision} bf16 or {grad-dtype} bf16");
+    if (mesh->shard->size > 1 && mesh->replica->size > 1 && !run->outer.every)
+        return USAGE(
+            "{grad-dtype} int8 cannot be combined with {shard} %d, which sums gradients in two steps; use "
+            "{grad-dtype} bf16",
+            mesh->shard->size);
+    return OK;
+}
+
 Status job_resolve_layout(Job *job, const ModelConfig *config) {
     const DeviceSettings *device = &job->settings.device;
     RunnerSpec *run = &job->settings.run;
@@ -97,11 +130,15 @@ Status job_resolve_layout(Job *job, const ModelConfig *config) {
     TRY(check_qat(run, config, tp));
     TRY(check_pipeline(run, config, pp));
     TRY(check_batch(batch, run->micro_batch, dp));
+    if (!run->train) run->outer = (OuterSpec){0};
+    TRY(check_sync(&run->outer));
+    TRY(check_gradients(run, mesh));
     if (run->sequence && job->seq % tp)
         return USAGE(
             "{sequence-parallel}: the sequence length %lld is not a multiple of {tp} %lld; use {seq} %lld",
             (long long)job->seq, (long long)tp, (long long)(job->seq / tp * tp));
     run->micros = (int)(batch ? batch / (dp * run->micro_batch) : 1);
-    run->noise = run->train && dp * run->micros > 1;
+    int64_t workers = mesh && run->outer.every ? mesh->replica->size : 1;
+    run->noise = run->train && dp / workers * run->micros > 1;
     return OK;
 }

@@ -203,7 +203,7 @@ void record_step_end(Record *record, const StepResult *result) {
     if (record->steps == FIRST_STEPS) end_first_steps(record);
     if (!isfinite(result->micro_norm) || result->skipped) return;
     noise_add(&record->noise, result->micro_norm, (double)spec->micro_batch, result->grad_norm,
-              record->batch);
+              record->batch / runner_workers(record->job->runner));
 }
 
 void record_phase(Record *record, Phase phase, double seconds) {

@@ -22,9 +22,10 @@ static Status checksum(Runner *runner, const float *values, int64_t count, float
     return OK;
 }
 
-/* One checksum per parameter of the model, 0 for those that are not here. */
+/* One checksum per parameter of the model, 0 for those that are not here. The own weights of workers differ,
+ * the synchronized ones do not. */
 static Status checksums(Runner *runner, uint32_t *ret_crc) {
-    const Store *store = runner->params;
+    const Store *store = runner->outer ? runner->outer : runner->params;
     CLEANUP(mem_freep) float *chunk = NULL;
     if (!device_is_host(runner->device)) TRY(mem_new(CHUNK, sizeof *chunk, &chunk));
     size_t number = 0;

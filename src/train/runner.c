@@ -108,12 +108,27 @@ static void note_pieces(Runner *runner) {
     }
 }
 
-typedef enum { VIEW_PARAMS, VIEW_GRADS, VIEW_STATE /* and further states */ } ViewKind;
+typedef enum {
+    VIEW_PARAMS,
+    VIEW_GRADS,
+    VIEW_OUTER,
+    VIEW_OUTER_MOMENTUM,
+    VIEW_OUTER_GRAD,
+    VIEW_RESIDUAL,
+    VIEW_STATE /* and further states */
+} ViewKind;
 
 static Tensor view_of(const Shards *shards, int unit, int kind, int64_t *ret_first) {
     *ret_first = shards->unit[unit].first;
     if (kind == VIEW_PARAMS) return shard_master(shards, unit);
     if (kind == VIEW_GRADS) return shard_gradient(shards, unit);
+    if (kind == VIEW_OUTER) return shard_outer(shards, unit);
+    if (kind == VIEW_OUTER_MOMENTUM) return shard_outer_momentum(shards, unit);
+    if (kind == VIEW_OUTER_GRAD) return shard_outer_grad(shards, unit);
+    if (kind == VIEW_RESIDUAL) {
+        *ret_first = 0;
+        return shard_residual(shards, unit);
+    }
     return shard_state(shards, unit, kind - VIEW_STATE, ret_first);
 }
 
@@ -130,13 +145,22 @@ static Status make_views(Runner *runner, Store **ret_store, int kind) {
     return store_bind(store);
 }
 
+int runner_workers(const Runner *runner) {
+    return runner->spec.outer.every ? runner->mesh->replica->size : 1;
+}
+
+/* Replicas whose gradients are reduced together. */
+static int worker_size(const Runner *runner) {
+    return runner->mesh->extent[AXIS_DP] / runner_workers(runner);
+}
+
 /* The size of a micro-batch's sketch, from figures that are the same in every layout: the more micro-batches
  * a step has, the less precise each sketch needs to be, and for small models a large one would cost more than
  * reading the gradients. All sketches of a replica together usually take at most 2 MB. */
 static int64_t sketch_size(const Runner *runner) {
     const RunnerSpec *spec = &runner->spec;
     enum { LARGEST = 1 << 15, SMALLEST = 1 << 11, ALL = 1 << 18, SMALL_MODEL = 1 << 8 };
-    int64_t micros = (int64_t)spec->micros * runner->mesh->extent[AXIS_DP], size = LARGEST, params = 0;
+    int64_t micros = (int64_t)spec->micros * worker_size(runner), size = LARGEST, params = 0;
     if (!spec->train || !spec->noise || micros < 2) return 0;
     for (int i = 0; i < runner->model->units; i++)
         for (size_t j = 0; j < runner->model->unit[i].count; j++)
@@ -173,7 +197,9 @@ static Status alloc_units(Runner *runner) {
                        .ends = mesh->ends,
                        .sketch = sketch_size(runner),
                        .micros = spec->micros ? spec->micros : 1,
-                       .optim = spec->optim};
+                       .optim = spec->optim,
+                       .grad_type = spec->grad_type,
+                       .outer = spec->outer};
     /* A single rank has nothing to shard. Offloaded parameters are fetched and released like ZeRO-3 shards.
      */
     shard_stage(&shard, spec->offload == OFFLOAD_PARAMS ? 3 : mesh->shard->size > 1 ? (int)spec->zero : 0);
@@ -185,7 +211,11 @@ static Status alloc_units(Runner *runner) {
     TRY(make_views(runner, &runner->grads, VIEW_GRADS));
     for (int k = 0; k < optim_states(&spec->optim); k++)
         TRY(make_views(runner, &runner->state[k], VIEW_STATE + k));
-    return OK;
+    if (shards_have_residual(runner->shards)) TRY(make_views(runner, &runner->residual, VIEW_RESIDUAL));
+    if (!spec->outer.every) return OK;
+    TRY(make_views(runner, &runner->outer, VIEW_OUTER));
+    TRY(make_views(runner, &runner->outer_momentum, VIEW_OUTER_MOMENTUM));
+    return make_views(runner, &runner->outer_grad, VIEW_OUTER_GRAD);
 }
 
 /* Allocates the workspace and the shared activation buffer, each as large as any block of this stage needs.
@@ -293,6 +323,10 @@ void runner_free(Runner *runner) {
     store_free(runner->params);
     store_free(runner->grads);
     for (int k = 0; k < OPTIM_STATES; k++) store_free(runner->state[k]);
+    store_free(runner->outer);
+    store_free(runner->outer_momentum);
+    store_free(runner->outer_grad);
+    store_free(runner->residual);
     shards_free(runner->shards);
     runner_chunks_done(runner);
     Buffer *const buffers[] = {&runner->shared, &runner->scratch, &runner->rope, &runner->loss};
@@ -377,16 +411,20 @@ static Status check_sizes(const Runner *runner, HostBatch *const *micros, int co
     return OK;
 }
 
-/* Counts loss terms and tokens over all replicas. */
+/* Counts loss terms and tokens over all replicas, and the loss terms of this worker. */
 static Status count_terms(Runner *runner, HostBatch *const *micros, int count, int64_t counts[LOSS_COUNT],
-                          int64_t *ret_tokens) {
+                          int64_t own[LOSS_COUNT], int64_t *ret_tokens) {
     int64_t all[LOSS_COUNT + 1] = {0};
+    bool workers = runner_workers(runner) > 1;
     for (int i = 0; i < count; i++) {
         for (int k = 0; k < LOSS_COUNT; k++)
             if (has_loss(&runner->model->config, k)) all[k] += micros[i]->loss_count[k];
         for (int64_t b = 0; b < micros[i]->B; b++) all[LOSS_COUNT] += micros[i]->lens[b];
     }
-    TRY(host_reduce(runner->mesh->axis[AXIS_DP], all, LOSS_COUNT + 1, DT_I64, REDUCE_SUM));
+    TRY(host_reduce(workers ? runner->mesh->shard : runner->mesh->axis[AXIS_DP], all, LOSS_COUNT + 1, DT_I64,
+                    REDUCE_SUM));
+    memcpy(own, all, LOSS_COUNT * sizeof *own);
+    if (workers) TRY(host_reduce(runner->mesh->replica, all, LOSS_COUNT + 1, DT_I64, REDUCE_SUM));
     memcpy(counts, all, LOSS_COUNT * sizeof *counts);
     *ret_tokens = all[LOSS_COUNT];
     return OK;
@@ -401,17 +439,30 @@ static Status count_head_rows(Runner *runner, HostBatch *const *micros, int coun
     return host_reduce(runner->mesh->axis[AXIS_DP], rows, count, DT_I64, REDUCE_MAX);
 }
 
+/* A worker clips by its own norm. What is reported, and decides about the step, is the same on all ranks. */
+static Status read_norms(Runner *runner, StepResult *result) {
+    double norm, spread, scale = runner->loss_scale.scale;
+    TRY(shards_norm(runner->shards, &norm, &spread));
+    double squares[] = {norm * norm, norm * norm + spread};
+    int workers = runner_workers(runner);
+    if (workers > 1) TRY(host_reduce(runner->mesh->replica, squares, 2, DT_F64, REDUCE_SUM));
+    result->clip_norm = norm / scale;
+    result->grad_norm = workers > 1 ? sqrt(squares[0] / workers) / scale : result->clip_norm;
+    result->micro_norm = sqrt(squares[1] / workers) / scale;
+    return OK;
+}
+
 Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int64_t step,
                         StepResult *ret_result) {
     TRY(check_sizes(runner, micros, count));
     TRY(set_schedule(runner, &runner->schedule, runner->spec.schedule, count));
     Section section = section_begin(runner);
-    int64_t counts[LOSS_COUNT];
+    int64_t counts[LOSS_COUNT], own[LOSS_COUNT];
     StepResult result = {0};
-    TRY(count_terms(runner, micros, count, counts, &result.tokens));
+    TRY(count_terms(runner, micros, count, counts, own, &result.tokens));
     TRY(stream_mark(runner->stream, MARK_STEP));
     TRY(shards_begin(runner->shards));
-    if (runner->probe && count * runner->mesh->extent[AXIS_DP] > 1)
+    if (runner->probe && count * worker_size(runner) > 1)
         TRY(shards_probe(runner->shards, count,
                          rng_mix(rng_key(runner->spec.seed, "sketch", 0).key, (uint64_t)step)));
     memset(runner->unit_adds, 0, (size_t)runner->model->units * sizeof *runner->unit_adds);
@@ -421,8 +472,7 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     TRY(count_head_rows(runner, micros, count, head_rows));
     Round round = {.micros = micros, .count = count, .train = true, .step = step, .head_rows = head_rows};
     for (int k = 0; k < LOSS_COUNT; k++)
-        if (counts[k])
-            round.loss_grad[k] = (float)(loss_weight[k] * runner->loss_scale.scale / (double)counts[k]);
+        if (own[k]) round.loss_grad[k] = (float)(loss_weight[k] * runner->loss_scale.scale / (double)own[k]);
     TRY(runner_run(runner, &runner->schedule, &round));
     TRY(shards_finish(runner->shards));
     TRY(shards_norm_start(runner->shards));
@@ -432,19 +482,16 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     TRY(add_device_time(runner));
     result.loss = loss_objective(sums, counts);
     for (int k = 0; k < LOSS_COUNT; k++) result.part[k] = counts[k] ? sums[k] / (double)counts[k] : 0;
-    double spread;
-    TRY(shards_norm(runner->shards, &result.grad_norm, &spread));
-    result.micro_norm = sqrt(result.grad_norm * result.grad_norm + spread) / runner->loss_scale.scale;
-    result.grad_norm /= runner->loss_scale.scale;
+    TRY(read_norms(runner, &result));
     runner->times.schedule_s += section_end(runner, &section, &runner->times.compute_s);
     *ret_result = result;
     return OK;
 }
 
-Status runner_update(Runner *runner, int64_t step, double lr, double grad_norm) {
+Status runner_update(Runner *runner, int64_t step, double lr, double clip_norm) {
     static const TraceName name = {.name = "update", .category = "optimizer", .color = TRACE_GREEN};
     const OptimSpec *spec = &runner->spec.optim;
-    double scale = optim_clip_scale(spec, grad_norm) / runner->loss_scale.scale;
+    double scale = optim_clip_scale(spec, clip_norm) / runner->loss_scale.scale;
     Section section = section_begin(runner);
     int64_t start = trace_now();
     TRY(stream_mark(runner->stream, MARK_UPDATE));
@@ -472,23 +519,52 @@ bool runner_overflowed(const Runner *runner, const StepResult *result) {
 
 Status runner_apply(Runner *runner, int64_t step, double lr, StepResult *result) {
     if (runner_overflowed(runner, result)) return skip_step(runner, step, result);
-    TRY(runner_update(runner, step, lr, result->grad_norm));
+    TRY(runner_update(runner, step, lr, result->clip_norm));
     if (runner->spec.dtype == DT_F16) loss_scale_next(&runner->loss_scale, false);
     return OK;
+}
+
+/* Gradients in int8 change what is sent in the next step, so that they cannot be abandoned. */
+void runner_section_begin(Runner *runner) {
+    if (runner->residual)
+        mesh_section_begin_whole(runner->mesh, runner->spec.stop);
+    else
+        mesh_section_begin(runner->mesh, runner->spec.stop);
 }
 
 Status runner_step(Runner *runner, HostBatch *const *micros, int count, int64_t step, double lr,
                    StepResult *ret_result) {
     StepResult result;
-    mesh_section_begin(runner->mesh, runner->spec.stop);
+    runner_section_begin(runner);
     TRY(runner_gradients(runner, micros, count, step, &result));
     TRY(mesh_section_end(runner->mesh, &result.stop));
     if (!isfinite(result.loss) || (!isfinite(result.grad_norm) && !runner_overflowed(runner, &result)))
         return DIVERGED("step %lld: training diverged (loss %g, gradient norm %g)", (long long)step,
                         result.loss, result.grad_norm);
     TRY(runner_apply(runner, step, lr, &result));
+    TRY(runner_sync(runner, step, false));
     *ret_result = result;
     return OK;
+}
+
+/* ---- workers ---- */
+
+Status runner_sync(Runner *runner, int64_t step, bool last) {
+    static const TraceName name = {.name = "outer step", .category = "optimizer", .color = TRACE_GREEN};
+    if (!runner->outer) return OK;
+    Section section = section_begin(runner);
+    int64_t start = trace_now();
+    TRY(shards_sync(runner->shards, step, last));
+    trace_add(runner->trace, TRACE_COMPUTE, &name, start, trace_now(), 0, 0);
+    section_end(runner, &section, &runner->times.update_s);
+    return OK;
+}
+
+Status runner_use_outer(Runner *runner, bool on) {
+    if (!runner->outer || runner->shows_outer == on) return OK;
+    runner->shows_outer = on;
+    TRY(shards_outer_swap(runner->shards));
+    return runner_publish(runner);
 }
 
 /* ---- evaluation ---- */
@@ -504,9 +580,9 @@ Status runner_eval(Runner *runner, HostBatch *const *batches, int count, double 
     Round round = {.micros = batches, .count = count, .head_rows = head_rows};
     TRY(runner_run(runner, &runner->eval_schedule, &round));
     double added[2 * LOSS_COUNT];
-    int64_t terms[LOSS_COUNT], tokens;
+    int64_t terms[LOSS_COUNT], own[LOSS_COUNT], tokens;
     TRY(read_losses(runner, 2 * LOSS_COUNT, added));
-    TRY(count_terms(runner, batches, count, terms, &tokens));
+    TRY(count_terms(runner, batches, count, terms, own, &tokens));
     for (int k = 0; k < LOSS_COUNT; k++) {
         if (!has_loss(&runner->model->config, k)) continue;
         sums[k] += added[k];

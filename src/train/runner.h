@@ -29,6 +29,8 @@ typedef struct RunnerSpec {
     uint64_t seed;
     /* Layout; all zero is one rank in fp32. */
     Mesh *mesh;            /* NULL: one rank. Must outlive the runner. */
+    GradType grad_type;    /* how gradients travel over the data axis */
+    OuterSpec outer;       /* every > 0: the mesh's shard groups are workers, see parallel/shard.h */
     int64_t zero;          /* 0 to 3 */
     Offload offload;       /* OFFLOAD_PARAMS implies zero 3 */
     bool keep_params;      /* zero 3: keep a block's gathered parameters from forward to backward */
@@ -104,6 +106,8 @@ typedef struct Runner {
     /* fp32 views of the shard that this rank updates; all but params only when training. Call runner_publish
      * after changing params. */
     Store *params, *grads, *state[OPTIM_STATES];
+    Store *outer, *outer_momentum, *outer_grad; /* see shard_outer; NULL without workers */
+    Store *residual;                            /* see shard_residual; NULL without */
     Schedule schedule, eval_schedule;
     Chunk *chunk;
     int chunks;
@@ -127,15 +131,17 @@ typedef struct Runner {
     int *unit_users, *unit_adds; /* per unit: blocks here that add to its gradient; additions this step */
     LossScale loss_scale;        /* factor on losses before backward; always 1 unless fp16 */
     RunnerTimes times;
-    bool probe;   /* measure micro_norm in the next steps */
-    bool updated; /* the last update's device time is not yet in `times` */
-    Trace *trace; /* NULL: not tracing. See train/tracer.h */
+    bool probe;       /* measure micro_norm in the next steps */
+    bool shows_outer; /* see runner_use_outer */
+    bool updated;     /* the last update's device time is not yet in `times` */
+    Trace *trace;     /* NULL: not tracing. See train/tracer.h */
 } Runner;
 
 typedef struct StepResult {
     double loss;             /* the objective: each loss divided by its global count, weighted */
     double part[LOSS_COUNT]; /* mean of each loss */
-    double grad_norm;        /* before clipping */
+    double grad_norm;        /* before clipping; root mean square of the workers' norms */
+    double clip_norm;        /* the same of this worker alone */
     double micro_norm;       /* gradient norm of a single micro-batch: root mean square over all, estimated
                               * from sketches (shards_probe); NAN: not measured */
     int64_t tokens;          /* input tokens, padding excluded */
@@ -157,12 +163,20 @@ MUST_USE Status runner_publish(Runner *runner);
  * sequences. Fails if the loss or (except in fp16) the gradient norm is not finite. Collective. */
 MUST_USE Status runner_step(Runner *runner, HostBatch *const *micros, int count, int64_t step, double lr,
                             StepResult *ret_result);
+/* Begins the section (comm/mesh.h) in which a step's gradients are computed. */
+void runner_section_begin(Runner *runner);
 /* The two halves of runner_step: gradients without an update, and the update. Collective. */
 MUST_USE Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int64_t step,
                                  StepResult *ret_result);
-MUST_USE Status runner_update(Runner *runner, int64_t step, double lr, double grad_norm);
+MUST_USE Status runner_update(Runner *runner, int64_t step, double lr, double clip_norm);
 /* Like runner_update, and adjusts fp16's loss scale: if the gradients overflowed, the update is skipped. */
 MUST_USE Status runner_apply(Runner *runner, int64_t step, double lr, StepResult *result);
+/* The third part of runner_step, also of a step that was skipped: synchronizes workers if that is due. With
+ * `last`, all parameters are synchronized. Does nothing without workers. Collective. */
+MUST_USE Status runner_sync(Runner *runner, int64_t step, bool last);
+/* With `on`, kernels compute with the synchronized parameters until they are turned off again. Does nothing
+ * without workers. Collective. */
+MUST_USE Status runner_use_outer(Runner *runner, bool on);
 /* Whether the gradients overflowed fp16, which the loss scale handles. */
 bool runner_overflowed(const Runner *runner, const StepResult *result);
 /* Forward only, without dropout: adds the loss sums and counts of all replicas' batches to `sums` and
@@ -176,6 +190,9 @@ MUST_USE Status runner_hidden(Runner *runner, const HostBatch *batch, Tensor *re
 /* A head's logits, in host memory `out` on all ranks of a replica: one row per position, or per sequence for
  * the next-sentence and classification heads. Heads over the vocabulary need tp = 1. Collective. */
 MUST_USE Status runner_logits(Runner *runner, const HostBatch *batch, OutputHead head, float *out);
+
+/* Workers of low-communication data parallelism, else 1. */
+int runner_workers(const Runner *runner);
 
 /* Pipeline bubble: the fraction of forward and backward time spent waiting for other stages. */
 double runner_bubble(const RunnerTimes *times);

@@ -33,6 +33,7 @@ static void trainer_done(Trainer *t) {
     json_decref(t->settings);
     json_decref(t->noise);
     json_decref(t->earlier);
+    free(t->exchanged);
     epochs_done(&t->epochs);
     record_done(&t->record);
     job_free(t->job);
@@ -191,22 +192,43 @@ static void note_scores(const Validation *val, char *note, size_t size) {
     if (isfinite(val->exact)) snprintf(note + used, size - used, "  exact match %.1f%%", 100 * val->exact);
 }
 
-/* At the end of an epoch, finish_epoch shows the result. */
-static Status evaluate(Trainer *t) {
+/* Runs `work` with the synchronized weights of workers. Afterwards the workers' own weights are back, even if
+ * the work was abandoned. */
+static Status with_outer(Trainer *t, Status (*work)(Trainer *t)) {
+    Runner *runner = t->job->runner;
+    if (!runner->outer) return work(t);
+    TRY(trainer_copied(t));
+    Status status = runner_use_outer(runner, true);
+    if (!status) status = work(t);
+    Status back = runner_use_outer(runner, false);
+    if (!status) return back;
+    status_free(back);
+    return status;
+}
+
+static Status validate(Trainer *t) {
     const Settings *c = t->config;
     Validation *val = &t->val_state;
-    if (!t->val) return OK;
     EvalResult result;
-    trainer_doing(t, "validating");
-    int64_t start = trace_now(), limit = eval_limit(t);
-    bool epoch = epochs_end(&t->epochs, t->step);
+    int64_t limit = eval_limit(t);
     TRY(job_evaluate(t->job, t->val, limit, &result));
     validation_take(val, t->step, &result);
-    if (epoch || t->step == t->lr.steps)
-        TRY(validation_score(val, t->job, t->val, c->data.val, c->data.val_count, limit));
+    t->eval = result;
+    if (!epochs_end(&t->epochs, t->step) && t->step < t->lr.steps) return OK;
+    return validation_score(val, t->job, t->val, c->data.val, c->data.val_count, limit);
+}
+
+/* At the end of an epoch, finish_epoch shows the result. */
+static Status evaluate(Trainer *t) {
+    Validation *val = &t->val_state;
+    if (!t->val) return OK;
+    trainer_doing(t, "validating");
+    int64_t start = trace_now();
+    bool epoch = epochs_end(&t->epochs, t->step);
+    TRY(with_outer(t, validate));
+    EvalResult result = t->eval;
     double seconds = trainer_span(t, &eval_span, start);
     record_phase(&t->record, PHASE_EVAL, seconds);
-    t->eval = result;
     json_t *line = json_pack("{s:I, s:I, s:f, s:I, s:f}", "step", (json_int_t)t->step, "epoch",
                              (json_int_t)epochs_at(&t->epochs, t->step), "val_loss", result.loss,
                              "val_samples", (json_int_t)result.examples, "eval_ms", 1e3 * seconds);
@@ -349,17 +371,17 @@ static Status compute_step(Trainer *t, int64_t step, double lr, StepResult *ret_
     StepResult result;
     StepAction action;
     progress_busy(t->progress, true);
-    mesh_section_begin(runner->mesh, t->config->run.stop);
+    if (runner->residual) TRY(trainer_copied(t)); /* gradients change it */
+    runner_section_begin(runner);
     TRY(runner_gradients(runner, t->micro, t->micro_count, step, &result));
     int64_t saving = t->background && background_busy(t->background);
     TRY(mesh_section_vote(runner->mesh, &result.stop, &saving));
     *ret_saving = saving;
     TRY(judge(t, &result, step, text, sizeof text, &action));
-    if (action == STEP_APPLY) {
-        TRY(trainer_copied(t));
-        TRY(runner_apply(runner, step, lr, &result));
-    }
+    if (action != STEP_ROLL_BACK) TRY(trainer_copied(t));
+    if (action == STEP_APPLY) TRY(runner_apply(runner, step, lr, &result));
     if (action == STEP_SKIP) result.skipped = true;
+    if (action != STEP_ROLL_BACK) TRY(runner_sync(runner, step, step == t->lr.steps));
     progress_busy(t->progress, false);
     *ret_back = action == STEP_ROLL_BACK;
     *ret_result = result;
@@ -496,7 +518,7 @@ static Status run_until_stopped(Trainer *t) {
         if (stopping) return OK;
         if (t->saved < t->step) TRY(recover(t, after_step(t)));
         if (t->saved == t->step) continue; /* rolled back */
-        if (epochs_due(&t->epochs, c->validation.sample_every, t->step)) TRY(show_sample(t));
+        if (epochs_due(&t->epochs, c->validation.sample_every, t->step)) TRY(with_outer(t, show_sample));
         if (c->ckpt.out && save_due(t)) TRY(save(t));
     }
     if (t->step < last && out_of_patience(t)) explain_stop(t);
@@ -513,6 +535,7 @@ static Status save_stopped(Trainer *t) {
     if (t->abandoned) {
         TRY(mesh_recover(t->job->runner->mesh));
         t->job->runner->stream->comm = (Buffer){0};
+        shards_outer_forget(t->job->runner->shards);
     }
     TRY(trainer_complete_save(t, true));
     if (!c->ckpt.out || t->saved == t->step) return OK;
@@ -527,6 +550,7 @@ static Status run_steps(Trainer *t) {
     t->abandoned = status != OK;
     status_free(status);
     if (t->stopped) TRY(save_stopped(t));
+    TRY(shards_outer_wait(t->job->runner->shards));
     return tracer_finish(t->tracer);
 }
 
@@ -535,14 +559,18 @@ static json_t *layout_json(const Trainer *t) {
     const Mesh *mesh = t->job->runner->mesh;
     const Settings *c = t->config;
     return json_pack(
-        "{s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:b, s:I, s:I, s:s, s:s, s:s, s:i, s:i}", "ranks",
-        mesh->size, "dp", mesh->extent[AXIS_DP], "tp", mesh->extent[AXIS_TP], "pp", mesh->extent[AXIS_PP],
-        "zero", (int)spec->zero, "offload", offload_names[c->run.offload], "pp_schedule",
-        schedule_name(spec->schedule), "pp_chunks", (int)spec->chunks, "sequence_parallel", spec->sequence,
-        "batch", (json_int_t)c->training.batch, "micro_batch", (json_int_t)spec->micro_batch, "recompute",
-        recompute_names[c->run.recompute], "precision",
+        "{s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:b, s:I, s:I, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:I, "
+        "s:I, s:s}",
+        "ranks", mesh->size, "dp", mesh->extent[AXIS_DP], "tp", mesh->extent[AXIS_TP], "pp",
+        mesh->extent[AXIS_PP], "zero", (int)spec->zero, "offload", offload_names[c->run.offload],
+        "pp_schedule", schedule_name(spec->schedule), "pp_chunks", (int)spec->chunks, "sequence_parallel",
+        spec->sequence, "batch", (json_int_t)c->training.batch, "micro_batch", (json_int_t)spec->micro_batch,
+        "recompute", recompute_names[c->run.recompute], "precision",
         c->device.precision ? c->device.precision : dtype_name(spec->dtype), "device", c->device.name,
-        "threads", t->job->device->threads, "cores", (int)sysconf(_SC_NPROCESSORS_ONLN));
+        "threads", t->job->device->threads, "cores", (int)sysconf(_SC_NPROCESSORS_ONLN), "workers",
+        runner_workers(t->job->runner), "sync_every", (json_int_t)spec->outer.every, "sync_fragments",
+        (json_int_t)spec->outer.fragments, "sync_overlap", (json_int_t)spec->outer.overlap, "grad_dtype",
+        grad_type_names[spec->grad_type]);
 }
 
 static Status write_summary(Trainer *t, json_t **ret_summary) {
@@ -653,6 +681,8 @@ static Status prepare(Trainer *t) {
     trainer_doing(t, "loading the model");
     TRY(job_start(t->job, &report));
     if (t->job->model_dir) TRY(load_report_check(&report, t->job->model_dir, &t->job->model->config, true));
+    TRY(shards_outer_reset(t->job->runner->shards));
+    trainer_find_workers(t);
     TRY(trainer_describe(t));
     announce(t, &report);
     TRY(trainer_resume(t));

@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/setting.h"
+#include "checkpoint/ckpt_save.h"
 #include "comm/mpi.h"
 #include "comm/watchdog.h"
 #include "device/host_memory.h"
@@ -51,9 +52,21 @@ Status trainer_describe(Trainer *t) {
     return t->settings ? OK : FAILED("out of memory");
 }
 
+/* How workers synchronize, and the fragment that is being exchanged; NULL without workers. */
+static json_t *describe_sync(const Runner *runner) {
+    const OuterSpec *spec = &runner->spec.outer;
+    int64_t due;
+    int fragment = shards_outer_pending(runner->shards, &due);
+    if (!spec->every) return NULL;
+    return json_pack("{s:I, s:I, s:I, s:i, s:I}", "every", (json_int_t)spec->every, "fragments",
+                     (json_int_t)spec->fragments, "overlap", (json_int_t)spec->overlap, "pending", fragment,
+                     "due", (json_int_t)due);
+}
+
 /* What a checkpoint stores besides tensors. */
 static Status describe_progress(Trainer *t, json_t **ret_progress) {
     CLEANUP(json_decrefp) json_t *epochs = NULL, *validation = NULL, *schedule = NULL, *guard = NULL;
+    CLEANUP(json_decrefp) json_t *sync = describe_sync(t->job->runner);
     TRY(guard_save(&t->guard, &guard));
     TRY(epochs_save(&t->epochs, &epochs));
     TRY(validation_save(&t->val_state, &validation));
@@ -66,17 +79,21 @@ static Status describe_progress(Trainer *t, json_t **ret_progress) {
         (json_int_t)t->job->runner->loss_scale.good, "noise", record_noise(&t->record), "epochs", epochs,
         "validation", validation, "schedule", schedule, "guard", guard, "settings", t->settings);
     if (!progress) return FAILED("out of memory");
+    if (sync) json_object_set(progress, "sync", sync);
     *ret_progress = progress;
     return OK;
 }
 
 /* ---- saving ---- */
 
+/* With workers, the weights of a checkpoint are the synchronized ones. */
 static CheckpointState state_of(const Trainer *t, const json_t *progress) {
     Runner *runner = t->job->runner;
-    return (CheckpointState){.params = runner->params,
+    return (CheckpointState){.params = runner->outer ? runner->outer : runner->params,
                              .state = (const Store *const *)runner->state,
                              .optim = &runner->spec.optim,
+                             .workers = t->workers.count ? &t->workers : NULL,
+                             .replicas = t->replicas.count ? &t->replicas : NULL,
                              .progress = progress,
                              .assets_dir = t->job->model_dir,
                              .tokenizer_dir = t->job->tokenizer_dir,
@@ -85,6 +102,34 @@ static CheckpointState state_of(const Trainer *t, const json_t *progress) {
                              .best = t->val_state.best_step,
                              .mesh = t->config->run.mesh,
                              .disk = t->job->disk};
+}
+
+void trainer_find_workers(Trainer *t) {
+    Runner *runner = t->job->runner;
+    if (runner->residual)
+        t->replicas = (ReplicaState){.count = runner->mesh->extent[AXIS_DP],
+                                     .index = runner->mesh->at[AXIS_DP],
+                                     .residual = runner->residual};
+    if (!runner->outer) return;
+    t->workers = (WorkerState){.count = runner->mesh->replica->size,
+                               .index = runner->mesh->replica->rank,
+                               .params = runner->params,
+                               .outer_momentum = runner->outer_momentum,
+                               .outer_grad = runner->outer_grad,
+                               .pending = t->exchanged};
+}
+
+/* Notes which units are being exchanged. */
+static Status note_exchange(Trainer *t) {
+    const Shards *shards = t->job->runner->shards;
+    int64_t due;
+    int fragment = shards_outer_pending(shards, &due);
+    if (!t->workers.count) return OK;
+    if (!t->exchanged) TRY(mem_new((size_t)shards->count, sizeof *t->exchanged, &t->exchanged));
+    for (int i = 0; i < shards->count; i++)
+        t->exchanged[i] = fragment >= 0 && shard_outer_in(shards, i, fragment);
+    t->workers.pending = t->exchanged;
+    return OK;
 }
 
 static Status save_once(Trainer *t, const json_t *progress, bool background) {
@@ -149,6 +194,7 @@ Status trainer_save(Trainer *t, bool last) {
     trainer_doing(t, "saving a checkpoint");
     validation_is_best(&t->val_state, t->step);
     TRY(describe_progress(t, &progress));
+    TRY(note_exchange(t));
     int64_t start = trace_now();
     CLEANUP(progress_freep) Progress *phase = NULL;
     TRY(progress_new_phase(&phase, t->config->report.log, "saving checkpoint", 0, t->config->report.quiet));
@@ -245,15 +291,13 @@ Status trainer_prepare_saves(Trainer *t) {
     const Settings *c = t->config;
     Mesh *mesh = c->run.mesh;
     Runner *runner = t->job->runner;
-    const Store *store[SAVE_STORES] = {runner->params};
-    int stores = 1;
+    const Store *store[SAVE_STORES];
+    SaveOwner owner[SAVE_STORES];
     if (!c->ckpt.out || c->ckpt.no_async_save || !saves_early(t)) return OK;
-    while (stores <= optim_states(&runner->spec.optim)) {
-        store[stores] = runner->state[stores - 1];
-        stores++;
-    }
+    CheckpointState state = state_of(t, NULL);
+    int stores = ckpt_stores(&state, store, owner);
     CLEANUP(snapshot_done) Snapshot snapshot = {0};
-    TRY(snapshot_init(&snapshot, store, stores, mesh));
+    TRY(snapshot_init(&snapshot, store, owner, stores, mesh));
     bool fits = false;
     char text[FORMAT_SIZE];
     TRY(has_room(runner, snapshot_bytes(&snapshot), &fits));
@@ -267,10 +311,12 @@ Status trainer_prepare_saves(Trainer *t) {
     return OK;
 }
 
-/* Weights and the optimizer's state; tied parameters are saved once. */
+/* Weights and the optimizer's state; tied parameters are saved once. Workers have their own parameters and
+ * state, and there is an outer momentum. */
 static double checkpoint_bytes(const Trainer *t) {
     const Model *model = t->job->model;
     const OptimSpec *optim = &t->job->runner->spec.optim;
+    int workers = t->workers.count;
     double bytes = 0;
     for (int i = 0; i < model->count; i++) {
         const ParamList *params = &model->block[i].params;
@@ -278,6 +324,8 @@ static double checkpoint_bytes(const Trainer *t) {
             const ParamDesc *desc = &params->desc[j];
             int copies = 1;
             for (int k = 0; k < optim_states(optim); k++) copies += optim_state_name(optim, desc, k) != NULL;
+            if (workers) copies = workers * copies + 2;
+            copies += t->replicas.count;
             if (!desc->tied) bytes += (double)sizeof(float) * copies * (double)param_count(desc);
         }
     }
@@ -348,18 +396,73 @@ static Status compare_schedule(const Trainer *t, const char *dir, const json_t *
     return OK;
 }
 
+/* Continues the exchange that was under way. Its fragment and the step after which its result is applied are
+ * those of the saved settings. */
+static Status resume_exchange(const Trainer *t, const char *dir, const json_t *sync) {
+    const OuterSpec *spec = &t->job->runner->spec.outer;
+    int64_t every = 0, fragments = 1, overlap = 0, fragment = -1, due = 0;
+    TRY(json_get_int(sync, dir, "every", 1, INT64_MAX, &every));
+    TRY(json_get_int(sync, dir, "fragments", 1, INT64_MAX, &fragments));
+    TRY(json_get_int(sync, dir, "overlap", 0, INT64_MAX, &overlap));
+    TRY(json_get_int(sync, dir, "pending", -1, fragments - 1, &fragment));
+    TRY(json_get_int(sync, dir, "due", 0, INT64_MAX, &due));
+    if (fragment < 0) return OK;
+    if (every != spec->every || fragments != spec->fragments || overlap != spec->overlap)
+        return USAGE("%s: saved while workers were exchanging weights; resume it with {sync-every} %lld "
+                     "{sync-fragments} %lld {sync-overlap} %lld",
+                     dir, (long long)every, (long long)fragments, (long long)overlap);
+    shards_outer_restart(t->job->runner->shards, (int)fragment, due);
+    return OK;
+}
+
+static void note_workers(const Trainer *t, int64_t saved) {
+    int64_t now = t->workers.count;
+    if (now == saved || (!saved && !now)) return;
+    if (!saved)
+        progress_line(t->progress, "the checkpoint has no workers; all %lld start from its state",
+                      (long long)now);
+    else if (!now)
+        progress_line(t->progress,
+                      "the checkpoint has %lld workers; the run continues from the weights of their last "
+                      "synchronization, with the optimizer state of the first",
+                      (long long)saved);
+    else
+        progress_line(
+            t->progress,
+            "the checkpoint has %lld workers, and this run has %lld: worker n continues as worker n "
+            "mod %lld of the checkpoint",
+            (long long)saved, (long long)now, (long long)saved);
+}
+
+static void note_residuals(const Trainer *t, int64_t saved) {
+    if (t->replicas.count == saved) return;
+    if (saved)
+        progress_line(
+            t->progress,
+            "what int8 had not sent yet of the gradients of %lld replicas is dropped, since it is saved "
+            "for that number with {grad-dtype} int8 only",
+            (long long)saved);
+}
+
 /* Restores the run's state from a checkpoint. */
 static Status load(Trainer *t, const char *dir, json_t **ret_progress) {
     CLEANUP(json_decrefp) json_t *progress = NULL;
     CLEANUP(mirror_done) Mirror mirror = {0};
     Runner *runner = t->job->runner;
     RootDisk *disk = t->job->disk;
+    SavedCounts saved;
     if (disk) TRY(mirror_init(&mirror, disk, dir));
     if (disk && !mirror.path) return FAILED("%s: no such directory", dir);
-    TRY(ckpt_load(disk ? mirror.path : dir, disk, runner->params, runner->state, &runner->spec.optim,
-                  runner->stream, &progress));
+    TRY(shards_outer_reset(runner->shards));
+    if (runner->residual) TRY(store_zero(runner->residual, runner->stream));
+    TRY(ckpt_load_all(disk ? mirror.path : dir, disk, runner->outer ? runner->outer : runner->params,
+                      runner->state, &runner->spec.optim, t->workers.count ? &t->workers : NULL,
+                      t->replicas.count ? &t->replicas : NULL, runner->stream, &saved, &progress));
     TRY(runner_publish(runner));
+    note_workers(t, saved.workers);
+    note_residuals(t, saved.replicas);
     TRY(check_settings(t, dir, json_object_get(progress, "settings")));
+    TRY(resume_exchange(t, dir, json_object_get(progress, "sync")));
     int64_t tokens = 0;
     TRY(json_get_int(progress, dir, "step", 1, INT64_MAX, &t->step));
     if (t->step == 0) return FAILED("%s: the saved progress does not record its step", dir);

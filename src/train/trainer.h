@@ -38,6 +38,9 @@ typedef struct Trainer {
     Background *background; /* saves while training continues; NULL: saves in the foreground */
     bool save_retried;      /* its pending save has failed once */
     Validation before_save; /* val_state before it */
+    WorkerState workers;    /* what is saved of them; count 0: there are none */
+    ReplicaState replicas;  /* what is saved of their gradients; count 0: nothing */
+    bool *exchanged;        /* per unit: whether it is being exchanged, for `workers` */
     bool stopped;           /* by a signal ... */
     bool abandoned;         /* ... in the middle of a step or evaluation */
     EvalResult eval;        /* latest evaluation by this process; examples == 0: none yet */
@@ -51,6 +54,8 @@ bool trainer_is_first(const Trainer *t); /* whether this is rank 0 */
 /* Records a span from start_ns to now; returns its length in seconds. */
 double trainer_span(const Trainer *t, const TraceName *name, int64_t start_ns);
 
+/* Sets t->workers and t->replicas. */
+void trainer_find_workers(Trainer *t);
 /* Collects the settings that a resumed run may not change. */
 MUST_USE Status trainer_describe(Trainer *t);
 /* Refuses a disk without space for a checkpoint, and warns if it has none for a second. Collective. */

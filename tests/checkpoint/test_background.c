@@ -95,8 +95,8 @@ static Status save(const Fixture *fixture, const char *run, int64_t step, const 
 static Background *background_of(const Fixture *fixture, const Stores *stores) {
     Background *background = NULL;
     Snapshot snapshot = {0};
-    assert_ok(snapshot_init(&snapshot, (const Store *const *)stores->store, 1 + optim_states(&stores->optim),
-                            NULL));
+    assert_ok(snapshot_init(&snapshot, (const Store *const *)stores->store, NULL,
+                            1 + optim_states(&stores->optim), NULL));
     assert_ok(snapshot_alloc(&snapshot, fixture->device));
     assert_ok(background_new(&background, &snapshot, fixture->stream, NULL, NULL));
     return background;

@@ -121,12 +121,16 @@ typedef struct Layout {
     bool frozen;             /* learning rate 0, so that every step uses the initial weights */
     int optimizer;           /* row of the table of optimizers */
     const OptimGroup *group; /* one parameter group; NULL: none */
-    int perturb;             /* seed of a last-bit perturbation of the initial weights; 0 for none */
+    GradType grad_type;
+    OuterSpec outer; /* workers that synchronize from time to time */
+    bool plain;      /* no dropout, no clipping */
+    int perturb;     /* seed of a last-bit perturbation of the initial weights; 0 for none */
 } Layout;
 
 static inline OptimSpec layout_optim(const Layout *layout) {
     OptimSpec optim = optim_defaults(optim_row(layout->optimizer));
     optim.weight_decay = 0.01;
+    if (layout->plain) optim.clip = 0;
     optim.group = layout->group;
     optim.groups = layout->group ? 1 : 0;
     return optim;
@@ -180,9 +184,20 @@ static inline void perturb_params(Store *params, int perturb) {
     }
 }
 
-static inline Outcome run(Group *world, const Layout *layout, int steps) {
+/* The micro-batches of one replica's part of a step's batch; the caller frees them. */
+static inline void fill_micros(const Outcome *outcome, const Layout *layout, int step, int replica, int count,
+                               HostBatch **micro) {
+    for (int i = 0; i < count; i++)
+        micro[i] = batch_of_vocab(layout->job, outcome->model->config.vocab, step,
+                                  ((int64_t)replica * count + i) * layout->micro_batch, layout->micro_batch);
+}
+
+/* A run before its first step, of `count` micro-batches per step. */
+static inline Outcome run_new(Group *world, const Layout *layout, int count) {
     Outcome outcome = {0};
     ModelConfig config = config_of(layout->job);
+    if (layout->plain)
+        config.dropout_embed = config.dropout_attn = config.dropout_hidden = config.dropout_classify = 0;
     if (layout->words) config.vocab = LARGE_VOCAB;
     config.tied = !layout->untied;
     if (layout->wide) config.layers = 2, config.hidden = 64, config.inner = 128;
@@ -206,23 +221,28 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
                        .loss_scale = layout->loss_scale,
                        .schedule = layout->schedule,
                        .chunks = layout->chunks,
+                       .grad_type = layout->grad_type,
+                       .outer = layout->outer,
+                       .micros = count,
                        .noise = true};
-    int dp = world ? layout->mesh.dp : 1, replica = world ? outcome.mesh->at[AXIS_DP] : 0;
-    int count = BATCH / dp / layout->micro_batch;
-    spec.micros = count;
     assert_ok(kernels_find(test_kernels(), &spec.table));
     assert_ok(runner_new(&outcome.runner, outcome.model, outcome.device, &spec));
     assert_ok(store_init_params(outcome.runner->params, outcome.runner->stream, 3));
     assert_ok(stream_sync(outcome.runner->stream));
     if (layout->perturb) perturb_params(outcome.runner->params, layout->perturb);
     assert_ok(runner_publish(outcome.runner));
+    assert_ok(shards_outer_reset(outcome.runner->shards));
     outcome.runner->probe = true;
+    return outcome;
+}
+
+static inline Outcome run(Group *world, const Layout *layout, int steps) {
+    int count = BATCH / (world ? layout->mesh.dp : 1) / layout->micro_batch;
+    Outcome outcome = run_new(world, layout, count);
+    int replica = world ? outcome.mesh->at[AXIS_DP] : 0;
     HostBatch *micro[BATCH];
     for (int step = 0; step < steps; step++) {
-        for (int i = 0; i < count; i++)
-            micro[i] =
-                batch_of_vocab(layout->job, config.vocab, step,
-                               ((int64_t)replica * count + i) * layout->micro_batch, layout->micro_batch);
+        fill_micros(&outcome, layout, step, replica, count, micro);
         StepResult result;
         assert_ok(runner_step(outcome.runner, micro, count, step + 1, layout_lr(layout), &result));
         outcome.loss[step] = result.loss;

@@ -198,7 +198,7 @@ static Background *background_of(const Run *run, const RootDisk *disk) {
     Snapshot snapshot = {0};
     const Store *store[SAVE_STORES] = {r->params};
     for (int k = 0; k < optim_states(&r->spec.optim); k++) store[1 + k] = r->state[k];
-    assert_ok(snapshot_init(&snapshot, store, 1 + optim_states(&r->spec.optim), run->mesh));
+    assert_ok(snapshot_init(&snapshot, store, NULL, 1 + optim_states(&r->spec.optim), run->mesh));
     assert_ok(snapshot_alloc(&snapshot, run->device));
     assert_ok(background_new(&background, &snapshot, r->stream, run->mesh, disk));
     return background;

@@ -1,0 +1,299 @@
+/* Low-communication data parallelism: DiLoCo (Douillard et al. 2023), streaming in fragments (Douillard et
+ * al. 2025).
+ *
+ * A worker is a shard group: its ranks reduce their gradients in every step and update their parameters as a
+ * run of their own. Workers differ only in their data. The replica group exchanges parameters. For a
+ * fragment, a set of units, this happens every `every` steps:
+ *
+ *   outer gradient  D = synchronized parameters - own parameters, averaged over the workers
+ *   outer step      synchronized parameters -= lr * (D + momentum * m), where m = momentum * m + D
+ *   own parameters = synchronized parameters
+ *
+ * Each rank does so for the shard that it updates, so the ranks of a worker share the traffic. All workers
+ * compute the same outer step. Outer gradients travel in the type of gradients.
+ *
+ * Fragments have about the same size and take turns, so that the traffic is spread over the interval. With an
+ * overlap, the exchange runs beside that many further steps. By then the own parameters have moved on, and
+ * the mean of both is taken, as published. What happens after which step depends on step numbers only, never
+ * on how long an exchange takes.
+ */
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "parallel/shard_internal.h"
+
+/* The weight of the own parameters after an overlapped exchange. */
+static const float keep_own = 0.5f;
+
+typedef struct Outer {
+    int fragments;
+    int *fragment;  /* of each unit */
+    int64_t *place; /* of each unit: its first element in the buffers */
+    int64_t *count; /* of each fragment: its elements on this rank */
+    Buffer own;     /* fp32: the outer gradient of this worker */
+    DType dtype;    /* in which it travels */
+    Buffer sum;     /* of all workers, in this type; empty: it replaces `own` */
+    Stream *stream; /* of the exchange, whose staging memory no other reduction waits for */
+    Ticket ticket;
+    int pending; /* the fragment that is being exchanged, or -1 */
+    int64_t due; /* the step after which the result is applied */
+    bool unsent; /* its exchange has yet to start, since the run was resumed */
+} Outer;
+
+static const TraceName sync_name = {.name = "synchronize ",
+                                    .category = "data",
+                                    .color = TRACE_ORANGE,
+                                    .number = {"fragment", "bytes"},
+                                    .numbered = true};
+
+void outer_free(Outer *outer) {
+    if (!outer) return;
+    free(outer->fragment);
+    free(outer->place);
+    free(outer->count);
+    dev_free(&outer->own);
+    dev_free(&outer->sum);
+    stream_free(outer->stream);
+    free(outer);
+}
+
+/* ---- fragments ---- */
+
+static int64_t unit_size(const ParamList *unit) {
+    int64_t size = 0;
+    for (size_t j = 0; j < unit->count; j++)
+        if (!unit->desc[j].tied) size += param_count(&unit->desc[j]);
+    return size;
+}
+
+/* From the largest unit to the smallest, each goes to the smallest fragment. Sizes are those of the whole
+ * model, so that the fragments are the same in every layout. */
+static Status divide(Outer *outer, const ParamList *units, int count) {
+    CLEANUP(mem_freep) int64_t *load = NULL;
+    TRY(mem_new((size_t)outer->fragments, sizeof *load, &load));
+    for (int i = 0; i < count; i++) outer->fragment[i] = -1;
+    for (int n = 0; n < count; n++) {
+        int largest = -1, least = 0;
+        for (int i = 0; i < count; i++)
+            if (outer->fragment[i] < 0 && (largest < 0 || unit_size(&units[i]) > unit_size(&units[largest])))
+                largest = i;
+        for (int f = 1; f < outer->fragments; f++)
+            if (load[f] < load[least]) least = f;
+        outer->fragment[largest] = least;
+        load[least] += unit_size(&units[largest]);
+    }
+    for (int f = 0; f < outer->fragments; f++)
+        if (!load[f])
+            return USAGE("{sync-fragments} %d: the model has fewer blocks to divide; use a smaller number",
+                         outer->fragments);
+    return OK;
+}
+
+Status outer_new(Shards *shards, const ParamList *units) {
+    const OuterSpec *spec = &shards->spec.outer;
+    CLEANUP(mem_freep) Outer *made = NULL;
+    TRY(mem_new(1, sizeof *made, &made));
+    Outer *outer = shards->outer = made;
+    made = NULL;
+    outer->pending = -1;
+    outer->fragments = spec->fragments ? (int)spec->fragments : 1;
+    TRY(mem_new((size_t)shards->count, sizeof *outer->fragment, &outer->fragment));
+    TRY(mem_new((size_t)shards->count, sizeof *outer->place, &outer->place));
+    TRY(mem_new((size_t)outer->fragments, sizeof *outer->count, &outer->count));
+    TRY(divide(outer, units, shards->count));
+    int64_t most = 0;
+    for (int i = 0; i < shards->count; i++) {
+        int64_t *count = &outer->count[outer->fragment[i]];
+        outer->place[i] = *count;
+        if (shards->unit[i].held) *count += shards->unit[i].count;
+        if (*count > most) most = *count;
+    }
+    size_t bytes = (size_t)most * sizeof(float);
+    TRY(dev_alloc(shards->device, MEM_COMM, bytes, &outer->own));
+    outer->dtype = shards->spec.grad_type == GRAD_FP32 ? DT_F32 : DT_BF16;
+    bytes = (size_t)most * dtype_size(outer->dtype);
+    if (spec->overlap || outer->dtype != DT_F32) TRY(dev_alloc(shards->device, MEM_COMM, bytes, &outer->sum));
+    return stream_new(&outer->stream, shards->device);
+}
+
+bool shard_outer_in(const Shards *shards, int at, int fragment) {
+    return shards->outer->fragment[at] == fragment;
+}
+
+/* ---- values ---- */
+
+static Tensor outer_view(const Shards *shards, int at, const Buffer *buffer) {
+    const ShardUnit *unit = &shards->unit[at];
+    return tensor_1d(buffer->data, DT_F32, buffer->data && unit->held ? unit->count : 0);
+}
+
+Tensor shard_outer(const Shards *shards, int at) {
+    return outer_view(shards, at, &shards->unit[at].outer);
+}
+
+Tensor shard_outer_momentum(const Shards *shards, int at) {
+    return outer_view(shards, at, &shards->unit[at].outer_momentum);
+}
+
+Tensor shard_outer_grad(const Shards *shards, int at) {
+    const Outer *outer = shards->outer;
+    if (!outer || !shards->spec.outer.overlap) return tensor_1d(NULL, DT_F32, 0);
+    return outer_view(shards, at, &(Buffer){.data = (float *)outer->own.data + outer->place[at]});
+}
+
+static Status copy(Shards *shards, Tensor dst, Tensor src) {
+    return stream_copy(shards->exec->stream, dst.data, src.data, tensor_bytes(src), COPY_ON_DEVICE);
+}
+
+Status shards_outer_reset(Shards *shards) {
+    if (!shards->outer) return OK;
+    TRY(shards_outer_wait(shards));
+    shards->outer->pending = -1;
+    shards->outer->unsent = false;
+    for (int i = 0; i < shards->count; i++) {
+        const ShardUnit *unit = &shards->unit[i];
+        if (!unit->held) continue;
+        TRY(copy(shards, shard_outer(shards, i), shard_master(shards, i)));
+        TRY(stream_zero(shards->exec->stream, unit->outer_momentum.data, unit->outer_momentum.bytes));
+    }
+    return OK;
+}
+
+Status shards_outer_swap(Shards *shards) {
+    if (!shards->outer) return OK;
+    for (int i = 0; i < shards->count; i++) {
+        Tensor own = shard_master(shards, i), outer = shard_outer(shards, i),
+               room = shard_gradient(shards, i);
+        if (!shards->unit[i].held) continue;
+        TRY(copy(shards, room, own));
+        TRY(copy(shards, own, outer));
+        TRY(copy(shards, outer, room));
+    }
+    return OK;
+}
+
+/* ---- an exchange ---- */
+
+/* dst = x - y */
+static Status subtract(Shards *shards, Tensor dst, Tensor x, Tensor y) {
+    TRY(copy(shards, dst, x));
+    return apply_step(shards->exec, dst, TENSOR_NONE, y, (Apply){.lr = 1});
+}
+
+static Tensor part_of(const Shards *shards, int at) {
+    const Outer *outer = shards->outer;
+    return tensor_1d((float *)outer->own.data + outer->place[at], DT_F32, shards->unit[at].count);
+}
+
+static bool takes_part(const Shards *shards, int at, int fragment) {
+    return shards->unit[at].held && shard_outer_in(shards, at, fragment);
+}
+
+static Status measure(Shards *shards, int fragment) {
+    for (int i = 0; i < shards->count; i++)
+        if (takes_part(shards, i, fragment))
+            TRY(subtract(shards, part_of(shards, i), shard_outer(shards, i), shard_master(shards, i)));
+    return OK;
+}
+
+/* Starts to sum what is in `own`. */
+static Status start(Shards *shards, int fragment, int64_t due) {
+    Outer *outer = shards->outer;
+    Group *workers = shards->spec.replica;
+    Tensor own = tensor_1d(outer->own.data, DT_F32, outer->count[fragment]), sum = own;
+    if (outer->sum.data) {
+        sum = tensor_1d(outer->sum.data, outer->dtype, tensor_count(own));
+        TRY(convert(shards->exec, sum, own));
+    }
+    outer->pending = fragment;
+    outer->due = due;
+    outer->unsent = false;
+    TRY(stream_wait(outer->stream, shards->exec->stream));
+    comm_label(workers, &sync_name, fragment, (int64_t)tensor_bytes(sum));
+    return all_reduce(workers, outer->stream, sum, REDUCE_SUM, &outer->ticket);
+}
+
+/* The parameters that a unit continues with. */
+static Status adopt(Shards *shards, int at, bool blends) {
+    ShardUnit *unit = &shards->unit[at];
+    Tensor own = shard_master(shards, at), outer = shard_outer(shards, at), compute = TENSOR_NONE;
+    if (shards_have_masters(shards))
+        compute = tensor_1d(shard_param_at(shards, unit, unit->first), shards->spec.dtype, unit->count);
+    if (blends) {
+        /* own - (rest * own - rest * outer) */
+        const float rest = 1 - keep_own;
+        TRY(apply_step(shards->exec, own, compute, outer, (Apply){.lr = -rest, .decay = -1}));
+    } else {
+        TRY(copy(shards, own, outer));
+        if (compute.data) TRY(convert(shards->exec, compute, own));
+    }
+    return shard_publish_unit(shards, unit);
+}
+
+/* Completes the exchange: the outer step, then the parameters to continue with. */
+static Status finish(Shards *shards, bool blends) {
+    Outer *outer = shards->outer;
+    const OuterSpec *spec = &shards->spec.outer;
+    const Sgd update = {.lr = (float)spec->lr,
+                        .momentum = (float)spec->momentum,
+                        .nesterov = true,
+                        .grad_scale = 1 / (float)shards->spec.replica->size};
+    int64_t count = outer->count[outer->pending];
+    TRY(shards_outer_wait(shards));
+    if (outer->sum.data)
+        TRY(convert(shards->exec, tensor_1d(outer->own.data, DT_F32, count),
+                    tensor_1d(outer->sum.data, outer->dtype, count)));
+    for (int i = 0; i < shards->count; i++) {
+        if (!takes_part(shards, i, outer->pending)) continue;
+        TRY(sgd_step(shards->exec, shard_outer(shards, i), shard_outer_momentum(shards, i), TENSOR_NONE,
+                     part_of(shards, i), update));
+        TRY(adopt(shards, i, blends));
+    }
+    outer->pending = -1;
+    return shards_publish_finish(shards);
+}
+
+/* Fragment f takes its turn (f + 1) / fragments of the way through the interval. */
+static bool is_turn(const Shards *shards, int fragment, int64_t step) {
+    int64_t every = shards->spec.outer.every;
+    return step % every == (fragment + 1) * every / shards->outer->fragments % every;
+}
+
+Status shards_sync(Shards *shards, int64_t step, bool last) {
+    Outer *outer = shards->outer;
+    if (!outer) return OK;
+    int64_t overlap = last ? 0 : shards->spec.outer.overlap;
+    if (outer->unsent) TRY(start(shards, outer->pending, outer->due));
+    if (outer->pending >= 0 && (step >= outer->due || last)) TRY(finish(shards, true));
+    for (int f = 0; f < outer->fragments; f++) {
+        if (!last && !is_turn(shards, f, step)) continue;
+        TRY(measure(shards, f));
+        TRY(start(shards, f, step + overlap));
+        if (!overlap) TRY(finish(shards, false));
+    }
+    return OK;
+}
+
+/* ---- the exchange under way ---- */
+
+int shards_outer_pending(const Shards *shards, int64_t *ret_due) {
+    *ret_due = shards->outer ? shards->outer->due : 0;
+    return shards->outer ? shards->outer->pending : -1;
+}
+
+Status shards_outer_wait(Shards *shards) {
+    return shards->outer ? ticket_wait(shards->exec->stream, &shards->outer->ticket) : OK;
+}
+
+/* The lost exchange may still write to the staging memory, which is therefore leaked. */
+void shards_outer_forget(Shards *shards) {
+    if (!shards->outer) return;
+    shards->outer->ticket = (Ticket){0};
+    shards->outer->stream->comm = (Buffer){0};
+}
+
+void shards_outer_restart(Shards *shards, int fragment, int64_t due) {
+    shards->outer->pending = fragment;
+    shards->outer->due = due;
+    shards->outer->unsent = true;
+}

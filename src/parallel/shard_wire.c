@@ -1,0 +1,159 @@
+/* Gradients that travel over the data axis in fewer bits than they are computed in.
+ *
+ * bf16: gradients are rounded, summed in fp32 and rounded once more (comm/group.h). The sum is the same on
+ * all ranks, and the same in all ZeRO stages.
+ *
+ * int8: every rank owns an equal part of a unit. It receives this part of all other ranks' gradients,
+ * quantized with a scale per block, and sums them in rank order in fp32. What quantization leaves over is
+ * added to the gradient of the next step (error feedback), so that nothing is lost, only late. Where every
+ * rank needs the whole gradient (stage 0), the sums then travel as bf16. A rank's own contribution is
+ * quantized like the others', so that a sum does not depend on its owner. A message to an owner has its part
+ * of the int8 values, padded, and then the scales.
+ *
+ * What is smaller than fp32 lives in an arena from the start of a reduction to its end, while backward
+ * continues.
+ */
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "parallel/shard_internal.h"
+
+enum { ALIGN = 64 };
+
+bool shards_have_residual(const Shards *shards) {
+    return shards->spec.grad_type == GRAD_INT8 && shards->spec.shard->size > 1 && shards->spec.train;
+}
+
+Tensor shard_residual(const Shards *shards, int at) {
+    const Buffer *residual = &shards->unit[at].residual;
+    return tensor_1d(residual->data, DT_F32, (int64_t)(residual->bytes / sizeof(float)));
+}
+
+Status wire_alloc(Shards *shards, ShardUnit *unit) {
+    if (!shards_have_residual(shards) || unit->layout.pieces > 1) return OK;
+    TRY(mem_new(2 * (size_t)shards->spec.shard->size, sizeof *unit->messages, &unit->messages));
+    return dev_alloc(shards->device, MEM_GRADS, (size_t)unit->layout.numel * sizeof(float), &unit->residual);
+}
+
+/* ---- sizes ---- */
+
+static size_t padded(int64_t count) {
+    return ((size_t)count + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* A part in int8 with its scales. */
+static size_t message_bytes(int64_t part) {
+    return padded(part) + padded(quant_blocks(part) * (int64_t)sizeof(float));
+}
+
+/* In int8, the messages to all ranks and from all ranks, which also have space for everything in bf16. */
+size_t wire_bytes(const Shards *shards, int64_t numel) {
+    int size = shards->spec.shard->size;
+    if (!shards_have_wire(shards)) return 0;
+    return shards_have_residual(shards) ? 2 * (size_t)size * message_bytes(numel / size)
+                                        : (size_t)numel * dtype_size(DT_BF16);
+}
+
+static Status open_wire(Shards *shards, ShardUnit *unit) {
+    size_t bytes = wire_bytes(shards, unit->layout.numel);
+    if (!arena_fits(&shards->wire, bytes)) TRY(shards_complete(shards));
+    return arena_alloc(&shards->wire, bytes, &unit->wire);
+}
+
+/* ---- bf16 ---- */
+
+static Tensor bf16_of(const ShardUnit *unit) {
+    return tensor_1d(unit->wire.data, DT_BF16, unit->layout.numel);
+}
+
+/* What this rank has of the sum. */
+static Tensor bf16_part(const Shards *shards, const ShardUnit *unit) {
+    Tensor all = bf16_of(unit);
+    return shards->spec.optimizer ? tensor_slice(all, unit->first, unit->count) : all;
+}
+
+static Status start_bf16(Shards *shards, ShardUnit *unit, Tensor all) {
+    const ShardSpec *spec = &shards->spec;
+    Stream *stream = shards->exec->stream;
+    Tensor wire = bf16_of(unit);
+    TRY(convert(shards->exec, wire, all));
+    if (!spec->optimizer) return all_reduce(spec->shard, stream, wire, REDUCE_SUM, &unit->reduce);
+    return reduce_scatter(spec->shard, stream, bf16_part(shards, unit), wire, REDUCE_SUM, &unit->reduce);
+}
+
+static Status finish_bf16(Shards *shards, ShardUnit *unit, Tensor here, bool adds) {
+    const ShardSpec *spec = &shards->spec;
+    Stream *stream = shards->exec->stream;
+    Tensor part = bf16_part(shards, unit);
+    TRY(ticket_wait(stream, &unit->reduce));
+    if (spec->replica->size > 1 && !shards_have_workers(shards))
+        TRY(all_reduce(spec->replica, stream, part, REDUCE_SUM, NULL));
+    return adds ? add(shards->exec, here, part) : convert(shards->exec, here, part);
+}
+
+/* ---- int8 ---- */
+
+/* A message in the wire buffer: to rank `peer`, or from it. */
+typedef struct Message {
+    Tensor all, q, scales;
+} Message;
+
+static Message message_of(const Shards *shards, const ShardUnit *unit, int peer, bool arrives) {
+    int size = shards->spec.shard->size;
+    int64_t part = unit->layout.numel / size;
+    char *at = (char *)unit->wire.data + (size_t)(peer + (arrives ? size : 0)) * message_bytes(part);
+    return (Message){.all = tensor_1d(at, DT_I8, (int64_t)message_bytes(part)),
+                     .q = tensor_1d(at, DT_I8, part),
+                     .scales = tensor_1d(at + padded(part), DT_F32, quant_blocks(part))};
+}
+
+static Status start_int8(Shards *shards, ShardUnit *unit, Tensor all) {
+    Group *group = shards->spec.shard;
+    Stream *stream = shards->exec->stream;
+    int64_t part = unit->layout.numel / group->size;
+    Tensor residual = tensor_1d(unit->residual.data, DT_F32, unit->layout.numel);
+    for (int peer = 0; peer < group->size; peer++) {
+        Message to = message_of(shards, unit, peer, false);
+        TRY(quantize_blocks(shards->exec, to.q, to.scales, tensor_slice(residual, peer * part, part),
+                            tensor_slice(all, peer * part, part)));
+    }
+    TRY(comm_batch_begin(group));
+    for (int k = 1; k < group->size; k++) {
+        int to = (group->rank + k) % group->size, from = (group->rank - k + group->size) % group->size;
+        TRY(comm_send(group, stream, message_of(shards, unit, to, false).all, to, &unit->messages[2 * k]));
+        TRY(comm_receive(group, stream, message_of(shards, unit, from, true).all, from,
+                         &unit->messages[2 * k + 1]));
+    }
+    return comm_batch_end(group);
+}
+
+static Status finish_int8(Shards *shards, ShardUnit *unit, Tensor here, bool adds) {
+    Group *group = shards->spec.shard;
+    Stream *stream = shards->exec->stream;
+    int64_t part = unit->layout.numel / group->size;
+    bool whole = !shards->spec.optimizer;
+    Tensor own = whole ? tensor_slice(here, group->rank * part, part) : here;
+    for (int k = 2; k < 2 * group->size; k++) TRY(ticket_wait(stream, &unit->messages[k]));
+    for (int peer = 0; peer < group->size; peer++) {
+        Message from = message_of(shards, unit, peer, peer != group->rank);
+        TRY(dequantize_blocks(shards->exec, own, from.q, from.scales, adds || peer > 0));
+    }
+    if (!whole) return OK;
+    Tensor all = bf16_of(unit), rounded = tensor_slice(all, group->rank * part, part);
+    TRY(convert(shards->exec, rounded, own));
+    TRY(all_gather(group, stream, all, rounded, NULL));
+    return convert(shards->exec, here, all);
+}
+
+/* ---- both ---- */
+
+Status wire_start(Shards *shards, ShardUnit *unit, Tensor all) {
+    TRY(open_wire(shards, unit));
+    return unit->residual.data ? start_int8(shards, unit, all) : start_bf16(shards, unit, all);
+}
+
+Status wire_finish(Shards *shards, ShardUnit *unit, Tensor here, bool adds) {
+    TRY(unit->residual.data ? finish_int8(shards, unit, here, adds) : finish_bf16(shards, unit, here, adds));
+    arena_release(&shards->wire, &unit->wire);
+    return OK;
+}
