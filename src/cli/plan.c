@@ -91,6 +91,17 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
 
 /* ---- for a person ---- */
 
+static void print_sync(const json_t *layout, FILE *out) {
+    long long every = json_int_at(layout, "sync_every"), fragments = json_int_at(layout, "sync_fragments"),
+              overlap = json_int_at(layout, "sync_overlap"),
+              workers = json_int_at(layout, "dp") / json_int_at(layout, "shard");
+    if (!every) return;
+    fprintf(out, "%lld worker%s, synchronized every %lld step%s in %lld fragment%s", workers, PLURAL(workers),
+            every, PLURAL(every), fragments, PLURAL(fragments));
+    if (overlap) fprintf(out, " beside %lld step%s each", overlap, PLURAL(overlap));
+    fprintf(out, "\n");
+}
+
 static void print_layout(const json_t *result, FILE *out) {
     const json_t *model = json_object_get(result, "model"), *layout = json_object_get(result, "layout");
     char total[FORMAT_SIZE], stored[FORMAT_SIZE], each[FORMAT_SIZE];
@@ -109,6 +120,7 @@ static void print_layout(const json_t *result, FILE *out) {
             (long long)json_int_at(layout, "pp"), (long long)json_int_at(layout, "zero"),
             json_string_at(layout, "precision"), json_string_at(layout, "recompute"),
             json_string_at(layout, "offload"));
+    print_sync(layout, out);
     fprintf(out, "batch %lld x %lld tokens: %lld micro-batch%s of %lld per replica\n\n",
             (long long)json_int_at(layout, "batch"), (long long)json_int_at(layout, "seq"),
             (long long)json_int_at(layout, "micros"), json_int_at(layout, "micros") == 1 ? "" : "es",

@@ -32,6 +32,7 @@ Status plan_search_spec(Invocation *call, const Cluster *cluster, SearchSpec *re
     Layout *layout = &args->train.layout;
     SearchSpec spec = {.ranks = (int)layout->ranks, .fixed = fixed_by(call)};
     if (layout->shard) return USAGE("--shard is not supported by --search; remove it");
+    if (c->run.outer.every) return USAGE("--sync-every is not supported by --search; remove it");
     if (!c->device.threads) c->device.threads = 1;
     if (!c->training.batch) c->training.batch = layout->ranks;
     spec.base.config = *c;

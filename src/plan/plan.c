@@ -297,14 +297,18 @@ static json_t *layout_json(const Plan *plan, const PlanSpec *spec) {
     const RunnerSpec *run = &plan->runner;
     const Settings *c = &spec->config;
     const char *precision = c->device.precision ? c->device.precision : dtype_name(run->dtype);
-    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:s, s:s, s:i, s:s, s:s, s:s, s:I, s:I, s:i, s:I}",
-                     "ranks", mesh->dp * mesh->tp * mesh->pp, "dp", mesh->dp, "tp", mesh->tp, "pp", mesh->pp,
-                     "zero", (int)run->zero, "shard", mesh->shard ? mesh->shard : mesh->dp,
-                     "sequence_parallel", run->sequence, "offload", offload_names[c->run.offload],
-                     "pp_schedule", schedule_name(run->schedule), "pp_chunks", (int)run->chunks, "recompute",
-                     recompute_names[c->run.recompute], "precision", precision, "device", c->device.name,
-                     "batch", (json_int_t)plan->batch, "micro_batch", (json_int_t)run->micro_batch, "micros",
-                     run->micros, "seq", (json_int_t)plan->seq);
+    const OuterSpec *outer = &run->outer;
+    return json_pack(
+        "{s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:s, s:s, s:i, s:s, s:s, s:s, s:I, s:I, s:i, s:I, s:I, "
+        "s:I, s:I, s:s}",
+        "ranks", mesh->dp * mesh->tp * mesh->pp, "dp", mesh->dp, "tp", mesh->tp, "pp", mesh->pp, "zero",
+        (int)run->zero, "shard", mesh->shard ? mesh->shard : mesh->dp, "sequence_parallel", run->sequence,
+        "offload", offload_names[c->run.offload], "pp_schedule", schedule_name(run->schedule), "pp_chunks",
+        (int)run->chunks, "recompute", recompute_names[c->run.recompute], "precision", precision, "device",
+        c->device.name, "batch", (json_int_t)plan->batch, "micro_batch", (json_int_t)run->micro_batch,
+        "micros", run->micros, "seq", (json_int_t)plan->seq, "sync_every", (json_int_t)outer->every,
+        "sync_fragments", (json_int_t)outer->fragments, "sync_overlap", (json_int_t)outer->overlap,
+        "grad_dtype", grad_type_names[run->grad_type]);
 }
 
 static json_t *model_json(const ModelConfig *c) {

@@ -2,6 +2,8 @@
  * the number of micro-batches that it represents. */
 #include "plan/time.h"
 
+#include <math.h>
+
 #include "base/memory.h"
 #include "plan/simulate.h"
 
@@ -64,8 +66,29 @@ static void total_work(const Plan *plan, const Costs *costs, StepEstimate *time)
         time->model_flops += work.flops * plan->mesh.dp * plan->mesh.tp;
         if (sent <= largest) continue;
         largest = sent;
-        for (CommKind kind = 0; kind < COMM_KINDS; kind++) time->sent[kind] = work.sent[kind];
+        for (CommKind kind = 0; kind < COMM_KINDS; kind++)
+            time->sent[kind] = work.sent[kind] + (double)plan->stage[s].synced[kind];
     }
+}
+
+/* Adds, per step, what the synchronization of workers takes: the part of the exchanges that does not overlap
+ * steps, and the outer steps, which read and write about 12 fp32 values per parameter. */
+static void add_sync(const Plan *plan, const Costs *costs, StepEstimate *time) {
+    const OuterSpec *outer = &plan->runner.outer;
+    double waiting = 0, update = 0;
+    for (int s = 0; outer->every && s < plan->stages; s++) {
+        double bytes = plan->stage[s].exchanged, fragments = (double)outer->fragments;
+        StepEvent exchange = {.kind = STEP_START,
+                              .what = COMM_ALL_REDUCE,
+                              .channel = CHANNEL_REPLICA,
+                              .bytes = bytes / fragments};
+        double each = cost_operation(costs, &exchange) - (double)outer->overlap * time->step_s;
+        waiting = fmax(waiting, fragments * fmax(each, 0) / (double)outer->every);
+        update = fmax(update, cost_memory(costs, 12 * bytes) / (double)outer->every);
+    }
+    time->phase_s[PHASE_COMMUNICATION] += waiting;
+    time->phase_s[PHASE_OPTIMIZER] += update;
+    time->step_s += waiting + update;
 }
 
 Status plan_time(const Plan *plan, const Cluster *cluster, StepEstimate *ret_time) {
@@ -78,6 +101,7 @@ Status plan_time(const Plan *plan, const Cluster *cluster, StepEstimate *ret_tim
     total_work(plan, &costs, &time);
     time.step_s = simulated.step_s;
     for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) time.phase_s[phase] = simulated.phase_s[phase];
+    add_sync(plan, &costs, &time);
     double ranks = (double)plan->mesh.dp * plan->mesh.tp * plan->mesh.pp;
     time.samples_per_s = (double)plan->batch / time.step_s;
     time.tokens_per_s = time.samples_per_s * (double)plan->seq;

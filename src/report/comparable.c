@@ -83,6 +83,11 @@ const char *run_layout(const Run *run, char *buffer) {
         snprintf(text, sizeof text, "ZeRO %.0f", zero);
         append(buffer, ", ", text);
     }
+    double every = number(json_object_get(layout_of(run), "sync_every"));
+    if (every > 0) {
+        snprintf(text, sizeof text, "sync every %.0f", every);
+        append(buffer, ", ", text);
+    }
     if (number(json_object_get(layout_of(run), "pp")) > 1)
         append_unless(buffer, run, "pp_schedule", "1f1b", "");
     append_unless(buffer, run, "recompute", "none", "recompute ");
@@ -131,8 +136,8 @@ static bool same_number(double a, double b) {
 }
 
 bool same_except_batch(const Run *a, const Run *b) {
-    static const char *const keys[] = {"dp",      "tp",        "pp",        "zero",
-                                       "offload", "recompute", "precision", "device"};
+    static const char *const keys[] = {"dp",        "tp",        "pp",     "zero",      "offload",
+                                       "recompute", "precision", "device", "sync_every"};
     return same_layout(a, b, keys, sizeof keys / sizeof *keys) && same_number(run_params(a), run_params(b)) &&
            same_hardware(a, b);
 }

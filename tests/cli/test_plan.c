@@ -135,6 +135,47 @@ static void agrees_with_saving(void **state) {
     saving_agrees("--zero", "1", "adamw");
     saving_agrees("--tp", "2", "adamw");
     saving_agrees("--zero", "2", "muon");
+    saving_agrees("--sync-every", "2", "adamw");
+    saving_agrees("--grad-dtype", "int8", "adamw");
+}
+
+/* Workers send per interval what data-parallel replicas send per step, and wait for it unless steps overlap
+ * it. */
+static void plans_workers(void **state) {
+    (void)state;
+    static const char *const options[][6] = {{"--sync-every", "1"},
+                                             {"--sync-every", "20"},
+                                             {"--sync-every", "20", "--sync-fragments", "2"},
+                                             {"--sync-every", "20", "--sync-overlap", "20"}};
+    double sent[4], step[4], memory[4];
+    for (int i = 0; i < 4; i++) {
+        json_t *plan = planned(program_run("plan", "--model", "gpt2", "--ranks", "16", "--shard", "8",
+                                           "--zero", "1", "--cluster", "dgx-a100", "--json", options[i][0],
+                                           options[i][1], options[i][2], options[i][3]));
+        sent[i] = json_number_value(json_object_get(json_object_get(plan, "comm"), "total"));
+        step[i] = json_number_value(json_object_get(plan, "step_ms"));
+        memory[i] = json_number_value(json_object_get(json_object_get(plan, "memory_per_rank"), "total"));
+        json_decref(plan);
+    }
+    assert_true(sent[1] < sent[0] && sent[2] == sent[1] && sent[3] == sent[1]);
+    assert_true(step[1] < step[0] && step[3] < step[1]);
+    assert_true(memory[2] < memory[1] && memory[1] < memory[3]);
+    Ran ran = program_run("plan", "--model", "gpt2", "--ranks", "4", "--sync-every", "30", "--sync-fragments",
+                          "3", "--sync-overlap", "5");
+    assert_contains(ran.out, "4 workers, synchronized every 30 steps in 3 fragments beside 5 steps each\n");
+    ran_done(&ran);
+    assert_refused(2, "use --sync-fragments 4 or less", "plan", "--model", "gpt2", "--ranks", "4",
+                   "--sync-every", "4", "--sync-fragments", "5");
+    assert_refused(2, "use --sync-overlap 2 or less", "plan", "--model", "gpt2", "--ranks", "4",
+                   "--sync-every", "4", "--sync-fragments", "2", "--sync-overlap", "3");
+    assert_refused(2, "pass --shard N, the number of replicas in a worker", "plan", "--model", "gpt2",
+                   "--ranks", "4", "--zero", "1", "--sync-every", "4");
+    assert_refused(2, "--sync-fragments 99: the model has fewer blocks to divide", "plan", "--model", "gpt2",
+                   "--ranks", "2", "--sync-every", "99", "--sync-fragments", "99");
+    assert_refused(2, "--grad-dtype int8 cannot be combined with --shard 2", "plan", "--model", "gpt2",
+                   "--ranks", "4", "--zero", "1", "--shard", "2", "--grad-dtype", "int8");
+    assert_refused(2, "use --precision bf16 or --grad-dtype bf16", "plan", "--model", "gpt2", "--ranks", "4",
+                   "--precision", "fp16", "--grad-dtype", "int8");
 }
 
 /* ZeRO-3 keeps each rank's part of parameters, gradients and optimizer state, plus buffers of two layers for
@@ -383,6 +424,7 @@ int main(void) {
         cmocka_unit_test(counts_parameters),
         cmocka_unit_test(agrees_with_a_run),
         cmocka_unit_test(agrees_with_saving),
+        cmocka_unit_test(plans_workers),
         cmocka_unit_test(shards_vocabularies),
         cmocka_unit_test(shows_stages),
         cmocka_unit_test(fits_clusters),
