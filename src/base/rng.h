@@ -19,12 +19,15 @@ uint64_t rng_hash(const char *text);      /* FNV-1a, 64 bit */
 uint64_t rng_mix(uint64_t a, uint64_t b); /* splitmix64 of both */
 RngKey rng_key(uint64_t seed, const char *site, uint64_t step);
 
-/* One Philox block: the draws of elements 4*block .. 4*block+3. */
-static inline void rng_block(RngKey key, uint64_t block, uint32_t out[4]) {
+/* Philox rounds of all draws except those of dropout, which are many: 7 is the smallest number that passes
+ * the authors' statistical tests. */
+enum { RNG_ROUNDS = 10, RNG_ROUNDS_DROPOUT = 7 };
+
+static inline void rng_rounds(RngKey key, uint64_t block, int rounds, uint32_t out[4]) {
     uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32);
     uint32_t c2 = (uint32_t)key.step, c3 = (uint32_t)(key.step >> 32);
     uint32_t k0 = (uint32_t)key.key, k1 = (uint32_t)(key.key >> 32);
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < rounds; round++) {
         uint64_t p0 = (uint64_t)0xD2511F53u * c0;
         uint64_t p1 = (uint64_t)0xCD9E8D57u * c2;
         c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
@@ -38,6 +41,19 @@ static inline void rng_block(RngKey key, uint64_t block, uint32_t out[4]) {
     out[1] = c1;
     out[2] = c2;
     out[3] = c3;
+}
+
+/* One Philox block: the draws of elements 4*block .. 4*block+3. */
+static inline void rng_block(RngKey key, uint64_t block, uint32_t out[4]) {
+    rng_rounds(key, block, RNG_ROUNDS, out);
+}
+
+/* A draw of 16 bits, for dropout. Elements 8*block .. 8*block+7 share a block: two per word, the lower half
+ * first. */
+static inline uint16_t rng_u16(RngKey key, uint64_t index) {
+    uint32_t draw[4];
+    rng_rounds(key, index / 8, RNG_ROUNDS_DROPOUT, draw);
+    return (uint16_t)(draw[index % 8 / 2] >> 16 * (index % 2));
 }
 
 uint32_t rng_u32(RngKey key, uint64_t index);

@@ -29,12 +29,13 @@ bool kernels_fp32(size_t count, const Tensor *tensors);
             return other;                                                                                    \
     } while (0)
 
-/* Elements whose draw is below this are dropped. */
+/* Elements whose 16-bit draw is below this are dropped. */
 static inline uint32_t dropout_threshold(float p) {
-    return (uint32_t)((double)p * 0x1p32);
+    uint32_t nearest = (uint32_t)((double)p * 0x1p16 + 0.5);
+    return nearest < 0xffff ? nearest : 0xffff;
 }
 static inline float dropout_scale(float p) {
-    return (float)(1.0 / (1.0 - (double)p));
+    return (float)(0x1p16 / (0x1p16 - dropout_threshold(p)));
 }
 /* The draw index of element (b, t, 0) of a (B,T,C) tensor; the rest of the row follows consecutively. */
 static inline uint64_t dropout_row(const Dropout *dropout, int64_t b, int64_t t) {

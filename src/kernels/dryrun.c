@@ -136,7 +136,8 @@ static size_t hopper_bytes(const QkvShape *s, const Attention *spec) {
     size_t tiles = ((size_t)s->T + HOPPER_KEYS - 1) / HOPPER_KEYS, rows = heads * tiles * HOPPER_KEYS;
     size_t shared_rows = s->group > 1 ? rows / (size_t)s->group : 0;
     size_t units = HOPPER_KEYS / ratio / 16; /* of a tile's mask */
-    size_t masks = rows * tiles * ratio * (units - HOPPER_DRAW_WARPS) * sizeof(uint16_t);
+    size_t ahead = units > 2 * HOPPER_DRAW_WARPS ? units - 2 * HOPPER_DRAW_WARPS : 0;
+    size_t masks = rows * tiles * ratio * ahead * sizeof(uint16_t);
     if (!(spec->dropout.p > 0) || masks > HOPPER_MASK_BYTES) masks = 0;
     size_t counters = rows / HOPPER_KEYS * ratio + shared_rows / HOPPER_KEYS + 1;
     return (rows * (width + 2 + is_windowed(s, spec)) + 2 * shared_rows * width) * sizeof(float) + masks +

@@ -51,9 +51,9 @@
 
 typedef enum { ACT_NONE, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_TANH, ACT_SILU, ACT_COUNT } Act;
 
-/* Inverted dropout: an element is kept if its random draw is at least p * 2^32, and is then divided by 1 - p.
- * The mask does not depend on how a tensor is sharded, because a draw is indexed by the element's position in
- * the *global* tensor:
+/* Inverted dropout: an element is kept if its 16-bit random draw is at least p * 2^16, rounded, and is then
+ * divided by 1 - p, with p rounded likewise, so that the expected value stays exact. The mask does not depend
+ * on how a tensor is sharded, because a draw is indexed by the element's position in the *global* tensor:
  *   (B,T,C) tensors:      ((b + origin[0]) * extent[0] + t + origin[1]) * extent[1] + c + origin[2]
  *   attention (b,h,q,k):  (((b + origin[0]) * extent[0] + h + origin[1]) * extent[1] + q) * extent[1] + k
  * where extent is the global {T, C} or {H, T}, respectively. */

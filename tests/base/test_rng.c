@@ -6,22 +6,28 @@
 
 #include "test.h"
 
-/* Test vectors for philox4x32-10 from the authors' code: counter, key, result. */
+/* Test vectors for philox4x32 from the authors' code: counter, key, results of 10 rounds and of 7. */
 static void test_known_answers(void **state) {
     (void)state;
-    static const uint32_t known[][10] = {
-        {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+    static const uint32_t known[][14] = {
+        {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8, 0x5f6fb709, 0x0d893f64, 0x4f121f81,
+         0x4f730a48},
         {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0x408f276d, 0x41c83b0e,
-         0xa20bc7c6, 0x6d5451fd},
+         0xa20bc7c6, 0x6d5451fd, 0x5207ddc2, 0x45165e59, 0x4d8ee751, 0x8c52f662},
         {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0, 0xd16cfe09, 0x94fdcceb,
-         0x5001e420, 0x24126ea1},
+         0x5001e420, 0x24126ea1, 0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a},
     };
     for (int i = 0; i < 3; i++) {
         const uint32_t *k = known[i];
         RngKey key = {.key = (uint64_t)k[5] << 32 | k[4], .step = (uint64_t)k[3] << 32 | k[2]};
+        uint64_t block = (uint64_t)k[1] << 32 | k[0];
         uint32_t out[4];
-        rng_block(key, (uint64_t)k[1] << 32 | k[0], out);
+        rng_block(key, block, out);
         assert_memory_equal(out, k + 6, sizeof out);
+        for (uint64_t at = 0; at < 8 && block < UINT64_MAX / 8; at++)
+            assert_int_equal(rng_u16(key, 8 * block + at), (uint16_t)(k[10 + at / 2] >> 16 * (at % 2)));
+        rng_rounds(key, block, RNG_ROUNDS_DROPOUT, out);
+        assert_memory_equal(out, k + 10, sizeof out);
     }
 }
 
@@ -68,6 +74,26 @@ static void test_uniform(void **state) {
     }
     assert_true(fabs(total / COUNT - 0.5) < 0.003);
     assert_true(fabs(squares / COUNT - 1.0 / 3) < 0.003);
+}
+
+/* The draws of dropout: uniform, and neighbors are independent, in a block and across blocks and steps. */
+static void test_dropout_draws(void **state) {
+    (void)state;
+    enum { COUNT = 1 << 18, LIMIT = 6554 };
+    RngKey key = rng_key(1, "drop", 3), next = rng_key(1, "drop", 4);
+    double total = 0;
+    int low = 0, both = 0, steps = 0;
+    for (uint64_t i = 0; i < COUNT; i++) {
+        uint32_t draw = rng_u16(key, i);
+        total += draw;
+        low += draw < LIMIT;
+        both += draw < LIMIT && rng_u16(key, i + 1) < LIMIT;
+        steps += draw < LIMIT && rng_u16(next, i) < LIMIT;
+    }
+    assert_true(fabs(total / COUNT - 32767.5) < 200);
+    assert_true(fabs((double)low / COUNT - 0.1) < 0.002);
+    assert_true(fabs((double)both / COUNT - 0.01) < 0.0008);
+    assert_true(fabs((double)steps / COUNT - 0.01) < 0.0008);
 }
 
 static void test_below(void **state) {
@@ -145,15 +171,11 @@ static void test_permutation_mixes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_answers),
-        cmocka_unit_test(test_hash),
-        cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_elements_match_blocks),
-        cmocka_unit_test(test_uniform),
-        cmocka_unit_test(test_below),
-        cmocka_unit_test(test_normal),
-        cmocka_unit_test(test_permutation),
-        cmocka_unit_test(test_permutation_mixes),
+        cmocka_unit_test(test_known_answers), cmocka_unit_test(test_hash),
+        cmocka_unit_test(test_keys),          cmocka_unit_test(test_elements_match_blocks),
+        cmocka_unit_test(test_uniform),       cmocka_unit_test(test_dropout_draws),
+        cmocka_unit_test(test_below),         cmocka_unit_test(test_normal),
+        cmocka_unit_test(test_permutation),   cmocka_unit_test(test_permutation_mixes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,12 +108,12 @@ static inline int64_t keys_seen(int64_t keys, bool causal, int64_t q) {
 /* factors (count) = the dropout factors of keys first .. first + count - 1. */
 static inline void dropout_factors(float *factors, const Dropout *dropout, uint64_t first, int64_t count) {
     enum { CHUNK = 128 };
-    uint32_t buffer[CHUNK + 2 * PHILOX_STEP];
+    uint32_t buffer[PHILOX_BUFFER(CHUNK)];
     uint32_t threshold = dropout_threshold(dropout->p);
     float factor = dropout_scale(dropout->p);
     for (int64_t done = 0; done < count; done += CHUNK) {
         int64_t n = min_of(CHUNK, count - done);
-        const uint32_t *draw = philox_run(dropout->key, first + (uint64_t)done, n, buffer);
+        const Draw *draw = philox_run(dropout->key, first + (uint64_t)done, n, buffer);
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) factors[done + i] = draw[i] >= threshold ? factor : 0.0f;
     }

@@ -6,18 +6,20 @@
 #include "kernels/cpu/map.h"
 #include "kernels/cpu/philox.h"
 
-enum { DROPOUT_CHUNK = 256, DROPOUT_BUFFER = DROPOUT_CHUNK + 2 * PHILOX_STEP };
+enum { DROPOUT_CHUNK = 256, DROPOUT_BUFFER = PHILOX_BUFFER(DROPOUT_CHUNK) };
 
 /* Applies dropout to VEC elements. */
-static inline VecF dropout_vec(VecF y, const uint32_t *draw, uint32_t threshold, float factor) {
-    VecI kept = (VecI)(vec_load_u32(draw) >= threshold);
+static inline VecF dropout_vec(VecF y, const Draw *draw, uint32_t threshold, float factor) {
+    uint16_t some[VEC];
+    memcpy(some, draw, sizeof some);
+    VecI kept = (VecI)(vec_load_u16(some) >= threshold);
     return (VecF)(kept & (VecI)(y * factor));
 }
 
 /* out = res + dropout(y) over n <= DROPOUT_CHUNK elements. res may be NULL; out may alias res or y. Reads up
  * to one vector of draws past the end. */
 static ALWAYS_INLINE void dropout_chunk(DType dtype, void *out, const void *res, const void *y, int64_t n,
-                                        const uint32_t *draw, uint32_t threshold, float factor) {
+                                        const Draw *draw, uint32_t threshold, float factor) {
     int64_t i = 0;
     for (; i + VEC <= n; i += VEC) {
         VecF kept = dropout_vec(vec_get(y, dtype, i), draw + i, threshold, factor);
@@ -42,7 +44,7 @@ static ALWAYS_INLINE void dropout_add_run(DType dtype, void *out, const void *re
     for (int64_t done = 0; done < n; done += DROPOUT_CHUNK) {
         int64_t count = n - done < DROPOUT_CHUNK ? n - done : DROPOUT_CHUNK;
         size_t at = (size_t)done * size;
-        const uint32_t *draw = philox_run(dropout->key, first + (uint64_t)done, count, buffer);
+        const Draw *draw = philox_run(dropout->key, first + (uint64_t)done, count, buffer);
         dropout_chunk(dtype, (char *)out + at, res ? (const char *)res + at : NULL, (const char *)y + at,
                       count, draw, threshold, factor);
     }

@@ -1,5 +1,5 @@
-/* The draws of base/rng.h for a run of consecutive indices: one block of four draws per vector lane,
- * bitwise equal to rng_block. Two vectors of blocks go through the rounds together to hide the latency of
+/* The 16-bit draws of base/rng.h for a run of consecutive indices: one block of eight draws per vector lane,
+ * equal to rng_u16. Two vectors of blocks go through the rounds together to hide the latency of
  * the multiplications. */
 #ifndef WEFT_KERNELS_CPU_PHILOX_H
 #define WEFT_KERNELS_CPU_PHILOX_H
@@ -7,8 +7,13 @@
 #include "base/rng.h"
 #include "kernels/cpu/vec.h"
 
-/* Draws generated per step. */
-enum { PHILOX_GROUPS = 2, PHILOX_STEP = PHILOX_GROUPS * 4 * VEC };
+/* A draw in the words of its block, which are little-endian. */
+typedef uint16_t __attribute__((may_alias)) Draw;
+
+/* Draws and words generated per step. */
+enum { PHILOX_GROUPS = 2, PHILOX_STEP = PHILOX_GROUPS * 8 * VEC, PHILOX_WORDS = PHILOX_STEP / 2 };
+/* Words of a buffer for `count` draws. */
+#define PHILOX_BUFFER(count) ((count) / 2 + 2 * PHILOX_WORDS)
 
 typedef struct PhiloxLanes {
     VecU c0, c1, c2, c3;
@@ -30,10 +35,10 @@ static inline PhiloxLanes philox_start(RngKey key, uint64_t block) {
 }
 
 /* PHILOX_STEP draws, in order, starting with block `block`. */
-static inline void philox_step(RngKey key, uint64_t block, uint32_t out[PHILOX_STEP]) {
+static inline void philox_step(RngKey key, uint64_t block, uint32_t out[PHILOX_WORDS]) {
     PhiloxLanes first = philox_start(key, block), second = philox_start(key, block + VEC);
     VecU k0 = vec_set_u32((uint32_t)key.key), k1 = vec_set_u32((uint32_t)(key.key >> 32));
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < RNG_ROUNDS_DROPOUT; round++) {
         first = philox_round(first, k0, k1);
         second = philox_round(second, k0, k1);
         k0 += 0x9E3779B9u;
@@ -43,14 +48,13 @@ static inline void philox_step(RngKey key, uint64_t block, uint32_t out[PHILOX_S
     vec_store_interleaved(out + 4 * VEC, second.c0, second.c1, second.c2, second.c3);
 }
 
-/* Draws first .. first + count - 1. `buffer` has room for count + 2 * PHILOX_STEP; returns a pointer into
- * it. */
-static inline const uint32_t *philox_run(RngKey key, uint64_t first, int64_t count, uint32_t *buffer) {
-    uint64_t block = first / 4;
-    int64_t skip = (int64_t)(first % 4);
+/* Draws first .. first + count - 1. `buffer` has PHILOX_BUFFER(count) words; returns a pointer into it. */
+static inline const Draw *philox_run(RngKey key, uint64_t first, int64_t count, uint32_t *buffer) {
+    uint64_t block = first / 8;
+    int64_t skip = (int64_t)(first % 8);
     for (int64_t made = 0; made < skip + count; made += PHILOX_STEP, block += PHILOX_GROUPS * VEC)
-        philox_step(key, block, buffer + made);
-    return buffer + skip;
+        philox_step(key, block, buffer + made / 2);
+    return (const Draw *)buffer + skip;
 }
 
 #endif

@@ -36,11 +36,6 @@ static inline void vec_store(float *to, VecF v) {
 static inline VecF vec_set(float value) {
     return value - (VecF){0};
 }
-static inline VecU vec_load_u32(const uint32_t *from) {
-    VecU v;
-    memcpy(&v, from, sizeof v);
-    return v;
-}
 static inline VecU vec_set_u32(uint32_t value) {
     return value + (VecU){0};
 }

@@ -96,14 +96,14 @@ template <typename F> __device__ inline void load_tiles(const ForwardArgs &args,
     }
 }
 
-// The mask words of lanes 2 side and 2 side + 1 for one row: 16 Philox blocks, or fewer if only the first
-// 8 * `columns` keys are visible.
-__device__ inline uint2 draw_row(const ForwardArgs &args, uint64_t index, int side, int columns) {
+// The mask words of one row, for lanes t = 0 to 3: a Philox block has the draws of eight keys, two per word.
+// If only the first 8 * `columns` keys are visible, the others are not drawn.
+__device__ inline uint4 draw_row(const ForwardArgs &args, uint64_t index, int columns) {
     const Philox &philox = args.philox;
-    uint32_t even[2] = {}, odd[2] = {};
-    uint64_t block = index / 4 + side;
+    uint32_t even[4] = {}, odd[4] = {};
+    uint64_t block = index / 8;
     uint32_t low = (uint32_t)block;
-    if (__all_sync(full_warp, args.call.dropout.extent[1] % 4 == 0 && low < 0xffffff00u)) {
+    if (__all_sync(full_warp, args.call.dropout.extent[1] % 8 == 0 && low < 0xffffff00u)) {
         PhiloxHigh high = philox_high(philox, (uint32_t)(block >> 32));
         uint64_t product = (uint64_t)philox_factor * low;
 #pragma unroll 1
@@ -111,31 +111,29 @@ __device__ inline uint2 draw_row(const ForwardArgs &args, uint64_t index, int si
             uint4 made[4];
             uint64_t products[4];
 #pragma unroll
-            for (int i = 0; i < 4; i++, product += (uint64_t)philox_factor * 2) products[i] = product;
+            for (int i = 0; i < 4; i++, product += philox_factor) products[i] = product;
             philox_draw(made, philox, high, products);
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                append_kept(even[0], made[i].x, philox);
-                append_kept(odd[0], made[i].y, philox);
-                append_kept(even[1], made[i].z, philox);
-                append_kept(odd[1], made[i].w, philox);
-            }
+            for (int i = 0; i < 4; i++) append_words(even, odd, made[i], philox);
         }
     } else {
 #pragma unroll 1
         for (int n = 0; n < columns; n++) {
-            uint64_t at = index + 8 * n + 4 * side;
-            append_kept(even[0], draw(args.call.dropout.key, at), philox);
-            append_kept(odd[0], draw(args.call.dropout.key, at + 1), philox);
-            append_kept(even[1], draw(args.call.dropout.key, at + 2), philox);
-            append_kept(odd[1], draw(args.call.dropout.key, at + 3), philox);
+#pragma unroll
+            for (int t = 0; t < 4; t++) {
+                uint64_t at = index + 8 * n + 2 * t;
+                append_kept(even[t], draw(args.call.dropout.key, at) << 16, philox);
+                append_kept(odd[t], draw(args.call.dropout.key, at + 1) << 16, philox);
+            }
         }
     }
-    return make_uint2((odd[0] << 16 | even[0]) << (16 - columns), (odd[1] << 16 | even[1]) << (16 - columns));
+    int rest = 16 - columns;
+    return make_uint4((odd[0] << 16 | even[0]) << rest, (odd[1] << 16 | even[1]) << rest,
+                      (odd[2] << 16 | even[2]) << rest, (odd[3] << 16 | even[3]) << rest);
 }
 
 template <typename F> __device__ inline void draw_masks(const ForwardArgs &args, typename F::Shared &s) {
-    constexpr int units = F::rows / 32 * 2, draw_warps = F::draw_warps; // a unit is 32 rows, one side
+    constexpr int units = F::rows / 32, draw_warps = F::draw_warps; // a unit is 32 rows
     int lane = threadIdx.x % 32, turn = __shfl_sync(full_warp, threadIdx.x / 32, 0) - 1;
     uint32_t extent = (uint32_t)args.call.dropout.extent[1];
     Ring<mask_slots> ring;
@@ -146,16 +144,16 @@ template <typename F> __device__ inline void draw_masks(const ForwardArgs &args,
             barrier_wait(&s.mask_empty[ring.slot], ring.parity ^ 1);
 #pragma unroll 1
             for (int unit = turn; unit < units; unit += draw_warps) {
-                int row = unit / 2 * 32 + lane, side = unit % 2;
+                int row = unit * 32 + lane;
                 uint64_t from = head + (uint64_t)(item.first + row) * extent + (uint64_t)(j * keys);
-                int seen = item.first + unit / 2 * 32 + 32 - j * keys;
+                int seen = item.first + unit * 32 + 32 - j * keys;
                 int columns = args.call.causal ? min(16, seen / 8) : 16;
-                *reinterpret_cast<uint2 *>(&s.mask[ring.slot][row][2 * side]) =
-                    draw_row(args, from, side, columns);
+                *reinterpret_cast<uint4 *>(&s.mask[ring.slot][row][0]) = draw_row(args, from, columns);
             }
             barrier_arrive_warp(&s.mask_full[ring.slot]);
-            // The units do not divide evenly among the warps, so rotate which warps get one more.
-            turn = turn == draw_warps - 1 ? 0 : turn + 1;
+            // The units do not divide evenly among the warps: the next tile's go on with the next warp.
+            turn -= units % draw_warps;
+            if (turn < 0) turn += draw_warps;
         }
     }
 }

@@ -40,17 +40,17 @@ bool map_heads(CUtensorMap *map, DType type, const CudaAttention &call, const Cu
 // ---- dropout ----
 
 // Philox with everything precomputed that all draws of a call share. Within a tile only the low word of the
-// counter changes, so half of the first two of the ten rounds is constant.
+// counter changes, so half of the first two rounds is constant.
 struct Philox {
-    uint32_t keys[10][2];
+    uint32_t keys[RNG_ROUNDS_DROPOUT][2];
     uint32_t first0, first2, second0; // constant parts of the first two rounds
-    uint32_t keep;                    // 2^32 - threshold: an element is kept if draw + keep overflows
+    uint32_t keep; // 2^16 - threshold, in the upper half: an element is kept if its draw there overflows
 };
 
 inline Philox philox_of(const CudaDropout &dropout) {
     Philox made = {};
     uint32_t k0 = (uint32_t)dropout.key.key, k1 = (uint32_t)(dropout.key.key >> 32);
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < RNG_ROUNDS_DROPOUT; round++) {
         made.keys[round][0] = k0 + 0x9E3779B9u * (uint32_t)round;
         made.keys[round][1] = k1 + 0xBB67AE85u * (uint32_t)round;
     }
@@ -58,7 +58,7 @@ inline Philox philox_of(const CudaDropout &dropout) {
     made.first0 = (uint32_t)(product >> 32) ^ made.keys[0][0];
     made.first2 = (uint32_t)(dropout.key.step >> 32) ^ made.keys[0][1];
     made.second0 = (uint32_t)product ^ made.keys[1][0];
-    made.keep = 0u - dropout.threshold;
+    made.keep = 0u - (dropout.threshold << 16);
     return made;
 }
 
@@ -84,7 +84,7 @@ __device__ inline void philox_draw(uint4 (&made)[N], const Philox &philox, Philo
                              high.second2 ^ (uint32_t)product[i], high.second3);
     }
 #pragma unroll
-    for (int round = 2; round < 10; round++)
+    for (int round = 2; round < RNG_ROUNDS_DROPOUT; round++)
 #pragma unroll
         for (int i = 0; i < N; i++) {
             uint64_t p0 = (uint64_t)philox_factor * made[i].x, p1 = (uint64_t)0xCD9E8D57u * made[i].z;
@@ -92,11 +92,22 @@ __device__ inline void philox_draw(uint4 (&made)[N], const Philox &philox, Philo
                                  (uint32_t)(p0 >> 32) ^ made[i].w ^ philox.keys[round][1], (uint32_t)p0);
         }
 }
-// Shifts in whether a draw is kept: an addition's carry is one instruction cheaper than a comparison.
+// Shifts in whether a draw, in the upper half of a word, is kept: an addition's carry is one instruction
+// cheaper than a comparison.
 __device__ inline void append_kept(uint32_t &bits, uint32_t drawn, const Philox &philox) {
     asm("{\n.reg .u32 none;\nadd.cc.u32 none, %1, %2;\naddc.u32 %0, %0, %0;\n}"
         : "+r"(bits)
         : "r"(drawn), "r"(philox.keep));
+}
+// The same for the draws of a block: those in the lower halves of its words, and in the upper ones.
+__device__ inline void append_words(uint32_t (&even)[4], uint32_t (&odd)[4], uint4 block,
+                                    const Philox &philox) {
+    const uint32_t word[4] = {block.x, block.y, block.z, block.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        append_kept(even[i], word[i] << 16, philox);
+        append_kept(odd[i], word[i], philox);
+    }
 }
 
 // ---- barriers ----

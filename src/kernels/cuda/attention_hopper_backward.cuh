@@ -9,7 +9,7 @@ namespace hopper::backward {
 constexpr int keys = 128; // per tile
 constexpr int stages = 2, mask_slots = 4, threads = 384;
 // A tile's mask is drawn in units: the 16 queries out of 64 that lane t reads, for all keys. Three producer
-// warps can draw one unit each while the products run; more would stall the consumers, so the rest is drawn
+// warps can draw two units each while the products run; more would stall the consumers, so the rest is drawn
 // by a kernel of its own beforehand, unless the masks would take too much memory.
 constexpr int draw_warps = 3;
 constexpr size_t most_mask_bytes = (size_t)1 << 28;
@@ -21,7 +21,7 @@ template <int D> struct Size {
         queries = D == 64 ? 128 : 64, // per tile
         ratio = keys / queries,       // query tiles per key tile
         units = queries / 16,
-        units_ahead = units - draw_warps,
+        units_ahead = units > 2 * draw_warps ? units - 2 * draw_warps : 0,
         scores = queries / 2, // per lane
     };
 };
@@ -86,48 +86,52 @@ template <int D> __device__ inline int query_tiles(const BackwardArgs &args) {
     return args.tiles * Size<D>::ratio;
 }
 
-// The mask of four keys and 16 queries, 16 bits per key. `index` is the draw index of the first key and
-// query, `right` the distance from one query to the next.
-__device__ inline uint2 draw_quad(const BackwardArgs &args, uint64_t index, uint32_t right) {
+// The mask of eight keys and eight queries, 8 bits per key; four keys per word. `index` is the draw index of
+// the first key and query, `right` the distance from one query to the next.
+__device__ inline uint2 draw_octet(const BackwardArgs &args, uint64_t index, uint32_t right) {
     const Philox &philox = args.philox;
-    uint64_t block = index / 4;
-    uint32_t bits[4] = {}, low = (uint32_t)block, step = right / 4;
-    if (__all_sync(full_warp, right % 4 == 0 && low < ~(64 * step))) {
+    uint64_t block = index / 8;
+    uint32_t even[4] = {}, odd[4] = {}, low = (uint32_t)block, step = right / 8;
+    if (__all_sync(full_warp, right % 8 == 0 && low < ~(32 * step))) {
         PhiloxHigh high = philox_high(philox, (uint32_t)(block >> 32));
         uint64_t product = (uint64_t)philox_factor * low, more = (uint64_t)philox_factor * step;
 #pragma unroll 1
-        for (int n = 0; n < 8; n += 2, product += 16 * more) {
+        for (int n = 0; n < 4; n += 2, product += 16 * more) {
             uint4 made[4];
             const uint64_t products[4] = {product, product + more, product + 8 * more, product + 9 * more};
             philox_draw(made, philox, high, products);
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                append_kept(bits[0], made[i].x, philox);
-                append_kept(bits[1], made[i].y, philox);
-                append_kept(bits[2], made[i].z, philox);
-                append_kept(bits[3], made[i].w, philox);
-            }
+            for (int i = 0; i < 4; i++) append_words(even, odd, made[i], philox);
         }
     } else {
 #pragma unroll 1
-        for (int i = 0; i < 16; i++) {
+        for (int i = 0; i < 8; i++) {
             uint64_t at = index + (uint64_t)(i / 2 * 8 + i % 2) * right;
 #pragma unroll
-            for (int j = 0; j < 4; j++) append_kept(bits[j], draw(args.call.dropout.key, at + j), philox);
+            for (int j = 0; j < 4; j++) {
+                append_kept(even[j], draw(args.call.dropout.key, at + 2 * j) << 16, philox);
+                append_kept(odd[j], draw(args.call.dropout.key, at + 2 * j + 1) << 16, philox);
+            }
         }
     }
-    return make_uint2(bits[1] << 16 | bits[0], bits[3] << 16 | bits[2]);
+    return make_uint2(even[0] | odd[0] << 8 | even[1] << 16 | odd[1] << 24,
+                      even[2] | odd[2] << 8 | even[3] << 16 | odd[3] << 24);
 }
 
-// Draws the lane's four keys of a unit.
+// Draws a unit: two lanes share eight keys, each with half of the queries. They exchange half of their keys,
+// so that each stores four keys, with the first queries in the upper bytes.
 template <int D>
 __device__ inline void draw_unit(const BackwardArgs &args, uint16_t *to, int b, int h, int key_tile,
                                  int query_tile, int unit) {
     constexpr int halves = Size<D>::queries / 64;
-    int lane = threadIdx.x % 32;
-    int query = query_tile * Size<D>::queries + unit % halves * 64 + unit / halves * 2;
-    uint64_t index = dropout_scores(args.call.dropout, b, h, query) + (uint64_t)(key_tile * keys + 4 * lane);
-    *reinterpret_cast<uint2 *>(to + 4 * lane) = draw_quad(args, index, (uint32_t)args.call.dropout.extent[1]);
+    int lane = threadIdx.x % 32, key = lane % 16 * 8, half = lane / 16;
+    int query = query_tile * Size<D>::queries + unit % halves * 64 + unit / halves * 2 + half * 32;
+    uint64_t index = dropout_scores(args.call.dropout, b, h, query) + (uint64_t)(key_tile * keys + key);
+    uint2 drawn = draw_octet(args, index, (uint32_t)args.call.dropout.extent[1]);
+    uint32_t other = __shfl_xor_sync(full_warp, half ? drawn.x : drawn.y, 16);
+    uint32_t upper = half ? other : drawn.x, lower = half ? drawn.y : other;
+    *reinterpret_cast<uint2 *>(to + key + 4 * half) =
+        make_uint2(__byte_perm(lower, upper, 0x5140), __byte_perm(lower, upper, 0x7362));
 }
 
 // Draws the first units of tile `at`, one warp per tile.

@@ -131,8 +131,8 @@ __device__ inline void store_rows(T *to, T *to8, const float (&sum)[DP / 8][4], 
 
 // Dropout draws for elements d[0..3] of a sum whose rows are queries and columns are keys. `index` is the
 // draw index of row g and column 0, `down` the distance from a row to the one 8 below. `blocks`: the indices
-// of first columns are multiples of 4, so four keys share a Philox block; of two adjacent lanes, the even one
-// then computes the block of row g and the odd one that of row g + 8.
+// of first columns are multiples of 8, so eight keys share a Philox block, and lane t needs its word t; of
+// two adjacent lanes, the even one then computes the block of row g and the odd one that of row g + 8.
 __device__ inline void draw_scores(uint32_t (&draws)[4], RngKey key, uint64_t index, uint64_t down,
                                    bool blocks) {
     int t = threadIdx.x % 4;
@@ -141,18 +141,20 @@ __device__ inline void draw_scores(uint32_t (&draws)[4], RngKey key, uint64_t in
         return;
     }
     bool odd = t % 2;
-    uint4 made = draw_block(key, (index + t / 2 * 4 + (odd ? down : 0)) / 4);
-    uint32_t x = __shfl_xor_sync(full_warp, odd ? made.x : made.z, 1);
-    uint32_t y = __shfl_xor_sync(full_warp, odd ? made.y : made.w, 1);
-    draws[0] = odd ? x : made.x;
-    draws[1] = odd ? y : made.y;
-    draws[2] = odd ? made.z : x;
-    draws[3] = odd ? made.w : y;
+    uint4 made = draw_block(key, (index + (odd ? down : 0)) / 8);
+    uint32_t even_word = t / 2 ? made.z : made.x, odd_word = t / 2 ? made.w : made.y;
+    uint32_t mine = odd ? odd_word : even_word;
+    uint32_t other = __shfl_xor_sync(full_warp, odd ? even_word : odd_word, 1);
+    uint32_t upper = odd ? other : mine, lower = odd ? mine : other;
+    draws[0] = upper & 0xffff;
+    draws[1] = upper >> 16;
+    draws[2] = lower & 0xffff;
+    draws[3] = lower >> 16;
 }
 
 // The same for a sum whose rows are keys and columns are queries: `index` is the draw index of row 0 and
 // column 0, `right` the distance from one query to the next. The lanes of four rows compute one block each,
-// for the keys of the four rows (or those 8 below) and one of their two queries, and then exchange draws.
+// for rows 0 to 7 or 8 to 15 and one of their two queries, and then exchange draws.
 __device__ inline void draw_scores_transposed(uint32_t (&draws)[4], RngKey key, uint64_t index,
                                               uint64_t right, bool blocks) {
     int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, r = g % 4;
@@ -161,11 +163,13 @@ __device__ inline void draw_scores_transposed(uint32_t (&draws)[4], RngKey key, 
         for (int i = 0; i < 4; i++) draws[i] = draw(key, index + g + i / 2 * 8 + (i % 2 ? right : 0));
         return;
     }
-    uint4 made = draw_block(key, (index + (r % 2 ? right : 0) + g / 4 * 4 + r / 2 * 8) / 4);
+    uint4 made = draw_block(key, (index + (r % 2 ? right : 0) + r / 2 * 8) / 8);
     bool odd = r % 2, high = r / 2;
-    uint32_t x = __shfl_xor_sync(full_warp, odd ? made.x : made.y, 4);
-    uint32_t y = __shfl_xor_sync(full_warp, odd ? made.z : made.w, 4);
-    uint32_t v0 = odd ? x : made.x, v1 = odd ? made.y : x, v2 = odd ? y : made.z, v3 = odd ? made.w : y;
+    uint32_t first = g / 4 ? made.z : made.x, second = g / 4 ? made.w : made.y;
+    uint32_t x = __shfl_xor_sync(full_warp, odd ? first & 0xffff : first >> 16, 4);
+    uint32_t y = __shfl_xor_sync(full_warp, odd ? second & 0xffff : second >> 16, 4);
+    uint32_t v0 = odd ? x : first & 0xffff, v1 = odd ? first >> 16 : x;
+    uint32_t v2 = odd ? y : second & 0xffff, v3 = odd ? second >> 16 : y;
     x = __shfl_xor_sync(full_warp, high ? v0 : v2, 8);
     y = __shfl_xor_sync(full_warp, high ? v1 : v3, 8);
     draws[0] = high ? x : v0;
@@ -174,9 +178,9 @@ __device__ inline void draw_scores_transposed(uint32_t (&draws)[4], RngKey key, 
     draws[3] = high ? v3 : y;
 }
 
-// Whether four keys, starting at a multiple of 4, share a block of draws for every query.
+// Whether eight keys, starting at a multiple of 8, share a block of draws for every query.
 __device__ inline bool draws_in_blocks(const CudaDropout &dropout) {
-    return dropout.extent[1] % 4 == 0;
+    return dropout.extent[1] % 8 == 0;
 }
 
 // Whether the tensor-core kernels support the call: a 16-bit type and 16-byte-aligned rows.

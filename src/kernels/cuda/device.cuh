@@ -112,13 +112,13 @@ template <typename T, int THREADS> __device__ inline T block_sum(T value, T *buf
 
 // ---- dropout ----
 
-// Draws 4*block .. 4*block+3, as rng_block of base/rng.h computes them.
+// Draws 8*block .. 8*block+7 of 16 bits, two per word, as rng_u16 of base/rng.h defines them.
 __device__ inline uint4 draw_block(RngKey key, uint64_t block) {
     uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32);
     uint32_t c2 = (uint32_t)key.step, c3 = (uint32_t)(key.step >> 32);
     uint32_t k0 = (uint32_t)key.key, k1 = (uint32_t)(key.key >> 32);
 #pragma unroll
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < RNG_ROUNDS_DROPOUT; round++) {
         uint32_t h0 = __umulhi(0xD2511F53u, c0), l0 = 0xD2511F53u * c0;
         uint32_t h1 = __umulhi(0xCD9E8D57u, c2), l1 = 0xCD9E8D57u * c2;
         c0 = h1 ^ c1 ^ k0;
@@ -130,14 +130,13 @@ __device__ inline uint4 draw_block(RngKey key, uint64_t block) {
     }
     return make_uint4(c0, c1, c2, c3);
 }
+// One of a block's draws.
+__device__ inline uint32_t draw_of(uint4 block, int at) {
+    uint32_t low = at / 2 % 2 ? block.y : block.x, high = at / 2 % 2 ? block.w : block.z;
+    return (at < 4 ? low : high) >> 16 * (at % 2) & 0xffff;
+}
 __device__ inline uint32_t draw(RngKey key, uint64_t index) {
-    uint4 block = draw_block(key, index / 4);
-    switch (index % 4) {
-    case 0: return block.x;
-    case 1: return block.y;
-    case 2: return block.z;
-    default: return block.w;
-    }
+    return draw_of(draw_block(key, index / 8), (int)(index % 8));
 }
 // The draw index of element (b, t, 0) of a (B,T,C) tensor, and of key 0 for query q of head h, as in
 // backend.h.

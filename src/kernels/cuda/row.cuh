@@ -13,32 +13,23 @@ namespace {
 
 // ---- dropout ----
 
-// Which of N elements are kept, as bits, if their draws start at `index`. Draws come in blocks of four: if
-// index is not a multiple of 4 (which is the same for a whole row, and rare), one more block is drawn.
-template <int N> __device__ inline uint32_t dropout_kept(const CudaDropout &dropout, uint64_t index) {
+// Which elements of a block of eight are kept, as bits.
+__device__ inline uint32_t dropout_kept_block(const CudaDropout &dropout, uint64_t block) {
+    uint4 drawn = draw_block(dropout.key, block);
+    const uint32_t word[4] = {drawn.x, drawn.y, drawn.z, drawn.w}, high = dropout.threshold << 16;
     uint32_t kept = 0;
-    if constexpr (N < 4) {
 #pragma unroll
-        for (int i = 0; i < N; i++)
-            kept |= (uint32_t)(draw(dropout.key, index + i) >= dropout.threshold) << i;
-    } else {
-        const int skip = (int)(index % 4);
-#pragma unroll
-        for (int b = 0; b < N / 4; b++) {
-            uint4 four = draw_block(dropout.key, index / 4 + b);
-            kept |= (four.x >= dropout.threshold ? 1u : 0u) << 4 * b;
-            kept |= (four.y >= dropout.threshold ? 2u : 0u) << 4 * b;
-            kept |= (four.z >= dropout.threshold ? 4u : 0u) << 4 * b;
-            kept |= (four.w >= dropout.threshold ? 8u : 0u) << 4 * b;
-        }
-        if (skip) {
-            kept >>= skip;
-#pragma unroll 1
-            for (int i = 0; i < skip; i++)
-                kept |= (uint32_t)(draw(dropout.key, index + N - skip + i) >= dropout.threshold)
-                        << (N - skip + i);
-        }
-    }
+    for (int i = 0; i < 4; i++)
+        kept |= (word[i] << 16 >= high ? 1u : 0u) << 2 * i | (word[i] >= high ? 2u : 0u) << 2 * i;
+    return kept;
+}
+// Which of N elements are kept, as bits, if their draws start at `index`. If they are in two blocks, which is
+// rare, both are drawn.
+template <int N> __device__ inline uint32_t dropout_kept(const CudaDropout &dropout, uint64_t index) {
+    static_assert(N <= 8, "at most one block");
+    const int skip = (int)(index % 8);
+    uint32_t kept = dropout_kept_block(dropout, index / 8) >> skip;
+    if (skip + N > 8) kept |= dropout_kept_block(dropout, index / 8 + 1) << (8 - skip);
     return kept;
 }
 

@@ -21,7 +21,7 @@ size_t ref_f32_bytes(size_t count, const Tensor *tensors);
 /* The factor of inverted dropout for an element with this draw index: 0 or 1 / (1 - p). */
 static inline double dropout_factor(const Dropout *dropout, uint64_t index) {
     if (dropout->p == 0) return 1;
-    bool kept = rng_u32(dropout->key, index) >= dropout_threshold(dropout->p);
+    bool kept = rng_u16(dropout->key, index) >= dropout_threshold(dropout->p);
     return kept ? dropout_scale(dropout->p) : 0;
 }
 
