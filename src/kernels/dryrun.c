@@ -93,8 +93,9 @@ static Status linear_backward_input_dryrun(Stream *stream, Tensor dx, Tensor sum
     return request(stream, BLAS_BYTES + converted_bytes(dy, w.dtype) + result + partial);
 }
 
-static Status linear_backward_weight_dryrun(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
-    (void)dw;
+static Status linear_backward_weight_dryrun(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x,
+                                            bool accumulate) {
+    (void)dw, (void)accumulate;
     size_t partial = db.data ? column_sums_bytes(tensor_rows(dy), tensor_cols(dy)) : 0;
     return request(stream, BLAS_BYTES + converted_bytes(dy, x.dtype) + partial);
 }
@@ -107,8 +108,9 @@ static Status linear_fp8_forward_dryrun(Stream *stream, Tensor y, Fp8Input kept,
 
 /* dy in both orientations, w transposed, and x if forward did not save it. */
 static Status linear_fp8_backward_dryrun(Stream *stream, Tensor dx, Fp8Stats dx_stats, Tensor dw, Tensor db,
-                                         Tensor dy, Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act act) {
-    (void)dx, (void)dx_stats, (void)dw, (void)db, (void)amax, (void)act;
+                                         Tensor dy, Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act act,
+                                         bool accumulate) {
+    (void)dx, (void)dx_stats, (void)dw, (void)db, (void)amax, (void)act, (void)accumulate;
     int64_t x_count = kept.transposed.data ? 0 : tensor_count(x);
     return request(stream, BLAS_BYTES + (size_t)(2 * tensor_count(dy) + tensor_count(w) + x_count));
 }

@@ -53,7 +53,7 @@ Status linear_backward_input(Exec *exec, Tensor dx, Tensor sums, Tensor dy, Tens
         linear_backward_input, dx, sums, dy, w, act, pre, accumulate);
 }
 
-Status linear_backward_weight(Exec *exec, Tensor dw, Tensor db, Tensor dy, Tensor x) {
+Status linear_backward_weight(Exec *exec, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate) {
     CHECK_FLOAT(dy);
     CHECK_FLOAT(x);
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(x);
@@ -61,10 +61,10 @@ Status linear_backward_weight(Exec *exec, Tensor dw, Tensor db, Tensor dy, Tenso
     CHECK_MATRIX(dy, dy.dtype == DT_F32 ? DT_F32 : x.dtype, M, N);
     CHECK_MATRIX(dw, DT_F32, N, K);
     if (db.data) CHECK_COUNT(db, DT_F32, N);
-    if (M == 0 || N == 0) return OK;
+    if (M == 0 || N == 0) return accumulate ? OK : stream_zero(exec->stream, dw.data, tensor_bytes(dw));
     SIZES(N, K, M, 0);
     RUN(KERNEL_LINEAR_BACKWARD_WEIGHT, 2.0 * (double)M * (double)N * (double)K, BYTES(dw, db, dy, x),
-        linear_backward_weight, dw, db, dy, x);
+        linear_backward_weight, dw, db, dy, x, accumulate);
 }
 
 bool linear_fp8_supports(int64_t M, int64_t N, int64_t K) {
@@ -103,7 +103,7 @@ static Status check_fp8_stats(const char *kernel, Tensor dx, Fp8Stats dx_stats, 
 }
 
 Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Stats dx_stats, Tensor dw, Tensor db, Tensor dy,
-                           Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act act) {
+                           Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act act, bool accumulate) {
     TRY(check_act(__func__, act));
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     CHECK_MATRIX(dy, DT_BF16, M, N);
@@ -116,12 +116,14 @@ Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Stats dx_stats, Tensor dw, 
     TRY(check_fp8_stats(__func__, dx, dx_stats, K));
     TRY(check_fp8(__func__, M, N, K, kept));
     if ((act != ACT_NONE && dx.data) || (dw.data && !kept.transposed.data)) CHECK_MATRIX(x, DT_BF16, M, K);
+    if ((M == 0 || N == 0) && dw.data && !accumulate)
+        return stream_zero(exec->stream, dw.data, tensor_bytes(dw));
     if (M == 0 || N == 0 || (!dx.data && !dw.data)) return OK;
     double flops_per_element = (dx.data ? 2.0 : 0.0) + (dw.data ? 2.0 : 0.0);
     SIZES(M, N, K, act == ACT_NONE ? 0 : OP_ACT);
     RUN(KERNEL_LINEAR_FP8_BACKWARD, flops_per_element * (double)M * (double)N * (double)K,
         BYTES(dx, dw, db, dy, w, kept.transposed), linear_fp8_backward, dx, dx_stats, dw, db, dy, amax, w,
-        kept, x, act);
+        kept, x, act, accumulate);
 }
 
 Status act_forward(Exec *exec, Tensor y, Tensor x, Act act) {

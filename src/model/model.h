@@ -104,8 +104,10 @@ typedef struct Pass {
     Group *tp;
     Shape shape;
     const Micro *micro;
-    const Tensor *param;       /* views in ParamList order, including tied parameters */
-    const Tensor *grad;        /* gradients, same order; NULL outside training */
+    const Tensor *param; /* views in ParamList order, including tied parameters */
+    const Tensor *grad;  /* gradients, same order; NULL outside training */
+    const bool *fresh; /* same order: the gradient is undefined until the block stores it, instead of adding;
+                        * only for parameters marked `overwritten`. NULL: none */
     const VocabPieces *pieces; /* the block's vocabulary matrix, which is then absent in param and grad; NULL:
                                 * it is there */
     int64_t head_rows;   /* with pieces: the largest number of rows that any replica has for the token loss */

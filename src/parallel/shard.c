@@ -311,6 +311,31 @@ void shard_release(Shards *shards, int at) {
 
 /* ---- gradients ---- */
 
+/* The first `overwritten` parameter from element `at` on; NULL: none. */
+static const ParamSlot *next_overwritten(const Unit *layout, int64_t at) {
+    const ParamSlot *next = NULL;
+    for (size_t i = 0; i < layout->count; i++) {
+        const ParamSlot *slot = &layout->slot[i];
+        if (slot->desc.overwritten && slot->count && slot->offset >= at &&
+            (!next || slot->offset < next->offset))
+            next = slot;
+    }
+    return next;
+}
+
+/* Clears a full gradient and its padding, except for `overwritten` parameters. */
+static Status start_grad(Shards *shards, ShardUnit *unit, float *grad) {
+    const Unit *layout = &unit->layout;
+    unit->unwritten = true;
+    for (int64_t at = 0; at < layout->numel;) {
+        const ParamSlot *slot = next_overwritten(layout, at);
+        int64_t end = slot ? slot->offset : layout->numel;
+        if (end > at) TRY(stream_zero(shards->exec->stream, grad + at, bytes_of(end - at, DT_F32)));
+        at = slot ? end + slot->count : end;
+    }
+    return OK;
+}
+
 Status shards_begin(Shards *shards) {
     shards->probing = 0;
     for (int i = 0; i < shards->all; i++) {
@@ -318,7 +343,7 @@ Status shards_begin(Shards *shards) {
         if (!unit->held) continue;
         unit->fresh = true;
         unit->sketched = unit->rows_sketched = 0;
-        if (!shards->spec.grads) TRY(stream_zero(shards->exec->stream, unit->grad.data, unit->grad.bytes));
+        if (!shards->spec.grads) TRY(start_grad(shards, unit, unit->grad.data));
     }
     return OK;
 }
@@ -375,10 +400,18 @@ Status shard_grad(Shards *shards, int at, float **ret_grad) {
         size_t bytes = bytes_of(unit->layout.numel, DT_F32);
         if (!arena_fits(&shards->grads, bytes)) TRY(shards_complete(shards));
         TRY(arena_alloc(&shards->grads, bytes, &unit->full_grad));
-        TRY(stream_zero(shards->exec->stream, unit->full_grad.data, bytes));
+        TRY(start_grad(shards, unit, unit->full_grad.data));
     }
     *ret_grad = unit->full_grad.data;
     return OK;
+}
+
+bool shard_is_unwritten(const Shards *shards, int at) {
+    return shards->unit[at].unwritten;
+}
+
+void shard_written(Shards *shards, int at) {
+    shards->unit[at].unwritten = false;
 }
 
 /* Whether tensor-parallel ranks have partial sums of the gradient of a parameter that each of them has whole:

@@ -102,6 +102,7 @@ typedef struct ShardUnit {
     bool pending;                      /* a reduction has started and is not complete */
     bool adding;                       /* its result is in place and must be added to the shard */
     bool fresh;                        /* no gradient has arrived in this step yet */
+    bool unwritten;    /* gradients of `overwritten` parameters are undefined until backward stores them */
     int pieces, piece; /* a unit gathered in pieces: their number, and the first one's index; else 0 */
     int sketched;      /* micro-batches in this step's sketches */
     int rows_sketched; /* the same for per-row parameters, if backward completes them earlier */
@@ -165,10 +166,14 @@ void shard_release(Shards *shards, int unit);
 
 /* ---- gradients ---- */
 
-/* Starts a step: clears all gradients. */
+/* Starts a step: clears all gradients, except those of parameters marked `overwritten`. */
 MUST_USE Status shards_begin(Shards *shards);
 /* The buffer to which backward adds the unit's gradient. */
 MUST_USE Status shard_grad(Shards *shards, int unit, float **ret_grad);
+/* Whether the first contribution to an `overwritten` parameter's gradient in that buffer is still to come,
+ * and must be stored instead of added; and that it has been stored. */
+bool shard_is_unwritten(const Shards *shards, int unit);
+void shard_written(Shards *shards, int unit);
 /* For a split backward: the per-row gradients of a micro-batch are complete, the weight gradients follow. */
 MUST_USE Status shard_rows_done(Shards *shards, int unit);
 /* The unit's gradient is complete for a micro-batch or, with `last`, for the whole step. */

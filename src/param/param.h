@@ -27,13 +27,14 @@ typedef struct ParamDesc {
     bool per_row; /* the gradient sums over rows, so under sequence parallelism each rank has a partial sum */
     bool partial; /* replicated, but each tensor-parallel rank computes a different part of the gradient */
     bool joined;  /* follows the previous parameter without a gap, if both are split alike */
-    int64_t parts; /* the split dim has this many indivisible parts: with more tensor-parallel ranks, the
-                    * parameter is replicated and partial instead; 0: no limit */
-    bool shared;   /* used by several blocks */
-    bool int8;     /* stored as int8 outside the flat buffer (model_set_int8) */
-    bool int4;     /* with int8: stored as int4 instead (model_set_int4) */
-    bool sparse;   /* with int8: stored sparse instead (model_set_sparse) */
-    bool tied;     /* aliases the parameter of the same name in an earlier block */
+    int64_t parts;    /* the split dim has this many indivisible parts: with more tensor-parallel ranks, the
+                       * parameter is replicated and partial instead; 0: no limit */
+    bool shared;      /* used by several blocks */
+    bool overwritten; /* a step's first gradient is stored, not added, so it need not be cleared first */
+    bool int8;        /* stored as int8 outside the flat buffer (model_set_int8) */
+    bool int4;        /* with int8: stored as int4 instead (model_set_int4) */
+    bool sparse;      /* with int8: stored sparse instead (model_set_sparse) */
+    bool tied;        /* aliases the parameter of the same name in an earlier block */
 } ParamDesc;
 
 typedef struct ParamList {

@@ -185,6 +185,7 @@ static Status alloc_units(Runner *runner) {
         if (model->block[i].params.count > max_params) max_params = model->block[i].params.count;
     TRY(mem_new(max_params, sizeof *runner->param_view, &runner->param_view));
     TRY(mem_new(max_params, sizeof *runner->grad_view, &runner->grad_view));
+    TRY(mem_new(max_params, sizeof *runner->grad_fresh, &runner->grad_fresh));
     find_unit_uses(runner, use);
     ShardSpec shard = {.train = spec->train,
                        .sequence = runner_shape(runner, 1, 1, true).sequence,
@@ -335,6 +336,7 @@ void runner_free(Runner *runner) {
     free(runner->grad_base);
     free(runner->param_view);
     free(runner->grad_view);
+    free(runner->grad_fresh);
     free(runner->unit_users);
     free(runner->unit_adds);
     schedule_done(&runner->schedule);

@@ -135,7 +135,11 @@ Status runner_enter(Runner *runner, Pass *pass, int at, bool params, bool grads)
     const Store *layout = runner->params;
     if (params) block_views(block, layout->unit, runner->param_base, runner->spec.dtype, runner->param_view);
     if (grads) block_views(block, layout->unit, runner->grad_base, DT_F32, runner->grad_view);
+    for (size_t i = 0; grads && i < block->params.count; i++)
+        runner->grad_fresh[i] =
+            block->params.desc[i].overwritten && shard_is_unwritten(runner->shards, block->ref[i].unit);
     pass->param = runner->param_view;
+    pass->fresh = grads ? runner->grad_fresh : NULL;
     return OK;
 }
 
@@ -150,6 +154,7 @@ static Status grads_added(Runner *runner, const Round *round, int at) {
     for (int i = 0; i < count; i++) {
         if (shard_pieces(runner->shards, units[i])) continue;
         int unit = units[i], adds = ++runner->unit_adds[unit], users = runner->unit_users[unit];
+        shard_written(runner->shards, unit);
         if (adds % users == 0) TRY(shard_grad_done(runner->shards, unit, adds == users * round->count));
     }
     return OK;

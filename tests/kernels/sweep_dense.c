@@ -94,15 +94,16 @@ void linear_backward_input_sweep(Sweep *sweep) {
 
 static void linear_backward_weight_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0], N = args->n[1], K = args->n[2];
-    Tensor dw = kit_random(kit, shape2(N, K)), db = TENSOR_NONE;
+    bool accumulate = args->flags & 2;
+    Tensor all = shape2(N, K), dw = accumulate ? kit_random(kit, all) : kit_take(kit, all), db = TENSOR_NONE;
     if (args->flags & 1) kit_output(kit, "db", db = kit_random(kit, shape1(N)));
     Tensor dy = some_gradient(kit, shape2(M, N), M % 3 == 0), x = kit_random(kit, typed(kit, shape2(M, K)));
-    assert_ok(linear_backward_weight(&kit->exec, dw, db, dy, x));
+    assert_ok(linear_backward_weight(&kit->exec, dw, db, dy, x, accumulate));
     kit_output(kit, "dw", dw);
 }
 
 void linear_backward_weight_sweep(Sweep *sweep) {
-    over_gemms(sweep, linear_backward_weight_case, 2);
+    over_gemms(sweep, linear_backward_weight_case, 4);
 }
 
 /* Adds values where activations saturate or vanish, and a NaN that must propagate. */

@@ -94,7 +94,9 @@ static void linear_fp8_backward_case(Kit *kit, const Args *args) {
     Act act = args->flags / 12 % ACT_COUNT;
     Tensor dx = TENSOR_NONE, dw = TENSOR_NONE, db = TENSOR_NONE;
     if (which != 2) kit_output(kit, "dx", dx = kit_take(kit, in_bf16(shape2(M, K))));
-    if (which != 1) kit_output(kit, "dw", dw = kit_random(kit, shape2(N, K)));
+    bool accumulate = args->flags % 5 < 3;
+    if (which != 1)
+        kit_output(kit, "dw", dw = accumulate ? kit_random(kit, shape2(N, K)) : kit_take(kit, shape2(N, K)));
     if (dw.data && args->flags & 1) kit_output(kit, "db", db = kit_random(kit, shape1(N)));
     Tensor dy = some_values(kit, shape2(M, N), args->flags / 12 / ACT_COUNT);
     Tensor w = kit_random(kit, in_bf16(shape2(N, K))), x = kit_random(kit, in_bf16(shape2(M, K)));
@@ -108,7 +110,7 @@ static void linear_fp8_backward_case(Kit *kit, const Args *args) {
     if (dx.data && args->flags % 7 < 2)
         kit_output(kit, "sums of dx", found.sums = kit_random(kit, shape1(K)));
     Tensor peaks = args->flags % 7 == 1 || args->flags % 7 == 3 ? some_peaks(kit, dy) : TENSOR_NONE;
-    assert_ok(linear_fp8_backward(&kit->exec, dx, found, dw, db, dy, peaks, w, kept, x, act));
+    assert_ok(linear_fp8_backward(&kit->exec, dx, found, dw, db, dy, peaks, w, kept, x, act, accumulate));
     if (found.amax.data) output_largest(kit, found.amax);
 }
 

@@ -192,7 +192,7 @@ static void test_wrong_shapes_dense(void **state) {
             "linear_backward_input: w");
     REFUSED(linear_backward_input(e, a, TENSOR_NONE, a, kit_random(kit, shape2(6, 6)), ACT_TANH, none, false),
             "linear_backward_input: pre is absent");
-    REFUSED(linear_backward_weight(e, b, none, a, b), "linear_backward_weight: dw");
+    REFUSED(linear_backward_weight(e, b, none, a, b, true), "linear_backward_weight: dw");
     REFUSED(act_forward(e, b, a, ACT_TANH), "act_forward: y");
     REFUSED(act_backward(e, a, b, a, ACT_TANH), "act_backward: dy");
     REFUSED(layernorm_forward(e, a, four, v, a, v, v, 0), "layernorm_forward: rstd is fp32 (6)");
@@ -222,8 +222,8 @@ static void test_wrong_types(void **state) {
             "linear_backward_input: dx is fp32");
     REFUSED(linear_backward_input(e, b, TENSOR_NONE, h, b, ACT_NONE, none, false),
             "linear_backward_input: dy is fp16");
-    REFUSED(linear_backward_weight(e, b, none, b, b), "linear_backward_weight: dw is bf16");
-    REFUSED(linear_backward_weight(e, a, u, b, b), "linear_backward_weight: db is bf16");
+    REFUSED(linear_backward_weight(e, b, none, b, b, true), "linear_backward_weight: dw is bf16");
+    REFUSED(linear_backward_weight(e, a, u, b, b, true), "linear_backward_weight: db is bf16");
     REFUSED(layernorm_forward(e, b, u, v, b, u, u, 0), "layernorm_forward: mean is bf16");
     REFUSED(layernorm_forward(e, b, v, v, b, v, u, 0), "layernorm_forward: gamma is fp32");
     REFUSED(layernorm_backward(e, b, v, u, b, b, v, v, u, none), "layernorm_backward: dbeta is bf16");
@@ -367,11 +367,15 @@ static void test_empty_inputs(void **state) {
            index = {.dtype = DT_I32, .ndim = 1, .dim = {0}};
     Tensor w = kit_random(kit, shape2(6, 6)), kept = kit_copy(kit, w);
     assert_ok(linear_forward(&kit->exec, empty, TENSOR_NONE, empty, w, TENSOR_NONE, ACT_NONE));
-    assert_ok(linear_backward_weight(&kit->exec, w, TENSOR_NONE, empty, empty));
+    assert_ok(linear_backward_weight(&kit->exec, w, TENSOR_NONE, empty, empty, true));
     assert_ok(gather_rows(&kit->exec, empty, w, index));
     assert_ok(scatter_add_rows(&kit->exec, w, empty, index));
     assert_ok(act_forward(&kit->exec, empty, empty, ACT_TANH));
     assert_memory_equal(w.data, kept.data, tensor_bytes(w));
+    /* A gradient that is not added to is then 0. */
+    assert_ok(linear_backward_weight(&kit->exec, w, TENSOR_NONE, empty, empty, false));
+    assert_ok(stream_sync(kit->exec.stream));
+    for (int64_t i = 0; i < tensor_count(w); i++) assert_float_equal(tensor_get(w, i), 0, 0);
 }
 
 static void test_profile(void **state) {
@@ -387,7 +391,7 @@ static void test_profile(void **state) {
     assert_float_equal(stat->bytes, 2 * 4.0 * (8 * 5 + 3 * 5 + 8 * 3), 0);
     assert_true(stat->seconds > 0);
     Tensor dw = kit_random(kit, w), dx = kit_take(kit, x);
-    assert_ok(linear_backward_weight(&kit->exec, dw, TENSOR_NONE, y, x));
+    assert_ok(linear_backward_weight(&kit->exec, dw, TENSOR_NONE, y, x, true));
     assert_ok(linear_backward_input(&kit->exec, dx, TENSOR_NONE, y, w, ACT_NONE, TENSOR_NONE, false));
     assert_float_equal(kit->profile.kernel[KERNEL_LINEAR_BACKWARD_WEIGHT].flops, 2.0 * 8 * 3 * 5, 0);
     assert_float_equal(kit->profile.kernel[KERNEL_LINEAR_BACKWARD_INPUT].flops, 2.0 * 8 * 3 * 5, 0);

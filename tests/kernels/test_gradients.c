@@ -102,7 +102,7 @@ static void linear_with(Kit *kit, Act act, bool accumulate) {
     objective(&problem);
     assert_ok(
         linear_backward_input(&kit->exec, dpre, TENSOR_NONE, problem.weight, l.w, act, l.pre, accumulate));
-    assert_ok(linear_backward_weight(&kit->exec, dw, db, problem.weight, l.x));
+    assert_ok(linear_backward_weight(&kit->exec, dw, db, problem.weight, l.x, true));
     check_gradient(&problem, "linear input", l.pre, accumulate ? less_one(dpre) : dpre);
     check_gradient(&problem, "linear weight", l.w, less_one(dw));
     check_gradient(&problem, "linear bias", l.b, less_one(db));
@@ -134,7 +134,7 @@ static void test_act(void **state) {
         Tensor d = kit_take(kit, l.y), db = ones(kit, l.b);
         objective(&problem);
         assert_ok(act_backward(&kit->exec, d, problem.weight, l.inner, act));
-        assert_ok(linear_backward_weight(&kit->exec, ones(kit, l.w), db, d, l.x));
+        assert_ok(linear_backward_weight(&kit->exec, ones(kit, l.w), db, d, l.x, true));
         check_gradient(&problem, "act", l.b, less_one(db));
     }
 }

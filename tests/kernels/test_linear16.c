@@ -104,8 +104,8 @@ static void backward_weight_case(Bench *bench, const char *microkernel, const Ca
     random_values(bench, c, c->dtype, shape2(c->M, c->K), &x[0], &x[1]);
     random_values(bench, c, DT_F32, shape2(c->N, c->K), &dw[0], &dw[1]);
     if (c->extra) random_values(bench, c, DT_F32, shape1(c->N), &db[0], &db[1]);
-    assert_ok(linear_backward_weight(&bench->ref.exec, dw[0], db[0], dy[0], x[0]));
-    assert_ok(linear_backward_weight(&bench->cpu.exec, dw[1], db[1], dy[1], x[1]));
+    assert_ok(linear_backward_weight(&bench->ref.exec, dw[0], db[0], dy[0], x[0], true));
+    assert_ok(linear_backward_weight(&bench->cpu.exec, dw[1], db[1], dy[1], x[1], true));
     check(bench, microkernel, c, "dw", dw[1], dw[0], c->M);
     if (c->extra) check(bench, microkernel, c, "db", db[1], db[0], c->M);
 }
@@ -185,7 +185,7 @@ static void threads_sweep(Bench *bench, const char *microkernel) {
         memset(dw.data, 0, tensor_bytes(dw));
         assert_ok(linear_forward(&kit[i].exec, y, TENSOR_NONE, x, w, TENSOR_NONE, ACT_NONE));
         assert_ok(linear_backward_input(&kit[i].exec, dx, TENSOR_NONE, y, w, ACT_NONE, TENSOR_NONE, false));
-        assert_ok(linear_backward_weight(&kit[i].exec, dw, TENSOR_NONE, y, x));
+        assert_ok(linear_backward_weight(&kit[i].exec, dw, TENSOR_NONE, y, x, true));
         kit_output(&kit[i], "y", y);
         kit_output(&kit[i], "dx", dx);
         kit_output(&kit[i], "dw", dw);

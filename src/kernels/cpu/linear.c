@@ -150,8 +150,9 @@ static Status linear_backward_input_cpu(Stream *stream, Tensor dx, Tensor sums, 
     return OK;
 }
 
-static Status linear_backward_weight_cpu(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
-    FP32_ELSE(linear16_backward_weight(stream, dw, db, dy, x), dw, db, dy, x);
+static Status linear_backward_weight_cpu(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x,
+                                         bool accumulate) {
+    FP32_ELSE(linear16_backward_weight(stream, dw, db, dy, x, accumulate), dw, db, dy, x);
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(x);
     Gemm gemm = {.m = N,
                  .n = K,
@@ -159,7 +160,7 @@ static Status linear_backward_weight_cpu(Stream *stream, Tensor dw, Tensor db, T
                  .a = {tensor_f32(dy), N, true},
                  .b = {tensor_f32(x), K, false},
                  .c = tensor_f32(dw),
-                 .add = true};
+                 .add = accumulate};
     void *workspace;
     TRY(stream_workspace(stream, gemm_workspace_bytes(&gemm), &workspace));
     gemm_run(stream, &gemm, workspace);

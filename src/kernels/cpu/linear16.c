@@ -132,7 +132,7 @@ Status linear16_backward_input(Stream *stream, Tensor dx, Tensor sums, Tensor dy
     return OK;
 }
 
-Status linear16_backward_weight(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
+Status linear16_backward_weight(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate) {
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(x);
     Gemm16 gemm = {.m = N,
                    .n = K,
@@ -140,7 +140,7 @@ Status linear16_backward_weight(Stream *stream, Tensor dw, Tensor db, Tensor dy,
                    .a = {dy.data, dy.dtype, N, true},
                    .b = {x.data, x.dtype, K, false},
                    .c = tensor_f32(dw),
-                   .add = true};
+                   .add = accumulate};
     TRY(gemm16_run(stream, &gemm));
     if (db.data) column_sums(stream, tensor_f32(db), dy, M, N);
     return OK;

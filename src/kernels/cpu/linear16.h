@@ -8,7 +8,8 @@ MUST_USE Status VARIANT(linear16_forward)(Stream *stream, Tensor y, Tensor pre, 
                                           Act act);
 MUST_USE Status VARIANT(linear16_backward_input)(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Tensor w,
                                                  Act act, Tensor pre, bool accumulate);
-MUST_USE Status VARIANT(linear16_backward_weight)(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x);
+MUST_USE Status VARIANT(linear16_backward_weight)(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x,
+                                                  bool accumulate);
 
 #define linear16_forward         VARIANT(linear16_forward)
 #define linear16_backward_input  VARIANT(linear16_backward_input)

@@ -10,7 +10,7 @@
  * dx, if requested. In bf16, cuBLASLt multiplies large results by the derivative of GELU (tanh approximation)
  * itself, from pre as stored and before rounding; for small ones its kernels take longer than the pass.
  *
- * Backward to the weights: dw += dy^T x in fp32, and the column sums of dy.
+ * Backward to the weights: dw [+]= dy^T x in fp32, and the column sums of dy.
  *
  * For GEMMs with few columns, cuBLASLt uses kernels that round to 16 bits before they add a bias,
  * accumulate, or multiply by a derivative (observed up to 67 columns, and for accumulating at 301 x 520).
@@ -235,7 +235,8 @@ static Status weight_fused(Stream *stream, const CudaGemm *plain, Tensor db, voi
 }
 
 /* Reads forward's x. */
-Status linear_backward_weight_cuda(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
+Status linear_backward_weight_cuda(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x,
+                                   bool accumulate) {
     CudaGemm gemm = {.rows = tensor_cols(dy), .cols = tensor_cols(x), .inner = tensor_rows(dy)};
     size_t copy_bytes = operand_bytes(dy, x.dtype);
     size_t sums = db.data ? align_up(column_sums_scratch(gemm.inner, gemm.rows)) : 0;
@@ -249,7 +250,7 @@ Status linear_backward_weight_cuda(Stream *stream, Tensor dw, Tensor db, Tensor 
     gemm.left_type = gemm.right_type = x.dtype;
     gemm.out = dw.data;
     gemm.out_type = DT_F32;
-    gemm.accumulate = true;
+    gemm.accumulate = accumulate;
     if (db.data && may_fuse(stream, "sums", x.dtype))
         TRY(weight_fused(stream, &gemm, db, scratch, extra + copy_bytes, &done));
     if (done) return OK;

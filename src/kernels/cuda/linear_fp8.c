@@ -139,7 +139,7 @@ static Status finish_input(Stream *stream, Tensor dx, Fp8Stats dx_stats, Tensor 
 /* Reads w and the input, either as saved by forward or as x; also x if the input is the output of an
  * activation. */
 Status linear_fp8_backward_cuda(Stream *stream, Tensor dx, Fp8Stats dx_stats, Tensor dw, Tensor db, Tensor dy,
-                                Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act act) {
+                                Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act act, bool accumulate) {
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     Fp8Set set = {0};
     void *scratch = NULL;
@@ -153,7 +153,7 @@ Status linear_fp8_backward_cuda(Stream *stream, Tensor dx, Fp8Stats dx_stats, Te
                     b.x ? b.x->scale : (const float *)kept.scale.data);
         gemm.out = dw.data;
         gemm.out_type = DT_F32;
-        gemm.accumulate = true;
+        gemm.accumulate = accumulate;
         TRY(run_gemm(stream, &gemm, scratch));
     }
     if (!b.input) return OK;

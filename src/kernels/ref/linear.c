@@ -59,7 +59,8 @@ Status linear_backward_input_ref(Stream *stream, Tensor dx, Tensor sums, Tensor 
 }
 
 /* Reads forward's x. */
-Status linear_backward_weight_ref(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x) {
+Status linear_backward_weight_ref(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x,
+                                  bool accumulate) {
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(x);
     void *workspace;
     TRY(stream_workspace(stream, (size_t)K * sizeof(double) + REF_F32_BYTES(x), &workspace));
@@ -76,7 +77,7 @@ Status linear_backward_weight_ref(Stream *stream, Tensor dw, Tensor db, Tensor d
             for (int64_t k = 0; k < K; k++) total[k] += gradient * row[k];
         }
         float *weight = tensor_f32(dw) + n * K;
-        for (int64_t k = 0; k < K; k++) weight[k] = (float)(weight[k] + total[k]);
+        for (int64_t k = 0; k < K; k++) weight[k] = (float)((accumulate ? weight[k] : 0) + total[k]);
         if (db.data) tensor_f32(db)[n] = (float)(tensor_f32(db)[n] + bias);
     }
     return OK;

@@ -83,13 +83,13 @@ static void backward_input(Tensor dx, const float *dy, const float *weights, Ten
         }
 }
 
-static void backward_weight(Tensor dw, const float *dy, const float *rows, int64_t M) {
+static void backward_weight(Tensor dw, const float *dy, const float *rows, int64_t M, bool accumulate) {
     int64_t N = tensor_rows(dw), K = tensor_cols(dw);
     for (int64_t n = 0; n < N; n++)
         for (int64_t k = 0; k < K; k++) {
-            double total = 0;
-            for (int64_t m = 0; m < M; m++) total += (double)dy[m * N + n] * rows[m * K + k];
-            tensor_f32(dw)[n * K + k] = (float)(tensor_f32(dw)[n * K + k] + total);
+            double total = accumulate ? tensor_f32(dw)[n * K + k] : 0, sum = 0;
+            for (int64_t m = 0; m < M; m++) sum += (double)dy[m * N + n] * rows[m * K + k];
+            tensor_f32(dw)[n * K + k] = (float)(total + sum);
         }
 }
 
@@ -111,7 +111,7 @@ static void collect_stats(Fp8Stats dx_stats, Tensor dx) {
 /* Reads w and the input, either as saved by forward or as x; also x if the input is the output of an
  * activation. */
 Status linear_fp8_backward_ref(Stream *stream, Tensor dx, Fp8Stats dx_stats, Tensor dw, Tensor db, Tensor dy,
-                               Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act act) {
+                               Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act act, bool accumulate) {
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     void *workspace;
     TRY(stream_workspace(stream, (size_t)(M * N + N * K + M * K) * sizeof(float), &workspace));
@@ -124,7 +124,7 @@ Status linear_fp8_backward_ref(Stream *stream, Tensor dx, Fp8Stats dx_stats, Ten
     }
     if (!dw.data) return OK;
     input_rows(rows, kept, x, act, M, K);
-    backward_weight(dw, gradients, rows, M);
+    backward_weight(dw, gradients, rows, M, accumulate);
     if (db.data) add_column_sums(db, dy);
     return OK;
 }

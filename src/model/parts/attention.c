@@ -131,16 +131,25 @@ static Status qkv_weights(const Block *block, Pass *pass, const AttentionSaved *
 
 /* Their gradients: where to add to, and, for copies, adding what was computed there. */
 static Status qkv_grads(const Block *block, Pass *pass, const AttentionSaved *s, Linear *ret_grads) {
-    Linear all = linear_of(block, pass->grad, QKV_W), q = linear_of(block, pass->grad, Q_W);
-    if (!all.weight.data) all.weight = join(q.weight, block_param(block, pass->grad, KV_W));
+    Linear all = linear_grads(block, pass, QKV_W), q = linear_grads(block, pass, Q_W);
+    Tensor kv = block_param(block, pass->grad, KV_W);
+    if (!all.weight.data) {
+        all.weight = join(q.weight, kv);
+        all.fresh = q.fresh;
+    }
     if (!all.bias.data) all.bias = join(q.bias, block_param(block, pass->grad, KV_B));
     *ret_grads = all;
     if (!s->copied_grads.weight.data) return OK;
+    if (q.fresh) {
+        TRY(stream_zero(pass->exec->stream, q.weight.data, tensor_bytes(q.weight)));
+        TRY(stream_zero(pass->exec->stream, kv.data, tensor_bytes(kv)));
+    }
     *ret_grads = s->copied_grads;
-    if (!q.bias.data) ret_grads->bias = TENSOR_NONE;
-    TRY(stream_zero(pass->exec->stream, ret_grads->weight.data, tensor_bytes(ret_grads->weight)));
-    if (!q.bias.data) return OK;
-    return stream_zero(pass->exec->stream, ret_grads->bias.data, tensor_bytes(ret_grads->bias));
+    ret_grads->fresh = true;
+    if (q.bias.data)
+        return stream_zero(pass->exec->stream, ret_grads->bias.data, tensor_bytes(ret_grads->bias));
+    ret_grads->bias = TENSOR_NONE;
+    return OK;
 }
 
 static Status add_parts(const Block *block, Pass *pass, Tensor from, Tensor q, Tensor kv) {
@@ -326,7 +335,7 @@ Status attention_back_input(const Block *block, Pass *pass, const AttentionSaved
 }
 
 Status attention_weight_out(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dy) {
-    return linear_back(block, pass, TENSOR_NONE, linear_of(block, pass->grad, OUT_W), dy,
+    return linear_back(block, pass, TENSOR_NONE, linear_grads(block, pass, OUT_W), dy,
                        linear_of(block, pass->param, OUT_W), input_of_out(s));
 }
 

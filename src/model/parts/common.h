@@ -18,6 +18,11 @@ static inline Tensor block_param(const Block *block, const Tensor *views, int id
     return views && block->slot[id] >= 0 ? views[block->slot[id]] : TENSOR_NONE;
 }
 
+/* Whether the gradient of a parameter is to be stored, not added. */
+static inline bool grad_is_fresh(const Block *block, const Pass *pass, int id) {
+    return pass->fresh && block->slot[id] >= 0 && pass->fresh[block->slot[id]];
+}
+
 /* What a tensor-parallel rank has of a split dim starts here; `part` is its extent. The only place where
  * blocks depend on their rank. */
 int64_t local_start(const Pass *pass, int64_t part);

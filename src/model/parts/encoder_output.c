@@ -209,7 +209,7 @@ static Status mlm_token_loss(const Block *block, Pass *pass, const MlmScratch *w
                      pass->loss_grad[LOSS_TOKEN], train));
     TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
     if (!train) return OK;
-    TRY(linear_backward_weight(e, g.weight, g.bias, w->logits, w->h));
+    TRY(linear_backward_weight(e, g.weight, g.bias, w->logits, w->h, true));
     return linear_backward_input(e, w->dh, TENSOR_NONE, w->logits, p.weight, ACT_NONE, TENSOR_NONE, false);
 }
 
@@ -225,7 +225,7 @@ static Status mlm_chunk(const Block *block, Pass *pass, const MlmScratch *w, Ten
     TRY(norm_backward(e, block->config, w->dh, norm_of(block, pass->grad, NORM_W), w->dh, w->act, w->norm,
                       norm_of(block, pass->param, NORM_W), TENSOR_NONE));
     TRY(act_backward(e, w->dh, w->dh, w->pre, block->config->act));
-    TRY(linear_backward_weight(e, g.weight, g.bias, w->dh, w->x));
+    TRY(linear_backward_weight(e, g.weight, g.bias, w->dh, w->x, true));
     TRY(linear_backward_input(e, w->h, TENSOR_NONE, w->dh, p.weight, ACT_NONE, TENSOR_NONE, false));
     return scatter_add_rows(e, dx, w->h, picks);
 }
@@ -289,12 +289,12 @@ static Status pool_loss(const Block *block, Pass *pass, LossId loss, Tensor dx, 
         TRY(score_loss(pass, loss, w.logits, w.stats, losses, nsp ? micro->nsp : micro->classes));
     if (!pass->shape.train) return OK;
     Linear pooler = linear_of(block, pass->param, POOLER_W), g = linear_of(block, pass->grad, id);
-    TRY(linear_backward_weight(e, g.weight, g.bias, w.logits, w.dropped));
+    TRY(linear_backward_weight(e, g.weight, g.bias, w.logits, w.dropped, true));
     g = linear_of(block, pass->grad, POOLER_W);
     TRY(linear_backward_input(e, w.d, TENSOR_NONE, w.logits, head.weight, ACT_NONE, TENSOR_NONE, false));
     TRY(dropout_backward(e, w.d, w.d, dropout));
     TRY(act_backward(e, w.d, w.d, w.pre, ACT_TANH));
-    TRY(linear_backward_weight(e, g.weight, g.bias, w.d, w.x));
+    TRY(linear_backward_weight(e, g.weight, g.bias, w.d, w.x, true));
     TRY(linear_backward_input(e, w.dropped, TENSOR_NONE, w.d, pooler.weight, ACT_NONE, TENSOR_NONE, false));
     return scatter_add_rows(e, dx, tensor_matrix(w.dropped), micro->first_rows);
 }
@@ -316,7 +316,7 @@ static Status span_loss(const Block *block, Pass *pass, Tensor dx, Tensor x) {
     if (!pass->shape.train) return OK;
     Linear g = linear_of(block, pass->grad, SPAN_W);
     TRY(transpose(e, w.dlogits, by_side));
-    TRY(linear_backward_weight(e, g.weight, g.bias, w.dlogits, x));
+    TRY(linear_backward_weight(e, g.weight, g.bias, w.dlogits, x, true));
     return linear_backward_input(e, dx, TENSOR_NONE, w.dlogits, p.weight, ACT_NONE, TENSOR_NONE, true);
 }
 

@@ -72,6 +72,7 @@ Status describe_layer_matrix(const Block *block, ParamList *list, LayerMatrix m)
     int64_t a = m.stack ? m.stack : m.out, b = m.stack ? m.out : m.in, in = m.stack ? m.in : 0;
     TRY(describe_matrix(list, m.id, c->init, std, m.split, a, b, in, "layer.%d.%s.weight", block->index,
                         m.name));
+    list->desc[list->count - 1].overwritten = true;
     if (!m.bias) return OK;
     return describe_bias(list, m.id + 1, m.bias_split, a, m.stack ? m.out : 0, "layer.%d.%s.bias",
                          block->index, m.name);

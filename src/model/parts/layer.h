@@ -52,7 +52,7 @@ static inline Status collect(Pass *pass, Tensor rows, Tensor partial) {
 
 /* Gradients that backward adds to now; absent if weight gradients are deferred. */
 static inline Linear grads_now(const Block *block, const Pass *pass, LayerParam id) {
-    return pass->deferred.data ? (Linear){0} : linear_of(block, pass->grad, id);
+    return pass->deferred.data ? (Linear){0} : linear_grads(block, pass, id);
 }
 
 /* A linear layer whose input dim is split: its bias enters the sum over ranks once. */

@@ -9,7 +9,13 @@ Linear linear_of(const Block *block, const Tensor *views, int id) {
     /* A stack of matrices, such as (3,A,C), is one matrix here. */
     if (weight.ndim == 3) weight = tensor_matrix(weight);
     if (bias.data) bias = as_vector(bias);
-    return (Linear){weight, bias};
+    return (Linear){.weight = weight, .bias = bias};
+}
+
+Linear linear_grads(const Block *block, const Pass *pass, int id) {
+    Linear g = linear_of(block, pass->grad, id);
+    g.fresh = grad_is_fresh(block, pass, id);
+    return g;
 }
 
 bool layer_in_fp8(const Block *block, Shape shape) {
@@ -46,10 +52,10 @@ Status linear_run(const Block *block, Pass *pass, Tensor y, LinearInput in, Line
 Status linear_back(const Block *block, Pass *pass, Tensor dx, Linear g, Tensor dy, Linear p, LinearInput in) {
     if (layer_in_fp8(block, pass->shape))
         return linear_fp8_backward(pass->exec, dx, in.dx_stats, g.weight, g.bias, dy, in.amax, p.weight,
-                                   in.kept, in.act ? in.pre : in.x, in.act);
+                                   in.kept, in.act ? in.pre : in.x, in.act, !g.fresh);
     if (g.weight.data) {
         TRY(fake_quant_input(block, pass, in.cut, &in.x));
-        TRY(linear_backward_weight(pass->exec, g.weight, g.bias, dy, in.x));
+        TRY(linear_backward_weight(pass->exec, g.weight, g.bias, dy, in.x, !g.fresh));
     }
     if (!dx.data) return OK;
     TRY(fake_quant_weights(block, pass, in.cut, &p.weight));

@@ -9,6 +9,7 @@
 /* A linear layer's parameters, or their gradients. */
 typedef struct Linear {
     Tensor weight, bias; /* (out,in) (out) */
+    bool fresh;          /* a gradient: the weight's is stored, not added, see Pass.fresh */
 } Linear;
 
 /* A linear layer's input: x or, if there is an activation, act(pre). fp8 does not need x in the latter case,
@@ -27,6 +28,8 @@ typedef struct LinearInput {
 
 /* A block's views of a linear layer: its weight has the number `id`, its bias, if any, the next one. */
 Linear linear_of(const Block *block, const Tensor *views, int id);
+/* The same for its gradients. */
+Linear linear_grads(const Block *block, const Pass *pass, int id);
 
 /* Whether all matmuls of a layer run in fp8. */
 bool layer_in_fp8(const Block *block, Shape shape);

@@ -77,7 +77,8 @@ static Status token_loss(const Block *block, Pass *pass, const OutputScratch *w,
     TRY(tp_xent_loss(pass->tp, e, w->losses, w->stats, w->parts, w->logits, labels, part, scale, train));
     TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
     if (!train) return OK;
-    TRY(linear_backward_weight(e, block_param(block, pass->grad, OUTPUT_W), TENSOR_NONE, w->logits, w->h));
+    TRY(linear_backward_weight(e, block_param(block, pass->grad, OUTPUT_W), TENSOR_NONE, w->logits, w->h,
+                               true));
     return linear_backward_input(e, w->dh, TENSOR_NONE, w->logits, output, ACT_NONE, TENSOR_NONE, false);
 }
 

@@ -134,11 +134,11 @@ Status mlp_back_input(const Block *block, Pass *pass, const MlpSaved *s, Tensor 
 
 Status mlp_weight_down(const Block *block, Pass *pass, const MlpSaved *s, Tensor dy) {
     if (mlp_restores(block, pass->shape)) TRY(glu_forward(pass->exec, s->act, s->pre, block->config->act));
-    return linear_back(block, pass, TENSOR_NONE, linear_of(block, pass->grad, DOWN_W), dy,
+    return linear_back(block, pass, TENSOR_NONE, linear_grads(block, pass, DOWN_W), dy,
                        linear_of(block, pass->param, DOWN_W), input_of_down(block, s));
 }
 
 Status mlp_weight_up(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor x) {
-    return linear_back(block, pass, TENSOR_NONE, linear_of(block, pass->grad, UP_W), dpre,
+    return linear_back(block, pass, TENSOR_NONE, linear_grads(block, pass, UP_W), dpre,
                        linear_of(block, pass->param, UP_W), (LinearInput){.x = x, .kept = s->into_up});
 }

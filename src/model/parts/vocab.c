@@ -107,7 +107,7 @@ static Status piece_gradients(const Block *block, Pass *pass, const VocabLoss *w
     Tensor dbias = a->dbias.data ? tensor_slice(a->dbias, piece * shape.piece_rows, used) : TENSOR_NONE;
     if (!w->kept && piece + 1 < shape.pieces) TRY(compute_logits(pass, a, piece, logits, rows));
     TRY(xent_finish(e, a->losses, logits, a->stats, a->labels, part, pass->loss_grad[LOSS_TOKEN], true));
-    TRY(linear_backward_weight(e, tensor_slice(grad, 0, used), dbias, logits, a->h));
+    TRY(linear_backward_weight(e, tensor_slice(grad, 0, used), dbias, logits, a->h, true));
     TRY(pieces->done_grad(pieces->context, piece));
     TRY(add_input_gradient(pass, w, a->dh, logits, tensor_slice(rows, 0, used), piece + 1 == shape.pieces));
     pieces->close(pieces->context, piece);
