@@ -31,7 +31,7 @@ Status shard_spans(ShardUnit *unit, const OptimSpec *optim) {
             int64_t next = next_offset(layout, range, at);
             if (!slot) return FAILED("internal: no parameter at element %lld of a unit", (long long)at);
             ParamRule rule = optim_rule(optim, &slot->desc);
-            ShardSpan *last = at > range->first ? &unit->span[unit->spans - 1] : NULL;
+            ShardSpan *last = unit->spans ? &unit->span[unit->spans - 1] : NULL; /* ends here */
             if (last && optim_rule_same(&last->rule, &rule))
                 last->count += next - at;
             else
