@@ -221,18 +221,20 @@ template <typename T, int N> __device__ inline void pad(Pack<T, N> &pack, int c,
         if (c + i >= real) pack.at[i] = from_float<T>(value);
 }
 
-// A block of 1024 threads takes rows of up to P packs per thread. A thread reads its packs once, writes
-// their gradient, and then loads the packs of the block's next row into their place, so that memory stays
-// busy while the block computes. Exponentials are powers of two of logits times log2e. One barrier per row:
-// a warp is never two rows ahead of another, and the buffers alternate.
-template <typename T, int P>
+// A block of 1024 threads takes rows of up to P packs per thread. A thread reads its packs once and writes
+// their gradient. With AHEAD, the block's next row is meanwhile copied to shared memory, so that memory stays
+// busy while the block computes; a thread reads only what it copied itself. Otherwise a thread loads the
+// packs of the next row as soon as it has written those of this one. Exponentials are powers of two of logits
+// times log2e. One barrier per row: a warp is never two rows ahead of another, and the buffers alternate.
+template <typename T, int P, bool AHEAD>
 __global__ void __launch_bounds__(row_threads, 1)
     row_kernel(float *losses, float *stats, T *logits, const int32_t *labels, int64_t M, XentPart part,
                float scale, bool gradient) {
     constexpr int N = pack_size<T>;
+    extern __shared__ uint4 shared[];
     __shared__ Stats buffers[2][32];
     const int V = (int)part.V, real = (int)part.real, first = (int)threadIdx.x * N;
-    Pack<T, N> x[P];
+    Pack<T, N> x[P], *ahead = reinterpret_cast<Pack<T, N> *>(shared) + threadIdx.x;
     int32_t own_label = labels[blockIdx.x];
 #pragma unroll
     for (int p = 0; p < P; p++) {
@@ -241,6 +243,16 @@ __global__ void __launch_bounds__(row_threads, 1)
     }
     int turn = 0;
     for (int64_t m = blockIdx.x; m < M; m += gridDim.x, turn ^= 1) {
+        const int64_t next = m + gridDim.x;
+        if (AHEAD && next < M) {
+#pragma unroll
+            for (int p = 0; p < P; p++) {
+                int c = first + p * row_threads * N;
+                if (c >= V) continue;
+                forget(x[p]); // it has been read from where it is replaced now
+                copy_async16(ahead + p * row_threads, logits + next * part.V + c);
+            }
+        }
         Stats own = {lowest, 0};
 #pragma unroll
         for (int p = 0; p < P; p++) {
@@ -288,7 +300,6 @@ __global__ void __launch_bounds__(row_threads, 1)
             losses[m] = label.counted ? loss_of(found, logit) : 0.0f;
         }
 
-        const int64_t next = m + gridDim.x;
         if (next < M) own_label = labels[next];
 #pragma unroll
         for (int p = 0; p < P; p++) {
@@ -309,8 +320,14 @@ __global__ void __launch_bounds__(row_threads, 1)
                 pad(grad, c, label.counted ? real : 0, 0.0f);
                 store_pack(logits + m * part.V + c, grad);
             }
-            if (next < M) x[p] = load_pack<T, N>(logits + next * part.V + c);
+            if (!AHEAD && next < M) x[p] = load_pack<T, N>(logits + next * part.V + c);
         }
+        if (!AHEAD || next >= M) continue;
+        copy_group();
+        copy_wait<0>();
+#pragma unroll
+        for (int p = 0; p < P; p++)
+            if (first + p * row_threads * N < V) x[p] = ahead[p * row_threads];
     }
 }
 
@@ -325,23 +342,30 @@ template <typename T> bool packed(const void *logits, const XentPart &part) {
 // Whether the row kernel supports the call; if so, launches it.
 template <typename T>
 bool start_rows(cudaStream_t stream, float *losses, float *stats, T *logits, const int32_t *labels, int64_t M,
-                const XentPart &part, float scale, bool gradient, int processors) {
+                const XentPart &part, float scale, bool gradient, size_t shared_memory, int processors) {
     int64_t packs = (part.V / pack_size<T> + row_threads - 1) / row_threads;
     if (!packed<T>(logits, part) || packs > max_packs) return false;
     unsigned blocks = (unsigned)(M < processors ? M : processors);
-    auto start = [&](auto kernel) {
-        kernel<<<blocks, row_threads, 0, stream>>>(losses, stats, logits, labels, M, part, scale, gradient);
+    auto start = [&](auto count) {
+        constexpr int P = decltype(count)::value;
+        size_t row = (size_t)P * row_threads * sizeof(uint4);
+        bool fits = row + 2048 <= shared_memory; // the rest is used by the kernel itself and the system
+        auto kernel = fits ? row_kernel<T, P, true> : row_kernel<T, P, false>;
+        if (!fits) row = 0;
+        // If this fails, the error is detected after the launch.
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)row);
+        kernel<<<blocks, row_threads, row, stream>>>(losses, stats, logits, labels, M, part, scale, gradient);
     };
     if (packs <= 1)
-        start(row_kernel<T, 1>);
+        start(std::integral_constant<int, 1>{});
     else if (packs <= 2)
-        start(row_kernel<T, 2>);
+        start(std::integral_constant<int, 2>{});
     else if (packs <= 4)
-        start(row_kernel<T, 4>);
+        start(std::integral_constant<int, 4>{});
     else if (packs <= 7)
-        start(row_kernel<T, 7>);
+        start(std::integral_constant<int, 7>{});
     else
-        start(row_kernel<T, max_packs>);
+        start(std::integral_constant<int, max_packs>{});
     return true;
 }
 
@@ -413,7 +437,8 @@ cudaError_t launch_xent_loss(cudaStream_t stream, DType type, float *losses, flo
                              size_t shared_memory, int processors) {
     return with_type(type, [&](auto t) {
         using T = decltype(t);
-        if (start_rows(stream, losses, stats, (T *)logits, labels, M, part, scale, gradient, processors))
+        if (start_rows(stream, losses, stats, (T *)logits, labels, M, part, scale, gradient, shared_memory,
+                       processors))
             return cudaGetLastError();
         if (packed<T>(logits, part))
             return loss<T, pack_size<T>>(stream, losses, stats, (T *)logits, labels, M, part, scale, gradient,
