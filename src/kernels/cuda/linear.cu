@@ -14,17 +14,29 @@ constexpr int threads = 256;
 
 // ---- activations ----
 
+constexpr int act_packs = 2; // per thread, all loaded before the first is used
+
 template <typename T, CudaAct ACT, int N> __global__ void act_kernel(T *y, const T *x, int64_t count) {
-    int64_t first = (blockIdx.x * (int64_t)threads + threadIdx.x) * N;
+    const int64_t first = (blockIdx.x * (int64_t)(threads * act_packs) + threadIdx.x) * N;
+    Pack<T, N> in[act_packs];
     chain_next();
     chain_wait();
-    if (first + N <= count) {
-        Pack<T, N> in = load_pack<T, N>(x + first), out;
 #pragma unroll
-        for (int i = 0; i < N; i++) out.at[i] = from_float<T>(act_value<ACT>(to_float(in.at[i])));
-        store_pack(y + first, out);
-    } else {
-        for (int64_t i = first; i < count; i++) y[i] = from_float<T>(act_value<ACT>(to_float(x[i])));
+    for (int p = 0; p < act_packs; p++) {
+        int64_t at = first + p * threads * N;
+        if (at + N <= count) in[p] = load_pack<T, N>(x + at);
+    }
+#pragma unroll
+    for (int p = 0; p < act_packs; p++) {
+        int64_t at = first + p * threads * N;
+        if (at + N <= count) {
+            float out[N];
+#pragma unroll
+            for (int i = 0; i < N; i++) out[i] = act_value<ACT>(to_float(in[p].at[i]));
+            store_pack(y + at, pack_of<T>(out));
+        } else {
+            for (int64_t i = at; i < count; i++) y[i] = from_float<T>(act_value<ACT>(to_float(x[i])));
+        }
     }
 }
 
@@ -81,26 +93,59 @@ int64_t chunk_count(int64_t rows, int64_t cols) {
     return chunks < max_chunks ? chunks : max_chunks;
 }
 
-// What is summed: the rows of a tensor.
+// What is summed: the rows of a tensor. Elements are taken in two steps, so that the loads of several rows
+// are in flight before the first is used.
 template <typename T> struct Plain {
     const T *x;
-    template <int V> __device__ Pack<T, V> take(int64_t at) const { return load_pack<T, V>(x + at); }
+    template <int V> using Raw = Pack<T, V>;
+    template <int V> __device__ Raw<V> read(int64_t at) const { return load_pack<T, V>(x + at); }
+    template <int V> __device__ Pack<T, V> settle(int64_t, const Raw<V> &raw) const { return raw; }
 };
 // dx = dy * act'(pre), which is also stored. dy may alias dx.
 template <typename T, typename P, CudaAct ACT> struct Sloped {
     T *dx;
     const P *dy;
     const T *pre;
-    template <int V> __device__ Pack<T, V> take(int64_t at) const {
-        Pack<P, V> in = load_pack<P, V>(dy + at);
-        Pack<T, V> x = load_pack<T, V>(pre + at), out;
+    template <int V> struct Raw {
+        Pack<P, V> dy;
+        Pack<T, V> pre;
+    };
+    template <int V> __device__ Raw<V> read(int64_t at) const {
+        return {load_pack<P, V>(dy + at), load_pack<T, V>(pre + at)};
+    }
+    template <int V> __device__ Pack<T, V> settle(int64_t at, const Raw<V> &raw) const {
+        float slope[V];
 #pragma unroll
         for (int i = 0; i < V; i++)
-            out.at[i] = from_float<T>(to_float(in.at[i]) * act_derivative<ACT>(to_float(x.at[i])));
+            slope[i] = to_float(raw.dy.at[i]) * act_derivative<ACT>(to_float(raw.pre.at[i]));
+        Pack<T, V> out = pack_of<T>(slope);
         store_pack(dx + at, out);
         return out;
     }
 };
+
+// Adds every `step`th row from `row` to `last` to the sums of columns col .. col + V - 1, in order, with the
+// loads of BATCH rows in flight.
+template <int V, int BATCH, typename Source>
+__device__ inline void sum_rows(float (&sum)[V], const Source &source, int64_t row, int64_t last, int step,
+                                int64_t cols, int64_t col) {
+    using Raw = typename Source::template Raw<V>;
+    auto add = [&](int64_t at, const Raw &raw) {
+        auto in = source.template settle<V>(at, raw);
+#pragma unroll
+        for (int v = 0; v < V; v++) sum[v] += to_float(in.at[v]);
+    };
+#pragma unroll 1
+    for (; row + (BATCH - 1) * step < last; row += BATCH * step) {
+        Raw raw[BATCH];
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) raw[b] = source.template read<V>((row + b * step) * cols + col);
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) add((row + b * step) * cols + col, raw[b]);
+    }
+#pragma unroll 1
+    for (; row < last; row += step) add(row * cols + col, source.template read<V>(row * cols + col));
+}
 
 // Row blockIdx.y of partial (chunks,cols) = column sums of the `each` rows from blockIdx.y * each. If V >
 // 1, cols is a multiple of V.
@@ -113,14 +158,7 @@ __global__ void partial_sums_kernel(float *partial, Source source, int64_t rows,
     float sum[V] = {};
     chain_next();
     chain_wait();
-    if (col < cols) {
-#pragma unroll 4
-        for (int64_t row = first + warp; row < last; row += warps) {
-            auto in = source.template take<V>(row * cols + col);
-#pragma unroll
-            for (int v = 0; v < V; v++) sum[v] += to_float(in.at[v]);
-        }
-    }
+    if (col < cols) sum_rows<V, 4>(sum, source, first + warp, last, warps, cols, col);
 #pragma unroll
     for (int v = 0; v < V; v++) buffer[warp][v * 32 + lane] = sum[v];
     __syncthreads();
@@ -143,14 +181,7 @@ __global__ void __launch_bounds__(few_threads)
     float sum[V] = {};
     chain_next();
     chain_wait();
-    if (col < cols) {
-#pragma unroll 8
-        for (int64_t row = warp; row < rows; row += few_warps) {
-            auto in = source.template take<V>(row * cols + col);
-#pragma unroll
-            for (int v = 0; v < V; v++) sum[v] += to_float(in.at[v]);
-        }
-    }
+    if (col < cols) sum_rows<V, 8>(sum, source, warp, rows, few_warps, cols, col);
 #pragma unroll
     for (int v = 0; v < V; v++) buffer[warp][lane * V + v] = sum[v];
     __syncthreads();
@@ -294,10 +325,11 @@ cudaError_t launch_act(cudaStream_t stream, DType type, void *y, const void *x, 
             constexpr CudaAct ACT = decltype(tag)::act;
             constexpr int N = pack_size<T>;
             if (aligned_16(y, x))
-                return launch_chained(stream, act_kernel<T, ACT, N>, blocks_for(count, threads * N), threads,
-                                      0, (T *)y, (const T *)x, count);
-            return launch_chained(stream, act_kernel<T, ACT, 1>, blocks_for(count, threads), threads, 0,
-                                  (T *)y, (const T *)x, count);
+                return launch_chained(stream, act_kernel<T, ACT, N>,
+                                      blocks_for(count, threads * act_packs * N), threads, 0, (T *)y,
+                                      (const T *)x, count);
+            return launch_chained(stream, act_kernel<T, ACT, 1>, blocks_for(count, threads * act_packs),
+                                  threads, 0, (T *)y, (const T *)x, count);
         });
     });
 }
