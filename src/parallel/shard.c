@@ -70,6 +70,7 @@ static Status unit_alloc(Shards *shards, ShardUnit *unit) {
 /* The parts of a unit's buffers that belong to a piece. */
 static Status piece_init(Shards *shards, const ShardUnit *unit, int at, ShardUnit *piece) {
     TRY(unit_piece(&piece->layout, &unit->layout, at));
+    piece->layout.slot[0].desc.overwritten = false; /* several blocks add to pieces, in any order */
     int64_t part = piece->layout.numel / shards->spec.shard->size;
     size_t size = dtype_size(shards->spec.dtype), full = dtype_size(DT_F32), here = (size_t)(part * at);
     piece->held = true;

@@ -4,6 +4,8 @@
 #ifndef WEFT_TESTS_TRAIN_LAYOUTS_H
 #define WEFT_TESTS_TRAIN_LAYOUTS_H
 
+#include <math.h>
+
 #include "ranks.h"
 
 #include "train/runner.h"
@@ -184,6 +186,16 @@ static inline void perturb_params(Store *params, int perturb) {
     }
 }
 
+/* A step must clear or overwrite all gradients of the step before. */
+static inline void poison_gradients(Runner *runner) {
+    const Shards *shards = runner->shards;
+    for (int i = -1; i < shards->count; i++) {
+        const Buffer *grads = i < 0 ? &shards->grads.all : &shards->unit[i].grad;
+        int64_t count = (int64_t)(grads->bytes / sizeof(float));
+        if (grads->data) assert_ok(fill(&runner->exec, tensor_1d(grads->data, DT_F32, count), NAN));
+    }
+}
+
 /* The micro-batches of one replica's part of a step's batch; the caller frees them. */
 static inline void fill_micros(const Outcome *outcome, const Layout *layout, int step, int replica, int count,
                                HostBatch **micro) {
@@ -244,6 +256,7 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
     for (int step = 0; step < steps; step++) {
         fill_micros(&outcome, layout, step, replica, count, micro);
         StepResult result;
+        poison_gradients(outcome.runner);
         assert_ok(runner_step(outcome.runner, micro, count, step + 1, layout_lr(layout), &result));
         outcome.loss[step] = result.loss;
         outcome.norm[step] = result.grad_norm;

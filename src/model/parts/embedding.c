@@ -38,6 +38,7 @@ static Status describe_embed(const Block *block, ParamList *ret_params) {
     TRY(describe_matrix(ret_params, TOKEN, c->init, c->init_std, 0, c->vocab, c->hidden, 0, "embed.token"));
     describe_vocab(ret_params);
     ret_params->desc[0].shared = c->tied && (c->outputs_mask & (OUTPUT_LM | OUTPUT_MLM)) != 0;
+    ret_params->desc[0].overwritten = c->tied && config_has(c, OUTPUT_LM); /* by the output head */
     if (c->position == POSITION_LEARNED)
         TRY(describe_matrix(ret_params, POSITION, c->init, c->init_std * c->init_position_scale, -1,
                             c->positions, c->hidden, 0, "embed.position"));
@@ -157,6 +158,8 @@ static Status backward_lookup(const Block *block, Pass *pass, Tensor dx) {
     TRY(bump_check(&bump, "the embedding's scratch"));
     TRY(tp_spread(pass->tp, pass->exec, pass->shape.sequence, w.whole, dx, &dx));
     if (pass->pieces) return add_pieces(block, pass, g, w.pad_row, dx);
+    if (grad_is_fresh(block, pass, TOKEN))
+        TRY(stream_zero(pass->exec->stream, g.token.data, tensor_bytes(g.token)));
     return add_rows(block, pass, g, w.pad_row, dx, local_vocab(block, pass, g.token.dim[0], 0));
 }
 

@@ -19,6 +19,7 @@ typedef struct OutputScratch {
     Tensor stats, losses; /* (R,3) (R) */
     Tensor parts;         /* (tp,R,3) */
     VocabLoss pieces;     /* instead of logits */
+    bool fresh;           /* the gradient of the output matrix is stored, not added */
 } OutputScratch;
 
 static Status describe_output(const Block *block, ParamList *ret_params) {
@@ -29,6 +30,7 @@ static Status describe_output(const Block *block, ParamList *ret_params) {
                         c->tied ? "embed.token" : "head.output.weight"));
     describe_vocab(ret_params);
     ret_params->desc[ret_params->count - 1].tied = c->tied;
+    ret_params->desc[ret_params->count - 1].overwritten = true;
     return OK;
 }
 
@@ -36,7 +38,7 @@ static Status describe_output(const Block *block, ParamList *ret_params) {
 static OutputScratch head_scratch(const Block *block, Shape shape, int64_t rows, Bump *bump) {
     const ModelConfig *c = block->config;
     int64_t V = vocab_local(c, shape.tp), R = loss_chunk_rows(shape, V, rows);
-    OutputScratch w;
+    OutputScratch w = {0};
     w.norm = norm_stats(c, R, bump);
     w.h = tensor_take(bump, tensor_2d(NULL, shape.dtype, R, c->hidden));
     w.dh = tensor_take(bump, tensor_2d(NULL, shape.dtype, R, c->hidden));
@@ -78,7 +80,7 @@ static Status token_loss(const Block *block, Pass *pass, const OutputScratch *w,
     TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
     if (!train) return OK;
     TRY(linear_backward_weight(e, block_param(block, pass->grad, OUTPUT_W), TENSOR_NONE, w->logits, w->h,
-                               true));
+                               !w->fresh));
     return linear_backward_input(e, w->dh, TENSOR_NONE, w->logits, output, ACT_NONE, TENSOR_NONE, false);
 }
 
@@ -123,6 +125,7 @@ static Status forward_output(const Block *block, Pass *pass, Tensor y, Tensor x)
     for (int64_t at = 0; at < end; at += R) {
         int64_t first = at < N ? at : N, count = N - first < R ? N - first : R;
         OutputScratch cut = cut_scratch(&w, count);
+        cut.fresh = at == 0 && grad_is_fresh(block, pass, OUTPUT_W);
         Tensor dx_rows = dx.data ? tensor_slice(dx, first, count) : TENSOR_NONE;
         TRY(chunk_head(block, pass, &cut, dx_rows, tensor_slice(rows, first, count),
                        tensor_slice(pass->micro->labels, first, count)));
