@@ -89,13 +89,19 @@ typedef struct VocabPart {
 } VocabPart;
 
 typedef struct AdamW {
-    float lr, beta1, beta2, eps, decay;
+    float beta1, beta2, eps;
     float correction1, correction2; /* bias corrections: 1 - beta^step */
     float grad_scale;               /* multiplies the gradient first (clipping, loss scaling) */
-    bool keep_zeros;                /* params that are 0 stay 0, and their m and v are reset to 0 */
 } AdamW;
 
-/* Coefficients of the other updates; fields as in AdamW. */
+/* Parameters that are updated alike. */
+typedef struct AdamWPart {
+    Tensor param, m, v, copy, grad;
+    float lr, decay;
+    bool keep_zeros; /* params that are 0 stay 0, and their m and v are reset to 0 */
+} AdamWPart;
+
+/* Coefficients of the other updates; fields as in AdamW and AdamWPart. */
 typedef struct Lion {
     float lr, beta1, beta2, decay, grad_scale;
     bool keep_zeros;

@@ -8,18 +8,24 @@ static Status check_copy(const char *kernel, Tensor copy, int64_t count) {
     return check_count(kernel, "copy", copy, copy.dtype, count);
 }
 
-Status adamw_step(Exec *exec, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad, AdamW spec) {
-    int64_t count = tensor_count(param);
-    Tensor like = tensor_1d(NULL, DT_F32, count);
-    CHECK_LIKE(param, like);
-    CHECK_LIKE(m, like);
-    CHECK_LIKE(v, like);
-    CHECK_LIKE(grad, like);
-    TRY(check_copy(__func__, copy, count));
-    if (count == 0) return OK;
-    SIZES(count, 0, 0, 0);
-    RUN(KERNEL_ADAMW_STEP, 15.0 * (double)count, BYTES(param, m, v, copy, grad), adamw_step, param, m, v,
-        copy, grad, spec);
+Status adamw_step(Exec *exec, const AdamWPart *part, int parts, AdamW spec) {
+    int64_t all = 0;
+    double bytes = 0;
+    for (int i = 0; i < parts; i++) {
+        Tensor param = part[i].param, m = part[i].m, v = part[i].v, grad = part[i].grad;
+        int64_t count = tensor_count(param);
+        Tensor like = tensor_1d(NULL, DT_F32, count);
+        CHECK_LIKE(param, like);
+        CHECK_LIKE(m, like);
+        CHECK_LIKE(v, like);
+        CHECK_LIKE(grad, like);
+        TRY(check_copy(__func__, part[i].copy, count));
+        all += count;
+        bytes += BYTES(param, m, v, part[i].copy, grad);
+    }
+    if (all == 0) return OK;
+    SIZES(all, parts, 0, 0);
+    RUN(KERNEL_ADAMW_STEP, 15.0 * (double)all, bytes, adamw_step, part, parts, spec);
 }
 
 Status lion_step(Exec *exec, Tensor param, Tensor m, Tensor copy, Tensor grad, Lion spec) {
@@ -30,7 +36,7 @@ Status lion_step(Exec *exec, Tensor param, Tensor m, Tensor copy, Tensor grad, L
     CHECK_LIKE(grad, like);
     TRY(check_copy(__func__, copy, count));
     if (count == 0) return OK;
-    SIZES(count, 0, 0, 0);
+    SIZES(count, 1, 0, 0);
     RUN(KERNEL_LION_STEP, 11.0 * (double)count, BYTES(param, m, copy, grad), lion_step, param, m, copy, grad,
         spec);
 }
@@ -43,7 +49,7 @@ Status sgd_step(Exec *exec, Tensor param, Tensor m, Tensor copy, Tensor grad, Sg
     CHECK_LIKE(grad, like);
     TRY(check_copy(__func__, copy, count));
     if (count == 0) return OK;
-    SIZES(count, 0, 0, 0);
+    SIZES(count, 1, 0, 0);
     RUN(KERNEL_SGD_STEP, 7.0 * (double)count, BYTES(param, m, copy, grad), sgd_step, param, m, copy, grad,
         spec);
 }
@@ -56,7 +62,7 @@ Status momentum_step(Exec *exec, Tensor grad, Tensor m, Tensor param, Momentum s
     CHECK_LIKE(param, like);
     if (count == 0) return OK;
     Tensor read = spec.keep_zeros ? param : TENSOR_NONE;
-    SIZES(count, 0, 0, 0);
+    SIZES(count, 1, 0, 0);
     RUN(KERNEL_MOMENTUM_STEP, 7.0 * (double)count, BYTES(grad, m, read), momentum_step, grad, m, param, spec);
 }
 
@@ -67,7 +73,7 @@ Status apply_step(Exec *exec, Tensor param, Tensor copy, Tensor update, Apply sp
     CHECK_LIKE(update, like);
     TRY(check_copy(__func__, copy, count));
     if (count == 0) return OK;
-    SIZES(count, 0, 0, 0);
+    SIZES(count, 1, 0, 0);
     RUN(KERNEL_APPLY_STEP, 4.0 * (double)count, BYTES(param, copy, update), apply_step, param, copy, update,
         spec);
 }

@@ -1,21 +1,30 @@
 /* AdamW (Loshchilov and Hutter): Adam with decoupled weight decay. */
 #include <math.h>
 
+#include "base/memory.h"
 #include "optim/rows.h"
 
-Status adamw(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part) {
+Status adamw(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part, int parts) {
     AdamW update = {
-        .lr = (float)(step->lr * part->rule->lr),
         .beta1 = (float)spec->beta1,
         .beta2 = (float)spec->beta2,
         .eps = (float)spec->eps,
-        .decay = (float)part->rule->decay,
         .correction1 = (float)(1 - pow(spec->beta1, (double)step->number)),
         .correction2 = (float)(1 - pow(spec->beta2, (double)step->number)),
         .grad_scale = (float)step->grad_scale,
-        .keep_zeros = part->rule->keep_zeros,
     };
-    return adamw_step(exec, part->param, part->state[0], part->state[1], part->copy, part->grad, update);
+    CLEANUP(mem_freep) AdamWPart *updated = NULL;
+    TRY(mem_new((size_t)parts, sizeof *updated, &updated));
+    for (int i = 0; i < parts; i++)
+        updated[i] = (AdamWPart){.param = part[i].param,
+                                 .m = part[i].state[0],
+                                 .v = part[i].state[1],
+                                 .copy = part[i].copy,
+                                 .grad = part[i].grad,
+                                 .lr = (float)(step->lr * part[i].rule->lr),
+                                 .decay = (float)part[i].rule->decay,
+                                 .keep_zeros = part[i].rule->keep_zeros};
+    return adamw_step(exec, updated, parts, update);
 }
 
 static const OptimSetting settings[] = {{"lr", 6e-4},     {"weight-decay", 0.01}, {"beta1", 0.9},

@@ -3,7 +3,7 @@
  */
 #include "optim/rows.h"
 
-static Status lion(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part) {
+static Status step_part(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part) {
     Lion update = {.lr = (float)(step->lr * part->rule->lr),
                    .beta1 = (float)spec->beta1,
                    .beta2 = (float)spec->beta2,
@@ -11,6 +11,12 @@ static Status lion(Exec *exec, const OptimSpec *spec, const OptimStep *step, con
                    .grad_scale = (float)step->grad_scale,
                    .keep_zeros = part->rule->keep_zeros};
     return lion_step(exec, part->param, part->state[0], part->copy, part->grad, update);
+}
+
+static Status lion(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part,
+                   int parts) {
+    for (int i = 0; i < parts; i++) TRY(step_part(exec, spec, step, &part[i]));
+    return OK;
 }
 
 static const OptimSetting settings[] = {

@@ -98,7 +98,8 @@ struct Optimizer {
     const OptimSetting *settings; /* ends with an option NULL */
     OptimStates states;           /* fp32, with the parameter's shape, initially zero */
     OptimStates whole; /* those of hidden matrices; none: they are updated like all other parameters */
-    Status (*step)(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part);
+    Status (*step)(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part,
+                   int parts);
     Status (*begin)(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part);
     Status (*transform)(Exec *exec, const OptimSpec *spec, OptimMatrix matrix, OptimWork work);
     Status (*finish)(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part);

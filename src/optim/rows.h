@@ -7,6 +7,7 @@
 extern const Optimizer optim_adamw, optim_lion, optim_sgd, optim_muon;
 
 /* AdamW's step, also for the parameters that another optimizer leaves to it. */
-MUST_USE Status adamw(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part);
+MUST_USE Status adamw(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part,
+                      int parts);
 
 #endif

@@ -1,7 +1,7 @@
 /* Stochastic gradient descent with momentum, as in PyTorch: weight decay is added to the gradient. */
 #include "optim/rows.h"
 
-static Status sgd(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part) {
+static Status step_part(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part) {
     Sgd update = {.lr = (float)(step->lr * part->rule->lr),
                   .momentum = (float)spec->momentum,
                   .decay = (float)part->rule->decay,
@@ -9,6 +9,12 @@ static Status sgd(Exec *exec, const OptimSpec *spec, const OptimStep *step, cons
                   .nesterov = spec->nesterov,
                   .keep_zeros = part->rule->keep_zeros};
     return sgd_step(exec, part->param, part->state[0], part->copy, part->grad, update);
+}
+
+static Status sgd(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part,
+                  int parts) {
+    for (int i = 0; i < parts; i++) TRY(step_part(exec, spec, step, &part[i]));
+    return OK;
 }
 
 static const OptimSetting settings[] = {

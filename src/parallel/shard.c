@@ -241,7 +241,7 @@ Tensor shard_state(const Shards *shards, int at, int state, int64_t *ret_first) 
 
 Status shard_publish_unit(Shards *shards, ShardUnit *unit) {
     const ShardSpec *spec = &shards->spec;
-    if (spec->params || !spec->optimizer) return OK;
+    if (!shards_gather_params(shards)) return OK;
     Tensor all = tensor_1d(unit->param.data, spec->dtype, unit->layout.numel);
     Tensor part = tensor_1d(shard_param_at(shards, unit, unit->first), spec->dtype, unit->count);
     comm_label(spec->shard, &gather_name, (int)(unit - shards->unit), (int64_t)tensor_bytes(all));

@@ -19,6 +19,11 @@ static inline bool shards_have_workers(const Shards *shards) {
 
 /* Allocates on the device or, if `away`, in host memory. */
 MUST_USE Status shard_place(Device *device, bool away, MemTag tag, size_t bytes, Buffer *ret_buffer);
+/* Whether ranks have whole parameters of which each updates a shard. */
+static inline bool shards_gather_params(const Shards *shards) {
+    return shards->spec.optimizer && !shards->spec.params;
+}
+
 /* The parameter that is element `first` of the flat buffer. */
 char *shard_param_at(const Shards *shards, const ShardUnit *unit, int64_t first);
 /* Divides a unit into spans and finds where each state of the optimizer begins. */

@@ -70,16 +70,32 @@ static bool span_part(const Shards *shards, int at, const ShardSpan *span, Optim
     return true;
 }
 
-typedef Status (*StepFunc)(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part);
-
-/* Runs `func` on the spans that are updated as whole matrices, or on the others. */
-static Status each_span(Shards *shards, int at, const OptimStep *step, bool whole, StepFunc func) {
+/* Runs `func` on the spans of a unit that are updated as whole matrices. */
+static Status each_matrix_span(Shards *shards, int at, const OptimStep *step,
+                               Status (*func)(Exec *exec, const OptimSpec *spec, const OptimStep *step,
+                                              const OptimPart *part)) {
     ShardUnit *unit = &shards->unit[at];
     OptimPart part;
     for (int k = 0; k < unit->spans; k++)
-        if (unit->span[k].rule.whole == whole && span_part(shards, at, &unit->span[k], &part))
+        if (unit->span[k].rule.whole && span_part(shards, at, &unit->span[k], &part))
             TRY(func(shards->exec, &shards->spec.optim, step, &part));
     return OK;
+}
+
+/* Updates the other spans of `count` units, from unit `first` on, in one call. */
+static Status step_units(Shards *shards, int first, int count, const OptimStep *step) {
+    CLEANUP(mem_freep) OptimPart *part = NULL;
+    size_t spans = 0;
+    int parts = 0;
+    for (int i = first; i < first + count; i++) spans += (size_t)shards->unit[i].spans;
+    TRY(mem_new(spans, sizeof *part, &part));
+    for (int i = first; i < first + count; i++) {
+        const ShardUnit *unit = &shards->unit[i];
+        for (int k = 0; unit->held && k < unit->spans; k++)
+            if (!unit->span[k].rule.whole && span_part(shards, i, &unit->span[k], &part[parts])) parts++;
+    }
+    const OptimSpec *spec = &shards->spec.optim;
+    return parts ? optim_kind(spec)->step(shards->exec, spec, step, part, parts) : OK;
 }
 
 static bool has_matrices(const ShardUnit *unit) {
@@ -88,16 +104,19 @@ static bool has_matrices(const ShardUnit *unit) {
     return false;
 }
 
-/* Units with matrices are published last: their update is complete only after all matrices are transformed.
+/* Units that are gathered on all ranks are updated one by one, so that a gather overlaps the next update.
+ * Units with matrices are published last: their update is complete only after all matrices are transformed.
  */
 Status shards_update(Shards *shards, const OptimStep *step) {
     const Optimizer *kind = optim_kind(&shards->spec.optim);
+    bool gathers = shards_gather_params(shards);
+    if (!gathers) TRY(step_units(shards, 0, shards->count, step));
     for (int i = 0; i < shards->count; i++) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit->held) continue;
-        TRY(each_span(shards, i, step, false, kind->step));
+        if (gathers) TRY(step_units(shards, i, 1, step));
         if (has_matrices(unit))
-            TRY(each_span(shards, i, step, true, kind->begin));
+            TRY(each_matrix_span(shards, i, step, kind->begin));
         else
             TRY(shard_publish_unit(shards, unit));
     }
@@ -105,7 +124,7 @@ Status shards_update(Shards *shards, const OptimStep *step) {
     for (int i = 0; i < shards->count; i++) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit->held || !has_matrices(unit)) continue;
-        TRY(each_span(shards, i, step, true, kind->finish));
+        TRY(each_matrix_span(shards, i, step, kind->finish));
         TRY(shard_publish_unit(shards, unit));
     }
     return shards_publish_finish(shards);

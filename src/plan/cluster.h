@@ -40,7 +40,7 @@ typedef struct Software {
     double score_share;       /* fraction of the memory bandwidth that passes over the score matrix reach */
     double loss_bytes;        /* memory traffic per logit */
     double update_bytes; /* memory traffic per parameter of the optimizer step, including the gradient norm */
-    double update_stall_s; /* time that the device waits for the host, per layer of the optimizer step */
+    double update_stall_s; /* time that the device waits for the host, per part of the optimizer step */
     double tensor_wait_s;  /* time lost at every tensor-parallel all-reduce, waiting for the slowest rank */
     double gradient_bytes; /* bytes per gradient element in data-parallel communication */
     double overlap;        /* 1: gradient communication overlaps with backward */

@@ -40,7 +40,7 @@ Cost software_cost(const Costs *costs, const StepEvent *event) {
             fmax(cost_gemm(costs, costs->rate, size[0], size[1], size[2]), cost_memory(costs, event->bytes));
     if (work == KERNEL_WORK_UPDATE) {
         cost.device_s = cost_memory(costs, size[0] * software->update_bytes);
-        cost.stall_s = software->update_stall_s;
+        cost.stall_s = size[1] * software->update_stall_s;
     }
     switch (event->what) {
     case KERNEL_XENT_LOSS:

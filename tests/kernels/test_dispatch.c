@@ -231,8 +231,10 @@ static void test_wrong_types(void **state) {
     REFUSED(xent_finish(e, u, b, kit_random(kit, shape2(6, 3)), labels, (VocabPart){0, 6}, 1, true),
             "xent_finish: losses is bf16");
     REFUSED(gather_rows(e, b, a, labels), "gather_rows: x is fp32");
-    REFUSED(adamw_step(e, v, v, v, labels, v, (AdamW){0}), "adamw_step: copy is int32");
-    REFUSED(adamw_step(e, u, v, v, none, v, (AdamW){0}), "adamw_step: param is bf16");
+    REFUSED(adamw_step(e, &(AdamWPart){v, v, v, labels, v, 0, 0, false}, 1, (AdamW){0}),
+            "adamw_step: copy is int32");
+    REFUSED(adamw_step(e, &(AdamWPart){u, v, v, none, v, 0, 0, false}, 1, (AdamW){0}),
+            "adamw_step: param is bf16");
     Tensor qkv = kit_random(kit, tensor_5d(NULL, DT_F16, 1, 2, 3, 1, 2)),
            past = kit_index(kit, shape1(1), 0, 1);
     Tensor out = kit_take(kit, tensor_4d(NULL, DT_F16, 1, 2, 1, 2)),
@@ -338,7 +340,8 @@ static void test_wrong_shapes_rows(void **state) {
     REFUSED(sum_squares(e, stats, wte), "sum_squares: total");
     REFUSED(sum_squares_parts(e, six, six, 0, 6), "sum_squares_parts: totals");
     REFUSED(sketch(e, six, six, (SketchMap){.run = 6, .group = 6}), "sketch: totals");
-    REFUSED(adamw_step(e, six, six, six, none, wte, (AdamW){0}), "adamw_step: grad");
+    REFUSED(adamw_step(e, &(AdamWPart){six, six, six, none, wte, 0, 0, false}, 1, (AdamW){0}),
+            "adamw_step: grad");
 }
 
 /* The dispatch functions cannot see index values in device memory, so backends check them. */

@@ -85,7 +85,7 @@ static void run_case(const json_t *golden, int64_t steps, const char *kernels, i
         OptimStep step = {.number = number_, .lr = number(golden, "lr"), .grad_scale = 0.5};
         for (int64_t i = 0; i < n; i++) tensor_f32(part.grad)[i] = 2 * gradient(number_, i);
         if (!rule.whole) {
-            assert_ok(kind->step(&bench.exec, &spec, &step, &part));
+            assert_ok(kind->step(&bench.exec, &spec, &step, &part, 1));
             continue;
         }
         assert_ok(kind->begin(&bench.exec, &spec, &step, &part));

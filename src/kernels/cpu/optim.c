@@ -7,10 +7,11 @@
 /* Inlined twice, so that the usual loop has no branch on keep_zeros. */
 static inline __attribute__((always_inline)) void adamw_loop(float *restrict param, float *restrict m,
                                                              float *restrict v, const float *restrict grad,
-                                                             int64_t n, AdamW spec, bool keep_zeros) {
+                                                             int64_t n, float lr, float decay, AdamW spec,
+                                                             bool keep_zeros) {
     float beta1 = spec.beta1, beta2 = spec.beta2, rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
-    float step = spec.lr / spec.correction1, root = 1.0f / sqrtf(spec.correction2);
-    float lr_decay = spec.lr * spec.decay, eps = spec.eps, factor = spec.grad_scale;
+    float step = lr / spec.correction1, root = 1.0f / sqrtf(spec.correction2);
+    float lr_decay = lr * decay, eps = spec.eps, factor = spec.grad_scale;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         float g = grad[i] * factor;
@@ -24,28 +25,27 @@ static inline __attribute__((always_inline)) void adamw_loop(float *restrict par
     }
 }
 
-static void adamw_run(float *restrict param, float *restrict m, float *restrict v, const float *restrict grad,
-                      int64_t n, AdamW spec) {
-    if (spec.keep_zeros)
-        adamw_loop(param, m, v, grad, n, spec, true);
+static void adamw_run(const AdamWPart *part, int64_t at, int64_t n, AdamW spec) {
+    float *param = tensor_f32(part->param) + at, *m = tensor_f32(part->m) + at, *v = tensor_f32(part->v) + at;
+    const float *grad = tensor_f32(part->grad) + at;
+    if (part->keep_zeros)
+        adamw_loop(param, m, v, grad, n, part->lr, part->decay, spec, true);
     else
-        adamw_loop(param, m, v, grad, n, spec, false);
+        adamw_loop(param, m, v, grad, n, part->lr, part->decay, spec, false);
+    if (part->copy.data) half_store(part->copy.data, part->copy.dtype, at, param, n);
 }
 
 /* Elements per chunk, so that the copy is made while they are in the L1 cache. */
 enum { CHUNK = 512 };
 
-static Status adamw_step_cpu(Stream *stream, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad,
-                             AdamW spec) {
-    int64_t count = tensor_count(param);
+static Status adamw_step_cpu(Stream *stream, const AdamWPart *part, int parts, AdamW spec) {
+    for (int i = 0; i < parts; i++) {
+        int64_t count = tensor_count(part[i].param);
 #pragma omp parallel num_threads(threads_for(stream, count))
-    {
-        Range mine = range_mine(count, 16);
-        for (int64_t at = mine.from; at < mine.to; at += CHUNK) {
-            int64_t n = mine.to - at < CHUNK ? mine.to - at : CHUNK;
-            adamw_run(tensor_f32(param) + at, tensor_f32(m) + at, tensor_f32(v) + at, tensor_f32(grad) + at,
-                      n, spec);
-            if (copy.data) half_store(copy.data, copy.dtype, at, tensor_f32(param) + at, n);
+        {
+            Range mine = range_mine(count, 16);
+            for (int64_t at = mine.from; at < mine.to; at += CHUNK)
+                adamw_run(&part[i], at, mine.to - at < CHUNK ? mine.to - at : CHUNK, spec);
         }
     }
     return OK;

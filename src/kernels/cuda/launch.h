@@ -370,15 +370,28 @@ size_t sketch_partial_bytes(void);
 cudaError_t launch_sketch(cudaStream_t stream, double *totals, int64_t size, const float *x, int64_t count,
                           SketchMap map, float *partial);
 
-/* optim.cu: the coefficients of AdamW in kernels.h and values derived from them. `type` is copy's type. */
+/* optim.cu: the coefficients of AdamW in kernels.h and values derived from them. */
 typedef struct CudaAdamW {
-    float lr, beta1, beta2, rest1, rest2, eps, decay; /* rest: 1 - beta */
-    float correct1, correct2;                         /* 1 / correction */
+    float beta1, beta2, rest1, rest2, eps; /* rest: 1 - beta */
+    float correct1, correct2;              /* 1 / correction */
     float grad_scale;
-    bool keep_zeros;
 } CudaAdamW;
-cudaError_t launch_adamw(cudaStream_t stream, float *param, float *m, float *v, DType type, void *copy,
-                         const float *grad, int64_t count, CudaAdamW spec);
+typedef struct CudaAdamWPart {
+    float *param, *m, *v;
+    void *copy;
+    const float *grad;
+    int64_t count; /* > 0 */
+    float lr, decay;
+    int first; /* block, set by launch_adamw */
+    bool keep_zeros;
+} CudaAdamWPart;
+enum { CUDA_ADAMW_PARTS = 56 }; /* as many as fit the arguments of a kernel */
+typedef struct CudaAdamWParts {
+    int parts;
+    CudaAdamWPart part[CUDA_ADAMW_PARTS];
+} CudaAdamWParts;
+/* `type` is that of the copies. */
+cudaError_t launch_adamw(cudaStream_t stream, DType type, CudaAdamWParts *all, CudaAdamW spec);
 
 /* momentum.cu: likewise for the other updates. */
 typedef struct CudaLion {

@@ -1,20 +1,37 @@
 /* The AdamW update on a GPU: slot for optim.cu. */
 #include "kernels/cuda/cuda.h"
 
-Status adamw_step_cuda(Stream *stream, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad,
-                       AdamW spec) {
-    CudaAdamW step = {.lr = spec.lr,
-                      .beta1 = spec.beta1,
+static CudaAdamWPart part_of(const AdamWPart *part) {
+    return (CudaAdamWPart){.param = part->param.data,
+                           .m = part->m.data,
+                           .v = part->v.data,
+                           .copy = part->copy.data,
+                           .grad = part->grad.data,
+                           .count = tensor_count(part->param),
+                           .lr = part->lr,
+                           .decay = part->decay,
+                           .keep_zeros = part->keep_zeros};
+}
+
+static DType copy_type(const AdamWPart *part) {
+    return part->copy.data ? part->copy.dtype : DT_F32;
+}
+
+Status adamw_step_cuda(Stream *stream, const AdamWPart *part, int parts, AdamW spec) {
+    CudaAdamW step = {.beta1 = spec.beta1,
                       .beta2 = spec.beta2,
                       .rest1 = (float)(1 - (double)spec.beta1),
                       .rest2 = (float)(1 - (double)spec.beta2),
                       .eps = spec.eps,
-                      .decay = spec.decay,
                       .correct1 = (float)(1 / (double)spec.correction1),
                       .correct2 = (float)(1 / (double)spec.correction2),
-                      .grad_scale = spec.grad_scale,
-                      .keep_zeros = spec.keep_zeros};
-    LAUNCH(launch_adamw(cuda_stream(stream), param.data, m.data, v.data, copy.data ? copy.dtype : DT_F32,
-                        copy.data, grad.data, tensor_count(param), step));
+                      .grad_scale = spec.grad_scale};
+    for (int i = 0; i < parts;) {
+        CudaAdamWParts all = {0};
+        DType type = copy_type(&part[i]);
+        for (; i < parts && all.parts < CUDA_ADAMW_PARTS && copy_type(&part[i]) == type; i++)
+            if (tensor_count(part[i].param)) all.part[all.parts++] = part_of(&part[i]);
+        if (all.parts) LAUNCH(launch_adamw(cuda_stream(stream), type, &all, step));
+    }
     return OK;
 }

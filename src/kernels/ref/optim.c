@@ -4,20 +4,24 @@
 
 #include "kernels/ref/ref.h"
 
-Status adamw_step_ref(Stream *stream, Tensor param, Tensor m, Tensor v, Tensor copy, Tensor grad,
-                      AdamW spec) {
-    (void)stream;
-    double b1 = spec.beta1, b2 = spec.beta2;
-    for (int64_t i = 0; i < tensor_count(param); i++) {
-        double g = (double)tensor_f32(grad)[i] * spec.grad_scale, p = tensor_f32(param)[i];
-        bool pruned = spec.keep_zeros && p == 0;
-        double first = b1 * tensor_f32(m)[i] + (1 - b1) * g;
-        double second = b2 * tensor_f32(v)[i] + (1 - b2) * g * g;
-        double step = first / spec.correction1 / (sqrt(second / spec.correction2) + spec.eps);
-        tensor_f32(m)[i] = pruned ? 0 : (float)first;
-        tensor_f32(v)[i] = pruned ? 0 : (float)second;
-        tensor_f32(param)[i] = pruned ? 0 : (float)(p - spec.lr * (spec.decay * p + step));
-        if (copy.data) tensor_put(copy, i, tensor_f32(param)[i]);
+static void step_part(const AdamWPart *part, const AdamW *spec) {
+    double b1 = spec->beta1, b2 = spec->beta2;
+    float *param = tensor_f32(part->param), *m = tensor_f32(part->m), *v = tensor_f32(part->v);
+    for (int64_t i = 0; i < tensor_count(part->param); i++) {
+        double g = (double)tensor_f32(part->grad)[i] * spec->grad_scale, p = param[i];
+        bool pruned = part->keep_zeros && p == 0;
+        double first = b1 * m[i] + (1 - b1) * g;
+        double second = b2 * v[i] + (1 - b2) * g * g;
+        double step = first / spec->correction1 / (sqrt(second / spec->correction2) + spec->eps);
+        m[i] = pruned ? 0 : (float)first;
+        v[i] = pruned ? 0 : (float)second;
+        param[i] = pruned ? 0 : (float)(p - part->lr * (part->decay * p + step));
+        if (part->copy.data) tensor_put(part->copy, i, param[i]);
     }
+}
+
+Status adamw_step_ref(Stream *stream, const AdamWPart *part, int parts, AdamW spec) {
+    (void)stream;
+    for (int i = 0; i < parts; i++) step_part(&part[i], &spec);
     return OK;
 }
