@@ -42,19 +42,19 @@ STUDY = [
 
 # title, model, task, batch, sequence length, precision, dropout, measured ms and GB
 H200 = [
-    ("GPT-2 124M, 32 x 1024", "gpt2", "lm", 32, 1024, "bf16", 0.1, 61.6, 13.07),
-    ("GPT-2 124M, 32 x 1024", "gpt2", "lm", 32, 1024, "bf16", 0, 56.3, 13.03),
+    ("GPT-2 124M, 32 x 1024", "gpt2", "lm", 32, 1024, "bf16", 0.1, 58.1, 13.05),
+    ("GPT-2 124M, 32 x 1024", "gpt2", "lm", 32, 1024, "bf16", 0, 54.7, 13.03),
     ("GPT-2 124M, 32 x 1024", "gpt2", "lm", 32, 1024, "fp8", 0, 51.0, 11.66),
-    ("GPT-2 355M, 16 x 1024", "gpt2-medium", "lm", 16, 1024, "bf16", 0, 77.7, 20.33),
+    ("GPT-2 355M, 16 x 1024", "gpt2-medium", "lm", 16, 1024, "bf16", 0, 74.3, 20.33),
     ("GPT-2 355M, 16 x 1024", "gpt2-medium", "lm", 16, 1024, "fp8", 0, 67.0, 18.42),
-    ("GPT-2 774M, 16 x 1024", "gpt2-large", "lm", 16, 1024, "bf16", 0, 161.1, 39.23),
+    ("GPT-2 774M, 16 x 1024", "gpt2-large", "lm", 16, 1024, "bf16", 0, 155.3, 39.23),
     ("GPT-2 774M, 16 x 1024", "gpt2-large", "lm", 16, 1024, "fp8", 0, 130.5, 35.57),
-    ("GPT-2 355M, 4 x 128", "gpt2-medium", "lm", 4, 128, "bf16", 0, 9.3, 6.87),
-    ("GPT-2 355M, 12 x 128", "gpt2-medium", "lm", 12, 128, "bf16", 0, 12.7, 7.81),
-    ("BERT-base, span head, 32 x 384", "bert-base", "span", 32, 384, "bf16", 0.1, 19.1, 5.54),
-    ("BERT-base, span head, 32 x 384", "bert-base", "span", 32, 384, "bf16", 0, 17.5, 5.54),
-    ("BERT-large, MLM and NSP, 32 x 512", "bert-large", "mlm", 32, 512, "bf16", 0.1, 77.9, 19.55),
-    ("BERT-large, MLM and NSP, 32 x 512", "bert-large", "mlm", 32, 512, "bf16", 0, 69.7, 19.54),
+    ("GPT-2 355M, 4 x 128", "gpt2-medium", "lm", 4, 128, "bf16", 0, 8.4, 6.87),
+    ("GPT-2 355M, 12 x 128", "gpt2-medium", "lm", 12, 128, "bf16", 0, 11.7, 7.81),
+    ("BERT-base, span head, 32 x 384", "bert-base", "span", 32, 384, "bf16", 0.1, 17.9, 5.54),
+    ("BERT-base, span head, 32 x 384", "bert-base", "span", 32, 384, "bf16", 0, 16.7, 5.54),
+    ("BERT-large, MLM and NSP, 32 x 512", "bert-large", "mlm", 32, 512, "bf16", 0.1, 72.9, 19.54),
+    ("BERT-large, MLM and NSP, 32 x 512", "bert-large", "mlm", 32, 512, "bf16", 0, 66.6, 19.54),
     ("BERT-large, MLM and NSP, 32 x 512", "bert-large", "mlm", 32, 512, "fp8", 0, 58.7, 19.24),
 ]
 

@@ -140,7 +140,7 @@ static Cost cost_fp8(const Costs *costs, const StepEvent *event) {
 
 /* The time of attention relative to that of the kernels that its share was measured with, Hopper's or cuDNN's
  * (kernels/cuda/attention.c chooses). With dropout, it draws masks in the kernel; on an H200, the Hopper
- * kernels then take 5.0 and 8.7 ms forward and backward instead of 2.4 and 7.3 ms. The portable kernels,
+ * kernels then take 4.0 and 8.0 ms forward and backward instead of 2.4 and 7.3 ms. The portable kernels,
  * which take 8.1 and 20.7 ms there, replace cuDNN's if there is dropout or cuDNN does not serve the call. */
 static double attention_factor(const Costs *costs, const StepEvent *event, bool backward) {
     const Cluster *c = costs->cluster;
@@ -150,7 +150,7 @@ static double attention_factor(const Costs *costs, const StepEvent *event, bool 
     if (!c->gpu) return 1;
     if (rate != RATE_BF16 && rate != RATE_FP16) return dropout ? 1.4 : 1;
     if (hopper && positions >= 96 && (width == 64 || width == 128))
-        return !dropout ? 1 : backward ? 1.2 : 2.1;
+        return !dropout ? 1 : backward ? 1.1 : 1.7;
     if (!dropout && !(event->traits & OP_PARTIAL)) return 1;
     return !hopper ? 1.4 : backward ? 2.8 : 3.4;
 }

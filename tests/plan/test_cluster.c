@@ -83,7 +83,7 @@ static void invalid_clusters(void **state) {
                  "SXM5, dense\"}",
                  "\"fp8\": {\"value\": 1, \"source\": \"x\"}, \"x\": 1", "unknown key 'device.peak_flops.x'");
     refuses_text("\"memory_share\": {\"value\": 0", "\"memory_share\": {\"value\": 1",
-                 "'device.memory_share' is 1.626; expected 0.001 to 1");
+                 "'device.memory_share' is 1.66; expected 0.001 to 1");
     refuses_text("\"reserve_bytes\": {\"value\": 2000000000", "\"reserve_bytes\": {\"value\": 149250113536",
                  "'device.reserve_bytes'");
     refuses_text("\"value\": 450000000000", "\"value\": 1e300", "at most 1e18");
