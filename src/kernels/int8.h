@@ -76,18 +76,22 @@ static inline int8_t *int8_panel(const Int8View *view, int64_t output) {
     return view->panels + output / view->header->tile.cols * int8_panel_bytes(view->header);
 }
 
-/* Where a weight is in its int4 slice: its byte, whether it is the high nibble, and the byte of its step. */
+/* Where a weight is in its int4 slice: its byte, whether it is the high nibble, what its bits are XORed with
+ * (see Int8Tile.biased), and the byte of its step. */
 typedef struct Int4Offset {
     int64_t byte, step;
     bool high;
+    int flip;
 } Int4Offset;
 
 /* `input` is relative to the first of the slice. */
 static inline Int4Offset int4_offset(Int8Tile tile, int64_t output, int64_t input) {
     int64_t at = int8_index(tile, output, input), two = 2 * tile.width;
+    bool high = at % two >= tile.width;
     return (Int4Offset){.byte = at / two * tile.width + at % tile.width,
                         .step = tile.cols * INT4_GROUP / 2 + output % tile.cols,
-                        .high = at % two >= tile.width};
+                        .high = high,
+                        .flip = tile.biased && !high ? 8 : 0};
 }
 
 /* The integer weight of an output and an input, multiplied by its step (int4) but not by its scale. */
@@ -97,7 +101,7 @@ static inline int int8_value(const Int8View *view, int64_t output, int64_t input
     if (view->header->bits == 8) return panel[int8_index(tile, output, input)];
     const int8_t *slice = panel + input / INT4_GROUP * int4_slice_bytes(tile);
     Int4Offset offset = int4_offset(tile, output, input % INT4_GROUP);
-    int nibble = slice[offset.byte] >> (offset.high ? 4 : 0) & 15;
+    int nibble = (slice[offset.byte] >> (offset.high ? 4 : 0) & 15) ^ offset.flip;
     return slice[offset.step] * ((nibble ^ 8) - 8);
 }
 

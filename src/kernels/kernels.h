@@ -130,9 +130,11 @@ typedef struct Apply {
 
 /* How a backend packs quantized weights: in panels of `cols` outputs, each split into groups of `group`
  * consecutive inputs. Within a group, the panel's outputs follow one another. For int4, `width` bytes store
- * 2 * width consecutive weights of that order: the first `width` in the low nibbles, the rest in the high. */
+ * 2 * width consecutive weights of that order: the first `width` in the low nibbles, the rest in the high.
+ * Nibbles are in two's complement; if `biased`, low nibbles are stored plus 8 instead. */
 typedef struct Int8Tile {
     int cols, group, width;
+    bool biased;
 } Int8Tile;
 
 typedef struct KernelTable KernelTable;

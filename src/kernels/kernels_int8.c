@@ -110,7 +110,7 @@ static int32_t pack_row4(const Int8View *view, const Int4Offset *offsets, const 
         for (int64_t i = 0; i < count; i++) {
             int nibble = row[(k + i) / 2] >> (i % 2 ? 4 : 0) & 15;
             int8_t *byte = slice + offsets[i].byte;
-            *byte = (int8_t)(*byte | nibble << (offsets[i].high ? 4 : 0));
+            *byte = (int8_t)(*byte | (nibble ^ offsets[i].flip) << (offsets[i].high ? 4 : 0));
             sum += (nibble ^ 8) - 8;
         }
         slice[offsets[0].step] = step[k / INT4_GROUP];

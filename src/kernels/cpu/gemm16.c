@@ -335,8 +335,8 @@ static void load_left(const Skinny *skinny, int64_t row) {
     }
 }
 
-/* `rows`, `cols` and `dtype` are constants at the call sites. Columns are contiguous in memory, so
- * they are prefetched in that order as a single stream. */
+/* `rows`, `cols`, `dtype` and `prefetch` are constants at the call sites. Columns are contiguous in memory,
+ * so they are prefetched in that order as a single stream. */
 static ALWAYS_INLINE void dot_tile(const Skinny *skinny, int64_t row, int64_t col, int rows, int cols,
                                    DType dtype, bool prefetch) {
     const Gemm16 *gemm = skinny->gemm;

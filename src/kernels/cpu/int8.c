@@ -82,16 +82,18 @@ Status micro8_choose(const Micro8 **ret_micro) {
     return OK;
 }
 
-static bool matches(const Micro8 *micro, Int8Tile tile) {
-    return micro && micro->tile.cols == tile.cols && micro->tile.group == tile.group;
+static bool matches(const Micro8 *micro, Int8Tile tile, int bits) {
+    if (!micro) return false;
+    const Int8Tile *own = bits == 4 ? &micro->tile4 : &micro->tile;
+    return own->cols == tile.cols && own->group == tile.group;
 }
 
-const Micro8 *micro8_for(Int8Tile tile) {
+const Micro8 *micro8_for(Int8Tile tile, int bits) {
     const Micro8 *micro = NULL;
     CLEANUP(status_freep) Status status = micro8_choose(&micro);
-    if (!status && matches(micro, tile)) return micro;
+    if (!status && matches(micro, tile, bits)) return micro;
     for (int i = 0; i < CHOICES; i++)
-        if (detected[i] && matches(choices[i].micro, tile)) return choices[i].micro;
+        if (detected[i] && matches(choices[i].micro, tile, bits)) return choices[i].micro;
     return NULL;
 }
 

@@ -120,15 +120,16 @@ static void run4_plain(int64_t depth, int rows, const int8_t *a, const int8_t *b
 
 static const Micro8 micro8_plain = {.name = "plain",
                                     .rows = PLAIN_ROWS,
-                                    .tile = {PLAIN_COLS, PLAIN_GROUP, PLAIN_GROUP},
+                                    .tile = {PLAIN_COLS, PLAIN_GROUP, PLAIN_GROUP, false},
+                                    .tile4 = {PLAIN_COLS, PLAIN_GROUP, PLAIN_GROUP, false},
                                     .run = run_plain,
                                     .run4 = run4_plain};
 
 static Status int8_tile_cpu(int bits, Int8Tile *ret_tile) {
-    (void)bits;
     const Micro8 *micro = NULL;
     TRY(micro8_choose(&micro));
-    *ret_tile = micro ? micro->tile : micro8_plain.tile;
+    if (!micro) micro = &micro8_plain;
+    *ret_tile = bits == 4 ? micro->tile4 : micro->tile;
     return OK;
 }
 
@@ -259,6 +260,17 @@ static void store_row(const Micro8 *micro, int8_t *panel, int row, int8_t *q, in
         interleave_row(to, q, depth, micro->rows, 16);
 }
 
+/* Stores the biases of a row in a left panel; see micro8_bias. */
+static void store_biases(const Micro8 *micro, int8_t *panel, int row, const int8_t *q, int64_t depth) {
+    int copies = micro->bias_copies;
+    int32_t *to = (int32_t *)(void *)(panel + micro->rows * depth) + row * copies;
+    for (int64_t k = 0; k < depth; k += INT4_GROUP, to += micro->rows * copies) {
+        int32_t sum = 0;
+        for (int i = 0; i < INT4_GROUP; i++) sum += q[k + i];
+        for (int i = 0; i < copies; i++) to[i] = -8 * sum;
+    }
+}
+
 /* ---- the GEMM ---- */
 
 typedef struct Int8Job {
@@ -270,9 +282,10 @@ typedef struct Int8Job {
     float *y, *pre, *row_scale;     /* row_scale: one per row */
     Act act;
     int8_t *left;
-    size_t left_bytes; /* left panels and row scales; one copy per thread if threads work separately */
-    char *scratch;     /* scratch memory of each thread: a row before and after quantization, or the sums of a
-                          block */
+    int64_t left_stride; /* bytes of a row in left panels */
+    size_t left_bytes;   /* left panels and row scales; one copy per thread if threads work separately */
+    char *scratch; /* scratch memory of each thread: a row before and after quantization, or the sums of a
+                      block */
     size_t scratch_bytes;
 } Int8Job;
 
@@ -291,8 +304,10 @@ static void quantize_into_panel(const Int8Job *job, int64_t m) {
         if (row.amax > static_amax) row.x = clamp_row(buffer, row.x, static_amax, job->K);
         row.amax = static_amax;
     }
+    int8_t *panel = job->left + m / rows * rows * job->left_stride;
     job->row_scale[m] = quantize_row(q, row.x, row.amax, job->K, depth);
-    store_row(job->micro, job->left + m / rows * rows * depth, (int)(m % rows), q, depth);
+    if (job->weights.header->tile.biased) store_biases(job->micro, panel, (int)(m % rows), q, depth);
+    store_row(job->micro, panel, (int)(m % rows), q, depth);
 }
 
 static void quantize_rows(const Int8Job *job) {
@@ -343,13 +358,13 @@ static void run_block(const Int8Job *job, int64_t row0, int64_t col0, int64_t co
     bool int4 = job->weights.header->bits == 4;
     int64_t rows = min_of(job->block_rows, job->M - row0);
     int32_t *sums = (int32_t *)(void *)thread_scratch(job);
-    for (int64_t col = 0; col < cols; col += micro->tile.cols) {
+    for (int64_t col = 0; col < cols; col += job->weights.header->tile.cols) {
         const int8_t *panel = int8_panel(&job->weights, col0 + col);
         for (int64_t row = 0; row < rows; row += micro->rows) {
             int count = (int)min_of(micro->rows, rows - row);
             if (job->M > SKINNY_ROWS_INT8) prefetch_output(job, row0 + row, count, col0 + col);
-            (int4 ? micro->run4 : micro->run)(depth, count, job->left + (row0 + row) * depth, panel,
-                                              sums + row * stride + col, stride);
+            (int4 ? micro->run4 : micro->run)(depth, count, job->left + (row0 + row) * job->left_stride,
+                                              panel, sums + row * stride + col, stride);
         }
     }
     for (int64_t row = 0; row < rows; row++) finish_row(job, sums + row * stride, row0 + row, col0, cols);
@@ -357,7 +372,7 @@ static void run_block(const Int8Job *job, int64_t row0, int64_t col0, int64_t co
 
 /* With few rows, reading the weights dominates: each thread reads a contiguous range. */
 static void run_columns(const Int8Job *job) {
-    Range mine = range_mine(job->N, job->micro->tile.cols);
+    Range mine = range_mine(job->N, job->weights.header->tile.cols);
     for (int64_t col = mine.from; col < mine.to; col += job->block_cols)
         run_block(job, 0, col, min_of(job->block_cols, mine.to - col));
 }
@@ -409,7 +424,9 @@ static Status take_workspace(Stream *stream, Int8Job *job, int threads) {
     int64_t padded = int8_round_up(rows, job->micro->rows);
     size_t rounding = int8_align(depth * 5), sums = int8_align(job->block_rows * job->block_cols * 4);
     job->scratch_bytes = rounding > sums ? rounding : sums;
-    size_t left = int8_align(padded * depth), row_scale = int8_align(padded * 4);
+    bool biased = job->weights.header->tile.biased;
+    job->left_stride = depth + (biased ? depth / INT4_GROUP * job->micro->bias_copies * 4 : 0);
+    size_t left = int8_align(padded * job->left_stride), row_scale = int8_align(padded * 4);
     size_t copies = is_separate(job) ? (size_t)threads : 1;
     void *buffer;
     job->left_bytes = left + row_scale;
@@ -425,7 +442,7 @@ static Status linear_int8_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tens
     Int8View weights = int8_view(w);
     Int8Tile tile = weights.header->tile;
     bool plain = tile.cols == PLAIN_COLS && tile.group == PLAIN_GROUP;
-    const Micro8 *micro = plain ? &micro8_plain : micro8_for(tile);
+    const Micro8 *micro = plain ? &micro8_plain : micro8_for(tile, weights.header->bits);
     if (!micro) return linear_int8_forward_ref(stream, y, pre, x, w, b, act);
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
     if (micro->few && (M <= SKINNY_ROWS_INT8 || weights.header->bits == 4)) micro = micro->few;

@@ -17,9 +17,10 @@
 
 typedef struct Micro8 {
     const char *name;
-    int rows;       /* rows of a tile and of a left panel; at most 16 */
-    int left_group; /* inputs per group in left panels; 0: the same as in right panels */
-    Int8Tile tile;
+    int rows;             /* rows of a tile and of a left panel; at most 16 */
+    int left_group;       /* inputs per group in left panels; 0: the same as in right panels */
+    Int8Tile tile, tile4; /* of int8 and of int4 weights */
+    int bias_copies;      /* int4: see micro8_bias; 0 if tile4 is not biased */
     bool offset_left; /* left values are stored with an offset of 128, because the instruction treats them as
                          unsigned */
     /* c = panel a times panel b over `depth` inputs, a multiple of INT8_DEPTH. c has `rows` rows of the
@@ -33,6 +34,15 @@ typedef struct Micro8 {
     const struct Micro8 *one, *few;
 } Micro8;
 
+/* With biased low nibbles, one instruction unpacks two vectors of int4 weights. Bytes are 16 h + l + 8, so
+ * the sum X of inputs times bytes, minus the sum Y of inputs times (bytes & 15), is 16 times that of the high
+ * nibbles, and Y minus 8 times the sum of the inputs is that of the low nibbles. Accumulators of both start
+ * at the bias, -8 times the sum of a slice's inputs, so that no instruction is spent on it. Left panels are
+ * therefore followed by int32 biases: for each slice, `bias_copies` of each row's. */
+static inline const int32_t *micro8_bias(const int8_t *left, int rows, int64_t depth) {
+    return (const int32_t *)(const void *)(left + rows * depth);
+}
+
 /* Micro-kernels in this build; each runs only if int8.c detects its instructions. */
 extern const Micro8 micro8_mmla;
 extern const Micro8 micro8_sdot;
@@ -42,7 +52,7 @@ extern const Micro8 micro8_amx;
 /* The fastest micro-kernel, or the one that WEFT_CPU_INT8 (i8mm, dotprod, amx, vnni or plain) selects;
  * NULL: portable C. Fails if this CPU does not support the selected one. */
 MUST_USE Status micro8_choose(const Micro8 **ret_micro);
-/* The micro-kernel for weights packed with this tile; NULL if this CPU has none. */
-const Micro8 *micro8_for(Int8Tile tile);
+/* The micro-kernel for weights of this many bits packed with this tile; NULL if this CPU has none. */
+const Micro8 *micro8_for(Int8Tile tile, int bits);
 
 #endif

@@ -81,64 +81,70 @@ static void run_mmla(int64_t depth, int rows, const int8_t *a, const int8_t *b, 
         tile_few(depth, 1, rows, a, b, c, c_stride);
 }
 
-/* ---- int4 weights ---- */
+/* ---- int4 weights: 16 columns, in two halves of 8; see micro8_bias ---- */
 
-/* The steps of 12 columns; those of a pair of columns are repeated for both rows. */
-typedef struct Steps {
-    int16x4_t pair[PAIRS];
-} Steps;
+enum { COLS4 = 16, SLICE = COLS4 * (INT4_GROUP / 2 + 1), COPIES = 2 };
 
-static inline __attribute__((always_inline)) Steps load_steps(const int8_t *from) {
-    const int8x16_t bytes = vld1q_s8(from);
-    const int32x4_t low = vreinterpretq_s32_s16(vmovl_s8(vget_low_s8(bytes)));
-    const int32x4_t high = vreinterpretq_s32_s16(vmovl_s8(vget_high_s8(bytes)));
-    return (Steps){
-        {vreinterpret_s16_s32(vdup_laneq_s32(low, 0)), vreinterpret_s16_s32(vdup_laneq_s32(low, 1)),
-         vreinterpret_s16_s32(vdup_laneq_s32(low, 2)), vreinterpret_s16_s32(vdup_laneq_s32(low, 3)),
-         vreinterpret_s16_s32(vdup_laneq_s32(high, 0)), vreinterpret_s16_s32(vdup_laneq_s32(high, 1))}};
-}
+/* A row pair's sums of two columns, over a slice or in total, in the low and in the high nibbles. */
+typedef struct Sums4 {
+    int32x4_t low, high;
+} Sums4;
 
-/* Nibbles are multiplied by 16 times their value, which avoids sign extension. The sums of a slice are then
- * multiples of 16 and fit 20 bits; narrowing them to the 16 bits that the steps multiply shifts them back. */
+/* Up to two pairs of rows of half a panel; `pairs` is a constant at the call sites. */
 static inline __attribute__((always_inline)) void tile_slices(int64_t depth, int pairs, int rows,
-                                                              const int8_t *a, const int8_t *b, int32_t *c,
+                                                              const int8_t *a, const int32_t *bias,
+                                                              const int8_t *b, int half, int32_t *c,
                                                               int64_t c_stride) {
-    int32x4_t total[2][PAIRS] = {{{0}}};
-    for (int64_t k = 0; k < depth; k += INT4_GROUP, b += COLS * (INT4_GROUP / 2 + 1)) {
-        int32x4_t sum[2][PAIRS] = {{{0}}};
-        for (int line = 0; line < COLS * (INT4_GROUP / 2 + 1); line += 64)
-            __builtin_prefetch(b + PREFETCH_BYTES + line, 0, 1);
+    Sums4 total[2][2] = {{{{0}, {0}}}};
+    for (int64_t k = 0; k < depth; k += INT4_GROUP, b += SLICE, bias += ROWS * COPIES) {
+        int32x4_t x[2][2], y[2][2];
+#pragma GCC unroll 2
+        for (int i = 0; i < pairs; i++) x[i][0] = x[i][1] = y[i][0] = y[i][1] = vld1q_s32(bias + 4 * i);
+        for (int line = 0; line < SLICE; line += 64) __builtin_prefetch(b + PREFETCH_BYTES + line, 0, 1);
 #pragma GCC unroll 4
         for (int g = 0; g < INT4_GROUP / GROUP; g++, a += ROWS * GROUP)
-#pragma GCC unroll 3
-            for (int j = 0; j < PAIRS; j += 2) {
-                const int8x16_t both = vld1q_s8(b + 8 * (PAIRS * g + j));
-                const int8x16_t low = vshlq_n_s8(both, 4), high = vandq_s8(both, vdupq_n_s8(-16));
+#pragma GCC unroll 2
+            for (int j = 0; j < 2; j++) {
+                const int8x16_t both = vld1q_s8(b + 64 * g + 32 * half + 16 * j);
+                const int8x16_t low = vandq_s8(both, vdupq_n_s8(15));
 #pragma GCC unroll 2
                 for (int i = 0; i < pairs; i++) {
-                    sum[i][j] = vmmlaq_s32(sum[i][j], vld1q_s8(a + 16 * i), low);
-                    sum[i][j + 1] = vmmlaq_s32(sum[i][j + 1], vld1q_s8(a + 16 * i), high);
+                    x[i][j] = vmmlaq_s32(x[i][j], vld1q_s8(a + 16 * i), both);
+                    y[i][j] = vmmlaq_s32(y[i][j], vld1q_s8(a + 16 * i), low);
                 }
             }
-        const Steps steps = load_steps(b + COLS * INT4_GROUP / 2);
+        /* The steps of a pair of columns, repeated for both rows. */
+        const int32x4_t steps =
+            vreinterpretq_s32_s16(vmovl_s8(vld1_s8(b + COLS4 * INT4_GROUP / 2 + 8 * half)));
+        const int16x4_t step[2][2] = {
+            {vreinterpret_s16_s32(vdup_laneq_s32(steps, 0)), vreinterpret_s16_s32(vdup_laneq_s32(steps, 1))},
+            {vreinterpret_s16_s32(vdup_laneq_s32(steps, 2)), vreinterpret_s16_s32(vdup_laneq_s32(steps, 3))}};
 #pragma GCC unroll 2
         for (int i = 0; i < pairs; i++)
-#pragma GCC unroll 6
-            for (int j = 0; j < PAIRS; j++)
-                total[i][j] = vmlal_s16(total[i][j], vshrn_n_s32(sum[i][j], 4), steps.pair[j]);
+#pragma GCC unroll 2
+            for (int j = 0; j < 2; j++) {
+                Sums4 *to = &total[i][j];
+                to->low = vmlal_s16(to->low, vmovn_s32(y[i][j]), step[j][0]);
+                to->high = vmlal_s16(to->high, vshrn_n_s32(vsubq_s32(x[i][j], y[i][j]), 4), step[j][1]);
+            }
     }
 #pragma GCC unroll 2
     for (int i = 0; i < pairs; i++)
-#pragma GCC unroll 3
-        for (int j = 0; j < PAIRS; j += 2)
-            store_pair(c + 2 * i * c_stride + 2 * j, c_stride, rows - 2 * i, total[i][j], total[i][j + 1]);
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; j++)
+            store_pair(c + 2 * i * c_stride + 4 * j, c_stride, rows - 2 * i, total[i][j].low,
+                       total[i][j].high);
 }
 
 static void run4_mmla(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
                       int64_t c_stride) {
-    for (; rows > 2; rows -= 4, a += 4 * GROUP, c += 4 * c_stride)
-        tile_slices(depth, 2, rows, a, b, c, c_stride);
-    if (rows > 0) tile_slices(depth, 1, rows, a, b, c, c_stride);
+    const int32_t *bias = micro8_bias(a, ROWS, depth);
+    for (int row = 0; row < rows; row += 4, a += 4 * GROUP, bias += 4 * COPIES, c += 4 * c_stride)
+        for (int half = 0; half < 2; half++)
+            if (rows - row > 2)
+                tile_slices(depth, 2, rows - row, a, bias, b, half, c + 8 * half, c_stride);
+            else
+                tile_slices(depth, 1, rows - row, a, bias, b, half, c + 8 * half, c_stride);
 }
 
 /* ---- a single row, whose partner in a pair is zero ---- */
@@ -168,38 +174,50 @@ static void run_row(int64_t depth, int rows, const int8_t *a, const int8_t *b, i
     for (int j = 0; j < PAIRS; j += 2) vst1q_s32(c + 2 * j, first_rows(sum[j], sum[j + 1]));
 }
 
+/* Adds four pairs of columns of a slice, two in low and two in high nibbles, times their steps. The columns
+ * are in the order 0 1 4 5 2 3 6 7. */
+static inline void add_slice(int32x4_t total[2], const int32x4_t *x, const int32x4_t *y, int16x8_t steps) {
+    const int32x4_t low = first_rows(y[0], y[1]), both = first_rows(x[0], x[1]);
+    const int16x8_t sums = vshrn_high_n_s32(vmovn_s32(low), vsubq_s32(both, low), 4);
+    total[0] = vmlal_s16(total[0], vget_low_s16(sums), vget_low_s16(steps));
+    total[1] = vmlal_high_s16(total[1], sums, steps);
+}
+
 static void run4_row(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
                      int64_t c_stride) {
-    int32x4_t total[PAIRS / 2] = {{0}};
+    static const uint8_t order[16] = {0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15};
+    const uint8x16_t permutation = vld1q_u8(order);
+    const int32_t *bias = micro8_bias(a, 1, depth);
+    int32x4_t total[2][2] = {{{0}}};
     (void)rows, (void)c_stride;
-    for (int64_t k = 0; k < depth; k += INT4_GROUP, b += COLS * (INT4_GROUP / 2 + 1)) {
-        int32x4_t low[PAIRS / 2] = {{0}}, high[PAIRS / 2] = {{0}};
-        for (int line = 0; line < COLS * (INT4_GROUP / 2 + 1); line += 64)
-            __builtin_prefetch(b + PREFETCH_BYTES + line, 0, 1);
+    for (int64_t k = 0; k < depth; k += INT4_GROUP, b += SLICE, bias += COPIES) {
+        int32x4_t x[4], y[4];
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) x[j] = y[j] = vcombine_s32(vld1_s32(bias), vdup_n_s32(0));
+        for (int line = 0; line < SLICE; line += 64) __builtin_prefetch(b + PREFETCH_BYTES + line, 0, 1);
 #pragma GCC unroll 4
         for (int g = 0; g < INT4_GROUP / GROUP; g++, a += GROUP) {
             const int8x16_t left = load_group(a);
-#pragma GCC unroll 3
-            for (int j = 0; j < PAIRS / 2; j++) {
-                const int8x16_t both = vld1q_s8(b + 16 * (PAIRS / 2 * g + j));
-                low[j] = vmmlaq_s32(low[j], left, vshlq_n_s8(both, 4));
-                high[j] = vmmlaq_s32(high[j], left, vandq_s8(both, vdupq_n_s8(-16)));
+#pragma GCC unroll 4
+            for (int j = 0; j < 4; j++) {
+                const int8x16_t both = vld1q_s8(b + 64 * g + 16 * j);
+                x[j] = vmmlaq_s32(x[j], left, both);
+                y[j] = vmmlaq_s32(y[j], left, vandq_s8(both, vdupq_n_s8(15)));
             }
         }
-        const int8x16_t bytes = vld1q_s8(b + COLS * INT4_GROUP / 2);
-        const int16x8_t first = vmovl_s8(vget_low_s8(bytes)), last = vmovl_s8(vget_high_s8(bytes));
-        const int16x4_t steps[] = {vget_low_s16(first), vget_high_s16(first), vget_low_s16(last)};
-#pragma GCC unroll 3
-        for (int j = 0; j < PAIRS / 2; j++)
-            total[j] = vmlal_s16(total[j], vshrn_n_s32(first_rows(low[j], high[j]), 4), steps[j]);
+        const int8x16_t steps = vqtbl1q_s8(vld1q_s8(b + COLS4 * INT4_GROUP / 2), permutation);
+        add_slice(total[0], x, y, vmovl_s8(vget_low_s8(steps)));
+        add_slice(total[1], x + 2, y + 2, vmovl_high_s8(steps));
     }
-    for (int j = 0; j < PAIRS / 2; j++) vst1q_s32(c + 4 * j, total[j]);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) store_pair(c + 8 * i, 4, 2, total[i][0], total[i][1]);
 }
 
-static const Micro8 one = {
-    .name = "i8mm", .rows = 1, .tile = {COLS, GROUP, 16}, .run = run_row, .run4 = run4_row};
+#define TILES .tile = {COLS, GROUP, 16, false}, .tile4 = {COLS4, GROUP, 16, true}, .bias_copies = COPIES
+
+static const Micro8 one = {.name = "i8mm", .rows = 1, TILES, .run = run_row, .run4 = run4_row};
 
 const Micro8 micro8_mmla = {
-    .name = "i8mm", .rows = ROWS, .tile = {COLS, GROUP, 16}, .run = run_mmla, .run4 = run4_mmla, .one = &one};
+    .name = "i8mm", .rows = ROWS, TILES, .run = run_mmla, .run4 = run4_mmla, .one = &one};
 
 #endif

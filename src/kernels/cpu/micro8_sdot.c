@@ -53,97 +53,83 @@ static void run_row(int64_t depth, int rows, const int8_t *a, const int8_t *b, i
     for (int j = 0; j < VECTORS; j++) vst1q_s32(c + 4 * j, vaddq_s32(sum[0][j], sum[1][j]));
 }
 
-/* ---- int4 weights; see micro8_mmla.c for how nibbles are multiplied ---- */
+/* ---- int4 weights: 16 columns, in two halves of 8; see micro8_bias ---- */
 
-/* The steps of 12 columns. */
-typedef struct Steps {
-    int16x4_t of[VECTORS];
-} Steps;
+enum { COLS4 = 16, ROWS4 = 4, SLICE = COLS4 * (INT4_GROUP / 2 + 1), COPIES = 4 };
 
-static inline Steps load_steps(const int8_t *from) {
-    const int8x16_t bytes = vld1q_s8(from);
-    const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_s8(vget_high_s8(bytes));
-    return (Steps){{vget_low_s16(low), vget_high_s16(low), vget_low_s16(high)}};
+/* Adds 8 columns of a slice, from its sums X and Y (see micro8_bias), times their steps. */
+static inline void add_slice(int32x4_t total[2], int32x4_t x, int32x4_t y, int16x8_t steps) {
+    const int16x8_t sums = vshrn_high_n_s32(vmovn_s32(y), vsubq_s32(x, y), 4);
+    total[0] = vmlal_s16(total[0], vget_low_s16(sums), vget_low_s16(steps));
+    total[1] = vmlal_high_s16(total[1], sums, steps);
 }
 
-/* Two groups of inputs: six vectors, two per vector of bytes. */
-typedef struct Unpacked {
-    int8x16_t of[2 * VECTORS];
-} Unpacked;
-
-static inline __attribute__((always_inline)) Unpacked unpack(const int8_t *b) {
-    const int8x16_t both0 = vld1q_s8(b), both1 = vld1q_s8(b + 16), both2 = vld1q_s8(b + 32);
-    const int8x16_t sixteens = vdupq_n_s8(-16);
-    return (Unpacked){{vshlq_n_s8(both0, 4), vandq_s8(both0, sixteens), vshlq_n_s8(both1, 4),
-                       vandq_s8(both1, sixteens), vshlq_n_s8(both2, 4), vandq_s8(both2, sixteens)}};
-}
-
-/* Only 4 rows, because the sums of a slice and the totals over all slices together need the registers of 8
- * rows. */
-enum { ROWS4 = 4 };
-
-static void tile_slices(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
-                        int64_t c_stride) {
-    int32x4_t total[ROWS4][VECTORS] = {{{0}}};
-    for (int64_t k = 0; k < depth; k += INT4_GROUP, b += COLS * (INT4_GROUP / 2 + 1)) {
-        int32x4_t sum[ROWS4][VECTORS] = {{{0}}};
-        for (int g = 0; g < INT4_GROUP / GROUP; g += 2, a += 2 * ROWS * GROUP) {
-            const Unpacked w = unpack(b + 24 * g);
-            const int8x16_t a0 = vld1q_s8(a), a1 = vld1q_s8(a + ROWS * GROUP);
-#define CUT_ROW(i, j)                                                                                        \
-    sum[i][j] = vdotq_laneq_s32(sum[i][j], w.of[j], a0, i);                                                  \
-    sum[i][j] = vdotq_laneq_s32(sum[i][j], w.of[VECTORS + (j)], a1, i);
-#define CUT(j) CUT_ROW(0, j) CUT_ROW(1, j) CUT_ROW(2, j) CUT_ROW(3, j)
-            CUT(0) CUT(1) CUT(2)
+/* Up to four rows of half a panel. */
+static void tile_slices(int64_t depth, int rows, const int8_t *a, const int32_t *bias, const int8_t *b,
+                        int half, int32_t *c, int64_t c_stride) {
+    int32x4_t total[ROWS4][2] = {{{0}}};
+    for (int64_t k = 0; k < depth; k += INT4_GROUP, b += SLICE, bias += ROWS * COPIES) {
+        int32x4_t x[ROWS4] = {vld1q_s32(bias), vld1q_s32(bias + 4), vld1q_s32(bias + 8),
+                              vld1q_s32(bias + 12)};
+        int32x4_t y[ROWS4] = {x[0], x[1], x[2], x[3]};
+        for (int line = 64 * half; line < SLICE; line += 128)
+            __builtin_prefetch(b + PREFETCH_BYTES + line, 0, 1);
+        for (int g = 0; g < INT4_GROUP / GROUP; g++, a += ROWS * GROUP) {
+            const int8x16_t both = vld1q_s8(b + 32 * g + 16 * half), low = vandq_s8(both, vdupq_n_s8(15));
+            const int8x16_t left = vld1q_s8(a);
+#define SLICE_ROW(i)                                                                                         \
+    x[i] = vdotq_laneq_s32(x[i], both, left, i);                                                             \
+    y[i] = vdotq_laneq_s32(y[i], low, left, i);
+            SLICE_ROW(0) SLICE_ROW(1) SLICE_ROW(2) SLICE_ROW(3)
         }
-        const Steps steps = load_steps(b + COLS * INT4_GROUP / 2);
-        for (int i = 0; i < ROWS4; i++)
-            for (int j = 0; j < VECTORS; j++)
-                total[i][j] = vmlal_s16(total[i][j], vshrn_n_s32(sum[i][j], 4), steps.of[j]);
+        const int16x8_t steps = vmovl_s8(vld1_s8(b + COLS4 * INT4_GROUP / 2 + 8 * half));
+        for (int i = 0; i < ROWS4; i++) add_slice(total[i], x[i], y[i], steps);
     }
-    for (int i = 0; i < ROWS4 && i < rows; i++)
-        for (int j = 0; j < VECTORS; j++) vst1q_s32(c + i * c_stride + 4 * j, total[i][j]);
+    for (int i = 0; i < ROWS4 && i < rows; i++) {
+        vst1q_s32(c + i * c_stride, total[i][0]);
+        vst1q_s32(c + i * c_stride + 4, total[i][1]);
+    }
 }
 
 static void run4_sdot(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
                       int64_t c_stride) {
-    for (; rows > 0; rows -= ROWS4, a += ROWS4 * GROUP, c += ROWS4 * c_stride)
-        tile_slices(depth, rows, a, b, c, c_stride);
+    const int32_t *bias = micro8_bias(a, ROWS, depth);
+    for (int row = 0; row < rows; row += ROWS4)
+        for (int half = 0; half < 2; half++)
+            tile_slices(depth, rows - row, a + row * GROUP, bias + row * COPIES, b, half,
+                        c + row * c_stride + 8 * half, c_stride);
 }
 
 #define ROW_SLICE(g)                                                                                         \
-    {                                                                                                        \
-        const Unpacked w = unpack(b + 48 * (g));                                                             \
-        for (int j = 0; j < VECTORS; j++) {                                                                  \
-            sum[j] = vdotq_laneq_s32(sum[j], w.of[j], (g) < 2 ? a0 : a1, 2 * (g) % 4);                       \
-            sum[j] = vdotq_laneq_s32(sum[j], w.of[VECTORS + j], (g) < 2 ? a0 : a1, 2 * (g) % 4 + 1);         \
-        }                                                                                                    \
+    for (int half = 0; half < 2; half++) {                                                                   \
+        const int8x16_t both = vld1q_s8(b + 32 * (g) + 16 * half), low = vandq_s8(both, vdupq_n_s8(15));     \
+        x[half] = vdotq_laneq_s32(x[half], both, (g) < 4 ? a0 : a1, (g) % 4);                                \
+        y[half] = vdotq_laneq_s32(y[half], low, (g) < 4 ? a0 : a1, (g) % 4);                                 \
     }
 
 static void run4_row(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
                      int64_t c_stride) {
-    int32x4_t total[VECTORS] = {{0}};
+    const int32_t *bias = micro8_bias(a, 1, depth);
+    int32x4_t total[2][2] = {{{0}}};
     (void)rows, (void)c_stride;
-    for (int64_t k = 0; k < depth; k += INT4_GROUP, b += COLS * (INT4_GROUP / 2 + 1)) {
-        int32x4_t sum[VECTORS] = {{0}};
-        for (int line = 0; line < COLS * (INT4_GROUP / 2 + 1); line += 64)
-            __builtin_prefetch(b + PREFETCH_BYTES + line, 0, 1);
+    for (int64_t k = 0; k < depth; k += INT4_GROUP, b += SLICE, bias += COPIES) {
+        int32x4_t x[2] = {vld1q_s32(bias), vld1q_s32(bias)}, y[2] = {x[0], x[1]};
+        for (int line = 0; line < SLICE; line += 64) __builtin_prefetch(b + PREFETCH_BYTES + line, 0, 1);
         const int8x16_t a0 = vld1q_s8(a + k), a1 = vld1q_s8(a + k + 16);
         EACH_GROUP(ROW_SLICE)
-        const Steps steps = load_steps(b + COLS * INT4_GROUP / 2);
-        for (int j = 0; j < VECTORS; j++) total[j] = vmlal_s16(total[j], vshrn_n_s32(sum[j], 4), steps.of[j]);
+        ROW_SLICE(4)
+        ROW_SLICE(5) ROW_SLICE(6) ROW_SLICE(7) const int8x16_t steps = vld1q_s8(b + COLS4 * INT4_GROUP / 2);
+        add_slice(total[0], x[0], y[0], vmovl_s8(vget_low_s8(steps)));
+        add_slice(total[1], x[1], y[1], vmovl_high_s8(steps));
     }
-    for (int j = 0; j < VECTORS; j++) vst1q_s32(c + 4 * j, total[j]);
+    for (int i = 0; i < 4; i++) vst1q_s32(c + 4 * i, total[i / 2][i % 2]);
 }
 
-static const Micro8 one = {
-    .name = "dotprod", .rows = 1, .tile = {COLS, GROUP, 16}, .run = run_row, .run4 = run4_row};
+#define TILES .tile = {COLS, GROUP, 16, false}, .tile4 = {COLS4, GROUP, 16, true}, .bias_copies = COPIES
 
-const Micro8 micro8_sdot = {.name = "dotprod",
-                            .rows = ROWS,
-                            .tile = {COLS, GROUP, 16},
-                            .run = run_sdot,
-                            .run4 = run4_sdot,
-                            .one = &one};
+static const Micro8 one = {.name = "dotprod", .rows = 1, TILES, .run = run_row, .run4 = run4_row};
+
+const Micro8 micro8_sdot = {
+    .name = "dotprod", .rows = ROWS, TILES, .run = run_sdot, .run4 = run4_sdot, .one = &one};
 
 #endif

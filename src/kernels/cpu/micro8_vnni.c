@@ -107,7 +107,8 @@ static void run4_vnni(int64_t depth, int rows, const int8_t *a, const int8_t *b,
 
 const Micro8 micro8_vnni = {.name = "avx512-vnni",
                             .rows = ROWS,
-                            .tile = {COLS, GROUP, 64},
+                            .tile = {COLS, GROUP, 64, false},
+                            .tile4 = {COLS, GROUP, 64, false},
                             .offset_left = true,
                             .run = run_vnni,
                             .run4 = run4_vnni};

@@ -17,7 +17,7 @@ enum { SUMS_BYTES = 64 << 20, WEIGHTS_BYTES = 32 << 20, ALIGN = 256 };
 /* int8: plain rows. int4: the 16 bytes of an output in a slice are contiguous, so that one access reads
  * them. */
 Status int8_tile_cuda(int bits, Int8Tile *ret_tile) {
-    *ret_tile = bits == 8 ? (Int8Tile){1, 1, 16} : (Int8Tile){16, INT4_GROUP, 16};
+    *ret_tile = bits == 8 ? (Int8Tile){1, 1, 16, false} : (Int8Tile){16, INT4_GROUP, 16, false};
     return OK;
 }
 

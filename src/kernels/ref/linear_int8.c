@@ -7,7 +7,7 @@
 
 Status int8_tile_ref(int bits, Int8Tile *ret_tile) {
     (void)bits;
-    *ret_tile = (Int8Tile){1, 1, 16};
+    *ret_tile = (Int8Tile){1, 1, 16, false};
     return OK;
 }
 
