@@ -13,6 +13,10 @@
 void kernels_ref_fill(KernelTable *table);
 /* Replaces the slots of a filled table for which the cpu backend has a faster implementation. */
 void kernels_cpu_override(KernelTable *table);
+/* The instruction set that it uses: an index, higher for newer sets. Fails if WEFT_CPU selects one that this
+ * CPU lacks. */
+MUST_USE Status kernels_cpu_check(void);
+int kernels_cpu_level(void);
 /* Fills every slot that the cuda backend implements; returns false in a build without CUDA. */
 bool kernels_cuda_fill(KernelTable *table);
 

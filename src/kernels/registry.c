@@ -24,6 +24,7 @@ static void build_tables(void) {
 
 Status kernels_find(const char *name, const KernelTable **ret_table) {
     pthread_once(&tables.once, build_tables);
+    if (strcmp(name, tables.cpu.name) == 0) TRY(kernels_cpu_check());
     const KernelTable *const all[] = {&tables.cpu, &tables.ref, &tables.cuda};
     size_t count = tables.has_cuda ? 3 : 2;
     for (size_t i = 0; i < count; i++)

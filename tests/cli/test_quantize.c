@@ -67,8 +67,13 @@ static void test_loss(void **state) {
     assert_true(all != before);
 }
 
-/* int4 weights, with the embedding in fp32, int8 and int4. */
+/* int4 weights, with the embedding in fp32, int8 and int4, and with the oldest instruction set. */
 static void test_int4(void **state) {
+#if defined(__x86_64__)
+    const char *oldest = "sse2";
+#else
+    const char *oldest = "neon";
+#endif
     (void)state;
     quantize("run", "four", "--bits=4");
     Ran ran = program_run("quantize", "--model", at("run"), "--out", at("four-all"), "--bits", "4",
@@ -84,6 +89,11 @@ static void test_int4(void **state) {
     setenv("WEFT_CPU_INT8", "fast", 1);
     assert_refused(1, "WEFT_CPU_INT8 is 'fast'", "generate", "--model", at("four"), "--prompt", "a");
     unsetenv("WEFT_CPU_INT8");
+    setenv("WEFT_CPU", "abacus", 1);
+    assert_refused(1, "WEFT_CPU is 'abacus'", "generate", "--model", at("four"), "--prompt", "a");
+    setenv("WEFT_CPU", oldest, 1);
+    matches_reference("four");
+    unsetenv("WEFT_CPU");
 }
 
 static char *greedy(const char *model) {

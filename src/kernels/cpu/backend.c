@@ -1,4 +1,9 @@
-/* Chooses the instruction set of the cpu backend for the CPU it runs on. */
+/* Chooses the instruction set of the cpu backend for the CPU it runs on, or a lower one that WEFT_CPU
+ * selects.
+ */
+#include <stdlib.h>
+#include <string.h>
+
 #include "kernels/backend.h"
 
 #include "kernels/cpu/variant.h"
@@ -16,7 +21,7 @@ static bool has_f16c(void) {
     return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && ecx & bit_F16C;
 }
 
-static int level(void) {
+static int detected_level(void) {
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) return 0;
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
@@ -36,7 +41,7 @@ static const char *const names[] = {"sse2", "avx2", "avx512"};
 
 void table_override_neon_bf16(KernelTable *table);
 
-static int level(void) {
+static int detected_level(void) {
     return getauxval(AT_HWCAP2) & HWCAP2_BF16 ? 1 : 0;
 }
 
@@ -45,7 +50,7 @@ static const char *const names[] = {"neon", "neon+bf16"};
 
 #else
 
-static int level(void) {
+static int detected_level(void) {
     return 0;
 }
 
@@ -54,10 +59,31 @@ static const char *const names[] = {"plain"};
 
 #endif
 
+/* The index of WEFT_CPU in names; the number of names if it is none of them; -1 if it is not set. */
+static int requested_level(void) {
+    const char *requested = getenv("WEFT_CPU");
+    if (!requested || !*requested) return -1;
+    size_t at = 0, count = sizeof names / sizeof *names;
+    while (at < count && strcmp(requested, names[at])) at++;
+    return (int)at;
+}
+
+Status kernels_cpu_check(void) {
+    int detected = detected_level();
+    if (requested_level() <= detected) return OK;
+    return FAILED("WEFT_CPU is '%s', which this CPU does not support; use '%s' or unset it",
+                  getenv("WEFT_CPU"), names[detected]);
+}
+
+int kernels_cpu_level(void) {
+    int detected = detected_level(), requested = requested_level();
+    return requested >= 0 && requested < detected ? requested : detected;
+}
+
 void kernels_cpu_override(KernelTable *table) {
-    overrides[level()](table);
+    overrides[kernels_cpu_level()](table);
 }
 
 const char *kernels_cpu_isa(void) {
-    return names[level()];
+    return names[kernels_cpu_level()];
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/backend.h"
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/micro16.h"
 #include "kernels/kernels.h"
@@ -12,6 +13,7 @@ typedef struct Choice {
     const char *name; /* value of WEFT_CPU_BF16 */
     const Micro16 *micro;
     bool (*available)(void);
+    int level; /* the least kernels_cpu_level that has these instructions */
 } Choice;
 
 #if defined(__aarch64__)
@@ -24,7 +26,7 @@ static bool has_mmla(void) {
 }
 
 /* Fastest first. */
-static const Choice choices[] = {{"mmla", &micro16_mmla, has_mmla}};
+static const Choice choices[] = {{"mmla", &micro16_mmla, has_mmla, 1}};
 
 #elif defined(__x86_64__)
 
@@ -66,7 +68,7 @@ static bool has_amx(void) {
     return has_dot() && amx_has(AMX_BF16);
 }
 
-static const Choice choices[] = {{"amx", &micro16_amx, has_amx}, {"dot", &micro16_dot, has_dot}};
+static const Choice choices[] = {{"amx", &micro16_amx, has_amx, 2}, {"dot", &micro16_dot, has_dot, 2}};
 
 #else
 
@@ -74,7 +76,7 @@ static bool has_none(void) {
     return false;
 }
 
-static const Choice choices[] = {{"none", NULL, has_none}};
+static const Choice choices[] = {{"none", NULL, has_none, 0}};
 
 #endif
 
@@ -83,7 +85,8 @@ enum { CHOICES = sizeof choices / sizeof *choices };
 static bool detected[CHOICES];
 
 static void detect(void) {
-    for (int i = 0; i < CHOICES; i++) detected[i] = choices[i].available();
+    for (int i = 0; i < CHOICES; i++)
+        detected[i] = kernels_cpu_level() >= choices[i].level && choices[i].available();
 }
 
 Status micro16_choose(const Micro16 **ret_micro) {

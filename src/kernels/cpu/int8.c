@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/backend.h"
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/micro8.h"
 
@@ -11,6 +12,7 @@ typedef struct Choice {
     const char *name; /* value of WEFT_CPU_INT8 */
     const Micro8 *micro;
     bool (*available)(void);
+    int level; /* the least kernels_cpu_level that has these instructions */
 } Choice;
 
 #if defined(__aarch64__)
@@ -26,7 +28,7 @@ static bool has_sdot(void) {
 }
 
 /* Fastest first. */
-static const Choice choices[] = {{"i8mm", &micro8_mmla, has_mmla}, {"dotprod", &micro8_sdot, has_sdot}};
+static const Choice choices[] = {{"i8mm", &micro8_mmla, has_mmla, 1}, {"dotprod", &micro8_sdot, has_sdot, 0}};
 
 #elif defined(__x86_64__)
 
@@ -40,7 +42,7 @@ static bool has_amx(void) {
     return has_vnni() && amx_has(AMX_INT8);
 }
 
-static const Choice choices[] = {{"amx", &micro8_amx, has_amx}, {"vnni", &micro8_vnni, has_vnni}};
+static const Choice choices[] = {{"amx", &micro8_amx, has_amx, 2}, {"vnni", &micro8_vnni, has_vnni, 2}};
 
 #else
 
@@ -48,7 +50,7 @@ static bool has_none(void) {
     return false;
 }
 
-static const Choice choices[] = {{"none", NULL, has_none}};
+static const Choice choices[] = {{"none", NULL, has_none, 0}};
 
 #endif
 
@@ -57,7 +59,8 @@ enum { CHOICES = sizeof choices / sizeof *choices };
 static bool detected[CHOICES];
 
 static void detect(void) {
-    for (int i = 0; i < CHOICES; i++) detected[i] = choices[i].available();
+    for (int i = 0; i < CHOICES; i++)
+        detected[i] = kernels_cpu_level() >= choices[i].level && choices[i].available();
 }
 
 static void detect_once(void) {
