@@ -48,6 +48,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     COMPILE_OPTIONS "${avx512};${unscheduled}")
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro_amx.c PROPERTIES
     COMPILE_OPTIONS "${avx512};-mamx-tile;-mamx-bf16")
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro8_avx2.c PROPERTIES
+    COMPILE_OPTIONS "-mavx2;${unscheduled}")
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro8_vnni.c PROPERTIES
     COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512vl;-mavx512vnni;${unscheduled}")
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro8_amx.c PROPERTIES

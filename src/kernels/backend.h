@@ -13,10 +13,12 @@
 void kernels_ref_fill(KernelTable *table);
 /* Replaces the slots of a filled table for which the cpu backend has a faster implementation. */
 void kernels_cpu_override(KernelTable *table);
-/* The instruction set that it uses: an index, higher for newer sets. Fails if WEFT_CPU selects one that this
- * CPU lacks. */
+/* Fails if WEFT_CPU selects an instruction set that this CPU lacks. */
 MUST_USE Status kernels_cpu_check(void);
+/* The instruction set in use, as an index that is higher for newer sets, and whether WEFT_CPU allows
+ * instructions that came with a set. */
 int kernels_cpu_level(void);
+bool kernels_cpu_allows(int level);
 /* Fills every slot that the cuda backend implements; returns false in a build without CUDA. */
 bool kernels_cuda_fill(KernelTable *table);
 

@@ -113,7 +113,7 @@ static void linear_int4_forward_case(Kit *kit, const Args *args) {
 }
 
 void linear_int8_forward_sweep(Sweep *sweep) {
-    static const char *const microkernels[] = {"", "dotprod", "vnni", "amx", "plain"};
+    static const char *const microkernels[] = {"", "dotprod", "vnni", "avx2", "amx", "plain"};
     static const int64_t few[][3] = {{1, 2304, 768},  {12, 264, 3072}, {3, 97, 1000}, {2, 5030, 64},
                                      {9, 27, 2056},   {7, 768, 770},   {4, 40, 40},   {5, 31, 129},
                                      {130, 257, 129}, {97, 64, 531}};

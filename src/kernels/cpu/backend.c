@@ -76,8 +76,13 @@ Status kernels_cpu_check(void) {
 }
 
 int kernels_cpu_level(void) {
-    int detected = detected_level(), requested = requested_level();
-    return requested >= 0 && requested < detected ? requested : detected;
+    int detected = detected_level();
+    return kernels_cpu_allows(detected) ? detected : requested_level();
+}
+
+bool kernels_cpu_allows(int level) {
+    int requested = requested_level();
+    return requested < 0 || requested >= level;
 }
 
 void kernels_cpu_override(KernelTable *table) {

@@ -13,7 +13,7 @@ typedef struct Choice {
     const char *name; /* value of WEFT_CPU_BF16 */
     const Micro16 *micro;
     bool (*available)(void);
-    int level; /* the least kernels_cpu_level that has these instructions */
+    int level; /* the instruction set that WEFT_CPU must allow */
 } Choice;
 
 #if defined(__aarch64__)
@@ -86,7 +86,7 @@ static bool detected[CHOICES];
 
 static void detect(void) {
     for (int i = 0; i < CHOICES; i++)
-        detected[i] = kernels_cpu_level() >= choices[i].level && choices[i].available();
+        detected[i] = kernels_cpu_allows(choices[i].level) && choices[i].available();
 }
 
 Status micro16_choose(const Micro16 **ret_micro) {

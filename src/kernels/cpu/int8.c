@@ -12,7 +12,7 @@ typedef struct Choice {
     const char *name; /* value of WEFT_CPU_INT8 */
     const Micro8 *micro;
     bool (*available)(void);
-    int level; /* the least kernels_cpu_level that has these instructions */
+    int level; /* the instruction set that WEFT_CPU must allow */
 } Choice;
 
 #if defined(__aarch64__)
@@ -32,6 +32,10 @@ static const Choice choices[] = {{"i8mm", &micro8_mmla, has_mmla, 1}, {"dotprod"
 
 #elif defined(__x86_64__)
 
+static bool has_avx2(void) {
+    return kernels_cpu_level() >= 1;
+}
+
 static bool has_vnni(void) {
     __builtin_cpu_init();
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -42,7 +46,9 @@ static bool has_amx(void) {
     return has_vnni() && amx_has(AMX_INT8);
 }
 
-static const Choice choices[] = {{"amx", &micro8_amx, has_amx, 2}, {"vnni", &micro8_vnni, has_vnni, 2}};
+static const Choice choices[] = {{"amx", &micro8_amx, has_amx, 2},
+                                 {"vnni", &micro8_vnni, has_vnni, 2},
+                                 {"avx2", &micro8_avx2, has_avx2, 1}};
 
 #else
 
@@ -60,7 +66,7 @@ static bool detected[CHOICES];
 
 static void detect(void) {
     for (int i = 0; i < CHOICES; i++)
-        detected[i] = kernels_cpu_level() >= choices[i].level && choices[i].available();
+        detected[i] = kernels_cpu_allows(choices[i].level) && choices[i].available();
 }
 
 static void detect_once(void) {

@@ -19,68 +19,6 @@ enum { LEFT_BYTES = 400 << 10, SHARES = 8 }; /* SHARES: minimum number of work i
 
 enum { PLAIN_ROWS = 4, PLAIN_COLS = 2, PLAIN_GROUP = 16 };
 
-#if defined(__AVX2__)
-
-/* Exact: pairs of 8-bit products are added into 32-bit sums. */
-static void run_plain(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
-                      int64_t c_stride) {
-    __m256i sum[PLAIN_ROWS][PLAIN_COLS] = {0};
-    for (int64_t k = 0; k < depth; k += PLAIN_GROUP) {
-        const __m128i *left = (const __m128i *)(const void *)(a + PLAIN_ROWS * k);
-        const __m128i *right = (const __m128i *)(const void *)(b + PLAIN_COLS * k);
-        const __m256i r0 = _mm256_cvtepi8_epi16(_mm_loadu_si128(right));
-        const __m256i r1 = _mm256_cvtepi8_epi16(_mm_loadu_si128(right + 1));
-        for (int i = 0; i < PLAIN_ROWS; i++) {
-            const __m256i l = _mm256_cvtepi8_epi16(_mm_loadu_si128(left + i));
-            sum[i][0] = _mm256_add_epi32(sum[i][0], _mm256_madd_epi16(l, r0));
-            sum[i][1] = _mm256_add_epi32(sum[i][1], _mm256_madd_epi16(l, r1));
-        }
-    }
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < PLAIN_COLS; j++) {
-            int32_t part[8], total = 0;
-            memcpy(part, &sum[i][j], sizeof part);
-            for (int k = 0; k < 8; k++) total += part[k];
-            c[i * c_stride + j] = total;
-        }
-}
-
-/* Each lane's sum of a slice has 4 products and fits 16 bits, so madd can multiply it by the step (paired
- * with zero). */
-static void run4_plain(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
-                       int64_t c_stride) {
-    __m256i total[PLAIN_ROWS][PLAIN_COLS] = {0};
-    for (int64_t k = 0; k < depth; k += INT4_GROUP, b += PLAIN_COLS * (INT4_GROUP / 2 + 1)) {
-        __m256i sum[PLAIN_ROWS][PLAIN_COLS] = {0};
-        for (int g = 0; g < INT4_GROUP / PLAIN_GROUP; g++, a += PLAIN_ROWS * PLAIN_GROUP) {
-            const __m128i *right = (const __m128i *)(const void *)b + g;
-            const __m128i *left = (const __m128i *)(const void *)a;
-            const __m256i both = _mm256_cvtepi8_epi16(_mm_loadu_si128(right));
-            const __m256i low = _mm256_srai_epi16(_mm256_slli_epi16(both, 12), 12);
-            const __m256i block_rows = _mm256_srai_epi16(both, 4);
-            for (int i = 0; i < PLAIN_ROWS; i++) {
-                const __m256i l = _mm256_cvtepi8_epi16(_mm_loadu_si128(left + i));
-                sum[i][0] = _mm256_add_epi32(sum[i][0], _mm256_madd_epi16(l, low));
-                sum[i][1] = _mm256_add_epi32(sum[i][1], _mm256_madd_epi16(l, block_rows));
-            }
-        }
-        for (int j = 0; j < PLAIN_COLS; j++) {
-            const __m256i step = _mm256_set1_epi32((uint16_t)b[PLAIN_COLS * INT4_GROUP / 2 + j]);
-            for (int i = 0; i < PLAIN_ROWS; i++)
-                total[i][j] = _mm256_add_epi32(total[i][j], _mm256_madd_epi16(sum[i][j], step));
-        }
-    }
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < PLAIN_COLS; j++) {
-            int32_t part[8], all = 0;
-            memcpy(part, &total[i][j], sizeof part);
-            for (int k = 0; k < 8; k++) all += part[k];
-            c[i * c_stride + j] = all;
-        }
-}
-
-#else
-
 static void run_plain(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
                       int64_t c_stride) {
     for (int i = 0; i < rows; i++)
@@ -115,8 +53,6 @@ static void run4_plain(int64_t depth, int rows, const int8_t *a, const int8_t *b
             c[i * c_stride + j] = total;
         }
 }
-
-#endif
 
 static const Micro8 micro8_plain = {.name = "plain",
                                     .rows = PLAIN_ROWS,
@@ -266,6 +202,10 @@ static void store_biases(const Micro8 *micro, int8_t *panel, int row, const int8
     int32_t *to = (int32_t *)(void *)(panel + micro->rows * depth) + row * copies;
     for (int64_t k = 0; k < depth; k += INT4_GROUP, to += micro->rows * copies) {
         int32_t sum = 0;
+        if (micro->bias) {
+            micro->bias(to, q + k);
+            continue;
+        }
         for (int i = 0; i < INT4_GROUP; i++) sum += q[k + i];
         for (int i = 0; i < copies; i++) to[i] = -8 * sum;
     }

@@ -6,7 +6,8 @@
  *   dotprod   SDOT (aarch64): 4 inputs of a row times those of 4 columns
  *   vnni      VPDPBUSD (x86-64, AVX-512 VNNI): 4 inputs of a row, offset by 128, times those of 16 columns
  *   amx       TDPBSSD (x86-64, AMX): 16 rows times 16 columns over 64 inputs; falls back to vnni for few rows
- *   plain     portable C; with AVX2, pairs of inputs in 16 bits */
+ *   avx2      VPMADDUBSW (x86-64, AVX2): 4 inputs of a row times those of 8 columns
+ *   plain     portable C */
 #ifndef WEFT_KERNELS_CPU_MICRO8_H
 #define WEFT_KERNELS_CPU_MICRO8_H
 
@@ -21,6 +22,8 @@ typedef struct Micro8 {
     int left_group;       /* inputs per group in left panels; 0: the same as in right panels */
     Int8Tile tile, tile4; /* of int8 and of int4 weights */
     int bias_copies;      /* int4: see micro8_bias; 0 if tile4 is not biased */
+    /* Writes the bias of a slice's inputs if its format is not that of micro8_bias; else NULL. */
+    void (*bias)(int32_t *to, const int8_t *inputs);
     bool offset_left; /* left values are stored with an offset of 128, because the instruction treats them as
                          unsigned */
     /* c = panel a times panel b over `depth` inputs, a multiple of INT8_DEPTH. c has `rows` rows of the
@@ -46,10 +49,11 @@ static inline const int32_t *micro8_bias(const int8_t *left, int rows, int64_t d
 /* Micro-kernels in this build; each runs only if int8.c detects its instructions. */
 extern const Micro8 micro8_mmla;
 extern const Micro8 micro8_sdot;
+extern const Micro8 micro8_avx2;
 extern const Micro8 micro8_vnni;
 extern const Micro8 micro8_amx;
 
-/* The fastest micro-kernel, or the one that WEFT_CPU_INT8 (i8mm, dotprod, amx, vnni or plain) selects;
+/* The fastest micro-kernel, or the one that WEFT_CPU_INT8 (i8mm, dotprod, amx, vnni, avx2 or plain) selects;
  * NULL: portable C. Fails if this CPU does not support the selected one. */
 MUST_USE Status micro8_choose(const Micro8 **ret_micro);
 /* The micro-kernel for weights of this many bits packed with this tile; NULL if this CPU has none. */

@@ -1,0 +1,145 @@
+/* VPMADDUBSW, for CPUs without VNNI: a tile of 4 rows x 16 columns, in registers of 8 columns each; see
+ * micro8.h. The instruction multiplies unsigned by signed bytes and adds pairs in 16 bits. For int8, it gets
+ * the weights' magnitudes and the inputs with the weights' signs; two products of at most 127 x 127 fit. For
+ * int4, it gets the weights plus 8, and even the sums of a slice fit, so that VPMADDWD, which adds the pairs
+ * in 32 bits, also multiplies them by the steps. */
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "kernels/cpu/micro8.h"
+
+enum { ROWS = 4, COLS = 16, GROUP = 4, SLICE = COLS * (INT4_GROUP / 2 + 1), PREFETCH_BYTES = 16384 };
+
+static inline __m256i load(const int8_t *from) {
+    return _mm256_loadu_si256((const __m256i *)(const void *)from);
+}
+
+/* Four bytes, repeated. */
+static inline __m256i broadcast(const void *from) {
+    int32_t four;
+    memcpy(&four, from, sizeof four);
+    return _mm256_set1_epi32(four);
+}
+
+static inline void prefetch(const int8_t *from, int bytes) {
+    for (int line = 0; line < bytes; line += 64) __builtin_prefetch(from + PREFETCH_BYTES + line, 0, 2);
+}
+
+static inline void store(int32_t *to, __m256i sums) {
+    _mm256_storeu_si256((__m256i *)(void *)to, sums);
+}
+
+/* `count` rows, a constant at the call sites, of a left panel of `panel` rows; stores the first `rows`. */
+static inline __attribute__((always_inline)) void tile(int64_t depth, int count, int panel, int rows,
+                                                       const int8_t *a, const int8_t *b, int32_t *c,
+                                                       int64_t c_stride) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m256i sum[ROWS][2] = {0};
+    for (int64_t k = 0; k < depth; k += GROUP, a += panel * GROUP, b += COLS * GROUP) {
+        const __m256i w[2] = {load(b), load(b + 32)};
+        const __m256i magnitude[2] = {_mm256_abs_epi8(w[0]), _mm256_abs_epi8(w[1])};
+        if (count == 1) prefetch(b, COLS * GROUP);
+#pragma GCC unroll 4
+        for (int i = 0; i < count; i++) {
+            const __m256i left = broadcast(a + GROUP * i);
+#pragma GCC unroll 2
+            for (int j = 0; j < 2; j++) {
+                const __m256i pairs = _mm256_maddubs_epi16(magnitude[j], _mm256_sign_epi8(left, w[j]));
+                sum[i][j] = _mm256_add_epi32(sum[i][j], _mm256_madd_epi16(pairs, ones));
+            }
+        }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < count; i++) {
+        if (i >= rows) break;
+        store(c + i * c_stride, sum[i][0]);
+        store(c + i * c_stride + 8, sum[i][1]);
+    }
+}
+
+static void run_avx2(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
+                     int64_t c_stride) {
+    if (rows > 2)
+        tile(depth, 4, ROWS, rows, a, b, c, c_stride);
+    else
+        tile(depth, 2, ROWS, rows, a, b, c, c_stride);
+}
+
+static void run_row(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c, int64_t c_stride) {
+    tile(depth, 1, 1, rows, a, b, c, c_stride);
+}
+
+/* ---- int4 weights ---- */
+
+/* In 16 bits, separately for the first and the second pair of inputs of each group. */
+static void bias_avx2(int32_t *to, const int8_t *inputs) {
+    int16_t pair[2] = {0};
+    for (int i = 0; i < INT4_GROUP; i++) pair[i / 2 % 2] = (int16_t)(pair[i / 2 % 2] - 8 * inputs[i]);
+    memcpy(to, pair, sizeof pair);
+}
+
+static inline __attribute__((always_inline)) void tile_slices(int64_t depth, int count, int panel, int rows,
+                                                              const int8_t *a, const int32_t *bias,
+                                                              const int8_t *b, int32_t *c, int64_t c_stride) {
+    const __m256i fifteen = _mm256_set1_epi8(15), eight = _mm256_set1_epi8(8);
+    __m256i total[ROWS][2] = {0};
+    for (int64_t k = 0; k < depth; k += INT4_GROUP, b += SLICE, bias += panel) {
+        __m256i sum[ROWS][2];
+#pragma GCC unroll 4
+        for (int i = 0; i < count; i++) sum[i][0] = sum[i][1] = broadcast(bias + i);
+        if (count == 1) prefetch(b, SLICE);
+        for (int g = 0; g < INT4_GROUP / GROUP; g++, a += panel * GROUP) {
+            const __m256i both = load(b + 32 * g), low = _mm256_and_si256(both, fifteen);
+            const __m256i high =
+                _mm256_xor_si256(_mm256_and_si256(_mm256_srli_epi16(both, 4), fifteen), eight);
+#pragma GCC unroll 4
+            for (int i = 0; i < count; i++) {
+                const __m256i left = broadcast(a + GROUP * i);
+                sum[i][0] = _mm256_add_epi16(sum[i][0], _mm256_maddubs_epi16(low, left));
+                sum[i][1] = _mm256_add_epi16(sum[i][1], _mm256_maddubs_epi16(high, left));
+            }
+        }
+        const __m128i *steps = (const __m128i *)(const void *)(b + COLS * INT4_GROUP / 2);
+        const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128(steps));
+        /* Each step twice. Unpacking works within halves, so the middle quarters are exchanged first. */
+        const __m256i ordered = _mm256_permute4x64_epi64(wide, 0xd8);
+        const __m256i first = _mm256_unpacklo_epi16(ordered, ordered);
+        const __m256i second = _mm256_unpackhi_epi16(ordered, ordered);
+#pragma GCC unroll 4
+        for (int i = 0; i < count; i++) {
+            total[i][0] = _mm256_add_epi32(total[i][0], _mm256_madd_epi16(sum[i][0], first));
+            total[i][1] = _mm256_add_epi32(total[i][1], _mm256_madd_epi16(sum[i][1], second));
+        }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < count; i++) {
+        if (i >= rows) break;
+        store(c + i * c_stride, total[i][0]);
+        store(c + i * c_stride + 8, total[i][1]);
+    }
+}
+
+/* Two rows at a time: the registers do not suffice for the sums and totals of four. */
+static void run4_avx2(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
+                      int64_t c_stride) {
+    const int32_t *bias = micro8_bias(a, ROWS, depth);
+    for (int row = 0; row < rows; row += 2)
+        tile_slices(depth, 2, ROWS, rows - row, a + row * GROUP, bias + row, b, c + row * c_stride, c_stride);
+}
+
+static void run4_row(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
+                     int64_t c_stride) {
+    tile_slices(depth, 1, 1, rows, a, micro8_bias(a, 1, depth), b, c, c_stride);
+}
+
+#define TILES                                                                                                \
+    .tile = {COLS, GROUP, 32, false}, .tile4 = {COLS, GROUP, 32, true}, .bias_copies = 1, .bias = bias_avx2
+
+static const Micro8 one = {.name = "avx2", .rows = 1, TILES, .run = run_row, .run4 = run4_row};
+
+const Micro8 micro8_avx2 = {
+    .name = "avx2", .rows = ROWS, TILES, .run = run_avx2, .run4 = run4_avx2, .one = &one};
+
+#endif
