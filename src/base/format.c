@@ -32,6 +32,12 @@ const char *format_bytes(char *buffer, double bytes) {
     return scaled(buffer, bytes, units, 6);
 }
 
+const char *format_rate(char *buffer, double bytes_per_s) {
+    double rate = 1e-6 * bytes_per_s;
+    snprintf(buffer, FORMAT_SIZE, "%.*f MB/s", rate < 9.995 ? 2 : rate < 99.95 ? 1 : 0, rate);
+    return buffer;
+}
+
 const char *format_duration(char *buffer, double seconds) {
     if (!(seconds >= 0 && seconds < 1e10)) {
         snprintf(buffer, FORMAT_SIZE, "?");

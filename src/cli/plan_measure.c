@@ -86,7 +86,10 @@ static double value_of(const json_t *object, const char *key) {
 
 void plan_measure_show(const json_t *result, FILE *out) {
     const json_t *cluster = json_object_get(result, "cluster"), *device = json_object_get(cluster, "device");
-    const json_t *within = json_object_get(json_object_get(cluster, "links"), "within");
+    const json_t *links = json_object_get(cluster, "links"), *within = json_object_get(links, "within");
+    const json_t *between = json_object_get(links, "between");
+    const char *source = json_string_at(json_object_get(between, "bandwidth"), "source");
+    double ranks = value_of(cluster, "devices_per_node");
     char text[FORMAT_SIZE];
     const char *key;
     json_t *peak;
@@ -95,8 +98,11 @@ void plan_measure_show(const json_t *result, FILE *out) {
         fprintf(out, ", %s %sFLOP/s", key, format_si(text, json_number_at(peak, "value")));
     fprintf(out, ", memory %s/s, %.2f us between kernels\n",
             format_bytes(text, value_of(device, "memory_bandwidth")), 1e6 * value_of(device, "kernel_s"));
-    if (value_of(cluster, "devices_per_node") > 1)
-        fprintf(out, "%.0f ranks: latency %.1f us, bandwidth %s/s\n", value_of(cluster, "devices_per_node"),
-                1e6 * value_of(within, "latency_s"), format_bytes(text, value_of(within, "bandwidth")));
+    if (ranks > 1)
+        fprintf(out, "%.0f ranks: latency %.1f us, %s per rank\n", ranks, 1e6 * value_of(within, "latency_s"),
+                format_rate(text, value_of(within, "bandwidth")));
+    if (source && !strncmp(source, "measured", 8))
+        fprintf(out, "between nodes: latency %.1f us, %s per node\n", 1e6 * value_of(between, "latency_s"),
+                format_rate(text, ranks * value_of(between, "bandwidth")));
     fprintf(out, "wrote %s\n", json_string_at(result, "file"));
 }

@@ -1,4 +1,4 @@
-/* weft ranks: starts ranks, shows how they share cores, and measures all-reduce. */
+/* weft ranks: starts ranks, shows how they share cores, and measures links and all-reduce. */
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -7,6 +7,7 @@
 #include "cli/launch.h"
 #include "comm/cores.h"
 #include "comm/mpi.h"
+#include "plan/links.h"
 
 typedef struct RanksConfig {
     int64_t ranks, threads, size, repeats;
@@ -70,17 +71,49 @@ static Status time_all_reduce(Group *world, Stream *stream, Tensor data, int64_t
     return OK;
 }
 
-static Status measure(Group *world, const RanksConfig *config, double *ret_small_s, double *ret_large_s) {
+typedef struct Measured {
+    double small_s, large_s; /* all-reduces */
+    LinkTable links;
+} Measured;
+
+static void measured_done(Measured *measured) {
+    link_table_done(&measured->links);
+}
+
+static Status measure(Group *world, const RanksConfig *config, Measured *measured) {
     CLEANUP(device_freep) Device *device = NULL;
     CLEANUP(stream_freep) Stream *stream = NULL;
     CLEANUP(dev_free) Buffer buffer = {0};
     TRY(device_new_cpu(&device, 1));
+    if (world->size > 1) TRY(links_measure(&measured->links, world, device));
     TRY(stream_new(&stream, device));
     TRY(dev_alloc(device, MEM_COMM, (size_t)config->size, &buffer));
     TRY(stream_zero(stream, buffer.data, buffer.bytes));
     Tensor data = tensor_1d(buffer.data, DT_F32, config->size / 4);
-    TRY(time_all_reduce(world, stream, tensor_slice(data, 0, 1), 20 * config->repeats, ret_small_s));
-    return time_all_reduce(world, stream, data, config->repeats, ret_large_s);
+    TRY(time_all_reduce(world, stream, tensor_slice(data, 0, 1), 20 * config->repeats, &measured->small_s));
+    return time_all_reduce(world, stream, data, config->repeats, &measured->large_s);
+}
+
+static json_t *link_json(PairLink link) {
+    return json_pack("{s:f, s:f}", "latency_us", 1e6 * link.latency_s, "mbytes_per_s", 1e-6 * link.bandwidth);
+}
+
+/* The slowest link; null if there is none. */
+static json_t *slowest_json(const PairLink *link, size_t count) {
+    return count ? link_json(links_slowest(link, count)) : json_null();
+}
+
+static json_t *pairs_json(const Group *world, const PairLink *link, size_t count) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++) {
+        char one[HOST_SIZE], two[HOST_SIZE];
+        json_t *pair = link_json(link[i]);
+        json_object_set_new(pair, "hosts",
+                            json_pack("[s, s]", group_host(world, link[i].rank[0], one),
+                                      group_host(world, link[i].rank[1], two)));
+        json_array_append_new(list, pair);
+    }
+    return list;
 }
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
@@ -90,13 +123,37 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (!here) return OK;
     Group *world = call->world;
     CLEANUP(json_decrefp) json_t *facts = NULL;
-    double small_s, large_s;
+    CLEANUP(measured_done) Measured measured = {0};
+    const LinkTable *links = &measured.links;
     TRY(gather_facts(world, (int)config->threads, &facts));
-    TRY(measure(world, config, &small_s, &large_s));
-    *ret_result = json_pack("{s:s, s:O, s:I, s:f, s:f}", "library", mpi_library(), "ranks", facts, "bytes",
-                            (json_int_t)config->size, "latency_us", 1e6 * small_s, "gbytes_per_s",
-                            1e-9 * (double)config->size / large_s);
+    TRY(measure(world, config, &measured));
+    *ret_result = json_pack(
+        "{s:s, s:O, s:I, s:f, s:f, s:o, s:o, s:o, s:b}", "library", mpi_library(), "ranks", facts, "bytes",
+        (json_int_t)config->size, "latency_us", 1e6 * measured.small_s, "mbytes_per_s",
+        1e-6 * (double)config->size / measured.large_s, "within", slowest_json(links->within, links->withins),
+        "between", slowest_json(links->between, links->betweens), "pairs",
+        pairs_json(world, links->between, links->betweens), "pairs_differ",
+        (int)links_differ(links->between, links->betweens));
     return *ret_result ? OK : FAILED("out of memory while writing the result");
+}
+
+static void show_link(FILE *out, const char *what, const json_t *link) {
+    char text[FORMAT_SIZE];
+    if (!json_is_object(link)) return;
+    fprintf(out, "%s: latency %.1f us, %s\n", what, json_number_at(link, "latency_us"),
+            format_rate(text, 1e6 * json_number_at(link, "mbytes_per_s")));
+}
+
+static void show_pairs(FILE *out, const json_t *pairs) {
+    size_t i;
+    json_t *pair;
+    json_array_foreach(pairs, i, pair) {
+        const json_t *hosts = json_object_get(pair, "hosts");
+        char what[2 * HOST_SIZE + 8];
+        snprintf(what, sizeof what, "  %s - %s", json_string_value(json_array_get(hosts, 0)),
+                 json_string_value(json_array_get(hosts, 1)));
+        show_link(out, what, pair);
+    }
 }
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
@@ -114,11 +171,15 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
                 json_array_size(json_object_get(result, "ranks")) > 1 ? bound : "");
     }
     json_has_number(result, "latency_us", &latency);
-    json_has_number(result, "gbytes_per_s", &rate);
+    json_has_number(result, "mbytes_per_s", &rate);
     if (i < 2) return OK;
+    show_link(out, "within a node", json_object_get(result, "within"));
+    show_link(out, "between nodes", json_object_get(result, "between"));
+    if (json_is_true(json_object_get(result, "pairs_differ")))
+        show_pairs(out, json_object_get(result, "pairs"));
     fprintf(out, "all-reduce latency %.1f us\n", latency);
-    fprintf(out, "all-reduce of %s: %.2f GB/s\n", format_bytes(text, (double)json_int_at(result, "bytes")),
-            rate);
+    fprintf(out, "all-reduce of %s: ", format_bytes(text, (double)json_int_at(result, "bytes")));
+    fprintf(out, "%s\n", format_rate(text, 1e6 * rate));
     return OK;
 }
 
@@ -130,9 +191,12 @@ static const Example examples[] = {
 const Command command_ranks = {
     .name = "ranks",
     .summary = "start ranks, show their cores and measure communication",
-    .description = "Starts ranks as 'weft train --ranks' does, or joins those that mpirun or srun started. "
-                   "Shows the host and cores of each rank, and measures all-reduce: the latency for a "
-                   "single value, and the bandwidth for --size bytes (bytes / time).",
+    .description =
+        "Starts ranks as 'weft train --ranks' does, or joins those that mpirun or srun started. "
+        "Shows the host and cores of each rank. Measures messages within and between nodes, per "
+        "pair of nodes if they differ: latency, and the rate in each direction; between nodes, all "
+        "ranks of a node together. Measures all-reduce: the latency for a single value, and the "
+        "rate for --size bytes (bytes / time).",
     .config_size = sizeof(RanksConfig),
     .groups = groups,
     .group_count = COUNT_OF(groups),

@@ -1,6 +1,6 @@
-/* Measures in this order: memory bandwidth by copies, links by all-reduces of one element and of a large
- * buffer, and kernels in training steps of small models (measure_models.c). The results are written as a
- * cluster description. */
+/* Measures in this order: memory bandwidth by copies, links within a node by all-reduces of one element and
+ * of a large buffer, links between nodes by messages (plan/links.h), and kernels in training steps of small
+ * models (measure_models.c). The results are written as a cluster description. */
 #include "plan/measure.h"
 
 #include <math.h>
@@ -11,9 +11,10 @@
 #include "base/memory.h"
 #include "base/setting.h"
 #include "device/registry.h"
+#include "plan/links.h"
 #include "plan/measure_models.h"
 
-enum { SMALL_REPEATS = 200, LARGE_REPEATS = 7, HOST_NAME = 64 };
+enum { SMALL_REPEATS = 200, LARGE_REPEATS = 7 };
 
 typedef struct Links {
     Link within, between;
@@ -82,24 +83,26 @@ static Status measure_link(Group *group, Device *device, Link *ret_link) {
     return OK;
 }
 
-/* Ranks are grouped by host name; the first rank of a host identifies its group. */
+/* Ranks are grouped by host name; the first rank of a host identifies its group. The bandwidth of a node's
+ * link to others is divided among its ranks. */
 static Status measure_links(const MeasureSpec *spec, Device *device, Links *links) {
     Group *world = spec->world;
-    CLEANUP(mem_freep) char *hosts = NULL;
+    CLEANUP(link_table_done) LinkTable table = {0};
     CLEANUP(group_freep) Group *host_group = NULL;
-    char host[HOST_NAME] = {0};
-    gethostname(host, sizeof host - 1);
-    TRY(mem_new((size_t)world->size, sizeof host, &hosts));
-    TRY(host_gather(world, hosts, host, sizeof host));
+    char host[HOST_SIZE], other[HOST_SIZE];
+    group_host(world, world->rank, host);
     int first = 0;
-    while (memcmp(hosts + (size_t)first * sizeof host, host, sizeof host)) first++;
-    for (int r = 0; r < world->size; r++)
-        links->host_ranks += !memcmp(hosts + (size_t)r * sizeof host, host, sizeof host);
+    while (strcmp(host, group_host(world, first, other))) first++;
+    for (int r = 0; r < world->size; r++) links->host_ranks += !strcmp(host, group_host(world, r, other));
     TRY(group_split(world, first, world->rank, &host_group));
     if (host_group->size > 1) TRY(measure_link(host_group, device, &links->within));
     links->has_within = host_group->size > 1;
     links->has_between = links->host_ranks < world->size;
-    if (links->has_between) TRY(measure_link(world, device, &links->between));
+    if (!links->has_between) return OK;
+    TRY(links_measure(&table, world, device));
+    PairLink slowest = links_slowest(table.between, table.betweens);
+    links->between = (Link){
+        .latency_s = slowest.latency_s, .bandwidth = slowest.bandwidth / links->host_ranks, .share = 1};
     return OK;
 }
 
@@ -118,6 +121,8 @@ static json_t *link_json(const Link *link, bool measured, const char *how) {
 static json_t *links_json(const Links *links, double memory) {
     char measured[64];
     setting_print(measured, sizeof measured, "measured: all-reduces (weft plan {measure})");
+    static const char *const messages = "measured: messages between nodes, in both directions; the bandwidth "
+                                        "is divided by the ranks of a node";
     static const char *const guess = "not measured: a guess";
     Link alone = {.latency_s = 5e-6, .bandwidth = memory / 4, .share = 1};
     Link far = {.latency_s = 3e-5, .bandwidth = 1e9, .share = 1};
@@ -127,7 +132,7 @@ static json_t *links_json(const Links *links, double memory) {
                                links->has_within ? measured : guess),
                      "between",
                      link_json(links->has_between ? &links->between : &far, links->has_between,
-                               links->has_between ? measured : guess),
+                               links->has_between ? messages : guess),
                      "host", link_json(&host, false, "same as device memory: a guess on GPUs"));
 }
 

@@ -48,6 +48,18 @@ expect_within() { [ "$seconds" -le "$1" ] || fail "took longer than $1 s"; }
 cut_link() { echo "ip link set link$1 down" >/mnt/control; }
 join_link() { echo "ip link set link$1 up" >/mnt/control; }
 
+# limit_links RATE: limits what each node receives to a rate in tc's notation, such as 200mbit. Fails if that is
+# impossible.
+limit_links() {
+    commands=true
+    for number in $(seq "$count"); do
+        commands="$commands && tc qdisc replace dev link$number root tbf rate $1 burst 64kb latency 400ms"
+    done
+    rm -f /mnt/limited
+    echo "{ $commands; }; echo \$? >/mnt/limited.new; mv /mnt/limited.new /mnt/limited" >/mnt/control
+    wait_for 10 test -e /mnt/limited && [ "$(cat /mnt/limited)" = 0 ]
+}
+
 # wait_for SECONDS COMMAND...: repeats a command until it succeeds.
 wait_for() {
     tries=$(($1 * 5))

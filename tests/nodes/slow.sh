@@ -1,0 +1,35 @@
+# A slow network between nodes: `weft ranks` reports its rate, and losses stay the same.
+# Nodes: 2
+. "$(dirname "$0")/lib.sh"
+
+limit_links 200mbit || {
+    echo "skipped: tc cannot limit the rate of a network interface (package iproute2, kernel module sch_tbf)"
+    exit 77
+}
+
+# between_limits TEXT: the line of output that starts so has a rate of 25 MB/s, within a factor of 2.
+between_limits() {
+    rate=$(sed -n "s,^$1.* \([0-9.]*\) MB/s.*,\1,p" said)
+    [ "$rate" ] && awk -v rate="$rate" 'BEGIN { exit !(rate > 12.5 && rate < 50) }' || fail "expected about 25 MB/s: $1"
+}
+
+run "$weft" ranks --ranks 4 --hosts "$(hosts 2)" --size 1MB --repeats 1
+expect_code 0
+expect_said "within a node: "
+between_limits "between nodes"
+
+small="--model gpt2-tiny --seq 16 --batch 4 --steps 3 --eval-every 0 --val-fraction 0 --data self --quiet"
+losses() { sed -n 's/.*"loss":\([^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
+run "$weft" train $small --out alone
+expect_code 0
+for layout in "--dp 4 --zero 3" "--tp 2 --dp 2" "--pp 2 --dp 2"; do
+    rm -rf /mnt/shared/run
+    run "$weft" train --ranks 4 --hosts "$(hosts 2)" $small $layout --out /mnt/shared/run
+    expect_code 0
+    losses alone >one
+    losses /mnt/shared/run >two
+    paste one two >said
+    awk 'NF != 2 || ($1 - $2) ^ 2 > 1e-10 * $2 ^ 2 { bad = 1 } END { exit bad || NR != 3 }' said ||
+        fail "$layout: the losses differ"
+done
+finish
