@@ -719,7 +719,8 @@ static void test_gathered(void **state) {
                                .chunks = 1,
                                .micro_batch = 1,
                                .words = true}; /* in pieces */
-    for (int i = 1; i<count; i += count> 8 ? 2 : 1) {
+    int stride = count > 8 ? 2 : 1;
+    for (int i = 1; i < count; i += stride) {
         JobKind job = (JobKind)(i % JOBS);
         const Layout *next = i < count - 2 ? &layout[i + 1] : &layout[i];
         CLEANUP(run_done) Run run = run_new(world, job, &layout[i]), other = run_new(world, job, next);
