@@ -8,20 +8,38 @@
 
 /* ---- links ---- */
 
+/* Times of an operation on n bytes, relative to n: of the bytes that a rank moves within its node, and of
+ * those that the group's ranks of a node send to other nodes. weft's own collectives sum within a node first
+ * (comm/placement.h), 16-bit types in fp32; NCCL's rings pass all bytes through every rank. */
+static double share_within(const Costs *costs, const GroupLink *link, int what) {
+    double ranks = costs->cluster->gpu ? link->size : link->per_node;
+    if (link->per_node == 1) return 0;
+    return (what == COMM_ALL_REDUCE ? 2 : 1) * (ranks - 1) / ranks / link->within;
+}
+
+static double share_between(const Costs *costs, const GroupLink *link, int what) {
+    double wide = !costs->cluster->gpu && link->per_node > 1 && costs->width == 2 ? 2 : 1, sent = 0;
+    double parts = costs->cluster->gpu ? link->size : link->nodes;
+    if (link->nodes == 1) return 0;
+    if (what != COMM_ALL_GATHER) sent += what == COMM_BROADCAST ? 1 : wide;
+    if (what == COMM_ALL_REDUCE || what == COMM_ALL_GATHER) sent += 1;
+    return sent * (parts - 1) / parts / link->between;
+}
+
 /* The link of a group of `size` ranks that are `stride` apart. */
-static GroupLink link_of_group(const Cluster *cluster, int size, double stride) {
-    const Link *within = &cluster->within, *between = &cluster->between;
-    double node = cluster->devices_per_node;
-    GroupLink link = {.size = size, .port = PORT_WITHIN, .bandwidth = within->bandwidth * within->share};
-    double per_node = stride >= node ? 1 : fmin(size, floor(node / stride)), nodes = ceil(size / per_node);
+static GroupLink link_of_group(const Costs *costs, int size, double stride) {
+    const Link *within = &costs->cluster->within, *between = &costs->cluster->between;
+    double node = costs->cluster->devices_per_node;
+    double per_node = stride >= node ? 1 : fmin(size, floor(node / stride));
+    GroupLink link = {.size = size,
+                      .per_node = per_node,
+                      .nodes = ceil(size / per_node),
+                      .within = within->bandwidth * within->share,
+                      .between = per_node * between->bandwidth * between->share};
     link.hops_within = per_node > 1 ? ceil(log2(per_node)) : 0;
-    link.hops_between = nodes > 1 ? ceil(log2(nodes)) : 0;
-    /* The group's ranks on a node share its links to other nodes. */
-    double out = per_node * between->bandwidth * between->share;
-    if (nodes > 1 && (per_node == 1 || out < link.bandwidth)) {
-        link.port = PORT_BETWEEN;
-        link.bandwidth = out;
-    }
+    link.hops_between = link.nodes > 1 ? ceil(log2(link.nodes)) : 0;
+    bool out = share_between(costs, &link, COMM_ALL_REDUCE) > share_within(costs, &link, COMM_ALL_REDUCE);
+    link.port = link.nodes > 1 && (out || per_node == 1) ? PORT_BETWEEN : PORT_WITHIN;
     return link;
 }
 
@@ -40,12 +58,11 @@ Costs costs_of(const Plan *plan, const Cluster *cluster) {
                    .rate = rate_of(plan),
                    .width = (double)dtype_size(plan->runner.dtype),
                    .host_state = plan->runner.offload != OFFLOAD_NONE};
-    costs.channel[CHANNEL_TENSOR] = link_of_group(cluster, mesh->tp, 1);
-    costs.channel[CHANNEL_SHARD] = link_of_group(cluster, shard, tp);
-    costs.channel[CHANNEL_REPLICA] = link_of_group(cluster, mesh->dp / shard, tp * shard);
-    costs.channel[CHANNEL_ENDS] = link_of_group(cluster, 2, tp * mesh->dp * (mesh->pp - 1));
-    costs.channel[CHANNEL_HOST] =
-        (GroupLink){.size = 1, .port = PORT_HOST, .bandwidth = cluster->host.bandwidth * cluster->host.share};
+    costs.channel[CHANNEL_TENSOR] = link_of_group(&costs, mesh->tp, 1);
+    costs.channel[CHANNEL_SHARD] = link_of_group(&costs, shard, tp);
+    costs.channel[CHANNEL_REPLICA] = link_of_group(&costs, mesh->dp / shard, tp * shard);
+    costs.channel[CHANNEL_ENDS] = link_of_group(&costs, 2, tp * mesh->dp * (mesh->pp - 1));
+    costs.channel[CHANNEL_HOST] = (GroupLink){.size = 1, .nodes = 1, .port = PORT_HOST};
     return costs;
 }
 
@@ -54,27 +71,37 @@ double cost_launch(const Costs *costs) {
     return cluster->software.present ? cluster->software.launch_s : cluster->launch_s;
 }
 
-double cost_sent(const Costs *costs, const StepEvent *event) {
-    double size = costs->channel[event->channel].size;
-    if (event->channel == CHANNEL_HOST) return event->bytes;
+static double host_bandwidth(const Costs *costs) {
+    return costs->cluster->host.bandwidth * costs->cluster->host.share;
+}
+
+/* Other software may reduce gradients of another type. */
+static double operation_bytes(const Costs *costs, const StepEvent *event) {
     double bytes = event->bytes;
     if (costs->cluster->software.present &&
         (event->channel == CHANNEL_SHARD || event->channel == CHANNEL_REPLICA))
         bytes *= costs->cluster->software.gradient_bytes / sizeof(float);
+    return bytes;
+}
+
+double cost_sent(const Costs *costs, const StepEvent *event) {
+    double size = costs->channel[event->channel].size, bytes = operation_bytes(costs, event);
+    if (event->channel == CHANNEL_HOST) return event->bytes;
     return (event->what == COMM_ALL_REDUCE ? 2 : 1) * bytes * (size - 1) / size;
 }
 
 double cost_operation(const Costs *costs, const StepEvent *event) {
     const GroupLink *link = &costs->channel[event->channel];
-    double latency = event->channel == CHANNEL_HOST
-                         ? costs->cluster->host.latency_s
-                         : link->hops_within * costs->cluster->within.latency_s +
-                               link->hops_between * costs->cluster->between.latency_s;
-    if (event->what == COMM_ALL_REDUCE && event->channel != CHANNEL_HOST) latency *= 2;
+    if (event->channel == CHANNEL_HOST)
+        return costs->cluster->host.latency_s + event->bytes / host_bandwidth(costs);
+    double latency = link->hops_within * costs->cluster->within.latency_s +
+                     link->hops_between * costs->cluster->between.latency_s;
+    if (event->what == COMM_ALL_REDUCE) latency *= 2;
     if (costs->cluster->software.present && event->channel == CHANNEL_TENSOR &&
         event->what == COMM_ALL_REDUCE)
         latency += costs->cluster->software.tensor_wait_s;
-    return latency + cost_sent(costs, event) / link->bandwidth;
+    return latency + operation_bytes(costs, event) * fmax(share_within(costs, link, event->what),
+                                                          share_between(costs, link, event->what));
 }
 
 double cost_message(const Costs *costs, const Plan *plan, int stage, double bytes) {
@@ -83,7 +110,9 @@ double cost_message(const Costs *costs, const Plan *plan, int stage, double byte
     double next = stage + 1 < mesh->pp ? stage + 1 : 0;
     bool same = floor(stage * apart / node) == floor(next * apart / node);
     const Link *link = same ? &costs->cluster->within : &costs->cluster->between;
-    return link->latency_s + bytes / (link->bandwidth * link->share);
+    /* GPUs have their own ports. CPUs share their node's, with those ranks of the stage that are on it. */
+    double alone = same || costs->cluster->gpu ? 1 : node / fmin(apart, node);
+    return link->latency_s + bytes / (alone * link->bandwidth * link->share);
 }
 
 /* ---- kernels ---- */
@@ -166,7 +195,7 @@ static Cost cost_attention(const Costs *costs, const StepEvent *event) {
 static Cost cost_plain(const Costs *costs, const StepEvent *event) {
     double bytes = event->bytes, seconds = 0;
     if (kernel_info((KernelId)event->what)->work == KERNEL_WORK_UPDATE) {
-        if (costs->host_state) seconds = bytes / costs->channel[CHANNEL_HOST].bandwidth;
+        if (costs->host_state) seconds = bytes / host_bandwidth(costs);
         bytes *= 30.0 / 18; /* state is read and written; the event counts it once */
     }
     seconds = fmax(seconds, fmax(cost_memory(costs, bytes), event->flops / costs->cluster->vector_flops));
@@ -198,8 +227,7 @@ Cost cost_event(const Costs *costs, const StepEvent *event) {
     } else if (event->kind == STEP_COPY && event->what == COPY_ON_DEVICE) {
         cost.device_s = cost_memory(costs, 2 * event->bytes);
     } else if (event->kind == STEP_COPY) {
-        cost.device_s =
-            costs->cluster->host.latency_s + event->bytes / costs->channel[CHANNEL_HOST].bandwidth;
+        cost.device_s = costs->cluster->host.latency_s + event->bytes / host_bandwidth(costs);
     } else if (event->kind == STEP_KERNEL && costs->cluster->software.present) {
         cost = software_cost(costs, event);
     } else if (event->kind == STEP_KERNEL) {

@@ -1,9 +1,9 @@
 /* The time of a single kernel on a device, or of a single communication operation on a link.
  *
  * A kernel takes the longer of its compute and its memory time, as if it had the device to itself; GEMMs also
- * lose time to partially filled waves (see Cluster). A collective takes the time to send its bytes over the
- * slowest link on its path, plus that link's latency per hop. Overlap and waiting are handled by
- * plan/simulate.h. */
+ * lose time to partially filled waves (see Cluster). A collective takes the longer of two times, plus the
+ * latency of its hops: that of the bytes that a rank moves within its node, and that of the bytes that a node
+ * sends to others over the link that its ranks share. Overlap and waiting are handled by plan/simulate.h. */
 #ifndef WEFT_PLAN_COST_H
 #define WEFT_PLAN_COST_H
 
@@ -21,8 +21,10 @@ typedef enum { PORT_WITHIN, PORT_BETWEEN, PORT_HOST, PORT_COUNT } Port;
 /* How the ranks of a group are connected. */
 typedef struct GroupLink {
     int size;
-    Port port; /* the slowest on the path; operations on the same port share its bandwidth */
-    double bandwidth, hops_within, hops_between; /* bytes/s; steps of a tree over the ranks */
+    double per_node, nodes;
+    Port port;              /* the slowest on the path; operations on the same port share its bandwidth */
+    double within, between; /* bytes/s of a rank, and of the group's ranks of a node together */
+    double hops_within, hops_between; /* steps of a tree over the ranks */
 } GroupLink;
 
 typedef struct Costs {

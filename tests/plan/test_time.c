@@ -382,6 +382,43 @@ static void slow_links_cost_time(void **state) {
     assert_true(time_of("nodes", &cluster, spec, NULL).phase_s[PHASE_COMMUNICATION] > 0.1);
 }
 
+/* On CPUs, the ranks of a node share its link, and what they reduce together crosses it once: communication
+ * takes the node's bytes at the node's rate, however many ranks it has. */
+static void nodes_share_a_link(void **state) {
+    (void)state;
+    const double rate = 25e6;
+    const struct {
+        MeshSpec mesh;
+        int zero, ranks;
+        double crossings; /* of all parameters' bytes over one node's link, per step */
+    } rows[] = {{{.dp = 4, .tp = 1, .pp = 1}, 0, 2, 1},
+                {{.dp = 8, .tp = 1, .pp = 1}, 0, 4, 1},
+                {{.dp = 4, .tp = 1, .pp = 1, .shard = 2}, 1, 2, 1},
+                {{.dp = 4, .tp = 1, .pp = 1}, 3, 2, 1.5},
+                {{.dp = 2, .tp = 2, .pp = 1}, 0, 2, 1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Cluster cluster;
+        assert_ok(cluster_find("cpu", &cluster));
+        cluster.devices_per_node = rows[i].ranks;
+        cluster.between = (Link){.latency_s = 0, .bandwidth = rate / rows[i].ranks, .share = 1};
+        PlanSpec spec = spec_of("gpt2", "lm", 8, 8, "fp32");
+        spec.config.model.layers = 2;
+        spec.config.model.vocab = 256;
+        spec.config.run.micro_batch = 8 / rows[i].mesh.dp;
+        spec.config.run.zero = rows[i].zero;
+        spec.config.device.name = "cpu";
+        spec.mesh = rows[i].mesh;
+        Plan plan;
+        assert_ok(plan_init(&plan, &spec));
+        double bytes = 4 * (double)plan.params_stored, expected = rows[i].crossings * bytes / rate;
+        plan_done(&plan);
+        StepEstimate time = time_of("nodes", &cluster, spec, NULL);
+        double found = time.phase_s[PHASE_COMMUNICATION] + time.phase_s[PHASE_OPTIMIZER];
+        if (fabs(found / expected - 1) > 0.1)
+            fail_msg("row %zu: communication takes %g s; expected %g s", i, found, expected);
+    }
+}
+
 /* Parameters that stay gathered from forward to backward are gathered once instead of twice, and as early.
  * With fast links that saves nothing, and the vocabulary matrix, which is then gathered as a whole, costs up
  * to 1%. */
@@ -482,6 +519,7 @@ int main(void) {
         cmocka_unit_test(tensor_ranks_wait),
         cmocka_unit_test(portable_attention_is_slower),
         cmocka_unit_test(profiles_by_attention),
+        cmocka_unit_test(nodes_share_a_link),
         cmocka_unit_test(keeping_parameters_is_not_slower),
         cmocka_unit_test(long_plans_show_progress),
     };
