@@ -113,6 +113,30 @@ static void calls_the_launcher(void **state) {
     ran_done(&ran);
 }
 
+/* With --gather-checkpoints, only rank 0 needs configuration, model and run: the other rank's directory stays
+ * empty. */
+static void gathers_on_rank_0(void **state) {
+    (void)state;
+    require_mpi();
+    Ran ran = shell_line(
+        "dir=$(mktemp -d) && mkdir $dir/a $dir/b && cd $dir/a && "
+        "echo '{\"data\": \"self\", \"seq\": 16, \"batch\": 4, \"eval-every\": 0, \"val-fraction\": 0}' "
+        ">run.json && "
+        "$WEFT train --model gpt2-tiny --steps 1 --quiet --config run.json --out first && cp -rL "
+        "first/latest model && "
+        "train=\"$WEFT train --gather-checkpoints --resume --quiet --out run\" && "
+        "mpirun -n 1 -wdir $dir/a $train --config run.json --model model --steps 2 : "
+        "-n 1 -wdir $dir/b $train --config run.json --model model --steps 2 && "
+        "mpirun -n 1 -wdir $dir/a $train --steps 4 --json : -n 1 -wdir $dir/b $train --steps 4 --json && "
+        "ls -A $dir/b && ls run run/latest && wc -l <run/metrics.jsonl; code=$?; rm -r \"$dir\"; exit $code");
+    if (ran.code) fail_msg("exit code %d: %s", ran.code, ran.err);
+    assert_contains(ran.out, "\"steps\": 4");
+    static const char *const files[] = {"optimizer.safetensors", "summary.json"};
+    for (int i = 0; i < 2; i++) assert_int_equal(occurrences(ran.out, files[i]), 1);
+    assert_contains(ran.out, "\n4\n");
+    ran_done(&ran);
+}
+
 static void joins_mpirun(void **state) {
     (void)state;
     require_mpi();
@@ -437,6 +461,7 @@ int main(void) {
         cmocka_unit_test(one_rank_needs_no_launcher),
         cmocka_unit_test(calls_the_launcher),
         cmocka_unit_test(joins_mpirun),
+        cmocka_unit_test(gathers_on_rank_0),
         cmocka_unit_test(all_fail_with_one_message),
         cmocka_unit_test(one_failure_stops_all),
         cmocka_unit_test(different_options_are_refused),
