@@ -26,6 +26,7 @@
 typedef struct CompareArgs {
     const char *out, *cluster, *program;
     int64_t repeat;
+    double price;
     bool simulate, retry, quiet;
 } CompareArgs;
 
@@ -45,6 +46,9 @@ static const Option compare_table[] = {
     {OPT_INT("repeat", CompareArgs, repeat), .fallback = "1", RANGE(1, 100),
      .help = "Execute every run N times, one round after another, and report means with their 95% confidence "
              "intervals. 3 or more tell differences from noise."},
+    {OPT_FLOAT("price", CompareArgs, price), .fallback = "0", .shown = "the cluster file's, if any", AT_LEAST(0),
+     .help = "Price per hour of a GPU, or of a host without GPUs, in any currency: adds the cost of a million "
+             "tokens and of each run."},
     {OPT_FLAG("retry", CompareArgs, retry), .help = "Retry failed runs."},
     {OPT_FLAG("quiet", CompareArgs, quiet), .help = "Do not show progress."},
 };
@@ -480,6 +484,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(comparison_describe(&results, &comparison.recipe, call->operands[0], call->scale,
                             changes_size(call)));
     TRY(command_text(call->line, &results.command));
+    results.price = comparison.args->price;
     TRY(comparison.args->out ? str_dup(comparison.args->out, &comparison.out)
                              : comparison_dir(&results, &comparison.out));
     size_t count = json_array_size(comparison.recipe.runs);

@@ -53,6 +53,15 @@ Status plan_only(const Invocation *call, const char *mode, const char *const *kn
     return OK;
 }
 
+/* The cost of a million tokens, and of an hour on all devices. */
+static void add_cost(double price, double units, json_t *result) {
+    double hour = price * units;
+    if (!(hour > 0)) return;
+    json_object_set_new(result, "cost_per_hour", json_real(hour));
+    json_object_set_new(result, "cost_per_million_tokens",
+                        json_finite(1e6 * hour / 3600 / json_number_at(result, "tokens_per_s")));
+}
+
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     PlanArgs *args = arguments;
     if (args->draw) return plan_draw(call, ret_result);
@@ -83,6 +92,8 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
         TRY(fit_json(&fit, &cluster, result));
         TRY(plan_time(&plan, &cluster, &time));
         TRY(time_json(&time, result));
+        add_cost(args->price > 0 ? args->price : cluster.price_per_hour,
+                 cluster_units(&cluster, args->train.layout.ranks), result);
     }
     TRY(plan_failure_add(call, result, result));
     *ret_result = json_incref(result);
@@ -197,6 +208,9 @@ static void print_time(const json_t *result, FILE *out) {
     fprintf(out, "\n%s samples/s, %s tokens/s, MFU %.1f%%, bubble %.1f%%\n", samples,
             format_count(tokens, json_number_at(result, "tokens_per_s")), 100 * json_number_at(result, "mfu"),
             100 * json_number_at(result, "bubble"));
+    if (json_object_get(result, "cost_per_hour"))
+        fprintf(out, "cost: %.4g per million tokens, %.4g per hour\n",
+                json_number_at(result, "cost_per_million_tokens"), json_number_at(result, "cost_per_hour"));
 }
 
 /* On a CPU, device memory is host memory, so the two add up. */

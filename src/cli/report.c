@@ -16,7 +16,7 @@
 typedef struct ReportArgs {
     const char *out, *format;
     bool watch;
-    double interval;
+    double interval, price;
 } ReportArgs;
 
 static const char *const format_choices[] = {"page", "markdown", "latex", "csv", NULL};
@@ -27,6 +27,8 @@ static const Option report_table[] = {
      .help = "File to write. A page's plots go into the directory figures beside it, as SVG, PDF and CSV."},
     {OPT_CHOICE("format", ReportArgs, format, "NAME", format_choices), .fallback = "page",
      .help = "What to write: the page, or only its table."},
+    {OPT_FLOAT("price", ReportArgs, price), .fallback = "0", .shown = "the comparison's, if any", AT_LEAST(0),
+     .help = "Price per hour of a GPU, or of a host without GPUs: adds costs, as in 'weft compare'."},
     {OPT_FLAG("watch", ReportArgs, watch),
      .help = "Follow one run in the terminal until it ends, instead of writing a page."},
     {OPT_FLOAT("interval", ReportArgs, interval), .fallback = "1", RANGE(0.02, 86400),
@@ -289,7 +291,7 @@ static Status write_table(const Invocation *call, const ReportArgs *args, const 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     const ReportArgs *args = arguments;
     if (args->watch) return follow(call, args, ret_result);
-    CLEANUP(results_done) Results results = {0};
+    CLEANUP(results_done) Results results = {.price = args->price};
     for (size_t i = 0; i < call->operand_count; i++)
         TRY(add_dir(&results, call->operands[i], call->operand_count == 1));
     if (!results.count) return USAGE("%s: the comparison contains no runs", call->operands[0]);

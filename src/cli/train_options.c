@@ -379,6 +379,9 @@ static const Option plan_table[] = {
     {OPT_TEXT("cluster", PlanArgs, cluster, "NAME|FILE"), .shown = "none",
      .help = "Hardware to plan for: %s, or a file like those in clusters/. Reports whether the layout fits and, "
              "if not, what does.", .names = cluster_names},
+    {OPT_FLOAT("price", PlanArgs, price), .fallback = "0", AT_LEAST(0), .shown = "the cluster file's, if any",
+     .help = "With --cluster: price per hour of a GPU, or of a node without GPUs, in any currency. Reports the "
+             "cost of a million tokens."},
     {OPT_FLAG("search", PlanArgs, search),
      .help = "Search for the fastest layouts on --ranks devices of the cluster. Layout options that are "
              "given stay fixed."},

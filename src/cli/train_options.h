@@ -41,6 +41,7 @@ typedef struct PlanArgs {
     const char *out;   /* output of --measure */
     bool draw, search, measure;
     int64_t micros;
+    double price; /* per hour; 0: the cluster's */
     FailureArgs failure;
 } PlanArgs;
 

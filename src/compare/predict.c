@@ -226,6 +226,8 @@ static Status summary_of(const json_t *plan, const Cluster *cluster, const PlanS
     CLEANUP(run_summary_done) RunSummary summary = run_summary_take(NULL);
     summary.predicted = cluster->name;
     if (cluster->software.present) summary.program = cluster->software.title;
+    summary.priced_units = cluster_units(cluster, json_number_at(json_object_get(plan, "layout"), "ranks"));
+    if (cluster->price_per_hour > 0) summary.price_per_hour = cluster->price_per_hour;
     summary.step_ms = json_number_at(plan, "step_ms");
     summary.samples_per_s = json_number_at(plan, "samples_per_s");
     summary.tokens_per_s = json_number_at(plan, "tokens_per_s");

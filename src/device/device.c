@@ -110,6 +110,13 @@ double device_utilization(Device *device) {
     return unknown ? NAN : share;
 }
 
+double device_energy(Device *device) {
+    double joules = NAN;
+    if (!device->ops->energy) return NAN;
+    CLEANUP(status_freep) Status unknown = device->ops->energy(device, &joules);
+    return unknown ? NAN : joules;
+}
+
 void device_free(Device *device) {
     if (!device) return;
     device->ops->done(device);

@@ -49,6 +49,8 @@ typedef struct DeviceOps {
     void (*recorded_free)(void *recorded);
     /* Recent utilization as the device reports it, 0 to 1. NULL: not supported. */
     Status (*utilization)(Device *device, double *ret_share);
+    /* Energy since the driver was loaded, in joules. NULL: not supported. */
+    Status (*energy)(Device *device, double *ret_joules);
     void (*done)(Device *device);
 } DeviceOps;
 
@@ -123,6 +125,8 @@ void device_allow_tf32(Device *device, bool allow);
 MUST_USE Status device_check_fp8(const Device *device);
 /* GPU utilization over the last fraction of a second, by all processes, 0 to 1; NAN if unavailable. */
 double device_utilization(Device *device);
+/* Energy of the GPU since the driver was loaded, in joules; NAN if unavailable. Use differences only. */
+double device_energy(Device *device);
 
 const char *mem_tag_name(MemTag tag);
 

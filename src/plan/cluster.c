@@ -15,6 +15,10 @@ const char *rate_name(Rate rate) {
     return rate_names[rate];
 }
 
+double cluster_units(const Cluster *cluster, double ranks) {
+    return cluster->gpu ? ranks : ceil(ranks / cluster->devices_per_node);
+}
+
 typedef enum { ABOVE_ZERO, FROM_ZERO, COUNT_FROM_ONE, SHARE } Range;
 
 typedef struct Figure {
@@ -58,6 +62,7 @@ static const Figure figures[] = {
     {"device", "kernel_s", AT(kernel_s), FROM_ZERO, false},
     {"", "devices_per_node", AT(devices_per_node), COUNT_FROM_ONE, false},
     {"", "host_memory_bytes", AT(host_memory_bytes), ABOVE_ZERO, false},
+    {"", "price_per_hour", AT(price_per_hour), ABOVE_ZERO, true},
     {"links.within", "latency_s", AT(within.latency_s), FROM_ZERO, false},
     {"links.within", "bandwidth", AT(within.bandwidth), ABOVE_ZERO, false},
     {"links.within", "share", AT(within.share), SHARE, false},

@@ -68,6 +68,7 @@ typedef struct Cluster {
     double launch_s;           /* host time per kernel launch */
     double kernel_s;           /* device time to start and end a kernel */
     double devices_per_node;
+    double price_per_hour;    /* of a GPU, or of a node without GPUs; 0: unknown */
     double host_memory_bytes; /* per node */
     Link within, between;     /* between devices of the same node, and of different nodes */
     Link host;                /* between a device and host memory */
@@ -75,6 +76,9 @@ typedef struct Cluster {
     /* Measured kernel times by precision; kernels without points are computed from the figures above. */
     KernelCurves kernels[RATE_COUNT];
 } Cluster;
+
+/* What a price per hour is multiplied by: GPUs, or nodes without GPUs. */
+double cluster_units(const Cluster *cluster, double ranks);
 
 /* Finds a cluster by built-in name or path. */
 MUST_USE Status cluster_find(const char *name, Cluster *ret_cluster);

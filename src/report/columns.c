@@ -147,6 +147,19 @@ static void put_bases(FILE *out, const Results *results) {
     if (any) fputs(". ", out);
 }
 
+static void put_price(FILE *out, const Results *results) {
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        const char *cluster = run_predicted(run);
+        bool own = results->price > 0;
+        double price = own ? results->price : run->summary.price_per_hour;
+        if (!isfinite(run_figure(run, FIGURE_COST_TOKENS))) continue;
+        fprintf(out, "Costs are at %.6g per GPU, or per host without GPUs, and hour%s%s. ", price,
+                own ? "" : ", the price of ", own || !cluster ? "" : cluster);
+        return;
+    }
+}
+
 Status columns_note(const Results *results, const Columns *columns, char **ret_text) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size = 0;
@@ -154,6 +167,7 @@ Status columns_note(const Results *results, const Columns *columns, char **ret_t
     if (!out) return FAILED("out of memory while writing the table");
     put_equal(out, results, columns);
     put_programs(out, results);
+    put_price(out, results);
     put_bases(out, results);
     bool bad = ferror(out) != 0;
     if (fclose(out) != 0 || bad) return FAILED("out of memory while writing the table");

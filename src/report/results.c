@@ -295,6 +295,10 @@ const Figure figures[FIGURES] = {
     {"tp", "tp", FIGURE_FORMAT_WHOLE, 0, true},
     {"params_per_rank", "params/rank", FIGURE_FORMAT_COUNT, 0, true},
     {"work", "params x samples/s", FIGURE_FORMAT_RATE, 1, true},
+    {"cost_per_million_tokens", "cost/M tokens", FIGURE_FORMAT_COST, -1, false},
+    {"cost", "cost", FIGURE_FORMAT_COST, -1, false},
+    {"energy_j", "energy", FIGURE_FORMAT_JOULES, -1, false},
+    {"tokens_per_j", "tokens/J", FIGURE_FORMAT_RATE, 1, false},
 };
 
 /* Files may be damaged or edited by hand. */
@@ -416,7 +420,23 @@ double run_figure(const Run *run, size_t figure) {
     return isfinite(mean) ? mean : run_single_figure(run, figure);
 }
 
+/* The price of all GPUs or hosts that a run occupies, per hour; NAN: unknown. */
+static double price_of(const Run *run, const RunSummary *summary) {
+    double price = run->of->price > 0 ? run->of->price : summary->price_per_hour;
+    double units = summary->priced_units, hosts = json_number_at(summary->machine, "host_count");
+    double gpus = hosts * (double)json_array_size(json_object_get(summary->machine, "gpus"));
+    double ranks = json_number_or(summary->layout, "ranks", NAN);
+    if (!(units >= 1)) units = gpus >= 1 ? fmin(ranks, gpus) : hosts;
+    return units >= 1 ? price * units : NAN;
+}
+
+static double cost_of(const Run *run, const RunSummary *summary, size_t figure) {
+    double per_s = price_of(run, summary) / 3600;
+    return figure == FIGURE_COST ? per_s * summary->runtime_s : 1e6 * per_s / summary->tokens_per_s;
+}
+
 double run_single_figure(const Run *run, size_t figure) {
+    if (figure == FIGURE_COST || figure == FIGURE_COST_TOKENS) return cost_of(run, &run->summary, figure);
     if (figure == FIGURE_EPOCH) return run_epoch(run);
     if (figure == FIGURE_EFFICIENCY) return run->summary.json ? run_efficiency(run) : NAN;
     if (figure == FIGURE_GOODPUT)
@@ -446,6 +466,8 @@ static double weft_figure(const RunSummary *summary, size_t figure) {
 double run_source_figure(const Run *run, FigureSource source, size_t figure) {
     bool own = (source == SOURCE_PREDICTED) == (run_predicted(run) != NULL);
     const RunSummary *summary = run_predicted(run) ? &run->summary : &run->prediction;
+    if ((figure == FIGURE_COST || figure == FIGURE_COST_TOKENS) && !own && source == SOURCE_PREDICTED)
+        return cost_of(run, &run->prediction, figure);
     if (figure == FIGURE_WORK && source != SOURCE_WEFT)
         return source != SOURCE_PUBLISHED || study_lists(run->of, figure) ? run_work(run, source) : NAN;
     switch (source) {
@@ -641,6 +663,14 @@ const char *figure_text(char *buffer, FigureFormat unit, double value) {
         snprintf(buffer, FORMAT_SIZE, "%.*f", value >= 100 ? 1 : value >= 0.1 || value == 0 ? 2 : 4, value);
         return buffer;
     case FIGURE_FORMAT_BYTES: return format_bytes(buffer, value);
+    case FIGURE_FORMAT_COST:
+        snprintf(buffer, FORMAT_SIZE, "%.*f", value >= 1 ? 2 : value >= 0.01 ? 4 : 6, value);
+        return buffer;
+    case FIGURE_FORMAT_JOULES: {
+        char number[FORMAT_SIZE - 2];
+        snprintf(buffer, FORMAT_SIZE, "%.29sJ", format_si(number, value));
+        return buffer;
+    }
     case FIGURE_FORMAT_COUNT: return format_count(buffer, value);
     case FIGURE_FORMAT_WHOLE: snprintf(buffer, FORMAT_SIZE, "%.0f", value); return buffer;
     case FIGURE_FORMAT_MS: snprintf(buffer, FORMAT_SIZE, "%.*f", value < 100 ? 1 : 0, value); return buffer;

@@ -52,6 +52,7 @@ struct Run {
 
 struct Results {
     char *title, *about, *scale; /* about and scale may be NULL */
+    double price;                /* of a GPU, or of a host without GPUs, per hour; 0: unknown */
     char *command;               /* the command lines that repeat them; NULL: unknown */
     json_t *study;               /* the study that the runs repeat, see report/study.h; NULL: none */
     bool resized; /* the runs have another size than the study's: published figures are shown only in findings
@@ -111,7 +112,9 @@ typedef enum {
     FIGURE_FORMAT_NUMBER,
     FIGURE_FORMAT_COUNT,
     FIGURE_FORMAT_WHOLE,
-    FIGURE_FORMAT_MS
+    FIGURE_FORMAT_MS,
+    FIGURE_FORMAT_COST,
+    FIGURE_FORMAT_JOULES
 } FigureFormat;
 
 typedef struct Figure {
@@ -147,6 +150,10 @@ typedef enum {
     FIGURE_TENSOR,
     FIGURE_PARAMS_RANK,
     FIGURE_WORK,
+    FIGURE_COST_TOKENS,
+    FIGURE_COST,
+    FIGURE_ENERGY,
+    FIGURE_TOKENS_JOULE,
     FIGURES
 } FigureId;
 extern const Figure figures[FIGURES];

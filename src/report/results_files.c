@@ -123,6 +123,7 @@ Status results_json(const Results *results, json_t **ret_json) {
         return FAILED("out of memory while collecting the results");
     }
     json_object_set_new(json, "command", text_or_null(results->command));
+    if (results->price > 0) json_object_set_new(json, "price_per_hour", json_real(results->price));
     Status status = add_study(results, json);
     if (!status && json_array_size(results->others) && json_object_set(json, "others", results->others) != 0)
         status = FAILED("out of memory while collecting the results");
@@ -440,6 +441,8 @@ Status results_read(Results *results, const char *dir) {
     TRY(copy_text(json, "about", &results->about));
     TRY(copy_text(json, "scale", &results->scale));
     TRY(copy_text(json, "command", &results->command));
+    double price = json_number_at(json, "price_per_hour");
+    if (!(results->price > 0) && price > 0 && price < 1e12) results->price = price;
     read_study(results, json);
     const json_t *entry;
     size_t at;

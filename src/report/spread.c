@@ -22,7 +22,11 @@ bool figure_is_timed(size_t figure) {
     case FIGURE_GOODPUT:
     case FIGURE_STEP:
     case FIGURE_EPOCH:
-    case FIGURE_WORK: return true;
+    case FIGURE_WORK:
+    case FIGURE_COST_TOKENS:
+    case FIGURE_COST:
+    case FIGURE_ENERGY:
+    case FIGURE_TOKENS_JOULE: return true;
     default: return false;
     }
 }
@@ -156,9 +160,13 @@ static double spread_within(const Run *run, size_t figure) {
     if (run_predicted(run)) return NAN;
     switch (figure) {
     case FIGURE_BUSY: return value * block_spread(&run->busy, excluded);
-    case FIGURE_BUBBLE: return NAN;
-    case FIGURE_RUNTIME: /* only its steps are known to vary */
-        return pace * 1e-3 * run->summary.step_ms * run->summary.steps_measured;
+    case FIGURE_BUBBLE:
+    case FIGURE_ENERGY:
+    case FIGURE_TOKENS_JOULE: return NAN;
+    case FIGURE_RUNTIME:
+    case FIGURE_COST: /* only the steps are known to vary */
+        return value * pace * 1e-3 * run->summary.step_ms * run->summary.steps_measured /
+               run->summary.runtime_s;
     default: return pace * value;
     }
 }

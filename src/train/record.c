@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/host.h"
 #include "base/memory.h"
+#include "device/registry.h"
 #include "train/peak.h"
 
 /* A process's first steps allocate memory, fault pages in and tune kernels. The run's rates leave them out if
@@ -19,6 +20,8 @@ enum { FIRST_STEPS = 2, ENOUGH_STEPS = 10 };
 
 /* The host's CPU time advances in ticks of 10 ms. */
 #define MIN_LOAD_S 0.5
+
+#define ENERGY_INTERVAL_S 30 /* counters wrap after minutes */
 
 static const char *const phase_names[PHASES] = {
     [PHASE_COMPUTE] = "compute",       [PHASE_COMM] = "comm",   [PHASE_BUBBLE] = "bubble",
@@ -61,7 +64,9 @@ Status record_ready(Record *record, const Job *job, int64_t batch, const char *p
     record_restore_noise(record, noise);
     TRY(mem_new((size_t)job->runner->mesh->size, sizeof *record->ranks, &record->ranks));
     TRY(peak_of_ranks(job, precision, &record->peak_flops));
-    record->ready_at = clock_wall();
+    energy_init(&record->energy, "/sys/class/powercap");
+    record->gpu_energy = device_energy(job->device);
+    record->ready_at = record->energy_at = clock_wall();
     record->all.phase_s[PHASE_SETUP] = record->ready_at - record->wall_start;
     return OK;
 }
@@ -169,6 +174,22 @@ static void end_first_steps(Record *record) {
     record->load_host = host_time();
 }
 
+static void read_energy(Record *record) {
+    energy_look(&record->energy);
+    record->energy_at = clock_wall();
+}
+
+static void measure_energy(Record *record) {
+    RankRecord *all = &record->all;
+    read_energy(record);
+    all->host_energy_j = record->energy.count ? record->energy.joules : NAN;
+    all->gpu_energy_j = device_energy(record->job->device) - record->gpu_energy;
+    if (device_is_host(record->job->device)) return;
+    CudaInfo info;
+    device_cuda_info(&info);
+    all->gpus = info.devices;
+}
+
 /* How much CPU time this process and the whole host have used since the first steps. */
 static void measure_load(Record *record) {
     RankRecord *all = &record->all;
@@ -201,6 +222,7 @@ void record_step_end(Record *record, const StepResult *result) {
     record->steps++;
     record->tokens += result->tokens;
     if (record->steps == FIRST_STEPS) end_first_steps(record);
+    if (record->energy.count && clock_wall() - record->energy_at > ENERGY_INTERVAL_S) read_energy(record);
     if (!isfinite(result->micro_norm) || result->skipped) return;
     noise_add(&record->noise, result->micro_norm, (double)spec->micro_batch, result->grad_norm,
               record->batch / runner_workers(record->job->runner));
@@ -444,6 +466,27 @@ static json_t *host_load(const Record *record, int rank, double *ret_contention)
                      *ret_contention);
 }
 
+/* Energy of all hosts and GPUs; NAN if none is reported. GPUs are assigned round-robin, so
+ * a host's ranks after the first `gpus` share those. */
+static double total_energy(const Record *record) {
+    double sum = 0;
+    bool known = false;
+    for (int r = 0; r < rank_count(record); r++) {
+        const RankRecord *rank = &record->ranks[r];
+        int before = 0; /* ranks of the same host */
+        for (int other = 0; other < r; other++) before += same_host(record, r, other);
+        if (!before && isfinite(rank->host_energy_j)) {
+            sum += rank->host_energy_j;
+            known = true;
+        }
+        if (isfinite(rank->gpu_energy_j) && before < rank->gpus) {
+            sum += rank->gpu_energy_j;
+            known = true;
+        }
+    }
+    return known ? sum : NAN;
+}
+
 /* The load of the host with the most contention; NULL if unknown. */
 static json_t *load_json(const Record *record) {
     json_t *worst = NULL;
@@ -473,6 +516,8 @@ Status record_summary(Record *record, RunSummary *summary) {
     own->gpu = record->gpu_samples ? record->gpu_sum / (double)record->gpu_samples : NAN;
     measure_memory(own, record->job->device);
     measure_load(record);
+    measure_energy(record);
+    double all_tokens = (double)record->tokens;
     int64_t excluded = drop_first_steps(record), steps = record->steps - excluded;
     TRY(host_gather(mesh->world, record->ranks, own, sizeof *own));
     double seconds = steps ? mean_of(record, step_seconds) : NAN;
@@ -480,6 +525,8 @@ Status record_summary(Record *record, RunSummary *summary) {
     summary->steps_measured = (double)steps;
     summary->steps_excluded = (double)excluded;
     summary->load = load_json(record);
+    summary->energy_j = total_energy(record);
+    summary->tokens_per_j = summary->energy_j > 0 ? all_tokens / summary->energy_j : NAN;
     summary->runtime_s = mean_of(record, run_seconds);
     summary->tokens_per_s = (double)record->tokens / seconds;
     summary->samples_per_s = (double)steps * record->batch / seconds;

@@ -5,6 +5,7 @@
 #ifndef WEFT_TRAIN_RECORD_H
 #define WEFT_TRAIN_RECORD_H
 
+#include "base/energy.h"
 #include "base/host.h"
 #include "train/job.h"
 #include "train/noise.h"
@@ -37,6 +38,8 @@ typedef struct RankRecord {
     double first_step_s, first_busy_s;       /* step_s and busy_s of the first steps */
     double cpu_s, host_busy_s, host_steal_s; /* since the first steps: own CPU time, the host's */
     double load_s, cores;                    /* seconds since the first steps; cores of the host */
+    double host_energy_j, gpu_energy_j;      /* since setup; NAN: not reported */
+    int gpus;                                /* of the host */
     int64_t peak[MEM_TAGS + 1], host_peak;
     uint64_t sent[AXIS_COUNT + 1][COMM_KINDS]; /* bytes, inside steps */
 } RankRecord;
@@ -51,6 +54,8 @@ typedef struct Record {
     RankRecord *ranks;    /* (mesh size) every rank's, as of the last exchange */
     int64_t steps, tokens;
     int64_t first_tokens; /* of the first steps */
+    Energy energy;
+    double energy_at, gpu_energy; /* when it was last read; the GPU's count at the end of setup */
     double load_wall, load_cpu;
     HostTime load_host;    /* at the end of the first steps, like load_wall and load_cpu */
     double pending_save_s; /* checkpoint time not yet in a metrics line */

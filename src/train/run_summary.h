@@ -24,6 +24,8 @@
     COUNT_IF_KNOWN(best_step) NUMBER_IF_KNOWN(best_val_loss) \
     COUNT(steps_measured) COUNT_IF_KNOWN(steps_excluded) /* the first ones, left out of rates */ \
     PART(machine)         /* object: what it ran on */ \
+    NUMBER_IF_KNOWN(energy_j) NUMBER_IF_KNOWN(tokens_per_j) /* of hosts and GPUs, after setup */ \
+    NUMBER_IF_KNOWN(price_per_hour) COUNT_IF_KNOWN(priced_units) /* predictions: of a unit; GPUs or hosts */ \
     PART(load)            /* object: CPU time of other processes; absent if unknown */ \
     NUMBER(runtime_s) NUMBER_IF_KNOWN(epoch_s) \
     NUMBER(tokens_per_s) NUMBER(samples_per_s) NUMBER(step_ms) \

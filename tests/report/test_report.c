@@ -1,6 +1,7 @@
 /* Reports: reading runs that are complete, truncated or damaged, comparing them, and the page. */
 #include <math.h>
 
+#include "base/energy.h"
 #include "base/format.h"
 #include "base/memory.h"
 #include "report/columns.h"
@@ -504,6 +505,75 @@ static void formats_tables(void **state) {
     results_done(&results);
 }
 
+/* Costs by the price given, else by the cluster's: of GPUs, or of hosts without GPUs. Energy as recorded. */
+static void computes_costs(void **state) {
+    const Fixture *fixture = *state;
+    Results results = {0};
+    CLEANUP(mem_freep) char *note = NULL;
+    write_run(fixture, "hosts",
+              "{\"steps\": 2, \"tokens_per_s\": 1000, \"runtime_s\": 1800, \"energy_j\": 5000, "
+              "\"tokens_per_j\": 0.25, \"layout\": {\"ranks\": 8}, \"machine\": {\"host_count\": 2}}",
+              NULL);
+    write_run(fixture, "gpus",
+              "{\"steps\": 2, \"tokens_per_s\": 1000, \"runtime_s\": 3600, \"layout\": {\"ranks\": 2}, "
+              "\"machine\": {\"host_count\": 1, \"gpus\": [{}, {}, {}, {}]}}",
+              NULL);
+    write_run(fixture, "plan",
+              "{\"predicted\": \"slate\", \"tokens_per_s\": 2000, \"runtime_s\": 3600, "
+              "\"price_per_hour\": 7.2, \"priced_units\": 4}",
+              NULL);
+    add(&results, fixture, "hosts");
+    add(&results, fixture, "gpus");
+    add(&results, fixture, "plan");
+    const Run *run = results.runs;
+    assert_true(isnan(run_figure(&run[0], FIGURE_COST)));
+    assert_true(fabs(run_figure(&run[2], FIGURE_COST) - 28.8) < 1e-9);
+    assert_true(fabs(run_figure(&run[2], FIGURE_COST_TOKENS) - 4) < 1e-9);
+    Columns columns = results_columns(&results);
+    assert_ok(columns_note(&results, &columns, &note));
+    assert_has(note, "Costs are at 7.2 per GPU, or per host without GPUs, and hour, the price of slate.");
+    results.price = 3.6;
+    assert_true(fabs(run_figure(&run[0], FIGURE_COST) - 3.6) < 1e-9); /* two hosts, half an hour */
+    assert_true(fabs(run_figure(&run[0], FIGURE_COST_TOKENS) - 2) < 1e-9);
+    assert_true(fabs(run_figure(&run[1], FIGURE_COST) - 7.2) < 1e-9); /* two of four GPUs */
+    assert_true(fabs(run_figure(&run[2], FIGURE_COST) - 14.4) < 1e-9);
+    char text[FORMAT_SIZE];
+    assert_string_equal(run_figure_text(text, &run[0], FIGURE_ENERGY, true), "5.00 kJ");
+    assert_true(run_figure(&run[0], FIGURE_TOKENS_JOULE) == 0.25);
+    results_done(&results);
+}
+
+static void write_counter(const char *dir, const char *name, const char *text) {
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_ok(file_replace(path, text, strlen(text)));
+}
+
+/* RAPL counters of packages and memory add up, also after they wrap; those of cores are part of a package. */
+static void reads_energy(void **state) {
+    static const char *const names[][2] = {
+        {"intel-rapl:0", "package-0"}, {"intel-rapl:0:0", "core"}, {"intel-rapl:0:1", "dram"}};
+    const Fixture *fixture = *state;
+    char dir[3][96];
+    Energy energy;
+    for (int i = 0; i < 3; i++) {
+        snprintf(dir[i], sizeof dir[i], "%s/%s", fixture->dir, names[i][0]);
+        assert_ok(dir_make(dir[i]));
+        write_counter(dir[i], "name", names[i][1]);
+        write_counter(dir[i], "energy_uj", "90000000");
+        write_counter(dir[i], "max_energy_range_uj", "100000000");
+    }
+    energy_init(&energy, fixture->dir);
+    assert_int_equal(energy.count, 2);
+    write_counter(dir[0], "energy_uj", "95000000"); /* 5 J */
+    write_counter(dir[1], "energy_uj", "99000000");
+    write_counter(dir[2], "energy_uj", "2000000"); /* 12 J */
+    energy_look(&energy);
+    assert_true(fabs(energy.joules - 17) < 1e-9);
+    energy_init(&energy, "/nowhere");
+    assert_int_equal(energy.count, 0);
+}
+
 /* The page names the machine once if all runs share it, and the command that repeats the comparison. */
 static void names_machine(void **state) {
     static const char machine[] =
@@ -883,7 +953,9 @@ static void reads_summary(void **state) {
     assert_string_equal(summary.predicted, "dgx");
     assert_true(json_number_at(summary.layout, "tp") == 2);
     for (size_t f = 0; f < FIGURES; f++) {
-        if (f == FIGURE_PEAK || f == FIGURE_TENSOR || f == FIGURE_WORK) continue; /* computed */
+        if (f == FIGURE_PEAK || f == FIGURE_TENSOR || f == FIGURE_WORK || f == FIGURE_COST ||
+            f == FIGURE_COST_TOKENS)
+            continue; /* computed */
         run_summary_replace(&summary, json_pack("{s:f}", figures[f].key, 0.5));
         assert_true(run_summary_number(&summary, figures[f].key) == 0.5);
     }
@@ -930,6 +1002,8 @@ int main(void) {
                                        TEST(partial_runs_are_not_compared),
                                        TEST(contended_runs_are_not_ranked),
                                        TEST(spread_decides_ties),
+                                       TEST(computes_costs),
+                                       TEST(reads_energy),
                                        TEST(names_machine),
                                        TEST(writes_figures),
                                        TEST(places_labels),

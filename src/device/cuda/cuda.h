@@ -30,6 +30,8 @@ static inline CudaDevice *cuda_device(const Stream *stream) {
 
 /* See DeviceOps.utilization. Loads NVML on first use. */
 MUST_USE Status utilization_cuda(Device *device, double *ret_share);
+/* See DeviceOps.energy; GPUs before Volta do not count it. */
+MUST_USE Status energy_cuda(Device *device, double *ret_joules);
 void nvml_close(CudaDevice *cuda);
 
 /* See DeviceOps; record.c. */

@@ -163,6 +163,7 @@ const DeviceOps device_ops_cuda = {
     .replay = replay_cuda,
     .recorded_free = recorded_free_cuda,
     .utilization = utilization_cuda,
+    .energy = energy_cuda,
     .done = done_cuda,
 };
 
