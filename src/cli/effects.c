@@ -84,7 +84,8 @@ static const Effect effects[] = {
     NEEDS("seed", "greedy", "", "with --greedy", .command = "generate"),
     NEEDS("shown", "json", "*", "without --json", .command = "answer"),
     NEEDS("null-threshold", "always", "", "with --always", .command = "answer"),
-    NEEDS("interval", "watch", "*", "without --watch", .command = "report"),
+    NEEDS("port", "serve", "*", "without --serve", .command = "report"),
+    NEEDS("address", "serve", "*", "without --serve", .command = "report"),
     NEEDS("retries", "list", "", "with --list", .command = "fetch"),
     {0},
 };

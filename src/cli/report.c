@@ -1,5 +1,6 @@
 /* weft report: writes a page that compares existing runs, or follows a run in the terminal. */
 #include <dirent.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -8,14 +9,18 @@
 #include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/show_results.h"
+#include "cli/stop.h"
 #include "report/formats.h"
 #include "report/page.h"
+#include "report/serve.h"
 #include "report/watch.h"
 #include "tokenizer/tokenizer.h"
 
 typedef struct ReportArgs {
     const char *out, *format;
-    bool watch;
+    bool watch, serve;
+    const char *address;
+    int64_t port;
     double interval, price;
 } ReportArgs;
 
@@ -31,8 +36,15 @@ static const Option report_table[] = {
      .help = "Price per hour of a GPU, or of a host without GPUs: adds costs, as in 'weft compare'."},
     {OPT_FLAG("watch", ReportArgs, watch),
      .help = "Follow one run in the terminal until it ends, instead of writing a page."},
+    {OPT_FLAG("serve", ReportArgs, serve),
+     .help = "Serve the page on http://localhost, read-only, until Ctrl-C; it updates by itself while runs "
+             "train."},
+    {OPT_INT("port", ReportArgs, port), .fallback = "8520", RANGE(0, 65535),
+     .help = "With --serve, the port; 0: any free one."},
+    {OPT_TEXT("address", ReportArgs, address, "ADDRESS"), .fallback = "127.0.0.1",
+     .help = "With --serve, the address to listen on. 0.0.0.0 lets everyone in the network read the runs."},
     {OPT_FLOAT("interval", ReportArgs, interval), .fallback = "1", RANGE(0.02, 86400),
-     .help = "With --watch, seconds between updates. If the output is not a terminal, a line is printed "
+     .help = "With --watch and --serve, seconds between updates. If the output is not a terminal, a line is printed "
              "every ten intervals, if anything has changed."},
 };
 /* clang-format on */
@@ -288,16 +300,57 @@ static Status write_table(const Invocation *call, const ReportArgs *args, const 
     return OK;
 }
 
+/* Reads the runs of the command line; the results must be empty. */
+static Status load_runs(const void *context, Results *results) {
+    const Invocation *call = context;
+    results->price = ((const ReportArgs *)call->config)->price;
+    for (size_t i = 0; i < call->operand_count; i++)
+        TRY(add_dir(results, call->operands[i], call->operand_count == 1));
+    if (!results->count) return USAGE("%s: the comparison contains no runs", call->operands[0]);
+    TRY(tell_apart(results));
+    if (!results->title) TRY(str_dup(results->count > 1 ? "Runs" : results->runs[0].name, &results->title));
+    return results->command ? OK : add_commands(results);
+}
+
+/* "--serve 8080 RUN": a number that is no directory is the port. */
+static Status take_port(Invocation *call, ReportArgs *args) {
+    const char *word = call->operands[0];
+    char *end;
+    long port = strtol(word, &end, 10);
+    if (*end || end == word || path_exists(word)) return OK;
+    if (port < 0 || port > 65535) return USAGE("--serve %s: expected a port from 0 to 65535", word);
+    args->port = port;
+    call->operand_count--;
+    memmove(call->operands, call->operands + 1, call->operand_count * sizeof *call->operands);
+    return call->operand_count ? OK : USAGE("--serve %ld: name the runs to show", port);
+}
+
+/* Serves until a signal comes. */
+static Status serve(Invocation *call, ReportArgs *args) {
+    CLEANUP(serve_freep) Server *server = NULL;
+    TRY(take_port(call, args));
+    ServeSpec spec = {.address = args->address,
+                      .port = (int)args->port,
+                      .interval = args->interval,
+                      .load = load_runs,
+                      .context = call};
+    bool loopback = !strncmp(args->address, "127.", 4) || !strcmp(args->address, "::1");
+    const volatile sig_atomic_t *stop = stop_catch(0);
+    TRY(serve_new(&server, &spec));
+    if (!loopback)
+        fprintf(stderr, "weft: warning: everyone who can reach %s may read these runs\n", args->address);
+    printf("http://%s:%d/\n", loopback ? "localhost" : args->address, serve_port(server));
+    fflush(stdout);
+    while (!*stop) pause_for(0.2);
+    return OK;
+}
+
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     const ReportArgs *args = arguments;
     if (args->watch) return follow(call, args, ret_result);
-    CLEANUP(results_done) Results results = {.price = args->price};
-    for (size_t i = 0; i < call->operand_count; i++)
-        TRY(add_dir(&results, call->operands[i], call->operand_count == 1));
-    if (!results.count) return USAGE("%s: the comparison contains no runs", call->operands[0]);
-    TRY(tell_apart(&results));
-    if (!results.title) TRY(str_dup(results.count > 1 ? "Runs" : results.runs[0].name, &results.title));
-    if (!results.command) TRY(add_commands(&results));
+    if (args->serve) return serve(call, arguments);
+    CLEANUP(results_done) Results results = {0};
+    TRY(load_runs(call, &results));
     if (strcmp(args->format, format_choices[0])) return write_table(call, args, &results, ret_result);
     bool curves;
     TRY(page_write(&results, page_path(args), &curves));
@@ -317,6 +370,7 @@ static const Example examples[] = {
     {"Compare two runs", "weft report runs/one runs/two --out both.html"},
     {"The table for a paper", "weft report runs/squad --format latex --out squad.tex"},
     {"Follow a run", "weft report --watch runs/one"},
+    {"Show a comparison under way in the browser", "weft report --serve 8080 runs/squad"},
     {"Regenerate the page of a comparison", "weft report runs/squad --out runs/squad/report.html"},
 };
 

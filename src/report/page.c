@@ -82,13 +82,13 @@ static void put_chips(FILE *out, const Results *results) {
     fputs("</div>\n", out);
 }
 
-static void put_head(FILE *out, const Results *results) {
+static void put_head(FILE *out, const Results *results, bool live) {
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
           "content=\"width=device-width, initial-scale=1\">\n<title>",
           out);
     put_html(out, results->title);
-    fprintf(out, " – weft</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n<header>\n",
-            weft_page_style);
+    fprintf(out, " – weft</title>\n<style>\n%s</style>\n</head>\n<body%s>\n<main>\n<header>\n",
+            weft_page_style, live ? " data-live" : "");
     fprintf(out, "<p class=\"eyebrow\">%s</p>\n<h1>", results->count > 1 ? "Comparison" : "Training run");
     put_html(out, results->title);
     fputs("</h1>\n", out);
@@ -163,8 +163,8 @@ static Status put_summary(FILE *out, const Results *results) {
     return OK;
 }
 
-static Status put_page(FILE *out, const Results *results, Figures *drawn) {
-    put_head(out, results);
+static Status put_page(FILE *out, const Results *results, bool live, Figures *drawn) {
+    put_head(out, results, live);
     TRY(put_summary(out, results));
     TRY(put_table(out, results));
     TRY(put_study(out, results));
@@ -191,12 +191,13 @@ static Status put_page(FILE *out, const Results *results, Figures *drawn) {
     return OK;
 }
 
-static Status make_page(const Results *results, Figures *drawn, char **ret_text, size_t *ret_size) {
+static Status make_page(const Results *results, bool live, Figures *drawn, char **ret_text,
+                        size_t *ret_size) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out) return FAILED("out of memory while writing the page");
-    Status status = put_page(out, results, drawn);
+    Status status = put_page(out, results, live, drawn);
     bool bad = ferror(out) != 0;
     bad |= fclose(out) != 0;
     TRY(status);
@@ -205,6 +206,10 @@ static Status make_page(const Results *results, Figures *drawn, char **ret_text,
     *ret_size = size;
     text = NULL;
     return OK;
+}
+
+Status page_text(const Results *results, char **ret_text, size_t *ret_size) {
+    return make_page(results, true, &(Figures){0}, ret_text, ret_size);
 }
 
 /* The directory figures beside the page. Plots of an earlier page with other runs are removed. */
@@ -234,7 +239,7 @@ Status page_write(const Results *results, const char *path, bool *ret_curves) {
     size_t size = 0;
     TRY(figures_dir(path, &dir));
     Figures drawn = {.dir = dir};
-    TRY(make_page(results, &drawn, &text, &size));
+    TRY(make_page(results, false, &drawn, &text, &size));
     if (!drawn.count) rmdir(dir); /* fails if it contains anything */
     TRY(file_replace(path, text, size));
     *ret_curves = !drawn.missing;

@@ -10,6 +10,10 @@
  * *ret_curves is false if plots are missing because gnuplot is not installed or failed. */
 MUST_USE Status page_write(const Results *results, const char *path, bool *ret_curves);
 
+/* The same page as text, without files, whose script follows the events of report/serve.h. The caller frees
+ * it. */
+MUST_USE Status page_text(const Results *results, char **ret_text, size_t *ret_size);
+
 /* ---- building blocks of the page ---- */
 
 /* Writes text with HTML special characters escaped and control characters replaced by '?'. */

@@ -140,5 +140,18 @@
             draw();
         });
     };
-    document.querySelectorAll('figure[data-plot]').forEach(start);
+    const begin = () => document.querySelectorAll('figure[data-plot]').forEach(start);
+    begin();
+
+    /* A served page replaces its contents whenever a run has written something. */
+    if ('live' in document.body.dataset) {
+        const events = new EventSource('events');
+        events.onmessage = (event) => {
+            const open = document.querySelector('details[open]');
+            document.querySelector('main').outerHTML = event.data;
+            if (open) document.querySelector('details').open = true;
+            tip.hidden = true;
+            begin();
+        };
+    }
 })();

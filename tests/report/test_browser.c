@@ -169,7 +169,13 @@ static const char script[] =
     "bars:n('.bar i'),marks:n('.bar u'),boxes:n('.track i'),dark:light(behind(w,d.body))<.2,wide,pale,small,"
     "cut:[...d.querySelectorAll('.scroll')].filter(e=>e.scrollWidth>e.clientWidth+1).length,"
     "fetched:w.performance.getEntriesByType('resource').length}}\n"
-    "onload=()=>{out.textContent='LOOK'+JSON.stringify([look(desktop),look(phone),look(plain)])+'KOOL'}\n";
+    /* A served page replaces its contents when an event comes. */
+    "function follows(f){f.contentWindow.events.onmessage({data:'<main><p "
+    "id=\"fresh\">new</p></main>'});return "
+    "f.contentDocument.querySelectorAll('main').length==1&&!!f.contentDocument.querySelector('main "
+    "#fresh')}\n"
+    "onload=()=>{out.textContent='LOOK'+JSON.stringify([look(desktop),look(phone),look(plain),follows(live)])"
+    "+'KOOL'}\n";
 
 static void put_frame(FILE *out, const char *id, int width, bool scripts, const char *html) {
     const char *from = strstr(html, "<script>"), *end = from ? strstr(from, "</script>") : NULL;
@@ -184,6 +190,18 @@ static void put_frame(FILE *out, const char *id, int width, bool scripts, const 
             fputc(*html, out);
     }
     fputs("\"></iframe>\n", out);
+}
+
+/* The page as it is served, with a stand-in for the connection. */
+static void put_live(FILE *out, const char *html) {
+    static const char stub[] =
+        "<body data-live><script>class EventSource{constructor(){window.events=this}}</script>";
+    const char *body = strstr(html, "<body>");
+    assert_non_null(body);
+    char *served = NULL;
+    assert_true(asprintf(&served, "%.*s%s%s", (int)(body - html), html, stub, body + strlen("<body>")) > 0);
+    put_frame(out, "live", 1200, true, served);
+    free(served);
 }
 
 static void slurp(const char *path, char **ret_text) {
@@ -275,6 +293,7 @@ static void in_browser(void **state) {
     put_frame(out, "desktop", 1200, true, html);
     put_frame(out, "phone", 390, true, html);
     put_frame(out, "plain", 1200, false, html);
+    put_live(out, html);
     fprintf(out, "<script>\n%s</script>\n", script);
     assert_int_equal(fclose(out), 0);
     for (int dark = 0; dark < 2; dark++) {
@@ -282,6 +301,7 @@ static void in_browser(void **state) {
         check(json_array_get(seen, 0), 1200, dark, curves);
         check(json_array_get(seen, 1), 390, dark, curves);
         check(json_array_get(seen, 2), 1200, dark, curves);
+        assert_true(json_is_true(json_array_get(seen, 3)));
         if (curves) check_script(json_array_get(seen, 0), json_array_get(seen, 2));
         json_decref(seen);
     }

@@ -1,0 +1,127 @@
+/* The served page: what it answers, what it refuses, and events after a run has written something. Skipped in
+ * builds without libmicrohttpd. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "base/memory.h"
+#include "report/run.h"
+#include "report/serve.h"
+
+static Status load(const void *context, Results *results) {
+    add(results, context, "run");
+    return str_dup("served", &results->title);
+}
+
+static int connect_to(const Server *server) {
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)serve_port(server)),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct timeval patience = {.tv_sec = 60};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    return fd;
+}
+
+static void ask(int fd, const char *what) {
+    char text[160];
+    int size =
+        snprintf(text, sizeof text, "%s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", what);
+    assert_int_equal(write(fd, text, (size_t)size), size);
+}
+
+/* Reads until the text contains `end`, or to the end of the answer if that is NULL. */
+static char *hear(int fd, const char *end) {
+    size_t size = 0, capacity = 1 << 20;
+    char *text = malloc(capacity);
+    assert_non_null(text);
+    for (text[0] = 0; !end || !strstr(text, end);) {
+        ssize_t got = read(fd, text + size, capacity - size - 1);
+        if (got <= 0) {
+            if (end) fail_msg("expected '%s' in:\n%s", end, text);
+            break;
+        }
+        size += (size_t)got;
+        text[size] = 0;
+        assert_true(size + 1 < capacity);
+    }
+    return text;
+}
+
+static char *get(const Server *server, const char *what) {
+    int fd = connect_to(server);
+    ask(fd, what);
+    char *text = hear(fd, NULL);
+    close(fd);
+    return text;
+}
+
+static void serves(void **state) {
+    const Fixture *fixture = *state;
+    CLEANUP(serve_freep) Server *server = NULL;
+    ServeSpec spec = {.address = "127.0.0.1", .interval = 0.02, .load = load, .context = fixture};
+    if (!serve_available()) {
+        assert_fails(serve_new(&server, &spec), 1, "install libmicrohttpd and build again");
+        skip();
+    }
+    write_run(fixture, "run", NULL, METRICS);
+    assert_int_equal(setenv("PATH", "/nowhere", 1), 0); /* plots take long */
+    assert_ok(serve_new(&server, &spec));
+    char *text = get(server, "GET /");
+    assert_has(text, "200 OK");
+    assert_has(text, "default-src 'none'");
+    assert_has(text, "<body data-live>");
+    assert_has(text, "4.5000");
+    free(text);
+    text = get(server, "GET /results.json");
+    json_t *json = NULL;
+    const char *body = strstr(text, "\r\n\r\n");
+    assert_non_null(body);
+    assert_ok(json_parse(body, strlen(body), "results", &json));
+    assert_int_equal(json_array_size(json_object_get(json, "runs")), 1);
+    json_decref(json);
+    free(text);
+    static const char *const refused[][2] = {{"POST /", "405 "},
+                                             {"DELETE /results.json", "405 "},
+                                             {"GET /metrics.jsonl", "404 "},
+                                             {"GET /../run/summary.json", "404 "}};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        text = get(server, refused[i][0]);
+        assert_has(text, refused[i][1]);
+        free(text);
+    }
+    /* A new step is an event with the new contents. */
+    int fd = connect_to(server);
+    ask(fd, "GET /events");
+    free(hear(fd, "text/event-stream"));
+    write_run(fixture, "run", NULL,
+              METRICS "{\"step\":3,\"loss\":3.25,\"samples_per_s\":60,\"tokens_per_s\":600,\"step_ms\":60,"
+                      "\"elapsed_s\":2}\n");
+    text = hear(fd, "data: </main>");
+    assert_has(text, "data: <main>");
+    assert_has(text, "3.2500");
+    free(text);
+    close(fd);
+}
+
+static void refuses(void **state) {
+    const Fixture *fixture = *state;
+    Server *server = NULL, *second = NULL;
+    ServeSpec spec = {.address = "somewhere", .interval = 1, .load = load, .context = fixture};
+    if (!serve_available()) skip();
+    write_run(fixture, "run", NULL, METRICS);
+    assert_int_equal(setenv("PATH", "/nowhere", 1), 0);
+    assert_fails(serve_new(&server, &spec), 2, "expected an IPv4 or IPv6 address");
+    spec.address = "127.0.0.1";
+    assert_ok(serve_new(&server, &spec));
+    spec.port = serve_port(server);
+    assert_fails(serve_new(&second, &spec), 1, "cannot listen on port");
+    serve_free(server);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {TEST(serves), TEST(refuses)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
