@@ -1,8 +1,17 @@
+/* If all cores compute, the thread takes time from one of them, and all threads of a step wait for the
+ * slowest. So the thread copies the values, for which the next update waits, and then lowers its priority: a
+ * save takes longer, and the steps beside it a little longer each. How low depends on the time to the next
+ * save, which is about that since the one before. After a quarter of it, another thread continues at normal
+ * priority, since a thread cannot raise its own. When the caller has nothing to do but wait, it writes the
+ * rest itself. With a collector, the thread keeps its priority, since ranks wait for each other's threads. */
 #include "checkpoint/background.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "checkpoint/ckpt_save.h"
 #include "checkpoint/collect.h"
@@ -26,6 +35,11 @@ struct Background {
     pthread_t thread;
     bool started;
     atomic_bool busy, cancel;
+    atomic_bool pause;     /* it is to end, and leave the rest to the caller */
+    SnapshotCursor cursor; /* what it has written */
+    double since;          /* when the last save began; the first: when training did */
+    double due_s;          /* from then to the next one, probably */
+    int niceness;
     Status status; /* its outcome, valid once it has ended */
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -51,6 +65,7 @@ Status background_new(Background **ret_background, Snapshot *snapshot, Stream *s
     made->stream = stream;
     made->mesh = mesh;
     made->copied = true;
+    made->since = clock_wall();
     *ret_background = made;
     return OK;
 }
@@ -98,9 +113,34 @@ static Status wait_for_round(void *context) {
     return status;
 }
 
+/* The lowest priority with which a save on busy cores takes at most a quarter of the time to the next. */
+static int find_niceness(const Background *b) {
+    static const struct {
+        int niceness;
+        double share; /* of a core that is busy */
+    } levels[] = {{15, 0.03}, {10, 0.1}, {5, 0.25}};
+    const double per_byte = 1e-9; /* to copy, sum and write */
+    double seconds = (double)snapshot_bytes(&b->snapshot) * per_byte;
+    for (size_t i = 0; !b->collector && i < sizeof levels / sizeof *levels; i++)
+        if (seconds / levels[i].share <= b->due_s / 4) return levels[i].niceness;
+    return 0;
+}
+
+/* Of the calling thread only, on Linux. */
+static void lower_priority(const Background *b) {
+    if (b->niceness && nice(b->niceness) < 0) errno = 0;
+}
+
+static bool is_paused(const Background *b) {
+    return b->phase == PHASE_WRITE && !b->cursor.done && !b->collector;
+}
+
 static Status write_values(Background *b) {
     Status status = copy_values(b);
-    if (!status) status = snapshot_write(&b->snapshot, &b->save->list, &b->cancel);
+    lower_priority(b);
+    if (!status) status = snapshot_write(&b->snapshot, &b->save->list, &b->cursor, &b->pause);
+    if (!status && is_paused(b)) return OK;
+    if (!status && b->cancel) status = STOPPED("stopped while writing a checkpoint");
     if (b->collector) status = collector_end(b->collector, status);
     Status closed = save_list_close(&b->save->list);
     if (!status) return closed;
@@ -110,6 +150,8 @@ static Status write_values(Background *b) {
 
 static Status run_phase(Background *b) {
     if (b->phase == PHASE_WRITE) TRY(write_values(b));
+    if (is_paused(b)) return OK;
+    if (b->phase == PHASE_PUBLISH) lower_priority(b);
     return b->phase == PHASE_PUBLISH || is_alone(b) ? ckpt_save_publish(b->save) : OK;
 }
 
@@ -125,6 +167,7 @@ static void *run_thread(void *argument) {
 
 /* Without a thread, the phase is run here. A collector's rounds need one. */
 static void run_here(Background *b) {
+    b->niceness = 0;
     b->status = b->copier ? background_copied(b) : OK;
     if (b->collector && b->phase == PHASE_WRITE) {
         if (!b->status) b->status = FAILED("cannot start a thread");
@@ -147,12 +190,16 @@ static void start_thread(Background *b, Phase phase) {
     if (!b->started) run_here(b);
 }
 
-static Status end_thread(Background *b) {
+/* Ends the thread, and the phase if `finish` is set. */
+static Status end_thread(Background *b, bool finish) {
+    b->pause = !b->collector || b->cancel;
     if (b->started) pthread_join(b->thread, NULL);
-    b->started = false;
+    b->pause = b->started = false;
     Status status = b->status;
     b->status = OK;
-    return status;
+    if (status || !b->save || !finish || !is_paused(b)) return status;
+    b->niceness = 0;
+    return run_phase(b);
 }
 
 /* ---- the protocol ---- */
@@ -170,6 +217,7 @@ static Status fail(Background *b, Status status) {
 }
 
 static Status open_files(Background *b) {
+    b->cursor = (SnapshotCursor){0};
     TRY(ckpt_save_new(&b->save, b->run_dir, b->step, &b->state, b->keep));
     if (b->collector) {
         collector_begin(b->collector, &b->save->list, wait_for_round, b);
@@ -199,6 +247,10 @@ Status background_begin(Background *b, const char *run_dir, int64_t step, const 
     b->state.progress = b->progress;
     b->step = step;
     b->keep = keep;
+    double now = clock_wall();
+    b->due_s = now - b->since;
+    b->since = now;
+    b->niceness = find_niceness(b);
     TRY(open_files(b));
     status = save_agree(b->mesh, start_copy(b));
     if (status) {
@@ -230,8 +282,16 @@ int64_t background_pending(const Background *b) {
     return b->save ? b->step : 0;
 }
 
-bool background_busy(const Background *b) {
-    return b->busy;
+/* A thread that is late pauses first. */
+bool background_busy(Background *b) {
+    bool late = b->niceness && clock_wall() - b->since > b->due_s / 4;
+    if (!b->save || b->phase != PHASE_WRITE || b->collector) return b->busy;
+    if (b->busy && late) b->pause = true;
+    if (b->busy || b->status || !is_paused(b)) return b->busy;
+    status_free(end_thread(b, false));
+    b->niceness = 0;
+    start_thread(b, PHASE_WRITE);
+    return true;
 }
 
 /* Exchanges the buffers of all ranks once their threads wait for it, and lets the threads continue. If the
@@ -248,14 +308,14 @@ static Status advance_round(Background *b) {
     pthread_cond_broadcast(&b->changed);
     pthread_mutex_unlock(&b->lock);
     if (!status) return OK;
-    status_free(end_thread(b));
+    status_free(end_thread(b, false));
     return fail(b, status);
 }
 
 Status background_advance(Background *b) {
     if (!b->save) return OK;
     if (b->collector && b->phase == PHASE_WRITE && !collector_over(b->collector)) return advance_round(b);
-    Status status = background_copied(b), ended = end_thread(b);
+    Status status = background_copied(b), ended = end_thread(b, !status);
     if (status)
         status_free(ended);
     else
@@ -285,7 +345,7 @@ void background_free(Background *b) {
     if (!is_alone(b)) b->cancel = true;
     pthread_cond_broadcast(&b->changed);
     pthread_mutex_unlock(&b->lock);
-    status_free(end_thread(b));
+    status_free(end_thread(b, is_alone(b)));
     if (b->save && !is_alone(b)) status_free(ckpt_save_failed(b->save, OK));
     ckpt_save_free(b->save);
     collector_free(b->collector);

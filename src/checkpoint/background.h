@@ -5,7 +5,8 @@
  * returns. Once the threads of all ranks are done, the ranks combine their checksums, and a thread of the
  * first rank writes the rest, renames the directory and moves `latest`. Threads neither communicate nor use
  * the device; the ranks agree in background_advance, which the caller calls on all of them when it knows,
- * from a vote of its own, that no rank is busy. A single rank does everything in one go.
+ * from a vote of its own, that no rank is busy. A single rank does everything in one go. Threads write at low
+ * priority; a caller that waits for one takes over its work.
  *
  * If only rank 0 has the directory (root_disk.h), threads of other ranks fill a buffer at a time, and each
  * background_advance sends all buffers to rank 0 (collect.h), whose thread writes them.
@@ -40,10 +41,11 @@ MUST_USE Status background_copied(Background *background);
 
 /* The step being saved; 0: none is pending. */
 int64_t background_pending(const Background *background);
-/* Whether a thread of this rank is at work. */
-bool background_busy(const Background *background);
-/* Continues a pending save. It is done, or has failed, when none is pending any more. Waits for this rank's
- * thread. Collective; all ranks return the same outcome. */
+/* Whether a thread of this rank is at work. Call it now and then: if the thread is late, another one, of
+ * normal priority, takes its place. */
+bool background_busy(Background *background);
+/* Continues a pending save. It is done, or has failed, when none is pending any more. Completes what this
+ * rank's thread does. Collective; all ranks return the same outcome. */
 MUST_USE Status background_advance(Background *background);
 /* Completes a pending save, if any. Collective; all ranks return the same outcome. */
 MUST_USE Status background_wait(Background *background);

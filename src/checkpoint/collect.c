@@ -213,7 +213,7 @@ Status collect_write(const RootDisk *disk, SaveList *list, Mesh *mesh, Stream *s
     snapshot.stream = stream;
     TRY(collector_new(&collector, disk, snapshot_bytes(&snapshot)));
     collector_begin(collector, list, round_here, collector);
-    Status status = collector_end(collector, snapshot_write(&snapshot, list, &never));
+    Status status = collector_end(collector, snapshot_write(&snapshot, list, &(SnapshotCursor){0}, &never));
     Status closed = save_list_close(list);
     if (status)
         status_free(closed);

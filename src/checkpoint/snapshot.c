@@ -9,8 +9,9 @@
 #include "checkpoint/collect.h"
 #include "checkpoint/slices.h"
 
-/* Elements written between two looks at `cancel`. */
-enum { CHUNK = 1 << 20 };
+/* Elements written between two looks at `pause`: few enough to stay in a core's cache while they are checked,
+ * summed and written. */
+enum { CHUNK = 1 << 16, PAGE = 4096 };
 
 void snapshot_done(Snapshot *snapshot) {
     dev_free(&snapshot->buffer);
@@ -76,8 +77,15 @@ size_t snapshot_bytes(const Snapshot *snapshot) {
     return (size_t)snapshot->numel * sizeof(float);
 }
 
+/* Touches the pages, by all threads, since the kernel would otherwise provide them during the first save, to
+ * one thread and beside a step. */
 Status snapshot_alloc(Snapshot *snapshot, Device *device) {
-    return dev_alloc_host(device, snapshot_bytes(snapshot), &snapshot->buffer);
+    size_t bytes = snapshot_bytes(snapshot);
+    TRY(dev_alloc_host(device, bytes, &snapshot->buffer));
+    char *data = snapshot->buffer.data;
+#pragma omp parallel for schedule(static) num_threads(device->threads)
+    for (size_t at = 0; at < bytes; at += PAGE) data[at] = 0;
+    return OK;
 }
 
 Status snapshot_copy(const Snapshot *snapshot, Stream *stream) {
@@ -104,21 +112,22 @@ static Status read_values(const Snapshot *snapshot, const SnapshotPart *part, in
 }
 
 /* Transposed tensors are written in one piece, since narrower pieces would take more and smaller writes. */
-static Status write_item(const Snapshot *snapshot, const SnapshotPart *part, SaveList *list,
-                         const SaveItem *item, const atomic_bool *cancel) {
+static Status write_item(const Snapshot *snapshot, SaveList *list, SnapshotCursor *cursor,
+                         const atomic_bool *pause) {
+    const SnapshotPart *part = &snapshot->part[cursor->part];
+    const SaveItem *item = &list->item[cursor->item];
     const Unit *unit = &snapshot->store[part->store]->unit[part->unit];
     const ParamSlot *slot = &unit->slot[item->ref.slot];
-    int64_t from, count;
+    int64_t from, count, *at = &cursor->at;
     if (slot->desc.split < 0 && snapshot->tp > 0) return OK;
     if (!slot_overlap(slot, part->first, part->count, &from, &count)) return OK;
-    for (int64_t i = 0, n; i < count; i += n) {
-        n = item->tensor.transposed || count - i < CHUNK ? count - i : CHUNK;
-        if (*cancel) return STOPPED("stopped while writing a checkpoint");
+    for (int64_t n; *at < count && !*pause; *at += n) {
+        n = item->tensor.transposed || count - *at < CHUNK ? count - *at : CHUNK;
         CLEANUP(mem_freep) float *copy = NULL;
         const float *values = NULL;
-        TRY(read_values(snapshot, part, slot->offset + from + i, n, &copy, &values));
+        TRY(read_values(snapshot, part, slot->offset + from + *at, n, &copy, &values));
         TRY(save_check_finite(list, item, values, n));
-        TRY(slice_write(values, slot, from + i, n, &item->tensor, list->file[item->file], item->at,
+        TRY(slice_write(values, slot, from + *at, n, &item->tensor, list->file[item->file], item->at,
                         item->dtype));
         TRY(collector_wrote(list->collector, n * (int64_t)sizeof *values));
     }
@@ -130,13 +139,16 @@ static bool is_writer(const Snapshot *snapshot, const SaveItem *item) {
     return item->writer == (alone ? snapshot->replica : snapshot->worker);
 }
 
-Status snapshot_write(const Snapshot *snapshot, SaveList *list, const atomic_bool *cancel) {
-    for (size_t i = 0; i < snapshot->parts; i++)
-        for (size_t k = 0; k < list->count; k++) {
-            const SnapshotPart *part = &snapshot->part[i];
-            const SaveItem *item = &list->item[k];
+Status snapshot_write(const Snapshot *snapshot, SaveList *list, SnapshotCursor *cursor,
+                      const atomic_bool *pause) {
+    for (; cursor->part < snapshot->parts; cursor->part++, cursor->item = 0)
+        for (; cursor->item < list->count; cursor->item++, cursor->at = 0) {
+            const SnapshotPart *part = &snapshot->part[cursor->part];
+            const SaveItem *item = &list->item[cursor->item];
             if (item->store == part->store && is_writer(snapshot, item) && item->ref.unit == part->unit)
-                TRY(write_item(snapshot, part, list, item, cancel));
+                TRY(write_item(snapshot, list, cursor, pause));
+            if (*pause) return OK;
         }
+    cursor->done = true;
     return OK;
 }

@@ -39,15 +39,24 @@ MUST_USE Status snapshot_assign(Snapshot *ret_snapshot, const Store *const *stor
 /* The same for a rank of a mesh (NULL: a single rank). Collective. */
 MUST_USE Status snapshot_init(Snapshot *ret_snapshot, const Store *const *store, const SaveOwner *owner,
                               int stores, Mesh *mesh);
+/* Allocates the memory, on all threads of the device. */
 MUST_USE Status snapshot_alloc(Snapshot *snapshot, Device *device);
 void snapshot_done(Snapshot *snapshot);
 size_t snapshot_bytes(const Snapshot *snapshot);
 
+/* How far the values are written; zeros at the start. */
+typedef struct SnapshotCursor {
+    size_t part, item;
+    int64_t at; /* elements of the item */
+    bool done;
+} SnapshotCursor;
+
 /* Copies the values, or starts copying if the stream is asynchronous. */
 MUST_USE Status snapshot_copy(const Snapshot *snapshot, Stream *stream);
-/* Writes the elements to the files, which are open. The list must be of the same stores. With a buffer, it
- * uses no device. Does not communicate, unless the list has a collector. Ends early with STOPPED once *cancel
- * is set. */
-MUST_USE Status snapshot_write(const Snapshot *snapshot, SaveList *list, const atomic_bool *cancel);
+/* Writes the elements to the files, which are open, from `cursor` on. The list must be of the same stores.
+ * With a buffer, it uses no device. Does not communicate, unless the list has a collector. Ends early once
+ * *pause is set; another call continues. */
+MUST_USE Status snapshot_write(const Snapshot *snapshot, SaveList *list, SnapshotCursor *cursor,
+                               const atomic_bool *pause);
 
 #endif

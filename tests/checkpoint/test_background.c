@@ -15,10 +15,12 @@
 
 #include "checkpoint/background.h"
 #include "checkpoint/checksums.h"
+#include "checkpoint/ckpt_save.h"
 
 /* ---- counting file system calls ---- */
 
 static atomic_int calls, fatal_call; /* the process is killed in call number fatal_call; 0: never */
+static atomic_bool paused, pausing;  /* with pausing, every write sets paused */
 static atomic_int failing_write; /* call number failing_write and later ones find the disk full; 0: none */
 
 static int count_call(void) {
@@ -33,6 +35,7 @@ ssize_t pwrite(int fd, const void *data, size_t size, off_t at) {
         errno = ENOSPC;
         return -1;
     }
+    if (pausing) paused = true;
     return syscall(SYS_pwrite64, fd, data, size, at);
 }
 
@@ -64,15 +67,20 @@ static void stores_done(Stores *stores) {
     model_free(stores->model);
 }
 
-static Stores stores_of(const Fixture *fixture, const Family *family, uint64_t seed) {
+static Stores stores_with_vocab(const Fixture *fixture, const Family *family, uint64_t seed, int64_t vocab) {
     bool bert = family == &family_bert;
     ModelConfig config = small_config(family, bert ? OUTPUT_MLM | OUTPUT_NSP : OUTPUT_LM, bert, !bert);
     Stores stores = {.optim = optim_defaults(optim_row(0))};
     config.kv_heads = config.heads;
+    if (vocab) config.vocab = vocab;
     assert_ok(model_new(&stores.model, &config));
     for (int i = 0; i < 1 + OPTIM_STATES; i++)
         stores.store[i] = store_of(fixture, stores.model, seed + 1000 * (uint64_t)i);
     return stores;
+}
+
+static Stores stores_of(const Fixture *fixture, const Family *family, uint64_t seed) {
+    return stores_with_vocab(fixture, family, seed, 0);
 }
 
 static CheckpointState state_of(const Stores *stores, const json_t *progress) {
@@ -151,29 +159,70 @@ static void assert_same_file(const char *a, const char *b) {
 
 /* ---- tests ---- */
 
-/* GPT-2 has transposed matrices, BERT splits q, k and v and has a name for its bias twice. */
+static void await_thread(Background *background) {
+    while (background_busy(background)) usleep(1000);
+}
+
+static void assert_same_checkpoints(const Fixture *fixture) {
+    static const char *const names[] = {"model.safetensors", "optimizer.safetensors", "config.json",
+                                        "weft.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char a[80], b[80];
+        snprintf(a, sizeof a, "a/latest/%s", names[i]);
+        snprintf(b, sizeof b, "b/latest/%s", names[i]);
+        assert_same_file(path_of(fixture, a), path_of(fixture, b));
+    }
+}
+
+/* Written by the thread, and by the caller, who waits. GPT-2 has transposed matrices, BERT splits q, k and v
+ * and has a name for its bias twice. */
 static void same_files_as_in_the_foreground(void **state) {
     const Fixture *fixture = *state;
     const Family *const families[] = {&family_gpt2, &family_bert, &family_llama};
-    static const char *const names[] = {"model.safetensors", "optimizer.safetensors", "config.json",
-                                        "weft.json"};
-    for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
-        CLEANUP(stores_done) Stores stores = stores_of(fixture, families[f], 7);
+    for (size_t f = 0; f < 2 * sizeof families / sizeof *families; f++) {
+        CLEANUP(stores_done) Stores stores = stores_of(fixture, families[f / 2], 7);
         CLEANUP(background_freep) Background *background = background_of(fixture, &stores);
         assert_ok(save(fixture, path_of(fixture, "a"), 3, &stores));
         assert_ok(begin(background, path_of(fixture, "b"), 3, &stores));
         assert_int_equal(background_pending(background), 3);
         assert_ok(background_copied(background));
         set_all(&stores, -1); /* training goes on */
+        if (f % 2) await_thread(background);
         assert_ok(background_wait(background));
         assert_int_equal(background_pending(background), 0);
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-            char a[80], b[80];
-            snprintf(a, sizeof a, "a/latest/%s", names[i]);
-            snprintf(b, sizeof b, "b/latest/%s", names[i]);
-            assert_same_file(path_of(fixture, a), path_of(fixture, b));
-        }
+        assert_same_checkpoints(fixture);
     }
+}
+
+/* Writing pauses after every write, within tensors, too. */
+static void same_files_with_pauses(void **state) {
+    const Fixture *fixture = *state;
+    CLEANUP(stores_done) Stores stores = stores_with_vocab(fixture, &family_gpt2, 7, 20000);
+    CLEANUP(snapshot_done) Snapshot snapshot = {0};
+    CLEANUP(ckpt_save_freep) CkptSave *saving = NULL;
+    CLEANUP(json_decrefp) json_t *progress = progress_of(3);
+    CheckpointState saved = state_of(&stores, progress);
+    SnapshotCursor cursor = {0};
+    int pauses = 0, inside = 0;
+    assert_ok(save(fixture, path_of(fixture, "a"), 3, &stores));
+    assert_ok(
+        snapshot_init(&snapshot, (const Store *const *)stores.store, 1 + optim_states(&stores.optim), NULL));
+    assert_ok(snapshot_alloc(&snapshot, fixture->device));
+    assert_ok(snapshot_copy(&snapshot, fixture->stream));
+    assert_ok(ckpt_save_new(&saving, path_of(fixture, "b"), 3, &saved, 2));
+    assert_ok(save_list_open(&saving->list));
+    pausing = true;
+    for (; !cursor.done; pauses++) {
+        int64_t before = cursor.at;
+        paused = false;
+        assert_ok(snapshot_write(&snapshot, &saving->list, &cursor, &paused));
+        inside += cursor.at > before && before > 0;
+    }
+    pausing = false;
+    assert_true(pauses > 10 && inside > 1);
+    assert_ok(save_list_close(&saving->list));
+    assert_ok(ckpt_save_publish(saving));
+    assert_same_checkpoints(fixture);
 }
 
 /* One after the other, in the same memory; the run ends while the last is being written. */
@@ -188,6 +237,7 @@ static void saves_in_a_row(void **state) {
         assert_fails(begin(background, fixture->dir, step, &stores), 1, "still being saved");
         assert_ok(background_copied(background));
         set_all(&stores, 0);
+        if (step == 2) await_thread(background);
         if (step < 4) assert_ok(background_wait(background));
     }
     background_free(background);
@@ -301,11 +351,8 @@ static void full_disk(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(same_files_as_in_the_foreground),
-        TEST(saves_in_a_row),
-        TEST(poisoned_values_are_not_saved),
-        TEST(killed_at_any_call),
-        TEST(full_disk),
+        TEST(same_files_as_in_the_foreground), TEST(same_files_with_pauses), TEST(saves_in_a_row),
+        TEST(poisoned_values_are_not_saved),   TEST(killed_at_any_call),     TEST(full_disk),
     };
     return cmocka_run_group_tests_name("checkpoint.background", tests, NULL, NULL);
 }
