@@ -91,6 +91,10 @@ bool status_damaged(Status status) {
     return status && status->kind == STATUS_DAMAGED;
 }
 
+bool status_repeats(Status status) {
+    return status && (status->kind == STATUS_DIVERGED || status->kind == STATUS_REFUSED);
+}
+
 StatusKind status_kind(Status status) {
     return status ? status->kind : 0;
 }

@@ -17,6 +17,7 @@ typedef enum {
     STATUS_STOPPED,    /* stopped on request, usually by a signal: exit code 1 */
     STATUS_DIVERGED,   /* NaN or Inf where training needs numbers: exit code 1 */
     STATUS_DAMAGED,    /* the contents of a file are damaged or invalid: exit code 1 */
+    STATUS_REFUSED,    /* there is not enough memory or disk space to start: exit code 1 */
     STATUS_SAVED = 75, /* stopped, and everything done so far is in a checkpoint: exit code 75 */
 } StatusKind;
 
@@ -39,6 +40,7 @@ int status_exit_code(Status status); /* 0 for OK */
 bool status_stopped(Status status);  /* whether it was created by STOPPED or STOPPED_SAVED */
 bool status_diverged(Status status); /* whether it was created by DIVERGED */
 bool status_damaged(Status status);  /* whether it was created by DAMAGED */
+bool status_repeats(Status status);  /* whether another start would fail, too: DIVERGED, REFUSED */
 StatusKind status_kind(Status status);
 void status_print_trace(Status status, FILE *to);
 void status_free(Status status);
@@ -51,6 +53,7 @@ void status_freep(Status *status);
 #define STOPPED(...)  status_new(STATUS_STOPPED, __FILE__, __LINE__, __VA_ARGS__)
 #define DIVERGED(...) status_new(STATUS_DIVERGED, __FILE__, __LINE__, __VA_ARGS__)
 #define DAMAGED(...)  status_new(STATUS_DAMAGED, __FILE__, __LINE__, __VA_ARGS__)
+#define REFUSED(...)  status_new(STATUS_REFUSED, __FILE__, __LINE__, __VA_ARGS__)
 
 #define STOPPED_SAVED(...) status_new(STATUS_SAVED, __FILE__, __LINE__, __VA_ARGS__)
 

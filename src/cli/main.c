@@ -165,7 +165,7 @@ static Status fail_together(const Invocation *call, Status status) {
                                  group_host(call->world, call->world->rank, host));
         report(status, call->json);
         hint_at_resume(call);
-        if (status_diverged(status)) launch_tell_code(status_exit_code(status)); /* a restart diverges, too */
+        if (status_repeats(status)) launch_tell_code(status_exit_code(status)); /* no restart */
     }
     launch_end(call, status_exit_code(status));
     return status;
@@ -223,7 +223,7 @@ int main(int argc, char **argv) {
     if (status) {
         status = name_rank(status);
         if (launch_may_report(NULL)) report(status, wants_json(argc, argv));
-        if (status_diverged(status)) launch_tell_code(status_exit_code(status)); /* as in fail_together */
+        if (status_repeats(status)) launch_tell_code(status_exit_code(status)); /* no restart */
         return status_exit_code(status);
     }
     status = flush_stdout();

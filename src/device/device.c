@@ -41,11 +41,14 @@ static Status out_of_memory(const Device *device, MemTag tag, size_t bytes, cons
     char more[FORMAT_SIZE], use[256], offload[32] = "";
     if (!device_is_host(device)) setting_print(offload, sizeof offload, "{offload} params, ");
     describe_use(device, use, sizeof use);
-    return FAILED("out of memory: cannot allocate %s for %s; in use: %s%s. Try a smaller {micro-batch}, "
-                  "{recompute} block, %sa "
-                  "higher {zero} on more ranks, or a smaller model",
-                  format_bytes(more, (double)bytes), tag_names[tag], use[0] ? use : "nothing", limit,
-                  offload);
+    /* Memory of a GPU may still belong to ranks that are ending. */
+    StatusKind kind = device_is_host(device) ? STATUS_REFUSED : STATUS_FAILED;
+    return status_new(kind, __FILE__, __LINE__,
+                      "out of memory: cannot allocate %s for %s; in use: %s%s. Try a smaller {micro-batch}, "
+                      "{recompute} block, %sa "
+                      "higher {zero} on more ranks, or a smaller model",
+                      format_bytes(more, (double)bytes), tag_names[tag], use[0] ? use : "nothing", limit,
+                      offload);
 }
 
 Status dev_alloc(Device *device, MemTag tag, size_t bytes, Buffer *ret_buffer) {

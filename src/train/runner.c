@@ -279,9 +279,9 @@ static Status check_host(const Runner *runner) {
     char need[FORMAT_SIZE], have[FORMAT_SIZE], name[65] = "this host";
     gethostname(name, sizeof name - 1);
     if (bytes <= -room) return OK;
-    return FAILED("out of memory: the %d ranks on %s need %s together, but %s is available there; use fewer "
-                  "ranks per host, a smaller {micro-batch} or {zero}",
-                  host->size, name, format_bytes(need, (double)bytes), format_bytes(have, -(double)room));
+    return REFUSED("out of memory: the %d ranks on %s need %s together, but %s is available there; use fewer "
+                   "ranks per host, a smaller {micro-batch} or {zero}",
+                   host->size, name, format_bytes(need, (double)bytes), format_bytes(have, -(double)room));
 }
 
 Status runner_new(Runner **ret_runner, const Model *model, Device *device, const RunnerSpec *spec) {

@@ -341,9 +341,9 @@ static Status check_space(const Trainer *t) {
     format_bytes(free_text, space);
     format_bytes(need_text, need);
     if (space < need && !t->step)
-        return FAILED("%s: the disk has %s free, but a checkpoint takes %s; free some space or choose "
-                      "another {out}",
-                      out, free_text, need_text);
+        return REFUSED("%s: the disk has %s free, but a checkpoint takes %s; free some space or choose "
+                       "another {out}",
+                       out, free_text, need_text);
     if (space < (t->step ? need : 2 * need))
         progress_line(t->progress,
                       "warning: %s: the disk has %s free, and a checkpoint takes %s; a new one is complete "
