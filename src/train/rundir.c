@@ -32,21 +32,35 @@ struct RunDir {
 
 enum { METRICS_LIMIT = 1 << 30 };
 
-/* Keeps complete lines up to `step`; drops later steps and a line cut short when the process was killed. */
-static Status trim_metrics(const char *path, int64_t step) {
-    if (!path_exists(path)) return OK;
-    CLEANUP(mem_freep) char *text = NULL;
-    size_t size;
-    TRY(file_read(path, METRICS_LIMIT, &text, &size));
-    CLEANUP(file_writer_freep) FileWriter *writer = NULL;
-    TRY(file_writer_new(&writer, path));
+/* Moves the complete lines up to `step` to the beginning and returns their size. *ret_first: the size of
+ * those that were there already. */
+static size_t keep_lines(char *text, size_t size, int64_t step, size_t *ret_first) {
+    size_t kept = 0;
+    *ret_first = 0;
     for (char *line = text, *end; (end = memchr(line, '\n', size - (size_t)(line - text))); line = end + 1) {
         CLEANUP(json_decrefp) json_t *entry = json_loadb(line, (size_t)(end - line), 0, NULL);
         const json_t *at = json_object_get(entry, "step");
-        if (json_is_integer(at) && json_integer_value(at) <= step)
-            TRY(file_write(writer, line, (size_t)(end - line) + 1));
+        if (!json_is_integer(at) || json_integer_value(at) > step) continue;
+        size_t length = (size_t)(end - line) + 1;
+        if (line == text + kept) *ret_first += length;
+        memmove(text + kept, line, length);
+        kept += length;
     }
-    return file_commit(writer);
+    return kept;
+}
+
+/* Drops the metrics of later steps and a line cut short when the process was killed. They are usually the end
+ * of the file, which a full disk does not prevent from being cut off. */
+static Status trim_metrics(const char *path, int64_t step) {
+    if (!path_exists(path)) return OK;
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size, first;
+    TRY(file_read(path, METRICS_LIMIT, &text, &size));
+    size_t kept = keep_lines(text, size, step, &first);
+    if (kept > first) return file_replace(path, text, kept);
+    if (kept < size && truncate(path, (off_t)kept) != 0)
+        return FAILED("%s: cannot write: %s", path, strerror(errno));
+    return OK;
 }
 
 /* Whether a config.json belongs to a run, not to a model or another program. */
@@ -170,7 +184,10 @@ static Status open_logs(RunDir *dir, int64_t step) {
     TRY(path_join(&path, dir->path, "metrics.jsonl"));
     if (dir->metrics && !log_file_flush(dir->metrics)) return FAILED("%s: cannot write", path);
     TRY(events_new(&events, dir->path, step, dir->progress));
-    if (step > 0) TRY(trim_metrics(path, step));
+    CLEANUP(status_freep) Status kept = step > 0 ? trim_metrics(path, step) : OK;
+    if (kept)
+        progress_line(dir->progress, "warning: %s; the metrics of steps after %lld are not removed",
+                      status_message(kept), (long long)step);
     TRY(log_file_new(&metrics, path, step > 0, dir->progress));
     log_file_free(dir->metrics);
     events_free(dir->events);
@@ -184,19 +201,39 @@ static Status open_logs(RunDir *dir, int64_t step) {
 void rundir_rewind(RunDir *dir, int64_t step) {
     if (!dir->path) return;
     CLEANUP(status_freep) Status status = open_logs(dir, step);
-    if (status)
-        progress_line(dir->progress, "warning: %s; the metrics of steps after %lld are not removed",
-                      status_message(status), (long long)step);
+    if (status) progress_line(dir->progress, "warning: %s", status_message(status));
+}
+
+static Status config_path(const RunDir *dir, char **ret_path) {
+    return path_join(ret_path, dir->path, "config.json");
+}
+
+static Status write_config(const RunDir *dir) {
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(config_path(dir, &path));
+    return json_write_file(path, dir->config);
+}
+
+static bool has_config(const RunDir *dir) {
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(status_freep) Status failed = config_path(dir, &path);
+    return path && path_exists(path);
+}
+
+/* A run that resumes has its files already, so that it continues if they cannot be written. */
+static Status tolerate(const RunDir *dir, int64_t step, Status status) {
+    if (!status || !step || !has_config(dir)) return status;
+    progress_line(dir->progress, "warning: %s; training continues", status_message(status));
+    status_free(status);
+    return OK;
 }
 
 Status rundir_begin(RunDir *dir, const json_t *config, int64_t step, Progress *progress) {
     if (!dir->path) return OK;
-    CLEANUP(mem_freep) char *config_path = NULL;
-    TRY(path_join(&config_path, dir->path, "config.json"));
-    TRY(json_write_file(config_path, config));
     dir->config = json_incref((json_t *)(uintptr_t)config);
     dir->progress = progress;
-    return open_logs(dir, step);
+    TRY(tolerate(dir, step, write_config(dir)));
+    return tolerate(dir, step, open_logs(dir, step));
 }
 
 static bool was_moved(const RunDir *dir) {
@@ -206,25 +243,24 @@ static bool was_moved(const RunDir *dir) {
 }
 
 static Status make_again(RunDir *dir) {
-    CLEANUP(mem_freep) char *config_path = NULL;
     progress_line(dir->progress,
                   "warning: %s was moved or deleted; it is created again, without what it contained",
                   dir->path);
     TRY(dir_make(dir->path));
     close(dir->lock);
     TRY(lock_dir(dir));
-    TRY(path_join(&config_path, dir->path, "config.json"));
-    return json_write_file(config_path, dir->config);
+    return write_config(dir);
 }
 
 void rundir_restore(RunDir *dir, int64_t step) {
     if (!dir->path || !dir->config) return;
-    bool moved = was_moved(dir);
+    bool moved = was_moved(dir), bare = !has_config(dir); /* what it contained may be deleted, too */
     if (dir->metrics)
         log_file_flush(dir->metrics); /* a run that resumes from the checkpoint does not repeat it */
-    if (!moved && dir->metrics && !log_file_moved(dir->metrics)) return;
-    Status status = moved ? make_again(dir) : OK;
-    if (!status) status = open_logs(dir, step);
+    bool open = dir->metrics && !log_file_moved(dir->metrics);
+    if (!moved && !bare && open) return;
+    Status status = moved ? make_again(dir) : bare ? write_config(dir) : OK;
+    if (!status && (moved || !open)) status = open_logs(dir, step);
     if (status) progress_line(dir->progress, "warning: %s", status_message(status));
     status_free(status);
 }

@@ -269,31 +269,71 @@ static int metrics_lines(const Shell *shell) {
     return count(text, "\n");
 }
 
-/* A run goes back to an earlier step even if the disk has no space for shorter metrics. */
+static void set_file_limit(rlim_t bytes) {
+    struct rlimit limit;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* A run goes back to an earlier step even if the disk has no space for shorter metrics, and it resumes. */
 static void full_disks_do_not_prevent_rollbacks(void **state) {
     Shell *shell = *state;
     CLEANUP(mem_freep) char *path = NULL;
     CLEANUP(progress_freep) Progress *progress = NULL;
     CLEANUP(rundir_freep) RunDir *dir = NULL;
-    CLEANUP(json_decrefp) json_t *config = json_object();
-    struct rlimit before, small;
+    CLEANUP(json_decrefp) json_t *config = json_pack("{s:i, s:s}", "steps", 9, "data", "x");
+    static const int steps[] = {1, 2, 3, 2};
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     assert_ok(path_join(&path, shell->root, "rewound"));
     assert_ok(progress_new(&progress, NULL, "", 0, 1, true));
     assert_ok(rundir_open(&dir, path));
     assert_ok(rundir_begin(dir, config, 0, progress));
-    for (int i = 1; i <= 3; i++) assert_ok(rundir_metrics(dir, json_pack("{s:i}", "step", i)));
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    small = before;
-    small.rlim_cur = 5;
-    signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-    rundir_rewind(dir, 1);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    assert_int_equal(metrics_lines(shell), 3);
-    assert_ok(rundir_metrics(dir, json_pack("{s:i}", "step", 2)));
+    for (int i = 0; i < 4; i++) assert_ok(rundir_metrics(dir, json_pack("{s:i}", "step", steps[i])));
+    set_file_limit(5);
+    rundir_rewind(dir, 2); /* step 3 is in the middle of the file, which would have to be written again */
+    set_file_limit(before.rlim_cur);
     assert_int_equal(metrics_lines(shell), 4);
-    rundir_rewind(dir, 1);
+    assert_ok(rundir_metrics(dir, json_pack("{s:i}", "step", 2)));
+    assert_int_equal(metrics_lines(shell), 5);
+    rundir_rewind(dir, 2);
+    assert_int_equal(metrics_lines(shell), 4);
+    rundir_free(dir);
+    dir = NULL;
+    set_file_limit(5);
+    assert_ok(rundir_open(&dir, path));
+    assert_ok(rundir_begin(dir, config, 1, progress));
     assert_int_equal(metrics_lines(shell), 1);
+    assert_ok(rundir_metrics(dir, json_pack("{s:i}", "step", 2)));
+    assert_int_equal(metrics_lines(shell), 1);
+    set_file_limit(before.rlim_cur);
+    assert_ok(rundir_metrics(dir, json_pack("{s:i}", "step", 3)));
+    assert_int_equal(metrics_lines(shell), 3);
+}
+
+/* What a run directory contained is deleted while the run goes on: the next checkpoint completes it again. */
+static void emptied_directories_are_completed(void **state) {
+    Shell *shell = *state;
+    CLEANUP(mem_freep) char *path = NULL, *config_path = NULL;
+    CLEANUP(progress_freep) Progress *progress = NULL;
+    CLEANUP(rundir_freep) RunDir *dir = NULL;
+    CLEANUP(json_decrefp) json_t *config = json_pack("{s:i, s:s}", "steps", 9, "data", "x");
+    assert_ok(path_join(&path, shell->root, "rewound"));
+    assert_ok(path_join(&config_path, path, "config.json"));
+    assert_ok(progress_new(&progress, NULL, "", 0, 1, true));
+    assert_ok(rundir_open(&dir, path));
+    assert_ok(rundir_begin(dir, config, 0, progress));
+    for (int i = 1; i <= 2; i++) {
+        shell_run(shell, "rm rewound/*");
+        if (i == 2) shell_run(shell, "rmdir rewound && mkdir rewound");
+        assert_ok(rundir_metrics(dir, json_pack("{s:i}", "step", 2 * i)));
+        rundir_restore(dir, 2 * i);
+        assert_true(path_exists(config_path));
+        assert_ok(rundir_metrics(dir, json_pack("{s:i}", "step", 2 * i + 1)));
+        assert_int_equal(metrics_lines(shell), 1);
+    }
 }
 
 /* A file in place of the checkpoints' directory makes saves fail until it is removed. */
@@ -315,6 +355,22 @@ static void saves_are_tried_again(void **state) {
     assert_string_equal(shell->said, "checkpoints/step-60\n60\n");
 }
 
+/* Under a limit of memory for the run but not for a copy of its state, saves are made in the foreground. The
+ * limit is found by bisection. */
+static void saves_without_memory_for_a_copy(void **state) {
+    Shell *shell = *state;
+    write_text(shell);
+    shell_run(shell,
+              "low=0 high=4000000; for i in 1 2 3 4 5 6 7 8 9 10; do "
+              "kb=$(((low + high) / 2)); rm -rf lean; code=0; "
+              "(ulimit -v $kb; " TINY
+              "--steps 2 --hidden 512 --save-every 1 --threads 1 --out lean) >log 2>&1 || code=$?; "
+              "if [ $code != 0 ]; then low=$kb; "
+              "elif grep -q 'not enough memory for a copy of the weights and optimizer state' log; then "
+              "readlink lean/latest; exit 0; else high=$kb; fi; done; cat log; exit 1");
+    assert_said(shell, 0, "checkpoints/step-2\n");
+}
+
 /* Needs a file system of its own; skips where none can be mounted. The disk is full for part of the run, and
  * nothing is missing afterwards. */
 static void full_disks_are_survived(void **state) {
@@ -324,6 +380,11 @@ static void full_disks_are_survived(void **state) {
     if (shell->code) skip();
     shell_run(shell, TINY "--steps 5 --hidden 512 --out disk/large");
     bool refused = strstr(shell->said, "but a checkpoint takes") && shell->code == 1;
+    if (mpi_built()) { /* another start would be refused, too */
+        shell_run(shell, TINY "--steps 5 --hidden 512 --ranks 2 --max-restarts 2 --out disk/large");
+        refused &= strstr(shell->said, "but a checkpoint takes") && shell->code == 1;
+        refused &= !strstr(shell->said, "restarting");
+    }
     shell_run(shell, "{ " TINY "--steps 1500 --trace --out disk/run 2>log & run=$!; "
                      "until test -s disk/run/metrics.jsonl; do sleep 0.05; done; kill -STOP $run; "
                      "dd if=/dev/zero of=disk/fill bs=1k 2>/dev/null; kill -CONT $run; "
@@ -349,7 +410,9 @@ int main(void) {
         IN_SHELL(spikes_are_rolled_back),
         IN_SHELL(logs_wait_for_space),
         IN_SHELL(full_disks_do_not_prevent_rollbacks),
+        IN_SHELL(emptied_directories_are_completed),
         IN_SHELL(saves_are_tried_again),
+        IN_SHELL(saves_without_memory_for_a_copy),
         IN_SHELL(full_disks_are_survived),
     };
     return cmocka_run_group_tests_name("train.guard", tests, NULL, NULL);
