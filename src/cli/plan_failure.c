@@ -10,7 +10,7 @@ enum { START_SECONDS = 300 };
 
 static Status reject_without_mtbf(const Invocation *call) {
     static const char *const names[] = {"checkpoint-every", "checkpoint-seconds", "restart-seconds",
-                                        "storage-bandwidth"};
+                                        "storage-bandwidth", "save-stall"};
     char label[LABEL_SIZE];
     for (size_t i = 0; i < COUNT_OF(names); i++)
         if (invocation_given(call, names[i]))
@@ -46,7 +46,9 @@ Status plan_failure_spec(const Invocation *call, int64_t ranks, int64_t params, 
         double bytes = state_bytes(((const PlanArgs *)call->config)->train.config.training.optimizer);
         double transfer_s = bytes * (double)params / (double)args->storage_bandwidth;
         spec = (FailureSpec){.devices = (double)ranks, .mtbf_s = 3600 * args->mtbf_hours};
-        spec.checkpoint_s = args->checkpoint_seconds > 0 ? args->checkpoint_seconds : transfer_s;
+        double write_s = args->checkpoint_seconds > 0 ? args->checkpoint_seconds : transfer_s;
+        spec.write_s = args->no_async_save ? 0 : write_s;
+        spec.checkpoint_s = args->no_async_save ? write_s : fmin(args->save_stall, write_s);
         spec.restart_s = args->restart_seconds >= 0 ? args->restart_seconds : START_SECONDS + transfer_s;
         TRY(parse_interval(call, args->checkpoint_every, &spec.interval_s));
     } else {
@@ -111,8 +113,10 @@ void plan_failure_show(const json_t *result, FILE *out) {
     const json_t *shares = json_object_get(failures, "shares");
     char text[DURATION], more[DURATION], count[FORMAT_SIZE];
     fprintf(out, "\none failure every %s", duration(text, 3600 * json_number_at(failures, "mtbf_hours")));
-    fprintf(out, ", checkpoint %s, restart %s\n", duration(text, json_number_at(failures, "checkpoint_s")),
-            duration(more, json_number_at(failures, "restart_s")));
+    fprintf(out, ", checkpoint %s", duration(text, json_number_at(failures, "checkpoint_s")));
+    if (json_number_at(failures, "stall_s") < json_number_at(failures, "checkpoint_s"))
+        fprintf(out, " in the background (stall %s)", duration(text, json_number_at(failures, "stall_s")));
+    fprintf(out, ", restart %s\n", duration(more, json_number_at(failures, "restart_s")));
     fprintf(out, "goodput with a checkpoint every %s",
             duration(text, json_number_at(failures, "checkpoint_every_s")));
     if (json_object_get(failures, "save_every"))

@@ -32,6 +32,8 @@ typedef struct FailureArgs {
     const char *checkpoint_every;
     double checkpoint_seconds, restart_seconds; /* < 0: derived from the state's size */
     int64_t storage_bandwidth;
+    bool no_async_save;
+    double save_stall; /* with background saves */
 } FailureArgs;
 
 typedef struct PlanArgs {

@@ -12,7 +12,8 @@ static double growth(double y) {
 FailureShares failure_shares(const FailureSpec *spec, double interval_s) {
     double rate = spec->devices / spec->mtbf_s, done = interval_s + spec->checkpoint_s;
     /* Expected failures before an interval completes. A restart follows each, repeated until one succeeds. */
-    double failures = expm1(rate * done), lost = done * growth(rate * done);
+    double behind = expm1(rate * spec->write_s), longer = growth(rate * done);
+    double failures = (1 + behind) * expm1(rate * done), lost = done * (behind * (1 + longer) + longer);
     double restarts = failures * expm1(rate * spec->restart_s) / rate;
     double total = done + lost + restarts;
     /* The interval never completes; the ratio of restart time to lost time is exp(rate * restart) - 1. */
@@ -62,17 +63,23 @@ static Status check(const FailureSpec *spec) {
     TRY(check_time("mean time between failures", spec->mtbf_s, min_s));
     TRY(check_time("checkpoint time", spec->checkpoint_s, min_s));
     TRY(check_time("restart time", spec->restart_s, 0));
+    TRY(check_time("write time", spec->write_s, 0));
     return spec->interval_s != 0 ? check_time("checkpoint interval", spec->interval_s, min_s) : OK;
+}
+
+/* A save waits for the one before. */
+static double at_least_written(const FailureSpec *spec, double interval_s) {
+    return fmax(interval_s, spec->write_s - spec->checkpoint_s);
 }
 
 Status failure_find(Failure *ret_failure, const FailureSpec *spec) {
     TRY(check(spec));
     double mtbf = spec->mtbf_s / spec->devices;
     Failure failure = {.mtbf_s = mtbf,
-                       .best_s = mtbf * best_share(spec->checkpoint_s / mtbf),
-                       .young_s = sqrt(2 * spec->checkpoint_s * mtbf),
-                       .daly_s = daly(mtbf, spec->checkpoint_s)};
-    failure.interval_s = spec->interval_s > 0 ? spec->interval_s : failure.best_s;
+                       .best_s = at_least_written(spec, mtbf * best_share(spec->checkpoint_s / mtbf)),
+                       .young_s = at_least_written(spec, sqrt(2 * spec->checkpoint_s * mtbf)),
+                       .daly_s = at_least_written(spec, daly(mtbf, spec->checkpoint_s))};
+    failure.interval_s = spec->interval_s > 0 ? at_least_written(spec, spec->interval_s) : failure.best_s;
     failure.shares = failure_shares(spec, failure.interval_s);
     failure.best_goodput = failure_shares(spec, failure.best_s).goodput;
     failure.young_goodput = failure_shares(spec, failure.young_s).goodput;
@@ -87,12 +94,13 @@ static json_t *interval_json(double seconds, double goodput) {
 
 json_t *failure_json(const Failure *failure, const FailureSpec *spec) {
     const FailureShares *shares = &failure->shares;
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:{s:f, s:f, s:f}, s:o, s:o, s:o}", "device_mtbf_hours",
-                     spec->mtbf_s / 3600, "mtbf_hours", failure->mtbf_s / 3600, "checkpoint_s",
-                     spec->checkpoint_s, "restart_s", spec->restart_s, "checkpoint_every_s",
-                     failure->interval_s, "goodput", shares->goodput, "shares", "checkpoints",
-                     shares->checkpoints, "lost", shares->lost, "restarts", shares->restarts, "best",
-                     interval_json(failure->best_s, failure->best_goodput), "daly",
+    double written_s = spec->write_s > 0 ? spec->write_s : spec->checkpoint_s;
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:{s:f, s:f, s:f}, s:o, s:o, s:o}",
+                     "device_mtbf_hours", spec->mtbf_s / 3600, "mtbf_hours", failure->mtbf_s / 3600,
+                     "checkpoint_s", written_s, "stall_s", spec->checkpoint_s, "restart_s", spec->restart_s,
+                     "checkpoint_every_s", failure->interval_s, "goodput", shares->goodput, "shares",
+                     "checkpoints", shares->checkpoints, "lost", shares->lost, "restarts", shares->restarts,
+                     "best", interval_json(failure->best_s, failure->best_goodput), "daly",
                      interval_json(failure->daly_s, failure->daly_goodput), "young",
                      interval_json(failure->young_s, failure->young_goodput));
 }

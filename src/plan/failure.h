@@ -9,7 +9,11 @@
  *     exp(r s) (exp(r (w + c)) - 1) / r
  *
  * seconds on average. This is exact even for frequent failures, and so is the best w, which solves
- * r w = 1 - exp(-r (w + c)). Young's and Daly's formulas approximate this root. */
+ * r w = 1 - exp(-r (w + c)). Young's and Daly's formulas approximate this root.
+ *
+ * A checkpoint that is written in the background within b seconds after a pause of c counts only then, so a
+ * failure loses up to b seconds more: the average is exp(r b) times as long. Work w + c is at least b,
+ * because a save waits for the one before. */
 #ifndef WEFT_PLAN_FAILURE_H
 #define WEFT_PLAN_FAILURE_H
 
@@ -18,9 +22,10 @@
 typedef struct FailureSpec {
     double devices;
     double mtbf_s;       /* mean time between failures of one device */
-    double checkpoint_s; /* training pauses this long to write a checkpoint */
+    double checkpoint_s; /* training pauses this long for a checkpoint */
     double restart_s;    /* from a failure to the next step */
     double interval_s;   /* work between checkpoints; 0: use the best interval */
+    double write_s;      /* from the pause until a checkpoint is written; 0: it is written during the pause */
 } FailureSpec;
 
 /* Fractions of the run's time that add up to 1. */

@@ -255,7 +255,8 @@ static void fits_clusters(void **state) {
 static void plans_for_failures(void **state) {
     (void)state;
     json_t *plan = planned(program_run("plan", "--model", "gpt2", "--ranks", "1024", "--mtbf", "50000",
-                                       "--checkpoint-seconds", "60", "--restart-seconds", "600", "--json"));
+                                       "--checkpoint-seconds", "60", "--restart-seconds", "600",
+                                       "--no-async-save", "--json"));
     const json_t *failures = json_object_get(plan, "failures"), *best = json_object_get(failures, "best");
     assert_float_equal(json_number_value(json_object_get(failures, "mtbf_hours")), 50000 / 1024.0, 1e-9);
     assert_float_equal(json_number_value(json_object_get(best, "interval_s")), 4552.9, 0.1);
@@ -263,7 +264,7 @@ static void plans_for_failures(void **state) {
     json_decref(plan);
     /* 124 million parameters, 12 bytes each. */
     Ran ran = program_run("plan", "--model", "gpt2", "--mtbf", "100", "--storage-bandwidth", "100MB");
-    assert_contains(ran.out, "checkpoint 14.9 s, restart 5.25 min");
+    assert_contains(ran.out, "checkpoint 14.9 s in the background (stall 0.1 s), restart 5.25 min");
     ran_done(&ran);
     assert_refused(2, "--mtbf 0: expected a number > 0", "plan", "--mtbf", "0");
     assert_refused(2, "requires --mtbf HOURS", "plan", "--restart-seconds", "4");

@@ -36,13 +36,52 @@ static double simulate(const FailureSpec *spec, int intervals) {
     return intervals * spec->interval_s / simulation.clock;
 }
 
+/* Each cycle completes the save of the one before while it works. */
+static double simulate_background(const FailureSpec *spec, int saves) {
+    Simulation simulation = {.key = rng_key(7, "failures", 1), .rate = spec->devices / spec->mtbf_s};
+    double cycle = spec->interval_s + spec->checkpoint_s;
+    int saved = 0;
+    draw_next(&simulation);
+    while (saved < saves) {
+        for (bool pending = false;; pending = true) {
+            if (pending && !advance(&simulation, spec->write_s)) break;
+            saved += pending;
+            if (!advance(&simulation, pending ? cycle - spec->write_s : cycle)) break;
+        }
+        while (!advance(&simulation, spec->restart_s)) continue;
+    }
+    return saved * spec->interval_s / simulation.clock;
+}
+
+static void agrees_with_simulated_background_saves(void **state) {
+    (void)state;
+    static const FailureSpec specs[] = {{1024, 5e7, 1, 300, 3600, 60},
+                                        {16384, 5e7, 0.1, 400, 250, 200},
+                                        {16384, 1e7, 5, 400, 1000, 200},
+                                        {100, 1e5, 10, 900, 800, 800}};
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        Failure failure;
+        assert_ok(failure_find(&failure, &specs[i]));
+        const FailureShares *s = &failure.shares;
+        assert_float_equal(s->goodput + s->checkpoints + s->lost + s->restarts, 1, 1e-12);
+        double simulation = simulate_background(&specs[i], 100000);
+        if (fabs(failure.shares.goodput / simulation - 1) > 0.01)
+            fail_msg("case %zu: goodput %.5f, simulated %.5f", i, failure.shares.goodput, simulation);
+    }
+    /* Saves wait for each other. */
+    Failure often;
+    assert_ok(failure_find(&often, &(FailureSpec){16384, 5e7, 0.1, 400, 50, 200}));
+    assert_float_equal(often.interval_s, 199.9, 1e-9);
+    assert_float_equal(often.best_s, 199.9, 1e-9);
+}
+
 static void agrees_with_simulated_runs(void **state) {
     (void)state;
     /* From rare failures to several per interval. */
-    static const FailureSpec specs[] = {{1024, 5e7, 60, 300, 3600},
-                                        {16384, 5e7, 200, 400, 1200},
-                                        {16384, 1e7, 200, 400, 1000},
-                                        {100, 1e5, 100, 900, 800}};
+    static const FailureSpec specs[] = {{1024, 5e7, 60, 300, 3600, 0},
+                                        {16384, 5e7, 200, 400, 1200, 0},
+                                        {16384, 1e7, 200, 400, 1000, 0},
+                                        {100, 1e5, 100, 900, 800, 0}};
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
         Failure failure;
         assert_ok(failure_find(&failure, &specs[i]));
@@ -56,10 +95,10 @@ static void agrees_with_simulated_runs(void **state) {
 
 static void finds_the_best_interval(void **state) {
     (void)state;
-    static const FailureSpec specs[] = {{1, 1e9, 1e-3, 0, 0},
-                                        {16384, 5e7, 200, 400, 0},
-                                        {16384, 1e6, 200, 400, 0}, /* one failure per minute */
-                                        {16384, 1e5, 200, 0, 0}};
+    static const FailureSpec specs[] = {{1, 1e9, 1e-3, 0, 0, 0},
+                                        {16384, 5e7, 200, 400, 0, 0},
+                                        {16384, 1e6, 200, 400, 0, 0}, /* one failure per minute */
+                                        {16384, 1e5, 200, 0, 0, 0}};
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
         Failure f;
         assert_ok(failure_find(&f, &specs[i]));
@@ -72,7 +111,7 @@ static void finds_the_best_interval(void **state) {
     }
     /* When failures are rare, both approximations are close, Daly's closer than Young's. */
     Failure rare;
-    assert_ok(failure_find(&rare, &(FailureSpec){1024, 5e7, 60, 300, 0}));
+    assert_ok(failure_find(&rare, &(FailureSpec){1024, 5e7, 60, 300, 0, 0}));
     assert_true(fabs(rare.daly_s / rare.best_s - 1) < 0.001);
     assert_true(fabs(rare.young_s / rare.best_s - 1) < 0.05);
     assert_true(fabs(rare.daly_s - rare.best_s) < fabs(rare.young_s - rare.best_s));
@@ -81,22 +120,22 @@ static void finds_the_best_interval(void **state) {
 static void bad_input(void **state) {
     (void)state;
     Failure failure;
-    assert_fails(failure_find(&failure, &(FailureSpec){0, 1, 1, 1, 0}), 2, "expected at least 1");
-    assert_fails(failure_find(&failure, &(FailureSpec){1, 0, 1, 1, 0}), 2, "expected 1e-06 to 1e+13 s");
-    assert_fails(failure_find(&failure, &(FailureSpec){1, 1, 0, 1, 0}), 2, "checkpoint time of 0 s");
-    assert_fails(failure_find(&failure, &(FailureSpec){1, 1, 1, -1, 0}), 2,
+    assert_fails(failure_find(&failure, &(FailureSpec){0, 1, 1, 1, 0, 0}), 2, "expected at least 1");
+    assert_fails(failure_find(&failure, &(FailureSpec){1, 0, 1, 1, 0, 0}), 2, "expected 1e-06 to 1e+13 s");
+    assert_fails(failure_find(&failure, &(FailureSpec){1, 1, 0, 1, 0, 0}), 2, "checkpoint time of 0 s");
+    assert_fails(failure_find(&failure, &(FailureSpec){1, 1, 1, -1, 0, 0}), 2,
                  "restart time of -1 s: expected 0 to");
-    assert_fails(failure_find(&failure, &(FailureSpec){1, 1, 1, 1, NAN}), 2, "expected 1e-06 to");
-    assert_fails(failure_find(&failure, &(FailureSpec){1, 1e300, 1, 1, 0}), 2, "of 1e+300 s: expected");
+    assert_fails(failure_find(&failure, &(FailureSpec){1, 1, 1, 1, NAN, 0}), 2, "expected 1e-06 to");
+    assert_fails(failure_find(&failure, &(FailureSpec){1, 1e300, 1, 1, 0, 0}), 2, "of 1e+300 s: expected");
     /* Failures that almost never occur: no cancellation in the arithmetic. */
-    assert_ok(failure_find(&failure, &(FailureSpec){1, 1e13, 1e-6, 300, 0}));
+    assert_ok(failure_find(&failure, &(FailureSpec){1, 1e13, 1e-6, 300, 0, 0}));
     assert_float_equal(failure.best_s / failure.young_s, 1, 1e-6);
     assert_true(failure.shares.lost >= 0 && failure.shares.goodput <= 1);
     /* An interval that never completes makes no progress and causes no overflow. */
-    assert_ok(failure_find(&failure, &(FailureSpec){16384, 1, 1e6, 1e6, 1e6}));
+    assert_ok(failure_find(&failure, &(FailureSpec){16384, 1, 1e6, 1e6, 1e6, 0}));
     assert_float_equal(failure.shares.goodput, 0, 0);
     assert_float_equal(failure.shares.restarts, 1, 0);
-    assert_ok(failure_find(&failure, &(FailureSpec){16384, 1, 1e6, 1e-9, 1e6}));
+    assert_ok(failure_find(&failure, &(FailureSpec){16384, 1, 1e6, 1e-9, 1e6, 0}));
     assert_float_equal(failure.shares.lost + failure.shares.restarts, 1, 1e-12);
     assert_true(failure.shares.lost > 0.9999);
 }
@@ -104,6 +143,7 @@ static void bad_input(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agrees_with_simulated_runs),
+        cmocka_unit_test(agrees_with_simulated_background_saves),
         cmocka_unit_test(finds_the_best_interval),
         cmocka_unit_test(bad_input),
     };
