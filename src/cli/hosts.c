@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "base/memory.h"
 #include "comm/mpi.h"
 
@@ -65,6 +66,76 @@ Status hosts_add(const Invocation *call, char **argv, size_t *at, char **ret_nam
         used += length + 1;
     }
     *ret_names = names;
+    return OK;
+}
+
+const char *hosts_option(void) {
+    return host_options()->hosts;
+}
+
+/* ---- without broken hosts ---- */
+
+/* A host may be listed by its full name, and call itself by the first part of it. */
+static bool same_host(const char *a, size_t a_size, const char *b, size_t b_size) {
+    const char *a_dot = memchr(a, '.', a_size), *b_dot = memchr(b, '.', b_size);
+    if (a_dot && !b_dot) a_size = (size_t)(a_dot - a);
+    if (b_dot && !a_dot) b_size = (size_t)(b_dot - b);
+    return a_size == b_size && !strncmp(a, b, a_size);
+}
+
+static bool is_broken(const char *host, size_t size, const char *broken) {
+    for (const char *at = broken + strspn(broken, " "); *at; at += strspn(at, " ")) {
+        size_t length = strcspn(at, " ");
+        if (same_host(host, size, at, length)) return true;
+        at += length;
+    }
+    return false;
+}
+
+typedef struct HostList {
+    char *text;
+    size_t used, dropped;
+    int64_t slots;
+} HostList;
+
+/* Takes one entry: "name", "name:slots", or in files "name slots=N". The list is as long as the input. */
+static void take_host(HostList *list, const char *entry, size_t size, const char *broken) {
+    const char *colon = memchr(entry, ':', size), *equals = memchr(entry, '=', size);
+    size_t name = strcspn(entry, ": \t,\n#");
+    int64_t slots = colon ? atoll(colon + 1) : equals ? atoll(equals + 1) : 1;
+    if (name > size) name = size;
+    if (!name) return;
+    if (is_broken(entry, name, broken)) {
+        list->dropped++;
+        return;
+    }
+    if (slots < 1) slots = 1;
+    list->slots += slots;
+    list->used += (size_t)sprintf(list->text + list->used, "%s%.*s:%lld", list->used ? "," : "", (int)name,
+                                  entry, (long long)slots);
+}
+
+Status hosts_without(const Invocation *call, const char *broken, int64_t ranks, char **ret_list) {
+    enum { LIMIT = 1 << 20, SLOTS_TEXT = 24 };
+    const char *hosts = option_text(call, "hosts"), *file = option_text(call, "hostfile");
+    CLEANUP(mem_freep) char *text = NULL;
+    HostList list = {0};
+    size_t entries = 1;
+    *ret_list = NULL;
+    if (!hosts && !file) return OK;
+    TRY(hosts ? str_dup(hosts, &text) : file_read(file, LIMIT, &text, NULL));
+    const char *separator = hosts ? "," : "\n";
+    for (const char *at = text; (at = strpbrk(at, separator)); at++) entries++;
+    TRY(mem_new(strlen(text) + entries * SLOTS_TEXT + 1, 1, &list.text));
+    char *rest = NULL;
+    for (char *entry = strtok_r(text, separator, &rest); entry; entry = strtok_r(NULL, separator, &rest)) {
+        entry += strspn(entry, " \t");
+        take_host(&list, entry, strcspn(entry, "#\r"), broken);
+    }
+    if (list.dropped && list.slots >= ranks)
+        *ret_list = list.text;
+    else
+        free(list.text);
     return OK;
 }
 

@@ -18,4 +18,11 @@ size_t hosts_variables(void);
  * it stays untouched without hosts. */
 MUST_USE Status hosts_add(const Invocation *call, char **argv, size_t *at, char **ret_names);
 
+/* The command's hosts without those in `broken`, names separated by spaces, as the value of --hosts; NULL if
+ * there are no names, none is among them, or the others have fewer than `ranks` slots. The caller frees it.
+ */
+MUST_USE Status hosts_without(const Invocation *call, const char *broken, int64_t ranks, char **ret_list);
+/* The launcher's option for a list of hosts. */
+const char *hosts_option(void);
+
 #endif

@@ -152,7 +152,7 @@ static void become(char *const *argv, const LauncherPipes *pipes, bool stops) {
 }
 
 static Status run_launcher(const Invocation *call, char *const *argv, const char *title, bool stops,
-                           int *ret_code, bool *ret_failed) {
+                           int *ret_code, LaunchedFailure *ret_failure) {
     CLEANUP(pipes_done) LauncherPipes pipes = {{-1, -1}, {-1, -1}, {-1, -1}};
     TRY(open_pipes(&pipes));
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -172,7 +172,7 @@ static Status run_launcher(const Invocation *call, char *const *argv, const char
                          .results = pipes.results[0],
                          .signals = pipes.signals[0],
                          .stops = stops};
-    Status status = launched_wait(&spec, ret_code, ret_failed);
+    Status status = launched_wait(&spec, ret_code, ret_failure);
     pipes.results[0] = -1; /* closed at its end */
     stop_release();
     return status;
@@ -261,16 +261,21 @@ static Status start(Invocation *call, int64_t ranks, bool stops) {
     char flag[] = "-n";
     argv[at++] = flag;
     argv[at++] = count;
+    size_t where = at;
     TRY(hosts_add(call, argv, &at, &names));
     argv[at++] = program;
     CLEANUP(restarts_done) Restarts restarts = restarts_new(call, ranks);
     for (;;) {
-        bool failed = false;
+        LaunchedFailure failure = {0};
         snprintf(count, sizeof count, "%lld", (long long)restarts.ranks);
         start_title(call, restarts.ranks, title, sizeof title);
+        if (restarts.hosts) { /* in place of the command's */
+            argv[where] = (char *)(uintptr_t)hosts_option();
+            argv[where + 1] = restarts.hosts;
+        }
         append_line(argv, at, call->line, &restarts);
-        Status status = run_launcher(call, argv, title, stops, &call->exit_code, &failed);
-        if (!failed || !restarts_next(&restarts, status)) return status;
+        Status status = run_launcher(call, argv, title, stops, &call->exit_code, &failure);
+        if (!failure.failed || !restarts_next(&restarts, status, failure.host)) return status;
         status_free(status);
         call->exit_code = 0;
     }

@@ -32,19 +32,20 @@ typedef struct Launched {
     FILE *held; /* writes to `text`: the blocks and remarks that were held back */
     char *text;
     size_t size;
-    int code;               /* that a rank has announced for all; 0: none */
-    bool in_block;          /* between two lines of dashes */
-    bool explained, failed; /* a rank has said why it ends; that is an error */
-    int rank, signal;       /* the rank that was killed, and how; signal 0: no rank was killed */
-    char *hosts;            /* of the ranks, separated by spaces; NULL: not announced */
-    char lost[HOST_SIZE];   /* a host that the launcher cannot reach any more; empty: none */
-    bool asked;             /* this process was told to stop, ... */
-    bool early, at_once;    /* ... before there were ranks; by two Ctrl-C */
-    bool orphans;           /* the launcher has ended, its ranks may not have */
-    double interrupted;     /* time of the last Ctrl-C; 0: none */
-    pid_t ended;            /* a rank that has ended and that the launcher has not noticed; 0: none */
-    double ended_since;     /* when this process first saw that */
-    bool stuck;             /* the launcher was killed for it */
+    int code;                /* that a rank has announced for all; 0: none */
+    bool in_block;           /* between two lines of dashes */
+    bool explained, failed;  /* a rank has said why it ends; that is an error */
+    int rank, signal;        /* the rank that was killed, and how; signal 0: no rank was killed */
+    char *hosts;             /* of the ranks, separated by spaces; NULL: not announced */
+    char lost[HOST_SIZE];    /* a host that the launcher cannot reach any more; empty: none */
+    char suspect[HOST_SIZE]; /* the host of a rank that failed or hangs; empty: unknown */
+    bool asked;              /* this process was told to stop, ... */
+    bool early, at_once;     /* ... before there were ranks; by two Ctrl-C */
+    bool orphans;            /* the launcher has ended, its ranks may not have */
+    double interrupted;      /* time of the last Ctrl-C; 0: none */
+    pid_t ended;             /* a rank that has ended and that the launcher has not noticed; 0: none */
+    double ended_since;      /* when this process first saw that */
+    bool stuck;              /* the launcher was killed for it */
 } Launched;
 
 static void launched_done(Launched *of) {
@@ -64,6 +65,18 @@ static bool is_frame(const char *line) {
 static const char *const remarks[] = {"help message", "orte_base_help_aggregate", "ORTE_ERROR_LOG",
                                       "PMIX ERROR",   ": Forwarding signal ",     "] Read -1, expected "};
 
+/* Notes the host of a rank that reports an error or that others wait for, or that the launcher's ssh cannot
+ * reach. The rank that reports a wait is not to blame. */
+static void find_suspect(Launched *of, const char *line) {
+    char host[HOST_SIZE] = "";
+    if (strstr(line, "no progress for ")) return;
+    if (sscanf(line, "weft: error: rank %*d on %64[^: \n]", host) != 1 &&
+        !(strstr(line, "does not answer") && sscanf(line, " rank%*[^o]on %64s", host) == 1) &&
+        sscanf(line, "ssh: connect to host %64s", host) != 1)
+        return;
+    if (!of->suspect[0]) memcpy(of->suspect, host, sizeof host);
+}
+
 static void read_line(Launched *of, const char *line) {
     const char *killed = strstr(line, "process rank "), *by = strstr(line, "exited on signal ");
     const char *daemon = strstr(line, "Remote daemon:"), *host = daemon ? strstr(daemon, " on node ") : NULL;
@@ -74,6 +87,7 @@ static void read_line(Launched *of, const char *line) {
         of->hosts = strdup(line + strlen(LAUNCHED_HOSTS));
         return;
     }
+    find_suspect(of, line);
     if (of->in_block && host && !of->lost[0]) sscanf(host, " on node %64s", of->lost);
     if (frame) of->in_block = !of->in_block;
     if (of->in_block && killed && by && !of->signal) {
@@ -260,9 +274,26 @@ static Status explain(const Launched *of, int code) {
     return OK;
 }
 
-Status launched_wait(const LaunchedSpec *spec, int *ret_code, bool *ret_failed) {
+/* The host of a rank; empty if it is unknown. */
+static void host_of(const Launched *of, int rank, char host[HOST_SIZE]) {
+    const char *at = of->hosts;
+    int length = 0;
+    host[0] = 0;
+    for (int i = 0; at && i <= rank; i++, at += length)
+        if (sscanf(at, " %64s%n", host, &length) != 1) {
+            host[0] = 0;
+            return;
+        }
+}
+
+static void find_host(const Launched *of, char host[HOST_SIZE]) {
+    memcpy(host, of->lost[0] ? of->lost : of->suspect, HOST_SIZE);
+    if (!host[0] && of->signal) host_of(of, of->rank, host);
+}
+
+Status launched_wait(const LaunchedSpec *spec, int *ret_code, LaunchedFailure *ret_failure) {
     CLEANUP(launched_done) Launched of = {.spec = spec};
-    *ret_failed = false;
+    *ret_failure = (LaunchedFailure){0};
     of.held = open_memstream(&of.text, &of.size);
     if (!of.held) return FAILED("out of memory");
     read_all(&of);
@@ -275,7 +306,8 @@ Status launched_wait(const LaunchedSpec *spec, int *ret_code, bool *ret_failed) 
     int code = WIFEXITED(state) ? WEXITSTATUS(state) : STATUS_FAILED;
     bool failed =
         of.failed || of.signal || of.lost[0] || WIFSIGNALED(state) || (code && !of.explained && code != 127);
-    *ret_failed = failed && !asked && !of.code && code != STATUS_USAGE && code != STATUS_SAVED;
+    ret_failure->failed = failed && !asked && !of.code && code != STATUS_USAGE && code != STATUS_SAVED;
+    find_host(&of, ret_failure->host);
     if (of.early) return STOPPED("stopped before the ranks were ready; nothing was saved");
     if (of.at_once) return STOPPED("stopped at once; steps after the newest checkpoint are lost");
     if (of.stuck && !of.explained) fputs(of.text, stderr);

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "cli/command.h"
+#include "comm/group.h"
 
 /* A rank prints lines that start like this: followed by the exit code of all; by the host of every rank. */
 #define LAUNCHED_CODE  "\001weft exits with code "
@@ -23,10 +24,14 @@ typedef struct LaunchedSpec {
     bool stops;     /* SIGUSR1 asks ranks to stop; otherwise signals terminate the launcher */
 } LaunchedSpec;
 
+typedef struct LaunchedFailure {
+    bool failed; /* a rank has failed, hung or been killed, or the launcher has failed, nobody asked for
+                    a stop, and a restart may help */
+    char host[HOST_SIZE]; /* of that rank, as far as it is known; else empty */
+} LaunchedFailure;
+
 /* Copies the launcher's standard error, passes on requests to stop, and waits until all is over. *ret_code is
- * the ranks' exit code, if one of them has reported why it is not 0. *ret_failed: a rank has failed, hung or
- * been killed, or the launcher has failed, nobody asked for a stop, and a restart may help; set in any case.
- */
-MUST_USE Status launched_wait(const LaunchedSpec *spec, int *ret_code, bool *ret_failed);
+ * the ranks' exit code, if one of them has reported why it is not 0. *ret_failure is set in any case. */
+MUST_USE Status launched_wait(const LaunchedSpec *spec, int *ret_code, LaunchedFailure *ret_failure);
 
 #endif

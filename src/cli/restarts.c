@@ -1,7 +1,7 @@
 /* Ranks that fail start again from the newest checkpoint, at first all of them. If they fail again before
  * they have saved another one, a rank or its host is probably broken: from then on fewer replicas start, the
- * next smaller divisor of --dp. Micro-batches keep their size, so that each replica accumulates the gradients
- * of more of them; the batch and the loss curve stay. */
+ * next smaller divisor of --dp, and not on the hosts of ranks that failed. Micro-batches keep their size, so
+ * that each replica accumulates the gradients of more of them; the batch and the loss curve stay. */
 #include "cli/restarts.h"
 
 #include <stdlib.h>
@@ -9,6 +9,7 @@
 
 #include "base/format.h"
 #include "checkpoint/checkpoint.h"
+#include "cli/hosts.h"
 #include "train/job.h"
 
 static int64_t number(const Invocation *call, const char *name) {
@@ -35,6 +36,7 @@ Restarts restarts_new(const Invocation *call, int64_t ranks) {
 
 void restarts_done(Restarts *restarts) {
     free(restarts->checkpoint);
+    free(restarts->hosts);
 }
 
 static void add_number(Restarts *restarts, const char *option, int64_t value) {
@@ -70,10 +72,12 @@ static void set_words(Restarts *restarts) {
 }
 
 static void warn(const Restarts *restarts, const Status failure, int64_t dp_before) {
-    char fewer[96] = "";
+    char fewer[96 + sizeof restarts->broken] = "";
     if (restarts->dp < dp_before)
-        snprintf(fewer, sizeof fewer, " on %lld rank%s (dp %lld instead of %lld)", (long long)restarts->ranks,
-                 PLURAL(restarts->ranks), (long long)restarts->dp, (long long)dp_before);
+        snprintf(fewer, sizeof fewer, " on %lld rank%s (dp %lld instead of %lld%s%s)",
+                 (long long)restarts->ranks, PLURAL(restarts->ranks), (long long)restarts->dp,
+                 (long long)dp_before, restarts->hosts ? ", without" : "",
+                 restarts->hosts ? restarts->broken : "");
     fprintf(stderr, "weft: warning: %s%s; restarting%s from the %s, %lld restart%s left\n",
             failure ? status_message(failure) : "the ranks failed",
             *fewer ? ", again without a new checkpoint" : "", fewer,
@@ -81,7 +85,15 @@ static void warn(const Restarts *restarts, const Status failure, int64_t dp_befo
             PLURAL(restarts->left));
 }
 
-bool restarts_next(Restarts *restarts, const Status failure) {
+static void add_broken(Restarts *restarts, const char *host) {
+    size_t used = strlen(restarts->broken), size = strlen(host);
+    for (const char *at = restarts->broken; size && (at = strstr(at, host)); at++)
+        if (at[-1] == ' ' && (!at[size] || at[size] == ' ')) return;
+    if (size && used + size + 2 < sizeof restarts->broken)
+        snprintf(restarts->broken + used, sizeof restarts->broken - used, " %s", host);
+}
+
+bool restarts_next(Restarts *restarts, const Status failure, const char *host) {
     if (!restarts->left) return false;
     char *newest = find_checkpoint(restarts->call);
     bool moved = newest && (!restarts->checkpoint || strcmp(newest, restarts->checkpoint));
@@ -89,10 +101,16 @@ bool restarts_next(Restarts *restarts, const Status failure) {
     restarts->checkpoint = newest;
     restarts->failures = moved ? 1 : restarts->failures + 1;
     restarts->saved |= moved;
+    if (moved && !restarts->hosts) restarts->broken[0] = 0;
+    add_broken(restarts, host);
     int64_t dp = restarts->dp;
     if (restarts->failures > 1) {
         restarts->dp = next_divisor(dp, number(restarts->call, "shard"));
         restarts->ranks = restarts->ranks / dp * restarts->dp;
+        char *hosts = NULL;
+        status_free(hosts_without(restarts->call, restarts->broken, restarts->ranks, &hosts));
+        free(restarts->hosts);
+        restarts->hosts = hosts;
     }
     restarts->left--;
     set_words(restarts);

@@ -391,6 +391,29 @@ static void restarts_on_fewer_ranks(void **state) {
     assert_ok(dir_remove(dir));
 }
 
+/* Hosts whose ranks failed before and after a restart are left out of the next one, if the others have slots
+ * for its ranks. */
+static void restarts_without_broken_hosts(void **state) {
+    (void)state;
+    require_mpi();
+    char dir[] = "/tmp/weft-restarts-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(setenv("TEST_DIR", dir, 1), 0);
+    Ran ran = shell_line(
+        "cd $TEST_DIR && printf 'hello world\\n%.0s' $(seq 99) >corpus.txt && "
+        "printf 'node1 slots=2\\nnode2.example.org slots=2 # broken\\n' >hosts && "
+        "printf '#!/bin/sh\\necho call \"$@\" >>calls\\n[ $(wc -l <calls) -gt 2 ] && exit 0\\n"
+        "echo weft: error: rank 3 on node2: broken >&2\\nexit 1\\n' >launcher && chmod +x launcher && "
+        "for where in '--hosts node1:2,node2:2' '--hosts node1:1,node2:3' '--hostfile hosts'; do rm -f "
+        "calls; "
+        "WEFT_MPIRUN=./launcher $WEFT train --data corpus.txt --model gpt2-tiny --ranks 4 $where --out run "
+        "--max-restarts 2 --quiet; echo $?; tail -n 1 calls | grep -cE 'call -n 2 --?hosts? node1:2 '; done");
+    assert_string_equal(ran.out, "0\n1\n0\n0\n0\n1\n");
+    assert_contains(ran.err, "restarting on 2 ranks (dp 2 instead of 4, without node2) from the beginning");
+    ran_done(&ran);
+    assert_ok(dir_remove(dir));
+}
+
 /* Derives the layout from a command line and the number of ranks that a launcher started. */
 static Status derive_layout(const char *line, int64_t world, Layout *ret_layout) {
     char copy[256], *words[32], *rest = NULL;
@@ -469,6 +492,7 @@ int main(void) {
         cmocka_unit_test(no_rank_outlives_its_launch),
         cmocka_unit_test(hung_launcher_is_killed),
         cmocka_unit_test(restarts_on_fewer_ranks),
+        cmocka_unit_test(restarts_without_broken_hosts),
         cmocka_unit_test(layouts_are_derived),
         cmocka_unit_test(command_line_overrides_file),
     };
