@@ -15,7 +15,7 @@ static struct {
 } server;
 
 Status http_new(Http **ret_http) {
-    *ret_http = NULL;
+    *ret_http = (Http *)(void *)&server; /* never looked into */
     return OK;
 }
 
