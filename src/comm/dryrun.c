@@ -1,11 +1,10 @@
 /* One rank of a group whose other ranks do not exist. An operation completes when it is waited for and until
- * then holds the memory it would hold over MPI (comm/mpi/ops.c): the stream's staging area from the first
- * large reduction on, and a buffer for each small one. */
+ * then holds the memory it would hold over MPI (comm/mpi): a buffer for each small reduction. The group's own
+ * memory is counted from its first large operation on. */
 #include <string.h>
 
 #include "base/memory.h"
 #include "comm/group.h"
-#include "comm/staging.h"
 
 /* Buffer of a small reduction that has not been waited for. */
 typedef struct Held {
@@ -14,8 +13,8 @@ typedef struct Held {
 } Held;
 
 typedef struct DryRunGroup {
-    int world;
     bool staged;
+    const Device *counted; /* the device that counts the group's memory */
     uint64_t numbers;
     Held *held;
     size_t count, capacity;
@@ -23,6 +22,10 @@ typedef struct DryRunGroup {
 
 static Status start(Group *group, Stream *stream, CommKind kind, size_t bytes, Ticket *ret_ticket) {
     DryRunGroup *dryrun = group->impl;
+    if (dryrun->staged && kind != COMM_SEND && bytes > SMALL && dryrun->counted != stream->device) {
+        TRY(dev_adopt(stream->device, MEM_COMM, exchange_bytes(group->placement)));
+        dryrun->counted = stream->device;
+    }
     *ret_ticket = (Ticket){.group = group, .number = ++dryrun->numbers};
     return op_log_add(stream->device->op_log, (OpRecord){.kind = OP_START,
                                                          .what = kind,
@@ -38,12 +41,7 @@ static Status reduce(Group *group, Stream *stream, CommKind kind, size_t bytes, 
     DryRunGroup *dryrun = group->impl;
     if (bytes == 0) return OK;
     TRY(start(group, stream, kind, bytes, ret_ticket));
-    if (!dryrun->staged) return OK;
-    if (bytes > SMALL) {
-        if (stream->comm.data) return OK;
-        return dev_alloc(stream->device, MEM_COMM, AREA_HEAD + SLOTS * staging_slot_bytes(dryrun->world),
-                         &stream->comm);
-    }
+    if (!dryrun->staged || bytes > SMALL) return OK;
     TRY(mem_grow(&dryrun->held, &dryrun->capacity, dryrun->count + 1, sizeof *dryrun->held));
     Held *held = &dryrun->held[dryrun->count];
     *held = (Held){.number = dryrun->numbers};
@@ -136,6 +134,7 @@ static void free_dryrun(Group *group) {
     DryRunGroup *dryrun = group->impl;
     for (size_t i = 0; i < dryrun->count; i++) dev_free(&dryrun->held[i].buffer);
     free(dryrun->held);
+    placement_free(group->placement);
     free(dryrun);
     free(group);
 }
@@ -160,15 +159,23 @@ static const GroupOps group_ops_dryrun = {
     .free = free_dryrun,
 };
 
-Status group_new_dryrun(Group **ret_group, int rank, int size, int world, bool staged) {
+Status group_new_dryrun(Group **ret_group, int rank, int size, const int *node, bool staged) {
     if (size == 1) return group_new_self(ret_group);
     CLEANUP(mem_freep) DryRunGroup *dryrun = NULL;
+    CLEANUP(placement_freep) Placement *placement = NULL;
     Group *group = NULL;
     TRY(mem_new(1, sizeof *dryrun, &dryrun));
+    TRY(placement_new(&placement, rank, size, node, NULL));
     TRY(mem_new(1, sizeof *group, &group));
-    *dryrun = (DryRunGroup){.world = world, .staged = staged};
-    *group = (Group){.ops = &group_ops_dryrun, .rank = rank, .size = size, .impl = dryrun};
+    *dryrun = (DryRunGroup){.staged = staged};
+    *group = (Group){.ops = &group_ops_dryrun,
+                     .rank = rank,
+                     .size = size,
+                     .placement = placement,
+                     .small = staged ? SMALL : 0,
+                     .impl = dryrun};
     dryrun = NULL;
+    placement = NULL;
     *ret_group = group;
     return OK;
 }

@@ -18,11 +18,35 @@ void group_free(Group *group) {
     if (group) group->ops->free(group);
 }
 
-/* Bytes sent in `passes` passes over `bytes`, each of which sends all parts except one's own. */
-static void count_bytes(Group *group, CommKind kind, size_t bytes, int passes) {
-    uint64_t size = (uint64_t)group->size, n = (uint64_t)passes * bytes;
-    /* n (size - 1) / size without overflow. */
-    group->bytes_sent[kind] += n - n / size - (n % size != 0);
+/* A reduction of `whole`, of which a rank sends `part` directly to each other if it is small. */
+static void count_reduce(Group *group, CommKind kind, Tensor whole, Tensor part) {
+    CommBytes *sent = &group->sent[kind];
+    if (group->size == 1) return;
+    if ((int64_t)tensor_bytes(whole) <= group->small) {
+        sent_to_all(group->placement, tensor_bytes(part), sent);
+        return;
+    }
+    sent_reduce(group->placement, tensor_count(whole), whole.dtype, sent);
+    if (kind == COMM_ALL_REDUCE)
+        sent_gather(group->placement, tensor_count(whole), dtype_size(whole.dtype), sent);
+}
+
+static void count_gather(Group *group, Tensor whole, Tensor part) {
+    CommBytes *sent = &group->sent[COMM_ALL_GATHER];
+    if (group->size == 1) return;
+    if ((int64_t)tensor_bytes(whole) <= group->small)
+        sent_to_all(group->placement, tensor_bytes(part), sent);
+    else
+        sent_gather(group->placement, (int64_t)tensor_bytes(whole), 1, sent);
+}
+
+static void count_broadcast(Group *group, Tensor data, int root) {
+    CommBytes *sent = &group->sent[COMM_BROADCAST];
+    if (group->size == 1) return;
+    if ((int64_t)tensor_bytes(data) > group->small)
+        sent_broadcast(group->placement, tensor_bytes(data), root, sent);
+    else if (group->rank == root)
+        sent_to_all(group->placement, tensor_bytes(data), sent);
 }
 
 /* Also the watchdog shows it. */
@@ -57,7 +81,7 @@ static Status check_rank(const Group *group, const char *what, int rank) {
 Status all_reduce(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket) {
     Ticket ticket = {0};
     TRY(check_reducible(group, data.dtype));
-    count_bytes(group, COMM_ALL_REDUCE, tensor_bytes(data), 2);
+    count_reduce(group, COMM_ALL_REDUCE, data, data);
     label_kind(group, COMM_ALL_REDUCE, data);
     return started(group->ops->all_reduce(group, stream, data, op, &ticket), group, stream, &ticket,
                    ret_ticket);
@@ -74,7 +98,7 @@ Status reduce_scatter(Group *group, Stream *stream, Tensor dst, Tensor src, Redu
     Ticket ticket = {0};
     TRY(check_parts(group, "reduce_scatter", dst, src));
     TRY(check_reducible(group, src.dtype));
-    count_bytes(group, COMM_REDUCE_SCATTER, tensor_bytes(src), 1);
+    count_reduce(group, COMM_REDUCE_SCATTER, src, dst);
     label_kind(group, COMM_REDUCE_SCATTER, src);
     return started(group->ops->reduce_scatter(group, stream, dst, src, op, &ticket), group, stream, &ticket,
                    ret_ticket);
@@ -83,7 +107,7 @@ Status reduce_scatter(Group *group, Stream *stream, Tensor dst, Tensor src, Redu
 Status all_gather(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *ret_ticket) {
     Ticket ticket = {0};
     TRY(check_parts(group, "all_gather", src, dst));
-    count_bytes(group, COMM_ALL_GATHER, tensor_bytes(dst), 1);
+    count_gather(group, dst, src);
     label_kind(group, COMM_ALL_GATHER, dst);
     return started(group->ops->all_gather(group, stream, dst, src, &ticket), group, stream, &ticket,
                    ret_ticket);
@@ -92,7 +116,7 @@ Status all_gather(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *
 Status broadcast(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket) {
     Ticket ticket = {0};
     TRY(check_rank(group, "a broadcast from", root));
-    if (group->size > 1 && group->rank == root) group->bytes_sent[COMM_BROADCAST] += tensor_bytes(data);
+    count_broadcast(group, data, root);
     label_kind(group, COMM_BROADCAST, data);
     return started(group->ops->broadcast(group, stream, data, root, &ticket), group, stream, &ticket,
                    ret_ticket);
@@ -106,7 +130,7 @@ static Status check_other(const Group *group, const char *what, int rank) {
 Status comm_send(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket) {
     Ticket ticket = {0};
     TRY(check_other(group, "a send to", to));
-    group->bytes_sent[COMM_SEND] += tensor_bytes(data);
+    sent_to(group->placement, to, tensor_bytes(data), &group->sent[COMM_SEND]);
     label_kind(group, COMM_SEND, data);
     return started(group->ops->send(group, stream, data, to, &ticket), group, stream, &ticket, ret_ticket);
 }

@@ -9,9 +9,10 @@
  * group must start the same operations in the same order; sends and receives between a pair of ranks match in
  * order.
  *
- * Sums are computed in rank order for every element, regardless of tensor size and chunking, so
- * reduce_scatter plus all_gather gives the same bits as all_reduce. 16-bit types are summed in fp32 and
- * rounded once. NaN propagates through sum and maximum.
+ * Every element is summed along the same tree over the ranks (comm/placement.h), regardless of tensor size,
+ * chunking and the nodes on which the ranks run, so reduce_scatter plus all_gather gives the same bits as
+ * all_reduce. 16-bit types are summed in fp32 and rounded once. NaN propagates through sum and maximum. NCCL
+ * has its own order.
  */
 #ifndef WEFT_COMM_GROUP_H
 #define WEFT_COMM_GROUP_H
@@ -19,14 +20,16 @@
 #include <signal.h>
 
 #include "base/trace.h"
+#include "comm/placement.h"
 #include "device/device.h"
 #include "tensor/tensor.h"
 
 typedef enum { REDUCE_SUM, REDUCE_MAX } ReduceOp;
 
-/* Operations whose bytes are counted. The count is the number of bytes a rank sends in the bandwidth-optimal
- * algorithm, rounded down: all-reduce of n bytes 2n(N-1)/N; reduce-scatter and all-gather with n bytes in
- * total n(N-1)/N; broadcast n at the root, 0 elsewhere; send n. Host data is not counted. */
+/* Operations whose bytes are counted: those that other ranks receive from this one, in messages or through
+ * shared memory, on its node and on other nodes (comm/placement.h). On one node, with N ranks and n bytes in
+ * total, an all-reduce counts 2n(N-1)/N, a reduce-scatter or all-gather n(N-1)/N. Over NCCL, the same as over
+ * MPI. Host data is not counted. */
 typedef enum {
     COMM_ALL_REDUCE,
     COMM_REDUCE_SCATTER,
@@ -95,7 +98,9 @@ typedef struct CommLabel {
 struct Group {
     const GroupOps *ops;
     int rank, size;
-    uint64_t bytes_sent[COMM_KINDS];
+    Placement *placement; /* NULL in a group of one */
+    int64_t small;        /* operations of up to this many bytes send directly to every rank */
+    CommBytes sent[COMM_KINDS];
     int64_t waited_ns;     /* time callers or their streams were blocked; see group_waited */
     int64_t ticket_ns;     /* part of waited_ns spent in ticket_wait */
     int64_t waited_cpu_ns; /* CPU time of callers while blocked */
@@ -107,9 +112,9 @@ struct Group {
 
 MUST_USE Status group_new_self(Group **ret_group);
 /* One rank of a group whose other ranks do not exist, for dry runs: operations are validated and counted.
- * With `staged` they allocate the same staging memory as a group over MPI; NCCL needs none. Data of other
- * ranks reads as zero. `world`: total number of ranks. A size of one gives the group of one. */
-MUST_USE Status group_new_dryrun(Group **ret_group, int rank, int size, int world, bool staged);
+ * With `staged` they need the same memory as a group over MPI; NCCL needs none. Data of other ranks reads as
+ * zero. `node` numbers the node of each rank. A size of one gives the group of one. */
+MUST_USE Status group_new_dryrun(Group **ret_group, int rank, int size, const int *node, bool staged);
 void group_free(Group *group);
 DEFINE_FREEP(Group, group)
 const char *comm_kind_name(CommKind kind); /* "all_reduce" ... */

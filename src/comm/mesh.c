@@ -70,24 +70,47 @@ Status mesh_new_self(Mesh **ret_mesh) {
     return OK;
 }
 
-Status mesh_new_dryrun(Mesh **ret_mesh, MeshSpec spec, int rank, bool staged) {
+/* A dry-run group of the ranks of the world first, first + stride ..., of which this is number `rank`. */
+static Status dryrun_group(Group **ret_group, int rank, int size, int first, int stride, int per_node,
+                           bool staged) {
+    CLEANUP(mem_freep) int *node = NULL;
+    TRY(mem_new((size_t)size, sizeof *node, &node));
+    for (int r = 0; r < size && per_node; r++) node[r] = (first + r * stride) / per_node;
+    return group_new_dryrun(ret_group, rank, size, node, staged);
+}
+
+Status mesh_new_dryrun(Mesh **ret_mesh, MeshSpec spec, int rank, int per_node, bool staged) {
     CLEANUP(mesh_freep) Mesh *mesh = NULL;
     TRY(mem_new(1, sizeof *mesh, &mesh));
     int size = spec.dp * spec.tp * spec.pp, shard = spec.shard ? spec.shard : spec.dp;
-    TRY(group_new_dryrun(&mesh->world, rank, size, size, staged));
+    TRY(dryrun_group(&mesh->world, rank, size, 0, 1, per_node, staged));
     mesh->owns_world = true;
     TRY(check_spec(mesh->world, spec));
     mesh->rank = rank;
     mesh->size = size;
     set_coordinates(mesh, spec);
-    int dp = mesh->at[AXIS_DP], tp = mesh->at[AXIS_TP], pp = mesh->at[AXIS_PP];
+    int dp = mesh->at[AXIS_DP], tp = mesh->at[AXIS_TP], pp = mesh->at[AXIS_PP], each = spec.dp * spec.tp;
     bool end = spec.pp > 1 && (pp == 0 || pp == spec.pp - 1);
-    for (Axis axis = 0; axis < AXIS_COUNT; axis++)
-        TRY(group_new_dryrun(&mesh->axis[axis], mesh->at[axis], mesh->extent[axis], size, staged));
-    TRY(group_new_dryrun(&mesh->shard, dp % shard, shard, size, staged));
-    TRY(group_new_dryrun(&mesh->replica, dp / shard, spec.dp / shard, size, staged));
-    TRY(group_new_dryrun(&mesh->model, pp * spec.tp + tp, spec.tp * spec.pp, size, staged));
-    TRY(group_new_dryrun(&mesh->ends, end && pp > 0, end ? 2 : 1, size, staged));
+    const struct {
+        Group **group;
+        int rank, size, first, stride;
+    } groups[] = {
+        {&mesh->axis[AXIS_DP], dp, spec.dp, mesh_rank(mesh, 0, tp, pp), spec.tp},
+        {&mesh->axis[AXIS_TP], tp, spec.tp, mesh_rank(mesh, dp, 0, pp), 1},
+        {&mesh->axis[AXIS_PP], pp, spec.pp, mesh_rank(mesh, dp, tp, 0), each},
+        {&mesh->shard, dp % shard, shard, mesh_rank(mesh, dp / shard * shard, tp, pp), spec.tp},
+        {&mesh->replica, dp / shard, spec.dp / shard, mesh_rank(mesh, dp % shard, tp, pp), spec.tp * shard},
+        {&mesh->ends, end && pp > 0, end ? 2 : 1, mesh_rank(mesh, dp, tp, 0), each * (spec.pp - 1)},
+    };
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+        TRY(dryrun_group(groups[i].group, groups[i].rank, groups[i].size, groups[i].first, groups[i].stride,
+                         per_node, staged));
+    /* Tensor-parallel ranks are adjacent, stages are not. */
+    CLEANUP(mem_freep) int *node = NULL;
+    TRY(mem_new((size_t)(spec.tp * spec.pp), sizeof *node, &node));
+    for (int i = 0; i < spec.tp * spec.pp && per_node; i++)
+        node[i] = mesh_rank(mesh, dp, i % spec.tp, i / spec.tp) / per_node;
+    TRY(group_new_dryrun(&mesh->model, pp * spec.tp + tp, spec.tp * spec.pp, node, staged));
     set_names(mesh);
     *ret_mesh = mesh;
     mesh = NULL;
@@ -121,21 +144,22 @@ static void groups_of(const Mesh *mesh, MeshGroup groups[MESH_GROUPS]) {
     for (int i = 0; i < MESH_GROUPS; i++) groups[i] = all[i];
 }
 
-void mesh_sent(const Mesh *mesh, uint64_t sent[COMM_KINDS]) {
+void mesh_sent(const Mesh *mesh, CommBytes sent[COMM_KINDS]) {
     MeshGroup groups[MESH_GROUPS];
     groups_of(mesh, groups);
-    for (int k = 0; k < COMM_KINDS; k++) sent[k] = 0;
+    for (int k = 0; k < COMM_KINDS; k++) sent[k] = (CommBytes){0};
     for (int i = 0; i < MESH_GROUPS; i++)
-        for (int k = 0; k < COMM_KINDS; k++) sent[k] += groups[i].group->bytes_sent[k];
+        for (int k = 0; k < COMM_KINDS; k++) comm_bytes_add(&sent[k], groups[i].group->sent[k], 1);
 }
 
-void mesh_sent_by_axis(const Mesh *mesh, uint64_t sent[AXIS_COUNT + 1][COMM_KINDS]) {
+void mesh_sent_by_axis(const Mesh *mesh, CommBytes sent[AXIS_COUNT + 1][COMM_KINDS]) {
     MeshGroup groups[MESH_GROUPS];
     groups_of(mesh, groups);
     for (int axis = 0; axis <= AXIS_COUNT; axis++)
-        for (int k = 0; k < COMM_KINDS; k++) sent[axis][k] = 0;
+        for (int k = 0; k < COMM_KINDS; k++) sent[axis][k] = (CommBytes){0};
     for (int i = 0; i < MESH_GROUPS; i++)
-        for (int k = 0; k < COMM_KINDS; k++) sent[groups[i].axis][k] += groups[i].group->bytes_sent[k];
+        for (int k = 0; k < COMM_KINDS; k++)
+            comm_bytes_add(&sent[groups[i].axis][k], groups[i].group->sent[k], 1);
 }
 
 const char *mesh_axis_name(int axis) {

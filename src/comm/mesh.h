@@ -34,15 +34,16 @@ typedef struct Mesh {
 MUST_USE Status mesh_new(Mesh **ret_mesh, Group *world, MeshSpec spec);
 /* All axes of size one, over groups of one. */
 MUST_USE Status mesh_new_self(Mesh **ret_mesh);
-/* One rank of a mesh whose other ranks do not exist, over dry-run groups; see group_new_dryrun. */
-MUST_USE Status mesh_new_dryrun(Mesh **ret_mesh, MeshSpec spec, int rank, bool staged);
+/* One rank of a mesh whose other ranks do not exist, over dry-run groups; see group_new_dryrun. Nodes have
+ * `per_node` ranks; 0: there is one node. */
+MUST_USE Status mesh_new_dryrun(Mesh **ret_mesh, MeshSpec spec, int rank, int per_node, bool staged);
 void mesh_free(Mesh *mesh);
 DEFINE_FREEP(Mesh, mesh)
 
 /* Bytes this rank has sent through all groups of the mesh. */
-void mesh_sent(const Mesh *mesh, uint64_t sent[COMM_KINDS]);
+void mesh_sent(const Mesh *mesh, CommBytes sent[COMM_KINDS]);
 /* The same by axis; the last row is the world. */
-void mesh_sent_by_axis(const Mesh *mesh, uint64_t sent[AXIS_COUNT + 1][COMM_KINDS]);
+void mesh_sent_by_axis(const Mesh *mesh, CommBytes sent[AXIS_COUNT + 1][COMM_KINDS]);
 const char *mesh_axis_name(int axis); /* "data", "tensor", "pipeline", "all" */
 /* Seconds this rank was blocked, by axis. */
 void mesh_waited(const Mesh *mesh, double waited[AXIS_COUNT]);

@@ -3,7 +3,8 @@
  * never blocks. A batch is one launch with one end event. Two more events around the wait measure how long it
  * stalled the stream.
  *
- * NCCL's summation order differs from rank order, but is the same in every run for the same ranks and sizes.
+ * NCCL's summation order differs from that over MPI, but is the same in every run for the same ranks and
+ * sizes.
  */
 #include "comm/nccl.h"
 
@@ -399,7 +400,11 @@ static Status group_over(Group **ret_group, Group *host, Device *device) {
         return status;
     }
     *link = (Link){.host = host, .device = device};
-    *group = (Group){.ops = &group_ops_nccl, .rank = host->rank, .size = host->size, .impl = link};
+    *group = (Group){.ops = &group_ops_nccl,
+                     .rank = host->rank,
+                     .size = host->size,
+                     .placement = host->placement,
+                     .impl = link};
     status = link_init(link);
     if (!status) {
         *ret_group = group;

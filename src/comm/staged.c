@@ -299,7 +299,12 @@ static Status group_over(Group **ret_group, Group *host, Stage *stage) {
     TRY(mem_new(1, sizeof *staged, &staged));
     *staged = (Staged){.host = host, .stage = stage};
     stage->users++;
-    *group = (Group){.ops = &group_ops_staged, .rank = host->rank, .size = host->size, .impl = staged};
+    *group = (Group){.ops = &group_ops_staged,
+                     .rank = host->rank,
+                     .size = host->size,
+                     .placement = host->placement,
+                     .small = host->small,
+                     .impl = staged};
     *ret_group = group;
     group = NULL;
     return OK;

@@ -126,7 +126,7 @@ static Status check_data(const RunSpec *run, const PlanSpec *spec, FILE *log, bo
     Settings config = spec->config;
     int64_t samples;
     TRY(device_new_dryrun(&device, 1));
-    TRY(mesh_new_dryrun(&mesh, spec->mesh, 0, true));
+    TRY(mesh_new_dryrun(&mesh, spec->mesh, 0, spec->per_node, true));
     config.model.name = run->config.model.name;
     config.data.text = run->config.data.text;
     config.device.on = device;

@@ -37,8 +37,9 @@ static void describe_use(const Device *device, char *text, size_t size) {
     }
 }
 
-static Status out_of_memory(const Device *device, MemTag tag, size_t bytes, const char *limit) {
-    char more[FORMAT_SIZE], use[256], offload[32] = "";
+static Status out_of_memory(const Device *device, MemTag tag, size_t bytes) {
+    char more[FORMAT_SIZE], use[256], offload[32] = "", limit[FORMAT_SIZE + 32] = "", size[FORMAT_SIZE];
+    if (device->limit) snprintf(limit, sizeof limit, ", limit %s", format_bytes(size, (double)device->limit));
     if (!device_is_host(device)) setting_print(offload, sizeof offload, "{offload} params, ");
     describe_use(device, use, sizeof use);
     /* Memory of a GPU may still belong to ranks that are ending. */
@@ -51,20 +52,28 @@ static Status out_of_memory(const Device *device, MemTag tag, size_t bytes, cons
                       offload);
 }
 
+static Status check_limit(const Device *device, MemTag tag, size_t bytes) {
+    if (!device->limit || (bytes <= device->limit && device->total.current <= device->limit - bytes))
+        return OK;
+    return out_of_memory(device, tag, bytes);
+}
+
+Status dev_adopt(Device *device, MemTag tag, size_t bytes) {
+    TRY(check_limit(device, tag, bytes));
+    count(&device->mem[tag], bytes);
+    count(&device->total, bytes);
+    return OK;
+}
+
 Status dev_alloc(Device *device, MemTag tag, size_t bytes, Buffer *ret_buffer) {
     if (bytes == 0) {
         *ret_buffer = (Buffer){.tag = tag, .device = device};
         return OK;
     }
-    char limit[FORMAT_SIZE + 32] = "", size[FORMAT_SIZE];
-    if (device->limit) {
-        snprintf(limit, sizeof limit, ", limit %s", format_bytes(size, (double)device->limit));
-        if (bytes > device->limit || device->total.current > device->limit - bytes)
-            return out_of_memory(device, tag, bytes, limit);
-    }
     void *data = NULL;
+    TRY(check_limit(device, tag, bytes));
     TRY(device->ops->alloc(device, bytes, &data));
-    if (!data) return out_of_memory(device, tag, bytes, limit);
+    if (!data) return out_of_memory(device, tag, bytes);
     count(&device->mem[tag], bytes);
     count(&device->total, bytes);
     *ret_buffer = (Buffer){.data = data, .bytes = bytes, .tag = tag, .device = device};
@@ -142,7 +151,6 @@ Status stream_new(Stream **ret_stream, Device *device) {
 void stream_free(Stream *stream) {
     if (!stream) return;
     dev_free(&stream->workspace);
-    dev_free(&stream->comm);
     stream->device->ops->stream_done(stream);
     free(stream);
 }

@@ -84,7 +84,6 @@ struct Stream {
     Device *device;
     Buffer workspace; /* grows on demand, see stream_workspace */
     bool asked;       /* dry run: a workspace was requested, see stream_workspace */
-    Buffer comm;      /* staging memory for communication on this stream; allocated by comm/ on demand */
     union {
         void *event;
         int64_t ns;
@@ -133,6 +132,8 @@ const char *mem_tag_name(MemTag tag);
 /* 64-byte aligned, not zeroed. 0 bytes give a buffer with NULL data. */
 MUST_USE Status dev_alloc(Device *device, MemTag tag, size_t bytes, Buffer *ret_buffer);
 void dev_free(Buffer *buffer);
+/* Counts memory that others provide, such as memory shared by processes, as long as the device exists. */
+MUST_USE Status dev_adopt(Device *device, MemTag tag, size_t bytes);
 /* Host memory for copies (page-locked for a GPU), 64-byte aligned, not zeroed. Counted in Device.host. Free
  * it with dev_free. */
 MUST_USE Status dev_alloc_host(Device *device, size_t bytes, Buffer *ret_buffer);

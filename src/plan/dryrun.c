@@ -28,7 +28,7 @@ static Status context_init(DryRunContext *context, const DryRunSpec *run, int ra
     bool gpu = strcmp(run->device, "cuda") == 0;
     TRY(device_new_dryrun(&context->device, run->threads));
     context->device->planned = run->capability;
-    TRY(mesh_new_dryrun(&context->mesh, run->mesh, rank, !gpu));
+    TRY(mesh_new_dryrun(&context->mesh, run->mesh, rank, run->per_node, !gpu));
     TRY(kernels_dryrun(run->device, &spec.table));
     spec.mesh = context->mesh;
     TRY(runner_new(&context->runner, run->model, context->device, &spec));
@@ -106,12 +106,17 @@ Status dryrun_rank_copy(DryRunRank *ret_rank, const DryRunRank *rank) {
 /* Workers synchronize once, which sends what they send in an interval. Before the steps, since an exchange
  * may overlap them. */
 static Status synchronize(const DryRunContext *context, DryRunRank *result) {
-    uint64_t before[COMM_KINDS], every = (uint64_t)context->runner->spec.outer.every;
+    uint64_t every = (uint64_t)context->runner->spec.outer.every;
+    CommBytes before[COMM_KINDS];
     if (!every) return OK;
     mesh_sent(context->mesh, before);
     TRY(runner_sync(context->runner, 0, true));
     mesh_sent(context->mesh, result->synced);
-    for (int k = 0; k < COMM_KINDS; k++) result->synced[k] = (result->synced[k] - before[k]) / every;
+    for (int k = 0; k < COMM_KINDS; k++) {
+        comm_bytes_add(&result->synced[k], before[k], -1);
+        result->synced[k].within /= every;
+        result->synced[k].between /= every;
+    }
     for (int i = 0; i < context->runner->model->units; i++)
         result->exchanged += (double)context->runner->outer->flat[i].bytes;
     return OK;
@@ -123,7 +128,7 @@ Status dryrun_rank(const DryRunSpec *run, int rank, DryRunRank *ret_rank) {
     CLEANUP(op_log_done) OpLog op_log = {0};
     TRY(context_init(&context, run, rank));
     TRY(synchronize(&context, &result));
-    uint64_t before[COMM_KINDS] = {0};
+    CommBytes before[COMM_KINDS] = {0};
     for (int step = 1; step <= STEPS; step++) {
         StepResult step_result;
         mesh_sent(context.mesh, before);
@@ -133,7 +138,10 @@ Status dryrun_rank(const DryRunSpec *run, int rank, DryRunRank *ret_rank) {
     }
     context.device->op_log = NULL;
     mesh_sent(context.mesh, result.sent);
-    for (int k = 0; k < COMM_KINDS; k++) result.sent[k] += result.synced[k] - before[k];
+    for (int k = 0; k < COMM_KINDS; k++) {
+        comm_bytes_add(&result.sent[k], before[k], -1);
+        comm_bytes_add(&result.sent[k], result.synced[k], 1);
+    }
     double sums[LOSS_COUNT] = {0};
     int64_t counts[LOSS_COUNT] = {0};
     if (run->evals) TRY(runner_eval(context.runner, context.micro, run->evals, sums, counts, NULL));

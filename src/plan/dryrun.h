@@ -15,13 +15,13 @@ typedef struct RankMemory {
 
 typedef struct DryRunRank {
     RankMemory memory;
-    uint64_t sent[COMM_KINDS];   /* bytes per step */
-    uint64_t synced[COMM_KINDS]; /* the part of them that synchronizes workers */
-    double exchanged;            /* bytes of weights that a worker's rank exchanges per interval */
-    int64_t params;              /* parameters of the rank's stage and tensor shard */
-    int64_t kept;                /* parameters stored permanently; fewer than `params` with ZeRO-3 */
-    int blocks;                  /* blocks of its stage */
-    StepEvents events;           /* events of a step, if DryRunSpec.timed */
+    CommBytes sent[COMM_KINDS];   /* per step */
+    CommBytes synced[COMM_KINDS]; /* the part of them that synchronizes workers */
+    double exchanged;             /* bytes of weights that a worker's rank exchanges per interval */
+    int64_t params;               /* parameters of the rank's stage and tensor shard */
+    int64_t kept;                 /* parameters stored permanently; fewer than `params` with ZeRO-3 */
+    int blocks;                   /* blocks of its stage */
+    StepEvents events;            /* events of a step, if DryRunSpec.timed */
 } DryRunRank;
 
 /* `spec` needs no mesh and no kernel table. */
@@ -32,6 +32,7 @@ typedef struct DryRunSpec {
     const char *device;     /* "cpu" or "cuda" */
     int capability;         /* of the GPU: 90 is 9.0; 0: not known */
     int threads;            /* CPU threads per rank */
+    int per_node;           /* ranks per node; 0: all on one */
     const HostBatch *batch; /* used for every micro-batch; only its sizes matter */
     int evals;              /* micro-batches of an evaluation; 0: no evaluation */
     bool timed;             /* record the events of a step */

@@ -35,6 +35,7 @@ Status fit_settle(PlanSpec *spec, const Cluster *cluster) {
         return USAGE("{device} %s: cluster %s has %s devices", c->device.name, cluster->name, kind);
     c->device.name = kind;
     spec->capability = (int)(10 * cluster->capability + 0.5);
+    spec->per_node = (int)cluster->devices_per_node;
     spec->software = cluster->software.present ? &cluster->software : NULL;
     if (spec->software && c->run.offload)
         return USAGE("{offload} %s: cluster %s describes %s, which does not offload",

@@ -157,7 +157,7 @@ static Status sketch_stage(Plan *plan, const DryRunSpec *run, const int *first, 
 static Status run_stage(const DryRunSpec *run, int micros, int rank, DryRunRank *ret_rank) {
     DryRunRank more = {0};
     DryRunSpec longer = *run;
-    uint64_t group = (uint64_t)run->mesh.pp, rest = (uint64_t)(micros - run->spec.micros);
+    int64_t group = run->mesh.pp, rest = micros - run->spec.micros;
     longer.spec.micros += run->mesh.pp;
     longer.timed = false;
     longer.evals = 0;
@@ -165,8 +165,12 @@ static Status run_stage(const DryRunSpec *run, int micros, int rank, DryRunRank 
     TRY(use_fullest_replica(run, rank, ret_rank));
     if (!rest) return OK;
     TRY(dryrun_rank(&longer, rank, &more));
-    for (int k = 0; k < COMM_KINDS; k++)
-        ret_rank->sent[k] += (more.sent[k] - ret_rank->sent[k]) / group * rest;
+    for (int k = 0; k < COMM_KINDS; k++) {
+        CommBytes added = more.sent[k];
+        comm_bytes_add(&added, ret_rank->sent[k], -1);
+        added = (CommBytes){added.within / (uint64_t)group, added.between / (uint64_t)group};
+        comm_bytes_add(&ret_rank->sent[k], added, rest);
+    }
     dryrun_rank_done(&more);
     return OK;
 }
@@ -224,7 +228,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
     int threads = spec->config.device.threads ? (int)spec->config.device.threads : 1;
     TRY(check_ranks(spec->mesh));
     TRY(device_new_dryrun(&device, threads));
-    TRY(mesh_new_dryrun(&mesh, spec->mesh, 0, true));
+    TRY(mesh_new_dryrun(&mesh, spec->mesh, 0, spec->per_node, true));
     TRY(settle_job(&job, spec, mesh, device));
     TRY(host_batch_new_targets(&batch, job->settings.run.micro_batch, job->seq,
                                config_targets(&job->model->config)));
@@ -244,6 +248,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
                       .device = spec->config.device.name,
                       .capability = spec->capability,
                       .threads = threads,
+                      .per_node = spec->per_node,
                       .batch = batch,
                       .timed = spec->timed || spec->software,
                       .evals = evals < EVAL_LIMIT ? evals : EVAL_LIMIT};
@@ -267,14 +272,15 @@ static json_t *memory_json(const RankMemory *memory) {
     return json;
 }
 
-static json_t *sent_json(const uint64_t sent[COMM_KINDS]) {
+static json_t *sent_json(const CommBytes sent[COMM_KINDS]) {
     json_t *json = json_object();
-    uint64_t total = 0;
+    CommBytes total = {0};
     for (CommKind kind = 0; kind < COMM_KINDS; kind++) {
-        total += sent[kind];
-        json_object_set_new(json, comm_kind_name(kind), json_integer((json_int_t)sent[kind]));
+        comm_bytes_add(&total, sent[kind], 1);
+        json_object_set_new(json, comm_kind_name(kind), json_integer((json_int_t)comm_bytes_sum(sent[kind])));
     }
-    json_object_set_new(json, "total", json_integer((json_int_t)total));
+    json_object_set_new(json, "total", json_integer((json_int_t)comm_bytes_sum(total)));
+    json_object_set_new(json, "between_nodes", json_integer((json_int_t)total.between));
     return json;
 }
 
@@ -325,7 +331,7 @@ Status plan_json(const Plan *plan, const PlanSpec *spec, json_t **ret_json) {
     const DryRunRank *sender = &plan->stage[0];
     for (int s = 0; s < plan->stages; s++) {
         uint64_t sent = 0;
-        for (CommKind kind = 0; kind < COMM_KINDS; kind++) sent += plan->stage[s].sent[kind];
+        for (CommKind kind = 0; kind < COMM_KINDS; kind++) sent += comm_bytes_sum(plan->stage[s].sent[kind]);
         if (plan->stage[s].kept > params) params = plan->stage[s].kept;
         if (plan->stage[s].memory.snapshot > snapshot) snapshot = plan->stage[s].memory.snapshot;
         if (sent > most) most = sent, sender = &plan->stage[s];

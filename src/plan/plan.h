@@ -30,6 +30,7 @@ typedef struct PlanSpec {
     bool memory_only;         /* skip the exact count of bytes sent, which makes planning faster */
     bool timed;               /* record step events for plan_time, see plan/time.h */
     int capability;           /* of the GPU: 90 is 9.0; 0: not known */
+    int per_node;             /* ranks per node; 0: all on one */
     const Software *software; /* plan for this program instead of weft; NULL: weft */
     bool sketch;              /* memory_only, and skip stages that cannot have the highest memory */
     PlanProgress *progress;   /* NULL: none is shown */

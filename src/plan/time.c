@@ -67,7 +67,7 @@ static void total_work(const Plan *plan, const Costs *costs, StepEstimate *time)
         if (sent <= largest) continue;
         largest = sent;
         for (CommKind kind = 0; kind < COMM_KINDS; kind++)
-            time->sent[kind] = work.sent[kind] + (double)plan->stage[s].synced[kind];
+            time->sent[kind] = work.sent[kind] + (double)comm_bytes_sum(plan->stage[s].synced[kind]);
     }
 }
 

@@ -88,6 +88,7 @@ static void add_step(History *h, const json_t *line, double step_ms) {
     h->gpu += step_ms * json_number_or(line, "gpu_utilization", NAN);
     h->mfu += step_ms * json_number_or(line, "mfu", NAN);
     h->sent += or_zero(json_number_or(line, "sent_bytes", NAN));
+    h->between += or_zero(json_number_or(line, "between_nodes_bytes", NAN));
     h->checkpoint_s += 1e-3 * or_zero(json_number_or(line, "checkpoint_ms", NAN));
     for (int p = 0; p < HISTORY_PHASES; p++)
         h->phase_ms[p] += or_zero(json_number_or(json_object_get(line, "phases_ms"), phase_names[p], NAN));
@@ -213,6 +214,7 @@ Status history_summary(const History *h, const json_t *settings, json_t **ret_su
     summary.mfu = h->mfu / h->step_ms;
     summary.bubble = waiting > 0 ? h->phase_ms[2] / waiting : 0;
     summary.sent_bytes = h->sent * steps / (double)h->lines;
+    summary.between_nodes_bytes = h->between * steps / (double)h->lines;
     summary.peak_bytes = json_incref(h->peak);
     summary.noise_scale = number_in(h->last, "noise_scale");
     summary.noise_scale_error = number_in(h->last, "noise_scale_error");
@@ -333,8 +335,8 @@ static void join_load(json_t *summary, json_t *earlier) {
 Status history_join(json_t *summary, const json_t *earlier) {
     static const char *const means[] = {"samples_per_s", "tokens_per_s", "utilization", "gpu_utilization",
                                         "mfu",           "bubble",       "tokens_per_j"};
-    static const char *const sums[] = {"runtime_s", "sent_bytes", "phases", "comm_bytes_by_group",
-                                       "energy_j"};
+    static const char *const sums[] = {"runtime_s", "sent_bytes",          "between_nodes_bytes",
+                                       "phases",    "comm_bytes_by_group", "energy_j"};
     double own = json_number_or(summary, "steps_measured", NAN),
            before = json_number_or(earlier, "steps_measured", NAN);
     double seconds[2] = {own * json_number_or(summary, "step_ms", NAN),

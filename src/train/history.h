@@ -17,9 +17,10 @@ typedef struct History {
     double busy, mfu, gpu;           /* sums weighted by step_ms */
     double phase_ms[HISTORY_PHASES]; /* mean over ranks */
     double rank_ms[HISTORY_RANKS][HISTORY_PHASES];
-    double rank_busy[HISTORY_RANKS];   /* weighted by step_ms */
-    int ranks;                         /* ranks listed in the lines; 0: not listed */
-    double sent, elapsed_s, earlier_s; /* elapsed: current part; earlier: parts before it */
+    double rank_busy[HISTORY_RANKS]; /* weighted by step_ms */
+    int ranks;                       /* ranks listed in the lines; 0: not listed */
+    double sent, between;            /* bytes; between nodes */
+    double elapsed_s, earlier_s;     /* current part; parts before it */
     double eval_s, checkpoint_s;
     double val_sum;             /* of the losses of evaluations after step 0 ... */
     int64_t vals;               /* ... and their number */

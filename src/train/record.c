@@ -139,10 +139,9 @@ static void measure_times(Record *record) {
     else
         step->busy_s =
             now->device_s - before->device_s - (mesh_waited_tickets(runner->mesh) - record->waited_tickets);
-    uint64_t sent[AXIS_COUNT + 1][COMM_KINDS];
-    mesh_sent_by_axis(runner->mesh, sent);
+    mesh_sent_by_axis(runner->mesh, step->sent);
     for (int axis = 0; axis <= AXIS_COUNT; axis++)
-        for (int k = 0; k < COMM_KINDS; k++) step->sent[axis][k] = sent[axis][k] - record->sent[axis][k];
+        for (int k = 0; k < COMM_KINDS; k++) comm_bytes_add(&step->sent[axis][k], record->sent[axis][k], -1);
 }
 
 static void measure_memory(RankRecord *rank, const Device *device) {
@@ -162,7 +161,7 @@ static void add_step(Record *record) {
     all->step_s += step->step_s;
     all->busy_s += step->busy_s;
     for (int axis = 0; axis <= AXIS_COUNT; axis++)
-        for (int k = 0; k < COMM_KINDS; k++) all->sent[axis][k] += step->sent[axis][k];
+        for (int k = 0; k < COMM_KINDS; k++) comm_bytes_add(&all->sent[axis][k], step->sent[axis][k], 1);
 }
 
 static void end_first_steps(Record *record) {
@@ -302,27 +301,36 @@ static json_t *phases_json(const Record *record, int from, int ranks, int phases
     return object;
 }
 
-/* Nonzero bytes sent, by axis and kind: {"data": {"all_reduce": 1024}}. */
+static void put_bytes(json_t *object, const char *key, uint64_t bytes) {
+    if (bytes) json_object_set_new(object, key, json_integer((json_int_t)bytes));
+}
+
+/* Nonzero bytes sent, by axis and kind, and the part that leaves the node: {"data": {"all_reduce": 1024,
+ * "between_nodes": 512}}. */
 static json_t *sent_json(const Record *record, int from, int ranks) {
     json_t *object = json_object();
     for (int axis = 0; axis <= AXIS_COUNT; axis++) {
         json_t *kinds = json_object();
+        uint64_t between = 0;
         for (CommKind kind = 0; kind < COMM_KINDS; kind++) {
-            uint64_t sum = 0;
-            for (int r = from; r < from + ranks; r++) sum += record->ranks[r].sent[axis][kind];
-            if (sum) json_object_set_new(kinds, comm_kind_name(kind), json_integer((json_int_t)sum));
+            CommBytes sum = {0};
+            for (int r = from; r < from + ranks; r++)
+                comm_bytes_add(&sum, record->ranks[r].sent[axis][kind], 1);
+            put_bytes(kinds, comm_kind_name(kind), comm_bytes_sum(sum));
+            between += sum.between;
         }
+        put_bytes(kinds, "between_nodes", between);
         if (json_object_size(kinds)) json_object_set(object, mesh_axis_name(axis), kinds);
         json_decref(kinds);
     }
     return object;
 }
 
-static uint64_t sent_total(const Record *record) {
-    uint64_t sum = 0;
+static CommBytes sent_total(const Record *record) {
+    CommBytes sum = {0};
     for (int r = 0; r < rank_count(record); r++)
         for (int axis = 0; axis <= AXIS_COUNT; axis++)
-            for (int k = 0; k < COMM_KINDS; k++) sum += record->ranks[r].sent[axis][k];
+            for (int k = 0; k < COMM_KINDS; k++) comm_bytes_add(&sum, record->ranks[r].sent[axis][k], 1);
     return sum;
 }
 
@@ -392,15 +400,16 @@ static Status add_efficiency(json_t *line, Efficiency found) {
 Status record_line(Record *record, const StepResult *result, json_t *line) {
     double step_s = mean_of(record, step_seconds), samples_per_s = record->batch / step_s;
     int ranks = rank_count(record);
+    CommBytes sent = sent_total(record);
     CLEANUP(json_decrefp)
     json_t *more = json_pack(
-        "{s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:I, s:o, s:o}", "samples_per_s", samples_per_s,
+        "{s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "samples_per_s", samples_per_s,
         "tokens_per_s", (double)result->tokens / step_s, "step_ms", 1e3 * step_s, "elapsed_s",
         record->step.run_s, "utilization", json_finite(mean_of(record, utilization)), "mfu",
         json_finite(mfu_of(record, (double)result->tokens / step_s)), "micro_norm",
         json_finite(result->micro_norm), "phases_ms", phases_json(record, 0, ranks, STEP_PHASES, "", 1e3),
-        "sent_bytes", (json_int_t)sent_total(record), "comm_bytes_by_group", sent_json(record, 0, ranks),
-        "peak_bytes", peak_json(record));
+        "sent_bytes", (json_int_t)comm_bytes_sum(sent), "between_nodes_bytes", (json_int_t)sent.between,
+        "comm_bytes_by_group", sent_json(record, 0, ranks), "peak_bytes", peak_json(record));
     if (!more || json_object_update(line, more) != 0) return FAILED("out of memory");
     if (ranks > 1) json_object_set_new(line, "ranks", each_json(record));
     if (!device_is_host(record->job->device))
@@ -418,14 +427,15 @@ static json_t *rank_json(const Record *record, int rank) {
         json_object_set_new(memory, mem_tag_name(tag), json_integer((json_int_t)own->peak[tag]));
     json_object_set_new(memory, "total", json_integer((json_int_t)own->peak[MEM_TAGS]));
     json_object_set_new(memory, "host", json_integer((json_int_t)own->host_peak));
-    uint64_t total = 0;
+    CommBytes total = {0};
     for (CommKind kind = 0; kind < COMM_KINDS; kind++) {
-        uint64_t sum = 0;
-        for (int axis = 0; axis <= AXIS_COUNT; axis++) sum += own->sent[axis][kind];
-        total += sum;
-        json_object_set_new(sent, comm_kind_name(kind), json_integer((json_int_t)sum));
+        CommBytes sum = {0};
+        for (int axis = 0; axis <= AXIS_COUNT; axis++) comm_bytes_add(&sum, own->sent[axis][kind], 1);
+        comm_bytes_add(&total, sum, 1);
+        json_object_set_new(sent, comm_kind_name(kind), json_integer((json_int_t)comm_bytes_sum(sum)));
     }
-    json_object_set_new(sent, "total", json_integer((json_int_t)total));
+    json_object_set_new(sent, "total", json_integer((json_int_t)comm_bytes_sum(total)));
+    json_object_set_new(sent, "between_nodes", json_integer((json_int_t)total.between));
     json_t *phases = phases_json(record, rank, 1, PHASES, "_s", 1);
     json_object_set_new(phases, "wait_data_s", json_real(own->waited_s[AXIS_DP]));
     json_object_set_new(phases, "wait_tensor_s", json_real(own->waited_s[AXIS_TP]));
@@ -537,7 +547,8 @@ Status record_summary(Record *record, RunSummary *summary) {
     summary->peak_flops = record->peak_flops;
     summary->bubble = mean_of(record, bubble_of);
     summary->phases = phases_json(record, 0, mesh->size, PHASES, "_s", 1);
-    summary->sent_bytes = (double)sent_total(record);
+    summary->sent_bytes = (double)comm_bytes_sum(sent_total(record));
+    summary->between_nodes_bytes = (double)sent_total(record).between;
     summary->comm_bytes_by_group = sent_json(record, 0, mesh->size);
     summary->ranks = json_array();
     for (int r = 0; r < mesh->size; r++) json_array_append_new(summary->ranks, rank_json(record, r));

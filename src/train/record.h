@@ -41,7 +41,7 @@ typedef struct RankRecord {
     double host_energy_j, gpu_energy_j;      /* since setup; NAN: not reported */
     int gpus;                                /* of the host */
     int64_t peak[MEM_TAGS + 1], host_peak;
-    uint64_t sent[AXIS_COUNT + 1][COMM_KINDS]; /* bytes, inside steps */
+    CommBytes sent[AXIS_COUNT + 1][COMM_KINDS]; /* inside steps */
 } RankRecord;
 
 typedef struct Record {
@@ -62,7 +62,7 @@ typedef struct Record {
     /* Counters at the start of the step. */
     double wall, cpu, waited_cpu, waited_tickets;
     RunnerTimes times;
-    uint64_t sent[AXIS_COUNT + 1][COMM_KINDS];
+    CommBytes sent[AXIS_COUNT + 1][COMM_KINDS];
     /* Samples of the driver's GPU utilization: time and value of the newest, sum and number of all. */
     double gpu_at, gpu_now, gpu_sum;
     int64_t gpu_samples;

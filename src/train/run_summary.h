@@ -31,7 +31,7 @@
     NUMBER(tokens_per_s) NUMBER(samples_per_s) NUMBER(step_ms) \
     NUMBER(utilization) NUMBER(gpu_utilization) NUMBER(mfu) NUMBER(peak_flops) NUMBER(bubble) \
     PART(phases)          /* object */ \
-    COUNT(sent_bytes) PART(comm_bytes_by_group) \
+    COUNT(sent_bytes) COUNT_IF_KNOWN(between_nodes_bytes) PART(comm_bytes_by_group) \
     PART(ranks)           /* array of objects */ \
     PART(peak_bytes)      /* object: maxima over the ranks, by kind of memory */ \
     NUMBER(noise_scale) NUMBER(noise_scale_error) NUMBER(statistical_efficiency) NUMBER(goodput) \

@@ -525,8 +525,7 @@ static Status run_until_stopped(Trainer *t) {
     return trainer_complete_save(t, false);
 }
 
-/* Saves what a stopped run has done. Operations of an abandoned step or evaluation may still write to the
- * staging memory, which is therefore leaked. */
+/* Saves what a stopped run has done. */
 static Status save_stopped(Trainer *t) {
     const Settings *c = t->config;
     if (!t->record.steps && !t->step) return STOPPED("stopped before step 1; nothing was saved");
@@ -534,7 +533,6 @@ static Status save_stopped(Trainer *t) {
         return STOPPED_SAVED("stopped before step %lld; add {resume} to continue", (long long)t->step + 1);
     if (t->abandoned) {
         TRY(mesh_recover(t->job->runner->mesh));
-        t->job->runner->stream->comm = (Buffer){0};
         shards_outer_forget(t->job->runner->shards);
     }
     TRY(trainer_complete_save(t, true));

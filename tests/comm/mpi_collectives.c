@@ -1,10 +1,12 @@
-/* Tests every collective, in every data type and many sizes, against a serial reference that reduces in rank
- * order. Results must match bit for bit, whichever algorithm the collective chooses.
+/* Tests every collective, in every data type and many sizes, against a serial reference that reduces along
+ * the tree over the ranks. Results must match bit for bit, whichever algorithm the collective chooses and on
+ * whichever nodes the ranks are.
  *
  * Ranks: 2 3 4 8 */
 #include "ranks.h"
 
 #include <math.h>
+#include <sys/resource.h>
 
 #include "comm/agree.h"
 
@@ -40,14 +42,17 @@ static void fill(Tensor data, int rank, int64_t offset, int salt) {
         put(data.data, data.dtype, i, value_at(rank, offset + i, salt));
 }
 
+/* Pairs of neighbors first, then pairs of pairs and so on; what has no partner is added later. */
 #define FOLD(Wide, LOAD)                                                                                     \
     do {                                                                                                     \
-        Wide fold_ = LOAD(0);                                                                                \
-        for (int r = 1; r < ranks; r++) {                                                                    \
-            Wide next_ = LOAD(r);                                                                            \
-            fold_ = op == REDUCE_SUM ? fold_ + next_ : next_ > fold_ ? next_ : fold_;                        \
-        }                                                                                                    \
-        return (double)fold_;                                                                                \
+        Wide fold_[8];                                                                                       \
+        for (int r = 0; r < ranks; r++) fold_[r] = LOAD(r);                                                  \
+        for (int step = 1; step < ranks; step *= 2)                                                          \
+            for (int r = 0; r + step < ranks; r += 2 * step) {                                               \
+                Wide next_ = fold_[r + step];                                                                \
+                fold_[r] = op == REDUCE_SUM ? fold_[r] + next_ : next_ > fold_[r] ? next_ : fold_[r];        \
+            }                                                                                                \
+        return (double)fold_[0];                                                                             \
     } while (0)
 
 static float rounded(DType type, double value) {
@@ -105,29 +110,30 @@ static Tensor reference(const Group *group, DType type, int64_t first, int64_t c
     return want;
 }
 
-static void check_all_reduce(Ranks *ranks, DType type, int64_t count, ReduceOp op) {
+static void check_all_reduce(Group *group, Stream *stream, DType type, int64_t count, ReduceOp op) {
     Tensor data = tensor_of(type, count);
-    fill(data, ranks->world->rank, 0, 1);
-    assert_ok(all_reduce(ranks->world, ranks->stream, data, op, NULL));
-    Tensor want = reference(ranks->world, type, 0, count, 1, op);
+    fill(data, group->rank, 0, 1);
+    assert_ok(all_reduce(group, stream, data, op, NULL));
+    Tensor want = reference(group, type, 0, count, 1, op);
     assert_same_bits(data, want);
     free(data.data);
     free(want.data);
 }
 
 static void test_all_reduce(void **state) {
+    Ranks *ranks = *state;
     for (int t = 0; t < TYPES; t++)
         for (int s = 0; s < SIZES; s++)
             for (ReduceOp op = REDUCE_SUM; op <= REDUCE_MAX; op++)
-                if (op == REDUCE_SUM || sizes[s] < 10000) check_all_reduce(*state, types[t], sizes[s], op);
+                if (op == REDUCE_SUM || sizes[s] < 10000)
+                    check_all_reduce(ranks->world, ranks->stream, types[t], sizes[s], op);
 }
 
-static void check_reduce_scatter(Ranks *ranks, DType type, int64_t count, bool in_place) {
-    Group *world = ranks->world;
+static void check_reduce_scatter(Group *world, Stream *stream, DType type, int64_t count, bool in_place) {
     Tensor src = tensor_of(type, count * world->size), dst = tensor_of(type, count);
     fill(src, world->rank, 0, 2);
     Tensor to = in_place ? tensor_slice(src, world->rank * count, count) : dst;
-    assert_ok(reduce_scatter(world, ranks->stream, to, src, REDUCE_SUM, NULL));
+    assert_ok(reduce_scatter(world, stream, to, src, REDUCE_SUM, NULL));
     if (in_place && count) memcpy(dst.data, to.data, tensor_bytes(to));
     Tensor want = reference(world, type, world->rank * count, count, 2, REDUCE_SUM);
     assert_same_bits(dst, want);
@@ -137,21 +143,21 @@ static void check_reduce_scatter(Ranks *ranks, DType type, int64_t count, bool i
 }
 
 static void test_reduce_scatter(void **state) {
+    Ranks *ranks = *state;
     for (int t = 0; t < TYPES; t++)
         for (int s = 0; s < SIZES - 1; s++)
             for (int in_place = 0; in_place < 2; in_place++)
-                check_reduce_scatter(*state, types[t], sizes[s], in_place);
+                check_reduce_scatter(ranks->world, ranks->stream, types[t], sizes[s], in_place);
 }
 
-static void check_all_gather(Ranks *ranks, DType type, int64_t count, bool in_place) {
-    Group *world = ranks->world;
+static void check_all_gather(Group *world, Stream *stream, DType type, int64_t count, bool in_place) {
     Tensor dst = tensor_of(type, count * world->size), src = tensor_of(type, count);
     if (in_place) {
         free(src.data);
         src = tensor_slice(dst, world->rank * count, count);
     }
     fill(src, world->rank, 0, 3);
-    assert_ok(all_gather(world, ranks->stream, dst, src, NULL));
+    assert_ok(all_gather(world, stream, dst, src, NULL));
     Tensor want = tensor_of(type, count * world->size);
     for (int r = 0; r < world->size; r++) fill(tensor_slice(want, r * count, count), r, 0, 3);
     assert_same_bits(dst, want);
@@ -161,25 +167,134 @@ static void check_all_gather(Ranks *ranks, DType type, int64_t count, bool in_pl
 }
 
 static void test_all_gather(void **state) {
+    Ranks *ranks = *state;
     const DType moved[] = {DT_F32, DT_BF16, DT_U8};
     for (int t = 0; t < 3; t++)
         for (int s = 0; s < SIZES - 1; s++)
             for (int in_place = 0; in_place < 2; in_place++)
-                check_all_gather(*state, moved[t], sizes[s], in_place);
+                check_all_gather(ranks->world, ranks->stream, moved[t], sizes[s], in_place);
+}
+
+static void check_broadcast(Group *group, Stream *stream, int64_t count, int root) {
+    Tensor data = tensor_of(DT_F32, count), want = tensor_of(DT_F32, count);
+    fill(data, group->rank, 0, 4);
+    fill(want, root, 0, 4);
+    assert_ok(broadcast(group, stream, data, root, NULL));
+    assert_same_bits(data, want);
+    free(data.data);
+    free(want.data);
 }
 
 static void test_broadcast(void **state) {
     Ranks *ranks = *state;
     for (int s = 0; s < SIZES; s++)
-        for (int root = 0; root < ranks->world->size; root++) {
-            Tensor data = tensor_of(DT_F32, sizes[s]), want = tensor_of(DT_F32, sizes[s]);
-            fill(data, ranks->world->rank, 0, 4);
-            fill(want, root, 0, 4);
-            assert_ok(broadcast(ranks->world, ranks->stream, data, root, NULL));
-            assert_same_bits(data, want);
-            free(data.data);
-            free(want.data);
+        for (int root = 0; root < ranks->world->size; root++)
+            check_broadcast(ranks->world, ranks->stream, sizes[s], root);
+}
+
+/* Reductions and gathers of several sizes in flight, started before any is waited for. */
+static void check_many(Group *group, Stream *stream) {
+    static const int64_t counts[] = {300000, 17, 80001, 200000, 9000};
+    enum { MANY = sizeof counts / sizeof *counts };
+    Tensor whole[MANY], gathered[MANY];
+    Ticket ticket[2 * MANY];
+    for (int i = 0; i < MANY; i++) {
+        whole[i] = tensor_of(DT_F32, counts[i]);
+        gathered[i] = tensor_of(DT_F32, counts[i] * group->size);
+        Tensor own = tensor_slice(gathered[i], group->rank * counts[i], counts[i]);
+        fill(whole[i], group->rank, 0, i);
+        fill(own, group->rank, 0, i);
+        assert_ok(all_reduce(group, stream, whole[i], REDUCE_SUM, &ticket[2 * i]));
+        assert_ok(all_gather(group, stream, gathered[i], own, &ticket[2 * i + 1]));
+    }
+    for (int i = 2 * MANY - 1; i >= 0; i--) assert_ok(ticket_wait(stream, &ticket[i]));
+    for (int i = 0; i < MANY; i++) {
+        Tensor sum = reference(group, DT_F32, 0, counts[i], i, REDUCE_SUM),
+               all = tensor_of(DT_F32, counts[i] * group->size);
+        for (int r = 0; r < group->size; r++) fill(tensor_slice(all, r * counts[i], counts[i]), r, 0, i);
+        assert_same_bits(whole[i], sum);
+        assert_same_bits(gathered[i], all);
+        void *const data[] = {whole[i].data, gathered[i].data, sum.data, all.data};
+        for (size_t k = 0; k < sizeof data / sizeof *data; k++) free(data[k]);
+    }
+}
+
+static void check_group(Group *group, Stream *stream) {
+    check_all_reduce(group, stream, DT_F32, 100003, REDUCE_SUM);
+    check_all_reduce(group, stream, DT_BF16, 70001, REDUCE_SUM);
+    check_all_reduce(group, stream, DT_I64, 8193, REDUCE_MAX);
+    check_reduce_scatter(group, stream, DT_F16, 30011, false);
+    check_reduce_scatter(group, stream, DT_F32, 8193, true);
+    check_all_gather(group, stream, DT_F32, 40001, true);
+    check_broadcast(group, stream, 300001, group->size - 1);
+    check_many(group, stream);
+}
+
+/* A group whose ranks are on the given nodes. */
+static Group *placed(Group *world, const int *node) {
+    Group *group = NULL;
+    char list[64] = "";
+    for (int r = 0; r < world->size; r++)
+        snprintf(list + strlen(list), sizeof list - strlen(list), r ? ",%d" : "%d", node[r]);
+    setenv("WEFT_NODES", list, 1);
+    assert_ok(group_split(world, 0, world->rank, &group));
+    unsetenv("WEFT_NODES");
+    return group;
+}
+
+/* The next way to divide ranks among nodes; false after the last. A node's number is at most one more than
+ * those before it. */
+static bool next_placement(int *node, int size) {
+    for (int r = size - 1; r > 0; r--) {
+        int most = 0;
+        for (int s = 0; s < r; s++) most = node[s] > most ? node[s] : most;
+        if (node[r] <= most) {
+            node[r]++;
+            for (int s = r + 1; s < size; s++) node[s] = 0;
+            return true;
         }
+    }
+    return false;
+}
+
+static void test_placements(void **state) {
+    Ranks *ranks = *state;
+    static const int samples[][8] = {{0, 0, 0, 0, 1, 1, 1, 1}, {0, 1, 0, 1, 0, 1, 0, 1},
+                                     {0, 0, 1, 1, 2, 2, 3, 3}, {0, 1, 1, 1, 1, 1, 1, 1},
+                                     {0, 0, 0, 1, 1, 1, 2, 2}, {0, 1, 2, 3, 4, 5, 6, 7},
+                                     {2, 0, 0, 1, 1, 0, 1, 2}};
+    int node[8] = {0}, size = ranks->world->size;
+    for (size_t i = 0; i < (size > 4 ? sizeof samples / sizeof *samples : 1); i++) {
+        if (size > 4) memcpy(node, samples[i], sizeof node);
+        do {
+            Group *group = placed(ranks->world, node);
+            check_group(group, ranks->stream);
+            group_free(group);
+        } while (size <= 4 && next_placement(node, size));
+    }
+}
+
+/* If one rank cannot share memory, all of them exchange messages. */
+static void test_without_shared_memory(void **state) {
+    Ranks *ranks = *state;
+    struct rlimit before, none;
+    Group *group = NULL;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    if (ranks->world->rank == 1) setrlimit(RLIMIT_NOFILE, &none);
+    assert_ok(group_split(ranks->world, 0, ranks->world->rank, &group));
+    setrlimit(RLIMIT_NOFILE, &before);
+    assert_int_equal(group->placement->domains, group->size);
+    check_group(group, ranks->stream);
+    Tensor data = tensor_of(DT_F32, 84000);
+    CommBytes earlier = group->sent[COMM_ALL_REDUCE];
+    assert_ok(all_reduce(group, ranks->stream, data, REDUCE_SUM, NULL));
+    uint64_t n = (uint64_t)group->size;
+    assert_int_equal(group->sent[COMM_ALL_REDUCE].within - earlier.within, 2 * 84000 * 4 * (n - 1) / n);
+    assert_int_equal(group->sent[COMM_ALL_REDUCE].between, 0);
+    free(data.data);
+    group_free(group);
 }
 
 /* reduce_scatter followed by all_gather equals all_reduce, bit for bit. */
@@ -238,6 +353,10 @@ static void test_bytes_counted(void **state) {
     assert_ok(group_split(ranks->world, 0, ranks->world->rank, &world));
     uint64_t n = (uint64_t)world->size, count = 840 * 64;
     Tensor data = tensor_of(DT_F32, (int64_t)count), part = tensor_slice(data, 0, (int64_t)(count / n));
+    Tensor few = tensor_slice(data, 0, 840);
+    assert_ok(all_reduce(world, ranks->stream, few, REDUCE_SUM, NULL));
+    assert_int_equal(world->sent[COMM_ALL_REDUCE].within, 840 * 4 * (n - 1));
+    world->sent[COMM_ALL_REDUCE].within = 0;
     assert_ok(all_reduce(world, ranks->stream, data, REDUCE_SUM, NULL));
     assert_ok(reduce_scatter(world, ranks->stream, part, data, REDUCE_SUM, NULL));
     part = tensor_slice(data, world->rank * (int64_t)(count / n), (int64_t)(count / n));
@@ -246,13 +365,43 @@ static void test_bytes_counted(void **state) {
     assert_ok(host_broadcast(world, data.data, 100, 0));
     if (world->rank == 0) assert_ok(comm_send(world, ranks->stream, part, 1, NULL));
     if (world->rank == 1) assert_ok(comm_receive(world, ranks->stream, part, 0, NULL));
-    assert_int_equal(world->bytes_sent[COMM_ALL_REDUCE], 2 * count * 4 * (n - 1) / n);
-    assert_int_equal(world->bytes_sent[COMM_REDUCE_SCATTER], count * 4 * (n - 1) / n);
-    assert_int_equal(world->bytes_sent[COMM_ALL_GATHER], count * 4 * (n - 1) / n);
-    assert_int_equal(world->bytes_sent[COMM_BROADCAST], world->rank == 1 ? count * 4 : 0);
-    assert_int_equal(world->bytes_sent[COMM_SEND], world->rank == 0 ? count / n * 4 : 0);
+    assert_int_equal(world->sent[COMM_ALL_REDUCE].within, 2 * count * 4 * (n - 1) / n);
+    assert_int_equal(world->sent[COMM_REDUCE_SCATTER].within, count * 4 * (n - 1) / n);
+    assert_int_equal(world->sent[COMM_ALL_GATHER].within, count * 4 * (n - 1) / n);
+    assert_int_equal(world->sent[COMM_BROADCAST].within, world->rank == 1 ? (n - 1) * count * 4 : 0);
+    assert_int_equal(world->sent[COMM_SEND].within, world->rank == 0 ? count / n * 4 : 0);
+    for (CommKind kind = 0; kind < COMM_KINDS; kind++) assert_int_equal(world->sent[kind].between, 0);
     free(data.data);
     group_free(world);
+}
+
+/* On two nodes with n / 2 ranks each, a node sends what two single ranks would send. */
+static void test_bytes_between_nodes(void **state) {
+    Ranks *ranks = *state;
+    int node[8], size = ranks->world->size;
+    uint64_t count = 840 * 64, n = (uint64_t)size;
+    for (int r = 0; r < size; r++) node[r] = 2 * r / size;
+    if (size % 2) return;
+    Group *group = placed(ranks->world, node);
+    Tensor data = tensor_of(DT_F32, (int64_t)count), part = tensor_slice(data, 0, (int64_t)(count / n));
+    assert_ok(all_reduce(group, ranks->stream, data, REDUCE_SUM, NULL));
+    assert_ok(reduce_scatter(group, ranks->stream, part, data, REDUCE_SUM, NULL));
+    part = tensor_slice(data, group->rank * (int64_t)(count / n), (int64_t)(count / n));
+    assert_ok(all_gather(group, ranks->stream, data, part, NULL));
+    assert_ok(broadcast(group, ranks->stream, data, 0, NULL));
+    if (group->rank == 0) assert_ok(comm_send(group, ranks->stream, part, size - 1, NULL));
+    if (group->rank == size - 1) assert_ok(comm_receive(group, ranks->stream, part, 0, NULL));
+    int64_t between[COMM_KINDS];
+    for (CommKind kind = 0; kind < COMM_KINDS; kind++)
+        between[kind] = node[group->rank] == 0 ? (int64_t)group->sent[kind].between : 0;
+    assert_ok(host_reduce(group, between, COMM_KINDS, DT_I64, REDUCE_SUM));
+    assert_int_equal(between[COMM_ALL_REDUCE], count * 4);
+    assert_int_equal(between[COMM_REDUCE_SCATTER], count * 4 / 2);
+    assert_int_equal(between[COMM_ALL_GATHER], count * 4 / 2);
+    assert_int_equal(between[COMM_BROADCAST], count * 4);
+    assert_int_equal(between[COMM_SEND], count * 4 / n);
+    free(data.data);
+    group_free(group);
 }
 
 static void compare_tables(Group *world, const char *expected, const AgreeRow *common, int count,
@@ -294,7 +443,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_reduce_scatter), cmocka_unit_test(test_all_gather),
     cmocka_unit_test(test_broadcast),      cmocka_unit_test(test_reduce_scatter_all_gather_match_all_reduce),
     cmocka_unit_test(test_max_of_nan),     cmocka_unit_test(test_host),
-    cmocka_unit_test(test_bytes_counted),
+    cmocka_unit_test(test_bytes_counted),  cmocka_unit_test(test_bytes_between_nodes),
+    cmocka_unit_test(test_placements),     cmocka_unit_test(test_without_shared_memory),
 };
 
 RANKS_MAIN(tests)

@@ -65,14 +65,14 @@ static void check_plan(Group *world, const Layout *layout) {
         assert_same(layout, mem_tag_name(tag), planned.memory.tag[tag], device->mem[tag].peak);
     assert_same(layout, "total", planned.memory.total, device->total.peak);
     assert_same(layout, "host", planned.memory.host, device->host.peak);
-    uint64_t sent[COMM_KINDS];
+    CommBytes sent[COMM_KINDS];
     mesh_sent(outcome.mesh, sent);
     /* The run also evaluates, so it sends more. What BERT's output head sends varies from step to step. */
     for (CommKind kind = 0; layout->job != JOB_BERT && kind < COMM_KINDS; kind++)
-        if (planned.sent[kind] * STEPS > sent[kind])
+        if (comm_bytes_sum(planned.sent[kind]) * STEPS > comm_bytes_sum(sent[kind]))
             fail_msg("%s: %s: planned %llu bytes per step, sent %llu in %d steps", layout_text(layout),
-                     comm_kind_name(kind), (unsigned long long)planned.sent[kind],
-                     (unsigned long long)sent[kind], STEPS);
+                     comm_kind_name(kind), (unsigned long long)comm_bytes_sum(planned.sent[kind]),
+                     (unsigned long long)comm_bytes_sum(sent[kind]), STEPS);
     host_batch_free(batch);
     outcome_done(&outcome);
 }

@@ -37,7 +37,7 @@ typedef struct Rig {
     Device *device;
     Mesh *mesh;
     Runner *runner;
-    uint64_t sent[COMM_KINDS]; /* bytes sent in the second step */
+    CommBytes sent[COMM_KINDS]; /* in the second step */
 } Rig;
 
 static void rig_done(Rig *rig) {
@@ -72,14 +72,14 @@ static Rig rig_run_vocab(Group *world, bool tied, int64_t vocab, MeshSpec grid, 
     batch->loss_count[LOSS_TOKEN] = MICRO * SEQ;
     HostBatch *micro[16];
     for (int i = 0; i < micros; i++) micro[i] = batch;
-    uint64_t before[COMM_KINDS];
+    CommBytes before[COMM_KINDS];
     for (int step = 1; step <= 2; step++) {
         StepResult result;
         mesh_sent(rig.mesh, before);
         assert_ok(runner_step(rig.runner, micro, micros, step, 1e-3, &result));
     }
     mesh_sent(rig.mesh, rig.sent);
-    for (int k = 0; k < COMM_KINDS; k++) rig.sent[k] -= before[k];
+    for (int k = 0; k < COMM_KINDS; k++) comm_bytes_add(&rig.sent[k], before[k], -1);
     return rig;
 }
 
@@ -95,20 +95,36 @@ static uint64_t elements(const Rig *rig) {
     return count;
 }
 
-static void expect_sent(const Rig *rig, uint64_t all_reduce, uint64_t reduce_scatter, uint64_t all_gather,
-                        uint64_t send) {
-    assert_int_equal(rig->sent[COMM_ALL_REDUCE], all_reduce);
-    assert_int_equal(rig->sent[COMM_REDUCE_SCATTER], reduce_scatter);
-    assert_int_equal(rig->sent[COMM_ALL_GATHER], all_gather);
-    assert_int_equal(rig->sent[COMM_BROADCAST], 0);
-    assert_int_equal(rig->sent[COMM_SEND], send);
+/* What a rank sends in an all-reduce: twice the parts of all others or, if it is small, everything to each.
+ */
+static uint64_t all_reduced(uint64_t bytes, uint64_t N) {
+    return bytes <= SMALL ? bytes * (N - 1) : 2 * bytes * (N - 1) / N;
 }
 
-/* With P bytes of parameters on N ranks, DDP and ZeRO-1 send 2P(N-1)/N per step, whatever the number of
- * micro-batches. ZeRO-2 reduces gradients after every micro-batch. ZeRO-3 also gathers parameters twice per
- * micro-batch, or once if it keeps them. The output head computes its gradients in its forward pass, and the
- * embedding lookup needs no weights in backward, so their own units are gathered once; the tied matrix, which
- * both use, is gathered twice. */
+/* All-reduces of all units. */
+static uint64_t units_reduced(const Rig *rig, uint64_t N) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < rig->model->units; i++)
+        if (rig->runner->shards->unit[i].held)
+            bytes += all_reduced((uint64_t)rig->runner->shards->unit[i].layout.numel * 4, N);
+    return bytes;
+}
+
+static void expect_sent(const Rig *rig, uint64_t all_reduce, uint64_t reduce_scatter, uint64_t all_gather,
+                        uint64_t send) {
+    assert_int_equal(rig->sent[COMM_ALL_REDUCE].within, all_reduce);
+    assert_int_equal(rig->sent[COMM_REDUCE_SCATTER].within, reduce_scatter);
+    assert_int_equal(rig->sent[COMM_ALL_GATHER].within, all_gather);
+    assert_int_equal(rig->sent[COMM_BROADCAST].within, 0);
+    assert_int_equal(rig->sent[COMM_SEND].within, send);
+    for (CommKind kind = 0; kind < COMM_KINDS; kind++) assert_int_equal(rig->sent[kind].between, 0);
+}
+
+/* With P bytes of parameters on N ranks, DDP and ZeRO-1 send 2P(N-1)/N per step, apart from small units,
+ * whatever the number of micro-batches. ZeRO-2 reduces gradients after every micro-batch. ZeRO-3 also gathers
+ * parameters twice per micro-batch, or once if it keeps them. The output head computes its gradients in its
+ * forward pass, and the embedding lookup needs no weights in backward, so their own units are gathered once;
+ * the tied matrix, which both use, is gathered twice. */
 static void test_data_axis(void **state) {
     Group *world = ((Ranks *)*state)->world;
     uint64_t N = (uint64_t)world->size, micros = 3;
@@ -118,7 +134,7 @@ static void test_data_axis(void **state) {
         uint64_t P = elements(&rig) * 4, once = P * (N - 1) / N;
         const ShardUnit *unit = rig.runner->shards->unit;
         uint64_t single = (uint64_t)(unit[0].layout.numel + unit[LAYERS + 1].layout.numel) * 4 * (N - 1) / N;
-        if (zero == 0) expect_sent(&rig, 2 * once, 0, 0, 0);
+        if (zero == 0) expect_sent(&rig, units_reduced(&rig, N), 0, 0, 0);
         if (zero == 1) expect_sent(&rig, 0, once, once, 0);
         if (zero == 2) expect_sent(&rig, 0, micros * once, once, 0);
         if (zero == 3) expect_sent(&rig, 0, micros * once, micros * (2 * once - single), 0);
@@ -154,16 +170,17 @@ static void test_tensor_axis(void **state) {
     uint64_t N = (uint64_t)world->size, micros = 2;
     MeshSpec grid = {.dp = 1, .tp = world->size, .pp = 1};
     uint64_t rows = (uint64_t)MICRO * SEQ, half = rows * WIDTH * 4 * (N - 1) / N;
+    uint64_t activations = all_reduced(rows * WIDTH * 4, N);
     uint64_t stats = rows * 3 * 4 * (N - 1), norms = 0;
     for (int recompute = 0; recompute <= 2; recompute++) {
         CLEANUP(rig_done)
         Rig rig = rig_run(world, true, grid, (RunnerSpec){.recompute = (Recompute)recompute}, (int)micros);
         uint64_t each = recompute == RECOMPUTE_BLOCK ? 6 : 4;
-        expect_sent(&rig, micros * 2 * half * (each * LAYERS + 2), 0, micros * stats, 0);
+        expect_sent(&rig, micros * activations * (each * LAYERS + 2), 0, micros * stats, 0);
     }
     CLEANUP(rig_done) Rig cut = rig_run(world, true, grid, (RunnerSpec){.sequence = true}, (int)micros);
-    for (int i = 0; i < LAYERS; i++) norms += 4 * 2 * WIDTH * 4 * (N - 1) / N;
-    expect_sent(&cut, norms + micros * 2 * half, micros * half * (4 * LAYERS + 1),
+    for (int i = 0; i < LAYERS; i++) norms += 4 * all_reduced(WIDTH * 4, N);
+    expect_sent(&cut, norms + micros * activations, micros * half * (4 * LAYERS + 1),
                 micros * (half * (4 * LAYERS + 2 * LAYERS + 2) + stats), 0);
 }
 

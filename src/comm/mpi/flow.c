@@ -2,20 +2,26 @@
 #include "base/memory.h"
 #include "comm/mpi/traffic.h"
 
+Status op_add_flows(Op *op, int flows) {
+    op->flow_count = flows;
+    if (flows == 0) return OK;
+    TRY(mem_new((size_t)flows, sizeof *op->flow, &op->flow));
+    TRY(mem_new((size_t)flows * WINDOW, sizeof *op->request, &op->request));
+    TRY(mem_new((size_t)flows * WINDOW, sizeof *op->index, &op->index));
+    for (int i = 0; i < flows * WINDOW; i++) op->request[i] = MPI_REQUEST_NULL;
+    return OK;
+}
+
 Status op_new(Op **ret_op, Group *group, Device *device, int flows) {
     CLEANUP(op_freep) Op *op = NULL;
     TRY(mem_new(1, sizeof *op, &op));
     op->group = group;
     op->device = device;
     op->comm = ((MpiGroup *)group->impl)->comm;
-    op->flow_count = flows;
     op->peers = group->size - 1;
     op->step = op_step_move;
-    TRY(mem_new((size_t)flows, sizeof *op->flow, &op->flow));
-    TRY(mem_new((size_t)flows * WINDOW, sizeof *op->request, &op->request));
-    TRY(mem_new((size_t)flows * WINDOW, sizeof *op->index, &op->index));
-    TRY(mem_new((size_t)group->size, sizeof *op->part, &op->part));
-    for (int i = 0; i < flows * WINDOW; i++) op->request[i] = MPI_REQUEST_NULL;
+    TRY(mem_new(2 * (size_t)group->size, sizeof *op->exchange.source, &op->exchange.source));
+    TRY(op_add_flows(op, flows));
     *ret_op = op;
     op = NULL;
     return OK;
@@ -27,7 +33,7 @@ void op_free(Op *op) {
     free(op->flow);
     free(op->request);
     free(op->index);
-    free(op->part);
+    free(op->exchange.source);
     free(op);
 }
 
@@ -46,7 +52,8 @@ void flow_set(Flow *flow, int peer, int tag, bool sends, void *base, int64_t byt
 static int flow_post(const Op *op, Flow *flow, MPI_Request *request) {
     int64_t at = flow->posted * flow->piece, left = flow->bytes - at;
     int bytes = (int)(left < flow->piece ? left : flow->piece);
-    char *data = flow->base + (flow->staged ? flow->posted % WINDOW * flow->piece : at);
+    int64_t slot = (int64_t)((flow->turn + (uint64_t)flow->posted) % WINDOW);
+    char *data = flow->base + (flow->stride ? slot * flow->stride : at);
     request += flow->posted % WINDOW;
     flow->posted++;
     return flow->sends ? MPI_Isend(data, bytes, MPI_BYTE, flow->peer, flow->tag, op->comm, request)
@@ -56,6 +63,7 @@ static int flow_post(const Op *op, Flow *flow, MPI_Request *request) {
 bool flows_move(Traffic *traffic, Op *op) {
     int taken = 0, code = 0;
     bool moved = false;
+    if (op->flow_count == 0) return false;
     code = MPI_Testsome(op->flow_count * WINDOW, op->request, &taken, op->index, MPI_STATUSES_IGNORE);
     if (taken != MPI_UNDEFINED && taken > 0) moved = true;
     for (int i = 0; i < op->flow_count && !code; i++) {

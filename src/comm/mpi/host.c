@@ -1,4 +1,4 @@
-/* Control data in host memory: an all-gather, after which each rank reduces locally in rank order. It uses
+/* Control data in host memory: an all-gather, after which each rank reduces locally, along the tree. It uses
  * separately allocated memory, which is leaked after a failure, since other ranks may still send into it. */
 #include "base/memory.h"
 #include "comm/mpi/reduce.h"
@@ -26,11 +26,11 @@ Status host_gather_mpi(Group *group, void *dst, const void *src, size_t bytes) {
 Status host_reduce_mpi(Group *group, void *data, int64_t count, DType dtype, ReduceOp op) {
     size_t bytes = (size_t)count * dtype_size(dtype);
     CLEANUP(mem_freep) char *all = NULL;
-    CLEANUP(mem_freep) const void **part = NULL;
-    TRY(mem_new((size_t)group->size, sizeof *part, &part));
+    CLEANUP(mem_freep) Source *source = NULL;
+    TRY(mem_new((size_t)group->size, sizeof *source, &source));
     TRY(gather(group, data, bytes, &all));
-    for (int r = 0; r < group->size; r++) part[r] = all + (size_t)r * bytes;
-    reduce_parts(data, part, group->size, count, dtype, op);
+    for (int r = 0; r < group->size; r++) source[r] = (Source){all + (size_t)r * bytes, r + 1, false};
+    reduce_tree(data, source, (RankSpan){0, group->size}, count, dtype, op, false);
     return OK;
 }
 

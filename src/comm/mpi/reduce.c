@@ -1,12 +1,12 @@
-/* Reduces block by block: an accumulator in L1 cache adds one rank's block after another and is stored after
- * the last. Memory is thus read and written once, every element is summed in rank order, and dst may alias a
- * part. Blocks are independent, so results do not depend on chunking. 16-bit types accumulate in fp32 and are
- * rounded once.
+/* Reduces block by block along the tree of comm/placement.h: an accumulator in L1 cache for each level.
+ * Memory is thus read and written once, and dst may alias a source. Blocks are independent, so results do not
+ * depend on chunking. 16-bit types accumulate in fp32 and are rounded once.
  */
 #include "comm/mpi/reduce.h"
 
-enum { BLOCK = 1024 };
+#include "comm/placement.h"
 
+enum { BLOCK = 1024, LEVELS = 32 };
 #if defined(__aarch64__)
 typedef __fp16 Half;
 static inline float half_load(Half value) {
@@ -45,55 +45,117 @@ static inline uint64_t same_u64(uint64_t value) {
 #define I32_MAX(a, b)   ((int32_t)(b) > (int32_t)(a) ? (b) : (a))
 #define I64_MAX(a, b)   ((int64_t)(b) > (int64_t)(a) ? (b) : (a))
 
-/* name(): one block of up to BLOCK elements of `Type`, accumulated as `Wide`. Two parts, the most common
- * case, need no accumulator. `out` either equals a part or is disjoint from all, which the compiler cannot
- * infer. */
-#define DEFINE_BLOCK(name, Type, Wide, LOAD, STORE, OP)                                                      \
-    static void name(void *dst, const void *const *part, int parts, int64_t first, int64_t count) {          \
-        Wide sum[BLOCK];                                                                                     \
-        const Type *x = (const Type *)part[0] + first;                                                       \
-        Type *out = (Type *)dst + first;                                                                     \
-        if (parts == 2) {                                                                                    \
-            const Type *y = (const Type *)part[1] + first;                                                   \
-            _Pragma("omp simd") for (int64_t i = 0; i < count; i++) {                                        \
-                Wide value = LOAD(x[i]), other = LOAD(y[i]);                                                 \
-                out[i] = STORE(OP(value, other));                                                            \
-            }                                                                                                \
-            return;                                                                                          \
+/* Functions on up to BLOCK elements of `Type`, accumulated as `Wide`: sum = x, sum = x op y, sum = sum op x,
+ * out = sum. Sums and sources are disjoint, which the compiler cannot infer. */
+#define DEFINE_FOLD(name, Type, Wide, LOAD, STORE, OP)                                                       \
+    static void name##_load(void *sum, const void *x, int64_t count) {                                       \
+        Wide *s = sum;                                                                                       \
+        const Type *a = x;                                                                                   \
+        _Pragma("omp simd") for (int64_t i = 0; i < count; i++) s[i] = LOAD(a[i]);                           \
+    }                                                                                                        \
+    static void name##_pair(void *sum, const void *x, const void *y, int64_t count) {                        \
+        Wide *s = sum;                                                                                       \
+        const Type *a = x, *b = y;                                                                           \
+        _Pragma("omp simd") for (int64_t i = 0; i < count; i++) {                                            \
+            Wide value = LOAD(a[i]), other = LOAD(b[i]);                                                     \
+            s[i] = OP(value, other);                                                                         \
         }                                                                                                    \
-        for (int64_t i = 0; i < count; i++) sum[i] = LOAD(x[i]);                                             \
-        for (int p = 1; p < parts; p++) {                                                                    \
-            x = (const Type *)part[p] + first;                                                               \
-            for (int64_t i = 0; i < count; i++) {                                                            \
-                Wide value = LOAD(x[i]);                                                                     \
-                sum[i] = OP(sum[i], value);                                                                  \
-            }                                                                                                \
+    }                                                                                                        \
+    static void name##_add(void *sum, const void *x, int64_t count) {                                        \
+        Wide *s = sum;                                                                                       \
+        const Type *a = x;                                                                                   \
+        _Pragma("omp simd") for (int64_t i = 0; i < count; i++) {                                            \
+            Wide value = s[i], other = LOAD(a[i]);                                                           \
+            s[i] = OP(value, other);                                                                         \
         }                                                                                                    \
-        for (int64_t i = 0; i < count; i++) out[i] = STORE(sum[i]);                                          \
+    }                                                                                                        \
+    static void name##_store(void *out, const void *sum, int64_t count) {                                    \
+        Type *o = out;                                                                                       \
+        const Wide *s = sum;                                                                                 \
+        _Pragma("omp simd") for (int64_t i = 0; i < count; i++) o[i] = STORE(s[i]);                          \
     }
 
-DEFINE_BLOCK(sum_f32, float, float, same_f32, same_f32, SUM)
-DEFINE_BLOCK(sum_bf16, uint16_t, float, bf16_to_f32, f32_to_bf16, SUM)
-DEFINE_BLOCK(sum_f16, Half, float, half_load, half_store, SUM)
-DEFINE_BLOCK(sum_f64, double, double, same_f64, same_f64, SUM)
-DEFINE_BLOCK(sum_i32, uint32_t, uint32_t, same_u32, same_u32, SUM)
-DEFINE_BLOCK(sum_i64, uint64_t, uint64_t, same_u64, same_u64, SUM)
-DEFINE_BLOCK(max_f32, float, float, same_f32, same_f32, FLOAT_MAX)
-DEFINE_BLOCK(max_bf16, uint16_t, float, bf16_to_f32, f32_to_bf16, FLOAT_MAX)
-DEFINE_BLOCK(max_f16, Half, float, half_load, half_store, FLOAT_MAX)
-DEFINE_BLOCK(max_f64, double, double, same_f64, same_f64, FLOAT_MAX)
-DEFINE_BLOCK(max_i32, uint32_t, uint32_t, same_u32, same_u32, I32_MAX)
-DEFINE_BLOCK(max_i64, uint64_t, uint64_t, same_u64, same_u64, I64_MAX)
+DEFINE_FOLD(sum_f32, float, float, same_f32, same_f32, SUM)
+DEFINE_FOLD(sum_bf16, uint16_t, float, bf16_to_f32, f32_to_bf16, SUM)
+DEFINE_FOLD(sum_f16, Half, float, half_load, half_store, SUM)
+DEFINE_FOLD(sum_f64, double, double, same_f64, same_f64, SUM)
+DEFINE_FOLD(sum_i32, uint32_t, uint32_t, same_u32, same_u32, SUM)
+DEFINE_FOLD(sum_i64, uint64_t, uint64_t, same_u64, same_u64, SUM)
+DEFINE_FOLD(max_f32, float, float, same_f32, same_f32, FLOAT_MAX)
+DEFINE_FOLD(max_bf16, uint16_t, float, bf16_to_f32, f32_to_bf16, FLOAT_MAX)
+DEFINE_FOLD(max_f16, Half, float, half_load, half_store, FLOAT_MAX)
+DEFINE_FOLD(max_f64, double, double, same_f64, same_f64, FLOAT_MAX)
+DEFINE_FOLD(max_i32, uint32_t, uint32_t, same_u32, same_u32, I32_MAX)
+DEFINE_FOLD(max_i64, uint64_t, uint64_t, same_u64, same_u64, I64_MAX)
 
-typedef void BlockFunction(void *dst, const void *const *part, int parts, int64_t first, int64_t count);
+typedef struct Fold {
+    int64_t size;
+    void (*load)(void *sum, const void *x, int64_t count);
+    void (*pair)(void *sum, const void *x, const void *y, int64_t count);
+    void (*add)(void *sum, const void *x, int64_t count);
+    void (*store)(void *out, const void *sum, int64_t count);
+} Fold;
 
-static BlockFunction *const blocks[DT_U8][2] = {
-    [DT_F32] = {sum_f32, max_f32}, [DT_BF16] = {sum_bf16, max_bf16}, [DT_F16] = {sum_f16, max_f16},
-    [DT_F64] = {sum_f64, max_f64}, [DT_I32] = {sum_i32, max_i32},    [DT_I64] = {sum_i64, max_i64},
+#define FOLD(name, bytes)                                                                                    \
+    { bytes, name##_load, name##_pair, name##_add, name##_store }
+static const Fold folds[DT_U8][2] = {
+    [DT_F32] = {FOLD(sum_f32, 4), FOLD(max_f32, 4)}, [DT_BF16] = {FOLD(sum_bf16, 2), FOLD(max_bf16, 2)},
+    [DT_F16] = {FOLD(sum_f16, 2), FOLD(max_f16, 2)}, [DT_F64] = {FOLD(sum_f64, 8), FOLD(max_f64, 8)},
+    [DT_I32] = {FOLD(sum_i32, 4), FOLD(max_i32, 4)}, [DT_I64] = {FOLD(sum_i64, 8), FOLD(max_i64, 8)},
 };
 
-void reduce_parts(void *dst, const void *const *part, int parts, int64_t count, DType dtype, ReduceOp op) {
-    BlockFunction *block = blocks[dtype][op];
-    for (int64_t first = 0; first < count; first += BLOCK)
-        block(dst, part, parts, first, count - first < BLOCK ? count - first : BLOCK);
+/* A block of the reduction. */
+typedef struct Block {
+    const Source *source;
+    const Fold *raw, *wide; /* of single values and of partial sums */
+    int64_t first, count;
+    double (*sum)[BLOCK]; /* accumulators by level */
+} Block;
+
+static const Fold *fold_of(const Block *block, const Source *source) {
+    return source->wide ? block->wide : block->raw;
+}
+
+static const void *block_of(const Block *block, const Source *source) {
+    return (const char *)source->data + block->first * fold_of(block, source)->size;
+}
+
+/* Sums ranks [first, end) into the accumulator of `level`. */
+static void fold(const Block *block, int first, int end, int level) {
+    const Source *x = &block->source[first];
+    void *sum = block->sum[level];
+    if (x->end == end) {
+        fold_of(block, x)->load(sum, block_of(block, x), block->count);
+        return;
+    }
+    int middle = tree_split(first, end);
+    const Source *y = &block->source[middle];
+    if (x->end == middle && y->end == end && x->wide == y->wide) {
+        fold_of(block, x)->pair(sum, block_of(block, x), block_of(block, y), block->count);
+        return;
+    }
+    fold(block, first, middle, level);
+    if (y->end == end) {
+        fold_of(block, y)->add(sum, block_of(block, y), block->count);
+    } else {
+        fold(block, middle, end, level + 1);
+        block->wide->add(sum, block->sum[level + 1], block->count);
+    }
+}
+
+static DType wide_type(DType dtype) {
+    return dtype == DT_BF16 || dtype == DT_F16 ? DT_F32 : dtype;
+}
+
+void reduce_tree(void *dst, const Source *source, RankSpan span, int64_t count, DType dtype, ReduceOp op,
+                 bool wide) {
+    double sum[LEVELS][BLOCK];
+    Block block = {
+        .source = source, .raw = &folds[dtype][op], .wide = &folds[wide_type(dtype)][op], .sum = sum};
+    const Fold *out = wide ? block.wide : block.raw;
+    for (; block.first < count; block.first += BLOCK) {
+        block.count = count - block.first < BLOCK ? count - block.first : BLOCK;
+        fold(&block, span.first, span.end, 0);
+        out->store((char *)dst + block.first * out->size, sum[0], block.count);
+    }
 }

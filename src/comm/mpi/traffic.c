@@ -164,7 +164,6 @@ Status traffic_new(Traffic **ret_engine, MPI_Comm world, bool threaded) {
         traffic_free(traffic);
         return mpi_status(code, "cannot connect the ranks");
     }
-    traffic->slot_bytes = staging_slot_bytes(traffic->size);
     prctl(PR_SET_TIMERSLACK, (unsigned long)SLACK_NS);
     traffic->may_thread = threaded;
     *ret_engine = traffic;
@@ -365,12 +364,17 @@ static Status duplicate(Traffic *traffic, MPI_Comm old, MPI_Comm *ret_comm) {
     return mpi_status(code, "cannot reconnect the ranks");
 }
 
-Status traffic_recover(Traffic *traffic, MPI_Comm old, MPI_Comm *ret_comm) {
+void traffic_forget(Traffic *traffic) {
     pthread_mutex_lock(&traffic->lock);
     keep_memory(traffic);
     traffic->first = traffic->last = NULL; /* leaked, like their memory */
     traffic->active = 0;
     traffic->in_section = false;
+    pthread_mutex_unlock(&traffic->lock);
+}
+
+Status traffic_reconnect(Traffic *traffic, MPI_Comm old, MPI_Comm *ret_comm) {
+    pthread_mutex_lock(&traffic->lock);
     Status status = duplicate(traffic, old, ret_comm);
     pthread_mutex_unlock(&traffic->lock);
     return status;

@@ -1,9 +1,9 @@
 /* The progress engine: all communication over MPI goes through one `Traffic` per process.
  *
  * An operation (`Op`) is a set of flows and a step function. A flow moves bytes to or from one peer in
- * chunks, up to WINDOW at a time, by MPI_Isend or MPI_Irecv. The step function processes what has arrived,
- * raises the flows' limits and reports completion. Operations never block, so any number of them, of any
- * groups, progress concurrently.
+ * chunks, up to WINDOW at a time, by MPI_Isend or MPI_Irecv. The step function processes what has arrived, in
+ * messages or in the memory that ranks of a node share (`Rings`), raises the flows' limits and reports
+ * completion. Operations never block, so any number of them, of any groups, progress concurrently.
  *
  * A lock admits one thread at a time, and thus serializes MPI calls. A caller that waits for an operation
  * progresses all of them; otherwise a progress thread does, sleeping between polls.
@@ -15,27 +15,64 @@
 #include <pthread.h>
 
 #include "comm/group.h"
-#include "comm/staging.h"
+#include "comm/mpi/reduce.h"
+#include "comm/placement.h"
 #include "comm/watchdog.h"
 
 enum { TAGS = 8191 }; /* distinct tags per class; numbers wrap around */
 
 /* Tags are class + TAG_CLASSES * number; MPI guarantees tags up to 32767. */
-typedef enum { TAG_READY, TAG_DATA, TAG_GATHER, TAG_PAIR, TAG_CLASSES } TagClass;
+typedef enum { TAG_DATA, TAG_GATHER, TAG_PAIR, TAG_CLASSES } TagClass;
 
 typedef struct Flow {
     int peer, tag;
-    bool sends, staged; /* staged: chunks cycle through WINDOW buffers at `base` */
+    bool sends;
     char *base;
-    int64_t bytes, piece;        /* total, and per chunk except the last */
-    int64_t count;               /* number of chunks */
+    int64_t stride;       /* staged: chunks cycle through WINDOW buffers, `stride` bytes apart; 0: not */
+    uint64_t turn;        /* staged: number of the first chunk */
+    int64_t bytes, piece; /* total, and per chunk except the last */
+    int64_t count;        /* number of chunks */
     int64_t limit, posted, done; /* chunks that may be posted, are posted, are complete */
 } Flow;
 
-/* Header of a stream's staging memory; slots follow. */
-typedef struct Area {
-    bool busy[SLOTS];
-} Area;
+/* How far a rank has come on the rings of its group, in rounds. Only that rank writes it. */
+typedef struct Progress {
+    _Alignas(64) _Atomic uint64_t put;   /* contributions in the input ring */
+    _Alignas(64) _Atomic uint64_t used;  /* contributions of all others read */
+    _Alignas(64) _Atomic uint64_t shown; /* results in the result ring */
+    _Alignas(64) _Atomic uint64_t taken; /* results of all others read */
+} Progress;
+
+/* The memory that a rank shares with the others of its domain; the rings follow. */
+typedef struct Segment {
+    uint64_t cookie;
+    Progress progress;
+} Segment;
+_Static_assert(sizeof(Segment) <= SEGMENT_HEAD, "rings begin after the header");
+
+/* A group's memory for exchanges (exchange.c), and how far this rank has come, in rounds. */
+typedef struct Rings {
+    RoundBytes bytes;  /* per round */
+    Segment **segment; /* of each rank of this domain; NULL: a domain of one */
+    size_t segment_size;
+    char *staging;        /* WINDOW rounds; allocated on first use */
+    uint64_t puts, shows; /* rounds of each ring that operations have been assigned */
+    uint64_t summed, sent, combined;
+    uint64_t *took;        /* results read, from each rank of this domain */
+    const Device *counted; /* the device that counts this memory */
+} Rings;
+
+/* An exchange; see exchange.c. */
+typedef struct Exchange {
+    bool reduces, spreads;
+    int root;              /* the only rank with data; -1: all */
+    char *src, *dst, *own; /* contributions and results of all parts, and the result of this rank's part */
+    int64_t count, chunk, rounds; /* elements in total; of a part per round */
+    uint64_t put, show;           /* first round on each ring */
+    int first[4];                 /* first flow of each block, and the number of flows */
+    int flows[4];
+    Source *source; /* contributions by rank; after them, the partial sums of a message by rank */
+} Exchange;
 
 /* Short messages between ranks outside operations (notes.c). */
 typedef enum { NOTE_FAILED, NOTE_ABANDON, NOTE_PROBE, NOTE_STATE } NoteKind;
@@ -92,15 +129,12 @@ struct Op {
     /* Reductions. */
     DType dtype;
     ReduceOp reduce;
-    char *own, *dst;        /* this rank's contribution, and the destination */
-    int64_t count;          /* elements of the result */
-    int64_t piece, reduced; /* bytes per chunk; chunks reduced so far */
-    const void **part;      /* one pointer per rank */
-    Buffer buffer;          /* receive buffer of latency-optimized reductions */
-    char *staging;          /* slot of `area` for the other reductions; NULL: not yet assigned */
-    Area *area;
-    size_t slot_bytes;
-    int slot;
+    Exchange exchange;
+    /* Latency-optimized reductions. */
+    char *own; /* this rank's contribution, and the destination */
+    char *dst;
+    int64_t count; /* elements of the result */
+    Buffer buffer; /* receive buffer */
 };
 
 struct Traffic {
@@ -137,7 +171,6 @@ struct Traffic {
     WatchedWait device_wait;
     char *overdue; /* the report */
     int rank, size;
-    size_t slot_bytes;
 };
 
 typedef struct MpiGroup {
@@ -145,14 +178,16 @@ typedef struct MpiGroup {
     MPI_Comm comm;
     uint64_t collectives;       /* number started */
     uint64_t *sends, *receives; /* number started, per peer */
+    Rings rings;
     bool is_world;
 } MpiGroup;
 
 MUST_USE Status traffic_new(Traffic **ret_engine, MPI_Comm world, bool threaded);
 void traffic_free(Traffic *traffic);
 
-/* Allocates an operation with `flows` flows. traffic_start takes ownership. */
+/* Allocates an operation with `flows` flows; if 0, they can be added later. traffic_start takes ownership. */
 MUST_USE Status op_new(Op **ret_op, Group *group, Device *device, int flows);
+MUST_USE Status op_add_flows(Op *op, int flows);
 void op_free(Op *op);
 DEFINE_FREEP(Op, op)
 /* Sets up a flow of `bytes` bytes in chunks of `piece`, all of which may be posted. */
@@ -182,8 +217,10 @@ void notes_free(Traffic *traffic);
 /* Sections, see comm/mesh.h. */
 void traffic_section(Traffic *traffic, SectionStage stage, const volatile sig_atomic_t *stop);
 bool traffic_abandons(Traffic *traffic);
-/* Forgets operations in flight and duplicates a communicator. Fails if a rank does not take part in time. */
-MUST_USE Status traffic_recover(Traffic *traffic, MPI_Comm old, MPI_Comm *ret_comm);
+/* Forgets operations in flight. */
+void traffic_forget(Traffic *traffic);
+/* Duplicates a communicator. Fails if a rank does not take part in time. */
+MUST_USE Status traffic_reconnect(Traffic *traffic, MPI_Comm old, MPI_Comm *ret_comm);
 /* For waits on a device. */
 MUST_USE Status traffic_wait_more(Traffic *traffic, bool begins);
 
@@ -198,6 +235,20 @@ void watchdog_end(Traffic *traffic);
 /* Failure handling, see group_drop and group_claim_failure. */
 void traffic_drop(Traffic *traffic);
 bool traffic_claim(Traffic *traffic);
+
+/* Memory shared by ranks of a node (rings.c). Opening sets group->placement; collective. */
+MUST_USE Status rings_open(Group *group);
+void rings_close(Group *group);
+/* After operations were abandoned, before new ones start. */
+void rings_reset(Group *group);
+/* Allocates what is missing, and counts it on the device (may be NULL). */
+MUST_USE Status rings_prepare(Group *group, Device *device);
+
+/* Bandwidth-optimized collectives (exchange.c). `tags`: of this operation. */
+typedef struct Tags {
+    int data, gather;
+} Tags;
+MUST_USE Status exchange_start(Op *op, Exchange exchange, Tags tags, Ticket *ret_ticket);
 
 /* The operations (ops.c, host.c). */
 extern const GroupOps group_ops_mpi;

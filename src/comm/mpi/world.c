@@ -50,6 +50,8 @@ static void free_group(Group *group) {
         traffic_free(mpi->traffic);
         MPI_Finalize();
     }
+    rings_close(group);
+    if (!failed) free(mpi->rings.staging); /* else messages may still arrive there */
     free(mpi->sends);
     free(mpi->receives);
     free(mpi);
@@ -91,7 +93,14 @@ static Status group_or_self(Group **ret_group, Traffic *traffic, MPI_Comm comm) 
     lock(traffic);
     int code = MPI_Comm_size(comm, &size);
     unlock(traffic);
-    if (code == MPI_SUCCESS && size > 1) return group_over(ret_group, traffic, comm);
+    if (code == MPI_SUCCESS && size > 1) {
+        CLEANUP(group_freep) Group *group = NULL;
+        TRY(group_over(&group, traffic, comm));
+        TRY(rings_open(group));
+        *ret_group = group;
+        group = NULL;
+        return OK;
+    }
     free_comm(traffic, &comm);
     TRY(mpi_status(code, "cannot create a group"));
     return group_new_self(ret_group);
@@ -161,7 +170,9 @@ static bool abandons_mpi(Group *group) {
 static Status recover_mpi(Group *group) {
     MpiGroup *mpi = impl(group);
     MPI_Comm comm = MPI_COMM_NULL;
-    TRY(traffic_recover(mpi->traffic, mpi->comm, &comm));
+    traffic_forget(mpi->traffic);
+    rings_reset(group);
+    TRY(traffic_reconnect(mpi->traffic, mpi->comm, &comm));
     mpi->comm = comm;
     mpi->collectives = 0;
     memset(mpi->sends, 0, (size_t)group->size * sizeof *mpi->sends);
@@ -222,6 +233,7 @@ Status mpi_world_new(Group **ret_world) {
     Group *world;
     TRY(group_over(&world, NULL, comm));
     Status status = traffic_new(&impl(world)->traffic, comm, level >= MPI_THREAD_SERIALIZED);
+    if (!status) status = rings_open(world);
     if (status) {
         group_free(world);
         return status;

@@ -1,0 +1,261 @@
+#include "comm/placement.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+
+static int members(const Placement *p, int domain) {
+    return p->start[domain + 1] - p->start[domain];
+}
+
+/* The number of ranks below `part` outside the domain decides whose turn it is. */
+int placement_handler(const Placement *p, int domain, int part) {
+    if (p->domain[part] == domain) return part;
+    int count = members(p, domain), before = part;
+    const int *member = p->member + p->start[domain];
+    for (int i = 0; i < count && member[i] < part; i++) before--;
+    return member[before % count];
+}
+
+int tree_split(int first, int end) {
+    int half = 1;
+    while (2 * half < end - first) half *= 2;
+    return first + half;
+}
+
+/* Domains are numbered from 0 in order of their first ranks. */
+static Status number_domains(Placement *p, const int *domain) {
+    CLEANUP(mem_freep) int *name = NULL;
+    TRY(mem_new((size_t)p->size, sizeof *name, &name));
+    for (int r = 0; r < p->size; r++) {
+        int d = 0;
+        while (d < p->domains && name[d] != domain[r]) d++;
+        if (d == p->domains) name[p->domains++] = domain[r];
+        p->domain[r] = d;
+    }
+    return OK;
+}
+
+static Status list_members(Placement *p) {
+    TRY(mem_new((size_t)p->size, sizeof *p->member, &p->member));
+    TRY(mem_new((size_t)p->domains + 1, sizeof *p->start, &p->start));
+    for (int r = 0; r < p->size; r++) p->start[p->domain[r] + 1]++;
+    for (int d = 0; d < p->domains; d++) p->start[d + 1] += p->start[d];
+    CLEANUP(mem_freep) int *next = NULL;
+    TRY(mem_new((size_t)p->domains, sizeof *next, &next));
+    for (int r = 0; r < p->size; r++) p->member[p->start[p->domain[r]] + next[p->domain[r]]++] = r;
+    p->locals = members(p, p->domain[p->rank]);
+    for (int d = 0; d < p->domains; d++) {
+        int count = members(p, d), remote = (p->size - 1) / count;
+        if (1 + remote > p->most_handled) p->most_handled = 1 + remote;
+        p->shares |= count > 1;
+    }
+    return OK;
+}
+
+/* The one domain that all of the ranks belong to, or -1. Counts the partial sums of each domain or, once
+ * there is memory, lists them. */
+static int find_partials(Placement *p, int first, int end, int *next) {
+    if (end - first == 1) return p->domain[first];
+    int middle = tree_split(first, end);
+    int left = find_partials(p, first, middle, next), right = find_partials(p, middle, end, next);
+    if (left == right && left >= 0) return left;
+    const RankSpan span[] = {{first, middle}, {middle, end}};
+    const int domain[] = {left, right};
+    for (int i = 0; i < 2; i++) {
+        if (domain[i] < 0) continue;
+        if (p->partial) p->partial[next[domain[i]]] = span[i];
+        next[domain[i]]++;
+    }
+    return -1;
+}
+
+static Status list_partials(Placement *p) {
+    CLEANUP(mem_freep) int *next = NULL;
+    TRY(mem_new((size_t)p->domains, sizeof *next, &next));
+    TRY(mem_new((size_t)p->domains + 1, sizeof *p->partials, &p->partials));
+    int whole = find_partials(p, 0, p->size, next);
+    if (whole >= 0) next[whole] = 1;
+    for (int d = 0; d < p->domains; d++) p->partials[d + 1] = p->partials[d] + next[d];
+    for (int d = 0; d < p->domains; d++) next[d] = p->partials[d];
+    TRY(mem_new((size_t)p->partials[p->domains], sizeof *p->partial, &p->partial));
+    if (find_partials(p, 0, p->size, next) >= 0) p->partial[0] = (RankSpan){0, p->size};
+    return OK;
+}
+
+static Status list_handled(Placement *p) {
+    size_t size = (size_t)p->size;
+    int own = p->domain[p->rank], count = 0;
+    const int *member = p->member + p->start[own];
+    TRY(mem_new((size_t)p->domains, sizeof *p->peer, &p->peer));
+    for (int d = 0; d < p->domains; d++) p->peer[d] = placement_handler(p, d, p->rank);
+    TRY(mem_new(size, sizeof *p->handled, &p->handled));
+    TRY(mem_new(size, sizeof *p->handler, &p->handler));
+    TRY(mem_new(size, sizeof *p->place, &p->place));
+    TRY(mem_new((size_t)p->locals + 1, sizeof *p->handled_start, &p->handled_start));
+    for (int q = 0; q < p->size; q++) p->handler[q] = placement_handler(p, own, q);
+    for (int i = 0; i < p->locals; i++) {
+        int rank = member[i];
+        if (rank == p->rank) p->local = i;
+        p->handled_start[i] = count;
+        for (int j = 0; j < p->size; j++) {
+            int q = (rank + j) % p->size;
+            if (p->handler[q] != rank) continue;
+            p->place[q] = count - p->handled_start[i];
+            p->handled[count++] = q;
+        }
+    }
+    p->handled_start[p->locals] = count;
+    return OK;
+}
+
+Status placement_new(Placement **ret_placement, int rank, int size, const int *node, const int *domain) {
+    CLEANUP(placement_freep) Placement *p = NULL;
+    TRY(mem_new(1, sizeof *p, &p));
+    p->rank = rank;
+    p->size = size;
+    TRY(mem_new((size_t)size, sizeof *p->node, &p->node));
+    TRY(mem_new((size_t)size, sizeof *p->domain, &p->domain));
+    memcpy(p->node, node, (size_t)size * sizeof *node);
+    TRY(number_domains(p, domain ? domain : node));
+    TRY(list_members(p));
+    TRY(list_partials(p));
+    TRY(list_handled(p));
+    *ret_placement = p;
+    p = NULL;
+    return OK;
+}
+
+void placement_free(Placement *p) {
+    if (!p) return;
+    int *const lists[] = {p->node, p->domain,  p->member,        p->start,   p->partials,
+                          p->peer, p->handled, p->handled_start, p->handler, p->place};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]);
+    free(p->partial);
+    free(p);
+}
+
+static int64_t wide_size(DType dtype) {
+    return dtype == DT_BF16 || dtype == DT_F16 ? (int64_t)sizeof(float) : (int64_t)dtype_size(dtype);
+}
+
+int64_t partial_bytes(const Placement *p, int domain, DType dtype) {
+    int64_t bytes = 0;
+    for (int i = p->partials[domain]; i < p->partials[domain + 1]; i++)
+        bytes += p->partial[i].end - p->partial[i].first > 1 ? wide_size(dtype) : (int64_t)dtype_size(dtype);
+    return bytes;
+}
+
+/* ---- counting ---- */
+
+void sent_to(const Placement *p, int to, uint64_t bytes, CommBytes *sent) {
+    *(p->node[to] == p->node[p->rank] ? &sent->within : &sent->between) += bytes;
+}
+
+/* The parts that this rank handles, its own first. */
+static const int *own_parts(const Placement *p, int *ret_count) {
+    *ret_count = p->handled_start[p->local + 1] - p->handled_start[p->local];
+    return p->handled + p->handled_start[p->local];
+}
+
+void sent_reduce(const Placement *p, int64_t count, DType dtype, CommBytes *sent) {
+    int parts;
+    const int *part = own_parts(p, &parts);
+    int64_t others = count, each = partial_bytes(p, p->domain[p->rank], dtype);
+    for (int i = 0; i < parts; i++) {
+        int64_t elements = part_count(count, p->size, part[i]);
+        others -= elements;
+        if (i > 0) sent_to(p, part[i], (uint64_t)(elements * each), sent);
+    }
+    sent->within += (uint64_t)others * dtype_size(dtype);
+}
+
+void sent_gather(const Placement *p, int64_t count, size_t size, CommBytes *sent) {
+    int parts;
+    const int *part = own_parts(p, &parts);
+    uint64_t own = (uint64_t)part_count(count, p->size, p->rank) * size;
+    for (int i = 0; i < parts; i++)
+        sent->within += (uint64_t)(p->locals - 1) * (uint64_t)part_count(count, p->size, part[i]) * size;
+    for (int d = 0; d < p->domains; d++)
+        if (d != p->domain[p->rank]) sent_to(p, p->peer[d], own, sent);
+}
+
+void sent_broadcast(const Placement *p, uint64_t bytes, int root, CommBytes *sent) {
+    int own = p->domain[p->rank], next = (own + 1) % p->domains;
+    if (placement_handler(p, own, root) != p->rank) return;
+    sent->within += (uint64_t)(p->locals - 1) * bytes;
+    if (next != p->domain[root]) sent_to(p, placement_handler(p, next, root), bytes, sent);
+}
+
+void sent_to_all(const Placement *p, uint64_t bytes, CommBytes *sent) {
+    for (int r = 0; r < p->size; r++)
+        if (r != p->rank) sent_to(p, r, bytes, sent);
+}
+
+/* ---- memory ---- */
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static size_t most(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+/* Staged bytes per element, of the rank that needs most: partial sums from other domains and, if the rank
+ * shares memory, those it sends. */
+static int64_t staged_bytes(const Placement *p, DType dtype) {
+    int64_t all = 0, largest = 0;
+    for (int d = 0; d < p->domains; d++) all += partial_bytes(p, d, dtype);
+    for (int d = 0; d < p->domains; d++) {
+        int64_t own = partial_bytes(p, d, dtype), count = members(p, d),
+                sends = count > 1 ? (p->size - 1) / count : 0, need = all - own + sends * own;
+        if (need > largest) largest = need;
+    }
+    return largest;
+}
+
+RoundBytes round_bytes(const Placement *p) {
+    RoundBytes bytes = {0};
+    size_t size = (size_t)p->size, handled = (size_t)p->most_handled;
+    if (p->shares) {
+        bytes.input = most(INPUT_BYTES, size * PIECE_LEAST);
+        bytes.result = most(RESULT_BYTES, bytes.input / size * handled);
+    }
+    if (p->domains > 1)
+        bytes.staging = most(STAGING_BYTES, (size_t)staged_bytes(p, DT_F32) / sizeof(float) * PIECE_LEAST);
+    return bytes;
+}
+
+size_t segment_bytes(const Placement *p) {
+    RoundBytes bytes = round_bytes(p);
+    return p->locals > 1 ? SEGMENT_HEAD + WINDOW * (bytes.input + bytes.result) : 0;
+}
+
+size_t exchange_bytes(const Placement *p) {
+    return segment_bytes(p) + WINDOW * round_bytes(p).staging;
+}
+
+/* Chunks are multiples of a cache line. */
+static int64_t aligned(int64_t bytes) {
+    return bytes / 64 * 64;
+}
+
+int64_t reduce_chunk(const Placement *p, DType dtype) {
+    RoundBytes bytes = round_bytes(p);
+    int64_t size = (int64_t)dtype_size(dtype), chunk = PIECE;
+    if (p->shares) {
+        chunk = least(chunk, (int64_t)bytes.input / p->size);
+        chunk = least(chunk, (int64_t)bytes.result / p->most_handled);
+    }
+    if (p->domains > 1) chunk = least(chunk, (int64_t)bytes.staging / staged_bytes(p, dtype) * size);
+    return aligned(chunk) / size;
+}
+
+int64_t gather_chunk(const Placement *p) {
+    return p->shares ? aligned(least(PIECE, (int64_t)round_bytes(p).result / p->most_handled)) : PIECE;
+}
+
+int64_t broadcast_chunk(const Placement *p) {
+    return p->shares ? aligned(least(PIECE, (int64_t)round_bytes(p).result)) : PIECE;
+}
