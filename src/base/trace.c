@@ -16,7 +16,7 @@
 
 typedef struct Span {
     _Atomic(const TraceName *) name;
-    int64_t start, end, number[2];
+    int64_t start, end, number[TRACE_NUMBERS];
     TraceLane lane;
 } Span;
 
@@ -50,14 +50,18 @@ void trace_start(Trace *trace) {
 
 void trace_add(Trace *trace, TraceLane lane, const TraceName *name, int64_t start_ns, int64_t end_ns,
                int64_t first, int64_t second) {
+    trace_add_numbers(trace, lane, name, start_ns, end_ns, (int64_t[TRACE_NUMBERS]){first, second});
+}
+
+void trace_add_numbers(Trace *trace, TraceLane lane, const TraceName *name, int64_t start_ns, int64_t end_ns,
+                       const int64_t number[TRACE_NUMBERS]) {
     if (!trace) return;
     size_t at = atomic_fetch_add_explicit(&trace->taken, 1, memory_order_relaxed);
     if (at >= trace->capacity) return;
     Span *span = &trace->span[at];
     span->start = start_ns;
     span->end = end_ns < start_ns ? start_ns : end_ns;
-    span->number[0] = first;
-    span->number[1] = second;
+    for (int i = 0; i < TRACE_NUMBERS; i++) span->number[i] = number[i];
     span->lane = lane;
     atomic_store_explicit(&span->name, name, memory_order_release);
 }
@@ -77,17 +81,18 @@ typedef struct PackHeader {
 } PackHeader;
 
 typedef struct PackSpan {
-    int64_t start, end, number[2];
+    int64_t start, end, number[TRACE_NUMBERS];
     int32_t name, lane;
 } PackSpan;
 
 static const char pack_magic[8] = "wefttrc";
 
-enum { TEXTS = 6 }; /* strings per name: name, category, color, labels of two numbers, numbered or not */
+/* Strings per name: name, category, color, numbered or not, labels of the numbers. */
+enum { TEXTS = 4 + TRACE_NUMBERS };
 
 static void name_texts(const TraceName *name, const char *text[TEXTS]) {
-    const char *const all[TEXTS] = {name->name,      name->category,  name->color,
-                                    name->number[0], name->number[1], name->numbered ? "1" : NULL};
+    const char *all[TEXTS] = {name->name, name->category, name->color, name->numbered ? "1" : NULL};
+    for (int i = 0; i < TRACE_NUMBERS; i++) all[4 + i] = name->number[i];
     for (int i = 0; i < TEXTS; i++) text[i] = all[i] ? all[i] : "";
 }
 
@@ -137,7 +142,7 @@ static Status pack_spans(const Trace *trace, PackSpan *to, NameList *names, size
         PackSpan *packed = &to[count++];
         *packed = (PackSpan){.start = span->start - trace->origin,
                              .end = span->end - trace->origin,
-                             .number = {span->number[0], span->number[1]},
+                             .number = {span->number[0], span->number[1], span->number[2]},
                              .lane = (int32_t)span->lane};
         TRY(name_number(names, name, &packed->name));
     }
@@ -275,7 +280,7 @@ enum { LANE_ROWS = 1000 };
 static Status print_numbers(FileWriter *out, const char *const *text, const PackSpan *span) {
     const char *comma = "";
     TRY(file_print(out, ",\"args\":{"));
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < TRACE_NUMBERS; i++) {
         if (!*text[i]) continue;
         TRY(file_print(out, "%s", comma));
         TRY(print_text(out, text[i]));
@@ -294,7 +299,7 @@ static Status print_member(FileWriter *out, const char *key, const char *text) {
 static Status print_span(Sheet *sheet, const Unpacked *u, const PackSpan *span, int row) {
     FileWriter *out = sheet->out;
     const char *const *text = u->name[span->name];
-    bool numbered = *text[5];
+    bool numbered = *text[3];
     char label[128];
     int used = snprintf(label, sizeof label, "%s", text[0]);
     if (numbered && used < (int)sizeof label)
@@ -305,7 +310,7 @@ static Status print_span(Sheet *sheet, const Unpacked *u, const PackSpan *span, 
     TRY(print_member(out, "cname", text[2]));
     TRY(print_time(out, "ts", span->start));
     TRY(print_time(out, "dur", span->end - span->start));
-    TRY(print_numbers(out, text + 3, span));
+    TRY(print_numbers(out, text + 4, span));
     return file_print(out, "}");
 }
 

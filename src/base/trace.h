@@ -26,13 +26,15 @@ typedef enum { TRACE_COMPUTE, TRACE_COMM, TRACE_LANES } TraceLane;
 #define TRACE_GREEN  "rail_load"
 #define TRACE_GRAY   "grey"
 
+enum { TRACE_NUMBERS = 3 };
+
 /* Shared by all spans of a kind. Must be static: traces keep pointers to it. */
 typedef struct TraceName {
     const char *name;
     const char *category;
-    const char *color;     /* NULL: the viewer's choice */
-    const char *number[2]; /* labels of a span's two numbers, such as "micro"; NULL: not shown */
-    bool numbered;         /* append the first number to the name: "F3" */
+    const char *color;                 /* NULL: the viewer's choice */
+    const char *number[TRACE_NUMBERS]; /* labels of a span's numbers, such as "micro"; NULL: not shown */
+    bool numbered;                     /* append the first number to the name: "F3" */
 } TraceName;
 
 typedef struct Trace Trace;
@@ -55,6 +57,8 @@ void trace_start(Trace *trace);
 /* Thread-safe. Does nothing if `trace` is NULL. */
 void trace_add(Trace *trace, TraceLane lane, const TraceName *name, int64_t start_ns, int64_t end_ns,
                int64_t first, int64_t second);
+void trace_add_numbers(Trace *trace, TraceLane lane, const TraceName *name, int64_t start_ns, int64_t end_ns,
+                       const int64_t number[TRACE_NUMBERS]);
 size_t trace_count(const Trace *trace);
 
 /* Serializes this rank's trace for trace_write. `label` is its title, for example "rank 3: stage 1". */

@@ -333,6 +333,14 @@ static void show_hosts(const json_t *ranks, FILE *out) {
     if (count) fputc('\n', out);
 }
 
+static void show_sent(const RunSummary *summary, FILE *out) {
+    char all[FORMAT_SIZE], between[FORMAT_SIZE];
+    if (!(summary->between_nodes_bytes > 0) || !(summary->steps_measured > 0)) return;
+    fprintf(out, "sent         %s per step by all ranks, %s of it between nodes\n",
+            format_bytes(all, summary->sent_bytes / summary->steps_measured),
+            format_bytes(between, summary->between_nodes_bytes / summary->steps_measured));
+}
+
 static void show_run(const json_t *result, FILE *out) {
     const json_t *newest = json_object_get(result, "newest");
     CLEANUP(run_summary_done)
@@ -341,6 +349,7 @@ static void show_run(const json_t *result, FILE *out) {
         fprintf(out, "run          %.0f step%s, loss %.4f to %.4f\n", summary.steps, PLURAL(summary.steps),
                 summary.loss_first, summary.loss_last);
     show_hosts(summary.ranks, out);
+    show_sent(&summary, out);
     fprintf(out, "checkpoint   %s\n", json_string_or(newest, "path", ""));
     show_checkpoint(newest, out);
 }

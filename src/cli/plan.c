@@ -151,7 +151,8 @@ static void print_memory(const json_t *result, FILE *out) {
     size_t count = json_array_size(stages);
     fprintf(out, "%-12s", "memory");
     for (size_t k = 0; k < COUNT_OF(columns); k++) fprintf(out, " %11s", columns[k]);
-    fprintf(out, " %11s\n", "sent/step");
+    bool nodes = json_int_at(json_object_get(result, "comm"), "between_nodes") > 0;
+    fprintf(out, " %11s%s\n", "sent/step", nodes ? " between nodes" : "");
     for (size_t from = 0, to; from < count; from = to) {
         const json_t *stage = json_array_get(stages, from), *memory = json_object_get(stage, "memory");
         for (to = from + 1; to < count; to++) {
@@ -169,7 +170,10 @@ static void print_memory(const json_t *result, FILE *out) {
         fprintf(out, "%-12s", name);
         for (size_t k = 0; k < COUNT_OF(columns); k++)
             print_bytes((double)json_int_at(memory, columns[k]), out);
-        print_bytes((double)json_int_at(json_object_get(stage, "comm_bytes"), "total"), out);
+        const json_t *sent = json_object_get(stage, "comm_bytes");
+        print_bytes((double)json_int_at(sent, "total"), out);
+        if (nodes) fputs("  ", out);
+        if (nodes) print_bytes((double)json_int_at(sent, "between_nodes"), out);
         fputc('\n', out);
     }
 }

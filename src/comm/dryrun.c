@@ -22,7 +22,8 @@ typedef struct DryRunGroup {
 
 static Status start(Group *group, Stream *stream, CommKind kind, size_t bytes, Ticket *ret_ticket) {
     DryRunGroup *dryrun = group->impl;
-    if (dryrun->staged && kind != COMM_SEND && bytes > SMALL && dryrun->counted != stream->device) {
+    if (dryrun->staged && kind != COMM_SEND && (int64_t)bytes > group->small &&
+        dryrun->counted != stream->device) {
         TRY(dev_adopt(stream->device, MEM_COMM, exchange_bytes(group->placement)));
         dryrun->counted = stream->device;
     }
@@ -41,7 +42,7 @@ static Status reduce(Group *group, Stream *stream, CommKind kind, size_t bytes, 
     DryRunGroup *dryrun = group->impl;
     if (bytes == 0) return OK;
     TRY(start(group, stream, kind, bytes, ret_ticket));
-    if (!dryrun->staged || bytes > SMALL) return OK;
+    if (!dryrun->staged || (int64_t)bytes > group->small) return OK;
     TRY(mem_grow(&dryrun->held, &dryrun->capacity, dryrun->count + 1, sizeof *dryrun->held));
     Held *held = &dryrun->held[dryrun->count];
     *held = (Held){.number = dryrun->numbers};
@@ -172,7 +173,7 @@ Status group_new_dryrun(Group **ret_group, int rank, int size, const int *node, 
                      .rank = rank,
                      .size = size,
                      .placement = placement,
-                     .small = staged ? SMALL : 0,
+                     .small = staged ? small_bytes(placement) : 0,
                      .impl = dryrun};
     dryrun = NULL;
     placement = NULL;

@@ -54,10 +54,12 @@ void comm_label(Group *group, const TraceName *name, int64_t first, int64_t seco
     group->label = (CommLabel){name, {first, second}};
 }
 
-/* Default trace label, unless the caller has set one. */
-static void label_kind(Group *group, CommKind kind, Tensor data) {
-    if (!group->names || group->label.name) return;
-    comm_label(group, &group->names->op[kind], (int64_t)tensor_bytes(data), group->size);
+/* Default trace label, unless the caller has set one. `before`: bytes sent before this operation. */
+static void label_kind(Group *group, CommKind kind, Tensor data, CommBytes before) {
+    if (!group->names && !group->label.name) return;
+    if (!group->label.name)
+        comm_label(group, &group->names->op[kind], (int64_t)tensor_bytes(data), group->size);
+    group->label.number[2] = (int64_t)(group->sent[kind].between - before.between);
 }
 
 static Status started(Status status, Group *group, Stream *stream, Ticket *ticket, Ticket *ret_ticket) {
@@ -81,8 +83,9 @@ static Status check_rank(const Group *group, const char *what, int rank) {
 Status all_reduce(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket) {
     Ticket ticket = {0};
     TRY(check_reducible(group, data.dtype));
+    CommBytes before = group->sent[COMM_ALL_REDUCE];
     count_reduce(group, COMM_ALL_REDUCE, data, data);
-    label_kind(group, COMM_ALL_REDUCE, data);
+    label_kind(group, COMM_ALL_REDUCE, data, before);
     return started(group->ops->all_reduce(group, stream, data, op, &ticket), group, stream, &ticket,
                    ret_ticket);
 }
@@ -98,8 +101,9 @@ Status reduce_scatter(Group *group, Stream *stream, Tensor dst, Tensor src, Redu
     Ticket ticket = {0};
     TRY(check_parts(group, "reduce_scatter", dst, src));
     TRY(check_reducible(group, src.dtype));
+    CommBytes before = group->sent[COMM_REDUCE_SCATTER];
     count_reduce(group, COMM_REDUCE_SCATTER, src, dst);
-    label_kind(group, COMM_REDUCE_SCATTER, src);
+    label_kind(group, COMM_REDUCE_SCATTER, src, before);
     return started(group->ops->reduce_scatter(group, stream, dst, src, op, &ticket), group, stream, &ticket,
                    ret_ticket);
 }
@@ -107,8 +111,9 @@ Status reduce_scatter(Group *group, Stream *stream, Tensor dst, Tensor src, Redu
 Status all_gather(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *ret_ticket) {
     Ticket ticket = {0};
     TRY(check_parts(group, "all_gather", src, dst));
+    CommBytes before = group->sent[COMM_ALL_GATHER];
     count_gather(group, dst, src);
-    label_kind(group, COMM_ALL_GATHER, dst);
+    label_kind(group, COMM_ALL_GATHER, dst, before);
     return started(group->ops->all_gather(group, stream, dst, src, &ticket), group, stream, &ticket,
                    ret_ticket);
 }
@@ -116,8 +121,9 @@ Status all_gather(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *
 Status broadcast(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket) {
     Ticket ticket = {0};
     TRY(check_rank(group, "a broadcast from", root));
+    CommBytes before = group->sent[COMM_BROADCAST];
     count_broadcast(group, data, root);
-    label_kind(group, COMM_BROADCAST, data);
+    label_kind(group, COMM_BROADCAST, data, before);
     return started(group->ops->broadcast(group, stream, data, root, &ticket), group, stream, &ticket,
                    ret_ticket);
 }
@@ -130,8 +136,9 @@ static Status check_other(const Group *group, const char *what, int rank) {
 Status comm_send(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket) {
     Ticket ticket = {0};
     TRY(check_other(group, "a send to", to));
+    CommBytes before = group->sent[COMM_SEND];
     sent_to(group->placement, to, tensor_bytes(data), &group->sent[COMM_SEND]);
-    label_kind(group, COMM_SEND, data);
+    label_kind(group, COMM_SEND, data, before);
     return started(group->ops->send(group, stream, data, to, &ticket), group, stream, &ticket, ret_ticket);
 }
 

@@ -91,8 +91,8 @@ typedef struct CommNames {
 } CommNames;
 
 typedef struct CommLabel {
-    const TraceName *name; /* NULL: not shown */
-    int64_t number[2];
+    const TraceName *name;         /* NULL: not shown */
+    int64_t number[TRACE_NUMBERS]; /* the last: bytes sent to other nodes */
 } CommLabel;
 
 struct Group {

@@ -196,7 +196,7 @@ void mesh_waited(const Mesh *mesh, double waited[AXIS_COUNT]) {
 /* ---- tracing ---- */
 
 #define OPERATION(kind, title, axis)                                                                         \
-    [kind] = {.name = (title), .category = (axis), .number = {"bytes", "ranks"}}
+    [kind] = {.name = (title), .category = (axis), .number = {"bytes", "ranks", "between nodes"}}
 #define NAMES(axis)                                                                                          \
     {                                                                                                        \
         .op = {OPERATION(COMM_ALL_REDUCE, "all-reduce", axis),                                               \

@@ -1,11 +1,22 @@
 #include "comm/placement.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "base/memory.h"
 
 static int members(const Placement *p, int domain) {
     return p->start[domain + 1] - p->start[domain];
+}
+
+void sent_to(const Placement *p, int to, uint64_t bytes, CommBytes *sent) {
+    *(p->node[to] == p->node[p->rank] ? &sent->within : &sent->between) += bytes;
+}
+
+/* The parts that this rank handles, its own first. */
+static const int *own_parts(const Placement *p, int *ret_count) {
+    *ret_count = p->handled_start[p->local + 1] - p->handled_start[p->local];
+    return p->handled + p->handled_start[p->local];
 }
 
 /* The number of ranks below `part` outside the domain decides whose turn it is. */
@@ -23,14 +34,15 @@ int tree_split(int first, int end) {
     return first + half;
 }
 
-/* Domains are numbered from 0 in order of their first ranks. */
+/* Domains are numbered from 0 in order of their first ranks. Neighbors usually share one. */
 static Status number_domains(Placement *p, const int *domain) {
     CLEANUP(mem_freep) int *name = NULL;
     TRY(mem_new((size_t)p->size, sizeof *name, &name));
-    for (int r = 0; r < p->size; r++) {
-        int d = 0;
-        while (d < p->domains && name[d] != domain[r]) d++;
-        if (d == p->domains) name[p->domains++] = domain[r];
+    for (int r = 0, highest = INT_MIN; r < p->size; r++) {
+        int d = domain[r] > highest ? -1 : p->domains - 1;
+        while (d >= 0 && name[d] != domain[r]) d--;
+        if (d < 0) name[d = p->domains++] = domain[r];
+        if (domain[r] > highest) highest = domain[r];
         p->domain[r] = d;
     }
     return OK;
@@ -83,29 +95,44 @@ static Status list_partials(Placement *p) {
     return OK;
 }
 
+/* The same as placement_handler, for all parts at once. Also counts the parts of each handler, in
+ * handled_start[1 + its place in the domain]. */
+static void find_handlers(Placement *p, int *local) {
+    int own = p->domain[p->rank], others = 0;
+    const int *member = p->member + p->start[own];
+    for (int i = 0; i < p->locals; i++) local[member[i]] = i;
+    for (int q = 0; q < p->size; q++) {
+        p->handler[q] = p->domain[q] == own ? q : member[others++ % p->locals];
+        p->handled_start[1 + local[p->handler[q]]]++;
+    }
+    p->local = local[p->rank];
+}
+
+/* A handler's list starts with its own part and continues with those after it. */
 static Status list_handled(Placement *p) {
     size_t size = (size_t)p->size;
-    int own = p->domain[p->rank], count = 0;
-    const int *member = p->member + p->start[own];
+    CLEANUP(mem_freep) int *local = NULL, *next = NULL;
     TRY(mem_new((size_t)p->domains, sizeof *p->peer, &p->peer));
     for (int d = 0; d < p->domains; d++) p->peer[d] = placement_handler(p, d, p->rank);
     TRY(mem_new(size, sizeof *p->handled, &p->handled));
     TRY(mem_new(size, sizeof *p->handler, &p->handler));
     TRY(mem_new(size, sizeof *p->place, &p->place));
+    TRY(mem_new(size, sizeof *local, &local));
+    TRY(mem_new((size_t)p->locals, sizeof *next, &next));
     TRY(mem_new((size_t)p->locals + 1, sizeof *p->handled_start, &p->handled_start));
-    for (int q = 0; q < p->size; q++) p->handler[q] = placement_handler(p, own, q);
-    for (int i = 0; i < p->locals; i++) {
-        int rank = member[i];
-        if (rank == p->rank) p->local = i;
-        p->handled_start[i] = count;
-        for (int j = 0; j < p->size; j++) {
-            int q = (rank + j) % p->size;
-            if (p->handler[q] != rank) continue;
-            p->place[q] = count - p->handled_start[i];
-            p->handled[count++] = q;
-        }
+    find_handlers(p, local);
+    for (int i = 0; i < p->locals; i++) p->handled_start[i + 1] += p->handled_start[i];
+    for (int i = 0; i < 2 * p->size; i++) {
+        int q = i % p->size, handler = p->handler[q], at = local[handler];
+        if ((q >= handler) != (i < p->size)) continue; /* first those from the handler on, then the rest */
+        p->place[q] = next[at]++;
+        p->handled[p->handled_start[at] + p->place[q]] = q;
     }
-    p->handled_start[p->locals] = count;
+    int parts;
+    const int *part = own_parts(p, &parts);
+    for (int i = 1; i < parts; i++) sent_to(p, part[i], 1, &p->owners);
+    for (int d = 0; d < p->domains; d++)
+        if (p->peer[d] != p->rank) sent_to(p, p->peer[d], 1, &p->peers);
     return OK;
 }
 
@@ -148,36 +175,32 @@ int64_t partial_bytes(const Placement *p, int domain, DType dtype) {
 
 /* ---- counting ---- */
 
-void sent_to(const Placement *p, int to, uint64_t bytes, CommBytes *sent) {
-    *(p->node[to] == p->node[p->rank] ? &sent->within : &sent->between) += bytes;
-}
-
-/* The parts that this rank handles, its own first. */
-static const int *own_parts(const Placement *p, int *ret_count) {
-    *ret_count = p->handled_start[p->local + 1] - p->handled_start[p->local];
-    return p->handled + p->handled_start[p->local];
+/* The parts of a tensor that this rank handles may have one element more than count / size. */
+static int64_t more_elements(const Placement *p, int64_t count) {
+    int parts;
+    const int *part = own_parts(p, &parts);
+    int64_t more = 0;
+    for (int i = 0; i < parts && count % p->size; i++) more += part[i] < count % p->size;
+    return more;
 }
 
 void sent_reduce(const Placement *p, int64_t count, DType dtype, CommBytes *sent) {
     int parts;
     const int *part = own_parts(p, &parts);
-    int64_t others = count, each = partial_bytes(p, p->domain[p->rank], dtype);
-    for (int i = 0; i < parts; i++) {
-        int64_t elements = part_count(count, p->size, part[i]);
-        others -= elements;
-        if (i > 0) sent_to(p, part[i], (uint64_t)(elements * each), sent);
-    }
+    int64_t each = partial_bytes(p, p->domain[p->rank], dtype), least = count / p->size;
+    comm_bytes_add(sent, p->owners, least * each);
+    for (int i = 1; i < parts && count % p->size; i++)
+        if (part[i] < count % p->size) sent_to(p, part[i], (uint64_t)each, sent);
+    int64_t others = count - parts * least - more_elements(p, count);
     sent->within += (uint64_t)others * dtype_size(dtype);
 }
 
 void sent_gather(const Placement *p, int64_t count, size_t size, CommBytes *sent) {
     int parts;
-    const int *part = own_parts(p, &parts);
-    uint64_t own = (uint64_t)part_count(count, p->size, p->rank) * size;
-    for (int i = 0; i < parts; i++)
-        sent->within += (uint64_t)(p->locals - 1) * (uint64_t)part_count(count, p->size, part[i]) * size;
-    for (int d = 0; d < p->domains; d++)
-        if (d != p->domain[p->rank]) sent_to(p, p->peer[d], own, sent);
+    own_parts(p, &parts);
+    int64_t handled = parts * (count / p->size) + more_elements(p, count);
+    sent->within += (uint64_t)(p->locals - 1) * (uint64_t)handled * size;
+    comm_bytes_add(sent, p->peers, part_count(count, p->size, p->rank) * (int64_t)size);
 }
 
 void sent_broadcast(const Placement *p, uint64_t bytes, int root, CommBytes *sent) {
@@ -213,6 +236,10 @@ static int64_t staged_bytes(const Placement *p, DType dtype) {
         if (need > largest) largest = need;
     }
     return largest;
+}
+
+int64_t small_bytes(const Placement *p) {
+    return p->shares && p->domains > 1 ? SMALL_BETWEEN : SMALL;
 }
 
 RoundBytes round_bytes(const Placement *p) {

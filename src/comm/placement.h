@@ -55,6 +55,8 @@ typedef struct Placement {
     int *handled, *handled_start, *handler, *place;
     int most_handled; /* parts, by any rank of the group */
     bool shares;      /* some domain has more than one rank */
+    CommBytes owners; /* numbers of other domains' parts that this rank handles, and ... */
+    CommBytes peers;  /* ... of other handlers of its own, by whether they are on its node */
 } Placement;
 
 /* `node` and `domain` number the node and the domain of each rank; ranks of a domain are on one node. domain
@@ -91,15 +93,19 @@ void sent_to_all(const Placement *placement, uint64_t bytes, CommBytes *sent); /
 /* ---- memory ---- */
 
 enum {
-    WINDOW = 2,             /* chunks of a flow in flight, and rounds of an exchange */
-    PIECE = 512 << 10,      /* maximum chunk size in bytes */
-    PIECE_LEAST = 16 << 10, /* size of a chunk with many ranks */
-    SMALL = 32 << 10,       /* operations of up to this many bytes are latency-optimized */
+    WINDOW = 2,              /* chunks of a flow in flight, and rounds of an exchange */
+    PIECE = 512 << 10,       /* maximum chunk size in bytes */
+    PIECE_LEAST = 16 << 10,  /* size of a chunk with many ranks */
+    SMALL = 32 << 10,        /* operations of up to this many bytes are latency-optimized ... */
+    SMALL_BETWEEN = 4 << 10, /* ... or this many if ranks of a node share the connection to other nodes */
     INPUT_BYTES = 512 << 10,
     RESULT_BYTES = 128 << 10,
     STAGING_BYTES = 1 << 20,
     SEGMENT_HEAD = 512, /* bytes at the start of a segment */
 };
+
+/* Operations of up to this many bytes send directly to every rank that needs the data. */
+int64_t small_bytes(const Placement *placement);
 
 /* Bytes per round of an exchange (comm/mpi/exchange.c), the same on all ranks of a group: in shared memory,
  * contributions and results; in private memory, partial sums that are sent and received. */

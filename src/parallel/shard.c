@@ -20,12 +20,12 @@ const char *const offload_names[] = {"none", "optimizer", "params", NULL};
 static const TraceName gather_name = {.name = "gather ",
                                       .category = "data",
                                       .color = TRACE_BLUE,
-                                      .number = {"unit", "bytes"},
+                                      .number = {"unit", "bytes", "between nodes"},
                                       .numbered = true};
 static const TraceName reduce_name = {.name = "reduce ",
                                       .category = "data",
                                       .color = TRACE_ORANGE,
-                                      .number = {"unit", "bytes"},
+                                      .number = {"unit", "bytes", "between nodes"},
                                       .numbered = true};
 
 /* ---- memory ---- */

@@ -15,7 +15,7 @@
  * group. With an OuterSpec, they are not: each shard group is a worker that trains on its own and
  * synchronizes its parameters with the others from time to time (shard_outer.c).
  *
- * Reductions sum in rank order and norms are accumulated shard by shard, so for a given data-parallel size
+ * Reductions add in a fixed order and norms are accumulated shard by shard, so for a given data-parallel size
  * all four stages give identical bits with one micro-batch per step. With more, stages 0 and 1 agree, and so
  * do 2 and 3. Stage 3 with a vocabulary matrix in pieces sums in a different order.
  *

@@ -37,6 +37,12 @@ static bool has_epochs(const Results *results) {
     return false;
 }
 
+static bool has_nodes(const Results *results) {
+    for (size_t i = 0; i < results->count; i++)
+        if (run_figure(&results->runs[i], FIGURE_BETWEEN) > 0) return true;
+    return false;
+}
+
 /* Whether every run has the value that says nothing: no bubble, no traffic, full efficiency. */
 static bool is_neutral(const Results *results, size_t figure) {
     double neutral = figure == FIGURE_BUBBLE || figure == FIGURE_SENT ? 0
@@ -67,6 +73,7 @@ static double tokens_per_sample(const Results *results) {
 
 static void add(Columns *columns, const Results *results, size_t figure) {
     if (!results_have(results, figure) || (figure == FIGURE_EPOCH && !has_epochs(results))) return;
+    if (figure == FIGURE_BETWEEN && !has_nodes(results)) return;
     if (figure == FIGURE_GOODPUT && is_folded(results, FIGURE_EFFICIENCY)) return; /* samples/s again */
     if (figure == FIGURE_SAMPLES && isfinite(columns->tokens_per_sample)) return;
     if (is_folded(results, figure))

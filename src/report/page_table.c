@@ -129,6 +129,7 @@ static void put_legend(FILE *out, const Columns *columns) {
         [FIGURE_PEAK] = "Memory: highest peak of all ranks.",
         [FIGURE_BUBBLE] = "Bubble: share of time that pipeline stages wait for each other.",
         [FIGURE_SENT] = "Sent: bytes sent by all ranks.",
+        [FIGURE_BETWEEN] = "Between nodes: those of them that were sent to other nodes.",
         [FIGURE_MFU] = "MFU: model FLOPs utilization, relative to the hardware's peak.",
         [FIGURE_NOISE] = "Noise scale: gradient noise scale in samples ± its standard error.",
         [FIGURE_EFFICIENCY] = "Efficiency: statistical efficiency relative to the baseline's batch size.",

@@ -194,12 +194,12 @@ static Status read_object(Run *run, const char *name, json_t **ret_object) {
 }
 
 /* The largest total over the ranks in a table of bytes, or the sum of the totals; NAN if no rank has one. */
-static double rank_bytes(const RunSummary *summary, const char *table, bool sum) {
+static double rank_bytes(const RunSummary *summary, const char *table, const char *key, bool sum) {
     const json_t *rank;
     double result = NAN;
     size_t i;
     json_array_foreach(summary->ranks, i, rank) {
-        double bytes = json_number_or(json_object_get(rank, table), "total", NAN);
+        double bytes = json_number_or(json_object_get(rank, table), key, NAN);
         if (!isfinite(bytes)) continue;
         /* predictions list one rank per group of identical ranks */
         double group = json_number_or(rank, "stands_for", NAN);
@@ -285,6 +285,7 @@ const Figure figures[FIGURES] = {
     {"peak_bytes", "memory", FIGURE_FORMAT_BYTES, -1, false},
     {"bubble", "bubble", FIGURE_FORMAT_SHARE, -1, false},
     {"sent_bytes", "sent", FIGURE_FORMAT_BYTES, -1, false},
+    {"between_nodes_bytes", "between nodes", FIGURE_FORMAT_BYTES, -1, false},
     {"mfu", "MFU", FIGURE_FORMAT_SHARE, 1, false},
     {"noise_scale", "noise scale", FIGURE_FORMAT_NUMBER, 0, false},
     {"statistical_efficiency", "efficiency", FIGURE_FORMAT_NUMBER, 1, false},
@@ -358,11 +359,18 @@ static double run_efficiency(const Run *run) {
 
 /* The peak of the largest rank. Parts of a resumed run may have recorded only a maximum over the ranks. */
 static double peak_of(const RunSummary *summary) {
-    return fmax(rank_bytes(summary, "peak_bytes", false), json_number_or(summary->peak_bytes, "total", NAN));
+    return fmax(rank_bytes(summary, "peak_bytes", "total", false),
+                json_number_or(summary->peak_bytes, "total", NAN));
 }
 
 static double sent_of(const RunSummary *summary) {
-    return isfinite(summary->sent_bytes) ? summary->sent_bytes : rank_bytes(summary, "comm_bytes", true);
+    double known = summary->sent_bytes;
+    return isfinite(known) ? known : rank_bytes(summary, "comm_bytes", "total", true);
+}
+
+static double between_of(const RunSummary *summary) {
+    double known = summary->between_nodes_bytes;
+    return isfinite(known) ? known : rank_bytes(summary, "comm_bytes", "between_nodes", true);
 }
 
 /* The parameters that the ranks of one replica hold together, or one of them. Runs record neither, but
@@ -378,6 +386,7 @@ static double summary_figure(const RunSummary *summary, size_t figure) {
     switch (figure) {
     case FIGURE_PEAK: return peak_of(summary);
     case FIGURE_SENT: return sent_of(summary);
+    case FIGURE_BETWEEN: return between_of(summary);
     case FIGURE_PARAMS: return params_of(summary, summary->params_stored);
     case FIGURE_PARAMS_RANK: return params_of(summary, summary->params_per_rank);
     case FIGURE_TENSOR: return json_number_or(summary->layout, "tp", NAN);

@@ -15,8 +15,10 @@ expect_said '"host": "node2"'
 cp /mnt/shared/run/trace.json said
 expect_said 'rank 1 on node1: '
 expect_said 'rank 2 on node2: '
+expect_said '"between nodes":'
 run "$weft" info /mnt/shared/run
 expect_said "ranks 2-3 on node2"
+expect_said " per step by all ranks, "
 run "$weft" report /mnt/shared/run
 expect_code 0
 cp report.html said

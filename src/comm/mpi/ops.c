@@ -26,7 +26,7 @@ static int peer_at(const Group *group, int j) {
 
 /* A group that is being created has no rings yet. */
 static bool is_small(const Group *group, int64_t bytes) {
-    return bytes <= SMALL || !group->placement;
+    return bytes <= group->small || !group->placement;
 }
 
 Status start_gather(Group *group, Device *device, void *dst, const void *src, int64_t bytes,

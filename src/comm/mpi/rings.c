@@ -137,7 +137,7 @@ Status rings_open(Group *group) {
     if (status || group->placement->locals < locals) unmap_all(rings, locals);
     TRY(status);
     rings->bytes = round_bytes(group->placement);
-    group->small = SMALL;
+    group->small = small_bytes(group->placement);
     return OK;
 }
 

@@ -75,8 +75,8 @@ static bool abandons(Traffic *traffic) {
 static bool op_look(Traffic *traffic, Op *op) {
     bool moved = op->step(traffic, op);
     if (op->done && op->trace)
-        trace_add(op->trace, TRACE_COMM, op->label.name, op->started_ns, trace_now(), op->label.number[0],
-                  op->label.number[1]);
+        trace_add_numbers(op->trace, TRACE_COMM, op->label.name, op->started_ns, trace_now(),
+                          op->label.number);
     return moved;
 }
 
