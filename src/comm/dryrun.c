@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "comm/group.h"
+#include "comm/staging.h"
 
 /* Buffer of a small reduction that has not been waited for. */
 typedef struct Held {

@@ -5,10 +5,6 @@
 
 #include "base/memory.h"
 
-static int members(const Placement *p, int domain) {
-    return p->start[domain + 1] - p->start[domain];
-}
-
 void sent_to(const Placement *p, int to, uint64_t bytes, CommBytes *sent) {
     *(p->node[to] == p->node[p->rank] ? &sent->within : &sent->between) += bytes;
 }
@@ -22,7 +18,7 @@ static const int *own_parts(const Placement *p, int *ret_count) {
 /* The number of ranks below `part` outside the domain decides whose turn it is. */
 int placement_handler(const Placement *p, int domain, int part) {
     if (p->domain[part] == domain) return part;
-    int count = members(p, domain), before = part;
+    int count = domain_size(p, domain), before = part;
     const int *member = p->member + p->start[domain];
     for (int i = 0; i < count && member[i] < part; i++) before--;
     return member[before % count];
@@ -56,9 +52,9 @@ static Status list_members(Placement *p) {
     CLEANUP(mem_freep) int *next = NULL;
     TRY(mem_new((size_t)p->domains, sizeof *next, &next));
     for (int r = 0; r < p->size; r++) p->member[p->start[p->domain[r]] + next[p->domain[r]]++] = r;
-    p->locals = members(p, p->domain[p->rank]);
+    p->locals = domain_size(p, p->domain[p->rank]);
     for (int d = 0; d < p->domains; d++) {
-        int count = members(p, d), remote = (p->size - 1) / count;
+        int count = domain_size(p, d), remote = (p->size - 1) / count;
         if (1 + remote > p->most_handled) p->most_handled = 1 + remote;
         p->shares |= count > 1;
     }
@@ -213,76 +209,4 @@ void sent_broadcast(const Placement *p, uint64_t bytes, int root, CommBytes *sen
 void sent_to_all(const Placement *p, uint64_t bytes, CommBytes *sent) {
     for (int r = 0; r < p->size; r++)
         if (r != p->rank) sent_to(p, r, bytes, sent);
-}
-
-/* ---- memory ---- */
-
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-static size_t most(size_t a, size_t b) {
-    return a > b ? a : b;
-}
-
-/* Staged bytes per element, of the rank that needs most: partial sums from other domains and, if the rank
- * shares memory, those it sends. */
-static int64_t staged_bytes(const Placement *p, DType dtype) {
-    int64_t all = 0, largest = 0;
-    for (int d = 0; d < p->domains; d++) all += partial_bytes(p, d, dtype);
-    for (int d = 0; d < p->domains; d++) {
-        int64_t own = partial_bytes(p, d, dtype), count = members(p, d),
-                sends = count > 1 ? (p->size - 1) / count : 0, need = all - own + sends * own;
-        if (need > largest) largest = need;
-    }
-    return largest;
-}
-
-int64_t small_bytes(const Placement *p) {
-    return p->shares && p->domains > 1 ? SMALL_BETWEEN : SMALL;
-}
-
-RoundBytes round_bytes(const Placement *p) {
-    RoundBytes bytes = {0};
-    size_t size = (size_t)p->size, handled = (size_t)p->most_handled;
-    if (p->shares) {
-        bytes.input = most(INPUT_BYTES, size * PIECE_LEAST);
-        bytes.result = most(RESULT_BYTES, bytes.input / size * handled);
-    }
-    if (p->domains > 1)
-        bytes.staging = most(STAGING_BYTES, (size_t)staged_bytes(p, DT_F32) / sizeof(float) * PIECE_LEAST);
-    return bytes;
-}
-
-size_t segment_bytes(const Placement *p) {
-    RoundBytes bytes = round_bytes(p);
-    return p->locals > 1 ? SEGMENT_HEAD + WINDOW * (bytes.input + bytes.result) : 0;
-}
-
-size_t exchange_bytes(const Placement *p) {
-    return segment_bytes(p) + WINDOW * round_bytes(p).staging;
-}
-
-/* Chunks are multiples of a cache line. */
-static int64_t aligned(int64_t bytes) {
-    return bytes / 64 * 64;
-}
-
-int64_t reduce_chunk(const Placement *p, DType dtype) {
-    RoundBytes bytes = round_bytes(p);
-    int64_t size = (int64_t)dtype_size(dtype), chunk = PIECE;
-    if (p->shares) {
-        chunk = least(chunk, (int64_t)bytes.input / p->size);
-        chunk = least(chunk, (int64_t)bytes.result / p->most_handled);
-    }
-    if (p->domains > 1) chunk = least(chunk, (int64_t)bytes.staging / staged_bytes(p, dtype) * size);
-    return aligned(chunk) / size;
-}
-
-int64_t gather_chunk(const Placement *p) {
-    return p->shares ? aligned(least(PIECE, (int64_t)round_bytes(p).result / p->most_handled)) : PIECE;
-}
-
-int64_t broadcast_chunk(const Placement *p) {
-    return p->shares ? aligned(least(PIECE, (int64_t)round_bytes(p).result)) : PIECE;
 }

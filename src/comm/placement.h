@@ -66,6 +66,10 @@ MUST_USE Status placement_new(Placement **ret_placement, int rank, int size, con
 void placement_free(Placement *placement);
 DEFINE_FREEP(Placement, placement)
 
+/* The number of ranks of a domain. */
+static inline int domain_size(const Placement *placement, int domain) {
+    return placement->start[domain + 1] - placement->start[domain];
+}
 /* The rank of a domain that handles a part. */
 int placement_handler(const Placement *placement, int domain, int part);
 /* Where the tree splits ranks [first, end), end - first > 1. */
@@ -89,37 +93,5 @@ void sent_reduce(const Placement *placement, int64_t count, DType dtype, CommByt
 void sent_gather(const Placement *placement, int64_t count, size_t size, CommBytes *sent);
 void sent_broadcast(const Placement *placement, uint64_t bytes, int root, CommBytes *sent);
 void sent_to_all(const Placement *placement, uint64_t bytes, CommBytes *sent); /* bytes to each */
-
-/* ---- memory ---- */
-
-enum {
-    WINDOW = 2,              /* chunks of a flow in flight, and rounds of an exchange */
-    PIECE = 512 << 10,       /* maximum chunk size in bytes */
-    PIECE_LEAST = 16 << 10,  /* size of a chunk with many ranks */
-    SMALL = 32 << 10,        /* operations of up to this many bytes are latency-optimized ... */
-    SMALL_BETWEEN = 4 << 10, /* ... or this many if ranks of a node share the connection to other nodes */
-    INPUT_BYTES = 512 << 10,
-    RESULT_BYTES = 128 << 10,
-    STAGING_BYTES = 1 << 20,
-    SEGMENT_HEAD = 512, /* bytes at the start of a segment */
-};
-
-/* Operations of up to this many bytes send directly to every rank that needs the data. */
-int64_t small_bytes(const Placement *placement);
-
-/* Bytes per round of an exchange (comm/mpi/exchange.c), the same on all ranks of a group: in shared memory,
- * contributions and results; in private memory, partial sums that are sent and received. */
-typedef struct RoundBytes {
-    size_t input, result, staging;
-} RoundBytes;
-
-RoundBytes round_bytes(const Placement *placement);
-/* Bytes that this rank needs in shared memory and in total. */
-size_t segment_bytes(const Placement *placement);
-size_t exchange_bytes(const Placement *placement);
-/* Elements of a part in each round: of a reduction, and bytes of a gather or broadcast. */
-int64_t reduce_chunk(const Placement *placement, DType dtype);
-int64_t gather_chunk(const Placement *placement);
-int64_t broadcast_chunk(const Placement *placement);
 
 #endif

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "comm/cores.h"
 #include "comm/mesh.h"
+#include "comm/staging.h"
 #include "comm/watchdog.h"
 
 static Tensor filled(int64_t count, float value) {

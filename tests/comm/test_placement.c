@@ -2,7 +2,7 @@
 #include "test.h"
 
 #include "base/memory.h"
-#include "comm/placement.h"
+#include "comm/staging.h"
 
 enum { MOST = 7, COUNT = 1003 };
 

@@ -4,6 +4,7 @@
  * Ranks: 2 4 */
 #include "ranks.h"
 
+#include "comm/staging.h"
 #include "train/replicas.h"
 #include "train/runner.h"
 

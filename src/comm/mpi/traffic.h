@@ -16,7 +16,7 @@
 
 #include "comm/group.h"
 #include "comm/mpi/reduce.h"
-#include "comm/placement.h"
+#include "comm/staging.h"
 #include "comm/watchdog.h"
 
 enum { TAGS = 8191 }; /* distinct tags per class; numbers wrap around */
