@@ -285,11 +285,9 @@ Status shards_outer_wait(Shards *shards) {
     return shards->outer ? ticket_wait(shards->exec->stream, &shards->outer->ticket) : OK;
 }
 
-/* The lost exchange may still write to the staging memory, which is therefore leaked. */
 void shards_outer_forget(Shards *shards) {
     if (!shards->outer) return;
     shards->outer->ticket = (Ticket){0};
-    shards->outer->stream->comm = (Buffer){0};
 }
 
 void shards_outer_restart(Shards *shards, int fragment, int64_t due) {
