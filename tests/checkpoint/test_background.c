@@ -205,8 +205,8 @@ static void same_files_with_pauses(void **state) {
     SnapshotCursor cursor = {0};
     int pauses = 0, inside = 0;
     assert_ok(save(fixture, path_of(fixture, "a"), 3, &stores));
-    assert_ok(
-        snapshot_init(&snapshot, (const Store *const *)stores.store, 1 + optim_states(&stores.optim), NULL));
+    assert_ok(snapshot_init(&snapshot, (const Store *const *)stores.store, NULL,
+                            1 + optim_states(&stores.optim), NULL));
     assert_ok(snapshot_alloc(&snapshot, fixture->device));
     assert_ok(snapshot_copy(&snapshot, fixture->stream));
     assert_ok(ckpt_save_new(&saving, path_of(fixture, "b"), 3, &saved, 2));

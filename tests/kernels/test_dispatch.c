@@ -173,7 +173,7 @@ static void test_vocabulary_in_parts(void **state) {
     assert_true(tensor_f32(stats)[1] == 0 && tensor_f32(stats)[2] == 0);
 }
 
-#define REFUSED(call, text) assert_fails(call, STATUS_FAILED, "internal: " text)
+#define REJECTS(call, text) assert_fails(call, STATUS_FAILED, "internal: " text)
 
 static void test_wrong_shapes_dense(void **state) {
     Kit *kit = *state;
@@ -182,26 +182,26 @@ static void test_wrong_shapes_dense(void **state) {
            v = kit_random(kit, shape1(6));
     Tensor four = kit_random(kit, shape1(4)), none = TENSOR_NONE;
     Tensor whole = kit_index(kit, shape2(4, 6), 0, 3);
-    REFUSED(linear_forward(e, b, none, a, b, none, ACT_NONE), "linear_forward: w is fp32 (4, 5)");
-    REFUSED(linear_forward(e, a, none, a, a, none, ACT_NONE),
+    REJECTS(linear_forward(e, b, none, a, b, none, ACT_NONE), "linear_forward: w is fp32 (4, 5)");
+    REJECTS(linear_forward(e, a, none, a, a, none, ACT_NONE),
             "linear_forward: y is fp32 (4, 6); expected fp32 (4, 4)");
-    REFUSED(linear_forward(e, none, none, a, a, none, ACT_NONE), "linear_forward: y is absent");
-    REFUSED(linear_forward(e, a, none, whole, a, none, ACT_NONE), "linear_forward: x is int32 (4, 6)");
-    REFUSED(linear_forward(e, a, none, a, a, none, ACT_COUNT), "linear_forward: unknown activation");
-    REFUSED(linear_backward_input(e, b, TENSOR_NONE, a, b, ACT_NONE, none, false),
+    REJECTS(linear_forward(e, none, none, a, a, none, ACT_NONE), "linear_forward: y is absent");
+    REJECTS(linear_forward(e, a, none, whole, a, none, ACT_NONE), "linear_forward: x is int32 (4, 6)");
+    REJECTS(linear_forward(e, a, none, a, a, none, ACT_COUNT), "linear_forward: unknown activation");
+    REJECTS(linear_backward_input(e, b, TENSOR_NONE, a, b, ACT_NONE, none, false),
             "linear_backward_input: w");
-    REFUSED(linear_backward_input(e, a, TENSOR_NONE, a, kit_random(kit, shape2(6, 6)), ACT_TANH, none, false),
+    REJECTS(linear_backward_input(e, a, TENSOR_NONE, a, kit_random(kit, shape2(6, 6)), ACT_TANH, none, false),
             "linear_backward_input: pre is absent");
-    REFUSED(linear_backward_weight(e, b, none, a, b, true), "linear_backward_weight: dw");
-    REFUSED(act_forward(e, b, a, ACT_TANH), "act_forward: y");
-    REFUSED(act_backward(e, a, b, a, ACT_TANH), "act_backward: dy");
-    REFUSED(layernorm_forward(e, a, four, v, a, v, v, 0), "layernorm_forward: rstd is fp32 (6)");
-    REFUSED(layernorm_backward(e, a, v, v, a, a, four, four, v, b), "layernorm_backward: dres");
-    REFUSED(dropout_add_forward(e, a, b, a, (Dropout){0}), "dropout_add_forward: res");
-    REFUSED(dropout_backward(e, b, a, (Dropout){0}), "dropout_backward: dx");
-    REFUSED(dropout_backward(e, a, a, (Dropout){.p = 0.5f}), "dropout_backward: dropout on fp32 (4, 6)");
-    REFUSED(dropout_backward(e, a, a, (Dropout){.p = 1}), "dropout_backward: dropout of 1");
-    REFUSED(dropout_add_norm_forward(e, a, b, four, four, a, a, v, v, 0, (Dropout){0}),
+    REJECTS(linear_backward_weight(e, b, none, a, b, true), "linear_backward_weight: dw");
+    REJECTS(act_forward(e, b, a, ACT_TANH), "act_forward: y");
+    REJECTS(act_backward(e, a, b, a, ACT_TANH), "act_backward: dy");
+    REJECTS(layernorm_forward(e, a, four, v, a, v, v, 0), "layernorm_forward: rstd is fp32 (6)");
+    REJECTS(layernorm_backward(e, a, v, v, a, a, four, four, v, b), "layernorm_backward: dres");
+    REJECTS(dropout_add_forward(e, a, b, a, (Dropout){0}), "dropout_add_forward: res");
+    REJECTS(dropout_backward(e, b, a, (Dropout){0}), "dropout_backward: dx");
+    REJECTS(dropout_backward(e, a, a, (Dropout){.p = 0.5f}), "dropout_backward: dropout on fp32 (4, 6)");
+    REJECTS(dropout_backward(e, a, a, (Dropout){.p = 1}), "dropout_backward: dropout of 1");
+    REJECTS(dropout_add_norm_forward(e, a, b, four, four, a, a, v, v, 0, (Dropout){0}),
             "dropout_add_norm_forward: out");
 }
 
@@ -213,33 +213,33 @@ static void test_wrong_types(void **state) {
     Tensor a = kit_random(kit, shape2(6, 6)), b = kit_random(kit, half2), h = kit_as(kit, a, DT_F16);
     Tensor v = kit_random(kit, shape1(6)), u = kit_random(kit, half1), labels = kit_index(kit, v, 0, 2);
     assert_ok(act_forward(e, b, b, ACT_TANH));
-    REFUSED(act_forward(e, b, h, ACT_TANH), "act_forward: y is bf16 (6, 6); expected 36 elements of fp16");
-    REFUSED(linear_forward(e, b, none, b, a, none, ACT_NONE), "linear_forward: w is fp32 (6, 6)");
-    REFUSED(linear_forward(e, b, none, a, a, none, ACT_NONE), "linear_forward: y is bf16");
-    REFUSED(linear_forward(e, a, none, b, b, none, ACT_RELU), "linear_forward: y is fp32");
-    REFUSED(linear_forward(e, b, none, b, b, v, ACT_NONE), "linear_forward: b is fp32");
-    REFUSED(linear_backward_input(e, a, TENSOR_NONE, b, b, ACT_NONE, none, false),
+    REJECTS(act_forward(e, b, h, ACT_TANH), "act_forward: y is bf16 (6, 6); expected 36 elements of fp16");
+    REJECTS(linear_forward(e, b, none, b, a, none, ACT_NONE), "linear_forward: w is fp32 (6, 6)");
+    REJECTS(linear_forward(e, b, none, a, a, none, ACT_NONE), "linear_forward: y is bf16");
+    REJECTS(linear_forward(e, a, none, b, b, none, ACT_RELU), "linear_forward: y is fp32");
+    REJECTS(linear_forward(e, b, none, b, b, v, ACT_NONE), "linear_forward: b is fp32");
+    REJECTS(linear_backward_input(e, a, TENSOR_NONE, b, b, ACT_NONE, none, false),
             "linear_backward_input: dx is fp32");
-    REFUSED(linear_backward_input(e, b, TENSOR_NONE, h, b, ACT_NONE, none, false),
+    REJECTS(linear_backward_input(e, b, TENSOR_NONE, h, b, ACT_NONE, none, false),
             "linear_backward_input: dy is fp16");
-    REFUSED(linear_backward_weight(e, b, none, b, b, true), "linear_backward_weight: dw is bf16");
-    REFUSED(linear_backward_weight(e, a, u, b, b, true), "linear_backward_weight: db is bf16");
-    REFUSED(layernorm_forward(e, b, u, v, b, u, u, 0), "layernorm_forward: mean is bf16");
-    REFUSED(layernorm_forward(e, b, v, v, b, v, u, 0), "layernorm_forward: gamma is fp32");
-    REFUSED(layernorm_backward(e, b, v, u, b, b, v, v, u, none), "layernorm_backward: dbeta is bf16");
-    REFUSED(dropout_add_forward(e, b, a, b, (Dropout){0}), "dropout_add_forward: res is fp32");
-    REFUSED(xent_finish(e, u, b, kit_random(kit, shape2(6, 3)), labels, (VocabPart){0, 6}, 1, true),
+    REJECTS(linear_backward_weight(e, b, none, b, b, true), "linear_backward_weight: dw is bf16");
+    REJECTS(linear_backward_weight(e, a, u, b, b, true), "linear_backward_weight: db is bf16");
+    REJECTS(layernorm_forward(e, b, u, v, b, u, u, 0), "layernorm_forward: mean is bf16");
+    REJECTS(layernorm_forward(e, b, v, v, b, v, u, 0), "layernorm_forward: gamma is fp32");
+    REJECTS(layernorm_backward(e, b, v, u, b, b, v, v, u, none), "layernorm_backward: dbeta is bf16");
+    REJECTS(dropout_add_forward(e, b, a, b, (Dropout){0}), "dropout_add_forward: res is fp32");
+    REJECTS(xent_finish(e, u, b, kit_random(kit, shape2(6, 3)), labels, (VocabPart){0, 6}, 1, true),
             "xent_finish: losses is bf16");
-    REFUSED(gather_rows(e, b, a, labels), "gather_rows: x is fp32");
-    REFUSED(adamw_step(e, &(AdamWPart){v, v, v, labels, v, 0, 0, false}, 1, (AdamW){0}),
+    REJECTS(gather_rows(e, b, a, labels), "gather_rows: x is fp32");
+    REJECTS(adamw_step(e, &(AdamWPart){v, v, v, labels, v, 0, 0, false}, 1, (AdamW){0}),
             "adamw_step: copy is int32");
-    REFUSED(adamw_step(e, &(AdamWPart){u, v, v, none, v, 0, 0, false}, 1, (AdamW){0}),
+    REJECTS(adamw_step(e, &(AdamWPart){u, v, v, none, v, 0, 0, false}, 1, (AdamW){0}),
             "adamw_step: param is bf16");
     Tensor qkv = kit_random(kit, tensor_5d(NULL, DT_F16, 1, 2, 3, 1, 2)),
            past = kit_index(kit, shape1(1), 0, 1);
     Tensor out = kit_take(kit, tensor_4d(NULL, DT_F16, 1, 2, 1, 2)),
            cache = kit_random(kit, shape4(1, 1, 2, 2));
-    REFUSED(attention_decode(e, out, cache, cache, qkv, past, past, (Attention){.scale = 1}),
+    REJECTS(attention_decode(e, out, cache, cache, qkv, past, past, (Attention){.scale = 1}),
             "attention_decode: kcache is fp32");
 }
 
@@ -283,21 +283,21 @@ static void test_wrong_shapes_attention(void **state) {
     Tensor past = kit_index(kit, shape1(2), 0, 1), fresh = kit_index(kit, shape1(2), 3, 4),
            none = TENSOR_NONE;
     Attention spec = {.scale = 1}, dropped = {.scale = 1, .dropout = {.p = 0.1f, .extent = {2, 2}}};
-    REFUSED(attention_forward(e, out, lse, flat, none, spec), "attention_forward: qkv has 2 dims");
-    REFUSED(attention_forward(e, qkv, lse, qkv, none, spec), "attention_forward: out");
-    REFUSED(attention_forward(e, out, out, qkv, none, spec), "attention_forward: lse");
-    REFUSED(attention_forward(e, out, lse, qkv, three, spec), "attention_forward: lens is int32 (3)");
-    REFUSED(attention_forward(e, out, lse, qkv, none, dropped),
+    REJECTS(attention_forward(e, out, lse, flat, none, spec), "attention_forward: qkv has 2 dims");
+    REJECTS(attention_forward(e, qkv, lse, qkv, none, spec), "attention_forward: out");
+    REJECTS(attention_forward(e, out, out, qkv, none, spec), "attention_forward: lse");
+    REJECTS(attention_forward(e, out, lse, qkv, three, spec), "attention_forward: lens is int32 (3)");
+    REJECTS(attention_forward(e, out, lse, qkv, none, dropped),
             "attention_forward: dropout extent of 2 positions");
-    REFUSED(attention_backward(e, out, out, out, lse, qkv, none, spec), "attention_backward: dqkv");
-    REFUSED(attention_forward(e, out, lse, qkv, none, (Attention){.kv_heads = 4}),
+    REJECTS(attention_backward(e, out, out, out, lse, qkv, none, spec), "attention_backward: dqkv");
+    REJECTS(attention_forward(e, out, lse, qkv, none, (Attention){.kv_heads = 4}),
             "attention_forward: 6 heads of qkv cannot have 4 key and value heads");
-    REFUSED(attention_forward(e, out, lse, qkv, none, (Attention){.window = 3}),
+    REJECTS(attention_forward(e, out, lse, qkv, none, (Attention){.window = 3}),
             "attention_forward: a window of 3");
-    REFUSED(attention_forward(e, out, lse, qkv, none, (Attention){.causal = true, .starts = three}),
+    REJECTS(attention_forward(e, out, lse, qkv, none, (Attention){.causal = true, .starts = three}),
             "attention_forward: starts");
-    REFUSED(attention_decode(e, out, cache, out, qkv, past, fresh, spec), "attention_decode: vcache");
-    REFUSED(attention_decode(e, out, cache, cache, qkv, three, fresh, spec), "attention_decode: past");
+    REJECTS(attention_decode(e, out, cache, out, qkv, past, fresh, spec), "attention_decode: vcache");
+    REJECTS(attention_decode(e, out, cache, cache, qkv, three, fresh, spec), "attention_decode: past");
     for (int i = 0; i < 2; i++) tensor_i32(past)[i] = 3;
     assert_fails(attention_decode(e, out, cache, cache, qkv, past, fresh, spec), STATUS_FAILED,
                  "attention_decode");
@@ -313,34 +313,34 @@ static void test_wrong_shapes_rows(void **state) {
     Tensor logits = kit_random(kit, shape2(6, 5)), stats = kit_random(kit, shape2(6, 3)),
            six = kit_random(kit, shape1(6));
     VocabPart part = {0, 5};
-    REFUSED(embedding_forward(e, wte, tokens, none, none, wte, none, none, part),
+    REJECTS(embedding_forward(e, wte, tokens, none, none, wte, none, none, part),
             "embedding_forward: x has 2");
-    REFUSED(embedding_forward(e, x, six, none, none, wte, none, none, part),
+    REJECTS(embedding_forward(e, x, six, none, none, wte, none, none, part),
             "embedding_forward: tokens is fp32");
-    REFUSED(embedding_forward(e, x, tokens, none, none, thin, none, none, part), "embedding_forward: wte");
-    REFUSED(embedding_forward(e, x, tokens, none, none, wte, two, none, part),
+    REJECTS(embedding_forward(e, x, tokens, none, none, thin, none, none, part), "embedding_forward: wte");
+    REJECTS(embedding_forward(e, x, tokens, none, none, wte, two, none, part),
             "embedding_forward: wpe has 2 rows");
-    REFUSED(embedding_forward(e, x, tokens, none, two, wte, none, none, part),
+    REJECTS(embedding_forward(e, x, tokens, none, two, wte, none, none, part),
             "embedding_forward: positions is fp32");
-    REFUSED(embedding_backward(e, thin, none, none, x, tokens, none, none, part), "embedding_backward: dwte");
-    REFUSED(embedding_backward(e, wte, none, none, x, tokens, none, kit_index(kit, shape1(2), 0, 2), part),
+    REJECTS(embedding_backward(e, thin, none, none, x, tokens, none, none, part), "embedding_backward: dwte");
+    REJECTS(embedding_backward(e, wte, none, none, x, tokens, none, kit_index(kit, shape1(2), 0, 2), part),
             "embedding_backward: positions");
-    REFUSED(xent_partial(e, six, logits, tokens, part), "xent_partial: stats");
-    REFUSED(xent_finish(e, wte, logits, stats, tokens, part, 1, true), "xent_finish: losses");
-    REFUSED(mse_loss(e, six, wte, wte, 1, true), "mse_loss: losses");
-    REFUSED(bce_loss(e, wte, wte, tokens, 1, true), "bce_loss: targets");
-    REFUSED(gather_rows(e, two, wte, tokens), "gather_rows: index");
-    REFUSED(scatter_add_rows(e, thin, two, tokens), "scatter_add_rows: x");
-    REFUSED(transpose(e, wte, wte), "transpose: y is fp32 (5, 4); expected fp32 (4, 5)");
-    REFUSED(fill(e, tokens, 1), "fill: x is int32");
-    REFUSED(convert(e, six, wte), "convert: y");
-    REFUSED(add(e, six, wte), "add: y");
-    REFUSED(scale(e, none, 1), "scale: y is absent");
-    REFUSED(sum(e, six, wte), "sum: total");
-    REFUSED(sum_squares(e, stats, wte), "sum_squares: total");
-    REFUSED(sum_squares_parts(e, six, six, 0, 6), "sum_squares_parts: totals");
-    REFUSED(sketch(e, six, six, (SketchMap){.run = 6, .group = 6}), "sketch: totals");
-    REFUSED(adamw_step(e, &(AdamWPart){six, six, six, none, wte, 0, 0, false}, 1, (AdamW){0}),
+    REJECTS(xent_partial(e, six, logits, tokens, part), "xent_partial: stats");
+    REJECTS(xent_finish(e, wte, logits, stats, tokens, part, 1, true), "xent_finish: losses");
+    REJECTS(mse_loss(e, six, wte, wte, 1, true), "mse_loss: losses");
+    REJECTS(bce_loss(e, wte, wte, tokens, 1, true), "bce_loss: targets");
+    REJECTS(gather_rows(e, two, wte, tokens), "gather_rows: index");
+    REJECTS(scatter_add_rows(e, thin, two, tokens), "scatter_add_rows: x");
+    REJECTS(transpose(e, wte, wte), "transpose: y is fp32 (5, 4); expected fp32 (4, 5)");
+    REJECTS(fill(e, tokens, 1), "fill: x is int32");
+    REJECTS(convert(e, six, wte), "convert: y");
+    REJECTS(add(e, six, wte), "add: y");
+    REJECTS(scale(e, none, 1), "scale: y is absent");
+    REJECTS(sum(e, six, wte), "sum: total");
+    REJECTS(sum_squares(e, stats, wte), "sum_squares: total");
+    REJECTS(sum_squares_parts(e, six, six, 0, 6), "sum_squares_parts: totals");
+    REJECTS(sketch(e, six, six, (SketchMap){.run = 6, .group = 6}), "sketch: totals");
+    REJECTS(adamw_step(e, &(AdamWPart){six, six, six, none, wte, 0, 0, false}, 1, (AdamW){0}),
             "adamw_step: grad");
 }
 
