@@ -334,6 +334,13 @@ static void test_host(void **state) {
     double max = -world->rank;
     assert_ok(host_reduce(world, &max, 1, DT_F64, REDUCE_MAX));
     assert_true(max == 0);
+    enum { LARGE = 5003 };
+    double *large_sums = calloc(LARGE, sizeof *large_sums);
+    for (int64_t i = 0; i < LARGE; i++) large_sums[i] = value_at(world->rank, i, 6);
+    assert_ok(host_reduce(world, large_sums, LARGE, DT_F64, REDUCE_SUM));
+    for (int64_t i = 0; i < LARGE; i++)
+        assert_true(large_sums[i] == reduced_at(world->size, i, 6, DT_F64, REDUCE_SUM));
+    free(large_sums);
     char all[64] = "", own[4] = {'a', (char)('0' + world->rank), 'z', 0};
     assert_ok(host_gather(world, all, own, 4));
     for (int r = 0; r < world->size; r++) assert_int_equal(all[4 * r + 1], '0' + r);

@@ -1,5 +1,6 @@
-/* Control data in host memory: an all-gather, after which each rank reduces locally, along the tree. It uses
- * separately allocated memory, which is leaked after a failure, since other ranks may still send into it. */
+/* Control data in host memory. Small reductions are all-gathers, after which each rank reduces locally, along
+ * the tree. All use separately allocated memory, which is leaked after a failure, since other ranks may still
+ * send into it. */
 #include "base/memory.h"
 #include "comm/mpi/reduce.h"
 #include "comm/mpi/traffic.h"
@@ -23,8 +24,20 @@ Status host_gather_mpi(Group *group, void *dst, const void *src, size_t bytes) {
     return OK;
 }
 
+static Status reduce_large(Group *group, void *data, int64_t count, DType dtype, ReduceOp op) {
+    size_t bytes = (size_t)count * dtype_size(dtype);
+    char *copy = NULL;
+    TRY(mem_new(1, bytes, &copy));
+    memcpy(copy, data, bytes);
+    TRY(host_all_reduce(group, copy, count, dtype, op));
+    memcpy(data, copy, bytes);
+    free(copy);
+    return OK;
+}
+
 Status host_reduce_mpi(Group *group, void *data, int64_t count, DType dtype, ReduceOp op) {
     size_t bytes = (size_t)count * dtype_size(dtype);
+    if (group->placement && (int64_t)bytes > group->small) return reduce_large(group, data, count, dtype, op);
     CLEANUP(mem_freep) char *all = NULL;
     CLEANUP(mem_freep) Source *source = NULL;
     TRY(mem_new((size_t)group->size, sizeof *source, &source));

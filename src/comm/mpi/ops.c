@@ -136,6 +136,20 @@ static Status new_reduction(Op **ret_op, Group *group, Stream *stream, Tensor sr
     return OK;
 }
 
+/* A large one. */
+static Status start_all_reduce(Op *op, char *data, int64_t count, Tags tags, Ticket *ret_ticket) {
+    int64_t first = part_first(count, op->group->size, op->group->rank);
+    return exchange_start(op,
+                          (Exchange){.reduces = true,
+                                     .spreads = true,
+                                     .root = -1,
+                                     .src = data,
+                                     .dst = data,
+                                     .own = data + first * (int64_t)dtype_size(op->dtype),
+                                     .count = count},
+                          tags, ret_ticket);
+}
+
 Status all_reduce_mpi(Group *group, Stream *stream, Tensor data, ReduceOp reduce, Ticket *ret_ticket) {
     int64_t count = tensor_count(data);
     Tags tags = next_tags(group);
@@ -147,17 +161,18 @@ Status all_reduce_mpi(Group *group, Stream *stream, Tensor data, ReduceOp reduce
         op->count = count;
         return start_small(op, stream, data.data, 0, tags, ret_ticket);
     }
-    char *own = data.data;
-    own += part_first(count, group->size, group->rank) * (int64_t)dtype_size(data.dtype);
-    return exchange_start(op,
-                          (Exchange){.reduces = true,
-                                     .spreads = true,
-                                     .root = -1,
-                                     .src = data.data,
-                                     .dst = data.data,
-                                     .own = own,
-                                     .count = count},
-                          tags, ret_ticket);
+    return start_all_reduce(op, data.data, count, tags, ret_ticket);
+}
+
+Status host_all_reduce(Group *group, void *data, int64_t count, DType dtype, ReduceOp reduce) {
+    Tags tags = next_tags(group);
+    Ticket ticket = {0};
+    Op *op;
+    TRY(op_new(&op, group, NULL, 0));
+    op->dtype = dtype;
+    op->reduce = reduce;
+    TRY(start_all_reduce(op, data, count, tags, &ticket));
+    return ticket_wait(NULL, &ticket);
 }
 
 Status reduce_scatter_mpi(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp reduce,

@@ -262,6 +262,8 @@ Status all_gather_mpi(Group *group, Stream *stream, Tensor dst, Tensor src, Tick
 Status broadcast_mpi(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket);
 Status send_mpi(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket);
 Status receive_mpi(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket);
+/* An all-reduce of more than group->small bytes of host memory. */
+MUST_USE Status host_all_reduce(Group *group, void *data, int64_t count, DType dtype, ReduceOp reduce);
 /* Gathers `bytes` bytes per rank into dst, in rank order. src may alias its part of dst. */
 MUST_USE Status start_gather(Group *group, Device *device, void *dst, const void *src, int64_t bytes,
                              Ticket *ret_ticket);
