@@ -4,8 +4,10 @@
 #include "base/clock.h"
 #include "base/format.h"
 #include "base/fs.h"
+#include "cli/hosts.h"
 #include "cli/machine.h"
 #include "cli/plan.h"
+#include "comm/mpi.h"
 #include "device/registry.h"
 #include "plan/measure.h"
 
@@ -30,8 +32,8 @@ static Status name_device(const Settings *config, char name[CLUSTER_NAME]) {
 
 /* Finds errors before the measurement starts. */
 static Status check_measure(const Invocation *call) {
-    static const char *const known[] = {"measure", "out",       "ranks",   "threads",
-                                        "device",  "precision", "kernels", NULL};
+    static const char *const known[] = {"measure", "out",    "ranks",     "hosts",   "hostfile",
+                                        "threads", "device", "precision", "kernels", NULL};
     const PlanArgs *args = call->config;
     const Settings *config = &args->train.config;
     int64_t ranks = args->train.layout.ranks ? args->train.layout.ranks : 1, cores = device_host_cores();
@@ -43,9 +45,9 @@ static Status check_measure(const Invocation *call) {
     if (!args->out) return USAGE("--measure requires --out FILE, the cluster file to write");
     if (path_is_dir(args->out)) return USAGE("--out %s is a directory; expected a file", args->out);
     CLEANUP(file_writer_freep) FileWriter *trial = NULL;
-    TRY(file_writer_new(&trial, args->out));
+    if (mpi_launched().rank == 0) TRY(file_writer_new(&trial, args->out));
     int64_t threads = config->device.threads ? config->device.threads : 1;
-    if (!call->world && strcmp(config->device.name, "cuda") && ranks * threads > cores)
+    if (!call->world && !hosts_named(call) && strcmp(config->device.name, "cuda") && ranks * threads > cores)
         return USAGE("%s %lld: %lld threads on %lld cores would distort the measurement; use fewer ranks or "
                      "threads",
                      invocation_label(call, ranks > 1 ? "ranks" : "threads", label),
