@@ -28,7 +28,7 @@
 
 enum { NOTE_SIZE = 512, LINE_SIZE = 1280, BAR_WIDEST = 30, BAR_NARROWEST = 8 };
 static const double redraw_s = 0.1, phase_interval_s = 5;
-static const long tick_ns = 300000000;
+static const double tick_s = 0.3;
 
 struct Progress {
     FILE *out;
@@ -66,7 +66,7 @@ Status progress_new(Progress **ret_progress, FILE *out, const char *title, int64
     progress->printed = -1;
     progress->start = clock_wall();
     pthread_mutex_init(&progress->lock, NULL);
-    pthread_cond_init(&progress->woken, NULL);
+    clock_cond_init(&progress->woken);
     *ret_progress = progress;
     progress = NULL;
     return OK;
@@ -235,11 +235,7 @@ static void *tick(void *argument) {
     Progress *progress = argument;
     pthread_mutex_lock(&progress->lock);
     while (!progress->ended) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += tick_ns;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
+        struct timespec until = clock_after(tick_s);
         pthread_cond_timedwait(&progress->woken, &progress->lock, &until);
         if (!progress->ended && progress->busy) draw(progress, progress->redraw);
     }

@@ -16,7 +16,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -25,6 +24,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
@@ -294,12 +294,8 @@ static void *watch_joining(void *argument) {
     Launched launched = mpi_launched();
     /* One rank reports; when it has ended, the others end silently. */
     double limit = joining->limit_s + 0.2 * (launched.rank < 20 ? launched.rank : 20);
-    struct timespec until;
+    struct timespec until = clock_after(limit);
     char host[65] = "this host";
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)limit;
-    until.tv_nsec += (long)(1e9 * (limit - floor(limit)));
-    if (until.tv_nsec >= 1000000000L) until.tv_sec++, until.tv_nsec -= 1000000000L;
     pthread_mutex_lock(&joining->lock);
     int code = 0;
     while (!joining->joined && code != ETIMEDOUT)
@@ -328,7 +324,8 @@ static void announce_hosts(const Group *world) {
 }
 
 Status launch_connect(Invocation *call, double limit_s) {
-    Joining joining = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, limit_s};
+    Joining joining = {.lock = PTHREAD_MUTEX_INITIALIZER, .limit_s = limit_s};
+    clock_cond_init(&joining.done);
     pthread_t thread;
     sigset_t all, before;
     sigfillset(&all);

@@ -100,13 +100,7 @@ static bool traffic_look(Traffic *traffic) {
 
 /* Waits for work; reads notes meanwhile, unless a caller waits and thus does. The lock is held. */
 static void wait_idle(Traffic *traffic) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += NOTE_MS * 1000000L;
-    if (until.tv_nsec >= 1000000000L) {
-        until.tv_nsec -= 1000000000L;
-        until.tv_sec++;
-    }
+    struct timespec until = clock_after(1e-3 * NOTE_MS);
     pthread_cond_timedwait(&traffic->wake, &traffic->lock, &until);
     if (traffic->waiting == 0 && !traffic->quitting && traffic_healthy(traffic)) take_notes(traffic);
 }
@@ -150,7 +144,7 @@ Status traffic_new(Traffic **ret_engine, MPI_Comm world, bool threaded) {
     Traffic *traffic = NULL;
     TRY(mem_new(1, sizeof *traffic, &traffic));
     pthread_mutex_init(&traffic->lock, NULL);
-    pthread_cond_init(&traffic->wake, NULL);
+    clock_cond_init(&traffic->wake);
     traffic->failed_rank = -1;
     traffic->control = MPI_COMM_NULL;
     traffic->note_request = MPI_REQUEST_NULL;
