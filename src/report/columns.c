@@ -43,14 +43,20 @@ static bool has_nodes(const Results *results) {
     return false;
 }
 
-/* Whether every run has the value that says nothing: no bubble, no traffic, full efficiency. */
+/* Whether every run that has the figure has the value that says nothing: no bubble, no traffic, full
+ * efficiency. */
 static bool is_neutral(const Results *results, size_t figure) {
     double neutral = figure == FIGURE_BUBBLE || figure == FIGURE_SENT ? 0
                      : figure == FIGURE_EFFICIENCY                    ? 1
                                                                       : NAN;
-    for (size_t i = 0; i < results->count; i++)
-        if (run_shows(&results->runs[i]) && run_figure(&results->runs[i], figure) != neutral) return false;
-    return true;
+    bool any = false;
+    for (size_t i = 0; i < results->count; i++) {
+        double value = run_figure(&results->runs[i], figure);
+        if (!isfinite(value)) continue;
+        if (value != neutral) return false;
+        any = true;
+    }
+    return any;
 }
 
 static bool is_folded(const Results *results, size_t figure) {
@@ -107,12 +113,15 @@ static void put_equal(FILE *out, const Results *results, const Columns *columns)
     char text[FORMAT_SIZE];
     for (size_t i = 0; i < results->count && !run; i++)
         if (run_shows(&results->runs[i])) run = &results->runs[i];
-    for (size_t i = 0; run && i < columns->equal_count; i++)
+    for (size_t i = 0; run && i < columns->equal_count; i++) {
+        for (size_t k = 0; k < results->count && !isfinite(run_figure(run, columns->equal[i])); k++)
+            run = &results->runs[k];
         fprintf(out, "%s%s %s",
                 i                    ? ", "
                 : results->count > 1 ? "The same in all runs: "
                                      : "Also: ",
                 figures[columns->equal[i]].heading, run_figure_text(text, run, columns->equal[i], true));
+    }
     if (columns->equal_count) fputs(". ", out);
     if (isfinite(columns->tokens_per_sample))
         fprintf(out, "A sample has %.6g tokens, so samples/s is tokens/s divided by %.6g. ",

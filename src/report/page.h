@@ -31,9 +31,9 @@ MUST_USE Status put_table(FILE *out, const Results *results);
 /* Published figures next to ours, and which of the study's conclusions hold. */
 MUST_USE Status put_study(FILE *out, const Results *results);
 void put_epochs(FILE *out, const Results *results);
-void put_phases(FILE *out, const Results *results);
-void put_memory(FILE *out, const Results *results);
-void put_timelines(FILE *out, const Results *results);
+MUST_USE Status put_phases(FILE *out, const Results *results, const Figures *drawn);
+MUST_USE Status put_memory(FILE *out, const Results *results, const Figures *drawn);
+MUST_USE Status put_timelines(FILE *out, const Results *results, const Figures *drawn);
 /* What the runs ran on, their options, and commands that repeat them. */
 void put_machine(FILE *out, const Results *results);
 MUST_USE Status put_charts(FILE *out, const Results *results, Figures *drawn);

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/format.h"
+#include "base/memory.h"
+#include "report/boxes.h"
 #include "report/comparable.h"
 #include "report/page.h"
 #include "report/summary.h"
@@ -98,7 +100,23 @@ static void put_spent(FILE *out, const Results *results) {
 
 /* Bars show the time per sample, so that runs with different batch sizes are comparable. With models of
  * different sizes that is meaningless, and all bars have the same length. */
-void put_phases(FILE *out, const Results *results) {
+/* The same bars, in milliseconds, as files. */
+static Status write_phases(const Results *results, const Figures *drawn) {
+    CLEANUP(boxes_done) BoxChart chart = {.name = "time-per-sample", .x_label = "ms per sample"};
+    double share[PHASES];
+    for (size_t i = 0; i < results->count; i++) {
+        double rate = run_figure(&results->runs[i], FIGURE_SAMPLES), from = 0;
+        if (!run_phases(&results->runs[i], share) || !(rate > 0)) continue;
+        TRY(boxes_row(&chart, results->runs[i].name));
+        for (int p = 0; p < PHASES; from += share[p++] * 1e3 / rate)
+            if (share[p] >= SHARE_VISIBLE)
+                TRY(boxes_add(&chart, phase_name((Phase)p), phase_color((Phase)p), from,
+                              from + share[p] * 1e3 / rate));
+    }
+    return boxes_write(&chart, drawn);
+}
+
+Status put_phases(FILE *out, const Results *results, const Figures *drawn) {
     char text[FORMAT_SIZE];
     double share[PHASES], slowest = INFINITY;
     bool seen[PHASES] = {0};
@@ -108,7 +126,7 @@ void put_phases(FILE *out, const Results *results) {
         slowest = fmin(slowest, rate);
         for (int p = 0; p < PHASES; p++) seen[p] |= share[p] >= SHARE_VISIBLE;
     }
-    if (!isfinite(slowest)) return;
+    if (!isfinite(slowest)) return OK;
     bool sizes = results_differ(results, run_params);
     put_section(out, sizes ? "Step time by phase" : "Time per sample",
                 sizes
@@ -126,6 +144,7 @@ void put_phases(FILE *out, const Results *results) {
     }
     put_spent(out, results);
     fputs("</section>\n", out);
+    return write_phases(results, drawn);
 }
 
 /* ---- memory ---- */
@@ -219,7 +238,29 @@ static void put_ranks(FILE *out, const Run *run, double longest) {
     fputs("</div>\n", out);
 }
 
-void put_memory(FILE *out, const Results *results) {
+/* The same bars as files, without those of further ranks of runs with many. */
+static Status write_memory(const Results *results, const Figures *drawn) {
+    CLEANUP(boxes_done)
+    BoxChart chart = {.name = "memory-ranks", .x_label = "peak memory", .format = AXIS_BYTES};
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        for (size_t rank = 0; rank < rank_count(run) && rank < MAX_BARS; rank++) {
+            CLEANUP(mem_freep) char *label = NULL;
+            const json_t *memory = rank_memory(run, rank);
+            double from = 0;
+            TRY(str_format(&label, "%.20s, rank %zu", run->name, rank));
+            TRY(boxes_row(&chart, label));
+            for (int tag = 0; tag < TAGS; from += tag_bytes(memory, tag++))
+                if (tag_bytes(memory, tag) > 0)
+                    TRY(boxes_add(&chart, tag_names[tag], tag_color[tag], from,
+                                  from + tag_bytes(memory, tag)));
+            if (!(tags_sum(memory) > 0)) TRY(boxes_add(&chart, "total", TOTAL_COLOR, 0, total_of(memory)));
+        }
+    }
+    return boxes_write(&chart, drawn);
+}
+
+Status put_memory(FILE *out, const Results *results, const Figures *drawn) {
     char color[FORMAT_SIZE];
     double longest = 0;
     bool tagged = false, untagged = false;
@@ -235,7 +276,7 @@ void put_memory(FILE *out, const Results *results) {
         }
         tagged |= tags_sum(any) > 0;
     }
-    if (!(longest > 0)) return;
+    if (!(longest > 0)) return OK;
     put_section(out, "Memory per rank",
                 tagged ? "Each segment is the peak of one category; the peaks can occur at different times. "
                          "The marker and the number show the peak of the total."
@@ -247,4 +288,5 @@ void put_memory(FILE *out, const Results *results) {
     fputs("</div>\n<div class=\"ranks\">\n", out);
     for (size_t i = 0; i < results->count; i++) put_ranks(out, &results->runs[i], longest);
     fputs("</div>\n</section>\n", out);
+    return write_memory(results, drawn);
 }

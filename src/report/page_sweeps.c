@@ -170,11 +170,15 @@ static void put_share(FILE *out, const Results *results, const Run *run) {
     put_share_bar(out, " title=\"published\"", published, PUBLISHED_COLOR);
 }
 
-/* Whether two runs belong to the same curve: their strategy and the run that they are compared with. */
+/* Whether two runs belong to the same curve: their strategy, the run that they are compared with, and their
+ * batch size, in total or per rank. */
 static bool same_curve(const Results *results, const Run *a, const Run *b) {
     char one[LAYOUT_SIZE], two[LAYOUT_SIZE];
     double efficiency;
-    return base_of(results, a, &efficiency) == base_of(results, b, &efficiency) &&
+    bool same_batch =
+        run_batch(a) == run_batch(b) ||
+        (run_ranks(a) != run_ranks(b) && run_batch(a) / run_ranks(a) == run_batch(b) / run_ranks(b));
+    return (a == b || same_batch) && base_of(results, a, &efficiency) == base_of(results, b, &efficiency) &&
            !strcmp(run_strategy(a, one), run_strategy(b, two));
 }
 
@@ -184,12 +188,14 @@ static size_t collect_ranks(const Results *results, size_t first, double *x, dou
     double efficiency;
     const Run *start = &results->runs[first], *base = base_of(results, start, &efficiency);
     size_t count = 1;
-    if (!base || base == start) return 0;
+    if (!base || run_ranks(start) <= run_ranks(base)) return 0;
     x[0] = run_ranks(base);
     y[0] = 100;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        if (run == base || !base_of(results, run, &efficiency) || !same_curve(results, run, start)) continue;
+        if (run_ranks(run) <= run_ranks(base) || !base_of(results, run, &efficiency) ||
+            !same_curve(results, run, start))
+            continue;
         if (i < first) return 0;
         size_t at = count++;
         for (; at > 1 && x[at - 1] > run_ranks(run); at--) {
@@ -200,6 +206,13 @@ static size_t collect_ranks(const Results *results, size_t first, double *x, dou
         y[at] = 100 * efficiency;
     }
     return count;
+}
+
+/* The strategy, with the batch size if runs differ in it. */
+static void label_strategy(const Results *results, const Run *run, char *buffer) {
+    size_t used = strlen(run_strategy(run, buffer));
+    if (results_differ(results, run_batch) && isfinite(run_batch(run)))
+        snprintf(buffer + used, LAYOUT_SIZE - used, ", batch %.0f", run_batch(run));
 }
 
 /* One curve per strategy, from the run with the fewest ranks. */
@@ -215,7 +228,8 @@ static Status put_by_ranks(FILE *out, const Results *results, Sweep *sweep, Figu
         double *x = sweep->points + 2 * (results->count + 1) * i, *y = x + results->count + 1;
         size_t count = collect_ranks(results, i, x, y);
         if (!count) continue;
-        sweep->series[plot.count] = (Series){.label = run_strategy(&results->runs[i], sweep->labels[i]),
+        label_strategy(results, &results->runs[i], sweep->labels[i]);
+        sweep->series[plot.count] = (Series){.label = sweep->labels[i],
                                              .x = x,
                                              .y = y,
                                              .count = count,

@@ -136,7 +136,7 @@ static void put_legend(FILE *out, const Columns *columns) {
         [FIGURE_GOODPUT] = "Goodput: samples/s times efficiency.",
         [FIGURE_PARAMS] = "Parameters: those of one replica, summed over its ranks; replicated ones count on "
                           "each, and the vocabulary is padded.",
-        [FIGURE_COST_TOKENS] = "Cost/M tokens: of a million tokens at the measured throughput.",
+        [FIGURE_COST_TOKENS] = "Cost/M tokens: of a million tokens at this throughput.",
         [FIGURE_COST] = "Cost: of the whole run, setup and evaluation included.",
         [FIGURE_ENERGY] = "Energy: of processors, memory and GPUs after setup, as RAPL and NVML report it.",
         [FIGURE_WORK] = "Params x samples/s: per rank, relative to the baseline.",

@@ -6,6 +6,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "report/boxes.h"
 #include "report/page.h"
 
 #define MAX_STEP_US 1e12 /* a longer step means a damaged trace */
@@ -164,7 +165,39 @@ static void put_head(FILE *out, const Results *results) {
     fputs("</div>\n<div class=\"lines\">\n", out);
 }
 
-static void put_steps(FILE *out, FILE *notes, const Results *results, bool *ret_any) {
+/* The boxes of a rank, in milliseconds since the start of the step. */
+static Status record_rank(BoxChart *chart, const Step *step, int rank) {
+    static const struct {
+        char class;
+        const char *name;
+        int color;
+    } kinds[] = {
+        {'f', "forward", 1}, {'b', "backward", 5}, {'w', "weight gradients", 0}, {'u', "optimizer step", 3}};
+    const json_t *event;
+    size_t i, boxes = 0;
+    json_array_foreach(step->events, i, event) {
+        const char *class = rank_of(event) == rank ? class_of(event) : NULL;
+        double start = json_number_or(event, "ts", NAN), end = start + json_number_or(event, "dur", NAN);
+        if (!class || !(start >= step->start && end <= step->end + 1) || boxes++ >= MAX_BOXES) continue;
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+            if (kinds[k].class == *class)
+                TRY(boxes_add(chart, kinds[k].name, kinds[k].color, 1e-3 * (start - step->start),
+                              1e-3 * (end - step->start)));
+    }
+    return OK;
+}
+
+static Status record_step(BoxChart *chart, const Run *run, const Step *step) {
+    for (int rank = 0; rank < step->ranks; rank++) {
+        CLEANUP(mem_freep) char *label = NULL;
+        TRY(str_format(&label, "%.20s, rank %d", run->name, rank));
+        TRY(boxes_row(chart, label));
+        TRY(record_rank(chart, step, rank));
+    }
+    return OK;
+}
+
+static Status put_steps(FILE *out, FILE *notes, const Results *results, BoxChart *chart, bool *ret_any) {
     *ret_any = false;
     for (size_t i = 0; i < results->count; i++) {
         CLEANUP(json_decrefp) json_t *trace = NULL;
@@ -179,18 +212,24 @@ static void put_steps(FILE *out, FILE *notes, const Results *results, bool *ret_
         if (!*ret_any) put_head(out, results);
         *ret_any = true;
         put_step(out, &results->runs[i], &step);
+        TRY(record_step(chart, &results->runs[i], &step));
     }
     if (*ret_any) fputs("</div>\n", out);
+    return OK;
 }
 
-void put_timelines(FILE *out, const Results *results) {
+Status put_timelines(FILE *out, const Results *results, const Figures *drawn) {
     CLEANUP(mem_freep) char *text = NULL;
+    CLEANUP(boxes_done) BoxChart chart = {.name = "timeline", .x_label = "ms since the start of the step"};
     size_t size = 0;
     bool any;
-    if (!worth_showing(results)) return;
+    if (!worth_showing(results)) return OK;
     FILE *notes = open_memstream(&text, &size);
-    if (!notes) return;
-    put_steps(out, notes, results, &any);
-    if (fclose(notes) == 0 && size) fputs(text, out);
+    if (!notes) return FAILED("out of memory while writing the page");
+    Status status = put_steps(out, notes, results, &chart, &any);
+    bool closed = fclose(notes) == 0;
+    TRY(status);
+    if (closed && size) fputs(text, out);
     if (any) fputs("</section>\n", out);
+    return boxes_write(&chart, drawn);
 }

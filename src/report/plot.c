@@ -37,7 +37,7 @@ enum { SOFT = 8, LINE = 9, INK = 10, COLORS = sizeof colors / sizeof *colors };
 /* ---- the script ---- */
 
 /* A quoted string: gnuplot knows no escapes in single quotes but the doubled quote. */
-static void put_quoted(FILE *out, const char *text) {
+void plot_put_text(FILE *out, const char *text) {
     fputc('\'', out);
     for (int length; *text; text += length) {
         int control = terminal_control(text);
@@ -134,7 +134,7 @@ static void put_labels(FILE *out, const PlotLayout *at) {
     for (size_t i = 0; i < at->label_count; i++) {
         const PlotLabel *label = &at->labels[i];
         fprintf(out, "set label %zu ", i + 1);
-        put_quoted(out, label->text);
+        plot_put_text(out, label->text);
         fprintf(out, " at screen %.5f, screen %.5f %s textcolor rgb '%s'\n", label->x / at->width,
                 1 - label->y / at->height, label->before ? "right" : "left",
                 colors[label->color < 0 ? SOFT : label->color].hex);
@@ -176,21 +176,28 @@ static void put_plot_command(FILE *out, const Plot *plot, const PlotLayout *at) 
     fputc('\n', out);
 }
 
-static void put_script(FILE *out, const Plot *plot, const PlotLayout *at, bool pdf) {
-    put_data(out, plot, at);
-    fprintf(out, "set terminal svg size %.0f,%.0f dynamic noenhanced font 'sans-serif,12' name '", at->width,
-            at->height);
-    for (const char *c = plot->name; *c; c++) fputc(*c == '-' ? '_' : *c, out); /* a prefix of ids */
+void plot_put_terminal(FILE *out, const char *name, double width, double height) {
+    fprintf(out, "set terminal svg size %.0f,%.0f dynamic noenhanced font 'sans-serif,12' name '", width,
+            height);
+    for (; *name; name++) fputc(*name == '-' ? '_' : *name, out); /* a prefix of ids */
     fputs("'\n", out);
-    put_axes(out, plot, at);
-    put_labels(out, at);
-    put_plot_command(out, plot, at);
-    if (!pdf) return;
+}
+
+void plot_put_pdf(FILE *out, const char *name, double width, double height) {
     fprintf(out,
             "set output\nif (strstrt(GPVAL_TERMINALS, 'pdfcairo') > 0) {\n"
             "set terminal pdfcairo size %.2f,%.2f noenhanced font 'Sans,9'\nset output '%s.pdf'\nreplot\n"
             "set output\n}\n",
-            at->width / 96, at->height / 96, plot->name);
+            width / 96, height / 96, name);
+}
+
+static void put_script(FILE *out, const Plot *plot, const PlotLayout *at, bool pdf) {
+    put_data(out, plot, at);
+    plot_put_terminal(out, plot->name, at->width, at->height);
+    put_axes(out, plot, at);
+    put_labels(out, at);
+    put_plot_command(out, plot, at);
+    if (pdf) plot_put_pdf(out, plot->name, at->width, at->height);
 }
 
 /* ---- running gnuplot ---- */
@@ -271,7 +278,7 @@ static size_t noise_at(const char *text) {
 }
 
 /* Copies gnuplot's SVG without its titles and with unique ids; `page`: colors become variables. */
-static Status clean_svg(const Plot *plot, const char *svg, bool page, char **ret_svg) {
+static Status clean_svg(const char *name, const char *svg, bool page, char **ret_svg) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
@@ -286,7 +293,7 @@ static Status clean_svg(const Plot *plot, const char *svg, bool page, char **ret
             fputs(colors[color].variable, out);
             svg += length;
         } else if (!strncmp(svg, "'gp", 3) || !strncmp(svg, "#gp", 3)) {
-            fprintf(out, "%c%s_gp", *svg, plot->name);
+            fprintf(out, "%c%s_gp", *svg, name);
             svg += 3;
         } else {
             fputc(*svg++, out);
@@ -299,25 +306,31 @@ static Status clean_svg(const Plot *plot, const char *svg, bool page, char **ret
     return OK;
 }
 
-static Status draw(const Plot *plot, const PlotLayout *layout, const char *dir, char **ret_svg) {
+/* Runs a script; *ret_svg is untouched if gnuplot is absent or failed. */
+static Status run_script(FILE *script, const char *dir, char **ret_svg) {
     CLEANUP(mem_freep) char *text = NULL;
     bool fine = false;
-    FILE *script = tmpfile();
-    if (!script) return FAILED("cannot create a temporary file: %s", strerror(errno));
-    put_script(script, plot, layout, dir != NULL);
     bool bad = fflush(script) != 0 || lseek(fileno(script), 0, SEEK_SET) != 0;
     Status status = bad ? FAILED("cannot write a temporary file: %s", strerror(errno))
                         : run_gnuplot(script, dir, &text, &fine);
-    fclose(script);
     TRY(status);
     const char *svg = fine ? strstr(text, "<svg") : NULL;
     if (svg && strstr(svg, "</svg>")) TRY(str_dup(svg, ret_svg));
     return OK;
 }
 
+static Status draw(const Plot *plot, const PlotLayout *layout, const char *dir, char **ret_svg) {
+    FILE *script = tmpfile();
+    if (!script) return FAILED("cannot create a temporary file: %s", strerror(errno));
+    put_script(script, plot, layout, dir != NULL);
+    Status status = run_script(script, dir, ret_svg);
+    fclose(script);
+    return status;
+}
+
 /* ---- files ---- */
 
-static void put_csv_text(FILE *out, const char *text) {
+void plot_put_csv_text(FILE *out, const char *text) {
     fputc('"', out);
     for (; *text; text++) {
         if (*text == '"') fputc('"', out);
@@ -331,15 +344,15 @@ static void put_csv(FILE *out, const Plot *plot) {
     bool bars = plot->kind == PLOT_BARS;
     fputs("series,", out);
     if (!bars) {
-        put_csv_text(out, plot->x_label);
+        plot_put_csv_text(out, plot->x_label);
         fputc(',', out);
     }
-    put_csv_text(out, bars ? plot->x_label : plot->y_label);
+    plot_put_csv_text(out, bars ? plot->x_label : plot->y_label);
     fputs(",spread\n", out);
     for (size_t s = 0; s < plot->count; s++) {
         const Series *series = &plot->series[s];
         for (size_t i = 0; i < series->count; i++) {
-            put_csv_text(out, series->label ? series->label : "");
+            plot_put_csv_text(out, series->label ? series->label : "");
             if (!bars) fprintf(out, ",%.10g", series->x[i]);
             fprintf(out, ",%.10g,", series->y[i]);
             if (spread_at(series, i) > 0) fprintf(out, "%.6g", spread_at(series, i));
@@ -348,9 +361,9 @@ static void put_csv(FILE *out, const Plot *plot) {
     }
 }
 
-static Status write_in(const char *dir, const Plot *plot, const char *ending, const char *text, size_t size) {
+static Status write_in(const char *dir, const char *name, const char *ending, const char *text, size_t size) {
     CLEANUP(mem_freep) char *path = NULL;
-    TRY(str_format(&path, "%s/%s.%s", dir, plot->name, ending));
+    TRY(str_format(&path, "%s/%s.%s", dir, name, ending));
     return file_replace(path, text, size);
 }
 
@@ -362,13 +375,22 @@ static Status write_csv(const Plot *plot, const char *dir) {
     put_csv(out, plot);
     bool bad = ferror(out) != 0;
     if (fclose(out) != 0 || bad) return FAILED("out of memory while writing a plot");
-    return write_in(dir, plot, "csv", text, size);
+    return write_in(dir, plot->name, "csv", text, size);
 }
 
-static Status write_svg(const Plot *plot, const char *dir, const char *svg) {
+static Status write_svg(const char *name, const char *dir, const char *svg) {
     CLEANUP(mem_freep) char *whole = NULL;
     TRY(str_format(&whole, "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n%s", svg));
-    return write_in(dir, plot, "svg", whole, strlen(whole));
+    return write_in(dir, name, "svg", whole, strlen(whole));
+}
+
+Status plot_write_files(const char *name, const char *dir, FILE *script, const char *csv, size_t csv_size) {
+    CLEANUP(mem_freep) char *drawn = NULL, *svg = NULL;
+    TRY(write_in(dir, name, "csv", csv, csv_size));
+    TRY(run_script(script, dir, &drawn));
+    if (!drawn) return OK;
+    TRY(clean_svg(name, drawn, false, &svg));
+    return write_svg(name, dir, svg);
 }
 
 /* ---- data for the page's script ---- */
@@ -420,12 +442,12 @@ Status plot_draw(const Plot *plot, const char *dir, PlotResult *ret_result) {
     TRY(plot_layout(plot, &layout));
     TRY(draw(plot, &layout, dir, &svg));
     if (svg) {
-        TRY(clean_svg(plot, svg, true, &result.svg));
-        TRY(clean_svg(plot, svg, false, &result.plain));
+        TRY(clean_svg(plot->name, svg, true, &result.svg));
+        TRY(clean_svg(plot->name, svg, false, &result.plain));
         result.data = data_json(plot, &layout);
         if (!result.data) return FAILED("out of memory while drawing a plot");
     }
-    if (dir && svg) TRY(write_svg(plot, dir, result.plain));
+    if (dir && svg) TRY(write_svg(plot->name, dir, result.plain));
     if (dir) TRY(write_csv(plot, dir));
     *ret_result = result;
     result = (PlotResult){0};

@@ -47,7 +47,7 @@ static void find_range(const Plot *plot, bool of_x, double *ret_low, double *ret
     if (*ret_low > *ret_high) *ret_low = *ret_high = 0;
 }
 
-static PlotAxis axis_of(AxisFormat format, double low, double high) {
+PlotAxis plot_axis(AxisFormat format, double low, double high) {
     static const char *const counts[] = {"", " k", " M", " B", " T"};
     static const char *const bytes[] = {" B", " kB", " MB", " GB", " TB", " PB"};
     bool is_bytes = format == AXIS_BYTES;
@@ -86,16 +86,16 @@ static void find_axes(const Plot *plot, PlotLayout *layout) {
     double low, high;
     find_range(plot, false, &low, &high);
     if (plot->kind == PLOT_BARS) {
-        layout->x = axis_of(plot->y_format, 0, high > 0 ? high : 1);
+        layout->x = plot_axis(plot->y_format, 0, high > 0 ? high : 1);
         layout->x.high *= 1.02;
         layout->y = (PlotAxis){.unit = 1, .low = 0.4, .high = (double)plot->count + 0.6, .suffix = ""};
         return;
     }
-    layout->y = axis_of(plot->y_format, plot->from_zero ? 0 : low, high);
+    layout->y = plot_axis(plot->y_format, plot->from_zero ? 0 : low, high);
     add_margin(&layout->y, 0.06, plot->y_format == AXIS_POWERS);
     if (plot->from_zero) layout->y.low = 0;
     find_range(plot, true, &low, &high);
-    layout->x = axis_of(plot->x_format, low, high);
+    layout->x = plot_axis(plot->x_format, low, high);
     if (plot->kind == PLOT_POINTS || plot->x_log || !(high > low)) add_margin(&layout->x, 0.08, plot->x_log);
     if (plot->kind == PLOT_POINTS && low >= 0 && !plot->x_log) layout->x.low = fmax(layout->x.low, 0);
 }

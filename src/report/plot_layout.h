@@ -26,6 +26,19 @@ typedef struct PlotLayout {
     size_t label_count;
 } PlotLayout;
 
+/* An axis from `low` to `high`, in the unit of the format. */
+PlotAxis plot_axis(AxisFormat format, double low, double high);
+
+/* Parts of gnuplot scripts, for other charts: a quoted text, the SVG terminal, and the same picture as
+ * NAME.pdf. */
+void plot_put_text(FILE *out, const char *text);
+void plot_put_terminal(FILE *out, const char *name, double width, double height);
+void plot_put_pdf(FILE *out, const char *name, double width, double height);
+void plot_put_csv_text(FILE *out, const char *text);
+/* Runs a script and writes NAME.svg and NAME.csv into a directory. */
+MUST_USE Status plot_write_files(const char *name, const char *dir, FILE *script, const char *csv,
+                                 size_t csv_size);
+
 MUST_USE Status plot_layout(const Plot *plot, PlotLayout *ret_layout);
 void plot_layout_done(PlotLayout *layout);
 

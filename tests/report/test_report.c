@@ -357,6 +357,12 @@ static void writes_page(void **state) {
     assert_has(html, "<span>rank 1</span><div class=\"bar\"><i style=\"width:100.00%;background:var(--p1)\" "
                      "title=\"parameters 600 B\"></i><u style=\"left:calc(100.00% - 2px)\"></u></div>"
                      "<span>1.20 kB</span>");
+    /* Bars are files, too. */
+    CLEANUP(mem_freep) char *csv = NULL;
+    char file[96];
+    snprintf(file, sizeof file, "%s/figures/time-per-sample.csv", fixture->dir);
+    assert_ok(file_read(file, 1 << 16, &csv, NULL));
+    assert_has(csv, "row,category,from,to\n\"base\",\"compute\",0,15\n\"base\",\"pipeline bubble\",15,20\n");
     assert_ok(results_summary(&results, &words));
     assert_has(words,
                "is the fastest run at 1.00 k tokens/s, 2.0 times the throughput of the baseline “base”");
