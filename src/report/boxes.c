@@ -93,9 +93,10 @@ static void put_script(FILE *out, const BoxChart *chart, const Legend *legend, d
         "set encoding utf8\nset lmargin at screen %.5f\nset rmargin at screen 0.97\nset tmargin at screen "
         "%.5f\nset bmargin at screen %.5f\nset border 0\nset tics nomirror scale 0 textcolor rgb "
         "'#616a78'\nunset key\nset grid xtics lt 1 lc rgb '#e2e5ea' lw 1\nset xlabel '%s' tc rgb '#616a78'\n"
-        "set xrange [0:%.9g]\nset yrange [0.4:%.1f]\nset format x '%%.4g%s'\nset ytics (",
+        "set xrange [0:%.9g]\nset yrange [0.4:%.1f]\nset format x '%%.4g%s'\nset xtics 0, %.9g\nset ytics (",
         (double)LEFT / WIDTH, 1 - TOP / height, BOTTOM / height, chart->x_label,
-        axis.high > 0 ? axis.high : 1, (double)chart->row_count + 0.6, axis.suffix);
+        axis.high > 0 ? axis.high : 1, (double)chart->row_count + 0.6, axis.suffix,
+        plot_step(axis.high > 0 ? axis.high / 6 : 1));
     for (size_t i = 0; i < chart->row_count; i++) {
         fputs(i ? ", " : "", out);
         plot_put_text(out, chart->rows[i]);

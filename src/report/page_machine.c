@@ -32,7 +32,7 @@ static void put_row(FILE *out, const char *name, const char *text) {
 static void put_cpu(FILE *out, const json_t *machine) {
     char text[320], memory[FORMAT_SIZE];
     double cores = json_number_at(machine, "cores");
-    snprintf(text, sizeof text, "%.120s, %.0f core%s, %s memory; %.30s, %.60s",
+    snprintf(text, sizeof text, "%.120s, %.0f core%s, %s memory; SIMD %.30s, GEMM %.60s",
              json_string_or(machine, "cpu", "unknown"), cores, PLURAL(cores),
              format_bytes(memory, json_number_at(machine, "memory_bytes")),
              json_string_or(machine, "instruction_set", ""), json_string_or(machine, "matrix_library", ""));

@@ -115,7 +115,7 @@ static void put_axes(FILE *out, const Plot *plot, const PlotLayout *at) {
     put_format(out, 'x', bars ? plot->y_format : plot->x_format, &at->x);
     if (plot->x_log) fputs("set logscale x\n", out);
     if (bars) {
-        fputs("unset ytics\n", out);
+        fprintf(out, "unset ytics\nset xtics 0, %.9g\n", plot_step(at->x.high / 4));
         return;
     }
     put_format(out, 'y', plot->y_format, &at->y);

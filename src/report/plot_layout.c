@@ -65,6 +65,11 @@ PlotAxis plot_axis(AxisFormat format, double low, double high) {
     return axis;
 }
 
+double plot_step(double step) {
+    double power = pow(10, floor(log10(step)));
+    return step <= power ? power : step <= 2 * power ? 2 * power : step <= 5 * power ? 5 * power : 10 * power;
+}
+
 /* Adds a share of the range at both ends. */
 static void add_margin(PlotAxis *axis, double share, bool logarithmic) {
     if (!(axis->high > axis->low)) { /* a single value */

@@ -29,6 +29,10 @@ typedef struct PlotLayout {
 /* An axis from `low` to `high`, in the unit of the format. */
 PlotAxis plot_axis(AxisFormat format, double low, double high);
 
+/* The smallest of 1, 2 and 5 times a power of ten that is at least `step`, for the distance between numbers.
+ */
+double plot_step(double step);
+
 /* Parts of gnuplot scripts, for other charts: a quoted text, the SVG terminal, and the same picture as
  * NAME.pdf. */
 void plot_put_text(FILE *out, const char *text);
