@@ -21,7 +21,7 @@
 #include "model/rope.h"
 
 enum { MAX_RECORDED = 64 }; /* record steps of up to this many sequences */
-enum { STEP_ROWS = 64 };    /* sequences per decode step on the CPU */
+enum { STEP_ROWS = 16 };    /* sequences per decode step on the CPU */
 
 /* State of decode steps with a given number of sequences. */
 typedef struct StepState {

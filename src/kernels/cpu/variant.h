@@ -32,7 +32,7 @@ void VARIANT(table_override)(KernelTable *table);
 
 /* GEMMs with up to this many rows, as in generation, accumulate in an order that does not depend on the
  * number of rows, so a sequence gets the same bits alone and in a batch. */
-enum { SKINNY_ROWS = 64 };
+enum { SKINNY_ROWS = 16 };
 
 /* A half-open interval [from, to). */
 typedef struct Range {
