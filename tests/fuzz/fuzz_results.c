@@ -18,13 +18,14 @@ static void show(const Results *results) {
     (void)fuzz_succeeded(findings_text(results, &findings));
     (void)fuzz_succeeded(findings_json(results, &judged));
     FILE *out = open_memstream(&page, &size);
+    const Figures drawn = {0};
     fuzz_require(out);
     (void)fuzz_succeeded(put_table(out, results));
     (void)fuzz_succeeded(put_study(out, results));
     put_epochs(out, results);
-    put_phases(out, results);
-    put_memory(out, results);
-    put_timelines(out, results);
+    (void)fuzz_succeeded(put_phases(out, results, &drawn));
+    (void)fuzz_succeeded(put_memory(out, results, &drawn));
+    (void)fuzz_succeeded(put_timelines(out, results, &drawn));
     fclose(out);
 }
 

@@ -70,6 +70,7 @@ static void one_step(Simulation *sim, const Layout *layout, int step) {
         fill_micros(&sim->worker[w], layout, step, w, count, micro);
         for (int i = 0; i < count; i++) own += (double)micro[i]->loss_count[LOSS_TOKEN];
         assert_ok(runner_step(sim->worker[w].runner, micro, count, step + 1, layout_lr(layout), &result));
+        assert_ok(stream_sync(sim->worker[w].runner->stream)); /* the host changes the weights */
         for (int i = 0; i < count; i++) host_batch_free(micro[i]);
         sum += own * result.loss;
         terms += own;
@@ -108,6 +109,7 @@ static void simulate(Simulation *sim, const Layout *layout, const Outcome *found
 static double outer_diff(const Simulation *sim, const Outcome *found) {
     const Store *outer = found->runner->outer;
     double worst = 0;
+    assert_ok(stream_sync(found->runner->stream));
     for (int64_t u = 0, at = 0; u < found->model->units; at += outer->count[u++])
         for (size_t j = 0; j < outer->unit[u].count; j++) {
             const ParamSlot *slot = &outer->unit[u].slot[j];
