@@ -86,7 +86,8 @@ static Outcome run_checked(Group *world, const Layout *layout, const Outcome *ex
                  expected->eval);
     const char *name = "";
     double max_diff = max_weight_diff(&found, expected, &name);
-    /* Losses agree to 1e-5, but AdamW divides a tiny gradient by its own size, and with it its rounding error. */
+    /* Losses agree to 1e-5, but AdamW divides a tiny gradient by its own size, and with it its rounding
+     * error. */
     if (!(max_diff <= 5e-4))
         fail_msg("%s: %s differs by %g from one rank", layout_text(layout), name, max_diff);
     return found;
