@@ -217,8 +217,9 @@ static void test_documents(void **state) {
             assert_true(fabs(loss - documents_gradients(runner, false, single)) <= 1e-6 * loss);
             for (int64_t i = 0; i < count; i++)
                 if (fabsf(single[i]) > fabsf(single[largest])) largest = i;
+            /* GEMMs of few and of many rows add in different orders. */
             for (int64_t i = 0; i < count; i++)
-                assert_true(fabsf(packed[i] - single[i]) <= 1e-6f * fabsf(single[largest]));
+                assert_true(fabsf(packed[i] - single[i]) <= 2e-6f * fabsf(single[largest]));
         }
 }
 
