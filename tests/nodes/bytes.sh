@@ -1,6 +1,7 @@
 # What a training step sends from node to node, by the counters of the network interfaces: an all-reduce of P bytes of
 # gradients over N nodes needs 2P(N-1)/N from each, whatever the number of ranks on them.
 # Nodes: 3
+# Config: All
 . "$(dirname "$0")/lib.sh"
 
 train="train --model gpt2-tiny --layers 4 --hidden 320 --heads 5 --seq 16 --batch 24 --data self --eval-every 0
