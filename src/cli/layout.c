@@ -58,7 +58,7 @@ static int64_t number_of(const Invocation *call, const char *name) {
     return slot ? *(const int64_t *)slot->field : 0;
 }
 
-/* Without ZeRO, each replica is a worker of its own unless --shard says otherwise. */
+/* Without ZeRO, each replica is a worker, unless --shard groups them. */
 Status layout_settle(const Invocation *call, Layout *layout, int64_t world) {
     int64_t ranks = 0, model = layout->tp * layout->pp;
     TRY(ranks_given(call, layout, world, &ranks));

@@ -18,7 +18,7 @@ void group_free(Group *group) {
     if (group) group->ops->free(group);
 }
 
-/* A reduction of `whole`, of which a rank sends `part` directly to each other if it is small. */
+/* Counts a reduction of `whole`. If it is small, a rank sends `part` directly to every other rank. */
 static void count_reduce(Group *group, CommKind kind, Tensor whole, Tensor part) {
     CommBytes *sent = &group->sent[kind];
     if (group->size == 1) return;

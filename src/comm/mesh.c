@@ -70,7 +70,7 @@ Status mesh_new_self(Mesh **ret_mesh) {
     return OK;
 }
 
-/* A dry-run group of the ranks of the world first, first + stride ..., of which this is number `rank`. */
+/* A dry-run group of the world's ranks first, first + stride and so on. This rank is number `rank` in it. */
 static Status dryrun_group(Group **ret_group, int rank, int size, int first, int stride, int per_node,
                            bool staged) {
     CLEANUP(mem_freep) int *node = NULL;

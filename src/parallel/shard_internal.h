@@ -19,7 +19,7 @@ static inline bool shards_have_workers(const Shards *shards) {
 
 /* Allocates on the device or, if `away`, in host memory. */
 MUST_USE Status shard_place(Device *device, bool away, MemTag tag, size_t bytes, Buffer *ret_buffer);
-/* Whether ranks have whole parameters of which each updates a shard. */
+/* Whether each rank holds all parameters but updates only its shard of them. */
 static inline bool shards_gather_params(const Shards *shards) {
     return shards->spec.optimizer && !shards->spec.params;
 }

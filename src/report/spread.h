@@ -31,7 +31,7 @@ double run_mean(const Run *run, size_t figure, double (*value)(const Run *run, s
 
 /* NAN: unknown, or the figure is not timed. */
 double run_spread(const Run *run, size_t figure);
-/* Whether the runs' values cannot be told apart; false if one is unknown. */
+/* Whether the runs' values differ by less than their spreads; false if one is unknown. */
 bool figures_tie(const Run *a, const Run *b, size_t figure);
 /* A spread relative to its value, "±2.1%" or without UTF-8 "+-2.1%"; empty if unknown or zero. Writes into a
  * buffer of FORMAT_SIZE bytes. */

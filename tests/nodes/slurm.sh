@@ -79,8 +79,7 @@ expect_said "the launcher started 2 tasks, but they do not see each other; with 
 
 # ---- a time limit ----
 
-# The job's limit is a minute, of which 50 s are for saving. It would take hours; once it is stopped, it gets a few
-# steps more.
+# The job would take hours. Slurm signals it 50 s before its limit of a minute; after the requeue it gets a few more steps.
 cp /mnt/deploy/slurm.sbatch job.sh
 echo "{\"steps\": 1000000, \"log-every\": 1}" >/mnt/shared/run.json
 cd /mnt/shared

@@ -151,7 +151,7 @@ template <typename F> __device__ inline void draw_masks(const ForwardArgs &args,
                 *reinterpret_cast<uint4 *>(&s.mask[ring.slot][row][0]) = draw_row(args, from, columns);
             }
             barrier_arrive_warp(&s.mask_full[ring.slot]);
-            // The units do not divide evenly among the warps: the next tile's go on with the next warp.
+            // If the units do not divide evenly among the warps, the next tile starts with the next warp.
             turn -= units % draw_warps;
             if (turn < 0) turn += draw_warps;
         }
