@@ -29,6 +29,17 @@ void curve_done(Curve *curve) {
     *curve = (Curve){0};
 }
 
+static void forget_metrics(Run *run) {
+    curve_done(&run->loss);
+    curve_done(&run->val_loss);
+    curve_done(&run->step_ms);
+    curve_done(&run->busy);
+    curve_done(&run->tokens);
+    curve_done(&run->elapsed);
+    run->epoch_count = 0;
+    run->earlier_s = 0;
+}
+
 static void run_done(Run *run) {
     free(run->name);
     free(run->dir);
@@ -38,12 +49,7 @@ static void run_done(Run *run) {
     run_summary_done(&run->summary);
     json_decref(run->published);
     run_summary_done(&run->prediction);
-    curve_done(&run->loss);
-    curve_done(&run->val_loss);
-    curve_done(&run->step_ms);
-    curve_done(&run->busy);
-    curve_done(&run->tokens);
-    curve_done(&run->elapsed);
+    forget_metrics(run);
     free(run->epochs);
     for (size_t i = 0; i < run->repeat_count; i++) run_done(&run->repeats[i]);
     free(run->repeats);
@@ -214,17 +220,6 @@ static Status remove_in(const char *dir, const char *name) {
     TRY(path_join(&path, dir, name));
     if (path_exists(path) && unlink(path) != 0) return FAILED("%s: cannot remove: %s", path, strerror(errno));
     return OK;
-}
-
-static void forget_metrics(Run *run) {
-    curve_done(&run->loss);
-    curve_done(&run->val_loss);
-    curve_done(&run->step_ms);
-    curve_done(&run->busy);
-    curve_done(&run->tokens);
-    curve_done(&run->elapsed);
-    run->epoch_count = 0;
-    run->earlier_s = 0;
 }
 
 Status run_renew(Run *run) {
