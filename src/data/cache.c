@@ -31,9 +31,9 @@ Status cache_root(char **ret_root) {
 
 static Status add_file(FILE *key, const char *path) {
     if (corpus_is_named(path)) {
-        for (int i = 0; i < corpus_count(); i++) {
+        for (size_t place = 0; !corpus_ends(place);) {
             CLEANUP(source_done) Source source = {0};
-            TRY(corpus_source(&source, i));
+            TRY(corpus_next(&source, &place));
             fprintf(key, "self %016llx\n", (unsigned long long)checksum(source.data, source.size, 0));
         }
         return OK;

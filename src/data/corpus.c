@@ -13,19 +13,14 @@ bool corpus_is_named(const char *path) {
     return !strcmp(path, "self") && !path_exists(path);
 }
 
-static const unsigned char *next_file(const unsigned char *at) {
-    const unsigned char *separator = memchr(at, FILE_SEPARATOR, (size_t)(weft_corpus_end - at));
-    return separator ? separator + 1 : weft_corpus_end;
+bool corpus_ends(size_t place) {
+    return place == (size_t)(weft_corpus_end - weft_corpus_begin);
 }
 
-int corpus_count(void) {
-    int count = 0;
-    for (const unsigned char *at = weft_corpus_begin; at < weft_corpus_end; at = next_file(at)) count++;
-    return count;
-}
-
-Status corpus_source(Source *ret_source, int index) {
-    const unsigned char *at = weft_corpus_begin;
-    while (index-- > 0) at = next_file(at);
-    return source_init_memory(ret_source, "self", at, (size_t)(next_file(at) - at) - 1);
+Status corpus_next(Source *ret_source, size_t *place) {
+    const unsigned char *file = weft_corpus_begin + *place;
+    const unsigned char *end = memchr(file, FILE_SEPARATOR, (size_t)(weft_corpus_end - file));
+    if (!end) return FAILED("the embedded corpus ends without a separator");
+    *place += (size_t)(end - file) + 1;
+    return source_init_memory(ret_source, "self", file, (size_t)(end - file));
 }

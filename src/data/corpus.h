@@ -6,7 +6,8 @@
 #include "data/source.h"
 
 bool corpus_is_named(const char *path);
-int corpus_count(void); /* number of files */
-MUST_USE Status corpus_source(Source *ret_source, int index);
+/* Files follow each other; a place is 0 at first and moves to the next file with each. */
+bool corpus_ends(size_t place);
+MUST_USE Status corpus_next(Source *ret_source, size_t *place);
 
 #endif

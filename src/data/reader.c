@@ -18,7 +18,7 @@
 struct Reader {
     ReaderSpec spec;
     int at;          /* index of the current path */
-    int part, parts; /* files of the embedded corpus */
+    size_t place;    /* in the embedded corpus: of the next file */
     Input *input;    /* NULL: the next input must be opened */
     bool json;
     bool starts; /* a document may begin at the start of the next block */
@@ -120,11 +120,9 @@ static Status open_next(Reader *reader) {
     const char *path = reader->spec.paths[reader->at];
     if (corpus_is_named(path)) {
         CLEANUP(source_done) Source source = {0};
-        reader->parts = corpus_count();
-        TRY(corpus_source(&source, reader->part));
+        TRY(corpus_next(&source, &reader->place));
         TRY(input_open_memory(&reader->input, path, source.data, source.size));
     } else {
-        reader->parts = 1;
         TRY(input_open(&reader->input, path));
     }
     reader->json = reader_is_json(path);
@@ -141,8 +139,8 @@ static void close_input(Reader *reader) {
         notes->changed_file = reader->spec.paths[reader->at];
     input_free(reader->input);
     reader->input = NULL;
-    if (++reader->part < reader->parts) return;
-    reader->part = 0;
+    if (reader->place && !corpus_ends(reader->place)) return;
+    reader->place = 0;
     reader->at++;
 }
 

@@ -43,9 +43,9 @@ static Status add_source(TokenStream *stream, Source *source) {
 static Status add_corpus(TokenStream *stream) {
     if (stream->format != FORMAT_BYTES)
         return USAGE("the corpus 'self' is text; read it with {format} bytes");
-    for (int i = 0; i < corpus_count(); i++) {
+    for (size_t place = 0; !corpus_ends(place);) {
         CLEANUP(source_done) Source source = {0};
-        TRY(corpus_source(&source, i));
+        TRY(corpus_next(&source, &place));
         TRY(add_source(stream, &source));
     }
     return OK;

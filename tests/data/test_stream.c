@@ -218,7 +218,13 @@ static void test_builtin_corpus(void **state) {
             ends += token == BYTE_END;
         }
     }
-    assert_true(ends == corpus_count() || ends == corpus_count() - 1);
+    int64_t files = 0;
+    for (size_t place = 0; !corpus_ends(place); files++) {
+        CLEANUP(source_done) Source source = {0};
+        assert_ok(corpus_next(&source, &place));
+    }
+    assert_true(files > 100);
+    assert_true(ends == files || ends == files - 1);
 
     spec.format = FORMAT_U16;
     Dataset *none = NULL;
@@ -232,9 +238,9 @@ static void test_builtin_corpus_is_the_source(void **state) {
     size_t size = 0;
     assert_ok(file_read(__FILE__, 1 << 20, &own, &size));
     bool found = false;
-    for (int i = 0; i < corpus_count(); i++) {
+    for (size_t place = 0; !corpus_ends(place);) {
         CLEANUP(source_done) Source source = {0};
-        assert_ok(corpus_source(&source, i));
+        assert_ok(corpus_next(&source, &place));
         found |= source.size == size && !memcmp(source.data, own, size);
     }
     assert_true(found);
