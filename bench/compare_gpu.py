@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Compare training steps and generation of weft and PyTorch on one GPU.
+"""Compare training steps and generation of weft, PyTorch and llm.c on one GPU.
 
-    python bench/compare_gpu.py [--weft build/release/weft] [--rows gpt2,gpt2-medium,...] [--precision bf16]
-                                [--dropout 0,0.1] [--torch plain,transformers,graph] [--json FILE]
+    python bench/compare_gpu.py [--weft build/release/weft] [--rows gpt2,gpt2-medium,...] [--precision bf16,fp8]
+                                [--dropout 0,0.1] [--torch plain,transformers,graph] [--llmc PROGRAM] [--json FILE]
 
 A step is forward, backward, clipping by global norm and AdamW on random tokens, without and with dropout (Llama has
-none). PyTorch runs
-under torch.compile with bf16 autocast, fp32 weights, sdpa attention and fused AdamW: `transformers` is its model,
-`plain` a model written by hand for speed (plain_torch.py), and `graph` the latter with the whole step in one CUDA
-graph, for batches of up to 2048 tokens. weft runs `weft bench`. Each measurement is a separate process, and the sides
-alternate. Step times are wall-clock times between device synchronizations. Memory is the peak of each side's allocator
-(the JSON also has PyTorch's reserved memory).
+none). PyTorch runs under torch.compile with bf16 autocast, fp32 weights, sdpa attention and fused AdamW:
+`transformers` is its model, `plain` a model written by hand for speed (plain_torch.py), and `graph` the latter with the
+whole step in one CUDA graph, for batches of up to 2048 tokens. weft runs `weft bench`. llm.c's train_gpt2cu, built with
+cuDNN, runs the rows of GPT-2 with 1024 tokens, which it has without dropout. Each measurement is a separate process,
+and the sides alternate. Step times are wall-clock times between device synchronizations. Memory is the peak of each
+side's allocator (the JSON also has PyTorch's reserved memory).
 
 Generation is greedy: 128 new tokens after a prompt of 16, in tokens/s over all sequences. transformers' generate, with
 its default cache, is compared with `weft generate`.
@@ -20,6 +20,8 @@ The PyTorch side needs torch and transformers, which are imported only in its ow
 import argparse
 import datetime
 import json
+import os
+import re
 import statistics
 import subprocess
 import sys
@@ -56,6 +58,10 @@ ROWS = {
 }
 GENERATION = {"generate-1": 1, "generate-12": 12}  # GPT-2 355M: batch size
 SIDES = {"plain": "PyTorch, plain", "transformers": "PyTorch, transformers", "graph": "PyTorch, plain, CUDA graph"}
+WEFT = {"bf16": ("weft", ["--precision", "bf16"]), "fp8": ("weft, fp8", ["--precision", "fp8"]),
+        "fp8-delayed": ("weft, fp8, delayed scaling", ["--precision", "fp8", "--fp8-scaling", "delayed"]),
+        "fp8-head": ("weft, fp8, delayed scaling, with the head",
+                     ["--precision", "fp8", "--fp8-scaling", "delayed", "--fp8-head"])}
 GRAPH_TOKENS = 2048  # largest batch of the side `graph`
 NEW_TOKENS = 128
 
@@ -188,13 +194,13 @@ def measure_torch(args, row, dropout, side):
                 "--warmup", str(args.warmup), "--dropout", str(dropout), "--torch", side])
 
 
-def measure_weft(args, row, dropout, _side):
+def measure_weft(args, row, dropout, precision):
     if row in GENERATION:
         return measure_weft_generation(args, row)
     _, _, _, B, T, options, _ = ROWS[row]
     result = run([args.weft, "bench", "--device", "cuda", *options, "--batch", str(B), "--micro-batch", str(B),
-                  "--seq", str(T), "--precision", args.precision, "--dropout", str(dropout), "--steps",
-                  str(args.steps), "--steps-only", "--json"])
+                  "--seq", str(T), *WEFT[precision][1], "--dropout", str(dropout), "--steps", str(args.steps),
+                  "--steps-only", "--json"])
     if "error" not in result:
         result = {"step_ms": result["steps_ms"], "peak_gib": result["peak_bytes"] / 2**30}
     return result
@@ -203,12 +209,32 @@ def measure_weft(args, row, dropout, _side):
 def measure_weft_generation(args, row):
     count = GENERATION[row]
     result = run([args.weft, "generate", "--device", "cuda", "--model", args.generation_model, "--precision",
-                  args.precision, "--prompt-ids", ",".join(["1"] * 16), "--samples", str(count), "--batch", str(count),
+                  "bf16", "--prompt-ids", ",".join(["1"] * 16), "--samples", str(count), "--batch", str(count),
                   "--greedy", "--ignore-end", "--max-tokens", str(NEW_TOKENS), "--json"])
     if "error" not in result:
         seconds = count * NEW_TOKENS / result["decode_tokens_per_s"]
         result = {"step_ms": [1000 * seconds], "peak_gib": result["peak_bytes"] / 2**30}
     return result
+
+
+def measure_llmc(args, row, _dropout, _side):
+    """Times of llm.c's steps on files of random tokens in its format: a header of 256 integers, then 16-bit tokens."""
+    _, _, options, B, T, _, _ = ROWS[row]
+    count = 2 * (args.warmup + args.steps) * B * T
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("train.bin", "val.bin"):
+            header = [20240520, 1, count] + [0] * 253
+            tokens = bytearray(os.urandom(2 * count))
+            tokens[1::2] = bytes(byte % 196 for byte in tokens[1::2])  # below 196 * 256, so below 50257
+            Path(folder, name).write_bytes(b"".join(n.to_bytes(4, "little") for n in header) + tokens)
+        done = subprocess.run([args.llmc, "-i", f"{folder}/train.bin", "-j", f"{folder}/val.bin", "-e",
+                               f"d{options.get('n_layer', 12)}", "-b", str(B), "-t", str(T), "-d", str(B * T), "-x",
+                               str(args.warmup + args.steps), "-v", "0", "-s", "0", "-h", "0"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    times = [float(ms) for ms in re.findall(r"([0-9.]+) ms", done.stdout)]
+    if done.returncode or len(times) < args.steps:
+        return {"error": f"exit code {done.returncode}: {(done.stdout.strip().splitlines() or ['no output'])[-1]}"}
+    return {"step_ms": times[-args.steps:], "peak_gib": float("nan")}
 
 
 def rate(row, result):
@@ -231,14 +257,16 @@ def has_no_dropout(row):
     return row in GENERATION or ROWS[row][1] == "llama"
 
 
-def sides_of(args, row):
-    sides = [("weft", None, measure_weft)] if args.weft else []
+def sides_of(args, row, dropout):
+    sides = [(WEFT[p][0], p, measure_weft) for p in args.precision if args.weft and (p == "bf16" or row in ROWS)]
     for side in args.torch:
         if row in GENERATION and side != "transformers":
             continue
         if side == "graph" and (row in GENERATION or ROWS[row][3] * ROWS[row][4] > GRAPH_TOKENS):
             continue
         sides.append((SIDES[side], side, measure_torch))
+    if args.llmc and row in ROWS and ROWS[row][1] == "gpt2" and ROWS[row][4] == 1024 and not dropout:
+        sides.append(("llm.c", None, measure_llmc))
     return sides
 
 
@@ -249,7 +277,9 @@ def parse():
     parser.add_argument("--rows", type=lambda text: text.split(","), default=list(ROWS), help=", ".join(everything))
     parser.add_argument("--torch", type=lambda text: [side for side in text.split(",") if side],
                         default=["plain", "graph"], help=f"PyTorch's sides: {', '.join(SIDES)}; '' measures only weft")
-    parser.add_argument("--precision", default="bf16", help="precision of weft")
+    parser.add_argument("--precision", type=lambda text: text.split(","), default=["bf16"],
+                        help=f"one or several of weft's: {', '.join(WEFT)} (default: bf16)")
+    parser.add_argument("--llmc", help="path to llm.c's train_gpt2cu")
     parser.add_argument("--dropout", type=lambda text: [float(p) for p in text.split(",")], default=[0.0, 0.1],
                         help="one or several probabilities (default: 0,0.1)")
     parser.add_argument("--steps", type=int, default=10)
@@ -263,6 +293,8 @@ def parse():
         parser.error(f"unknown row {unknown[0]}; choose from {', '.join(everything)}")
     if any(side not in SIDES for side in args.torch):
         parser.error(f"--torch: choose from {', '.join(SIDES)}")
+    if any(precision not in WEFT for precision in args.precision):
+        parser.error(f"--precision: choose from {', '.join(WEFT)}")
     return args
 
 
@@ -273,18 +305,18 @@ def main():
         return
     report = {"date": datetime.date.today().isoformat(), "machine": machine(), "dropout": args.dropout,
               "precision": args.precision, "rows": {}}
-    print("| workload | side | throughput | step, ms | memory, GiB |")
+    print("| workload | side | throughput | step, ms (fastest) | memory, GiB |")
     print("| --- | --- | --- | --- | --- |", flush=True)
     for row, dropout in [(row, p) for row in args.rows for p in ([0.0] if has_no_dropout(row) else args.dropout)]:
-        for name, side, measure in sides_of(args, row):
+        for name, side, measure in sides_of(args, row, dropout):
             result = measure(args, row, dropout, side)
             report["rows"].setdefault(title(row, dropout), {})[name] = result
             if "error" in result:
                 print(f"| {title(row, dropout)} | {name} | failed: {result['error']} | | |", flush=True)
                 continue
             speed, unit = rate(row, result)
-            print(f"| {title(row, dropout)} | {name} | {speed:,.0f} {unit} | {statistics.median(result['step_ms']):.2f} | "
-                  f"{result['peak_gib']:.1f} |", flush=True)
+            print(f"| {title(row, dropout)} | {name} | {speed:,.0f} {unit} | {statistics.median(result['step_ms']):.2f} "
+                  f"({min(result['step_ms']):.2f}) | {result['peak_gib']:.1f} |", flush=True)
     if args.json:
         Path(args.json).write_text(json.dumps(report, indent=1) + "\n")
 
