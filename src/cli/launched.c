@@ -254,6 +254,12 @@ static Status explain_lost(const Launched *of) {
                   hint ? hint : "");
 }
 
+static Status explain_early(const Launched *of) {
+    if (resume_finds(of->spec->call))
+        return STOPPED_SAVED("stopped before the ranks were ready; add --resume to continue");
+    return STOPPED("stopped before the ranks were ready; nothing was saved");
+}
+
 static Status explain(const Launched *of, int code) {
     const char *name = of->spec->name;
     if (code == 127)
@@ -264,8 +270,7 @@ static Status explain(const Launched *of, int code) {
     if (code && of->signal && !of->failed && !of->asked)
         return FAILED("rank %d was killed by signal %d (%s); the other ranks were terminated", of->rank,
                       of->signal, strsignal(of->signal));
-    if (code && of->asked && !of->explained && code != STATUS_SAVED)
-        return STOPPED("stopped before the ranks were ready; nothing was saved");
+    if (code && of->asked && !of->explained && code != STATUS_SAVED) return explain_early(of);
     if (code && !of->explained && code != STATUS_SAVED) fputs(of->text, stderr);
     if (code > 128 && code <= 128 + SIGRTMAX)
         return FAILED("a rank was killed by signal %d (%s); the other ranks were terminated", code - 128,
@@ -308,7 +313,7 @@ Status launched_wait(const LaunchedSpec *spec, int *ret_code, LaunchedFailure *r
         of.failed || of.signal || of.lost[0] || WIFSIGNALED(state) || (code && !of.explained && code != 127);
     ret_failure->failed = failed && !asked && !of.code && code != STATUS_USAGE && code != STATUS_SAVED;
     find_host(&of, ret_failure->host);
-    if (of.early) return STOPPED("stopped before the ranks were ready; nothing was saved");
+    if (of.early) return explain_early(&of);
     if (of.at_once) return STOPPED("stopped at once; steps after the newest checkpoint are lost");
     if (of.stuck && !of.explained) fputs(of.text, stderr);
     if (of.stuck) return FAILED("%s hung after a rank had ended, and was killed", spec->name);

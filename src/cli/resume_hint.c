@@ -35,10 +35,23 @@ static Status command_text(const Invocation *call, char **ret_text) {
     return OK;
 }
 
+/* NULL if the command has none. */
+static const char *run_directory(const Invocation *call) {
+    const Slot *out = call->command->resumes ? invocation_slot(call, "out") : NULL;
+    return out ? *(const char *const *)out->field : NULL;
+}
+
+bool resume_finds(const Invocation *call) {
+    CLEANUP(mem_freep) char *dir = NULL;
+    const char *run = run_directory(call);
+    if (!run || !*(const bool *)invocation_slot(call, "resume")->field) return false;
+    CLEANUP(status_freep) Status unreadable = ckpt_latest(run, &dir);
+    return dir != NULL;
+}
+
 Status resume_hint(const Invocation *call, char **ret_text) {
     CLEANUP(mem_freep) char *dir = NULL, *command = NULL;
-    const Slot *out = call->command->resumes ? invocation_slot(call, "out") : NULL;
-    const char *run = out ? *(const char *const *)out->field : NULL;
+    const char *run = run_directory(call);
     if (!run) return str_dup("", ret_text);
     CLEANUP(status_freep) Status unreadable = ckpt_latest(run, &dir);
     if (!dir) return str_format(ret_text, "; %s has no checkpoint yet", run);

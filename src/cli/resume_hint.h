@@ -8,4 +8,7 @@
  * the command has no run directory. */
 MUST_USE Status resume_hint(const Invocation *call, char **ret_text);
 
+/* Whether the command resumes a run that has a checkpoint, so that nothing is lost if it is stopped early. */
+bool resume_finds(const Invocation *call);
+
 #endif

@@ -655,9 +655,20 @@ static void announce(Trainer *t, const LoadReport *report) {
         progress_line(t->progress, "no {out} directory: the trained weights will not be saved");
 }
 
+/* A resumed run that is stopped before it has loaded its checkpoint loses nothing. */
+static void note_checkpoint(Trainer *t) {
+    const CheckpointSettings *c = &t->config->ckpt;
+    CLEANUP(mem_freep) char *dir = NULL;
+    if (!c->out || !c->resume || !path_is_dir(c->out)) return;
+    CLEANUP(status_freep) Status unreadable = ckpt_latest(c->out, &dir);
+    if (dir) trainer_set_work(t, WORK_SAVED);
+    t->resumable = dir != NULL;
+}
+
 static Status prepare(Trainer *t) {
     const Settings *c = t->config;
     TRY(check_config(c));
+    note_checkpoint(t);
     TRY(guard_parse(c->fault.on_divergence, &t->policy));
     guard_init(&t->guard);
     TRY(progress_new(&t->progress, c->report.log, "train", c->training.steps, 5, c->report.quiet));
@@ -748,5 +759,7 @@ Status train_run(const Settings *config, const json_t *config_json, json_t **ret
     Status status = run_all(&t, config_json, ret_summary);
     bool writes = trainer_is_first(&t) || !config->ckpt.files;
     if (status && writes) status_free(tracer_rescue(t.tracer));
-    return status;
+    if (status_kind(status) != STATUS_STOPPED || !t.resumable || t.step) return status;
+    status_free(status);
+    return STOPPED_SAVED("stopped before the checkpoint was loaded; add {resume} to continue");
 }

@@ -41,6 +41,7 @@ typedef struct Trainer {
     WorkerState workers;    /* what is saved of them; count 0: there are none */
     ReplicaState replicas;  /* what is saved of their gradients; count 0: nothing */
     bool *exchanged;        /* per unit: whether it is being exchanged, for `workers` */
+    bool resumable;         /* the run has a checkpoint to resume from */
     bool stopped;           /* by a signal ... */
     bool abandoned;         /* ... in the middle of a step or evaluation */
     EvalResult eval;        /* latest evaluation by this process; examples == 0: none yet */

@@ -1,5 +1,8 @@
 /* Progress and Ctrl-C on a pseudo-terminal, in each phase of the commands that take long. Commands that have
  * nothing to save are killed by the signal; training saves a checkpoint first. */
+#include <fcntl.h>
+#include <glob.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include "base/fs.h"
@@ -247,6 +250,29 @@ static void orphans_are_killed(void **state) {
     for (int r = 0; r < 2; r++) assert_int_not_equal(kill(launch.rank[r], 0), 0);
 }
 
+/* A resumed run that waits for its data has not loaded its checkpoint yet, and loses nothing. */
+static void resuming_stops(void **state) {
+    (void)state;
+    put_text("held.txt", "the quick brown fox jumps over the lazy dog and over the other one, twice a day\n");
+    put_text("prepare.sh",
+             "set -e; export WEFT_CACHE=cache; $WEFT tokenizer train --data held.txt --vocab 270 "
+             "--out held-tok; $WEFT train --data held.txt --tokenizer held-tok " TINY
+             "--seq 8 --steps 1 --val-fraction 0 --out held; rm cache/shards/*/*.tokens");
+    Terminal terminal = terminal_open("sh prepare.sh");
+    assert_int_equal(terminal_close(&terminal), 0);
+    glob_t locks;
+    assert_int_equal(glob(at("cache/shards/*.lock"), 0, NULL, &locks), 0);
+    int lock = open(locks.gl_pathv[0], O_RDWR);
+    assert_int_equal(flock(lock, LOCK_EX), 0);
+    int code = stop_at(&terminal, "WEFT_CACHE=cache exec $WEFT train --out held --resume --steps 2",
+                       "waiting for another process");
+    assert_contains(terminal.seen,
+                    "weft: stopped before the checkpoint was loaded; add --resume to continue");
+    assert_int_equal(code, SAVED);
+    close(lock);
+    globfree(&locks);
+}
+
 static void starting_ranks_stop(void **state) {
     (void)state;
     if (!mpi_built()) skip();
@@ -257,6 +283,9 @@ static void starting_ranks_stop(void **state) {
                 "starting");
     assert_true(code == 1 || code == KILLED); /* the signal may come before the command catches it */
     assert_false(path_exists(at("started/latest")));
+    /* A run that is resumed has everything saved. */
+    code = stop_at(&terminal, "echo starting; exec $WEFT train --out run --resume --ranks 2", "starting");
+    assert_true(code == SAVED || code == KILLED);
 }
 
 static void tokenizer_training_stops(void **state) {
@@ -338,16 +367,27 @@ static void generation_stops(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(validation_stops),         cmocka_unit_test(training_saves_and_resumes),
-        cmocka_unit_test(later_validation_saves),   cmocka_unit_test(ranks_stop_together),
-        cmocka_unit_test(terminated_job_saves),     cmocka_unit_test(one_rank_stops_all),
-        cmocka_unit_test(second_interrupt_kills),   cmocka_unit_test(killed_launcher_is_reported),
-        cmocka_unit_test(orphans_are_killed),       cmocka_unit_test(stopped_rank_is_named),
-        cmocka_unit_test(killed_rank_is_restarted), cmocka_unit_test(starting_ranks_stop),
-        cmocka_unit_test(preparation_stops),        cmocka_unit_test(tokenizer_training_stops),
-        cmocka_unit_test(evaluation_stops),         cmocka_unit_test(generation_stops),
-        cmocka_unit_test(measurement_stops),        cmocka_unit_test(search_stops),
-        cmocka_unit_test(comparison_stops),         cmocka_unit_test(ignored_signals_stay_ignored),
+        cmocka_unit_test(validation_stops),
+        cmocka_unit_test(training_saves_and_resumes),
+        cmocka_unit_test(later_validation_saves),
+        cmocka_unit_test(ranks_stop_together),
+        cmocka_unit_test(terminated_job_saves),
+        cmocka_unit_test(one_rank_stops_all),
+        cmocka_unit_test(second_interrupt_kills),
+        cmocka_unit_test(killed_launcher_is_reported),
+        cmocka_unit_test(orphans_are_killed),
+        cmocka_unit_test(stopped_rank_is_named),
+        cmocka_unit_test(killed_rank_is_restarted),
+        cmocka_unit_test(starting_ranks_stop),
+        cmocka_unit_test(resuming_stops),
+        cmocka_unit_test(preparation_stops),
+        cmocka_unit_test(tokenizer_training_stops),
+        cmocka_unit_test(evaluation_stops),
+        cmocka_unit_test(generation_stops),
+        cmocka_unit_test(measurement_stops),
+        cmocka_unit_test(search_stops),
+        cmocka_unit_test(comparison_stops),
+        cmocka_unit_test(ignored_signals_stay_ignored),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }
