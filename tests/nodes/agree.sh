@@ -7,7 +7,7 @@ small="--model gpt2-tiny --seq 16 --batch 4 --steps 2 --eval-every 0 --val-fract
 # different FIRST SECOND: other options on node2 than on node1.
 different() {
     run mpirun --host node1 -n 1 "$weft" train $small $1 : --host node2 -n 1 "$weft" train $small $2
-    expect_within 30 # seconds; they waited forever
+    expect_within 120 # seconds; they waited forever
 }
 
 # The nodes share nothing; contents are compared, not paths.

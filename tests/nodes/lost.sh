@@ -10,7 +10,7 @@ dir=/mnt/shared/run
 
 # Cuts the link once there is a checkpoint; before, the ranks are called weft.
 (
-    wait_for 60 test -e $dir/latest
+    wait_for 120 test -e $dir/latest
     on node2 "pgrep -cx weft" >names
     cut_link 2
 ) &
@@ -25,7 +25,7 @@ expect_said 1
 
 # The ranks on the lost node end as well.
 join_link 2
-run wait_for 60 on node2 "! pgrep -x weft"
+run wait_for 120 on node2 "! pgrep -x weft"
 expect_code 0
 steps=$(readlink $dir/latest)
 steps=$((${steps##*-} + 2))

@@ -7,10 +7,11 @@ limit_links 200mbit || {
     exit 77
 }
 
-# between_limits TEXT: the line of output that starts so has a rate of 25 MB/s, within a factor of 2.
+# between_limits TEXT: the line of output that starts so has a rate of up to 25 MB/s, give or take what the links let
+# through at once. A busy machine may be much slower than the links, but not faster.
 between_limits() {
     rate=$(sed -n "s,^$1.* \([0-9.]*\) MB/s.*,\1,p" said)
-    [ "$rate" ] && awk -v rate="$rate" 'BEGIN { exit !(rate > 12.5 && rate < 50) }' || fail "expected about 25 MB/s: $1"
+    [ "$rate" ] && awk -v rate="$rate" 'BEGIN { exit !(rate > 1 && rate < 50) }' || fail "expected up to 25 MB/s: $1"
 }
 
 run "$weft" ranks --ranks 4 --hosts "$(hosts 2)" --size 1MB --repeats 1

@@ -10,7 +10,7 @@ interrupted() {
     dir=/mnt/shared/$1
     "$weft" $train --ranks 2 --hosts "$1" --steps 1000000 --out "$dir" >said 2>&1 &
     process=$!
-    wait_for 60 test -e "$dir/latest"
+    wait_for 120 test -e "$dir/latest"
     kill -TERM $process
     code=0
     wait $process || code=$?
