@@ -17,9 +17,9 @@
 
 struct Reader {
     ReaderSpec spec;
-    int at;          /* index of the current path */
-    size_t place;    /* in the embedded corpus: of the next file */
-    Input *input;    /* NULL: the next input must be opened */
+    int at;       /* index of the current path */
+    size_t place; /* in the embedded corpus: of the next file */
+    Input *input; /* NULL: the next input must be opened */
     bool json;
     bool starts; /* a document may begin at the start of the next block */
     int64_t line;
