@@ -19,6 +19,7 @@
 #include "parallel/shard_internal.h"
 
 enum { ALIGN = 64 };
+_Static_assert(UNIT_BLOCK % QUANT_BLOCK == 0, "blocks must not mix ranges of a unit");
 
 bool shards_have_residual(const Shards *shards) {
     return shards->spec.grad_type == GRAD_INT8 && shards->spec.shard->size > 1 && shards->spec.train;

@@ -105,13 +105,15 @@ static void place_range(Unit *unit, UnitRange *range) {
         unit->numel = range->first + round_up(slot->offset + slot->count - range->first, UNIT_ALIGN);
         last = i;
     }
-    range->count = unit->numel - range->first;
 }
 
-static void place(Unit *unit) {
+static void place(Unit *unit, int64_t align) {
     for (int k = 0; k < UNIT_RANGES; k++) {
-        unit->range[k] = (UnitRange){.decay = k < 2, .split = k % 2 == 0};
-        place_range(unit, &unit->range[k]);
+        UnitRange *range = &unit->range[k];
+        *range = (UnitRange){.decay = k < 2, .split = k % 2 == 0};
+        place_range(unit, range);
+        unit->numel = round_up(unit->numel, align);
+        range->count = unit->numel - range->first;
     }
 }
 
@@ -128,8 +130,9 @@ Status unit_init(Unit *ret_unit, const ParamList *list, UnitSpec spec) {
         unit.count++;
     }
     divide(&unit, spec);
-    place(&unit);
-    unit.numel = round_up(unit.numel, (int64_t)UNIT_ALIGN * spec.shards);
+    int64_t align = spec.tp_size > 1 && unit.pieces == 1 ? UNIT_BLOCK : UNIT_ALIGN;
+    place(&unit, align);
+    unit.numel = round_up(unit.numel, align * spec.shards);
     *ret_unit = unit;
     return OK;
 }
@@ -145,7 +148,7 @@ Status unit_piece(Unit *ret_piece, const Unit *unit, int piece) {
     slot->start += first;
     slot->valid = slot->valid < first ? 0 : slot->valid - first < rows ? slot->valid - first : rows;
     slot->stripe = slot->shards = slot->pieces = 0;
-    place(&part);
+    place(&part, UNIT_ALIGN);
     *ret_piece = part;
     return OK;
 }

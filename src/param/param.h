@@ -12,7 +12,7 @@
 
 typedef enum { INIT_NORMAL, INIT_TRUNCATED /* at two standard deviations */, INIT_ZEROS, INIT_ONES } InitKind;
 
-enum { PARAM_NAME = 64, PARAM_DIMS = 3, UNIT_ALIGN = 64 /* elements */ };
+enum { PARAM_NAME = 64, PARAM_DIMS = 3, UNIT_ALIGN = 64, UNIT_BLOCK = 256 /* elements */ };
 
 typedef struct ParamDesc {
     char name[PARAM_NAME]; /* unique in the model, e.g. "layer.3.attn.qkv.weight" */
@@ -58,7 +58,9 @@ typedef struct ParamSlot {
     int shards, pieces;      /* with stripe: see Unit.pieces */
 } ParamSlot;
 
-/* Parameters with equal treatment are contiguous, so that an update needs few kernel calls. */
+/* Parameters with equal treatment are contiguous, so that an update needs few kernel calls. On
+ * tensor-parallel ranks, ranges and shards begin at multiples of UNIT_BLOCK, so that blocks that are
+ * quantized together never mix replicated parameters, which must stay equal on all ranks, with others. */
 typedef struct UnitRange {
     int64_t first, count; /* elements of the flat buffer, including the zero padding between parameters */
     bool decay;           /* as in ParamDesc */

@@ -50,6 +50,7 @@ static void test_layout(void **state) {
     for (int k = 0; k < UNIT_RANGES; k++) {
         const UnitRange *range = &unit.range[k];
         assert_int_equal(range->first, next);
+        assert_int_equal(range->first % UNIT_BLOCK, 0); /* with tensor parallelism */
         next += range->count;
         for (size_t i = 0; i < unit.count; i++) {
             const ParamDesc *desc = &unit.slot[i].desc;
