@@ -20,6 +20,7 @@ static const Effect effects[] = {
     NEEDS("grad-dtype", "dp", ">1", "with a single replica; use more --ranks"),
     NEEDS("sync-fragments", "sync-every", ">0", "without --sync-every"),
     NEEDS("sync-overlap", "sync-every", ">0", "without --sync-every"),
+    NEEDS("sync-dtype", "sync-every", ">0", "without --sync-every"),
     NEEDS("outer-lr", "sync-every", ">0", "without --sync-every"),
     NEEDS("outer-momentum", "sync-every", ">0", "without --sync-every"),
     NEEDS("sequence-parallel", "tp", ">1", "without --tp 2 or more"),

@@ -285,7 +285,7 @@ static const Option layout_table[] = {
              "group with a full copy. Must divide --dp. With --sync-every, such a group is a worker."},
     {OPT_ENUM("grad-dtype", TrainArgs, config.run.grad_type, "TYPE", grad_type_names), .fallback = "fp32",
      .help = "Type in which gradients travel between replicas; they are computed and summed in fp32. What int8 "
-             "rounds off is sent in the next step. With --sync-every, workers' changes travel as bf16 in both."},
+             "rounds off is sent in the next step. --sync-dtype is the type of what workers exchange."},
     {OPT_INT("sync-every", TrainArgs, config.run.outer.every), .fallback = "0", RANGE(0, 1 << 30),
      .help = "Low-communication data parallelism (DiLoCo): workers train on their own and average their weights "
              "every N steps, instead of reducing gradients in every step (0). A worker is one replica, or --shard N."},
@@ -295,9 +295,12 @@ static const Option layout_table[] = {
     {OPT_INT("sync-overlap", TrainArgs, config.run.outer.overlap), .fallback = "0", RANGE(0, 1 << 30),
      .help = "With --sync-every, steps that continue while a fragment is exchanged; 0: workers wait. At most "
              "--sync-every / --sync-fragments."},
-    {OPT_FLOAT("outer-lr", TrainArgs, config.run.outer.lr), .fallback = "0.7", ABOVE_ZERO,
+    {OPT_ENUM("sync-dtype", TrainArgs, config.run.outer.type, "TYPE", grad_type_names), .fallback = "int8",
+     .help = "With --sync-every, type in which changes of the weights travel between workers. What int8 rounds "
+             "off stays in a worker's own weights until the next exchange."},
+    {OPT_FLOAT("outer-lr", TrainArgs, config.run.outer.lr), .fallback = "1", ABOVE_ZERO,
      .help = "With --sync-every, learning rate of the outer optimizer, SGD with Nesterov momentum."},
-    {OPT_FLOAT("outer-momentum", TrainArgs, config.run.outer.momentum), .fallback = "0.9", BELOW_ONE,
+    {OPT_FLOAT("outer-momentum", TrainArgs, config.run.outer.momentum), .fallback = "0", BELOW_ONE,
      .help = "With --sync-every, momentum of the outer optimizer."},
     {OPT_FLAG("sequence-parallel", TrainArgs, config.run.sequence),
      .help = "Split layer norms and dropout along the sequence across tensor-parallel ranks."},

@@ -49,6 +49,7 @@ typedef struct OuterSpec {
     int64_t fragments; /* parts of the model, synchronized at different steps; 0: 1 */
     int64_t overlap;   /* steps that continue while a fragment is exchanged; at most every / fragments */
     double lr, momentum;
+    GradType type; /* in which outer gradients travel; see shard_outer_sum.c */
 } OuterSpec;
 
 typedef struct ShardSpec {
@@ -63,7 +64,7 @@ typedef struct ShardSpec {
     int64_t piece;          /* as in UnitSpec */
     int64_t sketch;         /* totals of a micro-batch's sketch, see shards_probe; 0: no sketches */
     int micros;             /* micro-batches per step, for allocating sketches */
-    GradType grad_type;     /* outer gradients, too */
+    GradType grad_type;
     OptimSpec optim;
     OuterSpec outer; /* its workers are the ranks of `replica` */
 } ShardSpec;

@@ -1,5 +1,5 @@
 /* What the files of the shards share: shard.c (memory, parameters, gradients),
- * shard_update.c, shard_matrix.c and shard_outer.c. */
+ * shard_update.c, shard_matrix.c, shard_wire.c, shard_outer.c and shard_outer_sum.c. */
 #ifndef WEFT_PARALLEL_SHARD_INTERNAL_H
 #define WEFT_PARALLEL_SHARD_INTERNAL_H
 
@@ -56,6 +56,35 @@ MUST_USE Status wire_finish(Shards *shards, ShardUnit *unit, Tensor here, bool a
 size_t wire_bytes(const Shards *shards, int64_t numel);
 /* Allocates what a unit keeps between steps. */
 MUST_USE Status wire_alloc(Shards *shards, ShardUnit *unit);
+
+/* A part in int8 and its scales as they travel, padded. Messages follow one another in memory: those to all
+ * ranks of a group, then those from all. wire_swap sends and receives them, with two tickets for each rank;
+ * the first two are not used. */
+typedef struct WireMessage {
+    Tensor all, q, scales;
+} WireMessage;
+
+size_t wire_message(int64_t part); /* bytes */
+WireMessage wire_message_at(void *messages, int at, int64_t part);
+MUST_USE Status wire_swap(Group *group, Stream *stream, void *messages, int64_t part, Ticket *tickets);
+
+/* Sums outer gradients over the workers (shard_outer_sum.c). `own` has outer_sum_size elements, those that a
+ * unit does not have being zero; units begin at multiples of outer_sum_align. In int8, the sum takes two
+ * exchanges, and outer_sum_return starts the second. outer_sum_finish writes the sum to `own`, which is
+ * undefined until then, except with an overlap. outer_sum_left is what this worker has not sent; absent if it
+ * has sent everything. */
+typedef struct OuterSum OuterSum;
+MUST_USE Status outer_sum_new(OuterSum **ret_sum, const Shards *shards, int64_t most);
+void outer_sum_free(OuterSum *sum);
+DEFINE_FREEP(OuterSum, outer_sum)
+int64_t outer_sum_align(const Shards *shards);
+int64_t outer_sum_size(const Shards *shards, int64_t count);
+MUST_USE Status outer_sum_start(OuterSum *sum, Tensor own, int fragment);
+MUST_USE Status outer_sum_return(OuterSum *sum);
+MUST_USE Status outer_sum_finish(OuterSum *sum, Tensor own);
+Tensor outer_sum_left(const OuterSum *sum);
+MUST_USE Status outer_sum_wait(OuterSum *sum);
+void outer_sum_forget(OuterSum *sum);
 
 /* Divides the units into fragments and allocates the exchange. Call after the units are allocated. */
 MUST_USE Status outer_new(Shards *shards, const ParamList *units);

@@ -10,12 +10,13 @@
  *   own parameters = synchronized parameters
  *
  * Each rank does so for the shard that it updates, so the ranks of a worker share the traffic. All workers
- * compute the same outer step. Outer gradients travel in the type of gradients.
+ * compute the same outer step. shard_outer_sum.c sums outer gradients, in fewer bits than they are computed
+ * in.
  *
  * Fragments have about the same size and take turns, so that the traffic is spread over the interval. With an
- * overlap, the exchange runs beside that many further steps. By then the own parameters have moved on, and
- * the mean of both is taken, as published. What happens after which step depends on step numbers only, never
- * on how long an exchange takes.
+ * overlap, the exchange runs beside that many further steps; one that takes two parts begins the second after
+ * half of them. By then the own parameters have moved on, and the mean of both is taken, as published. What
+ * happens after which step depends on step numbers only, never on how long an exchange takes.
  */
 #include <stdlib.h>
 
@@ -29,22 +30,13 @@ typedef struct Outer {
     int fragments;
     int *fragment;  /* of each unit */
     int64_t *place; /* of each unit: its first element in the buffers */
-    int64_t *count; /* of each fragment: its elements on this rank */
+    int64_t *count; /* of each fragment: its elements on this rank, with padding */
     Buffer own;     /* fp32: the outer gradient of this worker */
-    DType dtype;    /* in which it travels */
-    Buffer sum;     /* of all workers, in this type; empty: it replaces `own` */
-    Stream *stream; /* of the exchange, whose staging memory no other reduction waits for */
-    Ticket ticket;
+    OuterSum *sum;
     int pending; /* the fragment that is being exchanged, or -1 */
     int64_t due; /* the step after which the result is applied */
     bool unsent; /* its exchange has yet to start, since the run was resumed */
 } Outer;
-
-static const TraceName sync_name = {.name = "synchronize ",
-                                    .category = "data",
-                                    .color = TRACE_ORANGE,
-                                    .number = {"fragment", "bytes"},
-                                    .numbered = true};
 
 void outer_free(Outer *outer) {
     if (!outer) return;
@@ -52,8 +44,7 @@ void outer_free(Outer *outer) {
     free(outer->place);
     free(outer->count);
     dev_free(&outer->own);
-    dev_free(&outer->sum);
-    stream_free(outer->stream);
+    outer_sum_free(outer->sum);
     free(outer);
 }
 
@@ -101,19 +92,18 @@ Status outer_new(Shards *shards, const ParamList *units) {
     TRY(mem_new((size_t)shards->count, sizeof *outer->place, &outer->place));
     TRY(mem_new((size_t)outer->fragments, sizeof *outer->count, &outer->count));
     TRY(divide(outer, units, shards->count));
-    int64_t most = 0;
+    int64_t most = 0, align = outer_sum_align(shards);
     for (int i = 0; i < shards->count; i++) {
         int64_t *count = &outer->count[outer->fragment[i]];
         outer->place[i] = *count;
-        if (shards->unit[i].held) *count += shards->unit[i].count;
-        if (*count > most) most = *count;
+        if (shards->unit[i].held) *count += (shards->unit[i].count + align - 1) / align * align;
     }
-    size_t bytes = (size_t)most * sizeof(float);
-    TRY(dev_alloc(shards->device, MEM_COMM, bytes, &outer->own));
-    outer->dtype = shards->spec.grad_type == GRAD_FP32 ? DT_F32 : DT_BF16;
-    bytes = (size_t)most * dtype_size(outer->dtype);
-    if (spec->overlap || outer->dtype != DT_F32) TRY(dev_alloc(shards->device, MEM_COMM, bytes, &outer->sum));
-    return stream_new(&outer->stream, shards->device);
+    for (int f = 0; f < outer->fragments; f++) {
+        outer->count[f] = outer_sum_size(shards, outer->count[f]);
+        if (outer->count[f] > most) most = outer->count[f];
+    }
+    TRY(dev_alloc(shards->device, MEM_COMM, (size_t)most * sizeof(float), &outer->own));
+    return outer_sum_new(&outer->sum, shards, most);
 }
 
 bool shard_outer_in(const Shards *shards, int at, int fragment) {
@@ -148,8 +138,11 @@ static Status copy(Shards *shards, Tensor dst, Tensor src) {
 Status shards_outer_reset(Shards *shards) {
     if (!shards->outer) return OK;
     TRY(shards_outer_wait(shards));
-    shards->outer->pending = -1;
-    shards->outer->unsent = false;
+    Outer *outer = shards->outer;
+    outer->pending = -1;
+    outer->unsent = false;
+    /* Padding stays zero in a gradient that a checkpoint restores. */
+    TRY(stream_zero(shards->exec->stream, outer->own.data, outer->own.bytes));
     for (int i = 0; i < shards->count; i++) {
         const ShardUnit *unit = &shards->unit[i];
         if (!unit->held) continue;
@@ -185,11 +178,18 @@ static Tensor part_of(const Shards *shards, int at) {
     return tensor_1d((float *)outer->own.data + outer->place[at], DT_F32, shards->unit[at].count);
 }
 
+static Tensor all_of(const Outer *outer, int fragment) {
+    return tensor_1d(outer->own.data, DT_F32, outer->count[fragment]);
+}
+
 static bool takes_part(const Shards *shards, int at, int fragment) {
     return shards->unit[at].held && shard_outer_in(shards, at, fragment);
 }
 
 static Status measure(Shards *shards, int fragment) {
+    Tensor all = all_of(shards->outer, fragment);
+    if (outer_sum_align(shards) > 1) /* what other fragments have left where this one has padding */
+        TRY(stream_zero(shards->exec->stream, all.data, tensor_bytes(all)));
     for (int i = 0; i < shards->count; i++)
         if (takes_part(shards, i, fragment))
             TRY(subtract(shards, part_of(shards, i), shard_outer(shards, i), shard_master(shards, i)));
@@ -199,55 +199,49 @@ static Status measure(Shards *shards, int fragment) {
 /* Starts to sum what is in `own`. */
 static Status start(Shards *shards, int fragment, int64_t due) {
     Outer *outer = shards->outer;
-    Group *workers = shards->spec.replica;
-    Tensor own = tensor_1d(outer->own.data, DT_F32, outer->count[fragment]), sum = own;
-    if (outer->sum.data) {
-        sum = tensor_1d(outer->sum.data, outer->dtype, tensor_count(own));
-        TRY(convert(shards->exec, sum, own));
-    }
     outer->pending = fragment;
     outer->due = due;
     outer->unsent = false;
-    TRY(stream_wait(outer->stream, shards->exec->stream));
-    comm_label(workers, &sync_name, fragment, (int64_t)tensor_bytes(sum));
-    return all_reduce(workers, outer->stream, sum, REDUCE_SUM, &outer->ticket);
+    return outer_sum_start(outer->sum, all_of(outer, fragment), fragment);
 }
 
-/* The parameters that a unit continues with. */
-static Status adopt(Shards *shards, int at, bool blends) {
+/* The parameters that a unit continues with. They include what the worker has not sent yet, except after the
+ * last synchronization. */
+static Status adopt(Shards *shards, int at, bool blends, bool last) {
     ShardUnit *unit = &shards->unit[at];
     Tensor own = shard_master(shards, at), outer = shard_outer(shards, at), compute = TENSOR_NONE;
     if (shards_have_masters(shards))
         compute = tensor_1d(shard_param_at(shards, unit, unit->first), shards->spec.dtype, unit->count);
+    const float rest = blends ? 1 - keep_own : 1;
     if (blends) {
         /* own - (rest * own - rest * outer) */
-        const float rest = 1 - keep_own;
         TRY(apply_step(shards->exec, own, compute, outer, (Apply){.lr = -rest, .decay = -1}));
     } else {
         TRY(copy(shards, own, outer));
         if (compute.data) TRY(convert(shards->exec, compute, own));
     }
+    Tensor left = outer_sum_left(shards->outer->sum);
+    if (left.data && !last) {
+        left = tensor_slice(left, shards->outer->place[at], unit->count);
+        TRY(apply_step(shards->exec, own, compute, left, (Apply){.lr = rest}));
+    }
     return shard_publish_unit(shards, unit);
 }
 
 /* Completes the exchange: the outer step, then the parameters to continue with. */
-static Status finish(Shards *shards, bool blends) {
+static Status finish(Shards *shards, bool blends, bool last) {
     Outer *outer = shards->outer;
     const OuterSpec *spec = &shards->spec.outer;
     const Sgd update = {.lr = (float)spec->lr,
                         .momentum = (float)spec->momentum,
                         .nesterov = true,
                         .grad_scale = 1 / (float)shards->spec.replica->size};
-    int64_t count = outer->count[outer->pending];
-    TRY(shards_outer_wait(shards));
-    if (outer->sum.data)
-        TRY(convert(shards->exec, tensor_1d(outer->own.data, DT_F32, count),
-                    tensor_1d(outer->sum.data, outer->dtype, count)));
+    TRY(outer_sum_finish(outer->sum, all_of(outer, outer->pending)));
     for (int i = 0; i < shards->count; i++) {
         if (!takes_part(shards, i, outer->pending)) continue;
         TRY(sgd_step(shards->exec, shard_outer(shards, i), shard_outer_momentum(shards, i), TENSOR_NONE,
                      part_of(shards, i), update));
-        TRY(adopt(shards, i, blends));
+        TRY(adopt(shards, i, blends, last));
     }
     outer->pending = -1;
     return shards_publish_finish(shards);
@@ -262,14 +256,16 @@ static bool is_turn(const Shards *shards, int fragment, int64_t step) {
 Status shards_sync(Shards *shards, int64_t step, bool last) {
     Outer *outer = shards->outer;
     if (!outer) return OK;
-    int64_t overlap = last ? 0 : shards->spec.outer.overlap;
+    const OuterSpec *spec = &shards->spec.outer;
+    int64_t overlap = last ? 0 : spec->overlap;
     if (outer->unsent) TRY(start(shards, outer->pending, outer->due));
-    if (outer->pending >= 0 && (step >= outer->due || last)) TRY(finish(shards, true));
+    if (outer->pending >= 0 && step >= outer->due - spec->overlap / 2) TRY(outer_sum_return(outer->sum));
+    if (outer->pending >= 0 && (step >= outer->due || last)) TRY(finish(shards, true, last));
     for (int f = 0; f < outer->fragments; f++) {
         if (!last && !is_turn(shards, f, step)) continue;
         TRY(measure(shards, f));
         TRY(start(shards, f, step + overlap));
-        if (!overlap) TRY(finish(shards, false));
+        if (!overlap) TRY(finish(shards, false, last));
     }
     return OK;
 }
@@ -282,12 +278,11 @@ int shards_outer_pending(const Shards *shards, int64_t *ret_due) {
 }
 
 Status shards_outer_wait(Shards *shards) {
-    return shards->outer ? ticket_wait(shards->exec->stream, &shards->outer->ticket) : OK;
+    return shards->outer ? outer_sum_wait(shards->outer->sum) : OK;
 }
 
 void shards_outer_forget(Shards *shards) {
-    if (!shards->outer) return;
-    shards->outer->ticket = (Ticket){0};
+    if (shards->outer) outer_sum_forget(shards->outer->sum);
 }
 
 void shards_outer_restart(Shards *shards, int fragment, int64_t due) {

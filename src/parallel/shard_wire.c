@@ -42,8 +42,7 @@ static size_t padded(int64_t count) {
     return ((size_t)count + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* A part in int8 with its scales. */
-static size_t message_bytes(int64_t part) {
+size_t wire_message(int64_t part) {
     return padded(part) + padded(quant_blocks(part) * (int64_t)sizeof(float));
 }
 
@@ -51,7 +50,7 @@ static size_t message_bytes(int64_t part) {
 size_t wire_bytes(const Shards *shards, int64_t numel) {
     int size = shards->spec.shard->size;
     if (!shards_have_wire(shards)) return 0;
-    return shards_have_residual(shards) ? 2 * (size_t)size * message_bytes(numel / size)
+    return shards_have_residual(shards) ? 2 * (size_t)size * wire_message(numel / size)
                                         : (size_t)numel * dtype_size(DT_BF16);
 }
 
@@ -94,38 +93,40 @@ static Status finish_bf16(Shards *shards, ShardUnit *unit, Tensor here, bool add
 
 /* ---- int8 ---- */
 
-/* A message in the wire buffer: to rank `peer`, or from it. */
-typedef struct Message {
-    Tensor all, q, scales;
-} Message;
+WireMessage wire_message_at(void *messages, int at, int64_t part) {
+    char *data = (char *)messages + (size_t)at * wire_message(part);
+    return (WireMessage){.all = tensor_1d(data, DT_I8, (int64_t)wire_message(part)),
+                         .q = tensor_1d(data, DT_I8, part),
+                         .scales = tensor_1d(data + padded(part), DT_F32, quant_blocks(part))};
+}
 
-static Message message_of(const Shards *shards, const ShardUnit *unit, int peer, bool arrives) {
+Status wire_swap(Group *group, Stream *stream, void *messages, int64_t part, Ticket *tickets) {
+    TRY(comm_batch_begin(group));
+    for (int k = 1; k < group->size; k++) {
+        int to = (group->rank + k) % group->size, from = (group->rank - k + group->size) % group->size;
+        TRY(comm_send(group, stream, wire_message_at(messages, to, part).all, to, &tickets[2 * k]));
+        TRY(comm_receive(group, stream, wire_message_at(messages, group->size + from, part).all, from,
+                         &tickets[2 * k + 1]));
+    }
+    return comm_batch_end(group);
+}
+
+/* The message to rank `peer`, or from it. */
+static WireMessage message_of(const Shards *shards, const ShardUnit *unit, int peer, bool arrives) {
     int size = shards->spec.shard->size;
-    int64_t part = unit->layout.numel / size;
-    char *at = (char *)unit->wire.data + (size_t)(peer + (arrives ? size : 0)) * message_bytes(part);
-    return (Message){.all = tensor_1d(at, DT_I8, (int64_t)message_bytes(part)),
-                     .q = tensor_1d(at, DT_I8, part),
-                     .scales = tensor_1d(at + padded(part), DT_F32, quant_blocks(part))};
+    return wire_message_at(unit->wire.data, peer + (arrives ? size : 0), unit->layout.numel / size);
 }
 
 static Status start_int8(Shards *shards, ShardUnit *unit, Tensor all) {
     Group *group = shards->spec.shard;
-    Stream *stream = shards->exec->stream;
     int64_t part = unit->layout.numel / group->size;
     Tensor residual = tensor_1d(unit->residual.data, DT_F32, unit->layout.numel);
     for (int peer = 0; peer < group->size; peer++) {
-        Message to = message_of(shards, unit, peer, false);
+        WireMessage to = message_of(shards, unit, peer, false);
         TRY(quantize_blocks(shards->exec, to.q, to.scales, tensor_slice(residual, peer * part, part),
                             tensor_slice(all, peer * part, part)));
     }
-    TRY(comm_batch_begin(group));
-    for (int k = 1; k < group->size; k++) {
-        int to = (group->rank + k) % group->size, from = (group->rank - k + group->size) % group->size;
-        TRY(comm_send(group, stream, message_of(shards, unit, to, false).all, to, &unit->messages[2 * k]));
-        TRY(comm_receive(group, stream, message_of(shards, unit, from, true).all, from,
-                         &unit->messages[2 * k + 1]));
-    }
-    return comm_batch_end(group);
+    return wire_swap(group, shards->exec->stream, unit->wire.data, part, unit->messages);
 }
 
 static Status finish_int8(Shards *shards, ShardUnit *unit, Tensor here, bool adds) {
@@ -136,7 +137,7 @@ static Status finish_int8(Shards *shards, ShardUnit *unit, Tensor here, bool add
     Tensor own = whole ? tensor_slice(here, group->rank * part, part) : here;
     for (int k = 2; k < 2 * group->size; k++) TRY(ticket_wait(stream, &unit->messages[k]));
     for (int peer = 0; peer < group->size; peer++) {
-        Message from = message_of(shards, unit, peer, peer != group->rank);
+        WireMessage from = message_of(shards, unit, peer, peer != group->rank);
         TRY(dequantize_blocks(shards->exec, own, from.q, from.scales, adds || peer > 0));
     }
     if (!whole) return OK;

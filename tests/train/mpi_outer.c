@@ -190,6 +190,40 @@ static void test_every_step(void **state) {
     assert_true(relative_diff(found.eval, plain.eval) < 1e-5);
 }
 
+/* Parameters that tensor-parallel ranks replicate, and the tied matrix of the first and the last stage. */
+static void assert_copies_equal(const Outcome *found) {
+    const Shards *shards = found->runner->shards;
+    Group *const groups[] = {found->mesh->axis[AXIS_TP], found->mesh->ends};
+    for (int g = 0; g < 2; g++)
+        for (int u = 0; u < shards->count && groups[g]->size > 1; u++) {
+            const ShardUnit *unit = &shards->unit[u];
+            for (int k = 0; k < UNIT_RANGES; k++) {
+                const UnitRange *range = &unit->layout.range[k];
+                size_t bytes = (size_t)range->count * sizeof(float);
+                bool copied = g ? unit->twin : unit->held && !range->split;
+                CLEANUP(mem_freep) char *all = NULL;
+                if (!copied || !bytes) continue;
+                assert_ok(mem_new(bytes * (size_t)groups[g]->size, 1, &all));
+                assert_ok(host_gather(groups[g], all, (float *)unit->param.data + range->first, bytes));
+                for (int r = 1; r < groups[g]->size; r++)
+                    assert_memory_equal(all, all + (size_t)r * bytes, bytes);
+            }
+        }
+}
+
+static void assert_workers_equal(const Outcome *found) {
+    for (int u = 0; u < found->model->units; u++) {
+        const Store *params = found->runner->params, *outer = found->runner->outer;
+        size_t size = params->flat[u].bytes;
+        CLEANUP(mem_freep) char *all = NULL;
+        assert_memory_equal(params->flat[u].data, outer->flat[u].data, size);
+        assert_ok(mem_new(size * (size_t)found->mesh->replica->size, 1, &all));
+        assert_ok(host_gather(found->mesh->replica, all, params->flat[u].data, size));
+        for (int w = 1; w < found->mesh->replica->size; w++)
+            assert_memory_equal(all, all + (size_t)w * size, size);
+    }
+}
+
 /* After the last synchronization all workers have the same weights, and evaluating the synchronized ones
  * leaves the workers' own as they are. */
 static void test_last(void **state) {
@@ -217,15 +251,7 @@ static void test_last(void **state) {
         assert_memory_equal(own, runner->params->flat[0].data, (size_t)bytes);
         assert_ok(runner_sync(runner, STEPS, true));
         assert_ok(stream_sync(runner->stream));
-        for (int u = 0; u < found.model->units; u++) {
-            const Store *params = runner->params, *outer = runner->outer;
-            size_t size = params->flat[u].bytes;
-            CLEANUP(mem_freep) char *all = NULL;
-            assert_memory_equal(params->flat[u].data, outer->flat[u].data, size);
-            assert_ok(mem_new(size * (size_t)world->size, 1, &all));
-            assert_ok(host_gather(found.mesh->replica, all, params->flat[u].data, size));
-            assert_memory_equal(all, all + size, size);
-        }
+        assert_workers_equal(&found);
         assert_int_equal(shards_outer_pending(runner->shards, &due), -1);
     }
 }
@@ -255,12 +281,42 @@ static void test_bf16(void **state) {
     CLEANUP(outcome_done) Outcome hybrid = run(world, &layout, STEPS);
     for (int step = 0; step < STEPS; step++)
         assert_true(relative_diff(hybrid.loss[step], plain.loss[step]) < 1e-3);
-    layout.outer = specs[3];
-    CLEANUP(outcome_done) Outcome workers = run(world, &layout, STEPS);
-    layout.grad_type = GRAD_FP32;
-    CLEANUP(outcome_done) Outcome exact = run(world, &layout, STEPS);
-    for (int step = 0; step < STEPS; step++)
-        assert_true(relative_diff(workers.loss[step], exact.loss[step]) < 1e-3);
+}
+
+/* What workers exchange in fewer bits hardly changes the losses either, with and without an overlap, and
+ * copies of parameters on several ranks of a worker stay equal. After the last synchronization, so do the
+ * workers. */
+static void test_exchange_types(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    static const OuterSpec some[] = {{.every = 3, .lr = 1},
+                                     {.every = 4, .fragments = 2, .overlap = 2, .lr = 1}};
+    const MeshSpec meshes[] = {{.dp = 2, .tp = world->size / 2, .pp = 1, .shard = 1},
+                               {.dp = 2, .tp = 1, .pp = world->size / 2, .shard = 1},
+                               {.dp = world->size, .tp = 1, .pp = 1, .shard = 1}};
+    for (int k = 0; k < 2; k++)
+        for (int m = world->size > 2 ? 0 : 2; m < 3; m++) {
+            Layout layout = {.job = JOB_GPT2,
+                             .mesh = meshes[m],
+                             .chunks = 1,
+                             .micro_batch = 2,
+                             .outer = some[k],
+                             .plain = true};
+            CLEANUP(outcome_done) Outcome exact = run(world, &layout, STEPS);
+            for (GradType type = GRAD_BF16; type <= GRAD_INT8; type++) {
+                layout.outer.type = type;
+                CLEANUP(outcome_done) Outcome found = run(world, &layout, STEPS);
+                assert_true(found.loss[STEPS - 1] != exact.loss[STEPS - 1]);
+                for (int step = 0; step < STEPS; step++)
+                    if (!(relative_diff(found.loss[step], exact.loss[step]) < 1e-3))
+                        fail_msg("%s: %s, step %d: loss %.9g, in fp32 %.9g", layout_text(&layout),
+                                 grad_type_names[type], step + 1, found.loss[step], exact.loss[step]);
+                assert_copies_equal(&found);
+                assert_ok(runner_sync(found.runner, STEPS, true));
+                assert_ok(stream_sync(found.runner->stream));
+                assert_copies_equal(&found);
+                assert_workers_equal(&found);
+            }
+        }
 }
 
 /* The same for int8, whose rounding errors are larger, but are sent in the next step. */
@@ -281,13 +337,15 @@ static void test_int8(void **state) {
                     fail_msg("%s: step %d: loss %.9g, in fp32 %.9g", layout_text(&layout), step + 1,
                              found.loss[step], plain.loss[step]);
             assert_true(relative_diff(found.eval, plain.eval) < 1e-2);
+            if (!zero) assert_copies_equal(&found);
         }
     }
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_simulation), cmocka_unit_test(test_every_step), cmocka_unit_test(test_last),
-    cmocka_unit_test(test_bf16),       cmocka_unit_test(test_int8),
+    cmocka_unit_test(test_simulation), cmocka_unit_test(test_every_step),
+    cmocka_unit_test(test_last),       cmocka_unit_test(test_bf16),
+    cmocka_unit_test(test_int8),       cmocka_unit_test(test_exchange_types),
 };
 
 RANKS_MAIN(tests)
