@@ -110,7 +110,7 @@ static void print_sync(const json_t *layout, FILE *out) {
     fprintf(out, "%lld worker%s, synchronized every %lld step%s in %lld fragment%s", workers, PLURAL(workers),
             every, PLURAL(every), fragments, PLURAL(fragments));
     if (overlap) fprintf(out, " beside %lld step%s each", overlap, PLURAL(overlap));
-    fprintf(out, "\n");
+    fprintf(out, ", in %s\n", json_string_at(layout, "sync_dtype"));
 }
 
 static void print_layout(const json_t *result, FILE *out) {

@@ -306,7 +306,7 @@ static json_t *layout_json(const Plan *plan, const PlanSpec *spec) {
     const OuterSpec *outer = &run->outer;
     return json_pack(
         "{s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:s, s:s, s:i, s:s, s:s, s:s, s:I, s:I, s:i, s:I, s:I, "
-        "s:I, s:I, s:s}",
+        "s:I, s:I, s:s, s:s}",
         "ranks", mesh->dp * mesh->tp * mesh->pp, "dp", mesh->dp, "tp", mesh->tp, "pp", mesh->pp, "zero",
         (int)run->zero, "shard", mesh->shard ? mesh->shard : mesh->dp, "sequence_parallel", run->sequence,
         "offload", offload_names[c->run.offload], "pp_schedule", schedule_name(run->schedule), "pp_chunks",
@@ -314,7 +314,7 @@ static json_t *layout_json(const Plan *plan, const PlanSpec *spec) {
         c->device.name, "batch", (json_int_t)plan->batch, "micro_batch", (json_int_t)run->micro_batch,
         "micros", run->micros, "seq", (json_int_t)plan->seq, "sync_every", (json_int_t)outer->every,
         "sync_fragments", (json_int_t)outer->fragments, "sync_overlap", (json_int_t)outer->overlap,
-        "grad_dtype", grad_type_names[run->grad_type]);
+        "sync_dtype", grad_type_names[outer->type], "grad_dtype", grad_type_names[run->grad_type]);
 }
 
 static json_t *model_json(const ModelConfig *c) {

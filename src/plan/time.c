@@ -71,8 +71,27 @@ static void total_work(const Plan *plan, const Costs *costs, StepEstimate *time)
     }
 }
 
+/* What outer gradients of `bytes` in fp32 take as they travel. */
+static double traveling(const OuterSpec *outer, double bytes) {
+    switch (outer->type) {
+    case GRAD_FP32: break;
+    case GRAD_BF16: return bytes / 2;
+    case GRAD_INT8: return bytes / 4 + bytes / QUANT_BLOCK; /* with scales */
+    }
+    return bytes;
+}
+
+/* The part of an exchange of `seconds` that does not overlap steps. In int8, its second half begins after
+ * half of the overlap (parallel/shard_outer_sum.c). */
+static double exposed(const OuterSpec *outer, double seconds, double step_s) {
+    int64_t later = outer->type == GRAD_INT8 ? outer->overlap / 2 : 0;
+    double parts = outer->type == GRAD_INT8 ? 2 : 1;
+    double first = fmax(seconds / parts - (double)(outer->overlap - later) * step_s, 0);
+    return parts == 1 ? first : first + fmax(seconds / 2 - (double)later * step_s, 0);
+}
+
 /* Adds, per step, what the synchronization of workers takes: the part of the exchanges that does not overlap
- * steps, and the outer steps, which read and write about 12 fp32 values per parameter. */
+ * steps, and the outer steps, which read and write about 12 fp32 values per parameter, in int8 22. */
 static void add_sync(const Plan *plan, const Costs *costs, StepEstimate *time) {
     const OuterSpec *outer = &plan->runner.outer;
     double waiting = 0, update = 0;
@@ -81,10 +100,11 @@ static void add_sync(const Plan *plan, const Costs *costs, StepEstimate *time) {
         StepEvent exchange = {.kind = STEP_START,
                               .what = COMM_ALL_REDUCE,
                               .channel = CHANNEL_REPLICA,
-                              .bytes = bytes / fragments};
-        double each = cost_operation(costs, &exchange) - (double)outer->overlap * time->step_s;
-        waiting = fmax(waiting, fragments * fmax(each, 0) / (double)outer->every);
-        update = fmax(update, cost_memory(costs, 12 * bytes) / (double)outer->every);
+                              .bytes = traveling(outer, bytes / fragments)};
+        double each = exposed(outer, cost_operation(costs, &exchange), time->step_s);
+        double values = outer->type == GRAD_INT8 ? 22 : 12;
+        waiting = fmax(waiting, fragments * each / (double)outer->every);
+        update = fmax(update, cost_memory(costs, values * bytes) / (double)outer->every);
     }
     time->phase_s[PHASE_COMMUNICATION] += waiting;
     time->phase_s[PHASE_OPTIMIZER] += update;

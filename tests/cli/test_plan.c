@@ -1,4 +1,6 @@
 /* `weft plan` through the program: memory, time, failures, search, sweeps and pipeline diagrams. */
+#include <math.h>
+
 #include "base/fs.h"
 #include "cli/program.h"
 #include "comm/mpi.h"
@@ -143,15 +145,22 @@ static void agrees_with_saving(void **state) {
  * it. */
 static void plans_workers(void **state) {
     (void)state;
-    static const char *const options[][6] = {{"--sync-every", "1"},
-                                             {"--sync-every", "20"},
-                                             {"--sync-every", "20", "--sync-fragments", "2"},
-                                             {"--sync-every", "20", "--sync-overlap", "20"}};
-    double sent[4], step[4], memory[4];
-    for (int i = 0; i < 4; i++) {
-        json_t *plan = planned(program_run("plan", "--model", "gpt2", "--ranks", "16", "--shard", "8",
-                                           "--zero", "1", "--cluster", "dgx-a100", "--json", options[i][0],
-                                           options[i][1], options[i][2], options[i][3]));
+    enum { PLANS = 7 };
+    static const char *const options[PLANS][6] = {
+        {"--sync-every", "1", "--sync-dtype", "fp32"},
+        {"--sync-every", "20", "--sync-dtype", "fp32"},
+        {"--sync-every", "20", "--sync-dtype", "fp32", "--sync-fragments", "2"},
+        {"--sync-every", "20", "--sync-dtype", "fp32", "--sync-overlap", "20"},
+        {"--sync-every", "20", "--sync-dtype", "bf16"},
+        {"--sync-every", "20", "--sync-dtype", "int8"},
+        {"--sync-every", "20", "--sync-dtype", "int8", "--sync-overlap", "20"},
+    };
+    double sent[PLANS], step[PLANS], memory[PLANS], gathers;
+    for (int i = 0; i < PLANS; i++) {
+        json_t *plan =
+            planned(program_run("plan", "--model", "gpt2", "--ranks", "16", "--shard", "8", "--zero", "1",
+                                "--cluster", "dgx-a100", "--json", options[i][0], options[i][1],
+                                options[i][2], options[i][3], options[i][4], options[i][5]));
         sent[i] = json_number_value(json_object_get(json_object_get(plan, "comm"), "total"));
         step[i] = json_number_value(json_object_get(plan, "step_ms"));
         memory[i] = json_number_value(json_object_get(json_object_get(plan, "memory_per_rank"), "total"));
@@ -160,9 +169,14 @@ static void plans_workers(void **state) {
     assert_true(sent[1] < sent[0] && sent[2] == sent[1] && sent[3] == sent[1]);
     assert_true(step[1] < step[0] && step[3] < step[1]);
     assert_true(memory[2] < memory[1] && memory[1] < memory[3]);
+    gathers = 2 * sent[4] - sent[1]; /* of the workers' own ranks, which stay as they are */
+    assert_true(sent[4] < sent[1]);
+    assert_true(fabs((sent[5] - gathers) / (sent[1] - gathers) - 0.254) < 0.001);
+    assert_true(step[4] < step[1] && step[5] < step[4] && step[6] < step[5]);
     Ran ran = program_run("plan", "--model", "gpt2", "--ranks", "4", "--sync-every", "30", "--sync-fragments",
                           "3", "--sync-overlap", "5");
-    assert_contains(ran.out, "4 workers, synchronized every 30 steps in 3 fragments beside 5 steps each\n");
+    assert_contains(ran.out,
+                    "4 workers, synchronized every 30 steps in 3 fragments beside 5 steps each, in int8\n");
     ran_done(&ran);
     assert_refused(2, "use --sync-fragments 4 or less", "plan", "--model", "gpt2", "--ranks", "4",
                    "--sync-every", "4", "--sync-fragments", "5");
