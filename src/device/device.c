@@ -160,7 +160,10 @@ Status stream_copy(Stream *stream, void *dst, const void *src, size_t bytes, Cop
 }
 
 Status stream_zero(Stream *stream, void *dst, size_t bytes) {
-    return bytes ? stream->device->ops->zero(stream, dst, bytes) : OK;
+    if (!bytes) return OK;
+    TRY(stream->device->ops->zero(stream, dst, bytes));
+    return op_log_add(stream->device->op_log,
+                      (OpRecord){.kind = OP_ZERO, .stream = stream, .bytes = (double)bytes});
 }
 
 Status stream_sync(Stream *stream) {

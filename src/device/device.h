@@ -78,7 +78,7 @@ typedef struct Buffer {
     Device *device;
 } Buffer;
 
-enum { STREAM_MARKS = 4 };
+enum { STREAM_MARKS = 4 + 512 }; /* of a step, and of calls in flight (kernels/dispatch.c) */
 
 struct Stream {
     Device *device;

@@ -47,8 +47,8 @@ static Status copy_dryrun(Stream *stream, void *dst, const void *src, size_t byt
 }
 
 static Status zero_dryrun(Stream *stream, void *dst, size_t bytes) {
-    (void)dst;
-    return record(stream, OP_ZERO, 0, bytes, NULL);
+    (void)stream, (void)dst, (void)bytes;
+    return OK;
 }
 
 static Status stream_nothing_dryrun(Stream *stream) {

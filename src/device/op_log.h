@@ -25,8 +25,9 @@ enum { OP_SIZES = 3 };
 /* What makes a kernel slower than its sizes say, as bits. */
 enum {
     OP_ACT = 1,     /* matmul with an activation or its derivative */
-    OP_DROPOUT = 2, /* attention */
+    OP_DROPOUT = 2, /* attention and residuals */
     OP_PARTIAL = 4, /* attention with shared keys, a window or documents, which cuDNN does not serve */
+    OP_VARIANTS = 8 /* combinations of these bits */
 };
 
 typedef struct OpRecord {

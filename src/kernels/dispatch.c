@@ -131,8 +131,39 @@ Status dryrun_outcome(Stream *stream, Status status) {
     return OK;
 }
 
+/* The marks before and after a call that is timed ahead. The first marks belong to the runner. */
+enum { FIRST_MARK = 4 };
+
+_Static_assert(FIRST_MARK + 2 * PROFILE_AHEAD <= STREAM_MARKS, "a pair of marks per pending call");
+
+static int mark_of(uint64_t call) {
+    return FIRST_MARK + 2 * (int)(call % PROFILE_AHEAD);
+}
+
+static Status read_oldest(const Exec *exec) {
+    Profile *profile = exec->profile;
+    OpLog *op_log = exec->stream->device->op_log;
+    const PendingCall *call = &profile->pending[profile->read % PROFILE_AHEAD];
+    int mark = mark_of(profile->read++);
+    double seconds = 0;
+    TRY(stream_elapsed(call->stream, mark, mark + 1, &seconds));
+    profile->kernel[call->id].seconds += seconds;
+    if (op_log) op_log->record[call->record].seconds = seconds;
+    return OK;
+}
+
+Status profile_finish(const Exec *exec) {
+    while (exec->profile->read < exec->profile->started) TRY(read_oldest(exec));
+    return OK;
+}
+
 Status measure_start(const Exec *exec, double *ret_start) {
-    if (!exec->profile) return OK;
+    Profile *profile = exec->profile;
+    if (!profile) return OK;
+    if (profile->ahead) {
+        if (profile->started - profile->read == PROFILE_AHEAD) TRY(read_oldest(exec));
+        return stream_mark(exec->stream, mark_of(profile->started));
+    }
     TRY(stream_sync(exec->stream));
     *ret_start = now();
     return OK;
@@ -140,11 +171,18 @@ Status measure_start(const Exec *exec, double *ret_start) {
 
 Status measure_stop(const Exec *exec, KernelId id, double start, double flops, double bytes) {
     OpLog *op_log = exec->stream->device->op_log;
+    Profile *profile = exec->profile;
     double seconds = 0;
-    if (exec->profile) {
-        TRY(stream_sync(exec->stream));
-        seconds = now() - start;
-        KernelStat *stat = &exec->profile->kernel[id];
+    if (profile) {
+        KernelStat *stat = &profile->kernel[id];
+        if (profile->ahead) {
+            TRY(stream_mark(exec->stream, mark_of(profile->started) + 1));
+            profile->pending[profile->started++ % PROFILE_AHEAD] =
+                (PendingCall){id, exec->stream, op_log ? op_log->count : 0};
+        } else {
+            TRY(stream_sync(exec->stream));
+            seconds = now() - start;
+        }
         stat->calls++;
         stat->seconds += seconds;
         stat->flops += flops;

@@ -185,6 +185,7 @@ Status dropout_add_forward(Exec *exec, Tensor out, Tensor res, Tensor y, Dropout
     if (res.data) CHECK_MATRIX(res, y.dtype, rows, C);
     TRY(check_dropout(__func__, &dropout, y));
     if (rows == 0) return OK;
+    SIZES(0, 0, 0, dropout.p > 0 ? OP_DROPOUT : 0);
     RUN(KERNEL_DROPOUT_ADD_FORWARD, 3.0 * (double)tensor_count(y), BYTES(out, res, y), dropout_add_forward,
         out, res, y, dropout);
 }
@@ -195,6 +196,7 @@ Status dropout_backward(Exec *exec, Tensor dx, Tensor dy, Dropout dropout) {
     CHECK_MATRIX(dx, dy.dtype, rows, C);
     TRY(check_dropout(__func__, &dropout, dy));
     if (rows == 0) return OK;
+    SIZES(0, 0, 0, dropout.p > 0 ? OP_DROPOUT : 0);
     RUN(KERNEL_DROPOUT_BACKWARD, 2.0 * (double)tensor_count(dy), BYTES(dx, dy), dropout_backward, dx, dy,
         dropout);
 }
@@ -212,6 +214,7 @@ Status dropout_add_norm_forward(Exec *exec, Tensor sum, Tensor out, Tensor mean,
     CHECK_COUNT(beta, y.dtype, C);
     TRY(check_dropout(__func__, &dropout, y));
     if (rows == 0) return OK;
+    SIZES(0, 0, 0, dropout.p > 0 ? OP_DROPOUT : 0);
     RUN(KERNEL_DROPOUT_ADD_NORM_FORWARD, 10.0 * (double)tensor_count(y),
         BYTES(sum, out, mean, rstd, res, y, gamma, beta), dropout_add_norm_forward, sum, out, mean, rstd, res,
         y, gamma, beta, eps, dropout);

@@ -154,6 +154,9 @@ typedef struct Exec {
     Observer *observer; /* may be NULL */
 } Exec;
 
+/* Reads the times of all calls so far; see Profile.ahead. */
+MUST_USE Status profile_finish(const Exec *exec);
+
 /* ---- linear layers in fp8 ----
  *
  * linear_fp8_forward and _backward are the linear layers for bf16 tensors, with matmul operands quantized to

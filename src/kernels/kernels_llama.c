@@ -49,6 +49,7 @@ Status dropout_add_rmsnorm_forward(Exec *exec, Tensor sum, Tensor out, Tensor rs
     CHECK_COUNT(gamma, y.dtype, C);
     TRY(check_dropout(__func__, &dropout, y));
     if (rows == 0) return OK;
+    SIZES(0, 0, 0, dropout.p > 0 ? OP_DROPOUT : 0);
     RUN(KERNEL_DROPOUT_ADD_RMSNORM_FORWARD, 7.0 * (double)tensor_count(y),
         BYTES(sum, out, rstd, res, y, gamma), dropout_add_rmsnorm_forward, sum, out, rstd, res, y, gamma, eps,
         dropout);

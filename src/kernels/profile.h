@@ -1,8 +1,11 @@
 /* Time, FLOPs and bytes per kernel, collected by calls whose Exec has a Profile. Timing synchronizes the
- * stream around each call, so it removes overlap. */
+ * stream around each call, so it removes overlap. With `ahead` it reads the device's clock instead, and the
+ * host runs up to PROFILE_AHEAD calls ahead, as in training; call profile_finish before reading the times. */
 #ifndef WEFT_KERNELS_PROFILE_H
 #define WEFT_KERNELS_PROFILE_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 typedef enum {
@@ -35,8 +38,20 @@ typedef struct KernelStat {
     double bytes; /* minimum memory traffic: each operand read or written once */
 } KernelStat;
 
+enum { PROFILE_AHEAD = 256 };
+
+/* A call whose time has not been read yet, and its record in the op log. */
+typedef struct PendingCall {
+    KernelId id;
+    struct Stream *stream;
+    size_t record;
+} PendingCall;
+
 typedef struct Profile {
     KernelStat kernel[KERNEL_COUNT];
+    bool ahead;
+    PendingCall pending[PROFILE_AHEAD]; /* a ring */
+    uint64_t started, read;             /* calls */
 } Profile;
 
 const KernelInfo *kernel_info(KernelId id);

@@ -73,7 +73,7 @@ typedef struct Cluster {
     Link within, between;     /* between devices of the same node, and of different nodes */
     Link host;                /* between a device and host memory */
     Software software;        /* not present: weft */
-    /* Measured kernel times by precision; kernels without points are computed from the figures above. */
+    /* Measured kernel times by precision; kernels without a curve are computed from the figures above. */
     KernelCurves kernels[RATE_COUNT];
 } Cluster;
 

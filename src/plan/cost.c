@@ -206,8 +206,8 @@ static Cost cost_plain(const Costs *costs, const StepEvent *event) {
  * squares is not split into parts. */
 static bool cost_measured(const Costs *costs, const StepEvent *event, Cost *ret_cost) {
     int what = event->what == KERNEL_SUM_SQUARES_PARTS ? KERNEL_SUM_SQUARES : event->what;
-    const KernelCurve *curve =
-        event->kind == STEP_KERNEL ? &costs->cluster->kernels[costs->rate].kernel[what] : NULL;
+    if (event->kind != STEP_KERNEL) return false;
+    const KernelCurve *curve = kernel_curves_find(&costs->cluster->kernels[costs->rate], what, event->traits);
     if (!curve || !curve->count) return false;
     *ret_cost =
         (Cost){.device_s = kernel_curve_seconds(

@@ -50,12 +50,57 @@ void kernel_curve_add(KernelCurve *curve, double work, double seconds) {
     curve->seconds[at] = seconds;
 }
 
+/* ---- variants ---- */
+
+static const char *const trait_names[] = {"act", "dropout", "partial"}; /* by bit */
+
+enum { TRAITS = sizeof trait_names / sizeof *trait_names };
+
+_Static_assert(OP_VARIANTS == 1 << TRAITS, "a name per trait");
+
+KernelCurve *kernel_curves_add(KernelCurves *curves, int kernel, unsigned traits) {
+    uint8_t *at = &curves->at[kernel][traits];
+    if (!*at && curves->count == CURVES) return NULL;
+    if (!*at) *at = (uint8_t)++curves->count;
+    return &curves->curve[*at - 1];
+}
+
+/* Drops traits in the order of how little they matter. */
+const KernelCurve *kernel_curves_find(const KernelCurves *curves, int kernel, unsigned traits) {
+    const unsigned keep[] = {~0u, ~(unsigned)OP_PARTIAL, ~(unsigned)(OP_PARTIAL | OP_ACT), 0};
+    for (size_t i = 0; i < sizeof keep / sizeof *keep; i++) {
+        int at = curves->at[kernel][traits & keep[i]];
+        if (at) return &curves->curve[at - 1];
+    }
+    return NULL;
+}
+
 /* ---- JSON ---- */
 
-static KernelId kernel_of(const char *name) {
-    KernelId kernel = 0;
-    while (kernel < KERNEL_COUNT && strcmp(kernel_name(kernel), name)) kernel++;
-    return kernel;
+enum { VARIANT_NAME = 96 };
+
+static const char *variant_name(int kernel, unsigned traits, char name[VARIANT_NAME]) {
+    int used = snprintf(name, VARIANT_NAME, "%s", kernel_name((KernelId)kernel));
+    for (int i = 0; i < TRAITS; i++)
+        if (traits & 1u << i)
+            used += snprintf(name + used, VARIANT_NAME - (size_t)used, "+%s", trait_names[i]);
+    return name;
+}
+
+static bool variant_find(const char *name, int *ret_kernel, unsigned *ret_traits) {
+    char known[VARIANT_NAME];
+    for (int kernel = 0; kernel < KERNEL_COUNT; kernel++) {
+        size_t length = strlen(kernel_name((KernelId)kernel));
+        if (strncmp(name, kernel_name((KernelId)kernel), length) || (name[length] && name[length] != '+'))
+            continue;
+        for (unsigned traits = 0; traits < OP_VARIANTS; traits++)
+            if (!strcmp(name, variant_name(kernel, traits, known))) {
+                *ret_kernel = kernel;
+                *ret_traits = traits;
+                return true;
+            }
+    }
+    return false;
 }
 
 static Status read_points(const json_t *list, const char *from, const char *path, const char *name,
@@ -88,22 +133,29 @@ Status kernel_curves_read(const json_t *object, const char *from, const char *pa
     if (!json_is_object(object))
         return FAILED("%s: '%s' must be an object with a list of points per kernel", from, path);
     json_object_foreach((json_t *)(uintptr_t)object, name, list) {
-        KernelId kernel = kernel_of(name);
-        if (kernel == KERNEL_COUNT) return FAILED("%s: '%s.%s': unknown kernel", from, path, name);
-        TRY(read_points(list, from, path, name, &curves->kernel[kernel]));
+        int kernel;
+        unsigned traits;
+        if (!variant_find(name, &kernel, &traits))
+            return FAILED("%s: '%s.%s': unknown kernel", from, path, name);
+        KernelCurve *curve = kernel_curves_add(curves, kernel, traits);
+        if (!curve) return FAILED("%s: '%s' has more than %d kernels", from, path, CURVES);
+        TRY(read_points(list, from, path, name, curve));
     }
     return OK;
 }
 
 json_t *kernel_curves_json(const KernelCurves *curves) {
     json_t *object = json_object();
-    for (KernelId kernel = 0; kernel < KERNEL_COUNT; kernel++) {
-        const KernelCurve *curve = &curves->kernel[kernel];
-        if (!curve->count) continue;
-        json_t *list = json_array();
-        for (int i = 0; i < curve->count; i++)
-            json_array_append_new(list, json_pack("[f, f]", curve->work[i], curve->seconds[i]));
-        json_object_set_new(object, kernel_name(kernel), list);
-    }
+    for (int kernel = 0; kernel < KERNEL_COUNT; kernel++)
+        for (unsigned traits = 0; traits < OP_VARIANTS; traits++) {
+            int at = curves->at[kernel][traits];
+            const KernelCurve *curve = at ? &curves->curve[at - 1] : NULL;
+            char name[VARIANT_NAME];
+            if (!curve || !curve->count) continue;
+            json_t *list = json_array();
+            for (int i = 0; i < curve->count; i++)
+                json_array_append_new(list, json_pack("[f, f]", curve->work[i], curve->seconds[i]));
+            json_object_set_new(object, variant_name(kernel, traits, name), list);
+        }
     return object;
 }

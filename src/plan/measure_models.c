@@ -1,5 +1,6 @@
-/* Runs a few training steps of each model with and without timing every kernel call. The timed calls become
- * points of the kernel curves; the difference from the plain steps is the gap between kernels. */
+/* Runs a few training steps of each model with and without timing every kernel call, with dropout and
+ * without. The timed calls become points of the kernel curves; the difference from the plain steps is the gap
+ * between kernels, or what timing adds to them. */
 #include "plan/measure_models.h"
 
 #include <math.h>
@@ -39,15 +40,19 @@ static const SmallModel gpu_models[] = {
     {"gpt2", 1, 1600, 25, 1024, 8192, 8},
 };
 
-enum { STEPS = 3, MODELS = 16, MIN_MODELS = 2 };
+enum { STEPS = 3, MAX_TIMED = 32, MIN_MODELS = 2 };
 
-/* A timed kernel call in one of the models. */
+_Static_assert(2 * sizeof gpu_models / sizeof *gpu_models <= MAX_TIMED, "each with and without dropout");
+
+/* A kernel call of a timed model. */
 typedef struct Sample {
     int kernel, model;
+    unsigned traits;
     double work, seconds;
 } Sample;
 
-/* Step time of a model without per-call timing, and the part of it that zeroes gradients. */
+/* Step time of a model, with or without dropout, without per-call timing, and the part of it that zeroes
+ * memory. */
 typedef struct ModelTime {
     double step_s, zeroing_s;
     int steps; /* number of steps whose calls are in the samples */
@@ -56,7 +61,7 @@ typedef struct ModelTime {
 typedef struct Samples {
     Sample *sample;
     size_t count, capacity;
-    ModelTime timed[MODELS];
+    ModelTime timed[MAX_TIMED];
     int models;
 } Samples;
 
@@ -80,48 +85,84 @@ static Status time_left(const MeasureSpec *spec, const Budget *budget, double *r
 
 /* ---- training steps ---- */
 
-static Status add_calls(Samples *samples, const OpLog *op_log) {
+static Status add_calls(Samples *samples, const OpLog *op_log, double memory) {
+    ModelTime *timed = &samples->timed[samples->models];
     TRY(mem_grow(&samples->sample, &samples->capacity, samples->count + op_log->count, sizeof(Sample)));
     for (size_t i = 0; i < op_log->count; i++) {
         const OpRecord *record = &op_log->record[i];
+        if (record->kind == OP_ZERO) timed->zeroing_s += record->bytes / memory / timed->steps;
         if (record->kind != OP_KERNEL) continue;
         double work = kernel_curve_work((KernelId)record->what, record->flops, record->bytes, record->size);
         if (work > 0 && record->seconds > 0)
             samples->sample[samples->count++] =
-                (Sample){record->what, samples->models, work, record->seconds};
+                (Sample){record->what, samples->models, record->traits, work, record->seconds};
     }
     return OK;
 }
 
-/* Runs up to STEPS plain steps, fewer if time is short, then the same number with every kernel call timed. */
-static Status time_steps(const MeasureSpec *spec, Job *job, HostBatch *batch, double seconds,
-                         Samples *samples, ModelTime *timed) {
-    CLEANUP(op_log_done) OpLog op_log = {0};
-    Profile profile = {0};
+/* A job whose steps are timed. */
+typedef struct TimedJob {
+    Job *job;
+    HostBatch *batch;
+    Buffer busy; /* see keep_busy */
+    int64_t step;
+} TimedJob;
+
+static Status one_step(TimedJob *timed) {
     StepResult result;
-    int64_t number = 0;
+    return runner_step(timed->job->runner, &timed->batch, 1, ++timed->step, 1e-4, &result);
+}
+
+/* Gives a GPU a few milliseconds of other work, in which the host launches the kernels of a step: the times
+ * of small ones would include their launch otherwise. */
+static Status keep_busy(const TimedJob *timed) {
+    enum { FILLS = 40 };
+    Stream *stream = timed->job->runner->stream;
+    for (int i = 0; timed->busy.data && i < FILLS; i++)
+        TRY(timed->job->device->ops->zero(stream, timed->busy.data, timed->busy.bytes));
+    return OK;
+}
+
+static Status time_calls(TimedJob *timed, int steps) {
+    Exec *exec = &timed->job->runner->exec;
+    for (int i = 0; i < steps; i++) {
+        TRY(keep_busy(timed));
+        TRY(one_step(timed));
+    }
+    return profile_finish(exec);
+}
+
+/* Runs up to STEPS plain steps, fewer if time is short, then the same number with every kernel call timed. */
+static Status time_steps(const MeasureSpec *spec, TimedJob *job, double memory, double seconds,
+                         Samples *samples) {
+    CLEANUP(op_log_done) OpLog op_log = {0};
+    CLEANUP(mem_freep) Profile *profile = NULL;
+    ModelTime *timed = &samples->timed[samples->models];
+    Exec *exec = &job->job->runner->exec;
     timed->step_s = INFINITY;
     double left = 0, start = clock_wall();
     Budget budget = {start, seconds};
-    TRY(runner_step(job->runner, &batch, 1, ++number, 1e-4, &result));
+    TRY(mem_new(1, sizeof *profile, &profile));
+    profile->ahead = true;
+    TRY(one_step(job));
     double first = clock_wall() - start;
     TRY(time_left(spec, &budget, &left));
     TRY(host_reduce(spec->world, &first, 1, DT_F64, REDUCE_MAX));
     timed->steps = left > 2 * STEPS * first ? STEPS : left > 4 * first ? 2 : 1;
     for (int i = 0; i < timed->steps; i++) {
         start = clock_wall();
-        TRY(runner_step(job->runner, &batch, 1, ++number, 1e-4, &result));
+        TRY(one_step(job));
         timed->step_s = fmin(timed->step_s, clock_wall() - start);
     }
-    job->runner->exec.profile = &profile;
-    job->device->op_log = &op_log;
-    Status status = OK;
-    for (int i = 0; i < timed->steps && !status; i++)
-        status = runner_step(job->runner, &batch, 1, ++number, 1e-4, &result);
-    job->runner->exec.profile = NULL;
-    job->device->op_log = NULL;
+    exec->profile = profile;
+    job->job->device->op_log = &op_log;
+    Status status = time_calls(job, timed->steps);
+    exec->profile = NULL;
+    job->job->device->op_log = NULL;
     TRY(status);
-    return add_calls(samples, &op_log);
+    TRY(add_calls(samples, &op_log, memory));
+    samples->models++;
+    return OK;
 }
 
 static Status new_job(Job **ret_job, const MeasureSpec *spec, Device *device, const SmallModel *model,
@@ -150,20 +191,27 @@ static Status new_job(Job **ret_job, const MeasureSpec *spec, Device *device, co
     return OK;
 }
 
+static bool has_dropout(const ModelConfig *config) {
+    return config->dropout_embed > 0 || config->dropout_attn > 0 || config->dropout_hidden > 0;
+}
+
+/* Measures a model with its dropout, if it has any, and without. Blocks read the rates in every pass. */
 static Status measure_model(const MeasureSpec *spec, Device *device, const SmallModel *model,
                             const char *precision, double memory, double seconds, Samples *samples) {
+    const size_t busy_bytes = (size_t)256 << 20;
     CLEANUP(job_freep) Job *job = NULL;
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
-    ModelTime *timed = &samples->timed[samples->models];
+    CLEANUP(dev_free) Buffer busy = {0};
     TRY(new_job(&job, spec, device, model, precision));
     TRY(host_batch_new_targets(&batch, model->batch, job->seq, config_targets(&job->model->config)));
     job_fill_synthetic(job, batch);
+    if (!device_is_host(device)) TRY(dev_alloc(device, MEM_SCRATCH, busy_bytes, &busy));
+    ModelConfig *config = &job->model->config;
+    TimedJob timed = {.job = job, .batch = batch, .busy = busy};
     TRY(barrier(spec->world));
-    TRY(time_steps(spec, job, batch, seconds, samples, timed));
-    timed->zeroing_s =
-        4 * (double)model_params(job->model) / memory; /* gradients are zeroed at the start of a step */
-    samples->models++;
-    return OK;
+    if (has_dropout(config)) TRY(time_steps(spec, &timed, memory, seconds /= 2, samples));
+    config->dropout_embed = config->dropout_attn = config->dropout_hidden = config->dropout_classify = 0;
+    return time_steps(spec, &timed, memory, seconds, samples);
 }
 
 /* ---- curves ---- */
@@ -171,6 +219,7 @@ static Status measure_model(const MeasureSpec *spec, Device *device, const Small
 static int by_work(const void *a, const void *b) {
     const Sample *x = a, *y = b;
     if (x->kernel != y->kernel) return x->kernel < y->kernel ? -1 : 1;
+    if (x->traits != y->traits) return x->traits < y->traits ? -1 : 1;
     return (x->work > y->work) - (x->work < y->work);
 }
 
@@ -179,29 +228,27 @@ static int by_seconds(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Calls of a kernel with almost the same work become one point, the 25th percentile of their times, because
- * some calls were interrupted. `overhead` is subtracted from every time. */
-static void make_curves(Samples *samples, double overhead, KernelCurves *curves) {
+static bool same_point(const Sample *a, const Sample *b) {
     const double same = 1.03;
-    Sample *all = samples->sample;
-    qsort(all, samples->count, sizeof *all, by_work);
-    for (size_t from = 0, to; from < samples->count; from = to) {
-        for (to = from + 1; to < samples->count; to++)
-            if (all[to].kernel != all[from].kernel || all[to].work > same * all[from].work) break;
-        double work = sqrt(all[from].work * all[to - 1].work);
-        int kernel = all[from].kernel;
-        qsort(all + from, to - from, sizeof *all, by_seconds);
-        double seconds = all[from + (to - from) / 4].seconds;
-        kernel_curve_add(&curves->kernel[kernel], work, fmax(seconds - overhead, seconds / 10));
-    }
+    return a->kernel == b->kernel && a->traits == b->traits && b->work <= same * a->work;
 }
 
-/* The overhead of timing a GPU kernel, for which the host synchronizes: about the shortest time of any call.
- */
-static double sync_seconds(const Samples *samples, bool gpu) {
-    double least = INFINITY;
-    for (size_t i = 0; gpu && i < samples->count; i++) least = fmin(least, samples->sample[i].seconds);
-    return gpu && samples->count ? 0.9 * least : 0;
+/* Calls of a kernel with almost the same work become one point, the 25th percentile of their times, because
+ * some calls were interrupted. `overhead` is subtracted from every time. */
+static Status make_curves(Samples *samples, double overhead, KernelCurves *curves) {
+    Sample *all = samples->sample;
+    *curves = (KernelCurves){0};
+    qsort(all, samples->count, sizeof *all, by_work);
+    for (size_t from = 0, to; from < samples->count; from = to) {
+        for (to = from + 1; to < samples->count && same_point(&all[from], &all[to]);) to++;
+        double work = sqrt(all[from].work * all[to - 1].work);
+        KernelCurve *curve = kernel_curves_add(curves, all[from].kernel, all[from].traits);
+        if (!curve) return FAILED("internal: more than %d kernels were measured", CURVES);
+        qsort(all + from, to - from, sizeof *all, by_seconds);
+        double seconds = all[from + (to - from) / 4].seconds;
+        kernel_curve_add(curve, work, fmax(seconds - overhead, seconds / 10));
+    }
+    return OK;
 }
 
 static Rate rate_named(const char *precision) {
@@ -210,22 +257,54 @@ static Rate rate_named(const char *precision) {
     return rate;
 }
 
-/* The time between kernels, per call: a least-squares fit to the part of the models' step times that the
- * curves do not explain. Errors are relative to the step time, so small models weigh most. */
-static double fit_gap(const Samples *samples, const KernelCurves *curves) {
-    double calls[MODELS] = {0}, kernels[MODELS] = {0}, above = 0, below = 0;
+/* Kernel calls of a step and their time by the curves. */
+typedef struct StepCalls {
+    double calls, seconds;
+} StepCalls;
+
+static void count_calls(const Samples *samples, const KernelCurves *curves, StepCalls ret_step[MAX_TIMED]) {
+    memset(ret_step, 0, MAX_TIMED * sizeof *ret_step);
     for (size_t i = 0; i < samples->count; i++) {
         const Sample *sample = &samples->sample[i];
-        calls[sample->model]++;
-        kernels[sample->model] += kernel_curve_seconds(&curves->kernel[sample->kernel], sample->work);
+        double steps = samples->timed[sample->model].steps;
+        const KernelCurve *curve = kernel_curves_find(curves, sample->kernel, sample->traits);
+        ret_step[sample->model].calls += 1 / steps;
+        ret_step[sample->model].seconds += kernel_curve_seconds(curve, sample->work) / steps;
     }
+}
+
+/* Whether a GPU waits for the host to launch kernels in the steps of this model. */
+static bool is_launch_bound(const ModelTime *timed, const StepCalls *step) {
+    return step->seconds + timed->zeroing_s < 0.7 * timed->step_s;
+}
+
+/* The time between kernels, per call: a least-squares fit to the part of the models' step times that the
+ * curves do not explain. Errors are relative to the step time, so small models weigh most. Negative if timing
+ * a call takes longer than the call does in a step, where kernels of a GPU follow each other closely. */
+static double fit_gap(const Samples *samples, const KernelCurves *curves, bool gpu) {
+    StepCalls step[MAX_TIMED];
+    double above = 0, below = 0;
+    count_calls(samples, curves, step);
     for (int m = 0; m < samples->models; m++) {
         const ModelTime *timed = &samples->timed[m];
-        double each = calls[m] / timed->steps / timed->step_s;
-        above += each * (1 - (kernels[m] / timed->steps + timed->zeroing_s) / timed->step_s);
+        double each = step[m].calls / timed->step_s;
+        if (gpu && is_launch_bound(timed, &step[m])) continue;
+        above += each * (1 - (step[m].seconds + timed->zeroing_s) / timed->step_s);
         below += each * each;
     }
-    return below > 0 ? fmax(above / below, 0) : 0;
+    return below > 0 ? above / below : 0;
+}
+
+/* Host time per launch: step time per call of the model that waits for launches the most; a guess if none
+ * does. */
+static double fit_launch(const Samples *samples, const KernelCurves *curves) {
+    StepCalls step[MAX_TIMED];
+    double least = INFINITY;
+    count_calls(samples, curves, step);
+    for (int m = 0; m < samples->models; m++)
+        if (is_launch_bound(&samples->timed[m], &step[m]))
+            least = fmin(least, samples->timed[m].step_s / step[m].calls);
+    return least < INFINITY ? least : 3e-6;
 }
 
 /* Measures the models in order until time runs out. */
@@ -251,15 +330,20 @@ static Status run_models(const MeasureSpec *spec, Device *device, const char *pr
     return OK;
 }
 
+/* On a GPU, what timing adds to a call is subtracted from all. */
 static Status measure_precision(const MeasureSpec *spec, Device *device, const char *precision, double memory,
                                 double seconds, double *ret_gap, MeasuredModels *models) {
     bool gpu = !device_is_host(device);
     CLEANUP(samples_done) Samples samples = {0};
     Budget budget = {clock_wall(), seconds};
     Rate rate = rate_named(precision);
+    KernelCurves *curves = &models->kernels[rate];
     TRY(run_models(spec, device, precision, memory, &budget, &samples));
-    make_curves(&samples, sync_seconds(&samples, gpu), &models->kernels[rate]);
-    *ret_gap = fit_gap(&samples, &models->kernels[rate]);
+    TRY(make_curves(&samples, 0, curves));
+    double gap = fit_gap(&samples, curves, gpu);
+    if (gpu && gap < 0) TRY(make_curves(&samples, -gap, curves));
+    if (gpu) models->launch_s = fmin(models->launch_s, fit_launch(&samples, curves));
+    *ret_gap = fmax(gap, 0);
     CLEANUP(job_freep) Job *job = NULL;
     TRY(new_job(&job, spec, device, gpu ? &gpu_models[0] : &cpu_models[0], precision));
     TRY(barrier(spec->world));
@@ -275,12 +359,12 @@ Status measure_models(const MeasureSpec *spec, Device *device, double memory, Me
     double gap = INFINITY, own, left = spec->start + spec->seconds - clock_wall();
     int count = 0;
     while (list[count]) count++;
+    models->launch_s = gpu ? INFINITY : 0;
     for (int i = 0; i < count; i++) {
         TRY(measure_precision(spec, device, list[i], memory, left / count, &own, models));
         gap = fmin(gap, own);
     }
     /* A GPU runs asynchronously: except for tiny models, the host is ahead, and most of the gap is hidden. */
     models->kernel_s = gpu ? fmin(gap, 2e-6) : gap;
-    models->launch_s = gpu ? 3e-6 : 0;
     return OK;
 }

@@ -381,6 +381,31 @@ static void test_empty_inputs(void **state) {
     for (int64_t i = 0; i < tensor_count(w); i++) assert_float_equal(tensor_get(w, i), 0, 0);
 }
 
+/* Times of calls that run ahead arrive later, in the order of the calls, however many there are. */
+static void test_profile_ahead(void **state) {
+    Kit *kit = *state;
+    enum { CALLS = 2 * PROFILE_AHEAD + 3 };
+    OpLog op_log = {0};
+    kit->profile = (Profile){.ahead = true};
+    kit->stream->device->op_log = &op_log;
+    const KernelStat *stat = &kit->profile.kernel[KERNEL_FILL];
+    Tensor x = kit_take(kit, shape1(4096));
+    for (int i = 0; i < CALLS; i++) assert_ok(fill(&kit->exec, x, 1));
+    assert_int_equal(op_log.count, CALLS);
+    assert_true(op_log.record[0].seconds > 0 && op_log.record[CALLS - 1].seconds == 0);
+    assert_ok(profile_finish(&kit->exec));
+    kit->stream->device->op_log = NULL;
+    double sum = 0;
+    for (int i = 0; i < CALLS; i++) {
+        assert_true(op_log.record[i].seconds > 0);
+        sum += op_log.record[i].seconds;
+    }
+    assert_int_equal(stat->calls, CALLS);
+    assert_float_equal(stat->seconds, sum, 1e-9);
+    op_log_done(&op_log);
+    kit->profile = (Profile){0};
+}
+
 static void test_profile(void **state) {
     Kit *kit = *state;
     kit->profile = (Profile){0};
@@ -450,6 +475,7 @@ int main(void) {
         cmocka_unit_test(test_rows_out_of_range),
         cmocka_unit_test(test_empty_inputs),
         cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_profile_ahead),
         cmocka_unit_test(test_profile_attention),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -63,6 +63,28 @@ static void curves(void **state) {
     for (int i = 1; i < curve.count; i++) assert_true(curve.work[i] > curve.work[i - 1]);
 }
 
+/* Kernels with dropout or an activation have their own curves. A variant that was not measured uses the
+ * nearest one with fewer traits, so that files with one curve per kernel still apply. */
+static void variants(void **state) {
+    (void)state;
+    static KernelCurves curves, read;
+    kernel_curve_add(kernel_curves_add(&curves, KERNEL_ATTENTION_FORWARD, 0), 100, 1);
+    const KernelCurve *plain = kernel_curves_find(&curves, KERNEL_ATTENTION_FORWARD, OP_DROPOUT | OP_PARTIAL);
+    assert_true(plain && plain->seconds[0] == 1);
+    kernel_curve_add(kernel_curves_add(&curves, KERNEL_ATTENTION_FORWARD, OP_DROPOUT), 100, 2);
+    for (unsigned traits = 0; traits < OP_VARIANTS; traits++) {
+        const KernelCurve *found = kernel_curves_find(&curves, KERNEL_ATTENTION_FORWARD, traits);
+        assert_true(found && found->seconds[0] == (traits & OP_DROPOUT ? 2 : 1));
+    }
+    assert_null(kernel_curves_find(&curves, KERNEL_ATTENTION_BACKWARD, 0));
+    json_t *json = kernel_curves_json(&curves);
+    assert_int_equal(json_object_size(json), 2);
+    assert_non_null(json_object_get(json, "attention_forward+dropout"));
+    assert_ok(kernel_curves_read(json, "mine.json", "device.kernels.bf16", &read));
+    assert_memory_equal(&curves, &read, sizeof curves);
+    json_decref(json);
+}
+
 static void invalid_clusters(void **state) {
     (void)state;
     refuses_text("\"memory_bytes\": {\"value\": 149250113536", "\"memory_bytes\": {\"value\": -5",
@@ -95,6 +117,9 @@ static void invalid_clusters(void **state) {
     refuses_text("\"device\": {",
                  "\"device\": {\"kernels\": {\"source\": \"x\", \"bf16\": {\"linear\": [[1, 2]]}},",
                  "'device.kernels.bf16.linear': unknown kernel");
+    refuses_text("\"device\": {",
+                 "\"device\": {\"kernels\": {\"source\": \"x\", \"bf16\": {\"fill+drop\": [[1, 2]]}},",
+                 "'device.kernels.bf16.fill+drop': unknown kernel");
     refuses_text("\"device\": {",
                  "\"device\": {\"kernels\": {\"source\": \"x\", \"bf16\": {\"fill\": [[1, 2], [1, 3]]}},",
                  "'device.kernels.bf16.fill': point 2 is invalid");
@@ -171,9 +196,8 @@ static void finds_changes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(builtin_clusters), cmocka_unit_test(curves),
-        cmocka_unit_test(invalid_clusters), cmocka_unit_test(enough_micros),
-        cmocka_unit_test(finds_changes),
+        cmocka_unit_test(builtin_clusters), cmocka_unit_test(curves),        cmocka_unit_test(variants),
+        cmocka_unit_test(invalid_clusters), cmocka_unit_test(enough_micros), cmocka_unit_test(finds_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
