@@ -5,7 +5,7 @@
     python bench/compare_measured.py --cluster here.json --ranks 2 [--weft build/release/weft] [--only TEXT]
 
 Use the --ranks of the measured cluster; each rank has one thread. The measured time is the best of four steps. Run it on
-an idle machine.
+an idle machine. For a GPU (--measure --device cuda), pass --device cuda: one rank in bf16, the best of 20 steps.
 """
 import argparse
 import json
@@ -41,6 +41,16 @@ ROWS = {
     ],
 }
 
+GPU_ROWS = [
+    (f"{title}, dropout {dropout}", f"{options} --dropout {dropout} --precision bf16")
+    for title, options in [
+        ("GPT-2 124M, 8 x 1024", "--model gpt2 --batch 8 --micro-batch 8 --seq 1024"),
+        ("BERT-base, span head, 32 x 384", "--model bert-base --task span --batch 32 --micro-batch 32 --seq 384"),
+        ("GPT-2 355M, 12 x 128", "--model gpt2-medium --batch 12 --micro-batch 12 --seq 128"),
+    ]
+    for dropout in (0.1, 0)
+] + [("TinyLlama 1.1B, 4 x 2048", "--model tinyllama-1.1b --batch 4 --micro-batch 4 --seq 2048 --precision bf16")]
+
 
 def result(command):
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -51,16 +61,20 @@ def main():
     parser.add_argument("--weft", default=str(Path(__file__).resolve().parent.parent / "build/release/weft"))
     parser.add_argument("--cluster", required=True)
     parser.add_argument("--ranks", type=int, default=1, choices=sorted(ROWS))
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--only", default="", help="run only rows whose title contains this text")
     args = parser.parse_args()
     print("| workload | ranks | measured, ms | planned | |")
     print("| --- | --- | --- | --- | --- |")
-    for title, options in ROWS[args.ranks]:
+    gpu = args.device == "cuda"
+    for title, options in GPU_ROWS if gpu else ROWS[args.ranks]:
         if args.only not in title:
             continue
-        arguments = options.split() + ["--ranks", str(args.ranks), "--threads", "1", "--json"]
+        arguments = options.split() + ["--ranks", str(args.ranks), "--json", "--device", args.device]
+        if not gpu:
+            arguments += ["--threads", "1"]
         planned = result([args.weft, "plan", "--cluster", args.cluster] + arguments)["step_ms"]
-        measured = result([args.weft, "bench", "--steps", "4", "--steps-only", "--quiet"] + arguments)["step_ms_best"]
+        measured = result([args.weft, "bench", "--steps", "20" if gpu else "4", "--steps-only", "--quiet"] + arguments)["step_ms_best"]
         print(f"| {title} | {args.ranks} | {measured:.1f} | {planned:.1f} | {100 * (planned / measured - 1):+.1f}% |",
               flush=True)
 
