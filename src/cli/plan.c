@@ -8,6 +8,7 @@
 #include "model/family.h"
 #include "plan/fit.h"
 #include "plan/time.h"
+#include "report/page_plan.h"
 
 /* Default batch: one micro-batch per replica or, with a pipeline, four per stage. */
 static void settle_batch(Settings *config, const Layout *layout) {
@@ -53,13 +54,53 @@ Status plan_only(const Invocation *call, const char *mode, const char *const *kn
     return OK;
 }
 
-/* The cost of a million tokens, and of an hour on all devices. */
-static void add_cost(double price, double units, json_t *result) {
+double plan_price(const PlanArgs *args, const Cluster *cluster) {
+    return args->price > 0 ? args->price : cluster->price_per_hour;
+}
+
+void plan_page_add(const Invocation *call, json_t *result) {
+    const PlanArgs *args = call->config;
+    if (args->html) json_object_set_new(result, "html", json_string(args->html));
+}
+
+void plan_page_show(const json_t *result, FILE *out) {
+    const char *path = json_string_at(result, "html");
+    if (path) fprintf(out, "\nwrote %s\n", path);
+}
+
+static Status write_page(const PlanArgs *args, const Plan *plan, const PlanSpec *spec, const Fit *fit,
+                         const StepEstimate *time, const Cluster *cluster) {
+    CLEANUP(plan_timeline_done) PlanTimeline timeline = {0};
+    PlanFacts facts = {.model = &plan->model,
+                       .params = plan->params_total,
+                       .cluster = cluster,
+                       .ranks = plan->mesh.dp * plan->mesh.tp * plan->mesh.pp,
+                       .batch = plan->batch,
+                       .seq = plan->seq,
+                       .precision = spec->config.device.precision,
+                       .price = plan_price(args, cluster)};
+    PlannedLayout first = {
+        .plan = plan,
+        .result = {
+            .layout = page_layout_of(plan), .bytes = (size_t)fit->needed, .fits = fit->fits, .time = *time}};
+    bool curves;
+    TRY(plan_timeline(plan, cluster, &timeline));
+    first.timeline = &timeline;
+    return page_write_plan(&facts, NULL, &first, fit, args->html, &curves);
+}
+
+void plan_cost_add(double price, double units, json_t *result) {
     double hour = price * units;
     if (!(hour > 0)) return;
     json_object_set_new(result, "cost_per_hour", json_real(hour));
     json_object_set_new(result, "cost_per_million_tokens",
                         json_finite(1e6 * hour / 3600 / json_number_at(result, "tokens_per_s")));
+}
+
+void plan_cost_show(const json_t *result, FILE *out) {
+    if (json_object_get(result, "cost_per_hour"))
+        fprintf(out, "cost: %.4g per million tokens, %.4g per hour\n",
+                json_number_at(result, "cost_per_million_tokens"), json_number_at(result, "cost_per_hour"));
 }
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
@@ -71,6 +112,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (call->operand_count) return USAGE("'%s': only --draw and --sweep write a file", call->operands[0]);
     if (args->search) return plan_search(call, ret_result);
     if (args->micros) return USAGE("--micros applies only to --draw; use --batch and --micro-batch");
+    if (args->html && !args->cluster) return USAGE("--html requires --cluster NAME");
     PlanSpec spec;
     Cluster cluster;
     Fit fit;
@@ -92,8 +134,9 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
         TRY(fit_json(&fit, &cluster, result));
         TRY(plan_time(&plan, &cluster, &time));
         TRY(time_json(&time, result));
-        add_cost(args->price > 0 ? args->price : cluster.price_per_hour,
-                 cluster_units(&cluster, args->train.layout.ranks), result);
+        plan_cost_add(plan_price(args, &cluster), cluster_units(&cluster, args->train.layout.ranks), result);
+        if (args->html) TRY(write_page(args, &plan, &spec, &fit, &time, &cluster));
+        plan_page_add(call, result);
     }
     TRY(plan_failure_add(call, result, result));
     *ret_result = json_incref(result);
@@ -212,9 +255,7 @@ static void print_time(const json_t *result, FILE *out) {
     fprintf(out, "\n%s samples/s, %s tokens/s, MFU %.1f%%, bubble %.1f%%\n", samples,
             format_count(tokens, json_number_at(result, "tokens_per_s")), 100 * json_number_at(result, "mfu"),
             100 * json_number_at(result, "bubble"));
-    if (json_object_get(result, "cost_per_hour"))
-        fprintf(out, "cost: %.4g per million tokens, %.4g per hour\n",
-                json_number_at(result, "cost_per_million_tokens"), json_number_at(result, "cost_per_hour"));
+    plan_cost_show(result, out);
 }
 
 /* On a CPU, device memory is host memory, so the two add up. */
@@ -273,6 +314,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     print_fit(result, out);
     print_time(result, out);
     plan_failure_show(result, out);
+    plan_page_show(result, out);
     return OK;
 }
 
@@ -286,6 +328,8 @@ static const Example examples[] = {
     {"Fastest layouts for 175 B parameters on 1024 GPUs",
      "weft plan --search --ranks 1024 --cluster dgx-a100 --model gpt2 --layers 96 --hidden 12288 --heads 96 "
      "--seq 2048 --batch 1536"},
+    {"The same as a page, with costs",
+     "weft plan --search --ranks 64 --cluster h100 --model gpt2-xl --batch 512 --price 2.5 --html plan.html"},
     {"Scaling of GPT-2 medium, with curves",
      "weft plan --sweep 8,16,...,1024 scaling.svg --model gpt2-medium --batch 64 --cluster h100"},
     {"Measure this machine, for --cluster", "weft plan --measure --out here.json"},

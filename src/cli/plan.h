@@ -36,4 +36,14 @@ MUST_USE Status plan_failure_spec(const Invocation *call, int64_t ranks, int64_t
 MUST_USE Status plan_failure_add(const Invocation *call, const json_t *timed, json_t *result);
 void plan_failure_show(const json_t *result, FILE *out);
 
+/* The cost of a million tokens and of an hour on `units` GPUs or nodes, if the price is known. */
+void plan_cost_add(double price, double units, json_t *result);
+void plan_cost_show(const json_t *result, FILE *out);
+
+/* --html: a page. The price per hour of a GPU or node, from --price or the cluster; 0: unknown. */
+double plan_price(const PlanArgs *args, const Cluster *cluster);
+/* Adds the file that was written to a result, and tells people. */
+void plan_page_add(const Invocation *call, json_t *result);
+void plan_page_show(const json_t *result, FILE *out);
+
 #endif

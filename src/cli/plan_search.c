@@ -5,7 +5,8 @@
 #include "cli/plan.h"
 #include "model/family.h"
 #include "plan/fit.h"
-#include "plan/search.h"
+#include "plan/search_space.h"
+#include "report/page_plan.h"
 
 static unsigned fixed_by(const Invocation *call) {
     static const struct {
@@ -46,11 +47,35 @@ Status plan_search_spec(Invocation *call, const Cluster *cluster, SearchSpec *re
     return OK;
 }
 
+/* The page shows the timeline and the memory of the fastest layout, which is planned again in full. */
+static Status write_page(const PlanArgs *args, const Search *search, const SearchSpec *spec,
+                         const Cluster *cluster) {
+    CLEANUP(plan_done) Plan plan = {0};
+    CLEANUP(plan_timeline_done) PlanTimeline timeline = {0};
+    const Settings *c = &spec->base.config;
+    PlannedLayout first = {
+        .plan = &plan, .result = search->count ? search->best[0] : search->smallest, .timeline = &timeline};
+    PlanFacts facts = {.model = &search->model,
+                       .params = search->params_total,
+                       .cluster = cluster,
+                       .ranks = spec->ranks,
+                       .batch = c->training.batch,
+                       .seq = search->seq,
+                       .precision = c->device.precision,
+                       .price = plan_price(args, cluster)};
+    PlanSpec again = search_plan_spec(spec, &first.result.layout);
+    bool curves;
+    again.timed = again.memory_only = true;
+    TRY(plan_init(&plan, &again));
+    TRY(plan_timeline(&plan, cluster, &timeline));
+    return page_write_plan(&facts, search, &first, NULL, args->html, &curves);
+}
+
 Status plan_search(Invocation *call, json_t **ret_result) {
     PlanArgs *args = call->config;
     Cluster cluster;
     SearchSpec spec;
-    Search search;
+    CLEANUP(search_done) Search search = {0};
     CLEANUP(plan_progress_done) PlanProgress progress = {0};
     if (!args->cluster) return USAGE("--search requires --cluster NAME");
     if (!args->train.layout.ranks) return USAGE("--search requires --ranks N, the number of devices");
@@ -62,6 +87,12 @@ Status plan_search(Invocation *call, json_t **ret_result) {
     CLEANUP(json_decrefp) json_t *result = NULL;
     TRY(search_json(&search, &spec, &cluster, &result));
     TRY(plan_failure_add(call, json_array_get(json_object_get(result, "best"), 0), result));
+    const json_t *best = json_object_get(result, "best");
+    for (size_t i = 0; i < json_array_size(best); i++)
+        plan_cost_add(plan_price(args, &cluster), cluster_units(&cluster, spec.ranks),
+                      json_array_get(best, i));
+    if (args->html) TRY(write_page(args, &search, &spec, &cluster));
+    plan_page_add(call, result);
     *ret_result = json_incref(result);
     return OK;
 }
@@ -141,28 +172,19 @@ static void show_first(const json_t *first, FILE *out) {
         if (json_number_at(phases, rest[i].key) > 0.0005 * step)
             fprintf(out, ", %.1f%% %s", 100 * json_number_at(phases, rest[i].key) / step, rest[i].text);
     fprintf(out, ".\n");
+    plan_cost_show(first, out);
 }
 
-static void show_other(const json_t *other, const json_t *first, double available, FILE *out) {
-    char memory[FORMAT_SIZE], step[FORMAT_SIZE], limit[FORMAT_SIZE];
+static void show_other(const json_t *other, FILE *out) {
+    char memory[FORMAT_SIZE], step[FORMAT_SIZE];
+    const char *reason = json_string_or(other, "reason", "");
     fprintf(out, "  %s\n    %s\n    ", json_string_or(other, "what", ""),
             json_string_or(other, "options", ""));
-    if (!json_is_true(json_object_get(other, "fits"))) {
-        fprintf(out, "does not fit: needs %s per rank, %s available",
-                format_bytes(memory, json_number_at(other, "memory")), format_bytes(limit, available));
-        fprintf(out, "; step time would be %s\n", step_text(step, json_number_at(other, "step_ms")));
-        return;
-    }
-    double ratio = json_number_at(other, "step_ms") / json_number_at(first, "step_ms");
-    fprintf(out, "%s, %s: ", step_text(step, json_number_at(other, "step_ms")),
-            format_bytes(memory, json_number_at(other, "memory")));
-    if (ratio < 1.005)
-        fprintf(out, "equally fast");
-    else if (ratio < 1.2)
-        fprintf(out, "%.1f%% slower", 100 * (ratio - 1));
+    step_text(step, json_number_at(other, "step_ms"));
+    if (json_is_true(json_object_get(other, "fits")))
+        fprintf(out, "%s, %s: %s\n", step, format_bytes(memory, json_number_at(other, "memory")), reason);
     else
-        fprintf(out, "%.3gx slower", ratio);
-    fprintf(out, *json_string_or(other, "why", "") ? "; %s\n" : "\n%s", json_string_or(other, "why", ""));
+        fprintf(out, "%s; step time would be %s\n", reason, step);
 }
 
 static void show_counts(const json_t *result, FILE *out) {
@@ -205,11 +227,11 @@ void plan_search_show(const json_t *result, FILE *out) {
         show_best(result, out);
         show_first(first, out);
         if (json_array_size(others)) fprintf(out, "\nAlternatives:\n");
-        for (size_t i = 0; i < json_array_size(others); i++)
-            show_other(json_array_get(others, i), first, json_number_at(result, "memory_available"), out);
+        for (size_t i = 0; i < json_array_size(others); i++) show_other(json_array_get(others, i), out);
     } else {
         show_none(result, out);
     }
     show_counts(result, out);
     plan_failure_show(result, out);
+    plan_page_show(result, out);
 }

@@ -6,118 +6,20 @@
 #include "base/memory.h"
 #include "cli/plan.h"
 #include "plan/draw.h"
-#include "plan/sweep.h"
-#include "report/plot.h"
+#include "report/page_plan.h"
+#include "report/sweep_panels.h"
 
 /* ---- curves ---- */
 
-enum { PANELS = 4, PANEL_WIDTH = 560, PANEL_HEIGHT = 300, HEAD = 40, TICS = 9 };
+enum { PANEL_WIDTH = 560, PANEL_HEIGHT = 300, HEAD = 40 };
 
 static const char *const text_color = "#616a78";
 
-typedef struct Panel {
-    const char *name, *title;
-    double (*value)(const SweepPoint *point);
-    AxisFormat format;
-} Panel;
-
-static double rate_of(const SweepPoint *point) {
-    return point->goodput * point->plan.time.tokens_per_s;
-}
-static double efficiency_of(const SweepPoint *point) {
-    return 100 * point->efficiency;
-}
-static double mfu_of(const SweepPoint *point) {
-    return 100 * point->plan.time.mfu;
-}
-static double memory_of(const SweepPoint *point) {
-    return (double)point->plan.bytes;
-}
-
-static const Panel panels[PANELS] = {
-    {"rate", "tokens/s", rate_of, AXIS_POWERS},
-    {"efficiency", "scaling efficiency", efficiency_of, AXIS_PERCENT},
-    {"mfu", "model FLOP utilization", mfu_of, AXIS_PERCENT},
-    {"memory", "memory per device", memory_of, AXIS_BYTES},
-};
-
-/* The curves of one panel, without points that do not fit. */
-typedef struct Lines {
-    double *x[SCALING_COUNT + 1], *y[SCALING_COUNT + 1];
-    Series series[SCALING_COUNT + 1];
-    size_t count;
-} Lines;
-
-static void lines_done(Lines *lines) {
-    for (int i = 0; i <= SCALING_COUNT; i++) {
-        free(lines->x[i]);
-        free(lines->y[i]);
-    }
-}
-
-static Status add_curve(Lines *lines, const Sweep *sweep, Scaling scaling, const Panel *panel) {
-    size_t at = lines->count, points = 0;
-    TRY(mem_new((size_t)sweep->count, sizeof(double), &lines->x[at]));
-    TRY(mem_new((size_t)sweep->count, sizeof(double), &lines->y[at]));
-    for (int i = 0; i < sweep->count; i++) {
-        const SweepPoint *point = &sweep->point[scaling][i];
-        if (!point->fits) continue;
-        lines->x[at][points] = point->ranks;
-        lines->y[at][points++] = panel->value(point);
-    }
-    lines->series[lines->count++] =
-        (Series){.label = scaling == SCALING_WEAK ? "weak scaling" : "strong scaling",
-                 .x = lines->x[at],
-                 .y = lines->y[at],
-                 .count = points,
-                 .color = (int)scaling,
-                 .width = 2,
-                 .points = true};
-    return OK;
-}
-
-/* Linear scaling from the first point. */
-static Status add_ideal(Lines *lines) {
-    const Series *real = &lines->series[lines->count - 1];
-    size_t at = lines->count;
-    TRY(mem_new(2, sizeof(double), &lines->x[at]));
-    TRY(mem_new(2, sizeof(double), &lines->y[at]));
-    for (size_t i = 0; real->count && i < 2; i++) {
-        lines->x[at][i] = real->x[i ? real->count - 1 : 0];
-        lines->y[at][i] = real->y[0] * lines->x[at][i] / real->x[0];
-    }
-    lines->series[lines->count++] = (Series){.label = "ideal",
-                                             .x = lines->x[at],
-                                             .y = lines->y[at],
-                                             .count = real->count ? 2 : 0,
-                                             .color = PLOT_GRAY,
-                                             .width = 1,
-                                             .gap = 6};
-    return OK;
-}
-
 static Status put_panel(FILE *out, const Sweep *sweep, int at, bool *ret_drawn) {
-    const Panel *panel = &panels[at];
-    CLEANUP(lines_done) Lines lines = {0};
+    CLEANUP(sweep_panel_done) SweepPanel panel = {0};
     CLEANUP(plot_done) PlotResult drawn = {0};
-    double tics[TICS];
-    int stride = (sweep->count + TICS - 1) / TICS, tic_count = 0;
-    for (int i = 0; i < sweep->count; i += stride)
-        tics[tic_count++] = (1 - 1e-9) * sweep->point[0][i].ranks; /* within the axis */
-    for (Scaling s = 0; s < SCALING_COUNT; s++) TRY(add_curve(&lines, sweep, s, panel));
-    if (panel->format == AXIS_POWERS) TRY(add_ideal(&lines));
-    Plot plot = {.name = panel->name,
-                 .x_label = "devices",
-                 .y_label = panel->title,
-                 .series = lines.series,
-                 .count = lines.count,
-                 .x_format = AXIS_WHOLE,
-                 .y_format = panel->format,
-                 .x_log = true,
-                 .from_zero = panel->format != AXIS_POWERS,
-                 .x_tics = tics,
-                 .x_tic_count = (size_t)tic_count};
-    TRY(plot_draw(&plot, NULL, &drawn));
+    TRY(sweep_panel_init(&panel, sweep, at));
+    TRY(plot_draw(&panel.plot, NULL, &drawn));
     *ret_drawn = drawn.plain != NULL;
     if (!drawn.plain) return OK;
     int x = at % 2 * (PANEL_WIDTH + 16), y = HEAD + at / 2 * (PANEL_HEIGHT + 16);
@@ -135,7 +37,7 @@ static Status put_curves(FILE *out, const Sweep *sweep, const char *title, bool 
             width, height, width, height, text_color);
     draw_escaped(title, out);
     fputs("</text>\n", out);
-    for (int i = 0; i < PANELS && *drawn; i++) TRY(put_panel(out, sweep, i, drawn));
+    for (int i = 0; i < SWEEP_PANELS && *drawn; i++) TRY(put_panel(out, sweep, i, drawn));
     fputs("</svg>\n", out);
     return OK;
 }
@@ -172,6 +74,7 @@ static Status describe(Invocation *call, const Sweep *sweep, const SearchSpec *s
     json_object_set_new(result, "cluster",
                         json_pack("{s:s, s:s}", "name", cluster->name, "device", cluster->device));
     json_object_set_new(result, "precision", json_string(c->device.precision));
+    plan_page_add(call, result);
     if (path && drawn) json_object_set_new(result, "svg", json_string(path));
     if (path && !drawn) json_object_set_new(result, "svg", json_null());
     *ret_result = json_incref(result);
@@ -190,6 +93,20 @@ static Status add_failures(const Invocation *call, Sweep *sweep) {
             point->goodput = failure.shares.goodput;
         }
     return OK;
+}
+
+static Status write_page(const PlanArgs *args, const Sweep *sweep, const SearchSpec *spec,
+                         const Cluster *cluster) {
+    const Settings *c = &spec->base.config;
+    PlanFacts facts = {.model = &sweep->model,
+                       .params = sweep->params_total,
+                       .cluster = cluster,
+                       .batch = c->training.batch,
+                       .seq = sweep->seq,
+                       .precision = c->device.precision,
+                       .price = plan_price(args, cluster)};
+    bool curves;
+    return page_write_sweep(&facts, sweep, args->html, &curves);
 }
 
 Status plan_sweep(Invocation *call, json_t **ret_result) {
@@ -217,6 +134,7 @@ Status plan_sweep(Invocation *call, json_t **ret_result) {
     spec.base.progress = &progress;
     TRY(sweep_find(&sweep, &spec, &cluster, ranks, count));
     TRY(add_failures(call, &sweep));
+    if (args->html) TRY(write_page(args, &sweep, &spec, &cluster));
     return describe(call, &sweep, &spec, &cluster, ret_result);
 }
 
@@ -256,6 +174,7 @@ void plan_sweep_show(const json_t *result, FILE *out) {
                 "efficiency", "MFU", "memory", failures ? "  goodput" : "", "fastest layout");
         for (size_t i = 0; i < json_array_size(list); i++) show_point(json_array_get(list, i), failures, out);
     }
+    plan_page_show(result, out);
     if (json_is_string(svg)) fprintf(out, "\nwrote %s\n", json_string_value(svg));
     if (json_is_null(svg)) fprintf(out, "\nno curves: gnuplot is not installed\n");
 }

@@ -392,6 +392,9 @@ static const Option plan_table[] = {
      .help = "Scaling study: search at each of these device counts, for example 16,32,...,1024, with a "
              "constant batch (strong scaling) and a growing one (weak scaling); --batch is the batch at "
              "the first count. With a FILE, also plot curves."},
+    {OPT_TEXT("html", PlanArgs, html, "FILE"), .shown = "none",
+     .help = "Write the plan, --search or --sweep as a page: speed, memory and cost of the layouts, the "
+             "timeline of the fastest, and why the others lose. Requires --cluster. Example: plan.html."},
     {OPT_FLAG("measure", PlanArgs, measure),
      .help = "Benchmark this machine and write a cluster file to --out: kernels, memory and, with --ranks, "
              "communication. Takes about 30 s; nothing else should be running."},

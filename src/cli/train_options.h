@@ -40,6 +40,7 @@ typedef struct PlanArgs {
     TrainArgs train; /* only model, layout, batch and micro-batch are used */
     const char *cluster;
     const char *sweep; /* list of device counts; NULL: no sweep */
+    const char *html;  /* page to write */
     const char *out;   /* output of --measure */
     bool draw, search, measure;
     int64_t micros;

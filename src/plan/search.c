@@ -326,6 +326,11 @@ static Status refuse_space(const Finder *finder) {
                  (long long)finder->found.model.layers, (long long)finder->found.model.heads);
 }
 
+void search_done(Search *search) {
+    free(search->plan);
+    *search = (Search){0};
+}
+
 Status search_find(Search *ret_search, const SearchSpec *spec, const Cluster *cluster) {
     CLEANUP(finder_done) Finder finder = {.spec = spec, .cluster = cluster};
     TRY(find_model(&finder));
@@ -348,5 +353,7 @@ Status search_find(Search *ret_search, const SearchSpec *spec, const Cluster *cl
     keep_best(&finder); /* an alternative may turn out faster than its estimate */
     drop_duplicates(found);
     *ret_search = *found;
+    ret_search->plan = finder.plan;
+    finder.plan = NULL;
     return OK;
 }

@@ -77,7 +77,8 @@ typedef struct Search {
     double available; /* device memory per rank, in bytes */
     SearchGrids grids;
     size_t legal, estimated_to_fit; /* valid layouts; those that fit by their estimate */
-    size_t planned;                 /* full plans */
+    SearchResult *plan; /* all layouts that were planned in full, fastest of those that fit first */
+    size_t planned;
     SearchResult best[SEARCH_BEST]; /* layouts that fit, fastest first */
     int count;
     SearchResult other[OTHER_COUNT];
@@ -90,6 +91,7 @@ typedef struct Search {
 /* Fails with a usage error if there is no valid layout. That nothing fits is not an error: ret_search->count
  * is 0. */
 MUST_USE Status search_find(Search *ret_search, const SearchSpec *spec, const Cluster *cluster);
+void search_done(Search *search);
 /* The layout as settings, as users write them. Returns `text`. */
 enum { SEARCH_OPTIONS = 240 };
 const char *search_options(const SearchLayout *layout, char text[SEARCH_OPTIONS]);
@@ -98,6 +100,21 @@ const char *search_other_name(SearchOther other); /* "fastest without recompute"
  * Returns `text`. */
 enum { SEARCH_TEXT = 400 };
 const char *search_why(const SearchResult *first, const SearchResult *other, char text[SEARCH_TEXT]);
+/* What a layout loses most time to, compared with the fastest. */
+typedef enum {
+    LOSES_TO_MEMORY, /* does not fit */
+    LOSES_TO_COMPUTE,
+    LOSES_TO_RECOMPUTE,
+    LOSES_TO_COMMUNICATION,
+    LOSES_TO_BUBBLE,
+    LOSES_TO_OPTIMIZER,
+    LOSES_TO_NONE, /* as fast, within half a percent */
+    LOSES_COUNT
+} SearchLoss;
+SearchLoss search_loss(const SearchResult *first, const SearchResult *other);
+/* One line: "does not fit: ..." or how much slower it is and why. Returns `text`. */
+const char *search_reason(const SearchResult *first, const SearchResult *other, double available,
+                          char text[SEARCH_TEXT]);
 MUST_USE Status search_json(const Search *search, const SearchSpec *spec, const Cluster *cluster,
                             json_t **ret_json);
 

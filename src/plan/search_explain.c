@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/format.h"
 #include "base/setting.h"
 #include "plan/search_space.h"
 
@@ -36,6 +37,8 @@ const char *search_other_name(SearchOther other) {
 }
 
 /* ---- explanations ---- */
+
+static const double same_speed = 1.005; /* layouts closer than this are equally fast */
 
 /* Completes "3 ms more in ...": the phase that takes longer, with the reason if the layouts show it. */
 static const char *phase_text(TimePhase phase, const SearchLayout *first, const SearchLayout *other) {
@@ -97,6 +100,45 @@ const char *search_why(const SearchResult *first, const SearchResult *other, cha
     return text;
 }
 
+SearchLoss search_loss(const SearchResult *first, const SearchResult *other) {
+    static const SearchLoss losses[PHASE_COUNT] = {[PHASE_FORWARD] = LOSES_TO_COMPUTE,
+                                                   [PHASE_RECOMPUTE] = LOSES_TO_RECOMPUTE,
+                                                   [PHASE_COMMUNICATION] = LOSES_TO_COMMUNICATION,
+                                                   [PHASE_BACKWARD] = LOSES_TO_COMPUTE,
+                                                   [PHASE_BUBBLE] = LOSES_TO_BUBBLE,
+                                                   [PHASE_OPTIMIZER] = LOSES_TO_OPTIMIZER};
+    SearchLoss loss = LOSES_TO_NONE;
+    double worst = 0;
+    if (!other->fits) return LOSES_TO_MEMORY;
+    if (other->time.step_s < same_speed * first->time.step_s) return LOSES_TO_NONE;
+    for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) {
+        double more = phase_seconds(&other->time, phase) - phase_seconds(&first->time, phase);
+        if (more <= worst) continue;
+        worst = more;
+        loss = losses[phase];
+    }
+    return loss;
+}
+
+const char *search_reason(const SearchResult *first, const SearchResult *other, double available,
+                          char text[SEARCH_TEXT]) {
+    char needed[FORMAT_SIZE], limit[FORMAT_SIZE], why[SEARCH_TEXT], slower[32] = "equally fast";
+    double ratio = other->time.step_s / first->time.step_s;
+    if (!other->fits) {
+        snprintf(text, SEARCH_TEXT, "does not fit: needs %s per rank, %s available",
+                 format_bytes(needed, (double)other->bytes), format_bytes(limit, available));
+        return text;
+    }
+    if (ratio >= 1.2)
+        snprintf(slower, sizeof slower, "%.3gx slower", ratio);
+    else if (ratio >= same_speed)
+        snprintf(slower, sizeof slower, "%.1f%% slower", 100 * (ratio - 1));
+    why[0] = 0;
+    if (ratio >= same_speed) search_why(first, other, why);
+    snprintf(text, SEARCH_TEXT, "%s%s%.*s", slower, *why ? "; " : "", SEARCH_TEXT - 40, why);
+    return text;
+}
+
 /* ---- JSON ---- */
 
 static json_t *phases_json(const StepEstimate *time) {
@@ -126,9 +168,11 @@ static json_t *others_json(const Search *search) {
     for (SearchOther other = 0; other < OTHER_COUNT; other++) {
         if (!search->has_other[other]) continue;
         const SearchResult *plan = &search->other[other];
-        char why[SEARCH_TEXT] = "";
+        char why[SEARCH_TEXT] = "", reason[SEARCH_TEXT] = "";
         if (search->count && plan->fits) search_why(&search->best[0], plan, why);
+        if (search->count) search_reason(&search->best[0], plan, search->available, reason);
         json_t *row = plan_row(plan);
+        json_object_set_new(row, "reason", json_string(reason));
         json_object_set_new(row, "what", json_string(search_other_name(other)));
         json_object_set_new(row, "why", json_string(why));
         json_array_append_new(list, row);

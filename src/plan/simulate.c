@@ -45,6 +45,8 @@ typedef struct StageSim {
     int at;           /* the next action of the schedule */
     Trace *trace;     /* NULL: not traced */
     int64_t trace_ns; /* trace time of simulated time 0 */
+    SimSpans *spans;  /* NULL: not recorded */
+    double from;      /* start of the recorded step */
 } StageSim;
 
 static void sim_done(StageSim *sim) {
@@ -206,6 +208,27 @@ static void trace_span(const StageSim *sim, const TraceName *name, double start,
               sim->trace_ns + llround(1e9 * end), first, second);
 }
 
+/* Records what the stage has done since `start`, of which it waited for communication since `waited`. */
+static Status record_span(StageSim *sim, SpanKind kind, Action action, double start, double waited) {
+    SimSpans *spans = sim->spans;
+    double communication = sim->phase_s[PHASE_COMMUNICATION] - waited;
+    if (!spans || sim->device <= start) return OK;
+    TRY(mem_grow(&spans->span, &spans->capacity, spans->count + 1, sizeof *spans->span));
+    spans->span[spans->count++] = (SimSpan){.kind = kind,
+                                            .micro = action.micro,
+                                            .chunk = action.chunk,
+                                            .start = start - sim->from,
+                                            .end = sim->device - sim->from,
+                                            .communication = communication};
+    return OK;
+}
+
+static SpanKind span_of(ActionKind kind) {
+    return kind == ACTION_FORWARD           ? SPAN_FORWARD
+           : kind == ACTION_BACKWARD_WEIGHT ? SPAN_WEIGHT
+                                            : SPAN_BACKWARD;
+}
+
 static Status sim_init(StageSim *sim, const Plan *plan, const Costs *costs, int stage) {
     const StepEvents *events = &plan->stage[stage].events;
     size_t slots = (size_t)(COMPUTATIONS * events->chunks * MICRO_POSITIONS);
@@ -282,8 +305,9 @@ static Status run_stage(Pipeline *pipeline, StageSim *sim, bool *ret_progress) {
             MicroPosition position = micro_position(action.micro, schedule->spec.micros);
             const EventRange *ops =
                 step_events_slot(events, sim->computation, action.kind, action.chunk, position);
-            double start = sim->device;
+            double start = sim->device, waited = sim->phase_s[PHASE_COMMUNICATION];
             TRY(run_ops(sim, *ops));
+            TRY(record_span(sim, span_of(action.kind), action, start, waited));
             trace_span(sim, action_trace(action.kind), start, sim->device, action.micro, action.chunk);
         } else if (!action_receives(action.kind)) {
             sim->host += cost_launch(sim->costs);
@@ -303,7 +327,9 @@ static Status run_end(Pipeline *pipeline) {
         EventRange ops = sim->end;
         int sync = 0;
         while (sync < ops.count && sim->op[ops.first + sync].kind != SIM_SYNC) sync++;
+        double start = sim->device, waited = sim->phase_s[PHASE_COMMUNICATION];
         TRY(run_ops(sim, (EventRange){ops.first, sync}));
+        TRY(record_span(sim, SPAN_COMMUNICATION, (Action){0}, start, waited));
         latest = fmax(latest, fmax(sim->device, sim->host));
     }
     for (int s = 0; s < pipeline->count; s++) {
@@ -313,8 +339,9 @@ static Status run_end(Pipeline *pipeline) {
         while (sync < ops.count && sim->op[ops.first + sync].kind != SIM_SYNC) sync++;
         wait_until(sim, latest, PHASE_BUBBLE);
         sim->host = latest;
-        double start = sim->device;
+        double start = sim->device, waited = sim->phase_s[PHASE_COMMUNICATION];
         TRY(run_ops(sim, (EventRange){ops.first + sync, ops.count - sync}));
+        TRY(record_span(sim, SPAN_OPTIMIZER, (Action){0}, start, waited));
         trace_span(sim, &name, start, sim->device, 0, 0);
     }
     return OK;
@@ -346,23 +373,27 @@ static double latest_of(const Pipeline *pipeline) {
 }
 
 /* Starts recording, with `from` as time 0. */
-static void open_traces(Pipeline *pipeline, Trace *const *traces, double from) {
+static void start_record(Pipeline *pipeline, const SimRecord *record, double from) {
     int64_t now = trace_now();
-    for (int s = 0; traces && s < pipeline->count; s++) {
-        trace_start(traces[s]);
-        pipeline->sim[s].trace = traces[s];
-        pipeline->sim[s].trace_ns = now - llround(1e9 * from);
+    for (int s = 0; record && s < pipeline->count; s++) {
+        StageSim *sim = &pipeline->sim[s];
+        sim->from = from;
+        sim->spans = record->spans ? &record->spans[s] : NULL;
+        if (!record->traces) continue;
+        trace_start(record->traces[s]);
+        sim->trace = record->traces[s];
+        sim->trace_ns = now - llround(1e9 * from);
     }
 }
 
 /* The host launches the first work of a step while the device finishes the previous one, so the second step
  * is the typical one. */
-static Status run_steps(Pipeline *pipeline, Trace *const *traces, Simulated *ret_result) {
+static Status run_steps(Pipeline *pipeline, const SimRecord *record, Simulated *ret_result) {
     static const TraceName name = {.name = "step ", .category = "step", .number = {"step"}, .numbered = true};
     Simulated result = {0};
     TRY(run_step(pipeline));
     double from = latest_of(pipeline);
-    open_traces(pipeline, traces, from);
+    start_record(pipeline, record, from);
     TRY(run_step(pipeline));
     result.step_s = latest_of(pipeline) - from;
     for (int s = 0; s < pipeline->count; s++) {
@@ -378,7 +409,7 @@ static Status run_steps(Pipeline *pipeline, Trace *const *traces, Simulated *ret
     return OK;
 }
 
-Status simulate(const Plan *plan, const Costs *costs, Trace *const *traces, Simulated *ret_result) {
+Status simulate(const Plan *plan, const Costs *costs, const SimRecord *record, Simulated *ret_result) {
     CLEANUP(pipeline_done) Pipeline pipeline = {.plan = plan, .costs = costs, .count = plan->stages};
     const RunnerSpec *run = &plan->runner;
     size_t slots = (size_t)plan->stages * (size_t)(run->chunks > 0 ? run->chunks : 1) * (size_t)run->micros;
@@ -387,5 +418,5 @@ Status simulate(const Plan *plan, const Costs *costs, Trace *const *traces, Simu
     TRY(mem_new(slots, sizeof *pipeline.backward, &pipeline.backward));
     for (int s = 0; s < plan->stages; s++) TRY(sim_init(&pipeline.sim[s], plan, costs, s));
     TRY(init_schedules(&pipeline));
-    return run_steps(&pipeline, traces, ret_result);
+    return run_steps(&pipeline, record, ret_result);
 }

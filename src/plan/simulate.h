@@ -14,7 +14,29 @@ typedef struct Simulated {
     double phase_s[PHASE_COUNT]; /* averaged over the stages; they add up to step_s */
 } Simulated;
 
-/* Records each stage's second step in traces[stage]; `traces` may be NULL. The plan must have step events. */
-MUST_USE Status simulate(const Plan *plan, const Costs *costs, Trace *const *traces, Simulated *ret_result);
+/* What a stage does, in seconds since the start of the step. Between spans it waits for other stages. */
+typedef enum { SPAN_FORWARD, SPAN_BACKWARD, SPAN_WEIGHT, SPAN_COMMUNICATION, SPAN_OPTIMIZER } SpanKind;
+
+typedef struct SimSpan {
+    SpanKind kind;
+    int micro, chunk;
+    double start, end;
+    double communication; /* the part of it that the device waits for communication */
+} SimSpan;
+
+typedef struct SimSpans {
+    SimSpan *span;
+    size_t count, capacity;
+} SimSpans;
+
+/* Where a simulation is recorded: by stage, each of them NULL or an array of one element per stage. */
+typedef struct SimRecord {
+    Trace *const *traces;
+    SimSpans *spans;
+} SimRecord;
+
+/* Records the second step; `record` may be NULL. The plan must have step events. */
+MUST_USE Status simulate(const Plan *plan, const Costs *costs, const SimRecord *record,
+                         Simulated *ret_result);
 
 #endif

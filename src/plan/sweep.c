@@ -86,10 +86,12 @@ static Status find_point(Sweep *sweep, SweepPoint *point, const SearchSpec *base
     point->goodput = 1;
     TRY(mem_new(1, sizeof *search, &search));
     status = search_find(search, &spec, cluster);
+    free(search->plan);
     if (status && status_exit_code(status) == STATUS_USAGE)
         return str_dup(status_message(status), &point->why);
     if (status) return FAILED("%s", status_message(status));
     sweep->model = search->model;
+    sweep->seq = search->seq;
     sweep->params_total = search->params_total;
     if (!search->count) return str_dup("no layout fits in memory", &point->why);
     point->fits = true;

@@ -24,6 +24,7 @@ typedef struct Sweep {
     SweepPoint *point[SCALING_COUNT]; /* [count] */
     int count;
     ModelConfig model;
+    int64_t seq;
     int64_t params_total; /* 0: no size has a valid layout */
 } Sweep;
 

@@ -167,7 +167,7 @@ Status plan_trace(const Plan *plan, const Cluster *cluster, const char *path) {
     Costs costs = costs_of(plan, cluster);
     int each = plan->mesh.dp * plan->mesh.tp;
     TRY(stages_init(&stages));
-    TRY(simulate(plan, &costs, stages.trace, &simulated));
+    TRY(simulate(plan, &costs, &(SimRecord){.traces = stages.trace}, &simulated));
     for (int s = 0; s < plan->stages; s++) {
         char label[64];
         if (each > 1)
@@ -177,6 +177,24 @@ Status plan_trace(const Plan *plan, const Cluster *cluster, const char *path) {
         TRY(trace_pack(stages.trace[s], s, label, &stages.bytes[s], &stages.size[s]));
     }
     return trace_write(path, (const void *const *)stages.bytes, stages.size, stages.count);
+}
+
+void plan_timeline_done(PlanTimeline *timeline) {
+    for (int s = 0; timeline->stage && s < timeline->stages; s++) free(timeline->stage[s].span);
+    free(timeline->stage);
+    *timeline = (PlanTimeline){0};
+}
+
+Status plan_timeline(const Plan *plan, const Cluster *cluster, PlanTimeline *ret_timeline) {
+    CLEANUP(plan_timeline_done) PlanTimeline timeline = {.stages = plan->stages};
+    Simulated simulated;
+    Costs costs = costs_of(plan, cluster);
+    TRY(mem_new((size_t)plan->stages, sizeof *timeline.stage, &timeline.stage));
+    TRY(simulate(plan, &costs, &(SimRecord){.spans = timeline.stage}, &simulated));
+    timeline.step_s = simulated.step_s;
+    *ret_timeline = timeline;
+    timeline = (PlanTimeline){0};
+    return OK;
 }
 
 Status time_json(const StepEstimate *time, json_t *json) {

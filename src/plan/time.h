@@ -6,8 +6,7 @@
 #ifndef WEFT_PLAN_TIME_H
 #define WEFT_PLAN_TIME_H
 
-#include "plan/cluster.h"
-#include "plan/plan.h"
+#include "plan/simulate.h"
 
 const char *time_phase(TimePhase phase); /* "forward" ... */
 
@@ -27,6 +26,15 @@ MUST_USE Status plan_time(const Plan *plan, const Cluster *cluster, StepEstimate
 /* Writes the simulated step as a timeline (base/trace.h) in the format of a run's trace.json, with a row per
  * stage. */
 MUST_USE Status plan_trace(const Plan *plan, const Cluster *cluster, const char *path);
+/* What one rank of every stage does during the simulated step. */
+typedef struct PlanTimeline {
+    SimSpans *stage; /* [stages] */
+    int stages;
+    double step_s;
+} PlanTimeline;
+
+MUST_USE Status plan_timeline(const Plan *plan, const Cluster *cluster, PlanTimeline *ret_timeline);
+void plan_timeline_done(PlanTimeline *timeline);
 /* Adds "step_ms", "phases_ms", "samples_per_s", "tokens_per_s", "model_flops", "mfu" and "bubble" to a plan.
  */
 MUST_USE Status time_json(const StepEstimate *time, json_t *json);

@@ -120,12 +120,13 @@ static void put_csv(FILE *out, const BoxChart *chart) {
     }
 }
 
-Status boxes_write(const BoxChart *chart, const Figures *drawn) {
+Status boxes_write(const BoxChart *chart, Figures *drawn) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size = 0;
     Legend legend = find_legend(chart);
     if (!drawn->dir || !chart->box_count || chart->row_count > MAX_ROWS) return OK;
     FILE *out = open_memstream(&text, &size), *script = tmpfile();
+    drawn->count++;
     if (!out || !script) return FAILED("cannot create a temporary file");
     put_csv(out, chart);
     put_script(script, chart, &legend, (double)(ROW * chart->row_count) + TOP + BOTTOM);

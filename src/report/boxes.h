@@ -27,6 +27,6 @@ MUST_USE Status boxes_row(BoxChart *chart, const char *label);
 /* Adds a box to the last row. */
 MUST_USE Status boxes_add(BoxChart *chart, const char *category, int color, double from, double to);
 /* Writes NAME.svg, .pdf and .csv; nothing without boxes or a directory. */
-MUST_USE Status boxes_write(const BoxChart *chart, const Figures *drawn);
+MUST_USE Status boxes_write(const BoxChart *chart, Figures *drawn);
 
 #endif

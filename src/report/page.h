@@ -10,11 +10,32 @@
  * *ret_curves is false if plots are missing because gnuplot is not installed or failed. */
 MUST_USE Status page_write(const Results *results, const char *path, bool *ret_curves);
 
+/* The body of a page. */
+typedef Status (*PageBody)(FILE *out, const void *data, Figures *drawn);
+/* Writes any page, with its plots in figures beside it, as page_write does. */
+MUST_USE Status page_save(const char *path, PageBody body, const void *data, bool *ret_curves);
+
 /* The same page as text, without files, whose script follows the events of report/serve.h. The caller frees
  * it. */
 MUST_USE Status page_text(const Results *results, char **ret_text, size_t *ret_size);
 
 /* ---- building blocks of the page ---- */
+
+/* Opens the page and its header, for chips; all texts are escaped, and `about` may be NULL. `live`: its
+ * script follows events. */
+void page_begin(FILE *out, const char *eyebrow, const char *title, const char *about, bool live);
+/* Ends the page, after notes on its figures. */
+void page_end(FILE *out, const Figures *drawn);
+/* A fact in the header; escaped. */
+void put_chip(FILE *out, const char *text);
+/* A headline number. `name`, which is escaped, says whose it is; `detail` may be empty. */
+void put_tile(FILE *out, const char *label, const char *number, const char *name, const char *detail);
+/* A segment of a bar, `percent` of its width, in the style sheet's color --pN. `label` may be empty; it and
+ * `title` are HTML. */
+void put_segment(FILE *out, double percent, int color, const char *title, const char *label);
+/* The style sheet's --pN. */
+enum { COLOR_TEXT = 16 };
+const char *part_color(char buffer[COLOR_TEXT], int part);
 
 /* Writes text with HTML special characters escaped and control characters replaced by '?'. */
 void put_html(FILE *out, const char *text);
@@ -31,9 +52,9 @@ MUST_USE Status put_table(FILE *out, const Results *results);
 /* Published figures next to ours, and which of the study's conclusions hold. */
 MUST_USE Status put_study(FILE *out, const Results *results);
 void put_epochs(FILE *out, const Results *results);
-MUST_USE Status put_phases(FILE *out, const Results *results, const Figures *drawn);
-MUST_USE Status put_memory(FILE *out, const Results *results, const Figures *drawn);
-MUST_USE Status put_timelines(FILE *out, const Results *results, const Figures *drawn);
+MUST_USE Status put_phases(FILE *out, const Results *results, Figures *drawn);
+MUST_USE Status put_memory(FILE *out, const Results *results, Figures *drawn);
+MUST_USE Status put_timelines(FILE *out, const Results *results, Figures *drawn);
 /* What the runs ran on, their options, and commands that repeat them. */
 void put_machine(FILE *out, const Results *results);
 MUST_USE Status put_charts(FILE *out, const Results *results, Figures *drawn);

@@ -65,7 +65,8 @@
             if (!found) return;
             const {s, i} = found, spread = s.e && s.e[i] ? ' ± ' + short(s.e[i]) + (bars ? data.x.u : data.y.u) : '';
             const y = short(s.y[i]) + (bars ? data.x.u : data.y.u) + spread;
-            tip.textContent = s.n + (s.n ? ': ' : '') + y + (bars ? '' : ' at ' + short(s.x[i]) + data.x.u + ' ' + data.x.n);
+            const name = s.p ? s.p[i] : s.n;
+            tip.textContent = name + (name ? ': ' : '') + y + (bars ? '' : ' at ' + short(s.x[i]) + data.x.u + ' ' + data.x.n);
             tip.style.left = Math.min(event.pageX + 14, document.documentElement.clientWidth - tip.offsetWidth - 8) + 'px';
             tip.style.top = event.pageY + 16 + 'px';
             if (!bars) {

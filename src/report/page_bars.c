@@ -24,14 +24,28 @@ static const char *const tag_names[TAGS] = {"parameters",  "gradients",     "opt
                                             "activations", "communication", "workspace"};
 static const int tag_color[TAGS] = {1, 4, 5, 0, 3, 2};
 
-static const char *part_color(char *buffer, int part) {
-    snprintf(buffer, FORMAT_SIZE, "var(--p%d)", part);
+const char *part_color(char buffer[COLOR_TEXT], int part) {
+    snprintf(buffer, COLOR_TEXT, "var(--p%d)", part);
     return buffer;
 }
 
 /* The class that keeps labels readable on pale segments. */
 static const char *part_class(int part) {
     return part == 2 || part == 4 ? " class=\"dark\"" : part == 7 ? " class=\"gray\"" : "";
+}
+
+void put_segment(FILE *out, double percent, int color, const char *title, const char *label) {
+    char text[COLOR_TEXT];
+    fprintf(out, "<i style=\"width:%.2f%%;background:%s\" title=\"%s\"%s>%s</i>", percent,
+            part_color(text, color), title, part_class(color), label);
+}
+
+/* A segment of `percent` of the bar that shows `share` of something, labeled if there is room. */
+static void put_share(FILE *out, double percent, int color, const char *name, double share) {
+    char title[96], label[16] = "";
+    snprintf(title, sizeof title, "%s %.1f%%", name, 100 * share);
+    if (percent >= LABEL_PERCENT) snprintf(label, sizeof label, "%.0f%%", 100 * share);
+    put_segment(out, percent, color, title, label);
 }
 
 /* ---- time ---- */
@@ -51,15 +65,10 @@ static void put_time(FILE *out, const Run *run, const double *share, double rate
     fputs("<div class=\"row\"><span>", out);
     put_run_name(out, run);
     fputs("</span><div class=\"bar\">", out);
-    for (int p = 0; p < PHASES; p++) {
-        double width = 100 * share[p] * slowest / rate;
-        if (!(share[p] > 0)) continue;
-        fprintf(out, "<i style=\"width:%.2f%%;background:%s\" title=\"%s %.1f%%\"%s>", width,
-                part_color(text, phase_color((Phase)p)), phase_name((Phase)p), 100 * share[p],
-                part_class(phase_color((Phase)p)));
-        if (width >= LABEL_PERCENT) fprintf(out, "%.0f%%", 100 * share[p]);
-        fputs("</i>", out);
-    }
+    for (int p = 0; p < PHASES; p++)
+        if (share[p] > 0)
+            put_share(out, 100 * share[p] * slowest / rate, phase_color((Phase)p), phase_name((Phase)p),
+                      share[p]);
     fprintf(out, "</div><span>%s</span></div>\n", short_time(text, 1 / rate));
 }
 
@@ -71,13 +80,8 @@ static void put_spent_row(FILE *out, const Run *run, const double *share) {
     fputs("<div class=\"row\"><span>", out);
     put_run_name(out, run);
     fputs("</span><div class=\"bar\">", out);
-    for (int i = 0; i < SPENT_PARTS; i++) {
-        if (!(share[i] > 0)) continue;
-        fprintf(out, "<i style=\"width:%.2f%%;background:%s\" title=\"%s %.1f%%\"%s>", 100 * share[i],
-                part_color(text, colors[i]), spent_name((Spent)i), 100 * share[i], part_class(colors[i]));
-        if (100 * share[i] >= LABEL_PERCENT) fprintf(out, "%.0f%%", 100 * share[i]);
-        fputs("</i>", out);
-    }
+    for (int i = 0; i < SPENT_PARTS; i++)
+        if (share[i] > 0) put_share(out, 100 * share[i], colors[i], spent_name((Spent)i), share[i]);
     fprintf(out, "</div><span>%s</span></div>\n",
             figure_text(text, FIGURE_FORMAT_SECONDS, run_figure(run, FIGURE_RUNTIME)));
 }
@@ -101,7 +105,7 @@ static void put_spent(FILE *out, const Results *results) {
 /* Bars show the time per sample, so that runs with different batch sizes are comparable. With models of
  * different sizes that is meaningless, and all bars have the same length. */
 /* The same bars, in milliseconds, as files. */
-static Status write_phases(const Results *results, const Figures *drawn) {
+static Status write_phases(const Results *results, Figures *drawn) {
     CLEANUP(boxes_done) BoxChart chart = {.name = "time-per-sample", .x_label = "ms per sample"};
     double share[PHASES];
     for (size_t i = 0; i < results->count; i++) {
@@ -116,8 +120,8 @@ static Status write_phases(const Results *results, const Figures *drawn) {
     return boxes_write(&chart, drawn);
 }
 
-Status put_phases(FILE *out, const Results *results, const Figures *drawn) {
-    char text[FORMAT_SIZE];
+Status put_phases(FILE *out, const Results *results, Figures *drawn) {
+    char text[COLOR_TEXT];
     double share[PHASES], slowest = INFINITY;
     bool seen[PHASES] = {0};
     for (size_t i = 0; i < results->count; i++) {
@@ -185,21 +189,17 @@ static double bar_bytes(const json_t *memory) {
 
 /* The marker in the bar is the peak of the total, which can be lower than the sum of the peaks. */
 static void put_rank(FILE *out, const char *label, const json_t *memory, double longest) {
-    char text[FORMAT_SIZE], color[FORMAT_SIZE];
+    char text[FORMAT_SIZE], title[96];
     fputs("<div class=\"row\"><span>", out);
     put_html(out, label);
     fputs("</span><div class=\"bar\">", out);
     for (int tag = 0; tag < TAGS; tag++) {
         double bytes = tag_bytes(memory, tag);
-        if (bytes > 0)
-            fprintf(out, "<i style=\"width:%.2f%%;background:%s\" title=\"%s %s\"></i>",
-                    100 * bytes / longest, part_color(color, tag_color[tag]), tag_names[tag],
-                    format_bytes(text, bytes));
+        snprintf(title, sizeof title, "%s %s", tag_names[tag], format_bytes(text, bytes));
+        if (bytes > 0) put_segment(out, 100 * bytes / longest, tag_color[tag], title, "");
     }
-    if (!(tags_sum(memory) > 0))
-        fprintf(out, "<i style=\"width:%.2f%%;background:%s\" title=\"total %s\"></i>",
-                100 * total_of(memory) / longest, part_color(color, TOTAL_COLOR),
-                format_bytes(text, total_of(memory)));
+    snprintf(title, sizeof title, "total %s", format_bytes(text, total_of(memory)));
+    if (!(tags_sum(memory) > 0)) put_segment(out, 100 * total_of(memory) / longest, TOTAL_COLOR, title, "");
     fprintf(out, "<u style=\"left:calc(%.2f%% - 2px)\"></u></div><span>%s</span></div>\n",
             100 * fmin(1, total_of(memory) / longest), format_bytes(text, total_of(memory)));
 }
@@ -239,7 +239,7 @@ static void put_ranks(FILE *out, const Run *run, double longest) {
 }
 
 /* The same bars as files, without those of further ranks of runs with many. */
-static Status write_memory(const Results *results, const Figures *drawn) {
+static Status write_memory(const Results *results, Figures *drawn) {
     CLEANUP(boxes_done)
     BoxChart chart = {.name = "memory-ranks", .x_label = "peak memory", .format = AXIS_BYTES};
     for (size_t i = 0; i < results->count; i++) {
@@ -260,8 +260,8 @@ static Status write_memory(const Results *results, const Figures *drawn) {
     return boxes_write(&chart, drawn);
 }
 
-Status put_memory(FILE *out, const Results *results, const Figures *drawn) {
-    char color[FORMAT_SIZE];
+Status put_memory(FILE *out, const Results *results, Figures *drawn) {
+    char color[COLOR_TEXT];
     double longest = 0;
     bool tagged = false, untagged = false;
     for (size_t i = 0; i < results->count; i++) {

@@ -218,7 +218,7 @@ static Status put_steps(FILE *out, FILE *notes, const Results *results, BoxChart
     return OK;
 }
 
-Status put_timelines(FILE *out, const Results *results, const Figures *drawn) {
+Status put_timelines(FILE *out, const Results *results, Figures *drawn) {
     CLEANUP(mem_freep) char *text = NULL;
     CLEANUP(boxes_done) BoxChart chart = {.name = "timeline", .x_label = "ms since the start of the step"};
     size_t size = 0;

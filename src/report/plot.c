@@ -352,7 +352,8 @@ static void put_csv(FILE *out, const Plot *plot) {
     for (size_t s = 0; s < plot->count; s++) {
         const Series *series = &plot->series[s];
         for (size_t i = 0; i < series->count; i++) {
-            plot_put_csv_text(out, series->label ? series->label : "");
+            const char *name = series->names ? series->names[i] : series->label;
+            plot_put_csv_text(out, name ? name : "");
             if (!bars) fprintf(out, ",%.10g", series->x[i]);
             fprintf(out, ",%.10g,", series->y[i]);
             if (spread_at(series, i) > 0) fprintf(out, "%.6g", spread_at(series, i));
@@ -402,12 +403,20 @@ static json_t *numbers_json(const Series *series, const double *values, double u
     return list;
 }
 
+static json_t *names_json(const Series *series) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < series->count; i++)
+        if (is_kept(series, i)) json_array_append_new(list, json_string(series->names[i]));
+    return list;
+}
+
 static json_t *series_json(const Plot *plot, const Series *series, const PlotLayout *at) {
     double unit = plot->kind == PLOT_BARS ? at->x.unit : at->y.unit;
     json_t *json =
         json_pack("{s:s, s:o, s:o}", "n", series->label ? series->label : "", "x",
                   numbers_json(series, plot->kind == PLOT_BARS ? series->y : series->x, at->x.unit), "y",
                   numbers_json(series, series->y, unit));
+    if (series->names) json_object_set_new(json, "p", names_json(series));
     if (series->spread) json_object_set_new(json, "e", numbers_json(series, series->spread, unit));
     return json;
 }

@@ -12,8 +12,9 @@ enum { PLOT_COLORS = 7, PLOT_GRAY = 7 };
 typedef struct Series {
     const char *label; /* any text; it is shortened if it is long */
     const double *x, *y;
-    const double *spread; /* of the values, drawn as error bars; NULL: none. NAN: unknown */
-    const char *text;     /* PLOT_BARS: written at the end of the bar; NULL: nothing */
+    const double *spread;     /* of the values, drawn as error bars; NULL: none. NAN: unknown */
+    const char *const *names; /* of the points, for the page's script and CSV; NULL: the label is theirs */
+    const char *text;         /* PLOT_BARS: written at the end of the bar; NULL: nothing */
     size_t count;
     int color;
     double width; /* line width; 0: points only */

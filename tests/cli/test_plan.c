@@ -399,6 +399,62 @@ static void sweeps(void **state) {
                    "--cluster", "h200");
 }
 
+static char *page_of(const char *path) {
+    char *text = NULL;
+    size_t size;
+    assert_ok(file_read(path, 1 << 26, &text, &size));
+    assert_int_equal(strncmp(text, "<!DOCTYPE html>", 15), 0);
+    assert_null(strstr(text, "src=")); /* self-contained */
+    assert_null(strstr(text, "href=\"http"));
+    return text;
+}
+
+/* A plan, a search and a sweep as pages. The search's page gives its fastest layout, costs, and a reason for
+ * every other one. */
+static void writes_pages(void **state) {
+    (void)state;
+    char dir[] = "/tmp/weft-plan-XXXXXX", path[64], figure[80];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/plan.html", dir);
+    snprintf(figure, sizeof figure, "%s/figures/timeline.csv", dir);
+    Ran ran = program_run("plan", "gpt2-mini", "--ranks", "4", "--pp", "2", "--batch", "8", "--cluster",
+                          "h200", "--html", path);
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, "wrote /tmp/weft-plan-");
+    ran_done(&ran);
+    char *page = page_of(path);
+    assert_contains(page, "dp 2 x tp 1 x pp 2 fits");
+    assert_contains(page, "stage 1");
+    assert_true(path_exists(figure));
+    free(page);
+    json_t *found = planned(program_run("plan", "--search", "gpt2-mini", "--ranks", "4", "--batch", "8",
+                                        "--cluster", "h200", "--price", "3", "--html", path, "--json"));
+    const json_t *first = json_array_get(json_object_get(found, "best"), 0);
+    assert_string_equal(json_string_value(json_object_get(found, "html")), path);
+    assert_float_equal(json_number_value(json_object_get(first, "cost_per_hour")), 12, 1e-9);
+    page = page_of(path);
+    assert_contains(page, json_string_value(json_object_get(first, "options")));
+    assert_contains(page, "Cost per million tokens");
+    const json_t *others = json_object_get(found, "others");
+    assert_true(json_array_size(others) > 0);
+    for (size_t i = 0; i < json_array_size(others); i++) {
+        const char *reason = json_string_value(json_object_get(json_array_get(others, i), "reason"));
+        assert_true(*reason != 0);
+        assert_contains(page, reason);
+    }
+    free(page);
+    json_decref(found);
+    json_decref(planned(program_run("plan", "--sweep", "2,4", "--model", "gpt2-tiny", "--batch", "4",
+                                    "--cluster", "h200", "--html", path, "--json")));
+    page = page_of(path);
+    assert_contains(page, "Weak scaling");
+    assert_contains(page, "4 devices");
+    free(page);
+    assert_ok(dir_remove(dir));
+    assert_refused(2, "--html requires --cluster", "plan", "gpt2-mini", "--html", path);
+    assert_refused(2, "--html cannot be combined with --draw", "plan", "--draw", "--html", path);
+}
+
 /* Options that a run refuses, with the same messages, and models that fit no device. */
 static void refuses_plans(void **state) {
     (void)state;
@@ -448,6 +504,7 @@ int main(void) {
         cmocka_unit_test(search_table),
         cmocka_unit_test(fp8_of_shared_heads),
         cmocka_unit_test(sweeps),
+        cmocka_unit_test(writes_pages),
         cmocka_unit_test(refuses_plans),
     };
     return cmocka_run_group_tests(tests, program_setup, NULL);

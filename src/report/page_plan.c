@@ -1,0 +1,290 @@
+/* The page of a plan or a search: what was found, speed against memory, where the time of each layout goes,
+ * a timeline of the fastest, and why the others lose. */
+#include "report/page_plan.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/format.h"
+#include "base/memory.h"
+#include "base/setting.h"
+#include "model/family.h"
+#include "report/page.h"
+
+enum { MAX_NAMED = SEARCH_BEST + OTHER_COUNT };
+
+typedef struct PlanPage {
+    const PlanFacts *facts;
+    const Search *search;
+    const PlannedLayout *first;
+    const Fit *fit;
+    NamedResult named[MAX_NAMED]; /* rows of the table: the best, then the alternatives */
+    size_t count;
+} PlanPage;
+
+/* ---- texts ---- */
+
+SearchLayout page_layout_of(const Plan *plan) {
+    const RunnerSpec *run = &plan->runner;
+    return (SearchLayout){.dp = plan->mesh.dp,
+                          .tp = plan->mesh.tp,
+                          .pp = plan->mesh.pp,
+                          .zero = (int)run->zero,
+                          .chunks = run->chunks > 0 ? (int)run->chunks : 1,
+                          .micros = run->micros,
+                          .sequence = run->sequence,
+                          .schedule = run->schedule,
+                          .recompute = run->recompute,
+                          .micro_batch = run->micro_batch};
+}
+
+const char *layout_grid(const SearchLayout *layout, char text[LAYOUT_TEXT]) {
+    snprintf(text, LAYOUT_TEXT, "dp %d x tp %d x pp %d", layout->dp, layout->tp, layout->pp);
+    return text;
+}
+
+const char *layout_rest(const SearchLayout *l, char text[LAYOUT_TEXT]) {
+    int used = snprintf(text, LAYOUT_TEXT, "ZeRO %d, %d micro-batch%s of %lld", l->zero, l->micros,
+                        l->micros == 1 ? "" : "es", (long long)l->micro_batch);
+    if (l->pp > 1)
+        used += snprintf(text + used, LAYOUT_TEXT - (size_t)used, ", %s", schedule_name(l->schedule));
+    if (l->chunks > 1) used += snprintf(text + used, LAYOUT_TEXT - (size_t)used, " %d", l->chunks);
+    if (l->recompute != RECOMPUTE_NONE)
+        used += snprintf(text + used, LAYOUT_TEXT - (size_t)used, ", recompute %s",
+                         recompute_names[l->recompute]);
+    if (l->sequence) snprintf(text + used, LAYOUT_TEXT - (size_t)used, ", sequence-parallel");
+    return text;
+}
+
+const char *time_text(double seconds, char text[32]) {
+    snprintf(text, 32,
+             seconds < 1     ? "%.3g ms"
+             : seconds < 100 ? "%.2f s"
+                             : "%.0f s",
+             seconds < 1 ? 1e3 * seconds : seconds);
+    return text;
+}
+
+double plan_cost(const PlanFacts *facts, int ranks, double tokens_per_s) {
+    if (!(facts->price > 0)) return NAN;
+    return 1e6 * facts->price * cluster_units(facts->cluster, ranks) / 3600 / tokens_per_s;
+}
+
+/* ---- header and summary ---- */
+
+void put_plan_head(FILE *out, const char *eyebrow, const PlanFacts *facts) {
+    char title[160], text[160], number[FORMAT_SIZE];
+    snprintf(title, sizeof title, "%s, %s parameters", facts->model->family->title,
+             format_count(number, (double)facts->params));
+    size_t used = strlen(title);
+    if (facts->ranks)
+        snprintf(title + used, sizeof title - used, ", on %d x %.60s", facts->ranks, facts->cluster->device);
+    else
+        snprintf(title + used, sizeof title - used, ", on %.60s", facts->cluster->device);
+    page_begin(out, eyebrow, title, NULL, false);
+    fputs("<div class=\"chips\">", out);
+    snprintf(text, sizeof text, "%lld layer%s, hidden size %lld, %lld head%s",
+             (long long)facts->model->layers, PLURAL(facts->model->layers), (long long)facts->model->hidden,
+             (long long)facts->model->heads, PLURAL(facts->model->heads));
+    put_chip(out, text);
+    snprintf(text, sizeof text, "batch %lld x %lld tokens", (long long)facts->batch, (long long)facts->seq);
+    put_chip(out, text);
+    put_chip(out, facts->precision);
+    snprintf(text, sizeof text, "cluster %.60s", facts->cluster->name);
+    put_chip(out, text);
+    if (facts->cluster->software.present) put_chip(out, facts->cluster->software.title);
+    if (facts->price > 0) {
+        snprintf(text, sizeof text, "%.4g per %s-hour", facts->price, facts->cluster->gpu ? "GPU" : "node");
+        put_chip(out, text);
+    }
+    fputs("</div>\n</header>\n", out);
+}
+
+static double available(const PlanPage *page) {
+    return page->search ? page->search->available : page->fit->available;
+}
+
+static void put_sentence(FILE *out, const PlanPage *page) {
+    const SearchResult *result = &page->first->result;
+    const Search *search = page->search;
+    char grid[LAYOUT_TEXT], step[32], needed[FORMAT_SIZE], limit[FORMAT_SIZE];
+    layout_grid(&result->layout, grid);
+    if (search && search->count)
+        fprintf(out,
+                "The fastest of %zu valid layouts is %s: %s per step at %.1f%% MFU, with %s of %s per rank. "
+                "%zu were planned in full; estimates ruled out the others.",
+                search->legal, grid, time_text(result->time.step_s, step), 100 * result->time.mfu,
+                format_bytes(needed, (double)result->bytes), format_bytes(limit, available(page)),
+                search->planned);
+    else if (search)
+        fprintf(out,
+                "No layout fits. The smallest of the %zu planned ones, %s, needs %s per rank, and %s are "
+                "available. Use more devices, offload, or a smaller batch.",
+                search->planned, grid, format_bytes(needed, (double)result->bytes),
+                format_bytes(limit, available(page)));
+    else
+        fprintf(out, "%s %s: %s per step at %.1f%% MFU, with %s of %s per rank.", grid,
+                result->fits ? "fits" : "does not fit", time_text(result->time.step_s, step),
+                100 * result->time.mfu, format_bytes(needed, (double)result->bytes),
+                format_bytes(limit, available(page)));
+}
+
+static void put_tiles(FILE *out, const PlanPage *page) {
+    const SearchResult *result = &page->first->result;
+    char number[FORMAT_SIZE + 16], text[FORMAT_SIZE], detail[96];
+    double cost = plan_cost(page->facts, page->facts->ranks, result->time.tokens_per_s);
+    fputs("<div class=\"tiles\">\n", out);
+    snprintf(number, sizeof number, "%s tokens/s", format_count(text, result->time.tokens_per_s));
+    snprintf(detail, sizeof detail, "%.3g samples/s", result->time.samples_per_s);
+    put_tile(out, "Throughput", number, detail, "");
+    snprintf(detail, sizeof detail, "%.0f%% of what is available",
+             100 * (double)result->bytes / available(page));
+    put_tile(out, "Memory per rank", format_bytes(number, (double)result->bytes), detail, "");
+    snprintf(number, sizeof number, "%.1f%%", 100 * result->time.mfu);
+    snprintf(detail, sizeof detail, "bubble %.1f%%, communication %.1f%%", 100 * result->time.bubble,
+             100 * result->time.phase_s[PHASE_COMMUNICATION] / result->time.step_s);
+    put_tile(out, "MFU", number, detail, "");
+    if (isfinite(cost)) {
+        snprintf(number, sizeof number, "%.3g", cost);
+        snprintf(detail, sizeof detail, "%.4g per hour",
+                 page->facts->price * cluster_units(page->facts->cluster, page->facts->ranks));
+        put_tile(out, "Cost per million tokens", number, detail, "");
+    }
+    fputs("</div>\n", out);
+}
+
+static void put_summary(FILE *out, const PlanPage *page) {
+    char options[SEARCH_OPTIONS];
+    fputs("<section class=\"verdict\">\n<p>", out);
+    put_sentence(out, page);
+    fputs("</p>\n", out);
+    put_tiles(out, page);
+    fputs("<pre>", out);
+    put_html(out, search_options(&page->first->result.layout, options));
+    fputs("</pre>\n</section>\n", out);
+}
+
+/* ---- the table ---- */
+
+static void put_row(FILE *out, const PlanPage *page, const NamedResult *named) {
+    const SearchResult *r = named->result;
+    char text[FORMAT_SIZE], step[32], grid[LAYOUT_TEXT], why[SEARCH_TEXT];
+    double cost = plan_cost(page->facts, page->facts->ranks, r->time.tokens_per_s);
+    bool first = r == page->named[0].result;
+    fprintf(out, "<tr><th scope=\"row\">%s<small>", layout_grid(&r->layout, grid));
+    if (!r->fits) fputs("<span class=\"badge failed\">does not fit</span>", out);
+    if (r->fits && on_front(page->search, r)) fputs("<span class=\"badge holds\">Pareto</span>", out);
+    fprintf(out, "%s</small>", layout_rest(&r->layout, grid));
+    if (named->name) fprintf(out, "<small>%s</small>", named->name);
+    fprintf(out,
+            "</th><td data-label=\"step\">%s</td><td data-label=\"tokens/s\">%s</td><td "
+            "data-label=\"memory\">%s</td><td data-label=\"MFU\">%.1f%%</td><td "
+            "data-label=\"bubble\">%.1f%%</td>",
+            time_text(r->time.step_s, step), format_count(text, r->time.tokens_per_s),
+            format_bytes(grid, (double)r->bytes), 100 * r->time.mfu, 100 * r->time.bubble);
+    if (isfinite(cost)) fprintf(out, "<td data-label=\"cost/M tokens\">%.3g</td>", cost);
+    if (first && r->fits)
+        snprintf(why, sizeof why, "fastest");
+    else
+        search_reason(page->named[0].result, r, available(page), why);
+    fprintf(out, "<td class=\"why\" data-label=\"why\">%s</td></tr>\n", why);
+}
+
+static void put_layouts(FILE *out, const PlanPage *page) {
+    put_section(out, "Layouts and why they lose",
+                "The fastest layouts that fit, then the best of each kind. Pareto: no planned layout that "
+                "fits is both faster and smaller.");
+    fprintf(out,
+            "<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr><th scope=\"col\">layout</th><th "
+            "scope=\"col\">step</th><th scope=\"col\">tokens/s</th><th scope=\"col\">memory</th><th "
+            "scope=\"col\">MFU</th><th scope=\"col\">bubble</th>%s<th scope=\"col\" "
+            "class=\"left\">why</th></tr></thead>\n<tbody>\n",
+            page->facts->price > 0 ? "<th scope=\"col\">cost/M tokens</th>" : "");
+    for (size_t i = 0; i < page->count; i++) put_row(out, page, &page->named[i]);
+    fputs("</tbody></table></div>\n", out);
+}
+
+/* How many of the planned layouts lose to what. */
+static void put_losses_of(FILE *out, const Search *search) {
+    static const char *const names[LOSES_COUNT] = {
+        [LOSES_TO_MEMORY] = "do not fit",        [LOSES_TO_COMPUTE] = "slower compute",
+        [LOSES_TO_RECOMPUTE] = "recompute",      [LOSES_TO_COMMUNICATION] = "communication",
+        [LOSES_TO_BUBBLE] = "pipeline bubble",   [LOSES_TO_OPTIMIZER] = "optimizer step",
+        [LOSES_TO_NONE] = "as fast, within 0.5%"};
+    static const int colors[LOSES_COUNT] = {
+        [LOSES_TO_MEMORY] = 2,        [LOSES_TO_COMPUTE] = 1, [LOSES_TO_RECOMPUTE] = 4,
+        [LOSES_TO_COMMUNICATION] = 6, [LOSES_TO_BUBBLE] = 7,  [LOSES_TO_OPTIMIZER] = 3,
+        [LOSES_TO_NONE] = 0};
+    size_t counts[LOSES_COUNT] = {0}, most = 1;
+    for (size_t i = 1; i < search->planned; i++) counts[search_loss(&search->plan[0], &search->plan[i])]++;
+    for (int loss = 0; loss < LOSES_COUNT; loss++) most = counts[loss] > most ? counts[loss] : most;
+    fprintf(out, "<h3>What the other %zu planned layouts lose most to</h3>\n", search->planned - 1);
+    for (int loss = 0; loss < LOSES_COUNT; loss++) {
+        if (!counts[loss]) continue;
+        fprintf(out, "<div class=\"row thin\"><span>%s</span><div class=\"bar\">", names[loss]);
+        put_segment(out, 100 * (double)counts[loss] / (double)most, colors[loss], names[loss], "");
+        fprintf(out, "</div><span>%zu</span></div>\n", counts[loss]);
+    }
+}
+
+/* Valid layouts that were not planned, and grids that are not valid. */
+static void put_counts(FILE *out, const Search *search) {
+    const SearchGrids *g = &search->grids;
+    int bad = g->by_heads + g->by_layers + g->by_batch;
+    fprintf(out, "<p class=\"note\">Of %zu valid layouts, %zu were estimated to fit.", search->legal,
+            search->estimated_to_fit);
+    if (bad)
+        fprintf(out,
+                " Of %d factorizations dp x tp x pp, %d %s invalid: tp does not divide the heads (%d), more "
+                "stages than layers (%d), dp does not divide the batch (%d).",
+                g->all, bad, bad == 1 ? "is" : "are", g->by_heads, g->by_layers, g->by_batch);
+    fputs("</p>\n", out);
+}
+
+/* ---- a layout that does not fit ---- */
+
+static void put_changes(FILE *out, const Fit *fit) {
+    char text[FORMAT_SIZE];
+    if (fit->fits || !fit->changes) return;
+    put_section(out, "Changes that make it fit", "Each of them is enough, and has been planned.");
+    fputs("<ul class=\"findings\">\n", out);
+    for (int i = 0; i < fit->changes; i++) {
+        fputs("<li><code>", out);
+        put_html(out, fit->change[i].options);
+        fprintf(out, "</code>: %s per rank</li>\n", format_bytes(text, (double)fit->change[i].total));
+    }
+    fputs("</ul>\n</section>\n", out);
+}
+
+/* ---- the page ---- */
+
+static Status put_plan_page(FILE *out, const void *data, Figures *drawn) {
+    const PlanPage *page = data;
+    put_plan_head(out, page->search ? "Search" : "Plan", page->facts);
+    put_summary(out, page);
+    if (page->search && page->search->count) {
+        TRY(put_plan_front(out, page->facts, page->search, drawn));
+        put_layouts(out, page);
+        put_losses_of(out, page->search);
+        put_counts(out, page->search);
+        fputs("</section>\n", out);
+    }
+    if (page->fit) put_changes(out, page->fit);
+    TRY(put_plan_phases(out, page->named, page->count, drawn));
+    TRY(put_plan_timeline(out, page->first, drawn));
+    TRY(put_plan_memory(out, page->facts, page->first, available(page), drawn));
+    page_end(out, drawn);
+    return OK;
+}
+
+Status page_write_plan(const PlanFacts *facts, const Search *search, const PlannedLayout *first,
+                       const Fit *fit, const char *path, bool *ret_curves) {
+    PlanPage page = {.facts = facts, .search = search, .first = first, .fit = search ? NULL : fit};
+    if (!search || !search->count) page.named[page.count++] = (NamedResult){NULL, &first->result};
+    for (int i = 0; search && i < search->count; i++)
+        page.named[page.count++] = (NamedResult){NULL, &search->best[i]};
+    for (SearchOther other = 0; search && other < OTHER_COUNT; other++)
+        if (search->has_other[other])
+            page.named[page.count++] = (NamedResult){search_other_name(other), &search->other[other]};
+    return page_save(path, put_plan_page, &page, ret_curves);
+}

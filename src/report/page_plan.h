@@ -1,0 +1,62 @@
+/* Pages of plans: one layout, a search or a sweep, each as one HTML file in the look of report/page.h. */
+#ifndef WEFT_REPORT_PAGE_PLAN_H
+#define WEFT_REPORT_PAGE_PLAN_H
+
+#include "plan/fit.h"
+#include "plan/sweep.h"
+#include "report/page_plot.h"
+
+/* What all pages state. */
+typedef struct PlanFacts {
+    const ModelConfig *model;
+    int64_t params;
+    const Cluster *cluster;
+    int ranks; /* 0: several */
+    int64_t batch, seq;
+    const char *precision;
+    double price; /* per hour of a unit (cluster_units); 0: unknown */
+} PlanFacts;
+
+/* A layout, planned in full. */
+typedef struct PlannedLayout {
+    const Plan *plan;
+    SearchResult result;
+    const PlanTimeline *timeline;
+} PlannedLayout;
+
+/* The layout that a plan was made for. */
+SearchLayout page_layout_of(const Plan *plan);
+
+/* Writes the page of a search or, if `search` is NULL, of a single layout. `first`: the layout, or the
+ * fastest of the search; the smallest if none fits. `fit`: of a single layout. *ret_curves: as page_write. */
+MUST_USE Status page_write_plan(const PlanFacts *facts, const Search *search, const PlannedLayout *first,
+                                const Fit *fit, const char *path, bool *ret_curves);
+MUST_USE Status page_write_sweep(const PlanFacts *facts, const Sweep *sweep, const char *path,
+                                 bool *ret_curves);
+
+/* ---- shared by the pages ---- */
+
+/* "dp 8 x tp 2 x pp 4"; returns `text`. */
+enum { LAYOUT_TEXT = 200 };
+const char *layout_grid(const SearchLayout *layout, char text[LAYOUT_TEXT]);
+/* What else distinguishes it: "ZeRO 1, 16 micro-batches of 2, interleaved 9". Returns `text`. */
+const char *layout_rest(const SearchLayout *layout, char text[LAYOUT_TEXT]);
+const char *time_text(double seconds, char text[32]); /* "812 ms", "2.39 s"; returns `text` */
+/* The cost of a million tokens; NAN if unknown. */
+double plan_cost(const PlanFacts *facts, int ranks, double tokens_per_s);
+void put_plan_head(FILE *out, const char *eyebrow, const PlanFacts *facts);
+/* Timeline of a step, step time by phase of several layouts, and memory by stage. */
+Status put_plan_timeline(FILE *out, const PlannedLayout *first, Figures *drawn);
+typedef struct NamedResult {
+    const char *name; /* of its place in the search; may be NULL */
+    const SearchResult *result;
+} NamedResult;
+Status put_plan_phases(FILE *out, const NamedResult *results, size_t count, Figures *drawn);
+Status put_plan_memory(FILE *out, const PlanFacts *facts, const PlannedLayout *first, double available,
+                       Figures *drawn);
+/* Speed against memory, and cost against memory. */
+Status put_plan_front(FILE *out, const PlanFacts *facts, const Search *search, Figures *drawn);
+/* Whether no planned layout that fits is both faster and smaller. */
+bool on_front(const Search *search, const SearchResult *result);
+
+#endif
