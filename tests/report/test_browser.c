@@ -1,10 +1,13 @@
-/* The report page in a real browser, at desktop and phone widths, light and dark. An outer page embeds it in
- * frames, inspects it with a script and writes down what it finds. Skipped if Chromium is not installed. */
+/* The pages of reports and plans in a real browser, at desktop and phone widths, light, dark and in print. An
+ * outer page embeds them in frames, inspects them with a script and writes down what it finds. Skipped if
+ * Chromium is not installed. */
 #include <unistd.h>
 
 #include "base/fs.h"
 #include "base/json.h"
+#include "plan/search_space.h"
 #include "report/page.h"
+#include "report/page_plan.h"
 #include "test.h"
 
 enum { RUNS = 4, RANKS = 4, STEPS = 30 };
@@ -243,15 +246,9 @@ static void assert_none(const json_t *seen, const char *key) {
     if (json_array_size(list)) fail_msg("%s: %s", key, json_string_value(json_array_get(list, 0)));
 }
 
-static void check(const json_t *seen, int width, bool dark, bool curves) {
+/* What holds for every page. */
+static void check_any(const json_t *seen, int width, bool dark) {
     assert_int_equal(count_of(seen, "width"), width);
-    /* The results, then published and measured values of each run and one prediction. */
-    assert_int_equal(count_of(seen, "rows"), RUNS + 1 + 2 * (RUNS + 1) + 1);
-    assert_int_equal(count_of(seen, "svgs"), curves ? 10 : 0); /* speed, losses, batches, ranks */
-    if (curves) assert_true(count_of(seen, "curves") >= 2 * RUNS);
-    assert_int_equal(count_of(seen, "marks"), 2 + 3 * RANKS); /* a memory bar for each rank */
-    assert_int_equal(count_of(seen, "boxes"), 8 * (2 + 3 * RANKS));
-    assert_true(count_of(seen, "bars") > count_of(seen, "marks"));
     assert_int_equal(json_is_true(json_object_get(seen, "dark")), dark);
     assert_int_equal(count_of(seen, "fetched"), 0);
     assert_int_equal(count_of(seen, "small"), 0);
@@ -260,6 +257,17 @@ static void check(const json_t *seen, int width, bool dark, bool curves) {
     assert_none(seen, "twice");                    /* ids */
     assert_int_equal(count_of(seen, "titles"), 0); /* how gnuplot was called */
     assert_none(seen, "pale");
+}
+
+static void check(const json_t *seen, int width, bool dark, bool curves) {
+    /* The results, then published and measured values of each run and one prediction. */
+    assert_int_equal(count_of(seen, "rows"), RUNS + 1 + 2 * (RUNS + 1) + 1);
+    assert_int_equal(count_of(seen, "svgs"), curves ? 10 : 0); /* speed, losses, batches, ranks */
+    if (curves) assert_true(count_of(seen, "curves") >= 2 * RUNS);
+    assert_int_equal(count_of(seen, "marks"), 2 + 3 * RANKS); /* a memory bar for each rank */
+    assert_int_equal(count_of(seen, "boxes"), 8 * (2 + 3 * RANKS));
+    assert_true(count_of(seen, "bars") > count_of(seen, "marks"));
+    check_any(seen, width, dark);
 }
 
 /* The script shows values and zooms; without it, nothing else is missing. */
@@ -273,19 +281,111 @@ static void check_script(const json_t *with, const json_t *without) {
     assert_int_equal(count_of(without, "zoomed"), 0);
 }
 
-static void in_browser(void **state) {
-    (void)state;
-    char place[] = "/tmp/weft-browser-XXXXXX", page[64], outer[64];
-    const char *browser = find_browser();
-    Results results = {0};
-    bool curves;
-    if (!browser) skip();
-    assert_non_null(mkdtemp(place));
-    compare_all(&results, place);
+/* ---- print ---- */
+
+/* A4 with the style sheet's margins, in CSS pixels. */
+enum { PAPER_WIDTH = 703, PAPER_HEIGHT = 1031 };
+
+/* What the outer page checks in the printed frame, whose pages are columns side by side: that nothing is
+ * wider than a page, that rows and charts are on one page, and headings and captions on that of what follows.
+ */
+static const char print_script[] =
+    "function pages(e){return [...new Set([...e.getClientRects()].filter(r=>r.width&&r.height)"
+    ".map(r=>Math.floor((r.left+1)/W)))]}\n"
+    "function name(e){return e.tagName+'.'+e.className+' '+e.textContent.slice(0,40)}\n"
+    "function look(f){let d=f.contentDocument,all=[...d.querySelectorAll('main "
+    "*')].filter(e=>!e.closest('svg'));\n"
+    "let "
+    "cut=all.filter(e=>[...e.getClientRects()].some(r=>r.width&&r.right>(Math.floor((r.left+1)/W)+1)*W+1))"
+    ".map(name);\n"
+    "let split=[...d.querySelectorAll('h1,h2,h3,tr,figure,.row,.line,.tile,dl,.legend,.lead,figcaption')]"
+    ".filter(e=>pages(e).length>1).map(name);\n"
+    "let alone=[...d.querySelectorAll('h2,h3,.lead,.legend,figcaption,thead')].filter(e=>{let "
+    "n=e.nextElementSibling;while(n&&!pages(n).length)n=n.nextElementSibling;"
+    "return n&&pages(n)[0]!=pages(e)[0]}).map(name);\n"
+    "return {cut,split,alone,pages:Math.max(...all.flatMap(pages))+1,seen:all.length}}\n"
+    "onload=()=>{out.textContent='LOOK'+JSON.stringify([look(paper)])+'KOOL'}\n";
+
+/* The page with the rules for print applied to the screen. */
+static void put_paper(FILE *out, const char *html) {
+    char *copy = strdup(html);
+    assert_non_null(copy);
+    static const char *const swaps[][2] = {{"@media print {", "@media all   {"},
+                                           {"@media screen and", "@media   not all and"}};
+    char *text = NULL;
+    size_t size;
+    FILE *printed = open_memstream(&text, &size);
+    assert_non_null(printed);
+    for (const char *at = copy; *at;) {
+        size_t swap = 0;
+        while (swap < 2 && strncmp(at, swaps[swap][0], strlen(swaps[swap][0]))) swap++;
+        if (swap < 2) fputs(swaps[swap][1], printed);
+        if (!strncmp(at, "</style>", 8))
+            fprintf(printed,
+                    "body{width:%dpx}main{height:%dpx;column-width:%dpx;column-gap:0;column-fill:auto}\n",
+                    PAPER_WIDTH, PAPER_HEIGHT, PAPER_WIDTH);
+        if (swap < 2)
+            at += strlen(swaps[swap][0]);
+        else
+            fputc(*at++, printed);
+    }
+    fclose(printed);
+    put_frame(out, "paper", PAPER_WIDTH, true, text);
+    free(text);
+    free(copy);
+}
+
+/* Pages of the document that the browser prints. */
+static int printed_pages(const char *browser, const char *place) {
+    char command[1024], path[160];
+    snprintf(command, sizeof command,
+             "timeout 60 %s --headless --no-sandbox --disable-gpu --no-pdf-header-footer "
+             "--user-data-dir=%s/profile --print-to-pdf=%s/page.pdf file://%s/page.html >/dev/null 2>&1",
+             browser, place, place, place);
+    assert_int_equal(system(command), 0);
+    snprintf(path, sizeof path, "%s/page.pdf", place);
+    char *pdf = NULL;
+    size_t size;
+    int pages = 0;
+    assert_ok(file_read(path, 1 << 26, &pdf, &size));
+    for (const char *at = pdf; (at = memmem(at, size - (size_t)(at - pdf), "/Type /Page", 11)); at += 11)
+        pages += at[11] != 's';
+    free(pdf);
+    return pages;
+}
+
+/* On paper, no column is cut, no chart is split, and no heading is alone at the end of a page. */
+static void check_print(const char *browser, const char *place, const char *html) {
+    char outer[160];
+    snprintf(outer, sizeof outer, "%s/outer.html", place);
+    FILE *out = fopen(outer, "w");
+    assert_non_null(out);
+    fprintf(out, "<!DOCTYPE html><meta charset=\"utf-8\"><pre id=\"out\"></pre>\n");
+    put_paper(out, html);
+    fprintf(out, "<script>\nconst W=%d;\n%s</script>\n", PAPER_WIDTH, print_script);
+    assert_int_equal(fclose(out), 0);
+    json_t *list = look(browser, place, false), *seen = json_array_get(list, 0);
+    assert_true(count_of(seen, "seen") > 50);
+    assert_none(seen, "cut");
+    assert_none(seen, "split");
+    assert_none(seen, "alone");
+    /* Columns stand for pages: the browser must print about as many. */
+    int columns = (int)count_of(seen, "pages"), pages = printed_pages(browser, place);
+    if (abs(columns - pages) > 1) fail_msg("%d pages printed, %d expected", pages, columns);
+    json_decref(list);
+}
+
+/* ---- the pages ---- */
+
+static char *read_page(const char *place) {
+    char page[160], *html = NULL;
     snprintf(page, sizeof page, "%s/page.html", place);
-    assert_ok(page_write(&results, page, &curves));
-    char *html = NULL;
     slurp(page, &html);
+    return html;
+}
+
+static void write_outer(const char *place, const char *html) {
+    char outer[160];
     snprintf(outer, sizeof outer, "%s/outer.html", place);
     FILE *out = fopen(outer, "w");
     assert_non_null(out);
@@ -296,6 +396,21 @@ static void in_browser(void **state) {
     put_live(out, html);
     fprintf(out, "<script>\n%s</script>\n", script);
     assert_int_equal(fclose(out), 0);
+}
+
+static void report(void **state) {
+    (void)state;
+    char place[] = "/tmp/weft-browser-XXXXXX", page[64];
+    const char *browser = find_browser();
+    Results results = {0};
+    bool curves;
+    if (!browser) skip();
+    assert_non_null(mkdtemp(place));
+    compare_all(&results, place);
+    snprintf(page, sizeof page, "%s/page.html", place);
+    assert_ok(page_write(&results, page, &curves));
+    char *html = read_page(place);
+    write_outer(place, html);
     for (int dark = 0; dark < 2; dark++) {
         json_t *seen = look(browser, place, dark);
         check(json_array_get(seen, 0), 1200, dark, curves);
@@ -305,12 +420,72 @@ static void in_browser(void **state) {
         if (curves) check_script(json_array_get(seen, 0), json_array_get(seen, 2));
         json_decref(seen);
     }
+    check_print(browser, place, html);
     free(html);
     results_done(&results);
     assert_ok(dir_remove(place));
 }
 
+/* Searches for layouts of a small model on 16 GPUs whose memory is scarce, and writes the page. */
+static void write_search(const char *path, Search *search, bool *ret_curves) {
+    Cluster cluster;
+    Plan plan = {0};
+    PlanTimeline timeline = {0};
+    SearchSpec spec = {.ranks = 16,
+                       .base.config = {.model = {.name = "gpt2", .task = "auto", .layers = 8, .dropout = -1},
+                                       .data = {.format = "auto"},
+                                       .training = {.batch = 64}}};
+    assert_ok(cluster_find("h100", &cluster));
+    cluster.memory_bytes = cluster.reserve_bytes + 2.5e9;
+    assert_ok(fit_settle(&spec.base, &cluster));
+    assert_ok(search_find(search, &spec, &cluster));
+    assert_true(search->count > 1);
+    PlanSpec again = search_plan_spec(&spec, &search->best[0].layout);
+    again.timed = again.memory_only = true;
+    assert_ok(plan_init(&plan, &again));
+    assert_ok(plan_timeline(&plan, &cluster, &timeline));
+    PlanFacts facts = {&search->model, search->params_total, &cluster, 16, 64, search->seq, "bf16", 2.5};
+    PlannedLayout first = {&plan, search->best[0], &timeline};
+    assert_ok(page_write_plan(&facts, search, &first, NULL, path, ret_curves));
+    plan_timeline_done(&timeline);
+    plan_done(&plan);
+}
+
+static void check_search(const json_t *seen, int width, bool dark, const Search *search, bool curves) {
+    json_int_t rows = search->count;
+    for (int i = 0; i < OTHER_COUNT; i++) rows += search->has_other[i];
+    assert_int_equal(count_of(seen, "rows"), rows);
+    assert_int_equal(count_of(seen, "svgs"), curves ? 2 : 0);
+    assert_true(count_of(seen, "boxes") > 1);
+    assert_true(count_of(seen, "bars") > 2 * rows);
+    check_any(seen, width, dark);
+}
+
+static void search(void **state) {
+    (void)state;
+    char place[] = "/tmp/weft-browser-XXXXXX", page[64];
+    const char *browser = find_browser();
+    Search found = {0};
+    bool curves;
+    if (!browser) skip();
+    assert_non_null(mkdtemp(place));
+    snprintf(page, sizeof page, "%s/page.html", place);
+    write_search(page, &found, &curves);
+    char *html = read_page(place);
+    write_outer(place, html);
+    for (int dark = 0; dark < 2; dark++) {
+        json_t *seen = look(browser, place, dark);
+        for (size_t i = 0; i < 3; i++)
+            check_search(json_array_get(seen, i), i == 1 ? 390 : 1200, dark, &found, curves);
+        json_decref(seen);
+    }
+    check_print(browser, place, html);
+    free(html);
+    search_done(&found);
+    assert_ok(dir_remove(place));
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(in_browser)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(report), cmocka_unit_test(search)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
