@@ -145,8 +145,8 @@ static Status sketch_stage(Plan *plan, const DryRunSpec *run, const int *first, 
     int same = same_stage(first, plan->stages, chunks, stage);
     if (same > 0) return dryrun_rank_copy(&plan->stage[stage], &plan->stage[same]);
     DryRunSpec quick = *run;
-    quick.evals = 0;
     bool full = stage < 2 || stage == plan->stages - 1;
+    if (!full) quick.evals = 0;
     if (!full && quick.spec.micros > FIRST_MIDDLE_LAST) quick.spec.micros = FIRST_MIDDLE_LAST;
     TRY(dryrun_rank(&quick, rank, &plan->stage[stage]));
     return full ? use_fullest_replica(&quick, rank, &plan->stage[stage]) : OK;

@@ -1,6 +1,6 @@
 /* Ranks layouts by full plans. Estimates only decide which layouts are planned: the fastest ones that might
- * fit, the fastest of every grid dp x tp x pp, the neighbors of the best, and the alternatives that are
- * reported. */
+ * fit, the fastest of every grid dp x tp x pp, the neighbors of the best, the alternatives that are reported,
+ * and those that seem faster than the best once estimates are corrected by the plans of similar layouts. */
 #include "plan/search.h"
 
 #include <math.h>
@@ -18,7 +18,9 @@ enum {
     LAST_TRIES = 100, /* smallest layouts planned if none fits */
     CLIMBS = 3,       /* best layouts whose neighbors are planned... */
     CLIMB_ROUNDS = 4, /* ...for at most this many rounds */
-    MAX_GRIDS = 64,   /* grids of which the fastest layout is planned */
+    MAX_GRIDS = 64,   /* grids of which the fastest layout is planned... */
+    GRID_TRIES = 4,   /* ...unless it and this many others do not fit */
+    REFINEMENTS = 60, /* layouts planned because corrected estimates promise more than the best */
 };
 /* Memory estimates are usually off by a few percent: layouts within fit_margin of the available memory are
  * planned. Some are off by more: before the search reports that nothing fits, it has planned all layouts
@@ -171,19 +173,29 @@ static bool same_grid(const SearchLayout *a, const SearchLayout *b) {
     return a->dp == b->dp && a->tp == b->tp && a->pp == b->pp;
 }
 
-/* Plans the fastest layout of every grid, since estimates can be wrong for an entire grid. */
+/* A grid, and how many of its layouts have been planned without finding one that fits. */
+typedef struct Grid {
+    SearchLayout layout;
+    int tries;
+    bool fits;
+} Grid;
+
+/* Plans the fastest layout that fits of every grid, since estimates can be wrong for an entire grid. */
 static Status plan_grids(Finder *finder) {
     const SearchSpace *space = &finder->space;
     const SearchResult *result;
-    SearchLayout seen[MAX_GRIDS];
+    Grid seen[MAX_GRIDS];
     int grids = 0;
-    for (size_t i = 0; i < space->count && grids < MAX_GRIDS; i++) {
+    for (size_t i = 0; i < space->count; i++) {
         const SearchLayout *layout = &space->layout[i];
         int k = 0;
-        while (k < grids && !same_grid(&seen[k], layout)) k++;
-        if (k < grids || fit_margin * layout->bytes > finder->found.available) continue;
-        seen[grids++] = *layout;
+        if (fit_margin * layout->bytes > finder->found.available) continue;
+        while (k < grids && !same_grid(&seen[k].layout, layout)) k++;
+        if (k == grids && grids == MAX_GRIDS) continue;
+        if (k == grids) seen[grids++] = (Grid){.layout = *layout};
+        if (seen[k].fits || seen[k].tries++ == GRID_TRIES) continue;
         TRY(plan_full(finder, layout, &result));
+        seen[k].fits = result->fits;
     }
     return OK;
 }
@@ -212,6 +224,97 @@ static Status climb(Finder *finder) {
                     TRY(plan_full(finder, &space->layout[i], &result));
         if (finder->plans == before) break;
         keep_best(finder);
+    }
+    return OK;
+}
+
+/* How far estimates are off for one kind of layout: planned relative to estimated, the least of all planned
+ * layouts of the kind. 0: none was planned. */
+typedef struct Correction {
+    double seconds, bytes;
+} Correction;
+
+/* Kinds, from the narrowest: layouts of a grid with the same ZeRO stage, schedule, recompute mode and
+ * sequence parallelism; of a grid with the same ZeRO stage; of any grid with the same ZeRO stage and
+ * recompute mode. */
+enum { STAGES = 4, RECOMPUTES = 3, MODES = SCHEDULE_KINDS * RECOMPUTES * 2, LEVELS = 3 };
+
+typedef struct Corrections {
+    Correction *level[LEVELS];
+} Corrections;
+
+static Correction *correction_at(const Corrections *corrections, int level, const SearchLayout *l) {
+    int coarse = l->grid * STAGES + l->zero, schedule = (int)l->schedule, recompute = (int)l->recompute;
+    int at = level == 0   ? coarse * MODES + (schedule * RECOMPUTES + recompute) * 2 + l->sequence
+             : level == 1 ? coarse
+                          : l->zero * RECOMPUTES + recompute;
+    return &corrections->level[level][at];
+}
+
+static void corrections_done(Corrections *corrections) {
+    for (int level = 0; level < LEVELS; level++) free(corrections->level[level]);
+}
+
+static void correct(Corrections *corrections, const SearchResult *plan) {
+    double seconds = plan->time.step_s / plan->layout.seconds,
+           bytes = (double)plan->bytes / plan->layout.bytes;
+    for (int level = 0; level < LEVELS; level++) {
+        Correction *by = correction_at(corrections, level, &plan->layout);
+        by->seconds = by->seconds > 0 ? fmin(by->seconds, seconds) : seconds;
+        by->bytes = by->bytes > 0 ? fmin(by->bytes, bytes) : bytes;
+    }
+}
+
+/* Memory by the narrowest kind; time by the most favorable one of the grid, since it depends on more. */
+static Correction correction_of(const Corrections *corrections, const SearchLayout *layout) {
+    Correction by = *correction_at(corrections, 0, layout), coarse = *correction_at(corrections, 1, layout);
+    if (by.seconds > 0) return (Correction){fmin(by.seconds, coarse.seconds), by.bytes};
+    if (coarse.seconds > 0) return coarse;
+    by = *correction_at(corrections, 2, layout);
+    return by.seconds > 0 ? by : (Correction){1, 1};
+}
+
+/* The unplanned layout with the least corrected time, if that is below the best and it seems to fit. */
+static const SearchLayout *most_promising(const Finder *finder, const Corrections *corrections,
+                                          const bool *tried, double best, size_t *ret_at) {
+    const SearchLayout *found = NULL;
+    for (size_t i = 0; i < finder->space.count; i++) {
+        const SearchLayout *layout = &finder->space.layout[i];
+        Correction by = correction_of(corrections, layout);
+        double seconds = by.seconds * layout->seconds, bytes = fmin(by.bytes, 1) * layout->bytes;
+        if (tried[i] || seconds >= best || fit_margin * bytes > finder->found.available) continue;
+        best = seconds;
+        found = layout;
+        *ret_at = i;
+    }
+    return found;
+}
+
+/* Corrects the estimates by what similar layouts turned out to be, and plans those that then seem faster than
+ * the best. */
+static Status refine(Finder *finder) {
+    const SearchSpace *space = &finder->space;
+    CLEANUP(corrections_done) Corrections corrections = {0};
+    CLEANUP(mem_freep) bool *tried = NULL;
+    size_t grids = (size_t)space->grids.all + 1, at = 0;
+    const SearchResult *result;
+    if (!finder->found.count) return OK;
+    TRY(mem_new(grids * STAGES * MODES, sizeof(Correction), &corrections.level[0]));
+    TRY(mem_new(grids * STAGES, sizeof(Correction), &corrections.level[1]));
+    TRY(mem_new(STAGES * RECOMPUTES, sizeof(Correction), &corrections.level[2]));
+    TRY(mem_new(space->count, sizeof *tried, &tried));
+    for (size_t i = 0; i < finder->plans; i++) correct(&corrections, &finder->plan[i]);
+    double best = finder->found.best[0].time.step_s;
+    for (int n = 0; n < REFINEMENTS;) {
+        size_t before = finder->plans;
+        const SearchLayout *layout = most_promising(finder, &corrections, tried, best, &at);
+        if (!layout) break;
+        tried[at] = true;
+        TRY(plan_full(finder, layout, &result));
+        if (finder->plans == before) continue;
+        n++;
+        correct(&corrections, result);
+        if (result->fits) best = fmin(best, result->time.step_s);
     }
     return OK;
 }
@@ -350,6 +453,7 @@ Status search_find(Search *ret_search, const SearchSpec *spec, const Cluster *cl
     if (!spec->plans) TRY(climb(&finder));
     for (SearchOther other = 0; !spec->plans && other < OTHER_LARGE; other++) TRY(find_other(&finder, other));
     if (!spec->plans) TRY(find_large(&finder));
+    if (!spec->plans) TRY(refine(&finder));
     keep_best(&finder); /* an alternative may turn out faster than its estimate */
     drop_duplicates(found);
     *ret_search = *found;

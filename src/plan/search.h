@@ -39,6 +39,7 @@ typedef struct SearchLayout {
     ScheduleKind schedule;
     Recompute recompute;
     int64_t micro_batch;
+    int grid;              /* number of its dp x tp x pp */
     double seconds, bytes; /* estimates: step time, and device memory per rank */
 } SearchLayout;
 

@@ -149,12 +149,17 @@ static double element_size(const SearchCosts *costs) {
     return precision && (!strcmp(precision, "fp32") || !strcmp(precision, "tf32")) ? 4 : 2;
 }
 
+/* The largest unit of an end. ZeRO-3 gathers a large vocabulary matrix in pieces of about a layer's size. */
+static double end_unit(const SearchLayout *layout, const LayerCost *cost) {
+    return layout->zero == 3 ? fmin(cost->ends_params, cost->params) : cost->ends_params;
+}
+
 /* Parameters, gradients and optimizer state of a rank, in bytes. `end`: the stage has an end. With ZeRO-2 and
  * -3, the two largest units are unsharded at a time. */
 static double state_bytes(const SearchCosts *costs, const SearchLayout *layout, const LayerCost *cost,
                           double layers, bool end) {
     double size = element_size(costs), count = layers * cost->params + end * cost->ends_params;
-    double largest = end ? fmax(cost->params, cost->ends_params) : cost->params;
+    double largest = end ? fmax(cost->params, end_unit(layout, cost)) : cost->params;
     double second = layers > 1 || !end ? cost->params : 0, shares = layout->dp;
     double state = layers * cost->state + end * cost->ends_state;
     double optimizer = state / (layout->zero >= 1 ? shares : 1);
@@ -164,10 +169,13 @@ static double state_bytes(const SearchCosts *costs, const SearchLayout *layout, 
     return optimizer + grads + params;
 }
 
-/* Memory that writing a checkpoint adds, at most. */
-static double saving_bytes(const SearchLayout *layout, const LayerCost *cost) {
+/* Memory that writing a checkpoint adds, at most: a unit is gathered, while those of a step are not. */
+static double saving_bytes(const SearchCosts *costs, const SearchLayout *layout, const LayerCost *cost) {
     bool parts = layout->tp > 1 || layout->zero >= 1;
-    return parts ? 4 * layout->tp * fmax(cost->params, cost->ends_params) : 0;
+    double largest = fmax(cost->params, end_unit(layout, cost)), of_step = 0;
+    if (layout->zero >= 2) of_step += 4 * (largest + cost->params);
+    if (layout->zero == 3) of_step += element_size(costs) * (largest + cost->params);
+    return parts ? fmax(4 * layout->tp * largest - of_step, 0) : 0;
 }
 
 /* Micro-batches for which the first stage stores activations at the same time. Interleaved chunks have
@@ -198,7 +206,7 @@ static double memory_of(const SearchCosts *costs, const SearchLayout *layout, co
         layout->schedule == SCHEDULE_GPIPE || layout->schedule == SCHEDULE_ZERO_BUBBLE ? held : 1;
     double last = state_bytes(costs, layout, cost, layers->last, true) + messages + cost->ends_kept +
                   at_last * layers->last * kept;
-    return fmax(first, last) + cost->scratch + saving_bytes(layout, cost);
+    return fmax(first, last) + cost->scratch + saving_bytes(costs, layout, cost);
 }
 
 /* The estimate that corresponds to software_memory. */

@@ -140,6 +140,7 @@ static Status list_grid(Enumerator *it, int tp, int pp) {
     if (!splits) return grids->by_heads++, OK;
     if (pp > model->layers) return grids->by_layers++, OK;
     if (it->spec->base.config.training.batch % dp) return grids->by_batch++, OK;
+    it->at.grid = grids->all;
     it->at.tp = tp;
     it->at.pp = pp;
     it->at.dp = dp;

@@ -218,13 +218,14 @@ static void search_agrees_with_plans(void **state) {
         const StudyRow *row = &study[i];
         SearchSpec spec = {.base = study_spec(row), .ranks = row->ranks, .plans = 2};
         Cluster cluster;
-        Search search;
+        Search search = {0};
         spec.fixed = FIXED_DP | FIXED_TP | FIXED_PP | FIXED_ZERO | FIXED_MICRO_BATCH | FIXED_RECOMPUTE;
         assert_ok(cluster_find(row->cluster, &cluster));
         assert_ok(fit_settle(&spec.base, &cluster));
         assert_ok(search_find(&search, &spec, &cluster));
         if ((search.count > 0) != (row->ms != 0)) fail_msg("row %zu: %d layouts fit", i, search.count);
         assert_true(search.count > 0 || search.all_tried);
+        search_done(&search);
     }
 }
 
