@@ -42,12 +42,12 @@ static const Figure figures[] = {
     {"device", "memory_bytes", AT(memory_bytes), ABOVE_ZERO, false},
     {"device", "reserve_bytes", AT(reserve_bytes), FROM_ZERO, false},
     {"device", "memory_bandwidth", AT(memory_bandwidth), ABOVE_ZERO, false},
-    {"device.peak_flops", "fp32", AT(peak_flops[RATE_FP32]), ABOVE_ZERO, false},
+    {"device.peak_flops", "fp32", AT(peak_flops[RATE_FP32]), ABOVE_ZERO, true},
     {"device.peak_flops", "tf32", AT(peak_flops[RATE_TF32]), ABOVE_ZERO, true},
     {"device.peak_flops", "bf16", AT(peak_flops[RATE_BF16]), ABOVE_ZERO, true},
     {"device.peak_flops", "fp16", AT(peak_flops[RATE_FP16]), ABOVE_ZERO, true},
     {"device.peak_flops", "fp8", AT(peak_flops[RATE_FP8]), ABOVE_ZERO, true},
-    {"device.product_share", "fp32", AT(product_share[RATE_FP32]), SHARE, false},
+    {"device.product_share", "fp32", AT(product_share[RATE_FP32]), SHARE, true},
     {"device.product_share", "tf32", AT(product_share[RATE_TF32]), SHARE, true},
     {"device.product_share", "bf16", AT(product_share[RATE_BF16]), SHARE, true},
     {"device.product_share", "fp16", AT(product_share[RATE_FP16]), SHARE, true},
@@ -227,8 +227,13 @@ static Status read_figure(const json_t *section, const char *from, const Figure 
     return OK;
 }
 
-/* Every precision has both a peak rate and a GEMM efficiency, or neither. */
+/* Every precision has both a peak rate and a GEMM efficiency, or neither. A measured cluster may have any one
+ * of them. */
 static Status check_shares(const char *from, const Cluster *cluster) {
+    bool any = false;
+    for (Rate rate = 0; rate < RATE_COUNT; rate++) any |= cluster->peak_flops[rate] > 0;
+    if (!any)
+        return FAILED("%s: 'device.peak_flops' has no precision; expected at least one, such as fp32", from);
     for (Rate rate = 0; rate < RATE_COUNT; rate++)
         if ((cluster->peak_flops[rate] > 0) != (cluster->product_share[rate] > 0))
             return FAILED(

@@ -57,7 +57,7 @@ typedef struct Cluster {
     double capability;                  /* compute capability of the GPU, such as 9.0; 0: not known */
     double memory_bytes, reserve_bytes; /* device memory; the part of it that a run cannot use */
     double memory_bandwidth;
-    double peak_flops[RATE_COUNT]; /* 0: precision not supported */
+    double peak_flops[RATE_COUNT]; /* 0: precision not supported, or not measured */
     /* An M x N x K GEMM takes 2 (M N + wave / 2) (K + depth) / (share x peak) seconds: tiles are computed in
      * waves, half a wave is lost on average, and every tile has a prologue and an epilogue. */
     double product_share[RATE_COUNT]; /* 0 if peak_flops is 0 */

@@ -129,7 +129,8 @@ double cost_gemm(const Costs *costs, Rate rate, double M, double N, double K) {
 
 /* With fp8, everything but the linear layers is in bf16. */
 static Rate plain_rate(const Costs *costs) {
-    return costs->rate == RATE_FP8 ? RATE_BF16 : costs->rate;
+    bool bf16 = costs->rate == RATE_FP8 && costs->cluster->peak_flops[RATE_BF16] > 0;
+    return bf16 ? RATE_BF16 : costs->rate;
 }
 
 static Cost cost_linear(const Costs *costs, const StepEvent *event) {

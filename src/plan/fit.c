@@ -28,6 +28,17 @@ static Status refuse_precision(const Cluster *cluster, const char *precision) {
                  cluster->device, cluster->name, list);
 }
 
+/* Usually fp32 on CPUs and bf16 on GPUs; a cluster may have been measured in another one only. */
+static const char *default_precision(const Cluster *cluster) {
+    static const Rate of_cpu[] = {RATE_FP32, RATE_BF16, RATE_FP16},
+                      of_gpu[] = {RATE_BF16, RATE_FP16, RATE_TF32, RATE_FP32, RATE_FP8};
+    const Rate *list = cluster->gpu ? of_gpu : of_cpu;
+    size_t count = cluster->gpu ? sizeof of_gpu / sizeof *list : sizeof of_cpu / sizeof *list;
+    for (size_t i = 0; i < count; i++)
+        if (cluster->peak_flops[list[i]] > 0) return rate_name(list[i]);
+    return rate_name(list[0]);
+}
+
 Status fit_settle(PlanSpec *spec, const Cluster *cluster) {
     Settings *c = &spec->config;
     const char *kind = cluster->gpu ? "cuda" : "cpu";
@@ -40,8 +51,7 @@ Status fit_settle(PlanSpec *spec, const Cluster *cluster) {
     if (spec->software && c->run.offload)
         return USAGE("{offload} %s: cluster %s describes %s, which does not offload",
                      offload_names[c->run.offload], cluster->name, cluster->software.title);
-    if (!c->device.precision)
-        c->device.precision = !cluster->gpu ? "fp32" : has(cluster, "bf16") ? "bf16" : "fp16";
+    if (!c->device.precision) c->device.precision = default_precision(cluster);
     return has(cluster, c->device.precision) ? OK : refuse_precision(cluster, c->device.precision);
 }
 

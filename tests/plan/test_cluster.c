@@ -4,6 +4,7 @@
 
 #include "test.h"
 
+#include "base/fs.h"
 #include "base/memory.h"
 #include "plan/fit.h"
 
@@ -82,6 +83,37 @@ static void variants(void **state) {
     assert_non_null(json_object_get(json, "attention_forward+dropout"));
     assert_ok(kernel_curves_read(json, "mine.json", "device.kernels.bf16", &read));
     assert_memory_equal(&curves, &read, sizeof curves);
+    json_decref(json);
+}
+
+/* A cluster that was measured in one precision only plans in that one. */
+static void one_precision(void **state) {
+    (void)state;
+    char *text = NULL, *again = NULL;
+    size_t size;
+    Cluster cluster;
+    assert_ok(file_read(WEFT_SOURCE_DIR "/clusters/h200.json", 1 << 20, &text, &size));
+    json_t *json = NULL;
+    assert_ok(json_parse(text, size, "h200.json", &json));
+    static const char *const others[] = {"fp32", "tf32", "fp16", "fp8"};
+    json_t *device = json_object_get(json, "device");
+    for (size_t i = 0; i < 4; i++) {
+        json_object_del(json_object_get(device, "peak_flops"), others[i]);
+        json_object_del(json_object_get(device, "product_share"), others[i]);
+    }
+    again = json_dumps(json, 0);
+    assert_ok(cluster_parse(again, strlen(again), "mine.json", &cluster));
+    PlanSpec spec = {.config = {.model = {.name = "gpt2", .task = "auto"}}};
+    assert_ok(fit_settle(&spec, &cluster));
+    assert_string_equal(spec.config.device.precision, "bf16");
+    spec.config.device.precision = "fp32";
+    assert_fails(fit_settle(&spec, &cluster), STATUS_USAGE, "use bf16");
+    free(again);
+    json_object_del(json_object_get(device, "peak_flops"), "bf16");
+    again = json_dumps(json, 0);
+    assert_fails(cluster_parse(again, strlen(again), "mine.json", &cluster), STATUS_FAILED, "at least one");
+    free(again);
+    free(text);
     json_decref(json);
 }
 
@@ -196,8 +228,10 @@ static void finds_changes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(builtin_clusters), cmocka_unit_test(curves),        cmocka_unit_test(variants),
-        cmocka_unit_test(invalid_clusters), cmocka_unit_test(enough_micros), cmocka_unit_test(finds_changes),
+        cmocka_unit_test(builtin_clusters), cmocka_unit_test(curves),
+        cmocka_unit_test(variants),         cmocka_unit_test(one_precision),
+        cmocka_unit_test(invalid_clusters), cmocka_unit_test(enough_micros),
+        cmocka_unit_test(finds_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
