@@ -20,8 +20,11 @@ enum {
     CLIMB_ROUNDS = 4, /* ...for at most this many rounds */
     MAX_GRIDS = 64,   /* grids of which the fastest layout is planned... */
     GRID_TRIES = 4,   /* ...unless it and this many others do not fit */
-    REFINEMENTS = 60, /* layouts planned because corrected estimates promise more than the best */
+    REFINEMENTS = 60, /* layouts planned because corrected estimates promise more than the best, or... */
+    DOUBTFUL = 30,    /* ...almost as much */
 };
+/* How much slower than the best corrected estimates may be. */
+static const double doubt = 1.25;
 /* Memory estimates are usually off by a few percent: layouts within fit_margin of the available memory are
  * planned. Some are off by more: before the search reports that nothing fits, it has planned all layouts
  * within fit_reach. */
@@ -236,7 +239,7 @@ typedef struct Correction {
 
 /* Kinds, from the narrowest: layouts of a grid with the same ZeRO stage, schedule, recompute mode and
  * sequence parallelism; of a grid with the same ZeRO stage; of any grid with the same ZeRO stage and
- * recompute mode. */
+ * recompute mode. The first two tell apart whether there are enough micro-batches to fill the pipeline. */
 enum { STAGES = 4, RECOMPUTES = 3, MODES = SCHEDULE_KINDS * RECOMPUTES * 2, LEVELS = 3 };
 
 typedef struct Corrections {
@@ -244,7 +247,8 @@ typedef struct Corrections {
 } Corrections;
 
 static Correction *correction_at(const Corrections *corrections, int level, const SearchLayout *l) {
-    int coarse = l->grid * STAGES + l->zero, schedule = (int)l->schedule, recompute = (int)l->recompute;
+    int coarse = (l->grid * STAGES + l->zero) * 2 + (l->micros < l->pp), schedule = (int)l->schedule,
+        recompute = (int)l->recompute;
     int at = level == 0   ? coarse * MODES + (schedule * RECOMPUTES + recompute) * 2 + l->sequence
              : level == 1 ? coarse
                           : l->zero * RECOMPUTES + recompute;
@@ -274,7 +278,7 @@ static Correction correction_of(const Corrections *corrections, const SearchLayo
     return by.seconds > 0 ? by : (Correction){1, 1};
 }
 
-/* The unplanned layout with the least corrected time, if that is below the best and it seems to fit. */
+/* The unplanned layout with the least corrected time, if that is below `best` and it seems to fit. */
 static const SearchLayout *most_promising(const Finder *finder, const Corrections *corrections,
                                           const bool *tried, double best, size_t *ret_at) {
     const SearchLayout *found = NULL;
@@ -291,7 +295,7 @@ static const SearchLayout *most_promising(const Finder *finder, const Correction
 }
 
 /* Corrects the estimates by what similar layouts turned out to be, and plans those that then seem faster than
- * the best. */
+ * the best, or not much slower, the most promising first. */
 static Status refine(Finder *finder) {
     const SearchSpace *space = &finder->space;
     CLEANUP(corrections_done) Corrections corrections = {0};
@@ -299,15 +303,16 @@ static Status refine(Finder *finder) {
     size_t grids = (size_t)space->grids.all + 1, at = 0;
     const SearchResult *result;
     if (!finder->found.count) return OK;
-    TRY(mem_new(grids * STAGES * MODES, sizeof(Correction), &corrections.level[0]));
-    TRY(mem_new(grids * STAGES, sizeof(Correction), &corrections.level[1]));
+    TRY(mem_new(2 * grids * STAGES * MODES, sizeof(Correction), &corrections.level[0]));
+    TRY(mem_new(2 * grids * STAGES, sizeof(Correction), &corrections.level[1]));
     TRY(mem_new(STAGES * RECOMPUTES, sizeof(Correction), &corrections.level[2]));
     TRY(mem_new(space->count, sizeof *tried, &tried));
     for (size_t i = 0; i < finder->plans; i++) correct(&corrections, &finder->plan[i]);
     double best = finder->found.best[0].time.step_s;
     for (int n = 0; n < REFINEMENTS;) {
         size_t before = finder->plans;
-        const SearchLayout *layout = most_promising(finder, &corrections, tried, best, &at);
+        double limit = n < DOUBTFUL ? doubt * best : best;
+        const SearchLayout *layout = most_promising(finder, &corrections, tried, limit, &at);
         if (!layout) break;
         tried[at] = true;
         TRY(plan_full(finder, layout, &result));

@@ -149,6 +149,11 @@ static double element_size(const SearchCosts *costs) {
     return precision && (!strcmp(precision, "fp32") || !strcmp(precision, "tf32")) ? 4 : 2;
 }
 
+/* Whether gathered parameters are kept from forward to backward. */
+static bool keeps_params(const SearchCosts *costs, const SearchLayout *layout) {
+    return layout->zero == 3 && costs->spec->base.config.run.keep_params;
+}
+
 /* The largest unit of an end. ZeRO-3 gathers a large vocabulary matrix in pieces of about a layer's size. */
 static double end_unit(const SearchLayout *layout, const LayerCost *cost) {
     return layout->zero == 3 ? fmin(cost->ends_params, cost->params) : cost->ends_params;
@@ -165,7 +170,8 @@ static double state_bytes(const SearchCosts *costs, const SearchLayout *layout, 
     double optimizer = state / (layout->zero >= 1 ? shares : 1);
     double grads = layout->zero >= 2 ? 4 * (count / shares + largest + second) : 4 * count;
     if (layout->zero >= 2 && layout->micros > 1) grads += 8 * largest / shares;
-    double params = layout->zero == 3 ? size * (count / shares + largest + second) : size * count;
+    double gathered = keeps_params(costs, layout) ? count : largest + second;
+    double params = layout->zero == 3 ? size * (count / shares + gathered) : size * count;
     return optimizer + grads + params;
 }
 
@@ -263,7 +269,7 @@ static double bubble_seconds(const SearchLayout *layout, double forward, double 
 }
 
 /* The time of a stage per micro-batch, including data-parallel communication: ZeRO-3 gathers parameters in
- * every forward and backward, ZeRO-2 and -3 reduce gradients in every backward. */
+ * every forward and, unless it keeps them, backward; ZeRO-2 and -3 reduce gradients in every backward. */
 typedef struct StageTime {
     double forward, backward;
 } StageTime;
@@ -273,10 +279,10 @@ static double overlapped(double a, double b) {
     return fmax(a, b) + 0.4 * fmin(a, b);
 }
 
-static StageTime stage_time(const SearchLayout *layout, double forward, double backward, double params_s,
-                            double grads_s) {
+static StageTime stage_time(const SearchLayout *layout, bool keeps, double forward, double backward,
+                            double params_s, double grads_s) {
     StageTime time = {forward, backward};
-    double communication = (layout->zero == 3 ? params_s : 0) + (layout->zero >= 2 ? grads_s : 0);
+    double communication = (layout->zero == 3 && !keeps ? params_s : 0) + (layout->zero >= 2 ? grads_s : 0);
     if (layout->zero == 3) time.forward = overlapped(forward, params_s);
     if (layout->zero >= 2) time.backward = overlapped(backward, communication);
     return time;
@@ -289,9 +295,10 @@ static double time_of(const SearchCosts *costs, const SearchLayout *layout, cons
     double params = layers->first * cost->params + cost->ends_params;
     double grads_s = ring_seconds(cluster, 4 * params, layout->dp, layout->tp);
     double params_s = ring_seconds(cluster, element_size(costs) * params, layout->dp, layout->tp);
-    StageTime stage =
-        stage_time(layout, max_layers * cost->forward_s, max_layers * cost->backward_s, params_s, grads_s);
-    StageTime last = stage_time(layout, layers->last * cost->forward_s + cost->ends_forward_s,
+    bool keeps = keeps_params(costs, layout);
+    StageTime stage = stage_time(layout, keeps, max_layers * cost->forward_s, max_layers * cost->backward_s,
+                                 params_s, grads_s);
+    StageTime last = stage_time(layout, keeps, layers->last * cost->forward_s + cost->ends_forward_s,
                                 layers->last * cost->backward_s + cost->ends_backward_s, params_s, grads_s);
     double each = fmax(stage.forward + stage.backward, last.forward + last.backward), exposed = 0;
     double updated = params / (layout->zero ? layout->dp : 1);

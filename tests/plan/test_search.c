@@ -49,6 +49,7 @@ static void draw_case(Draws *draws, Case *c) {
                                                .dropout = draw(draws, 2) ? -1 : 0},
                                      .data = {.format = "auto"},
                                      .training = {.batch = c->spec.ranks * PICK(draws, per_rank)},
+                                     .run = {.keep_params = draw(draws, 4) == 0},
                                      .device = {.threads = 1}};
     if (!strcmp(model, "llama-15m")) c->spec.base.config.model.heads = 0;
     if (!strcmp(model, "llama-15m")) c->spec.base.config.model.hidden = 0;
