@@ -30,6 +30,11 @@ ROWS = {
     2: [
         ("GPT-2, 4 layers of 512, 4 x 128, vocabulary 4096, ZeRO-3",
          "--model gpt2 --layers 4 --hidden 512 --heads 8 --seq 128 --batch 4 --micro-batch 2 --vocab 4096 --zero 3"),
+        ("the same, micro-batch 1, --zero-keep",
+         "--model gpt2 --layers 4 --hidden 512 --heads 8 --seq 128 --batch 4 --micro-batch 1 --vocab 4096 --zero 3 "
+         "--zero-keep"),
+        ("the same, ZeRO-2, micro-batch 1",
+         "--model gpt2 --layers 4 --hidden 512 --heads 8 --seq 128 --batch 4 --micro-batch 1 --vocab 4096 --zero 2"),
         ("the same, ZeRO-1",
          "--model gpt2 --layers 4 --hidden 512 --heads 8 --seq 128 --batch 4 --micro-batch 2 --vocab 4096 --zero 1"),
         ("GPT-2, 4 layers of 256, 8 x 128, vocabulary 2048, dp 2",
@@ -38,6 +43,12 @@ ROWS = {
          "--model gpt2 --layers 4 --hidden 256 --heads 4 --seq 128 --batch 8 --micro-batch 8 --vocab 2048 --tp 2"),
         ("the same, pp 2, micro-batch 2",
          "--model gpt2 --layers 4 --hidden 256 --heads 4 --seq 128 --batch 8 --micro-batch 2 --vocab 2048 --pp 2"),
+    ],
+    4: [
+        (f"GPT-2, 4 layers of 512, 8 x 128, vocabulary 4096, {name}",
+         f"--model gpt2 --layers 4 --hidden 512 --heads 8 --seq 128 --batch 8 --micro-batch 1 --vocab 4096 {options}")
+        for name, options in [("DDP", "--zero 0"), ("ZeRO-1", "--zero 1"), ("ZeRO-2", "--zero 2"),
+                              ("ZeRO-3", "--zero 3"), ("ZeRO-3 with --zero-keep", "--zero 3 --zero-keep")]
     ],
 }
 

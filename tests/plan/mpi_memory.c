@@ -94,6 +94,28 @@ static void replicas(void **state) {
             }
 }
 
+/* Sharded gradients and parameters, gathered for each pass or kept from forward to backward, in every
+ * direction. */
+static void sharded(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    static const MeshSpec shapes[] = {{.tp = 1, .pp = 1}, {.tp = 2, .pp = 1}, {.tp = 1, .pp = 2}};
+    for (int zero = 2; zero <= 3; zero++)
+        for (int keep = 0; keep <= (zero == 3); keep++)
+            for (int shape = 0; shape < 3; shape++)
+                for (int recompute = 0; recompute < 3; recompute++) {
+                    Layout layout = {.job = (JobKind)((shape + recompute + zero) % JOBS),
+                                     .mesh = shapes[shape],
+                                     .zero = zero,
+                                     .keep = keep,
+                                     .micro_batch = 1 + recompute % 2,
+                                     .recompute = (Recompute)recompute,
+                                     .schedule = keep ? SCHEDULE_ZERO_BUBBLE : SCHEDULE_1F1B,
+                                     .dtype = recompute == 1 ? DT_BF16 : DT_F32};
+                    layout.mesh.dp = world->size / layout.mesh.tp / layout.mesh.pp;
+                    if (layout.mesh.dp > 1) check_plan(world, &layout);
+                }
+}
+
 static void pieces(void **state) {
     Group *world = ((Ranks *)*state)->world;
     for (int tp = 1; tp <= world->size / 2; tp *= 2)
@@ -178,7 +200,8 @@ static void offloaded(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(replicas), cmocka_unit_test(pieces),   cmocka_unit_test(tensors),
-    cmocka_unit_test(stages),   cmocka_unit_test(together), cmocka_unit_test(offloaded),
+    cmocka_unit_test(replicas),  cmocka_unit_test(sharded), cmocka_unit_test(pieces),
+    cmocka_unit_test(tensors),   cmocka_unit_test(stages),  cmocka_unit_test(together),
+    cmocka_unit_test(offloaded),
 };
 RANKS_MAIN(tests)
