@@ -18,7 +18,7 @@ static void show(const Results *results) {
     (void)fuzz_succeeded(findings_text(results, &findings));
     (void)fuzz_succeeded(findings_json(results, &judged));
     FILE *out = open_memstream(&page, &size);
-    const Figures drawn = {0};
+    Figures drawn = {0};
     fuzz_require(out);
     (void)fuzz_succeeded(put_table(out, results));
     (void)fuzz_succeeded(put_study(out, results));
