@@ -12,11 +12,9 @@
 
 #include "base/format.h"
 #include "base/fs.h"
-#include "comm/watchdog.h"
 #include "train/announce.h"
 #include "train/history.h"
 #include "train/machine.h"
-#include "train/nonfinite.h"
 #include "train/replicas.h"
 #include "train/run_summary.h"
 #include "train/sample.h"
@@ -41,9 +39,6 @@ static void trainer_done(Trainer *t) {
 
 /* ---- trace spans outside the runner ---- */
 
-static const TraceName step_span = {
-    .name = "step ", .category = "step", .number = {"step"}, .numbered = true};
-static const TraceName data_span = {.name = "data", .category = "data"};
 static const TraceName eval_span = {.name = "evaluate", .category = "evaluate"};
 
 /* Starts at the second step, since the first also allocates workspaces. */
@@ -269,170 +264,6 @@ static Status finish_epoch(Trainer *t) {
     return line ? rundir_metrics(t->dir, line) : FAILED("out of memory");
 }
 
-static void show_step(Trainer *t, const StepResult *result, double lr, double step_s) {
-    char note[160], rate[FORMAT_SIZE], memory[FORMAT_SIZE];
-    snprintf(note, sizeof note, "loss %.4f  lr %.2e  grad norm %.2f  %s tokens/s  %s", result->loss, lr,
-             result->grad_norm, format_count(rate, (double)result->tokens / step_s),
-             format_bytes(memory, (double)t->job->device->total.peak));
-    progress_update(t->progress, t->step, note);
-}
-
-static Status log_step(Trainer *t, const StepResult *result, double lr) {
-    CLEANUP(json_decrefp)
-    json_t *line =
-        json_pack("{s:I, s:I, s:o, s:f, s:o, s:I}", "step", (json_int_t)t->step, "epoch",
-                  (json_int_t)epochs_at(&t->epochs, t->step), "loss", json_finite(result->loss), "lr", lr,
-                  "grad_norm", json_finite(result->grad_norm), "tokens", (json_int_t)t->tokens);
-    if (!line) return FAILED("out of memory");
-    TRY(record_line(&t->record, result, line));
-    if (t->job->settings.run.dtype == DT_F16)
-        json_object_set_new(line, "loss_scale", json_real(t->job->runner->loss_scale.scale));
-    if (result->skipped) json_object_set_new(line, "skipped", json_true());
-    for (int k = 0; k < LOSS_COUNT; k++)
-        if (result->part[k] > 0 && isfinite(result->part[k]) && t->job->task != TASK_LM)
-            json_object_set_new(line, loss_name((LossId)k), json_real(result->part[k]));
-    return rundir_metrics(t->dir, json_incref(line));
-}
-
-/* Fills this replica's micro-batches for the next step. */
-static Status load_data(Trainer *t) {
-    const Settings *c = t->config;
-    int64_t start = trace_now(), replica = c->run.mesh ? c->run.mesh->at[AXIS_DP] : 0;
-    for (int i = 0; i < t->micro_count; i++) {
-        int64_t first = (replica * t->micro_count + i) * t->micro[i]->B;
-        uint64_t position = (uint64_t)((t->step + t->guard.batches) * c->training.batch + first);
-        TRY(dataset_fill(t->data, position, !c->data.no_shuffle, t->micro[i]));
-    }
-    record_phase(&t->record, PHASE_DATA, trainer_span(t, &data_span, start));
-    return OK;
-}
-
-/* Without a timeout, the limit follows the slowest step. */
-static void limit_waits(const Trainer *t, double step_s) {
-    Watchdog *watch = t->config->run.mesh ? group_watchdog(t->config->run.mesh->world) : NULL;
-    if (watch && t->config->fault.timeout < 0 && 10 * step_s > watch->limit_s) watch->limit_s = 10 * step_s;
-}
-
-/* What happens after a step's gradients are computed. */
-typedef enum { STEP_APPLY, STEP_SKIP, STEP_ROLL_BACK } StepAction;
-
-/* A row of spikes is reported once. */
-static void warn_of_spike(Trainer *t, int64_t step, const char *text) {
-    if (step != t->spike_step + 1)
-        progress_line(t->progress, "warning: step %lld: %s", (long long)step, text);
-    t->spike_step = step;
-}
-
-/* A step that is not fine and that on_divergence does not merely warn about. `text` has what is wrong, and
- * the first tensor that is not finite is appended to it. */
-static Status act_on(Trainer *t, StepVerdict verdict, int64_t step, char text[], size_t size,
-                     StepAction *ret_action) {
-    char where[NONFINITE_TEXT] = "";
-    bool in_weights = false;
-    if (verdict == STEP_NONFINITE) TRY(nonfinite_find(t->job->runner, where, &in_weights));
-    size_t used = strlen(text);
-    if (*where) snprintf(text + used, size - used, ": %s", where);
-    *ret_action = STEP_ROLL_BACK;
-    if (t->policy == ON_DIVERGENCE_ROLLBACK) return OK;
-    bool skips = t->policy == ON_DIVERGENCE_SKIP && verdict != STEP_DIVERGED && !in_weights;
-    if (!skips) return trainer_diverged(t, step, text);
-    if (t->guard.skips >= GUARD_SKIPS) {
-        used = strlen(text);
-        snprintf(text + used, size - used, "; %d updates in a row were skipped already", GUARD_SKIPS);
-        return trainer_diverged(t, step, text);
-    }
-    t->guard.skips++;
-    *ret_action = STEP_SKIP;
-    progress_line(t->progress, "warning: step %lld: %s; its update is skipped", (long long)step, text);
-    return OK;
-}
-
-static Status judge(Trainer *t, const StepResult *result, int64_t step, char text[], size_t size,
-                    StepAction *ret_action) {
-    *ret_action = STEP_APPLY;
-    if (runner_overflowed(t->job->runner, result)) return OK;
-    bool lenient = t->policy == ON_DIVERGENCE_STOP || t->policy == ON_DIVERGENCE_WARN;
-    StepVerdict verdict = guard_judge(&t->guard, result->loss, result->grad_norm, step == t->lr.steps, text);
-    t->guard.spikes += verdict == STEP_SPIKE;
-    if (verdict == STEP_NONFINITE || (verdict == STEP_SPIKE && !lenient) ||
-        (verdict == STEP_DIVERGED && t->policy != ON_DIVERGENCE_WARN))
-        return act_on(t, verdict, step, text, size, ret_action);
-    if (verdict != STEP_FINE) warn_of_spike(t, step, text);
-    guard_add(&t->guard, result->loss, result->grad_norm);
-    return OK;
-}
-
-/* Computes a step's gradients and updates the weights, unless the step diverged. With *ret_back, the run has
- * been rolled back instead. *ret_saving: some rank was still writing a checkpoint. */
-static Status compute_step(Trainer *t, int64_t step, double lr, StepResult *ret_result, bool *ret_back,
-                           bool *ret_saving) {
-    char text[GUARD_TEXT + NONFINITE_TEXT + 80];
-    Runner *runner = t->job->runner;
-    StepResult result;
-    StepAction action;
-    progress_busy(t->progress, true);
-    if (runner->residual) TRY(trainer_copied(t)); /* gradients change it */
-    runner_section_begin(runner);
-    TRY(runner_gradients(runner, t->micro, t->micro_count, step, &result));
-    int64_t saving = t->background && background_busy(t->background);
-    TRY(mesh_section_vote(runner->mesh, &result.stop, &saving));
-    *ret_saving = saving;
-    TRY(judge(t, &result, step, text, sizeof text, &action));
-    if (action != STEP_ROLL_BACK) TRY(trainer_copied(t));
-    if (action == STEP_APPLY) TRY(runner_apply(runner, step, lr, &result));
-    if (action == STEP_SKIP) result.skipped = true;
-    if (action != STEP_ROLL_BACK) TRY(runner_sync(runner, step, step == t->lr.steps));
-    progress_busy(t->progress, false);
-    *ret_back = action == STEP_ROLL_BACK;
-    *ret_result = result;
-    return *ret_back ? trainer_roll_back(t, step, text) : OK;
-}
-
-/* A validation or a save found NaN or Inf: rolls back, or explains the failure. */
-static Status recover(Trainer *t, Status status) {
-    if (!status_diverged(status)) return status;
-    CLEANUP(status_freep) Status found = status;
-    return t->policy == ON_DIVERGENCE_ROLLBACK ? trainer_roll_back(t, t->step, status_message(found))
-                                               : trainer_diverged(t, t->step, status_message(found));
-}
-
-/* Signals reach ranks at different times; all ranks abandon this step, or all finish it. */
-static Status one_step(Trainer *t, bool *ret_stop) {
-    const Settings *c = t->config;
-    TRY(tracer_next(t->tracer, t->record.steps));
-    int64_t start = trace_now(), step = t->step + 1;
-    if (c->run.mesh) group_doing(c->run.mesh->world, "computing", step);
-    record_step_begin(&t->record, step);
-    TRY(load_data(t));
-    StepResult result;
-    double lr = lr_at(&t->lr, step);
-    bool back = false, saving = false;
-    TRY(compute_step(t, step, lr, &result, &back, &saving));
-    if (back) {
-        *ret_stop = result.stop;
-        return OK;
-    }
-    record_step_end(&t->record, &result);
-    t->step = step;
-    if (c->ckpt.out) trainer_set_work(t, WORK_UNSAVED);
-    trainer_span(t, &step_span, start);
-    t->tokens += result.tokens;
-    if (step == 1) t->loss_first = result.loss;
-    if (isfinite(result.loss)) {
-        t->loss_last = result.loss;
-        epochs_add(&t->epochs, result.loss, t->record.step.step_s);
-    }
-    limit_waits(t, t->record.step.step_s);
-    show_step(t, &result, lr, t->record.step.step_s);
-    bool log_due = step % c->report.log_every == 0 || step == t->lr.steps;
-    *ret_stop = result.stop;
-    if (log_due) {
-        TRY(record_gather(&t->record));
-        TRY(log_step(t, &result, lr));
-    }
-    return recover(t, trainer_continue_save(t, saving));
-}
-
 /* Validates if that is due after this step and not done yet, then ends the epoch if it is complete. */
 static Status after_step(Trainer *t) {
     const Settings *c = t->config;
@@ -501,7 +332,7 @@ static Status save(Trainer *t) {
         return OK;
     }
     rundir_restore(t->dir, t->step);
-    return recover(t, trainer_save(t, last));
+    return trainer_recover(t, trainer_save(t, last));
 }
 
 static Status run_until_stopped(Trainer *t) {
@@ -513,10 +344,10 @@ static Status run_until_stopped(Trainer *t) {
         TRY(evaluate(t));
     while (t->step < last && !out_of_patience(t)) {
         bool stopping = false;
-        TRY(one_step(t, &stopping));
+        TRY(trainer_step(t, &stopping));
         t->stopped = stopping;
         if (stopping) return OK;
-        if (t->saved < t->step) TRY(recover(t, after_step(t)));
+        if (t->saved < t->step) TRY(trainer_recover(t, after_step(t)));
         if (t->saved == t->step) continue; /* rolled back */
         if (epochs_due(&t->epochs, c->validation.sample_every, t->step)) TRY(with_outer(t, show_sample));
         if (c->ckpt.out && save_due(t)) TRY(save(t));

@@ -1,4 +1,5 @@
-/* The state of a training run, shared by the loop (train.c) and its checkpoints (train_checkpoint.c). */
+/* The state of a training run, shared by the loop (train.c), its steps (train_step.c) and its checkpoints
+ * (train_checkpoint.c). */
 #ifndef WEFT_TRAIN_TRAINER_H
 #define WEFT_TRAIN_TRAINER_H
 
@@ -54,6 +55,12 @@ void trainer_doing(const Trainer *t, const char *what);
 bool trainer_is_first(const Trainer *t); /* whether this is rank 0 */
 /* Records a span from start_ns to now; returns its length in seconds. */
 double trainer_span(const Trainer *t, const TraceName *name, int64_t start_ns);
+
+/* Trains one step. Signals reach ranks at different times; all ranks abandon this step, or all finish it.
+ * *ret_stop: a signal asked for the end. Collective. */
+MUST_USE Status trainer_step(Trainer *t, bool *ret_stop);
+/* After a validation or a save that may have found NaN or Inf: rolls back, or explains the failure. */
+MUST_USE Status trainer_recover(Trainer *t, Status status);
 
 /* Sets t->workers and t->replicas. */
 void trainer_find_workers(Trainer *t);
