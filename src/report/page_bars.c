@@ -29,15 +29,9 @@ const char *part_color(char buffer[COLOR_TEXT], int part) {
     return buffer;
 }
 
-/* The class that keeps labels readable on pale segments. */
-static const char *part_class(int part) {
-    return part == 2 || part == 4 ? " class=\"dark\"" : part == 7 ? " class=\"gray\"" : "";
-}
-
 void put_segment(FILE *out, double percent, int color, const char *title, const char *label) {
-    char text[COLOR_TEXT];
-    fprintf(out, "<i style=\"width:%.2f%%;background:%s\" title=\"%s\"%s>%s</i>", percent,
-            part_color(text, color), title, part_class(color), label);
+    fprintf(out, "<i style=\"width:%.2f%%;background:var(--p%d);color:var(--l%d)\" title=\"%s\">%s</i>",
+            percent, color, color, title, label);
 }
 
 /* A segment of `percent` of the bar that shows `share` of something, labeled if there is room. */

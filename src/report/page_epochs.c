@@ -57,7 +57,7 @@ void put_epochs(FILE *out, const Results *results) {
     put_section(out, "Epochs",
                 "Time: training steps only. Mean loss: over the steps of the epoch. Validation: the last one "
                 "in the epoch.");
-    fputs("<div class=\"scroll\"><table>\n<thead><tr><th scope=\"col\">run</th>", out);
+    fputs("<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr><th scope=\"col\">run</th>", out);
     for (size_t c = 0; c < EPOCH_COLUMNS; c++)
         if (results_have_epochs(results, c))
             fprintf(out, "<th scope=\"col\">%s</th>", epoch_columns[c].heading);

@@ -89,7 +89,9 @@ static void put_rows(FILE *out, const Results *results, const Run *run) {
 
 static void put_figures(FILE *out, const Results *results) {
     size_t column[FIGURES], columns = find_columns(results, column);
-    fputs("<div class=\"scroll\"><table class=\"sources\">\n<thead><tr><th scope=\"col\">run</th>", out);
+    fputs("<div class=\"scroll\" tabindex=\"0\"><table class=\"sources\">\n<thead><tr><th "
+          "scope=\"col\">run</th>",
+          out);
     for (size_t i = 0; i < columns; i++)
         fprintf(out, "<th scope=\"col\">%s</th>", figures[column[i]].heading);
     fputs("</tr></thead>\n<tbody>\n", out);

@@ -168,7 +168,7 @@ Status put_table(FILE *out, const Results *results) {
         put_html(out, note);
         fputs("</p>\n", out);
     }
-    fprintf(out, "<div class=\"scroll\"><table%s>\n<thead><tr><th scope=\"col\">run</th>",
+    fprintf(out, "<div class=\"scroll\" tabindex=\"0\"><table%s>\n<thead><tr><th scope=\"col\">run</th>",
             columns.count > WIDE_TABLE ? " class=\"wide\"" : "");
     for (size_t i = 0; i < columns.count; i++)
         fprintf(out, "<th scope=\"col\">%s</th>", figures[columns.shown[i]].heading);

@@ -152,8 +152,12 @@ static const char script[] =
     "&&getComputedStyle(e).position!='absolute').map(e=>e.tagName+'.'+e.className);\n"
     "let pale=[...d.querySelectorAll('p,h1,h2,h3,td,th,small,figcaption,.legend span,.chips "
     "span,.badge,.tile *,"
-    ".row span,.track i,.bar i')].filter(e=>e.textContent.trim()&&e.tagName!='I'&&contrast(w,e)<4.5)"
+    ".row span,.track i,.bar i')].filter(e=>e.textContent.trim()&&contrast(w,e)<4.5)"
     ".map(e=>e.tagName+'.'+e.className+' '+contrast(w,e).toFixed(2));\n"
+    "pale.push(...[...d.querySelectorAll('figure svg text')].filter(e=>{let "
+    "a=light(w.getComputedStyle(e).fill),b=light(behind(w,e));return "
+    "e.textContent.trim()&&(Math.max(a,b)+.05)/(Math.min(a,b)+.05)<4.5}).map(e=>'text '+e.textContent+' '+"
+    "w.getComputedStyle(e).fill));\n"
     "let small=[...d.querySelectorAll('p,td,th,small,svg text')].filter(e=>e.textContent.trim()&&"
     "e.getBoundingClientRect().height>0&&e.getBoundingClientRect().height<8).length;\n"
     /* The pointer over a curve, a drag that zooms, a double-click. Nothing happens where scripts are off. */

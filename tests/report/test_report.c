@@ -351,10 +351,15 @@ static void writes_page(void **state) {
     assert_has(html, "<span>Fastest</span><b>1.00 k tokens/s</b><em>fast &lt;b&gt; &amp; "
                      "&quot;more&quot;</em><small>100.0% above the baseline</small>");
     assert_has(html, "<span>Lowest peak memory</span><b>900 B</b>");
-    assert_has(html, "<i style=\"width:75.00%;background:var(--p0)\" title=\"compute 75.0%\">75%</i>");
-    assert_has(html, "<i style=\"width:37.50%;background:var(--p0)\" title=\"compute 75.0%\">75%</i>");
+    assert_has(
+        html,
+        "<i style=\"width:75.00%;background:var(--p0);color:var(--l0)\" title=\"compute 75.0%\">75%</i>");
+    assert_has(
+        html,
+        "<i style=\"width:37.50%;background:var(--p0);color:var(--l0)\" title=\"compute 75.0%\">75%</i>");
     assert_has(html, "</div><span>20 ms</span>");
-    assert_has(html, "<span>rank 1</span><div class=\"bar\"><i style=\"width:100.00%;background:var(--p1)\" "
+    assert_has(html, "<span>rank 1</span><div class=\"bar\"><i "
+                     "style=\"width:100.00%;background:var(--p1);color:var(--l1)\" "
                      "title=\"parameters 600 B\"></i><u style=\"left:calc(100.00% - 2px)\"></u></div>"
                      "<span>1.20 kB</span>");
     /* Bars are files, too. */
