@@ -93,20 +93,31 @@ static bool same(const SearchLayout *a, const SearchLayout *b) {
            a->recompute == b->recompute && a->micro_batch == b->micro_batch;
 }
 
+static Status plan_layout(const Finder *finder, const SearchLayout *layout, bool sketch,
+                          SearchResult *ret_result) {
+    CLEANUP(plan_done) Plan plan = {0};
+    PlanSpec spec = search_plan_spec(finder->spec, layout);
+    spec.timed = true;
+    spec.sketch = sketch;
+    spec.memory_only = !sketch;
+    TRY(plan_init(&plan, &spec));
+    SearchResult result = {
+        .layout = *layout, .bytes = plan.stage[plan.fullest].memory.saving, .sketched = sketch};
+    result.fits = fit_fits(&plan, finder->cluster);
+    TRY(plan_time(&plan, finder->cluster, &result.time));
+    *ret_result = result;
+    return OK;
+}
+
 /* Plans and simulates a layout, or returns the earlier result. *ret_plan is valid until the next call. */
 static Status plan_full(Finder *finder, const SearchLayout *layout, const SearchResult **ret_plan) {
-    CLEANUP(plan_done) Plan plan = {0};
+    SearchResult result;
     for (size_t i = 0; i < finder->plans; i++)
         if (same(&finder->plan[i].layout, layout)) {
             *ret_plan = &finder->plan[i];
             return OK;
         }
-    PlanSpec spec = search_plan_spec(finder->spec, layout);
-    spec.timed = spec.sketch = true;
-    TRY(plan_init(&plan, &spec));
-    SearchResult result = {.layout = *layout, .bytes = plan.stage[plan.fullest].memory.saving};
-    result.fits = fit_fits(&plan, finder->cluster);
-    TRY(plan_time(&plan, finder->cluster, &result.time));
+    TRY(plan_layout(finder, layout, true, &result));
     TRY(mem_grow(&finder->plan, &finder->capacity, finder->plans + 1, sizeof *finder->plan));
     finder->plan[finder->plans] = result;
     *ret_plan = &finder->plan[finder->plans++];
@@ -398,6 +409,26 @@ static Status find_large(Finder *finder) {
     return OK;
 }
 
+/* Plans a result again with all stages in full. */
+static Status confirm(const Finder *finder, SearchResult *result) {
+    return result->sketched ? plan_layout(finder, &result->layout, false, result) : OK;
+}
+
+/* Confirms everything that is reported. A layout that does not fit after all makes room for the next. */
+static Status confirm_all(Finder *finder) {
+    Search *found = &finder->found;
+    for (int i = 0; i < found->count;) {
+        TRY(confirm(finder, &finder->plan[i])); /* of which found->best are the first */
+        bool moved = !finder->plan[i].fits;
+        if (!moved) i++;
+        keep_best(finder);
+        if (!moved && finder->spec->plans) break; /* only the best matters */
+    }
+    for (int i = 0; i < OTHER_COUNT; i++)
+        if (found->has_other[i]) TRY(confirm(finder, &found->other[i]));
+    return found->count ? OK : confirm(finder, &found->smallest);
+}
+
 /* Removes alternatives that equal the best layout or an earlier alternative. */
 static void drop_duplicates(Search *found) {
     for (int i = 0; found->count && i < OTHER_COUNT; i++)
@@ -461,6 +492,7 @@ Status search_find(Search *ret_search, const SearchSpec *spec, const Cluster *cl
     if (!spec->plans) TRY(refine(&finder));
     keep_best(&finder); /* an alternative may turn out faster than its estimate */
     drop_duplicates(found);
+    TRY(confirm_all(&finder));
     *ret_search = *found;
     ret_search->plan = finder.plan;
     finder.plan = NULL;

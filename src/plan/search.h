@@ -48,6 +48,7 @@ typedef struct SearchResult {
     SearchLayout layout;
     size_t bytes; /* device memory per rank, including checkpoint writing */
     bool fits;
+    bool sketched;     /* memory may be slightly low, see PlanSpec.sketch; false for all that is reported */
     StepEstimate time; /* set even if it does not fit */
 } SearchResult;
 
