@@ -20,15 +20,12 @@ enum {
     CLIMB_ROUNDS = 4, /* ...for at most this many rounds */
     MAX_GRIDS = 64,   /* grids of which the fastest layout is planned... */
     GRID_TRIES = 4,   /* ...unless it and this many others do not fit */
-    REFINEMENTS = 60, /* layouts planned because corrected estimates promise more than the best, or... */
-    DOUBTFUL = 30,    /* ...almost as much */
 };
-/* How much slower than the best corrected estimates may be. */
-static const double doubt = 1.25;
 /* Memory estimates are usually off by a few percent: layouts within fit_margin of the available memory are
  * planned. Some are off by more: before the search reports that nothing fits, it has planned all layouts
  * within fit_reach. */
-static const double fit_margin = 0.94, fit_reach = 0.6;
+#define FIT_MARGIN 0.94
+static const double fit_margin = FIT_MARGIN, fit_reach = 0.6;
 
 typedef struct Finder {
     const SearchSpec *spec;
@@ -289,30 +286,71 @@ static Correction correction_of(const Corrections *corrections, const SearchLayo
     return by.seconds > 0 ? by : (Correction){1, 1};
 }
 
-/* The unplanned layout with the least corrected time, if that is below `best` and it seems to fit. */
+/* A round of refinement: which layouts it plans, and how many. */
+typedef struct Round {
+    double reach;  /* corrected times up to this multiple of the best... */
+    double margin; /* ...and this fraction of corrected memory within the limit */
+    int plans;
+    double layers; /* it may execute more plans until it has executed this many layers, about 10 us each */
+} Round;
+
+static const Round rounds[] = {
+    {1, FIT_MARGIN, 60, 0},    /* seems faster */
+    {1.25, FIT_MARGIN, 30, 0}, /* seems almost as fast */
+    {1.6, 0.75, 0, 4e4},       /* small models, whose estimates are worse and whose plans take little time */
+};
+
+/* The unplanned layout with the least corrected time of those that the round plans. */
 static const SearchLayout *most_promising(const Finder *finder, const Corrections *corrections,
-                                          const bool *tried, double best, size_t *ret_at) {
+                                          const bool *tried, const Round *round, double best,
+                                          size_t *ret_at) {
     const SearchLayout *found = NULL;
+    double least = round->reach * best;
     for (size_t i = 0; i < finder->space.count; i++) {
         const SearchLayout *layout = &finder->space.layout[i];
         Correction by = correction_of(corrections, layout);
         double seconds = by.seconds * layout->seconds, bytes = fmin(by.bytes, 1) * layout->bytes;
-        if (tried[i] || seconds >= best || fit_margin * bytes > finder->found.available) continue;
-        best = seconds;
+        if (tried[i] || seconds >= least || round->margin * bytes > finder->found.available) continue;
+        least = seconds;
         found = layout;
         *ret_at = i;
     }
     return found;
 }
 
+/* Layers that a plan executes: a few micro-batches of every stage. */
+static double work_of(const Finder *finder, const SearchLayout *layout) {
+    double micros = fmin(layout->micros, 3 * layout->pp + 1);
+    return 2 * micros * ((double)finder->found.model.layers + 2 * layout->pp);
+}
+
+/* Plans layouts of one round, the most promising first; `best` is the least step time so far. */
+static Status refine_round(Finder *finder, const Round *round, Corrections *corrections, bool *tried,
+                           double *best) {
+    double layers = 0;
+    for (int n = 0; n < round->plans || layers < round->layers;) {
+        const SearchResult *result;
+        size_t before = finder->plans, at = 0;
+        const SearchLayout *layout = most_promising(finder, corrections, tried, round, *best, &at);
+        if (!layout) break;
+        tried[at] = true;
+        TRY(plan_full(finder, layout, &result));
+        if (finder->plans == before) continue;
+        n++;
+        layers += work_of(finder, layout);
+        correct(corrections, result);
+        if (result->fits) *best = fmin(*best, result->time.step_s);
+    }
+    return OK;
+}
+
 /* Corrects the estimates by what similar layouts turned out to be, and plans those that then seem faster than
- * the best, or not much slower, the most promising first. */
+ * the best, or not much slower. */
 static Status refine(Finder *finder) {
     const SearchSpace *space = &finder->space;
     CLEANUP(corrections_done) Corrections corrections = {0};
     CLEANUP(mem_freep) bool *tried = NULL;
-    size_t grids = (size_t)space->grids.all + 1, at = 0;
-    const SearchResult *result;
+    size_t grids = (size_t)space->grids.all + 1;
     if (!finder->found.count) return OK;
     TRY(mem_new(2 * grids * STAGES * MODES, sizeof(Correction), &corrections.level[0]));
     TRY(mem_new(2 * grids * STAGES, sizeof(Correction), &corrections.level[1]));
@@ -320,18 +358,8 @@ static Status refine(Finder *finder) {
     TRY(mem_new(space->count, sizeof *tried, &tried));
     for (size_t i = 0; i < finder->plans; i++) correct(&corrections, &finder->plan[i]);
     double best = finder->found.best[0].time.step_s;
-    for (int n = 0; n < REFINEMENTS;) {
-        size_t before = finder->plans;
-        double limit = n < DOUBTFUL ? doubt * best : best;
-        const SearchLayout *layout = most_promising(finder, &corrections, tried, limit, &at);
-        if (!layout) break;
-        tried[at] = true;
-        TRY(plan_full(finder, layout, &result));
-        if (finder->plans == before) continue;
-        n++;
-        correct(&corrections, result);
-        if (result->fits) best = fmin(best, result->time.step_s);
-    }
+    for (size_t i = 0; i < sizeof rounds / sizeof *rounds; i++)
+        TRY(refine_round(finder, &rounds[i], &corrections, tried, &best));
     return OK;
 }
 
