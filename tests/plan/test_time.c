@@ -210,6 +210,51 @@ static void portable_attention_is_slower(void **state) {
         }
 }
 
+/* The timeline of a step has every computation of every stage once, in order and without overlap; what is
+ * left is the bubble, and its communication is what the estimate says. */
+static void timelines(void **state) {
+    (void)state;
+    Cluster cluster;
+    Plan plan = {0};
+    StepEstimate time;
+    PlanTimeline timeline = {0};
+    PlanSpec spec = spec_of("gpt2", "auto", 32, 512, "bf16");
+    spec.config.run.micro_batch = 2;
+    spec.config.run.schedule = SCHEDULE_INTERLEAVED;
+    spec.config.run.chunks = 3;
+    spec.mesh = (MeshSpec){.dp = 2, .tp = 2, .pp = 4};
+    spec.timed = true;
+    assert_ok(cluster_find("dgx-a100", &cluster));
+    assert_ok(fit_settle(&spec, &cluster));
+    assert_ok(plan_init(&plan, &spec));
+    assert_ok(plan_time(&plan, &cluster, &time));
+    assert_ok(plan_timeline(&plan, &cluster, &timeline));
+    assert_int_equal(timeline.stages, 4);
+    assert_float_equal(timeline.step_s, time.step_s, 1e-12);
+    double communication = 0, idle = 0;
+    for (int s = 0; s < 4; s++) {
+        const SimSpans *spans = &timeline.stage[s];
+        int passes[2][8][3] = {{{0}}};
+        double at = 0, busy = 0;
+        for (size_t i = 0; i < spans->count; i++) {
+            const SimSpan *span = &spans->span[i];
+            assert_true(span->start >= at - 1e-12 && span->end > span->start);
+            assert_true(span->communication <= span->end - span->start + 1e-12);
+            at = span->end;
+            busy += span->end - span->start;
+            communication += span->communication / 4;
+            if (span->kind <= SPAN_BACKWARD) passes[span->kind][span->micro][span->chunk]++;
+        }
+        assert_true(at <= timeline.step_s + 1e-12);
+        idle += (timeline.step_s - busy) / 4;
+        for (int i = 0; i < 2 * 8 * 3; i++) assert_int_equal(passes[i / 24][i / 3 % 8][i % 3], 1);
+    }
+    assert_float_equal(communication, time.phase_s[PHASE_COMMUNICATION], 1e-3 * time.step_s);
+    assert_float_equal(idle, time.phase_s[PHASE_BUBBLE], 0.01 * time.step_s);
+    plan_timeline_done(&timeline);
+    plan_done(&plan);
+}
+
 /* The search uses the memory of the program that the cluster describes: it finds the layouts that ran, and
  * rejects those that did not fit. */
 static void search_agrees_with_plans(void **state) {
@@ -509,6 +554,7 @@ static void long_plans_show_progress(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(predicts_a_study),
+        cmocka_unit_test(timelines),
         cmocka_unit_test(search_agrees_with_plans),
         cmocka_unit_test(memory_by_schedule),
         cmocka_unit_test(predicts_an_h200),
