@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/format.h"
+#include "base/fs.h"
 #include "base/memory.h"
 #include "model/family.h"
 #include "plan/fit.h"
@@ -108,6 +109,8 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (args->draw) return plan_draw(call, ret_result);
     if (args->measure) return plan_measure(call, ret_result);
     if (args->out) return USAGE("--out applies only to --measure");
+    if (args->html && path_is_dir(args->html))
+        return USAGE("--html %s is a directory; expected a file", args->html);
     if (args->sweep) return plan_sweep(call, ret_result);
     if (call->operand_count) return USAGE("'%s': only --draw and --sweep write a file", call->operands[0]);
     if (args->search) return plan_search(call, ret_result);

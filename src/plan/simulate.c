@@ -208,16 +208,17 @@ static void trace_span(const StageSim *sim, const TraceName *name, double start,
               sim->trace_ns + llround(1e9 * end), first, second);
 }
 
-/* Records what the stage has done since `start`, of which it waited for communication since `waited`. */
+/* Records what the stage has done since `start`, of which it waited for communication since `waited`. A stage
+ * may begin the step while others end the previous one. */
 static Status record_span(StageSim *sim, SpanKind kind, Action action, double start, double waited) {
     SimSpans *spans = sim->spans;
     double communication = sim->phase_s[PHASE_COMMUNICATION] - waited;
-    if (!spans || sim->device <= start) return OK;
+    if (!spans || sim->device <= fmax(start, sim->from)) return OK;
     TRY(mem_grow(&spans->span, &spans->capacity, spans->count + 1, sizeof *spans->span));
     spans->span[spans->count++] = (SimSpan){.kind = kind,
                                             .micro = action.micro,
                                             .chunk = action.chunk,
-                                            .start = start - sim->from,
+                                            .start = fmax(start - sim->from, 0),
                                             .end = sim->device - sim->from,
                                             .communication = communication};
     return OK;
@@ -353,8 +354,11 @@ static Status run_step(Pipeline *pipeline) {
     for (size_t i = 0; i < slots; i++) pipeline->forward[i] = pipeline->backward[i] = -1;
     for (int s = 0; s < pipeline->count; s++) {
         pipeline->sim[s].at = 0;
-        memset(pipeline->sim[s].phase_s, 0, sizeof pipeline->sim[s].phase_s);
-        TRY(run_ops(&pipeline->sim[s], pipeline->sim[s].begin));
+        StageSim *sim = &pipeline->sim[s];
+        memset(sim->phase_s, 0, sizeof sim->phase_s);
+        double start = sim->device;
+        TRY(run_ops(sim, sim->begin));
+        TRY(record_span(sim, SPAN_OPTIMIZER, (Action){0}, start, 0));
     }
     for (bool progress = true; progress;) {
         progress = false;

@@ -14,7 +14,8 @@ typedef struct Simulated {
     double phase_s[PHASE_COUNT]; /* averaged over the stages; they add up to step_s */
 } Simulated;
 
-/* What a stage does, in seconds since the start of the step. Between spans it waits for other stages. */
+/* What a stage does, in seconds since the start of the step. Between spans it waits for other stages. What
+ * comes before the schedule, such as zeroing gradients, counts as part of the optimizer step. */
 typedef enum { SPAN_FORWARD, SPAN_BACKWARD, SPAN_WEIGHT, SPAN_COMMUNICATION, SPAN_OPTIMIZER } SpanKind;
 
 typedef struct SimSpan {

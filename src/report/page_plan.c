@@ -135,7 +135,10 @@ static void put_tiles(FILE *out, const PlanPage *page) {
     double cost = plan_cost(page->facts, page->facts->ranks, result->time.tokens_per_s);
     fputs("<div class=\"tiles\">\n", out);
     snprintf(number, sizeof number, "%s tokens/s", format_count(text, result->time.tokens_per_s));
-    snprintf(detail, sizeof detail, "%s samples/s", format_count(text, result->time.samples_per_s));
+    if (result->time.samples_per_s < 1000)
+        snprintf(detail, sizeof detail, "%.3g samples/s", result->time.samples_per_s);
+    else
+        snprintf(detail, sizeof detail, "%s samples/s", format_count(text, result->time.samples_per_s));
     put_tile(out, "Throughput", number, detail, "");
     snprintf(detail, sizeof detail, "%.0f%% of what is available",
              100 * (double)result->bytes / available(page));

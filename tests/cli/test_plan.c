@@ -451,6 +451,8 @@ static void writes_pages(void **state) {
     assert_contains(page, "4 devices");
     free(page);
     assert_ok(dir_remove(dir));
+    assert_refused(2, "--html /tmp is a directory", "plan", "gpt2-mini", "--cluster", "h200", "--html",
+                   "/tmp");
     assert_refused(2, "--html requires --cluster", "plan", "gpt2-mini", "--html", path);
     assert_refused(2, "--html cannot be combined with --draw", "plan", "--draw", "--html", path);
 }

@@ -250,7 +250,7 @@ static void timelines(void **state) {
         for (int i = 0; i < 2 * 8 * 3; i++) assert_int_equal(passes[i / 24][i / 3 % 8][i % 3], 1);
     }
     assert_float_equal(communication, time.phase_s[PHASE_COMMUNICATION], 1e-3 * time.step_s);
-    assert_float_equal(idle, time.phase_s[PHASE_BUBBLE], 0.01 * time.step_s);
+    assert_float_equal(idle, time.phase_s[PHASE_BUBBLE], 1e-3 * time.step_s);
     plan_timeline_done(&timeline);
     plan_done(&plan);
 }
