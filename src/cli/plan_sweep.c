@@ -59,6 +59,14 @@ static Status draw_curves(const Sweep *sweep, const char *title, const char *pat
 
 /* ---- the command ---- */
 
+/* Tokens lost to failures cost as much as others. */
+static void add_cost(const Invocation *call, const Cluster *cluster, const SweepPoint *point, json_t *json) {
+    if (!point->fits) return;
+    plan_cost_add(plan_price(call->config, cluster), cluster_units(cluster, point->ranks), json);
+    double cost = json_number_at(json, "cost_per_million_tokens");
+    if (cost > 0) json_object_set_new(json, "cost_per_million_tokens", json_finite(cost / point->goodput));
+}
+
 static Status describe(Invocation *call, const Sweep *sweep, const SearchSpec *spec, const Cluster *cluster,
                        json_t **ret_result) {
     const char *path = call->operand_count ? call->operands[0] : NULL;
@@ -74,6 +82,10 @@ static Status describe(Invocation *call, const Sweep *sweep, const SearchSpec *s
     json_object_set_new(result, "cluster",
                         json_pack("{s:s, s:s}", "name", cluster->name, "device", cluster->device));
     json_object_set_new(result, "precision", json_string(c->device.precision));
+    for (Scaling s = 0; s < SCALING_COUNT; s++)
+        for (int i = 0; i < sweep->count; i++)
+            add_cost(call, cluster, &sweep->point[s][i],
+                     json_array_get(json_object_get(result, scaling_name(s)), (size_t)i));
     plan_page_add(call, result);
     if (path && drawn) json_object_set_new(result, "svg", json_string(path));
     if (path && !drawn) json_object_set_new(result, "svg", json_null());
@@ -152,7 +164,15 @@ static void show_point(const json_t *point, bool failures, FILE *out) {
             100 * json_number_at(point, "efficiency"), 100 * json_number_at(point, "mfu"),
             format_bytes(memory, json_number_at(point, "memory")));
     if (failures) fprintf(out, " %7.1f%%", 100 * json_number_at(point, "goodput"));
+    if (json_object_get(point, "cost_per_hour"))
+        fprintf(out, " %10.3g", json_number_at(point, "cost_per_million_tokens"));
     fprintf(out, "  %s\n", json_string_at(point, "options"));
+}
+
+static bool has_costs(const json_t *list) {
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_object_get(json_array_get(list, i), "cost_per_hour")) return true;
+    return false;
 }
 
 static bool has_failures(const json_t *list) {
@@ -170,8 +190,9 @@ void plan_sweep_show(const json_t *result, FILE *out) {
         bool failures = has_failures(list);
         fprintf(out, "%s%s scaling: %s\n", s ? "\n" : "", scaling_name(s),
                 s == SCALING_WEAK ? "batch grows with the devices" : "constant batch");
-        fprintf(out, "%7s %8s %9s %9s %10s %7s %9s%s  %s\n", "devices", "batch", "step s", "tokens/s",
-                "efficiency", "MFU", "memory", failures ? "  goodput" : "", "fastest layout");
+        fprintf(out, "%7s %8s %9s %9s %10s %7s %9s%s%s  %s\n", "devices", "batch", "step s", "tokens/s",
+                "efficiency", "MFU", "memory", failures ? "  goodput" : "",
+                has_costs(list) ? "  cost/Mtok" : "", "fastest layout");
         for (size_t i = 0; i < json_array_size(list); i++) show_point(json_array_get(list, i), failures, out);
     }
     plan_page_show(result, out);

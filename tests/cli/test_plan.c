@@ -378,7 +378,7 @@ static void sweeps(void **state) {
     snprintf(path, sizeof path, "%s/scaling.svg", dir);
     json_t *sweep =
         planned(program_run("plan", "--sweep", "2,4,...,16", path, "--model", "gpt2-tiny", "--batch", "2",
-                            "--cluster", "h200", "--pp", "1", "--mtbf", "10000", "--json"));
+                            "--cluster", "h200", "--pp", "1", "--mtbf", "10000", "--price", "2", "--json"));
     const json_t *weak = json_object_get(sweep, "weak"), *strong = json_object_get(sweep, "strong");
     assert_int_equal(json_array_size(weak), 4);
     assert_int_equal(json_array_size(strong), 4);
@@ -386,6 +386,7 @@ static void sweeps(void **state) {
     assert_int_equal(json_integer_value(json_object_get(last, "ranks")), 16);
     assert_int_equal(json_integer_value(json_object_get(last, "batch")), 16);
     assert_true(json_number_value(json_object_get(last, "goodput")) < 1);
+    assert_float_equal(json_number_value(json_object_get(last, "cost_per_hour")), 32, 1e-9);
     assert_float_equal(json_number_value(json_object_get(json_array_get(weak, 0), "efficiency")), 1, 0);
     /* Two sequences and four heads are too few for 16 devices without pipeline stages. */
     assert_true(json_is_false(json_object_get(json_array_get(strong, 3), "fits")));
