@@ -126,8 +126,8 @@ static void softmax_carry(OnlineSoftmax *run, const Scratch *scratch, int64_t ke
 
 /* Applies dropout to the weights. Draws are consecutive along the keys of a query, so they are made in rows
  * and transposed. */
-static void drop(const Scratch *scratch, const HeadJob *job, int64_t q, int64_t queries, int64_t k0,
-                 int64_t keys) {
+static void drop_rows(const Scratch *scratch, const HeadJob *job, int64_t q, int64_t queries, int64_t k0,
+                      int64_t keys) {
     float factors[MICRO_COLS][MASK_KEYS], transposed[MASK_KEYS][MICRO_COLS];
     for (int64_t from = 0; from < keys; from += MASK_KEYS) {
         int64_t n = min_of(MASK_KEYS, keys - from);
@@ -140,6 +140,49 @@ static void drop(const Scratch *scratch, const HeadJob *job, int64_t q, int64_t 
 #pragma omp simd
         for (int64_t i = 0; i < n * MICRO_COLS; i++) weights[i] *= by[i];
     }
+}
+
+/* Applies the draws of eight keys, one block per query, to up to eight rows of weights. The two draws of a word
+ * are compared in its upper half. */
+static inline void drop_block(float *weights, int64_t keys, const PhiloxLanes lanes[3], VecU threshold,
+                              float factor) {
+    for (int i = 0; i < 3; i++) {
+        const VecU words[4] = {lanes[i].c0, lanes[i].c1, lanes[i].c2, lanes[i].c3};
+        for (int64_t k = 0; k < keys; k++) {
+            float *at = weights + k * MICRO_COLS + i * VEC;
+            VecU draw = k % 2 ? words[k / 2] : words[k / 2] << 16;
+            vec_store(at, (VecF)((VecI)(draw >= threshold) & (VecI)(vec_load(at) * factor)));
+        }
+    }
+}
+
+/* The same if blocks of eight draws start at k0 for every query: each vector lane draws for one query, which is
+ * the order of the weights. */
+static void drop_columns(const Scratch *scratch, const HeadJob *job, uint64_t first, int64_t keys) {
+    const Dropout *dropout = job->dropout;
+    uint32_t stride = (uint32_t)(dropout->extent[1] / 8);
+    VecU threshold = vec_set_u32(dropout_threshold(dropout->p) << 16);
+    float factor = dropout_scale(dropout->p);
+    for (int64_t from = 0; from < keys; from += 8) {
+        PhiloxLanes lanes[3];
+        for (int i = 0; i < 3; i++)
+            lanes[i] = philox_start(dropout->key, (first + (uint64_t)from) / 8 + (uint64_t)i * VEC * stride, stride);
+        philox_rounds(dropout->key, lanes, 3);
+        float *weights = scratch->scores + from * MICRO_COLS;
+        if (keys - from >= 8)
+            drop_block(weights, 8, lanes, threshold, factor);
+        else
+            drop_block(weights, keys - from, lanes, threshold, factor);
+    }
+}
+
+static void drop(const Scratch *scratch, const HeadJob *job, int64_t q, int64_t queries, int64_t k0,
+                 int64_t keys) {
+    uint64_t first = dropout_scores(job->dropout, job->b, job->h, q) + (uint64_t)k0;
+    if (first % 8 == 0 && job->dropout->extent[1] % 8 == 0)
+        drop_columns(scratch, job, first, keys);
+    else
+        drop_rows(scratch, job, q, queries, k0, keys);
 }
 
 /* Divides by the sums and writes out and lse. A query that sees no key gets 0 and -infinity. */

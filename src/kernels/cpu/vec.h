@@ -97,9 +97,17 @@ static inline float vec_max_of(VecF v) {
 }
 
 static inline float vec_sum_of(VecF v) {
-    float sum = v[0];
-    for (int lane = 1; lane < VEC; lane++) sum += v[lane];
-    return sum;
+#if defined(__aarch64__)
+    return vaddvq_f32((float32x4_t)v);
+#elif defined(__AVX512F__)
+    return _mm512_reduce_add_ps((__m512)v);
+#else
+    float lanes[VEC];
+    memcpy(lanes, &v, sizeof lanes);
+    for (int half = VEC / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; lane++) lanes[lane] += lanes[lane + half];
+    return lanes[0];
+#endif
 }
 
 /* to[i] = the horizontal sum of v[i]. */
@@ -124,13 +132,13 @@ static inline VecU vec_mul_wide(VecU a, uint32_t b, VecU *ret_high) {
 #elif defined(__AVX512F__)
     __m512i x = (__m512i)a, m = _mm512_set1_epi32((int)b);
     __m512i even = _mm512_mul_epu32(x, m), odd = _mm512_mul_epu32(_mm512_srli_epi64(x, 32), m);
-    *ret_high = (VecU)_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
-    return a * b;
+    *ret_high = (VecU)_mm512_mask_shuffle_epi32(odd, 0x5555, even, _MM_PERM_DDBB);
+    return (VecU)_mm512_mask_shuffle_epi32(even, 0xaaaa, odd, _MM_PERM_CCAA);
 #elif defined(__AVX2__)
     __m256i x = (__m256i)a, m = _mm256_set1_epi32((int)b);
     __m256i even = _mm256_mul_epu32(x, m), odd = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), m);
     *ret_high = (VecU)_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
-    return a * b;
+    return (VecU)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
 #else
     VecU low;
     for (int lane = 0; lane < VEC; lane++) {
@@ -146,6 +154,33 @@ static inline VecU vec_mul_wide(VecU a, uint32_t b, VecU *ret_high) {
 static inline void vec_store_interleaved(uint32_t *to, VecU a, VecU b, VecU c, VecU d) {
 #if defined(__aarch64__)
     vst4q_u32(to, ((uint32x4x4_t){{(uint32x4_t)a, (uint32x4_t)b, (uint32x4_t)c, (uint32x4_t)d}}));
+#elif defined(__AVX512F__)
+    __m512i ab0 = _mm512_unpacklo_epi32((__m512i)a, (__m512i)b);
+    __m512i ab1 = _mm512_unpackhi_epi32((__m512i)a, (__m512i)b);
+    __m512i cd0 = _mm512_unpacklo_epi32((__m512i)c, (__m512i)d);
+    __m512i cd1 = _mm512_unpackhi_epi32((__m512i)c, (__m512i)d);
+    /* Quarter j of q[i] has index 4 j + i. */
+    __m512i q[4] = {_mm512_unpacklo_epi64(ab0, cd0), _mm512_unpackhi_epi64(ab0, cd0),
+                    _mm512_unpacklo_epi64(ab1, cd1), _mm512_unpackhi_epi64(ab1, cd1)};
+    __m512i low01 = _mm512_shuffle_i32x4(q[0], q[1], 0x44), high01 = _mm512_shuffle_i32x4(q[0], q[1], 0xee);
+    __m512i low23 = _mm512_shuffle_i32x4(q[2], q[3], 0x44), high23 = _mm512_shuffle_i32x4(q[2], q[3], 0xee);
+    _mm512_storeu_si512(to, _mm512_shuffle_i32x4(low01, low23, 0x88));
+    _mm512_storeu_si512(to + VEC, _mm512_shuffle_i32x4(low01, low23, 0xdd));
+    _mm512_storeu_si512(to + 2 * VEC, _mm512_shuffle_i32x4(high01, high23, 0x88));
+    _mm512_storeu_si512(to + 3 * VEC, _mm512_shuffle_i32x4(high01, high23, 0xdd));
+#elif defined(__AVX2__)
+    __m256i ab0 = _mm256_unpacklo_epi32((__m256i)a, (__m256i)b);
+    __m256i ab1 = _mm256_unpackhi_epi32((__m256i)a, (__m256i)b);
+    __m256i cd0 = _mm256_unpacklo_epi32((__m256i)c, (__m256i)d);
+    __m256i cd1 = _mm256_unpackhi_epi32((__m256i)c, (__m256i)d);
+    /* Half j of q[i] has index 4 j + i. */
+    __m256i q[4] = {_mm256_unpacklo_epi64(ab0, cd0), _mm256_unpackhi_epi64(ab0, cd0),
+                    _mm256_unpacklo_epi64(ab1, cd1), _mm256_unpackhi_epi64(ab1, cd1)};
+    __m256i *out = (__m256i *)(void *)to;
+    _mm256_storeu_si256(out, _mm256_permute2x128_si256(q[0], q[1], 0x20));
+    _mm256_storeu_si256(out + 1, _mm256_permute2x128_si256(q[2], q[3], 0x20));
+    _mm256_storeu_si256(out + 2, _mm256_permute2x128_si256(q[0], q[1], 0x31));
+    _mm256_storeu_si256(out + 3, _mm256_permute2x128_si256(q[2], q[3], 0x31));
 #else
     uint32_t lanes[4][VEC];
     memcpy(lanes[0], &a, sizeof a);
