@@ -1,27 +1,35 @@
 /* fp32 GEMM: by the BLAS library if the build has one, otherwise by the algorithm of Goto and van de Geijn.
- * The K dimension is split so that a panel of each operand fits the L1 cache. For each split, all threads
- * pack both operands, synchronize, and then take blocks of the result whose left panels fit the L2 cache.
+ * All threads pack both operands, synchronize, and then take blocks of the result. A thread takes its block
+ * through all packed steps of K, a chunk at a time, so that a panel of each operand fits the L1 cache and the
+ * left panels of the block the L2 cache. K is packed as a whole if it is not too large, because on cores that
+ * other programs use too, threads wait for the slowest whenever they synchronize.
  *
  * Every element of the result is accumulated in the same order, whichever thread computes it, so the result
  * does not depend on the number of threads. */
 #include "kernels/cpu/gemm.h"
 
+/* Steps of K that pass through the caches at a time. */
 #if defined(__aarch64__)
-enum { DEPTH_MAX = 512 };
+enum { CHUNK_MAX = 512 };
 #else
-enum { DEPTH_MAX = 256 };
+enum { CHUNK_MAX = 256 };
 #endif
 /* Limits of what is packed at a time, and of the block of the result that one thread takes. */
-enum { ROWS_MAX = 2048, COLS_MAX = 8192 / MICRO_COLS * MICRO_COLS };
+enum { DEPTH_MAX = 8 * CHUNK_MAX, ROWS_MAX = 2048, COLS_MAX = 8192, COLS_BYTES = 24 << 20 };
 enum { BLOCK_ROWS = 256, BLOCK_COLS = 480 / MICRO_COLS * MICRO_COLS };
 
 /* How the GEMM is partitioned. */
 typedef struct Plan {
     int64_t depth, rows, cols;         /* packed at a time */
+    int64_t chunk;                     /* steps of K that pass through the caches at a time */
     int64_t block_rows, block_cols;    /* taken by a thread at a time */
-    int64_t left_stride, right_stride; /* floats between packed panels */
-    float *left, *right;
+    int64_t left_stride, right_stride; /* floats between the packed panels of a chunk */
+    float *left, *right;               /* chunk after chunk */
 } Plan;
+
+static int64_t min_of(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
 
 static int64_t round_up(int64_t value, int64_t unit) {
     return (value + unit - 1) / unit * unit;
@@ -45,26 +53,24 @@ static void plan_blocks(Plan *plan, int threads) {
 
 static Plan plan_of(const Gemm *gemm) {
     Plan plan = {
-        .depth = even_part(gemm->k, DEPTH_MAX, 2),
+        .chunk = even_part(gemm->k, CHUNK_MAX, 2),
         .rows = even_part(gemm->m, ROWS_MAX, MICRO_ROWS),
-        .cols = even_part(gemm->n, COLS_MAX, MICRO_COLS),
     };
-    plan.left_stride = plan.depth * MICRO_ROWS;
-    plan.right_stride = plan.depth * MICRO_COLS;
+    plan.depth = even_part(gemm->k, DEPTH_MAX, plan.chunk);
+    int64_t limit = min_of(COLS_MAX, COLS_BYTES / (plan.depth * (int64_t)sizeof(float)));
+    plan.cols = even_part(gemm->n, limit / MICRO_COLS * MICRO_COLS, MICRO_COLS);
+    plan.left_stride = plan.chunk * MICRO_ROWS;
+    plan.right_stride = plan.chunk * MICRO_COLS;
     return plan;
 }
 
-static int64_t min_of(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-/* Packs steps [k, k + depth) of `lines` lines of the operand, starting at line `first`. Threads take
- * PACK_PANELS panels at a time. `across`: the steps of a line are contiguous. */
-static void pack(float *to, int width, GemmOperand operand, bool across, int64_t first, int64_t lines,
-                 int64_t k, int64_t depth, int64_t panel_stride) {
+/* Packs one chunk: steps [k, k + depth) of `lines` lines of the operand, starting at line `first`. Threads
+ * take PACK_PANELS panels at a time. `across`: the steps of a line are contiguous. */
+static void pack_chunk(float *to, int width, GemmOperand operand, bool across, int64_t first, int64_t lines,
+                       int64_t k, int64_t depth, int64_t panel_stride) {
     enum { PACK_PANELS = 8 };
     int64_t unit = PACK_PANELS * width;
-#pragma omp for schedule(static) nowait
+#pragma omp for schedule(dynamic) nowait
     for (int64_t line = 0; line < lines; line += unit) {
         float *panels = to + line / width * panel_stride;
         int64_t count = min_of(unit, lines - line), at = first + line;
@@ -77,38 +83,63 @@ static void pack(float *to, int width, GemmOperand operand, bool across, int64_t
     }
 }
 
-/* Computes one block: each right panel passes through the L1 cache once for all left panels. Each tile also
- * prefetches a slice of the next right panel, so that its first tile does not wait for memory. */
-static void block_run(const Plan *plan, int64_t depth, float *c, int64_t c_stride, int64_t row, int64_t rows,
-                      int64_t col, int64_t cols, bool add) {
+/* Packs steps [k, k + depth) of the columns of the right operand from col, or of the rows of the left one. */
+static void pack_right(const Gemm *gemm, const Plan *plan, int64_t col, int64_t cols, int64_t k,
+                       int64_t depth) {
+    for (int64_t chunk = 0; chunk < depth; chunk += plan->chunk)
+        pack_chunk(plan->right + chunk * plan->cols, MICRO_COLS, gemm->b, gemm->b.trans, col, cols, k + chunk,
+                   min_of(plan->chunk, depth - chunk), plan->right_stride);
+}
+
+static void pack_left(const Gemm *gemm, const Plan *plan, int64_t row, int64_t rows, int64_t k,
+                      int64_t depth) {
+    for (int64_t chunk = 0; chunk < depth; chunk += plan->chunk)
+        pack_chunk(plan->left + chunk * plan->rows, MICRO_ROWS, gemm->a, !gemm->a.trans, row, rows, k + chunk,
+                   min_of(plan->chunk, depth - chunk), plan->left_stride);
+}
+
+/* A block of the result: rows x cols at (row, col) of the packed part, which is c in memory. */
+typedef struct Block {
+    int64_t row, col, rows, cols;
+    float *c;
+    int64_t c_stride;
+} Block;
+
+/* Computes one chunk of K of a block: each right panel passes through the L1 cache once for all left panels.
+ * Each tile also prefetches a slice of the next right panel, so that its first tile does not wait for
+ * memory. */
+static void block_chunk(const Plan *plan, const Block *block, int64_t k, int64_t depth, bool add) {
     enum { LINE = 16 };
-    int64_t slice = round_up(depth * MICRO_COLS * MICRO_ROWS / rows, LINE);
-    for (int64_t j = 0; j < cols; j += MICRO_COLS) {
-        const float *right = plan->right + (col + j) / MICRO_COLS * plan->right_stride;
+    int64_t slice = round_up(depth * MICRO_COLS * MICRO_ROWS / block->rows, LINE);
+    for (int64_t j = 0; j < block->cols; j += MICRO_COLS) {
+        const float *right = plan->right + k * plan->cols + (block->col + j) * plan->chunk;
         const float *next = right + plan->right_stride;
-        for (int64_t i = 0; i < rows; i += MICRO_ROWS) {
+        for (int64_t i = 0; i < block->rows; i += MICRO_ROWS) {
             for (int64_t ahead = 0; ahead < slice; ahead += LINE) __builtin_prefetch(next + ahead, 0, 2);
             next += slice;
-            micro_edge(depth, plan->left + (row + i) / MICRO_ROWS * plan->left_stride, right,
-                       c + i * c_stride + j, c_stride, add, min_of(MICRO_ROWS, rows - i),
-                       min_of(MICRO_COLS, cols - j));
+            const float *left = plan->left + k * plan->rows + (block->row + i) * plan->chunk;
+            micro_edge(depth, left, right, block->c + i * block->c_stride + j, block->c_stride, add,
+                       min_of(MICRO_ROWS, block->rows - i), min_of(MICRO_COLS, block->cols - j));
         }
     }
 }
 
-/* Computes all blocks of the part of the result at (row0, col0), over steps [k, k + depth). */
+/* Computes all blocks of the part of the result at (row0, col0), over the packed steps [k, k + depth). */
 static void part_run(const Gemm *gemm, const Plan *plan, int64_t row0, int64_t rows, int64_t col0,
                      int64_t cols, int64_t k, int64_t depth) {
     int64_t down = (rows + plan->block_rows - 1) / plan->block_rows;
     int64_t over = (cols + plan->block_cols - 1) / plan->block_cols;
 #pragma omp for schedule(dynamic)
-    for (int64_t block = 0; block < down * over; block++) {
-        int64_t row = block / over * plan->block_rows, col = block % over * plan->block_cols;
-        int64_t height = min_of(plan->block_rows, rows - row), width = min_of(plan->block_cols, cols - col);
-        float *c = gemm->c + (row0 + row) * gemm->n + col0 + col;
-        block_run(plan, depth, c, gemm->n, row, height, col, width, gemm->add || k > 0);
+    for (int64_t at = 0; at < down * over; at++) {
+        Block block = {.row = at / over * plan->block_rows, .col = at % over * plan->block_cols};
+        block.rows = min_of(plan->block_rows, rows - block.row);
+        block.cols = min_of(plan->block_cols, cols - block.col);
+        block.c = gemm->c + (row0 + block.row) * gemm->n + col0 + block.col;
+        block.c_stride = gemm->n;
+        for (int64_t chunk = 0; chunk < depth; chunk += plan->chunk)
+            block_chunk(plan, &block, chunk, min_of(plan->chunk, depth - chunk), gemm->add || k + chunk > 0);
         if (gemm->finish && k + depth == gemm->k)
-            gemm->finish(gemm->context, row0 + row, col0 + col, height, width);
+            gemm->finish(gemm->context, row0 + block.row, col0 + block.col, block.rows, block.cols);
     }
 }
 
@@ -205,10 +236,10 @@ static void tiled_run(int threads, const Gemm *gemm, void *workspace) {
         int64_t cols = min_of(plan.cols, gemm->n - col);
         for (int64_t k = 0; k < gemm->k; k += plan.depth) {
             int64_t depth = min_of(plan.depth, gemm->k - k);
-            pack(plan.right, MICRO_COLS, gemm->b, gemm->b.trans, col, cols, k, depth, plan.right_stride);
+            pack_right(gemm, &plan, col, cols, k, depth);
             for (int64_t row = 0; row < gemm->m; row += plan.rows) {
                 int64_t rows = min_of(plan.rows, gemm->m - row);
-                pack(plan.left, MICRO_ROWS, gemm->a, !gemm->a.trans, row, rows, k, depth, plan.left_stride);
+                pack_left(gemm, &plan, row, rows, k, depth);
 #pragma omp barrier
                 part_run(gemm, &plan, row, rows, col, cols, k, depth);
             }
