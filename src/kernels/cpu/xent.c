@@ -101,10 +101,67 @@ static Status xent_finish_cpu(Stream *stream, Tensor losses, Tensor logits, Tens
     return OK;
 }
 
+/* x = e^(x - max) over a chunk; returns the sum. */
+static float chunk_exp(float *x, float max, int64_t n) {
+    VecF sum[4] = {0};
+    int64_t i = 0;
+    for (; i + 4 * VEC <= n; i += 4 * VEC) {
+        VecF part[4];
+        for (int p = 0; p < 4; p++) part[p] = vec_exp(vec_load(x + i + p * VEC) - max);
+        for (int p = 0; p < 4; p++) vec_store(x + i + p * VEC, part[p]), sum[p] += part[p];
+    }
+    float total = vec_sum_of((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    for (; i < n; i++) total += x[i] = expf(x[i] - max);
+    return total;
+}
+
+/* A row of logits becomes its gradient, with one exponential per logit: chunks are first scaled by their own
+ * maxima, and then by that of the row. Stores the row's stats. */
+static void row_loss(float *x, float *stat, int64_t label, int64_t real, int64_t V, float scale) {
+    enum { CHUNK = 4096, CHUNKS = 64 };
+    int64_t chunk = real <= CHUNK * CHUNKS ? CHUNK : (real + CHUNKS - 1) / CHUNKS;
+    float max[CHUNKS], sum[CHUNKS], all = -INFINITY;
+    stat[2] = label >= 0 ? x[label] : 0;
+    for (int64_t from = 0, c = 0; from < real; from += chunk, c++) {
+        int64_t n = from + chunk < real ? chunk : real - from;
+        float own = row_max(x + from, n);
+        max[c] = own == -INFINITY ? 0 : own;
+        sum[c] = chunk_exp(x + from, max[c], n);
+        all = own > all ? own : all;
+    }
+    double total = 0;
+    float base = all == -INFINITY ? 0 : all;
+    for (int64_t from = 0, c = 0; from < real; from += chunk, c++)
+        total += (double)sum[c] * exp((double)max[c] - (double)base);
+    for (int64_t from = 0, c = 0; from < real; from += chunk, c++) {
+        float factor = (float)(exp((double)max[c] - (double)base) / total) * scale;
+        int64_t to = from + chunk < real ? from + chunk : real;
+#pragma omp simd
+        for (int64_t i = from; i < to; i++) x[i] *= factor;
+    }
+    memset(x + real, 0, (size_t)(V - real) * sizeof *x);
+    if (label >= 0) x[label] -= scale;
+    stat[0] = all;
+    stat[1] = (float)total;
+}
+
 static Status xent_loss_cpu(Stream *stream, Tensor losses, Tensor stats, Tensor logits, Tensor labels,
                             VocabPart part, float scale, bool gradient) {
-    TRY(xent_partial_cpu(stream, stats, logits, labels, part));
-    return xent_finish_cpu(stream, losses, logits, stats, labels, part, scale, gradient);
+    if (!gradient || logits.dtype != DT_F32) {
+        TRY(xent_partial_cpu(stream, stats, logits, labels, part));
+        return xent_finish_cpu(stream, losses, logits, stats, labels, part, scale, gradient);
+    }
+    int64_t rows = tensor_rows(logits), V = tensor_cols(logits), real = vocab_columns(part, V);
+#pragma omp parallel for schedule(dynamic, 4) num_threads(threads_for(stream, rows *V))
+    for (int64_t row = 0; row < rows; row++) {
+        int32_t label = tensor_i32(labels)[row];
+        float *x = tensor_f32(logits) + row * V, *stat = tensor_f32(stats) + row * 3;
+        bool counted = label >= 0 && label < part.valid;
+        row_loss(x, stat, vocab_row(part, V, label), real, V, scale);
+        tensor_f32(losses)[row] = counted ? stat[0] + logf(stat[1]) - stat[2] : 0;
+        if (!counted) memset(x, 0, (size_t)V * sizeof *x);
+    }
+    return OK;
 }
 
 void VARIANT(xent_override)(KernelTable *table) {
