@@ -56,9 +56,10 @@ typedef struct DeviceOps {
 
 struct Device {
     const DeviceOps *ops;
-    int index;   /* device number within its kind */
-    int threads; /* host threads: for CPU kernels, and for host work of a GPU */
-    int planned; /* dry runs: compute capability of the planned GPU (90 is 9.0); 0: not known */
+    int index;         /* device number within its kind */
+    int threads;       /* host threads: for CPU kernels, and for host work of a GPU */
+    struct Pool *pool; /* the threads of CPU kernels; NULL: none besides the calling one */
+    int planned;       /* dry runs: compute capability of the planned GPU (90 is 9.0); 0: not known */
     MemStat mem[MEM_TAGS];
     MemStat total;
     MemStat host;      /* see dev_alloc_host */

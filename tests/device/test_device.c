@@ -1,7 +1,8 @@
-/* Tests the CPU device: memory accounting by tag, peaks, the memory limit, stream workspace, and thread
- * counts. */
+/* Tests the CPU device: memory accounting by tag, peaks, the memory limit, stream workspace, thread counts,
+ * and the pool of threads. */
 #include "device/device.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "device/host_memory.h"
+#include "device/pool.h"
 #include "test.h"
 
 static int setup(void **state) {
@@ -210,6 +212,57 @@ static void test_address_space(void **state) {
     assert_true(left < small.rlim_cur);
 }
 
+enum { POOL_THREADS = 4, POOL_TASKS = 200 };
+
+typedef struct PoolJob {
+    Pool *pool;
+    atomic_int *runs;               /* of each task */
+    atomic_int using[POOL_THREADS]; /* tasks that run with this thread's number */
+    atomic_int inner;               /* tasks of jobs that tasks have started */
+    atomic_bool wrong;
+} PoolJob;
+
+static void inner_task(const void *context, int64_t task, int thread) {
+    PoolJob *job = (PoolJob *)context;
+    if (task >= 3 || thread != 0) job->wrong = true;
+    job->inner++;
+}
+
+static void counted_task(const void *context, int64_t task, int thread) {
+    PoolJob *job = (PoolJob *)context;
+    if (thread < 0 || thread >= POOL_THREADS || job->using[thread]++) job->wrong = true;
+    job->runs[task]++;
+    if (task % 50 == 0) pool_run(job->pool, 3, inner_task, job);
+    if (task % 7 == 0) usleep(100);
+    if (thread >= 0 && thread < POOL_THREADS) job->using[thread]--;
+}
+
+/* Every task runs once, whichever threads are awake, and pool_run returns only when all are complete. A job
+ * within a task runs on its thread. */
+static void test_pool(void **state) {
+    (void)state;
+    Pool *pool = NULL;
+    assert_ok(pool_new(&pool, POOL_THREADS));
+    atomic_int runs[POOL_TASKS] = {0};
+    PoolJob job = {.pool = pool, .runs = runs};
+    int expected[POOL_TASKS] = {0}, inner = 0;
+    for (int round = 0; round < 60; round++) {
+        int tasks = round % 3 == 0 ? 2 + round % 5 : POOL_TASKS - round;
+        pool_run(pool, tasks, counted_task, &job);
+        for (int i = 0; i < tasks; i++) {
+            expected[i]++;
+            if (i % 50 == 0) inner += 3;
+        }
+        for (int i = 0; i < POOL_TASKS; i++) assert_int_equal(runs[i], expected[i]);
+        assert_int_equal(job.inner, inner);
+        if (round % 10 == 9) usleep(2000); /* long enough for the threads to sleep */
+    }
+    assert_false(job.wrong);
+    pool_free(pool);
+    pool_run(NULL, POOL_TASKS, counted_task, &(PoolJob){.runs = runs});
+    assert_int_equal(runs[POOL_TASKS - 1], expected[POOL_TASKS - 1] + 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_counts_by_tag, setup, teardown),
@@ -220,6 +273,7 @@ int main(void) {
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_host_memory),
         cmocka_unit_test(test_address_space),
+        cmocka_unit_test(test_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

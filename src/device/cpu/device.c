@@ -11,6 +11,7 @@
 #include "base/trace.h"
 #include "device/device.h"
 #include "device/host_memory.h"
+#include "device/pool.h"
 
 enum { MAP_FROM = 1 << 20 };
 
@@ -89,7 +90,7 @@ static Status elapsed_cpu(Stream *stream, int from, int to, double *ret_seconds)
 }
 
 static void done_cpu(Device *device) {
-    (void)device;
+    pool_free(device->pool);
 }
 
 static void stream_done_cpu(Stream *stream) {
@@ -142,6 +143,11 @@ Status device_new_cpu(Device **ret_device, int threads) {
     device->limit = memory.process == SIZE_MAX ? 0 : memory.process;
     if (memory.host && (!device->limit || memory.host < device->limit)) device->limit = memory.host;
     device->threads = device_host_threads(threads);
+    Status status = pool_new(&device->pool, device->threads);
+    if (status) {
+        free(device);
+        return status;
+    }
     *ret_device = device;
     return OK;
 }

@@ -328,6 +328,51 @@ static void dquery_sum(float *parts, const Plan *plan, HeadShape s, Rows dq, flo
     panels_unpack(dq, parts, s, s.T, stage);
 }
 
+/* What the tasks of attention_backward share. */
+typedef struct Backward {
+    Tensor dqkv, dout, out, lse, qkv, lens;
+    const Attention *spec;
+    HeadShape shape;
+    Plan plan;
+    unsigned char *memory;
+    float *partial; /* dQ of all splits of all heads, if heads are split */
+} Backward;
+
+static Scratch scratch_of(const Backward *f, int thread) {
+    Bump bump = {.base = f->memory + (size_t)thread * f->plan.each, .size = f->plan.each};
+    return scratch_take(&bump, f->shape);
+}
+
+/* One split of the query heads that share a key head. */
+static void heads_task(const void *context, int64_t task, int thread) {
+    const Backward *f = context;
+    const Plan *plan = &f->plan;
+    HeadShape s = f->shape;
+    Scratch scratch = scratch_of(f, thread);
+    int64_t split = task % plan->splits;
+    for (int64_t i = 0; i < s.qkv.group; i++) {
+        int64_t at = task / plan->splits * s.qkv.group + i;
+        Head head = head_of(f->qkv, f->dout, f->out, f->lse, f->lens, f->spec, s, at);
+        Rows dq = head_part(f->dqkv, s, PART_Q, head.b, head.h);
+        Rows dk = head_part(f->dqkv, s, PART_K, head.b, head.h);
+        Rows dv = head_part(f->dqkv, s, PART_V, head.b, head.h);
+        if (plan->splits > 1)
+            scratch.dquery = f->partial + (size_t)(at * plan->splits + split) * plan->partial;
+        head_pack(&scratch, &head);
+        keys_run(&scratch, &head, dk, dv, range_part(head.keys, BLOCK, (int)split, (int)plan->splits));
+        if (split == 0 && i == 0) clear_hidden(&head, dk), clear_hidden(&head, dv);
+        if (plan->splits == 1) panels_unpack(dq, scratch.dquery, s, s.T, scratch.stage);
+    }
+}
+
+/* dQ of one head from its splits. */
+static void sum_task(const void *context, int64_t head, int thread) {
+    const Backward *f = context;
+    HeadShape s = f->shape;
+    dquery_sum(f->partial + (size_t)(head * f->plan.splits) * f->plan.partial, &f->plan, s,
+               head_part(f->dqkv, s, PART_Q, head / s.H, head % s.H), scratch_of(f, thread).stage);
+}
+
 static Status attention_backward_cpu(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
                                      Tensor qkv, Tensor lens, Attention spec) {
     HeadShape s = head_shape(qkv, &spec);
@@ -336,32 +381,11 @@ static Status attention_backward_cpu(Stream *stream, Tensor dqkv, Tensor dout, T
     size_t parts = plan.splits > 1 ? (size_t)(s.B * s.H * plan.splits) * plan.partial : 0;
     void *memory;
     TRY(stream_workspace(stream, scratch_bytes + parts * sizeof(float), &memory));
-    float *partial = (float *)((unsigned char *)memory + scratch_bytes);
-#pragma omp parallel num_threads(plan.threads)
-    {
-        Bump bump = {.base = (unsigned char *)memory + (size_t)omp_get_thread_num() * plan.each,
-                     .size = plan.each};
-        Scratch scratch = scratch_take(&bump, s);
-#pragma omp for schedule(dynamic)
-        for (int64_t job = 0; job < plan.heads * plan.splits; job++)
-            for (int64_t i = 0; i < s.qkv.group; i++) {
-                int64_t split = job % plan.splits, at = job / plan.splits * s.qkv.group + i;
-                Head head = head_of(qkv, dout, out, lse, lens, &spec, s, at);
-                Rows dq = head_part(dqkv, s, PART_Q, head.b, head.h);
-                Rows dk = head_part(dqkv, s, PART_K, head.b, head.h);
-                Rows dv = head_part(dqkv, s, PART_V, head.b, head.h);
-                if (plan.splits > 1)
-                    scratch.dquery = partial + (size_t)(at * plan.splits + split) * plan.partial;
-                head_pack(&scratch, &head);
-                keys_run(&scratch, &head, dk, dv, range_part(head.keys, BLOCK, (int)split, (int)plan.splits));
-                if (split == 0 && i == 0) clear_hidden(&head, dk), clear_hidden(&head, dv);
-                if (plan.splits == 1) panels_unpack(dq, scratch.dquery, s, s.T, scratch.stage);
-            }
-#pragma omp for schedule(static)
-        for (int64_t head = 0; head < (plan.splits > 1 ? s.B * s.H : 0); head++)
-            dquery_sum(partial + (size_t)(head * plan.splits) * plan.partial, &plan, s,
-                       head_part(dqkv, s, PART_Q, head / s.H, head % s.H), scratch.stage);
-    }
+    float *partial = (float *)(void *)((unsigned char *)memory + scratch_bytes);
+    Backward backward = {dqkv, dout, out, lse, qkv, lens, &spec, s, plan, memory, partial};
+    Pool *pool = plan.threads > 1 ? stream->device->pool : NULL;
+    pool_run(pool, plan.heads * plan.splits, heads_task, &backward);
+    if (plan.splits > 1) pool_run(pool, s.B * s.H, sum_task, &backward);
     return OK;
 }
 

@@ -142,8 +142,8 @@ static void drop_rows(const Scratch *scratch, const HeadJob *job, int64_t q, int
     }
 }
 
-/* Applies the draws of eight keys, one block per query, to up to eight rows of weights. The two draws of a word
- * are compared in its upper half. */
+/* Applies the draws of eight keys, one block per query, to up to eight rows of weights. The two draws of a
+ * word are compared in its upper half. */
 static inline void drop_block(float *weights, int64_t keys, const PhiloxLanes lanes[3], VecU threshold,
                               float factor) {
     for (int i = 0; i < 3; i++) {
@@ -156,8 +156,8 @@ static inline void drop_block(float *weights, int64_t keys, const PhiloxLanes la
     }
 }
 
-/* The same if blocks of eight draws start at k0 for every query: each vector lane draws for one query, which is
- * the order of the weights. */
+/* The same if blocks of eight draws start at k0 for every query: each vector lane draws for one query, which
+ * is the order of the weights. */
 static void drop_columns(const Scratch *scratch, const HeadJob *job, uint64_t first, int64_t keys) {
     const Dropout *dropout = job->dropout;
     uint32_t stride = (uint32_t)(dropout->extent[1] / 8);
@@ -166,7 +166,8 @@ static void drop_columns(const Scratch *scratch, const HeadJob *job, uint64_t fi
     for (int64_t from = 0; from < keys; from += 8) {
         PhiloxLanes lanes[3];
         for (int i = 0; i < 3; i++)
-            lanes[i] = philox_start(dropout->key, (first + (uint64_t)from) / 8 + (uint64_t)i * VEC * stride, stride);
+            lanes[i] =
+                philox_start(dropout->key, (first + (uint64_t)from) / 8 + (uint64_t)i * VEC * stride, stride);
         philox_rounds(dropout->key, lanes, 3);
         float *weights = scratch->scores + from * MICRO_COLS;
         if (keys - from >= 8)
@@ -239,6 +240,44 @@ void attention_head(const HeadJob *job, Range queries, void *memory) {
         panel_run(&scratch, job, q, min_of(MICRO_COLS, queries.to - q));
 }
 
+/* What the tasks of attention_forward share. */
+typedef struct Forward {
+    Tensor out, lse, qkv, lens;
+    const Attention *spec;
+    HeadShape shape;
+    int64_t splits;
+    unsigned char *memory;
+    size_t each;
+} Forward;
+
+/* One split of one head. */
+static void forward_task(const void *context, int64_t at, int thread) {
+    const Forward *f = context;
+    const Attention *spec = f->spec;
+    HeadShape s = f->shape;
+    int64_t b = at / f->splits / s.H, h = at / f->splits % s.H;
+    HeadJob job = {
+        .T = s.T,
+        .D = s.D,
+        .keys = keys_of(s, f->lens, b),
+        .causal = spec->causal,
+        .window = spec->window,
+        .starts = starts_of(spec, b, s.T),
+        .scale = spec->scale,
+        .q = head_part(f->qkv, s, PART_Q, b, h),
+        .k = head_part(f->qkv, s, PART_K, b, h),
+        .v = head_part(f->qkv, s, PART_V, b, h),
+        .out = head_out(f->out, s, b, h),
+        .lse = tensor_f32(f->lse) + (b * s.H + h) * s.T,
+        .dropout = spec->dropout.p > 0 ? &spec->dropout : NULL,
+        .b = b,
+        .h = h,
+    };
+    /* Later queries of a causal head take longer, so start with them. */
+    attention_head(&job, range_part(s.T, MICRO_COLS, (int)(f->splits - 1 - at % f->splits), (int)f->splits),
+                   f->memory + (size_t)thread * f->each);
+}
+
 static Status attention_forward_cpu(Stream *stream, Tensor out, Tensor lse, Tensor qkv, Tensor lens,
                                     Attention spec) {
     HeadShape s = head_shape(qkv, &spec);
@@ -248,30 +287,8 @@ static Status attention_forward_cpu(Stream *stream, Tensor out, Tensor lse, Tens
     size_t each = attention_head_scratch(s.T, s.D);
     void *memory;
     TRY(stream_workspace(stream, (size_t)threads * each, &memory));
-#pragma omp parallel for schedule(dynamic) num_threads(threads)
-    for (int64_t at = 0; at < heads * splits; at++) {
-        int64_t b = at / splits / s.H, h = at / splits % s.H;
-        HeadJob job = {
-            .T = s.T,
-            .D = s.D,
-            .keys = keys_of(s, lens, b),
-            .causal = spec.causal,
-            .window = spec.window,
-            .starts = starts_of(&spec, b, s.T),
-            .scale = spec.scale,
-            .q = head_part(qkv, s, PART_Q, b, h),
-            .k = head_part(qkv, s, PART_K, b, h),
-            .v = head_part(qkv, s, PART_V, b, h),
-            .out = head_out(out, s, b, h),
-            .lse = tensor_f32(lse) + (b * s.H + h) * s.T,
-            .dropout = spec.dropout.p > 0 ? &spec.dropout : NULL,
-            .b = b,
-            .h = h,
-        };
-        /* Later queries of a causal head take longer, so start with them. */
-        attention_head(&job, range_part(s.T, MICRO_COLS, (int)(splits - 1 - at % splits), (int)splits),
-                       (unsigned char *)memory + (size_t)omp_get_thread_num() * each);
-    }
+    Forward forward = {out, lse, qkv, lens, &spec, s, splits, memory, each};
+    pool_run(threads > 1 ? stream->device->pool : NULL, heads * splits, forward_task, &forward);
     return OK;
 }
 

@@ -4,16 +4,22 @@
 #include "kernels/cpu/runs.h"
 #include "kernels/cpu/variant.h"
 
+typedef struct DropoutRows {
+    Tensor out, res, y;
+    const Dropout *dropout;
+} DropoutRows;
+
+static void dropout_range(const void *context, Range mine) {
+    const DropoutRows *f = context;
+    int64_t C = tensor_cols(f->y), T = f->y.ndim > 1 ? f->y.dim[f->y.ndim - 2] : 1;
+    for (int64_t row = mine.from; row < mine.to; row++)
+        BY_TYPE(f->y.dtype, dropout_add_run, run_at(f->out, row * C), run_at(f->res, row * C),
+                run_at(f->y, row * C), C, f->dropout, dropout_row(f->dropout, row / T, row % T));
+}
+
 static void dropout_rows(Stream *stream, Tensor out, Tensor res, Tensor y, const Dropout *dropout) {
-    int64_t rows = tensor_rows(y), C = tensor_cols(y);
-    int64_t T = y.ndim > 1 ? y.dim[y.ndim - 2] : 1;
-#pragma omp parallel num_threads(threads_for(stream, rows *C))
-    {
-        Range mine = range_mine(rows, 1);
-        for (int64_t row = mine.from; row < mine.to; row++)
-            BY_TYPE(y.dtype, dropout_add_run, run_at(out, row * C), run_at(res, row * C), run_at(y, row * C),
-                    C, dropout, dropout_row(dropout, row / T, row % T));
-    }
+    DropoutRows rows = {out, res, y, dropout};
+    ranges_run(stream, tensor_rows(y), 1, tensor_count(y), dropout_range, &rows);
 }
 
 static Status dropout_add_forward_cpu(Stream *stream, Tensor out, Tensor res, Tensor y, Dropout dropout) {

@@ -1,23 +1,31 @@
-/* Fills, conversions and reductions over flat tensors. Reductions run in fp64: each thread sums its own
- * range, and the partial sums are added in order. */
+/* Fills, conversions and reductions over flat tensors. Reductions run in fp64: each part
+ * has its own sum, and the partial sums are added in order. */
 #include "kernels/cpu/map.h"
 #include "kernels/cpu/runs.h"
 #include "kernels/cpu/variant.h"
 
-static Status fill_cpu(Stream *stream, Tensor x, float value) {
-    int64_t count = tensor_count(x);
-    uint16_t half = x.dtype == DT_BF16 ? f32_to_bf16(value) : f32_to_f16(value);
-#pragma omp parallel num_threads(threads_for(stream, count))
-    {
-        Range mine = range_mine(count, 16);
-        if (x.dtype == DT_F32) {
+/* The operands of a kernel over flat tensors. */
+typedef struct Flat {
+    Tensor y, x;
+    float value;
+} Flat;
+
+static void fill_range(const void *context, Range mine) {
+    const Flat *f = context;
+    float value = f->value;
+    uint16_t half = f->y.dtype == DT_BF16 ? f32_to_bf16(value) : f32_to_f16(value);
+    if (f->y.dtype == DT_F32) {
 #pragma omp simd
-            for (int64_t i = mine.from; i < mine.to; i++) tensor_f32(x)[i] = value;
-        } else {
+        for (int64_t i = mine.from; i < mine.to; i++) tensor_f32(f->y)[i] = value;
+    } else {
 #pragma omp simd
-            for (int64_t i = mine.from; i < mine.to; i++) ((uint16_t *)x.data)[i] = half;
-        }
+        for (int64_t i = mine.from; i < mine.to; i++) ((uint16_t *)f->y.data)[i] = half;
     }
+}
+
+static Status fill_cpu(Stream *stream, Tensor x, float value) {
+    Flat flat = {.y = x, .value = value};
+    ranges_run(stream, tensor_count(x), 16, tensor_count(x), fill_range, &flat);
     return OK;
 }
 
@@ -52,15 +60,16 @@ static ALWAYS_INLINE void convert_from(DType from_type, void *to, DType to_type,
     }
 }
 
+static void convert_range(const void *context, Range mine) {
+    const Flat *f = context;
+    BY_TYPE(f->x.dtype, convert_from, run_at(f->y, mine.from), f->y.dtype, run_at(f->x, mine.from),
+            mine.to - mine.from);
+}
+
 static Status convert_cpu(Stream *stream, Tensor y, Tensor x) {
     if (y.dtype == DT_F64 || x.dtype == DT_F64 || x.dtype == y.dtype) return convert_plain(stream, y, x);
-    int64_t count = tensor_count(x);
-#pragma omp parallel num_threads(threads_for(stream, count))
-    {
-        Range mine = range_mine(count, 64);
-        BY_TYPE(x.dtype, convert_from, run_at(y, mine.from), y.dtype, run_at(x, mine.from),
-                mine.to - mine.from);
-    }
+    Flat flat = {.y = y, .x = x};
+    ranges_run(stream, tensor_count(x), 64, tensor_count(x), convert_range, &flat);
     return OK;
 }
 
@@ -68,13 +77,15 @@ static ALWAYS_INLINE void add_from(DType from_type, void *to, DType to_type, con
     BY_TYPE(to_type, map_add, to, from_type, from, n);
 }
 
+static void add_range(const void *context, Range mine) {
+    const Flat *f = context;
+    BY_TYPE(f->x.dtype, add_from, run_at(f->y, mine.from), f->y.dtype, run_at(f->x, mine.from),
+            mine.to - mine.from);
+}
+
 static Status add_cpu(Stream *stream, Tensor y, Tensor x) {
-    int64_t count = tensor_count(y);
-#pragma omp parallel num_threads(threads_for(stream, count))
-    {
-        Range mine = range_mine(count, 16);
-        BY_TYPE(x.dtype, add_from, run_at(y, mine.from), y.dtype, run_at(x, mine.from), mine.to - mine.from);
-    }
+    Flat flat = {.y = y, .x = x};
+    ranges_run(stream, tensor_count(y), 16, tensor_count(y), add_range, &flat);
     return OK;
 }
 
@@ -87,13 +98,14 @@ static ALWAYS_INLINE void scale_run(DType dtype, void *y, int64_t n, float facto
     for (; i < n; i++) half_put(y, dtype, i, half_get(y, dtype, i) * factor);
 }
 
+static void scale_range(const void *context, Range mine) {
+    const Flat *f = context;
+    BY_TYPE(f->y.dtype, scale_run, run_at(f->y, mine.from), mine.to - mine.from, f->value);
+}
+
 static Status scale_cpu(Stream *stream, Tensor y, float factor) {
-    int64_t count = tensor_count(y);
-#pragma omp parallel num_threads(threads_for(stream, count))
-    {
-        Range mine = range_mine(count, 16);
-        BY_TYPE(y.dtype, scale_run, run_at(y, mine.from), mine.to - mine.from, factor);
-    }
+    Flat flat = {.y = y, .value = factor};
+    ranges_run(stream, tensor_count(y), 16, tensor_count(y), scale_range, &flat);
     return OK;
 }
 
@@ -122,23 +134,37 @@ static double sum_part(Tensor x, Range range, double (*run)(const float *, int64
     return sum;
 }
 
-/* `parts` has room for one sum per thread. */
+typedef struct SumJob {
+    Tensor x;
+    double (*run)(const float *, int64_t);
+    double *parts;
+    int count;
+} SumJob;
+
+static void sum_task(const void *context, int64_t part, int thread) {
+    (void)thread;
+    const SumJob *job = context;
+    job->parts[part] =
+        sum_part(job->x, range_part(tensor_count(job->x), 16, (int)part, job->count), job->run);
+}
+
+enum { SUMS = 2 }; /* per thread */
+
+/* `parts` has room for all partial sums. */
 static double sum_parallel(const Stream *stream, double *parts, Tensor x,
                            double (*run)(const float *, int64_t)) {
     int64_t count = tensor_count(x);
-    int threads = threads_for(stream, count);
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int part = 0; part < threads; part++)
-        parts[part] = sum_part(x, range_part(count, 16, part, threads), run);
+    SumJob job = {x, run, parts, parts_for(stream, count, SUMS)};
+    pool_run(pool_for(stream, count), job.count, sum_task, &job);
     double all = 0;
-    for (int part = 0; part < threads; part++) all += parts[part];
+    for (int part = 0; part < job.count; part++) all += parts[part];
     return all;
 }
 
 static Status sum_with(Stream *stream, Tensor total, Tensor x, double (*run)(const float *, int64_t)) {
     void *workspace;
-    int threads = threads_for(stream, tensor_count(x));
-    TRY(stream_workspace(stream, (size_t)threads * sizeof(double), &workspace));
+    int parts = parts_for(stream, tensor_count(x), SUMS);
+    TRY(stream_workspace(stream, (size_t)parts * sizeof(double), &workspace));
     *(double *)total.data += sum_parallel(stream, workspace, x, run);
     return OK;
 }
@@ -154,8 +180,8 @@ static Status sum_squares_cpu(Stream *stream, Tensor total, Tensor x) {
 static Status sum_squares_parts_cpu(Stream *stream, Tensor totals, Tensor x, int64_t skip, int64_t share) {
     int64_t count = tensor_count(x);
     void *workspace;
-    int threads = threads_for(stream, share < count ? share : count);
-    TRY(stream_workspace(stream, (size_t)threads * sizeof(double), &workspace));
+    int parts = parts_for(stream, share < count ? share : count, SUMS);
+    TRY(stream_workspace(stream, (size_t)parts * sizeof(double), &workspace));
     for (int64_t at = 0, end; at < count; at = end) {
         int64_t part = (skip + at) / share, next = (part + 1) * share - skip;
         end = next < count ? next : count;

@@ -40,21 +40,29 @@ static ALWAYS_INLINE void rows_sum(DType dtype, void *to, const void *token, con
     vec_put_some(to, dtype, i, sum + tail_or_zero(type, dtype, i, n - i), n - i);
 }
 
+/* The arguments of both kernels; x is dx in backward, and the tables are gradients. */
+typedef struct Embedding {
+    Tensor x, tokens, types, positions, wte, wpe, wtype;
+    VocabPart part;
+} Embedding;
+
+static void forward_rows(const void *context, Range mine) {
+    const Embedding *f = context;
+    int64_t T = f->x.dim[1], C = f->x.dim[2], V = tensor_rows(f->wte);
+    for (int64_t row = mine.from; row < mine.to; row++) {
+        int64_t token = vocab_row(f->part, V, tensor_i32(f->tokens)[row]);
+        int64_t position = position_in(f->wpe, f->positions, T, row);
+        int64_t type = f->types.data ? tensor_i32(f->types)[row] : 0;
+        BY_TYPE(f->x.dtype, rows_sum, run_at(f->x, row * C), token >= 0 ? run_at(f->wte, token * C) : NULL,
+                position >= 0 ? run_at(f->wpe, position * C) : NULL, run_at(f->wtype, type * C), C);
+    }
+}
+
 static Status embedding_forward_cpu(Stream *stream, Tensor x, Tensor tokens, Tensor types, Tensor positions,
                                     Tensor wte, Tensor wpe, Tensor wtype, VocabPart part) {
     TRY(types_check("embedding_forward", types, wtype));
-    int64_t B = x.dim[0], T = x.dim[1], C = x.dim[2], V = tensor_rows(wte);
-#pragma omp parallel num_threads(threads_for(stream, B *T *C))
-    {
-        Range mine = range_mine(B * T, 1);
-        for (int64_t row = mine.from; row < mine.to; row++) {
-            int64_t token = vocab_row(part, V, tensor_i32(tokens)[row]);
-            int64_t position = position_in(wpe, positions, T, row);
-            int64_t type = types.data ? tensor_i32(types)[row] : 0;
-            BY_TYPE(x.dtype, rows_sum, run_at(x, row * C), token >= 0 ? run_at(wte, token * C) : NULL,
-                    position >= 0 ? run_at(wpe, position * C) : NULL, run_at(wtype, type * C), C);
-        }
-    }
+    Embedding context = {x, tokens, types, positions, wte, wpe, wtype, part};
+    ranges_run(stream, tensor_rows(x), 1, tensor_count(x), forward_rows, &context);
     return OK;
 }
 
@@ -66,23 +74,27 @@ static ALWAYS_INLINE void table_add(DType dtype, Tensor table, int64_t row, int6
     map_add(DT_F32, tensor_f32(table) + row * tensor_cols(table) + col, dtype, from, n);
 }
 
+static void backward_columns(const void *context, Range mine) {
+    const Embedding *f = context;
+    int64_t T = f->x.dim[1], C = f->x.dim[2], rows = tensor_rows(f->x), n = mine.to - mine.from;
+    int64_t V = f->wte.data ? tensor_rows(f->wte) : 0;
+    DType dtype = f->x.dtype;
+    for (int64_t row = 0; row < rows; row++) {
+        const void *from = run_at(f->x, row * C + mine.from);
+        int64_t token = f->wte.data ? vocab_row(f->part, V, tensor_i32(f->tokens)[row]) : -1;
+        int64_t position = position_in(f->wpe, f->positions, T, row);
+        BY_TYPE(dtype, table_add, f->wte, token, mine.from, from, n);
+        BY_TYPE(dtype, table_add, f->wpe, position, mine.from, from, n);
+        BY_TYPE(dtype, table_add, f->wtype, f->types.data ? tensor_i32(f->types)[row] : 0, mine.from, from,
+                n);
+    }
+}
+
 static Status embedding_backward_cpu(Stream *stream, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx,
                                      Tensor tokens, Tensor types, Tensor positions, VocabPart part) {
     TRY(types_check("embedding_backward", types, dwtype));
-    int64_t B = dx.dim[0], T = dx.dim[1], C = dx.dim[2];
-    int64_t V = dwte.data ? tensor_rows(dwte) : 0;
-#pragma omp parallel num_threads(threads_for(stream, B *T *C))
-    {
-        Range mine = range_mine(C, 16);
-        int64_t n = mine.to - mine.from;
-        for (int64_t row = 0; row < B * T && n > 0; row++) {
-            const void *from = run_at(dx, row * C + mine.from);
-            int64_t token = dwte.data ? vocab_row(part, V, tensor_i32(tokens)[row]) : -1;
-            BY_TYPE(dx.dtype, table_add, dwte, token, mine.from, from, n);
-            BY_TYPE(dx.dtype, table_add, dwpe, position_in(dwpe, positions, T, row), mine.from, from, n);
-            BY_TYPE(dx.dtype, table_add, dwtype, types.data ? tensor_i32(types)[row] : 0, mine.from, from, n);
-        }
-    }
+    Embedding context = {dx, tokens, types, positions, dwte, dwpe, dwtype, part};
+    ranges_run(stream, dx.dim[2], 16, tensor_count(dx), backward_columns, &context);
     return OK;
 }
 

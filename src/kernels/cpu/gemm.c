@@ -1,8 +1,8 @@
 /* fp32 GEMM: by the BLAS library if the build has one, otherwise by the algorithm of Goto and van de Geijn.
- * All threads pack both operands, synchronize, and then take blocks of the result. A thread takes its block
- * through all packed steps of K, a chunk at a time, so that a panel of each operand fits the L1 cache and the
- * left panels of the block the L2 cache. K is packed as a whole if it is not too large, because on cores that
- * other programs use too, threads wait for the slowest whenever they synchronize.
+ * The threads first pack both operands, in one job, and then compute blocks of the result, in a second. A
+ * block goes through all packed steps of K, a chunk at a time, so that a panel of each operand fits the L1
+ * cache and the left panels of the block the L2 cache. K is packed as a whole unless it is large, because a
+ * job ends only when its slowest thread does.
  *
  * Every element of the result is accumulated in the same order, whichever thread computes it, so the result
  * does not depend on the number of threads. */
@@ -64,38 +64,46 @@ static Plan plan_of(const Gemm *gemm) {
     return plan;
 }
 
-/* Packs one chunk: steps [k, k + depth) of `lines` lines of the operand, starting at line `first`. Threads
- * take PACK_PANELS panels at a time. `across`: the steps of a line are contiguous. */
-static void pack_chunk(float *to, int width, GemmOperand operand, bool across, int64_t first, int64_t lines,
-                       int64_t k, int64_t depth, int64_t panel_stride) {
-    enum { PACK_PANELS = 8 };
-    int64_t unit = PACK_PANELS * width;
-#pragma omp for schedule(dynamic) nowait
-    for (int64_t line = 0; line < lines; line += unit) {
-        float *panels = to + line / width * panel_stride;
-        int64_t count = min_of(unit, lines - line), at = first + line;
+/* What is packed at a time: steps [k, k + depth) of rows and columns. */
+typedef struct Part {
+    const Gemm *gemm;
+    const Plan *plan;
+    int64_t row, rows, col, cols, k, depth;
+    int64_t left_tasks, right_tasks; /* packing; right_tasks is 0 if the right operand is packed already */
+} Part;
+
+enum { PACK_PANELS = 8 };
+
+/* Packs PACK_PANELS panels of the operand, or as many as there are, from line `from` of the part's `lines`,
+ * whose first is line `first` of the operand. `across`: the steps of a line are contiguous. */
+static void pack_panels(const Part *part, float *to, int width, GemmOperand operand, bool across,
+                        int64_t first, int64_t from, int64_t lines, int64_t packed) {
+    int64_t chunk = part->plan->chunk, stride = chunk * width, line = first + from;
+    int64_t count = min_of(PACK_PANELS * width, lines - from);
+    for (int64_t at = 0; at < part->depth; at += chunk) {
+        float *panels = to + at * packed + from * chunk;
+        int64_t k = part->k + at, depth = min_of(chunk, part->depth - at);
         if (across)
-            pack_across(panels, width, operand.data + at * operand.stride + k, operand.stride, count, depth,
-                        panel_stride);
+            pack_across(panels, width, operand.data + line * operand.stride + k, operand.stride, count, depth,
+                        stride);
         else
-            pack_along(panels, width, operand.data + k * operand.stride + at, operand.stride, count, depth,
-                       panel_stride);
+            pack_along(panels, width, operand.data + k * operand.stride + line, operand.stride, count, depth,
+                       stride);
     }
 }
 
-/* Packs steps [k, k + depth) of the columns of the right operand from col, or of the rows of the left one. */
-static void pack_right(const Gemm *gemm, const Plan *plan, int64_t col, int64_t cols, int64_t k,
-                       int64_t depth) {
-    for (int64_t chunk = 0; chunk < depth; chunk += plan->chunk)
-        pack_chunk(plan->right + chunk * plan->cols, MICRO_COLS, gemm->b, gemm->b.trans, col, cols, k + chunk,
-                   min_of(plan->chunk, depth - chunk), plan->right_stride);
-}
-
-static void pack_left(const Gemm *gemm, const Plan *plan, int64_t row, int64_t rows, int64_t k,
-                      int64_t depth) {
-    for (int64_t chunk = 0; chunk < depth; chunk += plan->chunk)
-        pack_chunk(plan->left + chunk * plan->rows, MICRO_ROWS, gemm->a, !gemm->a.trans, row, rows, k + chunk,
-                   min_of(plan->chunk, depth - chunk), plan->left_stride);
+static void pack_task(const void *context, int64_t task, int thread) {
+    (void)thread;
+    const Part *part = context;
+    const Gemm *gemm = part->gemm;
+    const Plan *plan = part->plan;
+    int64_t left = task - part->right_tasks;
+    if (left < 0)
+        pack_panels(part, plan->right, MICRO_COLS, gemm->b, gemm->b.trans, part->col,
+                    task * PACK_PANELS * MICRO_COLS, part->cols, plan->cols);
+    else
+        pack_panels(part, plan->left, MICRO_ROWS, gemm->a, !gemm->a.trans, part->row,
+                    left * PACK_PANELS * MICRO_ROWS, part->rows, plan->rows);
 }
 
 /* A block of the result: rows x cols at (row, col) of the packed part, which is c in memory. */
@@ -124,23 +132,37 @@ static void block_chunk(const Plan *plan, const Block *block, int64_t k, int64_t
     }
 }
 
-/* Computes all blocks of the part of the result at (row0, col0), over the packed steps [k, k + depth). */
-static void part_run(const Gemm *gemm, const Plan *plan, int64_t row0, int64_t rows, int64_t col0,
-                     int64_t cols, int64_t k, int64_t depth) {
-    int64_t down = (rows + plan->block_rows - 1) / plan->block_rows;
-    int64_t over = (cols + plan->block_cols - 1) / plan->block_cols;
-#pragma omp for schedule(dynamic)
-    for (int64_t at = 0; at < down * over; at++) {
-        Block block = {.row = at / over * plan->block_rows, .col = at % over * plan->block_cols};
-        block.rows = min_of(plan->block_rows, rows - block.row);
-        block.cols = min_of(plan->block_cols, cols - block.col);
-        block.c = gemm->c + (row0 + block.row) * gemm->n + col0 + block.col;
-        block.c_stride = gemm->n;
-        for (int64_t chunk = 0; chunk < depth; chunk += plan->chunk)
-            block_chunk(plan, &block, chunk, min_of(plan->chunk, depth - chunk), gemm->add || k + chunk > 0);
-        if (gemm->finish && k + depth == gemm->k)
-            gemm->finish(gemm->context, row0 + block.row, col0 + block.col, block.rows, block.cols);
-    }
+/* Computes one block of the part over its packed steps. */
+static void block_task(const void *context, int64_t task, int thread) {
+    (void)thread;
+    const Part *part = context;
+    const Gemm *gemm = part->gemm;
+    const Plan *plan = part->plan;
+    int64_t over = (part->cols + plan->block_cols - 1) / plan->block_cols;
+    Block block = {.row = task / over * plan->block_rows, .col = task % over * plan->block_cols};
+    block.rows = min_of(plan->block_rows, part->rows - block.row);
+    block.cols = min_of(plan->block_cols, part->cols - block.col);
+    block.c = gemm->c + (part->row + block.row) * gemm->n + part->col + block.col;
+    block.c_stride = gemm->n;
+    for (int64_t chunk = 0; chunk < part->depth; chunk += plan->chunk)
+        block_chunk(plan, &block, chunk, min_of(plan->chunk, part->depth - chunk),
+                    gemm->add || part->k + chunk > 0);
+    if (gemm->finish && part->k + part->depth == gemm->k)
+        gemm->finish(gemm->context, part->row + block.row, part->col + block.col, block.rows, block.cols);
+}
+
+static int64_t parts_of(int64_t size, int64_t each) {
+    return (size + each - 1) / each;
+}
+
+static void part_run(Pool *pool, Part *part) {
+    const Plan *plan = part->plan;
+    bool first = part->row == 0;
+    part->left_tasks = parts_of(part->rows, PACK_PANELS * MICRO_ROWS);
+    part->right_tasks = first ? parts_of(part->cols, PACK_PANELS * MICRO_COLS) : 0;
+    pool_run(pool, part->left_tasks + part->right_tasks, pack_task, part);
+    pool_run(pool, parts_of(part->rows, plan->block_rows) * parts_of(part->cols, plan->block_cols),
+             block_task, part);
 }
 
 /* Skinny GEMM: a left operand with few rows, as in generation. Packing the right operand would cost more
@@ -226,33 +248,31 @@ static void blas_run(int threads, const Gemm *gemm) {
     }
 }
 
-static void tiled_run(int threads, const Gemm *gemm, void *workspace) {
+static void tiled_run(Pool *pool, int threads, const Gemm *gemm, void *workspace) {
     Plan plan = plan_of(gemm);
     plan_blocks(&plan, threads);
     plan.left = workspace;
     plan.right = plan.left + plan.depth * plan.rows;
-#pragma omp parallel num_threads(threads)
-    for (int64_t col = 0; col < gemm->n; col += plan.cols) {
-        int64_t cols = min_of(plan.cols, gemm->n - col);
-        for (int64_t k = 0; k < gemm->k; k += plan.depth) {
-            int64_t depth = min_of(plan.depth, gemm->k - k);
-            pack_right(gemm, &plan, col, cols, k, depth);
-            for (int64_t row = 0; row < gemm->m; row += plan.rows) {
-                int64_t rows = min_of(plan.rows, gemm->m - row);
-                pack_left(gemm, &plan, row, rows, k, depth);
-#pragma omp barrier
-                part_run(gemm, &plan, row, rows, col, cols, k, depth);
+    Part part = {.gemm = gemm, .plan = &plan};
+    for (part.col = 0; part.col < gemm->n; part.col += plan.cols) {
+        part.cols = min_of(plan.cols, gemm->n - part.col);
+        for (part.k = 0; part.k < gemm->k; part.k += plan.depth) {
+            part.depth = min_of(plan.depth, gemm->k - part.k);
+            for (part.row = 0; part.row < gemm->m; part.row += plan.rows) {
+                part.rows = min_of(plan.rows, gemm->m - part.row);
+                part_run(pool, &part);
             }
         }
     }
 }
 
 void gemm_run(const Stream *stream, const Gemm *gemm, void *workspace) {
-    int threads = threads_for(stream, gemm->m * gemm->n / 64 * gemm->k);
+    int64_t work = gemm->m * gemm->n / 64 * gemm->k;
+    int threads = threads_for(stream, work);
     if (is_skinny(gemm))
         skinny_run(threads, gemm);
     else if (blas_available())
         blas_run(threads, gemm);
     else
-        tiled_run(threads, gemm, workspace);
+        tiled_run(threads > 1 ? stream->device->pool : NULL, threads, gemm, workspace);
 }

@@ -152,28 +152,45 @@ static void pack_staged(const Plan *plan, char *panels, bool left, Operand16 ope
         }
 }
 
-/* Packs steps [k, k + depth) of `lines` lines of the operand, starting at line `first`. Threads take
- * PACK_PANELS panels at a time. `across`: the steps of a line are contiguous. */
-static void pack(const Plan *plan, bool left, Operand16 operand, int64_t first, int64_t lines, int64_t k,
-                 int64_t depth) {
-    enum { PACK_PANELS = 8 };
+/* What is packed at a time: steps [k, k + depth) of rows and columns. */
+typedef struct Part {
+    const Gemm16 *gemm;
+    const Plan *plan;
+    int64_t row, rows, col, cols, k, depth;
+    int64_t left_tasks, right_tasks; /* packing; right_tasks is 0 if the right operand is packed already */
+} Part;
+
+enum { PACK_PANELS = 8 };
+
+/* Packs PACK_PANELS panels of an operand, or as many as there are, from line `from` of the part. `across`:
+ * the steps of a line are contiguous. */
+static void pack_panels(const Part *part, bool left, int64_t from) {
+    const Plan *plan = part->plan;
     const Micro16 *micro = plan->micro;
+    Operand16 operand = left ? part->gemm->a : part->gemm->b;
     bool across = left ? !operand.trans : operand.trans;
     int width = left ? micro->rows : micro->cols;
-    int64_t unit = PACK_PANELS * width, size = (int64_t)plan->size;
-    char *to = left ? plan->left : plan->right;
-#pragma omp for schedule(static) nowait
-    for (int64_t line = 0; line < lines; line += unit) {
-        char *panels = to + line * plan->depth * size;
-        int64_t count = min_of(unit, lines - line);
-        int64_t at = across ? (first + line) * operand.stride + k : k * operand.stride + first + line;
-        if (operand.dtype != micro->dtype) {
-            pack_staged(plan, panels, left, operand, across, at, count, depth);
-            continue;
-        }
-        PackSource source = {(const char *)operand.data + at * size, operand.stride, count, depth};
-        (across ? micro->pack_across : micro->pack_along)(panels, left, source, plan->depth * width);
+    int64_t size = (int64_t)plan->size, line = (left ? part->row : part->col) + from;
+    int64_t count = min_of(PACK_PANELS * width, (left ? part->rows : part->cols) - from);
+    char *panels = (left ? plan->left : plan->right) + from * plan->depth * size;
+    int64_t at = across ? line * operand.stride + part->k : part->k * operand.stride + line;
+    if (operand.dtype != micro->dtype) {
+        pack_staged(plan, panels, left, operand, across, at, count, part->depth);
+        return;
     }
+    PackSource source = {(const char *)operand.data + at * size, operand.stride, count, part->depth};
+    (across ? micro->pack_across : micro->pack_along)(panels, left, source, plan->depth * width);
+}
+
+static void pack_task(const void *context, int64_t task, int thread) {
+    (void)thread;
+    const Part *part = context;
+    const Micro16 *micro = part->plan->micro;
+    int64_t left = task - part->right_tasks;
+    if (left < 0)
+        pack_panels(part, false, task * PACK_PANELS * micro->cols);
+    else
+        pack_panels(part, true, left * PACK_PANELS * micro->rows);
 }
 
 /* A tile of which only rows x cols exist. */
@@ -220,59 +237,71 @@ static void block_chunk(const Plan *plan, const Block *block, int64_t k, int64_t
     }
 }
 
-/* Sets where a block of the part at (row0, col0) is accumulated. */
-static void block_set_accumulators(const Gemm16 *gemm, const Plan *plan, Block *block, int64_t row0,
-                                   int64_t col0) {
+/* Sets where a block of the part is accumulated. */
+static void block_set_accumulators(const Part *part, Block *block, int thread) {
+    const Gemm16 *gemm = part->gemm;
+    const Plan *plan = part->plan;
     int64_t row = block->row, col = block->col;
     if (plan->accumulators == SUMS_IN_C) {
         block->c_stride = gemm->n;
-        block->c = gemm->c + (row0 + row) * gemm->n + col0 + col;
+        block->c = gemm->c + (part->row + row) * gemm->n + part->col + col;
     } else if (plan->accumulators == SUMS_IN_PART) {
         block->c_stride = plan->cols;
         block->c = plan->sums + row * plan->cols + col;
     } else {
         block->c_stride = plan->block_cols;
-        block->c = plan->sums + omp_get_thread_num() * plan->block_rows * plan->block_cols;
+        block->c = plan->sums + thread * plan->block_rows * plan->block_cols;
     }
 }
 
-/* Computes all blocks of the part of the result at (row0, col0), over the packed steps [k, k + depth). */
-static void part_run(const Gemm16 *gemm, const Plan *plan, int64_t row0, int64_t rows, int64_t col0,
-                     int64_t cols, int64_t k, int64_t depth) {
-    int64_t down = (rows + plan->block_rows - 1) / plan->block_rows;
-    int64_t over = (cols + plan->block_cols - 1) / plan->block_cols;
-#pragma omp for schedule(dynamic)
-    for (int64_t at = 0; at < down * over; at++) {
-        Block block = {.row = at / over * plan->block_rows, .col = at % over * plan->block_cols};
-        block.rows = min_of(plan->block_rows, rows - block.row);
-        block.cols = min_of(plan->block_cols, cols - block.col);
-        block_set_accumulators(gemm, plan, &block, row0, col0);
-        for (int64_t chunk = 0; chunk < depth; chunk += plan->chunk)
-            block_chunk(plan, &block, chunk, min_of(plan->chunk, depth - chunk),
-                        (gemm->c && gemm->add) || k + chunk > 0);
-        if (gemm->finish && k + depth >= gemm->k)
-            gemm->finish(gemm->context, block.c, block.c_stride, row0 + block.row, col0 + block.col,
-                         block.rows, block.cols);
-    }
-}
-
-static void parts_run(const Gemm16 *gemm, const Plan *plan) {
+/* Computes one block of the part over its packed steps. */
+static void block_task(const void *context, int64_t task, int thread) {
+    const Part *part = context;
+    const Gemm16 *gemm = part->gemm;
+    const Plan *plan = part->plan;
     const Micro16 *micro = plan->micro;
+    int64_t over = (part->cols + plan->block_cols - 1) / plan->block_cols;
+    int64_t depth = round_up(part->depth, micro->unit);
+    Block block = {.row = task / over * plan->block_rows, .col = task % over * plan->block_cols};
+    block.rows = min_of(plan->block_rows, part->rows - block.row);
+    block.cols = min_of(plan->block_cols, part->cols - block.col);
+    block_set_accumulators(part, &block, thread);
     if (micro->begin) micro->begin();
-    for (int64_t col = 0; col < gemm->n; col += plan->cols) {
-        int64_t cols = min_of(plan->cols, gemm->n - col);
-        for (int64_t row = 0; row < gemm->m; row += plan->rows) {
-            int64_t rows = min_of(plan->rows, gemm->m - row);
-            for (int64_t k = 0; k < gemm->k; k += plan->depth) {
-                int64_t depth = min_of(plan->depth, gemm->k - k);
-                if (row == 0 || gemm->k > plan->depth) pack(plan, false, gemm->b, col, cols, k, depth);
-                pack(plan, true, gemm->a, row, rows, k, depth);
-#pragma omp barrier
-                part_run(gemm, plan, row, rows, col, cols, k, round_up(depth, micro->unit));
+    for (int64_t chunk = 0; chunk < depth; chunk += plan->chunk)
+        block_chunk(plan, &block, chunk, min_of(plan->chunk, depth - chunk),
+                    (gemm->c && gemm->add) || part->k + chunk > 0);
+    if (micro->end) micro->end();
+    if (gemm->finish && part->k + part->depth >= gemm->k)
+        gemm->finish(gemm->context, block.c, block.c_stride, part->row + block.row, part->col + block.col,
+                     block.rows, block.cols);
+}
+
+static int64_t parts_of(int64_t size, int64_t each) {
+    return (size + each - 1) / each;
+}
+
+static void part_run(Pool *pool, Part *part) {
+    const Plan *plan = part->plan;
+    bool again = part->row > 0 && part->gemm->k <= plan->depth;
+    part->left_tasks = parts_of(part->rows, PACK_PANELS * plan->micro->rows);
+    part->right_tasks = again ? 0 : parts_of(part->cols, PACK_PANELS * plan->micro->cols);
+    pool_run(pool, part->left_tasks + part->right_tasks, pack_task, part);
+    pool_run(pool, parts_of(part->rows, plan->block_rows) * parts_of(part->cols, plan->block_cols),
+             block_task, part);
+}
+
+static void parts_run(Pool *pool, const Gemm16 *gemm, const Plan *plan) {
+    Part part = {.gemm = gemm, .plan = plan};
+    for (part.col = 0; part.col < gemm->n; part.col += plan->cols) {
+        part.cols = min_of(plan->cols, gemm->n - part.col);
+        for (part.row = 0; part.row < gemm->m; part.row += plan->rows) {
+            part.rows = min_of(plan->rows, gemm->m - part.row);
+            for (part.k = 0; part.k < gemm->k; part.k += plan->depth) {
+                part.depth = min_of(plan->depth, gemm->k - part.k);
+                part_run(pool, &part);
             }
         }
     }
-    if (micro->end) micro->end();
 }
 
 static Status tiled_run(Stream *stream, int threads, const Gemm16 *gemm) {
@@ -280,8 +309,7 @@ static Status tiled_run(Stream *stream, int threads, const Gemm16 *gemm) {
     TRY(micro_for(gemm, &micro));
     Plan plan = plan_of(gemm, micro, threads);
     TRY(plan_workspace(&plan, stream, threads));
-#pragma omp parallel num_threads(threads)
-    parts_run(gemm, &plan);
+    parts_run(threads > 1 ? stream->device->pool : NULL, gemm, &plan);
     return OK;
 }
 

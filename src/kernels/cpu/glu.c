@@ -115,33 +115,42 @@ static int64_t run_length(int64_t at, int64_t to, int64_t F) {
     return left < to - at ? left : to - at;
 }
 
-static Status glu_forward_cpu(Stream *stream, Tensor y, Tensor x, Act act) {
-    int64_t F = tensor_cols(y), count = tensor_count(y);
-#pragma omp parallel num_threads(threads_for(stream, count))
-    {
-        Range mine = range_mine(count, 16);
-        for (int64_t at = mine.from, n; at < mine.to; at += n) {
-            int64_t gate = at / F * 2 * F + at % F;
-            n = run_length(at, mine.to, F);
-            BY_TYPE(y.dtype, glu_map, run_at(y, at), run_at(x, gate), run_at(x, gate + F), n, act);
-        }
+/* The arguments of both kernels. */
+typedef struct Glu {
+    Tensor dx, y, dy, x;
+    Act act;
+} Glu;
+
+static void forward_range(const void *context, Range mine) {
+    const Glu *f = context;
+    int64_t F = tensor_cols(f->y);
+    for (int64_t at = mine.from, n; at < mine.to; at += n) {
+        int64_t gate = at / F * 2 * F + at % F;
+        n = run_length(at, mine.to, F);
+        BY_TYPE(f->y.dtype, glu_map, run_at(f->y, at), run_at(f->x, gate), run_at(f->x, gate + F), n, f->act);
     }
+}
+
+static Status glu_forward_cpu(Stream *stream, Tensor y, Tensor x, Act act) {
+    Glu context = {.y = y, .x = x, .act = act};
+    ranges_run(stream, tensor_count(y), 16, tensor_count(y), forward_range, &context);
     return OK;
 }
 
-static Status glu_backward_cpu(Stream *stream, Tensor dx, Tensor y, Tensor dy, Tensor x, Act act) {
-    int64_t F = tensor_cols(dy), count = tensor_count(dy);
-#pragma omp parallel num_threads(threads_for(stream, count))
-    {
-        Range mine = range_mine(count, 16);
-        for (int64_t at = mine.from, n; at < mine.to; at += n) {
-            int64_t gate = at / F * 2 * F + at % F;
-            n = run_length(at, mine.to, F);
-            BY_TYPE(dy.dtype, glu_backward_map, run_at(dx, gate), run_at(dx, gate + F),
-                    y.data ? run_at(y, at) : NULL, run_at(dy, at), run_at(x, gate), run_at(x, gate + F), n,
-                    act);
-        }
+static void backward_range(const void *context, Range mine) {
+    const Glu *f = context;
+    int64_t F = tensor_cols(f->dy);
+    for (int64_t at = mine.from, n; at < mine.to; at += n) {
+        int64_t gate = at / F * 2 * F + at % F;
+        n = run_length(at, mine.to, F);
+        BY_TYPE(f->dy.dtype, glu_backward_map, run_at(f->dx, gate), run_at(f->dx, gate + F), run_at(f->y, at),
+                run_at(f->dy, at), run_at(f->x, gate), run_at(f->x, gate + F), n, f->act);
     }
+}
+
+static Status glu_backward_cpu(Stream *stream, Tensor dx, Tensor y, Tensor dy, Tensor x, Act act) {
+    Glu context = {dx, y, dy, x, act};
+    ranges_run(stream, tensor_count(dy), 16, tensor_count(dy), backward_range, &context);
     return OK;
 }
 

@@ -1,6 +1,6 @@
 /* Layer norm: a row stays in the L1 cache while it is read for its mean, its variance and its result. In
- * backward, each thread sums the gradients of gamma and beta over its own rows; the partial sums are then
- * added in thread order. */
+ * backward, each part of the rows has its own sums of the gradients of gamma and beta, which are then added
+ * in order. */
 #include <math.h>
 
 #include "kernels/cpu/dropout.h"
@@ -59,19 +59,36 @@ static NormParams norm_params(Tensor gamma, Tensor beta, int64_t C, float *buffe
     return (NormParams){run_in(gamma, 0, C, buffer), run_in(beta, 0, C, buffer + C)};
 }
 
+/* What the parts of both forward kernels share. With a residual connection, x is res + dropout(y). */
+typedef struct Forward {
+    Tensor out, mean, rstd, x;
+    NormParams params;
+    float eps;
+    Tensor res, y; /* y is absent in layernorm_forward */
+    const Dropout *dropout;
+} Forward;
+
+static void forward_rows(const void *context, Range mine) {
+    const Forward *f = context;
+    int64_t C = tensor_cols(f->x), T = f->y.data && f->y.ndim > 1 ? f->y.dim[f->y.ndim - 2] : 1;
+    for (int64_t row = mine.from; row < mine.to; row++) {
+        int64_t at = row * C;
+        if (f->y.data)
+            BY_TYPE(f->y.dtype, dropout_add_run, run_at(f->x, at), run_at(f->res, at), run_at(f->y, at), C,
+                    f->dropout, dropout_row(f->dropout, row / T, row % T));
+        BY_TYPE(f->x.dtype, norm_row, run_at(f->out, at), tensor_f32(f->mean) + row,
+                tensor_f32(f->rstd) + row, run_at(f->x, at), f->params.gamma, f->params.beta, C, f->eps);
+    }
+}
+
 static Status layernorm_forward_cpu(Stream *stream, Tensor y, Tensor mean, Tensor rstd, Tensor x,
                                     Tensor gamma, Tensor beta, float eps) {
     int64_t rows = tensor_rows(x), C = tensor_cols(x);
     void *workspace;
     TRY(stream_workspace(stream, (size_t)(PARAM_ROWS * C) * sizeof(float), &workspace));
-    NormParams params = norm_params(gamma, beta, C, workspace);
-#pragma omp parallel num_threads(threads_for(stream, rows *C))
-    {
-        Range mine = range_mine(rows, 1);
-        for (int64_t row = mine.from; row < mine.to; row++)
-            BY_TYPE(x.dtype, norm_row, run_at(y, row * C), tensor_f32(mean) + row, tensor_f32(rstd) + row,
-                    run_at(x, row * C), params.gamma, params.beta, C, eps);
-    }
+    Forward forward = {.out = y, .mean = mean, .rstd = rstd, .x = x, .eps = eps};
+    forward.params = norm_params(gamma, beta, C, workspace);
+    ranges_run(stream, rows, 1, rows * C, forward_rows, &forward);
     return OK;
 }
 
@@ -79,21 +96,10 @@ static Status dropout_add_norm_forward_cpu(Stream *stream, Tensor sum, Tensor ou
                                            Tensor res, Tensor y, Tensor gamma, Tensor beta, float eps,
                                            Dropout dropout) {
     int64_t rows = tensor_rows(y), C = tensor_cols(y);
-    int64_t T = y.ndim > 1 ? y.dim[y.ndim - 2] : 1;
     void *workspace;
     TRY(stream_workspace(stream, (size_t)(PARAM_ROWS * C) * sizeof(float), &workspace));
-    NormParams params = norm_params(gamma, beta, C, workspace);
-#pragma omp parallel num_threads(threads_for(stream, rows *C))
-    {
-        Range mine = range_mine(rows, 1);
-        for (int64_t row = mine.from; row < mine.to; row++) {
-            int64_t at = row * C;
-            BY_TYPE(y.dtype, dropout_add_run, run_at(sum, at), run_at(res, at), run_at(y, at), C, &dropout,
-                    dropout_row(&dropout, row / T, row % T));
-            BY_TYPE(y.dtype, norm_row, run_at(out, at), tensor_f32(mean) + row, tensor_f32(rstd) + row,
-                    run_at(sum, at), params.gamma, params.beta, C, eps);
-        }
-    }
+    Forward forward = {out, mean, rstd, sum, norm_params(gamma, beta, C, workspace), eps, res, y, &dropout};
+    ranges_run(stream, rows, 1, rows * C, forward_rows, &forward);
     return OK;
 }
 
@@ -153,28 +159,42 @@ static ALWAYS_INLINE void norm_row_backward(DType dtype, void *dx, const NormRow
     }
 }
 
+/* What the parts of layernorm_backward share. */
+typedef struct Backward {
+    Tensor dx, dy, x, mean, rstd, dres;
+    const float *gamma;
+    float *sums; /* dgamma and dbeta of each part, `stride` apart */
+    int64_t stride;
+    int parts;
+} Backward;
+
+static void backward_task(const void *context, int64_t part, int thread) {
+    (void)thread;
+    const Backward *f = context;
+    int64_t C = tensor_cols(f->x);
+    float *mine_gamma = f->sums + part * f->stride;
+    memset(mine_gamma, 0, (size_t)(2 * C) * sizeof(float));
+    Range mine = range_part(tensor_rows(f->x), 1, (int)part, f->parts);
+    for (int64_t row = mine.from; row < mine.to; row++) {
+        NormRow grads = {tensor_f32(f->mean)[row], tensor_f32(f->rstd)[row], f->gamma, mine_gamma,
+                         mine_gamma + C};
+        BY_TYPE(f->x.dtype, norm_row_backward, run_at(f->dx, row * C), &grads, run_at(f->dy, row * C),
+                run_at(f->x, row * C), run_at(f->dres, row * C), C);
+    }
+}
+
 static Status layernorm_backward_cpu(Stream *stream, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy,
                                      Tensor x, Tensor mean, Tensor rstd, Tensor gamma, Tensor dres) {
     int64_t rows = tensor_rows(x), C = tensor_cols(x);
-    int threads = threads_for(stream, rows * C);
+    int parts = parts_for(stream, rows * C, 2);
     int64_t stride = (2 * C + 15) / 16 * 16, params_size = (PARAM_ROWS * C + 15) / 16 * 16;
     void *workspace;
-    TRY(stream_workspace(stream, (size_t)(params_size + threads * stride) * sizeof(float), &workspace));
+    TRY(stream_workspace(stream, (size_t)(params_size + parts * stride) * sizeof(float), &workspace));
     NormParams params = norm_params(gamma, TENSOR_NONE, C, workspace);
     float *sums = (float *)workspace + params_size;
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int part = 0; part < threads; part++) {
-        float *mine_gamma = sums + part * stride;
-        memset(mine_gamma, 0, (size_t)(2 * C) * sizeof(float));
-        Range mine = range_part(rows, 1, part, threads);
-        for (int64_t row = mine.from; row < mine.to; row++) {
-            NormRow grads = {tensor_f32(mean)[row], tensor_f32(rstd)[row], params.gamma, mine_gamma,
-                             mine_gamma + C};
-            BY_TYPE(x.dtype, norm_row_backward, run_at(dx, row * C), &grads, run_at(dy, row * C),
-                    run_at(x, row * C), run_at(dres, row * C), C);
-        }
-    }
-    for (int part = 0; part < threads; part++) {
+    Backward backward = {dx, dy, x, mean, rstd, dres, params.gamma, sums, stride, parts};
+    pool_run(pool_for(stream, rows * C), parts, backward_task, &backward);
+    for (int part = 0; part < parts; part++) {
         const float *from = sums + part * stride;
 #pragma omp simd
         for (int64_t c = 0; c < C; c++) {

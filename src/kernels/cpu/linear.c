@@ -1,5 +1,5 @@
 /* Linear layers in fp32: GEMMs whose epilogues add bias and activation, or multiply by the derivative of
- * the activation, while a block is still in the cache. For the bias gradient, each thread sums its own
+ * the activation, while a block is still in the cache. For the bias gradient, a thread sums some
  * columns over all rows, so the order is fixed.
  *
  * Forward and the input gradient omit zero rows of pruned matrices (zero_rows.h).
@@ -99,16 +99,25 @@ static void backward_finish(const void *context, int64_t row, int64_t col, int64
     }
 }
 
-static void column_sums(Stream *stream, float *sums, const float *x, int64_t rows, int64_t cols) {
-#pragma omp parallel num_threads(threads_for(stream, rows *cols))
-    {
-        Range mine = range_mine(cols, 16);
-        for (int64_t row = 0; row < rows; row++) {
-            const float *from = x + row * cols;
+typedef struct ColumnSums {
+    float *sums;
+    const float *x;
+    int64_t rows, cols;
+} ColumnSums;
+
+static void column_range(const void *context, Range mine) {
+    const ColumnSums *f = context;
+    float *sums = f->sums;
+    for (int64_t row = 0; row < f->rows; row++) {
+        const float *from = f->x + row * f->cols;
 #pragma omp simd
-            for (int64_t c = mine.from; c < mine.to; c++) sums[c] += from[c];
-        }
+        for (int64_t c = mine.from; c < mine.to; c++) sums[c] += from[c];
     }
+}
+
+static void column_sums(Stream *stream, float *sums, const float *x, int64_t rows, int64_t cols) {
+    ColumnSums context = {sums, x, rows, cols};
+    ranges_run(stream, cols, 16, rows * cols, column_range, &context);
 }
 
 /* With an activation, the GEMM cannot accumulate into dx directly; its result goes to the workspace. */

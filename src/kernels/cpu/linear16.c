@@ -100,20 +100,29 @@ static void backward_finish(const void *context, float *sums, int64_t stride, in
         }
 }
 
-static void column_sums(Stream *stream, float *sums, Tensor x, int64_t rows, int64_t cols) {
-#pragma omp parallel num_threads(threads_for(stream, rows *cols))
-    {
-        Range mine = range_mine(cols, 16);
-        float line[RUN];
-        for (int64_t first = mine.from; first < mine.to; first += RUN) {
-            int64_t n = run_of(mine.to - first);
-            for (int64_t row = 0; row < rows; row++) {
-                half_load(line, x.data, x.dtype, row * cols + first, n);
+typedef struct ColumnSums {
+    float *sums;
+    Tensor x;
+    int64_t rows, cols;
+} ColumnSums;
+
+static void column_range(const void *context, Range mine) {
+    const ColumnSums *f = context;
+    float line[RUN];
+    for (int64_t first = mine.from; first < mine.to; first += RUN) {
+        int64_t n = run_of(mine.to - first);
+        float *sums = f->sums + first;
+        for (int64_t row = 0; row < f->rows; row++) {
+            half_load(line, f->x.data, f->x.dtype, row * f->cols + first, n);
 #pragma omp simd
-                for (int64_t c = 0; c < n; c++) sums[first + c] += line[c];
-            }
+            for (int64_t c = 0; c < n; c++) sums[c] += line[c];
         }
     }
+}
+
+static void column_sums(Stream *stream, float *sums, Tensor x, int64_t rows, int64_t cols) {
+    ColumnSums context = {sums, x, rows, cols};
+    ranges_run(stream, cols, 16, rows * cols, column_range, &context);
 }
 
 Status linear16_backward_input(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Tensor w, Act act,

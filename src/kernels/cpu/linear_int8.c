@@ -218,6 +218,7 @@ typedef struct Int8Job {
     Int8View weights;
     int64_t M, N, K;                /* M: rows of this part */
     int64_t block_rows, block_cols; /* size of a block */
+    int64_t item_rows;              /* rows of a task, with many rows */
     const float *x, *bias;          /* bias and pre may be NULL */
     float *y, *pre, *row_scale;     /* row_scale: one per row */
     Act act;
@@ -229,14 +230,14 @@ typedef struct Int8Job {
     size_t scratch_bytes;
 } Int8Job;
 
-static char *thread_scratch(const Int8Job *job) {
-    return job->scratch + (size_t)omp_get_thread_num() * job->scratch_bytes;
+static char *thread_scratch(const Int8Job *job, int thread) {
+    return job->scratch + (size_t)thread * job->scratch_bytes;
 }
 
 /* Quantizes row m and stores it in its panel. */
-static void quantize_into_panel(const Int8Job *job, int64_t m) {
+static void quantize_into_panel(const Int8Job *job, int64_t m, int thread) {
     int64_t depth = job->weights.header->depth;
-    float *buffer = (float *)(void *)thread_scratch(job), static_amax = job->weights.header->amax;
+    float *buffer = (float *)(void *)thread_scratch(job, thread), static_amax = job->weights.header->amax;
     int8_t *q = (int8_t *)(buffer + depth);
     int rows = job->micro->rows;
     Row row = row_of(buffer, job->x + m * job->K, job->weights.factor, job->K);
@@ -252,7 +253,7 @@ static void quantize_into_panel(const Int8Job *job, int64_t m) {
 
 static void quantize_rows(const Int8Job *job) {
 #pragma omp for schedule(static)
-    for (int64_t m = 0; m < job->M; m++) quantize_into_panel(job, m);
+    for (int64_t m = 0; m < job->M; m++) quantize_into_panel(job, m, omp_get_thread_num());
 }
 
 /* y = sums * (row_scale * scale) + bias; bias may be NULL. */
@@ -292,12 +293,12 @@ static void prefetch_output(const Int8Job *job, int64_t row, int rows, int64_t c
     for (int i = 0; i < rows; i++) __builtin_prefetch(y + i * job->N, 1, 3);
 }
 
-static void run_block(const Int8Job *job, int64_t row0, int64_t col0, int64_t cols) {
+static void run_block(const Int8Job *job, int64_t row0, int64_t col0, int64_t cols, int thread) {
     const Micro8 *micro = job->micro;
     int64_t depth = job->weights.header->depth, stride = job->block_cols;
     bool int4 = job->weights.header->bits == 4;
     int64_t rows = min_of(job->block_rows, job->M - row0);
-    int32_t *sums = (int32_t *)(void *)thread_scratch(job);
+    int32_t *sums = (int32_t *)(void *)thread_scratch(job, thread);
     for (int64_t col = 0; col < cols; col += job->weights.header->tile.cols) {
         const int8_t *panel = int8_panel(&job->weights, col0 + col);
         for (int64_t row = 0; row < rows; row += micro->rows) {
@@ -314,27 +315,45 @@ static void run_block(const Int8Job *job, int64_t row0, int64_t col0, int64_t co
 static void run_columns(const Int8Job *job) {
     Range mine = range_mine(job->N, job->weights.header->tile.cols);
     for (int64_t col = mine.from; col < mine.to; col += job->block_cols)
-        run_block(job, 0, col, min_of(job->block_cols, mine.to - col));
+        run_block(job, 0, col, min_of(job->block_cols, mine.to - col), omp_get_thread_num());
 }
 
 /* The number of rows per work item: as many as fit the L2 cache next to a block's columns, so that the
  * columns are loaded into it only once, but few enough that every thread gets work. */
-static int64_t rows_per_item(const Int8Job *job) {
-    int64_t over = (job->N + job->block_cols - 1) / job->block_cols, threads = omp_get_num_threads();
+static int64_t rows_per_item(const Int8Job *job, int threads) {
+    int64_t over = (job->N + job->block_cols - 1) / job->block_cols;
     int64_t rows = LEFT_BYTES / job->weights.header->depth;
     if (threads > 1) rows = min_of(rows, job->M * over / (SHARES * threads));
     return int8_round_up(rows > 0 ? rows : 1, job->block_rows);
 }
 
-static void run_blocks(const Int8Job *job) {
-    int64_t rows = rows_per_item(job);
-    int64_t down = (job->M + rows - 1) / rows, over = (job->N + job->block_cols - 1) / job->block_cols;
-#pragma omp for schedule(dynamic)
-    for (int64_t at = 0; at < down * over; at++) {
-        int64_t from = at / over * rows, to = min_of(from + rows, job->M), col = at % over * job->block_cols;
-        for (int64_t row = from; row < to; row += job->block_rows)
-            run_block(job, row, col, min_of(job->block_cols, job->N - col));
-    }
+enum { QUANTIZED_ROWS = 16 }; /* per task */
+
+static void quantize_task(const void *context, int64_t task, int thread) {
+    const Int8Job *job = context;
+    int64_t from = task * QUANTIZED_ROWS, to = min_of(from + QUANTIZED_ROWS, job->M);
+    for (int64_t m = from; m < to; m++) quantize_into_panel(job, m, thread);
+}
+
+static void blocks_task(const void *context, int64_t task, int thread) {
+    const Int8Job *job = context;
+    const Micro8 *micro = job->micro;
+    int64_t over = (job->N + job->block_cols - 1) / job->block_cols, col = task % over * job->block_cols;
+    int64_t from = task / over * job->item_rows, to = min_of(from + job->item_rows, job->M);
+    if (micro->begin) micro->begin();
+    for (int64_t row = from; row < to; row += job->block_rows)
+        run_block(job, row, col, min_of(job->block_cols, job->N - col), thread);
+    if (micro->end) micro->end();
+}
+
+/* Many rows, as jobs of the pool. */
+static void run_many(const Stream *stream, Int8Job *job, int threads) {
+    Pool *pool = threads > 1 ? stream->device->pool : NULL;
+    job->item_rows = rows_per_item(job, threads);
+    int64_t down = (job->M + job->item_rows - 1) / job->item_rows;
+    int64_t over = (job->N + job->block_cols - 1) / job->block_cols;
+    pool_run(pool, (job->M + QUANTIZED_ROWS - 1) / QUANTIZED_ROWS, quantize_task, job);
+    pool_run(pool, down * over, blocks_task, job);
 }
 
 /* The same without synchronization: for very few rows, it is faster if each thread quantizes all of them. */
@@ -343,16 +362,24 @@ static void run_separate(const Int8Job *job) {
     size_t at = (size_t)omp_get_thread_num() * job->left_bytes;
     mine.left += at;
     mine.row_scale += at / sizeof *mine.row_scale;
-    for (int64_t m = 0; m < job->M; m++) quantize_into_panel(&mine, m);
+    for (int64_t m = 0; m < job->M; m++) quantize_into_panel(&mine, m, omp_get_thread_num());
     run_columns(&mine);
 }
 
-static void run_shared(const Int8Job *job) {
-    quantize_rows(job);
-    if (job->M <= SKINNY_ROWS_INT8)
-        run_columns(job);
-    else
-        run_blocks(job);
+/* Few rows, as an OpenMP region. */
+static void run_few(const Int8Job *job, bool separate, int threads) {
+    const Micro8 *micro = job->micro;
+#pragma omp parallel num_threads(threads)
+    {
+        if (micro->begin) micro->begin();
+        if (separate) {
+            run_separate(job);
+        } else {
+            quantize_rows(job);
+            run_columns(job);
+        }
+        if (micro->end) micro->end();
+    }
 }
 
 static bool is_separate(const Int8Job *job) {
@@ -399,15 +426,10 @@ static Status linear_int8_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tens
         job.x = tensor_f32(x) + row * K;
         job.y = tensor_f32(y) + row * N;
         job.pre = pre.data ? tensor_f32(pre) + row * N : NULL;
-#pragma omp parallel num_threads(threads)
-        {
-            if (micro->begin) micro->begin();
-            if (separate)
-                run_separate(&job);
-            else
-                run_shared(&job);
-            if (micro->end) micro->end();
-        }
+        if (job.M > SKINNY_ROWS_INT8)
+            run_many(stream, &job, threads);
+        else
+            run_few(&job, separate, threads);
     }
     return OK;
 }

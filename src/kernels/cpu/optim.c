@@ -38,15 +38,22 @@ static void adamw_run(const AdamWPart *part, int64_t at, int64_t n, AdamW spec) 
 /* Elements per chunk, so that the copy is made while they are in the L1 cache. */
 enum { CHUNK = 512 };
 
+typedef struct Update {
+    const AdamWPart *part;
+    AdamW spec;
+} Update;
+
+static void update_range(const void *context, Range mine) {
+    const Update *update = context;
+    for (int64_t at = mine.from; at < mine.to; at += CHUNK)
+        adamw_run(update->part, at, mine.to - at < CHUNK ? mine.to - at : CHUNK, update->spec);
+}
+
 static Status adamw_step_cpu(Stream *stream, const AdamWPart *part, int parts, AdamW spec) {
     for (int i = 0; i < parts; i++) {
         int64_t count = tensor_count(part[i].param);
-#pragma omp parallel num_threads(threads_for(stream, count))
-        {
-            Range mine = range_mine(count, 16);
-            for (int64_t at = mine.from; at < mine.to; at += CHUNK)
-                adamw_run(&part[i], at, mine.to - at < CHUNK ? mine.to - at : CHUNK, spec);
-        }
+        Update update = {&part[i], spec};
+        ranges_run(stream, count, 16, count, update_range, &update);
     }
     return OK;
 }

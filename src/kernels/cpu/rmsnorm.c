@@ -41,42 +41,47 @@ static ALWAYS_INLINE void norm_row(DType dtype, void *y, float *ret_rstd, const 
     *ret_rstd = rstd;
 }
 
+/* What the parts of both forward kernels share. With a residual connection, x is res + dropout(y). */
+typedef struct Forward {
+    Tensor out, rstd, x;
+    HeadRows rows;
+    const float *gamma;
+    float eps;
+    Tensor res, y; /* y is absent in rmsnorm_forward */
+    const Dropout *dropout;
+} Forward;
+
+static void forward_rows(const void *context, Range mine) {
+    const Forward *f = context;
+    int64_t C = f->rows.D, T = f->y.data && f->y.ndim > 1 ? f->y.dim[f->y.ndim - 2] : 1;
+    for (int64_t row = mine.from; row < mine.to; row++) {
+        int64_t at = head_row(&f->rows, row);
+        if (f->y.data)
+            BY_TYPE(f->y.dtype, dropout_add_run, run_at(f->x, at), run_at(f->res, at), run_at(f->y, at), C,
+                    f->dropout, dropout_row(f->dropout, row / T, row % T));
+        BY_TYPE(f->x.dtype, norm_row, run_at(f->out, at), tensor_f32(f->rstd) + row, run_at(f->x, at),
+                f->gamma, C, f->eps);
+    }
+}
+
 static Status rmsnorm_forward_cpu(Stream *stream, Tensor y, Tensor rstd, Tensor x, Tensor gamma, float eps,
                                   HeadRange heads) {
     HeadRows at = head_rows(x, heads);
     void *workspace;
     TRY(stream_workspace(stream, (size_t)at.D * sizeof(float), &workspace));
-    const float *weights = run_in(gamma, 0, at.D, workspace);
-#pragma omp parallel num_threads(threads_for(stream, at.rows *at.D))
-    {
-        Range mine = range_mine(at.rows, 1);
-        for (int64_t row = mine.from; row < mine.to; row++) {
-            int64_t from = head_row(&at, row);
-            BY_TYPE(x.dtype, norm_row, run_at(y, from), tensor_f32(rstd) + row, run_at(x, from), weights,
-                    at.D, eps);
-        }
-    }
+    Forward forward = {.out = y, .rstd = rstd, .x = x, .rows = at, .eps = eps};
+    forward.gamma = run_in(gamma, 0, at.D, workspace);
+    ranges_run(stream, at.rows, 1, at.rows * at.D, forward_rows, &forward);
     return OK;
 }
 
 static Status dropout_add_rmsnorm_forward_cpu(Stream *stream, Tensor sum, Tensor out, Tensor rstd, Tensor res,
                                               Tensor y, Tensor gamma, float eps, Dropout dropout) {
-    int64_t rows = tensor_rows(y), C = tensor_cols(y);
-    int64_t T = y.ndim > 1 ? y.dim[y.ndim - 2] : 1;
+    HeadRows at = head_rows(sum, (HeadRange){0});
     void *workspace;
-    TRY(stream_workspace(stream, (size_t)C * sizeof(float), &workspace));
-    const float *weights = run_in(gamma, 0, C, workspace);
-#pragma omp parallel num_threads(threads_for(stream, rows *C))
-    {
-        Range mine = range_mine(rows, 1);
-        for (int64_t row = mine.from; row < mine.to; row++) {
-            int64_t at = row * C;
-            BY_TYPE(y.dtype, dropout_add_run, run_at(sum, at), run_at(res, at), run_at(y, at), C, &dropout,
-                    dropout_row(&dropout, row / T, row % T));
-            BY_TYPE(y.dtype, norm_row, run_at(out, at), tensor_f32(rstd) + row, run_at(sum, at), weights, C,
-                    eps);
-        }
-    }
+    TRY(stream_workspace(stream, (size_t)at.D * sizeof(float), &workspace));
+    Forward forward = {out, rstd, sum, at, run_in(gamma, 0, at.D, workspace), eps, res, y, &dropout};
+    ranges_run(stream, at.rows, 1, at.rows * at.D, forward_rows, &forward);
     return OK;
 }
 
@@ -119,26 +124,41 @@ static ALWAYS_INLINE void row_backward(DType dtype, void *dx, float *dgamma, con
     }
 }
 
+/* What the parts of rmsnorm_backward share. */
+typedef struct Backward {
+    Tensor dx, dy, x, rstd, dres;
+    HeadRows rows;
+    const float *gamma;
+    float *sums; /* dgamma of each part, `stride` apart */
+    int64_t stride;
+    int parts;
+} Backward;
+
+static void backward_task(const void *context, int64_t part, int thread) {
+    (void)thread;
+    const Backward *f = context;
+    float *sums = f->sums + part * f->stride;
+    memset(sums, 0, (size_t)f->rows.D * sizeof(float));
+    Range mine = range_part(f->rows.rows, 1, (int)part, f->parts);
+    for (int64_t row = mine.from; row < mine.to; row++) {
+        int64_t from = head_row(&f->rows, row);
+        BY_TYPE(f->x.dtype, row_backward, run_at(f->dx, from), sums, run_at(f->dy, from), run_at(f->x, from),
+                run_at(f->dres, from), f->gamma, f->rows.D, tensor_f32(f->rstd)[row]);
+    }
+}
+
 static Status rmsnorm_backward_cpu(Stream *stream, Tensor dx, Tensor dgamma, Tensor dy, Tensor x, Tensor rstd,
                                    Tensor gamma, Tensor dres, HeadRange heads) {
     HeadRows at = head_rows(x, heads);
-    int threads = threads_for(stream, at.rows * at.D);
+    int parts = parts_for(stream, at.rows * at.D, 2);
     int64_t stride = (at.D + 15) / 16 * 16;
     void *workspace;
-    TRY(stream_workspace(stream, (size_t)((1 + threads) * stride) * sizeof(float), &workspace));
+    TRY(stream_workspace(stream, (size_t)((1 + parts) * stride) * sizeof(float), &workspace));
     const float *weights = run_in(gamma, 0, at.D, workspace);
     float *sums = (float *)workspace + stride;
-#pragma omp parallel for schedule(static) num_threads(threads)
-    for (int part = 0; part < threads; part++) {
-        memset(sums + part * stride, 0, (size_t)at.D * sizeof(float));
-        Range mine = range_part(at.rows, 1, part, threads);
-        for (int64_t row = mine.from; row < mine.to; row++) {
-            int64_t from = head_row(&at, row);
-            BY_TYPE(x.dtype, row_backward, run_at(dx, from), sums + part * stride, run_at(dy, from),
-                    run_at(x, from), run_at(dres, from), weights, at.D, tensor_f32(rstd)[row]);
-        }
-    }
-    for (int part = 0; part < threads; part++)
+    Backward backward = {dx, dy, x, rstd, dres, at, weights, sums, stride, parts};
+    pool_run(pool_for(stream, at.rows * at.D), parts, backward_task, &backward);
+    for (int part = 0; part < parts; part++)
         for (int64_t c = 0; c < at.D; c++) tensor_f32(dgamma)[c] += sums[part * stride + c];
     return OK;
 }

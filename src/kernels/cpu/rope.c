@@ -20,22 +20,32 @@ static ALWAYS_INLINE void rotate(DType dtype, void *first, void *second, const f
     }
 }
 
+typedef struct Rope {
+    Tensor x, table, positions;
+    int64_t origin;
+    HeadRange heads;
+    float sign;
+} Rope;
+
+static void rope_tokens(const void *context, Range mine) {
+    const Rope *f = context;
+    int64_t T = f->x.dim[1], N = f->x.dim[2], D = f->x.dim[3], R = tensor_cols(f->table);
+    int64_t count = f->heads.count ? f->heads.count : N;
+    for (int64_t i = mine.from; i < mine.to; i++) {
+        int64_t at = row_position(f->positions, f->origin, T, i / T, i % T, tensor_rows(f->table));
+        const float *row = tensor_f32(f->table) + at * R;
+        int64_t head = (i * N + f->heads.first) * D;
+        for (int64_t h = 0; at >= 0 && h < count; h++, head += D)
+            BY_TYPE(f->x.dtype, rotate, run_at(f->x, head), run_at(f->x, head + R / 2), row, row + R / 2,
+                    R / 2, f->sign);
+    }
+}
+
 static Status rope(Stream *stream, Tensor x, Tensor table, Tensor positions, int64_t origin, HeadRange heads,
                    float sign) {
-    int64_t T = x.dim[1], N = x.dim[2], D = x.dim[3], R = tensor_cols(table), tokens = x.dim[0] * T;
-    int64_t count = heads.count ? heads.count : N;
-#pragma omp parallel num_threads(threads_for(stream, tokens *count *R))
-    {
-        Range mine = range_mine(tokens, 1);
-        for (int64_t i = mine.from; i < mine.to; i++) {
-            int64_t at = row_position(positions, origin, T, i / T, i % T, tensor_rows(table));
-            const float *row = tensor_f32(table) + at * R;
-            int64_t head = (i * N + heads.first) * D;
-            for (int64_t h = 0; at >= 0 && h < count; h++, head += D)
-                BY_TYPE(x.dtype, rotate, run_at(x, head), run_at(x, head + R / 2), row, row + R / 2, R / 2,
-                        sign);
-        }
-    }
+    int64_t tokens = x.dim[0] * x.dim[1], count = heads.count ? heads.count : x.dim[2];
+    Rope context = {x, table, positions, origin, heads, sign};
+    ranges_run(stream, tokens, 1, tokens * count * tensor_cols(table), rope_tokens, &context);
     return OK;
 }
 

@@ -9,6 +9,7 @@
 
 #include <omp.h>
 
+#include "device/pool.h"
 #include "kernels/backend.h"
 
 #ifndef WEFT_ISA
@@ -57,6 +58,43 @@ static inline Range range_mine(int64_t count, int64_t unit) {
  * its threads. */
 static inline int threads_for(const Stream *stream, int64_t elements) {
     return elements < 8192 ? 1 : stream->device->threads;
+}
+
+/* Kernels of training run as jobs of the device's pool, those of generation as OpenMP regions, which start
+ * sooner. Both at a time would compete for the cores, so a pool is used for large amounts of work only. */
+enum { POOL_ELEMENTS = 65536 };
+
+static inline Pool *pool_for(const Stream *stream, int64_t elements) {
+    return elements < POOL_ELEMENTS ? NULL : stream->device->pool;
+}
+/* The number of parts for this many elements, with `each` parts per thread: more than one, because threads
+ * may progress at different speeds. */
+static inline int parts_for(const Stream *stream, int64_t elements, int each) {
+    return elements < POOL_ELEMENTS || stream->device->threads == 1 ? 1 : each * stream->device->threads;
+}
+
+/* Work on any part of a range. */
+typedef void RangeTask(const void *context, Range range);
+
+typedef struct RangeJob {
+    RangeTask *run;
+    const void *context;
+    int64_t count, unit;
+    int parts;
+} RangeJob;
+
+static inline void range_task(const void *context, int64_t part, int thread) {
+    (void)thread;
+    const RangeJob *job = context;
+    Range range = range_part(job->count, job->unit, (int)part, job->parts);
+    if (range.to > range.from) job->run(job->context, range);
+}
+
+/* Runs the work over [0, count), split at multiples of `unit`. `elements` is the amount of work. */
+static inline void ranges_run(const Stream *stream, int64_t count, int64_t unit, int64_t elements,
+                              RangeTask *run, const void *context) {
+    RangeJob job = {run, context, count, unit, parts_for(stream, elements, 4)};
+    pool_run(pool_for(stream, elements), job.parts, range_task, &job);
 }
 
 #endif

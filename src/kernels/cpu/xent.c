@@ -48,20 +48,30 @@ static void row_stats(const float *x, int64_t n, float *ret_max, float *ret_sum)
     *ret_sum = (float)total;
 }
 
+/* The arguments of all kernels. */
+typedef struct Losses {
+    Tensor losses, stats, logits, labels;
+    VocabPart part;
+    float scale;
+    bool gradient;
+} Losses;
+
+static void partial_rows(const void *context, Range mine) {
+    const Losses *f = context;
+    int64_t V = tensor_cols(f->logits), real = vocab_columns(f->part, V);
+    for (int64_t row = mine.from; row < mine.to; row++) {
+        const float *x = tensor_f32(f->logits) + row * V;
+        float *stat = tensor_f32(f->stats) + row * 3;
+        int64_t label = vocab_row(f->part, V, tensor_i32(f->labels)[row]);
+        row_stats(x, real, &stat[0], &stat[1]);
+        stat[2] = label >= 0 ? x[label] : 0;
+    }
+}
+
 static Status xent_partial_cpu(Stream *stream, Tensor stats, Tensor logits, Tensor labels, VocabPart part) {
     FP32_ELSE(xent_partial_ref(stream, stats, logits, labels, part), logits);
-    int64_t rows = tensor_rows(logits), V = tensor_cols(logits), real = vocab_columns(part, V);
-#pragma omp parallel num_threads(threads_for(stream, rows *V))
-    {
-        Range mine = range_mine(rows, 1);
-        for (int64_t row = mine.from; row < mine.to; row++) {
-            const float *x = tensor_f32(logits) + row * V;
-            float *stat = tensor_f32(stats) + row * 3;
-            int64_t label = vocab_row(part, V, tensor_i32(labels)[row]);
-            row_stats(x, real, &stat[0], &stat[1]);
-            stat[2] = label >= 0 ? x[label] : 0;
-        }
-    }
+    Losses context = {.stats = stats, .logits = logits, .labels = labels, .part = part};
+    ranges_run(stream, tensor_rows(logits), 1, tensor_count(logits), partial_rows, &context);
     return OK;
 }
 
@@ -79,25 +89,27 @@ static void row_gradient(float *x, float max, float sum, int64_t label, int64_t 
     if (label >= 0) x[label] -= scale;
 }
 
+static void finish_rows(const void *context, Range mine) {
+    const Losses *f = context;
+    int64_t V = tensor_cols(f->logits), real = vocab_columns(f->part, V);
+    for (int64_t row = mine.from; row < mine.to; row++) {
+        const float *stat = tensor_f32(f->stats) + row * 3;
+        int32_t label = tensor_i32(f->labels)[row];
+        float *x = tensor_f32(f->logits) + row * V;
+        bool counted = label >= 0 && label < f->part.valid;
+        tensor_f32(f->losses)[row] = counted ? stat[0] + logf(stat[1]) - stat[2] : 0;
+        if (f->gradient && !counted)
+            memset(x, 0, (size_t)V * sizeof *x);
+        else if (f->gradient)
+            row_gradient(x, stat[0], stat[1], vocab_row(f->part, V, label), real, V, f->scale);
+    }
+}
+
 static Status xent_finish_cpu(Stream *stream, Tensor losses, Tensor logits, Tensor stats, Tensor labels,
                               VocabPart part, float scale, bool gradient) {
     FP32_ELSE(xent_finish_ref(stream, losses, logits, stats, labels, part, scale, gradient), logits);
-    int64_t rows = tensor_rows(logits), V = tensor_cols(logits), real = vocab_columns(part, V);
-#pragma omp parallel num_threads(threads_for(stream, rows *V))
-    {
-        Range mine = range_mine(rows, 1);
-        for (int64_t row = mine.from; row < mine.to; row++) {
-            const float *stat = tensor_f32(stats) + row * 3;
-            int32_t label = tensor_i32(labels)[row];
-            float *x = tensor_f32(logits) + row * V;
-            bool counted = label >= 0 && label < part.valid;
-            tensor_f32(losses)[row] = counted ? stat[0] + logf(stat[1]) - stat[2] : 0;
-            if (gradient && !counted)
-                memset(x, 0, (size_t)V * sizeof *x);
-            else if (gradient)
-                row_gradient(x, stat[0], stat[1], vocab_row(part, V, label), real, V, scale);
-        }
-    }
+    Losses context = {losses, stats, logits, labels, part, scale, gradient};
+    ranges_run(stream, tensor_rows(logits), 1, tensor_count(logits), finish_rows, &context);
     return OK;
 }
 
@@ -145,22 +157,27 @@ static void row_loss(float *x, float *stat, int64_t label, int64_t real, int64_t
     stat[1] = (float)total;
 }
 
+static void loss_rows(const void *context, Range mine) {
+    const Losses *f = context;
+    int64_t V = tensor_cols(f->logits), real = vocab_columns(f->part, V);
+    for (int64_t row = mine.from; row < mine.to; row++) {
+        int32_t label = tensor_i32(f->labels)[row];
+        float *x = tensor_f32(f->logits) + row * V, *stat = tensor_f32(f->stats) + row * 3;
+        bool counted = label >= 0 && label < f->part.valid;
+        row_loss(x, stat, vocab_row(f->part, V, label), real, V, f->scale);
+        tensor_f32(f->losses)[row] = counted ? stat[0] + logf(stat[1]) - stat[2] : 0;
+        if (!counted) memset(x, 0, (size_t)V * sizeof *x);
+    }
+}
+
 static Status xent_loss_cpu(Stream *stream, Tensor losses, Tensor stats, Tensor logits, Tensor labels,
                             VocabPart part, float scale, bool gradient) {
     if (!gradient || logits.dtype != DT_F32) {
         TRY(xent_partial_cpu(stream, stats, logits, labels, part));
         return xent_finish_cpu(stream, losses, logits, stats, labels, part, scale, gradient);
     }
-    int64_t rows = tensor_rows(logits), V = tensor_cols(logits), real = vocab_columns(part, V);
-#pragma omp parallel for schedule(dynamic, 4) num_threads(threads_for(stream, rows *V))
-    for (int64_t row = 0; row < rows; row++) {
-        int32_t label = tensor_i32(labels)[row];
-        float *x = tensor_f32(logits) + row * V, *stat = tensor_f32(stats) + row * 3;
-        bool counted = label >= 0 && label < part.valid;
-        row_loss(x, stat, vocab_row(part, V, label), real, V, scale);
-        tensor_f32(losses)[row] = counted ? stat[0] + logf(stat[1]) - stat[2] : 0;
-        if (!counted) memset(x, 0, (size_t)V * sizeof *x);
-    }
+    Losses context = {losses, stats, logits, labels, part, scale, gradient};
+    ranges_run(stream, tensor_rows(logits), 1, tensor_count(logits), loss_rows, &context);
     return OK;
 }
 

@@ -1,0 +1,191 @@
+/* `ticket` has the number of tasks of the current job in its upper half and the next task to claim in its
+ * lower half. A thread reads the other fields of the job only after it has claimed a task, and the next job
+ * cannot start before that task is complete, so it never sees fields of two jobs. */
+#include "device/pool.h"
+
+#include <omp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/memory.h"
+#include "base/trace.h"
+
+/* How long threads look for work before they sleep. */
+enum { SPIN_NS = 50000 };
+
+typedef struct Worker {
+    Pool *pool;
+    int number;
+    pthread_t thread;
+} Worker;
+
+struct Pool {
+    int threads, started; /* threads of the pool itself, without the caller: wanted and started */
+    int64_t spin_ns;
+    PoolTask *task;
+    const void *context;
+    _Alignas(64) _Atomic uint64_t ticket;
+    _Alignas(64) _Atomic uint32_t finished;
+    _Alignas(64) atomic_bool busy, stop;
+    atomic_int sleeping;  /* threads that wait for `work` */
+    atomic_bool awaited;  /* the caller waits for `complete` */
+    pthread_mutex_t lock; /* for both conditions */
+    pthread_cond_t work, complete;
+    Worker worker[];
+};
+
+static void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static bool has_work(Pool *pool) {
+    uint64_t ticket = atomic_load(&pool->ticket);
+    return (uint32_t)ticket < ticket >> 32;
+}
+
+static void work_off(Pool *pool, int thread) {
+    uint64_t ticket = atomic_load(&pool->ticket);
+    while ((uint32_t)ticket < ticket >> 32) {
+        if (!atomic_compare_exchange_weak(&pool->ticket, &ticket, ticket + 1)) continue;
+        pool->task(pool->context, (uint32_t)ticket, thread);
+        bool last = atomic_fetch_add(&pool->finished, 1) + 1 == ticket >> 32;
+        if (last && atomic_load(&pool->awaited)) {
+            pthread_mutex_lock(&pool->lock);
+            pthread_cond_signal(&pool->complete);
+            pthread_mutex_unlock(&pool->lock);
+        }
+        ticket = atomic_load(&pool->ticket);
+    }
+}
+
+/* Spins until the condition holds; false if it takes too long. */
+#define SPUN(pool, condition)                                                                                \
+    ({                                                                                                       \
+        bool holds_ = condition;                                                                             \
+        for (int64_t end_ = trace_now() + (pool)->spin_ns; !holds_ && trace_now() < end_;)                   \
+            for (int i_ = 0; i_ < 32 && !holds_; i_++) {                                                     \
+                relax();                                                                                     \
+                holds_ = condition;                                                                          \
+            }                                                                                                \
+        holds_;                                                                                              \
+    })
+
+static void sleep_until_work(Pool *pool) {
+    pthread_mutex_lock(&pool->lock);
+    atomic_fetch_add(&pool->sleeping, 1);
+    while (!has_work(pool) && !atomic_load(&pool->stop)) pthread_cond_wait(&pool->work, &pool->lock);
+    atomic_fetch_sub(&pool->sleeping, 1);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static void wake(Pool *pool) {
+    if (!atomic_load(&pool->sleeping)) return;
+    pthread_mutex_lock(&pool->lock);
+    pthread_cond_broadcast(&pool->work);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static void await_complete(Pool *pool, uint32_t tasks) {
+    if (SPUN(pool, atomic_load(&pool->finished) == tasks)) return;
+    pthread_mutex_lock(&pool->lock);
+    atomic_store(&pool->awaited, true);
+    while (atomic_load(&pool->finished) < tasks) pthread_cond_wait(&pool->complete, &pool->lock);
+    atomic_store(&pool->awaited, false);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* If the user pins OpenMP's threads, those of the pool use the same places. Otherwise they may use the cores
+ * of the thread that starts them. */
+static void use_place(int number) {
+    int places = omp_get_num_places();
+    if (places < 1 || omp_get_proc_bind() == omp_proc_bind_false) return;
+    int place = number % places, count = omp_get_place_num_procs(place);
+    int core[CPU_SETSIZE];
+    if (count < 1 || count > CPU_SETSIZE) return;
+    omp_get_place_proc_ids(place, core);
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (int i = 0; i < count; i++) CPU_SET((size_t)core[i], &set);
+    sched_setaffinity(0, sizeof set, &set);
+}
+
+static void *worker_main(void *argument) {
+    Worker *worker = argument;
+    Pool *pool = worker->pool;
+    use_place(worker->number);
+    while (!atomic_load(&pool->stop)) {
+        if (!SPUN(pool, has_work(pool))) sleep_until_work(pool);
+        work_off(pool, worker->number);
+    }
+    return NULL;
+}
+
+/* Signals are left to the program's other threads. Fewer threads than wanted are no error. */
+static void start(Pool *pool) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (pool->started < pool->threads) {
+        Worker *worker = &pool->worker[pool->started];
+        *worker = (Worker){.pool = pool, .number = pool->started + 1};
+        if (pthread_create(&worker->thread, NULL, worker_main, worker) != 0) break;
+        pool->started++;
+    }
+    pool->threads = pool->started;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+Status pool_new(Pool **ret_pool, int threads) {
+    Pool *pool = NULL;
+    size_t bytes = (sizeof *pool + (size_t)threads * sizeof(Worker) + 63) / 64 * 64;
+    if (posix_memalign((void **)&pool, 64, bytes) != 0)
+        return FAILED("out of memory for %d threads", threads);
+    memset(pool, 0, bytes);
+    pool->threads = threads - 1;
+    const char *policy = getenv("OMP_WAIT_POLICY");
+    pool->spin_ns = policy && !strcasecmp(policy, "passive") ? 0 : SPIN_NS;
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->work, NULL);
+    pthread_cond_init(&pool->complete, NULL);
+    *ret_pool = pool;
+    return OK;
+}
+
+void pool_free(Pool *pool) {
+    if (!pool) return;
+    atomic_store(&pool->stop, true);
+    pthread_mutex_lock(&pool->lock);
+    pthread_cond_broadcast(&pool->work);
+    pthread_mutex_unlock(&pool->lock);
+    for (int i = 0; i < pool->started; i++) pthread_join(pool->worker[i].thread, NULL);
+    pthread_cond_destroy(&pool->complete);
+    pthread_cond_destroy(&pool->work);
+    pthread_mutex_destroy(&pool->lock);
+    free(pool);
+}
+
+void pool_run(Pool *pool, int64_t tasks, PoolTask *task, const void *context) {
+    if (!pool || !pool->threads || tasks < 2 || atomic_exchange(&pool->busy, true)) {
+        for (int64_t i = 0; i < tasks; i++) task(context, i, 0);
+        return;
+    }
+    if (pool->started < pool->threads) start(pool);
+    pool->task = task;
+    pool->context = context;
+    atomic_store(&pool->finished, 0);
+    atomic_store(&pool->ticket, (uint64_t)tasks << 32);
+    wake(pool);
+    work_off(pool, 0);
+    await_complete(pool, (uint32_t)tasks);
+    atomic_store(&pool->busy, false);
+}
