@@ -101,7 +101,7 @@ static int setup(void **state) {
     write_questions(data);
     json_t *summary =
         json_of("train", "--task", "squad", SHAPE, "--tokenizer", VOCAB, "--data", data, "--val", data,
-                "--steps", "100", "--batch", "12", "--lr", "4e-3", "--warmup", "10", "--out", run,
+                "--steps", "200", "--batch", "12", "--lr", "4e-3", "--warmup", "10", "--out", run,
                 "--eval-every", "0", "--eval-batches", "0", "--threads", "2", "--quiet");
     json_decref(summary);
     return 0;
