@@ -3,7 +3,7 @@
  * Such a file lists its rank counts in a comment line like " * Ranks: 2 3 4 8", after an empty comment line
  * so that clang-format does not join it with the text above; each count becomes a separate ctest test. The
  * file ends with RANKS_MAIN(tests). Every rank runs every test. A failed assertion aborts all ranks, which
- * would otherwise hang waiting for the failed one. */
+ * would otherwise hang waiting for the failed one. WEFT_TEST_FILTER selects tests by name, with wildcards. */
 #ifndef WEFT_TESTS_RANKS_H
 #define WEFT_TESTS_RANKS_H
 
@@ -55,6 +55,7 @@ static inline void ranks_prepare(void) {
 #define RANKS_MAIN(tests)                                                                                    \
     int main(void) {                                                                                         \
         ranks_prepare();                                                                                     \
+        if (getenv("WEFT_TEST_FILTER")) cmocka_set_test_filter(getenv("WEFT_TEST_FILTER"));                  \
         return cmocka_run_group_tests(tests, ranks_setup, ranks_teardown);                                   \
     }
 

@@ -766,6 +766,7 @@ static void test_gathered_fails(void **state) {
         assert_int_equal(status_diverged(status), !full);
         status_free(status);
         assert_ok(store_zero(run.runner->state[0], run.runner->stream));
+        assert_ok(stream_sync(run.runner->stream)); /* before a value is set again */
     }
     assert_ok(run_save_to(&run, world, disk, dir));
     assert_ok(run_save_background(&run, background, disk, dir));
