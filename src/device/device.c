@@ -135,10 +135,16 @@ void device_free(Device *device) {
     free(device);
 }
 
-Status stream_new(Stream **ret_stream, Device *device) {
+bool device_overlaps(const Device *device) {
+    if (device_is_dryrun(device)) return device->planned > 0;
+    return device->ops->overlaps && device->ops->overlaps(device);
+}
+
+static Status make_stream(Stream **ret_stream, Device *device, bool urgent) {
     Stream *stream = NULL;
     TRY(mem_new(1, sizeof *stream, &stream));
     stream->device = device;
+    stream->urgent = urgent;
     Status status = device->ops->stream_init(stream);
     if (status) {
         free(stream);
@@ -146,6 +152,14 @@ Status stream_new(Stream **ret_stream, Device *device) {
     }
     *ret_stream = stream;
     return OK;
+}
+
+Status stream_new(Stream **ret_stream, Device *device) {
+    return make_stream(ret_stream, device, false);
+}
+
+Status stream_new_urgent(Stream **ret_stream, Device *device) {
+    return make_stream(ret_stream, device, true);
 }
 
 void stream_free(Stream *stream) {
@@ -172,6 +186,18 @@ Status stream_sync(Stream *stream) {
 
 Status stream_wait(Stream *stream, Stream *other) {
     return stream == other ? OK : stream->device->ops->stream_wait(stream, other);
+}
+
+Status stream_event_record(Stream *stream, void **event) {
+    return stream->device->ops->event_record ? stream->device->ops->event_record(stream, event) : OK;
+}
+
+Status stream_event_wait(Stream *stream, void *event) {
+    return event ? stream->device->ops->event_wait(stream, event) : OK;
+}
+
+void stream_event_free(Device *device, void *event) {
+    if (event) device->ops->event_free(event);
 }
 
 Status stream_mark(Stream *stream, int mark) {

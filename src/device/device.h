@@ -40,6 +40,12 @@ typedef struct DeviceOps {
     void (*stream_done)(Stream *stream);
     Status (*stream_sync)(Stream *stream);
     Status (*stream_wait)(Stream *stream, Stream *other);
+    /* Whether work on two streams runs at the same time. NULL: it does not. */
+    bool (*overlaps)(const Device *device);
+    /* See stream_event_record. All three NULL: work is complete when a call returns. */
+    Status (*event_record)(Stream *stream, void **event);
+    Status (*event_wait)(Stream *stream, void *event);
+    void (*event_free)(void *event);
     Status (*mark)(Stream *stream, int mark);
     Status (*elapsed)(Stream *stream, int from, int to, double *ret_seconds);
     /* Recordings, see stream_record_begin. All four NULL: not supported. */
@@ -85,6 +91,7 @@ struct Stream {
     Device *device;
     Buffer workspace; /* grows on demand, see stream_workspace */
     bool asked;       /* dry run: a workspace was requested, see stream_workspace */
+    bool urgent;      /* see stream_new_urgent */
     union {
         void *event;
         int64_t ns;
@@ -139,7 +146,11 @@ MUST_USE Status dev_adopt(Device *device, MemTag tag, size_t bytes);
  * it with dev_free. */
 MUST_USE Status dev_alloc_host(Device *device, size_t bytes, Buffer *ret_buffer);
 
+/* Whether work on two streams of the device runs at the same time; in a dry run, of the planned device. */
+bool device_overlaps(const Device *device);
 MUST_USE Status stream_new(Stream **ret_stream, Device *device);
+/* A stream whose work is preferred to that of other streams. */
+MUST_USE Status stream_new_urgent(Stream **ret_stream, Device *device);
 void stream_free(Stream *stream);
 DEFINE_FREEP(Stream, stream)
 MUST_USE Status stream_copy(Stream *stream, void *dst, const void *src, size_t bytes, CopyKind kind);
@@ -147,6 +158,11 @@ MUST_USE Status stream_zero(Stream *stream, void *dst, size_t bytes);
 MUST_USE Status stream_sync(Stream *stream);
 /* Later work on `stream` starts after the work now on `other`. */
 MUST_USE Status stream_wait(Stream *stream, Stream *other);
+/* An event is the work on a stream so far, for which another stream may be made to wait later. record creates
+ * *event if it is NULL, and otherwise uses it again. Waiting for NULL does nothing. */
+MUST_USE Status stream_event_record(Stream *stream, void **event);
+MUST_USE Status stream_event_wait(Stream *stream, void *event);
+void stream_event_free(Device *device, void *event);
 /* stream_mark records the time at which the work now on the stream completes; stream_elapsed returns the time
  * between two marks, waiting for the later one. Marks are numbered 0 .. STREAM_MARKS - 1. */
 MUST_USE Status stream_mark(Stream *stream, int mark);

@@ -2,6 +2,9 @@
  * same size, since cudaMalloc and cudaFree synchronize the device; when memory runs out, the cache is
  * released to the driver and the request retried. Memory may be freed while work on a stream still uses it:
  * the next owner's work is ordered after it, on the same stream or by an event. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/format.h"
 #include "base/memory.h"
 #include "device/cuda/cuda.h"
@@ -93,7 +96,9 @@ static Status zero_cuda(Stream *stream, void *dst, size_t bytes) {
 static Status stream_init_cuda(Stream *stream) {
     cudaStream_t made;
     CUDA_TRY(cudaSetDevice(cuda_device(stream)->index));
-    CUDA_TRY(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
+    int least = 0, greatest = 0;
+    CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    CUDA_TRY(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, stream->urgent ? greatest : least));
     stream->impl = made;
     return OK;
 }
@@ -116,6 +121,28 @@ static Status stream_wait_cuda(Stream *stream, Stream *other) {
     if (error == cudaSuccess) error = cudaStreamWaitEvent(cuda_stream(stream), event, 0);
     cudaEventDestroy(event); /* released once it has occurred */
     return cuda_status(error, "cross-stream wait");
+}
+
+/* WEFT_CUDA_OVERLAP=off makes callers use one stream. */
+static bool overlaps_cuda(const Device *device) {
+    const char *asked = getenv("WEFT_CUDA_OVERLAP");
+    (void)device;
+    return !asked || strcmp(asked, "off") != 0;
+}
+
+static Status event_record_cuda(Stream *stream, void **event) {
+    cudaEvent_t made = *event;
+    if (!made) CUDA_TRY(cudaEventCreateWithFlags(&made, cudaEventDisableTiming));
+    *event = made;
+    return cuda_status(cudaEventRecord(made, cuda_stream(stream)), "recording an event");
+}
+
+static Status event_wait_cuda(Stream *stream, void *event) {
+    return cuda_status(cudaStreamWaitEvent(cuda_stream(stream), event, 0), "waiting for an event");
+}
+
+static void event_free_cuda(void *event) {
+    cudaEventDestroy(event);
 }
 
 static Status mark_cuda(Stream *stream, int mark) {
@@ -156,6 +183,10 @@ const DeviceOps device_ops_cuda = {
     .stream_done = stream_done_cuda,
     .stream_sync = stream_sync_cuda,
     .stream_wait = stream_wait_cuda,
+    .overlaps = overlaps_cuda,
+    .event_record = event_record_cuda,
+    .event_wait = event_wait_cuda,
+    .event_free = event_free_cuda,
     .mark = mark_cuda,
     .elapsed = elapsed_cuda,
     .record_begin = record_begin_cuda,
