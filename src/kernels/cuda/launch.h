@@ -382,7 +382,7 @@ typedef struct CudaAdamWPart {
     const float *grad;
     int64_t count; /* > 0 */
     float lr, decay;
-    int first; /* block, set by launch_adamw */
+    int first; /* tile, set by launch_adamw */
     bool keep_zeros;
 } CudaAdamWPart;
 enum { CUDA_ADAMW_PARTS = 56 }; /* as many as fit the arguments of a kernel */
@@ -390,8 +390,10 @@ typedef struct CudaAdamWParts {
     int parts;
     CudaAdamWPart part[CUDA_ADAMW_PARTS];
 } CudaAdamWParts;
-/* `type` is that of the copies. */
-cudaError_t launch_adamw(cudaStream_t stream, DType type, CudaAdamWParts *all, CudaAdamW spec);
+/* `type` is that of the copies, `most` the largest number of blocks, and `shared` of bytes of shared memory.
+ */
+cudaError_t launch_adamw(cudaStream_t stream, DType type, CudaAdamWParts *all, CudaAdamW spec, int most,
+                         size_t shared);
 
 /* momentum.cu: likewise for the other updates. */
 typedef struct CudaLion {

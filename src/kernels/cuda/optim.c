@@ -31,7 +31,10 @@ Status adamw_step_cuda(Stream *stream, const AdamWPart *part, int parts, AdamW s
         DType type = copy_type(&part[i]);
         for (; i < parts && all.parts < CUDA_ADAMW_PARTS && copy_type(&part[i]) == type; i++)
             if (tensor_count(part[i].param)) all.part[all.parts++] = part_of(&part[i]);
-        if (all.parts) LAUNCH(launch_adamw(cuda_stream(stream), type, &all, step));
+        const CudaDevice *device = cuda_device(stream);
+        if (all.parts)
+            LAUNCH(launch_adamw(cuda_stream(stream), type, &all, step, device->processors / 2,
+                                device->shared_memory));
     }
     return OK;
 }
