@@ -116,6 +116,7 @@ typedef struct Pass {
     Buffer saved;        /* this block and micro-batch, from forward to backward */
     Buffer deferred; /* backward: store what backward_weight needs here instead of computing weight gradients;
                         empty: compute them immediately */
+    Tensor kept;     /* with `deferred`: the output gradient, if it is unchanged until backward_weight */
     Buffer scratch;  /* shared workspace, valid during this call */
     Tensor loss;     /* (LOSS_COUNT) fp64 sums that output heads add to */
     Tensor hits;     /* (LOSS_COUNT) fp64 counts of correct top-1 predictions; absent: not counted */

@@ -140,11 +140,18 @@ static Status units_init(Shards *shards, const ParamList *units, const UnitUse *
         unit->layout = layout[i];
         unit->held = use[i].held && unit->layout.numel > 0;
         unit->twin = use[i].twin;
+        unit->block = use[i].block;
         unit->counted = use[i].counted;
     }
     for (int i = 0; i < count; i++)
         if (shards->unit[i].held) TRY(unit_alloc(shards, &shards->unit[i]));
     return make_pieces(shards);
+}
+
+/* Sums of squares that are added up, in order, to the norm. With one for each unit, the order in which units
+ * are complete does not matter. */
+static int norm_sums(const Shards *shards) {
+    return shards->spec.apart ? shards->count : shards->spec.shard->size;
 }
 
 Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const ParamList *units,
@@ -158,7 +165,7 @@ Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const 
     make_rooms(shards);
     if (spec->offload == OFFLOAD_PARAMS) TRY(stream_new(&shards->bring, shards->device));
     if (spec->train) {
-        TRY(dev_alloc(shards->device, MEM_OPTIMIZER, (size_t)spec->shard->size * sizeof(double),
+        TRY(dev_alloc(shards->device, MEM_OPTIMIZER, (size_t)norm_sums(shards) * sizeof(double),
                       &shards->norm));
         TRY(matrices_new(&shards->matrices, shards));
         if (shards_have_workers(shards)) TRY(outer_new(shards, units));
@@ -181,6 +188,7 @@ void shards_free(Shards *shards) {
         for (int k = 0; k < OPTIM_STATES; k++) dev_free(&unit->state[k]);
         free(unit->span);
         free(unit->messages);
+        stream_event_free(shards->device, unit->updated);
         arena_release(&shards->params, &unit->full);
         arena_release(&shards->grads, &unit->full_grad);
         arena_release(&shards->grads, &unit->reducing);
@@ -339,10 +347,12 @@ static Status start_grad(Shards *shards, ShardUnit *unit, float *grad) {
 
 Status shards_begin(Shards *shards) {
     shards->probing = 0;
+    TRY(stream_zero(shards->exec->stream, shards->norm.data, shards->norm.bytes));
     for (int i = 0; i < shards->all; i++) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit->held) continue;
         unit->fresh = true;
+        unit->squared = false;
         unit->sketched = unit->rows_sketched = 0;
         if (!shards->spec.grads) TRY(start_grad(shards, unit, unit->grad.data));
     }
@@ -594,13 +604,14 @@ static Status add_range(Shards *shards, const ShardUnit *unit, const UnitRange *
     const ShardSpec *spec = &shards->spec;
     int size = spec->shard->size;
     int64_t share = unit->layout.numel / size, base = spec->grads ? unit->first : 0, first, count;
-    Tensor sums = tensor_1d(shards->norm.data, DT_F64, size);
+    Tensor sums = tensor_1d(shards->norm.data, DT_F64, norm_sums(shards));
     float *grad = unit->grad.data;
+    int64_t slot = spec->apart ? unit - shards->unit : unit->first / share;
     if (!spec->optimizer && size > 1)
         return sum_squares_parts(shards->exec, sums, tensor_1d(grad + range->first, DT_F32, range->count),
                                  range->first, share);
     if (!range_overlap(range, unit->first, unit->count, &first, &count)) return OK;
-    return sum_squares(shards->exec, tensor_slice(sums, unit->first / share, 1),
+    return sum_squares(shards->exec, tensor_slice(sums, slot, 1),
                        tensor_1d(grad + (first - base), DT_F32, count));
 }
 
@@ -610,7 +621,7 @@ static Status add_squares(Shards *shards) {
     for (int i = 0; i < shards->count; i++) {
         const ShardUnit *unit = &shards->unit[i];
         const UnitRange whole = {.count = unit->layout.numel};
-        if (!unit->held || !unit->counted) continue;
+        if (!unit->held || !unit->counted || unit->squared) continue;
         if (shards->spec.tp->rank == 0) TRY(add_range(shards, unit, &whole));
         for (int k = 0; shards->spec.tp->rank > 0 && k < UNIT_RANGES; k++) {
             const UnitRange *range = &unit->layout.range[k];
@@ -621,15 +632,20 @@ static Status add_squares(Shards *shards) {
 }
 
 Status shards_norm_start(Shards *shards) {
-    TRY(stream_zero(shards->exec->stream, shards->norm.data,
-                    (size_t)shards->spec.shard->size * sizeof(double)));
     return add_squares(shards);
+}
+
+Status shard_square(Shards *shards, int at) {
+    ShardUnit *unit = &shards->unit[at];
+    const UnitRange whole = {.count = unit->layout.numel};
+    unit->squared = true;
+    return add_range(shards, unit, &whole);
 }
 
 Status shards_norm(Shards *shards, double *ret_norm, double *ret_spread) {
     const ShardSpec *spec = &shards->spec;
     Stream *stream = shards->exec->stream;
-    int size = spec->shard->size;
+    int size = norm_sums(shards);
     CLEANUP(mem_freep) double *sums = NULL;
     TRY(mem_new((size_t)size, sizeof *sums, &sums));
     TRY(stream_copy(stream, sums, shards->norm.data, shards->norm.bytes, COPY_TO_HOST));

@@ -65,6 +65,7 @@ typedef struct ShardSpec {
     int64_t sketch;         /* totals of a micro-batch's sketch, see shards_probe; 0: no sketches */
     int micros;             /* micro-batches per step, for allocating sketches */
     GradType grad_type;
+    bool apart; /* one rank: units may be added to the norm, and updated, one after the other */
     OptimSpec optim;
     OuterSpec outer; /* its workers are the ranks of `replica` */
 } ShardSpec;
@@ -83,6 +84,7 @@ typedef struct ShardUnit {
     ShardSpan *span;
     int spans;
     bool held;                  /* used by this stage */
+    int block;                  /* the first block that uses it */
     bool twin;                  /* tied: on the first and the last stage, kept equal over `ends` */
     bool counted;               /* counts in norms and checkpoints; a twin does so only on the first stage */
     int64_t first, count;       /* the shard that this rank updates, in elements */
@@ -105,6 +107,8 @@ typedef struct ShardUnit {
     bool fresh;                        /* no gradient has arrived in this step yet */
     bool unwritten;    /* gradients of `overwritten` parameters are undefined until backward stores them */
     int pieces, piece; /* a unit gathered in pieces: their number, and the first one's index; else 0 */
+    bool squared;      /* this step's norm includes it */
+    void *updated;     /* event: its last update, with ShardSpec.apart */
     int sketched;      /* micro-batches in this step's sketches */
     int rows_sketched; /* the same for per-row parameters, if backward completes them earlier */
 } ShardUnit;
@@ -117,7 +121,7 @@ typedef struct Shards {
     int count, all;      /* units; with pieces */
     Arena params, grads; /* full buffers of the two largest units */
     Arena wire;          /* what travels of their gradients, if that is not fp32 */
-    Buffer norm;         /* fp64: one sum of squares per shard */
+    Buffer norm;         /* fp64: one sum of squares per shard; with ShardSpec.apart, per unit */
     struct Matrices
         *matrices;       /* those that the optimizer updates as a whole; NULL: none. See shard_matrix.c */
     struct Outer *outer; /* NULL without an OuterSpec */
@@ -131,6 +135,7 @@ typedef struct Shards {
 /* How a stage uses a unit; fields as in ShardUnit. */
 typedef struct UnitUse {
     bool held, twin, counted;
+    int block;
 } UnitUse;
 
 /* Allocates without initializing. `exec` must outlive the result. */
@@ -196,6 +201,8 @@ MUST_USE Status shards_probe(Shards *shards, int micros, uint64_t seed);
  * standard deviation of about sqrt(2 / (totals * (n - 1))). */
 MUST_USE Status shards_finish(Shards *shards);
 MUST_USE Status shards_norm_start(Shards *shards);
+/* One rank: adds a unit's gradient, which is complete, to the norm before norm_start does. */
+MUST_USE Status shard_square(Shards *shards, int unit);
 MUST_USE Status shards_norm(Shards *shards, double *ret_norm, double *ret_spread);
 
 /* With GRAD_INT8: what this replica has not sent yet of its gradients; empty otherwise, and for units in
@@ -210,6 +217,11 @@ Tensor shard_gradient(const Shards *shards, int unit);
 
 /* One step of the optimizer on all shards; then all-gathers parameters that are not sharded. */
 MUST_USE Status shards_update(Shards *shards, const OptimStep *step);
+/* With ShardSpec.apart, unless the optimizer updates matrices as a whole, units are updated in the order in
+ * which blocks use them, and another stream than that of `exec` may use a unit before all are updated: await
+ * makes `stream` wait for the last update of this one. */
+bool shards_update_apart(const Shards *shards);
+MUST_USE Status shard_await_update(Shards *shards, int unit, Stream *stream);
 
 /* ---- outer steps (shard_outer.c) ---- */
 

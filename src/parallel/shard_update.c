@@ -82,17 +82,18 @@ static Status each_matrix_span(Shards *shards, int at, const OptimStep *step,
     return OK;
 }
 
-/* Updates the other spans of `count` units, from unit `first` on, in one call. */
-static Status step_units(Shards *shards, int first, int count, const OptimStep *step) {
+/* Updates the other spans of `count` units in one call. */
+static Status step_units(Shards *shards, const int *units, int count, const OptimStep *step) {
     CLEANUP(mem_freep) OptimPart *part = NULL;
     size_t spans = 0;
     int parts = 0;
-    for (int i = first; i < first + count; i++) spans += (size_t)shards->unit[i].spans;
+    for (int i = 0; i < count; i++) spans += (size_t)shards->unit[units[i]].spans;
     TRY(mem_new(spans, sizeof *part, &part));
-    for (int i = first; i < first + count; i++) {
-        const ShardUnit *unit = &shards->unit[i];
+    for (int i = 0; i < count; i++) {
+        const ShardUnit *unit = &shards->unit[units[i]];
         for (int k = 0; unit->held && k < unit->spans; k++)
-            if (!unit->span[k].rule.whole && span_part(shards, i, &unit->span[k], &part[parts])) parts++;
+            if (!unit->span[k].rule.whole && span_part(shards, units[i], &unit->span[k], &part[parts]))
+                parts++;
     }
     const OptimSpec *spec = &shards->spec.optim;
     return parts ? optim_kind(spec)->step(shards->exec, spec, step, part, parts) : OK;
@@ -104,17 +105,55 @@ static bool has_matrices(const ShardUnit *unit) {
     return false;
 }
 
+/* Updates units in the order in which blocks use them, in calls that are long enough to be efficient. */
+static Status step_apart(Shards *shards, const int *units, int count, const OptimStep *step) {
+    enum { ENOUGH = 1 << 25 }; /* elements */
+    for (int first = 0, next = 0; first < count; first = next) {
+        int64_t elements = 0;
+        while (next < count && elements < ENOUGH) elements += shards->unit[units[next++]].count;
+        TRY(step_units(shards, units + first, next - first, step));
+        for (int i = first; i < next; i++)
+            TRY(stream_event_record(shards->exec->stream, &shards->unit[units[i]].updated));
+    }
+    return OK;
+}
+
+/* The units that this rank holds, in the order in which blocks use them; returns their number. */
+static int units_by_use(const Shards *shards, int *units) {
+    int count = 0;
+    for (int i = 0; i < shards->count; i++) {
+        if (!shards->unit[i].held) continue;
+        int at = count++;
+        for (; at > 0 && shards->unit[units[at - 1]].block > shards->unit[i].block; at--)
+            units[at] = units[at - 1];
+        units[at] = i;
+    }
+    return count;
+}
+
+bool shards_update_apart(const Shards *shards) {
+    return shards->spec.apart && !shards->matrices;
+}
+
+Status shard_await_update(Shards *shards, int at, Stream *stream) {
+    return stream_event_wait(stream, shards->unit[at].updated);
+}
+
 /* Units that are gathered on all ranks are updated one by one, so that a gather overlaps the next update.
  * Units with matrices are published last: their update is complete only after all matrices are transformed.
  */
 Status shards_update(Shards *shards, const OptimStep *step) {
     const Optimizer *kind = optim_kind(&shards->spec.optim);
     bool gathers = shards_gather_params(shards);
-    if (!gathers) TRY(step_units(shards, 0, shards->count, step));
+    CLEANUP(mem_freep) int *units = NULL;
+    TRY(mem_new((size_t)shards->count, sizeof *units, &units));
+    int held = units_by_use(shards, units);
+    if (shards_update_apart(shards)) return step_apart(shards, units, held, step);
+    if (!gathers) TRY(step_units(shards, units, held, step));
     for (int i = 0; i < shards->count; i++) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit->held) continue;
-        if (gathers) TRY(step_units(shards, i, 1, step));
+        if (gathers) TRY(step_units(shards, &i, 1, step));
         if (has_matrices(unit))
             TRY(each_matrix_span(shards, i, step, kind->begin));
         else

@@ -68,6 +68,7 @@ static void find_unit_uses(Runner *runner, UnitUse *use) {
             for (size_t i = 0; i < block->params.count; i++) {
                 int unit = block->ref[i].unit;
                 bool shared = model->unit[unit].desc[0].shared;
+                if (!use[unit].held || at < use[unit].block) use[unit].block = at;
                 use[unit].held = true;
                 use[unit].twin = shared && piped;
                 use[unit].counted = use[unit].counted || !shared || !piped || at == 0;
@@ -200,6 +201,7 @@ static Status alloc_units(Runner *runner) {
                        .micros = spec->micros ? spec->micros : 1,
                        .optim = spec->optim,
                        .grad_type = spec->grad_type,
+                       .apart = runner_may_overlap(runner),
                        .outer = spec->outer};
     /* A single rank has nothing to shard. Offloaded parameters are fetched and released like ZeRO-3 shards.
      */
@@ -305,6 +307,7 @@ Status runner_new(Runner **ret_runner, const Model *model, Device *device, const
     TRY(runner_chunks_init(runner));
     TRY(alloc_units(runner));
     TRY(alloc_scratch(runner));
+    TRY(overlap_init(runner));
     if (spec->train)
         TRY(set_schedule(runner, &runner->schedule, spec->schedule, spec->micros ? spec->micros : 1));
     TRY(set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, 1));
@@ -320,6 +323,7 @@ void runner_free(Runner *runner) {
     /* After a failure other ranks may still be sending to buffers that are freed below. */
     if (runner->mesh) mesh_drop(runner->mesh);
     /* The last update may still be running. */
+    if (runner->overlap.chain) status_free(stream_sync(runner->overlap.chain));
     if (runner->stream) status_free(stream_sync(runner->stream));
     store_free(runner->params);
     store_free(runner->grads);
@@ -341,12 +345,14 @@ void runner_free(Runner *runner) {
     free(runner->unit_adds);
     schedule_done(&runner->schedule);
     schedule_done(&runner->eval_schedule);
+    overlap_done(runner);
     stream_free(runner->stream);
     mesh_free(runner->own_mesh);
     free(runner);
 }
 
 Status runner_publish(Runner *runner) {
+    TRY(overlap_settle(runner));
     return shards_publish(runner->shards);
 }
 
@@ -461,6 +467,7 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     Section section = section_begin(runner);
     int64_t counts[LOSS_COUNT], own[LOSS_COUNT];
     StepResult result = {0};
+    if (runner->overlap.on) TRY(overlap_settle(runner));
     TRY(count_terms(runner, micros, count, counts, own, &result.tokens));
     TRY(stream_mark(runner->stream, MARK_STEP));
     TRY(shards_begin(runner->shards));
@@ -475,7 +482,9 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     Round round = {.micros = micros, .count = count, .train = true, .step = step, .head_rows = head_rows};
     for (int k = 0; k < LOSS_COUNT; k++)
         if (own[k]) round.loss_grad[k] = (float)(loss_weight[k] * runner->loss_scale.scale / (double)own[k]);
+    TRY(overlap_begin(runner, runner->shards->probing > 0));
     TRY(runner_run(runner, &runner->schedule, &round));
+    TRY(overlap_end(runner));
     TRY(shards_finish(runner->shards));
     TRY(shards_norm_start(runner->shards));
     TRY(stream_mark(runner->stream, MARK_STEP_END));
@@ -496,9 +505,11 @@ Status runner_update(Runner *runner, int64_t step, double lr, double clip_norm) 
     double scale = optim_clip_scale(spec, clip_norm) / runner->loss_scale.scale;
     Section section = section_begin(runner);
     int64_t start = trace_now();
+    TRY(overlap_update_begin(runner));
     TRY(stream_mark(runner->stream, MARK_UPDATE));
     TRY(shards_update(runner->shards, &(OptimStep){.number = step, .lr = lr, .grad_scale = scale}));
     TRY(stream_mark(runner->stream, MARK_UPDATE_END));
+    overlap_update_end(runner);
     runner->updated = true;
     trace_add(runner->trace, TRACE_COMPUTE, &name, start, trace_now(), 0, 0);
     section_end(runner, &section, &runner->times.update_s);
@@ -554,6 +565,7 @@ Status runner_step(Runner *runner, HostBatch *const *micros, int count, int64_t 
 Status runner_sync(Runner *runner, int64_t step, bool last) {
     static const TraceName name = {.name = "outer step", .category = "optimizer", .color = TRACE_GREEN};
     if (!runner->outer) return OK;
+    TRY(overlap_settle(runner));
     Section section = section_begin(runner);
     int64_t start = trace_now();
     TRY(shards_sync(runner->shards, step, last));
@@ -575,6 +587,7 @@ Status runner_eval(Runner *runner, HostBatch *const *batches, int count, double 
                    int64_t counts[LOSS_COUNT], int64_t hits[LOSS_COUNT]) {
     TRY(check_sizes(runner, batches, count));
     TRY(set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, count));
+    TRY(overlap_settle(runner));
     TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
     CLEANUP(mem_freep) int64_t *head_rows = NULL;
     TRY(mem_new((size_t)count, sizeof *head_rows, &head_rows));
@@ -599,6 +612,7 @@ Status runner_hidden(Runner *runner, const HostBatch *batch, Tensor *ret_hidden)
     TRY(check_sizes(runner, batches, 1));
     if (runner->mesh->extent[AXIS_PP] > 1 || runner->mesh->extent[AXIS_TP] > 1)
         return FAILED("internal: hidden states need one stage and one tensor rank");
+    TRY(overlap_settle(runner));
     Round round = {.micros = batches, .count = 1};
     Chunk *chunk = &runner->chunk[0];
     MicroBuffers *buffer_set;
@@ -682,6 +696,7 @@ Status runner_logits(Runner *runner, const HostBatch *batch, OutputHead head, fl
         return FAILED("internal: vocabulary logits require a tensor-parallel size of 1");
     TRY(check_sizes(runner, batches, 1));
     TRY(set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, 1));
+    TRY(overlap_settle(runner));
     Scores scores = {.head = head, .out = out};
     Round round = {.micros = batches, .count = 1, .scores = &scores};
     TRY(runner_run(runner, &runner->eval_schedule, &round));

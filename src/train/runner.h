@@ -5,6 +5,7 @@
  *   runner.c          setup, steps, losses, evaluation
  *   runner_memory.c   assignment of blocks to stages; buffers of micro-batches in flight and of messages
  *   runner_actions.c  the actions of a schedule
+ *   runner_overlap.c  what runs beside forward and backward on a GPU
  */
 #ifndef WEFT_TRAIN_RUNNER_H
 #define WEFT_TRAIN_RUNNER_H
@@ -102,6 +103,21 @@ typedef struct Runner {
     Device *device;
     Stream *stream;
     Exec exec;
+    /* A GPU with one rank: forward and backward run on `chain`, weight gradients and the update beside them
+     * on `stream`. See runner_overlap.c; all empty: everything runs on `stream`. */
+    struct {
+        Stream *chain;
+        Exec exec;
+        Buffer operands[2]; /* of a layer's weight gradients, alternately; empty: backward computes them */
+        Buffer
+            gradient[2]; /* of a layer's output, in turn with the message's: weight gradients read it, too */
+        Buffer scratch;  /* of weight gradients */
+        int turn;
+        bool measured; /* GEMMs have been tuned, alone on the device */
+        bool on;       /* in this step */
+        bool cleared;  /* `chain` follows the clearing of gradients */
+        bool updating; /* since `chain` last followed `stream`, only an update was put there */
+    } overlap;
     Shards *shards;
     /* fp32 views of the shard that this rank updates; all but params only when training. Call runner_publish
      * after changing params. */

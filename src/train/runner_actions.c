@@ -8,9 +8,14 @@
 
 #include "train/runner_internal.h"
 
+/* Outside training, overlap.on is false. */
+static Exec *runner_exec(Runner *runner) {
+    return runner->overlap.on ? &runner->overlap.exec : &runner->exec;
+}
+
 Pass runner_pass(Runner *runner, const Round *round, const MicroBuffers *buffer_set) {
     Pass pass = {
-        .exec = &runner->exec,
+        .exec = runner_exec(runner),
         .tp = runner->mesh->axis[AXIS_TP],
         .shape = runner_shape(runner, buffer_set->data.B, buffer_set->data.T, round->train),
         .micro = &buffer_set->data,
@@ -125,6 +130,7 @@ Status runner_enter(Runner *runner, Pass *pass, int at, bool params, bool grads)
     for (int i = 0; i < count; i++) {
         int unit = units[i];
         if (unit == divided) continue;
+        TRY(overlap_enter(runner, unit, grads));
         if (params) TRY(shard_ready(runner->shards, unit, &runner->param_base[unit]));
         if (grads) {
             float *grad;
@@ -155,7 +161,9 @@ static Status grads_added(Runner *runner, const Round *round, int at) {
         if (shard_pieces(runner->shards, units[i])) continue;
         int unit = units[i], adds = ++runner->unit_adds[unit], users = runner->unit_users[unit];
         shard_written(runner->shards, unit);
-        if (adds % users == 0) TRY(shard_grad_done(runner->shards, unit, adds == users * round->count));
+        bool last = adds == users * round->count;
+        if (adds % users == 0) TRY(shard_grad_done(runner->shards, unit, last));
+        if (last && overlap_operands(runner, at).data) TRY(shard_square(runner->shards, unit));
     }
     return OK;
 }
@@ -241,7 +249,7 @@ static Status do_forward(Runner *runner, const Round *round, Action action) {
     if (chunk->from_stage) TRY(take_input(runner, buffer_set, action));
     StageMessage *message;
     if (chunk->to_stage) TRY(message_open(runner, MESSAGE_OUTPUT, action.chunk, action.micro, &message));
-    TRY(host_batch_upload(round->micros[action.micro], runner->stream, buffer_set->ids,
+    TRY(host_batch_upload(round->micros[action.micro], runner_exec(runner)->stream, buffer_set->ids,
                           first_sequence(runner, round, action.micro), &buffer_set->data));
     bool scores = round->scores && runner_has_output(runner, chunk);
     TRY(runner_forward(runner, round, chunk, buffer_set, scores ? chunk->count - 1 : chunk->count));
@@ -265,7 +273,7 @@ static Status recompute_block(Runner *runner, Pass *pass, const Chunk *chunk, co
 }
 
 static Status backward_block(Runner *runner, const Round *round, Pass *pass, const Chunk *chunk,
-                             MicroBuffers *buffer_set, int at, bool split, Tensor gradient) {
+                             MicroBuffers *buffer_set, int at, bool split, Tensor dx, Tensor dy) {
     int number = chunk->first + at;
     const Block *block = &runner->model->block[number];
     bool done = block->ops->grads_in_forward, params = block->ops->backward_params;
@@ -274,10 +282,14 @@ static Status backward_block(Runner *runner, const Round *round, Pass *pass, con
     if (runner_recomputes(runner, number)) TRY(recompute_block(runner, pass, chunk, buffer_set, at));
     use_saved(runner, pass, buffer_set, at);
     bool deferred = split && buffer_set->deferred[at].data;
-    pass->deferred = deferred ? buffer_set->deferred[at] : (Buffer){0};
-    TRY(block->ops->backward(block, pass, gradient, gradient,
-                             runner_output(runner, chunk, buffer_set, pass->shape, at - 1)));
-    if (deferred) TRY(rows_added(runner, number));
+    pass->deferred = deferred ? buffer_set->deferred[at] : overlap_operands(runner, number);
+    Tensor x = runner_output(runner, chunk, buffer_set, pass->shape, at - 1);
+    pass->kept = dx.data == dy.data ? TENSOR_NONE : dy;
+    TRY(block->ops->backward(block, pass, dx, dy, x));
+    if (deferred)
+        TRY(rows_added(runner, number));
+    else if (pass->deferred.data)
+        TRY(overlap_weights(runner, pass, number, x));
     runner_leave(runner, number);
     return done || deferred ? OK : grads_added(runner, round, number);
 }
@@ -289,16 +301,18 @@ static Status do_backward(Runner *runner, const Round *round, Action action) {
     StageMessage *message = message_find(runner, MESSAGE_GRADIENT, action.chunk, action.micro);
     if (!message) TRY(message_open(runner, MESSAGE_GRADIENT, action.chunk, action.micro, &message));
     Pass pass = runner_pass(runner, round, buffer_set);
-    Tensor gradient = rows_at(message->buffer.data, runner, pass.shape);
+    Tensor gradient = rows_at(message->buffer.data, runner, pass.shape), dy = gradient;
     for (int at = chunk->count - 1; at >= 0; at--) {
+        Tensor dx = overlap_gradient(runner, chunk->first + at, dy, gradient);
         TRY(mesh_section_check(runner->mesh));
-        TRY(backward_block(runner, round, &pass, chunk, buffer_set, at, split, gradient));
+        TRY(backward_block(runner, round, &pass, chunk, buffer_set, at, split, dx, dy));
+        dy = dx;
     }
     /* Recomputation may have moved the list of messages. */
     message = message_find(runner, MESSAGE_GRADIENT, action.chunk, action.micro);
     if (!chunk->from_stage) message->used = false;
     if (!split) buffer_set->used = false;
-    return OK;
+    return overlap_micro_end(runner);
 }
 
 static Status do_backward_weight(Runner *runner, const Round *round, Action action) {

@@ -25,6 +25,33 @@ MUST_USE Status message_open(Runner *runner, MessageKind kind, int chunk, int mi
                              StageMessage **ret_message);
 StageMessage *message_find(Runner *runner, MessageKind kind, int chunk, int micro);
 
+/* ---- overlap ---- */
+
+/* Whether this runner may use two streams. */
+bool runner_may_overlap(const Runner *runner);
+MUST_USE Status overlap_init(Runner *runner);
+void overlap_done(Runner *runner);
+/* Begins and ends a training step. `alone`: use one stream. After the end, `stream` follows all of the step.
+ */
+MUST_USE Status overlap_begin(Runner *runner, bool alone);
+MUST_USE Status overlap_end(Runner *runner);
+/* Before and after an update is put on `stream`. */
+MUST_USE Status overlap_update_begin(Runner *runner);
+void overlap_update_end(Runner *runner);
+/* Before anything but a training step uses `stream`, and after a step that failed. */
+MUST_USE Status overlap_settle(Runner *runner);
+/* Before a block runs forward or backward: waits for its unit's update, and for cleared gradients. */
+MUST_USE Status overlap_enter(Runner *runner, int unit, bool grads);
+/* The buffer for the operands of a block's weight gradients; empty: backward computes these. */
+Buffer overlap_operands(const Runner *runner, int block);
+/* The buffer for the gradient of that block's input, given the one of its output in `dy`, and the message's.
+ */
+Tensor overlap_gradient(const Runner *runner, int block, Tensor dy, Tensor message);
+/* After backward has left operands there: computes the weight gradients beside what follows. */
+MUST_USE Status overlap_weights(Runner *runner, const Pass *pass, int block, Tensor x);
+/* After a micro-batch's backward, before its activations are overwritten. */
+MUST_USE Status overlap_micro_end(Runner *runner);
+
 /* ---- actions ---- */
 
 /* Requests a head's logits instead of losses; `out` is host memory for one micro-batch. */

@@ -1,6 +1,6 @@
 /* Tests a complete model in its runner, with dropout: results must not depend on recompute or on the division
  * into micro-batches, and separate documents in a sequence must not affect one another. Also tests memory use
- * and 16-bit logits. */
+ * and 16-bit logits, and the order of work on a device with concurrent streams. */
 #include "model/rig.h"
 #include "train/runner.h"
 
@@ -32,6 +32,11 @@ static HostBatch *batch_of(const ModelConfig *config, int64_t first, int64_t cou
     return batch;
 }
 
+static bool say_yes(const Device *device) {
+    (void)device;
+    return true;
+}
+
 typedef struct Outcome {
     double loss, grad_norm;
     float *weights;
@@ -39,24 +44,39 @@ typedef struct Outcome {
     size_t activations, total, after_first;
 } Outcome;
 
+typedef struct Setup {
+    const Family *family;
+    const char *kernels;
+    DType dtype, logits;
+    Recompute recompute;
+    int64_t micro_batch;
+    bool overlaps;   /* as on a device with concurrent streams */
+    bool no_dropout; /* of rows */
+} Setup;
+
 /* Trains three steps from the same initial weights and returns losses, final weights and memory use. */
-static Outcome outcome_in(DType dtype, DType logits, const Family *family, const char *kernels,
-                          Recompute recompute, int64_t micro_batch) {
+static Outcome outcome_with(Setup setup) {
+    const Family *family = setup.family;
+    int64_t micro_batch = setup.micro_batch;
     ModelConfig config = rig_config(family, rig_heads(family) | (family->outputs & OUTPUT_NSP));
+    if (setup.no_dropout) config.dropout_hidden = 0;
     CLEANUP(model_freep) Model *model = NULL;
     CLEANUP(device_freep) Device *device = NULL;
     CLEANUP(runner_freep) Runner *runner = NULL;
     assert_ok(model_new(&model, &config));
     assert_ok(device_new_cpu(&device, 1));
+    DeviceOps ops = *device->ops;
+    ops.overlaps = say_yes;
+    if (setup.overlaps) device->ops = &ops;
     RunnerSpec spec = {.micro_batch = micro_batch,
                        .seq = SEQ,
                        .train = true,
-                       .recompute = recompute,
-                       .dtype = dtype,
-                       .logits = logits,
+                       .recompute = setup.recompute,
+                       .dtype = setup.dtype,
+                       .logits = setup.logits,
                        .optim = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1},
                        .seed = 9};
-    assert_ok(kernels_find(kernels, &spec.table));
+    assert_ok(kernels_find(setup.kernels, &spec.table));
     assert_ok(runner_new(&runner, model, device, &spec));
     rig_randomize(runner->params);
     HostBatch *micro[BATCH];
@@ -69,6 +89,7 @@ static Outcome outcome_in(DType dtype, DType logits, const Family *family, const
         outcome.loss = result.loss, outcome.grad_norm = result.grad_norm;
         if (step == 1) outcome.after_first = device->total.current;
     }
+    assert_true((runner->overlap.chain != NULL) == setup.overlaps);
     for (int i = 0; i < count; i++) host_batch_free(micro[i]);
     outcome.activations = device->mem[MEM_ACTIVATIONS].peak;
     outcome.total = device->total.current;
@@ -81,6 +102,16 @@ static Outcome outcome_in(DType dtype, DType logits, const Family *family, const
         to += runner->params->unit[i].numel;
     }
     return outcome;
+}
+
+static Outcome outcome_in(DType dtype, DType logits, const Family *family, const char *kernels,
+                          Recompute recompute, int64_t micro_batch) {
+    return outcome_with((Setup){.family = family,
+                                .kernels = kernels,
+                                .dtype = dtype,
+                                .logits = logits,
+                                .recompute = recompute,
+                                .micro_batch = micro_batch});
 }
 
 static Outcome outcome_of(const Family *family, const char *kernels, Recompute recompute,
@@ -123,6 +154,25 @@ static void test_micro_batches(void **state) {
                 free(split.weights);
             }
             free(whole.weights);
+        }
+}
+
+/* With concurrent streams, weight gradients follow backward and units are updated in a different order, with
+ * the same bits. */
+static void test_overlap(void **state) {
+    (void)state;
+    for (const Family *const *family = families(); *family; family++)
+        for (int k = 0; k < 4; k++) {
+            Setup setup = {
+                .family = *family, .kernels = "cpu", .micro_batch = BATCH >> k % 2, .no_dropout = k > 1};
+            Outcome one = outcome_with(setup);
+            setup.overlaps = true;
+            Outcome two = outcome_with(setup);
+            assert_int_equal(two.total, two.after_first);
+            assert_true(two.loss == one.loss && two.grad_norm == one.grad_norm);
+            assert_memory_equal(two.weights, one.weights, (size_t)one.count * sizeof(float));
+            free(one.weights);
+            free(two.weights);
         }
 }
 
@@ -225,11 +275,9 @@ static void test_documents(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recompute),
-        cmocka_unit_test(test_micro_batches),
-        cmocka_unit_test(test_steps_allocate_no_memory),
-        cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_recompute), cmocka_unit_test(test_micro_batches),
+        cmocka_unit_test(test_overlap),   cmocka_unit_test(test_steps_allocate_no_memory),
+        cmocka_unit_test(test_logits),    cmocka_unit_test(test_documents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -228,12 +228,20 @@ static Status recompute_layer(const Block *block, Pass *pass, const LayerSaved *
     return mlp_recompute(block, pass, &s->mlp);
 }
 
+/* Whether the gradients of the outputs of MLP and attention are gradients of the residual stream, which stay
+ * until deferred matmuls read them. */
+static bool keeps_gradients(const Block *block, const Pass *pass) {
+    return pass->kept.data && pre_norm(block) && block->config->dropout_hidden <= 0 && !pass->shape.sequence;
+}
+
 /* Buffers for the output gradients: in `deferred`, or over tensors that are no longer needed. */
 static Status layer_gradients(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
                               LayerDeferred *ret_gradients) {
     if (pass->deferred.data) {
         Bump bump = bump_over(pass->deferred);
-        *ret_gradients = layer_deferred(block, pass->shape, &bump);
+        LayerDeferred d = layer_deferred(block, pass->shape, &bump);
+        if (keeps_gradients(block, pass)) d.dz = pass->kept;
+        *ret_gradients = d;
         return bump_check(&bump, "a layer's deferred gradients");
     }
     LayerDeferred d = {.dz = pass->shape.sequence ? w->whole : w->a,
@@ -251,7 +259,7 @@ static Status layer_gradients(const Block *block, Pass *pass, const LayerSaved *
 /* Gradient before the dropout at a matmul's output: in *buffer, or dy itself if there is no dropout and no
  * deferred matmul needs the gradient. */
 static Status drop_gradient(Pass *pass, const LayerScratch *w, Tensor *buffer, Tensor dy, Dropout dropout) {
-    bool cut = pass->shape.sequence, later = pass->deferred.data != NULL;
+    bool cut = pass->shape.sequence, later = pass->deferred.data && buffer->data != dy.data;
     Tensor whole, rows = dy;
     if (dropout.p > 0 || (later && !cut)) {
         rows = cut ? w->a : *buffer;
@@ -301,6 +309,7 @@ static Status backward_layer(const Block *block, Pass *pass, Tensor dx, Tensor d
     TRY(layer_memory(block, pass, &s, &w));
     TRY(layer_gradients(block, pass, &s, &w, &d));
     if (!pre_norm(block)) s.h2 = d.mid;
+    if (keeps_gradients(block, pass)) w.b = d.da;
     TRY(recompute_mid(block, pass, &s));
     TRY(recompute_layer(block, pass, &s, x));
     if (pre_norm(block)) {

@@ -1,0 +1,166 @@
+/* What runs beside forward and backward on a GPU, with one rank.
+ *
+ * A small micro-batch does not fill a GPU: norms, attention and the first and last moments of every GEMM
+ * leave most of it idle. Forward and backward therefore run on a stream of their own, `chain`, which has
+ * precedence, and `stream` fills the gaps with what the next block does not wait for:
+ *
+ *   update            a block's forward waits only for the update of its own units
+ *   weight gradients  for micro-batches of up to OVERLAP_ROWS rows: backward leaves the operands in one of
+ * two buffers, as in a zero-bubble schedule, and waits before it uses the same buffer again gradient norm a
+ * layer's part follows its weight gradients
+ *
+ * All other code uses `stream`. It follows the whole step when the step ends, so `chain` has work only within
+ * runner_gradients. Profiles, and the first step, which tunes GEMMs, run the same kernels on one stream, with
+ * the same bits. WEFT_CUDA_OVERLAP=off does without all of this.
+ */
+#include "train/runner_internal.h"
+
+enum { OVERLAP_ROWS = 4096 };
+
+bool runner_may_overlap(const Runner *runner) {
+    const RunnerSpec *spec = &runner->spec;
+    return spec->train && runner->mesh->size == 1 && spec->offload == OFFLOAD_NONE &&
+           device_overlaps(runner->device);
+}
+
+/* Memory for weight gradients beside backward. */
+static Status alloc_operands(Runner *runner) {
+    const RunnerSpec *spec = &runner->spec;
+    Shape shape = runner_shape(runner, spec->micro_batch, spec->seq, true);
+    size_t operands = 0, scratch = 0;
+    if (shape.B * shape.T > OVERLAP_ROWS || spec->recompute != RECOMPUTE_NONE || shape.fp8) return OK;
+    for (int i = 0; i < runner->model->count; i++) {
+        const Block *block = &runner->model->block[i];
+        size_t here, saved, needed;
+        if (!block->ops->measure_deferred) continue;
+        here = block->ops->measure_deferred(block, shape);
+        block->ops->measure(block, shape, &saved, &needed);
+        if (here > operands) operands = here;
+        if (needed > scratch) scratch = needed;
+    }
+    for (int i = 0; i < 2; i++)
+        TRY(dev_alloc(runner->device, MEM_ACTIVATIONS, operands, &runner->overlap.operands[i]));
+    size_t rows = (size_t)(shape.B * shape.T * runner->model->config.hidden) * dtype_size(shape.dtype);
+    for (int i = 0; i < 2; i++)
+        TRY(dev_alloc(runner->device, MEM_ACTIVATIONS, rows, &runner->overlap.gradient[i]));
+    return dev_alloc(runner->device, MEM_SCRATCH, scratch, &runner->overlap.scratch);
+}
+
+Status overlap_init(Runner *runner) {
+    if (!runner_may_overlap(runner)) return OK;
+    TRY(alloc_operands(runner));
+    if (device_is_dryrun(runner->device)) return OK;
+    TRY(stream_new_urgent(&runner->overlap.chain, runner->device));
+    runner->overlap.exec = (Exec){.stream = runner->overlap.chain, .table = runner->exec.table};
+    return OK;
+}
+
+void overlap_done(Runner *runner) {
+    for (int i = 0; i < 2; i++) dev_free(&runner->overlap.operands[i]);
+    for (int i = 0; i < 2; i++) dev_free(&runner->overlap.gradient[i]);
+    dev_free(&runner->overlap.scratch);
+    stream_free(runner->overlap.chain);
+}
+
+static bool has_operands(const Runner *runner) {
+    return runner->overlap.operands[0].data != NULL;
+}
+
+/* Without weight gradients beside `chain`, only one stream needs a workspace at a time. */
+static void pass_workspace(Runner *runner, Stream *from, Stream *to) {
+    if (has_operands(runner)) return;
+    dev_free(&to->workspace);
+    to->workspace = from->workspace;
+    from->workspace = (Buffer){0};
+}
+
+static Status leave_chain(Runner *runner) {
+    if (!runner->overlap.on) return OK;
+    runner->overlap.on = false;
+    pass_workspace(runner, runner->overlap.chain, runner->stream);
+    return stream_wait(runner->stream, runner->overlap.chain);
+}
+
+Status overlap_begin(Runner *runner, bool alone) {
+    bool on = runner->overlap.chain && runner->overlap.measured && !alone && !runner->exec.profile &&
+              !runner->exec.observer;
+    if (on && !runner->overlap.updating) TRY(stream_wait(runner->overlap.chain, runner->stream));
+    runner->overlap.on = on;
+    runner->overlap.cleared = runner->overlap.updating = false;
+    if (on) pass_workspace(runner, runner->stream, runner->overlap.chain);
+    return OK;
+}
+
+/* The workspace of `chain` is as large as the one that a step on `stream` alone needed. */
+static Status reserve_workspace(Runner *runner) {
+    size_t bytes = runner->stream->workspace.bytes;
+    void *data;
+    if (!has_operands(runner)) return OK;
+    if (device_is_dryrun(runner->device)) return dev_adopt(runner->device, MEM_SCRATCH, bytes);
+    return stream_workspace(runner->overlap.chain, bytes, &data);
+}
+
+Status overlap_end(Runner *runner) {
+    TRY(leave_chain(runner));
+    if (runner->overlap.measured) return OK;
+    runner->overlap.measured = true;
+    return reserve_workspace(runner);
+}
+
+Status overlap_settle(Runner *runner) {
+    runner->overlap.updating = false;
+    return leave_chain(runner);
+}
+
+Status overlap_update_begin(Runner *runner) {
+    return runner->overlap.chain ? stream_wait(runner->overlap.chain, runner->stream) : OK;
+}
+
+void overlap_update_end(Runner *runner) {
+    runner->overlap.updating = shards_update_apart(runner->shards);
+}
+
+Status overlap_enter(Runner *runner, int unit, bool grads) {
+    Stream *chain = runner->overlap.chain;
+    if (!runner->overlap.on) return OK;
+    if (!grads) return shard_await_update(runner->shards, unit, chain);
+    if (runner->overlap.cleared) return OK;
+    runner->overlap.cleared = true;
+    return stream_wait(chain, runner->stream);
+}
+
+Buffer overlap_operands(const Runner *runner, int block) {
+    bool splits = runner->model->block[block].ops->measure_deferred != NULL;
+    return splits ? runner->overlap.operands[runner->overlap.turn] : (Buffer){0};
+}
+
+/* A layer's weight gradients read the gradient of its output while backward of the next layer runs, which
+ * must not overwrite it: three buffers take turns. */
+Tensor overlap_gradient(const Runner *runner, int block, Tensor dy, Tensor message) {
+    const Buffer *other = runner->overlap.gradient;
+    Tensor dx = dy;
+    if (!overlap_operands(runner, block).data) return dy;
+    dx.data = dy.data == message.data    ? other[0].data
+              : dy.data == other[0].data ? other[1].data
+                                         : message.data;
+    return dx;
+}
+
+/* `chain` waits for the previous layer's weight gradients, whose buffer the next layer will use, and `stream`
+ * for this layer's operands. */
+Status overlap_weights(Runner *runner, const Pass *pass, int at, Tensor x) {
+    const Block *block = &runner->model->block[at];
+    Pass weights = *pass;
+    weights.exec = &runner->exec;
+    weights.scratch = runner->overlap.scratch;
+    if (runner->overlap.on) {
+        TRY(stream_wait(runner->overlap.chain, runner->stream));
+        TRY(stream_wait(runner->stream, runner->overlap.chain));
+    }
+    runner->overlap.turn = !runner->overlap.turn;
+    return block->ops->backward_weight(block, &weights, x);
+}
+
+Status overlap_micro_end(Runner *runner) {
+    return runner->overlap.on ? stream_wait(runner->overlap.chain, runner->stream) : OK;
+}
