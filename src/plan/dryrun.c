@@ -146,6 +146,7 @@ Status dryrun_rank(const DryRunSpec *run, int rank, DryRunRank *ret_rank) {
     int64_t counts[LOSS_COUNT] = {0};
     if (run->evals) TRY(runner_eval(context.runner, context.micro, run->evals, sums, counts, NULL));
     count_params(context.runner, &result);
+    result.overlaps = context.runner->overlap.operands[0].data != NULL;
     for (int tag = 0; tag < MEM_TAGS; tag++) result.memory.tag[tag] = context.device->mem[tag].peak;
     result.memory.total = context.device->total.peak;
     result.memory.host = context.device->host.peak;

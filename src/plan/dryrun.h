@@ -21,6 +21,7 @@ typedef struct DryRunRank {
     int64_t params;               /* parameters of the rank's stage and tensor shard */
     int64_t kept;                 /* parameters stored permanently; fewer than `params` with ZeRO-3 */
     int blocks;                   /* blocks of its stage */
+    bool overlaps;                /* weight gradients run beside backward (train/runner_overlap.c) */
     StepEvents events;            /* events of a step, if DryRunSpec.timed */
 } DryRunRank;
 
