@@ -5,7 +5,10 @@
 // A warp computes one output. Its lanes read the weights in turn, 16 bytes at a time: for int8, 16 inputs
 // in the order of the row; for int4, a slice of 32 inputs, the first half of which are the low nibbles.
 // int4 sums use u = w + 8, from 0 to 15, and then subtract 8 times the sum of the inputs.
+//
+// In a chain (chain.cuh), the first weights are loaded before the rows are quantized.
 #include "kernels/cuda/act.cuh"
+#include "kernels/cuda/chain.cuh"
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -20,6 +23,8 @@ __global__ void __launch_bounds__(quantize_threads)
     quantize_kernel(int8_t *to, float *row_scale, const T *x, const float *factor, float static_amax, int K,
                     int depth) {
     __shared__ float warp_amax[quantize_threads / 32];
+    chain_next();
+    chain_wait();
     const T *row = x + (int64_t)blockIdx.x * K;
     to += (int64_t)blockIdx.x * depth;
     float amax = 0;
@@ -127,27 +132,31 @@ template <typename T, typename U, int ROWS, int BITS>
 __global__ void __launch_bounds__(dot_warps * 32) dot_kernel(CudaInt8 call, int64_t first) {
     const int64_t n = blockIdx.x * (int64_t)dot_warps + threadIdx.x / 32;
     const int lane = threadIdx.x % 32, rows = (int)(call.M - first < ROWS ? call.M - first : ROWS);
+    const int slices = call.depth / slice_inputs, lane_col = (int)(n % panel_cols);
+    // The weights of an output: a row, or its part of a panel's slices.
+    const int8_t *w = BITS == 8 ? call.panels + n * call.depth
+                                : call.panels + n / panel_cols * ((int64_t)slices * slice_bytes);
+    const int64_t offset = BITS == 8 ? 0 : lane_col * 16, each = BITS == 8 ? 16 : slice_bytes;
+    const int count = BITS == 8 ? (int)(call.depth / 16) : slices; // accesses per output
+    uint4 next = make_uint4(0, 0, 0, 0);
+    chain_next();
+    if (n < call.N && lane < count) next = *(const uint4 *)(w + lane * each + offset);
+    chain_wait();
     if (n >= call.N) return; // the whole warp
     const int8_t *x = call.quantized + first * call.depth;
     int sum[ROWS] = {};
-    if (BITS == 8) {
-        const int8_t *w = call.panels + n * call.depth;
-        for (int k = lane * 16; k < call.depth; k += 32 * 16) {
-            uint4 weights = *(const uint4 *)(w + k);
+    for (int c = lane; c < count; c += 32) {
+        const uint4 weights = next;
+        if (c + 32 < count) next = *(const uint4 *)(w + (c + 32) * each + offset);
+        if (BITS == 8) {
 #pragma unroll
             for (int r = 0; r < ROWS; r++)
                 if (r < rows)
-                    sum[r] = dot16(weights, *(const uint4 *)(x + r * (int64_t)call.depth + k), sum[r]);
-        }
-    } else {
-        const uint4 ones = make_uint4(0x01010101u, 0x01010101u, 0x01010101u, 0x01010101u);
-        const int slices = call.depth / slice_inputs, lane_col = (int)(n % panel_cols);
-        const int8_t *panel = call.panels + n / panel_cols * ((int64_t)slices * slice_bytes);
-        for (int c = lane; c < slices; c += 32) {
-            const int8_t *slice = panel + (int64_t)c * slice_bytes;
-            uint4 both = *(const uint4 *)(slice + lane_col * 16);
-            uint4 low = nibbles(both, 0), high = nibbles(both, 4);
-            int step = slice[panel_cols * 16 + lane_col];
+                    sum[r] = dot16(weights, *(const uint4 *)(x + r * (int64_t)call.depth + c * 16), sum[r]);
+        } else {
+            const uint4 ones = make_uint4(0x01010101u, 0x01010101u, 0x01010101u, 0x01010101u);
+            const uint4 low = nibbles(weights, 0), high = nibbles(weights, 4);
+            const int step = w[c * each + panel_cols * 16 + lane_col];
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 if (r >= rows) continue;
@@ -171,13 +180,10 @@ template <typename T, typename U, int BITS>
 cudaError_t launch_dot(cudaStream_t stream, const CudaInt8 &call, int64_t first) {
     int64_t rows = call.M - first < max_rows ? call.M - first : max_rows;
     unsigned blocks = blocks_for(call.N, dot_warps);
-    if (rows == 1)
-        dot_kernel<T, U, 1, BITS><<<blocks, dot_warps * 32, 0, stream>>>(call, first);
-    else if (rows <= 4)
-        dot_kernel<T, U, 4, BITS><<<blocks, dot_warps * 32, 0, stream>>>(call, first);
-    else
-        dot_kernel<T, U, max_rows, BITS><<<blocks, dot_warps * 32, 0, stream>>>(call, first);
-    return cudaGetLastError();
+    constexpr int threads = dot_warps * 32;
+    if (rows == 1) return launch_recorded(stream, dot_kernel<T, U, 1, BITS>, blocks, threads, 0, call, first);
+    if (rows <= 4) return launch_recorded(stream, dot_kernel<T, U, 4, BITS>, blocks, threads, 0, call, first);
+    return launch_recorded(stream, dot_kernel<T, U, max_rows, BITS>, blocks, threads, 0, call, first);
 }
 
 // Calls body(T{}, U{}) with the types of x and of y, which is T or fp32.
@@ -194,6 +200,8 @@ template <typename Body> cudaError_t with_types(const CudaInt8 *call, Body body)
 template <typename T>
 __global__ void embedding_kernel(T *x, const int32_t *tokens, const int32_t *types, const int32_t *past,
                                  EmbeddingTables tables, CudaInt8 words, int64_t positions) {
+    chain_next();
+    chain_wait();
     int64_t r = blockIdx.x, C = words.K;
     int64_t token = tokens[r] - tables.start, type = types ? types[r] : 0;
     int64_t position = r % positions + (past ? past[r / positions] : 0);
@@ -225,10 +233,9 @@ cudaError_t launch_int8_quantize(cudaStream_t stream, const CudaInt8 *call) {
     if (call->M > INT32_MAX) return cudaErrorInvalidValue;
     return with_type(call->type, [&](auto t) {
         using T = decltype(t);
-        quantize_kernel<T><<<(unsigned)call->M, quantize_threads, 0, stream>>>(
-            call->quantized, call->row_scale, (const T *)call->x, call->factor, call->static_amax,
-            (int)call->K, (int)call->depth);
-        return cudaGetLastError();
+        return launch_chained(stream, quantize_kernel<T>, (unsigned)call->M, quantize_threads, 0,
+                              call->quantized, call->row_scale, (const T *)call->x, call->factor,
+                              call->static_amax, (int)call->K, (int)call->depth);
     });
 }
 
@@ -265,8 +272,7 @@ cudaError_t launch_embedding_int8(cudaStream_t stream, DType type, void *x, cons
     if (rows > INT32_MAX) return cudaErrorInvalidValue;
     return with_type(type, [&](auto t) {
         using T = decltype(t);
-        embedding_kernel<T>
-            <<<(unsigned)rows, 128, 0, stream>>>((T *)x, tokens, types, past, tables, *words, positions);
-        return cudaGetLastError();
+        return launch_chained(stream, embedding_kernel<T>, (unsigned)rows, 128, 0, (T *)x, tokens, types,
+                              past, tables, *words, positions);
     });
 }
