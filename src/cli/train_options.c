@@ -316,6 +316,9 @@ static const Option layout_table[] = {
      .help = "Compute precision; master weights and optimizer state stay in fp32. On GPUs only: tf32 is "
              "fp32 with TF32 matrix multiplications, fp8 is bf16 with FP8 matrix multiplications in the "
              "layers."},
+    {OPT_ENUM("fp8-scaling", TrainArgs, config.run.fp8_scaling, "HOW", fp8_scaling_names), .fallback = "exact",
+     .help = "With --precision fp8, what the scales of matrices follow from: their current values (exact), or "
+             "those of the previous step (delayed), which is faster."},
     {OPT_FLOAT("loss-scale", TrainArgs, config.run.loss_scale), .fallback = "0", RANGE(1, 16777216),
      .shown = "65536", .help = "fp16: initial loss scale; it is adjusted dynamically."},
     {OPT_INT("loss-scale-steps", TrainArgs, config.run.scale_steps), .fallback = "0", RANGE(1, 1 << 30),

@@ -29,6 +29,7 @@ enum {
     COLUMN_SUM_COLS = 256, /* of linear.cu: per block */
     COLUMN_SUM_ROWS = 64,
     COLUMN_SUM_BLOCKS = 1024,
+    FP8_TILE_ROWS = 128, /* of fp8.cu */
     ALIGN = 256,
     NORM_BLOCKS = 3 * 132,
     SUM_BLOCKS = 6 * 132,
@@ -101,18 +102,27 @@ static Status linear_backward_weight_dryrun(Stream *stream, Tensor dw, Tensor db
 }
 
 static Status linear_fp8_forward_dryrun(Stream *stream, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w,
-                                        Tensor b) {
-    (void)y, (void)kept, (void)act, (void)b;
+                                        Tensor b, Fp8Scales scales) {
+    (void)y, (void)kept, (void)act, (void)b, (void)scales;
     return request(stream, BLAS_BYTES + (size_t)(tensor_count(x) + tensor_count(w)));
 }
 
-/* dy in both orientations, w transposed, and x if forward did not save it. */
-static Status linear_fp8_backward_dryrun(Stream *stream, Tensor dx, Fp8Stats dx_stats, Tensor dw, Tensor db,
-                                         Tensor dy, Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act act,
-                                         bool accumulate) {
-    (void)dx, (void)dx_stats, (void)dw, (void)db, (void)amax, (void)act, (void)accumulate;
+/* Bytes of the sums of tiles of (rows,cols), with delayed scaling. */
+static size_t fp8_sums_bytes(int64_t rows, int64_t cols) {
+    return (size_t)((rows + FP8_TILE_ROWS - 1) / FP8_TILE_ROWS * cols) * sizeof(float);
+}
+
+/* dy in both orientations unless it is quantized already, w transposed, and x if forward did not save it. */
+static Status linear_fp8_backward_dryrun(Stream *stream, Tensor dx, Fp8Gradient next, Tensor dw, Tensor db,
+                                         Tensor dy, Fp8Gradient known, Tensor w, Fp8Input kept, Tensor x,
+                                         Act act, bool accumulate, Fp8Scales scales) {
+    (void)dw, (void)act, (void)accumulate;
     int64_t x_count = kept.transposed.data ? 0 : tensor_count(x);
-    return request(stream, BLAS_BYTES + (size_t)(2 * tensor_count(dy) + tensor_count(w) + x_count));
+    int64_t dy_count = known.plain.data ? 0 : tensor_count(dy);
+    bool tiles = db.data && scales.gradient.scale.data;
+    size_t sums = tiles ? fp8_sums_bytes(tensor_rows(dy), tensor_cols(dy)) : 0;
+    if (next.plain.data) sums += fp8_sums_bytes(tensor_rows(dx), tensor_cols(dx));
+    return request(stream, BLAS_BYTES + (size_t)(2 * dy_count + tensor_count(w) + x_count) + sums);
 }
 
 static Status layernorm_backward_dryrun(Stream *stream, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy,

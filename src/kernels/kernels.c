@@ -7,6 +7,8 @@
  * and documents are not known here and count as work. */
 #include "kernels/kernels.h"
 
+#include <math.h>
+
 #include "kernels/backend.h"
 #include "kernels/dispatch.h"
 #include "kernels/int8.h"
@@ -67,6 +69,15 @@ Status linear_backward_weight(Exec *exec, Tensor dw, Tensor db, Tensor dy, Tenso
         linear_backward_weight, dw, db, dy, x, accumulate);
 }
 
+float fp8_scale(double amax, DType type) {
+    int top = type == DT_E4M3 ? 8 : 15; /* the type's largest value is 1.75 * 2^top */
+    if (!isfinite(amax)) return NAN;
+    if (amax == 0) return 1;
+    int exponent = ilogb(amax) - top;
+    if (ldexp(amax, -ilogb(amax)) > 1.75) exponent++;
+    return ldexpf(1, exponent < -126 ? -126 : exponent);
+}
+
 bool linear_fp8_supports(int64_t M, int64_t N, int64_t K) {
     return M % 16 == 0 && N % 16 == 0 && K % 16 == 0;
 }
@@ -80,7 +91,19 @@ static Status check_fp8(const char *kernel, int64_t M, int64_t N, int64_t K, Fp8
     return check_count(kernel, "kept.scale", kept.scale, DT_F32, 1);
 }
 
-Status linear_fp8_forward(Exec *exec, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w, Tensor b) {
+static Status check_fp8_scale(const char *kernel, Fp8Scale scale) {
+    if (scale.scale.data) TRY(check_count(kernel, "scale", scale.scale, DT_F32, 1));
+    return scale.amax.data ? check_count(kernel, "amax", scale.amax, DT_F32, 1) : OK;
+}
+
+static Status check_fp8_scales(const char *kernel, const Fp8Scales *scales) {
+    TRY(check_fp8_scale(kernel, scales->input));
+    TRY(check_fp8_scale(kernel, scales->weight));
+    return check_fp8_scale(kernel, scales->gradient);
+}
+
+Status linear_fp8_forward(Exec *exec, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w, Tensor b,
+                          Fp8Scales scales) {
     TRY(check_act(__func__, act));
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
     CHECK_MATRIX(x, DT_BF16, M, K);
@@ -88,22 +111,31 @@ Status linear_fp8_forward(Exec *exec, Tensor y, Fp8Input kept, Tensor x, Act act
     CHECK_MATRIX(y, DT_BF16, M, N);
     if (b.data) CHECK_COUNT(b, DT_BF16, N);
     TRY(check_fp8(__func__, M, N, K, kept));
+    TRY(check_fp8_scales(__func__, &scales));
     if (M == 0 || N == 0) return OK;
     SIZES(M, N, K, act == ACT_NONE ? 0 : OP_ACT);
     RUN(KERNEL_LINEAR_FP8_FORWARD, 2.0 * (double)M * (double)N * (double)K,
-        BYTES(y, kept.transposed, x, w, b), linear_fp8_forward, y, kept, x, act, w, b);
+        BYTES(y, kept.transposed, x, w, b), linear_fp8_forward, y, kept, x, act, w, b, scales);
 }
 
-static Status check_fp8_stats(const char *kernel, Tensor dx, Fp8Stats dx_stats, int64_t K) {
-    if (!dx_stats.amax.data && !dx_stats.sums.data) return OK;
-    TRY(check_count(kernel, "dx_stats.amax", dx_stats.amax, DT_F32, FP8_AMAX_PARTS));
-    if (dx_stats.sums.data) TRY(check_count(kernel, "dx_stats.sums", dx_stats.sums, DT_F32, K));
-    if (dx.data && K <= FP8_STATS_MAX_COLS) return OK;
-    return FAILED("internal: %s: dx_stats requires dx and at most %d columns", kernel, FP8_STATS_MAX_COLS);
+/* `is` describes a gradient (rows,cols). */
+static Status check_fp8_gradient(const char *kernel, const Fp8Gradient *is, int64_t rows, int64_t cols) {
+    TRY(check_fp8_scale(kernel, is->scale));
+    if (is->sums.data) TRY(check_count(kernel, "sums", is->sums, DT_F32, cols));
+    if (is->plain.data) {
+        TRY(check_matrix(kernel, "plain", is->plain, DT_E5M2, rows, cols));
+        TRY(check_matrix(kernel, "transposed", is->transposed, DT_E5M2, cols, rows));
+        return check_count(kernel, "scale", is->scale.scale, DT_F32, 1);
+    }
+    if (!is->amax.data && !is->sums.data) return OK;
+    TRY(check_count(kernel, "amax", is->amax, DT_F32, FP8_AMAX_PARTS));
+    if (cols <= FP8_AMAX_MAX_COLS) return OK;
+    return FAILED("internal: %s: an amax requires at most %d columns", kernel, FP8_AMAX_MAX_COLS);
 }
 
-Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Stats dx_stats, Tensor dw, Tensor db, Tensor dy,
-                           Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act act, bool accumulate) {
+Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Gradient next, Tensor dw, Tensor db, Tensor dy,
+                           Fp8Gradient known, Tensor w, Fp8Input kept, Tensor x, Act act, bool accumulate,
+                           Fp8Scales scales) {
     TRY(check_act(__func__, act));
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     CHECK_MATRIX(dy, DT_BF16, M, N);
@@ -112,8 +144,11 @@ Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Stats dx_stats, Tensor dw, 
     if (dw.data) CHECK_MATRIX(dw, DT_F32, N, K);
     if (db.data) CHECK_COUNT(db, DT_F32, N);
     if (db.data && !dw.data) return FAILED("internal: %s: db requires dw", __func__);
-    if (amax.data) CHECK_COUNT(amax, DT_F32, FP8_AMAX_PARTS);
-    TRY(check_fp8_stats(__func__, dx, dx_stats, K));
+    if (known.plain.data && db.data) return FAILED("internal: %s: db requires dy", __func__);
+    if (next.amax.data || next.plain.data) CHECK_MATRIX(dx, DT_BF16, M, K);
+    TRY(check_fp8_gradient(__func__, &next, M, K));
+    TRY(check_fp8_gradient(__func__, &known, M, N));
+    TRY(check_fp8_scales(__func__, &scales));
     TRY(check_fp8(__func__, M, N, K, kept));
     if ((act != ACT_NONE && dx.data) || (dw.data && !kept.transposed.data)) CHECK_MATRIX(x, DT_BF16, M, K);
     if ((M == 0 || N == 0) && dw.data && !accumulate)
@@ -122,8 +157,8 @@ Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Stats dx_stats, Tensor dw, 
     double flops_per_element = (dx.data ? 2.0 : 0.0) + (dw.data ? 2.0 : 0.0);
     SIZES(M, N, K, act == ACT_NONE ? 0 : OP_ACT);
     RUN(KERNEL_LINEAR_FP8_BACKWARD, flops_per_element * (double)M * (double)N * (double)K,
-        BYTES(dx, dw, db, dy, w, kept.transposed), linear_fp8_backward, dx, dx_stats, dw, db, dy, amax, w,
-        kept, x, act, accumulate);
+        BYTES(dx, dw, db, dy, w, kept.transposed), linear_fp8_backward, dx, next, dw, db, dy, known, w, kept,
+        x, act, accumulate, scales);
 }
 
 Status act_forward(Exec *exec, Tensor y, Tensor x, Act act) {

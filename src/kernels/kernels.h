@@ -164,8 +164,21 @@ MUST_USE Status profile_finish(const Exec *exec);
  * quantized as q = act(x) / scale, rounded to nearest, ties to even where scale is the smallest power of two,
  * from 2^-126, for which amax / scale does not exceed the type's largest value (448 or 57344), and amax is
  * the largest magnitude in x. (No act increases a magnitude, so act(x) fits as well.) The scale is 1 if x is
- * all zeros. It is NaN if x contains an infinity or a NaN, which then propagates to the result. Scales are
- * computed anew in each call (no delayed scaling), so the same tensors give the same bits in every run. */
+ * all zeros. It is NaN if x contains an infinity or a NaN, which then propagates to the result.
+ *
+ * This exact scaling reads a tensor twice. With delayed scaling (Fp8Scale), the caller supplies the scale,
+ * from the amax of earlier calls, and a value that exceeds the type's largest becomes that. */
+
+/* How a tensor is scaled. All absent: exact scaling. */
+typedef struct Fp8Scale {
+    Tensor scale; /* (1) fp32, optional: a power of two, or NaN; absent: exact scaling */
+    Tensor amax;  /* (1) fp32, optional: becomes the larger of itself and the tensor's amax; NaN is largest */
+} Fp8Scale;
+
+/* The tensors of a linear layer: x, w and dy. */
+typedef struct Fp8Scales {
+    Fp8Scale input, weight, gradient;
+} Fp8Scales;
 
 /* A layer's quantized input, saved by forward for backward. It is stored transposed, because transposing
  * later would cost as much as quantizing again. */
@@ -174,14 +187,20 @@ typedef struct Fp8Input {
     Tensor scale;      /* (1) fp32 */
 } Fp8Input;
 
-/* Statistics of dx that backward collects for the call that will read dx as its dy. */
-typedef struct Fp8Stats {
+/* What backward leaves for the call that will read dx as its dy: with exact scaling its amax, with delayed
+ * scaling dx itself, quantized. */
+typedef struct Fp8Gradient {
     Tensor amax; /* (FP8_AMAX_PARTS) fp32, optional: partial maxima of |dx|; their maximum is dx's amax */
-    Tensor sums; /* (K) fp32, optional, only with amax: += column sums of dx */
-} Fp8Stats;
+    Tensor plain, transposed; /* (M,K) and (K,M) e5m2, both or neither; dx is then undefined */
+    Fp8Scale scale;           /* of plain and transposed */
+    Tensor sums;              /* (K) fp32, optional, only with one of them: += column sums of dx */
+} Fp8Gradient;
 
-/* FP8_STATS_MAX_COLS: the largest K for which dx_stats may be requested. */
-enum { FP8_AMAX_PARTS = 1024, FP8_STATS_MAX_COLS = 65536 };
+/* FP8_AMAX_MAX_COLS: the largest K for which the amax of dx may be requested. */
+enum { FP8_AMAX_PARTS = 1024, FP8_AMAX_MAX_COLS = 65536 };
+
+/* The scale of a tensor whose amax is known, in exact scaling. */
+float fp8_scale(double amax, DType type);
 
 /* Whether fp8 kernels support these sizes: all must be multiples of 16. Other sizes are rejected. */
 bool linear_fp8_supports(int64_t M, int64_t N, int64_t K);

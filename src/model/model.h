@@ -67,6 +67,7 @@ typedef struct Shape {
     bool sequence;        /* sequence parallelism: outside split regions a rank holds 1/tp of the B*T rows */
     DType dtype;          /* activations and weights */
     bool fp8;             /* layers use fp8 matmuls where sizes allow; dtype is bf16 */
+    bool fp8_delayed;     /* with fp8: reserve what delayed scaling needs, see Pass.fp8 */
     FakeQuant fake_quant; /* not together with fp8 */
     DType logits;         /* type of logits over the vocabulary; 0 is fp32 */
     bool train;           /* save what backward needs */
@@ -98,6 +99,17 @@ typedef struct VocabPieces {
     void *context;
 } VocabPieces;
 
+/* Delayed scaling in fp8 (kernels.h): each layer has FP8_SLOTS scales and the largest amax since they were
+ * set. Without scales, scaling is exact. */
+typedef enum { FP8_QKV, FP8_OUT, FP8_UP, FP8_DOWN, FP8_MATMULS } Fp8Matmul;
+typedef enum { FP8_INPUT, FP8_WEIGHT, FP8_GRADIENT, FP8_OPERANDS } Fp8Operand;
+enum { FP8_SLOTS = FP8_MATMULS * FP8_OPERANDS };
+
+typedef struct Fp8State {
+    Tensor scale; /* (layers,FP8_SLOTS) fp32; absent: exact scaling */
+    Tensor amax;  /* the same; absent: not recorded */
+} Fp8State;
+
 /* Arguments of one block call. */
 typedef struct Pass {
     Exec *exec;
@@ -111,6 +123,7 @@ typedef struct Pass {
     const VocabPieces *pieces; /* the block's vocabulary matrix, which is then absent in param and grad; NULL:
                                 * it is there */
     int64_t head_rows;   /* with pieces: the largest number of rows that any replica has for the token loss */
+    Fp8State fp8;        /* delayed scaling; all absent without it and outside training */
     Tensor rope;         /* table of rotary positions (model/rope.h); absent without them */
     uint64_t seed, step; /* for dropout, which is active iff shape.train */
     Buffer saved;        /* this block and micro-batch, from forward to backward */

@@ -43,6 +43,7 @@ Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train) {
                    .sequence = runner->spec.sequence && runner->mesh->extent[AXIS_TP] > 1,
                    .dtype = runner->spec.dtype,
                    .fp8 = runner->spec.fp8,
+                   .fp8_delayed = runner->fp8.scale.data != NULL,
                    .fake_quant = runner->spec.fake_quant,
                    .logits = runner->spec.logits,
                    .train = train,
@@ -306,6 +307,7 @@ Status runner_new(Runner **ret_runner, const Model *model, Device *device, const
     runner->exec = (Exec){.stream = runner->stream, .table = spec->table};
     TRY(runner_chunks_init(runner));
     TRY(alloc_units(runner));
+    TRY(runner_fp8_init(runner));
     TRY(alloc_scratch(runner));
     TRY(overlap_init(runner));
     if (spec->train)
@@ -334,7 +336,8 @@ void runner_free(Runner *runner) {
     store_free(runner->residual);
     shards_free(runner->shards);
     runner_chunks_done(runner);
-    Buffer *const buffers[] = {&runner->shared, &runner->scratch, &runner->rope, &runner->loss};
+    Buffer *const buffers[] = {&runner->shared, &runner->scratch,   &runner->rope,
+                               &runner->loss,   &runner->fp8.scale, &runner->fp8.amax};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) dev_free(buffers[i]);
     free(runner->param_base);
     free(runner->grad_base);
@@ -343,6 +346,8 @@ void runner_free(Runner *runner) {
     free(runner->grad_fresh);
     free(runner->unit_users);
     free(runner->unit_adds);
+    free(runner->fp8.host_scale);
+    free(runner->fp8.host_amax);
     schedule_done(&runner->schedule);
     schedule_done(&runner->eval_schedule);
     overlap_done(runner);
@@ -476,6 +481,7 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
                          rng_mix(rng_key(runner->spec.seed, "sketch", 0).key, (uint64_t)step)));
     memset(runner->unit_adds, 0, (size_t)runner->model->units * sizeof *runner->unit_adds);
     TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
+    TRY(runner_fp8_begin(runner));
     CLEANUP(mem_freep) int64_t *head_rows = NULL;
     TRY(mem_new((size_t)count, sizeof *head_rows, &head_rows));
     TRY(count_head_rows(runner, micros, count, head_rows));
@@ -488,6 +494,7 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     TRY(shards_finish(runner->shards));
     TRY(shards_norm_start(runner->shards));
     TRY(stream_mark(runner->stream, MARK_STEP_END));
+    TRY(runner_fp8_read(runner));
     double sums[LOSS_COUNT];
     TRY(read_losses(runner, LOSS_COUNT, sums));
     TRY(add_device_time(runner));
@@ -507,6 +514,7 @@ Status runner_update(Runner *runner, int64_t step, double lr, double clip_norm) 
     int64_t start = trace_now();
     TRY(overlap_update_begin(runner));
     TRY(stream_mark(runner->stream, MARK_UPDATE));
+    TRY(runner_fp8_next(runner));
     TRY(shards_update(runner->shards, &(OptimStep){.number = step, .lr = lr, .grad_scale = scale}));
     TRY(stream_mark(runner->stream, MARK_UPDATE_END));
     overlap_update_end(runner);

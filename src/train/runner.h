@@ -6,18 +6,24 @@
  *   runner_memory.c   assignment of blocks to stages; buffers of micro-batches in flight and of messages
  *   runner_actions.c  the actions of a schedule
  *   runner_overlap.c  what runs beside forward and backward on a GPU
+ *   runner_fp8.c      delayed scaling
  */
 #ifndef WEFT_TRAIN_RUNNER_H
 #define WEFT_TRAIN_RUNNER_H
 
 #include <signal.h>
 
+#include "base/json.h"
 #include "comm/mesh.h"
 #include "data/data.h"
 #include "model/model.h"
 #include "optim/optim.h"
 #include "parallel/schedule.h"
 #include "parallel/shard.h"
+
+/* How operands are scaled in fp8: from their amax now, or in the previous step. */
+typedef enum { FP8_EXACT, FP8_DELAYED } Fp8Scaling;
+extern const char *const fp8_scaling_names[]; /* ends with NULL */
 
 /* Optimizer, layout, precision and memory of a run. As a part of the settings (train/settings.h), it has what
  * the user chose; job_new adds what follows: table, seq, train, dtype, fp8, logits, micros, noise. */
@@ -29,23 +35,24 @@ typedef struct RunnerSpec {
     OptimSpec optim;
     uint64_t seed;
     /* Layout; all zero is one rank in fp32. */
-    Mesh *mesh;            /* NULL: one rank. Must outlive the runner. */
-    GradType grad_type;    /* how gradients travel over the data axis */
-    OuterSpec outer;       /* every > 0: the mesh's shard groups are workers, see parallel/shard.h */
-    int64_t zero;          /* 0 to 3 */
-    Offload offload;       /* OFFLOAD_PARAMS implies zero 3 */
-    bool keep_params;      /* zero 3: keep a block's gathered parameters from forward to backward */
-    bool sequence;         /* sequence parallelism over the tensor-parallel ranks */
-    DType dtype;           /* compute type */
-    bool fp8;              /* layer GEMMs in fp8; dtype is bf16 */
-    FakeQuant fake_quant;  /* quantization-aware training; not with fp8 */
-    DType logits;          /* type of the logits: fp32 or dtype */
-    ScheduleKind schedule; /* ignored with one stage */
-    int64_t chunks;        /* chunks per stage; 0: 1 */
-    double loss_scale;     /* fp16: initial value; 0: 65536 */
-    int64_t scale_steps;   /* fp16: steps without overflow before it doubles; 0: 2000 */
-    int micros;            /* micro-batches per step and replica, for allocating buffers; 0: 1 */
-    bool noise;            /* allocate memory to measure StepResult.micro_norm */
+    Mesh *mesh;             /* NULL: one rank. Must outlive the runner. */
+    GradType grad_type;     /* how gradients travel over the data axis */
+    OuterSpec outer;        /* every > 0: the mesh's shard groups are workers, see parallel/shard.h */
+    int64_t zero;           /* 0 to 3 */
+    Offload offload;        /* OFFLOAD_PARAMS implies zero 3 */
+    bool keep_params;       /* zero 3: keep a block's gathered parameters from forward to backward */
+    bool sequence;          /* sequence parallelism over the tensor-parallel ranks */
+    DType dtype;            /* compute type */
+    bool fp8;               /* layer GEMMs in fp8; dtype is bf16 */
+    Fp8Scaling fp8_scaling; /* see runner_fp8.c */
+    FakeQuant fake_quant;   /* quantization-aware training; not with fp8 */
+    DType logits;           /* type of the logits: fp32 or dtype */
+    ScheduleKind schedule;  /* ignored with one stage */
+    int64_t chunks;         /* chunks per stage; 0: 1 */
+    double loss_scale;      /* fp16: initial value; 0: 65536 */
+    int64_t scale_steps;    /* fp16: steps without overflow before it doubles; 0: 2000 */
+    int micros;             /* micro-batches per step and replica, for allocating buffers; 0: 1 */
+    bool noise;             /* allocate memory to measure StepResult.micro_norm */
     /* Set by a signal handler, on any rank. Positive: all ranks abandon the step between two blocks
      * (STOPPED), after which the parameters and optimizer state are those of the last complete step; see
      * mesh_recover. Negative: training stops after the current step or validation. NULL: never. */
@@ -147,6 +154,11 @@ typedef struct Runner {
     } vocab;
     int *unit_users, *unit_adds; /* per unit: blocks here that add to its gradient; additions this step */
     LossScale loss_scale;        /* factor on losses before backward; always 1 unless fp16 */
+    struct {                     /* delayed scaling */
+        Buffer scale, amax;      /* see Fp8State; no memory: not used */
+        float *host_scale, *host_amax;
+        bool ready; /* a step has been done, so there are scales */
+    } fp8;
     RunnerTimes times;
     bool probe;       /* measure micro_norm in the next steps */
     bool shows_outer; /* see runner_use_outer */
@@ -207,6 +219,10 @@ MUST_USE Status runner_hidden(Runner *runner, const HostBatch *batch, Tensor *re
 /* A head's logits, in host memory `out` on all ranks of a replica: one row per position, or per sequence for
  * the next-sentence and classification heads. Heads over the vocabulary need tp = 1. Collective. */
 MUST_USE Status runner_logits(Runner *runner, const HostBatch *batch, OutputHead head, float *out);
+
+/* Writes the state of delayed scaling to a checkpoint's progress, and restores it. */
+MUST_USE Status runner_fp8_save(const Runner *runner, json_t *progress);
+MUST_USE Status runner_fp8_load(Runner *runner, const char *from, const json_t *progress);
 
 /* Workers of low-communication data parallelism, else 1. */
 int runner_workers(const Runner *runner);

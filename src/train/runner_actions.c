@@ -25,6 +25,7 @@ Pass runner_pass(Runner *runner, const Round *round, const MicroBuffers *buffer_
         .step = (uint64_t)round->step,
         .scratch = runner->scratch,
         .rope = runner->rope_table,
+        .fp8 = runner_fp8_state(runner, round->train),
         .head_rows = round->head_rows ? round->head_rows[buffer_set->micro] : 0,
         .loss = tensor_1d(runner->loss.data, DT_F64, LOSS_COUNT),
     };

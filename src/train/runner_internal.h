@@ -51,6 +51,14 @@ Tensor overlap_gradient(const Runner *runner, int block, Tensor dy, Tensor messa
 MUST_USE Status overlap_weights(Runner *runner, const Pass *pass, int block, Tensor x);
 /* After a micro-batch's backward, before its activations are overwritten. */
 MUST_USE Status overlap_micro_end(Runner *runner);
+/* ---- delayed scaling in fp8 ---- */
+
+MUST_USE Status runner_fp8_init(Runner *runner);
+Fp8State runner_fp8_state(const Runner *runner, bool train);
+/* At the start of a step; at its end, before waiting for the device; and after that, if it is applied. */
+MUST_USE Status runner_fp8_begin(Runner *runner);
+MUST_USE Status runner_fp8_read(Runner *runner);
+MUST_USE Status runner_fp8_next(Runner *runner);
 
 /* ---- actions ---- */
 

@@ -32,18 +32,53 @@ static Tensor some_values(Kit *kit, Tensor shape, unsigned kind) {
     return x;
 }
 
-/* Flags: bias, save the input, activation of the input, kind of values. */
+/* Three ways of scaling: exact, the same while recording amax, delayed. Some amax are there already. */
+enum { SCALE_EXACT, SCALE_RECORD, SCALE_DELAYED, SCALE_WAYS };
+
+static Fp8Scale some_scale(Kit *kit, unsigned way, double scale, double before) {
+    Fp8Scale how = {0};
+    if (way == SCALE_EXACT) return how;
+    how.amax = kit_take(kit, shape1(1));
+    tensor_put(how.amax, 0, before);
+    if (way == SCALE_RECORD) return how;
+    how.scale = kit_take(kit, shape1(1));
+    tensor_put(how.scale, 0, scale);
+    return how;
+}
+
+/* Most values fit these scales; those of some kinds are clipped or vanish. */
+static Fp8Scales some_scales(Kit *kit, unsigned way) {
+    return (Fp8Scales){.input = some_scale(kit, way, 0x1p-7, 0),
+                       .weight = some_scale(kit, way, 0x1p-6, 1e4),
+                       .gradient = some_scale(kit, way, 0x1p-14, 0.01)};
+}
+
+static void output_amax(Kit *kit, const char *name, Fp8Scale how) {
+    if (how.amax.data) kit_output(kit, name, how.amax);
+}
+
+/* An infinity is clipped by a given scale, but not what an activation makes of it, which no kernel defines.
+ */
+static unsigned kind_of(unsigned kind, unsigned way, Act act) {
+    return kind % 8 == 6 && way == SCALE_DELAYED && act != ACT_NONE ? 0 : kind;
+}
+
+/* Flags: bias, save the input, activation of the input, kind of values. The way of scaling cycles. */
 static void linear_fp8_forward_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0], N = args->n[1], K = args->n[2];
     Act act = args->flags / 4 % ACT_COUNT;
     Tensor y = kit_take(kit, in_bf16(shape2(M, N))), b = TENSOR_NONE;
-    Tensor x = some_values(kit, shape2(M, K), args->flags / 4 / ACT_COUNT);
+    unsigned way = args->flags % 7 % SCALE_WAYS;
+    Fp8Scales scales = some_scales(kit, way);
+    Tensor x = some_values(kit, shape2(M, K), kind_of(args->flags / 4 / ACT_COUNT, way, act));
     Tensor w = kit_random(kit, in_bf16(shape2(N, K)));
     Fp8Input kept = {0};
     if (args->flags & 1) b = kit_random(kit, in_bf16(shape1(N)));
     if (args->flags & 2) kept = empty_input(kit, M, K);
-    assert_ok(linear_fp8_forward(&kit->exec, y, kept, x, act, w, b));
+    assert_ok(linear_fp8_forward(&kit->exec, y, kept, x, act, w, b, scales));
     kit_output(kit, "y", y);
+    output_amax(kit, "amax of x", scales.input);
+    output_amax(kit, "amax of w", scales.weight);
     if (!kept.transposed.data) return;
     kit_output(kit, "transposed", kept.transposed);
     kit_output(kit, "scale", kept.scale);
@@ -85,33 +120,74 @@ static Tensor some_peaks(Kit *kit, Tensor dy) {
     return peaks;
 }
 
+/* What is left about dx: in two ways of scaling its amax, else itself, quantized. */
+static Fp8Gradient some_next(Kit *kit, unsigned way, int64_t M, int64_t K, bool sums) {
+    Fp8Gradient next = {0};
+    if (way == SCALE_DELAYED) {
+        next.plain = kit_take(kit, tensor_2d(NULL, DT_E5M2, M, K));
+        next.transposed = kit_take(kit, tensor_2d(NULL, DT_E5M2, K, M));
+        next.scale = some_scale(kit, way, 0x1p-13, 0);
+        kit_output(kit, "quantized dx", next.plain);
+        kit_output(kit, "quantized dx, transposed", next.transposed);
+    } else {
+        next.amax = kit_take(kit, shape1(FP8_AMAX_PARTS));
+    }
+    if (sums) kit_output(kit, "sums of dx", next.sums = kit_random(kit, shape1(K)));
+    return next;
+}
+
+/* What is known about dy: in two ways of scaling its amax, else itself, quantized, other than dy. */
+static Fp8Gradient some_known(Kit *kit, unsigned way, Tensor dy) {
+    int64_t M = dy.dim[0], N = dy.dim[1];
+    Fp8Gradient known = {0};
+    if (way != SCALE_DELAYED) {
+        known.amax = some_peaks(kit, dy);
+        return known;
+    }
+    known.plain = kit_take(kit, tensor_2d(NULL, DT_E5M2, M, N));
+    known.transposed = kit_take(kit, tensor_2d(NULL, DT_E5M2, N, M));
+    known.scale = some_scale(kit, way, 0x1p-12, 0);
+    RngKey key = kit_key(kit);
+    for (int64_t i = 0; i < M * N; i++) {
+        double value = 2000 * rng_uniform(key, (uint64_t)i) - 1000;
+        tensor_put(known.plain, i, value);
+        tensor_put(known.transposed, i % N * M + i / N, value);
+    }
+    return known;
+}
+
 /* Flags: db, saved input, both gradients or only dx or only dw, activation of the input, kind of values in
- * dy. Of every seven cases, three compute the amax of dx (two of them also its column sums), and two pass the
- * amax of dy. */
+ * dy. Of every seven cases, three leave something about dx (two of them also its column sums), and two know
+ * something about dy. */
 static void linear_fp8_backward_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0], N = args->n[1], K = args->n[2];
     unsigned which = args->flags / 4 % 3;
     Act act = args->flags / 12 % ACT_COUNT;
+    unsigned way = args->flags / 7 % SCALE_WAYS, part = args->flags % 7;
+    bool is_known = part == 1 || part == 3, quantized = is_known && way == SCALE_DELAYED;
     Tensor dx = TENSOR_NONE, dw = TENSOR_NONE, db = TENSOR_NONE;
-    if (which != 2) kit_output(kit, "dx", dx = kit_take(kit, in_bf16(shape2(M, K))));
+    if (which != 2) dx = kit_take(kit, in_bf16(shape2(M, K)));
     bool accumulate = args->flags % 5 < 3;
     if (which != 1)
         kit_output(kit, "dw", dw = accumulate ? kit_random(kit, shape2(N, K)) : kit_take(kit, shape2(N, K)));
-    if (dw.data && args->flags & 1) kit_output(kit, "db", db = kit_random(kit, shape1(N)));
-    Tensor dy = some_values(kit, shape2(M, N), args->flags / 12 / ACT_COUNT);
+    if (dw.data && args->flags & 1 && !quantized) kit_output(kit, "db", db = kit_random(kit, shape1(N)));
+    Tensor dy = some_values(kit, shape2(M, N), kind_of(args->flags / 12 / ACT_COUNT, way, act));
     Tensor w = kit_random(kit, in_bf16(shape2(N, K))), x = kit_random(kit, in_bf16(shape2(M, K)));
     Fp8Input kept = {0};
     if (args->flags & 2) {
         kept = some_input(kit, M, K);
         if (act == ACT_NONE) x = TENSOR_NONE;
     }
-    Fp8Stats found = {0};
-    if (dx.data && args->flags % 7 < 3) found.amax = kit_take(kit, shape1(FP8_AMAX_PARTS));
-    if (dx.data && args->flags % 7 < 2)
-        kit_output(kit, "sums of dx", found.sums = kit_random(kit, shape1(K)));
-    Tensor peaks = args->flags % 7 == 1 || args->flags % 7 == 3 ? some_peaks(kit, dy) : TENSOR_NONE;
-    assert_ok(linear_fp8_backward(&kit->exec, dx, found, dw, db, dy, peaks, w, kept, x, act, accumulate));
-    if (found.amax.data) output_largest(kit, found.amax);
+    Fp8Scales scales = some_scales(kit, way);
+    Fp8Gradient next = {0}, known = {0};
+    if (dx.data && part < 3) next = some_next(kit, way, M, K, part < 2);
+    if (is_known) known = some_known(kit, way, dy);
+    assert_ok(
+        linear_fp8_backward(&kit->exec, dx, next, dw, db, dy, known, w, kept, x, act, accumulate, scales));
+    if (dx.data && !next.plain.data) kit_output(kit, "dx", dx);
+    if (next.amax.data) output_largest(kit, next.amax);
+    if (!quantized) output_amax(kit, "amax of dy", scales.gradient);
+    if (dx.data) output_amax(kit, "amax of w", scales.weight);
 }
 
 /* Sizes below a tile, across tiles and their edges, tall and wide. On the CPU, where only the reference

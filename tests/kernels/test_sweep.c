@@ -63,6 +63,7 @@ static double ulp_of(DType dtype, double value) {
     case DT_BF16: return 0x1p-7 * fabs(value);
     case DT_F16: return fmax(0x1p-10 * fabs(value), 0x1p-24);
     case DT_E4M3: return fmax(0x1p-3 * fabs(value), 0x1p-9);
+    case DT_E5M2: return fmax(0x1p-2 * fabs(value), 0x1p-16);
     default: return 0;
     }
 }

@@ -118,6 +118,7 @@ typedef struct Layout {
     bool words;  /* LARGE_VOCAB tokens, so that ZeRO-3 gathers vocabulary matrices in pieces */
     bool untied; /* the output matrix is not the embedding */
     bool fp8;
+    Fp8Scaling fp8_scaling;
     FakeQuant fake_quant;
     double loss_scale;
     bool frozen;             /* learning rate 0, so that every step uses the initial weights */
@@ -229,6 +230,7 @@ static inline Outcome run_new(Group *world, const Layout *layout, int count) {
                        .sequence = layout->sequence,
                        .dtype = layout->dtype,
                        .fp8 = layout->fp8,
+                       .fp8_scaling = layout->fp8_scaling,
                        .fake_quant = layout->fake_quant,
                        .loss_scale = layout->loss_scale,
                        .schedule = layout->schedule,

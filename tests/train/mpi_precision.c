@@ -103,6 +103,7 @@ static void test_fp8_follows_bf16(void **state) {
             if (g == 2 && n > 2) continue; /* the model has 2 layers */
             Layout layout = alone;
             layout.fp8 = true;
+            layout.fp8_scaling = (g + job) % 2 ? FP8_DELAYED : FP8_EXACT;
             layout.mesh = grids[g];
             layout.chunks = 1;
             layout.schedule = g == 2 ? SCHEDULE_ZERO_BUBBLE : SCHEDULE_1F1B;
@@ -117,6 +118,37 @@ static void test_fp8_follows_bf16(void **state) {
     }
 }
 
+/* Delayed scaling: the first step is that of exact scaling, later ones are not. Afterwards all ranks have the
+ * same scales, and those that follow from amax over the whole batch and all ranks differ from those of one
+ * rank by at most one power of two, where rounding moves an amax. */
+static void test_fp8_delayed(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    enum { STEPS = 3, SLOTS = 2 * FP8_SLOTS };
+    int n = world->size;
+    const MeshSpec grids[] = {
+        {.dp = n, .tp = 1, .pp = 1}, {.dp = 1, .tp = n, .pp = 1}, {.dp = 1, .tp = 1, .pp = n > 2 ? 2 : n}};
+    Layout alone = {.job = JOB_GPT2, .micro_batch = 2, .dtype = DT_BF16, .wide = true, .fp8 = true};
+    CLEANUP(outcome_done) Outcome exact = run(NULL, &alone, STEPS);
+    alone.fp8_scaling = FP8_DELAYED;
+    CLEANUP(outcome_done) Outcome delayed = run(NULL, &alone, STEPS);
+    assert_true(delayed.loss[0] == exact.loss[0] && delayed.norm[0] == exact.norm[0]);
+    assert_true(delayed.norm[1] != exact.norm[1]);
+    for (int g = 0; g < (n > 2 ? 2 : 3); g++) {
+        Layout layout = alone;
+        layout.mesh = grids[g];
+        layout.chunks = 1;
+        CLEANUP(outcome_done) Outcome found = run(world, &layout, STEPS);
+        for (int i = 0; i < SLOTS; i++) {
+            double here = log2(found.runner->fp8.host_scale[i]), most = here;
+            assert_ok(host_reduce(world, &most, 1, DT_F64, REDUCE_MAX));
+            assert_true(here == most);
+            if (!(fabs(here - log2(delayed.runner->fp8.host_scale[i])) <= 1))
+                fail_msg("%s: scale %d is 2^%g, on one rank 2^%g", layout_text(&layout), i, here,
+                         log2(delayed.runner->fp8.host_scale[i]));
+        }
+    }
+}
+
 /* Quantized inputs give the same bits whether they are stored or recomputed. */
 static void test_fp8_recompute(void **state) {
     Group *world = ((Ranks *)*state)->world;
@@ -125,6 +157,7 @@ static void test_fp8_recompute(void **state) {
     for (int job = 0; job < JOB_SPAN; job++) {
         Layout layout = {.job = (JobKind)job, .micro_batch = BATCH, .dtype = DT_BF16, .wide = true};
         layout.fp8 = true;
+        layout.fp8_scaling = job % 2 ? FP8_EXACT : FP8_DELAYED;
         CLEANUP(outcome_done) Outcome kept = run(NULL, &layout, STEPS);
         for (int mode = RECOMPUTE_SELECTIVE; mode <= RECOMPUTE_BLOCK; mode++) {
             layout.recompute = (Recompute)mode;
@@ -167,6 +200,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_bits),
     cmocka_unit_test(test_overflow),
     cmocka_unit_test(test_fp8_follows_bf16),
+    cmocka_unit_test(test_fp8_delayed),
     cmocka_unit_test(test_fp8_recompute),
 };
 

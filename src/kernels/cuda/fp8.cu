@@ -8,8 +8,10 @@
 // cache, and leave there what the second kernel reads first. The second kernel marks its inputs and its
 // transposed output, which will be read in another order, as first to be evicted.
 //
-// If the producer of a tensor has already collected its statistics (launch_fp8_stats), only the second
-// kernel runs.
+// If the producer of a tensor has already collected its statistics (launch_fp8_stats), or the scale is given
+// (delayed scaling), only the second kernel runs. In the latter case it also finds the amax and computes the
+// column sums, per tile, and can multiply by the derivative of an activation first: one pass from the result
+// of a GEMM to the operands of the next two.
 //
 // A thread of the second kernel processes 8 columns of 4 rows, twice. Bytes of a column are combined into
 // words, which are transposed through shared memory: `tile_words` has a row of 32 words for each column,
@@ -32,10 +34,13 @@ struct TensorPart {
     const uint16_t *x; // (rows,cols) bf16
     int64_t rows, cols;
     uint8_t *plain, *transposed;
-    float *scale;
+    float *scale;        // output; may be NULL
+    const float *given;  // delayed scaling: the scale; else NULL
+    uint32_t *record;    // amax as fp32 bits, which the tensor's raises; may be NULL
+    const uint16_t *pre; // x *= act'(pre) first; may be NULL
     uint32_t
         *largest; // (slots) partial maxima as fp32 bits; the first (chunks,strips) are used, the rest are 0
-    float *sums;  // (chunks,cols); may be NULL
+    float *sums;  // (chunks,cols) or, if the scale is given, (tiles of rows,cols); may be NULL
     int slots, chunks, strips, across;
     unsigned first_block, first_tile;
     bool act, gradient;
@@ -162,6 +167,19 @@ template <CudaAct ACT> __device__ inline uint32_t times_derivatives(uint32_t two
     return *reinterpret_cast<uint32_t *>(&both);
 }
 
+template <CudaAct ACT>
+__device__ inline void times_derivatives_all(uint4 (&pack)[2][4], const uint4 (&at)[2][4]) {
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            pack[half][i].x = times_derivatives<ACT>(pack[half][i].x, at[half][i].x);
+            pack[half][i].y = times_derivatives<ACT>(pack[half][i].y, at[half][i].y);
+            pack[half][i].z = times_derivatives<ACT>(pack[half][i].z, at[half][i].z);
+            pack[half][i].w = times_derivatives<ACT>(pack[half][i].w, at[half][i].w);
+        }
+}
+
 // The first kernel for a single tensor dx, after dx *= act'(pre). While two packs are processed, the next
 // two are in flight; if only one is left, it is loaded twice and used once.
 template <CudaAct ACT>
@@ -261,12 +279,76 @@ __device__ inline void transpose_bytes(const uint32_t row[4], uint32_t word[4]) 
     word[3] = __byte_perm(high01, high23, 0x7632);
 }
 
-// ACT is the activation of the tensors that have one. Rows come in groups of four and columns in groups of
-// eight, which exist entirely or not at all.
-template <CudaAct ACT>
-__global__ void __launch_bounds__(threads) quantize_kernel(const __grid_constant__ TensorParts parts) {
+// What a block finds out about a tile if the scale is given; `add` and `finish` surround a __syncthreads.
+struct TileStats {
+    uint32_t maxima[warps];
+    float sums[warps][side];
+};
+
+// A warp has two groups of rows: lanes 16 apart have the same columns.
+__device__ inline void add_stats(TileStats &stats, const TensorPart &part, const uint4 (&in)[2][4]) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    uint32_t amax = 0;
+    float sum[8] = {};
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            amax = larger(amax, in[half][i]);
+            if (part.sums) add_pack(sum, in[half][i]);
+        }
+    amax = __reduce_max_sync(full_warp, max(amax & 0xffffu, amax >> 16));
+    if (lane == 0) stats.maxima[warp] = amax;
+    if (!part.sums) return;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        sum[i] += __shfl_xor_sync(full_warp, sum[i], 16);
+        if (lane < 16) stats.sums[warp][lane * 8 + i] = sum[i];
+    }
+}
+
+// Bits of an infinity or a NaN become those of the largest NaN, for which no larger value exists.
+__device__ inline void record_amax(uint32_t *record, uint32_t bf16_bits) {
+    uint32_t bits = bf16_bits >= 0x7f80u ? 0x7fffffffu : bf16_bits << 16;
+    if (bits > *(volatile uint32_t *)record) atomicMax(record, bits);
+}
+
+__device__ inline void finish_stats(const TileStats &stats, const TensorPart &part, unsigned tile,
+                                    int64_t col0) {
+    if (threadIdx.x == 0 && part.record) {
+        uint32_t amax = 0;
+        for (int i = 0; i < warps; i++) amax = max(amax, stats.maxima[i]);
+        record_amax(part.record, amax);
+    }
+    if (!part.sums || threadIdx.x >= side || col0 + threadIdx.x >= part.cols) return;
+    float total = 0;
+    for (int i = 0; i < warps; i++) total += stats.sums[i][threadIdx.x];
+    part.sums[tile / part.across * part.cols + col0 + threadIdx.x] = total;
+}
+
+// The inverse scale of a tensor, which is given or follows from its amax. Also stores what is to be stored.
+__device__ inline float inverse_scale_of(const TensorPart &part, unsigned tile, uint32_t *maxima) {
+    float inverse_scale;
+    if (part.given) {
+        inverse_scale = 1 / *part.given;
+    } else {
+        uint32_t amax = block_largest(largest_of(part.largest, part.slots), maxima) >> 16; // all are bf16
+        inverse_scale = inverse_scale_for(amax, part.gradient ? 15 : 8);
+        if (tile == 0 && threadIdx.x == 0 && part.record) record_amax(part.record, amax);
+    }
+    if (tile == 0 && threadIdx.x == 0 && part.scale) *part.scale = 1 / inverse_scale;
+    return inverse_scale;
+}
+
+// ACT is the activation of the tensors that have one. BACK: there is one tensor, which is first multiplied by
+// the derivative of ACT. Rows come in groups of four and columns in groups of eight, which exist entirely or
+// not at all.
+template <CudaAct ACT, bool BACK>
+__global__ void __launch_bounds__(threads, BACK ? 2 : 3)
+    quantize_kernel(const __grid_constant__ TensorParts parts) {
     __shared__ __align__(16) uint32_t tile_words[side][side / 4];
     __shared__ uint32_t maxima[warps];
+    __shared__ TileStats stats;
     int which = 0;
     while (which + 1 < parts.count && blockIdx.x >= parts.part[which + 1].first_tile) which++;
     const TensorPart &part = parts.part[which];
@@ -275,19 +357,22 @@ __global__ void __launch_bounds__(threads) quantize_kernel(const __grid_constant
     int64_t rows = part.rows, cols = part.cols;
     int group = threadIdx.x % 16, line = threadIdx.x / 16;
     int64_t col = col0 + group * 8;
-    uint4 in[2][4] = {};
+    uint4 in[2][4] = {}, at[2][4] = {};
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         int64_t row = row0 + half * (side / 2) + line * 4;
         if (row >= rows || col >= cols) continue;
 #pragma unroll
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 4; i++) {
             in[half][i] = __ldcs(reinterpret_cast<const uint4 *>(part.x + (row + i) * cols + col));
+            if (BACK)
+                at[half][i] = __ldcs(reinterpret_cast<const uint4 *>(part.pre + (row + i) * cols + col));
+        }
     }
-    uint32_t amax = block_largest(largest_of(part.largest, part.slots), maxima);
-    float inverse_scale = inverse_scale_for(amax >> 16, part.gradient ? 15 : 8); // all values are bf16
-    if (tile == 0 && threadIdx.x == 0) *part.scale = 1 / inverse_scale;
-    if (part.gradient)
+    float inverse_scale = inverse_scale_of(part, tile, maxima);
+    if (BACK) times_derivatives_all<ACT>(in, at);
+    if (part.given) add_stats(stats, part, in);
+    if (BACK || part.gradient)
         quantize_rows<CUDA_ACT_NONE, __NV_E5M2>(in, inverse_scale);
     else if (part.act)
         quantize_rows<ACT, __NV_E4M3>(in, inverse_scale);
@@ -313,8 +398,9 @@ __global__ void __launch_bounds__(threads) quantize_kernel(const __grid_constant
 #pragma unroll
         for (int j = 0; j < 8; j++) tile_words[group * 8 + j][word_index] = word[j];
     }
-    if (!part.transposed) return;
     __syncthreads();
+    if (part.given) finish_stats(stats, part, tile, col0);
+    if (!part.transposed) return;
     int quad = threadIdx.x % 8; // group of four words of a column
     int64_t row = row0 + quad * 16;
 #pragma unroll
@@ -365,9 +451,16 @@ bool supported(int64_t rows, int64_t cols) {
 
 cudaError_t launch_quantize(cudaStream_t stream, const TensorParts &parts, CudaAct act, unsigned tiles) {
     return with_act(act, [&](auto tag) {
-        quantize_kernel<decltype(tag)::act><<<tiles, threads, 0, stream>>>(parts);
+        if (parts.part[0].pre)
+            quantize_kernel<decltype(tag)::act, true><<<tiles, threads, 0, stream>>>(parts);
+        else
+            quantize_kernel<decltype(tag)::act, false><<<tiles, threads, 0, stream>>>(parts);
         return cudaGetLastError();
     });
+}
+
+int64_t sum_parts(const CudaFp8Tensor *t) {
+    return t->given ? ceil_div(t->rows, side) : chunks_of(t->rows, t->cols);
 }
 
 } // namespace
@@ -376,7 +469,7 @@ size_t fp8_quantize_scratch(const CudaFp8Tensor *tensor, int count) {
     size_t bytes = 0;
     for (int i = 0; i < count; i++) {
         bytes += largest_bytes(tensor[i].rows, tensor[i].cols);
-        if (tensor[i].sums) bytes += sums_bytes(tensor[i].rows, tensor[i].cols);
+        if (tensor[i].sums) bytes += (size_t)sum_parts(&tensor[i]) * (size_t)tensor[i].cols * sizeof(float);
     }
     return bytes;
 }
@@ -389,10 +482,14 @@ cudaError_t launch_fp8_quantize(cudaStream_t stream, const CudaFp8Tensor *tensor
     if (count < 1 || count > FP8_TENSORS) return cudaErrorInvalidValue;
     for (int i = 0; i < count; i++) {
         const CudaFp8Tensor *t = &tensor[i];
-        if (!supported(t->rows, t->cols) || !aligned_16(t->x, t->plain, t->transposed))
+        if (!supported(t->rows, t->cols) || !aligned_16(t->x, t->plain, t->transposed) ||
+            !aligned_16(t->pre) || (t->pre && (count > 1 || !t->given)))
             return cudaErrorInvalidValue;
         TensorPart part = part_of(t->x, t->rows, t->cols);
         bool known = t->amax && !t->sums; // otherwise the tensor is read anyway
+        part.given = t->given;
+        part.record = (uint32_t *)t->record;
+        part.pre = (const uint16_t *)t->pre;
         part.plain = (uint8_t *)t->plain;
         part.transposed = (uint8_t *)t->transposed;
         part.scale = t->scale;
@@ -401,13 +498,13 @@ cudaError_t launch_fp8_quantize(cudaStream_t stream, const CudaFp8Tensor *tensor
         if (part.act) act = t->act;
         part.first_block = (unsigned)blocks;
         part.first_tile = (unsigned)tiles;
-        if (!known) blocks += part.slots;
+        if (!known && !t->given) blocks += part.slots;
         tiles += ceil_div(t->rows, side) * part.across;
         part.largest = (uint32_t *)at;
         at += largest_bytes(t->rows, t->cols);
         if (t->sums) {
             part.sums = (float *)at;
-            at += sums_bytes(t->rows, t->cols);
+            at += (size_t)sum_parts(t) * (size_t)t->cols * sizeof(float);
         }
         if (known) {
             part.largest = (uint32_t *)t->amax; // not modified
@@ -422,7 +519,7 @@ cudaError_t launch_fp8_quantize(cudaStream_t stream, const CudaFp8Tensor *tensor
     if (error == cudaSuccess) error = launch_quantize(stream, parts, act, (unsigned)tiles);
     for (int i = 0; i < count && error == cudaSuccess; i++)
         if (tensor[i].sums)
-            error = launch_add_partial(stream, tensor[i].sums, parts.part[i].sums, parts.part[i].chunks,
+            error = launch_add_partial(stream, tensor[i].sums, parts.part[i].sums, sum_parts(&tensor[i]),
                                        parts.part[i].cols);
     return error;
 }

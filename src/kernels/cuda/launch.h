@@ -105,9 +105,13 @@ typedef struct CudaFp8Tensor {
     CudaAct act;
     DType type;               /* DT_E4M3 or DT_E5M2 */
     void *plain, *transposed; /* outputs (rows,cols) and (cols,rows); either may be NULL */
-    float *scale;             /* output */
+    float *scale;             /* output; may be NULL */
     float *sums;              /* (cols) += column sums of x; may be NULL */
-    const float *amax; /* (CUDA_FP8_AMAX_PARTS) partial maxima of x from launch_fp8_stats; NULL: not known */
+    const float *amax;  /* (CUDA_FP8_AMAX_PARTS) partial maxima of x from launch_fp8_stats; NULL: not known */
+    const float *given; /* delayed scaling: the scale; NULL: exact scaling */
+    float *record;      /* becomes at least the amax of x; may be NULL */
+    const void *pre;    /* (rows,cols) or NULL; if not NULL, x is multiplied by act'(pre) instead of having an
+                         * act. Needs `given`, and to be the only tensor of the call */
 } CudaFp8Tensor;
 
 /* A tensor whose statistics are collected, see Fp8Stats of kernels.h. The same conditions apply. */

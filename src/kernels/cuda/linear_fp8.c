@@ -7,8 +7,8 @@
  *   to weights    dw = dy^T x  dy transposed (N,M)   x transposed (K,M), as saved by forward
  *
  * The derivative of an activation is a separate pass over dx, which also collects the statistics for the next
- * call. (cuBLASLt can fuse the derivative of GELU in fp8, but that takes longer than a plain GEMM plus the
- * pass.)
+ * call or, with delayed scaling, already quantizes dx for it. (cuBLASLt can fuse the derivative of GELU in
+ * fp8, but that takes longer than a plain GEMM plus the pass.)
  *
  * A call lays out its scratch memory twice, first to find out how much it needs: scales and quantized
  * operands, then the scratch of the quantization. The workspace of cuBLASLt precedes all of it. */
@@ -25,11 +25,20 @@ typedef struct Fp8Set {
     Bump bump;
 } Fp8Set;
 
-static CudaFp8Tensor *add_tensor(Fp8Set *set, Tensor x, DType type, Act act, bool plain, bool transposed) {
+static CudaFp8Tensor tensor_of(Tensor x, DType type, Act act, Fp8Scale how) {
+    return (CudaFp8Tensor){.x = x.data,
+                           .rows = tensor_rows(x),
+                           .cols = tensor_cols(x),
+                           .act = (CudaAct)act,
+                           .type = type,
+                           .given = how.scale.data,
+                           .record = how.amax.data};
+}
+
+static CudaFp8Tensor *add_tensor(Fp8Set *set, Tensor x, DType type, Act act, Fp8Scale how, bool plain,
+                                 bool transposed) {
     CudaFp8Tensor *tensor = &set->tensor[set->count++];
-    *tensor =
-        (CudaFp8Tensor){.x = x.data, .rows = tensor_rows(x), .cols = tensor_cols(x), .act = (CudaAct)act};
-    tensor->type = type;
+    *tensor = tensor_of(x, type, act, how);
     tensor->scale = bump_take(&set->bump, sizeof(float));
     if (plain) tensor->plain = bump_take(&set->bump, (size_t)tensor_count(x));
     if (transposed) tensor->transposed = bump_take(&set->bump, (size_t)tensor_count(x));
@@ -46,20 +55,21 @@ static Status allocate(Stream *stream, Fp8Set *set, void **ret_blas) {
 }
 
 static Status quantize_all(Stream *stream, Fp8Set *set) {
+    if (!set->count) return OK;
     void *scratch = bump_take(&set->bump, fp8_quantize_scratch(set->tensor, set->count));
     LAUNCH(launch_fp8_quantize(cuda_stream(stream), set->tensor, set->count, scratch));
     return OK;
 }
 
 /* left (rows,inner) times right, which is stored transposed. */
-static CudaGemm gemm_of(int64_t rows, int64_t cols, int64_t inner, const void *left,
-                        const CudaFp8Tensor *left_of, const void *right, const float *right_scale) {
+static CudaGemm gemm_of(int64_t rows, int64_t cols, int64_t inner, const void *left, DType left_type,
+                        const float *left_scale, const void *right, const float *right_scale) {
     return (CudaGemm){.rows = rows,
                       .cols = cols,
                       .inner = inner,
                       .left = left,
-                      .left_type = left_of->type,
-                      .left_scale = left_of->scale,
+                      .left_type = left_type,
+                      .left_scale = left_scale,
                       .right = right,
                       .right_type = DT_E4M3,
                       .right_scale = right_scale,
@@ -73,61 +83,92 @@ static Status run_gemm(Stream *stream, const CudaGemm *p, void *scratch) {
     return OK;
 }
 
-static void plan_forward(Fp8Set *set, Fp8Input kept, Tensor x, Act act, Tensor w) {
-    CudaFp8Tensor *input = add_tensor(set, x, DT_E4M3, act, true, false);
+static void plan_forward(Fp8Set *set, Fp8Input kept, Tensor x, Act act, Tensor w, const Fp8Scales *scales) {
+    CudaFp8Tensor *input = add_tensor(set, x, DT_E4M3, act, scales->input, true, false);
     if (kept.transposed.data) {
         input->transposed = kept.transposed.data;
         input->scale = kept.scale.data;
     }
-    add_tensor(set, w, DT_E4M3, ACT_NONE, true, false);
+    add_tensor(set, w, DT_E4M3, ACT_NONE, scales->weight, true, false);
 }
 
-Status linear_fp8_forward_cuda(Stream *stream, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w,
-                               Tensor b) {
+Status linear_fp8_forward_cuda(Stream *stream, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w, Tensor b,
+                               Fp8Scales scales) {
     Fp8Set set = {0};
     void *scratch = NULL;
-    plan_forward(&set, kept, x, act, w);
+    plan_forward(&set, kept, x, act, w, &scales);
     TRY(allocate(stream, &set, &scratch));
-    plan_forward(&set, kept, x, act, w);
+    plan_forward(&set, kept, x, act, w, &scales);
     TRY(quantize_all(stream, &set));
     const CudaFp8Tensor *input = &set.tensor[0], *weight = &set.tensor[1];
-    CudaGemm gemm = gemm_of(tensor_rows(x), tensor_rows(w), tensor_cols(x), input->plain, input,
-                            weight->plain, weight->scale);
+    CudaGemm gemm = gemm_of(tensor_rows(x), tensor_rows(w), tensor_cols(x), input->plain, input->type,
+                            input->scale, weight->plain, weight->scale);
     gemm.out = y.data;
     gemm.out_type = DT_BF16;
     gemm.bias = b.data;
     return run_gemm(stream, &gemm, scratch);
 }
 
-typedef struct Backward {
-    bool input, weight;                          /* which GEMMs to run */
-    const CudaFp8Tensor *gradient, *weights, *x; /* x: NULL if forward saved it */
-    void *stats_scratch;                         /* scratch memory of the dx statistics */
-} Backward;
+typedef struct Operands {
+    CudaFp8Tensor gradient; /* as stored, transposed, and its scale */
+    const CudaFp8Tensor *weights;
+    const void *input; /* transposed */
+    const float *input_scale;
+    void *next_scratch; /* scratch memory of what is left about dx */
+} Operands;
 
-static Backward plan_backward(Fp8Set *set, Tensor dx, Fp8Stats dx_stats, Tensor dw, Tensor db, Tensor dy,
-                              Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act act) {
-    Backward b = {.input = dx.data != NULL, .weight = dw.data != NULL};
-    CudaFp8Tensor *gradient = add_tensor(set, dy, DT_E5M2, ACT_NONE, b.input, b.weight);
-    gradient->sums = db.data;
-    gradient->amax = amax.data;
-    b.gradient = gradient;
-    if (b.input) b.weights = add_tensor(set, w, DT_E4M3, ACT_NONE, false, true);
-    if (b.weight && !kept.transposed.data) b.x = add_tensor(set, x, DT_E4M3, act, false, true);
-    if (dx_stats.amax.data)
-        b.stats_scratch = bump_take(&set->bump, fp8_stats_scratch(tensor_rows(dx), tensor_cols(dx)));
-    return b;
+/* dx as a tensor that is quantized for the next call. */
+static CudaFp8Tensor next_tensor(Tensor dx, Fp8Gradient next, Tensor x, Act act) {
+    CudaFp8Tensor tensor = tensor_of(dx, DT_E5M2, act, next.scale);
+    tensor.plain = next.plain.data;
+    tensor.transposed = next.transposed.data;
+    tensor.sums = next.sums.data;
+    tensor.pre = act == ACT_NONE ? NULL : x.data;
+    return tensor;
 }
 
-/* dx *= act'(x), and collects its statistics if requested. */
-static Status finish_input(Stream *stream, Tensor dx, Fp8Stats dx_stats, Tensor x, Act act, void *scratch) {
+static size_t next_scratch(Tensor dx, Fp8Gradient next, Tensor x, Act act) {
+    if (!dx.data) return 0;
+    CudaFp8Tensor tensor = next_tensor(dx, next, x, act);
+    if (next.plain.data) return fp8_quantize_scratch(&tensor, 1);
+    return next.amax.data ? fp8_stats_scratch(tensor.rows, tensor.cols) : 0;
+}
+
+static Operands plan_backward(Fp8Set *set, Tensor dx, Fp8Gradient next, Tensor dw, Tensor db, Tensor dy,
+                              Fp8Gradient known, Tensor w, Fp8Input kept, Tensor x, Act act,
+                              const Fp8Scales *scales) {
+    Operands o = {.input = kept.transposed.data, .input_scale = kept.scale.data};
+    if (known.plain.data) {
+        o.gradient = (CudaFp8Tensor){
+            .plain = known.plain.data, .transposed = known.transposed.data, .scale = known.scale.scale.data};
+    } else {
+        CudaFp8Tensor *gradient = add_tensor(set, dy, DT_E5M2, ACT_NONE, scales->gradient, dx.data, dw.data);
+        gradient->sums = db.data;
+        gradient->amax = known.amax.data;
+        o.gradient = *gradient;
+    }
+    if (dx.data) o.weights = add_tensor(set, w, DT_E4M3, ACT_NONE, scales->weight, false, true);
+    if (dw.data && !kept.transposed.data) {
+        CudaFp8Tensor *input = add_tensor(set, x, DT_E4M3, act, scales->input, false, true);
+        o.input = input->transposed;
+        o.input_scale = input->scale;
+    }
+    o.next_scratch = bump_take(&set->bump, next_scratch(dx, next, x, act));
+    return o;
+}
+
+/* dx *= act'(x), and leaves what the next call needs of it. */
+static Status finish_input(Stream *stream, Tensor dx, Fp8Gradient next, Tensor x, Act act, void *scratch) {
     bool has_act = act != ACT_NONE;
-    if (dx_stats.amax.data) {
+    if (next.plain.data) {
+        CudaFp8Tensor tensor = next_tensor(dx, next, x, act);
+        LAUNCH(launch_fp8_quantize(cuda_stream(stream), &tensor, 1, scratch));
+    } else if (next.amax.data) {
         CudaFp8Stats stats = {.x = dx.data, .rows = tensor_rows(dx), .cols = tensor_cols(dx)};
         stats.pre = has_act ? x.data : NULL;
         stats.act = (CudaAct)act;
-        stats.amax = dx_stats.amax.data;
-        stats.sums = dx_stats.sums.data;
+        stats.amax = next.amax.data;
+        stats.sums = next.sums.data;
         LAUNCH(launch_fp8_stats(cuda_stream(stream), &stats, scratch));
     } else if (has_act) {
         LAUNCH(launch_act_backward(cuda_stream(stream), DT_BF16, dx.data, DT_BF16, dx.data, x.data,
@@ -138,28 +179,29 @@ static Status finish_input(Stream *stream, Tensor dx, Fp8Stats dx_stats, Tensor 
 
 /* Reads w and the input, either as saved by forward or as x; also x if the input is the output of an
  * activation. */
-Status linear_fp8_backward_cuda(Stream *stream, Tensor dx, Fp8Stats dx_stats, Tensor dw, Tensor db, Tensor dy,
-                                Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act act, bool accumulate) {
+Status linear_fp8_backward_cuda(Stream *stream, Tensor dx, Fp8Gradient next, Tensor dw, Tensor db, Tensor dy,
+                                Fp8Gradient known, Tensor w, Fp8Input kept, Tensor x, Act act,
+                                bool accumulate, Fp8Scales scales) {
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     Fp8Set set = {0};
     void *scratch = NULL;
-    plan_backward(&set, dx, dx_stats, dw, db, dy, amax, w, kept, x, act);
+    plan_backward(&set, dx, next, dw, db, dy, known, w, kept, x, act, &scales);
     TRY(allocate(stream, &set, &scratch));
-    Backward b = plan_backward(&set, dx, dx_stats, dw, db, dy, amax, w, kept, x, act);
+    Operands o = plan_backward(&set, dx, next, dw, db, dy, known, w, kept, x, act, &scales);
     TRY(quantize_all(stream, &set));
-    if (b.weight) {
+    if (dw.data) {
         CudaGemm gemm =
-            gemm_of(N, K, M, b.gradient->transposed, b.gradient, b.x ? b.x->transposed : kept.transposed.data,
-                    b.x ? b.x->scale : (const float *)kept.scale.data);
+            gemm_of(N, K, M, o.gradient.transposed, DT_E5M2, o.gradient.scale, o.input, o.input_scale);
         gemm.out = dw.data;
         gemm.out_type = DT_F32;
         gemm.accumulate = accumulate;
         TRY(run_gemm(stream, &gemm, scratch));
     }
-    if (!b.input) return OK;
-    CudaGemm gemm = gemm_of(M, K, N, b.gradient->plain, b.gradient, b.weights->transposed, b.weights->scale);
+    if (!dx.data) return OK;
+    CudaGemm gemm = gemm_of(M, K, N, o.gradient.plain, DT_E5M2, o.gradient.scale, o.weights->transposed,
+                            o.weights->scale);
     gemm.out = dx.data;
     gemm.out_type = DT_BF16;
     TRY(run_gemm(stream, &gemm, scratch));
-    return finish_input(stream, dx, dx_stats, x, act, b.stats_scratch);
+    return finish_input(stream, dx, next, x, act, o.next_scratch);
 }

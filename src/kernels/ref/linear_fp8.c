@@ -15,43 +15,46 @@ static double amax_of(Tensor x) {
     return largest;
 }
 
-/* The scale of x (or of the tensor with these partial maxima) for a type whose largest value is 1.75 *
- * 2^top. */
-static float scale_of(Tensor x, int top) {
-    double largest = amax_of(x);
-    if (isnan(largest)) return NAN;
-    if (largest == 0) return 1;
-    int exponent = ilogb(largest) - top;
-    if (ldexp(largest, -ilogb(largest)) > 1.75) exponent++;
-    return ldexpf(1, exponent < -126 ? -126 : exponent);
+/* Records the amax of x (or of the tensor with these partial maxima) and returns the scale to use. */
+static float scale_of(Tensor x, DType type, Fp8Scale scale) {
+    double amax = amax_of(x);
+    float *recorded = scale.amax.data ? tensor_f32(scale.amax) : NULL;
+    if (recorded && !isnan(*recorded) && !(amax <= *recorded)) *recorded = (float)amax;
+    return scale.scale.data ? tensor_f32(scale.scale)[0] : fp8_scale(amax, type);
+}
+
+/* An element as bits. */
+static uint8_t quantize_one(double value, float scale, DType type) {
+    uint8_t bits;
+    tensor_put(tensor_1d(&bits, type, 1), 0, value / scale);
+    return bits;
 }
 
 /* values = act(x), quantized and dequantized. `kept`, if present, receives the quantized elements,
  * transposed, and the scale. `amax` is optional. */
-static void quantize_operand(float *values, Tensor x, Tensor amax, Act act, DType type, Fp8Input kept) {
+static void quantize_operand(float *values, Tensor x, Tensor amax, Act act, DType type, Fp8Input kept,
+                             Fp8Scale how) {
     int64_t rows = tensor_rows(x), cols = tensor_cols(x);
-    float scale = scale_of(amax.data ? amax : x, type == DT_E4M3 ? 8 : 15);
+    float scale = scale_of(amax.data ? amax : x, type, how);
     if (kept.transposed.data) tensor_f32(kept.scale)[0] = scale;
     for (int64_t i = 0; i < rows * cols; i++) {
         double value = act == ACT_NONE ? tensor_get(x, i) : act_value(act, tensor_get(x, i));
-        uint8_t bits;
-        Tensor quantized = tensor_1d(&bits, type, 1);
-        tensor_put(quantized, 0, value / scale);
-        values[i] = (float)tensor_get(quantized, 0) * scale;
+        uint8_t bits = quantize_one(value, scale, type);
+        values[i] = (float)tensor_get(tensor_1d(&bits, type, 1), 0) * scale;
         if (kept.transposed.data) ((uint8_t *)kept.transposed.data)[i % cols * rows + i / cols] = bits;
     }
 }
 
 static const Fp8Input not_kept = {0};
 
-Status linear_fp8_forward_ref(Stream *stream, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w,
-                              Tensor b) {
+Status linear_fp8_forward_ref(Stream *stream, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w, Tensor b,
+                              Fp8Scales scales) {
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
     void *workspace;
     TRY(stream_workspace(stream, (size_t)(M * K + N * K) * sizeof(float), &workspace));
     float *rows = workspace, *weights = rows + M * K;
-    quantize_operand(rows, x, TENSOR_NONE, act, DT_E4M3, kept);
-    quantize_operand(weights, w, TENSOR_NONE, ACT_NONE, DT_E4M3, not_kept);
+    quantize_operand(rows, x, TENSOR_NONE, act, DT_E4M3, kept, scales.input);
+    quantize_operand(weights, w, TENSOR_NONE, ACT_NONE, DT_E4M3, not_kept, scales.weight);
     for (int64_t m = 0; m < M; m++)
         for (int64_t n = 0; n < N; n++) {
             const float *row = rows + m * K, *weight = weights + n * K;
@@ -63,9 +66,9 @@ Status linear_fp8_forward_ref(Stream *stream, Tensor y, Fp8Input kept, Tensor x,
 }
 
 /* The quantized input (M,K): what forward saved, or x quantized again. */
-static void input_rows(float *rows, Fp8Input kept, Tensor x, Act act, int64_t M, int64_t K) {
+static void input_rows(float *rows, Fp8Input kept, Tensor x, Act act, int64_t M, int64_t K, Fp8Scale how) {
     if (!kept.transposed.data) {
-        quantize_operand(rows, x, TENSOR_NONE, act, DT_E4M3, not_kept);
+        quantize_operand(rows, x, TENSOR_NONE, act, DT_E4M3, not_kept, how);
         return;
     }
     for (int64_t i = 0; i < M * K; i++)
@@ -102,28 +105,45 @@ static void add_column_sums(Tensor sums, Tensor x) {
     }
 }
 
-static void collect_stats(Fp8Stats dx_stats, Tensor dx) {
-    if (dx_stats.sums.data) add_column_sums(dx_stats.sums, dx);
-    for (int64_t i = 0; dx_stats.amax.data && i < FP8_AMAX_PARTS; i++)
-        tensor_f32(dx_stats.amax)[i] = i == 0 ? (float)amax_of(dx) : 0;
+static void leave_gradient(Fp8Gradient next, Tensor dx) {
+    int64_t rows = tensor_rows(dx), cols = tensor_cols(dx);
+    if (next.sums.data) add_column_sums(next.sums, dx);
+    for (int64_t i = 0; next.amax.data && i < FP8_AMAX_PARTS; i++)
+        tensor_f32(next.amax)[i] = i == 0 ? (float)amax_of(dx) : 0;
+    if (!next.plain.data) return;
+    float scale = scale_of(dx, DT_E5M2, next.scale);
+    uint8_t *plain = next.plain.data, *transposed = next.transposed.data;
+    for (int64_t i = 0; i < rows * cols; i++)
+        plain[i] = transposed[i % cols * rows + i / cols] = quantize_one(tensor_get(dx, i), scale, DT_E5M2);
+}
+
+/* The quantized output gradient: as it was left, or dy. */
+static void gradient_rows(float *gradients, Tensor dy, Fp8Gradient known, Fp8Scale how) {
+    if (!known.plain.data) {
+        quantize_operand(gradients, dy, known.amax, ACT_NONE, DT_E5M2, not_kept, how);
+        return;
+    }
+    for (int64_t i = 0; i < tensor_count(dy); i++)
+        gradients[i] = (float)tensor_get(known.plain, i) * tensor_f32(known.scale.scale)[0];
 }
 
 /* Reads w and the input, either as saved by forward or as x; also x if the input is the output of an
  * activation. */
-Status linear_fp8_backward_ref(Stream *stream, Tensor dx, Fp8Stats dx_stats, Tensor dw, Tensor db, Tensor dy,
-                               Tensor amax, Tensor w, Fp8Input kept, Tensor x, Act act, bool accumulate) {
+Status linear_fp8_backward_ref(Stream *stream, Tensor dx, Fp8Gradient next, Tensor dw, Tensor db, Tensor dy,
+                               Fp8Gradient known, Tensor w, Fp8Input kept, Tensor x, Act act, bool accumulate,
+                               Fp8Scales scales) {
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     void *workspace;
     TRY(stream_workspace(stream, (size_t)(M * N + N * K + M * K) * sizeof(float), &workspace));
     float *gradients = workspace, *weights = gradients + M * N, *rows = weights + N * K;
-    quantize_operand(gradients, dy, amax, ACT_NONE, DT_E5M2, not_kept);
+    gradient_rows(gradients, dy, known, scales.gradient);
     if (dx.data) {
-        quantize_operand(weights, w, TENSOR_NONE, ACT_NONE, DT_E4M3, not_kept);
+        quantize_operand(weights, w, TENSOR_NONE, ACT_NONE, DT_E4M3, not_kept, scales.weight);
         backward_input(dx, gradients, weights, x, act, N);
-        collect_stats(dx_stats, dx);
+        leave_gradient(next, dx);
     }
     if (!dw.data) return OK;
-    input_rows(rows, kept, x, act, M, K);
+    input_rows(rows, kept, x, act, M, K, scales.input);
     backward_weight(dw, gradients, rows, M, accumulate);
     if (db.data) add_column_sums(db, dy);
     return OK;

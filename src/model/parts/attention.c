@@ -276,7 +276,7 @@ static Status attention_input(const Block *block, Pass *pass, const AttentionSav
 }
 
 static LinearInput input_of_out(const AttentionSaved *s) {
-    return (LinearInput){.x = heads_as_rows(s->att), .cut = true, .kept = s->into_out};
+    return (LinearInput){.x = heads_as_rows(s->att), .cut = true, .matmul = FP8_OUT, .kept = s->into_out};
 }
 
 static Status attend(const Block *block, Pass *pass, const AttentionSaved *s, Tensor qkv) {
@@ -291,7 +291,8 @@ Status attention_run(const Block *block, Pass *pass, const AttentionSaved *s, Te
     Linear weights;
     Tensor qkv;
     TRY(qkv_weights(block, pass, s, true, &weights));
-    TRY(linear_run(block, pass, heads_as_rows(s->qkv), (LinearInput){.x = x, .kept = s->into_qkv}, weights));
+    TRY(linear_run(block, pass, heads_as_rows(s->qkv),
+                   (LinearInput){.x = x, .matmul = FP8_QKV, .kept = s->into_qkv}, weights));
     TRY(attention_input(block, pass, s, true, &qkv));
     TRY(attend(block, pass, s, qkv));
     return linear_run(block, pass, y, input_of_out(s), row_parallel(block, pass, OUT_W));
@@ -325,7 +326,7 @@ static Status back_qkv(const Block *block, Pass *pass, const AttentionSaved *s, 
     TRY(qkv_weights(block, pass, s, dx.data != NULL, &weights));
     if (grads) TRY(qkv_grads(block, pass, s, &g));
     TRY(linear_back(block, pass, dx, g, heads_as_rows(dqkv), weights,
-                    (LinearInput){.x = x, .add = add, .kept = s->into_qkv}));
+                    (LinearInput){.x = x, .add = add, .matmul = FP8_QKV, .kept = s->into_qkv}));
     return grads ? qkv_grads_done(block, pass, s) : OK;
 }
 

@@ -43,7 +43,7 @@ typedef struct LayerScratch {
     Tensor wide;         /* backward: holds dpre, then dqkv, where no other memory is free */
     Tensor dact;         /* backward of a gated MLP */
     Tensor datt;         /* backward, if attention is wider than rows */
-    Tensor amax;         /* backward in fp8, see mlp_amax */
+    Fp8Gradient dpre;    /* backward in fp8, see mlp_gradient */
 } LayerScratch;
 
 /* Output gradients that the deferred weight-gradient matmuls need. */
@@ -122,7 +122,7 @@ static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scr
         w.wide = tensor_take(scratch, dqkv);
     else if (fp8 && !c->gated)
         w.wide = tensor_take(scratch, dpre);
-    w.amax = mlp_amax(block, shape, scratch);
+    w.dpre = mlp_gradient(block, shape, scratch);
     if (shape.train && c->gated) w.dact = restored ? s.mlp.act : tensor_take(scratch, mlp_act(block, shape));
     if (shape.train && config_attention(c) > c->hidden) w.datt = tensor_take(scratch, s.attn.att);
     *ret_scratch = w;
@@ -275,10 +275,10 @@ static Status drop_gradient(Pass *pass, const LayerScratch *w, Tensor *buffer, T
 static Status backward_mlp(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
                            LayerDeferred *d, Tensor dmid, Tensor dy) {
     TRY(drop_gradient(pass, w, &d->dz, dy, residual_dropout(block, pass, 2)));
-    TRY(mlp_back(block, pass, &s->mlp, d->dpre, w->dact, w->amax, d->dz));
+    TRY(mlp_back(block, pass, &s->mlp, d->dpre, w->dact, w->dpre, d->dz));
     Tensor partial = partial_buffer(pass, w, dmid), input = TENSOR_NONE;
     if (!pass->deferred.data) TRY(spread(pass, w->input, s->h2, &input));
-    TRY(mlp_back_input(block, pass, &s->mlp, partial, dmid.data == dy.data, d->dpre, w->amax, input));
+    TRY(mlp_back_input(block, pass, &s->mlp, partial, dmid.data == dy.data, d->dpre, w->dpre, input));
     return collect(pass, dmid, partial);
 }
 

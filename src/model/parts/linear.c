@@ -25,6 +25,23 @@ bool layer_in_fp8(const Block *block, Shape shape) {
            linear_fp8_supports(rows, c->hidden, width) && linear_fp8_supports(rows, c->hidden, inner);
 }
 
+static Tensor fp8_slot(Tensor slots, const Block *block, Fp8Matmul matmul, Fp8Operand operand) {
+    if (!slots.data) return slots;
+    int64_t at = (block->index * (int64_t)FP8_MATMULS + matmul) * FP8_OPERANDS + operand;
+    return tensor_1d(tensor_f32(slots) + at, DT_F32, 1);
+}
+
+Fp8Scale linear_scale(const Block *block, const Pass *pass, Fp8Matmul matmul, Fp8Operand operand) {
+    return (Fp8Scale){.scale = fp8_slot(pass->fp8.scale, block, matmul, operand),
+                      .amax = fp8_slot(pass->fp8.amax, block, matmul, operand)};
+}
+
+static Fp8Scales linear_scales(const Block *block, const Pass *pass, Fp8Matmul matmul) {
+    return (Fp8Scales){.input = linear_scale(block, pass, matmul, FP8_INPUT),
+                       .weight = linear_scale(block, pass, matmul, FP8_WEIGHT),
+                       .gradient = linear_scale(block, pass, matmul, FP8_GRADIENT)};
+}
+
 Fp8Input linear_keep(Bump *bump, int64_t rows, int64_t width) {
     Fp8Input input;
     input.transposed = tensor_take(bump, tensor_2d(NULL, DT_E4M3, width, rows));
@@ -45,14 +62,16 @@ Status linear_run_act(const Block *block, Pass *pass, Tensor act, Tensor pre, Li
 
 Status linear_run(const Block *block, Pass *pass, Tensor y, LinearInput in, Linear p) {
     if (layer_in_fp8(block, pass->shape))
-        return linear_fp8_forward(pass->exec, y, in.kept, in.act ? in.pre : in.x, in.act, p.weight, p.bias);
+        return linear_fp8_forward(pass->exec, y, in.kept, in.act ? in.pre : in.x, in.act, p.weight, p.bias,
+                                  linear_scales(block, pass, in.matmul));
     return linear_run_act(block, pass, y, TENSOR_NONE, in, p, ACT_NONE);
 }
 
 Status linear_back(const Block *block, Pass *pass, Tensor dx, Linear g, Tensor dy, Linear p, LinearInput in) {
     if (layer_in_fp8(block, pass->shape))
-        return linear_fp8_backward(pass->exec, dx, in.dx_stats, g.weight, g.bias, dy, in.amax, p.weight,
-                                   in.kept, in.act ? in.pre : in.x, in.act, !g.fresh);
+        return linear_fp8_backward(pass->exec, dx, in.next, g.weight, g.bias, dy, in.known, p.weight, in.kept,
+                                   in.act ? in.pre : in.x, in.act, !g.fresh,
+                                   linear_scales(block, pass, in.matmul));
     if (g.weight.data) {
         TRY(fake_quant_input(block, pass, in.cut, &in.x));
         TRY(linear_backward_weight(pass->exec, g.weight, g.bias, dy, in.x, !g.fresh));

@@ -20,10 +20,10 @@ typedef struct LinearInput {
     bool cut;       /* the input dim is split across tensor-parallel ranks */
     bool add;       /* backward, not in fp8: add to the input gradient */
     Tensor dx_sums; /* backward, optional, not in fp8: += column sums of the input gradient */
-    Fp8Input kept;  /* fp8: quantized for backward; absent where it is quantized again */
-    /* fp8, backward: absolute maxima of the input gradient (computed) and of the output gradient (given). */
-    Fp8Stats dx_stats;
-    Tensor amax;
+    /* fp8: */
+    Fp8Matmul matmul;
+    Fp8Input kept;           /* quantized for backward; absent where it is quantized again */
+    Fp8Gradient next, known; /* backward: see linear_fp8_backward */
 } LinearInput;
 
 /* A block's views of a linear layer: its weight has the number `id`, its bias, if any, the next one. */
@@ -33,6 +33,8 @@ Linear linear_grads(const Block *block, const Pass *pass, int id);
 
 /* Whether all matmuls of a layer run in fp8. */
 bool layer_in_fp8(const Block *block, Shape shape);
+/* How an operand is scaled. */
+Fp8Scale linear_scale(const Block *block, const Pass *pass, Fp8Matmul matmul, Fp8Operand operand);
 /* Memory for an input that is saved quantized. */
 Fp8Input linear_keep(Bump *bump, int64_t rows, int64_t width);
 /* Reserves workspace at the start of a layer's scratch. */

@@ -56,7 +56,7 @@ double mlp_flops(const ModelConfig *config) {
 }
 
 static LinearInput input_of_down(const Block *block, const MlpSaved *s) {
-    LinearInput in = {.x = s->act, .cut = true, .kept = s->into_down};
+    LinearInput in = {.x = s->act, .cut = true, .matmul = FP8_DOWN, .kept = s->into_down};
     if (block->config->gated) return in;
     in.pre = s->pre;
     in.act = block->config->act;
@@ -65,7 +65,7 @@ static LinearInput input_of_down(const Block *block, const MlpSaved *s) {
 
 Status mlp_run(const Block *block, Pass *pass, const MlpSaved *s, Tensor y, Tensor x) {
     Linear up = linear_of(block, pass->param, UP_W), down = row_parallel(block, pass, DOWN_W);
-    LinearInput in = {.x = x, .kept = s->into_up};
+    LinearInput in = {.x = x, .matmul = FP8_UP, .kept = s->into_up};
     if (block->config->gated) {
         TRY(linear_run(block, pass, s->pre, in, up));
         TRY(glu_forward(pass->exec, s->act, s->pre, block->config->act));
@@ -84,15 +84,32 @@ Status mlp_recompute(const Block *block, Pass *pass, const MlpSaved *s) {
     return s->act.data ? act_forward(pass->exec, s->act, s->pre, block->config->act) : OK;
 }
 
-Tensor mlp_amax(const Block *block, Shape shape, Bump *scratch) {
-    if (!layer_in_fp8(block, shape) || !shape.train || block->config->gated) return TENSOR_NONE;
-    if (block->config->inner / shape.tp > FP8_STATS_MAX_COLS) return TENSOR_NONE;
-    return tensor_take(scratch, tensor_1d(NULL, DT_F32, FP8_AMAX_PARTS));
+Fp8Gradient mlp_gradient(const Block *block, Shape shape, Bump *scratch) {
+    int64_t rows = shape.B * shape.T, inner = block->config->inner / shape.tp;
+    Fp8Gradient g = {0};
+    if (!layer_in_fp8(block, shape) || !shape.train || block->config->gated) return g;
+    if (inner <= FP8_AMAX_MAX_COLS) g.amax = tensor_take(scratch, tensor_1d(NULL, DT_F32, FP8_AMAX_PARTS));
+    if (shape.fp8_delayed) {
+        g.plain = tensor_take(scratch, tensor_2d(NULL, DT_E5M2, rows, inner));
+        g.transposed = tensor_take(scratch, tensor_2d(NULL, DT_E5M2, inner, rows));
+    }
+    return g;
+}
+
+/* What the backward of down leaves, in the memory of `g`: with exact scaling an amax, with delayed scaling
+ * the quantized gradient, unless a deferred matmul will quantize it again. */
+static Fp8Gradient gradient_of(const Block *block, const Pass *pass, Fp8Gradient g) {
+    Fp8Gradient amax = {.amax = g.amax};
+    if (!pass->fp8.scale.data) return amax;
+    if (pass->deferred.data || !g.plain.data) return (Fp8Gradient){0};
+    g.amax = TENSOR_NONE;
+    g.scale = linear_scale(block, pass, FP8_UP, FP8_GRADIENT);
+    return g;
 }
 
 /* Whether the backward of down, which produces dpre, also sums it for the bias gradient of up. */
-static bool down_sums(const Block *block, const Pass *pass, Tensor amax) {
-    return amax.data || (!layer_in_fp8(block, pass->shape) && !block->config->gated);
+static bool down_sums(const Block *block, const Pass *pass, Fp8Gradient left) {
+    return left.amax.data || left.plain.data || (!layer_in_fp8(block, pass->shape) && !block->config->gated);
 }
 
 /* The weight gradient of down follows that of the activation, which restores its input. */
@@ -106,9 +123,10 @@ static Status back_restoring(const Block *block, Pass *pass, const MlpSaved *s, 
     return linear_back(block, pass, TENSOR_NONE, g, dy, p, in);
 }
 
-Status mlp_back(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor dact, Tensor amax,
-                Tensor dy) {
+Status mlp_back(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor dact,
+                Fp8Gradient gradient, Tensor dy) {
     LinearInput in = input_of_down(block, s);
+    in.next = gradient_of(block, pass, gradient);
     if (mlp_restores(block, pass->shape)) return back_restoring(block, pass, s, dpre, dact, dy);
     if (block->config->gated) {
         TRY(linear_back(block, pass, dact, grads_now(block, pass, DOWN_W), dy,
@@ -116,20 +134,22 @@ Status mlp_back(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, 
         return glu_backward(pass->exec, dpre, TENSOR_NONE, dact, s->pre, block->config->act);
     }
     Tensor bias = grads_now(block, pass, UP_W).bias;
-    if (amax.data)
-        in.dx_stats = (Fp8Stats){amax, bias};
-    else if (down_sums(block, pass, amax))
+    if (layer_in_fp8(block, pass->shape))
+        in.next.sums = down_sums(block, pass, in.next) ? bias : TENSOR_NONE;
+    else
         in.dx_sums = bias;
     return linear_back(block, pass, dpre, grads_now(block, pass, DOWN_W), dy,
                        linear_of(block, pass->param, DOWN_W), in);
 }
 
 Status mlp_back_input(const Block *block, Pass *pass, const MlpSaved *s, Tensor dx, bool add, Tensor dpre,
-                      Tensor amax, Tensor x) {
+                      Fp8Gradient gradient, Tensor x) {
     Linear g = grads_now(block, pass, UP_W);
-    if (down_sums(block, pass, amax)) g.bias = TENSOR_NONE;
-    return linear_back(block, pass, dx, g, dpre, linear_of(block, pass->param, UP_W),
-                       (LinearInput){.x = x, .add = add, .kept = s->into_up, .amax = amax});
+    Fp8Gradient known = gradient_of(block, pass, gradient);
+    if (down_sums(block, pass, known)) g.bias = TENSOR_NONE;
+    return linear_back(
+        block, pass, dx, g, dpre, linear_of(block, pass->param, UP_W),
+        (LinearInput){.x = x, .add = add, .matmul = FP8_UP, .kept = s->into_up, .known = known});
 }
 
 Status mlp_weight_down(const Block *block, Pass *pass, const MlpSaved *s, Tensor dy) {
@@ -140,5 +160,6 @@ Status mlp_weight_down(const Block *block, Pass *pass, const MlpSaved *s, Tensor
 
 Status mlp_weight_up(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor x) {
     return linear_back(block, pass, TENSOR_NONE, linear_grads(block, pass, UP_W), dpre,
-                       linear_of(block, pass->param, UP_W), (LinearInput){.x = x, .kept = s->into_up});
+                       linear_of(block, pass->param, UP_W),
+                       (LinearInput){.x = x, .matmul = FP8_UP, .kept = s->into_up});
 }

@@ -29,15 +29,15 @@ double mlp_flops(const ModelConfig *config); /* per token, forward */
 MUST_USE Status mlp_run(const Block *block, Pass *pass, const MlpSaved *s, Tensor y, Tensor x);
 /* Recomputes act from pre, unless backward restores it. */
 MUST_USE Status mlp_recompute(const Block *block, Pass *pass, const MlpSaved *s);
-/* fp8: absolute maxima of dpre, which the backward of down computes for that of up; else absent. */
-Tensor mlp_amax(const Block *block, Shape shape, Bump *scratch);
+/* fp8: memory for what the backward of down leaves about dpre for that of up; else absent. */
+Fp8Gradient mlp_gradient(const Block *block, Shape shape, Bump *scratch);
 /* dpre from dy, the gradient of y. dact: workspace (B,T,F), gated only; dpre may then be pre itself, and dact
  * is act itself if it is restored. */
 MUST_USE Status mlp_back(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor dact,
-                         Tensor amax, Tensor dy);
+                         Fp8Gradient gradient, Tensor dy);
 /* dx [+]= partial sums, from dpre; x is needed unless weight gradients are deferred. */
 MUST_USE Status mlp_back_input(const Block *block, Pass *pass, const MlpSaved *s, Tensor dx, bool add,
-                               Tensor dpre, Tensor amax, Tensor x);
+                               Tensor dpre, Fp8Gradient gradient, Tensor x);
 /* Deferred weight gradients: first of down, then of up. */
 MUST_USE Status mlp_weight_down(const Block *block, Pass *pass, const MlpSaved *s, Tensor dy);
 MUST_USE Status mlp_weight_up(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor x);
