@@ -26,6 +26,7 @@ static const Effect effects[] = {
     NEEDS("sequence-parallel", "tp", ">1", "without --tp 2 or more"),
     NEEDS("pp-schedule", "pp", ">1", "without --pp 2 or more", .except = "interleaved"),
     NEEDS("fp8-scaling", "precision", "fp8", "without --precision fp8"),
+    NEEDS("fp8-head", "precision", "fp8", "without --precision fp8"),
     NEEDS("loss-scale", "precision", "fp16", "without --precision fp16"),
     NEEDS("loss-scale-steps", "precision", "fp16", "without --precision fp16"),
     /* task */

@@ -319,6 +319,9 @@ static const Option layout_table[] = {
     {OPT_ENUM("fp8-scaling", TrainArgs, config.run.fp8_scaling, "HOW", fp8_scaling_names), .fallback = "exact",
      .help = "With --precision fp8, what the scales of matrices follow from: their current values (exact), or "
              "those of the previous step (delayed), which is faster."},
+    {OPT_FLAG("fp8-head", TrainArgs, config.run.fp8_head),
+     .help = "With --precision fp8, also compute the logits of language models and their gradients in FP8, in "
+             "training only."},
     {OPT_FLOAT("loss-scale", TrainArgs, config.run.loss_scale), .fallback = "0", RANGE(1, 16777216),
      .shown = "65536", .help = "fp16: initial loss scale; it is adjusted dynamically."},
     {OPT_INT("loss-scale-steps", TrainArgs, config.run.scale_steps), .fallback = "0", RANGE(1, 1 << 30),

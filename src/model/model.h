@@ -68,6 +68,7 @@ typedef struct Shape {
     DType dtype;          /* activations and weights */
     bool fp8;             /* layers use fp8 matmuls where sizes allow; dtype is bf16 */
     bool fp8_delayed;     /* with fp8: reserve what delayed scaling needs, see Pass.fp8 */
+    bool fp8_head;        /* with fp8: also the matmuls of the language-modeling head, in training */
     FakeQuant fake_quant; /* not together with fp8 */
     DType logits;         /* type of logits over the vocabulary; 0 is fp32 */
     bool train;           /* save what backward needs */
@@ -99,14 +100,14 @@ typedef struct VocabPieces {
     void *context;
 } VocabPieces;
 
-/* Delayed scaling in fp8 (kernels.h): each layer has FP8_SLOTS scales and the largest amax since they were
- * set. Without scales, scaling is exact. */
-typedef enum { FP8_QKV, FP8_OUT, FP8_UP, FP8_DOWN, FP8_MATMULS } Fp8Matmul;
+/* Delayed scaling in fp8 (kernels.h): each layer, and after them the head, has FP8_SLOTS scales and the
+ * largest amax since they were set. Without scales, scaling is exact. */
+typedef enum { FP8_QKV, FP8_OUT, FP8_UP, FP8_DOWN, FP8_MATMULS, FP8_LOGITS = FP8_QKV } Fp8Matmul;
 typedef enum { FP8_INPUT, FP8_WEIGHT, FP8_GRADIENT, FP8_OPERANDS } Fp8Operand;
 enum { FP8_SLOTS = FP8_MATMULS * FP8_OPERANDS };
 
 typedef struct Fp8State {
-    Tensor scale; /* (layers,FP8_SLOTS) fp32; absent: exact scaling */
+    Tensor scale; /* (layers+1,FP8_SLOTS) fp32; absent: exact scaling */
     Tensor amax;  /* the same; absent: not recorded */
 } Fp8State;
 

@@ -44,6 +44,7 @@ Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train) {
                    .dtype = runner->spec.dtype,
                    .fp8 = runner->spec.fp8,
                    .fp8_delayed = runner->fp8.scale.data != NULL,
+                   .fp8_head = runner->spec.fp8 && runner->spec.fp8_head,
                    .fake_quant = runner->spec.fake_quant,
                    .logits = runner->spec.logits,
                    .train = train,

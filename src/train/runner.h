@@ -45,6 +45,7 @@ typedef struct RunnerSpec {
     DType dtype;            /* compute type */
     bool fp8;               /* layer GEMMs in fp8; dtype is bf16 */
     Fp8Scaling fp8_scaling; /* see runner_fp8.c */
+    bool fp8_head;          /* also the GEMMs of the language-modeling head, in training */
     FakeQuant fake_quant;   /* quantization-aware training; not with fp8 */
     DType logits;           /* type of the logits: fp32 or dtype */
     ScheduleKind schedule;  /* ignored with one stage */

@@ -19,7 +19,7 @@ static const double input_margin = 2, gradient_margin = 8;
 const char *const fp8_scaling_names[] = {"exact", "delayed", NULL};
 
 static int64_t slot_count(const Runner *runner) {
-    return runner->model->config.layers * (int64_t)FP8_SLOTS;
+    return (runner->model->config.layers + 1) * (int64_t)FP8_SLOTS; /* with those of the head */
 }
 
 Status runner_fp8_init(Runner *runner) {

@@ -119,6 +119,7 @@ typedef struct Layout {
     bool untied; /* the output matrix is not the embedding */
     bool fp8;
     Fp8Scaling fp8_scaling;
+    bool fp8_head;
     FakeQuant fake_quant;
     double loss_scale;
     bool frozen;             /* learning rate 0, so that every step uses the initial weights */
@@ -231,6 +232,8 @@ static inline Outcome run_new(Group *world, const Layout *layout, int count) {
                        .dtype = layout->dtype,
                        .fp8 = layout->fp8,
                        .fp8_scaling = layout->fp8_scaling,
+                       .fp8_head = layout->fp8_head,
+                       .logits = layout->fp8_head ? layout->dtype : DT_F32,
                        .fake_quant = layout->fake_quant,
                        .loss_scale = layout->loss_scale,
                        .schedule = layout->schedule,

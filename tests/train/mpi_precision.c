@@ -104,6 +104,7 @@ static void test_fp8_follows_bf16(void **state) {
             Layout layout = alone;
             layout.fp8 = true;
             layout.fp8_scaling = (g + job) % 2 ? FP8_DELAYED : FP8_EXACT;
+            layout.fp8_head = g < 2;
             layout.mesh = grids[g];
             layout.chunks = 1;
             layout.schedule = g == 2 ? SCHEDULE_ZERO_BUBBLE : SCHEDULE_1F1B;
@@ -123,11 +124,12 @@ static void test_fp8_follows_bf16(void **state) {
  * rank by at most one power of two, where rounding moves an amax. */
 static void test_fp8_delayed(void **state) {
     Group *world = ((Ranks *)*state)->world;
-    enum { STEPS = 3, SLOTS = 2 * FP8_SLOTS };
+    enum { STEPS = 3, SLOTS = 3 * FP8_SLOTS };
     int n = world->size;
     const MeshSpec grids[] = {
         {.dp = n, .tp = 1, .pp = 1}, {.dp = 1, .tp = n, .pp = 1}, {.dp = 1, .tp = 1, .pp = n > 2 ? 2 : n}};
     Layout alone = {.job = JOB_GPT2, .micro_batch = 2, .dtype = DT_BF16, .wide = true, .fp8 = true};
+    alone.fp8_head = true;
     CLEANUP(outcome_done) Outcome exact = run(NULL, &alone, STEPS);
     alone.fp8_scaling = FP8_DELAYED;
     CLEANUP(outcome_done) Outcome delayed = run(NULL, &alone, STEPS);

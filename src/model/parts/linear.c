@@ -25,21 +25,20 @@ bool layer_in_fp8(const Block *block, Shape shape) {
            linear_fp8_supports(rows, c->hidden, width) && linear_fp8_supports(rows, c->hidden, inner);
 }
 
-static Tensor fp8_slot(Tensor slots, const Block *block, Fp8Matmul matmul, Fp8Operand operand) {
-    if (!slots.data) return slots;
-    int64_t at = (block->index * (int64_t)FP8_MATMULS + matmul) * FP8_OPERANDS + operand;
-    return tensor_1d(tensor_f32(slots) + at, DT_F32, 1);
+static Tensor fp8_slot(Tensor slots, int64_t at) {
+    return slots.data ? tensor_1d(tensor_f32(slots) + at, DT_F32, 1) : slots;
 }
 
-Fp8Scale linear_scale(const Block *block, const Pass *pass, Fp8Matmul matmul, Fp8Operand operand) {
-    return (Fp8Scale){.scale = fp8_slot(pass->fp8.scale, block, matmul, operand),
-                      .amax = fp8_slot(pass->fp8.amax, block, matmul, operand)};
+Fp8Scale linear_scale(const Block *block, const Pass *pass, int layer, Fp8Matmul matmul, Fp8Operand operand) {
+    int64_t row = layer < 0 ? block->config->layers : layer;
+    int64_t at = (row * FP8_MATMULS + matmul) * FP8_OPERANDS + operand;
+    return (Fp8Scale){.scale = fp8_slot(pass->fp8.scale, at), .amax = fp8_slot(pass->fp8.amax, at)};
 }
 
-static Fp8Scales linear_scales(const Block *block, const Pass *pass, Fp8Matmul matmul) {
-    return (Fp8Scales){.input = linear_scale(block, pass, matmul, FP8_INPUT),
-                       .weight = linear_scale(block, pass, matmul, FP8_WEIGHT),
-                       .gradient = linear_scale(block, pass, matmul, FP8_GRADIENT)};
+Fp8Scales linear_scales(const Block *block, const Pass *pass, int layer, Fp8Matmul matmul) {
+    return (Fp8Scales){.input = linear_scale(block, pass, layer, matmul, FP8_INPUT),
+                       .weight = linear_scale(block, pass, layer, matmul, FP8_WEIGHT),
+                       .gradient = linear_scale(block, pass, layer, matmul, FP8_GRADIENT)};
 }
 
 Fp8Input linear_keep(Bump *bump, int64_t rows, int64_t width) {
@@ -63,7 +62,7 @@ Status linear_run_act(const Block *block, Pass *pass, Tensor act, Tensor pre, Li
 Status linear_run(const Block *block, Pass *pass, Tensor y, LinearInput in, Linear p) {
     if (layer_in_fp8(block, pass->shape))
         return linear_fp8_forward(pass->exec, y, in.kept, in.act ? in.pre : in.x, in.act, p.weight, p.bias,
-                                  linear_scales(block, pass, in.matmul));
+                                  linear_scales(block, pass, block->index, in.matmul));
     return linear_run_act(block, pass, y, TENSOR_NONE, in, p, ACT_NONE);
 }
 
@@ -71,7 +70,7 @@ Status linear_back(const Block *block, Pass *pass, Tensor dx, Linear g, Tensor d
     if (layer_in_fp8(block, pass->shape))
         return linear_fp8_backward(pass->exec, dx, in.next, g.weight, g.bias, dy, in.known, p.weight, in.kept,
                                    in.act ? in.pre : in.x, in.act, !g.fresh,
-                                   linear_scales(block, pass, in.matmul));
+                                   linear_scales(block, pass, block->index, in.matmul));
     if (g.weight.data) {
         TRY(fake_quant_input(block, pass, in.cut, &in.x));
         TRY(linear_backward_weight(pass->exec, g.weight, g.bias, dy, in.x, !g.fresh));

@@ -33,8 +33,9 @@ Linear linear_grads(const Block *block, const Pass *pass, int id);
 
 /* Whether all matmuls of a layer run in fp8. */
 bool layer_in_fp8(const Block *block, Shape shape);
-/* How an operand is scaled. */
-Fp8Scale linear_scale(const Block *block, const Pass *pass, Fp8Matmul matmul, Fp8Operand operand);
+/* How operands of a layer, or of the head (layer -1), are scaled. */
+Fp8Scale linear_scale(const Block *block, const Pass *pass, int layer, Fp8Matmul matmul, Fp8Operand operand);
+Fp8Scales linear_scales(const Block *block, const Pass *pass, int layer, Fp8Matmul matmul);
 /* Memory for an input that is saved quantized. */
 Fp8Input linear_keep(Bump *bump, int64_t rows, int64_t width);
 /* Reserves workspace at the start of a layer's scratch. */

@@ -3,14 +3,20 @@
  *
  * Processes rows in chunks of R, so that only (R,V) logits exist at a time, never (B*T,V). In training each
  * chunk's gradients are computed while its logits are available; dx (B,T,C) is saved for backward to pass on.
+ *
+ * In fp8 (Shape.fp8_head) chunks are half as large, because the gradient of the logits exists three times: in
+ * bf16 and quantized, as stored and transposed. Its magnitudes are at most the factor of the loss, from which
+ * its scale follows.
  */
 #include "model/parts/blocks.h"
 #include "model/parts/common.h"
+#include "model/parts/linear.h"
 #include "model/parts/norm.h"
 #include "model/parts/vocab.h"
 #include "parallel/tp.h"
 
 enum { NORM_W, NORM_B, OUTPUT_W };
+enum { FP8_CHUNK = 128 }; /* fp8: chunks have a multiple of these rows, for fast matmuls */
 
 typedef struct OutputScratch {
     NormStats norm;
@@ -19,6 +25,8 @@ typedef struct OutputScratch {
     Tensor stats, losses; /* (R,3) (R) */
     Tensor parts;         /* (tp,R,3) */
     VocabLoss pieces;     /* instead of logits */
+    Fp8Input into_logits; /* fp8: the quantized h */
+    Tensor grad_scale;    /* fp8: (1) scale of the gradient of the logits */
     bool fresh;           /* the gradient of the output matrix is stored, not added */
 } OutputScratch;
 
@@ -34,10 +42,16 @@ static Status describe_output(const Block *block, ParamList *ret_params) {
     return OK;
 }
 
+static bool head_in_fp8(Shape shape) {
+    return shape.fp8_head && shape.train && !shape.pieces && shape.logits == DT_BF16;
+}
+
 /* Scratch for a loss over `rows` rows. */
 static OutputScratch head_scratch(const Block *block, Shape shape, int64_t rows, Bump *bump) {
     const ModelConfig *c = block->config;
     int64_t V = vocab_local(c, shape.tp), R = loss_chunk_rows(shape, V, rows);
+    bool fp8 = head_in_fp8(shape);
+    if (fp8 && R > FP8_CHUNK) R = (R / 2 + FP8_CHUNK - 1) / FP8_CHUNK * FP8_CHUNK;
     OutputScratch w = {0};
     w.norm = norm_stats(c, R, bump);
     w.h = tensor_take(bump, tensor_2d(NULL, shape.dtype, R, c->hidden));
@@ -47,6 +61,9 @@ static OutputScratch head_scratch(const Block *block, Shape shape, int64_t rows,
     w.stats = tensor_take(bump, tensor_2d(NULL, DT_F32, R, 3));
     w.losses = tensor_take(bump, tensor_1d(NULL, DT_F32, R));
     w.parts = tensor_take(bump, tensor_3d(NULL, DT_F32, shape.tp > 1 ? shape.tp : 0, R, 3));
+    if (!fp8) return w;
+    w.into_logits = linear_keep(bump, R, c->hidden);
+    w.grad_scale = tensor_take(bump, tensor_1d(NULL, DT_F32, 1));
     return w;
 }
 
@@ -75,10 +92,22 @@ static Status token_loss(const Block *block, Pass *pass, const OutputScratch *w,
     VocabPart part = local_vocab(block, pass, output.dim[0], 0);
     float scale = pass->loss_grad[LOSS_TOKEN];
     bool train = pass->shape.train;
-    TRY(linear_forward(e, w->logits, TENSOR_NONE, w->h, output, TENSOR_NONE, ACT_NONE));
+    Fp8Scales scales = linear_scales(block, pass, -1, FP8_LOGITS);
+    bool fp8 = w->grad_scale.data && linear_fp8_supports(w->h.dim[0], output.dim[0], output.dim[1]);
+    if (fp8)
+        TRY(linear_fp8_forward(e, w->logits, w->into_logits, w->h, ACT_NONE, output, TENSOR_NONE, scales));
+    else
+        TRY(linear_forward(e, w->logits, TENSOR_NONE, w->h, output, TENSOR_NONE, ACT_NONE));
     TRY(tp_xent_loss(pass->tp, e, w->losses, w->stats, w->parts, w->logits, labels, part, scale, train));
     TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
     if (!train) return OK;
+    if (fp8) {
+        scales.gradient = (Fp8Scale){.scale = w->grad_scale};
+        TRY(fill(e, w->grad_scale, fp8_scale(scale, DT_E5M2)));
+        return linear_fp8_backward(e, w->dh, (Fp8Gradient){0}, block_param(block, pass->grad, OUTPUT_W),
+                                   TENSOR_NONE, w->logits, (Fp8Gradient){0}, output, w->into_logits, w->h,
+                                   ACT_NONE, !w->fresh, scales);
+    }
     TRY(linear_backward_weight(e, block_param(block, pass->grad, OUTPUT_W), TENSOR_NONE, w->logits, w->h,
                                !w->fresh));
     return linear_backward_input(e, w->dh, TENSOR_NONE, w->logits, output, ACT_NONE, TENSOR_NONE, false);
@@ -107,6 +136,9 @@ static OutputScratch cut_scratch(const OutputScratch *w, int64_t rows) {
         .stats = tensor_slice(w->stats, 0, rows),
         .losses = tensor_slice(w->losses, 0, rows),
         .parts = tensor_3d(w->parts.data, DT_F32, w->parts.dim[0], rows, 3),
+        .into_logits = {.transposed = tensor_2d(w->into_logits.transposed.data, DT_E4M3, w->h.dim[1], rows),
+                        .scale = w->into_logits.scale},
+        .grad_scale = w->grad_scale,
     };
 }
 

@@ -103,7 +103,7 @@ static Fp8Gradient gradient_of(const Block *block, const Pass *pass, Fp8Gradient
     if (!pass->fp8.scale.data) return amax;
     if (pass->deferred.data || !g.plain.data) return (Fp8Gradient){0};
     g.amax = TENSOR_NONE;
-    g.scale = linear_scale(block, pass, FP8_UP, FP8_GRADIENT);
+    g.scale = linear_scale(block, pass, block->index, FP8_UP, FP8_GRADIENT);
     return g;
 }
 
