@@ -118,11 +118,11 @@ static Status linear_fp8_backward_dryrun(Stream *stream, Tensor dx, Fp8Gradient 
                                          Act act, bool accumulate, Fp8Scales scales) {
     (void)dw, (void)act, (void)accumulate;
     int64_t x_count = kept.transposed.data ? 0 : tensor_count(x);
-    int64_t dy_count = known.plain.data ? 0 : tensor_count(dy);
+    int64_t dy_count = (!known.plain.data + !known.transposed.data) * tensor_count(dy);
     bool tiles = db.data && scales.gradient.scale.data;
     size_t sums = tiles ? fp8_sums_bytes(tensor_rows(dy), tensor_cols(dy)) : 0;
     if (next.plain.data) sums += fp8_sums_bytes(tensor_rows(dx), tensor_cols(dx));
-    return request(stream, BLAS_BYTES + (size_t)(2 * dy_count + tensor_count(w) + x_count) + sums);
+    return request(stream, BLAS_BYTES + (size_t)(dy_count + tensor_count(w) + x_count) + sums);
 }
 
 static Status layernorm_backward_dryrun(Stream *stream, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy,

@@ -119,12 +119,14 @@ Status linear_fp8_forward(Exec *exec, Tensor y, Fp8Input kept, Tensor x, Act act
 }
 
 /* `is` describes a gradient (rows,cols). */
-static Status check_fp8_gradient(const char *kernel, const Fp8Gradient *is, int64_t rows, int64_t cols) {
+static Status check_fp8_gradient(const char *kernel, const Fp8Gradient *is, bool known, int64_t rows,
+                                 int64_t cols) {
     TRY(check_fp8_scale(kernel, is->scale));
     if (is->sums.data) TRY(check_count(kernel, "sums", is->sums, DT_F32, cols));
     if (is->plain.data) {
         TRY(check_matrix(kernel, "plain", is->plain, DT_E5M2, rows, cols));
-        TRY(check_matrix(kernel, "transposed", is->transposed, DT_E5M2, cols, rows));
+        if (is->transposed.data || !known)
+            TRY(check_matrix(kernel, "transposed", is->transposed, DT_E5M2, cols, rows));
         return check_count(kernel, "scale", is->scale.scale, DT_F32, 1);
     }
     if (!is->amax.data && !is->sums.data) return OK;
@@ -146,8 +148,8 @@ Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Gradient next, Tensor dw, T
     if (db.data && !dw.data) return FAILED("internal: %s: db requires dw", __func__);
     if (known.plain.data && db.data) return FAILED("internal: %s: db requires dy", __func__);
     if (next.amax.data || next.plain.data) CHECK_MATRIX(dx, DT_BF16, M, K);
-    TRY(check_fp8_gradient(__func__, &next, M, K));
-    TRY(check_fp8_gradient(__func__, &known, M, N));
+    TRY(check_fp8_gradient(__func__, &next, false, M, K));
+    TRY(check_fp8_gradient(__func__, &known, true, M, N));
     TRY(check_fp8_scales(__func__, &scales));
     TRY(check_fp8(__func__, M, N, K, kept));
     if ((act != ACT_NONE && dx.data) || (dw.data && !kept.transposed.data)) CHECK_MATRIX(x, DT_BF16, M, K);

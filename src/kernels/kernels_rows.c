@@ -115,6 +115,22 @@ Status xent_loss(Exec *exec, Tensor losses, Tensor stats, Tensor logits, Tensor 
     RUN(KERNEL_XENT_LOSS, flops, bytes, xent_loss, losses, stats, logits, labels, part, scale, gradient);
 }
 
+Status xent_loss_fp8(Exec *exec, Tensor losses, Tensor stats, Tensor logits, Tensor labels, VocabPart part,
+                     float scale, Fp8Gradient gradient) {
+    TRY(check_loss(__func__, stats, logits, labels, part));
+    int64_t M = tensor_rows(logits), V = tensor_cols(logits);
+    CHECK_COUNT(losses, DT_F32, M);
+    CHECK_MATRIX(logits, DT_BF16, M, V);
+    CHECK_MATRIX(gradient.plain, DT_E5M2, M, V);
+    CHECK_COUNT(gradient.scale.scale, DT_F32, 1);
+    if (!linear_fp8_supports(M, V, V)) return FAILED("internal: %s: sizes must be multiples of 16", __func__);
+    if (M == 0) return OK;
+    SIZES(M, V, 0, 0);
+    RUN(KERNEL_XENT_LOSS_FP8, 8.0 * (double)tensor_count(logits) + 3.0 * (double)M,
+        BYTES(losses, stats, labels, logits, gradient.plain), xent_loss_fp8, losses, stats, logits, labels,
+        part, scale, gradient);
+}
+
 static Status check_targets(const char *kernel, Tensor losses, Tensor logits, Tensor targets) {
     TRY(check_float(kernel, "logits", logits));
     int64_t M = tensor_rows(logits), L = tensor_cols(logits);

@@ -44,6 +44,7 @@ Cost software_cost(const Costs *costs, const StepEvent *event) {
     }
     switch (event->what) {
     case KERNEL_XENT_LOSS:
+    case KERNEL_XENT_LOSS_FP8:
     case KERNEL_XENT_FINISH:
         cost.device_s = cost_memory(costs, size[0] * size[1] * software->loss_bytes);
         break;
@@ -75,7 +76,8 @@ ActivationMemory software_activations(const Software *software, const Plan *plan
             const StepEvent *event = &events->event[forward.first + i];
             if (event->kind != STEP_KERNEL) continue;
             if (event->what == KERNEL_ATTENTION_FORWARD) add_layer(&memory, software, plan, event);
-            if (event->what == KERNEL_XENT_LOSS || event->what == KERNEL_XENT_FINISH)
+            if (event->what == KERNEL_XENT_LOSS || event->what == KERNEL_XENT_LOSS_FP8 ||
+                event->what == KERNEL_XENT_FINISH)
                 memory.logits += event->size[0] * event->size[1] * software->held_logit_bytes;
         }
     }

@@ -137,7 +137,7 @@ static Fp8Gradient some_next(Kit *kit, unsigned way, int64_t M, int64_t K, bool 
 }
 
 /* What is known about dy: in two ways of scaling its amax, else itself, quantized, other than dy. */
-static Fp8Gradient some_known(Kit *kit, unsigned way, Tensor dy) {
+static Fp8Gradient some_known(Kit *kit, unsigned way, Tensor dy, bool transposed) {
     int64_t M = dy.dim[0], N = dy.dim[1];
     Fp8Gradient known = {0};
     if (way != SCALE_DELAYED) {
@@ -145,13 +145,13 @@ static Fp8Gradient some_known(Kit *kit, unsigned way, Tensor dy) {
         return known;
     }
     known.plain = kit_take(kit, tensor_2d(NULL, DT_E5M2, M, N));
-    known.transposed = kit_take(kit, tensor_2d(NULL, DT_E5M2, N, M));
+    if (transposed) known.transposed = kit_take(kit, tensor_2d(NULL, DT_E5M2, N, M));
     known.scale = some_scale(kit, way, 0x1p-12, 0);
     RngKey key = kit_key(kit);
     for (int64_t i = 0; i < M * N; i++) {
         double value = 2000 * rng_uniform(key, (uint64_t)i) - 1000;
         tensor_put(known.plain, i, value);
-        tensor_put(known.transposed, i % N * M + i / N, value);
+        if (known.transposed.data) tensor_put(known.transposed, i % N * M + i / N, value);
     }
     return known;
 }
@@ -181,7 +181,7 @@ static void linear_fp8_backward_case(Kit *kit, const Args *args) {
     Fp8Scales scales = some_scales(kit, way);
     Fp8Gradient next = {0}, known = {0};
     if (dx.data && part < 3) next = some_next(kit, way, M, K, part < 2);
-    if (is_known) known = some_known(kit, way, dy);
+    if (is_known) known = some_known(kit, way, dy, args->flags / 21 % 2);
     assert_ok(
         linear_fp8_backward(&kit->exec, dx, next, dw, db, dy, known, w, kept, x, act, accumulate, scales));
     if (dx.data && !next.plain.data) kit_output(kit, "dx", dx);
@@ -203,6 +203,35 @@ static void over_sizes(Sweep *sweep, Body body, unsigned flags) {
         const int64_t *size = sizes[f % count];
         compare(sweep, body, (Args){{size[0], size[1], size[2]}, f, fp8_tolerance});
     }
+}
+
+/* Flags: kind of logits. Some labels are ignored, and the last columns are padding. */
+static void xent_loss_fp8_case(Kit *kit, const Args *args) {
+    int64_t M = args->n[0], V = args->n[1];
+    double size = args->flags ? 30 : 3;
+    Tensor logits = kit_uniform(kit, in_bf16(shape2(M, V)), -size, size);
+    Tensor labels = kit_take(kit, tensor_1d(NULL, DT_I32, M));
+    Tensor losses = kit_take(kit, shape1(M)), stats = kit_take(kit, shape2(M, 3));
+    RngKey key = kit_key(kit);
+    for (int64_t m = 0; m < M; m++)
+        tensor_i32(labels)[m] = m % 5 == 4 ? -100 : (int32_t)rng_below(key, (uint64_t)m, (uint64_t)V - 7);
+    float scale = 0.03f;
+    Fp8Gradient gradient = {.plain = kit_take(kit, tensor_2d(NULL, DT_E5M2, M, V)),
+                            .scale = {.scale = kit_take(kit, shape1(1))}};
+    tensor_put(gradient.scale.scale, 0, fp8_scale(scale, DT_E5M2));
+    assert_ok(
+        xent_loss_fp8(&kit->exec, losses, stats, logits, labels, (VocabPart){0, V - 7}, scale, gradient));
+    kit_output(kit, "losses", losses);
+    kit_output(kit, "stats", stats);
+    kit_output(kit, "gradient", gradient.plain);
+}
+
+void xent_loss_fp8_sweep(Sweep *sweep) {
+    static const int64_t sizes[][2] = {{16, 16},    {32, 48},    {16, 272},   {48, 1040},
+                                       {16, 24576}, {16, 50304}, {16, 128000}};
+    unsigned count = test_on_cuda() ? 7 : 4;
+    for (unsigned i = 0; i < 2 * count; i++)
+        compare(sweep, xent_loss_fp8_case, (Args){{sizes[i / 2][0], sizes[i / 2][1]}, i % 2, norm_wise});
 }
 
 void linear_fp8_forward_sweep(Sweep *sweep) {

@@ -413,6 +413,45 @@ __global__ void __launch_bounds__(threads, BACK ? 2 : 3)
     }
 }
 
+// ---- transposition of bytes ----
+
+// A thread of a tile of 128 x 128 has 16 columns of 4 rows. Words as above, at w ^ (column / 16 * 4): a warp
+// writes 8 groups of columns and 4 words at a time, without bank conflicts.
+__global__ void __launch_bounds__(threads)
+    transpose_kernel(uint8_t *out, const uint8_t *in, int64_t rows, int64_t cols, int across) {
+    __shared__ __align__(16) uint32_t tile_words[side][side / 4];
+    int64_t row0 = (int64_t)(blockIdx.x / across) * side, col0 = (int64_t)(blockIdx.x % across) * side;
+    int group = threadIdx.x % 8, line = threadIdx.x / 8;
+    int64_t row = row0 + line * 4, col = col0 + group * 16;
+    uint4 four[4] = {};
+    if (row < rows && col < cols) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            four[i] = __ldcs(reinterpret_cast<const uint4 *>(in + (row + i) * cols + col));
+    }
+    uint32_t word[16];
+    const uint32_t a[4] = {four[0].x, four[1].x, four[2].x, four[3].x};
+    const uint32_t b[4] = {four[0].y, four[1].y, four[2].y, four[3].y};
+    const uint32_t c[4] = {four[0].z, four[1].z, four[2].z, four[3].z};
+    const uint32_t d[4] = {four[0].w, four[1].w, four[2].w, four[3].w};
+    transpose_bytes(a, word);
+    transpose_bytes(b, word + 4);
+    transpose_bytes(c, word + 8);
+    transpose_bytes(d, word + 12);
+#pragma unroll
+    for (int j = 0; j < 16; j++) tile_words[group * 16 + j][line ^ (group * 4)] = word[j];
+    __syncthreads();
+    int quad = threadIdx.x % 8;
+    row = row0 + quad * 16;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int at = i * (threads / 8) + threadIdx.x / 8;
+        uint4 words = *reinterpret_cast<const uint4 *>(&tile_words[at][(quad * 4) ^ (at / 16 * 4)]);
+        if (row < rows && col0 + at < cols)
+            __stcs(reinterpret_cast<uint4 *>(out + (col0 + at) * rows + row), words);
+    }
+}
+
 // ---- launches ----
 
 int strips_of(int64_t cols) {
@@ -522,6 +561,15 @@ cudaError_t launch_fp8_quantize(cudaStream_t stream, const CudaFp8Tensor *tensor
             error = launch_add_partial(stream, tensor[i].sums, parts.part[i].sums, sum_parts(&tensor[i]),
                                        parts.part[i].cols);
     return error;
+}
+
+cudaError_t launch_fp8_transpose(cudaStream_t stream, void *out, const void *in, int64_t rows, int64_t cols) {
+    int64_t across = ceil_div(cols, side), tiles = ceil_div(rows, side) * across;
+    if (!supported(rows, cols) || !aligned_16(out, in)) return cudaErrorInvalidValue;
+    if (tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
+    transpose_kernel<<<(unsigned)tiles, threads, 0, stream>>>((uint8_t *)out, (const uint8_t *)in, rows, cols,
+                                                              (int)across);
+    return cudaGetLastError();
 }
 
 size_t fp8_stats_scratch(int64_t rows, int64_t cols) {

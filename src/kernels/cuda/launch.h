@@ -130,6 +130,8 @@ enum { FP8_TENSORS = 3, CUDA_FP8_AMAX_PARTS = 1024 };
  * with an activation must have the same one. */
 size_t fp8_quantize_scratch(const CudaFp8Tensor *tensor, int count);
 cudaError_t launch_fp8_quantize(cudaStream_t stream, const CudaFp8Tensor *tensor, int count, void *scratch);
+/* out (cols,rows) = in (rows,cols), bytes. The same conditions apply. */
+cudaError_t launch_fp8_transpose(cudaStream_t stream, void *out, const void *in, int64_t rows, int64_t cols);
 /* With fp8_stats_scratch() bytes of scratch memory. */
 size_t fp8_stats_scratch(int64_t rows, int64_t cols);
 cudaError_t launch_fp8_stats(cudaStream_t stream, const CudaFp8Stats *stats, void *scratch);
@@ -356,6 +358,11 @@ cudaError_t launch_xent_finish(cudaStream_t stream, DType type, float *losses, v
 cudaError_t launch_xent_loss(cudaStream_t stream, DType type, float *losses, float *stats, void *logits,
                              const int32_t *labels, int64_t M, XentPart part, float scale, bool gradient,
                              size_t shared_memory, int processors);
+/* The same for bf16 with the gradient in fp8: plain (M,V) e5m2, quantized with *fp8_scale. *ret_done is false
+ * if rows do not fit registers; nothing has happened then. */
+cudaError_t launch_xent_loss_fp8(cudaStream_t stream, float *losses, float *stats, void *logits, void *plain,
+                                 const float *fp8_scale, const int32_t *labels, int64_t M, XentPart part,
+                                 float scale, size_t shared_memory, int processors, bool *ret_done);
 
 cudaError_t launch_xent_hits(cudaStream_t stream, float *hits, const float *stats, const int32_t *labels,
                              int64_t M, int64_t valid);

@@ -141,6 +141,8 @@ static Operands plan_backward(Fp8Set *set, Tensor dx, Fp8Gradient next, Tensor d
     if (known.plain.data) {
         o.gradient = (CudaFp8Tensor){
             .plain = known.plain.data, .transposed = known.transposed.data, .scale = known.scale.scale.data};
+        if (dw.data && !known.transposed.data)
+            o.gradient.transposed = bump_take(&set->bump, (size_t)tensor_count(dy));
     } else {
         CudaFp8Tensor *gradient = add_tensor(set, dy, DT_E5M2, ACT_NONE, scales->gradient, dx.data, dw.data);
         gradient->sums = db.data;
@@ -189,6 +191,8 @@ Status linear_fp8_backward_cuda(Stream *stream, Tensor dx, Fp8Gradient next, Ten
     TRY(allocate(stream, &set, &scratch));
     Operands o = plan_backward(&set, dx, next, dw, db, dy, known, w, kept, x, act, &scales);
     TRY(quantize_all(stream, &set));
+    if (dw.data && known.plain.data && !known.transposed.data)
+        LAUNCH(launch_fp8_transpose(cuda_stream(stream), o.gradient.transposed, o.gradient.plain, M, N));
     if (dw.data) {
         CudaGemm gemm =
             gemm_of(N, K, M, o.gradient.transposed, DT_E5M2, o.gradient.scale, o.input, o.input_scale);

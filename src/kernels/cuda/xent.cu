@@ -221,21 +221,34 @@ template <typename T, int N> __device__ inline void pad(Pack<T, N> &pack, int c,
         if (c + i >= real) pack.at[i] = from_float<T>(value);
 }
 
+__device__ inline void store_fp8(uint8_t *to, const Pack<__nv_bfloat16, 8> &pack, float inverse_scale) {
+    uint32_t two[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float2 value = {to_float(pack.at[2 * i]) * inverse_scale,
+                        to_float(pack.at[2 * i + 1]) * inverse_scale};
+        two[i] = __nv_cvt_float2_to_fp8x2(value, __NV_SATFINITE, __NV_E5M2);
+    }
+    *reinterpret_cast<uint2 *>(to) = make_uint2(two[0] | two[1] << 16, two[2] | two[3] << 16);
+}
+
 // A block of 1024 threads takes rows of up to P packs per thread. A thread reads its packs once and writes
 // their gradient. With AHEAD, the block's next row is meanwhile copied to shared memory, so that memory stays
 // busy while the block computes; a thread reads only what it copied itself. Otherwise a thread loads the
 // packs of the next row as soon as it has written those of this one. Exponentials are powers of two of logits
 // times log2e. One barrier per row: a warp is never two rows ahead of another, and the buffers alternate.
-template <typename T, int P, bool AHEAD>
+// With FP8, the gradient is quantized and goes to `plain`.
+template <typename T, int P, bool AHEAD, bool FP8>
 __global__ void __launch_bounds__(row_threads, 1)
     row_kernel(float *losses, float *stats, T *logits, const int32_t *labels, int64_t M, XentPart part,
-               float scale, bool gradient) {
+               float scale, bool gradient, uint8_t *plain, const float *fp8_scale) {
     constexpr int N = pack_size<T>;
     extern __shared__ uint4 shared[];
     __shared__ Stats buffers[2][32];
     const int V = (int)part.V, real = (int)part.real, first = (int)threadIdx.x * N;
     Pack<T, N> x[P], *ahead = reinterpret_cast<Pack<T, N> *>(shared) + threadIdx.x;
     int32_t own_label = labels[blockIdx.x];
+    const float inverse_scale = FP8 ? 1 / *fp8_scale : 0;
 #pragma unroll
     for (int p = 0; p < P; p++) {
         int c = first + p * row_threads * N;
@@ -318,7 +331,10 @@ __global__ void __launch_bounds__(row_threads, 1)
                         if (i == label_element) grad.at[i] = from_float<T>(label_grad);
                 }
                 pad(grad, c, label.counted ? real : 0, 0.0f);
-                store_pack(logits + m * part.V + c, grad);
+                if constexpr (FP8)
+                    store_fp8(plain + m * part.V + c, grad, inverse_scale);
+                else
+                    store_pack(logits + m * part.V + c, grad);
             }
             if (!AHEAD && next < M) x[p] = load_pack<T, N>(logits + next * part.V + c);
         }
@@ -340,9 +356,10 @@ template <typename T> bool packed(const void *logits, const XentPart &part) {
 }
 
 // Whether the row kernel supports the call; if so, launches it.
-template <typename T>
+template <bool FP8, typename T>
 bool start_rows(cudaStream_t stream, float *losses, float *stats, T *logits, const int32_t *labels, int64_t M,
-                const XentPart &part, float scale, bool gradient, size_t shared_memory, int processors) {
+                const XentPart &part, float scale, bool gradient, size_t shared_memory, int processors,
+                uint8_t *plain = nullptr, const float *fp8_scale = nullptr) {
     int64_t packs = (part.V / pack_size<T> + row_threads - 1) / row_threads;
     if (!packed<T>(logits, part) || packs > max_packs) return false;
     unsigned blocks = (unsigned)(M < processors ? M : processors);
@@ -350,11 +367,12 @@ bool start_rows(cudaStream_t stream, float *losses, float *stats, T *logits, con
         constexpr int P = decltype(count)::value;
         size_t row = (size_t)P * row_threads * sizeof(uint4);
         bool fits = row + 2048 <= shared_memory; // the rest is used by the kernel itself and the system
-        auto kernel = fits ? row_kernel<T, P, true> : row_kernel<T, P, false>;
+        auto kernel = fits ? row_kernel<T, P, true, FP8> : row_kernel<T, P, false, FP8>;
         if (!fits) row = 0;
         // If this fails, the error is detected after the launch.
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)row);
-        kernel<<<blocks, row_threads, row, stream>>>(losses, stats, logits, labels, M, part, scale, gradient);
+        kernel<<<blocks, row_threads, row, stream>>>(losses, stats, logits, labels, M, part, scale, gradient,
+                                                     plain, fp8_scale);
     };
     if (packs <= 1)
         start(std::integral_constant<int, 1>{});
@@ -437,8 +455,8 @@ cudaError_t launch_xent_loss(cudaStream_t stream, DType type, float *losses, flo
                              size_t shared_memory, int processors) {
     return with_type(type, [&](auto t) {
         using T = decltype(t);
-        if (start_rows(stream, losses, stats, (T *)logits, labels, M, part, scale, gradient, shared_memory,
-                       processors))
+        if (start_rows<false>(stream, losses, stats, (T *)logits, labels, M, part, scale, gradient,
+                              shared_memory, processors))
             return cudaGetLastError();
         if (packed<T>(logits, part))
             return loss<T, pack_size<T>>(stream, losses, stats, (T *)logits, labels, M, part, scale, gradient,
@@ -446,4 +464,13 @@ cudaError_t launch_xent_loss(cudaStream_t stream, DType type, float *losses, flo
         return loss<T, 1>(stream, losses, stats, (T *)logits, labels, M, part, scale, gradient,
                           shared_memory);
     });
+}
+
+cudaError_t launch_xent_loss_fp8(cudaStream_t stream, float *losses, float *stats, void *logits, void *plain,
+                                 const float *fp8_scale, const int32_t *labels, int64_t M, XentPart part,
+                                 float scale, size_t shared_memory, int processors, bool *ret_done) {
+    *ret_done = aligned_16(plain) &&
+                start_rows<true>(stream, losses, stats, (__nv_bfloat16 *)logits, labels, M, part, scale, true,
+                                 shared_memory, processors, (uint8_t *)plain, fp8_scale);
+    return cudaGetLastError();
 }

@@ -68,6 +68,15 @@ Status xent_loss_ref(Stream *stream, Tensor losses, Tensor stats, Tensor logits,
     return xent_finish_ref(stream, losses, logits, stats, labels, part, scale, gradient);
 }
 
+Status xent_loss_fp8_ref(Stream *stream, Tensor losses, Tensor stats, Tensor logits, Tensor labels,
+                         VocabPart part, float scale, Fp8Gradient gradient) {
+    TRY(xent_loss_ref(stream, losses, stats, logits, labels, part, scale, true));
+    float fp8_unit = tensor_f32(gradient.scale.scale)[0];
+    for (int64_t i = 0; i < tensor_count(logits); i++)
+        tensor_put(gradient.plain, i, tensor_get(logits, i) / fp8_unit);
+    return OK;
+}
+
 Status xent_hits_ref(Stream *stream, Tensor hits, Tensor stats, Tensor labels, int64_t valid) {
     (void)stream;
     for (int64_t m = 0; m < tensor_rows(stats); m++) {

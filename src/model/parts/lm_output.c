@@ -4,8 +4,8 @@
  * Processes rows in chunks of R, so that only (R,V) logits exist at a time, never (B*T,V). In training each
  * chunk's gradients are computed while its logits are available; dx (B,T,C) is saved for backward to pass on.
  *
- * In fp8 (Shape.fp8_head) chunks are half as large, because the gradient of the logits exists three times: in
- * bf16 and quantized, as stored and transposed. Its magnitudes are at most the factor of the loss, from which
+ * In fp8 (Shape.fp8_head) chunks are half as large, because the gradient of the logits is stored beside them,
+ * quantized, and transposed. Its magnitudes are at most the factor of the loss, from which
  * its scale follows.
  */
 #include "model/parts/blocks.h"
@@ -26,7 +26,7 @@ typedef struct OutputScratch {
     Tensor parts;         /* (tp,R,3) */
     VocabLoss pieces;     /* instead of logits */
     Fp8Input into_logits; /* fp8: the quantized h */
-    Tensor grad_scale;    /* fp8: (1) scale of the gradient of the logits */
+    Fp8Gradient gradient; /* fp8: of the logits: its scale and, with the whole vocabulary, itself */
     bool fresh;           /* the gradient of the output matrix is stored, not added */
 } OutputScratch;
 
@@ -63,7 +63,8 @@ static OutputScratch head_scratch(const Block *block, Shape shape, int64_t rows,
     w.parts = tensor_take(bump, tensor_3d(NULL, DT_F32, shape.tp > 1 ? shape.tp : 0, R, 3));
     if (!fp8) return w;
     w.into_logits = linear_keep(bump, R, c->hidden);
-    w.grad_scale = tensor_take(bump, tensor_1d(NULL, DT_F32, 1));
+    w.gradient.scale.scale = tensor_take(bump, tensor_1d(NULL, DT_F32, 1));
+    if (shape.tp == 1) w.gradient.plain = tensor_take(bump, tensor_2d(NULL, DT_E5M2, R, V));
     return w;
 }
 
@@ -74,6 +75,27 @@ static void measure_output(const Block *block, Shape shape, size_t *ret_saved, s
     head_scratch(block, shape, shape.B * shape.T, &scratch);
     *ret_saved = saved.used;
     *ret_scratch = scratch.used;
+}
+
+/* token_loss in fp8. */
+static Status token_loss_fp8(const Block *block, Pass *pass, const OutputScratch *w, Tensor labels,
+                             Tensor output, VocabPart part) {
+    Exec *e = pass->exec;
+    float scale = pass->loss_grad[LOSS_TOKEN];
+    Fp8Scales scales = linear_scales(block, pass, -1, FP8_LOGITS);
+    Fp8Gradient known = {0};
+    scales.gradient = w->gradient.scale;
+    TRY(linear_fp8_forward(e, w->logits, w->into_logits, w->h, ACT_NONE, output, TENSOR_NONE, scales));
+    if (w->gradient.plain.data) {
+        known = w->gradient;
+        TRY(xent_loss_fp8(e, w->losses, w->stats, w->logits, labels, part, scale, known));
+    } else {
+        TRY(tp_xent_loss(pass->tp, e, w->losses, w->stats, w->parts, w->logits, labels, part, scale, true));
+    }
+    TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
+    return linear_fp8_backward(e, w->dh, (Fp8Gradient){0}, block_param(block, pass->grad, OUTPUT_W),
+                               TENSOR_NONE, w->logits, known, output, w->into_logits, w->h, ACT_NONE,
+                               !w->fresh, scales);
 }
 
 /* The token loss of the rows w->h and, in training, the gradients of the output matrix and of w->h. */
@@ -92,22 +114,12 @@ static Status token_loss(const Block *block, Pass *pass, const OutputScratch *w,
     VocabPart part = local_vocab(block, pass, output.dim[0], 0);
     float scale = pass->loss_grad[LOSS_TOKEN];
     bool train = pass->shape.train;
-    Fp8Scales scales = linear_scales(block, pass, -1, FP8_LOGITS);
-    bool fp8 = w->grad_scale.data && linear_fp8_supports(w->h.dim[0], output.dim[0], output.dim[1]);
-    if (fp8)
-        TRY(linear_fp8_forward(e, w->logits, w->into_logits, w->h, ACT_NONE, output, TENSOR_NONE, scales));
-    else
-        TRY(linear_forward(e, w->logits, TENSOR_NONE, w->h, output, TENSOR_NONE, ACT_NONE));
+    if (w->gradient.scale.scale.data && linear_fp8_supports(w->h.dim[0], output.dim[0], output.dim[1]))
+        return token_loss_fp8(block, pass, w, labels, output, part);
+    TRY(linear_forward(e, w->logits, TENSOR_NONE, w->h, output, TENSOR_NONE, ACT_NONE));
     TRY(tp_xent_loss(pass->tp, e, w->losses, w->stats, w->parts, w->logits, labels, part, scale, train));
     TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
     if (!train) return OK;
-    if (fp8) {
-        scales.gradient = (Fp8Scale){.scale = w->grad_scale};
-        TRY(fill(e, w->grad_scale, fp8_scale(scale, DT_E5M2)));
-        return linear_fp8_backward(e, w->dh, (Fp8Gradient){0}, block_param(block, pass->grad, OUTPUT_W),
-                                   TENSOR_NONE, w->logits, (Fp8Gradient){0}, output, w->into_logits, w->h,
-                                   ACT_NONE, !w->fresh, scales);
-    }
     TRY(linear_backward_weight(e, block_param(block, pass->grad, OUTPUT_W), TENSOR_NONE, w->logits, w->h,
                                !w->fresh));
     return linear_backward_input(e, w->dh, TENSOR_NONE, w->logits, output, ACT_NONE, TENSOR_NONE, false);
@@ -138,7 +150,8 @@ static OutputScratch cut_scratch(const OutputScratch *w, int64_t rows) {
         .parts = tensor_3d(w->parts.data, DT_F32, w->parts.dim[0], rows, 3),
         .into_logits = {.transposed = tensor_2d(w->into_logits.transposed.data, DT_E4M3, w->h.dim[1], rows),
                         .scale = w->into_logits.scale},
-        .grad_scale = w->grad_scale,
+        .gradient = {.scale = w->gradient.scale,
+                     .plain = tensor_2d(w->gradient.plain.data, DT_E5M2, rows, w->logits.dim[1])},
     };
 }
 
@@ -153,6 +166,8 @@ static Status forward_output(const Block *block, Pass *pass, Tensor y, Tensor x)
     TRY(bump_check(&saved, "the head's activations"));
     TRY(bump_check(&scratch, "the head's scratch"));
     TRY(head_input(pass, buffer, x, &rows));
+    if (w.gradient.scale.scale.data)
+        TRY(fill(pass->exec, w.gradient.scale.scale, fp8_scale(pass->loss_grad[LOSS_TOKEN], DT_E5M2)));
     int64_t R = w.h.dim[0];
     for (int64_t at = 0; at < end; at += R) {
         int64_t first = at < N ? at : N, count = N - first < R ? N - first : R;
