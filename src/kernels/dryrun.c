@@ -102,9 +102,15 @@ static Status linear_backward_weight_dryrun(Stream *stream, Tensor dw, Tensor db
 }
 
 static Status linear_fp8_forward_dryrun(Stream *stream, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w,
-                                        Tensor b, Fp8Scales scales) {
+                                        Fp8Weight weight, Tensor b, Fp8Scales scales) {
     (void)y, (void)kept, (void)act, (void)b, (void)scales;
-    return request(stream, BLAS_BYTES + (size_t)(tensor_count(x) + tensor_count(w)));
+    int64_t w_count = weight.plain.data ? 0 : tensor_count(w);
+    return request(stream, BLAS_BYTES + (size_t)(tensor_count(x) + w_count));
+}
+
+static Status fp8_weight_dryrun(Stream *stream, Fp8Weight weight, Tensor w, Fp8Scale scale) {
+    (void)weight, (void)w, (void)scale;
+    return request(stream, FP8_AMAX_PARTS * sizeof(float));
 }
 
 /* Bytes of the sums of tiles of (rows,cols), with delayed scaling. */
@@ -114,15 +120,17 @@ static size_t fp8_sums_bytes(int64_t rows, int64_t cols) {
 
 /* dy in both orientations unless it is quantized already, w transposed, and x if forward did not save it. */
 static Status linear_fp8_backward_dryrun(Stream *stream, Tensor dx, Fp8Gradient next, Tensor dw, Tensor db,
-                                         Tensor dy, Fp8Gradient known, Tensor w, Fp8Input kept, Tensor x,
-                                         Act act, bool accumulate, Fp8Scales scales) {
-    (void)dw, (void)act, (void)accumulate;
+                                         Tensor dy, Fp8Gradient known, Dropout dropout, Tensor w,
+                                         Fp8Weight weight, Fp8Input kept, Tensor x, Act act, bool accumulate,
+                                         Fp8Scales scales) {
+    (void)dw, (void)act, (void)accumulate, (void)dropout;
+    int64_t w_count = weight.plain.data ? 0 : tensor_count(w);
     int64_t x_count = kept.transposed.data ? 0 : tensor_count(x);
     int64_t dy_count = (!known.plain.data + !known.transposed.data) * tensor_count(dy);
     bool tiles = db.data && scales.gradient.scale.data;
     size_t sums = tiles ? fp8_sums_bytes(tensor_rows(dy), tensor_cols(dy)) : 0;
     if (next.plain.data) sums += fp8_sums_bytes(tensor_rows(dx), tensor_cols(dx));
-    return request(stream, BLAS_BYTES + (size_t)(dy_count + tensor_count(w) + x_count) + sums);
+    return request(stream, BLAS_BYTES + (size_t)(dy_count + w_count + x_count) + sums);
 }
 
 static Status layernorm_backward_dryrun(Stream *stream, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy,

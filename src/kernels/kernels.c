@@ -102,8 +102,25 @@ static Status check_fp8_scales(const char *kernel, const Fp8Scales *scales) {
     return check_fp8_scale(kernel, scales->gradient);
 }
 
-Status linear_fp8_forward(Exec *exec, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w, Tensor b,
-                          Fp8Scales scales) {
+static Status check_fp8_weight(const char *kernel, const Fp8Weight *weight, int64_t N, int64_t K) {
+    TRY(check_matrix(kernel, "weight.plain", weight->plain, DT_E4M3, N, K));
+    TRY(check_matrix(kernel, "weight.transposed", weight->transposed, DT_E4M3, K, N));
+    return check_count(kernel, "weight.scale", weight->scale, DT_F32, 1);
+}
+
+Status fp8_weight(Exec *exec, Fp8Weight weight, Tensor w, Fp8Scale scale) {
+    int64_t N = tensor_rows(w), K = tensor_cols(w);
+    CHECK_MATRIX(w, DT_BF16, N, K);
+    TRY(check_fp8_weight(__func__, &weight, N, K));
+    TRY(check_fp8_scale(__func__, scale));
+    if (!linear_fp8_supports(N, N, K)) return FAILED("internal: %s: sizes must be multiples of 16", __func__);
+    if (N == 0 || K == 0) return OK;
+    RUN(KERNEL_FP8_WEIGHT, 2.0 * (double)tensor_count(w), BYTES(weight.plain, weight.transposed, w),
+        fp8_weight, weight, w, scale);
+}
+
+Status linear_fp8_forward(Exec *exec, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w, Fp8Weight weight,
+                          Tensor b, Fp8Scales scales) {
     TRY(check_act(__func__, act));
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
     CHECK_MATRIX(x, DT_BF16, M, K);
@@ -112,10 +129,11 @@ Status linear_fp8_forward(Exec *exec, Tensor y, Fp8Input kept, Tensor x, Act act
     if (b.data) CHECK_COUNT(b, DT_BF16, N);
     TRY(check_fp8(__func__, M, N, K, kept));
     TRY(check_fp8_scales(__func__, &scales));
+    if (weight.plain.data) TRY(check_fp8_weight(__func__, &weight, N, K));
     if (M == 0 || N == 0) return OK;
     SIZES(M, N, K, act == ACT_NONE ? 0 : OP_ACT);
     RUN(KERNEL_LINEAR_FP8_FORWARD, 2.0 * (double)M * (double)N * (double)K,
-        BYTES(y, kept.transposed, x, w, b), linear_fp8_forward, y, kept, x, act, w, b, scales);
+        BYTES(y, kept.transposed, x, w, b), linear_fp8_forward, y, kept, x, act, w, weight, b, scales);
 }
 
 /* `is` describes a gradient (rows,cols). */
@@ -136,8 +154,8 @@ static Status check_fp8_gradient(const char *kernel, const Fp8Gradient *is, bool
 }
 
 Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Gradient next, Tensor dw, Tensor db, Tensor dy,
-                           Fp8Gradient known, Tensor w, Fp8Input kept, Tensor x, Act act, bool accumulate,
-                           Fp8Scales scales) {
+                           Fp8Gradient known, Dropout dropout, Tensor w, Fp8Weight weight, Fp8Input kept,
+                           Tensor x, Act act, bool accumulate, Fp8Scales scales) {
     TRY(check_act(__func__, act));
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     CHECK_MATRIX(dy, DT_BF16, M, N);
@@ -148,6 +166,9 @@ Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Gradient next, Tensor dw, T
     if (db.data && !dw.data) return FAILED("internal: %s: db requires dw", __func__);
     if (known.plain.data && db.data) return FAILED("internal: %s: db requires dy", __func__);
     if (next.amax.data || next.plain.data) CHECK_MATRIX(dx, DT_BF16, M, K);
+    if (weight.plain.data) TRY(check_fp8_weight(__func__, &weight, N, K));
+    if (dropout.p > 0 && (dy.ndim != 3 || known.plain.data || known.amax.data || !scales.gradient.scale.data))
+        return FAILED("internal: %s: dropout requires dy (B,T,C) and delayed scaling", __func__);
     TRY(check_fp8_gradient(__func__, &next, false, M, K));
     TRY(check_fp8_gradient(__func__, &known, true, M, N));
     TRY(check_fp8_scales(__func__, &scales));
@@ -159,8 +180,8 @@ Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Gradient next, Tensor dw, T
     double flops_per_element = (dx.data ? 2.0 : 0.0) + (dw.data ? 2.0 : 0.0);
     SIZES(M, N, K, act == ACT_NONE ? 0 : OP_ACT);
     RUN(KERNEL_LINEAR_FP8_BACKWARD, flops_per_element * (double)M * (double)N * (double)K,
-        BYTES(dx, dw, db, dy, w, kept.transposed), linear_fp8_backward, dx, next, dw, db, dy, known, w, kept,
-        x, act, accumulate, scales);
+        BYTES(dx, dw, db, dy, w, kept.transposed), linear_fp8_backward, dx, next, dw, db, dy, known, dropout,
+        w, weight, kept, x, act, accumulate, scales);
 }
 
 Status act_forward(Exec *exec, Tensor y, Tensor x, Act act) {

@@ -187,6 +187,12 @@ typedef struct Fp8Input {
     Tensor scale;      /* (1) fp32 */
 } Fp8Input;
 
+/* Weights that are quantized once for several calls. */
+typedef struct Fp8Weight {
+    Tensor plain, transposed; /* (N,K) and (K,N) e4m3 */
+    Tensor scale;             /* (1) fp32 */
+} Fp8Weight;
+
 /* What backward leaves for the call that will read dx as its dy: with exact scaling its amax, with delayed
  * scaling dx itself, quantized. */
 typedef struct Fp8Gradient {

@@ -57,6 +57,36 @@ static void output_amax(Kit *kit, const char *name, Fp8Scale how) {
     if (how.amax.data) kit_output(kit, name, how.amax);
 }
 
+/* Quantized weights, other than w. */
+static Fp8Weight some_weight(Kit *kit, int64_t N, int64_t K) {
+    Fp8Weight weight = {.plain = kit_take(kit, tensor_2d(NULL, DT_E4M3, N, K)),
+                        .transposed = kit_take(kit, tensor_2d(NULL, DT_E4M3, K, N)),
+                        .scale = kit_take(kit, shape1(1))};
+    RngKey key = kit_key(kit);
+    for (int64_t i = 0; i < N * K; i++) {
+        double value = 800 * rng_uniform(key, (uint64_t)i) - 400;
+        tensor_put(weight.plain, i, value);
+        tensor_put(weight.transposed, i % K * N + i / K, value);
+    }
+    tensor_put(weight.scale, 0, 0x1p-8);
+    return weight;
+}
+
+/* Flags: kind of values. The way of scaling cycles. */
+static void fp8_weight_case(Kit *kit, const Args *args) {
+    int64_t N = args->n[0], K = args->n[1];
+    Tensor w = some_values(kit, shape2(N, K), args->flags);
+    Fp8Scale scale = some_scale(kit, args->flags / 8 % SCALE_WAYS, 0x1p-7, args->flags % 3);
+    Fp8Weight weight = {.plain = kit_take(kit, tensor_2d(NULL, DT_E4M3, N, K)),
+                        .transposed = kit_take(kit, tensor_2d(NULL, DT_E4M3, K, N)),
+                        .scale = kit_take(kit, shape1(1))};
+    assert_ok(fp8_weight(&kit->exec, weight, w, scale));
+    kit_output(kit, "plain", weight.plain);
+    kit_output(kit, "transposed", weight.transposed);
+    kit_output(kit, "scale", weight.scale);
+    output_amax(kit, "amax", scale);
+}
+
 /* An infinity is clipped by a given scale, but not what an activation makes of it, which no kernel defines.
  */
 static unsigned kind_of(unsigned kind, unsigned way, Act act) {
@@ -75,10 +105,11 @@ static void linear_fp8_forward_case(Kit *kit, const Args *args) {
     Fp8Input kept = {0};
     if (args->flags & 1) b = kit_random(kit, in_bf16(shape1(N)));
     if (args->flags & 2) kept = empty_input(kit, M, K);
-    assert_ok(linear_fp8_forward(&kit->exec, y, kept, x, act, w, b, scales));
+    Fp8Weight weight = args->flags % 5 == 1 ? some_weight(kit, N, K) : (Fp8Weight){0};
+    assert_ok(linear_fp8_forward(&kit->exec, y, kept, x, act, w, weight, b, scales));
     kit_output(kit, "y", y);
     output_amax(kit, "amax of x", scales.input);
-    output_amax(kit, "amax of w", scales.weight);
+    if (!weight.plain.data) output_amax(kit, "amax of w", scales.weight);
     if (!kept.transposed.data) return;
     kit_output(kit, "transposed", kept.transposed);
     kit_output(kit, "scale", kept.scale);
@@ -181,13 +212,20 @@ static void linear_fp8_backward_case(Kit *kit, const Args *args) {
     Fp8Scales scales = some_scales(kit, way);
     Fp8Gradient next = {0}, known = {0};
     if (dx.data && part < 3) next = some_next(kit, way, M, K, part < 2);
+    /* Every fourth dy whose scale is given, unless it is known, is dropped out. */
+    Dropout dropout = {0};
+    if (way == SCALE_DELAYED && !is_known && args->flags / 5 % 4 == 0) {
+        dropout = dropout_of(kit, 0.25f, M / 8, N);
+        dy = tensor_3d(dy.data, dy.dtype, 8, M / 8, N);
+    }
     if (is_known) known = some_known(kit, way, dy, args->flags / 21 % 2);
-    assert_ok(
-        linear_fp8_backward(&kit->exec, dx, next, dw, db, dy, known, w, kept, x, act, accumulate, scales));
+    Fp8Weight weight = args->flags % 11 == 1 ? some_weight(kit, N, K) : (Fp8Weight){0};
+    assert_ok(linear_fp8_backward(&kit->exec, dx, next, dw, db, dy, known, dropout, w, weight, kept, x, act,
+                                  accumulate, scales));
     if (dx.data && !next.plain.data) kit_output(kit, "dx", dx);
     if (next.amax.data) output_largest(kit, next.amax);
     if (!quantized) output_amax(kit, "amax of dy", scales.gradient);
-    if (dx.data) output_amax(kit, "amax of w", scales.weight);
+    if (dx.data && !weight.plain.data) output_amax(kit, "amax of w", scales.weight);
 }
 
 /* Sizes below a tile, across tiles and their edges, tall and wide. On the CPU, where only the reference
@@ -232,6 +270,12 @@ void xent_loss_fp8_sweep(Sweep *sweep) {
     unsigned count = test_on_cuda() ? 7 : 4;
     for (unsigned i = 0; i < 2 * count; i++)
         compare(sweep, xent_loss_fp8_case, (Args){{sizes[i / 2][0], sizes[i / 2][1]}, i % 2, norm_wise});
+}
+
+void fp8_weight_sweep(Sweep *sweep) {
+    static const int64_t sizes[][2] = {{16, 16}, {48, 32}, {16, 400}, {144, 272}, {1040, 128}};
+    for (unsigned f = 0; f < 8 * SCALE_WAYS; f++)
+        compare(sweep, fp8_weight_case, (Args){{sizes[f % 5][0], sizes[f % 5][1]}, f, 1e-5});
 }
 
 void linear_fp8_forward_sweep(Sweep *sweep) {

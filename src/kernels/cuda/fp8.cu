@@ -19,7 +19,7 @@
 // nor the reads of a quarter warp (32 words, four by four) have bank conflicts. Four words are then
 // adjacent, except for the order of pairs.
 #include "kernels/cuda/act.cuh"
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/row.cuh"
 
 namespace {
 
@@ -49,7 +49,12 @@ struct TensorPart {
 struct TensorParts {
     TensorPart part[FP8_TENSORS];
     int count;
+    CudaDropout dropout; // of the first tensor; threshold 0: none
+    int64_t positions;   // rows per sequence
 };
+
+// What is done to the first tensor before it is quantized.
+enum Before { NOTHING, DERIVATIVE, DROPOUT };
 
 int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
@@ -340,11 +345,31 @@ __device__ inline float inverse_scale_of(const TensorPart &part, unsigned tile, 
     return inverse_scale;
 }
 
-// ACT is the activation of the tensors that have one. BACK: there is one tensor, which is first multiplied by
-// the derivative of ACT. Rows come in groups of four and columns in groups of eight, which exist entirely or
-// not at all.
-template <CudaAct ACT, bool BACK>
-__global__ void __launch_bounds__(threads, BACK ? 2 : 3)
+// The rows of one thread after dropout, rounded like those of dropout_backward.
+__device__ inline void drop_rows(uint4 (&pack)[2][4], const TensorParts &parts, int64_t row0, int64_t col) {
+#pragma unroll
+    for (int k = 0; k < 8; k++) {
+        int64_t row = row0 + k / 4 * (side / 2) + k % 4;
+        uint64_t index = dropout_row(parts.dropout, row / parts.positions, row % parts.positions);
+        uint32_t kept = dropout_kept<8>(parts.dropout, index + (uint64_t)col);
+        uint4 &in = pack[k / 4][k % 4];
+        uint32_t *const word[4] = {&in.x, &in.y, &in.z, &in.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float low = __uint_as_float(*word[i] << 16) * (kept >> (2 * i) & 1 ? parts.dropout.scale : 0.0f);
+            float high = __uint_as_float(*word[i] & 0xffff0000u) *
+                         (kept >> (2 * i + 1) & 1 ? parts.dropout.scale : 0.0f);
+            __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+            *word[i] = *reinterpret_cast<uint32_t *>(&both);
+        }
+    }
+}
+
+// ACT is the activation of the tensors that have one. DERIVATIVE: there is one tensor, which is first
+// multiplied by the derivative of ACT. Rows come in groups of four and columns in groups of eight, which
+// exist entirely or not at all.
+template <CudaAct ACT, Before BEFORE>
+__global__ void __launch_bounds__(threads, BEFORE == DERIVATIVE ? 2 : 3)
     quantize_kernel(const __grid_constant__ TensorParts parts) {
     __shared__ __align__(16) uint32_t tile_words[side][side / 4];
     __shared__ uint32_t maxima[warps];
@@ -365,14 +390,15 @@ __global__ void __launch_bounds__(threads, BACK ? 2 : 3)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             in[half][i] = __ldcs(reinterpret_cast<const uint4 *>(part.x + (row + i) * cols + col));
-            if (BACK)
+            if (BEFORE == DERIVATIVE)
                 at[half][i] = __ldcs(reinterpret_cast<const uint4 *>(part.pre + (row + i) * cols + col));
         }
     }
     float inverse_scale = inverse_scale_of(part, tile, maxima);
-    if (BACK) times_derivatives_all<ACT>(in, at);
+    if (BEFORE == DERIVATIVE) times_derivatives_all<ACT>(in, at);
+    if (BEFORE == DROPOUT && which == 0) drop_rows(in, parts, row0 + line * 4, col);
     if (part.given) add_stats(stats, part, in);
-    if (BACK || part.gradient)
+    if (BEFORE == DERIVATIVE || part.gradient)
         quantize_rows<CUDA_ACT_NONE, __NV_E5M2>(in, inverse_scale);
     else if (part.act)
         quantize_rows<ACT, __NV_E4M3>(in, inverse_scale);
@@ -490,10 +516,13 @@ bool supported(int64_t rows, int64_t cols) {
 
 cudaError_t launch_quantize(cudaStream_t stream, const TensorParts &parts, CudaAct act, unsigned tiles) {
     return with_act(act, [&](auto tag) {
+        constexpr CudaAct ACT = decltype(tag)::act;
         if (parts.part[0].pre)
-            quantize_kernel<decltype(tag)::act, true><<<tiles, threads, 0, stream>>>(parts);
+            quantize_kernel<ACT, DERIVATIVE><<<tiles, threads, 0, stream>>>(parts);
+        else if (parts.dropout.threshold)
+            quantize_kernel<ACT, DROPOUT><<<tiles, threads, 0, stream>>>(parts);
         else
-            quantize_kernel<decltype(tag)::act, false><<<tiles, threads, 0, stream>>>(parts);
+            quantize_kernel<ACT, NOTHING><<<tiles, threads, 0, stream>>>(parts);
         return cudaGetLastError();
     });
 }
@@ -526,6 +555,11 @@ cudaError_t launch_fp8_quantize(cudaStream_t stream, const CudaFp8Tensor *tensor
             return cudaErrorInvalidValue;
         TensorPart part = part_of(t->x, t->rows, t->cols);
         bool known = t->amax && !t->sums; // otherwise the tensor is read anyway
+        if (t->dropout && (i > 0 || !t->given)) return cudaErrorInvalidValue;
+        if (t->dropout) {
+            parts.dropout = *t->dropout;
+            parts.positions = t->positions;
+        }
         part.given = t->given;
         part.record = (uint32_t *)t->record;
         part.pre = (const uint16_t *)t->pre;
@@ -593,7 +627,9 @@ cudaError_t launch_fp8_stats(cudaStream_t stream, const CudaFp8Stats *stats, voi
             return cudaGetLastError();
         });
     } else {
-        TensorParts parts = {{part}, 1};
+        TensorParts parts = {};
+        parts.part[0] = part;
+        parts.count = 1;
         largest_kernel<<<blocks, threads, 0, stream>>>(parts);
         error = cudaGetLastError();
     }

@@ -112,6 +112,9 @@ typedef struct CudaFp8Tensor {
     float *record;      /* becomes at least the amax of x; may be NULL */
     const void *pre;    /* (rows,cols) or NULL; if not NULL, x is multiplied by act'(pre) instead of having an
                          * act. Needs `given`, and to be the only tensor of the call */
+    const CudaDropout *dropout; /* x is dropped out first, in sequences of `positions` rows; may be NULL.
+                                 * Needs `given`, and to be the first tensor of the call */
+    int64_t positions;
 } CudaFp8Tensor;
 
 /* A tensor whose statistics are collected, see Fp8Stats of kernels.h. The same conditions apply. */

@@ -83,26 +83,40 @@ static Status run_gemm(Stream *stream, const CudaGemm *p, void *scratch) {
     return OK;
 }
 
-static void plan_forward(Fp8Set *set, Fp8Input kept, Tensor x, Act act, Tensor w, const Fp8Scales *scales) {
+Status fp8_weight_cuda(Stream *stream, Fp8Weight weight, Tensor w, Fp8Scale scale) {
+    CudaFp8Tensor tensor = tensor_of(w, DT_E4M3, ACT_NONE, scale);
+    void *scratch = NULL;
+    tensor.plain = weight.plain.data;
+    tensor.transposed = weight.transposed.data;
+    tensor.scale = weight.scale.data;
+    TRY(stream_workspace(stream, fp8_quantize_scratch(&tensor, 1), &scratch));
+    LAUNCH(launch_fp8_quantize(cuda_stream(stream), &tensor, 1, scratch));
+    return OK;
+}
+
+static void plan_forward(Fp8Set *set, Fp8Input kept, Tensor x, Act act, Tensor w, const Fp8Weight *weight,
+                         const Fp8Scales *scales) {
     CudaFp8Tensor *input = add_tensor(set, x, DT_E4M3, act, scales->input, true, false);
     if (kept.transposed.data) {
         input->transposed = kept.transposed.data;
         input->scale = kept.scale.data;
     }
-    add_tensor(set, w, DT_E4M3, ACT_NONE, scales->weight, true, false);
+    if (!weight->plain.data) add_tensor(set, w, DT_E4M3, ACT_NONE, scales->weight, true, false);
 }
 
-Status linear_fp8_forward_cuda(Stream *stream, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w, Tensor b,
-                               Fp8Scales scales) {
+Status linear_fp8_forward_cuda(Stream *stream, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w,
+                               Fp8Weight known_weight, Tensor b, Fp8Scales scales) {
     Fp8Set set = {0};
     void *scratch = NULL;
-    plan_forward(&set, kept, x, act, w, &scales);
+    plan_forward(&set, kept, x, act, w, &known_weight, &scales);
     TRY(allocate(stream, &set, &scratch));
-    plan_forward(&set, kept, x, act, w, &scales);
+    plan_forward(&set, kept, x, act, w, &known_weight, &scales);
     TRY(quantize_all(stream, &set));
     const CudaFp8Tensor *input = &set.tensor[0], *weight = &set.tensor[1];
+    bool known = known_weight.plain.data != NULL;
     CudaGemm gemm = gemm_of(tensor_rows(x), tensor_rows(w), tensor_cols(x), input->plain, input->type,
-                            input->scale, weight->plain, weight->scale);
+                            input->scale, known ? known_weight.plain.data : weight->plain,
+                            known ? known_weight.scale.data : weight->scale);
     gemm.out = y.data;
     gemm.out_type = DT_BF16;
     gemm.bias = b.data;
@@ -111,7 +125,8 @@ Status linear_fp8_forward_cuda(Stream *stream, Tensor y, Fp8Input kept, Tensor x
 
 typedef struct Operands {
     CudaFp8Tensor gradient; /* as stored, transposed, and its scale */
-    const CudaFp8Tensor *weights;
+    const void *weights;    /* transposed */
+    const float *weights_scale;
     const void *input; /* transposed */
     const float *input_scale;
     void *next_scratch; /* scratch memory of what is left about dx */
@@ -135,9 +150,12 @@ static size_t next_scratch(Tensor dx, Fp8Gradient next, Tensor x, Act act) {
 }
 
 static Operands plan_backward(Fp8Set *set, Tensor dx, Fp8Gradient next, Tensor dw, Tensor db, Tensor dy,
-                              Fp8Gradient known, Tensor w, Fp8Input kept, Tensor x, Act act,
-                              const Fp8Scales *scales) {
-    Operands o = {.input = kept.transposed.data, .input_scale = kept.scale.data};
+                              Fp8Gradient known, const CudaDropout *dropout, Tensor w, Fp8Weight weight,
+                              Fp8Input kept, Tensor x, Act act, const Fp8Scales *scales) {
+    Operands o = {.input = kept.transposed.data,
+                  .input_scale = kept.scale.data,
+                  .weights = weight.transposed.data,
+                  .weights_scale = weight.scale.data};
     if (known.plain.data) {
         o.gradient = (CudaFp8Tensor){
             .plain = known.plain.data, .transposed = known.transposed.data, .scale = known.scale.scale.data};
@@ -147,9 +165,17 @@ static Operands plan_backward(Fp8Set *set, Tensor dx, Fp8Gradient next, Tensor d
         CudaFp8Tensor *gradient = add_tensor(set, dy, DT_E5M2, ACT_NONE, scales->gradient, dx.data, dw.data);
         gradient->sums = db.data;
         gradient->amax = known.amax.data;
+        if (dropout->threshold) {
+            gradient->dropout = dropout;
+            gradient->positions = dy.dim[1];
+        }
         o.gradient = *gradient;
     }
-    if (dx.data) o.weights = add_tensor(set, w, DT_E4M3, ACT_NONE, scales->weight, false, true);
+    if (dx.data && !weight.plain.data) {
+        CudaFp8Tensor *weights = add_tensor(set, w, DT_E4M3, ACT_NONE, scales->weight, false, true);
+        o.weights = weights->transposed;
+        o.weights_scale = weights->scale;
+    }
     if (dw.data && !kept.transposed.data) {
         CudaFp8Tensor *input = add_tensor(set, x, DT_E4M3, act, scales->input, false, true);
         o.input = input->transposed;
@@ -182,14 +208,15 @@ static Status finish_input(Stream *stream, Tensor dx, Fp8Gradient next, Tensor x
 /* Reads w and the input, either as saved by forward or as x; also x if the input is the output of an
  * activation. */
 Status linear_fp8_backward_cuda(Stream *stream, Tensor dx, Fp8Gradient next, Tensor dw, Tensor db, Tensor dy,
-                                Fp8Gradient known, Tensor w, Fp8Input kept, Tensor x, Act act,
-                                bool accumulate, Fp8Scales scales) {
+                                Fp8Gradient known, Dropout dropout, Tensor w, Fp8Weight weight, Fp8Input kept,
+                                Tensor x, Act act, bool accumulate, Fp8Scales scales) {
+    CudaDropout drop = cuda_dropout(&dropout);
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     Fp8Set set = {0};
     void *scratch = NULL;
-    plan_backward(&set, dx, next, dw, db, dy, known, w, kept, x, act, &scales);
+    plan_backward(&set, dx, next, dw, db, dy, known, &drop, w, weight, kept, x, act, &scales);
     TRY(allocate(stream, &set, &scratch));
-    Operands o = plan_backward(&set, dx, next, dw, db, dy, known, w, kept, x, act, &scales);
+    Operands o = plan_backward(&set, dx, next, dw, db, dy, known, &drop, w, weight, kept, x, act, &scales);
     TRY(quantize_all(stream, &set));
     if (dw.data && known.plain.data && !known.transposed.data)
         LAUNCH(launch_fp8_transpose(cuda_stream(stream), o.gradient.transposed, o.gradient.plain, M, N));
@@ -202,8 +229,7 @@ Status linear_fp8_backward_cuda(Stream *stream, Tensor dx, Fp8Gradient next, Ten
         TRY(run_gemm(stream, &gemm, scratch));
     }
     if (!dx.data) return OK;
-    CudaGemm gemm = gemm_of(M, K, N, o.gradient.plain, DT_E5M2, o.gradient.scale, o.weights->transposed,
-                            o.weights->scale);
+    CudaGemm gemm = gemm_of(M, K, N, o.gradient.plain, DT_E5M2, o.gradient.scale, o.weights, o.weights_scale);
     gemm.out = dx.data;
     gemm.out_type = DT_BF16;
     TRY(run_gemm(stream, &gemm, scratch));

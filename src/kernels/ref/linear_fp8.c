@@ -47,19 +47,40 @@ static void quantize_operand(float *values, Tensor x, Tensor amax, Act act, DTyp
 
 static const Fp8Input not_kept = {0};
 
-Status linear_fp8_forward_ref(Stream *stream, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w, Tensor b,
-                              Fp8Scales scales) {
+Status fp8_weight_ref(Stream *stream, Fp8Weight weight, Tensor w, Fp8Scale scale) {
+    (void)stream;
+    int64_t N = tensor_rows(w), K = tensor_cols(w);
+    uint8_t *plain = weight.plain.data, *transposed = weight.transposed.data;
+    float used = scale_of(w, DT_E4M3, scale);
+    tensor_f32(weight.scale)[0] = used;
+    for (int64_t i = 0; i < N * K; i++)
+        plain[i] = transposed[i % K * N + i / K] = quantize_one(tensor_get(w, i), used, DT_E4M3);
+    return OK;
+}
+
+/* The quantized weights (N,K): as they are, or w. */
+static void weight_rows(float *weights, Tensor w, Fp8Weight weight, Fp8Scale how) {
+    if (!weight.plain.data) {
+        quantize_operand(weights, w, TENSOR_NONE, ACT_NONE, DT_E4M3, not_kept, how);
+        return;
+    }
+    for (int64_t i = 0; i < tensor_count(w); i++)
+        weights[i] = (float)tensor_get(weight.plain, i) * tensor_f32(weight.scale)[0];
+}
+
+Status linear_fp8_forward_ref(Stream *stream, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w,
+                              Fp8Weight weight, Tensor b, Fp8Scales scales) {
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
     void *workspace;
     TRY(stream_workspace(stream, (size_t)(M * K + N * K) * sizeof(float), &workspace));
     float *rows = workspace, *weights = rows + M * K;
     quantize_operand(rows, x, TENSOR_NONE, act, DT_E4M3, kept, scales.input);
-    quantize_operand(weights, w, TENSOR_NONE, ACT_NONE, DT_E4M3, not_kept, scales.weight);
+    weight_rows(weights, w, weight, scales.weight);
     for (int64_t m = 0; m < M; m++)
         for (int64_t n = 0; n < N; n++) {
-            const float *row = rows + m * K, *weight = weights + n * K;
+            const float *row = rows + m * K, *column = weights + n * K;
             double total = b.data ? tensor_get(b, n) : 0;
-            for (int64_t k = 0; k < K; k++) total += (double)row[k] * weight[k];
+            for (int64_t k = 0; k < K; k++) total += (double)row[k] * column[k];
             tensor_put(y, m * N + n, total);
         }
     return OK;
@@ -130,15 +151,21 @@ static void gradient_rows(float *gradients, Tensor dy, Fp8Gradient known, Fp8Sca
 /* Reads w and the input, either as saved by forward or as x; also x if the input is the output of an
  * activation. */
 Status linear_fp8_backward_ref(Stream *stream, Tensor dx, Fp8Gradient next, Tensor dw, Tensor db, Tensor dy,
-                               Fp8Gradient known, Tensor w, Fp8Input kept, Tensor x, Act act, bool accumulate,
-                               Fp8Scales scales) {
+                               Fp8Gradient known, Dropout dropout, Tensor w, Fp8Weight weight, Fp8Input kept,
+                               Tensor x, Act act, bool accumulate, Fp8Scales scales) {
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     void *workspace;
-    TRY(stream_workspace(stream, (size_t)(M * N + N * K + M * K) * sizeof(float), &workspace));
+    TRY(stream_workspace(stream, (size_t)(2 * M * N + N * K + M * K) * sizeof(float), &workspace));
     float *gradients = workspace, *weights = gradients + M * N, *rows = weights + N * K;
+    if (dropout.p > 0) {
+        Tensor dropped = dy;
+        dropped.data = rows + M * K;
+        TRY(dropout_backward_ref(stream, dropped, dy, dropout));
+        dy = dropped;
+    }
     gradient_rows(gradients, dy, known, scales.gradient);
     if (dx.data) {
-        quantize_operand(weights, w, TENSOR_NONE, ACT_NONE, DT_E4M3, not_kept, scales.weight);
+        weight_rows(weights, w, weight, scales.weight);
         backward_input(dx, gradients, weights, x, act, N);
         leave_gradient(next, dx);
     }

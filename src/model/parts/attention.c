@@ -299,13 +299,15 @@ Status attention_run(const Block *block, Pass *pass, const AttentionSaved *s, Te
 }
 
 Status attention_back(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dqkv, Tensor datt,
-                      Tensor dy) {
+                      Tensor dy, Dropout dropout) {
+    LinearInput out = input_of_out(s);
     Exec *e = pass->exec;
     const ModelConfig *c = block->config;
     HeadRange q = q_heads(block, pass), k = k_heads(block, pass);
     Tensor qkv, heads = all_heads(dqkv), from = all_heads(s->qkv);
+    out.dropout = dropout;
     TRY(linear_back(block, pass, heads_as_rows(datt), grads_now(block, pass, OUT_W), dy,
-                    linear_of(block, pass->param, OUT_W), input_of_out(s)));
+                    linear_of(block, pass->param, OUT_W), out));
     /* Without a QK norm, qkv was rotated in place. */
     TRY(attention_input(block, pass, s, c->qk_norm, &qkv));
     TRY(attention_backward(e, dqkv, datt, s->att, s->lse, qkv, pass->micro->lens, attention_of(block, pass)));

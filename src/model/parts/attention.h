@@ -34,9 +34,10 @@ double attention_flops(const Block *block, int64_t T);
 
 /* y: the output projection's partial sums, from the rows x. In generation, against the KV cache. */
 MUST_USE Status attention_run(const Block *block, Pass *pass, const AttentionSaved *s, Tensor y, Tensor x);
-/* dqkv from dy, the gradient of y. datt (as att) is workspace. */
+/* dqkv from dy, the gradient of y, and the dropout that is not yet applied to it. datt (as att) is
+ * workspace. */
 MUST_USE Status attention_back(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dqkv,
-                               Tensor datt, Tensor dy);
+                               Tensor datt, Tensor dy, Dropout dropout);
 /* dx [+]= partial sums, from dqkv; x is needed unless weight gradients are deferred. */
 MUST_USE Status attention_back_input(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dx,
                                      bool add, Tensor dqkv, Tensor x);

@@ -257,13 +257,16 @@ static Status layer_gradients(const Block *block, Pass *pass, const LayerSaved *
 }
 
 /* Gradient before the dropout at a matmul's output: in *buffer, or dy itself if there is no dropout and no
- * deferred matmul needs the gradient. */
-static Status drop_gradient(Pass *pass, const LayerScratch *w, Tensor *buffer, Tensor dy, Dropout dropout) {
+ * deferred matmul needs the gradient, or if the matmul's backward will apply *dropout, which is else cleared.
+ */
+static Status drop_gradient(const Block *block, Pass *pass, const LayerScratch *w, Tensor *buffer, Tensor dy,
+                            Dropout *dropout) {
     bool cut = pass->shape.sequence, later = pass->deferred.data && buffer->data != dy.data;
     Tensor whole, rows = dy;
-    if (dropout.p > 0 || (later && !cut)) {
+    if (!linear_drops(block, pass) && (dropout->p > 0 || (later && !cut))) {
         rows = cut ? w->a : *buffer;
-        TRY(dropout_backward(pass->exec, rows, dy, dropout));
+        TRY(dropout_backward(pass->exec, rows, dy, *dropout));
+        *dropout = (Dropout){0};
     }
     TRY(spread(pass, *buffer, rows, &whole));
     *buffer = whole;
@@ -274,8 +277,9 @@ static Status drop_gradient(Pass *pass, const LayerScratch *w, Tensor *buffer, T
  * the caller adds the residual. */
 static Status backward_mlp(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
                            LayerDeferred *d, Tensor dmid, Tensor dy) {
-    TRY(drop_gradient(pass, w, &d->dz, dy, residual_dropout(block, pass, 2)));
-    TRY(mlp_back(block, pass, &s->mlp, d->dpre, w->dact, w->dpre, d->dz));
+    Dropout dropout = residual_dropout(block, pass, 2);
+    TRY(drop_gradient(block, pass, w, &d->dz, dy, &dropout));
+    TRY(mlp_back(block, pass, &s->mlp, d->dpre, w->dact, w->dpre, d->dz, dropout));
     Tensor partial = partial_buffer(pass, w, dmid), input = TENSOR_NONE;
     if (!pass->deferred.data) TRY(spread(pass, w->input, s->h2, &input));
     TRY(mlp_back_input(block, pass, &s->mlp, partial, dmid.data == dy.data, d->dpre, w->dpre, input));
@@ -290,8 +294,9 @@ static Status backward_attention(const Block *block, Pass *pass, const LayerSave
     Tensor datt = s->attn.att;
     /* Unless heads are wide, not larger than rows, and dh is free until the last matmul. */
     datt.data = w->datt.data ? w->datt.data : add ? w->b.data : dh.data;
-    TRY(drop_gradient(pass, w, &d->da, dmid, residual_dropout(block, pass, 1)));
-    TRY(attention_back(block, pass, &s->attn, d->dqkv, datt, d->da));
+    Dropout dropout = residual_dropout(block, pass, 1);
+    TRY(drop_gradient(block, pass, w, &d->da, dmid, &dropout));
+    TRY(attention_back(block, pass, &s->attn, d->dqkv, datt, d->da, dropout));
     Tensor partial = partial_buffer(pass, w, dh), input = TENSOR_NONE;
     if (!pass->deferred.data) TRY(spread(pass, w->input, from, &input));
     TRY(attention_back_input(block, pass, &s->attn, partial, add, d->dqkv, input));

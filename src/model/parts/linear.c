@@ -61,16 +61,22 @@ Status linear_run_act(const Block *block, Pass *pass, Tensor act, Tensor pre, Li
 
 Status linear_run(const Block *block, Pass *pass, Tensor y, LinearInput in, Linear p) {
     if (layer_in_fp8(block, pass->shape))
-        return linear_fp8_forward(pass->exec, y, in.kept, in.act ? in.pre : in.x, in.act, p.weight, p.bias,
+        return linear_fp8_forward(pass->exec, y, in.kept, in.act ? in.pre : in.x, in.act, p.weight,
+                                  (Fp8Weight){0}, p.bias,
                                   linear_scales(block, pass, block->index, in.matmul));
     return linear_run_act(block, pass, y, TENSOR_NONE, in, p, ACT_NONE);
 }
 
+bool linear_drops(const Block *block, const Pass *pass) {
+    return layer_in_fp8(block, pass->shape) && pass->fp8.scale.data && !pass->shape.sequence &&
+           !pass->deferred.data;
+}
+
 Status linear_back(const Block *block, Pass *pass, Tensor dx, Linear g, Tensor dy, Linear p, LinearInput in) {
     if (layer_in_fp8(block, pass->shape))
-        return linear_fp8_backward(pass->exec, dx, in.next, g.weight, g.bias, dy, in.known, p.weight, in.kept,
-                                   in.act ? in.pre : in.x, in.act, !g.fresh,
-                                   linear_scales(block, pass, block->index, in.matmul));
+        return linear_fp8_backward(pass->exec, dx, in.next, g.weight, g.bias, dy, in.known, in.dropout,
+                                   p.weight, (Fp8Weight){0}, in.kept, in.act ? in.pre : in.x, in.act,
+                                   !g.fresh, linear_scales(block, pass, block->index, in.matmul));
     if (g.weight.data) {
         TRY(fake_quant_input(block, pass, in.cut, &in.x));
         TRY(linear_backward_weight(pass->exec, g.weight, g.bias, dy, in.x, !g.fresh));

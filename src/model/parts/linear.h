@@ -24,6 +24,7 @@ typedef struct LinearInput {
     Fp8Matmul matmul;
     Fp8Input kept;           /* quantized for backward; absent where it is quantized again */
     Fp8Gradient next, known; /* backward: see linear_fp8_backward */
+    Dropout dropout;         /* backward: of the output, not yet applied to its gradient; see linear_drops */
 } LinearInput;
 
 /* A block's views of a linear layer: its weight has the number `id`, its bias, if any, the next one. */
@@ -47,6 +48,8 @@ MUST_USE Status linear_run(const Block *block, Pass *pass, Tensor y, LinearInput
  * the activation while it quantizes the next input. */
 MUST_USE Status linear_run_act(const Block *block, Pass *pass, Tensor act, Tensor pre, LinearInput in,
                                Linear p, Act kind);
+/* Whether linear_back applies the dropout of its output, rather than its caller. */
+bool linear_drops(const Block *block, const Pass *pass);
 /* Computes dx if present, and adds to the gradients g that are present. */
 MUST_USE Status linear_back(const Block *block, Pass *pass, Tensor dx, Linear g, Tensor dy, Linear p,
                             LinearInput in);

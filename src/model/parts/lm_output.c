@@ -26,6 +26,7 @@ typedef struct OutputScratch {
     Tensor parts;         /* (tp,R,3) */
     VocabLoss pieces;     /* instead of logits */
     Fp8Input into_logits; /* fp8: the quantized h */
+    Fp8Weight weight;     /* fp8: the quantized output matrix */
     Fp8Gradient gradient; /* fp8: of the logits: its scale and, with the whole vocabulary, itself */
     bool fresh;           /* the gradient of the output matrix is stored, not added */
 } OutputScratch;
@@ -63,6 +64,9 @@ static OutputScratch head_scratch(const Block *block, Shape shape, int64_t rows,
     w.parts = tensor_take(bump, tensor_3d(NULL, DT_F32, shape.tp > 1 ? shape.tp : 0, R, 3));
     if (!fp8) return w;
     w.into_logits = linear_keep(bump, R, c->hidden);
+    w.weight.plain = tensor_take(bump, tensor_2d(NULL, DT_E4M3, V, c->hidden));
+    w.weight.transposed = tensor_take(bump, tensor_2d(NULL, DT_E4M3, c->hidden, V));
+    w.weight.scale = tensor_take(bump, tensor_1d(NULL, DT_F32, 1));
     w.gradient.scale.scale = tensor_take(bump, tensor_1d(NULL, DT_F32, 1));
     if (shape.tp == 1) w.gradient.plain = tensor_take(bump, tensor_2d(NULL, DT_E5M2, R, V));
     return w;
@@ -85,7 +89,8 @@ static Status token_loss_fp8(const Block *block, Pass *pass, const OutputScratch
     Fp8Scales scales = linear_scales(block, pass, -1, FP8_LOGITS);
     Fp8Gradient known = {0};
     scales.gradient = w->gradient.scale;
-    TRY(linear_fp8_forward(e, w->logits, w->into_logits, w->h, ACT_NONE, output, TENSOR_NONE, scales));
+    TRY(linear_fp8_forward(e, w->logits, w->into_logits, w->h, ACT_NONE, output, w->weight, TENSOR_NONE,
+                           scales));
     if (w->gradient.plain.data) {
         known = w->gradient;
         TRY(xent_loss_fp8(e, w->losses, w->stats, w->logits, labels, part, scale, known));
@@ -94,8 +99,8 @@ static Status token_loss_fp8(const Block *block, Pass *pass, const OutputScratch
     }
     TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
     return linear_fp8_backward(e, w->dh, (Fp8Gradient){0}, block_param(block, pass->grad, OUTPUT_W),
-                               TENSOR_NONE, w->logits, known, output, w->into_logits, w->h, ACT_NONE,
-                               !w->fresh, scales);
+                               TENSOR_NONE, w->logits, known, (Dropout){0}, output, w->weight, w->into_logits,
+                               w->h, ACT_NONE, !w->fresh, scales);
 }
 
 /* The token loss of the rows w->h and, in training, the gradients of the output matrix and of w->h. */
@@ -150,6 +155,7 @@ static OutputScratch cut_scratch(const OutputScratch *w, int64_t rows) {
         .parts = tensor_3d(w->parts.data, DT_F32, w->parts.dim[0], rows, 3),
         .into_logits = {.transposed = tensor_2d(w->into_logits.transposed.data, DT_E4M3, w->h.dim[1], rows),
                         .scale = w->into_logits.scale},
+        .weight = w->weight,
         .gradient = {.scale = w->gradient.scale,
                      .plain = tensor_2d(w->gradient.plain.data, DT_E5M2, rows, w->logits.dim[1])},
     };
@@ -166,8 +172,11 @@ static Status forward_output(const Block *block, Pass *pass, Tensor y, Tensor x)
     TRY(bump_check(&saved, "the head's activations"));
     TRY(bump_check(&scratch, "the head's scratch"));
     TRY(head_input(pass, buffer, x, &rows));
-    if (w.gradient.scale.scale.data)
+    if (w.gradient.scale.scale.data) {
+        TRY(fp8_weight(pass->exec, w.weight, block_param(block, pass->param, OUTPUT_W),
+                       linear_scale(block, pass, -1, FP8_LOGITS, FP8_WEIGHT)));
         TRY(fill(pass->exec, w.gradient.scale.scale, fp8_scale(pass->loss_grad[LOSS_TOKEN], DT_E5M2)));
+    }
     int64_t R = w.h.dim[0];
     for (int64_t at = 0; at < end; at += R) {
         int64_t first = at < N ? at : N, count = N - first < R ? N - first : R;

@@ -124,9 +124,10 @@ static Status back_restoring(const Block *block, Pass *pass, const MlpSaved *s, 
 }
 
 Status mlp_back(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor dact,
-                Fp8Gradient gradient, Tensor dy) {
+                Fp8Gradient gradient, Tensor dy, Dropout dropout) {
     LinearInput in = input_of_down(block, s);
     in.next = gradient_of(block, pass, gradient);
+    in.dropout = dropout;
     if (mlp_restores(block, pass->shape)) return back_restoring(block, pass, s, dpre, dact, dy);
     if (block->config->gated) {
         TRY(linear_back(block, pass, dact, grads_now(block, pass, DOWN_W), dy,

@@ -31,10 +31,10 @@ MUST_USE Status mlp_run(const Block *block, Pass *pass, const MlpSaved *s, Tenso
 MUST_USE Status mlp_recompute(const Block *block, Pass *pass, const MlpSaved *s);
 /* fp8: memory for what the backward of down leaves about dpre for that of up; else absent. */
 Fp8Gradient mlp_gradient(const Block *block, Shape shape, Bump *scratch);
-/* dpre from dy, the gradient of y. dact: workspace (B,T,F), gated only; dpre may then be pre itself, and dact
- * is act itself if it is restored. */
+/* dpre from dy, the gradient of y, and the dropout that is not yet applied to it. dact: workspace (B,T,F),
+ * gated only; dpre may then be pre itself, and dact is act itself if it is restored. */
 MUST_USE Status mlp_back(const Block *block, Pass *pass, const MlpSaved *s, Tensor dpre, Tensor dact,
-                         Fp8Gradient gradient, Tensor dy);
+                         Fp8Gradient gradient, Tensor dy, Dropout dropout);
 /* dx [+]= partial sums, from dpre; x is needed unless weight gradients are deferred. */
 MUST_USE Status mlp_back_input(const Block *block, Pass *pass, const MlpSaved *s, Tensor dx, bool add,
                                Tensor dpre, Fp8Gradient gradient, Tensor x);
