@@ -27,7 +27,8 @@ enum {
     OP_ACT = 1,     /* matmul with an activation or its derivative */
     OP_DROPOUT = 2, /* attention and residuals */
     OP_PARTIAL = 4, /* attention with shared keys, a window or documents, which cuDNN does not serve */
-    OP_VARIANTS = 8 /* combinations of these bits */
+    OP_EXACT = 8,    /* fp8 matmul with exact scaling, which reads operands twice */
+    OP_VARIANTS = 16 /* combinations of these bits */
 };
 
 typedef struct OpRecord {

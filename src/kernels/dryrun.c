@@ -29,7 +29,7 @@ enum {
     COLUMN_SUM_COLS = 256, /* of linear.cu: per block */
     COLUMN_SUM_ROWS = 64,
     COLUMN_SUM_BLOCKS = 1024,
-    FP8_TILE_ROWS = 128, /* of fp8.cu */
+    FP8_TILE_ROWS = 64, /* of fp8.cu */
     ALIGN = 256,
     NORM_BLOCKS = 3 * 132,
     SUM_BLOCKS = 6 * 132,
@@ -121,9 +121,9 @@ static size_t fp8_sums_bytes(int64_t rows, int64_t cols) {
 /* dy in both orientations unless it is quantized already, w transposed, and x if forward did not save it. */
 static Status linear_fp8_backward_dryrun(Stream *stream, Tensor dx, Fp8Gradient next, Tensor dw, Tensor db,
                                          Tensor dy, Fp8Gradient known, Dropout dropout, Tensor w,
-                                         Fp8Weight weight, Fp8Input kept, Tensor x, Act act, bool accumulate,
-                                         Fp8Scales scales) {
-    (void)dw, (void)act, (void)accumulate, (void)dropout;
+                                         Fp8Weight weight, Fp8Input kept, Tensor x, Act act, bool add,
+                                         bool accumulate, Fp8Scales scales) {
+    (void)dw, (void)act, (void)add, (void)accumulate, (void)dropout;
     int64_t w_count = weight.plain.data ? 0 : tensor_count(w);
     int64_t x_count = kept.transposed.data ? 0 : tensor_count(x);
     int64_t dy_count = (!known.plain.data + !known.transposed.data) * tensor_count(dy);

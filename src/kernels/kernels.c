@@ -131,7 +131,7 @@ Status linear_fp8_forward(Exec *exec, Tensor y, Fp8Input kept, Tensor x, Act act
     TRY(check_fp8_scales(__func__, &scales));
     if (weight.plain.data) TRY(check_fp8_weight(__func__, &weight, N, K));
     if (M == 0 || N == 0) return OK;
-    SIZES(M, N, K, act == ACT_NONE ? 0 : OP_ACT);
+    SIZES(M, N, K, scales.input.scale.data ? 0 : OP_EXACT);
     RUN(KERNEL_LINEAR_FP8_FORWARD, 2.0 * (double)M * (double)N * (double)K,
         BYTES(y, kept.transposed, x, w, b), linear_fp8_forward, y, kept, x, act, w, weight, b, scales);
 }
@@ -155,7 +155,7 @@ static Status check_fp8_gradient(const char *kernel, const Fp8Gradient *is, bool
 
 Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Gradient next, Tensor dw, Tensor db, Tensor dy,
                            Fp8Gradient known, Dropout dropout, Tensor w, Fp8Weight weight, Fp8Input kept,
-                           Tensor x, Act act, bool accumulate, Fp8Scales scales) {
+                           Tensor x, Act act, bool add, bool accumulate, Fp8Scales scales) {
     TRY(check_act(__func__, act));
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     CHECK_MATRIX(dy, DT_BF16, M, N);
@@ -167,6 +167,8 @@ Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Gradient next, Tensor dw, T
     if (known.plain.data && db.data) return FAILED("internal: %s: db requires dy", __func__);
     if (next.amax.data || next.plain.data) CHECK_MATRIX(dx, DT_BF16, M, K);
     if (weight.plain.data) TRY(check_fp8_weight(__func__, &weight, N, K));
+    if (add && (act != ACT_NONE || next.plain.data || next.amax.data))
+        return FAILED("internal: %s: adding to dx excludes an activation and `next`", __func__);
     if (dropout.p > 0 && (dy.ndim != 3 || known.plain.data || known.amax.data || !scales.gradient.scale.data))
         return FAILED("internal: %s: dropout requires dy (B,T,C) and delayed scaling", __func__);
     TRY(check_fp8_gradient(__func__, &next, false, M, K));
@@ -178,10 +180,10 @@ Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Gradient next, Tensor dw, T
         return stream_zero(exec->stream, dw.data, tensor_bytes(dw));
     if (M == 0 || N == 0 || (!dx.data && !dw.data)) return OK;
     double flops_per_element = (dx.data ? 2.0 : 0.0) + (dw.data ? 2.0 : 0.0);
-    SIZES(M, N, K, act == ACT_NONE ? 0 : OP_ACT);
+    SIZES(M, N, K, scales.weight.scale.data ? 0 : OP_EXACT);
     RUN(KERNEL_LINEAR_FP8_BACKWARD, flops_per_element * (double)M * (double)N * (double)K,
         BYTES(dx, dw, db, dy, w, kept.transposed), linear_fp8_backward, dx, next, dw, db, dy, known, dropout,
-        w, weight, kept, x, act, accumulate, scales);
+        w, weight, kept, x, act, add, accumulate, scales);
 }
 
 Status act_forward(Exec *exec, Tensor y, Tensor x, Act act) {

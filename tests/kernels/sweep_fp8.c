@@ -197,7 +197,8 @@ static void linear_fp8_backward_case(Kit *kit, const Args *args) {
     unsigned way = args->flags / 7 % SCALE_WAYS, part = args->flags % 7;
     bool is_known = part == 1 || part == 3, quantized = is_known && way == SCALE_DELAYED;
     Tensor dx = TENSOR_NONE, dw = TENSOR_NONE, db = TENSOR_NONE;
-    if (which != 2) dx = kit_take(kit, in_bf16(shape2(M, K)));
+    bool add = act == ACT_NONE && part > 2 && args->flags % 3 == 0;
+    if (which != 2) dx = add ? kit_random(kit, in_bf16(shape2(M, K))) : kit_take(kit, in_bf16(shape2(M, K)));
     bool accumulate = args->flags % 5 < 3;
     if (which != 1)
         kit_output(kit, "dw", dw = accumulate ? kit_random(kit, shape2(N, K)) : kit_take(kit, shape2(N, K)));
@@ -221,7 +222,7 @@ static void linear_fp8_backward_case(Kit *kit, const Args *args) {
     if (is_known) known = some_known(kit, way, dy, args->flags / 21 % 2);
     Fp8Weight weight = args->flags % 11 == 1 ? some_weight(kit, N, K) : (Fp8Weight){0};
     assert_ok(linear_fp8_backward(&kit->exec, dx, next, dw, db, dy, known, dropout, w, weight, kept, x, act,
-                                  accumulate, scales));
+                                  add, accumulate, scales));
     if (dx.data && !next.plain.data) kit_output(kit, "dx", dx);
     if (next.amax.data) output_largest(kit, next.amax);
     if (!quantized) output_amax(kit, "amax of dy", scales.gradient);

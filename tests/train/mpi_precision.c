@@ -151,6 +151,51 @@ static void test_fp8_delayed(void **state) {
     }
 }
 
+static void copy_store(Store *to, const Store *from) {
+    for (int i = 0; i < to->model->units; i++)
+        memcpy(to->flat[i].data, from->flat[i].data, to->flat[i].bytes);
+}
+
+/* Trains steps first .. last - 1, all micro-batches on this rank. */
+static void continue_run(Outcome *outcome, const Layout *layout, int first, int last) {
+    int count = BATCH / layout->micro_batch;
+    for (int step = first; step < last; step++) {
+        HostBatch *micro[BATCH];
+        StepResult result;
+        fill_micros(outcome, layout, step, 0, count, micro);
+        assert_ok(runner_step(outcome->runner, micro, count, step + 1, layout_lr(layout), &result));
+        for (int i = 0; i < count; i++) host_batch_free(micro[i]);
+        outcome->norm[step] = result.grad_norm;
+    }
+    assert_ok(stream_sync(outcome->runner->stream));
+}
+
+/* With its scales, a run of delayed scaling continues with the same bits; without them, it scales exactly. */
+static void test_fp8_resume(void **state) {
+    enum { STEPS = 4, HALF = 2 };
+    if (((Ranks *)*state)->world->size > 1) skip();
+    Layout layout = {.job = JOB_GPT2, .micro_batch = 4, .dtype = DT_BF16, .wide = true, .fp8 = true};
+    layout.fp8_scaling = FP8_DELAYED;
+    CLEANUP(outcome_done) Outcome whole = run(NULL, &layout, STEPS);
+    CLEANUP(outcome_done) Outcome first = run(NULL, &layout, HALF);
+    CLEANUP(json_decrefp) json_t *progress = json_object();
+    assert_ok(runner_fp8_save(first.runner, progress));
+    for (int with = 0; with < 2; with++) {
+        CLEANUP(outcome_done) Outcome second = run_new(NULL, &layout, BATCH / layout.micro_batch);
+        assert_ok(stream_sync(second.runner->stream));
+        copy_store(second.runner->params, first.runner->params);
+        for (int k = 0; k < optim_states(&second.runner->spec.optim); k++)
+            copy_store(second.runner->state[k], first.runner->state[k]);
+        assert_ok(runner_publish(second.runner));
+        if (with) assert_ok(runner_fp8_load(second.runner, "progress", progress));
+        continue_run(&second, &layout, HALF, STEPS);
+        bool equal = !memcmp(second.norm + HALF, whole.norm + HALF, HALF * sizeof *second.norm);
+        assert_true(equal == with);
+    }
+    assert_int_equal(json_array_clear(json_object_get(progress, "fp8_scales")), 0);
+    assert_fails(runner_fp8_load(first.runner, "progress", progress), 1, "fp8_scales has 0 elements");
+}
+
 /* Quantized inputs give the same bits whether they are stored or recomputed. */
 static void test_fp8_recompute(void **state) {
     Group *world = ((Ranks *)*state)->world;
@@ -203,6 +248,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_overflow),
     cmocka_unit_test(test_fp8_follows_bf16),
     cmocka_unit_test(test_fp8_delayed),
+    cmocka_unit_test(test_fp8_resume),
     cmocka_unit_test(test_fp8_recompute),
 };
 

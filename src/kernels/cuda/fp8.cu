@@ -13,11 +13,11 @@
 // column sums, per tile, and can multiply by the derivative of an activation first: one pass from the result
 // of a GEMM to the operands of the next two.
 //
-// A thread of the second kernel processes 8 columns of 4 rows, twice. Bytes of a column are combined into
-// words, which are transposed through shared memory: `tile_words` has a row of 32 words for each column,
-// with word w at w ^ (column / 8 * 2), so that neither the writes of a warp (16 groups of columns, 2 words)
-// nor the reads of a quarter warp (32 words, four by four) have bank conflicts. Four words are then
-// adjacent, except for the order of pairs.
+// A thread of the second kernel processes 8 columns of 4 rows, `halves` times. Bytes of a column are combined
+// into words, which are transposed through shared memory: `tile_words` has a row of words for each column,
+// with word w at w ^ key_of(column), so that the reads of a quarter warp (four words each) have no bank
+// conflicts and the writes of a warp (16 groups of columns, 2 words) few. Four words are then adjacent,
+// except for the order of pairs.
 #include "kernels/cuda/act.cuh"
 #include "kernels/cuda/row.cuh"
 
@@ -28,7 +28,9 @@ constexpr int strip = 32 * 8;      // columns of a block of the first kernel
 constexpr int wanted_blocks = 512; // blocks of it per tensor: enough to fill any GPU, and all run at once
 constexpr int blocks_per_sm = 5;   // blocks of it that a multiprocessor should hold
 constexpr int min_rows = 64;       // rows of such a block, at least
-constexpr int side = 128;          // size of a tile of the second kernel
+constexpr int side = 128;          // columns of a tile of the second kernel
+constexpr int halves = 1;          // and its rows: 64 times this
+constexpr int tile_rows = 64 * halves, row_words = tile_rows / 4;
 
 struct TensorPart {
     const uint16_t *x; // (rows,cols) bf16
@@ -173,9 +175,9 @@ template <CudaAct ACT> __device__ inline uint32_t times_derivatives(uint32_t two
 }
 
 template <CudaAct ACT>
-__device__ inline void times_derivatives_all(uint4 (&pack)[2][4], const uint4 (&at)[2][4]) {
+__device__ inline void times_derivatives_all(uint4 (&pack)[halves][4], const uint4 (&at)[halves][4]) {
 #pragma unroll
-    for (int half = 0; half < 2; half++)
+    for (int half = 0; half < halves; half++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             pack[half][i].x = times_derivatives<ACT>(pack[half][i].x, at[half][i].x);
@@ -251,9 +253,9 @@ __device__ inline uint32_t quantize_four(uint32_t low, uint32_t high, float inve
 
 // Quantizes the 8 columns of each row in work; the result is in x and y.
 template <CudaAct ACT, __nv_fp8_interpretation_t TYPE>
-__device__ inline void quantize_rows(uint4 (&row)[2][4], float inverse_scale) {
+__device__ inline void quantize_rows(uint4 (&row)[halves][4], float inverse_scale) {
 #pragma unroll
-    for (int half = 0; half < 2; half++)
+    for (int half = 0; half < halves; half++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             uint4 in = row[half][i];
@@ -291,12 +293,12 @@ struct TileStats {
 };
 
 // A warp has two groups of rows: lanes 16 apart have the same columns.
-__device__ inline void add_stats(TileStats &stats, const TensorPart &part, const uint4 (&in)[2][4]) {
+__device__ inline void add_stats(TileStats &stats, const TensorPart &part, const uint4 (&in)[halves][4]) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     uint32_t amax = 0;
     float sum[8] = {};
 #pragma unroll
-    for (int half = 0; half < 2; half++)
+    for (int half = 0; half < halves; half++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             amax = larger(amax, in[half][i]);
@@ -345,11 +347,16 @@ __device__ inline float inverse_scale_of(const TensorPart &part, unsigned tile, 
     return inverse_scale;
 }
 
+__device__ inline int key_of(int column) {
+    return column / 8 * 2 % row_words;
+}
+
 // The rows of one thread after dropout, rounded like those of dropout_backward.
-__device__ inline void drop_rows(uint4 (&pack)[2][4], const TensorParts &parts, int64_t row0, int64_t col) {
+__device__ inline void drop_rows(uint4 (&pack)[halves][4], const TensorParts &parts, int64_t row0,
+                                 int64_t col) {
 #pragma unroll
-    for (int k = 0; k < 8; k++) {
-        int64_t row = row0 + k / 4 * (side / 2) + k % 4;
+    for (int k = 0; k < 4 * halves; k++) {
+        int64_t row = row0 + k / 4 * 64 + k % 4;
         uint64_t index = dropout_row(parts.dropout, row / parts.positions, row % parts.positions);
         uint32_t kept = dropout_kept<8>(parts.dropout, index + (uint64_t)col);
         uint4 &in = pack[k / 4][k % 4];
@@ -369,23 +376,23 @@ __device__ inline void drop_rows(uint4 (&pack)[2][4], const TensorParts &parts, 
 // multiplied by the derivative of ACT. Rows come in groups of four and columns in groups of eight, which
 // exist entirely or not at all.
 template <CudaAct ACT, Before BEFORE>
-__global__ void __launch_bounds__(threads, BEFORE == DERIVATIVE ? 2 : 3)
+__global__ void __launch_bounds__(threads, (BEFORE == DERIVATIVE ? 4 : 5) / halves)
     quantize_kernel(const __grid_constant__ TensorParts parts) {
-    __shared__ __align__(16) uint32_t tile_words[side][side / 4];
+    __shared__ __align__(16) uint32_t tile_words[side][row_words];
     __shared__ uint32_t maxima[warps];
     __shared__ TileStats stats;
     int which = 0;
     while (which + 1 < parts.count && blockIdx.x >= parts.part[which + 1].first_tile) which++;
     const TensorPart &part = parts.part[which];
     unsigned tile = blockIdx.x - part.first_tile;
-    int64_t row0 = (int64_t)(tile / part.across) * side, col0 = (int64_t)(tile % part.across) * side;
+    int64_t row0 = (int64_t)(tile / part.across) * tile_rows, col0 = (int64_t)(tile % part.across) * side;
     int64_t rows = part.rows, cols = part.cols;
     int group = threadIdx.x % 16, line = threadIdx.x / 16;
     int64_t col = col0 + group * 8;
-    uint4 in[2][4] = {}, at[2][4] = {};
+    uint4 in[halves][4] = {}, at[halves][4] = {};
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        int64_t row = row0 + half * (side / 2) + line * 4;
+    for (int half = 0; half < halves; half++) {
+        int64_t row = row0 + half * 64 + line * 4;
         if (row >= rows || col >= cols) continue;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -405,8 +412,8 @@ __global__ void __launch_bounds__(threads, BEFORE == DERIVATIVE ? 2 : 3)
     else
         quantize_rows<CUDA_ACT_NONE, __NV_E4M3>(in, inverse_scale);
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        int64_t row = row0 + half * (side / 2) + line * 4;
+    for (int half = 0; half < halves; half++) {
+        int64_t row = row0 + half * 64 + line * 4;
         if (row >= rows || col >= cols) continue;
         uint32_t low[4], high[4];
 #pragma unroll
@@ -420,18 +427,19 @@ __global__ void __launch_bounds__(threads, BEFORE == DERIVATIVE ? 2 : 3)
         uint32_t word[8];
         transpose_bytes(low, word);
         transpose_bytes(high, word + 4);
-        int word_index = (half * (side / 8) + line) ^ (group * 2);
+        int word_index = (half * 16 + line) ^ key_of(group * 8);
 #pragma unroll
         for (int j = 0; j < 8; j++) tile_words[group * 8 + j][word_index] = word[j];
     }
     __syncthreads();
     if (part.given) finish_stats(stats, part, tile, col0);
     if (!part.transposed) return;
-    int quad = threadIdx.x % 8; // group of four words of a column
+    constexpr int quads = row_words / 4, columns = threads / quads;
+    int quad = threadIdx.x % quads; // group of four words of a column
     int64_t row = row0 + quad * 16;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        int c = i * (threads / 8) + threadIdx.x / 8, key = c / 8 * 2;
+    for (int i = 0; i < side / columns; i++) {
+        int c = i * columns + threadIdx.x / quads, key = key_of(c);
         uint4 words = *reinterpret_cast<const uint4 *>(&tile_words[c][quad * 4 ^ (key & ~3)]);
         if (key & 2) words = make_uint4(words.z, words.w, words.x, words.y);
         if (row < rows && col0 + c < cols)
@@ -528,7 +536,7 @@ cudaError_t launch_quantize(cudaStream_t stream, const TensorParts &parts, CudaA
 }
 
 int64_t sum_parts(const CudaFp8Tensor *t) {
-    return t->given ? ceil_div(t->rows, side) : chunks_of(t->rows, t->cols);
+    return t->given ? ceil_div(t->rows, tile_rows) : chunks_of(t->rows, t->cols);
 }
 
 } // namespace
@@ -572,7 +580,7 @@ cudaError_t launch_fp8_quantize(cudaStream_t stream, const CudaFp8Tensor *tensor
         part.first_block = (unsigned)blocks;
         part.first_tile = (unsigned)tiles;
         if (!known && !t->given) blocks += part.slots;
-        tiles += ceil_div(t->rows, side) * part.across;
+        tiles += ceil_div(t->rows, tile_rows) * part.across;
         part.largest = (uint32_t *)at;
         at += largest_bytes(t->rows, t->cols);
         if (t->sums) {

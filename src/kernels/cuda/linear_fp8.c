@@ -209,7 +209,7 @@ static Status finish_input(Stream *stream, Tensor dx, Fp8Gradient next, Tensor x
  * activation. */
 Status linear_fp8_backward_cuda(Stream *stream, Tensor dx, Fp8Gradient next, Tensor dw, Tensor db, Tensor dy,
                                 Fp8Gradient known, Dropout dropout, Tensor w, Fp8Weight weight, Fp8Input kept,
-                                Tensor x, Act act, bool accumulate, Fp8Scales scales) {
+                                Tensor x, Act act, bool add, bool accumulate, Fp8Scales scales) {
     CudaDropout drop = cuda_dropout(&dropout);
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     Fp8Set set = {0};
@@ -232,6 +232,7 @@ Status linear_fp8_backward_cuda(Stream *stream, Tensor dx, Fp8Gradient next, Ten
     CudaGemm gemm = gemm_of(M, K, N, o.gradient.plain, DT_E5M2, o.gradient.scale, o.weights, o.weights_scale);
     gemm.out = dx.data;
     gemm.out_type = DT_BF16;
+    gemm.accumulate = add;
     TRY(run_gemm(stream, &gemm, scratch));
     return finish_input(stream, dx, next, x, act, o.next_scratch);
 }

@@ -221,14 +221,12 @@ template <typename T, int N> __device__ inline void pad(Pack<T, N> &pack, int c,
         if (c + i >= real) pack.at[i] = from_float<T>(value);
 }
 
-__device__ inline void store_fp8(uint8_t *to, const Pack<__nv_bfloat16, 8> &pack, float inverse_scale) {
+__device__ inline void store_fp8(uint8_t *to, const float (&value)[8]) {
     uint32_t two[4];
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        float2 value = {to_float(pack.at[2 * i]) * inverse_scale,
-                        to_float(pack.at[2 * i + 1]) * inverse_scale};
-        two[i] = __nv_cvt_float2_to_fp8x2(value, __NV_SATFINITE, __NV_E5M2);
-    }
+    for (int i = 0; i < 4; i++)
+        two[i] =
+            __nv_cvt_float2_to_fp8x2(make_float2(value[2 * i], value[2 * i + 1]), __NV_SATFINITE, __NV_E5M2);
     *reinterpret_cast<uint2 *>(to) = make_uint2(two[0] | two[1] << 16, two[2] | two[3] << 16);
 }
 
@@ -248,7 +246,7 @@ __global__ void __launch_bounds__(row_threads, 1)
     const int V = (int)part.V, real = (int)part.real, first = (int)threadIdx.x * N;
     Pack<T, N> x[P], *ahead = reinterpret_cast<Pack<T, N> *>(shared) + threadIdx.x;
     int32_t own_label = labels[blockIdx.x];
-    const float inverse_scale = FP8 ? 1 / *fp8_scale : 0;
+    const float inverse_scale = FP8 ? 1 / *fp8_scale : 1;
 #pragma unroll
     for (int p = 0; p < P; p++) {
         int c = first + p * row_threads * N;
@@ -287,7 +285,7 @@ __global__ void __launch_bounds__(row_threads, 1)
         if (threadIdx.x % 32 == 0) buffers[turn][threadIdx.x / 32] = own;
         __syncthreads();
         const Stats found = joined(buffers[turn][threadIdx.x % 32]);
-        const float factor = scale / found.total;
+        const float factor = scale * inverse_scale / found.total;
         shift = scaled(found.largest);
 
         // The thread that has the label's logit writes the results of the row; the first thread if none has
@@ -324,17 +322,21 @@ __global__ void __launch_bounds__(row_threads, 1)
 #pragma unroll
                 for (int i = 0; i < N; i++)
                     e[i] = power_of_2(fmaf(to_float(x[p].at[i]), log2e, -shift)) * factor;
-                Pack<T, N> grad = pack_of<T>(e);
                 if (p == label_pack) {
 #pragma unroll
                     for (int i = 0; i < N; i++)
-                        if (i == label_element) grad.at[i] = from_float<T>(label_grad);
+                        if (i == label_element) e[i] = label_grad;
                 }
-                pad(grad, c, label.counted ? real : 0, 0.0f);
+                const int counted = label.counted ? real : 0;
+                if (c + N > counted) {
+#pragma unroll
+                    for (int i = 0; i < N; i++)
+                        if (c + i >= counted) e[i] = 0.0f;
+                }
                 if constexpr (FP8)
-                    store_fp8(plain + m * part.V + c, grad, inverse_scale);
+                    store_fp8(plain + m * part.V + c, e);
                 else
-                    store_pack(logits + m * part.V + c, grad);
+                    store_pack(logits + m * part.V + c, pack_of<T>(e));
             }
             if (!AHEAD && next < M) x[p] = load_pack<T, N>(logits + next * part.V + c);
         }

@@ -96,14 +96,15 @@ static void input_rows(float *rows, Fp8Input kept, Tensor x, Act act, int64_t M,
         rows[i] = (float)tensor_get(kept.transposed, i % K * M + i / K) * tensor_f32(kept.scale)[0];
 }
 
-static void backward_input(Tensor dx, const float *dy, const float *weights, Tensor x, Act act, int64_t N) {
+static void backward_input(Tensor dx, const float *dy, const float *weights, Tensor x, Act act, bool add,
+                           int64_t N) {
     int64_t M = tensor_rows(dx), K = tensor_cols(dx);
     for (int64_t m = 0; m < M; m++)
         for (int64_t k = 0; k < K; k++) {
             double total = 0;
             for (int64_t n = 0; n < N; n++) total += (double)dy[m * N + n] * weights[n * K + k];
             if (act != ACT_NONE) total *= act_derivative(act, tensor_get(x, m * K + k));
-            tensor_put(dx, m * K + k, total);
+            tensor_put(dx, m * K + k, add ? tensor_get(dx, m * K + k) + total : total);
         }
 }
 
@@ -152,7 +153,7 @@ static void gradient_rows(float *gradients, Tensor dy, Fp8Gradient known, Fp8Sca
  * activation. */
 Status linear_fp8_backward_ref(Stream *stream, Tensor dx, Fp8Gradient next, Tensor dw, Tensor db, Tensor dy,
                                Fp8Gradient known, Dropout dropout, Tensor w, Fp8Weight weight, Fp8Input kept,
-                               Tensor x, Act act, bool accumulate, Fp8Scales scales) {
+                               Tensor x, Act act, bool add, bool accumulate, Fp8Scales scales) {
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
     void *workspace;
     TRY(stream_workspace(stream, (size_t)(2 * M * N + N * K + M * K) * sizeof(float), &workspace));
@@ -166,7 +167,7 @@ Status linear_fp8_backward_ref(Stream *stream, Tensor dx, Fp8Gradient next, Tens
     gradient_rows(gradients, dy, known, scales.gradient);
     if (dx.data) {
         weight_rows(weights, w, weight, scales.weight);
-        backward_input(dx, gradients, weights, x, act, N);
+        backward_input(dx, gradients, weights, x, act, add, N);
         leave_gradient(next, dx);
     }
     if (!dw.data) return OK;

@@ -70,10 +70,18 @@ Status xent_loss_ref(Stream *stream, Tensor losses, Tensor stats, Tensor logits,
 
 Status xent_loss_fp8_ref(Stream *stream, Tensor losses, Tensor stats, Tensor logits, Tensor labels,
                          VocabPart part, float scale, Fp8Gradient gradient) {
-    TRY(xent_loss_ref(stream, losses, stats, logits, labels, part, scale, true));
-    float fp8_unit = tensor_f32(gradient.scale.scale)[0];
-    for (int64_t i = 0; i < tensor_count(logits); i++)
-        tensor_put(gradient.plain, i, tensor_get(logits, i) / fp8_unit);
+    int64_t V = tensor_cols(logits), real = vocab_columns(part, V);
+    float unit = tensor_f32(gradient.scale.scale)[0];
+    TRY(xent_loss_ref(stream, losses, stats, logits, labels, part, scale, false));
+    for (int64_t m = 0; m < tensor_rows(logits); m++) {
+        const float *stat = tensor_f32(stats) + m * 3;
+        bool counted = tensor_i32(labels)[m] >= 0 && tensor_i32(labels)[m] < part.valid;
+        int64_t label = vocab_row(part, V, tensor_i32(labels)[m]);
+        for (int64_t v = 0; v < V; v++) {
+            double softmax = v < real ? exp(tensor_get(logits, m * V + v) - stat[0]) / stat[1] : 0;
+            tensor_put(gradient.plain, m * V + v, counted ? (softmax - (v == label)) * scale / unit : 0);
+        }
+    }
     return OK;
 }
 

@@ -325,7 +325,7 @@ static Status backward_layer(const Block *block, Pass *pass, Tensor dx, Tensor d
     }
     /* w.b holds the gradient of the residual stream. */
     TRY(norm_backward(e, c, w.b, g2, dy, s.sum2, s.stats2, p2, TENSOR_NONE));
-    if (pass->tp->size == 1 && !layer_in_fp8(block, pass->shape)) {
+    if (pass->tp->size == 1) {
         TRY(backward_mlp(block, pass, &s, &w, &d, w.b, w.b));
         TRY(norm_backward(e, c, dx, g1, w.b, s.sum1, s.stats1, p1, TENSOR_NONE));
         return backward_attention(block, pass, &s, &w, &d, dx, dx, x);

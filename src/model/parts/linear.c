@@ -75,7 +75,7 @@ bool linear_drops(const Block *block, const Pass *pass) {
 Status linear_back(const Block *block, Pass *pass, Tensor dx, Linear g, Tensor dy, Linear p, LinearInput in) {
     if (layer_in_fp8(block, pass->shape))
         return linear_fp8_backward(pass->exec, dx, in.next, g.weight, g.bias, dy, in.known, in.dropout,
-                                   p.weight, (Fp8Weight){0}, in.kept, in.act ? in.pre : in.x, in.act,
+                                   p.weight, (Fp8Weight){0}, in.kept, in.act ? in.pre : in.x, in.act, in.add,
                                    !g.fresh, linear_scales(block, pass, block->index, in.matmul));
     if (g.weight.data) {
         TRY(fake_quant_input(block, pass, in.cut, &in.x));

@@ -18,7 +18,7 @@ typedef struct LinearInput {
     Tensor x, pre;
     Act act;
     bool cut;       /* the input dim is split across tensor-parallel ranks */
-    bool add;       /* backward, not in fp8: add to the input gradient */
+    bool add;       /* backward: add to the input gradient */
     Tensor dx_sums; /* backward, optional, not in fp8: += column sums of the input gradient */
     /* fp8: */
     Fp8Matmul matmul;

@@ -100,7 +100,7 @@ static Status token_loss_fp8(const Block *block, Pass *pass, const OutputScratch
     TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
     return linear_fp8_backward(e, w->dh, (Fp8Gradient){0}, block_param(block, pass->grad, OUTPUT_W),
                                TENSOR_NONE, w->logits, known, (Dropout){0}, output, w->weight, w->into_logits,
-                               w->h, ACT_NONE, !w->fresh, scales);
+                               w->h, ACT_NONE, false, !w->fresh, scales);
 }
 
 /* The token loss of the rows w->h and, in training, the gradients of the output matrix and of w->h. */
