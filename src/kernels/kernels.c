@@ -91,6 +91,10 @@ static Status check_fp8(const char *kernel, int64_t M, int64_t N, int64_t K, Fp8
     return check_count(kernel, "kept.scale", kept.scale, DT_F32, 1);
 }
 
+static unsigned fp8_traits(Act act, Fp8Scale scale) {
+    return (act == ACT_NONE ? 0 : OP_ACT) | (scale.scale.data ? OP_DELAYED : 0);
+}
+
 static Status check_fp8_scale(const char *kernel, Fp8Scale scale) {
     if (scale.scale.data) TRY(check_count(kernel, "scale", scale.scale, DT_F32, 1));
     return scale.amax.data ? check_count(kernel, "amax", scale.amax, DT_F32, 1) : OK;
@@ -131,7 +135,7 @@ Status linear_fp8_forward(Exec *exec, Tensor y, Fp8Input kept, Tensor x, Act act
     TRY(check_fp8_scales(__func__, &scales));
     if (weight.plain.data) TRY(check_fp8_weight(__func__, &weight, N, K));
     if (M == 0 || N == 0) return OK;
-    SIZES(M, N, K, scales.input.scale.data ? 0 : OP_EXACT);
+    SIZES(M, N, K, fp8_traits(act, scales.weight));
     RUN(KERNEL_LINEAR_FP8_FORWARD, 2.0 * (double)M * (double)N * (double)K,
         BYTES(y, kept.transposed, x, w, b), linear_fp8_forward, y, kept, x, act, w, weight, b, scales);
 }
@@ -180,7 +184,7 @@ Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Gradient next, Tensor dw, T
         return stream_zero(exec->stream, dw.data, tensor_bytes(dw));
     if (M == 0 || N == 0 || (!dx.data && !dw.data)) return OK;
     double flops_per_element = (dx.data ? 2.0 : 0.0) + (dw.data ? 2.0 : 0.0);
-    SIZES(M, N, K, scales.weight.scale.data ? 0 : OP_EXACT);
+    SIZES(M, N, K, fp8_traits(act, scales.weight));
     RUN(KERNEL_LINEAR_FP8_BACKWARD, flops_per_element * (double)M * (double)N * (double)K,
         BYTES(dx, dw, db, dy, w, kept.transposed), linear_fp8_backward, dx, next, dw, db, dy, known, dropout,
         w, weight, kept, x, act, add, accumulate, scales);

@@ -157,7 +157,7 @@ enum { QUANTIZE_BYTES = 4, AMAX_BYTES = 2 };
 
 static Cost cost_fp8(const Costs *costs, const StepEvent *event) {
     double M = event->size[0], N = event->size[1], K = event->size[2];
-    bool backward = event->what == KERNEL_LINEAR_FP8_BACKWARD, exact = event->traits & OP_EXACT;
+    bool backward = event->what == KERNEL_LINEAR_FP8_BACKWARD, exact = !(event->traits & OP_DELAYED);
     double gemms = cost_gemm(costs, RATE_FP8, M, N, K), amax = exact ? AMAX_BYTES : 0;
     double quantize = (QUANTIZE_BYTES + amax) * (M * K + N * K), launches = exact ? 5 : 3;
     if (backward) {
