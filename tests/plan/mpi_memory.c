@@ -19,6 +19,7 @@ static RunnerSpec spec_of(const Layout *layout) {
                         .sequence = layout->sequence,
                         .dtype = layout->dtype,
                         .fp8 = layout->fp8,
+                        .fp8_scaling = layout->fp8_scaling,
                         .loss_scale = layout->loss_scale,
                         .schedule = layout->schedule,
                         .chunks = layout->chunks,
