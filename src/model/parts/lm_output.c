@@ -44,7 +44,7 @@ static Status describe_output(const Block *block, ParamList *ret_params) {
 }
 
 static bool head_in_fp8(Shape shape) {
-    return shape.fp8_head && shape.train && !shape.pieces && shape.logits == DT_BF16;
+    return shape.fp8_head && !shape.pieces && shape.logits == DT_BF16;
 }
 
 /* Scratch for a loss over `rows` rows. */
@@ -62,7 +62,7 @@ static OutputScratch head_scratch(const Block *block, Shape shape, int64_t rows,
     w.stats = tensor_take(bump, tensor_2d(NULL, DT_F32, R, 3));
     w.losses = tensor_take(bump, tensor_1d(NULL, DT_F32, R));
     w.parts = tensor_take(bump, tensor_3d(NULL, DT_F32, shape.tp > 1 ? shape.tp : 0, R, 3));
-    if (!fp8) return w;
+    if (!fp8 || !shape.train) return w;
     w.into_logits = linear_keep(bump, R, c->hidden);
     w.weight.plain = tensor_take(bump, tensor_2d(NULL, DT_E4M3, V, c->hidden));
     w.weight.transposed = tensor_take(bump, tensor_2d(NULL, DT_E4M3, c->hidden, V));
