@@ -345,6 +345,29 @@ static void fp8_of_shared_heads(void **state) {
     }
 }
 
+/* Delayed scaling saves passes and --fp8-head speeds up the output layer; neither takes more memory than
+ * bf16. */
+static void fp8_scaling(void **state) {
+    (void)state;
+    static const char *const options[][3] = {{"bf16", "exact", NULL},
+                                             {"fp8", "exact", NULL},
+                                             {"fp8", "delayed", NULL},
+                                             {"fp8", "delayed", "--fp8-head"}};
+    double memory = INFINITY, before = INFINITY;
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        json_t *plan = planned(program_run("plan", "--model", "gpt2", "--cluster", "h200", "--batch", "32",
+                                           "--micro-batch", "32", "--json", "--precision", options[i][0],
+                                           "--fp8-scaling", options[i][1], options[i][2]));
+        double step = json_number_value(json_object_get(plan, "step_ms"));
+        double bytes = json_number_value(json_object_get(json_object_get(plan, "memory_per_rank"), "total"));
+        assert_true(step < before);
+        assert_true(bytes <= memory);
+        before = step;
+        if (i == 0) memory = bytes;
+        json_decref(plan);
+    }
+}
+
 static void search_table(void **state) {
     (void)state;
     Ran ran = program_run("plan", "--search", "--model", "gpt2", "--layers", "54", "--hidden", "1920",
@@ -506,6 +529,7 @@ int main(void) {
         cmocka_unit_test(searches),
         cmocka_unit_test(search_table),
         cmocka_unit_test(fp8_of_shared_heads),
+        cmocka_unit_test(fp8_scaling),
         cmocka_unit_test(sweeps),
         cmocka_unit_test(writes_pages),
         cmocka_unit_test(refuses_plans),
