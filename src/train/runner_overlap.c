@@ -5,13 +5,14 @@
  * precedence, and `stream` fills the gaps with what the next block does not wait for:
  *
  *   update            a block's forward waits only for the update of its own units
- *   weight gradients  for micro-batches of up to OVERLAP_ROWS rows: backward leaves the operands in one of
- * two buffers, as in a zero-bubble schedule, and waits before it uses the same buffer again gradient norm a
- * layer's part follows its weight gradients
+ *   weight gradients  for up to OVERLAP_ROWS rows: backward leaves the operands in one of two buffers, as in
+ *                     a zero-bubble schedule, and waits before it uses the same buffer again
+ *   gradient norm     a layer's part follows its weight gradients
  *
  * All other code uses `stream`. It follows the whole step when the step ends, so `chain` has work only within
- * runner_gradients. Profiles, and the first step, which tunes GEMMs, run the same kernels on one stream, with
- * the same bits. WEFT_CUDA_OVERLAP=off does without all of this.
+ * runner_gradients. fp8 is excluded: a step's scales and maxima belong to one stream. Profiles, and the first
+ * step, which tunes GEMMs, run the same kernels on one stream, with the same bits. WEFT_CUDA_OVERLAP=off does
+ * without all of this.
  */
 #include "train/runner_internal.h"
 
@@ -19,7 +20,7 @@ enum { OVERLAP_ROWS = 4096 };
 
 bool runner_may_overlap(const Runner *runner) {
     const RunnerSpec *spec = &runner->spec;
-    return spec->train && runner->mesh->size == 1 && spec->offload == OFFLOAD_NONE &&
+    return spec->train && runner->mesh->size == 1 && spec->offload == OFFLOAD_NONE && !spec->fp8 &&
            device_overlaps(runner->device);
 }
 
@@ -28,7 +29,7 @@ static Status alloc_operands(Runner *runner) {
     const RunnerSpec *spec = &runner->spec;
     Shape shape = runner_shape(runner, spec->micro_batch, spec->seq, true);
     size_t operands = 0, scratch = 0;
-    if (shape.B * shape.T > OVERLAP_ROWS || spec->recompute != RECOMPUTE_NONE || shape.fp8) return OK;
+    if (shape.B * shape.T > OVERLAP_ROWS || spec->recompute != RECOMPUTE_NONE) return OK;
     for (int i = 0; i < runner->model->count; i++) {
         const Block *block = &runner->model->block[i];
         size_t here, saved, needed;
