@@ -185,10 +185,8 @@ static Status describe(const MeasureSpec *spec, const Device *device, const Link
         "reserve_bytes",
         figure(fmin(bytes / 20, 2e9), "a guess: memory of the program, drivers and libraries"), "peak_flops",
         peaks, "product_share", shares, "kernels", kernels, "launch_s",
-        figure(models->launch_s,
-               "measured: steps of a small model; 0 on CPUs, where kernels run on the host"),
-        "kernel_s", figure(models->kernel_s, "measured: time between kernels"), "attention_share",
-        json_object());
+        figure(models->launch_s, "a guess on GPUs; 0 on CPUs, where kernels run on the host"), "kernel_s",
+        figure(models->kernel_s, "measured: time between kernels"), "attention_share", json_object());
     if (gpu_capability(spec, device) > 0)
         json_object_set_new(json, "compute_capability",
                             figure(gpu_capability(spec, device), "reported by the driver"));

@@ -1,6 +1,6 @@
 /* Runs a few training steps of each model with and without timing every kernel call, with dropout and
  * without. The timed calls become points of the kernel curves; the difference from the plain steps is the gap
- * between kernels, or what timing adds to them. */
+ * between kernels. */
 #include "plan/measure_models.h"
 
 #include <math.h>
@@ -63,6 +63,7 @@ typedef struct Samples {
     size_t count, capacity;
     ModelTime timed[MAX_TIMED];
     int models;
+    double overhead_s; /* that timing adds to a call; 0 on a CPU */
 } Samples;
 
 static void samples_done(Samples *samples) {
@@ -120,6 +121,22 @@ static Status keep_busy(const TimedJob *timed) {
     Stream *stream = timed->job->runner->stream;
     for (int i = 0; timed->busy.data && i < FILLS; i++)
         TRY(timed->job->device->ops->zero(stream, timed->busy.data, timed->busy.bytes));
+    return OK;
+}
+
+/* What timing adds to a call: the time between two marks with nothing between them. */
+static Status time_marks(const TimedJob *timed, double *ret_seconds) {
+    enum { REPEATS = 16, FIRST = STREAM_MARKS - 2, SECOND };
+    Stream *stream = timed->job->runner->stream;
+    double least = INFINITY, seconds;
+    for (int i = 0; i < REPEATS; i++) {
+        TRY(keep_busy(timed));
+        TRY(stream_mark(stream, FIRST));
+        TRY(stream_mark(stream, SECOND));
+        TRY(stream_elapsed(stream, FIRST, SECOND, &seconds));
+        least = fmin(least, seconds);
+    }
+    *ret_seconds = least;
     return OK;
 }
 
@@ -209,6 +226,7 @@ static Status measure_model(const MeasureSpec *spec, Device *device, const Small
     ModelConfig *config = &job->model->config;
     TimedJob timed = {.job = job, .batch = batch, .busy = busy};
     TRY(barrier(spec->world));
+    if (busy.data) TRY(time_marks(&timed, &samples->overhead_s));
     if (has_dropout(config)) TRY(time_steps(spec, &timed, memory, seconds /= 2, samples));
     config->dropout_embed = config->dropout_attn = config->dropout_hidden = config->dropout_classify = 0;
     return time_steps(spec, &timed, memory, seconds, samples);
@@ -278,33 +296,38 @@ static bool is_launch_bound(const ModelTime *timed, const StepCalls *step) {
     return step->seconds + timed->zeroing_s < 0.7 * timed->step_s;
 }
 
-/* The time between kernels, per call: a least-squares fit to the part of the models' step times that the
- * curves do not explain. Errors are relative to the step time, so small models weigh most. Negative if timing
- * a call takes longer than the call does in a step, where kernels of a GPU follow each other closely. */
-static double fit_gap(const Samples *samples, const KernelCurves *curves, bool gpu) {
+/* Weighted sums over the models: of calls (c), of steps (s), and of the time that the curves do not explain
+ * (t). Errors are relative to the step time, so small models weigh most. */
+typedef struct Moments {
+    double cc, cs, ss, ct, st;
+} Moments;
+
+static Moments sum_models(const Samples *samples, const KernelCurves *curves, bool gpu) {
     StepCalls step[MAX_TIMED];
-    double above = 0, below = 0;
+    Moments sum = {0};
     count_calls(samples, curves, step);
     for (int m = 0; m < samples->models; m++) {
         const ModelTime *timed = &samples->timed[m];
-        double each = step[m].calls / timed->step_s;
+        double calls = step[m].calls / timed->step_s, one = 1 / timed->step_s;
+        double rest = 1 - (step[m].seconds + timed->zeroing_s) / timed->step_s;
         if (gpu && is_launch_bound(timed, &step[m])) continue;
-        above += each * (1 - (step[m].seconds + timed->zeroing_s) / timed->step_s);
-        below += each * each;
+        sum.cc += calls * calls;
+        sum.cs += calls * one;
+        sum.ss += one * one;
+        sum.ct += calls * rest;
+        sum.st += one * rest;
     }
-    return below > 0 ? above / below : 0;
+    return sum;
 }
 
-/* Host time per launch: step time per call of the model that waits for launches the most; a guess if none
- * does. */
-static double fit_launch(const Samples *samples, const KernelCurves *curves) {
-    StepCalls step[MAX_TIMED];
-    double least = INFINITY;
-    count_calls(samples, curves, step);
-    for (int m = 0; m < samples->models; m++)
-        if (is_launch_bound(&samples->timed[m], &step[m]))
-            least = fmin(least, samples->timed[m].step_s / step[m].calls);
-    return least < INFINITY ? least : 3e-6;
+/* The time between kernels, per call: a least-squares fit to the part of the models' step times that the
+ * curves do not explain. On a GPU, a step also takes a fixed time, in which the host waits for its results.
+ */
+static double fit_gap(const Samples *samples, const KernelCurves *curves, bool gpu) {
+    Moments sum = sum_models(samples, curves, gpu);
+    double together = sum.cc * sum.ss - sum.cs * sum.cs;
+    if (gpu && together > 1e-6 * sum.cc * sum.ss) return (sum.ct * sum.ss - sum.st * sum.cs) / together;
+    return sum.cc > 0 ? sum.ct / sum.cc : 0;
 }
 
 /* Measures the models in order until time runs out. */
@@ -330,7 +353,10 @@ static Status run_models(const MeasureSpec *spec, Device *device, const char *pr
     return OK;
 }
 
-/* On a GPU, what timing adds to a call is subtracted from all. */
+/* On a GPU, kernels of a step follow each other more closely than timed ones: their times are less by what
+ * timing adds, and the gap is at most MAX_GAP. */
+#define MAX_GAP 1e-6
+
 static Status measure_precision(const MeasureSpec *spec, Device *device, const char *precision, double memory,
                                 double seconds, double *ret_gap, MeasuredModels *models) {
     bool gpu = !device_is_host(device);
@@ -339,11 +365,9 @@ static Status measure_precision(const MeasureSpec *spec, Device *device, const c
     Rate rate = rate_named(precision);
     KernelCurves *curves = &models->kernels[rate];
     TRY(run_models(spec, device, precision, memory, &budget, &samples));
-    TRY(make_curves(&samples, 0, curves));
-    double gap = fit_gap(&samples, curves, gpu);
-    if (gpu && gap < 0) TRY(make_curves(&samples, -gap, curves));
-    if (gpu) models->launch_s = fmin(models->launch_s, fit_launch(&samples, curves));
-    *ret_gap = fmax(gap, 0);
+    TRY(make_curves(&samples, samples.overhead_s, curves));
+    *ret_gap = fmax(fit_gap(&samples, curves, gpu), 0);
+    if (gpu) *ret_gap = fmin(*ret_gap, MAX_GAP);
     CLEANUP(job_freep) Job *job = NULL;
     TRY(new_job(&job, spec, device, gpu ? &gpu_models[0] : &cpu_models[0], precision));
     TRY(barrier(spec->world));
@@ -359,12 +383,11 @@ Status measure_models(const MeasureSpec *spec, Device *device, double memory, Me
     double gap = INFINITY, own, left = spec->start + spec->seconds - clock_wall();
     int count = 0;
     while (list[count]) count++;
-    models->launch_s = gpu ? INFINITY : 0;
     for (int i = 0; i < count; i++) {
         TRY(measure_precision(spec, device, list[i], memory, left / count, &own, models));
         gap = fmin(gap, own);
     }
-    /* A GPU runs asynchronously: except for tiny models, the host is ahead, and most of the gap is hidden. */
-    models->kernel_s = gpu ? fmin(gap, 2e-6) : gap;
+    models->kernel_s = gap;
+    models->launch_s = gpu ? 4e-6 : 0;
     return OK;
 }
