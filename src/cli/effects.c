@@ -21,6 +21,7 @@ static const Effect effects[] = {
     NEEDS("sync-fragments", "sync-every", ">0", "without --sync-every"),
     NEEDS("sync-overlap", "sync-every", ">0", "without --sync-every"),
     NEEDS("sync-dtype", "sync-every", ">0", "without --sync-every"),
+    NEEDS("sync-warmup", "sync-every", ">0", "without --sync-every"),
     NEEDS("outer-lr", "sync-every", ">0", "without --sync-every"),
     NEEDS("outer-momentum", "sync-every", ">0", "without --sync-every"),
     NEEDS("sequence-parallel", "tp", ">1", "without --tp 2 or more"),

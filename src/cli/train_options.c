@@ -298,6 +298,10 @@ static const Option layout_table[] = {
     {OPT_ENUM("sync-dtype", TrainArgs, config.run.outer.type, "TYPE", grad_type_names), .fallback = "int8",
      .help = "With --sync-every, type in which changes of the weights travel between workers. What int8 rounds "
              "off stays in a worker's own weights until the next exchange."},
+    {OPT_INT("sync-warmup", TrainArgs, config.run.outer.warmup), .fallback = "-1", RANGE(0, 1 << 30),
+     .shown = "the learning rate's warm-up",
+     .help = "With --sync-every, number of first steps that all synchronize, since workers drift apart most while the "
+             "learning rate rises. 0: none, for very slow links."},
     {OPT_FLOAT("outer-lr", TrainArgs, config.run.outer.lr), .fallback = "1", ABOVE_ZERO,
      .help = "With --sync-every, learning rate of the outer optimizer, SGD with Nesterov momentum."},
     {OPT_FLOAT("outer-momentum", TrainArgs, config.run.outer.momentum), .fallback = "0", BELOW_ONE,

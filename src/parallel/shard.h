@@ -48,6 +48,7 @@ typedef struct OuterSpec {
     int64_t every;     /* steps between two synchronizations of a fragment */
     int64_t fragments; /* parts of the model, synchronized at different steps; 0: 1 */
     int64_t overlap;   /* steps that continue while a fragment is exchanged; at most every / fragments */
+    int64_t warmup;    /* first steps, each of which synchronizes everything */
     double lr, momentum;
     GradType type; /* in which outer gradients travel; see shard_outer_sum.c */
 } OuterSpec;

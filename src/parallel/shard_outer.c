@@ -17,6 +17,9 @@
  * overlap, the exchange runs beside that many further steps; one that takes two parts begins the second after
  * half of them. By then the own parameters have moved on, and the mean of both is taken, as published. What
  * happens after which step depends on step numbers only, never on how long an exchange takes.
+ *
+ * Workers drift apart most while the learning rate rises. Each of the first `warmup` steps therefore
+ * synchronizes all fragments, without overlap.
  */
 #include <stdlib.h>
 
@@ -257,12 +260,13 @@ Status shards_sync(Shards *shards, int64_t step, bool last) {
     Outer *outer = shards->outer;
     if (!outer) return OK;
     const OuterSpec *spec = &shards->spec.outer;
-    int64_t overlap = last ? 0 : spec->overlap;
+    bool all = last || step <= spec->warmup;
+    int64_t overlap = all ? 0 : spec->overlap;
     if (outer->unsent) TRY(start(shards, outer->pending, outer->due));
     if (outer->pending >= 0 && step >= outer->due - spec->overlap / 2) TRY(outer_sum_return(outer->sum));
-    if (outer->pending >= 0 && (step >= outer->due || last)) TRY(finish(shards, true, last));
+    if (outer->pending >= 0 && (step >= outer->due || all)) TRY(finish(shards, true, last));
     for (int f = 0; f < outer->fragments; f++) {
-        if (!last && !is_turn(shards, f, step)) continue;
+        if (!all && !is_turn(shards, f, step)) continue;
         TRY(measure(shards, f));
         TRY(start(shards, f, step + overlap));
         if (!overlap) TRY(finish(shards, false, last));

@@ -518,6 +518,7 @@ static Status prepare(Trainer *t) {
     if (!t->dir) TRY(rundir_open(&t->dir, out));
     TRY(wait_for_all(t));
     if (c->run.mesh && !t->job->disk) TRY(rundir_check_shared(c->ckpt.out, c->run.mesh->world));
+    if (t->job->settings.run.outer.warmup < 0) t->job->settings.run.outer.warmup = t->lr.warmup;
     trainer_doing(t, "loading the model");
     TRY(job_start(t->job, &report));
     if (t->job->model_dir) TRY(load_report_check(&report, t->job->model_dir, &t->job->model->config, true));

@@ -137,11 +137,33 @@ static void resumed_int8(void **state) {
     ran_done(&ran);
 }
 
+static double sent_by(const json_t *summary) {
+    const json_t *rank = json_array_get(json_object_get(summary, "ranks"), 0);
+    return number(json_object_get(rank, "comm_bytes"), "total");
+}
+
+/* Each step of the warm-up synchronizes, and the last step of the run. */
+static void synchronizes_in_warmup(void **state) {
+    (void)state;
+    if (!mpi_built()) skip();
+    snprintf(run_dir, sizeof run_dir, "%s/warmup", root);
+    json_t *warmed = summary_of(program_run(SMALL, "--steps", "4", "--ranks", "2", "--sync-every", "100",
+                                            "--warmup", "3", "--eval-every", "0"));
+    snprintf(run_dir, sizeof run_dir, "%s/cold", root);
+    json_t *cold = summary_of(program_run(SMALL, "--steps", "4", "--ranks", "2", "--sync-every", "100",
+                                          "--warmup", "3", "--eval-every", "0", "--sync-warmup", "0"));
+    assert_true(sent_by(cold) > 0);
+    assert_true(sent_by(warmed) == 4 * sent_by(cold));
+    json_decref(warmed);
+    json_decref(cold);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resumed),
         cmocka_unit_test(other_workers),
         cmocka_unit_test(resumed_int8),
+        cmocka_unit_test(synchronizes_in_warmup),
     };
     return cmocka_run_group_tests(tests, make_corpus, remove_files);
 }

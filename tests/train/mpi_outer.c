@@ -48,8 +48,8 @@ static void measure(Simulation *sim, const Outcome *found, int fragment) {
     }
 }
 
-static void apply(Simulation *sim, const Outcome *found, const OuterSpec *spec, int fragment) {
-    double own = spec->overlap ? 0.5 : 0;
+static void apply(Simulation *sim, const Outcome *found, const OuterSpec *spec, int fragment, bool blends) {
+    double own = blends ? 0.5 : 0;
     EACH_VALUE(sim, found, fragment) {
         sim->momentum[i] = spec->momentum * sim->momentum[i] + sim->delta[i];
         sim->theta[i] -= spec->lr * (sim->delta[i] + spec->momentum * sim->momentum[i]);
@@ -94,11 +94,16 @@ static void simulate(Simulation *sim, const Layout *layout, const Outcome *found
     for (int64_t i = 0; i < all; i++) sim->theta[i] = *value_of(sim, 0, i);
     for (int step = 0; step < STEPS; step++) {
         one_step(sim, &alone, step);
-        for (int64_t f = 0; f < fragments; f++) {
+        for (int64_t f = 0; f < fragments && step < spec->warmup; f++) {
+            measure(sim, found, (int)f);
+            apply(sim, found, spec, (int)f, false);
+        }
+        for (int64_t f = 0; f < fragments && step >= spec->warmup; f++) {
             int64_t turn = (f + 1) * spec->every / fragments;
             for (int64_t started = turn; started <= step + 1; started += spec->every) {
                 if (started == step + 1) measure(sim, found, (int)f);
-                if (started + spec->overlap == step + 1) apply(sim, found, spec, (int)f);
+                if (started + spec->overlap == step + 1 && started > spec->warmup)
+                    apply(sim, found, spec, (int)f, spec->overlap);
             }
         }
     }
@@ -126,6 +131,7 @@ static const OuterSpec specs[] = {
     {.every = 5, .fragments = 3, .lr = 0.7, .momentum = 0.9},
     {.every = 4, .fragments = 2, .overlap = 1, .lr = 0.5, .momentum = 0.8},
     {.every = 4, .fragments = 2, .overlap = 2, .lr = 0.7, .momentum = 0.9},
+    {.every = 4, .fragments = 2, .overlap = 2, .warmup = 3, .lr = 1},
 };
 enum { SPECS = sizeof specs / sizeof *specs };
 
