@@ -59,6 +59,11 @@ static inline void vec_store_bf16(uint16_t *to, VecF v) {
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
     bfloat16x8_t half = vcvtq_low_bf16_f32((float32x4_t)v);
     vst1_bf16((bfloat16_t *)(void *)to, vget_low_bf16(half));
+#elif defined(__aarch64__)
+    uint32x4_t bits = (uint32x4_t)v, odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+    uint16x4_t rounded = vaddhn_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
+    uint16x4_t number = vmovn_u32(vceqq_f32((float32x4_t)v, (float32x4_t)v));
+    vst1_u16(to, vorn_u16(rounded, number)); /* all bits of a NaN are set */
 #else
     VecU bits = (VecU)v, nan = (VecU)(v != v);
     VecU rounded = bits + 0x7fff + ((bits >> 16) & 1);
