@@ -4,10 +4,12 @@
  * leave most of it idle. Forward and backward therefore run on a stream of their own, `chain`, which has
  * precedence, and `stream` fills the gaps with what the next block does not wait for:
  *
- *   update            a block's forward waits only for the update of its own units
- *   weight gradients  for up to OVERLAP_ROWS rows: backward leaves the operands in one of two buffers, as in
- *                     a zero-bubble schedule, and waits before it uses the same buffer again
- *   gradient norm     a layer's part follows its weight gradients
+ * The update: a block's forward waits only for that of its own units.
+ *
+ * Weight gradients, for micro-batches of up to OVERLAP_ROWS rows: backward leaves the operands in one of two
+ * buffers, as in a zero-bubble schedule, and waits before it uses that buffer again.
+ *
+ * The gradient norm: a layer's part follows its weight gradients.
  *
  * All other code uses `stream`. It follows the whole step when the step ends, so `chain` has work only within
  * runner_gradients. fp8 is excluded: a step's scales and maxima belong to one stream. Profiles, and the first
