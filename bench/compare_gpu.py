@@ -229,7 +229,7 @@ def measure_llmc(args, row, _dropout, _side):
             Path(folder, name).write_bytes(b"".join(n.to_bytes(4, "little") for n in header) + tokens)
         done = subprocess.run([args.llmc, "-i", f"{folder}/train.bin", "-j", f"{folder}/val.bin", "-e",
                                f"d{options.get('n_layer', 12)}", "-b", str(B), "-t", str(T), "-d", str(B * T), "-x",
-                               str(args.warmup + args.steps), "-v", "0", "-s", "0", "-h", "0"],
+                               str(args.warmup + args.steps), "-v", "1000000", "-m", "1", "-s", "0", "-h", "0"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     times = [float(ms) for ms in re.findall(r"([0-9.]+) ms", done.stdout)]
     if done.returncode or len(times) < args.steps:
