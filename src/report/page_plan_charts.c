@@ -31,7 +31,8 @@ static void put_time(FILE *out, const NamedResult *named, double longest) {
         double share = 100 * seconds / result->time.step_s;
         if (!(seconds > 0)) continue;
         snprintf(title, sizeof title, "%s %s, %.1f%%", time_phase(phase), time_text(seconds, text), share);
-        snprintf(label, sizeof label, percent >= LABEL_PERCENT ? "%.0f%%" : "", share);
+        *label = 0;
+        if (percent >= LABEL_PERCENT) snprintf(label, sizeof label, "%.0f%%", share);
         put_segment(out, percent, phase_colors[phase], title, label);
     }
     fprintf(out, "</div><span>%s</span></div>\n", time_text(result->time.step_s, text));
