@@ -60,12 +60,13 @@ static Outcome outcome_with(Setup setup) {
     int64_t micro_batch = setup.micro_batch;
     ModelConfig config = rig_config(family, rig_heads(family) | (family->outputs & OUTPUT_NSP));
     if (setup.no_dropout) config.dropout_hidden = 0;
+    DeviceOps ops;
     CLEANUP(model_freep) Model *model = NULL;
     CLEANUP(device_freep) Device *device = NULL;
     CLEANUP(runner_freep) Runner *runner = NULL;
     assert_ok(model_new(&model, &config));
     assert_ok(device_new_cpu(&device, 1));
-    DeviceOps ops = *device->ops;
+    ops = *device->ops;
     ops.overlaps = say_yes;
     if (setup.overlaps) device->ops = &ops;
     RunnerSpec spec = {.micro_batch = micro_batch,
