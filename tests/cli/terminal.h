@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
+#include <time.h>
 
 #include "corpus.h"
 
@@ -36,11 +37,13 @@ static inline void type(Terminal *terminal, const char *keys) {
     assert_int_equal(write(terminal->fd, keys, strlen(keys)), strlen(keys));
 }
 
-/* Reads until `part` was printed since the last keys; false if the program ends before. */
+/* Reads until `part` was printed since the last keys; false if the program ends before. A program that prints
+ * something else for too long fails the test. */
 static inline bool reads(Terminal *terminal, const char *part) {
+    time_t last = time(NULL) + 2 * LIMIT_MS / 1000;
     while (!strstr(terminal->seen, part)) {
         struct pollfd ready = {.fd = terminal->fd, .events = POLLIN};
-        if (poll(&ready, 1, LIMIT_MS) <= 0) {
+        if (poll(&ready, 1, LIMIT_MS) <= 0 || time(NULL) > last) {
             kill(terminal->child, SIGKILL);
             fail_msg("expected '%s' after:\n%s", part, terminal->seen);
         }

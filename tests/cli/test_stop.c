@@ -91,7 +91,7 @@ static void ranks_stop_together(void **state) {
     code =
         stop_at(&terminal,
                 "exec $WEFT train --data self " TINY "--ranks 2 --steps 1000000 --eval-every 0 --out ranks",
-                "step 1/1000000");
+                "/1000000   0%  loss ");
     assert_contains(terminal.seen, "weft: stopped after step ");
     assert_int_equal(code, SAVED);
     assert_true(path_exists(at("ranks/latest")));
@@ -120,7 +120,7 @@ static void launch_open(Launch *launch, const char *out) {
     snprintf(line, sizeof line,
              "exec $WEFT train --data self " TINY "--ranks 2 --steps 1000000 --eval-every 0 --out %s", out);
     launch->terminal = terminal_open(line);
-    assert_reads(&launch->terminal, "step 1/1000000");
+    assert_reads(&launch->terminal, "/1000000   0%  loss ");
     type(&launch->terminal, "");
     assert_int_equal(children_of(launch->terminal.child, launch->launcher), 1);
     assert_int_equal(children_of(launch->launcher[0], launch->rank), 2);
