@@ -37,8 +37,8 @@ void kernel_curve_add(KernelCurve *curve, double work, double seconds);
 
 /* The curve of a variant, added if new; NULL if there is no room. */
 KernelCurve *kernel_curves_add(KernelCurves *curves, int kernel, unsigned traits);
-/* The curve of a variant or of one with fewer traits; NULL if none of them was measured. Files from before
- * variants were told apart have one curve per kernel. */
+/* The curve of a variant or of one with fewer traits; NULL if none of them was measured. Older
+ * files have one curve per kernel. */
 const KernelCurve *kernel_curves_find(const KernelCurves *curves, int kernel, unsigned traits);
 
 /* {"linear_forward": [[work, seconds], ...], ...}; `from` and `path` are the file and the section in

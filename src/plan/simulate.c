@@ -208,8 +208,8 @@ static void trace_span(const StageSim *sim, const TraceName *name, double start,
               sim->trace_ns + llround(1e9 * end), first, second);
 }
 
-/* Records what the stage has done since `start`, of which it waited for communication since `waited`. A stage
- * may begin the step while others end the previous one. */
+/* Records what the stage has done since `start`; since `waited` it waited for communication. A stage may
+ * begin the step while others end the previous one. */
 static Status record_span(StageSim *sim, SpanKind kind, Action action, double start, double waited) {
     SimSpans *spans = sim->spans;
     double communication = sim->phase_s[PHASE_COMMUNICATION] - waited;
