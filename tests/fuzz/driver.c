@@ -5,10 +5,12 @@
  * counter-based), so a crash can be reproduced without a saved file: the driver prints I, and --at I runs
  * that input again, for example in a debugger, and writes it to fuzz_NAME.input. The run ends after --count
  * inputs, or with --seconds after that time. Files on the command line and files of directories there are run
- * unchanged. An input that takes more than ten seconds counts as a hang.
+ * unchanged. An input that takes more than ten seconds of CPU time counts as a
+ * hang.
  */
 #include <dirent.h>
 #include <signal.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,7 +34,7 @@ static void report(void) {
 static void on_signal(int number) {
     report();
     signal(number, SIG_DFL);
-    raise(number == SIGALRM ? SIGABRT : number);
+    raise(number == SIGPROF ? SIGABRT : number);
 }
 
 typedef struct Draw {
@@ -141,15 +143,20 @@ static void make_input(Input *input, uint64_t seed, uint64_t index, size_t seeds
     while (mutations-- > 0) mutate(input, &source);
 }
 
+/* SIGPROF after this much CPU time, which other processes do not affect; 0 turns it off. */
+static void limit_cpu(int seconds) {
+    setitimer(ITIMER_PROF, &(struct itimerval){.it_value.tv_sec = seconds}, NULL);
+}
+
 /* Passes the target a heap block of exactly the input's size, so that a sanitizer detects reads past its end.
  */
 static void run_input(const uint8_t *data, size_t size) {
     uint8_t *copy = malloc(size ? size : 1);
     fuzz_require(copy);
     memcpy(copy, data, size);
-    alarm(HANG_SECONDS);
+    limit_cpu(HANG_SECONDS);
     LLVMFuzzerTestOneInput(copy, size);
-    alarm(0);
+    limit_cpu(0);
     free(copy);
 }
 
@@ -216,7 +223,7 @@ int main(int argc, char **argv) {
             if (code || i + 1 == argc) return code;
         }
     }
-    const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM};
+    const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGPROF};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) signal(signals[i], on_signal);
     if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(report);
 

@@ -92,7 +92,7 @@ static void start_and_kill(const char *const *layout, unsigned wait_us) {
         execv(WEFT_BINARY, (char *const *)(uintptr_t)argv);
         _exit(127);
     }
-    for (double start = clock_wall(); newest_step() <= before && clock_wall() - start < 60;) usleep(10000);
+    for (double start = clock_wall(); newest_step() <= before && clock_wall() - start < 240;) usleep(10000);
     usleep(wait_us);
     while (kill_all() > 0) usleep(10000);
     int state;
