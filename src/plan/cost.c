@@ -208,12 +208,11 @@ static Cost cost_plain(const Costs *costs, const StepEvent *event) {
 static bool cost_measured(const Costs *costs, const StepEvent *event, Cost *ret_cost) {
     int what = event->what == KERNEL_SUM_SQUARES_PARTS ? KERNEL_SUM_SQUARES : event->what;
     if (event->kind != STEP_KERNEL) return false;
-    const KernelCurve *curve = kernel_curves_find(&costs->cluster->kernels[costs->rate], what, event->traits);
+    const KernelCurves *curves = &costs->cluster->kernels[costs->rate];
+    const KernelCurve *curve = kernel_curves_find(curves, what, event->traits);
     if (!curve || !curve->count) return false;
-    *ret_cost =
-        (Cost){.device_s = kernel_curve_seconds(
-                   curve, kernel_curve_work((KernelId)event->what, event->flops, event->bytes, event->size)),
-               .launches = 1};
+    double work = kernel_curve_work(curves, (KernelId)event->what, event->flops, event->bytes, event->size);
+    *ret_cost = (Cost){.device_s = kernel_curve_seconds(curve, work), .launches = 1};
     return true;
 }
 

@@ -8,9 +8,11 @@
  * found by comparing inner dimensions of 32 and 64 with those of 128 and more. */
 enum { OUTPUT_TERMS = 12, EXPONENTIAL_TERMS = 64 };
 
-double kernel_curve_work(KernelId kernel, double flops, double bytes, const double size[OP_SIZES]) {
+double kernel_curve_work(const KernelCurves *curves, KernelId kernel, double flops, double bytes,
+                         const double size[OP_SIZES]) {
     switch (kernel_info(kernel)->work) {
-    case KERNEL_WORK_MATMUL: return size[2] > 0 ? flops * (1 + OUTPUT_TERMS / size[2]) : flops;
+    case KERNEL_WORK_MATMUL:
+        return (size[2] > 0 ? flops * (1 + OUTPUT_TERMS / size[2]) : flops) + curves->balance * bytes;
     case KERNEL_WORK_FP8: return flops;
     case KERNEL_WORK_ATTENTION: return size[2] > 0 ? flops * (1 + EXPONENTIAL_TERMS / size[2]) : flops;
     default: return bytes;
@@ -78,6 +80,8 @@ const KernelCurve *kernel_curves_find(const KernelCurves *curves, int kernel, un
 
 /* ---- JSON ---- */
 
+static const char balance_key[] = "flops_per_byte";
+
 enum { VARIANT_NAME = 96 };
 
 static const char *variant_name(int kernel, unsigned traits, char name[VARIANT_NAME]) {
@@ -136,6 +140,11 @@ Status kernel_curves_read(const json_t *object, const char *from, const char *pa
     json_object_foreach((json_t *)(uintptr_t)object, name, list) {
         int kernel;
         unsigned traits;
+        if (!strcmp(name, balance_key)) {
+            curves->balance = json_number_value(list);
+            if (json_is_number(list) && curves->balance >= 0 && curves->balance < 1e9) continue;
+            return FAILED("%s: '%s.%s' must be a number from 0 to 1e9", from, path, name);
+        }
         if (!variant_find(name, &kernel, &traits))
             return FAILED("%s: '%s.%s': unknown kernel", from, path, name);
         KernelCurve *curve = kernel_curves_add(curves, kernel, traits);
@@ -147,6 +156,7 @@ Status kernel_curves_read(const json_t *object, const char *from, const char *pa
 
 json_t *kernel_curves_json(const KernelCurves *curves) {
     json_t *object = json_object();
+    if (curves->balance > 0) json_object_set_new(object, balance_key, json_real(curves->balance));
     for (int kernel = 0; kernel < KERNEL_COUNT; kernel++)
         for (unsigned traits = 0; traits < OP_VARIANTS; traits++) {
             int at = curves->at[kernel][traits];

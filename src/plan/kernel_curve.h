@@ -2,8 +2,9 @@
  *
  * The work of a call is its FLOPs for GEMMs and attention, and its bytes for other kernels, as profiles count
  * them. FLOPs include two overheads that matter for short inner dimensions: a fixed cost per GEMM output, and
- * attention's exponentials, one per pair of positions. Between measured points, time is interpolated linearly
- * in log-log space; outside of them it is proportional to the work.
+ * attention's exponentials, one per pair of positions. On CPUs they also include the time to move a GEMM's
+ * operands, which matters for few rows: weights are read from memory in every call. Between measured points,
+ * time is interpolated linearly in log-log space; outside of them it is proportional to the work.
  *
  * A kernel with dropout, with an activation, or attention that not every library serves, is a variant with
  * its own curve. In files it is named "attention_forward+dropout". */
@@ -23,13 +24,15 @@ typedef struct KernelCurve {
 
 /* Curves of kernels, one per variant: a kernel with some of the traits of device/op_log.h. */
 typedef struct KernelCurves {
+    double balance; /* FLOPs in the time of moving a byte, which GEMMs do in addition; 0: at the same time */
     int count;
     uint8_t at[KERNEL_COUNT][OP_VARIANTS]; /* number of its curve, from 1; 0: not measured */
     KernelCurve curve[CURVES];
 } KernelCurves;
 
 /* `size` is as in OpRecord: M, N, K of a GEMM; heads, positions and head size of attention. */
-double kernel_curve_work(KernelId kernel, double flops, double bytes, const double size[OP_SIZES]);
+double kernel_curve_work(const KernelCurves *curves, KernelId kernel, double flops, double bytes,
+                         const double size[OP_SIZES]);
 /* The curve must have at least one point. */
 double kernel_curve_seconds(const KernelCurve *curve, double work);
 /* Adds a point; if the curve is full, the two closest points are merged first. */
@@ -41,8 +44,8 @@ KernelCurve *kernel_curves_add(KernelCurves *curves, int kernel, unsigned traits
  * files have one curve per kernel. */
 const KernelCurve *kernel_curves_find(const KernelCurves *curves, int kernel, unsigned traits);
 
-/* {"linear_forward": [[work, seconds], ...], ...}; `from` and `path` are the file and the section in
- * messages. */
+/* {"flops_per_byte": 10, "linear_forward": [[work, seconds], ...], ...}; `from` and `path` are the file and
+ * the section in messages. */
 MUST_USE Status kernel_curves_read(const json_t *object, const char *from, const char *path,
                                    KernelCurves *curves);
 json_t *kernel_curves_json(const KernelCurves *curves);

@@ -63,7 +63,9 @@ typedef struct Samples {
     size_t count, capacity;
     ModelTime timed[MAX_TIMED];
     int models;
-    double overhead_s; /* that timing adds to a call; 0 on a CPU */
+    double overhead_s;          /* that timing adds to a call; 0 on a CPU */
+    double memory;              /* bytes/s */
+    const KernelCurves *curves; /* define what a call's work is */
 } Samples;
 
 static void samples_done(Samples *samples) {
@@ -86,14 +88,15 @@ static Status time_left(const MeasureSpec *spec, const Budget *budget, double *r
 
 /* ---- training steps ---- */
 
-static Status add_calls(Samples *samples, const OpLog *op_log, double memory) {
+static Status add_calls(Samples *samples, const OpLog *op_log) {
     ModelTime *timed = &samples->timed[samples->models];
     TRY(mem_grow(&samples->sample, &samples->capacity, samples->count + op_log->count, sizeof(Sample)));
     for (size_t i = 0; i < op_log->count; i++) {
         const OpRecord *record = &op_log->record[i];
-        if (record->kind == OP_ZERO) timed->zeroing_s += record->bytes / memory / timed->steps;
+        if (record->kind == OP_ZERO) timed->zeroing_s += record->bytes / samples->memory / timed->steps;
         if (record->kind != OP_KERNEL) continue;
-        double work = kernel_curve_work((KernelId)record->what, record->flops, record->bytes, record->size);
+        double work = kernel_curve_work(samples->curves, (KernelId)record->what, record->flops, record->bytes,
+                                        record->size);
         if (work > 0 && record->seconds > 0)
             samples->sample[samples->count++] =
                 (Sample){record->what, samples->models, record->traits, work, record->seconds};
@@ -150,8 +153,7 @@ static Status time_calls(TimedJob *timed, int steps) {
 }
 
 /* Runs up to STEPS plain steps, fewer if time is short, then the same number with every kernel call timed. */
-static Status time_steps(const MeasureSpec *spec, TimedJob *job, double memory, double seconds,
-                         Samples *samples) {
+static Status time_steps(const MeasureSpec *spec, TimedJob *job, double seconds, Samples *samples) {
     CLEANUP(op_log_done) OpLog op_log = {0};
     CLEANUP(mem_freep) Profile *profile = NULL;
     ModelTime *timed = &samples->timed[samples->models];
@@ -177,7 +179,7 @@ static Status time_steps(const MeasureSpec *spec, TimedJob *job, double memory, 
     exec->profile = NULL;
     job->job->device->op_log = NULL;
     TRY(status);
-    TRY(add_calls(samples, &op_log, memory));
+    TRY(add_calls(samples, &op_log));
     samples->models++;
     return OK;
 }
@@ -214,7 +216,7 @@ static bool has_dropout(const ModelConfig *config) {
 
 /* Measures a model with its dropout, if it has any, and without. Blocks read the rates in every pass. */
 static Status measure_model(const MeasureSpec *spec, Device *device, const SmallModel *model,
-                            const char *precision, double memory, double seconds, Samples *samples) {
+                            const char *precision, double seconds, Samples *samples) {
     const size_t busy_bytes = (size_t)256 << 20;
     CLEANUP(job_freep) Job *job = NULL;
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
@@ -227,9 +229,9 @@ static Status measure_model(const MeasureSpec *spec, Device *device, const Small
     TimedJob timed = {.job = job, .batch = batch, .busy = busy};
     TRY(barrier(spec->world));
     if (busy.data) TRY(time_marks(&timed, &samples->overhead_s));
-    if (has_dropout(config)) TRY(time_steps(spec, &timed, memory, seconds /= 2, samples));
+    if (has_dropout(config)) TRY(time_steps(spec, &timed, seconds /= 2, samples));
     config->dropout_embed = config->dropout_attn = config->dropout_hidden = config->dropout_classify = 0;
-    return time_steps(spec, &timed, memory, seconds, samples);
+    return time_steps(spec, &timed, seconds, samples);
 }
 
 /* ---- curves ---- */
@@ -255,7 +257,6 @@ static bool same_point(const Sample *a, const Sample *b) {
  * some calls were interrupted. `overhead` is subtracted from every time. */
 static Status make_curves(Samples *samples, double overhead, KernelCurves *curves) {
     Sample *all = samples->sample;
-    *curves = (KernelCurves){0};
     qsort(all, samples->count, sizeof *all, by_work);
     for (size_t from = 0, to; from < samples->count; from = to) {
         for (to = from + 1; to < samples->count && same_point(&all[from], &all[to]);) to++;
@@ -331,8 +332,8 @@ static double fit_gap(const Samples *samples, const KernelCurves *curves, bool g
 }
 
 /* Measures the models in order until time runs out. */
-static Status run_models(const MeasureSpec *spec, Device *device, const char *precision, double memory,
-                         const Budget *budget, Samples *samples) {
+static Status run_models(const MeasureSpec *spec, Device *device, const char *precision, const Budget *budget,
+                         Samples *samples) {
     bool gpu = !device_is_host(device);
     const SmallModel *list = gpu ? gpu_models : cpu_models;
     int count = gpu ? (int)(sizeof gpu_models / sizeof *list) : (int)(sizeof cpu_models / sizeof *list);
@@ -348,9 +349,17 @@ static Status run_models(const MeasureSpec *spec, Device *device, const char *pr
         if (spec->log)
             fprintf(spec->log, "%s: model %d of %d (%s, hidden size %lld), %.0f s elapsed\n", precision,
                     i + 1, count, list[i].model, (long long)list[i].hidden, clock_wall() - spec->start);
-        TRY(measure_model(spec, device, &list[i], precision, memory, left / (count - i), samples));
+        TRY(measure_model(spec, device, &list[i], precision, left / (count - i), samples));
     }
     return OK;
+}
+
+static Status measure_peak(const MeasureSpec *spec, Device *device, const char *precision, double *ret_peak) {
+    CLEANUP(job_freep) Job *job = NULL;
+    const SmallModel *model = device_is_host(device) ? &cpu_models[0] : &gpu_models[0];
+    TRY(new_job(&job, spec, device, model, precision));
+    TRY(barrier(spec->world));
+    return peak_measure(job, 0.5, ret_peak);
 }
 
 /* On a GPU, kernels of a step follow each other more closely than timed ones: their times are less by what
@@ -360,18 +369,17 @@ static Status run_models(const MeasureSpec *spec, Device *device, const char *pr
 static Status measure_precision(const MeasureSpec *spec, Device *device, const char *precision, double memory,
                                 double seconds, double *ret_gap, MeasuredModels *models) {
     bool gpu = !device_is_host(device);
-    CLEANUP(samples_done) Samples samples = {0};
     Budget budget = {clock_wall(), seconds};
     Rate rate = rate_named(precision);
     KernelCurves *curves = &models->kernels[rate];
-    TRY(run_models(spec, device, precision, memory, &budget, &samples));
+    CLEANUP(samples_done) Samples samples = {.memory = memory, .curves = curves};
+    TRY(measure_peak(spec, device, precision, &models->peak[rate]));
+    if (!gpu) curves->balance = models->peak[rate] / memory;
+    TRY(run_models(spec, device, precision, &budget, &samples));
     TRY(make_curves(&samples, samples.overhead_s, curves));
     *ret_gap = fmax(fit_gap(&samples, curves, gpu), 0);
     if (gpu) *ret_gap = fmin(*ret_gap, MAX_GAP);
-    CLEANUP(job_freep) Job *job = NULL;
-    TRY(new_job(&job, spec, device, gpu ? &gpu_models[0] : &cpu_models[0], precision));
-    TRY(barrier(spec->world));
-    return peak_measure(job, 0.5, &models->peak[rate]);
+    return OK;
 }
 
 Status measure_models(const MeasureSpec *spec, Device *device, double memory, MeasuredModels *models) {

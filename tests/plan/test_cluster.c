@@ -78,8 +78,9 @@ static void variants(void **state) {
         assert_true(found && found->seconds[0] == (traits & OP_DROPOUT ? 2 : 1));
     }
     assert_null(kernel_curves_find(&curves, KERNEL_ATTENTION_BACKWARD, 0));
+    curves.balance = 11.5;
     json_t *json = kernel_curves_json(&curves);
-    assert_int_equal(json_object_size(json), 2);
+    assert_int_equal(json_object_size(json), 3);
     assert_non_null(json_object_get(json, "attention_forward+dropout"));
     assert_ok(kernel_curves_read(json, "mine.json", "device.kernels.bf16", &read));
     assert_memory_equal(&curves, &read, sizeof curves);
