@@ -66,7 +66,8 @@ static Status time_all_reduce(Group *group, Stream *stream, Tensor data, int rep
 
 /* Derives latency and bandwidth from all-reduce times; the inverse of the model in plan/cost.c. */
 static Status measure_link(Group *group, Device *device, Link *ret_link) {
-    size_t bytes = device_is_host(device) ? (size_t)8 << 20 : (size_t)256 << 20;
+    size_t bytes = (size_t)(device_is_host(device) ? 64 : 256)
+                   << 20; /* beyond the caches, as gradients are */
     CLEANUP(stream_freep) Stream *stream = NULL;
     CLEANUP(dev_free) Buffer buffer = {0};
     double small_s = 0, large_s = 0, size = group->size;
