@@ -4,6 +4,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,6 +14,14 @@
 #include <cmocka.h>
 
 #include "base/status.h"
+
+/* Under the sanitizers, which are slow, some tests run a part of their cases: what the sanitizers find shows
+ * up in any of them, and the release build runs all. */
+#ifdef WEFT_SANITIZED
+enum { SANITIZED = true };
+#else
+enum { SANITIZED = false };
+#endif
 
 /* Asserts that the call succeeds; prints the status message and its trace if not. */
 #define assert_ok(call)                                                                                      \

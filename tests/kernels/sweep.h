@@ -4,13 +4,6 @@
 
 #include "kit.h"
 
-/* Under the sanitizers a subset of the cases is enough: out-of-bounds accesses show up in many of them. */
-#ifdef WEFT_SANITIZED
-enum { SANITIZED = true };
-#else
-enum { SANITIZED = false };
-#endif
-
 typedef struct Args {
     int64_t n[5];
     unsigned flags;   /* select masks, aliases and absent tensors; the meaning depends on the case */

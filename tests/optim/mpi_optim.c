@@ -41,7 +41,9 @@ static void compare(Group *world, Layout layout) {
                   .optimizer = layout.optimizer,
                   .group = layout.group,
                   .untied = layout.untied};
-    Outcome expected = run(NULL, &one, STEPS), outcome = run(world, &layout, STEPS);
+    Outcome expected, outcome;
+    run_alone(world, &one, 1, STEPS, &expected);
+    outcome = run(world, &layout, STEPS);
     for (int step = 0; step < STEPS; step++)
         if (!(relative(outcome.loss[step], expected.loss[step]) <= 1e-5 &&
               relative(outcome.norm[step], expected.norm[step]) <= 1e-4))

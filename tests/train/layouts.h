@@ -5,6 +5,7 @@
 #define WEFT_TESTS_TRAIN_LAYOUTS_H
 
 #include <math.h>
+#include <stddef.h>
 
 #include "ranks.h"
 
@@ -277,6 +278,25 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
     }
     assert_ok(stream_sync(outcome.runner->stream)); /* the caller reads the weights */
     return outcome;
+}
+
+/* Gives all ranks the losses, norms and weights of a run that `root` has trained on its own. */
+static inline void outcome_share(Group *world, Outcome *outcome, int root) {
+    const Store *params = outcome->runner->params;
+    assert_ok(host_broadcast(world, outcome, offsetof(Outcome, model), root));
+    for (int i = 0; i < params->model->units; i++)
+        assert_ok(
+            host_broadcast(world, params->flat[i].data, (size_t)params->count[i] * sizeof(float), root));
+    if (world->rank != root) assert_ok(runner_publish(outcome->runner));
+}
+
+/* Runs on one rank each. All ranks need the results, but only one trains each of them: on eight ranks, the
+ * same run on every rank would take longer than the layouts that are compared with it. */
+static inline void run_alone(Group *world, const Layout *layouts, int count, int steps,
+                             Outcome *ret_outcomes) {
+    for (int i = 0; i < count; i++)
+        ret_outcomes[i] = run(NULL, &layouts[i], i % world->size == world->rank ? steps : 0);
+    for (int i = 0; i < count; i++) outcome_share(world, &ret_outcomes[i], i % world->size);
 }
 
 #endif

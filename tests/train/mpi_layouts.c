@@ -9,13 +9,8 @@
 
 #include "train/layouts.h"
 
-/* Later steps execute the same code; the sanitizers are too slow for all of them. */
-#ifdef WEFT_SANITIZED
-enum { STEPS = 4 };
-#else
-enum { STEPS = 20 };
-#endif
-enum { REFERENCE_MICRO = 2 };
+/* Later steps execute the same code as the first ones. */
+enum { STEPS = SANITIZED ? 4 : 20, REFERENCE_MICRO = 2 };
 
 static double relative_diff(double a, double b) {
     return fabs(a - b) / fmax(fabs(b), 1e-30);
@@ -59,12 +54,21 @@ static double max_weight_diff(const Outcome *found, const Outcome *expected, con
     return max_diff;
 }
 
+/* The run of each job on one rank. */
 static Outcome references[JOBS];
 
-static const Outcome *reference(JobKind job) {
-    if (!references[job].runner)
-        references[job] = run(NULL, &(Layout){.job = job, .micro_batch = REFERENCE_MICRO}, STEPS);
-    return &references[job];
+static void references_run(Group *world) {
+    Layout alone[JOBS];
+    for (int job = 0; job < JOBS; job++)
+        alone[job] = (Layout){.job = (JobKind)job, .micro_batch = REFERENCE_MICRO};
+    run_alone(world, alone, JOBS, STEPS, references);
+}
+
+static void references_done(void) {
+    for (int job = 0; job < JOBS; job++) {
+        outcome_done(&references[job]);
+        references[job] = (Outcome){0};
+    }
 }
 
 /* Runs a layout and compares it with one rank. */
@@ -94,7 +98,7 @@ static Outcome run_checked(Group *world, const Layout *layout, const Outcome *ex
 }
 
 static void check(Group *world, const Layout *layout) {
-    CLEANUP(outcome_done) Outcome found = run_checked(world, layout, reference(layout->job));
+    CLEANUP(outcome_done) Outcome found = run_checked(world, layout, &references[layout->job]);
 }
 
 /* The schedules that work with `pp` stages; returns their number. */
@@ -148,6 +152,7 @@ static void check_options(Matrix *matrix, MeshSpec mesh, JobKind job) {
 static void test_matrix(void **state) {
     Group *world = ((Ranks *)*state)->world;
     Matrix matrix = {.world = world, .all = getenv("WEFT_TEST_ALL") != NULL};
+    references_run(world);
     for (int job = 0; job < JOBS; job++)
         for (int dp = 1; dp <= 4; dp *= 2)
             for (int tp = 1; tp <= 4; tp *= 2)
@@ -155,10 +160,7 @@ static void test_matrix(void **state) {
                     if (dp * tp * pp == world->size)
                         check_options(&matrix, (MeshSpec){.dp = dp, .tp = tp, .pp = pp}, (JobKind)job);
     if (world->rank == 0) print_message("%d layouts\n", matrix.done);
-    for (int job = 0; job < JOBS; job++) {
-        outcome_done(&references[job]);
-        references[job] = (Outcome){0};
-    }
+    references_done();
 }
 
 /* For a given data-parallel size, all ZeRO stages and all recompute modes give the same bits. */
@@ -263,7 +265,8 @@ static void test_chunks(void **state) {
     Group *world = ((Ranks *)*state)->world;
     if (world->size != 2) skip();
     StepResult found[LONG_STEPS], expected[LONG_STEPS];
-    run_long(NULL, expected);
+    if (world->rank == 0) run_long(NULL, expected);
+    assert_ok(host_broadcast(world, expected, sizeof expected, 0));
     run_long(world, found);
     for (int step = 0; step < LONG_STEPS; step++) {
         assert_true(relative_diff(found[step].loss, expected[step].loss) <= 1e-5);
@@ -300,6 +303,7 @@ static void test_offload_pieces(void **state) {
 static void test_hybrid(void **state) {
     Group *world = ((Ranks *)*state)->world;
     if (world->size < 4) skip();
+    run_alone(world, &(Layout){.job = JOB_GPT2, .micro_batch = REFERENCE_MICRO}, 1, STEPS, references);
     for (int zero = 1; zero <= 3; zero++) {
         Layout layout = {.job = JOB_GPT2,
                          .mesh = {.dp = world->size, .tp = 1, .pp = 1, .shard = 2},
@@ -308,8 +312,7 @@ static void test_hybrid(void **state) {
                          .micro_batch = 1};
         check(world, &layout);
     }
-    outcome_done(&references[JOB_GPT2]);
-    references[JOB_GPT2] = (Outcome){0};
+    references_done();
 }
 
 /* Whether a layout's peaks are what its shards and two layers need, plus 10%. */
@@ -357,11 +360,15 @@ static void test_pieces(void **state) {
         {.mesh = {.dp = 2, .tp = 1, .pp = half}, .schedule = SCHEDULE_ZERO_BUBBLE},
         {.mesh = {.dp = n, .tp = 1, .pp = 1, .shard = 2}},
     };
-    for (int untied = 0; untied < 2; untied++)
-        for (int job = 0; job < (untied ? 2 : JOBS); job++) { /* the others have no output matrix */
-            Layout alone = {.job = (JobKind)job, .micro_batch = REFERENCE_MICRO, .words = true};
-            alone.untied = untied;
-            CLEANUP(outcome_done) Outcome expected = run(NULL, &alone, STEPS);
+    for (int untied = 0; untied < 2; untied++) {
+        int jobs = untied ? 2 : JOBS; /* the others have no output matrix */
+        Layout alone[JOBS];
+        Outcome expected[JOBS];
+        for (int job = 0; job < jobs; job++)
+            alone[job] = (Layout){
+                .job = (JobKind)job, .micro_batch = REFERENCE_MICRO, .words = true, .untied = untied};
+        run_alone(world, alone, jobs, STEPS, expected);
+        for (int job = 0; job < jobs; job++) {
             for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
                 Layout layout = layouts[i];
                 bool repeated = n == 2 && i > 1; /* with two ranks, these are the first */
@@ -371,12 +378,14 @@ static void test_pieces(void **state) {
                 layout.chunks = 1;
                 layout.words = true;
                 layout.micro_batch = BATCH / layout.mesh.dp > 1 ? 1 + (int)i % 2 : 1;
-                CLEANUP(outcome_done) Outcome found = run_checked(world, &layout, &expected);
+                CLEANUP(outcome_done) Outcome found = run_checked(world, &layout, &expected[job]);
                 assert_true(found.runner->vocab.pieces > 2);
-                check_logits(&layout, &found, &expected);
+                check_logits(&layout, &found, &expected[job]);
                 if (!layout.keep && layout.mesh.pp == 1) check_memory(&layout, &found);
             }
+            outcome_done(&expected[job]);
         }
+    }
 }
 
 enum { STEPS_FROZEN = 9, STEPS_QAT = 6, PERTURBATIONS = 2 };
@@ -389,15 +398,22 @@ static double drift(const Outcome *found, const Outcome *expected, int steps) {
     return max_diff;
 }
 
-/* How far a one-rank run drifts when its initial weights change in the last bit. The floor covers the case
- * that no value crosses a quantization boundary in so few steps. */
-static double drift_of_perturbed(Layout alone, const Outcome *expected) {
-    double max_diff = 2.5e-4;
-    for (alone.perturb = 1; alone.perturb <= PERTURBATIONS; alone.perturb++) {
-        CLEANUP(outcome_done) Outcome perturbed = run(NULL, &alone, STEPS_QAT);
-        max_diff = fmax(max_diff, drift(&perturbed, expected, STEPS_QAT));
+/* A one-rank run, and how far it drifts when its initial weights change in the last bit. The floor covers the
+ * case that no value crosses a quantization boundary in so few steps. */
+static Outcome run_perturbed(Group *world, const Layout *alone, double *ret_drift) {
+    Layout layouts[1 + PERTURBATIONS];
+    Outcome outcomes[1 + PERTURBATIONS];
+    for (int i = 0; i <= PERTURBATIONS; i++) {
+        layouts[i] = *alone;
+        layouts[i].perturb = i;
     }
-    return max_diff;
+    run_alone(world, layouts, 1 + PERTURBATIONS, STEPS_QAT, outcomes);
+    *ret_drift = 2.5e-4;
+    for (int i = 1; i <= PERTURBATIONS; i++) {
+        *ret_drift = fmax(*ret_drift, drift(&outcomes[i], &outcomes[0], STEPS_QAT));
+        outcome_done(&outcomes[i]);
+    }
+    return outcomes[0];
 }
 
 /* Compares the losses of the initial weights over several batches. Different scales would change every loss
@@ -426,12 +442,13 @@ static void test_qat(void **state) {
     if (n > 2) skip();
     for (int at = 0; at < 4; at++) {
         Layout alone = {.job = at % 2 ? JOB_BERT : JOB_GPT2, .micro_batch = 2, .wide = true};
-        CLEANUP(outcome_done) Outcome plain = run(NULL, &alone, 1);
+        CLEANUP(outcome_done) Outcome plain = run(NULL, &alone, 1), frozen;
         alone.fake_quant = at / 2 ? FAKE_QUANT_INT4 : FAKE_QUANT_INT8;
-        CLEANUP(outcome_done) Outcome expected = run(NULL, &alone, STEPS_QAT);
-        double allowed = 4 * drift_of_perturbed(alone, &expected);
+        double drifted, allowed;
+        CLEANUP(outcome_done) Outcome expected = run_perturbed(world, &alone, &drifted);
+        allowed = 4 * drifted;
         alone.frozen = true;
-        CLEANUP(outcome_done) Outcome frozen = run(NULL, &alone, STEPS_FROZEN);
+        run_alone(world, &alone, 1, STEPS_FROZEN, &frozen);
         alone.frozen = false;
         assert_true(relative_diff(expected.loss[0], plain.loss[0]) > 1e-6);
         assert_true(relative_diff(expected.loss[0], plain.loss[0]) < 0.02);
