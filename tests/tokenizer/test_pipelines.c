@@ -1,6 +1,7 @@
 /* BPE tokenizers with the pipelines of Llama, Mistral, Qwen, SmolLM and others, against what Hugging Face's
  * tokenizers makes of the same texts (golden/make_pipelines.py); the patterns, components and files that are
  * refused. */
+#include "tokenizer/blocks.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/kit.h"
 
@@ -153,6 +154,7 @@ static void every_character(void **state) {
         CLEANUP(encoder_freep) Encoder *encoder = NULL;
         assert_ok(encoder_new(&encoder, tokenizer, NULL));
         for (uint32_t block = 0; block < 0x110000 / 4096; block++) {
+            if (!is_tested_block(block * 4096)) continue;
             CLEANUP(token_list_done) TokenList list = {0};
             char found[9];
             fill_block(&text, json_string_value(json_object_get(golden, "pattern")), block * 4096);

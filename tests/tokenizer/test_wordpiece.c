@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "test.h"
 #include "tokenizer/bert_pretokenize.h"
+#include "tokenizer/blocks.h"
 #include "tokenizer/tokenizer.h"
 
 #define GOLDEN WEFT_TEST_DIR "/tokenizer/golden/"
@@ -284,6 +285,7 @@ static void check_code_points(const json_t *json, void *context) {
         unsigned long expected = strtoul(sums, &end, 16);
         assert_true(end > sums);
         sums = end;
+        if (!is_tested_block(first)) continue;
         if (block_sum(&words, first, before, hole + 1) != expected)
             fail_msg("code points U+%04X to U+%04X give wrong words in '%s' with settings %d%d%d%d", first,
                      first + BLOCK - 1, pattern, set[0], set[1], set[2], set[3]);
