@@ -185,21 +185,38 @@ static void noise_matches_examples(void **state) {
     toy_done(&toy);
 }
 
-/* The sum of squares of `dims` normal variables with a standard deviation and, in the first, a mean. */
+/* Normal variables, drawn from a table of them: computing more than a hundred million would take most of this
+ * test's time. */
 typedef struct Draws {
     RngKey key;
     uint64_t next;
+    uint32_t bits[4]; /* of eight variables */
+    float normal[1 << 16];
 } Draws;
 
 enum { DIMS = 40 };
 
+static Draws *draws_new(uint64_t seed) {
+    Draws *draws = calloc(1, sizeof *draws);
+    assert_non_null(draws);
+    draws->key = rng_key(seed, "gaussian", 0);
+    for (int i = 0; i < 1 << 16; i++) draws->normal[i] = rng_normal(rng_key(seed, "table", 0), (uint64_t)i);
+    return draws;
+}
+
+static double draw_normal(Draws *draws) {
+    uint64_t at = draws->next++;
+    if (at % 8 == 0) rng_block(draws->key, at / 8, draws->bits);
+    return (double)draws->normal[draws->bits[at % 8 / 2] >> at % 2 * 16 & 0xffff];
+}
+
 /* Adds a step of Gaussian gradients: `micros` of one sample each, a true gradient of length 1 and a noise
  * scale of `scale`. `length` multiplies all of them. */
 static void add_gaussian(Noise *noise, Draws *draws, int micros, double scale, double length) {
-    double mean[DIMS] = {0}, small = 0, large = 0;
+    double mean[DIMS] = {0}, small = 0, large = 0, deviation = sqrt(scale / DIMS);
     for (int i = 0; i < micros; i++)
         for (int d = 0; d < DIMS; d++) {
-            double x = sqrt(scale / DIMS) * (double)rng_normal(draws->key, draws->next++) + (d == 0);
+            double x = deviation * draw_normal(draws) + (d == 0);
             small += x * x / micros;
             mean[d] += x / micros;
         }
@@ -213,13 +230,13 @@ static void noise_above_batch(void **state) {
     (void)state;
     enum { RUNS = 200, STEPS = 2000, MICROS_HERE = 8 };
     const double scale = 152;
-    Draws draws = {.key = rng_key(5, "gaussian", 0)};
+    Draws *draws = draws_new(5);
     double sum = 0, square = 0, claimed = 0;
     int known = 0;
     for (int run = 0; run < RUNS; run++) {
         Noise noise = {0};
         for (int i = 0; i < STEPS; i++) {
-            add_gaussian(&noise, &draws, MICROS_HERE, scale, 10.0 / (1 + 0.02 * i));
+            add_gaussian(&noise, draws, MICROS_HERE, scale, 10.0 / (1 + 0.02 * i));
             if (i < 28) assert_true(isnan(noise_scale(&noise).scale));
         }
         NoiseScale found = noise_scale(&noise);
@@ -235,19 +252,21 @@ static void noise_above_batch(void **state) {
     assert_true(known > 0.95 * RUNS);
     assert_true(fabs(sum - scale) < 3.5 * claimed / sqrt(known));
     assert_true(sqrt(square) > 0.8 * claimed && sqrt(square) < 1.25 * claimed);
+    free(draws);
 }
 
 /* With too few steps for such a scale there is no value, rather than a wrong one. */
 static void noise_unknown(void **state) {
     (void)state;
-    Draws draws = {.key = rng_key(6, "gaussian", 0)};
+    Draws *draws = draws_new(6);
     int known = 0;
     for (int run = 0; run < 100; run++) {
         Noise noise = {0};
-        for (int i = 0; i < 100; i++) add_gaussian(&noise, &draws, 4, 3000, 1);
+        for (int i = 0; i < 100; i++) add_gaussian(&noise, draws, 4, 3000, 1);
         known += isfinite(noise_scale(&noise).scale);
     }
     assert_int_equal(known, 0);
+    free(draws);
 }
 
 static void efficiency_of_batches(void **state) {
