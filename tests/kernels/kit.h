@@ -36,6 +36,8 @@ typedef struct Kit {
     DType compute;            /* type of activations and weights; see typed() */
     Output output[KIT_OUTPUTS];
     int outputs;
+    const struct Kit *first; /* the kit that has run the same case before; NULL: none */
+    Tensor kept[2];          /* what a case computes once, in the first kit */
 } Kit;
 
 static inline void kit_init(Kit *kit, const char *backend, int threads) {

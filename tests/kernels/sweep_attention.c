@@ -40,13 +40,14 @@ static void over_groups(Sweep *sweep, Body body) {
     for (unsigned f = 0; f < 4; f++)
         compare(sweep, body,
                 (Args){{1, 403, 4, 32, 2}, CAUSAL | f * WINDOWED | (f % 2) * DROPPED, head_wise});
-    /* Several of a GPU's tiles, for each of the widths that its fastest kernels support. */
+    /* Several of a GPU's tiles, for each of the widths that its fastest kernels support; a CPU runs a part.
+     */
     for (unsigned f = 0; f < ATTENTION_FLAGS; f++)
         compare(sweep, body, (Args){{2, 193, 1, 128}, f, head_wise});
     for (unsigned f = 0; f < 40; f++) {
         int64_t width = f < 20 ? 64 : 128, G = 1 + (f % 5 == 4), group = f % 3 ? 2 : 3;
         unsigned kind = f / 4 % 5, flags = f % 4 * PADDED | (kind ? CAUSAL | kind % 4 * WINDOWED : 0);
-        if (SANITIZED && f % 7) continue;
+        if (!test_on_cuda() && f % (SANITIZED ? 7 : 3)) continue;
         compare(sweep, body, (Args){{1 + f % 2, 250 + f, G * group, width, G}, flags, head_wise});
     }
 }
@@ -101,9 +102,16 @@ static void attention_backward_case(Kit *kit, const Args *args) {
     Tensor qkv = some_qkv(kit, args), lens = lens_of(kit, args);
     Tensor dqkv = kit_take(kit, qkv), dout = kit_random(kit, out);
     Attention spec = attention_of(kit, args);
-    const KernelTable *ref = NULL;
-    assert_ok(kernels_find("ref", &ref));
-    assert_ok(ref->attention_forward(kit->stream, out, lse, qkv, lens, spec));
+    if (kit->first) {
+        memcpy(out.data, kit->first->kept[0].data, tensor_bytes(out));
+        memcpy(lse.data, kit->first->kept[1].data, tensor_bytes(lse));
+    } else {
+        const KernelTable *ref = NULL;
+        assert_ok(kernels_find("ref", &ref));
+        assert_ok(ref->attention_forward(kit->stream, out, lse, qkv, lens, spec));
+        kit->kept[0] = out;
+        kit->kept[1] = lse;
+    }
     assert_ok(attention_backward(&kit->exec, dqkv, dout, out, lse, qkv, lens, spec));
     kit_output(kit, "dqkv", dqkv);
 }

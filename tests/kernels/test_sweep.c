@@ -132,6 +132,7 @@ void compare(Sweep *sweep, Body body, Args args) {
     if (another && (compute != DT_F32 || SANITIZED) && !test_on_cuda()) return;
     for (int i = 0; i < sweep->kits; i++) {
         kit_clear(&sweep->kit[i]);
+        sweep->kit[i].first = i == KIT_REF ? NULL : &sweep->kit[KIT_REF];
         body(&sweep->kit[i], &args);
     }
     const Kit *ref = &sweep->kit[KIT_REF], *two = &sweep->kit[KIT_TWO], *again = &sweep->kit[KIT_AGAIN];
