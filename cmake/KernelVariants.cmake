@@ -1,6 +1,6 @@
-# Files under src/kernels/cpu/ that are compiled once per instruction set. The library contains them compiled for the
-# architecture's baseline; each variant compiles them again for a newer instruction set, with WEFT_ISA as the suffix of
-# their symbols. src/kernels/cpu/backend.c selects a variant at run time.
+# Files under src/kernels/cpu/ that are compiled once per instruction set: for the architecture's baseline, and again for
+# each newer instruction set, with WEFT_ISA as the suffix of their symbols. src/kernels/cpu/backend.c selects a variant at
+# run time.
 set(variant_sources act attention_backward attention_decode attention_forward dropout elementwise embedding gemm
   gemm16 glu layernorm linear linear16 linear_int8 linear_sparse micro momentum optim rmsnorm rope round rows sketch
   table xent)
@@ -11,13 +11,47 @@ list(TRANSFORM variant_sources APPEND .c)
 # should vectorize and do not.
 add_custom_target(kernel_variants)
 
+# The instruction set that backend.c selects on this machine.
+function(weft_native_variant ret)
+  set(found baseline)
+  if(EXISTS /proc/cpuinfo)
+    file(STRINGS /proc/cpuinfo flags REGEX "^(flags|Features)[ \t]*:" LIMIT_COUNT 1)
+    if(flags MATCHES " avx2( |$)" AND flags MATCHES " fma( |$)" AND flags MATCHES " f16c( |$)")
+      set(found avx2)
+      if(flags MATCHES " avx512f( |$)" AND flags MATCHES " avx512dq( |$)" AND flags MATCHES " avx512vl( |$)"
+         AND flags MATCHES " avx512bw( |$)")
+        set(found avx512)
+      endif()
+    elseif(flags MATCHES " bf16( |$)")
+      set(found neon_bf16)
+    endif()
+  endif()
+  set(${ret} ${found} PARENT_SCOPE)
+endfunction()
+weft_native_variant(native_variant)
+
+# Options for variants that this build does not run, so that they compile quickly. As those of a library, they follow the
+# options of weft_flags.
+add_library(weft_unused_kernels INTERFACE)
+target_compile_options(weft_unused_kernels INTERFACE -O0 -fno-sanitize=all)
+
+# weft_kernel_variant(ISA OPTION...)
 function(weft_kernel_variant isa)
   add_library(weft_kernels_${isa} OBJECT ${variant_sources})
   target_link_libraries(weft_kernels_${isa} PRIVATE weft_flags OpenMP::OpenMP_C weft_blas)
-  target_compile_definitions(weft_kernels_${isa} PRIVATE WEFT_ISA=${isa})
   target_compile_options(weft_kernels_${isa} PRIVATE ${ARGN})
-  target_sources(weft_core PRIVATE $<TARGET_OBJECTS:weft_kernels_${isa}>)
-  add_dependencies(kernel_variants weft_kernels_${isa})
+  set(variant_objects ${variant_objects} $<TARGET_OBJECTS:weft_kernels_${isa}> PARENT_SCOPE)
+  if(NOT isa STREQUAL "baseline")
+    target_compile_definitions(weft_kernels_${isa} PRIVATE WEFT_ISA=${isa})
+    add_dependencies(kernel_variants weft_kernels_${isa})
+  endif()
+  # Tests with the sanitizers spend most of their time in the variant that they run. The others are only linked, and
+  # readers call none.
+  if(WEFT_FUZZ OR (WEFT_SANITIZE AND NOT isa STREQUAL native_variant))
+    target_link_libraries(weft_kernels_${isa} PRIVATE weft_unused_kernels)
+  elseif(WEFT_SANITIZE)
+    target_compile_options(weft_kernels_${isa} PRIVATE -O2)
+  endif()
 endfunction()
 
 # Contract multiply-add to FMA with every compiler, wherever the instruction set has it.
@@ -26,17 +60,12 @@ set_source_files_properties(${variant_sources} PROPERTIES COMPILE_OPTIONS -ffp-c
 foreach(file kernels/cpu/round kernels/ref/round compress/int4)
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${file}.c PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
 endforeach()
-# Tests with the sanitizers spend most of their time here. Readers call none of it, and it compiles slowly.
-if(WEFT_FUZZ)
-  set_property(SOURCE ${variant_sources} APPEND PROPERTY COMPILE_OPTIONS -O0 -fno-sanitize=all -Wno-pass-failed)
-elseif(WEFT_SANITIZE)
-  set_property(SOURCE ${variant_sources} APPEND PROPERTY COMPILE_OPTIONS -O2)
-endif()
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro.c PROPERTIES
     COMPILE_OPTIONS "-ffp-contract=fast;-fno-schedule-insns")
   set(unscheduled -fno-schedule-insns)
 endif()
+weft_kernel_variant(baseline)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   weft_kernel_variant(avx2 -mavx2 -mfma -mf16c)
   weft_kernel_variant(avx512 -mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx2 -mfma -mf16c
