@@ -96,6 +96,7 @@ static Tensor tensor_of(DType type, int64_t count) {
 
 static void assert_same_bits(Tensor got, Tensor want) {
     size_t size = dtype_size(got.dtype);
+    if (!memcmp(got.data, want.data, ((size_t)tensor_count(want) + 1) * size)) return;
     for (int64_t i = 0; i < tensor_count(want) + 1; i++)
         if (memcmp((char *)got.data + (size_t)i * size, (char *)want.data + (size_t)i * size, size))
             fail_msg("%s: element %lld of %lld differs from the reference", dtype_name(got.dtype),
