@@ -1,24 +1,26 @@
 #!/usr/bin/env python3
-"""Compare generation speed of weft and of ggml's gpt-2 example on a CPU.
+"""Compare generation speed of weft and of llama.cpp on a CPU.
 
-    python bench/compare_decode.py --model DIR --ggml GGML/build [--threads 1,2] [--batch 12]
+    python bench/compare_decode.py --model DIR --llama LLAMA/build/bin [--threads 1,2] [--batch 12]
 
-DIR is a GPT-2 checkpoint in fp32; random weights are fine. GGML/build is a build of ggml with its examples (targets
-gpt-2-backend, gpt-2-batched and gpt-2-quantize); without --ggml, only weft is measured. The script converts the
-checkpoint to the example's format and quantizes it with each side's own tool, in --work.
+DIR is a GPT-2 checkpoint in fp32; random weights are fine. LLAMA/build/bin has llama-bench and, for --batch,
+llama-batched-bench; without --llama, only weft is measured. The script writes llama.cpp's files with `weft convert` and
+weft's with `weft quantize`, in --work.
 
-Each row is a weight type: bf16 is compared with ggml's f16, int8 with q8_0, and int4 with q4_0. The token embedding and
-output matrix have the same type. The results are ms/token for one sequence and tokens/s for --batch sequences. Each
-measurement is a separate process, pinned to one CPU per thread. The sides alternate, and the best of all rounds counts,
-because other load can only slow a run down. weft's times include sampling; ggml's do not. Each round also measures
-read bandwidth (threads reading 256 MB). The column "bandwidth" is the weights' size per token time, relative to it.
+Each row is a weight type: fp32 is compared with llama.cpp's f32, bf16 with the faster of f16 and bf16, int8 with q8_0,
+and int4 with q4_0, whose token embedding is q8_0. A measurement is a prompt of --prompt tokens, followed by --tokens
+tokens one at a time. A process repeats it; of these repetitions and of all rounds, the fastest counts, because other
+load can only slow one down. Each process is pinned to one CPU per thread, and the sides alternate. weft's times include
+sampling; llama.cpp's do not. --batch adds tokens/s for several sequences with the same prompt.
+
+Each round also measures read bandwidth (threads reading 256 MB). The column "bandwidth" is the weights' size per token
+time, relative to it. To compare an older instruction set, set WEFT_CPU (for example, avx2) and pass a llama.cpp that
+was built for it.
 """
 import argparse
 import json
 import os
 import platform
-import re
-import struct
 import subprocess
 import sys
 import tempfile
@@ -26,11 +28,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-KINDS = {  # name: options of `weft quantize`, options of `weft generate`, ggml's type
-    "fp32": (None, [], None),
-    "bf16": (None, ["--precision", "bf16"], "f16"),
-    "int8": (["--bits", "8", "--int8-embedding"], [], "q8_0"),
-    "int4": (["--bits", "4", "--int4-embedding"], [], "q4_0"),
+KINDS = {  # name: options of `weft quantize`, options of `weft generate`, types of GGUF files
+    "fp32": (None, [], ["fp32"]),
+    "bf16": (None, ["--precision", "bf16"], ["fp16", "bf16"]),
+    "int8": (["--bits", "8", "--int8-embedding"], [], ["q8_0"]),
+    "int4": (["--bits", "4", "--int4-embedding"], [], ["q4_0"]),
 }
 
 BANDWIDTH = r"""
@@ -78,50 +80,6 @@ def run(command, threads):
     return done.stdout
 
 
-# --- ggml's file format -------------------------------------------------------------------------------------------
-
-
-def token_texts(count):
-    """A vocabulary with all bytes, so that any prompt can be encoded, and placeholder names."""
-    return [bytes([i]) if i < 256 else b"<%d>" % i for i in range(count)]
-
-
-def ggml_names(layers):
-    """(name in ggml, name in the checkpoint, whether it is a matrix that has to be transposed)"""
-    names = [("model/ln_f/g", "ln_f.weight", False), ("model/ln_f/b", "ln_f.bias", False),
-             ("model/wte", "wte.weight", False), ("model/wpe", "wpe.weight", False)]
-    for i in range(layers):
-        for part, of in (("ln_1", "ln_1"), ("ln_2", "ln_2")):
-            names += [(f"model/h{i}/{part}/g", f"h.{i}.{of}.weight", False),
-                      (f"model/h{i}/{part}/b", f"h.{i}.{of}.bias", False)]
-        for part in ("attn/c_attn", "attn/c_proj", "mlp/c_fc", "mlp/c_proj"):
-            of = f"h.{i}." + part.replace("/", ".")
-            names += [(f"model/h{i}/{part}/w", of + ".weight", True), (f"model/h{i}/{part}/b", of + ".bias", False)]
-    return names
-
-
-def write_ggml(model, path):
-    """Convert a GPT-2 checkpoint to the example's format, with matrices in fp16."""
-    import numpy
-    from safetensors.numpy import load_file
-    config = json.loads((model / "config.json").read_text())
-    tensors = {name.removeprefix("transformer."): value
-               for name, value in load_file(model / "model.safetensors").items()}
-    with open(path, "wb") as out:
-        out.write(struct.pack("7i", 0x67676D6C, config["vocab_size"], config["n_positions"], config["n_embd"],
-                              config["n_head"], config["n_layer"], 1))
-        out.write(struct.pack("i", config["vocab_size"]))
-        for text in token_texts(config["vocab_size"]):
-            out.write(struct.pack("i", len(text)) + text)
-        for name, of, transposed in ggml_names(config["n_layer"]):
-            data = tensors[of].T if transposed else tensors[of]
-            half = name == "model/wte" or transposed
-            data = numpy.ascontiguousarray(data, dtype=numpy.float16 if half else numpy.float32)
-            out.write(struct.pack("3i", data.ndim, len(name), int(half)))
-            out.write(struct.pack(f"{data.ndim}i", *reversed(data.shape)) + name.encode())
-            data.tofile(out)
-
-
 # --- the two sides -------------------------------------------------------------------------------------------
 
 
@@ -132,43 +90,50 @@ class Sides:
         source = work / "bandwidth.c"
         source.write_text(BANDWIDTH)
         subprocess.run(["cc", "-O3", "-fopenmp", source, "-o", self.bandwidth_tool], check=True)
-        self.weft_models, self.ggml_models = {}, {}
+        self.weft_models = {}
         for kind in args.kinds:
             self.prepare(kind)
 
     def prepare(self, kind):
-        quantize, _, ggml = KINDS[kind]
+        quantize, _, types = KINDS[kind]
         self.weft_models[kind] = self.args.model
         if quantize:
             self.weft_models[kind] = self.work / kind
             if not self.weft_models[kind].exists():
                 run([self.args.weft, "quantize", "--model", str(self.args.model), "--out",
                      str(self.weft_models[kind])] + quantize, 1)
-        if not self.args.ggml or not ggml:
-            return
-        f16 = self.work / "ggml-f16.bin"
-        if not f16.exists():
-            write_ggml(self.args.model, f16)
-        self.ggml_models[kind] = f16 if ggml == "f16" else self.work / f"ggml-{ggml}.bin"
-        if not self.ggml_models[kind].exists():
-            run([str(self.args.ggml / "bin/gpt-2-quantize"), str(f16), str(self.ggml_models[kind]), ggml], 1)
+        for dtype in types if self.args.llama else []:
+            if not self.gguf(dtype).exists():
+                run([self.args.weft, "convert", "--model", str(self.args.model), "--out", str(self.gguf(dtype)),
+                     "--dtype", dtype], 1)
+
+    def gguf(self, dtype):
+        return self.work / f"{dtype}.gguf"
 
     def weft(self, kind, threads, batch):
-        """Seconds per step, in which each sequence gets one token."""
-        out = run([self.args.weft, "generate", "--model", str(self.weft_models[kind]), "--prompt-ids", "84,104",
-                   "--greedy", "--ignore-end", "--max-tokens", str(self.args.tokens), "--samples", str(batch),
-                   "--threads", str(threads), "--json"] + KINDS[kind][1], threads)
-        return json.loads(out)["decode_s"] / (self.args.tokens - 1)
+        """Seconds of a prompt, and of a step in which each sequence gets one token."""
+        prompt = ",".join(str(7 * i % 1000) for i in range(self.args.prompt))
+        repeats = self.args.repeats + 1 if batch == 1 else 1
+        out = run([self.args.weft, "generate", "--model", str(self.weft_models[kind]), "--greedy", "--ignore-end",
+                   "--max-tokens", str(self.args.tokens + 1), "--threads", str(threads), "--json", "--batch", str(batch),
+                   "--samples", str(batch)] + repeats * ["--prompt-ids", prompt] + KINDS[kind][1], threads)
+        batches = json.loads(out)["batches"]
+        return tuple(min(times[field] for times in batches) / steps
+                     for field, steps in (("prefill_s", 1), ("decode_s", self.args.tokens)))
 
-    def ggml(self, kind, threads, batch):
-        name = "gpt-2-backend" if batch == 1 else "gpt-2-batched"
-        out = run([str(self.args.ggml / "bin" / name), "-m", str(self.ggml_models[kind]), "-p", "Th", "-n",
-                   str(self.args.tokens), "-t", str(threads), "--ignore-eos", "--top_k", "1", "-s", "1"]
-                  + (["-np", str(batch)] if batch > 1 else []), threads)
-        if batch == 1:
-            return float(re.search(r"/\s*([\d.]+) ms per token", out).group(1)) / 1e3
-        decoded = int(re.search(r"n_decoded =\s*(\d+)", out).group(1))
-        return float(re.search(r"predict time =\s*([\d.]+) ms", out).group(1)) / 1e3 / decoded * batch
+    def llama(self, dtype, threads, batch):
+        common = ["-m", str(self.gguf(dtype)), "-t", str(threads)]
+        if batch > 1:
+            out = run([str(self.args.llama / "llama-batched-bench"), *common, "-npp", str(self.args.prompt), "-ntg",
+                       str(self.args.tokens), "-npl", str(batch), "-pps", "-c", "4096", "--output-format", "jsonl"],
+                      threads)
+            row = json.loads(next(line for line in out.splitlines() if line.startswith("{")))
+            return row["t_pp"], row["t_tg"] / self.args.tokens
+        bench = [str(self.args.llama / "llama-bench"), *common, "-r", str(self.args.repeats), "-o", "json"]
+        out = [json.loads(run(bench + test, threads))[0]["samples_ns"]
+               for test in (["-p", str(self.args.prompt), "-n", "0"],
+                            ["-p", "0", "-n", str(self.args.tokens), "-d", str(self.args.prompt)])]
+        return 1e-9 * min(out[0]), 1e-9 * min(out[1]) / self.args.tokens
 
     def bandwidth(self, threads):
         return float(run([str(self.bandwidth_tool), str(threads)], threads).split()[0])
@@ -182,50 +147,61 @@ class Sides:
 
 
 def measure(sides, args):
-    rows = {}
+    """The fastest times: {(threads, kind, batch): {side: (prompt, step)}}, and read bandwidths by threads."""
+    rows, bandwidths = {}, {}
     for _ in range(args.rounds):
         for threads in args.threads:
-            rate = sides.bandwidth(threads)
-            rows[threads, "bandwidth"] = max(rate, rows.get((threads, "bandwidth"), 0))
+            bandwidths[threads] = max(sides.bandwidth(threads), bandwidths.get(threads, 0))
             for kind in args.kinds:
-                for batch in (1, args.batch):
-                    for side in ("weft", "ggml"):
-                        if side == "ggml" and kind not in sides.ggml_models:
-                            continue
-                        key = (threads, kind, batch, side)
-                        rows[key] = min(getattr(sides, side)(kind, threads, batch), rows.get(key, 1e9))
-    return rows
+                for batch in [1] + ([args.batch] if args.batch > 1 else []):
+                    row = rows.setdefault((threads, kind, batch), {})
+                    for side in ["weft"] + (KINDS[kind][2] if args.llama else []):
+                        times = sides.weft(kind, threads, batch) if side == "weft" else sides.llama(side, threads, batch)
+                        row[side] = tuple(map(min, times, row.get(side, times)))
+    return rows, bandwidths
 
 
-def show(rows, sides, args):
-    print(f"{platform.machine()}, {args.tokens} tokens, best of {args.rounds} rounds")
-    print("| threads | weights, weft / ggml | weft, ms/token | ggml | speedup | bandwidth "
-          f"| weft, {args.batch} sequences, tokens/s | ggml | speedup |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+def compared(row, index, scale, digits):
+    """Cells: weft's time, llama.cpp's fastest with its type if there are several, and the speedup."""
+    mine = row["weft"][index]
+    others = [(times[index], side) for side, times in row.items() if side != "weft"]
+    if not others:
+        return [f"{scale * mine:.{digits}f}", "", ""]
+    other, side = min(others)
+    name = f" ({side})" if len(others) > 1 else ""
+    return [f"{scale * mine:.{digits}f}", f"{scale * other:.{digits}f}{name}", f"{other / mine:.2f}x"]
+
+
+def show(rows, bandwidths, sides, args):
+    print(f"{platform.machine()}, WEFT_CPU={os.environ.get('WEFT_CPU', '')}, prompt of {args.prompt}, {args.tokens} tokens, "
+          f"fastest of {args.rounds} x {args.repeats}")
+    batch = f" weft, ms/step of {args.batch} | llama.cpp | speedup |" if args.batch > 1 else ""
+    print("| threads | weights | weft, ms/token | llama.cpp | speedup | bandwidth | weft, prompt, ms | llama.cpp | speedup |"
+          + batch)
+    print("| --- " * (12 if batch else 9) + "|")
     for threads in args.threads:
         for kind in args.kinds:
-            cells = [str(threads), kind + (f" / {KINDS[kind][2]}" if kind in sides.ggml_models else "")]
-            mine, other = rows[threads, kind, 1, "weft"], rows.get((threads, kind, 1, "ggml"))
-            share = sides.read_bytes(kind) / mine / 1e9 / rows[threads, "bandwidth"]
-            cells += [f"{1e3 * mine:.2f}", f"{1e3 * other:.2f}" if other else "", f"{other / mine:.2f}x" if other else "",
-                      f"{100 * share:.0f}%"]
-            mine, other = rows[threads, kind, args.batch, "weft"], rows.get((threads, kind, args.batch, "ggml"))
-            cells += [f"{args.batch / mine:.0f}", f"{args.batch / other:.0f}" if other else "",
-                      f"{other / mine:.2f}x" if other else ""]
+            row = rows[threads, kind, 1]
+            share = sides.read_bytes(kind) / row["weft"][1] / 1e9 / bandwidths[threads]
+            cells = [str(threads), kind, *compared(row, 1, 1e3, 2), f"{100 * share:.0f}%", *compared(row, 0, 1e3, 1)]
+            if batch:
+                cells += compared(rows[threads, kind, args.batch], 1, 1e3, 2)
             print("| " + " | ".join(cells) + " |")
-        print(f"read bandwidth with {threads} thread{'s' if threads > 1 else ''}: {rows[threads, 'bandwidth']:.1f} GB/s")
+        print(f"read bandwidth with {threads} thread{'s' if threads > 1 else ''}: {bandwidths[threads]:.1f} GB/s")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--weft", default=str(ROOT / "build/release/weft"))
     parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--ggml", type=Path, help="ggml build folder; without it, measure only weft")
+    parser.add_argument("--llama", type=Path, help="folder with llama-bench; without it, measure only weft")
     parser.add_argument("--work", type=Path, help="folder for converted models (default: temporary)")
     parser.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2])
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS))
-    parser.add_argument("--batch", type=int, default=12)
-    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=12, help="sequences of the second measurement; 1: omit it")
+    parser.add_argument("--prompt", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=40)
+    parser.add_argument("--repeats", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
@@ -233,11 +209,11 @@ def main():
         work = args.work or Path(folder)
         work.mkdir(parents=True, exist_ok=True)
         sides = Sides(args, work)
-        rows = measure(sides, args)
-        show(rows, sides, args)
+        rows, bandwidths = measure(sides, args)
+        show(rows, bandwidths, sides, args)
     if args.json:
-        args.json.write_text(json.dumps({" ".join(map(str, key)) if isinstance(key, tuple) else key: value
-                                         for key, value in rows.items()}, indent=1))
+        args.json.write_text(json.dumps({"bandwidth_gb_per_s": bandwidths, "seconds": {
+            " ".join(map(str, key)): row for key, row in rows.items()}}, indent=1))
 
 
 main()

@@ -100,6 +100,17 @@ static Status pack_sample(const ResultSpec *spec, int64_t at, json_t *samples) {
     return text ? pack_text(text, object) : OK;
 }
 
+static Status pack_times(const Generated *generated, json_t *result) {
+    json_t *list = json_array();
+    TRY(json_put(result, "batches", list));
+    for (int64_t i = 0; i < generated->batch_count; i++) {
+        const GenerateTimes *times = &generated->batches[i];
+        json_t *object = json_pack("{sf sf}", "prefill_s", times->prefill_s, "decode_s", times->decode_s);
+        if (json_array_append_new(list, object) != 0) return FAILED("out of memory while writing the result");
+    }
+    return OK;
+}
+
 Status result_pack(const ResultSpec *spec, json_t **ret_result) {
     const Generated *generated = spec->generated;
     double seconds = generated->prefill_s + generated->decode_s;
@@ -112,6 +123,7 @@ Status result_pack(const ResultSpec *spec, json_t **ret_result) {
         "decode_tokens_per_s", decoded > 0 ? (double)decoded / generated->decode_s : 0.0, "peak_bytes",
         (json_int_t)spec->engine->device->total.peak);
     if (!result) return FAILED("out of memory while writing the result");
+    if (generated->batches) TRY(pack_times(generated, result));
     for (int64_t i = 0; i < generated->count; i++)
         TRY(pack_sample(spec, i, json_object_get(result, "samples")));
     *ret_result = json_incref(result);

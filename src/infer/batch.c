@@ -146,5 +146,6 @@ void generated_free(Generated *generated) {
         free(generated->samples[i].scores);
     }
     free(generated->samples);
+    free(generated->batches);
     free(generated);
 }

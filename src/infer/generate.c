@@ -187,8 +187,10 @@ static Status run_group(Run *run, int64_t first) {
         TRY(batch_step(run->session, run->engine, run->spec, run->feed, count));
         TRY(choose_tokens(run, &count));
     }
-    run->out->prefill_s += prefilled - start;
-    run->out->decode_s += batch_clock() - prefilled;
+    GenerateTimes times = {prefilled - start, batch_clock() - prefilled};
+    run->out->batches[run->out->batch_count++] = times;
+    run->out->prefill_s += times.prefill_s;
+    run->out->decode_s += times.decode_s;
     return OK;
 }
 
@@ -196,6 +198,7 @@ static Status generate_tokens(Engine *engine, const GenerateSpec *spec, Generate
     CLEANUP(run_done) Run run = {.engine = engine, .spec = spec};
     TRY(run_init(&run));
     TRY(batch_output(spec, &run.out));
+    TRY(mem_new((size_t)spec->count, sizeof *run.out->batches, &run.out->batches));
     for (int64_t first = 0; first < spec->count; first += run.batch) TRY(run_group(&run, first));
     *ret_generated = run.out;
     run.out = NULL;

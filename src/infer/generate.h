@@ -60,11 +60,18 @@ typedef struct Sample {
     TokenScore *scores; /* per new token: the token, then the top_logprobs likeliest; NULL: not requested */
 } Sample;
 
+/* prefill: up to and including the first new tokens; decode: the rest */
+typedef struct GenerateTimes {
+    double prefill_s, decode_s;
+} GenerateTimes;
+
 typedef struct Generated {
     Sample *samples; /* one per prompt, in order */
     int64_t count;
     int64_t prompt_tokens, new_tokens;
-    double prefill_s, decode_s; /* prefill: up to and including the first new tokens; decode: the rest */
+    double prefill_s, decode_s;
+    GenerateTimes *batches; /* of each batch of prompts that ran together; NULL for beam search */
+    int64_t batch_count;
 } Generated;
 
 /* The first token that the model sees after `count` tokens. */
