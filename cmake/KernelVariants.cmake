@@ -82,7 +82,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro8_vnni.c PROPERTIES
     COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mavx512vl;-mavx512vnni;${unscheduled}")
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro8_amx.c PROPERTIES
-    COMPILE_OPTIONS "-mamx-tile;-mamx-int8")
+    COMPILE_OPTIONS "-mavx512f;-mavx512bw;-mamx-tile;-mamx-int8")
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   weft_kernel_variant(neon_bf16 -march=armv8.2-a+bf16)
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro_mmla.c PROPERTIES

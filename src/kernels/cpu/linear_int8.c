@@ -13,6 +13,7 @@
 #include "kernels/ref/ref.h"
 
 enum { ROWS_MAX = 2048, BLOCK_ROWS = 16, BLOCK_COLS = 192, SKINNY_ROWS_INT8 = 16, SEPARATE_ROWS = 2 };
+enum { UNPACKED_ROWS = 128 };                /* rows of a block whose weights are unpacked for it */
 enum { LEFT_BYTES = 400 << 10, SHARES = 8 }; /* SHARES: minimum number of work items per thread */
 
 /* ---- portable micro-kernel ---- */
@@ -179,10 +180,10 @@ static inline void interleave_row(int8_t *to, const int8_t *q, int64_t depth, in
 }
 
 /* Stores a row in a left panel. */
-static void store_row(const Micro8 *micro, int8_t *panel, int row, int8_t *q, int64_t depth) {
+static void store_row(const Micro8 *micro, bool offset, int8_t *panel, int row, int8_t *q, int64_t depth) {
     int group = micro->left_group ? micro->left_group : micro->tile.group;
     int8_t *to = panel + row * group;
-    if (micro->offset_left)
+    if (offset)
         for (int64_t k = 0; k < depth; k++) q[k] = (int8_t)(q[k] ^ -128);
     if (micro->rows == 1)
         memcpy(panel, q, (size_t)depth);
@@ -230,6 +231,16 @@ typedef struct Int8Job {
     size_t scratch_bytes;
 } Int8Job;
 
+static bool is_int4(const Int8Job *job) {
+    return job->weights.header->bits == 4;
+}
+static bool has_biases(const Int8Job *job) {
+    return is_int4(job) && job->micro->bias_copies > 0;
+}
+static bool has_offset(const Int8Job *job) {
+    return !is_int4(job) && job->micro->offset_left;
+}
+
 static char *thread_scratch(const Int8Job *job, int thread) {
     return job->scratch + (size_t)thread * job->scratch_bytes;
 }
@@ -247,8 +258,8 @@ static void quantize_into_panel(const Int8Job *job, int64_t m, int thread) {
     }
     int8_t *panel = job->left + m / rows * rows * job->left_stride;
     job->row_scale[m] = quantize_row(q, row.x, row.amax, job->K, depth);
-    if (job->weights.header->tile.biased) store_biases(job->micro, panel, (int)(m % rows), q, depth);
-    store_row(job->micro, panel, (int)(m % rows), q, depth);
+    if (has_biases(job)) store_biases(job->micro, panel, (int)(m % rows), q, depth);
+    store_row(job->micro, has_offset(job), panel, (int)(m % rows), q, depth);
 }
 
 static void quantize_rows(const Int8Job *job) {
@@ -272,7 +283,7 @@ static void scale_sums(float *y, const int32_t *sums, const float *scale, float 
 static void finish_row(const Int8Job *job, int32_t *sums, int64_t row, int64_t col, int64_t cols) {
     const int32_t *weight_sums = job->weights.sums + col;
     float *y = job->y + row * job->N + col;
-    if (job->micro->offset_left) {
+    if (has_offset(job)) {
 #pragma omp simd
         for (int64_t c = 0; c < cols; c++) /* unsigned, since either may have wrapped around */
             sums[c] = (int32_t)((uint32_t)sums[c] - 128u * (uint32_t)weight_sums[c]);
@@ -296,11 +307,16 @@ static void prefetch_output(const Int8Job *job, int64_t row, int rows, int64_t c
 static void run_block(const Int8Job *job, int64_t row0, int64_t col0, int64_t cols, int thread) {
     const Micro8 *micro = job->micro;
     int64_t depth = job->weights.header->depth, stride = job->block_cols;
-    bool int4 = job->weights.header->bits == 4;
+    bool int4 = is_int4(job);
     int64_t rows = min_of(job->block_rows, job->M - row0);
     int32_t *sums = (int32_t *)(void *)thread_scratch(job, thread);
+    int8_t *unpacked = (int8_t *)(sums + job->block_rows * stride);
     for (int64_t col = 0; col < cols; col += job->weights.header->tile.cols) {
         const int8_t *panel = int8_panel(&job->weights, col0 + col);
+        if (int4 && micro->unpack4) {
+            micro->unpack4(depth, panel, unpacked);
+            panel = unpacked;
+        }
         for (int64_t row = 0; row < rows; row += micro->rows) {
             int count = (int)min_of(micro->rows, rows - row);
             if (job->M > SKINNY_ROWS_INT8) prefetch_output(job, row0 + row, count, col0 + col);
@@ -390,9 +406,9 @@ static Status take_workspace(Stream *stream, Int8Job *job, int threads) {
     int64_t depth = job->weights.header->depth, rows = min_of(job->M, ROWS_MAX);
     int64_t padded = int8_round_up(rows, job->micro->rows);
     size_t rounding = int8_align(depth * 5), sums = int8_align(job->block_rows * job->block_cols * 4);
+    if (is_int4(job) && job->micro->unpack4) sums += int8_align(depth * job->micro->unpacked_bytes);
     job->scratch_bytes = rounding > sums ? rounding : sums;
-    bool biased = job->weights.header->tile.biased;
-    job->left_stride = depth + (biased ? depth / INT4_GROUP * job->micro->bias_copies * 4 : 0);
+    job->left_stride = depth + (has_biases(job) ? depth / INT4_GROUP * job->micro->bias_copies * 4 : 0);
     size_t left = int8_align(padded * job->left_stride), row_scale = int8_align(padded * 4);
     size_t copies = is_separate(job) ? (size_t)threads : 1;
     void *buffer;
@@ -412,12 +428,13 @@ static Status linear_int8_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tens
     const Micro8 *micro = plain ? &micro8_plain : micro8_for(tile, weights.header->bits);
     if (!micro) return linear_int8_forward_ref(stream, y, pre, x, w, b, act);
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
-    if (micro->few && (M <= SKINNY_ROWS_INT8 || weights.header->bits == 4)) micro = micro->few;
+    if (micro->few && M <= SKINNY_ROWS_INT8) micro = micro->few;
     if (micro->one && M == 1) micro = micro->one;
     int threads = threads_for(stream, M * N / 64 * K);
     Int8Job job = {
         .micro = micro, .weights = weights, .M = M, .N = N, .K = K, .bias = tensor_f32(b), .act = act};
-    job.block_rows = int8_round_up(min_of(M, BLOCK_ROWS), micro->rows);
+    bool unpacks = is_int4(&job) && micro->unpack4;
+    job.block_rows = int8_round_up(min_of(M, unpacks ? UNPACKED_ROWS : BLOCK_ROWS), micro->rows);
     job.block_cols = int8_round_up(BLOCK_COLS, tile.cols);
     bool separate = is_separate(&job);
     TRY(take_workspace(stream, &job, threads));

@@ -18,22 +18,26 @@
 
 typedef struct Micro8 {
     const char *name;
-    int rows;             /* rows of a tile and of a left panel; at most 16 */
+    int rows;             /* rows of a tile and of a left panel; at most 32 */
     int left_group;       /* inputs per group in left panels; 0: the same as in right panels */
     Int8Tile tile, tile4; /* of int8 and of int4 weights */
-    int bias_copies;      /* int4: see micro8_bias; 0 if tile4 is not biased */
+    int bias_copies;      /* int4: see micro8_bias; 0 if left panels have no biases */
     /* Writes the bias of a slice's inputs if its format is not that of micro8_bias; else NULL. */
     void (*bias)(int32_t *to, const int8_t *inputs);
-    bool offset_left; /* left values are stored with an offset of 128, because the instruction treats them as
-                         unsigned */
+    bool offset_left; /* int8: left values are stored with an offset of 128, because the instruction treats
+                         them as unsigned */
     /* c = panel a times panel b over `depth` inputs, a multiple of INT8_DEPTH. c has `rows` rows of the
      * tile's columns, c_stride apart. */
     void (*run)(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c, int64_t c_stride);
     /* The same for int4 weights: the sums of each slice are multiplied by its steps. */
     void (*run4)(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c, int64_t c_stride);
+    /* Unpacks an int4 panel to `unpacked_bytes` per input, which run4 then reads instead of the panel; NULL
+     * if it reads the panel itself. */
+    void (*unpack4)(int64_t depth, const int8_t *panel, int8_t *to);
+    int unpacked_bytes;
     void (*begin)(void), (*end)(void); /* called by each thread before and after its runs; may be NULL */
     /* Micro-kernels with the same tile for other numbers of rows: `one` for a single row, whose left panel is
-     * the row itself, and `few` for few rows and for int4. NULL: this one. */
+     * the row itself, and `few` for few rows. NULL: this one. */
     const struct Micro8 *one, *few;
 } Micro8;
 
@@ -41,7 +45,8 @@ typedef struct Micro8 {
  * the sum X of inputs times bytes, minus the sum Y of inputs times (bytes & 15), is 16 times that of the high
  * nibbles, and Y minus 8 times the sum of the inputs is that of the low nibbles. Accumulators of both start
  * at the bias, -8 times the sum of a slice's inputs, so that no instruction is spent on it. Left panels are
- * therefore followed by int32 biases: for each slice, `bias_copies` of each row's. */
+ * therefore followed by int32 biases: for each slice, `bias_copies` of each row's. Kernels that unpack both
+ * nibbles plus 8 need the same biases. */
 static inline const int32_t *micro8_bias(const int8_t *left, int rows, int64_t depth) {
     return (const int32_t *)(const void *)(left + rows * depth);
 }

@@ -1,7 +1,7 @@
 /* VPDPBUSD: a tile of 12 rows x 32 columns, in 24 registers of 16 columns each; see micro8.h. The
- * instruction treats its left operand as unsigned, so left values have an offset of 128, whose contribution
- * linear_int8.c subtracts from the sums. Small row counts have specialized loops, so that no time is spent
- * on missing rows. */
+ * instruction multiplies unsigned by signed bytes. With int8 weights, the left values are unsigned, with an
+ * offset of 128 whose contribution linear_int8.c subtracts from the sums; with int4 weights, the weights are,
+ * with an offset of 8. Small row counts have specialized loops, so that no time is spent on missing rows. */
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -9,7 +9,12 @@
 
 #include "kernels/cpu/micro8.h"
 
-enum { ROWS = 12, COLS = 32, GROUP = 4 };
+enum { ROWS = 12, COLS = 32, GROUP = 4, SLICE = COLS * (INT4_GROUP / 2 + 1), PREFETCH_BYTES = 2048 };
+
+/* The weights of a single row's product come from memory. */
+static inline void prefetch(const int8_t *from, int bytes) {
+    for (int line = 0; line < bytes; line += 64) __builtin_prefetch(from + PREFETCH_BYTES + line, 0, 3);
+}
 
 static inline __m512i broadcast_four(const int8_t *a) {
     int32_t four;
@@ -17,13 +22,16 @@ static inline __m512i broadcast_four(const int8_t *a) {
     return _mm512_set1_epi32(four);
 }
 
-/* Multiplies `count` rows, a constant at the call sites, and stores the first `rows` of them. */
-static inline __attribute__((always_inline)) void tile(int64_t depth, int count, int rows, const int8_t *a,
-                                                       const int8_t *b, int32_t *c, int64_t c_stride) {
+/* Multiplies `count` rows of a left panel of `panel` rows, constants at the call sites, and stores the first
+ * `rows` of them. */
+static inline __attribute__((always_inline)) void tile(int64_t depth, int count, int panel, int rows,
+                                                       const int8_t *a, const int8_t *b, int32_t *c,
+                                                       int64_t c_stride) {
     __m512i sum[ROWS][2];
 #pragma GCC unroll 12
     for (int i = 0; i < count; i++) sum[i][0] = sum[i][1] = _mm512_setzero_si512();
-    for (int64_t k = 0; k < depth; k += GROUP, a += ROWS * GROUP, b += COLS * GROUP) {
+    for (int64_t k = 0; k < depth; k += GROUP, a += panel * GROUP, b += COLS * GROUP) {
+        if (count == 1) prefetch(b, COLS * GROUP);
         const __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + 64);
 #pragma GCC unroll 12
         for (int i = 0; i < count; i++) {
@@ -43,47 +51,57 @@ static inline __attribute__((always_inline)) void tile(int64_t depth, int count,
 static void run_vnni(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
                      int64_t c_stride) {
     if (rows > 4)
-        tile(depth, ROWS, rows, a, b, c, c_stride);
-    else if (rows > 1)
-        tile(depth, 4, rows, a, b, c, c_stride);
+        tile(depth, ROWS, ROWS, rows, a, b, c, c_stride);
     else
-        tile(depth, 1, rows, a, b, c, c_stride);
+        tile(depth, 4, ROWS, rows, a, b, c, c_stride);
 }
 
-/* int4 weights, multiplied by 16: nibbles stay in the high half of a byte, and the sums of a slice, which
- * are multiples of 16, are shifted back before steps multiply them. Totals may wrap around; after the
- * offset is subtracted they fit again. */
-static inline __attribute__((always_inline)) void tile_slices(int64_t depth, int count, int rows,
-                                                              const int8_t *a, const int8_t *b, int32_t *c,
-                                                              int64_t c_stride) {
+static void run_row(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c, int64_t c_stride) {
+    tile(depth, 1, 1, rows, a, b, c, c_stride);
+}
+
+/* ---- int4 weights ---- */
+
+/* 16 steps, each in the low half of 32 bits; the high half is 0. */
+static inline __m512i load_steps(const int8_t *from) {
+    const __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)from));
+    return _mm512_and_si512(wide, _mm512_set1_epi32(0xffff));
+}
+
+/* The sums of a slice start at the bias, which cancels the offset of the weights. They fit 16 bits, so that
+ * VPDPWSSD multiplies them by the steps and adds them to the totals. */
+static inline __attribute__((always_inline)) void tile_slices(int64_t depth, int count, int panel, int rows,
+                                                              const int8_t *a, const int32_t *bias,
+                                                              const int8_t *b, int32_t *c, int64_t c_stride) {
     enum { ROWS4_MAX = 6 };
-    const __m512i sixteens = _mm512_set1_epi8(-16);
+    const __m512i fifteen = _mm512_set1_epi8(15), eight = _mm512_set1_epi8(8);
+    const int and_xor = 0x6a; /* VPTERNLOG: (a & b) ^ c */
     __m512i total[ROWS4_MAX][2];
 #pragma GCC unroll 6
     for (int i = 0; i < count; i++) total[i][0] = total[i][1] = _mm512_setzero_si512();
-    for (int64_t k = 0; k < depth; k += INT4_GROUP, b += COLS * (INT4_GROUP / 2 + 1)) {
+    for (int64_t k = 0; k < depth; k += INT4_GROUP, b += SLICE, bias += panel) {
         __m512i sum[ROWS4_MAX][2];
 #pragma GCC unroll 6
-        for (int i = 0; i < count; i++) sum[i][0] = sum[i][1] = _mm512_setzero_si512();
-        for (int g = 0; g < INT4_GROUP / GROUP; g++, a += ROWS * GROUP) {
+        for (int i = 0; i < count; i++) sum[i][0] = sum[i][1] = _mm512_set1_epi32(bias[i]);
+        if (count == 1) prefetch(b, SLICE);
+        for (int g = 0; g < INT4_GROUP / GROUP; g++, a += panel * GROUP) {
             const __m512i both = _mm512_loadu_si512(b + 64 * g);
-            const __m512i low = _mm512_and_si512(_mm512_slli_epi16(both, 4), sixteens);
-            const __m512i high = _mm512_and_si512(both, sixteens);
+            const __m512i low = _mm512_ternarylogic_epi32(both, fifteen, eight, and_xor);
+            const __m512i high =
+                _mm512_ternarylogic_epi32(_mm512_srli_epi16(both, 4), fifteen, eight, and_xor);
 #pragma GCC unroll 6
             for (int i = 0; i < count; i++) {
                 const __m512i left = broadcast_four(a + GROUP * i);
-                sum[i][0] = _mm512_dpbusd_epi32(sum[i][0], left, low);
-                sum[i][1] = _mm512_dpbusd_epi32(sum[i][1], left, high);
+                sum[i][0] = _mm512_dpbusd_epi32(sum[i][0], low, left);
+                sum[i][1] = _mm512_dpbusd_epi32(sum[i][1], high, left);
             }
         }
-        const __m128i *steps = (const __m128i *)(const void *)(b + COLS * INT4_GROUP / 2);
-        const __m512i step0 = _mm512_cvtepi8_epi32(_mm_loadu_si128(steps));
-        const __m512i step1 = _mm512_cvtepi8_epi32(_mm_loadu_si128(steps + 1));
+        const __m512i step0 = load_steps(b + COLS * INT4_GROUP / 2);
+        const __m512i step1 = load_steps(b + COLS * INT4_GROUP / 2 + 16);
 #pragma GCC unroll 6
         for (int i = 0; i < count; i++) {
-            const __m512i left = _mm512_srai_epi32(sum[i][0], 4), right = _mm512_srai_epi32(sum[i][1], 4);
-            total[i][0] = _mm512_add_epi32(total[i][0], _mm512_mullo_epi32(left, step0));
-            total[i][1] = _mm512_add_epi32(total[i][1], _mm512_mullo_epi32(right, step1));
+            total[i][0] = _mm512_dpwssd_epi32(total[i][0], sum[i][0], step0);
+            total[i][1] = _mm512_dpwssd_epi32(total[i][1], sum[i][1], step1);
         }
     }
 #pragma GCC unroll 6
@@ -97,20 +115,23 @@ static inline __attribute__((always_inline)) void tile_slices(int64_t depth, int
 static void run4_vnni(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
                       int64_t c_stride) {
     enum { ROWS4 = 6 };
-    for (; rows > 2; rows -= ROWS4, a += ROWS4 * GROUP, c += ROWS4 * c_stride)
-        tile_slices(depth, ROWS4, rows, a, b, c, c_stride);
-    if (rows > 1)
-        tile_slices(depth, 2, rows, a, b, c, c_stride);
-    else if (rows > 0)
-        tile_slices(depth, 1, rows, a, b, c, c_stride);
+    const int32_t *bias = micro8_bias(a, ROWS, depth);
+    for (; rows > 2; rows -= ROWS4, a += ROWS4 * GROUP, bias += ROWS4, c += ROWS4 * c_stride)
+        tile_slices(depth, ROWS4, ROWS, rows, a, bias, b, c, c_stride);
+    if (rows > 0) tile_slices(depth, 2, ROWS, rows, a, bias, b, c, c_stride);
 }
 
-const Micro8 micro8_vnni = {.name = "avx512-vnni",
-                            .rows = ROWS,
-                            .tile = {COLS, GROUP, 64, false},
-                            .tile4 = {COLS, GROUP, 64, false},
-                            .offset_left = true,
-                            .run = run_vnni,
-                            .run4 = run4_vnni};
+static void run4_row(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
+                     int64_t c_stride) {
+    tile_slices(depth, 1, 1, rows, a, micro8_bias(a, 1, depth), b, c, c_stride);
+}
+
+#define COMMON                                                                                               \
+    .name = "avx512-vnni", .tile = {COLS, GROUP, 64, false}, .tile4 = {COLS, GROUP, 64, false},              \
+    .bias_copies = 1, .offset_left = true
+
+static const Micro8 one = {.rows = 1, COMMON, .run = run_row, .run4 = run4_row};
+
+const Micro8 micro8_vnni = {.rows = ROWS, COMMON, .run = run_vnni, .run4 = run4_vnni, .one = &one};
 
 #endif
