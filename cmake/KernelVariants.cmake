@@ -3,7 +3,7 @@
 # run time.
 set(variant_sources act attention_backward attention_decode attention_forward dropout elementwise embedding gemm
   gemm16 glu layernorm linear linear16 linear_int8 linear_sparse micro momentum optim rmsnorm rope round rows sketch
-  table xent)
+  table thin xent)
 list(TRANSFORM variant_sources PREPEND ${CMAKE_SOURCE_DIR}/src/kernels/cpu/)
 list(TRANSFORM variant_sources APPEND .c)
 
@@ -61,8 +61,10 @@ foreach(file kernels/cpu/round kernels/ref/round compress/int4)
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${file}.c PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
 endforeach()
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
-  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro.c PROPERTIES
-    COMPILE_OPTIONS "-ffp-contract=fast;-fno-schedule-insns")
+  foreach(file micro thin)
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/${file}.c PROPERTIES
+      COMPILE_OPTIONS "-ffp-contract=fast;-fno-schedule-insns")
+  endforeach()
   set(unscheduled -fno-schedule-insns)
 endif()
 weft_kernel_variant(baseline)
@@ -77,6 +79,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     COMPILE_OPTIONS "${avx512};${unscheduled}")
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro_amx.c PROPERTIES
     COMPILE_OPTIONS "${avx512};-mamx-tile;-mamx-bf16")
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/thin_amx.c PROPERTIES
+    COMPILE_OPTIONS "-mamx-tile;-mamx-bf16")
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro8_avx2.c PROPERTIES
     COMPILE_OPTIONS "-mavx2;${unscheduled}")
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro8_vnni.c PROPERTIES

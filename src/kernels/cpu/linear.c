@@ -8,6 +8,7 @@
 #include "kernels/cpu/act.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/linear16.h"
+#include "kernels/cpu/thin.h"
 #include "kernels/cpu/zero_rows.h"
 
 /* Forward with `count` of N rows: the product goes to memory of its own and from there to the columns of y.
@@ -57,6 +58,15 @@ static void forward_finish(const void *context, int64_t row, int64_t col, int64_
     }
 }
 
+/* The same for sums that are not in y yet. */
+static void forward_place(const void *context, float *sums, int64_t stride, int64_t row, int64_t col,
+                          int64_t rows, int64_t cols) {
+    const Forward *f = context;
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(f->y + (row + r) * f->stride + col, sums + r * stride, (size_t)cols * sizeof *sums);
+    forward_finish(context, row, col, rows, cols);
+}
+
 static Status linear_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b,
                                  Act act) {
     FP32_ELSE(linear16_forward(stream, y, pre, x, w, b, act), y, pre, x, w, b);
@@ -64,7 +74,10 @@ static Status linear_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tensor x,
     int64_t kept = act == ACT_NONE && !pre.data ? count_kept(stream, tensor_f32(w), M, N, K) : N;
     if (kept < N) return forward_kept(stream, y, x, w, b, kept);
     Forward forward = {tensor_f32(y), tensor_f32(pre), tensor_f32(b), N, act};
-    bool plain = !b.data && !pre.data && act == ACT_NONE;
+    bool plain = !b.data && !pre.data && act == ACT_NONE, suits = false;
+    Thin thin = {M, N, K, x.data, w.data, DT_F32, DT_F32, forward_place, &forward};
+    TRY(thin_suits(&thin, &suits));
+    if (suits && !blas_available()) return thin_run(stream, &thin);
     Gemm gemm = {.m = M,
                  .n = N,
                  .k = K,

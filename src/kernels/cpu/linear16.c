@@ -8,6 +8,7 @@
 #include "kernels/cpu/act.h"
 #include "kernels/cpu/gemm16.h"
 #include "kernels/cpu/half.h"
+#include "kernels/cpu/thin.h"
 
 /* Columns that pass through a buffer at a time. */
 enum { RUN = 256 };
@@ -59,7 +60,10 @@ static void forward_finish(const void *context, float *sums, int64_t stride, int
 Status linear16_forward(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act) {
     int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w);
     Forward forward = {y, pre, b, w.dtype, N, act};
-    bool wide = y.dtype == DT_F32;
+    bool wide = y.dtype == DT_F32, suits = false;
+    Thin thin = {M, N, K, x.data, w.data, x.dtype, w.dtype, forward_finish, &forward};
+    TRY(thin_suits(&thin, &suits));
+    if (suits) return thin_run(stream, &thin);
     Gemm16 gemm = {.m = M,
                    .n = N,
                    .k = K,
