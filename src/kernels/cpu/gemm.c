@@ -170,6 +170,12 @@ static void part_run(Pool *pool, Part *part) {
  * contiguous. Each element is accumulated in the same order for any number of rows, so that a sequence gets
  * the same bits alone and in a batch. */
 enum { DOT_ROWS = 4, DOT_COLS = 8 };
+/* Columns of a tile of one row. x86 CPUs prefetch one stream best, this many elements ahead. */
+#if defined(__x86_64__)
+enum { DOT_COLS_ONE = 1, AHEAD = 1024 };
+#else
+enum { DOT_COLS_ONE = 8, AHEAD = 0 };
+#endif
 /* Columns of a tile of two or four rows; the accumulators must fit the registers. */
 #if defined(__aarch64__) || defined(__AVX512F__)
 enum { DOT_COLS_TWO = 8, DOT_COLS_FOUR = 4 };
@@ -190,9 +196,10 @@ static inline __attribute__((always_inline)) void dot_tile(const Gemm *gemm, int
     for (int j = 0; j < cols; j++) b[j] = gemm->b.data + min_of(col + j, gemm->n - 1) * gemm->b.stride;
     int64_t k = 0;
     /* The next columns follow in memory; prefetching them here makes them one stream rather than several. */
-    const float *ahead = b[0] + cols * gemm->b.stride;
+    const float *ahead = b[0] + (cols == 1 ? AHEAD : cols * gemm->b.stride);
     for (; k + VEC <= gemm->k; k += VEC) {
-        for (int line = 0; line < cols * VEC; line += 16) __builtin_prefetch(ahead + cols * k + line, 0, 2);
+        for (int line = 0; line < cols * VEC; line += 16)
+            __builtin_prefetch(ahead + cols * k + line, 0, cols == 1 ? 3 : 2);
 #pragma GCC unroll 8
         for (int j = 0; j < cols; j++) {
             const VecF right = vec_load(b[j] + k);
@@ -218,7 +225,9 @@ static void dot_columns(const Gemm *gemm, int64_t col) {
     for (; row + 2 <= gemm->m; row += 2)
         for (int j = 0; j < DOT_COLS; j += DOT_COLS_TWO)
             if (col + j < gemm->n) dot_tile(gemm, row, col + j, 2, DOT_COLS_TWO);
-    if (row < gemm->m) dot_tile(gemm, row, col, 1, DOT_COLS);
+    if (row < gemm->m)
+        for (int j = 0; j < DOT_COLS && col + j < gemm->n; j += DOT_COLS_ONE)
+            dot_tile(gemm, row, col + j, 1, DOT_COLS_ONE);
 }
 
 static void skinny_run(int threads, const Gemm *gemm) {

@@ -315,6 +315,12 @@ static Status tiled_run(Stream *stream, int threads, const Gemm16 *gemm) {
 
 /* Skinny GEMM, without packing; see gemm.c. */
 enum { DOT_ROWS = 4, DOT_COLS = 4, PAIR = 2 * VEC, PREFETCH_BYTES = 8192 };
+/* Columns of a tile of one row. x86 CPUs prefetch one stream best, this many bytes ahead. */
+#if defined(__x86_64__)
+enum { DOT_COLS_ONE = 1, AHEAD = 2048 };
+#else
+enum { DOT_COLS_ONE = 4, AHEAD = 0 };
+#endif
 /* Columns of a tile of four rows; the accumulators must fit the registers. */
 #if defined(__aarch64__) || defined(__AVX512F__)
 enum { DOT_COLS_FOUR = 4 };
@@ -375,10 +381,10 @@ static ALWAYS_INLINE void dot_tile(const Skinny *skinny, int64_t row, int64_t co
     for (int j = 0; j < cols; j++)
         b[j] = (const uint16_t *)gemm->b.data + min_of(col + j, gemm->n - 1) * gemm->b.stride;
     int64_t k = 0;
-    const char *ahead = (const char *)(b[0] + cols * gemm->b.stride) + PREFETCH_BYTES;
+    const char *ahead = (const char *)b[0] + (cols == 1 ? AHEAD : cols * gemm->b.stride * 2 + PREFETCH_BYTES);
     for (; k + PAIR <= gemm->k; k += PAIR) {
         for (int line = 0; line < cols * PAIR * 2 && prefetch; line += 64)
-            __builtin_prefetch(ahead + cols * k * 2 + line, 0, 2);
+            __builtin_prefetch(ahead + cols * k * 2 + line, 0, cols == 1 ? 3 : 2);
 #pragma GCC unroll 4
         for (int j = 0; j < cols; j++) {
             const VecPair right = load_pair(dtype, b[j] + k);
@@ -392,7 +398,10 @@ static ALWAYS_INLINE void dot_tile(const Skinny *skinny, int64_t row, int64_t co
 #pragma GCC unroll 4
     for (int i = 0; i < rows; i++) {
         float total[DOT_COLS];
-        vec_sum_four(total, sum[i]);
+        if (cols == 1)
+            total[0] = vec_sum_of(sum[i][0]);
+        else
+            vec_sum_four(total, sum[i]);
         for (int j = 0; j < cols && col + j < gemm->n; j++) {
             for (int64_t rest = k; rest < gemm->k; rest++)
                 total[j] += a[i][rest] * half_get(b[j], dtype, rest);
@@ -409,7 +418,9 @@ static ALWAYS_INLINE void dot_columns(const Skinny *skinny, int64_t col, DType d
         for (int j = 0; j < DOT_COLS && col + j < n; j += DOT_COLS_FOUR)
             dot_tile(skinny, row, col + j, DOT_ROWS, DOT_COLS_FOUR, dtype, false);
     for (; row + 2 <= m; row += 2) dot_tile(skinny, row, col, 2, DOT_COLS, dtype, true);
-    if (row < m) dot_tile(skinny, row, col, 1, DOT_COLS, dtype, true);
+    if (row < m)
+        for (int j = 0; j < DOT_COLS && col + j < n; j += DOT_COLS_ONE)
+            dot_tile(skinny, row, col + j, 1, DOT_COLS_ONE, dtype, true);
 }
 
 /* The same for SKINNY_COLS columns, with bf16 instructions. */
