@@ -275,6 +275,51 @@ static size_t decode_scratch(int64_t T, int64_t keys, int64_t D, bool int8) {
     return (size_t)round_up((int64_t)(rows.used > tiles.used ? rows.used : tiles.used), BUMP_ALIGN);
 }
 
+/* What the threads share. A task is the query heads of a key head, or a single one if there are too few key
+ * heads for all threads; new rows are then appended by tasks of their own. */
+typedef struct Tasks {
+    const Decode *call;
+    unsigned char *memory; /* scratch memory, `each` bytes per thread */
+    size_t each;
+    int64_t step; /* query heads per task */
+} Tasks;
+
+static bool appends(const Tasks *tasks) {
+    return tasks->step == tasks->call->s.qkv.group;
+}
+
+static void append_task(const void *context, int64_t task, int thread) {
+    const Tasks *tasks = context;
+    append(tasks->call, task, (float *)(void *)(tasks->memory + (size_t)thread * tasks->each));
+}
+
+static void heads_task(const void *context, int64_t task, int thread) {
+    const Tasks *tasks = context;
+    void *mine = tasks->memory + (size_t)thread * tasks->each;
+    if (appends(tasks)) append(tasks->call, task, mine);
+    for (int64_t i = 0; i < tasks->step; i++) head_decode(tasks->call, task * tasks->step + i, mine);
+}
+
+/* A decode step, as an OpenMP region. */
+static void tasks_run_step(const Tasks *tasks, int64_t keys, int64_t heads, int threads) {
+#pragma omp parallel num_threads(threads)
+    {
+        if (!appends(tasks)) {
+#pragma omp for schedule(static)
+            for (int64_t task = 0; task < keys; task++) append_task(tasks, task, omp_get_thread_num());
+        }
+#pragma omp for schedule(dynamic)
+        for (int64_t task = 0; task < heads; task++) heads_task(tasks, task, omp_get_thread_num());
+    }
+}
+
+/* A prompt, as jobs of the pool like its linear layers: threads of an OpenMP region would still spin when
+ * those start. */
+static void tasks_run_prompt(const Tasks *tasks, int64_t keys, int64_t heads, Pool *pool) {
+    if (!appends(tasks)) pool_run(pool, keys, append_task, tasks);
+    pool_run(pool, heads, heads_task, tasks);
+}
+
 static Status attention_decode_cpu(Stream *stream, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv,
                                    Tensor past, Tensor fresh, Attention spec) {
     HeadShape s = head_shape(qkv, &spec);
@@ -286,25 +331,16 @@ static Status attention_decode_cpu(Stream *stream, Tensor out, Tensor kcache, Te
     }
     Decode call = {s, out, qkv, kcache, vcache, tensor_i32(past), tensor_i32(fresh), spec.window, spec.scale};
     int threads = threads_for(stream, s.B * s.H * longest * s.D);
-    size_t each = decode_scratch(s.T, longest, s.D, kcache.dtype == DT_I8);
+    Tasks tasks = {.call = &call, .each = decode_scratch(s.T, longest, s.D, kcache.dtype == DT_I8)};
     void *memory;
-    TRY(stream_workspace(stream, (size_t)threads * each, &memory));
-    /* Query heads per job: those of a key head, or one if there are too few key heads. */
-    int64_t group = s.qkv.group, step = s.B * s.G >= threads ? group : 1;
-    bool together = step == group;
-#pragma omp parallel num_threads(threads)
-    {
-        void *mine = (unsigned char *)memory + (size_t)omp_get_thread_num() * each;
-        if (!together) {
-#pragma omp for schedule(static)
-            for (int64_t at = 0; at < s.B * s.G; at++) append(&call, at, mine);
-        }
-#pragma omp for schedule(dynamic)
-        for (int64_t at = 0; at < s.B * s.H; at += step) {
-            if (together) append(&call, at / group, mine);
-            for (int64_t i = 0; i < step; i++) head_decode(&call, at + i, mine);
-        }
-    }
+    TRY(stream_workspace(stream, (size_t)threads * tasks.each, &memory));
+    tasks.memory = memory;
+    int64_t keys = s.B * s.G;
+    tasks.step = keys >= threads ? s.qkv.group : 1;
+    if (s.T >= TILES_FROM)
+        tasks_run_prompt(&tasks, keys, s.B * s.H / tasks.step, threads > 1 ? stream->device->pool : NULL);
+    else
+        tasks_run_step(&tasks, keys, s.B * s.H / tasks.step, threads);
     return OK;
 }
 

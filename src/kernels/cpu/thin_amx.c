@@ -29,7 +29,7 @@ static inline __attribute__((always_inline)) void run(int64_t depth, int columns
     _tile_zero(2);
     _tile_zero(3);
     for (int64_t k = 0; k < depth; k += THIN_AMX_INPUTS, x += THIN_AMX_INPUTS / 2 * width) {
-        for (int i = 0; i < THIN_AMX_OUTPUTS; i++) __builtin_prefetch(next + i * w_stride + k, 0, 3);
+        for (int i = 0; i < THIN_AMX_OUTPUTS; i++) __builtin_prefetch(next + i * w_stride + k, 0, 2);
         _tile_loadd(4, w + k, w_bytes);
         _tile_loadd(5, x, x_bytes);
         _tile_dpbf16ps(0, 4, 5);
