@@ -217,7 +217,7 @@ static void store_biases(const Micro8 *micro, int8_t *panel, int row, const int8
 typedef struct Int8Job {
     const Micro8 *micro;
     Int8View weights;
-    int64_t M, N, K;                /* M: rows of this part */
+    int64_t M, N, K, rows;          /* M: rows of this part, of `rows` in all */
     int64_t block_rows, block_cols; /* size of a block */
     int64_t item_rows;              /* rows of a task, with many rows */
     const float *x, *bias;          /* bias and pre may be NULL */
@@ -236,6 +236,9 @@ static bool is_int4(const Int8Job *job) {
 }
 static bool has_biases(const Int8Job *job) {
     return is_int4(job) && job->micro->bias_copies > 0;
+}
+static bool unpacks(const Int8Job *job) {
+    return is_int4(job) && job->micro->unpack4 && job->rows > SKINNY_ROWS_INT8;
 }
 static bool has_offset(const Int8Job *job) {
     return !is_int4(job) && job->micro->offset_left;
@@ -307,21 +310,22 @@ static void prefetch_output(const Int8Job *job, int64_t row, int rows, int64_t c
 static void run_block(const Int8Job *job, int64_t row0, int64_t col0, int64_t cols, int thread) {
     const Micro8 *micro = job->micro;
     int64_t depth = job->weights.header->depth, stride = job->block_cols;
-    bool int4 = is_int4(job);
+    bool unpack = unpacks(job);
+    Micro8Run *run = unpack ? micro->run4_unpacked : is_int4(job) ? micro->run4 : micro->run;
     int64_t rows = min_of(job->block_rows, job->M - row0);
     int32_t *sums = (int32_t *)(void *)thread_scratch(job, thread);
     int8_t *unpacked = (int8_t *)(sums + job->block_rows * stride);
     for (int64_t col = 0; col < cols; col += job->weights.header->tile.cols) {
         const int8_t *panel = int8_panel(&job->weights, col0 + col);
-        if (int4 && micro->unpack4) {
+        if (unpack) {
             micro->unpack4(depth, panel, unpacked);
             panel = unpacked;
         }
         for (int64_t row = 0; row < rows; row += micro->rows) {
             int count = (int)min_of(micro->rows, rows - row);
             if (job->M > SKINNY_ROWS_INT8) prefetch_output(job, row0 + row, count, col0 + col);
-            (int4 ? micro->run4 : micro->run)(depth, count, job->left + (row0 + row) * job->left_stride,
-                                              panel, sums + row * stride + col, stride);
+            run(depth, count, job->left + (row0 + row) * job->left_stride, panel, sums + row * stride + col,
+                stride);
         }
     }
     for (int64_t row = 0; row < rows; row++) finish_row(job, sums + row * stride, row0 + row, col0, cols);
@@ -406,7 +410,7 @@ static Status take_workspace(Stream *stream, Int8Job *job, int threads) {
     int64_t depth = job->weights.header->depth, rows = min_of(job->M, ROWS_MAX);
     int64_t padded = int8_round_up(rows, job->micro->rows);
     size_t rounding = int8_align(depth * 5), sums = int8_align(job->block_rows * job->block_cols * 4);
-    if (is_int4(job) && job->micro->unpack4) sums += int8_align(depth * job->micro->unpacked_bytes);
+    if (unpacks(job)) sums += int8_align(depth * job->micro->unpacked_bytes);
     job->scratch_bytes = rounding > sums ? rounding : sums;
     job->left_stride = depth + (has_biases(job) ? depth / INT4_GROUP * job->micro->bias_copies * 4 : 0);
     size_t left = int8_align(padded * job->left_stride), row_scale = int8_align(padded * 4);
@@ -431,10 +435,15 @@ static Status linear_int8_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tens
     if (micro->few && M <= SKINNY_ROWS_INT8) micro = micro->few;
     if (micro->one && M == 1) micro = micro->one;
     int threads = threads_for(stream, M * N / 64 * K);
-    Int8Job job = {
-        .micro = micro, .weights = weights, .M = M, .N = N, .K = K, .bias = tensor_f32(b), .act = act};
-    bool unpacks = is_int4(&job) && micro->unpack4;
-    job.block_rows = int8_round_up(min_of(M, unpacks ? UNPACKED_ROWS : BLOCK_ROWS), micro->rows);
+    Int8Job job = {.micro = micro,
+                   .weights = weights,
+                   .M = M,
+                   .N = N,
+                   .K = K,
+                   .rows = M,
+                   .bias = tensor_f32(b),
+                   .act = act};
+    job.block_rows = int8_round_up(min_of(M, unpacks(&job) ? UNPACKED_ROWS : BLOCK_ROWS), micro->rows);
     job.block_cols = int8_round_up(BLOCK_COLS, tile.cols);
     bool separate = is_separate(&job);
     TRY(take_workspace(stream, &job, threads));

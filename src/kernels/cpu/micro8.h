@@ -16,6 +16,11 @@
 
 #include "kernels/kernels.h"
 
+/* c = panel a times panel b over `depth` inputs, a multiple of INT8_DEPTH. c has `rows` rows of the tile's
+ * columns, c_stride apart. */
+typedef void Micro8Run(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
+                       int64_t c_stride);
+
 typedef struct Micro8 {
     const char *name;
     int rows;             /* rows of a tile and of a left panel; at most 32 */
@@ -26,14 +31,13 @@ typedef struct Micro8 {
     void (*bias)(int32_t *to, const int8_t *inputs);
     bool offset_left; /* int8: left values are stored with an offset of 128, because the instruction treats
                          them as unsigned */
-    /* c = panel a times panel b over `depth` inputs, a multiple of INT8_DEPTH. c has `rows` rows of the
-     * tile's columns, c_stride apart. */
-    void (*run)(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c, int64_t c_stride);
+    Micro8Run *run;
     /* The same for int4 weights: the sums of each slice are multiplied by its steps. */
-    void (*run4)(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c, int64_t c_stride);
-    /* Unpacks an int4 panel to `unpacked_bytes` per input, which run4 then reads instead of the panel; NULL
-     * if it reads the panel itself. */
+    Micro8Run *run4;
+    /* For many rows: unpacks an int4 panel to `unpacked_bytes` per input, which run4_unpacked then reads.
+     * NULL if it would not be faster. */
     void (*unpack4)(int64_t depth, const int8_t *panel, int8_t *to);
+    Micro8Run *run4_unpacked;
     int unpacked_bytes;
     void (*begin)(void), (*end)(void); /* called by each thread before and after its runs; may be NULL */
     /* Micro-kernels with the same tile for other numbers of rows: `one` for a single row, whose left panel is

@@ -2,7 +2,7 @@
  * micro8.h. The instruction multiplies unsigned by signed bytes and adds pairs in 16 bits. For int8, it gets
  * the weights' magnitudes and the inputs with the weights' signs; two products of at most 127 x 127 fit. For
  * int4, it gets the weights plus 8, and even the sums of a slice fit, so that VPMADDWD, which adds the pairs
- * in 32 bits, also multiplies them by the steps. */
+ * in 32 bits, also multiplies them by the steps. For many rows, panels are unpacked first. */
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -80,6 +80,15 @@ static void bias_avx2(int32_t *to, const int8_t *inputs) {
     memcpy(to, pair, sizeof pair);
 }
 
+/* The steps of 8 columns each, twice. Unpacking works within halves, so the middle quarters are exchanged
+ * first. */
+static inline void load_steps(__m256i steps[2], const int8_t *from) {
+    const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)from));
+    const __m256i ordered = _mm256_permute4x64_epi64(wide, 0xd8);
+    steps[0] = _mm256_unpacklo_epi16(ordered, ordered);
+    steps[1] = _mm256_unpackhi_epi16(ordered, ordered);
+}
+
 static inline __attribute__((always_inline)) void tile_slices(int64_t depth, int count, int panel, int rows,
                                                               const int8_t *a, const int32_t *bias,
                                                               const int8_t *b, int32_t *c, int64_t c_stride) {
@@ -101,16 +110,12 @@ static inline __attribute__((always_inline)) void tile_slices(int64_t depth, int
                 sum[i][1] = _mm256_add_epi16(sum[i][1], _mm256_maddubs_epi16(high, left));
             }
         }
-        const __m128i *steps = (const __m128i *)(const void *)(b + COLS * INT4_GROUP / 2);
-        const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128(steps));
-        /* Each step twice. Unpacking works within halves, so the middle quarters are exchanged first. */
-        const __m256i ordered = _mm256_permute4x64_epi64(wide, 0xd8);
-        const __m256i first = _mm256_unpacklo_epi16(ordered, ordered);
-        const __m256i second = _mm256_unpackhi_epi16(ordered, ordered);
+        __m256i steps[2];
+        load_steps(steps, b + COLS * INT4_GROUP / 2);
 #pragma GCC unroll 4
         for (int i = 0; i < count; i++) {
-            total[i][0] = _mm256_add_epi32(total[i][0], _mm256_madd_epi16(sum[i][0], first));
-            total[i][1] = _mm256_add_epi32(total[i][1], _mm256_madd_epi16(sum[i][1], second));
+            total[i][0] = _mm256_add_epi32(total[i][0], _mm256_madd_epi16(sum[i][0], steps[0]));
+            total[i][1] = _mm256_add_epi32(total[i][1], _mm256_madd_epi16(sum[i][1], steps[1]));
         }
     }
 #pragma GCC unroll 4
@@ -134,12 +139,71 @@ static void run4_row(int64_t depth, int rows, const int8_t *a, const int8_t *b, 
     tile_slices(depth, 1, 1, rows, a, micro8_bias(a, 1, depth), b, c, c_stride);
 }
 
+/* Unpacked slices have the weights plus 8, a byte each, followed by the steps in 16 bits. */
+enum { UNPACKED_SLICE = COLS * INT4_GROUP + 2 * 32 };
+
+static void unpack_avx2(int64_t depth, const int8_t *panel, int8_t *to) {
+    const __m256i fifteen = _mm256_set1_epi8(15), eight = _mm256_set1_epi8(8);
+    for (int64_t k = 0; k < depth; k += INT4_GROUP, panel += SLICE, to += UNPACKED_SLICE) {
+        __m256i *out = (__m256i *)(void *)to, steps[2];
+        for (int g = 0; g < INT4_GROUP / GROUP; g++) {
+            const __m256i both = load(panel + 32 * g);
+            const __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), fifteen);
+            _mm256_storeu_si256(out++, _mm256_and_si256(both, fifteen));
+            _mm256_storeu_si256(out++, _mm256_xor_si256(high, eight));
+        }
+        load_steps(steps, panel + COLS * INT4_GROUP / 2);
+        _mm256_storeu_si256(out++, steps[0]);
+        _mm256_storeu_si256(out, steps[1]);
+    }
+}
+
+/* c [+]= the sums of a slice times its steps. */
+static inline void add_slice(int32_t *c, __m256i sum, const int8_t *steps, bool add) {
+    const __m256i product = _mm256_madd_epi16(sum, load(steps));
+    store(c, add ? _mm256_add_epi32(product, load((const int8_t *)c)) : product);
+}
+
+/* Four rows at a time: the registers do not suffice for the totals, which are in c. */
+static void run4_unpacked(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
+                          int64_t c_stride) {
+    const int32_t *bias = micro8_bias(a, ROWS, depth);
+    for (int64_t k = 0; k < depth; k += INT4_GROUP, bias += ROWS) {
+        __m256i sum[ROWS][2];
+#pragma GCC unroll 4
+        for (int i = 0; i < ROWS; i++) sum[i][0] = sum[i][1] = broadcast(bias + i);
+        for (int g = 0; g < INT4_GROUP / GROUP; g++, a += ROWS * GROUP, b += COLS * GROUP) {
+            const __m256i w[2] = {load(b), load(b + 32)};
+#pragma GCC unroll 4
+            for (int i = 0; i < ROWS; i++) {
+                const __m256i left = broadcast(a + GROUP * i);
+                sum[i][0] = _mm256_add_epi16(sum[i][0], _mm256_maddubs_epi16(w[0], left));
+                sum[i][1] = _mm256_add_epi16(sum[i][1], _mm256_maddubs_epi16(w[1], left));
+            }
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < ROWS; i++) {
+            if (i >= rows) break;
+            add_slice(c + i * c_stride, sum[i][0], b, k > 0);
+            add_slice(c + i * c_stride + 8, sum[i][1], b + 32, k > 0);
+        }
+        b += 2 * 32;
+    }
+}
+
 #define TILES                                                                                                \
     .tile = {COLS, GROUP, 32, false}, .tile4 = {COLS, GROUP, 32, true}, .bias_copies = 1, .bias = bias_avx2
 
 static const Micro8 one = {.name = "avx2", .rows = 1, TILES, .run = run_row, .run4 = run4_row};
 
-const Micro8 micro8_avx2 = {
-    .name = "avx2", .rows = ROWS, TILES, .run = run_avx2, .run4 = run4_avx2, .one = &one};
+const Micro8 micro8_avx2 = {.name = "avx2",
+                            .rows = ROWS,
+                            TILES,
+                            .run = run_avx2,
+                            .run4 = run4_avx2,
+                            .unpack4 = unpack_avx2,
+                            .run4_unpacked = run4_unpacked,
+                            .unpacked_bytes = UNPACKED_SLICE / INT4_GROUP,
+                            .one = &one};
 
 #endif
