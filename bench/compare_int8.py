@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Compare the forward pass of GPT-2 124M in int8 and fp32 in weft and in ONNX Runtime, on a CPU.
+"""Compare the forward pass of GPT-2 124M in int8, int4 and fp32 in weft and in ONNX Runtime, on a CPU.
 
     python bench/compare_int8.py [--weft build/release/weft] [--threads 1,2] [--batches 32,64]
 
 A pass computes the logits of all positions for `batch` sequences of 64 random tokens. weft runs `weft eval`, which also
 computes the loss; the time of a pass is the difference between a run of several batches and a run of one, divided by the
-number of passes. ONNX Runtime runs torch's export of the transformers model, as is and after quantize_dynamic (int8
-weights, dynamically quantized activations). Both sides have random weights. Each measurement is a separate process,
-pinned to one CPU per thread. The sides alternate, and the best of all rounds counts, because other load can only slow a
-run down.
+number of passes. ONNX Runtime runs torch's export of the transformers model: as is, after quantize_dynamic (int8
+weights, dynamically quantized activations), and after MatMulNBitsQuantizer (int4 weights in blocks of 32, accuracy
+level 4, which is int8 activations). Both sides have random weights. Each measurement is a separate process, pinned to
+one CPU per thread. The sides alternate, and the best of all rounds counts, because other load can only slow a run down.
+WEFT_CPU limits weft to an older instruction set; ONNX Runtime cannot be limited.
 
 The ONNX Runtime side needs torch, transformers, onnx and onnxruntime, which are imported only in its own processes;
 --no-peer skips it.
@@ -65,6 +66,18 @@ def export(folder):
     # Constant-folds the transposed output matrix; otherwise it would not be quantized.
     quant_pre_process(folder / "fp32.onnx", folder / "folded.onnx", skip_symbolic_shape=True, save_as_external_data=True)
     quantize_dynamic(folder / "folded.onnx", folder / "int8.onnx", weight_type=QuantType.QInt8)
+    quantize_int4(folder)
+
+
+def quantize_int4(folder):
+    import onnx
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+    from onnxruntime.quantization.onnx_model import ONNXModel
+    model = ONNXModel(onnx.load(folder / "folded.onnx"))
+    model.replace_gemm_with_matmul()  # only MatMul nodes are quantized
+    quantizer = MatMulNBitsQuantizer(model.model, bits=4, block_size=32, is_symmetric=True, accuracy_level=4)
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(folder / "int4.onnx"), True)
 
 
 def peer_worker(args):
@@ -86,17 +99,20 @@ def peer_worker(args):
 
 
 def weft_models(args, folder):
-    """A checkpoint with random weights, and its int8 version."""
-    fp32, int8 = folder / "fp32", folder / "int8"
+    """A checkpoint with random weights, and its int8 and int4 versions."""
+    fp32 = folder / "fp32"
     if not fp32.exists():
         tokens = folder / "few.u16"
         tokens.write_bytes(struct.pack("<2000H", *[i % 1000 for i in range(2000)]))
         run([args.weft, "train", "--model", "gpt2", "--data", str(tokens), "--format", "u16", "--vocab", str(VOCAB), "--seq",
              str(SEQ), "--batch", "1", "--steps", "1", "--lr", "1e-9", "--out", str(folder / "run"), "--quiet"], 1)
         (folder / "run").rename(fp32)
-    if not int8.exists():
-        run([args.weft, "quantize", "--model", str(fp32), "--out", str(int8), "--int8-embedding"], 1)
-    return {"fp32": fp32, "int8": int8}
+    models = {"fp32": fp32}
+    for kind, options in (("int8", ["--int8-embedding"]), ("int4", ["--bits", "4", "--int4-embedding"])):
+        models[kind] = folder / kind
+        if not models[kind].exists():
+            run([args.weft, "quantize", "--model", str(fp32), "--out", str(models[kind])] + options, 1)
+    return models
 
 
 def weft_tokens(folder, batch, passes):
@@ -117,7 +133,7 @@ def weft_time(args, model, tokens, threads, batch):
 
 def measure(args, folder):
     models = weft_models(args, folder)
-    if args.peer and not (folder / "int8.onnx").exists():
+    if args.peer and not (folder / "int4.onnx").exists():
         run([sys.executable, __file__, "--export", str(folder)], len(os.sched_getaffinity(0)))
     best = {}
     for _ in range(args.rounds):
@@ -139,18 +155,16 @@ def measure(args, folder):
 def show(best, args):
     print(f"{platform.machine()}, GPT-2 124M, sequences of {SEQ} tokens, ms per pass, best of {args.rounds} rounds of "
           f"{args.passes} passes")
-    print("| threads | batch | weft fp32, ms | weft int8 | speedup | ONNX Runtime fp32 | its int8 | speedup "
-          "| weft int8 vs its int8 |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    columns = [f"weft {kind} | ONNX Runtime {kind} | speedup" for kind in args.kinds]
+    print("| threads | batch | " + " | ".join(columns) + " |")
+    print("| --- " * (2 + 3 * len(args.kinds)) + "|")
     for threads in args.threads:
         for batch in args.batches:
             cells = [str(threads), str(batch)]
-            for side in ("weft", "peer"):
-                fp32, int8 = best.get((threads, batch, side, "fp32")), best.get((threads, batch, side, "int8"))
-                cells += [f"{1e3 * fp32:.0f}" if fp32 else "", f"{1e3 * int8:.0f}" if int8 else "",
-                          f"{fp32 / int8:.2f}x" if fp32 and int8 else ""]
-            mine, other = (best.get((threads, batch, side, "int8")) for side in ("weft", "peer"))
-            cells.append(f"{other / mine:.2f}x" if other else "")
+            for kind in args.kinds:
+                mine, other = (best.get((threads, batch, side, kind)) for side in ("weft", "peer"))
+                cells += [f"{1e3 * mine:.0f}", f"{1e3 * other:.0f}" if other else "",
+                          f"{other / mine:.2f}x" if other else ""]
             print("| " + " | ".join(cells) + " |")
 
 
@@ -160,7 +174,7 @@ def main():
     parser.add_argument("--weft", default=str(ROOT / "build/release/weft"))
     parser.add_argument("--threads", type=numbers, default=[1, 2])
     parser.add_argument("--batches", type=numbers, default=[32, 64])
-    parser.add_argument("--kinds", type=lambda text: text.split(","), default=["fp32", "int8"])
+    parser.add_argument("--kinds", type=lambda text: text.split(","), default=["fp32", "int8", "int4"])
     parser.add_argument("--passes", type=int, default=2, help="timed passes per measurement")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--no-peer", dest="peer", action="store_false", help="measure only weft")
