@@ -198,8 +198,9 @@ static inline __attribute__((always_inline)) void dot_tile(const Gemm *gemm, int
     /* The next columns follow in memory; prefetching them here makes them one stream rather than several. */
     const float *ahead = b[0] + (cols == 1 ? AHEAD : cols * gemm->b.stride);
     for (; k + VEC <= gemm->k; k += VEC) {
-        for (int line = 0; line < cols * VEC; line += 16)
-            __builtin_prefetch(ahead + cols * k + line, 0, cols == 1 ? 3 : 2);
+        for (int line = 0; line < cols * VEC && cols > 1; line += 16)
+            __builtin_prefetch(ahead + cols * k + line, 0, 2);
+        if (cols == 1) __builtin_prefetch(ahead + k, 0, 3);
 #pragma GCC unroll 8
         for (int j = 0; j < cols; j++) {
             const VecF right = vec_load(b[j] + k);

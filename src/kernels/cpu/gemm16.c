@@ -383,8 +383,9 @@ static ALWAYS_INLINE void dot_tile(const Skinny *skinny, int64_t row, int64_t co
     int64_t k = 0;
     const char *ahead = (const char *)b[0] + (cols == 1 ? AHEAD : cols * gemm->b.stride * 2 + PREFETCH_BYTES);
     for (; k + PAIR <= gemm->k; k += PAIR) {
-        for (int line = 0; line < cols * PAIR * 2 && prefetch; line += 64)
-            __builtin_prefetch(ahead + cols * k * 2 + line, 0, cols == 1 ? 3 : 2);
+        for (int line = 0; line < cols * PAIR * 2 && prefetch && cols > 1; line += 64)
+            __builtin_prefetch(ahead + cols * k * 2 + line, 0, 2);
+        if (cols == 1) __builtin_prefetch(ahead + k * 2, 0, 3);
 #pragma GCC unroll 4
         for (int j = 0; j < cols; j++) {
             const VecPair right = load_pair(dtype, b[j] + k);

@@ -82,12 +82,12 @@ static inline __m512i load_steps(const int8_t *from) {
 /* Stores the low and the high bytes of weights times steps. `even` and `odd` have the weights of even and of
  * odd inputs, times 4096. */
 static inline void store_bytes(int8_t *to, __m512i even, __m512i odd, __m512i steps) {
-    const int or_and = 0xf8; /* VPTERNLOG: a | (b & c) */
+    enum { OR_AND = 0xf8 }; /* VPTERNLOG: a | (b & c) */
     const __m512i first = _mm512_mulhi_epi16(even, steps), second = _mm512_mulhi_epi16(odd, steps);
     const __m512i low =
-        _mm512_ternarylogic_epi32(_mm512_slli_epi16(second, 8), first, _mm512_set1_epi16(0xff), or_and);
+        _mm512_ternarylogic_epi32(_mm512_slli_epi16(second, 8), first, _mm512_set1_epi16(0xff), OR_AND);
     const __m512i high = _mm512_ternarylogic_epi32(_mm512_srli_epi16(first, 8), second,
-                                                   _mm512_set1_epi16((short)0xff00), or_and);
+                                                   _mm512_set1_epi16((short)0xff00), OR_AND);
     _mm512_storeu_si512(to, low);
     _mm512_storeu_si512(to + TILE_BYTES, high);
 }

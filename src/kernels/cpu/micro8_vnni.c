@@ -75,7 +75,7 @@ static inline __attribute__((always_inline)) void tile_slices(int64_t depth, int
                                                               const int8_t *b, int32_t *c, int64_t c_stride) {
     enum { ROWS4_MAX = 6 };
     const __m512i fifteen = _mm512_set1_epi8(15), eight = _mm512_set1_epi8(8);
-    const int and_xor = 0x6a; /* VPTERNLOG: (a & b) ^ c */
+    enum { AND_XOR = 0x6a }; /* VPTERNLOG: (a & b) ^ c */
     __m512i total[ROWS4_MAX][2];
 #pragma GCC unroll 6
     for (int i = 0; i < count; i++) total[i][0] = total[i][1] = _mm512_setzero_si512();
@@ -86,9 +86,9 @@ static inline __attribute__((always_inline)) void tile_slices(int64_t depth, int
         if (count == 1) prefetch(b, SLICE);
         for (int g = 0; g < INT4_GROUP / GROUP; g++, a += panel * GROUP) {
             const __m512i both = _mm512_loadu_si512(b + 64 * g);
-            const __m512i low = _mm512_ternarylogic_epi32(both, fifteen, eight, and_xor);
+            const __m512i low = _mm512_ternarylogic_epi32(both, fifteen, eight, AND_XOR);
             const __m512i high =
-                _mm512_ternarylogic_epi32(_mm512_srli_epi16(both, 4), fifteen, eight, and_xor);
+                _mm512_ternarylogic_epi32(_mm512_srli_epi16(both, 4), fifteen, eight, AND_XOR);
 #pragma GCC unroll 6
             for (int i = 0; i < count; i++) {
                 const __m512i left = broadcast_four(a + GROUP * i);
