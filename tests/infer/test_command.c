@@ -143,6 +143,7 @@ static void prompt_sources(void **state) {
                              "--prompt-ids 45,120 <<'END'\nab c\nEND");
     assert_true(json_equal(json_object_get(line, "samples"), json_object_get(ids, "samples")));
     assert_true(json_equal(sample_of(file, 1), sample_of(ids, 1)));
+    assert_int_equal(json_array_size(json_object_get(ids, "batches")), 1);
     assert_int_equal(json_array_size(json_object_get(sample_of(file, 0), "ids")), 4 + 1 + 9);
     json_decref(line);
     json_decref(ids);

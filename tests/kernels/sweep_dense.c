@@ -29,9 +29,11 @@ static void linear_forward_case(Kit *kit, const Args *args) {
 
 void linear_forward_sweep(Sweep *sweep) {
     over_gemms(sweep, linear_forward_case, 4 * ACT_COUNT);
-    /* Shapes of generation: few rows and large matrices, whose sizes are not multiples of any tile. */
+    /* Shapes of generation: few rows and large matrices, whose sizes are not multiples of any tile, and
+     * prompts. */
     static const int64_t few[][3] = {{1, 4096, 1024}, {12, 264, 4096}, {16, 776, 768}, {5, 50304, 64},
-                                     {9, 27, 2056},   {16, 8201, 40},  {2, 519, 2600}, {8, 96, 1000}};
+                                     {9, 27, 2056},   {16, 8201, 40},  {2, 519, 2600}, {8, 96, 1000},
+                                     {64, 200, 2100}, {17, 97, 31},    {128, 33, 96},  {81, 103, 1029}};
     enum { FEW = sizeof few / sizeof *few, BIASED = 2, KEPT = 3, GELU = 4 * ACT_GELU_TANH };
     for (unsigned i = 0; i < (test_on_cuda() ? 3 * FEW : FEW); i++) {
         const int64_t *n = few[i % FEW];

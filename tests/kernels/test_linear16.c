@@ -157,9 +157,10 @@ static void test_small(void **state) {
 
 /* Sizes beyond a tile, a block, a packed panel and a split of the depth, in each dimension. */
 static void large_sweep(Bench *bench, const char *microkernel) {
-    static const int64_t sizes[][3] = {{270, 260, 530}, {97, 4, 1031}, {64, 33, 4500}, {2100, 20, 30},
-                                       {33, 8300, 17},  {3, 8300, 17}, {4200, 40, 50}, {30, 4200, 50},
-                                       {40, 257, 1100}, {24, 65, 129}, {26, 530, 1030}};
+    static const int64_t sizes[][3] = {{270, 260, 530}, {97, 4, 1031}, {64, 33, 4500},  {2100, 20, 30},
+                                       {33, 8300, 17},  {3, 8300, 17}, {4200, 40, 50},  {30, 4200, 50},
+                                       {40, 257, 1100}, {24, 65, 129}, {26, 530, 1030}, {64, 100, 96},
+                                       {128, 33, 1056}, {17, 16, 32},  {81, 210, 2080}};
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (unsigned turn = 0; turn < 4; turn++)
             all_gemms(bench, microkernel, sizes[i][0], sizes[i][1], sizes[i][2], i + 3 * turn + 1);
@@ -172,10 +173,8 @@ static void test_large(void **state) {
 
 /* Two and three threads produce the same bits as one, on values whose sums depend on the order of addition.
  */
-static void threads_sweep(Bench *bench, const char *microkernel) {
-    (void)microkernel;
+static void threads_case(int64_t M, int64_t N, int64_t K) {
     Kit kit[3];
-    int64_t M = 150, N = 260, K = 1500;
     for (int i = 0; i < 3; i++) {
         kit_init(&kit[i], "cpu", i + 1);
         Tensor x = rounded(&kit[i], kit_random(&kit[i], shape2(M, K)), DT_BF16);
@@ -195,12 +194,39 @@ static void threads_sweep(Bench *bench, const char *microkernel) {
             assert_memory_equal(kit[i].output[o].tensor.data, kit[0].output[o].tensor.data,
                                 tensor_bytes(kit[0].output[o].tensor));
     for (int i = 0; i < 3; i++) kit_done(&kit[i]);
-    (void)bench;
+}
+
+static void threads_sweep(Bench *bench, const char *microkernel) {
+    (void)bench, (void)microkernel;
+    threads_case(150, 260, 1500);
+    threads_case(64, 260, 1536);
 }
 
 static void test_threads(void **state) {
     (void)state;
     each_microkernel(threads_sweep, 1);
+}
+
+/* The rows of a prompt get the same bits, whatever rows follow. */
+static void rows_sweep(Bench *bench, const char *microkernel) {
+    (void)microkernel;
+    Kit *kit = &bench->cpu;
+    enum { M = 100, FEWER = 37, N = 210, K = 1120 };
+    for (DType dtype = DT_F32; dtype <= DT_BF16; dtype++) {
+        Tensor x = rounded(kit, kit_random(kit, shape2(M, K)), dtype);
+        Tensor w = rounded(kit, kit_random(kit, shape2(N, K)), dtype);
+        Tensor all = kit_take(kit, shape2(M, N)), some = kit_take(kit, shape2(FEWER, N));
+        assert_ok(linear_forward(&kit->exec, all, TENSOR_NONE, x, w, TENSOR_NONE, ACT_NONE));
+        assert_ok(linear_forward(&kit->exec, some, TENSOR_NONE, tensor_slice(x, 0, FEWER), w, TENSOR_NONE,
+                                 ACT_NONE));
+        assert_memory_equal(all.data, some.data, tensor_bytes(some));
+    }
+    kit_clear(kit);
+}
+
+static void test_rows(void **state) {
+    (void)state;
+    each_microkernel(rows_sweep, 2);
 }
 
 /* An unsupported value of WEFT_CPU_BF16 is an error and is not ignored. */
@@ -223,6 +249,7 @@ int main(void) {
         cmocka_unit_test(test_small),
         cmocka_unit_test(test_large),
         cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_rows),
         cmocka_unit_test(test_unknown_microkernel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
