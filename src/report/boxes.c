@@ -14,22 +14,23 @@ enum {
     LEFT = 190,
     TOP = 30, /* for the legend */
     BOTTOM = 44,
-    CHAR_WIDTH = 6
+    CHAR_WIDTH = 6,
+    LONGEST = LEFT / CHAR_WIDTH - 2 /* characters of a label */
 };
 
 static const char *const part_colors[] = {"#12705c", "#3f8fd2", "#93a1b4", "#6b58a8",
                                           "#f0b429", "#e4772d", "#b8365f", "#b9c0ca"};
 
 void boxes_done(BoxChart *chart) {
-    for (size_t i = 0; i < chart->row_count; i++) free(chart->rows[i]);
+    for (size_t i = 0; i < chart->row_count; i++) free(chart->rows[i].name);
     free(chart->rows);
     free(chart->boxes);
 }
 
-Status boxes_row(BoxChart *chart, const char *label) {
+Status boxes_row(BoxChart *chart, const char *name, int rank) {
     TRY(mem_grow(&chart->rows, &chart->row_capacity, chart->row_count + 1, sizeof *chart->rows));
-    TRY(str_dup(label, &chart->rows[chart->row_count]));
-    chart->row_count++;
+    TRY(str_dup(name, &chart->rows[chart->row_count].name));
+    chart->rows[chart->row_count++].rank = rank;
     return OK;
 }
 
@@ -38,6 +39,15 @@ Status boxes_add(BoxChart *chart, const char *category, int color, double from, 
     TRY(mem_grow(&chart->boxes, &chart->box_capacity, chart->box_count + 1, sizeof *chart->boxes));
     chart->boxes[chart->box_count++] = (Box){chart->row_count - 1, from, to, color, category};
     return OK;
+}
+
+/* "NAME, rank 3"; the name is shortened so that the label has at most `most` characters. */
+static Status label_of(const BoxRow *row, size_t most, char **ret_label) {
+    CLEANUP(mem_freep) char *name = NULL;
+    char rank[24] = "";
+    if (row->rank >= 0) snprintf(rank, sizeof rank, ", rank %d", row->rank);
+    TRY(plot_shorten(row->name, most - strlen(rank), &name));
+    return str_format(ret_label, "%s%s", name, rank);
 }
 
 /* ---- the script ---- */
@@ -82,7 +92,7 @@ static void put_legend(FILE *out, const Legend *legend, double height) {
     }
 }
 
-static void put_script(FILE *out, const BoxChart *chart, const Legend *legend, double height) {
+static Status put_script(FILE *out, const BoxChart *chart, const Legend *legend, double height) {
     double largest = 0;
     for (size_t i = 0; i < chart->box_count; i++) largest = fmax(largest, chart->boxes[i].to);
     PlotAxis axis = plot_axis(chart->format, 0, largest);
@@ -98,8 +108,10 @@ static void put_script(FILE *out, const BoxChart *chart, const Legend *legend, d
         axis.high > 0 ? axis.high : 1, (double)chart->row_count + 0.6, axis.suffix,
         plot_step(axis.high > 0 ? axis.high / 6 : 1));
     for (size_t i = 0; i < chart->row_count; i++) {
+        CLEANUP(mem_freep) char *label = NULL;
+        TRY(label_of(&chart->rows[i], LONGEST, &label));
         fputs(i ? ", " : "", out);
-        plot_put_text(out, chart->rows[i]);
+        plot_put_text(out, label);
         fprintf(out, " %zu", chart->row_count - i);
     }
     fputs(")\n", out);
@@ -109,15 +121,19 @@ static void put_script(FILE *out, const BoxChart *chart, const Legend *legend, d
                 c ? ", " : "plot ", c, part_colors[legend->first[c]->color & 7]);
     fputc('\n', out);
     plot_put_pdf(out, chart->name, WIDTH, height);
+    return OK;
 }
 
-static void put_csv(FILE *out, const BoxChart *chart) {
+static Status put_csv(FILE *out, const BoxChart *chart) {
     fputs("row,category,from,to\n", out);
     for (size_t i = 0; i < chart->box_count; i++) {
+        CLEANUP(mem_freep) char *label = NULL;
         const Box *box = &chart->boxes[i];
-        plot_put_csv_text(out, chart->rows[box->row]);
+        TRY(label_of(&chart->rows[box->row], SIZE_MAX, &label));
+        plot_put_csv_text(out, label);
         fprintf(out, ",\"%s\",%.10g,%.10g\n", box->category, box->from, box->to);
     }
+    return OK;
 }
 
 Status boxes_write(const BoxChart *chart, Figures *drawn) {
@@ -128,11 +144,12 @@ Status boxes_write(const BoxChart *chart, Figures *drawn) {
     FILE *out = open_memstream(&text, &size), *script = tmpfile();
     drawn->count++;
     if (!out || !script) return FAILED("cannot create a temporary file");
-    put_csv(out, chart);
-    put_script(script, chart, &legend, (double)(ROW * chart->row_count) + TOP + BOTTOM);
-    bool bad = ferror(out) != 0 || fclose(out) != 0;
-    Status status = bad ? FAILED("out of memory while writing a chart")
-                        : plot_write_files(chart->name, drawn->dir, script, text, size);
+    Status status = put_csv(out, chart);
+    if (!status) status = put_script(script, chart, &legend, (double)(ROW * chart->row_count) + TOP + BOTTOM);
+    bool bad = ferror(out) != 0;
+    bad |= fclose(out) != 0;
+    if (!status && bad) status = FAILED("out of memory while writing a chart");
+    if (!status) status = plot_write_files(chart->name, drawn->dir, script, text, size);
     fclose(script);
     return status;
 }

@@ -12,18 +12,23 @@ typedef struct Box {
     const char *category; /* constant text */
 } Box;
 
+typedef struct BoxRow {
+    char *name;
+    int rank; /* negative: the row is not of a rank */
+} BoxRow;
+
 /* Start from {.name = ..., .x_label = ...}. */
 typedef struct BoxChart {
     const char *name, *x_label; /* as in Plot */
     AxisFormat format;
-    char **rows; /* labels, from the top */
+    BoxRow *rows; /* from the top */
     size_t row_count, row_capacity;
     Box *boxes;
     size_t box_count, box_capacity;
 } BoxChart;
 
 void boxes_done(BoxChart *chart);
-MUST_USE Status boxes_row(BoxChart *chart, const char *label);
+MUST_USE Status boxes_row(BoxChart *chart, const char *name, int rank);
 /* Adds a box to the last row. */
 MUST_USE Status boxes_add(BoxChart *chart, const char *category, int color, double from, double to);
 /* Writes NAME.svg, .pdf and .csv; nothing without boxes or a directory. */

@@ -96,8 +96,6 @@ static void put_spent(FILE *out, const Results *results) {
     }
 }
 
-/* Bars show the time per sample, so that runs with different batch sizes are comparable. With models of
- * different sizes that is meaningless, and all bars have the same length. */
 /* The same bars, in milliseconds, as files. */
 static Status write_phases(const Results *results, Figures *drawn) {
     CLEANUP(boxes_done) BoxChart chart = {.name = "time-per-sample", .x_label = "ms per sample"};
@@ -105,7 +103,7 @@ static Status write_phases(const Results *results, Figures *drawn) {
     for (size_t i = 0; i < results->count; i++) {
         double rate = run_figure(&results->runs[i], FIGURE_SAMPLES), from = 0;
         if (!run_phases(&results->runs[i], share) || !(rate > 0)) continue;
-        TRY(boxes_row(&chart, results->runs[i].name));
+        TRY(boxes_row(&chart, results->runs[i].name, -1));
         for (int p = 0; p < PHASES; from += share[p++] * 1e3 / rate)
             if (share[p] >= SHARE_VISIBLE)
                 TRY(boxes_add(&chart, phase_name((Phase)p), phase_color((Phase)p), from,
@@ -114,6 +112,8 @@ static Status write_phases(const Results *results, Figures *drawn) {
     return boxes_write(&chart, drawn);
 }
 
+/* Bars show the time per sample, so that runs with different batch sizes are comparable. With models of
+ * different sizes that is meaningless, and all bars have the same length. */
 Status put_phases(FILE *out, const Results *results, Figures *drawn) {
     char text[COLOR_TEXT];
     double share[PHASES], slowest = INFINITY;
@@ -239,11 +239,9 @@ static Status write_memory(const Results *results, Figures *drawn) {
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         for (size_t rank = 0; rank < rank_count(run) && rank < MAX_BARS; rank++) {
-            CLEANUP(mem_freep) char *label = NULL;
             const json_t *memory = rank_memory(run, rank);
             double from = 0;
-            TRY(str_format(&label, "%.20s, rank %zu", run->name, rank));
-            TRY(boxes_row(&chart, label));
+            TRY(boxes_row(&chart, run->name, (int)rank));
             for (int tag = 0; tag < TAGS; from += tag_bytes(memory, tag++))
                 if (tag_bytes(memory, tag) > 0)
                     TRY(boxes_add(&chart, tag_names[tag], tag_color[tag], from,

@@ -44,7 +44,7 @@ static Status write_phases(const NamedResult *results, size_t count, Figures *dr
         char grid[LAYOUT_TEXT];
         const StepEstimate *time = &results[i].result->time;
         double from = 0;
-        TRY(boxes_row(&chart, layout_grid(&results[i].result->layout, grid)));
+        TRY(boxes_row(&chart, layout_grid(&results[i].result->layout, grid), -1));
         for (TimePhase phase = 0; phase < PHASE_COUNT; from += 1e3 * time->phase_s[phase++])
             if (time->phase_s[phase] > 0)
                 TRY(boxes_add(&chart, time_phase(phase), phase_colors[phase], from,
@@ -154,7 +154,7 @@ static Status record_stage(BoxChart *chart, const PlannedLayout *first, int stag
     const SimSpans *spans = &first->timeline->stage[stage];
     char label[64];
     stage_label(first->plan, stage, label);
-    TRY(boxes_row(chart, label));
+    TRY(boxes_row(chart, label, -1));
     for (size_t i = 0; i < spans->count && i < MAX_BOXES; i++) {
         const SimSpan *span = &spans->span[i];
         bool only = span->kind == SPAN_COMMUNICATION;
@@ -259,7 +259,7 @@ Status put_plan_memory(FILE *out, const PlanFacts *facts, const PlannedLayout *f
                                    : "stage %d",
                  s, last);
         put_stage_memory(out, label, &plan->stage[s].memory, longest, available);
-        TRY(boxes_row(&chart, label));
+        TRY(boxes_row(&chart, label, -1));
         for (MemTag tag = 0; tag < MEM_TAGS; from += (double)plan->stage[s].memory.tag[tag++])
             if (plan->stage[s].memory.tag[tag])
                 TRY(boxes_add(&chart, tag_names[tag], tag_colors[tag], from,

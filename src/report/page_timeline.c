@@ -189,9 +189,7 @@ static Status record_rank(BoxChart *chart, const Step *step, int rank) {
 
 static Status record_step(BoxChart *chart, const Run *run, const Step *step) {
     for (int rank = 0; rank < step->ranks; rank++) {
-        CLEANUP(mem_freep) char *label = NULL;
-        TRY(str_format(&label, "%.20s, rank %d", run->name, rank));
-        TRY(boxes_row(chart, label));
+        TRY(boxes_row(chart, run->name, rank));
         TRY(record_rank(chart, step, rank));
     }
     return OK;

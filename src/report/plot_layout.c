@@ -129,13 +129,12 @@ static size_t length_of(const char *text) {
     return count;
 }
 
-/* A copy with at most LONGEST characters. */
-static Status shorten(const char *text, char **ret_text) {
+Status plot_shorten(const char *text, size_t most, char **ret_text) {
     size_t count = 0, at = 0;
-    if (length_of(text) <= LONGEST) return str_dup(text, ret_text);
+    if (length_of(text) <= most) return str_dup(text, ret_text);
     for (; text[at]; at++) {
         bool starts = ((unsigned char)text[at] & 0xC0) != 0x80;
-        if (starts && count++ == LONGEST - 1) break;
+        if (starts && count++ == most - 1) break;
     }
     return str_format(ret_text, "%.*s…", (int)at, text);
 }
@@ -153,7 +152,7 @@ static double widest_label(const Plot *plot) {
 
 static Status add_label(PlotLayout *layout, const char *text, double x, double y, int color) {
     PlotLabel *label = &layout->labels[layout->label_count];
-    TRY(shorten(text, &label->text));
+    TRY(plot_shorten(text, LONGEST, &label->text));
     label->x = x;
     label->y = y;
     label->color = color;
