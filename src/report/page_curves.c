@@ -6,6 +6,7 @@
 #include "report/comparable.h"
 #include "report/page.h"
 #include "report/page_plot.h"
+#include "report/plot_layout.h"
 #include "report/spread.h"
 
 #define COINCIDENT     1e-3 /* largest relative difference of curves that are drawn as one */
@@ -69,7 +70,9 @@ static Status label_of(const Results *results, size_t at, char **ret_label) {
     if (like == 1) return str_dup(name, ret_label);
     if (like == known) return str_format(ret_label, "all %zu runs", like);
     if (like == 2) return str_format(ret_label, "%s, %s", name, results->runs[other].name);
-    return str_format(ret_label, "%.16s and %zu more", name, like - 1);
+    CLEANUP(mem_freep) char *shortened = NULL;
+    TRY(plot_shorten(name, 16, &shortened));
+    return str_format(ret_label, "%s and %zu more", shortened, like - 1);
 }
 
 /* ---- what a loss is drawn against ---- */
@@ -127,12 +130,12 @@ static Status put_by_time(FILE *out, const Results *results, Curves *curves, Fig
                  .y_label = "training loss",
                  .series = curves->series};
     for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
-        if (!has_loss(run)) continue;
+        const Run *run = &results->runs[i], *shown = run_shown(run); /* not a repeat that was disturbed */
+        if (!has_loss(shown)) continue;
         free(curves->labels[i]);
         curves->labels[i] = NULL;
         TRY(str_format(&curves->labels[i], "%s%s", run->name, run_contended(run) ? " (contention)" : ""));
-        TRY(add_curve(&plot, curves, i, run, &run->loss, BY_TIME));
+        TRY(add_curve(&plot, curves, i, shown, &shown->loss, BY_TIME));
     }
     return put_plot(out, &plot, "Training loss", "by time", drawn);
 }
