@@ -223,35 +223,51 @@ static bool is_measured(const Run *run) {
     return run->state == RUN_FINISHED && !run_predicted(run);
 }
 
+/* "3 repeats", "1 to 3 repeats" without the noun. */
+static void put_span(FILE *out, const Span *span) {
+    if (span->least < span->most) fprintf(out, "%.0f to ", span->least);
+    fprintf(out, "%.0f", span->most);
+}
+
+/* `all`: finished repeats of all runs, `dropped`: how many of them do not count. */
+static void put_repeats(FILE *out, const Span *repeats, const Span *counted, size_t all, size_t dropped) {
+    if (!(repeats->most > 1)) return;
+    fputs("Times are means of ", out);
+    put_span(out, repeats);
+    fputs(" interleaved repeats. ", out);
+    if (!dropped) return;
+    fprintf(out, "%zu of %zu %s left out because other processes took the cores; ", dropped, all,
+            dropped == 1 ? "is" : "are");
+    put_span(out, counted);
+    fprintf(out, " per run remain%s. ", counted->most == 1 ? "s" : "");
+}
+
 static void put_note(FILE *out, const Results *results) {
-    Span repeats = {INFINITY, 0}, excluded = {INFINITY, 0};
-    size_t dropped = 0;
+    Span repeats = {INFINITY, 0}, counted = {INFINITY, 0}, excluded = {INFINITY, 0};
+    size_t all = 0, dropped = 0;
     bool any = false, spread = false;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         if (!is_measured(run)) continue;
         any = true;
         spread |= isfinite(run_spread(run, FIGURE_TOKENS)) || isfinite(run_spread(run, FIGURE_SAMPLES));
+        all += run_finished(run);
         dropped += run_finished(run) - run_counted(run);
+        span_add(&counted, (double)run_counted(run));
         span_add(&repeats, (double)run_finished(run));
         if (isfinite(run->summary.steps_excluded)) span_add(&excluded, run->summary.steps_excluded);
     }
     if (!any) return;
-    if (repeats.most > 1 && repeats.least == repeats.most)
-        fprintf(out, "Times are means of %.0f interleaved repeats. ", repeats.most);
-    else if (repeats.most > 1)
-        fprintf(out, "Times are means of %.0f to %.0f interleaved repeats. ", repeats.least, repeats.most);
-    if (dropped)
-        fprintf(out, "%zu repeat%s left out because other processes took the cores. ", dropped,
-                dropped == 1 ? " is" : "s are");
+    put_repeats(out, &repeats, &counted, all, dropped);
     if (excluded.most > 0)
         fprintf(out, "Rates leave out the first %.0f steps%s, which warm up. ", excluded.most,
                 excluded.least < excluded.most ? " of longer runs" : "");
     if (spread)
         fprintf(out, "± is the 95%% confidence interval of the mean, %s.",
-                repeats.least > 1   ? "over the repeats"
+                counted.least > 1   ? "over the repeats"
                 : repeats.most == 1 ? "from the variation within each run; repeats would show more"
-                                    : "over the repeats or, for runs without, within the run");
+                : counted.most == 1 ? "from the variation within each run"
+                                    : "over the repeats or, for runs with only one, within the run");
 }
 
 Status spread_note(const Results *results, char **ret_text) {
