@@ -122,18 +122,40 @@ void put_tile(FILE *out, const char *label, const char *number, const char *name
     fputs("</div>\n", out);
 }
 
-static void put_best(FILE *out, const Results *results, FigureId figure, const char *label,
-                     const char *unit) {
-    char number[FORMAT_SIZE], text[FORMAT_SIZE + 16], detail[64] = "";
+/* "DDP", "DDP, tied with ZeRO-3", "DDP, tied with 3 others". */
+static Status best_name(const Results *results, const Run *best, FigureId figure, char **ret_name) {
+    const Run *other = NULL;
+    size_t count = 0;
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        if (run == best || !run_ranked(run, figure) || !figures_tie(run, best, figure)) continue;
+        if (!count++) other = run;
+    }
+    if (!count) return str_dup(best->name, ret_name);
+    if (count == 1) return str_format(ret_name, "%s, tied with %s", best->name, other->name);
+    return str_format(ret_name, "%s, tied with %zu others", best->name, count);
+}
+
+static Status put_best(FILE *out, const Results *results, FigureId figure, const char *label,
+                       const char *unit) {
+    CLEANUP(mem_freep) char *name = NULL;
+    char number[FORMAT_SIZE], spread[FORMAT_SIZE], text[2 * FORMAT_SIZE + 16], detail[64] = "";
     const Run *best = results_best(results, figure, figures[figure].better);
-    if (!best) return;
+    if (!best) return OK;
     double difference = run_difference(results, best, figure);
-    if (isfinite(difference))
+    const Run *base = run_base(results, best);
+    if (isfinite(difference) && best != base && figure_is_timed(figure) && figures_tie(best, base, figure))
+        snprintf(detail, sizeof detail, "tied with the baseline");
+    else if (isfinite(difference))
         snprintf(detail, sizeof detail, "%.1f%% %s the baseline", fabs(difference),
                  difference < 0 ? "below" : "above");
-    snprintf(text, sizeof text, "%s%s", figure_text(number, figures[figure].unit, run_figure(best, figure)),
+    spread_text(spread, best, figure, true);
+    snprintf(text, sizeof text, "%s%s%s%s",
+             figure_text(number, figures[figure].unit, run_figure(best, figure)), *spread ? " " : "", spread,
              unit);
-    put_tile(out, label, text, best->name, detail);
+    TRY(best_name(results, best, figure, &name));
+    put_tile(out, label, text, name, detail);
+    return OK;
 }
 
 static void put_loss_agreement(FILE *out, const Results *results) {
@@ -162,10 +184,12 @@ static Status put_summary(FILE *out, const Results *results) {
     if (results_best(results, FIGURE_TOKENS, 1)) {
         fputs("<div class=\"tiles\">\n", out);
         if (results_differ(results, run_params))
-            put_best(out, results, FIGURE_MFU, "Highest MFU", "");
+            TRY(put_best(out, results, FIGURE_MFU, "Highest MFU", ""));
         else
-            put_best(out, results, FIGURE_TOKENS, results->count > 1 ? "Fastest" : "Throughput", " tokens/s");
-        put_best(out, results, FIGURE_PEAK, results->count > 1 ? "Lowest peak memory" : "Peak memory", "");
+            TRY(put_best(out, results, FIGURE_TOKENS, results->count > 1 ? "Fastest" : "Throughput",
+                         " tokens/s"));
+        TRY(put_best(out, results, FIGURE_PEAK, results->count > 1 ? "Lowest peak memory" : "Peak memory",
+                     ""));
         put_loss_agreement(out, results);
         fputs("</div>\n", out);
     }

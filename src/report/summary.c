@@ -85,8 +85,7 @@ bool run_spent(const Run *run, double ret_share[SPENT_PARTS]) {
     return total > 0 && isfinite(total);
 }
 
-/* Whether a run may be called the best or the worst in a figure. */
-static bool is_ranked(const Run *run, FigureId figure) {
+bool run_ranked(const Run *run, FigureId figure) {
     return run->state == RUN_FINISHED && isfinite(run_figure(run, figure)) &&
            !(figure_is_timed(figure) && run_contended(run));
 }
@@ -96,7 +95,7 @@ const Run *results_best(const Results *results, FigureId figure, int sign) {
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         double value = run_figure(run, figure);
-        if (!is_ranked(run, figure)) continue;
+        if (!run_ranked(run, figure)) continue;
         if (!best || sign * value > sign * run_figure(best, figure)) best = run;
     }
     return best;
@@ -106,7 +105,7 @@ static const Run *runner_up(const Results *results, const Run *winner) {
     const Run *best = NULL;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        if (run == winner || !is_ranked(run, FIGURE_TOKENS)) continue;
+        if (run == winner || !run_ranked(run, FIGURE_TOKENS)) continue;
         if (!best || run_figure(run, FIGURE_TOKENS) > run_figure(best, FIGURE_TOKENS)) best = run;
     }
     return best;
@@ -137,7 +136,7 @@ static void put_lead(FILE *out, double ratio, const Rival *rival) {
 }
 
 static bool ties_with(const Run *run, const Run *winner) {
-    return run == winner || (is_ranked(run, FIGURE_TOKENS) && figures_tie(run, winner, FIGURE_TOKENS));
+    return run == winner || (run_ranked(run, FIGURE_TOKENS) && figures_tie(run, winner, FIGURE_TOKENS));
 }
 
 static size_t count_ties(const Results *results, const Run *winner) {
@@ -183,7 +182,7 @@ static Rival put_winner(FILE *out, const Results *results, const Run *winner) {
         fputs(".", out);
         return rival;
     }
-    if (winner != base && is_ranked(base, FIGURE_TOKENS) && run_figure(base, FIGURE_TOKENS) > 0)
+    if (winner != base && run_ranked(base, FIGURE_TOKENS) && run_figure(base, FIGURE_TOKENS) > 0)
         rival = (Rival){base, "baseline"};
     const char *scope = of_finished(results, FIGURE_TOKENS);
     bool predicted = run_predicted(winner) && !run_predicted(rival.run);
@@ -320,9 +319,9 @@ static void put_why(FILE *out, const Run *winner, const Rival *rival) {
 /* ---- a single run ---- */
 
 static void put_single(FILE *out, const Run *run) {
-    char rate[FORMAT_SIZE];
     double share[PHASES];
-    fprintf(out, "“%s” reached %s tokens/s", run->name, format_count(rate, run_figure(run, FIGURE_TOKENS)));
+    fprintf(out, "“%s” reached ", run->name);
+    put_rate(out, run);
     if (run_figure(run, FIGURE_MFU) > 0) fprintf(out, " at %.1f%% MFU", 100 * run_figure(run, FIGURE_MFU));
     fputs(".", out);
     if (!run_phases(run, share)) return;
@@ -363,6 +362,11 @@ static void put_sizes(FILE *out, const Results *results) {
     fprintf(out, "The models range from %s to %s parameters, so runs are compared by MFU.",
             format_count(small, smallest), format_count(large, largest));
     if (!best || best == worst) return;
+    if (figures_tie(best, worst, FIGURE_MFU)) {
+        fprintf(out, " All reach about the same MFU (%.1f%%): they differ by less than the spread.",
+                100 * run_figure(best, FIGURE_MFU));
+        return;
+    }
     fprintf(out, " “%s” has the highest MFU (%.1f%%), “%s” the lowest (%.1f%%).", best->name,
             100 * run_figure(best, FIGURE_MFU), worst->name, 100 * run_figure(worst, FIGURE_MFU));
     double own[PHASES], other[PHASES];
@@ -384,7 +388,7 @@ static void put_goodput(FILE *out, const Results *results, const Run *winner) {
     if (!best || best == winner || !results_differ(results, run_batch)) return;
     double own = run_figure(best, FIGURE_GOODPUT), other = run_figure(winner, FIGURE_GOODPUT);
     char text[2][FORMAT_SIZE];
-    if (!(own > (1 + NEGLIGIBLE) * other)) return;
+    if (!(own > (1 + NEGLIGIBLE) * other) || figures_tie(best, winner, FIGURE_GOODPUT)) return;
     fprintf(out,
             " “%s” has the highest goodput (throughput times statistical efficiency): %s samples/s vs %s.",
             best->name, figure_text(text[0], FIGURE_FORMAT_RATE, own),
@@ -400,7 +404,7 @@ static void put_memory(FILE *out, const Results *results) {
     const Run *least = results_best(results, FIGURE_PEAK, -1), *most = results_best(results, FIGURE_PEAK, 1);
     if (!least || least == most) return;
     double low = run_figure(least, FIGURE_PEAK), high = run_figure(most, FIGURE_PEAK);
-    if (high <= low) return;
+    if (!(high > 1.005 * low)) return; /* "0% less" */
     fprintf(out,
             " “%s” needs the least memory%s, with a peak of %s per rank: %.0f%% less than “%s”, which "
             "needs the most.",

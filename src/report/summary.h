@@ -12,6 +12,10 @@ MUST_USE Status results_summary(const Results *results, char **ret_text);
  * has one. Times of runs with CPU contention do not count. */
 const Run *results_best(const Results *results, FigureId figure, int sign);
 
+/* Whether a run may be called the best or the worst in a figure: it has finished and, if the figure is timed,
+ * had its cores to itself. */
+bool run_ranked(const Run *run, FigureId figure);
+
 /* How a rank spends its step time. */
 typedef enum {
     PHASE_COMPUTE,
