@@ -36,6 +36,12 @@ static const char *latex_escape(const char *text, size_t *ret_length) {
                                         {"{", "\\{"},
                                         {"}", "\\}"},
                                         {"±", "$\\pm$"},
+                                        {"<", "\\textless{}"},
+                                        {">", "\\textgreater{}"},
+                                        {"|", "\\textbar{}"},
+                                        {"[", "{[}"},     /* the argument of a line break or rule before it */
+                                        {"*", "{*}"},     /* likewise */
+                                        {"--", "-{}-{}"}, /* a dash */
                                         {"~", "\\textasciitilde{}"},
                                         {"^", "\\textasciicircum{}"},
                                         {"“", "``"},
@@ -44,8 +50,9 @@ static const char *latex_escape(const char *text, size_t *ret_length) {
 }
 
 static const char *markdown_escape(const char *text, size_t *ret_length) {
-    static const Replacement table[] = {{"|", "\\|"},  {"*", "\\*"}, {"_", "\\_"},  {"`", "\\`"},
-                                        {"<", "&lt;"}, {"[", "\\["}, {"\\", "\\\\"}};
+    static const Replacement table[] = {{"|", "\\|"},  {"*", "\\*"}, {"_", "\\_"},   {"`", "\\`"},
+                                        {"<", "&lt;"}, {"[", "\\["}, {"\\", "\\\\"}, {"&", "&amp;"},
+                                        {">", "&gt;"}, {"~", "\\~"}, {"$", "\\$"}};
     return find(table, sizeof table / sizeof *table, text, ret_length);
 }
 
