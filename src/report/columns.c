@@ -163,17 +163,27 @@ static void put_bases(FILE *out, const Results *results) {
     if (any) fputs(". ", out);
 }
 
+/* Each predicted run may have a cluster, and so a price, of its own. */
 static void put_price(FILE *out, const Results *results) {
-    for (size_t i = 0; i < results->count; i++) {
+    static const char whom[] = "per hour for each GPU or host without GPUs";
+    const char *names[2] = {NULL, NULL};
+    double prices[2];
+    size_t count = 0;
+    for (size_t i = 0; i < results->count && count < 2; i++) {
         const Run *run = &results->runs[i];
-        const char *cluster = run_predicted(run);
-        bool own = results->price > 0;
-        double price = own ? results->price : run->summary.price_per_hour;
-        if (!isfinite(run_figure(run, FIGURE_COST_TOKENS))) continue;
-        fprintf(out, "Costs are at %.6g per GPU, or per host without GPUs, and hour%s%s. ", price,
-                own ? "" : ", the price of ", own || !cluster ? "" : cluster);
-        return;
+        double price = results->price > 0 ? results->price : run->summary.price_per_hour;
+        if (!isfinite(run_figure(run, FIGURE_COST_TOKENS)) || (count && price == prices[0])) continue;
+        names[count] = run_predicted(run);
+        prices[count++] = price;
     }
+    if (!count) return;
+    if (results->price > 0 || !names[0])
+        fprintf(out, "Costs assume %.6g %s. ", prices[0], whom);
+    else if (count == 1)
+        fprintf(out, "Costs assume %.6g %s, the price of %s. ", prices[0], whom, names[0]);
+    else
+        fprintf(out, "Costs assume each cluster's own price %s: %.6g of %s, %.6g of %s. ", whom, prices[0],
+                names[0], prices[1], names[1] ? names[1] : "others");
 }
 
 Status columns_note(const Results *results, const Columns *columns, char **ret_text) {

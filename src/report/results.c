@@ -652,6 +652,14 @@ bool results_have(const Results *results, size_t figure) {
     return false;
 }
 
+/* Digits after the point: two, or three significant ones below 1. */
+static int cost_digits(double value) {
+    enum { MOST = 12 };
+    if (!(value > 0) || value >= 1) return 2;
+    double digits = 2 - floor(log10(value));
+    return digits < MOST ? (int)digits : MOST;
+}
+
 const char *figure_text(char *buffer, FigureFormat unit, double value) {
     if (!isfinite(value)) {
         snprintf(buffer, FORMAT_SIZE, "-");
@@ -660,16 +668,14 @@ const char *figure_text(char *buffer, FigureFormat unit, double value) {
     switch (unit) {
     case FIGURE_FORMAT_SECONDS:
         if (value >= 60) return format_duration(buffer, value);
-        snprintf(buffer, FORMAT_SIZE, "%.1f s", value);
+        snprintf(buffer, FORMAT_SIZE, "%.*f s", value < 0.995 ? 2 : 1, value);
         return buffer;
     case FIGURE_FORMAT_RATE:
         if (value >= 1000) return format_count(buffer, value);
         snprintf(buffer, FORMAT_SIZE, "%.*f", value >= 100 ? 1 : value >= 0.1 || value == 0 ? 2 : 4, value);
         return buffer;
     case FIGURE_FORMAT_BYTES: return format_bytes(buffer, value);
-    case FIGURE_FORMAT_COST:
-        snprintf(buffer, FORMAT_SIZE, "%.*f", value >= 1 ? 2 : value >= 0.01 ? 4 : 6, value);
-        return buffer;
+    case FIGURE_FORMAT_COST: snprintf(buffer, FORMAT_SIZE, "%.*f", cost_digits(value), value); return buffer;
     case FIGURE_FORMAT_JOULES: {
         char number[FORMAT_SIZE - 2];
         snprintf(buffer, FORMAT_SIZE, "%.29sJ", format_si(number, value));
