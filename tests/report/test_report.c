@@ -13,6 +13,7 @@
 #include "report/summary.h"
 #include "report/table.h"
 #include "report/watch.h"
+#include "tokenizer/tokenizer.h"
 #include "train/history.h"
 
 /* Epochs, mean validation loss and scores appear in the files, the table and the page. */
@@ -506,13 +507,22 @@ static void formats_tables(void **state) {
     add(&results, fixture, "two");
     assert_ok(table_format(&results, FORMAT_MARKDOWN, &markdown));
     assert_has(markdown,
-               "| run | tokens/s |\n| --- | ---: |\n| a\\_b\\|c & 50% (baseline) | 6.40 k |\n| two |");
+               "| run | tokens/s |\n| --- | ---: |\n| a\\_b\\|c &amp; 50% (baseline) | 6.40 k |\n| two |");
     assert_has(markdown, "The same in all runs: val. loss 4.0000, bubble 0.0%, sent 0 B, efficiency 1.0000.");
     assert_ok(table_format(&results, FORMAT_LATEX, &latex));
     assert_has(latex, "\\begin{tabular}{lr}\n\\toprule\nrun & tokens/s \\\\\n");
-    assert_has(latex, "\na\\_b|c \\& 50\\% (baseline) & 6.40 k \\\\\n");
+    assert_has(latex, "\na\\_b\\textbar{}c \\& 50\\% (baseline) & 6.40 k \\\\\n");
     assert_ok(table_format(&results, FORMAT_CSV, &csv));
     assert_has(csv, "\n\"two\",finished,");
+    /* A name that starts a row must not be the argument of the line break before it. */
+    CLEANUP(mem_freep) char *marks = NULL, *plain = NULL;
+    free(results.runs[1].name);
+    results.runs[1].name = strdup("[2] *x* <--zero> $5$ ~~a~~");
+    assert_ok(table_format(&results, FORMAT_LATEX, &marks));
+    assert_has(marks, "\n{[}2] {*}x{*} \\textless{}-{}-{}zero\\textgreater{} \\$5\\$ "
+                      "\\textasciitilde{}\\textasciitilde{}a");
+    assert_ok(table_format(&results, FORMAT_MARKDOWN, &plain));
+    assert_has(plain, "\n| \\[2] \\*x\\* &lt;--zero&gt; \\$5\\$ \\~\\~a\\~\\~ |");
     results_done(&results);
 }
 
@@ -542,7 +552,7 @@ static void computes_costs(void **state) {
     assert_true(fabs(run_figure(&run[2], FIGURE_COST_TOKENS) - 4) < 1e-9);
     Columns columns = results_columns(&results);
     assert_ok(columns_note(&results, &columns, &note));
-    assert_has(note, "Costs are at 7.2 per GPU, or per host without GPUs, and hour, the price of slate.");
+    assert_has(note, "Costs assume 7.2 per hour for each GPU or host without GPUs, the price of slate.");
     results.price = 3.6;
     assert_true(fabs(run_figure(&run[0], FIGURE_COST) - 3.6) < 1e-9); /* two hosts, half an hour */
     assert_true(fabs(run_figure(&run[0], FIGURE_COST_TOKENS) - 2) < 1e-9);
@@ -652,7 +662,7 @@ static void spread_decides_ties(void **state) {
     assert_string_equal(spread_text(text, &run[0], FIGURE_TOKENS, false), "+-2.5%");
     assert_true(figures_tie(&run[0], &run[1], FIGURE_TOKENS));
     assert_false(figures_tie(&run[0], &run[2], FIGURE_TOKENS));
-    CLEANUP(mem_freep) char *words = NULL, *table = NULL, *note = NULL;
+    CLEANUP(mem_freep) char *words = NULL, *table = NULL, *note = NULL, *single = NULL;
     assert_ok(results_summary(&results, &words));
     assert_has(words, "“a” and “b” tie for the fastest at 101 ±2.5% tokens/s; they differ by less than the "
                       "spread of the measurements.");
@@ -660,14 +670,55 @@ static void spread_decides_ties(void **state) {
     assert_has(table, " tie ");
     assert_has(table, "-49.5%");
     assert_ok(spread_note(&results, &note));
-    assert_has(note, "Times are means of 3 interleaved repeats. 1 repeat is left out because other processes "
-                     "took the cores.");
+    assert_has(note, "Times are means of 3 interleaved repeats. 1 of 9 is left out because other processes "
+                     "took the cores; 2 to 3 per run remain.");
+    assert_has(note, "interval of the mean, over the repeats.");
+    /* A run with a single undisturbed repeat has no interval over repeats. */
+    add_repeated(&results, fixture, "d", LOADED("50", "0"), LOADED("9", "1"), LOADED("8", "1"));
+    assert_ok(spread_note(&results, &single));
+    assert_has(single, "3 of 12 are left out because other processes took the cores; 1 to 3 per run remain.");
+    assert_has(single, "over the repeats or, for runs with only one, within the run.");
     /* Repeats survive in results.json. */
     assert_ok(results_write(&results, fixture->dir));
     results_done(&results);
     assert_ok(results_read(&results, fixture->dir));
     assert_int_equal(results.runs[0].repeat_count, 2);
     assert_true(run_figure(&results.runs[0], FIGURE_TOKENS) == 101);
+    results_done(&results);
+}
+
+/* The page names ties in its tiles, draws the repeat that counts, and cuts long names between characters. */
+static void page_of_repeats(void **state) {
+    static const char quick[] = "{\"step\":1,\"loss\":5,\"elapsed_s\":0.125}\n"
+                                "{\"step\":2,\"loss\":4,\"elapsed_s\":0.375}\n";
+    static const char name[] = "模型模型模型模型模型模型模型模型模型模型模型模型模型模型";
+    const Fixture *fixture = *state;
+    Results results = {0};
+    bool curves;
+    size_t first, size;
+    char path[96];
+    write_run(fixture, "a", LOADED("9", "1"), METRICS);
+    write_run(fixture, "a.2", LOADED("100", "0"), quick);
+    write_run(fixture, "b", LOADED("100", "0"), METRICS);
+    write_run(fixture, "c", LOADED("50", "0"), METRICS);
+    add(&results, fixture, "a");
+    assert_ok(run_add_repeat(results.runs));
+    assert_ok(run_look(results.runs));
+    add(&results, fixture, "b");
+    add(&results, fixture, "c");
+    free(results.runs[1].name);
+    results.runs[1].name = strdup(name);
+    results.title = strdup("repeats");
+    CLEANUP(mem_freep) char *html = page_of(fixture, &results, &curves);
+    CLEANUP(mem_freep) char *losses = NULL;
+    assert_has(html, "<b>100.0 tokens/s</b><em>a, tied with 模型");
+    assert_int_equal(text_invalid_utf8(html, strlen(html), &first), 0);
+    if (curves) {
+        snprintf(path, sizeof path, "%s/figures/loss-time.csv", fixture->dir);
+        assert_ok(file_read(path, 1 << 16, &losses, &size));
+        assert_has(losses, "\"a\",0.125,5");
+        assert_int_equal(text_invalid_utf8(losses, size, &first), 0);
+    }
     results_done(&results);
 }
 
@@ -713,6 +764,12 @@ static void formats_values(void **state) {
     assert_string_equal(figure_text(text, FIGURE_FORMAT_MS, 3842.4), "3842");
     assert_string_equal(figure_text(text, FIGURE_FORMAT_MS, 42.44), "42.4");
     assert_string_equal(figure_text(text, FIGURE_FORMAT_COUNT, 354871296), "355 M");
+    assert_string_equal(figure_text(text, FIGURE_FORMAT_SECONDS, 0.314), "0.31 s");
+    assert_string_equal(figure_text(text, FIGURE_FORMAT_SECONDS, 0.996), "1.0 s");
+    assert_string_equal(figure_text(text, FIGURE_FORMAT_COST, 0.0096934), "0.00969");
+    assert_string_equal(figure_text(text, FIGURE_FORMAT_COST, 0.25), "0.250");
+    assert_string_equal(figure_text(text, FIGURE_FORMAT_COST, 12.345), "12.35");
+    assert_string_equal(figure_text(text, FIGURE_FORMAT_COST, 0), "0.00");
 }
 
 /* The time of an epoch: as predicted, as recorded, or by throughput. */
@@ -1019,6 +1076,7 @@ int main(void) {
                                        TEST(writes_figures),
                                        TEST(places_labels),
                                        TEST(formats_tables),
+                                       TEST(page_of_repeats),
                                        TEST(spread_within_run),
                                        TEST(survives_damage),
                                        TEST(nothing_known),
