@@ -334,12 +334,13 @@ static Status serve(Invocation *call, ReportArgs *args) {
                       .interval = args->interval,
                       .load = load_runs,
                       .context = call};
-    bool loopback = !strncmp(args->address, "127.", 4) || !strcmp(args->address, "::1");
+    bool six = strchr(args->address, ':') != NULL, usual = !strcmp(args->address, "127.0.0.1");
     const volatile sig_atomic_t *stop = stop_catch(0);
     TRY(serve_new(&server, &spec));
-    if (!loopback)
+    if (!serve_is_local(args->address))
         fprintf(stderr, "weft: warning: everyone who can reach %s may read these runs\n", args->address);
-    printf("http://%s:%d/\n", loopback ? "localhost" : args->address, serve_port(server));
+    printf("http://%s%s%s:%d/\n", six ? "[" : "", usual ? "localhost" : args->address, six ? "]" : "",
+           serve_port(server));
     fflush(stdout);
     while (!*stop) pause_for(0.2);
     return OK;

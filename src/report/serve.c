@@ -1,14 +1,18 @@
 /* libmicrohttpd calls `answer` for each request, in a thread per connection. The page is made at most once
- * per interval, by whichever connection needs it first, and only if a file of the runs has changed since. An
- * event stream is a response without an end: its thread sleeps until there is a newer page. */
+ * per interval, by whichever connection needs it first, and only if a file of the runs has changed since.
+ * Pages take at most PAGE_SHARE of a core, so that watching a run does not disturb it. An event stream is a
+ * response without an end: its thread sleeps until there is a newer page. */
 #include "report/serve.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <math.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
@@ -16,14 +20,16 @@
 #include "base/memory.h"
 #include "report/page.h"
 
-enum { MAX_CONNECTIONS = 64, IDLE_S = 120, BEAT_S = 15, BLOCK = 16384 };
+enum { MAX_CONNECTIONS = 64, IDLE_S = 30, BEAT_S = 15, BLOCK = 16384 };
+
+#define PAGE_SHARE 0.05
 
 /* The newest page. */
 typedef struct Page {
     char *html, *json;
     char *contents; /* the <main> element as the data of an event */
     uint64_t version, fingerprint;
-    double looked_at;
+    double next_look; /* when files may be looked at again */
 } Page;
 
 struct Server {
@@ -98,14 +104,29 @@ static Status event_of(const char *html, uint64_t version, char **ret_event) {
     return OK;
 }
 
+static double seconds_of(struct timeval time) {
+    return (double)time.tv_sec + 1e-6 * (double)time.tv_usec;
+}
+
+/* CPU time of this process and of the plotting programs that it has run. */
+static double cpu_time(void) {
+    struct rusage own = {0}, children = {0};
+    getrusage(RUSAGE_SELF, &own);
+    getrusage(RUSAGE_CHILDREN, &children);
+    return seconds_of(own.ru_utime) + seconds_of(own.ru_stime) + seconds_of(children.ru_utime) +
+           seconds_of(children.ru_stime);
+}
+
 static Status make_page(Server *server) {
     CLEANUP(results_done) Results results = {0};
     CLEANUP(json_decrefp) json_t *json = NULL;
     CLEANUP(mem_freep) char *html = NULL, *text = NULL, *event = NULL;
     size_t size = 0;
+    uint64_t before = fingerprint(server);
     TRY(server->spec.load(server->spec.context, &results));
     TRY(note_files(server, &results));
-    uint64_t found = fingerprint(server);
+    /* A file that has changed since it was read makes another page. */
+    uint64_t found = fingerprint(server) == before ? before : 0;
     TRY(page_text(&results, &html, &size));
     TRY(results_json(&results, &json));
     text = json_dumps(json, JSON_INDENT(4));
@@ -115,7 +136,7 @@ static Status make_page(Server *server) {
     free(page->html);
     free(page->json);
     free(page->contents);
-    *page = (Page){html, text, event, page->version + 1, found, clock_wall()};
+    *page = (Page){html, text, event, page->version + 1, found, page->next_look};
     html = text = event = NULL;
     return OK;
 }
@@ -124,11 +145,14 @@ static Status make_page(Server *server) {
  */
 static void refresh(Server *server) {
     Page *page = &server->page;
-    if (page->html && clock_wall() - page->looked_at < server->spec.interval) return;
-    bool changed = !page->html || fingerprint(server) != page->fingerprint;
-    page->looked_at = clock_wall();
-    if (!changed) return;
-    CLEANUP(status_freep) Status failed = make_page(server);
+    double pause = server->spec.interval;
+    if (clock_wall() < page->next_look) return;
+    if (fingerprint(server) != page->fingerprint) {
+        double start = cpu_time();
+        CLEANUP(status_freep) Status failed = make_page(server);
+        pause = fmax(pause, (cpu_time() - start) / PAGE_SHARE);
+    }
+    page->next_look = clock_wall() + pause;
 }
 
 /* ---- event streams ---- */
@@ -187,14 +211,16 @@ static ssize_t read_stream(void *context, uint64_t position, char *buffer, size_
     return (ssize_t)count;
 }
 
-/* The browser names the version that it has when it reconnects. */
+/* The browser names the version that it has when it reconnects. A new page may have been made since it loaded
+ * the first one, so without a version it gets the newest. Versions of an earlier server are smaller. */
 static struct MHD_Response *event_response(Server *server, struct MHD_Connection *connection) {
     Stream *stream = calloc(1, sizeof *stream);
     if (!stream) return NULL;
     const char *last = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Last-Event-ID");
     stream->server = server;
     pthread_mutex_lock(&server->lock);
-    stream->sent = last ? strtoull(last, NULL, 10) : server->page.version;
+    stream->sent = last ? strtoull(last, NULL, 10) : 0;
+    if (stream->sent > server->page.version) stream->sent = 0;
     pthread_mutex_unlock(&server->lock);
     return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, read_stream, stream, stream_free);
 }
@@ -229,12 +255,29 @@ static enum MHD_Result send_response(struct MHD_Connection *connection, unsigned
     return result;
 }
 
+/* A page of another site can give its own name the address of this server and then read what it serves (DNS
+ * rebinding), so a server for this machine only answers only to names of this machine. */
+static bool is_for_us(const Server *server, struct MHD_Connection *connection) {
+    static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
+    const char *host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Host");
+    if (!host || !serve_is_local(server->spec.address)) return true;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t length = strlen(names[i]);
+        if (!strncasecmp(host, names[i], length) && (!host[length] || host[length] == ':')) return true;
+    }
+    size_t length = strlen(server->spec.address);
+    return !strncmp(host, server->spec.address, length) && (!host[length] || host[length] == ':');
+}
+
 static enum MHD_Result answer(void *context, struct MHD_Connection *connection, const char *path,
                               const char *method, const char *version, const char *data, size_t *size,
                               void **state) {
     static const char plain[] = "text/plain; charset=utf-8";
     Server *server = context;
     (void)version, (void)data, (void)size, (void)state;
+    if (!is_for_us(server, connection))
+        return send_response(connection, MHD_HTTP_FORBIDDEN,
+                             text_response("this server answers only to http://localhost\n"), plain);
     if (strcmp(method, "GET") && strcmp(method, "HEAD"))
         return send_response(connection, MHD_HTTP_METHOD_NOT_ALLOWED, text_response("read only\n"), plain);
     if (!strcmp(path, "/"))
@@ -252,6 +295,10 @@ static enum MHD_Result answer(void *context, struct MHD_Connection *connection, 
 
 bool serve_available(void) {
     return true;
+}
+
+bool serve_is_local(const char *address) {
+    return !strncmp(address, "127.", 4) || !strcmp(address, "::1");
 }
 
 /* Fills in an address of either kind; false if it is neither. */
@@ -280,6 +327,7 @@ Status serve_new(Server **ret_server, const ServeSpec *spec) {
     server->spec = *spec;
     pthread_mutex_init(&server->lock, NULL);
     pthread_cond_init(&server->stopping, NULL);
+    server->page.version = (uint64_t)(1e3 * clock_wall());
     TRY(make_page(server)); /* problems with the runs are reported before anyone connects */
     server->daemon = MHD_start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | (six ? MHD_USE_IPv6 : 0),

@@ -17,6 +17,8 @@ typedef struct ServeSpec {
 
 /* Whether this build can serve; without libmicrohttpd, serve_new fails. */
 bool serve_available(void);
+/* Whether only this machine can reach an address. */
+bool serve_is_local(const char *address);
 /* Starts a server, which runs in threads of its own until serve_free. The specification must outlive it.
  *
  *   /              the page; its script replaces its contents whenever an event comes

@@ -5,6 +5,11 @@ bool serve_available(void) {
     return false;
 }
 
+bool serve_is_local(const char *address) {
+    (void)address;
+    return true;
+}
+
 Status serve_new(Server **ret_server, const ServeSpec *spec) {
     (void)ret_server, (void)spec;
     return FAILED("this build of weft cannot serve pages: install libmicrohttpd and build again");

@@ -26,11 +26,15 @@ static int connect_to(const Server *server) {
     return fd;
 }
 
-static void ask(int fd, const char *what) {
-    char text[160];
-    int size =
-        snprintf(text, sizeof text, "%s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", what);
+static void ask_as(int fd, const char *what, const char *host, const char *header) {
+    char text[200];
+    int size = snprintf(text, sizeof text, "%s HTTP/1.1\r\nHost: %s\r\n%sConnection: close\r\n\r\n", what,
+                        host, header);
     assert_int_equal(write(fd, text, (size_t)size), size);
+}
+
+static void ask(int fd, const char *what) {
+    ask_as(fd, what, "localhost", "");
 }
 
 /* Reads until the text contains `end`, or to the end of the answer if that is NULL. */
@@ -94,10 +98,28 @@ static void serves(void **state) {
         assert_has(text, refused[i][1]);
         free(text);
     }
-    /* A new step is an event with the new contents. */
+    /* Only names of this machine, so that no other site can read the page under its own name. */
+    static const char *const hosts[][2] = {{"localhost:8520", "200 "},
+                                           {"127.0.0.1", "200 "},
+                                           {"[::1]:1", "200 "},
+                                           {"localhost.example", "403 "},
+                                           {"example:8520", "403 "}};
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        int fd = connect_to(server);
+        ask_as(fd, "GET /", hosts[i][0], "");
+        text = hear(fd, NULL);
+        assert_has(text, hosts[i][1]);
+        free(text);
+        close(fd);
+    }
+    /* The newest contents come at once, also to a browser that knows the versions of an earlier server. A new
+     * step is an event with the new contents. */
     int fd = connect_to(server);
-    ask(fd, "GET /events");
-    free(hear(fd, "text/event-stream"));
+    ask_as(fd, "GET /events", "localhost", "Last-Event-ID: 18446744073709551615\r\n");
+    text = hear(fd, "data: </main>");
+    assert_has(text, "text/event-stream");
+    assert_has(text, "4.5000");
+    free(text);
     write_run(fixture, "run", NULL,
               METRICS "{\"step\":3,\"loss\":3.25,\"samples_per_s\":60,\"tokens_per_s\":600,\"step_ms\":60,"
                       "\"elapsed_s\":2}\n");
