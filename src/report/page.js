@@ -25,6 +25,9 @@
         return list;
     };
 
+    const zooms = {}; /* the visible range of each plot, by its id */
+    let life = null, dragging = false;
+
     const start = (figure) => {
         const data = JSON.parse(figure.dataset.plot), svg = figure.querySelector('svg');
         const [left, top, right, bottom] = data.box, [width, height] = data.size;
@@ -78,6 +81,7 @@
         /* Redraws the axes for the visible range and moves the curves. */
         const draw = () => {
             const zoomed = range !== whole;
+            zooms[figure.id] = zoomed ? range : null;
             svg.querySelectorAll('.gridline').forEach((g) => { g.style.display = zoomed ? 'none' : ''; });
             if (axes) axes.remove();
             axes = null;
@@ -123,6 +127,7 @@
         svg.addEventListener('pointerdown', (event) => {
             if (event.pointerType === 'touch' || !inside(place(event))) return;
             from = place(event);
+            dragging = true;
             tip.hidden = true;
             event.preventDefault();
         });
@@ -135,24 +140,50 @@
             }
             if (box) box.remove();
             box = from = null;
-        });
+        }, {signal: life.signal});
         svg.addEventListener('dblclick', () => {
             range = whole;
             draw();
         });
+        if (zooms[figure.id]) {
+            range = zooms[figure.id];
+            draw();
+        }
     };
-    const begin = () => document.querySelectorAll('figure[data-plot]').forEach(start);
+    const begin = () => {
+        if (life) life.abort();
+        life = new AbortController();
+        document.querySelectorAll('figure[data-plot]').forEach(start);
+    };
     begin();
 
-    /* A served page replaces its contents whenever a run has written something. */
+    /* A served page replaces its contents whenever a run has written something, but not during a drag. */
     if ('live' in document.body.dataset) {
-        const events = new EventSource('events');
-        events.onmessage = (event) => {
+        const events = new EventSource('events'), lost = document.createElement('p');
+        let seen = new Date(), news = null;
+        const replace = () => {
             const open = document.querySelector('details[open]');
-            document.querySelector('main').outerHTML = event.data;
+            document.querySelector('main').outerHTML = news;
             if (open) document.querySelector('details').open = true;
+            news = null;
             tip.hidden = true;
             begin();
+        };
+        events.onmessage = (event) => {
+            seen = new Date();
+            news = event.data;
+            if (!dragging) replace();
+        };
+        addEventListener('pointerup', () => {
+            dragging = false;
+            if (news) replace();
+        });
+        lost.className = 'lost';
+        lost.setAttribute('role', 'status');
+        events.onopen = () => lost.remove();
+        events.onerror = () => {
+            lost.textContent = `No connection to the server. This page shows the runs as of ${seen.toLocaleTimeString()}.`;
+            document.body.prepend(lost);
         };
     }
 })();
