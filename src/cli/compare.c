@@ -80,24 +80,26 @@ static void comparison_done(Comparison *comparison) {
     free(comparison->out);
 }
 
-/* The command line of one run; the words are borrowed. */
+/* The command line of one run; all words but the one that names the run are borrowed. */
 typedef struct Line {
-    char **words;
+    char **words, *run;
 } Line;
 
 static void line_done(Line *line) {
     free(line->words);
+    free(line->run);
 }
 
-/* train --config RECIPE [--scale NAME] --run NAME [--trace] [arguments after --] [--out DIR --resume]. The
+/* train --config RECIPE --run=NAME [--scale NAME] [--trace] [arguments after --] [--out DIR --resume]. The
  * trace is for the timelines on the page. `name` NULL: no particular run. All runs are evaluated on the same
  * samples. */
 static Status line_of(Line *ret_line, const Comparison *of, const char *name, const char *dir) {
     const Invocation *call = of->call;
     const char *words[FIXED_WORDS] = {"train", "--config", call->operands[0]};
     size_t count = 3, extra = call->operand_count - 1;
-    words[count++] = name ? "--run" : "--data"; /* --data is required, but may differ by run */
-    words[count++] = name ? name : "self";
+    CLEANUP(mem_freep) char *run = NULL;
+    if (name) TRY(str_format(&run, "--run=%s", name)); /* one word: names may begin with a dash */
+    words[count++] = name ? run : "--data=self";       /* --data is required, but may differ by run */
     if (call->scale) {
         words[count++] = "--scale";
         words[count++] = call->scale;
@@ -120,7 +122,8 @@ static Status line_of(Line *ret_line, const Comparison *of, const char *name, co
     count += extra;
     const char *last[] = {"--out", dir, "--resume"};
     if (dir) memcpy(line + count, last, sizeof last);
-    ret_line->words = line;
+    *ret_line = (Line){line, run};
+    run = NULL;
     return OK;
 }
 

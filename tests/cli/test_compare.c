@@ -84,10 +84,10 @@ static bool is_contended(const json_t *run) {
 /* Every run is executed again after all have been executed once; the figures are means. */
 static void repeats(void **state) {
     const Fixture *fixture = *state;
-    write_recipe(fixture, 2, "[{\"name\": \"A\"}, {\"name\": \"B\"}]");
+    write_recipe(fixture, 2, "[{\"name\": \"A\"}, {\"name\": \"--B\"}]");
     Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out, "--repeat", "2", "--json");
     assert_int_equal(ran.code, 0);
-    const char *first = strstr(ran.err, "[2/2] B, repeat 1 of 2\n"),
+    const char *first = strstr(ran.err, "[2/2] --B, repeat 1 of 2\n"),
                *second = strstr(ran.err, "[1/2] A, repeat 2 of 2\n");
     assert_true(first && second && first < second);
     json_t *json = parsed(ran.out);
@@ -103,7 +103,7 @@ static void repeats(void **state) {
     /* Repeats that exist count without the option, too. */
     ran = program_run("compare", fixture->recipe, "--out", fixture->out);
     assert_int_equal(ran.code, 0);
-    assert_contains(ran.err, "[2/2] B, repeat 2 of 2: already finished\n");
+    assert_contains(ran.err, "[2/2] --B, repeat 2 of 2: already finished\n");
     assert_contains(ran.out, "Times are means of 2 interleaved repeats.");
     ran_done(&ran);
 }
