@@ -14,7 +14,7 @@ enum {
     LINE_GAP = 15,  /* between the base lines of two labels */
     LONGEST = 26,   /* characters of a label */
     CHAR_WIDTH = 7, /* about; labels are not measured */
-    SIDES = 4       /* places to try around a point */
+    SIDES = 2       /* lines above and below a point to try */
 };
 
 void plot_layout_done(PlotLayout *layout) {
@@ -209,6 +209,25 @@ static bool overlap(const PlotLabel *a, const PlotLabel *b) {
            left_of(b) < left_of(a) + text_width(a->text);
 }
 
+/* Whether a label covers the marker of a point or, with `whiskers`, its spread. */
+static bool covers(const PlotLayout *layout, const Plot *plot, const PlotLabel *label, bool whiskers) {
+    enum { MARK = 5, HALF = LINE_GAP / 2 };
+    double left = left_of(label), right = left + text_width(label->text);
+    for (size_t s = 0; s < plot->count; s++) {
+        const Series *series = &plot->series[s];
+        for (size_t i = 0; i < series->count; i++) {
+            bool has_spread = whiskers && series->spread && isfinite(series->spread[i]);
+            double x = x_pixel(plot, layout, series->x[i]), spread = has_spread ? series->spread[i] : 0;
+            double low = y_pixel(plot, layout, series->y[i] - spread),
+                   high = y_pixel(plot, layout, series->y[i] + spread);
+            if (x + MARK > left && x - MARK < right && low + MARK > label->y - HALF &&
+                high - MARK < label->y + HALF)
+                return true;
+        }
+    }
+    return false;
+}
+
 static bool fits(const PlotLayout *layout, const PlotLabel *label) {
     if (left_of(label) < layout->left || left_of(label) + text_width(label->text) > layout->width)
         return false;
@@ -218,22 +237,30 @@ static bool fits(const PlotLayout *layout, const PlotLabel *label) {
     return true;
 }
 
-/* Puts a label beside its point: right or left of it, or a line above or below that. */
+/* Finds a place for the last label beside its point: right or left of it, or a line above or below that. */
+static bool place_label(const Plot *plot, PlotLayout *layout, double x, double y, bool whiskers) {
+    PlotLabel *label = &layout->labels[layout->label_count - 1];
+    for (int row = 0; row < 2 * SIDES + 1; row++)
+        for (int side = 0; side < 2; side++) {
+            label->before = side;
+            label->x = x + (side ? -8 : 8);
+            label->y = y + LINE_GAP * (row % 2 ? -(row + 1) / 2 : row / 2);
+            if (fits(layout, label) && !covers(layout, plot, label, whiskers)) return true;
+        }
+    return false;
+}
+
+/* A point without room beside it has no label; the page shows its name below the pointer. */
 static Status label_points(const Plot *plot, PlotLayout *layout) {
     for (size_t s = 0; s < plot->count; s++) {
         const Series *series = &plot->series[s];
         if (!series->label || !series->count) continue;
         double x = x_pixel(plot, layout, series->x[0]), y = y_pixel(plot, layout, series->y[0]);
         TRY(add_label(layout, series->label, x, y, series->color));
-        PlotLabel *label = &layout->labels[layout->label_count - 1];
-        bool placed = false;
-        for (int row = 0; row < 2 * SIDES + 1 && !placed; row++)
-            for (int side = 0; side < 2 && !placed; side++) {
-                label->before = side;
-                label->x = x + (side ? -8 : 8);
-                label->y = y + LINE_GAP * (row % 2 ? -(row + 1) / 2 : row / 2);
-                placed = fits(layout, label);
-            }
+        if (place_label(plot, layout, x, y, true) || place_label(plot, layout, x, y, false)) continue;
+        layout->label_count--;
+        free(layout->labels[layout->label_count].text);
+        layout->labels[layout->label_count].text = NULL;
     }
     return OK;
 }
