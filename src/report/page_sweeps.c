@@ -150,24 +150,36 @@ static double published_efficiency(const Results *results, const Run *run, const
     return results_published(results) ? own / other : NAN;
 }
 
-static void put_share_bar(FILE *out, const char *class, double efficiency, const char *color) {
+/* `longest`: the efficiency of a full bar. */
+static void put_share_bar(FILE *out, const char *class, double efficiency, double longest,
+                          const char *color) {
     fprintf(out,
             "</span><div class=\"bar\"><i style=\"width:%.2f%%;background:%s\"%s></i></div><span>%.1f%%"
             "</span></div>\n",
-            fmin(100, 100 * efficiency), color, class, 100 * efficiency);
+            100 * fmin(1, efficiency / longest), color, class, 100 * efficiency);
 }
 
-static void put_share(FILE *out, const Results *results, const Run *run) {
+/* At least 1: caches can make more ranks faster than ideal. */
+static double largest_share(const Results *results) {
+    double largest = 1, efficiency;
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i], *base = base_of(results, run, &efficiency);
+        if (base) largest = fmax(largest, fmax(efficiency, published_efficiency(results, run, base)));
+    }
+    return largest;
+}
+
+static void put_share(FILE *out, const Results *results, const Run *run, double longest) {
     double efficiency;
     const Run *base = base_of(results, run, &efficiency);
     if (!base) return;
     fputs("<div class=\"row\"><span>", out);
     put_html(out, run->name);
-    put_share_bar(out, "", efficiency, BAR_COLOR);
+    put_share_bar(out, "", efficiency, longest, BAR_COLOR);
     double published = published_efficiency(results, run, base);
     if (run == base || !isfinite(published)) return;
     fputs("<div class=\"row thin\"><span>published", out);
-    put_share_bar(out, " title=\"published\"", published, PUBLISHED_COLOR);
+    put_share_bar(out, " title=\"published\"", published, longest, PUBLISHED_COLOR);
 }
 
 /* Whether two runs belong to the same curve: their strategy, the run that they are compared with, and their
@@ -255,7 +267,8 @@ static Status put_scaling(FILE *out, const Results *results, Sweep *sweep, Figur
         "Tokens/s per rank, relative to the run with the fewest ranks and the same global batch size or, "
         "failing that, the same batch size per rank.");
     fputs("<div class=\"plots\">\n<div>\n", out);
-    for (size_t i = 0; i < results->count; i++) put_share(out, results, &results->runs[i]);
+    double longest = largest_share(results);
+    for (size_t i = 0; i < results->count; i++) put_share(out, results, &results->runs[i], longest);
     fputs("</div>\n", out);
     TRY(put_by_ranks(out, results, sweep, drawn));
     fputs("</div>\n", out);
