@@ -139,19 +139,19 @@ static Status best_name(const Results *results, const Run *best, FigureId figure
 static Status put_best(FILE *out, const Results *results, FigureId figure, const char *label,
                        const char *unit) {
     CLEANUP(mem_freep) char *name = NULL;
-    char number[FORMAT_SIZE], spread[FORMAT_SIZE], text[2 * FORMAT_SIZE + 16], detail[64] = "";
+    char number[FORMAT_SIZE], text[FORMAT_SIZE + 16], detail[FORMAT_SIZE + 64];
     const Run *best = results_best(results, figure, figures[figure].better);
     if (!best) return OK;
     double difference = run_difference(results, best, figure);
     const Run *base = run_base(results, best);
+    size_t used = strlen(spread_text(detail, best, figure, true));
+    const char *comma = used ? ", " : "";
     if (isfinite(difference) && best != base && figure_is_timed(figure) && figures_tie(best, base, figure))
-        snprintf(detail, sizeof detail, "tied with the baseline");
+        snprintf(detail + used, sizeof detail - used, "%stied with the baseline", comma);
     else if (isfinite(difference))
-        snprintf(detail, sizeof detail, "%.1f%% %s the baseline", fabs(difference),
+        snprintf(detail + used, sizeof detail - used, "%s%.1f%% %s the baseline", comma, fabs(difference),
                  difference < 0 ? "below" : "above");
-    spread_text(spread, best, figure, true);
-    snprintf(text, sizeof text, "%s%s%s%s",
-             figure_text(number, figures[figure].unit, run_figure(best, figure)), *spread ? " " : "", spread,
+    snprintf(text, sizeof text, "%s%s", figure_text(number, figures[figure].unit, run_figure(best, figure)),
              unit);
     TRY(best_name(results, best, figure, &name));
     put_tile(out, label, text, name, detail);

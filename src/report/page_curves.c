@@ -189,7 +189,7 @@ static Status put_differences(FILE *out, const Results *results, Curves *curves,
                                               .width = 1.3};
         plot.count++;
     }
-    return put_plot(out, &plot, "Loss difference from the first run", "relative", drawn);
+    return put_plot(out, &plot, "Loss difference from the first run", "relative; at least 1e-9", drawn);
 }
 
 Status put_losses(FILE *out, const Results *results, Figures *drawn) {
