@@ -100,7 +100,7 @@ void plan_cost_add(double price, double units, json_t *result) {
 
 void plan_cost_show(const json_t *result, FILE *out) {
     if (json_object_get(result, "cost_per_hour"))
-        fprintf(out, "cost: %.4g per million tokens, %.4g per hour\n",
+        fprintf(out, "Cost: %.4g per million tokens, %.4g per hour\n",
                 json_number_at(result, "cost_per_million_tokens"), json_number_at(result, "cost_per_hour"));
 }
 

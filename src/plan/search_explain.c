@@ -129,8 +129,8 @@ const char *search_reason(const SearchResult *first, const SearchResult *other, 
                  format_bytes(needed, (double)other->bytes), format_bytes(limit, available));
         return text;
     }
-    if (ratio >= 1.2)
-        snprintf(slower, sizeof slower, "%.3gx slower", ratio);
+    if (ratio >= 2)
+        snprintf(slower, sizeof slower, "%.3g times as long", ratio);
     else if (ratio >= same_speed)
         snprintf(slower, sizeof slower, "%.1f%% slower", 100 * (ratio - 1));
     why[0] = 0;

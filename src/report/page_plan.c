@@ -148,7 +148,7 @@ static void put_tiles(FILE *out, const PlanPage *page) {
              100 * result->time.phase_s[PHASE_COMMUNICATION] / result->time.step_s);
     put_tile(out, "MFU", number, detail, "");
     if (isfinite(cost)) {
-        snprintf(number, sizeof number, "%.3g", cost);
+        figure_text(number, FIGURE_FORMAT_COST, cost);
         snprintf(detail, sizeof detail, "%.4g per hour",
                  page->facts->price * cluster_units(page->facts->cluster, page->facts->ranks));
         put_tile(out, "Cost per million tokens", number, detail, "");
@@ -185,7 +185,8 @@ static void put_row(FILE *out, const PlanPage *page, const NamedResult *named) {
             "data-label=\"bubble\">%.1f%%</td>",
             time_text(r->time.step_s, step), format_count(text, r->time.tokens_per_s),
             format_bytes(grid, (double)r->bytes), 100 * r->time.mfu, 100 * r->time.bubble);
-    if (isfinite(cost)) fprintf(out, "<td data-label=\"cost/M tokens\">%.3g</td>", cost);
+    if (isfinite(cost))
+        fprintf(out, "<td data-label=\"cost/M tokens\">%s</td>", figure_text(text, FIGURE_FORMAT_COST, cost));
     if (first && r->fits)
         snprintf(why, sizeof why, "fastest");
     else

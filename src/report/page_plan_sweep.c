@@ -146,7 +146,8 @@ static void put_point(FILE *out, const SweepPage *page, const SweepPoint *point,
             format_count(text, r->time.tokens_per_s), 100 * point->efficiency, 100 * r->time.mfu,
             100 * r->time.bubble, format_bytes(grid, (double)r->bytes));
     if (failures) fprintf(out, "<td data-label=\"goodput\">%.1f%%</td>", 100 * point->goodput);
-    if (isfinite(cost)) fprintf(out, "<td data-label=\"cost/M tokens\">%.3g</td>", cost);
+    if (isfinite(cost))
+        fprintf(out, "<td data-label=\"cost/M tokens\">%s</td>", figure_text(text, FIGURE_FORMAT_COST, cost));
     fputs("</tr>\n", out);
 }
 
