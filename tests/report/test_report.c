@@ -486,6 +486,34 @@ static void places_labels(void **state) {
     assert_string_equal(layout.labels[1].text, "a label that is longer th…");
 }
 
+/* Labels of points cover neither each other nor a point; where there is no room, there is no label. */
+static void labels_points(void **state) {
+    (void)state;
+    enum { POINTS = 40 };
+    double x[POINTS], y[POINTS];
+    Series series[POINTS];
+    for (int i = 0; i < POINTS; i++) {
+        x[i] = 100 + i % 20;
+        y[i] = 50 + (i < 20 ? 0.1 : 0.6) * (i % 3);
+        series[i] = (Series){.label = "tensor parallel", .x = x + i, .y = y + i, .count = 1, .points = true};
+    }
+    Plot plot = {.kind = PLOT_POINTS, .name = "points", .series = series, .count = POINTS};
+    CLEANUP(plot_layout_done) PlotLayout layout = {0};
+    assert_ok(plot_layout(&plot, &layout));
+    assert_true(layout.label_count > 3 && layout.label_count < POINTS);
+    for (size_t i = 0; i < layout.label_count; i++) {
+        const PlotLabel *label = &layout.labels[i];
+        double left = label->x - (label->before ? 15 * 7 : 0), right = left + 15 * 7;
+        for (int k = 0; k < POINTS; k++) {
+            double across = layout.left + (x[k] - layout.x.low) / (layout.x.high - layout.x.low) *
+                                              (layout.right - layout.left),
+                   down = layout.bottom - (y[k] - layout.y.low) / (layout.y.high - layout.y.low) *
+                                              (layout.bottom - layout.top);
+            assert_false(across > left && across < right && fabs(down - label->y) < 7);
+        }
+    }
+}
+
 /* The table for papers has the page's columns; what is the same or follows from another figure is a sentence.
  */
 static void formats_tables(void **state) {
@@ -1075,6 +1103,7 @@ int main(void) {
                                        TEST(names_machine),
                                        TEST(writes_figures),
                                        TEST(places_labels),
+                                       TEST(labels_points),
                                        TEST(formats_tables),
                                        TEST(page_of_repeats),
                                        TEST(spread_within_run),
