@@ -245,12 +245,14 @@ static void put_repeats(FILE *out, const Span *repeats, const Span *counted, siz
 static void put_note(FILE *out, const Results *results) {
     Span repeats = {INFINITY, 0}, counted = {INFINITY, 0}, excluded = {INFINITY, 0};
     size_t all = 0, dropped = 0;
-    bool any = false, spread = false;
+    bool any = false, spread = false, unknown = false;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         if (!is_measured(run)) continue;
         any = true;
-        spread |= isfinite(run_spread(run, FIGURE_TOKENS)) || isfinite(run_spread(run, FIGURE_SAMPLES));
+        bool known = isfinite(run_spread(run, FIGURE_TOKENS)) || isfinite(run_spread(run, FIGURE_SAMPLES));
+        spread |= known;
+        unknown |= !known;
         all += run_finished(run);
         dropped += run_finished(run) - run_counted(run);
         span_add(&counted, (double)run_counted(run));
@@ -263,11 +265,14 @@ static void put_note(FILE *out, const Results *results) {
         fprintf(out, "Rates leave out the first %.0f steps%s, which warm up. ", excluded.most,
                 excluded.least < excluded.most ? " of longer runs" : "");
     if (spread)
-        fprintf(out, "± is the 95%% confidence interval of the mean, %s.",
+        fprintf(out, "± is the 95%% confidence interval of the mean, %s. ",
                 counted.least > 1   ? "over the repeats"
                 : repeats.most == 1 ? "from the variation within each run; repeats would show more"
                 : counted.most == 1 ? "from the variation within each run"
                                     : "over the repeats or, for runs with only one, within the run");
+    if (unknown && results->count > 1)
+        fputs("Rates without ± come from too few steps for an interval; their differences may be noise.",
+              out);
 }
 
 Status spread_note(const Results *results, char **ret_text) {

@@ -772,6 +772,8 @@ static void spread_within_run(void **state) {
     CLEANUP(mem_freep) char *note = NULL;
     assert_ok(spread_note(&results, &note));
     assert_has(note, "Rates leave out the first 2 steps, which warm up.");
+    assert_has(note,
+               "Rates without ± come from too few steps for an interval; their differences may be noise.");
     results_done(&results);
 }
 
