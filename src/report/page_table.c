@@ -1,6 +1,7 @@
 /* The results table: one row per run, with the difference from the baseline below each value. On phones each
  * row becomes a card whose values carry their column headings. */
 #include <math.h>
+#include <string.h>
 
 #include "base/format.h"
 #include "base/memory.h"
@@ -10,6 +11,13 @@
 #include "report/spread.h"
 
 enum { WIDE_TABLE = 10 }; /* columns */
+
+/* Whether two values tie; those that print alike are the same to a reader. */
+static bool is_tie(const Run *a, const Run *b, size_t figure) {
+    char one[FORMAT_SIZE], two[FORMAT_SIZE];
+    if (figure_is_timed(figure)) return figures_tie(a, b, figure);
+    return !strcmp(run_figure_text(one, a, figure, true), run_figure_text(two, b, figure, true));
+}
 
 /* Whether the run has the best value of its kind in the column, or ties with it, and some other run has a
  * clearly worse one. */
@@ -24,7 +32,7 @@ static bool is_best(const Results *results, const Run *run, size_t figure) {
         const Run *rival = &results->runs[i];
         if (rival == run || !isfinite(other) || rival->state != RUN_FINISHED) continue;
         if (!same_kind(rival, run) || (figure_is_timed(figure) && run_contended(rival))) continue;
-        bool tie = figure_is_timed(figure) && figures_tie(run, rival, figure);
+        bool tie = is_tie(run, rival, figure);
         if (better * other > better * own && !tie) return false;
         beats |= better * (own - other) > 5e-4 * fabs(other) && !tie;
     }
