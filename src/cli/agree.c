@@ -160,7 +160,7 @@ static Status add_program(AgreeTable *table, const char *command) {
 }
 
 static Status add_variables(AgreeTable *table) {
-    static const char *const names[] = {"WEFT_CPU", "WEFT_CPU_BF16", "WEFT_CPU_INT8"};
+    static const char *const names[] = {"WEFT_CPU", "WEFT_CPU_BF16", "WEFT_CPU_FP32", "WEFT_CPU_INT8"};
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         const char *value = getenv(names[i]);
         CLEANUP(mem_freep) char *shown = NULL;

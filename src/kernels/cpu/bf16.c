@@ -1,5 +1,5 @@
-/* Selects the bf16 micro-kernel for gemm16.c and reports it. CPU features are detected once; WEFT_CPU_BF16
- * is read at every call, so that one process can test all micro-kernels. */
+/* Selects the micro-kernels for gemm16.c and reports that of bf16. CPU features are detected once;
+ * WEFT_CPU_BF16 and WEFT_CPU_FP32 are read at every call, so that one process can test all micro-kernels. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +27,7 @@ static bool has_mmla(void) {
 
 /* Fastest first. */
 static const Choice choices[] = {{"mmla", &micro16_mmla, has_mmla, 1}};
+static const Choice choice32 = {0};
 
 #elif defined(__x86_64__)
 
@@ -69,6 +70,8 @@ static bool has_amx(void) {
 }
 
 static const Choice choices[] = {{"amx", &micro16_amx, has_amx, 2}, {"dot", &micro16_dot, has_dot, 2}};
+/* For fp32. */
+static const Choice choice32 = {"amx", &micro32_split, has_amx, 2};
 
 #else
 
@@ -77,21 +80,27 @@ static bool has_none(void) {
 }
 
 static const Choice choices[] = {{"none", NULL, has_none, 0}};
+static const Choice choice32 = {0};
 
 #endif
 
 enum { CHOICES = sizeof choices / sizeof *choices };
 
-static bool detected[CHOICES];
+static bool detected[CHOICES], detected32;
 
 static void detect(void) {
     for (int i = 0; i < CHOICES; i++)
         detected[i] = kernels_cpu_allows(choices[i].level) && choices[i].available();
+    detected32 = choice32.micro && kernels_cpu_allows(choice32.level) && choice32.available();
+}
+
+static void detect_once(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, detect);
 }
 
 Status micro16_choose(const Micro16 **ret_micro) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, detect);
+    detect_once();
     const char *requested = getenv("WEFT_CPU_BF16");
     const Micro16 *micro = NULL;
     bool off = requested && !strcmp(requested, "off");
@@ -105,6 +114,12 @@ Status micro16_choose(const Micro16 **ret_micro) {
             requested);
     *ret_micro = micro;
     return OK;
+}
+
+const Micro16 *micro32_choose(void) {
+    detect_once();
+    const char *requested = getenv("WEFT_CPU_FP32");
+    return detected32 && !(requested && !strcmp(requested, "off")) ? choice32.micro : NULL;
 }
 
 const char *kernels_cpu_bf16(void) {

@@ -8,6 +8,9 @@
  * does not depend on the number of threads. */
 #include "kernels/cpu/gemm.h"
 
+#include "kernels/cpu/gemm16.h"
+#include "kernels/cpu/micro16.h"
+
 /* Steps of K that pass through the caches at a time. */
 #if defined(__aarch64__)
 enum { CHUNK_MAX = 512 };
@@ -241,8 +244,36 @@ static void skinny_run(int threads, const Gemm *gemm) {
     }
 }
 
+static void split_finish(const void *context, float *sums, int64_t stride, int64_t row, int64_t col,
+                         int64_t rows, int64_t cols) {
+    (void)sums, (void)stride;
+    const Gemm *gemm = context;
+    gemm->finish(gemm->context, row, col, rows, cols);
+}
+
+/* The same GEMM for gemm16.c, if there is a micro-kernel that is faster than that of micro.h. Panels have 32
+ * lines and steps, so small GEMMs do not benefit. */
+static bool split_of(const Gemm *gemm, Gemm16 *ret_split) {
+    enum { LEAST = 32 };
+    const Micro16 *micro = gemm->m < LEAST || gemm->n < LEAST || gemm->k < LEAST ? NULL : micro32_choose();
+    if (!micro) return false;
+    *ret_split = (Gemm16){.m = gemm->m,
+                          .n = gemm->n,
+                          .k = gemm->k,
+                          .a = {gemm->a.data, DT_F32, gemm->a.stride, gemm->a.trans},
+                          .b = {gemm->b.data, DT_F32, gemm->b.stride, gemm->b.trans},
+                          .c = gemm->c,
+                          .add = gemm->add,
+                          .finish = gemm->finish ? split_finish : NULL,
+                          .context = gemm,
+                          .micro = micro};
+    return true;
+}
+
 size_t gemm_workspace_bytes(const Gemm *gemm) {
+    Gemm16 split;
     if (is_skinny(gemm) || blas_available()) return 0;
+    if (split_of(gemm, &split)) return gemm16_split_bytes(&split);
     Plan plan = plan_of(gemm);
     return (size_t)(plan.depth * (plan.rows + plan.cols)) * sizeof(float);
 }
@@ -279,10 +310,14 @@ static void tiled_run(Pool *pool, int threads, const Gemm *gemm, void *workspace
 void gemm_run(const Stream *stream, const Gemm *gemm, void *workspace) {
     int64_t work = gemm->m * gemm->n / 64 * gemm->k;
     int threads = threads_for(stream, work);
+    Pool *pool = threads > 1 ? stream->device->pool : NULL;
+    Gemm16 split;
     if (is_skinny(gemm))
         skinny_run(threads, gemm);
     else if (blas_available())
         blas_run(threads, gemm);
+    else if (split_of(gemm, &split))
+        gemm16_split_run(pool, threads, &split, workspace);
     else
-        tiled_run(threads > 1 ? stream->device->pool : NULL, threads, gemm, workspace);
+        tiled_run(pool, threads, gemm, workspace);
 }

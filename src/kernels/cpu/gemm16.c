@@ -24,7 +24,7 @@ typedef enum {
 /* How the GEMM is partitioned. */
 typedef struct Plan {
     const Micro16 *micro;
-    size_t size;                    /* bytes of a packed element */
+    int64_t size;                   /* bytes of a packed element */
     int64_t depth, rows, cols;      /* packed at a time; depth is padded */
     int64_t chunk;                  /* steps of K that pass through the caches at a time */
     int64_t block_rows, block_cols; /* taken by a thread at a time */
@@ -64,6 +64,7 @@ static void along_converted(void *panels, bool left, PackSource s, int64_t panel
 static const Micro16 micro16_converted = {
     .name = "converted",
     .dtype = DT_F32,
+    .size = sizeof(float),
     .rows = MICRO_ROWS,
     .cols = MICRO_COLS,
     .unit = 1,
@@ -74,8 +75,8 @@ static const Micro16 micro16_converted = {
 };
 
 static Status micro_for(const Gemm16 *gemm, const Micro16 **ret_micro) {
-    const Micro16 *micro = NULL;
-    if (gemm->a.dtype != DT_F16 && gemm->b.dtype != DT_F16) TRY(micro16_choose(&micro));
+    const Micro16 *micro = gemm->micro;
+    if (!micro && gemm->a.dtype != DT_F16 && gemm->b.dtype != DT_F16) TRY(micro16_choose(&micro));
     *ret_micro = micro ? micro : &micro16_converted;
     return OK;
 }
@@ -91,31 +92,34 @@ static void plan_blocks(Plan *plan, int threads) {
 }
 
 static Plan plan_of(const Gemm16 *gemm, const Micro16 *micro, int threads) {
-    Plan plan = {.micro = micro, .size = dtype_size(micro->dtype)};
+    Plan plan = {.micro = micro, .size = micro->size};
     plan.depth = even_part(gemm->k, DEPTH_MAX, micro->unit);
     plan.chunk = even_part(plan.depth, micro->depth, micro->unit);
     plan.rows = even_part(gemm->m, ROWS_MAX, micro->rows);
-    int64_t limit = min_of(COLS_MAX, COLS_BYTES / (plan.depth * (int64_t)plan.size));
+    int64_t limit = min_of(COLS_MAX, COLS_BYTES / (plan.depth * plan.size));
     plan.cols = even_part(gemm->n, limit / micro->cols * micro->cols, micro->cols);
     plan.accumulators = gemm->c ? SUMS_IN_C : gemm->k <= plan.depth ? SUMS_IN_BLOCK : SUMS_IN_PART;
     plan_blocks(&plan, threads);
     return plan;
 }
 
-/* Allocates the plan's buffers from the stream's workspace. */
-static Status plan_workspace(Plan *plan, Stream *stream, int threads) {
-    enum { ALIGN = 64 };
+/* Bytes of the packed panels of `lines` lines. */
+static int64_t panels_bytes(const Plan *plan, int64_t lines) {
+    return round_up(plan->depth * lines * plan->size, 64);
+}
+
+static size_t plan_bytes(const Plan *plan, int threads) {
     int64_t sums = plan->accumulators == SUMS_IN_C       ? 0
                    : plan->accumulators == SUMS_IN_BLOCK ? threads * plan->block_rows * plan->block_cols
                                                          : plan->rows * plan->cols;
-    int64_t left = round_up(plan->depth * plan->rows * (int64_t)plan->size, ALIGN);
-    int64_t right = round_up(plan->depth * plan->cols * (int64_t)plan->size, ALIGN);
-    void *workspace;
-    TRY(stream_workspace(stream, (size_t)(left + right) + (size_t)sums * sizeof(float), &workspace));
+    return (size_t)(panels_bytes(plan, plan->rows) + panels_bytes(plan, plan->cols)) +
+           (size_t)sums * sizeof(float);
+}
+
+static void plan_place(Plan *plan, void *workspace) {
     plan->left = workspace;
-    plan->right = plan->left + left;
-    plan->sums = (float *)(void *)(plan->right + right);
-    return OK;
+    plan->right = plan->left + panels_bytes(plan, plan->rows);
+    plan->sums = (float *)(void *)(plan->right + panels_bytes(plan, plan->cols));
 }
 
 /* Packing of an operand whose type is not that of the panels: it is converted chunk by chunk in a buffer
@@ -147,7 +151,7 @@ static void pack_staged(const Plan *plan, char *panels, bool left, Operand16 ope
             for (int64_t row = 0; row < rows; row++)
                 stage_convert(stage, micro->dtype, row * source.stride, operand.data, operand.dtype,
                               from + row * operand.stride, cols);
-            char *to = panels + (line * plan->depth + k * width) * (int64_t)plan->size;
+            char *to = panels + (line * plan->depth + k * width) * plan->size;
             (across ? micro->pack_across : micro->pack_along)(to, left, source, plan->depth * width);
         }
 }
@@ -170,7 +174,7 @@ static void pack_panels(const Part *part, bool left, int64_t from) {
     Operand16 operand = left ? part->gemm->a : part->gemm->b;
     bool across = left ? !operand.trans : operand.trans;
     int width = left ? micro->rows : micro->cols;
-    int64_t size = (int64_t)plan->size, line = (left ? part->row : part->col) + from;
+    int64_t size = plan->size, line = (left ? part->row : part->col) + from;
     int64_t count = min_of(PACK_PANELS * width, (left ? part->rows : part->cols) - from);
     char *panels = (left ? plan->left : plan->right) + from * plan->depth * size;
     int64_t at = across ? line * operand.stride + part->k : part->k * operand.stride + line;
@@ -178,7 +182,8 @@ static void pack_panels(const Part *part, bool left, int64_t from) {
         pack_staged(plan, panels, left, operand, across, at, count, part->depth);
         return;
     }
-    PackSource source = {(const char *)operand.data + at * size, operand.stride, count, part->depth};
+    const char *data = (const char *)operand.data + at * (int64_t)dtype_size(operand.dtype);
+    PackSource source = {data, operand.stride, count, part->depth};
     (across ? micro->pack_across : micro->pack_along)(panels, left, source, plan->depth * width);
 }
 
@@ -222,7 +227,7 @@ typedef struct Block {
 static void block_chunk(const Plan *plan, const Block *block, int64_t k, int64_t depth, bool add) {
     enum { LINE = 64 };
     const Micro16 *micro = plan->micro;
-    int64_t size = (int64_t)plan->size, rows = micro->rows, cols = micro->cols;
+    int64_t size = plan->size, rows = micro->rows, cols = micro->cols;
     int64_t slice = round_up(depth * cols * size * rows / block->rows, LINE);
     for (int64_t j = 0; j < block->cols; j += cols) {
         const char *right = plan->right + ((block->col + j) * plan->depth + k * cols) * size;
@@ -308,9 +313,22 @@ static Status tiled_run(Stream *stream, int threads, const Gemm16 *gemm) {
     const Micro16 *micro = NULL;
     TRY(micro_for(gemm, &micro));
     Plan plan = plan_of(gemm, micro, threads);
-    TRY(plan_workspace(&plan, stream, threads));
+    void *workspace;
+    TRY(stream_workspace(stream, plan_bytes(&plan, threads), &workspace));
+    plan_place(&plan, workspace);
     parts_run(threads > 1 ? stream->device->pool : NULL, gemm, &plan);
     return OK;
+}
+
+size_t gemm16_split_bytes(const Gemm16 *gemm) {
+    Plan plan = plan_of(gemm, gemm->micro, 1);
+    return plan_bytes(&plan, 1);
+}
+
+void gemm16_split_run(Pool *pool, int threads, const Gemm16 *gemm, void *workspace) {
+    Plan plan = plan_of(gemm, gemm->micro, threads);
+    plan_place(&plan, workspace);
+    parts_run(pool, gemm, &plan);
 }
 
 /* Skinny GEMM, without packing; see gemm.c. */

@@ -29,11 +29,19 @@ typedef struct Gemm16 {
     bool add;
     Finish16 finish;
     const void *context;
+    const struct Micro16 *micro; /* NULL: chosen by the operands' types */
 } Gemm16;
 
 /* Uses the stream's workspace. */
 MUST_USE Status VARIANT(gemm16_run)(Stream *stream, const Gemm16 *gemm);
 
-#define gemm16_run VARIANT(gemm16_run)
+/* fp32 operands with the micro-kernel `micro`, and the bytes of workspace that this needs. c must not be
+ * NULL. */
+size_t VARIANT(gemm16_split_bytes)(const Gemm16 *gemm);
+void VARIANT(gemm16_split_run)(Pool *pool, int threads, const Gemm16 *gemm, void *workspace);
+
+#define gemm16_run         VARIANT(gemm16_run)
+#define gemm16_split_bytes VARIANT(gemm16_split_bytes)
+#define gemm16_split_run   VARIANT(gemm16_split_run)
 
 #endif

@@ -6,7 +6,8 @@
  *   dot    VDPBF16PS (x86-64, AVX-512 BF16): a pair of steps of a left row times those of 16 columns
  *   amx    TDPBF16PS (x86-64, AMX): 16 left rows times 16 columns over 32 steps
  *
- * fp16, and bf16 on CPUs without these instructions, use the same code with fp32 panels in groups of one. */
+ * fp16, and bf16 on CPUs without these instructions, use the same code with fp32 panels in groups of one.
+ * With AMX, fp32 also uses it (micro_split.c). */
 #ifndef WEFT_KERNELS_CPU_MICRO16_H
 #define WEFT_KERNELS_CPU_MICRO16_H
 
@@ -17,14 +18,15 @@
 
 /* The source of a panel: `lines` lines of `depth` steps. */
 typedef struct PackSource {
-    const void *from; /* has the element type of the panels */
+    const void *from; /* of the micro-kernel's type */
     int64_t stride;   /* elements between lines (pack_across) or between steps (pack_along) */
     int64_t lines, depth;
 } PackSource;
 
 typedef struct Micro16 {
     const char *name;
-    DType dtype;    /* type of packed elements: bf16 or fp32 */
+    DType dtype;    /* of the elements to pack: bf16 or fp32 */
+    int size;       /* bytes of a packed element */
     int rows, cols; /* tile size, which is the width of left and right panels */
     int unit;       /* depths are padded to a multiple of this */
     int depth;      /* largest number of steps for which a right panel stays in the L1 cache */
@@ -51,9 +53,12 @@ enum { SKINNY_COLS = 4 };
 extern const Micro16 micro16_mmla;
 extern const Micro16 micro16_dot;
 extern const Micro16 micro16_amx;
+extern const Micro16 micro32_split;
 
 /* The fastest micro-kernel, or the one that WEFT_CPU_BF16 (off, mmla, dot or amx) selects; NULL if bf16 is
  * converted to fp32. Fails if this CPU does not support the selected one. */
 MUST_USE Status micro16_choose(const Micro16 **ret_micro);
+/* The micro-kernel for fp32 operands, or NULL: that of micro.h. WEFT_CPU_FP32=off selects the latter. */
+const Micro16 *micro32_choose(void);
 
 #endif

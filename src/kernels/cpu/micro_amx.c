@@ -122,10 +122,11 @@ static void along_amx(void *panels, bool left, PackSource source, int64_t panel_
 const Micro16 micro16_amx = {
     .name = "amx",
     .dtype = DT_BF16,
+    .size = sizeof(uint16_t),
     .rows = ROWS,
     .cols = COLS,
     .unit = STEPS,
-    .depth = 512,
+    .depth = 256,
     .begin = begin_amx,
     .end = end_amx,
     .tile = tile_amx,

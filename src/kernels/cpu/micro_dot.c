@@ -67,6 +67,7 @@ static void along_dot(void *panels, bool left, PackSource source, int64_t panel_
 const Micro16 micro16_dot = {
     .name = "avx512-bf16",
     .dtype = DT_BF16,
+    .size = sizeof(uint16_t),
     .rows = ROWS,
     .cols = COLS,
     .unit = GROUP,

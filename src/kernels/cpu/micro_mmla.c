@@ -247,6 +247,7 @@ static void skinny_mmla(int64_t depth, int64_t rows, const uint16_t *a, int64_t 
 const Micro16 micro16_mmla = {
     .name = "bfmmla",
     .dtype = DT_BF16,
+    .size = sizeof(uint16_t),
     .rows = ROWS,
     .cols = COLS,
     .unit = GROUP,

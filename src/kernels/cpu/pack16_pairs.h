@@ -14,6 +14,33 @@ static inline void pack16_store(uint16_t *to, __m128i v) {
     _mm_storeu_si128((__m128i *)(void *)to, v);
 }
 
+/* Transposes 16 x 16 numbers of 32 bits. */
+static inline void pack16_transpose(__m512i r[16]) {
+    __m512i t[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    /* Quarter q of r[4 g + c] has rows 4 g to 4 g + 3 of column 4 q + c. */
+    for (int c = 0; c < 4; c++) {
+        __m512i low01 = _mm512_shuffle_i32x4(r[c], r[4 + c], 0x88);
+        __m512i high01 = _mm512_shuffle_i32x4(r[c], r[4 + c], 0xdd);
+        __m512i low23 = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0x88);
+        __m512i high23 = _mm512_shuffle_i32x4(r[8 + c], r[12 + c], 0xdd);
+        t[c] = _mm512_shuffle_i32x4(low01, low23, 0x88);
+        t[4 + c] = _mm512_shuffle_i32x4(high01, high23, 0x88);
+        t[8 + c] = _mm512_shuffle_i32x4(low01, low23, 0xdd);
+        t[12 + c] = _mm512_shuffle_i32x4(high01, high23, 0xdd);
+    }
+    for (int i = 0; i < 16; i++) r[i] = t[i];
+}
+
 /* Packs four lines of four pairs of steps: a 4 x 4 transpose of 32-bit pairs. */
 static inline void pairs_across_four(uint16_t *to, int width, const uint16_t *from, int64_t stride) {
     __m128i r0 = pack16_load(from), r1 = pack16_load(from + stride);
