@@ -69,23 +69,12 @@ static void left_across(uint16_t *panel, PackSource s, int64_t panel_stride) {
     }
 }
 
-/* Transposes 8 steps of 8 lines in three rounds of unpacks; output lines are STEPS apart. */
-static inline void transpose_eight(uint16_t *to, const uint16_t *from, int64_t stride) {
-    __m128i r[8], two[8], four[8];
-    for (int i = 0; i < 8; i++) r[i] = pack16_load(from + i * stride);
-    for (int i = 0; i < 4; i++) {
-        two[i] = _mm_unpacklo_epi16(r[2 * i], r[2 * i + 1]);     /* lines 0-3 of two steps */
-        two[i + 4] = _mm_unpackhi_epi16(r[2 * i], r[2 * i + 1]); /* lines 4-7 */
-    }
-    for (int i = 0; i < 4; i++) {
-        four[2 * i] = _mm_unpacklo_epi32(two[2 * i], two[2 * i + 1]);     /* two lines of four steps */
-        four[2 * i + 1] = _mm_unpackhi_epi32(two[2 * i], two[2 * i + 1]); /* the next two */
-    }
-    for (int i = 0; i < 4; i++) {
-        int at = i / 2 * 4 + i % 2; /* steps 0-3; index + 2 has steps 4-7 of the same lines */
-        pack16_store(to + (2 * i) * STEPS, _mm_unpacklo_epi64(four[at], four[at + 2]));
-        pack16_store(to + (2 * i + 1) * STEPS, _mm_unpackhi_epi64(four[at], four[at + 2]));
-    }
+/* Transposes 32 steps of 16 lines, two steps at a time. */
+static inline void transpose_sixteen(uint16_t *to, const uint16_t *from, int64_t stride) {
+    __m512i r[HALF];
+    for (int i = 0; i < HALF; i++) r[i] = pack16_pair(from + 2 * i * stride, stride);
+    pack16_transpose(r);
+    for (int i = 0; i < HALF; i++) _mm512_storeu_si512(to + i * STEPS, r[i]);
 }
 
 static void left_along(uint16_t *panels, PackSource s, int64_t panel_stride) {
@@ -96,9 +85,8 @@ static void left_along(uint16_t *panels, PackSource s, int64_t panel_stride) {
         int64_t line = 0;
         if (k + STEPS <= s.depth)
             for (; line + ROWS <= s.lines; line += ROWS, to += panel_stride)
-                for (int step = 0; step < STEPS; step += 8)
-                    for (int i = 0; i < ROWS; i += 8)
-                        transpose_eight(to + i * STEPS + step, from + step * s.stride + line + i, s.stride);
+                for (int i = 0; i < ROWS; i += HALF)
+                    transpose_sixteen(to + i * STEPS, from + line + i, s.stride);
         for (; line < s.lines; line += ROWS, to += panel_stride)
             pack16_edge(to, ROWS, STEPS, from + line, 1, s.stride, s.lines - line, s.depth - k, 0, ROWS, 0,
                         STEPS);

@@ -67,11 +67,14 @@ static inline void pairs_across(uint16_t *panel, int width, int unit, PackSource
 }
 
 /* One pair of steps of 16 lines. */
-static inline void pairs_along_sixteen(uint16_t *to, const uint16_t *from, int64_t stride) {
+static inline __m512i pack16_pair(const uint16_t *from, int64_t stride) {
     __m256i even = _mm256_loadu_si256((const __m256i *)(const void *)from);
     __m256i odd = _mm256_loadu_si256((const __m256i *)(const void *)(from + stride));
     __m512i high = _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16);
-    _mm512_storeu_si512(to, _mm512_or_si512(_mm512_cvtepu16_epi32(even), high));
+    return _mm512_or_si512(_mm512_cvtepu16_epi32(even), high);
+}
+static inline void pairs_along_sixteen(uint16_t *to, const uint16_t *from, int64_t stride) {
+    _mm512_storeu_si512(to, pack16_pair(from, stride));
 }
 
 /* One pair of steps of 8 lines. */
