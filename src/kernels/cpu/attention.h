@@ -1,8 +1,8 @@
 /* What the attention kernels share: where heads are in memory, which keys a query sees, and dropout
  * factors. Tile sizes are those of micro.h.
  *
- * All arithmetic is on fp32 panels. Rows of 16-bit types are converted to fp32 when panels are packed and
- * rounded when they are unpacked, a few rows at a time through a buffer.
+ * All arithmetic is on fp32 panels. Rows of 16-bit types are converted to fp32 when panels are packed (fp16 a
+ * few rows at a time, through a buffer) and rounded when they are unpacked.
  *
  * B sequences, T positions, H heads, G key and value heads, D head size; qkv (B,T,H+2G,D), out (B,T,H,D),
  * lse (B,H,T) */
@@ -61,6 +61,10 @@ static inline float *rows_f32(Rows rows) {
     return tensor_f32(rows.in) + rows.at;
 }
 
+static inline const uint16_t *rows_bf16(Rows rows) {
+    return (const uint16_t *)rows.in.data + rows.at;
+}
+
 /* Rows that pass through a buffer at a time: a multiple of MICRO_ROWS and MICRO_COLS. */
 enum { STAGE_ROWS = 48 };
 
@@ -77,6 +81,10 @@ static inline void rows_across(float *panels, int width, Rows rows, int64_t coun
         pack_across(panels, width, rows_f32(rows), rows.stride, count, rows.D, panel_stride);
         return;
     }
+    if (rows.in.dtype == DT_BF16) {
+        pack_across_bf16(panels, width, rows_bf16(rows), rows.stride, count, rows.D, panel_stride);
+        return;
+    }
     for (int64_t row = 0; row < count; row += STAGE_ROWS) {
         int64_t n = min_of(STAGE_ROWS, count - row);
         rows_stage(rows_from(rows, row), n, stage);
@@ -87,6 +95,10 @@ static inline void rows_along(float *panels, int width, Rows rows, int64_t count
                               float *stage) {
     if (rows_are_f32(rows)) {
         pack_along(panels, width, rows_f32(rows), rows.stride, rows.D, count, panel_stride);
+        return;
+    }
+    if (rows.in.dtype == DT_BF16) {
+        pack_along_bf16(panels, width, rows_bf16(rows), rows.stride, rows.D, count, panel_stride);
         return;
     }
     for (int64_t row = 0; row < count; row += STAGE_ROWS) {

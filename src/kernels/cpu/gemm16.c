@@ -122,8 +122,8 @@ static void plan_place(Plan *plan, void *workspace) {
     plan->sums = (float *)(void *)(plan->right + panels_bytes(plan, plan->cols));
 }
 
-/* Packing of an operand whose type is not that of the panels: it is converted chunk by chunk in a buffer
- * that stays in the cache. */
+/* Packing of an operand whose type is not that of the panels, other than from bf16 to fp32: it is converted
+ * chunk by chunk in a buffer that stays in the cache. */
 enum { STAGE_STEPS = 32, STAGE_LINES = 384, STAGE = STAGE_STEPS * STAGE_LINES };
 
 static void stage_convert(void *stage, DType to, int64_t at, const void *from, DType dtype, int64_t from_at,
@@ -178,6 +178,12 @@ static void pack_panels(const Part *part, bool left, int64_t from) {
     int64_t count = min_of(PACK_PANELS * width, (left ? part->rows : part->cols) - from);
     char *panels = (left ? plan->left : plan->right) + from * plan->depth * size;
     int64_t at = across ? line * operand.stride + part->k : part->k * operand.stride + line;
+    if (operand.dtype == DT_BF16 && micro == &micro16_converted) {
+        (across ? pack_across_bf16 : pack_along_bf16)((float *)(void *)panels, width,
+                                                      (const uint16_t *)operand.data + at, operand.stride,
+                                                      count, part->depth, plan->depth * width);
+        return;
+    }
     if (operand.dtype != micro->dtype) {
         pack_staged(plan, panels, left, operand, across, at, count, part->depth);
         return;

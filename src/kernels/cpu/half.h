@@ -55,6 +55,20 @@ static inline VecF vec_load_bf16(const uint16_t *from) {
 #endif
 }
 
+/* Four values. */
+static inline Vec4 vec4_load_bf16(const uint16_t *from) {
+#if defined(__aarch64__)
+    return (Vec4)vshll_n_u16(vld1_u16(from), 16);
+#elif defined(__x86_64__)
+    __m128i half = _mm_loadl_epi64((const __m128i *)(const void *)from);
+    return (Vec4)_mm_unpacklo_epi16(_mm_setzero_si128(), half);
+#else
+    Vec4 v;
+    for (int lane = 0; lane < 4; lane++) v[lane] = bf16_to_f32(from[lane]);
+    return v;
+#endif
+}
+
 static inline void vec_store_bf16(uint16_t *to, VecF v) {
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
     bfloat16x8_t half = vcvtq_low_bf16_f32((float32x4_t)v);

@@ -2,6 +2,8 @@
  * scheduling, which hoists loads so far that accumulators spill. */
 #include "kernels/cpu/micro.h"
 
+#include "kernels/cpu/half.h"
+
 #if defined(__aarch64__)
 
 #define TILE_ROWS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
@@ -120,4 +122,58 @@ void pack_along(float *panels, int width, const float *from, int64_t stride, int
         along(panels, MICRO_ROWS, from, stride, lines, depth, panel_stride);
     else
         along(panels, MICRO_COLS, from, stride, lines, depth, panel_stride);
+}
+
+/* The same from bf16, converted on the way. */
+static inline void across_panel_bf16(float *panel, int width, const uint16_t *from, int64_t stride,
+                                     int64_t lines, int64_t depth) {
+    for (int line = 0; line < width; line += 4) {
+        const uint16_t *at = from + line * stride;
+        int64_t k = 0;
+        if (lines - line >= 4)
+            for (; k + 4 <= depth; k += 4)
+                vec4_store_transposed(panel + k * width + line, width, vec4_load_bf16(at + k),
+                                      vec4_load_bf16(at + stride + k), vec4_load_bf16(at + 2 * stride + k),
+                                      vec4_load_bf16(at + 3 * stride + k));
+        for (; k < depth; k++)
+            for (int i = 0; i < 4; i++)
+                panel[k * width + line + i] = line + i < lines ? bf16_to_f32(at[i * stride + k]) : 0.0f;
+    }
+}
+
+static inline void across_bf16(float *panels, int width, const uint16_t *from, int64_t stride, int64_t lines,
+                               int64_t depth, int64_t panel_stride) {
+    for (int64_t line = 0; line < lines; line += width, panels += panel_stride)
+        across_panel_bf16(panels, width, from + line * stride, stride, lines - line, depth);
+}
+
+static inline void along_bf16(float *panels, int width, const uint16_t *from, int64_t stride, int64_t lines,
+                              int64_t depth, int64_t panel_stride) {
+    for (int64_t k = 0; k < depth; k++, from += stride) {
+        float *to = panels + k * width;
+        int64_t line = 0;
+        for (; line + width <= lines; line += width, to += panel_stride)
+            if (width % VEC == 0)
+                for (int i = 0; i < width; i += VEC) vec_store(to + i, vec_load_bf16(from + line + i));
+            else
+                for (int i = 0; i < width; i += 4) vec4_store(to + i, vec4_load_bf16(from + line + i));
+        if (line < lines)
+            for (int i = 0; i < width; i++) to[i] = line + i < lines ? bf16_to_f32(from[line + i]) : 0.0f;
+    }
+}
+
+void pack_across_bf16(float *panels, int width, const uint16_t *from, int64_t stride, int64_t lines,
+                      int64_t depth, int64_t panel_stride) {
+    if (width == MICRO_ROWS)
+        across_bf16(panels, MICRO_ROWS, from, stride, lines, depth, panel_stride);
+    else
+        across_bf16(panels, MICRO_COLS, from, stride, lines, depth, panel_stride);
+}
+
+void pack_along_bf16(float *panels, int width, const uint16_t *from, int64_t stride, int64_t lines,
+                     int64_t depth, int64_t panel_stride) {
+    if (width == MICRO_ROWS)
+        along_bf16(panels, MICRO_ROWS, from, stride, lines, depth, panel_stride);
+    else
+        along_bf16(panels, MICRO_COLS, from, stride, lines, depth, panel_stride);
 }

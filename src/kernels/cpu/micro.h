@@ -32,9 +32,17 @@ void VARIANT(pack_across)(float *panels, int width, const float *from, int64_t s
 void VARIANT(pack_along)(float *panels, int width, const float *from, int64_t stride, int64_t lines,
                          int64_t depth, int64_t panel_stride);
 
-#define micro_tile  VARIANT(micro_tile)
-#define micro_edge  VARIANT(micro_edge)
-#define pack_across VARIANT(pack_across)
-#define pack_along  VARIANT(pack_along)
+/* The same from bf16. */
+void VARIANT(pack_across_bf16)(float *panels, int width, const uint16_t *from, int64_t stride, int64_t lines,
+                               int64_t depth, int64_t panel_stride);
+void VARIANT(pack_along_bf16)(float *panels, int width, const uint16_t *from, int64_t stride, int64_t lines,
+                              int64_t depth, int64_t panel_stride);
+
+#define micro_tile       VARIANT(micro_tile)
+#define micro_edge       VARIANT(micro_edge)
+#define pack_across      VARIANT(pack_across)
+#define pack_along       VARIANT(pack_along)
+#define pack_across_bf16 VARIANT(pack_across_bf16)
+#define pack_along_bf16  VARIANT(pack_along_bf16)
 
 #endif

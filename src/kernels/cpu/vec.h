@@ -192,31 +192,47 @@ static inline void vec_store_interleaved(uint32_t *to, VecU a, VecU b, VecU c, V
 #endif
 }
 
+/* Four floats, whatever the native width. */
+typedef float Vec4 __attribute__((vector_size(16)));
+
+static inline Vec4 vec4_load(const float *from) {
+    Vec4 v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+static inline void vec4_store(float *to, Vec4 v) {
+    memcpy(to, &v, sizeof v);
+}
+
+/* to (4,4) = the transpose of four rows; rows of `to` are `stride` apart. */
+static inline void vec4_store_transposed(float *to, int64_t stride, Vec4 r0, Vec4 r1, Vec4 r2, Vec4 r3) {
+#if defined(__aarch64__)
+    float64x2_t even01 = vreinterpretq_f64_f32(vtrn1q_f32((float32x4_t)r0, (float32x4_t)r1)),
+                odd01 = vreinterpretq_f64_f32(vtrn2q_f32((float32x4_t)r0, (float32x4_t)r1));
+    float64x2_t even23 = vreinterpretq_f64_f32(vtrn1q_f32((float32x4_t)r2, (float32x4_t)r3)),
+                odd23 = vreinterpretq_f64_f32(vtrn2q_f32((float32x4_t)r2, (float32x4_t)r3));
+    vst1q_f32(to, vreinterpretq_f32_f64(vtrn1q_f64(even01, even23)));
+    vst1q_f32(to + stride, vreinterpretq_f32_f64(vtrn1q_f64(odd01, odd23)));
+    vst1q_f32(to + 2 * stride, vreinterpretq_f32_f64(vtrn2q_f64(even01, even23)));
+    vst1q_f32(to + 3 * stride, vreinterpretq_f32_f64(vtrn2q_f64(odd01, odd23)));
+#elif defined(__x86_64__)
+    __m128 q0 = (__m128)r0, q1 = (__m128)r1, q2 = (__m128)r2, q3 = (__m128)r3;
+    _MM_TRANSPOSE4_PS(q0, q1, q2, q3);
+    _mm_storeu_ps(to, q0);
+    _mm_storeu_ps(to + stride, q1);
+    _mm_storeu_ps(to + 2 * stride, q2);
+    _mm_storeu_ps(to + 3 * stride, q3);
+#else
+    const Vec4 row[4] = {r0, r1, r2, r3};
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++) to[i * stride + j] = row[j][i];
+#endif
+}
+
 /* to (4,4) = from (4,4) transposed; strides are between rows. */
 static inline void vec4_transpose(float *to, int64_t to_stride, const float *from, int64_t from_stride) {
-#if defined(__aarch64__)
-    float32x4_t r0 = vld1q_f32(from), r1 = vld1q_f32(from + from_stride);
-    float32x4_t r2 = vld1q_f32(from + 2 * from_stride), r3 = vld1q_f32(from + 3 * from_stride);
-    float64x2_t even01 = vreinterpretq_f64_f32(vtrn1q_f32(r0, r1)),
-                odd01 = vreinterpretq_f64_f32(vtrn2q_f32(r0, r1));
-    float64x2_t even23 = vreinterpretq_f64_f32(vtrn1q_f32(r2, r3)),
-                odd23 = vreinterpretq_f64_f32(vtrn2q_f32(r2, r3));
-    vst1q_f32(to, vreinterpretq_f32_f64(vtrn1q_f64(even01, even23)));
-    vst1q_f32(to + to_stride, vreinterpretq_f32_f64(vtrn1q_f64(odd01, odd23)));
-    vst1q_f32(to + 2 * to_stride, vreinterpretq_f32_f64(vtrn2q_f64(even01, even23)));
-    vst1q_f32(to + 3 * to_stride, vreinterpretq_f32_f64(vtrn2q_f64(odd01, odd23)));
-#elif defined(__x86_64__)
-    __m128 r0 = _mm_loadu_ps(from), r1 = _mm_loadu_ps(from + from_stride);
-    __m128 r2 = _mm_loadu_ps(from + 2 * from_stride), r3 = _mm_loadu_ps(from + 3 * from_stride);
-    _MM_TRANSPOSE4_PS(r0, r1, r2, r3);
-    _mm_storeu_ps(to, r0);
-    _mm_storeu_ps(to + to_stride, r1);
-    _mm_storeu_ps(to + 2 * to_stride, r2);
-    _mm_storeu_ps(to + 3 * to_stride, r3);
-#else
-    for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 4; j++) to[i * to_stride + j] = from[j * from_stride + i];
-#endif
+    vec4_store_transposed(to, to_stride, vec4_load(from), vec4_load(from + from_stride),
+                          vec4_load(from + 2 * from_stride), vec4_load(from + 3 * from_stride));
 }
 
 #endif
