@@ -26,6 +26,7 @@ typedef struct Plan {
     int64_t depth, rows, cols;         /* packed at a time */
     int64_t chunk;                     /* steps of K that pass through the caches at a time */
     int64_t block_rows, block_cols;    /* taken by a thread at a time */
+    int64_t left_panels, right_panels; /* packed by a thread at a time */
     int64_t left_stride, right_stride; /* floats between the packed panels of a chunk */
     float *left, *right;               /* chunk after chunk */
 } Plan;
@@ -44,6 +45,14 @@ static int64_t even_part(int64_t size, int64_t limit, int64_t unit) {
     return round_up((size + parts - 1) / parts, unit);
 }
 
+/* Panels that a thread packs at a time: several, to read long runs of memory, but so few that every thread
+ * gets some. */
+static int64_t panels_each(int64_t panels, int threads) {
+    enum { PANELS_MAX = 8 };
+    int64_t each = panels / (2 * threads);
+    return each < 1 ? 1 : min_of(each, PANELS_MAX);
+}
+
 /* Chooses blocks of the packed part small enough that each thread gets several. */
 static void plan_blocks(Plan *plan, int threads) {
     int64_t height = BLOCK_ROWS, width = BLOCK_COLS;
@@ -52,6 +61,8 @@ static void plan_blocks(Plan *plan, int threads) {
         *(height > width ? &height : &width) /= 2;
     plan->block_rows = even_part(plan->rows, height, MICRO_ROWS);
     plan->block_cols = even_part(plan->cols, width, MICRO_COLS);
+    plan->left_panels = panels_each(plan->rows / MICRO_ROWS, threads);
+    plan->right_panels = panels_each(plan->cols / MICRO_COLS, threads);
 }
 
 static Plan plan_of(const Gemm *gemm) {
@@ -75,14 +86,11 @@ typedef struct Part {
     int64_t left_tasks, right_tasks; /* packing; right_tasks is 0 if the right operand is packed already */
 } Part;
 
-enum { PACK_PANELS = 8 };
-
-/* Packs PACK_PANELS panels of the operand, or as many as there are, from line `from` of the part's `lines`,
- * whose first is line `first` of the operand. `across`: the steps of a line are contiguous. */
+/* Packs `count` lines of the operand from line `from` of the part, whose first is line `first` of the
+ * operand. `across`: the steps of a line are contiguous. */
 static void pack_panels(const Part *part, float *to, int width, GemmOperand operand, bool across,
-                        int64_t first, int64_t from, int64_t lines, int64_t packed) {
+                        int64_t first, int64_t from, int64_t count, int64_t packed) {
     int64_t chunk = part->plan->chunk, stride = chunk * width, line = first + from;
-    int64_t count = min_of(PACK_PANELS * width, lines - from);
     for (int64_t at = 0; at < part->depth; at += chunk) {
         float *panels = to + at * packed + from * chunk;
         int64_t k = part->k + at, depth = min_of(chunk, part->depth - at);
@@ -101,12 +109,15 @@ static void pack_task(const void *context, int64_t task, int thread) {
     const Gemm *gemm = part->gemm;
     const Plan *plan = part->plan;
     int64_t left = task - part->right_tasks;
-    if (left < 0)
-        pack_panels(part, plan->right, MICRO_COLS, gemm->b, gemm->b.trans, part->col,
-                    task * PACK_PANELS * MICRO_COLS, part->cols, plan->cols);
-    else
-        pack_panels(part, plan->left, MICRO_ROWS, gemm->a, !gemm->a.trans, part->row,
-                    left * PACK_PANELS * MICRO_ROWS, part->rows, plan->rows);
+    if (left < 0) {
+        int64_t lines = plan->right_panels * MICRO_COLS, from = task * lines;
+        pack_panels(part, plan->right, MICRO_COLS, gemm->b, gemm->b.trans, part->col, from,
+                    min_of(lines, part->cols - from), plan->cols);
+    } else {
+        int64_t lines = plan->left_panels * MICRO_ROWS, from = left * lines;
+        pack_panels(part, plan->left, MICRO_ROWS, gemm->a, !gemm->a.trans, part->row, from,
+                    min_of(lines, part->rows - from), plan->rows);
+    }
 }
 
 /* A block of the result: rows x cols at (row, col) of the packed part, which is c in memory. */
@@ -161,8 +172,8 @@ static int64_t parts_of(int64_t size, int64_t each) {
 static void part_run(Pool *pool, Part *part) {
     const Plan *plan = part->plan;
     bool first = part->row == 0;
-    part->left_tasks = parts_of(part->rows, PACK_PANELS * MICRO_ROWS);
-    part->right_tasks = first ? parts_of(part->cols, PACK_PANELS * MICRO_COLS) : 0;
+    part->left_tasks = parts_of(part->rows, plan->left_panels * MICRO_ROWS);
+    part->right_tasks = first ? parts_of(part->cols, plan->right_panels * MICRO_COLS) : 0;
     pool_run(pool, part->left_tasks + part->right_tasks, pack_task, part);
     pool_run(pool, parts_of(part->rows, plan->block_rows) * parts_of(part->cols, plan->block_cols),
              block_task, part);
@@ -251,7 +262,7 @@ static void split_finish(const void *context, float *sums, int64_t stride, int64
     gemm->finish(gemm->context, row, col, rows, cols);
 }
 
-/* The same GEMM for gemm16.c, if there is a micro-kernel that is faster than that of micro.h. Panels have 32
+/* The same GEMM for gemm16.c, if another micro-kernel than that of micro.h is selected. Its panels have 32
  * lines and steps, so small GEMMs do not benefit. */
 static bool split_of(const Gemm *gemm, Gemm16 *ret_split) {
     enum { LEAST = 32 };

@@ -24,10 +24,11 @@ typedef enum {
 /* How the GEMM is partitioned. */
 typedef struct Plan {
     const Micro16 *micro;
-    int64_t size;                   /* bytes of a packed element */
-    int64_t depth, rows, cols;      /* packed at a time; depth is padded */
-    int64_t chunk;                  /* steps of K that pass through the caches at a time */
-    int64_t block_rows, block_cols; /* taken by a thread at a time */
+    int64_t size;                      /* bytes of a packed element */
+    int64_t depth, rows, cols;         /* packed at a time; depth is padded */
+    int64_t chunk;                     /* steps of K that pass through the caches at a time */
+    int64_t block_rows, block_cols;    /* taken by a thread at a time */
+    int64_t left_panels, right_panels; /* packed by a thread at a time */
     Accumulators accumulators;
     char *left, *right;
     float *sums;
@@ -81,6 +82,14 @@ static Status micro_for(const Gemm16 *gemm, const Micro16 **ret_micro) {
     return OK;
 }
 
+/* Panels that a thread packs at a time: several, to read long runs of memory, but so few that every thread
+ * gets some. */
+static int64_t panels_each(int64_t panels, int threads) {
+    enum { PANELS_MAX = 8 };
+    int64_t each = panels / (2 * threads);
+    return each < 1 ? 1 : min_of(each, PANELS_MAX);
+}
+
 /* Chooses blocks of the packed part small enough that each thread gets several. */
 static void plan_blocks(Plan *plan, int threads) {
     int rows = plan->micro->rows, cols = plan->micro->cols;
@@ -89,6 +98,8 @@ static void plan_blocks(Plan *plan, int threads) {
         *(height > width ? &height : &width) /= 2;
     plan->block_rows = even_part(plan->rows, height, rows);
     plan->block_cols = even_part(plan->cols, width, cols);
+    plan->left_panels = panels_each(plan->rows / rows, threads);
+    plan->right_panels = panels_each(plan->cols / cols, threads);
 }
 
 static Plan plan_of(const Gemm16 *gemm, const Micro16 *micro, int threads) {
@@ -164,10 +175,8 @@ typedef struct Part {
     int64_t left_tasks, right_tasks; /* packing; right_tasks is 0 if the right operand is packed already */
 } Part;
 
-enum { PACK_PANELS = 8 };
-
-/* Packs PACK_PANELS panels of an operand, or as many as there are, from line `from` of the part. `across`:
- * the steps of a line are contiguous. */
+/* Packs left_panels or right_panels panels of an operand, or as many as there are, from line `from` of the
+ * part. `across`: the steps of a line are contiguous. */
 static void pack_panels(const Part *part, bool left, int64_t from) {
     const Plan *plan = part->plan;
     const Micro16 *micro = plan->micro;
@@ -175,7 +184,8 @@ static void pack_panels(const Part *part, bool left, int64_t from) {
     bool across = left ? !operand.trans : operand.trans;
     int width = left ? micro->rows : micro->cols;
     int64_t size = plan->size, line = (left ? part->row : part->col) + from;
-    int64_t count = min_of(PACK_PANELS * width, (left ? part->rows : part->cols) - from);
+    int64_t most = (left ? plan->left_panels : plan->right_panels) * width;
+    int64_t count = min_of(most, (left ? part->rows : part->cols) - from);
     char *panels = (left ? plan->left : plan->right) + from * plan->depth * size;
     int64_t at = across ? line * operand.stride + part->k : part->k * operand.stride + line;
     if (operand.dtype == DT_BF16 && micro == &micro16_converted) {
@@ -199,9 +209,9 @@ static void pack_task(const void *context, int64_t task, int thread) {
     const Micro16 *micro = part->plan->micro;
     int64_t left = task - part->right_tasks;
     if (left < 0)
-        pack_panels(part, false, task * PACK_PANELS * micro->cols);
+        pack_panels(part, false, task * part->plan->right_panels * micro->cols);
     else
-        pack_panels(part, true, left * PACK_PANELS * micro->rows);
+        pack_panels(part, true, left * part->plan->left_panels * micro->rows);
 }
 
 /* A tile of which only rows x cols exist. */
@@ -294,8 +304,8 @@ static int64_t parts_of(int64_t size, int64_t each) {
 static void part_run(Pool *pool, Part *part) {
     const Plan *plan = part->plan;
     bool again = part->row > 0 && part->gemm->k <= plan->depth;
-    part->left_tasks = parts_of(part->rows, PACK_PANELS * plan->micro->rows);
-    part->right_tasks = again ? 0 : parts_of(part->cols, PACK_PANELS * plan->micro->cols);
+    part->left_tasks = parts_of(part->rows, plan->left_panels * plan->micro->rows);
+    part->right_tasks = again ? 0 : parts_of(part->cols, plan->right_panels * plan->micro->cols);
     pool_run(pool, part->left_tasks + part->right_tasks, pack_task, part);
     pool_run(pool, parts_of(part->rows, plan->block_rows) * parts_of(part->cols, plan->block_cols),
              block_task, part);
