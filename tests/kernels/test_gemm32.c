@@ -6,7 +6,12 @@
 #include "kernels/cpu/micro16.h"
 #include "kit.h"
 
+static void select_split(const char *value) {
+    assert_int_equal(setenv("WEFT_CPU_FP32", value, 1), 0);
+}
+
 static void skip_without_split(void) {
+    select_split("amx");
     if (!micro32_choose()) skip();
 }
 
@@ -47,9 +52,9 @@ static void test_accuracy(void **state) {
             Tensor w = kit_random(&kit, shape2(N, K));
             Tensor split = kit_take(&kit, shape2(M, N)), plain = kit_take(&kit, shape2(M, N));
             assert_ok(linear_forward(&kit.exec, split, TENSOR_NONE, x, w, TENSOR_NONE, ACT_NONE));
-            assert_int_equal(setenv("WEFT_CPU_FP32", "off", 1), 0);
+            select_split("fma");
             assert_ok(linear_forward(&kit.exec, plain, TENSOR_NONE, x, w, TENSOR_NONE, ACT_NONE));
-            assert_int_equal(unsetenv("WEFT_CPU_FP32"), 0);
+            select_split("amx");
             double error = error_of(split, x, w), expected = error_of(plain, x, w);
             print_message("K %lld: error %.2e, with FMA %.2e\n", (long long)K, error, expected);
             if (!(error <= 1.2 * expected))
@@ -102,7 +107,21 @@ static void test_exact(void **state) {
     kit_done(&cpu);
 }
 
+/* An unsupported value of WEFT_CPU_FP32 is an error and is not ignored. */
+static void test_unknown(void **state) {
+    (void)state;
+    const KernelTable *table;
+    select_split("abacus");
+    assert_fails(kernels_find("cpu", &table), 1, "WEFT_CPU_FP32 is 'abacus'");
+    select_split("fma");
+    assert_ok(kernels_find("cpu", &table));
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_accuracy), cmocka_unit_test(test_exact)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_accuracy),
+        cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_unknown),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 
 #include "kernels/backend.h"
 
+#include "kernels/cpu/micro16.h"
 #include "kernels/cpu/variant.h"
 
 #if defined(__x86_64__)
@@ -70,7 +71,7 @@ static int requested_level(void) {
 
 Status kernels_cpu_check(void) {
     int detected = detected_level();
-    if (requested_level() <= detected) return OK;
+    if (requested_level() <= detected) return micro32_check();
     return FAILED("WEFT_CPU is '%s', which this CPU does not support; use '%s' or unset it",
                   getenv("WEFT_CPU"), names[detected]);
 }

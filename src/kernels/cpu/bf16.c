@@ -27,7 +27,7 @@ static bool has_mmla(void) {
 
 /* Fastest first. */
 static const Choice choices[] = {{"mmla", &micro16_mmla, has_mmla, 1}};
-static const Choice choice32 = {0};
+static const Choice choice32 = {.name = "amx"};
 
 #elif defined(__x86_64__)
 
@@ -80,7 +80,7 @@ static bool has_none(void) {
 }
 
 static const Choice choices[] = {{"none", NULL, has_none, 0}};
-static const Choice choice32 = {0};
+static const Choice choice32 = {.name = "amx"};
 
 #endif
 
@@ -116,10 +116,21 @@ Status micro16_choose(const Micro16 **ret_micro) {
     return OK;
 }
 
+/* Whether WEFT_CPU_FP32 has this value. */
+static bool requests32(const char *value) {
+    const char *requested = getenv("WEFT_CPU_FP32");
+    return requested && !strcmp(requested, value);
+}
+
 const Micro16 *micro32_choose(void) {
     detect_once();
+    return detected32 && requests32(choice32.name) ? choice32.micro : NULL;
+}
+
+Status micro32_check(void) {
     const char *requested = getenv("WEFT_CPU_FP32");
-    return detected32 && !(requested && !strcmp(requested, "off")) ? choice32.micro : NULL;
+    if (!requested || !*requested || requests32("fma") || micro32_choose()) return OK;
+    return FAILED("WEFT_CPU_FP32 is '%s', which this CPU does not support; use 'fma' or unset it", requested);
 }
 
 const char *kernels_cpu_bf16(void) {

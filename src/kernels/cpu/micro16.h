@@ -7,7 +7,7 @@
  *   amx    TDPBF16PS (x86-64, AMX): 16 left rows times 16 columns over 32 steps
  *
  * fp16, and bf16 on CPUs without these instructions, use the same code with fp32 panels in groups of one.
- * With AMX, fp32 also uses it (micro_split.c). */
+ * So does fp32 on request (micro_split.c). */
 #ifndef WEFT_KERNELS_CPU_MICRO16_H
 #define WEFT_KERNELS_CPU_MICRO16_H
 
@@ -58,7 +58,9 @@ extern const Micro16 micro32_split;
 /* The fastest micro-kernel, or the one that WEFT_CPU_BF16 (off, mmla, dot or amx) selects; NULL if bf16 is
  * converted to fp32. Fails if this CPU does not support the selected one. */
 MUST_USE Status micro16_choose(const Micro16 **ret_micro);
-/* The micro-kernel for fp32 operands, or NULL: that of micro.h. WEFT_CPU_FP32=off selects the latter. */
+/* The micro-kernel for fp32 operands that WEFT_CPU_FP32 (amx) selects; NULL: that of micro.h. */
 const Micro16 *micro32_choose(void);
+/* Fails if this CPU does not support the value of WEFT_CPU_FP32. */
+MUST_USE Status micro32_check(void);
 
 #endif

@@ -4,6 +4,9 @@
  * less than half of the time. A tile adds 32 steps before it rounds to the accumulator, so errors are no
  * larger than with FMA (test_gemm32.c).
  *
+ * Panels take 1.5 times as much memory as in fp32, so this is slower than FMA where many cores share the
+ * bandwidth of the last-level cache. WEFT_CPU_FP32=amx selects it.
+ *
  * Infinite elements give NaN, because their lower parts are NaN. The lower parts of numbers below 2^-110
  * vanish, because AMX treats subnormal numbers as 0.
  *
