@@ -9,7 +9,8 @@ transformers model in train mode with sdpa attention, in bf16 under autocast. Ea
 pinned to one CPU per thread. The sides alternate, so that other load affects both. The first round tries each PyTorch
 variant (eager or compiled, default or fused AdamW); later rounds repeat the fastest. `--weft` may name several builds,
 which become sides of their own: `--weft own=build/own/weft,openblas=build/openblas/weft`. Results are medians over all
-timed steps of all rounds. Peak memory is the process's peak resident set size (VmHWM) after the steps.
+timed steps of all rounds. Peak memory is the process's peak resident set size (VmHWM) after the steps. Stolen CPU time
+is what the hypervisor took from this machine during the processes; if it is more than a little, measure again.
 
 The PyTorch side needs torch and transformers, which are imported only in its own process.
 """
@@ -115,10 +116,17 @@ def worker(args):
 # --- measuring ------------------------------------------------------------------------------------
 
 
+def stolen_s():
+    """CPU time that the hypervisor has given to other machines, over all CPUs."""
+    fields = Path("/proc/stat").read_text().splitlines()[0].split()
+    return int(fields[8]) / os.sysconf("SC_CLK_TCK") if len(fields) > 8 else 0.0
+
+
 def run_pinned(command, threads):
     """Run a command on the first `threads` available CPUs. Returns the JSON object it prints, or {"error": ...}."""
     cpus = ",".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0))[:threads])
     env = dict(os.environ, OMP_NUM_THREADS=str(threads), TOKENIZERS_PARALLELISM="false")
+    stolen = stolen_s()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         child = subprocess.Popen(["taskset", "-c", cpus, *command], stdout=out, stderr=err, env=env)
         _, status, usage = os.wait4(child.pid, 0)
@@ -130,6 +138,7 @@ def run_pinned(command, threads):
             return {"error": f"exit code {child.returncode}: {message}"}
         result = json.loads(out.read())
     result.setdefault("peak_mb", usage.ru_maxrss / 1024)
+    result["stolen_s"] = stolen_s() - stolen
     return result
 
 
@@ -197,7 +206,8 @@ class Table:
             times, spec = self.times(case, side), MODELS[case.model]
             yield dict(row, step_ms=round(median, 1), fastest_ms=round(min(times), 1), slowest_ms=round(max(times), 1),
                        steps=len(times), tokens_per_s=round(spec["B"] * spec["T"] / median * 1000, 1),
-                       peak_mb=round(self.peak(case, side), 1))
+                       peak_mb=round(self.peak(case, side), 1),
+                       stolen_s=round(sum(r["stolen_s"] for r in self.good(case, side)), 1))
 
 
 def machine():
@@ -211,17 +221,18 @@ def machine():
 
 
 def print_table(report):
-    print("| model | batch x seq | precision | threads | side | step, ms | min to max | tokens/s | peak memory, MB |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("| model | batch x seq | precision | threads | side | step, ms | min to max | tokens/s | peak memory, MB "
+          "| stolen CPU time, s |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for row in report["results"]:
         spec = MODELS[row["model"]]
         side = "PyTorch " + row["side"] if row["side"] in VARIANTS else row["side"]
         start = f"| {spec['title']} | {spec['B']} x {spec['T']} | {row['precision']} | {row['threads']} | {side} |"
         if "error" in row:
-            print(f"{start} failed: {row['error']} | | | |")
+            print(f"{start} failed: {row['error']} | | | | |")
             continue
         print(f"{start} {row['step_ms']:.0f} | {row['fastest_ms']:.0f} to {row['slowest_ms']:.0f} "
-              f"| {row['tokens_per_s']:.0f} | {row['peak_mb']:.0f} |")
+              f"| {row['tokens_per_s']:.0f} | {row['peak_mb']:.0f} | {row['stolen_s']:.1f} |")
     for verdict in report["verdicts"]:
         print(f"\n{described(Case(verdict['model'], verdict['precision'], verdict['threads']))}: {verdict['side']} is "
               f"{verdict['speedup']:.2f}x as fast as PyTorch's fastest variant ({verdict['variant']}) and takes "
