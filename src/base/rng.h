@@ -56,6 +56,24 @@ static inline uint16_t rng_u16(RngKey key, uint64_t index) {
     return (uint16_t)(draw[index % 8 / 2] >> 16 * (index % 2));
 }
 
+/* Which of 32 elements dropout keeps, one bit each; an element is kept if its 16-bit draw is at least
+ * `threshold`. Eight bits of a draw are the element's own: bit i of eight words, the highest first. They
+ * almost always decide, so the lower eight are shared by all 32 elements: each draw is still uniform, and the
+ * draws of two elements are independent but for one in 2^16 cases, in which both are decided by the shared
+ * bits. Those are the xor of bits of two words at different positions, so they do not depend on any element's
+ * own bits.
+ *
+ * Compared from the lowest bit to the highest: where the threshold has a 1, a 0 decides against the element,
+ * and where it has a 0, a 1 decides for it. */
+static inline uint32_t rng_kept(RngKey key, uint64_t word, uint32_t threshold) {
+    uint32_t draw[8];
+    rng_rounds(key, 2 * word, RNG_ROUNDS_DROPOUT, draw);
+    rng_rounds(key, 2 * word + 1, RNG_ROUNDS_DROPOUT, draw + 4);
+    uint32_t kept = (draw[0] ^ draw[1] << 8) >> 24 >= (threshold & 0xff) ? UINT32_MAX : 0;
+    for (int i = 7; i >= 0; i--) kept = threshold >> (15 - i) & 1 ? kept & draw[i] : kept | draw[i];
+    return kept;
+}
+
 uint32_t rng_u32(RngKey key, uint64_t index);
 double rng_uniform(RngKey key, uint64_t index);                 /* [0, 1), 32 bits */
 uint64_t rng_below(RngKey key, uint64_t index, uint64_t bound); /* [0, bound), bound > 0 */

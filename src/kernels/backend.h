@@ -49,10 +49,20 @@ static inline uint64_t dropout_row(const Dropout *dropout, int64_t b, int64_t t)
                           dropout->extent[1] +
                       dropout->origin[2]);
 }
-/* The same for key 0 in the scores of query q of head h in sequence b. */
-static inline uint64_t dropout_scores(const Dropout *dropout, int64_t b, int64_t h, int64_t q) {
+/* The word, as rng_kept numbers them, and the bit in it of attention weight (b, h, q, k). Four words have the
+ * weights of a query and DROPOUT_GROUP keys. A word's keys and the order of its bits are those of the lanes
+ * of a GPU's matrix products. */
+enum { DROPOUT_GROUP = 128 };
+static inline int64_t dropout_groups(const Dropout *dropout) {
+    return (dropout->extent[1] + DROPOUT_GROUP - 1) / DROPOUT_GROUP;
+}
+static inline uint64_t dropout_word(const Dropout *dropout, int64_t b, int64_t h, int64_t q, int64_t k) {
     int64_t head = (b + dropout->origin[0]) * dropout->extent[0] + h + dropout->origin[1];
-    return (uint64_t)((head * dropout->extent[1] + q) * dropout->extent[1]);
+    int64_t group = (head * dropout->extent[1] + q) * dropout_groups(dropout) + k / DROPOUT_GROUP;
+    return (uint64_t)(group * 4 + k % 8 / 2);
+}
+static inline int dropout_bit(int64_t k) {
+    return (int)(k % 2 * 8 + k / 8 % 2 * 16 + 7 - k / 16 % 8);
 }
 
 /* The rows of D elements of `heads` of a tensor (..., N, D): row r starts at element head_row(rows, r). */

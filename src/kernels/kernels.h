@@ -55,7 +55,8 @@ typedef enum { ACT_NONE, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_TANH, ACT_SI
  * divided by 1 - p, with p rounded likewise, so that the expected value stays exact. The mask does not depend
  * on how a tensor is sharded, because a draw is indexed by the element's position in the *global* tensor:
  *   (B,T,C) tensors:      ((b + origin[0]) * extent[0] + t + origin[1]) * extent[1] + c + origin[2]
- *   attention (b,h,q,k):  (((b + origin[0]) * extent[0] + h + origin[1]) * extent[1] + q) * extent[1] + k
+ *   attention (b,h,q,k):  query ((b + origin[0]) * extent[0] + h + origin[1]) * extent[1] + q, and k: see
+ *                         dropout_word of backend.h
  * where extent is the global {T, C} or {H, T}, respectively. */
 typedef struct Dropout {
     float p; /* in [0, 1); 0 turns dropout off */

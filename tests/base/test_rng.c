@@ -96,6 +96,45 @@ static void test_dropout_draws(void **state) {
     assert_true(fabs((double)steps / COUNT - 0.01) < 0.0008);
 }
 
+/* The draw of element i of a word, from its definition. */
+static uint32_t draw_of(RngKey key, uint64_t word, int i) {
+    uint32_t own[8], draw = 0;
+    rng_rounds(key, 2 * word, RNG_ROUNDS_DROPOUT, own);
+    rng_rounds(key, 2 * word + 1, RNG_ROUNDS_DROPOUT, own + 4);
+    for (int bit = 0; bit < 8; bit++) draw = draw << 1 | (own[bit] >> i & 1);
+    return draw << 8 | (own[0] >> 24 ^ (own[1] >> 16 & 0xff));
+}
+
+/* Masks of attention weights: an element is kept if its draw reaches the threshold. The rate is exact, and
+ * the elements of a word are independent of each other and of other words and steps. */
+static void test_kept(void **state) {
+    (void)state;
+    enum { WORDS = 1 << 14, LIMIT = 6554 };
+    RngKey key = rng_key(1, "drop", 3), next = rng_key(1, "drop", 4);
+    static const uint32_t limits[] = {1, 255, 256, 6554, 13107, 32768, 40000, 65535};
+    for (uint64_t word = 0; word < 2000; word++) {
+        uint32_t limit = limits[word % 8], kept = rng_kept(key, word, limit);
+        for (int i = 0; i < 32; i++) assert_int_equal(kept >> i & 1, draw_of(key, word, i) >= limit);
+    }
+    assert_true(rng_kept(key, 7, 0) == UINT32_MAX);
+    int dropped = 0, both = 0, steps = 0, each[32] = {0};
+    double total = 0;
+    for (uint64_t word = 0; word < WORDS; word++) {
+        uint32_t drop = ~rng_kept(key, word, LIMIT);
+        dropped += __builtin_popcount(drop);
+        both += __builtin_popcount(drop & (drop << 1 | drop >> 31));
+        both += __builtin_popcount(drop & ~rng_kept(key, word + 1, LIMIT));
+        steps += __builtin_popcount(drop & ~rng_kept(next, word, LIMIT));
+        for (int i = 0; i < 32; i++) each[i] += drop >> i & 1;
+        total += draw_of(key, word, (int)(word % 32));
+    }
+    assert_true(fabs(total / WORDS - 32767.5) < 600);
+    assert_true(fabs((double)dropped / (32 * WORDS) - 0.1) < 0.0015);
+    assert_true(fabs((double)both / (64 * WORDS) - 0.01) < 0.0004);
+    assert_true(fabs((double)steps / (32 * WORDS) - 0.01) < 0.0005);
+    for (int i = 0; i < 32; i++) assert_true(fabs((double)each[i] / WORDS - 0.1) < 0.009);
+}
+
 static void test_below(void **state) {
     (void)state;
     RngKey key = rng_key(1, "below", 0);
@@ -171,11 +210,17 @@ static void test_permutation_mixes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_answers), cmocka_unit_test(test_hash),
-        cmocka_unit_test(test_keys),          cmocka_unit_test(test_elements_match_blocks),
-        cmocka_unit_test(test_uniform),       cmocka_unit_test(test_dropout_draws),
-        cmocka_unit_test(test_below),         cmocka_unit_test(test_normal),
-        cmocka_unit_test(test_permutation),   cmocka_unit_test(test_permutation_mixes),
+        cmocka_unit_test(test_known_answers),
+        cmocka_unit_test(test_hash),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_elements_match_blocks),
+        cmocka_unit_test(test_uniform),
+        cmocka_unit_test(test_dropout_draws),
+        cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_below),
+        cmocka_unit_test(test_normal),
+        cmocka_unit_test(test_permutation),
+        cmocka_unit_test(test_permutation_mixes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

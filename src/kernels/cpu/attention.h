@@ -117,17 +117,40 @@ static inline int64_t keys_seen(int64_t keys, bool causal, int64_t q) {
     return causal ? min_of(keys, q + 1) : keys;
 }
 
-/* factors (count) = the dropout factors of keys first .. first + count - 1. */
-static inline void dropout_factors(float *factors, const Dropout *dropout, uint64_t first, int64_t count) {
-    enum { CHUNK = 128 };
-    uint32_t buffer[PHILOX_BUFFER(CHUNK)];
-    uint32_t threshold = dropout_threshold(dropout->p);
-    float factor = dropout_scale(dropout->p);
-    for (int64_t done = 0; done < count; done += CHUNK) {
-        int64_t n = min_of(CHUNK, count - done);
-        const Draw *draw = philox_run(dropout->key, first + (uint64_t)done, n, buffer);
-#pragma omp simd
-        for (int64_t i = 0; i < n; i++) factors[done + i] = draw[i] >= threshold ? factor : 0.0f;
+/* Dropout factors of `keys` keys, from key `k` on, a multiple of 16, from a query's four words. Writes up to
+ * a multiple of 16 keys, all of which are in one group. */
+static inline void factors_expand(float *factors, const uint32_t words[4], int64_t k, int64_t keys,
+                                  float factor) {
+    enum { PARTS = 16 / VEC };
+    uint32_t all[16];
+    for (int i = 0; i < 16; i++) all[i] = words[i % 8 / 2] << (24 - i % 2 * 8 - i / 8 * 16);
+    VecU bits[PARTS];
+    memcpy(bits, all, sizeof all);
+    for (int64_t at = 0; at < keys; at += 16)
+        for (int part = 0; part < PARTS; part++) {
+            VecI kept = (VecI)(bits[part] << (uint32_t)((k + at) / 16 % 8)) < 0;
+            vec_store(factors + at + part * VEC, (VecF)(kept & (VecI)vec_set(factor)));
+        }
+}
+
+/* factors (rows, stride) = the dropout factors of `rows` queries of a head, from query q on, and `keys` keys,
+ * from key k on, a multiple of 16. Keys past the last are written up to a multiple of 16. */
+static inline void dropout_factors(float *factors, int64_t stride, const Dropout *dropout, int64_t b,
+                                   int64_t h, int64_t q, int64_t rows, int64_t k, int64_t keys) {
+    enum { ROWS = VEC / 4 }; /* a vector has four words each */
+    uint32_t next = (uint32_t)(4 * dropout_groups(dropout)), threshold = dropout_threshold(dropout->p);
+    VecU offset = (VecU)vec_count(0) / 4 * next + (VecU)vec_count(0) % 4;
+    for (int64_t end = k + keys, from = k, to; from < end; from = to) {
+        to = min_of(end, (from / DROPOUT_GROUP + 1) * DROPOUT_GROUP);
+        for (int64_t row = 0; row < rows; row += ROWS) {
+            uint32_t words[VEC];
+            uint64_t word = dropout_word(dropout, b, h, q + row, from / 8 * 8);
+            VecU kept = philox_kept(dropout->key, word, offset, threshold);
+            memcpy(words, &kept, sizeof kept);
+            for (int64_t i = 0; i < ROWS && row + i < rows; i++)
+                factors_expand(factors + (row + i) * stride + from - k, words + 4 * i, from, to - from,
+                               dropout_scale(dropout->p));
+        }
     }
 }
 

@@ -173,12 +173,9 @@ static inline __attribute__((always_inline)) void panel_softmax(float *weights, 
 static void softmax(const Scratch *scratch, const Head *head, const Block *at) {
     const Attention *spec = head->spec;
     bool drop = spec->dropout.p > 0;
-    for (int64_t q = 0; drop && q < at->queries; q++) {
-        int64_t seen = keys_seen(head->keys, spec->causal, at->q + q) - at->k;
-        dropout_factors(scratch->factors + q * BLOCK, &spec->dropout,
-                        dropout_scores(&spec->dropout, head->b, head->h, at->q + q) + (uint64_t)at->k,
-                        min_of(round_up(seen, MICRO_COLS), BLOCK));
-    }
+    if (drop)
+        dropout_factors(scratch->factors, BLOCK, &spec->dropout, head->b, head->h, at->q, at->queries, at->k,
+                        at->keys);
     for (int64_t k = 0; k < at->keys; k += MICRO_COLS) {
         int64_t first = first_row(head, at, at->k + k), end = end_row(head, at, at->k + k);
         float *weights = scratch->weights + k * BLOCK, *dscores = scratch->dscores + k * BLOCK;

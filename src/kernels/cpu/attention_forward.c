@@ -10,7 +10,7 @@
 #include "kernels/cpu/approx.h"
 #include "kernels/cpu/attention.h"
 
-enum { SCORE_KEYS = 6144 / MICRO_COLS / MICRO_ROWS * MICRO_ROWS, MASK_KEYS = 64 };
+enum { SCORE_KEYS = 6144 / MICRO_COLS / MICRO_ROWS * MICRO_ROWS };
 
 /* Scratch memory of a thread; rows is D rounded up to full tiles. */
 typedef struct Scratch {
@@ -124,66 +124,27 @@ static void softmax_carry(OnlineSoftmax *run, const Scratch *scratch, int64_t ke
         }
 }
 
-/* Applies dropout to the weights. Draws are consecutive along the keys of a query, so they are made in rows
- * and transposed. */
-static void drop_rows(const Scratch *scratch, const HeadJob *job, int64_t q, int64_t queries, int64_t k0,
-                      int64_t keys) {
-    float factors[MICRO_COLS][MASK_KEYS], transposed[MASK_KEYS][MICRO_COLS];
-    for (int64_t from = 0; from < keys; from += MASK_KEYS) {
-        int64_t n = min_of(MASK_KEYS, keys - from);
-        for (int64_t i = 0; i < queries; i++)
-            dropout_factors(factors[i], job->dropout,
-                            dropout_scores(job->dropout, job->b, job->h, q + i) + (uint64_t)(k0 + from), n);
-        pack_across(transposed[0], MICRO_COLS, factors[0], MASK_KEYS, queries, n, 0);
-        float *weights = scratch->scores + from * MICRO_COLS;
-        const float *by = transposed[0];
-#pragma omp simd
-        for (int64_t i = 0; i < n * MICRO_COLS; i++) weights[i] *= by[i];
-    }
-}
-
-/* Applies the draws of eight keys, one block per query, to up to eight rows of weights. The two draws of a
- * word are compared in its upper half. */
-static inline void drop_block(float *weights, int64_t keys, const PhiloxLanes lanes[3], VecU threshold,
-                              float factor) {
-    for (int i = 0; i < 3; i++) {
-        const VecU words[4] = {lanes[i].c0, lanes[i].c1, lanes[i].c2, lanes[i].c3};
-        for (int64_t k = 0; k < keys; k++) {
-            float *at = weights + k * MICRO_COLS + i * VEC;
-            VecU draw = k % 2 ? words[k / 2] : words[k / 2] << 16;
-            vec_store(at, (VecF)((VecI)(draw >= threshold) & (VecI)(vec_load(at) * factor)));
-        }
-    }
-}
-
-/* The same if blocks of eight draws start at k0 for every query: each vector lane draws for one query, which
- * is the order of the weights. */
-static void drop_columns(const Scratch *scratch, const HeadJob *job, uint64_t first, int64_t keys) {
+/* Applies dropout to the weights of keys k0 .. k0 + keys - 1. Each vector lane draws for one query, which is
+ * the order of the weights. */
+static void drop(const Scratch *scratch, const HeadJob *job, int64_t q, int64_t k0, int64_t keys) {
     const Dropout *dropout = job->dropout;
-    uint32_t stride = (uint32_t)(dropout->extent[1] / 8);
-    VecU threshold = vec_set_u32(dropout_threshold(dropout->p) << 16);
-    float factor = dropout_scale(dropout->p);
-    for (int64_t from = 0; from < keys; from += 8) {
-        PhiloxLanes lanes[3];
-        for (int i = 0; i < 3; i++)
-            lanes[i] =
-                philox_start(dropout->key, (first + (uint64_t)from) / 8 + (uint64_t)i * VEC * stride, stride);
-        philox_rounds(dropout->key, lanes, 3);
-        float *weights = scratch->scores + from * MICRO_COLS;
-        if (keys - from >= 8)
-            drop_block(weights, 8, lanes, threshold, factor);
-        else
-            drop_block(weights, keys - from, lanes, threshold, factor);
+    uint32_t stride = (uint32_t)(4 * dropout_groups(dropout)), threshold = dropout_threshold(dropout->p);
+    VecU offset = (VecU)vec_count(0) * stride;
+    float factor = dropout_scale(dropout->p), *weights = scratch->scores;
+    for (int64_t k = k0, end = k0 + keys, to; k < end; k = to) {
+        to = min_of(end, (k / DROPOUT_GROUP + 1) * DROPOUT_GROUP);
+        VecU kept[4][3];
+        for (int t = 0; t < 4; t++)
+            for (int i = 0; i < 3; i++) {
+                uint64_t word = dropout_word(dropout, job->b, job->h, q + i * VEC, k / 8 * 8 + 2 * t);
+                kept[t][i] = philox_kept(dropout->key, word, offset, threshold);
+            }
+        for (int64_t key = k; key < to; key++)
+            for (int i = 0; i < 3; i++, weights += VEC) {
+                VecI bit = (VecI)((kept[key % 8 / 2][i] & 1u << dropout_bit(key)) != 0);
+                vec_store(weights, (VecF)(bit & (VecI)(vec_load(weights) * factor)));
+            }
     }
-}
-
-static void drop(const Scratch *scratch, const HeadJob *job, int64_t q, int64_t queries, int64_t k0,
-                 int64_t keys) {
-    uint64_t first = dropout_scores(job->dropout, job->b, job->h, q) + (uint64_t)k0;
-    if (first % 8 == 0 && job->dropout->extent[1] % 8 == 0)
-        drop_columns(scratch, job, first, keys);
-    else
-        drop_rows(scratch, job, q, queries, k0, keys);
 }
 
 /* Divides by the sums and writes out and lse. A query that sees no key gets 0 and -infinity. */
@@ -218,7 +179,7 @@ static void panel_run(const Scratch *scratch, const HeadJob *job, int64_t q, int
         mask_scores(scratch->scores, job, q, k0, keys);
         mask_before(scratch->scores, job, q, queries, k0, keys);
         softmax_carry(&run, scratch, keys, k0 == begin);
-        if (job->dropout) drop(scratch, job, q, queries, k0, keys);
+        if (job->dropout) drop(scratch, job, q, k0, keys);
         for (int64_t d = 0; d < scratch->rows; d += MICRO_ROWS)
             micro_tile(keys, scratch->values + d * job->keys + k0 * MICRO_ROWS, scratch->scores,
                        scratch->sums + d * MICRO_COLS, MICRO_COLS, k0 > begin);

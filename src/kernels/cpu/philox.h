@@ -25,9 +25,9 @@ static inline PhiloxLanes philox_round(PhiloxLanes lanes, VecU k0, VecU k1) {
     return (PhiloxLanes){high1 ^ lanes.c1 ^ k0, low1, high0 ^ lanes.c3 ^ k1, low0};
 }
 
-/* The counters of blocks block, block + stride, ...; all of them within 2^32 of the first. */
-static inline PhiloxLanes philox_start(RngKey key, uint64_t block, uint32_t stride) {
-    VecU low = vec_set_u32((uint32_t)block) + (VecU)vec_count(0) * stride;
+/* The counters of consecutive blocks. */
+static inline PhiloxLanes philox_start(RngKey key, uint64_t block) {
+    VecU low = vec_set_u32((uint32_t)block) + (VecU)vec_count(0);
     VecU carry = (VecU)(low < vec_set_u32((uint32_t)block));
     return (PhiloxLanes){low, vec_set_u32((uint32_t)(block >> 32)) - carry, vec_set_u32((uint32_t)key.step),
                          vec_set_u32((uint32_t)(key.step >> 32))};
@@ -45,11 +45,28 @@ static inline __attribute__((always_inline)) void philox_rounds(RngKey key, Phil
     }
 }
 
+/* Masks of attention weights, equal to rng_kept: those of words `word` + offset, where offsets are below
+ * 2^31. */
+static inline VecU philox_kept(RngKey key, uint64_t word, VecU offset, uint32_t threshold) {
+    uint32_t first = (uint32_t)(2 * word);
+    VecU low = vec_set_u32(first) + 2 * offset, carry = (VecU)(low < first);
+    VecU high = vec_set_u32((uint32_t)(word >> 31)) - carry;
+    VecU step = vec_set_u32((uint32_t)key.step), step_high = vec_set_u32((uint32_t)(key.step >> 32));
+    PhiloxLanes lanes[2] = {{low, high, step, step_high}, {low + 1, high, step, step_high}};
+    philox_rounds(key, lanes, 2);
+    VecU draw[8] = {lanes[0].c0, lanes[0].c1, lanes[0].c2, lanes[0].c3,
+                    lanes[1].c0, lanes[1].c1, lanes[1].c2, lanes[1].c3};
+    VecU kept = (VecU)((draw[0] ^ draw[1] << 8) >> 24 >= (threshold & 0xff));
+#pragma GCC unroll 8
+    for (int i = 7; i >= 0; i--) kept = threshold >> (15 - i) & 1 ? kept & draw[i] : kept | draw[i];
+    return kept;
+}
+
 /* The draws of `count` vectors of consecutive blocks, in order. */
 static inline __attribute__((always_inline)) void philox_blocks(RngKey key, uint64_t block, int count,
                                                                 uint32_t *out) {
     PhiloxLanes lanes[2];
-    for (int i = 0; i < count; i++) lanes[i] = philox_start(key, block + (uint64_t)(i * VEC), 1);
+    for (int i = 0; i < count; i++) lanes[i] = philox_start(key, block + (uint64_t)(i * VEC));
     philox_rounds(key, lanes, count);
     for (int i = 0; i < count; i++)
         vec_store_interleaved(out + i * PHILOX_WORDS, lanes[i].c0, lanes[i].c1, lanes[i].c2, lanes[i].c3);

@@ -6,43 +6,35 @@
 // both. The grid is persistent: blocks stride over the query tiles, longest first within a group of as many
 // heads as there are blocks, which balances the load and keeps the keys of these heads in L2.
 //
-// Dropout draws cost more instructions than the softmax. The remaining producer warps draw masks ahead of the
-// consumers into a ring of slots, one word per row and lane t: bit 15 - n tells whether column 8n + 2t is
-// kept, bit 31 - n whether column 8n + 2t + 1 is.
+// Each lane draws its own dropout masks: a word has the mask of a row's columns 8n + 2t and 8n + 2t + 1,
+// which are those that lane t holds.
 #include "kernels/cuda/attention_hopper.cuh"
 
 namespace hopper::forward {
 
 constexpr int keys = 128; // per tile
-constexpr int mask_slots = 4;
 
 // D: width of a head. W: consumer warpgroups.
 template <int D, int W, bool DROP> struct Forward {
     // All threads start with an equal share of the 64k registers, rounded down to a multiple of 8. After
-    // redistribution the total must not exceed that, or setmaxnreg blocks forever. Consumers of wide heads
-    // need too many for a second producer warpgroup.
+    // redistribution the total must not exceed that, or setmaxnreg blocks forever.
     enum {
         stages = D == 64 ? 3 : 2,
-        producers = DROP && D == 64 ? 2 : 1, // warpgroups
-        draw_warps = 4 * producers - 1,
-        threads = 128 * (W + producers),
+        threads = 128 * (W + 1),
         rows = 64 * W,
-        consumer_registers = producers == 2 ? 168
-                             : W == 3       ? 160
-                             : DROP         ? 216
-                                            : 240,
-        producer_registers = producers == 2 ? 88
-                             : W == 3       ? 32
-                             : DROP         ? 72
-                                            : 24,
+        consumer_registers = W == 3 ? 160 : 240,
+        producer_registers = W == 3 ? 32 : 24,
+        // Wide heads have long products: the two warpgroups take turns to start them, and draw masks while q
+        // k^T runs. Otherwise the best place for drawing is among the exponentials, which take few of the
+        // issue slots.
+        draws_first = DROP && D == 128,
+        turns = draws_first,
     };
     struct Shared {
-        alignas(1024) uint16_t q[rows * D];
+        alignas(1024) uint16_t q[2][rows * D];
         alignas(1024) uint16_t k[stages][keys * D];
         alignas(1024) uint16_t v[stages][keys * D];
-        uint32_t mask[mask_slots][rows][4];
-        uint64_t q_full, q_empty, k_full[stages], k_empty[stages], v_full[stages], v_empty[stages];
-        uint64_t mask_full[mask_slots], mask_empty[mask_slots];
+        uint64_t q_full[2], q_empty[2], k_full[stages], k_empty[stages], v_full[stages], v_empty[stages];
     };
 };
 
@@ -74,16 +66,16 @@ template <int ROWS> __device__ inline Item item_of(const ForwardArgs &args, int 
 }
 
 template <typename F> __device__ inline void load_tiles(const ForwardArgs &args, typename F::Shared &s) {
-    constexpr int D = sizeof s.q / sizeof s.q[0] / F::rows;
+    constexpr int D = sizeof s.q[0] / sizeof s.q[0][0] / F::rows;
     Ring<F::stages> ring;
-    uint32_t round = 0;
+    Ring<2> q_ring;
     for (int index = blockIdx.x; index < args.items; index += gridDim.x) {
         Item item = item_of<F::rows>(args, index);
         if (item.blocks == 0) continue;
-        barrier_wait(&s.q_empty, round ^ 1);
-        barrier_expect(&s.q_full, sizeof s.q);
-        copy_rows<D, F::rows>(s.q, &args.q, &s.q_full, item.first, item.h, item.b);
-        round ^= 1;
+        barrier_wait(&s.q_empty[q_ring.slot], q_ring.parity ^ 1);
+        barrier_expect(&s.q_full[q_ring.slot], sizeof s.q[0]);
+        copy_rows<D, F::rows>(s.q[q_ring.slot], &args.q, &s.q_full[q_ring.slot], item.first, item.h, item.b);
+        q_ring.next();
         int shared_head = item.h / args.call.group;
         for (int j = item.lowest + item.blocks - 1; j >= item.lowest; j--, ring.next()) {
             barrier_wait(&s.k_empty[ring.slot], ring.parity ^ 1);
@@ -92,68 +84,6 @@ template <typename F> __device__ inline void load_tiles(const ForwardArgs &args,
             barrier_wait(&s.v_empty[ring.slot], ring.parity ^ 1);
             barrier_expect(&s.v_full[ring.slot], sizeof s.v[0]);
             copy_rows<D, keys>(s.v[ring.slot], &args.v, &s.v_full[ring.slot], j * keys, shared_head, item.b);
-        }
-    }
-}
-
-// The mask words of one row, for lanes t = 0 to 3: a Philox block has the draws of eight keys, two per word.
-// If only the first 8 * `columns` keys are visible, the others are not drawn.
-__device__ inline uint4 draw_row(const ForwardArgs &args, uint64_t index, int columns) {
-    const Philox &philox = args.philox;
-    uint32_t even[4] = {}, odd[4] = {};
-    uint64_t block = index / 8;
-    uint32_t low = (uint32_t)block;
-    if (__all_sync(full_warp, args.call.dropout.extent[1] % 8 == 0 && low < 0xffffff00u)) {
-        PhiloxHigh high = philox_high(philox, (uint32_t)(block >> 32));
-        uint64_t product = (uint64_t)philox_factor * low;
-#pragma unroll 1
-        for (int n = 0; n < columns; n += 4) {
-            uint4 made[4];
-            uint64_t products[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++, product += philox_factor) products[i] = product;
-            philox_draw(made, philox, high, products);
-#pragma unroll
-            for (int i = 0; i < 4; i++) append_words(even, odd, made[i], philox);
-        }
-    } else {
-#pragma unroll 1
-        for (int n = 0; n < columns; n++) {
-#pragma unroll
-            for (int t = 0; t < 4; t++) {
-                uint64_t at = index + 8 * n + 2 * t;
-                append_kept(even[t], draw(args.call.dropout.key, at) << 16, philox);
-                append_kept(odd[t], draw(args.call.dropout.key, at + 1) << 16, philox);
-            }
-        }
-    }
-    int rest = 16 - columns;
-    return make_uint4((odd[0] << 16 | even[0]) << rest, (odd[1] << 16 | even[1]) << rest,
-                      (odd[2] << 16 | even[2]) << rest, (odd[3] << 16 | even[3]) << rest);
-}
-
-template <typename F> __device__ inline void draw_masks(const ForwardArgs &args, typename F::Shared &s) {
-    constexpr int units = F::rows / 32, draw_warps = F::draw_warps; // a unit is 32 rows
-    int lane = threadIdx.x % 32, turn = __shfl_sync(full_warp, threadIdx.x / 32, 0) - 1;
-    uint32_t extent = (uint32_t)args.call.dropout.extent[1];
-    Ring<mask_slots> ring;
-    for (int index = blockIdx.x; index < args.items; index += gridDim.x) {
-        Item item = item_of<F::rows>(args, index);
-        uint64_t head = dropout_scores(args.call.dropout, item.b, item.h, 0);
-        for (int j = item.lowest + item.blocks - 1; j >= item.lowest; j--, ring.next()) {
-            barrier_wait(&s.mask_empty[ring.slot], ring.parity ^ 1);
-#pragma unroll 1
-            for (int unit = turn; unit < units; unit += draw_warps) {
-                int row = unit * 32 + lane;
-                uint64_t from = head + (uint64_t)(item.first + row) * extent + (uint64_t)(j * keys);
-                int seen = item.first + unit * 32 + 32 - j * keys;
-                int columns = args.call.causal ? min(16, seen / 8) : 16;
-                *reinterpret_cast<uint4 *>(&s.mask[ring.slot][row][0]) = draw_row(args, from, columns);
-            }
-            barrier_arrive_warp(&s.mask_full[ring.slot]);
-            // If the units do not divide evenly among the warps, the next tile starts with the next warp.
-            turn -= units % draw_warps;
-            if (turn < 0) turn += draw_warps;
         }
     }
 }
@@ -212,10 +142,13 @@ template <int N> __device__ inline void shrink(float (&sum)[N], float2 by) {
     for (int i = 0; i < N; i++) sum[i] *= i / 2 % 2 ? by.y : by.x;
 }
 
-// A pair's AND mask.
+// The AND mask of a pair of weights, in columns 8n + 2t and 8n + 2t + 1.
 __device__ inline uint32_t kept_halves(uint32_t bits, int n) {
-    uint32_t halves;
-    asm("prmt.b32 %0, %1, 0, 0xBB99;" : "=r"(halves) : "r"(bits << n)); // replicates sign bits
+    uint32_t halves; // replicates the sign bits of two bytes
+    if (n % 2)
+        asm("prmt.b32 %0, %1, 0, 0xBBAA;" : "=r"(halves) : "r"(bits << n / 2));
+    else
+        asm("prmt.b32 %0, %1, 0, 0x9988;" : "=r"(halves) : "r"(bits << n / 2));
     return halves;
 }
 
@@ -236,22 +169,12 @@ template <typename T, int D, int W, bool DROP> struct Consumer {
     Shared &s;
     int group, warp, lane;
     Ring<F::stages> k_ring, v_ring;
-    Ring<mask_slots> mask_ring;
-
-    __device__ inline void read_mask(uint32_t (&bits)[2]) {
-        if (!DROP) return;
-        int row = group * 64 + warp * 16 + lane / 4;
-        barrier_wait(&s.mask_full[mask_ring.slot], mask_ring.parity);
-        bits[0] = s.mask[mask_ring.slot][row][lane % 4];
-        bits[1] = s.mask[mask_ring.slot][row + 8][lane % 4];
-        barrier_arrive_warp(&s.mask_empty[mask_ring.slot]);
-        mask_ring.next();
-    }
+    Ring<2> q_ring;
 
     __device__ inline void start_scores(float (&score)[64]) {
         barrier_wait(&s.k_full[k_ring.slot], k_ring.parity);
         products_begin();
-        multiply_rows<T, D>(score, s.q, group * 64, s.k[k_ring.slot]);
+        multiply_rows<T, D>(score, s.q[q_ring.slot], group * 64, s.k[k_ring.slot]);
         products_commit();
     }
     __device__ inline void end_scores(float (&score)[64]) {
@@ -270,8 +193,21 @@ template <typename T, int D, int W, bool DROP> struct Consumer {
         barrier_arrive_warp(&s.v_empty[v_ring.slot]);
         v_ring.next();
     }
+    __device__ inline void await_turn() {
+        if (F::turns) sync_threads(1 + group, 256);
+    }
+    __device__ inline void pass_turn() {
+        if (F::turns) arrive_threads(2 - group, 256);
+    }
 
-    __device__ inline void finish(const Item &item, int first, const Sum &sum, Running &run) {
+    // The masks of the lane's two rows; `word` has their numbers for the first tile.
+    __device__ inline void draw(uint32_t (&bits)[2], const uint64_t (&word)[2], int from) {
+        const uint64_t at[2] = {word[0] + from / keys * 4, word[1] + from / keys * 4};
+        kept_words(bits, args.philox, at);
+    }
+
+    __device__ inline void finish(const Item &item, const Sum &sum, Running &run) {
+        int first = item.first + group * 64 + warp * 16;
         float factor[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -286,10 +222,27 @@ template <typename T, int D, int W, bool DROP> struct Consumer {
         }
         const CudaHeads &out = args.call.out;
         store_sums<T>(head_rows<T>(out, item.b, item.h) + first * out.row, out.row, args.call.queries - first,
-                      (T *)s.q + (group * 4 + warp) * 16 * width, sum, factor[0], factor[1]);
+                      (T *)s.q[q_ring.slot] + (group * 4 + warp) * 16 * width, sum, factor[0], factor[1]);
+        fence_shared();
+        barrier_arrive_warp(&s.q_empty[q_ring.slot]);
     }
 
-    __device__ inline void work(const Item &item, uint32_t round) {
+    // The results of queries that see no keys.
+    __device__ inline void store_zeros(const Item &item) {
+        int first = item.first + group * 64 + warp * 16;
+        const CudaHeads &out = args.call.out;
+        T *to = head_rows<T>(out, item.b, item.h);
+        for (int i = lane; i < 16 * (D / 8); i += 32) {
+            int query = first + i / (D / 8);
+            if (query >= args.call.queries) continue;
+            *reinterpret_cast<uint4 *>(to + query * out.row + i % (D / 8) * 8) = make_uint4(0, 0, 0, 0);
+            if (args.call.lse && i % (D / 8) == 0)
+                args.call.lse[((int64_t)item.b * args.call.H + item.h) * args.call.queries + query] =
+                    -infinity;
+        }
+    }
+
+    __device__ inline void work(const Item &item) {
         float scale = args.call.scale * log2_e;
         int first = item.first + group * 64 + warp * 16, upper = first + lane / 4;
         int seen[2] = {item.keys, item.keys};
@@ -306,56 +259,67 @@ template <typename T, int D, int W, bool DROP> struct Consumer {
             begin[1] = first_seen(args.call, span, item.b, upper + 8);
             all_begin = first_seen(args.call, span, item.b, first + 15);
         }
+        uint64_t word[2];
+        if (DROP)
+            for (int half = 0; half < 2; half++)
+                word[half] = dropout_word(args.call.dropout, item.b, item.h, upper + half * 8, lane % 4 * 2);
         Running run;
         float score[64];
         Sum sum;
         uint32_t packed[32], bits[2];
-        if (item.blocks == 0) {
-#pragma unroll
-            for (int i = 0; i < D / 2; i++) sum[i] = 0;
-            finish(item, first, sum, run);
-            return;
-        }
-        barrier_wait(&s.q_full, round);
         int from = (item.lowest + item.blocks - 1) * keys, lowest = item.lowest * keys;
+        barrier_wait(&s.q_full[q_ring.slot], q_ring.parity);
+        await_turn();
         start_scores(score);
+        pass_turn();
+        if (DROP) draw(bits, word, from);
         products_wait<0>();
         end_scores(score);
-        read_mask(bits);
         if (from + keys > all_see) hide(score, from, seen);
         if (from < all_begin) hide_before(score, from, begin);
         weigh(score, run, scale);
         pack<T, DROP>(packed, score, bits);
         bool add = false;
         for (from -= keys; from >= lowest; from -= keys) {
+            await_turn();
             start_scores(score);
             start_sum(sum, packed, add);
+            pass_turn();
             add = true;
+            if (F::draws_first) {
+                draw(bits, word, from);
+                settle(bits[0] == 1 && bits[1] == 1);
+            }
             products_wait<1>();
             end_scores(score);
             if (from + keys > all_see) hide(score, from, seen);
             if (from < all_begin) hide_before(score, from, begin);
+            if (DROP && !F::draws_first) draw(bits, word, from);
             float2 by = weigh(score, run, scale);
-            read_mask(bits);
+            settle((DROP && bits[0] == 1 && bits[1] == 1) || run.total[0] < 0 || run.total[1] < 0);
             products_wait<0>();
             end_sum(sum);
             shrink(sum, by);
             pack<T, DROP>(packed, score, bits);
         }
+        await_turn();
         start_sum(sum, packed, add);
+        pass_turn();
         products_wait<0>();
         end_sum(sum);
-        finish(item, first, sum, run);
-        fence_shared();
-        barrier_arrive_warp(&s.q_empty);
+        finish(item, sum, run);
     }
 
     __device__ inline void run() {
-        uint32_t round = 0;
+        if (F::turns && group == 1) arrive_threads(1, 256);
         for (int index = blockIdx.x; index < args.items; index += gridDim.x) {
             Item item = item_of<F::rows>(args, index);
-            work(item, round);
-            if (item.blocks) round ^= 1;
+            if (item.blocks == 0) {
+                store_zeros(item);
+                continue;
+            }
+            work(item);
+            q_ring.next();
         }
     }
 };
@@ -365,31 +329,25 @@ template <typename T, int D, int W, bool DROP> __device__ inline void forward_bl
     extern __shared__ __align__(1024) unsigned char shared[];
     typename F::Shared &s = *reinterpret_cast<typename F::Shared *>(shared);
     if (threadIdx.x == 0) {
-        barrier_init(&s.q_full, 1);
-        barrier_init(&s.q_empty, 4 * W);
+        for (int i = 0; i < 2; i++) {
+            barrier_init(&s.q_full[i], 1);
+            barrier_init(&s.q_empty[i], 4 * W);
+        }
         for (int i = 0; i < F::stages; i++) {
             barrier_init(&s.k_full[i], 1);
             barrier_init(&s.v_full[i], 1);
             barrier_init(&s.k_empty[i], 4 * W);
             barrier_init(&s.v_empty[i], 4 * W);
         }
-        for (int i = 0; i < mask_slots; i++) {
-            barrier_init(&s.mask_full[i], F::draw_warps);
-            barrier_init(&s.mask_empty[i], 4 * W);
-        }
         barriers_ready();
     }
     __syncthreads();
-    if (threadIdx.x < 128 * F::producers) {
+    if (threadIdx.x < 128) {
         registers_down<F::producer_registers>();
-        if (threadIdx.x < 32) {
-            if (threadIdx.x == 0) load_tiles<F>(args, s);
-        } else if (DROP) {
-            draw_masks<F>(args, s);
-        }
+        if (threadIdx.x == 0) load_tiles<F>(args, s);
     } else {
         registers_up<F::consumer_registers>();
-        int thread = threadIdx.x - 128 * F::producers;
+        int thread = threadIdx.x - 128;
         Consumer<T, D, W, DROP>{args, s, thread / 128, thread / 32 % 4, thread % 32}.run();
     }
 }
@@ -421,13 +379,16 @@ cudaError_t start_forward(cudaStream_t stream, ForwardArgs &args, DType type) {
 
 template <typename T> cudaError_t start_forward_of(cudaStream_t stream, ForwardArgs &args, DType type) {
     bool wide = args.call.D == 128;
-    if (args.call.dropout.threshold)
-        return wide ? start_forward<T, 128, 2, true>(stream, args, type)
-                    : start_forward<T, 64, 2, true>(stream, args, type);
-    if (wide) return start_forward<T, 128, 2, false>(stream, args, type);
-    // Three warpgroups share each key tile, but waste more on the diagonal.
-    if (args.call.causal) return start_forward<T, 64, 2, false>(stream, args, type);
-    return start_forward<T, 64, 3, false>(stream, args, type);
+    bool drop = args.call.dropout.threshold;
+    if (wide)
+        return drop ? start_forward<T, 128, 2, true>(stream, args, type)
+                    : start_forward<T, 128, 2, false>(stream, args, type);
+    // Three warpgroups share each key tile, but waste more on the diagonal, and have few registers for masks.
+    if (args.call.causal || (drop && args.call.queries > 384))
+        return drop ? start_forward<T, 64, 2, true>(stream, args, type)
+                    : start_forward<T, 64, 2, false>(stream, args, type);
+    return drop ? start_forward<T, 64, 3, true>(stream, args, type)
+                : start_forward<T, 64, 3, false>(stream, args, type);
 }
 
 } // namespace hopper::forward

@@ -39,12 +39,14 @@ bool map_heads(CUtensorMap *map, DType type, const CudaAttention &call, const Cu
 
 // ---- dropout ----
 
-// Philox with everything precomputed that all draws of a call share. Within a tile only the low word of the
-// counter changes, so half of the first two rounds is constant.
+// rng_kept of base/rng.h with everything precomputed that all words of a call share. Within a tile only the
+// low word of Philox's counter changes, so half of the first two rounds is constant.
 struct Philox {
     uint32_t keys[RNG_ROUNDS_DROPOUT][2];
     uint32_t first0, first2, second0; // constant parts of the first two rounds
-    uint32_t keep; // 2^16 - threshold, in the upper half: an element is kept if its draw there overflows
+    uint32_t clear[8]; // all ones where a bit of the threshold's upper byte is 0, highest first
+    uint32_t low;      // the threshold's lower byte, in the upper byte
+    uint32_t groups;   // of 128 keys, per query
 };
 
 inline Philox philox_of(const CudaDropout &dropout) {
@@ -58,7 +60,9 @@ inline Philox philox_of(const CudaDropout &dropout) {
     made.first0 = (uint32_t)(product >> 32) ^ made.keys[0][0];
     made.first2 = (uint32_t)(dropout.key.step >> 32) ^ made.keys[0][1];
     made.second0 = (uint32_t)product ^ made.keys[1][0];
-    made.keep = 0u - (dropout.threshold << 16);
+    for (int i = 0; i < 8; i++) made.clear[i] = dropout.threshold >> (15 - i) & 1 ? 0 : ~0u;
+    made.low = dropout.threshold << 24;
+    made.groups = (uint32_t)dropout_groups(dropout);
     return made;
 }
 
@@ -70,18 +74,17 @@ __device__ inline PhiloxHigh philox_high(const Philox &philox, uint32_t high) {
     uint64_t product = (uint64_t)0xD2511F53u * (philox.first0 ^ high);
     return {(uint32_t)(product >> 32) ^ philox.keys[1][1], (uint32_t)product};
 }
-// The same draws as draw_block(high * 2^32 + low), for N blocks at once: each round depends on the one
-// before, so a single block would leave the multiplier idle most of the time. `product` is philox_factor *
-// low.
+// The same draws as draw_block, for N blocks at once: each round depends on the one before, so a single block
+// would leave the multiplier idle most of the time. `product` is philox_factor times a block's low word.
 constexpr uint32_t philox_factor = 0xD2511F53u;
 template <int N>
-__device__ inline void philox_draw(uint4 (&made)[N], const Philox &philox, PhiloxHigh high,
+__device__ inline void philox_draw(uint4 (&made)[N], const Philox &philox, const PhiloxHigh (&high)[N],
                                    const uint64_t (&product)[N]) {
 #pragma unroll
     for (int i = 0; i < N; i++) {
         uint64_t other = (uint64_t)0xCD9E8D57u * ((uint32_t)(product[i] >> 32) ^ philox.first2);
         made[i] = make_uint4((uint32_t)(other >> 32) ^ philox.second0, (uint32_t)other,
-                             high.second2 ^ (uint32_t)product[i], high.second3);
+                             high[i].second2 ^ (uint32_t)product[i], high[i].second3);
     }
 #pragma unroll
     for (int round = 2; round < RNG_ROUNDS_DROPOUT; round++)
@@ -92,22 +95,33 @@ __device__ inline void philox_draw(uint4 (&made)[N], const Philox &philox, Philo
                                  (uint32_t)(p0 >> 32) ^ made[i].w ^ philox.keys[round][1], (uint32_t)p0);
         }
 }
-// Shifts in whether a draw, in the upper half of a word, is kept: an addition's carry is one instruction
-// cheaper than a comparison.
-__device__ inline void append_kept(uint32_t &bits, uint32_t drawn, const Philox &philox) {
-    asm("{\n.reg .u32 none;\nadd.cc.u32 none, %1, %2;\naddc.u32 %0, %0, %0;\n}"
-        : "+r"(bits)
-        : "r"(drawn), "r"(philox.keep));
+__device__ inline uint32_t majority(uint32_t a, uint32_t b, uint32_t c) {
+    uint32_t made;
+    asm("lop3.b32 %0, %1, %2, %3, 0xE8;" : "=r"(made) : "r"(a), "r"(b), "r"(c));
+    return made;
 }
-// The same for the draws of a block: those in the lower halves of its words, and in the upper ones.
-__device__ inline void append_words(uint32_t (&even)[4], uint32_t (&odd)[4], uint4 block,
-                                    const Philox &philox) {
-    const uint32_t word[4] = {block.x, block.y, block.z, block.w};
+// The mask made from two blocks.
+__device__ inline uint32_t kept_of(const Philox &philox, uint4 a, uint4 b) {
+    const uint32_t words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+    uint32_t kept = (a.x ^ a.y << 8) >= philox.low ? ~0u : 0;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        append_kept(even[i], word[i] << 16, philox);
-        append_kept(odd[i], word[i], philox);
+    for (int i = 7; i >= 0; i--) kept = majority(words[i], kept, philox.clear[i]);
+    return kept;
+}
+// Two masks; `word` are their numbers, as dropout_word returns them.
+__device__ inline void kept_words(uint32_t (&kept)[2], const Philox &philox, const uint64_t (&word)[2]) {
+    uint4 made[4];
+    PhiloxHigh high[4];
+    uint64_t product[4];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        high[2 * i] = high[2 * i + 1] = philox_high(philox, (uint32_t)(word[i] >> 31));
+        product[2 * i] = (uint64_t)philox_factor * ((uint32_t)word[i] << 1);
+        product[2 * i + 1] = product[2 * i] + philox_factor;
     }
+    philox_draw(made, philox, high, product);
+    kept[0] = kept_of(philox, made[0], made[1]);
+    kept[1] = kept_of(philox, made[2], made[3]);
 }
 
 // ---- barriers ----
@@ -148,6 +162,10 @@ __device__ inline void barriers_ready() {
 // Named barrier `id` of `threads` threads.
 __device__ inline void sync_threads(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+// Arrives at it without waiting.
+__device__ inline void arrive_threads(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 // Makes this thread's writes to shared memory visible to TMA and wgmma.
 __device__ inline void fence_shared() {
@@ -237,6 +255,12 @@ __device__ inline void products_commit() {
 }
 template <int PENDING> __device__ inline void products_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+// Keeps ptxas from moving the next wait above the computation of `never`, a condition that is almost never
+// true: a wait has no operands, so ptxas would place it first and nothing would overlap with the products.
+// Only a branch prevents that.
+__device__ inline void settle(bool never) {
+    if (never) asm volatile("nanosleep.u32 1;" ::: "memory");
 }
 // Keeps the compiler from moving uses of the result above the preceding wait.
 template <int N> __device__ inline void hold(float (&d)[N]) {

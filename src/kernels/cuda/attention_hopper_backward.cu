@@ -5,7 +5,7 @@
 // A block has a key tile and iterates over the query tiles of one head. Scores are computed transposed (keys
 // x queries): each of the two consumer warpgroups has 64 keys, and P and dS stay in registers as left
 // operands for dv and dk. dS also goes to shared memory, where each warpgroup takes 64 of its queries for dq,
-// or 64 of the columns of a wide head. A producer warp loads tiles by TMA and adds each block's part of dq to
+// or 64 of the columns of a wide head. Producer warps load tiles by TMA and add each block's part of dq to
 // fp32 sums in global memory. Where heads share keys, dk and dv are added up there too, from head to head.
 //
 // Those additions happen in a fixed order, so results are deterministic. The blocks of a head start on the
@@ -13,8 +13,7 @@
 // they get to it when all start together, so no block waits for long. Blocks number themselves as they start:
 // a block only ever waits for blocks that are already running, or will be as soon as earlier heads finish.
 //
-// Dropout masks are as in attention_hopper.cu, except that the two halves of a word are 64 queries each; for
-// wide heads a tile has only 64.
+// Dropout masks are drawn beforehand, by a kernel that also prepares other inputs.
 #include "kernels/cuda/attention_hopper_backward.cuh"
 
 namespace hopper::backward {
@@ -69,7 +68,7 @@ template <typename T, int D> __device__ inline void finish_block(const BackwardA
     const float4 *from = (const float4 *)args.dq + (size_t)blockIdx.x * 1024 + threadIdx.x;
 #pragma unroll
     for (int n = 0; n < 8; n++) *reinterpret_cast<float4 *>(sum + 4 * n) = from[n * 128];
-    if (args.turns[blockIdx.x / 2] == 0) scale = 0;
+    if (args.turns[blockIdx.x * Size<D>::parts / 2] == 0) scale = 0;
     store_sums<T>(head_rows<T>(call.dq, b, h) + first * call.dq.row + part % columns * 64, call.dq.row,
                   call.queries - first, (T *)buffer[warp], sum, scale, scale);
 }
@@ -111,7 +110,7 @@ __device__ inline void fence_all() {
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 
-template <int D, bool DROP>
+template <int D>
 __device__ inline void load_queries(const BackwardArgs &args, Shared<D> &s, const Work &work, int i) {
     constexpr int queries = Size<D>::queries;
     int slot = i % stages, m = work.query_tile(i);
@@ -126,63 +125,46 @@ __device__ inline void load_queries(const BackwardArgs &args, Shared<D> &s, cons
     barrier_expect(&s.dout_full[slot], sizeof s.dout[0] + sizeof s.delta[0]);
     copy_rows<D, queries>(s.dout[slot], &args.dout, &s.dout_full[slot], m * queries, work.h, work.b);
     copy_bytes(s.delta[slot], args.delta + row, sizeof s.delta[0], &s.dout_full[slot]);
-    if (!DROP) return;
+    if (!args.masks) return;
     slot = i % mask_slots;
     barrier_wait(&s.mask_empty[slot], i / mask_slots % 2 ^ 1);
-    int bytes = args.ahead * (int)sizeof s.mask[0][0];
-    barrier_expect(&s.mask_full[slot], bytes);
+    barrier_expect(&s.mask_full[slot], sizeof s.mask[0]);
     int64_t tile = ((int64_t)work.head * args.tiles + work.tile) * query_tiles<D>(args) + m;
-    if (bytes) copy_bytes(s.mask[slot], args.masks + tile * args.ahead * keys, bytes, &s.mask_full[slot]);
+    copy_bytes(s.mask[slot], args.masks + tile * (sizeof s.mask[0] / 4), sizeof s.mask[0],
+               &s.mask_full[slot]);
 }
 
-// Adds the block's part of dq when it is its turn; the first block stores it.
+// Adds a part of a tile's dq when it is the block's turn; the first block stores it.
 template <int D>
-__device__ inline void add_dq(const BackwardArgs &args, Shared<D> &s, const Work &work, int i) {
+__device__ inline void add_dq(const BackwardArgs &args, Shared<D> &s, const Work &work, int part, int i) {
+    constexpr int parts = Size<D>::parts, bytes = sizeof s.dq / parts;
     int m = work.query_tile(i), turn = work.turn(m);
-    int64_t tile = (int64_t)work.head * query_tiles<D>(args) + m;
-    int *turns = args.turns + tile;
-    float *to = args.dq + tile * (sizeof s.dq / sizeof(float));
-    barrier_wait(&s.dq_full, i % 2);
+    int64_t at = ((int64_t)work.head * query_tiles<D>(args) + m) * parts + part;
+    int *turns = args.turns + at;
+    float *to = args.dq + at * (bytes / sizeof(float)), *from = s.dq[part];
+    barrier_wait(&s.dq_full[part], i % 2);
     if (turn == 0) {
-        store_bytes(to, s.dq, sizeof s.dq);
+        store_bytes(to, from, bytes);
     } else {
         while (load_acquire(turns) != turn) {
         }
         fence_all();
-        add_floats(to, s.dq[0], sizeof s.dq);
+        add_floats(to, from, bytes);
     }
     stores_commit();
     stores_read();
-    barrier_arrive(&s.dq_empty);
+    barrier_arrive(&s.dq_empty[part]);
     stores_done();
     fence_all();
-    __threadfence();
     store_release(turns, turn + 1);
 }
 
-template <int D, bool DROP>
-__device__ inline void load_tiles(const BackwardArgs &args, Shared<D> &s, const Work &work) {
+template <int D> __device__ inline void load_tiles(const BackwardArgs &args, Shared<D> &s, const Work &work) {
     int shared_head = work.h / args.call.group;
     barrier_expect(&s.kv_full, sizeof s.k + sizeof s.v);
     copy_rows<D, keys>(s.k, &args.k, &s.kv_full, work.tile * keys, shared_head, work.b);
     copy_rows<D, keys>(s.v, &args.v, &s.kv_full, work.tile * keys, shared_head, work.b);
-    for (int i = 0; i < stages && i < work.count; i++) load_queries<D, DROP>(args, s, work, i);
-    for (int i = 0; i < work.count; i++) {
-        if (i + stages < work.count) load_queries<D, DROP>(args, s, work, i + stages);
-        add_dq(args, s, work, i);
-    }
-}
-
-template <int D> __device__ inline void draw_masks(const BackwardArgs &args, Shared<D> &s, const Work &work) {
-    int first = args.ahead + __shfl_sync(full_warp, threadIdx.x / 32, 0) - 1;
-    Ring<mask_slots> ring;
-    for (int i = 0; i < work.count; i++, ring.next()) {
-        barrier_wait(&s.mask_empty[ring.slot], ring.parity ^ 1);
-#pragma unroll 1
-        for (int unit = first; unit < Size<D>::units; unit += draw_warps)
-            draw_unit<D>(args, s.mask[ring.slot][unit], work.b, work.h, work.tile, work.query_tile(i), unit);
-        barrier_arrive_warp(&s.mask_full[ring.slot]);
-    }
+    for (int i = 0; i < work.count; i++) load_queries<D>(args, s, work, i);
 }
 
 template <typename T, int D, bool DROP> struct Consumer {
@@ -250,7 +232,7 @@ template <typename T, int D, bool DROP> struct Consumer {
             for (int i = 0; i < 4; i++) {
                 float &w = weight[4 * n + i], &x = through[4 * n + i], delta = i % 2 ? deltas.y : deltas.x;
                 float off = w * delta;
-                if (DROP && !(bits[i / 2] & 1u << (n / 8 * 16 + 15 - 2 * (n % 8) - i % 2))) w = 0;
+                if (DROP && !(bits[i / 2] & 1u << (2 * n + i % 2))) w = 0;
                 x = w * x - off;
             }
         }
@@ -279,14 +261,16 @@ template <typename T, int D, bool DROP> struct Consumer {
         products_commit();
     }
 
-    __device__ inline void hand_over_dq(const float (&dq)[32], int i) {
-        barrier_wait(&s.dq_empty, i % 2 ^ 1);
+    __device__ inline void hand_over_dq(float (&dq)[32], int i) {
+        hold(dq);
+        constexpr int parts = Size<D>::parts;
+        barrier_wait(&s.dq_empty[group % parts], i % 2 ^ 1);
         float4 *to = reinterpret_cast<float4 *>(s.dq[group]) + warp * 32 + lane;
 #pragma unroll
         for (int n = 0; n < 8; n++)
             to[n * 128] = make_float4(dq[4 * n], dq[4 * n + 1], dq[4 * n + 2], dq[4 * n + 3]);
         fence_shared();
-        barrier_arrive_warp(&s.dq_full);
+        barrier_arrive_warp(&s.dq_full[group % parts]);
     }
 
     __device__ inline void store(const CudaHeads &heads, const Sum &sum, float factor) {
@@ -339,6 +323,21 @@ template <typename T, int D, bool DROP> struct Consumer {
         return false;
     }
 
+    __device__ inline void read_masks(uint32_t (&bits)[2], int i) {
+        constexpr int masks = Size<D>::masks;
+        int slot = i % mask_slots, row = group * 64 + warp * 16 + lane / 4, t = lane % 4;
+        barrier_wait(&s.mask_full[slot], i / mask_slots % 2);
+        const uint32_t *from = s.mask[slot][t * masks / 4];
+        bits[0] = from[mask_at(row)] >> (masks == 2 ? t % 2 * 16 : 0);
+        bits[1] = from[mask_at(row + 8)] >> (masks == 2 ? t % 2 * 16 : 0);
+        barrier_arrive_warp(&s.mask_empty[slot]);
+    }
+
+    __device__ inline void release(int slot) {
+        barrier_arrive_warp(&s.q_empty[slot]);
+        barrier_arrive_warp(&s.dout_empty[slot]);
+    }
+
     __device__ inline void run() {
         Score score, through;
         Sum dk, dv;
@@ -347,12 +346,11 @@ template <typename T, int D, bool DROP> struct Consumer {
         uint32_t bits[2] = {0, 0};
 #pragma unroll
         for (int i = 0; i < D / 2; i++) dk[i] = dv[i] = 0;
-        Ring<mask_slots> masks;
         bool partial = (work.tile + 1) * keys > work.keys;
-        int row = group * 64 + warp * 16 + lane / 4;
+        int count = __shfl_sync(full_warp, work.count, 0);
         barrier_wait(&s.kv_full, 0);
 #pragma unroll 1
-        for (int i = 0; i < work.count; i++) {
+        for (int i = 0; i < count; i++) {
             int slot = i % stages;
             bool diagonal = work.causal && i < Size<D>::ratio;
             start_scores(score, i);
@@ -363,15 +361,9 @@ template <typename T, int D, bool DROP> struct Consumer {
             if (args.begin && s.begin[slot][Size<D>::queries - 1] > work.tile * keys)
                 hide_before(score, slot);
             weigh(score, slot);
-            if (DROP) {
-                barrier_wait(&s.mask_full[masks.slot], masks.parity);
-                constexpr int halves = Size<D>::queries / 64;
-                auto mask = s.mask[masks.slot] + lane % 4 * halves;
-                bits[0] = mask[halves - 1][row] << 16 | mask[0][row];
-                bits[1] = mask[halves - 1][row + 8] << 16 | mask[0][row + 8];
-                barrier_arrive_warp(&s.mask_empty[masks.slot]);
-                masks.next();
-            }
+            if (DROP) read_masks(bits, i);
+            hold(score);
+            settle(score[0] < 0);
             products_wait<0>();
             hold(through);
             differentiate(score, through, bits, slot);
@@ -390,10 +382,8 @@ template <typename T, int D, bool DROP> struct Consumer {
             products_wait<1>();
             hold(dk);
             hold(dv);
-            barrier_arrive_warp(&s.q_empty[slot]);
-            barrier_arrive_warp(&s.dout_empty[slot]);
+            release(slot);
             products_wait<0>();
-            hold(dq);
             hand_over_dq(dq, i);
         }
         if (!add_heads(dv, dk)) return;
@@ -426,10 +416,12 @@ template <int D> __device__ inline void barriers_init(Shared<D> &s) {
         barrier_init(&s.q_empty[i], 8);
         barrier_init(&s.dout_empty[i], 8);
     }
-    barrier_init(&s.dq_full, 8);
-    barrier_init(&s.dq_empty, 1);
+    for (int i = 0; i < Size<D>::parts; i++) {
+        barrier_init(&s.dq_full[i], 8 / Size<D>::parts);
+        barrier_init(&s.dq_empty[i], 1);
+    }
     for (int i = 0; i < mask_slots; i++) {
-        barrier_init(&s.mask_full[i], draw_warps + 1);
+        barrier_init(&s.mask_full[i], 1);
         barrier_init(&s.mask_empty[i], 8);
     }
     barriers_ready();
@@ -449,14 +441,13 @@ template <typename T, int D, bool DROP> __device__ inline void backward_block(co
         return;
     }
     if (threadIdx.x < 128) {
-        registers_down<DROP ? 56 : 24>();
-        if (threadIdx.x < 32) {
-            if (threadIdx.x == 0) load_tiles<D, DROP>(args, s, work);
-        } else if (DROP) {
-            draw_masks(args, s, work);
-        }
+        registers_down<24>();
+        if (threadIdx.x == 0)
+            load_tiles<D>(args, s, work);
+        else if (threadIdx.x % 32 == 0 && threadIdx.x / 32 <= Size<D>::parts)
+            for (int i = 0; i < work.count; i++) add_dq(args, s, work, threadIdx.x / 32 - 1, i);
     } else {
-        registers_up<DROP ? 224 : 240>();
+        registers_up<240>();
         int thread = threadIdx.x - 128;
         Consumer<T, D, DROP>{args, s, work, thread / 128, thread / 32 % 4, thread % 32}.run();
     }
@@ -481,7 +472,8 @@ cudaError_t start_backward(cudaStream_t stream, BackwardArgs &args, DType type) 
     if (error != cudaSuccess) return error;
     int blocks = call.B * call.H * args.tiles;
     unsigned rows = blocks_for((int64_t)padded_rows(args) * (D / 8), 256);
-    unsigned draws = args.ahead ? blocks_for((int64_t)blocks * args.tiles * Size<D>::ratio, 8) : 0;
+    unsigned draws =
+        args.masks ? blocks_for((int64_t)blocks * args.tiles * Size<D>::ratio * Size<D>::masks, 8) : 0;
     prepare_hopper<T, D><<<rows + draws, 256, 0, stream>>>(args, (int)draws);
     backward_hopper<T, D, DROP><<<blocks, threads, sizeof(Shared<D>), stream>>>(args);
     finish_hopper<T, D><<<2 * blocks * Size<D>::ratio, 128, 0, stream>>>(args);
@@ -504,7 +496,6 @@ char *lay_out(BackwardArgs &args, const CudaAttention &call, void *scratch) {
     size_t rows = padded_rows(args), shared_rows = call.group > 1 ? rows / (size_t)call.group : 0;
     bool wide = call.D == 128;
     size_t ratio = wide ? +Size<128>::ratio : +Size<64>::ratio;
-    int ahead = wide ? +Size<128>::units_ahead : +Size<64>::units_ahead;
     args.dq = (float *)scratch;
     args.sums = args.dq + rows * (size_t)call.D;
     args.lse = args.sums + 2 * shared_rows * (size_t)call.D;
@@ -514,11 +505,13 @@ char *lay_out(BackwardArgs &args, const CudaAttention &call, void *scratch) {
         args.begin = next;
         next += rows;
     }
-    args.masks = (uint16_t *)next;
-    size_t mask_bytes = rows * (size_t)args.tiles * ratio * (size_t)ahead * sizeof *args.masks;
-    if (call.dropout.threshold && mask_bytes <= most_mask_bytes) args.ahead = ahead;
-    args.turns = (int *)((char *)args.masks + (args.ahead ? mask_bytes : 0));
-    args.kv_turns = args.turns + rows / keys * ratio;
+    size_t mask_bytes = rows * (size_t)args.tiles * sizeof *args.masks * 4;
+    if (call.dropout.threshold) {
+        args.masks = (uint32_t *)next;
+        next += mask_bytes / sizeof *next;
+    }
+    args.turns = next;
+    args.kv_turns = args.turns + rows / keys * ratio * (wide ? +Size<128>::parts : +Size<64>::parts);
     args.started = args.kv_turns + shared_rows / keys;
     return (char *)(args.started + 1);
 }
@@ -527,17 +520,67 @@ char *lay_out(BackwardArgs &args, const CudaAttention &call, void *scratch) {
 
 using namespace hopper::backward;
 
+namespace {
+
+// Sequences and heads of a call whose dropout masks fit into most_mask_bytes, but at least the heads that
+// share keys. Other calls are not divided.
+CudaAttention first_part(const CudaAttention &call) {
+    CudaAttention part = call;
+    if (!call.dropout.threshold) return part;
+    size_t tiles = (call.keys + keys - 1) / keys, head = tiles * tiles * (keys * keys / 8);
+    size_t heads = std::max<size_t>(most_mask_bytes / head, 1);
+    if (heads >= (size_t)call.H) {
+        part.B = (int)std::min<size_t>(call.B, heads / call.H);
+    } else {
+        part.B = 1;
+        part.H = std::max((int)heads / call.group, 1) * call.group;
+    }
+    return part;
+}
+
+// Moves to sequence b and head h.
+CudaHeads heads_from(CudaHeads heads, int b, int h) {
+    heads.data = (char *)heads.data + (b * heads.batch + h * heads.head) * 2;
+    return heads;
+}
+CudaAttention part_from(const CudaAttention &call, const CudaAttention &first, int b, int h) {
+    CudaAttention part = call;
+    part.B = std::min(first.B, call.B - b);
+    part.H = std::min(first.H, call.H - h);
+    for (CudaHeads *heads : {&part.q, &part.out, &part.dout, &part.dq}) *heads = heads_from(*heads, b, h);
+    for (CudaHeads *heads : {&part.k, &part.v, &part.dk, &part.dv})
+        *heads = heads_from(*heads, b, h / call.group);
+    if (part.lens) part.lens += b;
+    if (part.starts) part.starts += (int64_t)b * call.queries;
+    part.lse += ((int64_t)b * call.H + h) * call.queries;
+    part.dropout.origin[0] += b;
+    part.dropout.origin[1] += h;
+    return part;
+}
+
+cudaError_t launch_part(cudaStream_t stream, DType type, const CudaAttention &call, void *scratch) {
+    BackwardArgs args = {};
+    lay_out(args, call, scratch);
+    args.philox = hopper::philox_of(call.dropout);
+    args.shifted = args.tiles <= processors();
+    if (type == DT_BF16) return start_backward_of<__nv_bfloat16>(stream, args, type);
+    return start_backward_of<__half>(stream, args, type);
+}
+
+} // namespace
+
 size_t attention_hopper_scratch(const CudaAttention *call) {
     BackwardArgs args = {};
-    return (size_t)(lay_out(args, *call, nullptr) - (char *)nullptr);
+    return (size_t)(lay_out(args, first_part(*call), nullptr) - (char *)nullptr);
 }
 
 cudaError_t launch_attention_backward_hopper(cudaStream_t stream, DType type, const CudaAttention *call,
                                              void *scratch) {
-    BackwardArgs args = {};
-    lay_out(args, *call, scratch);
-    args.philox = hopper::philox_of(call->dropout);
-    args.shifted = args.tiles <= processors();
-    if (type == DT_BF16) return start_backward_of<__nv_bfloat16>(stream, args, type);
-    return start_backward_of<__half>(stream, args, type);
+    CudaAttention first = first_part(*call);
+    for (int b = 0; b < call->B; b += first.B)
+        for (int h = 0; h < call->H; h += first.H) {
+            cudaError_t error = launch_part(stream, type, part_from(*call, first, b, h), scratch);
+            if (error != cudaSuccess) return error;
+        }
+    return cudaSuccess;
 }

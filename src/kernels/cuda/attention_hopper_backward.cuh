@@ -8,10 +8,7 @@ namespace hopper::backward {
 
 constexpr int keys = 128; // per tile
 constexpr int stages = 2, mask_slots = 4, threads = 384;
-// A tile's mask is drawn in units: the 16 queries out of 64 that lane t reads, for all keys. Three producer
-// warps can draw two units each while the products run; more would stall the consumers, so the rest is drawn
-// by a kernel of its own beforehand, unless the masks would take too much memory.
-constexpr int draw_warps = 3;
+// Dropout masks of as many sequences, or heads, as fit into this are drawn at once.
 constexpr size_t most_mask_bytes = (size_t)1 << 28;
 
 // The sizes for heads of width D: accumulators of wide heads leave registers for the scores of 64 queries
@@ -20,9 +17,9 @@ template <int D> struct Size {
     enum {
         queries = D == 64 ? 128 : 64, // per tile
         ratio = keys / queries,       // query tiles per key tile
-        units = queries / 16,
-        units_ahead = units > 2 * draw_warps ? units - 2 * draw_warps : 0,
-        scores = queries / 2, // per lane
+        scores = queries / 2,         // per lane
+        masks = queries / 32,         // words per key; each has the queries of one lane t, or of two
+        parts = D / 64,               // of a tile's dq, which are added separately
     };
 };
 
@@ -54,9 +51,9 @@ template <int D> struct Shared {
     alignas(16) float lse[stages][S::queries];
     alignas(16) float delta[stages][S::queries];
     alignas(16) int begin[stages][S::queries]; // the first key that a query sees; only with windows
-    alignas(16) uint16_t mask[mask_slots][S::units][keys];
+    alignas(16) uint32_t mask[mask_slots][S::masks][keys];
     uint64_t kv_full, q_full[stages], q_empty[stages], dout_full[stages], dout_empty[stages];
-    uint64_t dq_full, dq_empty, mask_full[mask_slots], mask_empty[mask_slots];
+    uint64_t dq_full[S::parts], dq_empty[S::parts], mask_full[mask_slots], mask_empty[mask_slots];
     Work work;
 };
 
@@ -69,11 +66,10 @@ struct BackwardArgs {
     float *lse, *delta, *dq;
     int *begin;      // (B,H,rows): only with windows
     float *sums;     // dv and dk (2,B,H / group,rows,D) of the heads so far, in register order
-    int *turns;      // (B,H,query tiles): how many blocks have added to dq
+    int *turns;      // (B,H,query tiles,parts): how many blocks have added to a part of dq
     int *kv_turns;   // (B,H / group,tiles): how many blocks have added to sums
     int *started;    // blocks so far
-    int ahead;       // units in `masks`
-    uint16_t *masks; // (B,H,tiles,query tiles,ahead,keys)
+    uint32_t *masks; // (B,H,tiles,query tiles,masks,keys): only with dropout
 };
 
 inline __host__ __device__ int padded(const BackwardArgs &args) {
@@ -86,66 +82,60 @@ template <int D> __device__ inline int query_tiles(const BackwardArgs &args) {
     return args.tiles * Size<D>::ratio;
 }
 
-// The mask of eight keys and eight queries, 8 bits per key; four keys per word. `index` is the draw index of
-// the first key and query, `right` the distance from one query to the next.
-__device__ inline uint2 draw_octet(const BackwardArgs &args, uint64_t index, uint32_t right) {
-    const Philox &philox = args.philox;
-    uint64_t block = index / 8;
-    uint32_t even[4] = {}, odd[4] = {}, low = (uint32_t)block, step = right / 8;
-    if (__all_sync(full_warp, right % 8 == 0 && low < ~(32 * step))) {
-        PhiloxHigh high = philox_high(philox, (uint32_t)(block >> 32));
-        uint64_t product = (uint64_t)philox_factor * low, more = (uint64_t)philox_factor * step;
-#pragma unroll 1
-        for (int n = 0; n < 4; n += 2, product += 16 * more) {
-            uint4 made[4];
-            const uint64_t products[4] = {product, product + more, product + 8 * more, product + 9 * more};
-            philox_draw(made, philox, high, products);
+// Transposes a 32 x 32 matrix of bits whose row i is lane i's word. Bit j of lane i becomes bit i of lane j.
+__device__ inline uint32_t transpose_bits(uint32_t word) {
+    int lane = threadIdx.x % 32;
 #pragma unroll
-            for (int i = 0; i < 4; i++) append_words(even, odd, made[i], philox);
-        }
-    } else {
-#pragma unroll 1
-        for (int i = 0; i < 8; i++) {
-            uint64_t at = index + (uint64_t)(i / 2 * 8 + i % 2) * right;
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                append_kept(even[j], draw(args.call.dropout.key, at + 2 * j) << 16, philox);
-                append_kept(odd[j], draw(args.call.dropout.key, at + 2 * j + 1) << 16, philox);
-            }
-        }
+    for (int i = 0; i < 5; i++) {
+        constexpr uint32_t lower[5] = {0x0000ffff, 0x00ff00ff, 0x0f0f0f0f, 0x33333333, 0x55555555};
+        int by = 16 >> i;
+        bool high = lane & by;
+        uint32_t other = __shfl_xor_sync(full_warp, word, by), keep = high ? ~lower[i] : lower[i];
+        other = high ? other >> by : other << by;
+        word = (word & keep) | (other & ~keep);
     }
-    return make_uint2(even[0] | odd[0] << 8 | even[1] << 16 | odd[1] << 24,
-                      even[2] | odd[2] << 8 | even[3] << 16 | odd[3] << 24);
+    return word;
 }
 
-// Draws a unit: two lanes share eight keys, each with half of the queries. They exchange half of their keys,
-// so that each stores four keys, with the first queries in the upper bytes.
+// Draws mask `mask` of a tile: of 128 keys and the 32 queries that lane t of a consumer holds, or two such
+// lanes. Each lane draws the words of a query, as in forward; transposed, they have a bit for each query of a
+// key. Lane i stores those of the keys at bit i of the words.
 template <int D>
-__device__ inline void draw_unit(const BackwardArgs &args, uint16_t *to, int b, int h, int key_tile,
-                                 int query_tile, int unit) {
-    constexpr int halves = Size<D>::queries / 64;
-    int lane = threadIdx.x % 32, key = lane % 16 * 8, half = lane / 16;
-    int query = query_tile * Size<D>::queries + unit % halves * 64 + unit / halves * 2 + half * 32;
-    uint64_t index = dropout_scores(args.call.dropout, b, h, query) + (uint64_t)(key_tile * keys + key);
-    uint2 drawn = draw_octet(args, index, (uint32_t)args.call.dropout.extent[1]);
-    uint32_t other = __shfl_xor_sync(full_warp, half ? drawn.x : drawn.y, 16);
-    uint32_t upper = half ? other : drawn.x, lower = half ? drawn.y : other;
-    *reinterpret_cast<uint2 *>(to + key + 4 * half) =
-        make_uint2(__byte_perm(lower, upper, 0x5140), __byte_perm(lower, upper, 0x7362));
+__device__ inline void draw_mask(const BackwardArgs &args, uint32_t *to, int b, int h, int key_tile,
+                                 int query_tile, int mask) {
+    constexpr int queries = Size<D>::queries, lanes = 4 / Size<D>::masks;
+    int lane = threadIdx.x % 32, t = mask * lanes + lane / (queries / 4), at = lane % (queries / 4);
+    int query = query_tile * queries + at / 2 * 8 + 2 * t + at % 2;
+    uint64_t word = dropout_word(args.call.dropout, b, h, query, key_tile * keys);
+    uint32_t kept[4];
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        const uint64_t words[2] = {word + i, word + i + 1};
+        uint32_t two[2];
+        kept_words(two, args.philox, words);
+        kept[i] = two[0], kept[i + 1] = two[1];
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) kept[i] = transpose_bits(kept[i]);
+    *reinterpret_cast<uint4 *>(to + mask * keys + lane * 4) = make_uint4(kept[0], kept[1], kept[2], kept[3]);
+}
+// Where the mask of a key is in what draw_mask stores.
+__device__ inline int mask_at(int key) {
+    return dropout_bit(key) * 4 + key % 8 / 2;
 }
 
-// Draws the first units of tile `at`, one warp per tile.
+// Draws mask `at` of the call, one warp each.
 template <int D> __device__ inline void draw_ahead(const BackwardArgs &args, int64_t at) {
+    constexpr int masks = Size<D>::masks;
     const CudaAttention &call = args.call;
-    int all = query_tiles<D>(args), query_tile = at % all, key_tile = at / all % args.tiles;
-    int64_t head = at / all / args.tiles;
+    int64_t tile = at / masks;
+    int all = query_tiles<D>(args), query_tile = tile % all, key_tile = tile / all % args.tiles;
+    int64_t head = tile / all / args.tiles;
     int b = head / call.H, h = head % call.H;
     if (b >= call.B || (call.causal && query_tile < key_tile * Size<D>::ratio) ||
         key_tile * keys >= span_of(call, b).keys)
         return;
-#pragma unroll 1
-    for (int unit = 0; unit < args.ahead; unit++)
-        draw_unit<D>(args, args.masks + (at * args.ahead + unit) * keys, b, h, key_tile, query_tile, unit);
+    draw_mask<D>(args, args.masks + tile * (masks * keys), b, h, key_tile, query_tile, (int)(at % masks));
 }
 
 } // namespace hopper::backward

@@ -70,17 +70,15 @@ __device__ inline void mask_scores(float (&score)[N / 8][4], float scale, int fi
 }
 
 template <int N>
-__device__ inline void drop(float (&weight)[N / 8][4], const CudaDropout &dropout, uint64_t index) {
-    bool blocks = draws_in_blocks(dropout);
-    uint64_t down = 8 * (uint64_t)dropout.extent[1];
+__device__ inline void drop(float (&weight)[N / 8][4], const CudaDropout &dropout, const Place &place,
+                            int query, int key) {
+    uint32_t kept[2];
+    kept_rows(kept, dropout, place, query, key);
 #pragma unroll
-    for (int n = 0; n < N / 8; n++) {
-        uint32_t draws[4];
-        draw_scores(draws, dropout.key, index + n * 8, down, blocks);
+    for (int n = 0; n < N / 8; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            if (draws[i] < dropout.threshold) weight[n][i] = 0;
-    }
+            if (!(kept[i / 2] >> dropout_bit(key + n * 8 + i % 2) & 1)) weight[n][i] = 0;
 }
 
 // Normalizes and stores rows `query` and query + 8.
@@ -149,9 +147,7 @@ __global__ void __launch_bounds__(mma_threads) forward_mma(CudaAttention call, i
             }
             mask_scores<N, WINDOWED>(score[m], call.scale * log2_e, from, seen, hidden);
             weigh<DP, N>(score[m], run[m], sum[m]);
-            if (call.dropout.threshold)
-                drop<N>(score[m], call.dropout,
-                        dropout_scores(call.dropout, place.b, place.h, query) + (uint64_t)from);
+            if (call.dropout.threshold) drop<N>(score[m], call.dropout, place, query, from);
         }
         add_weighted_rows<T, DP, M, N>(sum, score, v_tile + stage * tile);
         __syncthreads();

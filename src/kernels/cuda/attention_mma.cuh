@@ -129,58 +129,23 @@ __device__ inline void store_rows(T *to, T *to8, const float (&sum)[DP / 8][4], 
     }
 }
 
-// Dropout draws for elements d[0..3] of a sum whose rows are queries and columns are keys. `index` is the
-// draw index of row g and column 0, `down` the distance from a row to the one 8 below. `blocks`: the indices
-// of first columns are multiples of 8, so eight keys share a Philox block, and lane t needs its word t; of
-// two adjacent lanes, the even one then computes the block of row g and the odd one that of row g + 8.
-__device__ inline void draw_scores(uint32_t (&draws)[4], RngKey key, uint64_t index, uint64_t down,
-                                   bool blocks) {
-    int t = threadIdx.x % 4;
-    if (!blocks) {
-        for (int i = 0; i < 4; i++) draws[i] = draw(key, index + 2 * t + i % 2 + (i / 2 ? down : 0));
-        return;
-    }
-    bool odd = t % 2;
-    uint4 made = draw_block(key, (index + (odd ? down : 0)) / 8);
-    uint32_t even_word = t / 2 ? made.z : made.x, odd_word = t / 2 ? made.w : made.y;
-    uint32_t mine = odd ? odd_word : even_word;
-    uint32_t other = __shfl_xor_sync(full_warp, odd ? even_word : odd_word, 1);
-    uint32_t upper = odd ? other : mine, lower = odd ? mine : other;
-    draws[0] = upper & 0xffff;
-    draws[1] = upper >> 16;
-    draws[2] = lower & 0xffff;
-    draws[3] = lower >> 16;
+// Dropout masks of a sum whose rows are queries and columns are keys, for rows `query` and query + 8 and the
+// lane's columns of the 128 keys of which `key` is one, a multiple of 8. See dropout_bit for the bits.
+__device__ inline void kept_rows(uint32_t (&kept)[2], const CudaDropout &dropout, const Place &place,
+                                 int query, int key) {
+    for (int half = 0; half < 2; half++)
+        kept[half] = draw_kept(
+            dropout.key, dropout_word(dropout, place.b, place.h, query + 8 * half, key + threadIdx.x % 4 * 2),
+            dropout.threshold);
 }
-
-// The same for a sum whose rows are keys and columns are queries: `index` is the draw index of row 0 and
-// column 0, `right` the distance from one query to the next. The lanes of four rows compute one block each,
-// for rows 0 to 7 or 8 to 15 and one of their two queries, and then exchange draws.
-__device__ inline void draw_scores_transposed(uint32_t (&draws)[4], RngKey key, uint64_t index,
-                                              uint64_t right, bool blocks) {
-    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, r = g % 4;
-    index += 2 * t * right;
-    if (!blocks) {
-        for (int i = 0; i < 4; i++) draws[i] = draw(key, index + g + i / 2 * 8 + (i % 2 ? right : 0));
-        return;
-    }
-    uint4 made = draw_block(key, (index + (r % 2 ? right : 0) + r / 2 * 8) / 8);
-    bool odd = r % 2, high = r / 2;
-    uint32_t first = g / 4 ? made.z : made.x, second = g / 4 ? made.w : made.y;
-    uint32_t x = __shfl_xor_sync(full_warp, odd ? first & 0xffff : first >> 16, 4);
-    uint32_t y = __shfl_xor_sync(full_warp, odd ? second & 0xffff : second >> 16, 4);
-    uint32_t v0 = odd ? x : first & 0xffff, v1 = odd ? first >> 16 : x;
-    uint32_t v2 = odd ? y : second & 0xffff, v3 = odd ? second >> 16 : y;
-    x = __shfl_xor_sync(full_warp, high ? v0 : v2, 8);
-    y = __shfl_xor_sync(full_warp, high ? v1 : v3, 8);
-    draws[0] = high ? x : v0;
-    draws[1] = high ? y : v1;
-    draws[2] = high ? v2 : x;
-    draws[3] = high ? v3 : y;
-}
-
-// Whether eight keys, starting at a multiple of 8, share a block of draws for every query.
-__device__ inline bool draws_in_blocks(const CudaDropout &dropout) {
-    return dropout.extent[1] % 8 == 0;
+// The same for a sum whose rows are keys and columns are queries: words with the lane's keys, for queries
+// `query` + 2t and query + 2t + 1. Each lane draws one of the words of eight queries and eight keys.
+__device__ inline void kept_columns(uint32_t (&kept)[2], const CudaDropout &dropout, const Place &place,
+                                    int query, int key) {
+    int lane = threadIdx.x % 32, t = lane % 4, g = lane / 4;
+    uint64_t word = dropout_word(dropout, place.b, place.h, query + g, key / 8 * 8 + 2 * t);
+    uint32_t drawn = draw_kept(dropout.key, word, dropout.threshold);
+    for (int i = 0; i < 2; i++) kept[i] = __shfl_sync(full_warp, drawn, (2 * t + i) * 4 + g / 2);
 }
 
 // Whether the tensor-core kernels support the call: a 16-bit type and 16-byte-aligned rows.

@@ -37,15 +37,12 @@ __device__ inline void weigh_transposed(float (&score)[N / 8][4], float (&throug
                                         const float *lse, const float *delta, const CudaAttention &call,
                                         const Span &span, const Place &place, int key, int query) {
     int t = threadIdx.x % 4, g = threadIdx.x % 32 / 4;
-    bool whole = !call.causal || key + 8 - g + 7 <= query, blocks = draws_in_blocks(call.dropout);
+    bool whole = !call.causal || key + 8 - g + 7 <= query;
     float scale = call.scale * log2_e, factor = call.dropout.threshold ? call.dropout.scale : 1.0f;
-    uint64_t right = (uint64_t)call.dropout.extent[1];
-    uint64_t index = dropout_scores(call.dropout, place.b, place.h, query) + (uint64_t)(key - g);
 #pragma unroll
     for (int n = 0; n < N / 8; n++) {
-        uint32_t draws[4];
-        if (call.dropout.threshold)
-            draw_scores_transposed(draws, call.dropout.key, index + n * 8 * right, right, blocks);
+        uint32_t kept[2] = {~0u, ~0u};
+        if (call.dropout.threshold) kept_columns(kept, call.dropout, place, query + n * 8, key);
         int hidden[2] = {}; // keys before the windows of the lane's two queries
         if (WINDOWED) {
             hidden[0] = first_seen(call, span, place.b, query + n * 8 + 2 * t);
@@ -54,7 +51,7 @@ __device__ inline void weigh_transposed(float (&score)[N / 8][4], float (&throug
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             int column = n * 8 + 2 * t + i % 2;
-            bool keep = !call.dropout.threshold || draws[i] >= call.dropout.threshold;
+            bool keep = kept[i % 2] >> dropout_bit(key + i / 2 * 8) & 1;
             Element e = element_of(score[n][i] * scale, lse[column] * log2_e, through[n][i], delta[column],
                                    keep, factor);
             bool sees = whole || key + i / 2 * 8 <= query + column;
@@ -143,18 +140,16 @@ __device__ inline void weigh_rows(float (&score)[N / 8][4], const float (&throug
                                   const int (&hidden)[2], const CudaAttention &call, const Place &place,
                                   int query, int key) {
     int t = threadIdx.x % 4;
-    bool blocks = draws_in_blocks(call.dropout), whole = key + N <= seen[0] && key + N <= seen[1];
+    bool whole = key + N <= seen[0] && key + N <= seen[1];
     if (WINDOWED) whole = whole && key >= hidden[0] && key >= hidden[1];
     float scale = call.scale * log2_e, factor = call.dropout.threshold ? call.dropout.scale : 1.0f;
-    uint64_t down = 8 * (uint64_t)call.dropout.extent[1];
-    uint64_t index = dropout_scores(call.dropout, place.b, place.h, query) + (uint64_t)key;
+    uint32_t kept[2] = {~0u, ~0u};
+    if (call.dropout.threshold) kept_rows(kept, call.dropout, place, query, key);
 #pragma unroll
     for (int n = 0; n < N / 8; n++) {
-        uint32_t draws[4];
-        if (call.dropout.threshold) draw_scores(draws, call.dropout.key, index + n * 8, down, blocks);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            bool keep = !call.dropout.threshold || draws[i] >= call.dropout.threshold;
+            bool keep = kept[i / 2] >> dropout_bit(key + n * 8 + i % 2) & 1;
             Element e =
                 element_of(score[n][i] * scale, lse[i / 2], through[n][i], delta[i / 2], keep, factor);
             int at = key + n * 8 + 2 * t + i % 2;

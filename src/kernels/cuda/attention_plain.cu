@@ -65,9 +65,32 @@ template <typename T, int J> __device__ void store_row(T *to, const float (&sum)
     }
 }
 
-__device__ inline float dropped(const CudaDropout &dropout, uint64_t index) {
-    if (!dropout.threshold) return 1;
-    return draw(dropout.key, index) >= dropout.threshold ? dropout.scale : 0.0f;
+// Dropout factors of the warp's four queries, from `query` on, and the lane's key, one of 32 from `key` on.
+// Each lane draws one of the queries' words, so that half the warp would do.
+__device__ inline void factors_of(float (&factor)[own], const CudaDropout &dropout, const Place &place,
+                                  int query, int key) {
+    static_assert(own == 4);
+    for (int i = 0; i < own; i++) factor[i] = 1;
+    if (!dropout.threshold) return;
+    int lane = threadIdx.x % 32;
+    uint64_t word = dropout_word(dropout, place.b, place.h, query + lane / 4 % 4, key + lane % 4 * 2);
+    uint32_t drawn = draw_kept(dropout.key, word, dropout.threshold);
+    for (int i = 0; i < own; i++) {
+        uint32_t kept = __shfl_sync(full_warp, drawn, i * 4 + lane % 8 / 2);
+        factor[i] = kept >> dropout_bit(key + lane) & 1 ? dropout.scale : 0.0f;
+    }
+}
+// The same for the warp's four keys, from `key` on, and the lane's query.
+__device__ inline void factors_of_keys(float (&factor)[own], const CudaDropout &dropout, int b, int h,
+                                       int query, int key) {
+    for (int i = 0; i < own; i++) factor[i] = 1;
+    if (!dropout.threshold) return;
+    for (int i = 0; i < own; i += 2) {
+        uint32_t kept =
+            draw_kept(dropout.key, dropout_word(dropout, b, h, query, key + i), dropout.threshold);
+        factor[i] = kept >> dropout_bit(key + i) & 1 ? dropout.scale : 0.0f;
+        factor[i + 1] = kept >> dropout_bit(key + i + 1) & 1 ? dropout.scale : 0.0f;
+    }
 }
 
 template <typename T, int J>
@@ -97,8 +120,9 @@ __global__ void __launch_bounds__(threads) forward_plain(CudaAttention call, int
         load_rows(v, head_rows<const T>(call.v, place.b, shared_head), call.v.row, from, others, span.keys,
                   call.D, stride);
         __syncthreads();
-        float weight[own];
+        float weight[own], factor[own];
         dots(weight, q + warp * own * stride, k, call.D, stride);
+        factors_of(factor, call.dropout, place, first + warp * own, from);
 #pragma unroll
         for (int i = 0; i < own; i++) {
             bool sees = from + lane < seen[i] && from + lane >= hidden[i];
@@ -108,9 +132,7 @@ __global__ void __launch_bounds__(threads) forward_plain(CudaAttention call, int
             weight[i] = expf(score - base);
             total[i] = total[i] * shrink + warp_sum(weight[i]);
             most[i] = now;
-            uint64_t index =
-                dropout_scores(call.dropout, place.b, place.h, first + warp * own + i) + (from + lane);
-            if (sees) weight[i] *= dropped(call.dropout, index);
+            if (sees) weight[i] *= factor[i];
 #pragma unroll
             for (int j = 0; j < J; j++) sum[i][j] *= shrink;
         }
@@ -132,8 +154,8 @@ struct Weights {
     float kept, ds;
 };
 __device__ inline Weights weights_of(const CudaAttention &call, float dot, float lse, float through,
-                                     float delta, uint64_t index) {
-    float weight = expf(dot * call.scale - lse), factor = dropped(call.dropout, index);
+                                     float delta, float factor) {
+    float weight = expf(dot * call.scale - lse);
     return {weight * factor, weight * (factor * through - delta)};
 }
 
@@ -168,14 +190,13 @@ __global__ void __launch_bounds__(threads) backward_q_plain(CudaAttention call, 
         load_rows(v, head_rows<const T>(call.v, place.b, shared_head), call.v.row, from, others, span.keys,
                   call.D, stride);
         __syncthreads();
-        float dot[own], through[own];
+        float dot[own], through[own], factor[own];
         dots(dot, q + warp * own * stride, k, call.D, stride);
         dots(through, dout + warp * own * stride, v, call.D, stride);
+        factors_of(factor, call.dropout, place, first + warp * own, from);
 #pragma unroll
         for (int i = 0; i < own; i++) {
-            uint64_t index =
-                dropout_scores(call.dropout, place.b, place.h, first + warp * own + i) + (from + lane);
-            Weights w = weights_of(call, dot[i], lse[i], through[i], delta[i], index);
+            Weights w = weights_of(call, dot[i], lse[i], through[i], delta[i], factor[i]);
             dot[i] = from + lane < seen[i] && from + lane >= hidden[i] ? w.ds : 0;
         }
         add_weighted(sum, dot, k, call.D, stride);
@@ -211,7 +232,7 @@ __global__ void __launch_bounds__(threads) backward_kv_plain(CudaAttention call,
             load_rows(dout, head_rows<const T>(call.dout, place.b, h), call.dout.row, from, others,
                       span.queries, call.D, stride);
             __syncthreads();
-            float dot[own], through[own];
+            float dot[own], through[own], factor[own];
             dots(dot, k + warp * own * stride, q, call.D, stride);
             dots(through, v + warp * own * stride, dout, call.D, stride);
             int query = from + lane;
@@ -219,11 +240,11 @@ __global__ void __launch_bounds__(threads) backward_kv_plain(CudaAttention call,
             float lse = there ? call.lse[head + query] : 0, delta = there ? call.delta[head + query] : 0;
             int seen = keys_seen(call, span, query);
             int hidden = windowed ? first_seen(call, span, place.b, query) : 0;
-            uint64_t index = dropout_scores(call.dropout, place.b, h, query);
+            factors_of_keys(factor, call.dropout, place.b, h, query, first + warp * own);
 #pragma unroll
             for (int i = 0; i < own; i++) {
                 int key = first + warp * own + i;
-                Weights w = weights_of(call, dot[i], lse, through[i], delta, index + key);
+                Weights w = weights_of(call, dot[i], lse, through[i], delta, factor[i]);
                 bool sees = there && key < seen && key >= hidden;
                 dot[i] = sees ? w.kept : 0;
                 through[i] = sees ? w.ds : 0;

@@ -130,22 +130,29 @@ __device__ inline uint4 draw_block(RngKey key, uint64_t block) {
     }
     return make_uint4(c0, c1, c2, c3);
 }
-// One of a block's draws.
-__device__ inline uint32_t draw_of(uint4 block, int at) {
-    uint32_t low = at / 2 % 2 ? block.y : block.x, high = at / 2 % 2 ? block.w : block.z;
-    return (at < 4 ? low : high) >> 16 * (at % 2) & 0xffff;
-}
-__device__ inline uint32_t draw(RngKey key, uint64_t index) {
-    return draw_of(draw_block(key, index / 8), (int)(index % 8));
-}
-// The draw index of element (b, t, 0) of a (B,T,C) tensor, and of key 0 for query q of head h, as in
-// backend.h.
+// The draw index of element (b, t, 0) of a (B,T,C) tensor, as in backend.h.
 __device__ inline uint64_t dropout_row(const CudaDropout &d, int64_t b, int64_t t) {
     return (uint64_t)(((b + d.origin[0]) * d.extent[0] + t + d.origin[1]) * d.extent[1] + d.origin[2]);
 }
-__device__ inline uint64_t dropout_scores(const CudaDropout &d, int64_t b, int64_t h, int64_t q) {
+
+// Masks of attention weights, as rng_kept of base/rng.h and dropout_word of backend.h define them.
+__device__ inline uint32_t draw_kept(RngKey key, uint64_t word, uint32_t threshold) {
+    uint4 a = draw_block(key, 2 * word), b = draw_block(key, 2 * word + 1);
+    const uint32_t words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+    uint32_t kept = (a.x ^ a.y << 8) >> 24 >= (threshold & 0xff) ? ~0u : 0;
+#pragma unroll
+    for (int i = 7; i >= 0; i--) kept = threshold >> (15 - i) & 1 ? kept & words[i] : kept | words[i];
+    return kept;
+}
+inline __host__ __device__ int64_t dropout_groups(const CudaDropout &d) {
+    return (d.extent[1] + 127) / 128;
+}
+__device__ inline uint64_t dropout_word(const CudaDropout &d, int64_t b, int64_t h, int64_t q, int k) {
     int64_t head = (b + d.origin[0]) * d.extent[0] + h + d.origin[1];
-    return (uint64_t)((head * d.extent[1] + q) * d.extent[1]);
+    return (uint64_t)((head * d.extent[1] + q) * dropout_groups(d) + k / 128) * 4 + k % 8 / 2;
+}
+__device__ inline int dropout_bit(int k) {
+    return k % 2 * 8 + k / 8 % 2 * 16 + 7 - k / 16 % 8;
 }
 
 // ---- launches ----

@@ -51,14 +51,13 @@ Status attention_forward_ref(Stream *stream, Tensor out, Tensor lse, Tensor qkv,
     for (int64_t row = 0; row < s.B * s.H * s.T; row++) {
         int64_t b = row / (s.H * s.T), h = row / s.T % s.H, t = row % s.T;
         Seen seen = keys_seen(&s, lens, &spec, b, t);
-        uint64_t index = dropout_scores(&spec.dropout, b, h, t);
         const float *q = in + head_at(&s, PART_Q, b, t, h);
         for (int64_t k = seen.from; k < seen.to; k++)
             weight[k] = spec.scale * dot(q, in + head_at(&s, PART_K, b, k, h), s.D);
         tensor_f32(lse)[row] = (float)softmax(weight + seen.from, seen.to - seen.from);
         for (int64_t d = 0; d < s.D; d++) sums[d] = 0;
         for (int64_t k = seen.from; k < seen.to; k++) {
-            double kept = weight[k] * dropout_factor(&spec.dropout, index + (uint64_t)k);
+            double kept = weight[k] * dropout_weight(&spec.dropout, b, h, t, k);
             const float *v = in + head_at(&s, PART_V, b, k, h);
             for (int64_t d = 0; d < s.D; d++) sums[d] += kept * v[d];
         }
@@ -85,13 +84,12 @@ static void output_backward(double *dq, double *dk, double *dv, const Inputs *in
         const float *q = in->qkv + head_at(&s, PART_Q, b, t, h), *grad = in->dout + at;
         double delta = dot(grad, in->out + at, s.D);
         double log_sum = in->lse[(b * s.H + h) * s.T + t];
-        uint64_t index = dropout_scores(&spec->dropout, b, h, t);
         Seen seen = keys_seen(&s, lens, spec, b, t);
         for (int64_t j = seen.from; j < seen.to; j++) {
             const float *k = in->qkv + head_at(&s, PART_K, b, j, h);
             const float *v = in->qkv + head_at(&s, PART_V, b, j, h);
             double weight = exp(spec->scale * dot(q, k, s.D) - log_sum);
-            double factor = dropout_factor(&spec->dropout, index + (uint64_t)j);
+            double factor = dropout_weight(&spec->dropout, b, h, t, j);
             double ds = spec->scale * weight * (factor * dot(grad, v, s.D) - delta);
             for (int64_t d = 0; d < s.D; d++) {
                 dv[j * s.D + d] += weight * factor * grad[d];

@@ -25,6 +25,13 @@ static inline double dropout_factor(const Dropout *dropout, uint64_t index) {
     return kept ? dropout_scale(dropout->p) : 0;
 }
 
+/* The same for an attention weight. */
+static inline double dropout_weight(const Dropout *dropout, int64_t b, int64_t h, int64_t q, int64_t k) {
+    if (dropout->p == 0) return 1;
+    uint32_t kept = rng_kept(dropout->key, dropout_word(dropout, b, h, q, k), dropout_threshold(dropout->p));
+    return kept >> dropout_bit(k) & 1 ? dropout_scale(dropout->p) : 0;
+}
+
 /* The slots. */
 #define KERNEL(id, name, phase, work, launches, backends, workspace, ...)                                    \
     Status name##_ref(Stream *stream, __VA_ARGS__);
