@@ -24,11 +24,12 @@ enum { OP_SIZES = 3 };
 
 /* What makes a kernel slower than its sizes say, as bits. */
 enum {
-    OP_ACT = 1,      /* matmul with an activation or its derivative */
-    OP_DROPOUT = 2,  /* attention and residuals */
-    OP_PARTIAL = 4,  /* attention with shared keys, a window or documents, which cuDNN does not serve */
-    OP_DELAYED = 8,  /* fp8 matmul with delayed scaling, which is faster: it reads operands once */
-    OP_VARIANTS = 16 /* combinations of these bits */
+    OP_ACT = 1,        /* matmul with an activation or its derivative */
+    OP_DROPOUT = 2,    /* attention and residuals */
+    OP_PARTIAL = 4,    /* attention with shared keys, a window or documents, which cuDNN does not serve */
+    OP_DELAYED = 8,    /* fp8 matmul with delayed scaling, which is faster: it reads operands once */
+    OP_QUANTIZED = 16, /* fp8 matmul whose input is quantized already */
+    OP_VARIANTS = 32   /* combinations of these bits */
 };
 
 typedef struct OpRecord {

@@ -103,9 +103,10 @@ static Status linear_backward_weight_dryrun(Stream *stream, Tensor dw, Tensor db
 
 static Status linear_fp8_forward_dryrun(Stream *stream, Tensor y, Fp8Input kept, Tensor x, Act act, Tensor w,
                                         Fp8Weight weight, Tensor b, Fp8Scales scales) {
-    (void)y, (void)kept, (void)act, (void)b, (void)scales;
-    int64_t w_count = weight.plain.data ? 0 : tensor_count(w);
-    return request(stream, BLAS_BYTES + (size_t)(tensor_count(x) + w_count));
+    (void)y, (void)act, (void)b, (void)scales;
+    int64_t w_count = weight.plain.data ? 0 : tensor_count(w),
+            x_count = kept.plain.data ? 0 : tensor_count(x);
+    return request(stream, BLAS_BYTES + (size_t)(x_count + w_count));
 }
 
 static Status fp8_weight_dryrun(Stream *stream, Fp8Weight weight, Tensor w, Fp8Scale scale) {

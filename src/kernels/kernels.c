@@ -86,13 +86,15 @@ static Status check_fp8(const char *kernel, int64_t M, int64_t N, int64_t K, Fp8
     if (!linear_fp8_supports(M, N, K))
         return FAILED("internal: %s: GEMM sizes (%lld, %lld, %lld) must be multiples of 16", kernel,
                       (long long)M, (long long)N, (long long)K);
-    if (!kept.transposed.data) return OK;
+    if (kept.plain.data) TRY(check_matrix(kernel, "kept.plain", kept.plain, DT_E4M3, M, K));
+    if (!kept.transposed.data && !kept.plain.data) return OK;
     TRY(check_matrix(kernel, "kept.transposed", kept.transposed, DT_E4M3, K, M));
     return check_count(kernel, "kept.scale", kept.scale, DT_F32, 1);
 }
 
-static unsigned fp8_traits(Act act, Fp8Scale scale) {
-    return (act == ACT_NONE ? 0 : OP_ACT) | (scale.scale.data ? OP_DELAYED : 0);
+static unsigned fp8_traits(Act act, Fp8Scale scale, bool quantized) {
+    return (act == ACT_NONE ? 0 : OP_ACT) | (scale.scale.data ? OP_DELAYED : 0) |
+           (quantized ? OP_QUANTIZED : 0);
 }
 
 static Status check_fp8_scale(const char *kernel, Fp8Scale scale) {
@@ -134,8 +136,10 @@ Status linear_fp8_forward(Exec *exec, Tensor y, Fp8Input kept, Tensor x, Act act
     TRY(check_fp8(__func__, M, N, K, kept));
     TRY(check_fp8_scales(__func__, &scales));
     if (weight.plain.data) TRY(check_fp8_weight(__func__, &weight, N, K));
+    if (kept.plain.data && act != ACT_NONE)
+        return FAILED("internal: %s: a quantized input excludes an activation", __func__);
     if (M == 0 || N == 0) return OK;
-    SIZES(M, N, K, fp8_traits(act, scales.weight));
+    SIZES(M, N, K, fp8_traits(act, scales.weight, kept.plain.data));
     RUN(KERNEL_LINEAR_FP8_FORWARD, 2.0 * (double)M * (double)N * (double)K,
         BYTES(y, kept.transposed, x, w, b), linear_fp8_forward, y, kept, x, act, w, weight, b, scales);
 }
@@ -184,7 +188,7 @@ Status linear_fp8_backward(Exec *exec, Tensor dx, Fp8Gradient next, Tensor dw, T
         return stream_zero(exec->stream, dw.data, tensor_bytes(dw));
     if (M == 0 || N == 0 || (!dx.data && !dw.data)) return OK;
     double flops_per_element = (dx.data ? 2.0 : 0.0) + (dw.data ? 2.0 : 0.0);
-    SIZES(M, N, K, fp8_traits(act, scales.weight));
+    SIZES(M, N, K, fp8_traits(act, scales.weight, false));
     RUN(KERNEL_LINEAR_FP8_BACKWARD, flops_per_element * (double)M * (double)N * (double)K,
         BYTES(dx, dw, db, dy, w, kept.transposed), linear_fp8_backward, dx, next, dw, db, dy, known, dropout,
         w, weight, kept, x, act, add, accumulate, scales);
@@ -282,6 +286,36 @@ Status dropout_add_norm_forward(Exec *exec, Tensor sum, Tensor out, Tensor mean,
     RUN(KERNEL_DROPOUT_ADD_NORM_FORWARD, 10.0 * (double)tensor_count(y),
         BYTES(sum, out, mean, rstd, res, y, gamma, beta), dropout_add_norm_forward, sum, out, mean, rstd, res,
         y, gamma, beta, eps, dropout);
+}
+
+bool norm_fp8_supports(int64_t rows, int64_t C, bool rms) {
+    return linear_fp8_supports(rows, C, C) && C <= (rms ? 1024 : 1792);
+}
+
+Status norm_fp8_forward(Exec *exec, Tensor sum, Tensor out, Fp8Input quantized, Tensor mean, Tensor rstd,
+                        Tensor res, Tensor y, Tensor gamma, Tensor beta, float eps, Dropout dropout,
+                        Fp8Scale scale) {
+    int64_t rows = tensor_rows(res), C = tensor_cols(res);
+    CHECK_MATRIX(res, DT_BF16, rows, C);
+    if (y.data) CHECK_MATRIX(y, DT_BF16, rows, C);
+    if (y.data) CHECK_MATRIX(sum, DT_BF16, rows, C);
+    if (out.data) CHECK_MATRIX(out, DT_BF16, rows, C);
+    CHECK_MATRIX(quantized.plain, DT_E4M3, rows, C);
+    CHECK_MATRIX(quantized.transposed, DT_E4M3, C, rows);
+    CHECK_COUNT(quantized.scale, DT_F32, 1);
+    if (beta.data) CHECK_COUNT(mean, DT_F32, rows);
+    CHECK_COUNT(rstd, DT_F32, rows);
+    CHECK_COUNT(gamma, DT_BF16, C);
+    if (beta.data) CHECK_COUNT(beta, DT_BF16, C);
+    CHECK_COUNT(scale.scale, DT_F32, 1);
+    TRY(check_fp8_scale(__func__, scale));
+    if (y.data) TRY(check_dropout(__func__, &dropout, y));
+    if (!norm_fp8_supports(rows, C, !beta.data)) return FAILED("internal: %s: unsupported sizes", __func__);
+    if (rows == 0) return OK;
+    SIZES(0, 0, 0, y.data && dropout.p > 0 ? OP_DROPOUT : 0);
+    RUN(KERNEL_NORM_FP8_FORWARD, 12.0 * (double)tensor_count(res),
+        BYTES(sum, out, quantized.plain, quantized.transposed, mean, rstd, res, y, gamma, beta),
+        norm_fp8_forward, sum, out, quantized, mean, rstd, res, y, gamma, beta, eps, dropout, scale);
 }
 
 static Status check_qkv(const char *kernel, Tensor qkv, const Attention *spec, QkvShape *ret_shape) {

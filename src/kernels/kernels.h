@@ -186,6 +186,7 @@ typedef struct Fp8Scales {
 typedef struct Fp8Input {
     Tensor transposed; /* (K,M) e4m3; TENSOR_NONE: nothing is saved */
     Tensor scale;      /* (1) fp32 */
+    Tensor plain;      /* (M,K) e4m3, forward only: what norm_fp8_forward has left; TENSOR_NONE: nothing */
 } Fp8Input;
 
 /* Weights that are quantized once for several calls. */
@@ -205,6 +206,9 @@ typedef struct Fp8Gradient {
 
 /* FP8_AMAX_MAX_COLS: the largest K for which the amax of dx may be requested. */
 enum { FP8_AMAX_PARTS = 1024, FP8_AMAX_MAX_COLS = 65536 };
+
+/* Whether norm_fp8_forward supports these sizes for a layer norm or an RMS norm. */
+bool norm_fp8_supports(int64_t rows, int64_t C, bool rms);
 
 /* The scale of a tensor whose amax is known, in exact scaling. */
 float fp8_scale(double amax, DType type);

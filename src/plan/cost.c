@@ -150,16 +150,17 @@ static Cost cost_linear(const Costs *costs, const StepEvent *event) {
                   .launches = launches};
 }
 
-/* Quantizing to fp8 reads an element and writes it twice, also transposed. With exact scaling, inputs and
- * weights are first read once more to find the largest magnitude (amax); backward already has the amax of
- * most gradients. */
+/* Quantizing to fp8 reads an element and writes it twice, also transposed, unless the previous kernel did.
+ * With exact scaling, inputs and weights are first read once more to find the largest magnitude (amax);
+ * backward already has the amax of most gradients. */
 enum { QUANTIZE_BYTES = 4, AMAX_BYTES = 2 };
 
 static Cost cost_fp8(const Costs *costs, const StepEvent *event) {
     double M = event->size[0], N = event->size[1], K = event->size[2];
     bool backward = event->what == KERNEL_LINEAR_FP8_BACKWARD, exact = !(event->traits & OP_DELAYED);
     double gemms = cost_gemm(costs, RATE_FP8, M, N, K), amax = exact ? AMAX_BYTES : 0;
-    double quantize = (QUANTIZE_BYTES + amax) * (M * K + N * K), launches = exact ? 5 : 3;
+    double quantize = (QUANTIZE_BYTES + amax) * N * K, launches = exact ? 5 : 3;
+    if (!backward && !(event->traits & OP_QUANTIZED)) quantize += (QUANTIZE_BYTES + amax) * M * K;
     if (backward) {
         gemms = cost_gemm(costs, RATE_FP8, M, K, N) + cost_gemm(costs, RATE_FP8, N, K, M);
         quantize = QUANTIZE_BYTES * (M * N) + (QUANTIZE_BYTES + amax) * (N * K);

@@ -54,7 +54,7 @@ void kernel_curve_add(KernelCurve *curve, double work, double seconds) {
 
 /* ---- variants ---- */
 
-static const char *const trait_names[] = {"act", "dropout", "partial", "delayed"}; /* by bit */
+static const char *const trait_names[] = {"act", "dropout", "partial", "delayed", "quantized"}; /* by bit */
 
 enum { TRAITS = sizeof trait_names / sizeof *trait_names };
 
@@ -69,8 +69,8 @@ KernelCurve *kernel_curves_add(KernelCurves *curves, int kernel, unsigned traits
 
 /* Drops traits in the order of how little they matter. */
 const KernelCurve *kernel_curves_find(const KernelCurves *curves, int kernel, unsigned traits) {
-    const unsigned keep[] = {~0u, ~(unsigned)OP_PARTIAL, ~(unsigned)(OP_PARTIAL | OP_ACT),
-                             ~(unsigned)(OP_PARTIAL | OP_ACT | OP_DELAYED), 0};
+    const unsigned partial = OP_PARTIAL, quantized = partial | OP_QUANTIZED, act = quantized | OP_ACT;
+    const unsigned keep[] = {~0u, ~partial, ~quantized, ~act, ~(act | OP_DELAYED), 0};
     for (size_t i = 0; i < sizeof keep / sizeof *keep; i++) {
         int at = curves->at[kernel][traits & keep[i]];
         if (at) return &curves->curve[at - 1];

@@ -14,8 +14,8 @@ static Tensor in_bf16(Tensor shape) {
 }
 
 static Fp8Input empty_input(Kit *kit, int64_t M, int64_t K) {
-    Fp8Input kept = {kit_take(kit, tensor_2d(NULL, DT_E4M3, K, M)), kit_take(kit, shape1(1))};
-    return kept;
+    return (Fp8Input){.transposed = kit_take(kit, tensor_2d(NULL, DT_E4M3, K, M)),
+                      .scale = kit_take(kit, shape1(1))};
 }
 
 /* Eight kinds of values: the largest magnitude is a power of two, more than 1.75 times a power of two, or
@@ -93,7 +93,18 @@ static unsigned kind_of(unsigned kind, unsigned way, Act act) {
     return kind % 8 == 6 && way == SCALE_DELAYED && act != ACT_NONE ? 0 : kind;
 }
 
-/* Flags: bias, save the input, activation of the input, kind of values. The way of scaling cycles. */
+/* A quantized input as left by norm_fp8_forward, other than x. */
+static Fp8Input some_plain(Kit *kit, int64_t M, int64_t K) {
+    Fp8Input kept = empty_input(kit, M, K);
+    kept.plain = kit_take(kit, tensor_2d(NULL, DT_E4M3, M, K));
+    RngKey key = kit_key(kit);
+    for (int64_t i = 0; i < M * K; i++) tensor_put(kept.plain, i, 800 * rng_uniform(key, (uint64_t)i) - 400);
+    tensor_put(kept.scale, 0, 0x1p-8);
+    return kept;
+}
+
+/* Flags: bias, save the input, activation of the input, kind of values. The way of scaling cycles. Some
+ * inputs are quantized already. */
 static void linear_fp8_forward_case(Kit *kit, const Args *args) {
     int64_t M = args->n[0], N = args->n[1], K = args->n[2];
     Act act = args->flags / 4 % ACT_COUNT;
@@ -104,12 +115,15 @@ static void linear_fp8_forward_case(Kit *kit, const Args *args) {
     Tensor w = kit_random(kit, in_bf16(shape2(N, K)));
     Fp8Input kept = {0};
     if (args->flags & 1) b = kit_random(kit, in_bf16(shape1(N)));
+    bool is_quantized = act == ACT_NONE && args->flags % 3 == 1;
     if (args->flags & 2) kept = empty_input(kit, M, K);
+    if (is_quantized) kept = some_plain(kit, M, K);
     Fp8Weight weight = args->flags % 5 == 1 ? some_weight(kit, N, K) : (Fp8Weight){0};
     assert_ok(linear_fp8_forward(&kit->exec, y, kept, x, act, w, weight, b, scales));
     kit_output(kit, "y", y);
-    output_amax(kit, "amax of x", scales.input);
     if (!weight.plain.data) output_amax(kit, "amax of w", scales.weight);
+    if (is_quantized) return;
+    output_amax(kit, "amax of x", scales.input);
     if (!kept.transposed.data) return;
     kit_output(kit, "transposed", kept.transposed);
     kit_output(kit, "scale", kept.scale);
@@ -271,6 +285,52 @@ void xent_loss_fp8_sweep(Sweep *sweep) {
     unsigned count = test_on_cuda() ? 7 : 4;
     for (unsigned i = 0; i < 2 * count; i++)
         compare(sweep, xent_loss_fp8_case, (Args){{sizes[i / 2][0], sizes[i / 2][1]}, i % 2, norm_wise});
+}
+
+/* Flags: RMS norm, a residual, out in bf16, dropout, a scale that clips, recorded amax. One row may contain
+ * an infinity. */
+static void norm_fp8_forward_case(Kit *kit, const Args *args) {
+    int64_t B = 16, T = args->n[0] / B, C = args->n[1], M = B * T;
+    unsigned f = C > 1024 ? args->flags & ~1u : args->flags; /* no wide RMS norms */
+    Tensor res = kit_uniform(kit, in_bf16(shape3(B, T, C)), -3, 4), y = TENSOR_NONE, sum = TENSOR_NONE;
+    Tensor out = TENSOR_NONE, mean = TENSOR_NONE, beta = TENSOR_NONE, rstd = kit_take(kit, shape1(M));
+    Dropout dropout = {0};
+    if (f & 2) {
+        y = kit_random(kit, res);
+        kit_output(kit, "sum", sum = kit_take(kit, res));
+        dropout = dropout_of(kit, f & 8 ? 0.25f : 0, T, C);
+    }
+    if (f & 4) kit_output(kit, "out", out = kit_take(kit, res));
+    Tensor gamma = kit_random(kit, in_bf16(shape1(C)));
+    if (!(f & 1)) {
+        beta = kit_random(kit, in_bf16(shape1(C)));
+        kit_output(kit, "mean", mean = kit_take(kit, shape1(M)));
+    }
+    if (f % 7 == 3) tensor_put(res, C + 5, INFINITY);
+    Fp8Input quantized = empty_input(kit, M, C);
+    quantized.plain = kit_take(kit, tensor_2d(NULL, DT_E4M3, M, C));
+    Fp8Scale scale = some_scale(kit, SCALE_DELAYED, f & 16 ? 0x1p-9 : 0x1p-6, f & 32 ? 100 : 0.01);
+    if (f % 5 == 2) scale.amax = TENSOR_NONE;
+    assert_ok(norm_fp8_forward(&kit->exec, sum, out, quantized, mean, rstd, res, y, gamma, beta, 1e-3f,
+                               dropout, scale));
+    kit_output(kit, "plain", quantized.plain);
+    kit_output(kit, "transposed", quantized.transposed);
+    kit_output(kit, "rstd", rstd);
+    kit_output(kit, "scale", quantized.scale);
+    if (!scale.amax.data) return;
+    Tensor amax = kit_take(kit, in_bf16(shape1(1))); /* a norm may be rounded differently */
+    tensor_put(amax, 0, tensor_get(scale.amax, 0));
+    kit_output(kit, "amax", amax);
+}
+
+void norm_fp8_forward_sweep(Sweep *sweep) {
+    static const int64_t sizes[][2] = {{16, 16},    {32, 48},   {48, 272},   {80, 528},
+                                       {16, 768},   {144, 768}, {208, 1024}, {112, 1280},
+                                       {320, 1040}, {64, 1792}, {96, 1552}};
+    unsigned count = test_on_cuda() ? 11 : 4;
+    for (unsigned f = 0; f < 64 * (test_on_cuda() ? 3 : 1); f++)
+        compare(sweep, norm_fp8_forward_case,
+                (Args){{sizes[f % count][0], sizes[f % count][1]}, f % 64, 10 * norm_wise});
 }
 
 void fp8_weight_sweep(Sweep *sweep) {

@@ -7,6 +7,7 @@
 #include "kernels/backend.h"
 
 #include "kernels/cpu/micro16.h"
+#include "kernels/cpu/norm_fp8.h"
 #include "kernels/cpu/variant.h"
 
 #if defined(__x86_64__)
@@ -88,6 +89,7 @@ bool kernels_cpu_allows(int level) {
 
 void kernels_cpu_override(KernelTable *table) {
     overrides[kernels_cpu_level()](table);
+    norm_fp8_override(table);
 }
 
 const char *kernels_cpu_isa(void) {

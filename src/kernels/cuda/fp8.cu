@@ -18,7 +18,7 @@
 // with word w at w ^ key_of(column), so that the reads of a quarter warp (four words each) have no bank
 // conflicts and the writes of a warp (16 groups of columns, 2 words) few. Four words are then adjacent,
 // except for the order of pairs.
-#include "kernels/cuda/act.cuh"
+#include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/row.cuh"
 
 namespace {
@@ -63,12 +63,6 @@ int64_t ceil_div(int64_t a, int64_t b) {
 }
 
 // ---- the largest magnitude ----
-
-__device__ inline uint32_t larger(uint32_t amax, uint4 pack) {
-    constexpr uint32_t magnitude = 0x7fff7fffu;
-    amax = __vmaxu2(amax, __vmaxu2(pack.x & magnitude, pack.y & magnitude));
-    return __vmaxu2(amax, __vmaxu2(pack.z & magnitude, pack.w & magnitude));
-}
 
 __device__ inline void add_pack(float *sum, uint4 pack) {
     const uint32_t word[4] = {pack.x, pack.y, pack.z, pack.w};
@@ -239,18 +233,6 @@ __device__ inline float inverse_scale_for(uint32_t largest, int top) {
     return __uint_as_float((uint32_t)(min(power, 126) + 127) << 23);
 }
 
-// Four values as four bytes, the first in the lowest.
-template <CudaAct ACT, __nv_fp8_interpretation_t TYPE>
-__device__ inline uint32_t quantize_four(uint32_t low, uint32_t high, float inverse_scale) {
-    float value[4] = {__uint_as_float(low << 16), __uint_as_float(low & 0xffff0000u),
-                      __uint_as_float(high << 16), __uint_as_float(high & 0xffff0000u)};
-#pragma unroll
-    for (int i = 0; i < 4; i++) value[i] = act_value<ACT>(value[i]) * inverse_scale;
-    uint32_t first = __nv_cvt_float2_to_fp8x2(make_float2(value[0], value[1]), __NV_SATFINITE, TYPE);
-    uint32_t second = __nv_cvt_float2_to_fp8x2(make_float2(value[2], value[3]), __NV_SATFINITE, TYPE);
-    return first | second << 16;
-}
-
 // Quantizes the 8 columns of each row in work; the result is in x and y.
 template <CudaAct ACT, __nv_fp8_interpretation_t TYPE>
 __device__ inline void quantize_rows(uint4 (&row)[halves][4], float inverse_scale) {
@@ -274,16 +256,6 @@ __device__ inline uint32_t largest_of(const uint32_t *largest, int count) {
         amax = max(amax, max(max(value[0], value[1]), max(value[2], value[3])));
     }
     return amax;
-}
-
-// Byte j of row i becomes byte i of word j.
-__device__ inline void transpose_bytes(const uint32_t row[4], uint32_t word[4]) {
-    uint32_t low01 = __byte_perm(row[0], row[1], 0x5140), low23 = __byte_perm(row[2], row[3], 0x5140);
-    uint32_t high01 = __byte_perm(row[0], row[1], 0x7362), high23 = __byte_perm(row[2], row[3], 0x7362);
-    word[0] = __byte_perm(low01, low23, 0x5410);
-    word[1] = __byte_perm(low01, low23, 0x7632);
-    word[2] = __byte_perm(high01, high23, 0x5410);
-    word[3] = __byte_perm(high01, high23, 0x7632);
 }
 
 // What a block finds out about a tile if the scale is given; `add` and `finish` surround a __syncthreads.
@@ -312,12 +284,6 @@ __device__ inline void add_stats(TileStats &stats, const TensorPart &part, const
         sum[i] += __shfl_xor_sync(full_warp, sum[i], 16);
         if (lane < 16) stats.sums[warp][lane * 8 + i] = sum[i];
     }
-}
-
-// Bits of an infinity or a NaN become those of the largest NaN, for which no larger value exists.
-__device__ inline void record_amax(uint32_t *record, uint32_t bf16_bits) {
-    uint32_t bits = bf16_bits >= 0x7f80u ? 0x7fffffffu : bf16_bits << 16;
-    if (bits > *(volatile uint32_t *)record) atomicMax(record, bits);
 }
 
 __device__ inline void finish_stats(const TileStats &stats, const TensorPart &part, unsigned tile,

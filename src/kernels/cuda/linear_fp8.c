@@ -96,10 +96,12 @@ Status fp8_weight_cuda(Stream *stream, Fp8Weight weight, Tensor w, Fp8Scale scal
 
 static void plan_forward(Fp8Set *set, Fp8Input kept, Tensor x, Act act, Tensor w, const Fp8Weight *weight,
                          const Fp8Scales *scales) {
-    CudaFp8Tensor *input = add_tensor(set, x, DT_E4M3, act, scales->input, true, false);
-    if (kept.transposed.data) {
-        input->transposed = kept.transposed.data;
-        input->scale = kept.scale.data;
+    if (!kept.plain.data) {
+        CudaFp8Tensor *input = add_tensor(set, x, DT_E4M3, act, scales->input, true, false);
+        if (kept.transposed.data) {
+            input->transposed = kept.transposed.data;
+            input->scale = kept.scale.data;
+        }
     }
     if (!weight->plain.data) add_tensor(set, w, DT_E4M3, ACT_NONE, scales->weight, true, false);
 }
@@ -112,11 +114,13 @@ Status linear_fp8_forward_cuda(Stream *stream, Tensor y, Fp8Input kept, Tensor x
     TRY(allocate(stream, &set, &scratch));
     plan_forward(&set, kept, x, act, w, &known_weight, &scales);
     TRY(quantize_all(stream, &set));
-    const CudaFp8Tensor *input = &set.tensor[0], *weight = &set.tensor[1];
-    bool known = known_weight.plain.data != NULL;
-    CudaGemm gemm = gemm_of(tensor_rows(x), tensor_rows(w), tensor_cols(x), input->plain, input->type,
-                            input->scale, known ? known_weight.plain.data : weight->plain,
-                            known ? known_weight.scale.data : weight->scale);
+    CudaFp8Tensor input = {.plain = kept.plain.data, .scale = kept.scale.data};
+    CudaFp8Tensor weight = {.plain = known_weight.plain.data, .scale = known_weight.scale.data};
+    const CudaFp8Tensor *next = set.tensor;
+    if (!input.plain) input = *next++;
+    if (!weight.plain) weight = *next;
+    CudaGemm gemm = gemm_of(tensor_rows(x), tensor_rows(w), tensor_cols(x), input.plain, DT_E4M3, input.scale,
+                            weight.plain, weight.scale);
     gemm.out = y.data;
     gemm.out_type = DT_BF16;
     gemm.bias = b.data;

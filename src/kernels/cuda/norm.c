@@ -1,5 +1,6 @@
-/* Layer norm on a GPU: slots for norm.cu. */
+/* Layer norm on a GPU, and norms with results in fp8: slots for norm.cu and norm_fp8.cu. */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/norm_fp8.h"
 
 Status layernorm_forward_cuda(Stream *stream, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gamma,
                               Tensor beta, float eps) {
@@ -16,5 +17,32 @@ Status layernorm_backward_cuda(Stream *stream, Tensor dx, Tensor dgamma, Tensor 
     LAUNCH(launch_norm_backward(cuda_stream(stream), x.dtype, dx.data, dgamma.data, dbeta.data, dy.data,
                                 x.data, mean.data, rstd.data, gamma.data, dres.data, tensor_rows(x), C,
                                 partial));
+    return OK;
+}
+
+Status norm_fp8_forward_cuda(Stream *stream, Tensor sum, Tensor out, Fp8Input quantized, Tensor mean,
+                             Tensor rstd, Tensor res, Tensor y, Tensor gamma, Tensor beta, float eps,
+                             Dropout dropout, Fp8Scale scale) {
+    CudaNormFp8 norm = {
+        .plain = quantized.plain.data,
+        .transposed = quantized.transposed.data,
+        .y = out.data,
+        .sum = sum.data,
+        .mean = mean.data,
+        .rstd = rstd.data,
+        .res = res.data,
+        .x = y.data,
+        .gamma = gamma.data,
+        .beta = beta.data,
+        .rows = tensor_rows(res),
+        .C = tensor_cols(res),
+        .eps = eps,
+        .positions = y.data && dropout.p > 0 ? y.dim[1] : 1,
+        .dropout = cuda_dropout(&dropout),
+        .given = scale.scale.data,
+        .scale = quantized.scale.data,
+        .record = scale.amax.data,
+    };
+    LAUNCH(launch_norm_fp8(cuda_stream(stream), &norm));
     return OK;
 }

@@ -1,6 +1,7 @@
 /* Linear layers in fp8; see kernels.h. Quantized operands are kept dequantized in fp32, which represents
  * them exactly, because scales are powers of two. */
 #include <math.h>
+#include <string.h>
 
 #include "kernels/ref/ref.h"
 
@@ -47,14 +48,40 @@ static void quantize_operand(float *values, Tensor x, Tensor amax, Act act, DTyp
 
 static const Fp8Input not_kept = {0};
 
+/* x, quantized, as stored and transposed. */
+static void quantize_both(Tensor plain, Tensor transposed, Tensor x, float scale, DType type) {
+    int64_t rows = tensor_rows(x), cols = tensor_cols(x);
+    uint8_t *to = plain.data, *to_transposed = transposed.data;
+    for (int64_t i = 0; i < rows * cols; i++)
+        to[i] = to_transposed[i % cols * rows + i / cols] = quantize_one(tensor_get(x, i), scale, type);
+}
+
+void quantize_input_ref(Fp8Input ret_input, Tensor x, Fp8Scale scale) {
+    float used = scale_of(x, DT_E4M3, scale);
+    tensor_f32(ret_input.scale)[0] = used;
+    quantize_both(ret_input.plain, ret_input.transposed, x, used, DT_E4M3);
+}
+
+Status norm_fp8_forward_ref(Stream *stream, Tensor sum, Tensor out, Fp8Input quantized, Tensor mean,
+                            Tensor rstd, Tensor res, Tensor y, Tensor gamma, Tensor beta, float eps,
+                            Dropout dropout, Fp8Scale scale) {
+    Tensor normed = res, from = y.data ? sum : res;
+    TRY(stream_workspace(stream, tensor_bytes(res), &normed.data));
+    if (y.data) TRY(dropout_add_forward_ref(stream, sum, res, y, dropout));
+    if (beta.data)
+        TRY(layernorm_forward_ref(stream, normed, mean, rstd, from, gamma, beta, eps));
+    else
+        TRY(rmsnorm_forward_ref(stream, normed, rstd, from, gamma, eps, (HeadRange){0}));
+    if (out.data) memcpy(out.data, normed.data, tensor_bytes(normed));
+    quantize_input_ref(quantized, normed, scale);
+    return OK;
+}
+
 Status fp8_weight_ref(Stream *stream, Fp8Weight weight, Tensor w, Fp8Scale scale) {
     (void)stream;
-    int64_t N = tensor_rows(w), K = tensor_cols(w);
-    uint8_t *plain = weight.plain.data, *transposed = weight.transposed.data;
     float used = scale_of(w, DT_E4M3, scale);
     tensor_f32(weight.scale)[0] = used;
-    for (int64_t i = 0; i < N * K; i++)
-        plain[i] = transposed[i % K * N + i / K] = quantize_one(tensor_get(w, i), used, DT_E4M3);
+    quantize_both(weight.plain, weight.transposed, w, used, DT_E4M3);
     return OK;
 }
 
@@ -74,7 +101,11 @@ Status linear_fp8_forward_ref(Stream *stream, Tensor y, Fp8Input kept, Tensor x,
     void *workspace;
     TRY(stream_workspace(stream, (size_t)(M * K + N * K) * sizeof(float), &workspace));
     float *rows = workspace, *weights = rows + M * K;
-    quantize_operand(rows, x, TENSOR_NONE, act, DT_E4M3, kept, scales.input);
+    if (kept.plain.data)
+        for (int64_t i = 0; i < M * K; i++)
+            rows[i] = (float)tensor_get(kept.plain, i) * tensor_f32(kept.scale)[0];
+    else
+        quantize_operand(rows, x, TENSOR_NONE, act, DT_E4M3, kept, scales.input);
     weight_rows(weights, w, weight, scales.weight);
     for (int64_t m = 0; m < M; m++)
         for (int64_t n = 0; n < N; n++) {
@@ -128,15 +159,11 @@ static void add_column_sums(Tensor sums, Tensor x) {
 }
 
 static void leave_gradient(Fp8Gradient next, Tensor dx) {
-    int64_t rows = tensor_rows(dx), cols = tensor_cols(dx);
     if (next.sums.data) add_column_sums(next.sums, dx);
     for (int64_t i = 0; next.amax.data && i < FP8_AMAX_PARTS; i++)
         tensor_f32(next.amax)[i] = i == 0 ? (float)amax_of(dx) : 0;
     if (!next.plain.data) return;
-    float scale = scale_of(dx, DT_E5M2, next.scale);
-    uint8_t *plain = next.plain.data, *transposed = next.transposed.data;
-    for (int64_t i = 0; i < rows * cols; i++)
-        plain[i] = transposed[i % cols * rows + i / cols] = quantize_one(tensor_get(dx, i), scale, DT_E5M2);
+    quantize_both(next.plain, next.transposed, dx, scale_of(dx, DT_E5M2, next.scale), DT_E5M2);
 }
 
 /* The quantized output gradient: as it was left, or dy. */

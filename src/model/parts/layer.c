@@ -9,8 +9,9 @@
  * then hold all rows temporarily; those that backward needs are gathered again instead of saved.
  *
  * In fp8 the inputs of the matmuls are saved quantized, as backward needs them, instead of the outputs of
- * norms and activation: per token, 7 C bytes instead of 12 C (for an inner size of 4 C). With sequence
- * parallelism or selective recompute they are quantized again.
+ * norms and activation: per token, 7 C bytes instead of 12 C (for an inner size of 4 C). With delayed
+ * scaling, norms quantize their output themselves. With sequence parallelism or selective recompute inputs
+ * are quantized again.
  *
  * Dropout masks are regenerated, not saved; so is `mid` of a post-norm layer, at the cost of one norm.
  * Selective recompute also drops the outputs of norms and activation; that of a gated activation is never
@@ -178,6 +179,32 @@ static Tensor partial_buffer(const Pass *pass, const LayerScratch *w, Tensor row
     return pass->shape.sequence ? w->whole : rows;
 }
 
+/* norm1 of a pre-norm layer, for attention. In fp8 only the quantized result is stored, in the memory of h1.
+ */
+static Status forward_norm1(const Block *block, Pass *pass, LayerSaved *s, Tensor x) {
+    const ModelConfig *c = block->config;
+    Norm norm = norm1(block, pass->param);
+    if (!linear_takes_fp8(block, pass, &s->attn.into_qkv, s->h1.data))
+        return norm_forward(pass->exec, c, s->h1, s->stats1, x, norm);
+    return norm_forward_fp8(pass->exec, c, TENSOR_NONE, TENSOR_NONE, s->attn.into_qkv, s->stats1, x,
+                            TENSOR_NONE, norm, (Dropout){0},
+                            linear_scale(block, pass, block->index, FP8_QKV, FP8_INPUT));
+}
+
+/* sum1 and its norm, which the MLP reads: norm2 of a pre-norm layer, norm1 of a post-norm layer. The latter
+ * is also the residual, so it is stored in bf16, too. */
+static Status forward_norm2(const Block *block, Pass *pass, LayerSaved *s, const LayerScratch *w, Tensor x) {
+    const ModelConfig *c = block->config;
+    bool pre = pre_norm(block);
+    Norm norm = pre ? norm2(block, pass->param) : norm1(block, pass->param);
+    NormStats stats = pre ? s->stats2 : s->stats1;
+    Dropout dropout = residual_dropout(block, pass, 1);
+    if (!linear_takes_fp8(block, pass, &s->mlp.into_up, pre ? s->h2.data : w->b.data))
+        return norm_forward_sum(pass->exec, c, s->sum1, s->h2, stats, x, w->a, norm, dropout);
+    return norm_forward_fp8(pass->exec, c, s->sum1, pre ? TENSOR_NONE : s->h2, s->mlp.into_up, stats, x, w->a,
+                            norm, dropout, linear_scale(block, pass, block->index, FP8_UP, FP8_INPUT));
+}
+
 static Status forward_layer(const Block *block, Pass *pass, Tensor y, Tensor x) {
     Exec *e = pass->exec;
     const ModelConfig *c = block->config;
@@ -186,22 +213,20 @@ static Status forward_layer(const Block *block, Pass *pass, Tensor y, Tensor x) 
     LayerScratch w;
     TRY(layer_memory(block, pass, &s, &w));
     Tensor input = x, partial = partial_buffer(pass, &w, w.a);
-    Norm first = norm1(block, pass->param), second = norm2(block, pass->param);
     if (pre) {
-        TRY(norm_forward(e, c, s.h1, s.stats1, x, first));
+        TRY(forward_norm1(block, pass, &s, x));
         input = s.h1;
     }
     TRY(spread(pass, w.input, input, &input));
     TRY(attention_run(block, pass, &s.attn, partial, input));
     TRY(collect(pass, w.a, partial));
-    TRY(norm_forward_sum(e, c, s.sum1, s.h2, pre ? s.stats2 : s.stats1, x, w.a, pre ? second : first,
-                         residual_dropout(block, pass, 1)));
+    TRY(forward_norm2(block, pass, &s, &w, x));
     TRY(spread(pass, w.input, s.h2, &input));
     TRY(mlp_run(block, pass, &s.mlp, partial, input));
     TRY(collect(pass, w.a, partial));
     Dropout dropout = residual_dropout(block, pass, 2);
     if (pre) return dropout_add_forward(e, y, s.sum1, w.a, dropout);
-    return norm_forward_sum(e, c, s.sum2, y, s.stats2, s.h2, w.a, second, dropout);
+    return norm_forward_sum(e, c, s.sum2, y, s.stats2, s.h2, w.a, norm2(block, pass->param), dropout);
 }
 
 static Status decode_layer(const Block *block, Pass *pass, Tensor y, Tensor x) {

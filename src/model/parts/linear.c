@@ -42,10 +42,18 @@ Fp8Scales linear_scales(const Block *block, const Pass *pass, int layer, Fp8Matm
 }
 
 Fp8Input linear_keep(Bump *bump, int64_t rows, int64_t width) {
-    Fp8Input input;
+    Fp8Input input = {0};
     input.transposed = tensor_take(bump, tensor_2d(NULL, DT_E4M3, width, rows));
     input.scale = tensor_take(bump, tensor_1d(NULL, DT_F32, 1));
     return input;
+}
+
+bool linear_takes_fp8(const Block *block, const Pass *pass, Fp8Input *kept, void *plain) {
+    Tensor t = kept->transposed;
+    bool rms = block->config->norm == NORM_RMS;
+    if (!t.data || !pass->fp8.scale.data || !norm_fp8_supports(t.dim[1], t.dim[0], rms)) return false;
+    kept->plain = tensor_2d(plain, DT_E4M3, t.dim[1], t.dim[0]);
+    return true;
 }
 
 void linear_layout(const Block *block, Shape shape, Bump *scratch) {

@@ -37,6 +37,9 @@ bool layer_in_fp8(const Block *block, Shape shape);
 /* How operands of a layer, or of the head (layer -1), are scaled. */
 Fp8Scale linear_scale(const Block *block, const Pass *pass, int layer, Fp8Matmul matmul, Fp8Operand operand);
 Fp8Scales linear_scales(const Block *block, const Pass *pass, int layer, Fp8Matmul matmul);
+/* Whether a norm can quantize its output for the matmul that reads it and keeps it as `kept` (delayed
+ * scaling); only then is `plain`, the memory for it (rows,width), stored in kept. */
+bool linear_takes_fp8(const Block *block, const Pass *pass, Fp8Input *kept, void *plain);
 /* Memory for an input that is saved quantized. */
 Fp8Input linear_keep(Bump *bump, int64_t rows, int64_t width);
 /* Reserves workspace at the start of a layer's scratch. */

@@ -103,6 +103,12 @@ static Status token_loss_fp8(const Block *block, Pass *pass, const OutputScratch
                                w->h, ACT_NONE, false, !w->fresh, scales);
 }
 
+static bool chunk_in_fp8(const Block *block, const Pass *pass, const OutputScratch *w) {
+    if (!w->gradient.scale.scale.data) return false;
+    Tensor output = block_param(block, pass->param, OUTPUT_W);
+    return linear_fp8_supports(w->h.dim[0], output.dim[0], output.dim[1]);
+}
+
 /* The token loss of the rows w->h and, in training, the gradients of the output matrix and of w->h. */
 static Status token_loss(const Block *block, Pass *pass, const OutputScratch *w, Tensor labels) {
     Exec *e = pass->exec;
@@ -119,8 +125,7 @@ static Status token_loss(const Block *block, Pass *pass, const OutputScratch *w,
     VocabPart part = local_vocab(block, pass, output.dim[0], 0);
     float scale = pass->loss_grad[LOSS_TOKEN];
     bool train = pass->shape.train;
-    if (w->gradient.scale.scale.data && linear_fp8_supports(w->h.dim[0], output.dim[0], output.dim[1]))
-        return token_loss_fp8(block, pass, w, labels, output, part);
+    if (chunk_in_fp8(block, pass, w)) return token_loss_fp8(block, pass, w, labels, output, part);
     TRY(linear_forward(e, w->logits, TENSOR_NONE, w->h, output, TENSOR_NONE, ACT_NONE));
     TRY(tp_xent_loss(pass->tp, e, w->losses, w->stats, w->parts, w->logits, labels, part, scale, train));
     TRY(head_sum(pass, LOSS_TOKEN, w->losses, w->stats, labels, part.valid));
@@ -131,11 +136,16 @@ static Status token_loss(const Block *block, Pass *pass, const OutputScratch *w,
 }
 
 /* Loss and, in training, gradients of one chunk. The tensors of w have as many rows as the chunk. */
-static Status chunk_head(const Block *block, Pass *pass, const OutputScratch *w, Tensor dx, Tensor x,
+static Status chunk_head(const Block *block, Pass *pass, OutputScratch *w, Tensor dx, Tensor x,
                          Tensor labels) {
     Exec *e = pass->exec;
     Norm norm = norm_of(block, pass->param, NORM_W);
-    TRY(norm_forward(e, block->config, w->h, w->norm, x, norm));
+    if (chunk_in_fp8(block, pass, w) && linear_takes_fp8(block, pass, &w->into_logits, w->h.data))
+        TRY(norm_forward_fp8(e, block->config, TENSOR_NONE, TENSOR_NONE, w->into_logits, w->norm, x,
+                             TENSOR_NONE, norm, (Dropout){0},
+                             linear_scale(block, pass, -1, FP8_LOGITS, FP8_INPUT)));
+    else
+        TRY(norm_forward(e, block->config, w->h, w->norm, x, norm));
     TRY(token_loss(block, pass, w, labels));
     if (!pass->shape.train) return OK;
     TRY(tp_collect(pass->tp, e, false, w->dh, w->dh));

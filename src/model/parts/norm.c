@@ -46,6 +46,12 @@ Status norm_forward_sum(Exec *exec, const ModelConfig *config, Tensor sum, Tenso
                                     config->norm_eps, dropout);
 }
 
+Status norm_forward_fp8(Exec *exec, const ModelConfig *config, Tensor sum, Tensor out, Fp8Input quantized,
+                        NormStats stats, Tensor res, Tensor y, Norm norm, Dropout dropout, Fp8Scale scale) {
+    return norm_fp8_forward(exec, sum, out, quantized, stats.mean, stats.rstd, res, y, norm.weight, norm.bias,
+                            config->norm_eps, dropout, scale);
+}
+
 Status norm_backward(Exec *exec, const ModelConfig *config, Tensor dx, Norm grad, Tensor dy, Tensor x,
                      NormStats stats, Norm norm, Tensor dres) {
     if (config->norm == NORM_RMS)

@@ -28,6 +28,11 @@ MUST_USE Status norm_forward(Exec *exec, const ModelConfig *config, Tensor y, No
 /* sum = res + dropout(y); out = norm(sum). */
 MUST_USE Status norm_forward_sum(Exec *exec, const ModelConfig *config, Tensor sum, Tensor out,
                                  NormStats stats, Tensor res, Tensor y, Norm norm, Dropout dropout);
+/* The same, or without y of res alone, with the result in fp8: quantized receives it as `scale` says, out,
+ * which is then optional, in bf16. */
+MUST_USE Status norm_forward_fp8(Exec *exec, const ModelConfig *config, Tensor sum, Tensor out,
+                                 Fp8Input quantized, NormStats stats, Tensor res, Tensor y, Norm norm,
+                                 Dropout dropout, Fp8Scale scale);
 /* dx = gradient through the norm + dres, which is optional; dx may alias dy or dres. */
 MUST_USE Status norm_backward(Exec *exec, const ModelConfig *config, Tensor dx, Norm grad, Tensor dy,
                               Tensor x, NormStats stats, Norm norm, Tensor dres);

@@ -1,0 +1,214 @@
+// Layer norm and RMS norm with results in fp8 (delayed scaling), as stored and transposed: what the next GEMM
+// and the weight gradient read, without a pass in between that reads the norm's output and quantizes it.
+//
+// Rows are summed in the same order as in norm.cu and rmsnorm.cu, so that a recomputed norm has the same
+// bits. A warp keeps its row in registers, and the next one is being loaded meanwhile. A block collects the
+// quantized bytes of its rows in shared memory and finally stores them transposed. There, the words of 16
+// consecutive rows are xored with the same key, so that threads that read the same words of different groups
+// of 16 rows have no bank conflicts.
+#include "kernels/cuda/fp8.cuh"
+#include "kernels/cuda/norm_fp8.h"
+#include "kernels/cuda/row.cuh"
+
+namespace {
+
+using bf16 = __nv_bfloat16;
+
+constexpr int threads = 256, warps = threads / 32;
+constexpr int group_rows = 16;              // rows of which a thread stores a column with one access
+constexpr int max_rows = 64, min_rows = 32; // rows of a block: a power of two in this range
+constexpr int row_align = 128;              // bytes of a row in shared memory: a multiple of this
+
+// Blocks per multiprocessor: as many as shared memory holds for max_rows rows, or registers for rows with two
+// inputs.
+template <int P, typename Source> constexpr int resident_blocks() {
+    constexpr bool two = sizeof(typename Source::template Raw<8>) > 16;
+    if (two) return P <= 2 ? 3 : P <= 5 ? 2 : 1;
+    return P <= 3 ? 4 : P <= 4 ? 3 : 2;
+}
+
+struct RowsInBlock {
+    int count, groups, key; // rows, groups of 16, and the key of group 1
+};
+
+// Stores the rows of a block, which are in shared memory, transposed.
+__device__ inline void store_transposed(const CudaNormFp8 &out, const uint32_t *tile, int stride,
+                                        RowsInBlock in_block, int64_t row0) {
+    const int group = threadIdx.x % in_block.groups, words = (int)out.C / 4;
+    const int64_t row = row0 + group * group_rows;
+    if (row >= out.rows) return;
+    uint8_t *to = (uint8_t *)out.transposed + row;
+    for (int w = threadIdx.x / in_block.groups; w < words; w += threads / in_block.groups) {
+        const uint32_t *from = tile + group * group_rows * stride + (w ^ (group * in_block.key));
+        uint32_t column[4][4]; // [rows / 4][column]
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint32_t four[4];
+#pragma unroll
+            for (int k = 0; k < 4; k++) four[k] = from[(i * 4 + k) * stride];
+            transpose_bytes(four, column[i]);
+        }
+#pragma unroll
+        for (int c = 0; c < 4; c++)
+            __stcs(reinterpret_cast<uint4 *>(to + (int64_t)(w * 4 + c) * out.rows),
+                   make_uint4(column[0][c], column[1][c], column[2][c], column[3][c]));
+    }
+}
+
+template <bool RMS, int P, typename Source>
+__global__ void __launch_bounds__(threads, resident_blocks<P, Source>())
+    norm_fp8_kernel(const __grid_constant__ CudaNormFp8 out, const __grid_constant__ Source source,
+                    RowsInBlock in_block) {
+    constexpr int N = pack_size<bf16>;
+    extern __shared__ uint32_t tile[];
+    const int C = (int)out.C, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int stride = (C + row_align - 1) / row_align * (row_align / 4); // words
+    const int64_t row0 = (int64_t)blockIdx.x * in_block.count;
+    const int64_t end = row0 + in_block.count < out.rows ? row0 + in_block.count : out.rows;
+    const bf16 *gammas = (const bf16 *)out.gamma, *betas = (const bf16 *)out.beta;
+    typename Source::template Raw<N> raw[P];
+    Pack<bf16, N> kept[P];
+    uint32_t amax = 0;
+    auto read = [&](int64_t r) {
+        auto row = source.row(r, C);
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            int c = (p * 32 + lane) * N;
+            if (c < C) raw[p] = row.template read<N>(c);
+        }
+    };
+    int64_t r = row0 + warp;
+    chain_next();
+    chain_wait();
+    const float inverse_scale = 1 / *out.given;
+    if (blockIdx.x == 0 && threadIdx.x == 0) *out.scale = 1 / inverse_scale;
+    if (r < end) read(r);
+    for (; r < end; r += warps) {
+        auto row = source.row(r, C);
+        float total = 0, squares = 0, mean = 0;
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            int c = (p * 32 + lane) * N;
+            if (c >= C) continue;
+            kept[p] = row.template settle<N>(c, raw[p]);
+            forget(kept[p]);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                float x = to_float(kept[p].at[i]);
+                if (RMS)
+                    squares += x * x;
+                else
+                    total += x;
+            }
+        }
+        if (r + warps < end) read(r + warps);
+        if (!RMS) {
+            mean = warp_sum(total) / (float)C;
+#pragma unroll
+            for (int p = 0; p < P; p++) {
+                if ((p * 32 + lane) * N >= C) continue;
+                forget(kept[p]);
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+                    float off = to_float(kept[p].at[i]) - mean;
+                    squares += off * off;
+                }
+            }
+        }
+        const float rstd = 1.0f / sqrtf(warp_sum(squares) / (float)C + out.eps);
+        const int at = (int)(r - row0);
+        uint32_t *line = tile + at * stride;
+        const int key = at / group_rows * in_block.key;
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            int c = (p * 32 + lane) * N;
+            if (c >= C) continue;
+            Pack<bf16, N> gamma = load_pack<bf16, N>(gammas + c), beta;
+            if (!RMS) beta = load_pack<bf16, N>(betas + c);
+            float y[N];
+            forget(kept[p]);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                float x = to_float(kept[p].at[i]);
+                y[i] = RMS ? x * rstd * to_float(gamma.at[i])
+                           : (x - mean) * rstd * to_float(gamma.at[i]) + to_float(beta.at[i]);
+            }
+            Pack<bf16, N> rounded = pack_of<bf16>(y);
+            uint4 bits = *reinterpret_cast<uint4 *>(&rounded);
+            if (out.y) store_pack((bf16 *)out.y + r * C + c, rounded);
+            amax = larger(amax, bits);
+            uint2 eight = make_uint2(quantize_four<CUDA_ACT_NONE, __NV_E4M3>(bits.x, bits.y, inverse_scale),
+                                     quantize_four<CUDA_ACT_NONE, __NV_E4M3>(bits.z, bits.w, inverse_scale));
+            *reinterpret_cast<uint2 *>((uint8_t *)out.plain + r * C + c) = eight;
+            *reinterpret_cast<uint2 *>(line + (c / 4 ^ key)) = eight;
+        }
+        if (lane == 0) {
+            if (!RMS) out.mean[r] = mean;
+            out.rstd[r] = rstd;
+        }
+    }
+    amax = __reduce_max_sync(full_warp, max(amax & 0xffffu, amax >> 16));
+    if (lane == 0 && out.record) record_amax((uint32_t *)out.record, amax);
+    __syncthreads();
+    store_transposed(out, tile, stride, in_block, row0);
+}
+
+// How many rows a block takes: the number with the shortest sequence of full and partial waves.
+int rows_per_block(int64_t rows, int resident) {
+    int64_t slots = (int64_t)processors() * resident, best_time = INT64_MAX;
+    int best = max_rows;
+    for (int each = max_rows; each >= min_rows; each /= 2) {
+        int64_t blocks = (rows + each - 1) / each;
+        // Blocks of a partial wave that do not share a multiprocessor take less time.
+        int64_t time = blocks / slots * resident * each;
+        int64_t left = blocks % slots;
+        time += (left + processors() - 1) / processors() * each;
+        if (time < best_time) best_time = time, best = each;
+    }
+    return best;
+}
+
+template <bool RMS, int P, typename Source>
+cudaError_t start(cudaStream_t stream, const CudaNormFp8 &out, const Source &source) {
+    auto kernel = norm_fp8_kernel<RMS, P, Source>;
+    constexpr int resident = resident_blocks<P, Source>();
+    const int rows = rows_per_block(out.rows, resident);
+    const size_t line = (size_t)(out.C + row_align - 1) / row_align * row_align, shared = rows * line;
+    RowsInBlock in_block = {rows, rows / group_rows, 32 / (rows / group_rows)};
+    cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    if (error == cudaSuccess)
+        error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                     cudaSharedmemCarveoutMaxShared);
+    if (error != cudaSuccess) return error;
+    return launch_chained(stream, kernel, blocks_for(out.rows, rows), threads, shared, out, source, in_block);
+}
+
+template <bool RMS, typename Source>
+cudaError_t start_for(cudaStream_t stream, const CudaNormFp8 &out, const Source &source) {
+    const int64_t packs = out.C / pack_size<bf16>;
+    if (packs <= 2 * 32) return start<RMS, 2>(stream, out, source);
+    if (packs <= 3 * 32) return start<RMS, 3>(stream, out, source);
+    if (packs <= 4 * 32) return start<RMS, 4>(stream, out, source);
+    if constexpr (!RMS) {
+        if (packs <= 5 * 32) return start<RMS, 5>(stream, out, source);
+        if (packs <= 7 * 32) return start<RMS, 7>(stream, out, source);
+    }
+    return cudaErrorInvalidValue;
+}
+
+} // namespace
+
+cudaError_t launch_norm_fp8(cudaStream_t stream, const CudaNormFp8 *norm) {
+    const CudaNormFp8 &n = *norm;
+    if (n.rows % 16 != 0 || n.C % 16 != 0 || !aligned_16(n.plain, n.transposed, n.y, n.sum) ||
+        !aligned_16(n.res, n.x, n.gamma, n.beta))
+        return cudaErrorInvalidValue;
+    if (!n.x) {
+        PlainRows<bf16> source = {(const bf16 *)n.res};
+        return n.beta ? start_for<false>(stream, n, source) : start_for<true>(stream, n, source);
+    }
+    DroppedRows<bf16> source = {(bf16 *)n.sum, (const bf16 *)n.res, (const bf16 *)n.x, n.dropout,
+                                n.positions};
+    return n.beta ? start_for<false>(stream, n, source) : start_for<true>(stream, n, source);
+}
