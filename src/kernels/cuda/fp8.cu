@@ -356,6 +356,8 @@ __global__ void __launch_bounds__(threads, (BEFORE == DERIVATIVE ? 4 : 5) / halv
     int group = threadIdx.x % 16, line = threadIdx.x / 16;
     int64_t col = col0 + group * 8;
     uint4 in[halves][4] = {}, at[halves][4] = {};
+    chain_next();
+    chain_wait();
 #pragma unroll
     for (int half = 0; half < halves; half++) {
         int64_t row = row0 + half * 64 + line * 4;
@@ -419,6 +421,8 @@ __global__ void __launch_bounds__(threads, (BEFORE == DERIVATIVE ? 4 : 5) / halv
 // writes 8 groups of columns and 4 words at a time, without bank conflicts.
 __global__ void __launch_bounds__(threads)
     transpose_kernel(uint8_t *out, const uint8_t *in, int64_t rows, int64_t cols, int across) {
+    chain_next();
+    chain_wait();
     __shared__ __align__(16) uint32_t tile_words[side][side / 4];
     int64_t row0 = (int64_t)(blockIdx.x / across) * side, col0 = (int64_t)(blockIdx.x % across) * side;
     int group = threadIdx.x % 8, line = threadIdx.x / 8;
@@ -492,12 +496,10 @@ cudaError_t launch_quantize(cudaStream_t stream, const TensorParts &parts, CudaA
     return with_act(act, [&](auto tag) {
         constexpr CudaAct ACT = decltype(tag)::act;
         if (parts.part[0].pre)
-            quantize_kernel<ACT, DERIVATIVE><<<tiles, threads, 0, stream>>>(parts);
-        else if (parts.dropout.threshold)
-            quantize_kernel<ACT, DROPOUT><<<tiles, threads, 0, stream>>>(parts);
-        else
-            quantize_kernel<ACT, NOTHING><<<tiles, threads, 0, stream>>>(parts);
-        return cudaGetLastError();
+            return launch_chained(stream, quantize_kernel<ACT, DERIVATIVE>, tiles, threads, 0, parts);
+        if (parts.dropout.threshold)
+            return launch_chained(stream, quantize_kernel<ACT, DROPOUT>, tiles, threads, 0, parts);
+        return launch_chained(stream, quantize_kernel<ACT, NOTHING>, tiles, threads, 0, parts);
     });
 }
 
@@ -575,9 +577,8 @@ cudaError_t launch_fp8_transpose(cudaStream_t stream, void *out, const void *in,
     int64_t across = ceil_div(cols, side), tiles = ceil_div(rows, side) * across;
     if (!supported(rows, cols) || !aligned_16(out, in)) return cudaErrorInvalidValue;
     if (tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
-    transpose_kernel<<<(unsigned)tiles, threads, 0, stream>>>((uint8_t *)out, (const uint8_t *)in, rows, cols,
-                                                              (int)across);
-    return cudaGetLastError();
+    return launch_chained(stream, transpose_kernel, (unsigned)tiles, threads, 0, (uint8_t *)out,
+                          (const uint8_t *)in, rows, cols, (int)across);
 }
 
 size_t fp8_stats_scratch(int64_t rows, int64_t cols) {
