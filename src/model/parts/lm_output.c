@@ -4,9 +4,8 @@
  * Processes rows in chunks of R, so that only (R,V) logits exist at a time, never (B*T,V). In training each
  * chunk's gradients are computed while its logits are available; dx (B,T,C) is saved for backward to pass on.
  *
- * In fp8 (Shape.fp8_head) chunks are half as large, because the gradient of the logits is stored beside them,
- * quantized, and transposed. Its magnitudes are at most the factor of the loss, from which
- * its scale follows.
+ * In fp8 (Shape.fp8_head) the gradient of the logits is stored beside them, quantized, and transposed. Its
+ * magnitudes are at most the factor of the loss, from which its scale follows.
  */
 #include "model/parts/blocks.h"
 #include "model/parts/common.h"
@@ -16,7 +15,6 @@
 #include "parallel/tp.h"
 
 enum { NORM_W, NORM_B, OUTPUT_W };
-enum { FP8_CHUNK = 128 }; /* fp8: chunks have a multiple of these rows, for fast matmuls */
 
 typedef struct OutputScratch {
     NormStats norm;
@@ -52,7 +50,6 @@ static OutputScratch head_scratch(const Block *block, Shape shape, int64_t rows,
     const ModelConfig *c = block->config;
     int64_t V = vocab_local(c, shape.tp), R = loss_chunk_rows(shape, V, rows);
     bool fp8 = head_in_fp8(shape);
-    if (fp8 && R > FP8_CHUNK) R = (R / 2 + FP8_CHUNK - 1) / FP8_CHUNK * FP8_CHUNK;
     OutputScratch w = {0};
     w.norm = norm_stats(c, R, bump);
     w.h = tensor_take(bump, tensor_2d(NULL, shape.dtype, R, c->hidden));
