@@ -235,7 +235,8 @@ __device__ inline void store_fp8(uint8_t *to, const float (&value)[8]) {
 // busy while the block computes; a thread reads only what it copied itself. Otherwise a thread loads the
 // packs of the next row as soon as it has written those of this one. Exponentials are powers of two of logits
 // times log2e. One barrier per row: a warp is never two rows ahead of another, and the buffers alternate.
-// With FP8, the gradient is quantized and goes to `plain`.
+// With FP8, the gradient is quantized and goes to `plain`. The exponentials are then kept in place of the
+// logits, in 16 bits, which is precise enough for fp8, instead of being computed twice.
 template <typename T, int P, bool AHEAD, bool FP8>
 __global__ void __launch_bounds__(row_threads, 1)
     row_kernel(float *losses, float *stats, T *logits, const int32_t *labels, int64_t M, XentPart part,
@@ -273,36 +274,43 @@ __global__ void __launch_bounds__(row_threads, 1)
             forget(x[p]);
             own.largest = fmaxf(own.largest, pack_max(x[p]));
         }
-        float shift = scaled(own.largest);
-#pragma unroll
-        for (int p = 0; p < P; p++) {
-            if (first + p * row_threads * N >= V) continue;
-            forget(x[p]);
-#pragma unroll
-            for (int i = 0; i < N; i++) own.total += power_of_2(fmaf(to_float(x[p].at[i]), log2e, -shift));
-        }
-        own = joined(own);
-        if (threadIdx.x % 32 == 0) buffers[turn][threadIdx.x / 32] = own;
-        __syncthreads();
-        const Stats found = joined(buffers[turn][threadIdx.x % 32]);
-        const float factor = scale * inverse_scale / found.total;
-        shift = scaled(found.largest);
 
         // The thread that has the label's logit writes the results of the row; the first thread if none has
         // it.
         const Label label = label_of(own_label, part);
         const int label_element = (int)label.at % N;
-        int label_pack = -1; // which of its packs contains the label
-        float label_grad = 0;
-        if ((int)threadIdx.x == (label.at < 0 ? 0 : (int)label.at / N % row_threads)) {
-            float logit = 0;
-            if (label.at >= 0) label_pack = (int)label.at / N / row_threads;
+        const bool writes = (int)threadIdx.x == (label.at < 0 ? 0 : (int)label.at / N % row_threads);
+        const int label_pack = writes && label.at >= 0 ? (int)label.at / N / row_threads : -1;
+        float logit = 0, label_grad = 0;
+        if (writes) {
 #pragma unroll
             for (int p = 0; p < P; p++) {
 #pragma unroll
                 for (int i = 0; i < N; i++)
                     if (p == label_pack && i == label_element) logit = to_float(x[p].at[i]);
             }
+        }
+
+        const float own_shift = scaled(own.largest);
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            if (first + p * row_threads * N >= V) continue;
+            float e[N];
+            forget(x[p]);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                e[i] = power_of_2(fmaf(to_float(x[p].at[i]), log2e, -own_shift));
+                own.total += e[i];
+            }
+            if (FP8) x[p] = pack_of<T>(e);
+        }
+        own = joined(own);
+        if (threadIdx.x % 32 == 0) buffers[turn][threadIdx.x / 32] = own;
+        __syncthreads();
+        const Stats found = joined(buffers[turn][threadIdx.x % 32]);
+        const float factor = scale * inverse_scale / found.total, shift = scaled(found.largest);
+        const float own_factor = FP8 ? factor * power_of_2(own_shift - shift) : factor;
+        if (writes) {
             // e / total - 1 would cancel
             label_grad = (power_of_2(fmaf(logit, log2e, -shift)) - found.total) * factor;
             stats[m * 3] = found.largest;
@@ -321,7 +329,9 @@ __global__ void __launch_bounds__(row_threads, 1)
                 forget(x[p]);
 #pragma unroll
                 for (int i = 0; i < N; i++)
-                    e[i] = power_of_2(fmaf(to_float(x[p].at[i]), log2e, -shift)) * factor;
+                    e[i] =
+                        (FP8 ? to_float(x[p].at[i]) : power_of_2(fmaf(to_float(x[p].at[i]), log2e, -shift))) *
+                        own_factor;
                 if (p == label_pack) {
 #pragma unroll
                     for (int i = 0; i < N; i++)
