@@ -45,6 +45,8 @@ static const char *const function_names[] = {
     "cublasLtMatmulPreferenceSetAttribute",
     "cublasLtMatmulAlgoGetHeuristic",
     "cublasLtMatmulAlgoCheck",
+    "cublasLtMatmulAlgoCapGetAttribute",
+    "cublasLtMatmulAlgoConfigSetAttribute",
     "cublasLtMatmul",
 };
 enum { FUNCTIONS = sizeof function_names / sizeof *function_names };

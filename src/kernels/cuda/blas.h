@@ -30,6 +30,8 @@ typedef struct BlasApi {
     __typeof__(cublasLtMatmulPreferenceSetAttribute) *preference_set;
     __typeof__(cublasLtMatmulAlgoGetHeuristic) *heuristic;
     __typeof__(cublasLtMatmulAlgoCheck) *check;
+    __typeof__(cublasLtMatmulAlgoCapGetAttribute) *cap_get;
+    __typeof__(cublasLtMatmulAlgoConfigSetAttribute) *config_set;
     __typeof__(cublasLtMatmul) *matmul;
 } BlasApi;
 
