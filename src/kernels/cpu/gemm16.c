@@ -349,11 +349,12 @@ void gemm16_split_run(Pool *pool, int threads, const Gemm16 *gemm, void *workspa
 
 /* Skinny GEMM, without packing; see gemm.c. */
 enum { DOT_ROWS = 4, DOT_COLS = 4, PAIR = 2 * VEC, PREFETCH_BYTES = 8192 };
-/* Columns of a tile of one row. x86 CPUs prefetch one stream best, this many bytes ahead. */
+/* Columns of a tile of one row. x86 CPUs prefetch one stream best, this many bytes ahead. PREFETCH_FOUR:
+ * whether the first tile of four rows prefetches, too. */
 #if defined(__x86_64__)
-enum { DOT_COLS_ONE = 1, AHEAD = 2048 };
+enum { DOT_COLS_ONE = 1, AHEAD = 2048, PREFETCH_FOUR = 1 };
 #else
-enum { DOT_COLS_ONE = 4, AHEAD = 0 };
+enum { DOT_COLS_ONE = 4, AHEAD = 0, PREFETCH_FOUR = 0 };
 #endif
 /* Columns of a tile of four rows; the accumulators must fit the registers. */
 #if defined(__aarch64__) || defined(__AVX512F__)
@@ -451,7 +452,7 @@ static ALWAYS_INLINE void dot_columns(const Skinny *skinny, int64_t col, DType d
     int64_t row = 0, m = skinny->gemm->m, n = skinny->gemm->n;
     for (; row + DOT_ROWS <= m; row += DOT_ROWS)
         for (int j = 0; j < DOT_COLS && col + j < n; j += DOT_COLS_FOUR)
-            dot_tile(skinny, row, col + j, DOT_ROWS, DOT_COLS_FOUR, dtype, false);
+            dot_tile(skinny, row, col + j, DOT_ROWS, DOT_COLS_FOUR, dtype, PREFETCH_FOUR && row == 0);
     for (; row + 2 <= m; row += 2) dot_tile(skinny, row, col, 2, DOT_COLS, dtype, true);
     if (row < m)
         for (int j = 0; j < DOT_COLS && col + j < n; j += DOT_COLS_ONE)

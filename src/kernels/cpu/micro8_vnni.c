@@ -11,7 +11,7 @@
 
 enum { ROWS = 12, COLS = 32, GROUP = 4, SLICE = COLS * (INT4_GROUP / 2 + 1), PREFETCH_BYTES = 2048 };
 
-/* The weights of a single row's product come from memory. */
+/* With few rows, the weights come from memory. With many, this costs little. */
 static inline void prefetch(const int8_t *from, int bytes) {
     for (int line = 0; line < bytes; line += 64) __builtin_prefetch(from + PREFETCH_BYTES + line, 0, 3);
 }
@@ -31,7 +31,7 @@ static inline __attribute__((always_inline)) void tile(int64_t depth, int count,
 #pragma GCC unroll 12
     for (int i = 0; i < count; i++) sum[i][0] = sum[i][1] = _mm512_setzero_si512();
     for (int64_t k = 0; k < depth; k += GROUP, a += panel * GROUP, b += COLS * GROUP) {
-        if (count == 1) prefetch(b, COLS * GROUP);
+        prefetch(b, COLS * GROUP);
         const __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + 64);
 #pragma GCC unroll 12
         for (int i = 0; i < count; i++) {
@@ -83,7 +83,7 @@ static inline __attribute__((always_inline)) void tile_slices(int64_t depth, int
         __m512i sum[ROWS4_MAX][2];
 #pragma GCC unroll 6
         for (int i = 0; i < count; i++) sum[i][0] = sum[i][1] = _mm512_set1_epi32(bias[i]);
-        if (count == 1) prefetch(b, SLICE);
+        prefetch(b, SLICE);
         for (int g = 0; g < INT4_GROUP / GROUP; g++, a += panel * GROUP) {
             const __m512i both = _mm512_loadu_si512(b + 64 * g);
             const __m512i low = _mm512_ternarylogic_epi32(both, fifteen, eight, AND_XOR);
