@@ -49,7 +49,7 @@ template <typename T, int D>
 __global__ void __launch_bounds__(256) prepare_hopper(const __grid_constant__ BackwardArgs args, int draws) {
     int block = blockIdx.x;
     if (block < draws)
-        draw_ahead<D>(args, (int64_t)block * 8 + threadIdx.x / 32);
+        draw_ahead<D>(args, (unsigned)block * 8 + threadIdx.x / 32);
     else
         prepare_rows<T, D>(args, (int64_t)(block - draws) * 256 + threadIdx.x);
 }

@@ -91,7 +91,7 @@ __device__ inline uint32_t transpose_bits(uint32_t word) {
         int by = 16 >> i;
         bool high = lane & by;
         uint32_t other = __shfl_xor_sync(full_warp, word, by), keep = high ? ~lower[i] : lower[i];
-        other = high ? other >> by : other << by;
+        other = __funnelshift_l(other, other, high ? 32 - by : by); // what wraps around is not taken
         word = (word & keep) | (other & ~keep);
     }
     return word;
@@ -125,17 +125,17 @@ __device__ inline int mask_at(int key) {
 }
 
 // Draws mask `at` of the call, one warp each.
-template <int D> __device__ inline void draw_ahead(const BackwardArgs &args, int64_t at) {
-    constexpr int masks = Size<D>::masks;
+template <int D> __device__ inline void draw_ahead(const BackwardArgs &args, unsigned at) {
+    constexpr unsigned masks = Size<D>::masks;
     const CudaAttention &call = args.call;
-    int64_t tile = at / masks;
-    int all = query_tiles<D>(args), query_tile = tile % all, key_tile = tile / all % args.tiles;
-    int64_t head = tile / all / args.tiles;
-    int b = head / call.H, h = head % call.H;
+    unsigned tile = at / masks, all = query_tiles<D>(args), query_tile = tile % all;
+    unsigned key_tile = tile / all % args.tiles, head = tile / all / args.tiles;
+    int b = (int)(head / call.H), h = (int)(head % call.H);
     if (b >= call.B || (call.causal && query_tile < key_tile * Size<D>::ratio) ||
-        key_tile * keys >= span_of(call, b).keys)
+        (int)key_tile * keys >= span_of(call, b).keys)
         return;
-    draw_mask<D>(args, args.masks + tile * (masks * keys), b, h, key_tile, query_tile, (int)(at % masks));
+    draw_mask<D>(args, args.masks + (size_t)tile * (masks * keys), b, h, (int)key_tile, (int)query_tile,
+                 (int)(at % masks));
 }
 
 } // namespace hopper::backward
