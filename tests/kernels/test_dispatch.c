@@ -203,6 +203,13 @@ static void test_wrong_shapes_dense(void **state) {
     REJECTS(dropout_backward(e, a, a, (Dropout){.p = 1}), "dropout_backward: dropout of 1");
     REJECTS(dropout_add_norm_forward(e, a, b, four, four, a, a, v, v, 0, (Dropout){0}),
             "dropout_add_norm_forward: out");
+    REJECTS(norm_fp8_forward(e, none, none, (Fp8Input){0}, four, four, a, none, v, v, 0, (Dropout){0},
+                             (Fp8Scale){0}),
+            "norm_fp8_forward: res is fp32");
+    Tensor wide = kit_take(kit, tensor_2d(NULL, DT_BF16, 4, 6));
+    REJECTS(norm_fp8_forward(e, none, none, (Fp8Input){0}, four, four, wide, none, v, v, 0, (Dropout){0},
+                             (Fp8Scale){0}),
+            "norm_fp8_forward: quantized.plain is absent");
 }
 
 /* Combinations of types that kernels.h does not allow. */

@@ -348,7 +348,8 @@ static Status find_fastest(const Blas *blas, const GemmPlan *plan, const CudaGem
     race.out = scratch ? scratch : gemm->out;
     race.clock = clock;
     for (int i = 0; i < candidates; i++) TRY(enter(&race, &candidate[i], REPEATS));
-    if (race.time > 0 && flops >= min_search_flops) TRY(search(&race));
+    bool large = flops >= min_search_flops && gemm->rows * gemm->cols >= 2 * SAMPLES;
+    if (race.time > 0 && large && gemm->out_type != DT_I32) TRY(search(&race));
     if (race.time > 0) *ret_best = race.best;
     return OK;
 }
