@@ -7,6 +7,7 @@
 #include <math.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
@@ -78,8 +79,17 @@ static long newest_step(void) {
     return dir ? strtol(strstr(dir, "step-") + 5, NULL, 10) : 0;
 }
 
+/* Fails with what the run printed to stderr. */
+static void fail_with(const char *messages) {
+    CLEANUP(mem_freep) char *text = NULL;
+    assert_ok(file_read(messages, 1 << 20, &text, NULL));
+    fail_msg("no checkpoint after step %ld; the run printed: %s", newest_step(), text);
+}
+
 static void start_and_kill(const char *const *layout, unsigned wait_us) {
     long before = newest_step();
+    char messages[80];
+    snprintf(messages, sizeof messages, "%s/messages", temp_dir);
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
@@ -88,17 +98,22 @@ static void start_and_kill(const char *const *layout, unsigned wait_us) {
         int count = 0;
         while (argv[count]) count++;
         while (*layout) argv[count++] = *layout++;
-        if (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout)) _exit(126);
+        if (!freopen(messages, "w", stderr) || !freopen("/dev/null", "w", stdout)) _exit(126);
         execv(WEFT_BINARY, (char *const *)(uintptr_t)argv);
         _exit(127);
     }
-    for (double start = clock_wall(); newest_step() <= before && clock_wall() - start < 240;) usleep(10000);
+    siginfo_t ended = {0}; /* si_pid: the child's, once it has ended */
+    for (double start = clock_wall(); newest_step() <= before && clock_wall() - start < 240;) {
+        assert_int_equal(waitid(P_PID, (id_t)child, &ended, WEXITED | WNOHANG | WNOWAIT), 0);
+        if (ended.si_pid) fail_with(messages);
+        usleep(10000);
+    }
     usleep(wait_us);
     while (kill_all() > 0) usleep(10000);
     int state;
     assert_int_equal(waitpid(child, &state, 0), child);
     assert_false(WIFEXITED(state) && WEXITSTATUS(state) == 0);
-    assert_true(newest_step() > before);
+    if (newest_step() <= before) fail_with(messages);
 }
 
 /* Reads the losses from metrics.jsonl into loss[step]; returns the last step. */
