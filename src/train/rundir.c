@@ -18,6 +18,8 @@
 #include "train/log_file.h"
 #include "train/run_summary.h"
 
+enum { WAIT_US = 20000, WAIT_LIMIT_US = 5000000 };
+
 struct RunDir {
     char *path;
     int lock;
@@ -96,12 +98,17 @@ static Status inspect(const char *path) {
     return status;
 }
 
+/* A killed process keeps its lock until its memory is freed, which takes a while if there is much of it, so
+ * that a run that is resumed at once may have to wait. */
 static Status lock_dir(RunDir *dir) {
     dir->lock = open(dir->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir->lock < 0) return FAILED("%s: cannot open directory: %s", dir->path, strerror(errno));
-    if (flock(dir->lock, LOCK_EX | LOCK_NB) == 0) return OK;
-    if (errno == EWOULDBLOCK) return FAILED("%s: this run is in use by another process", dir->path);
-    return OK; /* the file system has no locks */
+    for (int waited = 0; flock(dir->lock, LOCK_EX | LOCK_NB) != 0; waited += WAIT_US) {
+        if (errno != EWOULDBLOCK) return OK; /* the file system has no locks */
+        if (waited >= WAIT_LIMIT_US) return FAILED("%s: this run is in use by another process", dir->path);
+        usleep(WAIT_US);
+    }
+    return OK;
 }
 
 Status rundir_open(RunDir **ret_dir, const char *path) {
