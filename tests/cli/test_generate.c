@@ -57,7 +57,8 @@ static int setup(void **state) {
     put_wordpiece("bert");
     Ran ran = shell("$WEFT tokenizer train --vocab 262 --data text.txt --out tok --quiet && "
                     "$WEFT tokenizer train --vocab 300 --data words.txt --out other --quiet && "
-                    "$WEFT train --tokenizer tok --data text.txt " SHAPE "--steps 200 --lr 2e-2 --out run && "
+                    "$WEFT train --tokenizer tok --data text.txt " SHAPE
+                    "--steps 300 --lr 1e-2 --dropout 0 --out run && "
                     "mkdir bare && cp run/latest/config.json run/latest/model.safetensors bare");
     if (ran.code) fprintf(stderr, "%s", ran.err);
     int code = ran.code;

@@ -38,7 +38,8 @@ static bool say_yes(const Device *device) {
 }
 
 typedef struct Outcome {
-    double loss, grad_norm;
+    double loss, grad_norm;             /* of the last step */
+    double first_loss, first_grad_norm; /* of the first */
     float *weights;
     int64_t count;
     size_t activations, total, after_first;
@@ -80,6 +81,7 @@ static Outcome outcome_with(Setup setup) {
     assert_ok(kernels_find(setup.kernels, &spec.table));
     assert_ok(runner_new(&runner, model, device, &spec));
     rig_randomize(runner->params);
+    assert_ok(runner_publish(runner));
     HostBatch *micro[BATCH];
     int count = (int)(BATCH / micro_batch);
     for (int i = 0; i < count; i++) micro[i] = batch_of(&config, i * micro_batch, micro_batch);
@@ -88,7 +90,9 @@ static Outcome outcome_with(Setup setup) {
         StepResult result;
         assert_ok(runner_step(runner, micro, count, step, 1e-3, &result));
         outcome.loss = result.loss, outcome.grad_norm = result.grad_norm;
-        if (step == 1) outcome.after_first = device->total.current;
+        if (step > 1) continue;
+        outcome.first_loss = result.loss, outcome.first_grad_norm = result.grad_norm;
+        outcome.after_first = device->total.current;
     }
     assert_true((runner->overlap.chain != NULL) == setup.overlaps);
     for (int i = 0; i < count; i++) host_batch_free(micro[i]);
@@ -188,7 +192,7 @@ static void test_steps_allocate_no_memory(void **state) {
         }
 }
 
-/* 16-bit logits change the loss only by their rounding error. */
+/* 16-bit logits change the loss only by their rounding error. Later steps have other weights. */
 static void test_logits(void **state) {
     (void)state;
     for (const Family *const *family = families(); *family; family++)
@@ -196,8 +200,8 @@ static void test_logits(void **state) {
             Outcome wide = outcome_in(DT_BF16, DT_F32, *family, backends[k], RECOMPUTE_NONE, BATCH);
             Outcome narrow = outcome_in(DT_BF16, DT_BF16, *family, backends[k], RECOMPUTE_NONE, BATCH);
             assert_true(narrow.loss != wide.loss);
-            assert_true(fabs(narrow.loss - wide.loss) <= 0x1p-8 * wide.loss);
-            assert_true(fabs(narrow.grad_norm - wide.grad_norm) <= 0x1p-6 * wide.grad_norm);
+            assert_true(fabs(narrow.first_loss - wide.first_loss) <= 0x1p-10 * wide.first_loss);
+            assert_true(fabs(narrow.first_grad_norm - wide.first_grad_norm) <= 0x1p-7 * wide.first_grad_norm);
             free(wide.weights);
             free(narrow.weights);
         }
