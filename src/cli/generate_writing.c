@@ -1,11 +1,11 @@
 /* Printing generated text. */
 #include "cli/generate_writing.h"
 
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "cli/stdout.h"
 
 /* ---- printing ---- */
 
@@ -74,8 +74,7 @@ Status writing_take(void *context, int64_t prompt, int32_t token, bool *ret_stop
     }
     if (!writing->streams) return OK;
     stream_token(writing, token);
-    if (fflush(writing->printer.out) != 0 || ferror(writing->printer.out))
-        return FAILED("standard output: cannot write: %s", strerror(errno));
+    if (fflush(writing->printer.out) != 0 || ferror(writing->printer.out)) return stdout_failed();
     return OK;
 }
 

@@ -17,6 +17,7 @@
 #include "cli/help.h"
 #include "cli/launch.h"
 #include "cli/resume_hint.h"
+#include "cli/stdout.h"
 #include "cli/stop.h"
 #include "comm/mpi.h"
 #include "comm/watchdog.h"
@@ -91,7 +92,7 @@ static Status print_json(const json_t *json) {
 static Status flush_stdout(void) {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return OK;
-    return FAILED("standard output: cannot write: %s", strerror(errno ? errno : EIO));
+    return stdout_failed();
 }
 
 /* Runs the command and prints its result, on rank 0 only. */

@@ -1,11 +1,11 @@
 /* weft tokenizer decode: converts token ids to text. */
 #include <ctype.h>
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/memory.h"
 #include "cli/command.h"
+#include "cli/stdout.h"
 #include "cli/tokenizer_input.h"
 
 typedef struct DecodeArgs {
@@ -124,8 +124,7 @@ static Status run(Invocation *call, void *config, json_t **ret_result) {
     size_t size;
     TRY(tokenizer_decode(tokenizer, ids.data, ids.count, args->skip_special, &text, &size));
     if (call->json) return pack_text(text, size, ret_result);
-    if (fwrite(text, 1, size, stdout) != size)
-        return FAILED("standard output: cannot write: %s", strerror(errno));
+    if (fwrite(text, 1, size, stdout) != size) return stdout_failed();
     /* Files get the exact bytes; a terminal gets a newline before the prompt. */
     if (isatty(STDOUT_FILENO)) putchar('\n');
     return OK;

@@ -157,6 +157,24 @@ static void special_tokens(void **state) {
     json_decref(json);
 }
 
+/* A reader that has enough, such as `head`, is not an error, whether it ends before or after the first write.
+ */
+static void reader_ends(void **state) {
+    (void)state;
+    static const char *const readers[] = {"{ exec <&-; sleep 0.5; }", "head -1"};
+    for (int i = 0; i < 2; i++) {
+        char line[512];
+        snprintf(
+            line, sizeof line,
+            "bash -c \"set -o pipefail; '$WEFT' generate --model run --prompt Gr --samples 5 %s | %s >out\"",
+            i ? "--no-stream" : "", readers[i]);
+        Ran ran = shell(line);
+        assert_int_equal(ran.code, 0);
+        assert_null(strstr(ran.err, "error"));
+        ran_done(&ran);
+    }
+}
+
 /* A GPT-2 model with a WordPiece tokenizer: tokens are joined into words as in BERT. */
 static void wordpiece(void **state) {
     (void)state;
@@ -426,6 +444,7 @@ int main(void) {
         cmocka_unit_test(conversion_keeps_the_tokenizer),
         cmocka_unit_test(streams_complete_characters),
         cmocka_unit_test(special_tokens),
+        cmocka_unit_test(reader_ends),
         cmocka_unit_test(wordpiece),
         cmocka_unit_test(stops_at_strings),
         cmocka_unit_test(samples_end_independently),
