@@ -1,4 +1,4 @@
-/* Internal interface between runner.c, runner_memory.c and runner_actions.c. */
+/* Internal interface between the files that make up the runner. */
 #ifndef WEFT_TRAIN_RUNNER_INTERNAL_H
 #define WEFT_TRAIN_RUNNER_INTERNAL_H
 
@@ -7,6 +7,27 @@
 Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train);
 /* Whether a block recomputes its activations just before its backward instead of keeping them. */
 bool runner_recomputes(const Runner *runner, int block);
+
+/* Replicas whose gradients are reduced together. */
+int runner_worker_size(const Runner *runner);
+/* Makes a schedule for that many micro-batches, unless it is one already, and allocates what it needs. */
+MUST_USE Status runner_set_schedule(Runner *runner, Schedule *schedule, ScheduleKind kind, int micros);
+
+/* ---- batches and losses ---- */
+
+/* Whether the model has the head that produces a loss. */
+bool runner_has_loss(const ModelConfig *config, int loss);
+/* Fails if a batch is larger than the runner's memory allows. */
+MUST_USE Status runner_check_sizes(const Runner *runner, HostBatch *const *micros, int count);
+/* Counts loss terms and tokens over all replicas, and the loss terms of this worker. */
+MUST_USE Status runner_count_terms(Runner *runner, HostBatch *const *micros, int count,
+                                   int64_t counts[LOSS_COUNT], int64_t own[LOSS_COUNT], int64_t *ret_tokens);
+/* The largest number of rows that any replica's micro-batch has for the token loss. Output heads with pieces
+ * of a vocabulary matrix process that many, because all replicas gather together. */
+MUST_USE Status runner_count_head_rows(Runner *runner, HostBatch *const *micros, int count, int64_t *rows);
+/* Reads the first `count` loss and hit sums, reduced over all replicas, on all ranks. They are nonzero only
+ * on the last stage and equal on its tensor-parallel ranks. */
+MUST_USE Status runner_read_losses(Runner *runner, int count, double *sums);
 
 /* ---- memory ---- */
 

@@ -1,0 +1,130 @@
+/* Forward passes without training: losses, hidden states and logits. */
+#include "parallel/tp.h"
+#include "train/runner_internal.h"
+
+Status runner_eval(Runner *runner, HostBatch *const *batches, int count, double sums[LOSS_COUNT],
+                   int64_t counts[LOSS_COUNT], int64_t hits[LOSS_COUNT]) {
+    TRY(runner_check_sizes(runner, batches, count));
+    TRY(runner_set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, count));
+    TRY(overlap_settle(runner));
+    TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
+    CLEANUP(mem_freep) int64_t *head_rows = NULL;
+    TRY(mem_new((size_t)count, sizeof *head_rows, &head_rows));
+    TRY(runner_count_head_rows(runner, batches, count, head_rows));
+    Round round = {.micros = batches, .count = count, .head_rows = head_rows};
+    TRY(runner_run(runner, &runner->eval_schedule, &round));
+    double added[2 * LOSS_COUNT];
+    int64_t terms[LOSS_COUNT], own[LOSS_COUNT], tokens;
+    TRY(runner_read_losses(runner, 2 * LOSS_COUNT, added));
+    TRY(runner_count_terms(runner, batches, count, terms, own, &tokens));
+    for (int k = 0; k < LOSS_COUNT; k++) {
+        if (!runner_has_loss(&runner->model->config, k)) continue;
+        sums[k] += added[k];
+        counts[k] += terms[k];
+        if (hits) hits[k] += (int64_t)added[LOSS_COUNT + k];
+    }
+    return OK;
+}
+
+Status runner_hidden(Runner *runner, const HostBatch *batch, Tensor *ret_hidden) {
+    HostBatch *const batches[] = {(HostBatch *)batch};
+    TRY(runner_check_sizes(runner, batches, 1));
+    if (runner->mesh->extent[AXIS_PP] > 1 || runner->mesh->extent[AXIS_TP] > 1)
+        return FAILED("internal: hidden states need one stage and one tensor rank");
+    TRY(overlap_settle(runner));
+    Round round = {.micros = batches, .count = 1};
+    Chunk *chunk = &runner->chunk[0];
+    MicroBuffers *buffer_set;
+    TRY(micro_buffers_open(runner, 0, 0, &buffer_set));
+    buffer_set->used = false;
+    TRY(host_batch_upload(batch, runner->stream, buffer_set->ids, 0, &buffer_set->data));
+    TRY(runner_forward(runner, &round, chunk, buffer_set, chunk->count - 1));
+    *ret_hidden = runner_output(runner, chunk, buffer_set, runner_shape(runner, batch->B, batch->T, false),
+                                chunk->count - 2);
+    return OK;
+}
+
+/* The rows that a head reads: all, or the first of each sequence (copied to *ret_buffer). */
+static Status output_rows(Runner *runner, Shape shape, Tensor rows, OutputHead head, Buffer *ret_buffer,
+                          Tensor *ret_rows) {
+    *ret_buffer = (Buffer){0};
+    *ret_rows = rows;
+    if (head != OUTPUT_NSP && head != OUTPUT_CLASSIFY) return OK;
+    size_t row = (size_t)rows.dim[1] * dtype_size(rows.dtype);
+    TRY(dev_alloc(runner->device, MEM_SCRATCH, (size_t)shape.B * row, ret_buffer));
+    for (int64_t b = 0; b < shape.B; b++)
+        TRY(stream_copy(runner->stream, (char *)ret_buffer->data + (size_t)b * row,
+                        (char *)rows.data + (size_t)(b * shape.T) * row, row, COPY_ON_DEVICE));
+    *ret_rows = tensor_2d(ret_buffer->data, rows.dtype, shape.B, rows.dim[1]);
+    return OK;
+}
+
+/* The last layer's output, gathered if sequence parallelism has split it. */
+static Status gather_hidden(Runner *runner, const Pass *pass, Tensor own, Buffer *ret_workspace,
+                            Tensor *ret_rows) {
+    Shape shape = pass->shape;
+    Tensor gathered, workspace = tensor_3d(NULL, shape.dtype, shape.B, shape.T, runner->model->config.hidden);
+    *ret_workspace = (Buffer){0};
+    if (shape.sequence) TRY(dev_alloc(runner->device, MEM_SCRATCH, tensor_bytes(workspace), ret_workspace));
+    workspace.data = ret_workspace->data;
+    TRY(tp_spread(pass->tp, pass->exec, shape.sequence, workspace, own, &gathered));
+    *ret_rows = tensor_matrix(gathered);
+    return OK;
+}
+
+static int64_t output_width(const ModelConfig *config, OutputHead head) {
+    if (head == OUTPUT_LM || head == OUTPUT_MLM) return config->vocab;
+    return head == OUTPUT_CLASSIFY ? config->labels : 2;
+}
+
+bool runner_has_output(const Runner *runner, const Chunk *chunk) {
+    return chunk->first + chunk->count == runner->model->count;
+}
+
+Status runner_score(Runner *runner, const Round *round, Chunk *chunk, MicroBuffers *buffer_set) {
+    CLEANUP(dev_free) Buffer workspace = {0};
+    CLEANUP(dev_free) Buffer first = {0};
+    CLEANUP(dev_free) Buffer whole = {0};
+    CLEANUP(dev_free) Buffer scratch = {0};
+    CLEANUP(dev_free) Buffer scores = {0};
+    OutputHead head = round->scores->head;
+    Pass pass = runner_pass(runner, round, buffer_set);
+    Tensor rows;
+    TRY(gather_hidden(runner, &pass, runner_output(runner, chunk, buffer_set, pass.shape, chunk->count - 2),
+                      &workspace, &rows));
+    TRY(output_rows(runner, pass.shape, rows, head, &first, &rows));
+    int at = runner->model->count - 1;
+    const Block *block = &runner->model->block[at];
+    int64_t M = rows.dim[0], K = output_width(&runner->model->config, head);
+    TRY(dev_alloc(runner->device, MEM_SCRATCH, output_logits_scratch(block, head, M), &scratch));
+    TRY(dev_alloc(runner->device, MEM_SCRATCH, (size_t)(M * K) * sizeof(float), &scores));
+    TRY(runner_enter(runner, &pass, at, true, false));
+    if (head == OUTPUT_LM || head == OUTPUT_MLM) TRY(runner_gather_pieces(runner, &pass, at, &whole));
+    pass.scratch = scratch;
+    TRY(output_logits(block, &pass, head, tensor_2d(scores.data, DT_F32, M, K), rows));
+    runner_leave(runner, at);
+    TRY(stream_copy(runner->stream, round->scores->out, scores.data, scores.bytes, COPY_TO_HOST));
+    return stream_sync(runner->stream);
+}
+
+Status runner_logits(Runner *runner, const HostBatch *batch, OutputHead head, float *out) {
+    HostBatch *const batches[] = {(HostBatch *)batch};
+    const ModelConfig *config = &runner->model->config;
+    Group *stages = runner->mesh->axis[AXIS_PP];
+    if (runner->mesh->extent[AXIS_TP] > 1 && (head == OUTPUT_LM || head == OUTPUT_MLM))
+        return FAILED("internal: vocabulary logits require a tensor-parallel size of 1");
+    TRY(runner_check_sizes(runner, batches, 1));
+    TRY(runner_set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, 1));
+    TRY(overlap_settle(runner));
+    Scores scores = {.head = head, .out = out};
+    Round round = {.micros = batches, .count = 1, .scores = &scores};
+    TRY(runner_run(runner, &runner->eval_schedule, &round));
+    if (stages->size == 1) return OK;
+    /* Broadcast from the stage that has the heads. */
+    bool first = head == OUTPUT_NSP || head == OUTPUT_CLASSIFY;
+    int64_t root = -1, count = batch->B * (first ? 1 : batch->T) * output_width(config, head);
+    for (int i = 0; i < runner->chunks; i++)
+        if (runner_has_output(runner, &runner->chunk[i])) root = stages->rank;
+    TRY(host_reduce(stages, &root, 1, DT_I64, REDUCE_MAX));
+    return host_broadcast(stages, out, (size_t)count * sizeof *out, (int)root);
+}
