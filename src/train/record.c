@@ -18,8 +18,10 @@
  * there are enough others. */
 enum { FIRST_STEPS = 2, ENOUGH_STEPS = 10 };
 
-/* The host's CPU time advances in ticks of 10 ms. */
-#define MIN_LOAD_S 0.5
+/* The host's CPU time advances in ticks of 10 ms, user and system time separately. After MIN_LOAD_S that no
+ * longer matters. */
+#define MIN_LOAD_S   0.5
+#define RESOLUTION_S 0.02
 
 #define ENERGY_INTERVAL_S 30 /* counters wrap after minutes */
 
@@ -30,8 +32,14 @@ static const char *const phase_names[PHASES] = {
 
 /* ---- start and end of a run ---- */
 
+static LoadTime load_now(void) {
+    HostTime host = host_time();
+    return (LoadTime){clock_wall(), clock_cpu(), host.busy_s, host.steal_s};
+}
+
 void record_begin(Record *record) {
     *record = (Record){.wall_start = clock_wall(), .peak_flops = NAN, .gpu_now = NAN};
+    record->load_from[LOAD_RUN] = load_now();
 }
 
 /* The gradient noise state in a checkpoint. */
@@ -168,9 +176,7 @@ static void end_first_steps(Record *record) {
     record->all.first_step_s = record->all.step_s;
     record->all.first_busy_s = record->all.busy_s;
     record->first_tokens = record->tokens;
-    record->load_wall = clock_wall();
-    record->load_cpu = clock_cpu();
-    record->load_host = host_time();
+    record->load_from[LOAD_STEPS] = load_now();
 }
 
 static void read_energy(Record *record) {
@@ -189,16 +195,16 @@ static void measure_energy(Record *record) {
     all->gpus = info.devices;
 }
 
-/* How much CPU time this process and the whole host have used since the first steps. */
+/* How much CPU time this process and the whole host have used since the start and since the first steps. */
 static void measure_load(Record *record) {
-    RankRecord *all = &record->all;
-    HostTime host = host_time();
-    bool known = record->steps >= FIRST_STEPS;
-    all->cores = host_cores();
-    all->load_s = known ? clock_wall() - record->load_wall : 0;
-    all->cpu_s = clock_cpu() - record->load_cpu;
-    all->host_busy_s = host.busy_s - record->load_host.busy_s;
-    all->host_steal_s = host.steal_s - record->load_host.steal_s;
+    LoadTime now = load_now();
+    record->all.cores = host_cores();
+    for (LoadSpan span = 0; span < LOAD_SPANS; span++) {
+        const LoadTime *from = &record->load_from[span];
+        record->all.load[span] = (LoadTime){now.wall_s - from->wall_s, now.cpu_s - from->cpu_s,
+                                            now.busy_s - from->busy_s, now.steal_s - from->steal_s};
+    }
+    if (record->steps < FIRST_STEPS) record->all.load[LOAD_STEPS].wall_s = 0;
 }
 
 /* Leaves the first steps out of the run's rates. */
@@ -455,25 +461,29 @@ static bool same_host(const Record *record, int a, int b) {
 }
 
 /* The load of the host on which a rank runs, in cores: what this run's threads want, what other processes and
- * other virtual machines took. Contention is the share of the wanted cores that they left too few of. */
+ * other virtual machines took. Contention is the share of the wanted cores that they left too few of, up to
+ * `resolution` more or less. It is measured during the steps or, if they are too short, since the start. */
 static json_t *host_load(const Record *record, int rank, double *ret_contention) {
     const RankRecord *own = &record->ranks[rank];
     const Device *device = record->job->device;
-    double cpu_s = 0, wanted = 0;
+    LoadSpan span = own->load[LOAD_STEPS].wall_s >= MIN_LOAD_S ? LOAD_STEPS : LOAD_RUN;
+    const LoadTime *load = &own->load[span];
+    double cpu_s = 0, wanted = 0, seconds = load->wall_s;
     char host[HOST_SIZE];
     for (int r = 0; r < rank_count(record); r++) {
         if (!same_host(record, r, rank)) continue;
-        cpu_s += record->ranks[r].cpu_s;
+        cpu_s += record->ranks[r].load[span].cpu_s;
         wanted += device_is_host(device) ? device->threads : 1;
     }
-    if (!(own->load_s >= MIN_LOAD_S) || !isfinite(own->host_busy_s)) return NULL;
-    double others = fmax(own->host_busy_s - cpu_s, 0) / own->load_s, steal = own->host_steal_s / own->load_s;
+    if (!(seconds > 0) || !isfinite(load->busy_s)) return NULL;
+    double others = fmax(load->busy_s - cpu_s, 0) / seconds, steal = load->steal_s / seconds;
     wanted = fmin(wanted, own->cores);
     *ret_contention = fmin(fmax(others + steal - (own->cores - wanted), 0) / wanted, 1);
-    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "host",
-                     group_host(record->job->runner->mesh->world, rank, host), "seconds", own->load_s,
-                     "cores", own->cores, "wanted", wanted, "others", others, "steal", steal, "contention",
-                     *ret_contention);
+    double resolution = seconds >= MIN_LOAD_S ? 0 : fmin(RESOLUTION_S / seconds / wanted, 1);
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "host",
+                     group_host(record->job->runner->mesh->world, rank, host), "seconds", seconds, "cores",
+                     own->cores, "wanted", wanted, "others", others, "steal", steal, "contention",
+                     *ret_contention, "resolution", resolution);
 }
 
 /* Energy of all hosts and GPUs; NAN if none is reported. GPUs are assigned round-robin, so

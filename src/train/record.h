@@ -26,6 +26,16 @@ typedef enum {
 } Phase;
 enum { STEP_PHASES = PHASE_OTHER + 1 };
 
+/* The spans over which the host's load is measured. */
+typedef enum { LOAD_STEPS, LOAD_RUN, LOAD_SPANS } LoadSpan; /* since the first steps, since the start */
+
+/* Counters, or how far they advanced. */
+typedef struct LoadTime {
+    double wall_s;
+    double cpu_s;           /* of this process */
+    double busy_s, steal_s; /* of the host, see HostTime; NAN: unknown */
+} LoadTime;
+
 /* One rank's figures for a step or for the whole run. Exchanged as raw bytes between ranks. */
 typedef struct RankRecord {
     double phase_s[PHASES];
@@ -35,11 +45,11 @@ typedef struct RankRecord {
     double step_s;     /* inside steps */
     double busy_s;     /* busy time inside steps: CPU time of all threads, or GPU time by its events */
     double gpu;        /* GPU utilization reported by the driver, 0 to 1; NAN: unavailable */
-    double first_step_s, first_busy_s;       /* step_s and busy_s of the first steps */
-    double cpu_s, host_busy_s, host_steal_s; /* since the first steps: own CPU time, the host's */
-    double load_s, cores;                    /* seconds since the first steps; cores of the host */
-    double host_energy_j, gpu_energy_j;      /* since setup; NAN: not reported */
-    int gpus;                                /* of the host */
+    double first_step_s, first_busy_s; /* step_s and busy_s of the first steps */
+    LoadTime load[LOAD_SPANS];
+    double cores;                       /* of the host */
+    double host_energy_j, gpu_energy_j; /* since setup; NAN: not reported */
+    int gpus;                           /* of the host */
     int64_t peak[MEM_TAGS + 1], host_peak;
     CommBytes sent[AXIS_COUNT + 1][COMM_KINDS]; /* inside steps */
 } RankRecord;
@@ -56,8 +66,7 @@ typedef struct Record {
     int64_t first_tokens; /* of the first steps */
     Energy energy;
     double energy_at, gpu_energy; /* when it was last read; the GPU's count at the end of setup */
-    double load_wall, load_cpu;
-    HostTime load_host;    /* at the end of the first steps, like load_wall and load_cpu */
+    LoadTime load_from[LOAD_SPANS];
     double pending_save_s; /* checkpoint time not yet in a metrics line */
     /* Counters at the start of the step. */
     double wall, cpu, waited_cpu, waited_tickets;
