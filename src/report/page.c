@@ -136,6 +136,12 @@ static Status best_name(const Results *results, const Run *best, FigureId figure
     return str_format(ret_name, "%s, tied with %zu others", best->name, count);
 }
 
+static size_t count_ranked(const Results *results, FigureId figure) {
+    size_t count = 0;
+    for (size_t i = 0; i < results->count; i++) count += run_ranked(&results->runs[i], figure);
+    return count;
+}
+
 static Status put_best(FILE *out, const Results *results, FigureId figure, const char *label,
                        const char *unit) {
     CLEANUP(mem_freep) char *name = NULL;
@@ -148,7 +154,7 @@ static Status put_best(FILE *out, const Results *results, FigureId figure, const
     const char *comma = used ? ", " : "";
     if (isfinite(difference) && best != base && figure_is_timed(figure) && figures_tie(best, base, figure))
         snprintf(detail + used, sizeof detail - used, "%stied with the baseline", comma);
-    else if (isfinite(difference))
+    else if (isfinite(difference) && figures_settled(best, base, figure))
         snprintf(detail + used, sizeof detail - used, "%s%.1f%% %s the baseline", comma, fabs(difference),
                  difference < 0 ? "below" : "above");
     snprintf(text, sizeof text, "%s%s", figure_text(number, figures[figure].unit, run_figure(best, figure)),
@@ -181,13 +187,13 @@ static Status put_summary(FILE *out, const Results *results) {
     fputs("<section class=\"verdict\">\n<p>", out);
     put_html(out, text);
     fprintf(out, "%s%s</p>\n", *findings ? " " : "", findings);
-    if (results_best(results, FIGURE_TOKENS, 1)) {
+    if (results_best(results, FIGURE_TOKENS, 1) || results_best(results, FIGURE_PEAK, -1)) {
         fputs("<div class=\"tiles\">\n", out);
         if (results_differ(results, run_params))
             TRY(put_best(out, results, FIGURE_MFU, "Highest MFU", ""));
         else
-            TRY(put_best(out, results, FIGURE_TOKENS, results->count > 1 ? "Fastest" : "Throughput",
-                         " tokens/s"));
+            TRY(put_best(out, results, FIGURE_TOKENS,
+                         count_ranked(results, FIGURE_TOKENS) > 1 ? "Fastest" : "Throughput", " tokens/s"));
         TRY(put_best(out, results, FIGURE_PEAK, results->count > 1 ? "Lowest peak memory" : "Peak memory",
                      ""));
         put_loss_agreement(out, results);

@@ -9,6 +9,7 @@
 #include "report/comparable.h"
 #include "report/page.h"
 #include "report/spread.h"
+#include "report/summary.h"
 
 enum { WIDE_TABLE = 10 }; /* columns */
 
@@ -21,17 +22,15 @@ static bool is_tie(const Run *a, const Run *b, size_t figure) {
 
 /* Whether the run has the best value of its kind in the column, or ties with it, and some other run has a
  * clearly worse one. */
-static bool is_best(const Results *results, const Run *run, size_t figure) {
+static bool is_best(const Results *results, const Run *run, FigureId figure) {
     double own = run_figure(run, figure);
     int better = figures[figure].better;
     bool beats = false;
-    if (!better || !isfinite(own) || own == 0 || run->state != RUN_FINISHED) return false;
-    if (figure_is_timed(figure) && run_contended(run)) return false;
+    if (!better || own == 0 || !run_ranked(run, figure)) return false;
     for (size_t i = 0; i < results->count; i++) {
         double other = run_figure(&results->runs[i], figure);
         const Run *rival = &results->runs[i];
-        if (rival == run || !isfinite(other) || rival->state != RUN_FINISHED) continue;
-        if (!same_kind(rival, run) || (figure_is_timed(figure) && run_contended(rival))) continue;
+        if (rival == run || !run_ranked(rival, figure) || !same_kind(rival, run)) continue;
         bool tie = is_tie(run, rival, figure);
         if (better * other > better * own && !tie) return false;
         beats |= better * (own - other) > 5e-4 * fabs(other) && !tie;
@@ -44,8 +43,13 @@ static void put_difference(FILE *out, const Results *results, const Run *run, si
     char text[FORMAT_SIZE];
     int better = figures[figure].better;
     if (!isfinite(difference)) return;
-    if (figure_is_timed(figure) && figures_tie(run, run_base(results, run), figure)) {
+    const Run *base = run_base(results, run);
+    if (figure_is_timed(figure) && figures_tie(run, base, figure)) {
         fputs("<small class=\"same\">tie</small>", out);
+        return;
+    }
+    if (!figures_settled(run, base, figure)) {
+        fprintf(out, "<small class=\"same\">(%s)</small>", percent_text(text, difference, true));
         return;
     }
     const char *kind = fabs(difference) < 0.05            ? "same"
@@ -103,7 +107,8 @@ static void put_row(FILE *out, const Results *results, const Run *run, const Col
     for (size_t i = 0; i < columns->count; i++) {
         size_t f = columns->shown[i];
         fprintf(out, "<td data-label=\"%s\"%s>%s", figures[f].heading,
-                is_best(results, run, f) ? " class=\"best\"" : "", run_figure_text(text, run, f, true));
+                is_best(results, run, (FigureId)f) ? " class=\"best\"" : "",
+                run_figure_text(text, run, f, true));
         if (*spread_text(spread, run, f, true)) fprintf(out, "<small class=\"spread\">%s</small>", spread);
         put_difference(out, results, run, f);
         fputs("</td>", out);

@@ -62,19 +62,25 @@ static json_t *repeats_json(const Run *run) {
     return list;
 }
 
-/* How reliable the figures are: spread, contention, and ties with the baseline. */
+/* How reliable the figures are: spread, contention, ties with the baseline, and differences from it that have
+ * no interval. */
 static void add_trust(const Results *results, const Run *run, json_t *json) {
-    json_t *spread = json_object(), *ties = json_array();
+    json_t *spread = json_object(), *ties = json_array(), *unsettled = json_array();
     const Run *base = run_base(results, run);
     for (size_t f = 0; f < FIGURES; f++) {
         if (isfinite(run_spread(run, f)))
             json_object_set_new(spread, figures[f].key, json_real(run_spread(run, f)));
-        if (isfinite(run_difference(results, run, f)) && figure_is_timed(f) && figures_tie(run, base, f))
+        if (!isfinite(run_difference(results, run, f)) || !figure_is_timed(f)) continue;
+        if (figures_tie(run, base, f))
             json_array_append_new(ties, json_string(figures[f].key));
+        else if (!figures_settled(run, base, f))
+            json_array_append_new(unsettled, json_string(figures[f].key));
     }
     json_object_set_new(json, "spread", spread);
     json_object_set_new(json, "tied_with_baseline", ties);
+    json_object_set_new(json, "without_interval", unsettled);
     json_object_set_new(json, "contended", json_boolean(run_contended(run)));
+    json_object_set_new(json, "load_unknown", json_integer((json_int_t)run_load_unknown(run)));
     json_object_set_new(json, "repeats", repeats_json(run));
 }
 

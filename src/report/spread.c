@@ -42,19 +42,37 @@ static double contention_of(const Run *run) {
     return json_number_or(run->summary.load, "contention", NAN);
 }
 
+/* By how much the contention of a short run may be wrong. */
+static double resolution_of(const Run *run) {
+    return json_number_or(run->summary.load, "resolution", 0);
+}
+
 static bool is_disturbed(const Run *run) {
-    return contention_of(run) > CONTENTION_LIMIT;
+    return contention_of(run) - resolution_of(run) > CONTENTION_LIMIT;
+}
+
+static bool is_clean(const Run *run) {
+    return contention_of(run) + resolution_of(run) <= CONTENTION_LIMIT;
 }
 
 static bool has_clean(const Run *run) {
     for (size_t i = 0; i <= run->repeat_count; i++)
-        if (repeat_of(run, i)->state == RUN_FINISHED && !is_disturbed(repeat_of(run, i))) return true;
+        if (repeat_of(run, i)->state == RUN_FINISHED && is_clean(repeat_of(run, i))) return true;
     return false;
 }
 
+/* Repeats whose load is unknown are mostly the shortest: if they replaced the disturbed ones, the mean would
+ * be that of the fastest. So disturbed repeats are left out only if others are known to be undisturbed. */
 static bool counts(const Run *run, size_t at) {
     const Run *repeat = repeat_of(run, at);
     return repeat->state == RUN_FINISHED && (!is_disturbed(repeat) || !has_clean(run));
+}
+
+size_t run_load_unknown(const Run *run) {
+    size_t count = 0;
+    for (size_t i = 0; i <= run->repeat_count; i++)
+        count += counts(run, i) && !is_disturbed(repeat_of(run, i)) && !is_clean(repeat_of(run, i));
+    return count;
 }
 
 size_t run_finished(const Run *run) {
@@ -83,7 +101,10 @@ double run_contention(const Run *run) {
 }
 
 bool run_contended(const Run *run) {
-    return run_contention(run) > CONTENTION_LIMIT;
+    if (run->state != RUN_FINISHED) return is_disturbed(run);
+    for (size_t i = 0; i <= run->repeat_count; i++)
+        if (counts(run, i) && is_disturbed(repeat_of(run, i))) return true;
+    return false;
 }
 
 bool run_load(const Run *run, double *ret_others, double *ret_cores) {
@@ -182,6 +203,14 @@ double run_spread(const Run *run, size_t figure) {
     return sample_spread(&sample);
 }
 
+bool figure_is_settled(const Run *run, size_t figure) {
+    return !figure_is_timed(figure) || run_predicted(run) || isfinite(run_spread(run, figure));
+}
+
+bool figures_settled(const Run *a, const Run *b, size_t figure) {
+    return figure_is_settled(a, figure) && figure_is_settled(b, figure);
+}
+
 static double spread_or_zero(const Run *run, size_t figure) {
     double spread = run_spread(run, figure);
     return isfinite(spread) ? spread : 0;
@@ -189,9 +218,9 @@ static double spread_or_zero(const Run *run, size_t figure) {
 
 bool figures_tie(const Run *a, const Run *b, size_t figure) {
     double one = run_figure(a, figure), two = run_figure(b, figure);
-    bool measured = !run_predicted(a) && !run_predicted(b);
+    bool predicted = run_predicted(a) && run_predicted(b);
     if (!isfinite(one) || !isfinite(two)) return false;
-    if (!figure_is_timed(figure) || !measured) return one == two;
+    if (!figure_is_timed(figure) || predicted) return one == two;
     double margin = hypot(spread_or_zero(a, figure), spread_or_zero(b, figure));
     if (run_counted(a) < 2 || run_counted(b) < 2)
         margin = fmax(margin, SINGLE_SPREAD * fmin(fabs(one), fabs(two)));
@@ -242,9 +271,20 @@ static void put_repeats(FILE *out, const Span *repeats, const Span *counted, siz
     fprintf(out, " per run remain%s. ", counted->most == 1 ? "s" : "");
 }
 
+/* `count` of `all` repeats that count. */
+static void put_unknown_load(FILE *out, size_t count, size_t all, bool repeated) {
+    if (!count) return;
+    fputs("Load unknown", out);
+    if (all > 1 && count == all)
+        fprintf(out, " for all %s", repeated ? "repeats" : "runs");
+    else if (all > 1)
+        fprintf(out, " for %zu of %zu %s", count, all, repeated ? "repeats" : "runs");
+    fprintf(out, ": too short to tell whether other processes took the cores, or not recorded.");
+}
+
 static void put_note(FILE *out, const Results *results) {
     Span repeats = {INFINITY, 0}, counted = {INFINITY, 0}, excluded = {INFINITY, 0};
-    size_t all = 0, dropped = 0;
+    size_t all = 0, dropped = 0, loadless = 0;
     bool any = false, spread = false, unknown = false;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
@@ -255,6 +295,7 @@ static void put_note(FILE *out, const Results *results) {
         unknown |= !known;
         all += run_finished(run);
         dropped += run_finished(run) - run_counted(run);
+        loadless += run_load_unknown(run);
         span_add(&counted, (double)run_counted(run));
         span_add(&repeats, (double)run_finished(run));
         if (isfinite(run->summary.steps_excluded)) span_add(&excluded, run->summary.steps_excluded);
@@ -271,8 +312,10 @@ static void put_note(FILE *out, const Results *results) {
                 : counted.most == 1 ? "from the variation within each run"
                                     : "over the repeats or, for runs with only one, within the run");
     if (unknown && results->count > 1)
-        fputs("Rates without ± come from too few steps for an interval; their differences may be noise.",
+        fputs("Rates without ± come from too few steps for an interval; differences in parentheses may be "
+              "noise. ",
               out);
+    put_unknown_load(out, loadless, all - dropped, repeats.most > 1);
 }
 
 Status spread_note(const Results *results, char **ret_text) {

@@ -15,13 +15,16 @@ bool figure_is_timed(size_t figure);
 /* The share of the cores that a run wanted but other processes took; NAN: unknown. Of the repeats that count
  * (see run_counted), the largest. */
 double run_contention(const Run *run);
-/* Whether that was enough to distort its times. */
+/* Whether that was enough to distort its times; false if it is unknown. */
 bool run_contended(const Run *run);
+/* How many of the repeats that count have an unknown load: the run was too short to measure it, or the system
+ * does not report it. */
+size_t run_load_unknown(const Run *run);
 /* Cores that other processes and virtual machines took, and the cores of the host; false: unknown. */
 bool run_load(const Run *run, double *ret_others, double *ret_cores);
 
 /* The number of finished repeats, the run itself included, and how many of them figures are the mean of:
- * those without contention, if there are any. */
+ * all without those that had contention, if others are known to have had none. */
 size_t run_finished(const Run *run);
 size_t run_counted(const Run *run);
 /* The first of the repeats that count; the run itself if none has finished. */
@@ -31,6 +34,10 @@ double run_mean(const Run *run, size_t figure, double (*value)(const Run *run, s
 
 /* NAN: unknown, or the figure is not timed. */
 double run_spread(const Run *run, size_t figure);
+/* Whether a figure has an interval, or needs none because it is predicted or not timed. Without one, nothing
+ * is said to be better or worse. */
+bool figure_is_settled(const Run *run, size_t figure);
+bool figures_settled(const Run *a, const Run *b, size_t figure);
 /* Whether the runs' values differ by less than their spreads; false if one is unknown. */
 bool figures_tie(const Run *a, const Run *b, size_t figure);
 /* A spread relative to its value, "±2.1%" or without UTF-8 "+-2.1%"; empty if unknown or zero. Writes into a

@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "base/memory.h"
 #include "base/suggest.h"
+#include "report/spread.h"
 #include "tokenizer/tokenizer.h"
 
 #define DEFAULT_BY 0.01 /* repeated runs of the same configuration differ by about this much */
@@ -311,6 +312,26 @@ static void put_compared(FILE *out, const json_t *claim, const Compared *seen, s
         fprintf(out, " %+.1f%% to %+.1f%%", positive(100 * seen->low), positive(100 * seen->high));
 }
 
+static bool is_timed_against(const Run *run, size_t figure) {
+    return run && !run_contended(run) && figure_is_settled(run, figure);
+}
+
+/* Why measured times do not decide a claim; NULL: they do. */
+static const char *undecided(const Results *results, const json_t *claim, size_t figure) {
+    bool order = !is_relation(json_string_at(claim, "relation"), "equal"), tie = false;
+    const Run *base = find_run(results, claim_base(claim));
+    bool listed = !json_object_get(claim, "than"), trusted = is_timed_against(base, figure);
+    if (!figure_is_timed(figure)) return NULL;
+    for (size_t i = listed; i < claim_runs(claim); i++) {
+        const Run *run = find_run(results, claim_run(claim, i));
+        trusted = trusted && is_timed_against(run, figure);
+        tie |= order && run && base && figures_tie(run, base, figure);
+    }
+    return !trusted ? ", but with contention or too few steps for an interval"
+           : tie    ? ", a difference smaller than the spread"
+                    : NULL;
+}
+
 /* Whether the runs of the claim run out of memory: executed or predicted. */
 static void judge_memory(FILE *out, const Results *results, const json_t *claim, Verdict *ret_verdict) {
     Verdict verdict = VERDICT_HOLDS;
@@ -351,18 +372,24 @@ static void judge(FILE *out, const Results *results, const json_t *claim, Verdic
     static const FigureSource ours[] = {SOURCE_MEASURED, SOURCE_PREDICTED};
     size_t figure;
     Compared seen;
+    bool known = false;
     *ret_verdict = VERDICT_UNKNOWN;
     if (!find_figure(json_string_at(claim, "figure"), &figure)) {
         judge_memory(out, results, claim, ret_verdict);
         return;
     }
-    for (size_t i = 0; i < 2 && *ret_verdict == VERDICT_UNKNOWN; i++) {
+    for (size_t i = 0; i < 2 && !known; i++) {
         if (!compare(results, claim, ours[i], figure, &seen)) continue;
-        *ret_verdict = relation_holds(claim, &seen) ? VERDICT_HOLDS : VERDICT_FAILS;
+        const char *doubt = ours[i] == SOURCE_MEASURED ? undecided(results, claim, figure) : NULL;
+        known = true;
         fprintf(out, "%s ", figures[figure].heading);
         put_compared(out, claim, &seen, figure);
+        if (doubt)
+            fputs(doubt, out);
+        else
+            *ret_verdict = relation_holds(claim, &seen) ? VERDICT_HOLDS : VERDICT_FAILS;
     }
-    if (*ret_verdict == VERDICT_UNKNOWN) put_unknown(out, results, claim, figure);
+    if (!known) put_unknown(out, results, claim, figure);
     if (!compare(results, claim, SOURCE_PUBLISHED, figure, &seen)) return;
     fputs("; ", out);
     put_compared(out, claim, &seen, figure);

@@ -1,10 +1,11 @@
 /* Generates the summary paragraph of a comparison.
  *
- * The winner is the finished run with the highest throughput in tokens/s. Runs with CPU contention take no
- * part, and runs that differ by less than their spread tie (report/spread.h). The winner is compared with the
- * baseline or, if the winner is the baseline, with the runner-up. The explanation compares rank time per
- * sample: ranks divided by samples/s, split by phase as recorded in summary.json. The phase with the largest
- * difference is named as the cause. Models of different sizes are compared by MFU instead of tokens/s.
+ * The winner is the finished run with the highest throughput in tokens/s. Runs with CPU contention and rates
+ * without an interval take no part, and runs that differ by less than their spread tie (report/spread.h). The
+ * winner is compared with the baseline or, if the winner is the baseline, with the runner-up. The explanation
+ * compares rank time per sample: ranks divided by samples/s, split by phase as recorded in summary.json. The
+ * phase with the largest difference is named as the cause. Models of different sizes are compared by MFU
+ * instead of tokens/s.
  *
  * Sentences after the first begin with a space. */
 #include "report/summary.h"
@@ -85,9 +86,20 @@ bool run_spent(const Run *run, double ret_share[SPENT_PARTS]) {
     return total > 0 && isfinite(total);
 }
 
+/* Whether another run has finished and has the figure. */
+static bool has_rival(const Run *run, FigureId figure) {
+    const Results *results = run->of;
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *other = &results->runs[i];
+        if (other != run && other->state == RUN_FINISHED && isfinite(run_figure(other, figure))) return true;
+    }
+    return false;
+}
+
 bool run_ranked(const Run *run, FigureId figure) {
-    return run->state == RUN_FINISHED && isfinite(run_figure(run, figure)) &&
-           !(figure_is_timed(figure) && run_contended(run));
+    if (run->state != RUN_FINISHED || !isfinite(run_figure(run, figure))) return false;
+    if (figure_is_timed(figure) && run_contended(run)) return false;
+    return figure_is_settled(run, figure) || !has_rival(run, figure);
 }
 
 const Run *results_best(const Results *results, FigureId figure, int sign) {
@@ -172,12 +184,28 @@ static size_t count_contended(const Results *results) {
     return count;
 }
 
+/* Whether the run is not ranked only because its rate has no interval. */
+static bool lacks_interval(const Run *run) {
+    return run->state == RUN_FINISHED && isfinite(run_figure(run, FIGURE_TOKENS)) && !run_contended(run) &&
+           !run_ranked(run, FIGURE_TOKENS);
+}
+
+static size_t count_unsettled(const Results *results) {
+    size_t count = 0;
+    for (size_t i = 0; i < results->count; i++) count += lacks_interval(&results->runs[i]);
+    return count;
+}
+
 static Rival put_winner(FILE *out, const Results *results, const Run *winner) {
     const Run *base = results_base(results);
     Rival rival = {runner_up(results, winner), "runner-up"};
     if (!rival.run) {
+        bool contended = count_contended(results), unsettled = count_unsettled(results);
         fprintf(out, "“%s” is the only finished run%s, at ", winner->name,
-                count_contended(results) ? " that had its cores to itself" : "");
+                contended && unsettled ? " that can be ranked"
+                : contended            ? " that had its cores to itself"
+                : unsettled            ? " whose rate has an interval"
+                                       : "");
         put_rate(out, winner);
         fputs(".", out);
         return rival;
@@ -203,7 +231,35 @@ static Rival put_winner(FILE *out, const Results *results, const Run *winner) {
     return rival;
 }
 
-/* Names the runs that are not ranked. */
+/* Names the runs whose rates have no interval, and what is missing. */
+static void put_unsettled(FILE *out, const Results *results) {
+    size_t count = 0;
+    const Run *example = NULL;
+    for (size_t i = 0; i < results->count; i++)
+        if (lacks_interval(&results->runs[i]) && !count++) example = &results->runs[i];
+    if (count == 1)
+        fprintf(out,
+                " “%s” is not ranked: it has too few steps for an interval. Train it for more steps, or "
+                "repeat it.",
+                example->name);
+    else if (count)
+        fprintf(out,
+                " %zu runs, including “%s”, are not ranked: they have too few steps for an interval. Train "
+                "them for more steps, or repeat them.",
+                count, example->name);
+}
+
+/* If no run can be called the fastest. */
+static void put_unranked(FILE *out, const Results *results) {
+    size_t contended = count_contended(results), unsettled = count_unsettled(results);
+    fprintf(out, "No run is called the fastest: %s.",
+            contended && unsettled ? "none that had its cores to itself has enough steps for an interval"
+            : contended            ? "none had its cores to itself"
+                        : "the rates come from too few steps for an interval, so differences may be "
+                          "noise. Train for more steps, or repeat the runs");
+}
+
+/* Names the runs that are not ranked because of contention. */
 static void put_contended(FILE *out, const Results *results) {
     size_t count = count_contended(results);
     double others, cores, least = INFINITY, most = 0, all = 0;
@@ -217,7 +273,10 @@ static void put_contended(FILE *out, const Results *results) {
         all = cores;
     }
     if (!example) return;
-    if (count == 1)
+    if (results->count == 1)
+        fprintf(out, " Other processes used %.1f of the %.0f core%s while it ran, so its times say little.",
+                most, all, PLURAL(all));
+    else if (count == 1)
         fprintf(
             out,
             " “%s” is not ranked: other processes used %.1f of the %.0f core%s while it ran, so its times "
@@ -399,17 +458,37 @@ static double run_val_samples(const Run *run) {
     return run->summary.val_samples;
 }
 
+/* “a”, “a” and “b”, or “a” and 3 others: the run and those whose figure prints alike. Returns whether there
+ * are any. */
+static bool put_equal(FILE *out, const Results *results, const Run *run, FigureId figure) {
+    char own[FORMAT_SIZE], text[FORMAT_SIZE];
+    const Run *other = NULL;
+    size_t count = 0;
+    run_figure_text(own, run, figure, true);
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *next = &results->runs[i];
+        if (next == run || !run_ranked(next, figure)) continue;
+        if (!strcmp(own, run_figure_text(text, next, figure, true)) && !count++) other = next;
+    }
+    fprintf(out, "“%s”", run->name);
+    if (count == 1) fprintf(out, " and “%s”", other->name);
+    if (count > 1) fprintf(out, " and %zu others", count);
+    return count > 0;
+}
+
 static void put_memory(FILE *out, const Results *results) {
     char bytes[FORMAT_SIZE];
     const Run *least = results_best(results, FIGURE_PEAK, -1), *most = results_best(results, FIGURE_PEAK, 1);
     if (!least || least == most) return;
     double low = run_figure(least, FIGURE_PEAK), high = run_figure(most, FIGURE_PEAK);
     if (!(high > 1.005 * low)) return; /* "0% less" */
-    fprintf(out,
-            " “%s” needs the least memory%s, with a peak of %s per rank: %.0f%% less than “%s”, which "
-            "needs the most.",
-            least->name, of_finished(results, FIGURE_PEAK), format_bytes(bytes, low), 100 * (1 - low / high),
-            most->name);
+    fputc(' ', out);
+    bool several = put_equal(out, results, least, FIGURE_PEAK);
+    fprintf(out, " need%s the least memory%s, with a peak of %s per rank: %.0f%% less than ",
+            several ? "" : "s", of_finished(results, FIGURE_PEAK), format_bytes(bytes, low),
+            100 * (1 - low / high));
+    several = put_equal(out, results, most, FIGURE_PEAK);
+    fprintf(out, ", which need%s the most.", several ? "" : "s");
 }
 
 /* "The losses of all runs"; `all`: every run with losses is comparable with the others. */
@@ -521,34 +600,38 @@ static void put_rest(FILE *out, const Results *results) {
         fprintf(out, " The figures of %zu run%s are predictions.", predicted, PLURAL(predicted));
 }
 
+static void put_verdict(FILE *out, const Results *results) {
+    const Run *winner = results_best(results, FIGURE_TOKENS, 1), *only = results->runs;
+    if (results->count == 1 && only->state == RUN_FINISHED && isfinite(run_figure(only, FIGURE_TOKENS))) {
+        put_single(out, only);
+        put_contended(out, results);
+        return;
+    }
+    if (!winner && !count_contended(results) && !count_unsettled(results)) {
+        fputs("No run has finished.", out);
+        return;
+    }
+    if (winner && sizes_differ(results)) {
+        put_sizes(out, results);
+    } else if (winner) {
+        Rival rival = put_winner(out, results, winner);
+        if (rival.run) put_why(out, winner, &rival);
+        put_goodput(out, results, winner);
+    } else {
+        put_unranked(out, results);
+    }
+    put_contended(out, results);
+    if (winner || count_contended(results)) put_unsettled(out, results);
+    put_memory(out, results);
+    put_loss(out, results);
+}
+
 Status results_summary(const Results *results, char **ret_text) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out) return FAILED("out of memory while writing the summary");
-    const Run *winner = results_best(results, FIGURE_TOKENS, 1);
-    if (winner && results->count == 1) {
-        put_single(out, winner);
-    } else if (winner && sizes_differ(results)) {
-        put_sizes(out, results);
-        put_contended(out, results);
-        put_memory(out, results);
-        put_loss(out, results);
-    } else if (winner) {
-        Rival rival = put_winner(out, results, winner);
-        if (rival.run) put_why(out, winner, &rival);
-        put_goodput(out, results, winner);
-        put_contended(out, results);
-        put_memory(out, results);
-        put_loss(out, results);
-    } else if (count_contended(results)) {
-        fputs("No run is called the fastest: none had its cores to itself.", out);
-        put_contended(out, results);
-        put_memory(out, results);
-        put_loss(out, results);
-    } else {
-        fputs("No run has finished.", out);
-    }
+    put_verdict(out, results);
     put_rest(out, results);
     bool bad = ferror(out) != 0;
     if (fclose(out) != 0 || bad) return FAILED("out of memory while writing the summary");

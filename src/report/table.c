@@ -56,12 +56,20 @@ static bool is_tie(const Results *results, const Run *run, size_t figure) {
     return figure_is_timed(figure) && figures_tie(run, run_base(results, run), figure);
 }
 
-/* The difference from the baseline, or "tie". */
+static bool is_settled(const Results *results, const Run *run, size_t figure) {
+    return figures_settled(run, run_base(results, run), figure);
+}
+
+/* The difference from the baseline, in parentheses if a value has no interval, or "tie". */
 static const char *change_text(char *buffer, const Results *results, const Run *run, size_t figure,
                                bool utf8) {
     double difference = run_difference(results, run, figure);
+    char percent[FORMAT_SIZE];
     if (isfinite(difference) && is_tie(results, run, figure)) return "tie";
-    return percent_text(buffer, difference, utf8);
+    percent_text(percent, difference, utf8);
+    bool settled = !*percent || is_settled(results, run, figure);
+    snprintf(buffer, CELL, "%s%s%s", settled ? "" : "(", percent, settled ? "" : ")");
+    return buffer;
 }
 
 static int column_width(const Results *results, size_t figure, bool utf8) {
@@ -98,16 +106,22 @@ typedef struct Block {
 static const char *color_of(const Results *results, const Run *run, size_t figure) {
     double difference = run_difference(results, run, figure);
     if (!isfinite(difference) || fabs(difference) < 0.05 || !figures[figure].better ||
-        is_tie(results, run, figure))
+        is_tie(results, run, figure) || !is_settled(results, run, figure))
         return "\033[2m";
     return (difference > 0) == (figures[figure].better > 0) ? "\033[32m" : "\033[31m";
 }
 
-static void put_name(FILE *out, const char *name, int width) {
-    int bytes = fitting(name, width);
-    terminal_put(out, name, (size_t)bytes);
-    int used = columns(name) < width ? columns(name) : width;
-    fprintf(out, "%*s", width - used, "");
+/* A name that does not fit ends in an ellipsis. */
+static void put_name(FILE *out, const char *name, int width, bool utf8) {
+    const char *rest = utf8 ? "…" : "...";
+    int length = columns(name);
+    if (length <= width) {
+        terminal_put(out, name, strlen(name));
+        fprintf(out, "%*s", width - length, "");
+        return;
+    }
+    terminal_put(out, name, (size_t)fitting(name, width - columns(rest)));
+    fputs(rest, out);
 }
 
 /* The line below the name: the outcome of an unfinished run, whose figures are partial; for a finished run,
@@ -128,7 +142,7 @@ static const char *mark_of(char *buffer, const Results *results, const Run *run)
 
 static void put_label(FILE *out, const char *text, const Block *block, TableLook look) {
     if (look.color) fputs("\033[2m", out);
-    put_name(out, text, block->name);
+    put_name(out, text, block->name, look.utf8);
     if (look.color) fputs("\033[0m", out);
 }
 
@@ -173,7 +187,7 @@ static void put_sources(FILE *out, const Results *results, const Run *run, const
 
 static void put_run(FILE *out, const Results *results, const Run *run, const Block *block, TableLook look) {
     char text[CELL];
-    put_name(out, run->name, block->name);
+    put_name(out, run->name, block->name, look.utf8);
     if (!run_shows(run)) {
         fprintf(out, "  %s\n", run_outcome(run));
         put_sources(out, results, run, block, look);

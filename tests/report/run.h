@@ -44,7 +44,7 @@ static inline void write_run(const Fixture *fixture, const char *name, const cha
 }
 
 #define SUMMARY(tokens, memory, interrupted)                                                                 \
-    "{\"steps\": 2, \"loss_last\": 4.5, \"val_loss\": 4.25, \"runtime_s\": 8, \"tokens_per_s\": " tokens     \
+    "{\"steps\": 6, \"loss_last\": 4.5, \"val_loss\": 4.25, \"runtime_s\": 8, \"tokens_per_s\": " tokens     \
     ", \"samples_per_s\": " tokens                                                                           \
     "e-1, \"utilization\": 0.5, \"mfu\": 0.25, \"bubble\": 0.125, \"params_total\": 1, "                     \
     "\"layout\": {\"batch\": 4}, \"interrupted\": " interrupted                                              \
@@ -56,6 +56,12 @@ static inline void write_run(const Fixture *fixture, const char *name, const cha
     "{\"step\":1,\"val_loss\":5}\n"                                                                          \
     "{\"step\":2,\"loss\":4.5,\"samples_per_s\":60,\"tokens_per_s\":600,\"step_ms\":66.6666666666667,"       \
     "\"elapsed_s\":1.5}\n{\"step\":2,\"val_loss\":4.25,\"eval_ms\":250}\n"
+
+/* Enough steps for an interval, which is zero. */
+#define EVEN_STEP(step)                                                                                      \
+    "{\"step\":" step ",\"loss\":4.5,\"samples_per_s\":60,\"tokens_per_s\":600,\"step_ms\":100,"             \
+    "\"elapsed_s\":" step "}\n"
+#define EVEN EVEN_STEP("1") EVEN_STEP("2") EVEN_STEP("3") EVEN_STEP("4") EVEN_STEP("5") EVEN_STEP("6")
 
 static inline void add(Results *results, const Fixture *fixture, const char *name) {
     char dir[128];
