@@ -29,7 +29,8 @@ static const char *const format_choices[] = {"page", "markdown", "latex", "csv",
 /* clang-format off */
 static const Option report_table[] = {
     {OPT_TEXT("out", ReportArgs, out, "FILE"), .shown = "report.html; a table is printed",
-     .help = "File to write. A page's plots go into the directory figures beside it, as SVG, PDF and CSV."},
+     .help = "File to write. A page's plots go into a directory beside it, as SVG, PDF and CSV: figures for "
+             "report.html, NAME-figures for NAME.html."},
     {OPT_CHOICE("format", ReportArgs, format, "NAME", format_choices), .fallback = "page",
      .help = "What to write: the page, or only its table."},
     {OPT_FLOAT("price", ReportArgs, price), .fallback = "0", .shown = "the comparison's, if any", AT_LEAST(0),

@@ -6,13 +6,14 @@
 #include "report/page_plot.h"
 #include "report/results.h"
 
-/* Writes the page to `path`, and its plots as SVG, PDF and CSV into the directory figures beside it.
+/* Writes the page to `path`, and its plots as SVG, PDF and CSV into a directory beside it, see
+ * report/figure_files.h.
  * *ret_curves is false if plots are missing because gnuplot is not installed or failed. */
 MUST_USE Status page_write(const Results *results, const char *path, bool *ret_curves);
 
 /* The body of a page. */
 typedef Status (*PageBody)(FILE *out, const void *data, Figures *drawn);
-/* Writes any page, with its plots in figures beside it, as page_write does. */
+/* Writes any page and its plots, as page_write does. */
 MUST_USE Status page_save(const char *path, PageBody body, const void *data, bool *ret_curves);
 
 /* The same page as text, without files, whose script follows the events of report/serve.h. The caller frees

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/host.h"
+#include "base/version.h"
 #include "comm/mpi.h"
 #include "device/registry.h"
 
@@ -44,7 +45,7 @@ json_t *machine_json(const Job *job) {
     gmtime_r(&now, &utc);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
     return json_pack("{s:s, s:s, s:s, s:i, s:I, s:s, s:s, s:o, s:s, s:i, s:o}", "date", date, "weft",
-                     WEFT_VERSION, "cpu", cpu, "cores", host_cores(), "memory_bytes", (json_int_t)host_ram(),
+                     weft_build(), "cpu", cpu, "cores", host_cores(), "memory_bytes", (json_int_t)host_ram(),
                      "instruction_set", kernels_cpu_isa(), "matrix_library", kernels_cpu_blas(), "gpus",
                      gpus_json(job), "mpi", world->size > 1 ? mpi_library() : "", "host_count",
                      group_hosts(world), "hosts", hosts_json(world));

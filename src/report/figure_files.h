@@ -1,0 +1,17 @@
+/* Where the charts of a page are written as files. Every page has a directory of its own beside it:
+ * report.html has figures, NAME.html has NAME-figures. A list in the directory names the page and the files
+ * that weft wrote; no other file is overwritten or deleted. A directory that belongs to someone else is left
+ * alone, and the page takes NAME-figures, NAME-figures-2 and so on. */
+#ifndef WEFT_REPORT_FIGURE_FILES_H
+#define WEFT_REPORT_FIGURE_FILES_H
+
+#include "base/status.h"
+
+#define FIGURE_LIST ".weft.json" /* in the directory */
+
+/* Finds or makes the page's directory, and deletes the charts of the page's earlier version. */
+MUST_USE Status figure_files_begin(const char *page, char **ret_dir);
+/* Lists the charts that are in the directory now; removes it if there are none. */
+MUST_USE Status figure_files_end(const char *page, const char *dir);
+
+#endif
