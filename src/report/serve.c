@@ -1,7 +1,8 @@
 /* libmicrohttpd calls `answer` for each request, in a thread per connection. The page is made at most once
  * per interval, by whichever connection needs it first, and only if a file of the runs has changed since.
  * Pages take at most PAGE_SHARE of a core, so that watching a run does not disturb it. An event stream is a
- * response without an end: its thread sleeps until there is a newer page. */
+ * response without an end: its thread sleeps until there is a newer page. Connections without a complete
+ * request are shut after a few seconds (report/connections.h). */
 #include "report/serve.h"
 
 #include <arpa/inet.h>
@@ -18,9 +19,10 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "report/connections.h"
 #include "report/page.h"
 
-enum { MAX_CONNECTIONS = 64, IDLE_S = 30, BEAT_S = 15, BLOCK = 16384 };
+enum { MAX_CONNECTIONS = 64, MAX_WAITING = 32, REQUEST_S = 5, IDLE_S = 30, BEAT_S = 15, BLOCK = 16384 };
 
 #define PAGE_SHARE 0.05
 
@@ -35,6 +37,7 @@ typedef struct Page {
 struct Server {
     ServeSpec spec;
     struct MHD_Daemon *daemon;
+    Connections *connections;
     pthread_mutex_t lock; /* of the page */
     pthread_cond_t stopping;
     bool stopped;
@@ -269,12 +272,36 @@ static bool is_for_us(const Server *server, struct MHD_Connection *connection) {
     return !strncmp(host, server->spec.address, length) && (!host[length] || host[length] == ':');
 }
 
+static int socket_of(struct MHD_Connection *connection) {
+    return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+}
+
+static void note_connection(void *context, struct MHD_Connection *connection, void **state,
+                            enum MHD_ConnectionNotificationCode what) {
+    const Server *server = context;
+    (void)state;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED)
+        connections_opened(server->connections, socket_of(connection));
+    else
+        connections_closed(server->connections, socket_of(connection));
+}
+
+/* An answer has been sent, or could not be. */
+static void note_answered(void *context, struct MHD_Connection *connection, void **state,
+                          enum MHD_RequestTerminationCode why) {
+    const Server *server = context;
+    (void)state, (void)why;
+    connections_answering(server->connections, socket_of(connection), false);
+}
+
+/* Called when a request is complete. */
 static enum MHD_Result answer(void *context, struct MHD_Connection *connection, const char *path,
                               const char *method, const char *version, const char *data, size_t *size,
                               void **state) {
     static const char plain[] = "text/plain; charset=utf-8";
     Server *server = context;
     (void)version, (void)data, (void)size, (void)state;
+    connections_answering(server->connections, socket_of(connection), true);
     if (!is_for_us(server, connection))
         return send_response(connection, MHD_HTTP_FORBIDDEN,
                              text_response("this server answers only to http://localhost\n"), plain);
@@ -329,11 +356,14 @@ Status serve_new(Server **ret_server, const ServeSpec *spec) {
     pthread_cond_init(&server->stopping, NULL);
     server->page.version = (uint64_t)(1e3 * clock_wall());
     TRY(make_page(server)); /* problems with the runs are reported before anyone connects */
+    TRY(connections_new(&server->connections, spec->request_s > 0 ? spec->request_s : REQUEST_S,
+                        MAX_WAITING));
     server->daemon = MHD_start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | (six ? MHD_USE_IPv6 : 0),
         (uint16_t)spec->port, NULL, NULL, answer, server, MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&address,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)IDLE_S, MHD_OPTION_END);
+        (unsigned)IDLE_S, MHD_OPTION_NOTIFY_CONNECTION, note_connection, server, MHD_OPTION_NOTIFY_COMPLETED,
+        note_answered, server, MHD_OPTION_END);
     if (!server->daemon)
         return FAILED("cannot listen on port %d of %s: %s; choose another {port}", spec->port, spec->address,
                       errno ? strerror(errno) : "it may be in use");
@@ -354,6 +384,7 @@ void serve_free(Server *server) {
     pthread_cond_broadcast(&server->stopping);
     pthread_mutex_unlock(&server->lock);
     if (server->daemon) MHD_stop_daemon(server->daemon);
+    connections_free(server->connections);
     forget_files(server);
     free(server->files);
     free(server->page.html);

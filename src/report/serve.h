@@ -10,6 +10,7 @@ typedef struct ServeSpec {
     const char *address; /* to listen on: IPv4 or IPv6 */
     int port;            /* 0: any free one */
     double interval;     /* seconds between looks at the runs */
+    double request_s;    /* until a connection's request is complete; 0: 5 */
     /* Reads the runs into empty results. It is called by several threads, one at a time. */
     Status (*load)(const void *context, Results *results);
     const void *context;

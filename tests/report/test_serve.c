@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "report/run.h"
 #include "report/serve.h"
@@ -130,6 +131,47 @@ static void serves(void **state) {
     close(fd);
 }
 
+/* Connections without a complete request do not keep others out, and are closed even if a byte comes now and
+ * then. An event stream stays. */
+static void shuts_idle_connections(void **state) {
+    enum { IDLE = 80 };
+    const Fixture *fixture = *state;
+    CLEANUP(serve_freep) Server *server = NULL;
+    ServeSpec spec = {
+        .address = "127.0.0.1", .interval = 0.02, .request_s = 1, .load = load, .context = fixture};
+    int idle[IDLE];
+    if (!serve_available()) skip();
+    write_run(fixture, "run", NULL, METRICS);
+    assert_int_equal(setenv("PATH", "/nowhere", 1), 0);
+    assert_ok(serve_new(&server, &spec));
+    int stream = connect_to(server);
+    ask(stream, "GET /events");
+    free(hear(stream, "data: </main>"));
+    double start = clock_wall();
+    for (int i = 0; i < IDLE; i++) {
+        idle[i] = connect_to(server);
+        assert_int_equal(send(idle[i], "GET / HT", 8, MSG_NOSIGNAL), 8);
+    }
+    char *text = get(server, "GET /results.json");
+    assert_has(text, "200 OK");
+    assert_true(clock_wall() - start < 10); /* they would otherwise be closed after 30 s */
+    free(text);
+    /* The server closes the last one, though it is never silent. */
+    bool closed = false;
+    for (int i = 0; i < 100 && !closed; i++) {
+        char byte;
+        struct timespec pause = {.tv_nsec = 100000000};
+        closed = send(idle[IDLE - 1], "x", 1, MSG_NOSIGNAL) < 0 ||
+                 recv(idle[IDLE - 1], &byte, 1, MSG_DONTWAIT) == 0;
+        nanosleep(&pause, NULL);
+    }
+    assert_true(closed);
+    write_run(fixture, "run", NULL, METRICS "{\"step\":3,\"loss\":3.25,\"step_ms\":60,\"elapsed_s\":2}\n");
+    free(hear(stream, "3.2500"));
+    for (int i = 0; i < IDLE; i++) close(idle[i]);
+    close(stream);
+}
+
 static void refuses(void **state) {
     const Fixture *fixture = *state;
     Server *server = NULL, *second = NULL;
@@ -146,6 +188,6 @@ static void refuses(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(serves), TEST(refuses)};
+    const struct CMUnitTest tests[] = {TEST(serves), TEST(shuts_idle_connections), TEST(refuses)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
