@@ -189,21 +189,15 @@ static void show_other(const json_t *other, FILE *out) {
 
 static void show_counts(const json_t *result, FILE *out) {
     const json_t *layouts = json_object_get(result, "layouts");
-    double bad = json_number_at(layouts, "grids_without_heads") +
-                 json_number_at(layouts, "grids_without_layers") +
-                 json_number_at(layouts, "grids_without_batch");
-    fprintf(out,
-            "\n%.0f valid layouts, %.0f estimated to fit; the %.0f most promising were planned in full.\n",
+    SearchGrids grids = {.all = (int)json_number_at(layouts, "grids"),
+                         .by_heads = (int)json_number_at(layouts, "grids_without_heads"),
+                         .by_layers = (int)json_number_at(layouts, "grids_without_layers"),
+                         .by_batch = (int)json_number_at(layouts, "grids_without_batch")};
+    fprintf(out, "\n%.0f valid layouts, %.0f estimated to fit; the %.0f most promising were planned in full.",
             json_number_at(layouts, "legal"), json_number_at(layouts, "fit_by_estimate"),
             json_number_at(layouts, "planned"));
-    if (bad > 0)
-        fprintf(out,
-                "Of %.0f factorizations dp x tp x pp, %.0f %s invalid: tp does not divide the heads "
-                "(%.0f), more stages than layers (%.0f), dp does not divide the batch (%.0f).\n",
-                json_number_at(layouts, "grids"), bad, bad == 1 ? "is" : "are",
-                json_number_at(layouts, "grids_without_heads"),
-                json_number_at(layouts, "grids_without_layers"),
-                json_number_at(layouts, "grids_without_batch"));
+    put_invalid_grids(out, &grids);
+    fputc('\n', out);
 }
 
 static void show_none(const json_t *result, FILE *out) {

@@ -84,7 +84,7 @@ static double x_at(const Run *run, Abscissa by, double step) {
     return step == 0 ? 0 : curve_at(by == BY_TOKENS ? &run->tokens : &run->elapsed, step);
 }
 
-/* `at`: index of the run, which also decides its color in all plots. */
+/* `at`: index of the run, which also decides its color and dash pattern in all plots. */
 static Status add_curve(Plot *plot, Curves *curves, size_t at, const Run *run, const Curve *curve,
                         Abscissa by) {
     size_t count = 0;
@@ -100,9 +100,9 @@ static Status add_curve(Plot *plot, Curves *curves, size_t at, const Run *run, c
         y[count++] = curve->value[i];
     }
     if (count < 2) return OK;
-    curves->series[plot->count] = (Series){
-        .label = curves->labels[at], .x = x, .y = y, .count = count, .color = series_color(at), .width = 2};
-    plot->count++;
+    Series *series = &curves->series[plot->count++];
+    *series = (Series){.label = curves->labels[at], .x = x, .y = y, .count = count, .width = 2};
+    series_style(series, at);
     return OK;
 }
 
@@ -181,13 +181,13 @@ static Status put_differences(FILE *out, const Results *results, Curves *curves,
         curves->values[i] = NULL;
         TRY(find_differences(first, run, &curves->values[i], &count));
         if (count < 2) continue;
-        curves->series[plot.count] = (Series){.label = run->name,
-                                              .x = curves->values[i],
-                                              .y = curves->values[i] + run->loss.count,
-                                              .count = count,
-                                              .color = series_color(i),
-                                              .width = 1.3};
-        plot.count++;
+        Series *series = &curves->series[plot.count++];
+        *series = (Series){.label = run->name,
+                           .x = curves->values[i],
+                           .y = curves->values[i] + run->loss.count,
+                           .count = count,
+                           .width = 1.3};
+        series_style(series, i);
     }
     return put_plot(out, &plot, "Loss difference from the first run", "relative; at least 1e-9", drawn);
 }

@@ -231,17 +231,31 @@ static void put_losses_of(FILE *out, const Search *search) {
     }
 }
 
+void put_invalid_grids(FILE *out, const SearchGrids *grids) {
+    const struct {
+        const char *why;
+        int count;
+    } reasons[] = {{"tp does not divide the heads", grids->by_heads},
+                   {"more stages than layers", grids->by_layers},
+                   {"dp does not divide the batch", grids->by_batch}};
+    int bad = grids->by_heads + grids->by_layers + grids->by_batch;
+    const char *separator = ": ";
+    if (!bad) return;
+    fprintf(out, " Of %d factorizations dp x tp x pp, %d %s invalid", grids->all, bad,
+            bad == 1 ? "is" : "are");
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
+        if (!reasons[i].count) continue;
+        fprintf(out, "%s%s (%d)", separator, reasons[i].why, reasons[i].count);
+        separator = ", ";
+    }
+    fputc('.', out);
+}
+
 /* Valid layouts that were not planned, and grids that are not valid. */
 static void put_counts(FILE *out, const Search *search) {
-    const SearchGrids *g = &search->grids;
-    int bad = g->by_heads + g->by_layers + g->by_batch;
     fprintf(out, "<p class=\"note\">Of %zu valid layouts, %zu were estimated to fit.", search->legal,
             search->estimated_to_fit);
-    if (bad)
-        fprintf(out,
-                " Of %d factorizations dp x tp x pp, %d %s invalid: tp does not divide the heads (%d), more "
-                "stages than layers (%d), dp does not divide the batch (%d).",
-                g->all, bad, bad == 1 ? "is" : "are", g->by_heads, g->by_layers, g->by_batch);
+    put_invalid_grids(out, &search->grids);
     fputs("</p>\n", out);
 }
 

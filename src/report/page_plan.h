@@ -41,6 +41,9 @@ enum { LAYOUT_TEXT = 200 };
 const char *layout_grid(const SearchLayout *layout, char text[LAYOUT_TEXT]);
 /* What else distinguishes it: "ZeRO 1, 16 micro-batches of 2, interleaved 9". Returns `text`. */
 const char *layout_rest(const SearchLayout *layout, char text[LAYOUT_TEXT]);
+/* " Of 10 factorizations dp x tp x pp, 3 are invalid: ...", with the reasons that occur; nothing if all are
+ * valid. */
+void put_invalid_grids(FILE *out, const SearchGrids *grids);
 const char *time_text(double seconds, char text[32]); /* "812 ms", "2.39 s"; returns `text` */
 /* The cost of a million tokens; NAN if unknown. */
 double plan_cost(const PlanFacts *facts, int ranks, double tokens_per_s);

@@ -86,6 +86,9 @@ static Status collect(Points *points, const PlanFacts *facts, const Search *sear
 static const int set_colors[SETS] = {
     [SET_OTHER] = PLOT_GRAY, [SET_OVER] = 1, [SET_FRONT] = 0, [SET_LIMIT] = 1};
 
+static const char *const set_groups[SETS] = {
+    [SET_OTHER] = "no", [SET_OVER] = "does not fit", [SET_FRONT] = "yes"};
+
 static Status put_one(FILE *out, const PlanFacts *facts, const Search *search, bool cost, Figures *drawn) {
     CLEANUP(points_done) Points points = {0};
     Series series[SETS];
@@ -96,13 +99,15 @@ static Status put_one(FILE *out, const PlanFacts *facts, const Search *search, b
                  .series = series,
                  .x_format = AXIS_BYTES,
                  .y_format = cost ? AXIS_PLAIN : AXIS_COUNTS,
-                 .from_zero = !cost};
+                 .from_zero = !cost,
+                 .groups = "pareto_front"};
     TRY(collect(&points, facts, search, cost));
     for (int g = 0; g < SETS; g++)
         if (points.count[g])
             series[plot.count++] = (Series){.x = points.x[g],
                                             .y = points.y[g],
                                             .names = points.names[g],
+                                            .group = set_groups[g],
                                             .count = points.count[g],
                                             .color = set_colors[g],
                                             .width = g == SET_FRONT   ? 1.6

@@ -3,8 +3,9 @@
 #include "base/memory.h"
 #include "report/page.h"
 
-int series_color(size_t index) {
-    return index < PLOT_COLORS ? (int)index : PLOT_GRAY;
+void series_style(Series *series, size_t index) {
+    series->color = (int)(index % PLOT_COLORS);
+    series->dash = (int)(index / PLOT_COLORS % PLOT_DASHES);
 }
 
 /* The points, for the script that shows values and zooms. */

@@ -15,7 +15,7 @@ typedef struct Figures {
  * HTML. */
 MUST_USE Status put_plot(FILE *out, const Plot *plot, const char *caption, const char *detail,
                          Figures *drawn);
-/* The color of the index-th series of a plot: all differ, until only gray is left. */
-int series_color(size_t index);
+/* Sets color and dash pattern of the index-th series of a plot; 28 of them differ. */
+void series_style(Series *series, size_t index);
 
 #endif

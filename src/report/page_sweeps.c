@@ -7,6 +7,7 @@
 #include "report/comparable.h"
 #include "report/page.h"
 #include "report/page_plot.h"
+#include "report/spread.h"
 #include "report/study.h"
 
 enum { MAX_TICS = 9, MAX_LABELS = 16 };
@@ -18,8 +19,14 @@ typedef struct Sweep {
     Series *series;
     char (*labels)[LAYOUT_SIZE];
     double *points, *tics;
-    size_t tic_count;
+    size_t runs, tic_count;
 } Sweep;
+
+/* The points of a curve, by ascending x. */
+typedef struct Points {
+    double *x, *y, *spread;
+    size_t count;
+} Points;
 
 static void sweep_done(Sweep *sweep) {
     free(sweep->series);
@@ -29,14 +36,44 @@ static void sweep_done(Sweep *sweep) {
 }
 
 static Status sweep_init(Sweep *ret_sweep, size_t runs) {
-    CLEANUP(sweep_done) Sweep sweep = {0};
+    CLEANUP(sweep_done) Sweep sweep = {.runs = runs};
     TRY(mem_new(2 * runs + 1, sizeof *sweep.series, &sweep.series));
     TRY(mem_new(2 * runs + 1, sizeof *sweep.labels, &sweep.labels));
-    TRY(mem_new(4 * runs * runs + 4 * runs + 1, sizeof *sweep.points, &sweep.points));
+    TRY(mem_new(3 * (2 * runs + 1) * (runs + 1), sizeof *sweep.points, &sweep.points));
     TRY(mem_new(MAX_TICS + 2, sizeof *sweep.tics, &sweep.tics));
     *ret_sweep = sweep;
     sweep = (Sweep){0};
     return OK;
+}
+
+/* The storage of curve `at`, for up to one point more than there are runs. */
+static Points points_of(const Sweep *sweep, size_t at) {
+    size_t most = sweep->runs + 1;
+    double *x = sweep->points + 3 * most * at;
+    return (Points){.x = x, .y = x + most, .spread = x + 2 * most};
+}
+
+static void insert(Points *points, double x, double y, double spread) {
+    size_t at = points->count++;
+    for (; at > 0 && points->x[at - 1] > x; at--) {
+        points->x[at] = points->x[at - 1];
+        points->y[at] = points->y[at - 1];
+        points->spread[at] = points->spread[at - 1];
+    }
+    points->x[at] = x;
+    points->y[at] = y;
+    points->spread[at] = spread;
+}
+
+static Series series_of(const Points *points, const char *label) {
+    bool any = false;
+    for (size_t i = 0; i < points->count; i++) any |= isfinite(points->spread[i]);
+    return (Series){.label = label,
+                    .x = points->x,
+                    .y = points->y,
+                    .spread = any ? points->spread : NULL,
+                    .count = points->count,
+                    .points = true};
 }
 
 /* Inserts a tic in ascending order, unless it exists. */
@@ -61,36 +98,46 @@ static void find_tics(Sweep *sweep, Plot *plot) {
 
 /* ---- by batch size ---- */
 
-/* Collects the points of all runs that differ from run `first` only in batch size, sorted by batch size:
- * our values or the published ones. Returns their number; 0 if an earlier run belongs to the same curve or
- * all batch sizes are equal. */
-static size_t collect(const Results *results, size_t first, FigureId figure, bool published, double *x,
-                      double *y) {
-    size_t count = 0;
-    if (published && !results_published(results)) return 0;
+/* Whether the run's value says little, because other processes took the cores. */
+static bool is_disturbed(const Run *run, FigureId figure) {
+    return figure_is_timed(figure) && run_contended(run);
+}
+
+static bool has_batch(const Run *run, FigureId figure) {
+    return run->state == RUN_FINISHED && isfinite(run_batch(run)) && isfinite(run_figure(run, figure));
+}
+
+/* Collects all runs that differ from run `first` only in batch size: our values, without those that were
+ * disturbed, or the published ones. False if an earlier run belongs to the same curve or all batch sizes are
+ * equal. */
+static bool collect(const Results *results, size_t first, FigureId figure, bool published, Points *points) {
+    points->count = 0;
+    if (published && !results_published(results)) return false;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        double batch = run_batch(run),
-               value = published ? run_source_figure(run, SOURCE_PUBLISHED, figure) : run_figure(run, figure);
-        if (run->state != RUN_FINISHED || !isfinite(batch) || !isfinite(value) ||
-            !same_except_batch(run, &results->runs[first]))
+        double value = published ? run_source_figure(run, SOURCE_PUBLISHED, figure) : run_figure(run, figure);
+        if (!has_batch(run, figure) || !isfinite(value) || !same_except_batch(run, &results->runs[first]) ||
+            (!published && is_disturbed(run, figure)))
             continue;
-        if (i < first) return 0;
-        size_t at = count++;
-        for (; at > 0 && x[at - 1] > batch; at--) {
-            x[at] = x[at - 1];
-            y[at] = y[at - 1];
-        }
-        x[at] = batch;
-        y[at] = value;
+        if (i < first) return false;
+        insert(points, run_batch(run), value, published ? NAN : run_spread(run, figure));
     }
-    return count > 1 && x[0] < x[count - 1] ? count : 0;
+    return points->count > 1 && points->x[0] < points->x[points->count - 1];
+}
+
+/* The runs of any curve that were disturbed. */
+static void collect_disturbed(const Results *results, FigureId figure, Points *points) {
+    points->count = 0;
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *run = &results->runs[i];
+        if (has_batch(run, figure) && is_disturbed(run, figure))
+            insert(points, run_batch(run), run_figure(run, figure), NAN);
+    }
 }
 
 static Status put_by_batch(FILE *out, const Results *results, FigureId figure, Sweep *sweep, Figures *drawn) {
-    size_t n = results->count;
+    size_t n = results->count, colors = 0;
     bool memory = figure == FIGURE_PEAK;
-    size_t colors = 0;
     Plot plot = {.name = memory ? "memory-batch" : "throughput-batch",
                  .x_label = "batch size",
                  .y_label = memory ? "peak memory per rank" : "tokens/s",
@@ -98,36 +145,48 @@ static Status put_by_batch(FILE *out, const Results *results, FigureId figure, S
                  .y_format = memory ? AXIS_BYTES : AXIS_COUNTS,
                  .from_zero = true};
     for (size_t i = 0; i < 2 * n; i++) {
-        double *x = sweep->points + 2 * n * i, *y = x + n;
+        Points points = points_of(sweep, i);
         bool published = i >= n;
-        size_t count = collect(results, i % n, figure, published, x, y);
-        if (!count) continue;
+        if (!collect(results, i % n, figure, published, &points)) continue;
         run_layout(&results->runs[i % n], sweep->labels[i]);
         if (published) snprintf(sweep->labels[i], LAYOUT_SIZE, "published");
-        sweep->series[plot.count++] = (Series){.label = sweep->labels[i],
-                                               .x = x,
-                                               .y = y,
-                                               .count = count,
-                                               .color = published ? PLOT_GRAY : series_color(colors++),
-                                               .width = published ? 1.5 : 2.5,
-                                               .gap = published ? 4 : 0,
-                                               .points = true};
+        Series *series = &sweep->series[plot.count++];
+        *series = series_of(&points, sweep->labels[i]);
+        if (!published) series_style(series, colors++);
+        if (published) series->color = PLOT_GRAY;
+        series->width = published ? 1.5 : 2.5;
+        series->gap = published ? 4 : 0;
+    }
+    Points disturbed = points_of(sweep, 2 * n);
+    collect_disturbed(results, figure, &disturbed);
+    if (plot.count && disturbed.count) {
+        sweep->series[plot.count] = series_of(&disturbed, "CPU contention");
+        sweep->series[plot.count++].color = PLOT_GRAY;
     }
     find_tics(sweep, &plot);
     return put_plot(out, &plot, memory ? "Peak memory" : "Throughput",
-                    memory ? "highest of all ranks" : "tokens/s", drawn);
+                    memory ? "highest of all ranks" : "tokens/s; whiskers: 95% confidence interval", drawn);
 }
 
+/* Throughput or, if too many runs were disturbed, only memory. */
 static bool has_batches(const Results *results, const Sweep *sweep) {
-    for (size_t i = 0; i < results->count; i++)
-        if (collect(results, i, FIGURE_TOKENS, false, sweep->points, sweep->points + results->count))
+    for (size_t i = 0; i < results->count; i++) {
+        Points points = points_of(sweep, 0);
+        if (collect(results, i, FIGURE_TOKENS, false, &points) ||
+            collect(results, i, FIGURE_PEAK, false, &points))
             return true;
+    }
     return false;
 }
 
 static Status put_batches(FILE *out, const Results *results, Sweep *sweep, Figures *drawn) {
+    Points disturbed = points_of(sweep, 0);
     if (!has_batches(results, sweep)) return OK;
-    put_section(out, "By batch size", "Each line is a layout; each point is a run.");
+    collect_disturbed(results, FIGURE_TOKENS, &disturbed);
+    put_section(out, "By batch size",
+                disturbed.count ? "Each line is a layout; each point is a run. Gray points: other processes "
+                                  "took the cores, so the throughput says little."
+                                : "Each line is a layout; each point is a run.");
     fputs("<div class=\"plots\">\n", out);
     TRY(put_by_batch(out, results, FIGURE_TOKENS, sweep, drawn));
     TRY(put_by_batch(out, results, FIGURE_PEAK, sweep, drawn));
@@ -150,13 +209,25 @@ static double published_efficiency(const Results *results, const Run *run, const
     return results_published(results) ? own / other : NAN;
 }
 
-/* `longest`: the efficiency of a full bar. */
-static void put_share_bar(FILE *out, const char *class, double efficiency, double longest,
+/* NAN: unknown, or the run is its own base. */
+static double efficiency_spread(const Run *run, const Run *base, double efficiency) {
+    double own = run_spread(run, FIGURE_TOKENS) / run_figure(run, FIGURE_TOKENS),
+           other = run_spread(base, FIGURE_TOKENS) / run_figure(base, FIGURE_TOKENS);
+    return run == base ? NAN : efficiency * hypot(own, other);
+}
+
+/* `longest`: the efficiency of a full bar; `spread`: NAN if unknown. */
+static void put_share_bar(FILE *out, const char *class, double efficiency, double spread, double longest,
                           const char *color) {
-    fprintf(out,
-            "</span><div class=\"bar\"><i style=\"width:%.2f%%;background:%s\"%s></i></div><span>%.1f%%"
-            "</span></div>\n",
-            100 * fmin(1, efficiency / longest), color, class, 100 * efficiency);
+    fprintf(out, "</span><div class=\"bar\"><i style=\"width:%.2f%%;background:%s\"%s></i>",
+            100 * fmin(1, efficiency / longest), color, class);
+    if (isfinite(spread))
+        fprintf(out, "<span class=\"whisker\" style=\"left:%.2f%%;width:%.2f%%\"></span>",
+                100 * fmax(efficiency - spread, 0) / longest,
+                100 * (efficiency + spread - fmax(efficiency - spread, 0)) / longest);
+    fprintf(out, "</div><span>%.1f%%", 100 * efficiency);
+    if (isfinite(spread)) fprintf(out, "<small>±%.1f%%</small>", 100 * spread);
+    fputs("</span></div>\n", out);
 }
 
 /* At least 1: caches can make more ranks faster than ideal. */
@@ -164,7 +235,10 @@ static double largest_share(const Results *results) {
     double largest = 1, efficiency;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i], *base = base_of(results, run, &efficiency);
-        if (base) largest = fmax(largest, fmax(efficiency, published_efficiency(results, run, base)));
+        if (!base) continue;
+        double spread = efficiency_spread(run, base, efficiency);
+        largest = fmax(largest, isfinite(spread) ? efficiency + spread : efficiency);
+        largest = fmax(largest, published_efficiency(results, run, base));
     }
     return largest;
 }
@@ -175,11 +249,11 @@ static void put_share(FILE *out, const Results *results, const Run *run, double 
     if (!base) return;
     fputs("<div class=\"row\"><span>", out);
     put_html(out, run->name);
-    put_share_bar(out, "", efficiency, longest, BAR_COLOR);
+    put_share_bar(out, "", efficiency, efficiency_spread(run, base, efficiency), longest, BAR_COLOR);
     double published = published_efficiency(results, run, base);
     if (run == base || !isfinite(published)) return;
     fputs("<div class=\"row thin\"><span>published", out);
-    put_share_bar(out, " title=\"published\"", published, longest, PUBLISHED_COLOR);
+    put_share_bar(out, " title=\"published\"", published, NAN, longest, PUBLISHED_COLOR);
 }
 
 /* Whether two runs belong to the same curve: their strategy, the run that they are compared with, and their
@@ -194,30 +268,23 @@ static bool same_curve(const Results *results, const Run *a, const Run *b) {
            !strcmp(run_strategy(a, one), run_strategy(b, two));
 }
 
-/* The points of the curve that starts with run `first`, by the number of ranks: the base, then all runs of
- * the strategy. 0 if an earlier run belongs to the same curve, or `first` is the base. */
-static size_t collect_ranks(const Results *results, size_t first, double *x, double *y) {
+/* Collects the curve that starts with run `first`, by the number of ranks: the base, then all runs of the
+ * strategy. False if an earlier run belongs to the same curve, or `first` is the base. */
+static bool collect_ranks(const Results *results, size_t first, Points *points) {
     double efficiency;
     const Run *start = &results->runs[first], *base = base_of(results, start, &efficiency);
-    size_t count = 1;
-    if (!base || run_ranks(start) <= run_ranks(base)) return 0;
-    x[0] = run_ranks(base);
-    y[0] = 100;
+    if (!base || run_ranks(start) <= run_ranks(base)) return false;
+    points->count = 0;
+    insert(points, run_ranks(base), 100, NAN);
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         if (run_ranks(run) <= run_ranks(base) || !base_of(results, run, &efficiency) ||
             !same_curve(results, run, start))
             continue;
-        if (i < first) return 0;
-        size_t at = count++;
-        for (; at > 1 && x[at - 1] > run_ranks(run); at--) {
-            x[at] = x[at - 1];
-            y[at] = y[at - 1];
-        }
-        x[at] = run_ranks(run);
-        y[at] = 100 * efficiency;
+        if (i < first) return false;
+        insert(points, run_ranks(run), 100 * efficiency, 100 * efficiency_spread(run, base, efficiency));
     }
-    return count;
+    return true;
 }
 
 /* The strategy, with the batch size if runs differ in it. */
@@ -237,21 +304,17 @@ static Status put_by_ranks(FILE *out, const Results *results, Sweep *sweep, Figu
                  .from_zero = true,
                  .line = 100};
     for (size_t i = 0; i < results->count; i++) {
-        double *x = sweep->points + 2 * (results->count + 1) * i, *y = x + results->count + 1;
-        size_t count = collect_ranks(results, i, x, y);
-        if (!count) continue;
+        Points points = points_of(sweep, i);
+        if (!collect_ranks(results, i, &points)) continue;
         label_strategy(results, &results->runs[i], sweep->labels[i]);
-        sweep->series[plot.count] = (Series){.label = sweep->labels[i],
-                                             .x = x,
-                                             .y = y,
-                                             .count = count,
-                                             .color = series_color(plot.count),
-                                             .width = 2,
-                                             .points = true};
-        plot.count++;
+        Series *series = &sweep->series[plot.count];
+        *series = series_of(&points, sweep->labels[i]);
+        series->width = 2;
+        series_style(series, plot.count++);
     }
     find_tics(sweep, &plot);
-    return put_plot(out, &plot, "Throughput per rank", "relative to the run with the fewest ranks", drawn);
+    return put_plot(out, &plot, "Throughput per rank",
+                    "relative to the run with the fewest ranks; whiskers: 95% confidence interval", drawn);
 }
 
 static Status put_scaling(FILE *out, const Results *results, Sweep *sweep, Figures *drawn) {

@@ -149,17 +149,23 @@ static void put_bar(FILE *out, const Series *series, size_t at) {
                 colors[INK].hex);
 }
 
+static const char *const dashes[PLOT_DASHES] = {"", "9, 4", "2, 3", "9, 3, 2, 3"};
+
 static void put_curve(FILE *out, const Plot *plot, size_t at) {
     const Series *series = &plot->series[at];
     const char *color = colors[series->color].hex;
     bool lines = series->width > 0;
     if (series->spread)
-        fprintf(out, "$d%zu using 1:2:3 with yerrorbars lc rgb '%s' lw 1.2 pt 7 ps 0.1, ", at, color);
+        fprintf(out, "$d%zu using 1:2:($3 > 0 ? $3 : NaN) with yerrorbars lc rgb '%s' lw 1.2 pt 7 ps 0.1, ",
+                at, color);
     const char *with = !lines ? "points" : series->points ? "linespoints" : "lines";
     fprintf(out, "$d%zu using 1:2 with %s lc rgb '%s'", at, with, color);
     if (lines) fprintf(out, " lw %.1f", series->width);
     if (series->points || !lines) fprintf(out, " pt 7 ps %.2f", plot->kind == PLOT_POINTS ? 0.8 : 0.55);
-    if (series->gap > 0) fprintf(out, " dt (7, %.0f)", series->gap);
+    if (series->gap > 0)
+        fprintf(out, " dt (7, %.0f)", series->gap);
+    else if (series->dash > 0)
+        fprintf(out, " dt (%s)", dashes[series->dash % PLOT_DASHES]);
 }
 
 static void put_plot_command(FILE *out, const Plot *plot, const PlotLayout *at) {
@@ -348,7 +354,9 @@ static void put_csv(FILE *out, const Plot *plot) {
         fputc(',', out);
     }
     plot_put_csv_text(out, bars ? plot->x_label : plot->y_label);
-    fputs(",spread\n", out);
+    fputs(",spread", out);
+    if (plot->groups) fprintf(out, ",%s", plot->groups);
+    fputc('\n', out);
     for (size_t s = 0; s < plot->count; s++) {
         const Series *series = &plot->series[s];
         for (size_t i = 0; i < series->count; i++) {
@@ -357,6 +365,7 @@ static void put_csv(FILE *out, const Plot *plot) {
             if (!bars) fprintf(out, ",%.10g", series->x[i]);
             fprintf(out, ",%.10g,", series->y[i]);
             if (spread_at(series, i) > 0) fprintf(out, "%.6g", spread_at(series, i));
+            if (plot->groups) fprintf(out, ",%s", series->group ? series->group : "");
             fputc('\n', out);
         }
     }

@@ -4,9 +4,9 @@
 
 #include "base/json.h"
 
-/* Colors 0 to 6 differ for everyone; PLOT_GRAY is for what is not compared, and for all series after those.
- */
-enum { PLOT_COLORS = 7, PLOT_GRAY = 7 };
+/* Colors 0 to 6 differ for everyone; PLOT_GRAY is for what is not compared. Further series repeat the colors
+ * with another dash pattern, of which 0 is solid. */
+enum { PLOT_COLORS = 7, PLOT_GRAY = 7, PLOT_DASHES = 4 };
 
 /* A curve, or the points of one run. The arrays and the label are not owned. */
 typedef struct Series {
@@ -14,9 +14,10 @@ typedef struct Series {
     const double *x, *y;
     const double *spread;     /* of the values, drawn as error bars; NULL: none. NAN: unknown */
     const char *const *names; /* of the points, for the page's script and CSV; NULL: the label is theirs */
+    const char *group;        /* of its points, in the CSV's column Plot.groups; NULL: none */
     const char *text;         /* PLOT_BARS: written at the end of the bar; NULL: nothing */
     size_t count;
-    int color;
+    int color, dash;
     double width; /* line width; 0: points only */
     double gap;   /* length of the gaps of a dashed line; 0: solid */
     bool points;
@@ -40,7 +41,8 @@ typedef struct Plot {
     bool from_zero;       /* the y axis starts at 0 */
     const double *x_tics; /* ascending; NULL: gnuplot chooses */
     size_t x_tic_count;
-    double line; /* y value of a dashed horizontal reference line, labeled "ideal"; 0: no line */
+    const char *groups; /* heading of a further column of the CSV; NULL: no column */
+    double line;        /* y value of a dashed horizontal reference line, labeled "ideal"; 0: no line */
 } Plot;
 
 /* What a plot becomes; the caller frees it with plot_done. */

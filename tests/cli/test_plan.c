@@ -440,7 +440,7 @@ static void writes_pages(void **state) {
     char dir[] = "/tmp/weft-plan-XXXXXX", path[64], figure[80];
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/plan.html", dir);
-    snprintf(figure, sizeof figure, "%s/figures/timeline.csv", dir);
+    snprintf(figure, sizeof figure, "%s/plan-figures/timeline.csv", dir);
     Ran ran = program_run("plan", "gpt2-mini", "--ranks", "4", "--pp", "2", "--batch", "8", "--cluster",
                           "h200", "--html", path);
     assert_int_equal(ran.code, 0);
@@ -459,6 +459,15 @@ static void writes_pages(void **state) {
     page = page_of(path);
     assert_contains(page, json_string_value(json_object_get(first, "options")));
     assert_contains(page, "Cost per million tokens");
+    assert_null(strstr(page, "(0)")); /* of reasons that make no layout invalid */
+    char front[80];
+    snprintf(front, sizeof front, "%s/plan-figures/speed-memory.csv", dir);
+    char *points = NULL;
+    assert_ok(file_read(front, 1 << 20, &points, NULL));
+    assert_contains(points, ",spread,pareto_front\n");
+    assert_contains(points, ",yes\n");
+    assert_contains(points, ",no\n");
+    free(points);
     const json_t *others = json_object_get(found, "others");
     assert_true(json_array_size(others) > 0);
     for (size_t i = 0; i < json_array_size(others); i++) {
