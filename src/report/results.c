@@ -36,6 +36,8 @@ static void forget_metrics(Run *run) {
     curve_done(&run->busy);
     curve_done(&run->tokens);
     curve_done(&run->elapsed);
+    free(run->diverged);
+    run->diverged = NULL;
     run->epoch_count = 0;
     run->earlier_s = 0;
 }
@@ -139,6 +141,10 @@ static Status read_line(Run *run, const char *line, size_t size, History *histor
         ++*bad;
         return OK;
     }
+    const char *diverged = json_string_at(entry, "diverged");
+    free(run->diverged);
+    run->diverged = NULL;
+    if (diverged) TRY(str_format(&run->diverged, "step %.0f: %s", step, diverged));
     if (isfinite(loss)) TRY(put_point(&run->loss, step, loss));
     if (isfinite(val)) TRY(put_point(&run->val_loss, step, val));
     double step_ms = json_number_or(entry, "step_ms", NAN), busy = json_number_or(entry, "utilization", NAN);
@@ -593,6 +599,10 @@ static Status look_at(Run *run) {
                  : rundir_held(run->dir)        ? RUN_RUNNING
                  : started || run->summary.json ? RUN_INTERRUPTED
                                                 : RUN_WAITING;
+    if (run->state == RUN_INTERRUPTED && run->diverged) {
+        run->state = RUN_FAILED;
+        TRY(add_problem(run, run->diverged));
+    }
     TRY(check_metrics(run, started));
     return run->state == RUN_RUNNING ? OK : check_trace(run);
 }

@@ -43,6 +43,7 @@ struct Run {
     Curve loss, val_loss;
     Curve step_ms, busy;   /* of the logged steps */
     Curve tokens, elapsed; /* since the start; seconds */
+    char *diverged;        /* what its last line says went wrong; NULL: nothing */
     double earlier_s;      /* while reading: seconds of the processes before the current one */
     RunEpoch *epochs;      /* in order */
     size_t epoch_count, epoch_capacity;
@@ -71,7 +72,8 @@ MUST_USE Status run_add_repeat(Run *run);
 /* Resets a run to RUN_WAITING before it starts or resumes. The files of a prediction are deleted. */
 MUST_USE Status run_renew(Run *run);
 /* Reads the directories of the run and of its repeats: summary, metrics, and the settings if still unknown.
- * Sets the state to waiting, running, finished or interrupted, unless the run has failed. Damaged files and
+ * Sets the state to waiting, running, finished or interrupted, or to failed if its last line of metrics says
+ * that it diverged, unless the run has failed before. Damaged files and
  * implausible values are described in `error`. */
 MUST_USE Status run_look(Run *run);
 /* Reads trace.json; *ret_trace is NULL if there is none. run_look already reports a damaged file. */

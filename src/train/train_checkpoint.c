@@ -526,6 +526,9 @@ Status trainer_resume(Trainer *t) {
 Status trainer_diverged(Trainer *t, int64_t step, const char *text) {
     char kept[80] = "";
     TRY(trainer_complete_save(t, true));
+    json_t *line = json_pack("{s:I, s:s}", "step", (json_int_t)step, "diverged", text);
+    if (!line) return FAILED("out of memory");
+    TRY(rundir_metrics(t->dir, line)); /* so that a report can tell it from a run that was killed */
     if (t->saved)
         snprintf(kept, sizeof kept, "; the newest checkpoint is that of step %lld", (long long)t->saved);
     return DIVERGED("step %lld: %s; try a lower {lr}, a longer {warmup}, or {clip}%s", (long long)step, text,

@@ -40,6 +40,13 @@ static void reports(const Fixture *fixture) {
     assert_int_equal(ran.code, 0);
     assert_contains(ran.out, "“halves” reached ");
     ran_done(&ran);
+    /* A run that diverged is no interrupted one, also without the comparison's results. */
+    char wild[80];
+    snprintf(wild, sizeof wild, "%s/wild-7", fixture->out);
+    ran = program_run("report", wild, "--out", page);
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, "wild-7: failed: step 2: training diverged");
+    ran_done(&ran);
     ran = program_run("report", "--watch", run);
     assert_int_equal(ran.code, 0);
     assert_contains(ran.out, "step 3/3 (100%)  loss ");
