@@ -44,6 +44,9 @@ static const char *latex_escape(const char *text, size_t *ret_length) {
                                         {"--", "-{}-{}"}, /* a dash */
                                         {"~", "\\textasciitilde{}"},
                                         {"^", "\\textasciicircum{}"},
+                                        {"`", "\\textasciigrave{}"},  /* with ? or !, a Spanish mark */
+                                        {"'", "\\textquotesingle{}"}, /* two of them are one mark */
+                                        {"\"", "\\texttt{\"}"},       /* otherwise a closing mark */
                                         {"“", "``"},
                                         {"”", "''"}};
     return find(table, sizeof table / sizeof *table, text, ret_length);
@@ -109,8 +112,31 @@ static void put_markdown(FILE *out, const Results *results, const Columns *colum
 
 #define TABULAR "tabular" /* not a setting in braces, see base/setting.h */
 
+/* Whether pdflatex has all characters of a text: those of Latin alphabets, dashes, quotation marks and the
+ * ellipsis. */
+static bool is_latin(const char *text) {
+    enum { LATIN_END = 0x180, MARKS = 0x2010, MARKS_END = 0x2027 };
+    for (size_t i = 0; text[i];) {
+        unsigned char lead = (unsigned char)text[i++];
+        unsigned code = lead < 0x80   ? lead
+                        : lead < 0xE0 ? lead & 0x1Fu
+                        : lead < 0xF0 ? lead & 0xFu
+                                      : lead & 7u;
+        for (; ((unsigned char)text[i] & 0xC0) == 0x80; i++)
+            code = code << 6 | ((unsigned char)text[i] & 0x3Fu);
+        if (code >= LATIN_END && !(code >= MARKS && code < MARKS_END)) return false;
+    }
+    return true;
+}
+
 static void put_latex(FILE *out, const Results *results, const Columns *columns) {
-    fputs("% needs the package booktabs\n\\begin{" TABULAR "}{l", out);
+    bool latin = true;
+    for (size_t r = 0; r < results->count; r++) latin &= is_latin(results->runs[r].name);
+    fputs("% needs the package booktabs\n", out);
+    if (!latin)
+        fputs("% needs lualatex or xelatex, and a font with all letters of the names: pdflatex lacks some\n",
+              out);
+    fputs("\\begin{" TABULAR "}{l", out);
     for (size_t i = 0; i < columns->count; i++) fputc('r', out);
     fputs("}\n\\toprule\nrun", out);
     for (size_t i = 0; i < columns->count; i++) {

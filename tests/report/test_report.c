@@ -428,6 +428,48 @@ static void formats_tables(void **state) {
     results_done(&results);
 }
 
+/* LaTeX accepts the table, whatever the names are. Skipped without pdflatex. */
+static void latex_compiles(void **state) {
+    static const char document[] = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}"
+                                   "\\input{table.tex}\\end{document}\n";
+    static const char *const names[] = {
+        "[2] *x* <--zero> $5$ ~~a~~",  "a_b|c & 50% #1 {x} ^2 \\alpha",
+        "--- `quoted` ''two'' \"d\"",  "?`what !`so ,,low'' \\\\[2cm] \\end{x}",
+        "naïve Größe é ß ø ± µ × … –", "%",
+        "\\input{/etc/passwd}"};
+    const Fixture *fixture = *state;
+    Results results = {0};
+    char name[8], command[256], path[80];
+    CLEANUP(mem_freep) char *table = NULL, *note = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(name, sizeof name, "%zu", i);
+        write_run(fixture, name, SUMMARY("500", "1200", "false"), METRICS);
+        add(&results, fixture, name);
+        free(results.runs[i].name);
+        results.runs[i].name = strdup(names[i]);
+    }
+    assert_ok(table_format(&results, FORMAT_LATEX, &table));
+    assert_has(
+        table,
+        "\n?\\textasciigrave{}what !\\textasciigrave{}so ,,low\\textquotesingle{}\\textquotesingle{} ");
+    assert_null(strstr(table, "lualatex"));
+    free(results.runs[0].name);
+    results.runs[0].name = strdup("模型");
+    assert_ok(table_format(&results, FORMAT_LATEX, &note));
+    assert_has(note, "% needs lualatex or xelatex");
+    results_done(&results);
+    if (system("pdflatex --version >/dev/null 2>&1 && kpsewhich booktabs.sty >/dev/null") != 0) skip();
+    snprintf(path, sizeof path, "%s/table.tex", fixture->dir);
+    assert_ok(file_replace(path, table, strlen(table)));
+    snprintf(path, sizeof path, "%s/page.tex", fixture->dir);
+    assert_ok(file_replace(path, document, strlen(document)));
+    snprintf(command, sizeof command,
+             "cd %s && pdflatex -interaction=nonstopmode -halt-on-error page.tex >/dev/null 2>&1 && "
+             "! grep -q 'Missing character' page.log",
+             fixture->dir);
+    assert_int_equal(system(command), 0);
+}
+
 /* Costs by the price given, else by the cluster's: of GPUs, or of hosts without GPUs. Energy as recorded. */
 static void computes_costs(void **state) {
     const Fixture *fixture = *state;
@@ -926,6 +968,7 @@ int main(void) {
                                        TEST(reads_energy),
                                        TEST(names_machine),
                                        TEST(formats_tables),
+                                       TEST(latex_compiles),
                                        TEST(long_and_odd_names),
                                        TEST(diverged_runs_have_failed),
                                        TEST(equal_memory),
