@@ -106,6 +106,19 @@ Columns results_columns(const Results *results) {
     return columns;
 }
 
+Columns results_own_columns(const Results *results) {
+    Columns columns = results_columns(results);
+    size_t kept = 0;
+    for (size_t i = 0; i < columns.count; i++) {
+        bool any = false;
+        for (size_t k = 0; k < results->count && !any; k++)
+            any = isfinite(run_figure(&results->runs[k], columns.shown[i]));
+        if (any) columns.shown[kept++] = columns.shown[i];
+    }
+    columns.count = kept;
+    return columns;
+}
+
 /* ---- the note ---- */
 
 static void put_equal(FILE *out, const Results *results, const Columns *columns) {

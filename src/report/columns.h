@@ -14,6 +14,8 @@ typedef struct Columns {
 
 /* The figures that the study lists, else all that any run has. */
 Columns results_columns(const Results *results);
+/* Those of a table without the published figures of a study: all that any run has. */
+Columns results_own_columns(const Results *results);
 /* What the table does not show: figures that are the same in all runs, the program that predictions describe,
  * and the baseline of each kind of run. May be empty; the caller frees it. */
 MUST_USE Status columns_note(const Results *results, const Columns *columns, char **ret_text);

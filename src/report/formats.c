@@ -172,7 +172,7 @@ static Status put_notes(FILE *out, const Results *results, const Columns *column
 }
 
 static Status put_table(FILE *out, const Results *results, TableFormat format) {
-    Columns columns = results_columns(results);
+    Columns columns = results_own_columns(results);
     if (format == FORMAT_CSV) {
         results_csv(out, results);
         return OK;

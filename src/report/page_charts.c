@@ -67,7 +67,10 @@ static Status put_bars(FILE *out, const Results *results, FigureId figure, Chart
                                                .color = is_gray(run, figure) ? PLOT_GRAY : 0};
     }
     return put_plot(out, &plot, memory ? "Peak memory" : "Throughput",
-                    memory ? "highest of all ranks" : "tokens/s; whiskers: 95% confidence interval", drawn);
+                    memory                            ? "highest of all ranks"
+                    : results_spread(results, figure) ? "tokens/s; whiskers: 95% confidence interval"
+                                                      : "tokens/s",
+                    drawn);
 }
 
 /* Up and to the left is better. */

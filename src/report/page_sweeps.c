@@ -108,7 +108,7 @@ static bool has_batch(const Run *run, FigureId figure) {
 }
 
 /* Collects all runs that differ from run `first` only in batch size: our values, without those that were
- * disturbed, or the published ones. False if an earlier run belongs to the same curve or all batch sizes are
+ * disturbed, or the published ones. False if `first` is not the first run of the curve or all batch sizes are
  * equal. */
 static bool collect(const Results *results, size_t first, FigureId figure, bool published, Points *points) {
     points->count = 0;
@@ -119,10 +119,20 @@ static bool collect(const Results *results, size_t first, FigureId figure, bool 
         if (!has_batch(run, figure) || !isfinite(value) || !same_except_batch(run, &results->runs[first]) ||
             (!published && is_disturbed(run, figure)))
             continue;
-        if (i < first) return false;
+        if (i < first || (i > first && !points->count)) return false;
         insert(points, run_batch(run), value, published ? NAN : run_spread(run, figure));
     }
     return points->count > 1 && points->x[0] < points->x[points->count - 1];
+}
+
+/* Whether other runs differ from this one only in batch size. */
+static bool has_curve(const Results *results, const Run *run, FigureId figure) {
+    for (size_t i = 0; i < results->count; i++) {
+        const Run *other = &results->runs[i];
+        if (has_batch(other, figure) && same_except_batch(other, run) && run_batch(other) != run_batch(run))
+            return true;
+    }
+    return false;
 }
 
 /* The runs of any curve that were disturbed. */
@@ -130,7 +140,7 @@ static void collect_disturbed(const Results *results, FigureId figure, Points *p
     points->count = 0;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        if (has_batch(run, figure) && is_disturbed(run, figure))
+        if (has_batch(run, figure) && is_disturbed(run, figure) && has_curve(results, run, figure))
             insert(points, run_batch(run), run_figure(run, figure), NAN);
     }
 }
@@ -165,7 +175,10 @@ static Status put_by_batch(FILE *out, const Results *results, FigureId figure, S
     }
     find_tics(sweep, &plot);
     return put_plot(out, &plot, memory ? "Peak memory" : "Throughput",
-                    memory ? "highest of all ranks" : "tokens/s; whiskers: 95% confidence interval", drawn);
+                    memory                            ? "highest of all ranks"
+                    : results_spread(results, figure) ? "tokens/s; whiskers: 95% confidence interval"
+                                                      : "tokens/s",
+                    drawn);
 }
 
 /* Throughput or, if too many runs were disturbed, only memory. */
@@ -314,7 +327,10 @@ static Status put_by_ranks(FILE *out, const Results *results, Sweep *sweep, Figu
     }
     find_tics(sweep, &plot);
     return put_plot(out, &plot, "Throughput per rank",
-                    "relative to the run with the fewest ranks; whiskers: 95% confidence interval", drawn);
+                    results_spread(results, FIGURE_TOKENS)
+                        ? "relative to the run with the fewest ranks; whiskers: 95% confidence interval"
+                        : "relative to the run with the fewest ranks",
+                    drawn);
 }
 
 static Status put_scaling(FILE *out, const Results *results, Sweep *sweep, Figures *drawn) {

@@ -167,15 +167,18 @@ static void put_legend(FILE *out, const Columns *columns) {
 }
 
 Status put_table(FILE *out, const Results *results) {
-    Columns columns = results_columns(results);
+    Columns columns = results_own_columns(results);
     CLEANUP(mem_freep) char *note = NULL, *trust = NULL;
     TRY(columns_note(results, &columns, &note));
-    put_section(out, "Results",
-                results->count > 1
-                    ? "Below each value: its spread (±) and its difference from the baseline (▲ higher, ▼ "
-                      "lower; tie: "
-                      "smaller than the spread). Bold: the best value, and those that tie with it."
-                    : NULL);
+    put_section(
+        out, "Results",
+        results->count < 2 ? NULL
+        : results_spread(results, FIGURE_TOKENS)
+            ? "Below each value: its spread (±) and its difference from the baseline (▲ higher, ▼ lower; "
+              "tie: "
+              "smaller than the spread). Bold: the best value, and those that tie with it."
+            : "Below each value: its difference from the baseline (▲ higher, ▼ lower). Bold: the best value, "
+              "and those that tie with it.");
     if (*note) {
         fputs("<p class=\"lead\">", out);
         put_html(out, note);

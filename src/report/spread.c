@@ -203,6 +203,12 @@ double run_spread(const Run *run, size_t figure) {
     return sample_spread(&sample);
 }
 
+bool results_spread(const Results *results, size_t figure) {
+    for (size_t i = 0; i < results->count; i++)
+        if (isfinite(run_spread(&results->runs[i], figure))) return true;
+    return false;
+}
+
 bool figure_is_settled(const Run *run, size_t figure) {
     return !figure_is_timed(figure) || run_predicted(run) || isfinite(run_spread(run, figure));
 }

@@ -34,6 +34,8 @@ double run_mean(const Run *run, size_t figure, double (*value)(const Run *run, s
 
 /* NAN: unknown, or the figure is not timed. */
 double run_spread(const Run *run, size_t figure);
+/* Whether any run has a spread. */
+bool results_spread(const Results *results, size_t figure);
 /* Whether a figure has an interval, or needs none because it is predicted or not timed. Without one, nothing
  * is said to be better or worse. */
 bool figure_is_settled(const Run *run, size_t figure);

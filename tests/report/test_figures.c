@@ -93,10 +93,9 @@ static void curves_have_whiskers(void **state) {
     static const char summary[] = "{\"steps\": 12, \"tokens_per_s\": %s, \"params_total\": 1, \"layout\": "
                                   "{\"ranks\": %s, \"dp\": %s, \"batch\": %s}, "
                                   "\"load\": {\"cores\": 2, \"contention\": %s}}";
-    static const char *const runs[][5] = {{"one", "100", "1", "4", "0"},
-                                          {"two", "180", "1", "8", "0"},
-                                          {"four", "90", "1", "16", "0.5"},
-                                          {"eight", "390", "1", "32", "0"},
+    static const char *const runs[][5] = {{"first", "90", "1", "2", "0.5"}, {"alone", "90", "4", "4", "0.5"},
+                                          {"one", "100", "1", "4", "0"},    {"two", "180", "1", "8", "0"},
+                                          {"four", "90", "1", "16", "0.5"}, {"eight", "390", "1", "32", "0"},
                                           {"both", "150", "2", "4", "0"}};
     const Fixture *fixture = *state;
     Results results = {0};
@@ -105,7 +104,7 @@ static void curves_have_whiskers(void **state) {
     for (int step = 1; step <= 12; step++)
         snprintf(metrics + strlen(metrics), sizeof metrics - strlen(metrics),
                  "{\"step\":%d,\"loss\":5,\"step_ms\":%d}\n", step, (step - 1) % 4 < 2 ? 99 : 101);
-    for (size_t i = 0; i < 5; i++) {
+    for (size_t i = 0; i < 7; i++) {
         snprintf(text, sizeof text, summary, runs[i][1], runs[i][2], runs[i][2], runs[i][3], runs[i][4]);
         write_run(fixture, runs[i][0], text, metrics);
         add(&results, fixture, runs[i][0]);
@@ -120,7 +119,8 @@ static void curves_have_whiskers(void **state) {
     assert_ok(file_read(file, 1 << 16, &csv, NULL));
     assert_has(csv, "\"1 rank\",8,180,2.");
     assert_has(csv, "\"1 rank\",32,390,4.");
-    assert_has(csv, "\"CPU contention\",16,90,\n");
+    assert_has(csv, "\n\"CPU contention\",2,90,\n\"CPU contention\",16,90,\n");
+    assert_null(strstr(strstr(csv, "\"1 rank\",8") + 1, "\"1 rank\",8")); /* one curve */
     assert_null(strstr(csv, "\"1 rank\",16"));
     snprintf(file, sizeof file, "%s/page-figures/scaling.csv", fixture->dir);
     assert_ok(file_read(file, 1 << 16, &scaling, NULL));

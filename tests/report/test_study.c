@@ -87,6 +87,7 @@ static void shows_published(void **state) {
                      "<span>10.00</span>");
     assert_has(html, "<p class=\"note\">a note</p>");
     assert_has(html, "Predicted peak of the total.");
+    assert_null(strstr(html, "whiskers: ")); /* predictions have none */
     free(html);
     free(table);
     free(note);
@@ -169,7 +170,58 @@ static void judges_claims(void **state) {
     results_done(&results);
 }
 
+/* Measured times decide a claim only with an interval that is smaller than the difference, and with the cores
+ * to themselves. */
+static void noise_decides_no_claim(void **state) {
+    static const char disturbed[] = "{\"steps\": 6, \"samples_per_s\": 900, \"load\": {\"contention\": 0.5}}";
+    static const struct {
+        const char *run;
+        Verdict verdict;
+        const char *detail;
+    } cases[] = {{"faster", VERDICT_HOLDS, "samples/s measured 60.00 vs 50.00 (+20.0%)"},
+                 {"short", VERDICT_UNKNOWN, "too few steps for an interval"},
+                 {"tied", VERDICT_UNKNOWN, "a difference smaller than the spread"},
+                 {"disturbed", VERDICT_UNKNOWN, "but with contention"}};
+    const Fixture *fixture = *state;
+    Results results = {0};
+    write_run(fixture, "base", SUMMARY("500", "1200", "false"), EVEN);
+    write_run(fixture, "faster", SUMMARY("600", "1200", "false"), EVEN);
+    write_run(fixture, "short", SUMMARY("900", "1200", "false"), METRICS);
+    write_run(fixture, "tied", SUMMARY("502", "1200", "false"), EVEN);
+    write_run(fixture, "disturbed", disturbed, EVEN);
+    add(&results, fixture, "base");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char claim[200], *detail = NULL;
+        Verdict verdict;
+        add(&results, fixture, cases[i].run);
+        snprintf(claim, sizeof claim,
+                 CLAIM("samples_per_s", "\"%s\"", "\"than\": \"base\", \"relation\": \"higher\", \"by\": 0"),
+                 cases[i].run);
+        json_t *json = json_of(claim);
+        assert_ok(claim_judge(&results, json, &verdict, &detail));
+        if (verdict != cases[i].verdict || !strstr(detail, cases[i].detail))
+            fail_msg("%s: %s, '%s'", cases[i].run, verdict_name(verdict), detail);
+        json_decref(json);
+        free(detail);
+    }
+    results_done(&results);
+}
+
+/* A figure that only the study has is no column of a table without its figures. */
+static void columns_of_runs(void **state) {
+    const Fixture *fixture = *state;
+    Results results = {0};
+    write_run(fixture, "run", SUMMARY("500", "1200", "false"), EVEN);
+    add(&results, fixture, "run");
+    results.runs->published = json_of("{\"f1\": 0.5}");
+    Columns all = results_columns(&results), own = results_own_columns(&results);
+    assert_int_equal(own.count + 1, all.count);
+    for (size_t i = 0; i < own.count; i++) assert_true(own.shown[i] != FIGURE_F1);
+    results_done(&results);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(shows_published), TEST(judges_claims)};
+    const struct CMUnitTest tests[] = {TEST(shows_published), TEST(judges_claims),
+                                       TEST(noise_decides_no_claim), TEST(columns_of_runs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
