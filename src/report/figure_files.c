@@ -7,6 +7,7 @@
 #include "base/fs.h"
 #include "base/json.h"
 #include "base/memory.h"
+#include "tokenizer/tokenizer.h"
 
 /* Every chart of any page. */
 static const char *const names[] = {"throughput",
@@ -59,36 +60,45 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
+/* The page's name in the list, which is UTF-8. */
+static Status listed_name(const char *page, char **ret_name) {
+    size_t size;
+    return text_to_utf8(base_name(page), strlen(base_name(page)), ret_name, &size);
+}
+
 /* ---- the list ---- */
 
 /* Which files the directory's list names. *ret_own is false if it has none, or that of another page. */
 static Status read_list(const char *page, const char *dir, bool *ret_own, bool listed[FILES]) {
-    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(mem_freep) char *path = NULL, *name = NULL;
     CLEANUP(json_decrefp) json_t *json = NULL;
     const json_t *file;
     size_t i;
+    TRY(listed_name(page, &name));
     memset(listed, 0, FILES * sizeof *listed);
     *ret_own = false;
     TRY(path_join(&path, dir, FIGURE_LIST));
     if (!path_exists(path)) return OK;
     CLEANUP(status_freep) Status damaged = json_read_file(path, &json);
     const char *owner = damaged ? NULL : json_string_at(json, "page");
-    *ret_own = owner && !strcmp(owner, base_name(page));
+    *ret_own = owner && !strcmp(owner, name);
     json_array_foreach(json_object_get(json, "files"), i, file) {
-        char name[NAME_SIZE];
+        char chart[NAME_SIZE];
         for (size_t k = 0; k < FILES && json_is_string(file); k++)
-            listed[k] |= !strcmp(json_string_value(file), file_name(k, name));
+            listed[k] |= !strcmp(json_string_value(file), file_name(k, chart));
     }
     return OK;
 }
 
 static Status write_list(const char *page, const char *dir, const bool listed[FILES]) {
-    CLEANUP(mem_freep) char *path = NULL;
-    CLEANUP(json_decrefp) json_t *json = json_pack("{s:s, s:[]}", "page", base_name(page), "files");
-    char name[NAME_SIZE];
+    CLEANUP(mem_freep) char *path = NULL, *name = NULL;
+    char chart[NAME_SIZE];
+    TRY(listed_name(page, &name));
+    CLEANUP(json_decrefp) json_t *json = json_pack("{s:s, s:[]}", "page", name, "files");
     if (!json) return FAILED("out of memory while listing the figures of %s", page);
     for (size_t i = 0; i < FILES; i++)
-        if (listed[i]) json_array_append_new(json_object_get(json, "files"), json_string(file_name(i, name)));
+        if (listed[i])
+            json_array_append_new(json_object_get(json, "files"), json_string(file_name(i, chart)));
     TRY(path_join(&path, dir, FIGURE_LIST));
     return json_write_file(path, json);
 }

@@ -212,6 +212,12 @@ static void figures_of_each_page(void **state) {
     assert_ok(json_read_file(path, &json));
     snprintf(path, sizeof path, "%s/report-figures", fixture->dir);
     assert_int_equal(json_array_size(json_object_get(json, "files")), count_files(path));
+    /* A name need not be UTF-8. */
+    snprintf(page, sizeof page, "%s/\xff.html", fixture->dir);
+    assert_ok(page_write(&two, page, &curves));
+    assert_ok(page_write(&two, page, &curves));
+    snprintf(path, sizeof path, "%s/\xff-figures-2", fixture->dir);
+    assert_false(path_exists(path));
     /* A page without charts has no directory. */
     Results none = {0};
     Run *waiting;
