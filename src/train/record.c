@@ -478,8 +478,11 @@ static json_t *host_load(const Record *record, int rank, double *ret_contention)
     if (!(seconds > 0) || !isfinite(load->busy_s)) return NULL;
     double others = fmax(load->busy_s - cpu_s, 0) / seconds, steal = load->steal_s / seconds;
     wanted = fmin(wanted, own->cores);
-    *ret_contention = fmin(fmax(others + steal - (own->cores - wanted), 0) / wanted, 1);
-    double resolution = seconds >= MIN_LOAD_S ? 0 : fmin(RESOLUTION_S / seconds / wanted, 1);
+    double missing = others + steal - (own->cores - wanted),
+           doubt = seconds >= MIN_LOAD_S ? 0 : RESOLUTION_S / seconds;
+    *ret_contention = fmin(fmax(missing, 0) / wanted, 1);
+    double resolution =
+        fmin(fmax(missing + doubt, 0) / wanted, 1) - *ret_contention; /* 0: enough idle cores */
     return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "host",
                      group_host(record->job->runner->mesh->world, rank, host), "seconds", seconds, "cores",
                      own->cores, "wanted", wanted, "others", others, "steal", steal, "contention",

@@ -108,7 +108,7 @@ static void repeats(void **state) {
     /* The load of the machine is known for runs of moments, too, if only roughly. */
     const json_t *load = json_object_get(json_object_get(run, "summary"), "load");
     assert_true(json_number_at(load, "seconds") > 0 && json_number_at(load, "wanted") == 1);
-    assert_true(json_number_at(load, "seconds") >= 0.5 || json_number_at(load, "resolution") > 0);
+    assert_true(json_is_number(json_object_get(load, "resolution")));
     json_decref(json);
     ran_done(&ran);
     /* Repeats that exist count without the option, too. */
