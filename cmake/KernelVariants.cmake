@@ -77,9 +77,13 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(avx512 -mavx512f -mavx512dq -mavx512vl -mavx512bw -mavx512bf16 -mavx2 -mfma)
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/micro_dot.c PROPERTIES
     COMPILE_OPTIONS "${avx512};${unscheduled}")
-  foreach(file micro_amx micro_split)
+  foreach(file attention16_product micro_amx micro_split)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/${file}.c PROPERTIES
       COMPILE_OPTIONS "${avx512};-mamx-tile;-mamx-bf16")
+  endforeach()
+  foreach(file attention16_forward attention16_backward)
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/${file}.c PROPERTIES
+      COMPILE_OPTIONS "${avx512};-ffp-contract=fast;-mprefer-vector-width=512")
   endforeach()
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/thin_amx.c PROPERTIES
     COMPILE_OPTIONS "-mamx-tile;-mamx-bf16")

@@ -13,6 +13,7 @@
 
 #include "kernels/cpu/approx.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention16.h"
 
 /* Multiples of MICRO_ROWS and MICRO_COLS. */
 enum { BLOCK = 96, PANELS = BLOCK / MICRO_COLS };
@@ -372,6 +373,11 @@ static void sum_task(const void *context, int64_t head, int thread) {
 
 static Status attention_backward_cpu(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
                                      Tensor qkv, Tensor lens, Attention spec) {
+#if defined(__AVX512F__)
+    const Product16 *product = NULL;
+    TRY(product16_choose(&product, qkv, &spec));
+    if (product) return attention16_backward(product, stream, dqkv, dout, out, lse, qkv, lens, &spec);
+#endif
     HeadShape s = head_shape(qkv, &spec);
     Plan plan = plan_of(stream, s);
     size_t scratch_bytes = (size_t)plan.threads * plan.each;

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/approx.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention16.h"
 
 enum { SCORE_KEYS = 6144 / MICRO_COLS / MICRO_ROWS * MICRO_ROWS };
 
@@ -241,6 +242,11 @@ static void forward_task(const void *context, int64_t at, int thread) {
 
 static Status attention_forward_cpu(Stream *stream, Tensor out, Tensor lse, Tensor qkv, Tensor lens,
                                     Attention spec) {
+#if defined(__AVX512F__)
+    const Product16 *product = NULL;
+    TRY(product16_choose(&product, qkv, &spec));
+    if (product) return attention16_forward(product, stream, out, lse, qkv, lens, &spec);
+#endif
     HeadShape s = head_shape(qkv, &spec);
     int threads = threads_for(stream, s.B * s.H * s.T * s.D);
     /* Split heads only if there are too few of them, because each split packs the keys again. */

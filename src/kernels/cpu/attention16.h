@@ -1,0 +1,43 @@
+/* bf16 attention with bf16 products (x86-64): scores, weights times values and the four products of backward
+ * use AMX tiles or VDPBF16PS, and the softmax between them is fp32. Weights and their gradients are rounded
+ * to bf16 for the products that follow; sums and lse are of unrounded weights.
+ *
+ * Products are of 32 x 32 elements. The left operand has rows of contiguous steps, in blocks of 32 steps; the
+ * right operand has pairs of steps of 32 columns, (steps / 2, 32, 2), called a panel. Scores have a row per
+ * key and a column per query, so maxima, sums and dropout words have a lane per query, and one conversion
+ * makes two rows of weights the left operand of dV and dK or a pair of steps of the right operand of out and
+ * dQ.
+ *
+ * The files that include this are compiled for AVX-512 with bf16 conversions. */
+#ifndef WEFT_KERNELS_CPU_ATTENTION16_H
+#define WEFT_KERNELS_CPU_ATTENTION16_H
+
+#include "kernels/backend.h"
+
+/* Width of products: rows, columns and unit of steps. */
+enum { SIDE = 32 };
+
+/* A left operand: step s of row r is at[r * row + s / SIDE * block + s % SIDE]. */
+typedef struct Left16 {
+    const uint16_t *at;
+    int64_t row, block;
+} Left16;
+
+typedef struct Product16 {
+    /* Called by each thread before its first product and after its last. */
+    void (*begin)(void);
+    void (*end)(void);
+    /* c (SIDE, SIDE) [+]= left times panel over `depth` steps, a multiple of SIDE. Rows of c are c_stride
+     * apart. */
+    void (*run)(int64_t depth, Left16 left, const uint16_t *panel, float *c, int64_t c_stride, bool add);
+} Product16;
+
+/* The products of this CPU, or NULL if these kernels do not support the tensor or the shape. */
+MUST_USE Status product16_choose(const Product16 **ret_product, Tensor qkv, const Attention *spec);
+
+MUST_USE Status attention16_forward(const Product16 *product, Stream *stream, Tensor out, Tensor lse,
+                                    Tensor qkv, Tensor lens, const Attention *spec);
+MUST_USE Status attention16_backward(const Product16 *product, Stream *stream, Tensor dqkv, Tensor dout,
+                                     Tensor out, Tensor lse, Tensor qkv, Tensor lens, const Attention *spec);
+
+#endif

@@ -1,0 +1,384 @@
+/* Attention backward with bf16 products; see attention16.h, and attention_backward.c for the formulas. A
+ * thread takes a head, or a range of its keys if there are few heads, and iterates over blocks of keys and
+ * queries. In a block, panels of SIDE queries are processed one after the other: scores and dP against the
+ * keys that the panel sees, the softmax, and dQ^T. dV and dK follow for the whole block. Factors that all
+ * elements share (the scale and that of dropout) are applied when results are stored.
+ *
+ * dQ is accumulated over the blocks of keys in order. If a head is split, each split has its own dQ, and
+ * these are added in order afterwards. If query heads share keys and values, a thread takes all of them, one
+ * after the other, and keeps dK and dV of all of its keys. */
+#if defined(__x86_64__)
+
+#include "kernels/cpu/attention16_parts.h"
+
+enum { BLOCK = 128, PANELS = BLOCK / SIDE };
+
+/* Scratch memory of a thread. T is rounded up to SIDE. */
+typedef struct Scratch {
+    uint16_t *keys, *values;          /* (T, D): left operands of scores and dP */
+    uint16_t *keys_across;            /* blocks of SIDE keys, (D, SIDE): left operand of dQ^T */
+    uint16_t *query, *grad;           /* panels of SIDE queries with D steps, for scores and dP */
+    uint16_t *query_dims, *grad_dims; /* panels of SIDE dims with T steps, for dK and dV */
+    float *scores, *dweights;         /* (BLOCK, SIDE) of a panel */
+    uint16_t *weights, *dscores;      /* PANELS of (BLOCK, SIDE): left operands of dV and dK */
+    uint16_t *pairs;                  /* dscores as a panel with BLOCK steps, for dQ^T */
+    float *dkeys, *dvalues;           /* (BLOCK, D), or (T, D) if query heads share keys */
+    float *dquery;                    /* T / SIDE panels (D, SIDE) */
+    float *lse, *delta;               /* (T): lse / ln 2, infinite for queries that see no key;  -(g . o) */
+} Scratch;
+
+static uint16_t *halves(Bump *bump, int64_t count) {
+    return bump_take(bump, (size_t)count * sizeof(uint16_t));
+}
+static float *floats(Bump *bump, int64_t count) {
+    return bump_take(bump, (size_t)count * sizeof(float));
+}
+
+static Scratch scratch_take(Bump *bump, HeadShape s) {
+    int64_t T = round_up(s.T, SIDE), all = T * s.D, block = s.qkv.group > 1 ? round_up(T, BLOCK) : BLOCK;
+    return (Scratch){
+        .keys = halves(bump, all),
+        .values = halves(bump, all),
+        .keys_across = halves(bump, all),
+        .query = halves(bump, all),
+        .grad = halves(bump, all),
+        .query_dims = halves(bump, all),
+        .grad_dims = halves(bump, all),
+        .scores = floats(bump, BLOCK * SIDE),
+        .dweights = floats(bump, BLOCK * SIDE),
+        .weights = halves(bump, BLOCK * BLOCK),
+        .dscores = halves(bump, BLOCK * BLOCK),
+        .pairs = halves(bump, BLOCK * SIDE),
+        .dkeys = floats(bump, block * s.D),
+        .dvalues = floats(bump, block * s.D),
+        .dquery = floats(bump, all),
+        .lse = floats(bump, T),
+        .delta = floats(bump, T),
+    };
+}
+
+/* How the work is partitioned. */
+typedef struct Plan {
+    int threads;
+    int64_t heads, splits; /* heads: of keys, over all sequences; splits: ranges of keys per head */
+    size_t each;           /* bytes of scratch memory per thread */
+    size_t partial;        /* floats of one split's dQ */
+} Plan;
+
+/* What the tasks share. */
+typedef struct Backward {
+    const Product16 *product;
+    Tensor dqkv, dout, out, lse, qkv, lens;
+    const Attention *spec;
+    HeadShape shape;
+    Plan plan;
+    unsigned char *memory;
+    float *partial; /* dQ of all splits of all heads, if heads are split */
+} Backward;
+
+typedef struct Head {
+    const Backward *f;
+    int64_t b, h, keys; /* keys: number of keys that any query may see */
+    Rows q, k, v, grad, out;
+    const float *lse;      /* (T) */
+    const int32_t *starts; /* (T); NULL: one document */
+} Head;
+
+/* A block: queries [q, q + queries) and keys [k, k + keys). Each panel of queries sees keys [from, to) of
+ * them, in multiples of SIDE. */
+typedef struct Block {
+    int64_t q, queries, k, keys;
+    Range seen[PANELS];
+} Block;
+
+static float dot_bf16(const uint16_t *x, const uint16_t *y, int64_t D) {
+    VecF even = {0}, odd = {0};
+    for (int64_t d = 0; d < D; d += 2 * VEC) {
+        even += vec_load_bf16(x + d) * vec_load_bf16(y + d);
+        odd += vec_load_bf16(x + d + VEC) * vec_load_bf16(y + d + VEC);
+    }
+    return vec_sum_of(even + odd);
+}
+
+/* Packs what all blocks use. */
+static void head_pack(const Scratch *scratch, const Head *head) {
+    int64_t T = head->f->shape.T, rows = round_up(T, SIDE);
+    pack_rows(scratch->keys, head->k, head->keys);
+    pack_rows(scratch->values, head->v, head->keys);
+    pack_transposed(scratch->keys_across, head->k, head->keys);
+    pack_columns_all(scratch->query, head->q, T);
+    pack_columns_all(scratch->grad, head->grad, T);
+    pack_steps(scratch->query_dims, head->q, T, rows * SIDE);
+    pack_steps(scratch->grad_dims, head->grad, T, rows * SIDE);
+    for (int64_t t = 0; t < rows; t++) {
+        bool sees = t < T && head->lse[t] != -INFINITY;
+        scratch->lse[t] = sees ? head->lse[t] * 1.44269504f : INFINITY;
+        scratch->delta[t] = t < T ? -dot_bf16(rows_at(head->grad, t), rows_at(head->out, t), head->q.D) : 0;
+    }
+}
+
+/* The first key that query q sees. It never decreases from one query to the next. */
+static int64_t first_seen(const Head *head, int64_t q) {
+    int64_t window = head->f->spec->window;
+    return window || head->starts ? first_key(head->starts, window, q) : 0;
+}
+
+static Sight sight_of(const Head *head, int64_t q, int64_t queries) {
+    int32_t first[SIDE], end[SIDE];
+    for (int64_t i = 0; i < SIDE; i++) {
+        int64_t query = q + min_of(i, queries - 1);
+        first[i] = (int32_t)first_seen(head, query);
+        end[i] = (int32_t)keys_seen(head->keys, head->f->spec->causal, query);
+    }
+    Sight sight = {.all_from = first[SIDE - 1], .all_to = end[0]};
+    memcpy(&sight.first, first, sizeof first);
+    memcpy(&sight.end, end, sizeof end);
+    return sight;
+}
+
+static Block block_of(const Head *head, int64_t q, int64_t k, int64_t keys) {
+    Block at = {.q = q, .queries = min_of(BLOCK, head->f->shape.T - q), .k = k, .keys = keys};
+    for (int64_t panel = 0; panel * SIDE < at.queries; panel++) {
+        int64_t first = first_seen(head, q + panel * SIDE) - k;
+        int64_t to = head->f->spec->causal ? q + (panel + 1) * SIDE - k : keys;
+        at.seen[panel].from = first > 0 ? first / SIDE * SIDE : 0;
+        at.seen[panel].to = round_up(to < 0 ? 0 : min_of(to, keys), SIDE);
+    }
+    return at;
+}
+
+/* Writes the weights, with dropout, and dS of keys [k, to), both even, as left operands and dS also as pairs.
+ */
+static ALWAYS_INLINE void softmax_rows(const Scratch *scratch, int64_t at, uint16_t *weights,
+                                       uint16_t *dscores, float unit, Lanes lse, Lanes delta, int64_t k,
+                                       int64_t to, const Kept *kept, float factor) {
+    const float *scores = scratch->scores + at, *dweights = scratch->dweights + at;
+    uint16_t *pairs = scratch->pairs + at;
+    for (; k < to; k += 2, scores += 2 * SIDE, dweights += 2 * SIDE, pairs += 2 * SIDE) {
+        __m512i ds[2];
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++, weights += SIDE, dscores += SIDE) {
+            VecF w0 = exp2_of(vec_load(scores + i * SIDE) * unit - lse.low);
+            VecF w1 = exp2_of(vec_load(scores + i * SIDE + VEC) * unit - lse.high);
+            VecF d0 = vec_load(dweights + i * SIDE), d1 = vec_load(dweights + i * SIDE + VEC);
+            VecF z0 = w0, z1 = w1;
+            if (kept) {
+                __mmask16 low = kept_lanes(kept, k + i, 0), high = kept_lanes(kept, k + i, 1);
+                __m512 scale = _mm512_set1_ps(factor);
+                z0 = (VecF)_mm512_maskz_mov_ps(low, (__m512)w0);
+                z1 = (VecF)_mm512_maskz_mov_ps(high, (__m512)w1);
+                d0 = (VecF)_mm512_mask3_fmadd_ps((__m512)d0, scale, (__m512)delta.low, low);
+                d1 = (VecF)_mm512_mask3_fmadd_ps((__m512)d1, scale, (__m512)delta.high, high);
+            } else {
+                d0 += delta.low, d1 += delta.high;
+            }
+            ds[i] = to_bf16(w0 * d0, w1 * d1);
+            _mm512_storeu_si512(weights, to_bf16(z0, z1));
+            _mm512_storeu_si512(dscores, ds[i]);
+        }
+        _mm512_storeu_si512(pairs, interleave_low(ds[0], ds[1]));
+        _mm512_storeu_si512(pairs + SIDE, interleave_high(ds[0], ds[1]));
+    }
+}
+
+/* The softmax of one panel. */
+static void softmax(const Scratch *scratch, const Head *head, const Block *at, int64_t panel) {
+    const Attention *spec = head->f->spec;
+    Range seen = at->seen[panel];
+    int64_t q = at->q + panel * SIDE;
+    const float *lse_at = scratch->lse + q, *delta_at = scratch->delta + q;
+    Lanes lse = {vec_load(lse_at), vec_load(lse_at + VEC)};
+    Lanes delta = {vec_load(delta_at), vec_load(delta_at + VEC)};
+    float unit = spec->scale * 1.44269504f;
+    uint16_t *weights = scratch->weights + panel * BLOCK * SIDE;
+    uint16_t *dscores = scratch->dscores + panel * BLOCK * SIDE;
+    int64_t first = seen.from * SIDE;
+    if (!(spec->dropout.p > 0)) {
+        softmax_rows(scratch, first, weights + first, dscores + first, unit, lse, delta, seen.from, seen.to,
+                     NULL, 1);
+        return;
+    }
+    /* Keys of a block, which starts at a multiple of DROPOUT_GROUP, share their draws. */
+    _Static_assert((int)BLOCK == (int)DROPOUT_GROUP, "a block is one group of draws");
+    Kept kept;
+    kept_draw(&kept, &spec->dropout, head->b, head->h, q, at->k);
+    softmax_rows(scratch, first, weights + first, dscores + first, unit, lse, delta, seen.from, seen.to,
+                 &kept, dropout_scale(spec->dropout.p));
+}
+
+/* Computes the weights and dS of one panel and adds to its dQ. */
+static void panel_run(const Scratch *scratch, const Head *head, const Block *at, int64_t panel) {
+    const Product16 *product = head->f->product;
+    Range seen = at->seen[panel];
+    int64_t D = head->q.D, q = at->q + panel * SIDE;
+    if (seen.from >= seen.to) return;
+    for (int64_t k = seen.from; k < seen.to; k += SIDE) {
+        int64_t row = (at->k + k) * D;
+        product->run(D, (Left16){scratch->keys + row, D, SIDE}, scratch->query + q * D,
+                     scratch->scores + k * SIDE, SIDE, false);
+        product->run(D, (Left16){scratch->values + row, D, SIDE}, scratch->grad + q * D,
+                     scratch->dweights + k * SIDE, SIDE, false);
+    }
+    Sight sight = sight_of(head, q, min_of(SIDE, at->queries - panel * SIDE));
+    hide(scratch->scores + seen.from * SIDE, &sight, at->k + seen.from, at->k + seen.to);
+    softmax(scratch, head, at, panel);
+    for (int64_t d = 0; d < D; d += SIDE)
+        product->run(seen.to - seen.from,
+                     (Left16){scratch->keys_across + (at->k + seen.from) * D + d * SIDE, SIDE, D * SIDE},
+                     scratch->pairs + seen.from * SIDE, scratch->dquery + q * D + d * SIDE, SIDE, true);
+}
+
+/* Adds to dK and dV of the block's keys. */
+static void add_keys(const Scratch *scratch, const Head *head, const Block *at, float *dkeys,
+                     float *dvalues) {
+    const Product16 *product = head->f->product;
+    int64_t D = head->q.D, steps = round_up(head->f->shape.T, SIDE), panels = (at->queries + SIDE - 1) / SIDE;
+    for (int64_t k = 0; k < at->keys; k += SIDE) {
+        int64_t from = 0, to = panels;
+        while (from < panels && at->seen[from].to <= k) from++;
+        while (to > from && at->seen[to - 1].from > k) to--;
+        if (from == to) continue;
+        int64_t left = from * BLOCK * SIDE + k * SIDE, depth = (to - from) * SIDE;
+        for (int64_t d = 0; d < D; d += SIDE) {
+            int64_t right = d * steps + (at->q + from * SIDE) * SIDE;
+            product->run(depth, (Left16){scratch->weights + left, SIDE, BLOCK * SIDE},
+                         scratch->grad_dims + right, dvalues + k * D + d, D, true);
+            product->run(depth, (Left16){scratch->dscores + left, SIDE, BLOCK * SIDE},
+                         scratch->query_dims + right, dkeys + k * D + d, D, true);
+        }
+    }
+}
+
+/* The first `count` rows = from (count, D), times the factor. */
+static void unpack_rows(Rows rows, const float *from, int64_t count, float factor) {
+    for (int64_t row = 0; row < count; row++)
+        for (int64_t d = 0; d < rows.D; d += VEC, from += VEC)
+            store_bf16(rows_at(rows, row) + d, vec_load(from) * factor);
+}
+
+/* dQ, from its panels. */
+static void unpack_query(Rows rows, const float *panels, int64_t T, float scale) {
+    for (int64_t q = 0; q < T; q += SIDE)
+        unpack_transposed(rows_from(rows, q), panels + q * rows.D, min_of(SIDE, T - q),
+                          (Lanes){vec_set(scale), vec_set(scale)});
+}
+
+/* Computes dK and dV of keys [range.from, range.to). Their contribution to dQ stays in scratch->dquery. Of
+ * the query heads that share keys, all but the first add to dK and dV, and the last stores them. */
+static void keys_run(const Scratch *scratch, const Head *head, Rows dk, Rows dv, Range range) {
+    const Attention *spec = head->f->spec;
+    HeadShape s = head->f->shape;
+    int64_t turn = head->h % s.qkv.group;
+    float factor = spec->dropout.p > 0 ? dropout_scale(spec->dropout.p) : 1;
+    memset(scratch->dquery, 0, (size_t)(round_up(s.T, SIDE) * s.D) * sizeof(float));
+    for (int64_t k = range.from; k < range.to; k += BLOCK) {
+        int64_t keys = min_of(BLOCK, range.to - k), kept = s.qkv.group > 1 ? k * s.D : 0;
+        float *dkeys = scratch->dkeys + kept, *dvalues = scratch->dvalues + kept;
+        if (turn == 0) memset(dkeys, 0, BLOCK * (size_t)s.D * sizeof(float));
+        if (turn == 0) memset(dvalues, 0, BLOCK * (size_t)s.D * sizeof(float));
+        for (int64_t q = spec->causal ? k : 0; q < s.T && first_seen(head, q) < k + keys; q += BLOCK) {
+            Block at = block_of(head, q, k, keys);
+            for (int64_t panel = 0; panel * SIDE < at.queries; panel++) panel_run(scratch, head, &at, panel);
+            add_keys(scratch, head, &at, dkeys, dvalues);
+        }
+        if (turn + 1 < s.qkv.group) continue;
+        unpack_rows(rows_from(dk, k), dkeys, keys, spec->scale);
+        unpack_rows(rows_from(dv, k), dvalues, keys, factor);
+    }
+}
+
+static Plan plan_of(const Stream *stream, HeadShape s) {
+    Plan plan = {.threads = threads_for(stream, s.B * s.H * s.T * s.D), .heads = s.B * s.G, .splits = 1};
+    if (plan.heads < 2 * plan.threads)
+        plan.splits = min_of((2 * plan.threads + plan.heads - 1) / plan.heads, (s.T + BLOCK - 1) / BLOCK);
+    Bump count = {0};
+    scratch_take(&count, s);
+    plan.each = (count.used + BUMP_ALIGN - 1) / BUMP_ALIGN * BUMP_ALIGN;
+    plan.partial = (size_t)(round_up(s.T, SIDE) * s.D);
+    return plan;
+}
+
+static Head head_of(const Backward *f, int64_t at) {
+    HeadShape s = f->shape;
+    int64_t b = at / s.H, h = at % s.H;
+    return (Head){
+        .f = f,
+        .b = b,
+        .h = h,
+        .keys = keys_of(s, f->lens, b),
+        .q = head_part(f->qkv, s, PART_Q, b, h),
+        .k = head_part(f->qkv, s, PART_K, b, h),
+        .v = head_part(f->qkv, s, PART_V, b, h),
+        .grad = head_out(f->dout, s, b, h),
+        .out = head_out(f->out, s, b, h),
+        .lse = tensor_f32(f->lse) + at * s.T,
+        .starts = starts_of(f->spec, b, s.T),
+    };
+}
+
+/* Keys that no query sees have gradient 0. */
+static void clear_hidden(const Head *head, Rows rows) {
+    for (int64_t t = head->keys; t < head->f->shape.T; t++)
+        memset(rows_at(rows, t), 0, (size_t)rows.D * sizeof(uint16_t));
+}
+
+static Scratch scratch_of(const Backward *f, int thread) {
+    Bump bump = {.base = f->memory + (size_t)thread * f->plan.each, .size = f->plan.each};
+    return scratch_take(&bump, f->shape);
+}
+
+/* One split of the query heads that share a key head. */
+static void heads_task(const void *context, int64_t task, int thread) {
+    const Backward *f = context;
+    const Plan *plan = &f->plan;
+    HeadShape s = f->shape;
+    Scratch scratch = scratch_of(f, thread);
+    int64_t split = task % plan->splits;
+    for (int64_t i = 0; i < s.qkv.group; i++) {
+        int64_t at = task / plan->splits * s.qkv.group + i;
+        Head head = head_of(f, at);
+        Rows dk = head_part(f->dqkv, s, PART_K, head.b, head.h);
+        Rows dv = head_part(f->dqkv, s, PART_V, head.b, head.h);
+        if (plan->splits > 1)
+            scratch.dquery = f->partial + (size_t)(at * plan->splits + split) * plan->partial;
+        head_pack(&scratch, &head);
+        f->product->begin();
+        keys_run(&scratch, &head, dk, dv, range_part(head.keys, BLOCK, (int)split, (int)plan->splits));
+        f->product->end();
+        if (split == 0 && i == 0) clear_hidden(&head, dk), clear_hidden(&head, dv);
+        if (plan->splits == 1)
+            unpack_query(head_part(f->dqkv, s, PART_Q, head.b, head.h), scratch.dquery, s.T, f->spec->scale);
+    }
+}
+
+/* dQ of one head from its splits. */
+static void sum_task(const void *context, int64_t head, int thread) {
+    (void)thread;
+    const Backward *f = context;
+    HeadShape s = f->shape;
+    float *parts = f->partial + (size_t)(head * f->plan.splits) * f->plan.partial;
+    for (int64_t split = 1; split < f->plan.splits; split++) {
+        const float *from = parts + (size_t)split * f->plan.partial;
+#pragma omp simd
+        for (size_t i = 0; i < f->plan.partial; i++) parts[i] += from[i];
+    }
+    unpack_query(head_part(f->dqkv, s, PART_Q, head / s.H, head % s.H), parts, s.T, f->spec->scale);
+}
+
+Status attention16_backward(const Product16 *product, Stream *stream, Tensor dqkv, Tensor dout, Tensor out,
+                            Tensor lse, Tensor qkv, Tensor lens, const Attention *spec) {
+    HeadShape s = head_shape(qkv, spec);
+    Plan plan = plan_of(stream, s);
+    size_t scratch_bytes = (size_t)plan.threads * plan.each;
+    size_t parts = plan.splits > 1 ? (size_t)(s.B * s.H * plan.splits) * plan.partial : 0;
+    void *memory;
+    TRY(stream_workspace(stream, scratch_bytes + parts * sizeof(float), &memory));
+    float *partial = (float *)(void *)((unsigned char *)memory + scratch_bytes);
+    Backward backward = {product, dqkv, dout, out, lse, qkv, lens, spec, s, plan, memory, partial};
+    Pool *pool = plan.threads > 1 ? stream->device->pool : NULL;
+    pool_run(pool, plan.heads * plan.splits, heads_task, &backward);
+    if (plan.splits > 1) pool_run(pool, s.B * s.H, sum_task, &backward);
+    return OK;
+}
+
+#endif

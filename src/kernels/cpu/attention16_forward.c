@@ -1,0 +1,247 @@
+/* Attention forward with bf16 products; see attention16.h. A thread takes a head, or some of its queries if
+ * there are few heads, packs the head's keys and values, and then processes panels of SIDE queries. The
+ * softmax is computed online over blocks of SCORE_KEYS keys, in powers of two:
+ *
+ *   scores (keys, queries) = k q^T;  weights = 2^(scores * scale / ln 2 - base);  out^T (D, queries) = v^T
+ * weights
+ */
+#if defined(__x86_64__)
+
+#include "kernels/cpu/attention16_parts.h"
+
+enum { SCORE_KEYS = 256 };
+
+/* Scratch memory of a thread. */
+typedef struct Scratch {
+    uint16_t *keys;    /* (T, D) */
+    uint16_t *values;  /* blocks of SIDE keys: (D, SIDE) each */
+    uint16_t *query;   /* a panel with D steps */
+    float *scores;     /* (SCORE_KEYS, SIDE) */
+    uint16_t *weights; /* a panel with SCORE_KEYS steps */
+    float *sums;       /* (D, SIDE) */
+} Scratch;
+
+static Scratch scratch_take(Bump *bump, int64_t T, int64_t D) {
+    size_t rows = (size_t)(round_up(T, SIDE) * D), panel = (size_t)(D * SIDE);
+    return (Scratch){
+        .keys = bump_take(bump, rows * sizeof(uint16_t)),
+        .values = bump_take(bump, rows * sizeof(uint16_t)),
+        .query = bump_take(bump, panel * sizeof(uint16_t)),
+        .scores = bump_take(bump, SCORE_KEYS * SIDE * sizeof(float)),
+        .weights = bump_take(bump, SCORE_KEYS * SIDE * sizeof(uint16_t)),
+        .sums = bump_take(bump, panel * sizeof(float)),
+    };
+}
+
+/* What the tasks share. */
+typedef struct Forward {
+    const Product16 *product;
+    Tensor out, lse, qkv, lens;
+    const Attention *spec;
+    HeadShape shape;
+    int64_t splits;
+    unsigned char *memory;
+    size_t each;
+} Forward;
+
+typedef struct Head {
+    const Forward *f;
+    int64_t b, h, keys;    /* keys: number of keys that any query may see */
+    const int32_t *starts; /* (T); NULL: one document */
+    Rows q, k, v, out;
+    float *lse; /* (T) */
+} Head;
+
+/* The online softmax of a panel: the exponent that weights are relative to, and their sum. */
+typedef struct OnlineSoftmax {
+    Lanes base, sum;
+} OnlineSoftmax;
+
+/* The maxima of `keys` rows, a multiple of 4, with those so far. */
+static Lanes columns_max(const float *scores, int64_t keys) {
+    VecF low[4], high[4];
+    for (int i = 0; i < 4; i++) low[i] = high[i] = vec_set(-INFINITY);
+    for (int64_t k = 0; k < keys; k += 4)
+        for (int i = 0; i < 4; i++, scores += SIDE) {
+            low[i] = vec_max(low[i], vec_load(scores));
+            high[i] = vec_max(high[i], vec_load(scores + VEC));
+        }
+    return (Lanes){vec_max(vec_max(low[0], low[1]), vec_max(low[2], low[3])),
+                   vec_max(vec_max(high[0], high[1]), vec_max(high[2], high[3]))};
+}
+
+/* Weights of keys [k, to), both even, from their scores, times `unit`. Returns the sums before dropout. */
+static ALWAYS_INLINE Lanes weights_of(uint16_t *weights, const float *scores, float unit, Lanes base,
+                                      int64_t k, int64_t to, const Kept *kept) {
+    Lanes even = {0}, odd = {0};
+    for (; k < to; k += 2, scores += 2 * SIDE, weights += 2 * SIDE) {
+        VecF w0 = exp2_of(vec_load(scores) * unit - base.low);
+        VecF w1 = exp2_of(vec_load(scores + VEC) * unit - base.high);
+        VecF w2 = exp2_of(vec_load(scores + SIDE) * unit - base.low);
+        VecF w3 = exp2_of(vec_load(scores + SIDE + VEC) * unit - base.high);
+        even.low += w0, even.high += w1, odd.low += w2, odd.high += w3;
+        if (kept) {
+            w0 = (VecF)_mm512_maskz_mov_ps(kept_lanes(kept, k, 0), (__m512)w0);
+            w1 = (VecF)_mm512_maskz_mov_ps(kept_lanes(kept, k, 1), (__m512)w1);
+            w2 = (VecF)_mm512_maskz_mov_ps(kept_lanes(kept, k + 1, 0), (__m512)w2);
+            w3 = (VecF)_mm512_maskz_mov_ps(kept_lanes(kept, k + 1, 1), (__m512)w3);
+        }
+        __m512i row = to_bf16(w0, w1), next = to_bf16(w2, w3);
+        _mm512_storeu_si512(weights, interleave_low(row, next));
+        _mm512_storeu_si512(weights + SIDE, interleave_high(row, next));
+    }
+    return (Lanes){even.low + odd.low, even.high + odd.high};
+}
+
+/* Weights of a block of keys with dropout, one group of draws at a time. */
+static Lanes weights_dropped(const Scratch *scratch, const Head *head, float unit, Lanes base, int64_t q,
+                             int64_t k0, int64_t end) {
+    Lanes sum = {0};
+    for (int64_t k = k0, to; k < end; k = to) {
+        to = min_of(end, (k / DROPOUT_GROUP + 1) * DROPOUT_GROUP);
+        Kept kept;
+        kept_draw(&kept, &head->f->spec->dropout, head->b, head->h, q, k);
+        Lanes some = weights_of(scratch->weights + (k - k0) * SIDE, scratch->scores + (k - k0) * SIDE, unit,
+                                base, k, to, &kept);
+        sum.low += some.low, sum.high += some.high;
+    }
+    return sum;
+}
+
+static inline VecF finite_base(VecF base) {
+    return vec_select(base == -INFINITY, vec_set(0.0f), base);
+}
+
+/* Turns the scores of keys [k0, end) into weights relative to the new maximum and rescales `sums` to it. */
+static void softmax_carry(OnlineSoftmax *run, const Scratch *scratch, const Head *head, int64_t q, int64_t k0,
+                          int64_t end, bool first) {
+    const Attention *spec = head->f->spec;
+    float unit = spec->scale * 1.44269504f;
+    Lanes max = columns_max(scratch->scores, end - k0);
+    Lanes base = {vec_max(run->base.low, max.low * unit), vec_max(run->base.high, max.high * unit)};
+    Lanes from = {finite_base(base.low), finite_base(base.high)};
+    Lanes carry = {exp2_of(run->base.low - from.low), exp2_of(run->base.high - from.high)};
+    Lanes sum = spec->dropout.p > 0
+                    ? weights_dropped(scratch, head, unit, from, q, k0, end)
+                    : weights_of(scratch->weights, scratch->scores, unit, from, k0, end, NULL);
+    run->base = base;
+    run->sum.low = run->sum.low * carry.low + sum.low;
+    run->sum.high = run->sum.high * carry.high + sum.high;
+    if (first) return;
+    for (float *at = scratch->sums; at < scratch->sums + head->q.D * SIDE; at += SIDE) {
+        vec_store(at, vec_load(at) * carry.low);
+        vec_store(at + VEC, vec_load(at + VEC) * carry.high);
+    }
+}
+
+/* Divides by the sums and writes out and lse. A query that sees no key gets 0 and -infinity. */
+static void panel_finish(const Scratch *scratch, const Head *head, const OnlineSoftmax *run, int64_t q,
+                         int64_t queries) {
+    float base[SIDE], sum[SIDE], inverse[SIDE];
+    float factor = head->f->spec->dropout.p > 0 ? dropout_scale(head->f->spec->dropout.p) : 1.0f;
+    vec_store(base, run->base.low), vec_store(base + VEC, run->base.high);
+    vec_store(sum, run->sum.low), vec_store(sum + VEC, run->sum.high);
+    for (int64_t i = 0; i < SIDE; i++) {
+        inverse[i] = sum[i] == 0 ? 0.0f : factor / sum[i];
+        if (i < queries) head->lse[q + i] = base[i] * 0.693147181f + logf(sum[i]);
+    }
+    unpack_transposed(rows_from(head->out, q), scratch->sums, queries,
+                      (Lanes){vec_load(inverse), vec_load(inverse + VEC)});
+}
+
+/* The first key that query q sees. It never decreases from one query to the next. */
+static int64_t first_seen(const Head *head, int64_t q) {
+    int64_t window = head->f->spec->window;
+    return window || head->starts ? first_key(head->starts, window, q) : 0;
+}
+
+static Sight sight_of(const Head *head, int64_t q, int64_t queries) {
+    bool causal = head->f->spec->causal;
+    int32_t first[SIDE], end[SIDE];
+    for (int64_t i = 0; i < SIDE; i++) {
+        int64_t query = q + min_of(i, queries - 1);
+        first[i] = (int32_t)first_seen(head, query);
+        end[i] = (int32_t)keys_seen(head->keys, causal, query);
+    }
+    Sight sight = {.all_from = first[SIDE - 1], .all_to = end[0]};
+    memcpy(&sight.first, first, sizeof first);
+    memcpy(&sight.end, end, sizeof end);
+    return sight;
+}
+
+/* Processes queries q .. q + queries - 1, at most SIDE. */
+static void panel_run(const Scratch *scratch, const Head *head, int64_t q, int64_t queries) {
+    const Product16 *product = head->f->product;
+    int64_t D = head->q.D;
+    pack_columns(scratch->query, rows_from(head->q, q), queries);
+    memset(scratch->sums, 0, (size_t)(D * SIDE) * sizeof(float));
+    OnlineSoftmax run = {.base = {vec_set(-INFINITY), vec_set(-INFINITY)}};
+    Sight sight = sight_of(head, q, queries);
+    int64_t begin = first_seen(head, q) / SIDE * SIDE;
+    int64_t seen = keys_seen(head->keys, head->f->spec->causal, q + queries - 1);
+    for (int64_t k0 = begin; k0 < seen; k0 += SCORE_KEYS) {
+        int64_t keys = round_up(min_of(SCORE_KEYS, seen - k0), SIDE);
+        for (int64_t k = 0; k < keys; k += SIDE)
+            product->run(D, (Left16){scratch->keys + (k0 + k) * D, D, SIDE}, scratch->query,
+                         scratch->scores + k * SIDE, SIDE, false);
+        hide(scratch->scores, &sight, k0, k0 + keys);
+        softmax_carry(&run, scratch, head, q, k0, k0 + keys, k0 == begin);
+        for (int64_t d = 0; d < D; d += SIDE)
+            product->run(keys, (Left16){scratch->values + k0 * D + d * SIDE, SIDE, D * SIDE},
+                         scratch->weights, scratch->sums + d * SIDE, SIDE, k0 > begin);
+    }
+    panel_finish(scratch, head, &run, q, queries);
+}
+
+static void head_run(const Scratch *scratch, const Head *head, Range queries) {
+    if (queries.to <= queries.from) return;
+    int64_t D = head->q.D, end = keys_seen(head->keys, head->f->spec->causal, queries.to - 1);
+    int64_t from = min_of(first_seen(head, queries.from) / SIDE * SIDE, end / SIDE * SIDE);
+    pack_rows(scratch->keys + from * D, rows_from(head->k, from), end - from);
+    pack_transposed(scratch->values + from * D, rows_from(head->v, from), end - from);
+    head->f->product->begin();
+    for (int64_t q = queries.from; q < queries.to; q += SIDE)
+        panel_run(scratch, head, q, min_of(SIDE, queries.to - q));
+    head->f->product->end();
+}
+
+/* One split of one head. */
+static void forward_task(const void *context, int64_t at, int thread) {
+    const Forward *f = context;
+    HeadShape s = f->shape;
+    int64_t b = at / f->splits / s.H, h = at / f->splits % s.H;
+    Head head = {
+        .f = f,
+        .b = b,
+        .h = h,
+        .keys = keys_of(s, f->lens, b),
+        .starts = starts_of(f->spec, b, s.T),
+        .q = head_part(f->qkv, s, PART_Q, b, h),
+        .k = head_part(f->qkv, s, PART_K, b, h),
+        .v = head_part(f->qkv, s, PART_V, b, h),
+        .out = head_out(f->out, s, b, h),
+        .lse = tensor_f32(f->lse) + (b * s.H + h) * s.T,
+    };
+    Bump bump = {.base = f->memory + (size_t)thread * f->each, .size = f->each};
+    Scratch scratch = scratch_take(&bump, s.T, s.D);
+    /* Later queries of a causal head take longer, so start with them. */
+    head_run(&scratch, &head, range_part(s.T, SIDE, (int)(f->splits - 1 - at % f->splits), (int)f->splits));
+}
+
+Status attention16_forward(const Product16 *product, Stream *stream, Tensor out, Tensor lse, Tensor qkv,
+                           Tensor lens, const Attention *spec) {
+    HeadShape s = head_shape(qkv, spec);
+    int threads = threads_for(stream, s.B * s.H * s.T * s.D);
+    /* Split heads only if there are too few of them, because each split packs the keys again. */
+    int64_t heads = s.B * s.H, splits = heads >= 2 * threads ? 1 : (2 * threads + heads - 1) / heads;
+    Bump count = {0};
+    scratch_take(&count, s.T, s.D);
+    size_t each = (count.used + BUMP_ALIGN - 1) / BUMP_ALIGN * BUMP_ALIGN;
+    void *memory;
+    TRY(stream_workspace(stream, (size_t)threads * each, &memory));
+    Forward forward = {product, out, lse, qkv, lens, spec, s, splits, memory, each};
+    pool_run(threads > 1 ? stream->device->pool : NULL, heads * splits, forward_task, &forward);
+    return OK;
+}
+
+#endif

@@ -1,0 +1,173 @@
+/* What forward and backward of attention16.h share: packing, masks, exponentials and dropout. */
+#ifndef WEFT_KERNELS_CPU_ATTENTION16_PARTS_H
+#define WEFT_KERNELS_CPU_ATTENTION16_PARTS_H
+
+#include <math.h>
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention16.h"
+#include "kernels/cpu/pack16_pairs.h"
+
+/* Lanes of a row of SIDE queries. */
+typedef struct Lanes {
+    VecF low, high;
+} Lanes;
+
+typedef struct LanesI {
+    VecI low, high;
+} LanesI;
+
+static inline uint16_t *rows_at(Rows rows, int64_t row) {
+    return (uint16_t *)rows.in.data + rows.at + row * rows.stride;
+}
+
+/* Row `row`, 32 steps from d; 0 past the last row. */
+static inline __m512i steps_of(Rows rows, int64_t count, int64_t row, int64_t d) {
+    return row < count ? _mm512_loadu_si512(rows_at(rows, row) + d) : _mm512_setzero_si512();
+}
+
+/* to (count rounded up to SIDE, D) = rows [0, count), then 0. */
+static inline void pack_rows(uint16_t *to, Rows rows, int64_t count) {
+    for (int64_t row = 0; row < round_up(count, SIDE); row++)
+        for (int64_t d = 0; d < rows.D; d += SIDE, to += SIDE)
+            _mm512_storeu_si512(to, steps_of(rows, count, row, d));
+}
+
+/* A panel with SIDE rows as columns and D steps. */
+static inline void pack_columns(uint16_t *panel, Rows rows, int64_t count) {
+    for (int64_t d = 0; d < rows.D; d += SIDE)
+        for (int64_t first = 0; first < SIDE; first += 16) {
+            __m512i r[16];
+            for (int i = 0; i < 16; i++) r[i] = steps_of(rows, count, first + i, d);
+            pack16_transpose(r);
+            for (int i = 0; i < 16; i++) _mm512_storeu_si512(panel + (d + 2 * i) * SIDE + 2 * first, r[i]);
+        }
+}
+
+/* All rows as panels of SIDE columns. */
+static inline void pack_columns_all(uint16_t *panels, Rows rows, int64_t count) {
+    for (int64_t row = 0; row < count; row += SIDE)
+        pack_columns(panels + row * rows.D, rows_from(rows, row), count - row);
+}
+
+/* Element i of both, alternating: those of [0, 16) and those of [16, 32). */
+static inline __m512i interleave_low(__m512i even, __m512i odd) {
+    const __m512i order = _mm512_set_epi32(
+        0x002f000f, 0x002e000e, 0x002d000d, 0x002c000c, 0x002b000b, 0x002a000a, 0x00290009, 0x00280008,
+        0x00270007, 0x00260006, 0x00250005, 0x00240004, 0x00230003, 0x00220002, 0x00210001, 0x00200000);
+    return _mm512_permutex2var_epi16(even, order, odd);
+}
+static inline __m512i interleave_high(__m512i even, __m512i odd) {
+    const __m512i order = _mm512_set_epi32(
+        0x003f001f, 0x003e001e, 0x003d001d, 0x003c001c, 0x003b001b, 0x003a001a, 0x00390019, 0x00380018,
+        0x00370017, 0x00360016, 0x00350015, 0x00340014, 0x00330013, 0x00320012, 0x00310011, 0x00300010);
+    return _mm512_permutex2var_epi16(even, order, odd);
+}
+
+/* Panels with SIDE of the D dims as columns and a step per row, panel_stride apart. */
+static inline void pack_steps(uint16_t *panels, Rows rows, int64_t count, int64_t panel_stride) {
+    for (int64_t row = 0; row < round_up(count, SIDE); row += 2)
+        for (int64_t d = 0; d < rows.D; d += SIDE) {
+            __m512i even = steps_of(rows, count, row, d), odd = steps_of(rows, count, row + 1, d);
+            uint16_t *to = panels + d / SIDE * panel_stride + row * SIDE;
+            _mm512_storeu_si512(to, interleave_low(even, odd));
+            _mm512_storeu_si512(to + SIDE, interleave_high(even, odd));
+        }
+}
+
+/* The left operand with a row per dim and a step per row: blocks of SIDE rows, (D, SIDE) each. */
+static inline void pack_transposed(uint16_t *blocks, Rows rows, int64_t count) {
+    for (int64_t row = 0; row < count; row += SIDE, blocks += rows.D * SIDE)
+        for (int64_t d = 0; d < rows.D; d += SIDE) {
+            __m512i low[16], high[16];
+            for (int i = 0; i < 16; i++) {
+                __m512i even = steps_of(rows, count, row + 2 * i, d);
+                __m512i odd = steps_of(rows, count, row + 2 * i + 1, d);
+                low[i] = interleave_low(even, odd), high[i] = interleave_high(even, odd);
+            }
+            pack16_transpose(low);
+            pack16_transpose(high);
+            for (int i = 0; i < 16; i++) {
+                _mm512_storeu_si512(blocks + (d + i) * SIDE, low[i]);
+                _mm512_storeu_si512(blocks + (d + 16 + i) * SIDE, high[i]);
+            }
+        }
+}
+
+static inline void store_bf16(uint16_t *to, VecF v) {
+    _mm256_storeu_si256((__m256i *)(void *)to, (__m256i)_mm512_cvtneps_pbh((__m512)v));
+}
+
+/* The first `count` rows, at most SIDE, = the transpose of from (D, SIDE), each column times its factor. */
+static inline void unpack_transposed(Rows rows, const float *from, int64_t count, Lanes factor) {
+    for (int64_t d = 0; d < rows.D; d += 16)
+        for (int64_t first = 0; first < count; first += 16) {
+            __m512i r[16];
+            for (int i = 0; i < 16; i++)
+                r[i] =
+                    (__m512i)(vec_load(from + (d + i) * SIDE + first) * (first ? factor.high : factor.low));
+            pack16_transpose(r);
+            for (int64_t i = 0; i < min_of(16, count - first); i++)
+                store_bf16(rows_at(rows, first + i) + d, (VecF)r[i]);
+        }
+}
+
+/* 2^t for t <= 0, and a little above; exactly 0 for t <= -127. As vec_exp2, but clamped on one side only. */
+static inline VecF exp2_of(VecF t) {
+    const float shift = 12582912.0f;
+    VecF in = vec_max(vec_set(-127.0f), t);
+    VecF shifted = in + shift;
+    VecF r = in - (shifted - shift), r2 = r * r;
+    VecF low = 0.693147f * r + 1.0f, middle = 0.055507336f * r + 0.24022242f;
+    VecF high = 0.0013264727f * r + 0.009671513f;
+    VecF e = (high * r2 + middle) * r2 + low;
+    return (VecF)((VecU)e + ((VecU)shifted << 23));
+}
+
+/* The keys [first, end) that each of SIDE queries sees. */
+typedef struct Sight {
+    LanesI first, end;
+    int64_t all_from, all_to; /* the keys that every query sees */
+} Sight;
+
+/* Sets the scores of keys that a query does not see to -infinity. `scores` has the rows of keys [from, to).
+ */
+static inline void hide(float *scores, const Sight *sight, int64_t from, int64_t to) {
+    for (int64_t k = from; k < to; k++) {
+        if (k >= sight->all_from && k < sight->all_to) k = min_of(to, sight->all_to);
+        if (k == to) return;
+        float *at = scores + (k - from) * SIDE;
+        VecI low = (sight->first.low > (int32_t)k) | (sight->end.low <= (int32_t)k);
+        VecI high = (sight->first.high > (int32_t)k) | (sight->end.high <= (int32_t)k);
+        vec_store(at, vec_select(low, vec_set(-INFINITY), vec_load(at)));
+        vec_store(at + VEC, vec_select(high, vec_set(-INFINITY), vec_load(at + VEC)));
+    }
+}
+
+/* Dropout words of SIDE queries, from query q on, and the DROPOUT_GROUP keys around key k. */
+typedef struct Kept {
+    VecU word[4][2];
+} Kept;
+
+static inline void kept_draw(Kept *kept, const Dropout *dropout, int64_t b, int64_t h, int64_t q, int64_t k) {
+    uint32_t stride = (uint32_t)(4 * dropout_groups(dropout)), threshold = dropout_threshold(dropout->p);
+    VecU offset = (VecU)vec_count(0) * stride;
+    for (int t = 0; t < 4; t++)
+        for (int half = 0; half < 2; half++) {
+            uint64_t word = dropout_word(dropout, b, h, q + half * VEC, k / 8 * 8 + 2 * t);
+            kept->word[t][half] = philox_kept(dropout->key, word, offset, threshold);
+        }
+}
+
+/* The lanes that keep key k. */
+static inline __mmask16 kept_lanes(const Kept *kept, int64_t k, int half) {
+    return _mm512_test_epi32_mask((__m512i)kept->word[k % 8 / 2][half],
+                                  _mm512_set1_epi32(1 << dropout_bit(k)));
+}
+
+/* Two rows of SIDE lanes as bf16: low lanes first. */
+static inline __m512i to_bf16(VecF low, VecF high) {
+    return (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+}
+
+#endif
