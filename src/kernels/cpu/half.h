@@ -69,6 +69,13 @@ static inline Vec4 vec4_load_bf16(const uint16_t *from) {
 #endif
 }
 
+/* Rounds to bf16, in the low halves of lanes. */
+static inline VecU vec_round_bf16(VecF v) {
+    VecU bits = (VecU)v, nan = (VecU)(v != v);
+    VecU rounded = bits + 0x7fff + ((bits >> 16) & 1);
+    return ((nan & (bits | 0x400000)) | (~nan & rounded)) >> 16;
+}
+
 static inline void vec_store_bf16(uint16_t *to, VecF v) {
 #if defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
     bfloat16x8_t half = vcvtq_low_bf16_f32((float32x4_t)v);
@@ -79,9 +86,29 @@ static inline void vec_store_bf16(uint16_t *to, VecF v) {
     uint16x4_t number = vmovn_u32(vceqq_f32((float32x4_t)v, (float32x4_t)v));
     vst1_u16(to, vorn_u16(rounded, number)); /* all bits of a NaN are set */
 #else
-    VecU bits = (VecU)v, nan = (VecU)(v != v);
-    VecU rounded = bits + 0x7fff + ((bits >> 16) & 1);
-    vec_store_u16(to, ((nan & (bits | 0x400000)) | (~nan & rounded)) >> 16);
+    vec_store_u16(to, vec_round_bf16(v));
+#endif
+}
+
+/* Stores two vectors past the caches where the instruction set can. `to` is aligned to what they take up.
+ * vec_stream_end orders such stores before all later ones. */
+static inline void vec_stream_bf16(uint16_t *to, VecF low, VecF high) {
+#if defined(__AVX512F__)
+    __m256i halves[] = {_mm512_cvtepi32_epi16((__m512i)vec_round_bf16(low)),
+                        _mm512_cvtepi32_epi16((__m512i)vec_round_bf16(high))};
+    _mm512_stream_si512((__m512i *)(void *)to,
+                        _mm512_inserti64x4(_mm512_castsi256_si512(halves[0]), halves[1], 1));
+#elif defined(__AVX2__)
+    __m256i packed = _mm256_packus_epi32((__m256i)vec_round_bf16(low), (__m256i)vec_round_bf16(high));
+    _mm256_stream_si256((__m256i *)(void *)to, _mm256_permute4x64_epi64(packed, 0xd8));
+#else
+    vec_store_bf16(to, low);
+    vec_store_bf16(to + VEC, high);
+#endif
+}
+static inline void vec_stream_end(void) {
+#if defined(__AVX2__)
+    _mm_sfence();
 #endif
 }
 

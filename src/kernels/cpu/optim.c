@@ -1,59 +1,121 @@
 /* AdamW: one pass over the four flat buffers, which also writes the copy in the compute type. */
 #include <math.h>
 
-#include "kernels/cpu/half.h"
+#include "kernels/cpu/runs.h"
 #include "kernels/cpu/variant.h"
 
-/* Inlined twice, so that the usual loop has no branch on keep_zeros. */
-static inline __attribute__((always_inline)) void adamw_loop(float *restrict param, float *restrict m,
-                                                             float *restrict v, const float *restrict grad,
-                                                             int64_t n, float lr, float decay, AdamW spec,
-                                                             bool keep_zeros) {
-    float beta1 = spec.beta1, beta2 = spec.beta2, rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
-    float step = lr / spec.correction1, root = 1.0f / sqrtf(spec.correction2);
-    float lr_decay = lr * decay, eps = spec.eps, factor = spec.grad_scale;
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
-        float g = grad[i] * factor;
-        float mi = beta1 * m[i] + rest1 * g;
-        float vi = beta2 * v[i] + rest2 * g * g;
-        float next = param[i] - (lr_decay * param[i] + step * mi / (sqrtf(vi) * root + eps));
-        bool pruned = keep_zeros && param[i] == 0;
-        m[i] = pruned ? 0 : mi;
-        v[i] = pruned ? 0 : vi;
-        param[i] = pruned ? 0 : next;
+/* What the update of an element needs, derived from AdamW and AdamWPart. */
+typedef struct Rule {
+    float beta1, rest1, beta2, rest2, step, root, lr_decay, eps, factor;
+} Rule;
+
+static Rule rule_of(const AdamWPart *part, AdamW spec) {
+    return (Rule){
+        .beta1 = spec.beta1,
+        .rest1 = 1.0f - spec.beta1,
+        .beta2 = spec.beta2,
+        .rest2 = 1.0f - spec.beta2,
+        .step = part->lr / spec.correction1,
+        .root = 1.0f / sqrtf(spec.correction2),
+        .lr_decay = part->lr * part->decay,
+        .eps = spec.eps,
+        .factor = spec.grad_scale,
+    };
+}
+
+/* Updates a vector of parameters. Pruned parameters, which are 0, stay 0 if keep_zeros is set. */
+static ALWAYS_INLINE VecF adamw_vec(VecF param, VecF *m, VecF *v, VecF grad, Rule rule, bool keep_zeros) {
+    VecF g = grad * rule.factor;
+    VecF mi = rule.beta1 * *m + rule.rest1 * g;
+    VecF vi = rule.beta2 * *v + rule.rest2 * g * g;
+    VecF next = param - (rule.lr_decay * param + rule.step * mi / (vec_sqrt(vi) * rule.root + rule.eps));
+    VecI pruned = keep_zeros ? param == 0 : (VecI){0};
+    *m = vec_select(pruned, vec_set(0), mi);
+    *v = vec_select(pruned, vec_set(0), vi);
+    return vec_select(pruned, vec_set(0), next);
+}
+
+/* The buffers of a part, from some element on. */
+typedef struct Buffers {
+    float *param, *m, *v;
+    const float *grad;
+    void *copy; /* may be NULL */
+} Buffers;
+
+/* Copies that are too large to stay in a cache are written past it, so that their old contents are not read
+ * first. */
+static ALWAYS_INLINE void adamw_run(DType copy, const Buffers *at, int64_t n, Rule rule, bool keep_zeros,
+                                    bool stream) {
+    int64_t i = 0;
+    for (; i + 2 * VEC <= n; i += 2 * VEC) {
+        VecF next[2];
+        for (int part = 0; part < 2; part++) {
+            int64_t from = i + part * VEC;
+            VecF m = vec_load(at->m + from), v = vec_load(at->v + from);
+            next[part] =
+                adamw_vec(vec_load(at->param + from), &m, &v, vec_load(at->grad + from), rule, keep_zeros);
+            vec_store(at->m + from, m), vec_store(at->v + from, v), vec_store(at->param + from, next[part]);
+        }
+        if (stream)
+            vec_stream_bf16((uint16_t *)at->copy + i, next[0], next[1]);
+        else if (at->copy)
+            vec_put(at->copy, copy, i, next[0]), vec_put(at->copy, copy, i + VEC, next[1]);
+    }
+    for (; i < n; i += VEC) {
+        int64_t count = n - i < VEC ? n - i : VEC;
+        VecF m = vec_get_some(at->m, DT_F32, i, count), v = vec_get_some(at->v, DT_F32, i, count);
+        VecF param = vec_get_some(at->param, DT_F32, i, count),
+             grad = vec_get_some(at->grad, DT_F32, i, count);
+        VecF next = adamw_vec(param, &m, &v, grad, rule, keep_zeros);
+        vec_put_some(at->m, DT_F32, i, m, count), vec_put_some(at->v, DT_F32, i, v, count);
+        vec_put_some(at->param, DT_F32, i, next, count);
+        if (at->copy) vec_put_some(at->copy, copy, i, next, count);
     }
 }
 
-static void adamw_run(const AdamWPart *part, int64_t at, int64_t n, AdamW spec) {
-    float *param = tensor_f32(part->param) + at, *m = tensor_f32(part->m) + at, *v = tensor_f32(part->v) + at;
-    const float *grad = tensor_f32(part->grad) + at;
-    if (part->keep_zeros)
-        adamw_loop(param, m, v, grad, n, part->lr, part->decay, spec, true);
-    else
-        adamw_loop(param, m, v, grad, n, part->lr, part->decay, spec, false);
-    if (part->copy.data) half_store(part->copy.data, part->copy.dtype, at, param, n);
-}
-
-/* Elements per chunk, so that the copy is made while they are in the L1 cache. */
-enum { CHUNK = 512 };
+/* Parameters from which on copies are streamed. */
+enum { STREAM_COUNT = 1 << 20 };
 
 typedef struct Update {
     const AdamWPart *part;
     AdamW spec;
 } Update;
 
+static Buffers buffers_of(const AdamWPart *part, int64_t at) {
+    return (Buffers){tensor_f32(part->param) + at, tensor_f32(part->m) + at, tensor_f32(part->v) + at,
+                     tensor_f32(part->grad) + at, run_at(part->copy, at)};
+}
+
+/* Streams the copy, except for what precedes its first full cache line. */
+static void update_streamed(const AdamWPart *part, Range mine, Rule rule) {
+    Buffers at = buffers_of(part, mine.from);
+    int64_t n = mine.to - mine.from, lead = (int64_t)((64 - (uintptr_t)at.copy % 64) % 64 / sizeof(uint16_t));
+    if (lead > n) lead = n;
+    adamw_run(DT_BF16, &at, lead, rule, false, false);
+    at = buffers_of(part, mine.from + lead);
+    adamw_run(DT_BF16, &at, n - lead, rule, false, true);
+    vec_stream_end();
+}
+
 static void update_range(const void *context, Range mine) {
     const Update *update = context;
-    for (int64_t at = mine.from; at < mine.to; at += CHUNK)
-        adamw_run(update->part, at, mine.to - at < CHUNK ? mine.to - at : CHUNK, update->spec);
+    const AdamWPart *part = update->part;
+    Rule rule = rule_of(part, update->spec);
+    Buffers at = buffers_of(part, mine.from);
+    DType copy = part->copy.data ? part->copy.dtype : DT_F32;
+    if (part->keep_zeros)
+        BY_TYPE(copy, adamw_run, &at, mine.to - mine.from, rule, true, false);
+    else if (copy == DT_BF16 && tensor_count(part->param) >= STREAM_COUNT)
+        update_streamed(part, mine, rule);
+    else
+        BY_TYPE(copy, adamw_run, &at, mine.to - mine.from, rule, false, false);
 }
 
 static Status adamw_step_cpu(Stream *stream, const AdamWPart *part, int parts, AdamW spec) {
     for (int i = 0; i < parts; i++) {
         int64_t count = tensor_count(part[i].param);
         Update update = {&part[i], spec};
-        ranges_run(stream, count, 16, count, update_range, &update);
+        ranges_run(stream, count, 32, count, update_range, &update);
     }
     return OK;
 }

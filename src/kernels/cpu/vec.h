@@ -78,6 +78,20 @@ static inline VecF vec_min(VecF a, VecF b) {
     return vec_select(a < b, a, b);
 #endif
 }
+static inline VecF vec_sqrt(VecF v) {
+#if defined(__aarch64__)
+    return (VecF)vsqrtq_f32((float32x4_t)v);
+#elif defined(__AVX512F__)
+    return (VecF)_mm512_sqrt_ps((__m512)v);
+#elif defined(__AVX2__)
+    return (VecF)_mm256_sqrt_ps((__m256)v);
+#elif defined(__x86_64__)
+    return (VecF)_mm_sqrt_ps((__m128)v);
+#else
+    for (int lane = 0; lane < VEC; lane++) v[lane] = __builtin_sqrtf(v[lane]);
+    return v;
+#endif
+}
 static inline VecU vec_max_u32(VecU a, VecU b) {
 #if defined(__aarch64__)
     return (VecU)vmaxq_u32((uint32x4_t)a, (uint32x4_t)b);
