@@ -1,5 +1,6 @@
 /* Sweep cases: attention kernels. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "sweep.h"
 
@@ -52,6 +53,19 @@ static void over_groups(Sweep *sweep, Body body) {
     }
 }
 
+/* On a CPU with AMX, also the products that CPUs without it use. */
+static void over_dot(Sweep *sweep, Body body) {
+    const char *before = getenv("WEFT_CPU_BF16");
+    if (test_on_cuda() || (before && *before) || strcmp(kernels_cpu_bf16(), "amx")) return;
+    assert_int_equal(setenv("WEFT_CPU_BF16", "dot", 1), 0);
+    for (unsigned f = 0; f < 36; f++) {
+        unsigned flags = f / 3 % 2 ? CAUSAL | f * 5 % 32 : f % ATTENTION_FLAGS;
+        compare(sweep, body,
+                (Args){{1 + f % 2, 40 + 7 * f, 2, 32 + f % 4 * 32, 1 + f % 2}, flags, head_wise});
+    }
+    assert_int_equal(unsetenv("WEFT_CPU_BF16"), 0);
+}
+
 /* Ascending: documents of 9 positions on average. */
 static Tensor starts_of(Kit *kit, int64_t B, int64_t T) {
     Tensor starts = kit_index(kit, shape2(B, T), 0, 9);
@@ -93,6 +107,7 @@ static void attention_forward_case(Kit *kit, const Args *args) {
 void attention_forward_sweep(Sweep *sweep) {
     over_heads(sweep, attention_forward_case);
     over_groups(sweep, attention_forward_case);
+    over_dot(sweep, attention_forward_case);
 }
 
 /* Takes out and lse from the reference, so that only the backward pass is compared. */
@@ -119,6 +134,7 @@ static void attention_backward_case(Kit *kit, const Args *args) {
 void attention_backward_sweep(Sweep *sweep) {
     over_heads(sweep, attention_backward_case);
     over_groups(sweep, attention_backward_case);
+    over_dot(sweep, attention_backward_case);
 }
 
 /* An int8 KV cache: random values with a scale per row. */

@@ -1,7 +1,8 @@
 /* What the attention kernels share: where heads are in memory, which keys a query sees, and dropout
  * factors. Tile sizes are those of micro.h.
  *
- * All arithmetic is on fp32 panels. Rows of 16-bit types are converted to fp32 when panels are packed (fp16 a
+ * All arithmetic is on fp32 panels, except in attention16.h, which takes over training in bf16 on x86-64 CPUs
+ * with bf16 products. Rows of 16-bit types are converted to fp32 when panels are packed (fp16 a
  * few rows at a time, through a buffer) and rounded when they are unpacked.
  *
  * B sequences, T positions, H heads, G key and value heads, D head size; qkv (B,T,H+2G,D), out (B,T,H,D),
