@@ -57,7 +57,7 @@ typedef struct OnlineSoftmax {
     Lanes base, sum;
 } OnlineSoftmax;
 
-/* The maxima of `keys` rows, a multiple of 4, with those so far. */
+/* The maxima of `keys` rows, a multiple of 4. */
 static Lanes columns_max(const float *scores, int64_t keys) {
     VecF low[4], high[4];
     for (int i = 0; i < 4; i++) low[i] = high[i] = vec_set(-INFINITY);

@@ -162,7 +162,7 @@ static inline void kept_draw(Kept *kept, const Dropout *dropout, int64_t b, int6
 /* The lanes that keep key k. */
 static inline __mmask16 kept_lanes(const Kept *kept, int64_t k, int half) {
     return _mm512_test_epi32_mask((__m512i)kept->word[k % 8 / 2][half],
-                                  _mm512_set1_epi32(1 << dropout_bit(k)));
+                                  _mm512_set1_epi32((int)(1u << dropout_bit(k))));
 }
 
 /* Two rows of SIDE lanes as bf16: low lanes first. */
