@@ -184,11 +184,12 @@ static void part_run(Pool *pool, Part *part) {
  * contiguous. Each element is accumulated in the same order for any number of rows, so that a sequence gets
  * the same bits alone and in a batch. */
 enum { DOT_ROWS = 4, DOT_COLS = 8 };
-/* Columns of a tile of one row. x86 CPUs prefetch one stream best, this many elements ahead. */
+/* Whether a single row is multiplied by one column after the other. x86 CPUs prefetch one stream best, this
+ * many elements ahead. */
 #if defined(__x86_64__)
-enum { DOT_COLS_ONE = 1, AHEAD = 1024 };
+enum { ONE_BY_ONE = 1, AHEAD = 1024 };
 #else
-enum { DOT_COLS_ONE = 8, AHEAD = 0 };
+enum { ONE_BY_ONE = 0, AHEAD = 0 };
 #endif
 /* Columns of a tile of two or four rows; the accumulators must fit the registers. */
 #if defined(__aarch64__) || defined(__AVX512F__)
@@ -201,33 +202,48 @@ static bool is_skinny(const Gemm *gemm) {
     return gemm->m <= SKINNY_ROWS && !gemm->a.trans && gemm->b.trans;
 }
 
-/* `rows` and `cols` are constants at the call sites. */
+/* One row times one column, without the rest after the last full vector. */
+static inline __attribute__((always_inline)) VecF dot_one(const float *a, const float *b, int64_t depth) {
+    VecF sum = {0};
+    for (int64_t k = 0; k + VEC <= depth; k += VEC) {
+        __builtin_prefetch(b + k + AHEAD, 0, 3);
+        sum += vec_load(a + k) * vec_load(b + k);
+    }
+    return sum;
+}
+
+/* `rows` and `cols` are constants at the call sites; their product is a multiple of 4. */
 static inline __attribute__((always_inline)) void dot_tile(const Gemm *gemm, int64_t row, int64_t col,
                                                            int rows, int cols) {
-    VecF sum[DOT_ROWS][DOT_COLS] = {0};
+    VecF sum[DOT_ROWS * DOT_COLS] = {0};
+    float total[DOT_ROWS * DOT_COLS];
     const float *a[DOT_ROWS], *b[DOT_COLS];
     for (int i = 0; i < rows; i++) a[i] = gemm->a.data + (row + i) * gemm->a.stride;
     for (int j = 0; j < cols; j++) b[j] = gemm->b.data + min_of(col + j, gemm->n - 1) * gemm->b.stride;
-    int64_t k = 0;
+    int64_t k = 0, full = gemm->k / VEC * VEC;
+    if (rows == 1 && ONE_BY_ONE) {
+        for (int j = 0; j < cols; j++) sum[j] = dot_one(a[0], b[j], full);
+        k = full;
+    }
     /* The next columns follow in memory; prefetching them here makes them one stream rather than several. */
-    const float *ahead = b[0] + (cols == 1 ? AHEAD : cols * gemm->b.stride);
-    for (; k + VEC <= gemm->k; k += VEC) {
-        for (int line = 0; line < cols * VEC && cols > 1; line += 16)
-            __builtin_prefetch(ahead + cols * k + line, 0, 2);
-        if (cols == 1) __builtin_prefetch(ahead + k, 0, 3);
+    const float *ahead = b[0] + cols * gemm->b.stride;
+    for (; k < full; k += VEC) {
+        for (int line = 0; line < cols * VEC; line += 16) __builtin_prefetch(ahead + cols * k + line, 0, 2);
 #pragma GCC unroll 8
         for (int j = 0; j < cols; j++) {
             const VecF right = vec_load(b[j] + k);
 #pragma GCC unroll 4
-            for (int i = 0; i < rows; i++) sum[i][j] += vec_load(a[i] + k) * right;
+            for (int i = 0; i < rows; i++) sum[i * cols + j] += vec_load(a[i] + k) * right;
         }
     }
+#pragma GCC unroll 4
+    for (int at = 0; at < rows * cols; at += 4) vec_sum_four(total + at, sum + at);
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < cols && col + j < gemm->n; j++) {
-            float total = vec_sum_of(sum[i][j]);
-            for (int64_t rest = k; rest < gemm->k; rest++) total += a[i][rest] * b[j][rest];
+            float all = total[i * cols + j];
+            for (int64_t rest = full; rest < gemm->k; rest++) all += a[i][rest] * b[j][rest];
             float *c = gemm->c + (row + i) * gemm->n + col + j;
-            *c = gemm->add ? *c + total : total;
+            *c = gemm->add ? *c + all : all;
         }
 }
 
@@ -240,9 +256,7 @@ static void dot_columns(const Gemm *gemm, int64_t col) {
     for (; row + 2 <= gemm->m; row += 2)
         for (int j = 0; j < DOT_COLS; j += DOT_COLS_TWO)
             if (col + j < gemm->n) dot_tile(gemm, row, col + j, 2, DOT_COLS_TWO);
-    if (row < gemm->m)
-        for (int j = 0; j < DOT_COLS && col + j < gemm->n; j += DOT_COLS_ONE)
-            dot_tile(gemm, row, col + j, 1, DOT_COLS_ONE);
+    if (row < gemm->m) dot_tile(gemm, row, col, 1, DOT_COLS);
 }
 
 static void skinny_run(int threads, const Gemm *gemm) {

@@ -349,18 +349,21 @@ void gemm16_split_run(Pool *pool, int threads, const Gemm16 *gemm, void *workspa
 
 /* Skinny GEMM, without packing; see gemm.c. */
 enum { DOT_ROWS = 4, DOT_COLS = 4, PAIR = 2 * VEC, PREFETCH_BYTES = 8192 };
-/* Columns of a tile of one row. x86 CPUs prefetch one stream best, this many bytes ahead. PREFETCH_FOUR:
- * whether the first tile of four rows prefetches, too. */
+/* ONE_BY_ONE: whether a single row is multiplied by one column after the other; x86 CPUs prefetch one stream
+ * best, this many bytes ahead. PREFETCH_FOUR: whether the first tile of four rows prefetches, too. */
 #if defined(__x86_64__)
-enum { DOT_COLS_ONE = 1, AHEAD = 2048, PREFETCH_FOUR = 1 };
+enum { ONE_BY_ONE = 1, AHEAD = 3072, PREFETCH_FOUR = 1 };
 #else
-enum { DOT_COLS_ONE = 4, AHEAD = 0, PREFETCH_FOUR = 0 };
+enum { ONE_BY_ONE = 0, AHEAD = 0, PREFETCH_FOUR = 0 };
 #endif
-/* Columns of a tile of four rows; the accumulators must fit the registers. */
-#if defined(__aarch64__) || defined(__AVX512F__)
-enum { DOT_COLS_FOUR = 4 };
+/* Columns of a tile of two and of four rows; the accumulators must fit the registers. SUMS: accumulators per
+ * element. With AVX2, the latency of a single one would limit the bandwidth. */
+#if defined(__AVX2__) && !defined(__AVX512F__)
+enum { DOT_COLS_TWO = 2, DOT_COLS_FOUR = 1, SUMS = 2 };
+#elif defined(__aarch64__) || defined(__AVX512F__)
+enum { DOT_COLS_TWO = 4, DOT_COLS_FOUR = 4, SUMS = 1 };
 #else
-enum { DOT_COLS_FOUR = 2 };
+enum { DOT_COLS_TWO = 4, DOT_COLS_FOUR = 2, SUMS = 1 };
 #endif
 
 static bool is_skinny(const Gemm16 *gemm) {
@@ -404,47 +407,74 @@ static void load_left(const Skinny *skinny, int64_t row) {
     }
 }
 
-/* `rows`, `cols`, `dtype` and `prefetch` are constants at the call sites. Columns are contiguous in memory,
- * so they are prefetched in that order as a single stream. */
+/* The sums of an element. */
+typedef struct Dot {
+    VecF part[SUMS];
+} Dot;
+
+static ALWAYS_INLINE void dot_add(Dot *dot, const float *a, VecPair right) {
+    dot->part[0] += vec_load(a) * right.first;
+    dot->part[SUMS - 1] += vec_load(a + VEC) * right.second;
+}
+
+/* One row times one column, without the rest after the last full pair of vectors. A step is a cache line of
+ * the column. */
+static ALWAYS_INLINE Dot dot_one(const float *a, const uint16_t *b, int64_t depth, DType dtype) {
+    enum { LINE = 32 };
+    Dot dot = {0};
+    int64_t k = 0;
+    for (; k + LINE <= depth; k += LINE) {
+        __builtin_prefetch((const char *)(b + k) + AHEAD, 0, 3);
+#pragma GCC unroll 4
+        for (int step = 0; step < LINE; step += PAIR)
+            dot_add(&dot, a + k + step, load_pair(dtype, b + k + step));
+    }
+    for (; k < depth; k += PAIR) dot_add(&dot, a + k, load_pair(dtype, b + k));
+    return dot;
+}
+
+/* `rows`, `cols`, `dtype` and `prefetch` are constants at the call sites; rows * cols is a multiple of 4.
+ * Columns are contiguous in memory, so they are prefetched in that order as a single stream. */
 static ALWAYS_INLINE void dot_tile(const Skinny *skinny, int64_t row, int64_t col, int rows, int cols,
                                    DType dtype, bool prefetch) {
     const Gemm16 *gemm = skinny->gemm;
-    VecF sum[DOT_ROWS][DOT_COLS] = {0};
+    Dot dot[DOT_ROWS * DOT_COLS] = {0};
+    float total[DOT_ROWS * DOT_COLS];
     const float *a[DOT_ROWS];
     const uint16_t *b[DOT_COLS];
     for (int i = 0; i < rows; i++) a[i] = skinny->left + (row + i) * gemm->k;
     for (int j = 0; j < cols; j++)
         b[j] = (const uint16_t *)gemm->b.data + min_of(col + j, gemm->n - 1) * gemm->b.stride;
-    int64_t k = 0;
-    const char *ahead = (const char *)b[0] + (cols == 1 ? AHEAD : cols * gemm->b.stride * 2 + PREFETCH_BYTES);
-    for (; k + PAIR <= gemm->k; k += PAIR) {
-        for (int line = 0; line < cols * PAIR * 2 && prefetch && cols > 1; line += 64)
+    int64_t k = 0, full = gemm->k / PAIR * PAIR;
+    if (rows == 1 && ONE_BY_ONE) {
+        for (int j = 0; j < cols; j++) dot[j] = dot_one(a[0], b[j], full, dtype);
+        k = full;
+    }
+    const char *ahead = (const char *)b[0] + cols * gemm->b.stride * 2 + PREFETCH_BYTES;
+    for (; k < full; k += PAIR) {
+        for (int line = 0; line < cols * PAIR * 2 && prefetch; line += 64)
             __builtin_prefetch(ahead + cols * k * 2 + line, 0, 2);
-        if (cols == 1) __builtin_prefetch(ahead + k * 2, 0, 3);
 #pragma GCC unroll 4
         for (int j = 0; j < cols; j++) {
             const VecPair right = load_pair(dtype, b[j] + k);
 #pragma GCC unroll 4
-            for (int i = 0; i < rows; i++) {
-                sum[i][j] += vec_load(a[i] + k) * right.first;
-                sum[i][j] += vec_load(a[i] + k + VEC) * right.second;
-            }
+            for (int i = 0; i < rows; i++) dot_add(&dot[i * cols + j], a[i] + k, right);
         }
     }
 #pragma GCC unroll 4
-    for (int i = 0; i < rows; i++) {
-        float total[DOT_COLS];
-        if (cols == 1)
-            total[0] = vec_sum_of(sum[i][0]);
-        else
-            vec_sum_four(total, sum[i]);
-        for (int j = 0; j < cols && col + j < gemm->n; j++) {
-            for (int64_t rest = k; rest < gemm->k; rest++)
-                total[j] += a[i][rest] * half_get(b[j], dtype, rest);
-            float *c = skinny->sums + (row + i) * gemm->n + col + j;
-            *c = gemm->c && gemm->add ? *c + total[j] : total[j];
-        }
+    for (int at = 0; at < rows * cols; at += 4) {
+        VecF four[4];
+        for (int i = 0; i < 4; i++)
+            four[i] = SUMS > 1 ? dot[at + i].part[0] + dot[at + i].part[SUMS - 1] : dot[at + i].part[0];
+        vec_sum_four(total + at, four);
     }
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < cols && col + j < gemm->n; j++) {
+            float all = total[i * cols + j];
+            for (int64_t rest = full; rest < gemm->k; rest++) all += a[i][rest] * half_get(b[j], dtype, rest);
+            float *c = skinny->sums + (row + i) * gemm->n + col + j;
+            *c = gemm->c && gemm->add ? *c + all : all;
+        }
 }
 
 /* All rows of DOT_COLS columns. */
@@ -453,10 +483,10 @@ static ALWAYS_INLINE void dot_columns(const Skinny *skinny, int64_t col, DType d
     for (; row + DOT_ROWS <= m; row += DOT_ROWS)
         for (int j = 0; j < DOT_COLS && col + j < n; j += DOT_COLS_FOUR)
             dot_tile(skinny, row, col + j, DOT_ROWS, DOT_COLS_FOUR, dtype, PREFETCH_FOUR && row == 0);
-    for (; row + 2 <= m; row += 2) dot_tile(skinny, row, col, 2, DOT_COLS, dtype, true);
-    if (row < m)
-        for (int j = 0; j < DOT_COLS && col + j < n; j += DOT_COLS_ONE)
-            dot_tile(skinny, row, col + j, 1, DOT_COLS_ONE, dtype, true);
+    for (; row + 2 <= m; row += 2)
+        for (int j = 0; j < DOT_COLS && col + j < n; j += DOT_COLS_TWO)
+            dot_tile(skinny, row, col + j, 2, DOT_COLS_TWO, dtype, true);
+    if (row < m) dot_tile(skinny, row, col, 1, DOT_COLS, dtype, true);
 }
 
 /* The same for SKINNY_COLS columns, with bf16 instructions. */

@@ -124,12 +124,33 @@ static inline float vec_sum_of(VecF v) {
 #endif
 }
 
-/* to[i] = the horizontal sum of v[i]. */
+/* to[i] = the horizontal sum of v[i]; the order of additions does not depend on i. On x86, exchanging lanes
+ * between vectors takes a third of the instructions of four separate sums. */
 static inline void vec_sum_four(float *to, const VecF v[4]) {
 #if defined(__aarch64__)
     float32x4_t low = vpaddq_f32((float32x4_t)v[0], (float32x4_t)v[1]);
     float32x4_t high = vpaddq_f32((float32x4_t)v[2], (float32x4_t)v[3]);
     vst1q_f32(to, vpaddq_f32(low, high));
+#elif defined(__AVX512F__)
+    const __m512 a = (__m512)v[0], b = (__m512)v[1], c = (__m512)v[2], d = (__m512)v[3];
+    __m512d ab = _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)));
+    __m512d cd = _mm512_castps_pd(_mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d)));
+    __m512 four = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)),
+                                _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)));
+    __m256 two = _mm256_add_ps(_mm512_castps512_ps256(four), _mm512_extractf32x8_ps(four, 1));
+    _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(two), _mm256_extractf128_ps(two, 1)));
+#elif defined(__AVX2__)
+    const __m256 a = (__m256)v[0], b = (__m256)v[1], c = (__m256)v[2], d = (__m256)v[3];
+    __m256d ab = _mm256_castps_pd(_mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)));
+    __m256d cd = _mm256_castps_pd(_mm256_add_ps(_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d)));
+    __m256 two = _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(ab, cd)),
+                               _mm256_castpd_ps(_mm256_unpackhi_pd(ab, cd)));
+    _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(two), _mm256_extractf128_ps(two, 1)));
+#elif defined(__x86_64__)
+    const __m128 a = (__m128)v[0], b = (__m128)v[1], c = (__m128)v[2], d = (__m128)v[3];
+    __m128 ab = _mm_add_ps(_mm_unpacklo_ps(a, b), _mm_unpackhi_ps(a, b));
+    __m128 cd = _mm_add_ps(_mm_unpacklo_ps(c, d), _mm_unpackhi_ps(c, d));
+    _mm_storeu_ps(to, _mm_add_ps(_mm_movelh_ps(ab, cd), _mm_movehl_ps(cd, ab)));
 #else
     for (int i = 0; i < 4; i++) to[i] = vec_sum_of(v[i]);
 #endif
