@@ -179,9 +179,10 @@ static inline void interleave_row(int8_t *to, const int8_t *q, int64_t depth, in
     for (int64_t k = 0; k < depth; k += group, to += rows * group) memcpy(to, q + k, (size_t)group);
 }
 
-/* Stores a row in a left panel. */
-static void store_row(const Micro8 *micro, bool offset, int8_t *panel, int row, int8_t *q, int64_t depth) {
-    int group = micro->left_group ? micro->left_group : micro->tile.group;
+/* Stores a row of `depth` bytes in a left panel. `size`: bytes per input. */
+static void store_row(const Micro8 *micro, bool offset, int size, int8_t *panel, int row, int8_t *q,
+                      int64_t depth) {
+    int group = size * (micro->left_group ? micro->left_group : micro->tile.group);
     int8_t *to = panel + row * group;
     if (offset)
         for (int64_t k = 0; k < depth; k++) q[k] = (int8_t)(q[k] ^ -128);
@@ -238,7 +239,11 @@ static bool has_biases(const Int8Job *job) {
     return is_int4(job) && job->micro->bias_copies > 0;
 }
 static bool unpacks(const Int8Job *job) {
-    return is_int4(job) && job->micro->unpack4 && job->rows > SKINNY_ROWS_INT8;
+    return (is_int4(job) ? job->micro->unpack4 : job->micro->unpack) && job->rows > SKINNY_ROWS_INT8;
+}
+/* Whether left panels have two bytes per input. */
+static bool is_wide(const Int8Job *job) {
+    return !is_int4(job) && job->micro->widen && unpacks(job);
 }
 static bool has_offset(const Int8Job *job) {
     return !is_int4(job) && job->micro->offset_left;
@@ -262,7 +267,12 @@ static void quantize_into_panel(const Int8Job *job, int64_t m, int thread) {
     int8_t *panel = job->left + m / rows * rows * job->left_stride;
     job->row_scale[m] = quantize_row(q, row.x, row.amax, job->K, depth);
     if (has_biases(job)) store_biases(job->micro, panel, (int)(m % rows), q, depth);
-    store_row(job->micro, has_offset(job), panel, (int)(m % rows), q, depth);
+    if (is_wide(job)) {
+        job->micro->widen(depth, q, q + depth);
+        store_row(job->micro, false, 2, panel, (int)(m % rows), q + depth, 2 * depth);
+    } else {
+        store_row(job->micro, has_offset(job), 1, panel, (int)(m % rows), q, depth);
+    }
 }
 
 static void quantize_rows(const Int8Job *job) {
@@ -311,14 +321,15 @@ static void run_block(const Int8Job *job, int64_t row0, int64_t col0, int64_t co
     const Micro8 *micro = job->micro;
     int64_t depth = job->weights.header->depth, stride = job->block_cols;
     bool unpack = unpacks(job);
-    Micro8Run *run = unpack ? micro->run4_unpacked : is_int4(job) ? micro->run4 : micro->run;
+    Micro8Run *run = is_int4(job) ? (unpack ? micro->run4_unpacked : micro->run4)
+                                  : (unpack ? micro->run_unpacked : micro->run);
     int64_t rows = min_of(job->block_rows, job->M - row0);
     int32_t *sums = (int32_t *)(void *)thread_scratch(job, thread);
     int8_t *unpacked = (int8_t *)(sums + job->block_rows * stride);
     for (int64_t col = 0; col < cols; col += job->weights.header->tile.cols) {
         const int8_t *panel = int8_panel(&job->weights, col0 + col);
         if (unpack) {
-            micro->unpack4(depth, panel, unpacked);
+            (is_int4(job) ? micro->unpack4 : micro->unpack)(depth, panel, unpacked);
             panel = unpacked;
         }
         for (int64_t row = 0; row < rows; row += micro->rows) {
@@ -409,10 +420,12 @@ static bool is_separate(const Int8Job *job) {
 static Status take_workspace(Stream *stream, Int8Job *job, int threads) {
     int64_t depth = job->weights.header->depth, rows = min_of(job->M, ROWS_MAX);
     int64_t padded = int8_round_up(rows, job->micro->rows);
-    size_t rounding = int8_align(depth * 5), sums = int8_align(job->block_rows * job->block_cols * 4);
+    size_t rounding = int8_align(depth * (is_wide(job) ? 7 : 5)),
+           sums = int8_align(job->block_rows * job->block_cols * 4);
     if (unpacks(job)) sums += int8_align(depth * job->micro->unpacked_bytes);
     job->scratch_bytes = rounding > sums ? rounding : sums;
-    job->left_stride = depth + (has_biases(job) ? depth / INT4_GROUP * job->micro->bias_copies * 4 : 0);
+    job->left_stride = depth * (is_wide(job) ? 2 : 1) +
+                       (has_biases(job) ? depth / INT4_GROUP * job->micro->bias_copies * 4 : 0);
     size_t left = int8_align(padded * job->left_stride), row_scale = int8_align(padded * 4);
     size_t copies = is_separate(job) ? (size_t)threads : 1;
     void *buffer;

@@ -34,11 +34,14 @@ typedef struct Micro8 {
     Micro8Run *run;
     /* The same for int4 weights: the sums of each slice are multiplied by its steps. */
     Micro8Run *run4;
-    /* For many rows: unpacks an int4 panel to `unpacked_bytes` per input, which run4_unpacked then reads.
-     * NULL if it would not be faster. */
+    /* For many rows: unpacks a panel of int8 or int4 weights to `unpacked_bytes` per input, which
+     * run_unpacked or run4_unpacked then reads. NULL if it would not be faster. */
+    void (*unpack)(int64_t depth, const int8_t *panel, int8_t *to);
     void (*unpack4)(int64_t depth, const int8_t *panel, int8_t *to);
-    Micro8Run *run4_unpacked;
+    Micro8Run *run_unpacked, *run4_unpacked;
     int unpacked_bytes;
+    /* Rows for run_unpacked have two bytes per input, which this writes; NULL: one. */
+    void (*widen)(int64_t depth, const int8_t *q, int8_t *to);
     void (*begin)(void), (*end)(void); /* called by each thread before and after its runs; may be NULL */
     /* Micro-kernels with the same tile for other numbers of rows: `one` for a single row, whose left panel is
      * the row itself, and `few` for few rows. NULL: this one. */

@@ -2,7 +2,8 @@
  * micro8.h. The instruction multiplies unsigned by signed bytes and adds pairs in 16 bits. For int8, it gets
  * the weights' magnitudes and the inputs with the weights' signs; two products of at most 127 x 127 fit. For
  * int4, it gets the weights plus 8, and even the sums of a slice fit, so that VPMADDWD, which adds the pairs
- * in 32 bits, also multiplies them by the steps. For many rows, panels are unpacked first. */
+ * in 32 bits, also multiplies them by the steps. For many rows, panels are unpacked first: int8 weights to 16
+ * bits, which VPMADDWD multiplies without the instruction for the signs. */
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -69,6 +70,48 @@ static void run_avx2(int64_t depth, int rows, const int8_t *a, const int8_t *b, 
 
 static void run_row(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c, int64_t c_stride) {
     tile(depth, 1, 1, rows, a, b, c, c_stride);
+}
+
+/* 16 bits: of each group of inputs, a pair has the even ones and the next pair the odd ones, which shifts
+ * unpack without exchanging lanes. */
+static void unpack8_avx2(int64_t depth, const int8_t *panel, int8_t *to) {
+    __m256i *out = (__m256i *)(void *)to;
+    for (int64_t k = 0; k < depth; k += GROUP, panel += COLS * GROUP, out += 4)
+        for (int j = 0; j < 2; j++) {
+            const __m256i w = load(panel + 32 * j);
+            _mm256_storeu_si256(out + j, _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8));
+            _mm256_storeu_si256(out + 2 + j, _mm256_srai_epi16(w, 8));
+        }
+}
+
+static void widen_avx2(int64_t depth, const int8_t *q, int8_t *to) {
+    for (int64_t k = 0; k < depth; k += GROUP, to += 2 * GROUP) {
+        const int16_t wide[GROUP] = {q[k], q[k + 2], q[k + 1], q[k + 3]};
+        memcpy(to, wide, sizeof wide);
+    }
+}
+
+static void run8_unpacked(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
+                          int64_t c_stride) {
+    enum { WIDE = 2 * GROUP }; /* bytes of a group of a row */
+    __m256i sum[ROWS][2] = {0};
+    for (int64_t k = 0; k < depth; k += GROUP, a += ROWS * WIDE, b += COLS * WIDE)
+#pragma GCC unroll 2
+        for (int pair = 0; pair < 2; pair++) {
+            const __m256i w[2] = {load(b + 64 * pair), load(b + 64 * pair + 32)};
+#pragma GCC unroll 4
+            for (int i = 0; i < ROWS; i++) {
+                const __m256i left = broadcast(a + WIDE * i + 4 * pair);
+                sum[i][0] = _mm256_add_epi32(sum[i][0], _mm256_madd_epi16(w[0], left));
+                sum[i][1] = _mm256_add_epi32(sum[i][1], _mm256_madd_epi16(w[1], left));
+            }
+        }
+#pragma GCC unroll 4
+    for (int i = 0; i < ROWS; i++) {
+        if (i >= rows) break;
+        store(c + i * c_stride, sum[i][0]);
+        store(c + i * c_stride + 8, sum[i][1]);
+    }
 }
 
 /* ---- int4 weights ---- */
@@ -141,6 +184,7 @@ static void run4_row(int64_t depth, int rows, const int8_t *a, const int8_t *b, 
 
 /* Unpacked slices have the weights plus 8, a byte each, followed by the steps in 16 bits. */
 enum { UNPACKED_SLICE = COLS * INT4_GROUP + 2 * 32 };
+_Static_assert(UNPACKED_SLICE <= 2 * COLS * INT4_GROUP, "an unpacked slice fits the unpacked bytes");
 
 static void unpack_avx2(int64_t depth, const int8_t *panel, int8_t *to) {
     const __m256i fifteen = _mm256_set1_epi8(15), eight = _mm256_set1_epi8(8);
@@ -201,9 +245,12 @@ const Micro8 micro8_avx2 = {.name = "avx2",
                             TILES,
                             .run = run_avx2,
                             .run4 = run4_avx2,
+                            .unpack = unpack8_avx2,
+                            .run_unpacked = run8_unpacked,
+                            .widen = widen_avx2,
                             .unpack4 = unpack_avx2,
                             .run4_unpacked = run4_unpacked,
-                            .unpacked_bytes = UNPACKED_SLICE / INT4_GROUP,
+                            .unpacked_bytes = 2 * COLS,
                             .one = &one};
 
 #endif
