@@ -179,10 +179,9 @@ static inline void interleave_row(int8_t *to, const int8_t *q, int64_t depth, in
     for (int64_t k = 0; k < depth; k += group, to += rows * group) memcpy(to, q + k, (size_t)group);
 }
 
-/* Stores a row of `depth` bytes in a left panel. `size`: bytes per input. */
-static void store_row(const Micro8 *micro, bool offset, int size, int8_t *panel, int row, int8_t *q,
-                      int64_t depth) {
-    int group = size * (micro->left_group ? micro->left_group : micro->tile.group);
+/* Stores a row of `depth` bytes in a left panel. */
+static void store_row(const Micro8 *micro, bool offset, int8_t *panel, int row, int8_t *q, int64_t depth) {
+    int group = micro->left_group ? micro->left_group : micro->tile.group;
     int8_t *to = panel + row * group;
     if (offset)
         for (int64_t k = 0; k < depth; k++) q[k] = (int8_t)(q[k] ^ -128);
@@ -269,9 +268,9 @@ static void quantize_into_panel(const Int8Job *job, int64_t m, int thread) {
     if (has_biases(job)) store_biases(job->micro, panel, (int)(m % rows), q, depth);
     if (is_wide(job)) {
         job->micro->widen(depth, q, q + depth);
-        store_row(job->micro, false, 2, panel, (int)(m % rows), q + depth, 2 * depth);
+        store_row(job->micro, false, panel, (int)(m % rows), q + depth, 2 * depth);
     } else {
-        store_row(job->micro, has_offset(job), 1, panel, (int)(m % rows), q, depth);
+        store_row(job->micro, has_offset(job), panel, (int)(m % rows), q, depth);
     }
 }
 

@@ -40,7 +40,8 @@ typedef struct Micro8 {
     void (*unpack4)(int64_t depth, const int8_t *panel, int8_t *to);
     Micro8Run *run_unpacked, *run4_unpacked;
     int unpacked_bytes;
-    /* Rows for run_unpacked have two bytes per input, which this writes; NULL: one. */
+    /* Rows for run_unpacked have two bytes per input, which this writes, and a group has as many bytes as in
+     * other left panels; NULL: one byte. */
     void (*widen)(int64_t depth, const int8_t *q, int8_t *to);
     void (*begin)(void), (*end)(void); /* called by each thread before and after its runs; may be NULL */
     /* Micro-kernels with the same tile for other numbers of rows: `one` for a single row, whose left panel is

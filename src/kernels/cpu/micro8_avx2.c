@@ -91,21 +91,20 @@ static void widen_avx2(int64_t depth, const int8_t *q, int8_t *to) {
     }
 }
 
+/* A step is a pair of inputs. */
 static void run8_unpacked(int64_t depth, int rows, const int8_t *a, const int8_t *b, int32_t *c,
                           int64_t c_stride) {
-    enum { WIDE = 2 * GROUP }; /* bytes of a group of a row */
+    enum { PAIR = 4 }; /* bytes */
     __m256i sum[ROWS][2] = {0};
-    for (int64_t k = 0; k < depth; k += GROUP, a += ROWS * WIDE, b += COLS * WIDE)
-#pragma GCC unroll 2
-        for (int pair = 0; pair < 2; pair++) {
-            const __m256i w[2] = {load(b + 64 * pair), load(b + 64 * pair + 32)};
+    for (int64_t k = 0; k < depth; k += 2, a += ROWS * PAIR, b += COLS * PAIR) {
+        const __m256i w[2] = {load(b), load(b + 32)};
 #pragma GCC unroll 4
-            for (int i = 0; i < ROWS; i++) {
-                const __m256i left = broadcast(a + WIDE * i + 4 * pair);
-                sum[i][0] = _mm256_add_epi32(sum[i][0], _mm256_madd_epi16(w[0], left));
-                sum[i][1] = _mm256_add_epi32(sum[i][1], _mm256_madd_epi16(w[1], left));
-            }
+        for (int i = 0; i < ROWS; i++) {
+            const __m256i left = broadcast(a + PAIR * i);
+            sum[i][0] = _mm256_add_epi32(sum[i][0], _mm256_madd_epi16(w[0], left));
+            sum[i][1] = _mm256_add_epi32(sum[i][1], _mm256_madd_epi16(w[1], left));
         }
+    }
 #pragma GCC unroll 4
     for (int i = 0; i < ROWS; i++) {
         if (i >= rows) break;
