@@ -13,9 +13,10 @@ tokens one at a time. A process repeats it; of these repetitions and of all roun
 load can only slow one down. Each process is pinned to one CPU per thread, and the sides alternate. weft's times include
 sampling; llama.cpp's do not. --batch adds tokens/s for several sequences with the same prompt.
 
-Each round also measures read bandwidth (threads reading 256 MB). The column "bandwidth" is the weights' size per token
-time, relative to it. To compare an older instruction set, set WEFT_CPU (for example, avx2) and pass a llama.cpp that
-was built for it.
+Read bandwidth (threads reading 256 MB by a plain loop) is measured before and after each of weft's measurements, because
+it varies on a shared machine. The column "bandwidth" is the weights' size per token time, relative to the highest of its
+row. The bandwidth of a loop with software prefetching is printed for comparison. To compare an older instruction set, set
+WEFT_CPU (for example, avx2) and pass a llama.cpp that was built for it.
 """
 import argparse
 import json
@@ -50,23 +51,26 @@ int main(int argc, char **argv) {
     if (!data) return 1;
     madvise(data, bytes, MADV_HUGEPAGE);
     memset(data, 1, bytes);
-    double best = 1e9;
+    double best[2] = {1e9, 1e9};
     uint64_t seen = 0;
-    for (int round = 0; round < 8; round++) {
+    for (int round = 0; round < 12; round++) {
+        int ahead = round % 2 ? 2048 : 0; /* bytes; 0: no prefetching */
         double start = omp_get_wtime();
 #pragma omp parallel num_threads(threads) reduction(^ : seen)
         {
             const Line *from = (const Line *)(const void *)(data + bytes / threads * omp_get_thread_num());
             Line all[4] = {0};
-            for (size_t i = 0; i < bytes / threads / sizeof(Line); i += 4)
+            for (size_t i = 0; i < bytes / threads / sizeof(Line); i += 4) {
+                if (ahead) __builtin_prefetch((const char *)(from + i) + ahead);
                 for (int j = 0; j < 4; j++) all[j] ^= from[i + j];
+            }
             all[0] ^= all[1] ^ all[2] ^ all[3];
             seen ^= all[0][0];
         }
         double seconds = omp_get_wtime() - start;
-        best = seconds < best ? seconds : best;
+        if (seconds < best[round % 2]) best[round % 2] = seconds;
     }
-    printf("%.2f %d\n", 1e-9 * (double)bytes / best, (int)(seen & 1));
+    printf("%.2f %.2f %d\n", 1e-9 * (double)bytes / best[0], 1e-9 * (double)bytes / best[1], (int)(seen & 1));
     return 0;
 }
 """
@@ -136,7 +140,8 @@ class Sides:
         return 1e-9 * min(out[0]), 1e-9 * min(out[1]) / self.args.tokens
 
     def bandwidth(self, threads):
-        return float(run([str(self.bandwidth_tool), str(threads)], threads).split()[0])
+        """GB/s of a plain loop and of one with prefetching."""
+        return tuple(float(word) for word in run([str(self.bandwidth_tool), str(threads)], threads).split()[:2])
 
     def read_bytes(self, kind):
         """Bytes of weights read per step: the checkpoint without position embeddings, in the compute type."""
@@ -147,16 +152,23 @@ class Sides:
 
 
 def measure(sides, args):
-    """The fastest times: {(threads, kind, batch): {side: (prompt, step)}}, and read bandwidths by threads."""
+    """The fastest times, {(threads, kind, batch): {side: (prompt, step)}}, and the highest bandwidths, by threads and kind."""
     rows, bandwidths = {}, {}
+
+    def weft(kind, threads, batch):
+        before = sides.bandwidth(threads)
+        times = sides.weft(kind, threads, batch)
+        highest = bandwidths.get((threads, kind), before)
+        bandwidths[threads, kind] = tuple(map(max, before, sides.bandwidth(threads), highest))
+        return times
+
     for _ in range(args.rounds):
         for threads in args.threads:
-            bandwidths[threads] = max(sides.bandwidth(threads), bandwidths.get(threads, 0))
             for kind in args.kinds:
                 for batch in [1] + ([args.batch] if args.batch > 1 else []):
                     row = rows.setdefault((threads, kind, batch), {})
                     for side in ["weft"] + (KINDS[kind][2] if args.llama else []):
-                        times = sides.weft(kind, threads, batch) if side == "weft" else sides.llama(side, threads, batch)
+                        times = weft(kind, threads, batch) if side == "weft" else sides.llama(side, threads, batch)
                         row[side] = tuple(map(min, times, row.get(side, times)))
     return rows, bandwidths
 
@@ -182,12 +194,13 @@ def show(rows, bandwidths, sides, args):
     for threads in args.threads:
         for kind in args.kinds:
             row = rows[threads, kind, 1]
-            share = sides.read_bytes(kind) / row["weft"][1] / 1e9 / bandwidths[threads]
+            share = sides.read_bytes(kind) / row["weft"][1] / 1e9 / bandwidths[threads, kind][0]
             cells = [str(threads), kind, *compared(row, 1, 1e3, 2), f"{100 * share:.0f}%", *compared(row, 0, 1e3, 1)]
             if batch:
                 cells += compared(rows[threads, kind, args.batch], 1, 1e3, 2)
             print("| " + " | ".join(cells) + " |")
-        print(f"read bandwidth with {threads} thread{'s' if threads > 1 else ''}: {bandwidths[threads]:.1f} GB/s")
+        print(f"read bandwidth with {threads} thread{'s' if threads > 1 else ''}, GB/s (with prefetching): " + ", ".join(
+            "{} {:.1f} ({:.1f})".format(kind, *bandwidths[threads, kind]) for kind in args.kinds))
 
 
 def main():
@@ -212,8 +225,9 @@ def main():
         rows, bandwidths = measure(sides, args)
         show(rows, bandwidths, sides, args)
     if args.json:
-        args.json.write_text(json.dumps({"bandwidth_gb_per_s": bandwidths, "seconds": {
-            " ".join(map(str, key)): row for key, row in rows.items()}}, indent=1))
+        args.json.write_text(json.dumps({
+            "bandwidth_gb_per_s": {" ".join(map(str, key)): value for key, value in bandwidths.items()},
+            "seconds": {" ".join(map(str, key)): row for key, row in rows.items()}}, indent=1))
 
 
 main()
