@@ -11,7 +11,7 @@
 
 #include "kernels/cpu/micro8.h"
 
-enum { ROWS = 4, COLS = 16, GROUP = 4, SLICE = COLS * (INT4_GROUP / 2 + 1), PREFETCH_BYTES = 16384 };
+enum { ROWS = 4, COLS = 16, GROUP = 4, SLICE = COLS * (INT4_GROUP / 2 + 1) };
 
 static inline __m256i load(const int8_t *from) {
     return _mm256_loadu_si256((const __m256i *)(const void *)from);
@@ -24,8 +24,13 @@ static inline __m256i broadcast(const void *from) {
     return _mm256_set1_epi32(four);
 }
 
-static inline void prefetch(const int8_t *from, int bytes) {
-    for (int line = 0; line < bytes; line += 64) __builtin_prefetch(from + PREFETCH_BYTES + line, 0, 2);
+/* With few rows, the weights come from memory. int8 is read best a little ahead, int4 far ahead into the L2
+ * cache. */
+static inline void prefetch_near(const int8_t *from) {
+    __builtin_prefetch(from + 2048, 0, 3);
+}
+static inline void prefetch_far(const int8_t *from, int bytes) {
+    for (int line = 0; line < bytes; line += 64) __builtin_prefetch(from + 16384 + line, 0, 2);
 }
 
 static inline void store(int32_t *to, __m256i sums) {
@@ -41,7 +46,7 @@ static inline __attribute__((always_inline)) void tile(int64_t depth, int count,
     for (int64_t k = 0; k < depth; k += GROUP, a += panel * GROUP, b += COLS * GROUP) {
         const __m256i w[2] = {load(b), load(b + 32)};
         const __m256i magnitude[2] = {_mm256_abs_epi8(w[0]), _mm256_abs_epi8(w[1])};
-        if (count == 1) prefetch(b, COLS * GROUP);
+        prefetch_near(b);
 #pragma GCC unroll 4
         for (int i = 0; i < count; i++) {
             const __m256i left = broadcast(a + GROUP * i);
@@ -140,7 +145,7 @@ static inline __attribute__((always_inline)) void tile_slices(int64_t depth, int
         __m256i sum[ROWS][2];
 #pragma GCC unroll 4
         for (int i = 0; i < count; i++) sum[i][0] = sum[i][1] = broadcast(bias + i);
-        if (count == 1) prefetch(b, SLICE);
+        if (count == 1) prefetch_far(b, SLICE);
         for (int g = 0; g < INT4_GROUP / GROUP; g++, a += panel * GROUP) {
             const __m256i both = load(b + 32 * g), low = _mm256_and_si256(both, fifteen);
             const __m256i high =
