@@ -115,9 +115,10 @@ typedef struct Layout {
     bool sequence, keep;
     Offload offload;
     DType dtype;
-    bool wide;   /* 2 layers, hidden size 64 and inner size 128: large enough for fp8 */
-    bool words;  /* LARGE_VOCAB tokens, so that ZeRO-3 gathers vocabulary matrices in pieces */
-    bool untied; /* the output matrix is not the embedding */
+    bool wide;       /* 2 layers, hidden size 64 and inner size 128: large enough for fp8 */
+    bool wide_heads; /* hidden size 128: heads of width 32, for which CPUs have 16-bit kernels */
+    bool words;      /* LARGE_VOCAB tokens, so that ZeRO-3 gathers vocabulary matrices in pieces */
+    bool untied;     /* the output matrix is not the embedding */
     bool fp8;
     Fp8Scaling fp8_scaling;
     bool fp8_head;
@@ -216,6 +217,7 @@ static inline Outcome run_new(Group *world, const Layout *layout, int count) {
     if (layout->words) config.vocab = LARGE_VOCAB;
     config.tied = !layout->untied;
     if (layout->wide) config.layers = 2, config.hidden = 64, config.inner = 128;
+    if (layout->wide_heads) config.hidden = 128;
     assert_ok(model_new(&outcome.model, &config));
     test_device_new(&outcome.device, 1);
     if (world) assert_ok(mesh_new(&outcome.mesh, world, layout->mesh));

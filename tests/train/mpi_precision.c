@@ -76,6 +76,35 @@ static void test_layouts(void **state) {
     }
 }
 
+/* The same with heads that are wide enough for 16-bit attention kernels. Recomputation changes no bit. */
+static void test_wide_heads(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    enum { STEPS = 6, WIDE_JOBS = 2 };
+    int n = world->size;
+    Layout alone[WIDE_JOBS];
+    Outcome expected[WIDE_JOBS];
+    for (int job = 0; job < WIDE_JOBS; job++)
+        alone[job] = (Layout){
+            .job = job ? JOB_BERT : JOB_GPT2, .micro_batch = 2, .dtype = DT_BF16, .wide_heads = true};
+    run_alone(world, alone, WIDE_JOBS, STEPS, expected);
+    for (int job = 0; job < WIDE_JOBS; job++) {
+        for (int g = 0; g < 3; g++) {
+            Layout layout = alone[job];
+            layout.mesh = (MeshSpec){.dp = g == 1 ? 1 : n, .tp = g == 1 ? n : 1, .pp = 1};
+            layout.chunks = 1;
+            layout.schedule = SCHEDULE_1F1B;
+            layout.recompute = g == 2 ? RECOMPUTE_BLOCK : RECOMPUTE_NONE;
+            CLEANUP(outcome_done) Outcome found = run(world, &layout, STEPS);
+            for (int step = 0; step < STEPS; step++)
+                if (!(relative_diff(found.loss[step], expected[job].loss[step]) <= 2 * rounding(DT_BF16)) ||
+                    (n == 1 && found.norm[step] != expected[job].norm[step]))
+                    fail_msg("%s: step %d: loss %.7g, on one rank %.7g", layout_text(&layout), step + 1,
+                             found.loss[step], expected[job].loss[step]);
+        }
+        outcome_done(&expected[job]);
+    }
+}
+
 /* For a given data-parallel size, all ZeRO stages give the same bits in 16-bit training too. */
 static void test_bits(void **state) {
     Group *world = ((Ranks *)*state)->world;
@@ -249,13 +278,10 @@ static void test_overflow(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_follows_fp32),
-    cmocka_unit_test(test_layouts),
-    cmocka_unit_test(test_bits),
-    cmocka_unit_test(test_overflow),
-    cmocka_unit_test(test_fp8_follows_bf16),
-    cmocka_unit_test(test_fp8_delayed),
-    cmocka_unit_test(test_fp8_resume),
+    cmocka_unit_test(test_follows_fp32),  cmocka_unit_test(test_layouts),
+    cmocka_unit_test(test_wide_heads),    cmocka_unit_test(test_bits),
+    cmocka_unit_test(test_overflow),      cmocka_unit_test(test_fp8_follows_bf16),
+    cmocka_unit_test(test_fp8_delayed),   cmocka_unit_test(test_fp8_resume),
     cmocka_unit_test(test_fp8_recompute),
 };
 
