@@ -51,7 +51,7 @@ static LineResult read_plain(Chat *chat, const char **ret_line, size_t *ret_size
     if (chat->terminal) fputs(PROMPT, stdout);
     fflush(stdout);
     /* A terminal delivers whole lines, so none is left in the buffer. */
-    if (chat->terminal && !line_wait()) return LINE_INTERRUPTED;
+    if (chat->terminal && !line_wait(STDIN_FILENO)) return LINE_INTERRUPTED;
     ssize_t size = getline(&chat->plain, &chat->plain_capacity, stdin);
     if (size < 0) return LINE_END;
     if (size > 0 && chat->plain[size - 1] == '\n') size--;

@@ -2,6 +2,7 @@
 #include "cli/line_editor.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <histedit.h>
 #include <locale.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@ struct LineEditor {
     History *history;
     HistEvent event;
     const char *prompt;
+    int terminal; /* standard input, opened again: reading does not block */
 };
 
 bool line_editor_available(void) {
@@ -30,14 +32,17 @@ static const char *prompt_of(EditLine *edit) {
     return editor->prompt;
 }
 
-/* Reads a character. libedit's own function would retry once after a signal and lose the first Ctrl-C. */
+/* Reads a character. libedit's own function would retry once after a signal and lose the first Ctrl-C, which
+ * also discards input that line_wait may have seen already. */
 static int read_character(EditLine *edit, wchar_t *ret_character) {
-    (void)edit;
+    LineEditor *editor = NULL;
+    el_get(edit, EL_CLIENTDATA, &editor);
     mbstate_t state = {0};
     for (;;) {
         char byte;
-        if (!line_wait()) return -1;
-        ssize_t got = read(STDIN_FILENO, &byte, 1);
+        if (!line_wait(editor->terminal)) return -1;
+        ssize_t got = read(editor->terminal, &byte, 1);
+        if (got < 0 && errno == EAGAIN) continue;
         if (got <= 0) return (int)got;
         size_t used = mbrtowc(ret_character, &byte, 1, &state);
         if (used == (size_t)-2) continue;
@@ -52,6 +57,9 @@ Status line_editor_new(LineEditor **ret_editor, const char *prompt) {
     /* libedit decodes multi-byte characters by the locale. */
     if (!setlocale(LC_CTYPE, "") || MB_CUR_MAX == 1) setlocale(LC_CTYPE, "C.UTF-8");
     editor->prompt = prompt;
+    /* A description of its own, because other programs share that of standard input. */
+    editor->terminal = open("/proc/self/fd/0", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (editor->terminal < 0) editor->terminal = STDIN_FILENO;
     editor->edit = el_init("weft", stdin, stdout, stderr);
     editor->history = history_init();
     if (!editor->edit || !editor->history) return FAILED("cannot use the terminal for line editing");
@@ -71,6 +79,7 @@ void line_editor_free(LineEditor *editor) {
     if (!editor) return;
     if (editor->edit) el_end(editor->edit);
     if (editor->history) history_end(editor->history);
+    if (editor->terminal > STDIN_FILENO) close(editor->terminal);
     free(editor);
 }
 

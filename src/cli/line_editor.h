@@ -23,13 +23,13 @@ DEFINE_FREEP(LineEditor, line_editor)
 /* Reads a line from standard input, without its newline; it is valid until the next call. */
 LineResult line_editor_read(LineEditor *editor, const char **ret_line, size_t *ret_size);
 
-/* Waits for standard input; false if SIGINT arrived instead. The caller blocks SIGINT, so that none is lost
- * between two waits. */
-static inline bool line_wait(void) {
+/* Waits for input from a terminal; false if SIGINT arrived instead. The caller blocks SIGINT, so that none is
+ * lost between two waits. */
+static inline bool line_wait(int fd) {
     sigset_t open;
     sigprocmask(SIG_SETMASK, NULL, &open);
     sigdelset(&open, SIGINT);
-    return ppoll(&(struct pollfd){.fd = STDIN_FILENO, .events = POLLIN}, 1, NULL, &open) >= 0;
+    return ppoll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, NULL, &open) >= 0;
 }
 
 #endif
