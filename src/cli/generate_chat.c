@@ -4,6 +4,7 @@
  */
 #include "cli/generate_chat.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,13 +17,18 @@
 #define PROMPT "> "
 
 static volatile sig_atomic_t interrupted;
+static pthread_t reader; /* the thread that reads lines */
 
+/* While the reader blocks the signal, another thread may receive it, and passes it on. */
 static void interrupt(int signal_number) {
-    (void)signal_number;
-    interrupted = 1;
+    if (pthread_equal(pthread_self(), reader))
+        interrupted = 1;
+    else
+        pthread_kill(reader, signal_number);
 }
 
 static void catch_interrupts(void) {
+    reader = pthread_self();
     struct sigaction action = {.sa_handler = interrupt, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);

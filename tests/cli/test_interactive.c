@@ -29,7 +29,8 @@ static int setup(void **state) {
     return code;
 }
 
-#define CHAT "exec $WEFT generate -i --model run --threads 1 --greedy --ignore-end "
+#define CHAT_ON(threads) "exec $WEFT generate -i --model run --threads " threads " --greedy --ignore-end "
+#define CHAT             CHAT_ON("1")
 
 static void lines_are_continued(void **state) {
     (void)state;
@@ -75,9 +76,8 @@ static void lines_are_edited(void **state) {
 }
 
 /* Ctrl-C ends a continuation that would take hours, clears a line, and leaves the program running. */
-static void interrupts(void **state) {
-    (void)state;
-    Terminal terminal = terminal_open(CHAT "--max-tokens 50000000");
+static void interrupt_on(const char *line) {
+    Terminal terminal = terminal_open(line);
     assert_prompt(&terminal);
     type(&terminal, "The first\n");
     assert_reads(&terminal, "The first line tells the model what to say.\r\nThe first line");
@@ -93,6 +93,12 @@ static void interrupts(void **state) {
     assert_prompt(&terminal);
     type(&terminal, "\004");
     assert_int_equal(terminal_close(&terminal), 0);
+}
+
+static void interrupts(void **state) {
+    (void)state;
+    interrupt_on(CHAT "--max-tokens 50000000");
+    interrupt_on(CHAT_ON("2") "--max-tokens 50000000"); /* any thread may receive the signal */
 }
 
 /* Without a terminal there is no prompt, and the end of the input ends the program. */
