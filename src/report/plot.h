@@ -5,7 +5,7 @@
 #include "base/json.h"
 
 /* Colors 0 to 6 differ for everyone; PLOT_GRAY is for what is not compared. Further series repeat the colors
- * with another dash pattern, of which 0 is solid. */
+ * with other dash patterns; pattern 0 is solid. */
 enum { PLOT_COLORS = 7, PLOT_GRAY = 7, PLOT_DASHES = 4 };
 
 /* A curve, or the points of one run. The arrays and the label are not owned. */

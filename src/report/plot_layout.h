@@ -33,7 +33,7 @@ PlotAxis plot_axis(AxisFormat format, double low, double high);
  */
 double plot_step(double step);
 
-/* A copy of a UTF-8 text with at most `most` characters, the last of which is then an ellipsis. */
+/* Copies a UTF-8 text, shortened to `most` characters if it is longer; the last one is then an ellipsis. */
 MUST_USE Status plot_shorten(const char *text, size_t most, char **ret_text);
 
 /* Parts of gnuplot scripts, for other charts: a quoted text, the SVG terminal, and the same picture as

@@ -119,7 +119,7 @@ static inline int64_t keys_seen(int64_t keys, bool causal, int64_t q) {
 }
 
 /* Dropout factors of `keys` keys, from key `k` on, a multiple of 16, from a query's four words. Writes up to
- * a multiple of 16 keys, all of which are in one group. */
+ * a multiple of 16 keys; all keys are in one group. */
 static inline void factors_expand(float *factors, const uint32_t words[4], int64_t k, int64_t keys,
                                   float factor) {
     enum { PARTS = 16 / VEC };

@@ -130,7 +130,7 @@ __device__ inline void store_rows(T *to, T *to8, const float (&sum)[DP / 8][4], 
 }
 
 // Dropout masks of a sum whose rows are queries and columns are keys, for rows `query` and query + 8 and the
-// lane's columns of the 128 keys of which `key` is one, a multiple of 8. See dropout_bit for the bits.
+// lane's columns of the group of 128 keys that contains `key`, a multiple of 8. See dropout_bit for the bits.
 __device__ inline void kept_rows(uint32_t (&kept)[2], const CudaDropout &dropout, const Place &place,
                                  int query, int key) {
     for (int half = 0; half < 2; half++)

@@ -66,7 +66,7 @@ template <typename T, int J> __device__ void store_row(T *to, const float (&sum)
 }
 
 // Dropout factors of the warp's four queries, from `query` on, and the lane's key, one of 32 from `key` on.
-// Each lane draws one of the queries' words, so that half the warp would do.
+// There are 16 words, so each is drawn by two lanes.
 __device__ inline void factors_of(float (&factor)[own], const CudaDropout &dropout, const Place &place,
                                   int query, int key) {
     static_assert(own == 4);

@@ -15,7 +15,7 @@ namespace {
 using bf16 = __nv_bfloat16;
 
 constexpr int threads = 256, warps = threads / 32;
-constexpr int group_rows = 16;              // rows of which a thread stores a column with one access
+constexpr int group_rows = 16;              // a thread stores a column of this many rows with one access
 constexpr int max_rows = 64, min_rows = 32; // rows of a block: a power of two in this range
 constexpr int row_align = 128;              // bytes of a row in shared memory: a multiple of this
 
