@@ -22,17 +22,22 @@ static inline VecF vec_exp(VecF x) {
     return (VecF)(value & ~(VecU)(x < least));
 }
 
-/* 2^t, with t clamped to [-126, 126]. Cheaper than vec_exp, because it does not compensate for the rounding
- * error of t itself. The polynomial is split into pairs of terms that can be evaluated in parallel. */
-static inline VecF vec_exp2(VecF t) {
+/* 2^t for t in [-127, 127], exactly 0 for -127. Cheaper than vec_exp, because it does not compensate for the
+ * rounding error of t itself. The polynomial is split into pairs of terms that can be evaluated in parallel.
+ */
+static inline VecF vec_exp2_within(VecF t) {
     const float shift = 12582912.0f;
-    VecF in = vec_min(vec_set(126.0f), vec_max(vec_set(-126.0f), t));
-    VecF shifted = in + shift;
-    VecF r = in - (shifted - shift), r2 = r * r;
+    VecF shifted = t + shift;
+    VecF r = t - (shifted - shift), r2 = r * r;
     VecF low = 0.693147f * r + 1.0f, middle = 0.055507336f * r + 0.24022242f;
     VecF high = 0.0013264727f * r + 0.009671513f;
     VecF e = (high * r2 + middle) * r2 + low;
     return (VecF)((VecU)e + ((VecU)shifted << 23));
+}
+
+/* 2^t, with t clamped to [-126, 126]. */
+static inline VecF vec_exp2(VecF t) {
+    return vec_exp2_within(vec_min(vec_set(126.0f), vec_max(vec_set(-126.0f), t)));
 }
 
 /* Phi(x), the cumulative distribution function of the standard normal, and *ret_density = phi(x) =

@@ -10,6 +10,7 @@
 #if defined(__x86_64__)
 
 #include "kernels/cpu/attention16_parts.h"
+#include "kernels/cpu/attention_backward.h"
 
 enum { BLOCK = 128, PANELS = BLOCK / SIDE };
 
@@ -57,33 +58,6 @@ static Scratch scratch_take(Bump *bump, HeadShape s) {
     };
 }
 
-/* How the work is partitioned. */
-typedef struct Plan {
-    int threads;
-    int64_t heads, splits; /* heads: of keys, over all sequences; splits: ranges of keys per head */
-    size_t each;           /* bytes of scratch memory per thread */
-    size_t partial;        /* floats of one split's dQ */
-} Plan;
-
-/* What the tasks share. */
-typedef struct Backward {
-    const Product16 *product;
-    Tensor dqkv, dout, out, lse, qkv, lens;
-    const Attention *spec;
-    HeadShape shape;
-    Plan plan;
-    unsigned char *memory;
-    float *partial; /* dQ of all splits of all heads, if heads are split */
-} Backward;
-
-typedef struct Head {
-    const Backward *f;
-    int64_t b, h, keys; /* keys: number of keys that any query may see */
-    Rows q, k, v, grad, out;
-    const float *lse;      /* (T) */
-    const int32_t *starts; /* (T); NULL: one document */
-} Head;
-
 /* A block: queries [q, q + queries) and keys [k, k + keys). Each panel of queries sees keys [from, to) of
  * them, in multiples of SIDE. */
 typedef struct Block {
@@ -115,12 +89,6 @@ static void head_pack(const Scratch *scratch, const Head *head) {
         scratch->lse[t] = sees ? head->lse[t] * 1.44269504f : INFINITY;
         scratch->delta[t] = t < T ? -dot_bf16(rows_at(head->grad, t), rows_at(head->out, t), head->q.D) : 0;
     }
-}
-
-/* The first key that query q sees. It never decreases from one query to the next. */
-static int64_t first_seen(const Head *head, int64_t q) {
-    int64_t window = head->f->spec->window;
-    return window || head->starts ? first_key(head->starts, window, q) : 0;
 }
 
 static Sight sight_of(const Head *head, int64_t q, int64_t queries) {
@@ -287,60 +255,20 @@ static void keys_run(const Scratch *scratch, const Head *head, Rows dk, Rows dv,
     }
 }
 
-static Plan plan_of(const Stream *stream, HeadShape s) {
-    Plan plan = {.threads = threads_for(stream, s.B * s.H * s.T * s.D), .heads = s.B * s.G, .splits = 1};
-    if (plan.heads < 2 * plan.threads)
-        plan.splits = min_of((2 * plan.threads + plan.heads - 1) / plan.heads, (s.T + BLOCK - 1) / BLOCK);
-    Bump count = {0};
-    scratch_take(&count, s);
-    plan.each = (count.used + BUMP_ALIGN - 1) / BUMP_ALIGN * BUMP_ALIGN;
-    plan.partial = (size_t)(round_up(s.T, SIDE) * s.D);
-    return plan;
-}
-
-static Head head_of(const Backward *f, int64_t at) {
-    HeadShape s = f->shape;
-    int64_t b = at / s.H, h = at % s.H;
-    return (Head){
-        .f = f,
-        .b = b,
-        .h = h,
-        .keys = keys_of(s, f->lens, b),
-        .q = head_part(f->qkv, s, PART_Q, b, h),
-        .k = head_part(f->qkv, s, PART_K, b, h),
-        .v = head_part(f->qkv, s, PART_V, b, h),
-        .grad = head_out(f->dout, s, b, h),
-        .out = head_out(f->out, s, b, h),
-        .lse = tensor_f32(f->lse) + at * s.T,
-        .starts = starts_of(f->spec, b, s.T),
-    };
-}
-
-/* Keys that no query sees have gradient 0. */
-static void clear_hidden(const Head *head, Rows rows) {
-    for (int64_t t = head->keys; t < head->f->shape.T; t++)
-        memset(rows_at(rows, t), 0, (size_t)rows.D * sizeof(uint16_t));
-}
-
-static Scratch scratch_of(const Backward *f, int thread) {
-    Bump bump = {.base = f->memory + (size_t)thread * f->plan.each, .size = f->plan.each};
-    return scratch_take(&bump, f->shape);
-}
-
 /* One split of the query heads that share a key head. */
 static void heads_task(const void *context, int64_t task, int thread) {
     const Backward *f = context;
     const Plan *plan = &f->plan;
     HeadShape s = f->shape;
-    Scratch scratch = scratch_of(f, thread);
+    Bump bump = bump_of(f, thread);
+    Scratch scratch = scratch_take(&bump, s);
     int64_t split = task % plan->splits;
     for (int64_t i = 0; i < s.qkv.group; i++) {
         int64_t at = task / plan->splits * s.qkv.group + i;
         Head head = head_of(f, at);
         Rows dk = head_part(f->dqkv, s, PART_K, head.b, head.h);
         Rows dv = head_part(f->dqkv, s, PART_V, head.b, head.h);
-        if (plan->splits > 1)
-            scratch.dquery = f->partial + (size_t)(at * plan->splits + split) * plan->partial;
+        if (plan->splits > 1) scratch.dquery = partial_of(f, at, split);
         head_pack(&scratch, &head);
         f->product->begin();
         keys_run(&scratch, &head, dk, dv, range_part(head.keys, BLOCK, (int)split, (int)plan->splits));
@@ -356,29 +284,18 @@ static void sum_task(const void *context, int64_t head, int thread) {
     (void)thread;
     const Backward *f = context;
     HeadShape s = f->shape;
-    float *parts = f->partial + (size_t)(head * f->plan.splits) * f->plan.partial;
-    for (int64_t split = 1; split < f->plan.splits; split++) {
-        const float *from = parts + (size_t)split * f->plan.partial;
-#pragma omp simd
-        for (size_t i = 0; i < f->plan.partial; i++) parts[i] += from[i];
-    }
-    unpack_query(head_part(f->dqkv, s, PART_Q, head / s.H, head % s.H), parts, s.T, f->spec->scale);
+    unpack_query(head_part(f->dqkv, s, PART_Q, head / s.H, head % s.H), partial_sum(f, head), s.T,
+                 f->spec->scale);
 }
 
 Status attention16_backward(const Product16 *product, Stream *stream, Tensor dqkv, Tensor dout, Tensor out,
                             Tensor lse, Tensor qkv, Tensor lens, const Attention *spec) {
     HeadShape s = head_shape(qkv, spec);
-    Plan plan = plan_of(stream, s);
-    size_t scratch_bytes = (size_t)plan.threads * plan.each;
-    size_t parts = plan.splits > 1 ? (size_t)(s.B * s.H * plan.splits) * plan.partial : 0;
-    void *memory;
-    TRY(stream_workspace(stream, scratch_bytes + parts * sizeof(float), &memory));
-    float *partial = (float *)(void *)((unsigned char *)memory + scratch_bytes);
-    Backward backward = {product, dqkv, dout, out, lse, qkv, lens, spec, s, plan, memory, partial};
-    Pool *pool = plan.threads > 1 ? stream->device->pool : NULL;
-    pool_run(pool, plan.heads * plan.splits, heads_task, &backward);
-    if (plan.splits > 1) pool_run(pool, s.B * s.H, sum_task, &backward);
-    return OK;
+    Bump scratch = {0};
+    scratch_take(&scratch, s);
+    Plan plan = plan_of(stream, s, BLOCK, scratch, (size_t)(round_up(s.T, SIDE) * s.D));
+    Backward backward = {dqkv, dout, out, lse, qkv, lens, spec, .product = product, .shape = s, .plan = plan};
+    return backward_run(&backward, stream, heads_task, sum_task);
 }
 
 #endif

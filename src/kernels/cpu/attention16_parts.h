@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "kernels/cpu/approx.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention16.h"
 #include "kernels/cpu/pack16_pairs.h"
@@ -112,16 +113,9 @@ static inline void unpack_transposed(Rows rows, const float *from, int64_t count
         }
 }
 
-/* 2^t for t <= 0, and a little above; exactly 0 for t <= -127. As vec_exp2, but clamped on one side only. */
+/* 2^t for t <= 0, and a little above; exactly 0 for t <= -127. */
 static inline VecF exp2_of(VecF t) {
-    const float shift = 12582912.0f;
-    VecF in = vec_max(vec_set(-127.0f), t);
-    VecF shifted = in + shift;
-    VecF r = in - (shifted - shift), r2 = r * r;
-    VecF low = 0.693147f * r + 1.0f, middle = 0.055507336f * r + 0.24022242f;
-    VecF high = 0.0013264727f * r + 0.009671513f;
-    VecF e = (high * r2 + middle) * r2 + low;
-    return (VecF)((VecU)e + ((VecU)shifted << 23));
+    return vec_exp2_within(vec_max(vec_set(-127.0f), t));
 }
 
 /* The keys [first, end) that each of SIDE queries sees. */

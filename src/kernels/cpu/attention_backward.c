@@ -12,8 +12,7 @@
 #include <math.h>
 
 #include "kernels/cpu/approx.h"
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/attention16.h"
+#include "kernels/cpu/attention_backward.h"
 
 /* Multiples of MICRO_ROWS and MICRO_COLS. */
 enum { BLOCK = 96, PANELS = BLOCK / MICRO_COLS };
@@ -61,16 +60,6 @@ static Scratch scratch_take(Bump *bump, HeadShape s) {
     };
 }
 
-typedef struct Head {
-    HeadShape shape;
-    const Attention *spec;
-    int64_t b, h, keys; /* keys: number of keys that any query may see */
-    Rows q, k, v;       /* T each */
-    Rows grad, out;
-    const float *lse;      /* (T) */
-    const int32_t *starts; /* (T); NULL: one document */
-} Head;
-
 /* A block of the scores: queries [q, q + queries), keys [k, k + keys). */
 typedef struct Block {
     int64_t q, queries, k, keys;
@@ -78,7 +67,7 @@ typedef struct Block {
 
 /* Packs what all blocks of keys use and computes g . o of every query. */
 static void head_pack(const Scratch *scratch, const Head *head) {
-    HeadShape s = head->shape;
+    HeadShape s = head->f->shape;
     int64_t tall = s.T * MICRO_ROWS;
     rows_across(scratch->query_lines, MICRO_ROWS, head->q, s.T, s.D * MICRO_ROWS, scratch->stage);
     rows_across(scratch->grad_lines, MICRO_ROWS, head->grad, s.T, s.D * MICRO_ROWS, scratch->stage);
@@ -97,15 +86,9 @@ static void head_pack(const Scratch *scratch, const Head *head) {
     }
 }
 
-/* The first key that query q sees. It never decreases from one query to the next. */
-static int64_t first_seen(const Head *head, int64_t q) {
-    int64_t window = head->spec->window;
-    return window || head->starts ? first_key(head->starts, window, q) : 0;
-}
-
 /* The first row (query) of a block that sees key k. */
 static int64_t first_row(const Head *head, const Block *at, int64_t k) {
-    return head->spec->causal && k > at->q ? min_of(k - at->q, at->queries) : 0;
+    return head->f->spec->causal && k > at->q ? min_of(k - at->q, at->queries) : 0;
 }
 
 /* The row after the last that sees a key of the panel at k. */
@@ -117,7 +100,7 @@ static int64_t end_row(const Head *head, const Block *at, int64_t k) {
 
 /* weights = q k^T * scale and dscores = g v^T, for tiles that are not fully masked. */
 static void scores(const Scratch *scratch, const Head *head, const Block *at) {
-    int64_t D = head->shape.D;
+    int64_t D = head->f->shape.D;
     for (int64_t k = 0; k < at->keys; k += MICRO_COLS) {
         int64_t panel = k * BLOCK, end = end_row(head, at, at->k + k);
         for (int64_t q = first_row(head, at, at->k + k) / MICRO_ROWS * MICRO_ROWS; q < end; q += MICRO_ROWS) {
@@ -133,7 +116,7 @@ static void scores(const Scratch *scratch, const Head *head, const Block *at) {
  * `first` and keys from k. */
 static void mask_scores(float *panel, const Head *head, const Block *at, int64_t first, int64_t k) {
     for (int64_t q = first; q < at->queries; q++) {
-        int64_t seen = keys_seen(head->keys, head->spec->causal, at->q + q) - k;
+        int64_t seen = keys_seen(head->keys, head->f->spec->causal, at->q + q) - k;
         if (seen >= MICRO_COLS) return;
         for (int64_t i = seen < 0 ? 0 : seen; i < MICRO_COLS; i++) panel[q * MICRO_COLS + i] = -INFINITY;
     }
@@ -172,7 +155,7 @@ static inline __attribute__((always_inline)) void panel_softmax(float *weights, 
 }
 
 static void softmax(const Scratch *scratch, const Head *head, const Block *at) {
-    const Attention *spec = head->spec;
+    const Attention *spec = head->f->spec;
     bool drop = spec->dropout.p > 0;
     if (drop)
         dropout_factors(scratch->factors, BLOCK, &spec->dropout, head->b, head->h, at->q, at->queries, at->k,
@@ -205,7 +188,7 @@ static int64_t panels_at(HeadShape s, int64_t k) {
 
 /* Accumulates dK and dV of the block's keys. If no query sees them, dK and dV are set to 0. */
 static void add_keys(const Scratch *scratch, const Head *head, const Block *at, bool add) {
-    HeadShape s = head->shape;
+    HeadShape s = head->f->shape;
     float *dkeys = scratch->dkeys + panels_at(s, at->k), *dvalues = scratch->dvalues + panels_at(s, at->k);
     for (int64_t k = 0; k < at->keys; k += MICRO_COLS) {
         int64_t q = first_row(head, at, at->k + k), from = k * BLOCK + q * MICRO_COLS;
@@ -222,10 +205,10 @@ static void add_keys(const Scratch *scratch, const Head *head, const Block *at, 
 
 /* Accumulates dQ of the block's queries. */
 static void add_queries(const Scratch *scratch, const Head *head, const Block *at) {
-    HeadShape s = head->shape;
+    HeadShape s = head->f->shape;
     for (int64_t q = 0; q < at->queries; q += MICRO_COLS) {
         int64_t queries = min_of(MICRO_COLS, at->queries - q);
-        int64_t keys = keys_seen(head->keys, head->spec->causal, at->q + q + queries - 1) - at->k;
+        int64_t keys = keys_seen(head->keys, head->f->spec->causal, at->q + q + queries - 1) - at->k;
         int64_t hidden = first_seen(head, at->q + q) - at->k;
         int64_t begin = hidden > 0 ? hidden / MICRO_COLS * MICRO_COLS : 0;
         keys = keys < 0 ? 0 : min_of(keys, at->keys);
@@ -248,16 +231,17 @@ static void panels_unpack(Rows to, const float *panels, HeadShape s, int64_t lin
 /* Computes dK and dV of keys [range.from, range.to). Their contribution to dQ stays in scratch->dquery. Of
  * the query heads that share keys, all but the first add to dK and dV, and the last stores them. */
 static void keys_run(const Scratch *scratch, const Head *head, Rows dk, Rows dv, Range range) {
-    HeadShape s = head->shape;
+    HeadShape s = head->f->shape;
     int64_t turn = head->h % s.qkv.group;
     memset(scratch->dquery, 0, (size_t)(round_up(s.T, MICRO_COLS) * s.rows) * sizeof(float));
     for (int64_t k = range.from; k < range.to; k += BLOCK) {
         int64_t keys = min_of(BLOCK, range.to - k);
         rows_across(scratch->keys, MICRO_COLS, rows_from(head->k, k), keys, s.D * MICRO_COLS, scratch->stage);
-        for (int64_t i = 0; i < round_up(keys, MICRO_COLS) * s.D; i++) scratch->keys[i] *= head->spec->scale;
+        for (int64_t i = 0; i < round_up(keys, MICRO_COLS) * s.D; i++)
+            scratch->keys[i] *= head->f->spec->scale;
         rows_across(scratch->values, MICRO_COLS, rows_from(head->v, k), keys, s.D * MICRO_COLS,
                     scratch->stage);
-        int64_t first = head->spec->causal ? k / BLOCK * BLOCK : 0;
+        int64_t first = head->f->spec->causal ? k / BLOCK * BLOCK : 0;
         for (int64_t q = first; q < s.T && first_seen(head, q) < k + keys; q += BLOCK) {
             Block at = {q, min_of(BLOCK, s.T - q), k, keys};
             scores(scratch, head, &at);
@@ -271,91 +255,21 @@ static void keys_run(const Scratch *scratch, const Head *head, Rows dk, Rows dv,
     }
 }
 
-/* How the work is partitioned. */
-typedef struct Plan {
-    int threads;
-    int64_t heads, splits; /* heads: of keys, over all sequences; splits: ranges of keys per head */
-    size_t each;           /* bytes of scratch memory per thread */
-    size_t partial;        /* floats of one split's dQ */
-} Plan;
-
-static Plan plan_of(const Stream *stream, HeadShape s) {
-    Plan plan = {.threads = threads_for(stream, s.B * s.H * s.T * s.D), .heads = s.B * s.G, .splits = 1};
-    if (plan.heads < 2 * plan.threads)
-        plan.splits = min_of((2 * plan.threads + plan.heads - 1) / plan.heads, (s.T + BLOCK - 1) / BLOCK);
-    Bump count = {0};
-    scratch_take(&count, s);
-    plan.each = (count.used + BUMP_ALIGN - 1) / BUMP_ALIGN * BUMP_ALIGN;
-    plan.partial = (size_t)(round_up(s.T, MICRO_COLS) * s.rows);
-    return plan;
-}
-
-static Head head_of(Tensor qkv, Tensor dout, Tensor out, Tensor lse, Tensor lens, const Attention *spec,
-                    HeadShape s, int64_t at) {
-    int64_t b = at / s.H, h = at % s.H;
-    return (Head){
-        .shape = s,
-        .spec = spec,
-        .b = b,
-        .h = h,
-        .keys = keys_of(s, lens, b),
-        .q = head_part(qkv, s, PART_Q, b, h),
-        .k = head_part(qkv, s, PART_K, b, h),
-        .v = head_part(qkv, s, PART_V, b, h),
-        .grad = head_out(dout, s, b, h),
-        .out = head_out(out, s, b, h),
-        .lse = tensor_f32(lse) + at * s.T,
-        .starts = starts_of(spec, b, s.T),
-    };
-}
-
-/* Keys that no query sees have gradient 0. */
-static void clear_hidden(const Head *head, Rows rows) {
-    size_t size = dtype_size(rows.in.dtype);
-    for (int64_t t = head->keys; t < head->shape.T; t++)
-        memset((char *)rows.in.data + (size_t)(rows.at + t * rows.stride) * size, 0, (size_t)rows.D * size);
-}
-
-/* Sums dQ of one head over its splits. */
-static void dquery_sum(float *parts, const Plan *plan, HeadShape s, Rows dq, float *stage) {
-    for (int64_t split = 1; split < plan->splits; split++) {
-        const float *from = parts + (size_t)split * plan->partial;
-#pragma omp simd
-        for (size_t i = 0; i < plan->partial; i++) parts[i] += from[i];
-    }
-    panels_unpack(dq, parts, s, s.T, stage);
-}
-
-/* What the tasks of attention_backward share. */
-typedef struct Backward {
-    Tensor dqkv, dout, out, lse, qkv, lens;
-    const Attention *spec;
-    HeadShape shape;
-    Plan plan;
-    unsigned char *memory;
-    float *partial; /* dQ of all splits of all heads, if heads are split */
-} Backward;
-
-static Scratch scratch_of(const Backward *f, int thread) {
-    Bump bump = {.base = f->memory + (size_t)thread * f->plan.each, .size = f->plan.each};
-    return scratch_take(&bump, f->shape);
-}
-
 /* One split of the query heads that share a key head. */
 static void heads_task(const void *context, int64_t task, int thread) {
     const Backward *f = context;
     const Plan *plan = &f->plan;
     HeadShape s = f->shape;
-    Scratch scratch = scratch_of(f, thread);
+    Bump bump = bump_of(f, thread);
+    Scratch scratch = scratch_take(&bump, s);
     int64_t split = task % plan->splits;
     for (int64_t i = 0; i < s.qkv.group; i++) {
         int64_t at = task / plan->splits * s.qkv.group + i;
-        Head head = head_of(f->qkv, f->dout, f->out, f->lse, f->lens, f->spec, s, at);
+        Head head = head_of(f, at);
         Rows dq = head_part(f->dqkv, s, PART_Q, head.b, head.h);
         Rows dk = head_part(f->dqkv, s, PART_K, head.b, head.h);
         Rows dv = head_part(f->dqkv, s, PART_V, head.b, head.h);
-        if (plan->splits > 1)
-            scratch.dquery = f->partial + (size_t)(at * plan->splits + split) * plan->partial;
+        if (plan->splits > 1) scratch.dquery = partial_of(f, at, split);
         head_pack(&scratch, &head);
         keys_run(&scratch, &head, dk, dv, range_part(head.keys, BLOCK, (int)split, (int)plan->splits));
         if (split == 0 && i == 0) clear_hidden(&head, dk), clear_hidden(&head, dv);
@@ -367,8 +281,9 @@ static void heads_task(const void *context, int64_t task, int thread) {
 static void sum_task(const void *context, int64_t head, int thread) {
     const Backward *f = context;
     HeadShape s = f->shape;
-    dquery_sum(f->partial + (size_t)(head * f->plan.splits) * f->plan.partial, &f->plan, s,
-               head_part(f->dqkv, s, PART_Q, head / s.H, head % s.H), scratch_of(f, thread).stage);
+    Bump bump = bump_of(f, thread);
+    panels_unpack(head_part(f->dqkv, s, PART_Q, head / s.H, head % s.H), partial_sum(f, head), s, s.T,
+                  scratch_take(&bump, s).stage);
 }
 
 static Status attention_backward_cpu(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
@@ -379,17 +294,11 @@ static Status attention_backward_cpu(Stream *stream, Tensor dqkv, Tensor dout, T
     if (product) return attention16_backward(product, stream, dqkv, dout, out, lse, qkv, lens, &spec);
 #endif
     HeadShape s = head_shape(qkv, &spec);
-    Plan plan = plan_of(stream, s);
-    size_t scratch_bytes = (size_t)plan.threads * plan.each;
-    size_t parts = plan.splits > 1 ? (size_t)(s.B * s.H * plan.splits) * plan.partial : 0;
-    void *memory;
-    TRY(stream_workspace(stream, scratch_bytes + parts * sizeof(float), &memory));
-    float *partial = (float *)(void *)((unsigned char *)memory + scratch_bytes);
-    Backward backward = {dqkv, dout, out, lse, qkv, lens, &spec, s, plan, memory, partial};
-    Pool *pool = plan.threads > 1 ? stream->device->pool : NULL;
-    pool_run(pool, plan.heads * plan.splits, heads_task, &backward);
-    if (plan.splits > 1) pool_run(pool, s.B * s.H, sum_task, &backward);
-    return OK;
+    Bump scratch = {0};
+    scratch_take(&scratch, s);
+    Plan plan = plan_of(stream, s, BLOCK, scratch, (size_t)(round_up(s.T, MICRO_COLS) * s.rows));
+    Backward backward = {dqkv, dout, out, lse, qkv, lens, &spec, .shape = s, .plan = plan};
+    return backward_run(&backward, stream, heads_task, sum_task);
 }
 
 void VARIANT(attention_backward_override)(KernelTable *table) {
