@@ -26,12 +26,22 @@ typedef struct Bench {
     uint64_t state; /* of a fast generator, because many random values are needed */
 } Bench;
 
+/* Selects microkernel i; false if this CPU does not support it. */
+static bool select_microkernel(int i) {
+    assert_int_equal(setenv("WEFT_CPU_BF16", microkernels[i], 1), 0);
+    return strcmp(kernels_cpu_bf16(), "none") != 0;
+}
+
 static Tensor rounded(Kit *kit, Tensor from, DType dtype) {
     Tensor to = from;
     to.dtype = dtype;
     to = kit_take(kit, to);
     assert_ok(dtype_convert(to.data, dtype, from.data, from.dtype, (size_t)tensor_count(from)));
     return to;
+}
+
+static Tensor copied(Kit *kit, Tensor from) {
+    return rounded(kit, from, from.dtype);
 }
 
 /* Random values that the compute type represents, as fp32 for the reference and as `dtype` for the backend.
@@ -67,25 +77,34 @@ static void check(Bench *bench, const char *microkernel, const Case *c, const ch
     }
 }
 
-static void forward_case(Bench *bench, const char *microkernel, const Case *c) {
-    Tensor x[2], w[2], b[2] = {TENSOR_NONE, TENSOR_NONE}, pre[2] = {TENSOR_NONE, TENSOR_NONE};
+/* For results; an element that stays unwritten is NaN. */
+static Tensor unwritten(Kit *kit, DType dtype, int64_t rows, int64_t cols) {
+    Tensor to = kit_take(kit, tensor_2d(NULL, dtype, rows, cols));
+    memset(to.data, 0xff, tensor_bytes(to));
+    return to;
+}
+
+static void forward_case(Bench *bench, const Case *c) {
+    Tensor x[2], w[2], b[2] = {TENSOR_NONE, TENSOR_NONE};
     random_values(bench, c, c->dtype, shape2(c->M, c->K), &x[0], &x[1]);
     random_values(bench, c, c->dtype, shape2(c->N, c->K), &w[0], &w[1]);
     if (c->extra) random_values(bench, c, c->dtype, shape1(c->N), &b[0], &b[1]);
     DType type = c->wide && c->act == ACT_NONE ? DT_F32 : c->dtype;
-    Tensor y[2] = {kit_take(&bench->ref, shape2(c->M, c->N)),
-                   kit_take(&bench->cpu, tensor_2d(NULL, type, c->M, c->N))};
-    Tensor before = kit_take(&bench->ref, y[0]);
-    if (c->act && c->extra) pre[1] = kit_take(&bench->cpu, y[1]);
+    Tensor before = kit_take(&bench->ref, shape2(c->M, c->N)), y = kit_take(&bench->ref, before);
     assert_ok(linear_forward(&bench->ref.exec, before, TENSOR_NONE, x[0], w[0], b[0], ACT_NONE));
-    pre[0] = rounded(&bench->ref, rounded(&bench->ref, before, type), DT_F32);
-    assert_ok(act_forward(&bench->ref.exec, y[0], pre[0], c->act));
-    assert_ok(linear_forward(&bench->cpu.exec, y[1], pre[1], x[1], w[1], b[1], c->act));
-    check(bench, microkernel, c, "y", y[1], y[0], c->K);
-    if (pre[1].data) check(bench, microkernel, c, "pre", pre[1], pre[0], c->K);
+    Tensor pre = rounded(&bench->ref, rounded(&bench->ref, before, type), DT_F32);
+    assert_ok(act_forward(&bench->ref.exec, y, pre, c->act));
+    for (int i = 0; i < MICROKERNELS; i++) {
+        if (!select_microkernel(i)) continue;
+        Tensor got = unwritten(&bench->cpu, type, c->M, c->N), got_pre = TENSOR_NONE;
+        if (c->act && c->extra) got_pre = unwritten(&bench->cpu, type, c->M, c->N);
+        assert_ok(linear_forward(&bench->cpu.exec, got, got_pre, x[1], w[1], b[1], c->act));
+        check(bench, microkernels[i], c, "y", got, y, c->K);
+        if (got_pre.data) check(bench, microkernels[i], c, "pre", got_pre, pre, c->K);
+    }
 }
 
-static void backward_input_case(Bench *bench, const char *microkernel, const Case *c) {
+static void backward_input_case(Bench *bench, const Case *c) {
     Tensor dy[2], w[2], dx[2], pre[2] = {TENSOR_NONE, TENSOR_NONE};
     random_values(bench, c, c->wide ? DT_F32 : c->dtype, shape2(c->M, c->N), &dy[0], &dy[1]);
     random_values(bench, c, c->dtype, shape2(c->N, c->K), &w[0], &w[1]);
@@ -93,82 +112,87 @@ static void backward_input_case(Bench *bench, const char *microkernel, const Cas
     if (c->act) random_values(bench, c, c->dtype, shape2(c->M, c->K), &pre[0], &pre[1]);
     assert_ok(
         linear_backward_input(&bench->ref.exec, dx[0], TENSOR_NONE, dy[0], w[0], c->act, pre[0], c->extra));
-    assert_ok(
-        linear_backward_input(&bench->cpu.exec, dx[1], TENSOR_NONE, dy[1], w[1], c->act, pre[1], c->extra));
-    check(bench, microkernel, c, "dx", dx[1], dx[0], c->N);
+    for (int i = 0; i < MICROKERNELS; i++) {
+        if (!select_microkernel(i)) continue;
+        Tensor got = copied(&bench->cpu, dx[1]);
+        assert_ok(
+            linear_backward_input(&bench->cpu.exec, got, TENSOR_NONE, dy[1], w[1], c->act, pre[1], c->extra));
+        check(bench, microkernels[i], c, "dx", got, dx[0], c->N);
+    }
 }
 
-static void backward_weight_case(Bench *bench, const char *microkernel, const Case *c) {
+static void backward_weight_case(Bench *bench, const Case *c) {
     Tensor dy[2], x[2], dw[2], db[2] = {TENSOR_NONE, TENSOR_NONE};
     random_values(bench, c, c->wide ? DT_F32 : c->dtype, shape2(c->M, c->N), &dy[0], &dy[1]);
     random_values(bench, c, c->dtype, shape2(c->M, c->K), &x[0], &x[1]);
     random_values(bench, c, DT_F32, shape2(c->N, c->K), &dw[0], &dw[1]);
     if (c->extra) random_values(bench, c, DT_F32, shape1(c->N), &db[0], &db[1]);
     assert_ok(linear_backward_weight(&bench->ref.exec, dw[0], db[0], dy[0], x[0], true));
-    assert_ok(linear_backward_weight(&bench->cpu.exec, dw[1], db[1], dy[1], x[1], true));
-    check(bench, microkernel, c, "dw", dw[1], dw[0], c->M);
-    if (c->extra) check(bench, microkernel, c, "db", db[1], db[0], c->M);
+    for (int i = 0; i < MICROKERNELS; i++) {
+        if (!select_microkernel(i)) continue;
+        Tensor got = copied(&bench->cpu, dw[1]), sums = c->extra ? copied(&bench->cpu, db[1]) : TENSOR_NONE;
+        assert_ok(linear_backward_weight(&bench->cpu.exec, got, sums, dy[1], x[1], true));
+        check(bench, microkernels[i], c, "dw", got, dw[0], c->M);
+        if (c->extra) check(bench, microkernels[i], c, "db", sums, db[0], c->M);
+    }
 }
 
-/* Runs all three GEMMs of a linear layer in both types; `turn` selects the options. */
-static void all_gemms(Bench *bench, const char *microkernel, int64_t M, int64_t N, int64_t K, unsigned turn) {
+/* Runs all three GEMMs of a linear layer in both types and with every microkernel; `turn` selects the
+ * options. */
+static void all_gemms(Bench *bench, int64_t M, int64_t N, int64_t K, unsigned turn) {
     for (int type = 0; type < 2; type++) {
         Case c = {
             M, N, K, type ? DT_F16 : DT_BF16, turn & 1, turn & 2, turn % 3 ? ACT_NONE : turn / 3 % ACT_COUNT};
-        forward_case(bench, microkernel, &c);
-        backward_input_case(bench, microkernel, &c);
+        forward_case(bench, &c);
+        backward_input_case(bench, &c);
         c.act = ACT_NONE;
-        backward_weight_case(bench, microkernel, &c);
+        backward_weight_case(bench, &c);
         kit_clear(&bench->ref);
         kit_clear(&bench->cpu);
     }
 }
 
-/* Runs `sweep` with each microkernel that this CPU supports. */
-static void each_microkernel(void (*sweep)(Bench *bench, const char *microkernel), int threads) {
-    Bench bench = {0};
-    kit_init(&bench.ref, "ref", 1);
-    kit_init(&bench.cpu, "cpu", threads);
-    for (int i = 0; i < MICROKERNELS; i++) {
-        assert_int_equal(setenv("WEFT_CPU_BF16", microkernels[i], 1), 0);
-        if (strcmp(kernels_cpu_bf16(), "none")) sweep(&bench, microkernels[i]);
-    }
+static void bench_init(Bench *bench, int threads) {
+    *bench = (Bench){0};
+    kit_init(&bench->ref, "ref", 1);
+    kit_init(&bench->cpu, "cpu", threads);
+}
+
+static void bench_done(Bench *bench) {
     assert_int_equal(unsetenv("WEFT_CPU_BF16"), 0);
-    kit_done(&bench.ref);
-    kit_done(&bench.cpu);
+    kit_done(&bench->ref);
+    kit_done(&bench->cpu);
 }
 
 /* Each dimension runs from 1 to 70, with the other two spread over the same range. */
-static void small_sweep(Bench *bench, const char *microkernel) {
+static void test_small(void **state) {
+    (void)state;
+    Bench bench;
     unsigned turn = 0;
+    bench_init(&bench, 1);
     for (int64_t size = 1; size <= 70; size++)
         for (int64_t round = 0; round < 2; round++, turn += 3) {
             int64_t other = 1 + (size * 37 + round * 11) % 70, third = 1 + (size * 53 + round * 29) % 70;
-            all_gemms(bench, microkernel, size, other, third, turn);
-            all_gemms(bench, microkernel, third, size, other, turn + 1);
-            all_gemms(bench, microkernel, other, third, size, turn + 2);
+            all_gemms(&bench, size, other, third, turn);
+            all_gemms(&bench, third, size, other, turn + 1);
+            all_gemms(&bench, other, third, size, turn + 2);
         }
-}
-
-static void test_small(void **state) {
-    (void)state;
-    each_microkernel(small_sweep, 1);
+    bench_done(&bench);
 }
 
 /* Sizes beyond a tile, a block, a packed panel and a split of the depth, in each dimension. */
-static void large_sweep(Bench *bench, const char *microkernel) {
+static void test_large(void **state) {
     static const int64_t sizes[][3] = {{270, 260, 530}, {97, 4, 1031}, {64, 33, 4500},  {2100, 20, 30},
                                        {33, 8300, 17},  {3, 8300, 17}, {4200, 40, 50},  {30, 4200, 50},
                                        {40, 257, 1100}, {24, 65, 129}, {26, 530, 1030}, {64, 100, 96},
                                        {128, 33, 1056}, {17, 16, 32},  {81, 210, 2080}};
+    (void)state;
+    Bench bench;
+    bench_init(&bench, 3);
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (unsigned turn = 0; turn < 4; turn++)
-            all_gemms(bench, microkernel, sizes[i][0], sizes[i][1], sizes[i][2], i + 3 * turn + 1);
-}
-
-static void test_large(void **state) {
-    (void)state;
-    each_microkernel(large_sweep, 3);
+            all_gemms(&bench, sizes[i][0], sizes[i][1], sizes[i][2], i + 3 * turn + 1);
+    bench_done(&bench);
 }
 
 /* Two and three threads produce the same bits as one, on values whose sums depend on the order of addition.
@@ -196,21 +220,18 @@ static void threads_case(int64_t M, int64_t N, int64_t K) {
     for (int i = 0; i < 3; i++) kit_done(&kit[i]);
 }
 
-static void threads_sweep(Bench *bench, const char *microkernel) {
-    (void)bench, (void)microkernel;
-    threads_case(150, 260, 1500);
-    threads_case(64, 260, 1536);
-}
-
 static void test_threads(void **state) {
     (void)state;
-    each_microkernel(threads_sweep, 1);
+    for (int i = 0; i < MICROKERNELS; i++) {
+        if (!select_microkernel(i)) continue;
+        threads_case(150, 260, 1500);
+        threads_case(64, 260, 1536);
+    }
+    assert_int_equal(unsetenv("WEFT_CPU_BF16"), 0);
 }
 
 /* The rows of a prompt get the same bits, whatever rows follow. */
-static void rows_sweep(Bench *bench, const char *microkernel) {
-    (void)microkernel;
-    Kit *kit = &bench->cpu;
+static void rows_case(Kit *kit) {
     enum { M = 100, FEWER = 37, N = 210, K = 1120 };
     for (DType dtype = DT_F32; dtype <= DT_BF16; dtype++) {
         Tensor x = rounded(kit, kit_random(kit, shape2(M, K)), dtype);
@@ -226,7 +247,11 @@ static void rows_sweep(Bench *bench, const char *microkernel) {
 
 static void test_rows(void **state) {
     (void)state;
-    each_microkernel(rows_sweep, 2);
+    Bench bench;
+    bench_init(&bench, 2);
+    for (int i = 0; i < MICROKERNELS; i++)
+        if (select_microkernel(i)) rows_case(&bench.cpu);
+    bench_done(&bench);
 }
 
 /* An unsupported value of WEFT_CPU_BF16 is an error and is not ignored. */
