@@ -30,6 +30,8 @@ function(weft_native_variant ret)
 endfunction()
 weft_native_variant(native_variant)
 
+option(WEFT_CHECK "Optimize only the CPU kernels that this machine runs" OFF)
+
 # Options for variants that this build does not run, so that they compile quickly. As those of a library, they follow the
 # options of weft_flags.
 add_library(weft_unused_kernels INTERFACE)
@@ -46,8 +48,10 @@ function(weft_kernel_variant isa)
     add_dependencies(kernel_variants weft_kernels_${isa})
   endif()
   # Tests with the sanitizers spend most of their time in the variant that they run. The others are only linked, and
-  # readers call none.
-  if(WEFT_FUZZ OR (WEFT_SANITIZE AND NOT isa STREQUAL native_variant))
+  # readers call none. Without the sanitizers, a test also runs the baseline, vectorized.
+  if(WEFT_CHECK AND isa STREQUAL "baseline" AND NOT native_variant STREQUAL "baseline")
+    target_compile_options(weft_kernels_${isa} PRIVATE -O2)
+  elseif(WEFT_FUZZ OR ((WEFT_SANITIZE OR WEFT_CHECK) AND NOT isa STREQUAL native_variant))
     target_link_libraries(weft_kernels_${isa} PRIVATE weft_unused_kernels)
   elseif(WEFT_SANITIZE)
     target_compile_options(weft_kernels_${isa} PRIVATE -O2)
