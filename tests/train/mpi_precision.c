@@ -46,7 +46,7 @@ static void test_follows_fp32(void **state) {
  * few terms, so it may change by about as much. */
 static void test_layouts(void **state) {
     Group *world = ((Ranks *)*state)->world;
-    enum { STEPS = 20 };
+    enum { STEPS = 10 };
     int n = world->size;
     const MeshSpec grids[] = {
         {.dp = n, .tp = 1, .pp = 1}, {.dp = 1, .tp = n, .pp = 1}, {.dp = 1, .tp = 1, .pp = n}};
