@@ -11,7 +11,7 @@
 #include "plan/fit.h"
 #include "plan/search_space.h"
 
-enum { CASES = SANITIZED ? 2 : 8, ALL_CASES = 300, NARROWER = SANITIZED ? 2 : 4 };
+enum { CASES = SANITIZED ? 2 : 8, ALL_CASES = 300, NARROWER = SANITIZED ? 1 : 4 };
 
 typedef struct Draws {
     RngKey key;
