@@ -28,9 +28,13 @@
     const zooms = {}; /* the visible range of each plot, by its id */
     let life = null, dragging = false;
 
+    /* A figure has two versions of its plot, of which the style sheet shows one. */
     const start = (figure) => {
-        const data = JSON.parse(figure.dataset.plot), svg = figure.querySelector('svg');
-        const [left, top, right, bottom] = data.box, [width, height] = data.size;
+        const data = JSON.parse(figure.dataset.plot);
+        figure.querySelectorAll('svg').forEach((svg, i) => enliven(svg, figure.id + (i ? '-narrow' : ''), data, data.views[i]));
+    };
+    const enliven = (svg, id, data, view) => {
+        const [left, top, right, bottom] = view.box, [width, height] = view.size;
         const whole = [data.x.a, data.x.b, data.y.a, data.y.b];
         const curves = [...svg.querySelectorAll('g[id*="_plot_"]')];
         const dot = add(svg, 'circle', {r: 4, class: 'dot', visibility: 'hidden'});
@@ -81,7 +85,7 @@
         /* Redraws the axes for the visible range and moves the curves. */
         const draw = () => {
             const zoomed = range !== whole;
-            zooms[figure.id] = zoomed ? range : null;
+            zooms[id] = zoomed ? range : null;
             svg.querySelectorAll('.gridline').forEach((g) => { g.style.display = zoomed ? 'none' : ''; });
             if (axes) axes.remove();
             axes = null;
@@ -94,14 +98,14 @@
             });
             if (!zoomed) return;
             if (!clip) {
-                const name = figure.id + '-area';
+                const name = id + '-area';
                 add(add(svg, 'clipPath', {id: name}), 'rect', {x: left, y: top, width: right - left, height: bottom - top});
                 clip = add(svg, 'g', {'clip-path': `url(#${name})`});
                 clip.append(...curves);
                 svg.append(dot);
             }
             axes = add(svg, 'g', {class: 'axes'});
-            add(axes, 'path', {d: `M24 0H${left - 1}V${bottom + 1}H${right + 30}V${height}H24Z`, class: 'cover'});
+            add(axes, 'path', {d: `M24 ${top - 8}H${left - 1}V${bottom + 1}H${right + 30}V${height}H24Z`, class: 'cover'});
             for (const v of data.x.log ? [] : ticks(range[0], range[1], 5))
                 add(axes, 'text', {x: px(v), y: bottom + 20, 'text-anchor': 'middle'}).textContent = short(v) + data.x.u;
             for (const v of data.y.log ? [] : ticks(range[2], range[3], 5)) {
@@ -119,18 +123,23 @@
             for (const [k, v] of Object.entries({x: x[0], y: y[0], width: x[1] - x[0], height: y[1] - y[0]})) box.setAttribute(k, v);
             box.range = [x, y];
         });
-        svg.addEventListener('pointerleave', () => {
+        /* What a finger has shown stays until the next touch. */
+        const hide = (event) => {
+            if (event.type === 'pointerleave' && event.pointerType === 'touch') return;
             tip.hidden = true;
             dot.setAttribute('visibility', 'hidden');
-        });
-        if (data.kind === 2) return;
+        };
+        svg.addEventListener('pointerleave', hide);
+        addEventListener('pointerdown', hide, {capture: true, signal: life.signal});
         svg.addEventListener('pointerdown', (event) => {
-            if (event.pointerType === 'touch' || !inside(place(event))) return;
+            if (event.pointerType === 'touch') return show(event);
+            if (data.kind === 2 || !inside(place(event))) return;
             from = place(event);
             dragging = true;
             tip.hidden = true;
             event.preventDefault();
         });
+        if (data.kind === 2) return;
         addEventListener('pointerup', () => {
             if (box && box.range[0][1] - box.range[0][0] > 8 && box.range[1][1] - box.range[1][0] > 8) {
                 const [x, y] = box.range, s = (v, a, b) => (v - a) / (b - a);
@@ -145,8 +154,8 @@
             range = whole;
             draw();
         });
-        if (zooms[figure.id]) {
-            range = zooms[figure.id];
+        if (zooms[id]) {
+            range = zooms[id];
             draw();
         }
     };

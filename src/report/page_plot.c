@@ -1,7 +1,13 @@
 #include "report/page_plot.h"
 
+#include <string.h>
+
 #include "base/memory.h"
 #include "report/page.h"
+
+enum {
+    MAX_PRINTED = 14
+}; /* bars with their names above them that fit a printed page together with the rest */
 
 void series_style(Series *series, size_t index) {
     series->color = (int)(index % PLOT_COLORS);
@@ -28,9 +34,12 @@ Status put_plot(FILE *out, const Plot *plot, const char *caption, const char *de
         return OK;
     }
     drawn->count++;
-    fprintf(out, "<figure id=\"%s\"", plot->name);
+    bool tall = plot->kind == PLOT_BARS && plot->count > MAX_PRINTED;
+    fprintf(out, "<figure id=\"%s\"%s", plot->name, tall ? " class=\"tall\"" : "");
     TRY(put_data(out, plotted.data));
-    fprintf(out, "><figcaption>%s<small>%s</small></figcaption>\n%s</figure>\n", caption, detail,
-            plotted.svg);
+    fprintf(out,
+            "><figcaption>%s<small>%s</small></figcaption>\n<svg class=\"wide\"%s<svg class=\"narrow\"%s"
+            "</figure>\n",
+            caption, detail, plotted.svg + strlen("<svg"), plotted.narrow + strlen("<svg"));
     return OK;
 }

@@ -23,7 +23,7 @@
 #include "report/plot_layout.h"
 
 enum { MAX_POINTS = 800 };
-#define Y_LABEL 10. /* pixels from the left edge */
+#define Y_LABEL 9. /* pixels from the left edge */
 
 /* The light theme's colors and their variables in page.css. */
 static const struct {
@@ -64,9 +64,8 @@ static void put_data(FILE *out, const Plot *plot, const PlotLayout *layout) {
         fprintf(out, "$d%zu << end\n", s);
         for (size_t i = 0; i < series->count; i++) {
             if (!is_kept(series, i)) continue;
-            if (plot->kind == PLOT_BARS) /* value, row, from, to, bottom, top, spread */
-                fprintf(out, "%.9g %zu 0 %.9g %.2f %.2f %.9g\n", series->y[i] / x, plot->count - s,
-                        series->y[i] / x, (double)(plot->count - s) - 0.34, (double)(plot->count - s) + 0.34,
+            if (plot->kind == PLOT_BARS) /* value, row, from, to, spread */
+                fprintf(out, "%.9g %zu 0 %.9g %.9g\n", series->y[i] / x, plot->count - s, series->y[i] / x,
                         spread_at(series, i) / x);
             else
                 fprintf(out, "%.9g %.9g %.9g\n", series->x[i] / x, series->y[i] / y,
@@ -101,6 +100,41 @@ static void put_format(FILE *out, char axis, AxisFormat format, const PlotAxis *
     }
 }
 
+/* Zero has no unit. Must follow the other settings of the numbers. */
+static void put_zero(FILE *out, char axis, AxisFormat format, const PlotAxis *scale) {
+    if ((format == AXIS_COUNTS || format == AXIS_BYTES) && scale->low <= 0 && scale->high >= 0)
+        fprintf(out, "set %ctics add ('0' 0)\n", axis);
+}
+
+/* gnuplot chooses too many numbers for a narrow linear axis, or for long numbers. */
+static void put_x_step(FILE *out, const PlotLayout *at) {
+    enum { GAP = 2, SHORTEST = 3 }; /* characters between two numbers, and of a number: "2.5" */
+    char digits[400];
+    int length = snprintf(digits, sizeof digits, "%.0f", at->x.high);
+    double characters = fmax(length, SHORTEST) + (double)strlen(at->x.suffix) + GAP;
+    double most = (at->right - at->left) / (plot_text_width("0") * characters);
+    fprintf(out, "set xtics %.9g\n", plot_step((at->x.high - at->x.low) / fmax(most, 2)));
+}
+
+/* Leaves out numbers that would touch the one before. */
+static void put_x_tics(FILE *out, const Plot *plot, const PlotLayout *at) {
+    double free_from = -INFINITY;
+    bool any = false;
+    fputs("set xtics (", out);
+    for (size_t i = 0; i < plot->x_tic_count; i++) {
+        char text[32], shown[48];
+        snprintf(text, sizeof text, plot->x_format == AXIS_WHOLE ? "%.9g" : "%.3g",
+                 plot->x_tics[i] / at->x.unit);
+        snprintf(shown, sizeof shown, "%s%s", text, at->x.suffix);
+        double x = plot_x_pixel(plot, at, plot->x_tics[i]), half = plot_text_width(shown) / 2;
+        if (x - half < free_from) continue;
+        fprintf(out, "%s%s", any ? ", " : "", text);
+        free_from = x + half + 4;
+        any = true;
+    }
+    fputs(")\n", out);
+}
+
 static void put_axes(FILE *out, const Plot *plot, const PlotLayout *at) {
     const char *soft = colors[SOFT].hex, *line = colors[LINE].hex;
     bool bars = plot->kind == PLOT_BARS;
@@ -116,23 +150,55 @@ static void put_axes(FILE *out, const Plot *plot, const PlotLayout *at) {
     if (plot->x_log) fputs("set logscale x\n", out);
     if (bars) {
         fprintf(out, "unset ytics\nset xtics 0, %.9g\n", plot_step(at->x.high / 4));
+        put_zero(out, 'x', plot->y_format, &at->x);
         return;
     }
     put_format(out, 'y', plot->y_format, &at->y);
     fprintf(out, "set label %zu '%s' at screen %.5f, screen %.5f center rotate tc rgb '%s'\n",
             at->label_count + 1, plot->y_label ? plot->y_label : "", Y_LABEL / at->width,
             1 - (at->top + at->bottom) / 2 / at->height, soft);
-    if (!plot->x_tics) return;
-    fputs("set xtics (", out);
-    for (size_t i = 0; i < plot->x_tic_count; i++)
-        fprintf(out, plot->x_format == AXIS_WHOLE ? "%s%.9g" : "%s%.3g", i ? ", " : "",
-                plot->x_tics[i] / at->x.unit);
-    fputs(")\n", out);
+    if (plot->x_tics)
+        put_x_tics(out, plot, at);
+    else if (!plot->x_log)
+        put_x_step(out, at);
+    if (!plot->x_log && !plot->x_tics) put_zero(out, 'x', plot->x_format, &at->x);
+    put_zero(out, 'y', plot->y_format, &at->y);
 }
 
-static void put_labels(FILE *out, const PlotLayout *at) {
+static const char *const dashes[PLOT_DASHES] = {"", "9, 4", "2, 3", "9, 3, 2, 3"};
+
+static void put_dash(FILE *out, const Series *series) {
+    if (series->gap > 0)
+        fprintf(out, " dt (7, %.0f)", series->gap);
+    else if (series->dash > 0)
+        fprintf(out, " dt (%s)", dashes[series->dash % PLOT_DASHES]);
+}
+
+/* The line or point of a series in the legend, before its label. */
+static void put_sample(FILE *out, const Plot *plot, const PlotLayout *at, size_t number) {
+    enum { FROM = 26, TO = 6 }; /* pixels left of the label */
+    const PlotLabel *label = &at->labels[number];
+    bool ideal = (size_t)label->sample == plot->count;
+    const Series *series = ideal ? NULL : &plot->series[label->sample];
+    double y = 1 - label->y / at->height;
+    const char *color = colors[ideal ? SOFT : series->color].hex;
+    if (!ideal && !(series->width > 0)) {
+        fprintf(out, "set label %zu '' at screen %.5f, screen %.5f point pt 7 ps 0.55 lc rgb '%s'\n",
+                at->label_count + 2 + number, (label->x - (FROM + TO) / 2.) / at->width, y, color);
+        return;
+    }
+    fprintf(out, "set arrow from screen %.5f, screen %.5f to screen %.5f, screen %.5f nohead lc rgb '%s'",
+            (label->x - FROM) / at->width, y, (label->x - TO) / at->width, y, color);
+    fprintf(out, " lw %.1f", ideal ? 1.5 : series->width);
+    if (ideal) fputs(" dt (4, 4)", out);
+    if (!ideal) put_dash(out, series);
+    fputc('\n', out);
+}
+
+static void put_labels(FILE *out, const Plot *plot, const PlotLayout *at) {
     for (size_t i = 0; i < at->label_count; i++) {
         const PlotLabel *label = &at->labels[i];
+        if (label->sample >= 0) put_sample(out, plot, at, i);
         fprintf(out, "set label %zu ", i + 1);
         plot_put_text(out, label->text);
         fprintf(out, " at screen %.5f, screen %.5f %s textcolor rgb '%s'\n", label->x / at->width,
@@ -141,15 +207,14 @@ static void put_labels(FILE *out, const PlotLayout *at) {
     }
 }
 
-static void put_bar(FILE *out, const Series *series, size_t at) {
+static void put_bar(FILE *out, const Series *series, const PlotLayout *at, size_t number) {
     const char *color = colors[series->color].hex;
-    fprintf(out, "$d%zu using 1:2:3:4:5:6 with boxxyerror fs solid noborder lc rgb '%s'", at, color);
+    fprintf(out, "$d%zu using 1:2:3:4:($2 + %.2f):($2 + %.2f) with boxxyerror fs solid noborder lc rgb '%s'",
+            number, at->bar_low, at->bar_high, color);
     if (spread_at(series, 0) > 0)
-        fprintf(out, ", $d%zu using 1:2:7 with xerrorbars lc rgb '%s' lw 1.2 pt 7 ps 0.1", at,
-                colors[INK].hex);
+        fprintf(out, ", $d%zu using 1:($2 + %.3f):5 with xerrorbars lc rgb '%s' lw 1.2 pt 7 ps 0.1", number,
+                (at->bar_low + at->bar_high) / 2, colors[INK].hex);
 }
-
-static const char *const dashes[PLOT_DASHES] = {"", "9, 4", "2, 3", "9, 3, 2, 3"};
 
 static void put_curve(FILE *out, const Plot *plot, size_t at) {
     const Series *series = &plot->series[at];
@@ -162,10 +227,7 @@ static void put_curve(FILE *out, const Plot *plot, size_t at) {
     fprintf(out, "$d%zu using 1:2 with %s lc rgb '%s'", at, with, color);
     if (lines) fprintf(out, " lw %.1f", series->width);
     if (series->points || !lines) fprintf(out, " pt 7 ps %.2f", plot->kind == PLOT_POINTS ? 0.8 : 0.55);
-    if (series->gap > 0)
-        fprintf(out, " dt (7, %.0f)", series->gap);
-    else if (series->dash > 0)
-        fprintf(out, " dt (%s)", dashes[series->dash % PLOT_DASHES]);
+    put_dash(out, series);
 }
 
 static void put_plot_command(FILE *out, const Plot *plot, const PlotLayout *at) {
@@ -175,7 +237,7 @@ static void put_plot_command(FILE *out, const Plot *plot, const PlotLayout *at) 
     for (size_t i = 0; i < plot->count; i++) {
         if (i) fputs(", ", out);
         if (plot->kind == PLOT_BARS)
-            put_bar(out, &plot->series[i], i);
+            put_bar(out, &plot->series[i], at, i);
         else
             put_curve(out, plot, i);
     }
@@ -197,13 +259,22 @@ void plot_put_pdf(FILE *out, const char *name, double width, double height) {
             width / 96, height / 96, name);
 }
 
-static void put_script(FILE *out, const Plot *plot, const PlotLayout *at, bool pdf) {
-    put_data(out, plot, at);
-    plot_put_terminal(out, plot->name, at->width, at->height);
+static void put_picture(FILE *out, const Plot *plot, const char *name, const PlotLayout *at) {
+    plot_put_terminal(out, name, at->width, at->height);
     put_axes(out, plot, at);
-    put_labels(out, at);
+    put_labels(out, plot, at);
     put_plot_command(out, plot, at);
-    if (pdf) plot_put_pdf(out, plot->name, at->width, at->height);
+}
+
+/* Both versions; the files have the wide one. */
+static void put_script(FILE *out, const Plot *plot, const char *const names[PLOT_VERSIONS],
+                       const PlotLayout at[PLOT_VERSIONS], bool pdf) {
+    const PlotLayout *wide = &at[PLOT_WIDE];
+    put_data(out, plot, wide);
+    put_picture(out, plot, names[PLOT_WIDE], wide);
+    if (pdf) plot_put_pdf(out, plot->name, wide->width, wide->height);
+    fputs("reset\n", out);
+    put_picture(out, plot, names[PLOT_NARROW], &at[PLOT_NARROW]);
 }
 
 /* ---- running gnuplot ---- */
@@ -283,13 +354,14 @@ static size_t noise_at(const char *text) {
     return 0;
 }
 
-/* Copies gnuplot's SVG without its titles and with unique ids; `page`: colors become variables. */
+/* Copies an SVG of gnuplot's without its titles and with unique ids; `page`: colors become variables. */
 static Status clean_svg(const char *name, const char *svg, bool page, char **ret_svg) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out) return FAILED("out of memory while drawing a plot");
-    while (*svg) {
+    const char *end = strstr(svg, "</svg>") + strlen("</svg>");
+    while (svg < end) {
         int length = 0;
         size_t noise = *svg == '<' || *svg == ' ' ? noise_at(svg) : 0;
         size_t color = page && !strncmp(svg, "rgb(", 4) ? color_at(svg, &length) : COLORS;
@@ -325,11 +397,12 @@ static Status run_script(FILE *script, const char *dir, char **ret_svg) {
     return OK;
 }
 
-static Status draw(const Plot *plot, const PlotLayout *layout, const char *dir, char **ret_svg) {
+static Status draw(const Plot *plot, const char *const names[PLOT_VERSIONS],
+                   const PlotLayout layouts[PLOT_VERSIONS], const char *dir, char **ret_svgs) {
     FILE *script = tmpfile();
     if (!script) return FAILED("cannot create a temporary file: %s", strerror(errno));
-    put_script(script, plot, layout, dir != NULL);
-    Status status = run_script(script, dir, ret_svg);
+    put_script(script, plot, names, layouts, dir != NULL);
+    Status status = run_script(script, dir, ret_svgs);
     fclose(script);
     return status;
 }
@@ -435,12 +508,22 @@ static json_t *axis_json(const PlotAxis *axis, const char *label, bool logarithm
                      label, "log", logarithmic);
 }
 
-static json_t *data_json(const Plot *plot, const PlotLayout *at) {
+static json_t *views_json(const PlotLayout layouts[PLOT_VERSIONS]) {
+    json_t *list = json_array();
+    for (int i = 0; i < PLOT_VERSIONS; i++) {
+        const PlotLayout *at = &layouts[i];
+        json_array_append_new(list, json_pack("{s:[ffff], s:[ff]}", "box", at->left, at->top, at->right,
+                                              at->bottom, "size", at->width, at->height));
+    }
+    return list;
+}
+
+static json_t *data_json(const Plot *plot, const PlotLayout layouts[PLOT_VERSIONS]) {
+    const PlotLayout *at = &layouts[PLOT_WIDE]; /* both have the same axes */
     json_t *list = json_array();
     for (size_t i = 0; i < plot->count; i++)
         json_array_append_new(list, series_json(plot, &plot->series[i], at));
-    return json_pack("{s:i, s:[ffff], s:[ff], s:o, s:o, s:o}", "kind", (int)plot->kind, "box", at->left,
-                     at->top, at->right, at->bottom, "size", at->width, at->height, "x",
+    return json_pack("{s:i, s:o, s:o, s:o, s:o}", "kind", (int)plot->kind, "views", views_json(layouts), "x",
                      axis_json(&at->x, plot->x_label, plot->x_log), "y",
                      axis_json(&at->y, plot->y_label ? plot->y_label : "", plot->y_format == AXIS_POWERS),
                      "s", list);
@@ -448,24 +531,33 @@ static json_t *data_json(const Plot *plot, const PlotLayout *at) {
 
 void plot_done(PlotResult *result) {
     free(result->svg);
+    free(result->narrow);
     free(result->plain);
     json_decref(result->data);
     *result = (PlotResult){0};
 }
 
+static void layouts_done(PlotLayout (*layouts)[PLOT_VERSIONS]) {
+    for (int i = 0; i < PLOT_VERSIONS; i++) plot_layout_done(&(*layouts)[i]);
+}
+
 Status plot_draw(const Plot *plot, const char *dir, PlotResult *ret_result) {
-    CLEANUP(plot_layout_done) PlotLayout layout = {0};
+    CLEANUP(layouts_done) PlotLayout layouts[PLOT_VERSIONS] = {0};
     CLEANUP(plot_done) PlotResult result = {0};
-    CLEANUP(mem_freep) char *svg = NULL;
-    TRY(plot_layout(plot, &layout));
-    TRY(draw(plot, &layout, dir, &svg));
-    if (svg) {
-        TRY(clean_svg(plot->name, svg, true, &result.svg));
-        TRY(clean_svg(plot->name, svg, false, &result.plain));
-        result.data = data_json(plot, &layout);
+    CLEANUP(mem_freep) char *svgs = NULL, *narrow_name = NULL;
+    TRY(str_format(&narrow_name, "%s-narrow", plot->name));
+    const char *const names[PLOT_VERSIONS] = {plot->name, narrow_name};
+    for (PlotVersion i = 0; i < PLOT_VERSIONS; i++) TRY(plot_layout(plot, i, &layouts[i]));
+    TRY(draw(plot, names, layouts, dir, &svgs));
+    const char *second = svgs ? strstr(svgs + 1, "<svg") : NULL;
+    if (second && strstr(second, "</svg>")) {
+        TRY(clean_svg(names[PLOT_WIDE], svgs, true, &result.svg));
+        TRY(clean_svg(names[PLOT_WIDE], svgs, false, &result.plain));
+        TRY(clean_svg(names[PLOT_NARROW], second, true, &result.narrow));
+        result.data = data_json(plot, layouts);
         if (!result.data) return FAILED("out of memory while drawing a plot");
     }
-    if (dir && svg) TRY(write_svg(plot->name, dir, result.plain));
+    if (dir && result.plain) TRY(write_svg(plot->name, dir, result.plain));
     if (dir) TRY(write_csv(plot, dir));
     *ret_result = result;
     result = (PlotResult){0};

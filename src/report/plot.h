@@ -23,8 +23,8 @@ typedef struct Series {
     bool points;
 } Series;
 
-/* LINES are labeled at their right ends and POINTS beside them. A bar is a series with one point, whose y is
- * its length; the first is at the top. */
+/* LINES are labeled at their right ends or in a legend, and POINTS beside them. A bar is a series with one
+ * point, whose y is its length; the first is at the top. */
 typedef enum { PLOT_LINES, PLOT_POINTS, PLOT_BARS } PlotKind;
 
 /* How axis labels are written. COUNTS and BYTES choose a unit; POWERS is a logarithmic axis. */
@@ -47,9 +47,10 @@ typedef struct Plot {
 
 /* What a plot becomes; the caller frees it with plot_done. */
 typedef struct PlotResult {
-    char
-        *svg; /* an <svg> element whose colors are variables of the page; NULL: gnuplot is absent or failed */
-    char *plain;  /* the same in the light theme's colors, for other files */
+    /* <svg> elements whose colors are variables of the page, for wide and narrow columns; NULL: gnuplot is
+     * absent or failed. */
+    char *svg, *narrow;
+    char *plain;  /* the wide one in the light theme's colors, for other files */
     json_t *data; /* ranges and points, for the page's script */
 } PlotResult;
 

@@ -6,16 +6,25 @@
 #include "base/memory.h"
 
 enum {
-    WIDTH = 560,
-    HEIGHT = 300,
-    BAR_HEIGHT = 30,
-    FRAME = 62,     /* above and below bars */
-    LEFT = 74,      /* for the numbers of the y axis and its label */
-    LINE_GAP = 15,  /* between the base lines of two labels */
-    LONGEST = 26,   /* characters of a label */
-    CHAR_WIDTH = 7, /* about; labels are not measured */
-    SIDES = 2       /* lines above and below a point to try */
+    FRAME = 46,       /* below the area, for the numbers of the x axis and its label */
+    TOP = 14,         /* above the area */
+    BAR_TOP = 6,      /* the same of bars, plus a tenth of a row */
+    LINE_GAP = 15,    /* between the base lines of two labels */
+    CHAR_WIDTH = 7,   /* about; labels are not measured */
+    SIDES = 2,        /* lines above and below a point to try */
+    SAMPLE = 28,      /* a line of the legend, and the space after it */
+    LEGEND_GAP = 14,  /* between two entries of a legend */
+    NARROW_POINT = 18 /* characters of a label beside a point in a narrow plot */
 };
+
+#define NEAR_END 0.9 /* of the width: curves that reach it are labeled at their ends */
+
+static const struct {
+    double width, height, left; /* `left`: for the numbers of the y axis and its label */
+    double row;                 /* height of a bar with the space around it */
+    double bar_low, bar_high;
+    size_t longest;
+} sizes[PLOT_VERSIONS] = {{560, 300, 74, 30, -0.34, 0.34, 26}, {320, 222, 72, 40, -0.45, -0.05, 26}};
 
 void plot_layout_done(PlotLayout *layout) {
     for (size_t i = 0; i < layout->label_count; i++) free(layout->labels[i].text);
@@ -112,7 +121,7 @@ static double share_of(const PlotAxis *axis, double value, bool logarithmic) {
     return (value - axis->low) / (axis->high - axis->low);
 }
 
-static double x_pixel(const Plot *plot, const PlotLayout *at, double x) {
+double plot_x_pixel(const Plot *plot, const PlotLayout *at, double x) {
     return at->left + share_of(&at->x, x / at->x.unit, plot->x_log) * (at->right - at->left);
 }
 
@@ -139,23 +148,24 @@ Status plot_shorten(const char *text, size_t most, char **ret_text) {
     return str_format(ret_text, "%.*s…", (int)at, text);
 }
 
-static double text_width(const char *text) {
-    return CHAR_WIDTH * (double)(length_of(text) < LONGEST ? length_of(text) : LONGEST);
+double plot_text_width(const char *text) {
+    return CHAR_WIDTH * (double)length_of(text);
 }
 
-static double widest_label(const Plot *plot) {
-    double widest = plot->line != 0 ? text_width("ideal") : 0;
+static double widest_label(const Plot *plot, size_t longest) {
+    double widest = plot->line != 0 ? plot_text_width("ideal") : 0;
     for (size_t i = 0; i < plot->count; i++)
-        if (plot->series[i].label) widest = fmax(widest, text_width(plot->series[i].label));
-    return widest;
+        if (plot->series[i].label) widest = fmax(widest, plot_text_width(plot->series[i].label));
+    return fmin(widest, CHAR_WIDTH * (double)longest);
 }
 
 static Status add_label(PlotLayout *layout, const char *text, double x, double y, int color) {
     PlotLabel *label = &layout->labels[layout->label_count];
-    TRY(plot_shorten(text, LONGEST, &label->text));
+    TRY(plot_shorten(text, layout->longest, &label->text));
     label->x = x;
     label->y = y;
     label->color = color;
+    label->sample = -1;
     layout->label_count++;
     return OK;
 }
@@ -188,36 +198,68 @@ static Status label_lines(const Plot *plot, PlotLayout *layout) {
     return OK;
 }
 
-static Status label_bars(const Plot *plot, PlotLayout *layout) {
-    double row = (layout->bottom - layout->top) / ((double)plot->count + 0.2);
+/* Adds an entry to the legend above the area, in the current line if there is room, and moves the area down.
+ */
+static Status add_entry(PlotLayout *layout, const char *text, int color, size_t sample) {
+    const PlotLabel *last = layout->label_count ? &layout->labels[layout->label_count - 1] : NULL;
+    double x = last ? last->x + plot_text_width(last->text) + LEGEND_GAP + SAMPLE : SAMPLE;
+    double y = last ? last->y : LINE_GAP / 2.;
+    TRY(add_label(layout, text, x, y, color));
+    PlotLabel *label = &layout->labels[layout->label_count - 1];
+    label->sample = (int)sample;
+    if (last && x + plot_text_width(label->text) > layout->width) {
+        label->x = SAMPLE;
+        label->y += LINE_GAP + 1;
+    }
+    layout->top = label->y + LINE_GAP + 4;
+    return OK;
+}
+
+/* The label of the reference line has the sample plot->count. */
+static Status put_legend(const Plot *plot, PlotLayout *layout) {
+    layout->longest = (size_t)((layout->width - SAMPLE) / CHAR_WIDTH);
     for (size_t s = 0; s < plot->count; s++) {
         const Series *series = &plot->series[s];
-        double y = layout->top + row * ((double)s + 0.6);
-        TRY(add_label(layout, series->label ? series->label : "", layout->left - 8, y, -1));
-        layout->labels[layout->label_count - 1].before = true;
-        if (series->text) TRY(add_label(layout, series->text, layout->right + 8, y, -1));
+        if (series->label && series->count) TRY(add_entry(layout, series->label, series->color, s));
+    }
+    return plot->line != 0 ? add_entry(layout, "ideal", -1, plot->count) : OK;
+}
+
+/* Beside the bars: names to the left, values to the right. Above them: both in the line above a bar. */
+static Status label_bars(const Plot *plot, PlotLayout *layout) {
+    bool above = layout->version == PLOT_NARROW;
+    double row = (layout->bottom - layout->top) / ((double)plot->count + 0.2);
+    double shift = above ? -(layout->bar_high + 0.5) / 2 : 0;
+    for (size_t s = 0; s < plot->count; s++) {
+        const Series *series = &plot->series[s];
+        double y = layout->top + row * ((double)s + 0.6 + shift);
+        TRY(add_label(layout, series->label ? series->label : "", layout->left - (above ? 0 : 8), y, -1));
+        layout->labels[layout->label_count - 1].before = !above;
+        if (!series->text) continue;
+        TRY(add_label(layout, series->text, layout->right + (above ? 0 : 8), y, -1));
+        layout->labels[layout->label_count - 1].before = above;
     }
     return OK;
 }
 
 static double left_of(const PlotLabel *label) {
-    return label->before ? label->x - text_width(label->text) : label->x;
+    return label->before ? label->x - plot_text_width(label->text) : label->x;
 }
 
 static bool overlap(const PlotLabel *a, const PlotLabel *b) {
-    return fabs(a->y - b->y) < LINE_GAP - 1 && left_of(a) < left_of(b) + text_width(b->text) &&
-           left_of(b) < left_of(a) + text_width(a->text);
+    return fabs(a->y - b->y) < LINE_GAP - 1 && left_of(a) < left_of(b) + plot_text_width(b->text) &&
+           left_of(b) < left_of(a) + plot_text_width(a->text);
 }
 
 /* Whether a label covers the marker of a point or, with `whiskers`, its spread. */
 static bool covers(const PlotLayout *layout, const Plot *plot, const PlotLabel *label, bool whiskers) {
     enum { MARK = 5, HALF = LINE_GAP / 2 };
-    double left = left_of(label), right = left + text_width(label->text);
+    double left = left_of(label), right = left + plot_text_width(label->text);
     for (size_t s = 0; s < plot->count; s++) {
         const Series *series = &plot->series[s];
         for (size_t i = 0; i < series->count; i++) {
             bool has_spread = whiskers && series->spread && isfinite(series->spread[i]);
-            double x = x_pixel(plot, layout, series->x[i]), spread = has_spread ? series->spread[i] : 0;
+            double x = plot_x_pixel(plot, layout, series->x[i]), spread = has_spread ? series->spread[i] : 0;
             double low = y_pixel(plot, layout, series->y[i] - spread),
                    high = y_pixel(plot, layout, series->y[i] + spread);
             if (x + MARK > left && x - MARK < right && low + MARK > label->y - HALF &&
@@ -229,7 +271,7 @@ static bool covers(const PlotLayout *layout, const Plot *plot, const PlotLabel *
 }
 
 static bool fits(const PlotLayout *layout, const PlotLabel *label) {
-    if (left_of(label) < layout->left || left_of(label) + text_width(label->text) > layout->width)
+    if (left_of(label) < layout->left || left_of(label) + plot_text_width(label->text) > layout->width)
         return false;
     if (label->y < layout->top + 4 || label->y > layout->bottom - 4) return false;
     for (size_t i = 0; i + 1 < layout->label_count; i++)
@@ -255,7 +297,7 @@ static Status label_points(const Plot *plot, PlotLayout *layout) {
     for (size_t s = 0; s < plot->count; s++) {
         const Series *series = &plot->series[s];
         if (!series->label || !series->count) continue;
-        double x = x_pixel(plot, layout, series->x[0]), y = y_pixel(plot, layout, series->y[0]);
+        double x = plot_x_pixel(plot, layout, series->x[0]), y = y_pixel(plot, layout, series->y[0]);
         TRY(add_label(layout, series->label, x, y, series->color));
         if (place_label(plot, layout, x, y, true) || place_label(plot, layout, x, y, false)) continue;
         layout->label_count--;
@@ -265,22 +307,52 @@ static Status label_points(const Plot *plot, PlotLayout *layout) {
     return OK;
 }
 
-Status plot_layout(const Plot *plot, PlotLayout *ret_layout) {
-    CLEANUP(plot_layout_done) PlotLayout layout = {.width = WIDTH, .height = HEIGHT, .left = LEFT, .top = 14};
-    double widest = widest_label(plot);
-    bool bars = plot->kind == PLOT_BARS;
-    TRY(mem_new(2 * plot->count + 1, sizeof *layout.labels, &layout.labels));
-    if (bars) {
-        layout.height = BAR_HEIGHT * (double)plot->count + FRAME;
-        layout.left = widest + 14;
-        layout.top = 6;
+/* Whether a label at the right edge would be far from the end of its curve. */
+static bool ends_early(const Plot *plot, const PlotLayout *layout) {
+    for (size_t s = 0; s < plot->count; s++) {
+        const Series *series = &plot->series[s];
+        if (!series->label || !series->count) continue;
+        double end = series->x[series->count - 1] / layout->x.unit;
+        if (share_of(&layout->x, end, plot->x_log) < NEAR_END) return true;
     }
-    layout.bottom = layout.height - 46;
-    layout.right = WIDTH - (bars ? 118 : plot->kind == PLOT_LINES && widest > 0 ? widest + 12 : 18);
+    return false;
+}
+
+/* The margins around the area; `legend`: without its height. */
+static void set_margins(const Plot *plot, bool legend, PlotLayout *layout) {
+    double widest = widest_label(plot, layout->longest);
+    bool bars = plot->kind == PLOT_BARS, narrow = layout->version == PLOT_NARROW;
+    bool labeled = plot->kind == PLOT_LINES && widest > 0 && !legend;
+    if (bars) {
+        layout->height = sizes[layout->version].row * ((double)plot->count + 0.2) + BAR_TOP + FRAME;
+        layout->left = narrow ? 4 : widest + 14;
+        layout->top = BAR_TOP;
+    }
+    layout->right = layout->width - (narrow ? 14 : bars ? 118 : labeled ? widest + 12 : 18);
+}
+
+Status plot_layout(const Plot *plot, PlotVersion version, PlotLayout *ret_layout) {
+    CLEANUP(plot_layout_done)
+    PlotLayout layout = {.version = version,
+                         .width = sizes[version].width,
+                         .height = sizes[version].height,
+                         .left = sizes[version].left,
+                         .top = TOP,
+                         .bar_low = sizes[version].bar_low,
+                         .bar_high = sizes[version].bar_high,
+                         .longest = sizes[version].longest};
+    bool narrow = version == PLOT_NARROW;
+    TRY(mem_new(2 * plot->count + 1, sizeof *layout.labels, &layout.labels));
     find_axes(plot, &layout);
-    TRY(bars                        ? label_bars(plot, &layout)
-        : plot->kind == PLOT_POINTS ? label_points(plot, &layout)
-                                    : label_lines(plot, &layout));
+    bool legend = plot->kind == PLOT_LINES && (narrow || ends_early(plot, &layout));
+    if (narrow && plot->kind == PLOT_POINTS) layout.longest = NARROW_POINT;
+    set_margins(plot, legend, &layout);
+    if (legend) TRY(put_legend(plot, &layout));
+    if (plot->kind != PLOT_BARS) layout.height += layout.top - TOP;
+    layout.bottom = layout.height - FRAME;
+    if (plot->kind == PLOT_BARS) TRY(label_bars(plot, &layout));
+    if (plot->kind == PLOT_POINTS) TRY(label_points(plot, &layout));
+    if (plot->kind == PLOT_LINES && !legend) TRY(label_lines(plot, &layout));
     *ret_layout = layout;
     layout = (PlotLayout){0};
     return OK;

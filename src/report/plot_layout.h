@@ -15,15 +15,24 @@ typedef struct PlotLabel {
     char *text;
     double x, y;
     bool before;
-    int color; /* -1: like the text of the axes */
+    int color;  /* -1: like the text of the axes */
+    int sample; /* the series that is drawn as a short line before the text, in a legend; -1: none */
 } PlotLabel;
 
+/* Two versions of every plot, with text of the same size. WIDE is for files and for screens; curves are
+ * labeled at their ends and bars beside them. NARROW is for phones and for columns on paper; the names are
+ * above the curves and above each bar. */
+typedef enum { PLOT_WIDE, PLOT_NARROW, PLOT_VERSIONS } PlotVersion;
+
 typedef struct PlotLayout {
+    PlotVersion version;
     double width, height;            /* of the picture, in pixels */
     double left, right, top, bottom; /* of the area between the axes */
+    double bar_low, bar_high;        /* edges of a bar relative to its row, which has a height of 1 */
     PlotAxis x, y;
     PlotLabel *labels;
     size_t label_count;
+    size_t longest; /* characters of a label */
 } PlotLayout;
 
 /* An axis from `low` to `high`, in the unit of the format. */
@@ -46,7 +55,11 @@ void plot_put_csv_text(FILE *out, const char *text);
 MUST_USE Status plot_write_files(const char *name, const char *dir, FILE *script, const char *csv,
                                  size_t csv_size);
 
-MUST_USE Status plot_layout(const Plot *plot, PlotLayout *ret_layout);
+/* Where a value of the x axis is, and about how wide a text is, in pixels. */
+double plot_x_pixel(const Plot *plot, const PlotLayout *at, double x);
+double plot_text_width(const char *text);
+
+MUST_USE Status plot_layout(const Plot *plot, PlotVersion version, PlotLayout *ret_layout);
 void plot_layout_done(PlotLayout *layout);
 
 #endif

@@ -26,7 +26,7 @@ static double memory_of(const SweepPoint *point) {
 static const Kind kinds[SWEEP_PANELS] = {
     {"tokens", "tokens/s", "Throughput", rate_of, AXIS_POWERS},
     {"efficiency", "scaling efficiency", "Efficiency", efficiency_of, AXIS_PERCENT},
-    {"mfu", "model FLOP utilization", "MFU", mfu_of, AXIS_PERCENT},
+    {"mfu", "model FLOPs utilization", "MFU", mfu_of, AXIS_PERCENT},
     {"memory", "memory per device", "Memory", memory_of, AXIS_BYTES},
 };
 

@@ -136,6 +136,12 @@ static const char *find_browser(void) {
     return NULL;
 }
 
+/* The size of the smallest text in the plots that are shown, in pixels; 99 without plots. */
+#define TEXT_SCRIPT                                                                                          \
+    "function text(d){return Math.min(99,...[...d.querySelectorAll('figure svg text')].filter(e=>"           \
+    "e.getBoundingClientRect().width>0).map(e=>parseFloat(getComputedStyle(e).fontSize)*"                    \
+    "e.ownerSVGElement.getScreenCTM().a))}\n"
+
 /* What the outer page checks in the frames. Contrast is between text and its background. */
 static const char script[] =
     "function light(c){let v=c.match(/[\\d.]+/g).slice(0,3).map(x=>{x/=255;return x<=.03928?x/12.92:"
@@ -143,7 +149,7 @@ static const char script[] =
     "function behind(w,e){for(;e;e=e.parentElement){let b=w.getComputedStyle(e).backgroundColor;"
     "if(b!='rgba(0, 0, 0, 0)')return b}return 'rgb(255, 255, 255)'}\n"
     "function contrast(w,e){let a=light(w.getComputedStyle(e).color),b=light(behind(w,e));"
-    "return (Math.max(a,b)+.05)/(Math.min(a,b)+.05)}\n"
+    "return (Math.max(a,b)+.05)/(Math.min(a,b)+.05)}\n" TEXT_SCRIPT
     "function look(f){let w=f.contentWindow,d=f.contentDocument,all=[...d.querySelectorAll('body *')];\n"
     "let n=s=>d.querySelectorAll(s).length;\n"
     "let "
@@ -162,7 +168,8 @@ static const char script[] =
     "e.getBoundingClientRect().height>0&&e.getBoundingClientRect().height<8).length;\n"
     /* The pointer over a curve, a drag that zooms, a double-click. Nothing happens where scripts are off. */
     "let "
-    "fig=d.querySelector('#loss-time'),svg=fig&&fig.querySelector('svg'),tip=()=>d.querySelector('.tip');\n"
+    "fig=d.querySelector('#loss-time'),shown=e=>e.getBoundingClientRect().width>0,"
+    "svg=fig&&[...fig.querySelectorAll('svg')].find(shown),tip=()=>d.querySelector('.tip');\n"
     "let at=(type,x,y,to)=>{if(!svg)return;let "
     "r=svg.getBoundingClientRect();(to||svg).dispatchEvent(new w.PointerEvent(type,"
     "{bubbles:true,clientX:r.left+x*r.width,clientY:r.top+y*r.height}))};\n"
@@ -171,7 +178,7 @@ static const char script[] =
     "let zoomed=n('.axes text');at('dblclick',.3,.5);let back=n('.axes text');at('pointerleave',.3,.5);\n"
     "let twice=all.map(e=>e.id).filter((id,i,ids)=>id&&ids.indexOf(id)<i);\n"
     "return {hover,zoomed,back,twice,titles:n('svg title'),width:d.documentElement.scrollWidth,rows:n('tbody "
-    "tr'),svgs:n('svg'),curves:n('svg "
+    "tr'),svgs:[...d.querySelectorAll('svg')].filter(shown).length,text:text(d),curves:n('svg "
     "g[id*=_plot_] path'),"
     "bars:n('.bar i'),marks:n('.bar u'),boxes:n('.track i'),dark:light(behind(w,d.body))<.2,wide,pale,small,"
     "cut:[...d.querySelectorAll('.scroll')].filter(e=>e.scrollWidth>e.clientWidth+1).length,"
@@ -181,7 +188,8 @@ static const char script[] =
     "id=\"fresh\">new</p></main>'});return "
     "f.contentDocument.querySelectorAll('main').length==1&&!!f.contentDocument.querySelector('main "
     "#fresh')}\n"
-    "onload=()=>{out.textContent='LOOK'+JSON.stringify([look(desktop),look(phone),look(plain),follows(live)])"
+    "onload=()=>{out.textContent='LOOK'+JSON.stringify([look(desktop),look(phone),look(plain),look(tablet),"
+    "follows(live)])"
     "+'KOOL'}\n";
 
 static void put_frame(FILE *out, const char *id, int width, bool scripts, const char *html) {
@@ -250,6 +258,12 @@ static void assert_none(const json_t *seen, const char *key) {
     if (json_array_size(list)) fail_msg("%s: %s", key, json_string_value(json_array_get(list, 0)));
 }
 
+/* The text of plots has at least that many pixels. */
+static void check_text(const json_t *seen, double least) {
+    double text = json_number_value(json_object_get(seen, "text"));
+    if (!(text >= least)) fail_msg("text of %.1f pixels in a plot", text);
+}
+
 /* What holds for every page. */
 static void check_any(const json_t *seen, int width, bool dark) {
     assert_int_equal(count_of(seen, "width"), width);
@@ -261,6 +275,7 @@ static void check_any(const json_t *seen, int width, bool dark) {
     assert_none(seen, "twice");                    /* ids */
     assert_int_equal(count_of(seen, "titles"), 0); /* how gnuplot was called */
     assert_none(seen, "pale");
+    check_text(seen, 11);
 }
 
 static void check(const json_t *seen, int width, bool dark, bool curves) {
@@ -296,7 +311,7 @@ enum { PAPER_WIDTH = 703, PAPER_HEIGHT = 1031 };
 static const char print_script[] =
     "function pages(e){return [...new Set([...e.getClientRects()].filter(r=>r.width&&r.height)"
     ".map(r=>Math.floor((r.left+1)/W)))]}\n"
-    "function name(e){return e.tagName+'.'+e.className+' '+e.textContent.slice(0,40)}\n"
+    "function name(e){return e.tagName+'.'+e.className+' '+e.textContent.slice(0,40)}\n" TEXT_SCRIPT
     "function look(f){let d=f.contentDocument,all=[...d.querySelectorAll('main "
     "*')].filter(e=>!e.closest('svg'));\n"
     "let "
@@ -307,7 +322,7 @@ static const char print_script[] =
     "let alone=[...d.querySelectorAll('h2,h3,.lead,.legend,figcaption,thead')].filter(e=>{let "
     "n=e.nextElementSibling;while(n&&!pages(n).length)n=n.nextElementSibling;"
     "return n&&pages(n)[0]!=pages(e)[0]}).map(name);\n"
-    "return {cut,split,alone,pages:Math.max(...all.flatMap(pages))+1,seen:all.length}}\n"
+    "return {cut,split,alone,text:text(d),pages:Math.max(...all.flatMap(pages))+1,seen:all.length}}\n"
     "onload=()=>{out.textContent='LOOK'+JSON.stringify([look(paper)])+'KOOL'}\n";
 
 /* The page with the rules for print applied to the screen. */
@@ -373,6 +388,7 @@ static void check_print(const char *browser, const char *place, const char *html
     assert_none(seen, "cut");
     assert_none(seen, "split");
     assert_none(seen, "alone");
+    check_text(seen, 9.3); /* 7 points */
     /* Columns stand for pages: the browser must print about as many. */
     int columns = (int)count_of(seen, "pages"), pages = printed_pages(browser, place);
     if (abs(columns - pages) > 1) fail_msg("%d pages printed, %d expected", pages, columns);
@@ -397,6 +413,7 @@ static void write_outer(const char *place, const char *html) {
     put_frame(out, "desktop", 1200, true, html);
     put_frame(out, "phone", 390, true, html);
     put_frame(out, "plain", 1200, false, html);
+    put_frame(out, "tablet", 768, true, html);
     put_live(out, html);
     fprintf(out, "<script>\n%s</script>\n", script);
     assert_int_equal(fclose(out), 0);
@@ -420,7 +437,8 @@ static void report(void **state) {
         check(json_array_get(seen, 0), 1200, dark, curves);
         check(json_array_get(seen, 1), 390, dark, curves);
         check(json_array_get(seen, 2), 1200, dark, curves);
-        assert_true(json_is_true(json_array_get(seen, 3)));
+        check_text(json_array_get(seen, 3), 11);
+        assert_true(json_is_true(json_array_get(seen, 4)));
         if (curves) check_script(json_array_get(seen, 0), json_array_get(seen, 2));
         json_decref(seen);
     }
@@ -481,6 +499,7 @@ static void search(void **state) {
         json_t *seen = look(browser, place, dark);
         for (size_t i = 0; i < 3; i++)
             check_search(json_array_get(seen, i), i == 1 ? 390 : 1200, dark, &found, curves);
+        check_text(json_array_get(seen, 3), 11);
         json_decref(seen);
     }
     check_print(browser, place, html);

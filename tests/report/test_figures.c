@@ -26,6 +26,8 @@ static void writes_figures(void **state) {
     if (!drawn.svg) return; /* no gnuplot */
     assert_has(drawn.svg, ">it's\"$x &lt;b");
     assert_has(drawn.svg, "var(--c0)");
+    assert_has(drawn.narrow, ">it's\"$x &lt;b");
+    assert_has(drawn.narrow, "var(--c0)");
     assert_null(strstr(drawn.svg, "<title>"));
     assert_false(path_exists("/tmp/weft-injected"));
     snprintf(path, sizeof path, "%s/some-plot.svg", fixture->dir);
@@ -50,7 +52,7 @@ static void places_labels(void **state) {
     }
     Plot plot = {.name = "labels", .series = series, .count = CURVES, .line = 6};
     CLEANUP(plot_layout_done) PlotLayout layout = {0};
-    assert_ok(plot_layout(&plot, &layout));
+    assert_ok(plot_layout(&plot, PLOT_WIDE, &layout));
     assert_int_equal(layout.label_count, CURVES + 1);
     for (size_t i = 0; i < layout.label_count; i++) {
         assert_true(layout.labels[i].y > 0 && layout.labels[i].y <= layout.bottom);
@@ -58,6 +60,46 @@ static void places_labels(void **state) {
     }
     assert_string_equal(layout.labels[0].text, "ideal");
     assert_string_equal(layout.labels[1].text, "a label that is longer th…");
+}
+
+static double right_of(const PlotLabel *label) {
+    return label->before ? label->x : label->x + plot_text_width(label->text);
+}
+
+/* On phones, names are above the curves and above each bar, where they overlap neither the area nor each
+ * other; so are they in a wide plot if a curve ends early. */
+static void names_above(void **state) {
+    (void)state;
+    enum { COUNT = 6 };
+    static const double x[] = {1, 2}, early[] = {1, 1.5}, y[] = {3, 5};
+    static const char *const names[COUNT] = {
+        "DDP",    "ZeRO-3", "a name that is so long that no phone could ever show all of it",
+        "tensor", "",       "pp"};
+    Series series[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        series[i] = (Series){.label = names[i], .x = x, .y = y, .count = 2, .text = "15.9 k ±0.4%"};
+    Plot plot = {.name = "names", .series = series, .count = COUNT, .line = 6};
+    for (int round = 0; round < 3; round++) {
+        PlotVersion version = round < 2 ? PLOT_NARROW : PLOT_WIDE;
+        CLEANUP(plot_layout_done) PlotLayout layout = {0};
+        plot.kind = round == 1 ? PLOT_BARS : PLOT_LINES;
+        if (round == 2) series[3].x = early;
+        assert_ok(plot_layout(&plot, version, &layout));
+        assert_int_equal(layout.label_count, plot.kind == PLOT_BARS ? 2 * COUNT : COUNT + 1);
+        for (size_t i = 0; i < layout.label_count; i++) {
+            const PlotLabel *label = &layout.labels[i], *last = i ? label - 1 : NULL;
+            assert_true(label->x >= 0 && right_of(label) <= layout.width);
+            if (plot.kind == PLOT_LINES) {
+                assert_true(label->sample == (int)i && label->y + 7 < layout.top);
+                assert_true(!last || label->y - last->y >= 15 || label->x - 28 > right_of(last));
+            } else if (i % 2) { /* the value, in the line of the name */
+                assert_true(label->before && label->y == last->y);
+                assert_true(label->x - plot_text_width(label->text) > right_of(last));
+            } else {
+                assert_true(!last || label->y - last->y >= 30);
+            }
+        }
+    }
 }
 
 /* Labels of points cover neither each other nor a point; where there is no room, there is no label. */
@@ -73,7 +115,7 @@ static void labels_points(void **state) {
     }
     Plot plot = {.kind = PLOT_POINTS, .name = "points", .series = series, .count = POINTS};
     CLEANUP(plot_layout_done) PlotLayout layout = {0};
-    assert_ok(plot_layout(&plot, &layout));
+    assert_ok(plot_layout(&plot, PLOT_WIDE, &layout));
     assert_true(layout.label_count > 3 && layout.label_count < POINTS);
     for (size_t i = 0; i < layout.label_count; i++) {
         const PlotLabel *label = &layout.labels[i];
@@ -233,8 +275,8 @@ static void figures_of_each_page(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(writes_figures), TEST(places_labels),
-                                       TEST(labels_points),  TEST(curves_have_whiskers),
-                                       TEST(styles_differ),  TEST(figures_of_each_page)};
+    const struct CMUnitTest tests[] = {
+        TEST(writes_figures),       TEST(places_labels), TEST(names_above),         TEST(labels_points),
+        TEST(curves_have_whiskers), TEST(styles_differ), TEST(figures_of_each_page)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
