@@ -38,6 +38,10 @@ void put_segment(FILE *out, double percent, int color, const char *title, const 
 enum { COLOR_TEXT = 16 };
 const char *part_color(char buffer[COLOR_TEXT], int part);
 
+/* The class, after a space, of a box in a timeline that is `percent` of its width: whether its number fits on
+ * a phone, on a small screen or paper, or nowhere. */
+const char *box_fit(double percent);
+
 /* Writes text with HTML special characters escaped and control characters replaced by '?'. */
 void put_html(FILE *out, const char *text);
 /* The run's name, followed by its outcome unless it finished, or by "CPU contention", in parentheses. */

@@ -101,15 +101,13 @@ static void put_part(FILE *out, const SimSpan *span, SpanKind kind, double start
     double width = 100 * (end - start) / step;
     bool numbered = computes(kind);
     if (!(width > 0.01)) return;
-    fprintf(out, "<i class=\"%s%s\" style=\"left:%.3f%%;width:%.3f%%\" title=\"%s%s", looks[kind].class,
-            width < 0.5 ? " tight thin"
-            : width < 6 ? " tight"
-                        : "",
-            100 * start / step, fmax(width, 0.05), looks[kind].name, of);
+    fprintf(out, "<i class=\"%s%s%s\" style=\"left:%.3f%%;width:%.3f%%\" title=\"%s%s", looks[kind].class,
+            box_fit(width), width < 0.5 ? " thin" : "", 100 * start / step, fmax(width, 0.05),
+            looks[kind].name, of);
     if (computes(span->kind)) fprintf(out, ", micro-batch %d", span->micro);
     if (span->chunk) fprintf(out, ", chunk %d", span->chunk);
     fprintf(out, ": %s\">", time_text(end - start, text));
-    if (width >= 1.6 && numbered) fprintf(out, "%d", span->micro);
+    if (numbered) fprintf(out, "%d", span->micro);
     fputs("</i>", out);
 }
 

@@ -64,17 +64,21 @@ static bool find_step(const json_t *trace, Step *ret_step) {
     return step.ranks > 0 && step.end > step.start && step.end - step.start < MAX_STEP_US;
 }
 
+const char *box_fit(double percent) {
+    return percent < 1.8 ? " tiny" : percent < 3.5 ? " small" : percent < 6 ? " tight" : "";
+}
+
 static void put_box(FILE *out, const Step *step, const json_t *event, const char *class) {
     double length = step->end - step->start, start = json_number_or(event, "ts", NAN),
            end = start + json_number_or(event, "dur", NAN);
     if (!isfinite(end) || start < step->start || end > step->end + 1) return;
     double width = 100 * (end - start) / length;
     const char *name = json_string_or(event, "name", "");
-    fprintf(out, "<i class=\"%s%s\" style=\"left:%.3f%%;width:%.3f%%\" title=\"", class,
-            width < 6 ? " tight" : "", 100 * (start - step->start) / length, fmax(width, 0.05));
+    fprintf(out, "<i class=\"%s%s\" style=\"left:%.3f%%;width:%.3f%%\" title=\"", class, box_fit(width),
+            100 * (start - step->start) / length, fmax(width, 0.05));
     put_html(out, name);
     fprintf(out, ", %.3g ms\">", 1e-3 * (end - start));
-    if (width >= 1.6 && *class != 'u') put_html(out, name + (name[0] != 0));
+    if (*class != 'u') put_html(out, name + (name[0] != 0));
     fputs("</i>", out);
 }
 
