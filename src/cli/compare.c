@@ -325,10 +325,11 @@ static void print_end(const Run *run) {
     }
     fprintf(stderr, "      finished in %s, %s tokens/s\n", format_duration(time, seconds),
             format_count(rate, tokens));
-    double others, cores;
-    if (run_contended(run) && run_load(run, &others, &cores))
-        fprintf(stderr, "      warning: other processes used %.1f of %.0f core%s meanwhile\n", others, cores,
-                PLURAL(cores));
+    Load load;
+    if (!run_contended(run) || !run_load(run, &load)) return;
+    fputs("      warning: ", stderr);
+    put_load(stderr, &load, &load);
+    fputs(" meanwhile\n", stderr);
 }
 
 /* ---- simulated runs ---- */

@@ -113,8 +113,10 @@ Status put_charts(FILE *out, const Results *results, Figures *drawn) {
     }
     if (known < 2 || known > MAX_BARS || results_differ(results, run_params)) return OK;
     TRY(chart_init(&chart, results->count));
-    put_section(out, "Speed and memory",
-                gray ? "Gray: other processes took the cores, so the throughput says little." : NULL);
+    char lead[96];
+    snprintf(lead, sizeof lead, "Gray: %s took the cores, so the throughput says little.",
+             results_takers(results, false));
+    put_section(out, "Speed and memory", gray ? lead : NULL);
     fputs("<div class=\"plots\">\n", out);
     TRY(put_bars(out, results, FIGURE_TOKENS, &chart, drawn));
     TRY(put_bars(out, results, FIGURE_PEAK, &chart, drawn));

@@ -98,7 +98,7 @@ static void find_tics(Sweep *sweep, Plot *plot) {
 
 /* ---- by batch size ---- */
 
-/* Whether the run's value says little, because other processes took the cores. */
+/* Whether the run's value says little, because the run did not have its cores to itself. */
 static bool is_disturbed(const Run *run, FigureId figure) {
     return figure_is_timed(figure) && run_contended(run);
 }
@@ -196,10 +196,13 @@ static Status put_batches(FILE *out, const Results *results, Sweep *sweep, Figur
     Points disturbed = points_of(sweep, 0);
     if (!has_batches(results, sweep)) return OK;
     collect_disturbed(results, FIGURE_TOKENS, &disturbed);
-    put_section(out, "By batch size",
-                disturbed.count ? "Each line is a layout; each point is a run. Gray points: other processes "
-                                  "took the cores, so the throughput says little."
-                                : "Each line is a layout; each point is a run.");
+    char lead[160] = "Each line is a layout; each point is a run.";
+    size_t used = strlen(lead);
+    if (disturbed.count)
+        snprintf(lead + used, sizeof lead - used,
+                 " Gray points: %s took the cores, so the throughput says little.",
+                 results_takers(results, false));
+    put_section(out, "By batch size", lead);
     fputs("<div class=\"plots\">\n", out);
     TRY(put_by_batch(out, results, FIGURE_TOKENS, sweep, drawn));
     TRY(put_by_batch(out, results, FIGURE_PEAK, sweep, drawn));

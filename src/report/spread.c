@@ -1,6 +1,7 @@
 #include "report/spread.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/format.h"
 #include "base/memory.h"
@@ -9,6 +10,7 @@
 #define SINGLE_SPREAD                                                                                        \
     0.01 /* at least, for a run without repeats: what an idle machine's repeats differ by                    \
           */
+#define MINOR_TAKER (1. / 3) /* of what the other took; less is not mentioned */
 enum { MAX_BLOCKS = 10, MIN_BLOCKS = 3 };
 
 bool figure_is_timed(size_t figure) {
@@ -107,11 +109,61 @@ bool run_contended(const Run *run) {
     return false;
 }
 
-bool run_load(const Run *run, double *ret_others, double *ret_cores) {
-    const json_t *load = run_shown(run)->summary.load;
-    *ret_others = json_number_at(load, "others") + json_number_at(load, "steal");
-    *ret_cores = json_number_at(load, "cores");
-    return *ret_cores >= 1;
+/* ---- what took the cores ---- */
+
+static Load load_of(const Run *run) {
+    const json_t *load = run->summary.load;
+    return (Load){json_number_at(load, "others"), json_number_at(load, "steal"),
+                  json_number_at(load, "cores")};
+}
+
+bool run_load(const Run *run, Load *ret_load) {
+    *ret_load = load_of(run_shown(run));
+    return ret_load->cores >= 1;
+}
+
+static bool has_processes(const Load *load) {
+    return load->others >= MINOR_TAKER * load->steal;
+}
+
+static bool has_hypervisor(const Load *load) {
+    return load->steal > 0 && load->steal >= MINOR_TAKER * load->others;
+}
+
+static void put_cores(FILE *out, double least, double most) {
+    char from[FORMAT_SIZE], to[FORMAT_SIZE];
+    snprintf(from, sizeof from, "%.1f", least);
+    snprintf(to, sizeof to, "%.1f", most);
+    fprintf(out, "%s%s%s", from, strcmp(from, to) ? " to " : "", strcmp(from, to) ? to : "");
+}
+
+void put_load(FILE *out, const Load *least, const Load *most) {
+    bool processes = has_processes(most), hypervisor = has_hypervisor(most);
+    if (processes) {
+        fputs("other processes used ", out);
+        put_cores(out, least->others, most->others);
+        fprintf(out, " of the %.0f core%s", most->cores, PLURAL(most->cores));
+    }
+    if (!hypervisor) return;
+    fprintf(out, "%sthe hypervisor gave ", processes ? ", and " : "");
+    put_cores(out, least->steal, most->steal);
+    if (!processes) fprintf(out, " of the %.0f core%s", most->cores, PLURAL(most->cores));
+    fputs(" to other virtual machines", out);
+}
+
+const char *results_takers(const Results *results, bool dropped) {
+    bool processes = false, hypervisor = false;
+    for (size_t i = 0; i < results->count; i++)
+        for (size_t r = 0; r <= results->runs[i].repeat_count; r++) {
+            const Run *run = &results->runs[i], *repeat = repeat_of(run, r);
+            if (repeat->state != RUN_FINISHED || !is_disturbed(repeat) || counts(run, r) == dropped) continue;
+            Load load = load_of(repeat);
+            processes |= has_processes(&load);
+            hypervisor |= has_hypervisor(&load);
+        }
+    return !hypervisor ? "other processes"
+           : processes ? "other processes and the hypervisor"
+                       : "the hypervisor";
 }
 
 /* ---- spread ---- */
@@ -264,15 +316,16 @@ static void put_span(FILE *out, const Span *span) {
     fprintf(out, "%.0f", span->most);
 }
 
-/* `all`: finished repeats of all runs, `dropped`: how many of them do not count. */
-static void put_repeats(FILE *out, const Span *repeats, const Span *counted, size_t all, size_t dropped) {
+/* `all`: finished repeats of all runs, `dropped`: how many of them do not count, because of `takers`. */
+static void put_repeats(FILE *out, const Span *repeats, const Span *counted, size_t all, size_t dropped,
+                        const char *takers) {
     if (!(repeats->most > 1)) return;
     fputs("Times are means of ", out);
     put_span(out, repeats);
     fputs(" interleaved repeats. ", out);
     if (!dropped) return;
-    fprintf(out, "%zu of %zu %s left out because other processes took the cores; ", dropped, all,
-            dropped == 1 ? "is" : "are");
+    fprintf(out, "%zu of %zu %s left out because %s took the cores; ", dropped, all,
+            dropped == 1 ? "is" : "are", takers);
     put_span(out, counted);
     fprintf(out, " per run remain%s. ", counted->most == 1 ? "s" : "");
 }
@@ -285,7 +338,7 @@ static void put_unknown_load(FILE *out, size_t count, size_t all, bool repeated)
         fprintf(out, " for all %s", repeated ? "repeats" : "runs");
     else if (all > 1)
         fprintf(out, " for %zu of %zu %s", count, all, repeated ? "repeats" : "runs");
-    fprintf(out, ": too short to tell whether other processes took the cores, or not recorded.");
+    fputs(": too short to tell whether the cores were free, or not recorded.", out);
 }
 
 static void put_note(FILE *out, const Results *results) {
@@ -307,7 +360,7 @@ static void put_note(FILE *out, const Results *results) {
         if (isfinite(run->summary.steps_excluded)) span_add(&excluded, run->summary.steps_excluded);
     }
     if (!any) return;
-    put_repeats(out, &repeats, &counted, all, dropped);
+    put_repeats(out, &repeats, &counted, all, dropped, results_takers(results, true));
     if (excluded.most > 0)
         fprintf(out, "Rates leave out the first %.0f steps%s, which warm up. ", excluded.most,
                 excluded.least < excluded.most ? " of longer runs" : "");

@@ -1,5 +1,5 @@
-/* How far a figure can be trusted: its spread over repeats or within the run, and whether other processes
- * took the cores while it was measured.
+/* How far a figure can be trusted: its spread over repeats or within the run, and whether other processes or
+ * the hypervisor took the cores while it was measured.
  *
  * A spread is half the width of the 95% confidence interval of the mean. It comes from the repeats of a run,
  * else from the variation between parts of the run. Two runs tie in a figure if they differ by less than
@@ -12,7 +12,7 @@
 /* Whether a figure depends on how fast the run was, and so varies between repeats. */
 bool figure_is_timed(size_t figure);
 
-/* The share of the cores that a run wanted but other processes took; NAN: unknown. Of the repeats that count
+/* The share of the cores that a run wanted but did not get; NAN: unknown. Of the repeats that count
  * (see run_counted), the largest. */
 double run_contention(const Run *run);
 /* Whether that was enough to distort its times; false if it is unknown. */
@@ -20,8 +20,20 @@ bool run_contended(const Run *run);
 /* How many of the repeats that count have an unknown load: the run was too short to measure it, or the system
  * does not report it. */
 size_t run_load_unknown(const Run *run);
-/* Cores that other processes and virtual machines took, and the cores of the host; false: unknown. */
-bool run_load(const Run *run, double *ret_others, double *ret_cores);
+/* The cores of the host, and how many of them other processes used or the hypervisor gave to other virtual
+ * machines (steal) while a run was measured. */
+typedef struct Load {
+    double others, steal, cores;
+} Load;
+
+/* False: unknown. */
+bool run_load(const Run *run, Load *ret_load);
+/* "other processes used 0.8 to 1.4 of the 2 cores"; names the hypervisor if it took as much as a third of
+ * what the other took. `least` and `most` are of several runs, or the same. */
+void put_load(FILE *out, const Load *least, const Load *most);
+/* What took the cores of runs with contention: "other processes", "the hypervisor" or both. `dropped`: of the
+ * repeats that do not count. */
+const char *results_takers(const Results *results, bool dropped);
 
 /* The number of finished repeats, the run itself included, and how many of them figures are the mean of:
  * all without those that had contention, if others are known to have had none. */

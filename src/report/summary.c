@@ -262,31 +262,27 @@ static void put_unranked(FILE *out, const Results *results) {
 /* Names the runs that are not ranked because of contention. */
 static void put_contended(FILE *out, const Results *results) {
     size_t count = count_contended(results);
-    double others, cores, least = INFINITY, most = 0, all = 0;
+    Load load, least = {INFINITY, INFINITY, 0}, most = {0};
     const Run *example = NULL;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        if (run->state != RUN_FINISHED || !run_contended(run) || !run_load(run, &others, &cores)) continue;
+        if (run->state != RUN_FINISHED || !run_contended(run) || !run_load(run, &load)) continue;
         if (!example) example = run;
-        least = fmin(least, others);
-        most = fmax(most, others);
-        all = cores;
+        least = (Load){fmin(least.others, load.others), fmin(least.steal, load.steal), load.cores};
+        most = (Load){fmax(most.others, load.others), fmax(most.steal, load.steal), load.cores};
     }
     if (!example) return;
     if (results->count == 1)
-        fprintf(out, " Other processes used %.1f of the %.0f core%s while it ran, so its times say little.",
-                most, all, PLURAL(all));
+        fputs(" Its times say little: ", out);
     else if (count == 1)
-        fprintf(
-            out,
-            " “%s” is not ranked: other processes used %.1f of the %.0f core%s while it ran, so its times "
-            "say little.",
-            example->name, most, all, PLURAL(all));
+        fprintf(out, " “%s” is not ranked: ", example->name);
     else
-        fprintf(out,
-                " %zu runs, including “%s”, are not ranked: other processes used %.1f to %.1f of the %.0f "
-                "core%s while they ran, so their times say little.",
-                count, example->name, least, most, all, PLURAL(all));
+        fprintf(out, " %zu runs, including “%s”, are not ranked: ", count, example->name);
+    put_load(out, &least, &most);
+    fputs(results->count == 1 ? " while it ran."
+          : count == 1        ? " while it ran, so its times say little."
+                              : " while they ran, so their times say little.",
+          out);
 }
 
 /* ---- explanation ---- */
@@ -590,7 +586,7 @@ static void put_rest(FILE *out, const Results *results) {
     if (base != results->runs && base->state == RUN_FINISHED)
         fprintf(out, " The baseline is “%s” because “%s” %s.", base->name, results->runs->name,
                 results->runs->state == RUN_FAILED     ? "failed"
-                : results->runs->state == RUN_FINISHED ? "shared its cores with other processes"
+                : results->runs->state == RUN_FINISHED ? "did not have its cores to itself"
                                                        : "has not finished");
     if (running) fprintf(out, " %zu run%s still running.", running, running > 1 ? "s are" : " is");
     if (incomplete) fprintf(out, " %zu run%s not finished.", incomplete, incomplete > 1 ? "s have" : " has");

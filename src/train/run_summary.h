@@ -26,7 +26,7 @@
     PART(machine)         /* object: what it ran on */ \
     NUMBER_IF_KNOWN(energy_j) NUMBER_IF_KNOWN(tokens_per_j) /* of hosts and GPUs, after setup */ \
     NUMBER_IF_KNOWN(price_per_hour) COUNT_IF_KNOWN(priced_units) /* predictions: of a unit; GPUs or hosts */ \
-    PART(load)            /* object: CPU time of other processes; absent if unknown */ \
+    PART(load)            /* object: cores that others took; absent if unknown */ \
     NUMBER(runtime_s) NUMBER_IF_KNOWN(epoch_s) \
     NUMBER(tokens_per_s) NUMBER(samples_per_s) NUMBER(step_ms) \
     NUMBER(utilization) NUMBER(gpu_utilization) NUMBER(mfu) NUMBER(peak_flops) NUMBER(bubble) \

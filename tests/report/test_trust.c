@@ -10,11 +10,13 @@
 #include "tokenizer/tokenizer.h"
 
 /* A run's summary with its load: cores that others used, of 2. */
-#define LOADED(tokens, others)                                                                               \
+#define LOADED(tokens, others) STOLEN(tokens, others, "0", others)
+/* The same with cores that the hypervisor gave to others. */
+#define STOLEN(tokens, others, steal, contention)                                                            \
     "{\"steps\": 6, \"tokens_per_s\": " tokens ", \"samples_per_s\": " tokens                                \
     ", \"ranks\": [{\"peak_bytes\": {\"total\": " tokens                                                     \
-    "}}], \"load\": {\"cores\": 2, \"wanted\": 2, \"others\": " others                                       \
-    ", \"steal\": 0, \"contention\": " others "}}"
+    "}}], \"load\": {\"cores\": 2, \"wanted\": 2, \"others\": " others ", \"steal\": " steal                 \
+    ", \"contention\": " contention "}}"
 
 /* A run whose cores were taken by others is neither the baseline nor the fastest, and its times have no
  * percentages; memory is compared all the same. */
@@ -38,7 +40,7 @@ static void contended_runs_are_not_ranked(void **state) {
     assert_ok(results_summary(&results, &words));
     assert_has(words, "“base” is the fastest run at 300 tokens/s, 1.5 times the throughput of the runner-up");
     assert_has(words, "“starved” is not ranked: other processes used 1.5 of the 2 cores while it ran");
-    assert_has(words, "The baseline is “base” because “starved” shared its cores with other processes.");
+    assert_has(words, "The baseline is “base” because “starved” did not have its cores to itself.");
     char *html = page_of(fixture, &results, &curves);
     assert_has(html, "<span class=\"badge failed\">CPU contention</span>");
     assert_has(html, "<td data-label=\"tokens/s\" class=\"best\">300");
@@ -47,12 +49,54 @@ static void contended_runs_are_not_ranked(void **state) {
     add(&results, fixture, "starved");
     assert_ok(results_summary(&results, &single));
     assert_has(single, "“starved” reached 900 tokens/s.");
-    assert_has(single, "Other processes used 1.5 of the 2 cores while it ran, so its times say little.");
+    assert_has(single, "Its times say little: other processes used 1.5 of the 2 cores while it ran.");
     add(&results, fixture, "starved");
     assert_ok(results_summary(&results, &none));
     assert_has(none, "No run is called the fastest: none had its cores to itself.");
     assert_true(isnan(run_difference(&results, &results.runs[1], FIGURE_TOKENS)));
     results_done(&results);
+}
+
+/* The summary says what took the cores: other processes, the hypervisor, or both. */
+static void names_the_taker(void **state) {
+    static const char *const summaries[] = {STOLEN("100", "0.1", "0.9", "0.5"),
+                                            STOLEN("100", "0", "0.26", "0.13"),
+                                            STOLEN("100", "0.5", "0.2", "0.35"), LOADED("100", "1.5")};
+    static const char *const causes[] = {
+        "Its times say little: the hypervisor gave 0.9 of the 2 cores to other virtual machines while it "
+        "ran.",
+        "Its times say little: the hypervisor gave 0.3 of the 2 cores to other virtual machines while it "
+        "ran.",
+        "Its times say little: other processes used 0.5 of the 2 cores, and the hypervisor gave 0.2 to other "
+        "virtual machines while it ran.",
+        "Its times say little: other processes used 1.5 of the 2 cores while it ran."};
+    static const char *const takers[] = {"the hypervisor", "the hypervisor",
+                                         "other processes and the hypervisor", "other processes"};
+    const Fixture *fixture = *state;
+    Results all = {0};
+    for (size_t i = 0; i < 4; i++) {
+        char name[8];
+        Results results = {0};
+        CLEANUP(mem_freep) char *words = NULL;
+        snprintf(name, sizeof name, "run-%zu", i);
+        write_run(fixture, name, summaries[i], EVEN);
+        add(&results, fixture, name);
+        assert_ok(results_summary(&results, &words));
+        assert_has(words, causes[i]);
+        assert_string_equal(results_takers(&results, false), takers[i]);
+        results_done(&results);
+        if (i < 2) add(&all, fixture, name);
+    }
+    CLEANUP(mem_freep) char *both = NULL;
+    assert_ok(results_summary(&all, &both));
+    assert_has(both,
+               "2 runs, including “run-0”, are not ranked: the hypervisor gave 0.3 to 0.9 of the 2 cores to "
+               "other virtual machines while they ran, so their times say little.");
+    bool curves;
+    all.title = strdup("stolen");
+    CLEANUP(mem_freep) char *html = page_of(fixture, &all, &curves);
+    assert_has(html, "Gray: the hypervisor took the cores, so the throughput says little.");
+    results_done(&all);
 }
 
 /* A run whose repeats have these rates; the last one is disturbed. */
@@ -104,6 +148,8 @@ static void spread_decides_ties(void **state) {
     assert_ok(spread_note(&results, &single));
     assert_has(single, "3 of 12 are left out because other processes took the cores; 1 to 3 per run remain.");
     assert_has(single, "over the repeats or, for runs with only one, within the run.");
+    add_repeated(&results, fixture, "e", LOADED("50", "0"), STOLEN("9", "0", "1", "0.5"), LOADED("51", "0"));
+    assert_string_equal(results_takers(&results, true), "other processes and the hypervisor");
     /* Repeats survive in results.json. */
     assert_ok(results_write(&results, fixture->dir));
     results_done(&results);
@@ -249,6 +295,7 @@ static void spread_within_run(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {TEST(contended_runs_are_not_ranked),
+                                       TEST(names_the_taker),
                                        TEST(spread_decides_ties),
                                        TEST(page_of_repeats),
                                        TEST(too_few_steps),
