@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -172,6 +173,60 @@ static void shuts_idle_connections(void **state) {
     close(stream);
 }
 
+enum { READS = 5 };
+#define READ_CPU_S 0.02
+
+/* Runs that take a while to read, and when they were read. */
+typedef struct SlowRuns {
+    const Fixture *fixture;
+    double *start; /* the first READS of them */
+    atomic_int *reads;
+} SlowRuns;
+
+static double thread_cpu(void) {
+    struct timespec time;
+    assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time), 0);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static Status load_slowly(const void *context, Results *results) {
+    const SlowRuns *runs = context;
+    double end = thread_cpu() + READ_CPU_S;
+    int read = atomic_load(runs->reads);
+    if (read < READS) runs->start[read] = clock_wall();
+    while (thread_cpu() < end) continue;
+    atomic_fetch_add(runs->reads, 1);
+    return load(runs->fixture, results);
+}
+
+/* However often a run writes and however many ask, pages take at most 5% of a core. */
+static void spares_the_run(void **state) {
+    const Fixture *fixture = *state;
+    CLEANUP(serve_freep) Server *server = NULL;
+    double start[READS];
+    atomic_int reads = 0;
+    SlowRuns runs = {fixture, start, &reads};
+    ServeSpec spec = {.address = "127.0.0.1", .interval = 0.001, .load = load_slowly, .context = &runs};
+    if (!serve_available()) skip();
+    write_run(fixture, "run", NULL, METRICS);
+    assert_int_equal(setenv("PATH", "/nowhere", 1), 0);
+    assert_ok(serve_new(&server, &spec));
+    double limit = clock_wall() + 120;
+    for (int i = 0; atomic_load(&reads) < READS; i++) {
+        char metrics[640];
+        struct timespec pause = {.tv_nsec = 5000000};
+        snprintf(metrics, sizeof metrics, METRICS "{\"step\":3,\"loss\":4.%d}\n", i);
+        write_run(fixture, "run", NULL, metrics);
+        free(get(server, i % 2 ? "GET /" : "GET /results.json"));
+        assert_true(clock_wall() < limit);
+        nanosleep(&pause, NULL);
+    }
+    /* The first page is made before anyone asks. */
+    for (int i = 2; i < READS; i++)
+        if (!(start[i] - start[i - 1] >= READ_CPU_S / 0.05))
+            fail_msg("a page that takes %g s of CPU time after %g s", READ_CPU_S, start[i] - start[i - 1]);
+}
+
 static void refuses(void **state) {
     const Fixture *fixture = *state;
     Server *server = NULL, *second = NULL;
@@ -188,6 +243,7 @@ static void refuses(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(serves), TEST(shuts_idle_connections), TEST(refuses)};
+    const struct CMUnitTest tests[] = {TEST(serves), TEST(shuts_idle_connections), TEST(spares_the_run),
+                                       TEST(refuses)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
