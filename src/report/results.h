@@ -161,6 +161,10 @@ typedef enum {
 } FigureId;
 extern const Figure figures[FIGURES];
 
+#define MAX_LOSS 1e12 /* larger values mean a damaged file */
+/* Writes which values of a summary are ignored because they are not numbers or implausible; empty: none. */
+void summary_faults(const RunSummary *summary, char *note, size_t size);
+
 /* The baseline: the first run that finished and had its cores to itself (run_contended in report/spread.h),
  * else the first that finished, else the first that started and has not failed, else the first. */
 const Run *results_base(const Results *results);
