@@ -57,6 +57,16 @@ static inline void write_run(const Fixture *fixture, const char *name, const cha
     "{\"step\":2,\"loss\":4.5,\"samples_per_s\":60,\"tokens_per_s\":600,\"step_ms\":66.6666666666667,"       \
     "\"elapsed_s\":1.5}\n{\"step\":2,\"val_loss\":4.25,\"eval_ms\":250}\n"
 
+/* A line of metrics that stands for 10 steps of a two-stage pipeline. */
+#define SAMPLED(step, elapsed)                                                                               \
+    "{\"step\":" step                                                                                        \
+    ",\"loss\":5,\"samples_per_s\":40,\"tokens_per_s\":400,\"step_ms\":100,\"elapsed_s\":" elapsed           \
+    ",\"utilization\":0.5,\"mfu\":0.25,\"phases_ms\":{\"compute\":60,\"comm\":0,\"bubble\":20,"              \
+    "\"optimizer\":10,\"data\":5,\"other\":5},\"ranks\":{\"utilization\":[0.25,0.75],\"compute_ms\":[50,70]" \
+    ","                                                                                                      \
+    "\"bubble_ms\":[30,10],\"optimizer_ms\":[10,10]},\"sent_bytes\":70,\"noise_scale\":12,"                  \
+    "\"checkpoint_ms\":500,\"peak_bytes\":{\"params\":600,\"total\":900}}\n"
+
 /* Enough steps for an interval, which is zero. */
 #define EVEN_STEP(step)                                                                                      \
     "{\"step\":" step ",\"loss\":4.5,\"samples_per_s\":60,\"tokens_per_s\":600,\"step_ms\":100,"             \
