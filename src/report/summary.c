@@ -272,17 +272,16 @@ static void put_contended(FILE *out, const Results *results) {
         most = (Load){fmax(most.others, load.others), fmax(most.steal, load.steal), load.cores};
     }
     if (!example) return;
-    if (results->count == 1)
-        fputs(" Its times say little: ", out);
+    bool all = count == results->count;
+    if (all)
+        fputs(count == 1 ? " Its times say little: " : " All times say little: ", out);
     else if (count == 1)
         fprintf(out, " “%s” is not ranked: ", example->name);
     else
         fprintf(out, " %zu runs, including “%s”, are not ranked: ", count, example->name);
     put_load(out, &least, &most);
-    fputs(results->count == 1 ? " while it ran."
-          : count == 1        ? " while it ran, so its times say little."
-                              : " while they ran, so their times say little.",
-          out);
+    fprintf(out, " while %s ran", count == 1 ? "it" : "they");
+    fputs(all ? "." : count == 1 ? ", so its times say little." : ", so their times say little.", out);
 }
 
 /* ---- explanation ---- */
