@@ -37,7 +37,7 @@ struct Progress {
     double interval_s;
     const char *unit;           /* what is counted; NULL: shown as a percentage only */
     const char *redraw, *erase; /* end a line that will be redrawn; erase it */
-    bool quiet, live, color, utf8, phase;
+    bool quiet, live, color, utf8, phase, bytes;
     bool begun, drawn, ended;
     double start, first_time, last_shown; /* seconds */
     int64_t first_done, printed;          /* `printed`: the latest in a log; -1: none */
@@ -74,6 +74,16 @@ Status progress_new(Progress **ret_progress, FILE *out, const char *title, int64
 
 void progress_unit(Progress *progress, const char *unit) {
     progress->unit = unit;
+}
+
+void progress_bytes(Progress *progress) {
+    progress->bytes = true;
+}
+
+static const char *count_text(const Progress *progress, char buffer[FORMAT_SIZE], int64_t count) {
+    if (progress->bytes) return format_bytes(buffer, (double)count);
+    snprintf(buffer, FORMAT_SIZE, "%lld", (long long)count);
+    return buffer;
 }
 
 /* Bytes of the first `columns` characters; *ret_columns is how many there were. */
@@ -125,14 +135,16 @@ static size_t append_bar(const Progress *progress, char *line, size_t used, int 
 
 /* "step 12/2000   1%", " 1%", or without a total the count. */
 static void percent_text(const Progress *progress, char *text, size_t size) {
-    long long done = progress->done, total = progress->total;
+    char done[FORMAT_SIZE], total[FORMAT_SIZE];
     double percent = 100 * fraction(progress);
-    if (total > 0 && progress->unit)
-        snprintf(text, size, "%s %lld/%lld %3.0f%%", progress->unit, done, total, percent);
-    else if (total > 0)
+    count_text(progress, done, progress->done);
+    if (progress->total > 0 && progress->unit)
+        snprintf(text, size, "%s %s/%s %3.0f%%", progress->unit, done,
+                 count_text(progress, total, progress->total), percent);
+    else if (progress->total > 0)
         snprintf(text, size, "%3.0f%%", percent);
-    else if (done > 0)
-        snprintf(text, size, "%lld", done);
+    else if (progress->done > 0)
+        snprintf(text, size, "%s", done);
     else
         text[0] = 0;
 }
@@ -168,11 +180,12 @@ static void draw(Progress *progress, const char *end) {
 
 static void print_plain(Progress *progress) {
     progress->printed = progress->done;
-    char time_text[2 * FORMAT_SIZE + 16];
+    char time_text[2 * FORMAT_SIZE + 16], count[FORMAT_SIZE];
     times(progress, time_text, sizeof time_text);
-    fprintf(progress->out, "%s %lld", progress->title, (long long)progress->done);
+    fprintf(progress->out, "%s %s", progress->title, count_text(progress, count, progress->done));
     if (progress->total > 0)
-        fprintf(progress->out, "/%lld (%.0f%%)", (long long)progress->total, 100 * fraction(progress));
+        fprintf(progress->out, "/%s (%.0f%%)", count_text(progress, count, progress->total),
+                100 * fraction(progress));
     fprintf(progress->out, "%s%s  %s\n", *progress->note ? "  " : "", progress->note, time_text);
     fflush(progress->out);
 }

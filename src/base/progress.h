@@ -20,6 +20,8 @@ MUST_USE Status progress_new_phase(Progress **ret_progress, FILE *out, const cha
                                    bool quiet);
 /* Shows "UNIT 12/2000" besides the percentage; `unit` is borrowed. */
 void progress_unit(Progress *progress, const char *unit);
+/* What is counted are bytes: "30.8 kB" instead of "30778". */
+void progress_bytes(Progress *progress);
 /* Sets the total when it becomes known later. */
 void progress_total(Progress *progress, int64_t total);
 /* `note` is shown after the bar, for example "loss 3.21  12.3 k tokens/s". Percent and time left are added.

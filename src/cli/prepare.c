@@ -213,6 +213,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(prepare_check(args->out, args->overwrite));
     TRY(open_tokenizer(args->tokenizer, false, &tokenizer));
     TRY(progress_new(&progress, stderr, "prepare", 0, 5, args->quiet));
+    progress_bytes(progress);
     PrepareSpec spec = {.tokenizer = tokenizer,
                         .paths = args->data,
                         .path_count = args->data_count,

@@ -133,7 +133,8 @@ static Status check_data(const RunSpec *run, const PlanSpec *spec, FILE *log, bo
     config.run.mesh = mesh;
     config.report.trace = config.ckpt.resume = false; /* the comparison's own */
     config.report.log = log;
-    config.report.quiet = quiet;
+    /* Without a cache, the run prepares its text again, and says so then. */
+    config.report.quiet = quiet || config.data.text.no_cache;
     TRY(train_check(&config, &samples));
     *ret_samples = (double)samples;
     return OK;

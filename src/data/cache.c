@@ -139,10 +139,10 @@ Status cache_tell_notes(const char *dir, Progress *log) {
     return OK;
 }
 
-static Status make_dir(const PrepareSpec *spec, const char *dir, Progress *log) {
+static Status make_dir(const PrepareSpec *spec, const char *dir, bool reused, Progress *log) {
     char files[256], tokens[FORMAT_SIZE];
-    progress_line(log, "preparing %s (only once; cached in %s)", describe_files(spec, files, sizeof files),
-                  dir);
+    describe_files(spec, files, sizeof files);
+    progress_line(log, reused ? "preparing %s (only once; cached in %s)" : "preparing %s in %s", files, dir);
     CLEANUP(prepare_result_done) PrepareResult result = {0};
     TRY(prepare_dir(spec, dir, false, &result));
     progress_line(log, "prepared %s tokens from %lld document%s", format_count(tokens, (double)result.tokens),
@@ -150,7 +150,7 @@ static Status make_dir(const PrepareSpec *spec, const char *dir, Progress *log) 
     return keep_notes(&result, dir);
 }
 
-Status cache_prepare(const PrepareSpec *spec, const char *root, Progress *log, char **ret_dir,
+Status cache_prepare(const PrepareSpec *spec, const char *root, bool reused, Progress *log, char **ret_dir,
                      bool *ret_made) {
     char name[33];
     TRY(make_key(spec, name));
@@ -163,7 +163,7 @@ Status cache_prepare(const PrepareSpec *spec, const char *root, Progress *log, c
         TRY(acquire_lock(spec, lock, log, &fd));
     }
     bool made = !path_has_token_files(dir);
-    if (made) TRY(make_dir(spec, dir, log));
+    if (made) TRY(make_dir(spec, dir, reused, log));
     *ret_made = made;
     *ret_dir = dir;
     dir = NULL;

@@ -15,9 +15,9 @@ MUST_USE Status cache_root(char **ret_root);
 
 /* Returns the directory below `root` with the token files of spec->paths, creating it if necessary; *ret_made
  * tells whether it was created. If two processes need the same directory, the second waits for the first.
- * `log` receives progress messages. */
-MUST_USE Status cache_prepare(const PrepareSpec *spec, const char *root, Progress *log, char **ret_dir,
-                              bool *ret_made);
+ * `log` receives progress messages; with `reused`, they say that later runs need not prepare again. */
+MUST_USE Status cache_prepare(const PrepareSpec *spec, const char *root, bool reused, Progress *log,
+                              char **ret_dir, bool *ret_made);
 
 /* Repeats the warnings of the preparation, one line each, so that later runs show them too. */
 MUST_USE Status cache_tell_notes(const char *dir, Progress *log);

@@ -322,6 +322,7 @@ static Status prepare_text(Job *job, const char *const *paths, int count, char *
     TRY(job_need_tokenizer(job));
     TRY(find_root(job, &root));
     TRY(progress_new(&progress, job->settings.report.log, "prepare", 0, 5, job->settings.report.quiet));
+    progress_bytes(progress);
     PrepareSpec spec = {.tokenizer = job->tokenizer,
                         .paths = paths,
                         .path_count = count,
@@ -333,7 +334,7 @@ static Status prepare_text(Job *job, const char *const *paths, int count, char *
     if (text_of(job)->documents) TRY(documents_parse(text_of(job)->documents, &spec.documents));
     CLEANUP(mem_freep) char *dir = NULL;
     bool made = false;
-    TRY(cache_prepare(&spec, root, progress, &dir, &made));
+    TRY(cache_prepare(&spec, root, !text_of(job)->no_cache, progress, &dir, &made));
     if (!made) progress_line(progress, "%s: using cached tokens in %s", paths[0], dir);
     TRY(cache_tell_notes(dir, progress));
     free(job->prepared);

@@ -92,6 +92,26 @@ static void phases(void **state) {
     assert_non_null(strstr(text, "train 7/200 (4%)"));
 }
 
+/* Counts of bytes have units, with and without a total. */
+static void bytes_in_a_log(void **state) {
+    (void)state;
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    CLEANUP(progress_freep) Progress *progress = NULL;
+    assert_non_null(out);
+    assert_ok(progress_new(&progress, out, "prepare", 0, 0, false));
+    progress_bytes(progress);
+    progress_update(progress, 30778, "");
+    progress_total(progress, 2000000);
+    progress_update(progress, 1000000, "");
+    progress_end(progress);
+    fclose(out);
+    if (!strstr(text, "prepare 30.8 kB  ") || !strstr(text, "prepare 1.00 MB/2.00 MB (50%)  "))
+        fail_msg("%s", text);
+    free(text);
+}
+
 /* Display width of a line: skips escape sequences and UTF-8 continuation bytes. */
 static int columns_of(const char *line, size_t length) {
     int columns = 0;
@@ -218,6 +238,7 @@ int main(void) {
         cmocka_unit_test(bar_on_terminal),
         cmocka_unit_test(lines_on_dumb_terminal),
         cmocka_unit_test(lines_in_a_log),
+        cmocka_unit_test(bytes_in_a_log),
         cmocka_unit_test(short_work_in_a_log),
         cmocka_unit_test(quiet_prints_nothing),
         cmocka_unit_test(human_readable_numbers),
