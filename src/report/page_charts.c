@@ -114,7 +114,7 @@ Status put_charts(FILE *out, const Results *results, Figures *drawn) {
     if (known < 2 || known > MAX_BARS || results_differ(results, run_params)) return OK;
     TRY(chart_init(&chart, results->count));
     char lead[96];
-    snprintf(lead, sizeof lead, "Gray: %s took the cores, so the throughput says little.",
+    snprintf(lead, sizeof lead, "Gray: %s took the cores, so the throughput is unreliable.",
              results_takers(results, false));
     put_section(out, "Speed and memory", gray ? lead : NULL);
     fputs("<div class=\"plots\">\n", out);

@@ -200,7 +200,7 @@ static Status put_batches(FILE *out, const Results *results, Sweep *sweep, Figur
     size_t used = strlen(lead);
     if (disturbed.count)
         snprintf(lead + used, sizeof lead - used,
-                 " Gray points: %s took the cores, so the throughput says little.",
+                 " Gray points: %s took the cores, so the throughput is unreliable.",
                  results_takers(results, false));
     put_section(out, "By batch size", lead);
     fputs("<div class=\"plots\">\n", out);

@@ -371,7 +371,8 @@ static void put_note(FILE *out, const Results *results) {
                 : counted.most == 1 ? "from the variation within each run"
                                     : "over the repeats or, for runs with only one, within the run");
     if (unknown && results->count > 1)
-        fputs("Rates without ± come from too few steps for an interval; differences in parentheses may be "
+        fputs("Rates without ± come from too few steps for a confidence interval; differences in parentheses "
+              "may be "
               "noise. ",
               out);
     put_unknown_load(out, loadless, all - dropped, repeats.most > 1);

@@ -327,7 +327,7 @@ static const char *undecided(const Results *results, const json_t *claim, size_t
         trusted = trusted && is_timed_against(run, figure);
         tie |= order && run && base && figures_tie(run, base, figure);
     }
-    return !trusted ? ", but with contention or too few steps for an interval"
+    return !trusted ? ", but with contention or too few steps for a confidence interval"
            : tie    ? ", a difference smaller than the spread"
                     : NULL;
 }

@@ -204,7 +204,7 @@ static Rival put_winner(FILE *out, const Results *results, const Run *winner) {
         fprintf(out, "“%s” is the only finished run%s, at ", winner->name,
                 contended && unsettled ? " that can be ranked"
                 : contended            ? " that had its cores to itself"
-                : unsettled            ? " whose rate has an interval"
+                : unsettled            ? " whose throughput has a confidence interval"
                                        : "");
         put_rate(out, winner);
         fputs(".", out);
@@ -239,12 +239,14 @@ static void put_unsettled(FILE *out, const Results *results) {
         if (lacks_interval(&results->runs[i]) && !count++) example = &results->runs[i];
     if (count == 1)
         fprintf(out,
-                " “%s” is not ranked: it has too few steps for an interval. Train it for more steps, or "
+                " “%s” is not ranked: it has too few steps for a confidence interval. Train it for more "
+                "steps, or "
                 "repeat it.",
                 example->name);
     else if (count)
         fprintf(out,
-                " %zu runs, including “%s”, are not ranked: they have too few steps for an interval. Train "
+                " %zu runs, including “%s”, are not ranked: they have too few steps for a confidence "
+                "interval. Train "
                 "them for more steps, or repeat them.",
                 count, example->name);
 }
@@ -252,11 +254,13 @@ static void put_unsettled(FILE *out, const Results *results) {
 /* If no run can be called the fastest. */
 static void put_unranked(FILE *out, const Results *results) {
     size_t contended = count_contended(results), unsettled = count_unsettled(results);
-    fprintf(out, "No run is called the fastest: %s.",
-            contended && unsettled ? "none that had its cores to itself has enough steps for an interval"
-            : contended            ? "none had its cores to itself"
-                        : "the rates come from too few steps for an interval, so differences may be "
-                          "noise. Train for more steps, or repeat the runs");
+    fprintf(out, "No run can be called the fastest: %s.",
+            contended && unsettled
+                ? "none that had its cores to itself has enough steps for a confidence interval"
+            : contended
+                ? "none had its cores to itself"
+                : "the rates come from too few steps for a confidence interval, so differences may be "
+                  "noise. Train for more steps, or repeat the runs");
 }
 
 /* Names the runs that are not ranked because of contention. */
@@ -274,14 +278,17 @@ static void put_contended(FILE *out, const Results *results) {
     if (!example) return;
     bool all = count == results->count;
     if (all)
-        fputs(count == 1 ? " Its times say little: " : " All times say little: ", out);
+        fputs(count == 1 ? " Its timings are unreliable: " : " All timings are unreliable: ", out);
     else if (count == 1)
         fprintf(out, " “%s” is not ranked: ", example->name);
     else
         fprintf(out, " %zu runs, including “%s”, are not ranked: ", count, example->name);
     put_load(out, &least, &most);
     fprintf(out, " while %s ran", count == 1 ? "it" : "they");
-    fputs(all ? "." : count == 1 ? ", so its times say little." : ", so their times say little.", out);
+    fputs(all          ? "."
+          : count == 1 ? ", so its timings are unreliable."
+                       : ", so their timings are unreliable.",
+          out);
 }
 
 /* ---- explanation ---- */

@@ -179,7 +179,7 @@ static void noise_decides_no_claim(void **state) {
         Verdict verdict;
         const char *detail;
     } cases[] = {{"faster", VERDICT_HOLDS, "samples/s measured 60.00 vs 50.00 (+20.0%)"},
-                 {"short", VERDICT_UNKNOWN, "too few steps for an interval"},
+                 {"short", VERDICT_UNKNOWN, "too few steps for a confidence interval"},
                  {"tied", VERDICT_UNKNOWN, "a difference smaller than the spread"},
                  {"disturbed", VERDICT_UNKNOWN, "but with contention"}};
     const Fixture *fixture = *state;

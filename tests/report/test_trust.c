@@ -49,10 +49,10 @@ static void contended_runs_are_not_ranked(void **state) {
     add(&results, fixture, "starved");
     assert_ok(results_summary(&results, &single));
     assert_has(single, "“starved” reached 900 tokens/s.");
-    assert_has(single, "Its times say little: other processes used 1.5 of the 2 cores while it ran.");
+    assert_has(single, "Its timings are unreliable: other processes used 1.5 of the 2 cores while it ran.");
     add(&results, fixture, "starved");
     assert_ok(results_summary(&results, &none));
-    assert_has(none, "No run is called the fastest: none had its cores to itself.");
+    assert_has(none, "No run can be called the fastest: none had its cores to itself.");
     assert_true(isnan(run_difference(&results, &results.runs[1], FIGURE_TOKENS)));
     results_done(&results);
 }
@@ -63,13 +63,16 @@ static void names_the_taker(void **state) {
                                             STOLEN("100", "0", "0.26", "0.13"),
                                             STOLEN("100", "0.5", "0.2", "0.35"), LOADED("100", "1.5")};
     static const char *const causes[] = {
-        "Its times say little: the hypervisor gave 0.9 of the 2 cores to other virtual machines while it "
+        "Its timings are unreliable: the hypervisor gave 0.9 of the 2 cores to other virtual machines while "
+        "it "
         "ran.",
-        "Its times say little: the hypervisor gave 0.3 of the 2 cores to other virtual machines while it "
+        "Its timings are unreliable: the hypervisor gave 0.3 of the 2 cores to other virtual machines while "
+        "it "
         "ran.",
-        "Its times say little: other processes used 0.5 of the 2 cores, and the hypervisor gave 0.2 to other "
+        "Its timings are unreliable: other processes used 0.5 of the 2 cores, and the hypervisor gave 0.2 to "
+        "other "
         "virtual machines while it ran.",
-        "Its times say little: other processes used 1.5 of the 2 cores while it ran."};
+        "Its timings are unreliable: other processes used 1.5 of the 2 cores while it ran."};
     static const char *const takers[] = {"the hypervisor", "the hypervisor",
                                          "other processes and the hypervisor", "other processes"};
     const Fixture *fixture = *state;
@@ -89,19 +92,21 @@ static void names_the_taker(void **state) {
     }
     CLEANUP(mem_freep) char *both = NULL;
     assert_ok(results_summary(&all, &both));
-    assert_has(both, "No run is called the fastest: none had its cores to itself. All times say little: the "
-                     "hypervisor gave 0.3 to 0.9 of the 2 cores to other virtual machines while they ran.");
+    assert_has(
+        both,
+        "No run can be called the fastest: none had its cores to itself. All timings are unreliable: the "
+        "hypervisor gave 0.3 to 0.9 of the 2 cores to other virtual machines while they ran.");
     CLEANUP(mem_freep) char *two = NULL;
     write_run(fixture, "clean", LOADED("100", "0"), EVEN);
     add(&all, fixture, "clean");
     assert_ok(results_summary(&all, &two));
     assert_has(two,
                " 2 runs, including “run-0”, are not ranked: the hypervisor gave 0.3 to 0.9 of the 2 cores to "
-               "other virtual machines while they ran, so their times say little.");
+               "other virtual machines while they ran, so their timings are unreliable.");
     bool curves;
     all.title = strdup("stolen");
     CLEANUP(mem_freep) char *html = page_of(fixture, &all, &curves);
-    assert_has(html, "Gray: the hypervisor took the cores, so the throughput says little.");
+    assert_has(html, "Gray: the hypervisor took the cores, so the throughput is unreliable.");
     results_done(&all);
 }
 
@@ -178,7 +183,9 @@ static void too_few_steps(void **state) {
     add(&results, fixture, "one-step");
     results.title = strdup("short");
     assert_ok(results_summary(&results, &words));
-    assert_has(words, "No run is called the fastest: the rates come from too few steps for an interval");
+    assert_has(
+        words,
+        "No run can be called the fastest: the rates come from too few steps for a confidence interval");
     assert_has(words, "Train for more steps, or repeat the runs.");
     assert_null(strstr(words, "faster"));
     assert_ok(table_text(&results, (TableLook){.width = 200, .color = true}, &table));
@@ -199,8 +206,9 @@ static void too_few_steps(void **state) {
     add(&results, fixture, "slower");
     assert_ok(results_summary(&results, &more));
     assert_has(more, "“slow” is the fastest run at 100 tokens/s, 2.0 times the throughput of the runner-up");
-    assert_has(more,
-               "2 runs, including “two-steps”, are not ranked: they have too few steps for an interval.");
+    assert_has(
+        more,
+        "2 runs, including “two-steps”, are not ranked: they have too few steps for a confidence interval.");
     results_done(&results);
 }
 
@@ -293,9 +301,8 @@ static void spread_within_run(void **state) {
     CLEANUP(mem_freep) char *note = NULL;
     assert_ok(spread_note(&results, &note));
     assert_has(note, "Rates leave out the first 2 steps, which warm up.");
-    assert_has(
-        note,
-        "Rates without ± come from too few steps for an interval; differences in parentheses may be noise.");
+    assert_has(note, "Rates without ± come from too few steps for a confidence interval; differences in "
+                     "parentheses may be noise.");
     results_done(&results);
 }
 
