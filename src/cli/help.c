@@ -210,8 +210,9 @@ static void print_command(FILE *out, const Command *command) {
 }
 
 void help_overview(FILE *out) {
-    fprintf(out, "weft " WEFT_VERSION
-                 ": train, evaluate and run GPT-2 and BERT\n\nUsage: weft COMMAND [OPTION]...\n");
+    fprintf(out,
+            "weft " WEFT_VERSION
+            ": train, evaluate and run GPT-2, Llama and BERT models\n\nUsage: weft COMMAND [OPTION]...\n");
     list_commands(out, NULL);
     fputc('\n', out);
     wrap(out,

@@ -84,7 +84,7 @@ static void write_command(FILE *out, const Command *command) {
 
 void manpage_write(FILE *out) {
     fputs(".TH WEFT 1 \"\" \"weft " WEFT_VERSION "\" \"User Commands\"\n"
-          ".SH NAME\nweft \\- train, evaluate and run GPT\\-2 and BERT\n"
+          ".SH NAME\nweft \\- train, evaluate and run GPT\\-2, Llama and BERT models\n"
           ".SH SYNOPSIS\n.B weft\n.I COMMAND\n[\\fIOPTION\\fR]...\n"
           ".SH DESCRIPTION\n",
           out);

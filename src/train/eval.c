@@ -15,7 +15,8 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
     if (from->files_count == 0) return USAGE("no data; pass files with {data}");
     if (config->squad.predictions) return squad_eval_predictions(config, ret_result);
     if (config->squad.na_prob) return USAGE("{na-prob} needs {predictions}");
-    if (!config->settings.model.name) return USAGE("missing {model} DIR; see 'weft help eval'");
+    if (!config->settings.model.name)
+        return USAGE("{model} DIR is required besides the data: weft eval DIR DATA");
     CLEANUP(load_report_done) LoadReport report = {0};
     CLEANUP(progress_freep) Progress *progress = NULL;
     CLEANUP(job_freep) Job *job = NULL;

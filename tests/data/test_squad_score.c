@@ -104,7 +104,7 @@ static void refuses_invalid_predictions(void **state) {
                    "--predictions", broken);
     assert_refused(1, "other.json: question x has a prediction", "eval", "--task", "squad", "--data", data,
                    "--predictions", good, "--na-prob", other);
-    assert_refused(2, "missing --model DIR", "eval", "--task", "squad", "--data", data);
+    assert_refused(2, "--model DIR is required besides the data", "eval", "--task", "squad", "--data", data);
     assert_refused(2, "applies to --task squad", "eval", "--task", "lm", "--data", data, "--predictions",
                    good);
     Ran ran = program_run("eval", "--task", "squad", "--data", data, "--predictions", good);
