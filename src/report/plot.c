@@ -108,10 +108,10 @@ static void put_zero(FILE *out, char axis, AxisFormat format, const PlotAxis *sc
 
 /* gnuplot chooses too many numbers for a narrow linear axis, or for long numbers. */
 static void put_x_step(FILE *out, const PlotLayout *at) {
-    enum { GAP = 2, SHORTEST = 3 }; /* characters between two numbers, and of a number: "2.5" */
+    static const double gap = 1.5, shortest = 3; /* characters between two numbers, and of a number: "2.5" */
     char digits[400];
     int length = snprintf(digits, sizeof digits, "%.0f", at->x.high);
-    double characters = fmax(length, SHORTEST) + (double)strlen(at->x.suffix) + GAP;
+    double characters = fmax(length, shortest) + (double)strlen(at->x.suffix) + gap;
     double most = (at->right - at->left) / (plot_text_width("0") * characters);
     fprintf(out, "set xtics %.9g\n", plot_step((at->x.high - at->x.low) / fmax(most, 2)));
 }
