@@ -8,34 +8,43 @@ namespace {
 
 constexpr int threads = 512, pack = 4, tile_size = threads * pack;
 
-__device__ inline void step_one(float &param, float &m, float &v, float grad, const CudaAdamWPart &part,
-                                const CudaAdamW &spec) {
-    if (part.keep_zeros && param == 0) {
-        m = v = 0;
-        return;
-    }
-    float g = grad * spec.grad_scale;
-    m = spec.beta1 * m + spec.rest1 * g;
-    v = spec.beta2 * v + spec.rest2 * g * g;
-    float step = m * spec.correct1 / (sqrtf(v * spec.correct2) + spec.eps);
-    param -= part.lr * (part.decay * param + step);
+// The square root and the quotient are accurate to about 2 ulp, without branches: what they contribute to a
+// parameter is smaller than its rounding. Products are rounded as written, so every path has the same bits.
+__device__ inline void step_one(float &param, float &m, float &v, float grad, const CudaAdamW &spec, float lr,
+                                float decay) {
+    float g = grad * spec.grad_scale, root, inverse;
+    m = fmaf(spec.beta1, m, spec.rest1 * g);
+    v = fmaf(spec.beta2, v, spec.rest2 * g * g);
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(v * spec.correct2));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(root + spec.eps));
+    param = fmaf(-lr, fmaf(decay, param, m * spec.correct1 * inverse), param);
 }
 
-// The element of a part at which a tile of `size` elements begins. Tiles only increase, so the part is found
-// from that of an earlier tile.
+// The part of a tile. Tiles only increase, so it is found from that of an earlier tile.
 struct Place {
-    int part = 0;
-    __device__ inline int64_t find(const CudaAdamWParts &all, int tile, int size) {
+    int part = 0, first = 0, end = 0; // its tiles
+    // Whether the part is another one than before, or the first.
+    __device__ inline bool find(const CudaAdamWParts &all, int tile) {
+        if (tile < end) return false;
         while (part + 1 < all.parts && all.part[part + 1].first <= tile) part++;
-        return (int64_t)(tile - all.part[part].first) * size;
+        first = all.part[part].first;
+        end = part + 1 < all.parts ? all.part[part + 1].first : INT32_MAX;
+        return true;
     }
 };
 
 // One element; copies may be NULL.
 template <typename T>
 __device__ inline void step_at(const CudaAdamWPart &own, const CudaAdamW &spec, int64_t i) {
-    step_one(own.param[i], own.m[i], own.v[i], own.grad[i], own, spec);
-    if (own.copy) ((T *)own.copy)[i] = from_float<T>(own.param[i]);
+    float param = own.param[i], m = own.m[i], v = own.v[i];
+    if (own.keep_zeros && param == 0)
+        m = v = 0;
+    else
+        step_one(param, m, v, own.grad[i], spec, own.lr, own.decay);
+    own.param[i] = param;
+    own.m[i] = m;
+    own.v[i] = v;
+    if (own.copy) ((T *)own.copy)[i] = from_float<T>(param);
 }
 
 // What a thread has in shared memory of one tile.
@@ -44,31 +53,63 @@ struct Inputs {
     Floats param[threads], m[threads], v[threads], grad[threads];
 };
 
-__device__ inline void fetch(Inputs &to, const CudaAdamWPart &own, int64_t i) {
-    if (i + pack > own.count) return;
-    copy_async16(&to.param[threadIdx.x], own.param + i);
-    copy_async16(&to.m[threadIdx.x], own.m + i);
-    copy_async16(&to.v[threadIdx.x], own.v + i);
-    copy_async16(&to.grad[threadIdx.x], own.grad + i);
-}
-
-template <typename T>
-__device__ inline void step_pack(const Inputs &from, const CudaAdamWPart &own, const CudaAdamW &spec,
-                                 int64_t i) {
-    if (i + pack > own.count) return;
-    Floats p = from.param[threadIdx.x], m = from.m[threadIdx.x], v = from.v[threadIdx.x],
-           g = from.grad[threadIdx.x];
-    Pack<T, pack> out;
-#pragma unroll
-    for (int j = 0; j < pack; j++) {
-        step_one(p.at[j], m.at[j], v.at[j], g.at[j], own, spec);
-        out.at[j] = from_float<T>(p.at[j]);
+// Fetches the tiles of a block, one after the other.
+struct Fetcher {
+    Place place;
+    const float *param, *m, *v, *grad;
+    int64_t count;
+    __device__ inline void run(Inputs &to, const CudaAdamWParts &all, int tile) {
+        if (place.find(all, tile)) {
+            const CudaAdamWPart &own = all.part[place.part];
+            param = own.param, m = own.m, v = own.v, grad = own.grad, count = own.count;
+        }
+        int64_t i = (int64_t)(tile - place.first) * tile_size + threadIdx.x * pack;
+        if (i + pack > count) return;
+        copy_async16(&to.param[threadIdx.x], param + i);
+        copy_async16(&to.m[threadIdx.x], m + i);
+        copy_async16(&to.v[threadIdx.x], v + i);
+        copy_async16(&to.grad[threadIdx.x], grad + i);
     }
-    store_pack(own.param + i, p);
-    store_pack(own.m + i, m);
-    store_pack(own.v + i, v);
-    if (own.copy) store_pack((T *)own.copy + i, out);
-}
+};
+
+template <typename T> struct Stepper {
+    Place place;
+    float *param, *m, *v, lr, decay;
+    T *copy;
+    int64_t count;
+    bool keep_zeros;
+    __device__ inline void run(const Inputs &from, const CudaAdamWParts &all, const CudaAdamW &spec,
+                               int tile) {
+        if (place.find(all, tile)) {
+            const CudaAdamWPart &own = all.part[place.part];
+            param = own.param, m = own.m, v = own.v, copy = (T *)own.copy, count = own.count;
+            lr = own.lr, decay = own.decay, keep_zeros = own.keep_zeros;
+            // The tail of a part is shorter than a pack, and belongs to its first tile.
+            int64_t rest = count / pack * pack + threadIdx.x;
+            if (tile == place.first && rest < count) step_at<T>(own, spec, rest);
+        }
+        int64_t i = (int64_t)(tile - place.first) * tile_size + threadIdx.x * pack;
+        if (i + pack <= count) step(from, spec, i);
+    }
+    __device__ inline void step(const Inputs &from, const CudaAdamW &spec, int64_t i) {
+        Floats p = from.param[threadIdx.x], first = from.m[threadIdx.x], second = from.v[threadIdx.x],
+               g = from.grad[threadIdx.x], before = p;
+        Pack<T, pack> out;
+#pragma unroll
+        for (int j = 0; j < pack; j++) step_one(p.at[j], first.at[j], second.at[j], g.at[j], spec, lr, decay);
+        if (keep_zeros) {
+#pragma unroll
+            for (int j = 0; j < pack; j++)
+                if (before.at[j] == 0) p.at[j] = before.at[j], first.at[j] = second.at[j] = 0;
+        }
+#pragma unroll
+        for (int j = 0; j < pack; j++) out.at[j] = from_float<T>(p.at[j]);
+        store_pack(param + i, p);
+        store_pack(m + i, first);
+        store_pack(v + i, second);
+        if (copy) store_pack(copy + i, out);
+    }
+};
 
 // A thread reads only what it has copied itself, so threads need not wait for each other.
 template <typename T, int STAGES>
@@ -77,30 +118,19 @@ __global__ void __launch_bounds__(threads, 1)
                  int tiles) {
     extern __shared__ uint4 shared[];
     Inputs *stage = reinterpret_cast<Inputs *>(shared);
-    const int lane = threadIdx.x * pack;
-    Place ahead, here;
+    Fetcher ahead;
+    Stepper<T> here;
     int next = blockIdx.x, slot = STAGES - 1; // the next tile to fetch, and where to
     for (int s = 0; s < STAGES - 1; s++, next += gridDim.x) {
-        if (next < tiles) {
-            int64_t first = ahead.find(all, next, tile_size);
-            fetch(stage[s], all.part[ahead.part], first + lane);
-        }
+        if (next < tiles) ahead.run(stage[s], all, next);
         copy_group();
     }
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, next += gridDim.x) {
-        if (next < tiles) {
-            int64_t first = ahead.find(all, next, tile_size);
-            fetch(stage[slot], all.part[ahead.part], first + lane);
-        }
+        if (next < tiles) ahead.run(stage[slot], all, next);
         copy_group();
         copy_wait<STAGES - 1>();
         slot = slot + 1 < STAGES ? slot + 1 : 0; // the oldest
-        int64_t first = here.find(all, tile, tile_size);
-        const CudaAdamWPart &own = all.part[here.part];
-        step_pack<T>(stage[slot], own, spec, first + lane);
-        // The tail of a part is shorter than a pack, and belongs to its first tile.
-        int64_t rest = own.count / pack * pack + threadIdx.x;
-        if (first == 0 && rest < own.count) step_at<T>(own, spec, rest);
+        here.run(stage[slot], all, spec, tile);
     }
 }
 
@@ -109,10 +139,11 @@ template <typename T>
 __global__ void __launch_bounds__(threads)
     adamw_any_kernel(const __grid_constant__ CudaAdamWParts all, const __grid_constant__ CudaAdamW spec,
                      int tiles) {
-    Place here;
+    Place place;
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        int64_t i = here.find(all, tile, threads) + threadIdx.x;
-        if (i < all.part[here.part].count) step_at<T>(all.part[here.part], spec, i);
+        place.find(all, tile);
+        int64_t i = (int64_t)(tile - place.first) * threads + threadIdx.x;
+        if (i < all.part[place.part].count) step_at<T>(all.part[place.part], spec, i);
     }
 }
 
