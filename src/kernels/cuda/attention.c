@@ -160,7 +160,9 @@ Status attention_backward_cuda(Stream *stream, Tensor dqkv, Tensor dout, Tensor 
     Choice choice;
     TRY(choose(stream, qkv.dtype, &call, true, &choice));
     void *scratch = NULL;
-    if (choice == BY_HOPPER) {
+    if (choice == BY_HOPPER && attention_hopper_is_short(&call)) {
+        LAUNCH(launch_attention_backward_short(cuda_stream(stream), qkv.dtype, &call));
+    } else if (choice == BY_HOPPER) {
         TRY(stream_workspace(stream, attention_hopper_scratch(&call), &scratch));
         LAUNCH(launch_attention_backward_hopper(cuda_stream(stream), qkv.dtype, &call, scratch));
     } else if (choice == BY_PORTABLE) {

@@ -214,6 +214,9 @@ size_t attention_hopper_scratch(const CudaAttention *call);
 cudaError_t launch_attention_forward_hopper(cudaStream_t stream, DType type, const CudaAttention *call);
 cudaError_t launch_attention_backward_hopper(cudaStream_t stream, DType type, const CudaAttention *call,
                                              void *scratch);
+/* Backward of short sequences, without scratch; "is_short" of a call that the Hopper kernels support. */
+bool attention_hopper_is_short(const CudaAttention *call);
+cudaError_t launch_attention_backward_short(cudaStream_t stream, DType type, const CudaAttention *call);
 /* delta = row sums of dout * out. */
 cudaError_t launch_attention_delta(cudaStream_t stream, DType type, const CudaAttention *call);
 /* For cuDNN with lens: _lengths computes the lengths (2,B) of queries and keys, each at least 1. _blank runs
