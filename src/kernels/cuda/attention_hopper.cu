@@ -9,6 +9,7 @@
 // Each lane draws its own dropout masks: a word has the mask of a row's columns 8n + 2t and 8n + 2t + 1,
 // which are those that lane t holds.
 #include "kernels/cuda/attention_hopper.cuh"
+#include "kernels/cuda/chain.cuh"
 
 namespace hopper::forward {
 
@@ -342,6 +343,8 @@ template <typename T, int D, int W, bool DROP> __device__ inline void forward_bl
         barriers_ready();
     }
     __syncthreads();
+    chain_next();
+    chain_wait();
     if (threadIdx.x < 128) {
         registers_down<F::producer_registers>();
         if (threadIdx.x == 0) load_tiles<F>(args, s);
@@ -373,8 +376,7 @@ cudaError_t start_forward(cudaStream_t stream, ForwardArgs &args, DType type) {
     cudaError_t error = allow_shared(forward_hopper<T, D, W, DROP>, bytes);
     if (error != cudaSuccess) return error;
     int blocks = std::min(args.items, processors());
-    forward_hopper<T, D, W, DROP><<<blocks, F::threads, bytes, stream>>>(args);
-    return cudaGetLastError();
+    return launch_chained(stream, forward_hopper<T, D, W, DROP>, blocks, F::threads, bytes, args);
 }
 
 template <typename T> cudaError_t start_forward_of(cudaStream_t stream, ForwardArgs &args, DType type) {

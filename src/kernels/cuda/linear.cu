@@ -44,6 +44,8 @@ template <typename T, CudaAct ACT, int N> __global__ void act_kernel(T *y, const
 template <typename T, typename P, CudaAct ACT, int N>
 __global__ void act_backward_kernel(T *dx, const P *dy, const T *pre, int64_t count, bool accumulate) {
     int64_t first = (blockIdx.x * (int64_t)threads + threadIdx.x) * N;
+    chain_next();
+    chain_wait();
     if (first + N <= count) {
         Pack<P, N> in = load_pack<P, N>(dy + first);
         Pack<T, N> at = load_pack<T, N>(pre + first), out;
@@ -70,12 +72,10 @@ cudaError_t act_backward(cudaStream_t stream, T *dx, const P *dy, const T *pre, 
         constexpr CudaAct ACT = decltype(tag)::act;
         constexpr int N = pack_size<T>;
         if (aligned_16(dx, dy, pre))
-            act_backward_kernel<T, P, ACT, N>
-                <<<blocks_for(count, threads * N), threads, 0, stream>>>(dx, dy, pre, count, accumulate);
-        else
-            act_backward_kernel<T, P, ACT, 1>
-                <<<blocks_for(count, threads), threads, 0, stream>>>(dx, dy, pre, count, accumulate);
-        return cudaGetLastError();
+            return launch_chained(stream, act_backward_kernel<T, P, ACT, N>, blocks_for(count, threads * N),
+                                  threads, 0, dx, dy, pre, count, accumulate);
+        return launch_chained(stream, act_backward_kernel<T, P, ACT, 1>, blocks_for(count, threads), threads,
+                              0, dx, dy, pre, count, accumulate);
     });
 }
 
