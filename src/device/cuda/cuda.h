@@ -14,6 +14,7 @@ typedef struct CudaDevice {
     int capability;       /* 90 is 9.0 */
     size_t shared_memory; /* maximum bytes per thread block */
     bool tf32;            /* fp32 matmuls may use tf32 */
+    int urgent;           /* streams from stream_new_urgent */
     CudaBlock *waiting;
     struct Nvml *nvml; /* see nvml.c; NULL: not loaded yet */
     /* State of kernels/cuda: library handles, plans, tuned algorithms. */

@@ -100,10 +100,12 @@ static Status stream_init_cuda(Stream *stream) {
     CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     CUDA_TRY(cudaStreamCreateWithPriority(&made, cudaStreamNonBlocking, stream->urgent ? greatest : least));
     stream->impl = made;
+    cuda_device(stream)->urgent += stream->urgent;
     return OK;
 }
 
 static void stream_done_cuda(Stream *stream) {
+    cuda_device(stream)->urgent -= stream->urgent;
     cudaStreamSynchronize(cuda_stream(stream));
     for (int i = 0; i < STREAM_MARKS; i++)
         if (stream->mark[i].event) cudaEventDestroy(stream->mark[i].event);

@@ -17,6 +17,13 @@ static DType copy_type(const AdamWPart *part) {
     return part->copy.data ? part->copy.dtype : DT_F32;
 }
 
+/* Multiprocessors for an update. Where forward runs beside it on a stream with precedence, 40 of an H200's
+ * 132 take little longer than 66 and leave more to forward; alone, all of them take a sixth less time
+ * than 66. */
+static int update_processors(const CudaDevice *device) {
+    return device->urgent ? device->processors * 10 / 33 : device->processors;
+}
+
 Status adamw_step_cuda(Stream *stream, const AdamWPart *part, int parts, AdamW spec) {
     CudaAdamW step = {.beta1 = spec.beta1,
                       .beta2 = spec.beta2,
@@ -33,7 +40,7 @@ Status adamw_step_cuda(Stream *stream, const AdamWPart *part, int parts, AdamW s
             if (tensor_count(part[i].param)) all.part[all.parts++] = part_of(&part[i]);
         const CudaDevice *device = cuda_device(stream);
         if (all.parts)
-            LAUNCH(launch_adamw(cuda_stream(stream), type, &all, step, device->processors / 2,
+            LAUNCH(launch_adamw(cuda_stream(stream), type, &all, step, update_processors(device),
                                 device->shared_memory));
     }
     return OK;
