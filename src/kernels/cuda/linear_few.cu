@@ -15,7 +15,7 @@
 // In a chain (chain.cuh), the first weights are loaded before the previous kernel has finished.
 #include "kernels/cuda/act.cuh"
 #include "kernels/cuda/chain.cuh"
-#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/skinny.cuh"
 
 namespace {
 
@@ -28,15 +28,6 @@ struct SkinnyGemm {
     bool out_fp32; // out is fp32
     CudaAct act;
 };
-
-// Weights are read only once, so they bypass the L1 cache.
-__device__ inline uint4 load_once(const void *from) {
-    uint4 to;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(to.x), "=r"(to.y), "=r"(to.z), "=r"(to.w)
-                 : "l"(from));
-    return to;
-}
 
 template <typename T> __device__ inline void finish(const SkinnyGemm &call, int row, int col, float sum) {
     int64_t at = (int64_t)row * call.cols + col;
