@@ -249,6 +249,19 @@ MUST_USE Status int4_bytes(const Exec *exec, int64_t N, int64_t K, size_t *ret_b
 MUST_USE Status int4_pack(const Exec *exec, Tensor packed, Tensor w, Tensor step, Tensor scale,
                           Tensor factor);
 
+/* ---- linear layers in generation ---- */
+
+/* What linear_fused_forward computes besides the linear layer. */
+typedef struct LinearFusion {
+    Tensor gamma, beta; /* (K): x is normalized first. beta is absent: RMS norm; both are absent: no norm */
+    float eps;
+    bool gated; /* the activation is a gated one */
+    Tensor res; /* (M,N), optional, not with an activation: the residual */
+} LinearFusion;
+
+/* Whether the backend has a fused kernel for the call; false on CPUs, where it would not be faster. */
+bool linear_fused_supports(const Exec *exec, Tensor y, Tensor x, Tensor w, LinearFusion fusion);
+
 /* ---- linear layers with sparse weights, for inference on a CPU ----
  *
  * sparse_pack arranges the nonzero weights in the order in which they are multiplied. mask is (N, K / 8
@@ -278,6 +291,8 @@ struct KernelTable {
     Status (*name)(Stream * stream, __VA_ARGS__);
 #include "kernels/ops.def"
     Status (*int8_tile)(int bits, Int8Tile *ret_tile); /* how int8 and int4 weights are packed */
+    /* See linear_fused_supports; NULL: never. */
+    bool (*fuses_linear)(Tensor y, Tensor x, Tensor w, const LinearFusion *fusion);
 };
 
 /* A backend by name: "ref", "cpu" or, in a build with CUDA, "cuda". Tables live as long as the program. Fails

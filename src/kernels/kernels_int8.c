@@ -1,5 +1,5 @@
-/* The functions of kernels.h, continued: packing of int8 and int4 weights, and linear layers and embeddings
- * that use them. See int8.h for the format. */
+/* The functions of kernels.h, continued: packing of int8 and int4 weights, linear layers and embeddings that
+ * use them, and fused linear layers of generation. See int8.h for the format. */
 #include <math.h>
 #include <string.h>
 
@@ -205,6 +205,40 @@ Status linear_int8_forward(Exec *exec, Tensor y, Tensor pre, Tensor x, Tensor w,
     double read = (double)N * (double)K * (w.dtype == DT_Q4 ? 17.0 / 32 : 1);
     RUN(KERNEL_LINEAR_INT8_FORWARD, 2.0 * (double)M * (double)N * (double)K, BYTES(y, pre, x, b) + read,
         linear_int8_forward, y, pre, x, w, b, act);
+}
+
+bool linear_fused_supports(const Exec *exec, Tensor y, Tensor x, Tensor w, LinearFusion fusion) {
+    if (!exec->table->fuses_linear || exec->observer) return false;
+    return exec->table->fuses_linear(y, x, w, &fusion);
+}
+
+static bool is_packed(Tensor w) {
+    return w.dtype == DT_Q8 || w.dtype == DT_Q4;
+}
+
+Status linear_fused_forward(Exec *exec, Tensor y, Tensor x, Tensor w, Tensor b, Act act,
+                            LinearFusion fusion) {
+    CHECK_FLOAT(x);
+    TRY(check_act(__func__, act));
+    int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_cols(y), rows = fusion.gated ? 2 * N : N;
+    if (is_packed(w)) {
+        TRY(check_backend(__func__, exec));
+        TRY(check_packed(__func__, w));
+    }
+    CHECK_MATRIX(w, is_packed(w) ? w.dtype : x.dtype, rows, K);
+    CHECK_MATRIX(y, x.dtype, M, N);
+    if (b.data) CHECK_COUNT(b, x.dtype, rows);
+    if (fusion.gamma.data) CHECK_COUNT(fusion.gamma, x.dtype, K);
+    if (fusion.beta.data) CHECK_COUNT(fusion.beta, x.dtype, K);
+    if (fusion.beta.data && !fusion.gamma.data) return FAILED("internal: %s: beta requires gamma", __func__);
+    if (fusion.res.data) CHECK_MATRIX(fusion.res, x.dtype, M, N);
+    if (fusion.res.data && act != ACT_NONE)
+        return FAILED("internal: %s: an activation and a residual", __func__);
+    if (M == 0 || N == 0) return OK;
+    double read = is_packed(w) ? (double)rows * (double)K * (w.dtype == DT_Q4 ? 17.0 / 32 : 1) : BYTES(w);
+    RUN(KERNEL_LINEAR_FUSED_FORWARD, 2.0 * (double)M * (double)rows * (double)K,
+        BYTES(y, x, b, fusion.gamma, fusion.beta, fusion.res) + read, linear_fused_forward, y, x, w, b, act,
+        fusion);
 }
 
 static void unpack_row(const Int8View *view, float *to, int64_t row) {

@@ -1,6 +1,7 @@
-/* Sweep cases: linear layers with int8 and int4 weights. Both sides compute with the same integers, so
- * results differ only by fp32 rounding, and a single value quantized to a different integer would be
- * detected. Every int8 microkernel of this CPU runs some cases, and the fastest runs all. */
+/* Sweep cases: linear layers with int8 and int4 weights, and fused linear layers of generation. Both sides
+ * compute with the same integers, so results differ only by fp32 rounding, and a single value quantized to a
+ * different integer would be detected. Every int8 microkernel of this CPU runs some cases, and the fastest
+ * runs all. */
 #include <math.h>
 
 #include "kernels/int8.h"
@@ -46,8 +47,9 @@ static Tensor in_type(Kit *kit, Tensor shape) {
 }
 
 /* Rows of several kinds: with an outlier, zero, tiny, huge, with rounding ties, and not finite. */
-static Tensor some_rows(Kit *kit, int64_t M, int64_t K) {
-    Tensor x = kit_random(kit, in_type(kit, shape2(M, K)));
+static Tensor some_rows(Kit *kit, Tensor shape) {
+    Tensor x = kit_random(kit, shape);
+    int64_t M = tensor_rows(x), K = tensor_cols(x);
     for (int64_t m = 0; m < M; m++) {
         for (int64_t k = 0; k < K; k++) {
             double value = tensor_get(x, m * K + k);
@@ -74,7 +76,7 @@ static void linear_case(Kit *kit, const Args *args, bool four) {
     unsigned rest = args->flags / 4 / ACT_COUNT;
     Tensor w = (four ? some_weights4 : some_weights)(kit, N, K, rest & 1, rest & 2);
     if ((M + N + K) % 3 == 0) assert_ok(int8_set_static_amax(w, 1.25f));
-    Tensor x = some_rows(kit, M, K);
+    Tensor x = some_rows(kit, in_type(kit, shape2(M, K)));
     Tensor y = kit_take(kit, in_type(kit, shape2(M, N))), pre = TENSOR_NONE, b = TENSOR_NONE;
     if (act && args->flags & 1) kit_output(kit, "pre", pre = kit_take(kit, in_type(kit, shape2(M, N))));
     if (args->flags & 2) b = kit_random(kit, in_type(kit, shape1(N)));
@@ -130,4 +132,82 @@ void linear_int8_forward_sweep(Sweep *sweep) {
     }
     unsetenv("WEFT_CPU_INT8");
     for (unsigned f = 0; f < 4; f++) compare(sweep, static_amax_case, (Args){{33, 130}, f, norm_wise});
+}
+
+/* ---- fused linear layers ----
+ *
+ * A GPU has them for 16-bit types only. */
+
+static Tensor in_16_bits(Kit *kit, Tensor shape) {
+    shape = typed(kit, shape);
+    if (test_on_cuda() && shape.dtype == DT_F32) shape.dtype = DT_BF16;
+    return shape;
+}
+
+typedef struct FusedCase {
+    Tensor y, x, w, b;
+    Act act;
+    LinearFusion fusion;
+} FusedCase;
+
+/* The same with the kernels that it replaces; the cpu backend's int8 kernels only support fp32. */
+static void run_separately(Kit *kit, const FusedCase *c) {
+    int64_t M = tensor_rows(c->x);
+    Exec exec = kit->exec;
+    exec.profile = NULL;
+    Tensor h = c->x, v = c->y, mean = kit_take(kit, shape1(M)), rstd = kit_take(kit, shape1(M));
+    const LinearFusion *f = &c->fusion;
+    if (f->gamma.data) h = kit_take(kit, c->x);
+    if (f->beta.data)
+        assert_ok(layernorm_forward(&exec, h, mean, rstd, c->x, f->gamma, f->beta, f->eps));
+    else if (f->gamma.data)
+        assert_ok(rmsnorm_forward(&exec, h, rstd, c->x, f->gamma, f->eps, (HeadRange){0}));
+    if (f->gated || f->res.data) v = kit_take(kit, tensor_2d(NULL, c->x.dtype, M, tensor_rows(c->w)));
+    assert_ok(linear_forward(&exec, v, TENSOR_NONE, h, c->w, c->b, f->gated ? ACT_NONE : c->act));
+    if (f->gated) assert_ok(glu_forward(&exec, c->y, v, c->act));
+    if (f->res.data) assert_ok(dropout_add_forward(&exec, c->y, f->res, v, (Dropout){0}));
+    assert_ok(stream_sync(kit->stream));
+}
+
+/* Flags: three kinds of weights, three norms, four kinds of result, and biases. Fused and separate kernels
+ * must return the same bits. */
+static void linear_fused_forward_case(Kit *kit, const Args *args) {
+    int64_t M = args->n[0], N = args->n[1], K = args->n[2];
+    unsigned bits = args->flags % 3, norm = args->flags / 3 % 3, result = args->flags / 9 % 4;
+    FusedCase c = {.fusion = {.eps = 1e-3f, .gated = result == 2}};
+    int64_t rows = c.fusion.gated ? 2 * N : N;
+    bool factors = (M + norm) % 2, more = N % 16;
+    if (bits == 0) c.w = kit_random(kit, in_16_bits(kit, shape2(rows, K)));
+    if (bits == 1) c.w = some_weights(kit, rows, K, factors, more);
+    if (bits == 2) c.w = some_weights4(kit, rows, K, factors, more);
+    if (bits && M % 4 == 3) assert_ok(int8_set_static_amax(c.w, 1.25f));
+    c.x = (bits && !norm ? some_rows : kit_random)(kit, in_16_bits(kit, shape2(M, K)));
+    if (bits && M > 9) tensor_put(c.x, 9 * K + K / 2, NAN);
+    if (norm) c.fusion.gamma = kit_random(kit, in_16_bits(kit, shape1(K)));
+    if (norm == 1) c.fusion.beta = kit_random(kit, in_16_bits(kit, shape1(K)));
+    if (args->flags / 36) c.b = kit_random(kit, in_16_bits(kit, shape1(rows)));
+    c.act = result == 1 ? ACT_GELU_TANH : result == 2 ? ACT_SILU : ACT_NONE;
+    if (result == 3) c.fusion.res = kit_random(kit, in_16_bits(kit, shape2(M, N)));
+    c.y = kit_take(kit, in_16_bits(kit, shape2(M, N)));
+    if (kit->cuda) assert_true(linear_fused_supports(&kit->exec, c.y, c.x, c.w, c.fusion));
+    assert_ok(linear_fused_forward(&kit->exec, c.y, c.x, c.w, c.b, c.act, c.fusion));
+    kit_output(kit, "y", c.y);
+    if (!strcmp(kit->exec.table->name, "cpu")) return;
+    FusedCase separate = c;
+    separate.y = kit_take(kit, c.y);
+    run_separately(kit, &separate);
+    assert_memory_equal(c.y.data, separate.y.data, tensor_bytes(c.y));
+}
+
+/* Sizes for all block widths of the GPU's kernels, rows of a warp and of a block, and 8 and 16 warps. A value
+ * of a norm that is rounded differently changes all outputs of its row, hence the tolerance. */
+void linear_fused_forward_sweep(Sweep *sweep) {
+    static const int64_t size[][3] = {{1, 264, 768},  {12, 96, 1024},  {16, 64, 2048}, {9, 40, 4096},
+                                      {3, 1200, 64},  {8, 128, 1600},  {2, 24, 2304},  {5, 72, 1856},
+                                      {7, 2400, 128}, {4, 3400, 64},   {15, 16, 1088}, {1, 8, 64},
+                                      {16, 520, 320}, {6, 1072, 2112}, {13, 4360, 64}, {10, 8, 5632}};
+    for (unsigned i = 0; i < sizeof size / sizeof *size; i++)
+        for (unsigned f = i % 3; f < 72; f += SANITIZED ? 23 : test_on_cuda() ? 1 : 5)
+            compare(sweep, linear_fused_forward_case,
+                    (Args){{size[i][0], size[i][1], size[i][2]}, f, 100 * norm_wise});
 }

@@ -20,6 +20,7 @@
     Status name##_cuda(Stream *stream, __VA_ARGS__);
 #include "kernels/ops.def"
 Status int8_tile_cuda(int bits, Int8Tile *ret_tile);
+bool fuses_linear_cuda(Tensor y, Tensor x, Tensor w, const LinearFusion *fusion);
 
 /* Per-device state of the backend, created on first use. Each part belongs to the file named here. */
 typedef struct CudaKernels {

@@ -1,0 +1,56 @@
+/* Linear layers with what surrounds them in generation on a GPU: slots for linear_fused.cu.
+ * WEFT_CUDA_FUSE=off makes generation use separate kernels. */
+#include "kernels/cuda/linear_fused.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/int8.h"
+
+static CudaFused fused_call(Tensor y, Tensor x, Tensor w, const LinearFusion *fusion) {
+    CudaFused call = {
+        .rows = (int)tensor_rows(x),
+        .cols = (int)tensor_cols(y),
+        .inner = (int)tensor_cols(x),
+        .type = x.dtype,
+        .x = x.data,
+        .y = y.data,
+        .res = fusion->res.data,
+        .gated = fusion->gated,
+        .gamma = fusion->gamma.data,
+        .beta = fusion->beta.data,
+        .eps = fusion->eps,
+        .bits = 16,
+        .w = w.data,
+    };
+    if (w.dtype != DT_Q8 && w.dtype != DT_Q4) return call;
+    Int8View view = int8_view(w);
+    const char *host = w.data, *base = view.header->device ? view.header->device : host;
+    call.bits = view.header->bits;
+    call.static_amax = view.header->amax;
+    call.w = base + ((const char *)view.panels - host);
+    call.scale = (const float *)(const void *)(base + ((const char *)view.scale - host));
+    if (view.factor) call.factor = (const float *)(const void *)(base + ((const char *)view.factor - host));
+    return call;
+}
+
+bool fuses_linear_cuda(Tensor y, Tensor x, Tensor w, const LinearFusion *fusion) {
+    const char *requested = getenv("WEFT_CUDA_FUSE");
+    int64_t largest = INT32_MAX / 4;
+    if (requested && !strcmp(requested, "off")) return false;
+    if (w.dtype != x.dtype && w.dtype != DT_Q8 && w.dtype != DT_Q4) return false;
+    if (tensor_rows(x) > CUDA_FUSED_ROWS || tensor_cols(x) > largest || tensor_cols(y) > largest)
+        return false;
+    CudaFused call = fused_call(y, x, w, fusion);
+    return linear_fused_runs(&call);
+}
+
+Status linear_fused_forward_cuda(Stream *stream, Tensor y, Tensor x, Tensor w, Tensor b, Act act,
+                                 LinearFusion fusion) {
+    CudaFused call = fused_call(y, x, w, &fusion);
+    call.bias = b.data;
+    call.act = (CudaAct)act;
+    LAUNCH(launch_linear_fused(cuda_stream(stream), &call));
+    return OK;
+}
