@@ -113,14 +113,20 @@ static Status copy_parts(const Block *block, Pass *pass, Tensor to, Tensor q, Te
     return OK;
 }
 
-/* The matrix and bias of q, k and v. Without `copy`, only their shapes matter. */
+/* The matrix and bias of q, k and v, unless ranks share key-value heads. */
+static Linear whole_qkv(const Block *block, const Pass *pass) {
+    Linear all = linear_of(block, pass->param, QKV_W), q = linear_of(block, pass->param, Q_W);
+    if (!all.weight.data) all.weight = join(q.weight, block_param(block, pass->param, KV_W));
+    if (!all.bias.data) all.bias = join(q.bias, block_param(block, pass->param, KV_B));
+    return all;
+}
+
+/* The same in any case. Without `copy`, only their shapes matter. */
 static Status qkv_weights(const Block *block, Pass *pass, const AttentionSaved *s, bool copy,
                           Linear *ret_weights) {
-    Linear all = linear_of(block, pass->param, QKV_W), q = linear_of(block, pass->param, Q_W);
+    Linear q = linear_of(block, pass->param, Q_W);
     Tensor kv = block_param(block, pass->param, KV_W), kv_bias = block_param(block, pass->param, KV_B);
-    if (!all.weight.data) all.weight = join(q.weight, kv);
-    if (!all.bias.data) all.bias = join(q.bias, kv_bias);
-    *ret_weights = all;
+    *ret_weights = whole_qkv(block, pass);
     if (!s->copied.weight.data) return OK;
     *ret_weights = s->copied;
     if (!q.bias.data) ret_weights->bias = TENSOR_NONE;
@@ -296,6 +302,26 @@ Status attention_run(const Block *block, Pass *pass, const AttentionSaved *s, Te
     TRY(attention_input(block, pass, s, true, &qkv));
     TRY(attend(block, pass, s, qkv));
     return linear_run(block, pass, y, input_of_out(s), row_parallel(block, pass, OUT_W));
+}
+
+bool attention_fuses(const Block *block, const Pass *pass, const AttentionSaved *s, Tensor y, Tensor x,
+                     Norm norm, Tensor res) {
+    return linear_fused_supports(pass->exec, heads_as_rows(s->qkv), x, whole_qkv(block, pass).weight,
+                                 fused_norm(block, norm)) &&
+           linear_fused_supports(pass->exec, y, heads_as_rows(s->att),
+                                 linear_of(block, pass->param, OUT_W).weight, (LinearFusion){.res = res});
+}
+
+Status attention_run_fused(const Block *block, Pass *pass, const AttentionSaved *s, Tensor y, Tensor x,
+                           Norm norm, Tensor res) {
+    Linear qkv = whole_qkv(block, pass), out = linear_of(block, pass->param, OUT_W);
+    Tensor heads;
+    TRY(linear_fused_forward(pass->exec, heads_as_rows(s->qkv), x, qkv.weight, qkv.bias, ACT_NONE,
+                             fused_norm(block, norm)));
+    TRY(attention_input(block, pass, s, true, &heads));
+    TRY(attend(block, pass, s, heads));
+    return linear_fused_forward(pass->exec, y, heads_as_rows(s->att), out.weight, out.bias, ACT_NONE,
+                                (LinearFusion){.res = res});
 }
 
 Status attention_back(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dqkv, Tensor datt,

@@ -34,6 +34,12 @@ double attention_flops(const Block *block, int64_t T);
 
 /* y: the output projection's partial sums, from the rows x. In generation, against the KV cache. */
 MUST_USE Status attention_run(const Block *block, Pass *pass, const AttentionSaved *s, Tensor y, Tensor x);
+/* The same on one rank in generation, with the norm before it and the residual: y = res + attention(norm(x)).
+ * attention_fuses says whether the backend has fused kernels for this. */
+bool attention_fuses(const Block *block, const Pass *pass, const AttentionSaved *s, Tensor y, Tensor x,
+                     Norm norm, Tensor res);
+MUST_USE Status attention_run_fused(const Block *block, Pass *pass, const AttentionSaved *s, Tensor y,
+                                    Tensor x, Norm norm, Tensor res);
 /* dqkv from dy, the gradient of y, and the dropout that is not yet applied to it. datt (as att) is
  * workspace. */
 MUST_USE Status attention_back(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dqkv,

@@ -229,9 +229,24 @@ static Status forward_layer(const Block *block, Pass *pass, Tensor y, Tensor x) 
     return norm_forward_sum(e, c, s.sum2, y, s.stats2, s.h2, w.a, norm2(block, pass->param), dropout);
 }
 
+/* Whether a decoding pass may use fused kernels, if the backend has them. */
+static bool may_fuse(const Block *block, const Pass *pass) {
+    return pre_norm(block) && pass->tp->size == 1 && !pass->shape.train && !pass->shape.fake_quant &&
+           !layer_in_fp8(block, pass->shape);
+}
+
 static Status decode_layer(const Block *block, Pass *pass, Tensor y, Tensor x) {
     if (!config_causal(block->config)) return FAILED("internal: an encoder cannot generate text");
-    return forward_layer(block, pass, y, x);
+    LayerSaved s;
+    LayerScratch w;
+    TRY(layer_memory(block, pass, &s, &w));
+    Norm first = norm1(block, pass->param), second = norm2(block, pass->param);
+    Tensor mid = s.sum1;
+    if (!may_fuse(block, pass) || !attention_fuses(block, pass, &s.attn, mid, x, first, x) ||
+        !mlp_fuses(block, pass, &s.mlp, y, mid, second, mid))
+        return forward_layer(block, pass, y, x);
+    TRY(attention_run_fused(block, pass, &s.attn, mid, x, first, x));
+    return mlp_run_fused(block, pass, &s.mlp, y, mid, second, mid);
 }
 
 /* Recomputes mid of a post-norm layer, unless it is saved quantized. Also recomputes its statistics, bit for

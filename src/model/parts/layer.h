@@ -62,4 +62,9 @@ static inline Linear row_parallel(const Block *block, const Pass *pass, LayerPar
     return p;
 }
 
+/* The norm before a matmul, as linear_fused_forward takes it. */
+static inline LinearFusion fused_norm(const Block *block, Norm norm) {
+    return (LinearFusion){.gamma = norm.weight, .beta = norm.bias, .eps = block->config->norm_eps};
+}
+
 #endif

@@ -78,6 +78,29 @@ Status mlp_run(const Block *block, Pass *pass, const MlpSaved *s, Tensor y, Tens
     return linear_run(block, pass, y, input_of_down(block, s), down);
 }
 
+static LinearFusion fused_up(const Block *block, Norm norm) {
+    LinearFusion fusion = fused_norm(block, norm);
+    fusion.gated = block->config->gated;
+    return fusion;
+}
+
+bool mlp_fuses(const Block *block, const Pass *pass, const MlpSaved *s, Tensor y, Tensor x, Norm norm,
+               Tensor res) {
+    return linear_fused_supports(pass->exec, s->act, x, linear_of(block, pass->param, UP_W).weight,
+                                 fused_up(block, norm)) &&
+           linear_fused_supports(pass->exec, y, s->act, linear_of(block, pass->param, DOWN_W).weight,
+                                 (LinearFusion){.res = res});
+}
+
+Status mlp_run_fused(const Block *block, Pass *pass, const MlpSaved *s, Tensor y, Tensor x, Norm norm,
+                     Tensor res) {
+    Linear up = linear_of(block, pass->param, UP_W), down = linear_of(block, pass->param, DOWN_W);
+    TRY(linear_fused_forward(pass->exec, s->act, x, up.weight, up.bias, block->config->act,
+                             fused_up(block, norm)));
+    return linear_fused_forward(pass->exec, y, s->act, down.weight, down.bias, ACT_NONE,
+                                (LinearFusion){.res = res});
+}
+
 Status mlp_recompute(const Block *block, Pass *pass, const MlpSaved *s) {
     if (mlp_restores(block, pass->shape)) return OK;
     if (block->config->gated) return glu_forward(pass->exec, s->act, s->pre, block->config->act);

@@ -27,6 +27,12 @@ double mlp_flops(const ModelConfig *config); /* per token, forward */
 
 /* y: the partial sums of down, from the rows x. */
 MUST_USE Status mlp_run(const Block *block, Pass *pass, const MlpSaved *s, Tensor y, Tensor x);
+/* The same on one rank in generation, with the norm before it and the residual: y = res + mlp(norm(x)).
+ * mlp_fuses says whether the backend has fused kernels for this. */
+bool mlp_fuses(const Block *block, const Pass *pass, const MlpSaved *s, Tensor y, Tensor x, Norm norm,
+               Tensor res);
+MUST_USE Status mlp_run_fused(const Block *block, Pass *pass, const MlpSaved *s, Tensor y, Tensor x,
+                              Norm norm, Tensor res);
 /* Recomputes act from pre, unless backward restores it. */
 MUST_USE Status mlp_recompute(const Block *block, Pass *pass, const MlpSaved *s);
 /* fp8: memory for what the backward of down leaves about dpre for that of up; else absent. */
