@@ -4,7 +4,8 @@
 // therefore process keys of the same head at once, each with several rows in flight. A row is loaded by LANES
 // lanes (N elements each, R times), and each such group keeps a running softmax over its keys. At the end,
 // groups, warps and, if a head is split, the splits are combined in a fixed order. The new key and value are
-// read from the input, so that no thread waits for them to be written to the cache.
+// read from the input, so that no thread waits for them to be written to the cache. In a recording, cached
+// rows are on their way to the L2 cache while the previous kernel still runs.
 //
 // The caches may have a different type than the other tensors: bf16 with fp32, or int8 with a scale after
 // each row. Then every group quantizes the new key and value itself.
@@ -131,36 +132,76 @@ template <typename C, int N, int LANES, int R> struct CacheReader {
 template <typename T, typename C, int E> struct Fresh { float k[E], v[E]; };
 template <typename T, int E> struct Fresh<T, T, E> { const T *k, *v; };
 
+// A lane's elements of a key or value, in fp32 or, if it has 16 bytes of a 16-bit type, as loaded, which
+// takes half the registers.
+template <typename T, typename C, int N>
+constexpr bool keeps_words = std::is_same_v<T, C> && sizeof(T) == 2 && N == 8;
+
+// Blocks per multiprocessor that have enough registers.
+template <typename T, typename C, int N, int R>
+constexpr int blocks_at_once = R == 1 ? 1 + keeps_words<T, C, N> : 1;
+
+template <typename T, int N, int LANES, int R, bool WORDS> struct Row {
+    float x[R * N];
+    __device__ void load(const Reader<T, N, LANES, R> &reader, const T *row) { reader.load(x, row); }
+    __device__ void use() {}
+    __device__ float at(int i) const { return x[i]; }
+};
+template <typename T, int N, int LANES, int R> struct Row<T, N, LANES, R, true> {
+    uint32_t word[R * 4];
+    __device__ void load(const Reader<T, N, LANES, R> &reader, const T *row) {
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+            int d = (r * LANES + reader.part) * N;
+            uint4 all = d < reader.D ? *reinterpret_cast<const uint4 *>(row + d) : make_uint4(0, 0, 0, 0);
+            word[4 * r] = all.x, word[4 * r + 1] = all.y, word[4 * r + 2] = all.z, word[4 * r + 3] = all.w;
+        }
+    }
+    // Keeps the compiler from converting the elements earlier.
+    __device__ void use() {
+#pragma unroll
+        for (int i = 0; i < R * 4; i++) asm volatile("" : "+r"(word[i]));
+    }
+    __device__ float at(int i) const {
+        uint16_t bits = (uint16_t)(word[i / 2] >> (i % 2 * 16));
+        T value;
+        memcpy(&value, &bits, sizeof value);
+        return to_float(value);
+    }
+};
+
 // Adds up to `ahead` keys below `end`, starting at `key` and `step` apart. Key `last` is the new one.
 template <typename T, typename C, int N, int LANES, int R>
 __device__ inline void add_keys(Mix<R * N> &mix, int D, int part, const float (&query)[R * N],
                                 const C *const (&cache)[2], int64_t stride, const Fresh<T, C, R * N> &fresh,
                                 int key, int step, int end, int last) {
-    float k[ahead][R * N], v[ahead][R * N], score[ahead], most = mix.most;
+    Row<T, N, LANES, R, keeps_words<T, C, N>> k[ahead], v[ahead];
+    float score[ahead], most = mix.most;
 #pragma unroll
     for (int a = 0; a < ahead; a++) {
         int at = min(key + a * step, end - 1);
         int64_t row = at * stride;
         if constexpr (std::is_same_v<T, C>) {
             Reader<T, N, LANES, R> reader = {D, part};
-            reader.load(k[a], at == last ? fresh.k : cache[0] + row);
-            reader.load(v[a], at == last ? fresh.v : cache[1] + row);
+            k[a].load(reader, at == last ? fresh.k : cache[0] + row);
+            v[a].load(reader, at == last ? fresh.v : cache[1] + row);
         } else {
             CacheReader<C, N, LANES, R> reader = {D, part};
-            reader.load(k[a], cache[0] + row);
-            reader.load(v[a], cache[1] + row);
+            reader.load(k[a].x, cache[0] + row);
+            reader.load(v[a].x, cache[1] + row);
 #pragma unroll
             for (int i = 0; i < R * N; i++) {
-                k[a][i] = at == last ? fresh.k[i] : k[a][i];
-                v[a][i] = at == last ? fresh.v[i] : v[a][i];
+                k[a].x[i] = at == last ? fresh.k[i] : k[a].x[i];
+                v[a].x[i] = at == last ? fresh.v[i] : v[a].x[i];
             }
         }
     }
 #pragma unroll
     for (int a = 0; a < ahead; a++) {
         score[a] = 0;
+        k[a].use();
 #pragma unroll
-        for (int i = 0; i < R * N; i++) score[a] += query[i] * k[a][i];
+        for (int i = 0; i < R * N; i++) score[a] += query[i] * k[a].at(i);
         for (int lane = LANES / 2; lane > 0; lane /= 2)
             score[a] += __shfl_xor_sync(full_warp, score[a], lane);
         if (key + a * step >= end) score[a] = -infinity;
@@ -172,8 +213,9 @@ __device__ inline void add_keys(Mix<R * N> &mix, int D, int part, const float (&
     for (int a = 0; a < ahead; a++) {
         float weight = key + a * step < end ? expf(score[a] - most) : 0.0f;
         mix.total += weight;
+        v[a].use();
 #pragma unroll
-        for (int i = 0; i < R * N; i++) mix.sum[i] += weight * v[a][i];
+        for (int i = 0; i < R * N; i++) mix.sum[i] += weight * v[a].at(i);
     }
 }
 
@@ -194,14 +236,44 @@ __device__ inline float join(const float *pieces, int count, int stride, int D, 
     return sum;
 }
 
+// The keys of a split.
+struct Keys {
+    int begin, end;
+};
+__device__ inline Keys keys_of(const CudaAttention &call, int keys, int split, int splits) {
+    int hidden = call.window ? max(keys - call.window, 0) : 0, each = (keys - hidden + splits - 1) / splits;
+    int begin = hidden + split * each;
+    return {begin, min(begin + each, keys)};
+}
+
+// Copies the rows of a split that are in a cache, of keys or of values, to the L2 cache. This is only a hint,
+// so it may run before chain_wait: earlier kernels of a recording do not write these rows, and a count that
+// is not up to date is clamped.
+template <typename C>
+__device__ inline void prefetch_keys(const CudaAttention &call, const CudaHeads &cache, int b, int kv,
+                                     int split, int splits) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    const Keys keys = keys_of(call, min(max(__ldcg(call.past + b), 0), call.keys), split, splits);
+    const C *rows = head_rows<const C>(cache, b, kv);
+    const uintptr_t begin = ((uintptr_t)(rows + keys.begin * cache.row) + 15) / 16 * 16;
+    const uintptr_t end = (uintptr_t)(rows + keys.end * cache.row) / 16 * 16;
+    if (begin < end)
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(begin), "r"((uint32_t)(end - begin))
+                     : "memory");
+#endif
+}
+
 template <typename T, typename C, int N, int LANES, int R>
-__global__ void __launch_bounds__(threads)
-    decode_kernel(CudaAttention call, CudaHeads k_new, CudaHeads v_new, int splits, float *parts) {
+__global__ void __launch_bounds__(threads, blocks_at_once<T, C, N, R>)
+    decode_kernel(CudaAttention call, CudaHeads k_new, CudaHeads v_new, int splits, float *parts,
+                  bool early) {
     extern __shared__ float pieces[]; // (warps, D + 2)
     constexpr int groups = 32 / LANES;
     int head = blockIdx.x / splits, split = blockIdx.x % splits, b = head / call.H, h = head % call.H;
     int D = call.D, warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / LANES;
     chain_next();
+    if (early && threadIdx.x % 32 == 0 && warp < 2 && h % call.group == 0)
+        prefetch_keys<C>(call, warp == 0 ? call.k : call.v, b, h / call.group, split, splits);
     chain_wait();
     Span span = span_of(call, b);
     if (!span.queries) return;
@@ -231,9 +303,8 @@ __global__ void __launch_bounds__(threads)
     float query[R * N];
     reader.load(query, head_rows<const T>(call.q, b, h));
     for (int i = 0; i < R * N; i++) query[i] *= call.scale;
-    int hidden = call.window ? max(span.keys - call.window, 0) : 0;
-    int each = (span.keys - hidden + splits - 1) / splits;
-    int begin = hidden + split * each, end = min(begin + each, span.keys);
+    const Keys keys = keys_of(call, span.keys, split, splits);
+    const int begin = keys.begin, end = keys.end;
     const C *const rows[2] = {cache[0], cache[1]};
     for (int key = begin + warp * groups * ahead; key < end; key += warps * groups * ahead)
         add_keys<T, C, N, LANES, R>(mix, D, lane % LANES, query, rows, stride, fresh, key + group, groups,
@@ -286,7 +357,7 @@ cudaError_t start_decode(cudaStream_t stream, const CudaAttention &call, CudaHea
     size_t bytes = sizeof(float) * warps * (call.D + 2);
     unsigned heads = (unsigned)call.B * call.H;
     cudaError_t error = launch_chained(stream, decode_kernel<T, C, N, LANES, R>, heads * splits, threads,
-                                       bytes, call, k, v, splits, parts);
+                                       bytes, call, k, v, splits, parts, is_recorded(stream));
     if (error != cudaSuccess) return error;
     if (splits > 1) join_kernel<T><<<heads, 128, 0, stream>>>(call, splits, parts);
     return cudaGetLastError();
