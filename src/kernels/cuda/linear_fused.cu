@@ -30,7 +30,7 @@ namespace {
 
 constexpr int max_rows = CUDA_FUSED_ROWS, tile = 8, slot = 8; // columns per tile, elements per slot
 constexpr int deep_from = 2048; // inner dimension from which blocks have 16 warps, as in linear_few.cu
-constexpr size_t default_shared = 48 << 10; // bytes that need no permission
+constexpr int default_shared = 48 << 10; // bytes that need no permission
 constexpr int slice_inputs = 32, panel_cols = 16, slice_bytes = panel_cols * (slice_inputs / 2 + 1);
 
 // Inner elements that a warp multiplies at a time. Of int8, a lane has 16, which is two mma.
@@ -63,26 +63,27 @@ struct Shared {
     uint4 *gamma, *beta; // (inner / 8), with a norm
     float *bias, *scale; // (width)
     uint32_t *part;      // (warps, rows, width + 1): the warps' sums, fp32 or int32
-    float2 *stats;       // (rows): mean and rstd
+    float2 *stats;       // (max_rows): mean and rstd
     uint32_t *amax;      // (max_rows): bits of the largest magnitudes
     float *sums;         // (2, 32)
-    __host__ __device__ Shared(uintptr_t base, const CudaFused &call, int warps, int width) : end(base) {
-        rows = (uint4 *)take(is_staged(call) ? (size_t)call.rows * slots_per_row(call) * sizeof(uint4) : 0);
-        gamma = (uint4 *)take(call.gamma ? (size_t)call.inner / slot * sizeof(uint4) : 0);
-        beta = (uint4 *)take(call.beta ? (size_t)call.inner / slot * sizeof(uint4) : 0);
-        bias = (float *)take(width * sizeof(float));
-        scale = (float *)take(width * sizeof(float));
-        part = (uint32_t *)take((size_t)warps * call.rows * (width + 1) * sizeof(uint32_t));
-        stats = (float2 *)take(max_rows * sizeof(float2));
-        amax = (uint32_t *)take(max_rows * sizeof(uint32_t));
-        sums = (float *)take(2 * 32 * sizeof(float));
+    int bytes = 0;
+    __host__ __device__ Shared(char *base, const CudaFused &call, int warps, int width) {
+        const int row = call.inner / slot * (int)sizeof(uint4);
+        rows = (uint4 *)(base + take(is_staged(call) ? call.rows * slots_per_row(call) * sizeof(uint4) : 0));
+        gamma = (uint4 *)(base + take(call.gamma ? row : 0));
+        beta = (uint4 *)(base + take(call.beta ? row : 0));
+        bias = (float *)(base + take(width * sizeof(float)));
+        scale = (float *)(base + take(width * sizeof(float)));
+        part = (uint32_t *)(base + take(warps * call.rows * (width + 1) * sizeof(uint32_t)));
+        stats = (float2 *)(base + take(max_rows * sizeof(float2)));
+        amax = (uint32_t *)(base + take(max_rows * sizeof(uint32_t)));
+        sums = (float *)(base + take(2 * 32 * sizeof(float)));
     }
-    uintptr_t end;
 
   private:
-    __host__ __device__ uintptr_t take(size_t bytes) {
-        uintptr_t from = end;
-        end += (bytes + 15) / 16 * 16;
+    __host__ __device__ int take(size_t size) {
+        int from = bytes;
+        bytes += (int)((size + 15) / 16 * 16);
         return from;
     }
 };
@@ -359,7 +360,7 @@ __global__ void __launch_bounds__(WARPS * 32, blocks_at_once<BITS, WARPS, TILES>
     constexpr int in_flight = (WARPS == 8 ? 4 : 8 / TILES) / (BITS == 8 ? 2 : 1);
     using Sum = std::conditional_t<BITS == 16, float, int>;
     extern __shared__ uint4 memory[];
-    const Shared at((uintptr_t)memory, call, WARPS, width);
+    const Shared at(reinterpret_cast<char *>(memory), call, WARPS, width);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     const int chunks = call.inner / chunk<BITS>, each = (chunks + WARPS - 1) / WARPS;
     const int first = warp * each, last = min(first + each, chunks);
@@ -460,13 +461,13 @@ __global__ void __launch_bounds__(WARPS * 32, blocks_at_once<BITS, WARPS, TILES>
 template <typename T, int BITS, int WARPS, int TILES, bool STAGED>
 cudaError_t start(cudaStream_t stream, const CudaFused &call) {
     auto kernel = fused_kernel<T, BITS, WARPS, TILES, STAGED>;
-    size_t bytes = Shared(0, call, WARPS, TILES * tile).end;
+    int bytes = Shared(nullptr, call, WARPS, TILES * tile).bytes;
     int columns = (call.gated ? TILES / 2 : TILES) * tile;
     cudaError_t error = cudaSuccess;
     if (bytes > default_shared)
-        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (error != cudaSuccess) return error;
-    return launch_recorded(stream, kernel, blocks_for(call.cols, columns), WARPS * 32, bytes, call);
+    return launch_recorded(stream, kernel, blocks_for(call.cols, columns), WARPS * 32, (size_t)bytes, call);
 }
 
 int warps_for(const CudaFused &call) {
@@ -515,7 +516,7 @@ bool linear_fused_runs(const CudaFused *call) {
     if (cudaGetDevice(&device) != cudaSuccess ||
         cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess)
         return false;
-    return Shared(0, *call, warps_for(*call), tiles_for(*call) * tile).end <= (size_t)shared;
+    return Shared(nullptr, *call, warps_for(*call), tiles_for(*call) * tile).bytes <= shared;
 }
 
 cudaError_t launch_linear_fused(cudaStream_t stream, const CudaFused *call) {

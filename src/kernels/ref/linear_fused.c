@@ -1,7 +1,7 @@
 /* Linear layers with what surrounds them in generation: the separate kernels, one after the other. */
 #include "kernels/ref/ref.h"
 
-static Status normalize(Stream *stream, Tensor h, float *stats, Tensor x, const LinearFusion *fusion) {
+static Status normalize_rows(Stream *stream, Tensor h, float *stats, Tensor x, const LinearFusion *fusion) {
     int64_t M = tensor_rows(x);
     Tensor mean = tensor_1d(stats, DT_F32, M), rstd = tensor_1d(stats + M, DT_F32, M);
     if (!fusion->beta.data)
@@ -18,7 +18,7 @@ Status linear_fused_forward_ref(Stream *stream, Tensor y, Tensor x, Tensor w, Te
         TRY(mem_new(1, tensor_bytes(x), &normed));
         TRY(mem_new(2 * (size_t)M, sizeof(float), &stats));
         h.data = normed;
-        TRY(normalize(stream, h, stats, x, &fusion));
+        TRY(normalize_rows(stream, h, stats, x, &fusion));
     }
     TRY(mem_new(1, tensor_bytes(v), &result));
     v.data = fusion.gated || fusion.res.data ? result : y.data;
