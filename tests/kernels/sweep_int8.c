@@ -192,7 +192,7 @@ static void linear_fused_forward_case(Kit *kit, const Args *args) {
     if (kit->cuda) assert_true(linear_fused_supports(&kit->exec, c.y, c.x, c.w, c.fusion));
     assert_ok(linear_fused_forward(&kit->exec, c.y, c.x, c.w, c.b, c.act, c.fusion));
     kit_output(kit, "y", c.y);
-    if (!strcmp(kit->exec.table->name, "cpu")) return;
+    if (kit->cuda != test_on_cuda() || !strcmp(kit->exec.table->name, "cpu")) return;
     FusedCase separate = c;
     separate.y = kit_take(kit, c.y);
     run_separately(kit, &separate);
