@@ -220,7 +220,8 @@ Status linear_fused_forward(Exec *exec, Tensor y, Tensor x, Tensor w, Tensor b, 
                             LinearFusion fusion) {
     CHECK_FLOAT(x);
     TRY(check_act(__func__, act));
-    int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_cols(y), rows = fusion.gated ? 2 * N : N;
+    int64_t M = tensor_rows(x), K = tensor_cols(x), N = tensor_rows(w) / (fusion.gated ? 2 : 1),
+            rows = fusion.gated ? 2 * N : N;
     if (is_packed(w)) {
         TRY(check_backend(__func__, exec));
         TRY(check_packed(__func__, w));

@@ -5,7 +5,7 @@
 
 #include "kit.h"
 
-enum { FIELDS = KERNEL_COUNT + 2 }; /* plus the name and int8_tile */
+enum { FIELDS = KERNEL_COUNT + 3 }; /* plus the name, int8_tile and, last, fuses_linear */
 
 _Static_assert(sizeof(KernelTable) == FIELDS * sizeof(void (*)(void)),
                "KernelTable slots and KernelIds must correspond one to one");
@@ -20,7 +20,8 @@ static void test_tables(void **state) {
         assert_string_equal(table->name, backends[i]);
         void (*slots[FIELDS])(void);
         memcpy(slots, table, sizeof slots);
-        for (int s = 0; s < FIELDS; s++) assert_true(slots[s] != NULL);
+        for (int s = 0; s < FIELDS - 1; s++) assert_true(slots[s] != NULL);
+        assert_null(table->fuses_linear); /* only GPUs have fused kernels */
     }
     const KernelTable *untouched = NULL;
     assert_fails(kernels_find("gpu", &untouched), STATUS_USAGE, "'gpu'");
@@ -281,6 +282,30 @@ static void test_rounding(void **state) {
     }
 }
 
+static void test_wrong_shapes_fused(void **state) {
+    Kit *kit = *state;
+    Exec *e = &kit->exec;
+    Tensor x = kit_random(kit, shape2(3, 8)), w = kit_random(kit, shape2(6, 8)),
+           y = kit_take(kit, shape2(3, 6));
+    Tensor gamma = kit_random(kit, shape1(8)), half = kit_take(kit, shape2(3, 3));
+    REJECTS(linear_fused_forward(e, half, x, w, TENSOR_NONE, ACT_NONE, (LinearFusion){0}),
+            "linear_fused_forward: y is fp32");
+    REJECTS(linear_fused_forward(e, y, x, w, TENSOR_NONE, ACT_SILU, (LinearFusion){.gated = true}),
+            "linear_fused_forward: y is fp32");
+    REJECTS(linear_fused_forward(e, TENSOR_NONE, x, w, TENSOR_NONE, ACT_NONE, (LinearFusion){0}),
+            "linear_fused_forward: y is absent");
+    REJECTS(linear_fused_forward(e, y, y, w, TENSOR_NONE, ACT_NONE, (LinearFusion){0}),
+            "linear_fused_forward: w");
+    REJECTS(linear_fused_forward(e, y, x, w, gamma, ACT_NONE, (LinearFusion){0}), "linear_fused_forward: b");
+    REJECTS(linear_fused_forward(e, y, x, w, TENSOR_NONE, ACT_NONE, (LinearFusion){.beta = gamma}),
+            "linear_fused_forward: beta requires gamma");
+    REJECTS(linear_fused_forward(e, y, x, w, TENSOR_NONE, ACT_NONE, (LinearFusion){.res = x}),
+            "linear_fused_forward: fusion.res");
+    REJECTS(linear_fused_forward(e, y, x, w, TENSOR_NONE, ACT_RELU, (LinearFusion){.res = y}),
+            "linear_fused_forward: an activation and a residual");
+    assert_ok(linear_fused_forward(e, half, x, w, TENSOR_NONE, ACT_SILU, (LinearFusion){.gated = true}));
+}
+
 static void test_wrong_shapes_attention(void **state) {
     Kit *kit = *state;
     Exec *e = &kit->exec;
@@ -477,6 +502,7 @@ int main(void) {
         cmocka_unit_test(test_wrong_types),
         cmocka_unit_test(test_rounding),
         cmocka_unit_test(test_wrong_shapes_dense),
+        cmocka_unit_test(test_wrong_shapes_fused),
         cmocka_unit_test(test_wrong_shapes_attention),
         cmocka_unit_test(test_wrong_shapes_rows),
         cmocka_unit_test(test_rows_out_of_range),
