@@ -27,15 +27,19 @@ __device__ inline void chain_wait() {
 #endif
 }
 
+// Whether the kernel that runs on this device was compiled for `architecture` or later.
+inline bool is_compiled_for(const void *kernel, int architecture) {
+    cudaFuncAttributes code;
+    if (cudaFuncGetAttributes(&code, kernel) != cudaSuccess) return false;
+    return code.ptxVersion >= architecture && code.binaryVersion >= architecture;
+}
+
 // Whether the kernel was compiled with the wait instruction. All of weft's kernels are compiled alike, so one
 // answer per file is enough.
 inline bool has_chains(const void *kernel) {
     static const bool has = [kernel] {
         const char *asked = getenv("WEFT_CUDA_CHAIN");
-        cudaFuncAttributes code;
-        if (asked && !strcmp(asked, "off")) return false;
-        if (cudaFuncGetAttributes(&code, kernel) != cudaSuccess) return false;
-        return code.ptxVersion >= chain_from && code.binaryVersion >= chain_from;
+        return !(asked && !strcmp(asked, "off")) && is_compiled_for(kernel, chain_from);
     }();
     return has;
 }
@@ -45,31 +49,37 @@ inline bool is_recorded(cudaStream_t stream) {
     return cudaStreamIsCapturing(stream, &status) == cudaSuccess && status == cudaStreamCaptureStatusActive;
 }
 
+// `extra` is another launch attribute; NULL: none.
 template <typename... Params, typename... Args>
-inline cudaError_t launch_with(bool chain, cudaStream_t stream, void (*kernel)(Params...), dim3 blocks,
-                               dim3 threads, size_t shared, Args... args) {
-    cudaLaunchAttribute chained = {};
-    chained.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    chained.val.programmaticStreamSerializationAllowed = 1;
+inline cudaError_t launch_with(bool chain, const cudaLaunchAttribute *extra, cudaStream_t stream,
+                               void (*kernel)(Params...), dim3 blocks, dim3 threads, size_t shared,
+                               Args... args) {
+    cudaLaunchAttribute attribute[2] = {};
+    unsigned count = 0;
+    if (extra) attribute[count++] = *extra;
+    if (chain && has_chains((const void *)kernel)) {
+        attribute[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
     cudaLaunchConfig_t config = {};
     config.gridDim = blocks;
     config.blockDim = threads;
     config.dynamicSmemBytes = shared;
     config.stream = stream;
-    config.attrs = &chained;
-    config.numAttrs = chain && has_chains((const void *)kernel) ? 1 : 0;
+    config.attrs = attribute;
+    config.numAttrs = count;
     return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
 template <typename... Params, typename... Args>
 inline cudaError_t launch_chained(cudaStream_t stream, void (*kernel)(Params...), dim3 blocks, dim3 threads,
                                   size_t shared, Args... args) {
-    return launch_with(true, stream, kernel, blocks, threads, shared, args...);
+    return launch_with(true, nullptr, stream, kernel, blocks, threads, shared, args...);
 }
 template <typename... Params, typename... Args>
 inline cudaError_t launch_recorded(cudaStream_t stream, void (*kernel)(Params...), dim3 blocks, dim3 threads,
                                    size_t shared, Args... args) {
-    return launch_with(is_recorded(stream), stream, kernel, blocks, threads, shared, args...);
+    return launch_with(is_recorded(stream), nullptr, stream, kernel, blocks, threads, shared, args...);
 }
 
 #endif

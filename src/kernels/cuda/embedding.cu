@@ -14,10 +14,14 @@ constexpr int threads = 128, warps = threads / 32, window = 32;
 
 // ---- forward ----
 
+// `lanes` threads process a row.
 template <typename T, int N>
 __global__ void forward_kernel(T *x, const int32_t *tokens, const int32_t *types, const int32_t *past,
-                               EmbeddingTables tables, int64_t rows, int64_t positions, int64_t C) {
-    int64_t r = blockIdx.x * (int64_t)warps + threadIdx.x / 32;
+                               EmbeddingTables tables, int64_t rows, int64_t positions, int64_t C,
+                               int lanes) {
+    chain_next();
+    chain_wait();
+    int64_t r = blockIdx.x * (int64_t)(threads / lanes) + threadIdx.x / lanes;
     if (r >= rows) return;
     int64_t token = tokens[r] - tables.start, type = types ? types[r] : 0;
     int64_t position = r % positions + (past ? past[r / positions] : 0);
@@ -25,7 +29,7 @@ __global__ void forward_kernel(T *x, const int32_t *tokens, const int32_t *types
     const T *wpe =
         position >= 0 && position < tables.positions ? (const T *)tables.wpe + position * C : nullptr;
     const T *wtype = type >= 0 && type < tables.types ? (const T *)tables.wtype + type * C : nullptr;
-    for (int64_t c = threadIdx.x % 32 * N; c < C; c += 32 * N) {
+    for (int64_t c = threadIdx.x % lanes * N; c < C; c += lanes * N) {
         Pack<T, N> a, b, d, out;
         if (wte) a = load_pack<T, N>(wte + c);
         if (wpe) b = load_pack<T, N>(wpe + c);
@@ -214,15 +218,12 @@ cudaError_t launch_embedding_forward(cudaStream_t stream, DType type, void *x, c
                                      int64_t rows, int64_t positions, int64_t C) {
     return with_type(type, [&](auto t) {
         using T = decltype(t);
-        constexpr int N = pack_size<T>;
-        unsigned blocks = blocks_for(rows, warps);
-        if (C % N == 0 && aligned_16(x, tables.wte, tables.wpe, tables.wtype))
-            forward_kernel<T, N>
-                <<<blocks, threads, 0, stream>>>((T *)x, tokens, types, past, tables, rows, positions, C);
-        else
-            forward_kernel<T, 1>
-                <<<blocks, threads, 0, stream>>>((T *)x, tokens, types, past, tables, rows, positions, C);
-        return cudaGetLastError();
+        constexpr int N = pack_size<T>, few = 64; // few rows take less time with a block each
+        bool wide = C % N == 0 && aligned_16(x, tables.wte, tables.wpe, tables.wtype);
+        int lanes = rows <= few ? threads : 32;
+        return launch_chained(stream, wide ? forward_kernel<T, N> : forward_kernel<T, 1>,
+                              blocks_for(rows, threads / lanes), threads, 0, (T *)x, tokens, types, past,
+                              tables, rows, positions, C, lanes);
     });
 }
 

@@ -1,9 +1,9 @@
-// Row operations: gather, scatter_add, transpose and argmax. A warp takes a row; in argmax a block does. An
-// index out of range reads as 0 and is never written.
+// Row operations: gather, scatter_add, transpose and argmax. A warp takes a row; in argmax a block does or,
+// on Hopper and later, a cluster. An index out of range reads as 0 and is never written.
 //
 // Rows are added in the order of the index and rounded after each addition. All additions to one row of x
 // are therefore made by the warp of its first occurrence.
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/cluster.cuh"
 
 namespace {
 
@@ -52,25 +52,60 @@ __device__ inline unsigned long long warp_max_u64(unsigned long long value) {
     return value;
 }
 
+// The largest rank of the columns first, first + step, ..., returned to warp 0.
 template <typename T>
-__global__ void __launch_bounds__(argmax_threads) argmax_kernel(int32_t *index, const T *x, int64_t C) {
-    __shared__ unsigned long long buffer[argmax_threads / 32];
-    const T *row = x + blockIdx.x * C;
+__device__ inline unsigned long long largest_rank(const T *row, int64_t first, int64_t step, int64_t C,
+                                                  unsigned long long *buffer) {
     unsigned long long largest = 0; // below every value
 #pragma unroll 8
-    for (int64_t c = threadIdx.x; c < C; c += argmax_threads) {
+    for (int64_t c = first; c < C; c += step) {
         unsigned long long rank = rank_of(to_float(row[c]), c);
         largest = rank > largest ? rank : largest;
     }
     largest = warp_max_u64(largest);
     if (threadIdx.x % 32 == 0) buffer[threadIdx.x / 32] = largest;
     __syncthreads();
-    if (threadIdx.x >= 32) return;
-    largest = warp_max_u64(buffer[threadIdx.x]);
-    if (threadIdx.x > 0) return;
+    return threadIdx.x < 32 ? warp_max_u64(buffer[threadIdx.x]) : 0;
+}
+
+__device__ inline int32_t column_of(unsigned long long largest) {
     uint32_t bits = (uint32_t)(largest >> 32), value = bits >> 31 ? bits & 0x7fffffffu : ~bits;
     bool finite = (value & 0x7f800000u) != 0x7f800000u; // neither infinite nor NaN
-    index[blockIdx.x] = finite ? (int32_t)(0xffffffffu - (uint32_t)largest) : -1;
+    return finite ? (int32_t)(0xffffffffu - (uint32_t)largest) : -1;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(argmax_threads) argmax_kernel(int32_t *index, const T *x, int64_t C) {
+    __shared__ unsigned long long buffer[argmax_threads / 32];
+    chain_next();
+    chain_wait();
+    unsigned long long largest = largest_rank(x + blockIdx.x * C, threadIdx.x, argmax_threads, C, buffer);
+    if (threadIdx.x == 0) index[blockIdx.x] = column_of(largest);
+}
+
+// The blocks of a cluster read a row in turn; the first one compares their results.
+template <typename T>
+__global__ void __launch_bounds__(argmax_threads)
+    argmax_cluster_kernel(int32_t *index, const T *x, int64_t C) {
+    __shared__ unsigned long long buffer[argmax_threads / 32], best[cluster_size];
+    const unsigned rank = cluster_rank();
+    const int64_t row = blockIdx.x / cluster_size;
+    chain_next();
+    cluster_arrive();
+    chain_wait();
+    unsigned long long largest = largest_rank(x + row * C, rank * argmax_threads + threadIdx.x,
+                                              cluster_size * argmax_threads, C, buffer);
+    cluster_wait();
+    if (threadIdx.x == 0) {
+        uint32_t *to = reinterpret_cast<uint32_t *>(&best[rank]);
+        store_remote(to, 0, (uint32_t)largest);
+        store_remote(to + 1, 0, (uint32_t)(largest >> 32));
+    }
+    cluster_arrive();
+    cluster_wait();
+    if (rank > 0 || threadIdx.x > 0) return;
+    for (int i = 0; i < cluster_size; i++) largest = best[i] > largest ? best[i] : largest;
+    index[row] = column_of(largest);
 }
 
 // Lanes always process the same columns, so additions to a row need no barrier.
@@ -141,11 +176,15 @@ template <typename T> __global__ void transpose_kernel(T *y, const T *x, int64_t
 
 cudaError_t launch_argmax(cudaStream_t stream, DType type, int32_t *index, const void *x, int64_t M,
                           int64_t C) {
+    constexpr int few = 64; // rows; more fill the device with a block each
     if (M > INT32_MAX) return cudaErrorInvalidValue;
     return with_type(type, [&](auto t) {
         using T = decltype(t);
-        argmax_kernel<<<(unsigned)M, argmax_threads, 0, stream>>>(index, (const T *)x, C);
-        return cudaGetLastError();
+        if (M <= few && C > argmax_threads && has_clusters((const void *)argmax_cluster_kernel<T>))
+            return launch_cluster(true, stream, argmax_cluster_kernel<T>, (unsigned)M * cluster_size,
+                                  argmax_threads, 0, index, (const T *)x, C);
+        return launch_chained(stream, argmax_kernel<T>, (unsigned)M, argmax_threads, 0, index, (const T *)x,
+                              C);
     });
 }
 
