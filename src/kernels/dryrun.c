@@ -72,9 +72,9 @@ static size_t column_sums_bytes(int64_t rows, int64_t cols) {
 
 static Status linear_forward_dryrun(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b,
                                     Act act) {
-    (void)pre, (void)x, (void)act;
+    (void)pre, (void)act;
     int64_t cols = tensor_rows(w);
-    bool in_fp32 = b.data && rounds_early(y.dtype, cols);
+    bool in_fp32 = b.data && (rounds_early(y.dtype, cols) || (y.dtype != DT_F32 && tensor_cols(x) % 8));
     DType type = in_fp32 ? DT_F32 : y.dtype;
     size_t bias = b.data && b.dtype != type ? aligned((size_t)cols * dtype_size(type)) : 0;
     size_t result = in_fp32 ? aligned((size_t)tensor_count(y) * sizeof(float)) : 0;

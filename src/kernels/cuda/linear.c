@@ -14,8 +14,9 @@
  *
  * For GEMMs with few columns, cuBLASLt uses kernels that round to 16 bits before they add a bias,
  * accumulate, or multiply by a derivative (observed up to 67 columns, and for accumulating at 301 x 520).
- * Their results, and small ones to be accumulated, are therefore kept in fp32, and a separate pass does the
- * rest.
+ * So do those for rows that do not start at multiples of 16 bytes, which split a long inner dimension
+ * (observed at 64 x 200 with 2100 inputs). Their results, and small ones to be accumulated, are therefore
+ * kept in fp32, and a separate pass does the rest.
  *
  * WEFT_CUDA_EPILOGUE lists what cuBLASLt may fuse, for any type: "gelu" in forward, "slope" (the derivative
  * of GELU) in backward, "sums" for the bias gradient. The default is "slope" in bf16 on Hopper and later;
@@ -119,7 +120,8 @@ Status linear_forward_cuda(Stream *stream, Tensor y, Tensor pre, Tensor x, Tenso
         LAUNCH(launch_gemm_skinny(cuda_stream(stream), &gemm, (CudaAct)act, pre.data));
         return OK;
     }
-    bool fp32_result = b.data && rounds_early(sum.dtype, gemm.cols), done = false;
+    bool early = rounds_early(sum.dtype, gemm.cols) || (sum.dtype != DT_F32 && gemm.inner % 8);
+    bool fp32_result = b.data && early, done = false;
     gemm.out_type = fp32_result ? DT_F32 : sum.dtype;
     bool copy = b.data && (b.dtype != gemm.out_type || !aligned(b.data));
     size_t copy_bytes = copy ? align_up((size_t)gemm.cols * dtype_size(gemm.out_type)) : 0;
