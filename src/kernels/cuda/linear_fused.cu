@@ -26,32 +26,28 @@ template <int TILES> struct Columns {
     }
 };
 
-// 16-bit layers round a sum before its activation, int8 and int4 layers do not; see kernels.h.
-template <typename T, int BITS> __device__ inline T finished(const CudaFused &call, float value) {
-    if (call.act == CUDA_ACT_NONE) return from_float<T>(value);
-    if (BITS == 16) value = to_float(from_float<T>(value));
-    return from_float<T>(act_of(call.act, value));
-}
-
 // Blocks per multiprocessor, so that those of two kernels fit: while one computes, the next loads weights.
 template <int BITS, int WARPS, int TILES> constexpr int blocks_at_once() {
     return BITS == 16 && WARPS == 16 && TILES == 2 ? 1 : 2;
 }
 
-// The result of one element, before the residual.
+// The result of one element, before the residual. 16-bit layers and gated ones round a sum before its
+// activation, other int8 and int4 layers do not; see kernels.h.
 template <typename T, int BITS, int WARPS, int TILES>
 __device__ inline T element(const CudaFused &call, const Shared &at, const Columns<TILES> &columns, int row,
                             int col) {
     constexpr int width = TILES * tile;
-    const float value = total_of<T, BITS, WARPS>(call, at, row, col, width);
-    if (!call.gated) return finished<T, BITS>(call, value);
+    float value = total_of<T, BITS, WARPS>(call, at, row, col, width);
+    if (call.act != CUDA_ACT_NONE) {
+        if (BITS == 16 || call.gated) value = to_float(from_float<T>(value));
+        value = act_of(call.act, value);
+    }
+    if (!call.gated) return from_float<T>(value);
     const float up = total_of<T, BITS, WARPS>(call, at, row, columns.width() + col, width);
-    const float gate = act_of(call.act, to_float(from_float<T>(value)));
-    return from_float<T>(gate * to_float(from_float<T>(up)));
+    return from_float<T>(value * to_float(from_float<T>(up)));
 }
 
-// STAGED: is_staged(call).
-template <typename T, int BITS, int WARPS, int TILES, bool STAGED>
+template <typename T, int BITS, int WARPS, int TILES, RowNorm NORM>
 __global__ void __launch_bounds__(WARPS * 32, blocks_at_once<BITS, WARPS, TILES>())
     fused_kernel(CudaFused call) {
     constexpr int threads = WARPS * 32;
@@ -59,10 +55,10 @@ __global__ void __launch_bounds__(WARPS * 32, blocks_at_once<BITS, WARPS, TILES>
     const Shared at(reinterpret_cast<char *>(memory), call, WARPS, TILES * tile);
     const Columns<TILES> columns(call);
     auto row_of = [&](int i) { return columns.weight_row(call, i); };
-    Products<T, BITS, WARPS, TILES, STAGED> products(call);
+    Products<T, BITS, WARPS, TILES> products(call);
     chain_next();
     products.load(call, row_of, products.first);
-    load_constants<T, BITS, WARPS, TILES>(call, at, row_of);
+    load_constants<T, BITS, WARPS, TILES, NORM>(call, at, row_of);
     __syncthreads();
     chain_wait();
 
@@ -71,10 +67,11 @@ __global__ void __launch_bounds__(WARPS * 32, blocks_at_once<BITS, WARPS, TILES>
     T own_res = from_float<T>(0);
     if (call.res && own_row < call.rows && columns.first + own_col < call.cols)
         own_res = ((const T *)call.res)[(int64_t)own_row * call.cols + columns.first + own_col];
-    if (STAGED) prepare_rows<T, BITS, WARPS>(call, at);
+    prepare_rows<T, BITS, WARPS, NORM>(call, at);
     products.run(call, at, row_of);
     products.store(call, at);
     __syncthreads();
+#pragma unroll 1
     for (int i = threadIdx.x; i < call.rows * outputs; i += threads) {
         const int row = i == (int)threadIdx.x ? own_row : i / outputs, col = i - row * outputs;
         const int64_t to = (int64_t)row * call.cols + columns.first + col;
@@ -88,9 +85,9 @@ __global__ void __launch_bounds__(WARPS * 32, blocks_at_once<BITS, WARPS, TILES>
     }
 }
 
-template <typename T, int BITS, int WARPS, int TILES, bool STAGED>
+template <typename T, int BITS, int WARPS, int TILES, RowNorm NORM>
 cudaError_t start(cudaStream_t stream, const CudaFused &call) {
-    auto kernel = fused_kernel<T, BITS, WARPS, TILES, STAGED>;
+    auto kernel = fused_kernel<T, BITS, WARPS, TILES, NORM>;
     int bytes = Shared(nullptr, call, WARPS, TILES * tile).bytes;
     int columns = (call.gated ? TILES / 2 : TILES) * tile;
     cudaError_t error = cudaSuccess;
@@ -106,33 +103,38 @@ int warps_for(const CudaFused &call) {
 
 // One block per multiprocessor, if possible: each block prepares all rows, and two kernels should fit.
 int tiles_for(const CudaFused &call) {
-    const char *requested = getenv("WEFT_CUDA_FUSE_TILES");
     int tiles = call.cols / tile * (call.gated ? 2 : 1), count = (tiles + processors() - 1) / processors();
-    int most = is_staged(call) && warps_for(call) == 8 ? 4 : 2;
-    if (requested) count = atoi(requested);
+    const RowNorm norm = norm_of(call);
+    int most = norm == SHORT_NORM || norm == WARP_NORM ? 4 : 2;
     if (call.gated && count % 2) count++;
+    if (norm == WARP_NORM) return count > 2 ? 4 : 2;
     return count < 1 ? 1 : count < most ? count : most;
 }
 
-template <typename T, int BITS, int WARPS, bool STAGED>
+template <typename T, int BITS, int WARPS, RowNorm NORM>
 cudaError_t launch_narrow(cudaStream_t stream, const CudaFused &call, int tiles) {
-    return tiles == 1 ? start<T, BITS, WARPS, 1, STAGED>(stream, call)
-                      : start<T, BITS, WARPS, 2, STAGED>(stream, call);
+    return tiles == 1 ? start<T, BITS, WARPS, 1, NORM>(stream, call)
+                      : start<T, BITS, WARPS, 2, NORM>(stream, call);
 }
 
+// Rows of warps_for(call) == 16 are too long for a warp.
 template <typename T, int BITS> cudaError_t launch(cudaStream_t stream, const CudaFused &call) {
     const int warps = warps_for(call), tiles = tiles_for(call);
-    if constexpr (BITS == 16) {
-        if (!is_staged(call))
-            return warps == 16 ? launch_narrow<T, 16, 16, false>(stream, call, tiles)
-                               : launch_narrow<T, 16, 8, false>(stream, call, tiles);
+    switch (norm_of(call)) {
+    case NO_NORM:
+        return warps == 16 ? launch_narrow<T, BITS, 16, NO_NORM>(stream, call, tiles)
+                           : launch_narrow<T, BITS, 8, NO_NORM>(stream, call, tiles);
+    case BLOCK_NORM:
+        return warps == 16 ? launch_narrow<T, BITS, 16, BLOCK_NORM>(stream, call, tiles)
+                           : launch_narrow<T, BITS, 8, BLOCK_NORM>(stream, call, tiles);
+    case WARP_NORM:
+        return tiles == 4 ? start<T, BITS, 8, 4, WARP_NORM>(stream, call)
+                          : start<T, BITS, 8, 2, WARP_NORM>(stream, call);
+    default: break;
     }
-    if (warps == 16) return launch_narrow<T, BITS, 16, true>(stream, call, tiles);
-    switch (tiles) {
-    case 3: return start<T, BITS, 8, 3, true>(stream, call);
-    case 4: return start<T, BITS, 8, 4, true>(stream, call);
-    default: return launch_narrow<T, BITS, 8, true>(stream, call, tiles);
-    }
+    if (tiles == 3) return start<T, BITS, 8, 3, SHORT_NORM>(stream, call);
+    if (tiles == 4) return start<T, BITS, 8, 4, SHORT_NORM>(stream, call);
+    return launch_narrow<T, BITS, 8, SHORT_NORM>(stream, call, tiles);
 }
 
 } // namespace

@@ -1,15 +1,16 @@
 // What linear_fused.cu and attention_fused.cu share: the rows of a linear layer, normalized and quantized in
 // shared memory, their products with weights of 16, 8 or 4 bits, and the sums over a block's warps.
 //
-// Before the products:
-//   norm           teams of threads compute the statistics of the rows, in the order of norm.cu and
-//                  rmsnorm.cu
-//   norm, int8/4   all threads normalize the rows and store them in shared memory, 8 elements per slot of 16
-//                  bytes
-//   int8/4         they also find the rows' largest magnitudes; then each slot's elements are quantized into
-//                  its first 8 bytes
-// Every block repeats this, but rows are few and short; a kernel of its own would take longer. Rows of
-// 16-bit layers without a norm are read directly.
+// Before the products, the rows are brought into shared memory, 8 elements per slot of 16 bytes:
+//   norm           a warp reads a row into registers, computes its statistics in the order of norm.cu or
+//                  rmsnorm.cu, and normalizes it; for int8/4 it also quantizes it, into the first 8 bytes of
+//                  each slot. The rows that those kernels give to a block (BLOCK_NORM) take three passes.
+//   int8/4         all threads copy rows and find their largest magnitudes; then they quantize the slots
+//   else           asynchronous copies
+// Every block repeats this, but rows are few and short; a kernel of its own would take longer.
+//
+// With few rows, most warps have one pass over straight code, so that its length, and not arithmetic, takes
+// the time. Hence the template parameters: each kernel only has the code that it needs.
 //
 // Sums are the same as those of the separate kernels: in 16 bits because their order is the same, in int8 and
 // int4 because integer sums are exact. Every step rounds like the kernel that it replaces. So results have
@@ -39,16 +40,21 @@ template <int BITS> constexpr int chunk = BITS == 8 ? 64 : 32;
 template <int BITS> struct Weight { uint4 word; };
 template <> struct Weight<4> { uint32_t word, steps; };
 
-__host__ __device__ inline bool is_staged(const CudaFused &call) {
-    return call.gamma || call.bits != 16;
+// How rows are normalized: not at all; or each by a warp or by a block of 256 threads, as `forward` of
+// norm.cu and rmsnorm.cu do. In a short row, a lane has at most 4 packs of 8 elements, else 7.
+enum RowNorm { NO_NORM, SHORT_NORM, WARP_NORM, BLOCK_NORM };
+template <RowNorm NORM> constexpr int lane_packs = NORM == SHORT_NORM ? 4 : 7;
+
+inline int norm_packs(const CudaFused &call) {
+    return call.beta ? 7 : 4;
 }
-// Whether a warp or a block of 256 threads computes the statistics of a row, as `forward` of norm.cu and
-// rmsnorm.cu do, and whether rows are short enough for that.
-__host__ __device__ inline bool uses_warps(const CudaFused &call) {
-    return call.inner / slot <= (call.beta ? 7 : 4) * 32;
+inline RowNorm norm_of(const CudaFused &call) {
+    const int packs = call.inner / slot;
+    if (!call.gamma) return NO_NORM;
+    return packs <= 4 * 32 ? SHORT_NORM : packs <= norm_packs(call) * 32 ? WARP_NORM : BLOCK_NORM;
 }
-__host__ __device__ inline bool fits_norm(const CudaFused &call) {
-    return call.inner / slot <= (call.beta ? 7 : 4) * 256;
+inline bool fits_norm(const CudaFused &call) {
+    return call.inner / slot <= norm_packs(call) * 256;
 }
 // Slots between rows. Lanes of two rows read 4 slots each at a time, so that they use different banks.
 __host__ __device__ inline int slots_per_row(const CudaFused &call) {
@@ -57,7 +63,7 @@ __host__ __device__ inline int slots_per_row(const CudaFused &call) {
 
 // A block's shared memory.
 struct Shared {
-    uint4 *rows;         // (rows, slots_per_row), if staged
+    uint4 *rows;         // (rows, slots_per_row)
     uint4 *gamma, *beta; // (inner / 8), with a norm
     float *bias, *scale; // (width)
     uint32_t *part;      // (warps, rows, width + 1): the warps' sums, fp32 or int32
@@ -67,7 +73,7 @@ struct Shared {
     int bytes = 0;
     __host__ __device__ Shared(char *base, const CudaFused &call, int warps, int width) {
         const int row = call.inner / slot * (int)sizeof(uint4);
-        rows = (uint4 *)(base + take(is_staged(call) ? call.rows * slots_per_row(call) * sizeof(uint4) : 0));
+        rows = (uint4 *)(base + take(call.rows * slots_per_row(call) * sizeof(uint4)));
         gamma = (uint4 *)(base + take(call.gamma ? row : 0));
         beta = (uint4 *)(base + take(call.beta ? row : 0));
         bias = (float *)(base + take(width * sizeof(float)));
@@ -88,19 +94,6 @@ struct Shared {
 
 // ---- rows ----
 
-// As row_sum of row.cuh, for a block of several teams of LANES threads.
-template <int LANES> __device__ inline float team_sum(float value, float *buffer) {
-    value = warp_sum(value);
-    if constexpr (LANES > 32) {
-        constexpr int warps = LANES / 32;
-        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-        if (lane == 0) buffer[warp] = value;
-        __syncthreads();
-        value = warp_sum(lane < warps ? buffer[warp / warps * warps + lane] : 0.0f);
-    }
-    return value;
-}
-
 template <typename T, typename Body>
 __device__ inline void over_row(const T *row, int C, int lane, int lanes, Body body) {
 #pragma unroll 4
@@ -111,42 +104,49 @@ __device__ inline void over_row(const T *row, int C, int lane, int lanes, Body b
     }
 }
 
-// Mean and rstd of the rows, each computed by a team of LANES threads. All threads call this.
-template <typename T, int THREADS, int LANES>
+// As row_sum of row.cuh, for a block of several teams of 256 threads.
+__device__ inline float team_sum(float value, float *buffer) {
+    constexpr int team = 8; // warps
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    value = warp_sum(value);
+    if (lane == 0) buffer[warp] = value;
+    __syncthreads();
+    return warp_sum(lane < team ? buffer[warp / team * team + lane] : 0.0f);
+}
+
+// Mean and rstd of the rows, each computed by a team of 256 threads. All threads call this.
+template <typename T, int THREADS>
 __device__ inline void find_stats(const CudaFused &call, const Shared &at) {
-    constexpr int teams = THREADS / LANES;
-    const int C = call.inner, lane = threadIdx.x % LANES;
+    constexpr int team = 256, teams = THREADS / team;
+    const int C = call.inner, lane = threadIdx.x % team;
     int turn = 0;
     for (int first = 0; first < call.rows; first += teams) {
-        const int r = first + (int)threadIdx.x / LANES;
+        const int r = first + (int)threadIdx.x / team;
         const bool there = r < call.rows;
-        if (LANES == 32 && !there) break; // the whole warp
         const T *row = (const T *)call.x + (int64_t)(there ? r : 0) * C;
         float mean = 0, squares = 0;
         if (call.beta) {
             float total = 0;
-            over_row(row, C, lane, LANES, [&](float x) { total += x; });
-            mean = team_sum<LANES>(total, at.sums + 32 * turn) / (float)C;
+            over_row(row, C, lane, team, [&](float x) { total += x; });
+            mean = team_sum(total, at.sums + 32 * turn) / (float)C;
             turn ^= 1;
-            over_row(row, C, lane, LANES, [&](float x) {
+            over_row(row, C, lane, team, [&](float x) {
                 float off = x - mean;
                 squares += off * off;
             });
         } else {
-            over_row(row, C, lane, LANES, [&](float x) { squares += x * x; });
+            over_row(row, C, lane, team, [&](float x) { squares += x * x; });
         }
-        float rstd = 1.0f / sqrtf(team_sum<LANES>(squares, at.sums + 32 * turn) / (float)C + call.eps);
+        float rstd = 1.0f / sqrtf(team_sum(squares, at.sums + 32 * turn) / (float)C + call.eps);
         turn ^= 1;
         if (there && lane == 0) at.stats[r] = make_float2(mean, rstd);
     }
 }
 
-// 8 elements of a row, normalized if there is a norm.
+// Pack c of a row, normalized.
 template <typename T>
-__device__ inline Pack<T, slot> input_pack(const CudaFused &call, const Shared &at, int r, int c) {
-    Pack<T, slot> x = load_pack<T, slot>((const T *)call.x + (int64_t)r * call.inner + c * slot);
-    if (!call.gamma) return x;
-    const float2 stats = at.stats[r];
+__device__ inline Pack<T, slot> normalized(const CudaFused &call, const Shared &at, const Pack<T, slot> &x,
+                                           float2 stats, int c) {
     const Pack<T, slot> gamma = reinterpret_cast<const Pack<T, slot> *>(at.gamma)[c];
     float y[slot];
     if (call.beta) {
@@ -163,8 +163,25 @@ __device__ inline Pack<T, slot> input_pack(const CudaFused &call, const Shared &
     return pack_of<T>(y);
 }
 
-__device__ inline float scaled(const CudaFused &call, float x, int c) {
-    return call.factor ? __fmul_rn(x, call.factor[c]) : x;
+// The elements of pack c of a row as int8 and int4 layers use them.
+template <typename T>
+__device__ inline void scaled(float (&to)[slot], const CudaFused &call, const Pack<T, slot> &x, int c) {
+#pragma unroll
+    for (int i = 0; i < slot; i++) to[i] = to_float(x.at[i]);
+    if (!call.factor) return;
+#pragma unroll
+    for (int i = 0; i < slot; i++) to[i] = __fmul_rn(to[i], call.factor[c * slot + i]);
+}
+
+// The largest magnitude; infinite if an element is not finite.
+__device__ inline float largest_of(const float (&x)[slot]) {
+    float amax = 0;
+#pragma unroll
+    for (int i = 0; i < slot; i++) {
+        float magnitude = fabsf(x[i]);
+        amax = magnitude <= 3.402823466e38f ? fmaxf(amax, magnitude) : INFINITY; // also for NaN
+    }
+    return amax;
 }
 
 // The amax that a row is quantized with; infinite if an element is not finite.
@@ -172,30 +189,98 @@ __device__ inline float row_amax(const CudaFused &call, uint32_t bits) {
     float amax = __uint_as_float(bits);
     return call.static_amax > 0 && !isinf(amax) ? call.static_amax : amax;
 }
+// As quantize_kernel of linear_int8.cu: the factor, and a pack.
+__device__ inline float inverse_of(float amax) {
+    float inverse = amax > 0 ? __fdiv_rn(127.0f, amax) : 0.0f;
+    return isinf(inverse) ? 0.0f : inverse;
+}
+__device__ inline uint2 quantized(const float (&x)[slot], float amax, float inverse) {
+    uint32_t word[2] = {};
+#pragma unroll
+    for (int i = 0; i < slot; i++) {
+        float value = fminf(fmaxf(x[i], -amax), amax); // only has an effect with a static amax
+        int rounded = isinf(amax) ? 0 : (int)rintf(__fmul_rn(value, inverse));
+        word[i / 4] |= (uint32_t)(rounded & 0xff) << (i % 4 * 8);
+    }
+    return make_uint2(word[0], word[1]);
+}
+
+// Normalizes row r, and quantizes it for int8 and int4. A warp calls this. Packs past the row are zero, which
+// changes no sum and no maximum.
+template <typename T, int BITS, int PACKS>
+__device__ inline void normalize_row(const CudaFused &call, const Shared &at, int r) {
+    const int packs = call.inner / slot, lane = threadIdx.x % 32;
+    const Pack<T, slot> *row = (const Pack<T, slot> *)call.x + (int64_t)r * packs;
+    uint4 *to = at.rows + r * slots_per_row(call);
+    Pack<T, slot> x[PACKS] = {};
+    float total = 0, squares = 0, mean = 0, amax = 0;
+#pragma unroll
+    for (int j = 0; j < PACKS; j++)
+        if (j * 32 + lane < packs) x[j] = load_pack<T, slot>(&row[j * 32 + lane].at[0]);
+    if (call.beta) {
+#pragma unroll
+        for (int i = 0; i < PACKS * slot; i++) total += to_float(x[i / slot].at[i % slot]);
+        mean = warp_sum(total) / (float)call.inner;
+    }
+#pragma unroll
+    for (int i = 0; i < PACKS * slot; i++) {
+        float off = to_float(x[i / slot].at[i % slot]) - mean;
+        off = i / slot * 32 + lane < packs ? off : 0.0f;
+        squares += off * off;
+    }
+    const float rstd = 1.0f / sqrtf(warp_sum(squares) / (float)call.inner + call.eps);
+#pragma unroll
+    for (int j = 0; j < PACKS; j++) {
+        const int c = j * 32 + lane;
+        if (c >= packs) continue;
+        x[j] = normalized<T>(call, at, x[j], make_float2(mean, rstd), c);
+        if constexpr (BITS == 16) {
+            reinterpret_cast<Pack<T, slot> *>(to)[c] = x[j];
+        } else {
+            float values[slot];
+            scaled(values, call, x[j], c);
+            amax = fmaxf(amax, largest_of(values));
+        }
+    }
+    if constexpr (BITS != 16) {
+        const uint32_t bits = __reduce_max_sync(full_warp, __float_as_uint(amax));
+        const float range = row_amax(call, bits), inverse = inverse_of(range);
+#pragma unroll
+        for (int j = 0; j < PACKS; j++) {
+            const int c = j * 32 + lane;
+            if (c >= packs) continue;
+            float values[slot];
+            scaled(values, call, x[j], c);
+            *reinterpret_cast<uint2 *>(to + c) = quantized(values, range, inverse);
+        }
+        if (lane == 0) at.amax[r] = bits;
+    }
+}
 
 // Calls body(row, pack, whether it is there) for all packs of 8 elements, such that the lanes of a warp have
 // packs of the same row. A thread has the same packs in every call.
 template <int WARPS, typename Body> __device__ inline void over_packs(const CudaFused &call, Body body) {
-    const int packs = call.inner / slot, parts = (packs + 31) / 32;
-    for (int task = threadIdx.x / 32; task < call.rows * parts; task += WARPS) {
-        const int r = task / parts, c = (task - r * parts) * 32 + (int)threadIdx.x % 32;
-        body(r, c, c < packs);
+    const int packs = call.inner / slot, parts = (packs + 31) / 32, lane = threadIdx.x % 32;
+#pragma unroll 1
+    for (int r = 0, part = threadIdx.x / 32;; part += WARPS) {
+        while (part >= parts) part -= parts, r++;
+        if (r >= call.rows) return;
+        body(r, part * 32 + lane, part * 32 + lane < packs);
     }
 }
 
 // Fills the slots with 16-bit elements; for int8 and int4, also finds the largest magnitudes.
-template <typename T, int BITS, int WARPS>
+template <typename T, int BITS, int WARPS, RowNorm NORM>
 __device__ inline void stage_rows(const CudaFused &call, const Shared &at) {
     over_packs<WARPS>(call, [&](int r, int c, bool there) {
         float amax = 0;
         if (there) {
-            const Pack<T, slot> x = input_pack<T>(call, at, r, c);
+            Pack<T, slot> x = load_pack<T, slot>((const T *)call.x + (int64_t)r * call.inner + c * slot);
+            if (NORM == BLOCK_NORM) x = normalized<T>(call, at, x, at.stats[r], c);
             reinterpret_cast<Pack<T, slot> *>(at.rows)[r * slots_per_row(call) + c] = x;
-#pragma unroll
-            for (int i = 0; BITS != 16 && i < slot; i++) {
-                float magnitude = fabsf(scaled(call, to_float(x.at[i]), c * slot + i));
-                amax = magnitude <= 3.402823466e38f ? fmaxf(amax, magnitude) : INFINITY; // also for NaN
-            }
+            float values[slot];
+            if (BITS != 16) scaled(values, call, x, c);
+            if (BITS != 16) amax = largest_of(values);
         }
         if (BITS == 16) return;
         const uint32_t bits = __reduce_max_sync(full_warp, __float_as_uint(amax));
@@ -203,26 +288,50 @@ __device__ inline void stage_rows(const CudaFused &call, const Shared &at) {
     });
 }
 
-// As quantize_kernel of linear_int8.cu. A thread quantizes the slots that it has filled.
+// A thread quantizes the slots that it has filled.
 template <typename T, int WARPS>
 __device__ inline void quantize_rows(const CudaFused &call, const Shared &at) {
     over_packs<WARPS>(call, [&](int r, int c, bool there) {
         if (!there) return;
         const float amax = row_amax(call, at.amax[r]);
-        float inverse = amax > 0 ? __fdiv_rn(127.0f, amax) : 0.0f;
-        if (isinf(inverse)) inverse = 0;
         uint4 *to = at.rows + r * slots_per_row(call) + c;
-        const Pack<T, slot> x = *reinterpret_cast<const Pack<T, slot> *>(to);
-        uint32_t word[2] = {};
-#pragma unroll
-        for (int i = 0; i < slot; i++) {
-            float value = scaled(call, to_float(x.at[i]), c * slot + i);
-            value = fminf(fmaxf(value, -amax), amax); // only has an effect with a static amax
-            int rounded = isinf(amax) ? 0 : (int)rintf(__fmul_rn(value, inverse));
-            word[i / 4] |= (uint32_t)(rounded & 0xff) << (i % 4 * 8);
-        }
-        *reinterpret_cast<uint2 *>(to) = make_uint2(word[0], word[1]);
+        float values[slot];
+        scaled(values, call, *reinterpret_cast<const Pack<T, slot> *>(to), c);
+        *reinterpret_cast<uint2 *>(to) = quantized(values, amax, inverse_of(amax));
     });
+}
+
+// Brings all rows into shared memory.
+template <typename T, int BITS, int WARPS, RowNorm NORM>
+__device__ inline void prepare_rows(const CudaFused &call, const Shared &at) {
+    if constexpr (NORM == SHORT_NORM || NORM == WARP_NORM) {
+#pragma unroll 1
+        for (int r = threadIdx.x / 32; r < call.rows; r += WARPS)
+            normalize_row<T, BITS, lane_packs<NORM>>(call, at, r);
+        __syncthreads();
+        return;
+    }
+    if constexpr (NORM == NO_NORM && BITS == 16) {
+#pragma unroll 1
+        for (int r = 0; r < call.rows; r++)
+#pragma unroll 1
+            for (int c = threadIdx.x; c < call.inner / slot; c += WARPS * 32)
+                copy_async16(at.rows + r * slots_per_row(call) + c,
+                             (const T *)call.x + (int64_t)r * call.inner + c * slot);
+        copy_group();
+        copy_wait<0>();
+        __syncthreads();
+        return;
+    }
+    if constexpr (NORM == BLOCK_NORM) {
+        find_stats<T, WARPS * 32>(call, at);
+        __syncthreads();
+    }
+    stage_rows<T, BITS, WARPS, NORM>(call, at);
+    __syncthreads();
+    if (BITS == 16) return;
+    quantize_rows<T, WARPS>(call, at);
+    __syncthreads();
 }
 
 // ---- products ----
@@ -231,25 +340,21 @@ __device__ inline void quantize_rows(const CudaFused &call, const Shared &at) {
 // words of a Weight.
 template <typename T, int BITS> struct Operand {
     uint32_t low[4], high[4];
-    // Reads row `row` of the staged rows or, without STAGED, of x.
-    template <bool STAGED>
     __device__ static void read(uint32_t (&to)[4], const CudaFused &call, const Shared &at, bool there,
                                 int row, int piece, int t) {
-        const uint4 *staged = at.rows + row * slots_per_row(call);
+        const uint4 *from = at.rows + row * slots_per_row(call);
         to[0] = to[1] = to[2] = to[3] = 0;
         if (!there) return;
         if constexpr (BITS == 16) {
-            const int c = piece * (chunk<16> / slot) + t;
-            const T *x = (const T *)call.x + (int64_t)row * call.inner + c * slot;
-            const uint4 all = STAGED ? staged[c] : *reinterpret_cast<const uint4 *>(x);
+            const uint4 all = from[piece * (chunk<16> / slot) + t];
             to[0] = all.x, to[1] = all.y, to[2] = all.z, to[3] = all.w;
         } else if constexpr (BITS == 8) {
-            const uint4 *from = staged + piece * (chunk<8> / slot) + 2 * t;
+            from += piece * (chunk<8> / slot) + 2 * t;
             const uint2 one = *reinterpret_cast<const uint2 *>(from),
                         two = *reinterpret_cast<const uint2 *>(from + 1);
             to[0] = one.x, to[1] = one.y, to[2] = two.x, to[3] = two.y;
         } else {
-            const uint4 *from = staged + piece * (chunk<4> / slot) + t / 2;
+            from += piece * (chunk<4> / slot) + t / 2;
             to[0] = reinterpret_cast<const uint32_t *>(from)[t % 2];
             to[1] = reinterpret_cast<const uint32_t *>(from + 2)[t % 2];
         }
@@ -302,7 +407,7 @@ __device__ inline Weight<BITS> load_weight(const CudaFused &call, int n, int pie
 
 // The part of a block's products that a warp computes: all rows and columns, for a range of the inner
 // dimension. ROW_OF returns the row of w with which a tile of columns starts, or -1.
-template <typename T, int BITS, int WARPS, int TILES, bool STAGED> struct Products {
+template <typename T, int BITS, int WARPS, int TILES> struct Products {
     // Chunks whose weights are in flight: up to 8 KB per column of 16-bit weights, or 4 KB with 8 warps.
     static constexpr int in_flight = (WARPS == 8 ? 4 : 8 / TILES) / (BITS == 8 ? 2 : 1);
     static constexpr int width = TILES * tile;
@@ -329,17 +434,18 @@ template <typename T, int BITS, int WARPS, int TILES, bool STAGED> struct Produc
     }
     // The first weights are already loaded.
     template <typename RowOf> __device__ void run(const CudaFused &call, const Shared &at, RowOf row_of) {
+#pragma unroll 1
         for (int from = first; from < last; from += in_flight) {
 #pragma unroll
             for (int a = 0; a < in_flight; a++) {
                 Operand<T, BITS> x;
                 const bool there = from + a < last;
-                x.template read<STAGED>(x.low, call, at, there && g < call.rows, g, from + a, t);
-                x.template read<STAGED>(x.high, call, at, there && g + 8 < call.rows, g + 8, from + a, t);
+                x.read(x.low, call, at, there && g < call.rows, g, from + a, t);
+                x.read(x.high, call, at, there && g + 8 < call.rows, g + 8, from + a, t);
 #pragma unroll
                 for (int i = 0; i < TILES; i++) multiply<T>(sum[i], x, weights[a][i]);
             }
-            load(call, row_of, from + in_flight);
+            if (from + in_flight < last) load(call, row_of, from + in_flight);
         }
     }
     __device__ void store(const CudaFused &call, const Shared &at) const {
@@ -359,7 +465,7 @@ template <typename T, int BITS, int WARPS, int TILES, bool STAGED> struct Produc
 // ---- blocks ----
 
 // Loads what does not depend on other kernels into shared memory: biases, scales and the norm's parameters.
-template <typename T, int BITS, int WARPS, int TILES, typename RowOf>
+template <typename T, int BITS, int WARPS, int TILES, RowNorm NORM, typename RowOf>
 __device__ inline void load_constants(const CudaFused &call, const Shared &at, RowOf row_of) {
     const int i = threadIdx.x;
     if (i < TILES * tile) {
@@ -369,27 +475,13 @@ __device__ inline void load_constants(const CudaFused &call, const Shared &at, R
         at.scale[i] = there && BITS != 16 ? call.scale[n + i % tile] : 0.0f;
     }
     if (i < max_rows) at.amax[i] = 0;
-    for (int c = i; call.gamma && c < call.inner / slot; c += WARPS * 32) {
-        at.gamma[c] = ((const uint4 *)call.gamma)[c];
-        if (call.beta) at.beta[c] = ((const uint4 *)call.beta)[c];
+#pragma unroll 1
+    for (int c = i; NORM != NO_NORM && c < call.inner / slot; c += WARPS * 32) {
+        copy_async16(at.gamma + c, (const uint4 *)call.gamma + c);
+        if (call.beta) copy_async16(at.beta + c, (const uint4 *)call.beta + c);
     }
-}
-
-// Prepares all rows in shared memory, if is_staged(call).
-template <typename T, int BITS, int WARPS>
-__device__ inline void prepare_rows(const CudaFused &call, const Shared &at) {
-    if (call.gamma) {
-        if (uses_warps(call))
-            find_stats<T, WARPS * 32, 32>(call, at);
-        else
-            find_stats<T, WARPS * 32, 256>(call, at);
-        __syncthreads();
-    }
-    stage_rows<T, BITS, WARPS>(call, at);
-    __syncthreads();
-    if (BITS == 16) return;
-    quantize_rows<T, WARPS>(call, at);
-    __syncthreads();
+    copy_group();
+    copy_wait<0>();
 }
 
 // The sum of column i of the block for a row, over all warps and with the bias.
