@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "kernels/cuda/attention_cluster.h"
 #include "kernels/cuda/cuda.h"
 
 enum { WIDEST = 256 };
@@ -212,6 +213,10 @@ Status attention_decode_cuda(Stream *stream, Tensor out, Tensor kcache, Tensor v
     call.past = past.data;
     call.fresh = fresh.data;
     call.causal = true;
+    if (call.queries == 1 && attention_cluster_supports(qkv.dtype, kcache.dtype, &call, k, v)) {
+        LAUNCH(launch_attention_cluster(cuda_stream(stream), qkv.dtype, &call, k, v));
+        return OK;
+    }
     if (call.queries == 1) {
         void *parts = NULL;
         int splits = splits_for(cuda_device(stream), &call);
