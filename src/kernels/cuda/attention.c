@@ -202,6 +202,14 @@ static Status widen_caches(Stream *stream, DType type, DType cache, CudaAttentio
     return OK;
 }
 
+/* WEFT_CUDA_CLUSTER=on: a cluster of blocks for each head. With one or two sequences this is faster, with
+ * many slower. The order of sums differs, so the choice must not depend on the number of sequences. */
+static bool uses_cluster(DType type, DType cache, const CudaAttention *call, CudaHeads k, CudaHeads v) {
+    const char *requested = getenv("WEFT_CUDA_CLUSTER");
+    if (!requested || strcmp(requested, "on") != 0) return false;
+    return call->queries == 1 && attention_cluster_supports(type, cache, call, k, v);
+}
+
 /* The numbers of new and past positions are known only on the device, and are clamped there. */
 Status attention_decode_cuda(Stream *stream, Tensor out, Tensor kcache, Tensor vcache, Tensor qkv,
                              Tensor past, Tensor fresh, Attention spec) {
@@ -213,7 +221,7 @@ Status attention_decode_cuda(Stream *stream, Tensor out, Tensor kcache, Tensor v
     call.past = past.data;
     call.fresh = fresh.data;
     call.causal = true;
-    if (call.queries == 1 && attention_cluster_supports(qkv.dtype, kcache.dtype, &call, k, v)) {
+    if (uses_cluster(qkv.dtype, kcache.dtype, &call, k, v)) {
         LAUNCH(launch_attention_cluster(cuda_stream(stream), qkv.dtype, &call, k, v));
         return OK;
     }
