@@ -108,20 +108,21 @@ __device__ inline uint32_t kept_of(const Philox &philox, uint4 a, uint4 b) {
     for (int i = 7; i >= 0; i--) kept = majority(words[i], kept, philox.clear[i]);
     return kept;
 }
-// Two masks; `word` are their numbers, as dropout_word returns them.
-__device__ inline void kept_words(uint32_t (&kept)[2], const Philox &philox, const uint64_t (&word)[2]) {
-    uint4 made[4];
-    PhiloxHigh high[4];
-    uint64_t product[4];
+// N masks; `word` are their numbers, as dropout_word returns them.
+template <int N>
+__device__ inline void kept_words(uint32_t (&kept)[N], const Philox &philox, const uint64_t (&word)[N]) {
+    uint4 made[2 * N];
+    PhiloxHigh high[2 * N];
+    uint64_t product[2 * N];
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < N; i++) {
         high[2 * i] = high[2 * i + 1] = philox_high(philox, (uint32_t)(word[i] >> 31));
         product[2 * i] = (uint64_t)philox_factor * ((uint32_t)word[i] << 1);
         product[2 * i + 1] = product[2 * i] + philox_factor;
     }
     philox_draw(made, philox, high, product);
-    kept[0] = kept_of(philox, made[0], made[1]);
-    kept[1] = kept_of(philox, made[2], made[3]);
+#pragma unroll
+    for (int i = 0; i < N; i++) kept[i] = kept_of(philox, made[2 * i], made[2 * i + 1]);
 }
 
 // ---- barriers ----

@@ -13,7 +13,7 @@
 // they get to it when all start together, so no block waits for long. Blocks number themselves as they start:
 // a block only ever waits for blocks that are already running, or will be as soon as earlier heads finish.
 //
-// Dropout masks are drawn beforehand, by a kernel that also prepares other inputs.
+// Dropout masks of the tile after the next are drawn behind dq's products.
 #include "kernels/cuda/attention_hopper_backward.cuh"
 
 namespace hopper::backward {
@@ -43,15 +43,9 @@ template <typename T, int D> __device__ inline void prepare_rows(const BackwardA
     if (args.begin) args.begin[to] = first_seen(call, span_of(call, b), b, t);
 }
 
-// The first `draws` blocks draw, which is bound by arithmetic; the others, bound by memory, fill in behind
-// them.
 template <typename T, int D>
-__global__ void __launch_bounds__(256) prepare_hopper(const __grid_constant__ BackwardArgs args, int draws) {
-    int block = blockIdx.x;
-    if (block < draws)
-        draw_ahead<D>(args, (unsigned)block * 8 + threadIdx.x / 32);
-    else
-        prepare_rows<T, D>(args, (int64_t)(block - draws) * 256 + threadIdx.x);
+__global__ void __launch_bounds__(256) prepare_hopper(const __grid_constant__ BackwardArgs args) {
+    prepare_rows<T, D>(args, (int64_t)blockIdx.x * 256 + threadIdx.x);
 }
 
 // Rounds dq. A block has 64 queries and 64 columns: one warpgroup's part of a tile. Tiles whose queries see
@@ -125,13 +119,6 @@ __device__ inline void load_queries(const BackwardArgs &args, Shared<D> &s, cons
     barrier_expect(&s.dout_full[slot], sizeof s.dout[0] + sizeof s.delta[0]);
     copy_rows<D, queries>(s.dout[slot], &args.dout, &s.dout_full[slot], m * queries, work.h, work.b);
     copy_bytes(s.delta[slot], args.delta + row, sizeof s.delta[0], &s.dout_full[slot]);
-    if (!args.masks) return;
-    slot = i % mask_slots;
-    barrier_wait(&s.mask_empty[slot], i / mask_slots % 2 ^ 1);
-    barrier_expect(&s.mask_full[slot], sizeof s.mask[0]);
-    int64_t tile = ((int64_t)work.head * args.tiles + work.tile) * query_tiles<D>(args) + m;
-    copy_bytes(s.mask[slot], args.masks + tile * (sizeof s.mask[0] / 4), sizeof s.mask[0],
-               &s.mask_full[slot]);
 }
 
 // Adds a part of a tile's dq when it is the block's turn; the first block stores it.
@@ -223,18 +210,26 @@ template <typename T, int D, bool DROP> struct Consumer {
         }
     }
 
-    // Replaces P by P Z and g v^T by dS, both without dropout's scale.
+    // Replaces P by P Z and g v^T by dS, both without dropout's scale. The bits of a byte are tested in
+    // order, so that ptxas copies them to predicates at once.
     __device__ inline void differentiate(Score &weight, Score &through, const uint32_t (&bits)[2], int slot) {
 #pragma unroll
-        for (int n = 0; n < N / 4; n++) {
-            float2 deltas = *reinterpret_cast<const float2 *>(&s.delta[slot][8 * n + lane % 4 * 2]);
+        for (int n = 0; n < N / 4; n += 4) {
+            float2 deltas[4];
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                float &w = weight[4 * n + i], &x = through[4 * n + i], delta = i % 2 ? deltas.y : deltas.x;
-                float off = w * delta;
-                if (DROP && !(bits[i / 2] & 1u << (2 * n + i % 2))) w = 0;
-                x = w * x - off;
-            }
+            for (int i = 0; i < 4; i++)
+                deltas[i] = *reinterpret_cast<const float2 *>(&s.delta[slot][8 * (n + i) + lane % 4 * 2]);
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                    int at = 4 * (n + i / 2) + 2 * half + i % 2;
+                    float &w = weight[at], &x = through[at],
+                          delta = i % 2 ? deltas[i / 2].y : deltas[i / 2].x;
+                    float off = w * delta;
+                    if (DROP && !(bits[half] & 1u << (2 * n + i))) w = 0;
+                    x = w * x - off;
+                }
         }
     }
 
@@ -323,14 +318,15 @@ template <typename T, int D, bool DROP> struct Consumer {
         return false;
     }
 
+    __device__ inline uint32_t draw(int i) {
+        return draw_masks<D>(args, s.mask[i % 2], work, work.query_tile(i), group * 4 + warp);
+    }
     __device__ inline void read_masks(uint32_t (&bits)[2], int i) {
         constexpr int masks = Size<D>::masks;
-        int slot = i % mask_slots, row = group * 64 + warp * 16 + lane / 4, t = lane % 4;
-        barrier_wait(&s.mask_full[slot], i / mask_slots % 2);
-        const uint32_t *from = s.mask[slot][t * masks / 4];
+        int row = group * 64 + warp * 16 + lane / 4, t = lane % 4;
+        const uint32_t *from = s.mask[i % 2][t * masks / 4];
         bits[0] = from[mask_at(row)] >> (masks == 2 ? t % 2 * 16 : 0);
         bits[1] = from[mask_at(row + 8)] >> (masks == 2 ? t % 2 * 16 : 0);
-        barrier_arrive_warp(&s.mask_empty[slot]);
     }
 
     __device__ inline void release(int slot) {
@@ -348,6 +344,10 @@ template <typename T, int D, bool DROP> struct Consumer {
         for (int i = 0; i < D / 2; i++) dk[i] = dv[i] = 0;
         bool partial = (work.tile + 1) * keys > work.keys;
         int count = __shfl_sync(full_warp, work.count, 0);
+        if (DROP) {
+            for (int i = 0; i < min(count, 2); i++) draw(i);
+            sync_threads(1, 256);
+        }
         barrier_wait(&s.kv_full, 0);
 #pragma unroll 1
         for (int i = 0; i < count; i++) {
@@ -377,8 +377,9 @@ template <typename T, int D, bool DROP> struct Consumer {
             multiply_packed<T>(dk, packed_ds, s.q[slot], true);
             products_commit();
             fence_shared();
-            sync_threads(1, 256);
+            sync_threads(1, 256); // also between a tile's masks and their use
             start_dq(dq, i);
+            if (DROP && i + 2 < count) settle(draw(i + 2) == 1);
             products_wait<1>();
             hold(dk);
             hold(dv);
@@ -419,10 +420,6 @@ template <int D> __device__ inline void barriers_init(Shared<D> &s) {
     for (int i = 0; i < Size<D>::parts; i++) {
         barrier_init(&s.dq_full[i], 8 / Size<D>::parts);
         barrier_init(&s.dq_empty[i], 1);
-    }
-    for (int i = 0; i < mask_slots; i++) {
-        barrier_init(&s.mask_full[i], 1);
-        barrier_init(&s.mask_empty[i], 8);
     }
     barriers_ready();
 }
@@ -472,9 +469,7 @@ cudaError_t start_backward(cudaStream_t stream, BackwardArgs &args, DType type) 
     if (error != cudaSuccess) return error;
     int blocks = call.B * call.H * args.tiles;
     unsigned rows = blocks_for((int64_t)padded_rows(args) * (D / 8), 256);
-    unsigned draws =
-        args.masks ? blocks_for((int64_t)blocks * args.tiles * Size<D>::ratio * Size<D>::masks, 8) : 0;
-    prepare_hopper<T, D><<<rows + draws, 256, 0, stream>>>(args, (int)draws);
+    prepare_hopper<T, D><<<rows, 256, 0, stream>>>(args);
     backward_hopper<T, D, DROP><<<blocks, threads, sizeof(Shared<D>), stream>>>(args);
     finish_hopper<T, D><<<2 * blocks * Size<D>::ratio, 128, 0, stream>>>(args);
     return cudaGetLastError();
@@ -505,11 +500,6 @@ char *lay_out(BackwardArgs &args, const CudaAttention &call, void *scratch) {
         args.begin = next;
         next += rows;
     }
-    size_t mask_bytes = rows * (size_t)args.tiles * sizeof *args.masks * 4;
-    if (call.dropout.threshold) {
-        args.masks = (uint32_t *)next;
-        next += mask_bytes / sizeof *next;
-    }
     args.turns = next;
     args.kv_turns = args.turns + rows / keys * ratio * (wide ? +Size<128>::parts : +Size<64>::parts);
     args.started = args.kv_turns + shared_rows / keys;
@@ -520,67 +510,17 @@ char *lay_out(BackwardArgs &args, const CudaAttention &call, void *scratch) {
 
 using namespace hopper::backward;
 
-namespace {
-
-// Sequences and heads of a call whose dropout masks fit into most_mask_bytes, but at least the heads that
-// share keys. Other calls are not divided.
-CudaAttention first_part(const CudaAttention &call) {
-    CudaAttention part = call;
-    if (!call.dropout.threshold) return part;
-    size_t tiles = (call.keys + keys - 1) / keys, head = tiles * tiles * (keys * keys / 8);
-    size_t heads = std::max<size_t>(most_mask_bytes / head, 1);
-    if (heads >= (size_t)call.H) {
-        part.B = (int)std::min<size_t>(call.B, heads / call.H);
-    } else {
-        part.B = 1;
-        part.H = std::max((int)heads / call.group, 1) * call.group;
-    }
-    return part;
-}
-
-// Moves to sequence b and head h.
-CudaHeads heads_from(CudaHeads heads, int b, int h) {
-    heads.data = (char *)heads.data + (b * heads.batch + h * heads.head) * 2;
-    return heads;
-}
-CudaAttention part_from(const CudaAttention &call, const CudaAttention &first, int b, int h) {
-    CudaAttention part = call;
-    part.B = std::min(first.B, call.B - b);
-    part.H = std::min(first.H, call.H - h);
-    for (CudaHeads *heads : {&part.q, &part.out, &part.dout, &part.dq}) *heads = heads_from(*heads, b, h);
-    for (CudaHeads *heads : {&part.k, &part.v, &part.dk, &part.dv})
-        *heads = heads_from(*heads, b, h / call.group);
-    if (part.lens) part.lens += b;
-    if (part.starts) part.starts += (int64_t)b * call.queries;
-    part.lse += ((int64_t)b * call.H + h) * call.queries;
-    part.dropout.origin[0] += b;
-    part.dropout.origin[1] += h;
-    return part;
-}
-
-cudaError_t launch_part(cudaStream_t stream, DType type, const CudaAttention &call, void *scratch) {
-    BackwardArgs args = {};
-    lay_out(args, call, scratch);
-    args.philox = hopper::philox_of(call.dropout);
-    args.shifted = args.tiles <= processors();
-    if (type == DT_BF16) return start_backward_of<__nv_bfloat16>(stream, args, type);
-    return start_backward_of<__half>(stream, args, type);
-}
-
-} // namespace
-
 size_t attention_hopper_scratch(const CudaAttention *call) {
     BackwardArgs args = {};
-    return (size_t)(lay_out(args, first_part(*call), nullptr) - (char *)nullptr);
+    return (size_t)(lay_out(args, *call, nullptr) - (char *)nullptr);
 }
 
 cudaError_t launch_attention_backward_hopper(cudaStream_t stream, DType type, const CudaAttention *call,
                                              void *scratch) {
-    CudaAttention first = first_part(*call);
-    for (int b = 0; b < call->B; b += first.B)
-        for (int h = 0; h < call->H; h += first.H) {
-            cudaError_t error = launch_part(stream, type, part_from(*call, first, b, h), scratch);
-            if (error != cudaSuccess) return error;
-        }
-    return cudaSuccess;
+    BackwardArgs args = {};
+    lay_out(args, *call, scratch);
+    args.philox = hopper::philox_of(call->dropout);
+    args.shifted = args.tiles <= processors();
+    if (type == DT_BF16) return start_backward_of<__nv_bfloat16>(stream, args, type);
+    return start_backward_of<__half>(stream, args, type);
 }

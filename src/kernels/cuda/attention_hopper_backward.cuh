@@ -7,9 +7,7 @@
 namespace hopper::backward {
 
 constexpr int keys = 128; // per tile
-constexpr int stages = 2, mask_slots = 4, threads = 384;
-// Dropout masks of as many sequences, or heads, as fit into this are drawn at once.
-constexpr size_t most_mask_bytes = (size_t)1 << 28;
+constexpr int stages = 2, threads = 384;
 
 // The sizes for heads of width D: accumulators of wide heads leave registers for the scores of 64 queries
 // only.
@@ -50,10 +48,10 @@ template <int D> struct Shared {
     alignas(1024) float dq[2][64 * 64]; // of each warpgroup, in register order: 8 times 4 values of 128 lanes
     alignas(16) float lse[stages][S::queries];
     alignas(16) float delta[stages][S::queries];
-    alignas(16) int begin[stages][S::queries]; // the first key that a query sees; only with windows
-    alignas(16) uint32_t mask[mask_slots][S::masks][keys];
+    alignas(16) int begin[stages][S::queries];    // the first key that a query sees; only with windows
+    alignas(16) uint32_t mask[2][S::masks][keys]; // double-buffered; as draw_masks stores them
     uint64_t kv_full, q_full[stages], q_empty[stages], dout_full[stages], dout_empty[stages];
-    uint64_t dq_full[S::parts], dq_empty[S::parts], mask_full[mask_slots], mask_empty[mask_slots];
+    uint64_t dq_full[S::parts], dq_empty[S::parts];
     Work work;
 };
 
@@ -64,12 +62,11 @@ struct BackwardArgs {
     int tiles;    // of keys
     bool shifted; // all blocks of a head can run at once, so each starts at its own tile
     float *lse, *delta, *dq;
-    int *begin;      // (B,H,rows): only with windows
-    float *sums;     // dv and dk (2,B,H / group,rows,D) of the heads so far, in register order
-    int *turns;      // (B,H,query tiles,parts): how many blocks have added to a part of dq
-    int *kv_turns;   // (B,H / group,tiles): how many blocks have added to sums
-    int *started;    // blocks so far
-    uint32_t *masks; // (B,H,tiles,query tiles,masks,keys): only with dropout
+    int *begin;    // (B,H,rows): only with windows
+    float *sums;   // dv and dk (2,B,H / group,rows,D) of the heads so far, in register order
+    int *turns;    // (B,H,query tiles,parts): how many blocks have added to a part of dq
+    int *kv_turns; // (B,H / group,tiles): how many blocks have added to sums
+    int *started;  // blocks so far
 };
 
 inline __host__ __device__ int padded(const BackwardArgs &args) {
@@ -97,45 +94,30 @@ __device__ inline uint32_t transpose_bits(uint32_t word) {
     return word;
 }
 
-// Draws mask `mask` of a tile: of 128 keys and the 32 queries that lane t of a consumer holds, or two such
-// lanes. Each lane draws the words of a query, as in forward; transposed, they have a bit for each query of a
-// key. Lane i stores those of the keys at bit i of the words.
+// Consumer warp `warp` draws an eighth of a tile's masks. A mask has the tile's keys and the 32 queries that
+// lane t of a consumer holds, or two such lanes. Each lane draws words of a query, as in forward; transposed,
+// they have a bit for each query of a key. Lane i stores those of the keys at bit i of the words. Returns one
+// of the words, to be waited for.
 template <int D>
-__device__ inline void draw_mask(const BackwardArgs &args, uint32_t *to, int b, int h, int key_tile,
-                                 int query_tile, int mask) {
-    constexpr int queries = Size<D>::queries, lanes = 4 / Size<D>::masks;
-    int lane = threadIdx.x % 32, t = mask * lanes + lane / (queries / 4), at = lane % (queries / 4);
+__device__ inline uint32_t draw_masks(const BackwardArgs &args, uint32_t (&to)[Size<D>::masks][keys],
+                                      const Work &work, int query_tile, int warp) {
+    constexpr int queries = Size<D>::queries, masks = Size<D>::masks, words = masks / 2;
+    int lane = threadIdx.x % 32, mask = warp * words / 4, first = warp * words % 4;
+    int t = mask * (4 / masks) + lane / (queries / 4), at = lane % (queries / 4);
     int query = query_tile * queries + at / 2 * 8 + 2 * t + at % 2;
-    uint64_t word = dropout_word(args.call.dropout, b, h, query, key_tile * keys);
-    uint32_t kept[4];
+    uint64_t word = dropout_word(args.call.dropout, work.b, work.h, query, work.tile * keys) + first;
+    uint64_t numbers[words];
+    uint32_t kept[words];
 #pragma unroll
-    for (int i = 0; i < 4; i += 2) {
-        const uint64_t words[2] = {word + i, word + i + 1};
-        uint32_t two[2];
-        kept_words(two, args.philox, words);
-        kept[i] = two[0], kept[i + 1] = two[1];
-    }
+    for (int i = 0; i < words; i++) numbers[i] = word + i;
+    kept_words(kept, args.philox, numbers);
 #pragma unroll
-    for (int i = 0; i < 4; i++) kept[i] = transpose_bits(kept[i]);
-    *reinterpret_cast<uint4 *>(to + mask * keys + lane * 4) = make_uint4(kept[0], kept[1], kept[2], kept[3]);
+    for (int i = 0; i < words; i++) to[mask][lane * 4 + first + i] = kept[i] = transpose_bits(kept[i]);
+    return kept[0];
 }
-// Where the mask of a key is in what draw_mask stores.
+// Where the mask of a key is in what draw_masks stores.
 __device__ inline int mask_at(int key) {
     return dropout_bit(key) * 4 + key % 8 / 2;
-}
-
-// Draws mask `at` of the call, one warp each.
-template <int D> __device__ inline void draw_ahead(const BackwardArgs &args, unsigned at) {
-    constexpr unsigned masks = Size<D>::masks;
-    const CudaAttention &call = args.call;
-    unsigned tile = at / masks, all = query_tiles<D>(args), query_tile = tile % all;
-    unsigned key_tile = tile / all % args.tiles, head = tile / all / args.tiles;
-    int b = (int)(head / call.H), h = (int)(head % call.H);
-    if (b >= call.B || (call.causal && query_tile < key_tile * Size<D>::ratio) ||
-        (int)key_tile * keys >= span_of(call, b).keys)
-        return;
-    draw_mask<D>(args, args.masks + (size_t)tile * (masks * keys), b, h, (int)key_tile, (int)query_tile,
-                 (int)(at % masks));
 }
 
 } // namespace hopper::backward
