@@ -101,6 +101,12 @@ template <typename T> struct Plain {
     template <int V> __device__ Raw<V> read(int64_t at) const { return load_pack<T, V>(x + at); }
     template <int V> __device__ Pack<T, V> settle(int64_t, const Raw<V> &raw) const { return raw; }
 };
+// One store of 16 bytes; the compiler splits that of a Pack in the loops below.
+__device__ inline void store_16(void *to, uint4 words) {
+    asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" ::"l"(to), "r"(words.x), "r"(words.y), "r"(words.z),
+                 "r"(words.w)
+                 : "memory");
+}
 // dx = dy * act'(pre), which is also stored. dy may alias dx.
 template <typename T, typename P, CudaAct ACT> struct Sloped {
     T *dx;
@@ -119,7 +125,10 @@ template <typename T, typename P, CudaAct ACT> struct Sloped {
         for (int i = 0; i < V; i++)
             slope[i] = to_float(raw.dy.at[i]) * act_derivative<ACT>(to_float(raw.pre.at[i]));
         Pack<T, V> out = pack_of<T>(slope);
-        store_pack(dx + at, out);
+        if constexpr (sizeof out == 16)
+            store_16(dx + at, *reinterpret_cast<const uint4 *>(&out));
+        else
+            store_pack(dx + at, out);
         return out;
     }
 };
