@@ -5,14 +5,21 @@
 
 #include "kernels/cuda/ptx.cuh"
 
+// 1 / x, accurate to about 1 ulp; 0 for infinity and for results below the normal range.
+__device__ inline float reciprocal(float x) {
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
 // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), where u is the argument of tanh in the GELU approximation.
 __device__ inline float gelu_gate(float x) {
     float u2 = 1.5957691216057308f * x * fmaf(0.044715f * x, x, 1.0f);
-    return __fdividef(1.0f, 1.0f + __expf(-u2));
+    return reciprocal(1.0f + power_of_2(-1.4426950408889634f * u2));
 }
 
 __device__ inline float sigmoid(float x) {
-    return __fdividef(1.0f, 1.0f + __expf(-x));
+    return reciprocal(1.0f + power_of_2(-1.4426950408889634f * x));
 }
 
 // The normal distribution's density, times sqrt(2 pi), and its cumulative probability erfc(-x / sqrt(2)) / 2.
@@ -23,7 +30,7 @@ struct Normal {
     float density, below;
 };
 __device__ inline Normal normal_at(float x) {
-    float t = __fdividef(1.0f, fmaf(0.29698485f, fabsf(x), 1.0f));
+    float t = reciprocal(fmaf(0.29698485f, fabsf(x), 1.0f));
     float density = power_of_2(x * x * -0.72134751f);
     float p = fmaf(t, 0.0346754566f, -0.158278435f);
     p = fmaf(t, p, 0.217118517f);
@@ -70,7 +77,7 @@ template <CudaAct ACT> __device__ inline float act_derivative(float x) {
     }
     if (ACT == CUDA_ACT_RELU) return x > 0 ? 1 : 0;
     if (ACT == CUDA_ACT_TANH) {
-        float e = __expf(-2.0f * fabsf(x)), s = __fdividef(1.0f, 1.0f + e);
+        float e = __expf(-2.0f * fabsf(x)), s = reciprocal(1.0f + e);
         return 4.0f * e * s * s; // 1 - tanh^2, without cancellation
     }
     if (ACT == CUDA_ACT_SILU) {
