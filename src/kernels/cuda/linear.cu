@@ -83,7 +83,7 @@ cudaError_t act_backward(cudaStream_t stream, T *dx, const P *dy, const T *pre, 
 
 constexpr int warps = threads / 32;
 constexpr int tile_cols = 256;      // columns per block in 16 bits; fp32 and single loads use part of it
-constexpr int wanted_blocks = 1024; // enough to fill any GPU
+constexpr int wanted_blocks = 1024; // enough to fill any GPU; on an H100 or H200, one or two waves
 constexpr int min_rows = 64;        // rows per chunk, at least
 constexpr int few_rows = 1024, few_threads = 1024, few_warps = few_threads / 32; // one pass
 
@@ -96,6 +96,7 @@ int64_t chunk_count(int64_t rows, int64_t cols) {
 // What is summed: the rows of a tensor. Elements are taken in two steps, so that the loads of several rows
 // are in flight before the first is used.
 template <typename T> struct Plain {
+    static constexpr int blocks = 8; // per multiprocessor
     const T *x;
     template <int V> using Raw = Pack<T, V>;
     template <int V> __device__ Raw<V> read(int64_t at) const { return load_pack<T, V>(x + at); }
@@ -109,6 +110,7 @@ __device__ inline void store_16(void *to, uint4 words) {
 }
 // dx = dy * act'(pre), which is also stored. dy may alias dx.
 template <typename T, typename P, CudaAct ACT> struct Sloped {
+    static constexpr int blocks = 4;
     T *dx;
     const P *dy;
     const T *pre;
@@ -159,7 +161,8 @@ __device__ inline void sum_rows(float (&sum)[V], const Source &source, int64_t r
 // Row blockIdx.y of partial (chunks,cols) = column sums of the `each` rows from blockIdx.y * each. If V >
 // 1, cols is a multiple of V.
 template <typename Source, int V>
-__global__ void partial_sums_kernel(float *partial, Source source, int64_t rows, int64_t cols, int64_t each) {
+__global__ void __launch_bounds__(threads, Source::blocks)
+    partial_sums_kernel(float *partial, Source source, int64_t rows, int64_t cols, int64_t each) {
     __shared__ float buffer[warps][V * 32];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64_t col = (blockIdx.x * (int64_t)32 + lane) * V;
