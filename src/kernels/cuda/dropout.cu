@@ -6,12 +6,13 @@ namespace {
 
 constexpr int threads = 256, block_rows = threads / 32;
 
-template <typename T, int N> __global__ void dropout_kernel(DroppedRows<T> source, int64_t rows, int64_t C) {
+template <typename T, int N>
+__global__ void dropout_kernel(DroppedRows<T, false> source, int64_t rows, int64_t C) {
     chain_next();
     chain_wait();
     int64_t step = (int64_t)gridDim.x * block_rows;
     for (int64_t r = blockIdx.x * (int64_t)block_rows + threadIdx.x / 32; r < rows; r += step) {
-        DroppedRow<T> row = source.row(r, C);
+        DroppedRow<T, false> row = source.row(r, C);
         for (int64_t c = threadIdx.x % 32 * N; c < C; c += 32 * N)
             row.template settle<N>(c, row.template read<N>(c));
     }
@@ -24,7 +25,7 @@ cudaError_t launch_dropout_add(cudaStream_t stream, DType type, void *out, const
     return with_type(type, [&](auto t) {
         using T = decltype(t);
         constexpr int N = pack_size<T>;
-        DroppedRows<T> source = {(T *)out, (const T *)res, (const T *)y, dropout, positions};
+        DroppedRows<T, false> source = {(T *)out, (const T *)res, (const T *)y, dropout, positions};
         unsigned blocks = blocks_for(rows, block_rows);
         if (C % N == 0 && aligned_16(out, res, y))
             return launch_chained(stream, dropout_kernel<T, N>, blocks, threads, 0, source, rows, C);

@@ -46,7 +46,9 @@ __global__ void __launch_bounds__(block_threads, forward_blocks<T, P, Source>())
 #pragma unroll
         for (int p = 0; p < P; p++) {
             int c = (p * LANES + lane) * N;
-            if (c < C) raw[p] = row.template read<N>(c);
+            if (c >= C) continue;
+            raw[p] = row.template read<N>(c);
+            keep_words(raw[p]);
         }
     };
     int64_t r = blockIdx.x * (int64_t)ROWS + threadIdx.x / LANES;

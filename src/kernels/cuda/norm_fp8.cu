@@ -74,7 +74,9 @@ __global__ void __launch_bounds__(threads, resident_blocks<P, Source>())
 #pragma unroll
         for (int p = 0; p < P; p++) {
             int c = (p * 32 + lane) * N;
-            if (c < C) raw[p] = row.template read<N>(c);
+            if (c >= C) continue;
+            raw[p] = row.template read<N>(c);
+            keep_words(raw[p]);
         }
     };
     int64_t r = row0 + warp;

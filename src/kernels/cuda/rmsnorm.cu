@@ -34,9 +34,9 @@ template <typename T> struct HeadSource {
     __device__ PlainRow<T> row(const CudaHeadRows &at, int64_t r) const { return {x + head_row(at, r)}; }
 };
 template <typename T> struct DroppedSource {
-    template <int N> using Raw = typename DroppedRow<T>::template Raw<N>;
+    template <int N> using Raw = typename DroppedRows<T>::template Raw<N>;
     DroppedRows<T> rows;
-    __device__ DroppedRow<T> row(const CudaHeadRows &at, int64_t r) const { return rows.row(r, at.D); }
+    __device__ DroppedRow<T, true> row(const CudaHeadRows &at, int64_t r) const { return rows.row(r, at.D); }
 };
 
 // y may alias the source: a thread reads its elements before it writes them.

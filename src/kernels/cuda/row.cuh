@@ -35,6 +35,14 @@ template <int N> __device__ inline uint32_t dropout_kept(const CudaDropout &drop
 
 // ---- rows ----
 
+// To be called on what `read` returned if it is used much later. Otherwise the compiler may separate the
+// halves of each word at once, for which it waits for the load.
+template <typename R> __device__ inline void keep_words(R &raw) {
+    uint32_t *word = reinterpret_cast<uint32_t *>(&raw);
+#pragma unroll
+    for (int i = 0; i < (int)sizeof raw / 4; i++) asm volatile("" : "+r"(word[i]));
+}
+
 // A row is read in two steps, so that all loads are in flight before the first is used.
 template <typename T> struct PlainRow {
     const T *x;
@@ -50,8 +58,8 @@ template <typename T> struct PlainRows {
     __device__ PlainRow<T> row(int64_t r, int64_t C) const { return {x + r * C}; }
 };
 
-// sum = res + dropout(y), stored in `settle`. res may be NULL; sum may alias res or y.
-template <typename T> struct DroppedRow {
+// sum = res + dropout(y), stored in `settle`. res may be NULL if HAS_RES is false; sum may alias res or y.
+template <typename T, bool HAS_RES> struct DroppedRow {
     T *sum;
     const T *res, *y;
     const CudaDropout &dropout;
@@ -60,7 +68,7 @@ template <typename T> struct DroppedRow {
     template <int N> __device__ Raw<N> read(int64_t c) const {
         Raw<N> raw;
         raw.y = load_pack<T, N>(y + c);
-        if (res) raw.res = load_pack<T, N>(res + c);
+        if (HAS_RES || res) raw.res = load_pack<T, N>(res + c);
         return raw;
     }
     template <int N> __device__ Pack<T, N> settle(int64_t c, Raw<N> raw) const {
@@ -68,12 +76,12 @@ template <typename T> struct DroppedRow {
         uint32_t drawn = dropout.threshold ? dropout_kept<N>(dropout, index + (uint64_t)c) : ~0u;
         float scale = dropout.threshold ? dropout.scale : 1.0f;
         forget(raw.y);
-        if (res) forget(raw.res);
+        if (HAS_RES || res) forget(raw.res);
         float total[N];
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            float kept = to_float(raw.y.at[i]) * (drawn >> i & 1 ? scale : 0.0f);
-            total[i] = res ? to_float(raw.res.at[i]) + kept : kept;
+            float kept = __fmul_rn(to_float(raw.y.at[i]), drawn >> i & 1 ? scale : 0.0f); // not an FMA
+            total[i] = HAS_RES || res ? to_float(raw.res.at[i]) + kept : kept;
         }
         Pack<T, N> out = pack_of<T>(total);
         store_pack(sum + c, out);
@@ -84,15 +92,15 @@ template <typename T> struct DroppedRow {
     }
 };
 
-template <typename T> struct DroppedRows {
-    template <int N> using Raw = typename DroppedRow<T>::template Raw<N>;
+template <typename T, bool HAS_RES = true> struct DroppedRows {
+    template <int N> using Raw = typename DroppedRow<T, HAS_RES>::template Raw<N>;
     T *sum;
     const T *res, *y;
     CudaDropout dropout;
     int64_t positions; // rows per sequence
-    __device__ DroppedRow<T> row(int64_t r, int64_t C) const {
+    __device__ DroppedRow<T, HAS_RES> row(int64_t r, int64_t C) const {
         uint64_t index = dropout.threshold ? dropout_row(dropout, r / positions, r % positions) : 0;
-        return {sum + r * C, res ? res + r * C : nullptr, y + r * C, dropout, index};
+        return {sum + r * C, HAS_RES || res ? res + r * C : nullptr, y + r * C, dropout, index};
     }
 };
 
