@@ -3,23 +3,20 @@
  * thread takes a block through all chunks of K in a private buffer before passing it to the epilogue. Only
  * K > DEPTH_MAX needs a buffer as large as the packed part of the result.
  *
+ * A block of an fp32 result is also accumulated in the private buffer and then stored or added. Its rows in
+ * the result are far apart, and every chunk would load and store them again.
+ *
  * Every element of the result is accumulated in the same order, whichever thread computes it, so the result
  * does not depend on the number of threads. */
 #include "kernels/cpu/gemm16.h"
 
-#include "kernels/cpu/half.h"
+#include "kernels/cpu/map.h"
 #include "kernels/cpu/micro.h"
 #include "kernels/cpu/micro16.h"
 
 /* Limits of what is packed at a time, and of the block of the result that one thread takes. */
 enum { DEPTH_MAX = 4096, ROWS_MAX = 2048, COLS_MAX = 8192, COLS_BYTES = 32 << 20 };
 enum { BLOCK_ROWS = 256, BLOCK_COLS = 240, TILE_MAX = 1024 };
-
-typedef enum {
-    SUMS_IN_C,     /* directly in c */
-    SUMS_IN_BLOCK, /* in one block per thread */
-    SUMS_IN_PART,  /* in a buffer as large as the packed part of the result */
-} Accumulators;
 
 /* How the GEMM is partitioned. */
 typedef struct Plan {
@@ -29,9 +26,10 @@ typedef struct Plan {
     int64_t chunk;                     /* steps of K that pass through the caches at a time */
     int64_t block_rows, block_cols;    /* taken by a thread at a time */
     int64_t left_panels, right_panels; /* packed by a thread at a time */
-    Accumulators accumulators;
+    bool direct;                       /* accumulates in c rather than in a block of each thread */
+    bool resumes;                      /* `sums` keeps the part of the result until K is complete */
     char *left, *right;
-    float *sums;
+    float *sums, *blocks;
 } Plan;
 
 static int64_t round_up(int64_t value, int64_t unit) {
@@ -109,7 +107,8 @@ static Plan plan_of(const Gemm16 *gemm, const Micro16 *micro, int threads) {
     plan.rows = even_part(gemm->m, ROWS_MAX, micro->rows);
     int64_t limit = min_of(COLS_MAX, COLS_BYTES / (plan.depth * plan.size));
     plan.cols = even_part(gemm->n, limit / micro->cols * micro->cols, micro->cols);
-    plan.accumulators = gemm->c ? SUMS_IN_C : gemm->k <= plan.depth ? SUMS_IN_BLOCK : SUMS_IN_PART;
+    plan.direct = gemm->c && (gemm->micro || plan.depth <= plan.chunk);
+    plan.resumes = !gemm->c && gemm->k > plan.depth;
     plan_blocks(&plan, threads);
     return plan;
 }
@@ -120,17 +119,17 @@ static int64_t panels_bytes(const Plan *plan, int64_t lines) {
 }
 
 static size_t plan_bytes(const Plan *plan, int threads) {
-    int64_t sums = plan->accumulators == SUMS_IN_C       ? 0
-                   : plan->accumulators == SUMS_IN_BLOCK ? threads * plan->block_rows * plan->block_cols
-                                                         : plan->rows * plan->cols;
+    int64_t sums = plan->resumes ? plan->rows * plan->cols : 0;
+    int64_t blocks = plan->direct ? 0 : threads * plan->block_rows * plan->block_cols;
     return (size_t)(panels_bytes(plan, plan->rows) + panels_bytes(plan, plan->cols)) +
-           (size_t)sums * sizeof(float);
+           (size_t)(sums + blocks) * sizeof(float);
 }
 
 static void plan_place(Plan *plan, void *workspace) {
     plan->left = workspace;
     plan->right = plan->left + panels_bytes(plan, plan->rows);
     plan->sums = (float *)(void *)(plan->right + panels_bytes(plan, plan->cols));
+    plan->blocks = plan->sums + (plan->resumes ? plan->rows * plan->cols : 0);
 }
 
 /* Packing of an operand whose type is not that of the panels, other than from bf16 to fp32: it is converted
@@ -258,21 +257,26 @@ static void block_chunk(const Plan *plan, const Block *block, int64_t k, int64_t
     }
 }
 
-/* Sets where a block of the part is accumulated. */
-static void block_set_accumulators(const Part *part, Block *block, int thread) {
+/* Where a block of the part ends up: in c or in the sums; NULL if it only goes to the epilogue. */
+static float *block_place(const Part *part, const Block *block, int64_t *ret_stride) {
     const Gemm16 *gemm = part->gemm;
     const Plan *plan = part->plan;
-    int64_t row = block->row, col = block->col;
-    if (plan->accumulators == SUMS_IN_C) {
-        block->c_stride = gemm->n;
-        block->c = gemm->c + (part->row + row) * gemm->n + part->col + col;
-    } else if (plan->accumulators == SUMS_IN_PART) {
-        block->c_stride = plan->cols;
-        block->c = plan->sums + row * plan->cols + col;
-    } else {
-        block->c_stride = plan->block_cols;
-        block->c = plan->sums + thread * plan->block_rows * plan->block_cols;
+    *ret_stride = gemm->c ? gemm->n : plan->cols;
+    if (gemm->c) return gemm->c + (part->row + block->row) * gemm->n + part->col + block->col;
+    return plan->resumes ? plan->sums + block->row * plan->cols + block->col : NULL;
+}
+
+/* Moves a block to its place; `add` selects accumulation. */
+static void block_move(Block *block, float *place, int64_t stride, bool add) {
+    for (int64_t i = 0; i < block->rows; i++) {
+        const float *from = block->c + i * block->c_stride;
+        if (add)
+            map_add_same(DT_F32, place + i * stride, from, block->cols);
+        else
+            memcpy(place + i * stride, from, (size_t)block->cols * sizeof *from);
     }
+    block->c = place;
+    block->c_stride = stride;
 }
 
 /* Computes one block of the part over its packed steps. */
@@ -282,16 +286,20 @@ static void block_task(const void *context, int64_t task, int thread) {
     const Plan *plan = part->plan;
     const Micro16 *micro = plan->micro;
     int64_t over = (part->cols + plan->block_cols - 1) / plan->block_cols;
-    int64_t depth = round_up(part->depth, micro->unit);
+    int64_t depth = round_up(part->depth, micro->unit), stride;
     Block block = {.row = task / over * plan->block_rows, .col = task % over * plan->block_cols};
     block.rows = min_of(plan->block_rows, part->rows - block.row);
     block.cols = min_of(plan->block_cols, part->cols - block.col);
-    block_set_accumulators(part, &block, thread);
+    float *place = block_place(part, &block, &stride);
+    block.c = plan->direct ? place : plan->blocks + thread * plan->block_rows * plan->block_cols;
+    block.c_stride = plan->direct ? stride : plan->block_cols;
+    bool add = (gemm->c && gemm->add) || part->k > 0;
     if (micro->begin) micro->begin();
     for (int64_t chunk = 0; chunk < depth; chunk += plan->chunk)
         block_chunk(plan, &block, chunk, min_of(plan->chunk, depth - chunk),
-                    (gemm->c && gemm->add) || part->k + chunk > 0);
+                    (plan->direct && add) || chunk > 0);
     if (micro->end) micro->end();
+    if (place && !plan->direct) block_move(&block, place, stride, add);
     if (gemm->finish && part->k + part->depth >= gemm->k)
         gemm->finish(gemm->context, block.c, block.c_stride, part->row + block.row, part->col + block.col,
                      block.rows, block.cols);
