@@ -1,14 +1,16 @@
 /* fp32 GEMM: by the BLAS library if the build has one, otherwise by the algorithm of Goto and van de Geijn.
  * The threads first pack both operands, in one job, and then compute blocks of the result, in a second. A
  * block goes through all packed steps of K, a chunk at a time, so that a panel of each operand fits the L1
- * cache and the left panels of the block the L2 cache. K is packed as a whole unless it is large, because a
- * job ends only when its slowest thread does.
+ * cache and the left panels of the block the L2 cache. If there are several chunks, the block is accumulated
+ * in a private buffer, because its rows in the result are far apart and every chunk loads and stores them. K
+ * is packed as a whole unless it is large, because a job ends only when its slowest thread does.
  *
  * Every element of the result is accumulated in the same order, whichever thread computes it, so the result
  * does not depend on the number of threads. */
 #include "kernels/cpu/gemm.h"
 
 #include "kernels/cpu/gemm16.h"
+#include "kernels/cpu/map.h"
 #include "kernels/cpu/micro16.h"
 
 /* Steps of K that pass through the caches at a time. */
@@ -29,6 +31,7 @@ typedef struct Plan {
     int64_t left_panels, right_panels; /* packed by a thread at a time */
     int64_t left_stride, right_stride; /* floats between the packed panels of a chunk */
     float *left, *right;               /* chunk after chunk */
+    float *blocks;                     /* a block of each thread; not used if there is only one chunk */
 } Plan;
 
 static int64_t min_of(int64_t a, int64_t b) {
@@ -65,7 +68,7 @@ static void plan_blocks(Plan *plan, int threads) {
     plan->right_panels = panels_each(plan->cols / MICRO_COLS, threads);
 }
 
-static Plan plan_of(const Gemm *gemm) {
+static Plan plan_of(const Gemm *gemm, int threads) {
     Plan plan = {
         .chunk = even_part(gemm->k, CHUNK_MAX, 2),
         .rows = even_part(gemm->m, ROWS_MAX, MICRO_ROWS),
@@ -75,6 +78,7 @@ static Plan plan_of(const Gemm *gemm) {
     plan.cols = even_part(gemm->n, limit / MICRO_COLS * MICRO_COLS, MICRO_COLS);
     plan.left_stride = plan.chunk * MICRO_ROWS;
     plan.right_stride = plan.chunk * MICRO_COLS;
+    plan_blocks(&plan, threads);
     return plan;
 }
 
@@ -146,9 +150,19 @@ static void block_chunk(const Plan *plan, const Block *block, int64_t k, int64_t
     }
 }
 
+/* Moves a block to c; `add` selects accumulation. */
+static void block_move(const Block *block, float *c, int64_t c_stride, bool add) {
+    for (int64_t i = 0; i < block->rows; i++) {
+        const float *from = block->c + i * block->c_stride;
+        if (add)
+            map_add_same(DT_F32, c + i * c_stride, from, block->cols);
+        else
+            memcpy(c + i * c_stride, from, (size_t)block->cols * sizeof *from);
+    }
+}
+
 /* Computes one block of the part over its packed steps. */
 static void block_task(const void *context, int64_t task, int thread) {
-    (void)thread;
     const Part *part = context;
     const Gemm *gemm = part->gemm;
     const Plan *plan = part->plan;
@@ -156,11 +170,14 @@ static void block_task(const void *context, int64_t task, int thread) {
     Block block = {.row = task / over * plan->block_rows, .col = task % over * plan->block_cols};
     block.rows = min_of(plan->block_rows, part->rows - block.row);
     block.cols = min_of(plan->block_cols, part->cols - block.col);
-    block.c = gemm->c + (part->row + block.row) * gemm->n + part->col + block.col;
-    block.c_stride = gemm->n;
+    float *c = gemm->c + (part->row + block.row) * gemm->n + part->col + block.col;
+    bool direct = plan->depth <= plan->chunk, add = gemm->add || part->k > 0;
+    block.c = direct ? c : plan->blocks + thread * plan->block_rows * plan->block_cols;
+    block.c_stride = direct ? gemm->n : plan->block_cols;
     for (int64_t chunk = 0; chunk < part->depth; chunk += plan->chunk)
         block_chunk(plan, &block, chunk, min_of(plan->chunk, part->depth - chunk),
-                    gemm->add || part->k + chunk > 0);
+                    (direct && add) || chunk > 0);
+    if (!direct) block_move(&block, c, gemm->n, add);
     if (gemm->finish && part->k + part->depth == gemm->k)
         gemm->finish(gemm->context, part->row + block.row, part->col + block.col, block.rows, block.cols);
 }
@@ -295,12 +312,18 @@ static bool split_of(const Gemm *gemm, Gemm16 *ret_split) {
     return true;
 }
 
-size_t gemm_workspace_bytes(const Gemm *gemm) {
+static int gemm_threads(const Stream *stream, const Gemm *gemm) {
+    return threads_for(stream, gemm->m * gemm->n / 64 * gemm->k);
+}
+
+size_t gemm_workspace_bytes(const Stream *stream, const Gemm *gemm) {
     Gemm16 split;
     if (is_skinny(gemm) || blas_available()) return 0;
     if (split_of(gemm, &split)) return gemm16_split_bytes(&split);
-    Plan plan = plan_of(gemm);
-    return (size_t)(plan.depth * (plan.rows + plan.cols)) * sizeof(float);
+    int threads = gemm_threads(stream, gemm);
+    Plan plan = plan_of(gemm, threads);
+    int64_t blocks = plan.depth <= plan.chunk ? 0 : threads * plan.block_rows * plan.block_cols;
+    return (size_t)(plan.depth * (plan.rows + plan.cols) + blocks) * sizeof(float);
 }
 
 /* BLAS, followed by the epilogue over strips of rows. */
@@ -315,10 +338,10 @@ static void blas_run(int threads, const Gemm *gemm) {
 }
 
 static void tiled_run(Pool *pool, int threads, const Gemm *gemm, void *workspace) {
-    Plan plan = plan_of(gemm);
-    plan_blocks(&plan, threads);
+    Plan plan = plan_of(gemm, threads);
     plan.left = workspace;
     plan.right = plan.left + plan.depth * plan.rows;
+    plan.blocks = plan.right + plan.depth * plan.cols;
     Part part = {.gemm = gemm, .plan = &plan};
     for (part.col = 0; part.col < gemm->n; part.col += plan.cols) {
         part.cols = min_of(plan.cols, gemm->n - part.col);
@@ -333,8 +356,7 @@ static void tiled_run(Pool *pool, int threads, const Gemm *gemm, void *workspace
 }
 
 void gemm_run(const Stream *stream, const Gemm *gemm, void *workspace) {
-    int64_t work = gemm->m * gemm->n / 64 * gemm->k;
-    int threads = threads_for(stream, work);
+    int threads = gemm_threads(stream, gemm);
     Pool *pool = threads > 1 ? stream->device->pool : NULL;
     Gemm16 split;
     if (is_skinny(gemm))

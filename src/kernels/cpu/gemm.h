@@ -17,7 +17,7 @@ typedef struct Gemm {
 } Gemm;
 
 /* Bytes of workspace that gemm_run needs. It may be 0. */
-size_t VARIANT(gemm_workspace_bytes)(const Gemm *gemm);
+size_t VARIANT(gemm_workspace_bytes)(const Stream *stream, const Gemm *gemm);
 void VARIANT(gemm_run)(const Stream *stream, const Gemm *gemm, void *workspace);
 
 #define gemm_workspace_bytes VARIANT(gemm_workspace_bytes)

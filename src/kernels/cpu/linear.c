@@ -18,7 +18,7 @@ static Status forward_kept(Stream *stream, Tensor y, Tensor x, Tensor w, Tensor 
     Gemm gemm = {.m = M, .n = count, .k = K, .a = {tensor_f32(x), K, false}};
     size_t rows_bytes = kept_bytes(count, K), result_bytes = floats_bytes(M * count);
     void *memory;
-    TRY(stream_workspace(stream, rows_bytes + result_bytes + gemm_workspace_bytes(&gemm), &memory));
+    TRY(stream_workspace(stream, rows_bytes + result_bytes + gemm_workspace_bytes(stream, &gemm), &memory));
     Kept kept = keep_rows(tensor_f32(w), N, K, count, memory);
     gemm.b = (GemmOperand){kept.w, K, true};
     gemm.c = (float *)(void *)((char *)memory + rows_bytes);
@@ -87,7 +87,7 @@ static Status linear_forward_cpu(Stream *stream, Tensor y, Tensor pre, Tensor x,
                  .finish = plain ? NULL : forward_finish,
                  .context = &forward};
     void *workspace;
-    TRY(stream_workspace(stream, gemm_workspace_bytes(&gemm), &workspace));
+    TRY(stream_workspace(stream, gemm_workspace_bytes(stream, &gemm), &workspace));
     gemm_run(stream, &gemm, workspace);
     return OK;
 }
@@ -154,8 +154,8 @@ static Status linear_backward_input_cpu(Stream *stream, Tensor dx, Tensor sums, 
     size_t rows_bytes = kept < N ? kept_bytes(kept, K) : 0,
            columns_bytes = kept < N ? floats_bytes(M * kept) : 0;
     void *workspace;
-    TRY(stream_workspace(stream, result_bytes + rows_bytes + columns_bytes + gemm_workspace_bytes(&gemm),
-                         &workspace));
+    TRY(stream_workspace(
+        stream, result_bytes + rows_bytes + columns_bytes + gemm_workspace_bytes(stream, &gemm), &workspace));
     char *at = workspace;
     if (separate) gemm.c = backward.result = workspace;
     at += result_bytes;
@@ -184,7 +184,7 @@ static Status linear_backward_weight_cpu(Stream *stream, Tensor dw, Tensor db, T
                  .c = tensor_f32(dw),
                  .add = accumulate};
     void *workspace;
-    TRY(stream_workspace(stream, gemm_workspace_bytes(&gemm), &workspace));
+    TRY(stream_workspace(stream, gemm_workspace_bytes(stream, &gemm), &workspace));
     gemm_run(stream, &gemm, workspace);
     if (db.data) column_sums(stream, tensor_f32(db), tensor_f32(dy), M, N);
     return OK;
