@@ -88,14 +88,33 @@ static int64_t panels_each(int64_t panels, int threads) {
     return each < 1 ? 1 : min_of(each, PANELS_MAX);
 }
 
-/* Chooses blocks of the packed part small enough that each thread gets several. */
+/* The estimated time of all blocks in units of a multiply-add per step of K: a thread computes as many as
+ * its share, rounded up, and a tenth of a block more, because threads progress at different speeds. Reading
+ * a line of either operand costs as much as OVERHEAD multiply-adds (measured with AMX and 16 threads). */
+static int64_t blocks_time(const Plan *plan, int64_t height, int64_t width, int threads) {
+    enum { OVERHEAD = 40, TENTHS = 10 };
+    int64_t count = ((plan->rows + height - 1) / height) * ((plan->cols + width - 1) / width);
+    int64_t each = (count + threads - 1) / threads * TENTHS + (threads > 1 ? 1 : 0);
+    return each * (height * width + OVERHEAD * (height + width));
+}
+
+/* Chooses the blocks of the packed part, of several sizes up to BLOCK_ROWS x BLOCK_COLS. */
 static void plan_blocks(Plan *plan, int threads) {
+    enum { SIZES = 8, LEAST = 2 };
     int rows = plan->micro->rows, cols = plan->micro->cols;
-    int64_t height = BLOCK_ROWS, width = BLOCK_COLS / cols * cols;
-    while (height * width * 2 * threads > plan->rows * plan->cols && height + width > 4 * (rows + cols))
-        *(height > width ? &height : &width) /= 2;
-    plan->block_rows = even_part(plan->rows, height, rows);
-    plan->block_cols = even_part(plan->cols, width, cols);
+    int64_t best = INT64_MAX;
+    for (int i = SIZES; i >= LEAST; i--)
+        for (int j = SIZES; j >= LEAST; j--) {
+            int64_t most_rows = BLOCK_ROWS * i / SIZES / rows * rows;
+            int64_t most_cols = BLOCK_COLS / cols * cols * j / SIZES / cols * cols;
+            int64_t height = even_part(plan->rows, most_rows > rows ? most_rows : rows, rows);
+            int64_t width = even_part(plan->cols, most_cols > cols ? most_cols : cols, cols);
+            int64_t time = blocks_time(plan, height, width, threads);
+            if (time >= best) continue;
+            best = time;
+            plan->block_rows = height;
+            plan->block_cols = width;
+        }
     plan->left_panels = panels_each(plan->rows / rows, threads);
     plan->right_panels = panels_each(plan->cols / cols, threads);
 }
