@@ -22,13 +22,14 @@
  * often waits longer than SPIN_NS, and waking is slow: in a virtual machine with 12 cores, an empty job takes
  * 13 us if its threads sleep, and 3 us otherwise. */
 enum { SPIN_NS = 50000, LOOK_NS = 2000000 };
-/* A thread shares its core if it ran for less than 9/10 of the time since it was last checked or slept, or if
- * it gets its core back only after LATE_NS. */
+/* A thread shares its core if it ran for less than 9/10 of the time in which it did not sleep, or if it gets
+ * its core back only after LATE_NS. */
 enum { CHECK_NS = 1000000, LATE_NS = 20000 };
 
-/* Whether a thread has a core to itself, and when this was last checked. */
+/* Whether a thread has a core to itself: the time since the last check in which it did not sleep, and how
+ * much of it the thread ran, both up to the start of the current period. */
 typedef struct Core {
-    int64_t wall_ns, cpu_ns;
+    int64_t wall_ns, cpu_ns, wall_start, cpu_start;
     bool own;
 } Core;
 
@@ -95,17 +96,22 @@ static int64_t cpu_now(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Starts a period in which the thread does not sleep. */
+/* Starts or ends a period in which the thread does not sleep. */
 static void core_start(Core *core) {
-    core->wall_ns = trace_now();
-    core->cpu_ns = cpu_now();
+    core->wall_start = trace_now();
+    core->cpu_start = cpu_now();
+}
+static void core_end(Core *core) {
+    core->wall_ns += trace_now() - core->wall_start;
+    core->cpu_ns += cpu_now() - core->cpu_start;
 }
 
 static bool core_is_own(Core *core) {
-    int64_t wall = trace_now() - core->wall_ns;
-    if (wall >= CHECK_NS) {
-        core->own = (cpu_now() - core->cpu_ns) * 10 >= wall * 9;
-        core_start(core);
+    core_end(core);
+    core_start(core);
+    if (core->wall_ns >= CHECK_NS) {
+        core->own = core->cpu_ns * 10 >= core->wall_ns * 9;
+        core->wall_ns = core->cpu_ns = 0;
     }
     return core->own;
 }
@@ -130,6 +136,7 @@ static bool look(Pool *pool, Core *core, bool (*holds)(Pool *, uint32_t), uint32
 }
 
 static void sleep_until_work(Pool *pool, Core *core) {
+    core_end(core);
     pthread_mutex_lock(&pool->lock);
     atomic_fetch_add(&pool->sleeping, 1);
     while (!has_work(pool, 0) && !atomic_load(&pool->stop)) pthread_cond_wait(&pool->work, &pool->lock);
@@ -147,11 +154,13 @@ static void wake(Pool *pool) {
 
 static void await_complete(Pool *pool, uint32_t tasks) {
     if (look(pool, &pool->core, has_finished, tasks)) return;
+    core_end(&pool->core);
     pthread_mutex_lock(&pool->lock);
     atomic_store(&pool->awaited, true);
     while (atomic_load(&pool->finished) < tasks) pthread_cond_wait(&pool->complete, &pool->lock);
     atomic_store(&pool->awaited, false);
     pthread_mutex_unlock(&pool->lock);
+    core_start(&pool->core);
 }
 
 /* If the user pins OpenMP's threads, those of the pool use the same places. Otherwise they may use the cores
@@ -241,5 +250,6 @@ void pool_run(Pool *pool, int64_t tasks, PoolTask *task, const void *context) {
     core_start(&pool->core);
     work_off(pool, 0);
     await_complete(pool, (uint32_t)tasks);
+    core_end(&pool->core);
     atomic_store(&pool->busy, false);
 }
