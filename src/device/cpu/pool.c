@@ -64,7 +64,7 @@ static void relax(void) {
 #endif
 }
 
-/* `tasks` is not used; await takes such functions. */
+/* A condition for look(). `tasks` is not used. */
 static bool has_work(Pool *pool, uint32_t tasks) {
     (void)tasks;
     uint64_t ticket = atomic_load(&pool->ticket);
