@@ -202,12 +202,13 @@ static Status widen_caches(Stream *stream, DType type, DType cache, CudaAttentio
     return OK;
 }
 
-/* WEFT_CUDA_CLUSTER=on: a cluster of blocks for each head. With one or two sequences this is faster, with
- * many slower. The order of sums differs, so the choice must not depend on the number of sequences. */
-static bool uses_cluster(DType type, DType cache, const CudaAttention *call, CudaHeads k, CudaHeads v) {
+/* Whether a cluster of blocks attends with each head rather than one block: faster until the heads alone
+ * give every multiprocessor enough to do. The result is the same, so the number of sequences may decide. */
+static bool wants_cluster(const CudaDevice *device, const CudaAttention *call) {
     const char *requested = getenv("WEFT_CUDA_CLUSTER");
-    if (!requested || strcmp(requested, "on") != 0) return false;
-    return call->queries == 1 && attention_cluster_supports(type, cache, call, k, v);
+    if (requested && strcmp(requested, "on") == 0) return true;
+    if (requested && strcmp(requested, "off") == 0) return false;
+    return (int64_t)call->B * call->H <= device->processors / 2;
 }
 
 /* The numbers of new and past positions are known only on the device, and are clamped there. */
@@ -221,8 +222,9 @@ Status attention_decode_cuda(Stream *stream, Tensor out, Tensor kcache, Tensor v
     call.past = past.data;
     call.fresh = fresh.data;
     call.causal = true;
-    if (uses_cluster(qkv.dtype, kcache.dtype, &call, k, v)) {
-        LAUNCH(launch_attention_cluster(cuda_stream(stream), qkv.dtype, &call, k, v));
+    if (call.queries == 1 && attention_cluster_supports(qkv.dtype, kcache.dtype, &call, k, v)) {
+        bool cluster = wants_cluster(cuda_device(stream), &call);
+        LAUNCH(launch_attention_cluster(cuda_stream(stream), qkv.dtype, &call, k, v, cluster));
         return OK;
     }
     if (call.queries == 1) {

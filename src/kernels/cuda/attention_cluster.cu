@@ -1,12 +1,15 @@
-// Attention over KV caches for one new position, in 16 bits, with clusters (Hopper and later).
+// Attention over KV caches for one new position, in 16 bits (Hopper and later).
 //
-// A cluster takes a query head; each of its blocks takes a contiguous part of the cached keys. A key is read
-// by LANES lanes, 8 elements each, and each such group keeps a running softmax over its keys. At the end,
-// groups, warps and blocks are combined in a fixed order. The new key and value are read from the input and
-// added by one group. So with few sequences, too, most of the device reads keys.
+// The cached keys of a query head are split into contiguous parts, each of which a rank of four warps takes.
+// A key is read by LANES lanes, 8 elements each, and each such group keeps a running softmax over its keys.
+// At the end, groups, warps and ranks are combined in a fixed order. With few heads, a rank is a block, and
+// the ranks of a head are a cluster, so that most of the device reads keys. With many, a block takes all
+// ranks of a head, two at a time. Both have the same bits: each operation is rounded as written, so that the
+// compiler cannot contract them in different ways.
 //
-// In a recording, the first keys and values are loaded before the previous kernel has finished, and the rest
-// are on their way to the L2 cache.
+// The new key and value are read from the input and added by one group. In a recording, the first keys and
+// values are loaded before the previous kernel has finished, and the rest are on their way to the L2 cache.
+// From then on, the next keys are loaded before these are added.
 #include "kernels/cuda/attention_cluster.h"
 
 #include "kernels/cuda/attention.cuh"
@@ -14,17 +17,19 @@
 
 namespace {
 
-constexpr int warps = 8, threads = 32 * warps, ahead = 4, slot = 8; // slot: elements of a lane
+constexpr int warps = 4, threads = 32 * warps, ahead = 4, slot = 8; // of a rank; slot: elements of a lane
+constexpr int ranks = cluster_size, at_once = ranks / 4; // at_once: ranks in a block without cluster
+constexpr int newest = at_once - 1;                      // the rank of the new key
 
 struct Mix {
     float most = -infinity, total = 0, sum[slot] = {};
 };
 
 __device__ inline void shrink_to(Mix &mix, float most) {
-    float shrink = mix.most == -infinity ? 0 : expf(mix.most - most);
-    mix.total *= shrink;
+    float shrink = mix.most == -infinity ? 0 : expf(__fsub_rn(mix.most, most));
+    mix.total = __fmul_rn(mix.total, shrink);
 #pragma unroll
-    for (int i = 0; i < slot; i++) mix.sum[i] *= shrink;
+    for (int i = 0; i < slot; i++) mix.sum[i] = __fmul_rn(mix.sum[i], shrink);
     mix.most = most;
 }
 
@@ -38,9 +43,9 @@ template <typename T> __device__ inline float element(const uint4 &pack, int i) 
 }
 
 template <typename T> __device__ inline void add_key(Mix &mix, float weight, const uint4 &value) {
-    mix.total += weight;
+    mix.total = __fadd_rn(mix.total, weight);
 #pragma unroll
-    for (int i = 0; i < slot; i++) mix.sum[i] += weight * element<T>(value, i);
+    for (int i = 0; i < slot; i++) mix.sum[i] = __fmaf_rn(weight, element<T>(value, i), mix.sum[i]);
 }
 
 // The product of a query and a key, returned to the lanes of the group.
@@ -48,76 +53,131 @@ template <typename T, int LANES>
 __device__ inline float score_of(const float (&query)[slot], const uint4 &key) {
     float score = 0;
 #pragma unroll
-    for (int i = 0; i < slot; i++) score += query[i] * element<T>(key, i);
+    for (int i = 0; i < slot; i++) score = __fmaf_rn(query[i], element<T>(key, i), score);
 #pragma unroll
-    for (int lane = LANES / 2; lane > 0; lane /= 2) score += __shfl_xor_sync(full_warp, score, lane);
+    for (int lane = LANES / 2; lane > 0; lane /= 2)
+        score = __fadd_rn(score, __shfl_xor_sync(full_warp, score, lane));
     return score;
 }
 
-// Where a lane reads.
+// The next keys of a warp: of a rank, from `first` to before `end`.
+struct Stage {
+    int rank, first, end;
+};
+
 template <typename T, int LANES> struct Reader {
-    static constexpr int step = threads / LANES; // groups of a block
+    static constexpr int step = threads / LANES; // groups of a rank
     const T *k, *v;                              // the head's caches, at the lane's elements
     int64_t row;
-    int group, end;
-    uint4 keys[ahead], values[ahead];
-    // Loads the group's keys from `first` on that are below `end`.
-    __device__ void load(int first) {
+    int group; // of the warp
+    struct Rows {
+        uint4 keys[ahead], values[ahead];
+    };
+    __device__ Rows load(const Stage &stage) const {
+        Rows rows;
 #pragma unroll
         for (int a = 0; a < ahead; a++) {
-            const int at = first + group + a * step;
-            keys[a] = values[a] = make_uint4(0, 0, 0, 0);
-            if (at < end) {
-                keys[a] = *reinterpret_cast<const uint4 *>(k + at * row);
-                values[a] = *reinterpret_cast<const uint4 *>(v + at * row);
+            const int at = stage.first + group + a * step;
+            rows.keys[a] = rows.values[a] = make_uint4(0, 0, 0, 0);
+            if (at < stage.end) {
+                rows.keys[a] = *reinterpret_cast<const uint4 *>(k + at * row);
+                rows.values[a] = *reinterpret_cast<const uint4 *>(v + at * row);
             }
         }
+        return rows;
     }
-    __device__ void add(Mix &mix, const float (&query)[slot], int first) const {
+    __device__ void add(Mix &mix, const float (&query)[slot], const Rows &rows, const Stage &stage) const {
         float score[ahead], most = mix.most;
 #pragma unroll
         for (int a = 0; a < ahead; a++) {
-            score[a] = score_of<T, LANES>(query, keys[a]);
-            if (first + group + a * step >= end) score[a] = -infinity;
+            score[a] = score_of<T, LANES>(query, rows.keys[a]);
+            if (stage.first + group + a * step >= stage.end) score[a] = -infinity;
             most = fmaxf(most, score[a]);
         }
         if (most == -infinity) return;
         shrink_to(mix, most);
 #pragma unroll
-        for (int a = 0; a < ahead; a++)
-            add_key<T>(mix, score[a] == -infinity ? 0.0f : expf(score[a] - most), values[a]);
+        for (int a = 0; a < ahead; a++) {
+            const float weight = score[a] == -infinity ? 0.0f : expf(__fsub_rn(score[a], most));
+            add_key<T>(mix, weight, rows.values[a]);
+        }
     }
 };
 
-// Combines element d of `count` partial softmaxes; each has D sums, the maximum and the total.
-template <int D>
-__device__ inline float join(const float *pieces, int count, int d, float *ret_most, float *ret_total) {
+// Combines the groups of a warp, and stores the result: D sums, the maximum and the total.
+template <int D> __device__ inline void join_groups(Mix &mix, float *piece) {
+    constexpr int lanes = D / slot;
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int way = lanes; way < 32; way *= 2) {
+        shrink_to(mix, fmaxf(mix.most, __shfl_xor_sync(full_warp, mix.most, way)));
+        mix.total = __fadd_rn(mix.total, __shfl_xor_sync(full_warp, mix.total, way));
+#pragma unroll
+        for (int i = 0; i < slot; i++)
+            mix.sum[i] = __fadd_rn(mix.sum[i], __shfl_xor_sync(full_warp, mix.sum[i], way));
+    }
+    if (lane < lanes) {
+#pragma unroll
+        for (int i = 0; i < slot; i++) piece[lane * slot + i] = mix.sum[i];
+    }
+    if (lane == 0) piece[D] = mix.most, piece[D + 1] = mix.total;
+}
+
+// Combines element d of COUNT partial softmaxes.
+struct Joined {
+    float sum, most, total;
+};
+template <int D, int COUNT> __device__ inline Joined join(const float *pieces, int d) {
     float most = -infinity, total = 0, sum = 0;
 #pragma unroll
-    for (int i = 0; i < count; i++) most = fmaxf(most, pieces[i * (D + 2) + D]);
+    for (int i = 0; i < COUNT; i++) most = fmaxf(most, pieces[i * (D + 2) + D]);
 #pragma unroll
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < COUNT; i++) {
         const float *piece = pieces + i * (D + 2);
-        float shrink = piece[D] == -infinity ? 0.0f : expf(piece[D] - most);
-        total += piece[D + 1] * shrink;
-        sum += piece[d] * shrink;
+        float shrink = piece[D] == -infinity ? 0.0f : expf(__fsub_rn(piece[D], most));
+        total = __fmaf_rn(piece[D + 1], shrink, total);
+        sum = __fmaf_rn(piece[d], shrink, sum);
     }
-    *ret_most = most;
-    *ret_total = total;
-    return sum;
+    return {sum, most, total};
 }
 
-// The cached keys of block `rank`.
-struct Keys {
-    int begin, end;
-};
-__device__ inline Keys keys_of(const CudaAttention &call, int past, unsigned rank) {
+// Combines the warps of each rank. All threads may then read `parts`.
+template <int D> __device__ inline void join_block(const float *pieces, float *parts) {
+    constexpr int size = D + 2;
+    __syncthreads();
+    for (int i = threadIdx.x; i < ranks * D; i += at_once * threads) {
+        const int rank = i / D, d = i % D;
+        const Joined joined = join<D, warps>(pieces + rank * warps * size, d);
+        float *to = parts + rank * size;
+        to[d] = joined.sum;
+        if (d == 0) to[D] = joined.most, to[D + 1] = joined.total;
+    }
+    __syncthreads();
+}
+// The same for a cluster, whose first block has the parts.
+template <int D> __device__ inline void join_cluster(const float *pieces, float *parts, int rank) {
+    __syncthreads();
+    cluster_wait();
+    for (int d = threadIdx.x; d < D; d += threads) {
+        const Joined joined = join<D, warps>(pieces, d);
+        float *to = parts + rank * (D + 2);
+        store_remote(to + d, 0, __float_as_uint(joined.sum));
+        if (d == 0) store_remote(to + D, 0, __float_as_uint(joined.most));
+        if (d == 0) store_remote(to + D + 1, 0, __float_as_uint(joined.total));
+    }
+    cluster_arrive();
+    cluster_wait();
+}
+
+// The first keys of a warp, of which the first is `shift` after the rank's. Ranks that do not exist have
+// none.
+__device__ inline Stage stage_of(const CudaAttention &call, int past, int rank, int shift) {
     const int hidden = call.window ? max(past + 1 - call.window, 0) : 0;
-    const int each = (past - hidden + cluster_size - 1) / cluster_size, begin = hidden + (int)rank * each;
-    return {begin, min(begin + each, past)};
+    const int each = (past - hidden + ranks - 1) / ranks, begin = hidden + rank * each;
+    return {rank, begin + shift, min(begin + each, past)};
 }
 
-// Only a hint: what a block does not load at once comes to the L2 cache.
+// Only a hint: what a rank does not load at once comes to the L2 cache.
 template <typename T> __device__ inline void prefetch(const T *rows, int64_t row, int begin, int end) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (begin < end)
@@ -127,92 +187,78 @@ template <typename T> __device__ inline void prefetch(const T *rows, int64_t row
 #endif
 }
 
-// `early`: in a recording, in which nothing writes the counts or these rows of the caches.
+// The softmax of the new key alone, in the warp's last group. Also appends it to the caches.
 template <typename T, int D>
-__global__ void __launch_bounds__(threads)
+__device__ inline void start_with(Mix &mix, const CudaAttention &call, const CudaHeads &k_new,
+                                  const CudaHeads &v_new, const float (&query)[slot], int b, int h,
+                                  const Span &span) {
+    constexpr int lanes = D / slot;
+    const int lane = threadIdx.x % 32, at = lane % lanes * slot, kv = h / call.group;
+    const uint4 k = *reinterpret_cast<const uint4 *>(head_rows<const T>(k_new, b, kv) + at);
+    const uint4 v = *reinterpret_cast<const uint4 *>(head_rows<const T>(v_new, b, kv) + at);
+    const float score = score_of<T, lanes>(query, k);
+    if (lane < 32 - lanes) return;
+    mix.most = score;
+    add_key<T>(mix, 1, v);
+    if (!span.queries || h % call.group) return;
+    const int64_t to = span.offset * call.k.row + at;
+    *reinterpret_cast<uint4 *>(head_rows<T>(call.k, b, kv) + to) = k;
+    *reinterpret_cast<uint4 *>(head_rows<T>(call.v, b, kv) + to) = v;
+}
+
+// `early`: in a recording, in which nothing writes the counts or these rows of the caches.
+template <typename T, int D, bool CLUSTER>
+__global__ void __launch_bounds__(CLUSTER ? threads : at_once *threads, CLUSTER ? 1 : 2)
     cluster_kernel(CudaAttention call, CudaHeads k_new, CudaHeads v_new, bool early) {
-    constexpr int lanes = D / slot, piece_size = D + 2;
-    __shared__ float pieces[warps * piece_size], parts[cluster_size * piece_size];
-    const int head = blockIdx.x / cluster_size, b = head / call.H, h = head % call.H, kv = h / call.group;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = lane % lanes;
-    const unsigned rank = cluster_rank();
+    constexpr int lanes = D / slot, groups = 32 / lanes, size = D + 2;
+    __shared__ float pieces[(CLUSTER ? 1 : ranks) * warps * size], parts[ranks * size];
+    const int head = CLUSTER ? blockIdx.x / ranks : blockIdx.x, b = head / call.H, h = head % call.H;
+    const int kv = h / call.group, warp = threadIdx.x / 32 % warps, part = threadIdx.x % lanes;
+    const int rank = CLUSTER ? (int)cluster_rank() : (int)threadIdx.x / threads;
     const T *k_cache = head_rows<const T>(call.k, b, kv), *v_cache = head_rows<const T>(call.v, b, kv);
-    Reader<T, lanes> reader = {k_cache + part * slot, v_cache + part * slot, call.k.row,
-                               (int)threadIdx.x / lanes};
-    Keys keys = {0, 0};
-    Span span;
-    auto begin = [&] {
-        span = span_of(call, b);
-        keys = keys_of(call, span.offset, rank);
-        reader.end = keys.end;
-        reader.load(keys.begin);
-    };
+    const Reader<T, lanes> reader = {k_cache + part * slot, v_cache + part * slot, call.k.row,
+                                     (int)threadIdx.x % 32 / lanes};
     chain_next();
-    cluster_arrive();
+    if (CLUSTER) cluster_arrive();
+    if (!early) chain_wait();
+    const Span span = span_of(call, b);
+    Stage stage = stage_of(call, span.offset, rank, warp * groups);
+    auto rows = reader.load(stage);
     if (early) {
-        begin();
-        const int next = keys.begin + ahead * reader.step;
-        if (threadIdx.x == 0) prefetch(k_cache, call.k.row, next, keys.end);
-        if (threadIdx.x == 32) prefetch(v_cache, call.v.row, next, keys.end);
+        const int next = stage.first + ahead * reader.step, end = CLUSTER ? stage.end : span.offset;
+        if (threadIdx.x == 0) prefetch(k_cache, call.k.row, next, end);
+        if (threadIdx.x == 32) prefetch(v_cache, call.v.row, next, end);
+        chain_wait();
     }
-    chain_wait();
-    if (!early) begin();
 
     Mix mix;
     float query[slot];
     const uint4 q = *reinterpret_cast<const uint4 *>(head_rows<const T>(call.q, b, h) + part * slot);
-    const uint4 k = *reinterpret_cast<const uint4 *>(head_rows<const T>(k_new, b, kv) + part * slot);
-    const uint4 v = *reinterpret_cast<const uint4 *>(head_rows<const T>(v_new, b, kv) + part * slot);
 #pragma unroll
-    for (int i = 0; i < slot; i++) query[i] = element<T>(q, i) * call.scale;
-    for (int first = keys.begin;;) {
-        reader.add(mix, query, first);
-        first += ahead * reader.step;
-        if (first >= keys.end) break;
-        reader.load(first);
-    }
-    if (rank == cluster_size - 1 && warp == warps - 1) { // the new key
-        const float score = score_of<T, lanes>(query, k);
-        if (lane >= 32 - lanes) {
-            shrink_to(mix, fmaxf(mix.most, score));
-            add_key<T>(mix, expf(score - mix.most), v);
-            if (span.queries && h % call.group == 0) {
-                const int64_t to = span.offset * call.k.row + part * slot;
-                *reinterpret_cast<uint4 *>(head_rows<T>(call.k, b, kv) + to) = k;
-                *reinterpret_cast<uint4 *>(head_rows<T>(call.v, b, kv) + to) = v;
-            }
+    for (int i = 0; i < slot; i++) query[i] = __fmul_rn(element<T>(q, i), call.scale);
+    if (rank == newest && warp == warps - 1) start_with<T, D>(mix, call, k_new, v_new, query, b, h, span);
+    while (stage.rank < ranks) {
+        Stage next = {stage.rank, stage.first + ahead * reader.step, stage.end};
+        if (next.first >= next.end)
+            next = stage_of(call, span.offset, stage.rank + (CLUSTER ? ranks : at_once), warp * groups);
+        const auto next_rows = reader.load(next);
+        if (stage.first < stage.end) reader.add(mix, query, rows, stage);
+        if (next.rank != stage.rank) {
+            join_groups<D>(mix, pieces + ((CLUSTER ? 0 : stage.rank) * warps + warp) * size);
+            mix = Mix();
         }
+        stage = next;
+        rows = next_rows;
     }
-
-#pragma unroll
-    for (int way = lanes; way < 32; way *= 2) {
-        shrink_to(mix, fmaxf(mix.most, __shfl_xor_sync(full_warp, mix.most, way)));
-        mix.total += __shfl_xor_sync(full_warp, mix.total, way);
-#pragma unroll
-        for (int i = 0; i < slot; i++) mix.sum[i] += __shfl_xor_sync(full_warp, mix.sum[i], way);
+    if constexpr (CLUSTER)
+        join_cluster<D>(pieces, parts, rank);
+    else
+        join_block<D>(pieces, parts);
+    if ((CLUSTER && rank > 0) || !span.queries) return;
+    for (int d = threadIdx.x; d < D; d += blockDim.x) {
+        const Joined joined = join<D, ranks>(parts, d);
+        head_rows<T>(call.out, b, h)[d] = from_float<T>(joined.sum / joined.total);
     }
-    float *piece = pieces + warp * piece_size;
-    if (lane < lanes) {
-#pragma unroll
-        for (int i = 0; i < slot; i++) piece[part * slot + i] = mix.sum[i];
-    }
-    if (lane == 0) piece[D] = mix.most, piece[D + 1] = mix.total;
-    __syncthreads();
-    cluster_wait();
-    const int d = threadIdx.x;
-    float most, total;
-    if (d < D) {
-        const float sum = join<D>(pieces, warps, d, &most, &total);
-        float *to = parts + rank * piece_size;
-        store_remote(to + d, 0, __float_as_uint(sum));
-        if (d == 0) store_remote(to + D, 0, __float_as_uint(most));
-        if (d == 0) store_remote(to + D + 1, 0, __float_as_uint(total));
-    }
-    cluster_arrive();
-    cluster_wait();
-    if (rank > 0 || d >= D || !span.queries) return;
-    const float sum = join<D>(parts, cluster_size, d, &most, &total);
-    head_rows<T>(call.out, b, h)[d] = from_float<T>(sum / total);
 }
 
 // Whether rows start at multiples of 16 bytes.
@@ -222,33 +268,38 @@ bool is_aligned(const CudaHeads &heads) {
 }
 
 template <typename T, int D>
-cudaError_t start(cudaStream_t stream, const CudaAttention &call, CudaHeads k, CudaHeads v) {
+cudaError_t start(cudaStream_t stream, const CudaAttention &call, CudaHeads k, CudaHeads v, bool cluster) {
     const unsigned heads = (unsigned)call.B * call.H;
-    return launch_cluster(true, stream, cluster_kernel<T, D>, heads * cluster_size, threads, 0, call, k, v,
-                          is_recorded(stream));
+    const bool early = is_recorded(stream);
+    if (cluster)
+        return launch_cluster(true, stream, cluster_kernel<T, D, true>, heads * ranks, threads, 0, call, k, v,
+                              early);
+    return launch_chained(stream, cluster_kernel<T, D, false>, heads, at_once * threads, 0, call, k, v,
+                          early);
 }
 
 } // namespace
 
 bool attention_cluster_supports(DType type, DType cache, const CudaAttention *call, CudaHeads k,
                                 CudaHeads v) {
-    if (type == DT_F32 || cache != type) return false;
+    constexpr int most_keys = 4096; // beyond, more blocks for a head are faster: see launch_attention_decode
+    if (type == DT_F32 || cache != type || call->keys > most_keys) return false;
     if (call->D != 32 && call->D != 64 && call->D != 128 && call->D != 256) return false;
     return is_aligned(call->q) && is_aligned(call->k) && is_aligned(call->v) && is_aligned(k) &&
            is_aligned(v) && call->k.row == call->v.row &&
-           has_clusters((const void *)cluster_kernel<__nv_bfloat16, 64>);
+           has_clusters((const void *)cluster_kernel<__nv_bfloat16, 64, true>);
 }
 
 cudaError_t launch_attention_cluster(cudaStream_t stream, DType type, const CudaAttention *call, CudaHeads k,
-                                     CudaHeads v) {
+                                     CudaHeads v, bool cluster) {
     return with_type(type, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2) {
             switch (call->D) {
-            case 32: return start<T, 32>(stream, *call, k, v);
-            case 64: return start<T, 64>(stream, *call, k, v);
-            case 128: return start<T, 128>(stream, *call, k, v);
-            default: return start<T, 256>(stream, *call, k, v);
+            case 32: return start<T, 32>(stream, *call, k, v, cluster);
+            case 64: return start<T, 64>(stream, *call, k, v, cluster);
+            case 128: return start<T, 128>(stream, *call, k, v, cluster);
+            default: return start<T, 256>(stream, *call, k, v, cluster);
             }
         } else {
             return cudaErrorInvalidValue;

@@ -1,4 +1,4 @@
-/* attention_cluster.cu: attention over KV caches of one new position per sequence, with clusters. */
+/* attention_cluster.cu: attention over KV caches of one new position per sequence, on Hopper and later. */
 #ifndef WEFT_KERNELS_CUDA_ATTENTION_CLUSTER_H
 #define WEFT_KERNELS_CUDA_ATTENTION_CLUSTER_H
 
@@ -9,10 +9,10 @@ extern "C" {
 #endif
 
 /* As launch_attention_decode; "supports" tells whether the device has clusters and the kernel handles the
- * call. */
+ * call. `cluster`: a cluster of blocks for each head, else a block; the result is the same. */
 bool attention_cluster_supports(DType type, DType cache, const CudaAttention *call, CudaHeads k, CudaHeads v);
 cudaError_t launch_attention_cluster(cudaStream_t stream, DType type, const CudaAttention *call, CudaHeads k,
-                                     CudaHeads v);
+                                     CudaHeads v, bool cluster);
 
 #ifdef __cplusplus
 }
