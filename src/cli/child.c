@@ -19,12 +19,13 @@
 
 enum { MAX_WORDS = 256 };
 
-/* For the signal handler. */
-static volatile sig_atomic_t child_pid, stop_requested;
+/* For the signal handler. `held`: the last signal came while there was no child. */
+static volatile sig_atomic_t child_pid, stop_requested, held;
 
 static void forward_signal(int signal_number) {
     int error = errno;
     stop_requested = 1;
+    held = child_pid > 0 ? 0 : signal_number;
     if (child_pid > 0) kill((pid_t)child_pid, signal_number);
     errno = error;
 }
@@ -37,8 +38,8 @@ bool children_stopped(void) {
     return stop_requested != 0;
 }
 
-/* Runs in the child. */
-static void become(const char *program, char *const *argv, int error) {
+/* Runs in the child. Signals are blocked until they have their default effect. */
+static void become(const char *program, char *const *argv, int error, const sigset_t *mask) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     setpgid(0, 0);
     dup2(error, STDERR_FILENO);
@@ -46,8 +47,23 @@ static void become(const char *program, char *const *argv, int error) {
     stop_release();
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_DFL);
+    sigprocmask(SIG_SETMASK, mask, NULL);
     execv(program, argv);
     _exit(127);
+}
+
+/* Forks. A signal that came after the decision to start the child, but before it existed, stops it too. */
+static pid_t start(const char *program, char *const *argv, int error) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    pid_t pid = fork();
+    if (pid == 0) become(program, argv, error, &before);
+    if (pid > 0) child_pid = pid;
+    int missed = held;
+    if (pid > 0 && missed) kill(pid, missed);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return pid;
 }
 
 /* Overwrites one line on a terminal; appends lines elsewhere. */
@@ -122,18 +138,16 @@ Status child_run(const Child *child, ChildEnd *ret_end) {
     TRY(relay_announce(child->show));
     if (pipe2(error, O_CLOEXEC) != 0) return FAILED("cannot create a pipe: %s", strerror(errno));
     children_watch_signals();
-    pid_t pid = fork();
-    if (pid == 0) become(program, argv, error[1]);
+    pid_t pid = start(program, argv, error[1]);
     close(error[1]);
     if (pid < 0) {
         close(error[0]);
         return FAILED("cannot start a process: %s", strerror(errno));
     }
-    child_pid = pid;
     ChildEnd end = {0};
     Status status = read_stderr(error[0], child, &end.error);
     Status awaited = await(pid, &state);
-    child_pid = 0;
+    child_pid = held = 0;
     if (!status)
         status = awaited;
     else

@@ -327,12 +327,15 @@ static void search_stops(void **state) {
     assert_stopped(&terminal, code);
 }
 
-/* Before the first run starts. */
+/* Before the first run starts; so many runs that checking them takes seconds. */
 static void comparison_stops(void **state) {
     (void)state;
-    put_text("recipe.json", "{\"data\": [\"self\"], \"model\": \"gpt2-tiny\", \"steps\": 1, \"runs\": "
-                            "[{\"name\": \"one\"}, {\"name\": \"two\", \"seq\": 32}, {\"name\": "
-                            "\"three\", \"seq\": 64}]}");
+    FILE *recipe = fopen(at("recipe.json"), "w");
+    assert_non_null(recipe);
+    fputs("{\"data\": [\"self\"], \"model\": \"gpt2-tiny\", \"steps\": 1, \"runs\": [", recipe);
+    for (int i = 0; i < 3000; i++) fprintf(recipe, "%s{\"name\": \"run-%d\"}", i ? ", " : "", i);
+    fputs("]}", recipe);
+    assert_int_equal(fclose(recipe), 0);
     Terminal terminal;
     int code = stop_at(&terminal, "exec $WEFT compare recipe.json --out comparison", "checking runs ");
     assert_stopped(&terminal, code);
