@@ -167,15 +167,21 @@ static inline void run_steps(Run *run, int from, int to) {
     assert_ok(stream_sync(run->runner->stream)); /* the caller reads the weights */
 }
 
-static inline Status run_save_to(const Run *run, Group *world, const RootDisk *disk, const char *dir) {
+/* What a checkpoint of the run has; `disk` may be NULL. */
+static inline CheckpointState state_of(const Run *run, const RootDisk *disk, json_t *progress) {
     const Runner *r = run->runner;
-    CLEANUP(json_decrefp) json_t *progress = json_pack("{s:i}", "step", HALF);
-    CheckpointState state = {.params = r->params,
+    return (CheckpointState){.params = r->params,
                              .state = (const Store *const *)r->state,
                              .optim = &r->spec.optim,
                              .progress = progress,
                              .mesh = run->mesh,
                              .disk = disk};
+}
+
+static inline Status run_save_to(const Run *run, Group *world, const RootDisk *disk, const char *dir) {
+    const Runner *r = run->runner;
+    CLEANUP(json_decrefp) json_t *progress = json_pack("{s:i}", "step", HALF);
+    CheckpointState state = state_of(run, disk, progress);
     Status status = OK;
     if (run->mesh || world->rank == 0) status = ckpt_save(dir, HALF, &state, r->stream, 1);
     if (!run->mesh) TRY(barrier(world));
@@ -203,12 +209,7 @@ static inline Status run_save_background(const Run *run, Background *background,
                                          const char *dir) {
     const Runner *r = run->runner;
     CLEANUP(json_decrefp) json_t *progress = json_pack("{s:i}", "step", HALF);
-    CheckpointState state = {.params = r->params,
-                             .state = (const Store *const *)r->state,
-                             .optim = &r->spec.optim,
-                             .progress = progress,
-                             .mesh = run->mesh,
-                             .disk = disk};
+    CheckpointState state = state_of(run, disk, progress);
     TRY(background_begin(background, dir, HALF, &state, 1));
     TRY(background_copied(background));
     TRY(store_zero(r->params, r->stream));

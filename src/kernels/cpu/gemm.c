@@ -150,17 +150,6 @@ static void block_chunk(const Plan *plan, const Block *block, int64_t k, int64_t
     }
 }
 
-/* Moves a block to c; `add` selects accumulation. */
-static void block_move(const Block *block, float *c, int64_t c_stride, bool add) {
-    for (int64_t i = 0; i < block->rows; i++) {
-        const float *from = block->c + i * block->c_stride;
-        if (add)
-            map_add_same(DT_F32, c + i * c_stride, from, block->cols);
-        else
-            memcpy(c + i * c_stride, from, (size_t)block->cols * sizeof *from);
-    }
-}
-
 /* Computes one block of the part over its packed steps. */
 static void block_task(const void *context, int64_t task, int thread) {
     const Part *part = context;
@@ -177,7 +166,7 @@ static void block_task(const void *context, int64_t task, int thread) {
     for (int64_t chunk = 0; chunk < part->depth; chunk += plan->chunk)
         block_chunk(plan, &block, chunk, min_of(plan->chunk, part->depth - chunk),
                     (direct && add) || chunk > 0);
-    if (!direct) block_move(&block, c, gemm->n, add);
+    if (!direct) map_block(c, gemm->n, block.c, block.c_stride, block.rows, block.cols, add);
     if (gemm->finish && part->k + part->depth == gemm->k)
         gemm->finish(gemm->context, part->row + block.row, part->col + block.col, block.rows, block.cols);
 }

@@ -287,13 +287,7 @@ static float *block_place(const Part *part, const Block *block, int64_t *ret_str
 
 /* Moves a block to its place; `add` selects accumulation. */
 static void block_move(Block *block, float *place, int64_t stride, bool add) {
-    for (int64_t i = 0; i < block->rows; i++) {
-        const float *from = block->c + i * block->c_stride;
-        if (add)
-            map_add_same(DT_F32, place + i * stride, from, block->cols);
-        else
-            memcpy(place + i * stride, from, (size_t)block->cols * sizeof *from);
-    }
+    map_block(place, stride, block->c, block->c_stride, block->rows, block->cols, add);
     block->c = place;
     block->c_stride = stride;
 }

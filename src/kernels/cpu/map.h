@@ -58,4 +58,15 @@ static ALWAYS_INLINE void map_add_same(DType dtype, void *y, const void *x, int6
     map_add(dtype, y, dtype, x, n);
 }
 
+/* Copies a block of fp32 rows, or adds it to the destination. Strides are in elements. */
+static inline void map_block(float *to, int64_t to_stride, const float *from, int64_t from_stride,
+                             int64_t rows, int64_t cols, bool add) {
+    for (int64_t i = 0; i < rows; i++, to += to_stride, from += from_stride) {
+        if (add)
+            map_add_same(DT_F32, to, from, cols);
+        else
+            memcpy(to, from, (size_t)cols * sizeof *from);
+    }
+}
+
 #endif
