@@ -28,7 +28,7 @@
     const zooms = {}; /* the visible range of each plot, by its id */
     let life = null, dragging = false;
 
-    /* A figure has two versions of its plot, of which the style sheet shows one. */
+    /* A figure has two versions of its plot; the style sheet shows one of them. */
     const start = (figure) => {
         const data = JSON.parse(figure.dataset.plot);
         figure.querySelectorAll('svg').forEach((svg, i) => enliven(svg, figure.id + (i ? '-narrow' : ''), data, data.views[i]));

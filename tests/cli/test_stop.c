@@ -327,7 +327,7 @@ static void search_stops(void **state) {
     assert_stopped(&terminal, code);
 }
 
-/* Before the first run starts; so many runs that checking them takes seconds. */
+/* Ctrl-C before the first run starts. Checking 3000 runs takes seconds. */
 static void comparison_stops(void **state) {
     (void)state;
     FILE *recipe = fopen(at("recipe.json"), "w");

@@ -1,6 +1,6 @@
 // Attention over KV caches for one new position, in 16 bits (Hopper and later).
 //
-// The cached keys of a query head are split into contiguous parts, each of which a rank of four warps takes.
+// The cached keys of a query head are split into contiguous parts, one for each rank of four warps.
 // A key is read by LANES lanes, 8 elements each, and each such group keeps a running softmax over its keys.
 // At the end, groups, warps and ranks are combined in a fixed order. With few heads, a rank is a block, and
 // the ranks of a head are a cluster, so that most of the device reads keys. With many, a block takes all
@@ -169,15 +169,14 @@ template <int D> __device__ inline void join_cluster(const float *pieces, float 
     cluster_wait();
 }
 
-// The first keys of a warp, of which the first is `shift` after the rank's. Ranks that do not exist have
-// none.
+// A warp's first keys, `shift` after those of its rank. Ranks that do not exist have none.
 __device__ inline Stage stage_of(const CudaAttention &call, int past, int rank, int shift) {
     const int hidden = call.window ? max(past + 1 - call.window, 0) : 0;
     const int each = (past - hidden + ranks - 1) / ranks, begin = hidden + rank * each;
     return {rank, begin + shift, min(begin + each, past)};
 }
 
-// Only a hint: what a rank does not load at once comes to the L2 cache.
+// A hint: fetches what a rank does not load at once into the L2 cache.
 template <typename T> __device__ inline void prefetch(const T *rows, int64_t row, int begin, int end) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (begin < end)
