@@ -1,6 +1,7 @@
 /* `ticket` has the number of tasks of the current job in its upper half and the next task to claim in its
- * lower half. A thread reads the other fields of the job only after it has claimed a task, and the next job
- * cannot start before that task is complete, so it never sees fields of two jobs. */
+ * lower half, which exceeds that number by at most one per thread. A thread reads the other fields of the job
+ * only after it has claimed a task, and the next job cannot start before that task is complete, so it never
+ * sees fields of two jobs. */
 #include "device/pool.h"
 
 #include <omp.h>
@@ -75,18 +76,23 @@ static bool has_finished(Pool *pool, uint32_t tasks) {
     return atomic_load(&pool->finished) == tasks;
 }
 
+/* Claims tasks until there are none. With many threads the two counters move from core to core all the time,
+ * so a claim is one addition, even if it then turns out that there was no task left, and `finished` is only
+ * increased at the end. A thread that has run a task knows that the job is still the same one. */
 static void work_off(Pool *pool, int thread) {
-    uint64_t ticket = atomic_load(&pool->ticket);
-    while ((uint32_t)ticket < ticket >> 32) {
-        if (!atomic_compare_exchange_weak(&pool->ticket, &ticket, ticket + 1)) continue;
+    if (!has_work(pool, 0)) return;
+    uint32_t done = 0;
+    uint64_t ticket = atomic_fetch_add(&pool->ticket, 1);
+    for (; (uint32_t)ticket < ticket >> 32; done++) {
         pool->task(pool->context, (uint32_t)ticket, thread);
-        bool last = atomic_fetch_add(&pool->finished, 1) + 1 == ticket >> 32;
-        if (last && atomic_load(&pool->awaited)) {
-            pthread_mutex_lock(&pool->lock);
-            pthread_cond_signal(&pool->complete);
-            pthread_mutex_unlock(&pool->lock);
-        }
-        ticket = atomic_load(&pool->ticket);
+        ticket = atomic_fetch_add(&pool->ticket, 1);
+    }
+    if (!done) return;
+    bool last = atomic_fetch_add(&pool->finished, done) + done == ticket >> 32;
+    if (last && atomic_load(&pool->awaited)) {
+        pthread_mutex_lock(&pool->lock);
+        pthread_cond_signal(&pool->complete);
+        pthread_mutex_unlock(&pool->lock);
     }
 }
 
