@@ -63,9 +63,24 @@ static Status copy_cpu(Stream *stream, void *dst, const void *src, size_t bytes,
     return OK;
 }
 
+/* A part of a large buffer, such as the gradient of an embedding table. */
+enum { ZERO_PART = 1 << 20 };
+
+typedef struct Zero {
+    char *dst;
+    size_t bytes;
+} Zero;
+
+static void zero_task(const void *context, int64_t part, int thread) {
+    (void)thread;
+    const Zero *zero = context;
+    size_t from = (size_t)part * ZERO_PART, rest = zero->bytes - from;
+    memset(zero->dst + from, 0, rest < ZERO_PART ? rest : ZERO_PART);
+}
+
 static Status zero_cpu(Stream *stream, void *dst, size_t bytes) {
-    (void)stream;
-    memset(dst, 0, bytes);
+    Zero zero = {dst, bytes};
+    pool_run(stream->device->pool, (int64_t)((bytes + ZERO_PART - 1) / ZERO_PART), zero_task, &zero);
     return OK;
 }
 
