@@ -74,14 +74,37 @@ static ALWAYS_INLINE void table_add(DType dtype, Tensor table, int64_t row, int6
     map_add(DT_F32, tensor_f32(table) + row * tensor_cols(table) + col, dtype, from, n);
 }
 
+/* The row of wte that belongs to a row of x; -1 if there is none. */
+static inline int64_t token_row(const Embedding *f, int64_t row) {
+    return f->wte.data ? vocab_row(f->part, tensor_rows(f->wte), tensor_i32(f->tokens)[row]) : -1;
+}
+
+static inline void table_prefetch(Tensor table, int64_t row, Range columns) {
+    if (!table.data || row < 0) return;
+    const float *at = tensor_f32(table) + row * tensor_cols(table);
+    for (int64_t c = columns.from; c < columns.to; c += 16) __builtin_prefetch(at + c, 1, 3);
+}
+
+/* Prefetches what a row needs: tokens are in no order, and some columns of consecutive rows are too far apart
+ * for a CPU to predict them. */
+static void backward_prefetch(const Embedding *f, int64_t row, Range columns) {
+    int64_t T = f->x.dim[1], C = f->x.dim[2];
+    if (row >= tensor_rows(f->x)) return;
+    table_prefetch(f->wte, token_row(f, row), columns);
+    table_prefetch(f->wpe, position_in(f->wpe, f->positions, T, row), columns);
+    for (int64_t c = columns.from; c < columns.to; c += 16)
+        __builtin_prefetch(run_at(f->x, row * C + c), 0, 3);
+}
+
 static void backward_columns(const void *context, Range mine) {
+    enum { AHEAD = 16 };
     const Embedding *f = context;
     int64_t T = f->x.dim[1], C = f->x.dim[2], rows = tensor_rows(f->x), n = mine.to - mine.from;
-    int64_t V = f->wte.data ? tensor_rows(f->wte) : 0;
     DType dtype = f->x.dtype;
     for (int64_t row = 0; row < rows; row++) {
         const void *from = run_at(f->x, row * C + mine.from);
-        int64_t token = f->wte.data ? vocab_row(f->part, V, tensor_i32(f->tokens)[row]) : -1;
+        int64_t token = token_row(f, row);
+        backward_prefetch(f, row + AHEAD, mine);
         int64_t position = position_in(f->wpe, f->positions, T, row);
         BY_TYPE(dtype, table_add, f->wte, token, mine.from, from, n);
         BY_TYPE(dtype, table_add, f->wpe, position, mine.from, from, n);
