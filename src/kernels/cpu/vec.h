@@ -185,8 +185,19 @@ static inline VecU vec_mul_wide(VecU a, uint32_t b, VecU *ret_high) {
 #endif
 }
 
-/* a[0] b[0] c[0] d[0] a[1] b[1] ... */
-static inline void vec_store_interleaved(uint32_t *to, VecU a, VecU b, VecU c, VecU d) {
+/* Stores the blocks {a[lane], b[lane], c[lane], d[lane]} of all lanes. vec_blocks has each block's place
+ * among them: on x86 not that of its lane, which would take twice as many shuffles. */
+static inline VecU vec_blocks(void) {
+    VecU v;
+    for (unsigned lane = 0; lane < VEC; lane++)
+#if defined(__x86_64__)
+        v[lane] = lane % 4 * (VEC / 4) + lane / 4;
+#else
+        v[lane] = lane;
+#endif
+    return v;
+}
+static inline void vec_store_blocks(uint32_t *to, VecU a, VecU b, VecU c, VecU d) {
 #if defined(__aarch64__)
     vst4q_u32(to, ((uint32x4x4_t){{(uint32x4_t)a, (uint32x4_t)b, (uint32x4_t)c, (uint32x4_t)d}}));
 #elif defined(__AVX512F__)
@@ -194,36 +205,35 @@ static inline void vec_store_interleaved(uint32_t *to, VecU a, VecU b, VecU c, V
     __m512i ab1 = _mm512_unpackhi_epi32((__m512i)a, (__m512i)b);
     __m512i cd0 = _mm512_unpacklo_epi32((__m512i)c, (__m512i)d);
     __m512i cd1 = _mm512_unpackhi_epi32((__m512i)c, (__m512i)d);
-    /* Quarter j of q[i] has index 4 j + i. */
-    __m512i q[4] = {_mm512_unpacklo_epi64(ab0, cd0), _mm512_unpackhi_epi64(ab0, cd0),
-                    _mm512_unpacklo_epi64(ab1, cd1), _mm512_unpackhi_epi64(ab1, cd1)};
-    __m512i low01 = _mm512_shuffle_i32x4(q[0], q[1], 0x44), high01 = _mm512_shuffle_i32x4(q[0], q[1], 0xee);
-    __m512i low23 = _mm512_shuffle_i32x4(q[2], q[3], 0x44), high23 = _mm512_shuffle_i32x4(q[2], q[3], 0xee);
-    _mm512_storeu_si512(to, _mm512_shuffle_i32x4(low01, low23, 0x88));
-    _mm512_storeu_si512(to + VEC, _mm512_shuffle_i32x4(low01, low23, 0xdd));
-    _mm512_storeu_si512(to + 2 * VEC, _mm512_shuffle_i32x4(high01, high23, 0x88));
-    _mm512_storeu_si512(to + 3 * VEC, _mm512_shuffle_i32x4(high01, high23, 0xdd));
+    _mm512_storeu_si512(to, _mm512_unpacklo_epi64(ab0, cd0));
+    _mm512_storeu_si512(to + VEC, _mm512_unpackhi_epi64(ab0, cd0));
+    _mm512_storeu_si512(to + 2 * VEC, _mm512_unpacklo_epi64(ab1, cd1));
+    _mm512_storeu_si512(to + 3 * VEC, _mm512_unpackhi_epi64(ab1, cd1));
 #elif defined(__AVX2__)
     __m256i ab0 = _mm256_unpacklo_epi32((__m256i)a, (__m256i)b);
     __m256i ab1 = _mm256_unpackhi_epi32((__m256i)a, (__m256i)b);
     __m256i cd0 = _mm256_unpacklo_epi32((__m256i)c, (__m256i)d);
     __m256i cd1 = _mm256_unpackhi_epi32((__m256i)c, (__m256i)d);
-    /* Half j of q[i] has index 4 j + i. */
-    __m256i q[4] = {_mm256_unpacklo_epi64(ab0, cd0), _mm256_unpackhi_epi64(ab0, cd0),
-                    _mm256_unpacklo_epi64(ab1, cd1), _mm256_unpackhi_epi64(ab1, cd1)};
     __m256i *out = (__m256i *)(void *)to;
-    _mm256_storeu_si256(out, _mm256_permute2x128_si256(q[0], q[1], 0x20));
-    _mm256_storeu_si256(out + 1, _mm256_permute2x128_si256(q[2], q[3], 0x20));
-    _mm256_storeu_si256(out + 2, _mm256_permute2x128_si256(q[0], q[1], 0x31));
-    _mm256_storeu_si256(out + 3, _mm256_permute2x128_si256(q[2], q[3], 0x31));
+    _mm256_storeu_si256(out, _mm256_unpacklo_epi64(ab0, cd0));
+    _mm256_storeu_si256(out + 1, _mm256_unpackhi_epi64(ab0, cd0));
+    _mm256_storeu_si256(out + 2, _mm256_unpacklo_epi64(ab1, cd1));
+    _mm256_storeu_si256(out + 3, _mm256_unpackhi_epi64(ab1, cd1));
+#elif defined(__x86_64__)
+    __m128i ab0 = _mm_unpacklo_epi32((__m128i)a, (__m128i)b);
+    __m128i ab1 = _mm_unpackhi_epi32((__m128i)a, (__m128i)b);
+    __m128i cd0 = _mm_unpacklo_epi32((__m128i)c, (__m128i)d);
+    __m128i cd1 = _mm_unpackhi_epi32((__m128i)c, (__m128i)d);
+    __m128i *out = (__m128i *)(void *)to;
+    _mm_storeu_si128(out, _mm_unpacklo_epi64(ab0, cd0));
+    _mm_storeu_si128(out + 1, _mm_unpackhi_epi64(ab0, cd0));
+    _mm_storeu_si128(out + 2, _mm_unpacklo_epi64(ab1, cd1));
+    _mm_storeu_si128(out + 3, _mm_unpackhi_epi64(ab1, cd1));
 #else
-    uint32_t lanes[4][VEC];
-    memcpy(lanes[0], &a, sizeof a);
-    memcpy(lanes[1], &b, sizeof b);
-    memcpy(lanes[2], &c, sizeof c);
-    memcpy(lanes[3], &d, sizeof d);
-    for (int lane = 0; lane < VEC; lane++)
-        for (int i = 0; i < 4; i++) to[4 * lane + i] = lanes[i][lane];
+    for (int lane = 0; lane < VEC; lane++) {
+        to[4 * lane] = a[lane], to[4 * lane + 1] = b[lane];
+        to[4 * lane + 2] = c[lane], to[4 * lane + 3] = d[lane];
+    }
 #endif
 }
 
