@@ -369,7 +369,7 @@ void gemm16_split_run(Pool *pool, int threads, const Gemm16 *gemm, void *workspa
 }
 
 /* Skinny GEMM, without packing; see gemm.c. */
-enum { DOT_ROWS = 4, DOT_COLS = 4, PAIR = 2 * VEC, PREFETCH_BYTES = 8192 };
+enum { DOT_ROWS = 4, DOT_COLS = 4, PREFETCH_BYTES = 8192 };
 /* ONE_BY_ONE: whether a single row is multiplied by one column after the other; x86 CPUs prefetch one stream
  * best, this many bytes ahead. PREFETCH_FOUR: whether the first tile of four rows prefetches, too. */
 #if defined(__x86_64__)
@@ -400,15 +400,9 @@ typedef struct Skinny {
 
 /* PAIR consecutive elements as two vectors: for bf16 those of even and of odd index, which takes one
  * instruction per vector, and for fp16 the first and the second half. */
-typedef struct VecPair {
-    VecF first, second;
-} VecPair;
-
 static ALWAYS_INLINE VecPair load_pair(DType dtype, const uint16_t *from) {
     if (dtype == DT_F16) return (VecPair){vec_load_f16(from), vec_load_f16(from + VEC)};
-    VecU both;
-    memcpy(&both, from, sizeof both);
-    return (VecPair){(VecF)(both << 16), (VecF)(both & 0xffff0000u)};
+    return pair_load_bf16(from);
 }
 
 /* A row of the left operand in fp32, with elements in the order of load_pair. The rest after the last full
@@ -434,8 +428,8 @@ typedef struct Dot {
 } Dot;
 
 static ALWAYS_INLINE void dot_add(Dot *dot, const float *a, VecPair right) {
-    dot->part[0] += vec_load(a) * right.first;
-    dot->part[SUMS - 1] += vec_load(a + VEC) * right.second;
+    dot->part[0] += vec_load(a) * right.a;
+    dot->part[SUMS - 1] += vec_load(a + VEC) * right.b;
 }
 
 /* One row times one column, without the rest after the last full pair of vectors. A step is a cache line of

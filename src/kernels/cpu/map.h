@@ -5,17 +5,15 @@
 #ifndef WEFT_KERNELS_CPU_MAP_H
 #define WEFT_KERNELS_CPU_MAP_H
 
-#include "kernels/cpu/half.h"
+#include "kernels/cpu/pairs.h"
 
 /* y = f(x) over n elements; y may alias x. */
 static ALWAYS_INLINE void vec_map(DType dtype, void *y, const void *x, int64_t n, VecF (*f)(VecF)) {
     int64_t i = 0;
-    for (; i + 4 * VEC <= n; i += 4 * VEC) {
-        VecF x0 = vec_get(x, dtype, i), x1 = vec_get(x, dtype, i + VEC);
-        VecF x2 = vec_get(x, dtype, i + 2 * VEC), x3 = vec_get(x, dtype, i + 3 * VEC);
-        x0 = f(x0), x1 = f(x1), x2 = f(x2), x3 = f(x3);
-        vec_put(y, dtype, i, x0), vec_put(y, dtype, i + VEC, x1);
-        vec_put(y, dtype, i + 2 * VEC, x2), vec_put(y, dtype, i + 3 * VEC, x3);
+    for (; i + 2 * PAIR <= n; i += 2 * PAIR) {
+        VecPair x0 = pair_get(x, dtype, i), x1 = pair_get(x, dtype, i + PAIR);
+        x0.a = f(x0.a), x0.b = f(x0.b), x1.a = f(x1.a), x1.b = f(x1.b);
+        pair_put(y, dtype, i, x0), pair_put(y, dtype, i + PAIR, x1);
     }
     for (; i < n; i += VEC) {
         int64_t count = n - i < VEC ? n - i : VEC;
@@ -23,18 +21,28 @@ static ALWAYS_INLINE void vec_map(DType dtype, void *y, const void *x, int64_t n
     }
 }
 
-/* y = f(a, b); y may alias a or b. b may have a different type. */
+/* Two vectors, in the order of pairs or in that of elements. */
+static ALWAYS_INLINE VecPair map_get(const void *from, DType dtype, int64_t at, bool pair) {
+    if (pair) return pair_get(from, dtype, at);
+    return (VecPair){vec_get(from, dtype, at), vec_get(from, dtype, at + VEC)};
+}
+static ALWAYS_INLINE void map_put(void *to, DType dtype, int64_t at, VecPair v, bool pair) {
+    if (pair)
+        pair_put(to, dtype, at, v);
+    else
+        vec_put(to, dtype, at, v.a), vec_put(to, dtype, at + VEC, v.b);
+}
+
+/* y = f(a, b); y may alias a or b. b may have a different type, and then another order of pairs. */
 static ALWAYS_INLINE void vec_map2(DType dtype, void *y, const void *a, DType b_type, const void *b,
                                    int64_t n, VecF (*f)(VecF, VecF)) {
+    bool pair = dtype == b_type;
     int64_t i = 0;
-    for (; i + 4 * VEC <= n; i += 4 * VEC) {
-        VecF a0 = vec_get(a, dtype, i), a1 = vec_get(a, dtype, i + VEC);
-        VecF a2 = vec_get(a, dtype, i + 2 * VEC), a3 = vec_get(a, dtype, i + 3 * VEC);
-        VecF b0 = vec_get(b, b_type, i), b1 = vec_get(b, b_type, i + VEC);
-        VecF b2 = vec_get(b, b_type, i + 2 * VEC), b3 = vec_get(b, b_type, i + 3 * VEC);
-        a0 = f(a0, b0), a1 = f(a1, b1), a2 = f(a2, b2), a3 = f(a3, b3);
-        vec_put(y, dtype, i, a0), vec_put(y, dtype, i + VEC, a1);
-        vec_put(y, dtype, i + 2 * VEC, a2), vec_put(y, dtype, i + 3 * VEC, a3);
+    for (; i + 2 * PAIR <= n; i += 2 * PAIR) {
+        VecPair a0 = map_get(a, dtype, i, pair), a1 = map_get(a, dtype, i + PAIR, pair);
+        VecPair b0 = map_get(b, b_type, i, pair), b1 = map_get(b, b_type, i + PAIR, pair);
+        a0.a = f(a0.a, b0.a), a0.b = f(a0.b, b0.b), a1.a = f(a1.a, b1.a), a1.b = f(a1.b, b1.b);
+        map_put(y, dtype, i, a0, pair), map_put(y, dtype, i + PAIR, a1, pair);
     }
     for (; i < n; i += VEC) {
         int64_t count = n - i < VEC ? n - i : VEC;
