@@ -1,54 +1,56 @@
-/* Layer norm: a row stays in the L1 cache while it is read for its mean, its variance and its result. In
- * backward, each part of the rows has its own sums of the gradients of gamma and beta, which are then added
- * in order. */
+/* Layer norm: a row stays in the L1 cache while it is read for its mean, its variance and its result. Each of
+ * these passes waits for the result of the one before, which would leave the memory idle, so they prefetch
+ * what comes next. In backward, each part of the rows has its own sums of the gradients of gamma and beta,
+ * which are then added in order. */
 #include <math.h>
 
 #include "kernels/cpu/dropout.h"
+#include "kernels/cpu/pairs.h"
 #include "kernels/cpu/runs.h"
 #include "kernels/cpu/variant.h"
 
-/* Vectors per iteration: independent sums hide latency, and there is less loop overhead. */
-enum { PARTS = 4, STEP = PARTS * VEC };
-
-static inline float parts_sum(const VecF part[PARTS]) {
-    return vec_sum_of((part[0] + part[1]) + (part[2] + part[3]));
-}
-
-/* The sum of (x - center)^power over a row. */
-static ALWAYS_INLINE float row_sum(DType dtype, const void *x, int64_t C, float center, int power) {
-    VecF sums[PARTS] = {0};
+/* The sum of (x - center)^power over a row. Prefetches a row at `ahead`. */
+static ALWAYS_INLINE float row_sum(DType dtype, const void *x, int64_t C, float center, int power,
+                                   const void *ahead, bool write) {
+    VecPair sums[PAIRS] = {0};
     float sum = 0;
     int64_t c = 0;
-    for (; c + STEP <= C; c += STEP)
-        for (int p = 0; p < PARTS; p++) {
-            VecF off = vec_get(x, dtype, c + p * VEC) - center;
-            sums[p] += power == 2 ? off * off : off;
+    for (; c < paired(C); c += PAIRS_STEP) {
+        prefetch_run(ahead, dtype, c, PAIRS_STEP, write);
+        for (int p = 0; p < PAIRS; p++) {
+            VecPair v = pair_get(x, dtype, c + p * PAIR);
+            VecF a = v.a - center, b = v.b - center;
+            sums[p].a += power == 2 ? a * a : a;
+            sums[p].b += power == 2 ? b * b : b;
         }
+    }
     for (; c < C; c++) {
         float off = half_get(x, dtype, c) - center;
         sum += power == 2 ? off * off : off;
     }
-    return sum + parts_sum(sums);
+    return sum + pairs_sum(sums);
 }
 
+/* `next` is the row that will be read next. */
 static ALWAYS_INLINE void norm_row(DType dtype, void *y, float *ret_mean, float *ret_rstd, const void *x,
-                                   const float *gamma, const float *beta, int64_t C, float eps) {
-    float mean = row_sum(dtype, x, C, 0, 1) / (float)C;
-    float rstd = 1.0f / sqrtf(row_sum(dtype, x, C, mean, 2) / (float)C + eps);
+                                   const float *gamma, const float *beta, int64_t C, float eps,
+                                   const void *next) {
+    float mean = row_sum(dtype, x, C, 0, 1, y, true) / (float)C;
+    float rstd = 1.0f / sqrtf(row_sum(dtype, x, C, mean, 2, next, false) / (float)C + eps);
     int64_t c = 0;
-    for (; c + STEP <= C; c += STEP)
-        for (int p = 0; p < PARTS; p++) {
-            int64_t at = c + p * VEC;
-            VecF normed = (vec_get(x, dtype, at) - mean) * rstd;
-            vec_put(y, dtype, at, normed * vec_load(gamma + at) + vec_load(beta + at));
-        }
+    for (; c < paired(C); c += PAIR) {
+        VecPair v = pair_get(x, dtype, c), scale = pair_load(gamma + c), shift = pair_load(beta + c);
+        v.a = (v.a - mean) * rstd * scale.a + shift.a;
+        v.b = (v.b - mean) * rstd * scale.b + shift.b;
+        pair_put(y, dtype, c, v);
+    }
     for (; c < C; c++) half_put(y, dtype, c, (half_get(x, dtype, c) - mean) * rstd * gamma[c] + beta[c]);
     *ret_mean = mean;
     *ret_rstd = rstd;
 }
 
-/* gamma and beta (C) in fp32: the tensors themselves or copies in `buffer`, which has room for PARAM_ROWS *
- * C floats. */
+/* gamma and beta (C) in fp32, as pairs: the tensors themselves or copies in `buffer`, which has room for
+ * PARAM_ROWS * C floats. */
 typedef struct NormParams {
     const float *gamma, *beta;
 } NormParams;
@@ -56,7 +58,8 @@ typedef struct NormParams {
 enum { PARAM_ROWS = 2 };
 
 static NormParams norm_params(Tensor gamma, Tensor beta, int64_t C, float *buffer) {
-    return (NormParams){run_in(gamma, 0, C, buffer), run_in(beta, 0, C, buffer + C)};
+    return (NormParams){pairs_in(gamma.data, gamma.dtype, C, buffer),
+                        pairs_in(beta.data, beta.dtype, C, buffer + C)};
 }
 
 /* What the parts of both forward kernels share. With a residual connection, x is res + dropout(y). */
@@ -72,12 +75,13 @@ static void forward_rows(const void *context, Range mine) {
     const Forward *f = context;
     int64_t C = tensor_cols(f->x), T = f->y.data && f->y.ndim > 1 ? f->y.dim[f->y.ndim - 2] : 1;
     for (int64_t row = mine.from; row < mine.to; row++) {
-        int64_t at = row * C;
+        int64_t at = row * C, next = row + 1 < mine.to ? at + C : at;
         if (f->y.data)
             BY_TYPE(f->y.dtype, dropout_add_run, run_at(f->x, at), run_at(f->res, at), run_at(f->y, at), C,
                     f->dropout, dropout_row(f->dropout, row / T, row % T));
         BY_TYPE(f->x.dtype, norm_row, run_at(f->out, at), tensor_f32(f->mean) + row,
-                tensor_f32(f->rstd) + row, run_at(f->x, at), f->params.gamma, f->params.beta, C, f->eps);
+                tensor_f32(f->rstd) + row, run_at(f->x, at), f->params.gamma, f->params.beta, C, f->eps,
+                run_at(f->y.data ? f->y : f->x, next));
     }
 }
 
@@ -103,7 +107,7 @@ static Status dropout_add_norm_forward_cpu(Stream *stream, Tensor sum, Tensor ou
     return OK;
 }
 
-/* The statistics of a row, and where its gradients of gamma and beta (C) are accumulated. */
+/* The statistics of a row, and where its gradients of gamma and beta (C) are accumulated, as pairs. */
 typedef struct NormRow {
     float mean, rstd;
     const float *gamma;
@@ -111,21 +115,29 @@ typedef struct NormRow {
 } NormRow;
 
 /* Accumulates dgamma and dbeta for one row and computes the means of g = dy * gamma and of g * normed. */
-static ALWAYS_INLINE void norm_sums(DType dtype, const NormRow *b, const void *dy, const void *x, int64_t C,
-                                    float *ret_mean_g, float *ret_mean_gn) {
-    VecF g_sums[PARTS] = {0}, dots[PARTS] = {0};
+static ALWAYS_INLINE void norm_sums(DType dtype, const NormRow *b, const void *dx, const void *dy,
+                                    const void *x, const void *dres, int64_t C, float *ret_mean_g,
+                                    float *ret_mean_gn) {
+    VecPair g_sums[PAIRS] = {0}, dots[PAIRS] = {0};
     float g_sum = 0, dot = 0, mean = b->mean, rstd = b->rstd;
     int64_t c = 0;
-    for (; c + STEP <= C; c += STEP)
-        for (int p = 0; p < PARTS; p++) {
-            int64_t at = c + p * VEC;
-            VecF grad = vec_get(dy, dtype, at), normed = (vec_get(x, dtype, at) - mean) * rstd;
-            VecF g = grad * vec_load(b->gamma + at);
-            g_sums[p] += g;
-            dots[p] += g * normed;
-            vec_store(b->dgamma + at, vec_load(b->dgamma + at) + grad * normed);
-            vec_store(b->dbeta + at, vec_load(b->dbeta + at) + grad);
+    for (; c < paired(C); c += PAIRS_STEP) {
+        if (dres) prefetch_run(dres, dtype, c, PAIRS_STEP, false);
+        prefetch_run(dx, dtype, c, PAIRS_STEP, true);
+        for (int p = 0; p < PAIRS; p++) {
+            int64_t at = c + p * PAIR;
+            VecPair grad = pair_get(dy, dtype, at), v = pair_get(x, dtype, at);
+            VecPair gamma = pair_load(b->gamma + at), dgamma = pair_load(b->dgamma + at),
+                    dbeta = pair_load(b->dbeta + at);
+            v.a = (v.a - mean) * rstd, v.b = (v.b - mean) * rstd;
+            VecPair g = {grad.a * gamma.a, grad.b * gamma.b};
+            g_sums[p].a += g.a, g_sums[p].b += g.b;
+            dots[p].a += g.a * v.a, dots[p].b += g.b * v.b;
+            dgamma.a += grad.a * v.a, dgamma.b += grad.b * v.b;
+            dbeta.a += grad.a, dbeta.b += grad.b;
+            pair_store(b->dgamma + at, dgamma), pair_store(b->dbeta + at, dbeta);
         }
+    }
     for (; c < C; c++) {
         float grad = half_get(dy, dtype, c), normed = (half_get(x, dtype, c) - mean) * rstd;
         g_sum += grad * b->gamma[c];
@@ -133,25 +145,29 @@ static ALWAYS_INLINE void norm_sums(DType dtype, const NormRow *b, const void *d
         b->dgamma[c] += grad * normed;
         b->dbeta[c] += grad;
     }
-    *ret_mean_g = (g_sum + parts_sum(g_sums)) / (float)C;
-    *ret_mean_gn = (dot + parts_sum(dots)) / (float)C;
+    *ret_mean_g = (g_sum + pairs_sum(g_sums)) / (float)C;
+    *ret_mean_gn = (dot + pairs_sum(dots)) / (float)C;
 }
 
-/* dx may alias dy or dres: each element is read before it is written. */
+/* dx may alias dy or dres: each element is read before it is written. The next row of dy and x is `ahead`
+ * elements further. */
 static ALWAYS_INLINE void norm_row_backward(DType dtype, void *dx, const NormRow *b, const void *dy,
-                                            const void *x, const void *dres, int64_t C) {
-    float mean_g, mean_gn;
-    norm_sums(dtype, b, dy, x, C, &mean_g, &mean_gn);
-    float mean = b->mean, rstd = b->rstd;
+                                            const void *x, const void *dres, int64_t C, int64_t ahead) {
+    float mean_g, mean_gn, mean = b->mean, rstd = b->rstd;
+    norm_sums(dtype, b, dx, dy, x, dres, C, &mean_g, &mean_gn);
     int64_t c = 0;
-    for (; c + STEP <= C; c += STEP)
-        for (int p = 0; p < PARTS; p++) {
-            int64_t at = c + p * VEC;
-            VecF normed = (vec_get(x, dtype, at) - mean) * rstd;
-            VecF dnorm =
-                rstd * (vec_get(dy, dtype, at) * vec_load(b->gamma + at) - mean_g - normed * mean_gn);
-            vec_put(dx, dtype, at, dres ? vec_get(dres, dtype, at) + dnorm : dnorm);
+    for (; c < paired(C); c += PAIR) {
+        prefetch_run(dy, dtype, c + ahead, PAIR, false);
+        prefetch_run(x, dtype, c + ahead, PAIR, false);
+        VecPair grad = pair_get(dy, dtype, c), v = pair_get(x, dtype, c), gamma = pair_load(b->gamma + c);
+        v.a = rstd * (grad.a * gamma.a - mean_g - (v.a - mean) * rstd * mean_gn);
+        v.b = rstd * (grad.b * gamma.b - mean_g - (v.b - mean) * rstd * mean_gn);
+        if (dres) {
+            VecPair res = pair_get(dres, dtype, c);
+            v.a += res.a, v.b += res.b;
         }
+        pair_put(dx, dtype, c, v);
+    }
     for (; c < C; c++) {
         float normed = (half_get(x, dtype, c) - mean) * rstd;
         float dnorm = rstd * (half_get(dy, dtype, c) * b->gamma[c] - mean_g - normed * mean_gn);
@@ -161,7 +177,7 @@ static ALWAYS_INLINE void norm_row_backward(DType dtype, void *dx, const NormRow
 
 /* What the parts of layernorm_backward share. */
 typedef struct Backward {
-    Tensor dx, dy, x, mean, rstd, dres;
+    Tensor dx, dy, x, mean, rstd, dres, dgamma, dbeta;
     const float *gamma;
     float *sums; /* dgamma and dbeta of each part, `stride` apart */
     int64_t stride;
@@ -179,29 +195,32 @@ static void backward_task(const void *context, int64_t part, int thread) {
         NormRow grads = {tensor_f32(f->mean)[row], tensor_f32(f->rstd)[row], f->gamma, mine_gamma,
                          mine_gamma + C};
         BY_TYPE(f->x.dtype, norm_row_backward, run_at(f->dx, row * C), &grads, run_at(f->dy, row * C),
-                run_at(f->x, row * C), run_at(f->dres, row * C), C);
+                run_at(f->x, row * C), run_at(f->dres, row * C), C, row + 1 < mine.to ? C : 0);
     }
+}
+
+/* Adds the sums of all parts for SUM_COLUMNS columns. */
+static void sum_columns(const void *context, int64_t task, int thread) {
+    (void)thread;
+    const Backward *f = context;
+    int64_t C = tensor_cols(f->x), from = task * SUM_COLUMNS,
+            end = from + SUM_COLUMNS < C ? from + SUM_COLUMNS : C;
+    pairs_add(tensor_f32(f->dgamma), f->x.dtype, C, f->sums, f->parts, f->stride, from, end);
+    pairs_add(tensor_f32(f->dbeta), f->x.dtype, C, f->sums + C, f->parts, f->stride, from, end);
 }
 
 static Status layernorm_backward_cpu(Stream *stream, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy,
                                      Tensor x, Tensor mean, Tensor rstd, Tensor gamma, Tensor dres) {
     int64_t rows = tensor_rows(x), C = tensor_cols(x);
-    int parts = parts_for(stream, rows * C, 2);
+    int parts = sum_row_parts(rows, C);
     int64_t stride = (2 * C + 15) / 16 * 16, params_size = (PARAM_ROWS * C + 15) / 16 * 16;
     void *workspace;
     TRY(stream_workspace(stream, (size_t)(params_size + parts * stride) * sizeof(float), &workspace));
     NormParams params = norm_params(gamma, TENSOR_NONE, C, workspace);
     float *sums = (float *)workspace + params_size;
-    Backward backward = {dx, dy, x, mean, rstd, dres, params.gamma, sums, stride, parts};
+    Backward backward = {dx, dy, x, mean, rstd, dres, dgamma, dbeta, params.gamma, sums, stride, parts};
     pool_run(pool_for(stream, rows * C), parts, backward_task, &backward);
-    for (int part = 0; part < parts; part++) {
-        const float *from = sums + part * stride;
-#pragma omp simd
-        for (int64_t c = 0; c < C; c++) {
-            tensor_f32(dgamma)[c] += from[c];
-            tensor_f32(dbeta)[c] += from[C + c];
-        }
-    }
+    pool_run(pool_for(stream, rows * C), (C + SUM_COLUMNS - 1) / SUM_COLUMNS, sum_columns, &backward);
     return OK;
 }
 

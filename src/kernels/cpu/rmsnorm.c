@@ -1,42 +1,40 @@
-/* RMS norm: a row stays in the L1 cache while it is read for its mean square and its result. In backward,
- * each thread sums the gradient of gamma over its own rows; the partial sums are then added in thread order.
- */
+/* RMS norm: a row stays in the L1 cache while it is read for its mean square and its result. Both passes
+ * prefetch what comes next, as in layernorm.c. In backward, each part of the rows has its own sums of the
+ * gradient of gamma, which are then added in order. */
 #include <math.h>
 
 #include "kernels/cpu/dropout.h"
+#include "kernels/cpu/pairs.h"
 #include "kernels/cpu/runs.h"
 #include "kernels/cpu/variant.h"
 
-/* Vectors per iteration: independent sums hide latency. */
-enum { PARTS = 4, STEP = PARTS * VEC };
-
-static inline float parts_sum(const VecF part[PARTS]) {
-    return vec_sum_of((part[0] + part[1]) + (part[2] + part[3]));
-}
-
-static ALWAYS_INLINE float row_squares(DType dtype, const void *x, int64_t C) {
-    VecF sums[PARTS] = {0};
+/* Prefetches y. */
+static ALWAYS_INLINE float row_squares(DType dtype, const void *x, int64_t C, const void *y) {
+    VecPair sums[PAIRS] = {0};
     float sum = 0;
     int64_t c = 0;
-    for (; c + STEP <= C; c += STEP)
-        for (int p = 0; p < PARTS; p++) {
-            VecF v = vec_get(x, dtype, c + p * VEC);
-            sums[p] += v * v;
+    for (; c < paired(C); c += PAIRS_STEP) {
+        prefetch_run(y, dtype, c, PAIRS_STEP, true);
+        for (int p = 0; p < PAIRS; p++) {
+            VecPair v = pair_get(x, dtype, c + p * PAIR);
+            sums[p].a += v.a * v.a, sums[p].b += v.b * v.b;
         }
+    }
     for (; c < C; c++) sum += half_get(x, dtype, c) * half_get(x, dtype, c);
-    return sum + parts_sum(sums);
+    return sum + pairs_sum(sums);
 }
 
-/* y may alias x. */
+/* y may alias x. `next` is the row that will be read next. */
 static ALWAYS_INLINE void norm_row(DType dtype, void *y, float *ret_rstd, const void *x, const float *gamma,
-                                   int64_t C, float eps) {
-    float rstd = 1.0f / sqrtf(row_squares(dtype, x, C) / (float)C + eps);
+                                   int64_t C, float eps, const void *next) {
+    float rstd = 1.0f / sqrtf(row_squares(dtype, x, C, y) / (float)C + eps);
     int64_t c = 0;
-    for (; c + STEP <= C; c += STEP)
-        for (int p = 0; p < PARTS; p++) {
-            int64_t at = c + p * VEC;
-            vec_put(y, dtype, at, vec_get(x, dtype, at) * rstd * vec_load(gamma + at));
-        }
+    for (; c < paired(C); c += PAIR) {
+        prefetch_run(next, dtype, c, PAIR, false);
+        VecPair v = pair_get(x, dtype, c), scale = pair_load(gamma + c);
+        v.a = v.a * rstd * scale.a, v.b = v.b * rstd * scale.b;
+        pair_put(y, dtype, c, v);
+    }
     for (; c < C; c++) half_put(y, dtype, c, half_get(x, dtype, c) * rstd * gamma[c]);
     *ret_rstd = rstd;
 }
@@ -55,12 +53,12 @@ static void forward_rows(const void *context, Range mine) {
     const Forward *f = context;
     int64_t C = f->rows.D, T = f->y.data && f->y.ndim > 1 ? f->y.dim[f->y.ndim - 2] : 1;
     for (int64_t row = mine.from; row < mine.to; row++) {
-        int64_t at = head_row(&f->rows, row);
+        int64_t at = head_row(&f->rows, row), next = head_row(&f->rows, row + 1 < mine.to ? row + 1 : row);
         if (f->y.data)
             BY_TYPE(f->y.dtype, dropout_add_run, run_at(f->x, at), run_at(f->res, at), run_at(f->y, at), C,
                     f->dropout, dropout_row(f->dropout, row / T, row % T));
         BY_TYPE(f->x.dtype, norm_row, run_at(f->out, at), tensor_f32(f->rstd) + row, run_at(f->x, at),
-                f->gamma, C, f->eps);
+                f->gamma, C, f->eps, run_at(f->y.data ? f->y : f->x, next));
     }
 }
 
@@ -70,7 +68,7 @@ static Status rmsnorm_forward_cpu(Stream *stream, Tensor y, Tensor rstd, Tensor 
     void *workspace;
     TRY(stream_workspace(stream, (size_t)at.D * sizeof(float), &workspace));
     Forward forward = {.out = y, .rstd = rstd, .x = x, .rows = at, .eps = eps};
-    forward.gamma = run_in(gamma, 0, at.D, workspace);
+    forward.gamma = pairs_in(gamma.data, gamma.dtype, at.D, workspace);
     ranges_run(stream, at.rows, 1, at.rows * at.D, forward_rows, &forward);
     return OK;
 }
@@ -80,44 +78,57 @@ static Status dropout_add_rmsnorm_forward_cpu(Stream *stream, Tensor sum, Tensor
     HeadRows at = head_rows(sum, (HeadRange){0});
     void *workspace;
     TRY(stream_workspace(stream, (size_t)at.D * sizeof(float), &workspace));
-    Forward forward = {out, rstd, sum, at, run_in(gamma, 0, at.D, workspace), eps, res, y, &dropout};
+    Forward forward = {out, rstd, sum, at,      pairs_in(gamma.data, gamma.dtype, at.D, workspace),
+                       eps, res,  y,   &dropout};
     ranges_run(stream, at.rows, 1, at.rows * at.D, forward_rows, &forward);
     return OK;
 }
 
-/* Accumulates dgamma for one row and returns the mean of dy * gamma * normed. */
-static ALWAYS_INLINE float row_dots(DType dtype, float *dgamma, const void *dy, const void *x,
-                                    const float *gamma, int64_t C, float rstd) {
-    VecF dots[PARTS] = {0};
+/* Accumulates dgamma for one row and returns the mean of dy * gamma * normed. Prefetches dx and dres. */
+static ALWAYS_INLINE float row_dots(DType dtype, float *dgamma, const void *dx, const void *dy, const void *x,
+                                    const void *dres, const float *gamma, int64_t C, float rstd) {
+    VecPair dots[PAIRS] = {0};
     float dot = 0;
     int64_t c = 0;
-    for (; c + STEP <= C; c += STEP)
-        for (int p = 0; p < PARTS; p++) {
-            int64_t at = c + p * VEC;
-            VecF each = vec_get(dy, dtype, at) * (vec_get(x, dtype, at) * rstd);
-            dots[p] += each * vec_load(gamma + at);
-            vec_store(dgamma + at, vec_load(dgamma + at) + each);
+    for (; c < paired(C); c += PAIRS_STEP) {
+        if (dres) prefetch_run(dres, dtype, c, PAIRS_STEP, false);
+        prefetch_run(dx, dtype, c, PAIRS_STEP, true);
+        for (int p = 0; p < PAIRS; p++) {
+            int64_t at = c + p * PAIR;
+            VecPair each = pair_get(dy, dtype, at), v = pair_get(x, dtype, at);
+            VecPair scale = pair_load(gamma + at), sum = pair_load(dgamma + at);
+            each.a *= v.a * rstd, each.b *= v.b * rstd;
+            dots[p].a += each.a * scale.a, dots[p].b += each.b * scale.b;
+            sum.a += each.a, sum.b += each.b;
+            pair_store(dgamma + at, sum);
         }
+    }
     for (; c < C; c++) {
         float each = half_get(dy, dtype, c) * (half_get(x, dtype, c) * rstd);
         dot += each * gamma[c];
         dgamma[c] += each;
     }
-    return (dot + parts_sum(dots)) / (float)C;
+    return (dot + pairs_sum(dots)) / (float)C;
 }
 
-/* dx may alias dy or dres: each element is read before it is written. */
+/* dx may alias dy or dres: each element is read before it is written. The next row of dy and x is `ahead`
+ * elements further. */
 static ALWAYS_INLINE void row_backward(DType dtype, void *dx, float *dgamma, const void *dy, const void *x,
-                                       const void *dres, const float *gamma, int64_t C, float rstd) {
-    float factor = rstd * row_dots(dtype, dgamma, dy, x, gamma, C, rstd);
+                                       const void *dres, const float *gamma, int64_t C, float rstd,
+                                       int64_t ahead) {
+    float factor = rstd * row_dots(dtype, dgamma, dx, dy, x, dres, gamma, C, rstd);
     int64_t c = 0;
-    for (; c + STEP <= C; c += STEP)
-        for (int p = 0; p < PARTS; p++) {
-            int64_t at = c + p * VEC;
-            VecF g = vec_get(dy, dtype, at) * vec_load(gamma + at);
-            VecF dnorm = rstd * (g - vec_get(x, dtype, at) * factor);
-            vec_put(dx, dtype, at, dres ? vec_get(dres, dtype, at) + dnorm : dnorm);
+    for (; c < paired(C); c += PAIR) {
+        prefetch_run(dy, dtype, c + ahead, PAIR, false);
+        prefetch_run(x, dtype, c + ahead, PAIR, false);
+        VecPair grad = pair_get(dy, dtype, c), v = pair_get(x, dtype, c), scale = pair_load(gamma + c);
+        v.a = rstd * (grad.a * scale.a - v.a * factor), v.b = rstd * (grad.b * scale.b - v.b * factor);
+        if (dres) {
+            VecPair res = pair_get(dres, dtype, c);
+            v.a += res.a, v.b += res.b;
         }
+        pair_put(dx, dtype, c, v);
+    }
     for (; c < C; c++) {
         float dnorm = rstd * (half_get(dy, dtype, c) * gamma[c] - half_get(x, dtype, c) * factor);
         half_put(dx, dtype, c, dres ? half_get(dres, dtype, c) + dnorm : dnorm);
@@ -126,7 +137,7 @@ static ALWAYS_INLINE void row_backward(DType dtype, void *dx, float *dgamma, con
 
 /* What the parts of rmsnorm_backward share. */
 typedef struct Backward {
-    Tensor dx, dy, x, rstd, dres;
+    Tensor dx, dy, x, rstd, dres, dgamma;
     HeadRows rows;
     const float *gamma;
     float *sums; /* dgamma of each part, `stride` apart */
@@ -141,25 +152,33 @@ static void backward_task(const void *context, int64_t part, int thread) {
     memset(sums, 0, (size_t)f->rows.D * sizeof(float));
     Range mine = range_part(f->rows.rows, 1, (int)part, f->parts);
     for (int64_t row = mine.from; row < mine.to; row++) {
-        int64_t from = head_row(&f->rows, row);
+        int64_t from = head_row(&f->rows, row), next = head_row(&f->rows, row + 1 < mine.to ? row + 1 : row);
         BY_TYPE(f->x.dtype, row_backward, run_at(f->dx, from), sums, run_at(f->dy, from), run_at(f->x, from),
-                run_at(f->dres, from), f->gamma, f->rows.D, tensor_f32(f->rstd)[row]);
+                run_at(f->dres, from), f->gamma, f->rows.D, tensor_f32(f->rstd)[row], next - from);
     }
+}
+
+/* Adds the sums of all parts for SUM_COLUMNS columns. */
+static void sum_columns(const void *context, int64_t task, int thread) {
+    (void)thread;
+    const Backward *f = context;
+    int64_t D = f->rows.D, from = task * SUM_COLUMNS, end = from + SUM_COLUMNS < D ? from + SUM_COLUMNS : D;
+    pairs_add(tensor_f32(f->dgamma), f->x.dtype, D, f->sums, f->parts, f->stride, from, end);
 }
 
 static Status rmsnorm_backward_cpu(Stream *stream, Tensor dx, Tensor dgamma, Tensor dy, Tensor x, Tensor rstd,
                                    Tensor gamma, Tensor dres, HeadRange heads) {
     HeadRows at = head_rows(x, heads);
-    int parts = parts_for(stream, at.rows * at.D, 2);
+    int parts = sum_row_parts(at.rows, at.D);
     int64_t stride = (at.D + 15) / 16 * 16;
     void *workspace;
     TRY(stream_workspace(stream, (size_t)((1 + parts) * stride) * sizeof(float), &workspace));
-    const float *weights = run_in(gamma, 0, at.D, workspace);
+    const float *weights = pairs_in(gamma.data, gamma.dtype, at.D, workspace);
     float *sums = (float *)workspace + stride;
-    Backward backward = {dx, dy, x, rstd, dres, at, weights, sums, stride, parts};
+    Backward backward = {dx, dy, x, rstd, dres, dgamma, at, weights, sums, stride, parts};
     pool_run(pool_for(stream, at.rows * at.D), parts, backward_task, &backward);
-    for (int part = 0; part < parts; part++)
-        for (int64_t c = 0; c < at.D; c++) tensor_f32(dgamma)[c] += sums[part * stride + c];
+    pool_run(pool_for(stream, at.rows * at.D), (at.D + SUM_COLUMNS - 1) / SUM_COLUMNS, sum_columns,
+             &backward);
     return OK;
 }
 

@@ -67,11 +67,20 @@ enum { POOL_ELEMENTS = 65536 };
 static inline Pool *pool_for(const Stream *stream, int64_t elements) {
     return elements < POOL_ELEMENTS ? NULL : stream->device->pool;
 }
-/* The number of parts for this many elements, with `each` parts per thread: more than one, because threads
- * may progress at different speeds. */
-static inline int parts_for(const Stream *stream, int64_t elements, int each) {
-    return elements < POOL_ELEMENTS || stream->device->threads == 1 ? 1 : each * stream->device->threads;
+/* The number of parts for this many elements: several per thread, because threads may progress at different
+ * speeds. */
+static inline int parts_for(const Stream *stream, int64_t elements) {
+    return elements < POOL_ELEMENTS || stream->device->threads == 1 ? 1 : 4 * stream->device->threads;
 }
+/* The number of parts whose sums over rows of C elements are added in order. It does not depend on the number
+ * of threads, and neither do the sums. */
+static inline int sum_row_parts(int64_t rows, int64_t C) {
+    int64_t each = C < 512 ? 16384 / C : 32;
+    return (int)((rows + each - 1) / each);
+}
+
+/* Columns per task when these sums are added: few tasks, because each takes only a microsecond. */
+enum { SUM_COLUMNS = 128 };
 
 /* Work on any part of a range. */
 typedef void RangeTask(const void *context, Range range);
@@ -93,7 +102,7 @@ static inline void range_task(const void *context, int64_t part, int thread) {
 /* Runs the work over [0, count), split at multiples of `unit`. `elements` is the amount of work. */
 static inline void ranges_run(const Stream *stream, int64_t count, int64_t unit, int64_t elements,
                               RangeTask *run, const void *context) {
-    RangeJob job = {run, context, count, unit, parts_for(stream, elements, 4)};
+    RangeJob job = {run, context, count, unit, parts_for(stream, elements)};
     pool_run(pool_for(stream, elements), job.parts, range_task, &job);
 }
 
