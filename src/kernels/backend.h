@@ -62,7 +62,8 @@ static inline uint64_t dropout_word(const Dropout *dropout, int64_t b, int64_t h
     return (uint64_t)(group * 4 + k % 8 / 2);
 }
 static inline int dropout_bit(int64_t k) {
-    return (int)(k % 2 * 8 + k / 8 % 2 * 16 + 7 - k / 16 % 8);
+    uint32_t key = (uint32_t)k; /* unsigned, because this is done for each weight */
+    return (int)(key % 2 * 8 + key / 8 % 2 * 16 + 7 - key / 16 % 8);
 }
 
 /* The rows of D elements of `heads` of a tensor (..., N, D): row r starts at element head_row(rows, r). */

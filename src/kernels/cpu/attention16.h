@@ -28,8 +28,10 @@ typedef struct Product16 {
     void (*begin)(void);
     void (*end)(void);
     /* c (SIDE, SIDE) [+]= left times panel over `depth` steps, a multiple of SIDE. Rows of c are c_stride
-     * apart. */
-    void (*run)(int64_t depth, Left16 left, const uint16_t *panel, float *c, int64_t c_stride, bool add);
+     * apart. A structure passed by value is copied with wide loads that wait until all stores before are in
+     * the cache, those of tiles included. */
+    void (*run)(int64_t depth, const Left16 *left, const uint16_t *panel, float *c, int64_t c_stride,
+                bool add);
 } Product16;
 
 /* The products of this CPU, or NULL if these kernels do not support the tensor or the shape. */

@@ -86,22 +86,10 @@ static void head_pack(const Scratch *scratch, const Head *head) {
     pack_steps(scratch->grad_dims, head->grad, T, rows * SIDE);
     for (int64_t t = 0; t < rows; t++) {
         bool sees = t < T && head->lse[t] != -INFINITY;
+        rows_prefetch(head->out, T, t, 1);
         scratch->lse[t] = sees ? head->lse[t] * 1.44269504f : INFINITY;
         scratch->delta[t] = t < T ? -dot_bf16(rows_at(head->grad, t), rows_at(head->out, t), head->q.D) : 0;
     }
-}
-
-static Sight sight_of(const Head *head, int64_t q, int64_t queries) {
-    int32_t first[SIDE], end[SIDE];
-    for (int64_t i = 0; i < SIDE; i++) {
-        int64_t query = q + min_of(i, queries - 1);
-        first[i] = (int32_t)first_seen(head, query);
-        end[i] = (int32_t)keys_seen(head->keys, head->f->spec->causal, query);
-    }
-    Sight sight = {.all_from = first[SIDE - 1], .all_to = end[0]};
-    memcpy(&sight.first, first, sizeof first);
-    memcpy(&sight.end, end, sizeof end);
-    return sight;
 }
 
 static Block block_of(const Head *head, int64_t q, int64_t k, int64_t keys) {
@@ -182,17 +170,18 @@ static void panel_run(const Scratch *scratch, const Head *head, const Block *at,
     if (seen.from >= seen.to) return;
     for (int64_t k = seen.from; k < seen.to; k += SIDE) {
         int64_t row = (at->k + k) * D;
-        product->run(D, (Left16){scratch->keys + row, D, SIDE}, scratch->query + q * D,
+        product->run(D, &(Left16){scratch->keys + row, D, SIDE}, scratch->query + q * D,
                      scratch->scores + k * SIDE, SIDE, false);
-        product->run(D, (Left16){scratch->values + row, D, SIDE}, scratch->grad + q * D,
+        product->run(D, &(Left16){scratch->values + row, D, SIDE}, scratch->grad + q * D,
                      scratch->dweights + k * SIDE, SIDE, false);
     }
-    Sight sight = sight_of(head, q, min_of(SIDE, at->queries - panel * SIDE));
+    Sight sight =
+        sight_of(head->starts, head->f->spec, head->keys, q, min_of(SIDE, at->queries - panel * SIDE));
     hide(scratch->scores + seen.from * SIDE, &sight, at->k + seen.from, at->k + seen.to);
     softmax(scratch, head, at, panel);
     for (int64_t d = 0; d < D; d += SIDE)
         product->run(seen.to - seen.from,
-                     (Left16){scratch->keys_across + (at->k + seen.from) * D + d * SIDE, SIDE, D * SIDE},
+                     &(Left16){scratch->keys_across + (at->k + seen.from) * D + d * SIDE, SIDE, D * SIDE},
                      scratch->pairs + seen.from * SIDE, scratch->dquery + q * D + d * SIDE, SIDE, true);
 }
 
@@ -209,9 +198,9 @@ static void add_keys(const Scratch *scratch, const Head *head, const Block *at, 
         int64_t left = from * BLOCK * SIDE + k * SIDE, depth = (to - from) * SIDE;
         for (int64_t d = 0; d < D; d += SIDE) {
             int64_t right = d * steps + (at->q + from * SIDE) * SIDE;
-            product->run(depth, (Left16){scratch->weights + left, SIDE, BLOCK * SIDE},
+            product->run(depth, &(Left16){scratch->weights + left, SIDE, BLOCK * SIDE},
                          scratch->grad_dims + right, dvalues + k * D + d, D, true);
-            product->run(depth, (Left16){scratch->dscores + left, SIDE, BLOCK * SIDE},
+            product->run(depth, &(Left16){scratch->dscores + left, SIDE, BLOCK * SIDE},
                          scratch->query_dims + right, dkeys + k * D + d, D, true);
         }
     }

@@ -155,20 +155,6 @@ static int64_t first_seen(const Head *head, int64_t q) {
     return window || head->starts ? first_key(head->starts, window, q) : 0;
 }
 
-static Sight sight_of(const Head *head, int64_t q, int64_t queries) {
-    bool causal = head->f->spec->causal;
-    int32_t first[SIDE], end[SIDE];
-    for (int64_t i = 0; i < SIDE; i++) {
-        int64_t query = q + min_of(i, queries - 1);
-        first[i] = (int32_t)first_seen(head, query);
-        end[i] = (int32_t)keys_seen(head->keys, causal, query);
-    }
-    Sight sight = {.all_from = first[SIDE - 1], .all_to = end[0]};
-    memcpy(&sight.first, first, sizeof first);
-    memcpy(&sight.end, end, sizeof end);
-    return sight;
-}
-
 /* Processes queries q .. q + queries - 1, at most SIDE. */
 static void panel_run(const Scratch *scratch, const Head *head, int64_t q, int64_t queries) {
     const Product16 *product = head->f->product;
@@ -176,18 +162,18 @@ static void panel_run(const Scratch *scratch, const Head *head, int64_t q, int64
     pack_columns(scratch->query, rows_from(head->q, q), queries);
     memset(scratch->sums, 0, (size_t)(D * SIDE) * sizeof(float));
     OnlineSoftmax run = {.base = {vec_set(-INFINITY), vec_set(-INFINITY)}};
-    Sight sight = sight_of(head, q, queries);
+    Sight sight = sight_of(head->starts, head->f->spec, head->keys, q, queries);
     int64_t begin = first_seen(head, q) / SIDE * SIDE;
     int64_t seen = keys_seen(head->keys, head->f->spec->causal, q + queries - 1);
     for (int64_t k0 = begin; k0 < seen; k0 += SCORE_KEYS) {
         int64_t keys = round_up(min_of(SCORE_KEYS, seen - k0), SIDE);
         for (int64_t k = 0; k < keys; k += SIDE)
-            product->run(D, (Left16){scratch->keys + (k0 + k) * D, D, SIDE}, scratch->query,
+            product->run(D, &(Left16){scratch->keys + (k0 + k) * D, D, SIDE}, scratch->query,
                          scratch->scores + k * SIDE, SIDE, false);
         hide(scratch->scores, &sight, k0, k0 + keys);
         softmax_carry(&run, scratch, head, q, k0, k0 + keys, k0 == begin);
         for (int64_t d = 0; d < D; d += SIDE)
-            product->run(keys, (Left16){scratch->values + k0 * D + d * SIDE, SIDE, D * SIDE},
+            product->run(keys, &(Left16){scratch->values + k0 * D + d * SIDE, SIDE, D * SIDE},
                          scratch->weights, scratch->sums + d * SIDE, SIDE, k0 > begin);
     }
     panel_finish(scratch, head, &run, q, queries);

@@ -27,9 +27,17 @@ static inline __m512i steps_of(Rows rows, int64_t count, int64_t row, int64_t d)
     return row < count ? _mm512_loadu_si512(rows_at(rows, row) + d) : _mm512_setzero_si512();
 }
 
+/* Prefetches rows [row + AHEAD, row + AHEAD + some): they are a token apart, which the CPU does not predict.
+ */
+static inline void rows_prefetch(Rows rows, int64_t count, int64_t row, int64_t some) {
+    enum { AHEAD = 16 };
+    for (int64_t r = row + AHEAD; r < min_of(row + AHEAD + some, count); r++)
+        for (int64_t d = 0; d < rows.D; d += SIDE) __builtin_prefetch(rows_at(rows, r) + d, 0, 3);
+}
+
 /* to (count rounded up to SIDE, D) = rows [0, count), then 0. */
 static inline void pack_rows(uint16_t *to, Rows rows, int64_t count) {
-    for (int64_t row = 0; row < round_up(count, SIDE); row++)
+    for (int64_t row = 0; row < round_up(count, SIDE); row++, rows_prefetch(rows, count, row, 1))
         for (int64_t d = 0; d < rows.D; d += SIDE, to += SIDE)
             _mm512_storeu_si512(to, steps_of(rows, count, row, d));
 }
@@ -47,7 +55,7 @@ static inline void pack_columns(uint16_t *panel, Rows rows, int64_t count) {
 
 /* All rows as panels of SIDE columns. */
 static inline void pack_columns_all(uint16_t *panels, Rows rows, int64_t count) {
-    for (int64_t row = 0; row < count; row += SIDE)
+    for (int64_t row = 0; row < count; row += SIDE, rows_prefetch(rows, count, row - SIDE / 2, SIDE))
         pack_columns(panels + row * rows.D, rows_from(rows, row), count - row);
 }
 
@@ -81,6 +89,7 @@ static inline void pack_transposed(uint16_t *blocks, Rows rows, int64_t count) {
     for (int64_t row = 0; row < count; row += SIDE, blocks += rows.D * SIDE)
         for (int64_t d = 0; d < rows.D; d += SIDE) {
             __m512i low[16], high[16];
+            if (d == 0) rows_prefetch(rows, count, row + SIDE / 2, SIDE);
             for (int i = 0; i < 16; i++) {
                 __m512i even = steps_of(rows, count, row + 2 * i, d);
                 __m512i odd = steps_of(rows, count, row + 2 * i + 1, d);
@@ -124,6 +133,36 @@ typedef struct Sight {
     int64_t all_from, all_to; /* the keys that every query sees */
 } Sight;
 
+static inline LanesI lanes_same(int64_t value) {
+    VecI same = (VecI)vec_set_u32((uint32_t)value);
+    return (LanesI){same, same};
+}
+
+/* What the queries from q on see; those past the last of `queries` see what that one sees. `starts` are those
+ * of the sequence, or NULL. Lanes are not stored one by one unless they have to be: loading them as a vector
+ * would wait until all stores before are in the cache. */
+static inline Sight sight_of(const int32_t *starts, const Attention *spec, int64_t keys, int64_t q,
+                             int64_t queries) {
+    Sight sight = {lanes_same(0), lanes_same(keys), 0, keys};
+    if (spec->causal) {
+        VecI count = vec_count(0), last = (VecI)vec_set_u32((uint32_t)(queries - 1));
+        VecI all = (VecI)vec_set_u32((uint32_t)keys), base = (VecI)vec_set_u32((uint32_t)q + 1);
+        VecI low = (VecI)_mm512_min_epi32((__m512i)count, (__m512i)last) + base;
+        VecI high = (VecI)_mm512_min_epi32((__m512i)(count + VEC), (__m512i)last) + base;
+        sight.end.low = (VecI)_mm512_min_epi32((__m512i)low, (__m512i)all);
+        sight.end.high = (VecI)_mm512_min_epi32((__m512i)high, (__m512i)all);
+        sight.all_to = min_of(keys, q + 1);
+    }
+    if (spec->window || starts) {
+        int32_t first[SIDE];
+        for (int64_t i = 0; i < SIDE; i++)
+            first[i] = (int32_t)first_key(starts, spec->window, q + min_of(i, queries - 1));
+        memcpy(&sight.first, first, sizeof first);
+        sight.all_from = first[SIDE - 1];
+    }
+    return sight;
+}
+
 /* Sets the scores of keys that a query does not see to -infinity. `scores` has the rows of keys [from, to).
  */
 static inline void hide(float *scores, const Sight *sight, int64_t from, int64_t to) {
@@ -155,7 +194,7 @@ static inline void kept_draw(Kept *kept, const Dropout *dropout, int64_t b, int6
 
 /* The lanes that keep key k. */
 static inline __mmask16 kept_lanes(const Kept *kept, int64_t k, int half) {
-    return _mm512_test_epi32_mask((__m512i)kept->word[k % 8 / 2][half],
+    return _mm512_test_epi32_mask((__m512i)kept->word[(uint64_t)k % 8 / 2][half],
                                   _mm512_set1_epi32((int)(1u << dropout_bit(k))));
 }
 

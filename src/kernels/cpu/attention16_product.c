@@ -22,10 +22,11 @@ static void end_amx(void) {
 }
 
 /* Tiles 0 to 3 are the accumulators, 4 and 5 the upper and lower left rows, 6 and 7 the right columns. */
-static void run_amx(int64_t depth, Left16 left, const uint16_t *panel, float *c, int64_t c_stride, bool add) {
-    const uint16_t *a = left.at, *b = panel;
+static void run_amx(int64_t depth, const Left16 *left, const uint16_t *panel, float *c, int64_t c_stride,
+                    bool add) {
+    const uint16_t *a = left->at, *b = panel;
     float *lower = c + HALF * c_stride;
-    int64_t bytes = c_stride * (int64_t)sizeof *c, row = 2 * left.row;
+    int64_t bytes = c_stride * (int64_t)sizeof *c, row = 2 * left->row;
     if (add) {
         _tile_loadd(0, c, bytes);
         _tile_loadd(1, c + HALF, bytes);
@@ -43,10 +44,10 @@ static void run_amx(int64_t depth, Left16 left, const uint16_t *panel, float *c,
         _tile_dpbf16ps(0, 4, 6);
         _tile_loadd(7, b + 2 * HALF, 4 * SIDE);
         _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, a + HALF * left.row, row);
+        _tile_loadd(5, a + HALF * left->row, row);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
-        a += left.block;
+        a += left->block;
         b += SIDE * SIDE;
     }
     _tile_stored(0, c, bytes);
@@ -84,9 +85,11 @@ static inline void rows_dot(int64_t depth, Left16 left, const uint16_t *b, float
         for (int half = 0; half < 2; half++) _mm512_storeu_ps(c + i * c_stride + half * HALF, sum[i][half]);
 }
 
-static void run_dot(int64_t depth, Left16 left, const uint16_t *panel, float *c, int64_t c_stride, bool add) {
-    for (int i = 0; i < SIDE; i += ROWS, left.at += ROWS * left.row, c += ROWS * c_stride)
-        rows_dot(depth, left, panel, c, c_stride, add);
+static void run_dot(int64_t depth, const Left16 *left, const uint16_t *panel, float *c, int64_t c_stride,
+                    bool add) {
+    Left16 rows = *left;
+    for (int i = 0; i < SIDE; i += ROWS, rows.at += ROWS * rows.row, c += ROWS * c_stride)
+        rows_dot(depth, rows, panel, c, c_stride, add);
 }
 
 static const Product16 product_amx = {begin_amx, end_amx, run_amx}, product_dot = {nothing, nothing, run_dot};
