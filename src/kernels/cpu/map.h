@@ -15,10 +15,8 @@ static ALWAYS_INLINE void vec_map(DType dtype, void *y, const void *x, int64_t n
         x0.a = f(x0.a), x0.b = f(x0.b), x1.a = f(x1.a), x1.b = f(x1.b);
         pair_put(y, dtype, i, x0), pair_put(y, dtype, i + PAIR, x1);
     }
-    for (; i < n; i += VEC) {
-        int64_t count = n - i < VEC ? n - i : VEC;
-        vec_put_some(y, dtype, i, f(vec_get_some(x, dtype, i, count)), count);
-    }
+    for (; i + VEC <= n; i += VEC) vec_put(y, dtype, i, f(vec_get(x, dtype, i)));
+    if (i < n) vec_put_some(y, dtype, i, f(vec_get_some(x, dtype, i, n - i)), n - i);
 }
 
 /* Two vectors, in the order of pairs or in that of elements. */
@@ -44,11 +42,10 @@ static ALWAYS_INLINE void vec_map2(DType dtype, void *y, const void *a, DType b_
         a0.a = f(a0.a, b0.a), a0.b = f(a0.b, b0.b), a1.a = f(a1.a, b1.a), a1.b = f(a1.b, b1.b);
         map_put(y, dtype, i, a0, pair), map_put(y, dtype, i + PAIR, a1, pair);
     }
-    for (; i < n; i += VEC) {
-        int64_t count = n - i < VEC ? n - i : VEC;
-        VecF both = f(vec_get_some(a, dtype, i, count), vec_get_some(b, b_type, i, count));
-        vec_put_some(y, dtype, i, both, count);
-    }
+    for (; i + VEC <= n; i += VEC) vec_put(y, dtype, i, f(vec_get(a, dtype, i), vec_get(b, b_type, i)));
+    if (i == n) return;
+    VecF some = f(vec_get_some(a, dtype, i, n - i), vec_get_some(b, b_type, i, n - i));
+    vec_put_some(y, dtype, i, some, n - i);
 }
 
 static inline VecF vec_same(VecF x) {
