@@ -282,6 +282,59 @@ static void test_rounding(void **state) {
     }
 }
 
+/* Sums of arbitrary bf16 bit patterns: subnormal, infinite and NaN among them. */
+static void test_rounding_of_sums(void **state) {
+    (void)state;
+    enum { COUNT = 1 << 18 };
+    for (int i = 0; i < 2; i++) {
+        Kit kit;
+        kit_init(&kit, backends[i], 2);
+        Tensor x = kit_take(&kit, tensor_1d(NULL, DT_BF16, COUNT)), y = kit_take(&kit, x);
+        uint16_t *left = x.data, *right = y.data;
+        RngKey key = kit_key(&kit);
+        for (int64_t e = 0; e < COUNT; e++) {
+            left[e] = (uint16_t)kit_draw(key, e);
+            /* Sums of close exponents round, and sums of small ones are subnormal. */
+            right[e] = (uint16_t)((left[e] & (e % 2 ? 0x7f80 : 0x80)) ^ kit_draw(key, e + COUNT) % 0x400);
+        }
+        Tensor before = kit_copy(&kit, y);
+        assert_ok(add(&kit.exec, y, x));
+        for (int64_t e = 0; e < COUNT; e++) {
+            float sum = bf16_to_f32(((uint16_t *)before.data)[e]) + bf16_to_f32(left[e]);
+            if (isnan(sum))
+                assert_true(isnan(bf16_to_f32(right[e])));
+            else
+                assert_int_equal(right[e], f32_to_bf16(sum));
+        }
+        kit_done(&kit);
+    }
+}
+
+/* Masks of a large tensor, where the index of a block of draws exceeds 32 bits from one element to the next.
+ */
+static void test_dropout_far(void **state) {
+    (void)state;
+    enum { C = 512 };
+    static const DType types[] = {DT_F32, DT_BF16};
+    for (int i = 0; i < 2; i++)
+        for (int type = 0; type < 2; type++) {
+            Kit kit;
+            kit_init(&kit, backends[i], 1);
+            Tensor y = kit_take(&kit, tensor_3d(NULL, types[type], 1, 1, C));
+            assert_ok(fill(&kit.exec, y, 1));
+            Dropout dropout = {.p = 0.5f,
+                               .key = rng_key(3, "far", 7),
+                               .origin = {0, 0, (1ll << 35) - C / 2 - 3},
+                               .extent = {1, 1ll << 36}};
+            assert_ok(dropout_backward(&kit.exec, y, y, dropout));
+            for (int64_t e = 0; e < C; e++) {
+                bool kept = rng_u16(dropout.key, (uint64_t)(dropout.origin[2] + e)) >= 0x8000;
+                assert_true(tensor_get(y, e) == (kept ? 2 : 0));
+            }
+            kit_done(&kit);
+        }
+}
+
 static void test_wrong_shapes_fused(void **state) {
     Kit *kit = *state;
     Exec *e = &kit->exec;
@@ -501,6 +554,8 @@ int main(void) {
         cmocka_unit_test(test_vocabulary_in_parts),
         cmocka_unit_test(test_wrong_types),
         cmocka_unit_test(test_rounding),
+        cmocka_unit_test(test_rounding_of_sums),
+        cmocka_unit_test(test_dropout_far),
         cmocka_unit_test(test_wrong_shapes_dense),
         cmocka_unit_test(test_wrong_shapes_fused),
         cmocka_unit_test(test_wrong_shapes_attention),
