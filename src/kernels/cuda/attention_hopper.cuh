@@ -417,6 +417,30 @@ __device__ inline void store_sums(T *to, int64_t stride, int limit, T *buffer, c
     for (int i = 0; i < N; i += 32) store_tile<T>(to + 2 * i, stride, limit, buffer, d + i, factor, factor8);
 }
 
+// ---- backward ----
+
+// What backward needs of a query: lse for base 2, and delta = g . out. lse is infinity for padding and for
+// queries without keys, so that their weights are 0.
+struct RowStats {
+    float lse, delta;
+};
+// LANES adjacent lanes have query t, each 8 of its elements; the result is that of part 0. All lanes of the
+// warp must call this.
+template <typename T, int LANES>
+__device__ inline RowStats row_stats(const CudaAttention &call, int b, int h, int t, int part) {
+    RowStats row = {infinity, 0};
+    if (t < call.queries) {
+        auto out = load_pack<T, 8>(head_rows<T>(call.out, b, h) + t * call.out.row + part * 8);
+        auto dout = load_pack<T, 8>(head_rows<T>(call.dout, b, h) + t * call.dout.row + part * 8);
+#pragma unroll
+        for (int i = 0; i < 8; i++) row.delta += to_float(out.at[i]) * to_float(dout.at[i]);
+        if (part == 0) row.lse = call.lse[((int64_t)b * call.H + h) * call.queries + t] * log2_e;
+        if (row.lse == -infinity) row.lse = infinity;
+    }
+    for (int lane = LANES / 2; lane > 0; lane /= 2) row.delta += __shfl_xor_sync(full_warp, row.delta, lane);
+    return row;
+}
+
 } // namespace hopper
 
 #endif

@@ -18,8 +18,7 @@
 
 namespace hopper::backward {
 
-// lse for base 2 and delta / dropout's scale, padded to whole tiles. D / 8 lanes have a row. A row without
-// keys has lse -infinity; with infinity its weights are 0, like those of padding.
+// RowStats with delta / dropout's scale, padded to whole tiles. D / 8 lanes have a row.
 template <typename T, int D> __device__ inline void prepare_rows(const BackwardArgs &args, int64_t at) {
     const CudaAttention &call = args.call;
     if (at <= args.started - args.turns) args.turns[at] = 0;
@@ -27,19 +26,11 @@ template <typename T, int D> __device__ inline void prepare_rows(const BackwardA
     int part = at % (D / 8), h = row % call.H, t = row / call.H % padded(args);
     int b = row / call.H / padded(args);
     if (b >= call.B) return;
-    float sum = 0, lse = infinity;
-    if (t < call.queries) {
-        auto out = load_pack<T, 8>(head_rows<T>(call.out, b, h) + t * call.out.row + part * 8);
-        auto dout = load_pack<T, 8>(head_rows<T>(call.dout, b, h) + t * call.dout.row + part * 8);
-#pragma unroll
-        for (int i = 0; i < 8; i++) sum += to_float(out.at[i]) * to_float(dout.at[i]);
-        if (part == 0) lse = call.lse[((int64_t)b * call.H + h) * call.queries + t] * log2_e;
-    }
-    for (int lane = D / 16; lane > 0; lane /= 2) sum += __shfl_xor_sync(full_warp, sum, lane);
+    const RowStats stats = row_stats<T, D / 8>(call, b, h, t, part);
     if (part != 0) return;
     int64_t to = ((int64_t)b * call.H + h) * padded(args) + t;
-    args.lse[to] = lse == -infinity ? infinity : lse;
-    args.delta[to] = call.dropout.threshold ? sum / call.dropout.scale : sum;
+    args.lse[to] = stats.lse;
+    args.delta[to] = call.dropout.threshold ? stats.delta / call.dropout.scale : stats.delta;
     if (args.begin) args.begin[to] = first_seen(call, span_of(call, b), b, t);
 }
 

@@ -38,26 +38,16 @@ template <typename T> struct Head {
         copy_rows<D, positions>(s.dout, &args.dout, &s.through_full, 0, h, b);
     }
 
-    // lse for base 2, and delta. A row without keys has lse -infinity; with infinity its weights are 0, like
-    // those of padding.
     __device__ inline void prepare() {
         constexpr int lanes = D / 8;
         int part = threadIdx.x % lanes;
 #pragma unroll
         for (int i = 0; i < positions * lanes / threads; i++) {
             int t = i * (threads / lanes) + threadIdx.x / lanes;
-            float sum = 0, lse = infinity;
-            if (t < call.queries) {
-                auto out = load_pack<T, 8>(head_rows<T>(call.out, b, h) + t * call.out.row + part * 8);
-                auto dout = load_pack<T, 8>(head_rows<T>(call.dout, b, h) + t * call.dout.row + part * 8);
-#pragma unroll
-                for (int j = 0; j < 8; j++) sum += to_float(out.at[j]) * to_float(dout.at[j]);
-                if (part == 0) lse = call.lse[((int64_t)b * call.H + h) * call.queries + t] * log2_e;
-            }
-            for (int other = lanes / 2; other > 0; other /= 2) sum += __shfl_xor_sync(full_warp, sum, other);
+            const RowStats row = row_stats<T, lanes>(call, b, h, t, part);
             if (part != 0) continue;
-            s.lse[t] = lse == -infinity ? infinity : lse;
-            s.delta[t] = sum;
+            s.lse[t] = row.lse;
+            s.delta[t] = row.delta;
         }
     }
 
