@@ -13,11 +13,12 @@
 // column sums, per tile, and can multiply by the derivative of an activation first: one pass from the result
 // of a GEMM to the operands of the next two.
 //
-// A thread of the second kernel processes 8 columns of 4 rows, `halves` times. Bytes of a column are combined
-// into words, which are transposed through shared memory: `tile_words` has a row of words for each column,
-// with word w at w ^ key_of(column), so that the reads of a quarter warp (four words each) have no bank
-// conflicts and the writes of a warp (16 groups of columns, 2 words) few. Four words are then adjacent,
-// except for the order of pairs.
+// A thread of the second kernel processes 8 columns of 4 rows. Bytes of a column are combined into words,
+// which are transposed through shared memory: `TileWords` has a row of words for each column, with word w at
+// w ^ key_of(column), so that neither the writes of a warp (8 groups of columns, 4 words) nor its reads, four
+// words at a time, have bank conflicts. Tiles have 128 rows, so that a column of the transposed output is a
+// cache line: half lines of tiles that are processed at different times are slow. If no first kernel runs,
+// tiles are taken from the end of the tensor, again to find what was written last in the cache.
 #include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/row.cuh"
 
@@ -28,9 +29,9 @@ constexpr int strip = 32 * 8;      // columns of a block of the first kernel
 constexpr int wanted_blocks = 512; // blocks of it per tensor: enough to fill any GPU, and all run at once
 constexpr int blocks_per_sm = 5;   // blocks of it that a multiprocessor should hold
 constexpr int min_rows = 64;       // rows of such a block, at least
-constexpr int side = 128;          // columns of a tile of the second kernel
-constexpr int halves = 1;          // and its rows: 64 times this
-constexpr int tile_rows = 64 * halves, row_words = tile_rows / 4;
+constexpr int tile_rows = 128, tile_cols = 64; // of the second kernel
+constexpr int sum_rows = 64;                   // rows of a tile whose column sums are one partial sum
+constexpr int side = 128;                      // of a tile of transpose_kernel
 
 struct TensorPart {
     const uint16_t *x; // (rows,cols) bf16
@@ -42,7 +43,7 @@ struct TensorPart {
     const uint16_t *pre; // x *= act'(pre) first; may be NULL
     uint32_t
         *largest; // (slots) partial maxima as fp32 bits; the first (chunks,strips) are used, the rest are 0
-    float *sums;  // (chunks,cols) or, if the scale is given, (tiles of rows,cols); may be NULL
+    float *sums;  // (chunks,cols) or, if the scale is given, (rows / sum_rows,cols); may be NULL
     int slots, chunks, strips, across;
     unsigned first_block, first_tile;
     bool act, gradient;
@@ -51,12 +52,15 @@ struct TensorPart {
 struct TensorParts {
     TensorPart part[FP8_TENSORS];
     int count;
+    unsigned tiles;
+    bool backwards;      // take tiles from the last to the first
     CudaDropout dropout; // of the first tensor; threshold 0: none
     int64_t positions;   // rows per sequence
 };
 
 // What is done to the first tensor before it is quantized.
 enum Before { NOTHING, DERIVATIVE, DROPOUT };
+constexpr int tile_blocks[] = {6, 5, 4}; // blocks of the second kernel per multiprocessor
 
 int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
@@ -168,17 +172,9 @@ template <CudaAct ACT> __device__ inline uint32_t times_derivatives(uint32_t two
     return *reinterpret_cast<uint32_t *>(&both);
 }
 
-template <CudaAct ACT>
-__device__ inline void times_derivatives_all(uint4 (&pack)[halves][4], const uint4 (&at)[halves][4]) {
-#pragma unroll
-    for (int half = 0; half < halves; half++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            pack[half][i].x = times_derivatives<ACT>(pack[half][i].x, at[half][i].x);
-            pack[half][i].y = times_derivatives<ACT>(pack[half][i].y, at[half][i].y);
-            pack[half][i].z = times_derivatives<ACT>(pack[half][i].z, at[half][i].z);
-            pack[half][i].w = times_derivatives<ACT>(pack[half][i].w, at[half][i].w);
-        }
+template <CudaAct ACT> __device__ inline uint4 times_derivatives(uint4 pack, uint4 at) {
+    return make_uint4(times_derivatives<ACT>(pack.x, at.x), times_derivatives<ACT>(pack.y, at.y),
+                      times_derivatives<ACT>(pack.z, at.z), times_derivatives<ACT>(pack.w, at.w));
 }
 
 // The first kernel for a single tensor dx, after dx *= act'(pre). While two packs are processed, the next
@@ -210,10 +206,7 @@ __global__ void __launch_bounds__(threads, 4)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             if (iteration + i >= work.iterations) continue;
-            pack[i].x = times_derivatives<ACT>(pack[i].x, at[i].x);
-            pack[i].y = times_derivatives<ACT>(pack[i].y, at[i].y);
-            pack[i].z = times_derivatives<ACT>(pack[i].z, at[i].z);
-            pack[i].w = times_derivatives<ACT>(pack[i].w, at[i].w);
+            pack[i] = times_derivatives<ACT>(pack[i], at[i]);
             dx[work.last - (int64_t)(iteration + i) * work.step] = pack[i];
             amax = larger(amax, pack[i]);
             add_pack(sum, pack[i]);
@@ -233,17 +226,15 @@ __device__ inline float inverse_scale_for(uint32_t largest, int top) {
     return __uint_as_float((uint32_t)(min(power, 126) + 127) << 23);
 }
 
-// Quantizes the 8 columns of each row in work; the result is in x and y.
+// Quantizes the 8 columns of each row; the result is in x and y.
 template <CudaAct ACT, __nv_fp8_interpretation_t TYPE>
-__device__ inline void quantize_rows(uint4 (&row)[halves][4], float inverse_scale) {
+__device__ inline void quantize_rows(uint4 (&row)[4], float inverse_scale) {
 #pragma unroll
-    for (int half = 0; half < halves; half++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            uint4 in = row[half][i];
-            row[half][i].x = quantize_four<ACT, TYPE>(in.x, in.y, inverse_scale);
-            row[half][i].y = quantize_four<ACT, TYPE>(in.z, in.w, inverse_scale);
-        }
+    for (int i = 0; i < 4; i++) {
+        uint4 in = row[i];
+        row[i].x = quantize_four<ACT, TYPE>(in.x, in.y, inverse_scale);
+        row[i].y = quantize_four<ACT, TYPE>(in.z, in.w, inverse_scale);
+    }
 }
 
 // The largest of the elements of this thread; four loads are in flight.
@@ -258,75 +249,84 @@ __device__ inline uint32_t largest_of(const uint32_t *largest, int count) {
     return amax;
 }
 
-// What a block finds out about a tile if the scale is given; `add` and `finish` surround a __syncthreads.
+// A thread has the 4 rows of a line of a tile and the 8 columns of a group.
+constexpr int tile_groups = tile_cols / 8, tile_lines = tile_rows / 4;
+static_assert(tile_groups * tile_lines == threads, "one for each thread");
+using TileWords = uint32_t[tile_cols][tile_lines];
+
+__device__ inline int key_of(int column) {
+    return column / 8 * 4 % tile_lines;
+}
+
+// What a block finds out about a tile if the scale is given: maxima, and column sums of pairs of lines. `add`
+// and `finish` surround a __syncthreads.
 struct TileStats {
     uint32_t maxima[warps];
-    float sums[warps][side];
+    alignas(16) float sums[tile_lines / 2][tile_cols];
 };
 
-// A warp has two groups of rows: lanes 16 apart have the same columns.
-__device__ inline void add_stats(TileStats &stats, const TensorPart &part, const uint4 (&in)[halves][4]) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+__device__ inline void add_stats(TileStats &stats, const TensorPart &part, const uint4 (&in)[4]) {
+    const int group = threadIdx.x % tile_groups, line = threadIdx.x / tile_groups;
     uint32_t amax = 0;
     float sum[8] = {};
 #pragma unroll
-    for (int half = 0; half < halves; half++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            amax = larger(amax, in[half][i]);
-            if (part.sums) add_pack(sum, in[half][i]);
-        }
+    for (int i = 0; i < 4; i++) {
+        amax = larger(amax, in[i]);
+        if (part.sums) add_pack(sum, in[i]);
+    }
     amax = __reduce_max_sync(full_warp, max(amax & 0xffffu, amax >> 16));
-    if (lane == 0) stats.maxima[warp] = amax;
+    if (threadIdx.x % 32 == 0) stats.maxima[threadIdx.x / 32] = amax;
     if (!part.sums) return;
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        sum[i] += __shfl_xor_sync(full_warp, sum[i], 16);
-        if (lane < 16) stats.sums[warp][lane * 8 + i] = sum[i];
-    }
+    for (int i = 0; i < 8; i++) sum[i] += __shfl_xor_sync(full_warp, sum[i], tile_groups);
+    if (line % 2 != 0) return;
+    float4 *to = reinterpret_cast<float4 *>(&stats.sums[line / 2][group * 8]);
+    to[0] = make_float4(sum[0], sum[1], sum[2], sum[3]);
+    to[1] = make_float4(sum[4], sum[5], sum[6], sum[7]);
 }
 
-__device__ inline void finish_stats(const TileStats &stats, const TensorPart &part, unsigned tile,
-                                    int64_t col0) {
+// `recorded` is what was in part.record some time before.
+__device__ inline void finish_stats(const TileStats &stats, const TensorPart &part, uint32_t recorded,
+                                    int64_t row0, int64_t col0) {
     if (threadIdx.x == 0 && part.record) {
         uint32_t amax = 0;
         for (int i = 0; i < warps; i++) amax = max(amax, stats.maxima[i]);
-        record_amax(part.record, amax);
+        record_amax(part.record, amax, recorded);
     }
-    if (!part.sums || threadIdx.x >= side || col0 + threadIdx.x >= part.cols) return;
+    constexpr int pairs = sum_rows / 8;
+    const int c = threadIdx.x % tile_cols, half = threadIdx.x / tile_cols;
+    const int64_t row = row0 + half * sum_rows;
+    if (!part.sums || half >= tile_rows / sum_rows || row >= part.rows || col0 + c >= part.cols) return;
     float total = 0;
-    for (int i = 0; i < warps; i++) total += stats.sums[i][threadIdx.x];
-    part.sums[tile / part.across * part.cols + col0 + threadIdx.x] = total;
+#pragma unroll
+    for (int i = 0; i < pairs; i++) total += stats.sums[half * pairs + i][c];
+    part.sums[row / sum_rows * part.cols + col0 + c] = total;
 }
 
-// The inverse scale of a tensor, which is given or follows from its amax. Also stores what is to be stored.
+// The inverse scale of a tensor, which is given (always, if GIVEN) or follows from its amax. Also stores what
+// is to be stored.
+template <bool GIVEN>
 __device__ inline float inverse_scale_of(const TensorPart &part, unsigned tile, uint32_t *maxima) {
     float inverse_scale;
-    if (part.given) {
+    if (GIVEN || part.given) {
         inverse_scale = 1 / *part.given;
     } else {
         uint32_t amax = block_largest(largest_of(part.largest, part.slots), maxima) >> 16; // all are bf16
         inverse_scale = inverse_scale_for(amax, part.gradient ? 15 : 8);
-        if (tile == 0 && threadIdx.x == 0 && part.record) record_amax(part.record, amax);
+        if (tile == 0 && threadIdx.x == 0 && part.record) record_amax(part.record, amax, 0);
     }
     if (tile == 0 && threadIdx.x == 0 && part.scale) *part.scale = 1 / inverse_scale;
     return inverse_scale;
 }
 
-__device__ inline int key_of(int column) {
-    return column / 8 * 2 % row_words;
-}
-
 // The rows of one thread after dropout, rounded like those of dropout_backward.
-__device__ inline void drop_rows(uint4 (&pack)[halves][4], const TensorParts &parts, int64_t row0,
-                                 int64_t col) {
+__device__ inline void drop_rows(uint4 (&pack)[4], const TensorParts &parts, int64_t row, int64_t col) {
+    int64_t b = row / parts.positions, t = row % parts.positions;
 #pragma unroll
-    for (int k = 0; k < 4 * halves; k++) {
-        int64_t row = row0 + k / 4 * 64 + k % 4;
-        uint64_t index = dropout_row(parts.dropout, row / parts.positions, row % parts.positions);
+    for (int k = 0; k < 4; k++) {
+        uint64_t index = dropout_row(parts.dropout, b, t);
         uint32_t kept = dropout_kept<8>(parts.dropout, index + (uint64_t)col);
-        uint4 &in = pack[k / 4][k % 4];
-        uint32_t *const word[4] = {&in.x, &in.y, &in.z, &in.w};
+        uint32_t *const word[4] = {&pack[k].x, &pack[k].y, &pack[k].z, &pack[k].w};
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             float low = __uint_as_float(*word[i] << 16) * (kept >> (2 * i) & 1 ? parts.dropout.scale : 0.0f);
@@ -335,6 +335,40 @@ __device__ inline void drop_rows(uint4 (&pack)[halves][4], const TensorParts &pa
             __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
             *word[i] = *reinterpret_cast<uint32_t *>(&both);
         }
+        if (++t == parts.positions) b++, t = 0;
+    }
+}
+
+// Stores the bytes of this thread's rows, and their words for the transposition.
+__device__ inline void store_rows(TileWords &words, const TensorPart &part, const uint4 (&in)[4], int64_t row,
+                                  int64_t col) {
+    uint32_t low[4], high[4], word[8];
+    uint8_t *to = part.plain + row * part.cols + col;
+#pragma unroll
+    for (int i = 0; i < 4; i++, to += part.cols) {
+        low[i] = in[i].x;
+        high[i] = in[i].y;
+        if (part.plain) *reinterpret_cast<uint2 *>(to) = make_uint2(low[i], high[i]);
+    }
+    if (!part.transposed) return;
+    transpose_bytes(low, word);
+    transpose_bytes(high, word + 4);
+    const int column = threadIdx.x % tile_groups * 8, at = threadIdx.x / tile_groups ^ key_of(column);
+#pragma unroll
+    for (int j = 0; j < 8; j++) words[column + j][at] = word[j];
+}
+
+// Stores the columns of a tile.
+__device__ inline void store_columns(const TileWords &words, const TensorPart &part, int64_t row0,
+                                     int64_t col0) {
+    constexpr int quads = tile_lines / 4, columns = threads / quads;
+    const int quad = threadIdx.x % quads, first = threadIdx.x / quads; // four words of a column
+    const int64_t row = row0 + quad * 16;
+    uint8_t *to = part.transposed + (col0 + first) * part.rows + row;
+#pragma unroll
+    for (int c = first; c < tile_cols; c += columns, to += columns * part.rows) {
+        const uint4 four = *reinterpret_cast<const uint4 *>(&words[c][quad * 4 ^ key_of(c)]);
+        if (row < part.rows && col0 + c < part.cols) __stcs(reinterpret_cast<uint4 *>(to), four);
     }
 }
 
@@ -342,77 +376,52 @@ __device__ inline void drop_rows(uint4 (&pack)[halves][4], const TensorParts &pa
 // multiplied by the derivative of ACT. Rows come in groups of four and columns in groups of eight, which
 // exist entirely or not at all.
 template <CudaAct ACT, Before BEFORE>
-__global__ void __launch_bounds__(threads, (BEFORE == DERIVATIVE ? 4 : 5) / halves)
+__global__ void __launch_bounds__(threads, tile_blocks[BEFORE])
     quantize_kernel(const __grid_constant__ TensorParts parts) {
-    __shared__ __align__(16) uint32_t tile_words[side][row_words];
+    __shared__ __align__(16) TileWords words;
     __shared__ uint32_t maxima[warps];
     __shared__ TileStats stats;
+    const unsigned place = parts.backwards ? parts.tiles - 1 - blockIdx.x : blockIdx.x;
     int which = 0;
-    while (which + 1 < parts.count && blockIdx.x >= parts.part[which + 1].first_tile) which++;
+    while (which + 1 < parts.count && place >= parts.part[which + 1].first_tile) which++;
     const TensorPart &part = parts.part[which];
-    unsigned tile = blockIdx.x - part.first_tile;
-    int64_t row0 = (int64_t)(tile / part.across) * tile_rows, col0 = (int64_t)(tile % part.across) * side;
-    int64_t rows = part.rows, cols = part.cols;
-    int group = threadIdx.x % 16, line = threadIdx.x / 16;
-    int64_t col = col0 + group * 8;
-    uint4 in[halves][4] = {}, at[halves][4] = {};
+    const unsigned tile = place - part.first_tile, down = tile / part.across;
+    const int64_t row0 = (int64_t)down * tile_rows, col0 = (int64_t)(tile - down * part.across) * tile_cols;
+    const int64_t row = row0 + threadIdx.x / tile_groups * 4, col = col0 + threadIdx.x % tile_groups * 8;
+    const bool valid = row < part.rows && col < part.cols;
+    uint4 in[4] = {}, at[4] = {};
+    uint32_t recorded = 0;
     chain_next();
     chain_wait();
-#pragma unroll
-    for (int half = 0; half < halves; half++) {
-        int64_t row = row0 + half * 64 + line * 4;
-        if (row >= rows || col >= cols) continue;
+    if (valid) {
+        const int64_t from = row * part.cols + col;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            in[half][i] = __ldcs(reinterpret_cast<const uint4 *>(part.x + (row + i) * cols + col));
+            in[i] = __ldcs(reinterpret_cast<const uint4 *>(part.x + from + i * part.cols));
             if (BEFORE == DERIVATIVE)
-                at[half][i] = __ldcs(reinterpret_cast<const uint4 *>(part.pre + (row + i) * cols + col));
+                at[i] = __ldcs(reinterpret_cast<const uint4 *>(part.pre + from + i * part.cols));
         }
     }
-    float inverse_scale = inverse_scale_of(part, tile, maxima);
-    if (BEFORE == DERIVATIVE) times_derivatives_all<ACT>(in, at);
-    if (BEFORE == DROPOUT && which == 0) drop_rows(in, parts, row0 + line * 4, col);
-    if (part.given) add_stats(stats, part, in);
+    // After the loads above, which take longer.
+    if (threadIdx.x == 0 && part.record) recorded = *(volatile uint32_t *)part.record;
+    constexpr bool given = BEFORE == DERIVATIVE;
+    const float inverse_scale = inverse_scale_of<given>(part, tile, maxima);
+    if (BEFORE == DERIVATIVE) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) in[i] = times_derivatives<ACT>(in[i], at[i]);
+    }
+    if (BEFORE == DROPOUT && which == 0) drop_rows(in, parts, row, col);
+    if (given || part.given) add_stats(stats, part, in);
     if (BEFORE == DERIVATIVE || part.gradient)
         quantize_rows<CUDA_ACT_NONE, __NV_E5M2>(in, inverse_scale);
     else if (part.act)
         quantize_rows<ACT, __NV_E4M3>(in, inverse_scale);
     else
         quantize_rows<CUDA_ACT_NONE, __NV_E4M3>(in, inverse_scale);
-#pragma unroll
-    for (int half = 0; half < halves; half++) {
-        int64_t row = row0 + half * 64 + line * 4;
-        if (row >= rows || col >= cols) continue;
-        uint32_t low[4], high[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            low[i] = in[half][i].x;
-            high[i] = in[half][i].y;
-            if (part.plain)
-                *reinterpret_cast<uint2 *>(part.plain + (row + i) * cols + col) = make_uint2(low[i], high[i]);
-        }
-        if (!part.transposed) continue;
-        uint32_t word[8];
-        transpose_bytes(low, word);
-        transpose_bytes(high, word + 4);
-        int word_index = (half * 16 + line) ^ key_of(group * 8);
-#pragma unroll
-        for (int j = 0; j < 8; j++) tile_words[group * 8 + j][word_index] = word[j];
-    }
+    if (valid) store_rows(words, part, in, row, col);
     __syncthreads();
-    if (part.given) finish_stats(stats, part, tile, col0);
-    if (!part.transposed) return;
-    constexpr int quads = row_words / 4, columns = threads / quads;
-    int quad = threadIdx.x % quads; // group of four words of a column
-    int64_t row = row0 + quad * 16;
-#pragma unroll
-    for (int i = 0; i < side / columns; i++) {
-        int c = i * columns + threadIdx.x / quads, key = key_of(c);
-        uint4 words = *reinterpret_cast<const uint4 *>(&tile_words[c][quad * 4 ^ (key & ~3)]);
-        if (key & 2) words = make_uint4(words.z, words.w, words.x, words.y);
-        if (row < rows && col0 + c < cols)
-            __stcs(reinterpret_cast<uint4 *>(part.transposed + (col0 + c) * rows + row), words);
-    }
+    if (given || part.given) finish_stats(stats, part, recorded, row0, col0);
+    if (part.transposed) store_columns(words, part, row0, col0);
 }
 
 // ---- transposition of bytes ----
@@ -484,7 +493,7 @@ TensorPart part_of(const void *x, int64_t rows, int64_t cols) {
     part.chunks = chunks_of(rows, cols);
     part.strips = strips_of(cols);
     part.slots = part.chunks * part.strips;
-    part.across = (int)ceil_div(cols, side);
+    part.across = (int)ceil_div(cols, tile_cols);
     return part;
 }
 
@@ -492,19 +501,19 @@ bool supported(int64_t rows, int64_t cols) {
     return rows % 16 == 0 && cols % 16 == 0;
 }
 
-cudaError_t launch_quantize(cudaStream_t stream, const TensorParts &parts, CudaAct act, unsigned tiles) {
+cudaError_t launch_quantize(cudaStream_t stream, const TensorParts &parts, CudaAct act) {
     return with_act(act, [&](auto tag) {
         constexpr CudaAct ACT = decltype(tag)::act;
         if (parts.part[0].pre)
-            return launch_chained(stream, quantize_kernel<ACT, DERIVATIVE>, tiles, threads, 0, parts);
+            return launch_chained(stream, quantize_kernel<ACT, DERIVATIVE>, parts.tiles, threads, 0, parts);
         if (parts.dropout.threshold)
-            return launch_chained(stream, quantize_kernel<ACT, DROPOUT>, tiles, threads, 0, parts);
-        return launch_chained(stream, quantize_kernel<ACT, NOTHING>, tiles, threads, 0, parts);
+            return launch_chained(stream, quantize_kernel<ACT, DROPOUT>, parts.tiles, threads, 0, parts);
+        return launch_chained(stream, quantize_kernel<ACT, NOTHING>, parts.tiles, threads, 0, parts);
     });
 }
 
 int64_t sum_parts(const CudaFp8Tensor *t) {
-    return t->given ? ceil_div(t->rows, tile_rows) : chunks_of(t->rows, t->cols);
+    return t->given ? ceil_div(t->rows, sum_rows) : chunks_of(t->rows, t->cols);
 }
 
 } // namespace
@@ -520,6 +529,7 @@ size_t fp8_quantize_scratch(const CudaFp8Tensor *tensor, int count) {
 
 cudaError_t launch_fp8_quantize(cudaStream_t stream, const CudaFp8Tensor *tensor, int count, void *scratch) {
     TensorParts parts = {};
+    parts.backwards = true;
     CudaAct act = CUDA_ACT_NONE;
     int64_t blocks = 0, tiles = 0;
     char *at = (char *)scratch;
@@ -548,6 +558,7 @@ cudaError_t launch_fp8_quantize(cudaStream_t stream, const CudaFp8Tensor *tensor
         part.first_block = (unsigned)blocks;
         part.first_tile = (unsigned)tiles;
         if (!known && !t->given) blocks += part.slots;
+        if (!t->given) parts.backwards = false;
         tiles += ceil_div(t->rows, tile_rows) * part.across;
         part.largest = (uint32_t *)at;
         at += largest_bytes(t->rows, t->cols);
@@ -563,9 +574,10 @@ cudaError_t launch_fp8_quantize(cudaStream_t stream, const CudaFp8Tensor *tensor
     }
     if (tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
     parts.count = count;
+    parts.tiles = (unsigned)tiles;
     if (blocks > 0) largest_kernel<<<(unsigned)blocks, threads, 0, stream>>>(parts);
     cudaError_t error = cudaGetLastError();
-    if (error == cudaSuccess) error = launch_quantize(stream, parts, act, (unsigned)tiles);
+    if (error == cudaSuccess) error = launch_quantize(stream, parts, act);
     for (int i = 0; i < count && error == cudaSuccess; i++)
         if (tensor[i].sums)
             error = launch_add_partial(stream, tensor[i].sums, parts.part[i].sums, sum_parts(&tensor[i]),

@@ -14,10 +14,14 @@ __device__ inline uint32_t larger(uint32_t amax, uint4 pack) {
     return __vmaxu2(amax, __vmaxu2(pack.z & magnitude, pack.w & magnitude));
 }
 
-// Bits of an infinity or a NaN become those of the largest NaN, for which no larger value exists.
-__device__ inline void record_amax(uint32_t *record, uint32_t bf16_bits) {
+// Bits of an infinity or a NaN become those of the largest NaN, for which no larger value exists. `recorded`
+// is what the record held some time before, which may save the atomic operation.
+__device__ inline void record_amax(uint32_t *record, uint32_t bf16_bits, uint32_t recorded) {
     uint32_t bits = bf16_bits >= 0x7f80u ? 0x7fffffffu : bf16_bits << 16;
-    if (bits > *(volatile uint32_t *)record) atomicMax(record, bits);
+    if (bits > recorded) atomicMax(record, bits);
+}
+__device__ inline void record_amax(uint32_t *record, uint32_t bf16_bits) {
+    record_amax(record, bf16_bits, *(volatile uint32_t *)record);
 }
 
 // Four values as four bytes, the first in the lowest.
