@@ -5,9 +5,10 @@
 // bits. A warp keeps its row in registers, and the next one is being loaded meanwhile. A block collects the
 // quantized bytes of its rows in shared memory and finally stores them transposed. There, the words of 16
 // consecutive rows are xored with the same key, so that threads that read the same words of different groups
-// of 16 rows have no bank conflicts.
+// of 16 rows have no bank conflicts. Blocks start with the last rows, which are most likely still cached.
 #include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/norm_fp8.h"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row.cuh"
 
 namespace {
@@ -19,11 +20,77 @@ constexpr int group_rows = 16;              // a thread stores a column of this 
 constexpr int max_rows = 64, min_rows = 32; // rows of a block: a power of two in this range
 constexpr int row_align = 128;              // bytes of a row in shared memory: a multiple of this
 
+constexpr int N = pack_size<bf16>;
+
+template <typename Source> constexpr int inputs = sizeof(typename Source::template Raw<N>) / 16;
+__device__ inline const bf16 *input_of(const PlainRows<bf16> &source, int) {
+    return source.x;
+}
+__device__ inline const bf16 *input_of(const DroppedRows<bf16> &source, int i) {
+    return i == 0 ? source.res : source.y;
+}
+
+// The next row of a warp, on its way to registers.
+template <int P, typename Source> struct NextInRegisters {
+    using Raw = typename Source::template Raw<N>;
+    Raw raw[P];
+    __device__ explicit NextInRegisters(void *) {}
+    __device__ void fetch(const Source &source, int64_t r, int C) {
+        auto row = source.row(r, C);
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            int c = (p * 32 + threadIdx.x % 32) * N;
+            if (c >= C) continue;
+            raw[p] = row.template read<N>(c);
+            keep_words(raw[p]);
+        }
+    }
+    __device__ void wait() {}
+    __device__ Raw take(int p) const {
+        return raw[p];
+    }
+};
+
+// The same on its way to shared memory. A lane copies and reads only its own packs, 32 apart.
+template <int P, typename Source> struct NextInShared {
+    using Raw = typename Source::template Raw<N>;
+    Pack<bf16, N> *packs;
+    __device__ explicit NextInShared(void *shared)
+        : packs((Pack<bf16, N> *)shared + threadIdx.x / 32 * inputs<Source> * P * 32 + threadIdx.x % 32) {}
+    __device__ void fetch(const Source &source, int64_t r, int C) {
+#pragma unroll
+        for (int i = 0; i < inputs<Source> * P; i++) {
+            int c = (i % P * 32 + threadIdx.x % 32) * N;
+            if (c < C) copy_async16(packs + i * 32, input_of(source, i / P) + r * C + c);
+        }
+        copy_group();
+    }
+    __device__ void wait() {
+        copy_wait<0>();
+    }
+    __device__ Raw take(int p) const {
+        Raw raw;
+        Pack<bf16, N> *to = reinterpret_cast<Pack<bf16, N> *>(&raw);
+#pragma unroll
+        for (int i = 0; i < inputs<Source>; i++) to[i] = packs[(i * P + p) * 32];
+        return raw;
+    }
+};
+
+// Where the next row goes: measured. Shared memory leaves registers for more blocks, or holds fewer.
+template <int P, typename Source>
+constexpr bool next_in_shared = inputs<Source> == 2 ? P == 3 || P == 4 : P == 4 || P == 5;
+template <int P, typename Source>
+using Next =
+    std::conditional_t<next_in_shared<P, Source>, NextInShared<P, Source>, NextInRegisters<P, Source>>;
+template <int P, typename Source>
+constexpr int next_bytes = next_in_shared<P, Source> ? warps *inputs<Source> *P * 32 * 16 : 0;
+
 // Blocks per multiprocessor: as many as shared memory holds for max_rows rows, or registers for rows with two
 // inputs.
 template <int P, typename Source> constexpr int resident_blocks() {
-    constexpr bool two = sizeof(typename Source::template Raw<8>) > 16;
-    if (two) return P <= 2 ? 3 : P <= 5 ? 2 : 1;
+    if (next_in_shared<P, Source>) return 2;
+    if (inputs<Source> == 2) return P <= 2 ? 3 : P <= 5 ? 2 : 1;
     return P <= 3 ? 4 : P <= 4 ? 3 : 2;
 }
 
@@ -59,40 +126,30 @@ template <bool RMS, int P, typename Source>
 __global__ void __launch_bounds__(threads, resident_blocks<P, Source>())
     norm_fp8_kernel(const __grid_constant__ CudaNormFp8 out, const __grid_constant__ Source source,
                     RowsInBlock in_block) {
-    constexpr int N = pack_size<bf16>;
-    extern __shared__ uint32_t tile[];
+    extern __shared__ __align__(16) uint32_t tile[];
     const int C = (int)out.C, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int stride = (C + row_align - 1) / row_align * (row_align / 4); // words
-    const int64_t row0 = (int64_t)blockIdx.x * in_block.count;
+    const int64_t row0 = (int64_t)(gridDim.x - 1 - blockIdx.x) * in_block.count;
     const int64_t end = row0 + in_block.count < out.rows ? row0 + in_block.count : out.rows;
     const bf16 *gammas = (const bf16 *)out.gamma, *betas = (const bf16 *)out.beta;
-    typename Source::template Raw<N> raw[P];
+    Next<P, Source> next(tile + in_block.count * stride);
     Pack<bf16, N> kept[P];
     uint32_t amax = 0;
-    auto read = [&](int64_t r) {
-        auto row = source.row(r, C);
-#pragma unroll
-        for (int p = 0; p < P; p++) {
-            int c = (p * 32 + lane) * N;
-            if (c >= C) continue;
-            raw[p] = row.template read<N>(c);
-            keep_words(raw[p]);
-        }
-    };
     int64_t r = row0 + warp;
     chain_next();
     chain_wait();
     const float inverse_scale = 1 / *out.given;
     if (blockIdx.x == 0 && threadIdx.x == 0) *out.scale = 1 / inverse_scale;
-    if (r < end) read(r);
+    if (r < end) next.fetch(source, r, C);
     for (; r < end; r += warps) {
         auto row = source.row(r, C);
         float total = 0, squares = 0, mean = 0;
+        next.wait();
 #pragma unroll
         for (int p = 0; p < P; p++) {
             int c = (p * 32 + lane) * N;
             if (c >= C) continue;
-            kept[p] = row.template settle<N>(c, raw[p]);
+            kept[p] = row.template settle<N>(c, next.take(p));
             forget(kept[p]);
 #pragma unroll
             for (int i = 0; i < N; i++) {
@@ -103,7 +160,7 @@ __global__ void __launch_bounds__(threads, resident_blocks<P, Source>())
                     total += x;
             }
         }
-        if (r + warps < end) read(r + warps);
+        if (r + warps < end) next.fetch(source, r + warps, C);
         if (!RMS) {
             mean = warp_sum(total) / (float)C;
 #pragma unroll
@@ -175,7 +232,8 @@ cudaError_t start(cudaStream_t stream, const CudaNormFp8 &out, const Source &sou
     auto kernel = norm_fp8_kernel<RMS, P, Source>;
     constexpr int resident = resident_blocks<P, Source>();
     const int rows = rows_per_block(out.rows, resident);
-    const size_t line = (size_t)(out.C + row_align - 1) / row_align * row_align, shared = rows * line;
+    const size_t line = (size_t)(out.C + row_align - 1) / row_align * row_align,
+                 shared = rows * line + next_bytes<P, Source>;
     RowsInBlock in_block = {rows, rows / group_rows, 32 / (rows / group_rows)};
     cudaError_t error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
