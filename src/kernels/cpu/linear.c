@@ -1,11 +1,11 @@
 /* Linear layers in fp32: GEMMs whose epilogues add bias and activation, or multiply by the derivative of
- * the activation, while a block is still in the cache. For the bias gradient, a thread sums some
- * columns over all rows, so the order is fixed.
+ * the activation, while a block is still in the cache.
  *
  * Forward and the input gradient omit zero rows of pruned matrices (zero_rows.h).
  *
  * M rows, K inputs, N outputs of the layer */
 #include "kernels/cpu/act.h"
+#include "kernels/cpu/columns.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/linear16.h"
 #include "kernels/cpu/thin.h"
@@ -112,27 +112,6 @@ static void backward_finish(const void *context, int64_t row, int64_t col, int64
     }
 }
 
-typedef struct ColumnSums {
-    float *sums;
-    const float *x;
-    int64_t rows, cols;
-} ColumnSums;
-
-static void column_range(const void *context, Range mine) {
-    const ColumnSums *f = context;
-    float *sums = f->sums;
-    for (int64_t row = 0; row < f->rows; row++) {
-        const float *from = f->x + row * f->cols;
-#pragma omp simd
-        for (int64_t c = mine.from; c < mine.to; c++) sums[c] += from[c];
-    }
-}
-
-static void column_sums(Stream *stream, float *sums, const float *x, int64_t rows, int64_t cols) {
-    ColumnSums context = {sums, x, rows, cols};
-    ranges_run(stream, cols, 16, rows * cols, column_range, &context);
-}
-
 /* With an activation, the GEMM cannot accumulate into dx directly; its result goes to the workspace. */
 static Status linear_backward_input_cpu(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Tensor w, Act act,
                                         Tensor pre, bool accumulate) {
@@ -168,7 +147,7 @@ static Status linear_backward_input_cpu(Stream *stream, Tensor dx, Tensor sums, 
         at += rows_bytes + columns_bytes;
     }
     gemm_run(stream, &gemm, at);
-    if (sums.data) column_sums(stream, tensor_f32(sums), tensor_f32(dx), M, K);
+    column_sums(stream, sums, dx);
     return OK;
 }
 
@@ -186,7 +165,7 @@ static Status linear_backward_weight_cpu(Stream *stream, Tensor dw, Tensor db, T
     void *workspace;
     TRY(stream_workspace(stream, gemm_workspace_bytes(stream, &gemm), &workspace));
     gemm_run(stream, &gemm, workspace);
-    if (db.data) column_sums(stream, tensor_f32(db), tensor_f32(dy), M, N);
+    column_sums(stream, db, dy);
     return OK;
 }
 

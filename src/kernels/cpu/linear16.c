@@ -6,6 +6,7 @@
 #include "kernels/cpu/linear16.h"
 
 #include "kernels/cpu/act.h"
+#include "kernels/cpu/columns.h"
 #include "kernels/cpu/gemm16.h"
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/thin.h"
@@ -104,31 +105,6 @@ static void backward_finish(const void *context, float *sums, int64_t stride, in
         }
 }
 
-typedef struct ColumnSums {
-    float *sums;
-    Tensor x;
-    int64_t rows, cols;
-} ColumnSums;
-
-static void column_range(const void *context, Range mine) {
-    const ColumnSums *f = context;
-    float line[RUN];
-    for (int64_t first = mine.from; first < mine.to; first += RUN) {
-        int64_t n = run_of(mine.to - first);
-        float *sums = f->sums + first;
-        for (int64_t row = 0; row < f->rows; row++) {
-            half_load(line, f->x.data, f->x.dtype, row * f->cols + first, n);
-#pragma omp simd
-            for (int64_t c = 0; c < n; c++) sums[c] += line[c];
-        }
-    }
-}
-
-static void column_sums(Stream *stream, float *sums, Tensor x, int64_t rows, int64_t cols) {
-    ColumnSums context = {sums, x, rows, cols};
-    ranges_run(stream, cols, 16, rows * cols, column_range, &context);
-}
-
 Status linear16_backward_input(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Tensor w, Act act,
                                Tensor pre, bool accumulate) {
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(w);
@@ -141,7 +117,7 @@ Status linear16_backward_input(Stream *stream, Tensor dx, Tensor sums, Tensor dy
                    .finish = backward_finish,
                    .context = &backward};
     TRY(gemm16_run(stream, &gemm));
-    if (sums.data) column_sums(stream, tensor_f32(sums), dx, M, K);
+    column_sums(stream, sums, dx);
     return OK;
 }
 
@@ -155,6 +131,6 @@ Status linear16_backward_weight(Stream *stream, Tensor dw, Tensor db, Tensor dy,
                    .c = tensor_f32(dw),
                    .add = accumulate};
     TRY(gemm16_run(stream, &gemm));
-    if (db.data) column_sums(stream, tensor_f32(db), dy, M, N);
+    column_sums(stream, db, dy);
     return OK;
 }
