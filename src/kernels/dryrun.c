@@ -135,9 +135,17 @@ static Status linear_fp8_backward_dryrun(Stream *stream, Tensor dx, Fp8Gradient 
 }
 
 static Status layernorm_backward_dryrun(Stream *stream, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy,
-                                        Tensor x, Tensor mean, Tensor rstd, Tensor gamma, Tensor dres) {
+                                        Tensor x, Tensor mean, Tensor rstd, Tensor gamma, Tensor dres,
+                                        NormSums sums) {
     (void)dx, (void)dgamma, (void)dbeta, (void)dy, (void)mean, (void)rstd, (void)gamma, (void)dres;
-    return request(stream, NORM_BLOCKS * 2 * (size_t)tensor_cols(x) * sizeof(float));
+    size_t own = NORM_BLOCKS * 2 * (size_t)tensor_cols(x) * sizeof(float), columns = 0;
+    if (sums.dx.data || sums.dres.data) columns = column_sums_bytes(tensor_rows(x), tensor_cols(x));
+    return request(stream, own > columns ? own : columns);
+}
+
+static Status dropout_backward_dryrun(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Dropout dropout) {
+    (void)dx, (void)dropout;
+    return request(stream, sums.data ? column_sums_bytes(tensor_rows(dy), tensor_cols(dy)) : 0);
 }
 
 static Status rmsnorm_backward_dryrun(Stream *stream, Tensor dx, Tensor dgamma, Tensor dy, Tensor x,

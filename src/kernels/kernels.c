@@ -229,7 +229,7 @@ Status layernorm_forward(Exec *exec, Tensor y, Tensor mean, Tensor rstd, Tensor 
 }
 
 Status layernorm_backward(Exec *exec, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy, Tensor x,
-                          Tensor mean, Tensor rstd, Tensor gamma, Tensor dres) {
+                          Tensor mean, Tensor rstd, Tensor gamma, Tensor dres, NormSums sums) {
     CHECK_FLOAT(x);
     int64_t rows = tensor_rows(x), C = tensor_cols(x);
     CHECK_MATRIX(dx, x.dtype, rows, C);
@@ -240,10 +240,12 @@ Status layernorm_backward(Exec *exec, Tensor dx, Tensor dgamma, Tensor dbeta, Te
     CHECK_COUNT(rstd, DT_F32, rows);
     CHECK_COUNT(gamma, x.dtype, C);
     if (dres.data) CHECK_MATRIX(dres, x.dtype, rows, C);
+    if (sums.dx.data) TRY(check_count(__func__, "sums of dx", sums.dx, DT_F32, C));
+    if (sums.dres.data) TRY(check_count(__func__, "sums of dres", sums.dres, DT_F32, dres.data ? C : 0));
     if (rows == 0) return OK;
     RUN(KERNEL_LAYERNORM_BACKWARD, 14.0 * (double)tensor_count(x),
         BYTES(dx, dgamma, dbeta, dy, x, mean, rstd, gamma, dres), layernorm_backward, dx, dgamma, dbeta, dy,
-        x, mean, rstd, gamma, dres);
+        x, mean, rstd, gamma, dres, sums);
 }
 
 Status dropout_add_forward(Exec *exec, Tensor out, Tensor res, Tensor y, Dropout dropout) {
@@ -258,15 +260,16 @@ Status dropout_add_forward(Exec *exec, Tensor out, Tensor res, Tensor y, Dropout
         out, res, y, dropout);
 }
 
-Status dropout_backward(Exec *exec, Tensor dx, Tensor dy, Dropout dropout) {
+Status dropout_backward(Exec *exec, Tensor dx, Tensor sums, Tensor dy, Dropout dropout) {
     CHECK_FLOAT(dy);
     int64_t rows = tensor_rows(dy), C = tensor_cols(dy);
     CHECK_MATRIX(dx, dy.dtype, rows, C);
+    if (sums.data) CHECK_COUNT(sums, DT_F32, C);
     TRY(check_dropout(__func__, &dropout, dy));
     if (rows == 0) return OK;
     SIZES(0, 0, 0, dropout.p > 0 ? OP_DROPOUT : 0);
-    RUN(KERNEL_DROPOUT_BACKWARD, 2.0 * (double)tensor_count(dy), BYTES(dx, dy), dropout_backward, dx, dy,
-        dropout);
+    RUN(KERNEL_DROPOUT_BACKWARD, 2.0 * (double)tensor_count(dy), BYTES(dx, dy), dropout_backward, dx, sums,
+        dy, dropout);
 }
 
 Status dropout_add_norm_forward(Exec *exec, Tensor sum, Tensor out, Tensor mean, Tensor rstd, Tensor res,

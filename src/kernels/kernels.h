@@ -204,6 +204,12 @@ typedef struct Fp8Gradient {
     Tensor sums;              /* (K) fp32, optional, only with one of them: += column sums of dx */
 } Fp8Gradient;
 
+/* Column sums that layernorm_backward takes besides: += those of dx as stored and of dres. Both are optional,
+ * (C) and fp32; that of dres requires dres. */
+typedef struct NormSums {
+    Tensor dx, dres;
+} NormSums;
+
 /* FP8_AMAX_MAX_COLS: the largest K for which the amax of dx may be requested. */
 enum { FP8_AMAX_PARTS = 1024, FP8_AMAX_MAX_COLS = 65536 };
 

@@ -151,10 +151,14 @@ static Tensor norm_input(Kit *kit, Tensor shape) {
 }
 
 /* More rows than a GPU processes at once, for each of its code paths. */
-static void over_many_rows(Sweep *sweep, Body body, unsigned flags, double tolerance) {
-    static const int64_t sizes[][2] = {{4300, 256}, {3200, 768}, {1100, 1600}, {300, 3072}};
+static void many_rows(Sweep *sweep, Body body, unsigned first, unsigned flags, double tolerance) {
+    static const int64_t sizes[][2] = {{4300, 256}, {3200, 768}, {2200, 1024}, {1100, 1600}, {300, 3072}};
     for (unsigned i = 0; test_on_cuda() && i < sizeof sizes / sizeof *sizes; i++)
-        compare(sweep, body, (Args){{1, sizes[i][0], sizes[i][1]}, (i + 1) % flags, tolerance});
+        compare(sweep, body, (Args){{1, sizes[i][0], sizes[i][1]}, (first + i) % flags, tolerance});
+}
+
+static void over_many_rows(Sweep *sweep, Body body, unsigned flags, double tolerance) {
+    many_rows(sweep, body, 1, flags, tolerance);
 }
 
 static void layernorm_forward_case(Kit *kit, const Args *args) {
@@ -175,7 +179,7 @@ void layernorm_forward_sweep(Sweep *sweep) {
 }
 
 /* Flags: 0 without residual, 1 with residual, 2 dx aliases dy, 3 dx aliases dy, with residual, 4 dx aliases
- * the residual. */
+ * the residual; plus 5 with column sums of dx, plus 10 also with those of the residual, if there is one. */
 static void layernorm_backward_case(Kit *kit, const Args *args) {
     int64_t rows = args->n[0] * args->n[1], C = args->n[2];
     Tensor shape = typed(kit, shape3(args->n[0], args->n[1], C));
@@ -183,17 +187,27 @@ static void layernorm_backward_case(Kit *kit, const Args *args) {
     Tensor gamma = kit_random(kit, typed(kit, shape1(C)));
     Tensor dgamma = kit_random(kit, shape1(C)), dbeta = kit_random(kit, shape1(C));
     Tensor mean = kit_uniform(kit, shape1(rows), -0.2, 0.2), rstd = kit_uniform(kit, shape1(rows), 0.8, 1.2);
-    Tensor dres = args->flags % 2 || args->flags == 4 ? kit_random(kit, shape) : TENSOR_NONE;
-    Tensor dx = args->flags == 4 ? dres : args->flags >= 2 ? dy : kit_take(kit, shape);
-    assert_ok(layernorm_backward(&kit->exec, dx, dgamma, dbeta, dy, x, mean, rstd, gamma, dres));
+    unsigned alias = args->flags % 5, summed = args->flags / 5;
+    Tensor dres = alias % 2 || alias == 4 ? kit_random(kit, shape) : TENSOR_NONE;
+    Tensor dx = alias == 4 ? dres : alias >= 2 ? dy : kit_take(kit, shape);
+    NormSums sums = {0};
+    if (summed) sums.dx = kit_random(kit, shape1(C));
+    if (summed > 1 && dres.data) kit_output(kit, "sums of dres", sums.dres = kit_random(kit, shape1(C)));
+    assert_ok(layernorm_backward(&kit->exec, dx, dgamma, dbeta, dy, x, mean, rstd, gamma, dres, sums));
+    if (summed) {
+        assert_ok(stream_sync(kit->exec.stream));
+        replace_columns(sums.dx, dx, (double)rows);
+        kit_output(kit, "sums of dx", sums.dx);
+    }
     kit_output(kit, "dx", dx);
     kit_output(kit, "dgamma", dgamma);
     kit_output(kit, "dbeta", dbeta);
 }
 
 void layernorm_backward_sweep(Sweep *sweep) {
-    over_rows(sweep, layernorm_backward_case, 5, norm_wise);
-    over_many_rows(sweep, layernorm_backward_case, 5, norm_wise);
+    over_rows(sweep, layernorm_backward_case, 15, norm_wise);
+    for (unsigned first = 0; first < 15; first++)
+        many_rows(sweep, layernorm_backward_case, first, 15, norm_wise);
 }
 
 /* Compares which elements are 0, that is, the dropout mask. */
@@ -220,17 +234,26 @@ void dropout_add_forward_sweep(Sweep *sweep) {
     over_rows(sweep, dropout_add_forward_case, 4 * 5, norm_wise);
 }
 
+/* Flags: rate, then 1 dx aliases dy, 2 with column sums. */
 static void dropout_backward_case(Kit *kit, const Args *args) {
     Tensor dy = kit_uniform(kit, typed(kit, shape3(args->n[0], args->n[1], args->n[2])), 0.5, 1.5);
-    Tensor dx = args->flags / 4 ? dy : kit_take(kit, dy);
+    Tensor dx = args->flags / 4 % 2 ? dy : kit_take(kit, dy), sums = TENSOR_NONE;
+    if (args->flags / 8) sums = kit_random(kit, shape1(args->n[2]));
     Dropout dropout = dropout_of(kit, rates[args->flags % 4], args->n[1], args->n[2]);
-    assert_ok(dropout_backward(&kit->exec, dx, dy, dropout));
+    assert_ok(dropout_backward(&kit->exec, dx, sums, dy, dropout));
+    if (sums.data) {
+        assert_ok(stream_sync(kit->exec.stream));
+        replace_columns(sums, dx, (double)tensor_rows(dx));
+        kit_output(kit, "sums", sums);
+    }
     kit_output(kit, "dx", dx);
     kit_output_mask(kit, dx);
 }
 
 void dropout_backward_sweep(Sweep *sweep) {
-    over_rows(sweep, dropout_backward_case, 4 * 2, norm_wise);
+    over_rows(sweep, dropout_backward_case, 4 * 4, norm_wise);
+    for (unsigned first = 8; first < 16; first++)
+        many_rows(sweep, dropout_backward_case, first, 4 * 4, norm_wise);
 }
 
 static void dropout_add_norm_forward_case(Kit *kit, const Args *args) {

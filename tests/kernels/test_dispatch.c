@@ -197,11 +197,18 @@ static void test_wrong_shapes_dense(void **state) {
     REJECTS(act_forward(e, b, a, ACT_TANH), "act_forward: y");
     REJECTS(act_backward(e, a, b, a, ACT_TANH), "act_backward: dy");
     REJECTS(layernorm_forward(e, a, four, v, a, v, v, 0), "layernorm_forward: rstd is fp32 (6)");
-    REJECTS(layernorm_backward(e, a, v, v, a, a, four, four, v, b), "layernorm_backward: dres");
+    REJECTS(layernorm_backward(e, a, v, v, a, a, four, four, v, b, (NormSums){0}),
+            "layernorm_backward: dres");
+    REJECTS(layernorm_backward(e, a, v, v, a, a, four, four, v, none, (NormSums){.dx = four}),
+            "layernorm_backward: sums of dx");
+    REJECTS(layernorm_backward(e, a, v, v, a, a, four, four, v, none, (NormSums){.dres = v}),
+            "layernorm_backward: sums of dres");
     REJECTS(dropout_add_forward(e, a, b, a, (Dropout){0}), "dropout_add_forward: res");
-    REJECTS(dropout_backward(e, b, a, (Dropout){0}), "dropout_backward: dx");
-    REJECTS(dropout_backward(e, a, a, (Dropout){.p = 0.5f}), "dropout_backward: dropout on fp32 (4, 6)");
-    REJECTS(dropout_backward(e, a, a, (Dropout){.p = 1}), "dropout_backward: dropout of 1");
+    REJECTS(dropout_backward(e, b, TENSOR_NONE, a, (Dropout){0}), "dropout_backward: dx");
+    REJECTS(dropout_backward(e, a, four, a, (Dropout){0}), "dropout_backward: sums");
+    REJECTS(dropout_backward(e, a, TENSOR_NONE, a, (Dropout){.p = 0.5f}),
+            "dropout_backward: dropout on fp32 (4, 6)");
+    REJECTS(dropout_backward(e, a, TENSOR_NONE, a, (Dropout){.p = 1}), "dropout_backward: dropout of 1");
     REJECTS(dropout_add_norm_forward(e, a, b, four, four, a, a, v, v, 0, (Dropout){0}),
             "dropout_add_norm_forward: out");
     REJECTS(norm_fp8_forward(e, none, none, (Fp8Input){0}, four, four, a, none, v, v, 0, (Dropout){0},
@@ -234,7 +241,8 @@ static void test_wrong_types(void **state) {
     REJECTS(linear_backward_weight(e, a, u, b, b, true), "linear_backward_weight: db is bf16");
     REJECTS(layernorm_forward(e, b, u, v, b, u, u, 0), "layernorm_forward: mean is bf16");
     REJECTS(layernorm_forward(e, b, v, v, b, v, u, 0), "layernorm_forward: gamma is fp32");
-    REJECTS(layernorm_backward(e, b, v, u, b, b, v, v, u, none), "layernorm_backward: dbeta is bf16");
+    REJECTS(layernorm_backward(e, b, v, u, b, b, v, v, u, none, (NormSums){0}),
+            "layernorm_backward: dbeta is bf16");
     REJECTS(dropout_add_forward(e, b, a, b, (Dropout){0}), "dropout_add_forward: res is fp32");
     REJECTS(xent_finish(e, u, b, kit_random(kit, shape2(6, 3)), labels, (VocabPart){0, 6}, 1, true),
             "xent_finish: losses is bf16");

@@ -177,12 +177,12 @@ static void test_layernorm(void **state) {
     Tensor dres = ones(kit, n.x);
     objective(&problem);
     assert_ok(layernorm_backward(&kit->exec, dx, dgamma, dbeta, problem.weight, n.x, n.mean, n.rstd, n.gamma,
-                                 TENSOR_NONE));
+                                 TENSOR_NONE, (NormSums){0}));
     check_gradient(&problem, "layernorm x", n.x, dx);
     check_gradient(&problem, "layernorm gamma", n.gamma, less_one(dgamma));
     check_gradient(&problem, "layernorm beta", n.beta, less_one(dbeta));
     assert_ok(layernorm_backward(&kit->exec, dx, dgamma, dbeta, problem.weight, n.x, n.mean, n.rstd, n.gamma,
-                                 dres));
+                                 dres, (NormSums){0}));
     check_gradient(&problem, "layernorm x with a residual", n.x, less_one(dx));
 }
 
@@ -193,8 +193,8 @@ static void test_dropout_add_norm(void **state) {
     Tensor dsum = kit_take(kit, n.x), dx = kit_take(kit, n.x);
     objective(&problem);
     assert_ok(layernorm_backward(&kit->exec, dsum, ones(kit, n.gamma), ones(kit, n.beta), problem.weight,
-                                 n.sum, n.mean, n.rstd, n.gamma, TENSOR_NONE));
-    assert_ok(dropout_backward(&kit->exec, dx, dsum, n.dropout));
+                                 n.sum, n.mean, n.rstd, n.gamma, TENSOR_NONE, (NormSums){0}));
+    assert_ok(dropout_backward(&kit->exec, dx, TENSOR_NONE, dsum, n.dropout));
     check_gradient(&problem, "residual", n.res, dsum);
     check_gradient(&problem, "dropped branch", n.x, dx);
 }
@@ -209,7 +209,7 @@ static void test_dropout(void **state) {
     Norm n = some_norm(kit, shape3(2, 5, 13));
     Problem problem = {kit, forward_dropout, &n, n.y, kit_random(kit, n.y)};
     Tensor dx = kit_take(kit, n.x);
-    assert_ok(dropout_backward(&kit->exec, dx, problem.weight, n.dropout));
+    assert_ok(dropout_backward(&kit->exec, dx, TENSOR_NONE, problem.weight, n.dropout));
     check_gradient(&problem, "dropout", n.x, dx);
     int64_t dropped = 0;
     for (int64_t i = 0; i < tensor_count(dx); i++) dropped += tensor_f32(dx)[i] == 0;
@@ -266,7 +266,7 @@ static void test_dropout_add_rmsnorm(void **state) {
     objective(&problem);
     assert_ok(rmsnorm_backward(&kit->exec, dsum, ones(kit, n.gamma), problem.weight, n.sum, n.rstd, n.gamma,
                                TENSOR_NONE, n.heads));
-    assert_ok(dropout_backward(&kit->exec, dx, dsum, n.dropout));
+    assert_ok(dropout_backward(&kit->exec, dx, TENSOR_NONE, dsum, n.dropout));
     check_gradient(&problem, "residual of rmsnorm", n.res, dsum);
     check_gradient(&problem, "dropped branch of rmsnorm", n.x, dx);
 }

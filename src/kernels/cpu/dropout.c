@@ -1,8 +1,7 @@
 /* Dropout with a residual connection in a single pass. */
 #include "kernels/cpu/dropout.h"
 
-#include "kernels/cpu/runs.h"
-#include "kernels/cpu/variant.h"
+#include "kernels/cpu/columns.h"
 
 typedef struct DropoutRows {
     Tensor out, res, y;
@@ -27,8 +26,9 @@ static Status dropout_add_forward_cpu(Stream *stream, Tensor out, Tensor res, Te
     return OK;
 }
 
-static Status dropout_backward_cpu(Stream *stream, Tensor dx, Tensor dy, Dropout dropout) {
+static Status dropout_backward_cpu(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Dropout dropout) {
     dropout_rows(stream, dx, TENSOR_NONE, dy, &dropout);
+    column_sums(stream, sums, dx);
     return OK;
 }
 

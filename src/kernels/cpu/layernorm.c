@@ -4,6 +4,7 @@
  * which are then added in order. */
 #include <math.h>
 
+#include "kernels/cpu/columns.h"
 #include "kernels/cpu/dropout.h"
 #include "kernels/cpu/pairs.h"
 #include "kernels/cpu/runs.h"
@@ -210,7 +211,8 @@ static void sum_columns(const void *context, int64_t task, int thread) {
 }
 
 static Status layernorm_backward_cpu(Stream *stream, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy,
-                                     Tensor x, Tensor mean, Tensor rstd, Tensor gamma, Tensor dres) {
+                                     Tensor x, Tensor mean, Tensor rstd, Tensor gamma, Tensor dres,
+                                     NormSums extra) {
     int64_t rows = tensor_rows(x), C = tensor_cols(x);
     int parts = sum_row_parts(rows, C);
     int64_t stride = (2 * C + 15) / 16 * 16, params_size = (PARAM_ROWS * C + 15) / 16 * 16;
@@ -219,8 +221,10 @@ static Status layernorm_backward_cpu(Stream *stream, Tensor dx, Tensor dgamma, T
     NormParams params = norm_params(gamma, TENSOR_NONE, C, workspace);
     float *sums = (float *)workspace + params_size;
     Backward backward = {dx, dy, x, mean, rstd, dres, dgamma, dbeta, params.gamma, sums, stride, parts};
+    column_sums(stream, extra.dres, dres); /* before dx, which may overwrite it */
     pool_run(pool_for(stream, rows * C), parts, backward_task, &backward);
     pool_run(pool_for(stream, rows * C), (C + SUM_COLUMNS - 1) / SUM_COLUMNS, sum_columns, &backward);
+    column_sums(stream, extra.dx, dx);
     return OK;
 }
 

@@ -11,9 +11,17 @@ Status dropout_add_forward_cuda(Stream *stream, Tensor out, Tensor res, Tensor y
     return OK;
 }
 
-Status dropout_backward_cuda(Stream *stream, Tensor dx, Tensor dy, Dropout dropout) {
-    LAUNCH(launch_dropout_add(cuda_stream(stream), dy.dtype, dx.data, NULL, dy.data, tensor_rows(dy),
-                              tensor_cols(dy), positions_of(dy, &dropout), cuda_dropout(&dropout)));
+Status dropout_backward_cuda(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Dropout dropout) {
+    int64_t rows = tensor_rows(dy), C = tensor_cols(dy);
+    if (sums.data) {
+        void *scratch;
+        TRY(stream_workspace(stream, column_sums_scratch(rows, C), &scratch));
+        LAUNCH(launch_dropout_sums(cuda_stream(stream), dy.dtype, dx.data, sums.data, dy.data, rows, C,
+                                   positions_of(dy, &dropout), cuda_dropout(&dropout), scratch));
+        return OK;
+    }
+    LAUNCH(launch_dropout_add(cuda_stream(stream), dy.dtype, dx.data, NULL, dy.data, rows, C,
+                              positions_of(dy, &dropout), cuda_dropout(&dropout)));
     return OK;
 }
 

@@ -280,5 +280,5 @@ cudaError_t launch_type_gradient(cudaStream_t stream, DType type, float *dwtype,
         return cudaGetLastError();
     });
     if (error != cudaSuccess) return error;
-    return add_partials(stream, dwtype, kinds * C, nullptr, partial, kinds * C, shares);
+    return add_partials(stream, Sums{{dwtype}, kinds * C}, 1, partial, shares);
 }

@@ -234,7 +234,11 @@ cudaError_t launch_attention_widen(cudaStream_t stream, DType type, DType cache,
 cudaError_t launch_attention_decode(cudaStream_t stream, DType type, DType cache, const CudaAttention *call,
                                     CudaHeads k, CudaHeads v, int splits, float *parts);
 
-/* norm.cu; `partial` is norm_backward_bytes of workspace, `positions` the number of rows per sequence. */
+/* norm.cu; `partial` is norm_backward_bytes of workspace, `positions` the number of rows per sequence, and
+ * `sums` NormSums of kernels.h, where each may be NULL. */
+typedef struct CudaNormSums {
+    float *dx, *dres;
+} CudaNormSums;
 cudaError_t launch_norm_forward(cudaStream_t stream, DType type, void *y, float *mean, float *rstd,
                                 const void *x, const void *gamma, const void *beta, int64_t rows, int64_t C,
                                 float eps);
@@ -242,11 +246,11 @@ cudaError_t launch_dropout_add_norm(cudaStream_t stream, DType type, void *sum, 
                                     float *rstd, const void *res, const void *x, const void *gamma,
                                     const void *beta, int64_t rows, int64_t C, float eps, int64_t positions,
                                     CudaDropout dropout);
-size_t norm_backward_bytes(int64_t C);
+size_t norm_backward_bytes(int64_t rows, int64_t C, bool sums);
 cudaError_t launch_norm_backward(cudaStream_t stream, DType type, void *dx, float *dgamma, float *dbeta,
                                  const void *dy, const void *x, const float *mean, const float *rstd,
                                  const void *gamma, const void *dres, int64_t rows, int64_t C,
-                                 float *partial);
+                                 CudaNormSums sums, float *partial);
 
 /* Rows of D elements: `count` of the `heads` heads of each token, from head `first`. HeadRows of backend.h.
  */
@@ -282,9 +286,13 @@ cudaError_t launch_glu(cudaStream_t stream, DType type, void *y, const void *x, 
 cudaError_t launch_glu_backward(cudaStream_t stream, DType type, void *dx, void *y, const void *dy,
                                 const void *x, CudaAct act, int64_t rows, int64_t F);
 
-/* dropout.cu */
+/* dropout.cu; with `sums`, sums (C) += column sums of dx, with column_sums_scratch() bytes of scratch memory.
+ */
 cudaError_t launch_dropout_add(cudaStream_t stream, DType type, void *out, const void *res, const void *y,
                                int64_t rows, int64_t C, int64_t positions, CudaDropout dropout);
+cudaError_t launch_dropout_sums(cudaStream_t stream, DType type, void *dx, float *sums, const void *dy,
+                                int64_t rows, int64_t C, int64_t positions, CudaDropout dropout,
+                                float *scratch);
 
 /* Rows sorted by index, in workspace: the keys (indices) and positions 0, 1, 2 ... in input order, and both
  * sorted by key. The sort is stable. */

@@ -10,13 +10,13 @@ Status layernorm_forward_cuda(Stream *stream, Tensor y, Tensor mean, Tensor rstd
 }
 
 Status layernorm_backward_cuda(Stream *stream, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy, Tensor x,
-                               Tensor mean, Tensor rstd, Tensor gamma, Tensor dres) {
-    int64_t C = tensor_cols(x);
+                               Tensor mean, Tensor rstd, Tensor gamma, Tensor dres, NormSums sums) {
+    int64_t rows = tensor_rows(x), C = tensor_cols(x);
     void *partial;
-    TRY(stream_workspace(stream, norm_backward_bytes(C), &partial));
+    TRY(stream_workspace(stream, norm_backward_bytes(rows, C, sums.dx.data || sums.dres.data), &partial));
     LAUNCH(launch_norm_backward(cuda_stream(stream), x.dtype, dx.data, dgamma.data, dbeta.data, dy.data,
-                                x.data, mean.data, rstd.data, gamma.data, dres.data, tensor_rows(x), C,
-                                partial));
+                                x.data, mean.data, rstd.data, gamma.data, dres.data, rows, C,
+                                (CudaNormSums){sums.dx.data, sums.dres.data}, partial));
     return OK;
 }
 

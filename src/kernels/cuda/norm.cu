@@ -6,6 +6,9 @@
 // registers until the end. Then the warps of a block are added in order, and add_partials adds the blocks;
 // the order depends on the shape alone. Because registers are full of these sums, the rows of a warp are in
 // shared memory, where the next row is loaded while one is processed.
+//
+// Backward can also sum the columns of dx and of dres, which are bias gradients of the layers around the
+// norm: that takes registers instead of another pass over memory.
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/row.cuh"
 
@@ -159,7 +162,7 @@ template <typename T> struct NormBackward {
     const T *dy, *x, *gamma, *dres;
     const float *mean, *rstd;
     int64_t rows, C;
-    float *partial; // (blocks, 2, C): dgamma, dbeta
+    float *partial; // (blocks, sums, C): dgamma, dbeta, then those of dx and dres
 };
 
 // The gradient through the norm for g = dy * gamma and the normalized value n.
@@ -187,8 +190,9 @@ template <typename T, int P> struct SharedRow {
 };
 
 // One warp per row, with two rows of inputs in shared memory. dx may alias dy or dres: a lane reads the
-// elements it writes before it writes any.
-template <typename T, int P, int THREADS, int BLOCKS>
+// elements it writes before it writes any. SUMS is the number of column sums: 2, 3 with that of dx, 4 with
+// that of dres, too.
+template <typename T, int P, int SUMS, int THREADS, int BLOCKS>
 __global__ void __launch_bounds__(THREADS, BLOCKS) backward_warp_kernel(NormBackward<T> in) {
     constexpr int N = pack_size<T>, WARPS = THREADS / 32;
     extern __shared__ uint4 shared[];
@@ -196,7 +200,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) backward_warp_kernel(NormBack
     const int line = (in.dres ? 3 : 2) * P * 32; // packs per row
     const int64_t step = (int64_t)gridDim.x * WARPS;
     Pack<T, N> *warp_rows = reinterpret_cast<Pack<T, N> *>(shared) + warp * 2 * line + lane;
-    float gammas[P][N] = {}, betas[P][N] = {}, next_mean = 0, next_rstd = 0;
+    float sum[SUMS][P][N] = {}, next_mean = 0, next_rstd = 0;
     int64_t r = blockIdx.x * (int64_t)WARPS + warp;
     chain_next();
     chain_wait();
@@ -228,8 +232,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) backward_warp_kernel(NormBack
                 float g = d * to_float(gamma.at[i]);
                 total_g += g;
                 total_gn += g * n;
-                gammas[p][i] += d * n;
-                betas[p][i] += d;
+                sum[0][p][i] += d * n;
+                sum[1][p][i] += d;
             }
         }
         const float mean_g = warp_sum(total_g) / (float)C, mean_gn = warp_sum(total_gn) / (float)C;
@@ -251,26 +255,33 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) backward_warp_kernel(NormBack
                 float d = fmaf(g, rstd, -rest) - (to_float(x.at[i]) - mean) * factor;
                 out[i] = in.dres ? d + to_float(dres.at[i]) : d;
             }
-            store_pack(in.dx + r * C + c, pack_of<T>(out));
+            Pack<T, N> rounded = pack_of<T>(out);
+            store_pack(in.dx + r * C + c, rounded);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                if constexpr (SUMS > 2) sum[2][p][i] += to_float(rounded.at[i]);
+                if constexpr (SUMS > 3) sum[3][p][i] += to_float(dres.at[i]);
+            }
         }
     }
 
-    // No copy is in flight any more, and the sums of a warp fit the space of its rows.
+    // No copy is in flight any more, and the sums of a warp fit its shared memory.
     __syncthreads();
     float *sums = reinterpret_cast<float *>(shared);
 #pragma unroll
-    for (int p = 0; p < P; p++) {
-        int c = (p * 32 + lane) * N;
-        if (c >= C) continue;
-        store_pack(sums + warp * 2 * C + c, pack_of<float>(gammas[p]));
-        store_pack(sums + warp * 2 * C + C + c, pack_of<float>(betas[p]));
+    for (int s = 0; s < SUMS; s++) {
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            int c = (p * 32 + lane) * N;
+            if (c < C) store_pack(sums + (warp * SUMS + s) * C + c, pack_of<float>(sum[s][p]));
+        }
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < 2 * C; i += THREADS) {
+    for (int i = threadIdx.x; i < SUMS * C; i += THREADS) {
         float total = sums[i];
 #pragma unroll
-        for (int w = 1; w < WARPS; w++) total += sums[w * 2 * C + i];
-        in.partial[blockIdx.x * 2 * (int64_t)C + i] = total;
+        for (int w = 1; w < WARPS; w++) total += sums[w * SUMS * C + i];
+        in.partial[blockIdx.x * SUMS * (int64_t)C + i] = total;
     }
 }
 
@@ -390,13 +401,14 @@ __global__ void __launch_bounds__(block_threads) backward_any_kernel(NormBackwar
 // fixed, too.
 constexpr int max_blocks = 3 * 132, any_blocks = 64;
 
-template <int P, int THREADS, int BLOCKS, typename T>
+template <int P, int SUMS, int THREADS, int BLOCKS, typename T>
 int start_backward_warps(cudaStream_t stream, const NormBackward<T> &in) {
     constexpr int WARPS = THREADS / 32;
     int64_t needed = (in.rows + WARPS - 1) / WARPS;
     int blocks = (int)(needed < BLOCKS * 132 ? needed : BLOCKS * 132);
-    size_t shared = (size_t)WARPS * 2 * (in.dres ? 3 : 2) * P * 32 * 16;
-    auto kernel = backward_warp_kernel<T, P, THREADS, BLOCKS>;
+    size_t rows = 2 * (in.dres ? 3 : 2) * P * 32 * 16, sums = SUMS * (size_t)in.C * sizeof(float);
+    size_t shared = WARPS * (rows > sums ? rows : sums);
+    auto kernel = backward_warp_kernel<T, P, SUMS, THREADS, BLOCKS>;
     // If one of these fails, the error is detected after the launch.
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
@@ -423,16 +435,31 @@ template <typename T> int start_backward_any(cudaStream_t stream, const NormBack
     return blocks;
 }
 
+// 16-byte packs in a row; INT64_MAX if it does not allow such accesses.
+template <typename T> int64_t row_packs(const NormBackward<T> &in) {
+    bool aligned = aligned_16(in.dx, in.dy, in.x, in.gamma, in.dres);
+    return aligned && in.C % pack_size<T> == 0 ? in.C / pack_size<T> : INT64_MAX;
+}
+
+// With column sums of dx and, if SUMS is 4, of dres. Returns as `backward`; 0 if rows are too long.
+template <int SUMS, typename T> int backward_sums(cudaStream_t stream, const NormBackward<T> &in) {
+    const int64_t packs = row_packs(in);
+    if (packs <= 2 * 32) return start_backward_warps<2, SUMS, 256, 2>(stream, in);
+    if (packs <= 3 * 32) return start_backward_warps<3, SUMS, 384, 1>(stream, in);
+    if (packs <= 4 * 32) return start_backward_warps < 4, SUMS, SUMS == 4 ? 320 : 384, 1 > (stream, in);
+    if (packs <= 5 * 32) return start_backward_warps < 5, SUMS, SUMS == 4 ? 256 : 320, 1 > (stream, in);
+    return 0;
+}
+
 // Returns how many lines of partial sums there will be.
-template <typename T> int backward(cudaStream_t stream, const NormBackward<T> &in, bool aligned) {
-    constexpr int N = pack_size<T>;
-    int64_t packs = aligned && in.C % N == 0 ? in.C / N : INT64_MAX;
-    if (packs <= 1 * 32) return start_backward_warps<1, 256, 3>(stream, in);
-    if (packs <= 2 * 32) return start_backward_warps<2, 256, 3>(stream, in);
-    if (packs <= 3 * 32) return start_backward_warps<3, 256, 2>(stream, in);
-    if (packs <= 4 * 32) return start_backward_warps<4, 256, 2>(stream, in);
-    if (packs <= 5 * 32) return start_backward_warps<5, 128, 3>(stream, in);
-    if (packs <= 7 * 32) return start_backward_warps<7, 128, 2>(stream, in);
+template <typename T> int backward(cudaStream_t stream, const NormBackward<T> &in) {
+    const int64_t packs = row_packs(in);
+    if (packs <= 1 * 32) return start_backward_warps<1, 2, 256, 3>(stream, in);
+    if (packs <= 2 * 32) return start_backward_warps<2, 2, 256, 3>(stream, in);
+    if (packs <= 3 * 32) return start_backward_warps<3, 2, 256, 2>(stream, in);
+    if (packs <= 4 * 32) return start_backward_warps<4, 2, 256, 2>(stream, in);
+    if (packs <= 5 * 32) return start_backward_warps<5, 2, 128, 3>(stream, in);
+    if (packs <= 7 * 32) return start_backward_warps<7, 2, 128, 2>(stream, in);
     if (packs <= 2 * block_threads) return start_backward_blocks<2, 2>(stream, in);
     if (packs <= 4 * block_threads) return start_backward_blocks<4, 1>(stream, in);
     return start_backward_any(stream, in);
@@ -462,22 +489,34 @@ cudaError_t launch_dropout_add_norm(cudaStream_t stream, DType type, void *sum, 
     });
 }
 
-size_t norm_backward_bytes(int64_t C) {
-    return (size_t)max_blocks * 2 * (size_t)C * sizeof(float);
+size_t norm_backward_bytes(int64_t rows, int64_t C, bool sums) {
+    size_t own = (size_t)max_blocks * 2 * (size_t)C * sizeof(float);
+    size_t columns = sums ? column_sums_scratch(rows, C) : 0;
+    return own > columns ? own : columns;
 }
 
 cudaError_t launch_norm_backward(cudaStream_t stream, DType type, void *dx, float *dgamma, float *dbeta,
                                  const void *dy, const void *x, const float *mean, const float *rstd,
                                  const void *gamma, const void *dres, int64_t rows, int64_t C,
-                                 float *partial) {
+                                 CudaNormSums sums, float *partial) {
     return with_type(type, [&](auto t) {
         using T = decltype(t);
         NormBackward<T> in = {
             (T *)dx, (const T *)dy, (const T *)x, (const T *)gamma, (const T *)dres, mean, rstd, rows,
             C,       partial};
-        int blocks = backward(stream, in, aligned_16(dx, dy, x, gamma, dres));
-        cudaError_t error = cudaGetLastError();
+        int blocks = 0, lines = sums.dres ? 4 : sums.dx ? 3 : 2;
+        cudaError_t error = cudaSuccess;
+        if (lines == 3) blocks = backward_sums<3>(stream, in);
+        if (lines == 4) blocks = backward_sums<4>(stream, in);
+        const bool apart = blocks == 0;
+        if (apart && sums.dres) // before dx, which may overwrite it
+            error = launch_column_sums(stream, sums.dres, type, dres, rows, C, partial);
+        if (apart) blocks = backward(stream, in), lines = 2;
+        if (error == cudaSuccess) error = cudaGetLastError();
         if (error != cudaSuccess) return error;
-        return add_partials(stream, dgamma, C, dbeta, partial, 2 * C, blocks);
+        Sums to = {{dgamma, dbeta, sums.dx, sums.dres}, C};
+        error = add_partials(stream, to, lines, partial, blocks);
+        if (error != cudaSuccess || !apart || !sums.dx) return error;
+        return launch_column_sums(stream, sums.dx, type, dx, rows, C, partial);
     });
 }

@@ -344,6 +344,6 @@ cudaError_t launch_rmsnorm_backward(cudaStream_t stream, DType type, void *dx, f
         int blocks = backward(stream, in, aligned_16(dx, dy, x, gamma, dres));
         cudaError_t error = cudaGetLastError();
         if (error != cudaSuccess) return error;
-        return add_partials(stream, dgamma, at.D, nullptr, partial, at.D, blocks);
+        return add_partials(stream, Sums{{dgamma}, at.D}, 1, partial, blocks);
     });
 }

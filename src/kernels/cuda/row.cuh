@@ -33,6 +33,13 @@ template <int N> __device__ inline uint32_t dropout_kept(const CudaDropout &drop
     return kept;
 }
 
+// The draw index of column 0 of a row, if a sequence has `positions` rows here. Unless a rank has only some
+// of them, rows follow each other and nothing is divided.
+__device__ inline uint64_t dropout_row_of(const CudaDropout &d, int64_t r, int64_t positions) {
+    int64_t missing = d.extent[0] == positions ? 0 : r / positions * (d.extent[0] - positions);
+    return (uint64_t)((r + missing + d.origin[0] * d.extent[0] + d.origin[1]) * d.extent[1] + d.origin[2]);
+}
+
 // ---- rows ----
 
 // To be called on what `read` returned if it is used much later. Otherwise the compiler may separate the
@@ -99,7 +106,7 @@ template <typename T, bool HAS_RES = true> struct DroppedRows {
     CudaDropout dropout;
     int64_t positions; // rows per sequence
     __device__ DroppedRow<T, HAS_RES> row(int64_t r, int64_t C) const {
-        uint64_t index = dropout.threshold ? dropout_row(dropout, r / positions, r % positions) : 0;
+        uint64_t index = dropout.threshold ? dropout_row_of(dropout, r, positions) : 0;
         return {sum + r * C, HAS_RES || res ? res + r * C : nullptr, y + r * C, dropout, index};
     }
 };
@@ -117,11 +124,15 @@ template <int LANES> __device__ inline float row_sum(float value, float *buffer)
 constexpr int partial_columns = 32, partial_lines = 8; // shape of blocks that store partial sums
 constexpr int adding_lines = 32, adding_batch = 8;     // shape of blocks that add them; loads in flight
 
-// Adds the sum of partial[b * width + i] over `blocks` lines to first[i] if i < first_width, else to
-// second[i - first_width].
+// Where to add sums: `each` at every address. NULL: not needed.
+struct Sums {
+    float *at[4];
+    int64_t each;
+};
+
+// Adds the sum of partial[b * width + i] over `blocks` lines to element i of `to`.
 __global__ void __launch_bounds__(partial_columns *adding_lines)
-    add_partials_kernel(float *first, int64_t first_width, float *second, const float *partial, int64_t width,
-                        int blocks) {
+    add_partials_kernel(Sums to, const float *partial, int64_t width, int blocks) {
     __shared__ float buffer[adding_lines][partial_columns];
     int64_t i = blockIdx.x * (int64_t)partial_columns + threadIdx.x;
     float total = 0;
@@ -143,17 +154,19 @@ __global__ void __launch_bounds__(partial_columns *adding_lines)
     if (threadIdx.y != 0 || i >= width) return;
 #pragma unroll
     for (int line = 1; line < adding_lines; line++) total += buffer[line][threadIdx.x];
-    if (i < first_width)
-        first[i] += total;
-    else
-        second[i - first_width] += total;
+#pragma unroll
+    for (int t = 0; t < 4; t++) {
+        int64_t at = i - t * to.each;
+        if (at >= 0 && at < to.each && to.at[t]) to.at[t][at] += total;
+    }
 }
 
-inline cudaError_t add_partials(cudaStream_t stream, float *first, int64_t first_width, float *second,
-                                const float *partial, int64_t width, int blocks) {
+// partial (blocks, count, to.each)
+inline cudaError_t add_partials(cudaStream_t stream, Sums to, int count, const float *partial, int blocks) {
     dim3 shape(partial_columns, adding_lines);
-    return launch_chained(stream, add_partials_kernel, blocks_for(width, partial_columns), shape, 0, first,
-                          first_width, second, partial, width, blocks);
+    int64_t width = count * to.each;
+    return launch_chained(stream, add_partials_kernel, blocks_for(width, partial_columns), shape, 0, to,
+                          partial, width, blocks);
 }
 
 } // namespace

@@ -19,8 +19,9 @@ Status dropout_add_forward_ref(Stream *stream, Tensor out, Tensor res, Tensor y,
     return OK;
 }
 
-Status dropout_backward_ref(Stream *stream, Tensor dx, Tensor dy, Dropout dropout) {
+Status dropout_backward_ref(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Dropout dropout) {
     (void)stream;
     drop(dx, TENSOR_NONE, dy, &dropout);
+    add_column_sums(sums, dx);
     return OK;
 }

@@ -29,12 +29,13 @@ Status layernorm_forward_ref(Stream *stream, Tensor y, Tensor mean, Tensor rstd,
 
 /* With n = (x - mean) * rstd and g = dy * gamma:  dx = rstd * (g - mean(g) - n * mean(g * n)) + dres. */
 Status layernorm_backward_ref(Stream *stream, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy, Tensor x,
-                              Tensor mean, Tensor rstd, Tensor gamma, Tensor dres) {
+                              Tensor mean, Tensor rstd, Tensor gamma, Tensor dres, NormSums sums) {
     int64_t rows = tensor_rows(x), C = tensor_cols(x);
     void *workspace;
     TRY(stream_workspace(stream, 2 * (size_t)C * sizeof(double), &workspace));
     double *gamma_sum = workspace, *beta_sum = gamma_sum + C; /* (C) each */
     for (int64_t c = 0; c < 2 * C; c++) gamma_sum[c] = 0;
+    add_column_sums(sums.dres, dres); /* before dx, which may overwrite it */
     for (int64_t r = 0; r < rows; r++) {
         double center = tensor_f32(mean)[r], inverse = tensor_f32(rstd)[r];
         double mean_g = 0, mean_gn = 0;
@@ -57,6 +58,7 @@ Status layernorm_backward_ref(Stream *stream, Tensor dx, Tensor dgamma, Tensor d
         tensor_f32(dgamma)[c] = (float)(tensor_f32(dgamma)[c] + gamma_sum[c]);
         tensor_f32(dbeta)[c] = (float)(tensor_f32(dbeta)[c] + beta_sum[c]);
     }
+    add_column_sums(sums.dx, dx);
     return OK;
 }
 

@@ -28,6 +28,16 @@ Status linear_forward_ref(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor
     return OK;
 }
 
+void add_column_sums(Tensor sums, Tensor x) {
+    if (!sums.data || !x.data) return;
+    int64_t rows = tensor_rows(x), cols = tensor_cols(x);
+    for (int64_t c = 0; c < cols; c++) {
+        double total = 0;
+        for (int64_t r = 0; r < rows; r++) total += tensor_get(x, r * cols + c);
+        tensor_f32(sums)[c] = (float)(tensor_f32(sums)[c] + total);
+    }
+}
+
 /* Reads w, and pre if the input is the output of an activation. */
 Status linear_backward_input_ref(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Tensor w, Act act,
                                  Tensor pre, bool accumulate) {
@@ -49,12 +59,7 @@ Status linear_backward_input_ref(Stream *stream, Tensor dx, Tensor sums, Tensor 
             tensor_put(dx, m * K + k, (accumulate ? tensor_get(dx, m * K + k) : 0) + total[k] * derivative);
         }
     }
-    if (!sums.data) return OK;
-    for (int64_t k = 0; k < K; k++) {
-        double bias = 0;
-        for (int64_t m = 0; m < M; m++) bias += tensor_get(dx, m * K + k);
-        tensor_f32(sums)[k] = (float)(tensor_f32(sums)[k] + bias);
-    }
+    add_column_sums(sums, dx);
     return OK;
 }
 

@@ -149,17 +149,8 @@ static void backward_weight(Tensor dw, const float *dy, const float *rows, int64
         }
 }
 
-static void add_column_sums(Tensor sums, Tensor x) {
-    int64_t rows = tensor_rows(x), cols = tensor_cols(x);
-    for (int64_t c = 0; c < cols; c++) {
-        double total = 0;
-        for (int64_t r = 0; r < rows; r++) total += tensor_get(x, r * cols + c);
-        tensor_f32(sums)[c] = (float)(tensor_f32(sums)[c] + total);
-    }
-}
-
 static void leave_gradient(Fp8Gradient next, Tensor dx) {
-    if (next.sums.data) add_column_sums(next.sums, dx);
+    add_column_sums(next.sums, dx);
     for (int64_t i = 0; next.amax.data && i < FP8_AMAX_PARTS; i++)
         tensor_f32(next.amax)[i] = i == 0 ? (float)amax_of(dx) : 0;
     if (!next.plain.data) return;
@@ -188,7 +179,7 @@ Status linear_fp8_backward_ref(Stream *stream, Tensor dx, Fp8Gradient next, Tens
     if (dropout.p > 0) {
         Tensor dropped = dy;
         dropped.data = rows + M * K;
-        TRY(dropout_backward_ref(stream, dropped, dy, dropout));
+        TRY(dropout_backward_ref(stream, dropped, TENSOR_NONE, dy, dropout));
         dy = dropped;
     }
     gradient_rows(gradients, dy, known, scales.gradient);
@@ -200,6 +191,6 @@ Status linear_fp8_backward_ref(Stream *stream, Tensor dx, Fp8Gradient next, Tens
     if (!dw.data) return OK;
     input_rows(rows, kept, x, act, M, K, scales.input);
     backward_weight(dw, gradients, rows, M, accumulate);
-    if (db.data) add_column_sums(db, dy);
+    add_column_sums(db, dy);
     return OK;
 }

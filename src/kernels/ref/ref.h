@@ -32,6 +32,9 @@ static inline double dropout_weight(const Dropout *dropout, int64_t b, int64_t h
     return kept >> dropout_bit(k) & 1 ? dropout_scale(dropout->p) : 0;
 }
 
+/* sums (C) += column sums of x (...,C). Either may be absent. */
+void add_column_sums(Tensor sums, Tensor x);
+
 /* x as an input of linear_fp8_forward, in both orientations. */
 void quantize_input_ref(Fp8Input ret_input, Tensor x, Fp8Scale scale);
 

@@ -167,12 +167,12 @@ static Status backward_embed(const Block *block, Pass *pass, Tensor dx, Tensor d
     (void)x;
     const ModelConfig *c = block->config;
     Dropout dropout = dropout_at(pass, c->dropout_embed, c->hidden, "embed");
-    TRY(dropout_backward(pass->exec, dx, dy, dropout));
+    TRY(dropout_backward(pass->exec, dx, TENSOR_NONE, dy, dropout));
     if (has_norm(block)) {
         Bump bump = bump_over(pass->saved);
         EmbedSaved s = embed_saved(block, pass->shape, &bump);
         TRY(norm_backward(pass->exec, c, dx, norm_of(block, pass->grad, NORM_W), dx, s.sum, s.stats, s.norm,
-                          TENSOR_NONE));
+                          TENSOR_NONE, (NormSums){0}));
     }
     return backward_lookup(block, pass, dx);
 }

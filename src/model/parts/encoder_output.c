@@ -223,7 +223,7 @@ static Status mlm_chunk(const Block *block, Pass *pass, const MlmScratch *w, Ten
     Linear p = linear_of(block, pass->param, MLM_W), g = linear_of(block, pass->grad, MLM_W);
     TRY(tp_collect(pass->tp, e, false, w->dh, w->dh));
     TRY(norm_backward(e, block->config, w->dh, norm_of(block, pass->grad, NORM_W), w->dh, w->act, w->norm,
-                      norm_of(block, pass->param, NORM_W), TENSOR_NONE));
+                      norm_of(block, pass->param, NORM_W), TENSOR_NONE, (NormSums){0}));
     TRY(act_backward(e, w->dh, w->dh, w->pre, block->config->act));
     TRY(linear_backward_weight(e, g.weight, g.bias, w->dh, w->x, true));
     TRY(linear_backward_input(e, w->h, TENSOR_NONE, w->dh, p.weight, ACT_NONE, TENSOR_NONE, false));
@@ -292,7 +292,7 @@ static Status pool_loss(const Block *block, Pass *pass, LossId loss, Tensor dx, 
     TRY(linear_backward_weight(e, g.weight, g.bias, w.logits, w.dropped, true));
     g = linear_of(block, pass->grad, POOLER_W);
     TRY(linear_backward_input(e, w.d, TENSOR_NONE, w.logits, head.weight, ACT_NONE, TENSOR_NONE, false));
-    TRY(dropout_backward(e, w.d, w.d, dropout));
+    TRY(dropout_backward(e, w.d, TENSOR_NONE, w.d, dropout));
     TRY(act_backward(e, w.d, w.d, w.pre, ACT_TANH));
     TRY(linear_backward_weight(e, g.weight, g.bias, w.d, w.x, true));
     TRY(linear_backward_input(e, w.dropped, TENSOR_NONE, w.d, pooler.weight, ACT_NONE, TENSOR_NONE, false));

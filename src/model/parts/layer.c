@@ -296,16 +296,22 @@ static Status layer_gradients(const Block *block, Pass *pass, const LayerSaved *
     return OK;
 }
 
-/* Gradient before the dropout at a matmul's output: in *buffer, or dy itself if there is no dropout and no
- * deferred matmul needs the gradient, or if the matmul's backward will apply *dropout, which is else cleared.
- */
-static Status drop_gradient(const Block *block, Pass *pass, const LayerScratch *w, Tensor *buffer, Tensor dy,
-                            Dropout *dropout) {
+/* The bias gradient of matmul `id` that dropout's kernel sums, or else the norm's; see sums_biases. */
+static Tensor bias_sums(const Block *block, const Pass *pass, LayerParam id, bool of_dropout) {
+    bool mine = sums_biases(block, pass) && of_dropout == (block->config->dropout_hidden > 0);
+    return mine ? linear_grads(block, pass, id).bias : TENSOR_NONE;
+}
+
+/* Gradient before the dropout at the output of matmul `id`: in *buffer, or dy itself if there is no dropout
+ * and no deferred matmul needs the gradient, or if the matmul's backward will apply *dropout, which is else
+ * cleared. */
+static Status drop_gradient(const Block *block, Pass *pass, const LayerScratch *w, LayerParam id,
+                            Tensor *buffer, Tensor dy, Dropout *dropout) {
     bool cut = pass->shape.sequence, later = pass->deferred.data && buffer->data != dy.data;
-    Tensor whole, rows = dy;
-    if (!linear_drops(block, pass) && (dropout->p > 0 || (later && !cut))) {
+    Tensor whole, rows = dy, sums = bias_sums(block, pass, id, true);
+    if (!linear_drops(block, pass) && (dropout->p > 0 || sums.data || (later && !cut))) {
         rows = cut ? w->a : *buffer;
-        TRY(dropout_backward(pass->exec, rows, dy, *dropout));
+        TRY(dropout_backward(pass->exec, rows, sums, dy, *dropout));
         *dropout = (Dropout){0};
     }
     TRY(spread(pass, *buffer, rows, &whole));
@@ -318,7 +324,7 @@ static Status drop_gradient(const Block *block, Pass *pass, const LayerScratch *
 static Status backward_mlp(const Block *block, Pass *pass, const LayerSaved *s, const LayerScratch *w,
                            LayerDeferred *d, Tensor dmid, Tensor dy) {
     Dropout dropout = residual_dropout(block, pass, 2);
-    TRY(drop_gradient(block, pass, w, &d->dz, dy, &dropout));
+    TRY(drop_gradient(block, pass, w, DOWN_W, &d->dz, dy, &dropout));
     TRY(mlp_back(block, pass, &s->mlp, d->dpre, w->dact, w->dpre, d->dz, dropout));
     Tensor partial = partial_buffer(pass, w, dmid), input = TENSOR_NONE;
     if (!pass->deferred.data) TRY(spread(pass, w->input, s->h2, &input));
@@ -335,7 +341,7 @@ static Status backward_attention(const Block *block, Pass *pass, const LayerSave
     /* Unless heads are wide, not larger than rows, and dh is free until the last matmul. */
     datt.data = w->datt.data ? w->datt.data : add ? w->b.data : dh.data;
     Dropout dropout = residual_dropout(block, pass, 1);
-    TRY(drop_gradient(block, pass, w, &d->da, dmid, &dropout));
+    TRY(drop_gradient(block, pass, w, OUT_W, &d->da, dmid, &dropout));
     TRY(attention_back(block, pass, &s->attn, d->dqkv, datt, d->da, dropout));
     Tensor partial = partial_buffer(pass, w, dh), input = TENSOR_NONE;
     if (!pass->deferred.data) TRY(spread(pass, w->input, from, &input));
@@ -351,6 +357,7 @@ static Status backward_layer(const Block *block, Pass *pass, Tensor dx, Tensor d
     LayerSaved s;
     LayerScratch w;
     LayerDeferred d;
+    Tensor out = bias_sums(block, pass, OUT_W, false), down = bias_sums(block, pass, DOWN_W, false);
     TRY(layer_memory(block, pass, &s, &w));
     TRY(layer_gradients(block, pass, &s, &w, &d));
     if (!pre_norm(block)) s.h2 = d.mid;
@@ -359,20 +366,20 @@ static Status backward_layer(const Block *block, Pass *pass, Tensor dx, Tensor d
     TRY(recompute_layer(block, pass, &s, x));
     if (pre_norm(block)) {
         TRY(backward_mlp(block, pass, &s, &w, &d, w.b, dy));
-        TRY(norm_backward(e, c, w.b, g2, w.b, s.sum1, s.stats2, p2, dy));
+        TRY(norm_backward(e, c, w.b, g2, w.b, s.sum1, s.stats2, p2, dy, (NormSums){out, down}));
         TRY(backward_attention(block, pass, &s, &w, &d, dx, w.b, s.h1));
-        return norm_backward(e, c, dx, g1, dx, x, s.stats1, p1, w.b);
+        return norm_backward(e, c, dx, g1, dx, x, s.stats1, p1, w.b, (NormSums){0});
     }
     /* w.b holds the gradient of the residual stream. */
-    TRY(norm_backward(e, c, w.b, g2, dy, s.sum2, s.stats2, p2, TENSOR_NONE));
+    TRY(norm_backward(e, c, w.b, g2, dy, s.sum2, s.stats2, p2, TENSOR_NONE, (NormSums){.dx = down}));
     if (pass->tp->size == 1) {
         TRY(backward_mlp(block, pass, &s, &w, &d, w.b, w.b));
-        TRY(norm_backward(e, c, dx, g1, w.b, s.sum1, s.stats1, p1, TENSOR_NONE));
+        TRY(norm_backward(e, c, dx, g1, w.b, s.sum1, s.stats1, p1, TENSOR_NONE, (NormSums){.dx = out}));
         return backward_attention(block, pass, &s, &w, &d, dx, dx, x);
     }
     TRY(backward_mlp(block, pass, &s, &w, &d, dx, w.b));
     TRY(add(e, dx, w.b));
-    TRY(norm_backward(e, c, w.b, g1, dx, s.sum1, s.stats1, p1, TENSOR_NONE));
+    TRY(norm_backward(e, c, w.b, g1, dx, s.sum1, s.stats1, p1, TENSOR_NONE, (NormSums){.dx = out}));
     TRY(backward_attention(block, pass, &s, &w, &d, dx, w.b, x));
     return add(e, dx, w.b);
 }

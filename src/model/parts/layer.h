@@ -50,9 +50,20 @@ static inline Status collect(Pass *pass, Tensor rows, Tensor partial) {
     return tp_collect(pass->tp, pass->exec, pass->shape.sequence, rows, partial);
 }
 
-/* Gradients that backward adds to now; absent if weight gradients are deferred. */
+/* Whether the bias gradients of `out` and `down` are summed by the kernel that computes the gradients of
+ * their outputs, dropout's or else the norm's, instead of in a pass of their own. */
+static inline bool sums_biases(const Block *block, const Pass *pass) {
+    const ModelConfig *c = block->config;
+    return !pass->deferred.data && !pass->shape.sequence && !layer_in_fp8(block, pass->shape) &&
+           (c->dropout_hidden > 0 || c->norm == NORM_LAYER);
+}
+
+/* Gradients that backward of a matmul adds to now; absent if weight gradients are deferred. */
 static inline Linear grads_now(const Block *block, const Pass *pass, LayerParam id) {
-    return pass->deferred.data ? (Linear){0} : linear_grads(block, pass, id);
+    if (pass->deferred.data) return (Linear){0};
+    Linear grads = linear_grads(block, pass, id);
+    if ((id == OUT_W || id == DOWN_W) && sums_biases(block, pass)) grads.bias = TENSOR_NONE;
+    return grads;
 }
 
 /* A linear layer whose input dim is split: its bias enters the sum over ranks once. */

@@ -147,7 +147,7 @@ static Status chunk_head(const Block *block, Pass *pass, OutputScratch *w, Tenso
     if (!pass->shape.train) return OK;
     TRY(tp_collect(pass->tp, e, false, w->dh, w->dh));
     return norm_backward(e, block->config, dx, norm_of(block, pass->grad, NORM_W), w->dh, x, w->norm, norm,
-                         TENSOR_NONE);
+                         TENSOR_NONE, (NormSums){0});
 }
 
 static OutputScratch cut_scratch(const OutputScratch *w, int64_t rows) {

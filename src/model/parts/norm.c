@@ -53,9 +53,9 @@ Status norm_forward_fp8(Exec *exec, const ModelConfig *config, Tensor sum, Tenso
 }
 
 Status norm_backward(Exec *exec, const ModelConfig *config, Tensor dx, Norm grad, Tensor dy, Tensor x,
-                     NormStats stats, Norm norm, Tensor dres) {
+                     NormStats stats, Norm norm, Tensor dres, NormSums sums) {
     if (config->norm == NORM_RMS)
         return rmsnorm_backward(exec, dx, grad.weight, dy, x, stats.rstd, norm.weight, dres, (HeadRange){0});
     return layernorm_backward(exec, dx, grad.weight, grad.bias, dy, x, stats.mean, stats.rstd, norm.weight,
-                              dres);
+                              dres, sums);
 }

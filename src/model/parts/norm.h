@@ -33,8 +33,9 @@ MUST_USE Status norm_forward_sum(Exec *exec, const ModelConfig *config, Tensor s
 MUST_USE Status norm_forward_fp8(Exec *exec, const ModelConfig *config, Tensor sum, Tensor out,
                                  Fp8Input quantized, NormStats stats, Tensor res, Tensor y, Norm norm,
                                  Dropout dropout, Fp8Scale scale);
-/* dx = gradient through the norm + dres, which is optional; dx may alias dy or dres. */
+/* dx = gradient through the norm + dres, which is optional; dx may alias dy or dres. An RMS norm has no
+ * `sums`. */
 MUST_USE Status norm_backward(Exec *exec, const ModelConfig *config, Tensor dx, Norm grad, Tensor dy,
-                              Tensor x, NormStats stats, Norm norm, Tensor dres);
+                              Tensor x, NormStats stats, Norm norm, Tensor dres, NormSums sums);
 
 #endif
