@@ -424,10 +424,9 @@ __device__ inline void store_sums(T *to, int64_t stride, int limit, T *buffer, c
 struct RowStats {
     float lse, delta;
 };
-// LANES adjacent lanes have query t, each 8 of its elements; the result is that of part 0. All lanes of the
-// warp must call this.
-template <typename T, int LANES>
-__device__ inline RowStats row_stats(const CudaAttention &call, int b, int h, int t, int part) {
+// Adjacent lanes have query t, each 8 of its elements: a lane's part of them. Only part 0 has lse.
+template <typename T>
+__device__ inline RowStats row_part(const CudaAttention &call, int b, int h, int t, int part) {
     RowStats row = {infinity, 0};
     if (t < call.queries) {
         auto out = load_pack<T, 8>(head_rows<T>(call.out, b, h) + t * call.out.row + part * 8);
@@ -437,8 +436,12 @@ __device__ inline RowStats row_stats(const CudaAttention &call, int b, int h, in
         if (part == 0) row.lse = call.lse[((int64_t)b * call.H + h) * call.queries + t] * log2_e;
         if (row.lse == -infinity) row.lse = infinity;
     }
-    for (int lane = LANES / 2; lane > 0; lane /= 2) row.delta += __shfl_xor_sync(full_warp, row.delta, lane);
     return row;
+}
+// The sum over LANES lanes. All lanes of the warp must call this.
+template <int LANES> __device__ inline float row_delta(RowStats row) {
+    for (int lane = LANES / 2; lane > 0; lane /= 2) row.delta += __shfl_xor_sync(full_warp, row.delta, lane);
+    return row.delta;
 }
 
 } // namespace hopper

@@ -15,28 +15,47 @@
 //
 // Dropout masks of the tile after the next are drawn behind dq's products.
 #include "kernels/cuda/attention_hopper_backward.cuh"
+#include "kernels/cuda/chain.cuh"
 
 namespace hopper::backward {
 
+constexpr int prepare_threads = 256, prepare_rows = 4; // rows that a lane has in flight
+
 // RowStats with delta / dropout's scale, padded to whole tiles. D / 8 lanes have a row.
-template <typename T, int D> __device__ inline void prepare_rows(const BackwardArgs &args, int64_t at) {
+template <typename T, int D> __device__ inline void prepare_block(const BackwardArgs &args) {
+    constexpr int lanes = D / 8, each = prepare_threads / lanes;
     const CudaAttention &call = args.call;
-    if (at <= args.started - args.turns) args.turns[at] = 0;
-    int64_t row = at / (D / 8);
-    int part = at % (D / 8), h = row % call.H, t = row / call.H % padded(args);
-    int b = row / call.H / padded(args);
-    if (b >= call.B) return;
-    const RowStats stats = row_stats<T, D / 8>(call, b, h, t, part);
-    if (part != 0) return;
-    int64_t to = ((int64_t)b * call.H + h) * padded(args) + t;
-    args.lse[to] = stats.lse;
-    args.delta[to] = call.dropout.threshold ? stats.delta / call.dropout.scale : stats.delta;
-    if (args.begin) args.begin[to] = first_seen(call, span_of(call, b), b, t);
+    const unsigned H = call.H, length = padded(args);
+    const int part = threadIdx.x % lanes;
+    RowStats stats[prepare_rows];
+    int b[prepare_rows], h[prepare_rows], t[prepare_rows];
+#pragma unroll
+    for (int i = 0; i < prepare_rows; i++) {
+        unsigned row = (blockIdx.x * prepare_rows + i) * each + threadIdx.x / lanes;
+        h[i] = row % H;
+        t[i] = row / H % length;
+        b[i] = row / H / length;
+        stats[i] = row_part<T>(call, b[i], h[i], b[i] < call.B ? t[i] : call.queries, part);
+    }
+#pragma unroll
+    for (int i = 0; i < prepare_rows; i++) {
+        float delta = row_delta<lanes>(stats[i]);
+        if (part != 0 || b[i] >= call.B) continue;
+        int64_t to = ((int64_t)b[i] * call.H + h[i]) * padded(args) + t[i];
+        args.lse[to] = stats[i].lse;
+        args.delta[to] = call.dropout.threshold ? delta / call.dropout.scale : delta;
+        if (args.begin) args.begin[to] = first_seen(call, span_of(call, b[i]), b[i], t[i]);
+    }
 }
 
 template <typename T, int D>
-__global__ void __launch_bounds__(256) prepare_hopper(const __grid_constant__ BackwardArgs args) {
-    prepare_rows<T, D>(args, (int64_t)blockIdx.x * 256 + threadIdx.x);
+__global__ void __launch_bounds__(prepare_threads)
+    prepare_hopper(const __grid_constant__ BackwardArgs args) {
+    chain_next();
+    chain_wait();
+    int64_t at = (int64_t)blockIdx.x * prepare_threads + threadIdx.x;
+    if (at <= args.started - args.turns) args.turns[at] = 0;
+    prepare_block<T, D>(args);
 }
 
 // Rounds dq. A block has 64 queries and 64 columns: one warpgroup's part of a tile. Tiles whose queries see
@@ -59,6 +78,8 @@ template <typename T, int D> __device__ inline void finish_block(const BackwardA
 }
 
 template <typename T, int D> __global__ void __launch_bounds__(128) finish_hopper(const BackwardArgs args) {
+    chain_next();
+    chain_wait();
     if constexpr (is_target) finish_block<T, D>(args);
 }
 
@@ -443,6 +464,8 @@ template <typename T, int D, bool DROP> __device__ inline void backward_block(co
 
 template <typename T, int D, bool DROP>
 __global__ void __launch_bounds__(threads, 1) backward_hopper(const __grid_constant__ BackwardArgs args) {
+    chain_next();
+    chain_wait();
     if constexpr (is_target) backward_block<T, D, DROP>(args);
 }
 
@@ -459,11 +482,12 @@ cudaError_t start_backward(cudaStream_t stream, BackwardArgs &args, DType type) 
     cudaError_t error = allow_shared(backward_hopper<T, D, DROP>, sizeof(Shared<D>));
     if (error != cudaSuccess) return error;
     int blocks = call.B * call.H * args.tiles;
-    unsigned rows = blocks_for((int64_t)padded_rows(args) * (D / 8), 256);
-    prepare_hopper<T, D><<<rows, 256, 0, stream>>>(args);
-    backward_hopper<T, D, DROP><<<blocks, threads, sizeof(Shared<D>), stream>>>(args);
-    finish_hopper<T, D><<<2 * blocks * Size<D>::ratio, 128, 0, stream>>>(args);
-    return cudaGetLastError();
+    unsigned prepared = blocks_for((int64_t)padded_rows(args) * (D / 8), prepare_threads * prepare_rows);
+    error = launch_chained(stream, prepare_hopper<T, D>, prepared, prepare_threads, 0, args);
+    if (error != cudaSuccess) return error;
+    error = launch_chained(stream, backward_hopper<T, D, DROP>, blocks, threads, sizeof(Shared<D>), args);
+    if (error != cudaSuccess) return error;
+    return launch_chained(stream, finish_hopper<T, D>, 2 * blocks * Size<D>::ratio, 128, 0, args);
 }
 
 template <typename T> cudaError_t start_backward_of(cudaStream_t stream, BackwardArgs &args, DType type) {

@@ -44,10 +44,11 @@ template <typename T> struct Head {
 #pragma unroll
         for (int i = 0; i < positions * lanes / threads; i++) {
             int t = i * (threads / lanes) + threadIdx.x / lanes;
-            const RowStats row = row_stats<T, lanes>(call, b, h, t, part);
+            const RowStats row = row_part<T>(call, b, h, t, part);
+            const float delta = row_delta<lanes>(row);
             if (part != 0) continue;
             s.lse[t] = row.lse;
-            s.delta[t] = row.delta;
+            s.delta[t] = delta;
         }
     }
 
