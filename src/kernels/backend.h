@@ -98,6 +98,12 @@ typedef struct QkvShape {
     int64_t group; /* query heads that share a key head: H / G */
 } QkvShape;
 
+/* qkv or dqkv with all heads of a position as one row. */
+static inline Tensor qkv_rows(Tensor qkv) {
+    int64_t rows = qkv.dim[0] * qkv.dim[1];
+    return tensor_2d(qkv.data, qkv.dtype, rows, rows ? tensor_count(qkv) / rows : 0);
+}
+
 static inline QkvShape qkv_shape(Tensor qkv, const Attention *spec) {
     int64_t N = qkv.ndim == 5 ? 3 * qkv.dim[3] : qkv.dim[2], G = spec->kv_heads ? spec->kv_heads : N / 3;
     return (QkvShape){

@@ -52,6 +52,10 @@ static Status request(Stream *stream, size_t bytes) {
     return stream_workspace(stream, bytes, &data);
 }
 
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
 /* Bytes of a copy of x converted to `type`; 0 if it has that type. */
 static size_t converted_bytes(Tensor x, DType type) {
     return x.dtype == type ? 0 : aligned((size_t)tensor_count(x) * dtype_size(type));
@@ -140,7 +144,7 @@ static Status layernorm_backward_dryrun(Stream *stream, Tensor dx, Tensor dgamma
     (void)dx, (void)dgamma, (void)dbeta, (void)dy, (void)mean, (void)rstd, (void)gamma, (void)dres;
     size_t own = NORM_BLOCKS * 2 * (size_t)tensor_cols(x) * sizeof(float), columns = 0;
     if (sums.dx.data || sums.dres.data) columns = column_sums_bytes(tensor_rows(x), tensor_cols(x));
-    return request(stream, own > columns ? own : columns);
+    return request(stream, larger(own, columns));
 }
 
 static Status dropout_backward_dryrun(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Dropout dropout) {
@@ -169,7 +173,9 @@ static size_t hopper_bytes(const QkvShape *s, const Attention *spec) {
     size_t masks = rows * tiles * ratio * ahead * sizeof(uint16_t);
     if (!(spec->dropout.p > 0) || masks > HOPPER_MASK_BYTES) masks = 0;
     size_t counters = rows / HOPPER_KEYS * ratio + shared_rows / HOPPER_KEYS + 1;
-    return (rows * (width + 2 + is_windowed(s, spec)) + 2 * shared_rows * width) * sizeof(float) + masks +
+    size_t sums = spec->sums.data && s->group == 1 ? rows / HOPPER_KEYS * width * (HOPPER_KEYS / 64 + 2) : 0;
+    return sums * sizeof(float) +
+           (rows * (width + 2 + is_windowed(s, spec)) + 2 * shared_rows * width) * sizeof(float) + masks +
            counters * sizeof(int32_t);
 }
 
@@ -188,10 +194,12 @@ static Status attention_backward_dryrun(Stream *stream, Tensor dqkv, Tensor dout
     QkvShape s = qkv_shape(qkv, &spec);
     size_t parts = 0, keys = (size_t)s.T;
     bool plain = s.group == 1 && !is_windowed(&s, &spec);
-    if (uses_hopper(stream, qkv.dtype, &s)) return request(stream, hopper_bytes(&s, &spec));
+    size_t columns = spec.sums.data ? column_sums_bytes(s.B * s.T, s.N * s.D) : 0;
+    if (uses_hopper(stream, qkv.dtype, &s)) return request(stream, larger(columns, hopper_bytes(&s, &spec)));
     if (plain && qkv.dtype != DT_F32 && !(spec.dropout.p > 0) && keys >= CUDNN_KEY_BLOCK)
         parts = (keys + CUDNN_KEY_BLOCK - 1) / CUDNN_KEY_BLOCK * (size_t)tensor_count(out) * sizeof(float);
-    return request(stream, parts + aligned(tensor_bytes(lse)) + 2 * (size_t)qkv.dim[0] * sizeof(int32_t));
+    size_t bytes = parts + aligned(tensor_bytes(lse)) + 2 * (size_t)qkv.dim[0] * sizeof(int32_t);
+    return request(stream, larger(columns, bytes));
 }
 
 static Status embedding_backward_dryrun(Stream *stream, Tensor dwte, Tensor dwpe, Tensor dwtype, Tensor dx,

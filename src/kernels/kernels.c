@@ -388,6 +388,7 @@ Status attention_backward(Exec *exec, Tensor dqkv, Tensor dout, Tensor out, Tens
     CHECK_LIKE(lse, tensor_3d(NULL, DT_F32, s.B, s.H, s.T));
     if (lens.data) CHECK_INDEX(lens, s.B);
     TRY(check_attention(__func__, &s, &spec));
+    if (spec.sums.data) TRY(check_count(__func__, "sums", spec.sums, DT_F32, s.N * s.D));
     if (tensor_count(out) == 0) return OK;
     /* Five matmuls over all pairs: recomputed scores, and the gradients of weights, v, q and k. */
     SIZES(s.B * s.H, s.T, s.D, traits_of(&s, &spec));

@@ -80,6 +80,8 @@ typedef struct Attention {
     int64_t window;   /* 0: no window. Only causal */
     Tensor starts; /* (B,T) int32, optional, only causal: where the document of each position starts, at most
                     * t; ascending */
+    Tensor sums; /* (N * D) fp32, optional, backward only: += column sums of dqkv as stored, the bias gradient
+                  * of the layer that produced qkv (N heads in all) */
 } Attention;
 
 /* A rank's part of the vocabulary: rows [start, start + V). Tokens at or past `valid` (a global index) are

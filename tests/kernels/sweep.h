@@ -29,6 +29,10 @@ void over_gemms(Sweep *sweep, Body body, unsigned flags);
 /* Dropout on a part of a larger tensor, at an offset that needs more than 32 bits. */
 Dropout dropout_of(Kit *kit, float p, int64_t first, int64_t second);
 
+/* Replaces the column sums of x, as this backend rounded it, by `instead`, of about their size. What remains
+ * does not depend on that rounding. */
+void replace_columns(Tensor sums, Tensor x, double instead);
+
 static const double norm_wise = 1e-5;
 static const float rates[] = {0, 0.1f, 0.5f, 0.99f};
 

@@ -127,7 +127,14 @@ static void attention_backward_case(Kit *kit, const Args *args) {
         kit->kept[0] = out;
         kit->kept[1] = lse;
     }
+    if ((B + T + H) % 2) spec.sums = kit_random(kit, shape1(tensor_count(qkv) / (B * T)));
     assert_ok(attention_backward(&kit->exec, dqkv, dout, out, lse, qkv, lens, spec));
+    if (spec.sums.data) {
+        assert_ok(stream_sync(kit->exec.stream));
+        replace_columns(spec.sums, tensor_2d(dqkv.data, dqkv.dtype, B * T, tensor_count(spec.sums)),
+                        (double)(B * T));
+        kit_output(kit, "sums", spec.sums);
+    }
     kit_output(kit, "dqkv", dqkv);
 }
 

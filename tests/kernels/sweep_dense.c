@@ -55,9 +55,7 @@ static Tensor some_gradient(Kit *kit, Tensor shape, bool wide) {
     return wide ? kit_as(kit, dy, DT_F32) : dy;
 }
 
-/* Replaces the column sums of x, as this backend rounded it, by `instead`, of about their size. What remains
- * does not depend on that rounding. */
-static void replace_columns(Tensor sums, Tensor x, double instead) {
+void replace_columns(Tensor sums, Tensor x, double instead) {
     for (int64_t c = 0; c < tensor_cols(x); c++) {
         double total = 0;
         for (int64_t r = 0; r < tensor_rows(x); r++) total += tensor_get(x, r * tensor_cols(x) + c);

@@ -13,6 +13,7 @@
 
 #include "kernels/cpu/approx.h"
 #include "kernels/cpu/attention_backward.h"
+#include "kernels/cpu/columns.h"
 
 /* Multiples of MICRO_ROWS and MICRO_COLS. */
 enum { BLOCK = 96, PANELS = BLOCK / MICRO_COLS };
@@ -286,8 +287,8 @@ static void sum_task(const void *context, int64_t head, int thread) {
                   scratch_take(&bump, s).stage);
 }
 
-static Status attention_backward_cpu(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
-                                     Tensor qkv, Tensor lens, Attention spec) {
+static Status backward_heads(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
+                             Tensor lens, Attention spec) {
 #if defined(__AVX512F__)
     const Product16 *product = NULL;
     TRY(product16_choose(&product, qkv, &spec));
@@ -299,6 +300,13 @@ static Status attention_backward_cpu(Stream *stream, Tensor dqkv, Tensor dout, T
     Plan plan = plan_of(stream, s, BLOCK, scratch, (size_t)(round_up(s.T, MICRO_COLS) * s.rows));
     Backward backward = {dqkv, dout, out, lse, qkv, lens, &spec, .shape = s, .plan = plan};
     return backward_run(&backward, stream, heads_task, sum_task);
+}
+
+static Status attention_backward_cpu(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
+                                     Tensor qkv, Tensor lens, Attention spec) {
+    TRY(backward_heads(stream, dqkv, dout, out, lse, qkv, lens, spec));
+    column_sums(stream, spec.sums, qkv_rows(dqkv));
+    return OK;
 }
 
 void VARIANT(attention_backward_override)(KernelTable *table) {

@@ -161,6 +161,8 @@ Status attention_backward_cuda(Stream *stream, Tensor dqkv, Tensor dout, Tensor 
     Choice choice;
     TRY(choose(stream, qkv.dtype, &call, true, &choice));
     void *scratch = NULL;
+    bool summed = choice == BY_HOPPER && !attention_hopper_is_short(&call) && call.group == 1;
+    if (summed) call.sums = spec.sums.data;
     if (choice == BY_HOPPER && attention_hopper_is_short(&call)) {
         LAUNCH(launch_attention_backward_short(cuda_stream(stream), qkv.dtype, &call));
     } else if (choice == BY_HOPPER) {
@@ -171,6 +173,11 @@ Status attention_backward_cuda(Stream *stream, Tensor dqkv, Tensor dout, Tensor 
         call.delta = scratch;
         LAUNCH(launch_attention_backward(cuda_stream(stream), qkv.dtype, &call));
     }
+    if (summed || !spec.sums.data) return OK;
+    Tensor x = qkv_rows(dqkv);
+    TRY(stream_workspace(stream, column_sums_scratch(tensor_rows(x), tensor_cols(x)), &scratch));
+    LAUNCH(launch_column_sums(cuda_stream(stream), spec.sums.data, x.dtype, x.data, tensor_rows(x),
+                              tensor_cols(x), scratch));
     return OK;
 }
 

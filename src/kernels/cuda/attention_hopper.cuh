@@ -419,6 +419,34 @@ __device__ inline void store_sums(T *to, int64_t stride, int limit, T *buffer, c
 
 // ---- backward ----
 
+// Of 2 * COUNT sums, this lane and the one that is `apart` from it, which has the same columns, keep one half
+// each.
+template <int COUNT> __device__ inline void halve(float (&sum)[16], int apart) {
+    const bool high = threadIdx.x & apart;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        float given = high ? sum[i] : sum[i + COUNT], kept = high ? sum[i + COUNT] : sum[i];
+        sum[i] = kept + __shfl_xor_sync(full_warp, given, apart);
+    }
+}
+
+// Sums over the rows of a tile as store_tile stores it: those of columns 2 * lane and 2 * lane + 1.
+template <typename T> __device__ inline float2 tile_columns(const float *d, float factor, float factor8) {
+    float sum[16]; // of columns 8n + lane % 4 * 2 and the next one
+#pragma unroll
+    for (int n = 0; n < 8; n++) {
+        uint32_t upper = factor == 0 ? 0 : round_pair<T>(d[4 * n] * factor, d[4 * n + 1] * factor);
+        uint32_t lower = factor8 == 0 ? 0 : round_pair<T>(d[4 * n + 2] * factor8, d[4 * n + 3] * factor8);
+        const float2 a = pair_values<T>(upper), b = pair_values<T>(lower);
+        sum[2 * n] = a.x + b.x;
+        sum[2 * n + 1] = a.y + b.y;
+    }
+    halve<8>(sum, 16);
+    halve<4>(sum, 8);
+    halve<2>(sum, 4);
+    return make_float2(sum[0], sum[1]);
+}
+
 // What backward needs of a query: lse for base 2, and delta = g . out. lse is infinity for padding and for
 // queries without keys, so that their weights are 0.
 struct RowStats {

@@ -49,8 +49,7 @@ template <typename T, int D> __device__ inline void prepare_block(const Backward
 }
 
 template <typename T, int D>
-__global__ void __launch_bounds__(prepare_threads)
-    prepare_hopper(const __grid_constant__ BackwardArgs args) {
+__global__ void __launch_bounds__(prepare_threads) prepare_hopper(const __grid_constant__ BackwardArgs args) {
     chain_next();
     chain_wait();
     int64_t at = (int64_t)blockIdx.x * prepare_threads + threadIdx.x;
@@ -61,20 +60,32 @@ __global__ void __launch_bounds__(prepare_threads)
 // Rounds dq. A block has 64 queries and 64 columns: one warpgroup's part of a tile. Tiles whose queries see
 // no keys were never stored.
 template <typename T, int D> __device__ inline void finish_block(const BackwardArgs &args) {
-    constexpr int columns = D / 64;
+    constexpr int across = D / 64;
     const CudaAttention &call = args.call;
     __shared__ alignas(16) uint16_t buffer[4][16 * width];
-    int parts = padded(args) / 64 * columns, head = blockIdx.x / parts, warp = threadIdx.x / 32;
+    __shared__ float2 columns[4][32];
+    int parts = padded(args) / 64 * across, head = blockIdx.x / parts, warp = threadIdx.x / 32;
     int b = head / call.H, h = head % call.H, part = blockIdx.x % parts;
-    int first = part / columns * 64 + warp * 16;
-    if (first >= call.queries) return;
-    float sum[32], scale = call.scale * (call.dropout.threshold ? call.dropout.scale : 1.0f);
-    const float4 *from = (const float4 *)args.dq + (size_t)blockIdx.x * 1024 + threadIdx.x;
+    int first = part / across * 64 + warp * 16;
+    float2 own = make_float2(0, 0);
+    if (first < call.queries) {
+        float sum[32], scale = call.scale * (call.dropout.threshold ? call.dropout.scale : 1.0f);
+        const float4 *from = (const float4 *)args.dq + (size_t)blockIdx.x * 1024 + threadIdx.x;
 #pragma unroll
-    for (int n = 0; n < 8; n++) *reinterpret_cast<float4 *>(sum + 4 * n) = from[n * 128];
-    if (args.turns[blockIdx.x * Size<D>::parts / 2] == 0) scale = 0;
-    store_sums<T>(head_rows<T>(call.dq, b, h) + first * call.dq.row + part % columns * 64, call.dq.row,
-                  call.queries - first, (T *)buffer[warp], sum, scale, scale);
+        for (int n = 0; n < 8; n++) *reinterpret_cast<float4 *>(sum + 4 * n) = from[n * 128];
+        if (args.turns[blockIdx.x * Size<D>::parts / 2] == 0) scale = 0;
+        store_sums<T>(head_rows<T>(call.dq, b, h) + first * call.dq.row + part % across * 64, call.dq.row,
+                      call.queries - first, (T *)buffer[warp], sum, scale, scale);
+        if (args.q_columns) own = tile_columns<T>(sum, scale, scale);
+    }
+    if (!args.q_columns) return;
+    columns[warp][threadIdx.x % 32] = own;
+    __syncthreads();
+    if (threadIdx.x >= 32) return;
+    for (int w = 1; w < 4; w++) own.x += columns[w][threadIdx.x].x, own.y += columns[w][threadIdx.x].y;
+    int64_t line = (int64_t)b * (padded(args) / 64) + part / across;
+    float *to = args.q_columns + (line * call.H + h) * D + part % across * 64;
+    *reinterpret_cast<float2 *>(to + 2 * threadIdx.x) = own;
 }
 
 template <typename T, int D> __global__ void __launch_bounds__(128) finish_hopper(const BackwardArgs args) {
@@ -164,6 +175,12 @@ template <int D> __device__ inline void load_tiles(const BackwardArgs &args, Sha
     copy_rows<D, keys>(s.k, &args.k, &s.kv_full, work.tile * keys, shared_head, work.b);
     copy_rows<D, keys>(s.v, &args.v, &s.kv_full, work.tile * keys, shared_head, work.b);
     for (int i = 0; i < work.count; i++) load_queries<D>(args, s, work, i);
+}
+
+// Where column i of dk, or i - D of dv, is in kv_columns.
+template <int D> __device__ inline int64_t columns_at(const BackwardArgs &args, const Work &work, int i) {
+    int64_t line = ((int64_t)work.b * args.tiles + work.tile) * 2 + i / D;
+    return (line * args.call.H + work.h) * D + i % D;
 }
 
 template <typename T, int D, bool DROP> struct Consumer {
@@ -280,12 +297,28 @@ template <typename T, int D, bool DROP> struct Consumer {
         barrier_arrive_warp(&s.dq_full[group % parts]);
     }
 
-    __device__ inline void store(const CudaHeads &heads, const Sum &sum, float factor) {
+    // `which`: 0 for dk, 1 for dv.
+    __device__ inline void store(const CudaHeads &heads, const Sum &sum, float factor, int which) {
         int first = work.tile * keys + group * 64 + warp * 16, upper = first + lane / 4;
+        float factor8 = upper + 8 < work.keys ? factor : 0.0f;
+        if (upper >= work.keys) factor = 0;
         T *buffer = (T *)s.v + (group * 4 + warp) * 16 * width;
         store_sums<T>(head_rows<T>(heads, work.b, work.h / args.call.group) + first * heads.row, heads.row,
-                      args.call.keys - first, buffer, sum, upper < work.keys ? factor : 0.0f,
-                      upper + 8 < work.keys ? factor : 0.0f);
+                      args.call.keys - first, buffer, sum, factor, factor8);
+        if (!args.kv_columns) return;
+#pragma unroll
+        for (int i = 0; i < D / 64; i++)
+            *reinterpret_cast<float2 *>(&s.columns[which][group * 4 + warp][64 * i + 2 * lane]) =
+                tile_columns<T>(sum + 32 * i, factor, factor8);
+    }
+
+    __device__ inline void store_columns() {
+        sync_threads(1, 256);
+        for (int i = threadIdx.x - 128; i < 2 * D; i += 256) {
+            float total = 0;
+            for (int w = 0; w < 8; w++) total += s.columns[i / D][w][i % D];
+            args.kv_columns[columns_at<D>(args, work, i)] = total;
+        }
     }
 
     // Adds the sums of the heads before this one that share its keys, and leaves the result to the next one.
@@ -401,8 +434,9 @@ template <typename T, int D, bool DROP> struct Consumer {
         }
         if (!add_heads(dv, dk)) return;
         float factor = DROP ? args.call.dropout.scale : 1.0f;
-        store(args.call.dv, dv, factor);
-        store(args.call.dk, dk, args.call.scale * factor);
+        store(args.call.dv, dv, factor, 1);
+        store(args.call.dk, dk, args.call.scale * factor, 0);
+        if (args.kv_columns) store_columns();
     }
 };
 
@@ -412,6 +446,8 @@ template <typename T, int D> __device__ inline void store_zeros(const BackwardAr
     if (work.h % args.call.group) return;
     int row = work.tile * keys + threadIdx.x / parts, part = threadIdx.x % parts;
     int head = work.h / args.call.group;
+    for (int i = threadIdx.x; args.kv_columns && i < 2 * D; i += threads)
+        args.kv_columns[columns_at<D>(args, work, i)] = 0;
     for (int end = min(args.call.keys, (work.tile + 1) * keys); row < end; row += threads / parts) {
         uint4 none = make_uint4(0, 0, 0, 0);
         T *dk = head_rows<T>(args.call.dk, work.b, head) + row * args.call.dk.row + part * 8;
@@ -487,7 +523,12 @@ cudaError_t start_backward(cudaStream_t stream, BackwardArgs &args, DType type) 
     if (error != cudaSuccess) return error;
     error = launch_chained(stream, backward_hopper<T, D, DROP>, blocks, threads, sizeof(Shared<D>), args);
     if (error != cudaSuccess) return error;
-    return launch_chained(stream, finish_hopper<T, D>, 2 * blocks * Size<D>::ratio, 128, 0, args);
+    error = launch_chained(stream, finish_hopper<T, D>, 2 * blocks * Size<D>::ratio, 128, 0, args);
+    if (error != cudaSuccess || !call.sums) return error;
+    int64_t line = (int64_t)call.H * D, lines = (int64_t)call.B * args.tiles;
+    error = launch_add_partial(stream, call.sums, args.q_columns, lines * (keys / 64), line);
+    if (error != cudaSuccess) return error;
+    return launch_add_partial(stream, call.sums + line, args.kv_columns, lines, 2 * line);
 }
 
 template <typename T> cudaError_t start_backward_of(cudaStream_t stream, BackwardArgs &args, DType type) {
@@ -510,7 +551,14 @@ char *lay_out(BackwardArgs &args, const CudaAttention &call, void *scratch) {
     args.sums = args.dq + rows * (size_t)call.D;
     args.lse = args.sums + 2 * shared_rows * (size_t)call.D;
     args.delta = args.lse + rows;
-    int *next = (int *)(args.delta + rows);
+    float *end = args.delta + rows;
+    if (call.sums) {
+        size_t line = (size_t)call.H * call.D, lines = (size_t)call.B * args.tiles;
+        args.q_columns = end;
+        args.kv_columns = end + lines * (keys / 64) * line;
+        end = args.kv_columns + lines * 2 * line;
+    }
+    int *next = (int *)end;
     if (is_windowed(call)) {
         args.begin = next;
         next += rows;

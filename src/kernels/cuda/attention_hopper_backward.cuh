@@ -50,6 +50,7 @@ template <int D> struct Shared {
     alignas(16) float delta[stages][S::queries];
     alignas(16) int begin[stages][S::queries];    // the first key that a query sees; only with windows
     alignas(16) uint32_t mask[2][S::masks][keys]; // double-buffered; as draw_masks stores them
+    alignas(16) float columns[2][8][D];           // column sums of dk and dv: those of each consumer warp
     uint64_t kv_full, q_full[stages], q_empty[stages], dout_full[stages], dout_empty[stages];
     uint64_t dq_full[S::parts], dq_empty[S::parts];
     Work work;
@@ -62,11 +63,13 @@ struct BackwardArgs {
     int tiles;    // of keys
     bool shifted; // all blocks of a head can run at once, so each starts at its own tile
     float *lse, *delta, *dq;
-    int *begin;    // (B,H,rows): only with windows
-    float *sums;   // dv and dk (2,B,H / group,rows,D) of the heads so far, in register order
-    int *turns;    // (B,H,query tiles,parts): how many blocks have added to a part of dq
-    int *kv_turns; // (B,H / group,tiles): how many blocks have added to sums
-    int *started;  // blocks so far
+    float *q_columns;  // (B,rows / 64,H,D): column sums of dq; NULL: not needed
+    float *kv_columns; // (B,tiles,2,H,D): the same of dk and dv
+    int *begin;        // (B,H,rows): only with windows
+    float *sums;       // dv and dk (2,B,H / group,rows,D) of the heads so far, in register order
+    int *turns;        // (B,H,query tiles,parts): how many blocks have added to a part of dq
+    int *kv_turns;     // (B,H / group,tiles): how many blocks have added to sums
+    int *started;      // blocks so far
 };
 
 inline __host__ __device__ int padded(const BackwardArgs &args) {

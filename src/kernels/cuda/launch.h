@@ -197,6 +197,7 @@ typedef struct CudaAttention {
     float scale;
     CudaDropout dropout;
     CudaHeads dout, dq, dk, dv; /* backward only */
+    float *sums;                /* Attention.sums; Hopper's backward without groups only */
     float *delta;               /* scratch memory of backward: (B,H,queries) */
 } CudaAttention;
 

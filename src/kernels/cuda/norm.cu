@@ -170,62 +170,82 @@ __device__ inline float norm_gradient(float g, float n, float mean_g, float mean
     return rstd * (g - mean_g - n * mean_gn);
 }
 
-// A lane's packs of a row in shared memory, 32 apart; it copies and reads only its own.
-template <typename T, int P> struct SharedRow {
+// A lane's packs of a row in shared memory, LANES apart; it copies and reads only its own.
+template <typename T, int P, int LANES> struct SharedRow {
     static constexpr int N = pack_size<T>;
     Pack<T, N> *x, *dy, *dres;
     __device__ SharedRow(Pack<T, N> *at, bool with_dres)
-        : x(at), dy(at + P * 32), dres(with_dres ? at + 2 * P * 32 : nullptr) {}
+        : x(at), dy(at + P * LANES), dres(with_dres ? at + 2 * P * LANES : nullptr) {}
     __device__ void fetch(const NormBackward<T> &in, int64_t r) const {
-        const int C = (int)in.C, lane = threadIdx.x % 32;
+        const int C = (int)in.C, lane = threadIdx.x % LANES;
 #pragma unroll
         for (int p = 0; p < P; p++) {
-            int c = (p * 32 + lane) * N;
+            int c = (p * LANES + lane) * N;
             if (c >= C) continue;
-            copy_async16(x + p * 32, in.x + r * C + c);
-            copy_async16(dy + p * 32, in.dy + r * C + c);
-            if (dres) copy_async16(dres + p * 32, in.dres + r * C + c);
+            copy_async16(x + p * LANES, in.x + r * C + c);
+            copy_async16(dy + p * LANES, in.dy + r * C + c);
+            if (dres) copy_async16(dres + p * LANES, in.dres + r * C + c);
         }
     }
 };
 
-// One warp per row, with two rows of inputs in shared memory. dx may alias dy or dres: a lane reads the
-// elements it writes before it writes any. SUMS is the number of column sums: 2, 3 with that of dx, 4 with
-// that of dres, too.
-template <typename T, int P, int SUMS, int THREADS, int BLOCKS>
+// The sums of two values over the threads of a row: a warp, or two of them, which exchange theirs through
+// `buffer`. Buffers of consecutive rows must alternate, as those of row_sum do.
+template <int LANES> __device__ inline float2 row_sums(float a, float b, float2 *buffer) {
+    static_assert(LANES == 32 || LANES == 64, "one warp or two");
+    float2 own = make_float2(warp_sum(a), warp_sum(b));
+    if constexpr (LANES == 32) return own;
+    if (threadIdx.x % 32 == 0) buffer[threadIdx.x / 32] = own;
+    asm volatile("bar.sync %0, 64;" ::"r"(1 + threadIdx.x / 64) : "memory");
+    float2 first = buffer[threadIdx.x / 64 * 2], second = buffer[threadIdx.x / 64 * 2 + 1];
+    return make_float2(first.x + second.x, first.y + second.y);
+}
+
+// LANES threads per row, one warp or two, with STAGES rows of inputs in shared memory. dx may alias dy or
+// dres: a lane reads the elements it writes before it writes any. SUMS is the number of column sums: 2, 3
+// with that of dx, 4 with that of dres, too.
+template <typename T, int P, int LANES, int SUMS, int STAGES, int THREADS, int BLOCKS>
 __global__ void __launch_bounds__(THREADS, BLOCKS) backward_warp_kernel(NormBackward<T> in) {
-    constexpr int N = pack_size<T>, WARPS = THREADS / 32;
+    constexpr int N = pack_size<T>, ROWS = THREADS / LANES;
+    using Row = SharedRow<T, P, LANES>;
     extern __shared__ uint4 shared[];
-    const int C = (int)in.C, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int line = (in.dres ? 3 : 2) * P * 32; // packs per row
-    const int64_t step = (int64_t)gridDim.x * WARPS;
-    Pack<T, N> *warp_rows = reinterpret_cast<Pack<T, N> *>(shared) + warp * 2 * line + lane;
+    __shared__ float2 totals[2][THREADS / 32];
+    const int C = (int)in.C, lane = threadIdx.x % LANES, own = threadIdx.x / LANES;
+    const int line = (in.dres ? 3 : 2) * P * LANES; // packs per row
+    const int64_t step = (int64_t)gridDim.x * ROWS;
+    Pack<T, N> *own_rows = reinterpret_cast<Pack<T, N> *>(shared) + own * STAGES * line + lane;
     float sum[SUMS][P][N] = {}, next_mean = 0, next_rstd = 0;
-    int64_t r = blockIdx.x * (int64_t)WARPS + warp;
+    int64_t r = blockIdx.x * (int64_t)ROWS + own;
     chain_next();
     chain_wait();
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; s++) {
+        if (r + s * step < in.rows) Row(own_rows + s * line, in.dres).fetch(in, r + s * step);
+        copy_group();
+    }
     if (r < in.rows) {
-        SharedRow<T, P>(warp_rows, in.dres).fetch(in, r);
         next_mean = in.mean[r];
         next_rstd = in.rstd[r];
     }
-    copy_group();
-    for (int turn = 0; r < in.rows; r += step, turn ^= 1) {
+    for (int turn = 0, slot = 0; r < in.rows; r += step, turn ^= 1) {
         const float mean = next_mean, rstd = next_rstd;
+        const int64_t ahead = r + (STAGES - 1) * step;
+        const int last = slot == 0 ? STAGES - 1 : slot - 1; // the slot of the previous row is free
+        if (ahead < in.rows) Row(own_rows + last * line, in.dres).fetch(in, ahead);
+        copy_group();
         if (r + step < in.rows) {
-            SharedRow<T, P>(warp_rows + (turn ^ 1) * line, in.dres).fetch(in, r + step);
             next_mean = in.mean[r + step];
             next_rstd = in.rstd[r + step];
         }
-        copy_group();
-        copy_wait<1>();
-        const SharedRow<T, P> kept(warp_rows + turn * line, in.dres);
+        copy_wait<STAGES - 1>();
+        const Row kept(own_rows + slot * line, in.dres);
+        slot = slot + 1 < STAGES ? slot + 1 : 0;
         float total_g = 0, total_gn = 0;
 #pragma unroll
         for (int p = 0; p < P; p++) {
-            int c = (p * 32 + lane) * N;
+            int c = (p * LANES + lane) * N;
             if (c >= C) continue;
-            Pack<T, N> x = kept.x[p * 32], dy = kept.dy[p * 32], gamma = load_pack<T, N>(in.gamma + c);
+            Pack<T, N> x = kept.x[p * LANES], dy = kept.dy[p * LANES], gamma = load_pack<T, N>(in.gamma + c);
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 float n = (to_float(x.at[i]) - mean) * rstd, d = to_float(dy.at[i]);
@@ -236,18 +256,19 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) backward_warp_kernel(NormBack
                 sum[1][p][i] += d;
             }
         }
-        const float mean_g = warp_sum(total_g) / (float)C, mean_gn = warp_sum(total_gn) / (float)C;
+        const float2 total = row_sums<LANES>(total_g, total_gn, totals[turn]);
+        const float mean_g = total.x / (float)C, mean_gn = total.y / (float)C;
         const float rest = rstd * mean_g, factor = rstd * rstd * mean_gn;
         // The second pass reloads its inputs: keeping those of the first pass would take too many
         // registers.
         asm volatile("" ::: "memory");
 #pragma unroll
         for (int p = 0; p < P; p++) {
-            int c = (p * 32 + lane) * N;
+            int c = (p * LANES + lane) * N;
             if (c >= C) continue;
-            Pack<T, N> x = kept.x[p * 32], dy = kept.dy[p * 32], gamma = load_pack<T, N>(in.gamma + c);
+            Pack<T, N> x = kept.x[p * LANES], dy = kept.dy[p * LANES], gamma = load_pack<T, N>(in.gamma + c);
             Pack<T, N> dres;
-            if (in.dres) dres = kept.dres[p * 32];
+            if (in.dres) dres = kept.dres[p * LANES];
             float out[N];
 #pragma unroll
             for (int i = 0; i < N; i++) {
@@ -272,15 +293,15 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) backward_warp_kernel(NormBack
     for (int s = 0; s < SUMS; s++) {
 #pragma unroll
         for (int p = 0; p < P; p++) {
-            int c = (p * 32 + lane) * N;
-            if (c < C) store_pack(sums + (warp * SUMS + s) * C + c, pack_of<float>(sum[s][p]));
+            int c = (p * LANES + lane) * N;
+            if (c < C) store_pack(sums + (own * SUMS + s) * C + c, pack_of<float>(sum[s][p]));
         }
     }
     __syncthreads();
     for (int i = threadIdx.x; i < SUMS * C; i += THREADS) {
         float total = sums[i];
 #pragma unroll
-        for (int w = 1; w < WARPS; w++) total += sums[w * SUMS * C + i];
+        for (int w = 1; w < ROWS; w++) total += sums[w * SUMS * C + i];
         in.partial[blockIdx.x * SUMS * (int64_t)C + i] = total;
     }
 }
@@ -401,14 +422,14 @@ __global__ void __launch_bounds__(block_threads) backward_any_kernel(NormBackwar
 // fixed, too.
 constexpr int max_blocks = 3 * 132, any_blocks = 64;
 
-template <int P, int SUMS, int THREADS, int BLOCKS, typename T>
+template <int P, int LANES, int SUMS, int STAGES, int THREADS, int BLOCKS, typename T>
 int start_backward_warps(cudaStream_t stream, const NormBackward<T> &in) {
-    constexpr int WARPS = THREADS / 32;
-    int64_t needed = (in.rows + WARPS - 1) / WARPS;
+    constexpr int ROWS = THREADS / LANES;
+    int64_t needed = (in.rows + ROWS - 1) / ROWS;
     int blocks = (int)(needed < BLOCKS * 132 ? needed : BLOCKS * 132);
-    size_t rows = 2 * (in.dres ? 3 : 2) * P * 32 * 16, sums = SUMS * (size_t)in.C * sizeof(float);
-    size_t shared = WARPS * (rows > sums ? rows : sums);
-    auto kernel = backward_warp_kernel<T, P, SUMS, THREADS, BLOCKS>;
+    size_t rows = STAGES * (in.dres ? 3 : 2) * P * LANES * 16, sums = SUMS * (size_t)in.C * sizeof(float);
+    size_t shared = ROWS * (rows > sums ? rows : sums);
+    auto kernel = backward_warp_kernel<T, P, LANES, SUMS, STAGES, THREADS, BLOCKS>;
     // If one of these fails, the error is detected after the launch.
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
@@ -444,22 +465,23 @@ template <typename T> int64_t row_packs(const NormBackward<T> &in) {
 // With column sums of dx and, if SUMS is 4, of dres. Returns as `backward`; 0 if rows are too long.
 template <int SUMS, typename T> int backward_sums(cudaStream_t stream, const NormBackward<T> &in) {
     const int64_t packs = row_packs(in);
-    if (packs <= 2 * 32) return start_backward_warps<2, SUMS, 256, 2>(stream, in);
-    if (packs <= 3 * 32) return start_backward_warps<3, SUMS, 384, 1>(stream, in);
-    if (packs <= 4 * 32) return start_backward_warps < 4, SUMS, SUMS == 4 ? 320 : 384, 1 > (stream, in);
-    if (packs <= 5 * 32) return start_backward_warps < 5, SUMS, SUMS == 4 ? 256 : 320, 1 > (stream, in);
+    constexpr int few = SUMS == 4 ? 256 : 384;
+    if (packs <= 2 * 32) return start_backward_warps<2, 32, SUMS, 2, 256, 2>(stream, in);
+    if (packs <= 3 * 32) return start_backward_warps<3, 32, SUMS, 2, 384, 1>(stream, in);
+    if (packs <= 4 * 32) return start_backward_warps<4, 32, SUMS, 2, 384, 1>(stream, in);
+    if (packs <= 5 * 32) return start_backward_warps<5, 32, SUMS, 2, few, 1>(stream, in);
     return 0;
 }
 
 // Returns how many lines of partial sums there will be.
 template <typename T> int backward(cudaStream_t stream, const NormBackward<T> &in) {
     const int64_t packs = row_packs(in);
-    if (packs <= 1 * 32) return start_backward_warps<1, 2, 256, 3>(stream, in);
-    if (packs <= 2 * 32) return start_backward_warps<2, 2, 256, 3>(stream, in);
-    if (packs <= 3 * 32) return start_backward_warps<3, 2, 256, 2>(stream, in);
-    if (packs <= 4 * 32) return start_backward_warps<4, 2, 256, 2>(stream, in);
-    if (packs <= 5 * 32) return start_backward_warps<5, 2, 128, 3>(stream, in);
-    if (packs <= 7 * 32) return start_backward_warps<7, 2, 128, 2>(stream, in);
+    if (packs <= 1 * 32) return start_backward_warps<1, 32, 2, 2, 256, 3>(stream, in);
+    if (packs <= 2 * 32) return start_backward_warps<2, 32, 2, 2, 256, 3>(stream, in);
+    if (packs <= 3 * 32) return start_backward_warps<3, 32, 2, 2, 256, 2>(stream, in);
+    if (packs <= 4 * 32) return start_backward_warps<4, 32, 2, 2, 256, 2>(stream, in);
+    if (packs <= 5 * 32) return start_backward_warps<5, 32, 2, 2, 128, 3>(stream, in);
+    if (packs <= 7 * 32) return start_backward_warps<7, 32, 2, 2, 128, 2>(stream, in);
     if (packs <= 2 * block_threads) return start_backward_blocks<2, 2>(stream, in);
     if (packs <= 4 * block_threads) return start_backward_blocks<4, 1>(stream, in);
     return start_backward_any(stream, in);

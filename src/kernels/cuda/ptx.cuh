@@ -73,6 +73,14 @@ template <> __device__ inline uint32_t round_pair<__half>(float low, float high)
     return *reinterpret_cast<uint32_t *>(&pair);
 }
 
+template <typename T> __device__ inline float2 pair_values(uint32_t pair);
+template <> __device__ inline float2 pair_values<__nv_bfloat16>(uint32_t pair) {
+    return __bfloat1622float2(*reinterpret_cast<__nv_bfloat162 *>(&pair));
+}
+template <> __device__ inline float2 pair_values<__half>(uint32_t pair) {
+    return __half22float2(*reinterpret_cast<__half2 *>(&pair));
+}
+
 // 2^x, accurate to about 2 ulp; 0 for -infinity.
 __device__ inline float power_of_2(float x) {
     float power;

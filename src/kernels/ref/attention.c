@@ -127,6 +127,7 @@ Status attention_backward_ref(Stream *stream, Tensor dqkv, Tensor dout, Tensor o
             put_rows(dqkv, &s, PART_K, b, h, dk);
             put_rows(dqkv, &s, PART_V, b, h, dv);
         }
+    add_column_sums(spec.sums, qkv_rows(dqkv));
     return OK;
 }
 

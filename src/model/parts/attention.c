@@ -324,6 +324,13 @@ Status attention_run_fused(const Block *block, Pass *pass, const AttentionSaved 
                                 (LinearFusion){.res = res});
 }
 
+/* Whether attention's backward sums the bias gradient of q, k and v: what follows does not change dqkv. */
+static bool sums_qkv(const Block *block, const Pass *pass) {
+    const ModelConfig *c = block->config;
+    return !pass->deferred.data && !layer_in_fp8(block, pass->shape) && c->position != POSITION_ROPE &&
+           !c->qk_norm && !config_grouped(c);
+}
+
 Status attention_back(const Block *block, Pass *pass, const AttentionSaved *s, Tensor dqkv, Tensor datt,
                       Tensor dy, Dropout dropout) {
     LinearInput out = input_of_out(s);
@@ -336,7 +343,13 @@ Status attention_back(const Block *block, Pass *pass, const AttentionSaved *s, T
                     linear_of(block, pass->param, OUT_W), out));
     /* Without a QK norm, qkv was rotated in place. */
     TRY(attention_input(block, pass, s, c->qk_norm, &qkv));
-    TRY(attention_backward(e, dqkv, datt, s->att, s->lse, qkv, pass->micro->lens, attention_of(block, pass)));
+    Attention spec = attention_of(block, pass);
+    if (sums_qkv(block, pass)) {
+        Linear grads;
+        TRY(qkv_grads(block, pass, s, &grads));
+        spec.sums = grads.bias;
+    }
+    TRY(attention_backward(e, dqkv, datt, s->att, s->lse, qkv, pass->micro->lens, spec));
     if (c->position == POSITION_ROPE)
         TRY(rope_backward(e, heads, pass->rope, pass->micro->positions, 0,
                           (HeadRange){0, q.count + k.count}));
@@ -353,6 +366,7 @@ static Status back_qkv(const Block *block, Pass *pass, const AttentionSaved *s, 
     Linear weights, g = {0};
     TRY(qkv_weights(block, pass, s, dx.data != NULL, &weights));
     if (grads) TRY(qkv_grads(block, pass, s, &g));
+    if (sums_qkv(block, pass)) g.bias = TENSOR_NONE;
     TRY(linear_back(block, pass, dx, g, heads_as_rows(dqkv), weights,
                     (LinearInput){.x = x, .add = add, .matmul = FP8_QKV, .kept = s->into_qkv}));
     return grads ? qkv_grads_done(block, pass, s) : OK;
