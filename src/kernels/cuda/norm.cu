@@ -201,10 +201,10 @@ template <int LANES> __device__ inline float2 row_sums(float a, float b, float2 
     return make_float2(first.x + second.x, first.y + second.y);
 }
 
-// LANES threads per row, one warp or two, with STAGES rows of inputs in shared memory. dx may alias dy or
+// LANES threads per row, one warp or two, with two rows of inputs in shared memory. dx may alias dy or
 // dres: a lane reads the elements it writes before it writes any. SUMS is the number of column sums: 2, 3
 // with that of dx, 4 with that of dres, too.
-template <typename T, int P, int LANES, int SUMS, int STAGES, int THREADS, int BLOCKS>
+template <typename T, int P, int LANES, int SUMS, int THREADS, int BLOCKS>
 __global__ void __launch_bounds__(THREADS, BLOCKS) backward_warp_kernel(NormBackward<T> in) {
     constexpr int N = pack_size<T>, ROWS = THREADS / LANES;
     using Row = SharedRow<T, P, LANES>;
@@ -213,33 +213,27 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) backward_warp_kernel(NormBack
     const int C = (int)in.C, lane = threadIdx.x % LANES, own = threadIdx.x / LANES;
     const int line = (in.dres ? 3 : 2) * P * LANES; // packs per row
     const int64_t step = (int64_t)gridDim.x * ROWS;
-    Pack<T, N> *own_rows = reinterpret_cast<Pack<T, N> *>(shared) + own * STAGES * line + lane;
+    Pack<T, N> *own_rows = reinterpret_cast<Pack<T, N> *>(shared) + own * 2 * line + lane;
     float sum[SUMS][P][N] = {}, next_mean = 0, next_rstd = 0;
     int64_t r = blockIdx.x * (int64_t)ROWS + own;
     chain_next();
     chain_wait();
-#pragma unroll
-    for (int s = 0; s < STAGES - 1; s++) {
-        if (r + s * step < in.rows) Row(own_rows + s * line, in.dres).fetch(in, r + s * step);
-        copy_group();
-    }
     if (r < in.rows) {
+        Row(own_rows, in.dres).fetch(in, r);
         next_mean = in.mean[r];
         next_rstd = in.rstd[r];
     }
-    for (int turn = 0, slot = 0; r < in.rows; r += step, turn ^= 1) {
+    copy_group();
+    for (int turn = 0; r < in.rows; r += step, turn ^= 1) {
         const float mean = next_mean, rstd = next_rstd;
-        const int64_t ahead = r + (STAGES - 1) * step;
-        const int last = slot == 0 ? STAGES - 1 : slot - 1; // the slot of the previous row is free
-        if (ahead < in.rows) Row(own_rows + last * line, in.dres).fetch(in, ahead);
-        copy_group();
         if (r + step < in.rows) {
+            Row(own_rows + (turn ^ 1) * line, in.dres).fetch(in, r + step);
             next_mean = in.mean[r + step];
             next_rstd = in.rstd[r + step];
         }
-        copy_wait<STAGES - 1>();
-        const Row kept(own_rows + slot * line, in.dres);
-        slot = slot + 1 < STAGES ? slot + 1 : 0;
+        copy_group();
+        copy_wait<1>();
+        const Row kept(own_rows + turn * line, in.dres);
         float total_g = 0, total_gn = 0;
 #pragma unroll
         for (int p = 0; p < P; p++) {
@@ -422,14 +416,14 @@ __global__ void __launch_bounds__(block_threads) backward_any_kernel(NormBackwar
 // fixed, too.
 constexpr int max_blocks = 3 * 132, any_blocks = 64;
 
-template <int P, int LANES, int SUMS, int STAGES, int THREADS, int BLOCKS, typename T>
+template <int P, int LANES, int SUMS, int THREADS, int BLOCKS, typename T>
 int start_backward_warps(cudaStream_t stream, const NormBackward<T> &in) {
     constexpr int ROWS = THREADS / LANES;
     int64_t needed = (in.rows + ROWS - 1) / ROWS;
     int blocks = (int)(needed < BLOCKS * 132 ? needed : BLOCKS * 132);
-    size_t rows = STAGES * (in.dres ? 3 : 2) * P * LANES * 16, sums = SUMS * (size_t)in.C * sizeof(float);
+    size_t rows = 2 * (in.dres ? 3 : 2) * P * LANES * 16, sums = SUMS * (size_t)in.C * sizeof(float);
     size_t shared = ROWS * (rows > sums ? rows : sums);
-    auto kernel = backward_warp_kernel<T, P, LANES, SUMS, STAGES, THREADS, BLOCKS>;
+    auto kernel = backward_warp_kernel<T, P, LANES, SUMS, THREADS, BLOCKS>;
     // If one of these fails, the error is detected after the launch.
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
@@ -466,22 +460,22 @@ template <typename T> int64_t row_packs(const NormBackward<T> &in) {
 template <int SUMS, typename T> int backward_sums(cudaStream_t stream, const NormBackward<T> &in) {
     const int64_t packs = row_packs(in);
     constexpr int few = SUMS == 4 ? 256 : 384;
-    if (packs <= 2 * 32) return start_backward_warps<2, 32, SUMS, 2, 256, 2>(stream, in);
-    if (packs <= 3 * 32) return start_backward_warps<3, 32, SUMS, 2, 384, 1>(stream, in);
-    if (packs <= 4 * 32) return start_backward_warps<4, 32, SUMS, 2, 384, 1>(stream, in);
-    if (packs <= 5 * 32) return start_backward_warps<5, 32, SUMS, 2, few, 1>(stream, in);
+    if (packs <= 2 * 32) return start_backward_warps<2, 32, SUMS, 256, 2>(stream, in);
+    if (packs <= 3 * 32) return start_backward_warps<3, 32, SUMS, 384, 1>(stream, in);
+    if (packs <= 2 * 64) return start_backward_warps<2, 64, SUMS, 256, 2>(stream, in);
+    if (packs <= 5 * 32) return start_backward_warps<5, 32, SUMS, few, 1>(stream, in);
     return 0;
 }
 
 // Returns how many lines of partial sums there will be.
 template <typename T> int backward(cudaStream_t stream, const NormBackward<T> &in) {
     const int64_t packs = row_packs(in);
-    if (packs <= 1 * 32) return start_backward_warps<1, 32, 2, 2, 256, 3>(stream, in);
-    if (packs <= 2 * 32) return start_backward_warps<2, 32, 2, 2, 256, 3>(stream, in);
-    if (packs <= 3 * 32) return start_backward_warps<3, 32, 2, 2, 256, 2>(stream, in);
-    if (packs <= 4 * 32) return start_backward_warps<4, 32, 2, 2, 256, 2>(stream, in);
-    if (packs <= 5 * 32) return start_backward_warps<5, 32, 2, 2, 128, 3>(stream, in);
-    if (packs <= 7 * 32) return start_backward_warps<7, 32, 2, 2, 128, 2>(stream, in);
+    if (packs <= 1 * 32) return start_backward_warps<1, 32, 2, 256, 3>(stream, in);
+    if (packs <= 2 * 32) return start_backward_warps<2, 32, 2, 256, 3>(stream, in);
+    if (packs <= 3 * 32) return start_backward_warps<3, 32, 2, 256, 2>(stream, in);
+    if (packs <= 2 * 64) return start_backward_warps<2, 64, 2, 256, 3>(stream, in);
+    if (packs <= 5 * 32) return start_backward_warps<5, 32, 2, 128, 3>(stream, in);
+    if (packs <= 7 * 32) return start_backward_warps<7, 32, 2, 128, 2>(stream, in);
     if (packs <= 2 * block_threads) return start_backward_blocks<2, 2>(stream, in);
     if (packs <= 4 * block_threads) return start_backward_blocks<4, 1>(stream, in);
     return start_backward_any(stream, in);
