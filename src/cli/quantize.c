@@ -137,7 +137,8 @@ const Command command_quantize = {
     .description =
         "Quantizes the layers' matrices to int8 with a scale per output, or to int4 with a scale per "
         "output and group of 32 inputs. Inputs of the layers are quantized to int8 at run time, row by row "
-        "or with calibrated scales. 'weft eval', 'weft generate' and 'weft info' read the result; it "
+        "or with calibrated scales, except where a GPU generates text. 'weft eval', 'weft generate' and "
+        "'weft info' read the result; it "
         "cannot be trained further, and transformers does not load it. Never overwrites files.",
     .positional = POSITIONAL("model", "out"),
     .config_size = sizeof(QuantizeSpec),

@@ -28,7 +28,6 @@ static CudaFused fused_call(Tensor y, Tensor x, Tensor w, const LinearFusion *fu
     Int8View view = int8_view(w);
     const char *host = w.data, *base = view.header->device ? view.header->device : host;
     call.bits = view.header->bits;
-    call.static_amax = view.header->amax;
     call.w = base + ((const char *)view.panels - host);
     call.scale = (const float *)(const void *)(base + ((const char *)view.scale - host));
     if (view.factor) call.factor = (const float *)(const void *)(base + ((const char *)view.factor - host));

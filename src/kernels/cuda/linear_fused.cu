@@ -28,18 +28,17 @@ template <int TILES> struct Columns {
 
 // Blocks per multiprocessor, so that those of two kernels fit: while one computes, the next loads weights.
 template <int BITS, int WARPS, int TILES> constexpr int blocks_at_once() {
-    return BITS == 16 && WARPS == 16 && TILES == 2 ? 1 : 2;
+    return WARPS == 16 && TILES == 2 ? 1 : 2;
 }
 
-// The result of one element, before the residual. 16-bit layers and gated ones round a sum before its
-// activation, other int8 and int4 layers do not; see kernels.h.
+// The result of one element, before the residual. A sum is rounded before its activation.
 template <typename T, int BITS, int WARPS, int TILES>
 __device__ inline T element(const CudaFused &call, const Shared &at, const Columns<TILES> &columns, int row,
                             int col) {
     constexpr int width = TILES * tile;
     float value = total_of<T, BITS, WARPS>(call, at, row, col, width);
     if (call.act != CUDA_ACT_NONE) {
-        if (BITS == 16 || call.gated) value = to_float(from_float<T>(value));
+        value = to_float(from_float<T>(value));
         value = act_of(call.act, value);
     }
     if (!call.gated) return from_float<T>(value);
@@ -58,6 +57,7 @@ __global__ void __launch_bounds__(WARPS * 32, blocks_at_once<BITS, WARPS, TILES>
     Products<T, BITS, WARPS, TILES> products(call);
     chain_next();
     products.load(call, row_of, products.first);
+    products.convert();
     load_constants<T, BITS, WARPS, TILES, NORM>(call, at, row_of);
     __syncthreads();
     chain_wait();

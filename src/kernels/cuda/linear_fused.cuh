@@ -1,20 +1,22 @@
-// What linear_fused.cu and attention_fused.cu share: the rows of a linear layer, normalized and quantized in
-// shared memory, their products with weights of 16, 8 or 4 bits, and the sums over a block's warps.
+// The parts of linear_fused.cu: the rows of a linear layer, normalized in shared memory, their products with
+// weights of 16, 8 or 4 bits, and the sums over a block's warps.
 //
 // Before the products, the rows are brought into shared memory, 8 elements per slot of 16 bytes:
 //   norm           a warp reads a row into registers, computes its statistics in the order of norm.cu or
-//                  rmsnorm.cu, and normalizes it; for int8/4 it also quantizes it, into the first 8 bytes of
-//                  each slot. The rows that those kernels give to a block (BLOCK_NORM) take three passes.
-//   int8/4         all threads copy rows and find their largest magnitudes; then they quantize the slots
+//                  rmsnorm.cu, and normalizes it. The rows that those kernels give to a block (BLOCK_NORM)
+//                  take three passes.
 //   else           asynchronous copies
-// Every block repeats this, but rows are few and short; a kernel of its own would take longer.
+// int8 and int4 layers with factors multiply elements by these. Every block repeats all this, but rows are
+// few and short; a kernel of its own would take longer.
+//
+// Weights of 8 and 4 bits become 16-bit elements, which represent them exactly; scales are applied to the
+// sums. So rows need not be quantized, and weights are converted before the previous kernel has finished.
 //
 // With few rows, most warps have one pass over straight code, so that its length, and not arithmetic, takes
 // the time. Hence the template parameters: each kernel only has the code that it needs.
 //
-// Sums are the same as those of the separate kernels: in 16 bits because their order is the same, in int8 and
-// int4 because integer sums are exact. Every step rounds like the kernel that it replaces. So results have
-// the same bits.
+// 16-bit sums are the same as those of the separate kernels, because their order is the same, and every step
+// rounds like the kernel that it replaces. So results have the same bits.
 //
 // In a chain (chain.cuh), the first weights, the norm's parameters, biases and scales are loaded before the
 // previous kernel has finished. They are not in the cache: since their last use, all other weights have been
@@ -32,7 +34,7 @@ namespace {
 constexpr int max_rows = CUDA_FUSED_ROWS, tile = 8, slot = 8; // columns per tile, elements per slot
 constexpr int slice_inputs = 32, panel_cols = 16, slice_bytes = panel_cols * (slice_inputs / 2 + 1);
 
-// Inner elements that a warp multiplies at a time. Of int8, a lane has 16, which is two mma.
+// Inner elements that a warp multiplies at a time. A lane has 8 (int8: 16) of a column.
 template <int BITS> constexpr int chunk = BITS == 8 ? 64 : 32;
 
 // What a lane loads of a column and chunk. int4: four bytes of a slice and the steps of columns 2t and 2t
@@ -66,9 +68,8 @@ struct Shared {
     uint4 *rows;         // (rows, slots_per_row)
     uint4 *gamma, *beta; // (inner / 8), with a norm
     float *bias, *scale; // (width)
-    uint32_t *part;      // (warps, rows, width + 1): the warps' sums, fp32 or int32
+    float *part;         // (warps, rows, width + 1): the warps' sums
     float2 *stats;       // (max_rows): mean and rstd
-    uint32_t *amax;      // (max_rows): bits of the largest magnitudes
     float *sums;         // (2, 32)
     int bytes = 0;
     __host__ __device__ Shared(char *base, const CudaFused &call, int warps, int width) {
@@ -78,9 +79,8 @@ struct Shared {
         beta = (uint4 *)(base + take(call.beta ? row : 0));
         bias = (float *)(base + take(width * sizeof(float)));
         scale = (float *)(base + take(width * sizeof(float)));
-        part = (uint32_t *)(base + take(warps * call.rows * (width + 1) * sizeof(uint32_t)));
+        part = (float *)(base + take(warps * call.rows * (width + 1) * sizeof(float)));
         stats = (float2 *)(base + take(max_rows * sizeof(float2)));
-        amax = (uint32_t *)(base + take(max_rows * sizeof(uint32_t)));
         sums = (float *)(base + take(2 * 32 * sizeof(float)));
     }
 
@@ -164,56 +164,27 @@ __device__ inline Pack<T, slot> normalized(const CudaFused &call, const Shared &
 }
 
 // The elements of pack c of a row as int8 and int4 layers use them.
-template <typename T>
-__device__ inline void scaled(float (&to)[slot], const CudaFused &call, const Pack<T, slot> &x, int c) {
+template <typename T, int BITS>
+__device__ inline Pack<T, slot> balanced(const CudaFused &call, const Pack<T, slot> &x, int c) {
+    if constexpr (BITS != 16) {
+        if (!call.factor) return x;
+        float y[slot];
 #pragma unroll
-    for (int i = 0; i < slot; i++) to[i] = to_float(x.at[i]);
-    if (!call.factor) return;
-#pragma unroll
-    for (int i = 0; i < slot; i++) to[i] = __fmul_rn(to[i], call.factor[c * slot + i]);
-}
-
-// The largest magnitude; infinite if an element is not finite.
-__device__ inline float largest_of(const float (&x)[slot]) {
-    float amax = 0;
-#pragma unroll
-    for (int i = 0; i < slot; i++) {
-        float magnitude = fabsf(x[i]);
-        amax = magnitude <= 3.402823466e38f ? fmaxf(amax, magnitude) : INFINITY; // also for NaN
+        for (int i = 0; i < slot; i++) y[i] = to_float(x.at[i]) * call.factor[c * slot + i];
+        return pack_of<T>(y);
+    } else {
+        return x;
     }
-    return amax;
 }
 
-// The amax that a row is quantized with; infinite if an element is not finite.
-__device__ inline float row_amax(const CudaFused &call, uint32_t bits) {
-    float amax = __uint_as_float(bits);
-    return call.static_amax > 0 && !isinf(amax) ? call.static_amax : amax;
-}
-// As quantize_kernel of linear_int8.cu: the factor, and a pack.
-__device__ inline float inverse_of(float amax) {
-    float inverse = amax > 0 ? __fdiv_rn(127.0f, amax) : 0.0f;
-    return isinf(inverse) ? 0.0f : inverse;
-}
-__device__ inline uint2 quantized(const float (&x)[slot], float amax, float inverse) {
-    uint32_t word[2] = {};
-#pragma unroll
-    for (int i = 0; i < slot; i++) {
-        float value = fminf(fmaxf(x[i], -amax), amax); // only has an effect with a static amax
-        int rounded = isinf(amax) ? 0 : (int)rintf(__fmul_rn(value, inverse));
-        word[i / 4] |= (uint32_t)(rounded & 0xff) << (i % 4 * 8);
-    }
-    return make_uint2(word[0], word[1]);
-}
-
-// Normalizes row r, and quantizes it for int8 and int4. A warp calls this. Packs past the row are zero, which
-// changes no sum and no maximum.
+// Normalizes row r. A warp calls this. Packs past the row are zero, which changes no sum.
 template <typename T, int BITS, int PACKS>
 __device__ inline void normalize_row(const CudaFused &call, const Shared &at, int r) {
     const int packs = call.inner / slot, lane = threadIdx.x % 32;
     const Pack<T, slot> *row = (const Pack<T, slot> *)call.x + (int64_t)r * packs;
-    uint4 *to = at.rows + r * slots_per_row(call);
+    Pack<T, slot> *to = reinterpret_cast<Pack<T, slot> *>(at.rows + r * slots_per_row(call));
     Pack<T, slot> x[PACKS] = {};
-    float total = 0, squares = 0, mean = 0, amax = 0;
+    float total = 0, squares = 0, mean = 0;
 #pragma unroll
     for (int j = 0; j < PACKS; j++)
         if (j * 32 + lane < packs) x[j] = load_pack<T, slot>(&row[j * 32 + lane].at[0]);
@@ -228,77 +199,34 @@ __device__ inline void normalize_row(const CudaFused &call, const Shared &at, in
         off = i / slot * 32 + lane < packs ? off : 0.0f;
         squares += off * off;
     }
-    const float rstd = 1.0f / sqrtf(warp_sum(squares) / (float)call.inner + call.eps);
+    const float2 stats = make_float2(mean, 1.0f / sqrtf(warp_sum(squares) / (float)call.inner + call.eps));
 #pragma unroll
     for (int j = 0; j < PACKS; j++) {
         const int c = j * 32 + lane;
-        if (c >= packs) continue;
-        x[j] = normalized<T>(call, at, x[j], make_float2(mean, rstd), c);
-        if constexpr (BITS == 16) {
-            reinterpret_cast<Pack<T, slot> *>(to)[c] = x[j];
-        } else {
-            float values[slot];
-            scaled(values, call, x[j], c);
-            amax = fmaxf(amax, largest_of(values));
-        }
-    }
-    if constexpr (BITS != 16) {
-        const uint32_t bits = __reduce_max_sync(full_warp, __float_as_uint(amax));
-        const float range = row_amax(call, bits), inverse = inverse_of(range);
-#pragma unroll
-        for (int j = 0; j < PACKS; j++) {
-            const int c = j * 32 + lane;
-            if (c >= packs) continue;
-            float values[slot];
-            scaled(values, call, x[j], c);
-            *reinterpret_cast<uint2 *>(to + c) = quantized(values, range, inverse);
-        }
-        if (lane == 0) at.amax[r] = bits;
+        if (c < packs) to[c] = balanced<T, BITS>(call, normalized<T>(call, at, x[j], stats, c), c);
     }
 }
 
-// Calls body(row, pack, whether it is there) for all packs of 8 elements, such that the lanes of a warp have
-// packs of the same row. A thread has the same packs in every call.
-template <int WARPS, typename Body> __device__ inline void over_packs(const CudaFused &call, Body body) {
-    const int packs = call.inner / slot, parts = (packs + 31) / 32, lane = threadIdx.x % 32;
-#pragma unroll 1
-    for (int r = 0, part = threadIdx.x / 32;; part += WARPS) {
-        while (part >= parts) part -= parts, r++;
-        if (r >= call.rows) return;
-        body(r, part * 32 + lane, part * 32 + lane < packs);
-    }
-}
-
-// Fills the slots with 16-bit elements; for int8 and int4, also finds the largest magnitudes.
+// Brings rows into shared memory that a block normalizes, or nobody.
 template <typename T, int BITS, int WARPS, RowNorm NORM>
 __device__ inline void stage_rows(const CudaFused &call, const Shared &at) {
-    over_packs<WARPS>(call, [&](int r, int c, bool there) {
-        float amax = 0;
-        if (there) {
-            Pack<T, slot> x = load_pack<T, slot>((const T *)call.x + (int64_t)r * call.inner + c * slot);
+    const bool plain = NORM == NO_NORM && (BITS == 16 || !call.factor);
+#pragma unroll 1
+    for (int r = 0; r < call.rows; r++)
+#pragma unroll 1
+        for (int c = threadIdx.x; c < call.inner / slot; c += WARPS * 32) {
+            const T *from = (const T *)call.x + (int64_t)r * call.inner + c * slot;
+            uint4 *to = at.rows + r * slots_per_row(call) + c;
+            if (plain) {
+                copy_async16(to, from);
+                continue;
+            }
+            Pack<T, slot> x = load_pack<T, slot>(from);
             if (NORM == BLOCK_NORM) x = normalized<T>(call, at, x, at.stats[r], c);
-            reinterpret_cast<Pack<T, slot> *>(at.rows)[r * slots_per_row(call) + c] = x;
-            float values[slot];
-            if (BITS != 16) scaled(values, call, x, c);
-            if (BITS != 16) amax = largest_of(values);
+            *reinterpret_cast<Pack<T, slot> *>(to) = balanced<T, BITS>(call, x, c);
         }
-        if (BITS == 16) return;
-        const uint32_t bits = __reduce_max_sync(full_warp, __float_as_uint(amax));
-        if (threadIdx.x % 32 == 0) atomicMax(at.amax + r, bits);
-    });
-}
-
-// A thread quantizes the slots that it has filled.
-template <typename T, int WARPS>
-__device__ inline void quantize_rows(const CudaFused &call, const Shared &at) {
-    over_packs<WARPS>(call, [&](int r, int c, bool there) {
-        if (!there) return;
-        const float amax = row_amax(call, at.amax[r]);
-        uint4 *to = at.rows + r * slots_per_row(call) + c;
-        float values[slot];
-        scaled(values, call, *reinterpret_cast<const Pack<T, slot> *>(to), c);
-        *reinterpret_cast<uint2 *>(to) = quantized(values, amax, inverse_of(amax));
-    });
+    copy_group();
+    copy_wait<0>();
 }
 
 // Brings all rows into shared memory.
@@ -308,82 +236,105 @@ __device__ inline void prepare_rows(const CudaFused &call, const Shared &at) {
 #pragma unroll 1
         for (int r = threadIdx.x / 32; r < call.rows; r += WARPS)
             normalize_row<T, BITS, lane_packs<NORM>>(call, at, r);
-        __syncthreads();
-        return;
+    } else {
+        if constexpr (NORM == BLOCK_NORM) {
+            find_stats<T, WARPS * 32>(call, at);
+            __syncthreads();
+        }
+        stage_rows<T, BITS, WARPS, NORM>(call, at);
     }
-    if constexpr (NORM == NO_NORM && BITS == 16) {
-#pragma unroll 1
-        for (int r = 0; r < call.rows; r++)
-#pragma unroll 1
-            for (int c = threadIdx.x; c < call.inner / slot; c += WARPS * 32)
-                copy_async16(at.rows + r * slots_per_row(call) + c,
-                             (const T *)call.x + (int64_t)r * call.inner + c * slot);
-        copy_group();
-        copy_wait<0>();
-        __syncthreads();
-        return;
-    }
-    if constexpr (NORM == BLOCK_NORM) {
-        find_stats<T, WARPS * 32>(call, at);
-        __syncthreads();
-    }
-    stage_rows<T, BITS, WARPS, NORM>(call, at);
-    __syncthreads();
-    if (BITS == 16) return;
-    quantize_rows<T, WARPS>(call, at);
     __syncthreads();
 }
 
 // ---- products ----
 
-// A lane's operands of one chunk, of rows g and g + 8: pairs of 32-bit words that are multiplied with the
-// words of a Weight.
-template <typename T, int BITS> struct Operand {
-    uint32_t low[4], high[4];
-    __device__ static void read(uint32_t (&to)[4], const CudaFused &call, const Shared &at, bool there,
+// A lane's elements of one chunk, of rows g and g + 8: pairs that are multiplied with those of Values.
+template <int BITS> struct Operand {
+    static constexpr int words = BITS == 8 ? 8 : 4;
+    uint32_t low[words], high[words];
+    __device__ static void read(uint32_t (&to)[words], const CudaFused &call, const Shared &at, bool there,
                                 int row, int piece, int t) {
-        const uint4 *from = at.rows + row * slots_per_row(call);
-        to[0] = to[1] = to[2] = to[3] = 0;
+        const uint4 *from = at.rows + row * slots_per_row(call) + piece * (chunk<BITS> / slot);
+#pragma unroll
+        for (int i = 0; i < words; i++) to[i] = 0;
         if (!there) return;
-        if constexpr (BITS == 16) {
-            const uint4 all = from[piece * (chunk<16> / slot) + t];
-            to[0] = all.x, to[1] = all.y, to[2] = all.z, to[3] = all.w;
-        } else if constexpr (BITS == 8) {
-            from += piece * (chunk<8> / slot) + 2 * t;
-            const uint2 one = *reinterpret_cast<const uint2 *>(from),
-                        two = *reinterpret_cast<const uint2 *>(from + 1);
+        if constexpr (BITS == 4) { // inputs 4t to 4t + 3 of both halves
+            const uint2 one = reinterpret_cast<const uint2 *>(from)[t],
+                        two = reinterpret_cast<const uint2 *>(from)[t + 4];
             to[0] = one.x, to[1] = one.y, to[2] = two.x, to[3] = two.y;
         } else {
-            from += piece * (chunk<4> / slot) + t / 2;
-            to[0] = reinterpret_cast<const uint32_t *>(from)[t % 2];
-            to[1] = reinterpret_cast<const uint32_t *>(from + 2)[t % 2];
+#pragma unroll
+            for (int i = 0; i < words / 4; i++) {
+                const uint4 all = from[words / 4 * t + i];
+                to[4 * i] = all.x, to[4 * i + 1] = all.y, to[4 * i + 2] = all.z, to[4 * i + 3] = all.w;
+            }
         }
     }
 };
 
-template <typename T>
-__device__ inline void multiply(float (&sum)[4], const Operand<T, 16> &x, const Weight<16> &w) {
-    const uint32_t one[4] = {x.low[0], x.high[0], x.low[1], x.high[1]};
-    const uint32_t two[4] = {x.low[2], x.high[2], x.low[3], x.high[3]};
-    multiply_add<T>(sum, one, w.word.x, w.word.y);
-    multiply_add<T>(sum, two, w.word.z, w.word.w);
+// Bytes 2i and 2i + 1 of a word as 16-bit elements: int8, or int4 in the low half of each byte. A byte in the
+// mantissa of a power of two is that power plus its value. bf16 has room for 7 bits, so the sign of an int8
+// goes into the subtrahend: 128 or 256.
+template <typename T, int BITS> __device__ inline uint32_t elements_of(uint32_t word, int i) {
+    constexpr bool brief = std::is_same_v<T, __nv_bfloat16>;
+    const uint32_t bytes = __byte_perm(word, 0, i ? 0x4342 : 0x4140);
+    uint32_t from, less;
+    if constexpr (BITS == 4) {
+        from = ((bytes & 0x000f000f) ^ 0x00080008) | (brief ? 0x43004300 : 0x64006400);
+        less = brief ? 0x43084308 : 0x64086408; // 128 + 8, 1024 + 8
+    } else if constexpr (brief) {
+        from = (bytes & 0x007f007f) | 0x43004300;
+        less = (bytes & 0x00800080) | 0x43004300;
+    } else {
+        from = (bytes ^ 0x00800080) | 0x64006400;
+        less = 0x64806480; // 1024 + 128
+    }
+    using Two = std::conditional_t<brief, __nv_bfloat162, __half2>;
+    Two a, b;
+    memcpy(&a, &from, sizeof a);
+    memcpy(&b, &less, sizeof b);
+    const Two made = __hsub2(a, b);
+    uint32_t bits;
+    memcpy(&bits, &made, sizeof bits);
+    return bits;
 }
-template <typename T>
-__device__ inline void multiply(int (&sum)[4], const Operand<T, 8> &x, const Weight<8> &w) {
-    const uint32_t one[4] = {x.low[0], x.high[0], x.low[1], x.high[1]};
-    const uint32_t two[4] = {x.low[2], x.high[2], x.low[3], x.high[3]};
-    multiply_add_int8(sum, one, w.word.x, w.word.y);
-    multiply_add_int8(sum, two, w.word.z, w.word.w);
-}
-// A nibble in the upper half of a byte is 16 times its value; the sum of a slice is divided by 16 again.
-template <typename T>
-__device__ inline void multiply(int (&sum)[4], const Operand<T, 4> &x, const Weight<4> &w) {
-    const uint32_t all[4] = {x.low[0], x.high[0], x.low[1], x.high[1]};
-    const int step[2] = {(int8_t)(w.steps & 0xff), (int8_t)(w.steps >> 8)};
-    int total[4] = {};
-    multiply_add_int8(total, all, w.word << 4 & 0xf0f0f0f0u, w.word & 0xf0f0f0f0u);
+
+// A lane's weights of a column and chunk as 16-bit elements, in the order of Operand.
+template <typename T, int BITS> struct Values {
+    uint32_t word[Operand<BITS>::words];
+    uint32_t steps; // int4
+    __device__ void set(const Weight<BITS> &from) {
+        if constexpr (BITS == 4) {
 #pragma unroll
-    for (int j = 0; j < 4; j++) sum[j] += step[j % 2] * (total[j] >> 4);
+            for (int i = 0; i < 4; i++)
+                word[i] = elements_of<T, 4>(i < 2 ? from.word : from.word >> 4, i % 2);
+            steps = from.steps;
+        } else {
+            const uint32_t raw[4] = {from.word.x, from.word.y, from.word.z, from.word.w};
+#pragma unroll
+            for (int i = 0; i < Operand<BITS>::words; i++)
+                if constexpr (BITS == 8)
+                    word[i] = elements_of<T, 8>(raw[i / 2], i % 2);
+                else
+                    word[i] = raw[i];
+        }
+    }
+};
+
+template <typename T, int BITS>
+__device__ inline void multiply(float (&sum)[4], const Operand<BITS> &x, const Values<T, BITS> &w) {
+    float slice[4] = {};
+    float(&total)[4] = BITS == 4 ? slice : sum;
+#pragma unroll
+    for (int i = 0; i < Operand<BITS>::words; i += 2) {
+        const uint32_t rows[4] = {x.low[i], x.high[i], x.low[i + 1], x.high[i + 1]};
+        multiply_add<T>(total, rows, w.word[i], w.word[i + 1]);
+    }
+    if constexpr (BITS == 4) {
+        const float step[2] = {(float)(int8_t)(w.steps & 0xff), (float)(int8_t)(w.steps >> 8)};
+#pragma unroll
+        for (int j = 0; j < 4; j++) sum[j] += step[j % 2] * slice[j];
+    }
 }
 
 // The weights of `piece`, a chunk of the inner dimension, for the lane's column of the tile that starts at
@@ -411,9 +362,9 @@ template <typename T, int BITS, int WARPS, int TILES> struct Products {
     // Chunks whose weights are in flight: up to 8 KB per column of 16-bit weights, or 4 KB with 8 warps.
     static constexpr int in_flight = (WARPS == 8 ? 4 : 8 / TILES) / (BITS == 8 ? 2 : 1);
     static constexpr int width = TILES * tile;
-    using Sum = std::conditional_t<BITS == 16, float, int>;
     Weight<BITS> weights[in_flight][TILES];
-    Sum sum[TILES][4] = {};
+    Values<T, BITS> values[in_flight][TILES];
+    float sum[TILES][4] = {};
     int first, last, warp, g, t;
 
     __device__ explicit Products(const CudaFused &call) {
@@ -428,24 +379,36 @@ template <typename T, int BITS, int WARPS, int TILES> struct Products {
 #pragma unroll
             for (int i = 0; i < TILES; i++) {
                 const int n = row_of(i);
-                weights[a][i] = {};
-                if (from + a < last && n >= 0) weights[a][i] = load_weight<BITS>(call, n, from + a, g, t);
+                Weight<BITS> weight = {};
+                if (from + a < last && n >= 0) weight = load_weight<BITS>(call, n, from + a, g, t);
+                if constexpr (BITS == 16)
+                    values[a][i].set(weight);
+                else
+                    weights[a][i] = weight;
             }
     }
-    // The first weights are already loaded.
+    __device__ void convert() {
+        if constexpr (BITS != 16)
+#pragma unroll
+            for (int i = 0; i < in_flight * TILES; i++)
+                values[i / TILES][i % TILES].set(weights[i / TILES][i % TILES]);
+    }
+    // The first weights are already loaded and converted.
     template <typename RowOf> __device__ void run(const CudaFused &call, const Shared &at, RowOf row_of) {
 #pragma unroll 1
         for (int from = first; from < last; from += in_flight) {
 #pragma unroll
             for (int a = 0; a < in_flight; a++) {
-                Operand<T, BITS> x;
+                Operand<BITS> x;
                 const bool there = from + a < last;
                 x.read(x.low, call, at, there && g < call.rows, g, from + a, t);
                 x.read(x.high, call, at, there && g + 8 < call.rows, g + 8, from + a, t);
 #pragma unroll
-                for (int i = 0; i < TILES; i++) multiply<T>(sum[i], x, weights[a][i]);
+                for (int i = 0; i < TILES; i++) multiply<T, BITS>(sum[i], x, values[a][i]);
             }
-            if (from + in_flight < last) load(call, row_of, from + in_flight);
+            if (from + in_flight >= last) break;
+            load(call, row_of, from + in_flight);
+            convert();
         }
     }
     __device__ void store(const CudaFused &call, const Shared &at) const {
@@ -454,10 +417,8 @@ template <typename T, int BITS, int WARPS, int TILES> struct Products {
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const int row = g + j / 2 * 8;
-                uint32_t bits;
-                memcpy(&bits, &sum[i][j], sizeof bits);
                 if (row < call.rows)
-                    at.part[(warp * call.rows + row) * (width + 1) + i * tile + 2 * t + j % 2] = bits;
+                    at.part[(warp * call.rows + row) * (width + 1) + i * tile + 2 * t + j % 2] = sum[i][j];
             }
     }
 };
@@ -474,7 +435,6 @@ __device__ inline void load_constants(const CudaFused &call, const Shared &at, R
         at.bias[i] = there && call.bias ? to_float(((const T *)call.bias)[n + i % tile]) : 0.0f;
         at.scale[i] = there && BITS != 16 ? call.scale[n + i % tile] : 0.0f;
     }
-    if (i < max_rows) at.amax[i] = 0;
 #pragma unroll 1
     for (int c = i; NORM != NO_NORM && c < call.inner / slot; c += WARPS * 32) {
         copy_async16(at.gamma + c, (const uint4 *)call.gamma + c);
@@ -487,22 +447,13 @@ __device__ inline void load_constants(const CudaFused &call, const Shared &at, R
 // The sum of column i of the block for a row, over all warps and with the bias.
 template <typename T, int BITS, int WARPS>
 __device__ inline float total_of(const CudaFused &call, const Shared &at, int row, int i, int width) {
-    const uint32_t *from = at.part + row * (width + 1) + i;
+    const float *from = at.part + row * (width + 1) + i;
     const int step = call.rows * (width + 1);
-    if constexpr (BITS == 16) {
-        float total = 0;
+    float total = 0;
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) total += __uint_as_float(from[w * step]);
-        return call.bias ? total + at.bias[i] : total;
-    } else {
-        int total = 0;
-#pragma unroll
-        for (int w = 0; w < WARPS; w++) total += (int)from[w * step];
-        const float amax = row_amax(call, at.amax[row]);
-        const float unit = isinf(amax) ? NAN : __fdiv_rn(amax, 127.0f);
-        float value = __fmul_rn(__fmul_rn((float)total, unit), at.scale[i]);
-        return call.bias ? __fadd_rn(value, at.bias[i]) : value;
-    }
+    for (int w = 0; w < WARPS; w++) total += from[w * step];
+    if (BITS != 16) total = __fmul_rn(total, at.scale[i]);
+    return call.bias ? __fadd_rn(total, at.bias[i]) : total;
 }
 
 } // namespace

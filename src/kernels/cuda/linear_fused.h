@@ -26,7 +26,6 @@ typedef struct CudaFused {
     int bits;
     const void *w;
     const float *scale, *factor; /* int8 and int4; factor may be NULL */
-    float static_amax;           /* 0: computed for each row */
 } CudaFused;
 
 /* Whether the sizes and addresses allow it on the current device. */

@@ -1,4 +1,6 @@
-/* Linear layers with what surrounds them in generation: the separate kernels, one after the other. */
+/* Linear layers with what surrounds them in generation: the separate kernels, one after the other, or with
+ * packed weights a product with these in fp32. */
+#include "kernels/int8.h"
 #include "kernels/ref/ref.h"
 
 static Status normalize_rows(Stream *stream, Tensor h, float *stats, Tensor x, const LinearFusion *fusion) {
@@ -9,23 +11,51 @@ static Status normalize_rows(Stream *stream, Tensor h, float *stats, Tensor x, c
     return layernorm_forward_ref(stream, h, mean, rstd, x, fusion->gamma, fusion->beta, fusion->eps);
 }
 
+/* scaled = h times the factors of w. */
+static void balance(Tensor scaled, Tensor h, const Int8View *view) {
+    int64_t K = tensor_cols(h);
+    for (int64_t i = 0; i < tensor_count(h); i++)
+        tensor_put(scaled, i, tensor_get(h, i) * (view->factor ? view->factor[i % K] : 1));
+}
+
+/* y = act(h w^T + b), with h balanced. */
+static void multiply_packed(Tensor y, Tensor h, Tensor w, const Int8View *view, Tensor b, Act act) {
+    int64_t K = tensor_cols(h), N = tensor_rows(w);
+    for (int64_t m = 0; m < tensor_rows(h); m++)
+        for (int64_t n = 0; n < N; n++) {
+            double sum = 0;
+            for (int64_t k = 0; k < K; k++) sum += tensor_get(h, m * K + k) * int8_value(view, n, k);
+            tensor_put(y, m * N + n, sum * view->scale[n] + (b.data ? tensor_get(b, n) : 0));
+            if (act) tensor_put(y, m * N + n, act_value(act, tensor_get(y, m * N + n)));
+        }
+}
+
 Status linear_fused_forward_ref(Stream *stream, Tensor y, Tensor x, Tensor w, Tensor b, Act act,
                                 LinearFusion fusion) {
     int64_t M = tensor_rows(x), rows = tensor_rows(w);
     CLEANUP(mem_freep) void *normed = NULL, *stats = NULL, *result = NULL;
     Tensor h = x, v = tensor_2d(NULL, x.dtype, M, rows);
+    bool packed = w.dtype == DT_Q8 || w.dtype == DT_Q4;
+    TRY(mem_new(1, tensor_bytes(x), &normed));
     if (fusion.gamma.data) {
-        TRY(mem_new(1, tensor_bytes(x), &normed));
         TRY(mem_new(2 * (size_t)M, sizeof(float), &stats));
         h.data = normed;
         TRY(normalize_rows(stream, h, stats, x, &fusion));
     }
     TRY(mem_new(1, tensor_bytes(v), &result));
     v.data = fusion.gated || fusion.res.data ? result : y.data;
-    bool packed = w.dtype == DT_Q8 || w.dtype == DT_Q4;
-    TRY((packed ? linear_int8_forward_ref : linear_forward_ref)(stream, v, TENSOR_NONE, h, w, b,
-                                                                fusion.gated ? ACT_NONE : act));
-    if (fusion.gated) return glu_forward_ref(stream, y, v, act);
-    if (fusion.res.data) return dropout_add_forward_ref(stream, y, fusion.res, v, (Dropout){0});
-    return OK;
+    if (fusion.gated) {
+        TRY(linear_fused_forward_ref(stream, v, h, w, b, ACT_NONE, (LinearFusion){0}));
+        return glu_forward_ref(stream, y, v, act);
+    }
+    if (packed) {
+        Int8View view = int8_view(w);
+        Tensor scaled = h;
+        scaled.data = normed;
+        balance(scaled, h, &view);
+        multiply_packed(v, scaled, w, &view, b, act);
+    } else {
+        TRY(linear_forward_ref(stream, v, TENSOR_NONE, h, w, b, act));
+    }
+    return fusion.res.data ? dropout_add_forward_ref(stream, y, fusion.res, v, (Dropout){0}) : OK;
 }
