@@ -94,7 +94,7 @@ static Status run_dropout_add(Bench *bench, const Tensor *t) {
 }
 static Status run_dropout_backward(Bench *bench, const Tensor *t) {
     Tensor dy = as_batch(t[0]);
-    return dropout_backward(&bench->exec, as_batch(t[1]), dy, dropout_of(dy, dy.dim[1]));
+    return dropout_backward(&bench->exec, as_batch(t[1]), TENSOR_NONE, dy, dropout_of(dy, dy.dim[1]));
 }
 static Status run_dropout_add_norm(Bench *bench, const Tensor *t) {
     Tensor y = as_batch(t[1]);
@@ -112,7 +112,7 @@ static Status run_layernorm_backward(Bench *bench, const Tensor *t) {
     int64_t rows = tensor_rows(t[0]);
     return layernorm_backward(&bench->exec, t[3], small_at(bench, 2 * WIDTH, WIDTH),
                               small_at(bench, 3 * WIDTH, WIDTH), t[0], t[1], small_at(bench, 4096, rows),
-                              small_at(bench, 8192, rows), weights_at(bench, 0), t[2]);
+                              small_at(bench, 8192, rows), weights_at(bench, 0), t[2], (NormSums){0});
 }
 static Status run_rmsnorm(Bench *bench, const Tensor *t) {
     return rmsnorm_forward(&bench->exec, t[1], small_at(bench, 8192, tensor_rows(t[0])), t[0],

@@ -334,7 +334,7 @@ static void test_dropout_far(void **state) {
                                .key = rng_key(3, "far", 7),
                                .origin = {0, 0, (1ll << 35) - C / 2 - 3},
                                .extent = {1, 1ll << 36}};
-            assert_ok(dropout_backward(&kit.exec, y, y, dropout));
+            assert_ok(dropout_backward(&kit.exec, y, TENSOR_NONE, y, dropout));
             for (int64_t e = 0; e < C; e++) {
                 bool kept = rng_u16(dropout.key, (uint64_t)(dropout.origin[2] + e)) >= 0x8000;
                 assert_true(tensor_get(y, e) == (kept ? 2 : 0));

@@ -18,22 +18,27 @@ static void balance(Tensor scaled, Tensor h, const Int8View *view) {
         tensor_put(scaled, i, tensor_get(h, i) * (view->factor ? view->factor[i % K] : 1));
 }
 
-/* y = act(h w^T + b), with h balanced. */
-static void multiply_packed(Tensor y, Tensor h, Tensor w, const Int8View *view, Tensor b, Act act) {
-    int64_t K = tensor_cols(h), N = tensor_rows(w);
-    for (int64_t m = 0; m < tensor_rows(h); m++)
-        for (int64_t n = 0; n < N; n++) {
+/* y = act(h w^T + b), with h balanced. `values` has room for a row of w and all of h. */
+static void multiply_packed(Tensor y, Tensor h, Tensor w, const Int8View *view, Tensor b, Act act,
+                            float *values) {
+    int64_t M = tensor_rows(h), K = tensor_cols(h), N = tensor_rows(w);
+    float *row = values + M * K;
+    for (int64_t i = 0; i < M * K; i++) values[i] = (float)tensor_get(h, i);
+    for (int64_t n = 0; n < N; n++) {
+        for (int64_t k = 0; k < K; k++) row[k] = (float)int8_value(view, n, k);
+        for (int64_t m = 0; m < M; m++) {
             double sum = 0;
-            for (int64_t k = 0; k < K; k++) sum += tensor_get(h, m * K + k) * int8_value(view, n, k);
+            for (int64_t k = 0; k < K; k++) sum += (double)values[m * K + k] * row[k];
             tensor_put(y, m * N + n, sum * view->scale[n] + (b.data ? tensor_get(b, n) : 0));
             if (act) tensor_put(y, m * N + n, act_value(act, tensor_get(y, m * N + n)));
         }
+    }
 }
 
 Status linear_fused_forward_ref(Stream *stream, Tensor y, Tensor x, Tensor w, Tensor b, Act act,
                                 LinearFusion fusion) {
     int64_t M = tensor_rows(x), rows = tensor_rows(w);
-    CLEANUP(mem_freep) void *normed = NULL, *stats = NULL, *result = NULL;
+    CLEANUP(mem_freep) void *normed = NULL, *stats = NULL, *result = NULL, *values = NULL;
     Tensor h = x, v = tensor_2d(NULL, x.dtype, M, rows);
     bool packed = w.dtype == DT_Q8 || w.dtype == DT_Q4;
     TRY(mem_new(1, tensor_bytes(x), &normed));
@@ -52,8 +57,9 @@ Status linear_fused_forward_ref(Stream *stream, Tensor y, Tensor x, Tensor w, Te
         Int8View view = int8_view(w);
         Tensor scaled = h;
         scaled.data = normed;
+        TRY(mem_new((size_t)(M + 1) * (size_t)tensor_cols(x), sizeof(float), &values));
         balance(scaled, h, &view);
-        multiply_packed(v, scaled, w, &view, b, act);
+        multiply_packed(v, scaled, w, &view, b, act, values);
     } else {
         TRY(linear_forward_ref(stream, v, TENSOR_NONE, h, w, b, act));
     }
