@@ -406,9 +406,10 @@ template <typename T, int BITS, int WARPS, int TILES> struct Products {
 #pragma unroll
                 for (int i = 0; i < TILES; i++) multiply<T, BITS>(sum[i], x, values[a][i]);
             }
-            if (from + in_flight >= last) break;
-            load(call, row_of, from + in_flight);
-            convert();
+            if (from + in_flight < last) {
+                load(call, row_of, from + in_flight);
+                convert();
+            }
         }
     }
     __device__ void store(const CudaFused &call, const Shared &at) const {
