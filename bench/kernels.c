@@ -4,8 +4,8 @@
  *
  * For each number of threads and each kernel whose name contains NAME, prints the median and the fastest call
  * of both, in ms, the kernel's bandwidth, and the plain loop's time relative to the kernel's. Calls alternate
- * and iterate over so many copies of the operands that none is left in a core's own caches. MS is the time
- * for each kernel (100). Build it with the target `bench_kernels`. */
+ * and iterate over enough copies of the operands to evict them from a core's own caches. MS is the time
+ * per kernel (default: 100). Build it with the target `bench_kernels`. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
