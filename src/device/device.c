@@ -196,6 +196,10 @@ Status stream_event_wait(Stream *stream, void *event) {
     return event ? stream->device->ops->event_wait(stream, event) : OK;
 }
 
+Status stream_event_sync(Device *device, void *event) {
+    return event ? device->ops->event_sync(event) : OK;
+}
+
 void stream_event_free(Device *device, void *event) {
     if (event) device->ops->event_free(event);
 }

@@ -42,9 +42,10 @@ typedef struct DeviceOps {
     Status (*stream_wait)(Stream *stream, Stream *other);
     /* Whether work on two streams runs at the same time. NULL: it does not. */
     bool (*overlaps)(const Device *device);
-    /* See stream_event_record. All three NULL: work is complete when a call returns. */
+    /* See stream_event_record. All four NULL: work is complete when a call returns. */
     Status (*event_record)(Stream *stream, void **event);
     Status (*event_wait)(Stream *stream, void *event);
+    Status (*event_sync)(void *event);
     void (*event_free)(void *event);
     Status (*mark)(Stream *stream, int mark);
     Status (*elapsed)(Stream *stream, int from, int to, double *ret_seconds);
@@ -158,10 +159,11 @@ MUST_USE Status stream_zero(Stream *stream, void *dst, size_t bytes);
 MUST_USE Status stream_sync(Stream *stream);
 /* Later work on `stream` starts after the work now on `other`. */
 MUST_USE Status stream_wait(Stream *stream, Stream *other);
-/* An event is the work on a stream so far, for which another stream may be made to wait later. record creates
- * *event if it is NULL, and otherwise uses it again. Waiting for NULL does nothing. */
+/* An event is the work on a stream so far, for which another stream (wait) or the host (sync) may wait later.
+ * record creates *event if it is NULL, and otherwise uses it again. Waiting for NULL does nothing. */
 MUST_USE Status stream_event_record(Stream *stream, void **event);
 MUST_USE Status stream_event_wait(Stream *stream, void *event);
+MUST_USE Status stream_event_sync(Device *device, void *event);
 void stream_event_free(Device *device, void *event);
 /* stream_mark records the time at which the work now on the stream completes; stream_elapsed returns the time
  * between two marks, waiting for the later one. Marks are numbered 0 .. STREAM_MARKS - 1. */

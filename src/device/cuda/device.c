@@ -143,6 +143,10 @@ static Status event_wait_cuda(Stream *stream, void *event) {
     return cuda_status(cudaStreamWaitEvent(cuda_stream(stream), event, 0), "waiting for an event");
 }
 
+static Status event_sync_cuda(void *event) {
+    return cuda_status(cudaEventSynchronize(event), "synchronizing an event");
+}
+
 static void event_free_cuda(void *event) {
     cudaEventDestroy(event);
 }
@@ -188,6 +192,7 @@ const DeviceOps device_ops_cuda = {
     .overlaps = overlaps_cuda,
     .event_record = event_record_cuda,
     .event_wait = event_wait_cuda,
+    .event_sync = event_sync_cuda,
     .event_free = event_free_cuda,
     .mark = mark_cuda,
     .elapsed = elapsed_cuda,
