@@ -154,16 +154,33 @@ Status bce_loss(Exec *exec, Tensor losses, Tensor logits, Tensor targets, float 
         logits, targets, scale, gradient);
 }
 
+static Status check_columns(const char *kernel, int64_t C) {
+    if (C >= 1 && C <= INT32_MAX) return OK;
+    return FAILED("internal: %s: rows have %lld columns; expected 1 to %d", kernel, (long long)C, INT32_MAX);
+}
+
 Status argmax(Exec *exec, Tensor index, Tensor x) {
     CHECK_FLOAT(x);
     int64_t M = tensor_rows(x), C = tensor_cols(x);
     CHECK_MATRIX(x, x.dtype, M, C);
     CHECK_INDEX(index, M);
     if (M == 0) return OK;
-    if (C < 1 || C > INT32_MAX)
-        return FAILED("internal: %s: rows have %lld columns; expected 1 to %d", __func__, (long long)C,
-                      INT32_MAX);
+    TRY(check_columns(__func__, C));
     RUN(KERNEL_ARGMAX, (double)tensor_count(x), BYTES(index, x), argmax, index, x);
+}
+
+Status argmax_advance(Exec *exec, Tensor chosen, Tensor tokens, Tensor past, Tensor x) {
+    CHECK_FLOAT(x);
+    int64_t M = tensor_rows(x), C = tensor_cols(x), R = tensor_cols(chosen);
+    CHECK_MATRIX(x, x.dtype, M, C);
+    CHECK_MATRIX(chosen, DT_I32, M, R);
+    CHECK_INDEX(tokens, M);
+    CHECK_INDEX(past, M);
+    if (M == 0) return OK;
+    TRY(check_columns(__func__, C));
+    TRY(check_columns(__func__, R));
+    RUN(KERNEL_ARGMAX_ADVANCE, (double)tensor_count(x), BYTES(tokens, past, past, x), argmax_advance, chosen,
+        tokens, past, x);
 }
 
 Status xent_hits(Exec *exec, Tensor hits, Tensor stats, Tensor labels, int64_t valid) {

@@ -181,10 +181,10 @@ void bce_loss_sweep(Sweep *sweep) {
 
 /* Flags: 0 random values, 1 ties including zeros of both signs, 2 a NaN in every other row, 3 infinities: one
  * +inf, or one -inf, or only -inf. */
-static void argmax_case(Kit *kit, const Args *args) {
+static Tensor argmax_input(Kit *kit, const Args *args) {
     int64_t M = args->n[0] * args->n[1], C = args->n[2];
     Tensor x = kit_uniform(kit, typed(kit, shape2(M, C)), -12, 12), where = kit_index(kit, shape1(M), 0, C);
-    Tensor few = kit_index(kit, shape2(M, C), 0, 3), got = kit_take(kit, shape1(M));
+    Tensor few = kit_index(kit, shape2(M, C), 0, 3);
     for (int64_t i = 0; i < M * C; i++) {
         static const double equals[] = {-1, -0.0, 0};
         if (args->flags == 1) tensor_put(x, i, equals[tensor_i32(few)[i]]);
@@ -195,6 +195,12 @@ static void argmax_case(Kit *kit, const Args *args) {
         if (args->flags == 2 && m % 2 == 0) tensor_put(x, at, m % 4 ? NAN : -NAN);
         if (args->flags == 3 && m % 3) tensor_put(x, at, m % 3 == 1 ? INFINITY : -INFINITY);
     }
+    return x;
+}
+
+static void argmax_case(Kit *kit, const Args *args) {
+    int64_t M = args->n[0] * args->n[1];
+    Tensor x = argmax_input(kit, args), got = kit_take(kit, shape1(M));
     Tensor index = kit_index(kit, shape1(M), -7, -2);
     assert_ok(argmax(&kit->exec, index, x));
     for (int64_t m = 0; m < M; m++) tensor_put(got, m, tensor_i32(index)[m]);
@@ -204,6 +210,25 @@ static void argmax_case(Kit *kit, const Args *args) {
 void argmax_sweep(Sweep *sweep) {
     over_rows(sweep, argmax_case, 4, 0);
     for (unsigned f = 0; f < 4; f++) compare(sweep, argmax_case, (Args){{4, 3, 50257}, f, 0});
+}
+
+static void argmax_advance_case(Kit *kit, const Args *args) {
+    int64_t M = args->n[0] * args->n[1], R = 2 + args->flags % 2;
+    Tensor x = argmax_input(kit, args), chosen = kit_index(kit, shape2(M, R), -7, -2);
+    Tensor tokens = kit_index(kit, shape1(M), -7, -2), past = kit_index(kit, shape1(M), 0, 9);
+    Tensor got = kit_take(kit, shape1(M * (R + 2)));
+    assert_ok(argmax_advance(&kit->exec, chosen, tokens, past, x));
+    for (int64_t i = 0; i < M * R; i++) tensor_put(got, i, tensor_i32(chosen)[i]);
+    for (int64_t m = 0; m < M; m++) {
+        tensor_put(got, M * R + 2 * m, tensor_i32(tokens)[m]);
+        tensor_put(got, M * R + 2 * m + 1, tensor_i32(past)[m]);
+    }
+    kit_output(kit, "results", got);
+}
+
+void argmax_advance_sweep(Sweep *sweep) {
+    over_rows(sweep, argmax_advance_case, 4, 0);
+    for (unsigned f = 0; f < 4; f++) compare(sweep, argmax_advance_case, (Args){{4, 3, 50257}, f, 0});
 }
 
 /* Correct, wrong and ignored labels. */

@@ -110,8 +110,15 @@ static Status argmax_cpu(Stream *stream, Tensor index, Tensor x) {
     return OK;
 }
 
+static Status argmax_advance_cpu(Stream *stream, Tensor chosen, Tensor tokens, Tensor past, Tensor x) {
+    TRY(argmax_cpu(stream, tokens, x));
+    advance_tokens(chosen, tokens, past);
+    return OK;
+}
+
 void VARIANT(rows_override)(KernelTable *table) {
     table->argmax = argmax_cpu;
+    table->argmax_advance = argmax_advance_cpu;
     table->gather_rows = gather_rows_cpu;
     table->scatter_add_rows = scatter_add_rows_cpu;
     table->transpose = transpose_cpu;

@@ -1,4 +1,5 @@
 /* Row operations on a GPU, and sorting of row indices: slots for rows.cu and sort.cu. */
+#include "kernels/cuda/argmax.h"
 #include "kernels/cuda/cuda.h"
 
 static size_t round_up(size_t bytes) {
@@ -27,6 +28,14 @@ Status row_order(Stream *stream, int64_t count, int64_t largest, size_t more, Ro
 
 Status argmax_cuda(Stream *stream, Tensor index, Tensor x) {
     LAUNCH(launch_argmax(cuda_stream(stream), x.dtype, index.data, x.data, tensor_rows(x), tensor_cols(x)));
+    return OK;
+}
+
+Status argmax_advance_cuda(Stream *stream, Tensor chosen, Tensor tokens, Tensor past, Tensor x) {
+    ArgmaxAdvance advance = {
+        .past = past.data, .chosen = chosen.data, .columns = (int32_t)tensor_cols(chosen)};
+    LAUNCH(launch_argmax_advance(cuda_stream(stream), x.dtype, tokens.data, x.data, tensor_rows(x),
+                                 tensor_cols(x), advance));
     return OK;
 }
 

@@ -3,6 +3,7 @@
 //
 // Rows are added in the order of the index and rounded after each addition. All additions to one row of x
 // are therefore made by the warp of its first occurrence.
+#include "kernels/cuda/argmax.h"
 #include "kernels/cuda/cluster.cuh"
 
 namespace {
@@ -74,19 +75,32 @@ __device__ inline int32_t column_of(unsigned long long largest) {
     return finite ? (int32_t)(0xffffffffu - (uint32_t)largest) : -1;
 }
 
+// Without `past` there is nothing to advance.
+__device__ inline void put_index(int32_t *index, int64_t row, int32_t best, const ArgmaxAdvance &advance) {
+    if (!advance.past) {
+        index[row] = best;
+        return;
+    }
+    const int32_t past = advance.past[row];
+    advance.chosen[row * advance.columns + past % advance.columns] = best;
+    advance.past[row] = past + 1;
+    index[row] = max(best, 0);
+}
+
 template <typename T>
-__global__ void __launch_bounds__(argmax_threads) argmax_kernel(int32_t *index, const T *x, int64_t C) {
+__global__ void __launch_bounds__(argmax_threads)
+    argmax_kernel(int32_t *index, const T *x, int64_t C, ArgmaxAdvance advance) {
     __shared__ unsigned long long buffer[argmax_threads / 32];
     chain_next();
     chain_wait();
     unsigned long long largest = largest_rank(x + blockIdx.x * C, threadIdx.x, argmax_threads, C, buffer);
-    if (threadIdx.x == 0) index[blockIdx.x] = column_of(largest);
+    if (threadIdx.x == 0) put_index(index, blockIdx.x, column_of(largest), advance);
 }
 
 // The blocks of a cluster read a row in turn; the first one compares their results.
 template <typename T>
 __global__ void __launch_bounds__(argmax_threads)
-    argmax_cluster_kernel(int32_t *index, const T *x, int64_t C) {
+    argmax_cluster_kernel(int32_t *index, const T *x, int64_t C, ArgmaxAdvance advance) {
     __shared__ unsigned long long buffer[argmax_threads / 32], best[cluster_size];
     const unsigned rank = cluster_rank();
     const int64_t row = blockIdx.x / cluster_size;
@@ -105,7 +119,7 @@ __global__ void __launch_bounds__(argmax_threads)
     cluster_wait();
     if (rank > 0 || threadIdx.x > 0) return;
     for (int i = 0; i < cluster_size; i++) largest = best[i] > largest ? best[i] : largest;
-    index[row] = column_of(largest);
+    put_index(index, row, column_of(largest), advance);
 }
 
 // Lanes always process the same columns, so additions to a row need no barrier.
@@ -174,18 +188,23 @@ template <typename T> __global__ void transpose_kernel(T *y, const T *x, int64_t
 
 } // namespace
 
-cudaError_t launch_argmax(cudaStream_t stream, DType type, int32_t *index, const void *x, int64_t M,
-                          int64_t C) {
+cudaError_t launch_argmax_advance(cudaStream_t stream, DType type, int32_t *index, const void *x, int64_t M,
+                                  int64_t C, ArgmaxAdvance advance) {
     constexpr int few = 64; // rows; more fill the device with a block each
     if (M > INT32_MAX) return cudaErrorInvalidValue;
     return with_type(type, [&](auto t) {
         using T = decltype(t);
         if (M <= few && C > argmax_threads && has_clusters((const void *)argmax_cluster_kernel<T>))
             return launch_cluster(true, stream, argmax_cluster_kernel<T>, (unsigned)M * cluster_size,
-                                  argmax_threads, 0, index, (const T *)x, C);
+                                  argmax_threads, 0, index, (const T *)x, C, advance);
         return launch_chained(stream, argmax_kernel<T>, (unsigned)M, argmax_threads, 0, index, (const T *)x,
-                              C);
+                              C, advance);
     });
+}
+
+cudaError_t launch_argmax(cudaStream_t stream, DType type, int32_t *index, const void *x, int64_t M,
+                          int64_t C) {
+    return launch_argmax_advance(stream, type, index, x, M, C, ArgmaxAdvance{});
 }
 
 cudaError_t launch_gather_rows(cudaStream_t stream, DType type, void *out, const void *x,

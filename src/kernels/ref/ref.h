@@ -35,6 +35,9 @@ static inline double dropout_weight(const Dropout *dropout, int64_t b, int64_t h
 /* sums (C) += column sums of x (...,C). Either may be absent. */
 void add_column_sums(Tensor sums, Tensor x);
 
+/* What argmax_advance does with the argmax, which is in `tokens`. */
+void advance_tokens(Tensor chosen, Tensor tokens, Tensor past);
+
 /* x as an input of linear_fp8_forward, in both orientations. */
 void quantize_input_ref(Fp8Input ret_input, Tensor x, Fp8Scale scale);
 

@@ -29,6 +29,21 @@ Status argmax_ref(Stream *stream, Tensor index, Tensor x) {
     return OK;
 }
 
+void advance_tokens(Tensor chosen, Tensor tokens, Tensor past) {
+    int64_t R = tensor_cols(chosen);
+    for (int64_t m = 0; m < tensor_count(tokens); m++) {
+        int32_t *token = tensor_i32(tokens) + m, *position = tensor_i32(past) + m;
+        tensor_i32(chosen)[m * R + (*position)++ % R] = *token;
+        if (*token < 0) *token = 0;
+    }
+}
+
+Status argmax_advance_ref(Stream *stream, Tensor chosen, Tensor tokens, Tensor past, Tensor x) {
+    TRY(argmax_ref(stream, tokens, x));
+    advance_tokens(chosen, tokens, past);
+    return OK;
+}
+
 Status gather_rows_ref(Stream *stream, Tensor out, Tensor x, Tensor index) {
     (void)stream;
     TRY(check_rows("gather_rows", x, index));
