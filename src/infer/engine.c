@@ -65,6 +65,7 @@ static Status engine_begin(Engine **ret_engine, const EngineOptions *options) {
     CLEANUP(engine_freep) Engine *engine = NULL;
     TRY(mem_new(1, sizeof *engine, &engine));
     TRY(device_new(&engine->device, device, 0, options->threads));
+    engine->run_ahead = !device_is_host(engine->device);
     TRY(set_cache_type(engine, options));
     TRY(kernels_for(device, options->kernels, &engine->exec.table));
     TRY(stream_new(&engine->stream, engine->device));

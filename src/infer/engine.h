@@ -22,6 +22,7 @@ typedef struct Engine {
     Store *params;
     Exec exec;
     DType cache;       /* type of the KV cache */
+    bool run_ahead;    /* let greedy generation run ahead, see session_run_ahead; set for GPUs */
     LoadReport report; /* tensors in the files that the model does not use; no parameter is missing */
 } Engine;
 

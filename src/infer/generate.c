@@ -1,7 +1,8 @@
 /* The generation loop. Prompts are sorted by length and processed in groups that fit a session. Identical
  * prompts are prefilled once and their caches copied. Each decode step then chooses a token for each sequence
  * and feeds it. The last sequence moves into the slot of a finished one, so the batch shrinks as sequences
- * finish.
+ * finish. Greedy generation on a GPU runs ahead: the session computes the next step while the tokens of this
+ * one are appended.
  */
 #include <omp.h>
 #include <string.h>
@@ -172,6 +173,19 @@ static Status choose_tokens(Run *run, int64_t *count) {
     return OK;
 }
 
+/* Feeds the last token of each of `count` slots. All sequences of a group have equally many new tokens. */
+static Status feed_tokens(Run *run, int64_t count) {
+    const GenerateSpec *spec = run->spec;
+    for (int64_t b = 0; b < count; b++) {
+        const Sample *sample = &run->out->samples[run->slot[b]];
+        run->feed[b] = (Feed){.ids = sample->ids, .count = sample->count};
+    }
+    const Sample *any = &run->out->samples[run->slot[0]];
+    bool last = any->count + 1 == any->prompt_count + spec->max_tokens;
+    session_run_ahead(run->session, run->engine->run_ahead && !last);
+    return batch_step(run->session, run->engine, spec, run->feed, count);
+}
+
 static Status run_group(Run *run, int64_t first) {
     int64_t left = run->spec->count - first, count = left < run->batch ? left : run->batch;
     for (int64_t b = 0; b < count; b++) run->slot[b] = run->order[first + b];
@@ -180,11 +194,7 @@ static Status run_group(Run *run, int64_t first) {
     TRY(choose_tokens(run, &count));
     double prefilled = batch_clock();
     while (count > 0) {
-        for (int64_t b = 0; b < count; b++) {
-            const Sample *sample = &run->out->samples[run->slot[b]];
-            run->feed[b] = (Feed){.ids = sample->ids, .count = sample->count};
-        }
-        TRY(batch_step(run->session, run->engine, run->spec, run->feed, count));
+        TRY(feed_tokens(run, count));
         TRY(choose_tokens(run, &count));
     }
     GenerateTimes times = {prefilled - start, batch_clock() - prefilled};

@@ -12,6 +12,11 @@
  * A decode step (one token per sequence) launches the same operations every time. For each number of
  * sequences it runs normally once, is recorded the second time (a CUDA graph) and replayed from then on. If
  * the device cannot record, steps keep running normally.
+ *
+ * With session_enable_argmax, a step leaves the inputs of the next one on the device (argmax_advance). The
+ * next step can therefore start before the host has seen the result of this one; its own result waits in
+ * `next` until session_feed asks for it. Lengths count only what was fed, so a step that nobody asks for
+ * leaves nothing behind: the cache past a sequence's length is undefined anyway.
  */
 #include "infer/session.h"
 
@@ -22,6 +27,7 @@
 
 enum { MAX_RECORDED = 64 }; /* record steps of up to this many sequences */
 enum { STEP_ROWS = 16 };    /* sequences per decode step on the CPU */
+enum { RING = 2 };          /* steps whose results the host has not read: the one fed and the one after it */
 
 /* State of decode steps with a given number of sequences. */
 typedef struct StepState {
@@ -29,9 +35,17 @@ typedef struct StepState {
     Recording *recording; /* NULL: not recorded yet */
 } StepState;
 
+/* The step after the last one that was fed, if it was started already. It feeds the argmax. */
+typedef struct Ahead {
+    int64_t count; /* sequences; 0: not started */
+    int64_t valid; /* the first ones, whose results may be used */
+    bool finished; /* results are in Session.next */
+    int event;     /* in Session.event */
+} Ahead;
+
 struct Session {
     Engine *engine;
-    bool best_only, separate; /* separate: one sequence per chunk */
+    bool best_only, run_ahead, separate; /* separate: one sequence per chunk */
     int64_t B, S, K;
     Buffer memory, scratch, rope;
     Tensor rope_table;     /* see Pass.rope */
@@ -44,11 +58,15 @@ struct Session {
     Tensor best;           /* (B) int32 */
     Buffer saved;          /* part of `memory`, reused by every layer */
     int64_t *length, *fed; /* (B) in host memory: tokens in the cache, tokens of the current feed processed */
+    int32_t *input, *next; /* (B) in host memory: tokens of the last step, argmax of the step ahead */
+    Ahead ahead;
+    void *event[RING]; /* ends of steps, in turn */
     StepState step_state[MAX_RECORDED + 1];
     /* Host buffers for transfers to and from the device. */
     Buffer stage;  /* int32: like `inputs` */
     Buffer scores; /* (B,V) fp32 */
     Buffer chosen; /* (B) int32: like `best` */
+    Buffer ring;   /* (B,RING) int32: argmax of steps, which the device writes; see argmax_advance */
 };
 
 static int64_t min(int64_t a, int64_t b) {
@@ -114,6 +132,7 @@ static Status allocate(Session *s) {
     TRY(dev_alloc_host(device, tensor_bytes(s->inputs), &s->stage));
     TRY(dev_alloc_host(device, tensor_bytes(s->logits), &s->scores));
     TRY(dev_alloc_host(device, tensor_bytes(s->best), &s->chosen));
+    TRY(dev_alloc_host(device, RING * tensor_bytes(s->best), &s->ring));
     bump = (Bump){.base = s->memory.data, .size = s->memory.bytes};
     layout(s, saved, &bump);
     TRY(bump_check(&bump, "a session"));
@@ -149,6 +168,8 @@ Status session_new(Session **ret_session, Engine *engine, int64_t batch, int64_t
     TRY(mem_new((size_t)c->layers, sizeof *s->active, &s->active));
     TRY(mem_new((size_t)s->B, sizeof *s->length, &s->length));
     TRY(mem_new((size_t)s->B, sizeof *s->fed, &s->fed));
+    TRY(mem_new((size_t)s->B, sizeof *s->input, &s->input));
+    TRY(mem_new((size_t)s->B, sizeof *s->next, &s->next));
     TRY(allocate(s));
     *ret_session = s;
     s = NULL;
@@ -165,6 +186,8 @@ static void discard_recordings(Session *s) {
 
 void session_free(Session *s) {
     if (!s) return;
+    status_free(stream_sync(s->engine->stream)); /* a step ahead may still use the memory */
+    for (int i = 0; i < RING; i++) stream_event_free(s->engine->device, s->event[i]);
     discard_recordings(s);
     dev_free(&s->memory);
     dev_free(&s->scratch);
@@ -173,9 +196,12 @@ void session_free(Session *s) {
     free(s->active);
     free(s->length);
     free(s->fed);
+    free(s->input);
+    free(s->next);
     dev_free(&s->stage);
     dev_free(&s->scores);
     dev_free(&s->chosen);
+    dev_free(&s->ring);
     free(s);
 }
 
@@ -219,6 +245,23 @@ static void stage_chunk(Session *s, const Feed *feed, int64_t first, Shape shape
     }
 }
 
+/* Writes token[b] of a range of sequences, for a decode step, to the staging buffer. */
+static void stage_step(Session *s, const int32_t *token, Range range) {
+    Shape shape = shape_of(s, range.count, 1);
+    int32_t *tokens = s->stage.data, *past = tokens + past_at(shape), *fresh = tokens + fresh_at(shape);
+    for (int64_t i = 0; i < range.count; i++) {
+        tokens[i] = token[range.first + i];
+        past[i] = (int32_t)s->length[range.first + i];
+        fresh[i] = 1;
+    }
+}
+
+/* Copies the staged inputs to the device. */
+static Status upload(Session *s, Shape shape) {
+    size_t staged = (size_t)(fresh_at(shape) + shape.B) * sizeof(int32_t);
+    return stream_copy(s->engine->stream, s->inputs.data, s->stage.data, staged, COPY_TO_DEVICE);
+}
+
 static Pass pass_of(Session *s, Shape shape) {
     return (Pass){
         .exec = &s->engine->exec,
@@ -230,7 +273,8 @@ static Pass pass_of(Session *s, Shape shape) {
     };
 }
 
-/* Runs the staged chunk of sequences first .. through all blocks but the head; *ret_x is the output. */
+/* Runs the chunk in `inputs`, of sequences first .., through all blocks but the head; *ret_x is the output.
+ */
 static Status run_chunk(Session *s, int64_t first, Shape shape, Tensor *ret_x) {
     const Model *model = s->engine->model;
     int64_t B = shape.B, T = shape.T, C = model->config.hidden;
@@ -240,8 +284,6 @@ static Status run_chunk(Session *s, int64_t first, Shape shape, Tensor *ret_x) {
         .fresh = tensor_slice(s->inputs, fresh_at(shape), B),
         .cache = s->active,
     };
-    size_t staged = (size_t)(fresh_at(shape) + B) * sizeof(int32_t);
-    TRY(stream_copy(s->engine->stream, s->inputs.data, s->stage.data, staged, COPY_TO_DEVICE));
     for (int64_t i = 0; i < model->config.layers; i++) {
         s->active[i].k = tensor_slice(s->cache[i].k, first, B);
         s->active[i].v = tensor_slice(s->cache[i].v, first, B);
@@ -279,29 +321,35 @@ static float *logits_of(const Session *s, int64_t sequence) {
     return (float *)s->scores.data + sequence * s->logits.dim[1];
 }
 
-/* Computes logits of the next tokens from x (b,C), for sequences first .., and copies logits or argmax to the
- * host. */
-static Status compute_logits(Session *s, int64_t first, Tensor x) {
+/* Computes logits of the next tokens from x (b,C), for sequences first .., and copies them to the host unless
+ * only the argmax is needed there. */
+static Status compute_logits(Session *s, int64_t first, Tensor x, Tensor *ret_logits) {
     const Model *model = s->engine->model;
-    Stream *stream = s->engine->stream;
     int64_t count = x.dim[0];
     int at = model->count - 1;
     Pass pass = pass_of(s, shape_of(s, count, 1));
     pass.param = s->engine->params->view[at];
-    Tensor logits = tensor_slice(s->logits, first, count), best = tensor_slice(s->best, first, count);
-    TRY(output_logits(&model->block[at], &pass, OUTPUT_LM, logits, x));
-    if (!s->best_only)
-        return stream_copy(stream, logits_of(s, first), logits.data, tensor_bytes(logits), COPY_TO_HOST);
-    TRY(argmax(&s->engine->exec, best, logits));
-    return stream_copy(stream, (int32_t *)s->chosen.data + first, best.data, tensor_bytes(best),
+    *ret_logits = tensor_slice(s->logits, first, count);
+    TRY(output_logits(&model->block[at], &pass, OUTPUT_LM, *ret_logits, x));
+    if (s->best_only) return OK;
+    return stream_copy(s->engine->stream, logits_of(s, first), ret_logits->data, tensor_bytes(*ret_logits),
                        COPY_TO_HOST);
 }
 
-/* Decodes one staged token for each sequence of a range. */
+/* Decodes one token for each sequence of a range. With best_only it is in `inputs`, where the argmax then
+ * replaces it; otherwise it is staged. */
 static Status step(Session *s, Range range) {
-    Tensor x;
-    TRY(run_chunk(s, range.first, shape_of(s, range.count, 1), &x));
-    return compute_logits(s, range.first, tensor_2d(x.data, x.dtype, range.count, s->last.dim[1]));
+    Shape shape = shape_of(s, range.count, 1);
+    Tensor x, logits;
+    if (!s->best_only) TRY(upload(s, shape));
+    TRY(run_chunk(s, range.first, shape, &x));
+    x = tensor_2d(x.data, x.dtype, range.count, s->last.dim[1]);
+    TRY(compute_logits(s, range.first, x, &logits));
+    if (!s->best_only) return OK;
+    Tensor ring = tensor_2d(s->ring.data, DT_I32, s->B, RING);
+    return argmax_advance(&s->engine->exec, tensor_slice(ring, range.first, range.count),
+                          tensor_slice(s->inputs, 0, range.count),
+                          tensor_slice(s->inputs, past_at(shape), range.count), logits);
 }
 
 /* If recording fails, steps keep running normally; a genuine error will then show up there. */
@@ -341,22 +389,108 @@ static Range next_range(const Session *s, int64_t first, int64_t count, int64_t 
     return (Range){first, s->separate ? min(count - first, max) : count};
 }
 
-static Status feed_step(Session *s, const Feed *feed, int64_t count) {
+/* Starts a step that feeds token[b] to sequence b. The previous transfer must be complete. */
+static Status start_step(Session *s, const int32_t *token, int64_t count) {
     Range range;
     for (int64_t first = 0; first < count; first += range.count) {
         range = next_range(s, first, count, STEP_ROWS);
-        stage_chunk(s, feed, first, shape_of(s, range.count, 1));
+        stage_step(s, token, range);
+        if (s->best_only) TRY(upload(s, shape_of(s, range.count, 1)));
         TRY(s->separate ? step(s, range) : replay_step(s, range.count));
     }
-    for (int64_t b = 0; b < count; b++) s->length[b]++;
     return OK;
 }
+
+/* ---- running ahead ---- */
+
+/* Marks the step that was just started as the one ahead. */
+static Status set_ahead(Session *s, int64_t count) {
+    int event = (s->ahead.event + 1) % RING;
+    TRY(stream_event_record(s->engine->stream, &s->event[event]));
+    s->ahead = (Ahead){.count = count, .valid = count, .event = event};
+    return OK;
+}
+
+/* Waits for a step after the last one fed and reads its results. */
+static Status read_results(Session *s, Ahead step) {
+    const int32_t *ring = s->ring.data;
+    TRY(stream_event_sync(s->engine->device, s->event[step.event]));
+    for (int64_t b = 0; b < step.count; b++) s->next[b] = ring[b * RING + s->length[b] % RING];
+    return OK;
+}
+
+static Status finish_ahead(Session *s) {
+    if (s->ahead.count && !s->ahead.finished) TRY(read_results(s, s->ahead));
+    s->ahead.finished = true;
+    return OK;
+}
+
+static Status drop_ahead(Session *s) {
+    TRY(finish_ahead(s));
+    s->ahead.count = s->ahead.valid = 0;
+    return OK;
+}
+
+/* Whether the step ahead computes what would be fed. */
+static bool is_ahead(const Session *s, const Feed *feed, int64_t count) {
+    if (count > s->ahead.valid) return false;
+    for (int64_t b = 0; b < count; b++)
+        if (feed[b].ids[0] != session_argmax(s, b)) return false;
+    return true;
+}
+
+/* Whether to start the step after the one ahead, for which all sequences must have space. */
+static bool wants_more(const Session *s, int64_t count) {
+    bool wants = s->run_ahead;
+    for (int64_t b = 0; b < count; b++) wants &= s->length[b] + 1 < s->S;
+    return wants;
+}
+
+/* Makes the step ahead the last one that was fed. If all its sequences remain, the next one continues on the
+ * device and starts before the host waits. */
+static Status accept_ahead(Session *s, int64_t count) {
+    if (s->separate || count != s->ahead.count) TRY(finish_ahead(s));
+    bool more = wants_more(s, count);
+    const Ahead now = s->ahead;
+    s->ahead.count = s->ahead.valid = 0;
+    if (!now.finished) {
+        if (more) {
+            TRY(replay_step(s, count));
+            TRY(set_ahead(s, count));
+        }
+        TRY(read_results(s, now));
+    }
+    for (int64_t b = 0; b < count; b++) {
+        more &= s->next[b] >= 0;
+        s->length[b]++;
+    }
+    memcpy(s->chosen.data, s->next, (size_t)count * sizeof *s->next);
+    if (!more || !now.finished) return OK;
+    TRY(start_step(s, s->chosen.data, count));
+    return set_ahead(s, count);
+}
+
+static Status feed_step(Session *s, const Feed *feed, int64_t count) {
+    bool started = is_ahead(s, feed, count);
+    if (!started) TRY(drop_ahead(s));
+    for (int64_t b = 0; b < count; b++) s->input[b] = feed[b].ids[0];
+    if (!started) TRY(start_step(s, s->input, count));
+    if (!s->best_only) {
+        for (int64_t b = 0; b < count; b++) s->length[b]++;
+        return stream_sync(s->engine->stream);
+    }
+    if (!started) TRY(set_ahead(s, count));
+    return accept_ahead(s, count);
+}
+
+/* ---- prompts ---- */
 
 static Status feed_range(Session *s, const Feed *feed, Range range) {
     for (Shape shape; (shape = next_chunk(s, feed, range)).B > 0;) {
         Tensor x;
         TRY(stream_sync(s->engine->stream)); /* the previous chunk has left the staging buffer */
         stage_chunk(s, feed, range.first, shape);
+        TRY(upload(s, shape));
         TRY(run_chunk(s, range.first, shape, &x));
         TRY(finish_chunk(s, feed, range.first, shape, x));
     }
@@ -365,15 +499,22 @@ static Status feed_range(Session *s, const Feed *feed, Range range) {
 
 static Status feed_chunks(Session *s, const Feed *feed, int64_t count) {
     Range range;
+    TRY(drop_ahead(s));
+    memset(s->fed, 0, (size_t)s->B * sizeof *s->fed);
     for (int64_t first = 0; first < count; first += range.count) {
         range = next_range(s, first, count, 1);
         TRY(feed_range(s, feed, range));
     }
     for (int64_t first = 0; first < count; first += range.count) {
         range = next_range(s, first, count, STEP_ROWS);
-        TRY(compute_logits(s, first, tensor_slice(s->last, first, range.count)));
+        Tensor logits, best = tensor_slice(s->best, first, range.count);
+        TRY(compute_logits(s, first, tensor_slice(s->last, first, range.count), &logits));
+        if (!s->best_only) continue;
+        TRY(argmax(&s->engine->exec, best, logits));
+        TRY(stream_copy(s->engine->stream, (int32_t *)s->chosen.data + first, best.data, tensor_bytes(best),
+                        COPY_TO_HOST));
     }
-    return OK;
+    return stream_sync(s->engine->stream);
 }
 
 Status session_feed(Session *s, const Feed *feed, int64_t count) {
@@ -388,14 +529,16 @@ Status session_feed(Session *s, const Feed *feed, int64_t count) {
                 (long long)s->S);
         is_step &= feed[b].count == 1;
     }
-    memset(s->fed, 0, (size_t)s->B * sizeof *s->fed);
-    TRY(is_step ? feed_step(s, feed, count) : feed_chunks(s, feed, count));
-    return stream_sync(s->engine->stream);
+    return is_step ? feed_step(s, feed, count) : feed_chunks(s, feed, count);
 }
 
 void session_enable_argmax(Session *s) {
     s->best_only = true;
     discard_recordings(s);
+}
+
+void session_run_ahead(Session *s, bool run_ahead) {
+    s->run_ahead = run_ahead;
 }
 
 int32_t session_argmax(const Session *s, int64_t sequence) {
@@ -406,7 +549,18 @@ const float *session_logits(const Session *s, int64_t sequence) {
     return logits_of(s, sequence);
 }
 
+/* Feeds the tokens of the last step again, because the step ahead has overwritten the logits. */
+static Status repeat_step(Session *s) {
+    int64_t count = s->ahead.valid;
+    TRY(drop_ahead(s));
+    for (int64_t b = 0; b < count; b++) s->length[b]--;
+    TRY(start_step(s, s->input, count));
+    for (int64_t b = 0; b < count; b++) s->length[b]++;
+    return OK;
+}
+
 Status session_fetch_logits(Session *s, int64_t sequence) {
+    if (sequence < s->ahead.valid) TRY(repeat_step(s));
     Tensor row = tensor_slice(s->logits, sequence, 1);
     TRY(stream_copy(s->engine->stream, logits_of(s, sequence), row.data, tensor_bytes(row), COPY_TO_HOST));
     return stream_sync(s->engine->stream);
@@ -416,20 +570,33 @@ int64_t session_length(const Session *s, int64_t sequence) {
     return s->length[sequence];
 }
 
-/* cache (B,H,S,..). On the CPU only the positions in use are copied, head by head; on a GPU that would take
- * longer than copying all of them at once. */
+/* cache (B,H,S,..). On the CPU only the positions in use, including that of the step ahead, are copied, head
+ * by head; on a GPU that would take longer than copying all of them at once. */
 static Status copy_cache(Session *s, Tensor cache, int64_t to, int64_t from) {
     char *target = tensor_slice(cache, to, 1).data, *source = tensor_slice(cache, from, 1).data;
     size_t pieces = s->separate ? (size_t)cache.dim[1] : 1;
     size_t stride = tensor_bytes(tensor_slice(cache, from, 1)) / pieces;
-    size_t used = s->separate ? stride / (size_t)s->S * (size_t)s->length[from] : stride;
+    int64_t positions = s->separate ? s->length[from] + (from < s->ahead.valid) : s->S;
+    size_t used = stride / (size_t)s->S * (size_t)positions;
     for (size_t i = 0; i < pieces; i++)
         TRY(stream_copy(s->engine->stream, target + i * stride, source + i * stride, used, COPY_ON_DEVICE));
     return OK;
 }
 
+/* Copies the tokens around the last step and the result of the step ahead, which may still run. */
+static Status copy_tokens(Session *s, int64_t to, int64_t from) {
+    int32_t *chosen = s->chosen.data;
+    TRY(finish_ahead(s));
+    if (from >= s->ahead.valid) s->ahead.valid = min(s->ahead.valid, to);
+    chosen[to] = chosen[from];
+    s->input[to] = s->input[from];
+    s->next[to] = s->next[from];
+    return OK;
+}
+
 Status session_copy(Session *s, int64_t to, int64_t from) {
     if (to == from) return OK;
+    if (s->best_only) TRY(copy_tokens(s, to, from));
     const ModelConfig *c = &s->engine->model->config;
     for (int64_t i = 0; i < c->layers; i++) {
         TRY(copy_cache(s, s->cache[i].k, to, from));
@@ -440,16 +607,16 @@ Status session_copy(Session *s, int64_t to, int64_t from) {
         memcpy(logits_of(s, to), logits_of(s, from), (size_t)c->vocab * sizeof(float));
         return OK;
     }
-    int32_t *chosen = s->chosen.data;
-    chosen[to] = chosen[from];
     Tensor target = tensor_slice(s->logits, to, 1), source = tensor_slice(s->logits, from, 1);
     return stream_copy(s->engine->stream, target.data, source.data, tensor_bytes(source), COPY_ON_DEVICE);
 }
 
 void session_reset(Session *s) {
+    s->ahead.valid = 0;
     memset(s->length, 0, (size_t)s->B * sizeof *s->length);
 }
 
 void session_clear(Session *s, int64_t sequence) {
+    s->ahead.valid = min(s->ahead.valid, sequence);
     s->length[sequence] = 0;
 }

@@ -33,6 +33,11 @@ const float *session_logits(const Session *session, int64_t sequence);
  * ties go to the lowest token; -1 if a logit is NaN or the largest is infinite. session_logits(b) then needs
  * session_fetch_logits(b) first. */
 void session_enable_argmax(Session *session);
+/* With session_enable_argmax: whether a step may be followed by another one that is started before the caller
+ * has seen the argmax, in the expectation that all sequences, or the first ones, will be fed theirs. This
+ * hides the time between two steps and changes no result. A step that fills the context is not followed. Off
+ * at first. */
+void session_run_ahead(Session *session, bool run_ahead);
 int32_t session_argmax(const Session *session, int64_t sequence);
 MUST_USE Status session_fetch_logits(Session *session, int64_t sequence);
 int64_t session_length(const Session *session, int64_t sequence);

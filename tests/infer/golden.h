@@ -3,8 +3,8 @@
 #define WEFT_TESTS_INFER_GOLDEN_H
 
 #include "base/json.h"
+#include "device.h"
 #include "infer/generate.h"
-#include "test.h"
 
 static const char *const golden_cases[] = {
     "gpt2",
@@ -65,6 +65,15 @@ static inline Engine *golden_engine(const char *name, const char *kernels) {
     Engine *engine = NULL;
     assert_ok(
         engine_new(&engine, golden_dir(name, path), &(EngineOptions){.kernels = kernels, .threads = 1}));
+    return engine;
+}
+
+/* On the device that tests run on; its memory is not accessible to the test. */
+static inline Engine *golden_engine_on_device(const char *name) {
+    char path[512];
+    Engine *engine = NULL;
+    EngineOptions options = {.device = test_on_cuda() ? "cuda" : "cpu", .threads = 1};
+    assert_ok(engine_new(&engine, golden_dir(name, path), &options));
     return engine;
 }
 

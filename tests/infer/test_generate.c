@@ -1,4 +1,6 @@
 /* Generation produces the tokens of transformers, however prompts are batched and chunked. */
+#include <math.h>
+
 #include "golden.h"
 
 #include "infer/session.h"
@@ -427,6 +429,105 @@ static void nan_weights(void **state) {
     engine_free(engine);
 }
 
+/* ---- running ahead ---- */
+
+enum { CALLS = GOLDEN_PROMPTS * 256 };
+
+/* Everything that a sink sees, in order. */
+typedef struct Calls {
+    int64_t count;
+    struct {
+        int64_t prompt;
+        int32_t token;
+    } call[CALLS];
+    int64_t stop; /* prompt p stops after stop + 3p tokens; 0: never */
+    int64_t of[GOLDEN_PROMPTS];
+} Calls;
+
+static Status note_call(void *context, int64_t prompt, int32_t token, bool *ret_stop) {
+    Calls *calls = context;
+    assert_true(calls->count < CALLS);
+    calls->call[calls->count].prompt = prompt;
+    calls->call[calls->count++].token = token;
+    calls->of[prompt]++;
+    *ret_stop = calls->stop && calls->of[prompt] == calls->stop + 3 * prompt;
+    return OK;
+}
+
+/* Generates without and with running ahead: the same calls, samples and message (NULL: no failure). */
+static void assert_same_ahead(Engine *engine, GenerateSpec spec, int64_t stop, const char *message) {
+    CLEANUP(mem_freep) Calls *calls = calloc(2, sizeof *calls);
+    Generated *generated[2] = {NULL};
+    for (int i = 0; i < 2; i++) {
+        engine->run_ahead = i;
+        calls[i].stop = stop;
+        spec.sink = note_call, spec.context = &calls[i];
+        if (message)
+            assert_fails(generate(engine, &spec, &generated[i]), 1, message);
+        else
+            assert_ok(generate(engine, &spec, &generated[i]));
+    }
+    assert_memory_equal(&calls[0], &calls[1], sizeof *calls);
+    if (message) return;
+    assert_int_equal(generated[1]->new_tokens, generated[0]->new_tokens);
+    assert_true(same_samples(generated[0], generated[1]));
+    for (int64_t i = 0; i < spec.count; i++)
+        assert_int_equal(generated[1]->samples[i].ended, generated[0]->samples[i].ended);
+    for (int i = 0; i < 2; i++) generated_free(generated[i]);
+}
+
+/* End tokens, stops, windows that move, and batches of all sizes. */
+static void running_ahead_changes_nothing(void **state) {
+    (void)state;
+    Golden golden;
+    golden_read("gpt2-generate", &golden);
+    Engine *engine = golden_engine_on_device("gpt2-generate");
+    GenerateSpec spec = golden_spec(&golden);
+    for (spec.batch = 1; spec.batch <= golden.count; spec.batch++) {
+        spec.max_tokens = golden.continued_count, spec.shift = 0, spec.end_token = -1;
+        assert_same_ahead(engine, spec, 0, NULL);
+        assert_same_ahead(engine, spec, 2, NULL);
+        for (int i = 0; i < golden.count * 3; i++) {
+            spec.end_token = golden.continued[i / 3][i % 3 * 7];
+            assert_same_ahead(engine, spec, 0, NULL);
+            assert_same_ahead(engine, spec, 4, NULL);
+        }
+        for (spec.max_tokens = 1; spec.max_tokens < 4; spec.max_tokens++)
+            assert_same_ahead(engine, spec, 0, NULL);
+        spec.max_tokens = SANITIZED ? 80 : LONG;
+        for (spec.shift = 1; spec.shift < POSITIONS; spec.shift += 21)
+            assert_same_ahead(engine, spec, 60, NULL);
+    }
+    engine_free(engine);
+}
+
+/* Logits become NaN in the middle, at the same position of each sequence. */
+static void reports_nan_while_running_ahead(void **state) {
+    (void)state;
+    Golden golden;
+    golden_read("gpt2-generate", &golden);
+    Engine *engine = golden_engine_on_device("gpt2-generate");
+    const ParamDesc *desc;
+    Tensor positions;
+    assert_true(store_find(engine->params, "embed.position", &desc, &positions));
+    int64_t at = golden.prompt[0].count;
+    for (int p = 1; p < golden.count; p++)
+        if (golden.prompt[p].count > at) at = golden.prompt[p].count;
+    at += 5;
+    float nan = NAN;
+    assert_ok(stream_copy(engine->stream, (float *)positions.data + at * positions.dim[1], &nan, sizeof nan,
+                          COPY_TO_DEVICE));
+    assert_ok(stream_sync(engine->stream));
+    GenerateSpec spec = golden_spec(&golden);
+    char message[64];
+    snprintf(message, sizeof message, "position %d", (int)at + 1);
+    for (spec.batch = 1; spec.batch <= golden.count; spec.batch++) {
+        assert_same_ahead(engine, spec, 0, message);
+        assert_same_ahead(engine, spec, 0, "NaN");
+    }
+    engine_free(engine);
+}
+
 /* A chunked prompt needs less memory than an unchunked one, and all of it is freed. */
 static void chunks_bound_memory(void **state) {
     (void)state;
@@ -463,6 +564,8 @@ int main(void) {
         cmocka_unit_test(refuses_bad_requests),
         cmocka_unit_test(refuses_bad_models),
         cmocka_unit_test(nan_weights),
+        cmocka_unit_test(running_ahead_changes_nothing),
+        cmocka_unit_test(reports_nan_while_running_ahead),
         cmocka_unit_test(chunks_bound_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

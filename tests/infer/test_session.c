@@ -167,6 +167,102 @@ static void argmax_is_largest(void **state) {
     trial_done(&trial);
 }
 
+/* ---- running ahead ---- */
+
+enum { PAIR_BATCH = 5 };
+
+/* Two sessions that are fed the same tokens; the second one runs ahead. */
+typedef struct Pair {
+    Session *session[2];
+    int64_t V;
+    int32_t token[PAIR_BATCH]; /* argmax of each sequence */
+} Pair;
+
+static void pair_feed(Pair *pair, const Feed *feed, int64_t count) {
+    for (int i = 0; i < 2; i++) assert_ok(session_feed(pair->session[i], feed, count));
+    for (int64_t b = 0; b < count; b++) {
+        assert_int_equal(session_length(pair->session[1], b), session_length(pair->session[0], b));
+        if (feed[b].count == 0) continue;
+        pair->token[b] = session_argmax(pair->session[0], b);
+        assert_int_equal(session_argmax(pair->session[1], b), pair->token[b]);
+    }
+}
+
+/* Feeds each sequence its argmax, or another token to sequence `other`. */
+static void pair_step(Pair *pair, int64_t count, int64_t other) {
+    Feed feed[PAIR_BATCH];
+    if (other < count) pair->token[other] = (int32_t)((pair->token[other] + 1) % pair->V);
+    for (int64_t b = 0; b < count; b++) feed[b] = (Feed){&pair->token[b], 1};
+    pair_feed(pair, feed, count);
+}
+
+/* Lets full sequences start again. */
+static void pair_refill(Pair *pair, int64_t count) {
+    static const int32_t ids[] = {4, 2, 7};
+    Feed feed[PAIR_BATCH] = {0};
+    bool any = false;
+    for (int64_t b = 0; b < count; b++) {
+        if (session_length(pair->session[0], b) < CONTEXT) continue;
+        for (int i = 0; i < 2; i++) session_clear(pair->session[i], b);
+        feed[b] = (Feed){ids, 3};
+        any = true;
+    }
+    if (any) pair_feed(pair, feed, count);
+}
+
+static void pair_copy(Pair *pair, int64_t to, int64_t from) {
+    for (int i = 0; i < 2; i++) {
+        assert_ok(session_copy(pair->session[i], to, from));
+        assert_int_equal(session_length(pair->session[i], to), session_length(pair->session[i], from));
+        assert_int_equal(session_argmax(pair->session[i], to), pair->token[from]);
+    }
+    pair->token[to] = pair->token[from];
+}
+
+static void pair_compare_logits(Pair *pair, int64_t sequence) {
+    for (int i = 0; i < 2; i++) assert_ok(session_fetch_logits(pair->session[i], sequence));
+    for (int64_t v = 0; v < pair->V; v++)
+        assert_true(fabsf(session_logits(pair->session[0], sequence)[v] -
+                          session_logits(pair->session[1], sequence)[v]) < 1e-4f);
+}
+
+/* One batch that shrinks to nothing. */
+static void pair_run(Pair *pair, RngKey key) {
+    static const int32_t prompt[] = {3, 14, 15, 9, 26, 5, 35};
+    Feed feed[PAIR_BATCH];
+    for (int b = 0; b < PAIR_BATCH; b++) feed[b] = (Feed){prompt + b, 7 - b};
+    for (int i = 0; i < 2; i++) session_reset(pair->session[i]);
+    pair_feed(pair, feed, PAIR_BATCH);
+    int64_t count = PAIR_BATCH;
+    for (uint64_t step = 0; count > 0; step++) {
+        int64_t any = (int64_t)rng_below(key, 3 * step, (uint64_t)count);
+        uint64_t event = rng_below(key, 3 * step + 1, 32);
+        session_run_ahead(pair->session[1], rng_below(key, 3 * step + 2, 8) > 0);
+        pair_refill(pair, count);
+        pair_step(pair, count, event == 0 ? any : PAIR_BATCH);
+        if (event == 1) pair_compare_logits(pair, any);
+        if (event == 2 || event == 3) pair_copy(pair, any, event == 2 ? count - 1 : 0);
+        if (event == 2 || event == 4) count--;
+    }
+}
+
+/* Whatever is fed after a step was started ahead, and wherever its sequences went. */
+static void running_ahead_changes_nothing(void **state) {
+    (void)state;
+    static const char *const names[] = {"gpt2", "llama"};
+    for (int c = 0; c < 2; c++) {
+        Engine *engine = golden_engine_on_device(names[c]);
+        Pair pair = {.V = engine->model->config.vocab};
+        for (int i = 0; i < 2; i++) {
+            assert_ok(session_new(&pair.session[i], engine, PAIR_BATCH, CONTEXT, 4));
+            session_enable_argmax(pair.session[i]);
+        }
+        for (uint64_t i = 0; i < (SANITIZED ? 3 : 20); i++) pair_run(&pair, rng_key(11, names[c], i));
+        for (int i = 0; i < 2; i++) session_free(pair.session[i]);
+        engine_free(engine);
+    }
+}
+
 /* Feeds a prompt, then one token, and returns the logits and the bytes of the weights. */
 static void logits_in(DType dtype, float *logits, size_t count, size_t *ret_bytes) {
     char path[512];
@@ -229,11 +325,9 @@ static void refuses_more_than_the_context(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cache_equals_forward),
-        cmocka_unit_test(copies_and_resets),
-        cmocka_unit_test(argmax_is_largest),
-        cmocka_unit_test(sixteen_bits),
-        cmocka_unit_test(refuses_more_than_the_context),
+        cmocka_unit_test(cache_equals_forward), cmocka_unit_test(copies_and_resets),
+        cmocka_unit_test(argmax_is_largest),    cmocka_unit_test(running_ahead_changes_nothing),
+        cmocka_unit_test(sixteen_bits),         cmocka_unit_test(refuses_more_than_the_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
