@@ -98,15 +98,28 @@ void host_batch_split(HostBatch *batch, int32_t end) {
     }
 }
 
-Status host_batch_upload(const HostBatch *batch, Stream *stream, Buffer to, int64_t first, Micro *ret_micro) {
+Status host_batch_copy(const HostBatch *batch, Stream *stream, Buffer to) {
+    Bump bump = {0};
+    Sizes sizes = lay_out(&(HostBatch){.B = batch->B, .T = batch->T, .outputs = batch->outputs}, &bump);
+    size_t bytes = batch->task == TASK_MLM ? sizes.all : batch->documents ? sizes.documents : sizes.plain;
+    return stream_copy(stream, to.data, batch->memory, bytes, COPY_TO_DEVICE);
+}
+
+bool host_batch_alike(const HostBatch *batch, const HostBatch *other) {
+    bool mlm = batch->task == TASK_MLM;
+    return batch->B == other->B && batch->T == other->T && batch->outputs == other->outputs &&
+           batch->task == other->task && batch->has_types == other->has_types &&
+           batch->padded == other->padded && batch->documents == other->documents &&
+           (!mlm || batch->pick_count == other->pick_count) &&
+           (batch->loss_count[LOSS_NSP] > 0) == (other->loss_count[LOSS_NSP] > 0);
+}
+
+Status host_batch_views(const HostBatch *batch, Buffer to, int64_t first, Micro *ret_micro) {
     int64_t B = batch->B, T = batch->T;
     HostBatch there = {.B = B, .T = T, .outputs = batch->outputs};
     Bump bump = {.base = to.data, .size = to.bytes};
-    Sizes sizes = lay_out(&there, &bump);
+    lay_out(&there, &bump);
     TRY(bump_check(&bump, "the device copy of a batch"));
-    size_t bytes = batch->task == TASK_MLM ? sizes.all : batch->documents ? sizes.documents : sizes.plain;
-    TRY(stream_copy(stream, to.data, batch->memory, bytes, COPY_TO_DEVICE));
-
     Micro micro = {.B = B, .T = T, .first = first};
     micro.tokens = tensor_2d(there.tokens, DT_I32, B, T);
     micro.rows = tensor_2d(there.rows, DT_I32, B, T);
@@ -134,4 +147,9 @@ Status host_batch_upload(const HostBatch *batch, Stream *stream, Buffer to, int6
     }
     *ret_micro = micro;
     return OK;
+}
+
+Status host_batch_upload(const HostBatch *batch, Stream *stream, Buffer to, int64_t first, Micro *ret_micro) {
+    TRY(host_batch_views(batch, to, first, ret_micro));
+    return host_batch_copy(batch, stream, to);
 }

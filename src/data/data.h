@@ -132,9 +132,14 @@ void host_batch_blank(HostBatch *batch);
 void host_batch_split(HostBatch *batch, int32_t end);
 /* Bytes needed on the device for one batch. */
 size_t host_batch_bytes(int64_t B, int64_t T, int64_t outputs);
-/* Copies a filled batch into `to` (at least host_batch_bytes) on the stream, in a single transfer, and
- * returns the tensor views that a model takes; those that the task does not use are empty. `first` is the
- * global index of its first sequence in the step's batch. */
+/* Copies a filled batch into `to` (at least host_batch_bytes) on the stream, in a single transfer. */
+MUST_USE Status host_batch_copy(const HostBatch *batch, Stream *stream, Buffer to);
+/* The tensor views of such a copy that a model takes; those that the task does not use are empty. `first` is
+ * the global index of the batch's first sequence in the step's batch. */
+MUST_USE Status host_batch_views(const HostBatch *batch, Buffer to, int64_t first, Micro *ret_micro);
+/* Whether the views of two batches in the same place are equal. */
+bool host_batch_alike(const HostBatch *batch, const HostBatch *other);
+/* Copies and returns the views. */
 MUST_USE Status host_batch_upload(const HostBatch *batch, Stream *stream, Buffer to, int64_t first,
                                   Micro *ret_micro);
 

@@ -160,7 +160,8 @@ MUST_USE Status stream_sync(Stream *stream);
 /* Later work on `stream` starts after the work now on `other`. */
 MUST_USE Status stream_wait(Stream *stream, Stream *other);
 /* An event is the work on a stream so far, for which another stream (wait) or the host (sync) may wait later.
- * record creates *event if it is NULL, and otherwise uses it again. Waiting for NULL does nothing. */
+ * record creates *event if it is NULL, and otherwise uses it again. Waiting for NULL does nothing. A recorded
+ * wait is for an event outside the recording, as it was last recorded before the replay. */
 MUST_USE Status stream_event_record(Stream *stream, void **event);
 MUST_USE Status stream_event_wait(Stream *stream, void *event);
 MUST_USE Status stream_event_sync(Device *device, void *event);
@@ -170,6 +171,7 @@ void stream_event_free(Device *device, void *event);
 MUST_USE Status stream_mark(Stream *stream, int mark);
 MUST_USE Status stream_elapsed(Stream *stream, int from, int to, double *ret_seconds);
 /* A recording (a CUDA graph) captures work on a stream, to be replayed by one call at far lower host cost.
+ * Streams that wait for this one meanwhile take part; it must wait for them before the end.
  * Between begin and end, work is captured, not executed. It must not be waited for, and all memory, including
  * the workspace, must exist beforehand: run the same work once without recording. A replay uses the same
  * addresses and sizes, so anything that changes must be read from memory. It must not write the weights of

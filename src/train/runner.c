@@ -147,6 +147,21 @@ static Status read_norms(Runner *runner, StepResult *result) {
     return OK;
 }
 
+Status runner_launch(Runner *runner, const Round *round) {
+    TRY(shards_begin(runner->shards));
+    if (runner->probe && round->count * runner_worker_size(runner) > 1)
+        TRY(shards_probe(runner->shards, round->count,
+                         rng_mix(rng_key(runner->spec.seed, "sketch", 0).key, (uint64_t)round->step)));
+    memset(runner->unit_adds, 0, (size_t)runner->model->units * sizeof *runner->unit_adds);
+    TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
+    TRY(runner_fp8_begin(runner));
+    TRY(overlap_begin(runner, runner->shards->probing > 0));
+    TRY(runner_run(runner, &runner->schedule, round));
+    TRY(overlap_end(runner));
+    TRY(shards_finish(runner->shards));
+    return shards_norm_start(runner->shards);
+}
+
 Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int64_t step,
                         StepResult *ret_result) {
     TRY(runner_check_sizes(runner, micros, count));
@@ -157,24 +172,13 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     if (runner->overlap.on) TRY(overlap_settle(runner));
     TRY(runner_count_terms(runner, micros, count, counts, own, &result.tokens));
     TRY(stream_mark(runner->stream, MARK_STEP));
-    TRY(shards_begin(runner->shards));
-    if (runner->probe && count * runner_worker_size(runner) > 1)
-        TRY(shards_probe(runner->shards, count,
-                         rng_mix(rng_key(runner->spec.seed, "sketch", 0).key, (uint64_t)step)));
-    memset(runner->unit_adds, 0, (size_t)runner->model->units * sizeof *runner->unit_adds);
-    TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
-    TRY(runner_fp8_begin(runner));
     CLEANUP(mem_freep) int64_t *head_rows = NULL;
     TRY(mem_new((size_t)count, sizeof *head_rows, &head_rows));
     TRY(runner_count_head_rows(runner, micros, count, head_rows));
     Round round = {.micros = micros, .count = count, .train = true, .step = step, .head_rows = head_rows};
     for (int k = 0; k < LOSS_COUNT; k++)
         if (own[k]) round.loss_grad[k] = (float)(loss_weight[k] * runner->loss_scale.scale / (double)own[k]);
-    TRY(overlap_begin(runner, runner->shards->probing > 0));
-    TRY(runner_run(runner, &runner->schedule, &round));
-    TRY(overlap_end(runner));
-    TRY(shards_finish(runner->shards));
-    TRY(shards_norm_start(runner->shards));
+    TRY(runner_launch_or_replay(runner, &round));
     TRY(stream_mark(runner->stream, MARK_STEP_END));
     TRY(runner_fp8_read(runner));
     double sums[LOSS_COUNT];
@@ -199,7 +203,7 @@ Status runner_update(Runner *runner, int64_t step, double lr, double clip_norm) 
     TRY(runner_fp8_next(runner));
     TRY(shards_update(runner->shards, &(OptimStep){.number = step, .lr = lr, .grad_scale = scale}));
     TRY(stream_mark(runner->stream, MARK_UPDATE_END));
-    overlap_update_end(runner);
+    TRY(overlap_update_end(runner));
     runner->updated = true;
     trace_add(runner->trace, TRACE_COMPUTE, &name, start, trace_now(), 0, 0);
     section_end(runner, &section, &runner->times.update_s);

@@ -6,6 +6,7 @@
  *   runner_memory.c   assignment of blocks to stages; buffers of micro-batches in flight and of messages
  *   runner_actions.c  the actions of a schedule
  *   runner_overlap.c  what runs beside forward and backward on a GPU
+ *   runner_replay.c   steps of small micro-batches as recordings
  *   runner_fp8.c      delayed scaling
  */
 #ifndef WEFT_TRAIN_RUNNER_H
@@ -125,7 +126,15 @@ typedef struct Runner {
         bool on;       /* in this step */
         bool cleared;  /* `chain` follows the clearing of gradients */
         bool updating; /* since `chain` last followed `stream`, only an update was put there */
+        void *updated; /* event: the last update is complete */
     } overlap;
+    struct {                         /* see runner_replay.c */
+        Recording *recording;        /* NULL: none yet */
+        HostBatch batch;             /* of the last step; only what host_batch_alike compares */
+        float loss_grad[LOSS_COUNT]; /* likewise */
+        void *workspace;             /* of `stream` when the step was recorded */
+        bool refused;                /* steps cannot be recorded */
+    } replay;
     Shards *shards;
     /* fp32 views of the shard that this rank updates; all but params only when training. Call runner_publish
      * after changing params. */

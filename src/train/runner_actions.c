@@ -250,8 +250,10 @@ static Status do_forward(Runner *runner, const Round *round, Action action) {
     if (chunk->from_stage) TRY(take_input(runner, buffer_set, action));
     StageMessage *message;
     if (chunk->to_stage) TRY(message_open(runner, MESSAGE_OUTPUT, action.chunk, action.micro, &message));
-    TRY(host_batch_upload(round->micros[action.micro], runner_exec(runner)->stream, buffer_set->ids,
-                          first_sequence(runner, round, action.micro), &buffer_set->data));
+    const HostBatch *batch = round->micros[action.micro];
+    TRY(host_batch_views(batch, buffer_set->ids, first_sequence(runner, round, action.micro),
+                         &buffer_set->data));
+    if (!round->copied) TRY(host_batch_copy(batch, runner_exec(runner)->stream, buffer_set->ids));
     bool scores = round->scores && runner_has_output(runner, chunk);
     TRY(runner_forward(runner, round, chunk, buffer_set, scores ? chunk->count - 1 : chunk->count));
     if (scores) TRY(runner_score(runner, round, chunk, buffer_set));

@@ -58,7 +58,7 @@ MUST_USE Status overlap_begin(Runner *runner, bool alone);
 MUST_USE Status overlap_end(Runner *runner);
 /* Before and after an update is put on `stream`. */
 MUST_USE Status overlap_update_begin(Runner *runner);
-void overlap_update_end(Runner *runner);
+MUST_USE Status overlap_update_end(Runner *runner);
 /* Before anything but a training step uses `stream`, and after a step that failed. */
 MUST_USE Status overlap_settle(Runner *runner);
 /* Before a block runs forward or backward: waits for its unit's update, and for cleared gradients. */
@@ -94,6 +94,7 @@ typedef struct Round {
     HostBatch *const *micros;
     int count;
     bool train;
+    bool copied; /* the micro-batches are copied to the device by the caller */
     int64_t step;
     float loss_grad[LOSS_COUNT];
     const int64_t *head_rows; /* per micro-batch: Pass.head_rows; NULL: no token loss */
@@ -118,5 +119,13 @@ void runner_leave(Runner *runner, int block);
  * the caller frees, unless it is there already. */
 MUST_USE Status runner_gather_pieces(Runner *runner, Pass *pass, int block, Buffer *ret_whole);
 Pass runner_pass(Runner *runner, const Round *round, const MicroBuffers *buffer_set);
+
+/* ---- replay ---- */
+
+/* Puts a training step on the device's streams, up to the sums of the gradient norm; runner_launch does so
+ * kernel by kernel. */
+MUST_USE Status runner_launch(Runner *runner, const Round *round);
+MUST_USE Status runner_launch_or_replay(Runner *runner, const Round *round);
+void replay_done(Runner *runner);
 
 #endif

@@ -62,6 +62,7 @@ void overlap_done(Runner *runner) {
     for (int i = 0; i < 2; i++) dev_free(&runner->overlap.operands[i]);
     for (int i = 0; i < 2; i++) dev_free(&runner->overlap.gradient[i]);
     dev_free(&runner->overlap.scratch);
+    stream_event_free(runner->device, runner->overlap.updated);
     stream_free(runner->overlap.chain);
 }
 
@@ -90,6 +91,7 @@ Status overlap_begin(Runner *runner, bool alone) {
     if (on && !runner->overlap.updating) TRY(stream_wait(runner->overlap.chain, runner->stream));
     runner->overlap.on = on;
     runner->overlap.cleared = runner->overlap.updating = false;
+    runner->overlap.turn = 0; /* the same buffers in every step */
     if (on) pass_workspace(runner, runner->stream, runner->overlap.chain);
     return OK;
 }
@@ -119,8 +121,9 @@ Status overlap_update_begin(Runner *runner) {
     return runner->overlap.chain ? stream_wait(runner->overlap.chain, runner->stream) : OK;
 }
 
-void overlap_update_end(Runner *runner) {
+Status overlap_update_end(Runner *runner) {
     runner->overlap.updating = shards_update_apart(runner->shards);
+    return runner->overlap.chain ? stream_event_record(runner->stream, &runner->overlap.updated) : OK;
 }
 
 Status overlap_enter(Runner *runner, int unit, bool grads) {

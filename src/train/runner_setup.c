@@ -298,6 +298,7 @@ void runner_free(Runner *runner) {
     free(runner->fp8.host_amax);
     schedule_done(&runner->schedule);
     schedule_done(&runner->eval_schedule);
+    replay_done(runner);
     overlap_done(runner);
     stream_free(runner->stream);
     mesh_free(runner->own_mesh);

@@ -153,11 +153,30 @@ static void test_sizes(void **state) {
     assert_fails(host_batch_new(&none, 0, 4), 2, "invalid batch");
 }
 
+/* Batches are alike if the same kernels process them, whatever their tokens. */
+static void test_alike(void **state) {
+    CLEANUP(host_batch_freep) HostBatch *batch = filled(*state, "a text of some length", TASK_LM, false);
+    CLEANUP(host_batch_freep) HostBatch *other = filled(*state, "another text, as long", TASK_LM, false);
+    assert_true(host_batch_alike(batch, other));
+    other->padded = !other->padded;
+    assert_false(host_batch_alike(batch, other));
+    other->padded = batch->padded;
+    host_batch_split(other, 'x');
+    assert_false(host_batch_alike(batch, other));
+    assert_false(host_batch_alike(batch, &(HostBatch){0}));
+    HostBatch picked = *batch, more = *batch;
+    picked.task = more.task = TASK_MLM;
+    assert_true(host_batch_alike(&picked, &more));
+    more.pick_count++;
+    assert_false(host_batch_alike(&picked, &more));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lm),      cmocka_unit_test(test_documents),
         cmocka_unit_test(test_mlm),     cmocka_unit_test(test_span_and_classify),
         cmocka_unit_test(test_targets), cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_alike),
     };
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }

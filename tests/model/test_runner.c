@@ -37,6 +37,39 @@ static bool say_yes(const Device *device) {
     return true;
 }
 
+/* A device that executes at once what it records: the first replay has nothing left to do. In vain: the
+ * end of a recording fails. */
+static Status begin_recording(Stream *stream, bool *ret_begun) {
+    (void)stream;
+    *ret_begun = true;
+    return OK;
+}
+static Status end_recording(Stream *stream, void **ret_recorded) {
+    *ret_recorded = stream;
+    return OK;
+}
+static Status fail_recording(Stream *stream, void **ret_recorded) {
+    (void)stream, (void)ret_recorded;
+    return FAILED("cannot be recorded");
+}
+static Status replay_nothing(Stream *stream, void *recorded) {
+    assert_ptr_equal(stream, recorded);
+    return OK;
+}
+static void free_nothing(void *recorded) {
+    (void)recorded;
+}
+
+typedef enum { RECORDS_NOT, RECORDS, RECORDS_IN_VAIN } Records;
+
+static void set_records(DeviceOps *ops, Records records) {
+    if (records == RECORDS_NOT) return;
+    ops->record_begin = begin_recording;
+    ops->record_end = records == RECORDS ? end_recording : fail_recording;
+    ops->replay = replay_nothing;
+    ops->recorded_free = free_nothing;
+}
+
 typedef struct Outcome {
     double loss, grad_norm;             /* of the last step */
     double first_loss, first_grad_norm; /* of the first */
@@ -53,7 +86,12 @@ typedef struct Setup {
     int64_t micro_batch;
     bool overlaps;   /* as on a device with concurrent streams */
     bool no_dropout; /* of rows */
+    Records records; /* then there is no dropout at all */
 } Setup;
+
+static bool has_any_dropout(const ModelConfig *c) {
+    return c->dropout_embed > 0 || c->dropout_attn > 0 || c->dropout_hidden > 0 || c->dropout_classify > 0;
+}
 
 /* Trains three steps from the same initial weights and returns losses, final weights and memory use. */
 static Outcome outcome_with(Setup setup) {
@@ -61,6 +99,8 @@ static Outcome outcome_with(Setup setup) {
     int64_t micro_batch = setup.micro_batch;
     ModelConfig config = rig_config(family, rig_heads(family) | (family->outputs & OUTPUT_NSP));
     if (setup.no_dropout) config.dropout_hidden = 0;
+    if (setup.records) config.dropout_embed = config.dropout_attn = config.dropout_hidden = 0;
+    if (setup.records) config.dropout_classify = 0;
     DeviceOps ops;
     CLEANUP(model_freep) Model *model = NULL;
     CLEANUP(device_freep) Device *device = NULL;
@@ -69,6 +109,7 @@ static Outcome outcome_with(Setup setup) {
     assert_ok(device_new_cpu(&device, 1));
     ops = *device->ops;
     ops.overlaps = say_yes;
+    if (setup.overlaps) set_records(&ops, setup.records);
     if (setup.overlaps) device->ops = &ops;
     RunnerSpec spec = {.micro_batch = micro_batch,
                        .seq = SEQ,
@@ -95,6 +136,9 @@ static Outcome outcome_with(Setup setup) {
         outcome.after_first = device->total.current;
     }
     assert_true((runner->overlap.chain != NULL) == setup.overlaps);
+    bool once = setup.overlaps && count == 1;
+    assert_true((runner->replay.recording != NULL) == (once && setup.records == RECORDS));
+    assert_true(runner->replay.refused == (once && setup.records != RECORDS && !has_any_dropout(&config)));
     for (int i = 0; i < count; i++) host_batch_free(micro[i]);
     outcome.activations = device->mem[MEM_ACTIVATIONS].peak;
     outcome.total = device->total.current;
@@ -170,6 +214,26 @@ static void test_overlap(void **state) {
         for (int k = 0; k < 4; k++) {
             Setup setup = {
                 .family = *family, .kernels = "cpu", .micro_batch = BATCH >> k % 2, .no_dropout = k > 1};
+            Outcome one = outcome_with(setup);
+            setup.overlaps = true;
+            Outcome two = outcome_with(setup);
+            assert_int_equal(two.total, two.after_first);
+            assert_true(two.loss == one.loss && two.grad_norm == one.grad_norm);
+            assert_memory_equal(two.weights, one.weights, (size_t)one.count * sizeof(float));
+            free(one.weights);
+            free(two.weights);
+        }
+}
+
+/* The third step of a kind is recorded. A step that cannot be recorded runs normally, with the same bits. */
+static void test_recorded(void **state) {
+    (void)state;
+    for (const Family *const *family = families(); *family; family++)
+        for (int k = 0; k < 4; k++) {
+            Setup setup = {.family = *family,
+                           .kernels = "cpu",
+                           .micro_batch = BATCH >> k % 2,
+                           .records = k > 1 ? RECORDS : RECORDS_IN_VAIN};
             Outcome one = outcome_with(setup);
             setup.overlaps = true;
             Outcome two = outcome_with(setup);
@@ -280,9 +344,13 @@ static void test_documents(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recompute), cmocka_unit_test(test_micro_batches),
-        cmocka_unit_test(test_overlap),   cmocka_unit_test(test_steps_allocate_no_memory),
-        cmocka_unit_test(test_logits),    cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_recompute),
+        cmocka_unit_test(test_micro_batches),
+        cmocka_unit_test(test_overlap),
+        cmocka_unit_test(test_recorded),
+        cmocka_unit_test(test_steps_allocate_no_memory),
+        cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_documents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

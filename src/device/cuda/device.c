@@ -140,7 +140,10 @@ static Status event_record_cuda(Stream *stream, void **event) {
 }
 
 static Status event_wait_cuda(Stream *stream, void *event) {
-    return cuda_status(cudaStreamWaitEvent(cuda_stream(stream), event, 0), "waiting for an event");
+    enum cudaStreamCaptureStatus capture;
+    CUDA_TRY(cudaStreamIsCapturing(cuda_stream(stream), &capture));
+    unsigned flags = capture == cudaStreamCaptureStatusActive ? cudaEventWaitExternal : cudaEventWaitDefault;
+    return cuda_status(cudaStreamWaitEvent(cuda_stream(stream), event, flags), "waiting for an event");
 }
 
 static Status event_sync_cuda(void *event) {

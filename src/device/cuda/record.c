@@ -20,7 +20,8 @@ Status record_end_cuda(Stream *stream, void **ret_recorded) {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t made = NULL;
     CUDA_TRY(cudaStreamEndCapture(cuda_stream(stream), &graph));
-    cudaError_t error = cudaGraphInstantiateWithFlags(&made, graph, 0);
+    /* Work of several streams keeps their priorities. */
+    cudaError_t error = cudaGraphInstantiateWithFlags(&made, graph, cudaGraphInstantiateFlagUseNodePriority);
     cudaGraphDestroy(graph);
     TRY(cuda_status(error, "instantiating a CUDA graph"));
     *ret_recorded = made;

@@ -1,0 +1,108 @@
+/* Training steps as recordings (CUDA graphs).
+ *
+ * A step of a small micro-batch consists of about a thousand kernels of a few microseconds each: launching
+ * them takes the host as long as executing them takes the device. If a step launches the same kernels with
+ * the same arguments as the one before, it is therefore recorded, with both streams of runner_overlap.c, and
+ * replayed from then on. Only the batch is copied to the device before.
+ *
+ * Arguments depend on the shape of the batch, on the factors of the losses, on the addresses of workspaces
+ * and, with dropout, on the number of the step; so there must be no dropout. What the host keeps about a step
+ * (which gradients are complete, which buffers are in use) is the same after each one, and so is not touched
+ * by a replay. The update follows the host's decision about the step and is not part of the recording:
+ * recorded waits for events order forward after it, unit by unit. */
+#include <string.h>
+
+#include "train/runner_internal.h"
+
+static bool has_dropout(const ModelConfig *c) {
+    return c->dropout_embed > 0 || c->dropout_attn > 0 || c->dropout_hidden > 0 || c->dropout_classify > 0;
+}
+
+/* Steps with weight gradients beside backward are those of small micro-batches. */
+static bool is_recordable(const Runner *runner, const Round *round) {
+    return runner->overlap.chain && runner->overlap.operands[0].data && runner->overlap.measured &&
+           !runner->replay.refused && round->count == 1 && runner->chunks == 1 && !runner->exec.profile &&
+           !runner->exec.observer && !runner->trace && !runner->device->op_log &&
+           !has_dropout(&runner->model->config);
+}
+
+static bool is_like_last(const Runner *runner, const Round *round) {
+    return host_batch_alike(&runner->replay.batch, round->micros[0]) &&
+           !memcmp(runner->replay.loss_grad, round->loss_grad, sizeof round->loss_grad);
+}
+
+static bool is_valid(const Runner *runner) {
+    return runner->replay.recording && recording_holds(runner->replay.recording) &&
+           runner->replay.workspace == runner->stream->workspace.data;
+}
+
+static void discard(Runner *runner) {
+    recording_free(runner->replay.recording);
+    runner->replay.recording = NULL;
+}
+
+/* Both streams start after the last update, `chain` unit by unit. */
+static Status capture(Runner *runner, const Round *round) {
+    Round recorded = *round;
+    recorded.copied = true;
+    runner->overlap.updating = true;
+    TRY(stream_wait(runner->stream, runner->overlap.chain));
+    TRY(stream_event_wait(runner->stream, runner->overlap.updated));
+    TRY(runner_launch(runner, &recorded));
+    return stream_wait(runner->overlap.chain, runner->stream);
+}
+
+/* A step that was captured in part has neither run nor released its buffers. */
+static void abandon(Runner *runner) {
+    Chunk *chunk = &runner->chunk[0];
+    for (int i = 0; i < chunk->buffer_sets; i++) chunk->buffer_set[i].used = false;
+    for (size_t i = 0; i < runner->messages; i++) runner->message[i].used = false;
+    runner->overlap.on = false;
+}
+
+/* If recording fails, steps keep running normally; a genuine error will then show up there. */
+static Status record(Runner *runner, const Round *round) {
+    bool begun, updating = runner->overlap.updating;
+    TRY(stream_record_begin(runner->overlap.chain, &begun));
+    if (begun) {
+        CLEANUP(recording_freep) Recording *recording = NULL;
+        CLEANUP(status_freep) Status status = capture(runner, round);
+        CLEANUP(status_freep) Status end = stream_record_end(runner->overlap.chain, &recording);
+        if (!status && !end) {
+            runner->replay.recording = recording;
+            runner->replay.workspace = runner->stream->workspace.data;
+            recording = NULL;
+        } else {
+            abandon(runner);
+        }
+    }
+    runner->overlap.updating = updating;
+    runner->replay.refused = !runner->replay.recording;
+    return OK;
+}
+
+static Status replay(Runner *runner, const Round *round) {
+    Stream *chain = runner->overlap.chain;
+    if (!runner->overlap.updating) TRY(stream_wait(chain, runner->stream));
+    runner->overlap.updating = false;
+    TRY(host_batch_copy(round->micros[0], chain, runner->chunk[0].buffer_set[0].ids));
+    TRY(recording_replay(runner->replay.recording));
+    return stream_wait(runner->stream, chain);
+}
+
+Status runner_launch_or_replay(Runner *runner, const Round *round) {
+    if (!is_recordable(runner, round)) return runner_launch(runner, round);
+    bool again = is_like_last(runner, round);
+    if (!again || !is_valid(runner)) discard(runner);
+    if (!again) {
+        runner->replay.batch = *round->micros[0];
+        memcpy(runner->replay.loss_grad, round->loss_grad, sizeof round->loss_grad);
+        return runner_launch(runner, round);
+    }
+    if (!runner->replay.recording) TRY(record(runner, round));
+    return runner->replay.recording ? replay(runner, round) : runner_launch(runner, round);
+}
+
+void replay_done(Runner *runner) {
+    discard(runner);
+}
