@@ -12,12 +12,14 @@
 // From then on, the next keys are loaded before these are added.
 #include "kernels/cuda/attention_cluster.h"
 
+#include "kernels/cuda/act.cuh"
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/cluster.cuh"
 
 namespace {
 
 constexpr int warps = 4, threads = 32 * warps, ahead = 4, slot = 8; // of a rank; slot: elements of a lane
+constexpr float log2_e = 1.44269504f;                               // scores are in units of log 2
 constexpr int ranks = cluster_size, at_once = ranks / 4; // at_once: ranks in a block without cluster
 constexpr int newest = at_once - 1;                      // the rank of the new key
 
@@ -26,7 +28,7 @@ struct Mix {
 };
 
 __device__ inline void shrink_to(Mix &mix, float most) {
-    float shrink = mix.most == -infinity ? 0 : expf(__fsub_rn(mix.most, most));
+    float shrink = mix.most == -infinity ? 0 : power_of_2(__fsub_rn(mix.most, most));
     mix.total = __fmul_rn(mix.total, shrink);
 #pragma unroll
     for (int i = 0; i < slot; i++) mix.sum[i] = __fmul_rn(mix.sum[i], shrink);
@@ -98,7 +100,7 @@ template <typename T, int LANES> struct Reader {
         shrink_to(mix, most);
 #pragma unroll
         for (int a = 0; a < ahead; a++) {
-            const float weight = score[a] == -infinity ? 0.0f : expf(__fsub_rn(score[a], most));
+            const float weight = score[a] == -infinity ? 0.0f : power_of_2(__fsub_rn(score[a], most));
             add_key<T>(mix, weight, rows.values[a]);
         }
     }
@@ -134,7 +136,7 @@ template <int D, int COUNT> __device__ inline Joined join(const float *pieces, i
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
         const float *piece = pieces + i * (D + 2);
-        float shrink = piece[D] == -infinity ? 0.0f : expf(__fsub_rn(piece[D], most));
+        float shrink = piece[D] == -infinity ? 0.0f : power_of_2(__fsub_rn(piece[D], most));
         total = __fmaf_rn(piece[D + 1], shrink, total);
         sum = __fmaf_rn(piece[d], shrink, sum);
     }
@@ -212,8 +214,8 @@ __global__ void __launch_bounds__(CLUSTER ? threads : at_once *threads, CLUSTER 
     constexpr int lanes = D / slot, groups = 32 / lanes, size = D + 2;
     __shared__ float pieces[(CLUSTER ? 1 : ranks) * warps * size], parts[ranks * size];
     const int head = CLUSTER ? blockIdx.x / ranks : blockIdx.x, b = head / call.H, h = head % call.H;
-    const int kv = h / call.group, warp = threadIdx.x / 32 % warps, part = threadIdx.x % lanes;
-    const int rank = CLUSTER ? (int)cluster_rank() : (int)threadIdx.x / threads;
+    const int kv = h / call.group, warp = warp_number() % warps, part = threadIdx.x % lanes;
+    const int rank = CLUSTER ? (int)cluster_rank() : warp_number() / warps;
     const T *k_cache = head_rows<const T>(call.k, b, kv), *v_cache = head_rows<const T>(call.v, b, kv);
     const Reader<T, lanes> reader = {k_cache + part * slot, v_cache + part * slot, call.k.row,
                                      (int)threadIdx.x % 32 / lanes};
@@ -234,7 +236,7 @@ __global__ void __launch_bounds__(CLUSTER ? threads : at_once *threads, CLUSTER 
     float query[slot];
     const uint4 q = *reinterpret_cast<const uint4 *>(head_rows<const T>(call.q, b, h) + part * slot);
 #pragma unroll
-    for (int i = 0; i < slot; i++) query[i] = __fmul_rn(element<T>(q, i), call.scale);
+    for (int i = 0; i < slot; i++) query[i] = __fmul_rn(element<T>(q, i), call.scale * log2_e);
     if (rank == newest && warp == warps - 1) start_with<T, D>(mix, call, k_new, v_new, query, b, h, span);
     while (stage.rank < ranks) {
         Stage next = {stage.rank, stage.first + ahead * reader.step, stage.end};
@@ -256,7 +258,7 @@ __global__ void __launch_bounds__(CLUSTER ? threads : at_once *threads, CLUSTER 
     if ((CLUSTER && rank > 0) || !span.queries) return;
     for (int d = threadIdx.x; d < D; d += blockDim.x) {
         const Joined joined = join<D, ranks>(parts, d);
-        head_rows<T>(call.out, b, h)[d] = from_float<T>(joined.sum / joined.total);
+        head_rows<T>(call.out, b, h)[d] = from_float<T>(joined.sum * reciprocal(joined.total));
     }
 }
 

@@ -46,7 +46,7 @@ __device__ inline T element(const CudaFused &call, const Shared &at, const Colum
     return from_float<T>(value * to_float(from_float<T>(up)));
 }
 
-template <typename T, int BITS, int WARPS, int TILES, RowNorm NORM>
+template <typename T, int BITS, int WARPS, int TILES, bool NORM>
 __global__ void __launch_bounds__(WARPS * 32, blocks_at_once<BITS, WARPS, TILES>())
     fused_kernel(CudaFused call) {
     constexpr int threads = WARPS * 32;
@@ -59,22 +59,24 @@ __global__ void __launch_bounds__(WARPS * 32, blocks_at_once<BITS, WARPS, TILES>
     products.load(call, row_of, products.first);
     products.convert();
     load_constants<T, BITS, WARPS, TILES, NORM>(call, at, row_of);
+    float part = 1.0f / (float)call.inner;
+    asm volatile("" : "+f"(part)); // now: a division takes a hundred cycles
     __syncthreads();
     chain_wait();
 
-    const int outputs = columns.width(), own_row = (int)threadIdx.x / outputs,
-              own_col = (int)threadIdx.x % outputs;
+    // Output i of the block. Divisions by constants take fewer instructions.
+    auto row_at = [&](int i) { return call.gated ? i / (TILES * tile / 2) : i / (TILES * tile); };
+    const int outputs = columns.width(), own_row = row_at((int)threadIdx.x),
+              own_col = (int)threadIdx.x - own_row * outputs;
     T own_res = from_float<T>(0);
     if (call.res && own_row < call.rows && columns.first + own_col < call.cols)
-        own_res = ((const T *)call.res)[(int64_t)own_row * call.cols + columns.first + own_col];
-    prepare_rows<T, BITS, WARPS, NORM>(call, at);
+        own_res = ((const T *)call.res)[own_row * call.cols + columns.first + own_col];
+    prepare_rows<T, BITS, WARPS, NORM>(call, at, part);
     products.run(call, at, row_of);
-    products.store(call, at);
     __syncthreads();
 #pragma unroll 1
     for (int i = threadIdx.x; i < call.rows * outputs; i += threads) {
-        const int row = i == (int)threadIdx.x ? own_row : i / outputs, col = i - row * outputs;
-        const int64_t to = (int64_t)row * call.cols + columns.first + col;
+        const int row = row_at(i), col = i - row * outputs, to = row * call.cols + columns.first + col;
         if (columns.first + col >= call.cols) continue;
         T out = element<T, BITS, WARPS>(call, at, columns, row, col);
         if (call.res) {
@@ -85,7 +87,7 @@ __global__ void __launch_bounds__(WARPS * 32, blocks_at_once<BITS, WARPS, TILES>
     }
 }
 
-template <typename T, int BITS, int WARPS, int TILES, RowNorm NORM>
+template <typename T, int BITS, int WARPS, int TILES, bool NORM>
 cudaError_t start(cudaStream_t stream, const CudaFused &call) {
     auto kernel = fused_kernel<T, BITS, WARPS, TILES, NORM>;
     int bytes = Shared(nullptr, call, WARPS, TILES * tile).bytes;
@@ -104,37 +106,27 @@ int warps_for(const CudaFused &call) {
 // One block per multiprocessor, if possible: each block prepares all rows, and two kernels should fit.
 int tiles_for(const CudaFused &call) {
     int tiles = call.cols / tile * (call.gated ? 2 : 1), count = (tiles + processors() - 1) / processors();
-    const RowNorm norm = norm_of(call);
-    int most = norm == SHORT_NORM || norm == WARP_NORM ? 4 : 2;
+    int most = warps_for(call) == 8 && call.gamma ? 4 : 2;
     if (call.gated && count % 2) count++;
-    if (norm == WARP_NORM) return count > 2 ? 4 : 2;
     return count < 1 ? 1 : count < most ? count : most;
 }
 
-template <typename T, int BITS, int WARPS, RowNorm NORM>
+template <typename T, int BITS, int WARPS, bool NORM>
 cudaError_t launch_narrow(cudaStream_t stream, const CudaFused &call, int tiles) {
     return tiles == 1 ? start<T, BITS, WARPS, 1, NORM>(stream, call)
                       : start<T, BITS, WARPS, 2, NORM>(stream, call);
 }
 
-// Rows of warps_for(call) == 16 are too long for a warp.
 template <typename T, int BITS> cudaError_t launch(cudaStream_t stream, const CudaFused &call) {
-    const int warps = warps_for(call), tiles = tiles_for(call);
-    switch (norm_of(call)) {
-    case NO_NORM:
-        return warps == 16 ? launch_narrow<T, BITS, 16, NO_NORM>(stream, call, tiles)
-                           : launch_narrow<T, BITS, 8, NO_NORM>(stream, call, tiles);
-    case BLOCK_NORM:
-        return warps == 16 ? launch_narrow<T, BITS, 16, BLOCK_NORM>(stream, call, tiles)
-                           : launch_narrow<T, BITS, 8, BLOCK_NORM>(stream, call, tiles);
-    case WARP_NORM:
-        return tiles == 4 ? start<T, BITS, 8, 4, WARP_NORM>(stream, call)
-                          : start<T, BITS, 8, 2, WARP_NORM>(stream, call);
-    default: break;
-    }
-    if (tiles == 3) return start<T, BITS, 8, 3, SHORT_NORM>(stream, call);
-    if (tiles == 4) return start<T, BITS, 8, 4, SHORT_NORM>(stream, call);
-    return launch_narrow<T, BITS, 8, SHORT_NORM>(stream, call, tiles);
+    const int tiles = tiles_for(call);
+    const bool deep = warps_for(call) == 16;
+    if (!call.gamma)
+        return deep ? launch_narrow<T, BITS, 16, false>(stream, call, tiles)
+                    : launch_narrow<T, BITS, 8, false>(stream, call, tiles);
+    if (deep) return launch_narrow<T, BITS, 16, true>(stream, call, tiles);
+    if (tiles == 3) return start<T, BITS, 8, 3, true>(stream, call);
+    if (tiles == 4) return start<T, BITS, 8, 4, true>(stream, call);
+    return launch_narrow<T, BITS, 8, true>(stream, call, tiles);
 }
 
 } // namespace
@@ -143,7 +135,7 @@ bool linear_fused_runs(const CudaFused *call) {
     int device = 0, shared = 0;
     bool is_16_bit = call->type == DT_BF16 || call->type == DT_F16;
     if (!is_16_bit || call->rows > max_rows || call->inner % 64 != 0 || call->cols % tile != 0 ||
-        (call->gamma && !fits_norm(*call)) || !aligned_16(call->x, call->w, call->gamma, call->beta))
+        !aligned_16(call->x, call->w, call->gamma, call->beta))
         return false;
     if (cudaGetDevice(&device) != cudaSuccess ||
         cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess)

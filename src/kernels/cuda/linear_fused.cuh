@@ -1,22 +1,14 @@
 // The parts of linear_fused.cu: the rows of a linear layer, normalized in shared memory, their products with
 // weights of 16, 8 or 4 bits, and the sums over a block's warps.
 //
-// Before the products, the rows are brought into shared memory, 8 elements per slot of 16 bytes:
-//   norm           a warp reads a row into registers, computes its statistics in the order of norm.cu or
-//                  rmsnorm.cu, and normalizes it. The rows that those kernels give to a block (BLOCK_NORM)
-//                  take three passes.
-//   else           asynchronous copies
-// int8 and int4 layers with factors multiply elements by these. Every block repeats all this, but rows are
-// few and short; a kernel of its own would take longer.
+// Every block copies all rows into shared memory and normalizes them there. Rows are few and short; a kernel
+// of its own would take longer. int8 and int4 layers with factors multiply elements by these.
 //
 // Weights of 8 and 4 bits become 16-bit elements, which represent them exactly; scales are applied to the
 // sums. So rows need not be quantized, and weights are converted before the previous kernel has finished.
 //
-// With few rows, most warps have one pass over straight code, so that its length, and not arithmetic, takes
-// the time. Hence the template parameters: each kernel only has the code that it needs.
-//
-// 16-bit sums are the same as those of the separate kernels, because their order is the same, and every step
-// rounds like the kernel that it replaces. So results have the same bits.
+// With few rows, it is not arithmetic that takes the time but its latency: each step waits for the one
+// before. Hence sums have several independent parts, and nothing is computed twice to save a barrier.
 //
 // In a chain (chain.cuh), the first weights, the norm's parameters, biases and scales are loaded before the
 // previous kernel has finished. They are not in the cache: since their last use, all other weights have been
@@ -42,22 +34,6 @@ template <int BITS> constexpr int chunk = BITS == 8 ? 64 : 32;
 template <int BITS> struct Weight { uint4 word; };
 template <> struct Weight<4> { uint32_t word, steps; };
 
-// How rows are normalized: not at all; or each by a warp or by a block of 256 threads, as `forward` of
-// norm.cu and rmsnorm.cu do. In a short row, a lane has at most 4 packs of 8 elements, else 7.
-enum RowNorm { NO_NORM, SHORT_NORM, WARP_NORM, BLOCK_NORM };
-template <RowNorm NORM> constexpr int lane_packs = NORM == SHORT_NORM ? 4 : 7;
-
-inline int norm_packs(const CudaFused &call) {
-    return call.beta ? 7 : 4;
-}
-inline RowNorm norm_of(const CudaFused &call) {
-    const int packs = call.inner / slot;
-    if (!call.gamma) return NO_NORM;
-    return packs <= 4 * 32 ? SHORT_NORM : packs <= norm_packs(call) * 32 ? WARP_NORM : BLOCK_NORM;
-}
-inline bool fits_norm(const CudaFused &call) {
-    return call.inner / slot <= norm_packs(call) * 256;
-}
 // Slots between rows. Lanes of two rows read 4 slots each at a time, so that they use different banks.
 __host__ __device__ inline int slots_per_row(const CudaFused &call) {
     return call.inner / slot + 4;
@@ -70,7 +46,6 @@ struct Shared {
     float *bias, *scale; // (width)
     float *part;         // (warps, rows, width + 1): the warps' sums
     float2 *stats;       // (max_rows): mean and rstd
-    float *sums;         // (2, 32)
     int bytes = 0;
     __host__ __device__ Shared(char *base, const CudaFused &call, int warps, int width) {
         const int row = call.inner / slot * (int)sizeof(uint4);
@@ -81,7 +56,6 @@ struct Shared {
         scale = (float *)(base + take(width * sizeof(float)));
         part = (float *)(base + take(warps * call.rows * (width + 1) * sizeof(float)));
         stats = (float2 *)(base + take(max_rows * sizeof(float2)));
-        sums = (float *)(base + take(2 * 32 * sizeof(float)));
     }
 
   private:
@@ -94,179 +68,122 @@ struct Shared {
 
 // ---- rows ----
 
-template <typename T, typename Body>
-__device__ inline void over_row(const T *row, int C, int lane, int lanes, Body body) {
-#pragma unroll 4
-    for (int c = lane * slot; c < C; c += lanes * slot) {
-        const Pack<T, slot> pack = load_pack<T, slot>(row + c);
+template <typename T> __device__ inline void unpack(float (&to)[slot], const uint4 &pack) {
+    const uint32_t word[4] = {pack.x, pack.y, pack.z, pack.w};
 #pragma unroll
-        for (int i = 0; i < slot; i++) body(to_float(pack.at[i]));
+    for (int i = 0; i < 4; i++) {
+        const float2 two = pair_values<T>(word[i]);
+        to[2 * i] = two.x, to[2 * i + 1] = two.y;
     }
 }
 
-// As row_sum of row.cuh, for a block of several teams of 256 threads.
-__device__ inline float team_sum(float value, float *buffer) {
-    constexpr int team = 8; // warps
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    value = warp_sum(value);
-    if (lane == 0) buffer[warp] = value;
-    __syncthreads();
-    return warp_sum(lane < team ? buffer[warp / team * team + lane] : 0.0f);
-}
+constexpr int team = 128; // threads that a row is given to
 
-// Mean and rstd of the rows, each computed by a team of 256 threads. All threads call this.
-template <typename T, int THREADS>
-__device__ inline void find_stats(const CudaFused &call, const Shared &at) {
-    constexpr int team = 256, teams = THREADS / team;
-    const int C = call.inner, lane = threadIdx.x % team;
-    int turn = 0;
-    for (int first = 0; first < call.rows; first += teams) {
-        const int r = first + (int)threadIdx.x / team;
-        const bool there = r < call.rows;
-        const T *row = (const T *)call.x + (int64_t)(there ? r : 0) * C;
-        float mean = 0, squares = 0;
-        if (call.beta) {
-            float total = 0;
-            over_row(row, C, lane, team, [&](float x) { total += x; });
-            mean = team_sum(total, at.sums + 32 * turn) / (float)C;
-            turn ^= 1;
-            over_row(row, C, lane, team, [&](float x) {
-                float off = x - mean;
-                squares += off * off;
-            });
-        } else {
-            over_row(row, C, lane, team, [&](float x) { squares += x * x; });
-        }
-        float rstd = 1.0f / sqrtf(team_sum(squares, at.sums + 32 * turn) / (float)C + call.eps);
-        turn ^= 1;
-        if (there && lane == 0) at.stats[r] = make_float2(mean, rstd);
-    }
-}
-
-// Pack c of a row, normalized.
-template <typename T>
-__device__ inline Pack<T, slot> normalized(const CudaFused &call, const Shared &at, const Pack<T, slot> &x,
-                                           float2 stats, int c) {
-    const Pack<T, slot> gamma = reinterpret_cast<const Pack<T, slot> *>(at.gamma)[c];
-    float y[slot];
-    if (call.beta) {
-        const Pack<T, slot> beta = reinterpret_cast<const Pack<T, slot> *>(at.beta)[c];
-#pragma unroll
-        for (int i = 0; i < slot; i++) {
-            float normed = (to_float(x.at[i]) - stats.x) * stats.y;
-            y[i] = normed * to_float(gamma.at[i]) + to_float(beta.at[i]);
-        }
-    } else {
-#pragma unroll
-        for (int i = 0; i < slot; i++) y[i] = to_float(x.at[i]) * stats.y * to_float(gamma.at[i]);
-    }
-    return pack_of<T>(y);
-}
-
-// The elements of pack c of a row as int8 and int4 layers use them.
-template <typename T, int BITS>
-__device__ inline Pack<T, slot> balanced(const CudaFused &call, const Pack<T, slot> &x, int c) {
-    if constexpr (BITS != 16) {
-        if (!call.factor) return x;
-        float y[slot];
-#pragma unroll
-        for (int i = 0; i < slot; i++) y[i] = to_float(x.at[i]) * call.factor[c * slot + i];
-        return pack_of<T>(y);
-    } else {
-        return x;
-    }
-}
-
-// Normalizes row r. A warp calls this. Packs past the row are zero, which changes no sum.
-template <typename T, int BITS, int PACKS>
-__device__ inline void normalize_row(const CudaFused &call, const Shared &at, int r) {
-    const int packs = call.inner / slot, lane = threadIdx.x % 32;
-    const Pack<T, slot> *row = (const Pack<T, slot> *)call.x + (int64_t)r * packs;
-    Pack<T, slot> *to = reinterpret_cast<Pack<T, slot> *>(at.rows + r * slots_per_row(call));
-    Pack<T, slot> x[PACKS] = {};
-    float total = 0, squares = 0, mean = 0;
-#pragma unroll
-    for (int j = 0; j < PACKS; j++)
-        if (j * 32 + lane < packs) x[j] = load_pack<T, slot>(&row[j * 32 + lane].at[0]);
-    if (call.beta) {
-#pragma unroll
-        for (int i = 0; i < PACKS * slot; i++) total += to_float(x[i / slot].at[i % slot]);
-        mean = warp_sum(total) / (float)call.inner;
-    }
-#pragma unroll
-    for (int i = 0; i < PACKS * slot; i++) {
-        float off = to_float(x[i / slot].at[i % slot]) - mean;
-        off = i / slot * 32 + lane < packs ? off : 0.0f;
-        squares += off * off;
-    }
-    const float2 stats = make_float2(mean, 1.0f / sqrtf(warp_sum(squares) / (float)call.inner + call.eps));
-#pragma unroll
-    for (int j = 0; j < PACKS; j++) {
-        const int c = j * 32 + lane;
-        if (c < packs) to[c] = balanced<T, BITS>(call, normalized<T>(call, at, x[j], stats, c), c);
-    }
-}
-
-// Brings rows into shared memory that a block normalizes, or nobody.
-template <typename T, int BITS, int WARPS, RowNorm NORM>
-__device__ inline void stage_rows(const CudaFused &call, const Shared &at) {
-    const bool plain = NORM == NO_NORM && (BITS == 16 || !call.factor);
+// Copies all rows into shared memory.
+template <int WARPS> __device__ inline void copy_rows(const CudaFused &call, const Shared &at) {
+    const int packs = call.inner / slot, stride = slots_per_row(call);
 #pragma unroll 1
-    for (int r = 0; r < call.rows; r++)
+    for (int r = threadIdx.x / team; r < call.rows; r += WARPS * 32 / team)
 #pragma unroll 1
-        for (int c = threadIdx.x; c < call.inner / slot; c += WARPS * 32) {
-            const T *from = (const T *)call.x + (int64_t)r * call.inner + c * slot;
-            uint4 *to = at.rows + r * slots_per_row(call) + c;
-            if (plain) {
-                copy_async16(to, from);
-                continue;
-            }
-            Pack<T, slot> x = load_pack<T, slot>(from);
-            if (NORM == BLOCK_NORM) x = normalized<T>(call, at, x, at.stats[r], c);
-            *reinterpret_cast<Pack<T, slot> *>(to) = balanced<T, BITS>(call, x, c);
-        }
+        for (int c = threadIdx.x % team; c < packs; c += team)
+            copy_async16(at.rows + r * stride + c, (const uint4 *)call.x + r * packs + c);
     copy_group();
     copy_wait<0>();
+    __syncthreads();
 }
 
-// Brings all rows into shared memory.
-template <typename T, int BITS, int WARPS, RowNorm NORM>
-__device__ inline void prepare_rows(const CudaFused &call, const Shared &at) {
-    if constexpr (NORM == SHORT_NORM || NORM == WARP_NORM) {
-#pragma unroll 1
-        for (int r = threadIdx.x / 32; r < call.rows; r += WARPS)
-            normalize_row<T, BITS, lane_packs<NORM>>(call, at, r);
-    } else {
-        if constexpr (NORM == BLOCK_NORM) {
-            find_stats<T, WARPS * 32>(call, at);
-            __syncthreads();
+// Mean and rstd of a row, computed by a warp in one pass: it sums differences from the first element. Their
+// squares are at most the row's length times the variance, so that little is lost when the mean's is
+// subtracted. `part` is 1 / length.
+template <typename T> __device__ inline float2 stats_of(const CudaFused &call, const uint4 *row, float part) {
+    const int packs = call.inner / slot;
+    const float pivot = call.beta ? to_float(*reinterpret_cast<const T *>(row)) : 0.0f;
+    float total[2] = {}, squares[2] = {};
+#pragma unroll 2
+    for (int c = 0; c < packs; c += 32) {
+        const int mine = c + (int)threadIdx.x % 32;
+        float x[slot];
+        unpack<T>(x, row[mine < packs ? mine : 0]);
+#pragma unroll
+        for (int i = 0; i < slot; i++) {
+            const float off = mine < packs ? x[i] - pivot : 0.0f;
+            total[i % 2] += off;
+            squares[i % 2] += off * off;
         }
-        stage_rows<T, BITS, WARPS, NORM>(call, at);
+    }
+    float sum = total[0] + total[1], square = squares[0] + squares[1];
+#pragma unroll
+    for (int lane = 16; lane > 0; lane /= 2) {
+        sum += __shfl_xor_sync(full_warp, sum, lane);
+        square += __shfl_xor_sync(full_warp, square, lane);
+    }
+    sum *= part, square *= part;
+    if (!call.beta) return make_float2(0, rsqrtf(square + call.eps));
+    return make_float2(pivot + sum, rsqrtf(fmaxf(square - sum * sum, 0.0f) + call.eps));
+}
+
+// Replaces rows in shared memory by what is multiplied: their norm, and for int8 and int4 layers that times
+// the factors.
+template <typename T, int BITS, int WARPS, bool NORM>
+__device__ inline void change_rows(const CudaFused &call, const Shared &at) {
+    const int packs = call.inner / slot, stride = slots_per_row(call);
+#pragma unroll 1
+    for (int c = threadIdx.x % team; c < packs; c += team) {
+        float gamma[slot], beta[slot] = {};
+        if (NORM) unpack<T>(gamma, at.gamma[c]);
+        if (NORM && call.beta) unpack<T>(beta, at.beta[c]);
+#pragma unroll 1
+        for (int r = threadIdx.x / team; r < call.rows; r += WARPS * 32 / team) {
+            uint4 &pack = at.rows[r * stride + c];
+            const float2 stats = NORM ? at.stats[r] : float2();
+            float x[slot];
+            unpack<T>(x, pack);
+            if (NORM)
+#pragma unroll
+                for (int i = 0; i < slot; i++) x[i] = (x[i] - stats.x) * stats.y * gamma[i] + beta[i];
+            if (BITS != 16 && call.factor)
+#pragma unroll
+                for (int i = 0; i < slot; i++)
+                    x[i] = to_float(from_float<T>(x[i])) * call.factor[c * slot + i];
+            pack = make_uint4(round_pair<T>(x[0], x[1]), round_pair<T>(x[2], x[3]), round_pair<T>(x[4], x[5]),
+                              round_pair<T>(x[6], x[7]));
+        }
     }
     __syncthreads();
+}
+
+// Brings all rows into shared memory as they are multiplied.
+template <typename T, int BITS, int WARPS, bool NORM>
+__device__ inline void prepare_rows(const CudaFused &call, const Shared &at, float part) {
+    copy_rows<WARPS>(call, at);
+    if constexpr (NORM) {
+#pragma unroll 1
+        for (int r = warp_number(); r < call.rows; r += WARPS) {
+            const float2 found = stats_of<T>(call, at.rows + r * slots_per_row(call), part);
+            if (threadIdx.x % 32 == 0) at.stats[r] = found;
+        }
+        __syncthreads();
+    }
+    if (NORM || (BITS != 16 && call.factor)) change_rows<T, BITS, WARPS, NORM>(call, at);
 }
 
 // ---- products ----
 
-// A lane's elements of one chunk, of rows g and g + 8: pairs that are multiplied with those of Values.
+// A lane's elements of one chunk of a row: 8, of int8 layers 16.
 template <int BITS> struct Operand {
     static constexpr int words = BITS == 8 ? 8 : 4;
-    uint32_t low[words], high[words];
-    __device__ static void read(uint32_t (&to)[words], const CudaFused &call, const Shared &at, bool there,
-                                int row, int piece, int t) {
-        const uint4 *from = at.rows + row * slots_per_row(call) + piece * (chunk<BITS> / slot);
-#pragma unroll
-        for (int i = 0; i < words; i++) to[i] = 0;
-        if (!there) return;
+    uint32_t word[words];
+    __device__ explicit Operand(const char *from) {
         if constexpr (BITS == 4) { // inputs 4t to 4t + 3 of both halves
-            const uint2 one = reinterpret_cast<const uint2 *>(from)[t],
-                        two = reinterpret_cast<const uint2 *>(from)[t + 4];
-            to[0] = one.x, to[1] = one.y, to[2] = two.x, to[3] = two.y;
+            const uint2 one = *reinterpret_cast<const uint2 *>(from),
+                        two = *reinterpret_cast<const uint2 *>(from + 32);
+            word[0] = one.x, word[1] = one.y, word[2] = two.x, word[3] = two.y;
         } else {
 #pragma unroll
             for (int i = 0; i < words / 4; i++) {
-                const uint4 all = from[words / 4 * t + i];
-                to[4 * i] = all.x, to[4 * i + 1] = all.y, to[4 * i + 2] = all.z, to[4 * i + 3] = all.w;
+                const uint4 all = reinterpret_cast<const uint4 *>(from)[i];
+                word[4 * i] = all.x, word[4 * i + 1] = all.y, word[4 * i + 2] = all.z,
+                         word[4 * i + 3] = all.w;
             }
         }
     }
@@ -299,41 +216,45 @@ template <typename T, int BITS> __device__ inline uint32_t elements_of(uint32_t 
     return bits;
 }
 
-// A lane's weights of a column and chunk as 16-bit elements, in the order of Operand.
+// A lane's weights of a column and chunk as 16-bit elements. Of four words of Operand, these multiply the
+// first, third, second and fourth.
 template <typename T, int BITS> struct Values {
     uint32_t word[Operand<BITS>::words];
-    uint32_t steps; // int4
     __device__ void set(const Weight<BITS> &from) {
+        constexpr int order[4] = {0, 2, 1, 3};
         if constexpr (BITS == 4) {
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                word[i] = elements_of<T, 4>(i < 2 ? from.word : from.word >> 4, i % 2);
-            steps = from.steps;
+            for (int i = 0; i < 4; i++) {
+                const int k = order[i];
+                word[i] = elements_of<T, 4>(k < 2 ? from.word : from.word >> 4, k % 2);
+            }
         } else {
             const uint32_t raw[4] = {from.word.x, from.word.y, from.word.z, from.word.w};
 #pragma unroll
-            for (int i = 0; i < Operand<BITS>::words; i++)
+            for (int i = 0; i < Operand<BITS>::words; i++) {
+                const int k = i / 4 * 4 + order[i % 4];
                 if constexpr (BITS == 8)
-                    word[i] = elements_of<T, 8>(raw[i / 2], i % 2);
+                    word[i] = elements_of<T, 8>(raw[k / 2], k % 2);
                 else
-                    word[i] = raw[i];
+                    word[i] = raw[k];
+            }
         }
+#pragma unroll
+        for (int i = 0; i < Operand<BITS>::words; i++) asm volatile("" : "+r"(word[i])); // now, not when used
     }
 };
 
+// Products with one row per lane group g, although an mma has two. Its second row gets what the lane has
+// next, so that four words need no rearrangement and take two independent mmas: the sums of words 0 and 2 are
+// in the first row of `one`, those of words 1 and 3 in the second row of `two`. The rest is not used.
 template <typename T, int BITS>
-__device__ inline void multiply(float (&sum)[4], const Operand<BITS> &x, const Values<T, BITS> &w) {
-    float slice[4] = {};
-    float(&total)[4] = BITS == 4 ? slice : sum;
+__device__ inline void multiply(float (&one)[4], float (&two)[4], const Operand<BITS> &x,
+                                const Values<T, BITS> &w) {
 #pragma unroll
-    for (int i = 0; i < Operand<BITS>::words; i += 2) {
-        const uint32_t rows[4] = {x.low[i], x.high[i], x.low[i + 1], x.high[i + 1]};
-        multiply_add<T>(total, rows, w.word[i], w.word[i + 1]);
-    }
-    if constexpr (BITS == 4) {
-        const float step[2] = {(float)(int8_t)(w.steps & 0xff), (float)(int8_t)(w.steps >> 8)};
-#pragma unroll
-        for (int j = 0; j < 4; j++) sum[j] += step[j % 2] * slice[j];
+    for (int i = 0; i < Operand<BITS>::words; i += 4) {
+        const uint32_t rows[4] = {x.word[i], x.word[i + 1], x.word[i + 2], x.word[i + 3]};
+        multiply_add<T>(one, rows, w.word[i], w.word[i + 1]);
+        multiply_add<T>(two, rows, w.word[i + 2], w.word[i + 3]);
     }
 }
 
@@ -364,13 +285,13 @@ template <typename T, int BITS, int WARPS, int TILES> struct Products {
     static constexpr int width = TILES * tile;
     Weight<BITS> weights[in_flight][TILES];
     Values<T, BITS> values[in_flight][TILES];
-    float sum[TILES][4] = {};
+    uint32_t steps[BITS == 4 ? (in_flight * TILES + 1) / 2 : 1]; // int4: two bytes for each of `values`
     int first, last, warp, g, t;
 
     __device__ explicit Products(const CudaFused &call) {
         const int lane = threadIdx.x % 32, chunks = call.inner / chunk<BITS>,
                   each = (chunks + WARPS - 1) / WARPS;
-        warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+        warp = warp_number(), g = lane / 4, t = lane % 4;
         first = warp * each, last = min(first + each, chunks);
     }
     template <typename RowOf> __device__ void load(const CudaFused &call, RowOf row_of, int from) {
@@ -392,42 +313,89 @@ template <typename T, int BITS, int WARPS, int TILES> struct Products {
 #pragma unroll
             for (int i = 0; i < in_flight * TILES; i++)
                 values[i / TILES][i % TILES].set(weights[i / TILES][i % TILES]);
-    }
-    // The first weights are already loaded and converted.
-    template <typename RowOf> __device__ void run(const CudaFused &call, const Shared &at, RowOf row_of) {
-#pragma unroll 1
-        for (int from = first; from < last; from += in_flight) {
+        if constexpr (BITS == 4)
 #pragma unroll
-            for (int a = 0; a < in_flight; a++) {
-                Operand<BITS> x;
-                const bool there = from + a < last;
-                x.read(x.low, call, at, there && g < call.rows, g, from + a, t);
-                x.read(x.high, call, at, there && g + 8 < call.rows, g + 8, from + a, t);
-#pragma unroll
-                for (int i = 0; i < TILES; i++) multiply<T, BITS>(sum[i], x, values[a][i]);
+            for (int i = 0; i < in_flight * TILES; i++) {
+                const uint32_t two = weights[i / TILES][i % TILES].steps;
+                steps[i / 2] = i % 2 ? steps[i / 2] | two << 16 : two;
             }
-            if (from + in_flight < last) {
-                load(call, row_of, from + in_flight);
+    }
+    // Adds the products of row g + 8 HALF, the chunks in flight and COUNT tiles to the warp's sums in shared
+    // memory. FULL: all chunks exist. Without branches, the compiler loads the next elements while it
+    // multiplies.
+    template <int HALF, bool FULL, int COUNT>
+    __device__ void multiply_tiles(const CudaFused &call, const Shared &at, int from, int tiles) {
+        // A row that does not exist is replaced by another; its products are not used.
+        const char *row = (const char *)(at.rows + min(g + 8 * HALF, call.rows - 1) * slots_per_row(call)) +
+                          from * chunk<BITS> * 2 +
+                          t * (BITS == 8   ? 32
+                               : BITS == 4 ? 8
+                                           : 16);
+        float one[COUNT][4] = {}, two[COUNT][4] = {}, sum[COUNT][2] = {};
+#pragma unroll
+        for (int a = 0; a < in_flight; a++) {
+            if (!FULL && from + a >= last) continue;
+            const Operand<BITS> x(row + a * chunk<BITS> * 2);
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) multiply<T, BITS>(one[i], two[i], x, values[a][tiles + i]);
+            if constexpr (BITS == 4)
+#pragma unroll
+                for (int i = 0; i < COUNT; i++) add_slice(sum[i], one[i], two[i], a * TILES + tiles + i);
+        }
+        if (BITS != 4)
+#pragma unroll
+            for (int i = 0; i < COUNT * 2; i++) sum[i / 2][i % 2] = one[i / 2][i % 2] + two[i / 2][2 + i % 2];
+        float *to = at.part + (warp * call.rows + g + 8 * HALF) * (width + 1) + tiles * tile + 2 * t;
+        if (g + 8 * HALF >= call.rows) return;
+        if (from > first)
+#pragma unroll
+            for (int i = 0; i < COUNT * 2; i++) sum[i / 2][i % 2] += to[i / 2 * tile + i % 2];
+#pragma unroll
+        for (int i = 0; i < COUNT * 2; i++) to[i / 2 * tile + i % 2] = sum[i / 2][i % 2];
+    }
+    // int4 takes one tile at a time: sums of slices need more registers.
+    template <int HALF, bool FULL>
+    __device__ void multiply_row(const CudaFused &call, const Shared &at, int from) {
+        constexpr int count = BITS == 4 ? 1 : TILES;
+#pragma unroll
+        for (int i = 0; i < TILES; i += count) multiply_tiles<HALF, FULL, count>(call, at, from, i);
+    }
+    // Adds the sums of a slice, times its steps, and clears them.
+    __device__ void add_slice(float (&sum)[2], float (&one)[4], float (&two)[4], int i) const {
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const float step = (float)(int8_t)(steps[i / 2] >> (i % 2 * 16 + j * 8));
+            sum[j] += step * (one[j] + two[2 + j]);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++) one[j] = two[j] = 0;
+    }
+    template <int HALF> __device__ void multiply_rows(const CudaFused &call, const Shared &at, int from) {
+        if (last - from >= in_flight)
+            multiply_row<HALF, true>(call, at, from);
+        else
+            multiply_row<HALF, false>(call, at, from);
+    }
+    // The first weights are already loaded and converted. A warp without inputs leaves zeros.
+    template <typename RowOf> __device__ void run(const CudaFused &call, const Shared &at, RowOf row_of) {
+        int from = first;
+#pragma unroll 1
+        do {
+            multiply_rows<0>(call, at, from);
+            if (call.rows > 8) multiply_rows<1>(call, at, from);
+            from += in_flight;
+            if (from < last) {
+                load(call, row_of, from);
                 convert();
             }
-        }
-    }
-    __device__ void store(const CudaFused &call, const Shared &at) const {
-#pragma unroll
-        for (int i = 0; i < TILES; i++)
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                const int row = g + j / 2 * 8;
-                if (row < call.rows)
-                    at.part[(warp * call.rows + row) * (width + 1) + i * tile + 2 * t + j % 2] = sum[i][j];
-            }
+        } while (from < last);
     }
 };
 
 // ---- blocks ----
 
 // Loads what does not depend on other kernels into shared memory: biases, scales and the norm's parameters.
-template <typename T, int BITS, int WARPS, int TILES, RowNorm NORM, typename RowOf>
+template <typename T, int BITS, int WARPS, int TILES, bool NORM, typename RowOf>
 __device__ inline void load_constants(const CudaFused &call, const Shared &at, RowOf row_of) {
     const int i = threadIdx.x;
     if (i < TILES * tile) {
@@ -437,7 +405,7 @@ __device__ inline void load_constants(const CudaFused &call, const Shared &at, R
         at.scale[i] = there && BITS != 16 ? call.scale[n + i % tile] : 0.0f;
     }
 #pragma unroll 1
-    for (int c = i; NORM != NO_NORM && c < call.inner / slot; c += WARPS * 32) {
+    for (int c = i; NORM && c < call.inner / slot; c += WARPS * 32) {
         copy_async16(at.gamma + c, (const uint4 *)call.gamma + c);
         if (call.beta) copy_async16(at.beta + c, (const uint4 *)call.beta + c);
     }

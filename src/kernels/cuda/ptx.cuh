@@ -4,6 +4,13 @@
 
 #include "kernels/cuda/device.cuh"
 
+// The number of a thread's warp in its block. The compiler knows that this is the same for all lanes, as it
+// does not for threadIdx.x / 32; in a branch or loop that depends on the latter, each shuffle takes a dozen
+// instructions more.
+__device__ inline int warp_number() {
+    return __shfl_sync(full_warp, (int)threadIdx.x / 32, 0);
+}
+
 __device__ inline uint32_t shared_address(const void *pointer) {
     return (uint32_t)__cvta_generic_to_shared(pointer);
 }
