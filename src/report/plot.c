@@ -123,9 +123,10 @@ static void put_x_tics(FILE *out, const Plot *plot, const PlotLayout *at) {
     fputs("set xtics (", out);
     for (size_t i = 0; i < plot->x_tic_count; i++) {
         char text[32], shown[48];
-        snprintf(text, sizeof text, plot->x_format == AXIS_WHOLE ? "%.9g" : "%.3g",
-                 plot->x_tics[i] / at->x.unit);
-        snprintf(shown, sizeof shown, "%s%s", text, at->x.suffix);
+        bool whole = plot->x_format == AXIS_WHOLE;
+        double value = plot->x_tics[i] / at->x.unit;
+        snprintf(text, sizeof text, whole ? "%.9g" : "%.3g", value);
+        snprintf(shown, sizeof shown, whole ? "%.0f%s" : "%.3g%s", value, at->x.suffix);
         double x = plot_x_pixel(plot, at, plot->x_tics[i]), half = plot_text_width(shown) / 2;
         if (x - half < free_from) continue;
         fprintf(out, "%s%s", any ? ", " : "", text);

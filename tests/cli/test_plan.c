@@ -423,6 +423,23 @@ static void sweeps(void **state) {
                    "--cluster", "h200");
 }
 
+/* Seven sizes just fit below the axis. */
+static void sweep_shows_all_sizes(void **state) {
+    (void)state;
+    char dir[] = "/tmp/weft-plan-XXXXXX", path[64], *svg = NULL;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/scaling.svg", dir);
+    json_decref(
+        planned(program_run("plan", "--sweep", "256,...,16384", path, "--model", "gpt2-tiny", "--batch",
+                            "16384", "--cluster", "h200", "--pp", "1", "--tp", "1", "--json")));
+    assert_ok(file_read(path, 1 << 20, &svg, NULL));
+    assert_non_null(strstr(svg, ">256<"));
+    assert_non_null(strstr(svg, ">8192<"));
+    assert_non_null(strstr(svg, ">16384<"));
+    free(svg);
+    assert_ok(dir_remove(dir));
+}
+
 static char *page_of(const char *path) {
     char *text = NULL;
     size_t size;
@@ -540,6 +557,7 @@ int main(void) {
         cmocka_unit_test(fp8_of_shared_heads),
         cmocka_unit_test(fp8_scaling),
         cmocka_unit_test(sweeps),
+        cmocka_unit_test(sweep_shows_all_sizes),
         cmocka_unit_test(writes_pages),
         cmocka_unit_test(refuses_plans),
     };
