@@ -36,7 +36,7 @@ static CudaFused fused_call(Tensor y, Tensor x, Tensor w, const LinearFusion *fu
 
 bool fuses_linear_cuda(Tensor y, Tensor x, Tensor w, const LinearFusion *fusion) {
     const char *requested = getenv("WEFT_CUDA_FUSE");
-    int64_t largest = INT32_MAX / 4, longest = 1 << 16;
+    int64_t largest = INT32_MAX / (4 * CUDA_FUSED_ROWS), longest = 1 << 16;
     if (requested && !strcmp(requested, "off")) return false;
     if (w.dtype != x.dtype && w.dtype != DT_Q8 && w.dtype != DT_Q4) return false;
     if (tensor_rows(x) > CUDA_FUSED_ROWS || tensor_cols(x) > longest || tensor_cols(y) > largest)

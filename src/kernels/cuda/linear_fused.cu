@@ -1,6 +1,6 @@
 // Linear layers of up to 16 rows with 16-bit, int8 or int4 weights, together with the norm before and the
-// gated activation or residual after: y = res + act(norm(x) w^T + bias). In generation a kernel takes longer
-// to start and to wait for the previous one than to compute, so fewer kernels are faster.
+// gated activation or residual after: y = res + act(norm(x) w^T + bias). In generation a kernel mostly waits:
+// for the previous one, for its rows, for each of its own steps. So fewer kernels are faster.
 //
 // A block computes TILES x 8 columns (of a gated layer, half as many of gate and of up); its warps split the
 // inner dimension, as in linear_few.cu. linear_fused.cuh has the rest.

@@ -92,9 +92,9 @@ template <int WARPS> __device__ inline void copy_rows(const CudaFused &call, con
     __syncthreads();
 }
 
-// Mean and rstd of a row, computed by a warp in one pass: it sums differences from the first element. Their
-// squares are at most the row's length times the variance, so that little is lost when the mean's is
-// subtracted. `part` is 1 / length.
+// Mean and rstd of a row, computed by a warp in one pass: it sums the differences from the first element, and
+// their squares. That element's squared distance from the mean, which is subtracted at the end, is at most
+// the variance times the row's length, so few digits cancel. `part` is 1 / length.
 template <typename T> __device__ inline float2 stats_of(const CudaFused &call, const uint4 *row, float part) {
     const int packs = call.inner / slot;
     const float pivot = call.beta ? to_float(*reinterpret_cast<const T *>(row)) : 0.0f;
