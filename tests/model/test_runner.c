@@ -206,6 +206,18 @@ static void test_micro_batches(void **state) {
         }
 }
 
+/* Concurrent streams must not change a bit, and allocate no memory after the first step. */
+static void compare_overlapped(Setup setup) {
+    Outcome one = outcome_with(setup);
+    setup.overlaps = true;
+    Outcome two = outcome_with(setup);
+    assert_int_equal(two.total, two.after_first);
+    assert_true(two.loss == one.loss && two.grad_norm == one.grad_norm);
+    assert_memory_equal(two.weights, one.weights, (size_t)one.count * sizeof(float));
+    free(one.weights);
+    free(two.weights);
+}
+
 /* With concurrent streams, weight gradients follow backward and units are updated in a different order, with
  * the same bits. */
 static void test_overlap(void **state) {
@@ -214,14 +226,7 @@ static void test_overlap(void **state) {
         for (int k = 0; k < 4; k++) {
             Setup setup = {
                 .family = *family, .kernels = "cpu", .micro_batch = BATCH >> k % 2, .no_dropout = k > 1};
-            Outcome one = outcome_with(setup);
-            setup.overlaps = true;
-            Outcome two = outcome_with(setup);
-            assert_int_equal(two.total, two.after_first);
-            assert_true(two.loss == one.loss && two.grad_norm == one.grad_norm);
-            assert_memory_equal(two.weights, one.weights, (size_t)one.count * sizeof(float));
-            free(one.weights);
-            free(two.weights);
+            compare_overlapped(setup);
         }
 }
 
@@ -234,14 +239,7 @@ static void test_recorded(void **state) {
                            .kernels = "cpu",
                            .micro_batch = BATCH >> k % 2,
                            .records = k > 1 ? RECORDS : RECORDS_IN_VAIN};
-            Outcome one = outcome_with(setup);
-            setup.overlaps = true;
-            Outcome two = outcome_with(setup);
-            assert_int_equal(two.total, two.after_first);
-            assert_true(two.loss == one.loss && two.grad_norm == one.grad_norm);
-            assert_memory_equal(two.weights, one.weights, (size_t)one.count * sizeof(float));
-            free(one.weights);
-            free(two.weights);
+            compare_overlapped(setup);
         }
 }
 
