@@ -13,8 +13,9 @@
  *
  * On a GPU (WEFT_TEST_DEVICE=cuda), each kernel runs twice, with all cases in all types. Tensor cores
  * accumulate fp32 in a different order, so the tolerance is doubled. 16-bit attention rounds probabilities
- * and their gradients to 16 bits for the tensor cores, so the tolerance is `inside_16` and differing elements
- * are not counted. The sweep continues after a failure and reports up to REPORTS failures per kernel. */
+ * and their gradients to 16 bits for the tensor cores, and fused layers round other values than separate
+ * ones, so the tolerance is `inside_16` and differing elements are not counted. The sweep continues after a
+ * failure and reports up to REPORTS failures per kernel. */
 #include <math.h>
 
 #include "sweep.h"
@@ -43,6 +44,7 @@ static void fail_case(Sweep *sweep, const Args *args, const char *name, const ch
 static bool is_rounded_inside(const Sweep *sweep, const Args *args) {
     bool training = sweep->id == KERNEL_ATTENTION_FORWARD || sweep->id == KERNEL_ATTENTION_BACKWARD;
     DType compute = sweep->kit[0].compute;
+    if (test_on_cuda() && sweep->id == KERNEL_LINEAR_FUSED_FORWARD) return true;
     if (test_on_cuda()) return (training || sweep->id == KERNEL_ATTENTION_DECODE) && compute != DT_F32;
     bool products = !strcmp(kernels_cpu_bf16(), "amx") || !strcmp(kernels_cpu_bf16(), "avx512-bf16");
     return training && compute == DT_BF16 && products && args->n[3] % 32 == 0;
@@ -56,8 +58,10 @@ static bool has_coarse_accumulation(const Sweep *sweep) {
 
 /* Tolerance relative to the output's norm. */
 static double tolerance_of(const Sweep *sweep, const Args *args) {
-    if (is_rounded_inside(sweep, args))
-        return test_on_cuda() ? inside_16[sweep->kit[0].compute] : inside_bf16_cpu;
+    DType compute = sweep->kit[0].compute;
+    if (test_on_cuda() && sweep->id == KERNEL_LINEAR_FUSED_FORWARD)
+        return 2 * inside_16[compute == DT_F16 ? DT_F16 : DT_BF16]; /* a product of two results if gated */
+    if (is_rounded_inside(sweep, args)) return test_on_cuda() ? inside_16[compute] : inside_bf16_cpu;
     return test_on_cuda() ? 2 * args->tolerance : args->tolerance;
 }
 

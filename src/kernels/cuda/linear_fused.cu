@@ -19,10 +19,10 @@ template <int TILES> struct Columns {
         first = (int)blockIdx.x * half * tile;
     }
     __device__ int width() const { return half * tile; }
-    // The row of w with which tile i starts, or -1.
+    // The row of w with which tile i starts. Tiles beyond the last one are not used, and replaced by that.
     __device__ int weight_row(const CudaFused &call, int i) const {
-        int col = first + (i < half ? i : i - half) * tile;
-        return col >= call.cols ? -1 : i < half ? col : col + call.cols;
+        const int col = min(first + (i < half ? i : i - half) * tile, call.cols - tile);
+        return i < half ? col : col + call.cols;
     }
 };
 
@@ -32,17 +32,17 @@ template <int BITS, int WARPS, int TILES> constexpr int blocks_at_once() {
 }
 
 // The result of one element, before the residual. A sum is rounded before its activation.
-template <typename T, int BITS, int WARPS, int TILES>
+template <typename T, int BITS, int WARPS, int TILES, bool NORM>
 __device__ inline T element(const CudaFused &call, const Shared &at, const Columns<TILES> &columns, int row,
                             int col) {
     constexpr int width = TILES * tile;
-    float value = total_of<T, BITS, WARPS>(call, at, row, col, width);
+    float value = total_of<T, BITS, WARPS, NORM>(call, at, row, col, width);
     if (call.act != CUDA_ACT_NONE) {
         value = to_float(from_float<T>(value));
         value = act_of(call.act, value);
     }
     if (!call.gated) return from_float<T>(value);
-    const float up = total_of<T, BITS, WARPS>(call, at, row, columns.width() + col, width);
+    const float up = total_of<T, BITS, WARPS, NORM>(call, at, row, columns.width() + col, width);
     return from_float<T>(value * to_float(from_float<T>(up)));
 }
 
@@ -54,11 +54,13 @@ __global__ void __launch_bounds__(WARPS * 32, blocks_at_once<BITS, WARPS, TILES>
     const Shared at(reinterpret_cast<char *>(memory), call, WARPS, TILES * tile);
     const Columns<TILES> columns(call);
     auto row_of = [&](int i) { return columns.weight_row(call, i); };
-    Products<T, BITS, WARPS, TILES> products(call);
+    Products<T, BITS, WARPS, TILES, NORM> products(call);
     chain_next();
     products.load(call, row_of, products.first);
-    products.convert();
-    load_constants<T, BITS, WARPS, TILES, NORM>(call, at, row_of);
+    products.convert(call);
+    load_constants<T, BITS, TILES>(call, at, row_of);
+    if (scaled<BITS, NORM>) products.power = store_lines<T, BITS>(call, at, products.range());
+    const Share share(call, products.range());
     float part = 1.0f / (float)call.inner;
     asm volatile("" : "+f"(part)); // now: a division takes a hundred cycles
     __syncthreads();
@@ -71,14 +73,15 @@ __global__ void __launch_bounds__(WARPS * 32, blocks_at_once<BITS, WARPS, TILES>
     T own_res = from_float<T>(0);
     if (call.res && own_row < call.rows && columns.first + own_col < call.cols)
         own_res = ((const T *)call.res)[own_row * call.cols + columns.first + own_col];
-    prepare_rows<T, BITS, WARPS, NORM>(call, at, part);
+    share.copy(call, at);
     products.run(call, at, row_of);
     __syncthreads();
+    if (NORM) sum_norm<WARPS>(call, at, part, TILES * tile);
 #pragma unroll 1
     for (int i = threadIdx.x; i < call.rows * outputs; i += threads) {
         const int row = row_at(i), col = i - row * outputs, to = row * call.cols + columns.first + col;
         if (columns.first + col >= call.cols) continue;
-        T out = element<T, BITS, WARPS>(call, at, columns, row, col);
+        T out = element<T, BITS, WARPS, TILES, NORM>(call, at, columns, row, col);
         if (call.res) {
             const T res = i == (int)threadIdx.x ? own_res : ((const T *)call.res)[to];
             out = from_float<T>(to_float(res) + to_float(out));
@@ -103,7 +106,7 @@ int warps_for(const CudaFused &call) {
     return call.inner >= deep_from ? 16 : 8;
 }
 
-// One block per multiprocessor, if possible: each block prepares all rows, and two kernels should fit.
+// One block per multiprocessor, if possible: each block copies all rows, and two kernels should fit.
 int tiles_for(const CudaFused &call) {
     int tiles = call.cols / tile * (call.gated ? 2 : 1), count = (tiles + processors() - 1) / processors();
     int most = warps_for(call) == 8 && call.gamma ? 4 : 2;

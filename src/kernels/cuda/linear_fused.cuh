@@ -1,14 +1,18 @@
-// The parts of linear_fused.cu: the rows of a linear layer, normalized in shared memory, their products with
-// weights of 16, 8 or 4 bits, and the sums over a block's warps.
+// The parts of linear_fused.cu: the rows of a linear layer in shared memory, their products with weights of
+// 16, 8 or 4 bits, and the sums over a block's warps.
 //
-// Every block copies all rows into shared memory and normalizes them there. Rows are few and short; a kernel
-// of its own would take longer. int8 and int4 layers with factors multiply elements by these.
+// The norm before a layer is not computed before the products, but from them: with mean m and deviation d,
+//   norm(x) w^T = (x gamma) w^T / d - m / d gamma w^T + beta w^T,
+// where gamma and beta are multiplied as further rows, for which an mma usually has room. So rows can be
+// multiplied as they arrive, each warp needs only its own part of them, and mean and deviation are found
+// meanwhile, as further products. int8 and int4 layers with factors multiply gamma and beta by these.
 //
-// Weights of 8 and 4 bits become 16-bit elements, which represent them exactly; scales are applied to the
-// sums. So rows need not be quantized, and weights are converted before the previous kernel has finished.
+// Weights of 8 bits become 16-bit elements, which represent them exactly; scales are applied to the sums.
+// Weights of 4 bits are multiplied by their steps, and that is rounded to 16 bits. So rows need not be
+// quantized, and weights are converted before the previous kernel has finished.
 //
 // With few rows, it is not arithmetic that takes the time but its latency: each step waits for the one
-// before. Hence sums have several independent parts, and nothing is computed twice to save a barrier.
+// before. Hence sums have several independent parts.
 //
 // In a chain (chain.cuh), the first weights, the norm's parameters, biases and scales are loaded before the
 // previous kernel has finished. They are not in the cache: since their last use, all other weights have been
@@ -29,33 +33,46 @@ constexpr int slice_inputs = 32, panel_cols = 16, slice_bytes = panel_cols * (sl
 // Inner elements that a warp multiplies at a time. A lane has 8 (int8: 16) of a column.
 template <int BITS> constexpr int chunk = BITS == 8 ? 64 : 32;
 
-// What a lane loads of a column and chunk. int4: four bytes of a slice and the steps of columns 2t and 2t
-// + 1.
+// What a lane loads of a column and chunk. int4: four bytes of a slice and its step.
 template <int BITS> struct Weight { uint4 word; };
-template <> struct Weight<4> { uint32_t word, steps; };
+template <> struct Weight<4> {
+    uint32_t word;
+    int step;
+};
 
 // Slots between rows. Lanes of two rows read 4 slots each at a time, so that they use different banks.
 __host__ __device__ inline int slots_per_row(const CudaFused &call) {
     return call.inner / slot + 4;
 }
 
+// Lines in shared memory: the rows, then what they are multiplied by, if anything, then beta and ones, by
+// which gamma and beta are multiplied.
+template <int BITS, bool NORM> constexpr bool scaled = NORM || BITS != 16;
+__host__ __device__ inline int lines_of(const CudaFused &call) {
+    return call.rows + (call.gamma || call.bits != 16) + (call.beta ? 2 : 0);
+}
+// How many of them are multiplied by the weights.
+__host__ __device__ inline int products_of(const CudaFused &call) {
+    return call.rows + (call.beta ? 2 : 0);
+}
+
 // A block's shared memory.
 struct Shared {
-    uint4 *rows;         // (rows, slots_per_row)
-    uint4 *gamma, *beta; // (inner / 8), with a norm
+    uint4 *lines;        // (lines, slots_per_row)
     float *bias, *scale; // (width)
-    float *part;         // (warps, rows, width + 1): the warps' sums
-    float2 *stats;       // (max_rows): mean and rstd
+    float *part;         // (warps, products, width + 1): the warps' sums
+    float2 *squares;     // (warps, rows): their sums of elements and of squares
+    float2 *stats;       // (rows): mean and rstd
+    float *norm;         // (2, width): products of gamma and of beta
     int bytes = 0;
     __host__ __device__ Shared(char *base, const CudaFused &call, int warps, int width) {
-        const int row = call.inner / slot * (int)sizeof(uint4);
-        rows = (uint4 *)(base + take(call.rows * slots_per_row(call) * sizeof(uint4)));
-        gamma = (uint4 *)(base + take(call.gamma ? row : 0));
-        beta = (uint4 *)(base + take(call.beta ? row : 0));
+        lines = (uint4 *)(base + take(lines_of(call) * slots_per_row(call) * sizeof(uint4)));
         bias = (float *)(base + take(width * sizeof(float)));
         scale = (float *)(base + take(width * sizeof(float)));
-        part = (float *)(base + take(warps * call.rows * (width + 1) * sizeof(float)));
-        stats = (float2 *)(base + take(max_rows * sizeof(float2)));
+        part = (float *)(base + take(warps * products_of(call) * (width + 1) * sizeof(float)));
+        squares = (float2 *)(base + take(call.gamma ? warps * call.rows * sizeof(float2) : 0));
+        stats = (float2 *)(base + take(call.gamma ? call.rows * sizeof(float2) : 0));
+        norm = (float *)(base + take(call.beta ? 2 * width * sizeof(float) : 0));
     }
 
   private:
@@ -68,6 +85,37 @@ struct Shared {
 
 // ---- rows ----
 
+// A warp's part of the inner dimension, in slots.
+struct Range {
+    int first, count;
+};
+
+// A lane's share of copying a warp's part of all rows into shared memory: slots of rows `row`, row + rows, ..
+struct Share {
+    int row, rows, from, to, step, count;
+    __device__ Share(const CudaFused &call, Range range) {
+        const int lane = (int)threadIdx.x % 32;
+        step = range.count <= 16 ? 16 : 32; // lanes for a row
+        row = lane / step, rows = 32 / step;
+        count = range.count - lane % step;
+        from = row * (call.inner / slot) + range.first + lane % step;
+        to = row * slots_per_row(call) + range.first + lane % step;
+    }
+    __device__ void copy(const CudaFused &call, const Shared &at) const {
+        int source = from, target = to;
+#pragma unroll 1
+        for (int r = row; r < call.rows; r += rows) {
+#pragma unroll 1
+            for (int c = 0; c < count; c += step)
+                copy_async16(at.lines + target + c, (const uint4 *)call.x + source + c);
+            source += rows * (call.inner / slot), target += rows * slots_per_row(call);
+        }
+        copy_group();
+        copy_wait<0>();
+        __syncwarp();
+    }
+};
+
 template <typename T> __device__ inline void unpack(float (&to)[slot], const uint4 &pack) {
     const uint32_t word[4] = {pack.x, pack.y, pack.z, pack.w};
 #pragma unroll
@@ -76,98 +124,73 @@ template <typename T> __device__ inline void unpack(float (&to)[slot], const uin
         to[2 * i] = two.x, to[2 * i + 1] = two.y;
     }
 }
-
-constexpr int team = 128; // threads that a row is given to
-
-// Copies all rows into shared memory.
-template <int WARPS> __device__ inline void copy_rows(const CudaFused &call, const Shared &at) {
-    const int packs = call.inner / slot, stride = slots_per_row(call);
-#pragma unroll 1
-    for (int r = threadIdx.x / team; r < call.rows; r += WARPS * 32 / team)
-#pragma unroll 1
-        for (int c = threadIdx.x % team; c < packs; c += team)
-            copy_async16(at.rows + r * stride + c, (const uint4 *)call.x + r * packs + c);
-    copy_group();
-    copy_wait<0>();
-    __syncthreads();
+template <typename T> __device__ inline uint4 pack_of(const float (&x)[slot], float by) {
+    return make_uint4(round_pair<T>(x[0] * by, x[1] * by), round_pair<T>(x[2] * by, x[3] * by),
+                      round_pair<T>(x[4] * by, x[5] * by), round_pair<T>(x[6] * by, x[7] * by));
 }
 
-// Mean and rstd of a row, computed by a warp in one pass: it sums the differences from the first element, and
-// their squares. That element's squared distance from the mean, which is subtracted at the end, is at most
-// the variance times the row's length, so few digits cancel. `part` is 1 / length.
-template <typename T> __device__ inline float2 stats_of(const CudaFused &call, const uint4 *row, float part) {
-    const int packs = call.inner / slot;
-    const float pivot = call.beta ? to_float(*reinterpret_cast<const T *>(row)) : 0.0f;
-    float total[2] = {}, squares[2] = {};
-#pragma unroll 2
-    for (int c = 0; c < packs; c += 32) {
-        const int mine = c + (int)threadIdx.x % 32;
-        float x[slot];
-        unpack<T>(x, row[mine < packs ? mine : 0]);
+// A slot of what rows are multiplied by, or of beta; both times the factors.
+template <typename T, int BITS>
+__device__ inline void load_line(float (&to)[slot], const CudaFused &call, const void *line, int c) {
 #pragma unroll
-        for (int i = 0; i < slot; i++) {
-            const float off = mine < packs ? x[i] - pivot : 0.0f;
-            total[i % 2] += off;
-            squares[i % 2] += off * off;
-        }
-    }
-    float sum = total[0] + total[1], square = squares[0] + squares[1];
+    for (float &one : to) one = 1;
+    if (line) unpack<T>(to, ((const uint4 *)line)[c]);
+    if (BITS != 16 && call.factor)
 #pragma unroll
-    for (int lane = 16; lane > 0; lane /= 2) {
-        sum += __shfl_xor_sync(full_warp, sum, lane);
-        square += __shfl_xor_sync(full_warp, square, lane);
-    }
-    sum *= part, square *= part;
-    if (!call.beta) return make_float2(0, rsqrtf(square + call.eps));
-    return make_float2(pivot + sum, rsqrtf(fmaxf(square - sum * sum, 0.0f) + call.eps));
+        for (int i = 0; i < slot; i++) to[i] *= call.factor[c * slot + i];
 }
 
-// Replaces rows in shared memory by what is multiplied: their norm, and for int8 and int4 layers that times
-// the factors.
-template <typename T, int BITS, int WARPS, bool NORM>
-__device__ inline void change_rows(const CudaFused &call, const Shared &at) {
-    const int packs = call.inner / slot, stride = slots_per_row(call);
+// Stores a warp's part of these lines. Rows of fp16 must not overflow, so they are multiplied by numbers
+// below 1, and the warp's sums by the power of two that is returned.
+template <typename T, int BITS>
+__device__ inline float store_lines(const CudaFused &call, const Shared &at, Range range) {
+    const int stride = slots_per_row(call), lane = (int)threadIdx.x % 32, end = range.first + range.count;
+    uint4 *gamma = at.lines + call.rows * stride, *beta = gamma + stride;
+    float power = 1, line[slot];
+    if constexpr (std::is_same_v<T, __half>) {
+        float most = 0;
 #pragma unroll 1
-    for (int c = threadIdx.x % team; c < packs; c += team) {
-        float gamma[slot], beta[slot] = {};
-        if (NORM) unpack<T>(gamma, at.gamma[c]);
-        if (NORM && call.beta) unpack<T>(beta, at.beta[c]);
-#pragma unroll 1
-        for (int r = threadIdx.x / team; r < call.rows; r += WARPS * 32 / team) {
-            uint4 &pack = at.rows[r * stride + c];
-            const float2 stats = NORM ? at.stats[r] : float2();
-            float x[slot];
-            unpack<T>(x, pack);
-            if (NORM)
+        for (int c = range.first + lane; c < end; c += 32) {
+            load_line<T, BITS>(line, call, call.gamma, c);
 #pragma unroll
-                for (int i = 0; i < slot; i++) x[i] = (x[i] - stats.x) * stats.y * gamma[i] + beta[i];
-            if (BITS != 16 && call.factor)
+            for (float one : line) most = fmaxf(most, fabsf(one));
+        }
 #pragma unroll
-                for (int i = 0; i < slot; i++)
-                    x[i] = to_float(from_float<T>(x[i])) * call.factor[c * slot + i];
-            pack = make_uint4(round_pair<T>(x[0], x[1]), round_pair<T>(x[2], x[3]), round_pair<T>(x[4], x[5]),
-                              round_pair<T>(x[6], x[7]));
-        }
+        for (int way = 16; way > 0; way /= 2) most = fmaxf(most, __shfl_xor_sync(full_warp, most, way));
+        while (power < most && power < 0x1p15f) power *= 2;
     }
-    __syncthreads();
-}
-
-// Brings all rows into shared memory as they are multiplied.
-template <typename T, int BITS, int WARPS, bool NORM>
-__device__ inline void prepare_rows(const CudaFused &call, const Shared &at, float part) {
-    copy_rows<WARPS>(call, at);
-    if constexpr (NORM) {
 #pragma unroll 1
-        for (int r = warp_number(); r < call.rows; r += WARPS) {
-            const float2 found = stats_of<T>(call, at.rows + r * slots_per_row(call), part);
-            if (threadIdx.x % 32 == 0) at.stats[r] = found;
-        }
-        __syncthreads();
+    for (int c = range.first + lane; c < end; c += 32) {
+        load_line<T, BITS>(line, call, call.gamma, c);
+        gamma[c] = pack_of<T>(line, 1 / power);
+        if (!call.beta) continue;
+        load_line<T, BITS>(line, call, call.beta, c);
+        beta[c] = pack_of<T>(line, 1);
+        const uint32_t ones = round_pair<T>(1, 1);
+        beta[stride + c] = make_uint4(ones, ones, ones, ones);
     }
-    if (NORM || (BITS != 16 && call.factor)) change_rows<T, BITS, WARPS, NORM>(call, at);
+    __syncwarp();
+    return power;
 }
 
 // ---- products ----
+
+template <typename T>
+using Two = std::conditional_t<std::is_same_v<T, __nv_bfloat16>, __nv_bfloat162, __half2>;
+
+template <typename T> __device__ inline Two<T> two_of(uint32_t bits) {
+    Two<T> two;
+    memcpy(&two, &bits, sizeof two);
+    return two;
+}
+template <typename T> __device__ inline uint32_t bits_of(Two<T> two) {
+    uint32_t bits;
+    memcpy(&bits, &two, sizeof bits);
+    return bits;
+}
+template <typename T> __device__ inline uint32_t multiply_pairs(uint32_t a, uint32_t b) {
+    return bits_of<T>(__hmul2(two_of<T>(a), two_of<T>(b)));
+}
 
 // A lane's elements of one chunk of a row: 8, of int8 layers 16.
 template <int BITS> struct Operand {
@@ -186,6 +209,10 @@ template <int BITS> struct Operand {
                          word[4 * i + 3] = all.w;
             }
         }
+    }
+    template <typename T> __device__ void scale(const Operand &by) {
+#pragma unroll
+        for (int i = 0; i < words; i++) word[i] = multiply_pairs<T>(word[i], by.word[i]);
     }
 };
 
@@ -206,221 +233,291 @@ template <typename T, int BITS> __device__ inline uint32_t elements_of(uint32_t 
         from = (bytes ^ 0x00800080) | 0x64006400;
         less = 0x64806480; // 1024 + 128
     }
-    using Two = std::conditional_t<brief, __nv_bfloat162, __half2>;
-    Two a, b;
-    memcpy(&a, &from, sizeof a);
-    memcpy(&b, &less, sizeof b);
-    const Two made = __hsub2(a, b);
-    uint32_t bits;
-    memcpy(&bits, &made, sizeof bits);
-    return bits;
+    return bits_of<T>(__hsub2(two_of<T>(from), two_of<T>(less)));
 }
 
-// A lane's weights of a column and chunk as 16-bit elements. Of four words of Operand, these multiply the
-// first, third, second and fourth.
+// A lane's weights of a column and chunk as 16-bit elements, in the order of Operand. `none` is 0: the
+// compiler does not know that, and so cannot leave 16-bit weights in the registers that they were loaded
+// into, from which it would have to move them before each mma.
 template <typename T, int BITS> struct Values {
     uint32_t word[Operand<BITS>::words];
-    __device__ void set(const Weight<BITS> &from) {
-        constexpr int order[4] = {0, 2, 1, 3};
+    __device__ Values(const Weight<BITS> &from, uint32_t none) {
         if constexpr (BITS == 4) {
+            const uint32_t step = round_pair<T>((float)from.step, (float)from.step);
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int k = order[i];
-                word[i] = elements_of<T, 4>(k < 2 ? from.word : from.word >> 4, k % 2);
-            }
+            for (int i = 0; i < 4; i++)
+                word[i] =
+                    multiply_pairs<T>(elements_of<T, 4>(i < 2 ? from.word : from.word >> 4, i % 2), step);
         } else {
             const uint32_t raw[4] = {from.word.x, from.word.y, from.word.z, from.word.w};
 #pragma unroll
-            for (int i = 0; i < Operand<BITS>::words; i++) {
-                const int k = i / 4 * 4 + order[i % 4];
-                if constexpr (BITS == 8)
-                    word[i] = elements_of<T, 8>(raw[k / 2], k % 2);
-                else
-                    word[i] = raw[k];
-            }
+            for (int i = 0; i < Operand<BITS>::words; i++)
+                word[i] = BITS == 8 ? elements_of<T, 8>(raw[i / 2], i % 2) : raw[i] ^ none;
         }
-#pragma unroll
-        for (int i = 0; i < Operand<BITS>::words; i++) asm volatile("" : "+r"(word[i])); // now, not when used
     }
 };
 
-// Products with one row per lane group g, although an mma has two. Its second row gets what the lane has
-// next, so that four words need no rearrangement and take two independent mmas: the sums of words 0 and 2 are
-// in the first row of `one`, those of words 1 and 3 in the second row of `two`. The rest is not used.
-template <typename T, int BITS>
-__device__ inline void multiply(float (&one)[4], float (&two)[4], const Operand<BITS> &x,
-                                const Values<T, BITS> &w) {
+// A lane's weights of TILES columns and a chunk, as an mma takes its first operand: of rows g and g + 8, one
+// word each, and the next ones. Two tiles are the rows of an mma. A last tile without a partner takes both
+// halves of its words, of which an mma needs only one: the sums of words 0 and 1 are in the first rows of one
+// accumulator, those of words 2 and 3 in the second rows of another one.
+template <typename T, int BITS, int TILES> struct Operands {
+    static constexpr int words = Operand<BITS>::words, paired = TILES / 2 * 2, sums = TILES + TILES % 2;
+    uint32_t quad[TILES * words / 4][4];
+    __device__ void set(const Weight<BITS> (&from)[TILES], uint32_t none) {
 #pragma unroll
-    for (int i = 0; i < Operand<BITS>::words; i += 4) {
-        const uint32_t rows[4] = {x.word[i], x.word[i + 1], x.word[i + 2], x.word[i + 3]};
-        multiply_add<T>(one, rows, w.word[i], w.word[i + 1]);
-        multiply_add<T>(two, rows, w.word[i + 2], w.word[i + 3]);
+        for (int i = 0; i < paired; i += 2) {
+            const Values<T, BITS> one(from[i], none), two(from[i + 1], none);
+#pragma unroll
+            for (int j = 0; j < words; j++) {
+                uint32_t(&to)[4] = quad[i * words / 4 + j / 2];
+                to[j % 2 * 2] = one.word[j], to[j % 2 * 2 + 1] = two.word[j];
+            }
+        }
+        if constexpr (TILES % 2) {
+            const Values<T, BITS> last(from[TILES - 1], none);
+#pragma unroll
+            for (int j = 0; j < words; j++)
+                quad[paired * words / 4 + j / 4][j % 2 * 2 + j / 2 % 2] = last.word[j];
+        }
+#pragma unroll
+        for (int i = 0; i < TILES * words; i++) asm volatile("" : "+r"(quad[i / 4][i % 4])); // not when used
     }
-}
-
-// The weights of `piece`, a chunk of the inner dimension, for the lane's column of the tile that starts at
-// row n of w.
-template <int BITS>
-__device__ inline Weight<BITS> load_weight(const CudaFused &call, int n, int piece, int g, int t) {
-    const char *w = (const char *)call.w;
-    if constexpr (BITS == 16)
-        return {load_once(w + (((int64_t)n + g) * call.inner + piece * chunk<16> + 8 * t) * 2)};
-    if constexpr (BITS == 8)
-        return {load_once(w + ((int64_t)n + g) * call.inner + piece * chunk<8> + 16 * t)};
-    if constexpr (BITS == 4) {
-        const int in_panel = n % panel_cols;
-        const char *slice =
-            w + ((int64_t)(n / panel_cols) * (call.inner / slice_inputs) + piece) * slice_bytes;
-        const char *steps = slice + panel_cols * slice_inputs / 2 + in_panel + 2 * t;
-        return {load_word_once(slice + (in_panel + g) * (slice_inputs / 2) + 4 * t),
-                *reinterpret_cast<const uint16_t *>(steps)};
+    // All lines of x and all columns. asm volatile keeps mmas in order, so independent ones come first.
+    __device__ void multiply(float (&sum)[sums][4], const Operand<BITS> &x) const {
+#pragma unroll
+        for (int j = 0; j < words; j += 2) {
+#pragma unroll
+            for (int i = 0; i < paired; i += 2)
+                multiply_add<T>(sum[i + j / 2 % 2], quad[i * words / 4 + j / 2], x.word[j], x.word[j + 1]);
+            if (TILES % 2)
+                multiply_add<T>(sum[paired + j / 2 % 2], quad[paired * words / 4 + j / 4], x.word[j],
+                                x.word[j + 1]);
+        }
     }
-}
+    // The sum of column g of a tile and line 2t + i.
+    static __device__ float sum_of(const float (&sum)[sums][4], int tile, int i) {
+        if (tile == paired) return sum[tile][i] + sum[tile + 1][2 + i];
+        const int at = tile % 2 * 2 + i;
+        return sum[tile / 2 * 2][at] + sum[tile / 2 * 2 + 1][at];
+    }
+};
 
-// The part of a block's products that a warp computes: all rows and columns, for a range of the inner
-// dimension. ROW_OF returns the row of w with which a tile of columns starts, or -1.
-template <typename T, int BITS, int WARPS, int TILES> struct Products {
+// Where a lane's weights of a column are: those of the first chunk, and the bytes to the next one's.
+template <int BITS> struct Column {
+    static constexpr int step = BITS == 4 ? slice_bytes : 64;
+    const char *at;
+    int step_at; // int4: from the weights to their step
+    // Of the tile that starts at row n of w.
+    __device__ Column(const CudaFused &call, int n, int piece, int g, int t) {
+        const char *w = (const char *)call.w;
+        step_at = 0;
+        if (BITS == 4) {
+            const int in_panel = n % panel_cols + g;
+            at = w + ((int64_t)(n / panel_cols) * (call.inner / slice_inputs) + piece) * slice_bytes +
+                 in_panel * (slice_inputs / 2) + 4 * t;
+            step_at = panel_cols * slice_inputs / 2 + in_panel - in_panel * (slice_inputs / 2) - 4 * t;
+        } else {
+            at = w + ((int64_t)n + g) * call.inner * (BITS / 8) + piece * step + 16 * t;
+        }
+    }
+    __device__ Weight<BITS> load(int piece) const {
+        const char *from = at + piece * step;
+        if constexpr (BITS == 4)
+            return {load_word_once(from), *reinterpret_cast<const int8_t *>(from + step_at)};
+        else
+            return {load_once(from)};
+    }
+};
+
+// Sums of a row's elements and of their squares, as products of the row with itself and, in the last column,
+// with ones. Half of a row's words are in an mma's second rows, and so are their sums.
+template <typename T> struct Squares {
+    float one[4] = {}, two[4] = {};
+    template <int BITS> __device__ void add(const Operand<BITS> &x, bool last) {
+        const uint32_t ones = round_pair<T>(1, 1);
+#pragma unroll
+        for (int i = 0; i < Operand<BITS>::words; i += 4) {
+            const uint32_t rows[4] = {x.word[i], x.word[i + 1], x.word[i + 2], x.word[i + 3]};
+            multiply_add<T>(one, rows, last ? ones : rows[0], last ? ones : rows[2]);
+            multiply_add<T>(two, rows, last ? ones : rows[1], last ? ones : rows[3]);
+        }
+    }
+    // Of row g; the sum is in lane t = 3, the squares in lane t = g / 2.
+    __device__ float sum() const {
+        return one[1] + two[3];
+    }
+    __device__ float square(int g) const {
+        return g % 2 ? one[1] + two[3] : one[0] + two[2];
+    }
+};
+
+// The part of a block's products that a warp computes: all lines and columns, for a range of the inner
+// dimension. ROW_OF returns the row of w with which a tile of columns starts.
+template <typename T, int BITS, int WARPS, int TILES, bool NORM> struct Products {
     // Chunks whose weights are in flight: up to 8 KB per column of 16-bit weights, or 4 KB with 8 warps.
-    static constexpr int in_flight = (WARPS == 8 ? 4 : 8 / TILES) / (BITS == 8 ? 2 : 1);
+    static constexpr int in_flight = (WARPS == 8 || NORM ? 4 : 8 / TILES) / (BITS == 8 ? 2 : 1);
     static constexpr int width = TILES * tile;
+    static constexpr int lines_at_once = NORM ? 7 : 8; // a norm needs a column of ones
+    using Chunk = Operands<T, BITS, TILES>;
     Weight<BITS> weights[in_flight][TILES];
-    Values<T, BITS> values[in_flight][TILES];
-    uint32_t steps[BITS == 4 ? (in_flight * TILES + 1) / 2 : 1]; // int4: two bytes for each of `values`
+    Chunk chunks[in_flight];
     int first, last, warp, g, t;
+    int x_at, by_at; // see set_line
+    float power = 1; // of store_lines
 
     __device__ explicit Products(const CudaFused &call) {
         const int lane = threadIdx.x % 32, chunks = call.inner / chunk<BITS>,
                   each = (chunks + WARPS - 1) / WARPS;
         warp = warp_number(), g = lane / 4, t = lane % 4;
         first = warp * each, last = min(first + each, chunks);
+        set_line(call, first, 0);
+    }
+    __device__ Range range() const {
+        constexpr int slots = chunk<BITS> / slot;
+        return {first * slots, max(last - first, 0) * slots};
+    }
+    // FULL: all chunks exist. The addresses are those of the first one, so that they take few instructions.
+    template <bool FULL, typename RowOf>
+    __device__ void load_chunks(const CudaFused &call, RowOf row_of, int from) {
+#pragma unroll
+        for (int i = 0; i < TILES; i++) {
+            const Column<BITS> column(call, row_of(i), from, g, t);
+#pragma unroll
+            for (int a = 0; a < in_flight; a++) {
+                if (!FULL) weights[a][i] = {};
+                if (FULL || from + a < last) weights[a][i] = column.load(a);
+            }
+        }
     }
     template <typename RowOf> __device__ void load(const CudaFused &call, RowOf row_of, int from) {
-#pragma unroll
-        for (int a = 0; a < in_flight; a++)
-#pragma unroll
-            for (int i = 0; i < TILES; i++) {
-                const int n = row_of(i);
-                Weight<BITS> weight = {};
-                if (from + a < last && n >= 0) weight = load_weight<BITS>(call, n, from + a, g, t);
-                if constexpr (BITS == 16)
-                    values[a][i].set(weight);
-                else
-                    weights[a][i] = weight;
-            }
+        if (last - from >= in_flight)
+            load_chunks<true>(call, row_of, from);
+        else
+            load_chunks<false>(call, row_of, from);
     }
-    __device__ void convert() {
-        if constexpr (BITS != 16)
+    __device__ void convert(const CudaFused &call) {
+        const uint32_t none = (uint32_t)call.rows >> 8;
 #pragma unroll
-            for (int i = 0; i < in_flight * TILES; i++)
-                values[i / TILES][i % TILES].set(weights[i / TILES][i % TILES]);
-        if constexpr (BITS == 4)
-#pragma unroll
-            for (int i = 0; i < in_flight * TILES; i++) {
-                const uint32_t two = weights[i / TILES][i % TILES].steps;
-                steps[i / 2] = i % 2 ? steps[i / 2] | two << 16 : two;
-            }
+        for (int a = 0; a < in_flight; a++) chunks[a].set(weights[a], none);
     }
-    // Adds the products of row g + 8 HALF, the chunks in flight and COUNT tiles to the warp's sums in shared
+    // Where the lane's elements of a line and of what it is multiplied by are, for the chunk `from`. A line
+    // that does not exist is replaced by another; its products are not used.
+    __device__ void set_line(const CudaFused &call, int from, int line) {
+        const int stride = slots_per_row(call) * (int)sizeof(uint4);
+        const int place = from * chunk<BITS> * 2 + t * (BITS == 8 ? 32 : BITS == 4 ? 8 : 16);
+        const int own = min(line + g, products_of(call) - 1);
+        x_at = own * stride + place;
+        by_at = (call.rows + (own < call.rows ? 0 : 2)) * stride + place;
+    }
+    // Adds the products of the lines from `line` on and the chunks in flight to the warp's sums in shared
     // memory. FULL: all chunks exist. Without branches, the compiler loads the next elements while it
-    // multiplies.
-    template <int HALF, bool FULL, int COUNT>
-    __device__ void multiply_tiles(const CudaFused &call, const Shared &at, int from, int tiles) {
-        // A row that does not exist is replaced by another; its products are not used.
-        const char *row = (const char *)(at.rows + min(g + 8 * HALF, call.rows - 1) * slots_per_row(call)) +
-                          from * chunk<BITS> * 2 +
-                          t * (BITS == 8   ? 32
-                               : BITS == 4 ? 8
-                                           : 16);
-        float one[COUNT][4] = {}, two[COUNT][4] = {}, sum[COUNT][2] = {};
+    // multiplies. FIRST: nothing has been added yet.
+    template <bool FULL, bool FIRST>
+    __device__ void multiply_lines(const CudaFused &call, const Shared &at, int from, int line) {
+        const char *row = (const char *)at.lines + x_at, *by = (const char *)at.lines + by_at;
+        float sum[Chunk::sums][4] = {};
+        Squares<T> squares;
 #pragma unroll
         for (int a = 0; a < in_flight; a++) {
             if (!FULL && from + a >= last) continue;
-            const Operand<BITS> x(row + a * chunk<BITS> * 2);
-#pragma unroll
-            for (int i = 0; i < COUNT; i++) multiply<T, BITS>(one[i], two[i], x, values[a][tiles + i]);
-            if constexpr (BITS == 4)
-#pragma unroll
-                for (int i = 0; i < COUNT; i++) add_slice(sum[i], one[i], two[i], a * TILES + tiles + i);
+            Operand<BITS> x(row + a * chunk<BITS> * 2);
+            if (NORM) squares.add(x, g == lines_at_once);
+            if (scaled<BITS, NORM>) x.template scale<T>(Operand<BITS>(by + a * chunk<BITS> * 2));
+            chunks[a].multiply(sum, x);
         }
-        if (BITS != 4)
+        const int lines = products_of(call);
 #pragma unroll
-            for (int i = 0; i < COUNT * 2; i++) sum[i / 2][i % 2] = one[i / 2][i % 2] + two[i / 2][2 + i % 2];
-        float *to = at.part + (warp * call.rows + g + 8 * HALF) * (width + 1) + tiles * tile + 2 * t;
-        if (g + 8 * HALF >= call.rows) return;
-        if (from > first)
+        for (int i = 0; i < 2; i++) {
+            const int to = line + 2 * t + i;
+            if (2 * t + i >= lines_at_once || to >= lines) continue;
+            const float times = std::is_same_v<T, __half> && to <= call.rows ? power : 1;
+            float *part = at.part + (warp * lines + to) * (width + 1) + g;
 #pragma unroll
-            for (int i = 0; i < COUNT * 2; i++) sum[i / 2][i % 2] += to[i / 2 * tile + i % 2];
-#pragma unroll
-        for (int i = 0; i < COUNT * 2; i++) to[i / 2 * tile + i % 2] = sum[i / 2][i % 2];
-    }
-    // int4 takes one tile at a time: sums of slices need more registers.
-    template <int HALF, bool FULL>
-    __device__ void multiply_row(const CudaFused &call, const Shared &at, int from) {
-        constexpr int count = BITS == 4 ? 1 : TILES;
-#pragma unroll
-        for (int i = 0; i < TILES; i += count) multiply_tiles<HALF, FULL, count>(call, at, from, i);
-    }
-    // Adds the sums of a slice, times its steps, and clears them.
-    __device__ void add_slice(float (&sum)[2], float (&one)[4], float (&two)[4], int i) const {
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            const float step = (float)(int8_t)(steps[i / 2] >> (i % 2 * 16 + j * 8));
-            sum[j] += step * (one[j] + two[2 + j]);
+            for (int n = 0; n < TILES; n++) add_to<FIRST>(part[n * tile], Chunk::sum_of(sum, n, i) * times);
         }
-#pragma unroll
-        for (int j = 0; j < 4; j++) one[j] = two[j] = 0;
+        if (!NORM || line + g >= call.rows || g == lines_at_once) return;
+        float2 &sums = at.squares[warp * call.rows + line + g];
+        if (t == 3) add_to<FIRST>(sums.x, squares.sum());
+        if (t == g / 2) add_to<FIRST>(sums.y, squares.square(g));
     }
-    template <int HALF> __device__ void multiply_rows(const CudaFused &call, const Shared &at, int from) {
-        if (last - from >= in_flight)
-            multiply_row<HALF, true>(call, at, from);
-        else
-            multiply_row<HALF, false>(call, at, from);
+    template <bool FIRST> __device__ void add_to(float &sum, float more) const {
+        sum = FIRST ? more : sum + more;
     }
-    // The first weights are already loaded and converted. A warp without inputs leaves zeros.
-    template <typename RowOf> __device__ void run(const CudaFused &call, const Shared &at, RowOf row_of) {
-        int from = first;
+    template <bool FIRST> __device__ void multiply(const CudaFused &call, const Shared &at, int from) {
 #pragma unroll 1
-        do {
-            multiply_rows<0>(call, at, from);
-            if (call.rows > 8) multiply_rows<1>(call, at, from);
-            from += in_flight;
-            if (from < last) {
-                load(call, row_of, from);
-                convert();
-            }
-        } while (from < last);
+        for (int line = 0; line < products_of(call); line += lines_at_once) {
+            if (!FIRST || line > 0) set_line(call, from, line);
+            if (last - from >= in_flight)
+                multiply_lines<true, FIRST>(call, at, from, line);
+            else
+                multiply_lines<false, FIRST>(call, at, from, line);
+        }
+    }
+    // The first weights are already loaded and converted, and the first line is set. A warp without inputs
+    // leaves zeros.
+    template <typename RowOf> __device__ void run(const CudaFused &call, const Shared &at, RowOf row_of) {
+        multiply<true>(call, at, first);
+#pragma unroll 1
+        for (int from = first + in_flight; from < last; from += in_flight) {
+            load(call, row_of, from);
+            convert(call);
+            multiply<false>(call, at, from);
+        }
     }
 };
 
 // ---- blocks ----
 
-// Loads what does not depend on other kernels into shared memory: biases, scales and the norm's parameters.
-template <typename T, int BITS, int WARPS, int TILES, bool NORM, typename RowOf>
+// Loads what does not depend on other kernels into shared memory: biases and scales.
+template <typename T, int BITS, int TILES, typename RowOf>
 __device__ inline void load_constants(const CudaFused &call, const Shared &at, RowOf row_of) {
     const int i = threadIdx.x;
-    if (i < TILES * tile) {
-        const int n = row_of(i / tile);
-        const bool there = n >= 0;
-        at.bias[i] = there && call.bias ? to_float(((const T *)call.bias)[n + i % tile]) : 0.0f;
-        at.scale[i] = there && BITS != 16 ? call.scale[n + i % tile] : 0.0f;
-    }
-#pragma unroll 1
-    for (int c = i; NORM && c < call.inner / slot; c += WARPS * 32) {
-        copy_async16(at.gamma + c, (const uint4 *)call.gamma + c);
-        if (call.beta) copy_async16(at.beta + c, (const uint4 *)call.beta + c);
-    }
-    copy_group();
-    copy_wait<0>();
+    if (i >= TILES * tile) return;
+    const int n = row_of(i / tile) + i % tile;
+    if (call.bias) at.bias[i] = to_float(((const T *)call.bias)[n]);
+    if (BITS != 16) at.scale[i] = call.scale[n];
 }
 
-// The sum of column i of the block for a row, over all warps and with the bias.
-template <typename T, int BITS, int WARPS>
-__device__ inline float total_of(const CudaFused &call, const Shared &at, int row, int i, int width) {
-    const float *from = at.part + row * (width + 1) + i;
-    const int step = call.rows * (width + 1);
+// The sum of column i of the block for a line, over all warps.
+template <int WARPS>
+__device__ inline float sum_of(const CudaFused &call, const Shared &at, int line, int i, int width) {
+    const float *from = at.part + line * (width + 1) + i;
+    const int step = products_of(call) * (width + 1);
     float total = 0;
 #pragma unroll
     for (int w = 0; w < WARPS; w++) total += from[w * step];
+    return total;
+}
+
+// Sums over all warps what norms need. `part` is 1 / inner. The mean is subtracted only here: elements have
+// at most 11 bits, so in fp32 squares cancel no earlier than differences from the mean. NaN stays NaN.
+template <int WARPS>
+__device__ inline void sum_norm(const CudaFused &call, const Shared &at, float part, int width) {
+    const int line = (int)threadIdx.x / 32, i = (int)threadIdx.x % 32;
+    if (line < 2 && call.beta && i < width)
+        at.norm[line * width + i] = sum_of<WARPS>(call, at, call.rows + line, i, width);
+    if (line == 2 && i < call.rows) {
+        float sum = 0, square = 0;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            const float2 more = at.squares[w * call.rows + i];
+            sum += more.x, square += more.y;
+        }
+        const float mean = call.beta ? sum * part : 0, variance = square * part - mean * mean;
+        at.stats[i] = make_float2(mean, rsqrtf((variance < 0 ? 0 : variance) + call.eps));
+    }
+    __syncthreads();
+}
+
+// Column i of the block for a row, with scale and bias.
+template <typename T, int BITS, int WARPS, bool NORM>
+__device__ inline float total_of(const CudaFused &call, const Shared &at, int row, int i, int width) {
+    float total = sum_of<WARPS>(call, at, row, i, width);
+    if (NORM) {
+        const float2 stats = at.stats[row];
+        total = call.beta ? (total - stats.x * at.norm[i]) * stats.y + at.norm[width + i] : total * stats.y;
+    }
     if (BITS != 16) total = __fmul_rn(total, at.scale[i]);
     return call.bias ? __fadd_rn(total, at.bias[i]) : total;
 }
