@@ -20,6 +20,7 @@ typedef struct Sizes {
 static Sizes lay_out(HostBatch *batch, Bump *bump) {
     Sizes sizes;
     int64_t B = batch->B, T = batch->T;
+    batch->step = bump_take(bump, sizeof *batch->step);
     batch->lens = take(bump, B);
     batch->nsp = take(bump, B);
     batch->span = take(bump, 2 * B);
@@ -121,6 +122,7 @@ Status host_batch_views(const HostBatch *batch, Buffer to, int64_t first, Micro 
     lay_out(&there, &bump);
     TRY(bump_check(&bump, "the device copy of a batch"));
     Micro micro = {.B = B, .T = T, .first = first};
+    micro.step = tensor_1d(there.step, DT_I64, 1);
     micro.tokens = tensor_2d(there.tokens, DT_I32, B, T);
     micro.rows = tensor_2d(there.rows, DT_I32, B, T);
     micro.first_rows = tensor_1d(there.first_rows, DT_I32, B);

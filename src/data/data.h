@@ -114,6 +114,7 @@ typedef struct HostBatch {
     float *targets;               /* (B,outputs) instead of classes if there are outputs; NaN: ignored */
     int32_t *first_rows;          /* (B) always b * T */
     int32_t *rows;                /* (B,T) always 0 .. B*T-1 */
+    int64_t *step;                /* (1) the optimizer step, which the runner sets */
     int32_t *picks, *pick_labels; /* mlm: positions of the labels that are not ignored, and these labels */
     int64_t pick_count;
     int64_t loss_count[LOSS_COUNT]; /* number of terms in each loss */

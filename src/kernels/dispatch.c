@@ -81,6 +81,7 @@ Status check_dropout(const char *kernel, const Dropout *dropout, Tensor tensor) 
         return FAILED("internal: %s: dropout of %g; expected 0 <= p < 1", kernel, (double)dropout->p);
     if (dropout->p == 0) return OK;
     const int64_t *origin = dropout->origin, *extent = dropout->extent;
+    if (dropout->step.data) TRY(check_count(kernel, "dropout.step", dropout->step, DT_I64, 1));
     if (tensor.ndim != 3)
         return FAILED("internal: %s: dropout on %s; expected (B, T, C)", kernel, describe(tensor, text));
     if (origin[0] < 0 || origin[1] < 0 || origin[2] < 0 || origin[1] + tensor.dim[1] > extent[0] ||

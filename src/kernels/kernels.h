@@ -63,6 +63,8 @@ typedef struct Dropout {
     RngKey key;
     int64_t origin[3];
     int64_t extent[2];
+    Tensor step; /* (1) int64, optional: key.step on the device. GPUs read it there, so that each replay of a
+                  * recording draws new masks. Only copies write it, not kernels */
 } Dropout;
 
 /* Some of the heads of a tensor (..., N, D): heads `first` to `first + count - 1` of N. {0} selects all. */

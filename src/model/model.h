@@ -35,8 +35,8 @@
 
 typedef enum { LOSS_TOKEN, LOSS_NSP, LOSS_SPAN_START, LOSS_SPAN_END, LOSS_CLASSIFY, LOSS_COUNT } LossId;
 
-/* One micro-batch on the device. All tensors except targets are int32; those that the task does not use are
- * absent. */
+/* One micro-batch on the device. All tensors except targets and step are int32; those that the task does not
+ * use are absent. */
 typedef struct Micro {
     int64_t B, T;
     int64_t first;      /* index of its first sequence in the global batch of the step */
@@ -54,6 +54,7 @@ typedef struct Micro {
     Tensor span;        /* (2,B) start and end positions; >= T: ignored */
     Tensor classes;     /* (B) single-label classification */
     Tensor targets;     /* (B,L) fp32 regression, multi-label classification; NaN: ignored */
+    Tensor step;        /* (1) int64: Pass.step, for dropout; optional */
 } Micro;
 
 /* Target of quantization-aware training, see model/parts/fake_quant.h. */

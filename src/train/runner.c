@@ -169,6 +169,7 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     Section section = section_begin(runner);
     int64_t counts[LOSS_COUNT], own[LOSS_COUNT];
     StepResult result = {0};
+    for (int i = 0; i < count; i++) *micros[i]->step = step;
     if (runner->overlap.on) TRY(overlap_settle(runner));
     TRY(runner_count_terms(runner, micros, count, counts, own, &result.tokens));
     TRY(stream_mark(runner->stream, MARK_STEP));

@@ -26,7 +26,7 @@ void over_counts(Sweep *sweep, Body body, unsigned flags, double tolerance);
 /* Cases (M, N, K), cycling through the values below `flags`. */
 void over_gemms(Sweep *sweep, Body body, unsigned flags);
 
-/* Dropout on a part of a larger tensor, at an offset that needs more than 32 bits. */
+/* Dropout on a part of a larger tensor, at an offset and in a step that need more than 32 bits. */
 Dropout dropout_of(Kit *kit, float p, int64_t first, int64_t second);
 
 /* Replaces the column sums of x, as this backend rounded it, by `instead`, of about their size. What remains

@@ -199,9 +199,16 @@ void over_gemms(Sweep *sweep, Body body, unsigned flags) {
                        norm_wise});
 }
 
+/* As in the replay of a recording, a GPU finds the step only in memory. */
 Dropout dropout_of(Kit *kit, float p, int64_t first, int64_t second) {
-    return (Dropout){
+    Dropout dropout = {
         .p = p, .key = kit_key(kit), .origin = {1 << 20, 1, 3}, .extent = {first + 2, second + 5}};
+    dropout.key.step += (uint64_t)1 << 40;
+    if (!kit->cuda) return dropout;
+    dropout.step = kit_take(kit, tensor_1d(NULL, DT_I64, 1));
+    memcpy(dropout.step.data, &dropout.key.step, sizeof dropout.key.step);
+    dropout.key.step = 0;
+    return dropout;
 }
 
 static void (*const sweeps[KERNEL_COUNT])(Sweep *) = {

@@ -36,6 +36,7 @@ template <int D, int W, bool DROP> struct Forward {
         alignas(1024) uint16_t k[stages][keys * D];
         alignas(1024) uint16_t v[stages][keys * D];
         uint64_t q_full[2], q_empty[2], k_full[stages], k_empty[stages], v_full[stages], v_empty[stages];
+        PhiloxStart start;
     };
 };
 
@@ -204,7 +205,7 @@ template <typename T, int D, int W, bool DROP> struct Consumer {
     // The masks of the lane's two rows; `word` has their numbers for the first tile.
     __device__ inline void draw(uint32_t (&bits)[2], const uint64_t (&word)[2], int from) {
         const uint64_t at[2] = {word[0] + from / keys * 4, word[1] + from / keys * 4};
-        kept_words(bits, args.philox, at);
+        kept_words(bits, args.philox, s.start, at);
     }
 
     __device__ inline void finish(const Item &item, const Sum &sum, Running &run) {
@@ -341,6 +342,7 @@ template <typename T, int D, int W, bool DROP> __device__ inline void forward_bl
             barrier_init(&s.v_empty[i], 4 * W);
         }
         barriers_ready();
+        if (DROP) s.start = philox_start(args.philox, args.call.dropout);
     }
     __syncthreads();
     chain_next();

@@ -43,7 +43,6 @@ bool map_heads(CUtensorMap *map, DType type, const CudaAttention &call, const Cu
 // low word of Philox's counter changes, so half of the first two rounds is constant.
 struct Philox {
     uint32_t keys[RNG_ROUNDS_DROPOUT][2];
-    uint32_t first0, first2, second0; // constant parts of the first two rounds
     uint32_t clear[8]; // all ones where a bit of the threshold's upper byte is 0, highest first
     uint32_t low;      // the threshold's lower byte, in the upper byte
     uint32_t groups;   // of 128 keys, per query
@@ -56,34 +55,42 @@ inline Philox philox_of(const CudaDropout &dropout) {
         made.keys[round][0] = k0 + 0x9E3779B9u * (uint32_t)round;
         made.keys[round][1] = k1 + 0xBB67AE85u * (uint32_t)round;
     }
-    uint64_t product = (uint64_t)0xCD9E8D57u * (uint32_t)dropout.key.step;
-    made.first0 = (uint32_t)(product >> 32) ^ made.keys[0][0];
-    made.first2 = (uint32_t)(dropout.key.step >> 32) ^ made.keys[0][1];
-    made.second0 = (uint32_t)product ^ made.keys[1][0];
     for (int i = 0; i < 8; i++) made.clear[i] = dropout.threshold >> (15 - i) & 1 ? 0 : ~0u;
     made.low = dropout.threshold << 24;
     made.groups = (uint32_t)dropout_groups(dropout);
     return made;
 }
 
+// The constant parts of the first two rounds, which depend on the step. Kernels keep them in shared memory:
+// the step may have to be read, and there are no registers to spare.
+struct PhiloxStart {
+    uint32_t first0, first2, second0;
+};
+__device__ inline PhiloxStart philox_start(const Philox &philox, CudaDropout dropout) {
+    dropout_begin(dropout);
+    uint64_t step = dropout.key.step, product = (uint64_t)0xCD9E8D57u * (uint32_t)step;
+    return {(uint32_t)(product >> 32) ^ philox.keys[0][0], (uint32_t)(step >> 32) ^ philox.keys[0][1],
+            (uint32_t)product ^ philox.keys[1][0]};
+}
+
 // The constants of all blocks with the same high word.
 struct PhiloxHigh {
     uint32_t second2, second3;
 };
-__device__ inline PhiloxHigh philox_high(const Philox &philox, uint32_t high) {
-    uint64_t product = (uint64_t)0xD2511F53u * (philox.first0 ^ high);
+__device__ inline PhiloxHigh philox_high(const Philox &philox, const PhiloxStart &start, uint32_t high) {
+    uint64_t product = (uint64_t)0xD2511F53u * (start.first0 ^ high);
     return {(uint32_t)(product >> 32) ^ philox.keys[1][1], (uint32_t)product};
 }
 // The same draws as draw_block, for N blocks at once: each round depends on the one before, so a single block
 // would leave the multiplier idle most of the time. `product` is philox_factor times a block's low word.
 constexpr uint32_t philox_factor = 0xD2511F53u;
 template <int N>
-__device__ inline void philox_draw(uint4 (&made)[N], const Philox &philox, const PhiloxHigh (&high)[N],
-                                   const uint64_t (&product)[N]) {
+__device__ inline void philox_draw(uint4 (&made)[N], const Philox &philox, const PhiloxStart &start,
+                                   const PhiloxHigh (&high)[N], const uint64_t (&product)[N]) {
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        uint64_t other = (uint64_t)0xCD9E8D57u * ((uint32_t)(product[i] >> 32) ^ philox.first2);
-        made[i] = make_uint4((uint32_t)(other >> 32) ^ philox.second0, (uint32_t)other,
+        uint64_t other = (uint64_t)0xCD9E8D57u * ((uint32_t)(product[i] >> 32) ^ start.first2);
+        made[i] = make_uint4((uint32_t)(other >> 32) ^ start.second0, (uint32_t)other,
                              high[i].second2 ^ (uint32_t)product[i], high[i].second3);
     }
 #pragma unroll
@@ -110,17 +117,18 @@ __device__ inline uint32_t kept_of(const Philox &philox, uint4 a, uint4 b) {
 }
 // N masks; `word` are their numbers, as dropout_word returns them.
 template <int N>
-__device__ inline void kept_words(uint32_t (&kept)[N], const Philox &philox, const uint64_t (&word)[N]) {
+__device__ inline void kept_words(uint32_t (&kept)[N], const Philox &philox, const PhiloxStart &start,
+                                  const uint64_t (&word)[N]) {
     uint4 made[2 * N];
     PhiloxHigh high[2 * N];
     uint64_t product[2 * N];
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        high[2 * i] = high[2 * i + 1] = philox_high(philox, (uint32_t)(word[i] >> 31));
+        high[2 * i] = high[2 * i + 1] = philox_high(philox, start, (uint32_t)(word[i] >> 31));
         product[2 * i] = (uint64_t)philox_factor * ((uint32_t)word[i] << 1);
         product[2 * i + 1] = product[2 * i] + philox_factor;
     }
-    philox_draw(made, philox, high, product);
+    philox_draw(made, philox, start, high, product);
 #pragma unroll
     for (int i = 0; i < N; i++) kept[i] = kept_of(philox, made[2 * i], made[2 * i + 1]);
 }

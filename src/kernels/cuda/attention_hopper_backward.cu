@@ -364,7 +364,7 @@ template <typename T, int D, bool DROP> struct Consumer {
     }
 
     __device__ inline uint32_t draw(int i) {
-        return draw_masks<D>(args, s.mask[i % 2], work, work.query_tile(i), group * 4 + warp);
+        return draw_masks<D>(args, s.start, s.mask[i % 2], work, work.query_tile(i), group * 4 + warp);
     }
     __device__ inline void read_masks(uint32_t (&bits)[2], int i) {
         constexpr int masks = Size<D>::masks;
@@ -477,6 +477,7 @@ template <typename T, int D, bool DROP> __device__ inline void backward_block(co
     Shared<D> &s = *reinterpret_cast<Shared<D> *>(shared);
     if (threadIdx.x == 0) {
         barriers_init(s);
+        if (DROP) s.start = philox_start(args.philox, args.call.dropout);
         s.work = work_of<D>(args, atomicAdd(args.started, 1));
     }
     __syncthreads();

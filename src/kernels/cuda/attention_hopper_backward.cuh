@@ -54,6 +54,7 @@ template <int D> struct Shared {
     uint64_t kv_full, q_full[stages], q_empty[stages], dout_full[stages], dout_empty[stages];
     uint64_t dq_full[S::parts], dq_empty[S::parts];
     Work work;
+    PhiloxStart start;
 };
 
 struct BackwardArgs {
@@ -102,8 +103,9 @@ __device__ inline uint32_t transpose_bits(uint32_t word) {
 // they have a bit for each query of a key. Lane i stores those of the keys at bit i of the words. Returns one
 // of the words, to be waited for.
 template <int D>
-__device__ inline uint32_t draw_masks(const BackwardArgs &args, uint32_t (&to)[Size<D>::masks][keys],
-                                      const Work &work, int query_tile, int warp) {
+__device__ inline uint32_t draw_masks(const BackwardArgs &args, const PhiloxStart &start,
+                                      uint32_t (&to)[Size<D>::masks][keys], const Work &work, int query_tile,
+                                      int warp) {
     constexpr int queries = Size<D>::queries, masks = Size<D>::masks, words = masks / 2;
     int lane = threadIdx.x % 32, mask = warp * words / 4, first = warp * words % 4;
     int t = mask * (4 / masks) + lane / (queries / 4), at = lane % (queries / 4);
@@ -113,7 +115,7 @@ __device__ inline uint32_t draw_masks(const BackwardArgs &args, uint32_t (&to)[S
     uint32_t kept[words];
 #pragma unroll
     for (int i = 0; i < words; i++) numbers[i] = word + i;
-    kept_words(kept, args.philox, numbers);
+    kept_words(kept, args.philox, start, numbers);
 #pragma unroll
     for (int i = 0; i < words; i++) to[mask][lane * 4 + first + i] = kept[i] = transpose_bits(kept[i]);
     return kept[0];

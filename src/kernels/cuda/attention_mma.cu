@@ -112,6 +112,7 @@ __global__ void __launch_bounds__(mma_threads) forward_mma(CudaAttention call, i
     Span span = span_of(call, place.b);
     int first = place.tile * S::queries;
     if (first >= span.queries) return;
+    dropout_begin(call.dropout);
     const int begin = WINDOWED ? first_seen(call, span, place.b, first) / N * N : 0;
     const T *k = head_rows<const T>(call.k, place.b, place.h / call.group);
     const T *v = head_rows<const T>(call.v, place.b, place.h / call.group);

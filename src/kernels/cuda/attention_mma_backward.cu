@@ -81,6 +81,7 @@ __global__ void __launch_bounds__(mma_threads) backward_kv_mma(CudaAttention cal
     float *lse = (float *)(dout_tile + 2 * tile), *delta = lse + 2 * N;
     const Place keys = place_of(call.H / call.group, tiles, false);
     Span span = span_of(call, keys.b);
+    dropout_begin(call.dropout);
     auto load_queries = [&](int h, int from, int stage) {
         const T *q = head_rows<const T>(call.q, keys.b, h), *dout = head_rows<const T>(call.dout, keys.b, h);
         load_tile<T, N, DP>(q_tile + stage * tile, q, call.q.row, from, span.queries, call.D);
@@ -168,6 +169,7 @@ __global__ void __launch_bounds__(mma_threads) backward_q_mma(CudaAttention call
     T *k_tile = dout_tile + S::own * tile_stride<DP>, *v_tile = k_tile + 2 * tile;
     Place place = place_of(call.H, tiles, call.causal);
     Span span = span_of(call, place.b);
+    dropout_begin(call.dropout);
     const T *k = head_rows<const T>(call.k, place.b, place.h / call.group);
     const T *v = head_rows<const T>(call.v, place.b, place.h / call.group);
     int first = place.tile * S::own, row = threadIdx.x / 32 * 16 * M, g = threadIdx.x % 32 / 4;

@@ -99,6 +99,7 @@ __global__ void __launch_bounds__(threads) forward_plain(CudaAttention call, int
     float *q = shared, *k = q + rows * stride, *v = k + others * stride;
     Place place = place_of(call.H, tiles, true);
     Span span = span_of(call, place.b);
+    dropout_begin(call.dropout);
     int first = place.tile * rows, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (first >= span.queries) return;
     load_rows(q, head_rows<const T>(call.q, place.b, place.h), call.q.row, first, rows, span.queries, call.D,
@@ -165,6 +166,7 @@ __global__ void __launch_bounds__(threads) backward_q_plain(CudaAttention call, 
     float *q = shared, *dout = q + rows * stride, *k = dout + rows * stride, *v = k + others * stride;
     Place place = place_of(call.H, tiles, true);
     Span span = span_of(call, place.b);
+    dropout_begin(call.dropout);
     int first = place.tile * rows, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     load_rows(q, head_rows<const T>(call.q, place.b, place.h), call.q.row, first, rows, span.queries, call.D,
               stride);
@@ -214,6 +216,7 @@ __global__ void __launch_bounds__(threads) backward_kv_plain(CudaAttention call,
     float *k = shared, *v = k + rows * stride, *q = v + rows * stride, *dout = q + others * stride;
     Place place = place_of(call.H / call.group, tiles, false);
     Span span = span_of(call, place.b);
+    dropout_begin(call.dropout);
     int first = place.tile * rows, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     load_rows(k, head_rows<const T>(call.k, place.b, place.h), call.k.row, first, rows, span.keys, call.D,
               stride);

@@ -2,10 +2,10 @@
 // runs, which hides launch latency, and then waits for everything before it. On GPUs older than Hopper, and
 // with WEFT_CUDA_CHAIN=off, chained kernels simply run one after the other.
 //
-// A kernel launched by launch_chained must call chain_wait in every thread before it touches any memory. It
-// waits for the completion of the previous kernel, which has waited likewise, so nothing earlier is still
-// running. A kernel launched by launch_recorded may first read memory that nothing in a recording (see
-// stream_record_begin) writes; it is chained in recordings only.
+// A kernel launched by launch_chained must call chain_wait in every thread before it touches any memory that
+// kernels write. It waits for the completion of the previous kernel, which has waited likewise, so nothing
+// earlier is still running. A kernel launched by launch_recorded may first read memory that nothing in a
+// recording (see stream_record_begin) writes; it is chained in recordings only.
 #ifndef WEFT_KERNELS_CUDA_CHAIN_CUH
 #define WEFT_KERNELS_CUDA_CHAIN_CUH
 

@@ -28,12 +28,13 @@ struct Cell {
     int64_t row, col, at; // at: its index in the tensor
 };
 
-// What is summed: the rows of a tensor. Elements are taken in two steps, so that the loads of several rows
-// are in flight before the first is used.
+// What is summed: the rows of a tensor. A kernel calls `begin` first. Elements are taken in two steps, so
+// that the loads of several rows are in flight before the first is used.
 template <typename T> struct Plain {
     static constexpr int blocks = 8; // per multiprocessor
     const T *x;
     template <int V> using Raw = Pack<T, V>;
+    __device__ void begin() {}
     template <int V> __device__ Raw<V> read(int64_t at) const { return load_pack<T, V>(x + at); }
     template <int V> __device__ Pack<T, V> settle(const Cell &, const Raw<V> &raw) const { return raw; }
 };
@@ -83,6 +84,7 @@ __global__ void __launch_bounds__(column_threads, Source::blocks)
     int64_t col = (blockIdx.x * (int64_t)32 + lane) * V;
     int64_t first = blockIdx.y * each, last = first + each < rows ? first + each : rows;
     float sum[V] = {};
+    source.begin();
     chain_next();
     chain_wait();
     if (col < cols) sum_rows<V, 4>(sum, source, first + warp, last, column_warps, cols, col);
@@ -106,6 +108,7 @@ __global__ void __launch_bounds__(few_threads)
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64_t col = (blockIdx.x * (int64_t)32 + lane) * V;
     float sum[V] = {};
+    source.begin();
     chain_next();
     chain_wait();
     if (col < cols) sum_rows<V, 8>(sum, source, warp, rows, few_warps, cols, col);

@@ -130,6 +130,10 @@ __device__ inline uint4 draw_block(RngKey key, uint64_t block) {
     }
     return make_uint4(c0, c1, c2, c3);
 }
+// To be called before anything is drawn, possibly before chain_wait: no kernel writes the step.
+__device__ inline void dropout_begin(CudaDropout &dropout) {
+    if (dropout.threshold && dropout.step) dropout.key.step = (uint64_t)__ldg(dropout.step);
+}
 // The draw index of element (b, t, 0) of a (B,T,C) tensor, as in backend.h.
 __device__ inline uint64_t dropout_row(const CudaDropout &d, int64_t b, int64_t t) {
     return (uint64_t)(((b + d.origin[0]) * d.extent[0] + t + d.origin[1]) * d.extent[1] + d.origin[2]);

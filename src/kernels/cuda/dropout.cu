@@ -11,6 +11,7 @@ constexpr int threads = 256, block_rows = threads / 32;
 template <typename T, int N>
 __global__ void dropout_kernel(DroppedRows<T, false> source, int64_t rows, int64_t C) {
     constexpr int width = 32 * N;
+    source.begin();
     chain_next();
     chain_wait();
     int64_t step = (int64_t)gridDim.x * block_rows;
@@ -33,6 +34,7 @@ template <typename T> struct Dropped {
     CudaDropout dropout;
     int64_t positions; // rows per sequence
     template <int V> using Raw = Pack<T, V>;
+    __device__ void begin() { dropout_begin(dropout); }
     template <int V> __device__ Raw<V> read(int64_t at) const { return load_pack<T, V>(dy + at); }
     template <int V> __device__ Pack<T, V> settle(const Cell &cell, Raw<V> raw) const {
         uint32_t drawn = ~0u;

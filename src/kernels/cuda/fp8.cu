@@ -322,16 +322,18 @@ __device__ inline float inverse_scale_of(const TensorPart &part, unsigned tile, 
 // The rows of one thread after dropout, rounded like those of dropout_backward.
 __device__ inline void drop_rows(uint4 (&pack)[4], const TensorParts &parts, int64_t row, int64_t col) {
     int64_t b = row / parts.positions, t = row % parts.positions;
+    CudaDropout dropout = parts.dropout;
+    dropout_begin(dropout);
 #pragma unroll
     for (int k = 0; k < 4; k++) {
-        uint64_t index = dropout_row(parts.dropout, b, t);
-        uint32_t kept = dropout_kept<8>(parts.dropout, index + (uint64_t)col);
+        uint64_t index = dropout_row(dropout, b, t);
+        uint32_t kept = dropout_kept<8>(dropout, index + (uint64_t)col);
         uint32_t *const word[4] = {&pack[k].x, &pack[k].y, &pack[k].z, &pack[k].w};
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            float low = __uint_as_float(*word[i] << 16) * (kept >> (2 * i) & 1 ? parts.dropout.scale : 0.0f);
-            float high = __uint_as_float(*word[i] & 0xffff0000u) *
-                         (kept >> (2 * i + 1) & 1 ? parts.dropout.scale : 0.0f);
+            float low = __uint_as_float(*word[i] << 16) * (kept >> (2 * i) & 1 ? dropout.scale : 0.0f);
+            float high =
+                __uint_as_float(*word[i] & 0xffff0000u) * (kept >> (2 * i + 1) & 1 ? dropout.scale : 0.0f);
             __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
             *word[i] = *reinterpret_cast<uint32_t *>(&both);
         }

@@ -21,6 +21,7 @@ typedef struct CudaDropout {
     uint32_t threshold;
     float scale;
     RngKey key;
+    const int64_t *step; /* what key.step is now; NULL: as given */
     int64_t origin[3], extent[2];
 } CudaDropout;
 

@@ -86,6 +86,7 @@ template <typename T, typename P, CudaAct ACT> struct Sloped {
         Pack<P, V> dy;
         Pack<T, V> pre;
     };
+    __device__ void begin() {}
     template <int V> __device__ Raw<V> read(int64_t at) const {
         return {load_pack<P, V>(dy + at), load_pack<T, V>(pre + at)};
     }

@@ -55,6 +55,7 @@ __global__ void __launch_bounds__(block_threads, forward_blocks<T, P, Source>())
         }
     };
     int64_t r = blockIdx.x * (int64_t)ROWS + threadIdx.x / LANES;
+    source.begin();
     chain_next();
     chain_wait();
     if (r < out.rows) read(r);
@@ -109,6 +110,7 @@ template <typename T, typename Source>
 __global__ void __launch_bounds__(block_threads) forward_any_kernel(NormOut<T> out, Source source) {
     __shared__ float buffer[2][32];
     const int64_t C = out.C;
+    source.begin();
     for (int64_t r = blockIdx.x; r < out.rows; r += gridDim.x) {
         auto row = source.row(r, C);
         float total = 0, squares = 0;

@@ -124,8 +124,7 @@ __device__ inline void store_transposed(const CudaNormFp8 &out, const uint32_t *
 
 template <bool RMS, int P, typename Source>
 __global__ void __launch_bounds__(threads, resident_blocks<P, Source>())
-    norm_fp8_kernel(const __grid_constant__ CudaNormFp8 out, const __grid_constant__ Source source,
-                    RowsInBlock in_block) {
+    norm_fp8_kernel(const __grid_constant__ CudaNormFp8 out, Source source, RowsInBlock in_block) {
     extern __shared__ __align__(16) uint32_t tile[];
     const int C = (int)out.C, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int stride = (C + row_align - 1) / row_align * (row_align / 4); // words
@@ -136,6 +135,7 @@ __global__ void __launch_bounds__(threads, resident_blocks<P, Source>())
     Pack<bf16, N> kept[P];
     uint32_t amax = 0;
     int64_t r = row0 + warp;
+    source.begin();
     chain_next();
     chain_wait();
     const float inverse_scale = 1 / *out.given;

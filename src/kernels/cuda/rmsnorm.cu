@@ -31,11 +31,13 @@ template <typename T> struct NormOut {
 template <typename T> struct HeadSource {
     template <int N> using Raw = typename PlainRow<T>::template Raw<N>;
     const T *x;
+    __device__ void begin() {}
     __device__ PlainRow<T> row(const CudaHeadRows &at, int64_t r) const { return {x + head_row(at, r)}; }
 };
 template <typename T> struct DroppedSource {
     template <int N> using Raw = typename DroppedRows<T>::template Raw<N>;
     DroppedRows<T> rows;
+    __device__ void begin() { rows.begin(); }
     __device__ DroppedRow<T, true> row(const CudaHeadRows &at, int64_t r) const { return rows.row(r, at.D); }
 };
 
@@ -47,6 +49,7 @@ __global__ void __launch_bounds__(block_threads) forward_kernel(NormOut<T> out, 
     const int C = (int)out.at.D, lane = threadIdx.x % LANES;
     const int64_t step = (int64_t)gridDim.x * ROWS;
     int turn = 0;
+    source.begin();
     chain_next();
     chain_wait();
     for (int64_t r = blockIdx.x * (int64_t)ROWS + threadIdx.x / LANES; r < out.at.rows;
@@ -90,6 +93,7 @@ __global__ void __launch_bounds__(block_threads) forward_any_kernel(NormOut<T> o
     __shared__ float buffer[2][32];
     const int64_t C = out.at.D;
     int turn = 0;
+    source.begin();
     for (int64_t r = blockIdx.x; r < out.at.rows; r += gridDim.x, turn ^= 1) {
         auto row = source.row(out.at, r);
         float squares = 0;

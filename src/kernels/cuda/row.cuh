@@ -59,9 +59,11 @@ template <typename T> struct PlainRow {
     __device__ float again(int64_t c) const { return to_float(x[c]); }
 };
 
+// Sources of rows. A kernel calls `begin` first.
 template <typename T> struct PlainRows {
     template <int N> using Raw = typename PlainRow<T>::template Raw<N>;
     const T *x;
+    __device__ void begin() {}
     __device__ PlainRow<T> row(int64_t r, int64_t C) const { return {x + r * C}; }
 };
 
@@ -105,6 +107,7 @@ template <typename T, bool HAS_RES = true> struct DroppedRows {
     const T *res, *y;
     CudaDropout dropout;
     int64_t positions; // rows per sequence
+    __device__ void begin() { dropout_begin(dropout); }
     __device__ DroppedRow<T, HAS_RES> row(int64_t r, int64_t C) const {
         uint64_t index = dropout.threshold ? dropout_row_of(dropout, r, positions) : 0;
         return {sum + r * C, HAS_RES || res ? res + r * C : nullptr, y + r * C, dropout, index};

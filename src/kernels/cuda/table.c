@@ -37,6 +37,7 @@ CudaDropout cuda_dropout(const Dropout *dropout) {
     if (dropout->p <= 0) return converted;
     converted.threshold = dropout_threshold(dropout->p);
     converted.scale = dropout_scale(dropout->p);
+    converted.step = dropout->step.data;
     for (int i = 0; i < 3; i++) converted.origin[i] = dropout->origin[i];
     for (int i = 0; i < 2; i++) converted.extent[i] = dropout->extent[i];
     return converted;

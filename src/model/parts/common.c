@@ -53,7 +53,8 @@ Dropout dropout_of_sequences(const Pass *pass, float p, int64_t width, const cha
     return (Dropout){.p = p,
                      .key = rng_key(pass->seed, site, pass->step),
                      .origin = {pass->micro->first, 0, 0},
-                     .extent = {1, width}};
+                     .extent = {1, width},
+                     .step = pass->micro->step};
 }
 
 Dropout dropout_at(const Pass *pass, float p, int64_t width, const char *fmt, ...) {
@@ -68,6 +69,7 @@ Dropout dropout_at(const Pass *pass, float p, int64_t width, const char *fmt, ..
         .key = rng_key(pass->seed, site, pass->step),
         .origin = {pass->micro->first, 0, 0},
         .extent = {pass->shape.T, width},
+        .step = pass->micro->step,
     };
     if (pass->shape.sequence) { /* contiguous rows that may start and end inside a sequence */
         int64_t rows = rows_of(pass->shape, 1).dim[1];
