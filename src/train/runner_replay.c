@@ -3,27 +3,23 @@
  * A step of a small micro-batch consists of about a thousand kernels of a few microseconds each: launching
  * them takes the host as long as executing them takes the device. If a step launches the same kernels with
  * the same arguments as the one before, it is therefore recorded, with both streams of runner_overlap.c, and
- * replayed from then on. Only the batch is copied to the device before.
+ * replayed from then on. Only the batch is copied to the device before, and with it the number of the step,
+ * on which the masks of dropout depend.
  *
- * Arguments depend on the shape of the batch, on the factors of the losses, on the addresses of workspaces
- * and, with dropout, on the number of the step; so there must be no dropout. What the host keeps about a step
- * (which gradients are complete, which buffers are in use) is the same after each one, and so is not touched
- * by a replay. The update follows the host's decision about the step and is not part of the recording:
- * recorded waits for events order forward after it, unit by unit. */
+ * Arguments depend on the shape of the batch, on the factors of the losses and on the addresses of
+ * workspaces. What the host keeps about a step (which gradients are complete, which buffers are in use) is
+ * the same after each one, and so is not touched by a replay. The update follows the host's decision about
+ * the step and is not part of the recording: recorded waits for events order forward after it, unit by unit.
+ */
 #include <string.h>
 
 #include "train/runner_internal.h"
-
-static bool has_dropout(const ModelConfig *c) {
-    return c->dropout_embed > 0 || c->dropout_attn > 0 || c->dropout_hidden > 0 || c->dropout_classify > 0;
-}
 
 /* Steps with weight gradients beside backward are those of small micro-batches. */
 static bool is_recordable(const Runner *runner, const Round *round) {
     return runner->overlap.chain && runner->overlap.operands[0].data && runner->overlap.measured &&
            !runner->replay.refused && round->count == 1 && runner->chunks == 1 && !runner->exec.profile &&
-           !runner->exec.observer && !runner->trace && !runner->device->op_log &&
-           !has_dropout(&runner->model->config);
+           !runner->exec.observer && !runner->trace && !runner->device->op_log;
 }
 
 static bool is_like_last(const Runner *runner, const Round *round) {
