@@ -154,8 +154,8 @@ Status runner_launch(Runner *runner, const Round *round) {
                          rng_mix(rng_key(runner->spec.seed, "sketch", 0).key, (uint64_t)round->step)));
     memset(runner->unit_adds, 0, (size_t)runner->model->units * sizeof *runner->unit_adds);
     TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
-    TRY(runner_fp8_begin(runner));
     TRY(overlap_begin(runner, runner->shards->probing > 0));
+    TRY(runner_fp8_begin(runner));
     TRY(runner_run(runner, &runner->schedule, round));
     TRY(overlap_end(runner));
     TRY(shards_finish(runner->shards));
@@ -199,9 +199,9 @@ Status runner_update(Runner *runner, int64_t step, double lr, double clip_norm) 
     double scale = optim_clip_scale(spec, clip_norm) / runner->loss_scale.scale;
     Section section = section_begin(runner);
     int64_t start = trace_now();
+    TRY(runner_fp8_next(runner));
     TRY(overlap_update_begin(runner));
     TRY(stream_mark(runner->stream, MARK_UPDATE));
-    TRY(runner_fp8_next(runner));
     TRY(shards_update(runner->shards, &(OptimStep){.number = step, .lr = lr, .grad_scale = scale}));
     TRY(stream_mark(runner->stream, MARK_UPDATE_END));
     TRY(overlap_update_end(runner));

@@ -132,6 +132,7 @@ typedef struct Runner {
         Recording *recording;        /* NULL: none yet */
         HostBatch batch;             /* of the last step; only what host_batch_alike compares */
         float loss_grad[LOSS_COUNT]; /* likewise */
+        bool scaled;                 /* likewise: whether there were fp8 scales */
         void *workspace;             /* of `stream` when the step was recorded */
         bool refused;                /* steps cannot be recorded */
     } replay;

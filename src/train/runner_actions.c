@@ -8,8 +8,7 @@
 
 #include "train/runner_internal.h"
 
-/* Outside training, overlap.on is false. */
-static Exec *runner_exec(Runner *runner) {
+Exec *runner_exec(Runner *runner) {
     return runner->overlap.on ? &runner->overlap.exec : &runner->exec;
 }
 

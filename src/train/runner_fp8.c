@@ -44,7 +44,7 @@ Fp8State runner_fp8_state(const Runner *runner, bool train) {
 
 Status runner_fp8_begin(Runner *runner) {
     if (!runner->fp8.scale.data) return OK;
-    return stream_zero(runner->stream, runner->fp8.amax.data, runner->fp8.amax.bytes);
+    return stream_zero(runner_exec(runner)->stream, runner->fp8.amax.data, runner->fp8.amax.bytes);
 }
 
 Status runner_fp8_read(Runner *runner) {

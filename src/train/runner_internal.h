@@ -48,8 +48,11 @@ StageMessage *message_find(Runner *runner, MessageKind kind, int chunk, int micr
 
 /* ---- overlap ---- */
 
-/* Whether this runner may use two streams. */
+/* What forward and backward run on. Outside training, overlap.on is false. */
+Exec *runner_exec(Runner *runner);
+/* Whether this runner may use two streams, and whether it may record steps. */
 bool runner_may_overlap(const Runner *runner);
+bool runner_may_record(const Runner *runner);
 MUST_USE Status overlap_init(Runner *runner);
 void overlap_done(Runner *runner);
 /* Begins and ends a training step. `alone`: use one stream. After the end, `stream` follows all of the step.
@@ -76,7 +79,8 @@ MUST_USE Status overlap_micro_end(Runner *runner);
 
 MUST_USE Status runner_fp8_init(Runner *runner);
 Fp8State runner_fp8_state(const Runner *runner, bool train);
-/* At the start of a step; at its end, before waiting for the device; and after that, if it is applied. */
+/* At the start of a step, on the stream with forward; at its end, before waiting for the device; and after
+ * that, if it is applied, before the update. */
 MUST_USE Status runner_fp8_begin(Runner *runner);
 MUST_USE Status runner_fp8_read(Runner *runner);
 MUST_USE Status runner_fp8_next(Runner *runner);

@@ -7,14 +7,14 @@
  * The update: a block's forward waits only for that of its own units.
  *
  * Weight gradients, for micro-batches of up to OVERLAP_ROWS rows: backward leaves the operands in one of two
- * buffers, as in a zero-bubble schedule, and waits before it uses that buffer again.
+ * buffers, as in a zero-bubble schedule, and waits before it uses that buffer again. Not in fp8, whose
+ * backward quantizes a gradient once for both products.
  *
  * The gradient norm: a layer's part follows its weight gradients.
  *
  * All other code uses `stream`. It follows the whole step when the step ends, so `chain` has work only within
- * runner_gradients. fp8 is excluded: a step's scales and maxima belong to one stream. Profiles, and the first
- * step, which tunes GEMMs, run the same kernels on one stream, with the same bits. WEFT_CUDA_OVERLAP=off does
- * without all of this.
+ * runner_gradients. Profiles, and the first step, which tunes GEMMs, run the same kernels on one stream, with
+ * the same bits. WEFT_CUDA_OVERLAP=off does without all of this.
  */
 #include "train/runner_internal.h"
 
@@ -22,8 +22,16 @@ enum { OVERLAP_ROWS = 4096 };
 
 bool runner_may_overlap(const Runner *runner) {
     const RunnerSpec *spec = &runner->spec;
-    return spec->train && runner->mesh->size == 1 && spec->offload == OFFLOAD_NONE && !spec->fp8 &&
+    return spec->train && runner->mesh->size == 1 && spec->offload == OFFLOAD_NONE &&
            device_overlaps(runner->device);
+}
+
+static bool is_small(const RunnerSpec *spec) {
+    return spec->micro_batch * spec->seq <= OVERLAP_ROWS;
+}
+
+bool runner_may_record(const Runner *runner) {
+    return runner_may_overlap(runner) && is_small(&runner->spec);
 }
 
 /* Memory for weight gradients beside backward. */
@@ -31,7 +39,7 @@ static Status alloc_operands(Runner *runner) {
     const RunnerSpec *spec = &runner->spec;
     Shape shape = runner_shape(runner, spec->micro_batch, spec->seq, true);
     size_t operands = 0, scratch = 0;
-    if (shape.B * shape.T > OVERLAP_ROWS || spec->recompute != RECOMPUTE_NONE) return OK;
+    if (!is_small(spec) || spec->recompute != RECOMPUTE_NONE || spec->fp8) return OK;
     for (int i = 0; i < runner->model->count; i++) {
         const Block *block = &runner->model->block[i];
         size_t here, saved, needed;

@@ -6,24 +6,25 @@
  * replayed from then on. Only the batch is copied to the device before, and with it the number of the step,
  * on which the masks of dropout depend.
  *
- * Arguments depend on the shape of the batch, on the factors of the losses and on the addresses of
- * workspaces. What the host keeps about a step (which gradients are complete, which buffers are in use) is
- * the same after each one, and so is not touched by a replay. The update follows the host's decision about
- * the step and is not part of the recording: recorded waits for events order forward after it, unit by unit.
+ * Arguments depend on the shape of the batch, on the factors of the losses, on the addresses of workspaces
+ * and, in fp8, on whether there are scales yet. What the host keeps about a step (which gradients are
+ * complete, which buffers are in use) is the same after each one, and so is not touched by a replay. The
+ * update follows the host's decision about the step and is not part of the recording: recorded waits for
+ * events order forward after it, unit by unit.
  */
 #include <string.h>
 
 #include "train/runner_internal.h"
 
-/* Steps with weight gradients beside backward are those of small micro-batches. */
 static bool is_recordable(const Runner *runner, const Round *round) {
-    return runner->overlap.chain && runner->overlap.operands[0].data && runner->overlap.measured &&
+    return runner->overlap.chain && runner_may_record(runner) && runner->overlap.measured &&
            !runner->replay.refused && round->count == 1 && runner->chunks == 1 && !runner->exec.profile &&
            !runner->exec.observer && !runner->trace && !runner->device->op_log;
 }
 
 static bool is_like_last(const Runner *runner, const Round *round) {
     return host_batch_alike(&runner->replay.batch, round->micros[0]) &&
+           runner->replay.scaled == runner->fp8.ready &&
            !memcmp(runner->replay.loss_grad, round->loss_grad, sizeof round->loss_grad);
 }
 
@@ -49,11 +50,11 @@ static Status capture(Runner *runner, const Round *round) {
 }
 
 /* A step that was captured in part has neither run nor released its buffers. */
-static void abandon(Runner *runner) {
+static Status abandon(Runner *runner) {
     Chunk *chunk = &runner->chunk[0];
     for (int i = 0; i < chunk->buffer_sets; i++) chunk->buffer_set[i].used = false;
     for (size_t i = 0; i < runner->messages; i++) runner->message[i].used = false;
-    runner->overlap.on = false;
+    return overlap_settle(runner);
 }
 
 /* If recording fails, steps keep running normally; a genuine error will then show up there. */
@@ -69,7 +70,7 @@ static Status record(Runner *runner, const Round *round) {
             runner->replay.workspace = runner->stream->workspace.data;
             recording = NULL;
         } else {
-            abandon(runner);
+            TRY(abandon(runner));
         }
     }
     runner->overlap.updating = updating;
@@ -92,6 +93,7 @@ Status runner_launch_or_replay(Runner *runner, const Round *round) {
     if (!again || !is_valid(runner)) discard(runner);
     if (!again) {
         runner->replay.batch = *round->micros[0];
+        runner->replay.scaled = runner->fp8.ready;
         memcpy(runner->replay.loss_grad, round->loss_grad, sizeof round->loss_grad);
         return runner_launch(runner, round);
     }

@@ -86,6 +86,7 @@ typedef struct Setup {
     int64_t micro_batch;
     bool overlaps;   /* as on a device with concurrent streams */
     bool no_dropout; /* of rows */
+    bool fp8;        /* with dtype bf16 */
     Records records;
 } Setup;
 
@@ -110,7 +111,10 @@ static Outcome outcome_with(Setup setup) {
                        .train = true,
                        .recompute = setup.recompute,
                        .dtype = setup.dtype,
+                       .fp8 = setup.fp8,
+                       .fp8_scaling = FP8_DELAYED,
                        .logits = setup.logits,
+                       .micros = (int)(BATCH / micro_batch),
                        .optim = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1},
                        .seed = 9};
     assert_ok(kernels_find(setup.kernels, &spec.table));
@@ -224,15 +228,20 @@ static void test_overlap(void **state) {
         }
 }
 
-/* The third step of a kind is recorded. A step that cannot be recorded runs normally, with the same bits. */
+/* The third step is recorded, with dropout, in fp8 and with recompute. A step that cannot be recorded runs
+ * normally, with the same bits. */
 static void test_recorded(void **state) {
     (void)state;
     for (const Family *const *family = families(); *family; family++)
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < 16; k++) {
+            bool fp8 = k / 4 % 2;
             Setup setup = {.family = *family,
                            .kernels = "cpu",
+                           .dtype = fp8 ? DT_BF16 : DT_F32,
+                           .fp8 = fp8,
+                           .recompute = k > 7 ? RECOMPUTE_BLOCK : RECOMPUTE_NONE,
                            .micro_batch = BATCH >> k % 2,
-                           .records = k > 1 ? RECORDS : RECORDS_IN_VAIN};
+                           .records = k / 2 % 2 ? RECORDS : RECORDS_IN_VAIN};
             compare_overlapped(setup);
         }
 }
