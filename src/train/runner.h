@@ -130,9 +130,12 @@ typedef struct Runner {
     } overlap;
     struct {                         /* see runner_replay.c */
         Recording *recording;        /* NULL: none yet */
-        HostBatch batch;             /* of the last step; only what host_batch_alike compares */
-        float loss_grad[LOSS_COUNT]; /* likewise */
-        bool scaled;                 /* likewise: whether there were fp8 scales */
+        Buffer *ids;                 /* of the micro-batches of a recorded step */
+        int micros;                  /* as many; 0: steps are not recorded */
+        HostBatch batch;             /* the last step's first; only what host_batch_alike compares */
+        int count;                   /* likewise: its micro-batches, */
+        bool scaled;                 /* whether it had fp8 scales, */
+        float loss_grad[LOSS_COUNT]; /* and the factors of its losses */
         void *workspace;             /* of `stream` when the step was recorded */
         bool refused;                /* steps cannot be recorded */
     } replay;

@@ -250,9 +250,9 @@ static Status do_forward(Runner *runner, const Round *round, Action action) {
     StageMessage *message;
     if (chunk->to_stage) TRY(message_open(runner, MESSAGE_OUTPUT, action.chunk, action.micro, &message));
     const HostBatch *batch = round->micros[action.micro];
-    TRY(host_batch_views(batch, buffer_set->ids, first_sequence(runner, round, action.micro),
-                         &buffer_set->data));
-    if (!round->copied) TRY(host_batch_copy(batch, runner_exec(runner)->stream, buffer_set->ids));
+    Buffer ids = round->ids ? round->ids[action.micro] : buffer_set->ids;
+    TRY(host_batch_views(batch, ids, first_sequence(runner, round, action.micro), &buffer_set->data));
+    if (!round->ids) TRY(host_batch_copy(batch, runner_exec(runner)->stream, ids));
     bool scores = round->scores && runner_has_output(runner, chunk);
     TRY(runner_forward(runner, round, chunk, buffer_set, scores ? chunk->count - 1 : chunk->count));
     if (scores) TRY(runner_score(runner, round, chunk, buffer_set));

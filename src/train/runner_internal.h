@@ -98,7 +98,7 @@ typedef struct Round {
     HostBatch *const *micros;
     int count;
     bool train;
-    bool copied; /* the micro-batches are copied to the device by the caller */
+    const Buffer *ids; /* per micro-batch: where the caller copies it to; NULL: copy it where it is used */
     int64_t step;
     float loss_grad[LOSS_COUNT];
     const int64_t *head_rows; /* per micro-batch: Pass.head_rows; NULL: no token loss */
@@ -130,6 +130,7 @@ Pass runner_pass(Runner *runner, const Round *round, const MicroBuffers *buffer_
  * kernel by kernel. */
 MUST_USE Status runner_launch(Runner *runner, const Round *round);
 MUST_USE Status runner_launch_or_replay(Runner *runner, const Round *round);
+MUST_USE Status replay_init(Runner *runner);
 void replay_done(Runner *runner);
 
 #endif

@@ -3,29 +3,55 @@
  * A step of a small micro-batch consists of about a thousand kernels of a few microseconds each: launching
  * them takes the host as long as executing them takes the device. If a step launches the same kernels with
  * the same arguments as the one before, it is therefore recorded, with both streams of runner_overlap.c, and
- * replayed from then on. Only the batch is copied to the device before, and with it the number of the step,
- * on which the masks of dropout depend.
+ * replayed from then on. Only its micro-batches are copied to the device before, each to its own place, and
+ * with them the number of the step, which dropout's masks depend on.
  *
- * Arguments depend on the shape of the batch, on the factors of the losses, on the addresses of workspaces
- * and, in fp8, on whether there are scales yet. What the host keeps about a step (which gradients are
- * complete, which buffers are in use) is the same after each one, and so is not touched by a replay. The
- * update follows the host's decision about the step and is not part of the recording: recorded waits for
- * events order forward after it, unit by unit.
- */
+ * Arguments depend on the number and the shape of the micro-batches, on the factors of the losses, on the
+ * addresses of workspaces and, in fp8, on whether there are scales yet. What the host keeps about a step
+ * (which gradients are complete, which buffers are in use) is the same after each one, and so is not touched
+ * by a replay. The update follows the host's decision about the step and is not part of the recording:
+ * recorded waits for events order forward after it, unit by unit. */
 #include <string.h>
 
+#include "base/memory.h"
 #include "train/runner_internal.h"
 
-static bool is_recordable(const Runner *runner, const Round *round) {
-    return runner->overlap.chain && runner_may_record(runner) && runner->overlap.measured &&
-           !runner->replay.refused && round->count == 1 && runner->chunks == 1 && !runner->exec.profile &&
-           !runner->exec.observer && !runner->trace && !runner->device->op_log;
+/* Bounds what a recording takes: about a thousand kernels per micro-batch. */
+enum { RECORDED_MICROS = 8 };
+
+Status replay_init(Runner *runner) {
+    const RunnerSpec *spec = &runner->spec;
+    int micros = spec->micros ? spec->micros : 1;
+    if (!runner_may_record(runner) || micros > RECORDED_MICROS) return OK;
+    TRY(mem_new((size_t)micros, sizeof *runner->replay.ids, &runner->replay.ids));
+    runner->replay.micros = micros;
+    size_t bytes = host_batch_bytes(spec->micro_batch, spec->seq, config_targets(&runner->model->config));
+    for (int i = 0; i < micros; i++)
+        TRY(dev_alloc(runner->device, MEM_ACTIVATIONS, bytes, &runner->replay.ids[i]));
+    return OK;
 }
 
+/* A step whose gradients are probed has kernels that depend on its number. */
+static bool is_recordable(const Runner *runner, const Round *round) {
+    return runner->overlap.chain && round->count <= runner->replay.micros && runner->overlap.measured &&
+           !runner->replay.refused && runner->chunks == 1 && !runner->exec.profile &&
+           !runner->exec.observer && !runner->trace && !runner->device->op_log &&
+           !(runner->probe && round->count > 1);
+}
+
+/* Micro-batches of two steps are alike if all of them are like one. */
 static bool is_like_last(const Runner *runner, const Round *round) {
-    return host_batch_alike(&runner->replay.batch, round->micros[0]) &&
-           runner->replay.scaled == runner->fp8.ready &&
+    for (int i = 0; i < round->count; i++)
+        if (!host_batch_alike(&runner->replay.batch, round->micros[i])) return false;
+    return runner->replay.count == round->count && runner->replay.scaled == runner->fp8.ready &&
            !memcmp(runner->replay.loss_grad, round->loss_grad, sizeof round->loss_grad);
+}
+
+static void remember(Runner *runner, const Round *round) {
+    runner->replay.batch = *round->micros[0];
+    runner->replay.count = round->count;
+    runner->replay.scaled = runner->fp8.ready;
+    memcpy(runner->replay.loss_grad, round->loss_grad, sizeof round->loss_grad);
 }
 
 static bool is_valid(const Runner *runner) {
@@ -41,7 +67,7 @@ static void discard(Runner *runner) {
 /* Both streams start after the last update, `chain` unit by unit. */
 static Status capture(Runner *runner, const Round *round) {
     Round recorded = *round;
-    recorded.copied = true;
+    recorded.ids = runner->replay.ids;
     runner->overlap.updating = true;
     TRY(stream_wait(runner->stream, runner->overlap.chain));
     TRY(stream_event_wait(runner->stream, runner->overlap.updated));
@@ -78,13 +104,19 @@ static Status record(Runner *runner, const Round *round) {
     return OK;
 }
 
-static Status replay(Runner *runner, const Round *round) {
+/* After the last step and, unless forward waits for it unit by unit, its update. */
+static Status copy_batches(Runner *runner, const Round *round) {
     Stream *chain = runner->overlap.chain;
     if (!runner->overlap.updating) TRY(stream_wait(chain, runner->stream));
+    for (int i = 0; i < round->count; i++)
+        TRY(host_batch_copy(round->micros[i], chain, runner->replay.ids[i]));
+    return OK;
+}
+
+static Status replay(Runner *runner) {
     runner->overlap.updating = false;
-    TRY(host_batch_copy(round->micros[0], chain, runner->chunk[0].buffer_set[0].ids));
     TRY(recording_replay(runner->replay.recording));
-    return stream_wait(runner->stream, chain);
+    return stream_wait(runner->stream, runner->overlap.chain);
 }
 
 Status runner_launch_or_replay(Runner *runner, const Round *round) {
@@ -92,15 +124,16 @@ Status runner_launch_or_replay(Runner *runner, const Round *round) {
     bool again = is_like_last(runner, round);
     if (!again || !is_valid(runner)) discard(runner);
     if (!again) {
-        runner->replay.batch = *round->micros[0];
-        runner->replay.scaled = runner->fp8.ready;
-        memcpy(runner->replay.loss_grad, round->loss_grad, sizeof round->loss_grad);
+        remember(runner, round);
         return runner_launch(runner, round);
     }
+    TRY(copy_batches(runner, round));
     if (!runner->replay.recording) TRY(record(runner, round));
-    return runner->replay.recording ? replay(runner, round) : runner_launch(runner, round);
+    return runner->replay.recording ? replay(runner) : runner_launch(runner, round);
 }
 
 void replay_done(Runner *runner) {
     discard(runner);
+    for (int i = 0; i < runner->replay.micros; i++) dev_free(&runner->replay.ids[i]);
+    free(runner->replay.ids);
 }

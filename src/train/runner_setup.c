@@ -258,6 +258,7 @@ Status runner_new(Runner **ret_runner, const Model *model, Device *device, const
     TRY(runner_fp8_init(runner));
     TRY(alloc_scratch(runner));
     TRY(overlap_init(runner));
+    TRY(replay_init(runner));
     if (spec->train)
         TRY(runner_set_schedule(runner, &runner->schedule, spec->schedule, spec->micros ? spec->micros : 1));
     TRY(runner_set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, 1));
