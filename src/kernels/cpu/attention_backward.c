@@ -305,8 +305,7 @@ static Status backward_heads(Stream *stream, Tensor dqkv, Tensor dout, Tensor ou
 static Status attention_backward_cpu(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
                                      Tensor qkv, Tensor lens, Attention spec) {
     TRY(backward_heads(stream, dqkv, dout, out, lse, qkv, lens, spec));
-    column_sums(stream, spec.sums, qkv_rows(dqkv));
-    return OK;
+    return column_sums(stream, spec.sums, qkv_rows(dqkv));
 }
 
 void VARIANT(attention_backward_override)(KernelTable *table) {

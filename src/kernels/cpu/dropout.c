@@ -26,9 +26,29 @@ static Status dropout_add_forward_cpu(Stream *stream, Tensor out, Tensor res, Te
     return OK;
 }
 
+/* A part of the rows whose sums are also needed. */
+typedef struct SummedRows {
+    DropoutRows rows;
+    ColumnSums sums;
+} SummedRows;
+
+static void summed_task(const void *context, int64_t part, int thread) {
+    (void)thread;
+    const SummedRows *f = context;
+    dropout_range(&f->rows, range_part(f->sums.rows, 1, (int)part, f->sums.parts));
+    columns_part(&f->sums, f->rows.out, part);
+}
+
 static Status dropout_backward_cpu(Stream *stream, Tensor dx, Tensor sums, Tensor dy, Dropout dropout) {
-    dropout_rows(stream, dx, TENSOR_NONE, dy, &dropout);
-    column_sums(stream, sums, dx);
+    if (!columns_bytes(sums, dx)) {
+        dropout_rows(stream, dx, TENSOR_NONE, dy, &dropout);
+        return OK;
+    }
+    void *workspace;
+    TRY(stream_workspace(stream, columns_bytes(sums, dx), &workspace));
+    SummedRows summed = {{dx, TENSOR_NONE, dy, &dropout}, columns_of(sums, dx, workspace)};
+    pool_run(pool_for(stream, tensor_count(dx)), summed.sums.parts, summed_task, &summed);
+    columns_add(stream, &summed.sums);
     return OK;
 }
 

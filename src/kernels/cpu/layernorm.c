@@ -183,6 +183,7 @@ typedef struct Backward {
     float *sums; /* dgamma and dbeta of each part, `stride` apart */
     int64_t stride;
     int parts;
+    ColumnSums sums_dres, sums_dx;
 } Backward;
 
 static void backward_task(const void *context, int64_t part, int thread) {
@@ -192,12 +193,14 @@ static void backward_task(const void *context, int64_t part, int thread) {
     float *mine_gamma = f->sums + part * f->stride;
     memset(mine_gamma, 0, (size_t)(2 * C) * sizeof(float));
     Range mine = range_part(tensor_rows(f->x), 1, (int)part, f->parts);
+    columns_part(&f->sums_dres, f->dres, part); /* before dx, which may overwrite it */
     for (int64_t row = mine.from; row < mine.to; row++) {
         NormRow grads = {tensor_f32(f->mean)[row], tensor_f32(f->rstd)[row], f->gamma, mine_gamma,
                          mine_gamma + C};
         BY_TYPE(f->x.dtype, norm_row_backward, run_at(f->dx, row * C), &grads, run_at(f->dy, row * C),
                 run_at(f->x, row * C), run_at(f->dres, row * C), C, row + 1 < mine.to ? C : 0);
     }
+    columns_part(&f->sums_dx, f->dx, part);
 }
 
 /* Adds the sums of all parts for SUM_COLUMNS columns. */
@@ -217,14 +220,29 @@ static Status layernorm_backward_cpu(Stream *stream, Tensor dx, Tensor dgamma, T
     int parts = sum_row_parts(rows, C);
     int64_t stride = (2 * C + 15) / 16 * 16, params_size = (PARAM_ROWS * C + 15) / 16 * 16;
     void *workspace;
-    TRY(stream_workspace(stream, (size_t)(params_size + parts * stride) * sizeof(float), &workspace));
+    size_t own = (size_t)(params_size + parts * stride) * sizeof(float),
+           of_dres = columns_bytes(extra.dres, dres);
+    TRY(stream_workspace(stream, own + of_dres + columns_bytes(extra.dx, dx), &workspace));
     NormParams params = norm_params(gamma, TENSOR_NONE, C, workspace);
     float *sums = (float *)workspace + params_size;
-    Backward backward = {dx, dy, x, mean, rstd, dres, dgamma, dbeta, params.gamma, sums, stride, parts};
-    column_sums(stream, extra.dres, dres); /* before dx, which may overwrite it */
+    Backward backward = {dx,
+                         dy,
+                         x,
+                         mean,
+                         rstd,
+                         dres,
+                         dgamma,
+                         dbeta,
+                         params.gamma,
+                         sums,
+                         stride,
+                         parts,
+                         .sums_dres = columns_of(extra.dres, dres, (char *)workspace + own),
+                         .sums_dx = columns_of(extra.dx, dx, (char *)workspace + own + of_dres)};
     pool_run(pool_for(stream, rows * C), parts, backward_task, &backward);
     pool_run(pool_for(stream, rows * C), (C + SUM_COLUMNS - 1) / SUM_COLUMNS, sum_columns, &backward);
-    column_sums(stream, extra.dx, dx);
+    columns_add(stream, &backward.sums_dres);
+    columns_add(stream, &backward.sums_dx);
     return OK;
 }
 

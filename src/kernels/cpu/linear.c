@@ -147,8 +147,7 @@ static Status linear_backward_input_cpu(Stream *stream, Tensor dx, Tensor sums, 
         at += rows_bytes + columns_bytes;
     }
     gemm_run(stream, &gemm, at);
-    column_sums(stream, sums, dx);
-    return OK;
+    return column_sums(stream, sums, dx);
 }
 
 static Status linear_backward_weight_cpu(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x,
@@ -165,8 +164,7 @@ static Status linear_backward_weight_cpu(Stream *stream, Tensor dw, Tensor db, T
     void *workspace;
     TRY(stream_workspace(stream, gemm_workspace_bytes(stream, &gemm), &workspace));
     gemm_run(stream, &gemm, workspace);
-    column_sums(stream, db, dy);
-    return OK;
+    return column_sums(stream, db, dy);
 }
 
 void VARIANT(linear_override)(KernelTable *table) {

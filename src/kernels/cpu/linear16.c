@@ -117,8 +117,7 @@ Status linear16_backward_input(Stream *stream, Tensor dx, Tensor sums, Tensor dy
                    .finish = backward_finish,
                    .context = &backward};
     TRY(gemm16_run(stream, &gemm));
-    column_sums(stream, sums, dx);
-    return OK;
+    return column_sums(stream, sums, dx);
 }
 
 Status linear16_backward_weight(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate) {
@@ -131,6 +130,5 @@ Status linear16_backward_weight(Stream *stream, Tensor dw, Tensor db, Tensor dy,
                    .c = tensor_f32(dw),
                    .add = accumulate};
     TRY(gemm16_run(stream, &gemm));
-    column_sums(stream, db, dy);
-    return OK;
+    return column_sums(stream, db, dy);
 }
