@@ -64,7 +64,7 @@ static Status copy_cpu(Stream *stream, void *dst, const void *src, size_t bytes,
 }
 
 /* A part of a large buffer, such as the gradient of an embedding table. */
-enum { ZERO_PART = 1 << 20 };
+enum { ZERO_PART = 1 << 18 };
 
 typedef struct Zero {
     char *dst;
@@ -80,18 +80,51 @@ static void zero_task(const void *context, int64_t part, int thread) {
 
 static Status zero_cpu(Stream *stream, void *dst, size_t bytes) {
     Zero zero = {dst, bytes};
-    pool_run(stream->device->pool, (int64_t)((bytes + ZERO_PART - 1) / ZERO_PART), zero_task, &zero);
+    int64_t parts = (int64_t)((bytes + ZERO_PART - 1) / ZERO_PART);
+    PoolWork work = {.tasks = parts, .task = zero_task, .context = &zero, .bytes = sizeof zero};
+    if (stream->leaves && parts > 1) return pool_leave(stream->device->pool, &work, &stream->left);
+    pool_run(stream->device->pool, parts, zero_task, &zero);
     return OK;
 }
 
-static Status stream_nothing_cpu(Stream *stream) {
+static Status stream_init_cpu(Stream *stream) {
     (void)stream;
     return OK;
 }
 
-static Status stream_wait_cpu(Stream *stream, Stream *other) {
-    (void)stream, (void)other;
+static Status stream_sync_cpu(Stream *stream) {
+    pool_await_all(stream->device->pool);
     return OK;
+}
+
+static Status stream_wait_cpu(Stream *stream, Stream *other) {
+    (void)stream;
+    return stream_sync_cpu(other);
+}
+
+/* What kernels have left to idle threads. */
+typedef struct Event {
+    Pool *pool;
+    int64_t number;
+} Event;
+
+static Status event_record_cpu(Stream *stream, void **event) {
+    Event *made = *event;
+    if (!made) TRY(mem_new(1, sizeof *made, &made));
+    *made = (Event){stream->device->pool, stream->left};
+    *event = made;
+    return OK;
+}
+
+static Status event_sync_cpu(void *event) {
+    const Event *left = event;
+    pool_await(left->pool, left->number);
+    return OK;
+}
+
+static Status event_wait_cpu(Stream *stream, void *event) {
+    (void)stream;
+    return event_sync_cpu(event);
 }
 
 static Status mark_cpu(Stream *stream, int mark) {
@@ -120,10 +153,14 @@ const DeviceOps device_ops_cpu = {
     .free_host = free_cpu,
     .copy = copy_cpu,
     .zero = zero_cpu,
-    .stream_init = stream_nothing_cpu,
+    .stream_init = stream_init_cpu,
     .stream_done = stream_done_cpu,
-    .stream_sync = stream_nothing_cpu,
+    .stream_sync = stream_sync_cpu,
     .stream_wait = stream_wait_cpu,
+    .event_record = event_record_cpu,
+    .event_wait = event_wait_cpu,
+    .event_sync = event_sync_cpu,
+    .event_free = free,
     .mark = mark_cpu,
     .elapsed = elapsed_cpu,
     .done = done_cpu,

@@ -1,7 +1,10 @@
 /* `ticket` has the number of tasks of the current job in its upper half and the next task to claim in its
  * lower half, which exceeds that number by at most one per thread. A thread reads the other fields of the job
  * only after it has claimed a task, and the next job cannot start before that task is complete, so it never
- * sees fields of two jobs. */
+ * sees fields of two jobs.
+ *
+ * Work that is left to idle threads has tickets of the same kind, in a ring of slots. A thread that finds a
+ * slot in use by later work than it expected has claimed a task of that work, which is as good. */
 #include "device/pool.h"
 
 #include <omp.h>
@@ -34,10 +37,24 @@ typedef struct Core {
     bool own;
 } Core;
 
+/* Work left to idle threads. */
+enum { LEFT_SLOTS = 128 };
+
+typedef struct Left {
+    _Alignas(64) _Atomic uint64_t ticket;
+    _Alignas(64) _Atomic uint32_t finished;
+    _Atomic int64_t complete; /* the number of the last work here that is complete */
+    int64_t number;
+    PoolTask *task;
+    void (*finish)(const void *context);
+    void *context;
+} Left;
+
 typedef struct Worker {
     Pool *pool;
     Core core;
     int number;
+    bool prefers_left;
     pthread_t thread;
 } Worker;
 
@@ -54,6 +71,10 @@ struct Pool {
     atomic_bool awaited;  /* the caller waits for `complete` */
     pthread_mutex_t lock; /* for both conditions */
     pthread_cond_t work, complete;
+    Left left[LEFT_SLOTS];
+    int64_t left_complete;               /* the caller knows that all work up to this number is */
+    _Alignas(64) _Atomic int64_t newest; /* number of the last work that was left */
+    _Atomic int64_t open;                /* the first that may have tasks to claim */
     Worker worker[];
 };
 
@@ -65,11 +86,19 @@ static void relax(void) {
 #endif
 }
 
+static bool has_more(const _Atomic uint64_t *ticket) {
+    uint64_t now = atomic_load(ticket);
+    return (uint32_t)now < now >> 32;
+}
+
+static bool has_left(Pool *pool) {
+    return atomic_load(&pool->open) <= atomic_load(&pool->newest);
+}
+
 /* A condition for look(). `tasks` is not used. */
 static bool has_work(Pool *pool, uint32_t tasks) {
     (void)tasks;
-    uint64_t ticket = atomic_load(&pool->ticket);
-    return (uint32_t)ticket < ticket >> 32;
+    return has_more(&pool->ticket) || has_left(pool);
 }
 
 static bool has_finished(Pool *pool, uint32_t tasks) {
@@ -80,7 +109,7 @@ static bool has_finished(Pool *pool, uint32_t tasks) {
  * so a claim is one addition, even if it then turns out that there was no task left, and `finished` is only
  * increased at the end. A thread that has run a task knows that the job is still the same one. */
 static void work_off(Pool *pool, int thread) {
-    if (!has_work(pool, 0)) return;
+    if (!has_more(&pool->ticket)) return;
     uint32_t done = 0;
     uint64_t ticket = atomic_fetch_add(&pool->ticket, 1);
     for (; (uint32_t)ticket < ticket >> 32; done++) {
@@ -93,6 +122,30 @@ static void work_off(Pool *pool, int thread) {
         pthread_mutex_lock(&pool->lock);
         pthread_cond_signal(&pool->complete);
         pthread_mutex_unlock(&pool->lock);
+    }
+}
+
+static void run_left_task(Left *left, uint64_t ticket, int thread) {
+    uint32_t tasks = (uint32_t)(ticket >> 32);
+    left->task(left->context, (uint32_t)ticket, thread);
+    if (atomic_fetch_add(&left->finished, 1) + 1 < tasks) return;
+    if (left->finish) left->finish(left->context);
+    free(left->context);
+    atomic_store(&left->complete, left->number);
+}
+
+/* Runs a task of the oldest work that has one; false if there is none. */
+static bool run_left(Pool *pool, int thread) {
+    for (;;) {
+        int64_t number = atomic_load(&pool->open);
+        if (number > atomic_load(&pool->newest)) return false;
+        Left *left = &pool->left[number % LEFT_SLOTS];
+        uint64_t ticket = has_more(&left->ticket) ? atomic_fetch_add(&left->ticket, 1) : 0;
+        if ((uint32_t)ticket < ticket >> 32) {
+            run_left_task(left, ticket, thread);
+            return true;
+        }
+        atomic_compare_exchange_strong(&pool->open, &number, number + 1);
     }
 }
 
@@ -191,9 +244,16 @@ static void *worker_main(void *argument) {
     core_start(&worker->core);
     while (!atomic_load(&pool->stop)) {
         if (!look(pool, &worker->core, has_work, 0)) sleep_until_work(pool, &worker->core);
+        if (worker->prefers_left && run_left(pool, worker->number)) continue;
         work_off(pool, worker->number);
+        run_left(pool, worker->number);
     }
     return NULL;
+}
+
+/* Threads that prefer left work. */
+static int preferring(const Pool *pool) {
+    return (pool->threads + 1) / 4;
 }
 
 /* Signals are left to the program's other threads. Fewer threads than wanted are no error. */
@@ -203,7 +263,8 @@ static void start(Pool *pool) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (pool->started < pool->threads) {
         Worker *worker = &pool->worker[pool->started];
-        *worker = (Worker){.pool = pool, .number = pool->started + 1};
+        int number = pool->started + 1;
+        *worker = (Worker){.pool = pool, .number = number, .prefers_left = number <= preferring(pool)};
         if (pthread_create(&worker->thread, NULL, worker_main, worker) != 0) break;
         pool->started++;
     }
@@ -225,6 +286,7 @@ Status pool_new(Pool **ret_pool, int threads) {
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->work, NULL);
     pthread_cond_init(&pool->complete, NULL);
+    atomic_store(&pool->open, 1);
     *ret_pool = pool;
     return OK;
 }
@@ -236,6 +298,10 @@ void pool_free(Pool *pool) {
     pthread_cond_broadcast(&pool->work);
     pthread_mutex_unlock(&pool->lock);
     for (int i = 0; i < pool->started; i++) pthread_join(pool->worker[i].thread, NULL);
+    for (int64_t number = pool->left_complete + 1; number <= pool->newest; number++) {
+        Left *left = &pool->left[number % LEFT_SLOTS];
+        if (atomic_load(&left->complete) < number) free(left->context);
+    }
     pthread_cond_destroy(&pool->complete);
     pthread_cond_destroy(&pool->work);
     pthread_mutex_destroy(&pool->lock);
@@ -258,4 +324,50 @@ void pool_run(Pool *pool, int64_t tasks, PoolTask *task, const void *context) {
     await_complete(pool, (uint32_t)tasks);
     core_end(&pool->core);
     atomic_store(&pool->busy, false);
+}
+
+Status pool_leave(Pool *pool, const PoolWork *work, int64_t *ret_number) {
+    if (!pool || !pool->threads || !work->tasks) {
+        for (int64_t i = 0; i < work->tasks; i++) work->task(work->context, i, 0);
+        if (work->finish) work->finish(work->context);
+        *ret_number = 0;
+        return OK;
+    }
+    int64_t number = pool->newest + 1;
+    pool_await(pool, number - LEFT_SLOTS);
+    void *context = NULL;
+    TRY(mem_new(1, work->bytes, &context));
+    memcpy(context, work->context, work->bytes);
+    if (pool->started < pool->threads) start(pool);
+    Left *left = &pool->left[number % LEFT_SLOTS];
+    left->number = number;
+    left->task = work->task;
+    left->finish = work->finish;
+    left->context = context;
+    atomic_store(&left->finished, 0);
+    atomic_store(&left->ticket, (uint64_t)work->tasks << 32);
+    atomic_store(&pool->newest, number);
+    wake(pool);
+    *ret_number = number;
+    return OK;
+}
+
+void pool_await(Pool *pool, int64_t number) {
+    enum { LOOKS = 1000 }; /* before the core is offered to a thread that may have lost its own */
+    if (!pool) return;
+    for (int looks = 0; pool->left_complete < number;) {
+        Left *next = &pool->left[(pool->left_complete + 1) % LEFT_SLOTS];
+        if (atomic_load(&next->complete) > pool->left_complete)
+            pool->left_complete++;
+        else if (run_left(pool, 0))
+            looks = 0;
+        else if (++looks % LOOKS == 0)
+            sched_yield();
+        else
+            relax();
+    }
+}
+
+void pool_await_all(Pool *pool) {
+    if (pool) pool_await(pool, pool->newest);
 }
