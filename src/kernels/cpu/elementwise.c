@@ -179,15 +179,19 @@ static void sum_task(const void *context, int64_t part, int thread) {
     job->parts[part] = sum_part(job->x, range, job->run);
 }
 
+static double sum_in_order(const double *parts, int64_t count) {
+    double all = 0;
+    for (int64_t part = 0; part < count; part++) all += parts[part];
+    return all;
+}
+
 /* `parts` has room for all partial sums. */
 static double sum_parallel(const Stream *stream, double *parts, Tensor x,
                            double (*run)(const float *, int64_t)) {
     int64_t count = tensor_count(x);
     SumJob job = {x, run, parts};
     pool_run(pool_for(stream, count), sum_parts(count), sum_task, &job);
-    double all = 0;
-    for (int64_t part = 0; part < sum_parts(count); part++) all += parts[part];
-    return all;
+    return sum_in_order(parts, sum_parts(count));
 }
 
 static Status sum_with(Stream *stream, Tensor total, Tensor x, double (*run)(const float *, int64_t)) {
@@ -201,7 +205,35 @@ static Status sum_cpu(Stream *stream, Tensor total, Tensor x) {
     return sum_with(stream, total, x, sum_run);
 }
 
+/* Squares that idle threads add up. */
+typedef struct LeftSum {
+    Tensor x, total;
+    double parts[];
+} LeftSum;
+
+static void left_sum_task(const void *context, int64_t part, int thread) {
+    LeftSum *left = (LeftSum *)context;
+    sum_task(&(SumJob){left->x, sum_squares_run, left->parts}, part, thread);
+}
+
+static void left_sum_finish(const void *context) {
+    const LeftSum *left = context;
+    *(double *)left->total.data += sum_in_order(left->parts, sum_parts(tensor_count(left->x)));
+}
+
+static Status leave_sum(Stream *stream, Tensor total, Tensor x) {
+    int64_t parts = sum_parts(tensor_count(x));
+    void *workspace;
+    size_t bytes = sizeof(LeftSum) + (size_t)parts * sizeof(double);
+    TRY(stream_workspace(stream, bytes, &workspace));
+    LeftSum *left = workspace;
+    *left = (LeftSum){.x = x, .total = total};
+    PoolWork work = {parts, left_sum_task, left_sum_finish, left, bytes};
+    return pool_leave(stream->device->pool, &work, &stream->left);
+}
+
 static Status sum_squares_cpu(Stream *stream, Tensor total, Tensor x) {
+    if (stream->leaves && tensor_count(x) > SUM_PART) return leave_sum(stream, total, x);
     return sum_with(stream, total, x, sum_squares_run);
 }
 

@@ -73,12 +73,23 @@ static ALWAYS_INLINE void adamw_run(DType copy, const Buffers *at, int64_t n, Ru
     }
 }
 
-/* Parameters from which on copies are streamed. */
+/* Parameters of a call from which on copies are streamed. */
 enum { STREAM_COUNT = 1 << 20 };
+/* Elements of a task. Those that are left to idle threads take about 10 us, by which they may delay a job. */
+enum { TASK_COUNT = 32768, LEFT_COUNT = 4096 };
 
+typedef struct UpdatePart {
+    AdamWPart part;
+    int64_t end; /* tasks of the parts up to this one */
+} UpdatePart;
+
+/* The parts of a call, as one job. */
 typedef struct Update {
-    const AdamWPart *part;
     AdamW spec;
+    int64_t chunk; /* elements of a task */
+    bool streams;
+    int parts;
+    UpdatePart part[];
 } Update;
 
 static Buffers buffers_of(const AdamWPart *part, int64_t at) {
@@ -97,27 +108,55 @@ static void update_streamed(const AdamWPart *part, Range mine, Rule rule) {
     vec_stream_end();
 }
 
-static void update_range(const void *context, Range mine) {
-    const Update *update = context;
-    const AdamWPart *part = update->part;
+static void update_range(const Update *update, const AdamWPart *part, Range mine) {
     Rule rule = rule_of(part, update->spec);
     Buffers at = buffers_of(part, mine.from);
     DType copy = part->copy.data ? part->copy.dtype : DT_F32;
     if (part->keep_zeros)
         BY_TYPE(copy, adamw_run, &at, mine.to - mine.from, rule, true, false);
-    else if (copy == DT_BF16 && tensor_count(part->param) >= STREAM_COUNT)
+    else if (copy == DT_BF16 && update->streams)
         update_streamed(part, mine, rule);
     else
         BY_TYPE(copy, adamw_run, &at, mine.to - mine.from, rule, false, false);
 }
 
+static void update_task(const void *context, int64_t task, int thread) {
+    (void)thread;
+    const Update *update = context;
+    int low = 0, high = update->parts - 1; /* the first part that ends after the task */
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (update->part[middle].end > task)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    const AdamWPart *part = &update->part[low].part;
+    int64_t from = (task - (low ? update->part[low - 1].end : 0)) * update->chunk;
+    int64_t count = tensor_count(part->param), to = from + update->chunk;
+    update_range(update, part, (Range){from, to < count ? to : count});
+}
+
 static Status adamw_step_cpu(Stream *stream, const AdamWPart *part, int parts, AdamW spec) {
+    size_t bytes = sizeof(Update) + (size_t)parts * sizeof(UpdatePart);
+    int64_t all = 0, tasks = 0;
+    void *workspace;
+    TRY(stream_workspace(stream, bytes, &workspace));
+    Update *update = workspace;
+    *update = (Update){.spec = spec, .parts = parts, .chunk = stream->leaves ? LEFT_COUNT : TASK_COUNT};
     for (int i = 0; i < parts; i++) {
         int64_t count = tensor_count(part[i].param);
-        Update update = {&part[i], spec};
-        ranges_run(stream, count, 32, count, update_range, &update);
+        all += count;
+        tasks += (count + update->chunk - 1) / update->chunk;
+        update->part[i] = (UpdatePart){part[i], tasks};
     }
-    return OK;
+    update->streams = all >= STREAM_COUNT;
+    if (!stream->leaves || all < LEFT_COUNT) {
+        pool_run(pool_for(stream, all), tasks, update_task, update);
+        return OK;
+    }
+    PoolWork work = {.tasks = tasks, .task = update_task, .context = update, .bytes = bytes};
+    return pool_leave(stream->device->pool, &work, &stream->left);
 }
 
 void VARIANT(optim_override)(KernelTable *table) {
