@@ -35,4 +35,5 @@ const Optimizer optim_adamw = {
     .settings = settings,
     .states = {2, {"exp_avg", "exp_avg_sq"}},
     .step = adamw,
+    .joins = true,
 };

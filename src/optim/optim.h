@@ -100,6 +100,7 @@ struct Optimizer {
     OptimStates whole; /* those of hidden matrices; none: they are updated like all other parameters */
     Status (*step)(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part,
                    int parts);
+    bool joins; /* `step` updates all parts in one kernel call, however many there are */
     Status (*begin)(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part);
     Status (*transform)(Exec *exec, const OptimSpec *spec, OptimMatrix matrix, OptimWork work);
     Status (*finish)(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part);

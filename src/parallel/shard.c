@@ -308,6 +308,7 @@ Status shard_ready(Shards *shards, int at, void **ret_params) {
     ShardUnit *unit = &shards->unit[at];
     TRY(shard_fetch(shards, at, true));
     TRY(ticket_wait(shards->exec->stream, &unit->gather));
+    if (device_is_host(shards->device)) TRY(shard_await_update(shards, at, shards->exec->stream));
     if (unit->brought) TRY(stream_wait(shards->exec->stream, shards->bring));
     unit->brought = false;
     *ret_params = shards->spec.params ? unit->full.data : unit->param.data;
@@ -336,11 +337,41 @@ static const ParamSlot *next_overwritten(const Unit *layout, int64_t at) {
 static Status start_grad(Shards *shards, ShardUnit *unit, float *grad) {
     const Unit *layout = &unit->layout;
     unit->unwritten = true;
+    unit->begun = true;
     for (int64_t at = 0; at < layout->numel;) {
         const ParamSlot *slot = next_overwritten(layout, at);
         int64_t end = slot ? slot->offset : layout->numel;
         if (end > at) TRY(stream_zero(shards->exec->stream, grad + at, bytes_of(end - at, DT_F32)));
         at = slot ? end + slot->count : end;
+    }
+    return OK;
+}
+
+/* Whether a gradient is cleared only when backward reaches it: idle threads may still read it for the
+ * update. */
+static bool begins_late(const Shards *shards) {
+    return shards_update_apart(shards) && device_is_host(shards->device);
+}
+
+/* `updated` also covers a clear that was left to idle threads. */
+static Status begin_late(Shards *shards, int at) {
+    ShardUnit *unit = &shards->unit[at];
+    if (!begins_late(shards)) return OK;
+    TRY(shard_await_update(shards, at, shards->exec->stream));
+    return unit->begun ? OK : start_grad(shards, unit, unit->grad.data);
+}
+
+Status shards_clear_ahead(Shards *shards) {
+    Stream *stream = shards->exec->stream;
+    for (int i = 0; begins_late(shards) && i < shards->count; i++) {
+        ShardUnit *unit = &shards->unit[i];
+        if (!unit->held || unit->begun) continue;
+        TRY(shard_await_update(shards, i, stream));
+        stream->leaves = true;
+        Status status = start_grad(shards, unit, unit->grad.data);
+        stream->leaves = false;
+        TRY(status);
+        TRY(stream_event_record(stream, &unit->updated));
     }
     return OK;
 }
@@ -352,9 +383,9 @@ Status shards_begin(Shards *shards) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit->held) continue;
         unit->fresh = true;
-        unit->squared = false;
+        unit->squared = unit->begun = false;
         unit->sketched = unit->rows_sketched = 0;
-        if (!shards->spec.grads) TRY(start_grad(shards, unit, unit->grad.data));
+        if (!shards->spec.grads && !begins_late(shards)) TRY(start_grad(shards, unit, unit->grad.data));
     }
     return OK;
 }
@@ -405,7 +436,7 @@ Status shard_grad(Shards *shards, int at, float **ret_grad) {
     ShardUnit *unit = &shards->unit[at];
     if (!shards->spec.grads) {
         *ret_grad = unit->grad.data;
-        return OK;
+        return begin_late(shards, at);
     }
     if (!unit->full_grad.data) {
         size_t bytes = bytes_of(unit->layout.numel, DT_F32);
@@ -591,6 +622,7 @@ Status shards_finish(Shards *shards) {
     for (int i = shards->all - 1; i >= 0; i--) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit->held) continue;
+        TRY(begin_late(shards, i));
         if (unit->fresh && shards->spec.grads && !unit->pieces)
             TRY(stream_zero(shards->exec->stream, unit->grad.data, unit->grad.bytes));
         if (unit->twin && shards->spec.ends->size > 1)
@@ -639,7 +671,10 @@ Status shard_square(Shards *shards, int at) {
     ShardUnit *unit = &shards->unit[at];
     const UnitRange whole = {.count = unit->layout.numel};
     unit->squared = true;
-    return add_range(shards, unit, &whole);
+    shards->exec->stream->leaves = device_is_host(shards->device);
+    Status status = add_range(shards, unit, &whole);
+    shards->exec->stream->leaves = false;
+    return status;
 }
 
 Status shards_norm(Shards *shards, double *ret_norm, double *ret_spread) {

@@ -106,10 +106,11 @@ typedef struct ShardUnit {
     bool pending;                      /* a reduction has started and is not complete */
     bool adding;                       /* its result is in place and must be added to the shard */
     bool fresh;                        /* no gradient has arrived in this step yet */
+    bool begun;                        /* the gradient has been cleared in this step */
     bool unwritten;    /* gradients of `overwritten` parameters are undefined until backward stores them */
     int pieces, piece; /* a unit gathered in pieces: their number, and the first one's index; else 0 */
     bool squared;      /* this step's norm includes it */
-    void *updated;     /* event: its last update, with ShardSpec.apart */
+    void *updated;     /* event: its last update, with ShardSpec.apart; on a CPU also the clear after it */
     int sketched;      /* micro-batches in this step's sketches */
     int rows_sketched; /* the same for per-row parameters, if backward completes them earlier */
 } ShardUnit;
@@ -126,7 +127,12 @@ typedef struct Shards {
     struct Matrices
         *matrices;       /* those that the optimizer updates as a whole; NULL: none. See shard_matrix.c */
     struct Outer *outer; /* NULL without an OuterSpec */
-    Stream *bring;       /* prefetches offloaded parameters; NULL without offload */
+    struct {
+        bool on, waits; /* there is such a unit; its update is due */
+        int unit;
+        OptimStep step;
+    } postponed;   /* see shards_postpone */
+    Stream *bring; /* prefetches offloaded parameters; NULL without offload */
     /* See shards_probe. */
     Buffer sketch; /* (micros,totals) fp64 */
     int probing;   /* micro-batches to sketch in this step, or 0 */
@@ -175,6 +181,8 @@ void shard_release(Shards *shards, int unit);
 
 /* Starts a step: clears all gradients, except those of parameters marked `overwritten`. */
 MUST_USE Status shards_begin(Shards *shards);
+/* Call when forward is complete: on a CPU, idle threads clear the gradients that backward reaches later. */
+MUST_USE Status shards_clear_ahead(Shards *shards);
 /* The buffer to which backward adds the unit's gradient. */
 MUST_USE Status shard_grad(Shards *shards, int unit, float **ret_grad);
 /* Whether the first contribution to an `overwritten` parameter's gradient in that buffer is still to come,
@@ -223,6 +231,17 @@ MUST_USE Status shards_update(Shards *shards, const OptimStep *step);
  * makes `stream` wait for the last update of this one. */
 bool shards_update_apart(const Shards *shards);
 MUST_USE Status shard_await_update(Shards *shards, int unit, Stream *stream);
+/* On a CPU, an update may still be running when shards_update returns (device/pool.h). shard_ready and
+ * shard_grad wait for that of their unit, and settle for all. */
+MUST_USE Status shards_settle(Shards *shards);
+/* A step needs few rows of an embedding matrix first. If such a unit is postponed, the next updates exclude
+ * it until update_rows updates these rows and leaves the others to idle threads, or until anything else needs
+ * the unit. `rows` are in ascending order. shard_rows has the parameters, up to date in these rows. Unit -1:
+ * none is postponed. */
+void shards_postpone(Shards *shards, int unit);
+bool shards_update_waits(const Shards *shards);
+MUST_USE Status shards_update_rows(Shards *shards, const int32_t *rows, int64_t count);
+void *shard_rows(const Shards *shards, int unit);
 
 /* ---- outer steps (shard_outer.c) ---- */
 

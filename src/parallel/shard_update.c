@@ -82,6 +82,11 @@ static Status each_matrix_span(Shards *shards, int at, const OptimStep *step,
     return OK;
 }
 
+static Status step_parts(Shards *shards, const OptimStep *step, const OptimPart *part, int parts) {
+    const OptimSpec *spec = &shards->spec.optim;
+    return parts ? optim_kind(spec)->step(shards->exec, spec, step, part, parts) : OK;
+}
+
 /* Updates the other spans of `count` units in one call. */
 static Status step_units(Shards *shards, const int *units, int count, const OptimStep *step) {
     CLEANUP(mem_freep) OptimPart *part = NULL;
@@ -95,8 +100,7 @@ static Status step_units(Shards *shards, const int *units, int count, const Opti
             if (!unit->span[k].rule.whole && span_part(shards, units[i], &unit->span[k], &part[parts]))
                 parts++;
     }
-    const OptimSpec *spec = &shards->spec.optim;
-    return parts ? optim_kind(spec)->step(shards->exec, spec, step, part, parts) : OK;
+    return step_parts(shards, step, part, parts);
 }
 
 static bool has_matrices(const ShardUnit *unit) {
@@ -105,15 +109,19 @@ static bool has_matrices(const ShardUnit *unit) {
     return false;
 }
 
-/* Updates units in the order in which blocks use them, in calls that are long enough to be efficient. */
+/* Updates units in the order in which blocks use them, on a GPU in calls that are long enough to be
+ * efficient. On a CPU, idle threads do it. */
 static Status step_apart(Shards *shards, const int *units, int count, const OptimStep *step) {
-    enum { ENOUGH = 1 << 25 }; /* elements */
+    Stream *stream = shards->exec->stream;
+    int64_t enough = device_is_host(shards->device) ? 1 : 1 << 25; /* elements */
     for (int first = 0, next = 0; first < count; first = next) {
         int64_t elements = 0;
-        while (next < count && elements < ENOUGH) elements += shards->unit[units[next++]].count;
-        TRY(step_units(shards, units + first, next - first, step));
-        for (int i = first; i < next; i++)
-            TRY(stream_event_record(shards->exec->stream, &shards->unit[units[i]].updated));
+        while (next < count && elements < enough) elements += shards->unit[units[next++]].count;
+        stream->leaves = device_is_host(shards->device);
+        Status status = step_units(shards, units + first, next - first, step);
+        stream->leaves = false;
+        TRY(status);
+        for (int i = first; i < next; i++) TRY(stream_event_record(stream, &shards->unit[units[i]].updated));
     }
     return OK;
 }
@@ -135,8 +143,85 @@ bool shards_update_apart(const Shards *shards) {
     return shards->spec.apart && !shards->matrices;
 }
 
+/* ---- a unit that is updated later ---- */
+
+void shards_postpone(Shards *shards, int unit) {
+    bool joins = optim_kind(&shards->spec.optim)->joins;
+    shards->postponed.on = unit >= 0 && joins && shards_update_apart(shards) && shards->unit[unit].spans == 1;
+    shards->postponed.unit = unit;
+}
+
+bool shards_update_waits(const Shards *shards) {
+    return shards->postponed.waits;
+}
+
+static Status update_postponed(Shards *shards) {
+    if (!shards->postponed.waits) return OK;
+    shards->postponed.waits = false;
+    return step_apart(shards, &shards->postponed.unit, 1, &shards->postponed.step);
+}
+
+/* Removes the postponed unit from a list of units; returns their number. */
+static int postpone(Shards *shards, int *units, int count, const OptimStep *step) {
+    int kept = 0;
+    if (!shards->postponed.on) return count;
+    for (int i = 0; i < count; i++)
+        if (units[i] != shards->postponed.unit) units[kept++] = units[i];
+    shards->postponed.waits = kept < count;
+    shards->postponed.step = *step;
+    return kept;
+}
+
+/* Divides the unit into the given rows and what is between them, `parts` and `others`, each with room for
+ * count + 1 parts. Returns their numbers. */
+static void divide_rows(const Shards *shards, const int32_t *rows, int64_t count, OptimPart *parts,
+                        int *ret_parts, OptimPart *others, int *ret_others) {
+    int at = shards->postponed.unit;
+    const ShardSpan *span = &shards->unit[at].span[0];
+    const ParamSlot *slot = &shards->unit[at].layout.slot[0];
+    int64_t width = slot->dim[1], done = span->first, end = span->first + span->count;
+    *ret_parts = *ret_others = 0;
+    for (int64_t i = 0, next; i <= count; i = next) {
+        for (next = i + 1; next < count && rows[next] == rows[next - 1] + 1;) next++;
+        int64_t first = i < count ? slot->offset + rows[i] * width : end;
+        ShardSpan between = {.first = done, .count = first - done};
+        ShardSpan here = {.first = first, .count = i < count ? (next - i) * width : 0};
+        if (between.count && span_part(shards, at, &between, &others[*ret_others]))
+            others[(*ret_others)++].rule = &span->rule;
+        if (here.count && span_part(shards, at, &here, &parts[*ret_parts]))
+            parts[(*ret_parts)++].rule = &span->rule;
+        done = here.first + here.count;
+    }
+}
+
+Status shards_update_rows(Shards *shards, const int32_t *rows, int64_t count) {
+    CLEANUP(mem_freep) OptimPart *parts = NULL;
+    Stream *stream = shards->exec->stream;
+    const OptimStep *step = &shards->postponed.step;
+    int here, others;
+    TRY(mem_new(2 * (size_t)(count + 1), sizeof *parts, &parts));
+    divide_rows(shards, rows, count, parts, &here, parts + count + 1, &others);
+    shards->postponed.waits = false;
+    TRY(step_parts(shards, step, parts, here));
+    stream->leaves = true;
+    Status status = step_parts(shards, step, parts + count + 1, others);
+    stream->leaves = false;
+    TRY(status);
+    return stream_event_record(stream, &shards->unit[shards->postponed.unit].updated);
+}
+
+void *shard_rows(const Shards *shards, int unit) {
+    return shards->unit[unit].param.data;
+}
+
 Status shard_await_update(Shards *shards, int at, Stream *stream) {
+    if (at == shards->postponed.unit) TRY(update_postponed(shards));
     return stream_event_wait(stream, shards->unit[at].updated);
+}
+
+Status shards_settle(Shards *shards) {
+    TRY(update_postponed(shards));
+    return stream_sync(shards->exec->stream);
 }
 
 /* Units that are gathered on all ranks are updated one by one, so that a gather overlaps the next update.
@@ -148,7 +233,9 @@ Status shards_update(Shards *shards, const OptimStep *step) {
     CLEANUP(mem_freep) int *units = NULL;
     TRY(mem_new((size_t)shards->count, sizeof *units, &units));
     int held = units_by_use(shards, units);
-    if (shards_update_apart(shards)) return step_apart(shards, units, held, step);
+    TRY(update_postponed(shards));
+    if (shards_update_apart(shards))
+        return step_apart(shards, units, postpone(shards, units, held, step), step);
     if (!gathers) TRY(step_units(shards, units, held, step));
     for (int i = 0; i < shards->count; i++) {
         ShardUnit *unit = &shards->unit[i];

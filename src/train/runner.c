@@ -154,6 +154,7 @@ Status runner_launch(Runner *runner, const Round *round) {
                          rng_mix(rng_key(runner->spec.seed, "sketch", 0).key, (uint64_t)round->step)));
     memset(runner->unit_adds, 0, (size_t)runner->model->units * sizeof *runner->unit_adds);
     TRY(stream_zero(runner->stream, runner->loss.data, runner->loss.bytes));
+    TRY(overlap_rows(runner, round));
     TRY(overlap_begin(runner, runner->shards->probing > 0));
     TRY(runner_fp8_begin(runner));
     TRY(runner_run(runner, &runner->schedule, round));

@@ -5,7 +5,7 @@
  *   runner.c          setup, steps, losses, evaluation
  *   runner_memory.c   assignment of blocks to stages; buffers of micro-batches in flight and of messages
  *   runner_actions.c  the actions of a schedule
- *   runner_overlap.c  what runs beside forward and backward on a GPU
+ *   runner_overlap.c  what runs beside forward and backward
  *   runner_replay.c   steps of small micro-batches as recordings
  *   runner_fp8.c      delayed scaling
  */
@@ -166,6 +166,10 @@ typedef struct Runner {
         int micro;    /* and micro-batch */
         VocabPieces access;
     } vocab;
+    struct {
+        int unit;   /* the embedding matrix, of which a step needs few rows first; -1: none */
+        bool ready; /* those of this step's tokens are up to date */
+    } rows;
     int *unit_users, *unit_adds; /* per unit: blocks here that add to its gradient; additions this step */
     LossScale loss_scale;        /* factor on losses before backward; always 1 unless fp16 */
     struct {                     /* delayed scaling */
@@ -176,6 +180,7 @@ typedef struct Runner {
     RunnerTimes times;
     bool probe;       /* measure micro_norm in the next steps */
     bool shows_outer; /* see runner_use_outer */
+    bool lags;        /* CPU: an update may continue beside the next step, see runner_settle */
     bool updated;     /* the last update's device time is not yet in `times` */
     Trace *trace;     /* NULL: not tracing. See train/tracer.h */
 } Runner;
@@ -214,6 +219,9 @@ MUST_USE Status runner_gradients(Runner *runner, HostBatch *const *micros, int c
 MUST_USE Status runner_update(Runner *runner, int64_t step, double lr, double clip_norm);
 /* Like runner_update, and adjusts fp16's loss scale: if the gradients overflowed, the update is skipped. */
 MUST_USE Status runner_apply(Runner *runner, int64_t step, double lr, StepResult *result);
+/* With Runner.lags, on a CPU, waits for the last update. Call it before the host reads or writes parameters,
+ * gradients or the optimizer's state. Steps and evaluation wait by themselves. */
+MUST_USE Status runner_settle(Runner *runner);
 /* The third part of runner_step, also of a step that was skipped: synchronizes workers if that is due. With
  * `last`, all parameters are synchronized. Does nothing without workers. Collective. */
 MUST_USE Status runner_sync(Runner *runner, int64_t step, bool last);

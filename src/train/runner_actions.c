@@ -131,7 +131,10 @@ Status runner_enter(Runner *runner, Pass *pass, int at, bool params, bool grads)
         int unit = units[i];
         if (unit == divided) continue;
         TRY(overlap_enter(runner, unit, grads));
-        if (params) TRY(shard_ready(runner->shards, unit, &runner->param_base[unit]));
+        if (at == 0 && runner->rows.ready && unit == runner->rows.unit)
+            runner->param_base[unit] = shard_rows(runner->shards, unit);
+        else if (params)
+            TRY(shard_ready(runner->shards, unit, &runner->param_base[unit]));
         if (grads) {
             float *grad;
             TRY(shard_grad(runner->shards, unit, &grad));
@@ -163,7 +166,7 @@ static Status grads_added(Runner *runner, const Round *round, int at) {
         shard_written(runner->shards, unit);
         bool last = adds == users * round->count;
         if (adds % users == 0) TRY(shard_grad_done(runner->shards, unit, last));
-        if (last && overlap_operands(runner, at).data) TRY(shard_square(runner->shards, unit));
+        if (last && runner_squares_early(runner, at)) TRY(shard_square(runner->shards, unit));
     }
     return OK;
 }
@@ -300,6 +303,7 @@ static Status do_backward(Runner *runner, const Round *round, Action action) {
     Chunk *chunk = &runner->chunk[action.chunk];
     MicroBuffers *buffer_set = micro_buffers_find(runner, action.chunk, action.micro);
     bool split = action.kind == ACTION_BACKWARD_INPUT;
+    TRY(shards_clear_ahead(runner->shards));
     StageMessage *message = message_find(runner, MESSAGE_GRADIENT, action.chunk, action.micro);
     if (!message) TRY(message_open(runner, MESSAGE_GRADIENT, action.chunk, action.micro, &message));
     Pass pass = runner_pass(runner, round, buffer_set);

@@ -53,6 +53,10 @@ Exec *runner_exec(Runner *runner);
 /* Whether this runner may use two streams, and whether it may record steps. */
 bool runner_may_overlap(const Runner *runner);
 bool runner_may_record(const Runner *runner);
+/* Whether units are updated, and added to the norm, one after the other, beside other work. */
+bool runner_is_apart(const Runner *runner);
+/* Whether the gradients of a block's units are added to the norm as soon as they are complete. */
+bool runner_squares_early(const Runner *runner, int block);
 MUST_USE Status overlap_init(Runner *runner);
 void overlap_done(Runner *runner);
 /* Begins and ends a training step. `alone`: use one stream. After the end, `stream` follows all of the step.
@@ -106,6 +110,8 @@ typedef struct Round {
 } Round;
 
 MUST_USE Status runner_run(Runner *runner, const Schedule *schedule, const Round *round);
+/* CPU: completes the last update of the embedding's rows that a step needs. */
+MUST_USE Status overlap_rows(Runner *runner, const Round *round);
 /* Whether a chunk ends with the model's output heads. */
 bool runner_has_output(const Runner *runner, const Chunk *chunk);
 /* Computes round->scores for a micro-batch that has passed all blocks before the heads. */

@@ -1,7 +1,7 @@
-/* What runs beside forward and backward on a GPU, with one rank.
+/* What runs beside forward and backward, with one rank.
  *
- * A small micro-batch does not fill a GPU: norms, attention and the first and last moments of every GEMM
- * leave most of it idle. Forward and backward therefore run on a stream of their own, `chain`, which has
+ * On a GPU: A small micro-batch does not fill a GPU: norms, attention and the first and last moments of every
+ * GEMM leave most of it idle. Forward and backward therefore run on a stream of their own, `chain`, which has
  * precedence, and `stream` fills the gaps with what the next block does not wait for:
  *
  * The update: a block's forward waits only for that of its own units.
@@ -15,15 +15,35 @@
  * All other code uses `stream`. It follows the whole step when the step ends, so `chain` has work only within
  * runner_gradients. Profiles, and the first step, which tunes GEMMs, run the same kernels on one stream, with
  * the same bits. WEFT_CUDA_OVERLAP=off does without all of this.
+ *
+ * On a CPU: GEMMs are bound by arithmetic, the update and the gradient norm by memory, and at the end of each
+ * kernel some threads have nothing to do. The pool leaves the update and the norm to them (device/pool.h). A
+ * block waits for the update of its units in shard_ready. The embedding needs only the rows of the step's
+ * tokens, which are therefore updated first; the rest of its matrix comes last. fp8 is excluded there:
+ * forward uses scales that the update computes.
  */
 #include "train/runner_internal.h"
 
 enum { OVERLAP_ROWS = 4096 };
 
-bool runner_may_overlap(const Runner *runner) {
+static bool trains_alone(const Runner *runner) {
     const RunnerSpec *spec = &runner->spec;
-    return spec->train && runner->mesh->size == 1 && spec->offload == OFFLOAD_NONE &&
-           device_overlaps(runner->device);
+    return spec->train && runner->mesh->size == 1 && spec->offload == OFFLOAD_NONE;
+}
+
+bool runner_may_overlap(const Runner *runner) {
+    return trains_alone(runner) && device_overlaps(runner->device);
+}
+
+bool runner_is_apart(const Runner *runner) {
+    const Device *device = runner->device;
+    bool cpu = device_is_host(device) || (device_is_dryrun(device) && !device->planned);
+    return trains_alone(runner) && ((cpu && !runner->spec.fp8) || device_overlaps(device));
+}
+
+bool runner_squares_early(const Runner *runner, int block) {
+    bool left = runner->shards->spec.apart && device_is_host(runner->device);
+    return left || overlap_operands(runner, block).data;
 }
 
 static bool is_small(const RunnerSpec *spec) {
@@ -114,6 +134,7 @@ static Status reserve_workspace(Runner *runner) {
 }
 
 Status overlap_end(Runner *runner) {
+    runner->rows.ready = false;
     TRY(leave_chain(runner));
     if (runner->overlap.measured) return OK;
     runner->overlap.measured = true;
@@ -126,12 +147,50 @@ Status overlap_settle(Runner *runner) {
 }
 
 Status overlap_update_begin(Runner *runner) {
+    bool rows = runner->lags && device_is_host(runner->device);
+    shards_postpone(runner->shards, rows ? runner->rows.unit : -1);
     return runner->overlap.chain ? stream_wait(runner->overlap.chain, runner->stream) : OK;
 }
 
 Status overlap_update_end(Runner *runner) {
+    if (!runner->lags) TRY(runner_settle(runner));
     runner->overlap.updating = shards_update_apart(runner->shards);
     return runner->overlap.chain ? stream_event_record(runner->stream, &runner->overlap.updated) : OK;
+}
+
+Status runner_settle(Runner *runner) {
+    runner->rows.ready = false;
+    return device_is_host(runner->device) ? shards_settle(runner->shards) : OK;
+}
+
+/* Lists the tokens of a step in ascending order, each once. */
+static int64_t list_tokens(const Round *round, bool *found, int64_t vocab, int32_t *tokens) {
+    int64_t count = 0;
+    for (int i = 0; i < round->count; i++) {
+        const HostBatch *batch = round->micros[i];
+        for (int64_t k = 0; k < batch->B * batch->T; k++)
+            if (batch->tokens[k] >= 0 && batch->tokens[k] < vocab) found[batch->tokens[k]] = true;
+    }
+    for (int64_t token = 0; token < vocab; token++)
+        if (found[token]) tokens[count++] = (int32_t)token;
+    return count;
+}
+
+Status overlap_rows(Runner *runner, const Round *round) {
+    enum { SPARSE = 8 }; /* with more than one row in SPARSE, the matrix is updated as a whole */
+    CLEANUP(mem_freep) bool *found = NULL;
+    CLEANUP(mem_freep) int32_t *tokens = NULL;
+    int64_t all = 0;
+    runner->rows.ready = false;
+    if (!shards_update_waits(runner->shards)) return OK;
+    for (int i = 0; i < round->count; i++) all += round->micros[i]->B * round->micros[i]->T;
+    int64_t vocab = runner->shards->unit[runner->rows.unit].layout.slot[0].dim[0];
+    if (all > vocab / SPARSE) return OK;
+    TRY(mem_new((size_t)vocab, sizeof *found, &found));
+    TRY(mem_new((size_t)all, sizeof *tokens, &tokens));
+    TRY(shards_update_rows(runner->shards, tokens, list_tokens(round, found, vocab, tokens)));
+    runner->rows.ready = true;
+    return OK;
 }
 
 Status overlap_enter(Runner *runner, int unit, bool grads) {

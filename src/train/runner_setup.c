@@ -49,6 +49,16 @@ static Status piece_size(const Runner *runner, int64_t *ret_piece) {
     return OK;
 }
 
+/* The embedding matrix, if it is a unit; else -1. */
+static int embedding_unit(const Runner *runner) {
+    const Block *block = &runner->model->block[0];
+    for (size_t i = 0; i < block->params.count; i++) {
+        const Unit *unit = &runner->shards->unit[block->ref[i].unit].layout;
+        if (param_is_vocab_matrix(&block->params.desc[i]) && unit->count == 1) return block->ref[i].unit;
+    }
+    return -1;
+}
+
 /* Notes how the model's vocabulary matrices, all of the same shape, are divided. */
 static void note_pieces(Runner *runner) {
     for (int i = runner->model->count; i < runner->model->units; i++) {
@@ -150,7 +160,7 @@ static Status alloc_units(Runner *runner) {
                        .micros = spec->micros ? spec->micros : 1,
                        .optim = spec->optim,
                        .grad_type = spec->grad_type,
-                       .apart = runner_may_overlap(runner),
+                       .apart = runner_is_apart(runner),
                        .outer = spec->outer};
     /* A single rank has nothing to shard. Offloaded parameters are fetched and released like ZeRO-3 shards.
      */
@@ -158,6 +168,7 @@ static Status alloc_units(Runner *runner) {
     if (shard.params) TRY(piece_size(runner, &shard.piece));
     TRY(shards_new(&runner->shards, &runner->exec, &shard, model->unit, use, model->units));
     note_pieces(runner);
+    runner->rows.unit = embedding_unit(runner);
     TRY(make_views(runner, &runner->params, VIEW_PARAMS));
     if (!spec->train) return OK;
     TRY(make_views(runner, &runner->grads, VIEW_GRADS));

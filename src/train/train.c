@@ -555,6 +555,7 @@ static Status begin(Trainer *t, const json_t *config_json) {
     TRY(trainer_check_space(t));
     TRY(trainer_prepare_saves(t));
     announce_costs(t);
+    t->job->runner->lags = true;
     TRY(record_ready(&t->record, t->job, c->training.batch,
                      c->device.precision ? c->device.precision : dtype_name(t->job->settings.run.dtype),
                      t->noise));

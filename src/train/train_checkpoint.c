@@ -193,6 +193,7 @@ static void forget_best(Trainer *t, int64_t step) {
 Status trainer_save(Trainer *t, bool last) {
     CLEANUP(json_decrefp) json_t *progress = NULL;
     TRY(trainer_complete_save(t, last));
+    TRY(runner_settle(t->job->runner));
     bool background = t->background && !last;
     t->before_save = t->val_state;
     t->save_retried = false;
@@ -458,6 +459,7 @@ static Status load(Trainer *t, const char *dir, json_t **ret_progress) {
     SavedCounts saved;
     if (disk) TRY(mirror_init(&mirror, disk, dir));
     if (disk && !mirror.path) return FAILED("%s: no such directory", dir);
+    TRY(runner_settle(runner));
     TRY(shards_outer_reset(runner->shards));
     if (runner->residual) TRY(store_zero(runner->residual, runner->stream));
     TRY(ckpt_load_all(disk ? mirror.path : dir, disk, runner->outer ? runner->outer : runner->params,

@@ -88,6 +88,9 @@ typedef struct Setup {
     bool no_dropout; /* of rows */
     bool fp8;        /* with dtype bf16 */
     Records records;
+    int threads; /* 0: one */
+    bool wide;   /* units are large enough for threads */
+    bool lags;   /* see runner_settle */
 } Setup;
 
 /* Trains three steps from the same initial weights and returns losses, final weights and memory use. */
@@ -95,13 +98,14 @@ static Outcome outcome_with(Setup setup) {
     const Family *family = setup.family;
     int64_t micro_batch = setup.micro_batch;
     ModelConfig config = rig_config(family, rig_heads(family) | (family->outputs & OUTPUT_NSP));
+    if (setup.wide) config.hidden = 64, config.inner = 256, config.head_width = 0, config.vocab = 900;
     if (setup.no_dropout) config.dropout_hidden = 0;
     DeviceOps ops;
     CLEANUP(model_freep) Model *model = NULL;
     CLEANUP(device_freep) Device *device = NULL;
     CLEANUP(runner_freep) Runner *runner = NULL;
     assert_ok(model_new(&model, &config));
-    assert_ok(device_new_cpu(&device, 1));
+    assert_ok(device_new_cpu(&device, setup.threads ? setup.threads : 1));
     ops = *device->ops;
     ops.overlaps = say_yes;
     if (setup.overlaps) set_records(&ops, setup.records);
@@ -125,6 +129,7 @@ static Outcome outcome_with(Setup setup) {
     int count = (int)(BATCH / micro_batch);
     for (int i = 0; i < count; i++) micro[i] = batch_of(&config, i * micro_batch, micro_batch);
     Outcome outcome = {0};
+    runner->lags = setup.lags;
     for (int step = 1; step <= 3; step++) {
         StepResult result;
         assert_ok(runner_step(runner, micro, count, step, 1e-3, &result));
@@ -138,6 +143,7 @@ static Outcome outcome_with(Setup setup) {
     assert_true((runner->replay.recording != NULL) == (setup.overlaps && alike && setup.records == RECORDS));
     assert_true(runner->replay.refused == (setup.overlaps && alike && setup.records != RECORDS));
     for (int i = 0; i < count; i++) host_batch_free(micro[i]);
+    assert_ok(runner_settle(runner));
     outcome.activations = device->mem[MEM_ACTIVATIONS].peak;
     outcome.total = device->total.current;
     for (int i = 0; i < model->units; i++) outcome.count += runner->params->unit[i].numel;
@@ -225,6 +231,27 @@ static void test_overlap(void **state) {
             Setup setup = {
                 .family = *family, .kernels = "cpu", .micro_batch = BATCH >> k % 2, .no_dropout = k > 1};
             compare_overlapped(setup);
+        }
+}
+
+/* Neither the number of threads nor an update that continues beside the next step changes a bit. */
+static void test_lag(void **state) {
+    (void)state;
+    for (const Family *const *family = families(); *family; family++)
+        for (int k = 0; k < 4; k++) {
+            Setup setup = {.family = *family,
+                           .kernels = "cpu",
+                           .dtype = k > 1 ? DT_BF16 : DT_F32,
+                           .micro_batch = BATCH >> k % 2,
+                           .wide = true};
+            Outcome one = outcome_with(setup);
+            setup.threads = 5;
+            setup.lags = true;
+            Outcome two = outcome_with(setup);
+            assert_true(two.loss == one.loss && two.grad_norm == one.grad_norm);
+            assert_memory_equal(two.weights, one.weights, (size_t)one.count * sizeof(float));
+            free(one.weights);
+            free(two.weights);
         }
 }
 
@@ -345,13 +372,10 @@ static void test_documents(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recompute),
-        cmocka_unit_test(test_micro_batches),
-        cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_recorded),
-        cmocka_unit_test(test_steps_allocate_no_memory),
-        cmocka_unit_test(test_logits),
-        cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_recompute), cmocka_unit_test(test_micro_batches),
+        cmocka_unit_test(test_overlap),   cmocka_unit_test(test_lag),
+        cmocka_unit_test(test_recorded),  cmocka_unit_test(test_steps_allocate_no_memory),
+        cmocka_unit_test(test_logits),    cmocka_unit_test(test_documents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
