@@ -176,7 +176,7 @@ static void linear_fused_forward_case(Kit *kit, const Args *args) {
     if (bits == 2) c.w = some_weights4(kit, rows, K, factors, more);
     c.x = kit_random(kit, in_16_bits(kit, shape2(M, K)));
     for (int64_t i = 0; norm && i < K; i++)
-        tensor_put(c.x, i, tensor_get(c.x, i) + 2); /* a mean far from 0 */
+        tensor_put(c.x, i, tensor_get(c.x, i) + 0.5); /* a mean other than 0 */
     if (M > 9) tensor_put(c.x, 9 * K + K / 2, NAN);
     if (norm) c.fusion.gamma = kit_random(kit, in_16_bits(kit, shape1(K)));
     if (norm == 1) c.fusion.beta = kit_random(kit, in_16_bits(kit, shape1(K)));

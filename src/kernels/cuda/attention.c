@@ -209,13 +209,14 @@ static Status widen_caches(Stream *stream, DType type, DType cache, CudaAttentio
     return OK;
 }
 
-/* Whether a cluster of blocks attends with each head rather than one block: faster until the heads alone
- * give every multiprocessor enough to do. The result is the same, so the number of sequences may decide. */
-static bool wants_cluster(const CudaDevice *device, const CudaAttention *call) {
+/* How many blocks attend with each head: fewer, the more heads there are to give every multiprocessor enough
+ * to do. The result is the same, so the number of sequences may decide. */
+static int blocks_per_head(const CudaDevice *device, const CudaAttention *call) {
     const char *requested = getenv("WEFT_CUDA_CLUSTER");
-    if (requested && strcmp(requested, "on") == 0) return true;
-    if (requested && strcmp(requested, "off") == 0) return false;
-    return (int64_t)call->B * call->H <= device->processors / 2;
+    int asked = requested ? atoi(requested) : 0;
+    if (asked == 1 || asked == 2 || asked == 8) return asked;
+    int64_t heads = (int64_t)call->B * call->H;
+    return heads <= device->processors / 4 ? 8 : heads <= device->processors ? 2 : 1;
 }
 
 /* The numbers of new and past positions are known only on the device, and are clamped there. */
@@ -230,8 +231,8 @@ Status attention_decode_cuda(Stream *stream, Tensor out, Tensor kcache, Tensor v
     call.fresh = fresh.data;
     call.causal = true;
     if (call.queries == 1 && attention_cluster_supports(qkv.dtype, kcache.dtype, &call, k, v)) {
-        bool cluster = wants_cluster(cuda_device(stream), &call);
-        LAUNCH(launch_attention_cluster(cuda_stream(stream), qkv.dtype, &call, k, v, cluster));
+        int blocks = blocks_per_head(cuda_device(stream), &call);
+        LAUNCH(launch_attention_cluster(cuda_stream(stream), qkv.dtype, &call, k, v, blocks));
         return OK;
     }
     if (call.queries == 1) {

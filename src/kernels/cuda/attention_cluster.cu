@@ -3,9 +3,9 @@
 // The cached keys of a query head are split into contiguous parts, one for each rank of four warps.
 // A key is read by LANES lanes, 8 elements each, and each such group keeps a running softmax over its keys.
 // At the end, groups, warps and ranks are combined in a fixed order. With few heads, a rank is a block, and
-// the ranks of a head are a cluster, so that most of the device reads keys. With many, a block takes all
-// ranks of a head, two at a time. Both have the same bits: each operation is rounded as written, so that the
-// compiler cannot contract them in different ways.
+// the ranks of a head are a cluster, so that most of the device reads keys. With many, one or two blocks take
+// all ranks of a head, two at a time each. All have the same bits: each operation is rounded as written, so
+// that the compiler cannot contract them in different ways.
 //
 // The new key and value are read from the input and added by one group. In a recording, the first keys and
 // values are loaded before the previous kernel has finished, and the rest are on their way to the L2 cache.
@@ -20,8 +20,11 @@ namespace {
 
 constexpr int warps = 4, threads = 32 * warps, ahead = 4, slot = 8; // of a rank; slot: elements of a lane
 constexpr float log2_e = 1.44269504f;                               // scores are in units of log 2
-constexpr int ranks = cluster_size, at_once = ranks / 4; // at_once: ranks in a block without cluster
-constexpr int newest = at_once - 1;                      // the rank of the new key
+constexpr int ranks = cluster_size, newest = 1;                     // newest: the rank of the new key
+
+// How BLOCKS blocks share the ranks of a head: those that a block has at a time, and in all.
+template <int BLOCKS> constexpr int at_once = BLOCKS == ranks ? 1 : 2;
+template <int BLOCKS> constexpr int own_ranks = ranks / BLOCKS;
 
 struct Mix {
     float most = -infinity, total = 0, sum[slot] = {};
@@ -143,32 +146,30 @@ template <int D, int COUNT> __device__ inline Joined join(const float *pieces, i
     return {sum, most, total};
 }
 
-// Combines the warps of each rank. All threads may then read `parts`.
-template <int D> __device__ inline void join_block(const float *pieces, float *parts) {
-    constexpr int size = D + 2;
-    __syncthreads();
-    for (int i = threadIdx.x; i < ranks * D; i += at_once * threads) {
-        const int rank = i / D, d = i % D;
-        const Joined joined = join<D, warps>(pieces + rank * warps * size, d);
-        float *to = parts + rank * size;
-        to[d] = joined.sum;
-        if (d == 0) to[D] = joined.most, to[D + 1] = joined.total;
-    }
-    __syncthreads();
+// Stores a value in the first block of the cluster.
+template <int BLOCKS> __device__ inline void store_first(float *to, float value) {
+    if (BLOCKS == 1)
+        *to = value;
+    else
+        store_remote(to, 0, __float_as_uint(value));
 }
-// The same for a cluster, whose first block has the parts.
-template <int D> __device__ inline void join_cluster(const float *pieces, float *parts, int rank) {
+
+// Combines the warps of each of a block's ranks. All threads of the first block may then read all `parts`.
+template <int D, int BLOCKS> __device__ inline void join_warps(const float *pieces, float *parts, int block) {
+    constexpr int size = D + 2, here = at_once<BLOCKS>;
     __syncthreads();
-    cluster_wait();
-    for (int d = threadIdx.x; d < D; d += threads) {
-        const Joined joined = join<D, warps>(pieces, d);
-        float *to = parts + rank * (D + 2);
-        store_remote(to + d, 0, __float_as_uint(joined.sum));
-        if (d == 0) store_remote(to + D, 0, __float_as_uint(joined.most));
-        if (d == 0) store_remote(to + D + 1, 0, __float_as_uint(joined.total));
+    if (BLOCKS > 1) cluster_wait();
+    for (int i = threadIdx.x; i < own_ranks<BLOCKS> * D; i += here * threads) {
+        const int own = i / D, d = i % D, rank = own / here * here * BLOCKS + block * here + own % here;
+        const Joined joined = join<D, warps>(pieces + own * warps * size, d);
+        float *to = parts + rank * size;
+        store_first<BLOCKS>(to + d, joined.sum);
+        if (d == 0) store_first<BLOCKS>(to + D, joined.most);
+        if (d == 0) store_first<BLOCKS>(to + D + 1, joined.total);
     }
-    cluster_arrive();
-    cluster_wait();
+    if (BLOCKS == 1) __syncthreads();
+    if (BLOCKS > 1) cluster_arrive();
+    if (BLOCKS > 1) cluster_wait();
 }
 
 // A warp's first keys, `shift` after those of its rank. Ranks that do not exist have none.
@@ -208,27 +209,28 @@ __device__ inline void start_with(Mix &mix, const CudaAttention &call, const Cud
 }
 
 // `early`: in a recording, in which nothing writes the counts or these rows of the caches.
-template <typename T, int D, bool CLUSTER>
-__global__ void __launch_bounds__(CLUSTER ? threads : at_once *threads, CLUSTER ? 1 : 2)
+template <typename T, int D, int BLOCKS>
+__global__ void __launch_bounds__(at_once<BLOCKS> *threads, BLOCKS == ranks ? 1 : 2)
     cluster_kernel(CudaAttention call, CudaHeads k_new, CudaHeads v_new, bool early) {
-    constexpr int lanes = D / slot, groups = 32 / lanes, size = D + 2;
-    __shared__ float pieces[(CLUSTER ? 1 : ranks) * warps * size], parts[ranks * size];
-    const int head = CLUSTER ? blockIdx.x / ranks : blockIdx.x, b = head / call.H, h = head % call.H;
+    constexpr int lanes = D / slot, groups = 32 / lanes, size = D + 2, here = at_once<BLOCKS>;
+    __shared__ float pieces[own_ranks<BLOCKS> * warps * size], parts[ranks * size];
+    const int head = blockIdx.x / BLOCKS, b = head / call.H, h = head % call.H;
     const int kv = h / call.group, warp = warp_number() % warps, part = threadIdx.x % lanes;
-    const int rank = CLUSTER ? (int)cluster_rank() : warp_number() / warps;
+    const int block = BLOCKS == 1 ? 0 : (int)cluster_rank(), rank = block * here + warp_number() / warps;
     const T *k_cache = head_rows<const T>(call.k, b, kv), *v_cache = head_rows<const T>(call.v, b, kv);
     const Reader<T, lanes> reader = {k_cache + part * slot, v_cache + part * slot, call.k.row,
                                      (int)threadIdx.x % 32 / lanes};
     chain_next();
-    if (CLUSTER) cluster_arrive();
+    if (BLOCKS > 1) cluster_arrive();
     if (!early) chain_wait();
     const Span span = span_of(call, b);
     Stage stage = stage_of(call, span.offset, rank, warp * groups);
     auto rows = reader.load(stage);
     if (early) {
-        const int next = stage.first + ahead * reader.step, end = CLUSTER ? stage.end : span.offset;
-        if (threadIdx.x == 0) prefetch(k_cache, call.k.row, next, end);
-        if (threadIdx.x == 32) prefetch(v_cache, call.v.row, next, end);
+        const int next = stage.first + ahead * reader.step, end = BLOCKS == ranks ? stage.end : span.offset;
+        const bool fetches = BLOCKS == ranks || block == 0;
+        if (fetches && threadIdx.x == 0) prefetch(k_cache, call.k.row, next, end);
+        if (fetches && threadIdx.x == 32) prefetch(v_cache, call.v.row, next, end);
         chain_wait();
     }
 
@@ -241,21 +243,19 @@ __global__ void __launch_bounds__(CLUSTER ? threads : at_once *threads, CLUSTER 
     while (stage.rank < ranks) {
         Stage next = {stage.rank, stage.first + ahead * reader.step, stage.end};
         if (next.first >= next.end)
-            next = stage_of(call, span.offset, stage.rank + (CLUSTER ? ranks : at_once), warp * groups);
+            next = stage_of(call, span.offset, stage.rank + here * BLOCKS, warp * groups);
         const auto next_rows = reader.load(next);
         if (stage.first < stage.end) reader.add(mix, query, rows, stage);
         if (next.rank != stage.rank) {
-            join_groups<D>(mix, pieces + ((CLUSTER ? 0 : stage.rank) * warps + warp) * size);
+            const int own = stage.rank / (here * BLOCKS) * here + warp_number() / warps;
+            join_groups<D>(mix, pieces + (own * warps + warp) * size);
             mix = Mix();
         }
         stage = next;
         rows = next_rows;
     }
-    if constexpr (CLUSTER)
-        join_cluster<D>(pieces, parts, rank);
-    else
-        join_block<D>(pieces, parts);
-    if ((CLUSTER && rank > 0) || !span.queries) return;
+    join_warps<D, BLOCKS>(pieces, parts, block);
+    if (block > 0 || !span.queries) return;
     for (int d = threadIdx.x; d < D; d += blockDim.x) {
         const Joined joined = join<D, ranks>(parts, d);
         head_rows<T>(call.out, b, h)[d] = from_float<T>(joined.sum * reciprocal(joined.total));
@@ -268,15 +268,22 @@ bool is_aligned(const CudaHeads &heads) {
            heads.row % slot == 0;
 }
 
-template <typename T, int D>
-cudaError_t start(cudaStream_t stream, const CudaAttention &call, CudaHeads k, CudaHeads v, bool cluster) {
-    const unsigned heads = (unsigned)call.B * call.H;
+template <typename T, int D, int BLOCKS>
+cudaError_t start_with_blocks(cudaStream_t stream, const CudaAttention &call, CudaHeads k, CudaHeads v) {
+    const unsigned blocks = (unsigned)(call.B * call.H) * BLOCKS;
     const bool early = is_recorded(stream);
-    if (cluster)
-        return launch_cluster(true, stream, cluster_kernel<T, D, true>, heads * ranks, threads, 0, call, k, v,
-                              early);
-    return launch_chained(stream, cluster_kernel<T, D, false>, heads, at_once * threads, 0, call, k, v,
+    auto kernel = cluster_kernel<T, D, BLOCKS>;
+    if (BLOCKS == 1)
+        return launch_chained(stream, kernel, blocks, at_once<1> * threads, 0, call, k, v, early);
+    return launch_cluster(true, BLOCKS, stream, kernel, blocks, at_once<BLOCKS> * threads, 0, call, k, v,
                           early);
+}
+
+template <typename T, int D>
+cudaError_t start(cudaStream_t stream, const CudaAttention &call, CudaHeads k, CudaHeads v, int blocks) {
+    if (blocks == 1) return start_with_blocks<T, D, 1>(stream, call, k, v);
+    if (blocks == 2) return start_with_blocks<T, D, 2>(stream, call, k, v);
+    return start_with_blocks<T, D, ranks>(stream, call, k, v);
 }
 
 } // namespace
@@ -288,19 +295,19 @@ bool attention_cluster_supports(DType type, DType cache, const CudaAttention *ca
     if (call->D != 32 && call->D != 64 && call->D != 128 && call->D != 256) return false;
     return is_aligned(call->q) && is_aligned(call->k) && is_aligned(call->v) && is_aligned(k) &&
            is_aligned(v) && call->k.row == call->v.row &&
-           has_clusters((const void *)cluster_kernel<__nv_bfloat16, 64, true>);
+           has_clusters((const void *)cluster_kernel<__nv_bfloat16, 64, ranks>);
 }
 
 cudaError_t launch_attention_cluster(cudaStream_t stream, DType type, const CudaAttention *call, CudaHeads k,
-                                     CudaHeads v, bool cluster) {
+                                     CudaHeads v, int blocks) {
     return with_type(type, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2) {
             switch (call->D) {
-            case 32: return start<T, 32>(stream, *call, k, v, cluster);
-            case 64: return start<T, 64>(stream, *call, k, v, cluster);
-            case 128: return start<T, 128>(stream, *call, k, v, cluster);
-            default: return start<T, 256>(stream, *call, k, v, cluster);
+            case 32: return start<T, 32>(stream, *call, k, v, blocks);
+            case 64: return start<T, 64>(stream, *call, k, v, blocks);
+            case 128: return start<T, 128>(stream, *call, k, v, blocks);
+            default: return start<T, 256>(stream, *call, k, v, blocks);
             }
         } else {
             return cudaErrorInvalidValue;

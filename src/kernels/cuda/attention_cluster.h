@@ -9,10 +9,10 @@ extern "C" {
 #endif
 
 /* As launch_attention_decode; "supports" tells whether the device has clusters and the kernel handles the
- * call. `cluster`: a cluster of blocks for each head, else a block; the result is the same. */
+ * call. `blocks`: for each head, 1, 2 or 8; the result is the same. */
 bool attention_cluster_supports(DType type, DType cache, const CudaAttention *call, CudaHeads k, CudaHeads v);
 cudaError_t launch_attention_cluster(cudaStream_t stream, DType type, const CudaAttention *call, CudaHeads k,
-                                     CudaHeads v, bool cluster);
+                                     CudaHeads v, int blocks);
 
 #ifdef __cplusplus
 }

@@ -195,8 +195,9 @@ cudaError_t launch_argmax_advance(cudaStream_t stream, DType type, int32_t *inde
     return with_type(type, [&](auto t) {
         using T = decltype(t);
         if (M <= few && C > argmax_threads && has_clusters((const void *)argmax_cluster_kernel<T>))
-            return launch_cluster(true, stream, argmax_cluster_kernel<T>, (unsigned)M * cluster_size,
-                                  argmax_threads, 0, index, (const T *)x, C, advance);
+            return launch_cluster(true, cluster_size, stream, argmax_cluster_kernel<T>,
+                                  (unsigned)M * cluster_size, argmax_threads, 0, index, (const T *)x, C,
+                                  advance);
         return launch_chained(stream, argmax_kernel<T>, (unsigned)M, argmax_threads, 0, index, (const T *)x,
                               C, advance);
     });
