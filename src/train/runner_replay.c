@@ -31,12 +31,14 @@ Status replay_init(Runner *runner) {
     return OK;
 }
 
-/* A step whose gradients are probed has kernels that depend on its number. */
+/* A step whose gradients are probed has kernels that depend on its number. There must have been an update,
+ * for whose events recorded steps wait. Fake quantization writes the weights of linear layers, which a
+ * recording must not do. */
 static bool is_recordable(const Runner *runner, const Round *round) {
     return runner->overlap.chain && round->count <= runner->replay.micros && runner->overlap.measured &&
-           !runner->replay.refused && runner->chunks == 1 && !runner->exec.profile &&
-           !runner->exec.observer && !runner->trace && !runner->device->op_log &&
-           !(runner->probe && round->count > 1);
+           runner->overlap.updated && !runner->spec.fake_quant && !runner->replay.refused &&
+           runner->chunks == 1 && !runner->exec.profile && !runner->exec.observer && !runner->trace &&
+           !runner->device->op_log && !(runner->probe && round->count > 1);
 }
 
 /* Micro-batches of two steps are alike if all of them are like one. */
@@ -113,8 +115,10 @@ static Status copy_batches(Runner *runner, const Round *round) {
     return OK;
 }
 
+/* A step launched in between may have been probed. */
 static Status replay(Runner *runner) {
     runner->overlap.updating = false;
+    runner->shards->probing = 0;
     TRY(recording_replay(runner->replay.recording));
     return stream_wait(runner->stream, runner->overlap.chain);
 }

@@ -91,9 +91,10 @@ typedef struct Setup {
     int threads; /* 0: one */
     bool wide;   /* units are large enough for threads */
     bool lags;   /* see runner_settle */
+    bool probes; /* five steps, of which the fourth measures micro_norm */
 } Setup;
 
-/* Trains three steps from the same initial weights and returns losses, final weights and memory use. */
+/* Trains a few steps from the same initial weights and returns losses, final weights and memory use. */
 static Outcome outcome_with(Setup setup) {
     const Family *family = setup.family;
     int64_t micro_batch = setup.micro_batch;
@@ -118,6 +119,7 @@ static Outcome outcome_with(Setup setup) {
                        .fp8 = setup.fp8,
                        .fp8_scaling = FP8_DELAYED,
                        .logits = setup.logits,
+                       .noise = setup.probes,
                        .micros = (int)(BATCH / micro_batch),
                        .optim = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1},
                        .seed = 9};
@@ -130,9 +132,11 @@ static Outcome outcome_with(Setup setup) {
     for (int i = 0; i < count; i++) micro[i] = batch_of(&config, i * micro_batch, micro_batch);
     Outcome outcome = {0};
     runner->lags = setup.lags;
-    for (int step = 1; step <= 3; step++) {
+    for (int step = 1; step <= (setup.probes ? 5 : 3); step++) {
         StepResult result;
+        runner->probe = setup.probes && step == 4;
         assert_ok(runner_step(runner, micro, count, step, 1e-3, &result));
+        assert_true(isnan(result.micro_norm) == !(runner->probe && count > 1));
         outcome.loss = result.loss, outcome.grad_norm = result.grad_norm;
         if (step > 1) continue;
         outcome.first_loss = result.loss, outcome.first_grad_norm = result.grad_norm;
@@ -273,6 +277,20 @@ static void test_recorded(void **state) {
         }
 }
 
+/* A replayed step does not report what the step before it measured. */
+static void test_replayed_after_probe(void **state) {
+    (void)state;
+    for (const Family *const *family = families(); *family; family++) {
+        Outcome outcome = outcome_with((Setup){.family = *family,
+                                               .kernels = "cpu",
+                                               .micro_batch = BATCH / 2,
+                                               .overlaps = true,
+                                               .records = RECORDS,
+                                               .probes = true});
+        free(outcome.weights);
+    }
+}
+
 /* No memory is allocated after the first step. */
 static void test_steps_allocate_no_memory(void **state) {
     (void)state;
@@ -372,10 +390,15 @@ static void test_documents(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recompute), cmocka_unit_test(test_micro_batches),
-        cmocka_unit_test(test_overlap),   cmocka_unit_test(test_lag),
-        cmocka_unit_test(test_recorded),  cmocka_unit_test(test_steps_allocate_no_memory),
-        cmocka_unit_test(test_logits),    cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_recompute),
+        cmocka_unit_test(test_micro_batches),
+        cmocka_unit_test(test_overlap),
+        cmocka_unit_test(test_lag),
+        cmocka_unit_test(test_recorded),
+        cmocka_unit_test(test_replayed_after_probe),
+        cmocka_unit_test(test_steps_allocate_no_memory),
+        cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_documents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
