@@ -90,6 +90,11 @@ struct Range {
     int first, count;
 };
 
+// Makes the compiler compute a value before it is used, in front of a wait.
+__device__ inline void compute_now(int &value) {
+    asm volatile("" : "+r"(value));
+}
+
 // A lane's share of copying a warp's part of all rows into shared memory: slots of rows `row`, row + rows, ..
 struct Share {
     int row, rows, from, to, step, count;
@@ -100,6 +105,7 @@ struct Share {
         count = range.count - lane % step;
         from = row * (call.inner / slot) + range.first + lane % step;
         to = row * slots_per_row(call) + range.first + lane % step;
+        compute_now(row), compute_now(from), compute_now(to), compute_now(count);
     }
     __device__ void copy(const CudaFused &call, const Shared &at) const {
         int source = from, target = to;
@@ -140,8 +146,8 @@ __device__ inline void load_line(float (&to)[slot], const CudaFused &call, const
         for (int i = 0; i < slot; i++) to[i] *= call.factor[c * slot + i];
 }
 
-// Stores a warp's part of these lines. Rows of fp16 must not overflow, so they are multiplied by numbers
-// below 1, and the warp's sums by the power of two that is returned.
+// Stores a warp's part of these lines. Rows of fp16 must neither overflow nor lose digits, so they are
+// multiplied by numbers of up to 1, and the warp's sums by the power of two that is returned.
 template <typename T, int BITS>
 __device__ inline float store_lines(const CudaFused &call, const Shared &at, Range range) {
     const int stride = slots_per_row(call), lane = (int)threadIdx.x % 32, end = range.first + range.count;
@@ -158,6 +164,7 @@ __device__ inline float store_lines(const CudaFused &call, const Shared &at, Ran
 #pragma unroll
         for (int way = 16; way > 0; way /= 2) most = fmaxf(most, __shfl_xor_sync(full_warp, most, way));
         while (power < most && power < 0x1p15f) power *= 2;
+        while (power > 2 * most && power > 0x1p-14f) power /= 2;
     }
 #pragma unroll 1
     for (int c = range.first + lane; c < end; c += 32) {
@@ -372,6 +379,7 @@ template <typename T, int BITS, int WARPS, int TILES, bool NORM> struct Products
         warp = warp_number(), g = lane / 4, t = lane % 4;
         first = warp * each, last = min(first + each, chunks);
         set_line(call, first, 0);
+        compute_now(x_at), compute_now(by_at);
     }
     __device__ Range range() const {
         constexpr int slots = chunk<BITS> / slot;
