@@ -37,7 +37,8 @@ typedef struct PoolWork {
 } PoolWork;
 
 /* Leaves work to such threads. *ret_number is for pool_await, 1 for the first work of a pool. Without other
- * threads, the work is done at once. One thread calls this and pool_await. */
+ * threads, the work is done at once, and *ret_number keeps its value. One thread calls this and pool_await.
+ */
 MUST_USE Status pool_leave(Pool *pool, const PoolWork *work, int64_t *ret_number);
 /* Returns when all work up to this number is complete; the calling thread takes part. */
 void pool_await(Pool *pool, int64_t number);

@@ -367,7 +367,7 @@ Status shards_clear_ahead(Shards *shards) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit->held || unit->begun) continue;
         TRY(shard_await_update(shards, i, stream));
-        stream->leaves = true;
+        stream->leaves = shards_leave(shards);
         Status status = start_grad(shards, unit, unit->grad.data);
         stream->leaves = false;
         TRY(status);
@@ -663,6 +663,10 @@ static Status add_squares(Shards *shards) {
     return OK;
 }
 
+bool shards_leave(const Shards *shards) {
+    return device_is_host(shards->device) && !shards->exec->profile;
+}
+
 Status shards_norm_start(Shards *shards) {
     return add_squares(shards);
 }
@@ -671,7 +675,7 @@ Status shard_square(Shards *shards, int at) {
     ShardUnit *unit = &shards->unit[at];
     const UnitRange whole = {.count = unit->layout.numel};
     unit->squared = true;
-    shards->exec->stream->leaves = device_is_host(shards->device);
+    shards->exec->stream->leaves = shards_leave(shards);
     Status status = add_range(shards, unit, &whole);
     shards->exec->stream->leaves = false;
     return status;

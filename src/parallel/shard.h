@@ -179,7 +179,10 @@ void shard_release(Shards *shards, int unit);
 
 /* ---- gradients ---- */
 
-/* Starts a step: clears all gradients, except those of parameters marked `overwritten`. */
+/* Whether idle threads do the work of updates, norms and clearing: on a CPU, unless a profile times it. */
+bool shards_leave(const Shards *shards);
+/* Starts a step: clears all gradients, except those of parameters marked `overwritten`. With one rank on a
+ * CPU, each is cleared before it is used: by shards_clear_ahead, shard_grad or shards_finish. */
 MUST_USE Status shards_begin(Shards *shards);
 /* Call when forward is complete: on a CPU, idle threads clear the gradients that backward reaches later. */
 MUST_USE Status shards_clear_ahead(Shards *shards);

@@ -117,7 +117,7 @@ static Status step_apart(Shards *shards, const int *units, int count, const Opti
     for (int first = 0, next = 0; first < count; first = next) {
         int64_t elements = 0;
         while (next < count && elements < enough) elements += shards->unit[units[next++]].count;
-        stream->leaves = device_is_host(shards->device);
+        stream->leaves = shards_leave(shards);
         Status status = step_units(shards, units + first, next - first, step);
         stream->leaves = false;
         TRY(status);
@@ -146,6 +146,7 @@ bool shards_update_apart(const Shards *shards) {
 /* ---- a unit that is updated later ---- */
 
 void shards_postpone(Shards *shards, int unit) {
+    if (shards->postponed.waits) return; /* the same unit again */
     bool joins = optim_kind(&shards->spec.optim)->joins;
     shards->postponed.on = unit >= 0 && joins && shards_update_apart(shards) && shards->unit[unit].spans == 1;
     shards->postponed.unit = unit;
@@ -203,7 +204,7 @@ Status shards_update_rows(Shards *shards, const int32_t *rows, int64_t count) {
     divide_rows(shards, rows, count, parts, &here, parts + count + 1, &others);
     shards->postponed.waits = false;
     TRY(step_parts(shards, step, parts, here));
-    stream->leaves = true;
+    stream->leaves = shards_leave(shards);
     Status status = step_parts(shards, step, parts + count + 1, others);
     stream->leaves = false;
     TRY(status);

@@ -262,6 +262,7 @@ Status runner_sync(Runner *runner, int64_t step, bool last) {
     static const TraceName name = {.name = "outer step", .category = "optimizer", .color = TRACE_GREEN};
     if (!runner->outer) return OK;
     TRY(overlap_settle(runner));
+    TRY(runner_settle(runner));
     Section section = section_begin(runner);
     int64_t start = trace_now();
     TRY(shards_sync(runner->shards, step, last));

@@ -143,6 +143,7 @@ Status overlap_end(Runner *runner) {
 
 Status overlap_settle(Runner *runner) {
     runner->overlap.updating = false;
+    runner->rows.ready = false;
     return leave_chain(runner);
 }
 

@@ -288,7 +288,7 @@ static void left_finish(const void *context) {
 }
 
 static void leave_some(Pool *pool, LeftCounts *counts, PoolJob *job) {
-    int64_t number[LEFT_WORKS];
+    int64_t number[LEFT_WORKS] = {0};
     for (int i = 0; i < LEFT_WORKS; i++) {
         LeftContext context = {&counts[i]};
         PoolWork work = {LEFT_TASKS - i, left_task, left_finish, &context, sizeof context};

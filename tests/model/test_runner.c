@@ -91,6 +91,7 @@ typedef struct Setup {
     int threads; /* 0: one */
     bool wide;   /* units are large enough for threads */
     bool lags;   /* see runner_settle */
+    bool syncs;  /* with outer steps */
     bool probes; /* five steps, of which the fourth measures micro_norm */
 } Setup;
 
@@ -120,6 +121,7 @@ static Outcome outcome_with(Setup setup) {
                        .fp8_scaling = FP8_DELAYED,
                        .logits = setup.logits,
                        .noise = setup.probes,
+                       .outer = {.every = setup.syncs, .lr = 0.7, .momentum = 0.9},
                        .micros = (int)(BATCH / micro_batch),
                        .optim = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1},
                        .seed = 9};
@@ -247,7 +249,8 @@ static void test_lag(void **state) {
                            .kernels = "cpu",
                            .dtype = k > 1 ? DT_BF16 : DT_F32,
                            .micro_batch = BATCH >> k % 2,
-                           .wide = true};
+                           .wide = true,
+                           .syncs = k % 2};
             Outcome one = outcome_with(setup);
             setup.threads = 5;
             setup.lags = true;

@@ -57,8 +57,7 @@ static Status alloc_cpu_host(Device *device, size_t bytes, void **ret_data) {
 }
 
 static Status copy_cpu(Stream *stream, void *dst, const void *src, size_t bytes, CopyKind kind) {
-    (void)stream;
-    (void)kind;
+    if (kind == COPY_TO_HOST) pool_await(stream->device->pool, stream->left);
     memmove(dst, src, bytes);
     return OK;
 }

@@ -330,7 +330,6 @@ Status pool_leave(Pool *pool, const PoolWork *work, int64_t *ret_number) {
     if (!pool || !pool->threads || !work->tasks) {
         for (int64_t i = 0; i < work->tasks; i++) work->task(work->context, i, 0);
         if (work->finish) work->finish(work->context);
-        *ret_number = 0;
         return OK;
     }
     int64_t number = pool->newest + 1;
