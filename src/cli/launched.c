@@ -125,7 +125,7 @@ static void ask_to_stop(Launched *of, int number) {
         return;
     }
     int ranks = processes_signal(getpid(), number == SIGINT ? SIGINT : SIGUSR1, true);
-    if (of->orphans) return;
+    if (of->orphans || process_state(spec->pid, NULL) == 'Z') return; /* the launcher was killed */
     if (spec->elsewhere || processes_signal(spec->pid, 0, false) == 0) {
         of->early = true;
         kill_all();
