@@ -167,7 +167,7 @@ typedef struct Runner {
         VocabPieces access;
     } vocab;
     struct {
-        int unit;   /* the embedding matrix, of which a step needs few rows first; -1: none */
+        int unit;   /* the embedding matrix; a step needs few of its rows first; -1: absent */
         bool ready; /* those of this step's tokens are up to date */
     } rows;
     int *unit_users, *unit_adds; /* per unit: blocks here that add to its gradient; additions this step */

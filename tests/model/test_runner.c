@@ -92,7 +92,7 @@ typedef struct Setup {
     bool wide;   /* units are large enough for threads */
     bool lags;   /* see runner_settle */
     bool syncs;  /* with outer steps */
-    bool probes; /* five steps, of which the fourth measures micro_norm */
+    bool probes; /* runs five steps and measures micro_norm in the fourth */
 } Setup;
 
 /* Trains a few steps from the same initial weights and returns losses, final weights and memory use. */

@@ -264,10 +264,10 @@ template <typename T, int BITS> struct Values {
     }
 };
 
-// A lane's weights of TILES columns and a chunk, as an mma takes its first operand: of rows g and g + 8, one
-// word each, and the next ones. Two tiles are the rows of an mma. A last tile without a partner takes both
-// halves of its words, of which an mma needs only one: the sums of words 0 and 1 are in the first rows of one
-// accumulator, those of words 2 and 3 in the second rows of another one.
+// A lane's weights of TILES columns and a chunk, as an mma takes its first operand: a word of row g and one
+// of row g + 8, then the next word of each. Two tiles fill the rows of an mma. A last tile without a partner
+// fills both halves itself, and each mma then computes only one useful half: the sums of words 0 and 1 are in
+// the first rows of one accumulator, those of words 2 and 3 in the second rows of another one.
 template <typename T, int BITS, int TILES> struct Operands {
     static constexpr int words = Operand<BITS>::words, paired = TILES / 2 * 2, sums = TILES + TILES % 2;
     uint32_t quad[TILES * words / 4][4];
