@@ -16,7 +16,7 @@
 #include <cudaTypedefs.h>
 
 #include "kernels/cuda/attention.cuh"
-#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/barrier.cuh"
 
 namespace hopper {
 
@@ -135,46 +135,14 @@ __device__ inline void kept_words(uint32_t (&kept)[N], const Philox &philox, con
 
 // ---- barriers ----
 
-__device__ inline void barrier_init(uint64_t *barrier, int count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count));
-}
-__device__ inline void barrier_arrive(uint64_t *barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
-// One arrival per warp, after all its lanes.
-__device__ inline void barrier_arrive_warp(uint64_t *barrier) {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
-}
 // Arrives, and makes the phase wait for `bytes` of copies as well.
 __device__ inline void barrier_expect(uint64_t *barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
                  "r"(bytes)
                  : "memory");
 }
-__device__ inline void barrier_wait(uint64_t *barrier, uint32_t parity) {
-    uint32_t done;
-    do {
-        asm volatile("{\n"
-                     ".reg .pred done;\n"
-                     "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
-                     "selp.u32 %0, 1, 0, done;\n"
-                     "}"
-                     : "=r"(done)
-                     : "r"(shared_address(barrier)), "r"(parity)
-                     : "memory");
-    } while (!done);
-}
 __device__ inline void barriers_ready() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-// Named barrier `id` of `threads` threads.
-__device__ inline void sync_threads(int id, int threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-// Arrives at it without waiting.
-__device__ inline void arrive_threads(int id, int threads) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 // Makes this thread's writes to shared memory visible to TMA and wgmma.
 __device__ inline void fence_shared() {

@@ -1,5 +1,6 @@
-/* Linear layers with what surrounds them in generation on a GPU: slots for linear_fused.cu.
- * WEFT_CUDA_FUSE=off makes generation use separate kernels. */
+/* Linear layers with what surrounds them in generation on a GPU: slots for linear_fused.cu and
+ * linear_stream.cu. WEFT_CUDA_FUSE=off makes generation use separate kernels, WEFT_CUDA_FUSE=stream the
+ * kernel for large layers. */
 #include "kernels/cuda/linear_fused.h"
 
 #include <stdlib.h>
@@ -7,6 +8,14 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/int8.h"
+
+/* From this number of weights on, streaming them is faster than a block for every few columns. */
+enum { STREAM_FROM = 8 << 20 };
+
+static bool is_requested(const char *how) {
+    const char *requested = getenv("WEFT_CUDA_FUSE");
+    return requested && !strcmp(requested, how);
+}
 
 static CudaFused fused_call(Tensor y, Tensor x, Tensor w, const LinearFusion *fusion) {
     CudaFused call = {
@@ -24,6 +33,7 @@ static CudaFused fused_call(Tensor y, Tensor x, Tensor w, const LinearFusion *fu
         .bits = 16,
         .w = w.data,
     };
+    call.streamed = (int64_t)tensor_rows(w) * call.inner >= STREAM_FROM || is_requested("stream");
     if (w.dtype != DT_Q8 && w.dtype != DT_Q4) return call;
     Int8View view = int8_view(w);
     const char *host = w.data, *base = view.header->device ? view.header->device : host;
@@ -35,9 +45,8 @@ static CudaFused fused_call(Tensor y, Tensor x, Tensor w, const LinearFusion *fu
 }
 
 bool fuses_linear_cuda(Tensor y, Tensor x, Tensor w, const LinearFusion *fusion) {
-    const char *requested = getenv("WEFT_CUDA_FUSE");
     int64_t largest = INT32_MAX / (4 * CUDA_FUSED_ROWS), longest = 1 << 16;
-    if (requested && !strcmp(requested, "off")) return false;
+    if (is_requested("off")) return false;
     if (w.dtype != x.dtype && w.dtype != DT_Q8 && w.dtype != DT_Q4) return false;
     if (tensor_rows(x) > CUDA_FUSED_ROWS || tensor_cols(x) > longest || tensor_cols(y) > largest)
         return false;

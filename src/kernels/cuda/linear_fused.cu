@@ -3,7 +3,8 @@
 // for the previous one, for its rows, for each of its own steps. So fewer kernels are faster.
 //
 // A block computes TILES x 8 columns (of a gated layer, half as many of gate and of up); its warps split the
-// inner dimension, as in linear_few.cu. linear_fused.cuh has the rest.
+// inner dimension, as in linear_few.cu. linear_fused.cuh has the rest, linear_stream.cu another kernel for
+// large layers.
 #include "kernels/cuda/linear_fused.cuh"
 
 namespace {
@@ -134,19 +135,26 @@ template <typename T, int BITS> cudaError_t launch(cudaStream_t stream, const Cu
 
 } // namespace
 
+// The most shared memory that a block can have.
+static int shared_limit() {
+    int device = 0, bytes = 0;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess)
+        return 0;
+    return bytes;
+}
+
 bool linear_fused_runs(const CudaFused *call) {
-    int device = 0, shared = 0;
     bool is_16_bit = call->type == DT_BF16 || call->type == DT_F16;
     if (!is_16_bit || call->rows > max_rows || call->inner % 64 != 0 || call->cols % tile != 0 ||
         !aligned_16(call->x, call->w, call->gamma, call->beta))
         return false;
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess)
-        return false;
-    return Shared(nullptr, *call, warps_for(*call), tiles_for(*call) * tile).bytes <= shared;
+    if (call->streamed) return linear_stream_runs(call, shared_limit());
+    return Shared(nullptr, *call, warps_for(*call), tiles_for(*call) * tile).bytes <= shared_limit();
 }
 
 cudaError_t launch_linear_fused(cudaStream_t stream, const CudaFused *call) {
+    if (call->streamed) return launch_linear_stream(stream, call, shared_limit());
     return with_type(call->type, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2) {

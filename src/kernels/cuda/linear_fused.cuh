@@ -223,6 +223,13 @@ template <int BITS> struct Operand {
     }
 };
 
+// a & mask ^ flip, as one instruction: the compiler would take two for two constants.
+__device__ inline uint32_t mask_flip(uint32_t a, uint32_t mask, uint32_t flip) {
+    uint32_t result;
+    asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(result) : "r"(a), "r"(mask), "r"(flip));
+    return result;
+}
+
 // Bytes 2i and 2i + 1 of a word as 16-bit elements: int8, or int4 in the low half of each byte. A byte in the
 // mantissa of a power of two is that power plus its value. bf16 has room for 7 bits, so the sign of an int8
 // goes into the subtrahend: 128 or 256.
@@ -231,11 +238,11 @@ template <typename T, int BITS> __device__ inline uint32_t elements_of(uint32_t 
     const uint32_t bytes = __byte_perm(word, 0, i ? 0x4342 : 0x4140);
     uint32_t from, less;
     if constexpr (BITS == 4) {
-        from = ((bytes & 0x000f000f) ^ 0x00080008) | (brief ? 0x43004300 : 0x64006400);
+        from = mask_flip(bytes, 0x000f000f, brief ? 0x43084308 : 0x64086408);
         less = brief ? 0x43084308 : 0x64086408; // 128 + 8, 1024 + 8
     } else if constexpr (brief) {
-        from = (bytes & 0x007f007f) | 0x43004300;
-        less = (bytes & 0x00800080) | 0x43004300;
+        from = mask_flip(bytes, 0x007f007f, 0x43004300);
+        less = mask_flip(bytes, 0x00800080, 0x43004300);
     } else {
         from = (bytes ^ 0x00800080) | 0x64006400;
         less = 0x64806480; // 1024 + 128

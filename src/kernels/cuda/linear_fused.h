@@ -26,11 +26,16 @@ typedef struct CudaFused {
     int bits;
     const void *w;
     const float *scale, *factor; /* int8 and int4; factor may be NULL */
+    bool streamed;               /* by linear_stream.cu */
 } CudaFused;
 
 /* Whether the sizes and addresses allow it on the current device. */
 bool linear_fused_runs(const CudaFused *call);
 cudaError_t launch_linear_fused(cudaStream_t stream, const CudaFused *call);
+
+/* linear_stream.cu: the same for large layers. `shared`: the most shared memory that a block can have. */
+bool linear_stream_runs(const CudaFused *call, int shared);
+cudaError_t launch_linear_stream(cudaStream_t stream, const CudaFused *call, int shared);
 
 #ifdef __cplusplus
 }

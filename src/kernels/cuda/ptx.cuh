@@ -18,6 +18,11 @@ __device__ inline uint32_t shared_address(const void *pointer) {
 __device__ inline void copy_async16(void *to, const void *from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
+// The same; makes the L2 cache read all 128 bytes of the line.
+__device__ inline void copy_async16_line(void *to, const void *from) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from)
+                 : "memory");
+}
 // Copies 16 (or 4) bytes, or zero-fills if `there` is false.
 __device__ inline void copy_async16(void *to, const void *from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
