@@ -203,6 +203,91 @@ template <int LANES> __device__ inline float2 row_sums(float a, float b, float2 
     return make_float2(first.x + second.x, first.y + second.y);
 }
 
+// What a lane has of the block's column sums: dgamma, dbeta, then those of dx and of dres.
+template <typename T, int P, int SUMS> using LaneSums = float[SUMS][P][pack_size<T>];
+
+// The first pass over a row adds to dgamma and dbeta. Returns the lane's part of the row's sums of dy * gamma
+// and of that times the normalized value.
+template <typename T, int P, int LANES, int SUMS>
+__device__ __forceinline__ float2 first_pass(const NormBackward<T> &in, const SharedRow<T, P, LANES> &row,
+                                             float mean, float rstd, LaneSums<T, P, SUMS> &sum) {
+    constexpr int N = pack_size<T>;
+    const int C = (int)in.C, lane = threadIdx.x % LANES;
+    float total_g = 0, total_gn = 0;
+#pragma unroll
+    for (int p = 0; p < P; p++) {
+        int c = (p * LANES + lane) * N;
+        if (c >= C) continue;
+        Pack<T, N> x = row.x[p * LANES], dy = row.dy[p * LANES], gamma = load_pack<T, N>(in.gamma + c);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            float n = (to_float(x.at[i]) - mean) * rstd, d = to_float(dy.at[i]);
+            float g = d * to_float(gamma.at[i]);
+            total_g += g;
+            total_gn += g * n;
+            sum[0][p][i] += d * n;
+            sum[1][p][i] += d;
+        }
+    }
+    return make_float2(total_g, total_gn);
+}
+
+// The second pass writes row r of dx, with the sums that first_pass returned, now of the whole row.
+template <typename T, int P, int LANES, int SUMS>
+__device__ __forceinline__ void second_pass(const NormBackward<T> &in, const SharedRow<T, P, LANES> &row,
+                                            int64_t r, float mean, float rstd, float2 total,
+                                            LaneSums<T, P, SUMS> &sum) {
+    constexpr int N = pack_size<T>;
+    const int C = (int)in.C, lane = threadIdx.x % LANES;
+    const float mean_g = total.x / (float)C, mean_gn = total.y / (float)C;
+    const float rest = rstd * mean_g, factor = rstd * rstd * mean_gn;
+#pragma unroll
+    for (int p = 0; p < P; p++) {
+        int c = (p * LANES + lane) * N;
+        if (c >= C) continue;
+        Pack<T, N> x = row.x[p * LANES], dy = row.dy[p * LANES], gamma = load_pack<T, N>(in.gamma + c);
+        Pack<T, N> dres;
+        if (in.dres) dres = row.dres[p * LANES];
+        float out[N];
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            float g = to_float(dy.at[i]) * to_float(gamma.at[i]);
+            float d = fmaf(g, rstd, -rest) - (to_float(x.at[i]) - mean) * factor;
+            out[i] = in.dres ? d + to_float(dres.at[i]) : d;
+        }
+        Pack<T, N> rounded = pack_of<T>(out);
+        store_pack(in.dx + r * C + c, rounded);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            if constexpr (SUMS > 2) sum[2][p][i] += to_float(rounded.at[i]);
+            if constexpr (SUMS > 3) sum[3][p][i] += to_float(dres.at[i]);
+        }
+    }
+}
+
+// Adds the sums of a block's rows in order, through shared memory, and writes them to in.partial.
+template <typename T, int P, int LANES, int SUMS, int THREADS>
+__device__ __forceinline__ void add_rows(const NormBackward<T> &in, const LaneSums<T, P, SUMS> &sum,
+                                         float *sums) {
+    constexpr int N = pack_size<T>, ROWS = THREADS / LANES;
+    const int C = (int)in.C, lane = threadIdx.x % LANES, own = threadIdx.x / LANES;
+#pragma unroll
+    for (int s = 0; s < SUMS; s++) {
+#pragma unroll
+        for (int p = 0; p < P; p++) {
+            int c = (p * LANES + lane) * N;
+            if (c < C) store_pack(sums + (own * SUMS + s) * C + c, pack_of<float>(sum[s][p]));
+        }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < SUMS * C; i += THREADS) {
+        float total = sums[i];
+#pragma unroll
+        for (int w = 1; w < ROWS; w++) total += sums[w * SUMS * C + i];
+        in.partial[blockIdx.x * SUMS * (int64_t)C + i] = total;
+    }
+}
+
 // LANES threads per row, one warp or two, with two rows of inputs in shared memory. dx may alias dy or
 // dres: a lane reads the elements it writes before it writes any. SUMS is the number of column sums: 2, 3
 // with that of dx, 4 with that of dres, too.
@@ -212,11 +297,12 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) backward_warp_kernel(NormBack
     using Row = SharedRow<T, P, LANES>;
     extern __shared__ uint4 shared[];
     __shared__ float2 totals[2][THREADS / 32];
-    const int C = (int)in.C, lane = threadIdx.x % LANES, own = threadIdx.x / LANES;
+    const int lane = threadIdx.x % LANES, own = threadIdx.x / LANES;
     const int line = (in.dres ? 3 : 2) * P * LANES; // packs per row
     const int64_t step = (int64_t)gridDim.x * ROWS;
     Pack<T, N> *own_rows = reinterpret_cast<Pack<T, N> *>(shared) + own * 2 * line + lane;
-    float sum[SUMS][P][N] = {}, next_mean = 0, next_rstd = 0;
+    float next_mean = 0, next_rstd = 0;
+    LaneSums<T, P, SUMS> sum = {};
     int64_t r = blockIdx.x * (int64_t)ROWS + own;
     chain_next();
     chain_wait();
@@ -235,71 +321,17 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) backward_warp_kernel(NormBack
         }
         copy_group();
         copy_wait<1>();
-        const Row kept(own_rows + turn * line, in.dres);
-        float total_g = 0, total_gn = 0;
-#pragma unroll
-        for (int p = 0; p < P; p++) {
-            int c = (p * LANES + lane) * N;
-            if (c >= C) continue;
-            Pack<T, N> x = kept.x[p * LANES], dy = kept.dy[p * LANES], gamma = load_pack<T, N>(in.gamma + c);
-#pragma unroll
-            for (int i = 0; i < N; i++) {
-                float n = (to_float(x.at[i]) - mean) * rstd, d = to_float(dy.at[i]);
-                float g = d * to_float(gamma.at[i]);
-                total_g += g;
-                total_gn += g * n;
-                sum[0][p][i] += d * n;
-                sum[1][p][i] += d;
-            }
-        }
-        const float2 total = row_sums<LANES>(total_g, total_gn, totals[turn]);
-        const float mean_g = total.x / (float)C, mean_gn = total.y / (float)C;
-        const float rest = rstd * mean_g, factor = rstd * rstd * mean_gn;
+        const Row row(own_rows + turn * line, in.dres);
+        float2 part = first_pass<T, P, LANES, SUMS>(in, row, mean, rstd, sum);
+        float2 total = row_sums<LANES>(part.x, part.y, totals[turn]);
         // The second pass reloads its inputs: keeping those of the first pass would take too many
         // registers.
         asm volatile("" ::: "memory");
-#pragma unroll
-        for (int p = 0; p < P; p++) {
-            int c = (p * LANES + lane) * N;
-            if (c >= C) continue;
-            Pack<T, N> x = kept.x[p * LANES], dy = kept.dy[p * LANES], gamma = load_pack<T, N>(in.gamma + c);
-            Pack<T, N> dres;
-            if (in.dres) dres = kept.dres[p * LANES];
-            float out[N];
-#pragma unroll
-            for (int i = 0; i < N; i++) {
-                float g = to_float(dy.at[i]) * to_float(gamma.at[i]);
-                float d = fmaf(g, rstd, -rest) - (to_float(x.at[i]) - mean) * factor;
-                out[i] = in.dres ? d + to_float(dres.at[i]) : d;
-            }
-            Pack<T, N> rounded = pack_of<T>(out);
-            store_pack(in.dx + r * C + c, rounded);
-#pragma unroll
-            for (int i = 0; i < N; i++) {
-                if constexpr (SUMS > 2) sum[2][p][i] += to_float(rounded.at[i]);
-                if constexpr (SUMS > 3) sum[3][p][i] += to_float(dres.at[i]);
-            }
-        }
+        second_pass<T, P, LANES, SUMS>(in, row, r, mean, rstd, total, sum);
     }
-
     // No copy is in flight any more, and the sums of a warp fit its shared memory.
     __syncthreads();
-    float *sums = reinterpret_cast<float *>(shared);
-#pragma unroll
-    for (int s = 0; s < SUMS; s++) {
-#pragma unroll
-        for (int p = 0; p < P; p++) {
-            int c = (p * LANES + lane) * N;
-            if (c < C) store_pack(sums + (own * SUMS + s) * C + c, pack_of<float>(sum[s][p]));
-        }
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < SUMS * C; i += THREADS) {
-        float total = sums[i];
-#pragma unroll
-        for (int w = 1; w < ROWS; w++) total += sums[w * SUMS * C + i];
-        in.partial[blockIdx.x * SUMS * (int64_t)C + i] = total;
-    }
+    add_rows<T, P, LANES, SUMS, THREADS>(in, sum, reinterpret_cast<float *>(shared));
 }
 
 // One block per row, which it keeps in registers. dx may alias dy or dres, as above.
