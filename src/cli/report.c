@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/show_results.h"
 #include "cli/stop.h"
+#include "report/figure_files.h"
 #include "report/formats.h"
 #include "report/page.h"
 #include "report/serve.h"
@@ -354,17 +355,22 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     CLEANUP(results_done) Results results = {0};
     TRY(load_runs(call, &results));
     if (strcmp(args->format, format_choices[0])) return write_table(call, args, &results, ret_result);
+    CLEANUP(mem_freep) char *charts = NULL;
     bool curves;
     TRY(page_write(&results, page_path(args), &curves));
+    TRY(figure_files_find(page_path(args), &charts));
     if (!call->json) TRY(show_results(&results, stdout));
     TRY(results_json(&results, ret_result));
     json_object_set_new(*ret_result, "page", json_string(page_path(args)));
+    if (charts) json_object_set_new(*ret_result, "charts", json_string(charts));
     return OK;
 }
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
-    (void)result;
-    fprintf(out, "\nwrote %s\n", page_path(call->config));
+    const char *charts = json_string_at(result, "charts");
+    fprintf(out, "\nwrote %s", page_path(call->config));
+    if (charts) fprintf(out, ", and its charts in %s", charts);
+    fputs("\n", out);
     return OK;
 }
 

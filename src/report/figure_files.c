@@ -181,3 +181,20 @@ Status figure_files_end(const char *page, const char *dir) {
     rmdir(dir); /* fails if it contains anything else */
     return OK;
 }
+
+Status figure_files_find(const char *page, char **ret_dir) {
+    bool listed[FILES];
+    for (int at = 0; at < TRIES; at++) {
+        CLEANUP(mem_freep) char *dir = NULL;
+        bool is_own = false, is_usable = false;
+        TRY(candidate(page, at, &dir));
+        TRY(read_list(page, dir, &is_own, listed));
+        TRY(is_free(page, dir, &is_usable, listed));
+        if (!is_usable) continue;
+        *ret_dir = is_own ? dir : NULL;
+        if (is_own) dir = NULL;
+        return OK;
+    }
+    *ret_dir = NULL;
+    return OK;
+}

@@ -13,5 +13,7 @@
 MUST_USE Status figure_files_begin(const char *page, char **ret_dir);
 /* Lists the charts that are in the directory now; removes it if there are none. */
 MUST_USE Status figure_files_end(const char *page, const char *dir);
+/* The directory of a page that was written; NULL if it has no charts. The caller frees it. */
+MUST_USE Status figure_files_find(const char *page, char **ret_dir);
 
 #endif

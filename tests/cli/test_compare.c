@@ -26,7 +26,7 @@ static void write_recipe(const Fixture *fixture, int steps, const char *runs) {
 
 /* `weft report` recreates the page, for the complete comparison or for some of its runs. */
 static void reports(const Fixture *fixture) {
-    char run[80], page[80];
+    char run[80], page[80], wrote[256];
     snprintf(run, sizeof run, "%s/halves", fixture->out);
     snprintf(page, sizeof page, "%s/page.html", fixture->dir);
     Ran ran = program_run("report", fixture->out, "--out", page, "--json");
@@ -39,6 +39,8 @@ static void reports(const Fixture *fixture) {
     ran = program_run("report", run, "--out", page);
     assert_int_equal(ran.code, 0);
     assert_contains(ran.out, "“halves” reached ");
+    snprintf(wrote, sizeof wrote, "wrote %s, and its charts in %s/page-figures\n", page, fixture->dir);
+    assert_contains(ran.out, wrote);
     ran_done(&ran);
     /* A run that diverged is no interrupted one, also without the comparison's results. */
     char wild[80];
