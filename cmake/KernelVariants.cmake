@@ -7,9 +7,20 @@ set(variant_sources act attention_backward attention_decode attention_forward dr
 list(TRANSFORM variant_sources PREPEND ${CMAKE_SOURCE_DIR}/src/kernels/cpu/)
 list(TRANSFORM variant_sources APPEND .c)
 
-# Only the kernels of the newer instruction sets: `scripts/test` compiles them with clang, which warns about loops that
-# should vectorize and do not.
+# What clang says about the kernels: `scripts/test` builds this target to be warned of loops that should vectorize and do
+# not. The warnings come from the optimizer, so no machine code is generated. The baseline is only checked for errors.
 add_custom_target(kernel_variants)
+function(weft_kernel_warnings isa)
+  add_library(weft_warnings_${isa} OBJECT EXCLUDE_FROM_ALL ${variant_sources})
+  target_link_libraries(weft_warnings_${isa} PRIVATE weft_flags OpenMP::OpenMP_C weft_blas)
+  target_compile_options(weft_warnings_${isa} PRIVATE ${ARGN} -emit-llvm)
+  if(isa STREQUAL "baseline")
+    target_compile_options(weft_warnings_${isa} PRIVATE -O0)
+  else()
+    target_compile_definitions(weft_warnings_${isa} PRIVATE WEFT_ISA=${isa})
+  endif()
+  add_dependencies(kernel_variants weft_warnings_${isa})
+endfunction()
 
 # The instruction set that backend.c selects on this machine.
 function(weft_native_variant ret)
@@ -30,6 +41,19 @@ function(weft_native_variant ret)
 endfunction()
 weft_native_variant(native_variant)
 
+# The suffix of a variant's symbols.
+function(weft_variant_suffix isa ret)
+  if(NOT isa STREQUAL "baseline")
+    set(${ret} ${isa} PARENT_SCOPE)
+  elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    set(${ret} sse2 PARENT_SCOPE)
+  elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+    set(${ret} neon PARENT_SCOPE)
+  else()
+    set(${ret} plain PARENT_SCOPE)
+  endif()
+endfunction()
+
 option(WEFT_CHECK "Optimize only the CPU kernels that this machine runs" OFF)
 
 # Options for variants that this build does not run, so that they compile quickly. As those of a library, they follow the
@@ -39,19 +63,29 @@ target_compile_options(weft_unused_kernels INTERFACE -O0 -fno-sanitize=all)
 
 # weft_kernel_variant(ISA OPTION...)
 function(weft_kernel_variant isa)
+  if(CMAKE_C_COMPILER_ID MATCHES "Clang" AND NOT WEFT_SANITIZE)
+    weft_kernel_warnings(${isa} ${ARGN})
+  endif()
+  # Builds with the sanitizers have only the variant that this machine runs; backend.c uses it instead of the others.
+  if(WEFT_SANITIZE AND NOT isa STREQUAL native_variant)
+    weft_variant_suffix(${isa} absent)
+    weft_variant_suffix(${native_variant} present)
+    set_property(SOURCE ${CMAKE_SOURCE_DIR}/src/kernels/cpu/backend.c APPEND PROPERTY
+      COMPILE_DEFINITIONS table_override_${absent}=table_override_${present})
+    return()
+  endif()
   add_library(weft_kernels_${isa} OBJECT ${variant_sources})
   target_link_libraries(weft_kernels_${isa} PRIVATE weft_flags OpenMP::OpenMP_C weft_blas)
   target_compile_options(weft_kernels_${isa} PRIVATE ${ARGN})
   set(variant_objects ${variant_objects} $<TARGET_OBJECTS:weft_kernels_${isa}> PARENT_SCOPE)
   if(NOT isa STREQUAL "baseline")
     target_compile_definitions(weft_kernels_${isa} PRIVATE WEFT_ISA=${isa})
-    add_dependencies(kernel_variants weft_kernels_${isa})
   endif()
-  # Tests with the sanitizers spend most of their time in the variant that they run. The others are only linked, and
-  # readers call none. Without the sanitizers, a test also runs the baseline, vectorized.
+  # Tests with the sanitizers spend most of their time in the variant that they run; readers call none. Without the
+  # sanitizers, a test also runs the baseline, vectorized.
   if(WEFT_CHECK AND isa STREQUAL "baseline" AND NOT native_variant STREQUAL "baseline")
     target_compile_options(weft_kernels_${isa} PRIVATE -O2)
-  elseif(WEFT_FUZZ OR ((WEFT_SANITIZE OR WEFT_CHECK) AND NOT isa STREQUAL native_variant))
+  elseif(WEFT_FUZZ OR (WEFT_CHECK AND NOT isa STREQUAL native_variant))
     target_link_libraries(weft_kernels_${isa} PRIVATE weft_unused_kernels)
   elseif(WEFT_SANITIZE)
     target_compile_options(weft_kernels_${isa} PRIVATE -O2)
