@@ -121,7 +121,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   endforeach()
   foreach(file attention16_forward attention16_backward)
     set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/${file}.c PROPERTIES
-      COMPILE_OPTIONS "${avx512};-ffp-contract=fast;-mprefer-vector-width=512")
+      COMPILE_OPTIONS "${avx512};-mprfchw;-ffp-contract=fast;-mprefer-vector-width=512")
   endforeach()
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cpu/thin_amx.c PROPERTIES
     COMPILE_OPTIONS "-mamx-tile;-mamx-bf16")

@@ -2,10 +2,12 @@
  * use AMX tiles or VDPBF16PS, and the softmax between them is fp32. Weights and their gradients are rounded
  * to bf16 for the products that follow; sums and lse are of unrounded weights.
  *
- * Products are of 32 x 32 elements. The left operand has rows of contiguous steps, in blocks of 32 steps; the
- * right operand has pairs of steps of 32 columns, (steps / 2, 32, 2), called a panel. Scores have a row per
- * key and a column per query, so maxima, sums and dropout words have a lane per query, and one conversion
- * makes two rows of weights the left operand of dV and dK or a pair of steps of the right operand of out and
+ * Products are of 32 x 32 elements. The left operand has rows of contiguous steps, in blocks of 32 steps. The
+ * right operand, called a panel, has blocks of 32 steps, too; each has its first 16 columns, then the others,
+ * as pairs of steps, (16 pairs, 16 columns, 2). So an AMX tile is contiguous, which loads faster from the L2
+ * cache. Scores have a row per key and a column per query, so maxima, sums and dropout words have a lane per
+ * query, and one conversion makes two rows of weights the left operand of dV and dK or a pair of steps of the
+ * right operand of out and
  * dQ.
  *
  * The files that include this are compiled for AVX-512 with bf16 conversions. */
@@ -14,8 +16,8 @@
 
 #include "kernels/backend.h"
 
-/* Width of products: rows, columns and unit of steps. */
-enum { SIDE = 32 };
+/* Width of products: rows, columns and unit of steps; of AMX tiles; and the elements of a tile. */
+enum { SIDE = 32, HALF = SIDE / 2, TILE = HALF * SIDE };
 
 /* A left operand: step s of row r is at[r * row + s / SIDE * block + s % SIDE]. */
 typedef struct Left16 {

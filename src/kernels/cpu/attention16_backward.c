@@ -16,11 +16,11 @@ enum { BLOCK = 128, PANELS = BLOCK / SIDE };
 
 /* Scratch memory of a thread. T is rounded up to SIDE. */
 typedef struct Scratch {
-    uint16_t *keys, *values;          /* (T, D): left operands of scores and dP */
+    uint16_t *keys, *values;          /* blocks of SIDE rows: left operands of scores and dP */
     uint16_t *keys_across;            /* blocks of SIDE keys, (D, SIDE): left operand of dQ^T */
     uint16_t *query, *grad;           /* panels of SIDE queries with D steps, for scores and dP */
     uint16_t *query_dims, *grad_dims; /* panels of SIDE dims with T steps, for dK and dV */
-    float *scores, *dweights;         /* (BLOCK, SIDE) of a panel */
+    float *scores[2], *dweights[2];   /* (SIDE, SIDE), in turn */
     uint16_t *weights, *dscores;      /* PANELS of (BLOCK, SIDE): left operands of dV and dK */
     uint16_t *pairs;                  /* dscores as a panel with BLOCK steps, for dQ^T */
     float *dkeys, *dvalues;           /* (BLOCK, D), or (T, D) if query heads share keys */
@@ -45,8 +45,8 @@ static Scratch scratch_take(Bump *bump, HeadShape s) {
         .grad = halves(bump, all),
         .query_dims = halves(bump, all),
         .grad_dims = halves(bump, all),
-        .scores = floats(bump, BLOCK * SIDE),
-        .dweights = floats(bump, BLOCK * SIDE),
+        .scores = {floats(bump, SIDE * SIDE), floats(bump, SIDE * SIDE)},
+        .dweights = {floats(bump, SIDE * SIDE), floats(bump, SIDE * SIDE)},
         .weights = halves(bump, BLOCK * BLOCK),
         .dscores = halves(bump, BLOCK * BLOCK),
         .pairs = halves(bump, BLOCK * SIDE),
@@ -74,22 +74,40 @@ static float dot_bf16(const uint16_t *x, const uint16_t *y, int64_t D) {
     return vec_sum_of(even + odd);
 }
 
-/* Packs what all blocks use. */
-static void head_pack(const Scratch *scratch, const Head *head) {
-    int64_t T = head->f->shape.T, rows = round_up(T, SIDE);
-    pack_rows(scratch->keys, head->k, head->keys);
-    pack_rows(scratch->values, head->v, head->keys);
-    pack_transposed(scratch->keys_across, head->k, head->keys);
-    pack_columns_all(scratch->query, head->q, T);
-    pack_columns_all(scratch->grad, head->grad, T);
-    pack_steps(scratch->query_dims, head->q, T, rows * SIDE);
-    pack_steps(scratch->grad_dims, head->grad, T, rows * SIDE);
-    for (int64_t t = 0; t < rows; t++) {
-        bool sees = t < T && head->lse[t] != -INFINITY;
-        rows_prefetch(head->out, T, t, 1);
-        scratch->lse[t] = sees ? head->lse[t] * 1.44269504f : INFINITY;
-        scratch->delta[t] = t < T ? -dot_bf16(rows_at(head->grad, t), rows_at(head->out, t), head->q.D) : 0;
+/* What follows from one block to the next. */
+typedef struct Run {
+    const Scratch *scratch;
+    const Head *head;
+    Rows dq, dk, dv;
+    int64_t packed; /* queries before this one are packed */
+    Ahead ahead;
+} Run;
+
+/* Packs keys [k, k + keys) and their values. */
+static void pack_keys(Run *run, int64_t k, int64_t keys) {
+    const Scratch *scratch = run->scratch;
+    int64_t at = k * run->head->q.D;
+    pack_rows(scratch->keys + at, rows_from(run->head->k, k), keys, &run->ahead);
+    pack_rows(scratch->values + at, rows_from(run->head->v, k), keys, &run->ahead);
+    pack_transposed(scratch->keys_across + at, rows_from(run->head->k, k), keys, &run->ahead);
+}
+
+/* Packs queries [q, q + queries) and their gradients. */
+static void pack_queries(Run *run, int64_t q, int64_t queries) {
+    const Scratch *scratch = run->scratch;
+    const Head *head = run->head;
+    int64_t D = head->q.D, steps = round_up(head->f->shape.T, SIDE);
+    Rows query = rows_from(head->q, q), grad = rows_from(head->grad, q), out = rows_from(head->out, q);
+    pack_columns_all(scratch->query + q * D, query, queries, &run->ahead);
+    pack_columns_all(scratch->grad + q * D, grad, queries, &run->ahead);
+    pack_steps(scratch->query_dims + q * SIDE, query, queries, steps * SIDE);
+    pack_steps(scratch->grad_dims + q * SIDE, grad, queries, steps * SIDE);
+    for (int64_t t = 0; t < round_up(queries, SIDE); t++) {
+        bool sees = t < queries && head->lse[q + t] != -INFINITY;
+        scratch->lse[q + t] = sees ? head->lse[q + t] * 1.44269504f : INFINITY;
+        scratch->delta[q + t] = t < queries ? -dot_bf16(rows_at(grad, t), rows_at(out, t), D) : 0;
     }
+    run->packed = q + queries;
 }
 
 static Block block_of(const Head *head, int64_t q, int64_t k, int64_t keys) {
@@ -103,24 +121,55 @@ static Block block_of(const Head *head, int64_t q, int64_t k, int64_t keys) {
     return at;
 }
 
-/* Writes the weights, with dropout, and dS of keys [k, to), both even, as left operands and dS also as pairs.
- */
-static ALWAYS_INLINE void softmax_rows(const Scratch *scratch, int64_t at, uint16_t *weights,
-                                       uint16_t *dscores, float unit, Lanes lse, Lanes delta, int64_t k,
-                                       int64_t to, const Kept *kept, float factor) {
-    const float *scores = scratch->scores + at, *dweights = scratch->dweights + at;
-    uint16_t *pairs = scratch->pairs + at;
-    for (; k < to; k += 2, scores += 2 * SIDE, dweights += 2 * SIDE, pairs += 2 * SIDE) {
+/* What the softmax of a panel needs for all keys of a block. */
+typedef struct Panel {
+    Lanes lse, delta;
+    Sight sight;
+    Kept kept;
+    float unit, factor;
+    uint16_t *weights, *dscores, *pairs; /* of the block's first key */
+} Panel;
+
+static void panel_begin(Panel *panel, const Run *run, const Block *at, int64_t number) {
+    const Scratch *scratch = run->scratch;
+    const Head *head = run->head;
+    const Attention *spec = head->f->spec;
+    int64_t q = at->q + number * SIDE;
+    const float *lse = scratch->lse + q, *delta = scratch->delta + q;
+    panel->lse = (Lanes){vec_load(lse), vec_load(lse + VEC)};
+    panel->delta = (Lanes){vec_load(delta), vec_load(delta + VEC)};
+    panel->sight = sight_of(head->starts, spec, head->keys, q, min_of(SIDE, at->queries - number * SIDE));
+    panel->unit = spec->scale * 1.44269504f;
+    panel->weights = scratch->weights + number * BLOCK * SIDE;
+    panel->dscores = scratch->dscores + number * BLOCK * SIDE;
+    panel->pairs = scratch->pairs;
+    if (!(spec->dropout.p > 0)) return;
+    /* Keys of a block, which starts at a multiple of DROPOUT_GROUP, share their draws. */
+    _Static_assert((int)BLOCK == (int)DROPOUT_GROUP, "a block is one group of draws");
+    kept_draw(&panel->kept, &spec->dropout, head->b, head->h, q, at->k);
+    panel->factor = dropout_scale(spec->dropout.p);
+}
+
+/* Writes the weights, with dropout, and dS of keys [k, k + SIDE) of a block, as left operands and dS also as
+ * pairs. */
+static ALWAYS_INLINE void softmax_rows(const Panel *panel, const float *scores, const float *dweights,
+                                       int64_t k, bool dropped, Ahead *ahead) {
+    uint16_t *weights = panel->weights + k * SIDE, *dscores = panel->dscores + k * SIDE;
+    Lanes lse = panel->lse, delta = panel->delta;
+    __m512 scale = _mm512_set1_ps(panel->factor);
+    float unit = panel->unit;
+    for (int64_t to = k + SIDE; k < to; k += 2, scores += 2 * SIDE, dweights += 2 * SIDE) {
         __m512i ds[2];
+        ahead_run(ahead, 1);
 #pragma GCC unroll 2
         for (int i = 0; i < 2; i++, weights += SIDE, dscores += SIDE) {
             VecF w0 = exp2_of(vec_load(scores + i * SIDE) * unit - lse.low);
             VecF w1 = exp2_of(vec_load(scores + i * SIDE + VEC) * unit - lse.high);
             VecF d0 = vec_load(dweights + i * SIDE), d1 = vec_load(dweights + i * SIDE + VEC);
             VecF z0 = w0, z1 = w1;
-            if (kept) {
-                __mmask16 low = kept_lanes(kept, k + i, 0), high = kept_lanes(kept, k + i, 1);
-                __m512 scale = _mm512_set1_ps(factor);
+            if (dropped) {
+                __mmask16 low = kept_lanes(&panel->kept, k + i, 0);
+                __mmask16 high = kept_lanes(&panel->kept, k + i, 1);
                 z0 = (VecF)_mm512_maskz_mov_ps(low, (__m512)w0);
                 z1 = (VecF)_mm512_maskz_mov_ps(high, (__m512)w1);
                 d0 = (VecF)_mm512_mask3_fmadd_ps((__m512)d0, scale, (__m512)delta.low, low);
@@ -132,53 +181,41 @@ static ALWAYS_INLINE void softmax_rows(const Scratch *scratch, int64_t at, uint1
             _mm512_storeu_si512(weights, to_bf16(z0, z1));
             _mm512_storeu_si512(dscores, ds[i]);
         }
-        _mm512_storeu_si512(pairs, interleave_low(ds[0], ds[1]));
-        _mm512_storeu_si512(pairs + SIDE, interleave_high(ds[0], ds[1]));
+        pair_store(panel->pairs, k, ds[0], ds[1]);
     }
 }
 
-/* The softmax of one panel. */
-static void softmax(const Scratch *scratch, const Head *head, const Block *at, int64_t panel) {
-    const Attention *spec = head->f->spec;
-    Range seen = at->seen[panel];
-    int64_t q = at->q + panel * SIDE;
-    const float *lse_at = scratch->lse + q, *delta_at = scratch->delta + q;
-    Lanes lse = {vec_load(lse_at), vec_load(lse_at + VEC)};
-    Lanes delta = {vec_load(delta_at), vec_load(delta_at + VEC)};
-    float unit = spec->scale * 1.44269504f;
-    uint16_t *weights = scratch->weights + panel * BLOCK * SIDE;
-    uint16_t *dscores = scratch->dscores + panel * BLOCK * SIDE;
-    int64_t first = seen.from * SIDE;
-    if (!(spec->dropout.p > 0)) {
-        softmax_rows(scratch, first, weights + first, dscores + first, unit, lse, delta, seen.from, seen.to,
-                     NULL, 1);
-        return;
-    }
-    /* Keys of a block, which starts at a multiple of DROPOUT_GROUP, share their draws. */
-    _Static_assert((int)BLOCK == (int)DROPOUT_GROUP, "a block is one group of draws");
-    Kept kept;
-    kept_draw(&kept, &spec->dropout, head->b, head->h, q, at->k);
-    softmax_rows(scratch, first, weights + first, dscores + first, unit, lse, delta, seen.from, seen.to,
-                 &kept, dropout_scale(spec->dropout.p));
+/* The softmax of keys [k, k + SIDE) of a block. */
+static void softmax(Run *run, const Panel *panel, const Block *at, int64_t k) {
+    float *scores = run->scratch->scores[k / SIDE % 2], *dweights = run->scratch->dweights[k / SIDE % 2];
+    hide(scores, &panel->sight, at->k + k, at->k + k + SIDE);
+    if (run->head->f->spec->dropout.p > 0)
+        softmax_rows(panel, scores, dweights, k, true, &run->ahead);
+    else
+        softmax_rows(panel, scores, dweights, k, false, &run->ahead);
 }
 
 /* Computes the weights and dS of one panel and adds to its dQ. */
-static void panel_run(const Scratch *scratch, const Head *head, const Block *at, int64_t panel) {
+static void panel_run(Run *run, const Block *at, int64_t number) {
+    const Scratch *scratch = run->scratch;
+    const Head *head = run->head;
     const Product16 *product = head->f->product;
-    Range seen = at->seen[panel];
-    int64_t D = head->q.D, q = at->q + panel * SIDE;
+    Range seen = at->seen[number];
+    int64_t D = head->q.D, q = at->q + number * SIDE;
     if (seen.from >= seen.to) return;
+    Panel panel;
+    panel_begin(&panel, run, at, number);
+    /* The softmax is one step behind the products: it would have to wait until results are in the cache. */
     for (int64_t k = seen.from; k < seen.to; k += SIDE) {
         int64_t row = (at->k + k) * D;
-        product->run(D, &(Left16){scratch->keys + row, D, SIDE}, scratch->query + q * D,
-                     scratch->scores + k * SIDE, SIDE, false);
-        product->run(D, &(Left16){scratch->values + row, D, SIDE}, scratch->grad + q * D,
-                     scratch->dweights + k * SIDE, SIDE, false);
+        ahead_run(&run->ahead, AHEAD_ROWS);
+        product->run(D, &(Left16){scratch->keys + row, SIDE, SIDE * SIDE}, scratch->query + q * D,
+                     scratch->scores[k / SIDE % 2], SIDE, false);
+        product->run(D, &(Left16){scratch->values + row, SIDE, SIDE * SIDE}, scratch->grad + q * D,
+                     scratch->dweights[k / SIDE % 2], SIDE, false);
+        if (k > seen.from) softmax(run, &panel, at, k - SIDE);
     }
-    Sight sight =
-        sight_of(head->starts, head->f->spec, head->keys, q, min_of(SIDE, at->queries - panel * SIDE));
-    hide(scratch->scores + seen.from * SIDE, &sight, at->k + seen.from, at->k + seen.to);
-    softmax(scratch, head, at, panel);
+    softmax(run, &panel, at, seen.to - SIDE);
     for (int64_t d = 0; d < D; d += SIDE)
         product->run(seen.to - seen.from,
                      &(Left16){scratch->keys_across + (at->k + seen.from) * D + d * SIDE, SIDE, D * SIDE},
@@ -220,27 +257,64 @@ static void unpack_query(Rows rows, const float *panels, int64_t T, float scale)
                           (Lanes){vec_set(scale), vec_set(scale)});
 }
 
+static void ahead_queries(Run *run, int64_t q) {
+    int64_t to = min_of(q + BLOCK, run->head->f->shape.T);
+    ahead_add(&run->ahead, run->head->q, q, to, false);
+    ahead_add(&run->ahead, run->head->grad, q, to, false);
+    ahead_add(&run->ahead, run->head->out, q, to, false);
+}
+static void ahead_keys(Run *run, int64_t k, int64_t end) {
+    ahead_add(&run->ahead, run->head->k, k, min_of(k + BLOCK, end), false);
+    ahead_add(&run->ahead, run->head->v, k, min_of(k + BLOCK, end), false);
+}
+
+/* Computes a block. Meanwhile, rows that are read or written next are prefetched. */
+static void block_run(Run *run, const Block *at, float *dkeys, float *dvalues) {
+    if (run->packed < at->q + at->queries) pack_queries(run, at->q, at->queries);
+    if (run->packed == at->q + at->queries) ahead_queries(run, run->packed);
+    for (int64_t panel = 0; panel * SIDE < at->queries; panel++) panel_run(run, at, panel);
+    add_keys(run->scratch, run->head, at, dkeys, dvalues);
+}
+
+/* Prefetches what comes after the block that has the last queries for keys [k, k + keys). */
+static void ahead_rest(Run *run, int64_t k, int64_t keys, int64_t end) {
+    HeadShape s = run->head->f->shape;
+    ahead_keys(run, k + keys, end);
+    if ((run->head->h + 1) % s.qkv.group) return;
+    ahead_add(&run->ahead, run->dk, k, k + keys, true);
+    ahead_add(&run->ahead, run->dv, k, k + keys, true);
+}
+
 /* Computes dK and dV of keys [range.from, range.to). Their contribution to dQ stays in scratch->dquery. Of
  * the query heads that share keys, all but the first add to dK and dV, and the last stores them. */
-static void keys_run(const Scratch *scratch, const Head *head, Rows dk, Rows dv, Range range) {
+static void keys_run(Run *run, Range range) {
+    const Head *head = run->head;
+    const Scratch *scratch = run->scratch;
     const Attention *spec = head->f->spec;
     HeadShape s = head->f->shape;
     int64_t turn = head->h % s.qkv.group;
     float factor = spec->dropout.p > 0 ? dropout_scale(spec->dropout.p) : 1;
     memset(scratch->dquery, 0, (size_t)(round_up(s.T, SIDE) * s.D) * sizeof(float));
+    ahead_keys(run, range.from, range.to);
+    ahead_queries(run, spec->causal ? range.from : 0);
+    ahead_run(&run->ahead, AHEAD_ROWS);
     for (int64_t k = range.from; k < range.to; k += BLOCK) {
         int64_t keys = min_of(BLOCK, range.to - k), kept = s.qkv.group > 1 ? k * s.D : 0;
         float *dkeys = scratch->dkeys + kept, *dvalues = scratch->dvalues + kept;
+        bool last = head->f->plan.splits == 1 && k + BLOCK >= range.to;
+        pack_keys(run, k, keys);
         if (turn == 0) memset(dkeys, 0, BLOCK * (size_t)s.D * sizeof(float));
         if (turn == 0) memset(dvalues, 0, BLOCK * (size_t)s.D * sizeof(float));
         for (int64_t q = spec->causal ? k : 0; q < s.T && first_seen(head, q) < k + keys; q += BLOCK) {
             Block at = block_of(head, q, k, keys);
-            for (int64_t panel = 0; panel * SIDE < at.queries; panel++) panel_run(scratch, head, &at, panel);
-            add_keys(scratch, head, &at, dkeys, dvalues);
+            if (last) ahead_add(&run->ahead, run->dq, q, q + at.queries, true);
+            if (q + BLOCK >= s.T || first_seen(head, q + BLOCK) >= k + keys)
+                ahead_rest(run, k, keys, range.to);
+            block_run(run, &at, dkeys, dvalues);
         }
         if (turn + 1 < s.qkv.group) continue;
-        unpack_rows(rows_from(dk, k), dkeys, keys, spec->scale);
-        unpack_rows(rows_from(dv, k), dvalues, keys, factor);
+        unpack_rows(rows_from(run->dk, k), dkeys, keys, spec->scale);
+        unpack_rows(rows_from(run->dv, k), dvalues, keys, factor);
     }
 }
 
@@ -258,13 +332,12 @@ static void heads_task(const void *context, int64_t task, int thread) {
         Rows dk = head_part(f->dqkv, s, PART_K, head.b, head.h);
         Rows dv = head_part(f->dqkv, s, PART_V, head.b, head.h);
         if (plan->splits > 1) scratch.dquery = partial_of(f, at, split);
-        head_pack(&scratch, &head);
+        Run run = {&scratch, &head, .dq = head_part(f->dqkv, s, PART_Q, head.b, head.h), .dk = dk, .dv = dv};
         f->product->begin();
-        keys_run(&scratch, &head, dk, dv, range_part(head.keys, BLOCK, (int)split, (int)plan->splits));
+        keys_run(&run, range_part(head.keys, BLOCK, (int)split, (int)plan->splits));
         f->product->end();
         if (split == 0 && i == 0) clear_hidden(&head, dk), clear_hidden(&head, dv);
-        if (plan->splits == 1)
-            unpack_query(head_part(f->dqkv, s, PART_Q, head.b, head.h), scratch.dquery, s.T, f->spec->scale);
+        if (plan->splits == 1) unpack_query(run.dq, scratch.dquery, s.T, f->spec->scale);
     }
 }
 

@@ -13,7 +13,7 @@ enum { SCORE_KEYS = 256 };
 
 /* Scratch memory of a thread. */
 typedef struct Scratch {
-    uint16_t *keys;    /* (T, D) */
+    uint16_t *keys;    /* blocks of SIDE rows */
     uint16_t *values;  /* blocks of SIDE keys: (D, SIDE) each */
     uint16_t *query;   /* a panel with D steps */
     float *scores;     /* (SCORE_KEYS, SIDE) */
@@ -72,9 +72,10 @@ static Lanes columns_max(const float *scores, int64_t keys) {
 
 /* Weights of keys [k, to), both even, from their scores, times `unit`. Returns the sums before dropout. */
 static ALWAYS_INLINE Lanes weights_of(uint16_t *weights, const float *scores, float unit, Lanes base,
-                                      int64_t k, int64_t to, const Kept *kept) {
+                                      int64_t k, int64_t to, const Kept *kept, Ahead *ahead) {
     Lanes even = {0}, odd = {0};
-    for (; k < to; k += 2, scores += 2 * SIDE, weights += 2 * SIDE) {
+    for (int64_t step = 0; k < to; k += 2, step += 2, scores += 2 * SIDE) {
+        ahead_run(ahead, 1);
         VecF w0 = exp2_of(vec_load(scores) * unit - base.low);
         VecF w1 = exp2_of(vec_load(scores + VEC) * unit - base.high);
         VecF w2 = exp2_of(vec_load(scores + SIDE) * unit - base.low);
@@ -86,23 +87,21 @@ static ALWAYS_INLINE Lanes weights_of(uint16_t *weights, const float *scores, fl
             w2 = (VecF)_mm512_maskz_mov_ps(kept_lanes(kept, k + 1, 0), (__m512)w2);
             w3 = (VecF)_mm512_maskz_mov_ps(kept_lanes(kept, k + 1, 1), (__m512)w3);
         }
-        __m512i row = to_bf16(w0, w1), next = to_bf16(w2, w3);
-        _mm512_storeu_si512(weights, interleave_low(row, next));
-        _mm512_storeu_si512(weights + SIDE, interleave_high(row, next));
+        pair_store(weights, step, to_bf16(w0, w1), to_bf16(w2, w3));
     }
     return (Lanes){even.low + odd.low, even.high + odd.high};
 }
 
 /* Weights of a block of keys with dropout, one group of draws at a time. */
 static Lanes weights_dropped(const Scratch *scratch, const Head *head, float unit, Lanes base, int64_t q,
-                             int64_t k0, int64_t end) {
+                             int64_t k0, int64_t end, Ahead *ahead) {
     Lanes sum = {0};
     for (int64_t k = k0, to; k < end; k = to) {
         to = min_of(end, (k / DROPOUT_GROUP + 1) * DROPOUT_GROUP);
         Kept kept;
         kept_draw(&kept, &head->f->spec->dropout, head->b, head->h, q, k);
         Lanes some = weights_of(scratch->weights + (k - k0) * SIDE, scratch->scores + (k - k0) * SIDE, unit,
-                                base, k, to, &kept);
+                                base, k, to, &kept, ahead);
         sum.low += some.low, sum.high += some.high;
     }
     return sum;
@@ -114,7 +113,7 @@ static inline VecF finite_base(VecF base) {
 
 /* Turns the scores of keys [k0, end) into weights relative to the new maximum and rescales `sums` to it. */
 static void softmax_carry(OnlineSoftmax *run, const Scratch *scratch, const Head *head, int64_t q, int64_t k0,
-                          int64_t end, bool first) {
+                          int64_t end, bool first, Ahead *ahead) {
     const Attention *spec = head->f->spec;
     float unit = spec->scale * 1.44269504f;
     Lanes max = columns_max(scratch->scores, end - k0);
@@ -122,8 +121,8 @@ static void softmax_carry(OnlineSoftmax *run, const Scratch *scratch, const Head
     Lanes from = {finite_base(base.low), finite_base(base.high)};
     Lanes carry = {exp2_of(run->base.low - from.low), exp2_of(run->base.high - from.high)};
     Lanes sum = spec->dropout.p > 0
-                    ? weights_dropped(scratch, head, unit, from, q, k0, end)
-                    : weights_of(scratch->weights, scratch->scores, unit, from, k0, end, NULL);
+                    ? weights_dropped(scratch, head, unit, from, q, k0, end, ahead)
+                    : weights_of(scratch->weights, scratch->scores, unit, from, k0, end, NULL, ahead);
     run->base = base;
     run->sum.low = run->sum.low * carry.low + sum.low;
     run->sum.high = run->sum.high * carry.high + sum.high;
@@ -156,7 +155,7 @@ static int64_t first_seen(const Head *head, int64_t q) {
 }
 
 /* Processes queries q .. q + queries - 1, at most SIDE. */
-static void panel_run(const Scratch *scratch, const Head *head, int64_t q, int64_t queries) {
+static void panel_run(const Scratch *scratch, const Head *head, int64_t q, int64_t queries, Ahead *ahead) {
     const Product16 *product = head->f->product;
     int64_t D = head->q.D;
     pack_columns(scratch->query, rows_from(head->q, q), queries);
@@ -168,10 +167,10 @@ static void panel_run(const Scratch *scratch, const Head *head, int64_t q, int64
     for (int64_t k0 = begin; k0 < seen; k0 += SCORE_KEYS) {
         int64_t keys = round_up(min_of(SCORE_KEYS, seen - k0), SIDE);
         for (int64_t k = 0; k < keys; k += SIDE)
-            product->run(D, &(Left16){scratch->keys + (k0 + k) * D, D, SIDE}, scratch->query,
+            product->run(D, &(Left16){scratch->keys + (k0 + k) * D, SIDE, SIDE * SIDE}, scratch->query,
                          scratch->scores + k * SIDE, SIDE, false);
         hide(scratch->scores, &sight, k0, k0 + keys);
-        softmax_carry(&run, scratch, head, q, k0, k0 + keys, k0 == begin);
+        softmax_carry(&run, scratch, head, q, k0, k0 + keys, k0 == begin, ahead);
         for (int64_t d = 0; d < D; d += SIDE)
             product->run(keys, &(Left16){scratch->values + k0 * D + d * SIDE, SIDE, D * SIDE},
                          scratch->weights, scratch->sums + d * SIDE, SIDE, k0 > begin);
@@ -183,11 +182,20 @@ static void head_run(const Scratch *scratch, const Head *head, Range queries) {
     if (queries.to <= queries.from) return;
     int64_t D = head->q.D, end = keys_seen(head->keys, head->f->spec->causal, queries.to - 1);
     int64_t from = min_of(first_seen(head, queries.from) / SIDE * SIDE, end / SIDE * SIDE);
-    pack_rows(scratch->keys + from * D, rows_from(head->k, from), end - from);
-    pack_transposed(scratch->values + from * D, rows_from(head->v, from), end - from);
+    Ahead ahead = {0};
+    ahead_add(&ahead, head->k, from, end, false);
+    ahead_add(&ahead, head->v, from, end, false);
+    ahead_add(&ahead, head->q, queries.from, min_of(queries.from + SIDE, queries.to), false);
+    ahead_run(&ahead, AHEAD_ROWS);
+    pack_rows(scratch->keys + from * D, rows_from(head->k, from), end - from, &ahead);
+    pack_transposed(scratch->values + from * D, rows_from(head->v, from), end - from, &ahead);
     head->f->product->begin();
-    for (int64_t q = queries.from; q < queries.to; q += SIDE)
-        panel_run(scratch, head, q, min_of(SIDE, queries.to - q));
+    for (int64_t q = queries.from, next; q < queries.to; q = next) {
+        next = min_of(q + SIDE, queries.to);
+        ahead_add(&ahead, head->out, q, next, true);
+        ahead_add(&ahead, head->q, next, min_of(next + SIDE, queries.to), false);
+        panel_run(scratch, head, q, next - q, &ahead);
+    }
     head->f->product->end();
 }
 

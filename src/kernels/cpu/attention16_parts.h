@@ -27,19 +27,48 @@ static inline __m512i steps_of(Rows rows, int64_t count, int64_t row, int64_t d)
     return row < count ? _mm512_loadu_si512(rows_at(rows, row) + d) : _mm512_setzero_si512();
 }
 
-/* Prefetches rows [row + AHEAD, row + AHEAD + some): they are a token apart, which the CPU does not predict.
- */
-static inline void rows_prefetch(Rows rows, int64_t count, int64_t row, int64_t some) {
-    enum { AHEAD = 16 };
-    for (int64_t r = row + AHEAD; r < min_of(row + AHEAD + some, count); r++)
-        for (int64_t d = 0; d < rows.D; d += SIDE) __builtin_prefetch(rows_at(rows, r) + d, 0, 3);
+/* Rows to prefetch, one range after the other. They are a token apart, which the CPU does not predict, and
+ * come from memory or from the caches of other cores. */
+enum { AHEAD_RANGES = 12, AHEAD_ROWS = 16 };
+typedef struct Ahead {
+    struct {
+        const uint16_t *at;
+        int64_t stride, count;
+        bool write;
+    } ranges[AHEAD_RANGES];
+    int64_t D;
+    int first, end; /* of the ranges that are left */
+} Ahead;
+
+static inline void ahead_add(Ahead *ahead, Rows rows, int64_t from, int64_t to, bool write) {
+    if (ahead->first == ahead->end) ahead->first = ahead->end = 0;
+    if (from >= to || ahead->end == AHEAD_RANGES) return;
+    ahead->D = rows.D;
+    ahead->ranges[ahead->end].at = rows_at(rows, from);
+    ahead->ranges[ahead->end].stride = rows.stride;
+    ahead->ranges[ahead->end].count = to - from;
+    ahead->ranges[ahead->end++].write = write;
 }
 
-/* to (count rounded up to SIDE, D) = rows [0, count), then 0. */
-static inline void pack_rows(uint16_t *to, Rows rows, int64_t count) {
-    for (int64_t row = 0; row < round_up(count, SIDE); row++, rows_prefetch(rows, count, row, 1))
-        for (int64_t d = 0; d < rows.D; d += SIDE, to += SIDE)
-            _mm512_storeu_si512(to, steps_of(rows, count, row, d));
+/* Prefetches the next rows. */
+static inline void ahead_run(Ahead *ahead, int64_t rows) {
+    for (; rows > 0 && ahead->first < ahead->end; rows--) {
+        const uint16_t *at = ahead->ranges[ahead->first].at;
+        if (ahead->ranges[ahead->first].write)
+            for (int64_t d = 0; d < ahead->D; d += SIDE) __builtin_prefetch(at + d, 1, 3);
+        else
+            for (int64_t d = 0; d < ahead->D; d += SIDE) __builtin_prefetch(at + d, 0, 3);
+        ahead->ranges[ahead->first].at += ahead->ranges[ahead->first].stride;
+        if (--ahead->ranges[ahead->first].count == 0) ahead->first++;
+    }
+}
+
+/* Rows [0, count), then 0 up to a multiple of SIDE: blocks of SIDE rows, each D / SIDE times (SIDE, SIDE). */
+static inline void pack_rows(uint16_t *to, Rows rows, int64_t count, Ahead *ahead) {
+    for (int64_t row = 0; row < round_up(count, SIDE); row++, ahead_run(ahead, 1))
+        for (int64_t d = 0; d < rows.D; d += SIDE)
+            _mm512_storeu_si512(to + row / SIDE * SIDE * rows.D + d * SIDE + row % SIDE * SIDE,
+                                steps_of(rows, count, row, d));
 }
 
 /* A panel with SIDE rows as columns and D steps. */
@@ -49,13 +78,13 @@ static inline void pack_columns(uint16_t *panel, Rows rows, int64_t count) {
             __m512i r[16];
             for (int i = 0; i < 16; i++) r[i] = steps_of(rows, count, first + i, d);
             pack16_transpose(r);
-            for (int i = 0; i < 16; i++) _mm512_storeu_si512(panel + (d + 2 * i) * SIDE + 2 * first, r[i]);
+            for (int i = 0; i < 16; i++) _mm512_storeu_si512(panel + (d + first + i) * SIDE, r[i]);
         }
 }
 
 /* All rows as panels of SIDE columns. */
-static inline void pack_columns_all(uint16_t *panels, Rows rows, int64_t count) {
-    for (int64_t row = 0; row < count; row += SIDE, rows_prefetch(rows, count, row - SIDE / 2, SIDE))
+static inline void pack_columns_all(uint16_t *panels, Rows rows, int64_t count, Ahead *ahead) {
+    for (int64_t row = 0; row < count; row += SIDE, ahead_run(ahead, SIDE))
         pack_columns(panels + row * rows.D, rows_from(rows, row), count - row);
 }
 
@@ -73,23 +102,28 @@ static inline __m512i interleave_high(__m512i even, __m512i odd) {
     return _mm512_permutex2var_epi16(even, order, odd);
 }
 
+/* Stores steps `step`, which is even, and step + 1 of a panel. */
+static inline void pair_store(uint16_t *panel, int64_t step, __m512i even, __m512i odd) {
+    uint16_t *to = panel + step / SIDE * SIDE * SIDE + step % SIDE / 2 * SIDE;
+    _mm512_storeu_si512(to, interleave_low(even, odd));
+    _mm512_storeu_si512(to + TILE, interleave_high(even, odd));
+}
+
 /* Panels with SIDE of the D dims as columns and a step per row, panel_stride apart. */
 static inline void pack_steps(uint16_t *panels, Rows rows, int64_t count, int64_t panel_stride) {
     for (int64_t row = 0; row < round_up(count, SIDE); row += 2)
         for (int64_t d = 0; d < rows.D; d += SIDE) {
             __m512i even = steps_of(rows, count, row, d), odd = steps_of(rows, count, row + 1, d);
-            uint16_t *to = panels + d / SIDE * panel_stride + row * SIDE;
-            _mm512_storeu_si512(to, interleave_low(even, odd));
-            _mm512_storeu_si512(to + SIDE, interleave_high(even, odd));
+            pair_store(panels + d / SIDE * panel_stride, row, even, odd);
         }
 }
 
 /* The left operand with a row per dim and a step per row: blocks of SIDE rows, (D, SIDE) each. */
-static inline void pack_transposed(uint16_t *blocks, Rows rows, int64_t count) {
+static inline void pack_transposed(uint16_t *blocks, Rows rows, int64_t count, Ahead *ahead) {
     for (int64_t row = 0; row < count; row += SIDE, blocks += rows.D * SIDE)
         for (int64_t d = 0; d < rows.D; d += SIDE) {
             __m512i low[16], high[16];
-            if (d == 0) rows_prefetch(rows, count, row + SIDE / 2, SIDE);
+            if (d == 0) ahead_run(ahead, SIDE);
             for (int i = 0; i < 16; i++) {
                 __m512i even = steps_of(rows, count, row + 2 * i, d);
                 __m512i odd = steps_of(rows, count, row + 2 * i + 1, d);

@@ -8,7 +8,7 @@
 #include "kernels/cpu/amx.h"
 #include "kernels/cpu/micro16.h"
 
-enum { HALF = SIDE / 2, ROWS = 8 };
+enum { ROWS = 8 };
 
 /* Static, because the compiler believes that the instruction reads only the first bytes. */
 static const TileConfig config = TILE_CONFIG_FULL;
@@ -40,9 +40,9 @@ static void run_amx(int64_t depth, const Left16 *left, const uint16_t *panel, fl
     }
     for (int64_t k = 0; k < depth; k += SIDE) {
         _tile_loadd(4, a, row);
-        _tile_loadd(6, b, 4 * SIDE);
+        _tile_loadd(6, b, 2 * SIDE);
         _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(7, b + 2 * HALF, 4 * SIDE);
+        _tile_loadd(7, b + TILE, 2 * SIDE);
         _tile_dpbf16ps(1, 4, 7);
         _tile_loadd(5, a + HALF * left->row, row);
         _tile_dpbf16ps(2, 5, 6);
@@ -71,9 +71,9 @@ static inline void rows_dot(int64_t depth, Left16 left, const uint16_t *b, float
     for (int i = 0; i < ROWS; i++)
         for (int half = 0; half < 2; half++)
             sum[i][half] = add ? _mm512_loadu_ps(c + i * c_stride + half * HALF) : _mm512_setzero_ps();
-    for (int64_t k = 0; k < depth; k += SIDE, left.at += left.block)
-        for (int s = 0; s < SIDE; s += 2, b += 2 * SIDE) {
-            __m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + SIDE);
+    for (int64_t k = 0; k < depth; k += SIDE, left.at += left.block, b += TILE)
+        for (int s = 0; s < SIDE; s += 2, b += SIDE) {
+            __m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + TILE);
 #pragma GCC unroll 8
             for (int i = 0; i < ROWS; i++) {
                 __m512bh pair = pair_of(left.at + i * left.row + s);
