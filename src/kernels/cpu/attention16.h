@@ -6,9 +6,8 @@
  * right operand, called a panel, has blocks of 32 steps, too; each has its first 16 columns, then the others,
  * as pairs of steps, (16 pairs, 16 columns, 2). So an AMX tile is contiguous, which loads faster from the L2
  * cache. Scores have a row per key and a column per query, so maxima, sums and dropout words have a lane per
- * query, and one conversion makes two rows of weights the left operand of dV and dK or a pair of steps of the
- * right operand of out and
- * dQ.
+ * query, and two rows of weights become the left operand of dV and dK or a pair of steps of the right operand
+ * of out and dQ.
  *
  * The files that include this are compiled for AVX-512 with bf16 conversions. */
 #ifndef WEFT_KERNELS_CPU_ATTENTION16_H

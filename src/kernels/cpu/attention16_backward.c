@@ -1,8 +1,11 @@
 /* Attention backward with bf16 products; see attention16.h, and attention_backward.c for the formulas. A
  * thread takes a head, or a range of its keys if there are few heads, and iterates over blocks of keys and
- * queries. In a block, panels of SIDE queries are processed one after the other: scores and dP against the
- * keys that the panel sees, the softmax, and dQ^T. dV and dK follow for the whole block. Factors that all
- * elements share (the scale and that of dropout) are applied when results are stored.
+ * queries. In a block, panels of SIDE queries are processed one after the other: scores and dP against SIDE
+ * keys at a time, their softmax, and dQ^T for all keys that the panel sees. dV and dK follow for the whole
+ * block. Factors that all elements share (the scale and that of dropout) are applied when results are stored.
+ *
+ * A block's keys and queries are packed when they are first needed. The rows of the next ones, and those of
+ * the results, are prefetched meanwhile.
  *
  * dQ is accumulated over the blocks of keys in order. If a head is split, each split has its own dQ, and
  * these are added in order afterwards. If query heads share keys and values, a thread takes all of them, one
@@ -140,6 +143,7 @@ static void panel_begin(Panel *panel, const Run *run, const Block *at, int64_t n
     panel->delta = (Lanes){vec_load(delta), vec_load(delta + VEC)};
     panel->sight = sight_of(head->starts, spec, head->keys, q, min_of(SIDE, at->queries - number * SIDE));
     panel->unit = spec->scale * 1.44269504f;
+    panel->factor = 1;
     panel->weights = scratch->weights + number * BLOCK * SIDE;
     panel->dscores = scratch->dscores + number * BLOCK * SIDE;
     panel->pairs = scratch->pairs;
@@ -158,18 +162,19 @@ static ALWAYS_INLINE void softmax_rows(const Panel *panel, const float *scores, 
     Lanes lse = panel->lse, delta = panel->delta;
     __m512 scale = _mm512_set1_ps(panel->factor);
     float unit = panel->unit;
-    for (int64_t to = k + SIDE; k < to; k += 2, scores += 2 * SIDE, dweights += 2 * SIDE) {
+    for (int64_t to = k + SIDE; k < to; k += KEPT_KEYS) {
+        KeptBits bits = kept_bits(k);
         __m512i ds[2];
-        ahead_run(ahead, 1);
-#pragma GCC unroll 2
-        for (int i = 0; i < 2; i++, weights += SIDE, dscores += SIDE) {
+        ahead_run(ahead, KEPT_KEYS / 2);
+#pragma GCC unroll 8
+        for (int i = 0; i < KEPT_KEYS; i++, weights += SIDE, dscores += SIDE) {
             VecF w0 = exp2_of(vec_load(scores + i * SIDE) * unit - lse.low);
             VecF w1 = exp2_of(vec_load(scores + i * SIDE + VEC) * unit - lse.high);
             VecF d0 = vec_load(dweights + i * SIDE), d1 = vec_load(dweights + i * SIDE + VEC);
             VecF z0 = w0, z1 = w1;
             if (dropped) {
-                __mmask16 low = kept_lanes(&panel->kept, k + i, 0);
-                __mmask16 high = kept_lanes(&panel->kept, k + i, 1);
+                __mmask16 low = kept_lanes(&panel->kept, bits, i, 0);
+                __mmask16 high = kept_lanes(&panel->kept, bits, i, 1);
                 z0 = (VecF)_mm512_maskz_mov_ps(low, (__m512)w0);
                 z1 = (VecF)_mm512_maskz_mov_ps(high, (__m512)w1);
                 d0 = (VecF)_mm512_mask3_fmadd_ps((__m512)d0, scale, (__m512)delta.low, low);
@@ -177,11 +182,15 @@ static ALWAYS_INLINE void softmax_rows(const Panel *panel, const float *scores, 
             } else {
                 d0 += delta.low, d1 += delta.high;
             }
-            ds[i] = to_bf16(w0 * d0, w1 * d1);
+            ds[i % 2] = to_bf16(w0 * d0, w1 * d1);
             _mm512_storeu_si512(weights, to_bf16(z0, z1));
-            _mm512_storeu_si512(dscores, ds[i]);
+            _mm512_storeu_si512(dscores, ds[i % 2]);
+            if (i % 2 == 0) continue;
+            uint16_t *pair = pair_at(panel->pairs, k + i - 1);
+            _mm512_storeu_si512(pair, unpack_low(ds[0], ds[1]));
+            _mm512_storeu_si512(pair + TILE, unpack_high(ds[0], ds[1]));
         }
-        pair_store(panel->pairs, k, ds[0], ds[1]);
+        scores += KEPT_KEYS * SIDE, dweights += KEPT_KEYS * SIDE;
     }
 }
 
@@ -205,10 +214,10 @@ static void panel_run(Run *run, const Block *at, int64_t number) {
     if (seen.from >= seen.to) return;
     Panel panel;
     panel_begin(&panel, run, at, number);
-    /* The softmax is one step behind the products: it would have to wait until results are in the cache. */
+    /* The softmax is one step behind the products: tiles that are being stored can not be loaded yet. */
     for (int64_t k = seen.from; k < seen.to; k += SIDE) {
         int64_t row = (at->k + k) * D;
-        ahead_run(&run->ahead, AHEAD_ROWS);
+        ahead_run(&run->ahead, SIDE / 2);
         product->run(D, &(Left16){scratch->keys + row, SIDE, SIDE * SIDE}, scratch->query + q * D,
                      scratch->scores[k / SIDE % 2], SIDE, false);
         product->run(D, &(Left16){scratch->values + row, SIDE, SIDE * SIDE}, scratch->grad + q * D,
@@ -222,25 +231,28 @@ static void panel_run(Run *run, const Block *at, int64_t number) {
                      scratch->pairs + seen.from * SIDE, scratch->dquery + q * D + d * SIDE, SIDE, true);
 }
 
-/* Adds to dK and dV of the block's keys. */
-static void add_keys(const Scratch *scratch, const Head *head, const Block *at, float *dkeys,
-                     float *dvalues) {
-    const Product16 *product = head->f->product;
-    int64_t D = head->q.D, steps = round_up(head->f->shape.T, SIDE), panels = (at->queries + SIDE - 1) / SIDE;
-    for (int64_t k = 0; k < at->keys; k += SIDE) {
-        int64_t from = 0, to = panels;
-        while (from < panels && at->seen[from].to <= k) from++;
-        while (to > from && at->seen[to - 1].from > k) to--;
-        if (from == to) continue;
-        int64_t left = from * BLOCK * SIDE + k * SIDE, depth = (to - from) * SIDE;
-        for (int64_t d = 0; d < D; d += SIDE) {
-            int64_t right = d * steps + (at->q + from * SIDE) * SIDE;
-            product->run(depth, &(Left16){scratch->weights + left, SIDE, BLOCK * SIDE},
-                         scratch->grad_dims + right, dvalues + k * D + d, D, true);
-            product->run(depth, &(Left16){scratch->dscores + left, SIDE, BLOCK * SIDE},
-                         scratch->query_dims + right, dkeys + k * D + d, D, true);
+/* The panels of a block that see keys [k, k + SIDE). */
+static Range panels_seeing(const Block *at, int64_t k) {
+    Range range = {0, (at->queries + SIDE - 1) / SIDE};
+    while (range.from < range.to && at->seen[range.from].to <= k) range.from++;
+    while (range.to > range.from && at->seen[range.to - 1].from > k) range.to--;
+    return range;
+}
+
+/* to (keys, D) += a block's weights or dS, times the gradients or the queries. A panel of the right operand
+ * stays in the L1 cache for all keys. */
+static void add_keys(const Run *run, const Block *at, const uint16_t *weights, const uint16_t *dims,
+                     float *to) {
+    int64_t D = run->head->q.D, steps = round_up(run->head->f->shape.T, SIDE);
+    for (int64_t d = 0; d < D; d += SIDE)
+        for (int64_t k = 0; k < at->keys; k += SIDE) {
+            Range panels = panels_seeing(at, k);
+            if (panels.from == panels.to) continue;
+            run->head->f->product->run(
+                (panels.to - panels.from) * SIDE,
+                &(Left16){weights + panels.from * BLOCK * SIDE + k * SIDE, SIDE, BLOCK * SIDE},
+                dims + d * steps + (at->q + panels.from * SIDE) * SIDE, to + k * D + d, D, true);
         }
-    }
 }
 
 /* The first `count` rows = from (count, D), times the factor. */
@@ -254,7 +266,7 @@ static void unpack_rows(Rows rows, const float *from, int64_t count, float facto
 static void unpack_query(Rows rows, const float *panels, int64_t T, float scale) {
     for (int64_t q = 0; q < T; q += SIDE)
         unpack_transposed(rows_from(rows, q), panels + q * rows.D, min_of(SIDE, T - q),
-                          (Lanes){vec_set(scale), vec_set(scale)});
+                          (Lanes){vec_set(scale), vec_set(scale)}, true);
 }
 
 static void ahead_queries(Run *run, int64_t q) {
@@ -273,7 +285,8 @@ static void block_run(Run *run, const Block *at, float *dkeys, float *dvalues) {
     if (run->packed < at->q + at->queries) pack_queries(run, at->q, at->queries);
     if (run->packed == at->q + at->queries) ahead_queries(run, run->packed);
     for (int64_t panel = 0; panel * SIDE < at->queries; panel++) panel_run(run, at, panel);
-    add_keys(run->scratch, run->head, at, dkeys, dvalues);
+    add_keys(run, at, run->scratch->weights, run->scratch->grad_dims, dvalues);
+    add_keys(run, at, run->scratch->dscores, run->scratch->query_dims, dkeys);
 }
 
 /* Prefetches what comes after the block that has the last queries for keys [k, k + keys). */

@@ -70,24 +70,30 @@ static Lanes columns_max(const float *scores, int64_t keys) {
                    vec_max(vec_max(high[0], high[1]), vec_max(high[2], high[3]))};
 }
 
-/* Weights of keys [k, to), both even, from their scores, times `unit`. Returns the sums before dropout. */
+/* Weights of keys [k, to), multiples of KEPT_KEYS, from their scores, times `unit`. Returns the sums before
+ * dropout. */
 static ALWAYS_INLINE Lanes weights_of(uint16_t *weights, const float *scores, float unit, Lanes base,
                                       int64_t k, int64_t to, const Kept *kept, Ahead *ahead) {
     Lanes even = {0}, odd = {0};
-    for (int64_t step = 0; k < to; k += 2, step += 2, scores += 2 * SIDE) {
-        ahead_run(ahead, 1);
-        VecF w0 = exp2_of(vec_load(scores) * unit - base.low);
-        VecF w1 = exp2_of(vec_load(scores + VEC) * unit - base.high);
-        VecF w2 = exp2_of(vec_load(scores + SIDE) * unit - base.low);
-        VecF w3 = exp2_of(vec_load(scores + SIDE + VEC) * unit - base.high);
-        even.low += w0, even.high += w1, odd.low += w2, odd.high += w3;
-        if (kept) {
-            w0 = (VecF)_mm512_maskz_mov_ps(kept_lanes(kept, k, 0), (__m512)w0);
-            w1 = (VecF)_mm512_maskz_mov_ps(kept_lanes(kept, k, 1), (__m512)w1);
-            w2 = (VecF)_mm512_maskz_mov_ps(kept_lanes(kept, k + 1, 0), (__m512)w2);
-            w3 = (VecF)_mm512_maskz_mov_ps(kept_lanes(kept, k + 1, 1), (__m512)w3);
+    for (int64_t step = 0; k < to; k += KEPT_KEYS) {
+        KeptBits bits = kept_bits(k);
+        ahead_run(ahead, KEPT_KEYS / 2);
+#pragma GCC unroll 4
+        for (int i = 0; i < KEPT_KEYS; i += 2, step += 2, scores += 2 * SIDE) {
+            VecF w0 = exp2_of(vec_load(scores) * unit - base.low);
+            VecF w1 = exp2_of(vec_load(scores + VEC) * unit - base.high);
+            VecF w2 = exp2_of(vec_load(scores + SIDE) * unit - base.low);
+            VecF w3 = exp2_of(vec_load(scores + SIDE + VEC) * unit - base.high);
+            even.low += w0, even.high += w1, odd.low += w2, odd.high += w3;
+            __mmask16 k0 = 0xffff, k1 = k0, k2 = k0, k3 = k0;
+            if (kept) {
+                k0 = kept_lanes(kept, bits, i, 0), k1 = kept_lanes(kept, bits, i, 1);
+                k2 = kept_lanes(kept, bits, i + 1, 0), k3 = kept_lanes(kept, bits, i + 1, 1);
+            }
+            uint16_t *at = pair_at(weights, step);
+            _mm512_storeu_si512(at, pair_of_kept(w0, w2, k0, k2));
+            _mm512_storeu_si512(at + TILE, pair_of_kept(w1, w3, k1, k3));
         }
-        pair_store(weights, step, to_bf16(w0, w1), to_bf16(w2, w3));
     }
     return (Lanes){even.low + odd.low, even.high + odd.high};
 }
@@ -145,7 +151,7 @@ static void panel_finish(const Scratch *scratch, const Head *head, const OnlineS
         if (i < queries) head->lse[q + i] = base[i] * 0.693147181f + logf(sum[i]);
     }
     unpack_transposed(rows_from(head->out, q), scratch->sums, queries,
-                      (Lanes){vec_load(inverse), vec_load(inverse + VEC)});
+                      (Lanes){vec_load(inverse), vec_load(inverse + VEC)}, false);
 }
 
 /* The first key that query q sees. It never decreases from one query to the next. */

@@ -27,9 +27,9 @@ static inline __m512i steps_of(Rows rows, int64_t count, int64_t row, int64_t d)
     return row < count ? _mm512_loadu_si512(rows_at(rows, row) + d) : _mm512_setzero_si512();
 }
 
-/* Rows to prefetch, one range after the other. They are a token apart, which the CPU does not predict, and
- * come from memory or from the caches of other cores. */
-enum { AHEAD_RANGES = 12, AHEAD_ROWS = 16 };
+/* Rows to prefetch, one range after the other: they are a token apart, which the CPU does not predict.
+ * AHEAD_ROWS are prefetched before the first is used. Ranges that do not fit are left out. */
+enum { AHEAD_RANGES = 12, AHEAD_ROWS = SIDE };
 typedef struct Ahead {
     struct {
         const uint16_t *at;
@@ -102,11 +102,10 @@ static inline __m512i interleave_high(__m512i even, __m512i odd) {
     return _mm512_permutex2var_epi16(even, order, odd);
 }
 
-/* Stores steps `step`, which is even, and step + 1 of a panel. */
-static inline void pair_store(uint16_t *panel, int64_t step, __m512i even, __m512i odd) {
-    uint16_t *to = panel + step / SIDE * SIDE * SIDE + step % SIDE / 2 * SIDE;
-    _mm512_storeu_si512(to, interleave_low(even, odd));
-    _mm512_storeu_si512(to + TILE, interleave_high(even, odd));
+/* Where steps `step`, which is even, and step + 1 of a panel are; the other half of the columns is TILE
+ * further. */
+static inline uint16_t *pair_at(uint16_t *panel, int64_t step) {
+    return panel + step / SIDE * SIDE * SIDE + step % SIDE / 2 * SIDE;
 }
 
 /* Panels with SIDE of the D dims as columns and a step per row, panel_stride apart. */
@@ -114,7 +113,9 @@ static inline void pack_steps(uint16_t *panels, Rows rows, int64_t count, int64_
     for (int64_t row = 0; row < round_up(count, SIDE); row += 2)
         for (int64_t d = 0; d < rows.D; d += SIDE) {
             __m512i even = steps_of(rows, count, row, d), odd = steps_of(rows, count, row + 1, d);
-            pair_store(panels + d / SIDE * panel_stride, row, even, odd);
+            uint16_t *to = pair_at(panels + d / SIDE * panel_stride, row);
+            _mm512_storeu_si512(to, interleave_low(even, odd));
+            _mm512_storeu_si512(to + TILE, interleave_high(even, odd));
         }
 }
 
@@ -142,23 +143,33 @@ static inline void store_bf16(uint16_t *to, VecF v) {
     _mm256_storeu_si256((__m256i *)(void *)to, (__m256i)_mm512_cvtneps_pbh((__m512)v));
 }
 
-/* The first `count` rows, at most SIDE, = the transpose of from (D, SIDE), each column times its factor. */
-static inline void unpack_transposed(Rows rows, const float *from, int64_t count, Lanes factor) {
+/* The first `count` rows, at most SIDE, = the transpose of from (D, SIDE), each column times its factor.
+ * `unpacked`: the columns are in the order of unpack_low and unpack_high. */
+static ALWAYS_INLINE void unpack_transposed(Rows rows, const float *from, int64_t count, Lanes factor,
+                                            bool unpacked) {
     for (int64_t d = 0; d < rows.D; d += 16)
-        for (int64_t first = 0; first < count; first += 16) {
+        for (int64_t first = 0; first < SIDE; first += 16) {
             __m512i r[16];
             for (int i = 0; i < 16; i++)
                 r[i] =
                     (__m512i)(vec_load(from + (d + i) * SIDE + first) * (first ? factor.high : factor.low));
             pack16_transpose(r);
-            for (int64_t i = 0; i < min_of(16, count - first); i++)
-                store_bf16(rows_at(rows, first + i) + d, (VecF)r[i]);
+            for (int64_t i = 0; i < 16; i++) {
+                int64_t row = unpacked ? i / 4 * 8 + i % 4 + first / 4 : first + i;
+                if (row < count) store_bf16(rows_at(rows, row) + d, (VecF)r[i]);
+            }
         }
 }
 
-/* 2^t for t <= 0, and a little above; exactly 0 for t <= -127. */
+/* 2^t: 0 below 2^-126, NaN for NaN. The polynomial, a minimax fit with a relative error of 8e-8, is that of t
+ * minus the integer below it. */
 static inline VecF exp2_of(VecF t) {
-    return vec_exp2_within(vec_max(vec_set(-127.0f), t));
+    VecF r = (VecF)_mm512_reduce_ps((__m512)t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC), r2 = r * r;
+    VecF low = 0.693151295f * r + 1.0f, middle = 0.0557999127f * r + 0.240164444f;
+    VecF high = 0.00186713005f * r + 0.00901703071f;
+    VecF e = (high * r2 + middle) * r2 + low;
+    __mmask16 normal = _mm512_cmp_ps_mask((__m512)t, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
+    return (VecF)_mm512_maskz_scalef_ps(normal, (__m512)e, (__m512)t);
 }
 
 /* The keys [first, end) that each of SIDE queries sees. */
@@ -226,15 +237,44 @@ static inline void kept_draw(Kept *kept, const Dropout *dropout, int64_t b, int6
         }
 }
 
-/* The lanes that keep key k. */
-static inline __mmask16 kept_lanes(const Kept *kept, int64_t k, int half) {
-    return _mm512_test_epi32_mask((__m512i)kept->word[(uint64_t)k % 8 / 2][half],
-                                  _mm512_set1_epi32((int)(1u << dropout_bit(k))));
+/* Keys of the loops over weights: those of a query's four words. */
+enum { KEPT_KEYS = 8 };
+
+/* The bits of keys k, a multiple of KEPT_KEYS, and k + 1; the same as those of the next pairs. */
+typedef struct KeptBits {
+    __m512i of[2];
+} KeptBits;
+
+static inline KeptBits kept_bits(int64_t k) {
+    return (KeptBits){
+        {_mm512_set1_epi32((int)(1u << dropout_bit(k))), _mm512_set1_epi32((int)(1u << dropout_bit(k + 1)))}};
+}
+
+/* The lanes that keep key i of KEPT_KEYS. */
+static inline __mmask16 kept_lanes(const Kept *kept, KeptBits bits, int i, int half) {
+    return _mm512_test_epi32_mask((__m512i)kept->word[i / 2][half], bits.of[i % 2]);
 }
 
 /* Two rows of SIDE lanes as bf16: low lanes first. */
 static inline __m512i to_bf16(VecF low, VecF high) {
     return (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+}
+
+/* Element i of two such rows, alternating: i = 0 to 3, 8 to 11, 16 to 19 and 24 to 27; and the others. These
+ * take less than half the time of interleave_low and interleave_high. */
+static inline __m512i unpack_low(__m512i even, __m512i odd) {
+    return _mm512_unpacklo_epi16(even, odd);
+}
+static inline __m512i unpack_high(__m512i even, __m512i odd) {
+    return _mm512_unpackhi_epi16(even, odd);
+}
+
+/* A pair of steps of 16 columns, as bf16; lanes that are not kept become 0. Rounds ties up, which takes fewer
+ * instructions than rounding them to even. */
+static inline __m512i pair_of_kept(VecF even, VecF odd, __mmask16 even_kept, __mmask16 odd_kept) {
+    const __m512i half = _mm512_set1_epi32(0x8000);
+    __m512i low = _mm512_srli_epi32(_mm512_maskz_add_epi32(even_kept, (__m512i)even, half), 16);
+    return _mm512_mask_blend_epi16(0xaaaaaaaau, low, _mm512_maskz_add_epi32(odd_kept, (__m512i)odd, half));
 }
 
 #endif
