@@ -172,9 +172,11 @@ static void panel_run(const Scratch *scratch, const Head *head, int64_t q, int64
     int64_t seen = keys_seen(head->keys, head->f->spec->causal, q + queries - 1);
     for (int64_t k0 = begin; k0 < seen; k0 += SCORE_KEYS) {
         int64_t keys = round_up(min_of(SCORE_KEYS, seen - k0), SIDE);
-        for (int64_t k = 0; k < keys; k += SIDE)
+        for (int64_t k = 0; k < keys; k += SIDE) {
+            ahead_run(ahead, SIDE / 2);
             product->run(D, &(Left16){scratch->keys + (k0 + k) * D, SIDE, SIDE * SIDE}, scratch->query,
                          scratch->scores + k * SIDE, SIDE, false);
+        }
         hide(scratch->scores, &sight, k0, k0 + keys);
         softmax_carry(&run, scratch, head, q, k0, k0 + keys, k0 == begin, ahead);
         for (int64_t d = 0; d < D; d += SIDE)
@@ -198,8 +200,8 @@ static void head_run(const Scratch *scratch, const Head *head, Range queries) {
     head->f->product->begin();
     for (int64_t q = queries.from, next; q < queries.to; q = next) {
         next = min_of(q + SIDE, queries.to);
-        ahead_add(&ahead, head->out, q, next, true);
         ahead_add(&ahead, head->q, next, min_of(next + SIDE, queries.to), false);
+        ahead_add(&ahead, head->out, q, next, true);
         panel_run(scratch, head, q, next - q, &ahead);
     }
     head->f->product->end();
