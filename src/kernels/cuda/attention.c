@@ -209,14 +209,20 @@ static Status widen_caches(Stream *stream, DType type, DType cache, CudaAttentio
     return OK;
 }
 
-/* How many blocks attend with each head: fewer, the more heads there are to give every multiprocessor enough
- * to do. The result is the same, so the number of sequences may decide. */
-static int blocks_per_head(const CudaDevice *device, const CudaAttention *call) {
+/* How many query heads that share keys a block attends with: more, the more heads there are, so that keys are
+ * read less often but most multiprocessors have something to do. And how many blocks share the keys: fewer,
+ * the more heads there are. The result is the same, so the number of sequences may decide. */
+static void choose_blocks(const CudaDevice *device, const CudaAttention *call, int *ret_blocks,
+                          int *ret_queries) {
+    enum { BRIEF = 1024 }; /* keys up to which clusters of 4 blocks, which start earlier, are faster than 8 */
     const char *requested = getenv("WEFT_CUDA_CLUSTER");
-    int asked = requested ? atoi(requested) : 0;
-    if (asked == 1 || asked == 2 || asked == 8) return asked;
-    int64_t heads = (int64_t)call->B * call->H;
-    return heads <= device->processors / 4 ? 8 : heads <= device->processors ? 2 : 1;
+    int asked = requested ? atoi(requested) : 0, queries = 1, processors = device->processors;
+    int64_t heads = (int64_t)call->B * call->H, units = heads;
+    for (; queries < call->group && units > 3 * processors / 4; queries *= 2) units = heads / (2 * queries);
+    int few = call->keys <= BRIEF ? 4 : 8;
+    int blocks = units <= processors / 8 ? few : units <= processors / 2 ? 2 : 1;
+    *ret_blocks = asked == 1 || asked == 2 || asked == 4 || asked == 8 ? asked : blocks;
+    *ret_queries = queries;
 }
 
 /* The numbers of new and past positions are known only on the device, and are clamped there. */
@@ -231,8 +237,9 @@ Status attention_decode_cuda(Stream *stream, Tensor out, Tensor kcache, Tensor v
     call.fresh = fresh.data;
     call.causal = true;
     if (call.queries == 1 && attention_cluster_supports(qkv.dtype, kcache.dtype, &call, k, v)) {
-        int blocks = blocks_per_head(cuda_device(stream), &call);
-        LAUNCH(launch_attention_cluster(cuda_stream(stream), qkv.dtype, &call, k, v, blocks));
+        int blocks, queries;
+        choose_blocks(cuda_device(stream), &call, &blocks, &queries);
+        LAUNCH(launch_attention_cluster(cuda_stream(stream), qkv.dtype, &call, k, v, blocks, queries));
         return OK;
     }
     if (call.queries == 1) {

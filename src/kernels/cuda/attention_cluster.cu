@@ -1,16 +1,21 @@
 // Attention over KV caches for one new position, in 16 bits (Hopper and later).
 //
-// The cached keys of a query head are split into contiguous parts, one for each rank of four warps.
-// A key is read by LANES lanes, 8 elements each, and each such group keeps a running softmax over its keys.
-// At the end, groups, warps and ranks are combined in a fixed order. With few heads, a rank is a block, and
-// the ranks of a head are a cluster, so that most of the device reads keys. With many, one or two blocks take
-// all ranks of a head, two at a time each. All have the same bits: each operation is rounded as written, so
-// that the compiler cannot contract them in different ways.
+// A block attends with one or more query heads that share keys, so that it reads these only once. The keys
+// are split into contiguous parts, one for each rank of four warps. The warps of a rank take its tiles of 16
+// keys in turn, and each keeps a running softmax. At the end, the softmaxes of all warps are combined in a
+// fixed order. With few heads, a rank is a block, and the ranks of a head are a cluster, so that most of the
+// device reads keys. With many, one or two blocks take all ranks of a head, up to two at a time each. All
+// have the same bits.
 //
-// The new key and value are read from the input and added by one group. In a recording, the first keys and
-// values are loaded before the previous kernel has finished, and the rest are on their way to the L2 cache.
-// From then on, the next keys are loaded before these are added.
+// Scores and weighted sums are products by mma: of keys with queries, and of values with weights. A weight is
+// the sum of two 16-bit numbers, so that it keeps its precision.
+//
+// The new key and value are read from the input and put into the tile that they belong to. In a recording,
+// each warp's first tiles are copied to shared memory before the previous kernel has finished, and the rest
+// are on their way to the L2 cache. From then on, a tile is replaced by the next one as soon as it was used.
 #include "kernels/cuda/attention_cluster.h"
+
+#include <algorithm>
 
 #include "kernels/cuda/act.cuh"
 #include "kernels/cuda/attention.cuh"
@@ -18,133 +23,130 @@
 
 namespace {
 
-constexpr int warps = 4, threads = 32 * warps, ahead = 4, slot = 8; // of a rank; slot: elements of a lane
-constexpr float log2_e = 1.44269504f;                               // scores are in units of log 2
-constexpr int ranks = cluster_size, newest = 1;                     // newest: the rank of the new key
+constexpr int warps = 4, ranks = cluster_size; // warps of a rank
+constexpr int tile = 16, slot = 8;             // keys; elements in 16 bytes
+constexpr float log2_e = 1.44269504f;          // scores are in units of log 2
 
-// How BLOCKS blocks share the ranks of a head: those that a block has at a time, and in all.
-template <int BLOCKS> constexpr int at_once = BLOCKS == ranks ? 1 : 2;
-template <int BLOCKS> constexpr int own_ranks = ranks / BLOCKS;
-
-struct Mix {
-    float most = -infinity, total = 0, sum[slot] = {};
+// How blocks share the ranks of a head: BLOCKS blocks with HERE ranks at a time each. A warp has memory for
+// STAGES tiles.
+template <int BLOCKS, int HERE, int STAGES> struct Plan {
+    static constexpr int blocks = BLOCKS, here = HERE, stages = STAGES;
+    static constexpr int rank_step = here * blocks, threads = 32 * warps * here;
 };
 
-__device__ inline void shrink_to(Mix &mix, float most) {
-    float shrink = mix.most == -infinity ? 0 : power_of_2(__fsub_rn(mix.most, most));
-    mix.total = __fmul_rn(mix.total, shrink);
-#pragma unroll
-    for (int i = 0; i < slot; i++) mix.sum[i] = __fmul_rn(mix.sum[i], shrink);
-    mix.most = most;
-}
+// Query heads of a block: the softmaxes of all ranks must fit in shared memory.
+template <int D> constexpr int most_queries = D <= 64 ? 8 : 512 / D;
 
-// A lane's elements, as loaded: converting them late takes fewer registers.
-template <typename T> __device__ inline float element(const uint4 &pack, int i) {
-    const uint32_t word = i / 2 == 0 ? pack.x : i / 2 == 1 ? pack.y : i / 2 == 2 ? pack.z : pack.w;
-    uint16_t bits = (uint16_t)(word >> (i % 2 * 16));
-    T value;
-    memcpy(&value, &bits, sizeof value);
-    return to_float(value);
-}
+// ---- tiles ----
 
-template <typename T> __device__ inline void add_key(Mix &mix, float weight, const uint4 &value) {
-    mix.total = __fadd_rn(mix.total, weight);
-#pragma unroll
-    for (int i = 0; i < slot; i++) mix.sum[i] = __fmaf_rn(weight, element<T>(value, i), mix.sum[i]);
-}
-
-// The product of a query and a key, returned to the lanes of the group.
-template <typename T, int LANES>
-__device__ inline float score_of(const float (&query)[slot], const uint4 &key) {
-    float score = 0;
-#pragma unroll
-    for (int i = 0; i < slot; i++) score = __fmaf_rn(query[i], element<T>(key, i), score);
-#pragma unroll
-    for (int lane = LANES / 2; lane > 0; lane /= 2)
-        score = __fadd_rn(score, __shfl_xor_sync(full_warp, score, lane));
-    return score;
-}
-
-// The next keys of a warp: of a rank, from `first` to before `end`.
-struct Stage {
-    int rank, first, end;
+// Keys and values of a tile in shared memory: 16 rows each. Slots of a row are permuted, so that the same
+// slot of 8 rows is in different banks. Addresses are in bytes, and those of tiles multiples of 512.
+template <int D> struct Tile {
+    static constexpr int slots = D / slot, row_bytes = 2 * D, half = tile * row_bytes, size = 2 * half;
+    static __device__ uint32_t place(int row, int at) {
+        return row * row_bytes + 16 * (at ^ (slots < 8 ? row / (8 / slots) % slots : row % 8));
+    }
+    // From the place of slot 0 or 1 to that of the slot 2 j further.
+    static __device__ uint32_t further(uint32_t from, int j) { return from ^ 32 * j; }
 };
 
-template <typename T, int LANES> struct Reader {
-    static constexpr int step = threads / LANES; // groups of a rank
-    const T *k, *v;                              // the head's caches, at the lane's elements
-    int64_t row;
-    int group; // of the warp
-    struct Rows {
-        uint4 keys[ahead], values[ahead];
-    };
-    __device__ Rows load(const Stage &stage) const {
-        Rows rows;
+__device__ inline void load_matrices(uint32_t (&to)[4], uint32_t row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(row)
+                 : "memory");
+}
+template <int AFTER> __device__ inline void load_matrices_transposed(uint32_t (&to)[4], uint32_t row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4 + %5];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(row), "n"(AFTER)
+                 : "memory");
+}
+template <int AFTER> __device__ inline void copy_16(uint32_t to, const void *from, int bytes) {
+    asm volatile("cp.async.cg.shared.global [%0 + %1], [%2], 16, %3;" ::"r"(to), "n"(AFTER), "l"(from),
+                 "r"(bytes)
+                 : "memory");
+}
+
+// Keys from `key` to before `end` of a rank, of which a warp has the first 16.
+struct Cursor {
+    int rank, key, end;
+};
+
+// The keys that a query attends to: from `first` to `newest`, which is not in the cache. Each rank has
+// `each`.
+struct Keys {
+    int first, newest, each;
+    int newest_rank, newest_warp;
+    __device__ Keys(const CudaAttention &call, int past) {
+        first = call.window ? max(past + 1 - call.window, 0) : 0;
+        newest = past;
+        each = (past + 1 - first + ranks - 1) / ranks;
+        newest_rank = (past - first) / each;
+        newest_warp = (past - first - newest_rank * each) / tile % warps;
+        asm volatile("" : "+r"(newest_rank), "+r"(newest_warp)); // now: a division takes long
+    }
+    // Ranks that do not exist have none.
+    __device__ Cursor start(int rank, int warp) const {
+        const int begin = first + rank * each;
+        return {rank, begin + warp * tile, rank < ranks ? min(begin + each, newest + 1) : 0};
+    }
+    __device__ Cursor next(const Cursor &at, int warp, int rank_step) const {
+        const int key = at.key + warps * tile;
+        return key < at.end ? Cursor{at.rank, key, at.end} : start(at.rank + rank_step, warp);
+    }
+};
+
+// Copies tiles of a head's caches, whose rows are contiguous, to shared memory.
+template <typename T, int D> struct Reader {
+    static constexpr int slots = D / slot, rows = 32 / slots, rounds = tile / rows; // rows: at a time
+    const T *k, *v;
+    // Rows that are not in the cache become zero. Always makes one group of copies.
+    __device__ void copy(uint32_t to, const Cursor &at, int newest) const {
+        const int lane = threadIdx.x % 32, from = lane / slots, end = min(at.end, newest) - at.key - from;
+        if (at.key < at.end) {
+            const T *keys = k + (int64_t)at.key * D + lane * slot,
+                    *values = v + (int64_t)at.key * D + lane * slot;
 #pragma unroll
-        for (int a = 0; a < ahead; a++) {
-            const int at = stage.first + group + a * step;
-            rows.keys[a] = rows.values[a] = make_uint4(0, 0, 0, 0);
-            if (at < stage.end) {
-                rows.keys[a] = *reinterpret_cast<const uint4 *>(k + at * row);
-                rows.values[a] = *reinterpret_cast<const uint4 *>(v + at * row);
+            for (int i = 0; i < rounds; i++) {
+                const uint32_t place = to + Tile<D>::place(i * rows + from, lane % slots);
+                const int bytes = i * rows < end ? 16 : 0;
+                copy_16<0>(place, keys + i * rows * D, bytes);
+                copy_16<Tile<D>::half>(place, values + i * rows * D, bytes);
             }
         }
-        return rows;
+        copy_group();
     }
-    __device__ void add(Mix &mix, const float (&query)[slot], const Rows &rows, const Stage &stage) const {
-        float score[ahead], most = mix.most;
-#pragma unroll
-        for (int a = 0; a < ahead; a++) {
-            score[a] = score_of<T, LANES>(query, rows.keys[a]);
-            if (stage.first + group + a * step >= stage.end) score[a] = -infinity;
-            most = fmaxf(most, score[a]);
-        }
-        if (most == -infinity) return;
-        shrink_to(mix, most);
-#pragma unroll
-        for (int a = 0; a < ahead; a++) {
-            const float weight = score[a] == -infinity ? 0.0f : power_of_2(__fsub_rn(score[a], most));
-            add_key<T>(mix, weight, rows.values[a]);
-        }
+    // A hint: fetches keys into the L2 cache.
+    __device__ void prefetch(int begin, int end) const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        if (begin >= end) return;
+        const uint32_t bytes = (uint32_t)((end - begin) * D * sizeof(T));
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(k + (int64_t)begin * D), "r"(bytes)
+                     : "memory");
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(v + (int64_t)begin * D), "r"(bytes)
+                     : "memory");
+#endif
     }
 };
 
-// Combines the groups of a warp, and stores the result: D sums, the maximum and the total.
-template <int D> __device__ inline void join_groups(Mix &mix, float *piece) {
-    constexpr int lanes = D / slot;
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int way = lanes; way < 32; way *= 2) {
-        shrink_to(mix, fmaxf(mix.most, __shfl_xor_sync(full_warp, mix.most, way)));
-        mix.total = __fadd_rn(mix.total, __shfl_xor_sync(full_warp, mix.total, way));
-#pragma unroll
-        for (int i = 0; i < slot; i++)
-            mix.sum[i] = __fadd_rn(mix.sum[i], __shfl_xor_sync(full_warp, mix.sum[i], way));
-    }
-    if (lane < lanes) {
-#pragma unroll
-        for (int i = 0; i < slot; i++) piece[lane * slot + i] = mix.sum[i];
-    }
-    if (lane == 0) piece[D] = mix.most, piece[D + 1] = mix.total;
+// ---- softmax ----
+
+// Transposes an 8 x 8 matrix of 16-bit elements, of which lane 4g + t has elements 2t and 2t + 1 of row g.
+__device__ inline uint32_t transpose(uint32_t pair) {
+    uint32_t result;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+    return result;
 }
 
-// Combines element d of COUNT partial softmaxes.
-struct Joined {
-    float sum, most, total;
-};
-template <int D, int COUNT> __device__ inline Joined join(const float *pieces, int d) {
-    float most = -infinity, total = 0, sum = 0;
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) most = fmaxf(most, pieces[i * (D + 2) + D]);
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) {
-        const float *piece = pieces + i * (D + 2);
-        float shrink = piece[D] == -infinity ? 0.0f : power_of_2(__fsub_rn(piece[D], most));
-        total = __fmaf_rn(piece[D + 1], shrink, total);
-        sum = __fmaf_rn(piece[d], shrink, sum);
+// Where the softmaxes of warps are: (query, rank, warp, D sums, maximum and total). The distance between two
+// is such that combine reads different banks.
+template <int D> struct Piece {
+    static constexpr int size = D + 5, count = ranks * warps;
+    static __device__ int place(int query, int rank, int warp) {
+        return ((query * ranks + rank) * warps + warp) * size;
     }
-    return {sum, most, total};
-}
+};
 
 // Stores a value in the first block of the cluster.
 template <int BLOCKS> __device__ inline void store_first(float *to, float value) {
@@ -154,112 +156,278 @@ template <int BLOCKS> __device__ inline void store_first(float *to, float value)
         store_remote(to, 0, __float_as_uint(value));
 }
 
-// Combines the warps of each of a block's ranks. All threads of the first block may then read all `parts`.
-template <int D, int BLOCKS> __device__ inline void join_warps(const float *pieces, float *parts, int block) {
-    constexpr int size = D + 2, here = at_once<BLOCKS>;
-    __syncthreads();
-    if (BLOCKS > 1) cluster_wait();
-    for (int i = threadIdx.x; i < own_ranks<BLOCKS> * D; i += here * threads) {
-        const int own = i / D, d = i % D, rank = own / here * here * BLOCKS + block * here + own % here;
-        const Joined joined = join<D, warps>(pieces + own * warps * size, d);
-        float *to = parts + rank * size;
-        store_first<BLOCKS>(to + d, joined.sum);
-        if (d == 0) store_first<BLOCKS>(to + D, joined.most);
-        if (d == 0) store_first<BLOCKS>(to + D + 1, joined.total);
-    }
-    if (BLOCKS == 1) __syncthreads();
-    if (BLOCKS > 1) cluster_arrive();
-    if (BLOCKS > 1) cluster_wait();
-}
+// A warp's softmax. Lane 4g + t has queries 2t and 2t + 1, elements g and g + 8 of every 16, and the part of
+// the totals that is from keys g and g + 8 of every tile.
+template <typename T, int D> struct Mix {
+    static constexpr int slots = D / slot, some = D / 16 < 4 ? D / 16 : 4; // some: 16 elements, at a time
+    float most[2] = {-infinity, -infinity}, total[2] = {}, sum[D / 16][4] = {};
 
-// A warp's first keys, `shift` after those of its rank. Ranks that do not exist have none.
-__device__ inline Stage stage_of(const CudaAttention &call, int past, int rank, int shift) {
-    const int hidden = call.window ? max(past + 1 - call.window, 0) : 0;
-    const int each = (past - hidden + ranks - 1) / ranks, begin = hidden + rank * each;
-    return {rank, begin + shift, min(begin + each, past)};
-}
-
-// A hint: fetches what a rank does not load at once into the L2 cache.
-template <typename T> __device__ inline void prefetch(const T *rows, int64_t row, int begin, int end) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if (begin < end)
-        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(rows + begin * row),
-                     "r"((uint32_t)((end - begin) * row * sizeof(T)))
-                     : "memory");
-#endif
-}
-
-// The softmax of the new key alone, in the warp's last group. Also appends it to the caches.
-template <typename T, int D>
-__device__ inline void start_with(Mix &mix, const CudaAttention &call, const CudaHeads &k_new,
-                                  const CudaHeads &v_new, const float (&query)[slot], int b, int h,
-                                  const Span &span) {
-    constexpr int lanes = D / slot;
-    const int lane = threadIdx.x % 32, at = lane % lanes * slot, kv = h / call.group;
-    const uint4 k = *reinterpret_cast<const uint4 *>(head_rows<const T>(k_new, b, kv) + at);
-    const uint4 v = *reinterpret_cast<const uint4 *>(head_rows<const T>(v_new, b, kv) + at);
-    const float score = score_of<T, lanes>(query, k);
-    if (lane < 32 - lanes) return;
-    mix.most = score;
-    add_key<T>(mix, 1, v);
-    if (!span.queries || h % call.group) return;
-    const int64_t to = span.offset * call.k.row + at;
-    *reinterpret_cast<uint4 *>(head_rows<T>(call.k, b, kv) + to) = k;
-    *reinterpret_cast<uint4 *>(head_rows<T>(call.v, b, kv) + to) = v;
-}
-
-// `early`: in a recording, in which nothing writes the counts or these rows of the caches.
-template <typename T, int D, int BLOCKS>
-__global__ void __launch_bounds__(at_once<BLOCKS> *threads, BLOCKS == ranks ? 1 : 2)
-    cluster_kernel(CudaAttention call, CudaHeads k_new, CudaHeads v_new, bool early) {
-    constexpr int lanes = D / slot, groups = 32 / lanes, size = D + 2, here = at_once<BLOCKS>;
-    __shared__ float pieces[own_ranks<BLOCKS> * warps * size], parts[ranks * size];
-    const int head = blockIdx.x / BLOCKS, b = head / call.H, h = head % call.H;
-    const int kv = h / call.group, warp = warp_number() % warps, part = threadIdx.x % lanes;
-    const int block = BLOCKS == 1 ? 0 : (int)cluster_rank(), rank = block * here + warp_number() / warps;
-    const T *k_cache = head_rows<const T>(call.k, b, kv), *v_cache = head_rows<const T>(call.v, b, kv);
-    const Reader<T, lanes> reader = {k_cache + part * slot, v_cache + part * slot, call.k.row,
-                                     (int)threadIdx.x % 32 / lanes};
-    chain_next();
-    if (BLOCKS > 1) cluster_arrive();
-    if (!early) chain_wait();
-    const Span span = span_of(call, b);
-    Stage stage = stage_of(call, span.offset, rank, warp * groups);
-    auto rows = reader.load(stage);
-    if (early) {
-        const int next = stage.first + ahead * reader.step, end = BLOCKS == ranks ? stage.end : span.offset;
-        const bool fetches = BLOCKS == ranks || block == 0;
-        if (fetches && threadIdx.x == 0) prefetch(k_cache, call.k.row, next, end);
-        if (fetches && threadIdx.x == 32) prefetch(v_cache, call.v.row, next, end);
-        chain_wait();
-    }
-
-    Mix mix;
-    float query[slot];
-    const uint4 q = *reinterpret_cast<const uint4 *>(head_rows<const T>(call.q, b, h) + part * slot);
+    // `query` is the second operand of an mma. `count`: the keys of the tile. Loads come before what they do
+    // not depend on, and products that do not depend on each other follow each other.
+    __device__ void add(uint32_t at, const uint32_t (&query)[slots], float scale, int count) {
+        const int lane = threadIdx.x % 32;
+        const uint32_t keys = at + Tile<D>::place(lane % 16, lane / 16),
+                       values = at + Tile<D>::place(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+        float part[2][4] = {};
+        uint32_t rows[some][4];
 #pragma unroll
-    for (int i = 0; i < slot; i++) query[i] = __fmul_rn(element<T>(q, i), call.scale * log2_e);
-    if (rank == newest && warp == warps - 1) start_with<T, D>(mix, call, k_new, v_new, query, b, h, span);
-    while (stage.rank < ranks) {
-        Stage next = {stage.rank, stage.first + ahead * reader.step, stage.end};
-        if (next.first >= next.end)
-            next = stage_of(call, span.offset, stage.rank + here * BLOCKS, warp * groups);
-        const auto next_rows = reader.load(next);
-        if (stage.first < stage.end) reader.add(mix, query, rows, stage);
-        if (next.rank != stage.rank) {
-            const int own = stage.rank / (here * BLOCKS) * here + warp_number() / warps;
-            join_groups<D>(mix, pieces + (own * warps + warp) * size);
-            mix = Mix();
+        for (int i = 0; i < D / 16; i += some) {
+#pragma unroll
+            for (int j = 0; j < some; j++) load_matrices(rows[j], Tile<D>::further(keys, i + j));
+#pragma unroll
+            for (int j = 0; j < some; j++)
+                multiply_add<T>(part[j % 2], rows[j], query[2 * (i + j)], query[2 * (i + j) + 1]);
         }
-        stage = next;
-        rows = next_rows;
+        auto load_values = [&](int i) {
+#pragma unroll
+            for (int j = 0; j < some; j++)
+                load_matrices_transposed<Tile<D>::half>(rows[j], Tile<D>::further(values, i + j));
+        };
+        load_values(0);
+        uint32_t high[2], low[2];
+        weigh(high, low, part, scale, count);
+#pragma unroll
+        for (int i = 0; i < D / 16; i += some) {
+            if (i) load_values(i);
+#pragma unroll
+            for (int j = 0; j < some; j++) multiply_add<T>(sum[i + j], rows[j], high[0], high[1]);
+#pragma unroll
+            for (int j = 0; j < some; j++) multiply_add<T>(sum[i + j], rows[j], low[0], low[1]);
+        }
     }
-    join_warps<D, BLOCKS>(pieces, parts, block);
+    // Stores the softmax of the first `count` queries in the first block.
+    template <int BLOCKS> __device__ void store(float *to, int rank, int warp, int count) const {
+        const int lane = threadIdx.x % 32, g = lane / 4;
+        float all[2] = {total[0], total[1]};
+#pragma unroll
+        for (int way = 4; way < 32; way *= 2)
+#pragma unroll
+            for (float &one : all) one = __fadd_rn(one, __shfl_xor_sync(full_warp, one, way));
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const int query = lane % 4 * 2 + j;
+            if (query >= count) continue;
+            float *piece = to + Piece<D>::place(query, rank, warp);
+#pragma unroll
+            for (int i = 0; i < D / 16; i++) {
+                store_first<BLOCKS>(piece + 16 * i + g, sum[i][j]);
+                store_first<BLOCKS>(piece + 16 * i + g + 8, sum[i][2 + j]);
+            }
+            if (g == 0) store_first<BLOCKS>(piece + D, most[j]);
+            if (g == 0) store_first<BLOCKS>(piece + D + 1, all[j]);
+        }
+    }
+
+  private:
+    // The weights of keys g (0, 1) and g + 8 (2, 3), as the second operand of an mma. Adds them to the
+    // totals.
+    __device__ void weigh(uint32_t (&high)[2], uint32_t (&low)[2], const float (&part)[2][4], float scale,
+                          int count) {
+        const int g = (int)threadIdx.x % 32 / 4;
+        float score[4], now[2], shrink[2];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            score[j] = __fmul_rn(__fadd_rn(part[0][j], part[1][j]), scale);
+            if (g + j / 2 * 8 >= count) score[j] = -infinity;
+        }
+#pragma unroll
+        for (int j = 0; j < 2; j++) now[j] = fmaxf(most[j], fmaxf(score[j], score[2 + j]));
+#pragma unroll
+        for (int way = 4; way < 32; way *= 2)
+#pragma unroll
+            for (float &one : now) one = fmaxf(one, __shfl_xor_sync(full_warp, one, way));
+#pragma unroll
+        for (int j = 0; j < 4; j++) score[j] = power_of_2(__fsub_rn(score[j], now[j % 2]));
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const uint32_t pair = round_pair<T>(score[2 * j], score[2 * j + 1]);
+            const float2 kept = pair_values<T>(pair);
+            high[j] = transpose(pair);
+            low[j] = transpose(
+                round_pair<T>(__fsub_rn(score[2 * j], kept.x), __fsub_rn(score[2 * j + 1], kept.y)));
+        }
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            shrink[j] = power_of_2(__fsub_rn(most[j], now[j]));
+            total[j] = __fmaf_rn(total[j], shrink[j], __fadd_rn(score[j], score[2 + j]));
+            most[j] = now[j];
+        }
+#pragma unroll
+        for (int i = 0; i < D / 16; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) sum[i][j] = __fmul_rn(sum[i][j], shrink[j % 2]);
+    }
+};
+
+// Combines the softmaxes of all warps of a head: `put(query, d, value)` gets each result. Four lanes take a
+// quarter of them each. A warp takes 8 elements at a time.
+template <int D, int WARPS, typename Put>
+__device__ inline void combine(const float *pieces, int queries, Put put) {
+    static_assert(Piece<D>::count == 32, "one for each lane");
+    constexpr int octets = D / 8, size = Piece<D>::size;
+    const int lane = threadIdx.x % 32, quarter = lane % 4, each = (queries * octets + WARPS - 1) / WARPS;
+    const int begin = warp_number() * each, end = min(begin + each, queries * octets);
+    float factor = 0, share = 0;
+    for (int i = begin; i < end; i++) {
+        const float *all = pieces + Piece<D>::place(i / octets, 0, 0);
+        if (i == begin || i % octets == 0) {
+            const float most = all[lane * size + D], total = all[lane * size + D + 1];
+            factor = power_of_2(__fsub_rn(most, warp_max(most)));
+            share = reciprocal(warp_sum(__fmul_rn(total, factor)));
+        }
+        const int d = i % octets * 8 + lane / 4;
+        float sum = 0;
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            sum = __fmaf_rn(all[(quarter * 8 + j) * size + d],
+                            __shfl_sync(full_warp, factor, quarter * 8 + j), sum);
+        sum = __fadd_rn(sum, __shfl_xor_sync(full_warp, sum, 1));
+        sum = __fadd_rn(sum, __shfl_xor_sync(full_warp, sum, 2));
+        if (quarter == 0) put(i / octets, d, __fmul_rn(sum, share));
+    }
+}
+
+// ---- kernel ----
+
+// The query heads of a block: `count` from head h of sequence b on, which share key head kv.
+struct Queries {
+    int b, kv, h, count;
+    __device__ Queries(const CudaAttention &call, int index, int most) {
+        const int split = (call.group + most - 1) / most, heads = call.H / call.group;
+        const int chunk = index % split, head = index / split, first = chunk * most;
+        b = head / heads, kv = head % heads;
+        h = kv * call.group + first, count = min(call.group - first, most);
+    }
+};
+
+// Of a block that has `queries` query heads.
+template <int D, typename P> int shared_floats(int queries) {
+    return Tile<D>::size / 4 * warps * P::here * P::stages + queries * Piece<D>::count * Piece<D>::size;
+}
+
+// A lane's slots of the new key and value.
+template <typename T, int D> struct Newest {
+    static constexpr int slots = D / slot, count = (2 * slots + 31) / 32;
+    uint4 words[count];
+    template <typename Body> __device__ void each(Body body) {
+#pragma unroll
+        for (int i = 0; i < count; i++) {
+            const int at = i * 32 + (int)threadIdx.x % 32;
+            if (at < 2 * slots) body(words[i], at / slots, at % slots); // of keys or of values, and which
+        }
+    }
+    __device__ void load(const CudaHeads &k, const CudaHeads &v, int b, int kv) {
+        each([&](uint4 &word, int of, int at) {
+            word = reinterpret_cast<const uint4 *>(head_rows<const T>(of ? v : k, b, kv))[at];
+        });
+    }
+    __device__ void append(const CudaAttention &call, int b, int kv, int key) {
+        each([&](uint4 &word, int of, int at) {
+            const CudaHeads &to = of ? call.v : call.k;
+            reinterpret_cast<uint4 *>(head_rows<T>(to, b, kv) + key * to.row)[at] = word;
+        });
+    }
+    __device__ void put(uint32_t to, int row) {
+        each([&](uint4 &word, int of, int at) {
+            asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to + of * Tile<D>::half +
+                                                                       Tile<D>::place(row, at)),
+                         "r"(word.x), "r"(word.y), "r"(word.z), "r"(word.w)
+                         : "memory");
+        });
+    }
+};
+
+// A lane's words of the queries, the second operand of an mma. Those that do not exist are zero.
+template <typename T, int D>
+__device__ inline void load_query(uint32_t (&query)[D / slot], const CudaAttention &call,
+                                  const Queries &own) {
+    const int lane = threadIdx.x % 32, g = lane / 4;
+    const uint32_t *from =
+        reinterpret_cast<const uint32_t *>(head_rows<const T>(call.q, own.b, own.h + min(g, own.count - 1)));
+#pragma unroll
+    for (int i = 0; i < D / slot; i++) query[i] = g < own.count ? from[4 * i + lane % 4] : 0;
+}
+
+// Starts to copy a warp's first tiles. In a recording, also fetches the rest into the L2 cache. Returns the
+// first tile that is not being copied.
+template <typename P, typename T, int D>
+__device__ inline Cursor copy_first(const Reader<T, D> &reader, const Keys &keys, Cursor at, uint32_t ring,
+                                    int warp, bool early) {
+#pragma unroll 1
+    for (int i = 0; i < P::stages; i++) {
+        reader.copy(ring + i * Tile<D>::size, at, keys.newest);
+        at = keys.next(at, warp, P::rank_step);
+    }
+    if (early && warp == 0 && threadIdx.x % 32 == 0)
+#pragma unroll 1
+        for (Cursor rest = at; rest.rank < ranks; rest = keys.start(rest.rank + P::rank_step, 0))
+            reader.prefetch(rest.key, min(rest.end, keys.newest));
+    return at;
+}
+
+// `early`: in a recording, where the counts and the cached keys and values may be read before the previous
+// kernel has finished. Within a replay, only this kernel writes to the caches, and only the newest row, which
+// it takes from its input; the counts are written after the last attention, if at all. Replays do not
+// overlap.
+template <typename T, int D, typename P>
+__global__ void __launch_bounds__(P::threads, 512 / P::threads)
+    cluster_kernel(CudaAttention call, CudaHeads k_new, CudaHeads v_new, int queries, bool early) {
+    constexpr int size = Tile<D>::size;
+    extern __shared__ __align__(1024) char memory[];
+    const int warp = warp_number() % warps, block = P::blocks == 1 ? 0 : (int)cluster_rank();
+    const int rank = block * P::here + warp_number() / warps;
+    const Queries own(call, blockIdx.x / P::blocks, queries);
+    const uint32_t ring = shared_address(memory) + warp_number() * P::stages * size;
+    float *pieces = reinterpret_cast<float *>(memory + P::here * warps * P::stages * size);
+    const Reader<T, D> reader = {head_rows<const T>(call.k, own.b, own.kv),
+                                 head_rows<const T>(call.v, own.b, own.kv)};
+    chain_next();
+    if (P::blocks > 1) cluster_arrive();
+    if (!early) chain_wait();
+    const Span span = span_of(call, own.b);
+    const Keys keys(call, span.offset);
+    Cursor at = keys.start(rank, warp), ahead = copy_first<P>(reader, keys, at, ring, warp, early);
+    if (P::blocks > 1) cluster_wait();
+    if (early) chain_wait();
+
+    uint32_t query[D / slot];
+    load_query<T, D>(query, call, own);
+    const bool has_newest = keys.newest_rank % P::rank_step == rank && keys.newest_warp == warp;
+    Newest<T, D> newest;
+    if (has_newest) {
+        newest.load(k_new, v_new, own.b, own.kv);
+        if (span.queries && own.h % call.group == 0) newest.append(call, own.b, own.kv, keys.newest);
+    }
+    Mix<T, D> mix;
+#pragma unroll 1
+    for (int stage = 0; at.rank < ranks; stage = stage + 1 < P::stages ? stage + 1 : 0) {
+        const uint32_t now = ring + stage * size;
+        copy_wait<P::stages - 1>();
+        __syncwarp();
+        if (at.key < at.end) {
+            if (has_newest && at.rank == keys.newest_rank && keys.newest - at.key < tile) {
+                newest.put(now, keys.newest - at.key);
+                __syncwarp();
+            }
+            mix.add(now, query, call.scale * log2_e, at.end - at.key);
+        }
+        __syncwarp();
+        reader.copy(now, ahead, keys.newest);
+        ahead = keys.next(ahead, warp, P::rank_step);
+        const Cursor next = keys.next(at, warp, P::rank_step);
+        if (next.rank != at.rank) {
+            mix.template store<P::blocks>(pieces, at.rank, warp, own.count);
+            mix = Mix<T, D>();
+        }
+        at = next;
+    }
+    if (P::blocks == 1) __syncthreads();
+    if (P::blocks > 1) cluster_arrive();
+    if (P::blocks > 1) cluster_wait();
     if (block > 0 || !span.queries) return;
-    for (int d = threadIdx.x; d < D; d += blockDim.x) {
-        const Joined joined = join<D, ranks>(parts, d);
-        head_rows<T>(call.out, b, h)[d] = from_float<T>(joined.sum * reciprocal(joined.total));
-    }
+    combine<D, P::threads / 32>(pieces, own.count, [&](int query, int d, float value) {
+        head_rows<T>(call.out, own.b, own.h + query)[d] = from_float<T>(value);
+    });
 }
 
 // Whether rows start at multiples of 16 bytes.
@@ -268,22 +436,46 @@ bool is_aligned(const CudaHeads &heads) {
            heads.row % slot == 0;
 }
 
-template <typename T, int D, int BLOCKS>
-cudaError_t start_with_blocks(cudaStream_t stream, const CudaAttention &call, CudaHeads k, CudaHeads v) {
-    const unsigned blocks = (unsigned)(call.B * call.H) * BLOCKS;
+// Preferred percentage of shared memory, where the driver's default is worse. A multiprocessor divides its
+// memory between shared memory and L1 cache anew only while it is idle, so blocks that need another division
+// than the kernels around them start late. Measured with the linear layers of linear_fused.cu.
+int carveout(int blocks, int queries) {
+    return blocks == 4 ? 14 : blocks == 1 && queries > 1 ? 44 : cudaSharedmemCarveoutDefault;
+}
+
+template <typename T, int D, typename P>
+cudaError_t start_plan(cudaStream_t stream, const CudaAttention &call, CudaHeads k, CudaHeads v,
+                       int queries) {
+    queries = std::min(std::min(call.group, queries), (int)most_queries<D>);
+    const unsigned blocks =
+        (unsigned)(call.B * (call.H / call.group) * ((call.group + queries - 1) / queries)) * P::blocks;
+    const size_t bytes = shared_floats<D, P>(queries) * sizeof(float);
     const bool early = is_recorded(stream);
-    auto kernel = cluster_kernel<T, D, BLOCKS>;
-    if (BLOCKS == 1)
-        return launch_chained(stream, kernel, blocks, at_once<1> * threads, 0, call, k, v, early);
-    return launch_cluster(true, BLOCKS, stream, kernel, blocks, at_once<BLOCKS> * threads, 0, call, k, v,
+    auto kernel = cluster_kernel<T, D, P>;
+    cudaError_t error = allow_shared(kernel, bytes);
+    if (error == cudaSuccess)
+        error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                     carveout(P::blocks, queries));
+    if (error != cudaSuccess) return error;
+    if (P::blocks == 1)
+        return launch_chained(stream, kernel, blocks, P::threads, bytes, call, k, v, queries, early);
+    return launch_cluster(true, P::blocks, stream, kernel, blocks, P::threads, bytes, call, k, v, queries,
                           early);
 }
 
+// With few heads, or up to `brief` cached keys and a query head per block, a warp has memory for one tile:
+// smaller blocks start earlier. Otherwise for two, so that one is copied while the other is used. Blocks with
+// wide heads have half as many warps.
 template <typename T, int D>
-cudaError_t start(cudaStream_t stream, const CudaAttention &call, CudaHeads k, CudaHeads v, int blocks) {
-    if (blocks == 1) return start_with_blocks<T, D, 1>(stream, call, k, v);
-    if (blocks == 2) return start_with_blocks<T, D, 2>(stream, call, k, v);
-    return start_with_blocks<T, D, ranks>(stream, call, k, v);
+cudaError_t start(cudaStream_t stream, const CudaAttention &call, CudaHeads k, CudaHeads v, int blocks,
+                  int queries) {
+    constexpr int here = D > 64 ? 1 : 2, brief = 1024;
+    if (blocks == 1) return start_plan<T, D, Plan<1, here, 2>>(stream, call, k, v, queries);
+    if (blocks == 2 && call.keys <= brief && queries == 1)
+        return start_plan<T, D, Plan<2, here, 1>>(stream, call, k, v, queries);
+    if (blocks == 2) return start_plan<T, D, Plan<2, here, 2>>(stream, call, k, v, queries);
+    if (blocks == 4) return start_plan<T, D, Plan<4, 1, 1>>(stream, call, k, v, queries);
+    return start_plan<T, D, Plan<ranks, 1, 1>>(stream, call, k, v, queries);
 }
 
 } // namespace
@@ -294,20 +486,20 @@ bool attention_cluster_supports(DType type, DType cache, const CudaAttention *ca
     if (type == DT_F32 || cache != type || call->keys > most_keys) return false;
     if (call->D != 32 && call->D != 64 && call->D != 128 && call->D != 256) return false;
     return is_aligned(call->q) && is_aligned(call->k) && is_aligned(call->v) && is_aligned(k) &&
-           is_aligned(v) && call->k.row == call->v.row &&
-           has_clusters((const void *)cluster_kernel<__nv_bfloat16, 64, ranks>);
+           is_aligned(v) && call->k.row == call->D && call->v.row == call->D &&
+           has_clusters((const void *)cluster_kernel<__nv_bfloat16, 64, Plan<ranks, 1, 1>>);
 }
 
 cudaError_t launch_attention_cluster(cudaStream_t stream, DType type, const CudaAttention *call, CudaHeads k,
-                                     CudaHeads v, int blocks) {
+                                     CudaHeads v, int blocks, int queries) {
     return with_type(type, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2) {
             switch (call->D) {
-            case 32: return start<T, 32>(stream, *call, k, v, blocks);
-            case 64: return start<T, 64>(stream, *call, k, v, blocks);
-            case 128: return start<T, 128>(stream, *call, k, v, blocks);
-            default: return start<T, 256>(stream, *call, k, v, blocks);
+            case 32: return start<T, 32>(stream, *call, k, v, blocks, queries);
+            case 64: return start<T, 64>(stream, *call, k, v, blocks, queries);
+            case 128: return start<T, 128>(stream, *call, k, v, blocks, queries);
+            default: return start<T, 256>(stream, *call, k, v, blocks, queries);
             }
         } else {
             return cudaErrorInvalidValue;
