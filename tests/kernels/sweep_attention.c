@@ -159,13 +159,13 @@ static Tensor some_cache8(Kit *kit, int64_t B, int64_t H, int64_t S, int64_t D) 
 
 /* Cases (B, T, G, D, S). Flag 1: each sequence has a different past and number of new positions; undefined
  * rows of out are zeroed. flags / 2 % 3 selects the cache's type: like qkv, bf16, int8. flags / 6: 1 three
- * query heads for each key head, 2 also a window. */
+ * query heads for each key head, 2 also a window, 3 nine query heads. */
 static void attention_decode_case(Kit *kit, const Args *args) {
     int64_t B = args->n[0], T = args->n[1], G = args->n[2], D = args->n[3], S = args->n[4];
-    unsigned type = args->flags / 2 % 3, group = args->flags / 6 ? 3 : 1;
-    int64_t H = G * group;
-    Attention spec = {
-        .scale = 1 / sqrtf((float)D), .kv_heads = G, .window = args->flags / 12 ? 1 + S / 3 : 0};
+    static const int64_t groups[] = {1, 3, 3, 9};
+    unsigned type = args->flags / 2 % 3, heads = args->flags / 6;
+    int64_t H = G * groups[heads];
+    Attention spec = {.scale = 1 / sqrtf((float)D), .kv_heads = G, .window = heads == 2 ? 1 + S / 3 : 0};
     Tensor out = kit_take(kit, typed(kit, shape4(B, T, H, D)));
     Tensor qkv = some_qkv(kit, &(Args){.n = {B, T, H, D, G}}), kcache, vcache;
     if (type == 2) {
@@ -204,4 +204,10 @@ void attention_decode_sweep(Sweep *sweep) {
                 compare(sweep, attention_decode_case,
                         (Args){{1 + d % 3, fresh[t], 1 + d % 4, depths[d], capacity[t]}, f, norm_wise});
             }
+    /* One new position after many: several tiles of keys for each warp, up to nine query heads. */
+    for (int64_t D = 32; D <= 256; D *= 2)
+        for (unsigned f = 0; f < 24; f++) {
+            if (f / 2 % 3 || (SANITIZED && f > 1)) continue;
+            compare(sweep, attention_decode_case, (Args){{2, 1, 2, D, 1500}, f, norm_wise});
+        }
 }
