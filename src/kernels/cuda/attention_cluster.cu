@@ -367,8 +367,8 @@ __device__ inline Cursor copy_first(const Reader<T, D> &reader, const Keys &keys
 
 // `early`: in a recording, where the counts and the cached keys and values may be read before the previous
 // kernel has finished. Within a replay, only this kernel writes to the caches, and only the newest row, which
-// it takes from its input; the counts are written after the last attention, if at all. Replays do not
-// overlap.
+// it takes from its input. The counts are copied before the first kernel, which waits for that, or written
+// after the last attention. Replays do not overlap.
 template <typename T, int D, typename P>
 __global__ void __launch_bounds__(P::threads, 512 / P::threads)
     cluster_kernel(CudaAttention call, CudaHeads k_new, CudaHeads v_new, int queries, bool early) {
@@ -483,6 +483,8 @@ cudaError_t start(cudaStream_t stream, const CudaAttention &call, CudaHeads k, C
 bool attention_cluster_supports(DType type, DType cache, const CudaAttention *call, CudaHeads k,
                                 CudaHeads v) {
     constexpr int most_keys = 4096; // beyond, more blocks for a head are faster: see launch_attention_decode
+    constexpr int most_shared = 220 << 10; // more than any plan takes; smaller devices have other kernels
+    if (shared_limit() < most_shared) return false;
     if (type == DT_F32 || cache != type || call->keys > most_keys) return false;
     if (call->D != 32 && call->D != 64 && call->D != 128 && call->D != 256) return false;
     return is_aligned(call->q) && is_aligned(call->k) && is_aligned(call->v) && is_aligned(k) &&

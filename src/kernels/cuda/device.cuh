@@ -173,6 +173,15 @@ inline int processors() {
     return count;
 }
 
+// The most shared memory, in bytes, that a block on the current device can have.
+inline int shared_limit() {
+    int device = 0, bytes = 0;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess)
+        return 0;
+    return bytes;
+}
+
 // Whether all pointers are 16-byte aligned; NULL is.
 template <typename... Pointers> inline bool aligned_16(const Pointers *...pointers) {
     return (((uintptr_t)pointers % 16 == 0) && ...);

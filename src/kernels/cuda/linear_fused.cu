@@ -141,13 +141,8 @@ template <typename T, int BITS> cudaError_t launch(cudaStream_t stream, const Cu
 
 } // namespace
 
-// The most shared memory that a block can have.
-static int shared_limit() {
-    int device = 0, bytes = 0;
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess)
-        return 0;
-    return bytes;
+static bool is_streamed(const CudaFused *call) {
+    return call->streamed && linear_stream_runs(call, shared_limit());
 }
 
 bool linear_fused_runs(const CudaFused *call) {
@@ -155,12 +150,12 @@ bool linear_fused_runs(const CudaFused *call) {
     if (!is_16_bit || call->rows > max_rows || call->inner % 64 != 0 || call->cols % tile != 0 ||
         !aligned_16(call->x, call->w, call->gamma, call->beta))
         return false;
-    if (call->streamed) return linear_stream_runs(call, shared_limit());
+    if (is_streamed(call)) return true;
     return Shared(nullptr, *call, warps_for(*call), tiles_for(*call) * tile).bytes <= shared_limit();
 }
 
 cudaError_t launch_linear_fused(cudaStream_t stream, const CudaFused *call) {
-    if (call->streamed) return launch_linear_stream(stream, call, shared_limit());
+    if (is_streamed(call)) return launch_linear_stream(stream, call, shared_limit());
     return with_type(call->type, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2) {

@@ -26,7 +26,7 @@ typedef struct CudaFused {
     int bits;
     const void *w;
     const float *scale, *factor; /* int8 and int4; factor may be NULL */
-    bool streamed;               /* by linear_stream.cu */
+    bool streamed;               /* by linear_stream.cu, if its shared memory suffices */
 } CudaFused;
 
 /* Whether the sizes and addresses allow it on the current device. */

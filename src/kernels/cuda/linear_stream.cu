@@ -9,7 +9,7 @@
 //
 // Rows are normalized once per block. The split of the inner dimension depends only on its length and on
 // whether there is a norm, and a row's sums do not depend on other rows, so a row has the same bits alone and
-// in a batch.
+// in a batch, unless so many long rows do not fit into shared memory: those use linear_fused.cu.
 #include <algorithm>
 
 #include "kernels/cuda/barrier.cuh"
