@@ -68,7 +68,7 @@ template <int AFTER> __device__ inline void copy_16(uint32_t to, const void *fro
                  : "memory");
 }
 
-// Keys from `key` to before `end` of a rank, of which a warp has the first 16.
+// The keys [key, end) of a rank. A warp takes the first 16.
 struct Cursor {
     int rank, key, end;
 };
@@ -132,7 +132,7 @@ template <typename T, int D> struct Reader {
 
 // ---- softmax ----
 
-// Transposes an 8 x 8 matrix of 16-bit elements, of which lane 4g + t has elements 2t and 2t + 1 of row g.
+// Transposes an 8 x 8 matrix of 16-bit elements. Lane 4g + t has elements 2t and 2t + 1 of row g.
 __device__ inline uint32_t transpose(uint32_t pair) {
     uint32_t result;
     asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));

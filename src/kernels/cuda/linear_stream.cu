@@ -4,12 +4,12 @@
 // Each multiprocessor has one block with a contiguous part of the columns, which it computes in groups of 16
 // (of a gated layer, 8 of gate and 8 of up). Its warps split the inner dimension. A warp copies its weights
 // into a ring of stages in shared memory, ahead of its products and across groups. A further warp adds the
-// warps' sums of a group and computes its results, while the others go on with the next group. In a chain
+// warps' sums of a group and computes its results, while the others continue with the next group. In a chain
 // (chain.cuh), a block fills its ring before the previous kernel has finished.
 //
 // Rows are normalized once per block. The split of the inner dimension depends only on its length and on
 // whether there is a norm, and a row's sums do not depend on other rows, so a row has the same bits alone and
-// in a batch, unless so many long rows do not fit into shared memory: those use linear_fused.cu.
+// in a batch. Batches whose rows do not fit in shared memory use linear_fused.cu, which rounds differently.
 #include <algorithm>
 
 #include "kernels/cuda/barrier.cuh"
@@ -42,7 +42,7 @@ __host__ __device__ inline int row_bytes(const CudaFused &call) {
 }
 
 // A block's shared memory.
-struct Ring {
+struct StreamMemory {
     char *stages;                // (warps, stages)
     char *rows;                  // (rows, row_bytes): 16-bit elements; int4: see store_slice
     char *gamma, *beta, *factor; // (inner)
@@ -51,7 +51,7 @@ struct Ring {
     float *power;                // (warps, rows): what their sums are multiplied by
     uint64_t *full, *empty;      // (in_turn): barriers of `part`
     int bytes = 0;
-    __host__ __device__ Ring(char *base, const CudaFused &call, int warps, int ring, int turns) {
+    __host__ __device__ StreamMemory(char *base, const CudaFused &call, int warps, int ring, int turns) {
         const int lines = warps * call.rows;
         stages = base + take(warps * ring);
         rows = base + take(call.rows * row_bytes(call));
@@ -105,34 +105,34 @@ template <int BITS> struct Copies {
     const char *at[2];
     bool there[2];
     int group, left;
-    __device__ Copies(const CudaFused &call, const Portion &share, Range range) {
-        group = range.count ? 0 : share.groups;
-        start(call, share, range);
+    __device__ Copies(const CudaFused &call, const Portion &portion, Range range) {
+        group = range.count ? 0 : portion.groups;
+        start(call, portion, range);
     }
-    __device__ void start(const CudaFused &call, const Portion &share, Range range) {
+    __device__ void start(const CudaFused &call, const Portion &portion, Range range) {
         const int lane = (int)threadIdx.x % 32;
         left = range.count;
-        if (group >= share.groups) return;
+        if (group >= portion.groups) return;
         if (BITS == 4) {
-            set_slice(call, share, 0, lane / 16, lane % 16 / 2, range.first * 2 + lane % 2);
-            set_slice(call, share, 1, lane / 4, lane % 2 * 4, range.first * 2 + lane / 2 % 2);
+            set_slice(call, portion, 0, lane / 16, lane % 16 / 2, range.first * 2 + lane % 2);
+            set_slice(call, portion, 1, lane / 4, lane % 2 * 4, range.first * 2 + lane / 2 % 2);
             there[1] = there[1] && lane < 8;
         } else {
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                const int col = share.column(call, group, i, lane / 4);
-                there[i] = col < share.end;
+                const int col = portion.column(call, group, i, lane / 4);
+                there[i] = col < portion.end;
                 at[i] = (const char *)call.w + weight_row(call, i, col) * call.inner * (BITS / 8) +
                         range.first * 64 + lane % 4 * 16;
             }
         }
     }
     // The lane's 16 bytes of a slice, or 4 of its steps.
-    __device__ void set_slice(const CudaFused &call, const Portion &share, int i, int half, int g,
+    __device__ void set_slice(const CudaFused &call, const Portion &portion, int i, int half, int g,
                               int slice) {
-        const int col = share.column(call, group, half & 1, g);
+        const int col = portion.column(call, group, half & 1, g);
         const int64_t n = weight_row(call, half & 1, col);
-        there[i] = col < share.end;
+        there[i] = col < portion.end;
         at[i] =
             (const char *)call.w + (n / panel_cols * (call.inner / slice_inputs) + slice) * slice_bytes +
             (i == 0 ? n % panel_cols * (slice_inputs / 2) : panel_cols * slice_inputs / 2 + n % panel_cols);
@@ -140,9 +140,9 @@ template <int BITS> struct Copies {
     __device__ int64_t weight_row(const CudaFused &call, int half, int col) const {
         return (int64_t)col + (call.gated && half ? call.cols : 0);
     }
-    __device__ void next(const CudaFused &call, const Portion &share, Range range, char *stage) {
+    __device__ void next(const CudaFused &call, const Portion &portion, Range range, char *stage) {
         const int lane = (int)threadIdx.x % 32;
-        if (group < share.groups) {
+        if (group < portion.groups) {
             if (BITS == 4) {
                 char *to = stage + lane / 16 * 256 + lane % 2 * 128 + lane % 16 / 2 * 16;
                 if (there[0]) copy_async16_line(to, at[0]);
@@ -153,7 +153,7 @@ template <int BITS> struct Copies {
             }
             const int step = BITS == 4 ? 2 * slice_bytes : 64;
             at[0] += step, at[1] += step;
-            if (--left == 0) group++, start(call, share, range);
+            if (--left == 0) group++, start(call, portion, range);
         }
         copy_group();
     }
@@ -171,7 +171,8 @@ __device__ inline void store_slice(char *row, int c, const uint4 &x) {
 }
 
 // Copies a warp's part of the norm's parameters and of the factors, which no kernel writes.
-template <int BITS> __device__ inline void copy_lines(const CudaFused &call, const Ring &at, Range slots) {
+template <int BITS>
+__device__ inline void copy_lines(const CudaFused &call, const StreamMemory &at, Range slots) {
     for (int c = slots.first + (int)threadIdx.x % 32; c < slots.first + slots.count; c += 32) {
         if (call.gamma) copy_async16(at.gamma + c * 16, (const char *)call.gamma + c * 16);
         if (call.beta) copy_async16(at.beta + c * 16, (const char *)call.beta + c * 16);
@@ -181,7 +182,7 @@ template <int BITS> __device__ inline void copy_lines(const CudaFused &call, con
     }
 }
 
-__device__ inline void copy_rows(const CudaFused &call, const Ring &at, Range slots) {
+__device__ inline void copy_rows(const CudaFused &call, const StreamMemory &at, Range slots) {
     const int lane = (int)threadIdx.x % 32, stride = row_bytes(call);
     for (int r = 0; r < call.rows; r++)
         for (int c = slots.first + lane; c < slots.first + slots.count; c += 32)
@@ -211,7 +212,7 @@ template <int N> __device__ inline float warp_sums(float (&value)[N]) {
 
 // A warp's sums of the elements of rows and of their squares, of BATCH rows at a time.
 template <typename T, int BATCH>
-__device__ inline void sum_rows(const CudaFused &call, const Ring &at, Range slots, int warp) {
+__device__ inline void sum_rows(const CudaFused &call, const StreamMemory &at, Range slots, int warp) {
     const int lane = (int)threadIdx.x % 32;
 #pragma unroll 1
     for (int r = 0; r < call.rows; r += BATCH) {
@@ -236,7 +237,7 @@ __device__ inline void sum_rows(const CudaFused &call, const Ring &at, Range slo
 
 // Of row `lane`, what elements are multiplied by and what is added: 1 / deviation and -mean / deviation. See
 // sum_norm of linear_fused.cuh.
-__device__ inline float2 norm_of_row(const CudaFused &call, const Ring &at) {
+__device__ inline float2 norm_of_row(const CudaFused &call, const StreamMemory &at) {
     const int lane = (int)threadIdx.x % 32;
     float sum = 0, square = 0;
     if (lane < call.rows)
@@ -262,7 +263,7 @@ __device__ inline float power_for(float most) {
 // 8 elements of the norm's parameters and of the factors.
 template <typename T, int BITS, bool NORM> struct Line {
     float gamma[slot], beta[slot];
-    __device__ Line(const CudaFused &call, const Ring &at, int c) {
+    __device__ Line(const CudaFused &call, const StreamMemory &at, int c) {
 #pragma unroll
         for (int i = 0; i < slot; i++) gamma[i] = 1, beta[i] = 0;
         if (NORM) unpack<T>(gamma, *(const uint4 *)(at.gamma + c * 16));
@@ -282,7 +283,7 @@ template <typename T, int BITS, bool NORM> struct Line {
 
 // Normalizes a warp's part of the rows, multiplies it by the factors, and arranges it for the products.
 template <typename T, int BITS, bool NORM, int BATCH>
-__device__ inline void finish_rows(const CudaFused &call, const Ring &at, Range slots, int warp) {
+__device__ inline void finish_rows(const CudaFused &call, const StreamMemory &at, Range slots, int warp) {
     const int lane = (int)threadIdx.x % 32, end = slots.first + slots.count;
     const bool has_power = std::is_same_v<T, __half> && BITS != 16 && call.factor;
     const float2 own = NORM ? norm_of_row(call, at) : make_float2(1, 0);
@@ -340,7 +341,7 @@ __device__ inline void finish_rows(const CudaFused &call, const Ring &at, Range 
 }
 
 template <typename T, int BITS, bool NORM, int BATCH>
-__device__ inline void prepare(const CudaFused &call, const Ring &at, Range slots, int warp) {
+__device__ inline void prepare(const CudaFused &call, const StreamMemory &at, Range slots, int warp) {
     if (NORM) {
         sum_rows<T, BATCH>(call, at, slots, warp);
         sync_threads(products_barrier, warps_for_products<true> * 32);
@@ -352,7 +353,7 @@ __device__ inline void prepare(const CudaFused &call, const Ring &at, Range slot
 
 // Copies a warp's part of all rows and makes it ready for the products.
 template <typename T, int BITS, int LINES, bool NORM>
-__device__ inline void prepare_rows(const CudaFused &call, const Ring &at, Range slots, int warp) {
+__device__ inline void prepare_rows(const CudaFused &call, const StreamMemory &at, Range slots, int warp) {
     copy_rows(call, at, slots);
     if (LINES == 1 && call.rows == 1)
         prepare<T, BITS, NORM, 1>(call, at, slots, warp);
@@ -465,11 +466,11 @@ template <typename T, int BITS, int WARPS> struct Results {
     float scale[2] = {1, 1}, bias[2] = {};
     T res[max_rows / 2]; // of a lane's rows; there is none in gated layers
     // Loads what no kernel writes.
-    __device__ Results(const CudaFused &call, const Portion &share, int group) {
+    __device__ Results(const CudaFused &call, const Portion &portion, int group) {
         const int lane = (int)threadIdx.x % 32;
-        i = lane % share.in_group, row = lane / share.in_group, rows = 32 / share.in_group;
-        col = share.first + group * share.in_group + i;
-        there = col < share.end && row < call.rows;
+        i = lane % portion.in_group, row = lane / portion.in_group, rows = 32 / portion.in_group;
+        col = portion.first + group * portion.in_group + i;
+        there = col < portion.end && row < call.rows;
         if (!there) return;
         for (int up = 0; up <= (int)call.gated; up++) {
             const int n = col + up * call.cols;
@@ -510,12 +511,12 @@ template <typename T, int BITS, int WARPS> struct Results {
 
 // What the last warp does.
 template <typename T, int BITS, int LINES, int WARPS>
-__device__ inline void store_results(const CudaFused &call, const Ring &at, const Portion &share) {
+__device__ inline void store_results(const CudaFused &call, const StreamMemory &at, const Portion &portion) {
     constexpr int turns = in_turn<LINES>;
     const int size = WARPS * call.rows * (group_cols + 1);
 #pragma unroll 1
-    for (int group = 0; group < share.groups; group++) {
-        Results<T, BITS, WARPS> results(call, share, group);
+    for (int group = 0; group < portion.groups; group++) {
+        Results<T, BITS, WARPS> results(call, portion, group);
         if (group == 0) chain_wait();
         results.load_res(call);
         barrier_wait(at.full + group % turns, group / turns % 2);
@@ -526,7 +527,7 @@ __device__ inline void store_results(const CudaFused &call, const Ring &at, cons
 
 // A warp's products of all groups. The first stages are being filled.
 template <typename T, int BITS, int LINES, bool NORM>
-__device__ inline void multiply_groups(const CudaFused &call, const Ring &at, const Portion &share,
+__device__ inline void multiply_groups(const CudaFused &call, const StreamMemory &at, const Portion &portion,
                                        Range range, int warp, Copies<BITS> &copies, char *ring) {
     constexpr int count = stages<BITS, LINES, NORM>, size = stage_bytes<BITS>, turns = in_turn<LINES>,
                   before = ahead<BITS, LINES, NORM>, WARPS = warps_for_products<NORM>;
@@ -539,7 +540,7 @@ __device__ inline void multiply_groups(const CudaFused &call, const Ring &at, co
         return old;
     };
 #pragma unroll 1
-    for (int group = 0; group < share.groups; group++) {
+    for (int group = 0; group < portion.groups; group++) {
         Sums<T, BITS, LINES> sums;
         const char *x[LINES];
 #pragma unroll
@@ -556,15 +557,15 @@ __device__ inline void multiply_groups(const CudaFused &call, const Ring &at, co
         for (; left >= 2; left -= 2) { // two at a time: their instructions do not wait for each other
             copy_wait<before - 2>();
             if (BITS == 4) __syncwarp(); // lanes multiply what others have copied
-            copies.next(call, share, range, ring + step(free) * size);
-            copies.next(call, share, range, ring + step(free) * size);
+            copies.next(call, portion, range, ring + step(free) * size);
+            copies.next(call, portion, range, ring + step(free) * size);
             multiply();
             multiply();
         }
         if (left > 0) {
             copy_wait<before - 1>();
             if (BITS == 4) __syncwarp();
-            copies.next(call, share, range, ring + step(free) * size);
+            copies.next(call, portion, range, ring + step(free) * size);
             multiply();
         }
         if (group >= turns) barrier_wait(at.empty + group % turns, (group / turns + 1) % 2);
@@ -579,8 +580,8 @@ __global__ void __launch_bounds__(threads_claimed<NORM>, 1) stream_kernel(CudaFu
     constexpr int count = stages<BITS, LINES, NORM>, size = stage_bytes<BITS>,
                   warps = warps_for_products<NORM>;
     extern __shared__ uint4 memory[];
-    const Ring at(reinterpret_cast<char *>(memory), call, warps, count * size, in_turn<LINES>);
-    const Portion share(call, BITS == 4 ? 4 : 2); // int4 steps are copied in fours
+    const StreamMemory at(reinterpret_cast<char *>(memory), call, warps, count * size, in_turn<LINES>);
+    const Portion portion(call, BITS == 4 ? 4 : 2); // int4 steps are copied in fours
     const int warp = warp_number();
     chain_next();
     if (threadIdx.x < in_turn<LINES>) {
@@ -589,24 +590,24 @@ __global__ void __launch_bounds__(threads_claimed<NORM>, 1) stream_kernel(CudaFu
     }
     __syncthreads();
     if (warp == warps) {
-        store_results<T, BITS, LINES, warps>(call, at, share);
+        store_results<T, BITS, LINES, warps>(call, at, portion);
         return;
     }
     const Range range = units_of<BITS, warps>(call, warp),
                 slots = {range.first * unit<BITS> / slot, range.count * unit<BITS> / slot};
     char *ring = at.stages + warp * count * size;
     copy_lines<BITS>(call, at, slots);
-    Copies<BITS> copies(call, share, range);
+    Copies<BITS> copies(call, portion, range);
 #pragma unroll 1
-    for (int s = 0; s < ahead<BITS, LINES, NORM>; s++) copies.next(call, share, range, ring + s * size);
+    for (int s = 0; s < ahead<BITS, LINES, NORM>; s++) copies.next(call, portion, range, ring + s * size);
     chain_wait();
     prepare_rows<T, BITS, LINES, NORM>(call, at, slots, warp);
-    multiply_groups<T, BITS, LINES, NORM>(call, at, share, range, warp, copies, ring);
+    multiply_groups<T, BITS, LINES, NORM>(call, at, portion, range, warp, copies, ring);
 }
 
 template <int BITS, int LINES, bool NORM> int shared_bytes(const CudaFused &call) {
     const int ring = stages<BITS, LINES, NORM> * stage_bytes<BITS>;
-    return Ring(nullptr, call, warps_for_products<NORM>, ring, in_turn<LINES>).bytes;
+    return StreamMemory(nullptr, call, warps_for_products<NORM>, ring, in_turn<LINES>).bytes;
 }
 
 // Launches one block per multiprocessor. Two of the same kernel must not start on one, because all others
