@@ -46,7 +46,7 @@ static void test_follows_fp32(void **state) {
  * few terms, so it may change by about as much. */
 static void test_layouts(void **state) {
     Group *world = ((Ranks *)*state)->world;
-    enum { STEPS = 10 };
+    enum { STEPS = 6 };
     int n = world->size;
     const MeshSpec grids[] = {
         {.dp = n, .tp = 1, .pp = 1}, {.dp = 1, .tp = n, .pp = 1}, {.dp = 1, .tp = 1, .pp = n}};
@@ -108,7 +108,7 @@ static void test_wide_heads(void **state) {
 /* For a given data-parallel size, all ZeRO stages give the same bits in 16-bit training too. */
 static void test_bits(void **state) {
     Group *world = ((Ranks *)*state)->world;
-    enum { STEPS = 10 };
+    enum { STEPS = 4 };
     for (int k = 0; k < 2; k++) {
         Layout layout = {.job = JOB_BERT,
                          .mesh = {.dp = world->size, .tp = 1, .pp = 1},
@@ -127,16 +127,16 @@ static void test_bits(void **state) {
 /* With fp8 GEMMs, in every layout, losses stay within 2% of bf16 but are not identical to it. */
 static void test_fp8_follows_bf16(void **state) {
     Group *world = ((Ranks *)*state)->world;
-    enum { STEPS = 20 };
+    const int steps = world->size == 1 ? 20 : 8; /* errors grow alike in all layouts */
     int n = world->size;
     const MeshSpec grids[] = {
         {.dp = n, .tp = 1, .pp = 1}, {.dp = 1, .tp = n, .pp = 1}, {.dp = 1, .tp = 1, .pp = n}};
     for (int job = 0; job < JOB_SPAN; job++) {
         Layout alone = {.job = (JobKind)job, .micro_batch = 2, .dtype = DT_BF16, .wide = true};
         CLEANUP(outcome_done) Outcome expected;
-        run_alone(world, &alone, 1, STEPS, &expected);
+        run_alone(world, &alone, 1, steps, &expected);
         for (int g = 0; g < 3; g++) {
-            if (g == 2 && n > 2) continue; /* the model has 2 layers */
+            if (g == 2 && n != 2) continue; /* the model has 2 layers, and one rank has no stages */
             Layout layout = alone;
             layout.fp8 = true;
             layout.fp8_scaling = (g + job) % 2 ? FP8_DELAYED : FP8_EXACT;
@@ -145,9 +145,9 @@ static void test_fp8_follows_bf16(void **state) {
             layout.chunks = 1;
             layout.schedule = g == 2 ? SCHEDULE_ZERO_BUBBLE : SCHEDULE_1F1B;
             layout.sequence = g == 1 && job % 2;
-            CLEANUP(outcome_done) Outcome found = run(world, &layout, STEPS);
+            CLEANUP(outcome_done) Outcome found = run(world, &layout, steps);
             assert_true(found.loss[0] != expected.loss[0]);
-            for (int step = 0; step < STEPS; step++)
+            for (int step = 0; step < steps; step++)
                 if (!(relative_diff(found.loss[step], expected.loss[step]) <= 0.02))
                     fail_msg("%s: step %d: loss %.7g, with bf16 %.7g", layout_text(&layout), step + 1,
                              found.loss[step], expected.loss[step]);

@@ -14,7 +14,16 @@
 #include "train/runner.h"
 
 /* VOCAB is split across two tensor-parallel ranks: each has real rows, and the last also has padding. */
-enum { SEQ = 8, BATCH = 8, STEPS = 10, HALF = 5, VOCAB = 200, LARGE_VOCAB = 1021, LAYOUTS = 24 };
+enum {
+    SEQ = 8,
+    BATCH = 8,
+    STEPS_LIMIT = 10,
+    STEPS = 6,
+    HALF = 3,
+    VOCAB = 200,
+    LARGE_VOCAB = 1021,
+    LAYOUTS = 24
+};
 
 typedef enum { JOB_GPT2, JOB_BERT, JOB_UNTIED, JOB_LLAMA, JOBS } JobKind;
 static const char *const job_names[JOBS] = {"gpt2", "bert", "untied", "llama"};
@@ -116,7 +125,7 @@ typedef struct Run {
     Device *device;
     Mesh *mesh;
     Runner *runner;
-    double loss[STEPS];
+    double loss[STEPS_LIMIT];
 } Run;
 
 static inline void run_done(Run *run) {
