@@ -11,7 +11,14 @@
 #include "kernels/kernels.h"
 #include "test.h"
 
-enum { KIT_OUTPUTS = 8, KIT_GUARD = 64, KIT_GUARD_BYTE = 0xa5, KIT_CHUNK = 32 << 20, KIT_CHUNKS = 64 };
+enum {
+    KIT_OUTPUTS = 8,
+    KIT_DRAWN = 16,
+    KIT_GUARD = 64,
+    KIT_GUARD_BYTE = 0xa5,
+    KIT_CHUNK = 32 << 20,
+    KIT_CHUNKS = 64
+};
 
 typedef struct Output {
     const char *name;
@@ -37,6 +44,8 @@ typedef struct Kit {
     Output output[KIT_OUTPUTS];
     int outputs;
     const struct Kit *first; /* the kit that has run the same case before; NULL: none */
+    bool is_first;           /* others will run the same case */
+    Tensor drawn[KIT_DRAWN]; /* is_first: the tensors filled, before kernels changed them */
     Tensor kept[2];          /* what a case computes once, in the first kit */
 } Kit;
 
@@ -133,19 +142,36 @@ static inline Tensor typed(const Kit *kit, Tensor shape) {
     return shape;
 }
 
-/* Allocates a tensor with uniform values in [low, high), rounded to the shape's floating-point type. */
-static inline Tensor kit_uniform(Kit *kit, Tensor shape, double low, double high) {
-    Tensor tensor = kit_take(kit, shape);
-    RngKey key = kit_key(kit);
+static inline void kit_fill(Tensor tensor, RngKey key, double low, double high) {
     int64_t count = tensor_count(tensor);
     double scale = (high - low) * 0x1p-53;
     if (tensor.dtype == DT_F32) { /* most tensors */
         float *values = tensor.data;
         for (int64_t i = 0; i < count; i++)
             values[i] = (float)(low + scale * (double)(kit_draw(key, i) >> 11));
-        return tensor;
+        return;
     }
     for (int64_t i = 0; i < count; i++) tensor_put(tensor, i, low + scale * (double)(kit_draw(key, i) >> 11));
+}
+
+static inline Tensor kit_copy(Kit *kit, Tensor from) {
+    Tensor tensor = kit_take(kit, from);
+    memcpy(tensor.data, from.data, tensor_bytes(from));
+    return tensor;
+}
+
+/* Allocates a tensor with uniform values in [low, high), rounded to the shape's floating-point type. The
+ * kits of a case draw the same values, so only the first computes them. */
+static inline Tensor kit_uniform(Kit *kit, Tensor shape, double low, double high) {
+    uint64_t number = kit->draws;
+    RngKey key = kit_key(kit);
+    if (kit->first && number < KIT_DRAWN) {
+        assert_int_equal(tensor_bytes(shape), tensor_bytes(kit->first->drawn[number]));
+        return kit_copy(kit, kit->first->drawn[number]);
+    }
+    Tensor tensor = kit_take(kit, shape);
+    kit_fill(tensor, key, low, high);
+    if (kit->is_first && number < KIT_DRAWN) kit->drawn[number] = kit_copy(kit, tensor);
     return tensor;
 }
 
@@ -169,12 +195,6 @@ static inline Tensor kit_as(Kit *kit, Tensor from, DType dtype) {
     shape.dtype = dtype;
     Tensor tensor = kit_take(kit, shape);
     for (int64_t i = 0; i < tensor_count(tensor); i++) tensor_put(tensor, i, tensor_get(from, i));
-    return tensor;
-}
-
-static inline Tensor kit_copy(Kit *kit, Tensor from) {
-    Tensor tensor = kit_take(kit, from);
-    memcpy(tensor.data, from.data, tensor_bytes(from));
     return tensor;
 }
 

@@ -56,9 +56,10 @@ static Tensor some_gradient(Kit *kit, Tensor shape, bool wide) {
 }
 
 void replace_columns(Tensor sums, Tensor x, double instead) {
-    for (int64_t c = 0; c < tensor_cols(x); c++) {
+    int64_t rows = tensor_rows(x), cols = tensor_cols(x);
+    for (int64_t c = 0; c < cols; c++) {
         double total = 0;
-        for (int64_t r = 0; r < tensor_rows(x); r++) total += tensor_get(x, r * tensor_cols(x) + c);
+        for (int64_t r = 0; r < rows; r++) total += tensor_get(x, r * cols + c);
         tensor_put(sums, c, tensor_get(sums, c) - total + instead);
     }
 }

@@ -27,6 +27,7 @@ static Seen keys_seen(const QkvShape *s, Tensor lens, const Attention *spec, int
 
 static double dot(const float *x, const float *y, int64_t D) {
     double total = 0;
+#pragma omp simd reduction(+ : total)
     for (int64_t d = 0; d < D; d++) total += (double)x[d] * y[d];
     return total;
 }
@@ -76,8 +77,8 @@ typedef struct Inputs {
  * the weights P, the dropout factors Z and the gradient g of a query's output o: dv_k += P_k Z_k g;  dP_k =
  * Z_k (g . v_k);  ds_k = P_k (dP_k - g . o), since sum P_k dP_k = g . o; dq += scale ds_k k_k;  dk_k += scale
  * ds_k q. */
-static void output_backward(double *dq, double *dk, double *dv, const Inputs *in, QkvShape s, Tensor lens,
-                            const Attention *spec, int64_t b, int64_t h) {
+static void output_backward(double *restrict dq, double *restrict dk, double *restrict dv, const Inputs *in,
+                            QkvShape s, Tensor lens, const Attention *spec, int64_t b, int64_t h) {
     for (int64_t i = 0; i < s.T * s.D; i++) dq[i] = 0;
     for (int64_t t = 0; t < s.T; t++) {
         int64_t at = ((b * s.T + t) * s.H + h) * s.D;
@@ -162,21 +163,18 @@ static double cache_get(Tensor cache, int64_t row, int64_t d, int64_t D) {
     return (double)from[d] * scale;
 }
 
-/* out (D) = softmax(q . keys * scale) values over `seen` rows (D) of one head. `to` and `from` are the
- * indices of the first elements in out and qkv. */
-static void decode_row(Tensor out, int64_t to, double *weight, Tensor qkv, int64_t from, const double *keys,
-                       const double *values, int64_t seen, int64_t D, double scale) {
+/* Replaces the query in row (D) by softmax(row . keys * scale) values, over `seen` rows (D) of one head. */
+static void decode_row(double *row, double *weight, const double *keys, const double *values, int64_t seen,
+                       int64_t D, double scale) {
     for (int64_t k = 0; k < seen; k++) {
         double total = 0;
-        for (int64_t d = 0; d < D; d++) total += tensor_get(qkv, from + d) * keys[k * D + d];
+        for (int64_t d = 0; d < D; d++) total += row[d] * keys[k * D + d];
         weight[k] = scale * total;
     }
     softmax(weight, seen);
-    for (int64_t d = 0; d < D; d++) {
-        double total = 0;
-        for (int64_t k = 0; k < seen; k++) total += weight[k] * values[k * D + d];
-        tensor_put(out, to + d, total);
-    }
+    for (int64_t d = 0; d < D; d++) row[d] = 0;
+    for (int64_t k = 0; k < seen; k++)
+        for (int64_t d = 0; d < D; d++) row[d] += weight[k] * values[k * D + d];
 }
 
 static Status check_cache_capacity(QkvShape s, int64_t S, Tensor past, Tensor fresh) {
@@ -196,8 +194,9 @@ Status attention_decode_ref(Stream *stream, Tensor out, Tensor kcache, Tensor vc
     int64_t S = kcache.dim[2];
     TRY(check_cache_capacity(s, S, past, fresh));
     void *workspace;
-    TRY(stream_workspace(stream, (size_t)(S * (1 + 2 * s.D)) * sizeof(double), &workspace));
+    TRY(stream_workspace(stream, (size_t)(S * (1 + 2 * s.D) + s.D) * sizeof(double), &workspace));
     double *weight = workspace, *keys = weight + S, *values = keys + S * s.D; /* (S), (S,D), (S,D) */
+    double *query = values + S * s.D;                                         /* (D), then its output */
     for (int64_t b = 0; b < s.B; b++)
         for (int64_t h = 0; h < s.H; h++) {
             int64_t row = (b * s.G + h / s.group) * S; /* first row of this head in the caches */
@@ -211,9 +210,12 @@ Status attention_decode_ref(Stream *stream, Tensor out, Tensor kcache, Tensor vc
                 values[i] = cache_get(vcache, row + i / s.D, i % s.D, s.D);
             }
             for (int64_t t = 0; t < count; t++) {
-                int64_t from = first_key(NULL, spec.window, first + t);
-                decode_row(out, ((b * s.T + t) * s.H + h) * s.D, weight, qkv, head_at(&s, PART_Q, b, t, h),
-                           keys + from * s.D, values + from * s.D, first + t + 1 - from, s.D, spec.scale);
+                int64_t from = first_key(NULL, spec.window, first + t), at = head_at(&s, PART_Q, b, t, h);
+                for (int64_t d = 0; d < s.D; d++) query[d] = tensor_get(qkv, at + d);
+                decode_row(query, weight, keys + from * s.D, values + from * s.D, first + t + 1 - from, s.D,
+                           spec.scale);
+                at = ((b * s.T + t) * s.H + h) * s.D;
+                for (int64_t d = 0; d < s.D; d++) tensor_put(out, at + d, query[d]);
             }
         }
     return OK;

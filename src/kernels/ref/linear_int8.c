@@ -44,8 +44,9 @@ Status linear_int8_forward_ref(Stream *stream, Tensor y, Tensor pre, Tensor x, T
     for (int64_t n = 0; n < N; n++) {
         for (int64_t k = 0; k < K; k++) weights[k] = int8_value(&view, n, k);
         for (int64_t m = 0; m < M; m++) {
+            int64_t inputs = isnan(scale[m]) ? 0 : K; /* a row that is not finite has no q */
             int32_t total = 0;
-            for (int64_t k = 0; k < K && !isnan(scale[m]); k++) total += q[m * K + k] * weights[k];
+            for (int64_t k = 0; k < inputs; k++) total += q[m * K + k] * weights[k];
             double value = (double)total * scale[m] * view.scale[n] + (b.data ? tensor_get(b, n) : 0);
             if (pre.data) tensor_put(pre, m * N + n, value);
             tensor_put(y, m * N + n, act == ACT_NONE ? value : act_value(act, value));
