@@ -47,6 +47,7 @@ static void greedy_batched(void **state) {
         golden_read(golden_cases[c / 2], &golden);
         Engine *engine = golden_engine(golden_cases[c / 2], backends[c % 2]);
         for (int i = 0; i < 12; i++) {
+            if (SANITIZED && (i + i / 3 + c) % 3) continue; /* each case with other batches and chunks */
             GenerateSpec spec = golden_spec(&golden);
             spec.batch = batches[i % 3], spec.chunk = chunks[i / 3];
             Generated *generated = NULL;
@@ -268,7 +269,7 @@ static void continues_past_the_context(void **state) {
     golden_read("gpt2-generate", &golden);
     Engine *engine = golden_engine("gpt2-generate", "cpu");
     Session *session = NULL;
-    const int stride = SANITIZED ? 4 : 1;
+    const int stride = SANITIZED ? 8 : 1;
     assert_ok(session_new(&session, engine, 1, POSITIONS, POSITIONS));
     for (int i = 0; i < 8; i++) {
         GenerateSpec spec = golden_spec(&golden);
