@@ -9,8 +9,11 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/int8.h"
 
-/* From this number of weights on, streaming them is faster than a block for every few columns. */
-enum { STREAM_FROM = 8 << 20 };
+/* Streaming weights is faster than a block for every few columns from this number of weights on. int8 and
+ * int4 layers, of which more is on its way at a time, are also streamed from this number of inputs and
+ * outputs on.
+ */
+enum { STREAM_WEIGHTS = 8 << 20, STREAM_WIDTH = 2048 };
 
 static bool is_requested(const char *how) {
     const char *requested = getenv("WEFT_CUDA_FUSE");
@@ -33,8 +36,11 @@ static CudaFused fused_call(Tensor y, Tensor x, Tensor w, const LinearFusion *fu
         .bits = 16,
         .w = w.data,
     };
-    call.streamed = (int64_t)tensor_rows(w) * call.inner >= STREAM_FROM || is_requested("stream");
-    if (w.dtype != DT_Q8 && w.dtype != DT_Q4) return call;
+    bool wide = call.inner >= STREAM_WIDTH && tensor_rows(w) >= STREAM_WIDTH;
+    bool quantized = w.dtype == DT_Q8 || w.dtype == DT_Q4;
+    call.streamed = (int64_t)tensor_rows(w) * call.inner >= STREAM_WEIGHTS || (quantized && wide) ||
+                    is_requested("stream");
+    if (!quantized) return call;
     Int8View view = int8_view(w);
     const char *host = w.data, *base = view.header->device ? view.header->device : host;
     call.bits = view.header->bits;

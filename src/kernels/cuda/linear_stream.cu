@@ -21,17 +21,18 @@ constexpr int group_cols = 16, products_barrier = 1;
 
 // Warps that multiply. A layer with a norm has more, see start_stream.
 template <bool NORM> constexpr int warps_for_products = NORM ? 16 : 8;
-// Claimed as the largest number of threads, so that the compiler takes up to 80 or 72 registers.
-template <bool NORM> constexpr int threads_claimed = NORM ? 768 : 896;
+// Claimed as the largest number of threads, so that the compiler takes up to 64 registers. A quarter of a
+// multiprocessor then has registers for 8 warps: up to 5 of a block with a norm and up to 3 of one without.
+constexpr int threads_claimed = 1024;
 
 // Inner elements of a stage: 64 bytes of each column, of int4 32.
 template <int BITS> constexpr int unit = BITS == 16 ? 32 : 64;
 template <int BITS> constexpr int stage_bytes = BITS == 4 ? 512 + 32 : 1024; // int4: weights, then steps
 // Stages of a warp. LINES: sets of 8 rows.
 template <int BITS, int LINES, bool NORM>
-constexpr int stages = (BITS == 4 ? 2 : 1) * (LINES == 2 ? (NORM ? 4 : 5)
-                                              : NORM     ? 5
-                                                         : 12);
+constexpr int stages = LINES == 2 ? (NORM ? 4 : 5) * (BITS == 4 ? 2 : 1)
+                       : NORM     ? (BITS == 4 ? 10 : 5)
+                                  : (BITS == 4 ? 20 : 12);
 // How many of them are being filled while others are multiplied, up to two at a time.
 template <int BITS, int LINES, bool NORM> constexpr int ahead = stages<BITS, LINES, NORM> - 2;
 template <int LINES> constexpr int in_turn = LINES == 1 ? 4 : 1; // groups whose sums are kept
@@ -49,10 +50,13 @@ struct StreamMemory {
     float *part;                 // (in_turn, warps, rows, group_cols + 1): the warps' sums of groups
     float2 *stats;               // (warps, rows): their sums of elements and of squares
     float *power;                // (warps, rows): what their sums are multiplied by
+    float *scale, *bias;         // (columns), of gate and up: twice
+    char *res;                   // (rows, columns): 16-bit elements
     uint64_t *full, *empty;      // (in_turn): barriers of `part`
     int bytes = 0;
-    __host__ __device__ StreamMemory(char *base, const CudaFused &call, int warps, int ring, int turns) {
-        const int lines = warps * call.rows;
+    __host__ __device__ StreamMemory(char *base, const CudaFused &call, int columns, int warps, int ring,
+                                     int turns) {
+        const int lines = warps * call.rows, line = columns * (call.gated ? 2 : 1) * (int)sizeof(float);
         stages = base + take(warps * ring);
         rows = base + take(call.rows * row_bytes(call));
         gamma = base + take(call.gamma ? call.inner * 2 : 0);
@@ -61,6 +65,9 @@ struct StreamMemory {
         part = (float *)(base + take(turns * lines * (group_cols + 1) * (int)sizeof(float)));
         stats = (float2 *)(base + take(call.gamma ? lines * (int)sizeof(float2) : 0));
         power = (float *)(base + take(lines * (int)sizeof(float)));
+        scale = (float *)(base + take(call.bits == 16 ? 0 : line));
+        bias = (float *)(base + take(call.bias ? line : 0));
+        res = base + take(call.res ? call.rows * columns * 2 : 0);
         full = (uint64_t *)(base + take(turns * (int)sizeof(uint64_t)));
         empty = (uint64_t *)(base + take(turns * (int)sizeof(uint64_t)));
     }
@@ -73,12 +80,21 @@ struct StreamMemory {
     }
 };
 
+// Columns are split in units of these, as evenly as possible. int4 steps are copied in fours.
+__host__ __device__ inline int column_unit(const CudaFused &call) {
+    return call.bits == 4 ? 4 : 2;
+}
+// The most columns of a block.
+__host__ __device__ inline int columns_of(const CudaFused &call, int blocks) {
+    const int unit = column_unit(call), units = (call.cols + unit - 1) / unit;
+    return (units + blocks - 1) / blocks * unit;
+}
+
 // A block's columns. A gated layer's column is one of gate and one of up.
 struct Portion {
     int first, end, in_group, groups;
-    // Columns are split in units of `unit`, as evenly as possible.
-    __device__ Portion(const CudaFused &call, int unit) {
-        const int units = (call.cols + unit - 1) / unit;
+    __device__ explicit Portion(const CudaFused &call) {
+        const int unit = column_unit(call), units = (call.cols + unit - 1) / unit;
         first = edge(units, (int)blockIdx.x) * unit;
         end = min(edge(units, (int)blockIdx.x + 1) * unit, call.cols);
         in_group = call.gated ? group_cols / 2 : group_cols;
@@ -459,69 +475,84 @@ template <typename T, int BITS, int LINES> struct Sums {
 
 // ---- results ----
 
-// A warp's results of a group. A lane has one column, and every other (of a gated layer, every fourth) row.
-template <typename T, int BITS, int WARPS> struct Results {
-    int i, row, rows, col;
-    bool there;
-    float scale[2] = {1, 1}, bias[2] = {};
-    T res[max_rows / 2]; // of a lane's rows; there is none in gated layers
-    // Loads what no kernel writes.
-    __device__ Results(const CudaFused &call, const Portion &portion, int group) {
+// Loads scales and biases of the block's columns, which no kernel writes, into shared memory.
+template <typename T, int BITS>
+__device__ inline void load_columns(const CudaFused &call, const StreamMemory &at, const Portion &portion) {
+    const int count = portion.end - portion.first, columns = columns_of(call, (int)gridDim.x);
+    for (int up = 0; up <= (int)call.gated; up++)
+#pragma unroll 4
+        for (int i = (int)threadIdx.x % 32; i < count; i += 32) {
+            const int n = portion.first + i + up * call.cols;
+            if (BITS != 16) at.scale[up * columns + i] = call.scale[n];
+            if (call.bias) at.bias[up * columns + i] = to_float(((const T *)call.bias)[n]);
+        }
+    __syncwarp();
+}
+
+// A lane's place in the results of a group: one column, and every other (of a gated layer, every fourth) row.
+struct Place {
+    int i, row, rows;
+    __device__ explicit Place(const Portion &portion) {
         const int lane = (int)threadIdx.x % 32;
         i = lane % portion.in_group, row = lane / portion.in_group, rows = 32 / portion.in_group;
-        col = portion.first + group * portion.in_group + i;
-        there = col < portion.end && row < call.rows;
-        if (!there) return;
-        for (int up = 0; up <= (int)call.gated; up++) {
-            const int n = col + up * call.cols;
-            if (BITS != 16) scale[up] = call.scale[n];
-            if (call.bias) bias[up] = to_float(((const T *)call.bias)[n]);
-        }
-    }
-    __device__ void load_res(const CudaFused &call) {
-        if (!call.res) return;
-#pragma unroll
-        for (int n = 0; n < max_rows / 2; n++) {
-            const int r = row + n * rows;
-            if (there && r < call.rows) res[n] = ((const T *)call.res)[(int64_t)r * call.cols + col];
-        }
-    }
-    __device__ float total(const CudaFused &call, const float *part, int r, int up) const {
-        const float *from = part + r * (group_cols + 1) + i + up * tile;
-        float sum = 0;
-#pragma unroll
-        for (int w = 0; w < WARPS; w++) sum += from[w * call.rows * (group_cols + 1)];
-        if (BITS != 16) sum = __fmul_rn(sum, scale[up]);
-        return call.bias ? __fadd_rn(sum, bias[up]) : sum;
-    }
-    __device__ void store(const CudaFused &call, const float *part) const {
-#pragma unroll
-        for (int n = 0; n < max_rows / 2; n++) {
-            const int r = row + n * rows;
-            if (!there || r >= call.rows) continue;
-            float value = total(call, part, r, 0);
-            if (call.act != CUDA_ACT_NONE) value = act_of(call.act, to_float(from_float<T>(value)));
-            if (call.gated) value *= to_float(from_float<T>(total(call, part, r, 1)));
-            T out = from_float<T>(value);
-            if (call.res) out = from_float<T>(to_float(res[n]) + to_float(out));
-            ((T *)call.y)[(int64_t)r * call.cols + col] = out;
-        }
     }
 };
+
+// Copies what is added to the results into shared memory. Columns are even in number.
+__device__ inline void copy_residuals(const CudaFused &call, const StreamMemory &at, const Portion &portion) {
+    const int pairs = (portion.end - portion.first) / 2, columns = columns_of(call, (int)gridDim.x);
+    for (int r = 0; r < call.rows; r++)
+        for (int i = (int)threadIdx.x % 32; i < pairs; i += 32)
+            copy_async4(at.res + (r * columns + 2 * i) * 2,
+                        (const char *)call.res + ((int64_t)r * call.cols + portion.first + 2 * i) * 2, true);
+    copy_group();
+    copy_wait<0>();
+    __syncwarp();
+}
+
+// The warps' sums of a row, with scale and bias. `from` are those of the first warp, n is the column.
+template <int BITS, int WARPS>
+__device__ inline float total(const CudaFused &call, const StreamMemory &at, const float *from, int n) {
+    float sum = 0;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) sum += from[w * call.rows * (group_cols + 1)];
+    if (BITS != 16) sum = __fmul_rn(sum, at.scale[n]);
+    return call.bias ? __fadd_rn(sum, at.bias[n]) : sum;
+}
+
+template <typename T, int BITS, int WARPS>
+__device__ inline void store_group(const CudaFused &call, const StreamMemory &at, const Portion &portion,
+                                   const Place &place, const float *part, int group) {
+    const int column = group * portion.in_group + place.i, columns = columns_of(call, (int)gridDim.x);
+    if (portion.first + column >= portion.end) return;
+#pragma unroll 4
+    for (int r = place.row; r < call.rows; r += place.rows) {
+        const float *from = part + r * (group_cols + 1) + place.i;
+        float value = total<BITS, WARPS>(call, at, from, column);
+        if (call.act != CUDA_ACT_NONE) value = act_of(call.act, to_float(from_float<T>(value)));
+        if (call.gated)
+            value *= to_float(from_float<T>(total<BITS, WARPS>(call, at, from + tile, columns + column)));
+        T out = from_float<T>(value);
+        if (call.res)
+            out = from_float<T>(to_float(((const T *)at.res)[r * columns + column]) + to_float(out));
+        ((T *)call.y)[(int64_t)r * call.cols + portion.first + column] = out;
+    }
+}
 
 // What the last warp does.
 template <typename T, int BITS, int LINES, int WARPS>
 __device__ inline void store_results(const CudaFused &call, const StreamMemory &at, const Portion &portion) {
     constexpr int turns = in_turn<LINES>;
     const int size = WARPS * call.rows * (group_cols + 1);
+    const Place place(portion);
+    load_columns<T, BITS>(call, at, portion);
+    chain_wait();
+    if (call.res) copy_residuals(call, at, portion);
 #pragma unroll 1
     for (int group = 0; group < portion.groups; group++) {
-        Results<T, BITS, WARPS> results(call, portion, group);
-        if (group == 0) chain_wait();
-        results.load_res(call);
         barrier_wait(at.full + group % turns, group / turns % 2);
-        results.store(call, at.part + group % turns * size);
-        barrier_arrive_warp(at.empty + group % turns);
+        store_group<T, BITS, WARPS>(call, at, portion, place, at.part + group % turns * size, group);
+        barrier_arrive(at.empty + group % turns);
     }
 }
 
@@ -571,22 +602,23 @@ __device__ inline void multiply_groups(const CudaFused &call, const StreamMemory
         if (group >= turns) barrier_wait(at.empty + group % turns, (group / turns + 1) % 2);
         sums.store(call, at.part + (group % turns * WARPS + warp) * call.rows * (group_cols + 1),
                    has_power ? at.power + warp * call.rows : nullptr);
-        barrier_arrive_warp(at.full + group % turns);
+        barrier_arrive(at.full + group % turns);
     }
 }
 
 template <typename T, int BITS, int LINES, bool NORM>
-__global__ void __launch_bounds__(threads_claimed<NORM>, 1) stream_kernel(CudaFused call) {
+__global__ void __launch_bounds__(threads_claimed, 1) stream_kernel(CudaFused call) {
     constexpr int count = stages<BITS, LINES, NORM>, size = stage_bytes<BITS>,
                   warps = warps_for_products<NORM>;
     extern __shared__ uint4 memory[];
-    const StreamMemory at(reinterpret_cast<char *>(memory), call, warps, count * size, in_turn<LINES>);
-    const Portion portion(call, BITS == 4 ? 4 : 2); // int4 steps are copied in fours
+    const StreamMemory at(reinterpret_cast<char *>(memory), call, columns_of(call, (int)gridDim.x), warps,
+                          count * size, in_turn<LINES>);
+    const Portion portion(call);
     const int warp = warp_number();
     chain_next();
     if (threadIdx.x < in_turn<LINES>) {
-        barrier_init(at.full + threadIdx.x, warps);
-        barrier_init(at.empty + threadIdx.x, 1);
+        barrier_init(at.full + threadIdx.x, warps * 32);
+        barrier_init(at.empty + threadIdx.x, 32);
     }
     __syncthreads();
     if (warp == warps) {
@@ -607,12 +639,21 @@ __global__ void __launch_bounds__(threads_claimed<NORM>, 1) stream_kernel(CudaFu
 
 template <int BITS, int LINES, bool NORM> int shared_bytes(const CudaFused &call) {
     const int ring = stages<BITS, LINES, NORM> * stage_bytes<BITS>;
-    return StreamMemory(nullptr, call, warps_for_products<NORM>, ring, in_turn<LINES>).bytes;
+    return StreamMemory(nullptr, call, columns_of(call, processors()), warps_for_products<NORM>, ring,
+                        in_turn<LINES>)
+        .bytes;
+}
+
+// Percentage of a multiprocessor's memory that is shared memory. It changes only while the multiprocessor is
+// idle, so it should have room for the next kernel's block. More rows do not leave room for that anyway.
+int carveout(const CudaFused &call) {
+    return call.bits != 16 && call.rows <= 4 ? cudaSharedmemCarveoutMaxShared : cudaSharedmemCarveoutDefault;
 }
 
 // Launches one block per multiprocessor. Two of the same kernel must not start on one, because all others
-// would wait for them, but there should be room for a block of the next kernel. So one of them, that with a
-// norm, takes more than half of the registers, and the other one more than half of the shared memory.
+// would wait for them, but there should be room for a block of the next kernel, which then fills its ring
+// early. So one of them, that with a norm, takes more than half of the registers, and the other one more than
+// half of the shared memory.
 template <typename T, int BITS, int LINES, bool NORM>
 cudaError_t start_stream(cudaStream_t stream, const CudaFused &call, int shared) {
     constexpr int threads = (warps_for_products<NORM> + 1) * 32, registers = 1 << 16;
@@ -623,6 +664,8 @@ cudaError_t start_stream(cudaStream_t stream, const CudaFused &call, int shared)
     if (error != cudaSuccess) return error;
     if (2 * threads * ((code.numRegs + 7) / 8 * 8) <= registers) bytes = std::max(bytes, shared / 2 + 1024);
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (error != cudaSuccess) return error;
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, carveout(call));
     if (error != cudaSuccess) return error;
     return launch_recorded(stream, kernel, (unsigned)processors(), threads, (size_t)bytes, call);
 }
