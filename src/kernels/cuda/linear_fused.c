@@ -9,10 +9,8 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/int8.h"
 
-/* Streaming weights is faster than a block for every few columns from this number of weights on. int8 and
- * int4 layers, of which more is on its way at a time, are also streamed from this number of inputs and
- * outputs on.
- */
+/* From this number of weights on, streaming them is faster than a block for every few columns; in int8 and
+ * int4 also from this number of inputs and outputs on. In bf16, that was slower with several sequences. */
 enum { STREAM_WEIGHTS = 8 << 20, STREAM_WIDTH = 2048 };
 
 static bool is_requested(const char *how) {

@@ -9,7 +9,7 @@
 //
 // Rows are normalized once per block. The split of the inner dimension depends only on its length and on
 // whether there is a norm, and a row's sums do not depend on other rows, so a row has the same bits alone and
-// in a batch. Batches whose rows do not fit in shared memory use linear_fused.cu, which rounds differently.
+// in a batch. Batches that do not fit in shared memory use linear_fused.cu, which rounds differently.
 #include <algorithm>
 
 #include "kernels/cuda/barrier.cuh"
@@ -66,7 +66,7 @@ struct StreamMemory {
         stats = (float2 *)(base + take(call.gamma ? lines * (int)sizeof(float2) : 0));
         power = (float *)(base + take(lines * (int)sizeof(float)));
         scale = (float *)(base + take(call.bits == 16 ? 0 : line));
-        bias = (float *)(base + take(call.bias ? line : 0));
+        bias = (float *)(base + take(line)); // always: whether it fits is asked before there is one
         res = base + take(call.res ? call.rows * columns * 2 : 0);
         full = (uint64_t *)(base + take(turns * (int)sizeof(uint64_t)));
         empty = (uint64_t *)(base + take(turns * (int)sizeof(uint64_t)));
@@ -644,8 +644,9 @@ template <int BITS, int LINES, bool NORM> int shared_bytes(const CudaFused &call
         .bytes;
 }
 
-// Percentage of a multiprocessor's memory that is shared memory. It changes only while the multiprocessor is
-// idle, so it should have room for the next kernel's block. More rows do not leave room for that anyway.
+// Preferred percentage of a multiprocessor's memory that is shared memory. It changes only while the
+// multiprocessor is idle, so there should be room for the next kernel's block. Up to 3 rows leave room for
+// it, depending on their width.
 int carveout(const CudaFused &call) {
     return call.bits != 16 && call.rows <= 4 ? cudaSharedmemCarveoutMaxShared : cudaSharedmemCarveoutDefault;
 }
