@@ -20,9 +20,9 @@
  * Gradients of parameters are accumulated (+=). Gradients of activations are overwritten, unless an argument
  * says otherwise.
  *
- * Determinism. Every reduction runs in a fixed order: on a CPU it depends on shapes and the number of
- * threads; on a GPU on shapes and, for GEMMs, on the algorithm that cuda/blas_tune.c has stored for them. The
- * same call therefore returns the same bits.
+ * Determinism. Every reduction runs in a fixed order: on a CPU it depends on shapes and not on the number of
+ * threads (except in GEMMs of a BLAS library); on a GPU on shapes and, for GEMMs, on the algorithm that
+ * cuda/blas_tune.c has stored for them. The same call therefore returns the same bits.
  *
  * Types. The compute type is fp32, bf16 or fp16. It follows from the tensors of a call, which must agree:
  *   compute type          activations (x, y, pre, qkv, out, caches) and their gradients; the copies of

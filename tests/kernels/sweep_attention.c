@@ -21,7 +21,7 @@ static void over_heads(Sweep *sweep, Body body) {
                            turn * 5 % ATTENTION_FLAGS,
                            head_wise});
     for (unsigned f = 0; f < ATTENTION_FLAGS; f++)
-        compare(sweep, body, (Args){{2, 257, 2, 64}, f, head_wise});
+        compare(sweep, body, (Args){{1, 530, 2, 64}, f, head_wise});
     /* More scores than a backend may keep in memory at once. */
     for (unsigned f = 0; f < ATTENTION_FLAGS; f++)
         compare(sweep, body, (Args){{1, 1100, 1, 8}, f, head_wise});
@@ -40,7 +40,7 @@ static void over_groups(Sweep *sweep, Body body) {
         }
     for (unsigned f = 0; f < 4; f++)
         compare(sweep, body,
-                (Args){{1, 403, 4, 32, 2}, CAUSAL | f * WINDOWED | (f % 2) * DROPPED, head_wise});
+                (Args){{1, 530, 4, 32, 2}, CAUSAL | f * WINDOWED | (f % 2) * DROPPED, head_wise});
     /* Several of a GPU's tiles, for each of the widths that its fastest kernels support; a CPU runs a part.
      */
     for (unsigned f = 0; f < ATTENTION_FLAGS; f++)

@@ -1,5 +1,5 @@
 /* Attention backward with bf16 products; see attention16.h, and attention_backward.c for the formulas. A
- * thread takes a head, or a range of its keys if there are few heads, and iterates over blocks of keys and
+ * task (attention_backward.h) is a head, or a range of its keys, and iterates over blocks of keys and
  * queries. In a block, panels of SIDE queries are processed one after the other: scores and dP against SIDE
  * keys at a time, their softmax, and dQ^T for all keys that the panel sees. dV and dK follow for the whole
  * block. Factors that all elements share (the scale and that of dropout) are applied when results are stored.
@@ -7,9 +7,8 @@
  * A block's keys and queries are packed when they are first needed. The rows of the next ones, and those of
  * the results, are prefetched meanwhile.
  *
- * dQ is accumulated over the blocks of keys in order. If a head is split, each split has its own dQ, and
- * these are added in order afterwards. If query heads share keys and values, a thread takes all of them, one
- * after the other, and keeps dK and dV of all of its keys. */
+ * dQ is accumulated over the blocks of keys in order. If query heads share keys and values, a task has all of
+ * them, one after the other, and keeps dK and dV of all of its keys. */
 #if defined(__x86_64__)
 
 #include "kernels/cpu/attention16_parts.h"
@@ -27,7 +26,7 @@ typedef struct Scratch {
     uint16_t *weights, *dscores;      /* PANELS of (BLOCK, SIDE): left operands of dV and dK */
     uint16_t *pairs;                  /* dscores as a panel with BLOCK steps, for dQ^T */
     float *dkeys, *dvalues;           /* (BLOCK, D), or (T, D) if query heads share keys */
-    float *dquery;                    /* T / SIDE panels (D, SIDE) */
+    float *dquery;                    /* T / SIDE panels (D, SIDE), see partial_of */
     float *lse, *delta;               /* (T): lse / ln 2, infinite for queries that see no key;  -(g . o) */
 } Scratch;
 
@@ -55,7 +54,6 @@ static Scratch scratch_take(Bump *bump, HeadShape s) {
         .pairs = halves(bump, BLOCK * SIDE),
         .dkeys = floats(bump, block * s.D),
         .dvalues = floats(bump, block * s.D),
-        .dquery = floats(bump, all),
         .lse = floats(bump, T),
         .delta = floats(bump, T),
     };
@@ -314,7 +312,7 @@ static void keys_run(Run *run, Range range) {
     for (int64_t k = range.from; k < range.to; k += BLOCK) {
         int64_t keys = min_of(BLOCK, range.to - k), kept = s.qkv.group > 1 ? k * s.D : 0;
         float *dkeys = scratch->dkeys + kept, *dvalues = scratch->dvalues + kept;
-        bool last = head->f->plan.splits == 1 && k + BLOCK >= range.to;
+        bool last = head->f->plan.whole && k + BLOCK >= head->keys;
         pack_keys(run, k, keys);
         if (turn == 0) memset(dkeys, 0, BLOCK * (size_t)s.D * sizeof(float));
         if (turn == 0) memset(dvalues, 0, BLOCK * (size_t)s.D * sizeof(float));
@@ -331,26 +329,30 @@ static void keys_run(Run *run, Range range) {
     }
 }
 
-/* One split of the query heads that share a key head. */
+/* Splits of the query heads that share a key head. */
 static void heads_task(const void *context, int64_t task, int thread) {
     const Backward *f = context;
     const Plan *plan = &f->plan;
     HeadShape s = f->shape;
     Bump bump = bump_of(f, thread);
     Scratch scratch = scratch_take(&bump, s);
-    int64_t split = task % plan->splits;
+    Range splits = task_splits(plan, task);
     for (int64_t i = 0; i < s.qkv.group; i++) {
-        int64_t at = task / plan->splits * s.qkv.group + i;
+        int64_t at = task_head(plan, task) * s.qkv.group + i;
         Head head = head_of(f, at);
         Rows dk = head_part(f->dqkv, s, PART_K, head.b, head.h);
         Rows dv = head_part(f->dqkv, s, PART_V, head.b, head.h);
-        if (plan->splits > 1) scratch.dquery = partial_of(f, at, split);
         Run run = {&scratch, &head, .dq = head_part(f->dqkv, s, PART_Q, head.b, head.h), .dk = dk, .dv = dv};
+        float *sum = partial_of(f, at, 0, thread);
         f->product->begin();
-        keys_run(&run, range_part(head.keys, BLOCK, (int)split, (int)plan->splits));
+        for (int64_t split = splits.from; split < splits.to; split++) {
+            scratch.dquery = partial_of(f, at, split, thread);
+            keys_run(&run, range_part(head.keys, BLOCK, (int)split, (int)plan->splits));
+            if (plan->whole && split > 0) partial_add(f, sum, scratch.dquery);
+        }
         f->product->end();
-        if (split == 0 && i == 0) clear_hidden(&head, dk), clear_hidden(&head, dv);
-        if (plan->splits == 1) unpack_query(run.dq, scratch.dquery, s.T, f->spec->scale);
+        if (splits.from == 0 && i == 0) clear_hidden(&head, dk), clear_hidden(&head, dv);
+        if (plan->whole) unpack_query(run.dq, sum, s.T, f->spec->scale);
     }
 }
 

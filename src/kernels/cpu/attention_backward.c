@@ -1,14 +1,13 @@
-/* Attention backward. A thread takes a head, or a range of its keys if there are few heads, and iterates
- * over blocks of keys and queries. The weights are recomputed from lse, so no T x T matrix exists. With the
+/* Attention backward. A task (attention_backward.h) is a head, or a range of its keys, and iterates over
+ * blocks of keys and queries. The weights are recomputed from lse, so no T x T matrix exists. With the
  * weights P, the dropout factors Z and the gradient g of the output o:
  *
  *   dV = (P Z)^T g;  dP = g v^T;  dS = P (dP Z - g . o) scale;  dQ = dS k;  dK = dS^T q
  *
  * The scores of a block are panels of MICRO_COLS keys with one row per query, the format that dV and dK
  * need. For dQ, which sums over keys, dS is transposed. All accumulators are transposed panels (D,
- * MICRO_COLS). dQ is accumulated over the blocks of keys in order. If a head is split, each split has its
- * own dQ, and these are added in order afterwards. If query heads share keys and values, a thread takes all
- * of them, one after the other, and keeps dK and dV of all of its keys. */
+ * MICRO_COLS). dQ is accumulated over the blocks of keys in order. If query heads share keys and values, a
+ * task has all of them, one after the other, and keeps dK and dV of all of its keys. */
 #include <math.h>
 
 #include "kernels/cpu/approx.h"
@@ -27,7 +26,7 @@ typedef struct Scratch {
     float *weights, *dscores;                 /* (PANELS, BLOCK, MICRO_COLS): P Z and dS */
     float *transposed;                        /* (BLOCK, MICRO_COLS): dS by key, for MICRO_COLS queries */
     float *dkeys, *dvalues;                   /* PANELS of (D, MICRO_COLS), or as many as T has */
-    float *dquery;                            /* T / MICRO_COLS panels (D, MICRO_COLS) */
+    float *dquery;                            /* T / MICRO_COLS panels (D, MICRO_COLS), see partial_of */
     float *delta, *factors;                   /* (T): g . o;  (BLOCK, BLOCK): Z */
     float *lse;   /* (T); 0 instead of -infinity, so that weights are 0, not NaN */
     float *stage; /* (STAGE_ROWS, D), see attention.h */
@@ -53,7 +52,6 @@ static Scratch scratch_take(Bump *bump, HeadShape s) {
         .transposed = floats(bump, BLOCK * MICRO_COLS),
         .dkeys = floats(bump, block),
         .dvalues = floats(bump, block),
-        .dquery = floats(bump, round_up(s.T, MICRO_COLS) * s.rows),
         .delta = floats(bump, s.T),
         .lse = floats(bump, s.T),
         .factors = floats(bump, BLOCK * BLOCK),
@@ -256,25 +254,29 @@ static void keys_run(const Scratch *scratch, const Head *head, Rows dk, Rows dv,
     }
 }
 
-/* One split of the query heads that share a key head. */
+/* Splits of the query heads that share a key head. */
 static void heads_task(const void *context, int64_t task, int thread) {
     const Backward *f = context;
     const Plan *plan = &f->plan;
     HeadShape s = f->shape;
     Bump bump = bump_of(f, thread);
     Scratch scratch = scratch_take(&bump, s);
-    int64_t split = task % plan->splits;
+    Range splits = task_splits(plan, task);
     for (int64_t i = 0; i < s.qkv.group; i++) {
-        int64_t at = task / plan->splits * s.qkv.group + i;
+        int64_t at = task_head(plan, task) * s.qkv.group + i;
         Head head = head_of(f, at);
         Rows dq = head_part(f->dqkv, s, PART_Q, head.b, head.h);
         Rows dk = head_part(f->dqkv, s, PART_K, head.b, head.h);
         Rows dv = head_part(f->dqkv, s, PART_V, head.b, head.h);
-        if (plan->splits > 1) scratch.dquery = partial_of(f, at, split);
+        float *sum = partial_of(f, at, 0, thread);
         head_pack(&scratch, &head);
-        keys_run(&scratch, &head, dk, dv, range_part(head.keys, BLOCK, (int)split, (int)plan->splits));
-        if (split == 0 && i == 0) clear_hidden(&head, dk), clear_hidden(&head, dv);
-        if (plan->splits == 1) panels_unpack(dq, scratch.dquery, s, s.T, scratch.stage);
+        for (int64_t split = splits.from; split < splits.to; split++) {
+            scratch.dquery = partial_of(f, at, split, thread);
+            keys_run(&scratch, &head, dk, dv, range_part(head.keys, BLOCK, (int)split, (int)plan->splits));
+            if (plan->whole && split > 0) partial_add(f, sum, scratch.dquery);
+        }
+        if (splits.from == 0 && i == 0) clear_hidden(&head, dk), clear_hidden(&head, dv);
+        if (plan->whole) panels_unpack(dq, sum, s, s.T, scratch.stage);
     }
 }
 

@@ -1,18 +1,24 @@
 /* What attention backward in fp32 and in bf16 share: how the work is partitioned, and the tensors of a head.
  *
- * A task is a range of the keys of a key head, for all query heads that share it. If there are few heads,
- * each is split into several tasks; each split then has a dQ of its own, and these are added in order
- * afterwards. */
+ * If there are few heads, the keys of each are split into ranges; each split has a dQ of its own, and these
+ * are added in order. The number of splits depends on the shape alone, so that the bits of dQ do not depend
+ * on the number of threads. A task is one split of a key head, or all of them if there are enough heads for
+ * all threads, for all query heads that share it. */
 #ifndef WEFT_KERNELS_CPU_ATTENTION_BACKWARD_H
 #define WEFT_KERNELS_CPU_ATTENTION_BACKWARD_H
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention16.h"
 
+/* Heads that are enough for 16 threads, and the blocks of keys from which on one is split: the sum of its
+ * splits' dQ then takes less than a tenth of the time. */
+enum { ENOUGH_HEADS = 32, SPLIT_BLOCKS = 2 };
+
 /* How the work is partitioned. */
 typedef struct Plan {
     int threads;
     int64_t heads, splits; /* heads: of keys, over all sequences; splits: ranges of keys per head */
+    bool whole;            /* a task has all splits of a head */
     size_t each;           /* bytes of scratch memory per thread */
     size_t partial;        /* floats of one split's dQ */
 } Plan;
@@ -25,7 +31,7 @@ typedef struct Backward {
     HeadShape shape;
     Plan plan;
     unsigned char *memory;
-    float *partial; /* dQ of all splits of all heads, if heads are split */
+    float *partial; /* dQ: of all splits of all heads, or of the first and another split of each thread */
 } Backward;
 
 typedef struct Head {
@@ -40,8 +46,10 @@ typedef struct Head {
 /* Splits have a multiple of `block` keys, except the last. `scratch`: what a thread needs. */
 static inline Plan plan_of(const Stream *stream, HeadShape s, int64_t block, Bump scratch, size_t partial) {
     Plan plan = {.threads = threads_for(stream, s.B * s.H * s.T * s.D), .heads = s.B * s.G, .splits = 1};
-    if (plan.heads < 2 * plan.threads)
-        plan.splits = min_of((2 * plan.threads + plan.heads - 1) / plan.heads, (s.T + block - 1) / block);
+    int64_t most = s.T / (SPLIT_BLOCKS * block);
+    if (plan.heads < ENOUGH_HEADS && most > 1)
+        plan.splits = min_of((ENOUGH_HEADS + plan.heads - 1) / plan.heads, most);
+    plan.whole = plan.splits == 1 || plan.threads == 1 || plan.heads >= 2 * plan.threads;
     plan.each = (scratch.used + BUMP_ALIGN - 1) / BUMP_ALIGN * BUMP_ALIGN;
     plan.partial = partial;
     return plan;
@@ -83,38 +91,51 @@ static inline Bump bump_of(const Backward *f, int thread) {
     return (Bump){.base = f->memory + (size_t)thread * f->plan.each, .size = f->plan.each};
 }
 
-/* Where a split of query head `at` accumulates dQ. */
-static inline float *partial_of(const Backward *f, int64_t at, int64_t split) {
-    return f->partial + (size_t)(at * f->plan.splits + split) * f->plan.partial;
+/* Where dQ of a split of query head `at` is accumulated. */
+static inline float *partial_of(const Backward *f, int64_t at, int64_t split, int thread) {
+    const Plan *plan = &f->plan;
+    int64_t slot = plan->whole ? min_of(plan->splits, 2) * thread + (split > 0) : at * plan->splits + split;
+    return f->partial + (size_t)slot * plan->partial;
 }
 
-/* dQ of query head `at`, summed over its splits. */
-static inline float *partial_sum(const Backward *f, int64_t at) {
-    float *sum = partial_of(f, at, 0);
-    for (int64_t split = 1; split < f->plan.splits; split++) {
-        const float *from = partial_of(f, at, split);
+/* to += from, both dQ of splits. */
+static inline void partial_add(const Backward *f, float *to, const float *from) {
 #pragma omp simd
-        for (size_t i = 0; i < f->plan.partial; i++) sum[i] += from[i];
-    }
+    for (size_t i = 0; i < f->plan.partial; i++) to[i] += from[i];
+}
+
+/* The splits of a task; its key head is task_head. */
+static inline Range task_splits(const Plan *plan, int64_t task) {
+    if (plan->whole) return (Range){0, plan->splits};
+    return (Range){task % plan->splits, task % plan->splits + 1};
+}
+static inline int64_t task_head(const Plan *plan, int64_t task) {
+    return plan->whole ? task : task / plan->splits;
+}
+
+/* dQ of query head `at` after its splits ran as tasks of their own. */
+static inline float *partial_sum(const Backward *f, int64_t at) {
+    float *sum = partial_of(f, at, 0, 0);
+    for (int64_t split = 1; split < f->plan.splits; split++) partial_add(f, sum, partial_of(f, at, split, 0));
     return sum;
 }
 
-/* Allocates memory and runs heads_task for each split of each key head, then sum_task for each query head if
- * heads are split. */
+/* Allocates memory and runs heads_task for each task, then sum_task for each query head if splits were tasks
+ * of their own. */
 MUST_USE static inline Status backward_run(Backward *f, Stream *stream,
                                            void (*heads_task)(const void *f, int64_t task, int thread),
                                            void (*sum_task)(const void *f, int64_t at, int thread)) {
     const Plan *plan = &f->plan;
     int64_t heads = f->shape.B * f->shape.H;
     size_t scratch_bytes = (size_t)plan->threads * plan->each;
-    size_t parts = plan->splits > 1 ? (size_t)(heads * plan->splits) * plan->partial : 0;
+    int64_t slots = plan->whole ? min_of(plan->splits, 2) * plan->threads : heads * plan->splits;
     void *memory;
-    TRY(stream_workspace(stream, scratch_bytes + parts * sizeof(float), &memory));
+    TRY(stream_workspace(stream, scratch_bytes + (size_t)slots * plan->partial * sizeof(float), &memory));
     f->memory = memory;
     f->partial = (float *)(void *)((unsigned char *)memory + scratch_bytes);
     Pool *pool = plan->threads > 1 ? stream->device->pool : NULL;
-    pool_run(pool, plan->heads * plan->splits, heads_task, f);
-    if (plan->splits > 1) pool_run(pool, heads, sum_task, f);
+    pool_run(pool, plan->heads * (plan->whole ? 1 : plan->splits), heads_task, f);
+    if (!plan->whole) pool_run(pool, heads, sum_task, f);
     return OK;
 }
 

@@ -47,8 +47,7 @@ static inline Range range_part(int64_t count, int64_t unit, int part, int parts)
     return (Range){from < count ? from : count, to < count ? to : count};
 }
 
-/* The calling thread's part. It depends only on the number of threads, which makes reductions
- * deterministic. */
+/* The calling thread's part. */
 static inline Range range_mine(int64_t count, int64_t unit) {
     return range_part(count, unit, omp_get_thread_num(), omp_get_num_threads());
 }
