@@ -85,6 +85,7 @@ static void divide(Unit *unit, UnitSpec spec) {
     int64_t stripe = spec.piece / (cols * spec.shards) / align * align;
     if (!stripe) stripe = align;
     int64_t pieces = (rows + stripe * spec.shards - 1) / (stripe * spec.shards);
+    if (pieces == 1) return;
     int64_t each = pieces * spec.shards;
     slot->stripe = round_up((rows + each - 1) / each, align);
     slot->shards = spec.shards;

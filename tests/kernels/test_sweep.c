@@ -1,11 +1,11 @@
 /* The sweep: compares every kernel of a backend with the reference, over many shapes and all compute types.
  *
  * A case is a function that creates its inputs (the same for each kit), calls one kernel and registers the
- * outputs. compare() runs it with the reference and with the backend on one, two and three threads (always two
- * if GEMMs are those of a BLAS library). Outputs must agree with the reference relative to their norm, and
- * with each other bit for bit. Under the sanitizers, which are slow, the backend runs once, on two threads. A
- * case's flags select masks, aliases and absent tensors; the lists of sizes cycle through all of them. ops.def
- * requires a sweep of every kernel.
+ * outputs. compare() runs it with the reference and with the backend on one, two and three threads (always
+ * two if GEMMs are those of a BLAS library). Outputs must agree with the reference relative to their norm,
+ * and with each other bit for bit. Under the sanitizers, which are slow, the backend runs once, on two
+ * threads. A case's flags select masks, aliases and absent tensors; the lists of sizes cycle through all of
+ * them. ops.def requires a sweep of every kernel.
  *
  * A 16-bit result may be off by one ulp if a different order of addition changes the rounding. This must be
  * rare, and the error beyond one ulp must be as small as in fp32. bf16 attention on x86-64 with bf16

@@ -162,6 +162,21 @@ static void test_runs(void **state) {
         }
 }
 
+/* Shards whose aligned stripes have all rows at once: the matrix stays whole, without padding. */
+static void test_single_piece(void **state) {
+    (void)state;
+    ParamList list = {0};
+    ParamDesc desc = desc_of("embed.token", 0, 128, 8, 0);
+    Unit unit;
+    desc.vocab = true;
+    assert_ok(param_add(&list, desc));
+    assert_ok(unit_init(&unit, &list, (UnitSpec){0, 1, 3, 128 * 8 / 5}));
+    assert_int_equal(unit.pieces, 1);
+    assert_int_equal(unit.slot[0].dim[0], 128);
+    unit_done(&unit);
+    param_list_done(&list);
+}
+
 /* A vocabulary matrix in pieces: shards store their stripes of all pieces, and every global element is still
  * exactly once in a shard. Gathering a piece yields consecutive rows. */
 static void test_pieces(void **state) {
@@ -257,6 +272,7 @@ int main(void) {
         cmocka_unit_test(test_init_does_not_depend_on_the_split),
         cmocka_unit_test(test_runs),
         cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_single_piece),
         cmocka_unit_test(test_initial_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
