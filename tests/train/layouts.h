@@ -11,7 +11,7 @@
 
 #include "train/runner.h"
 
-enum { SEQ = 8, BATCH = 8, STEPS_LIMIT = 200, VOCAB = 61, LARGE_VOCAB = 1021 };
+enum { SEQ = 8, BATCH = 8, STEPS_LIMIT = 200, VOCAB = 61, LARGE_VOCAB = 1100 };
 
 typedef enum { JOB_GPT2, JOB_BERT, JOB_SPAN, JOB_CLASSIFY, JOB_LLAMA, JOBS } JobKind;
 
@@ -117,7 +117,8 @@ typedef struct Layout {
     DType dtype;
     bool wide;       /* 2 layers, hidden size 64 and inner size 128: large enough for fp8 */
     bool wide_heads; /* hidden size 128: heads of width 32, for which CPUs have 16-bit kernels */
-    bool words;      /* LARGE_VOCAB tokens, so that ZeRO-3 gathers vocabulary matrices in pieces */
+    bool words;      /* LARGE_VOCAB tokens, so that ZeRO-3 gathers vocabulary matrices in pieces. With two
+                      * tensor-parallel ranks and two replicas, the last one ends with padding. */
     bool untied;     /* the output matrix is not the embedding */
     bool fp8;
     Fp8Scaling fp8_scaling;

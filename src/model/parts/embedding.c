@@ -141,9 +141,10 @@ static Status add_rows(const Block *block, Pass *pass, EmbedParams g, Tensor pad
 static Status add_pieces(const Block *block, Pass *pass, EmbedParams g, Tensor pad_row, Tensor dx) {
     const VocabPieces *pieces = pass->pieces;
     for (int k = 0; k < pass->shape.pieces; k++) {
-        int64_t rows;
-        VocabPart part = vocab_piece(block, pass, k, &rows);
+        int64_t used;
+        VocabPart part = vocab_piece(block, pass, k, &used);
         TRY(pieces->open_grad(pieces->context, k, &g.token));
+        g.token = tensor_slice(g.token, 0, used);
         TRY(add_rows(block, pass, g, pad_row, dx, part));
         TRY(pieces->done_grad(pieces->context, k));
         g.position = g.type = TENSOR_NONE;

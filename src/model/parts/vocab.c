@@ -29,8 +29,8 @@ Status vocab_lookup(const Block *block, Pass *pass, const VocabLookup *w, Tensor
         int64_t used;
         VocabPart part = vocab_piece(block, pass, k, &used);
         TRY(pieces->open(pieces->context, k, k + 1 < count ? k + 1 : -1, &rows));
-        TRY(embedding_forward(pass->exec, k ? w->piece : w->found, pass->micro->tokens, none, none, rows,
-                              none, none, part));
+        TRY(embedding_forward(pass->exec, k ? w->piece : w->found, pass->micro->tokens, none, none,
+                              tensor_slice(rows, 0, used), none, none, part));
         pieces->close(pieces->context, k);
         if (k) TRY(add(pass->exec, w->found, w->piece));
     }

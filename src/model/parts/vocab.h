@@ -11,7 +11,8 @@
 
 #include "model/model.h"
 
-/* The rows of the vocabulary in a piece. *ret_rows of them belong to the matrix, the rest is padding. */
+/* The rows of the vocabulary in a piece. *ret_rows of them belong to the matrix; the rest is padding and must
+ * not be used, because the same rows of the vocabulary belong to the next tensor-parallel rank. */
 VocabPart vocab_piece(const Block *block, const Pass *pass, int piece, int64_t *ret_rows);
 
 typedef struct VocabLookup {
