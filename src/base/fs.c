@@ -85,6 +85,16 @@ bool path_is_dir(const char *path) {
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+bool dir_is_empty(const char *path) {
+    DIR *dir = opendir(path);
+    if (!dir) return false;
+    bool empty = true;
+    for (struct dirent *entry; empty && (entry = readdir(dir));)
+        empty = !strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..");
+    closedir(dir);
+    return empty;
+}
+
 Status path_join(char **ret_path, const char *dir, const char *name) {
     size_t length = strlen(dir);
     return str_format(ret_path, "%s%s%s", dir, length && dir[length - 1] == '/' ? "" : "/", name);

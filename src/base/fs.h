@@ -20,6 +20,7 @@ MUST_USE Status file_read(const char *path, size_t limit, char **ret_text, size_
 
 bool path_exists(const char *path);
 bool path_is_dir(const char *path);
+bool dir_is_empty(const char *path); /* false if it cannot be read */
 MUST_USE Status path_join(char **ret_path, const char *dir, const char *name);
 /* The user's cache directory: $WEFT_CACHE, else $XDG_CACHE_HOME/weft, else ~/.cache/weft. *ret_dir is NULL if
  * no variable names one. The directory may not exist yet. */

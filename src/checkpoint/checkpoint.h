@@ -155,6 +155,8 @@ MUST_USE Status ckpt_tidy(const char *run_dir, int64_t step, int64_t best, int k
 /* The directory of a run's newest complete checkpoint, or NULL; the caller frees it. Leftovers of an
  * interrupted save are ignored. */
 MUST_USE Status ckpt_latest(const char *run_dir, char **ret_dir);
+/* Whether a run has checkpoints, even damaged ones. */
+MUST_USE Status ckpt_any(const char *run_dir, bool *ret_any);
 /* The checkpoint from which a run continues: the newest whose checksums match, or that of step `from` if it
  * is not 0; NULL if the run has none. The caller frees it. Damaged ones that were passed over are renamed to
  * step-N.damaged, and *ret_damaged says so; it is NULL if there are none. If none is intact, or the one asked

@@ -380,7 +380,7 @@ Status ckpt_tidy(const char *run_dir, int64_t step, int64_t best, int keep) {
 
 /* ---- finding ---- */
 
-/* The target of `latest`, if it is a complete checkpoint. */
+/* The target of `latest`; NULL if there is no link. */
 static Status follow_link(const char *run_dir, char **ret_dir) {
     CLEANUP(mem_freep) char *link = NULL, *dir = NULL;
     TRY(path_join(&link, run_dir, LATEST));
@@ -389,9 +389,6 @@ static Status follow_link(const char *run_dir, char **ret_dir) {
     if (length < 0) return OK;
     target[length] = 0;
     TRY(target[0] == '/' ? str_dup(target, &dir) : path_join(&dir, run_dir, target));
-    bool complete = false;
-    TRY(is_complete(dir, &complete));
-    if (!complete) return OK;
     *ret_dir = dir;
     dir = NULL;
     return OK;
@@ -423,10 +420,14 @@ static Status scan_steps(const char *run_dir, char **ret_dir) {
 }
 
 Status ckpt_latest(const char *run_dir, char **ret_dir) {
-    char *dir = NULL;
+    CLEANUP(mem_freep) char *dir = NULL;
+    bool complete = false;
     TRY(follow_link(run_dir, &dir));
-    if (!dir) TRY(scan_steps(run_dir, &dir));
+    if (dir) TRY(is_complete(dir, &complete));
+    if (!complete) mem_freep(&dir);
+    if (!complete) TRY(scan_steps(run_dir, &dir));
     *ret_dir = dir;
+    dir = NULL;
     return OK;
 }
 
@@ -437,31 +438,40 @@ static int descending(const void *a, const void *b) {
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-static Status drop_incomplete(const char *checkpoints, StepList *list) {
+static Status drop_empty(const char *checkpoints, StepList *list) {
     size_t kept = 0;
     for (size_t i = 0; i < list->count; i++) {
         CLEANUP(mem_freep) char *path = NULL;
-        bool complete = false;
         TRY(step_path(checkpoints, list->step[i], "", &path));
-        TRY(is_complete(path, &complete));
-        if (complete) list->step[kept++] = list->step[i];
+        if (!dir_is_empty(path)) list->step[kept++] = list->step[i];
     }
     list->count = kept;
     return OK;
 }
 
+Status ckpt_any(const char *run_dir, bool *ret_any) {
+    CLEANUP(step_list_done) StepList list = {0};
+    CLEANUP(mem_freep) char *checkpoints = NULL, *latest = NULL;
+    TRY(path_join(&checkpoints, run_dir, CHECKPOINTS));
+    TRY(ckpt_latest(run_dir, &latest)); /* perhaps one set aside by an interrupted save */
+    TRY(list_steps(checkpoints, &list));
+    TRY(drop_empty(checkpoints, &list));
+    *ret_any = latest || list.count;
+    return OK;
+}
+
 /* On the first rank: the steps to try in order: `latest`, earlier ones, and then later ones, from which the
- * run may have gone back. */
+ * run may have gone back. Without `latest`, from the newest on. */
 static Status list_candidates(const char *run_dir, int64_t from, StepList *list) {
     CLEANUP(mem_freep) char *checkpoints = NULL, *latest = NULL;
     TRY(path_join(&checkpoints, run_dir, CHECKPOINTS));
     if (path_is_dir(checkpoints)) TRY(each_entry(checkpoints, recover_entry));
     TRY(list_steps(checkpoints, list));
-    TRY(drop_incomplete(checkpoints, list));
+    TRY(drop_empty(checkpoints, list));
     if (list->count) qsort(list->step, list->count, sizeof *list->step, descending);
     int64_t first = from;
     const char *rest;
-    if (!from) TRY(ckpt_latest(run_dir, &latest));
+    if (!from) TRY(follow_link(run_dir, &latest));
     if (latest && !parse_step(strrchr(latest, '/') + 1, &first, &rest)) first = 0;
     size_t at = 0;
     while (at < list->count && list->step[at] != first) at++;
@@ -497,6 +507,14 @@ static Status note_damage(char **note, const Status status) {
     return str_format(note, "%s%s%s", before ? before : "", before ? "\n" : "", status_message(status));
 }
 
+static Status verify_step(const char *dir, const RootDisk *disk, Mesh *mesh) {
+    bool first = !mesh || mesh->rank == 0, complete = true;
+    Status found = first ? is_complete(dir, &complete) : OK;
+    if (!found && !complete) found = DAMAGED("%s has no %s", dir, CHECKPOINT_STATE);
+    TRY(save_agree(mesh, found));
+    return checksums_verify_at(dir, disk, VERIFY_ALL, mesh);
+}
+
 static Status set_all_aside(const char *checkpoints, const StepList *list, size_t count) {
     for (size_t i = 0; i < count; i++) TRY(set_aside(checkpoints, list->step[i]));
     return OK;
@@ -516,7 +534,7 @@ Status ckpt_resume_dir(const char *run_dir, int64_t from, const RootDisk *disk, 
         if (several) TRY(host_broadcast(mesh->world, &step, sizeof step, 0));
         if (!step) break;
         TRY(step_path(checkpoints, step, "", &dir));
-        Status status = checksums_verify_at(dir, disk, VERIFY_ALL, mesh);
+        Status status = verify_step(dir, disk, mesh);
         if (!status) break;
         if (from || !status_damaged(status)) return status;
         Status noted = note_damage(&damaged, status);

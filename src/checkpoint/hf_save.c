@@ -6,7 +6,6 @@
  * final name is always complete. */
 #include "checkpoint/hf_save.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -317,19 +316,11 @@ static Status split_path(const char *dir, char **ret_dir, char **ret_parent) {
     return OK;
 }
 
-static void dir_closep(DIR **dir) {
-    if (*dir) closedir(*dir);
-}
-
 /* An empty directory is allowed: the rename replaces it. */
 Status hf_save_check(const char *path) {
     if (!path_exists(path)) return OK;
-    CLEANUP(dir_closep) DIR *dir = opendir(path);
-    if (!dir) return FAILED("%s: %s; expected a new or empty directory", path, strerror(errno));
-    for (struct dirent *entry; (entry = readdir(dir));)
-        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
-            return FAILED("%s is not empty; choose a new or empty directory", path);
-    return OK;
+    if (!path_is_dir(path)) return FAILED("%s is a file; expected a new or empty directory", path);
+    return dir_is_empty(path) ? OK : FAILED("%s is not empty; choose a new or empty directory", path);
 }
 
 static void drop_dirp(char **dir) {

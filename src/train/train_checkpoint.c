@@ -13,6 +13,7 @@
 #include "comm/watchdog.h"
 #include "device/host_memory.h"
 #include "train/lr_change.h"
+#include "train/run_summary.h"
 #include "train/trainer.h"
 
 static const TraceName save_span = {.name = "checkpoint", .category = "checkpoint"};
@@ -500,6 +501,27 @@ Status trainer_tidy(const Trainer *t) {
     return ckpt_tidy(c->out, t->step, t->val_state.best_step, c->resume_from ? 0 : (int)c->keep);
 }
 
+/* A run that starts in a directory deletes what it finds of an earlier one. */
+static Status check_new(const Trainer *t) {
+    const char *out = t->config->ckpt.out;
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(json_decrefp) json_t *summary = NULL;
+    bool any = false;
+    if (!path_is_dir(out) || !(trainer_is_first(t) || !t->job->disk)) return OK;
+    TRY(ckpt_any(out, &any));
+    if (any)
+        return USAGE("%s already contains a run; add {resume} to continue it, or choose another {out}", out);
+    TRY(path_join(&path, out, RUN_SUMMARY_FILE));
+    if (!path_exists(path)) return OK;
+    CLEANUP(status_freep) Status unreadable = json_read_file(path, &summary);
+    bool predicted = json_object_get(summary, "predicted") != NULL;
+    bool begun = unreadable || json_number_or(summary, "steps", 0) > 0;
+    if (predicted || !begun) return OK;
+    return USAGE("%s contains the results of a run whose checkpoints were deleted, so it cannot continue; "
+                 "delete it, or choose another {out}",
+                 out);
+}
+
 Status trainer_resume(Trainer *t) {
     const Settings *c = t->config;
     if (!c->ckpt.out) return OK;
@@ -509,13 +531,8 @@ Status trainer_resume(Trainer *t) {
         if (damaged)
             progress_line(t->progress, "warning: %s\nresuming from the newest intact checkpoint instead",
                           damaged);
-    } else if (path_is_dir(c->ckpt.out) && (trainer_is_first(t) || !t->job->disk)) {
-        TRY(ckpt_latest(c->ckpt.out, &dir));
     }
-    if (!dir) return OK;
-    if (!c->ckpt.resume)
-        return USAGE("%s already contains a run; add {resume} to continue it, or choose another {out}",
-                     c->ckpt.out);
+    if (!dir) return check_new(t);
     CLEANUP(json_decrefp) json_t *progress = NULL;
     TRY(load(t, dir, &progress));
     t->noise = json_incref(json_object_get(progress, "noise"));

@@ -461,7 +461,7 @@ static void resumes_from_the_newest_intact_checkpoint(void **state) {
     assert_resumes_at(run, 0, "step-2", "step-3/optimizer.safetensors: tensor");
     assert_true(has(fixture, "checkpoints/step-4.damaged"));
     assert_false(has(fixture, "checkpoints/step-4"));
-    /* Neither is an incomplete one. */
+    /* Neither is an empty one. */
     assert_ok(dir_make(path_of(fixture, "checkpoints/step-9")));
     assert_resumes_at(run, 0, "step-2", NULL);
     assert_fails(ckpt_resume_dir(run, 9, NULL, NULL, &none, &note), 2, "available: 1, 2");
@@ -493,6 +493,27 @@ static void unreadable_is_not_damaged(void **state) {
     assert_true(has(fixture, "checkpoints/step-2.damaged"));
 }
 
+/* A checkpoint whose weft.json was lost, as in an incomplete copy, is set aside and never deleted. */
+static void without_state_is_damaged(void **state) {
+    const Fixture *fixture = *state;
+    const char *run = fixture->dir;
+    CLEANUP(stores_done) Stores stores = stores_of(fixture, 1);
+    CLEANUP(mem_freep) char *none = NULL, *note = NULL;
+    bool any = true;
+    assert_ok(ckpt_any(run, &any));
+    assert_false(any);
+    for (int step = 1; step <= 2; step++) assert_ok(save(fixture, run, step, &stores, 0));
+    assert_int_equal(unlink(path_of(fixture, "checkpoints/step-2/weft.json")), 0);
+    assert_resumes_at(run, 0, "step-1", "step-2 has no weft.json");
+    assert_ok(save(fixture, run, 2, &stores, 1));
+    assert_true(has(fixture, "checkpoints/step-2.damaged/model.safetensors"));
+    assert_int_equal(unlink(path_of(fixture, "checkpoints/step-2/weft.json")), 0);
+    assert_ok(ckpt_any(run, &any));
+    assert_true(any);
+    assert_fails(ckpt_resume_dir(run, 0, NULL, NULL, &none, &note), 1, "no checkpoint is intact");
+    assert_true(has(fixture, "checkpoints/step-2/model.safetensors"));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void) {
@@ -513,6 +534,7 @@ int main(void) {
         TEST(readers_beside_a_writer),
         TEST(resumes_from_the_newest_intact_checkpoint),
         TEST(unreadable_is_not_damaged),
+        TEST(without_state_is_damaged),
     };
     return cmocka_run_group_tests_name("checkpoint.ckpt", tests, NULL, NULL);
 }

@@ -254,6 +254,11 @@ static void test_refusals(void **state) {
         shell_run(shell, command);
         assert_said(shell, cases[i].code, cases[i].sentence);
     }
+    /* Results stay, even if checkpoints were deleted to save space. */
+    shell_run(shell, "rm -r run/checkpoints run/latest && " TINY "--steps 3 --out run");
+    assert_said(shell, 2, "contains the results of a run");
+    shell_run(shell, TINY "--steps 3 --resume --out run");
+    assert_said(shell, 2, "contains the results of a run");
 }
 
 /* The disk fills up while a checkpoint is written: one clear error, and the previous checkpoint stays
