@@ -117,8 +117,8 @@ typedef struct Layout {
     DType dtype;
     bool wide;       /* 2 layers, hidden size 64 and inner size 128: large enough for fp8 */
     bool wide_heads; /* hidden size 128: heads of width 32, for which CPUs have 16-bit kernels */
-    bool words;      /* LARGE_VOCAB tokens, so that ZeRO-3 gathers vocabulary matrices in pieces. With two
-                      * tensor-parallel ranks and two replicas, the last one ends with padding. */
+    bool words;      /* LARGE_VOCAB tokens, so that ZeRO-3 gathers vocabulary matrices in pieces; layers are
+                      * so wide that the last piece of two tensor-parallel ranks ends with padding */
     bool untied;     /* the output matrix is not the embedding */
     bool fp8;
     Fp8Scaling fp8_scaling;
@@ -215,7 +215,7 @@ static inline Outcome run_new(Group *world, const Layout *layout, int count) {
     ModelConfig config = config_of(layout->job);
     if (layout->plain)
         config.dropout_embed = config.dropout_attn = config.dropout_hidden = config.dropout_classify = 0;
-    if (layout->words) config.vocab = LARGE_VOCAB;
+    if (layout->words) config.vocab = LARGE_VOCAB, config.inner = 128;
     config.tied = !layout->untied;
     if (layout->wide) config.layers = 2, config.hidden = 64, config.inner = 128;
     if (layout->wide_heads) config.hidden = 128;

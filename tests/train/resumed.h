@@ -21,7 +21,7 @@ enum {
     STEPS = 6,
     HALF = 3,
     VOCAB = 200,
-    LARGE_VOCAB = 1100,
+    LARGE_VOCAB = 1021,
     LAYOUTS = 24
 };
 
