@@ -134,12 +134,14 @@ static Status list_workers(SaveList *list, int file, int at, const CheckpointSta
     return list_state(list, file, at + 2, state, (StateList){.kind = "outer_momentum"});
 }
 
-/* Units in pieces have no residual. */
+/* Units in pieces have no residual, and neither has one that two stages share. */
 static Status list_residuals(SaveList *list, int file, int at, const CheckpointState *state) {
     const Store *store = list->store[at];
     CLEANUP(mem_freep) bool *whole = NULL;
     TRY(mem_new((size_t)store->model->units, sizeof *whole, &whole));
-    for (int u = 0; u < store->model->units; u++) whole[u] = store->unit[u].pieces < 2;
+    bool piped = state->mesh && state->mesh->extent[AXIS_PP] > 1;
+    for (int u = 0; u < store->model->units; u++)
+        whole[u] = store->unit[u].pieces < 2 && !(piped && store->model->unit[u].desc[0].shared);
     for (int r = 0; r < state->replicas->count; r++)
         TRY(list_state(list, file, at, state,
                        (StateList){.kind = "grad_residual", .writer = r, .unit = whole}));

@@ -30,8 +30,9 @@ Tensor shard_residual(const Shards *shards, int at) {
     return tensor_1d(residual->data, DT_F32, (int64_t)(residual->bytes / sizeof(float)));
 }
 
+/* Twins travel as bf16: the first and the last stage would each have a residual, and only one is saved. */
 Status wire_alloc(Shards *shards, ShardUnit *unit) {
-    if (!shards_have_residual(shards) || unit->layout.pieces > 1) return OK;
+    if (!shards_have_residual(shards) || unit->layout.pieces > 1 || unit->twin) return OK;
     TRY(mem_new(2 * (size_t)shards->spec.shard->size, sizeof *unit->messages, &unit->messages));
     return dev_alloc(shards->device, MEM_GRADS, (size_t)unit->layout.numel * sizeof(float), &unit->residual);
 }
