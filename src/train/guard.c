@@ -77,9 +77,15 @@ static bool is_spike(const Guard *guard, const double *window, SpikeRule rule, d
            log_of(value) > middle + fmax(rule.deviations * deviation, log(rule.factor));
 }
 
+/* A step whose samples have nothing to predict says nothing about the run. */
+static bool is_void(double loss, double norm) {
+    return loss == 0 && norm == 0;
+}
+
 StepVerdict guard_judge(const Guard *guard, double loss, double norm, bool last, char text[GUARD_TEXT]) {
     double usual = 0;
     text[0] = 0;
+    if (is_void(loss, norm)) return STEP_FINE;
     if (!isfinite(loss) || !isfinite(norm)) {
         snprintf(text, GUARD_TEXT, "training diverged (loss %g, gradient norm %g)", fabs(loss), fabs(norm));
         return STEP_NONFINITE;
@@ -104,6 +110,7 @@ StepVerdict guard_judge(const Guard *guard, double loss, double norm, bool last,
 }
 
 void guard_add(Guard *guard, double loss, double norm) {
+    if (is_void(loss, norm)) return;
     if (isnan(guard->first)) guard->first = loss;
     guard->over = loss > guard_limit(guard) ? guard->over + 1 : 0;
     guard->loss[guard->count % GUARD_WINDOW] = log_of(loss);

@@ -69,6 +69,18 @@ static void a_high_loss_diverges(void **state) {
     assert_int_equal(guard_judge(&guard, 30678, 1, true, text), STEP_DIVERGED); /* the run's last step */
 }
 
+static void nothing_to_predict_is_fine(void **state) {
+    (void)state;
+    Guard guard;
+    guard_init(&guard);
+    for (int i = 0; i < 40; i++) {
+        double loss = i % 4 ? 5 : 0, norm = i % 4 ? 1 : 0;
+        assert_int_equal(verdict(&guard, loss, norm), STEP_FINE);
+        guard_add(&guard, loss, norm);
+    }
+    assert_true(guard.first == 5);
+}
+
 static void checkpoints_keep_the_state(void **state) {
     (void)state;
     const int steps[] = {0, 5, 64, 150};
@@ -403,6 +415,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spikes_stand_out),
         cmocka_unit_test(a_high_loss_diverges),
+        cmocka_unit_test(nothing_to_predict_is_fine),
         cmocka_unit_test(checkpoints_keep_the_state),
         IN_SHELL(nothing_poisoned_is_saved),
         IN_SHELL(divergence_is_located),
