@@ -143,6 +143,7 @@ static bool satisfies(const char *value, const char *values) {
 /* Off, or a value that is an error anyway. */
 static bool is_exempt(const Slot *slot, const char *except) {
     if (slot->option->type == OPTION_INT) return *(const int64_t *)slot->field == 0;
+    if (slot->option->type == OPTION_FLAG) return !*(const bool *)slot->field;
     return except && !strcmp(option_choice(slot->option, slot->field), except);
 }
 
