@@ -57,6 +57,16 @@ static Status check_rate(const char *what, float value) {
     return OK;
 }
 
+static Status heads_error(const ModelConfig *config) {
+    int64_t hidden = config->hidden, below = config->heads, above = config->heads;
+    while (hidden % below) below--;
+    while (above < hidden && hidden % above) above++;
+    char other[32] = "";
+    if (above <= hidden) snprintf(other, sizeof other, " or %lld", (long long)above);
+    return USAGE("hidden size %lld is not divisible by the number of heads, %lld; use %lld%s heads",
+                 (long long)hidden, (long long)config->heads, (long long)below, other);
+}
+
 Status config_check(const ModelConfig *config) {
     TRY(check_range("the number of layers", config->layers, 1, 100000));
     TRY(check_range("the hidden size", config->hidden, 1, 1 << 20));
@@ -78,10 +88,7 @@ Status config_check(const ModelConfig *config) {
         (width < 1 || config->hidden % width || config->heads > config->hidden / width))
         return USAGE("%lld heads of width %lld exceed the hidden size of %lld", (long long)config->heads,
                      (long long)width, (long long)config->hidden);
-    if (!width && config->hidden % config->heads)
-        return USAGE("hidden size %lld is not divisible by the number of heads, %lld; use %lld",
-                     (long long)config->hidden, (long long)config->heads,
-                     (long long)(config->hidden % 64 == 0 ? config->hidden / 64 : 1));
+    if (!width && config->hidden % config->heads) return heads_error(config);
     TRY(check_rate("the embedding dropout", config->dropout_embed));
     TRY(check_rate("the attention dropout", config->dropout_attn));
     TRY(check_rate("the hidden dropout", config->dropout_hidden));
