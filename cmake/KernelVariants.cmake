@@ -8,15 +8,17 @@ list(TRANSFORM variant_sources PREPEND ${CMAKE_SOURCE_DIR}/src/kernels/cpu/)
 list(TRANSFORM variant_sources APPEND .c)
 
 # What clang says about the kernels: `scripts/test` builds this target to be warned of loops that should vectorize and do
-# not. The warnings come from the optimizer, so no machine code is generated. The baseline is only checked for errors.
+# not. The warnings come from the optimizer, so no machine code is generated. Variants other than this machine's are only
+# checked for errors.
 add_custom_target(kernel_variants)
 function(weft_kernel_warnings isa)
   add_library(weft_warnings_${isa} OBJECT EXCLUDE_FROM_ALL ${variant_sources})
   target_link_libraries(weft_warnings_${isa} PRIVATE weft_flags OpenMP::OpenMP_C weft_blas)
   target_compile_options(weft_warnings_${isa} PRIVATE ${ARGN} -emit-llvm)
-  if(isa STREQUAL "baseline")
+  if(NOT isa STREQUAL native_variant)
     target_compile_options(weft_warnings_${isa} PRIVATE -O0)
-  else()
+  endif()
+  if(NOT isa STREQUAL "baseline")
     target_compile_definitions(weft_warnings_${isa} PRIVATE WEFT_ISA=${isa})
   endif()
   add_dependencies(kernel_variants weft_warnings_${isa})
@@ -82,10 +84,8 @@ function(weft_kernel_variant isa)
     target_compile_definitions(weft_kernels_${isa} PRIVATE WEFT_ISA=${isa})
   endif()
   # Tests with the sanitizers spend most of their time in the variant that they run; readers call none. Without the
-  # sanitizers, a test also runs the baseline, for a moment; warnings of uninitialized variables need more optimization.
-  if(WEFT_CHECK AND isa STREQUAL "baseline" AND NOT native_variant STREQUAL "baseline")
-    target_compile_options(weft_kernels_${isa} PRIVATE -O1 -Wno-maybe-uninitialized)
-  elseif(WEFT_FUZZ OR (WEFT_CHECK AND NOT isa STREQUAL native_variant))
+  # sanitizers, a test also runs the baseline, for a moment.
+  if(WEFT_FUZZ OR (WEFT_CHECK AND NOT isa STREQUAL native_variant))
     target_link_libraries(weft_kernels_${isa} PRIVATE weft_unused_kernels)
   elseif(WEFT_SANITIZE)
     target_compile_options(weft_kernels_${isa} PRIVATE -O2)
