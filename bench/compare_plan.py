@@ -3,9 +3,9 @@
 
     python bench/compare_plan.py [--weft build/release/weft] [--clusters DIR] [--refit]
 
-The measurements are those of docs/performance.md (weft on an H200, bf16 and fp8, with and without dropout) and of a study
-(Megatron on two V100 systems; batch is per replica). --clusters DIR reads the cluster files from DIR instead of using
-the built-in ones.
+The measurements are those of docs/performance.md (weft on an H200, bf16 and fp8, with and without dropout; the page says
+which are older) and of a study (Megatron on two V100 systems; batch is per replica). --clusters DIR reads the cluster
+files from DIR instead of using the built-in ones.
 
 --refit fits the figures in FITTED to the study's times, starting from the cluster files in the source tree, and prints
 them. Then it leaves out each row, and each group of rows, fits the figures to the others and predicts the rows left out:
@@ -40,22 +40,42 @@ STUDY = [
     ("dgx2-v100", "bert-large", 72, 3072, 32, 16, 8, 32, True, 4754, 29.8),
 ]
 
-# title, model, task, batch, sequence length, precision, dropout, measured ms and GB
+# Options of a precision, by its name in the table
+PRECISIONS = {
+    "bf16": ["--precision", "bf16"],
+    "fp8": ["--precision", "fp8"],
+    "fp8, delayed scaling": ["--precision", "fp8", "--fp8-scaling", "delayed"],
+    "fp8, delayed scaling, `--fp8-head`": ["--precision", "fp8", "--fp8-scaling", "delayed", "--fp8-head"],
+}
+
+# title, model, task, batch, sequence length, precision, dropout, measured ms and GiB, note on the page
 H200 = [
-    ("GPT-2 124M, 32 x 1024", "gpt2", "lm", 32, 1024, "bf16", 0.1, 58.1, 13.05),
-    ("GPT-2 124M, 32 x 1024", "gpt2", "lm", 32, 1024, "bf16", 0, 54.7, 13.03),
-    ("GPT-2 124M, 32 x 1024", "gpt2", "lm", 32, 1024, "fp8", 0, 51.0, 11.66),
-    ("GPT-2 355M, 16 x 1024", "gpt2-medium", "lm", 16, 1024, "bf16", 0, 74.3, 20.33),
-    ("GPT-2 355M, 16 x 1024", "gpt2-medium", "lm", 16, 1024, "fp8", 0, 67.0, 18.42),
-    ("GPT-2 774M, 16 x 1024", "gpt2-large", "lm", 16, 1024, "bf16", 0, 155.3, 39.23),
-    ("GPT-2 774M, 16 x 1024", "gpt2-large", "lm", 16, 1024, "fp8", 0, 130.5, 35.57),
-    ("GPT-2 355M, 4 x 128", "gpt2-medium", "lm", 4, 128, "bf16", 0, 8.4, 6.87),
-    ("GPT-2 355M, 12 x 128", "gpt2-medium", "lm", 12, 128, "bf16", 0, 11.7, 7.81),
-    ("BERT-base, span head, 32 x 384", "bert-base", "span", 32, 384, "bf16", 0.1, 17.9, 5.54),
-    ("BERT-base, span head, 32 x 384", "bert-base", "span", 32, 384, "bf16", 0, 16.7, 5.54),
-    ("BERT-large, MLM and NSP, 32 x 512", "bert-large", "mlm", 32, 512, "bf16", 0.1, 72.9, 19.54),
-    ("BERT-large, MLM and NSP, 32 x 512", "bert-large", "mlm", 32, 512, "bf16", 0, 66.6, 19.54),
-    ("BERT-large, MLM and NSP, 32 x 512", "bert-large", "mlm", 32, 512, "fp8", 0, 58.7, 19.24),
+    ("GPT-2 124M, 32 x 1024", "gpt2", "lm", 32, 1024, "bf16", 0.1, 55.7, 12.1, ""),
+    ("GPT-2 124M, 32 x 1024", "gpt2", "lm", 32, 1024, "bf16", 0, 54.1, 12.1, ""),
+    ("GPT-2 124M, 32 x 1024", "gpt2", "lm", 32, 1024, "fp8", 0, 48.7, 10.9, "a"),
+    ("GPT-2 124M, 32 x 1024", "gpt2", "lm", 32, 1024, "fp8, delayed scaling, `--fp8-head`", 0.1, 43.7, 11.5, ""),
+    ("GPT-2 124M, 32 x 1024", "gpt2", "lm", 32, 1024, "fp8, delayed scaling, `--fp8-head`", 0, 42.2, 11.5, ""),
+    ("GPT-2 355M, 16 x 1024", "gpt2-medium", "lm", 16, 1024, "bf16", 0, 73.7, 18.9, ""),
+    ("GPT-2 355M, 16 x 1024", "gpt2-medium", "lm", 16, 1024, "fp8", 0, 67.0, 17.2, "a"),
+    ("GPT-2 355M, 16 x 1024", "gpt2-medium", "lm", 16, 1024, "fp8, delayed scaling, `--fp8-head`", 0, 58.0, 17.9, ""),
+    ("GPT-2 774M, 16 x 1024", "gpt2-large", "lm", 16, 1024, "bf16", 0, 155.6, 36.5, ""),
+    ("GPT-2 774M, 16 x 1024", "gpt2-large", "lm", 16, 1024, "fp8", 0, 130.5, 33.1, "a"),
+    ("GPT-2 774M, 16 x 1024", "gpt2-large", "lm", 16, 1024, "fp8, delayed scaling, `--fp8-head`", 0, 115.1, 33.9, ""),
+    ("GPT-2 355M, 4 x 128", "gpt2-medium", "lm", 4, 128, "bf16", 0.1, 6.76, 6.5, ""),
+    ("GPT-2 355M, 4 x 128", "gpt2-medium", "lm", 4, 128, "bf16", 0, 6.95, 6.5, "b"),
+    ("GPT-2 355M, 12 x 128", "gpt2-medium", "lm", 12, 128, "bf16", 0.1, 10.9, 7.4, ""),
+    ("GPT-2 355M, 12 x 128", "gpt2-medium", "lm", 12, 128, "bf16", 0, 10.6, 7.4, "b"),
+    ("BERT-base, span head, 32 x 384", "bert-base", "span", 32, 384, "bf16", 0.1, 16.4, 5.2, ""),
+    ("BERT-base, span head, 32 x 384", "bert-base", "span", 32, 384, "bf16", 0, 15.8, 5.2, ""),
+    ("BERT-base, span head, 32 x 384", "bert-base", "span", 32, 384, "fp8, delayed scaling", 0.1, 13.7, 5.3, ""),
+    ("BERT-base, span head, 32 x 384", "bert-base", "span", 32, 384, "fp8, delayed scaling", 0, 13.2, 5.3, ""),
+    ("BERT-large, MLM and NSP, 32 x 512", "bert-large", "mlm", 32, 512, "bf16", 0.1, 68.0, 18.2, ""),
+    ("BERT-large, MLM and NSP, 32 x 512", "bert-large", "mlm", 32, 512, "bf16", 0, 64.5, 18.2, ""),
+    ("BERT-large, MLM and NSP, 32 x 512", "bert-large", "mlm", 32, 512, "fp8", 0, 58.7, 17.9, "a"),
+    ("BERT-large, MLM and NSP, 32 x 512", "bert-large", "mlm", 32, 512, "fp8, delayed scaling", 0.1, 54.8, 17.9, ""),
+    ("BERT-large, MLM and NSP, 32 x 512", "bert-large", "mlm", 32, 512, "fp8, delayed scaling", 0, 51.8, 17.9, ""),
+    ("TinyLlama 1.1B, 4 x 2048", "tinyllama-1.1b", "lm", 4, 2048, "bf16", 0, 108.8, 27.3, "a"),
+    ("Llama 110M, 16 x 2048", "llama-110m", "lm", 16, 2048, "bf16", 0, 56.3, 11.0, "a"),
 ]
 
 
@@ -100,13 +120,15 @@ def study(args):
 
 
 def h200(args):
-    print("| workload | dropout | measured, ms | planned | | memory, GB | planned |")
+    print("| workload | dropout | measured, ms | planned | | memory, GiB | planned |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
-    for title, model, task, batch, seq, precision, dropout, ms, memory in H200:
+    for title, model, task, batch, seq, precision, dropout, ms, memory, note in H200:
         result = plan(args, "h200", ["--model", model, "--task", task, "--batch", batch, "--micro-batch", batch,
-                                     "--seq", seq, "--dropout", dropout, "--precision", precision])
-        print_row([f"{title}, {precision}", dropout, ms, f"{result['step_ms']:.1f}", percent(result["step_ms"], ms),
-                   memory, f"{result['memory_per_rank']['total'] / 1e9:.2f}"])
+                                     "--seq", seq, "--dropout", dropout] + PRECISIONS[precision])
+        step = result["step_ms"]
+        print_row([f"{title}, {precision}{f' ({note})' if note else ''}", dropout, ms,
+                   f"{step:.1f}" if step >= 10 else f"{step:.2f}", percent(step, ms), memory,
+                   f"{result['memory_per_rank']['total'] / 2**30:.1f}"])
 
 
 # ---- fitting ----
