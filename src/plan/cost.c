@@ -169,10 +169,22 @@ static Cost cost_fp8(const Costs *costs, const StepEvent *event) {
     return (Cost){.device_s = gemms + cost_memory(costs, quantize), .launches = launches};
 }
 
+/* The time of the Hopper kernels relative to that of their share, which is for 1024 causal positions of width
+ * 64. Starting a head, the diagonal and the order of additions cost as much as these additional positions;
+ * these figures and those of the width and dropout are from docs/performance.md. */
+static double hopper_factor(const StepEvent *event, bool backward) {
+    static const double lost[2][2] = {{157, 529}, {505, 980}}; /* forward, backward; bidirectional, causal */
+    double heads = event->size[0], T = event->size[1], D = event->size[2];
+    bool causal = event->flops < (backward ? 9.9 : 3.9) * heads * T * T * D;
+    double factor = (1 + lost[backward][causal] / T) / (1 + lost[backward][true] / 1024);
+    if (event->traits & OP_DROPOUT) factor *= backward ? 1.12 : 1.35;
+    return D == 128 && !backward ? factor / 1.5 : factor;
+}
+
 /* The time of attention relative to that of the kernels that its share was measured with, Hopper's or cuDNN's
- * (kernels/cuda/attention.c chooses). With dropout, it draws masks in the kernel; on an H200, the Hopper
- * kernels then take 4.0 and 8.0 ms forward and backward instead of 2.4 and 7.3 ms. The portable kernels,
- * which take 8.1 and 20.7 ms there, replace cuDNN's if there is dropout or cuDNN does not serve the call. */
+ * (kernels/cuda/attention.c chooses). With dropout, it draws masks in the kernel. The portable kernels, which
+ * take 8.1 and 20.7 ms forward and backward on an H200 instead of 2.4 and 7.3 ms, replace cuDNN's if there is
+ * dropout or cuDNN does not serve the call. */
 static double attention_factor(const Costs *costs, const StepEvent *event, bool backward) {
     const Cluster *c = costs->cluster;
     bool hopper = c->capability >= 9 && c->capability < 10, dropout = event->traits & OP_DROPOUT;
@@ -180,8 +192,7 @@ static double attention_factor(const Costs *costs, const StepEvent *event, bool 
     double positions = event->size[1], width = event->size[2];
     if (!c->gpu) return 1;
     if (rate != RATE_BF16 && rate != RATE_FP16) return dropout ? 1.4 : 1;
-    if (hopper && positions >= 96 && (width == 64 || width == 128))
-        return !dropout ? 1 : backward ? 1.1 : 1.7;
+    if (hopper && positions >= 96 && (width == 64 || width == 128)) return hopper_factor(event, backward);
     if (!dropout && !(event->traits & OP_PARTIAL)) return 1;
     return !hopper ? 1.4 : backward ? 2.8 : 3.4;
 }
