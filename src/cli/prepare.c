@@ -284,8 +284,10 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     if (json_has_number(result, "bytes_per_s", &number)) fprintf(out, ", %s/s", format_bytes(rate, number));
     size_t token_files = json_array_size(json_object_get(result, "shards")) +
                          json_array_size(json_object_get(result, "val_shards"));
-    fprintf(out, "\n%zu token file%s in %s; train with: weft train --data %s\n", token_files,
-            PLURAL(token_files), args->out, args->out);
+    fprintf(out, "\n%zu token file%s in %s; train with: weft train --data ", token_files, PLURAL(token_files),
+            args->out);
+    show_word(out, args->out);
+    fputc('\n', out);
     return OK;
 }
 
