@@ -62,11 +62,18 @@ static void wrong_values(void **state) {
     assert_refused(2, "--steps 0: expected an integer >= 1", "train", "--steps", "0");
     assert_refused(2, "--steps 5x: expected", "train", "--steps", "5x");
     assert_refused(2, "--steps 1.5: expected", "train", "--steps", "1.5");
-    assert_refused(2, "--steps 99999999999999999999: expected", "train", "--steps", "99999999999999999999");
+    assert_refused(2, "--steps 99999999999999999999: too large; expected at most 9223372036854775807",
+                   "train", "--steps", "99999999999999999999");
+    assert_refused(2, "--steps -99999999999999999999: expected an integer >= 1", "train",
+                   "--steps=-99999999999999999999");
+    assert_refused(2, "--zero 99999999999999999999: expected an integer from 0 to 3", "train", "--zero",
+                   "99999999999999999999");
+    assert_refused(2, "--file-size 9e9TB: too large; expected at most 4194303TiB", "prepare", "--file-size",
+                   "9e9TB");
     assert_refused(2, "--lr 0: expected a number > 0", "train", "--lr", "0");
     assert_refused(2, "--lr nan: expected a number", "train", "--lr", "nan");
     assert_refused(2, "--lr inf: expected a number", "train", "--lr", "inf");
-    assert_refused(2, "--lr 1e999: expected a number", "train", "--lr", "1e999");
+    assert_refused(2, "--lr 1e999: too large; expected at most 1.79e308", "train", "--lr", "1e999");
     assert_refused(2, "--lr -1: expected a number > 0", "train", "--lr", "-1");
     assert_refused(2, "--beta1 1: expected a number >= 0 and < 1", "train", "--beta1", "1");
     assert_refused(2, "--zero 4: expected an integer from 0 to 3", "train", "--zero", "4");
