@@ -25,6 +25,7 @@ typedef struct Slot {
     int *count;      /* LIST: number of entries */
     size_t capacity; /* LIST: entries allocated */
     Source source;
+    bool operand;   /* set by an operand, not by name */
     bool line_only; /* not allowed in configuration files */
     const char
         *file_key; /* the key in the configuration file that set it, and its value; NULL if not set there */

@@ -8,6 +8,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "cli/command.h"
+#include "cli/show.h"
 #include "cli/stop.h"
 #include "data/fetch.h"
 #include "data/http.h"
@@ -168,7 +169,8 @@ static Status next_command(const FetchSet *set, const char *dir, char **ret_line
     if (!text) return FAILED("out of memory while fetching %s", set->name);
     for (const char *at = next, *found; at; at = found ? found + 3 : NULL) {
         found = strstr(at, "DIR");
-        fprintf(text, "%.*s%s", found ? (int)(found - at) : (int)strlen(at), at, found ? dir : "");
+        fprintf(text, "%.*s", found ? (int)(found - at) : (int)strlen(at), at);
+        if (found) show_word(text, dir);
     }
     if (fclose(text) != 0) return FAILED("out of memory while fetching %s", set->name);
     *ret_line = line;

@@ -243,7 +243,8 @@ static json_t *describe_json(const Option *option, const char *group) {
     json_t *json = json_pack("{ss ss ss ss sb}", "name", option->name, "type", type_name(option->type),
                              "help", help_text(option, help), "group", group, "required", option->required);
     if (!json) return NULL;
-    if (option->fallback) json_object_set_new(json, "default", json_string(option->fallback));
+    const char *shown = option->shown && option->type != OPTION_FLAG ? option->shown : option->fallback;
+    if (shown) json_object_set_new(json, "default", json_string(shown));
     if (option->low != 0 || option->high != 0) {
         if (isfinite(option->low)) json_object_set_new(json, "low", json_real(option->low));
         if (isfinite(option->high)) json_object_set_new(json, "high", json_real(option->high));

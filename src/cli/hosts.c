@@ -2,11 +2,14 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fs.h"
 #include "base/memory.h"
 #include "comm/mpi.h"
+
+enum { FILE_LIMIT = 1 << 20 };
 
 static const char *option_text(const Invocation *call, const char *name) {
     const Slot *slot = invocation_slot(call, name);
@@ -47,12 +50,71 @@ size_t hosts_variables(void) {
     return count;
 }
 
+/* ---- the host file ---- */
+
+/* Overwrites comments, which begin with # or // or stand between C's marks, with blanks. */
+static void clear_comments(char *text) {
+    for (char *at = text; *at;) {
+        char *end = at;
+        if (*at == '#' || !strncmp(at, "//", 2))
+            end = at + strcspn(at, "\n");
+        else if (!strncmp(at, "/*", 2))
+            end = strstr(at + 2, "*/") ? strstr(at + 2, "*/") + 2 : at + strlen(at);
+        if (end == at) at++;
+        for (; at < end; at++)
+            if (*at != '\n') *at = ' ';
+    }
+}
+
+/* Whether a line can be a host and its settings, "node1 slots=4". Launchers differ in the settings they know,
+ * and some ignore words that are none; so this only rejects what none of them accepts. */
+static bool is_host_line(const char *line) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-@:+^[]%";
+    enum { WORDS = 4 }; /* more without a setting are prose */
+    size_t words = 0, settings = 0;
+    for (const char *at = line; *(at += strspn(at, " \t\r"));) {
+        size_t size = strcspn(at, " \t\r");
+        if (memchr(at, '=', size))
+            settings++;
+        else if (strspn(at, letters) < size)
+            return false;
+        words++;
+        if (words == 1 && settings) return false;
+        if (size > 6 && !strncmp(at, "slots=", 6) && strspn(at + 6, "0123456789") != size - 6) return false;
+        at += size;
+    }
+    return settings || words <= WORDS;
+}
+
+/* The launcher's own messages about a file that it cannot use do not say what is wrong. Pipes can be read
+ * only once, by the launcher. */
+static Status check_file(const char *path) {
+    struct stat st;
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t number = 0, hosts = 0;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) return OK;
+    Status status = file_read(path, FILE_LIMIT, &text, NULL);
+    if (status) return status_wrap(status, "--hostfile");
+    clear_comments(text);
+    for (char *line = text; line; number++) {
+        char *next = strchr(line, '\n');
+        if (next) *next++ = 0;
+        if (!is_host_line(line))
+            return USAGE("--hostfile %s: line %zu: expected a host such as 'node1 slots=4', found '%.40s'",
+                         path, number + 1, line);
+        hosts += line[strspn(line, " \t\r")] != 0;
+        line = next;
+    }
+    return hosts ? OK : USAGE("--hostfile %s: names no host; expected lines such as 'node1 slots=4'", path);
+}
+
 Status hosts_add(const Invocation *call, char **argv, size_t *at, char **ret_names) {
     const char *hosts = option_text(call, "hosts"), *file = option_text(call, "hostfile");
     const HostOptions *options = host_options();
     size_t size = 1, used = 0;
     if (!hosts && !file) return OK;
     if (hosts && file) return USAGE("--hosts and --hostfile cannot be combined; use one or the other");
+    if (file) TRY(check_file(file));
     for (char **variable = environ; *variable; variable++) size += strcspn(*variable, "=") + 1;
     char *names = NULL;
     TRY(mem_new(size, 1, &names));
@@ -67,6 +129,14 @@ Status hosts_add(const Invocation *call, char **argv, size_t *at, char **ret_nam
     }
     *ret_names = names;
     return OK;
+}
+
+Status hosts_unreached(const Invocation *call, const char *launcher) {
+    const char *hosts = option_text(call, "hosts"), *file = option_text(call, "hostfile");
+    return FAILED(
+        "%s could not start ranks on %s%s; check that ssh reaches each host without a password, and "
+        "that weft is installed there at the same path",
+        launcher, hosts ? "" : "the hosts in ", hosts ? hosts : file);
 }
 
 const char *hosts_option(void) {
@@ -116,14 +186,14 @@ static void take_host(HostList *list, const char *entry, size_t size, const char
 }
 
 Status hosts_without(const Invocation *call, const char *broken, int64_t ranks, char **ret_list) {
-    enum { LIMIT = 1 << 20, SLOTS_TEXT = 24 };
+    enum { SLOTS_TEXT = 24 };
     const char *hosts = option_text(call, "hosts"), *file = option_text(call, "hostfile");
     CLEANUP(mem_freep) char *text = NULL;
     HostList list = {0};
     size_t entries = 1;
     *ret_list = NULL;
     if (!hosts && !file) return OK;
-    TRY(hosts ? str_dup(hosts, &text) : file_read(file, LIMIT, &text, NULL));
+    TRY(hosts ? str_dup(hosts, &text) : file_read(file, FILE_LIMIT, &text, NULL));
     const char *separator = hosts ? "," : "\n";
     for (const char *at = text; (at = strpbrk(at, separator)); at++) entries++;
     TRY(mem_new(strlen(text) + entries * SLOTS_TEXT + 1, 1, &list.text));

@@ -15,13 +15,15 @@ bool hosts_allocated(void);
 enum { HOST_WORDS = 2 };
 size_t hosts_variables(void);
 /* Adds the launcher's options for the hosts and the variables at argv[*at]. *ret_names owns strings in argv;
- * it stays untouched without hosts. */
+ * it stays untouched without hosts. Fails if the file of --hostfile does not list hosts. */
 MUST_USE Status hosts_add(const Invocation *call, char **argv, size_t *at, char **ret_names);
 
 /* The command's hosts without those in `broken`, names separated by spaces, as the value of --hosts; NULL if
  * there are no names, none is among them, or the others have fewer than `ranks` slots. The caller frees it.
  */
 MUST_USE Status hosts_without(const Invocation *call, const char *broken, int64_t ranks, char **ret_list);
+/* The failure of a launcher that ended before any rank ran, for a command with --hosts or --hostfile. */
+MUST_USE Status hosts_unreached(const Invocation *call, const char *launcher);
 /* The launcher's option for a list of hosts. */
 const char *hosts_option(void);
 

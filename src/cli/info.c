@@ -217,9 +217,11 @@ static Status describe_plain_file(json_t *result, const char *path) {
     Status status = describe_file(result, path);
     if (!status || named) return status;
     status_free(status);
+    CLEANUP(mem_freep) char *word = NULL;
+    TRY(show_word_text(path, &word));
     return USAGE("%s is not a safetensors file; 'weft info' describes runs, checkpoints, tokenizers and "
                  "prepared data. To train on a text file: weft train %s",
-                 path, path);
+                 path, word);
 }
 
 static Status describe_path(json_t *result, const char *path, bool verify) {

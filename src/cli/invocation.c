@@ -326,6 +326,7 @@ static Status set_from_operands(Slot *slot, const char *const *operands, size_t 
     char label[LABEL_SIZE];
     snprintf(label, sizeof label, "--%s", slot->option->name);
     slot->source = SOURCE_LINE;
+    slot->operand = true;
     *ret_used = 1;
     if (slot->option->type != OPTION_LIST)
         return option_set_text(slot->option, slot->field, label, operands[0]);

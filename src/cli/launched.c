@@ -19,6 +19,7 @@
 #include "base/format.h"
 #include "base/memory.h"
 #include "base/process.h"
+#include "cli/hosts.h"
 #include "cli/processes.h"
 #include "cli/relay.h"
 #include "cli/resume_hint.h"
@@ -272,6 +273,8 @@ static Status explain(const Launched *of, int code) {
                       of->signal, strsignal(of->signal));
     if (code && of->asked && !of->explained && code != STATUS_SAVED) return explain_early(of);
     if (code && !of->explained && code != STATUS_SAVED) fputs(of->text, stderr);
+    if (code && !of->explained && code != STATUS_SAVED && !of->hosts && hosts_named(of->spec->call))
+        return hosts_unreached(of->spec->call, name);
     if (code > 128 && code <= 128 + SIGRTMAX)
         return FAILED("a rank was killed by signal %d (%s); the other ranks were terminated", code - 128,
                       strsignal(code - 128));

@@ -50,6 +50,7 @@ static json_t *device_names(void) {
 
 Status machine_describe(json_t *result) {
     CLEANUP(device_freep) Device *device = NULL;
+    TRY(kernels_cpu_check_variables());
     TRY(device_new_cpu(&device, 0));
     char cpu[CPU_NAME];
     host_cpu(cpu);

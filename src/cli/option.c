@@ -3,6 +3,7 @@
 #include "cli/option.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,8 @@
 #include "base/memory.h"
 #include "base/suggest.h"
 #include "cli/foreign.h"
+
+static const double size_end = 0x1p62; /* sizes are below it, so that sums of two do not overflow */
 
 static bool has_range(const Option *option) {
     return option->low != 0 || option->high != 0;
@@ -93,17 +96,6 @@ const char *option_choice(const Option *option, const void *field) {
     return option->indexed ? option->choices[*(const unsigned *)field] : *(const char *const *)field;
 }
 
-static Status refuse(const Option *option, const char *label, const char *text) {
-    char expects[OPTION_EXPECTS_SIZE];
-    option_expects(option, expects);
-    if (option->type == OPTION_CHOICE) {
-        const char *near = foreign_value(option->name, text);
-        if (!near || !find_choice(option, near)) near = suggest(text, option->choices);
-        if (near) return USAGE("%s %s: expected %s; did you mean '%s'?", label, text, expects, near);
-    }
-    return USAGE("%s %s: expected %s", label, *text ? text : "''", expects);
-}
-
 /* Rejects leading blanks, which strtod and strtoll would skip. */
 static bool starts_number(const char *text) {
     return (*text >= '0' && *text <= '9') || *text == '-' || *text == '+' || *text == '.';
@@ -136,7 +128,8 @@ static bool parse_float(const char *text, const char **ret_end, double *ret_valu
     return true;
 }
 
-static bool parse_size(const char *text, int64_t *ret_value) {
+/* A number with a unit, in bytes; false if it is not one. */
+static bool read_size(const char *text, double *ret_bytes) {
     static const struct {
         const char *suffix;
         double scale;
@@ -149,12 +142,43 @@ static bool parse_size(const char *text, int64_t *ret_value) {
     if (*end == ' ') end++;
     for (size_t i = 0; i < COUNT_OF(units); i++) {
         if (strcasecmp(end, units[i].suffix) != 0) continue;
-        double bytes = number * units[i].scale;
-        if (bytes >= 0x1p62 || bytes != floor(bytes)) return false;
-        *ret_value = (int64_t)bytes;
+        *ret_bytes = number * units[i].scale;
         return true;
     }
     return false;
+}
+
+static bool parse_size(const char *text, int64_t *ret_value) {
+    double bytes;
+    if (!read_size(text, &bytes) || bytes >= size_end || bytes != floor(bytes)) return false;
+    *ret_value = (int64_t)bytes;
+    return true;
+}
+
+/* The largest value of the type, if only that is in the way of `text`; else NULL. */
+static const char *limit_of(const Option *option, const char *text) {
+    char *end;
+    double number = strtod(text, &end), bytes;
+    if (!starts_number(text) || (has_range(option) && isfinite(option->high))) return NULL;
+    if (option->type == OPTION_SIZE)
+        return read_size(text, &bytes) && bytes >= size_end ? "4194303TiB" : NULL;
+    if (*end || strpbrk(text, "xX")) return NULL;
+    if (option->type == OPTION_FLOAT) return number > DBL_MAX ? "1.79e308" : NULL;
+    if (option->type != OPTION_INT || strpbrk(text, ".eE")) return NULL;
+    return number >= 0x1p63 ? "9223372036854775807" : NULL;
+}
+
+static Status refuse(const Option *option, const char *label, const char *text) {
+    char expects[OPTION_EXPECTS_SIZE];
+    const char *limit = limit_of(option, text);
+    if (limit) return USAGE("%s %s: too large; expected at most %s", label, text, limit);
+    option_expects(option, expects);
+    if (option->type == OPTION_CHOICE) {
+        const char *near = foreign_value(option->name, text);
+        if (!near || !find_choice(option, near)) near = suggest(text, option->choices);
+        if (near) return USAGE("%s %s: expected %s; did you mean '%s'?", label, text, expects, near);
+    }
+    return USAGE("%s %s: expected %s", label, *text ? text : "''", expects);
 }
 
 static Status set_choice(const Option *option, void *field, const char *label, const char *text) {

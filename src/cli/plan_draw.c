@@ -133,7 +133,11 @@ Status plan_draw(const Invocation *call, json_t **ret_result) {
     static const char *const known[] = {"draw",  "pp",          "pp-schedule", "pp-chunks", "micros",
                                         "batch", "micro-batch", "dp",          NULL};
     const char *path = call->operand_count ? call->operands[0] : NULL;
+    const Slot *model = invocation_slot(call, "model");
     CLEANUP(pipeline_done) Pipeline pipeline = {0};
+    if (model->operand) /* an operand that does not end in .svg */
+        return USAGE("'%s': --draw writes SVG; expected a name that ends in .svg",
+                     *(const char *const *)model->field);
     TRY(plan_only(call, "draw", known));
     TRY(pipeline_of(&pipeline, call));
     if (path) TRY(write_svg(&pipeline, path));

@@ -6,6 +6,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "base/staging.h"
 #include "cli/command.h"
 #include "cli/show.h"
 #include "cli/stop.h"
@@ -88,48 +89,82 @@ static Status result_json(const PrepareResult *result, double seconds, json_t **
     return OK;
 }
 
+/* ---- JSON lines ---- */
+
+/* Formats that become one file of JSON lines per set. `write` converts the inputs to the file `path` and
+ * describes it in *ret_row, except for its name. */
+typedef struct LinesFormat {
+    const char *names[2]; /* of the training and the validation file */
+    const char *rows;     /* the member of the result that lists the files */
+    const char *data;     /* what the files contain */
+    bool ids;             /* the lines are token ids, not text */
+    Status (*write)(const PrepareArgs *args, const Tokenizer *tokenizer, const char *const *paths, int count,
+                    const char *path, json_t **ret_row);
+} LinesFormat;
+
+static Status check_lines(const PrepareArgs *args, const LinesFormat *format, int sets) {
+    int64_t total;
+    if (args->val_fraction > 0)
+        return USAGE("--val-fraction applies only to token files; 'weft train --val-fraction' splits %s",
+                     format->data);
+    TRY(reader_measure(args->data, args->data_count, &total));
+    if (args->val_count) TRY(reader_measure(args->val, args->val_count, &total));
+    if (path_exists(args->out) && !path_is_dir(args->out))
+        return USAGE("--out %s is a file; expected a directory", args->out);
+    for (int i = 0; i < sets && !args->overwrite; i++) {
+        CLEANUP(mem_freep) char *path = NULL;
+        TRY(path_join(&path, args->out, format->names[i]));
+        if (path_exists(path)) return USAGE("%s: already exists; add --overwrite to replace it", path);
+    }
+    return OK;
+}
+
+static Status run_lines(const PrepareArgs *args, const LinesFormat *format, json_t **ret_result) {
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    CLEANUP(staging_done) StagingDir staging = STAGING_NONE;
+    CLEANUP(json_decrefp) json_t *result = json_pack("{s:[]}", format->rows);
+    json_t *rows = json_object_get(result, format->rows);
+    int sets = args->val_count ? 2 : 1;
+    TRY(check_lines(args, format, sets));
+    if (format->ids) TRY(open_tokenizer(args->tokenizer, true, &tokenizer));
+    TRY(staging_make(&staging, args->out));
+    for (int i = 0; i < sets; i++) {
+        CLEANUP(mem_freep) char *path = NULL, *final = NULL;
+        json_t *row = NULL;
+        TRY(path_join(&path, staging.path, format->names[i]));
+        TRY(path_join(&final, args->out, format->names[i]));
+        TRY(format->write(args, tokenizer, i ? args->val : args->data, i ? args->val_count : args->data_count,
+                          path, &row));
+        if (json_array_append_new(rows, row) || json_object_set_new(row, "file", json_string(final)))
+            return FAILED("out of memory while writing the result");
+    }
+    TRY(staging_merge(&staging, format->names, sets));
+    *ret_result = json_incref(result);
+    return OK;
+}
+
 /* ---- SQuAD ---- */
 
-/* Writes one file of JSON lines and appends its counts to `files`. */
-static Status squad_file(const PrepareArgs *args, const Tokenizer *tokenizer, const char *name,
-                         const char *const *paths, int count, json_t *files) {
+static Status write_squad(const PrepareArgs *args, const Tokenizer *tokenizer, const char *const *paths,
+                          int count, const char *path, json_t **ret_row) {
     SquadSpec spec = {.seq = args->seq, .doc_stride = args->doc_stride, .max_query = args->max_query};
-    CLEANUP(mem_freep) char *path = NULL;
     CLEANUP(mem_freep) char *note = NULL;
     SquadCounts counts;
     int64_t tokens = 0;
-    TRY(path_join(&path, args->out, name));
-    if (path_exists(path) && !args->overwrite)
-        return USAGE("%s: already exists; add --overwrite to replace it", path);
     double start = clock_wall();
     TRY(squad_prepare(paths, count, tokenizer, &spec, path, &counts, &tokens));
     TRY(squad_counts_text(&counts, &note));
     if (note) fprintf(stderr, "weft: warning: %s: %s\n", paths[0], note);
-    json_t *json = json_pack("{s:s s:I s:I s:I s:I s:I s:I s:I s:f}", "file", path, "questions",
-                             (json_int_t)counts.questions, "features", (json_int_t)counts.features, "tokens",
-                             (json_int_t)tokens, "moved_answers", (json_int_t)counts.moved, "lost_answers",
-                             (json_int_t)counts.lost, "cut_questions", (json_int_t)counts.cut,
-                             "empty_contexts", (json_int_t)counts.empty, "seconds", clock_wall() - start);
-    if (json_array_append_new(files, json) != 0) return FAILED("out of memory while writing the result");
+    *ret_row = json_pack("{s:I s:I s:I s:I s:I s:I s:I s:f}", "questions", (json_int_t)counts.questions,
+                         "features", (json_int_t)counts.features, "tokens", (json_int_t)tokens,
+                         "moved_answers", (json_int_t)counts.moved, "lost_answers", (json_int_t)counts.lost,
+                         "cut_questions", (json_int_t)counts.cut, "empty_contexts", (json_int_t)counts.empty,
+                         "seconds", clock_wall() - start);
     return OK;
 }
 
-static Status run_squad(const PrepareArgs *args, json_t **ret_result) {
-    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
-    CLEANUP(json_decrefp) json_t *result = json_pack("{s:[]}", "files");
-    if (!result) return FAILED("out of memory while writing the result");
-    if (args->val_fraction > 0)
-        return USAGE(
-            "--val-fraction applies only to token files; 'weft train --val-fraction' splits SQuAD questions");
-    TRY(open_tokenizer(args->tokenizer, true, &tokenizer));
-    TRY(dir_make(args->out));
-    json_t *files = json_object_get(result, "files");
-    TRY(squad_file(args, tokenizer, "squad.jsonl", args->data, args->data_count, files));
-    if (args->val_count)
-        TRY(squad_file(args, tokenizer, "squad.val.jsonl", args->val, args->val_count, files));
-    *ret_result = json_incref(result);
-    return OK;
-}
+static const LinesFormat squad_lines = {
+    {"squad.jsonl", "squad.val.jsonl"}, "files", "SQuAD questions", true, write_squad};
 
 static void show_squad(const json_t *files, int64_t seq, FILE *out) {
     size_t at;
@@ -146,34 +181,20 @@ static void show_squad(const json_t *files, int64_t seq, FILE *out) {
 
 /* ---- dialogs ---- */
 
-static Status dialogue_file(const PrepareArgs *args, const char *name, const char *const *paths, int count,
-                            json_t *files) {
+static Status write_dialogues(const PrepareArgs *args, const Tokenizer *tokenizer, const char *const *paths,
+                              int count, const char *path, json_t **ret_row) {
+    (void)tokenizer;
     DataFormat format = !strcmp(args->format, "cornell") ? FORMAT_CORNELL : FORMAT_PAIRS;
-    CLEANUP(mem_freep) char *path = NULL;
     DialogueCounts counts;
-    TRY(path_join(&path, args->out, name));
-    if (path_exists(path) && !args->overwrite)
-        return USAGE("%s: already exists; add --overwrite to replace it", path);
     TRY(dialogue_write(paths, count, format, path, &counts));
-    json_t *json = json_pack("{s:s s:I s:I s:I}", "file", path, "pairs", (json_int_t)counts.pairs, "missing",
-                             (json_int_t)counts.cornell.missing, "empty",
-                             (json_int_t)(counts.empty + counts.cornell.empty));
-    if (json_array_append_new(files, json) != 0) return FAILED("out of memory while writing the result");
+    *ret_row = json_pack("{s:I s:I s:I}", "pairs", (json_int_t)counts.pairs, "missing",
+                         (json_int_t)counts.cornell.missing, "empty",
+                         (json_int_t)(counts.empty + counts.cornell.empty));
     return OK;
 }
 
-static Status run_dialogues(const PrepareArgs *args, json_t **ret_result) {
-    CLEANUP(json_decrefp) json_t *result = json_pack("{s:[]}", "dialogues");
-    if (!result) return FAILED("out of memory while writing the result");
-    if (args->val_fraction > 0)
-        return USAGE("--val-fraction applies only to token files; 'weft train --val-fraction' splits pairs");
-    TRY(dir_make(args->out));
-    json_t *files = json_object_get(result, "dialogues");
-    TRY(dialogue_file(args, "pairs.jsonl", args->data, args->data_count, files));
-    if (args->val_count) TRY(dialogue_file(args, "pairs.val.jsonl", args->val, args->val_count, files));
-    *ret_result = json_incref(result);
-    return OK;
-}
+static const LinesFormat dialogue_lines = {
+    {"pairs.jsonl", "pairs.val.jsonl"}, "dialogues", "pairs", false, write_dialogues};
 
 static void show_dialogues(const json_t *files, FILE *out) {
     size_t at;
@@ -201,10 +222,10 @@ static void print_warning(void *context, const char *note) {
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     const PrepareArgs *args = arguments;
     if (!strcmp(args->format, "cornell") || !strcmp(args->format, "pairs"))
-        return run_dialogues(args, ret_result);
+        return run_lines(args, &dialogue_lines, ret_result);
     if (!args->tokenizer)
         return USAGE("--tokenizer DIR is required; use --tokenizer bytes for byte-level tokens");
-    if (!strcmp(args->format, "squad")) return run_squad(args, ret_result);
+    if (!strcmp(args->format, "squad")) return run_lines(args, &squad_lines, ret_result);
     if (args->val_count && args->val_fraction > 0)
         return USAGE("--val cannot be combined with --val-fraction; use one or the other");
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
@@ -263,8 +284,10 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     if (json_has_number(result, "bytes_per_s", &number)) fprintf(out, ", %s/s", format_bytes(rate, number));
     size_t token_files = json_array_size(json_object_get(result, "shards")) +
                          json_array_size(json_object_get(result, "val_shards"));
-    fprintf(out, "\n%zu token file%s in %s; train with: weft train --data %s\n", token_files,
-            PLURAL(token_files), args->out, args->out);
+    fprintf(out, "\n%zu token file%s in %s; train with: weft train --data ", token_files, PLURAL(token_files),
+            args->out);
+    show_word(out, args->out);
+    fputc('\n', out);
     return OK;
 }
 

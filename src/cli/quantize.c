@@ -71,9 +71,11 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     QuantizeSpec *args = arguments;
     CLEANUP(json_decrefp) json_t *result = NULL, *evaluation = NULL;
     args->config.data.log = stderr;
+    if (args->evaluate_count) TRY(quantize_evaluate_check(args));
     TRY(quantize_run(&args->config, &result));
     if (args->evaluate_count) {
-        TRY(quantize_evaluate(args, &evaluation));
+        Status status = quantize_evaluate(args, &evaluation);
+        if (status) return status_wrap(status, "%s was written, but not evaluated", args->config.out);
         if (json_object_set(result, "evaluation", evaluation) ||
             (call->study && json_object_set(result, "study", call->study)))
             return FAILED("out of memory");
@@ -85,8 +87,9 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
 static void show_evaluation(const json_t *result, FILE *out) {
     const json_t *row;
     size_t i;
-    fprintf(out, "\nup to %lld batches of sequences of %lld tokens:\n",
-            (long long)json_int_at(result, "max_batches"), (long long)json_int_at(result, "seq"));
+    int64_t batches = json_int_at(result, "max_batches");
+    fprintf(out, "\nup to %lld batch%s of sequences of %lld tokens:\n", (long long)batches,
+            batches == 1 ? "" : "es", (long long)json_int_at(result, "seq"));
     fprintf(out, "%5s  %10s  %11s  %8s  %9s  %14s\n", "batch", "original s", "quantized s", "speedup", "loss",
             "loss quantized");
     json_array_foreach(json_object_get(result, "batches"), i, row) {

@@ -25,7 +25,28 @@ void show_study(const json_t *study, FILE *out) {
 
 void show_word(FILE *out, const char *word) {
     bool plain = *word && !strpbrk(word, " \t\n'\"$&;()<>|*?[]{}`~#!\\");
-    if (!plain) fputc('\'', out);
-    terminal_put(out, word, strlen(word));
-    if (!plain) fputc('\'', out);
+    if (plain) {
+        terminal_put(out, word, strlen(word));
+        return;
+    }
+    fputc('\'', out);
+    for (const char *at = word;; at++) {
+        size_t size = strcspn(at, "'");
+        terminal_put(out, at, size);
+        at += size;
+        if (!*at) break;
+        fputs("'\\''", out);
+    }
+    fputc('\'', out);
+}
+
+Status show_word_text(const char *word, char **ret_text) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return FAILED("out of memory");
+    show_word(out, word);
+    if (fclose(out) != 0) return FAILED("out of memory");
+    *ret_text = text;
+    return OK;
 }

@@ -12,6 +12,8 @@ const json_t *show_rank_peak(const json_t *summary);
 void show_study(const json_t *study, FILE *out);
 /* A path or argument as a shell word. */
 void show_word(FILE *out, const char *word);
+/* The same as a string, which the caller frees. */
+MUST_USE Status show_word_text(const char *word, char **ret_text);
 /* A JSON array of the names. */
 json_t *show_names(char *const *names, size_t count);
 

@@ -10,6 +10,8 @@
 #include "cli/launch.h"
 #include "cli/show.h"
 #include "cli/train_options.h"
+#include "infer/engine.h"
+#include "infer/text.h"
 #include "report/results.h"
 
 static Status check(const Invocation *call, const TrainArgs *args) {
@@ -119,8 +121,30 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     return OK;
 }
 
+/* Whether generate accepts text, rather than only token ids. */
+static bool takes_text(const char *run) {
+    CLEANUP(model_dir_done) ModelDir dir = {0};
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    ModelConfig config;
+    CLEANUP(status_freep) Status status = engine_find(run, &dir, &config);
+    if (!status) status = text_tokenizer(dir.path, &config, NULL, &tokenizer);
+    return tokenizer != NULL;
+}
+
+/* How the data was described to train; eval needs the same options. */
+static void put_data_options(FILE *out, const Invocation *call) {
+    static const char *const names[] = {"format", "field", "text-field", "pair-field", "label-field"};
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        const Slot *slot = invocation_slot(call, names[i]);
+        const char *value = *(const char *const *)slot->field;
+        if (!invocation_given(call, names[i]) || !value) continue;
+        fprintf(out, " --%s ", names[i]);
+        show_word(out, value);
+    }
+}
+
 /* The commands that are most likely to be useful next. */
-static void put_next(FILE *out, const json_t *result, const char *run) {
+static void put_next(FILE *out, const Invocation *call, const json_t *result, const char *run) {
     static const struct {
         const char *task, *command, *rest;
     } uses[] = {{"lm", "generate", " \"Once upon a time\""},
@@ -133,7 +157,9 @@ static void put_next(FILE *out, const json_t *result, const char *run) {
     fprintf(out, "next: weft %s ", uses[at].command);
     show_word(out, run);
     if (best && best != json_int_at(result, "steps")) fputs("/best", out);
-    fprintf(out, "%s\n      weft report ", uses[at].rest);
+    fputs(at > 0 || takes_text(run) ? uses[at].rest : " --prompt-ids 1,2,3", out);
+    if (!*uses[at].task) put_data_options(out, call);
+    fputs("\n      weft report ", out);
     show_word(out, run);
     fputc('\n', out);
 }
@@ -173,7 +199,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
         fprintf(out, "best checkpoint %s/best: step %lld, validation loss %.4f\n", args->config.ckpt.out,
                 (long long)json_int_at(result, "best_step"), number);
     if (args->config.ckpt.out && !args->config.report.quiet && !call->incomplete)
-        put_next(out, result, args->config.ckpt.out);
+        put_next(out, call, result, args->config.ckpt.out);
     return OK;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "checkpoint/checkpoint.h"
 #include "infer/generate.h"
 #include "infer/prompt.h"
 #include "infer/text.h"
@@ -64,14 +65,18 @@ static void writer_done(Writer *writer) {
     model_dir_done(&writer->dir);
 }
 
+static Status find_tokenizer(const QuantizeSpec *spec, const char *dir, const ModelConfig *config,
+                             Tokenizer **ret_tokenizer) {
+    TRY(text_tokenizer(dir, config, spec->config.data.text.tokenizer, ret_tokenizer));
+    return *ret_tokenizer ? OK : USAGE("%s has no tokenizer; pass its directory with {tokenizer}", dir);
+}
+
 static Status writer_init(Writer *writer, const QuantizeSpec *spec, const char *model) {
     ModelConfig config;
     TRY(engine_find(model, &writer->dir, &config));
     TRY(engine_new(&writer->engine, model,
                    &(EngineOptions){.threads = (int)spec->config.threads, .dtype = DT_F32}));
-    TRY(text_tokenizer(writer->dir.path, &config, spec->config.data.text.tokenizer, &writer->tokenizer));
-    if (!writer->tokenizer)
-        return USAGE("%s has no tokenizer; pass its directory with {tokenizer}", writer->dir.path);
+    TRY(find_tokenizer(spec, writer->dir.path, &config, &writer->tokenizer));
     return encoder_new(&writer->encoder, writer->tokenizer, NULL);
 }
 
@@ -90,7 +95,7 @@ static Status continue_prompt(Writer *writer, const QuantizeSpec *spec, const ch
                             .end_token = config->eos_token};
     request.sampling.top_p = 1; /* temperature 0: greedy */
     if (request.max_tokens < 1)
-        return USAGE("{prompt}: '%s' fills the model's context of %lld tokens; use a shorter one", prompt,
+        return USAGE("{prompt}: '%.40s' fills the model's context of %lld tokens; use a shorter one", prompt,
                      (long long)config->positions);
     TRY(generate(writer->engine, &request, &generated));
     TRY(text_stream_init(&stream, writer->tokenizer, &(StopStrings){0}, true));
@@ -131,13 +136,36 @@ static Status add_texts(const QuantizeSpec *spec, json_t *rows) {
     return OK;
 }
 
+/* ---- the evaluation ---- */
+
+static Status find_original(const QuantizeSpec *spec, ModelDir *dir, ModelConfig *config, int64_t *ret_seq) {
+    TRY(model_dir_open(dir, spec->config.model));
+    TRY(hf_config_read(dir->path, config));
+    *ret_seq = config->positions < BLOCK ? config->positions : BLOCK;
+    return OK;
+}
+
+Status quantize_evaluate_check(const QuantizeSpec *spec) {
+    CLEANUP(model_dir_done) ModelDir dir = {0};
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    ModelConfig config;
+    QuantizeSpec brief = *spec;
+    double seconds, loss;
+    int64_t seq = 0;
+    TRY(hf_save_check(spec->config.out));
+    TRY(find_original(spec, &dir, &config, &seq));
+    brief.max_batches = 1;
+    brief.config.data.log = NULL;
+    TRY(measure(&brief, spec->config.model, seq, batch_sizes[0], &seconds, &loss));
+    return config_has(&config, OUTPUT_LM) ? find_tokenizer(spec, dir.path, &config, &tokenizer) : OK;
+}
+
 Status quantize_evaluate(const QuantizeSpec *spec, json_t **ret_result) {
     CLEANUP(model_dir_done) ModelDir dir = {0};
     CLEANUP(json_decrefp) json_t *batches = json_array(), *texts = json_array();
     ModelConfig config;
-    TRY(model_dir_open(&dir, spec->config.model));
-    TRY(hf_config_read(dir.path, &config));
-    int64_t seq = config.positions < BLOCK ? config.positions : BLOCK;
+    int64_t seq = 0;
+    TRY(find_original(spec, &dir, &config, &seq));
     TRY(add_batches(spec, seq, batches));
     if (config_has(&config, OUTPUT_LM)) TRY(add_texts(spec, texts));
     json_t *result = json_pack("{s:I, s:I, s:O, s:O}", "seq", (json_int_t)seq, "max_batches",

@@ -13,6 +13,9 @@ typedef struct QuantizeSpec {
     int64_t max_batches, new_tokens;
 } QuantizeSpec;
 
+/* Fails if quantize_evaluate could not read the data, has no tokenizer for the prompts, or config.out is in
+ * the way: reads one batch with config.model. To be called before config.out is written. */
+MUST_USE Status quantize_evaluate_check(const QuantizeSpec *spec);
 /* Compares config.model with the quantized config.out:
  *   seq      tokens per sequence
  *   batches  per batch size: seconds, seconds_quantized, speedup, loss, loss_quantized

@@ -122,7 +122,10 @@ static Status read_tables(Reading *reading) {
     if (!pairs) TRY(find_label_fields(reading));
     int labels = (int)reading->label_fields.count;
     for (int i = 0; i < labels; i++) names[2 + i] = reading->label_fields.name[i];
-    TableSpec table = {.names = names, .count = 2 + labels, .lists_from = outputs ? 2 : TABLE_FIELDS};
+    TableSpec table = {.names = names,
+                       .count = 2 + labels,
+                       .lists_from = outputs ? 2 : TABLE_FIELDS,
+                       .settings = {"text-field", "pair-field", "label-field"}};
     for (int i = 0; i < spec->path_count; i++) {
         CLEANUP(source_done) Source source = {0};
         if (!path_is_table(spec->paths[i]))

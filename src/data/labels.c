@@ -141,15 +141,18 @@ static Status find_labels(LabelSet *ret_set, const char *const *paths, int count
 }
 
 Status label_set_find(LabelSet *ret_set, const char *const *paths, int count, const char *field) {
-    return find_labels(ret_set, paths, count, &(TableSpec){.names = &field, .count = 1, .lists_from = 1},
-                       add_label);
+    return find_labels(
+        ret_set, paths, count,
+        &(TableSpec){.names = &field, .count = 1, .lists_from = 1, .settings = {"label-field"}}, add_label);
 }
 
 Status label_set_find_lists(LabelSet *ret_set, const char *const *paths, int count, const char *field,
                             bool ids) {
     const char *name = ids ? "label" : field;
-    return find_labels(ret_set, paths, count, &(TableSpec){.names = &name, .count = 1, .json = ids},
-                       add_list);
+    return find_labels(
+        ret_set, paths, count,
+        &(TableSpec){.names = &name, .count = 1, .json = ids, .settings = {ids ? NULL : "label-field"}},
+        add_list);
 }
 
 int32_t label_number(const char *const *names, int64_t count, const char *label, size_t size) {

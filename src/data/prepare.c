@@ -2,26 +2,23 @@
  *
  * A worker encodes the pieces of a block into the token list of its slot, notes where documents begin, and
  * packs the tokens in file format. Finished slots are then written in text order, either all to one set or
- * each document to the set that its number selects. The output goes to a temporary directory next to the
- * final one, which is renamed at the end. The temporary directory is locked while its process lives, so the
- * next run can recognize and remove one that a killed process left behind.
+ * each document to the set that its number selects.
  */
 #include "data/prepare.h"
 
 #include <dirent.h>
 #include <endian.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
+#include "base/staging.h"
 #include "data/sentence.h"
 #include "data/workers.h"
 
@@ -248,9 +245,8 @@ static Status read_files(Prepare *p, const char *const *paths, int count, int64_
                           .cut = spec->sentences ? cut_by_sentence : cut_by_encoder,
                           .cut_context = p->encoder[p->threads],
                           .notes = &p->notes};
-    CLEANUP(reader_freep) Reader *measured = NULL;
-    TRY(reader_new(&measured, &reading));
-    int64_t total = reader_total(measured);
+    int64_t total;
+    TRY(reader_measure(paths, count, &total));
     if (spec->progress) progress_total(spec->progress, total ? p->used_before + total : 0);
     WorkerTask work = {.context = p, .piece = encode_piece, .pack = pack_tokens, .finish = write_slot};
     TRY(workers_run(&reading, p->threads, &work, spec->stop));
@@ -383,66 +379,17 @@ Status prepare_check(const char *path, bool replace) {
     return OK;
 }
 
-/* Temporary directory next to the output directory, locked while its process lives. */
-typedef struct StagingDir {
-    char *target, *parent; /* for "a/b": "a/b" and "a" */
-    char *path;            /* the temporary directory; NULL: not created yet, or already renamed */
-    int lock;
-} StagingDir;
-
-static void staging_done(StagingDir *staging) {
-    if (staging->path) {
-        Status status = dir_remove(staging->path);
-        status_free(status);
-    }
-    if (staging->lock >= 0) close(staging->lock);
-    free(staging->path);
-    free(staging->parent);
-    free(staging->target);
-}
-
-static Status staging_make(StagingDir *staging, const char *target) {
-    staging->lock = -1;
-    TRY(str_dup(target, &staging->target));
-    for (size_t n = strlen(target); n > 1 && staging->target[n - 1] == '/'; n--) staging->target[n - 1] = 0;
-    const char *slash = strrchr(staging->target, '/');
-    if (slash)
-        TRY(str_format(&staging->parent, "%.*s",
-                       slash == staging->target ? 1 : (int)(slash - staging->target), staging->target));
-    else
-        TRY(str_dup(".", &staging->parent));
-    TRY(dir_make(staging->parent));
-    TRY(path_clear_leftovers(staging->target));
-    TRY(str_format(&staging->path, "%s.tmp.%ld", staging->target, (long)getpid()));
-    TRY(dir_make(staging->path));
-    staging->lock = path_hold(staging->path);
-    return OK;
-}
-
-/* The rename replaces an empty output directory. A directory with token files is exchanged with the new one
- * and then removed. */
-static Status staging_commit(StagingDir *staging, bool replace) {
-    TRY(dir_sync(staging->path));
-    TRY(prepare_check(staging->target, replace));
-    bool replaces = replace && path_has_token_files(staging->target);
-    unsigned flags = replaces ? RENAME_EXCHANGE : 0;
-    if (renameat2(AT_FDCWD, staging->path, AT_FDCWD, staging->target, flags) != 0)
-        return FAILED("%s: cannot be %s: %s", staging->target, replaces ? "replaced" : "created",
-                      strerror(errno));
-    if (!replaces) {
-        free(staging->path);
-        staging->path = NULL;
-    }
-    return dir_sync(staging->parent);
-}
-
 Status prepare_dir(const PrepareSpec *spec, const char *dir, bool replace, PrepareResult *ret_result) {
-    CLEANUP(staging_done) StagingDir staging = {.lock = -1};
+    CLEANUP(staging_done) StagingDir staging = STAGING_NONE;
     CLEANUP(prepare_result_done) PrepareResult result = {0};
+    int64_t total;
     TRY(prepare_check(dir, replace));
+    TRY(reader_measure(spec->paths, spec->path_count, &total));
+    if (spec->val_count) TRY(reader_measure(spec->val, spec->val_count, &total));
     TRY(staging_make(&staging, dir));
     TRY(fill_dir(spec, staging.path, staging.target, &result));
-    TRY(staging_commit(&staging, replace));
+    TRY(prepare_check(staging.target, replace));
+    TRY(staging_commit(&staging, replace && path_has_token_files(staging.target)));
     *ret_result = result;
     result = (PrepareResult){0};
     return OK;

@@ -49,22 +49,27 @@ bool reader_is_json(const char *path) {
     return path_has_suffix(path, ".jsonl") || path_has_suffix(path, ".ndjson");
 }
 
+Status reader_measure(const char *const *paths, int count, int64_t *ret_total) {
+    bool known = true;
+    int64_t total = 0;
+    if (count < 1) return USAGE("no data given; expected at least one file");
+    for (int i = 0; i < count; i++) {
+        struct stat st;
+        bool self = corpus_is_named(paths[i]);
+        if (!self && stat(paths[i], &st) != 0) return FAILED("%s: cannot open: no such file", paths[i]);
+        known = known && !self && S_ISREG(st.st_mode);
+        if (known) total += (int64_t)st.st_size;
+    }
+    *ret_total = known ? total : 0;
+    return OK;
+}
+
 Status reader_new(Reader **ret_reader, const ReaderSpec *spec) {
-    if (spec->path_count < 1) return USAGE("no data given; expected at least one file");
     CLEANUP(reader_freep) Reader *reader = NULL;
     TRY(mem_new(1, sizeof *reader, &reader));
     reader->spec = *spec;
     if (!reader->spec.block) reader->spec.block = READER_BLOCK;
-    bool known = true;
-    for (int i = 0; i < spec->path_count; i++) {
-        struct stat st;
-        bool self = corpus_is_named(spec->paths[i]);
-        if (!self && stat(spec->paths[i], &st) != 0)
-            return FAILED("%s: cannot open: no such file", spec->paths[i]);
-        known = known && !self && S_ISREG(st.st_mode);
-        if (known) reader->total += (int64_t)st.st_size;
-    }
-    if (!known) reader->total = 0;
+    TRY(reader_measure(spec->paths, spec->path_count, &reader->total));
     *ret_reader = reader;
     reader = NULL;
     return OK;

@@ -61,6 +61,9 @@ void text_block_done(TextBlock *block);
 
 typedef struct Reader Reader;
 
+/* Fails if an input does not exist. *ret_total: size of all files, compressed ones as stored; 0: not known.
+ */
+MUST_USE Status reader_measure(const char *const *paths, int count, int64_t *ret_total);
 /* Fails if an input does not exist. Inputs are opened one after the other as they are needed. */
 MUST_USE Status reader_new(Reader **ret_reader, const ReaderSpec *spec);
 void reader_free(Reader *reader);
@@ -68,7 +71,7 @@ DEFINE_FREEP(Reader, reader)
 
 /* Reads the next block; *ret_more is false if there is none. */
 MUST_USE Status reader_next(Reader *reader, TextBlock *block, bool *ret_more);
-/* Total size of all files, compressed ones as stored; 0: not known. */
+/* The total of reader_measure. */
 int64_t reader_total(const Reader *reader);
 /* Whether the file name has the suffix of JSON lines. */
 bool reader_is_json(const char *path);

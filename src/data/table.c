@@ -133,26 +133,35 @@ static size_t column_number(const char *name) {
     return (size_t)strtoul(name, NULL, 10);
 }
 
-static Status no_field(const Table *table, int64_t line, const char *name) {
+/* The setting that chooses a field's name, or NULL. */
+static const char *setting_of(const TableSpec *spec, int field) {
+    return spec->settings[field < 2 ? field : 2];
+}
+
+static Status no_field(const Table *table, int64_t line, const TableSpec *spec, int wanted) {
     enum { SHOWN = 8, WIDTH = 24 };
-    char found[SHOWN * (WIDTH + 2) + 4] = "";
-    for (size_t i = 0, used = 0; i < table->fields && i <= SHOWN; i++) {
+    const char *setting = setting_of(spec, wanted);
+    char found[SHOWN * (WIDTH + 2) + 8] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < table->fields && i < SHOWN; i++) {
         TableField field = field_at(table, i);
         int width = field.size < WIDTH ? (int)field.size : WIDTH;
-        if (i == SHOWN)
-            snprintf(found + used, sizeof found - used, "...");
-        else
-            used += (size_t)snprintf(found + used, sizeof found - used, "%.*s ", width, field.text);
-        if (used >= sizeof found) break;
+        used +=
+            (size_t)snprintf(found + used, sizeof found - used, "%s%.*s", i ? ", " : "", width, field.text);
     }
-    return FAILED("%s: line %lld: no field \"%s\"; found: %s", table->source->name, (long long)line, name,
-                  found);
+    if (table->fields > SHOWN) snprintf(found + used, sizeof found - used, ", ...");
+    if (!setting)
+        return FAILED("%s: line %lld: no field \"%s\"; found: %s", table->source->name, (long long)line,
+                      spec->names[wanted], found);
+    return FAILED("%s: line %lld: no field \"%s\"; found: %s; choose the field with {%s}",
+                  table->source->name, (long long)line, spec->names[wanted], found, setting);
 }
 
 /* Finds the columns of the names. If all names are numbers, they are column numbers and there is no header
  * row. */
-static Status find_columns(Table *table, const char *const *names, int count, size_t *column,
-                           bool *ret_named) {
+static Status find_columns(Table *table, const TableSpec *spec, size_t *column, bool *ret_named) {
+    const char *const *names = spec->names;
+    int count = spec->count;
     bool numbers = true;
     for (int i = 0; i < count; i++) numbers = numbers && (!names[i] || column_number(names[i]));
     *ret_named = !numbers;
@@ -167,18 +176,19 @@ static Status find_columns(Table *table, const char *const *names, int count, si
             TableField field = field_at(table, at);
             if (field.size == strlen(names[i]) && !memcmp(field.text, names[i], field.size)) break;
         }
-        if (names[i] && at == table->fields) return no_field(table, line, names[i]);
+        if (names[i] && at == table->fields) return no_field(table, line, spec, i);
         column[i] = at;
     }
     return OK;
 }
 
-static Status read_separated(Table *table, const char *const *names, int count, TableRow func,
-                             void *context) {
+static Status read_separated(Table *table, const TableSpec *spec, TableRow func, void *context) {
+    const char *const *names = spec->names;
+    int count = spec->count;
     size_t column[TABLE_FIELDS], width = 0;
     bool named, more;
     int64_t line;
-    TRY(find_columns(table, names, count, column, &named));
+    TRY(find_columns(table, spec, column, &named));
     if (named) width = table->fields;
     for (;;) {
         TRY(next_row(table, &line, &more));
@@ -202,6 +212,14 @@ static Status read_separated(Table *table, const char *const *names, int count, 
 
 /* ---- JSON lines ---- */
 
+static Status missing_field(const Table *table, int64_t line, const TableSpec *spec, int wanted) {
+    const char *setting = setting_of(spec, wanted), *name = spec->names[wanted];
+    if (!setting)
+        return FAILED("%s: line %lld: \"%s\" is missing", table->source->name, (long long)line, name);
+    return FAILED("%s: line %lld: \"%s\" is missing; choose the field with {%s}", table->source->name,
+                  (long long)line, name, setting);
+}
+
 /* A value as text; `number` is the buffer for values other than strings. */
 static Status value_text(const Table *table, int64_t line, const char *name, const json_t *value,
                          char number[32], TableField *ret_field) {
@@ -216,8 +234,8 @@ static Status value_text(const Table *table, int64_t line, const char *name, con
     else if (json_is_boolean(value))
         snprintf(number, 32, "%s", json_is_true(value) ? "true" : "false");
     else
-        return FAILED("%s: line %lld: \"%s\" is %s; expected a string or a number", table->source->name,
-                      (long long)line, name, value ? "of an unsupported type" : "missing");
+        return FAILED("%s: line %lld: \"%s\" is of an unsupported type; expected a string or a number",
+                      table->source->name, (long long)line, name);
     *ret_field = (TableField){.text = number, .size = strlen(number)};
     return OK;
 }
@@ -239,6 +257,7 @@ static Status read_object(const Table *table, int64_t line, const char *text, si
     for (int i = 0; i < spec->count; i++) {
         const char *name = spec->names[i];
         const json_t *value = name ? json_object_get(json, name) : NULL;
+        if (name && !value) return missing_field(table, line, spec, i);
         if (json_is_array(value) && i >= spec->lists_from)
             fields[i] = (TableField){.list = value};
         else if (name)
@@ -276,7 +295,7 @@ Status table_read_lists(const Source *source, const TableSpec *spec, TableRow fu
     if (spec->count > TABLE_FIELDS) return FAILED("internal: %d table fields requested at once", spec->count);
     TRY(source_check(source));
     if (source->size >= 3 && !memcmp(source->data, "\xef\xbb\xbf", 3)) table.at += 3;
-    return table.separator ? read_separated(&table, spec->names, spec->count, func, context)
+    return table.separator ? read_separated(&table, spec, func, context)
                            : read_objects(&table, spec, func, context);
 }
 

@@ -36,8 +36,9 @@ MUST_USE Status table_read(const Source *source, const char *const *names, int c
 typedef struct TableSpec {
     const char *const *names;
     int count;
-    int lists_from; /* in JSON lines, fields from this one on may be lists */
-    bool json;      /* JSON lines, whatever the file's name is */
+    int lists_from;          /* in JSON lines, fields from this one on may be lists */
+    bool json;               /* JSON lines, whatever the file's name is */
+    const char *settings[3]; /* that choose the first, the second and all other names; NULL: none does */
 } TableSpec;
 /* Like table_read, for fields that may be lists. */
 MUST_USE Status table_read_lists(const Source *source, const TableSpec *spec, TableRow func, void *context);

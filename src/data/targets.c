@@ -282,6 +282,7 @@ Status labels_inspect(LabelKind *ret_kind, const char *const *paths, int count, 
     TRY(label_fields_split(&fields, ids ? "label" : field));
     LabelScan scan = {.fields = &fields, .asked = asked};
     TableSpec spec = {.names = (const char *const *)fields.name, .count = (int)fields.count, .json = ids};
+    for (int i = 0; i < 3 && !ids; i++) spec.settings[i] = "label-field";
     for (int i = 0; i < count; i++) {
         CLEANUP(source_done) Source source = {0};
         TRY(source_init_owned(&source, paths[i], SOURCE_GZ_LIMIT));

@@ -128,15 +128,20 @@ Status prompt_list_add_ids(PromptList *list, const char *text) {
     CLEANUP(mem_freep) int32_t *ids = NULL;
     size_t capacity = 0, count = 0;
     const char *at = text + strspn(text, " ");
-    while (*at) {
+    bool comma = false; /* another id must follow */
+    while (*at || comma) {
         char *end;
+        if (!*at) return USAGE("{prompt-ids}: expected a token id after '%.40s'", text);
         errno = 0;
         long long id = strtoll(at, &end, 10);
         if (end == at || errno || id < 0 || id > INT32_MAX || (*end && !strchr(", ", *end)))
             return USAGE("{prompt-ids}: expected token ids separated by commas, found '%.40s'", at);
         TRY(mem_grow(&ids, &capacity, count + 1, sizeof *ids));
         ids[count++] = (int32_t)id;
-        at = end + strspn(end, ", ");
+        at = end + strspn(end, " ");
+        comma = *at == ',';
+        at += comma;
+        at += strspn(at, " ");
     }
     return append(list, &ids, (int64_t)count);
 }

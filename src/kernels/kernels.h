@@ -336,5 +336,7 @@ const char *kernels_cpu_bf16(void);
 /* How the cpu backend multiplies int8: with "i8mm", "dotprod", "amx" or "avx512-vnni" instructions, or in
  * "plain" C. "none" if WEFT_CPU_INT8 selects instructions that this CPU lacks. */
 const char *kernels_cpu_int8(void);
+/* Fails if WEFT_CPU or a variable that begins with it selects instructions that this CPU lacks. */
+MUST_USE Status kernels_cpu_check_variables(void);
 
 #endif

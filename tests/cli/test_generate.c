@@ -412,6 +412,9 @@ static void mismatched_options(void **state) {
     assert_line_fails("$WEFT generate --model run --tokenizer absent --prompt x", 1, "absent");
     assert_line_fails("$WEFT generate --model bare --prompt x", 2, "name a tokenizer with --tokenizer");
     assert_line_fails("$WEFT generate --model bare --prompt-ids 1 --stop x", 2, "--tokenizer");
+    assert_line_fails("$WEFT generate --model bare --prompt-ids 1,,2", 2,
+                      "expected token ids separated by commas, found ',2'");
+    assert_line_fails("$WEFT generate --model bare --prompt-ids 1,", 2, "expected a token id after '1,'");
     /* Token ids need no tokenizer, not even an intact one. */
     assert_line(
         "cp -r bare broken && echo '{' >broken/tokenizer.json && "

@@ -61,6 +61,25 @@ static void help_lists_every_option(void **state) {
     json_decref(json);
 }
 
+/* A default is in the option's range, or described in words. */
+static void defaults_are_values(void **state) {
+    (void)state;
+    CLEANUP(json_decrefp) json_t *json = help_json();
+    json_t *command, *option;
+    size_t c, o;
+    json_array_foreach(json_object_get(json, "commands"), c, command)
+        json_array_foreach(json_object_get(command, "options"), o, option) {
+        const char *fallback = json_string_value(json_object_get(option, "default"));
+        const json_t *low = json_object_get(option, "low"), *high = json_object_get(option, "high");
+        char *end = NULL;
+        double number = fallback ? strtod(fallback, &end) : 0;
+        if (!fallback || !*fallback || *end) continue;
+        if ((low && number < json_number_value(low)) || (high && number > json_number_value(high)))
+            fail_msg("weft %s: the default of --%s is %s", text_of(command, "name"), text_of(option, "name"),
+                     fallback);
+    }
+}
+
 static void help_fits_the_width(void **state) {
     (void)state;
     setenv("COLUMNS", "60", 1);
@@ -282,6 +301,7 @@ static void installs(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help_lists_every_option),
+        cmocka_unit_test(defaults_are_values),
         cmocka_unit_test(help_fits_the_width),
         cmocka_unit_test(help_shows_all),
         cmocka_unit_test(recipe_options_are_shown_where_useful),

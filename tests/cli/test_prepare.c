@@ -67,6 +67,8 @@ static void refusals(void **state) {
                    at("good.txt"), at("broken.jsonl"), "--out", at("none"), "--quiet");
     assert_refused(1, "absent.txt: cannot open", "prepare", "--tokenizer", "bytes", "--data",
                    at("absent.txt"), "--out", at("none"), "--quiet");
+    assert_refused(1, "absent.txt: cannot open", "prepare", "--tokenizer", "bytes", "--data",
+                   at("broken.jsonl"), "--val", at("absent.txt"), "--out", at("none"), "--quiet");
     assert_refused(2, "cannot be combined with --val-fraction", "prepare", "--tokenizer", "bytes", "--data",
                    at("good.txt"), "--val", at("good.txt"), "--val-fraction", "0.5", "--out", at("none"));
     assert_refused(2, "--file-size 5: expected", "prepare", "--tokenizer", "bytes", "--data", at("good.txt"),
@@ -81,6 +83,35 @@ static void refusals(void **state) {
     Ran again = program_run("prepare", "--tokenizer", "bytes", "--data", at("good.txt"), "--out", at("twice"),
                             "--overwrite", "--quiet", "--json");
     assert_runs(again);
+}
+
+/* Formats that become JSON lines: both files appear, or neither, and other files in the directory stay. */
+static void lines_appear_complete(void **state) {
+    (void)state;
+    put_text("good.txt", "some text");
+    put_text("pairs.csv", "q,a\nhi,hello\n");
+    put_text("empty.csv", "q,a\n");
+    assert_refused(1, "good.txt", "prepare", "--format", "squad", "--tokenizer", "bytes", "--data",
+                   at("good.txt"), "--out", at("lines"));
+    assert_refused(1, "absent.csv: cannot open: no such file", "prepare", "--format", "pairs", "--data",
+                   at("pairs.csv"), "--val", at("absent.csv"), "--out", at("lines"));
+    assert_refused(1, "no pair has text on both sides", "prepare", "--format", "pairs", "--data",
+                   at("pairs.csv"), "--val", at("empty.csv"), "--out", at("lines"));
+    assert_refused(2, "is a file; expected a directory", "prepare", "--format", "pairs", "--data",
+                   at("pairs.csv"), "--out", at("good.txt"));
+    assert_int_equal(entries_with(corpus_root, "lines"), 0);
+    Ran ran = program_run("prepare", "--format", "pairs", "--data", at("pairs.csv"), "--out", at("lines"));
+    assert_contains(ran.out, "lines/pairs.jsonl");
+    assert_runs(ran);
+    put_text("lines/notes", "mine");
+    assert_refused(2, "pairs.jsonl: already exists; add --overwrite", "prepare", "--format", "pairs",
+                   "--data", at("pairs.csv"), "--out", at("lines"));
+    Ran again = program_run("prepare", "--format", "pairs", "--data", at("pairs.csv"), "--val",
+                            at("pairs.csv"), "--out", at("lines"), "--overwrite");
+    assert_runs(again);
+    assert_int_equal(entries_with(at("lines"), "pairs."), 2);
+    assert_true(path_exists(at("lines/notes")));
+    assert_int_equal(entries_with(corpus_root, "lines"), 1);
 }
 
 /* Killed at any moment, it leaves nothing at the output path, and the next run removes its temporary
@@ -204,8 +235,10 @@ static void trained_on(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(result_and_info), cmocka_unit_test(not_utf8),       cmocka_unit_test(refusals),
-        cmocka_unit_test(killed),          cmocka_unit_test(bounded_memory), cmocka_unit_test(trained_on),
+        cmocka_unit_test(result_and_info), cmocka_unit_test(not_utf8),
+        cmocka_unit_test(refusals),        cmocka_unit_test(lines_appear_complete),
+        cmocka_unit_test(killed),          cmocka_unit_test(bounded_memory),
+        cmocka_unit_test(trained_on),
     };
     return cmocka_run_group_tests(tests, corpus_setup, corpus_teardown);
 }

@@ -158,8 +158,9 @@ static void test_classify(void **state) {
     Ran ran = program_run("train", "--model", "bert-tiny", "--task", "classify", "--tokenizer", at("vocab"),
                           "--data", at("reviews.csv"), "--text-field", "review", "--label-field", "stars",
                           "--seq", "16", "--steps", "60", "--batch", "12", "--lr", "1e-3", "--dropout", "0",
-                          "--eval-every", "0", "--val-fraction", "0.2", "--out", at("stars"), "--quiet");
+                          "--eval-every", "0", "--val-fraction", "0.2", "--out", at("stars"));
     if (ran.code) fail_msg("%s", ran.err);
+    assert_contains(ran.out, " FILE --text-field review --label-field stars\n");
     ran_done(&ran);
     CLEANUP(json_decrefp) json_t *config = NULL;
     assert_ok(json_read_file(at("stars/latest/config.json"), &config));
@@ -197,8 +198,9 @@ static void test_classify(void **state) {
         assert_true(json_number_value(json_object_get(json_array_get(json_object_get(both, "models"), i),
                                                       "accuracy")) == 1);
     ran_done(&ran);
-    assert_refused(1, "no field \"text\"", "train", "--model", "bert-tiny", "--task", "classify",
-                   "--tokenizer", at("vocab"), "--data", at("reviews.csv"), "--label-field", "stars");
+    assert_refused(1, "no field \"text\"; found: review, stars, id; choose the field with --text-field",
+                   "train", "--model", "bert-tiny", "--task", "classify", "--tokenizer", at("vocab"),
+                   "--data", at("reviews.csv"), "--label-field", "stars");
     put_file("sorted.csv", "text,label\nit,a\nsaw,a\nthe,a\nword,b\n", 35);
     ran = program_run("train", "--model", "bert-tiny", "--layers", "1", "--task", "classify", "--tokenizer",
                       at("vocab"), "--data", at("sorted.csv"), "--seq", "16", "--steps", "1", "--batch", "1",

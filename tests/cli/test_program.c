@@ -62,11 +62,18 @@ static void wrong_values(void **state) {
     assert_refused(2, "--steps 0: expected an integer >= 1", "train", "--steps", "0");
     assert_refused(2, "--steps 5x: expected", "train", "--steps", "5x");
     assert_refused(2, "--steps 1.5: expected", "train", "--steps", "1.5");
-    assert_refused(2, "--steps 99999999999999999999: expected", "train", "--steps", "99999999999999999999");
+    assert_refused(2, "--steps 99999999999999999999: too large; expected at most 9223372036854775807",
+                   "train", "--steps", "99999999999999999999");
+    assert_refused(2, "--steps -99999999999999999999: expected an integer >= 1", "train",
+                   "--steps=-99999999999999999999");
+    assert_refused(2, "--zero 99999999999999999999: expected an integer from 0 to 3", "train", "--zero",
+                   "99999999999999999999");
+    assert_refused(2, "--file-size 9e9TB: too large; expected at most 4194303TiB", "prepare", "--file-size",
+                   "9e9TB");
     assert_refused(2, "--lr 0: expected a number > 0", "train", "--lr", "0");
     assert_refused(2, "--lr nan: expected a number", "train", "--lr", "nan");
     assert_refused(2, "--lr inf: expected a number", "train", "--lr", "inf");
-    assert_refused(2, "--lr 1e999: expected a number", "train", "--lr", "1e999");
+    assert_refused(2, "--lr 1e999: too large; expected at most 1.79e308", "train", "--lr", "1e999");
     assert_refused(2, "--lr -1: expected a number > 0", "train", "--lr", "-1");
     assert_refused(2, "--beta1 1: expected a number >= 0 and < 1", "train", "--beta1", "1");
     assert_refused(2, "--zero 4: expected an integer from 0 to 3", "train", "--zero", "4");
@@ -135,6 +142,17 @@ static void without_a_gpu(void **state) {
                    "cuda");
 }
 
+/* Instructions that this CPU does not have are refused where they are shown, too. */
+static void wrong_cpu_variables(void **state) {
+    (void)state;
+    static const char *const names[] = {"WEFT_CPU", "WEFT_CPU_BF16", "WEFT_CPU_FP32", "WEFT_CPU_INT8"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        setenv(names[i], "abacus", 1);
+        assert_refused(1, " is 'abacus', which this CPU does not support", "info");
+        unsetenv(names[i]);
+    }
+}
+
 static void json_is_one_object(void **state) {
     (void)state;
     static const char *const lines[][6] = {{"version", "--json"},
@@ -196,13 +214,13 @@ static void closed_pipe(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(versions),         cmocka_unit_test(no_command),
-        cmocka_unit_test(mistyped_names),   cmocka_unit_test(long_input),
-        cmocka_unit_test(wrong_values),     cmocka_unit_test(wrong_arguments),
-        cmocka_unit_test(contradictions),   cmocka_unit_test(unsupported_layouts),
-        cmocka_unit_test(without_a_gpu),    cmocka_unit_test(json_is_one_object),
-        cmocka_unit_test(trace_on_request), cmocka_unit_test(full_disk),
-        cmocka_unit_test(closed_pipe),
+        cmocka_unit_test(versions),           cmocka_unit_test(no_command),
+        cmocka_unit_test(mistyped_names),     cmocka_unit_test(long_input),
+        cmocka_unit_test(wrong_values),       cmocka_unit_test(wrong_arguments),
+        cmocka_unit_test(contradictions),     cmocka_unit_test(unsupported_layouts),
+        cmocka_unit_test(without_a_gpu),      cmocka_unit_test(wrong_cpu_variables),
+        cmocka_unit_test(json_is_one_object), cmocka_unit_test(trace_on_request),
+        cmocka_unit_test(full_disk),          cmocka_unit_test(closed_pipe),
     };
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }

@@ -395,6 +395,21 @@ static void test_leaderboard_quantized(void **state) {
     assert_float_equal(json_number_value(json_object_get(board, "loss")), loss_of("ranked"), 1e-3);
 }
 
+/* Data that cannot be read is found before anything is written; a later failure says what was. */
+static void test_evaluate_fails(void **state) {
+    (void)state;
+    char prompt[4096] = "";
+    memset(prompt, 'a', sizeof prompt - 1);
+    assert_refused(1, "absent.txt: cannot open", "quantize", "--model", at("run"), "--out", at("unjudged"),
+                   "--evaluate", at("absent.txt"), "--threads", "1");
+    assert_false(path_exists(at("unjudged")));
+    Ran ran = program_run("quantize", "--model", at("run"), "--out", at("unjudged"), "--evaluate",
+                          at("other.txt"), "--max-batches", "1", "--prompt", prompt, "--threads", "1");
+    assert_contains(ran.err, "unjudged was written, but not evaluated: ");
+    assert_true(path_exists(at("unjudged")));
+    ran_done(&ran);
+}
+
 /* One command: seconds and losses with batches of 32 and 64, and what both models write. */
 static void test_evaluate(void **state) {
     (void)state;
@@ -535,13 +550,14 @@ static void test_damaged(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_leaderboard), cmocka_unit_test(test_leaderboard_quantized),
-        cmocka_unit_test(test_evaluate),    cmocka_unit_test(test_loss),
-        cmocka_unit_test(test_batches),     cmocka_unit_test(test_caches),
-        cmocka_unit_test(test_int4),        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_outliers),    cmocka_unit_test(test_static),
-        cmocka_unit_test(test_info),        cmocka_unit_test(test_bert),
-        cmocka_unit_test(test_bert_loss),   cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_damaged),     cmocka_unit_test(test_grouped),
+        cmocka_unit_test(test_evaluate),    cmocka_unit_test(test_evaluate_fails),
+        cmocka_unit_test(test_loss),        cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_caches),      cmocka_unit_test(test_int4),
+        cmocka_unit_test(test_text),        cmocka_unit_test(test_outliers),
+        cmocka_unit_test(test_static),      cmocka_unit_test(test_info),
+        cmocka_unit_test(test_bert),        cmocka_unit_test(test_bert_loss),
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_grouped),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }

@@ -391,6 +391,39 @@ static void restarts_on_fewer_ranks(void **state) {
     assert_ok(dir_remove(dir));
 }
 
+/* Host files and hosts that the launcher cannot use. */
+static void refuses_wrong_hosts(void **state) {
+    (void)state;
+    require_mpi();
+    static const struct {
+        const char *text, *says; /* NULL: accepted */
+    } files[] = {
+        {"node1 slots=4\nTo be, or not to be\n",
+         "line 2: expected a host such as 'node1 slots=4', found 'To"},
+        {"once upon a time there was\n", "line 1: expected a host"},
+        {"node1 slots=two\n", "line 1: expected a host"},
+        {"# none\n\n", "names no host; expected lines such as 'node1 slots=4'"},
+        {"# mine\n/* two\nlines, */ node1 slots = 2 max_slots = 3 // x, y\n\nme@10.0.0.1\n::1 4\n", NULL},
+        {"node1:4 binding=user:0,1\r\nnode2", NULL},
+    };
+    char path[] = "/tmp/weft-hosts-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    setenv("WEFT_MPIRUN", "false", 1);
+    for (size_t i = 0; i < COUNT_OF(files); i++) {
+        assert_ok(file_replace(path, files[i].text, strlen(files[i].text)));
+        assert_refused(files[i].says ? 2 : 1,
+                       files[i].says ? files[i].says : "could not start ranks on the hosts in ", "ranks",
+                       "--ranks", "2", "--hostfile", path);
+    }
+    unlink(path);
+    assert_refused(1, "--hostfile: /nowhere: cannot open", "ranks", "--ranks", "2", "--hostfile", "/nowhere");
+    assert_refused(1, "false could not start ranks on node1:2; check that ssh reaches", "ranks", "--ranks",
+                   "2", "--hosts", "node1:2");
+    unsetenv("WEFT_MPIRUN");
+}
+
 /* Hosts whose ranks failed before and after a restart are left out of the next one, if the others have slots
  * for its ranks. */
 static void restarts_without_broken_hosts(void **state) {
@@ -492,6 +525,7 @@ int main(void) {
         cmocka_unit_test(no_rank_outlives_its_launch),
         cmocka_unit_test(hung_launcher_is_killed),
         cmocka_unit_test(restarts_on_fewer_ranks),
+        cmocka_unit_test(refuses_wrong_hosts),
         cmocka_unit_test(restarts_without_broken_hosts),
         cmocka_unit_test(layouts_are_derived),
         cmocka_unit_test(command_line_overrides_file),

@@ -138,6 +138,23 @@ static void separate_documents(void **state) {
                    at("text.txt"), "--format", "u16", "--vocab", "40000", TINY, "--no-cross-document");
 }
 
+/* The suggested commands work: without a tokenizer, prompts are token ids; names are quoted for the shell. */
+static void suggestions(void **state) {
+    (void)state;
+    CLEANUP(mem_freep) char *next = NULL;
+    Ran ran = program_run("train", "--data", at("text.txt"), "--format", "u16", "--vocab", "40000", TINY,
+                          "--steps", "1", "--eval-every", "0", "--out", at("it's $x"));
+    assert_ok(str_format(&next, "next: weft generate '%s' --prompt-ids 1,2,3\n", at("it'\\''s $x")));
+    assert_contains(ran.out, next);
+    assert_runs(ran);
+    ran = program_run("prepare", "--tokenizer", "bytes", "--data", at("text.txt"), "--out", at("a b"));
+    free(next);
+    next = NULL;
+    assert_ok(str_format(&next, "train with: weft train --data '%s'\n", at("a b")));
+    assert_contains(ran.out, next);
+    assert_runs(ran);
+}
+
 static void assert_same_weights(const char *a, const char *b) {
     CLEANUP(file_map_done) FileMap x = {0}, y = {0};
     assert_ok(file_map_init(&x, a));
@@ -290,6 +307,7 @@ int main(void) {
         cmocka_unit_test(cached),
         cmocka_unit_test(same_from_every_format),
         cmocka_unit_test(separate_documents),
+        cmocka_unit_test(suggestions),
         cmocka_unit_test(resumed),
         cmocka_unit_test(without_cache),
         cmocka_unit_test(at_once),

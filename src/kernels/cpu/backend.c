@@ -7,6 +7,7 @@
 #include "kernels/backend.h"
 
 #include "kernels/cpu/micro16.h"
+#include "kernels/cpu/micro8.h"
 #include "kernels/cpu/norm_fp8.h"
 #include "kernels/cpu/variant.h"
 
@@ -75,6 +76,14 @@ Status kernels_cpu_check(void) {
     if (requested_level() <= detected) return micro32_check();
     return FAILED("WEFT_CPU is '%s', which this CPU does not support; use '%s' or unset it",
                   getenv("WEFT_CPU"), names[detected]);
+}
+
+Status kernels_cpu_check_variables(void) {
+    const Micro16 *bf16 = NULL;
+    const Micro8 *int8 = NULL;
+    TRY(kernels_cpu_check());
+    TRY(micro16_choose(&bf16));
+    return micro8_choose(&int8);
 }
 
 int kernels_cpu_level(void) {
