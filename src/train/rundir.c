@@ -76,12 +76,22 @@ static bool is_run_config(const char *path) {
     return is_run;
 }
 
+/* A report reads a directory as one or the other, so that a run must not start in that of a comparison. */
+static Status refuse_comparison(const char *path) {
+    CLEANUP(mem_freep) char *results = NULL;
+    bool run;
+    TRY(path_join(&results, path, "results.json"));
+    TRY(rundir_has_run(path, &run));
+    return run || !path_exists(results) ? OK : USAGE("%s contains a comparison; choose another {out}", path);
+}
+
 /* Refuses a directory that is not a run's, and removes temporary files left by a killed run. */
 static Status inspect(const char *path) {
     CLEANUP(mem_freep) char *config = NULL;
     TRY(path_join(&config, path, "config.json"));
     if (path_exists(config) && !is_run_config(config))
         return USAGE("%s contains a config.json that is not from a weft run; choose another {out}", path);
+    TRY(refuse_comparison(path));
     DIR *dir = opendir(path);
     if (!dir) return FAILED("%s: cannot read directory: %s", path, strerror(errno));
     Status status = OK;
@@ -295,6 +305,14 @@ Status rundir_metrics(RunDir *dir, json_t *line) {
 
 Status rundir_summary(RunDir *dir, const json_t *summary) {
     return dir->path ? run_summary_write(dir->path, summary) : OK;
+}
+
+Status rundir_has_run(const char *path, bool *ret_run) {
+    CLEANUP(mem_freep) char *metrics = NULL, *summary = NULL;
+    TRY(path_join(&metrics, path, "metrics.jsonl"));
+    TRY(path_join(&summary, path, RUN_SUMMARY_FILE));
+    *ret_run = path_exists(metrics) || path_exists(summary);
+    return OK;
 }
 
 /* Reads the kernel's list of locks: taking the lock to test it could make a run that is starting fail. */
