@@ -405,6 +405,8 @@ static void bench_table(void **state) {
     assert_contains(people.out, "linear_forward");
     assert_contains(people.out, "GFLOP/s");
     assert_contains(people.out, "measured peak");
+    assert_contains(people.out, "between kernels");
+    assert_true(strtod(strstr(people.out, "between kernels") + strlen("between kernels"), NULL) >= 0);
     ran_done(&people);
 }
 
