@@ -85,6 +85,24 @@ static Status refuse_comparison(const char *path) {
     return run || !path_exists(results) ? OK : USAGE("%s contains a comparison; choose another {out}", path);
 }
 
+static bool is_real_dir(const char *path) {
+    struct stat info;
+    return lstat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* The first checkpoint could not be saved if the links to checkpoints were directories. */
+static Status refuse_copied_links(const char *path) {
+    CLEANUP(mem_freep) char *latest = NULL, *best = NULL;
+    TRY(path_join(&latest, path, "latest"));
+    TRY(path_join(&best, path, "best"));
+    bool bad_latest = is_real_dir(latest), bad_best = is_real_dir(best);
+    if (!bad_latest && !bad_best) return OK;
+    return USAGE("%s has a directory instead of a link to a checkpoint, as in a copy that followed links; "
+                 "remove %s%s%s, then resume",
+                 path, bad_latest ? latest : best, bad_latest && bad_best ? " and " : "",
+                 bad_latest && bad_best ? best : "");
+}
+
 /* Refuses a directory that is not a run's, and removes temporary files left by a killed run. */
 static Status inspect(const char *path) {
     CLEANUP(mem_freep) char *config = NULL;
@@ -92,6 +110,7 @@ static Status inspect(const char *path) {
     if (path_exists(config) && !is_run_config(config))
         return USAGE("%s contains a config.json that is not from a weft run; choose another {out}", path);
     TRY(refuse_comparison(path));
+    TRY(refuse_copied_links(path));
     DIR *dir = opendir(path);
     if (!dir) return FAILED("%s: cannot read directory: %s", path, strerror(errno));
     Status status = OK;

@@ -221,6 +221,8 @@ static void test_directory_is_guarded(void **state) {
               TINY "--steps 5 --out other && tr a-z b-za <text.txt >moved && mv moved text.txt && " TINY
                    "--steps 9 --resume --out other");
     assert_said(shell, 2, "was trained on other data; pass the same --data");
+    shell_run(shell, "cp -rL other copy && " TINY "--steps 9 --resume --out copy");
+    assert_said(shell, 2, "remove copy/latest and copy/best, then resume");
 }
 
 static void test_refusals(void **state) {
