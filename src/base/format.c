@@ -54,6 +54,11 @@ const char *format_duration(char *buffer, double seconds) {
     return buffer;
 }
 
+const char *format_seconds(char *buffer, double seconds) {
+    snprintf(buffer, FORMAT_SIZE, seconds < 9.95 ? "%.2g s" : "%.0f s", seconds);
+    return buffer;
+}
+
 const char *name_text(char text[NAME_TEXT], const char *name) {
     size_t at = 0;
     for (; name[at] && at < NAME_TEXT - 4; at++) {

@@ -13,6 +13,7 @@ const char *format_si(char *buffer, double value);         /* "1.23 T", to be fo
 const char *format_bytes(char *buffer, double bytes);      /* 512 B, 1.25 GB (powers of 1000) */
 const char *format_rate(char *buffer, double bytes_per_s); /* 24.1 MB/s, 8610 MB/s: always in MB/s */
 const char *format_duration(char *buffer, double seconds); /* 0:07, 3:25, 1:02:03, 4d 1:02:03 */
+const char *format_seconds(char *buffer, double seconds);  /* 0.0012 s, 2.5 s, 75 s */
 
 /* A name from a file, made safe to print: control characters replaced, long names truncated; returns
  * `text`. */

@@ -311,6 +311,10 @@ Status link_replace(const char *path, const char *target) {
     if (rename(temporary, path) != 0) {
         int error = errno;
         unlink(temporary);
+        if (error == EISDIR)
+            return FAILED("%s: is a directory instead of a symbolic link, as in a copy that followed links; "
+                          "remove it and repeat the command",
+                          path);
         return FAILED("%s: cannot replace symbolic link: %s", path, strerror(error));
     }
     CLEANUP(mem_freep) char *copy = NULL;

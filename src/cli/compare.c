@@ -22,6 +22,7 @@
 #include "plan/cluster.h"
 #include "report/spread.h"
 #include "report/study.h"
+#include "train/rundir.h"
 
 typedef struct CompareArgs {
     const char *out, *cluster, *program;
@@ -476,6 +477,13 @@ static Status check(const Invocation *call) {
     return OK;
 }
 
+/* A report reads a directory as a run or as a comparison. */
+static Status check_out(const char *out) {
+    bool run;
+    TRY(rundir_has_run(out, &run));
+    return run ? USAGE("%s contains a run; choose another --out", out) : OK;
+}
+
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     CLEANUP(comparison_done) Comparison comparison = {.call = call, .args = arguments};
     CLEANUP(results_done) Results results = {0};
@@ -495,6 +503,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(mem_new(count, sizeof *comparison.runs, &comparison.runs));
     TRY(add_runs(&results, &comparison));
     const char *out = comparison.out;
+    TRY(check_out(out));
     TRY(dir_make(out));
     TRY(comparison_lock(out, &locked));
     TRY(read_earlier(&results, out));

@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "cli/train_options.h"
+#include "data/reader.h"
 #include "infer/engine.h"
 
 #define NEEDS(option_, other_, values_, unless_, ...)                                                        \
@@ -49,6 +50,8 @@ static const Effect effects[] = {
     NEEDS("max-query", "format", "squad", "without --format squad", .command = "prepare"),
     NEEDS("sentences", "format", "text", "without --format text", .command = "prepare"),
     NEEDS("file-size", "format", "text", "without --format text", .command = "prepare"),
+    NEEDS("field", "data", "json|any", "on plain text"),
+    NEEDS("documents", "data", "text|any", "on JSON Lines"),
     /* training */
     NEEDS("val-fraction", "val", "", "with --val", .command = "train"),
     NEEDS("warmup-type", "warmup", "!0", "with --warmup 0"),
@@ -88,6 +91,8 @@ static const Effect effects[] = {
     NEEDS("seed", "greedy", "", "with --greedy", .command = "generate"),
     NEEDS("shown", "json", "*", "without --json", .command = "answer"),
     NEEDS("null-threshold", "always", "", "with --always", .command = "answer"),
+    NEEDS("price", "cluster", "*", "without --cluster", .command = "plan"),
+    NEEDS("interval", "watch", "*", "without --watch or --serve", .enough = "serve", .command = "report"),
     NEEDS("port", "serve", "*", "without --serve", .command = "report"),
     NEEDS("address", "serve", "*", "without --serve", .command = "report"),
     NEEDS("retries", "list", "", "with --list", .command = "fetch"),
@@ -108,6 +113,22 @@ static void settle_auto(const Invocation *call, char *buffer, size_t size) {
     snprintf(buffer, size, "%s", !found && config_causal(&config) ? "auto-lm" : "auto");
 }
 
+/* The kind of the data files, if their names show it: "json" (JSON Lines), "text", or "any". */
+static const char *kind_of_files(const Invocation *call) {
+    static const char *const options[] = {"data", "val"};
+    bool json = true, text = true;
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        const Slot *slot = invocation_slot(call, options[i]);
+        if (!slot || slot->option->type != OPTION_LIST) continue;
+        for (int k = 0; k < *slot->count; k++) {
+            const char *path = (*(const char *const *const *)slot->field)[k];
+            json &= reader_is_json(path);
+            text &= reader_is_plain(path);
+        }
+    }
+    return json ? "json" : text ? "text" : "any";
+}
+
 /* The value as text; "" if the option is off or was not given. */
 static void value_of(const Invocation *call, const Slot *slot, char *buffer, size_t size) {
     const char *text = slot->option->type == OPTION_CHOICE ? option_choice(slot->option, slot->field)
@@ -124,6 +145,8 @@ static void value_of(const Invocation *call, const Slot *slot, char *buffer, siz
         break;
     default: snprintf(buffer, size, "%s", text ? text : "");
     }
+    if (!strcmp(slot->option->name, "data") && !strcmp(buffer, "on"))
+        snprintf(buffer, size, "%s", kind_of_files(call));
     if (!strcmp(slot->option->name, "task") && !strcmp(buffer, "auto")) settle_auto(call, buffer, size);
 }
 

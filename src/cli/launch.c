@@ -304,7 +304,7 @@ static void *watch_joining(void *argument) {
     if (!joining->joined) {
         gethostname(host, sizeof host - 1);
         pid_t stopped = processes_in_state(getppid(), "Tt");
-        fprintf(stderr, "weft: error: rank %d on %s has waited %.0f s for the ranks to connect (--timeout)",
+        fprintf(stderr, "weft: error: rank %d on %s has waited %g s for the ranks to connect (--timeout)",
                 launched.rank, host, joining->limit_s);
         if (stopped > 0) fprintf(stderr, "; process %d is stopped (SIGSTOP)", (int)stopped);
         fputc('\n', stderr);

@@ -16,6 +16,7 @@
 #include "report/serve.h"
 #include "report/watch.h"
 #include "tokenizer/tokenizer.h"
+#include "train/rundir.h"
 
 typedef struct ReportArgs {
     const char *out, *format;
@@ -86,19 +87,6 @@ static int is_visible(const struct dirent *entry) {
     return entry->d_name[0] != '.';
 }
 
-static Status contains(const char *dir, const char *name, bool *any) {
-    CLEANUP(mem_freep) char *path = NULL;
-    TRY(path_join(&path, dir, name));
-    *any |= path_exists(path);
-    return OK;
-}
-
-static Status is_run(const char *dir, bool *ret_run) {
-    *ret_run = false;
-    TRY(contains(dir, "metrics.jsonl", ret_run));
-    return contains(dir, RUN_SUMMARY_FILE, ret_run);
-}
-
 /* Adds the runs in a directory, for a comparison whose results.json is damaged or lost. */
 static Status add_runs_in(Results *results, const char *dir) {
     struct dirent **entries = NULL;
@@ -108,7 +96,7 @@ static Status add_runs_in(Results *results, const char *dir) {
         CLEANUP(mem_freep) char *path = NULL;
         bool any = false;
         if (!status) status = path_join(&path, dir, entries[i]->d_name);
-        if (!status) status = is_run(path, &any);
+        if (!status) status = rundir_has_run(path, &any);
         if (!status && any) status = add_run(results, path, &any);
         free(entries[i]);
     }
@@ -134,10 +122,11 @@ static Status add_comparison(Results *results, const char *dir) {
 static Status add_dir(Results *results, const char *dir, bool alone) {
     CLEANUP(mem_freep) char *comparison = NULL;
     bool any;
+    if (!path_exists(dir)) return USAGE("%s: no such directory", dir);
     if (!path_is_dir(dir)) return USAGE("%s: not a run directory", dir);
     TRY(path_join(&comparison, dir, "results.json"));
     if (path_exists(comparison)) return add_comparison(results, dir);
-    TRY(is_run(dir, &any));
+    TRY(rundir_has_run(dir, &any));
     size_t before = results->count;
     if (!any) TRY(add_runs_in(results, dir));
     if (results->count > before) return OK;
@@ -350,11 +339,16 @@ static Status serve(Invocation *call, ReportArgs *args) {
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     const ReportArgs *args = arguments;
+    if (args->watch && args->serve)
+        return USAGE("--watch cannot be combined with --serve; use one or the other");
     if (args->watch) return follow(call, args, ret_result);
     if (args->serve) return serve(call, arguments);
     CLEANUP(results_done) Results results = {0};
+    bool page = !strcmp(args->format, format_choices[0]);
+    if ((page || args->out) && path_is_dir(page_path(args)))
+        return USAGE("--out %s is a directory; expected a file", page_path(args));
     TRY(load_runs(call, &results));
-    if (strcmp(args->format, format_choices[0])) return write_table(call, args, &results, ret_result);
+    if (!page) return write_table(call, args, &results, ret_result);
     CLEANUP(mem_freep) char *charts = NULL;
     bool curves;
     TRY(page_write(&results, page_path(args), &curves));

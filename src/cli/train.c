@@ -164,12 +164,24 @@ static void put_next(FILE *out, const Invocation *call, const json_t *result, co
     fputc('\n', out);
 }
 
+/* The steps that times and rates are about: all, or after a change of the layout those since then. */
+static void put_steps(FILE *out, const json_t *result) {
+    long long steps = (long long)json_int_at(result, "steps");
+    long long covered =
+        (long long)(json_int_at(result, "steps_measured") + json_int_at(result, "steps_excluded"));
+    if (covered <= 0 || covered >= steps)
+        fprintf(out, "%lld step%s", steps, PLURAL(steps));
+    else if (covered == 1)
+        fprintf(out, "step %lld", steps);
+    else
+        fprintf(out, "steps %lld to %lld", steps - covered + 1, steps);
+}
+
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
     const TrainArgs *args = call->config;
     char text[FORMAT_SIZE];
     double number;
-    fprintf(out, "%lld step%s", (long long)json_int_at(result, "steps"),
-            PLURAL(json_int_at(result, "steps")));
+    put_steps(out, result);
     if (json_has_number(result, "runtime_s", &number)) fprintf(out, " in %s", format_duration(text, number));
     if (json_has_number(result, "tokens_per_s", &number))
         fprintf(out, ", %s tokens/s", format_count(text, number));

@@ -33,6 +33,14 @@ static Status size_of(const char *model, int64_t *ret_bytes) {
     return OK;
 }
 
+static Status check(const char *model) {
+    CLEANUP(model_dir_done) ModelDir dir = {0};
+    ModelConfig config;
+    if (!path_is_dir(model)) return USAGE("%s: no such directory; expected a run or a checkpoint", model);
+    TRY(model_dir_open(&dir, model));
+    return hf_config_read(dir.path, &config);
+}
+
 static Status measure(const EvalConfig *config, const char *model, json_t *models) {
     CLEANUP(device_freep) Device *device = NULL;
     CLEANUP(json_decrefp) json_t *result = NULL;
@@ -56,6 +64,8 @@ static Status measure(const EvalConfig *config, const char *model, json_t *model
 
 Status models_measure(const EvalConfig *config, const char *const *others, int count, json_t **ret_result) {
     CLEANUP(json_decrefp) json_t *models = json_array(), *result = NULL;
+    TRY(check(config->settings.model.name)); /* all of them, since a measurement may take long */
+    for (int i = 0; i < count; i++) TRY(check(others[i]));
     TRY(measure(config, config->settings.model.name, models));
     for (int i = 0; i < count; i++) TRY(measure(config, others[i], models));
     result = json_pack("{s:O}", "models", models);

@@ -7,8 +7,10 @@
  * the scale, and the scale overrides the file. */
 #include "compare/recipe.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "base/suggest.h"
 #include "report/study.h"
 
@@ -32,6 +34,15 @@ Status recipe_check_run(const json_t *run, const char *path) {
     return published_check(json_object_get(run, "published"), path);
 }
 
+/* Appends to a list of names, which the caller frees: 'one', 'two'. */
+static Status add_name(char **list, const char *name) {
+    char *longer = NULL;
+    TRY(str_format(&longer, "%s%s'%s'", *list ? *list : "", *list ? ", " : "", name));
+    free(*list);
+    *list = longer;
+    return OK;
+}
+
 static Status settle_scale(json_t *file, const char *path, const char *scale) {
     CLEANUP(json_decrefp) json_t *scales = json_incref(json_object_get(file, "scales"));
     json_object_del(file, "scales");
@@ -42,10 +53,11 @@ static Status settle_scale(json_t *file, const char *path, const char *scale) {
     if (json_is_object(chosen))
         return json_object_update(file, chosen) ? FAILED("out of memory while reading a scale") : OK;
     if (chosen) return USAGE("%s: scales: %s: expected an object with options", path, scale);
-    const char *first = json_object_iter_key(json_object_iter(scales));
-    return USAGE("{scale} %s: %s has no such scale%s%s%s", scale, path,
-                 first ? "; available: " : " and defines none", first ? first : "",
-                 json_object_size(scales) > 1 ? ", ..." : "");
+    CLEANUP(mem_freep) char *list = NULL;
+    const char *name;
+    json_object_foreach(scales, name, chosen) TRY(add_name(&list, name));
+    if (!list) return USAGE("{scale} %s: %s defines no scales", scale, path);
+    return USAGE("{scale} %s: %s has no such scale; available: %s", scale, path, list);
 }
 
 static const char *name_of(const json_t *run) {
@@ -67,15 +79,17 @@ static Status check_runs(const json_t *runs, const char *path) {
     return OK;
 }
 
+/* Suggests a similar name, or lists all of them. */
 static Status unknown_run(const json_t *runs, const char *path, const char *name) {
     Suggestion near = {.word = name};
+    CLEANUP(mem_freep) char *list = NULL;
     const json_t *run;
     size_t i;
     json_array_foreach(runs, i, run) suggest_offer(&near, name_of(run));
-    const char *best = near.best ? near.best : name_of(json_array_get(runs, 0));
-    if (!best) return USAGE("{run} %s: %s defines no runs", name, path);
-    return USAGE("{run} %s: %s has no such run; %s '%s'%s", name, path,
-                 near.best ? "did you mean" : "available:", best, near.best ? "?" : "");
+    if (near.best) return USAGE("{run} %s: %s has no such run; did you mean '%s'?", name, path, near.best);
+    json_array_foreach(runs, i, run) TRY(add_name(&list, name_of(run)));
+    if (!list) return USAGE("{run} %s: %s defines no runs", name, path);
+    return USAGE("{run} %s: %s has no such run; available: %s", name, path, list);
 }
 
 static Status settle_run(json_t *file, const char *path, const char *name) {

@@ -150,6 +150,21 @@ static Status make_dir(const PrepareSpec *spec, const char *dir, bool reused, Pr
     return keep_notes(&result, dir);
 }
 
+/* Creates `root` and takes the lock in it. Users need not know that they have a cache, so a failure names it.
+ */
+static Status enter(const PrepareSpec *spec, const char *root, const char *lock, bool reused, Progress *log,
+                    int *ret_fd) {
+    Status status = dir_make(root);
+    if (!status) status = acquire_lock(spec, lock, log, ret_fd);
+    if (!status || !reused || status_stopped(status)) return status;
+    Status named =
+        FAILED("cannot write to the cache of prepared data: %s; set WEFT_CACHE to another directory, "
+               "or use {no-cache}",
+               status_message(status));
+    status_free(status);
+    return named;
+}
+
 Status cache_prepare(const PrepareSpec *spec, const char *root, bool reused, Progress *log, char **ret_dir,
                      bool *ret_made) {
     char name[33];
@@ -159,8 +174,7 @@ Status cache_prepare(const PrepareSpec *spec, const char *root, bool reused, Pro
     TRY(path_join(&dir, root, name));
     if (!path_has_token_files(dir)) {
         TRY(str_format(&lock, "%s.lock", dir));
-        TRY(dir_make(root));
-        TRY(acquire_lock(spec, lock, log, &fd));
+        TRY(enter(spec, root, lock, reused, log, &fd));
     }
     bool made = !path_has_token_files(dir);
     if (made) TRY(make_dir(spec, dir, reused, log));

@@ -55,6 +55,8 @@ enum { FORMAT_COUNT = FORMAT_RECORDS + 1 };
 const char *data_format_name(DataFormat format);
 /* What FORMAT_AUTO resolves to, judging by the file name. */
 DataFormat data_format_of(const char *path);
+/* Whether a text, or its beginning, is an object with articles and paragraphs. */
+bool data_looks_like_squad(const char *text, size_t size);
 /* Like data_format_of, but also looks into the file. JSON lines are text if the first line has `field` (NULL:
  * "text") and no "ids", and pairs if it has "q" and "a"; a .json file that looks like SQuAD is squad. */
 MUST_USE Status data_format_find(const char *path, const char *field, DataFormat *ret_format);

@@ -60,18 +60,22 @@ static Status parse_first(const char *path, json_t **ret_json) {
     return OK;
 }
 
-/* Checks the beginning of the file for an object with articles and paragraphs. */
+bool data_looks_like_squad(const char *text, size_t size) {
+    size_t skip = size >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0;
+    while (skip < size && strchr(" \t\r\n", text[skip])) skip++;
+    return skip < size && text[skip] == '{' && memmem(text, size, "\"data\"", 6) &&
+           memmem(text, size, "\"paragraphs\"", 12);
+}
+
 static Status looks_like_squad(const char *path, bool *ret_is) {
     enum { START = 1 << 16 };
     CLEANUP(input_freep) Input *input = NULL;
     CLEANUP(mem_freep) char *text = NULL;
     size_t size = 0;
-    TRY(mem_new(START + 1, 1, &text));
+    TRY(mem_new(START, 1, &text));
     TRY(input_open(&input, path));
     TRY(input_read(input, text, START, &size));
-    size_t skip = size >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0;
-    skip += strspn(text + skip, " \t\r\n");
-    *ret_is = text[skip] == '{' && strstr(text, "\"data\"") && strstr(text, "\"paragraphs\"");
+    *ret_is = data_looks_like_squad(text, size);
     return OK;
 }
 

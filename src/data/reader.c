@@ -64,6 +64,10 @@ Status reader_measure(const char *const *paths, int count, int64_t *ret_total) {
     return OK;
 }
 
+bool reader_is_plain(const char *path) {
+    return corpus_is_named(path) || path_has_suffix(path, ".txt");
+}
+
 Status reader_new(Reader **ret_reader, const ReaderSpec *spec) {
     CLEANUP(reader_freep) Reader *reader = NULL;
     TRY(mem_new(1, sizeof *reader, &reader));
@@ -114,7 +118,7 @@ static Status probe_start(Reader *reader, const char *path) {
     if (got >= 2 && (!memcmp(text, "\xff\xfe", 2) || !memcmp(text, "\xfe\xff", 2)))
         return FAILED("%s: begins with a UTF-16 byte-order mark; expected UTF-8", path);
     if (got >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) skip = 3;
-    if (!reader->json && !corpus_is_named(path) && !path_has_suffix(path, ".txt"))
+    if (!reader->json && !reader_is_plain(path))
         reader->json = begins_as_json(text + skip, reader->spec.field ? reader->spec.field : "text");
     memmove(text, text + skip, got - skip);
     reader->rest_size = got - skip;

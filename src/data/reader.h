@@ -75,6 +75,8 @@ MUST_USE Status reader_next(Reader *reader, TextBlock *block, bool *ret_more);
 int64_t reader_total(const Reader *reader);
 /* Whether the file name has the suffix of JSON lines. */
 bool reader_is_json(const char *path);
+/* Whether it is never read as JSON lines, whatever it contains. */
+bool reader_is_plain(const char *path);
 
 typedef struct TextPiece {
     const char *text;

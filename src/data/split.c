@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "data/data.h"
 #include "data/json_text.h"
 #include "data/reader.h"
 #include "data/titles.h"
@@ -99,6 +100,8 @@ static Status split_object(const Split *split, JsonText *text, int64_t number, c
     if (text->found)
         return FAILED("%s: line %lld: \"%s\" must be a string, not %s", file, (long long)number, field,
                       text->found);
+    if (data_looks_like_squad(line, size))
+        return FAILED("%s: this is a SQuAD file, not text; use {format} squad", file);
     return FAILED("%s: line %lld: no field \"%s\"; use {field} to name the field that contains the text",
                   file, (long long)number, field);
 }

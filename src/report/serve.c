@@ -364,6 +364,9 @@ Status serve_new(Server **ret_server, const ServeSpec *spec) {
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)IDLE_S, MHD_OPTION_NOTIFY_CONNECTION, note_connection, server, MHD_OPTION_NOTIFY_COMPLETED,
         note_answered, server, MHD_OPTION_END);
+    if (!server->daemon && errno == EADDRNOTAVAIL)
+        return FAILED("cannot listen on %s: it is not an address of this machine; choose another {address}",
+                      spec->address);
     if (!server->daemon)
         return FAILED("cannot listen on port %d of %s: %s; choose another {port}", spec->port, spec->address,
                       errno ? strerror(errno) : "it may be in use");

@@ -63,6 +63,7 @@ Status watch_new(Watch **ret_watch, const char *dir) {
     CLEANUP(watch_freep) Watch *watch = NULL;
     CLEANUP(mem_freep) char *comparison = NULL;
     bool news;
+    if (!path_exists(dir)) return USAGE("%s: no such directory", dir);
     if (!path_is_dir(dir)) return USAGE("%s: not a run directory", dir);
     TRY(path_join(&comparison, dir, "results.json"));
     if (path_exists(comparison))

@@ -76,12 +76,41 @@ static bool is_run_config(const char *path) {
     return is_run;
 }
 
+/* A report reads a directory as one or the other, so that a run must not start in that of a comparison. */
+static Status refuse_comparison(const char *path) {
+    CLEANUP(mem_freep) char *results = NULL;
+    bool run;
+    TRY(path_join(&results, path, "results.json"));
+    TRY(rundir_has_run(path, &run));
+    return run || !path_exists(results) ? OK : USAGE("%s contains a comparison; choose another {out}", path);
+}
+
+static bool is_real_dir(const char *path) {
+    struct stat info;
+    return lstat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* The first checkpoint could not be saved if the links to checkpoints were directories. */
+static Status refuse_copied_links(const char *path) {
+    CLEANUP(mem_freep) char *latest = NULL, *best = NULL;
+    TRY(path_join(&latest, path, "latest"));
+    TRY(path_join(&best, path, "best"));
+    bool bad_latest = is_real_dir(latest), bad_best = is_real_dir(best);
+    if (!bad_latest && !bad_best) return OK;
+    return USAGE("%s has a directory instead of a link to a checkpoint, as in a copy that followed links; "
+                 "remove %s%s%s, then resume",
+                 path, bad_latest ? latest : best, bad_latest && bad_best ? " and " : "",
+                 bad_latest && bad_best ? best : "");
+}
+
 /* Refuses a directory that is not a run's, and removes temporary files left by a killed run. */
 static Status inspect(const char *path) {
     CLEANUP(mem_freep) char *config = NULL;
     TRY(path_join(&config, path, "config.json"));
     if (path_exists(config) && !is_run_config(config))
         return USAGE("%s contains a config.json that is not from a weft run; choose another {out}", path);
+    TRY(refuse_comparison(path));
+    TRY(refuse_copied_links(path));
     DIR *dir = opendir(path);
     if (!dir) return FAILED("%s: cannot read directory: %s", path, strerror(errno));
     Status status = OK;
@@ -295,6 +324,14 @@ Status rundir_metrics(RunDir *dir, json_t *line) {
 
 Status rundir_summary(RunDir *dir, const json_t *summary) {
     return dir->path ? run_summary_write(dir->path, summary) : OK;
+}
+
+Status rundir_has_run(const char *path, bool *ret_run) {
+    CLEANUP(mem_freep) char *metrics = NULL, *summary = NULL;
+    TRY(path_join(&metrics, path, "metrics.jsonl"));
+    TRY(path_join(&summary, path, RUN_SUMMARY_FILE));
+    *ret_run = path_exists(metrics) || path_exists(summary);
+    return OK;
 }
 
 /* Reads the kernel's list of locks: taking the lock to test it could make a run that is starting fail. */

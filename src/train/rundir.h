@@ -31,6 +31,8 @@ DEFINE_FREEP(RunDir, rundir)
 MUST_USE Status rundir_metrics(RunDir *dir, json_t *line);
 MUST_USE Status rundir_summary(RunDir *dir, const json_t *summary);
 
+/* Whether the directory contains a run that has started. */
+MUST_USE Status rundir_has_run(const char *path, bool *ret_run);
 /* Whether a process on this host currently holds the directory's lock. */
 bool rundir_held(const char *path);
 

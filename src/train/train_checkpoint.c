@@ -8,11 +8,13 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/setting.h"
+#include "checkpoint/checksums.h"
 #include "checkpoint/ckpt_save.h"
 #include "comm/mpi.h"
 #include "comm/watchdog.h"
 #include "device/host_memory.h"
 #include "train/lr_change.h"
+#include "train/resume_check.h"
 #include "train/run_summary.h"
 #include "train/trainer.h"
 
@@ -366,18 +368,18 @@ Status trainer_check_space(const Trainer *t) {
 
 /* ---- resuming ---- */
 
-static Status check_settings(const Trainer *t, const char *dir, const json_t *saved) {
-    const char *key;
-    json_t *value;
-    json_object_foreach(t->settings, key, value) {
-        const json_t *was = json_object_get(saved, key);
-        if (was && json_equal(value, (json_t *)(uintptr_t)was)) continue;
-        CLEANUP(mem_freep) char *now_text = json_dumps(value, JSON_ENCODE_ANY);
-        CLEANUP(mem_freep) char *was_text = was ? json_dumps(was, JSON_ENCODE_ANY) : NULL;
-        return USAGE("%s: cannot resume this checkpoint: its %s is %s, but this run's is %s", dir, key,
-                     was_text ? was_text : "unknown", now_text ? now_text : "unknown");
-    }
-    return OK;
+/* Refuses a run that differs from the saved one, before its tensors are found not to fit. */
+static Status check_run(const Trainer *t, const char *dir) {
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(json_decrefp) json_t *state = NULL;
+    ModelConfig was;
+    TRY(hf_config_read(dir, &was));
+    TRY(resume_check_model(t->config, &t->job->model->config, &was));
+    TRY(path_join(&path, dir, CHECKPOINT_STATE));
+    TRY(json_read_file(path, &state));
+    const json_t *progress = json_object_get(state, "progress");
+    return resume_check_settings(t->config->ckpt.out, dir, t->settings,
+                                 json_object_get(progress, "settings"));
 }
 
 /* Refuses a run shorter than what is done already, and says how a new schedule changes the learning rate. */
@@ -460,6 +462,7 @@ static Status load(Trainer *t, const char *dir, json_t **ret_progress) {
     SavedCounts saved;
     if (disk) TRY(mirror_init(&mirror, disk, dir));
     if (disk && !mirror.path) return FAILED("%s: no such directory", dir);
+    TRY(check_run(t, disk ? mirror.path : dir));
     TRY(runner_settle(runner));
     TRY(shards_outer_reset(runner->shards));
     if (runner->residual) TRY(store_zero(runner->residual, runner->stream));
@@ -469,7 +472,6 @@ static Status load(Trainer *t, const char *dir, json_t **ret_progress) {
     TRY(runner_publish(runner));
     note_workers(t, saved.workers);
     note_residuals(t, saved.replicas);
-    TRY(check_settings(t, dir, json_object_get(progress, "settings")));
     TRY(resume_exchange(t, dir, json_object_get(progress, "sync")));
     int64_t tokens = 0;
     TRY(json_get_int(progress, dir, "step", 1, INT64_MAX, &t->step));

@@ -82,7 +82,7 @@ static void test_invalid_paths(void **state) {
     assert_fails(dir_make(""), STATUS_FAILED, "empty");
     assert_fails(link_replace(folder_path(folder, "absent/link"), "x"), STATUS_FAILED,
                  "cannot create symbolic link");
-    assert_fails(link_replace(dir, "x"), STATUS_FAILED, "cannot replace symbolic link");
+    assert_fails(link_replace(dir, "x"), STATUS_FAILED, "is a directory instead of a symbolic link");
     assert_entries(folder->dir, 2);
     assert_entries(dir, 1);
 }

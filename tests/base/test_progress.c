@@ -230,6 +230,9 @@ static void human_readable_numbers(void **state) {
     assert_string_equal(format_duration(text, 3723), "1:02:03");
     assert_string_equal(format_duration(text, 86400 + 3723), "1d 1:02:03");
     assert_string_equal(format_duration(text, -1), "?");
+    assert_string_equal(format_seconds(text, 0.00123), "0.0012 s");
+    assert_string_equal(format_seconds(text, 5.004), "5 s");
+    assert_string_equal(format_seconds(text, 75.3), "75 s");
 }
 
 int main(void) {

@@ -82,7 +82,16 @@ static void reports(const Fixture *fixture) {
     assert_contains(ran.out, "results.json");
     ran_done(&ran);
     assert_refused(2, "contains no run", "report", fixture->dir);
-    assert_refused(2, "not a run directory", "report", "/nowhere");
+    assert_refused(2, "/nowhere: no such directory", "report", "/nowhere");
+    assert_refused(2, "/nowhere: no such directory", "report", "--watch", "/nowhere");
+    assert_refused(2, "not a run directory", "report", page);
+    assert_refused(2, "--watch cannot be combined with --serve", "report", "--watch", run, "--serve");
+    assert_refused(2, "is a directory; expected a file", "report", run, "--out", run);
+    snprintf(wrote, sizeof wrote, "%s-figures", run);
+    assert_false(path_exists(wrote));
+    assert_refused(2, "contains a run; choose another --out", "compare", fixture->recipe, "--out", run);
+    assert_refused(2, "contains a comparison; choose another --out", "train", "--config", fixture->recipe,
+                   "--run", "halves", "--quiet", "--out", fixture->out);
 }
 
 /* Whether other processes took the cores, which no test can prevent. */
@@ -325,7 +334,7 @@ static void same_samples(void **state) {
 /* `weft train --run` executes one run of a recipe, and without --run the recipe's base settings. */
 static void one_run(void **state) {
     const Fixture *fixture = *state;
-    write_recipe(fixture, 3, "[{\"name\": \"other\", \"steps\": 2}]");
+    write_recipe(fixture, 3, "[{\"name\": \"other\", \"steps\": 2}, {\"name\": \"last, 3\"}]");
     Ran ran = program_run("train", "--config", fixture->recipe, "--run", "other", "--quiet", "--json");
     assert_int_equal(ran.code, 0);
     json_t *json = parsed(ran.out);
@@ -339,6 +348,8 @@ static void one_run(void **state) {
     ran_done(&ran);
     assert_refused(2, "has no such run; did you mean 'other'?", "train", "--config", fixture->recipe, "--run",
                    "othr");
+    assert_refused(2, "has no such run; available: 'other', 'last, 3'", "train", "--config", fixture->recipe,
+                   "--run", "nope");
     assert_refused(2, "pass it with --config", "train", "--data", "self", "--run", "other");
 }
 
@@ -512,7 +523,8 @@ static void refuses(void **state) {
     write_recipe(fixture, 3, "[]");
     assert_refused(2, "contains no runs to compare", "compare", fixture->recipe);
     write_recipe(fixture, 3, "[{\"name\": \"A\"}]");
-    assert_refused(2, "has no such scale; available: small", "compare", fixture->recipe, "--scale", "large");
+    assert_refused(2, "has no such scale; available: 'small'", "compare", fixture->recipe, "--scale",
+                   "large");
     assert_refused(2, "options for the runs go after --", "compare", fixture->recipe, "more.json");
     assert_refused(2, "error: --stepz: unknown option", "compare", fixture->recipe, "--", "--stepz", "5");
     assert_refused(2, "--out is set by the comparison", "compare", fixture->recipe, "--", "--out", "x");

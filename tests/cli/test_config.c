@@ -406,8 +406,9 @@ static void scales(void **state) {
     assert_true(config_of(call)->training.lr == 0.25);
     invocation_free(call);
     call = NULL;
-    assert_fails(read_line(&call, text, LINE("--scale", "large")), 2, "has no such scale; available: small");
-    assert_fails(read_line(&call, "{\"steps\": 5}", LINE("--scale", "small")), 2, "no such scale");
+    assert_fails(read_line(&call, text, LINE("--scale", "large")), 2,
+                 "has no such scale; available: 'small'");
+    assert_fails(read_line(&call, "{\"steps\": 5}", LINE("--scale", "small")), 2, "defines no scales");
     assert_fails(read_line(&call, NULL, LINE("--scale", "small")), 2, "pass it with --config");
     refused("{\"about\": 5}", "about: expected a string");
     refused("{\"scales\": 5}", "scales: expected an object");

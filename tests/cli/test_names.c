@@ -378,6 +378,18 @@ static void options_without_effect(void **state) {
                     WORDS("--top-k has no effect with --greedy"));
     expect_warnings(&command_prepare, WORDS("x", "--out", "y", "--max-query", "5"),
                     WORDS("--max-query has no effect without --format squad"));
+    expect_warnings(&command_prepare, WORDS("x.txt", "--out", "y", "--field", "z"),
+                    WORDS("--field has no effect on plain text"));
+    expect_warnings(&command_prepare, WORDS("x.jsonl.gz", "--out", "y", "--documents", "line"),
+                    WORDS("--documents has no effect on JSON Lines"));
+    expect_warnings(&command_prepare,
+                    WORDS("x.txt", "y.jsonl", "--out", "y", "--documents", "line", "--field", "z"), WORDS());
+    expect_warnings(train, WORDS("x", "--documents", "line", "--field", "z"), WORDS());
+    expect_warnings(&command_plan, WORDS("gpt2", "--price", "3"),
+                    WORDS("--price has no effect without --cluster"));
+    expect_warnings(&command_report, WORDS("x", "--interval", "5"),
+                    WORDS("--interval has no effect without --watch or --serve"));
+    expect_warnings(&command_report, WORDS("x", "--interval", "5", "--serve"), WORDS());
 }
 
 /* Each row is about two options of some command, and lists values that the second one has. */

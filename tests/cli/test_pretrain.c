@@ -297,7 +297,8 @@ static void test_regression(void **state) {
     assert_runs(ran);
     ran = train_rows("bits.csv", "a,b", "bits", "--steps", "2", "--resume", "--problem-type", "multi-label");
     assert_int_equal(ran.code, 2);
-    assert_contains(ran.err, "its task is \"regression\", but this run's is \"multi_label_classification\"");
+    assert_contains(ran.err, "the task is multi_label_classification, but that of the run in ");
+    assert_contains(ran.err, " is regression; pass the same --task and --problem-type");
     ran_done(&ran);
 }
 

@@ -187,7 +187,7 @@ static void one_failure_stops_all(void **state) {
     assert_true(clock_wall() - start < 60);
     assert_int_equal(occurrences(ran.err, "weft: error:"), 1);
     assert_contains(ran.err, "weft: error: rank 2 on ");
-    assert_contains(ran.err, ": /proc/none");
+    assert_contains(ran.err, ": cannot write to the cache of prepared data: /proc/none");
     assert_int_equal(ran.code, 1);
     ran_done(&ran);
 }

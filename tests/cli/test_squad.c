@@ -211,6 +211,8 @@ static void quantized_model_answers_the_same(void **state) {
     }
     assert_refused(2, "saves the answers of a single model", "eval", "--task", "squad", "--model", run,
                    "--against", dynamic, "--data", data, "--out", held);
+    assert_refused(2, "/nowhere: no such directory; expected a run or a checkpoint", "eval", "--task",
+                   "squad", "--model", run, "--against", "/nowhere", "--data", data);
     assert_refused(2, "is a question-answering model", "quantize", "--model", run, "--out", none,
                    "--calibrate", VOCAB);
 }

@@ -209,6 +209,35 @@ static void resumed_with_other_steps(void **state) {
     assert_ok(dir_remove(dir));
 }
 
+/* A resumed run of another model, of other data or with other samples is refused, and the message names the
+ * option to drop. */
+static void resumed_as_another(void **state) {
+    (void)state;
+    static const struct {
+        const char *option, *value, *expected;
+    } cases[] = {
+        {"--layers", "3", "has 1; drop --layers, or choose another --out"},
+        {"--hidden", "32", "--hidden 32: the run in"},
+        {"--heads", "4", "has 2; drop --heads"},
+        {"--seq", "8", "has 16; drop --seq"},
+        {"--vocab", "300", "has 257; drop --vocab"},
+        {"--model", "bert-tiny", "has a GPT-2 model, not BERT; drop --model"},
+        {"--inner", "32", "has 64; drop --inner"},
+        {"--seed", "7", "--seed 7: the run in"},
+        {"--dropout", "0.25", "has 0.1; drop --dropout"},
+        {"--no-shuffle", "--threads=1", "shuffles its data; drop --no-shuffle"},
+        {"--val-fraction", "0.5", "was trained on other data; pass the same --data, --val-fraction and"}};
+    char dir[128];
+    snprintf(dir, sizeof dir, "%s/another", run_dir);
+    Ran ran = program_run(SMALL, "--steps", "1", "--out", dir, "--quiet");
+    assert_int_equal(ran.code, 0);
+    ran_done(&ran);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_refused(2, cases[i].expected, "train", "--out", dir, "--resume", "--quiet", cases[i].option,
+                       cases[i].value);
+    assert_ok(dir_remove(dir));
+}
+
 /* A warm-up longer than the run is capped if a file sets it, since the file may be meant for longer runs. */
 static void long_warmup(void **state) {
     (void)state;
@@ -376,6 +405,8 @@ static void bench_table(void **state) {
     assert_contains(people.out, "linear_forward");
     assert_contains(people.out, "GFLOP/s");
     assert_contains(people.out, "measured peak");
+    assert_contains(people.out, "between kernels");
+    assert_true(strtod(strstr(people.out, "between kernels") + strlen("between kernels"), NULL) >= 0);
     ran_done(&people);
 }
 
@@ -452,21 +483,14 @@ static void other_optimizer(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_summary),
-        cmocka_unit_test(warmup_ratio),
-        cmocka_unit_test(prints_a_summary),
-        cmocka_unit_test(warns_quietly),
-        cmocka_unit_test(stopped_and_resumed),
-        cmocka_unit_test(evaluated),
-        cmocka_unit_test(resumed_by_directory),
-        cmocka_unit_test(resumed_automatically),
-        cmocka_unit_test(moved_directory),
-        cmocka_unit_test(resumed_with_other_steps),
-        cmocka_unit_test(long_warmup),
-        cmocka_unit_test(defaults_for_a_cpu),
-        cmocka_unit_test(bench_table),
-        cmocka_unit_test(other_optimizer),
-        cmocka_unit_test(traced),
+        cmocka_unit_test(json_summary),         cmocka_unit_test(warmup_ratio),
+        cmocka_unit_test(prints_a_summary),     cmocka_unit_test(warns_quietly),
+        cmocka_unit_test(stopped_and_resumed),  cmocka_unit_test(evaluated),
+        cmocka_unit_test(resumed_by_directory), cmocka_unit_test(resumed_automatically),
+        cmocka_unit_test(moved_directory),      cmocka_unit_test(resumed_with_other_steps),
+        cmocka_unit_test(resumed_as_another),   cmocka_unit_test(long_warmup),
+        cmocka_unit_test(defaults_for_a_cpu),   cmocka_unit_test(bench_table),
+        cmocka_unit_test(other_optimizer),      cmocka_unit_test(traced),
     };
     return cmocka_run_group_tests(tests, make_corpus, remove_files);
 }

@@ -240,6 +240,8 @@ static void test_bad_lines(void **state) {
         {"{\"text\": \"a\"}\n\n{\"text\": \"b\"\n", "bad.jsonl: line 3, column "},
         {"{\"text\": \"a\"}\n{\"text\": 7}\n", "bad.jsonl: line 2: \"text\" must be a string, not a number"},
         {"{\"body\": \"a\"}\n", "bad.jsonl: line 1: no field \"text\"; use --field"},
+        {"{\"data\": [{\"paragraphs\": []}]}\n",
+         "bad.jsonl: this is a SQuAD file, not text; use --format squad"},
         {"[1]\n", "bad.jsonl: line 1, column 1: not valid JSON: expected an object"},
         {"{\"text\": \"\\ud800\"}\n", "bad.jsonl: line 1, column "},
         {"{\"text\": \"a\"} x\n", "bad.jsonl: line 1, column "},

@@ -235,6 +235,8 @@ static void refuses(void **state) {
     write_run(fixture, "run", NULL, METRICS);
     assert_int_equal(setenv("PATH", "/nowhere", 1), 0);
     assert_fails(serve_new(&server, &spec), 2, "expected an IPv4 or IPv6 address");
+    spec.address = "192.0.2.1"; /* reserved for documentation, so no machine has it */
+    assert_fails(serve_new(&server, &spec), 1, "not an address of this machine; choose another --address");
     spec.address = "127.0.0.1";
     assert_ok(serve_new(&server, &spec));
     spec.port = serve_port(server);

@@ -206,11 +206,13 @@ static void stopped_and_resumed(void **state) {
     assert_int_equal(WEXITSTATUS(code), 75);
     long stopped = newest_step();
     assert_true(stopped > 0);
-    char steps[32];
+    char steps[32], covered[64];
     snprintf(steps, sizeof steps, "%ld", stopped + 2);
     Ran on = program_run("train", "--resume", "--out", run_dir, "--ranks", "2", "--pp", "2", "--zero", "0",
                          "--steps", steps, "--quiet");
     if (on.code) fail_msg("%s", on.err);
+    snprintf(covered, sizeof covered, "steps %ld to %ld in ", stopped + 1, stopped + 2);
+    assert_contains(on.out, covered); /* times are those of the new layout */
     ran_done(&on);
     assert_int_equal(newest_step(), stopped + 2);
 }

@@ -220,7 +220,9 @@ static void test_directory_is_guarded(void **state) {
     shell_run(shell,
               TINY "--steps 5 --out other && tr a-z b-za <text.txt >moved && mv moved text.txt && " TINY
                    "--steps 9 --resume --out other");
-    assert_said(shell, 2, "its data is");
+    assert_said(shell, 2, "was trained on other data; pass the same --data");
+    shell_run(shell, "cp -rL other copy && " TINY "--steps 9 --resume --out copy");
+    assert_said(shell, 2, "remove copy/latest and copy/best, then resume");
 }
 
 static void test_refusals(void **state) {
@@ -232,8 +234,8 @@ static void test_refusals(void **state) {
     } cases[] = {
         {"--steps 3 --out run", "", 0},
         {"--steps 3 --out run", "already contains a run", 2},
-        {"--steps 3 --out run --resume --seed 9", "its seed is", 2},
-        {"--steps 3 --out run --resume --batch 2", "its batch is", 2},
+        {"--steps 3 --out run --resume --seed 9", "--seed 9: the run in run has 1; drop --seed", 2},
+        {"--steps 3 --out run --resume --batch 2", "--batch 2: the run in run has", 2},
         {"--steps 3 --batch 4 --micro-batch 3", "does not divide into micro-batches of 3", 2},
         {"--steps 3 --heads 5", "heads", 2},
         {"--steps 3 --seq 100000", "token", 1},

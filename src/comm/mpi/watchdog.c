@@ -148,9 +148,9 @@ static char *report(const Traffic *traffic, double waited) {
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out) return NULL;
-    char limit[32];
+    char limit[32], time[FORMAT_SIZE];
     setting_print(limit, sizeof limit, "{timeout}");
-    fprintf(out, "no progress for %.0f s (%s)", waited, limit);
+    fprintf(out, "no progress for %s (%s)", format_seconds(time, waited), limit);
     for (int r = 0; r < traffic->size; r++) {
         bool listed = false;
         for (int s = 0; s < r; s++) listed |= same_line(traffic, s, r);
@@ -160,8 +160,8 @@ static char *report(const Traffic *traffic, double waited) {
         if (!has_answered(traffic, r))
             put_absent(out, traffic, r);
         else if (state->waited_s >= 0)
-            fprintf(out, " wait%s in %s, at step %lld, for %.0f s", count > 1 ? "" : "s", state->doing,
-                    (long long)state->step, state->waited_s);
+            fprintf(out, " wait%s in %s, at step %lld, for %s", count > 1 ? "" : "s", state->doing,
+                    (long long)state->step, format_seconds(time, state->waited_s));
         else
             fprintf(out, " at step %lld: %s", (long long)state->step, state->doing);
     }
@@ -177,9 +177,10 @@ static void warn_slow(const Traffic *traffic, double waited) {
         if (slow < 0 && traffic->state[r].waited_s < 0 && progressed(traffic, r)) slow = r;
     }
     if (slow < 0 || !traffic->watchdog.warn) return;
-    char text[320];
-    snprintf(text, sizeof text, "rank %d has waited %.0f s for rank %d on %s, which is still at work (%s)",
-             traffic->rank, waited, slow, traffic->watchdog.place[slow].host, traffic->state[slow].doing);
+    char text[320], time[FORMAT_SIZE];
+    snprintf(text, sizeof text, "rank %d has waited %s for rank %d on %s, which is still at work (%s)",
+             traffic->rank, format_seconds(time, waited), slow, traffic->watchdog.place[slow].host,
+             traffic->state[slow].doing);
     traffic->watchdog.warn(text);
 }
 

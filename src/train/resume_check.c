@@ -1,0 +1,91 @@
+/* Both checks name the setting that differs and both ways out: to drop it, or to start another run. */
+#include "train/resume_check.h"
+
+#include <string.h>
+
+#include "model/family.h"
+
+static Status other_model(const Settings *settings, const char *size, int64_t now, int64_t was) {
+    return USAGE("{model} %s: the run in %s has another model, with {%s} %lld instead of %lld; drop {model}, "
+                 "or choose another {out}",
+                 settings->model.name, settings->ckpt.out, size, (long long)was, (long long)now);
+}
+
+static Status other_value(const char *run, const char *setting, const char *now, const char *was) {
+    return USAGE("{%s} %s: the run in %s has %s; drop {%s}, or choose another {out}", setting, now, run, was,
+                 setting);
+}
+
+Status resume_check_model(const Settings *settings, const ModelConfig *now, const ModelConfig *was) {
+    const ModelSettings *model = &settings->model;
+    const char *run = settings->ckpt.out;
+    if (now->family != was->family)
+        return USAGE(
+            "{model} %s: the run in %s has a %s model, not %s; drop {model}, or choose another {out}",
+            model->name, run, was->family->title, now->family->title);
+    const struct {
+        const char *setting;
+        int64_t asked, now, was;
+    } sizes[] = {{"layers", model->layers, now->layers, was->layers},
+                 {"hidden", model->hidden, now->hidden, was->hidden},
+                 {"heads", model->heads, now->heads, was->heads},
+                 {"inner", model->inner, now->inner, was->inner},
+                 {"seq", model->seq, now->positions, was->positions},
+                 {"vocab", model->vocab, now->vocab, was->vocab}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char now_text[24], was_text[24];
+        bool vocab = !strcmp(sizes[i].setting, "vocab");
+        if (sizes[i].now == sizes[i].was) continue;
+        snprintf(now_text, sizeof now_text, "%lld", (long long)sizes[i].now);
+        snprintf(was_text, sizeof was_text, "%lld", (long long)sizes[i].was);
+        if (sizes[i].asked == sizes[i].now) return other_value(run, sizes[i].setting, now_text, was_text);
+        if (!vocab) return other_model(settings, sizes[i].setting, sizes[i].now, sizes[i].was);
+        return USAGE(
+            "the run in %s has a vocabulary of %s, but that of this data is %s; pass the same {data} "
+            "and {tokenizer}, or choose another {out}",
+            run, was_text, now_text);
+    }
+    return OK;
+}
+
+/* Numbers and names as users write them. */
+static const char *value_text(const json_t *value, char *text, size_t size) {
+    if (json_is_string(value)) return json_string_value(value);
+    snprintf(text, size, "%.6g", json_number_value(value));
+    if (json_is_integer(value)) snprintf(text, size, "%lld", (long long)json_integer_value(value));
+    return text;
+}
+
+static Status refuse(const char *run, const char *key, const json_t *now, const json_t *was) {
+    char now_buffer[32], was_buffer[32];
+    const char *now_text = value_text(now, now_buffer, sizeof now_buffer);
+    const char *was_text = value_text(was, was_buffer, sizeof was_buffer);
+    if (!strcmp(key, "data"))
+        return USAGE("%s was trained on other data; pass the same {data}, {val-fraction} and {tokenizer}, or "
+                     "start a new run from it with {model} %s and another {out}",
+                     run, run);
+    if (!strcmp(key, "shuffle"))
+        return USAGE("the run in %s %s its data; %s {no-shuffle}, or choose another {out}", run,
+                     json_is_true(was) ? "shuffles" : "does not shuffle", json_is_true(was) ? "drop" : "add");
+    if (!strcmp(key, "task"))
+        return USAGE("the task is %s, but that of the run in %s is %s; pass the same {task} and "
+                     "{problem-type}, or choose another {out}",
+                     now_text, run, was_text);
+    if (!strcmp(key, "params"))
+        return USAGE("the model has %s parameters, but that of the run in %s has %s; pass the same model and "
+                     "{labels}, or choose another {out}",
+                     now_text, run, was_text);
+    return other_value(run, key, now_text, was_text);
+}
+
+/* The data comes last, since most of the others change its samples too. */
+Status resume_check_settings(const char *run, const char *dir, const json_t *now, const json_t *was) {
+    static const char *const keys[] = {"seed",    "batch",  "seq",     "task",
+                                       "shuffle", "params", "dropout", "data"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *value = json_object_get(now, keys[i]), *saved = json_object_get(was, keys[i]);
+        if (!saved) return FAILED("%s: the saved progress does not record its %s", dir, keys[i]);
+        if (!json_equal(value, saved)) return refuse(run, keys[i], value, saved);
+    }
+    return OK;
+}
