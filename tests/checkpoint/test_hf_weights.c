@@ -376,7 +376,7 @@ static void nothing_is_overwritten(void **state) {
                  "is not empty");
     put_file(path_of(fixture, "file"), "x");
     assert_fails(hf_save(path_of(fixture, "file"), pair.saved, fixture->stream, &options), 1,
-                 "Not a directory");
+                 "is a file; expected a new or empty directory");
     assert_fails(hf_save(path_of(fixture, "file/below"), pair.saved, fixture->stream, &options), 1, "file");
     assert_int_equal(entries_in(fixture->dir), 2);
 }
