@@ -34,7 +34,12 @@ static void assert_same(const ModelConfig *a, const ModelConfig *b) {
     assert_int_equal(config_head_width(a), config_head_width(b));
     assert_int_equal(a->window, b->window);
     assert_int_equal(a->window_from, b->window_from);
-    assert_memory_equal(&a->rope, &b->rope, sizeof a->rope);
+    assert_true(a->rope.theta == b->rope.theta);
+    assert_int_equal(a->rope.scaling, b->rope.scaling);
+    assert_true(a->rope.factor == b->rope.factor);
+    assert_true(a->rope.low_freq_factor == b->rope.low_freq_factor);
+    assert_true(a->rope.high_freq_factor == b->rope.high_freq_factor);
+    assert_int_equal(a->rope.original, b->rope.original);
     assert_int_equal(a->scale_attn, b->scale_attn);
     assert_int_equal(a->scale_attn_by_layer, b->scale_attn_by_layer);
     assert_int_equal(a->pad_token, b->pad_token);
