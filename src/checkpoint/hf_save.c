@@ -320,7 +320,9 @@ static Status split_path(const char *dir, char **ret_dir, char **ret_parent) {
 Status hf_save_check(const char *path) {
     if (!path_exists(path)) return OK;
     if (!path_is_dir(path)) return FAILED("%s is a file; expected a new or empty directory", path);
-    return dir_is_empty(path) ? OK : FAILED("%s is not empty; choose a new or empty directory", path);
+    return dir_is_empty(path)
+               ? OK
+               : FAILED("%s is not empty or cannot be read; choose a new or empty directory", path);
 }
 
 static void drop_dirp(char **dir) {
