@@ -78,14 +78,13 @@ static Status refuse(const char *run, const char *key, const json_t *now, const 
     return other_value(run, key, now_text, was_text);
 }
 
-/* The data comes last, since most of the others change its samples too. */
-Status resume_check_settings(const char *run, const char *dir, const json_t *now, const json_t *was) {
-    static const char *const keys[] = {"seed",    "batch",  "seq",     "task",
-                                       "shuffle", "params", "dropout", "data"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const json_t *value = json_object_get(now, keys[i]), *saved = json_object_get(was, keys[i]);
-        if (!saved) return FAILED("%s: the saved progress does not record its %s", dir, keys[i]);
-        if (!json_equal(value, saved)) return refuse(run, keys[i], value, saved);
+Status resume_check_settings(const char *run, const char *dir, json_t *now, const json_t *was) {
+    const char *key;
+    json_t *value;
+    json_object_foreach(now, key, value) {
+        const json_t *saved = json_object_get(was, key);
+        if (!saved) return FAILED("%s: the saved progress does not record its %s", dir, key);
+        if (!json_equal(value, saved)) return refuse(run, key, value, saved);
     }
     return OK;
 }

@@ -9,6 +9,6 @@
 /* Compares the model's size with that of the run's checkpoint, before its tensors are compared. */
 MUST_USE Status resume_check_model(const Settings *settings, const ModelConfig *now, const ModelConfig *was);
 /* Compares what trainer_describe collects with what the checkpoint `dir` of the run `run` has recorded. */
-MUST_USE Status resume_check_settings(const char *run, const char *dir, const json_t *now, const json_t *was);
+MUST_USE Status resume_check_settings(const char *run, const char *dir, json_t *now, const json_t *was);
 
 #endif

@@ -38,7 +38,8 @@ double trainer_span(const Trainer *t, const TraceName *name, int64_t start_ns) {
     return 1e-9 * (double)(now - start_ns);
 }
 
-/* Collects the settings that a resumed run may not change. */
+/* Collects the settings that a resumed run may not change. The data comes last, because most of the others
+ * change its samples, too. */
 Status trainer_describe(Trainer *t) {
     const Settings *c = t->config;
     const ModelConfig *model = &t->job->model->config;
@@ -48,10 +49,10 @@ Status trainer_describe(Trainer *t) {
     TRY(job_fingerprint(t->job, t->data, &fingerprint));
     snprintf(data, sizeof data, "%016llx", (unsigned long long)fingerprint);
     t->settings =
-        json_pack("{s:I, s:I, s:I, s:s, s:b, s:s, s:I, s:f}", "seed", (json_int_t)c->run.seed, "batch",
+        json_pack("{s:I, s:I, s:I, s:s, s:b, s:I, s:f, s:s}", "seed", (json_int_t)c->run.seed, "batch",
                   (json_int_t)c->training.batch, "seq", (json_int_t)t->job->seq, "task", task, "shuffle",
-                  !c->data.no_shuffle, "data", data, "params", (json_int_t)model_params(t->job->model),
-                  "dropout", (double)model->dropout_hidden);
+                  !c->data.no_shuffle, "params", (json_int_t)model_params(t->job->model), "dropout",
+                  (double)model->dropout_hidden, "data", data);
     return t->settings ? OK : FAILED("out of memory");
 }
 
