@@ -69,10 +69,12 @@ static Tensor as_batch(Tensor t) {
     return tensor_3d(t.data, t.dtype, BATCH, tensor_rows(t) / BATCH, tensor_cols(t));
 }
 
+/* Parameters in halves. */
 static Status run_adamw(Bench *bench, const Tensor *t) {
     Tensor flat[TENSORS];
     for (int i = 0; i < 5; i++) flat[i] = tensor_1d(t[i].data, t[i].dtype, tensor_count(t[i]));
-    AdamWPart part = {flat[0], flat[1], flat[2], flat[4], flat[3], 1e-4f, 0.1f, false};
+    flat[3].dtype = DT_REST;
+    AdamWPart part = {flat[3], flat[0], flat[1], flat[4], flat[2], 1e-4f, 0.1f, false};
     AdamW spec = {0.9f, 0.999f, 1e-8f, 0.1f, 0.001f, 1.0f};
     return adamw_step(&bench->exec, &part, 1, spec);
 }
@@ -155,7 +157,7 @@ static Status run_attention_backward(Bench *bench, const Tensor *t) {
 }
 
 static const Case cases[] = {
-    {"adamw_step", run_adamw, "BBBRw", 32768, 1024, 0},
+    {"adamw_step", run_adamw, "BBRbb", 32768, 1024, 0},
     {"sum_squares", run_sum_squares, "R", 131072, 1024, 0},
     {"xent_loss", run_xent, "B", 512, VOCAB, 0},
     {"add", run_add, "rb", 1024, WIDTH, 0},

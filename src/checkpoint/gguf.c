@@ -262,8 +262,8 @@ static Status write_item(FileWriter *writer, const Item *item, const Store *para
     CLEANUP(mem_freep) float *copy = NULL;
     CLEANUP(mem_freep) char *converted = NULL;
     if (!data) {
-        data = (const float *)params->flat[item->ref.unit].data + slot->offset + item->first;
-        TRY(host_read(stream, data, count, &copy, &data));
+        Values from = store_values(params, item->ref.unit, slot->offset + item->first);
+        TRY(values_get(stream, from, count, &copy, &data));
     }
     TRY(mem_new(gguf_bytes(item->type, CHUNK), 1, &converted));
     TRY(check_range(item, data, count));

@@ -135,12 +135,13 @@ Status store_read_slot(Store *store, ParamRef ref, const HfTensor *wanted, const
     int64_t first = store->first[ref.unit], from, count;
     if (!slot_overlap(slot, first, store->count[ref.unit], &from, &count))
         return disk ? slice_receive(NULL, slot, 0, 0, wanted, tensor, parts, disk) : OK;
-    float *data = (float *)store->flat[ref.unit].data + (slot->offset + from - first), *host = NULL;
+    Values to = store_values(store, ref.unit, slot->offset + from - first);
+    float *host = NULL;
     CLEANUP(mem_freep) float *staging = NULL;
-    TRY(host_write(stream, data, count, &staging, &host));
+    TRY(values_space(stream, to, count, &staging, &host));
     TRY(disk ? slice_receive(host, slot, from, count, wanted, tensor, parts, disk)
              : slice_read(host, slot, from, count, wanted, tensor, parts));
-    return host_written(stream, data, count, staging);
+    return values_set(stream, to, count, staging);
 }
 
 /* Quantized parameters are not in the store; hf_int8_load reads them. */

@@ -111,9 +111,9 @@ static Status check_item(const HfItem *item, DType dtype, const Store *params, S
     const ParamSlot *slot = &params->unit[item->ref.unit].slot[item->ref.slot];
     int64_t count = hf_tensor_count(&item->tensor),
             first = item->tensor.part > 0 ? item->tensor.part * count : 0;
-    const float *data = (const float *)params->flat[item->ref.unit].data + slot->offset + first;
+    const float *data = NULL;
     CLEANUP(mem_freep) float *copy = NULL;
-    TRY(host_read(stream, data, count, &copy, &data));
+    TRY(values_get(stream, store_values(params, item->ref.unit, slot->offset + first), count, &copy, &data));
     Overflow overflow = {0};
     count_overflow(&overflow, dtype, data, count);
     if (!overflow.count) return OK;

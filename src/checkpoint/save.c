@@ -8,6 +8,7 @@
  *
  *   | tensor rank 0: shard 0, shard 1 ... | tensor rank 1: shard 0, shard 1 ... |
  *
+ * Of values in halves (tensor/values.h), a tensor rank's upper halves precede its lower ones.
  * A unit in pieces (param/param.h) is written piece by piece, each like a unit.
  *
  * A rank that fails to write still takes part in the rounds, since others wait for its parts.
@@ -156,13 +157,30 @@ static void part_range(const Saver *saver, const SaveJob *job, int dp, int64_t *
 }
 
 /* This rank's part. */
-static Tensor part_of(const Saver *saver, const SaveJob *job) {
+static Values part_of(const Saver *saver, const SaveJob *job, int64_t *ret_count) {
     const Store *store = store_of(saver, job);
     int pieces = store->unit[job->unit].pieces;
-    int64_t first, count;
-    part_range(saver, job, saver->dp, &first, &count);
-    int64_t place = pieces > 1 ? job->piece * count : first - store->first[job->unit];
-    return tensor_1d(count ? (float *)store->flat[job->unit].data + place : NULL, DT_F32, count);
+    int64_t first;
+    part_range(saver, job, saver->dp, &first, ret_count);
+    if (!*ret_count) return (Values){0};
+    return store_values(store, job->unit,
+                        pieces > 1 ? job->piece * *ret_count : first - store->first[job->unit]);
+}
+
+/* A tensor rank's values in the buffer. */
+static Values gathered_of(const Saver *saver, const SaveJob *job, int tensor) {
+    int64_t numel = numel_of(saver, job);
+    Values values = {.data = (float *)saver->buffer.data + tensor * numel};
+    if (store_of(saver, job)->rest) values.rest = (uint16_t *)values.data + numel;
+    return values;
+}
+
+/* The memory of values: one tensor or, for halves, two. Returns their number. */
+static int memory_of(Values values, int64_t count, Tensor ret_memory[2]) {
+    int64_t size = (int64_t)sizeof(float) * count;
+    ret_memory[0] = tensor_1d(values.data, DT_U8, values.rest ? size / 2 : size);
+    ret_memory[1] = tensor_1d(values.rest, DT_U8, size / 2);
+    return values.rest ? 2 : 1;
 }
 
 static bool is_writer(const Saver *saver, const SaveJob *job) {
@@ -256,12 +274,27 @@ static Status prepare(Saver *saver) {
         if (count > largest) largest = count;
     }
     TRY(dev_alloc(saver->stream->device, MEM_COMM, (size_t)largest * sizeof(float), &saver->buffer));
-    return mem_new(2 * (size_t)saver->shards * (size_t)saver->tensors, sizeof *saver->ticket, &saver->ticket);
+    return mem_new(4 * (size_t)saver->shards * (size_t)saver->tensors, sizeof *saver->ticket, &saver->ticket);
+}
+
+/* Receives a part, or copies the own one. */
+static Status take_part(Saver *saver, Values to, int64_t count, const Values *own, int from) {
+    Tensor part[2], source[2];
+    int parts = memory_of(to, count, part);
+    if (own) memory_of(*own, count, source);
+    for (int i = 0; i < parts; i++)
+        if (own)
+            TRY(stream_copy(saver->stream, part[i].data, source[i].data, tensor_bytes(part[i]),
+                            COPY_ON_DEVICE));
+        else
+            TRY(comm_receive(saver->mesh->world, saver->stream, part[i], from,
+                             &saver->ticket[saver->tickets++]));
+    return OK;
 }
 
 static Status receive_parts(Saver *saver, const SaveJob *job) {
-    Tensor own = part_of(saver, job);
-    int64_t numel = numel_of(saver, job), first, count;
+    int64_t first, count;
+    Values own = part_of(saver, job, &count);
     bool sharded = is_sharded(saver, job);
     for (int t = 0; t < saver->tensors; t++)
         for (int d = 0; d < saver->shards; d++) {
@@ -269,17 +302,13 @@ static Status receive_parts(Saver *saver, const SaveJob *job) {
             if ((!sharded && d != saver->dp) || !count) continue;
             bool is_own = t == saver->tp && d == saver->dp;
             if (is_own && !sharded) continue;
-            float *dst = (float *)saver->buffer.data + t * numel + first;
-            if (is_own)
-                TRY(stream_copy(saver->stream, dst, own.data, tensor_bytes(own), COPY_ON_DEVICE));
-            else
-                TRY(comm_receive(saver->mesh->world, saver->stream, tensor_1d(dst, DT_F32, count),
-                                 world_rank(saver, d, t), &saver->ticket[saver->tickets++]));
+            TRY(take_part(saver, values_at(gathered_of(saver, job, t), first), count, is_own ? &own : NULL,
+                          world_rank(saver, d, t)));
         }
     return OK;
 }
 
-/* In a round, each rank sends at most one message to each other rank. */
+/* In a round, each rank sends at most one part to each other rank. */
 static Status exchange(Saver *saver, int round) {
     if (!saver->mesh) return OK;
     saver->tickets = 0;
@@ -291,10 +320,13 @@ static Status exchange(Saver *saver, int round) {
             TRY(receive_parts(saver, job));
             continue;
         }
-        Tensor part = part_of(saver, job);
-        if (!tensor_count(part)) continue;
+        int64_t count;
+        Values own = part_of(saver, job, &count);
+        Tensor part[2];
+        int parts = memory_of(own, count, part);
         int to = world_rank(saver, job->writer / saver->tensors, job->writer % saver->tensors);
-        TRY(comm_send(saver->mesh->world, saver->stream, part, to, &saver->ticket[saver->tickets++]));
+        for (int k = 0; count && k < parts; k++)
+            TRY(comm_send(saver->mesh->world, saver->stream, part[k], to, &saver->ticket[saver->tickets++]));
     }
     TRY(comm_batch_end(saver->mesh->world));
     for (int i = 0; i < saver->tickets; i++) TRY(ticket_wait(saver->stream, &saver->ticket[i]));
@@ -307,7 +339,7 @@ static Status exchange(Saver *saver, int round) {
 typedef struct Gathered {
     int count;
     Unit *unit;
-    const float **data;
+    Values *data;
     int64_t *first; /* the element at data */
     /* The parameter being written. */
     const ParamSlot **slot;
@@ -356,7 +388,7 @@ static Status gathered_init(Gathered *g, const Saver *saver, const SaveJob *job)
         if (g->unit[t].numel != numel)
             return FAILED("internal: unit %d has different sizes on tensor-parallel ranks", job->unit);
         bool own = t == saver->tp && !sharded;
-        g->data[t] = own ? store->flat[job->unit].data : (const float *)saver->buffer.data + t * numel;
+        g->data[t] = own ? store_values(store, job->unit, 0) : gathered_of(saver, job, t);
         g->first[t] = own ? store->first[job->unit] : 0;
     }
     return OK;
@@ -385,8 +417,8 @@ static Status write_item(const Saver *saver, Gathered *g, const SaveItem *item, 
     for (int t = 0; t < g->count; t++) {
         const ParamSlot *slot = &g->unit[t].slot[item->ref.slot];
         g->slot[t] = slot;
-        TRY(host_read(saver->stream, g->data[t] + (slot->offset - g->first[t]), slot->count, &g->copy[t],
-                      &g->values[t]));
+        TRY(values_get(saver->stream, values_at(g->data[t], slot->offset - g->first[t]), slot->count,
+                       &g->copy[t], &g->values[t]));
     }
     for (int t = 0; t < g->count; t++)
         TRY(save_check_finite(saver->list, item, g->values[t], g->slot[t]->count));

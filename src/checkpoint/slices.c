@@ -252,39 +252,3 @@ Status slice_write(const float *src, const ParamSlot *slot, int64_t from, int64_
     }
     return OK;
 }
-
-/* ---- host and device memory ---- */
-
-static bool is_host(const Stream *stream) {
-    return device_is_host(stream->device);
-}
-
-Status host_read(Stream *stream, const float *data, int64_t count, float **ret_copy, const float **ret_data) {
-    if (is_host(stream)) {
-        *ret_data = data;
-        return OK;
-    }
-    CLEANUP(mem_freep) float *copy = NULL;
-    TRY(mem_new((size_t)count, sizeof *copy, &copy));
-    TRY(stream_copy(stream, copy, data, (size_t)count * sizeof *copy, COPY_TO_HOST));
-    TRY(stream_sync(stream));
-    *ret_data = *ret_copy = copy;
-    copy = NULL;
-    return OK;
-}
-
-Status host_write(Stream *stream, float *data, int64_t count, float **ret_staging, float **ret_data) {
-    if (is_host(stream)) {
-        *ret_data = data;
-        return OK;
-    }
-    TRY(mem_new((size_t)count, sizeof **ret_staging, ret_staging));
-    *ret_data = *ret_staging;
-    return OK;
-}
-
-Status host_written(Stream *stream, float *data, int64_t count, const float *staging) {
-    if (!staging) return OK;
-    TRY(stream_copy(stream, data, staging, (size_t)count * sizeof *data, COPY_TO_DEVICE));
-    return stream_sync(stream);
-}

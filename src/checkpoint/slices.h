@@ -42,13 +42,4 @@ MUST_USE Status slices_write_rows(const Slices *slices, SafeWriter *file, int64_
 MUST_USE Status slice_write(const float *src, const ParamSlot *slot, int64_t from, int64_t count,
                             const HfTensor *tensor, SafeWriter *file, int64_t at, DType dtype);
 
-/* Makes device memory readable on the host: *ret_data is `data` itself on a CPU device, else a copy in
- * *ret_copy, which the caller frees. */
-MUST_USE Status host_read(Stream *stream, const float *data, int64_t count, float **ret_copy,
-                          const float **ret_data);
-/* Host memory to fill for a device: `data` itself on a CPU device, else *ret_staging, which the caller
- * frees and host_written copies to the device. `staging` may be NULL. */
-MUST_USE Status host_write(Stream *stream, float *data, int64_t count, float **ret_staging, float **ret_data);
-MUST_USE Status host_written(Stream *stream, float *data, int64_t count, const float *staging);
-
 #endif

@@ -88,12 +88,20 @@ Status snapshot_alloc(Snapshot *snapshot, Device *device) {
     return OK;
 }
 
+/* The copy of a part in host memory, in halves if the store has halves: one after the other. */
+static Values copy_of(const Snapshot *snapshot, const SnapshotPart *part) {
+    Values copy = {.data = (float *)snapshot->buffer.data + part->at};
+    if (snapshot->store[part->store]->rest) copy.rest = (uint16_t *)copy.data + part->count;
+    return copy;
+}
+
 Status snapshot_copy(const Snapshot *snapshot, Stream *stream) {
     for (size_t i = 0; i < snapshot->parts; i++) {
         const SnapshotPart *part = &snapshot->part[i];
-        TRY(stream_copy(stream, (float *)snapshot->buffer.data + part->at,
-                        snapshot->store[part->store]->flat[part->unit].data,
-                        (size_t)part->count * sizeof(float), COPY_TO_HOST));
+        Values from = store_values(snapshot->store[part->store], part->unit, 0), to = copy_of(snapshot, part);
+        size_t bytes = (size_t)part->count * sizeof(float), half = bytes / 2;
+        TRY(stream_copy(stream, to.data, from.data, from.rest ? half : bytes, COPY_TO_HOST));
+        if (from.rest) TRY(stream_copy(stream, to.rest, from.rest, half, COPY_TO_HOST));
     }
     return OK;
 }
@@ -102,13 +110,10 @@ Status snapshot_copy(const Snapshot *snapshot, Stream *stream) {
 static Status read_values(const Snapshot *snapshot, const SnapshotPart *part, int64_t first, int64_t count,
                           float **ret_copy, const float **ret_values) {
     int64_t at = first - part->first;
-    if (!snapshot->stream) {
-        *ret_values = (const float *)snapshot->buffer.data + part->at + at;
-        return OK;
-    }
-    const Store *store = snapshot->store[part->store];
-    return host_read(snapshot->stream, (const float *)store->flat[part->unit].data + at, count, ret_copy,
-                     ret_values);
+    if (!snapshot->stream)
+        return values_here(values_at(copy_of(snapshot, part), at), count, ret_copy, ret_values);
+    Values from = store_values(snapshot->store[part->store], part->unit, at);
+    return values_get(snapshot->stream, from, count, ret_copy, ret_values);
 }
 
 /* Transposed tensors are written in one piece, since narrower pieces would take more and smaller writes. */

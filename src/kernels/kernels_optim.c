@@ -14,14 +14,18 @@ Status adamw_step(Exec *exec, const AdamWPart *part, int parts, AdamW spec) {
     for (int i = 0; i < parts; i++) {
         Tensor param = part[i].param, m = part[i].m, v = part[i].v, grad = part[i].grad;
         int64_t count = tensor_count(param);
-        Tensor like = tensor_1d(NULL, DT_F32, count);
-        CHECK_LIKE(param, like);
+        Tensor like = tensor_1d(NULL, DT_F32, count), copy = part[i].copy;
+        bool halves = param.dtype == DT_REST;
+        if (halves)
+            CHECK_LIKE(copy, tensor_1d(NULL, DT_BF16, count));
+        else
+            CHECK_LIKE(param, like);
         CHECK_LIKE(m, like);
         CHECK_LIKE(v, like);
         CHECK_LIKE(grad, like);
-        TRY(check_copy(__func__, part[i].copy, count));
+        TRY(check_copy(__func__, copy, count));
         all += count;
-        bytes += BYTES(param, m, v, part[i].copy, grad);
+        bytes += BYTES(param, m, v, copy, grad);
     }
     if (all == 0) return OK;
     SIZES(all, parts, 0, 0);

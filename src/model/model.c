@@ -311,7 +311,7 @@ Status store_bind(Store *store) {
     CLEANUP(mem_freep) void **flat = NULL;
     TRY(mem_new((size_t)model->units, sizeof *flat, &flat));
     for (int i = 0; i < model->units; i++) flat[i] = store->flat[i].data;
-    for (int i = 0; i < model->count; i++) {
+    for (int i = 0; i < model->count && !store->rest; i++) {
         if (!block_is_whole(store, &model->block[i])) continue;
         TRY(mem_new(model->block[i].params.count, sizeof **store->view, &store->view[i]));
         block_views(&model->block[i], store->unit, flat, store->dtype, store->view[i]);
@@ -342,10 +342,16 @@ void store_free(Store *store) {
     for (int i = 0; store->view && i < store->model->count; i++) free(store->view[i]);
     free(store->unit);
     free(store->flat);
+    free(store->rest);
     free(store->first);
     free(store->count);
     free(store->view);
     free(store);
+}
+
+Values store_values(const Store *store, int unit, int64_t at) {
+    Values all = {.data = store->flat[unit].data, .rest = store->rest ? store->rest[unit].data : NULL};
+    return values_at(all, at);
 }
 
 Status store_init_params(Store *store, Stream *stream, uint64_t seed) {
@@ -360,17 +366,18 @@ Status store_init_params(Store *store, Stream *stream, uint64_t seed) {
             if (!slot_overlap(slot, store->first[i], store->count[i], &from, &count)) continue;
             param_init(slot, seed, from, count, values + (slot->offset + from - store->first[i]));
         }
-        TRY(stream_copy(stream, store->flat[i].data, values, (size_t)store->count[i] * sizeof *values,
-                        COPY_TO_DEVICE));
-        TRY(stream_sync(stream));
+        TRY(values_set(stream, store_values(store, i, 0), store->count[i], values));
     }
     return OK;
 }
 
 Status store_zero(Store *store, Stream *stream) {
-    for (int i = 0; i < store->model->units; i++)
-        if (store->count[i])
-            TRY(stream_zero(stream, store->flat[i].data, (size_t)store->count[i] * dtype_size(store->dtype)));
+    for (int i = 0; i < store->model->units; i++) {
+        if (!store->count[i]) continue;
+        size_t bytes = (size_t)store->count[i] * dtype_size(store->dtype), half = bytes / 2;
+        TRY(stream_zero(stream, store->flat[i].data, store->rest ? half : bytes));
+        if (store->rest) TRY(stream_zero(stream, store->rest[i].data, half));
+    }
     return OK;
 }
 
@@ -401,7 +408,7 @@ bool store_find(const Store *store, const char *name, const ParamDesc **ret_desc
     ParamRef ref;
     if (!find_param(store->model, name, &ref)) return false;
     const Unit *unit = &store->unit[ref.unit];
-    if (store->count[ref.unit] < unit->numel) return false;
+    if (store->count[ref.unit] < unit->numel || store->rest) return false;
     *ret_desc = &store->model->unit[ref.unit].desc[ref.slot];
     *ret_view = unit_view(&unit->slot[ref.slot], store->flat[ref.unit].data, store->dtype);
     return true;

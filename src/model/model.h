@@ -32,6 +32,7 @@
 #include "model/family.h"
 #include "parallel/recompute.h"
 #include "param/param.h"
+#include "tensor/values.h"
 
 typedef enum { LOSS_TOKEN, LOSS_NSP, LOSS_SPAN_START, LOSS_SPAN_END, LOSS_CLASSIFY, LOSS_COUNT } LossId;
 
@@ -232,8 +233,9 @@ typedef struct Store {
     const Model *model;
     UnitSpec spec;
     DType dtype;
-    Unit *unit;             /* local layout of each unit */
-    Buffer *flat;           /* per unit: elements first .. first + count - 1 */
+    Unit *unit;   /* local layout of each unit */
+    Buffer *flat; /* per unit: elements first .. first + count - 1 */
+    Buffer *rest; /* NULL, or per unit: flat and rest are the halves of fp32 values (tensor/values.h) */
     int64_t *first, *count; /* count 0: not on this rank */
     Tensor **view;          /* view[block][param]; only for blocks whose parameters are all present */
     bool borrowed;          /* the store does not own the buffers */
@@ -244,16 +246,19 @@ MUST_USE Status store_new(Store **ret_store, const Model *model, Device *device,
 /* Allocates no buffers: the caller sets flat, first and count of the units it holds, then calls store_bind.
  */
 MUST_USE Status store_new_borrowed(Store **ret_store, const Model *model, UnitSpec spec, DType dtype);
-/* Creates the views of all blocks whose parameters are fully present. */
+/* Creates the views of all blocks whose parameters are fully present, unless values are in halves. */
 MUST_USE Status store_bind(Store *store);
 void store_free(Store *store);
 DEFINE_FREEP(Store, store)
+/* A unit's values from element `at` of its buffer on, for an fp32 store. */
+Values store_values(const Store *store, int unit, int64_t at);
 /* Initializes as published for the family. For a given seed the values are the same in every layout. */
 MUST_USE Status store_init_params(Store *store, Stream *stream, uint64_t seed);
 MUST_USE Status store_zero(Store *store, Stream *stream);
 /* Converts an owned fp32 store to `dtype` in place. */
 MUST_USE Status store_convert(Store *store, Exec *exec, DType dtype);
-/* Finds a parameter by name; false if the model has no such parameter or it is not fully present. */
+/* Finds a parameter by name; false if the model has no such parameter, it is not fully present, or values are
+ * in halves. */
 bool store_find(const Store *store, const char *name, const ParamDesc **ret_desc, Tensor *ret_view);
 /* The values of a quantized model's parameter in a store of the model it comes from, whose q may be separate
  * from k and v. */

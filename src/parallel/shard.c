@@ -50,7 +50,7 @@ static Status unit_alloc(Shards *shards, ShardUnit *unit) {
                     &unit->param));
     if (shards_have_masters(shards))
         TRY(shard_place(device, state_away, spec->train ? MEM_OPTIMIZER : MEM_PARAMS,
-                        bytes_of(unit->count, DT_F32), &unit->master));
+                        bytes_of(unit->count, shards_have_halves(shards) ? DT_REST : DT_F32), &unit->master));
     if (!spec->train) return OK;
     TRY(dev_alloc(device, MEM_GRADS, bytes_of(spec->grads ? part : all, DT_F32), &unit->grad));
     TRY(shard_spans(unit, &spec->optim));
@@ -240,6 +240,12 @@ Tensor shard_master(const Shards *shards, int at) {
     return tensor_1d(data, DT_F32, unit->held ? unit->count : 0);
 }
 
+Values shard_values(const Shards *shards, int at) {
+    const ShardUnit *unit = &shards->unit[at];
+    if (!shards_have_halves(shards)) return (Values){.data = shard_master(shards, at).data};
+    return (Values){shard_param_at(shards, unit, unit->first), unit->master.data};
+}
+
 Tensor shard_state(const Shards *shards, int at, int state, int64_t *ret_first) {
     const ShardUnit *unit = &shards->unit[at];
     int64_t count = (int64_t)(unit->state[state].bytes / dtype_size(DT_F32));
@@ -266,7 +272,7 @@ Status shards_publish(Shards *shards) {
     for (int i = 0; i < shards->count; i++) {
         ShardUnit *unit = &shards->unit[i];
         if (!unit->held) continue;
-        if (shards_have_masters(shards)) {
+        if (shards_have_masters(shards) && !shards_have_halves(shards)) {
             Tensor part =
                 tensor_1d(shard_param_at(shards, unit, unit->first), shards->spec.dtype, unit->count);
             TRY(convert(shards->exec, part, shard_master(shards, i)));

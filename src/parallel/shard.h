@@ -20,7 +20,9 @@
  * do 2 and 3. Stage 3 with a vocabulary matrix in pieces sums in a different order.
  *
  * Kernels compute in `dtype`. For 16-bit types the optimizer keeps fp32 master weights of its shard; fp32
- * parameters are their own masters. This file sees a model only as units and the stages that use them.
+ * parameters are their own masters. In training with bf16, masters are in halves (f32_halves) if the
+ * optimizer can update those: the parameters are the upper halves, and only the lower ones take memory. This
+ * file sees a model only as units and the stages that use them.
  *
  * Offloaded buffers are in page-locked host memory that device kernels can access: the optimizer streams its
  * state from there. Offloaded parameters are prefetched unit by unit on a separate stream, like gathered
@@ -34,6 +36,7 @@
 #include "optim/optim.h"
 #include "parallel/arena.h"
 #include "param/param.h"
+#include "tensor/values.h"
 
 typedef enum { OFFLOAD_NONE, OFFLOAD_OPTIMIZER, OFFLOAD_PARAMS } Offload;
 extern const char *const offload_names[]; /* ends with NULL */
@@ -90,7 +93,7 @@ typedef struct ShardUnit {
     bool counted;               /* counts in norms and checkpoints; a twin does so only on the first stage */
     int64_t first, count;       /* the shard that this rank updates, in elements */
     Buffer param;               /* dtype; full or shard */
-    Buffer master;              /* fp32 shard, only for 16-bit dtypes */
+    Buffer master;              /* fp32 or DT_REST shard, only for 16-bit dtypes */
     Buffer state[OPTIM_STATES]; /* of the optimizer: fp32, the shard's elements from state_first */
     int64_t state_first[OPTIM_STATES]; /* the first element of the unit that has this state */
     Buffer outer, outer_momentum;      /* fp32 shard, with an OuterSpec */
@@ -155,12 +158,14 @@ MUST_USE Status shards_clear(Shards *shards);
 
 /* ---- parameters ---- */
 
-/* fp32 values of the shard that this rank updates, for initialization and checkpoints. */
+/* fp32 values of the shard that this rank updates, for initialization and checkpoints. Call shard_master only
+ * if they are not in halves. */
+Values shard_values(const Shards *shards, int unit);
 Tensor shard_master(const Shards *shards, int unit);
 /* The optimizer's state tensor `state` of that shard, from element *ret_first of the unit: parameters that
  * have no such state come first. */
 Tensor shard_state(const Shards *shards, int unit, int state, int64_t *ret_first);
-/* Call after changing master values: updates what kernels compute with. Collective. */
+/* Call after changing master values: updates what kernels compute with, on all ranks that hold it. */
 MUST_USE Status shards_publish(Shards *shards);
 
 /* A unit in pieces (param/param.h) is never gathered as a whole: each piece is a unit for the functions

@@ -7,14 +7,20 @@
 
 typedef struct Matrices Matrices;
 
-/* Whether the optimizer has fp32 copies of 16-bit parameters. */
-static inline bool shards_have_masters(const Shards *shards) {
-    return shards->spec.dtype != DT_F32;
-}
-
 /* Whether gradients are reduced only within a worker. */
 static inline bool shards_have_workers(const Shards *shards) {
     return shards->spec.outer.every > 0;
+}
+
+/* Whether the optimizer keeps fp32 masters of 16-bit parameters, and whether it stores only their lower
+ * halves. Outer steps need whole fp32 values. */
+static inline bool shards_have_masters(const Shards *shards) {
+    return shards->spec.dtype != DT_F32;
+}
+static inline bool shards_have_halves(const Shards *shards) {
+    const ShardSpec *spec = &shards->spec;
+    return spec->train && spec->dtype == DT_BF16 && optim_kind(&spec->optim)->halves &&
+           !shards_have_workers(shards);
 }
 
 /* Allocates on the device or, if `away`, in host memory. */

@@ -56,8 +56,10 @@ static bool span_part(const Shards *shards, int at, const ShardSpan *span, Optim
     int64_t first, count;
     if (!range_overlap(&range, unit->first, unit->count, &first, &count)) return false;
     int64_t place = first - unit->first;
+    Values values = values_at(shard_values(shards, at), place);
     OptimPart part = {.rule = &span->rule,
-                      .param = tensor_slice(shard_master(shards, at), place, count),
+                      .param = values.rest ? tensor_1d(values.rest, DT_REST, count)
+                                           : tensor_1d(values.data, DT_F32, count),
                       .grad = tensor_slice(shard_gradient(shards, at), place, count)};
     if (shards_have_masters(shards))
         part.copy = tensor_1d(shard_param_at(shards, unit, first), shards->spec.dtype, count);

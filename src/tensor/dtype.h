@@ -18,6 +18,7 @@ typedef enum {
     DT_E4M3, /* fp8: 4 exponent bits, 3 mantissa bits, up to 448, no infinity */
     DT_E5M2, /* fp8: 5 exponent bits, 2 mantissa bits, up to 57344 */
     DT_I8,
+    DT_REST,   /* 16 bits: what bf16 leaves of fp32, see f32_halves */
     DT_Q8,     /* int8 weights with scales, packed by int8_pack; opaque outside kernels */
     DT_Q4,     /* int4 weights with scales, packed by int4_pack */
     DT_SPARSE, /* sparse weights, packed by sparse_pack */
@@ -40,6 +41,23 @@ static inline uint16_t f32_to_bf16(float value) {
     memcpy(&bits, &value, 4);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40);
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* An fp32 value as two halves: a bf16 value to which it is rounded, and the rest, which is its lower half.
+ * Ties are rounded away from zero, not to even, because only then do both halves determine the value. A NaN
+ * stays a NaN, and its upper half is one. */
+static inline uint16_t f32_halves(float value, uint16_t *ret_rest) {
+    uint32_t bits;
+    memcpy(&bits, &value, 4);
+    *ret_rest = (uint16_t)bits;
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x8000) >> 16);
+}
+static inline float f32_from_halves(uint16_t upper, uint16_t rest) {
+    uint32_t bits = ((uint32_t)upper << 16) + (uint32_t)(int32_t)(int16_t)rest;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
 }
 
 float f16_to_f32(uint16_t bits);

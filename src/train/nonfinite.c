@@ -7,12 +7,12 @@
 
 enum { CHUNK = 1 << 16 };
 
-/* Reads `count` fp32 values that may be on a device. */
-static Status scan(Stream *stream, const float *values, int64_t count, float *chunk, bool *nan, bool *inf) {
+static Status scan(Stream *stream, Values values, int64_t count, bool *nan, bool *inf) {
     for (int64_t at = 0; at < count && !*nan; at += CHUNK) {
         int64_t n = count - at < CHUNK ? count - at : CHUNK;
-        TRY(stream_copy(stream, chunk, values + at, (size_t)n * sizeof *chunk, COPY_TO_HOST));
-        TRY(stream_sync(stream));
+        CLEANUP(mem_freep) float *copy = NULL;
+        const float *chunk;
+        TRY(values_get(stream, values_at(values, at), n, &copy, &chunk));
         for (int64_t i = 0; i < n; i++) {
             *nan |= isnan(chunk[i]);
             *inf |= isinf(chunk[i]);
@@ -22,20 +22,16 @@ static Status scan(Stream *stream, const float *values, int64_t count, float *ch
 }
 
 /* The parameter's elements on this rank. */
-static Status scan_param(const Store *store, ParamRef ref, Stream *stream, float *chunk, bool *nan,
-                         bool *inf) {
-    int64_t from, count;
+static Status scan_param(const Store *store, ParamRef ref, Stream *stream, bool *nan, bool *inf) {
+    int64_t from, count, first = store->first[ref.unit];
     const ParamSlot *slot = &store->unit[ref.unit].slot[ref.slot];
-    if (!slot_overlap(slot, store->first[ref.unit], store->count[ref.unit], &from, &count)) return OK;
-    const float *flat = store->flat[ref.unit].data;
-    return scan(stream, flat + (slot->offset + from - store->first[ref.unit]), count, chunk, nan, inf);
+    if (!slot_overlap(slot, first, store->count[ref.unit], &from, &count)) return OK;
+    return scan(stream, store_values(store, ref.unit, slot->offset + from - first), count, nan, inf);
 }
 
 /* *ret_found is 0 or larger the earlier the parameter comes: in forward order, or with `backward` in backward
  * order. Its last bit is set for NaN. */
 static Status find_in(const Store *store, Stream *stream, bool backward, int64_t *ret_found) {
-    CLEANUP(mem_freep) float *chunk = NULL;
-    TRY(mem_new(CHUNK, sizeof *chunk, &chunk));
     const Model *model = store->model;
     int64_t number = 0, found = 0, all = 0;
     for (int i = 0; i < model->count; i++) all += (int64_t)model->block[i].params.count;
@@ -44,7 +40,7 @@ static Status find_in(const Store *store, Stream *stream, bool backward, int64_t
             const Block *block = &model->block[i];
             bool nan = false, inf = false;
             if (block->params.desc[j].tied || !store->count[block->ref[j].unit]) continue;
-            TRY(scan_param(store, block->ref[j], stream, chunk, &nan, &inf));
+            TRY(scan_param(store, block->ref[j], stream, &nan, &inf));
             int64_t key = 2 * (backward ? number + 1 : all - number) + nan;
             if ((nan || inf) && key > found) found = key;
         }
@@ -62,6 +58,7 @@ Status nonfinite_find(Runner *runner, char text[NONFINITE_TEXT], bool *ret_in_we
     const Model *model = runner->model;
     int64_t found[2] = {0}, all = 0;
     for (int i = 0; i < model->count; i++) all += (int64_t)model->block[i].params.count;
+    TRY(runner_settle(runner));
     TRY(find_in(runner->params, runner->stream, false, &found[0]));
     if (runner->grads) TRY(find_in(runner->grads, runner->stream, true, &found[1]));
     TRY(host_reduce(runner->mesh->world, found, 2, DT_I64, REDUCE_MAX));

@@ -5,18 +5,14 @@
 
 enum { CHUNK = 1 << 20 };
 
-/* The checksum of values that may be on a device. */
-static Status checksum(Runner *runner, const float *values, int64_t count, float *chunk, uint32_t *ret_crc) {
+static Status checksum(Runner *runner, Values values, int64_t count, uint32_t *ret_crc) {
     uint32_t crc = 0;
     for (int64_t at = 0; at < count; at += CHUNK) {
-        size_t bytes = (size_t)(count - at < CHUNK ? count - at : CHUNK) * sizeof *values;
-        const float *part = values + at;
-        if (chunk) {
-            TRY(stream_copy(runner->stream, chunk, part, bytes, COPY_TO_HOST));
-            TRY(stream_sync(runner->stream));
-            part = chunk;
-        }
-        crc = crc32c(crc, part, bytes);
+        int64_t n = count - at < CHUNK ? count - at : CHUNK;
+        CLEANUP(mem_freep) float *copy = NULL;
+        const float *part;
+        TRY(values_get(runner->stream, values_at(values, at), n, &copy, &part));
+        crc = crc32c(crc, part, (size_t)n * sizeof *part);
     }
     *ret_crc = crc;
     return OK;
@@ -26,8 +22,6 @@ static Status checksum(Runner *runner, const float *values, int64_t count, float
  * the synchronized ones do not. */
 static Status checksums(Runner *runner, uint32_t *ret_crc) {
     const Store *store = runner->outer ? runner->outer : runner->params;
-    CLEANUP(mem_freep) float *chunk = NULL;
-    if (!device_is_host(runner->device)) TRY(mem_new(CHUNK, sizeof *chunk, &chunk));
     size_t number = 0;
     for (int i = 0; i < store->model->count; i++) {
         const Block *block = &store->model->block[i];
@@ -38,8 +32,8 @@ static Status checksums(Runner *runner, uint32_t *ret_crc) {
             if (block->params.desc[j].tied || !store->count[ref.unit]) continue;
             const ParamSlot *slot = &store->unit[ref.unit].slot[ref.slot];
             if (!slot_overlap(slot, first, store->count[ref.unit], &from, &count)) continue;
-            const float *flat = store->flat[ref.unit].data;
-            TRY(checksum(runner, flat + (slot->offset + from - first), count, chunk, &ret_crc[number]));
+            Values values = store_values(store, ref.unit, slot->offset + from - first);
+            TRY(checksum(runner, values, count, &ret_crc[number]));
         }
     }
     return OK;

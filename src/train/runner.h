@@ -140,8 +140,8 @@ typedef struct Runner {
         bool refused;                /* steps cannot be recorded */
     } replay;
     Shards *shards;
-    /* fp32 views of the shard that this rank updates; all but params only when training. Call runner_publish
-     * after changing params. */
+    /* fp32 values of the shard that this rank updates, to be read and written by store_values; all but params
+     * only when training. Call runner_publish after changing params. */
     Store *params, *grads, *state[OPTIM_STATES];
     Store *outer, *outer_momentum, *outer_grad; /* see shard_outer; NULL without workers */
     Store *residual;                            /* see shard_residual; NULL without */

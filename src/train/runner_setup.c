@@ -81,7 +81,10 @@ typedef enum {
 
 static Tensor view_of(const Shards *shards, int unit, int kind, int64_t *ret_first) {
     *ret_first = shards->unit[unit].first;
-    if (kind == VIEW_PARAMS) return shard_master(shards, unit);
+    if (kind == VIEW_PARAMS) {
+        Values values = shard_values(shards, unit);
+        return tensor_1d(values.data, values.rest ? DT_BF16 : DT_F32, shards->unit[unit].count);
+    }
     if (kind == VIEW_GRADS) return shard_gradient(shards, unit);
     if (kind == VIEW_OUTER) return shard_outer(shards, unit);
     if (kind == VIEW_OUTER_MOMENTUM) return shard_outer_momentum(shards, unit);
@@ -102,6 +105,10 @@ static Status make_views(Runner *runner, Store **ret_store, int kind) {
         Tensor data = view_of(runner->shards, i, kind, &store->first[i]);
         store->flat[i] = (Buffer){.data = data.data, .bytes = tensor_bytes(data), .device = runner->device};
         store->count[i] = tensor_count(data);
+        Values values = shard_values(runner->shards, i);
+        if (kind != VIEW_PARAMS || !values.rest) continue;
+        if (!store->rest) TRY(mem_new((size_t)runner->model->units, sizeof *store->rest, &store->rest));
+        store->rest[i] = (Buffer){.data = values.rest, .bytes = tensor_bytes(data), .device = runner->device};
     }
     return store_bind(store);
 }

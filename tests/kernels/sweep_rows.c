@@ -422,8 +422,18 @@ static AdamWPart adamw_part(AdamWPart all, int k, int parts) {
     return all;
 }
 
-/* Flags: weight decay, zero gradients and moments, keep_zeros. The copy has the compute type and is absent in
- * fp32. Counts from 1000 to adamw_large have more parts than a kernel takes at once. */
+/* Exchanges fp32 parameters for their halves, or back. */
+static void adamw_halves(Tensor param, Tensor upper, Tensor rest, bool back) {
+    uint16_t *high = upper.data, *low = rest.data;
+    for (int64_t i = 0; i < tensor_count(param); i++)
+        if (back)
+            tensor_f32(param)[i] = f32_from_halves(high[i], low[i]);
+        else
+            high[i] = f32_halves(tensor_f32(param)[i], &low[i]);
+}
+
+/* Flags: weight decay, zero gradients and moments, keep_zeros, halves (bf16 only). The copy has the compute
+ * type and is absent in fp32. Counts from 1000 to adamw_large have more parts than a kernel takes at once. */
 static const int64_t adamw_large = 1 << 20;
 
 static void adamw_step_case(Kit *kit, const Args *args) {
@@ -441,11 +451,16 @@ static void adamw_step_case(Kit *kit, const Args *args) {
                   .correction2 = 0.002f,
                   .grad_scale = 0.7f};
     Tensor copy = kit->compute == DT_F32 ? TENSOR_NONE : kit_take(kit, typed(kit, param));
-    AdamWPart part[70], all = {param, m, v, copy, grad, 1e-2f, args->flags & 1 ? 0.1f : 0, args->flags & 4};
+    bool halves = args->flags & 8 && kit->compute == DT_BF16;
+    Tensor rest = kit_take(kit, tensor_1d(NULL, DT_REST, args->n[0]));
+    if (halves) adamw_halves(param, copy, rest, false);
+    AdamWPart part[70],
+        all = {halves ? rest : param, m, v, copy, grad, 1e-2f, args->flags & 1 ? 0.1f : 0, args->flags & 4};
     int parts = args->n[0] > 1000 && args->n[0] < adamw_large ? 70 : 1 + (int)args->flags % 3;
     for (int k = 0; k < parts; k++) part[k] = adamw_part(all, k, parts);
     assert_ok(adamw_step(&kit->exec, part, parts, spec));
-    for (int64_t i = 0; copy.data && i < args->n[0]; i++) {
+    if (halves) adamw_halves(param, copy, rest, true);
+    for (int64_t i = 0; copy.data && !halves && i < args->n[0]; i++) {
         Tensor one = tensor_1d(&(double){0}, copy.dtype, 1);
         tensor_put(one, 0, tensor_get(param, i));
         assert_true(tensor_get(copy, i) == tensor_get(one, 0));
@@ -459,9 +474,45 @@ static void adamw_step_case(Kit *kit, const Args *args) {
     kit_output(kit, "v", v);
 }
 
+/* Without gradients, moments and decay, halves stay as they are, and a NaN stays one. */
+static void adamw_bits_case(Kit *kit, const Args *args) {
+    static const uint32_t bits[] = {0,          0x80000000, 1,          0x80000001, 0x00007fff,
+                                    0x00008000, 0x007fffff, 0x3f807fff, 0x3f808000, 0x3f808001,
+                                    0x3f818000, 0xbf818000, 0x7f7fffff, 0xff7fffff, 0x7f7f8000,
+                                    0x7fc00000, 0x7f800001, 0x7fffffff, 0xffffffff};
+    int64_t count = args->n[0];
+    Tensor shape = shape1(count), m = kit_take(kit, shape), v = kit_take(kit, shape),
+           grad = kit_take(kit, shape);
+    Tensor upper = kit_take(kit, tensor_1d(NULL, DT_BF16, count)),
+           rest = kit_take(kit, tensor_1d(NULL, DT_REST, count));
+    float value[64];
+    assert_true(count <= 64);
+    for (int64_t i = 0; i < count; i++) {
+        memcpy(&value[i], &bits[(size_t)i % (sizeof bits / sizeof *bits)], 4);
+        tensor_f32(m)[i] = tensor_f32(v)[i] = tensor_f32(grad)[i] = 0;
+        ((uint16_t *)upper.data)[i] = f32_halves(value[i], (uint16_t *)rest.data + i);
+    }
+    AdamWPart part = {rest, m, v, upper, grad, 1e-2f, 0, args->flags & 1};
+    AdamW spec = {0.9f, 0.999f, 1e-8f, 0.1f, 0.001f, 1};
+    assert_ok(adamw_step(&kit->exec, &part, 1, spec));
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t low, high = f32_halves(value[i], &low), found = ((uint16_t *)upper.data)[i];
+        float joined = f32_from_halves(found, ((uint16_t *)rest.data)[i]);
+        if (isnan(value[i])) {
+            assert_true(isnan(joined) && isnan(bf16_to_f32(found)));
+            continue;
+        }
+        bool zero = args->flags & 1 && value[i] == 0; /* of any sign */
+        assert_true(zero ? joined == 0 : found == high && !memcmp(&joined, &value[i], sizeof joined));
+    }
+    kit_output(kit, "m", m);
+}
+
 void adamw_step_sweep(Sweep *sweep) {
-    over_counts(sweep, adamw_step_case, 8, 1e-6);
-    /* Copies too large for a cache: a case for each compute type. */
+    for (int flags = 0; flags < 2; flags++)
+        for (int64_t count = 21; count <= 63; count += 42)
+            compare(sweep, adamw_bits_case, (Args){{count}, (unsigned)flags, 0});
+    over_counts(sweep, adamw_step_case, 16, 1e-6);
     for (int i = 0; i < 3 && !SANITIZED; i++)
-        compare(sweep, adamw_step_case, (Args){{adamw_large + 45 + i}, 0, 1e-6});
+        compare(sweep, adamw_step_case, (Args){{adamw_large + 45 + i}, 8, 1e-6});
 }

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#include "test.h"
+#include "stores.h"
 
 #include "model/model.h"
 #include "model/rope.h"
@@ -126,13 +126,16 @@ static inline void rig_free_guarded(Buffer *buffer) {
 }
 
 static inline void rig_randomize(Store *params) {
-    for (int i = 0; i < params->model->units; i++)
+    for (int i = 0; i < params->model->units; i++) {
+        CLEANUP(mem_freep) float *values = unit_values(params, i);
         for (size_t j = 0; j < params->unit[i].count; j++) {
             const ParamSlot *slot = &params->unit[i].slot[j];
             bool norm = slot->desc.init == INIT_ONES, vector = slot->desc.ndim == 1;
-            rig_fill(unit_view(slot, params->flat[i].data, DT_F32).data, slot->count, slot->desc.name,
-                     norm ? 1.0f : 0.0f, norm || vector ? 0.2f : 0.4f);
+            rig_fill(unit_view(slot, values, DT_F32).data, slot->count, slot->desc.name, norm ? 1.0f : 0.0f,
+                     norm || vector ? 0.2f : 0.4f);
         }
+        unit_set_values(params, i, values);
+    }
 }
 
 static inline void rig_init(Rig *rig, const ModelConfig *config, int at, const char *kernels,

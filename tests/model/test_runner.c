@@ -2,6 +2,7 @@
  * into micro-batches, and separate documents in a sequence must not affect one another. Also tests memory use
  * and 16-bit logits, and the order of work on a device with concurrent streams. */
 #include "model/rig.h"
+#include "stores.h"
 #include "train/runner.h"
 
 enum { BATCH = 4, SEQ = 6 };
@@ -157,7 +158,8 @@ static Outcome outcome_with(Setup setup) {
     float *to = outcome.weights;
     for (int i = 0; i < model->units; i++) {
         if (!runner->params->flat[i].bytes) continue; /* all parameters of the block are in other units */
-        memcpy(to, runner->params->flat[i].data, runner->params->flat[i].bytes);
+        CLEANUP(mem_freep) float *values = unit_values(runner->params, i);
+        memcpy(to, values, (size_t)runner->params->count[i] * sizeof *values);
         to += runner->params->unit[i].numel;
     }
     return outcome;

@@ -62,6 +62,31 @@ static void test_rounding(void **state) {
         check_rounding(narrow_bf16, by_definition(p, 7, 127), by_definition(p + 1, 7, 127), p);
 }
 
+/* Two halves determine a value, and the upper one is the nearest bf16, or one of two. */
+static void test_halves(void **state) {
+    (void)state;
+    static const uint32_t lower[] = {0, 1, 0x1234, 0x7fff, 0x8000, 0x8001, 0xabcd, 0xffff};
+    for (uint32_t upper = 0; upper < 1 << 16; upper++)
+        for (size_t i = 0; i < sizeof lower / sizeof *lower; i++) {
+            uint32_t bits = upper << 16 | lower[i], again;
+            uint16_t rest;
+            float value, joined;
+            memcpy(&value, &bits, 4);
+            uint16_t half = f32_halves(value, &rest);
+            joined = f32_from_halves(half, rest);
+            memcpy(&again, &joined, 4);
+            if (isnan(value)) {
+                assert_true(isnan(joined) && isnan(bf16_to_f32(half)));
+                continue;
+            }
+            assert_int_equal(again, bits);
+            if (lower[i] != 0x8000)
+                assert_int_equal(half, f32_to_bf16(value));
+            else
+                assert_int_equal(half, upper + 1);
+        }
+}
+
 static void test_overflow(void **state) {
     (void)state;
     assert_int_equal(f32_to_f16(65504), 0x7bff);
@@ -140,8 +165,9 @@ static void test_convert(void **state) {
 static void test_names(void **state) {
     (void)state;
     static const size_t sizes[DT_COUNT] = {
-        [DT_F32] = 4,  [DT_BF16] = 2, [DT_F16] = 2, [DT_F64] = 8, [DT_I32] = 4, [DT_I64] = 8,   [DT_U8] = 1,
-        [DT_E4M3] = 1, [DT_E5M2] = 1, [DT_I8] = 1,  [DT_Q8] = 1,  [DT_Q4] = 1,  [DT_SPARSE] = 1};
+        [DT_F32] = 4,  [DT_BF16] = 2, [DT_F16] = 2,  [DT_F64] = 8,   [DT_I32] = 4,
+        [DT_I64] = 8,  [DT_U8] = 1,   [DT_E4M3] = 1, [DT_E5M2] = 1,  [DT_I8] = 1,
+        [DT_REST] = 2, [DT_Q8] = 1,   [DT_Q4] = 1,   [DT_SPARSE] = 1};
     for (int i = 0; i < DT_COUNT; i++) {
         assert_int_equal(dtype_size(i), sizes[i]);
         assert_non_null(dtype_name(i));
@@ -167,9 +193,9 @@ static void test_views(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_patterns), cmocka_unit_test(test_rounding), cmocka_unit_test(test_overflow),
-        cmocka_unit_test(test_float8),       cmocka_unit_test(test_convert),  cmocka_unit_test(test_names),
-        cmocka_unit_test(test_views),
+        cmocka_unit_test(test_all_patterns), cmocka_unit_test(test_rounding), cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_overflow),     cmocka_unit_test(test_float8),   cmocka_unit_test(test_convert),
+        cmocka_unit_test(test_names),        cmocka_unit_test(test_views),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "ranks.h"
+#include "stores.h"
 
 #include "train/runner.h"
 
@@ -183,11 +184,12 @@ static inline void outcome_done(Outcome *outcome) {
 static inline void perturb_params(Store *params, int perturb) {
     RngKey key = rng_key((uint64_t)perturb, "nudge", 0);
     for (int i = 0; i < params->model->units; i++) {
-        float *value = params->flat[i].data;
+        CLEANUP(mem_freep) float *value = unit_values(params, i);
         for (int64_t k = 0; k < params->count[i]; k++) {
             uint64_t drawn = rng_below(key, (uint64_t)(i << 20) + (uint64_t)k, 4);
             if (drawn < 2) value[k] *= drawn ? 1 + 0x1p-23f : 1 - 0x1p-23f;
         }
+        unit_set_values(params, i, value);
     }
 }
 
@@ -285,11 +287,13 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
 
 /* Gives all ranks the losses, norms and weights of a run that `root` has trained on its own. */
 static inline void outcome_share(Group *world, Outcome *outcome, int root) {
-    const Store *params = outcome->runner->params;
+    Store *params = outcome->runner->params;
     assert_ok(host_broadcast(world, outcome, offsetof(Outcome, model), root));
-    for (int i = 0; i < params->model->units; i++)
-        assert_ok(
-            host_broadcast(world, params->flat[i].data, (size_t)params->count[i] * sizeof(float), root));
+    for (int i = 0; i < params->model->units; i++) {
+        CLEANUP(mem_freep) float *values = unit_values(params, i);
+        assert_ok(host_broadcast(world, values, (size_t)params->count[i] * sizeof *values, root));
+        unit_set_values(params, i, values);
+    }
     if (world->rank != root) assert_ok(runner_publish(outcome->runner));
 }
 

@@ -35,13 +35,14 @@ static bool gradient_is_rounding(const Outcome *outcome, const char *name) {
 static double max_weight_diff(const Outcome *found, const Outcome *expected, const char **ret_name) {
     const Store *part = found->runner->params, *all = expected->runner->params;
     double max_diff = 0;
-    for (int i = 0; i < found->model->units; i++)
+    for (int i = 0; i < found->model->units; i++) {
+        CLEANUP(mem_freep) float *own = unit_values(part, i), *complete = unit_values(all, i);
         for (size_t j = 0; part->count[i] && j < part->unit[i].count; j++) {
             const ParamSlot *slot = &part->unit[i].slot[j], *whole = &all->unit[i].slot[j];
-            const float *global = (float *)all->flat[i].data + whole->offset;
+            const float *global = complete + whole->offset;
             int64_t from, count;
             if (!slot_overlap(slot, part->first[i], part->count[i], &from, &count)) continue;
-            const float *local = (float *)part->flat[i].data + (slot->offset + from - part->first[i]);
+            const float *local = own + (slot->offset + from - part->first[i]);
             double largest = 1e-3, worst = 0;
             for (int64_t k = 0; k < whole->count; k++)
                 if (fabsf(global[k]) > largest) largest = fabsf(global[k]);
@@ -57,6 +58,7 @@ static double max_weight_diff(const Outcome *found, const Outcome *expected, con
             bool idle = gradient_is_rounding(found, slot->desc.name);
             if (!idle && worst > max_diff * largest) max_diff = worst / largest, *ret_name = slot->desc.name;
         }
+    }
     return max_diff;
 }
 

@@ -188,8 +188,10 @@ static void test_fp8_delayed(void **state) {
 }
 
 static void copy_store(Store *to, const Store *from) {
-    for (int i = 0; i < to->model->units; i++)
-        memcpy(to->flat[i].data, from->flat[i].data, to->flat[i].bytes);
+    for (int i = 0; i < to->model->units; i++) {
+        CLEANUP(mem_freep) float *values = unit_values(from, i);
+        unit_set_values(to, i, values);
+    }
 }
 
 /* Trains steps first .. last - 1, all micro-batches on this rank. */

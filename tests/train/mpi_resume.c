@@ -108,18 +108,21 @@ static void test_pairs(void **state) {
 }
 
 /* Within a layout, a resumed run has the same bits as an uninterrupted one, with every optimizer, in bf16
- * too. Master weights carry over to other layouts bit for bit. */
+ * too, where AdamW has weights in halves. Master weights carry over to other layouts bit for bit. */
 static void test_bits(void **state) {
     Group *world = ((Ranks *)*state)->world;
-    for (int k = 0; optim_row(k); k++) {
-        DType dtype = k % 2 ? DT_BF16 : DT_F32;
+    int rows = 0;
+    while (optim_row(rows)) rows++;
+    for (int k = 0; k <= rows; k++) {
+        int optimizer = k % rows;
+        DType dtype = k == rows || k % 2 ? DT_BF16 : DT_F32;
         Layout layout = {.mesh = {.dp = world->size / 2, .tp = 2, .pp = 1},
                          .zero = world->size > 2 ? 3 : 0,
                          .chunks = 1,
                          .micro_batch = 1,
                          .schedule = SCHEDULE_1F1B,
                          .dtype = dtype,
-                         .optimizer = k};
+                         .optimizer = optimizer};
         CLEANUP(run_done) Run whole = run_new(world, JOB_GPT2, &layout);
         run_steps(&whole, 0, HALF);
         assert_ok(run_save(&whole, world, path_of("bits", k)));
@@ -134,10 +137,10 @@ static void test_bits(void **state) {
                         .micro_batch = 1,
                         .schedule = SCHEDULE_1F1B,
                         .dtype = dtype,
-                        .optimizer = k};
+                        .optimizer = optimizer};
         CLEANUP(run_done) Run third = run_new(world, JOB_GPT2, &other);
         run_load(&third, path_of("bits", k));
-        CLEANUP(loaded_done) LoadedState loaded = load_state(JOB_GPT2, k, false, path_of("bits", k));
+        CLEANUP(loaded_done) LoadedState loaded = load_state(JOB_GPT2, optimizer, false, path_of("bits", k));
         assert_true(same_state(&third, &loaded));
         run_steps(&third, HALF, STEPS);
         for (int step = HALF; step < STEPS; step++)
@@ -160,6 +163,7 @@ static void test_pieces(void **state) {
         .mesh = {.dp = world->size / 2, .tp = 1, .pp = 2}, .chunks = 1, .micro_batch = 1, .words = true};
     for (int k = 0; k < 2; k++) {
         JobKind job = k ? JOB_BERT : JOB_GPT2;
+        layout.dtype = other.dtype = k ? DT_BF16 : DT_F32;
         CLEANUP(run_done) Run whole = run_new(world, job, &layout);
         assert_true(whole.runner->vocab.pieces > 1);
         run_steps(&whole, 0, HALF);
@@ -180,7 +184,7 @@ static void test_pieces(void **state) {
         run_load(&third, path_of("pieces", k));
         run_steps(&third, HALF, STEPS);
         for (int step = HALF; step < STEPS; step++)
-            assert_true(relative_diff(third.loss[step], whole.loss[step]) <= 1e-5);
+            assert_true(relative_diff(third.loss[step], whole.loss[step]) <= (k ? 1e-2 : 1e-5));
         run_load(&second, path_of("pieces", k));
         assert_background_saves_the_same(&second, world, path_of("pieces", k), path_of("background", k));
     }

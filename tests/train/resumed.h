@@ -4,6 +4,7 @@
 #define WEFT_TESTS_TRAIN_RESUMED_H
 
 #include "ranks.h"
+#include "stores.h"
 
 #include <dirent.h>
 #include <sys/stat.h>
@@ -302,13 +303,14 @@ static inline LoadedState load_state(JobKind job, int optimizer, bool words, con
 
 /* Whether this rank's part of a store is bitwise equal to the same part of the complete one. Padding is 0. */
 static inline bool same_part(const Store *part, const Store *whole) {
-    for (int u = 0; u < part->model->units; u++)
+    for (int u = 0; u < part->model->units; u++) {
+        CLEANUP(mem_freep) float *own = unit_values(part, u), *complete = unit_values(whole, u);
         for (size_t j = 0; part->count[u] && j < part->unit[u].count; j++) {
             const ParamSlot *slot = &part->unit[u].slot[j];
-            const float *global = (float *)whole->flat[u].data + whole->unit[u].slot[j].offset;
+            const float *global = complete + whole->unit[u].slot[j].offset;
             int64_t from, count;
             if (!slot_overlap(slot, part->first[u], part->count[u], &from, &count)) continue;
-            const float *local = (float *)part->flat[u].data + (slot->offset - part->first[u]);
+            const float *local = own + (slot->offset - part->first[u]);
             for (int64_t at = from; at < from + count; at++) {
                 ParamRun run = slot_run(slot, at, 1);
                 float zero = 0;
@@ -316,6 +318,7 @@ static inline bool same_part(const Store *part, const Store *whole) {
                     return false;
             }
         }
+    }
     return true;
 }
 

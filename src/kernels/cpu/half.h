@@ -90,26 +90,15 @@ static inline void vec_store_bf16(uint16_t *to, VecF v) {
 #endif
 }
 
-/* Stores two vectors past the caches where the instruction set can. `to` is aligned to what they take up.
- * vec_stream_end orders such stores before all later ones. */
-static inline void vec_stream_bf16(uint16_t *to, VecF low, VecF high) {
-#if defined(__AVX512F__)
-    __m256i halves[] = {_mm512_cvtepi32_epi16((__m512i)vec_round_bf16(low)),
-                        _mm512_cvtepi32_epi16((__m512i)vec_round_bf16(high))};
-    _mm512_stream_si512((__m512i *)(void *)to,
-                        _mm512_inserti64x4(_mm512_castsi256_si512(halves[0]), halves[1], 1));
-#elif defined(__AVX2__)
-    __m256i packed = _mm256_packus_epi32((__m256i)vec_round_bf16(low), (__m256i)vec_round_bf16(high));
-    _mm256_stream_si256((__m256i *)(void *)to, _mm256_permute4x64_epi64(packed, 0xd8));
-#else
-    vec_store_bf16(to, low);
-    vec_store_bf16(to + VEC, high);
-#endif
+/* The halves of fp32 values, see f32_halves. */
+static inline VecF vec_load_halves(const uint16_t *upper, const uint16_t *rest) {
+    VecU low = vec_load_u16(rest);
+    return (VecF)(((vec_load_u16(upper) - (low >> 15)) << 16) | low);
 }
-static inline void vec_stream_end(void) {
-#if defined(__AVX2__)
-    _mm_sfence();
-#endif
+static inline void vec_store_halves(uint16_t *upper, uint16_t *rest, VecF v) {
+    VecU bits = (VecU)v, nan = (VecU)(v != v);
+    vec_store_u16(rest, bits & 0xffff);
+    vec_store_u16(upper, ((nan & (bits | 0x400000)) | (~nan & (bits + 0x8000))) >> 16);
 }
 
 static inline VecF vec_load_f16(const uint16_t *from) {

@@ -1,4 +1,4 @@
-/* AdamW: one pass over the four flat buffers, which also writes the copy in the compute type. */
+/* AdamW: one pass over the flat buffers, which also writes the copy in the compute type. */
 #include <math.h>
 
 #include "kernels/cpu/runs.h"
@@ -37,44 +37,61 @@ static ALWAYS_INLINE VecF adamw_vec(VecF param, VecF *m, VecF *v, VecF grad, Rul
 
 /* The buffers of a part, from some element on. */
 typedef struct Buffers {
-    float *param, *m, *v;
+    void *param; /* fp32, or the rest of bf16 */
+    float *m, *v;
     const float *grad;
     void *copy; /* may be NULL */
 } Buffers;
 
-/* Copies that are too large to stay in a cache are written past it, so that their old contents are not read
- * first. */
-static ALWAYS_INLINE void adamw_run(DType copy, const Buffers *at, int64_t n, Rule rule, bool keep_zeros,
-                                    bool stream) {
-    int64_t i = 0;
-    for (; i + 2 * VEC <= n; i += 2 * VEC) {
-        VecF next[2];
-        for (int part = 0; part < 2; part++) {
-            int64_t from = i + part * VEC;
-            VecF m = vec_load(at->m + from), v = vec_load(at->v + from);
-            next[part] =
-                adamw_vec(vec_load(at->param + from), &m, &v, vec_load(at->grad + from), rule, keep_zeros);
-            vec_store(at->m + from, m), vec_store(at->v + from, v), vec_store(at->param + from, next[part]);
-        }
-        if (stream)
-            vec_stream_bf16((uint16_t *)at->copy + i, next[0], next[1]);
-        else if (at->copy)
-            vec_put(at->copy, copy, i, next[0]), vec_put(at->copy, copy, i + VEC, next[1]);
+/* `type` is that of the copies, fp32 if there may be none, or DT_REST if parameters are in two halves. */
+static ALWAYS_INLINE VecF get_param(DType type, const Buffers *at, int64_t i) {
+    if (type == DT_REST)
+        return vec_load_halves((const uint16_t *)at->copy + i, (const uint16_t *)at->param + i);
+    return vec_load((const float *)at->param + i);
+}
+static ALWAYS_INLINE void put_param(DType type, const Buffers *at, int64_t i, VecF v) {
+    if (type == DT_REST) {
+        vec_store_halves((uint16_t *)at->copy + i, (uint16_t *)at->param + i, v);
+        return;
     }
-    for (; i < n; i += VEC) {
-        int64_t count = n - i < VEC ? n - i : VEC;
-        VecF m = vec_get_some(at->m, DT_F32, i, count), v = vec_get_some(at->v, DT_F32, i, count);
-        VecF param = vec_get_some(at->param, DT_F32, i, count),
-             grad = vec_get_some(at->grad, DT_F32, i, count);
-        VecF next = adamw_vec(param, &m, &v, grad, rule, keep_zeros);
-        vec_put_some(at->m, DT_F32, i, m, count), vec_put_some(at->v, DT_F32, i, v, count);
-        vec_put_some(at->param, DT_F32, i, next, count);
-        if (at->copy) vec_put_some(at->copy, copy, i, next, count);
-    }
+    vec_store((float *)at->param + i, v);
+    if (at->copy) vec_put(at->copy, type, i, v);
 }
 
-/* Parameters of a call from which on copies are streamed. */
-enum { STREAM_COUNT = 1 << 20 };
+static ALWAYS_INLINE void adamw_at(DType type, const Buffers *at, int64_t i, Rule rule, bool keep_zeros) {
+    VecF m = vec_load(at->m + i), v = vec_load(at->v + i);
+    VecF next = adamw_vec(get_param(type, at, i), &m, &v, vec_load(at->grad + i), rule, keep_zeros);
+    vec_store(at->m + i, m), vec_store(at->v + i, v);
+    put_param(type, at, i, next);
+}
+
+/* Copies fewer than VEC elements. */
+static inline void copy_some(void *to, const void *from, int64_t n, DType type) {
+    if (from && to) memcpy(to, from, (size_t)n * dtype_size(type));
+}
+
+/* The last, fewer than VEC elements, in buffers of that size. */
+static ALWAYS_INLINE void adamw_rest(DType type, const Buffers *at, int64_t i, int64_t n, Rule rule,
+                                     bool keep_zeros) {
+    DType own = type == DT_REST ? DT_REST : DT_F32, other = type == DT_REST ? DT_BF16 : type;
+    float param[VEC] = {0}, m[VEC] = {0}, v[VEC] = {0}, grad[VEC] = {0}, copy[VEC] = {0};
+    void *to = (char *)at->param + (size_t)i * dtype_size(own),
+         *also = at->copy ? (char *)at->copy + (size_t)i * dtype_size(other) : NULL;
+    const Buffers some = {param, m, v, grad, at->copy ? copy : NULL};
+    copy_some(param, to, n, own), copy_some(copy, also, n, other);
+    copy_some(m, at->m + i, n, DT_F32), copy_some(v, at->v + i, n, DT_F32);
+    copy_some(grad, at->grad + i, n, DT_F32);
+    adamw_at(type, &some, 0, rule, keep_zeros);
+    copy_some(to, param, n, own), copy_some(also, copy, n, other);
+    copy_some(at->m + i, m, n, DT_F32), copy_some(at->v + i, v, n, DT_F32);
+}
+
+static ALWAYS_INLINE void adamw_run(DType type, const Buffers *at, int64_t n, Rule rule, bool keep_zeros) {
+    int64_t i = 0;
+    for (; i + VEC <= n; i += VEC) adamw_at(type, at, i, rule, keep_zeros);
+    if (i < n) adamw_rest(type, at, i, n - i, rule, keep_zeros);
+}
+
 /* Elements of a task. Those that are left to idle threads take about 10 us, by which they may delay a job. */
 enum { TASK_COUNT = 32768, LEFT_COUNT = 4096 };
 
@@ -87,37 +104,29 @@ typedef struct UpdatePart {
 typedef struct Update {
     AdamW spec;
     int64_t chunk; /* elements of a task */
-    bool streams;
     int parts;
     UpdatePart part[];
 } Update;
 
 static Buffers buffers_of(const AdamWPart *part, int64_t at) {
-    return (Buffers){tensor_f32(part->param) + at, tensor_f32(part->m) + at, tensor_f32(part->v) + at,
+    return (Buffers){run_at(part->param, at), tensor_f32(part->m) + at, tensor_f32(part->v) + at,
                      tensor_f32(part->grad) + at, run_at(part->copy, at)};
-}
-
-/* Streams the copy, except for what precedes its first full cache line. */
-static void update_streamed(const AdamWPart *part, Range mine, Rule rule) {
-    Buffers at = buffers_of(part, mine.from);
-    int64_t n = mine.to - mine.from, lead = (int64_t)((64 - (uintptr_t)at.copy % 64) % 64 / sizeof(uint16_t));
-    if (lead > n) lead = n;
-    adamw_run(DT_BF16, &at, lead, rule, false, false);
-    at = buffers_of(part, mine.from + lead);
-    adamw_run(DT_BF16, &at, n - lead, rule, false, true);
-    vec_stream_end();
 }
 
 static void update_range(const Update *update, const AdamWPart *part, Range mine) {
     Rule rule = rule_of(part, update->spec);
     Buffers at = buffers_of(part, mine.from);
+    int64_t n = mine.to - mine.from;
     DType copy = part->copy.data ? part->copy.dtype : DT_F32;
-    if (part->keep_zeros)
-        BY_TYPE(copy, adamw_run, &at, mine.to - mine.from, rule, true, false);
-    else if (copy == DT_BF16 && update->streams)
-        update_streamed(part, mine, rule);
+    bool halves = part->param.dtype == DT_REST;
+    if (halves && part->keep_zeros)
+        adamw_run(DT_REST, &at, n, rule, true);
+    else if (halves)
+        adamw_run(DT_REST, &at, n, rule, false);
+    else if (part->keep_zeros)
+        BY_TYPE(copy, adamw_run, &at, n, rule, true);
     else
-        BY_TYPE(copy, adamw_run, &at, mine.to - mine.from, rule, false, false);
+        BY_TYPE(copy, adamw_run, &at, n, rule, false);
 }
 
 static void update_task(const void *context, int64_t task, int thread) {
@@ -150,7 +159,6 @@ static Status adamw_step_cpu(Stream *stream, const AdamWPart *part, int parts, A
         tasks += (count + update->chunk - 1) / update->chunk;
         update->part[i] = (UpdatePart){part[i], tasks};
     }
-    update->streams = all >= STREAM_COUNT;
     if (!stream->leaves || all < LEFT_COUNT) {
         pool_run(pool_for(stream, all), tasks, update_task, update);
         return OK;

@@ -404,7 +404,8 @@ typedef struct CudaAdamW {
     float grad_scale;
 } CudaAdamW;
 typedef struct CudaAdamWPart {
-    float *param, *m, *v;
+    void *param;
+    float *m, *v;
     void *copy;
     const float *grad;
     int64_t count; /* > 0 */
@@ -417,8 +418,8 @@ typedef struct CudaAdamWParts {
     int parts;
     CudaAdamWPart part[CUDA_ADAMW_PARTS];
 } CudaAdamWParts;
-/* `type` is that of the copies, `most` the largest number of blocks, and `shared` of bytes of shared memory.
- */
+/* `type` is that of the copies, or DT_REST if parameters are in two halves, `most` the largest number of
+ * blocks, `shared` the bytes of shared memory that a block may have. */
 cudaError_t launch_adamw(cudaStream_t stream, DType type, CudaAdamWParts *all, CudaAdamW spec, int most,
                          size_t shared);
 

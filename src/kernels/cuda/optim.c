@@ -13,7 +13,9 @@ static CudaAdamWPart part_of(const AdamWPart *part) {
                            .keep_zeros = part->keep_zeros};
 }
 
-static DType copy_type(const AdamWPart *part) {
+/* As launch_adamw takes it. */
+static DType type_of(const AdamWPart *part) {
+    if (part->param.dtype == DT_REST) return DT_REST;
     return part->copy.data ? part->copy.dtype : DT_F32;
 }
 
@@ -35,8 +37,8 @@ Status adamw_step_cuda(Stream *stream, const AdamWPart *part, int parts, AdamW s
                       .grad_scale = spec.grad_scale};
     for (int i = 0; i < parts;) {
         CudaAdamWParts all = {0};
-        DType type = copy_type(&part[i]);
-        for (; i < parts && all.parts < CUDA_ADAMW_PARTS && copy_type(&part[i]) == type; i++)
+        DType type = type_of(&part[i]);
+        for (; i < parts && all.parts < CUDA_ADAMW_PARTS && type_of(&part[i]) == type; i++)
             if (tensor_count(part[i].param)) all.part[all.parts++] = part_of(&part[i]);
         const CudaDevice *device = cuda_device(stream);
         if (all.parts)

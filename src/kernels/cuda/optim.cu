@@ -7,6 +7,7 @@
 namespace {
 
 constexpr int threads = 512, pack = 4, tile_size = threads * pack;
+using Floats = Pack<float, pack>;
 
 // The square root and the quotient are accurate to about 2 ulp, without branches: what they contribute to a
 // parameter is smaller than its rounding. Products are rounded as written, so every path has the same bits.
@@ -33,39 +34,104 @@ struct Place {
     }
 };
 
-// One element; copies may be NULL.
+// Type of copies if parameters are in two halves (f32_halves), of which the copy is the upper one.
+struct Upper {
+    uint16_t bits;
+};
+
+__device__ inline float join(uint32_t upper, uint32_t rest) {
+    return __uint_as_float((upper << 16) + (uint32_t)(int)(int16_t)rest);
+}
+__device__ inline uint32_t upper_half(float x) {
+    uint32_t bits = __float_as_uint(x);
+    return (isnan(x) ? bits | 0x400000 : bits + 0x8000) >> 16;
+}
+
+// Parameters in memory: fp32 and a copy, which may be NULL, in T; or two halves.
+template <typename T> struct Param {
+    float *param;
+    T *copy;
+    __device__ Param() = default;
+    __device__ explicit Param(const CudaAdamWPart &part) : param((float *)part.param), copy((T *)part.copy) {}
+    __device__ inline float get(int64_t i) const { return param[i]; }
+    __device__ inline void put(int64_t i, float x) const {
+        param[i] = x;
+        if (copy) copy[i] = from_float<T>(x);
+    }
+    __device__ inline void fetch(Floats &to, int64_t i) const { copy_async16(&to, param + i); }
+    __device__ inline static Floats unpack(const Floats &from) { return from; }
+    __device__ inline void put(int64_t i, const Floats &x) const {
+        store_pack(param + i, x);
+        if (copy) store_pack(copy + i, pack_of<T>(x.at));
+    }
+};
+
+template <> struct Param<Upper> {
+    uint16_t *rest, *upper;
+    __device__ Param() = default;
+    __device__ explicit Param(const CudaAdamWPart &part)
+        : rest((uint16_t *)part.param), upper((uint16_t *)part.copy) {}
+    __device__ inline float get(int64_t i) const { return join(upper[i], rest[i]); }
+    __device__ inline void put(int64_t i, float x) const {
+        upper[i] = (uint16_t)upper_half(x);
+        rest[i] = (uint16_t)__float_as_uint(x);
+    }
+    __device__ inline void fetch(Floats &to, int64_t i) const {
+        copy_async8(&to.at[0], upper + i);
+        copy_async8(&to.at[2], rest + i);
+    }
+    __device__ inline static Floats unpack(const Floats &from) {
+        Floats x;
+#pragma unroll
+        for (int j = 0; j < pack; j++) {
+            uint32_t high = __float_as_uint(from.at[j / 2]), low = __float_as_uint(from.at[2 + j / 2]);
+            x.at[j] = j % 2 ? join(high >> 16, low >> 16) : join(high & 0xffff, low & 0xffff);
+        }
+        return x;
+    }
+    __device__ inline void put(int64_t i, const Floats &x) const {
+        uint32_t high[pack], low[pack];
+#pragma unroll
+        for (int j = 0; j < pack; j++) high[j] = upper_half(x.at[j]), low[j] = __float_as_uint(x.at[j]);
+        *(uint2 *)(upper + i) = make_uint2(high[0] | high[1] << 16, high[2] | high[3] << 16);
+        *(uint2 *)(rest + i) =
+            make_uint2(__byte_perm(low[0], low[1], 0x5410), __byte_perm(low[2], low[3], 0x5410));
+    }
+};
+
+// One element.
 template <typename T>
 __device__ inline void step_at(const CudaAdamWPart &own, const CudaAdamW &spec, int64_t i) {
-    float param = own.param[i], m = own.m[i], v = own.v[i];
+    Param<T> params(own);
+    float param = params.get(i), m = own.m[i], v = own.v[i];
     if (own.keep_zeros && param == 0)
         m = v = 0;
     else
         step_one(param, m, v, own.grad[i], spec, own.lr, own.decay);
-    own.param[i] = param;
+    params.put(i, param);
     own.m[i] = m;
     own.v[i] = v;
-    if (own.copy) ((T *)own.copy)[i] = from_float<T>(param);
 }
 
 // What a thread has in shared memory of one tile.
-using Floats = Pack<float, pack>;
 struct Inputs {
     Floats param[threads], m[threads], v[threads], grad[threads];
 };
 
 // Fetches the tiles of a block, one after the other.
-struct Fetcher {
+template <typename T> struct Fetcher {
     Place place;
-    const float *param, *m, *v, *grad;
+    Param<T> param;
+    const float *m, *v, *grad;
     int64_t count;
     __device__ inline void run(Inputs &to, const CudaAdamWParts &all, int tile) {
         if (place.find(all, tile)) {
             const CudaAdamWPart &own = all.part[place.part];
-            param = own.param, m = own.m, v = own.v, grad = own.grad, count = own.count;
+            param = Param<T>(own), m = own.m, v = own.v, grad = own.grad, count = own.count;
         }
         int64_t i = (int64_t)(tile - place.first) * tile_size + threadIdx.x * pack;
         if (i + pack > count) return;
-        copy_async16(&to.param[threadIdx.x], param + i);
+        param.fetch(to.param[threadIdx.x], i);
         copy_async16(&to.m[threadIdx.x], m + i);
         copy_async16(&to.v[threadIdx.x], v + i);
         copy_async16(&to.grad[threadIdx.x], grad + i);
@@ -74,15 +140,15 @@ struct Fetcher {
 
 template <typename T> struct Stepper {
     Place place;
-    float *param, *m, *v, lr, decay;
-    T *copy;
+    Param<T> param;
+    float *m, *v, lr, decay;
     int64_t count;
     bool keep_zeros;
     __device__ inline void run(const Inputs &from, const CudaAdamWParts &all, const CudaAdamW &spec,
                                int tile) {
         if (place.find(all, tile)) {
             const CudaAdamWPart &own = all.part[place.part];
-            param = own.param, m = own.m, v = own.v, copy = (T *)own.copy, count = own.count;
+            param = Param<T>(own), m = own.m, v = own.v, count = own.count;
             lr = own.lr, decay = own.decay, keep_zeros = own.keep_zeros;
             // The tail of a part is shorter than a pack, and belongs to its first tile.
             int64_t rest = count / pack * pack + threadIdx.x;
@@ -92,9 +158,8 @@ template <typename T> struct Stepper {
         if (i + pack <= count) step(from, spec, i);
     }
     __device__ inline void step(const Inputs &from, const CudaAdamW &spec, int64_t i) {
-        Floats p = from.param[threadIdx.x], first = from.m[threadIdx.x], second = from.v[threadIdx.x],
-               g = from.grad[threadIdx.x], before = p;
-        Pack<T, pack> out;
+        Floats p = Param<T>::unpack(from.param[threadIdx.x]), first = from.m[threadIdx.x],
+               second = from.v[threadIdx.x], g = from.grad[threadIdx.x], before = p;
 #pragma unroll
         for (int j = 0; j < pack; j++) step_one(p.at[j], first.at[j], second.at[j], g.at[j], spec, lr, decay);
         if (keep_zeros) {
@@ -102,12 +167,9 @@ template <typename T> struct Stepper {
             for (int j = 0; j < pack; j++)
                 if (before.at[j] == 0) p.at[j] = before.at[j], first.at[j] = second.at[j] = 0;
         }
-#pragma unroll
-        for (int j = 0; j < pack; j++) out.at[j] = from_float<T>(p.at[j]);
-        store_pack(param + i, p);
+        param.put(i, p);
         store_pack(m + i, first);
         store_pack(v + i, second);
-        if (copy) store_pack(copy + i, out);
     }
 };
 
@@ -118,7 +180,7 @@ __global__ void __launch_bounds__(threads, 1)
                  int tiles) {
     extern __shared__ uint4 shared[];
     Inputs *stage = reinterpret_cast<Inputs *>(shared);
-    Fetcher ahead;
+    Fetcher<T> ahead;
     Stepper<T> here;
     int next = blockIdx.x, slot = STAGES - 1; // the next tile to fetch, and where to
     for (int s = 0; s < STAGES - 1; s++, next += gridDim.x) {
@@ -172,11 +234,20 @@ cudaError_t start(cudaStream_t stream, const CudaAdamWParts &all, const CudaAdam
     return cudaGetLastError();
 }
 
+template <typename T>
+cudaError_t start_any(cudaStream_t stream, const CudaAdamWParts &all, const CudaAdamW &spec, int tiles,
+                      int most, bool aligned, size_t shared) {
+    constexpr int many = 7, few = 3; // stages
+    if (aligned && shared >= many * sizeof(Inputs)) return start<T, many>(stream, all, spec, tiles, most);
+    if (aligned) return start<T, few>(stream, all, spec, tiles, most);
+    adamw_any_kernel<T><<<(unsigned)tiles, threads, 0, stream>>>(all, spec, tiles);
+    return cudaGetLastError();
+}
+
 } // namespace
 
 cudaError_t launch_adamw(cudaStream_t stream, DType type, CudaAdamWParts *all, CudaAdamW spec, int most,
                          size_t shared) {
-    constexpr int many = 7, few = 3; // stages
     bool aligned = true;
     for (int i = 0; i < all->parts; i++) {
         const CudaAdamWPart &part = all->part[i];
@@ -184,12 +255,8 @@ cudaError_t launch_adamw(cudaStream_t stream, DType type, CudaAdamWParts *all, C
     }
     int64_t tiles = cut(all, aligned ? tile_size : threads);
     if (tiles > INT32_MAX / 2) return cudaErrorInvalidConfiguration;
-    return with_type(type, [&](auto t) {
-        using T = decltype(t);
-        if (aligned && shared >= many * sizeof(Inputs))
-            return start<T, many>(stream, *all, spec, (int)tiles, most);
-        if (aligned) return start<T, few>(stream, *all, spec, (int)tiles, most);
-        adamw_any_kernel<T><<<(unsigned)tiles, threads, 0, stream>>>(*all, spec, (int)tiles);
-        return cudaGetLastError();
-    });
+    auto run = [&](auto t) {
+        return start_any<decltype(t)>(stream, *all, spec, (int)tiles, most, aligned, shared);
+    };
+    return type == DT_REST ? run(Upper()) : with_type(type, run);
 }

@@ -18,7 +18,10 @@ __device__ inline uint32_t shared_address(const void *pointer) {
 __device__ inline void copy_async16(void *to, const void *from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
-// The same; makes the L2 cache read all 128 bytes of the line.
+__device__ inline void copy_async8(void *to, const void *from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+// 16 bytes; makes the L2 cache read all 128 bytes of the line.
 __device__ inline void copy_async16_line(void *to, const void *from) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from)
                  : "memory");

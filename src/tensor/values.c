@@ -1,0 +1,73 @@
+#include "tensor/values.h"
+
+#include "base/memory.h"
+#include "tensor/dtype.h"
+
+static size_t bytes_of(int64_t count, DType dtype) {
+    return (size_t)count * dtype_size(dtype);
+}
+
+static bool in_place(const Stream *stream, Values values) {
+    return device_is_host(stream->device) && !values.rest;
+}
+
+Status values_here(Values from, int64_t count, float **ret_copy, const float **ret_values) {
+    const uint16_t *upper = from.data;
+    *ret_values = from.data;
+    if (!from.rest) return OK;
+    TRY(mem_new((size_t)count, sizeof **ret_copy, ret_copy));
+    float *to = *ret_copy;
+    for (int64_t i = 0; i < count; i++) to[i] = f32_from_halves(upper[i], from.rest[i]);
+    *ret_values = to;
+    return OK;
+}
+
+/* Halves are copied to the host one after the other. */
+static Status read_halves(Stream *stream, Values from, int64_t count, float **ret_copy,
+                          const float **ret_values) {
+    CLEANUP(mem_freep) uint16_t *halves = NULL;
+    size_t bytes = bytes_of(count, DT_REST);
+    TRY(mem_new(2 * (size_t)count, sizeof *halves, &halves));
+    TRY(stream_copy(stream, halves, from.data, bytes, COPY_TO_HOST));
+    TRY(stream_copy(stream, halves + count, from.rest, bytes, COPY_TO_HOST));
+    TRY(stream_sync(stream));
+    return values_here((Values){halves, halves + count}, count, ret_copy, ret_values);
+}
+
+Status values_get(Stream *stream, Values from, int64_t count, float **ret_copy, const float **ret_values) {
+    if (device_is_host(stream->device)) return values_here(from, count, ret_copy, ret_values);
+    if (from.rest) return read_halves(stream, from, count, ret_copy, ret_values);
+    TRY(mem_new((size_t)count, sizeof **ret_copy, ret_copy));
+    *ret_values = *ret_copy;
+    TRY(stream_copy(stream, *ret_copy, from.data, bytes_of(count, DT_F32), COPY_TO_HOST));
+    return stream_sync(stream);
+}
+
+Status values_space(Stream *stream, Values to, int64_t count, float **ret_staging, float **ret_values) {
+    if (in_place(stream, to)) {
+        *ret_values = to.data;
+        return OK;
+    }
+    TRY(mem_new((size_t)count, sizeof **ret_staging, ret_staging));
+    *ret_values = *ret_staging;
+    return OK;
+}
+
+static Status write_halves(Stream *stream, Values to, int64_t count, const float *from) {
+    bool host = device_is_host(stream->device);
+    CLEANUP(mem_freep) uint16_t *halves = NULL;
+    if (!host) TRY(mem_new(2 * (size_t)count, sizeof *halves, &halves));
+    uint16_t *upper = host ? to.data : halves, *rest = host ? to.rest : halves + count;
+    for (int64_t i = 0; i < count; i++) upper[i] = f32_halves(from[i], &rest[i]);
+    if (host) return OK;
+    TRY(stream_copy(stream, to.data, upper, bytes_of(count, DT_REST), COPY_TO_DEVICE));
+    TRY(stream_copy(stream, to.rest, rest, bytes_of(count, DT_REST), COPY_TO_DEVICE));
+    return stream_sync(stream);
+}
+
+Status values_set(Stream *stream, Values to, int64_t count, const float *staging) {
+    if (!staging) return OK;
+    if (to.rest) return write_halves(stream, to, count, staging);
+    TRY(stream_copy(stream, to.data, staging, bytes_of(count, DT_F32), COPY_TO_DEVICE));
+    return stream_sync(stream);
+}

@@ -1,0 +1,31 @@
+/* fp32 values in the memory of a device, as host code reads and writes them. */
+#ifndef WEFT_TENSOR_VALUES_H
+#define WEFT_TENSOR_VALUES_H
+
+#include "device/device.h"
+
+/* `data` is fp32; or, with `rest`, bf16: then both are the halves of the values (f32_halves). */
+typedef struct Values {
+    void *data;
+    uint16_t *rest;
+} Values;
+
+/* The values from element `at` on. */
+static inline Values values_at(Values values, int64_t at) {
+    if (!values.rest) return (Values){.data = (float *)values.data + at};
+    return (Values){(uint16_t *)values.data + at, values.rest + at};
+}
+
+/* The values in host memory: *ret_values is `from` itself where that is possible, else a copy in *ret_copy,
+ * which the caller frees. */
+MUST_USE Status values_get(Stream *stream, Values from, int64_t count, float **ret_copy,
+                           const float **ret_values);
+/* The same for values that are in host memory already. */
+MUST_USE Status values_here(Values from, int64_t count, float **ret_copy, const float **ret_values);
+/* Host memory for new values: `to` itself where that is possible, else *ret_staging, which the caller frees
+ * and values_set stores. `staging` may be NULL. */
+MUST_USE Status values_space(Stream *stream, Values to, int64_t count, float **ret_staging,
+                             float **ret_values);
+MUST_USE Status values_set(Stream *stream, Values to, int64_t count, const float *staging);
+
+#endif
