@@ -136,6 +136,7 @@ typedef struct Shards {
         OptimStep step;
     } postponed;   /* see shards_postpone */
     Stream *bring; /* prefetches offloaded parameters; NULL without offload */
+    bool idle;     /* set by the owner: the host has time to launch many short updates */
     /* See shards_probe. */
     Buffer sketch; /* (micros,totals) fp64 */
     int probing;   /* micro-batches to sketch in this step, or 0 */

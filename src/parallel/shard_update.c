@@ -112,10 +112,11 @@ static bool has_matrices(const ShardUnit *unit) {
 }
 
 /* Updates units in the order in which blocks use them, on a GPU in calls that are long enough to be
- * efficient. On a CPU, idle threads do it. */
+ * efficient. Short calls let forward start sooner and find parameters in the cache, but each takes the host a
+ * few microseconds. On a CPU, idle threads do it. */
 static Status step_apart(Shards *shards, const int *units, int count, const OptimStep *step) {
     Stream *stream = shards->exec->stream;
-    int64_t enough = device_is_host(shards->device) ? 1 : 1 << 25; /* elements */
+    int64_t enough = device_is_host(shards->device) ? 1 : shards->idle ? 1 << 23 : 1 << 25; /* elements */
     for (int first = 0, next = 0; first < count; first = next) {
         int64_t elements = 0;
         while (next < count && elements < enough) elements += shards->unit[units[next++]].count;

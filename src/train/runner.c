@@ -203,6 +203,7 @@ Status runner_update(Runner *runner, int64_t step, double lr, double clip_norm) 
     TRY(runner_fp8_next(runner));
     TRY(overlap_update_begin(runner));
     TRY(stream_mark(runner->stream, MARK_UPDATE));
+    runner->shards->idle = runner->replay.recording != NULL;
     TRY(shards_update(runner->shards, &(OptimStep){.number = step, .lr = lr, .grad_scale = scale}));
     TRY(stream_mark(runner->stream, MARK_UPDATE_END));
     TRY(overlap_update_end(runner));
