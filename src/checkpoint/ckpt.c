@@ -140,8 +140,10 @@ static Status list_residuals(SaveList *list, int file, int at, const CheckpointS
     CLEANUP(mem_freep) bool *whole = NULL;
     TRY(mem_new((size_t)store->model->units, sizeof *whole, &whole));
     bool piped = state->mesh && state->mesh->extent[AXIS_PP] > 1;
-    for (int u = 0; u < store->model->units; u++)
-        whole[u] = store->unit[u].pieces < 2 && !(piped && store->model->unit[u].desc[0].shared);
+    for (int u = 0; u < store->model->units; u++) {
+        const ParamList *params = &store->model->unit[u];
+        whole[u] = store->unit[u].pieces < 2 && !(piped && params->count && params->desc[0].shared);
+    }
     for (int r = 0; r < state->replicas->count; r++)
         TRY(list_state(list, file, at, state,
                        (StateList){.kind = "grad_residual", .writer = r, .unit = whole}));
