@@ -125,8 +125,9 @@ static Status check_optimizer(const char *path, const json_t *json, const OptimS
     const char *was = value ? json_string_value(value) : optim_row(0)->name, *now = optim_kind(optim)->name;
     if (!was) return FAILED("%s: 'optimizer' must be a string", path);
     if (!strcmp(was, now)) return OK;
-    return USAGE("%s: cannot resume this checkpoint: its optimizer is %s, but this run's is %s", path, was,
-                 now);
+    return USAGE("%s: cannot resume this checkpoint: its optimizer is %s, but this run's is %s; use "
+                 "{optimizer} %s, or start a new run from its weights with {model} and another {out}",
+                 path, was, now, was);
 }
 
 static Status read_progress(const char *dir, const OptimSpec *optim, SavedCounts *ret_counts,

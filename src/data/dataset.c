@@ -184,9 +184,14 @@ static Status too_little(const DataSpec *spec, const char *unit, int64_t have, i
     CLEANUP(mem_freep) char *of_total = NULL;
     TRY(describe_files(spec, &files));
     TRY(str_format(&of_total, " of %lld", (long long)all));
-    return FAILED("%s: too little data: %lld%s %s; expected at least %lld for a sequence length of %lld",
-                  files, (long long)have, have < all ? of_total : "", unit, (long long)need,
-                  (long long)spec->seq);
+    return FAILED("%s: too little data: %lld%s %s; expected at least %lld", files, (long long)have,
+                  have < all ? of_total : "", unit, (long long)need);
+}
+
+static Status too_few_tokens(const DataSpec *spec, int64_t have, int64_t all, int64_t need) {
+    CLEANUP(status_freep) Status status = too_little(spec, "tokens", have, all, need);
+    return FAILED("%s for a sequence length of %lld; use a smaller {seq} or more data",
+                  status_message(status), (long long)spec->seq);
 }
 
 /* Moves a cut to the start of the next document or, if there is none, of the next sentence. */
@@ -246,7 +251,7 @@ static Status open_stream(Dataset *data, const DataSpec *spec, DataFormat format
         /* a random second part must fit before or after any window */
         need = spec->next_sentence ? 2 * data->window : data->window;
     }
-    if (data->size < need) return too_little(spec, "tokens", data->size, all, need);
+    if (data->size < need) return too_few_tokens(spec, data->size, all, need);
     data->tokens = data->size;
     return OK;
 }

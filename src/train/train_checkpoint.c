@@ -535,6 +535,8 @@ Status trainer_resume(Trainer *t) {
             progress_line(t->progress, "warning: %s\nresuming from the newest intact checkpoint instead",
                           damaged);
     }
+    if (!dir && c->ckpt.resume)
+        progress_line(t->progress, "no checkpoint in %s yet; starting at step 1", c->ckpt.out);
     if (!dir) return check_new(t);
     CLEANUP(json_decrefp) json_t *progress = NULL;
     TRY(load(t, dir, &progress));

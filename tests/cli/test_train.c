@@ -183,15 +183,16 @@ static void moved_directory(void **state) {
     unlink(err);
 }
 
-/* A resumed run with another schedule says what the learning rate becomes and why; one that is shorter than
- * what is already done is refused. */
+/* A run that is resumed before its first checkpoint says so. A resumed run with another schedule says what
+ * the learning rate becomes and why; one that is shorter than what is already done is refused. */
 static void resumed_with_other_steps(void **state) {
     (void)state;
     char dir[128];
     snprintf(dir, sizeof dir, "%s/schedule", run_dir);
     Ran ran = program_run(SMALL, "--steps", "10", "--warmup", "0", "--schedule", "linear", "--lr", "1e-3",
-                          "--out", dir, "--quiet");
+                          "--out", dir, "--resume");
     assert_int_equal(ran.code, 0);
+    assert_contains(ran.err, "/schedule yet; starting at step 1\n");
     ran_done(&ran);
     ran = program_run("train", "--out", dir, "--resume", "--steps", "20", "--lr", "2e-3");
     assert_int_equal(ran.code, 0);
@@ -472,7 +473,7 @@ static void other_optimizer(void **state) {
     ran_done(&more);
     Ran lion = program_run("train", "--out", dir, "--resume", "--steps", "8", "--optimizer", "lion");
     assert_int_equal(lion.code, 2);
-    assert_contains(lion.err, "its optimizer is muon, but this run's is lion");
+    assert_contains(lion.err, "its optimizer is muon, but this run's is lion; use --optimizer muon, or");
     ran_done(&lion);
     assert_refused(2, "no parameter of the model matches 'x*'", SMALL, "--group", "x*:lr=1");
     assert_refused(2, "unknown setting 'beta1'; expected lr or weight-decay", SMALL, "--group", "*:beta1=1");

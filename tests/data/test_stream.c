@@ -303,7 +303,9 @@ static void test_errors(void **state) {
         {"empty.txt", "", "empty.txt is empty"},
         {"odd.u16", "abc", "odd.u16 is 3 bytes long; expected a multiple of 2 because its tokens are u16"},
         {"odd.u32", "abcdef", "odd.u32 is 6 bytes long; expected a multiple of 4"},
-        {"short.txt", "abcdefg", "short.txt: too little data: 8 tokens; expected at least 9"},
+        {"short.txt", "abcdefg",
+         "short.txt: too little data: 8 tokens; expected at least 9 for a sequence length of 8; use a "
+         "smaller"},
         {"absent", NULL, "absent: cannot open"},
         {".", NULL, "found a directory"},
     };
