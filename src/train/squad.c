@@ -275,6 +275,10 @@ Status squad_eval_model(const EvalConfig *config, Job *job, Progress *progress, 
                        .n_best = squad->write_n_best ? json_object() : NULL};
     CLEANUP(json_decrefp) json_t *result = NULL;
     TRY(collect(squad, &set, &features, &scores, count, &answers));
+    if (!json_object_size(answers.predictions) && count < features.features)
+        return USAGE("{max-batches} %lld: no question is complete in the first %zu of %zu windows; use a "
+                     "larger number",
+                     (long long)config->max_batches, count, features.features);
     double seconds = clock_wall() - start;
     TRY(score_answers(&set, &answers, &result));
     TRY(put_loss(result, &loss, count, seconds));
