@@ -8,7 +8,7 @@
  *
  *   | tensor rank 0: shard 0, shard 1 ... | tensor rank 1: shard 0, shard 1 ... |
  *
- * Of values in halves (tensor/values.h), a tensor rank's upper halves precede its lower ones.
+ * If values are stored in halves (tensor/values.h), each tensor rank's upper halves precede its lower halves.
  * A unit in pieces (param/param.h) is written piece by piece, each like a unit.
  *
  * A rank that fails to write still takes part in the rounds, since others wait for its parts.

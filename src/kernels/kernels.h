@@ -99,8 +99,8 @@ typedef struct AdamW {
     float grad_scale;               /* multiplies the gradient first (clipping, loss scaling) */
 } AdamW;
 
-/* Parameters that are updated alike. They are fp32, and `copy` receives them in the compute type. Or `param`
- * is DT_REST: then `copy`, in bf16, is their upper half (f32_halves), read and written. */
+/* Parameters that are updated alike. `param` is fp32, and `copy` receives it in the compute type. If `param`
+ * is DT_REST, `copy` is bf16 and contains the upper halves (f32_halves), which are read and written. */
 typedef struct AdamWPart {
     Tensor param, m, v, copy, grad;
     float lr, decay;

@@ -18,7 +18,7 @@ typedef enum {
     DT_E4M3, /* fp8: 4 exponent bits, 3 mantissa bits, up to 448, no infinity */
     DT_E5M2, /* fp8: 5 exponent bits, 2 mantissa bits, up to 57344 */
     DT_I8,
-    DT_REST,   /* 16 bits: what bf16 leaves of fp32, see f32_halves */
+    DT_REST,   /* the lower half of an fp32 value, see f32_halves */
     DT_Q8,     /* int8 weights with scales, packed by int8_pack; opaque outside kernels */
     DT_Q4,     /* int4 weights with scales, packed by int4_pack */
     DT_SPARSE, /* sparse weights, packed by sparse_pack */
@@ -43,9 +43,9 @@ static inline uint16_t f32_to_bf16(float value) {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* An fp32 value as two halves: a bf16 value to which it is rounded, and the rest, which is its lower half.
- * Ties are rounded away from zero, not to even, because only then do both halves determine the value. A NaN
- * stays a NaN, and its upper half is one. */
+/* Splits an fp32 value: returns the bf16 value it rounds to (the upper half) and stores its lower 16 bits
+ * (the rest). Ties round away from zero: if they rounded to even, two values could have the same halves. The
+ * upper half of a NaN is a NaN. */
 static inline uint16_t f32_halves(float value, uint16_t *ret_rest) {
     uint32_t bits;
     memcpy(&bits, &value, 4);

@@ -4,7 +4,7 @@
 
 #include "device/device.h"
 
-/* `data` is fp32; or, with `rest`, bf16: then both are the halves of the values (f32_halves). */
+/* Without `rest`, `data` is fp32. With it, `data` has the upper halves (f32_halves), in bf16. */
 typedef struct Values {
     void *data;
     uint16_t *rest;

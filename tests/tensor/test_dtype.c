@@ -62,7 +62,7 @@ static void test_rounding(void **state) {
         check_rounding(narrow_bf16, by_definition(p, 7, 127), by_definition(p + 1, 7, 127), p);
 }
 
-/* Two halves determine a value, and the upper one is the nearest bf16, or one of two. */
+/* Halves determine the value, and the upper half is the nearest bf16 value; ties round away from zero. */
 static void test_halves(void **state) {
     (void)state;
     static const uint32_t lower[] = {0, 1, 0x1234, 0x7fff, 0x8000, 0x8001, 0xabcd, 0xffff};

@@ -34,7 +34,7 @@ struct Place {
     }
 };
 
-// Type of copies if parameters are in two halves (f32_halves), of which the copy is the upper one.
+// Type of copies if parameters are stored in halves (f32_halves): the copies are the upper halves.
 struct Upper {
     uint16_t bits;
 };
@@ -47,11 +47,11 @@ __device__ inline uint32_t upper_half(float x) {
     return (isnan(x) ? bits | 0x400000 : bits + 0x8000) >> 16;
 }
 
-// Parameters in memory: fp32 and a copy, which may be NULL, in T; or two halves.
+// Parameters in memory: fp32 with a copy in T, which may be NULL, or halves.
 template <typename T> struct Param {
     float *param;
     T *copy;
-    __device__ Param() = default;
+    Param() = default;
     __device__ explicit Param(const CudaAdamWPart &part) : param((float *)part.param), copy((T *)part.copy) {}
     __device__ inline float get(int64_t i) const { return param[i]; }
     __device__ inline void put(int64_t i, float x) const {
@@ -68,7 +68,7 @@ template <typename T> struct Param {
 
 template <> struct Param<Upper> {
     uint16_t *rest, *upper;
-    __device__ Param() = default;
+    Param() = default;
     __device__ explicit Param(const CudaAdamWPart &part)
         : rest((uint16_t *)part.param), upper((uint16_t *)part.copy) {}
     __device__ inline float get(int64_t i) const { return join(upper[i], rest[i]); }
