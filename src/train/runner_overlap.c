@@ -59,7 +59,7 @@ static Status alloc_operands(Runner *runner) {
     const RunnerSpec *spec = &runner->spec;
     Shape shape = runner_shape(runner, spec->micro_batch, spec->seq, true);
     size_t operands = 0, scratch = 0;
-    if (!is_small(spec) || spec->recompute != RECOMPUTE_NONE || spec->fp8) return OK;
+    if (!is_small(spec) || spec->recompute == RECOMPUTE_BLOCK || spec->fp8) return OK;
     for (int i = 0; i < runner->model->count; i++) {
         const Block *block = &runner->model->block[i];
         size_t here, saved, needed;

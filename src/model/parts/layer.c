@@ -256,7 +256,7 @@ static Status recompute_mid(const Block *block, Pass *pass, const LayerSaved *s)
     return norm_forward(pass->exec, block->config, s->h2, s->stats1, s->sum1, norm1(block, pass->param));
 }
 
-/* Recomputes what selective recompute dropped. */
+/* Recomputes what selective recompute dropped. Only weight gradients read it. */
 static Status recompute_layer(const Block *block, Pass *pass, const LayerSaved *s, Tensor x) {
     Exec *e = pass->exec;
     const ModelConfig *c = block->config;
@@ -363,7 +363,7 @@ static Status backward_layer(const Block *block, Pass *pass, Tensor dx, Tensor d
     if (!pre_norm(block)) s.h2 = d.mid;
     if (keeps_gradients(block, pass)) w.b = d.da;
     TRY(recompute_mid(block, pass, &s));
-    TRY(recompute_layer(block, pass, &s, x));
+    if (!pass->deferred.data) TRY(recompute_layer(block, pass, &s, x));
     if (pre_norm(block)) {
         TRY(backward_mlp(block, pass, &s, &w, &d, w.b, dy));
         TRY(norm_backward(e, c, w.b, g2, w.b, s.sum1, s.stats2, p2, dy, (NormSums){out, down}));
