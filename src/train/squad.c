@@ -246,6 +246,18 @@ static Status start_job(Job *job, Progress *progress) {
     return OK;
 }
 
+static Status windows_to_score(const EvalConfig *config, const SquadFeatures *features, size_t *ret_count) {
+    size_t count = features->features,
+           limit = (size_t)(config->max_batches * config->settings.run.micro_batch);
+    if (limit && limit < count) count = limit;
+    if (count < features->features && (size_t)features->query[0].features > count)
+        return USAGE("{max-batches} %lld: no question is complete in the first %zu of %zu windows; use a "
+                     "larger number",
+                     (long long)config->max_batches, count, features->features);
+    *ret_count = count;
+    return OK;
+}
+
 Status squad_eval_model(const EvalConfig *config, Job *job, Progress *progress, json_t **ret_result) {
     const SquadEval *squad = &config->squad;
     CLEANUP(squad_set_done) SquadSet set = {0};
@@ -260,12 +272,11 @@ Status squad_eval_model(const EvalConfig *config, Job *job, Progress *progress, 
     TRY(squad_counts_text(&features.counts, &note));
     if (note) progress_line(progress, "warning: %s: %s", config->settings.data.files[0], note);
     TRY(squad_scores_init(&scores, &features, squad->n_best));
+    size_t count = 0;
+    TRY(windows_to_score(config, &features, &count));
     if (squad->out) TRY(dir_make(squad->out));
     TRY(start_job(job, progress));
 
-    size_t count = features.features,
-           limit = (size_t)(config->max_batches * config->settings.run.micro_batch);
-    if (limit && limit < count) count = limit;
     SquadLoss loss;
     double start = clock_wall();
     TRY(squad_run_model(job, &features, count, job->seq, &scores, &loss));
@@ -275,10 +286,6 @@ Status squad_eval_model(const EvalConfig *config, Job *job, Progress *progress, 
                        .n_best = squad->write_n_best ? json_object() : NULL};
     CLEANUP(json_decrefp) json_t *result = NULL;
     TRY(collect(squad, &set, &features, &scores, count, &answers));
-    if (!json_object_size(answers.predictions) && count < features.features)
-        return USAGE("{max-batches} %lld: no question is complete in the first %zu of %zu windows; use a "
-                     "larger number",
-                     (long long)config->max_batches, count, features.features);
     double seconds = clock_wall() - start;
     TRY(score_answers(&set, &answers, &result));
     TRY(put_loss(result, &loss, count, seconds));

@@ -184,9 +184,11 @@ static void small_model_memorizes_its_questions(void **state) {
     assert_true(fabs(apart - number(null_odds, "id0")) < 1e-5);
     assert_refused(2, "--out writes a model's answers", "eval", "--data", data, "--predictions", predictions,
                    "--out", out);
+    CLEANUP(mem_freep) char *unused = inside("unused");
     assert_refused(2, "--max-batches 1: no question is complete in the first 1 of", "eval", "--task", "squad",
                    "--model", run, "--data", data, "--seq", "20", "--doc-stride", "4", "--batch", "1",
-                   "--max-batches", "1");
+                   "--max-batches", "1", "--out", unused);
+    assert_false(path_exists(unused));
     assert_refused(2, "requires --na-prob", "eval", "--data", data, "--predictions", predictions,
                    "--na-prob-thresh", "0");
 }
