@@ -2,7 +2,11 @@
 #include "kernels/dispatch.h"
 #include "kernels/kernels.h"
 
-static Status check_copy(const char *kernel, Tensor copy, int64_t count) {
+/* Flat fp32 with an optional copy of any compute type, or halves. */
+static Status check_param(const char *kernel, Tensor param, Tensor copy) {
+    int64_t count = tensor_count(param);
+    if (param.dtype == DT_REST) return check_like(kernel, "copy", copy, tensor_1d(NULL, DT_BF16, count));
+    TRY(check_like(kernel, "param", param, tensor_1d(NULL, DT_F32, count)));
     if (!copy.data) return OK;
     TRY(check_float(kernel, "copy", copy));
     return check_count(kernel, "copy", copy, copy.dtype, count);
@@ -15,15 +19,10 @@ Status adamw_step(Exec *exec, const AdamWPart *part, int parts, AdamW spec) {
         Tensor param = part[i].param, m = part[i].m, v = part[i].v, grad = part[i].grad;
         int64_t count = tensor_count(param);
         Tensor like = tensor_1d(NULL, DT_F32, count), copy = part[i].copy;
-        bool halves = param.dtype == DT_REST;
-        if (halves)
-            CHECK_LIKE(copy, tensor_1d(NULL, DT_BF16, count));
-        else
-            CHECK_LIKE(param, like);
+        TRY(check_param(__func__, param, copy));
         CHECK_LIKE(m, like);
         CHECK_LIKE(v, like);
         CHECK_LIKE(grad, like);
-        TRY(check_copy(__func__, copy, count));
         all += count;
         bytes += BYTES(param, m, v, copy, grad);
     }
@@ -35,10 +34,9 @@ Status adamw_step(Exec *exec, const AdamWPart *part, int parts, AdamW spec) {
 Status lion_step(Exec *exec, Tensor param, Tensor m, Tensor copy, Tensor grad, Lion spec) {
     int64_t count = tensor_count(param);
     Tensor like = tensor_1d(NULL, DT_F32, count);
-    CHECK_LIKE(param, like);
+    TRY(check_param(__func__, param, copy));
     CHECK_LIKE(m, like);
     CHECK_LIKE(grad, like);
-    TRY(check_copy(__func__, copy, count));
     if (count == 0) return OK;
     SIZES(count, 1, 0, 0);
     RUN(KERNEL_LION_STEP, 11.0 * (double)count, BYTES(param, m, copy, grad), lion_step, param, m, copy, grad,
@@ -48,34 +46,34 @@ Status lion_step(Exec *exec, Tensor param, Tensor m, Tensor copy, Tensor grad, L
 Status sgd_step(Exec *exec, Tensor param, Tensor m, Tensor copy, Tensor grad, Sgd spec) {
     int64_t count = tensor_count(param);
     Tensor like = tensor_1d(NULL, DT_F32, count);
-    CHECK_LIKE(param, like);
+    TRY(check_param(__func__, param, copy));
     CHECK_LIKE(m, like);
     CHECK_LIKE(grad, like);
-    TRY(check_copy(__func__, copy, count));
     if (count == 0) return OK;
     SIZES(count, 1, 0, 0);
     RUN(KERNEL_SGD_STEP, 7.0 * (double)count, BYTES(param, m, copy, grad), sgd_step, param, m, copy, grad,
         spec);
 }
 
-Status momentum_step(Exec *exec, Tensor grad, Tensor m, Tensor param, Momentum spec) {
+Status momentum_step(Exec *exec, Tensor grad, Tensor m, Tensor param, Tensor copy, Momentum spec) {
     int64_t count = tensor_count(grad);
     Tensor like = tensor_1d(NULL, DT_F32, count);
+    TRY(check_param(__func__, param, copy));
+    CHECK_COUNT(param, param.dtype, count);
     CHECK_LIKE(grad, like);
     CHECK_LIKE(m, like);
-    CHECK_LIKE(param, like);
     if (count == 0) return OK;
-    Tensor read = spec.keep_zeros ? param : TENSOR_NONE;
+    double read = spec.keep_zeros ? 4.0 * (double)count : 0;
     SIZES(count, 1, 0, 0);
-    RUN(KERNEL_MOMENTUM_STEP, 7.0 * (double)count, BYTES(grad, m, read), momentum_step, grad, m, param, spec);
+    RUN(KERNEL_MOMENTUM_STEP, 7.0 * (double)count, BYTES(grad, m) + read, momentum_step, grad, m, param, copy,
+        spec);
 }
 
 Status apply_step(Exec *exec, Tensor param, Tensor copy, Tensor update, Apply spec) {
     int64_t count = tensor_count(param);
     Tensor like = tensor_1d(NULL, DT_F32, count);
-    CHECK_LIKE(param, like);
+    TRY(check_param(__func__, param, copy));
     CHECK_LIKE(update, like);
-    TRY(check_copy(__func__, copy, count));
     if (count == 0) return OK;
     SIZES(count, 1, 0, 0);
     RUN(KERNEL_APPLY_STEP, 4.0 * (double)count, BYTES(param, copy, update), apply_step, param, copy, update,

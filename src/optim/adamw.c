@@ -36,5 +36,4 @@ const Optimizer optim_adamw = {
     .states = {2, {"exp_avg", "exp_avg_sq"}},
     .step = adamw,
     .joins = true,
-    .halves = true,
 };

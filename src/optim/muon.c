@@ -20,7 +20,7 @@ static Status begin(Exec *exec, const OptimSpec *spec, const OptimStep *step, co
                        .grad_scale = (float)step->grad_scale,
                        .nesterov = spec->nesterov,
                        .keep_zeros = part->rule->keep_zeros};
-    return momentum_step(exec, part->grad, part->state[0], part->param, update);
+    return momentum_step(exec, part->grad, part->state[0], part->param, part->copy, update);
 }
 
 static Status finish(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part) {

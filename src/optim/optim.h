@@ -57,8 +57,8 @@ typedef struct OptimStep {
 } OptimStep;
 
 /* A contiguous range of a rank's parameters with one rule. All tensors are flat, of the same length, and fp32
- * except `copy`, which receives the new parameters in the compute type; it may be absent. With
- * Optimizer.halves, `param` may be DT_REST, and `copy` the upper half (f32_halves). */
+ * except `copy`, which receives the new parameters in the compute type; it may be absent. `param` may be
+ * DT_REST; `copy` is then the upper half (f32_halves). */
 typedef struct OptimPart {
     const ParamRule *rule;
     Tensor param, copy, grad;
@@ -101,8 +101,7 @@ struct Optimizer {
     OptimStates whole; /* those of hidden matrices; none: they are updated like all other parameters */
     Status (*step)(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part,
                    int parts);
-    bool joins;  /* `step` updates all parts in one kernel call, however many there are */
-    bool halves; /* it updates parameters in halves */
+    bool joins; /* `step` updates all parts in one kernel call, however many there are */
     Status (*begin)(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part);
     Status (*transform)(Exec *exec, const OptimSpec *spec, OptimMatrix matrix, OptimWork work);
     Status (*finish)(Exec *exec, const OptimSpec *spec, const OptimStep *step, const OptimPart *part);

@@ -20,9 +20,9 @@
  * do 2 and 3. Stage 3 with a vocabulary matrix in pieces sums in a different order.
  *
  * Kernels compute in `dtype`. For 16-bit types the optimizer keeps fp32 master weights of its shard; fp32
- * parameters are their own masters. In training with bf16, masters are in halves (f32_halves) if the
- * optimizer can update those: the parameters are the upper halves, and only the lower ones take memory. This
- * file sees a model only as units and the stages that use them.
+ * parameters are their own masters. In training with bf16 and without workers, masters are in halves
+ * (f32_halves): the parameters are the upper halves, and only the lower ones take memory. This file sees a
+ * model only as units and the stages that use them.
  *
  * Offloaded buffers are in page-locked host memory that device kernels can access: the optimizer streams its
  * state from there. Offloaded parameters are prefetched unit by unit on a separate stream, like gathered

@@ -19,8 +19,7 @@ static inline bool shards_have_masters(const Shards *shards) {
 }
 static inline bool shards_have_halves(const Shards *shards) {
     const ShardSpec *spec = &shards->spec;
-    return spec->train && spec->dtype == DT_BF16 && optim_kind(&spec->optim)->halves &&
-           !shards_have_workers(shards);
+    return spec->train && spec->dtype == DT_BF16 && !shards_have_workers(shards);
 }
 
 /* Allocates on the device or, if `away`, in host memory. */

@@ -26,6 +26,9 @@ void over_counts(Sweep *sweep, Body body, unsigned flags, double tolerance);
 /* Cases (M, N, K), cycling through the values below `flags`. */
 void over_gemms(Sweep *sweep, Body body, unsigned flags);
 
+/* Exchanges fp32 parameters for their halves, or back. */
+void exchange_halves(Tensor param, Tensor upper, Tensor rest, bool back);
+
 /* Dropout on a part of a larger tensor, at an offset and in a step that need more than 32 bits. */
 Dropout dropout_of(Kit *kit, float p, int64_t first, int64_t second);
 

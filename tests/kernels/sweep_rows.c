@@ -422,16 +422,6 @@ static AdamWPart adamw_part(AdamWPart all, int k, int parts) {
     return all;
 }
 
-/* Exchanges fp32 parameters for their halves, or back. */
-static void adamw_halves(Tensor param, Tensor upper, Tensor rest, bool back) {
-    uint16_t *high = upper.data, *low = rest.data;
-    for (int64_t i = 0; i < tensor_count(param); i++)
-        if (back)
-            tensor_f32(param)[i] = f32_from_halves(high[i], low[i]);
-        else
-            high[i] = f32_halves(tensor_f32(param)[i], &low[i]);
-}
-
 /* Flags: weight decay, zero gradients and moments, keep_zeros, halves (bf16 only). The copy has the compute
  * type and is absent in fp32. Counts from 1000 to adamw_large have more parts than a kernel takes at once. */
 static const int64_t adamw_large = 1 << 20;
@@ -453,13 +443,13 @@ static void adamw_step_case(Kit *kit, const Args *args) {
     Tensor copy = kit->compute == DT_F32 ? TENSOR_NONE : kit_take(kit, typed(kit, param));
     bool halves = args->flags & 8 && kit->compute == DT_BF16;
     Tensor rest = kit_take(kit, tensor_1d(NULL, DT_REST, args->n[0]));
-    if (halves) adamw_halves(param, copy, rest, false);
+    if (halves) exchange_halves(param, copy, rest, false);
     AdamWPart part[70],
         all = {halves ? rest : param, m, v, copy, grad, 1e-2f, args->flags & 1 ? 0.1f : 0, args->flags & 4};
     int parts = args->n[0] > 1000 && args->n[0] < adamw_large ? 70 : 1 + (int)args->flags % 3;
     for (int k = 0; k < parts; k++) part[k] = adamw_part(all, k, parts);
     assert_ok(adamw_step(&kit->exec, part, parts, spec));
-    if (halves) adamw_halves(param, copy, rest, true);
+    if (halves) exchange_halves(param, copy, rest, true);
     for (int64_t i = 0; copy.data && !halves && i < args->n[0]; i++) {
         Tensor one = tensor_1d(&(double){0}, copy.dtype, 1);
         tensor_put(one, 0, tensor_get(param, i));

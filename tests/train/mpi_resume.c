@@ -108,7 +108,7 @@ static void test_pairs(void **state) {
 }
 
 /* Within a layout, a resumed run has the same bits as an uninterrupted one, with every optimizer, in bf16
- * too, where AdamW has weights in halves. Master weights carry over to other layouts bit for bit. */
+ * too, where weights are in halves. Master weights carry over to other layouts bit for bit. */
 static void test_bits(void **state) {
     Group *world = ((Ranks *)*state)->world;
     int rows = 0;

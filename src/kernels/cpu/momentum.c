@@ -18,8 +18,26 @@ static int64_t chunk_size(Range mine) {
     return mine.to - mine.from < CHUNK ? mine.to - mine.from : CHUNK;
 }
 
-static void store_copy(Tensor copy, Tensor param, int64_t at, int64_t n) {
-    if (copy.data) half_store(copy.data, copy.dtype, at, tensor_f32(param) + at, n);
+/* Parameters of a chunk as fp32: in place, or joined from their halves in the buffer. */
+static float *params_in(Tensor param, Tensor copy, int64_t at, int64_t n, float *buffer) {
+    if (param.dtype == DT_F32) return tensor_f32(param) + at;
+    const uint16_t *upper = (const uint16_t *)copy.data + at, *rest = (const uint16_t *)param.data + at;
+    int64_t i = 0;
+    for (; i + VEC <= n; i += VEC) vec_store(buffer + i, vec_load_halves(upper + i, rest + i));
+    for (; i < n; i++) buffer[i] = f32_from_halves(upper[i], rest[i]);
+    return buffer;
+}
+
+/* Stores them after an update, or their copy. */
+static void params_end(Tensor param, Tensor copy, int64_t at, int64_t n, const float *from) {
+    if (param.dtype == DT_F32) {
+        if (copy.data) half_store(copy.data, copy.dtype, at, from, n);
+        return;
+    }
+    uint16_t *upper = (uint16_t *)copy.data + at, *rest = (uint16_t *)param.data + at;
+    int64_t i = 0;
+    for (; i + VEC <= n; i += VEC) vec_store_halves(upper + i, rest + i, vec_load(from + i));
+    for (; i < n; i++) upper[i] = f32_halves(from[i], rest + i);
 }
 
 static ALWAYS_INLINE void lion_loop(float *restrict param, float *restrict m, const float *restrict grad,
@@ -42,13 +60,13 @@ static Status lion_step_cpu(Stream *stream, Tensor param, Tensor m, Tensor copy,
     int64_t count = tensor_count(param);
     EACH_CHUNK {
         int64_t at = mine.from, n = chunk_size(mine);
-        float *p = tensor_f32(param) + at, *first = tensor_f32(m) + at;
+        float buffer[CHUNK], *p = params_in(param, copy, at, n, buffer), *first = tensor_f32(m) + at;
         const float *g = tensor_f32(grad) + at;
         if (spec.keep_zeros)
             lion_loop(p, first, g, n, spec, true);
         else
             lion_loop(p, first, g, n, spec, false);
-        store_copy(copy, param, at, n);
+        params_end(param, copy, at, n, p);
     }
     return OK;
 }
@@ -71,7 +89,7 @@ static Status sgd_step_cpu(Stream *stream, Tensor param, Tensor m, Tensor copy, 
     int64_t count = tensor_count(param);
     EACH_CHUNK {
         int64_t at = mine.from, n = chunk_size(mine);
-        float *p = tensor_f32(param) + at, *average = tensor_f32(m) + at;
+        float buffer[CHUNK], *p = params_in(param, copy, at, n, buffer), *average = tensor_f32(m) + at;
         const float *g = tensor_f32(grad) + at;
         if (spec.keep_zeros)
             sgd_loop(p, average, g, n, spec, spec.nesterov, true);
@@ -79,7 +97,7 @@ static Status sgd_step_cpu(Stream *stream, Tensor param, Tensor m, Tensor copy, 
             sgd_loop(p, average, g, n, spec, true, false);
         else
             sgd_loop(p, average, g, n, spec, false, false);
-        store_copy(copy, param, at, n);
+        params_end(param, copy, at, n, p);
     }
     return OK;
 }
@@ -98,16 +116,16 @@ static ALWAYS_INLINE void momentum_loop(float *restrict grad, float *restrict m,
     }
 }
 
-static Status momentum_step_cpu(Stream *stream, Tensor grad, Tensor m, Tensor param, Momentum spec) {
+static Status momentum_step_cpu(Stream *stream, Tensor grad, Tensor m, Tensor param, Tensor copy,
+                                Momentum spec) {
     int64_t count = tensor_count(grad);
     EACH_CHUNK {
         int64_t at = mine.from, n = chunk_size(mine);
-        float *g = tensor_f32(grad) + at, *average = tensor_f32(m) + at;
-        const float *p = tensor_f32(param) + at;
+        float buffer[CHUNK], *g = tensor_f32(grad) + at, *average = tensor_f32(m) + at;
         if (spec.keep_zeros)
-            momentum_loop(g, average, p, n, spec, true);
+            momentum_loop(g, average, params_in(param, copy, at, n, buffer), n, spec, true);
         else
-            momentum_loop(g, average, p, n, spec, false);
+            momentum_loop(g, average, NULL, n, spec, false);
     }
     return OK;
 }
@@ -126,11 +144,12 @@ static Status apply_step_cpu(Stream *stream, Tensor param, Tensor copy, Tensor u
     int64_t count = tensor_count(param);
     EACH_CHUNK {
         int64_t at = mine.from, n = chunk_size(mine);
+        float buffer[CHUNK], *p = params_in(param, copy, at, n, buffer);
         if (spec.keep_zeros)
-            apply_loop(tensor_f32(param) + at, tensor_f32(update) + at, n, spec, true);
+            apply_loop(p, tensor_f32(update) + at, n, spec, true);
         else
-            apply_loop(tensor_f32(param) + at, tensor_f32(update) + at, n, spec, false);
-        store_copy(copy, param, at, n);
+            apply_loop(p, tensor_f32(update) + at, n, spec, false);
+        params_end(param, copy, at, n, p);
     }
     return OK;
 }

@@ -428,22 +428,22 @@ typedef struct CudaLion {
     float lr, beta1, beta2, rest1, rest2, decay, grad_scale;
     bool keep_zeros;
 } CudaLion;
-cudaError_t launch_lion(cudaStream_t stream, float *param, float *m, DType type, void *copy,
-                        const float *grad, int64_t count, CudaLion spec);
+cudaError_t launch_lion(cudaStream_t stream, void *param, float *m, DType type, void *copy, const float *grad,
+                        int64_t count, CudaLion spec);
 typedef struct CudaSgd {
     float lr, momentum, decay, grad_scale;
     bool nesterov, keep_zeros;
 } CudaSgd;
-cudaError_t launch_sgd(cudaStream_t stream, float *param, float *m, DType type, void *copy, const float *grad,
+cudaError_t launch_sgd(cudaStream_t stream, void *param, float *m, DType type, void *copy, const float *grad,
                        int64_t count, CudaSgd spec);
 /* grad becomes of_average * m + of_gradient * g. */
 typedef struct CudaMomentum {
     float beta, rest, of_average, of_gradient, grad_scale;
     bool keep_zeros;
 } CudaMomentum;
-cudaError_t launch_momentum(cudaStream_t stream, float *grad, float *m, const float *param, int64_t count,
-                            CudaMomentum spec);
-cudaError_t launch_apply(cudaStream_t stream, float *param, DType type, void *copy, const float *update,
+cudaError_t launch_momentum(cudaStream_t stream, float *grad, float *m, DType type, const void *param,
+                            const void *copy, int64_t count, CudaMomentum spec);
+cudaError_t launch_apply(cudaStream_t stream, void *param, DType type, void *copy, const float *update,
                          int64_t count, float lr, float decay, bool keep_zeros);
 /* y = x / (sqrt(*total) + eps); `type` is y's type. */
 cudaError_t launch_normalize(cudaStream_t stream, DType type, void *y, const float *x, int64_t count,

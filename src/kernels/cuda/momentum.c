@@ -1,7 +1,9 @@
 /* Lion, SGD with momentum, and the parts of Muon that are not matmuls, on a GPU: slots for momentum.cu. */
 #include "kernels/cuda/cuda.h"
 
-static DType type_of(Tensor copy) {
+/* As the launches take it. */
+static DType type_of(Tensor param, Tensor copy) {
+    if (param.dtype == DT_REST) return DT_REST;
     return copy.data ? copy.dtype : DT_F32;
 }
 
@@ -14,7 +16,7 @@ Status lion_step_cuda(Stream *stream, Tensor param, Tensor m, Tensor copy, Tenso
                      .decay = spec.decay,
                      .grad_scale = spec.grad_scale,
                      .keep_zeros = spec.keep_zeros};
-    LAUNCH(launch_lion(cuda_stream(stream), param.data, m.data, type_of(copy), copy.data, grad.data,
+    LAUNCH(launch_lion(cuda_stream(stream), param.data, m.data, type_of(param, copy), copy.data, grad.data,
                        tensor_count(param), step));
     return OK;
 }
@@ -26,12 +28,12 @@ Status sgd_step_cuda(Stream *stream, Tensor param, Tensor m, Tensor copy, Tensor
                     .grad_scale = spec.grad_scale,
                     .nesterov = spec.nesterov,
                     .keep_zeros = spec.keep_zeros};
-    LAUNCH(launch_sgd(cuda_stream(stream), param.data, m.data, type_of(copy), copy.data, grad.data,
+    LAUNCH(launch_sgd(cuda_stream(stream), param.data, m.data, type_of(param, copy), copy.data, grad.data,
                       tensor_count(param), step));
     return OK;
 }
 
-Status momentum_step_cuda(Stream *stream, Tensor grad, Tensor m, Tensor param, Momentum spec) {
+Status momentum_step_cuda(Stream *stream, Tensor grad, Tensor m, Tensor param, Tensor copy, Momentum spec) {
     float rest = (float)(1 - (double)spec.beta);
     CudaMomentum step = {.beta = spec.beta,
                          .rest = rest,
@@ -39,12 +41,13 @@ Status momentum_step_cuda(Stream *stream, Tensor grad, Tensor m, Tensor param, M
                          .of_gradient = spec.nesterov ? rest : 0,
                          .grad_scale = spec.grad_scale,
                          .keep_zeros = spec.keep_zeros};
-    LAUNCH(launch_momentum(cuda_stream(stream), grad.data, m.data, param.data, tensor_count(grad), step));
+    LAUNCH(launch_momentum(cuda_stream(stream), grad.data, m.data, param.dtype, param.data, copy.data,
+                           tensor_count(grad), step));
     return OK;
 }
 
 Status apply_step_cuda(Stream *stream, Tensor param, Tensor copy, Tensor update, Apply spec) {
-    LAUNCH(launch_apply(cuda_stream(stream), param.data, type_of(copy), copy.data, update.data,
+    LAUNCH(launch_apply(cuda_stream(stream), param.data, type_of(param, copy), copy.data, update.data,
                         tensor_count(param), spec.lr, spec.decay, spec.keep_zeros));
     return OK;
 }

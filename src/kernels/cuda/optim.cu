@@ -2,12 +2,12 @@
 // multiprocessor to itself and takes one tile after another, with the inputs of the next ones on their way to
 // shared memory. So a few blocks are enough to use all of the memory's bandwidth, beside the GEMMs of another
 // stream, and the rest of the device is left to those.
-#include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/param.cuh"
 
 namespace {
 
-constexpr int threads = 512, pack = 4, tile_size = threads * pack;
-using Floats = Pack<float, pack>;
+constexpr int threads = 512, pack = param_pack, tile_size = threads * pack;
+using Floats = ParamPack;
 
 // The square root and the quotient are accurate to about 2 ulp, without branches: what they contribute to a
 // parameter is smaller than its rounding. Products are rounded as written, so every path has the same bits.
@@ -34,75 +34,10 @@ struct Place {
     }
 };
 
-// Type of copies if parameters are stored in halves (f32_halves): the copies are the upper halves.
-struct Upper {
-    uint16_t bits;
-};
-
-__device__ inline float join(uint32_t upper, uint32_t rest) {
-    return __uint_as_float((upper << 16) + (uint32_t)(int)(int16_t)rest);
-}
-__device__ inline uint32_t upper_half(float x) {
-    uint32_t bits = __float_as_uint(x);
-    return (isnan(x) ? bits | 0x400000 : bits + 0x8000) >> 16;
-}
-
-// Parameters in memory: fp32 with a copy in T, which may be NULL, or halves.
-template <typename T> struct Param {
-    float *param;
-    T *copy;
-    Param() = default;
-    __device__ explicit Param(const CudaAdamWPart &part) : param((float *)part.param), copy((T *)part.copy) {}
-    __device__ inline float get(int64_t i) const { return param[i]; }
-    __device__ inline void put(int64_t i, float x) const {
-        param[i] = x;
-        if (copy) copy[i] = from_float<T>(x);
-    }
-    __device__ inline void fetch(Floats &to, int64_t i) const { copy_async16(&to, param + i); }
-    __device__ inline static Floats unpack(const Floats &from) { return from; }
-    __device__ inline void put(int64_t i, const Floats &x) const {
-        store_pack(param + i, x);
-        if (copy) store_pack(copy + i, pack_of<T>(x.at));
-    }
-};
-
-template <> struct Param<Upper> {
-    uint16_t *rest, *upper;
-    Param() = default;
-    __device__ explicit Param(const CudaAdamWPart &part)
-        : rest((uint16_t *)part.param), upper((uint16_t *)part.copy) {}
-    __device__ inline float get(int64_t i) const { return join(upper[i], rest[i]); }
-    __device__ inline void put(int64_t i, float x) const {
-        upper[i] = (uint16_t)upper_half(x);
-        rest[i] = (uint16_t)__float_as_uint(x);
-    }
-    __device__ inline void fetch(Floats &to, int64_t i) const {
-        copy_async8(&to.at[0], upper + i);
-        copy_async8(&to.at[2], rest + i);
-    }
-    __device__ inline static Floats unpack(const Floats &from) {
-        Floats x;
-#pragma unroll
-        for (int j = 0; j < pack; j++) {
-            uint32_t high = __float_as_uint(from.at[j / 2]), low = __float_as_uint(from.at[2 + j / 2]);
-            x.at[j] = j % 2 ? join(high >> 16, low >> 16) : join(high & 0xffff, low & 0xffff);
-        }
-        return x;
-    }
-    __device__ inline void put(int64_t i, const Floats &x) const {
-        uint32_t high[pack], low[pack];
-#pragma unroll
-        for (int j = 0; j < pack; j++) high[j] = upper_half(x.at[j]), low[j] = __float_as_uint(x.at[j]);
-        *(uint2 *)(upper + i) = make_uint2(high[0] | high[1] << 16, high[2] | high[3] << 16);
-        *(uint2 *)(rest + i) =
-            make_uint2(__byte_perm(low[0], low[1], 0x5410), __byte_perm(low[2], low[3], 0x5410));
-    }
-};
-
 // One element.
 template <typename T>
 __device__ inline void step_at(const CudaAdamWPart &own, const CudaAdamW &spec, int64_t i) {
-    Param<T> params(own);
+    Param<T> params(own.param, own.copy);
     float param = params.get(i), m = own.m[i], v = own.v[i];
     if (own.keep_zeros && param == 0)
         m = v = 0;
@@ -127,7 +62,7 @@ template <typename T> struct Fetcher {
     __device__ inline void run(Inputs &to, const CudaAdamWParts &all, int tile) {
         if (place.find(all, tile)) {
             const CudaAdamWPart &own = all.part[place.part];
-            param = Param<T>(own), m = own.m, v = own.v, grad = own.grad, count = own.count;
+            param = Param<T>(own.param, own.copy), m = own.m, v = own.v, grad = own.grad, count = own.count;
         }
         int64_t i = (int64_t)(tile - place.first) * tile_size + threadIdx.x * pack;
         if (i + pack > count) return;
@@ -148,7 +83,7 @@ template <typename T> struct Stepper {
                                int tile) {
         if (place.find(all, tile)) {
             const CudaAdamWPart &own = all.part[place.part];
-            param = Param<T>(own), m = own.m, v = own.v, count = own.count;
+            param = Param<T>(own.param, own.copy), m = own.m, v = own.v, count = own.count;
             lr = own.lr, decay = own.decay, keep_zeros = own.keep_zeros;
             // The tail of a part is shorter than a pack, and belongs to its first tile.
             int64_t rest = count / pack * pack + threadIdx.x;
@@ -255,8 +190,7 @@ cudaError_t launch_adamw(cudaStream_t stream, DType type, CudaAdamWParts *all, C
     }
     int64_t tiles = cut(all, aligned ? tile_size : threads);
     if (tiles > INT32_MAX / 2) return cudaErrorInvalidConfiguration;
-    auto run = [&](auto t) {
+    return with_param(type, [&](auto t) {
         return start_any<decltype(t)>(stream, *all, spec, (int)tiles, most, aligned, shared);
-    };
-    return type == DT_REST ? run(Upper()) : with_type(type, run);
+    });
 }

@@ -4,22 +4,16 @@
 
 #include "kernels/ref/ref.h"
 
-/* Stores a parameter and its copy, which is rounded from fp32. */
-static void put_param(Tensor param, Tensor copy, int64_t i, double value) {
-    tensor_f32(param)[i] = (float)value;
-    if (copy.data) tensor_put(copy, i, tensor_f32(param)[i]);
-}
-
 Status lion_step_ref(Stream *stream, Tensor param, Tensor m, Tensor copy, Tensor grad, Lion spec) {
     (void)stream;
     double b1 = spec.beta1, b2 = spec.beta2;
     for (int64_t i = 0; i < tensor_count(param); i++) {
-        double g = (double)tensor_f32(grad)[i] * spec.grad_scale, p = tensor_f32(param)[i];
+        double g = (double)tensor_f32(grad)[i] * spec.grad_scale, p = ref_param(param, copy, i);
         double was = tensor_f32(m)[i], direction = b1 * was + (1 - b1) * g;
         bool pruned = spec.keep_zeros && p == 0;
         double sign = direction > 0 ? 1 : direction < 0 ? -1 : 0;
         tensor_f32(m)[i] = pruned ? 0 : (float)(b2 * was + (1 - b2) * g);
-        put_param(param, copy, i, pruned ? 0 : p - spec.lr * (spec.decay * p + sign));
+        ref_put_param(param, copy, i, pruned ? 0 : (float)(p - spec.lr * (spec.decay * p + sign)));
     }
     return OK;
 }
@@ -28,22 +22,23 @@ Status sgd_step_ref(Stream *stream, Tensor param, Tensor m, Tensor copy, Tensor 
     (void)stream;
     double momentum = spec.momentum;
     for (int64_t i = 0; i < tensor_count(param); i++) {
-        double p = tensor_f32(param)[i], g = (double)tensor_f32(grad)[i] * spec.grad_scale + spec.decay * p;
+        double p = ref_param(param, copy, i),
+               g = (double)tensor_f32(grad)[i] * spec.grad_scale + spec.decay * p;
         double next = momentum * tensor_f32(m)[i] + g, update = spec.nesterov ? g + momentum * next : next;
         bool pruned = spec.keep_zeros && p == 0;
         tensor_f32(m)[i] = pruned ? 0 : (float)next;
-        put_param(param, copy, i, pruned ? 0 : p - spec.lr * update);
+        ref_put_param(param, copy, i, pruned ? 0 : (float)(p - spec.lr * update));
     }
     return OK;
 }
 
-Status momentum_step_ref(Stream *stream, Tensor grad, Tensor m, Tensor param, Momentum spec) {
+Status momentum_step_ref(Stream *stream, Tensor grad, Tensor m, Tensor param, Tensor copy, Momentum spec) {
     (void)stream;
     double beta = spec.beta;
     for (int64_t i = 0; i < tensor_count(grad); i++) {
         double g = (double)tensor_f32(grad)[i] * spec.grad_scale;
         double next = beta * tensor_f32(m)[i] + (1 - beta) * g;
-        bool pruned = spec.keep_zeros && tensor_f32(param)[i] == 0;
+        bool pruned = spec.keep_zeros && ref_param(param, copy, i) == 0;
         tensor_f32(m)[i] = pruned ? 0 : (float)next;
         tensor_f32(grad)[i] = pruned ? 0 : (float)(spec.nesterov ? beta * next + (1 - beta) * g : next);
     }
@@ -53,9 +48,10 @@ Status momentum_step_ref(Stream *stream, Tensor grad, Tensor m, Tensor param, Mo
 Status apply_step_ref(Stream *stream, Tensor param, Tensor copy, Tensor update, Apply spec) {
     (void)stream;
     for (int64_t i = 0; i < tensor_count(param); i++) {
-        double p = tensor_f32(param)[i];
+        double p = ref_param(param, copy, i);
         bool pruned = spec.keep_zeros && p == 0;
-        put_param(param, copy, i, pruned ? 0 : p - spec.lr * (spec.decay * p + tensor_f32(update)[i]));
+        ref_put_param(param, copy, i,
+                      pruned ? 0 : (float)(p - spec.lr * (spec.decay * p + tensor_f32(update)[i])));
     }
     return OK;
 }

@@ -35,6 +35,10 @@ static inline double dropout_weight(const Dropout *dropout, int64_t b, int64_t h
 /* sums (C) += column sums of x (...,C). Either may be absent. */
 void add_column_sums(Tensor sums, Tensor x);
 
+/* A parameter, see AdamWPart. Its copy is rounded from fp32. */
+float ref_param(Tensor param, Tensor copy, int64_t i);
+void ref_put_param(Tensor param, Tensor copy, int64_t i, float value);
+
 /* What argmax_advance does with the argmax, which is in `tokens`. */
 void advance_tokens(Tensor chosen, Tensor tokens, Tensor past);
 
