@@ -27,7 +27,7 @@ static void make_system(Shell *shell) {
     program(shell, "bin/chromium", "exit 0");
     program(shell, "bin/dpkg", "exit 0");
     program(shell, "bin/id", "echo 1000");
-    program(shell, "bin/sudo", "echo \"sudo\" >>calls; exec \"$@\"");
+    program(shell, "bin/sudo", "echo \"sudo\" >>calls; [ \"$1\" != -n ] || shift; exec \"$@\"");
     program(shell, "bin/apt-get",
             "echo \"apt-get $1 $DEBIAN_FRONTEND\" >>calls\n"
             "case $* in install*ninja-build) ln -s $PWD/real-ninja bin/ninja ;; esac");
@@ -125,6 +125,25 @@ static void test_without_sudo_prints_the_root_command(void **state) {
     assert_said(shell, 1, "as root, run: apt-get install ninja-build");
 }
 
+/* Optional packages are no reason to fail, nor to ask for a password. */
+static void test_a_user_whom_sudo_refuses(void **state) {
+    Shell *shell = *state;
+    make_system(shell);
+    program(shell, "bin/sudo", "echo \"sudo $1\" >>calls; echo 'sudo: a password is required' >&2; exit 1");
+    shell_run(shell, SETUP);
+    assert_said(shell, 1, "sudo: a password is required\n");
+    assert_said(shell, 1,
+                "setup: could not install ninja-build; as root, run: apt-get install ninja-build\n");
+    shell_run(shell, "touch no-libedit; rm calls; ln -s $PWD/real-ninja bin/ninja; echo ID=ubuntu >ubuntu; "
+                     "OS_RELEASE=$PWD/ubuntu " SETUP);
+    assert_string_equal(
+        shell->said,
+        "setup: installing libedit-dev\nsetup: could not install libedit-dev (optional)\nsetup: ready\n");
+    assert_int_equal(shell->code, 0);
+    shell_run(shell, "cat calls");
+    assert_string_equal(shell->said, "sudo -n\n");
+}
+
 static void test_a_failed_install_is_shown(void **state) {
     Shell *shell = *state;
     make_system(shell);
@@ -181,6 +200,7 @@ int main(void) {
         IN_SHELL(test_check_installs_nothing),
         IN_SHELL(test_mpi_needs_compiler_and_launcher),
         IN_SHELL(test_without_sudo_prints_the_root_command),
+        IN_SHELL(test_a_user_whom_sudo_refuses),
         IN_SHELL(test_a_failed_install_is_shown),
         IN_SHELL(test_an_install_without_effect_is_reported),
         IN_SHELL(test_other_systems_get_the_install_command),
