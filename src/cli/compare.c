@@ -121,7 +121,8 @@ static Status line_of(Line *ret_line, const Comparison *of, const char *name, co
     memcpy(line, words, count * sizeof *line);
     memcpy(line + count, call->operands + 1, extra * sizeof *line);
     count += extra;
-    const char *last[] = {"--out", dir, "--resume"};
+    bool begun = dir && path_is_dir(dir) && !dir_is_empty(dir);
+    const char *last[] = {"--out", dir, begun ? "--resume" : NULL};
     if (dir) memcpy(line + count, last, sizeof last);
     *ret_line = (Line){line, run};
     run = NULL;

@@ -143,7 +143,7 @@ static Status train_round(Rounds *r, int64_t round, const char *start, const cha
     config.run.seed += (uint64_t)round; /* another data order */
     config.ckpt.save_every = 0;
     config.ckpt.keep = config.report.log_every = 1;
-    config.ckpt.resume = true;
+    config.ckpt.resume = path_is_dir(run);
     if (prune_leaves_zeros(spec)) config.run.optim.keep_zeros = true;
     CLEANUP(json_decrefp) json_t *settings = NULL;
     TRY(train_settings(r, &config, &settings));
