@@ -1,5 +1,5 @@
-/* What the files of the shards share: shard.c (memory, parameters, gradients),
- * shard_update.c, shard_matrix.c, shard_wire.c, shard_outer.c and shard_outer_sum.c. */
+/* What the files of the shards share: shard.c (memory, parameters), shard_grad.c,
+ * shard_sketch.c, shard_update.c, shard_matrix.c, shard_wire.c, shard_outer.c and shard_outer_sum.c. */
 #ifndef WEFT_PARALLEL_SHARD_INTERNAL_H
 #define WEFT_PARALLEL_SHARD_INTERNAL_H
 
@@ -20,6 +20,15 @@ static inline bool shards_have_masters(const Shards *shards) {
 static inline bool shards_have_halves(const Shards *shards) {
     const ShardSpec *spec = &shards->spec;
     return spec->train && spec->dtype == DT_BF16 && !shards_have_workers(shards);
+}
+
+static inline size_t shard_bytes(int64_t count, DType dtype) {
+    return (size_t)count * dtype_size(dtype);
+}
+/* Whether tensor-parallel ranks have partial sums of the gradient of a parameter that each of them has whole:
+ * with sequence parallelism, those that sum over rows (norms, biases). */
+static inline bool shard_sums_partially(const ShardSpec *spec, const ParamDesc *desc) {
+    return desc->partial || (spec->sequence && desc->per_row);
 }
 
 /* Allocates on the device or, if `away`, in host memory. */
@@ -51,6 +60,16 @@ static inline bool shards_have_wire(const Shards *shards) {
     bool across = spec->replica->size > 1 && !shards_have_workers(shards);
     return spec->grad_type != GRAD_FP32 && (spec->shard->size > 1 || across);
 }
+/* Sums of squares that are added up, in order, to the norm. With one for each unit, the order in which units
+ * are complete does not matter. */
+static inline int shards_norm_sums(const Shards *shards) {
+    return shards->spec.apart ? shards->count : shards->spec.shard->size;
+}
+/* Adds a unit's gradient to the sketch of its next micro-batch, if sketches are wanted. Call when the
+ * gradient is complete for that micro-batch, before it is reduced. */
+MUST_USE Status shard_sketch(Shards *shards, ShardUnit *unit, float *grad);
+/* Reads the sketches; see shards_norm. Collective. */
+MUST_USE Status shards_read_spread(Shards *shards, double *ret_spread);
 /* Waits for all reductions that have started. */
 MUST_USE Status shards_complete(Shards *shards);
 /* Starts to reduce the gradient `all` of a unit, which may then be overwritten. */
