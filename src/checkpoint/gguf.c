@@ -234,11 +234,27 @@ static Status pad(FileWriter *writer, size_t size) {
     return file_write(writer, zeros, aligned(size) - size);
 }
 
+/* The largest magnitude that a type represents. Blocks of Q8_0 and Q4_0 have fp16 scales. */
+static double largest_value(GgufType type) {
+    switch (type) {
+    case GGUF_F16: return 65504;
+    case GGUF_Q8_0: return 127 * 65504.0;
+    case GGUF_Q4_0: return 8 * 65504.0;
+    default: return INFINITY;
+    }
+}
+
+/* Values that are not finite keep their meaning in all types but Q8_0 and Q4_0. */
 static Status check_range(const Item *item, const float *values, int64_t count) {
-    for (int64_t i = 0; item->type == GGUF_F16 && i < count; i++)
-        if (isfinite(values[i]) && fabsf(values[i]) > 65504)
-            return FAILED("tensor '%s': the value %g would overflow to infinity in fp16; use bf16 or fp32",
-                          item->name, (double)values[i]);
+    double largest = largest_value(item->type);
+    bool quantized = item->type == GGUF_Q8_0 || item->type == GGUF_Q4_0;
+    for (int64_t i = 0; largest < INFINITY && i < count; i++)
+        if (!isfinite(values[i]) && quantized)
+            return FAILED("tensor '%s' contains a weight that is not finite; it cannot be converted to %s",
+                          item->name, gguf_type_name(item->type));
+        else if (isfinite(values[i]) && fabs((double)values[i]) > largest)
+            return FAILED("tensor '%s': the value %g would overflow to infinity in %s; use bf16 or fp32",
+                          item->name, (double)values[i], gguf_type_name(item->type));
     return OK;
 }
 

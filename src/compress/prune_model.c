@@ -1,4 +1,5 @@
 /* Pruning a checkpoint: load, prune, save. */
+#include <math.h>
 #include <string.h>
 
 #include "base/fs.h"
@@ -29,6 +30,20 @@ static void work_done(Work *work) {
     model_free(work->model);
 }
 
+/* NaN and Inf have no rank among the weights, and rows that contain them no score. */
+static Status check_finite(const Store *params, const char *from) {
+    const Model *model = params->model;
+    for (int i = 0; i < model->count; i++)
+        for (size_t j = 0; j < model->block[i].params.count; j++) {
+            Tensor view = params->view[i][j];
+            for (int64_t k = 0; k < tensor_count(view); k++)
+                if (!isfinite(tensor_f32(view)[k]))
+                    return FAILED("%s: %s contains a weight that is not finite", from,
+                                  model->block[i].params.desc[j].name);
+        }
+    return OK;
+}
+
 static Status load(Work *work, const char *from) {
     CLEANUP(load_report_done) LoadReport report = {0};
     TRY(hf_config_read(from, &work->config));
@@ -42,7 +57,8 @@ static Status load(Work *work, const char *from) {
     TRY(stream_new(&work->stream, work->device));
     TRY(store_new(&work->params, work->model, work->device, MEM_PARAMS));
     TRY(checksums_verify(from, VERIFY_WEIGHTS, NULL, NULL));
-    return hf_weights_load(from, work->params, work->stream, NULL);
+    TRY(hf_weights_load(from, work->params, work->stream, NULL));
+    return check_finite(work->params, from);
 }
 
 static Status save(const Work *work, const char *from, const char *out) {

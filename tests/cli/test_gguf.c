@@ -6,6 +6,7 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/gguf.h"
 #include "corpus.h"
+#include "weights.h"
 
 #define CASES WEFT_TEST_DIR "/golden/cases/"
 
@@ -553,7 +554,13 @@ static void refusals(void **state) {
     for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++)
         assert_refused(1, unsupported[i].reason, "convert", "--model", unsupported[i].model, "--out",
                        at("x.gguf"));
+    copy_with_nan(CASES "gpt2-generate", at("nan"), "transformer.h.0.mlp.c_fc.weight");
+    assert_refused(1, "tensor 'blk.0.ffn_up.weight' contains a weight that is not finite", "convert",
+                   "--model", at("nan"), "--out", at("x.gguf"), "--dtype", "q8_0");
+    assert_refused(1, "it cannot be converted to q4_0", "convert", "--model", at("nan"), "--out",
+                   at("x.gguf"), "--dtype", "q4_0");
     assert_false(path_exists(at("x.gguf")));
+    write_gguf(at("nan"), "nan.gguf", "fp16");
 }
 
 static int setup(void **state) {

@@ -8,6 +8,7 @@
 #include "checkpoint/safetensors.h"
 #include "comm/mpi.h"
 #include "program.h"
+#include "weights.h"
 
 #define CASES WEFT_TEST_DIR "/golden/cases/"
 #define SMALL                                                                                                \
@@ -385,6 +386,13 @@ static void rounds_continue(void **state) {
     assert_true(cell(few, 3, "inner") == 120);
 }
 
+static void not_finite(void **state) {
+    (void)state;
+    copy_with_nan(CASES "gpt2-generate", in("nan"), "transformer.h.0.mlp.c_fc.bias");
+    assert_refused(1, "layer.0.mlp.up.bias contains a weight that is not finite", "prune", "--model",
+                   in("nan"), "--out", in("none"), "--amount", "0.5", "--kind", "rows");
+}
+
 static void bad_input(void **state) {
     (void)state;
     const char *base = in("base"), *out = in("none");
@@ -440,6 +448,7 @@ int main(void) {
         cmocka_unit_test(two_kinds),
         cmocka_unit_test(concludes_from_rounds),
         cmocka_unit_test(rounds_continue),
+        cmocka_unit_test(not_finite),
         cmocka_unit_test(bad_input),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
