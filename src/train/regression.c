@@ -30,8 +30,16 @@ static Status keep_rows(void *context, int64_t at, const HostBatch *batch, const
     return OK;
 }
 
+static bool is_constant(const double *values, int64_t count) {
+    for (int64_t i = 1; i < count; i++)
+        if (values[i] != values[0]) return false;
+    return true;
+}
+
 double correlation(const double *x, const double *y, int64_t count) {
     double mean_x = 0, mean_y = 0, xx = 0, yy = 0, xy = 0;
+    /* The rounded mean of a constant may differ from it, so its variance would not be 0. */
+    if (is_constant(x, count) || is_constant(y, count)) return NAN;
     for (int64_t i = 0; i < count; i++) {
         mean_x += x[i] / (double)count;
         mean_y += y[i] / (double)count;

@@ -41,6 +41,9 @@ static void test_correlations(void **state) {
     const double constant[] = {2, 2, 2, 2, 2};
     assert_true(isnan(correlation(cubes, constant, 5)));
     assert_true(isnan(rank_correlation(constant, line, 5)));
+    const double rounded[] = {0.1, 0.1, 0.1, 0.1, 0.1, 0.1}, six[] = {1, 2, 3, 4, 5, 7};
+    assert_true(isnan(correlation(six, rounded, 6)));
+    assert_true(isnan(correlation(rounded, six, 6)));
     assert_true(isnan(correlation(x, y, 1)));
 }
 
