@@ -15,7 +15,7 @@
 
 /* The tokenizer of the checkpoint `dir`. `name` is a directory, one of its files, or "bytes". If it is NULL:
  * the checkpoint's tokenizer files, else bytes if the vocabulary matches, else *ret_tokenizer is NULL. Fails
- * if the tokenizer does not match the model's vocabulary. */
+ * if the tokenizer does not match the model's vocabulary, or differs from the checkpoint's own. */
 MUST_USE Status text_tokenizer(const char *dir, const ModelConfig *config, const char *name,
                                Tokenizer **ret_tokenizer);
 

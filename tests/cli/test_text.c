@@ -255,6 +255,8 @@ static void refusals(void **state) {
     assert_refused(2, "was prepared with a different tokenizer (bpe, 261 tokens, ", "train", "--tokenizer",
                    "bytes", "--data", at("other-shards"), TINY, "--quiet");
     /* A checkpoint and a tokenizer. */
+    assert_refused(2, "the tokenizer bytes (bytes, 257 tokens, ", "generate", at("mine"), "fox",
+                   "--tokenizer", "bytes");
     assert_refused(2, "has its own tokenizer, so byte tokens cannot be used with it", "eval", "--model",
                    at("mine"), "--tokenizer", "bytes", "--data", at("text.txt"));
     assert_refused(2, "--format bytes: the checkpoint", "eval", "--model", at("mine"), "--format", "bytes",
