@@ -286,6 +286,20 @@ static void refusals(void **state) {
                    at("text.txt"), at("other-shards"), TINY, "--quiet");
 }
 
+/* Models with different tokenizers are compared per byte of text; other losses per token are not. */
+static void compared(void **state) {
+    (void)state;
+    Ran ran = program_run("eval", at("mine"), at("val.txt"), "--against", at("byte-run"), "--quiet");
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.out, "bits per byte               bytes/s\n");
+    assert_null(strstr(ran.out, "loss"));
+    ran_done(&ran);
+    assert_refused(2, "per byte on text, without --max-batches", "eval", at("mine"), at("val.txt"),
+                   "--against", at("byte-run"), "--max-batches", "1");
+    assert_refused(2, "bert-run would be evaluated on another task (mlm)", "eval", at("mine"), at("val.txt"),
+                   "--against", at("bert-run"));
+}
+
 static void described(void **state) {
     (void)state;
     Ran ran = program_run("info", at("bpe"), "--json");
@@ -315,6 +329,7 @@ int main(void) {
         cmocka_unit_test(at_once),
         cmocka_unit_test(bert),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(compared),
         cmocka_unit_test(described),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
