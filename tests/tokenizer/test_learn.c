@@ -296,6 +296,13 @@ static void invalid_requests(void **state) {
     spec.special = broken;
     assert_fails(try_spec(spec), 2, "not valid UTF-8");
     spec = wordpiece;
+    const char *lines[] = {"[UNK]", "a\nb"};
+    spec.special = lines;
+    spec.special_count = 2;
+    assert_fails(try_spec(spec), 2, "special token 2 contains a line break");
+    spec.kind = TOKENIZER_BPE;
+    assert_ok(try_spec(spec));
+    spec = wordpiece;
     spec.special = few;
     spec.special_count = 1;
     assert_fails(try_spec(spec), 2, "needs the special token [UNK]");
