@@ -3,23 +3,40 @@
 #include <float.h>
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/memory.h"
 
 /* ---- values ---- */
 
-/* The number in a field, such as " -1.5e3"; false if it is anything else or too large for fp32. */
-static bool parse_number(TableField field, double *ret_value) {
-    enum { LENGTH = 64 };
-    char text[LENGTH], *end;
+enum { NUMBER_LENGTH = 64 };
+
+/* The field's text without spaces around it; false if it is empty or too long for a number. */
+static bool trim_field(TableField field, char text[NUMBER_LENGTH]) {
     while (field.size && *field.text == ' ') field.text++, field.size--;
     while (field.size && field.text[field.size - 1] == ' ') field.size--;
-    if (field.size == 0 || field.size >= LENGTH) return false;
+    if (field.size == 0 || field.size >= NUMBER_LENGTH) return false;
     memcpy(text, field.text, field.size);
     text[field.size] = 0;
-    if (strspn(text, "0123456789+-.eE") != field.size) return false;
+    return strlen(text) == field.size;
+}
+
+/* The number in a field, such as " -1.5e3"; false if it is anything else or too large for fp32. */
+static bool parse_number(TableField field, double *ret_value) {
+    char text[NUMBER_LENGTH], *end;
+    if (!trim_field(field, text) || text[strspn(text, "0123456789+-.eE")]) return false;
     *ret_value = strtod(text, &end);
     return *end == 0 && fabs(*ret_value) <= (double)FLT_MAX;
+}
+
+/* Whether programs write this for a number that is missing or too large: "nan", "NA", "inf", "1e999". */
+static bool is_lost_number(TableField field) {
+    static const char *const names[] = {"na", "n/a", "null", "none"};
+    char text[NUMBER_LENGTH], *end;
+    if (!trim_field(field, text)) return false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcasecmp(text, names[i])) return true;
+    return !(fabs(strtod(text, &end)) <= (double)FLT_MAX) && *end == 0;
 }
 
 /* An entry of a list as a number; true and false are 1 and 0. */
@@ -200,6 +217,8 @@ typedef struct LabelScan {
     bool outside, negative;        /* values of lists or several fields: outside 0 to 1, below 0 */
     size_t shortest, longest;      /* lists */
     double largest;                /* entry of a list */
+    const char *lost_file;         /* where the first single value is that is_lost_number; NULL: none */
+    int64_t lost_line;
 } LabelScan;
 
 static void scan_value(LabelScan *scan, double value) {
@@ -242,7 +261,12 @@ static Status scan_row(void *context, int64_t line, const TableField *fields) {
     for (size_t i = 0; !list && i < scan->fields->count; i++) {
         double value;
         bool number = !fields[i].list && parse_number(fields[i], &value);
-        scan->words |= !number;
+        bool lost = !number && !fields[i].list && is_lost_number(fields[i]);
+        scan->words |= !number && !lost;
+        if (lost && !scan->lost_file) {
+            scan->lost_file = scan->file;
+            scan->lost_line = line;
+        }
         if (!number && scan->fields->count > 1)
             return FAILED("%s: line %lld: \"%s\" is not a number; several label fields must all be numbers",
                           scan->file, (long long)line, scan->fields->name[i]);
@@ -276,6 +300,14 @@ static ProblemType problem_of(const LabelScan *scan) {
     return numbers ? PROBLEM_REGRESSION : PROBLEM_MULTI_LABEL;
 }
 
+/* "nan" among names is a name; among decimals it would turn a regression into a class for each number. */
+static Status check_lost(const LabelScan *scan) {
+    if (!scan->lost_file || !scan->fractions || scan->words) return OK;
+    return FAILED("%s: line %lld: the label is not a finite number, but all others are numbers; correct or "
+                  "remove the row, or pass {problem-type} single-label if the labels are names",
+                  scan->lost_file, (long long)scan->lost_line);
+}
+
 Status labels_inspect(LabelKind *ret_kind, const char *const *paths, int count, const char *field, bool ids,
                       ProblemType asked) {
     CLEANUP(label_set_done) LabelSet fields = {0};
@@ -290,6 +322,7 @@ Status labels_inspect(LabelKind *ret_kind, const char *const *paths, int count, 
         TRY(table_read_lists(&source, &spec, scan_row, &scan));
     }
     if (scan.rows == 0) return FAILED("%s: no rows; expected at least one", paths[0]);
+    if (asked == PROBLEM_AUTO && fields.count == 1) TRY(check_lost(&scan));
     LabelKind kind = {.problem = asked != PROBLEM_AUTO ? asked : problem_of(&scan),
                       .lists = scan.lists > 0,
                       .from_columns = fields.count > 1};

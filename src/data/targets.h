@@ -50,6 +50,7 @@ typedef struct LabelKind {
  *   lists or several fields, all values 0 to 1     multi-label
  *   other lists or several fields                  regression
  *   numbers, at least one of them not an integer   regression
+ *   the same, but some are nan, inf or null        an error
  *   anything else                                  single-label
  * `field` is a name or several, separated by commas. `ids`: the files have the format ids. */
 MUST_USE Status labels_inspect(LabelKind *ret_kind, const char *const *paths, int count, const char *field,

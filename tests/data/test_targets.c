@@ -165,6 +165,8 @@ static void test_kinds(void **state) {
         {{"\"good\"", "\"bad\"", "\"good\""}, PROBLEM_SINGLE_LABEL, 0},
         {{"3", "0", "5"}, PROBLEM_SINGLE_LABEL, 0},
         {{"3", "\"0.5\"", "\"many\""}, PROBLEM_SINGLE_LABEL, 0},
+        {{"\"nan\"", "\"0.5\"", "\"many\""}, PROBLEM_SINGLE_LABEL, 0},
+        {{"3", "\"none\"", "5"}, PROBLEM_SINGLE_LABEL, 0},
         {{"3", "0.5", "-2"}, PROBLEM_REGRESSION, 1},
         {{"[\"a\"]", "[]", "[\"b\", \"a\"]"}, PROBLEM_MULTI_LABEL, 0},
         {{"[1, 0, 0]", "[0, 0, 0]", "[1, 1, 1]"}, PROBLEM_MULTI_LABEL, 3},
@@ -197,6 +199,14 @@ static void test_kinds(void **state) {
     files_add_text(files, "k.jsonl", "{\"label\": [1]}\n{\"label\": 1}\n");
     assert_fails(labels_inspect(&kind, files->list, 1, "label", false, PROBLEM_AUTO), 1,
                  "line 2: the label is not a list, unlike");
+    static const char *const lost[] = {"nan", " NaN", "-inf", "1e999", "NA", "n/a", "None", "null"};
+    for (size_t i = 0; i < sizeof lost / sizeof *lost; i++) {
+        snprintf(text, sizeof text, "label\n0.5\n%s\n2\n", lost[i]);
+        files->count = 0;
+        files_add_text(files, "k.csv", text);
+        assert_fails(labels_inspect(&kind, files->list, 1, "label", false, PROBLEM_AUTO), 1,
+                     "k.csv: line 3: the label is not a finite number, but all others are numbers");
+    }
     files->count = 0;
     files_add_text(files, "k.csv", "label\nx\n");
     assert_fails(labels_inspect(&kind, files->list, 1, "label", false, PROBLEM_MULTI_LABEL), 1,
