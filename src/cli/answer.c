@@ -58,7 +58,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     return answer_questions(config, ret_result);
 }
 
-static void show_answer(const json_t *answer, FILE *out) {
+static void show_answer(const json_t *answer, bool always, FILE *out) {
     const json_t *text = json_object_get(answer, "answer");
     double probability = 0;
     json_has_number(answer, "probability", &probability);
@@ -66,18 +66,20 @@ static void show_answer(const json_t *answer, FILE *out) {
         fwrite(json_string_value(text), 1, json_string_length(text), out);
         fprintf(out, "  (characters %lld-%lld, probability %.2f)\n", (long long)json_int_at(answer, "start"),
                 (long long)json_int_at(answer, "end"), probability);
+    } else if (always) {
+        fprintf(out, "no start and end candidates form an answer; raise --n-best or --max-answer\n");
     } else {
         fprintf(out, "no answer  (probability %.2f)\n", probability);
     }
 }
 
 static Status show(const Invocation *call, const json_t *result, FILE *out) {
-    (void)call;
+    const AnswerConfig *config = call->config;
     const json_t *answers = json_object_get(result, "answers"), *answer;
     size_t at;
     json_array_foreach(answers, at, answer) {
         if (json_array_size(answers) > 1) fprintf(out, "%s: ", json_string_at(answer, "question"));
-        show_answer(answer, out);
+        show_answer(answer, config->always, out);
     }
     return OK;
 }

@@ -12,12 +12,13 @@ typedef struct AnswerConfig {
     int questions_count;
     int64_t n_best, max_answer, shown; /* shown: candidate answers listed per question */
     double null_threshold;             /* see data/squad_answers.h */
-    bool always;                       /* always answer, even if "no answer" is likelier */
+    bool always;                       /* give the best span, even if "no answer" is likelier */
 } AnswerConfig;
 
 /* Returns {"answers": [{"question", "answer" (null: no answer), "start", "end" (character offsets in the
  * context), "probability", "no_answer_probability", "null_odds", "best": [{"answer", "start", "end",
- * "probability"}, ...]}, ...]}. A long context is split into overlapping windows. */
+ * "probability"}, ...]}, ...]}. With `always`, "answer" is null only if no candidates form a span. A long
+ * context is split into overlapping windows. */
 MUST_USE Status answer_questions(const AnswerConfig *config, json_t **ret_result);
 
 #endif

@@ -254,6 +254,12 @@ static void answers_have_offsets(void **state) {
     assert_int_equal(ran.code, 0);
     assert_null(strstr(ran.out, "no answer"));
     ran_done(&ran);
+    ran =
+        program_run("answer", run, context, "Which river?", "--always", "--n-best", "1", "--max-answer", "1");
+    assert_int_equal(ran.code, 0);
+    assert_string_equal(ran.out,
+                        "no start and end candidates form an answer; raise --n-best or --max-answer\n");
+    ran_done(&ran);
 }
 
 static void prepared_questions_train_like_the_file(void **state) {
