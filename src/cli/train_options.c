@@ -426,7 +426,7 @@ static const Option failure_table[] = {
      .shown = "fp32 parameters and optimizer state at --storage-bandwidth",
      .help = "Time to write a checkpoint, in seconds."},
     {OPT_FLAG("async-save", FailureArgs, no_async_save), .fallback = "on", .inverted = true,
-     .help = "Write checkpoints in the background; without it, training pauses meanwhile."},
+     .help = "Pause training while a checkpoint is written, instead of writing it in the background."},
     {OPT_FLOAT("save-stall", FailureArgs, save_stall), .fallback = "0.1", ABOVE_ZERO,
      .help = "Time that training loses to a save in the background, in seconds."},
     {OPT_FLOAT("restart-seconds", FailureArgs, restart_seconds), .fallback = "-1", AT_LEAST(0),

@@ -104,6 +104,14 @@ static void help_shows_all(void **state) {
     assert_refused(2, "--all shows every command; remove 'train'", "help", "--all", "train");
 }
 
+/* A flag --no-x describes turning x off. */
+static void negated_flags_say_what_they_do(void **state) {
+    (void)state;
+    Ran plan = program_run("help", "plan");
+    assert_contains(plan.out, "--no-async-save         Pause training while a checkpoint is written");
+    ran_done(&plan);
+}
+
 /* --scale and --run select parts of a recipe and are shown only by commands that use recipes. */
 static void recipe_options_are_shown_where_useful(void **state) {
     (void)state;
@@ -304,6 +312,7 @@ int main(void) {
         cmocka_unit_test(defaults_are_values),
         cmocka_unit_test(help_fits_the_width),
         cmocka_unit_test(help_shows_all),
+        cmocka_unit_test(negated_flags_say_what_they_do),
         cmocka_unit_test(recipe_options_are_shown_where_useful),
         cmocka_unit_test(old_spellings_are_hidden),
         cmocka_unit_test(help_ends_quietly),
