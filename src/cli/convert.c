@@ -100,14 +100,11 @@ static Status check_out(const char *out) {
     return OK;
 }
 
-static Status choose_heads(const ConvertConfig *config, ModelConfig *model) {
+/* The heads that --head names. */
+static Status parse_heads(const ConvertConfig *config, unsigned *ret_mask) {
     static const OutputHead heads[] = {OUTPUT_MLM, OUTPUT_NSP, OUTPUT_SPAN, OUTPUT_CLASSIFY};
-    if (config->labels) model->labels = config->labels;
-    if (model->labels == 1 && model->problem == PROBLEM_SINGLE_LABEL) model->problem = PROBLEM_AUTO;
-    if (config->heads_count == 0) return OK;
-    if (config_causal(model))
-        return USAGE("--head: only the output heads of encoders such as BERT can be replaced");
     unsigned mask = 0;
+    bool none = false;
     for (int i = 0; i < config->heads_count; i++) {
         const char *name = config->heads[i];
         unsigned bit = 0;
@@ -116,7 +113,26 @@ static Status choose_heads(const ConvertConfig *config, ModelConfig *model) {
         if (!bit && strcmp(name, "none"))
             return USAGE("--head: unknown head '%s'; expected mlm, nsp, span, classify or none", name);
         mask |= bit;
+        none |= !bit;
     }
+    if (none && mask) return USAGE("--head none cannot be combined with other heads; use one or the other");
+    *ret_mask = mask;
+    return OK;
+}
+
+static Status choose_heads(const ConvertConfig *config, ModelConfig *model) {
+    unsigned mask = model->outputs_mask;
+    if (config->heads_count && config_causal(model))
+        return USAGE("--head: only the output heads of encoders such as BERT can be replaced");
+    if (config->heads_count) TRY(parse_heads(config, &mask));
+    if (config->labels && config_causal(model))
+        return USAGE("--labels applies only to a classify head, which a %s cannot have",
+                     model->family->title);
+    if (config->labels && !(mask & OUTPUT_CLASSIFY))
+        return USAGE("--labels applies only to a classify head; add --head classify");
+    if (config->labels) model->labels = config->labels;
+    if (model->labels == 1 && model->problem == PROBLEM_SINGLE_LABEL) model->problem = PROBLEM_AUTO;
+    if (config->heads_count == 0) return OK;
     model->outputs_mask = mask;
     /* Keep the pooler if a head uses it, or if it is the encoder's only output. */
     model->pooler = (mask & (OUTPUT_NSP | OUTPUT_CLASSIFY)) || (mask == 0 && model->pooler);
@@ -146,9 +162,11 @@ static Status check_gguf(const ConvertConfig *config) {
     if (blocks && !is_gguf(config))
         return USAGE("--dtype %s needs a GGUF file; use --out NAME.gguf, or weft quantize for int8 and int4",
                      config->dtype);
-    if (is_gguf(config) && (config->sparse || config->max_file_bytes || config->heads_count))
-        return USAGE("--out %s: a GGUF file cannot be combined with --sparse, --max-shard-size or --head",
-                     config->out);
+    if (is_gguf(config) &&
+        (config->sparse || config->max_file_bytes || config->heads_count || config->labels))
+        return USAGE(
+            "--out %s: a GGUF file cannot be combined with --sparse, --max-shard-size, --head or --labels",
+            config->out);
     return OK;
 }
 

@@ -50,7 +50,9 @@ static const Effect effects[] = {
     NEEDS("max-query", "format", "squad", "without --format squad", .command = "prepare"),
     NEEDS("sentences", "format", "text", "without --format text", .command = "prepare"),
     NEEDS("file-size", "format", "text", "without --format text", .command = "prepare"),
+    NEEDS("field", "format", "text", "without --format text", .command = "prepare"),
     NEEDS("field", "data", "json|any", "on plain text"),
+    NEEDS("documents", "format", "text", "without --format text", .command = "prepare"),
     NEEDS("documents", "data", "text|any", "on JSON Lines"),
     /* training */
     NEEDS("val-fraction", "val", "", "with --val", .command = "train"),
@@ -171,17 +173,20 @@ static bool is_exempt(const Slot *slot, const char *except) {
 }
 
 Status effects_check(Invocation *call) {
+    const Slot *warned = NULL; /* consecutive rows of an option warn once */
     for (const Effect *row = effects; row->option; row++) {
         if (row->command && strcmp(row->command, call->command->name)) continue;
         const Slot *slot = invocation_slot(call, row->option), *other = invocation_slot(call, row->other);
-        if (!slot || !other || slot->source != SOURCE_LINE || is_exempt(slot, row->except)) continue;
+        if (!slot || !other || slot->source != SOURCE_LINE || slot == warned) continue;
+        if (is_exempt(slot, row->except)) continue;
         if (row->enough && invocation_given(call, row->enough)) continue;
         if (!strcmp(row->other, "dp") && invocation_given(call, "sweep")) continue; /* many layouts */
         char value[256];
         value_of(call, other, value, sizeof value);
-        if (!satisfies(value, row->values))
-            TRY(invocation_warn(call, "%s%s has no effect %s", option_typed_prefix(slot->option),
-                                slot->option->name, row->unless));
+        if (satisfies(value, row->values)) continue;
+        TRY(invocation_warn(call, "%s%s has no effect %s", option_typed_prefix(slot->option),
+                            slot->option->name, row->unless));
+        warned = slot;
     }
     return OK;
 }

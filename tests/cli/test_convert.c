@@ -103,6 +103,14 @@ static void refusals(void **state) {
                    in(*state, "x"), "--head", "span");
     assert_refused(2, "unknown head 'sapn'", "convert", "--model", CASES "bert-mlm", "--out", in(*state, "x"),
                    "--head", "sapn");
+    assert_refused(2, "--head none cannot be combined", "convert", CASES "bert-mlm", in(*state, "x"),
+                   "--head", "none", "mlm");
+    assert_refused(2, "which a GPT-2 cannot have", "convert", CASES "gpt2", in(*state, "x"), "--labels", "3");
+    assert_refused(2, "add --head classify", "convert", CASES "bert-mlm", in(*state, "x"), "--labels", "3");
+    assert_refused(2, "add --head classify", "convert", CASES "bert-mlm", in(*state, "x"), "--labels", "3",
+                   "--head", "span");
+    assert_refused(2, "--head or --labels", "convert", CASES "bert-mlm", in(*state, "x.gguf"), "--labels",
+                   "3");
     assert_refused(1, "does not exist", "convert", "--model", in(*state, "none"), "--out", in(*state, "x"));
     assert_refused(1, "is not empty", "convert", "--model", CASES "gpt2", "--out", CASES "gpt2");
     assert_refused(1, "does not exist", "info", in(*state, "none"));

@@ -384,6 +384,10 @@ static void options_without_effect(void **state) {
                     WORDS("--documents has no effect on JSON Lines"));
     expect_warnings(&command_prepare,
                     WORDS("x.txt", "y.jsonl", "--out", "y", "--documents", "line", "--field", "z"), WORDS());
+    expect_warnings(&command_prepare,
+                    WORDS("x.txt", "--out", "y", "--format", "squad", "--documents", "line", "--field", "z"),
+                    WORDS("--field has no effect without --format text",
+                          "--documents has no effect without --format text"));
     expect_warnings(train, WORDS("x", "--documents", "line", "--field", "z"), WORDS());
     expect_warnings(&command_plan, WORDS("gpt2", "--price", "3"),
                     WORDS("--price has no effect without --cluster"));
