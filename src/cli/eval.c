@@ -242,11 +242,13 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     if (!json_has_number(result, "loss", &number)) return OK;
     fprintf(out, "loss %.6f", number);
     if (json_has_number(result, "perplexity", &number)) fprintf(out, ", perplexity %.4g", number);
-    if (json_has_number(result, "tokens", &number)) fprintf(out, " (%s tokens)", format_count(text, number));
+    if (json_has_number(result, "tokens", &number))
+        fprintf(out, " (%s token%s)", format_count(text, number), PLURAL(number));
     fputc('\n', out);
     if (json_has_number(result, "word_perplexity", &number)) {
-        fprintf(out, "word-level perplexity %.4g (%s words)", number,
-                format_count(text, (double)json_int_at(result, "words")));
+        int64_t words = json_int_at(result, "words");
+        fprintf(out, "word-level perplexity %.4g (%s word%s)", number, format_count(text, (double)words),
+                PLURAL(words));
         if (json_has_number(result, "bits_per_byte", &number)) fprintf(out, ", %.4f bits per byte", number);
         fputc('\n', out);
     }

@@ -136,7 +136,7 @@ Status plan_draw(const Invocation *call, json_t **ret_result) {
     const Slot *model = invocation_slot(call, "model");
     CLEANUP(pipeline_done) Pipeline pipeline = {0};
     if (model->operand) /* an operand that does not end in .svg */
-        return USAGE("'%s': --draw writes SVG; expected a name that ends in .svg",
+        return USAGE("'%s': --draw takes no model, only a file to write; expected a name that ends in .svg",
                      *(const char *const *)model->field);
     TRY(plan_only(call, "draw", known));
     TRY(pipeline_of(&pipeline, call));

@@ -28,6 +28,8 @@ static const Option options[] = {
 
 static const OptionGroup groups[] = {OPTION_GROUP("Tokens", options, 0)};
 
+enum { SHOWN = 20 }; /* bytes of the input in messages */
+
 typedef struct Ids {
     int32_t *data;
     size_t count, capacity;
@@ -37,10 +39,13 @@ static void ids_done(Ids *ids) {
     free(ids->data);
 }
 
-static Status ids_add(Ids *ids, int64_t id, int64_t vocab, const char *from) {
+/* `text`, `length`: the number as it was given. */
+static Status ids_add(Ids *ids, int64_t id, const char *text, size_t length, int64_t vocab,
+                      const char *from) {
     if (id < 0 || id >= vocab)
-        return FAILED("%s: token %zu is %lld; expected an id from 0 to %lld", from, ids->count + 1,
-                      (long long)id, (long long)vocab - 1);
+        return FAILED("%s: token %zu is %.*s%s; expected an id from 0 to %lld", from, ids->count + 1,
+                      length < SHOWN ? (int)length : SHOWN, text, length > SHOWN ? "..." : "",
+                      (long long)vocab - 1);
     TRY(mem_grow(&ids->data, &ids->capacity, ids->count + 1, sizeof *ids->data));
     ids->data[ids->count++] = (int32_t)id;
     return OK;
@@ -60,7 +65,7 @@ static Status read_number(const TextInput *input, size_t *at, size_t index, int6
     for (; end < input->size && isdigit((unsigned char)input->data[end]); end++)
         id = id > INT32_MAX ? id : id * 10 + (input->data[end] - '0');
     if (end == digits || (end < input->size && !is_separator(input->data[end]))) {
-        size_t shown = input->size - start < 20 ? input->size - start : 20;
+        size_t shown = input->size - start < SHOWN ? input->size - start : SHOWN;
         return FAILED("%s: expected token ids separated by spaces or commas, found '%.*s' as token %zu",
                       input->name, (int)shown, input->data + start, index + 1);
     }
@@ -76,8 +81,9 @@ static Status read_numbers(const TextInput *input, int64_t vocab, Ids *ids) {
             continue;
         }
         int64_t id = 0;
+        size_t start = at;
         TRY(read_number(input, &at, ids->count, &id));
-        TRY(ids_add(ids, id, vocab, input->name));
+        TRY(ids_add(ids, id, input->data + start, at - start, vocab, input->name));
     }
     return OK;
 }
@@ -93,7 +99,9 @@ static Status read_json(const TextInput *input, int64_t vocab, Ids *ids) {
     json_array_foreach(list, i, id) {
         if (!json_is_integer(id))
             return FAILED("%s: entry %zu of the list is not an integer", input->name, i + 1);
-        TRY(ids_add(ids, json_integer_value(id), vocab, input->name));
+        char text[32];
+        int length = snprintf(text, sizeof text, "%lld", (long long)json_integer_value(id));
+        TRY(ids_add(ids, json_integer_value(id), text, (size_t)length, vocab, input->name));
     }
     return OK;
 }

@@ -88,7 +88,8 @@ static Status evaluate(const Job *job, const Dataset *data, int64_t examples, in
     if (!terms) return FAILED("the data has no tokens or labels to compute a loss on");
     result.loss = loss_objective(result.sum, result.counts);
     if (!isfinite(result.loss))
-        return DIVERGED("the loss is %g; the checkpoint's weights are corrupt or diverged", result.loss);
+        return DIVERGED("the loss is %s; the checkpoint's weights are corrupt or diverged",
+                        isnan(result.loss) ? "NaN" : "infinite");
     for (int k = 0; k < LOSS_COUNT; k++)
         if (result.counts[k]) {
             result.part[k] = result.sum[k] / (double)result.counts[k];

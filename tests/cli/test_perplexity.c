@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "cli/corpus.h"
+#include "cli/weights.h"
 #include "data/word_count.h"
 
 #define GOLDEN   WEFT_TEST_DIR "/golden/cases"
@@ -69,6 +70,13 @@ static void test_words(void **state) {
     put_file("short.txt", "Hello", 5);
     CLEANUP(json_decrefp) json_t *brief = eval(at("run"), at("short.txt"), "16", "16", "1");
     assert_true(number(brief, "tokens") == 5 && number(brief, "perplexity") > 1);
+    put_file("letter.txt", "a", 1);
+    ran = program_run("eval", at("run"), at("letter.txt"));
+    assert_contains(ran.out, " (1 token)\nword-level perplexity");
+    ran_done(&ran);
+    copy_with_nan(GOLDEN "/gpt2-generate", at("nan"), "transformer.ln_f.weight");
+    assert_refused(1, "the loss is NaN; the checkpoint's weights are corrupt or diverged", "eval", at("nan"),
+                   at("short.txt"));
 }
 
 /* The published word count of WikiText-2's test set, and the same from small blocks. */

@@ -534,8 +534,9 @@ static void refuses_plans(void **state) {
     assert_refused(2, "--out /tmp is a directory", "plan", "--measure", "--out", "/tmp");
     assert_refused(2, "would distort the measurement", "plan", "--measure", "--out", "/tmp/a.json", "--ranks",
                    "100000");
-    assert_refused(2, "'a.png': --draw writes SVG; expected a name that ends in .svg", "plan", "--draw",
-                   "a.png", "--pp", "4");
+    assert_refused(2,
+                   "'a.png': --draw takes no model, only a file to write; expected a name that ends in .svg",
+                   "plan", "--draw", "a.png", "--pp", "4");
     assert_refused(2, "--model cannot be combined with --draw", "plan", "--draw", "--model", "gpt2");
     assert_refused(2, "--layers cannot be combined with --draw", "plan", "--draw", "--layers", "4");
     assert_refused(2, "--out applies only to --measure", "plan", "--out", "a.json");

@@ -335,8 +335,10 @@ static void wrong_usage(void **state) {
     assert_refused(1, "token 2 is 600; expected an id from 0 to 599", "tokenizer", "decode", "--tokenizer",
                    fixture->bpe, "--ids", "1 600");
     assert_refused(1, "token 1 is -1", "tokenizer", "decode", "--tokenizer", fixture->bpe, "--ids", "-1");
-    assert_refused(1, "expected an id from 0 to 599", "tokenizer", "decode", "--tokenizer", fixture->bpe,
-                   "--ids", "99999999999999999999999");
+    assert_refused(1, "token 1 is 18446744073709551616; expected an id from 0 to 599", "tokenizer", "decode",
+                   "--tokenizer", fixture->bpe, "--ids", "18446744073709551616");
+    assert_refused(1, "token 1 is 99999999999999999999...; expected", "tokenizer", "decode", "--tokenizer",
+                   fixture->bpe, "--ids", "99999999999999999999999");
     assert_refused(1, "found '3x' as token 2", "tokenizer", "decode", "--tokenizer", fixture->bpe, "--ids",
                    "1 3x");
     assert_refused(1, "entry 2 of the list is not an integer", "tokenizer", "decode", "--tokenizer",
