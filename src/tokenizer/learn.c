@@ -50,10 +50,10 @@ static Status check_special(const LearnSpec *spec) {
             at += utf8_next(token + at, size - at, &c);
             if (c == UTF8_INVALID) return USAGE("special token %d is not valid UTF-8", i + 1);
         }
-        if (spec->kind == TOKENIZER_WORDPIECE && strpbrk(token, "\r\n"))
-            return USAGE(
-                "special token %d contains a line break; vocab.txt of WordPiece has one token per line",
-                i + 1);
+        size_t line = strcspn(token, "\r\n");
+        if (spec->kind == TOKENIZER_WORDPIECE && line < size)
+            return USAGE("special token '%.*s...' contains a line break; vocab.txt has one token per line",
+                         (int)line, token);
         for (int other = 0; other < i; other++)
             if (strcmp(spec->special[other], token) == 0)
                 return USAGE("special token '%s' is given twice", token);

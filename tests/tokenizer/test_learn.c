@@ -299,7 +299,7 @@ static void invalid_requests(void **state) {
     const char *lines[] = {"[UNK]", "a\nb"};
     spec.special = lines;
     spec.special_count = 2;
-    assert_fails(try_spec(spec), 2, "special token 2 contains a line break");
+    assert_fails(try_spec(spec), 2, "special token 'a...' contains a line break");
     spec.kind = TOKENIZER_BPE;
     assert_ok(try_spec(spec));
     spec = wordpiece;
