@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -83,6 +84,11 @@ bool path_exists(const char *path) {
 bool path_is_dir(const char *path) {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+bool path_is_special(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
 }
 
 bool dir_is_empty(const char *path) {
@@ -199,9 +205,29 @@ int path_hold(const char *path) {
     return fd;
 }
 
+/* Follows symbolic links to the file, which need not exist. */
+static Status follow_links(const char *path, char **ret_path) {
+    enum { LINKS = 40 };
+    CLEANUP(mem_freep) char *at = NULL;
+    char to[PATH_MAX];
+    ssize_t length;
+    TRY(str_dup(path, &at));
+    for (int i = 0; (length = readlink(at, to, sizeof to - 1)) >= 0; i++) {
+        if (i == LINKS) return FAILED("%s: cannot write: %s", path, strerror(ELOOP));
+        to[length] = 0;
+        CLEANUP(mem_freep) char *from = at;
+        at = NULL;
+        TRY(*to == '/' ? str_dup(to, &at) : path_join(&at, dirname(from), to));
+    }
+    *ret_path = at;
+    at = NULL;
+    return OK;
+}
+
 struct FileWriter {
-    char *path;
-    char *temporary;
+    char *path;      /* as the caller gave it, for messages */
+    char *target;    /* the file to replace */
+    char *temporary; /* NULL: written directly */
     int fd;
     size_t used;
     unsigned char buffer[1 << 16];
@@ -212,8 +238,13 @@ Status file_writer_new(FileWriter **ret_writer, const char *path) {
     TRY(mem_new(1, sizeof *writer, &writer));
     writer->fd = -1;
     TRY(str_dup(path, &writer->path));
-    TRY(str_format(&writer->temporary, "%s.tmp.%ld", path, (long)getpid()));
-    writer->fd = open(writer->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (path_is_special(path)) {
+        writer->fd = open(path, O_WRONLY | O_CLOEXEC);
+    } else {
+        TRY(follow_links(path, &writer->target));
+        TRY(str_format(&writer->temporary, "%s.tmp.%ld", writer->target, (long)getpid()));
+        writer->fd = open(writer->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    }
     if (writer->fd < 0) return FAILED("%s: cannot write: %s", path, strerror(errno));
     flock(writer->fd, LOCK_EX | LOCK_NB); /* see path_clear_leftovers */
     *ret_writer = writer;
@@ -277,12 +308,13 @@ Status file_commit(FileWriter *writer) {
     int closed = close(writer->fd);
     writer->fd = -1;
     if (closed != 0) return FAILED("%s: cannot close: %s", writer->path, strerror(errno));
-    if (rename(writer->temporary, writer->path) != 0)
+    if (!writer->temporary) return OK;
+    if (rename(writer->temporary, writer->target) != 0)
         return FAILED("%s: cannot rename temporary file: %s", writer->path, strerror(errno));
     free(writer->temporary);
     writer->temporary = NULL;
     CLEANUP(mem_freep) char *copy = NULL;
-    TRY(str_dup(writer->path, &copy));
+    TRY(str_dup(writer->target, &copy));
     return dir_sync(dirname(copy));
 }
 
@@ -291,6 +323,7 @@ void file_writer_free(FileWriter *writer) {
     if (writer->fd >= 0) close(writer->fd);
     if (writer->temporary) unlink(writer->temporary);
     free(writer->temporary);
+    free(writer->target);
     free(writer->path);
     free(writer);
 }

@@ -20,7 +20,8 @@ MUST_USE Status file_read(const char *path, size_t limit, char **ret_text, size_
 
 bool path_exists(const char *path);
 bool path_is_dir(const char *path);
-bool dir_is_empty(const char *path); /* false if it cannot be read */
+bool path_is_special(const char *path); /* a device, FIFO or socket */
+bool dir_is_empty(const char *path);    /* false if it cannot be read */
 MUST_USE Status path_join(char **ret_path, const char *dir, const char *name);
 /* The user's cache directory: $WEFT_CACHE, else $XDG_CACHE_HOME/weft, else ~/.cache/weft. *ret_dir is NULL if
  * no variable names one. The directory may not exist yet. */
@@ -37,7 +38,9 @@ MUST_USE Status path_clear_leftovers(const char *path);
 int path_hold(const char *path);
 
 /* Replaces a file atomically: writes a temporary file next to it; file_commit fsyncs it, renames it and
- * fsyncs the directory. file_writer_free without a commit removes the temporary file. */
+ * fsyncs the directory. file_writer_free without a commit removes the temporary file. A symbolic link stays,
+ * and the file that it leads to is replaced. Devices and FIFOs cannot be replaced: they receive the data as
+ * it is written. */
 typedef struct FileWriter FileWriter;
 
 MUST_USE Status file_writer_new(FileWriter **ret_writer, const char *path);

@@ -45,7 +45,7 @@ static Status check_measure(const Invocation *call) {
     if (!args->out) return USAGE("--measure requires --out FILE, the cluster file to write");
     if (path_is_dir(args->out)) return USAGE("--out %s is a directory; expected a file", args->out);
     CLEANUP(file_writer_freep) FileWriter *trial = NULL;
-    if (mpi_launched().rank == 0) TRY(file_writer_new(&trial, args->out));
+    if (mpi_launched().rank == 0 && !path_is_special(args->out)) TRY(file_writer_new(&trial, args->out));
     int64_t threads = config->device.threads ? config->device.threads : 1;
     if (!call->world && !hosts_named(call) && strcmp(config->device.name, "cuda") && ranks * threads > cores)
         return USAGE("%s %lld: %lld threads on %lld cores would distort the measurement; use fewer ranks or "

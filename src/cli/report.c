@@ -276,6 +276,29 @@ static const char *page_path(const ReportArgs *args) {
     return args->out ? args->out : "report.html";
 }
 
+static bool ends_with(const char *text, const char *suffix) {
+    size_t length = strlen(text), tail = strlen(suffix);
+    return length >= tail && !strcmp(text + length - tail, suffix);
+}
+
+/* Whether a file in a directory of runs is a run's own: its records or a checkpoint. */
+static bool is_record(const char *dir, const char *file) {
+    CLEANUP(mem_freep) char *whole = realpath(dir, NULL);
+    size_t length = whole ? strlen(whole) : 0;
+    if (!whole || strncmp(file, whole, length) || file[length] != '/') return false;
+    const char *rest = file + length + 1;
+    return ends_with(rest, ".json") || ends_with(rest, ".jsonl") || !strncmp(rest, "events.out.", 11) ||
+           !strncmp(rest, "checkpoints/", 12);
+}
+
+static Status refuse_records(const Invocation *call, const Results *results, const char *out) {
+    CLEANUP(mem_freep) char *file = realpath(out, NULL);
+    bool own = false;
+    for (size_t i = 0; file && i < call->operand_count; i++) own |= is_record(call->operands[i], file);
+    for (size_t i = 0; file && i < results->count; i++) own |= is_record(results->runs[i].dir, file);
+    return own ? USAGE("--out %s is a file of the run itself; choose another file", out) : OK;
+}
+
 /* Prints the table, or writes it to a file. */
 static Status write_table(const Invocation *call, const ReportArgs *args, const Results *results,
                           json_t **ret_result) {
@@ -348,6 +371,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if ((page || args->out) && path_is_dir(page_path(args)))
         return USAGE("--out %s is a directory; expected a file", page_path(args));
     TRY(load_runs(call, &results));
+    if (page || args->out) TRY(refuse_records(call, &results, page_path(args)));
     if (!page) return write_table(call, args, &results, ret_result);
     CLEANUP(mem_freep) char *charts = NULL;
     bool curves;

@@ -151,6 +151,10 @@ static Status delete_listed(const char *dir, const bool listed[FILES]) {
 
 Status figure_files_begin(const char *page, char **ret_dir) {
     bool listed[FILES], every[FILES];
+    if (path_is_special(page)) {
+        *ret_dir = NULL;
+        return OK;
+    }
     for (int at = 0; at < TRIES; at++) {
         CLEANUP(mem_freep) char *dir = NULL;
         bool is_usable = false;
@@ -171,6 +175,7 @@ Status figure_files_begin(const char *page, char **ret_dir) {
 Status figure_files_end(const char *page, const char *dir) {
     CLEANUP(mem_freep) char *list = NULL;
     bool listed[FILES], any = false;
+    if (!dir) return OK;
     for (size_t i = 0; i < FILES; i++) {
         TRY(has_file(dir, i, &listed[i]));
         any |= listed[i];

@@ -1,5 +1,6 @@
 /* Tests file access: reads reject anything but regular files, and writes are atomic, even when the disk is
  * full or the path is invalid. */
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -27,6 +28,43 @@ static void test_write_and_read(void **state) {
     assert_int_equal(size, 180000);
     assert_memory_equal(text + 6 * 29999, "29999\n", 7);
     free(text);
+    assert_entries(folder->dir, 1);
+}
+
+/* A link stays, and the file that it leads to is replaced or created. */
+static void test_writes_follow_links(void **state) {
+    Folder *folder = *state;
+    const char *link = folder_path(folder, "link"), *loop = folder_path(folder, "loop");
+    assert_ok(dir_make(folder_path(folder, "dir")));
+    assert_int_equal(symlink("dir/second", link), 0);
+    assert_int_equal(symlink("file", folder_path(folder, "dir/second")), 0);
+    assert_int_equal(symlink("loop", loop), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_ok(file_replace(link, i ? "new" : "old", 3));
+        assert_content(folder_path(folder, "dir/file"), i ? "new" : "old");
+    }
+    struct stat info;
+    assert_int_equal(lstat(link, &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    assert_fails(file_replace(loop, "x", 1), STATUS_FAILED, "loop: cannot write: Too many levels");
+    assert_entries(folder->dir, 3);
+    assert_entries(folder_path(folder, "dir"), 2);
+}
+
+static void test_writes_into_a_fifo(void **state) {
+    Folder *folder = *state;
+    const char *pipe = folder_path(folder, "pipe");
+    char text[8] = "";
+    struct stat info;
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    int reader = open(pipe, O_RDONLY | O_NONBLOCK);
+    assert_true(reader >= 0);
+    assert_ok(file_replace(pipe, "data", 4));
+    assert_int_equal(read(reader, text, sizeof text), 4);
+    assert_string_equal(text, "data");
+    close(reader);
+    assert_int_equal(lstat(pipe, &info), 0);
+    assert_true(S_ISFIFO(info.st_mode));
     assert_entries(folder->dir, 1);
 }
 
@@ -254,6 +292,8 @@ static void test_fingerprint(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(test_write_and_read),
+        IN_FOLDER(test_writes_follow_links),
+        IN_FOLDER(test_writes_into_a_fifo),
         IN_FOLDER(test_uncommitted_writes_are_discarded),
         IN_FOLDER(test_full_disk),
         IN_FOLDER(test_invalid_paths),

@@ -89,6 +89,10 @@ static void reports(const Fixture *fixture) {
     assert_refused(2, "is a directory; expected a file", "report", run, "--out", run);
     snprintf(wrote, sizeof wrote, "%s-figures", run);
     assert_false(path_exists(wrote));
+    snprintf(wrote, sizeof wrote, "%s/summary.json", run);
+    assert_refused(2, "summary.json is a file of the run itself", "report", fixture->out, "--out", wrote);
+    assert_refused(2, "results.json is a file of the run itself", "report", fixture->out, "--out", lost,
+                   "--format", "csv");
     assert_refused(2, "contains a run; choose another --out", "compare", fixture->recipe, "--out", run);
     assert_refused(2, "contains a comparison; choose another --out", "train", "--config", fixture->recipe,
                    "--run", "halves", "--quiet", "--out", fixture->out);
