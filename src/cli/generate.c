@@ -26,7 +26,7 @@ static const Option prompt_options[] = {
      .help = "Directory of a GPT-2 or Llama checkpoint, or run directory (its newest checkpoint)."},
     {OPT_TEXT("tokenizer", GenerateConfig, tokenizer, "DIR"), .shown = "the files in the model's directory",
      .help = "Tokenizer: a directory, one of its files (tokenizer.json, vocab.json, vocab.txt), or bytes."},
-    {OPT_LIST("prompt", GenerateConfig, prompts, "TEXT"), .one_each = true,
+    {OPT_LIST("prompt", GenerateConfig, prompts, "TEXT"), .one_each = true, .any_bytes = true,
      .help = "Text to continue; - is standard input. An empty or missing prompt starts from the end token. "
              "Repeat for several prompts."},
     {OPT_LIST("prompt-file", GenerateConfig, files, "FILE"), .one_each = true,

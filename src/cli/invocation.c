@@ -22,6 +22,7 @@
 #include "cli/keys.h"
 #include "cli/optimizer.h"
 #include "comm/mpi.h"
+#include "tokenizer/tokenizer.h"
 
 /* clang-format off */
 static const Option common_table[] = {
@@ -383,6 +384,29 @@ static Status settle_operands(Invocation *call) {
     return at < count ? refuse_operand(call, operands[at], given) : OK;
 }
 
+static bool is_utf8(const char *text) {
+    size_t first;
+    return !text || text_invalid_utf8(text, strlen(text), &first) == 0;
+}
+
+/* Results and a run's config.json are JSON, which can only name what is UTF-8. */
+static Status check_utf8(const Invocation *call) {
+    for (size_t i = 0; i < call->slot_count; i++) {
+        const Slot *slot = &call->slots[i];
+        bool list = slot->option->type == OPTION_LIST;
+        if (slot->option->any_bytes || (!list && slot->option->type != OPTION_TEXT)) continue;
+        const char *const *texts = list ? *(const char *const *const *)slot->field : slot->field;
+        for (int k = 0; k < (list ? *slot->count : 1); k++)
+            if (!is_utf8(texts[k]))
+                return USAGE("--%s: expected %s in UTF-8, found '%s'", slot->option->name,
+                             slot->option->placeholder, texts[k]);
+    }
+    for (size_t i = 0; i < call->operand_count; i++)
+        if (!is_utf8(call->operands[i]))
+            return USAGE("'%s' is not valid UTF-8; rename it", call->operands[i]);
+    return OK;
+}
+
 /* Why a run that is to be resumed lacks a required option: its directory has no settings. */
 static Status check_resume(const Invocation *call) {
     const Slot *resume = call->command->resumes ? invocation_slot(call, "resume") : NULL;
@@ -463,6 +487,7 @@ Status invocation_read_from(Invocation **ret_call, const Command *command, int a
         if (call->config_path) TRY(configfile_apply(call));
         TRY(read_line(call, argc, argv));
         TRY(settle_operands(call));
+        TRY(check_utf8(call));
         TRY(fetched_settle(call));
         TRY(check_complete(call));
         TRY(optimizer_settle(call));

@@ -307,8 +307,12 @@ json_t *option_json(const Option *option, const void *field, const int *count) {
     case OPTION_SEED: return seed_json(*(const uint64_t *)field);
     case OPTION_LIST: {
         json_t *list = json_array();
+        const char *const *entries = *(const char *const *const *)field;
         for (int i = 0; i < *count; i++)
-            json_array_append_new(list, json_string((*(const char *const *const *)field)[i]));
+            if (json_array_append_new(list, json_string(entries[i])) != 0) {
+                json_decref(list);
+                return NULL;
+            }
         return list;
     }
     default: {

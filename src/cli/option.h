@@ -39,6 +39,7 @@ typedef struct Option {
     size_t count_offset; /* LIST: offset of the entry count */
     bool one_each;       /* LIST: one entry per occurrence; it may be empty or start with a dash */
     bool may_be_empty;   /* TEXT: accept the empty string */
+    bool any_bytes;      /* TEXT, LIST: accept text that is not UTF-8 */
     bool inverted;       /* FLAG: the field stores the negation of the flag */
     bool required;
     double low, high;               /* INT, FLOAT, SIZE: the valid range; both 0: any value */

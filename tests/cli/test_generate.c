@@ -221,7 +221,7 @@ static void stops_at_strings(void **state) {
     }
     assert_line_fails("$WEFT generate --model run --prompt x --stop ''", 2, "stop string 1 is empty");
     assert_line_fails("$WEFT generate --model run --prompt x --stop a --stop \"$(printf '\\303')\"", 2,
-                      "stop string 2 is not valid UTF-8");
+                      "--stop: expected TEXT in UTF-8");
 }
 
 /* Each sample ends independently, for its own reason. */

@@ -153,6 +153,17 @@ static void wrong_cpu_variables(void **state) {
     }
 }
 
+/* Names are stored as JSON; text to encode may be any bytes. */
+static void names_are_utf8(void **state) {
+    (void)state;
+    assert_refused(2, "--data: expected FILE in UTF-8, found 'caf\xEF\xBF\xBD'", "train", "caf\xE9");
+    assert_refused(2, "--out: expected DIR in UTF-8", "quantize", "model", "caf\xE9");
+    assert_refused(2, "'caf\xEF\xBF\xBD' is not valid UTF-8; rename it", "info", "caf\xE9");
+    Ran ran = program_run("tokenizer", "encode", "--tokenizer", "bytes", "--text", "\xE9");
+    assert_string_equal(ran.out, "233\n");
+    ran_done(&ran);
+}
+
 static void json_is_one_object(void **state) {
     (void)state;
     static const char *const lines[][6] = {{"version", "--json"},
@@ -163,7 +174,7 @@ static void json_is_one_object(void **state) {
                                            {"nonsense", "--json"},
                                            {"train", "--data", "/nonexistent/file", "--json"},
                                            {"train", "--data", "/no/\xFF\x1B[31m", "--json"}};
-    static const int codes[] = {0, 0, 0, 0, 2, 2, 1, 1};
+    static const int codes[] = {0, 0, 0, 0, 2, 2, 1, 2};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         Ran ran = program_run_to(NULL, lines[i]);
         json_t *json = NULL;
@@ -214,13 +225,14 @@ static void closed_pipe(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(versions),           cmocka_unit_test(no_command),
-        cmocka_unit_test(mistyped_names),     cmocka_unit_test(long_input),
-        cmocka_unit_test(wrong_values),       cmocka_unit_test(wrong_arguments),
-        cmocka_unit_test(contradictions),     cmocka_unit_test(unsupported_layouts),
-        cmocka_unit_test(without_a_gpu),      cmocka_unit_test(wrong_cpu_variables),
-        cmocka_unit_test(json_is_one_object), cmocka_unit_test(trace_on_request),
-        cmocka_unit_test(full_disk),          cmocka_unit_test(closed_pipe),
+        cmocka_unit_test(versions),         cmocka_unit_test(no_command),
+        cmocka_unit_test(mistyped_names),   cmocka_unit_test(long_input),
+        cmocka_unit_test(wrong_values),     cmocka_unit_test(wrong_arguments),
+        cmocka_unit_test(contradictions),   cmocka_unit_test(unsupported_layouts),
+        cmocka_unit_test(without_a_gpu),    cmocka_unit_test(wrong_cpu_variables),
+        cmocka_unit_test(names_are_utf8),   cmocka_unit_test(json_is_one_object),
+        cmocka_unit_test(trace_on_request), cmocka_unit_test(full_disk),
+        cmocka_unit_test(closed_pipe),
     };
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }
