@@ -17,7 +17,7 @@ typedef enum {
     STATUS_STOPPED,    /* stopped on request, usually by a signal: exit code 1 */
     STATUS_DIVERGED,   /* NaN or Inf where training needs numbers: exit code 1 */
     STATUS_DAMAGED,    /* the contents of a file are damaged or invalid: exit code 1 */
-    STATUS_REFUSED,    /* there is not enough memory or disk space to start: exit code 1 */
+    STATUS_REFUSED,    /* there is not enough memory, disk space or data to start: exit code 1 */
     STATUS_SAVED = 75, /* stopped, and everything done so far is in a checkpoint: exit code 75 */
 } StatusKind;
 

@@ -66,11 +66,14 @@ typedef enum { TASK_LM, TASK_MLM, TASK_SPAN, TASK_CLASSIFY } Task;
 typedef struct DataSpec {
     const char *const *paths;
     int path_count;
+    const char *const *sources; /* what the paths were made from, for messages; NULL: the paths themselves */
+    int source_count;
     DataFormat format; /* AUTO: by file name, see data_format_of; TEXT is not allowed */
     Task task;
-    int64_t seq;   /* sequence length T */
-    int64_t vocab; /* a token outside it is an error that names the file and offset */
-    int64_t types; /* token types of the model; 0: the model has no type embeddings */
+    int64_t seq;    /* sequence length T */
+    bool fixed_seq; /* users cannot choose it */
+    int64_t vocab;  /* a token outside it is an error that names the file and offset */
+    int64_t types;  /* token types of the model; 0: the model has no type embeddings */
     int64_t labels;
     ProblemType problem; /* classify; AUTO is single-label */
     SpecialTokens special;

@@ -13,6 +13,7 @@
 
 #include "base/memory.h"
 #include "base/rng.h"
+#include "base/setting.h"
 #include "data/data.h"
 #include "data/examples.h"
 #include "data/ids.h"
@@ -175,8 +176,10 @@ static void keep_part(Dataset *data, int64_t size) {
 
 /* "text.txt", or "text.txt and 3 more". */
 static Status describe_files(const DataSpec *spec, char **ret_text) {
-    if (spec->path_count == 1) return str_dup(spec->paths[0], ret_text);
-    return str_format(ret_text, "%s and %d more", spec->paths[0], spec->path_count - 1);
+    const char *const *names = spec->sources ? spec->sources : spec->paths;
+    int count = spec->sources ? spec->source_count : spec->path_count;
+    if (count == 1) return str_dup(names[0], ret_text);
+    return str_format(ret_text, "%s and %d more", names[0], count - 1);
 }
 
 static Status too_little(const DataSpec *spec, const char *unit, int64_t have, int64_t all, int64_t need) {
@@ -184,14 +187,16 @@ static Status too_little(const DataSpec *spec, const char *unit, int64_t have, i
     CLEANUP(mem_freep) char *of_total = NULL;
     TRY(describe_files(spec, &files));
     TRY(str_format(&of_total, " of %lld", (long long)all));
-    return FAILED("%s: too little data: %lld%s %s; expected at least %lld", files, (long long)have,
-                  have < all ? of_total : "", unit, (long long)need);
+    return REFUSED("%s: too little data: %lld%s %s; expected at least %lld", files, (long long)have,
+                   have < all ? of_total : "", unit, (long long)need);
 }
 
 static Status too_few_tokens(const DataSpec *spec, int64_t have, int64_t all, int64_t need) {
     CLEANUP(status_freep) Status status = too_little(spec, "tokens", have, all, need);
-    return FAILED("%s for a sequence length of %lld; use a smaller {seq} or more data",
-                  status_message(status), (long long)spec->seq);
+    char smaller[32];
+    setting_print(smaller, sizeof smaller, "a smaller {seq} or ");
+    return REFUSED("%s for a sequence length of %lld; use %smore data", status_message(status),
+                   (long long)spec->seq, spec->fixed_seq ? "" : smaller);
 }
 
 /* Moves a cut to the start of the next document or, if there is none, of the next sentence. */

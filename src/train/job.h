@@ -37,6 +37,7 @@ typedef struct Job {
     char *scratch_dir; /* temporary directory for token files; removed with the job */
     bool first;        /* rank 0, which prints warnings */
     int64_t seq;
+    bool fixed_seq; /* users cannot choose seq; set before job_data */
     SpecialTokens special;
     int64_t end_token; /* ends a document of the data; -1: none */
     bool next_sentence, no_masks;

@@ -369,6 +369,7 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
         .path_count = count,
         .task = job->task,
         .seq = job->seq,
+        .fixed_seq = job->fixed_seq,
         .vocab = config->vocab,
         .types = config->types,
         .labels = config->labels,
@@ -393,6 +394,8 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
         TRY(dataset_check_task(&spec, FORMAT_TEXT));
         TRY(prepare_text(job, paths, count, &dir));
         prepared[0] = dir;
+        spec.sources = paths;
+        spec.source_count = count;
         spec.paths = prepared;
         spec.path_count = 1;
         spec.format = FORMAT_TOKENS;
@@ -420,7 +423,8 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
         data = NULL;
         return OK;
     }
-    if (!dir || status_exit_code(status) == STATUS_USAGE) return status;
+    if (!dir || status_exit_code(status) == STATUS_USAGE || status_kind(status) == STATUS_REFUSED)
+        return status;
     return status_wrap(status, "%s, tokenized earlier (remove %s to tokenize it again)", paths[0], dir);
 }
 

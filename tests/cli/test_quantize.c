@@ -293,6 +293,11 @@ static void test_outliers(void **state) {
     assert_ok(file_replace(at("empty.txt"), "", 0));
     assert_refused(1, "empty.txt", "quantize", "--model", at("wild"), "--out", out, "--calibrate",
                    at("empty.txt"));
+    assert_ok(file_replace(at("short.txt"), "a", 1));
+    Ran ran = program_run("quantize", at("wild"), out, "--calibrate", at("short.txt"));
+    assert_int_equal(ran.code, 1);
+    assert_contains(ran.err, "; use more data\n");
+    ran_done(&ran);
     assert_refused(2, "drop one of them", "quantize", "--model", at("wild"), "--out", out, "--calibrate",
                    at("train.txt"), "--no-balance");
 }

@@ -57,6 +57,19 @@ static void repeats_warnings(void **state) {
     }
 }
 
+/* A text that is too short is not the cache's fault. */
+static void names_short_text(void **state) {
+    (void)state;
+    put_text("short.txt", "to be");
+    Ran ran = program_run("train", "--tokenizer", at("bpe"), "--data", at("short.txt"), TINY, "--steps", "1",
+                          "--no-cache");
+    assert_int_equal(ran.code, 1);
+    assert_contains(ran.err, "short.txt: too little data: ");
+    assert_contains(ran.err, "use a smaller --seq or more data");
+    assert_null(strstr(ran.err, "tokenized earlier"));
+    ran_done(&ran);
+}
+
 /* The first run prepares the text and the second finds it in the cache. The model has the tokenizer's
  * vocabulary, and the checkpoint includes the tokenizer. */
 static void cached(void **state) {
@@ -320,6 +333,7 @@ static void described(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(repeats_warnings),
+        cmocka_unit_test(names_short_text),
         cmocka_unit_test(cached),
         cmocka_unit_test(same_from_every_format),
         cmocka_unit_test(separate_documents),
