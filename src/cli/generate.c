@@ -325,6 +325,7 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
                                     .dtype = precision.dtype,
                                     .cache = config->kv}));
     progress_end(progress);
+    engine->device->advice = "a smaller {batch} or {max-tokens}, or {kv} int8";
     device_allow_tf32(engine->device, precision.tf32);
     warn_unused(&engine->report, config->model);
     if (config->interactive) return run_chat(config, engine, &spec, tokenizer, &stops, prompts > 0);

@@ -85,6 +85,7 @@ static Status measure(Group *world, const RanksConfig *config, Measured *measure
     CLEANUP(stream_freep) Stream *stream = NULL;
     CLEANUP(dev_free) Buffer buffer = {0};
     TRY(device_new_cpu(&device, 1));
+    device->advice = "a smaller {size}";
     if (world->size > 1) TRY(links_measure(&measured->links, world, device));
     TRY(stream_new(&stream, device));
     TRY(dev_alloc(device, MEM_COMM, (size_t)config->size, &buffer));

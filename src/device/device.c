@@ -38,18 +38,15 @@ static void describe_use(const Device *device, char *text, size_t size) {
 }
 
 static Status out_of_memory(const Device *device, MemTag tag, size_t bytes) {
-    char more[FORMAT_SIZE], use[256], offload[32] = "", limit[FORMAT_SIZE + 32] = "", size[FORMAT_SIZE];
+    char more[FORMAT_SIZE], use[256], limit[FORMAT_SIZE + 32] = "", size[FORMAT_SIZE];
+    CLEANUP(mem_freep) char *advice = device->advice ? setting_spell(device->advice) : NULL;
     if (device->limit) snprintf(limit, sizeof limit, ", limit %s", format_bytes(size, (double)device->limit));
-    if (!device_is_host(device)) setting_print(offload, sizeof offload, "{offload} params, ");
     describe_use(device, use, sizeof use);
     /* Memory of a GPU may still belong to ranks that are ending. */
     StatusKind kind = device_is_host(device) ? STATUS_REFUSED : STATUS_FAILED;
-    return status_new(kind, __FILE__, __LINE__,
-                      "out of memory: cannot allocate %s for %s; in use: %s%s. Try a smaller {micro-batch}, "
-                      "{recompute} block, %sa "
-                      "higher {zero} on more ranks, or a smaller model",
+    return status_new(kind, __FILE__, __LINE__, "out of memory: cannot allocate %s for %s; in use: %s%s%s%s",
                       format_bytes(more, (double)bytes), tag_names[tag], use[0] ? use : "nothing", limit,
-                      offload);
+                      advice ? ". Try " : "", advice ? advice : "");
 }
 
 static Status check_limit(const Device *device, MemTag tag, size_t bytes) {

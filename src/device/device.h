@@ -70,11 +70,12 @@ struct Device {
     int planned;       /* dry runs: compute capability of the planned GPU (90 is 9.0); 0: not known */
     MemStat mem[MEM_TAGS];
     MemStat total;
-    MemStat host;      /* see dev_alloc_host */
-    size_t limit;      /* maximum total bytes; 0: no limit */
-    size_t host_limit; /* CPU: the same for all ranks of this host together */
-    bool keep;         /* after a failure: leak memory, since other ranks may still write to it */
-    OpLog *op_log;     /* records all operations, mainly in dry runs; may be NULL */
+    MemStat host;       /* see dev_alloc_host */
+    size_t limit;       /* maximum total bytes; 0: no limit */
+    size_t host_limit;  /* CPU: the same for all ranks of this host together */
+    const char *advice; /* what users can try if memory runs out, see base/setting.h; NULL: nothing */
+    bool keep;          /* after a failure: leak memory, since other ranks may still write to it */
+    OpLog *op_log;      /* records all operations, mainly in dry runs; may be NULL */
     void *impl;
 };
 

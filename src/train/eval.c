@@ -22,6 +22,7 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
     CLEANUP(job_freep) Job *job = NULL;
     TRY(progress_new(&progress, config->settings.report.log, "eval", 0, 5, config->settings.report.quiet));
     TRY(job_new(&job, &config->settings, JOB_EVAL));
+    job->device->advice = "a smaller {batch} or {seq}, or {zero} 3 on more ranks";
     if (!job->model_dir)
         return USAGE("{model} %s: not a checkpoint directory; eval needs trained weights",
                      config->settings.model.name);

@@ -257,6 +257,9 @@ Status job_default_optim(Settings *settings) {
     return OK;
 }
 
+#define TRY_SMALLER   "a smaller {micro-batch}, {recompute} block, "
+#define TRY_SPLITTING "a higher {zero} on more ranks, or a smaller model"
+
 static Status resolve_device(Job *job) {
     const DeviceSettings *device = &job->settings.device;
     Precision precision = {0};
@@ -264,6 +267,9 @@ static Status resolve_device(Job *job) {
     TRY(kernels_precision(device->name, device->precision, &precision));
     if (!device->on) TRY(device_new(&job->own_device, device->name, 0, (int)device->threads));
     job->device = device->on ? device->on : job->own_device;
+    if (job->settings.run.train)
+        job->device->advice = device_is_host(job->device) ? TRY_SMALLER TRY_SPLITTING
+                                                          : TRY_SMALLER "{offload} params, " TRY_SPLITTING;
     if (device_is_dryrun(job->device)) return OK;
     device_allow_tf32(job->device, precision.tf32);
     if (precision.fp8) TRY(device_check_fp8(job->device));

@@ -165,6 +165,7 @@ static void all_fail_with_one_message(void **state) {
     assert_int_equal(occurrences(ran.err, "\n"), 1);
     assert_int_equal(strncmp(ran.err, "weft: error: rank ", 18), 0);
     assert_contains(ran.err, ": out of memory: cannot allocate 100 TB");
+    assert_contains(ran.err, ". Try a smaller --size\n");
     assert_string_equal(ran.out, "");
     ran_done(&ran);
     ran = shell_line("mpirun -n 3 $WEFT ranks --sise 1MB");

@@ -71,6 +71,9 @@ static void test_limit(void **state) {
     assert_fails(dev_alloc(device, MEM_OPTIMIZER, 4001, &b), STATUS_FAILED,
                  "4.00 kB for optimizer; in use: params 6.00 kB");
     assert_fails(dev_alloc(device, MEM_OPTIMIZER, SIZE_MAX, &b), STATUS_FAILED, "limit 10.0 kB");
+    device->advice = "a smaller {batch}";
+    assert_fails(dev_alloc(device, MEM_OPTIMIZER, SIZE_MAX, &b), STATUS_FAILED,
+                 "limit 10.0 kB. Try a smaller --batch");
     assert_int_equal(b.bytes, 77); /* unchanged on failure */
     assert_int_equal(device->mem[MEM_OPTIMIZER].peak, 0);
     assert_ok(dev_alloc(device, MEM_OPTIMIZER, 4000, &b));
