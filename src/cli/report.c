@@ -71,7 +71,7 @@ static Status add_run(Results *results, const char *dir, bool *ret_any) {
     TRY(name_of(dir, &name));
     TRY(results_add(results, name, dir, &run));
     TRY(run_look(run));
-    *ret_any = run->state != RUN_WAITING || run->settings || run->error;
+    *ret_any = run->state != RUN_WAITING || rundir_is_config(run->settings) || run->error;
     return OK;
 }
 

@@ -65,12 +65,15 @@ static Status trim_metrics(const char *path, int64_t step) {
     return OK;
 }
 
-/* Whether a config.json belongs to a run, not to a model or another program. */
+bool rundir_is_config(const json_t *config) {
+    bool length = json_object_get(config, "steps") || json_object_get(config, "epochs");
+    return length && json_object_get(config, "data");
+}
+
 static bool is_run_config(const char *path) {
     json_t *json = NULL;
     Status status = json_read_file(path, &json);
-    bool length = json_object_get(json, "steps") || json_object_get(json, "epochs");
-    bool is_run = !status && length && json_object_get(json, "data");
+    bool is_run = !status && rundir_is_config(json);
     status_free(status);
     json_decref(json);
     return is_run;

@@ -33,6 +33,8 @@ MUST_USE Status rundir_summary(RunDir *dir, const json_t *summary);
 
 /* Whether the directory contains a run that has started. */
 MUST_USE Status rundir_has_run(const char *path, bool *ret_run);
+/* Whether the contents of a config.json are a run's settings, not those of a model or another program. */
+bool rundir_is_config(const json_t *config);
 /* Whether a process on this host currently holds the directory's lock. */
 bool rundir_held(const char *path);
 

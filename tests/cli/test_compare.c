@@ -82,6 +82,9 @@ static void reports(const Fixture *fixture) {
     assert_contains(ran.out, "results.json");
     ran_done(&ran);
     assert_refused(2, "contains no run", "report", fixture->dir);
+    snprintf(wrote, sizeof wrote, "%s/config.json", empty);
+    assert_ok(file_replace(wrote, "{\"model_type\": \"gpt2\"}", 22));
+    assert_refused(2, "contains no run", "report", empty);
     assert_refused(2, "/nowhere: no such directory", "report", "/nowhere");
     assert_refused(2, "/nowhere: no such directory", "report", "--watch", "/nowhere");
     assert_refused(2, "not a run directory", "report", page);
