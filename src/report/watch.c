@@ -188,11 +188,18 @@ static Status read_metrics(Watch *watch) {
 
 /* ---- state ---- */
 
+/* Whether the summary is of the metrics, not of a run that was since resumed and killed. Times may have been
+ * lost in a copy, so it is enough that both end at the same step. */
+static bool is_summed_up(const Watch *watch) {
+    const Curve *loss = &watch->loss;
+    if (!watch->summary.json) return false;
+    if (written_ns(watch->dir, RUN_SUMMARY_FILE) >= watch->written_ns) return true;
+    return loss->count && loss->step[loss->count - 1] == watch->summary.steps;
+}
+
 static WatchState find_state(const Watch *watch) {
-    int64_t summed = written_ns(watch->dir, RUN_SUMMARY_FILE);
     if (!rundir_held(watch->dir)) {
-        if (watch->summary.json && summed >= watch->written_ns)
-            return watch->summary.interrupted ? WATCH_INTERRUPTED : WATCH_FINISHED;
+        if (is_summed_up(watch)) return watch->summary.interrupted ? WATCH_INTERRUPTED : WATCH_FINISHED;
         if (watch->summary_wrong || now_ns() - watch->written_ns > LOST_NS) return WATCH_LOST;
     }
     return watch->loss.count ? WATCH_RUNNING : WATCH_STARTING;

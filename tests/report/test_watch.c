@@ -1,4 +1,7 @@
 /* Following a run that is in progress. */
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include "report/run.h"
 #include "report/watch.h"
 
@@ -100,6 +103,26 @@ static void follows(void **state) {
     assert_fails(watch_new(&watch, fixture->dir), STATUS_USAGE, "contains no run");
 }
 
+/* A copy may have lost the times of the files. */
+static void recognizes_copies(void **state) {
+    const Fixture *fixture = *state;
+    char dir[128], path[160];
+    static const char *const metrics[] = {"{\"step\":6,\"loss\":5}\n", METRICS};
+    static const WatchState expected[] = {WATCH_FINISHED, WATCH_LOST}; /* the second was resumed and killed */
+    snprintf(dir, sizeof dir, "%s/copy", fixture->dir);
+    for (int i = 0; i < 2; i++) {
+        Watch *watch = NULL;
+        write_run(fixture, "copy", SUMMARY("500", "1200", "false"), metrics[i]);
+        snprintf(path, sizeof path, "%s/summary.json", dir);
+        assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[2]){{1000, 0}, {1000, 0}}, 0), 0);
+        snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+        assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[2]){{2000, 0}, {2000, 0}}, 0), 0);
+        assert_ok(watch_new(&watch, dir));
+        assert_int_equal(watch_state(watch), expected[i]);
+        watch_free(watch);
+    }
+}
+
 /* A run that is counted in epochs does not know its steps. */
 static void shows_epochs(void **state) {
     const Fixture *fixture = *state;
@@ -122,6 +145,7 @@ static void shows_epochs(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(fits_terminals), TEST(follows), TEST(shows_epochs)};
+    const struct CMUnitTest tests[] = {TEST(fits_terminals), TEST(follows), TEST(recognizes_copies),
+                                       TEST(shows_epochs)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
