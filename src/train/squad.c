@@ -2,8 +2,10 @@
  * paths give identical scores. */
 #include "train/squad.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
@@ -173,9 +175,12 @@ static Status write_answers(const char *out, const Answers *answers) {
     TRY(dir_make(out));
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         CLEANUP(mem_freep) char *path = NULL;
-        if (!files[i].json) continue;
         TRY(path_join(&path, out, files[i].name));
-        TRY(json_write_file(path, files[i].json));
+        if (files[i].json)
+            TRY(json_write_file(path, files[i].json));
+        else if (unlink(path) != 0 &&
+                 errno != ENOENT) /* an earlier evaluation's does not fit these answers */
+            return FAILED("%s: cannot remove: %s", path, strerror(errno));
     }
     return OK;
 }

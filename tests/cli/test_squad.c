@@ -152,10 +152,16 @@ static void small_model_memorizes_its_questions(void **state) {
         assert_true(fabs(number(result, "loss") - number(ways[i], "loss")) < 1e-5);
         assert_true(fabs(number(result, "best_f1_thresh") - number(ways[i], "best_f1_thresh")) < 1e-3);
     }
-    /* Questions that were not evaluated do not affect the score. */
+    /* Questions that were not evaluated do not affect the score. A file of an earlier evaluation, which this
+     * one does not write, is removed. */
+    CLEANUP(mem_freep) char *reused = inside("reused");
+    CLEANUP(mem_freep) char *stale = inside("reused/nbest_predictions.json");
+    assert_ok(dir_make(reused));
+    assert_ok(file_replace(stale, "{}", 2));
     CLEANUP(json_decrefp)
     json_t *some = json_of("eval", "--task", "squad", "--model", run, "--data", data, "--batch", "3",
-                           "--max-batches", "1", "--quiet");
+                           "--max-batches", "1", "--out", reused, "--quiet");
+    assert_false(path_exists(stale));
     assert_true(number(some, "missing") > 0 && number(some, "best_f1") <= 100);
     /* The loss equals the validation loss of training. */
     CLEANUP(json_decrefp) json_t *summary = NULL;
