@@ -376,7 +376,9 @@ Status launch(Invocation *call, int64_t ranks, bool stops, bool *ret_here) {
     TRY(launch_join(call, JOIN_LIMIT));
     TRY(check_srun(call));
     if (!call->world && ranks <= 1 && hosts_on_line(call))
-        return USAGE("--hosts and --hostfile say where --ranks starts ranks; pass --ranks N");
+        return invocation_given(call, "ranks")
+                   ? USAGE("--ranks 1 runs in this process; remove --hosts and --hostfile, or use more ranks")
+                   : USAGE("--hosts and --hostfile say where --ranks starts ranks; pass --ranks N");
     if (call->world && ranks && ranks != call->world->size)
         return USAGE("--ranks %lld does not match the %d rank%s that the launcher started; remove --ranks",
                      (long long)ranks, call->world->size, PLURAL(call->world->size));

@@ -422,6 +422,8 @@ static void refuses_wrong_hosts(void **state) {
     assert_refused(1, "--hostfile: /nowhere: cannot open", "ranks", "--ranks", "2", "--hostfile", "/nowhere");
     assert_refused(1, "false could not start ranks on node1:2; check that ssh reaches", "ranks", "--ranks",
                    "2", "--hosts", "node1:2");
+    assert_refused(2, "--ranks 1 runs in this process", "ranks", "--ranks", "1", "--hosts", "node1:2");
+    assert_refused(2, "pass --ranks N", "ranks", "--hosts", "node1:2");
     unsetenv("WEFT_MPIRUN");
 }
 
