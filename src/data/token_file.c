@@ -39,6 +39,16 @@ const char *tokenizer_id_text(const TokenizerId *id, char buffer[TOKENIZER_ID_TE
     return buffer;
 }
 
+Status tokenizer_id_check(const TokenizerId *id, const char *name, const char *checkpoint) {
+    CLEANUP(tokenizer_freep) Tokenizer *own = NULL;
+    TRY(tokenizer_load(&own, checkpoint));
+    TokenizerId existing = tokenizer_id(own);
+    if (tokenizer_id_same(id, &existing)) return OK;
+    char text[TOKENIZER_ID_TEXT], existing_text[TOKENIZER_ID_TEXT];
+    return USAGE("the tokenizer %s (%s) differs from that of the checkpoint %s (%s)", name,
+                 tokenizer_id_text(id, text), checkpoint, tokenizer_id_text(&existing, existing_text));
+}
+
 int token_file_token_width(int64_t vocab) {
     return vocab <= 1 << 16 ? 2 : 4;
 }

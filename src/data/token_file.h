@@ -52,6 +52,8 @@ bool tokenizer_id_same(const TokenizerId *a, const TokenizerId *b);
 /* Writes "bpe, 50257 tokens, 0123456789abcdef" to the buffer and returns it. */
 enum { TOKENIZER_ID_TEXT = 96 };
 const char *tokenizer_id_text(const TokenizerId *id, char buffer[TOKENIZER_ID_TEXT]);
+/* Refuses a tokenizer that differs from the one in the checkpoint directory. `name` is for messages. */
+MUST_USE Status tokenizer_id_check(const TokenizerId *id, const char *name, const char *checkpoint);
 
 typedef struct TokenFileInfo {
     TokenizerId tokenizer;

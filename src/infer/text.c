@@ -18,18 +18,6 @@ static Status check_vocab(const char *dir, const ModelConfig *config, const char
         name, (long long)tokenizer_vocab(tokenizer), dir, (long long)config->vocab, VOCAB_PADDING - 1);
 }
 
-/* Refuses a tokenizer that differs from the checkpoint's own, though their sizes may match. */
-static Status check_same(const char *dir, const char *name, const Tokenizer *tokenizer) {
-    CLEANUP(tokenizer_freep) Tokenizer *own = NULL;
-    if (!tokenizer_exists(dir)) return OK;
-    TRY(tokenizer_load(&own, dir));
-    TokenizerId asked = tokenizer_id(tokenizer), existing = tokenizer_id(own);
-    if (tokenizer_id_same(&asked, &existing)) return OK;
-    char asked_text[TOKENIZER_ID_TEXT], existing_text[TOKENIZER_ID_TEXT];
-    return USAGE("the tokenizer %s (%s) differs from that of the checkpoint %s (%s)", name,
-                 tokenizer_id_text(&asked, asked_text), dir, tokenizer_id_text(&existing, existing_text));
-}
-
 /* A padded byte vocabulary is recognized by its end token. */
 static bool is_byte_vocab(const ModelConfig *config) {
     return config->vocab == BYTE_VOCAB_GPT2 ||
@@ -48,7 +36,10 @@ Status text_tokenizer(const char *dir, const ModelConfig *config, const char *na
     else if (name)
         TRY(tokenizer_load(&tokenizer, name));
     if (name) TRY(check_vocab(dir, config, name, tokenizer));
-    if (asked) TRY(check_same(dir, name, tokenizer));
+    if (asked && tokenizer_exists(dir)) {
+        TokenizerId id = tokenizer_id(tokenizer);
+        TRY(tokenizer_id_check(&id, name, dir));
+    }
     *ret_tokenizer = tokenizer;
     tokenizer = NULL;
     return OK;

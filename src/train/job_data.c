@@ -41,14 +41,8 @@ static Status find_tokenizer_dir(Job *job, const char *path) {
 
 /* A requested tokenizer must equal the checkpoint's, if the checkpoint has one. */
 static Status check_same_tokenizer(const Job *job) {
-    if (!has_own_tokenizer(job)) return OK;
-    CLEANUP(tokenizer_freep) Tokenizer *own = NULL;
-    TRY(tokenizer_load(&own, job->model_dir));
-    TokenizerId id = tokenizer_id(own);
-    if (tokenizer_id_same(&job->tokens, &id)) return OK;
-    char asked[TOKENIZER_ID_TEXT], existing[TOKENIZER_ID_TEXT];
-    return USAGE("the tokenizer %s (%s) differs from that of the checkpoint %s (%s)", job->tokenizer_name,
-                 tokenizer_id_text(&job->tokens, asked), job->model_dir, tokenizer_id_text(&id, existing));
+    return has_own_tokenizer(job) ? tokenizer_id_check(&job->tokens, job->tokenizer_name, job->model_dir)
+                                  : OK;
 }
 
 /* Refuses bytes where the checkpoint or the token files use another tokenizer. */

@@ -176,10 +176,10 @@ static Status write_answers(const char *out, const Answers *answers) {
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         CLEANUP(mem_freep) char *path = NULL;
         TRY(path_join(&path, out, files[i].name));
+        /* A file of an earlier evaluation would not match these answers. */
         if (files[i].json)
             TRY(json_write_file(path, files[i].json));
-        else if (unlink(path) != 0 &&
-                 errno != ENOENT) /* an earlier evaluation's does not fit these answers */
+        else if (unlink(path) != 0 && errno != ENOENT)
             return FAILED("%s: cannot remove: %s", path, strerror(errno));
     }
     return OK;
