@@ -41,7 +41,8 @@ typedef struct Invocation {
     Slot *slots;
     size_t slot_count;
     bool json, help;
-    char **line;     /* the program's complete command line, NULL-terminated */
+    char **line;                                   /* the program's complete command line, NULL-terminated */
+    void (*give_up)(void *call, const char *text); /* see Watchdog */
     Group *world;    /* all ranks, in commands that run on several; NULL before launch_join */
     Group *files;    /* the same over host memory, with --gather-checkpoints; else NULL */
     Mesh *mesh;      /* mesh over `world`, in commands with layout options */

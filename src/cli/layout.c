@@ -130,10 +130,12 @@ static void warn(const char *text) {
     fprintf(stderr, "weft: warning: %s\n", text);
 }
 
-static void watch_waits(const Invocation *call, double timeout) {
+static void watch_waits(Invocation *call, double timeout) {
     Watchdog *watch = group_watchdog(call->world);
     if (!watch) return;
     watch->warn = warn;
+    watch->give_up = call->give_up;
+    watch->context = call;
     watch->limit_s = timeout < 0 ? TIMEOUT_LEAST : timeout;
 }
 
@@ -196,7 +198,7 @@ Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_her
     check_placement(call, layout);
     TRY(share_cores(call, &args->config));
     if (args->config.ckpt.gather && call->world->size > 1) {
-        TRY(group_split(call->world, 0, call->world->rank, &call->files));
+        TRY(group_split(call->world, 0, call->world->rank, GROUP_TENSORS, &call->files));
         args->config.ckpt.files = call->files;
     }
     TRY(share_gpus(call, &args->config));

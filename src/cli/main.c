@@ -178,6 +178,11 @@ static Status fail_together(const Invocation *call, Status status) {
     return status;
 }
 
+/* For a thread that is blocked, see comm/watchdog.h. */
+static void give_up(void *context, const char *text) {
+    status_free(fail_together(context, FAILED("%s", text)));
+}
+
 /* An error before the ranks have joined, such as a file that only some hosts have. */
 static Status name_rank(Status status) {
     Launched launched = mpi_launched();
@@ -192,6 +197,7 @@ static Status run_command(const Command *command, char **argv, int first, int ar
     CLEANUP(invocation_freep) Invocation *call = NULL;
     TRY(invocation_new(&call, command, argc - first, argv + first));
     call->line = argv;
+    call->give_up = give_up;
     if (call->help || command == &command_help) signal(SIGPIPE, exit_quietly);
     if (call->help) return help_command(call, command);
     if (command->family) return help_missing_member(command);

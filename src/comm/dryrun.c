@@ -114,8 +114,8 @@ static Status host_broadcast_dryrun(Group *group, void *data, size_t bytes, int 
     return OK;
 }
 
-static Status split_dryrun(Group *group, int color, int key, Group **ret_group) {
-    (void)color, (void)key, (void)ret_group;
+static Status split_dryrun(Group *group, int color, int key, GroupUse use, Group **ret_group) {
+    (void)color, (void)key, (void)use, (void)ret_group;
     return FAILED("internal: cannot split a dry-run group of %d ranks", group->size);
 }
 

@@ -2,6 +2,7 @@
  * rank, which is then number 0 everywhere. NCCL is used only if its requirements hold on every rank. */
 #include "comm/gpus.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
@@ -32,17 +33,37 @@ Status gpus_share(Group *world, GpuShare *ret_share) {
     return OK;
 }
 
+/* For tests, WEFT_TEST_GROUPS chooses between "nccl", also for ranks that share a GPU, and "staged". */
+static bool test_asks_for(const char *groups) {
+    const char *asked = getenv("WEFT_TEST_GROUPS");
+    return asked && !strcmp(asked, groups);
+}
+
+/* NCCL refuses a second rank of a host on the same GPU, so it must take each rank for a host of its own. */
+static void pose_as_host(const Group *world) {
+    char host[HOST_SIZE], name[HOST_SIZE + 16];
+    snprintf(name, sizeof name, "%s-%d", group_host(world, world->rank, host), world->rank);
+    setenv("NCCL_HOSTID", name, 1);
+    setenv("NCCL_IB_DISABLE", "1", 0);
+    if (group_hosts(world) == 1) setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+}
+
 /* Whether all ranks can use NCCL, and if not, why. */
 static Status check_nccl(Group *world, const GpuShare *share, char note[GPU_NOTE], bool *ret_can) {
     enum { SHARED, UNBUILT, MISSING, REASONS };
     char version[32] = "";
-    int64_t reason[REASONS] = {[SHARED] = share->sharing > 1, [UNBUILT] = !nccl_built()};
+    bool shares = share->sharing > 1 && test_asks_for("nccl");
+    int64_t reason[REASONS] = {[SHARED] = share->sharing > 1 && !shares, [UNBUILT] = !nccl_built()};
+    if (shares) pose_as_host(world);
     CLEANUP(status_freep) Status missing = nccl_version(version, sizeof version);
     reason[MISSING] = missing != OK;
     TRY(host_reduce(world, reason, REASONS, DT_I64, REDUCE_MAX));
-    *ret_can = !reason[SHARED] && !reason[UNBUILT] && !reason[MISSING];
+    *ret_can = !reason[SHARED] && !reason[UNBUILT] && !reason[MISSING] && !test_asks_for("staged");
     static const char staged[] = "communication goes through host memory";
-    if (share->sharing > 1)
+    if (*ret_can && shares)
+        snprintf(note, GPU_NOTE, "%d ranks share %d GPU%s: communication over NCCL %s, for tests",
+                 share->ranks, share->gpus, share->gpus > 1 ? "s" : "", version);
+    else if (share->sharing > 1)
         snprintf(note, GPU_NOTE, "%d ranks share %d GPU%s: %s", share->ranks, share->gpus,
                  share->gpus > 1 ? "s" : "", staged);
     else if (reason[SHARED])
@@ -52,7 +73,8 @@ static Status check_nccl(Group *world, const GpuShare *share, char note[GPU_NOTE
     else if (reason[MISSING])
         snprintf(note, GPU_NOTE, "NCCL not found%s: %s", missing ? "" : " on another host", staged);
     else
-        snprintf(note, GPU_NOTE, "one GPU per rank: communication over NCCL %s", version);
+        snprintf(note, GPU_NOTE, "one GPU per rank: %s%s", *ret_can ? "communication over NCCL " : staged,
+                 *ret_can ? version : "");
     return OK;
 }
 

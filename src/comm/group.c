@@ -274,7 +274,15 @@ void group_doing(const Group *world, const char *doing, int64_t step) {
     watch->beats++;
 }
 
-Status group_split(Group *group, int color, int key, Group **ret_group) {
+void group_watch_device(Group *world, DeviceWatch watch) {
+    if (world->ops->watch_device) world->ops->watch_device(world, &watch);
+}
+
+Status group_connect(Group *group, int peer) {
+    return group->ops->connect ? group->ops->connect(group, peer) : OK;
+}
+
+Status group_split(Group *group, int color, int key, GroupUse use, Group **ret_group) {
     if (color < 0) return FAILED("internal: group_split with color %d", color);
-    return group->ops->split(group, color, key, ret_group);
+    return group->ops->split(group, color, key, use, ret_group);
 }

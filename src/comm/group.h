@@ -47,8 +47,18 @@ typedef struct Ticket {
     uint64_t number;
 } Ticket;
 
+/* What a group is for. Over NCCL, groups for tensors have connections of their own. */
+typedef enum {
+    GROUP_TENSORS, /* everything */
+    GROUP_RING, /* messages between neighbors, of which none waits for another; the last rank is a neighbor of
+                   the first. No collectives of tensors */
+    GROUP_HOST, /* host data only */
+} GroupUse;
+
 /* Stages of a section that ranks can abandon; see comm/mesh.h. */
 typedef enum { SECTION_BEGIN, SECTION_VOTE, SECTION_END } SectionStage;
+
+struct DeviceWatch; /* comm/watchdog.h */
 
 /* Callers have validated shapes and counted bytes. Slots that start an operation receive a zero ticket and
  * leave it zero if the operation is already complete. */
@@ -61,6 +71,7 @@ typedef struct GroupOps {
     Status (*broadcast)(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket);
     Status (*send)(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket);
     Status (*receive)(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket);
+    Status (*connect)(Group *group, int peer); /* NULL: nothing to do */
     Status (*wait)(Group *group, Stream *stream, Ticket ticket);
     /* Nanoseconds that completed waits have stalled streams since the last call. NULL: waits block the caller
      * instead. */
@@ -69,11 +80,12 @@ typedef struct GroupOps {
     Status (*host_reduce)(Group *group, void *data, int64_t count, DType dtype, ReduceOp op);
     Status (*host_gather)(Group *group, void *dst, const void *src, size_t bytes);
     Status (*host_broadcast)(Group *group, void *data, size_t bytes, int root);
-    Status (*split)(Group *group, int color, int key, Group **ret_group);
+    Status (*split)(Group *group, int color, int key, GroupUse use, Group **ret_group);
     struct Watchdog *(*watchdog)(const Group *world); /* NULL: no other ranks */
     Status (*sync)(Group *world, Stream *stream);     /* NULL: stream_sync */
     /* For waits on a device, between polls of it: reads notes and looks at the watchdog. */
-    Status (*wait_more)(Group *world, bool begins);
+    Status (*wait_more)(Group *world);
+    void (*watch_device)(Group *world, const struct DeviceWatch *watch); /* NULL: no other ranks */
     /* Sections; NULL: this kind of group cannot abandon operations. */
     void (*section)(Group *world, SectionStage stage, const volatile sig_atomic_t *stop);
     bool (*abandons)(Group *world);
@@ -132,6 +144,11 @@ MUST_USE Status broadcast(Group *group, Stream *stream, Tensor data, int root, T
 MUST_USE Status comm_send(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket);
 MUST_USE Status comm_receive(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket);
 MUST_USE Status ticket_wait(Stream *stream, Ticket *ticket); /* zeroes the ticket */
+/* Prepares a group for tensors for messages between this rank and `peer`, which calls this as well; with
+ * EVERY_RANK, between all pairs of ranks. Over NCCL, ranks that are not connected, and not neighbors in a
+ * ring, exchange messages through host memory. */
+enum { EVERY_RANK = -1 };
+MUST_USE Status group_connect(Group *group, int peer);
 /* Updates waited_ns and ticket_ns from device timers and returns waited_ns. */
 int64_t group_waited(Group *group);
 /* Trace label of the group's next operation, instead of its kind. */
@@ -150,9 +167,9 @@ MUST_USE Status host_reduce(Group *group, void *data, int64_t count, DType dtype
 MUST_USE Status host_gather(Group *group, void *dst, const void *src, size_t bytes); /* bytes per rank */
 MUST_USE Status host_broadcast(Group *group, void *data, size_t bytes, int root);
 MUST_USE Status barrier(Group *group);
-/* Ranks with the same color (>= 0) form a group, ordered by key. Collective. Free the new group before this
- * one. */
-MUST_USE Status group_split(Group *group, int color, int key, Group **ret_group);
+/* Ranks with the same color (>= 0) form a group, ordered by key. Collective, with the same use on all ranks.
+ * Free the new group before this one. */
+MUST_USE Status group_split(Group *group, int color, int key, GroupUse use, Group **ret_group);
 
 /* The host name of a rank of the world, written to `host`, which is returned. */
 enum { HOST_SIZE = 65 };

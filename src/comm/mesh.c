@@ -22,13 +22,13 @@ static Status split_groups(Mesh *mesh, int shard) {
     Group *world = mesh->world;
     int dp = mesh->at[AXIS_DP], tp = mesh->at[AXIS_TP], pp = mesh->at[AXIS_PP], rank = mesh->rank;
     bool end = pp == 0 || pp == mesh->extent[AXIS_PP] - 1;
-    TRY(group_split(world, mesh_rank(mesh, 0, tp, pp), rank, &mesh->axis[AXIS_DP]));
-    TRY(group_split(world, mesh_rank(mesh, dp, 0, pp), rank, &mesh->axis[AXIS_TP]));
-    TRY(group_split(world, mesh_rank(mesh, dp, tp, 0), rank, &mesh->axis[AXIS_PP]));
-    TRY(group_split(world, mesh_rank(mesh, dp / shard * shard, tp, pp), rank, &mesh->shard));
-    TRY(group_split(world, mesh_rank(mesh, dp % shard, tp, pp), rank, &mesh->replica));
-    TRY(group_split(world, mesh_rank(mesh, dp, 0, 0), rank, &mesh->model));
-    return group_split(world, mesh_rank(mesh, dp, tp, end ? 0 : pp), rank, &mesh->ends);
+    TRY(group_split(world, mesh_rank(mesh, 0, tp, pp), rank, GROUP_HOST, &mesh->axis[AXIS_DP]));
+    TRY(group_split(world, mesh_rank(mesh, dp, 0, pp), rank, GROUP_TENSORS, &mesh->axis[AXIS_TP]));
+    TRY(group_split(world, mesh_rank(mesh, dp, tp, 0), rank, GROUP_RING, &mesh->axis[AXIS_PP]));
+    TRY(group_split(world, mesh_rank(mesh, dp / shard * shard, tp, pp), rank, GROUP_TENSORS, &mesh->shard));
+    TRY(group_split(world, mesh_rank(mesh, dp % shard, tp, pp), rank, GROUP_TENSORS, &mesh->replica));
+    TRY(group_split(world, mesh_rank(mesh, dp, 0, 0), rank, GROUP_HOST, &mesh->model));
+    return group_split(world, mesh_rank(mesh, dp, tp, end ? 0 : pp), rank, GROUP_TENSORS, &mesh->ends);
 }
 
 static Status check_spec(const Group *world, MeshSpec spec) {

@@ -60,8 +60,8 @@ static Status host_broadcast_self(Group *group, void *data, size_t bytes, int ro
     return OK;
 }
 
-static Status split_self(Group *group, int color, int key, Group **ret_group) {
-    (void)group, (void)color, (void)key;
+static Status split_self(Group *group, int color, int key, GroupUse use, Group **ret_group) {
+    (void)group, (void)color, (void)key, (void)use;
     return group_new_self(ret_group);
 }
 

@@ -220,6 +220,15 @@ static Watchdog *watchdog_staged(const Group *group) {
     return group_watchdog(impl(group)->host);
 }
 
+static Status wait_more_staged(Group *group) {
+    Group *host = impl(group)->host;
+    return host->ops->wait_more ? host->ops->wait_more(host) : OK;
+}
+
+static void watch_device_staged(Group *group, const DeviceWatch *watch) {
+    group_watch_device(impl(group)->host, *watch);
+}
+
 static void section_staged(Group *group, SectionStage stage, const volatile sig_atomic_t *stop) {
     Group *host = impl(group)->host;
     host->ops->section(host, stage, stop);
@@ -246,18 +255,18 @@ static void end_all_staged(Group *group, int exit_code) {
     group_end_all(impl(group)->host, exit_code);
 }
 
+/* The host group finishes its operations first: they may use the memory. */
 static void free_staged(Group *group) {
     group_free(impl(group)->host);
-    stage_leave(impl(group)->stage);
-    free(group->impl);
-    free(group);
+    group_unstage(group);
 }
 
 static Status group_over(Group **ret_group, Group *host, Stage *stage);
+static const GroupOps group_ops_staged;
 
-static Status split_staged(Group *group, int color, int key, Group **ret_group) {
+static Status split_staged(Group *group, int color, int key, GroupUse use, Group **ret_group) {
     Group *host = NULL;
-    TRY(group_split(impl(group)->host, color, key, &host));
+    TRY(group_split(impl(group)->host, color, key, use, &host));
     Status status = group_over(ret_group, host, impl(group)->stage);
     if (status) group_free(host);
     return status;
@@ -278,6 +287,8 @@ static const GroupOps group_ops_staged = {
     .host_broadcast = host_broadcast_staged,
     .split = split_staged,
     .watchdog = watchdog_staged,
+    .wait_more = wait_more_staged,
+    .watch_device = watch_device_staged,
     .section = section_staged,
     .abandons = abandons_staged,
     .recover = recover_staged,
@@ -308,6 +319,15 @@ static Status group_over(Group **ret_group, Group *host, Stage *stage) {
     *ret_group = group;
     group = NULL;
     return OK;
+}
+
+Group *group_unstage(Group *group) {
+    if (group->ops != &group_ops_staged) return group;
+    Group *host = impl(group)->host;
+    stage_leave(impl(group)->stage);
+    free(group->impl);
+    free(group);
+    return host;
 }
 
 Status group_new_staged(Group **ret_group, Group *host, Device *device) {

@@ -12,5 +12,7 @@
 /* A group of the ranks of `host` for tensors on `device`. Owns the host group on success. The device must
  * outlive the group. A group of one is returned unchanged. */
 MUST_USE Status group_new_staged(Group **ret_group, Group *host, Device *device);
+/* Frees the group, but not the one that it lies over, which is returned. */
+Group *group_unstage(Group *group);
 
 #endif

@@ -17,18 +17,39 @@ typedef struct RankPlace {
     int process;
 } RankPlace;
 
+/* What a rank's device waits for. */
+typedef struct DeviceWait {
+    bool waits;
+    uint64_t number;  /* another one: another operation */
+    const char *what; /* NULL: an operation, described by label and names */
+    CommLabel label;
+    const CommNames *names;
+    const char *error; /* the connection between the devices has failed; valid as long as the watch */
+} DeviceWait;
+
+/* A device that communicates on its own. Its rank's thread may be blocked by it, so another thread looks. */
+typedef struct DeviceWatch {
+    void (*look)(void *context, DeviceWait *ret_wait); /* never blocks; NULL: no such device */
+    void *context;
+} DeviceWatch;
+
 typedef struct Watchdog {
     _Atomic double limit_s;         /* of a wait; 0: no limit */
     _Atomic int64_t step;           /* of training; 0: before the first */
     _Atomic(const char *) doing;    /* what this rank is doing, such as "preparing data" */
     _Atomic int64_t beats;          /* counts pieces of work, to tell slow from stuck */
     void (*warn)(const char *text); /* prints a warning; NULL: none wanted */
-    RankPlace *place;               /* of every rank */
-    bool timed_out;                 /* a wait has failed */
+    /* Reports the failure and ends all ranks, on behalf of a thread that is blocked by its device. */
+    void (*give_up)(void *context, const char *text);
+    void *context;
+    RankPlace *place; /* of every rank */
+    bool timed_out;   /* a wait has failed */
 } Watchdog;
 
 /* The watchdog of this process's ranks; NULL without other ranks. */
 Watchdog *group_watchdog(const Group *world);
+/* Includes the device in the watchdog of this rank; a watch without `look` ends that. */
+void group_watch_device(Group *world, DeviceWatch watch);
 /* Sets what this rank is doing. `doing` must be static. Does nothing without other ranks. */
 void group_doing(const Group *world, const char *doing, int64_t step);
 

@@ -152,6 +152,7 @@ Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const 
         TRY(dev_alloc(shards->device, MEM_OPTIMIZER, (size_t)shards_norm_sums(shards) * sizeof(double),
                       &shards->norm));
         TRY(matrices_new(&shards->matrices, shards));
+        if (spec->grad_type == GRAD_INT8) TRY(group_connect(spec->shard, EVERY_RANK));
         if (shards_have_workers(shards)) TRY(outer_new(shards, units));
     }
     TRY(dev_alloc(shards->device, MEM_SCRATCH, shard_bytes(spec->sketch * spec->micros, DT_F64),

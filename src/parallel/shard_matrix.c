@@ -146,6 +146,8 @@ Status matrices_new(Matrices **ret_matrices, const Shards *shards) {
     if (!matrices->count) return OK;
     qsort(matrices->matrix, matrices->count, sizeof *matrices->matrix, compare);
     TRY(alloc(matrices, shards, assign(matrices, shards->spec.tp->size)));
+    if (matrices->shards > 1) TRY(group_connect(shards->spec.shard, EVERY_RANK));
+    TRY(group_connect(shards->spec.tp, EVERY_RANK));
     *ret_matrices = matrices;
     matrices = NULL;
     return OK;

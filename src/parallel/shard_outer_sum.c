@@ -62,6 +62,7 @@ static Status alloc(OuterSum *sum, Device *device, int64_t most) {
     case GRAD_BF16: return dev_alloc(device, MEM_COMM, (size_t)most * dtype_size(DT_BF16), &sum->total);
     case GRAD_INT8: break;
     }
+    TRY(group_connect(sum->workers, EVERY_RANK));
     TRY(mem_new(2 * size, sizeof *sum->message, &sum->message));
     TRY(dev_alloc(device, MEM_COMM, 2 * size * wire_message(most / (int64_t)size), &sum->wire));
     TRY(dev_alloc(device, MEM_COMM, 2 * full / size, &sum->parts));

@@ -131,6 +131,7 @@ static Status measure_pairs(Bench *bench, const int *peer, const bool *lead, Pai
     int64_t bytes = 0;
     double own = 0;
     TRY(mem_new((size_t)world->size, sizeof *latency, &latency));
+    if (peer[world->rank] >= 0) TRY(group_connect(world, peer[world->rank]));
     TRY(ping(bench, lead[world->rank] ? peer[world->rank] : -1, &own));
     TRY(host_gather(world, latency, &own, sizeof own));
     TRY(time_exchange(bench, peer[world->rank], &bytes));

@@ -95,7 +95,7 @@ static Status measure_links(const MeasureSpec *spec, Device *device, Links *link
     int first = 0;
     while (strcmp(host, group_host(world, first, other))) first++;
     for (int r = 0; r < world->size; r++) links->host_ranks += !strcmp(host, group_host(world, r, other));
-    TRY(group_split(world, first, world->rank, &host_group));
+    TRY(group_split(world, first, world->rank, GROUP_TENSORS, &host_group));
     if (host_group->size > 1) TRY(measure_link(host_group, device, &links->within));
     links->has_within = host_group->size > 1;
     links->has_between = links->host_ranks < world->size;

@@ -240,7 +240,7 @@ static Group *placed(Group *world, const int *node) {
     for (int r = 0; r < world->size; r++)
         snprintf(list + strlen(list), sizeof list - strlen(list), r ? ",%d" : "%d", node[r]);
     setenv("WEFT_NODES", list, 1);
-    assert_ok(group_split(world, 0, world->rank, &group));
+    assert_ok(group_split(world, 0, world->rank, GROUP_TENSORS, &group));
     unsetenv("WEFT_NODES");
     return group;
 }
@@ -286,7 +286,7 @@ static void test_without_shared_memory(void **state) {
     none = before;
     none.rlim_cur = 0;
     if (ranks->world->rank == 1) setrlimit(RLIMIT_NOFILE, &none);
-    assert_ok(group_split(ranks->world, 0, ranks->world->rank, &group));
+    assert_ok(group_split(ranks->world, 0, ranks->world->rank, GROUP_TENSORS, &group));
     setrlimit(RLIMIT_NOFILE, &before);
     assert_int_equal(group->placement->domains, group->size);
     check_group(group, ranks->stream);
@@ -360,7 +360,7 @@ static void test_host(void **state) {
 static void test_bytes_counted(void **state) {
     Ranks *ranks = *state;
     Group *world = NULL;
-    assert_ok(group_split(ranks->world, 0, ranks->world->rank, &world));
+    assert_ok(group_split(ranks->world, 0, ranks->world->rank, GROUP_TENSORS, &world));
     uint64_t n = (uint64_t)world->size, count = 840 * 64;
     Tensor data = tensor_of(DT_F32, (int64_t)count), part = tensor_slice(data, 0, (int64_t)(count / n));
     Tensor few = tensor_slice(data, 0, 840);

@@ -66,8 +66,8 @@ static void test_groups_interleave(void **state) {
     Ranks *ranks = *state;
     Group *world = ranks->world, *low = NULL, *same = NULL;
     int pair = world->rank / 2;
-    assert_ok(group_split(world, pair, -world->rank, &low));
-    assert_ok(group_split(world, world->rank % 2, world->rank, &same));
+    assert_ok(group_split(world, pair, -world->rank, GROUP_TENSORS, &low));
+    assert_ok(group_split(world, world->rank % 2, world->rank, GROUP_TENSORS, &same));
     assert_int_equal(low->size, pair * 2 + 1 < world->size ? 2 : 1);
     if (low->size == 2) assert_int_equal(low->rank, 1 - world->rank % 2); /* the key reverses the order */
     Tensor a = filled(150000, (float)low->rank), b = filled(150000, (float)same->rank);
@@ -99,7 +99,7 @@ static void test_late_peer(void **state) {
     Group *others[HELD] = {NULL};
     for (int i = 0; i < HELD; i++) {
         held[i] = filled(60000, (float)world->rank);
-        assert_ok(group_split(world, 0, world->rank, &others[i]));
+        assert_ok(group_split(world, 0, world->rank, GROUP_TENSORS, &others[i]));
     }
     for (int i = 0; i < HELD && world->rank != 1; i++)
         assert_ok(all_reduce(others[i], ranks->stream, held[i], REDUCE_SUM, &ticket[i]));

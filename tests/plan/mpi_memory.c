@@ -49,7 +49,7 @@ static HostBatch *largest_batch(const Layout *layout, int replica) {
 }
 
 static void check_plan(Group *world, const Layout *layout) {
-    if (ranks_staged()) return; /* staged collectives use additional memory */
+    if (ranks_over("staged")) return; /* staged collectives use additional memory */
     Outcome outcome = run(world, layout, STEPS);
     HostBatch *batch = largest_batch(layout, outcome.mesh->at[AXIS_DP]);
     DryRunSpec dryrun = {.model = outcome.model,

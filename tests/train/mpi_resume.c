@@ -354,7 +354,7 @@ static void test_gathered(void **state) {
     CLEANUP(group_freep) Group *files = NULL;
     CLEANUP(root_disk_freep) RootDisk *disk = NULL;
     Layout layout[LAYOUTS + 1];
-    assert_ok(group_split(world, 0, world->rank, &files));
+    assert_ok(group_split(world, 0, world->rank, GROUP_TENSORS, &files));
     assert_ok(root_disk_new(&disk, files, ((Ranks *)*state)->device));
     int count = make_layouts(world->size, layout);
     if (count % 2 == 0) count--; /* so that the next one is among those tested */
@@ -390,7 +390,7 @@ static void test_gathered_fails(void **state) {
     CLEANUP(group_freep) Group *files = NULL;
     CLEANUP(root_disk_freep) RootDisk *disk = NULL;
     Layout layout = {.mesh = {.dp = world->size, .tp = 1, .pp = 1}, .zero = 2, .chunks = 1, .micro_batch = 1};
-    assert_ok(group_split(world, 0, world->rank, &files));
+    assert_ok(group_split(world, 0, world->rank, GROUP_TENSORS, &files));
     assert_ok(root_disk_new(&disk, files, ((Ranks *)*state)->device));
     CLEANUP(run_done) Run run = run_new(world, JOB_BERT, &layout);
     CLEANUP(background_freep) Background *background = background_of(&run, disk);

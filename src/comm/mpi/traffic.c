@@ -12,6 +12,7 @@
 
 #include <sched.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -22,6 +23,7 @@ enum { SPINS = 32, LOOKS_PER_NOTE = 16, SLEEP_US = 20, SLEEP_US_MOST = 400, SLAC
 static const double yield_s = 1e-3;   /* time spent yielding before sleeping */
 static const double listen_s = 0.3;   /* time to listen for other failures */
 static const double give_way_s = 5.0; /* time granted to the rank that reports */
+static const double blocked_s = 4.0;  /* a caller that has not reported a failure by then is blocked */
 
 static void sleep_us(long us) {
     nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
@@ -105,12 +107,59 @@ static void wait_idle(Traffic *traffic) {
     if (traffic->waiting == 0 && !traffic->quitting && traffic_healthy(traffic)) take_notes(traffic);
 }
 
+/* What has failed, for a report. */
+static const char *failure_text(const Traffic *traffic, char text[64]) {
+    if (traffic->overdue) return traffic->overdue;
+    snprintf(text, 64, traffic->failed_rank >= 0 ? "rank %d failed" : "communication failed",
+             traffic->failed_rank);
+    return text;
+}
+
+/* Watches what the device waits for: the caller may be blocked by it. A caller that waits for other ranks is
+ * watched as such. The lock is held. */
+static void look_at_device(Traffic *traffic) {
+    DeviceWait wait = {0};
+    if (!traffic->device.look || traffic->waiting > 0 || !traffic_healthy(traffic)) return;
+    traffic->device.look(traffic->device.context, &wait);
+    bool same = wait.waits == traffic->device_wait.waits && wait.number == traffic->device_wait.number &&
+                wait.what == traffic->device_wait.what;
+    traffic->device_wait = wait;
+    if (wait.error) {
+        traffic->overdue = strdup(wait.error);
+        traffic->watchdog.timed_out = true;
+    } else if (!same) {
+        watchdog_begin(traffic, NULL, &traffic->device_watched);
+        traffic->watchdog.beats++;
+    } else if (wait.waits) {
+        watchdog_look(traffic, &traffic->device_watched);
+    }
+}
+
+/* Looks at the device from time to time, and after a failure reports it if the caller does not: it is then
+ * blocked. The lock is held; reporting keeps it. */
+static void mind_device(Traffic *traffic) {
+    double now = clock_wall();
+    if (!traffic->device.look || now - traffic->device_looked < 1e-3 * NOTE_MS) return;
+    traffic->device_looked = now;
+    look_at_device(traffic);
+    if (traffic_healthy(traffic)) return;
+    if (traffic->failed_at == 0) traffic->failed_at = now;
+    if (now - traffic->failed_at < blocked_s || !traffic->watchdog.give_up) return;
+    char text[64];
+    void (*give_up)(void *, const char *) = traffic->watchdog.give_up;
+    traffic->watchdog.give_up = NULL;
+    pthread_mutex_unlock(&traffic->lock);
+    give_up(traffic->watchdog.context, failure_text(traffic, text));
+    pthread_mutex_lock(&traffic->lock);
+}
+
 static void *traffic_thread(void *argument) {
     Traffic *traffic = argument;
     Pause pause = {0};
     prctl(PR_SET_TIMERSLACK, (unsigned long)SLACK_NS);
     pthread_mutex_lock(&traffic->lock);
     while (!traffic->quitting) {
+        mind_device(traffic);
         if (traffic->active == 0 || traffic->waiting > 0 || !traffic_healthy(traffic)) {
             wait_idle(traffic);
             pause = (Pause){0};
@@ -244,7 +293,7 @@ static void drive(Traffic *traffic, const Op *op) {
     WatchedWait wait;
     traffic->waiting++;
     watchdog_begin(traffic, op, &wait);
-    traffic->on_device = false;
+    traffic->device_wait = (DeviceWait){0};
     while (!op->done && traffic_healthy(traffic) && !abandons(traffic)) {
         if (traffic_look(traffic)) {
             pause = (Pause){0};
@@ -374,12 +423,18 @@ Status traffic_reconnect(Traffic *traffic, MPI_Comm old, MPI_Comm *ret_comm) {
     return status;
 }
 
-Status traffic_wait_more(Traffic *traffic, bool begins) {
+void traffic_watch_device(Traffic *traffic, const DeviceWatch *watch) {
     pthread_mutex_lock(&traffic->lock);
-    if (begins) watchdog_begin(traffic, NULL, &traffic->device_wait);
-    traffic->on_device = true;
+    traffic->device = *watch;
+    traffic->device_wait = (DeviceWait){0};
+    if (watch->look && traffic->may_thread) start_thread(traffic);
+    pthread_mutex_unlock(&traffic->lock);
+}
+
+Status traffic_wait_more(Traffic *traffic) {
+    pthread_mutex_lock(&traffic->lock);
     take_notes(traffic);
-    watchdog_look(traffic, &traffic->device_wait);
+    look_at_device(traffic);
     Status status = traffic_outcome(traffic);
     pthread_mutex_unlock(&traffic->lock);
     return status;

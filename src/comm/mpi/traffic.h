@@ -167,8 +167,12 @@ struct Traffic {
     uint64_t question;         /* number of questions asked */
     const Op *wait_op;         /* what this rank waits for, or NULL; since when */
     double wait_since;
-    bool on_device; /* it waits for its device instead */
-    WatchedWait device_wait;
+    /* A device that communicates on its own, what it waits for, and since when this rank should report a
+     * failure, or 0. */
+    DeviceWatch device;
+    DeviceWait device_wait;
+    WatchedWait device_watched;
+    double device_looked, failed_at;
     char *overdue; /* the report */
     int rank, size;
 };
@@ -222,7 +226,8 @@ void traffic_forget(Traffic *traffic);
 /* Duplicates a communicator. Fails if a rank does not take part in time. */
 MUST_USE Status traffic_reconnect(Traffic *traffic, MPI_Comm old, MPI_Comm *ret_comm);
 /* For waits on a device. */
-MUST_USE Status traffic_wait_more(Traffic *traffic, bool begins);
+void traffic_watch_device(Traffic *traffic, const DeviceWatch *watch);
+MUST_USE Status traffic_wait_more(Traffic *traffic);
 
 /* The watchdog, comm/watchdog.h. The lock is held. */
 int watchdog_new(Traffic *traffic);

@@ -35,21 +35,21 @@ static int64_t bytes_moved(void) {
 }
 
 /* "gather, unit 3, 1.2 MB, data-parallel group" */
-static void describe_op(const Op *op, char *text, size_t size) {
-    const TraceName *name = op->label.name;
+static void describe_op(const CommLabel *label, const CommNames *names, char *text, size_t size) {
+    const TraceName *name = label->name;
     char bytes[FORMAT_SIZE];
     int at = name ? snprintf(text, size, "%.*s", (int)strcspn(name->name, " "), name->name)
                   : snprintf(text, size, "agreement");
     for (int i = 0; name && i < 2; i++) {
         if (!name->number[i] || at < 0 || (size_t)at >= size) continue;
         bool is_bytes = strcmp(name->number[i], "bytes") == 0;
-        int64_t number = op->label.number[i];
+        int64_t number = label->number[i];
         at += is_bytes
                   ? snprintf(text + at, size - (size_t)at, ", %s", format_bytes(bytes, (double)number))
                   : snprintf(text + at, size - (size_t)at, ", %s %lld", name->number[i], (long long)number);
     }
-    if (at > 0 && (size_t)at < size && op->group->names)
-        snprintf(text + at, size - (size_t)at, ", %s group", op->group->names->op[0].category);
+    if (at > 0 && (size_t)at < size && names)
+        snprintf(text + at, size - (size_t)at, ", %s group", names->op[0].category);
 }
 
 static RankState own_state(const Traffic *traffic) {
@@ -63,11 +63,15 @@ static RankState own_state(const Traffic *traffic) {
                        .waited_s = -1};
     const char *doing = traffic->watchdog.doing;
     snprintf(state.doing, sizeof state.doing, "%s", doing ? doing : "starting");
-    if (traffic->wait_op || traffic->on_device) state.waited_s = clock_wall() - traffic->wait_since;
-    if (traffic->wait_op)
-        describe_op(traffic->wait_op, state.doing, sizeof state.doing);
-    else if (traffic->on_device)
-        snprintf(state.doing, sizeof state.doing, "work on the GPU, NCCL");
+    const Op *op = traffic->wait_op;
+    const DeviceWait *wait = &traffic->device_wait;
+    if (op || wait->waits) state.waited_s = clock_wall() - traffic->wait_since;
+    if (op)
+        describe_op(&op->label, op->group->names, state.doing, sizeof state.doing);
+    else if (wait->waits && wait->what)
+        snprintf(state.doing, sizeof state.doing, "%s", wait->what);
+    else if (wait->waits)
+        describe_op(&wait->label, wait->names, state.doing, sizeof state.doing);
     return state;
 }
 

@@ -112,7 +112,8 @@ static Status check_idle(const Group *group) {
     return FAILED("internal: group split while operations are in flight");
 }
 
-static Status split_mpi(Group *group, int color, int key, Group **ret_group) {
+static Status split_mpi(Group *group, int color, int key, GroupUse use, Group **ret_group) {
+    (void)use;
     MPI_Comm comm = MPI_COMM_NULL;
     Traffic *traffic = impl(group)->traffic;
     TRY(check_idle(group));
@@ -149,8 +150,12 @@ static Status batch_mpi(Group *group, bool begin) {
     return OK;
 }
 
-static Status wait_more_mpi(Group *group, bool begins) {
-    return traffic_wait_more(impl(group)->traffic, begins);
+static Status wait_more_mpi(Group *group) {
+    return traffic_wait_more(impl(group)->traffic);
+}
+
+static void watch_device_mpi(Group *group, const DeviceWatch *watch) {
+    traffic_watch_device(impl(group)->traffic, watch);
 }
 
 static Watchdog *watchdog_mpi(const Group *group) {
@@ -208,6 +213,7 @@ const GroupOps group_ops_mpi = {
     .split = split_mpi,
     .watchdog = watchdog_mpi,
     .wait_more = wait_more_mpi,
+    .watch_device = watch_device_mpi,
     .section = section_mpi,
     .abandons = abandons_mpi,
     .recover = recover_mpi,

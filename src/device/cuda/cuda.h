@@ -1,4 +1,4 @@
-/* The CUDA device, for other cuda/ folders. Only files in cuda/ folders and comm/nccl.c may include this. */
+/* The CUDA device, for other cuda/ folders. Only files in cuda/ folders may include this. */
 #ifndef WEFT_DEVICE_CUDA_CUDA_H
 #define WEFT_DEVICE_CUDA_CUDA_H
 
