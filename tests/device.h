@@ -20,12 +20,18 @@ static inline const char *test_kernels(void) {
     return test_on_cuda() ? "cuda" : "cpu";
 }
 
+/* The GPU that tests use. */
+static inline int *test_gpu(void) {
+    static int index;
+    return &index;
+}
+
 static inline Device *test_device_cuda(void) {
     static DeviceOps ops;
     static Device *device;
     if (device) return device;
     setenv("WEFT_CUDA_TUNE", "0", 1); /* tuning results on host memory are not worth caching */
-    assert_ok(device_new_cuda(&device, 0));
+    assert_ok(device_new_cuda(&device, *test_gpu()));
     ops = *device->ops;
     ops.alloc = ops.alloc_host;
     ops.free = ops.free_host;

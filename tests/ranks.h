@@ -10,6 +10,7 @@
 #include "device.h"
 #include "test.h"
 
+#include "comm/gpus.h"
 #include "comm/mpi.h"
 #include "comm/staged.h"
 
@@ -20,19 +21,27 @@ typedef struct Ranks {
     Stream *stream;
 } Ranks;
 
-/* Whether collectives are staged through host memory: on a GPU, and with WEFT_TEST_GROUPS=staged. */
-static inline bool ranks_staged(void) {
-    const char *groups = getenv("WEFT_TEST_GROUPS");
-    return test_on_cuda() || (groups && strcmp(groups, "staged") == 0);
+/* WEFT_TEST_GROUPS=staged stages collectives through host memory, also on CPUs. On GPUs this is the default;
+ * nccl uses NCCL. */
+static inline bool ranks_over(const char *groups) {
+    const char *asked = getenv("WEFT_TEST_GROUPS");
+    return asked ? strcmp(asked, groups) == 0 : test_on_cuda() && strcmp("staged", groups) == 0;
 }
 
 static inline int ranks_setup(void **state) {
     static Ranks ranks;
     Group *world = NULL;
+    GpuShare share;
+    char note[GPU_NOTE];
     assert_ok(mpi_world_new(&world));
+    assert_ok(gpus_share(world, &share));
+    if (ranks_over("nccl")) *test_gpu() = share.index;
     test_device_new(&ranks.device, 1);
     ranks.world = world;
-    if (ranks_staged()) assert_ok(group_new_staged(&ranks.world, world, ranks.device));
+    if (ranks_over("nccl"))
+        assert_ok(group_over_gpus(&ranks.world, world, ranks.device, &share, note));
+    else if (ranks_over("staged"))
+        assert_ok(group_new_staged(&ranks.world, world, ranks.device));
     assert_ok(stream_new(&ranks.stream, ranks.device));
     *state = &ranks;
     return 0;

@@ -6,16 +6,9 @@
 #include <sys/stat.h>
 
 #include "base/fs.h"
-#include "comm/mpi.h"
-#include "terminal.h"
+#include "launched.h"
 
-enum { KILLED = 128 + SIGINT, SAVED = 75 };
-
-#define TINY "--model gpt2-tiny --layers 1 --hidden 32 --heads 2 --seq 64 --batch 4 --threads 1 "
-
-static int setup(void **state) {
-    return corpus_setup(state) || setenv("WEFT", WEFT_BINARY, 1) ? -1 : 0;
-}
+enum { KILLED = 128 + SIGINT };
 
 /* Runs a command until it has printed `part`, presses Ctrl-C, and returns its exit code. What it printed
  * from then on is in terminal->seen. */
@@ -97,35 +90,6 @@ static void ranks_stop_together(void **state) {
     assert_true(path_exists(at("ranks/latest")));
 }
 
-/* The child processes of another one. */
-static int children_of(pid_t parent, pid_t out[8]) {
-    char line[64];
-    int count = 0, child;
-    snprintf(line, sizeof line, "pgrep -P %d", (int)parent);
-    FILE *pipe = popen(line, "r");
-    assert_non_null(pipe);
-    while (count < 8 && fscanf(pipe, "%d", &child) == 1) out[count++] = child;
-    pclose(pipe);
-    return count;
-}
-
-/* A run on two ranks that has done a step: this process, mpiexec and the ranks. */
-typedef struct Launch {
-    Terminal terminal;
-    pid_t launcher[8], rank[8];
-} Launch;
-
-static void launch_open(Launch *launch, const char *out) {
-    char line[512];
-    snprintf(line, sizeof line,
-             "exec $WEFT train --data self " TINY "--ranks 2 --steps 1000000 --eval-every 0 --out %s", out);
-    launch->terminal = terminal_open(line);
-    assert_reads(&launch->terminal, "/1000000   0%  loss ");
-    type(&launch->terminal, "");
-    assert_int_equal(children_of(launch->terminal.child, launch->launcher), 1);
-    assert_int_equal(children_of(launch->launcher[0], launch->rank), 2);
-}
-
 /* Batch systems signal every process of a job, and more than once. */
 static void terminated_job_saves(void **state) {
     (void)state;
@@ -197,23 +161,6 @@ static void killed_rank_is_restarted(void **state) {
     assert_reads(&launch.terminal, "/1000000   0%  loss ");
     type(&launch.terminal, "\003");
     assert_int_equal(terminal_close(&launch.terminal), SAVED);
-}
-
-/* A rank that is stopped does not hang the others, and is named. */
-static void stopped_rank_is_named(void **state) {
-    (void)state;
-    if (!mpi_built()) skip();
-    Launch launch;
-    char part[96];
-    launch_open(&launch, "hung --timeout 6");
-    kill(launch.rank[1], SIGSTOP);
-    assert_int_equal(terminal_close(&launch.terminal), 1);
-    assert_contains(launch.terminal.seen, "no progress for ");
-    assert_contains(launch.terminal.seen, " waits in ");
-    snprintf(part, sizeof part, "never arrived and does not answer: process %d is stopped (SIGSTOP)",
-             (int)launch.rank[1]);
-    assert_contains(launch.terminal.seen, part);
-    for (int r = 0; r < 2; r++) assert_int_not_equal(kill(launch.rank[r], 0), 0);
 }
 
 /* Ranks whose launcher was killed save if they can; the run says what happened. */
@@ -375,27 +322,16 @@ static void generation_stops(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(validation_stops),
-        cmocka_unit_test(training_saves_and_resumes),
-        cmocka_unit_test(later_validation_saves),
-        cmocka_unit_test(ranks_stop_together),
-        cmocka_unit_test(terminated_job_saves),
-        cmocka_unit_test(one_rank_stops_all),
-        cmocka_unit_test(second_interrupt_kills),
-        cmocka_unit_test(killed_launcher_is_reported),
-        cmocka_unit_test(orphans_are_killed),
-        cmocka_unit_test(stopped_rank_is_named),
-        cmocka_unit_test(killed_rank_is_restarted),
-        cmocka_unit_test(starting_ranks_stop),
-        cmocka_unit_test(resuming_stops),
-        cmocka_unit_test(preparation_stops),
-        cmocka_unit_test(tokenizer_training_stops),
-        cmocka_unit_test(evaluation_stops),
-        cmocka_unit_test(generation_stops),
-        cmocka_unit_test(measurement_stops),
-        cmocka_unit_test(search_stops),
-        cmocka_unit_test(comparison_stops),
-        cmocka_unit_test(ignored_signals_stay_ignored),
+        cmocka_unit_test(validation_stops),       cmocka_unit_test(training_saves_and_resumes),
+        cmocka_unit_test(later_validation_saves), cmocka_unit_test(ranks_stop_together),
+        cmocka_unit_test(terminated_job_saves),   cmocka_unit_test(one_rank_stops_all),
+        cmocka_unit_test(second_interrupt_kills), cmocka_unit_test(killed_launcher_is_reported),
+        cmocka_unit_test(orphans_are_killed),     cmocka_unit_test(killed_rank_is_restarted),
+        cmocka_unit_test(starting_ranks_stop),    cmocka_unit_test(resuming_stops),
+        cmocka_unit_test(preparation_stops),      cmocka_unit_test(tokenizer_training_stops),
+        cmocka_unit_test(evaluation_stops),       cmocka_unit_test(generation_stops),
+        cmocka_unit_test(measurement_stops),      cmocka_unit_test(search_stops),
+        cmocka_unit_test(comparison_stops),       cmocka_unit_test(ignored_signals_stay_ignored),
     };
-    return cmocka_run_group_tests(tests, setup, corpus_teardown);
+    return cmocka_run_group_tests(tests, launched_setup, corpus_teardown);
 }

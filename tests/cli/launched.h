@@ -1,0 +1,49 @@
+/* Runs of several ranks on a pseudo-terminal, and their processes. */
+#ifndef WEFT_TESTS_CLI_LAUNCHED_H
+#define WEFT_TESTS_CLI_LAUNCHED_H
+
+#include "device.h"
+#include "terminal.h"
+
+#include "comm/mpi.h"
+
+enum { SAVED = 75 };
+
+#define TINY "--model gpt2-tiny --layers 1 --hidden 32 --heads 2 --seq 64 --batch 4 --threads 1 "
+
+static inline int launched_setup(void **state) {
+    return corpus_setup(state) || setenv("WEFT", WEFT_BINARY, 1) ? -1 : 0;
+}
+
+/* The child processes of another one. */
+static inline int children_of(pid_t parent, pid_t out[8]) {
+    char line[64];
+    int count = 0, child;
+    snprintf(line, sizeof line, "pgrep -P %d", (int)parent);
+    FILE *pipe = popen(line, "r");
+    assert_non_null(pipe);
+    while (count < 8 && fscanf(pipe, "%d", &child) == 1) out[count++] = child;
+    pclose(pipe);
+    return count;
+}
+
+/* A run on two ranks that has done a step: this process, mpiexec and the ranks. On a GPU with
+ * WEFT_TEST_DEVICE=cuda. */
+typedef struct Launch {
+    Terminal terminal;
+    pid_t launcher[8], rank[8];
+} Launch;
+
+static inline void launch_open(Launch *launch, const char *out) {
+    char line[512];
+    snprintf(line, sizeof line,
+             "exec $WEFT train --data self " TINY "--ranks 2 --steps 1000000 --eval-every 0 %s --out %s",
+             test_on_cuda() ? "--device cuda" : "", out);
+    launch->terminal = terminal_open(line);
+    assert_reads(&launch->terminal, "/1000000   0%  loss ");
+    type(&launch->terminal, "");
+    assert_int_equal(children_of(launch->terminal.child, launch->launcher), 1);
+    assert_int_equal(children_of(launch->launcher[0], launch->rank), 2);
+}
+
+#endif
