@@ -70,7 +70,7 @@ def main():
     parser.add_argument("--step", type=int, required=True)
     parser.add_argument("--title", default="")
     args = parser.parse_args()
-    spans = [e for e in json.load(open(args.trace))["traceEvents"] if e["ph"] == "X"]
+    spans = [e for e in json.load(open(args.trace))["traceEvents"] if e["ph"] == "X" and e["cat"] != "block"]
     steps = [e for e in spans if e["name"] == f"step {args.step}"]
     start, end = min(e["ts"] for e in steps), max(e["ts"] + e["dur"] for e in steps)
     inside = [e for e in spans if e["ts"] >= start and e["ts"] + e["dur"] <= end and e["cat"] != "step"

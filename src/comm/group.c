@@ -166,12 +166,13 @@ static Stay stay_begin(const Group *group) {
 }
 
 /* A host operation may call others, which have then already counted the time. */
-static Status stay_end(Group *group, Stay stay, Status status) {
+static Status stay_end(Group *group, Stay stay, bool shown, Status status) {
     if (group->size == 1 || group->waited_ns != stay.waited_ns) return status;
     int64_t end = trace_now();
     group->waited_ns += end - stay.start_ns;
     group->waited_cpu_ns += cpu_now() - stay.cpu_ns;
-    if (group->trace) trace_add(group->trace, TRACE_COMPUTE, &group->names->wait, stay.start_ns, end, 0, 0);
+    if (group->trace && shown)
+        trace_add(group->trace, TRACE_COMPUTE, &group->names->wait, stay.start_ns, end, 0, 0);
     return status;
 }
 
@@ -182,7 +183,8 @@ Status ticket_wait(Stream *stream, Ticket *ticket) {
     *ticket = (Ticket){0};
     Stay stay = stay_begin(group);
     int64_t before = group->waited_ns;
-    Status status = stay_end(group, stay, group->ops->wait(group, stream, waited));
+    bool blocks = !group->ops->held_up; /* else the stream waits, and shows it */
+    Status status = stay_end(group, stay, blocks, group->ops->wait(group, stream, waited));
     group->ticket_ns += group->waited_ns - before;
     return status;
 }
@@ -206,18 +208,18 @@ Status host_reduce(Group *group, void *data, int64_t count, DType dtype, ReduceO
     if (dtype != DT_F64 && dtype != DT_I64)
         return FAILED("internal: host_reduce does not support type %s", dtype_name(dtype));
     Stay stay = stay_begin(group);
-    return stay_end(group, stay, group->ops->host_reduce(group, data, count, dtype, op));
+    return stay_end(group, stay, true, group->ops->host_reduce(group, data, count, dtype, op));
 }
 
 Status host_gather(Group *group, void *dst, const void *src, size_t bytes) {
     Stay stay = stay_begin(group);
-    return stay_end(group, stay, group->ops->host_gather(group, dst, src, bytes));
+    return stay_end(group, stay, true, group->ops->host_gather(group, dst, src, bytes));
 }
 
 Status host_broadcast(Group *group, void *data, size_t bytes, int root) {
     TRY(check_rank(group, "a broadcast from", root));
     Stay stay = stay_begin(group);
-    return stay_end(group, stay, group->ops->host_broadcast(group, data, bytes, root));
+    return stay_end(group, stay, true, group->ops->host_broadcast(group, data, bytes, root));
 }
 
 Status barrier(Group *group) {

@@ -209,6 +209,28 @@ Status stream_elapsed(Stream *stream, int from, int to, double *ret_seconds) {
     return stream->device->ops->elapsed(stream, from, to, ret_seconds);
 }
 
+Status stream_span_begin(Stream *stream, Trace *trace, StreamSpan *ret_span) {
+    const DeviceOps *ops = stream->device->ops;
+    *ret_span = (StreamSpan){0};
+    if (!trace) return OK;
+    if (ops->span_begin) return ops->span_begin(stream, trace, &ret_span->number);
+    ret_span->start_ns = trace_now();
+    return OK;
+}
+
+Status stream_span_end(Stream *stream, Trace *trace, const StreamSpan *span, TraceLane lane,
+                       const TraceName *name, const int64_t numbers[TRACE_NUMBERS]) {
+    const DeviceOps *ops = stream->device->ops;
+    if (!trace) return OK;
+    if (ops->span_end) return ops->span_end(stream, span->number, lane, name, numbers);
+    trace_add_numbers(trace, lane, name, span->start_ns, trace_now(), numbers);
+    return OK;
+}
+
+Status device_spans_finish(Device *device, bool waits) {
+    return device->ops->spans_finish ? device->ops->spans_finish(device, waits) : OK;
+}
+
 struct Recording {
     Stream *stream;
     void *workspace; /* the stream's workspace, which captured work may use */

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/trace.h"
 #include "device/op_log.h"
 
 typedef enum {
@@ -50,6 +51,11 @@ typedef struct DeviceOps {
     void (*event_free)(void *event);
     Status (*mark)(Stream *stream, int mark);
     Status (*elapsed)(Stream *stream, int from, int to, double *ret_seconds);
+    /* See stream_span_begin. All three NULL: work is complete when a call returns. */
+    Status (*span_begin)(Stream *stream, Trace *trace, size_t *ret_number);
+    Status (*span_end)(Stream *stream, size_t number, TraceLane lane, const TraceName *name,
+                       const int64_t numbers[TRACE_NUMBERS]);
+    Status (*spans_finish)(Device *device, bool waits);
     /* Recordings, see stream_record_begin. All four NULL: not supported. */
     Status (*record_begin)(Stream *stream, bool *ret_begun);
     Status (*record_end)(Stream *stream, void **ret_recorded);
@@ -174,6 +180,19 @@ void stream_event_free(Device *device, void *event);
  * between two marks, waiting for the later one. Marks are numbered 0 .. STREAM_MARKS - 1. */
 MUST_USE Status stream_mark(Stream *stream, int mark);
 MUST_USE Status stream_elapsed(Stream *stream, int from, int to, double *ret_seconds);
+/* A span of a stream's work in a timeline: the work between begin and end. A GPU runs behind the host, so
+ * events mark its spans, and device_spans_finish adds them to the trace: before the trace is packed it waits
+ * for them, before it is freed (waits false) it forgets those that are not complete. Without a trace, nothing
+ * happens. Spans of one thread. */
+typedef struct StreamSpan {
+    int64_t start_ns;
+    size_t number;
+} StreamSpan;
+
+MUST_USE Status stream_span_begin(Stream *stream, Trace *trace, StreamSpan *ret_span);
+MUST_USE Status stream_span_end(Stream *stream, Trace *trace, const StreamSpan *span, TraceLane lane,
+                                const TraceName *name, const int64_t numbers[TRACE_NUMBERS]);
+MUST_USE Status device_spans_finish(Device *device, bool waits);
 /* A recording (a CUDA graph) captures work on a stream, to be replayed by one call at far lower host cost.
  * Streams that wait for this one meanwhile take part; it must wait for them before the end.
  * Between begin and end, work is captured, not executed. It must not be waited for, and all memory, including

@@ -199,16 +199,18 @@ Status runner_update(Runner *runner, int64_t step, double lr, double clip_norm) 
     const OptimSpec *spec = &runner->spec.optim;
     double scale = optim_clip_scale(spec, clip_norm) / runner->loss_scale.scale;
     Section section = section_begin(runner);
-    int64_t start = trace_now();
+    StreamSpan span;
     TRY(runner_fp8_next(runner));
     TRY(overlap_update_begin(runner));
+    TRY(stream_span_begin(runner->stream, runner->trace, &span));
     TRY(stream_mark(runner->stream, MARK_UPDATE));
     runner->shards->idle = runner->replay.recording != NULL;
     TRY(shards_update(runner->shards, &(OptimStep){.number = step, .lr = lr, .grad_scale = scale}));
     TRY(stream_mark(runner->stream, MARK_UPDATE_END));
+    TRY(stream_span_end(runner->stream, runner->trace, &span, TRACE_COMPUTE, &name,
+                        (int64_t[TRACE_NUMBERS]){0}));
     TRY(overlap_update_end(runner));
     runner->updated = true;
-    trace_add(runner->trace, TRACE_COMPUTE, &name, start, trace_now(), 0, 0);
     section_end(runner, &section, &runner->times.update_s);
     return OK;
 }
@@ -265,9 +267,11 @@ Status runner_sync(Runner *runner, int64_t step, bool last) {
     TRY(overlap_settle(runner));
     TRY(runner_settle(runner));
     Section section = section_begin(runner);
-    int64_t start = trace_now();
+    StreamSpan span;
+    TRY(stream_span_begin(runner->stream, runner->trace, &span));
     TRY(shards_sync(runner->shards, step, last));
-    trace_add(runner->trace, TRACE_COMPUTE, &name, start, trace_now(), 0, 0);
+    TRY(stream_span_end(runner->stream, runner->trace, &span, TRACE_COMPUTE, &name,
+                        (int64_t[TRACE_NUMBERS]){0}));
     section_end(runner, &section, &runner->times.update_s);
     return OK;
 }

@@ -95,6 +95,7 @@ typedef struct StageMessage {
     int micro, chunk;
     Ticket ticket; /* the receive, or the send after which the buffer is free */
     bool launched; /* the ticket's communication batch is complete, so it may be waited for */
+    void *freed;   /* an event: the last computation that used the buffer */
 } StageMessage;
 
 /* Seconds over all steps so far, on this rank. */
@@ -148,6 +149,8 @@ typedef struct Runner {
     Schedule schedule, eval_schedule;
     Chunk *chunk;
     int chunks;
+    Stream *inbox; /* orders receives after earlier uses of their buffers, not after all computations. It is
+                      `stream` where work on two streams does not overlap */
     StageMessage *message;
     size_t messages, message_capacity;
     Buffer shared; /* activations of blocks that recompute, or of evaluation: one block at a time */

@@ -204,6 +204,13 @@ static void use_saved(Runner *runner, Pass *pass, const MicroBuffers *buffer_set
     pass->saved = buffer_set->saved[at].data ? buffer_set->saved[at] : runner->shared;
 }
 
+static Status block_span_end(Runner *runner, const Pass *pass, const StreamSpan *span, int number) {
+    static const TraceName name = {
+        .name = "block ", .category = "block", .number = {"block"}, .numbered = true};
+    return stream_span_end(pass->exec->stream, runner->trace, span, TRACE_COMPUTE, &name,
+                           (int64_t[TRACE_NUMBERS]){number});
+}
+
 static Status forward_block(Runner *runner, Pass *pass, const Chunk *chunk, const MicroBuffers *buffer_set,
                             int at) {
     const Block *block = &runner->model->block[chunk->first + at];
@@ -222,7 +229,10 @@ Status runner_forward(Runner *runner, const Round *round, Chunk *chunk, MicroBuf
         /* Pieces need the memory into which the next block's parameters would be gathered. */
         bool ahead = at + 1 < end && !pass.pieces;
         if (ahead) TRY(fetch(runner, number + 1));
+        StreamSpan span;
+        TRY(stream_span_begin(pass.exec->stream, runner->trace, &span));
         TRY(forward_block(runner, &pass, chunk, buffer_set, at));
+        TRY(block_span_end(runner, &pass, &span, number));
         if (at + 1 < end && !ahead) TRY(fetch(runner, number + 1));
         if (grads) TRY(grads_added(runner, round, number));
         if (!(round->train && runner->spec.keep_params)) runner_leave(runner, number);
@@ -234,6 +244,11 @@ static int64_t first_sequence(const Runner *runner, const Round *round, int micr
     return ((int64_t)runner->mesh->at[AXIS_DP] * round->count + micro) * runner->spec.micro_batch;
 }
 
+static Status message_release(Runner *runner, StageMessage *message) {
+    message->used = false;
+    return stream_event_record(runner->stream, &message->freed);
+}
+
 /* Moves a received input into the micro-batch's buffers by swapping buffers with the message. */
 static Status take_input(Runner *runner, MicroBuffers *buffer_set, Action action) {
     StageMessage *message = message_find(runner, MESSAGE_INPUT, action.chunk, action.micro);
@@ -241,8 +256,7 @@ static Status take_input(Runner *runner, MicroBuffers *buffer_set, Action action
     Buffer buffer = buffer_set->input;
     buffer_set->input = message->buffer;
     message->buffer = buffer;
-    message->used = false;
-    return OK;
+    return message_release(runner, message);
 }
 
 static Status do_forward(Runner *runner, const Round *round, Action action) {
@@ -251,7 +265,8 @@ static Status do_forward(Runner *runner, const Round *round, Action action) {
     TRY(micro_buffers_open(runner, action.chunk, action.micro, &buffer_set));
     if (chunk->from_stage) TRY(take_input(runner, buffer_set, action));
     StageMessage *message;
-    if (chunk->to_stage) TRY(message_open(runner, MESSAGE_OUTPUT, action.chunk, action.micro, &message));
+    if (chunk->to_stage)
+        TRY(message_open(runner, runner->stream, MESSAGE_OUTPUT, action.chunk, action.micro, &message));
     const HostBatch *batch = round->micros[action.micro];
     Buffer ids = round->ids ? round->ids[action.micro] : buffer_set->ids;
     TRY(host_batch_views(batch, ids, first_sequence(runner, round, action.micro), &buffer_set->data));
@@ -271,10 +286,10 @@ static Status recompute_block(Runner *runner, Pass *pass, const Chunk *chunk, co
                               int at) {
     if (at + 1 < chunk->count || !chunk->to_stage) return forward_block(runner, pass, chunk, buffer_set, at);
     StageMessage *message;
-    TRY(message_open(runner, MESSAGE_OUTPUT, (int)(chunk - runner->chunk), buffer_set->micro, &message));
+    TRY(message_open(runner, runner->stream, MESSAGE_OUTPUT, (int)(chunk - runner->chunk), buffer_set->micro,
+                     &message));
     TRY(forward_block(runner, pass, chunk, buffer_set, at));
-    message->used = false;
-    return OK;
+    return message_release(runner, message);
 }
 
 static Status backward_block(Runner *runner, const Round *round, Pass *pass, const Chunk *chunk,
@@ -290,7 +305,10 @@ static Status backward_block(Runner *runner, const Round *round, Pass *pass, con
     pass->deferred = deferred ? buffer_set->deferred[at] : overlap_operands(runner, number);
     Tensor x = runner_output(runner, chunk, buffer_set, pass->shape, at - 1);
     pass->kept = dx.data == dy.data ? TENSOR_NONE : dy;
+    StreamSpan span;
+    TRY(stream_span_begin(pass->exec->stream, runner->trace, &span));
     TRY(block->ops->backward(block, pass, dx, dy, x));
+    TRY(block_span_end(runner, pass, &span, number));
     if (deferred)
         TRY(rows_added(runner, number));
     else if (pass->deferred.data)
@@ -305,7 +323,8 @@ static Status do_backward(Runner *runner, const Round *round, Action action) {
     bool split = action.kind == ACTION_BACKWARD_INPUT;
     TRY(shards_clear_ahead(runner->shards));
     StageMessage *message = message_find(runner, MESSAGE_GRADIENT, action.chunk, action.micro);
-    if (!message) TRY(message_open(runner, MESSAGE_GRADIENT, action.chunk, action.micro, &message));
+    if (!message)
+        TRY(message_open(runner, runner->stream, MESSAGE_GRADIENT, action.chunk, action.micro, &message));
     Pass pass = runner_pass(runner, round, buffer_set);
     Tensor gradient = rows_at(message->buffer.data, runner, pass.shape), dy = gradient;
     for (int at = chunk->count - 1; at >= 0; at--) {
@@ -316,7 +335,7 @@ static Status do_backward(Runner *runner, const Round *round, Action action) {
     }
     /* Recomputation may have moved the list of messages. */
     message = message_find(runner, MESSAGE_GRADIENT, action.chunk, action.micro);
-    if (!chunk->from_stage) message->used = false;
+    if (!chunk->from_stage) TRY(message_release(runner, message));
     if (!split) buffer_set->used = false;
     return overlap_micro_end(runner);
 }
@@ -352,9 +371,9 @@ static Tensor message_tensor(Runner *runner, const Round *round, int micro, void
 static Status do_receive(Runner *runner, const Round *round, Action action, MessageKind kind) {
     const Chunk *chunk = &runner->chunk[action.chunk];
     StageMessage *message;
-    TRY(message_open(runner, kind, action.chunk, action.micro, &message));
+    TRY(message_open(runner, runner->inbox, kind, action.chunk, action.micro, &message));
     comm_label(runner->mesh->axis[AXIS_PP], action_trace(action.kind), action.micro, action.chunk);
-    return comm_receive(runner->mesh->axis[AXIS_PP], runner->stream,
+    return comm_receive(runner->mesh->axis[AXIS_PP], runner->inbox,
                         message_tensor(runner, round, action.micro, message->buffer.data),
                         kind == MESSAGE_INPUT ? chunk->from : chunk->to, &message->ticket);
 }
@@ -407,11 +426,12 @@ static Status run_action(Runner *runner, const Round *round, Action action) {
     TRY(log_action(runner, action));
     if (!action_computes(action.kind)) return do_action(runner, round, action);
     TRY(await_message(runner, action));
-    int64_t start = trace_now();
+    Stream *stream = runner_exec(runner)->stream;
+    StreamSpan span;
+    TRY(stream_span_begin(stream, runner->trace, &span));
     TRY(do_action(runner, round, action));
-    trace_add(runner->trace, TRACE_COMPUTE, action_trace(action.kind), start, trace_now(), action.micro,
-              action.chunk);
-    return OK;
+    return stream_span_end(stream, runner->trace, &span, TRACE_COMPUTE, action_trace(action.kind),
+                           (int64_t[TRACE_NUMBERS]){action.micro, action.chunk});
 }
 
 static Status end_batch(Runner *runner) {

@@ -42,7 +42,8 @@ MUST_USE Status runner_reserve(Runner *runner, const Schedule *schedule);
 MUST_USE Status micro_buffers_open(Runner *runner, int chunk, int micro, MicroBuffers **ret_buffer_set);
 MicroBuffers *micro_buffers_find(Runner *runner, int chunk, int micro);
 /* The same for messages. message_open may move the list, so pointers to other messages become invalid. */
-MUST_USE Status message_open(Runner *runner, MessageKind kind, int chunk, int micro,
+/* `stream`: of the work that will write to the buffer. */
+MUST_USE Status message_open(Runner *runner, Stream *stream, MessageKind kind, int chunk, int micro,
                              StageMessage **ret_message);
 StageMessage *message_find(Runner *runner, MessageKind kind, int chunk, int micro);
 

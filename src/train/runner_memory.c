@@ -64,7 +64,10 @@ void runner_chunks_done(Runner *runner) {
         free(chunk->buffer_set);
     }
     free(runner->chunk);
-    for (size_t i = 0; i < runner->messages; i++) dev_free(&runner->message[i].buffer);
+    for (size_t i = 0; i < runner->messages; i++) {
+        dev_free(&runner->message[i].buffer);
+        stream_event_free(runner->device, runner->message[i].freed);
+    }
     free(runner->message);
 }
 
@@ -179,7 +182,8 @@ static StageMessage *message_free(Runner *runner) {
     return NULL;
 }
 
-Status message_open(Runner *runner, MessageKind kind, int chunk, int micro, StageMessage **ret_message) {
+Status message_open(Runner *runner, Stream *stream, MessageKind kind, int chunk, int micro,
+                    StageMessage **ret_message) {
     StageMessage *message = message_free(runner);
     if (!message) {
         TRY(mem_grow(&runner->message, &runner->message_capacity, runner->messages + 1,
@@ -188,8 +192,10 @@ Status message_open(Runner *runner, MessageKind kind, int chunk, int micro, Stag
         *message = (StageMessage){0};
         TRY(dev_alloc(runner->device, MEM_ACTIVATIONS, rows_bytes(runner), &message->buffer));
         runner->messages++;
+        TRY(stream_event_record(runner->stream, &message->freed)); /* the memory may have had an owner */
     }
-    TRY(ticket_wait(runner->stream, &message->ticket));
+    TRY(ticket_wait(stream, &message->ticket));
+    if (stream != runner->stream) TRY(stream_event_wait(stream, message->freed));
     message->used = true;
     message->kind = kind;
     message->chunk = chunk;

@@ -270,6 +270,9 @@ Status runner_new(Runner **ret_runner, const Model *model, Device *device, const
         runner->mesh = runner->own_mesh;
     }
     TRY(stream_new(&runner->stream, device));
+    runner->inbox = runner->stream;
+    if (runner->mesh->extent[AXIS_PP] > 1 && device_overlaps(device) && !device_is_dryrun(device))
+        TRY(stream_new(&runner->inbox, device));
     runner->exec = (Exec){.stream = runner->stream, .table = spec->table};
     TRY(runner_chunks_init(runner));
     TRY(alloc_units(runner));
@@ -319,6 +322,7 @@ void runner_free(Runner *runner) {
     schedule_done(&runner->eval_schedule);
     replay_done(runner);
     overlap_done(runner);
+    if (runner->inbox != runner->stream) stream_free(runner->inbox);
     stream_free(runner->stream);
     mesh_free(runner->own_mesh);
     free(runner);

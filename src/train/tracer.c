@@ -51,7 +51,10 @@ static void set_trace(Runner *runner, Trace *trace) {
 
 void tracer_free(Tracer *tracer) {
     if (!tracer) return;
-    if (tracer->trace) set_trace(tracer->runner, NULL);
+    if (tracer->trace) {
+        set_trace(tracer->runner, NULL);
+        status_free(device_spans_finish(tracer->runner->device, false));
+    }
     packed_done(&tracer->unwritten);
     trace_free(tracer->trace);
     free(tracer->path);
@@ -106,6 +109,7 @@ static Status end(Tracer *tracer) {
     char label[LABEL_SIZE];
     size_t size;
     set_trace(tracer->runner, NULL);
+    TRY(device_spans_finish(tracer->runner->device, true));
     tracer->done = true;
     describe(mesh, label);
     CLEANUP(packed_done) Packed packed = {.count = mesh->size};
@@ -157,6 +161,7 @@ Status tracer_rescue(Tracer *tracer) {
     char label[LABEL_SIZE];
     size_t size;
     group_drop(mesh->world); /* operations in flight still record spans */
+    status_free(device_spans_finish(tracer->runner->device, false));
     describe(mesh, label);
     TRY(own_path(tracer, &path));
     TRY(trace_pack(tracer->trace, mesh->rank, label, &bytes, &size));

@@ -230,11 +230,15 @@ static Status wait_nccl(Group *group, Stream *stream, Ticket ticket) {
     NcclGroup *own = impl(group);
     Link *link = own->link[ticket.number & ((1 << LINK_BITS) - 1)];
     Stop *stop;
+    StreamSpan span;
+    TRY(stream_span_begin(stream, group->trace, &span));
     TRY(stop_take(own, &stop));
     if (stop) CUDA_TRY(cudaEventRecord(stop->from, cuda_stream(stream)));
     TRY(link_wait(own->net, link, ticket.number >> LINK_BITS, stream));
     if (stop) CUDA_TRY(cudaEventRecord(stop->to, cuda_stream(stream)));
-    return OK;
+    return group->trace ? stream_span_end(stream, group->trace, &span, TRACE_COMPUTE, &group->names->wait,
+                                          (int64_t[TRACE_NUMBERS]){0})
+                        : OK;
 }
 
 static Status batch_nccl(Group *group, bool begins) {

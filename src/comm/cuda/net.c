@@ -77,8 +77,16 @@ Status link_begin(Net *net, Link *link, const Group *group, const Stream *stream
     NetOp *op = op_at(link, number);
     CUDA_TRY(cudaEventRecord(op->before, cuda_stream(stream)));
     CUDA_TRY(cudaStreamWaitEvent(cuda_stream(link->stream), op->before, 0));
+    Trace *trace = group->label.name ? group->trace : NULL;
+    StreamSpan span;
+    TRY(stream_span_begin(link->stream, trace, &span));
     pthread_mutex_lock(&net->lock);
-    *op = (NetOp){.before = op->before, .after = op->after, .label = group->label, .names = group->names};
+    *op = (NetOp){.before = op->before,
+                  .after = op->after,
+                  .label = group->label,
+                  .names = group->names,
+                  .trace = trace,
+                  .span = span};
     link->tail++;
     char *error = net->error;
     bool broken = net->broken;
@@ -92,6 +100,7 @@ Status link_begin(Net *net, Link *link, const Group *group, const Stream *stream
 
 static Status launched(Net *net, Link *link, NetOp *op) {
     CUDA_TRY(cudaEventRecord(op->after, cuda_stream(link->stream)));
+    TRY(stream_span_end(link->stream, op->trace, &op->span, TRACE_COMM, op->label.name, op->label.number));
     pthread_mutex_lock(&net->lock);
     op->launched = true;
     pthread_mutex_unlock(&net->lock);

@@ -49,6 +49,8 @@ typedef struct NetOp {
     cudaEvent_t after;  /* the end of the operation */
     CommLabel label;
     const CommNames *names;
+    Trace *trace; /* may be NULL */
+    StreamSpan span;
     bool launched, waited;
 } NetOp;
 

@@ -7,6 +7,7 @@
 #include "device/device.h"
 
 typedef struct CudaBlock CudaBlock; /* cached memory */
+typedef struct CudaSpan CudaSpan;   /* see spans.c */
 
 typedef struct CudaDevice {
     int index;
@@ -16,6 +17,10 @@ typedef struct CudaDevice {
     bool tf32;            /* fp32 matmuls may use tf32 */
     int urgent;           /* streams from stream_new_urgent */
     CudaBlock *waiting;
+    CudaSpan *span;
+    size_t spans, spans_made, span_capacity;
+    cudaEvent_t span_origin;
+    int64_t span_origin_ns;
     struct Nvml *nvml; /* see nvml.c; NULL: not loaded yet */
     /* State of kernels/cuda: library handles, plans, tuned algorithms. */
     void *kernels;
@@ -34,6 +39,13 @@ MUST_USE Status utilization_cuda(Device *device, double *ret_share);
 /* See DeviceOps.energy; GPUs before Volta do not count it. */
 MUST_USE Status energy_cuda(Device *device, double *ret_joules);
 void nvml_close(CudaDevice *cuda);
+
+/* See DeviceOps; spans.c. */
+MUST_USE Status span_begin_cuda(Stream *stream, Trace *trace, size_t *ret_number);
+MUST_USE Status span_end_cuda(Stream *stream, size_t number, TraceLane lane, const TraceName *name,
+                              const int64_t numbers[TRACE_NUMBERS]);
+MUST_USE Status spans_finish_cuda(Device *device, bool waits);
+void spans_free(CudaDevice *cuda);
 
 /* See DeviceOps; record.c. */
 MUST_USE Status record_begin_cuda(Stream *stream, bool *ret_begun);

@@ -175,6 +175,7 @@ static void done_cuda(Device *device) {
     CudaDevice *cuda = device->impl;
     cudaDeviceSynchronize();
     nvml_close(cuda);
+    spans_free(cuda);
     if (cuda->kernels) cuda->kernels_free(cuda->kernels);
     release_waiting(cuda);
     free(cuda);
@@ -199,6 +200,9 @@ const DeviceOps device_ops_cuda = {
     .event_free = event_free_cuda,
     .mark = mark_cuda,
     .elapsed = elapsed_cuda,
+    .span_begin = span_begin_cuda,
+    .span_end = span_end_cuda,
+    .spans_finish = spans_finish_cuda,
     .record_begin = record_begin_cuda,
     .record_end = record_end_cuda,
     .replay = replay_cuda,
