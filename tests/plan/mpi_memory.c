@@ -7,26 +7,6 @@
 
 enum { STEPS = 2 };
 
-static RunnerSpec spec_of(const Layout *layout) {
-    return (RunnerSpec){.micro_batch = layout->micro_batch,
-                        .seq = SEQ,
-                        .train = true,
-                        .recompute = layout->recompute,
-                        .optim = layout_optim(layout),
-                        .zero = layout->zero,
-                        .keep_params = layout->keep,
-                        .offload = layout->offload,
-                        .sequence = layout->sequence,
-                        .dtype = layout->dtype,
-                        .fp8 = layout->fp8,
-                        .fp8_scaling = layout->fp8_scaling,
-                        .loss_scale = layout->loss_scale,
-                        .schedule = layout->schedule,
-                        .chunks = layout->chunks,
-                        .micros = BATCH / layout->mesh.dp / layout->micro_batch,
-                        .noise = true};
-}
-
 static void assert_same(const Layout *layout, const char *what, size_t planned, size_t counted) {
     if (planned != counted)
         fail_msg("%s: %s: planned %zu, counted %zu", layout_text(layout), what, planned, counted);
@@ -53,7 +33,7 @@ static void check_plan(Group *world, const Layout *layout) {
     Outcome outcome = run(world, layout, STEPS);
     HostBatch *batch = largest_batch(layout, outcome.mesh->at[AXIS_DP]);
     DryRunSpec dryrun = {.model = outcome.model,
-                         .spec = spec_of(layout),
+                         .spec = trial_run_spec(layout, layout->mesh.dp),
                          .mesh = layout->mesh,
                          .device = test_kernels(),
                          .threads = 1,

@@ -226,7 +226,8 @@ enum { LONG_SEQ = 1024, LONG_VOCAB = 50257, LONG_STEPS = SANITIZED ? 1 : 2 };
 
 /* Trains with sequences whose logits exceed one chunk of the output head (loss_chunk_rows). */
 static void run_long(Group *world, StepResult results[LONG_STEPS]) {
-    ModelConfig config = config_of(JOB_GPT2);
+    ModelConfig config;
+    trial_config(&(Layout){.job = JOB_GPT2}, &config);
     config.layers = 1;
     config.hidden = 32;
     config.vocab = LONG_VOCAB;
@@ -259,9 +260,11 @@ static void run_long(Group *world, StepResult results[LONG_STEPS]) {
         micro[i]->task = TASK_LM;
         micro[i]->lens[0] = LONG_SEQ;
         micro[i]->loss_count[LOSS_TOKEN] = LONG_SEQ;
+        RngKey token = rng_key(5, "token", (uint64_t)(first + i)),
+               label = rng_key(5, "label", (uint64_t)(first + i));
         for (int64_t t = 0; t < LONG_SEQ; t++) {
-            micro[i]->tokens[t] = draw("token", first + i, t, LONG_VOCAB);
-            micro[i]->labels[t] = draw("label", first + i, t, LONG_VOCAB);
+            micro[i]->tokens[t] = (int32_t)rng_below(token, (uint64_t)t, LONG_VOCAB);
+            micro[i]->labels[t] = (int32_t)rng_below(label, (uint64_t)t, LONG_VOCAB);
         }
     }
     for (int step = 0; step < LONG_STEPS; step++)

@@ -67,9 +67,9 @@ static void one_step(Simulation *sim, const Layout *layout, int step) {
         HostBatch *micro[BATCH];
         StepResult result;
         double own = 0;
-        fill_micros(&sim->worker[w], layout, step, w, count, micro);
+        assert_ok(trial_micros(&sim->worker[w].trial, w, step, micro));
         for (int i = 0; i < count; i++) own += (double)micro[i]->loss_count[LOSS_TOKEN];
-        assert_ok(runner_step(sim->worker[w].runner, micro, count, step + 1, layout_lr(layout), &result));
+        assert_ok(runner_step(sim->worker[w].runner, micro, count, step + 1, trial_lr(layout), &result));
         assert_ok(stream_sync(sim->worker[w].runner->stream)); /* the host changes the weights */
         for (int i = 0; i < count; i++) host_batch_free(micro[i]);
         sum += own * result.loss;
@@ -82,11 +82,11 @@ static void one_step(Simulation *sim, const Layout *layout, int step) {
 
 /* `found` knows the fragments. */
 static void simulate(Simulation *sim, const Layout *layout, const Outcome *found) {
-    Layout alone = {.job = layout->job, .micro_batch = layout->micro_batch, .plain = true};
+    Layout alone = {
+        .job = layout->job, .batch = BATCH / WORKERS, .micro_batch = layout->micro_batch, .plain = true};
     const OuterSpec *spec = &layout->outer;
     int64_t all = 0, fragments = spec->fragments ? spec->fragments : 1;
-    for (int w = 0; w < WORKERS; w++)
-        sim->worker[w] = run_new(NULL, &alone, BATCH / WORKERS / layout->micro_batch);
+    for (int w = 0; w < WORKERS; w++) sim->worker[w] = run_new(NULL, &alone);
     for (int u = 0; u < found->model->units; u++) all += sim->worker[0].runner->params->count[u];
     assert_ok(mem_new((size_t)all, sizeof(double), &sim->theta));
     assert_ok(mem_new((size_t)all, sizeof(double), &sim->momentum));

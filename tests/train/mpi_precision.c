@@ -200,8 +200,8 @@ static void continue_run(Outcome *outcome, const Layout *layout, int first, int 
     for (int step = first; step < last; step++) {
         HostBatch *micro[BATCH];
         StepResult result;
-        fill_micros(outcome, layout, step, 0, count, micro);
-        assert_ok(runner_step(outcome->runner, micro, count, step + 1, layout_lr(layout), &result));
+        assert_ok(trial_micros(&outcome->trial, 0, step, micro));
+        assert_ok(runner_step(outcome->runner, micro, count, step + 1, trial_lr(layout), &result));
         for (int i = 0; i < count; i++) host_batch_free(micro[i]);
         outcome->norm[step] = result.grad_norm;
     }
@@ -219,7 +219,7 @@ static void test_fp8_resume(void **state) {
     CLEANUP(json_decrefp) json_t *progress = json_object();
     assert_ok(runner_fp8_save(first.runner, progress));
     for (int with = 0; with < 2; with++) {
-        CLEANUP(outcome_done) Outcome second = run_new(NULL, &layout, BATCH / layout.micro_batch);
+        CLEANUP(outcome_done) Outcome second = run_new(NULL, &layout);
         assert_ok(stream_sync(second.runner->stream));
         copy_store(second.runner->params, first.runner->params);
         for (int k = 0; k < optim_states(&second.runner->spec.optim); k++)

@@ -1,0 +1,216 @@
+#include "verify/trial.h"
+
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/rng.h"
+
+/* ---- jobs ---- */
+
+bool trial_job(int number, TrialJob *ret_job) {
+    /* What a family may be trained for, causal models first. */
+    static const struct {
+        unsigned outputs;
+        const char *name; /* NULL: the family's */
+    } tasks[] = {{OUTPUT_LM, NULL},
+                 {OUTPUT_MLM | OUTPUT_NSP, NULL},
+                 {OUTPUT_SPAN, "span"},
+                 {OUTPUT_CLASSIFY, "classify"}};
+    for (const Family *const *family = families(); *family; family++)
+        for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
+            if (~(*family)->outputs & tasks[i].outputs || number-- > 0) continue;
+            *ret_job = (TrialJob){.family = *family,
+                                  .outputs = tasks[i].outputs,
+                                  .name = tasks[i].name ? tasks[i].name : (*family)->type};
+            return true;
+        }
+    return false;
+}
+
+const char *trial_text(char text[TRIAL_TEXT], const TrialSpec *spec) {
+    static const MeshSpec one = {.dp = 1, .tp = 1, .pp = 1};
+    MeshSpec mesh = spec->mesh.dp ? spec->mesh : one;
+    TrialJob job = {.name = "?"};
+    size_t used = 0;
+    trial_job(spec->job, &job);
+#define ADD(...) used += (size_t)snprintf(text + used, used < TRIAL_TEXT ? TRIAL_TEXT - used : 0, __VA_ARGS__)
+    ADD("%s", job.name);
+    if (spec->optimizer) ADD(" %s", optim_row(spec->optimizer)->name);
+    ADD(" %s dp %d tp %d pp %d", spec->fp8 ? "fp8" : dtype_name(spec->dtype), mesh.dp, mesh.tp, mesh.pp);
+    if (spec->zero) ADD(" zero %d", spec->zero);
+    if (mesh.shard) ADD(" shard %d", mesh.shard);
+    if (spec->keep) ADD(" keep");
+    if (mesh.pp > 1) ADD(" %s", schedule_name(spec->schedule));
+    if (spec->recompute) ADD(" recompute %s", recompute_names[spec->recompute]);
+    if (spec->sequence) ADD(" sequence");
+    if (spec->offload) ADD(" offload %s", offload_names[spec->offload]);
+    ADD(" micro-batch %d", spec->micro_batch);
+#undef ADD
+    return text;
+}
+
+void trial_config(const TrialSpec *spec, ModelConfig *ret_config) {
+    TrialJob job = {0};
+    ModelConfig config;
+    trial_job(spec->job, &job);
+    job.family->defaults(&config);
+    bool causal = job.outputs == OUTPUT_LM;
+    config.outputs_mask = job.outputs;
+    config.pooler = (job.outputs & (OUTPUT_NSP | OUTPUT_CLASSIFY)) != 0;
+    config.layers = spec->wide ? 2 : 6;
+    config.hidden = spec->wide_heads ? 128 : spec->wide ? 64 : 16;
+    config.heads = 4;
+    /* Two key-value heads, which four tensor-parallel ranks share. */
+    config.kv_heads = config.position == POSITION_ROPE ? 2 : 0;
+    config.head_width = 0;
+    config.inner = spec->words || spec->wide ? 128 : 24;
+    config.vocab = spec->words ? TRIAL_LARGE_VOCAB : TRIAL_VOCAB;
+    config.positions = TRIAL_SEQ;
+    if (config.window) config.window = TRIAL_SEQ / 2;
+    config.labels = job.outputs == OUTPUT_CLASSIFY ? 3 : 2;
+    config.norm_eps = 1e-5f;
+    config.init_std = config.gated ? 0.2f : 0.1f; /* a gated MLP multiplies small numbers */
+    float dropout = spec->plain ? 0 : 0.1f;
+    config.dropout_embed = config.dropout_attn = config.dropout_hidden = config.dropout_classify = dropout;
+    config.tied = !spec->untied;
+    config.pad_token = causal ? -1 : 0;
+    config.bos_token = config.eos_token = -1;
+    *ret_config = config;
+}
+
+/* Lion's steps all have the same size, so it needs a lower rate. */
+double trial_lr(const TrialSpec *spec) {
+    if (spec->frozen) return 0;
+    return strcmp(optim_row(spec->optimizer)->name, "lion") ? 2e-3 : 2e-4;
+}
+
+/* ---- batches ---- */
+
+static int32_t draw(const char *site, int64_t step, int64_t index, int64_t below) {
+    return (int32_t)rng_below(rng_key(5, site, (uint64_t)step), (uint64_t)index, (uint64_t)below);
+}
+
+/* Puts several documents into each sequence of an lm batch. */
+static void add_documents(HostBatch *batch, int64_t step, int64_t first) {
+    enum { END = 1 };
+    for (int64_t i = 0; i < batch->B * TRIAL_SEQ; i++)
+        if (!draw("end", step, first * TRIAL_SEQ + i, 4)) batch->tokens[i] = END;
+    host_batch_split(batch, END);
+    batch->loss_count[LOSS_TOKEN] = 0;
+    for (int64_t i = 0; i < batch->B * TRIAL_SEQ; i++) batch->loss_count[LOSS_TOKEN] += batch->labels[i] >= 0;
+}
+
+static void fill_sequence(HostBatch *batch, unsigned outputs, int64_t vocab, int64_t step, int64_t b,
+                          int64_t global) {
+    bool causal = outputs == OUTPUT_LM;
+    int32_t length = causal ? TRIAL_SEQ : TRIAL_SEQ - draw("length", step, global, 4);
+    batch->lens[b] = length;
+    batch->nsp[b] = draw("next", step, global, 2);
+    batch->classes[b] = draw("class", step, global, 3);
+    batch->span[b] = draw("start", step, global, length);
+    batch->span[batch->B + b] = draw("end", step, global, length);
+    for (int64_t t = 0; t < TRIAL_SEQ; t++) {
+        int64_t i = b * TRIAL_SEQ + t, at = global * TRIAL_SEQ + t;
+        bool real = t < length;
+        batch->tokens[i] = real ? 1 + draw("token", step, at, vocab - 1) : 0;
+        batch->types[i] = real && t > 3;
+        batch->labels[i] = draw("label", step, at, vocab);
+        if (!(outputs & OUTPUT_MLM) || !real || draw("pick", step, at, 3)) continue;
+        batch->picks[batch->pick_count] = (int32_t)i;
+        batch->pick_labels[batch->pick_count++] = batch->labels[i];
+    }
+}
+
+Status trial_batch(HostBatch **ret_batch, int job, int64_t vocab, int64_t step, int64_t first,
+                   int64_t count) {
+    HostBatch *batch = NULL;
+    TrialJob kind = {0};
+    trial_job(job, &kind);
+    bool causal = kind.outputs == OUTPUT_LM, masked = kind.outputs & OUTPUT_MLM;
+    bool span = kind.outputs == OUTPUT_SPAN, classify = kind.outputs == OUTPUT_CLASSIFY;
+    TRY(host_batch_new(&batch, count, TRIAL_SEQ));
+    batch->task = causal ? TASK_LM : masked ? TASK_MLM : span ? TASK_SPAN : TASK_CLASSIFY;
+    batch->has_types = batch->padded = !causal;
+    for (int64_t b = 0; b < count; b++) fill_sequence(batch, kind.outputs, vocab, step, b, first + b);
+    batch->loss_count[LOSS_TOKEN] = causal ? count * TRIAL_SEQ : masked ? batch->pick_count : 0;
+    batch->loss_count[LOSS_NSP] = masked ? count : 0;
+    batch->loss_count[LOSS_SPAN_START] = batch->loss_count[LOSS_SPAN_END] = span ? count : 0;
+    batch->loss_count[LOSS_CLASSIFY] = classify ? count : 0;
+    if (causal && step % 2) add_documents(batch, step, first);
+    *ret_batch = batch;
+    return OK;
+}
+
+/* ---- runs ---- */
+
+static OptimSpec optim_of(const TrialSpec *spec) {
+    OptimSpec optim = optim_defaults(optim_row(spec->optimizer));
+    optim.weight_decay = 0.01;
+    if (spec->plain) optim.clip = 0;
+    optim.group = spec->group;
+    optim.groups = spec->group ? 1 : 0;
+    return optim;
+}
+
+RunnerSpec trial_run_spec(const TrialSpec *spec, int dp) {
+    int batch = spec->batch ? spec->batch : TRIAL_BATCH;
+    return (RunnerSpec){.micro_batch = spec->micro_batch,
+                        .seq = TRIAL_SEQ,
+                        .train = true,
+                        .recompute = spec->recompute,
+                        .optim = optim_of(spec),
+                        .seed = 9,
+                        .zero = spec->zero,
+                        .keep_params = spec->keep,
+                        .offload = spec->offload,
+                        .sequence = spec->sequence,
+                        .dtype = spec->dtype,
+                        .fp8 = spec->fp8,
+                        .fp8_scaling = spec->fp8_scaling,
+                        .fp8_head = spec->fp8_head,
+                        .logits = spec->fp8_head ? spec->dtype : DT_F32,
+                        .fake_quant = spec->fake_quant,
+                        .loss_scale = spec->loss_scale,
+                        .schedule = spec->schedule,
+                        .chunks = spec->chunks,
+                        .grad_type = spec->grad_type,
+                        .outer = spec->outer,
+                        .micros = batch / dp / spec->micro_batch,
+                        .noise = true};
+}
+
+Status trial_new(Trial *ret_trial, const TrialSpec *spec, const KernelTable *table, Device *device,
+                 Mesh *mesh) {
+    CLEANUP(trial_done) Trial trial = {.spec = *spec};
+    ModelConfig config;
+    trial_config(spec, &config);
+    TRY(model_new(&trial.model, &config));
+    RunnerSpec run = trial_run_spec(spec, mesh ? mesh->extent[AXIS_DP] : 1);
+    run.table = table;
+    run.mesh = mesh;
+    TRY(runner_new(&trial.runner, trial.model, device, &run));
+    TRY(store_init_params(trial.runner->params, trial.runner->stream, 3));
+    TRY(stream_sync(trial.runner->stream));
+    TRY(runner_publish(trial.runner));
+    TRY(shards_outer_reset(trial.runner->shards));
+    trial.runner->probe = true;
+    *ret_trial = trial;
+    trial = (Trial){0};
+    return OK;
+}
+
+void trial_done(Trial *trial) {
+    runner_free(trial->runner);
+    model_free(trial->model);
+    *trial = (Trial){0};
+}
+
+Status trial_micros(const Trial *trial, int replica, int step, HostBatch **ret_micros) {
+    int count = trial->runner->spec.micros;
+    int64_t size = trial->spec.micro_batch, first = (int64_t)replica * count * size;
+    for (int i = 0; i < count; i++) ret_micros[i] = NULL;
+    for (int i = 0; i < count; i++)
+        TRY(trial_batch(&ret_micros[i], trial->spec.job, trial->model->config.vocab, step, first + i * size,
+                        size));
+    return OK;
+}
