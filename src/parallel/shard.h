@@ -107,6 +107,7 @@ typedef struct ShardUnit {
     Ticket gather, reduce;             /* operations in progress */
     bool brought;                      /* `full` is being copied from the host; not yet waited for */
     bool pending;                      /* a reduction has started and is not complete */
+    uint64_t started;                  /* the number of the last one */
     bool adding;                       /* its result is in place and must be added to the shard */
     bool fresh;                        /* no gradient has arrived in this step yet */
     bool begun;                        /* the gradient has been cleared in this step */
@@ -126,6 +127,7 @@ typedef struct Shards {
     int count, all;      /* units; with pieces */
     Arena params, grads; /* full buffers of the two largest units */
     Arena wire;          /* what travels of their gradients, if that is not fp32 */
+    uint64_t started;    /* reductions so far */
     Buffer norm;         /* fp64: one sum of squares per shard; with ShardSpec.apart, per unit */
     struct Matrices
         *matrices;       /* those that the optimizer updates as a whole; NULL: none. See shard_matrix.c */

@@ -122,6 +122,19 @@ Status shards_complete(Shards *shards) {
     return OK;
 }
 
+Status shards_make_room(Shards *shards, const Arena *arena, size_t bytes) {
+    while (!arena_fits(arena, bytes)) {
+        ShardUnit *oldest = NULL;
+        for (int i = 0; i < shards->all; i++) {
+            ShardUnit *unit = &shards->unit[i];
+            if (unit->pending && (!oldest || unit->started < oldest->started)) oldest = unit;
+        }
+        if (!oldest) return OK;
+        TRY(complete(shards, oldest));
+    }
+    return OK;
+}
+
 Status shard_grad(Shards *shards, int at, float **ret_grad) {
     ShardUnit *unit = &shards->unit[at];
     if (!shards->spec.grads) {
@@ -130,7 +143,7 @@ Status shard_grad(Shards *shards, int at, float **ret_grad) {
     }
     if (!unit->full_grad.data) {
         size_t bytes = shard_bytes(unit->layout.numel, DT_F32);
-        if (!arena_fits(&shards->grads, bytes)) TRY(shards_complete(shards));
+        TRY(shards_make_room(shards, &shards->grads, bytes));
         TRY(arena_alloc(&shards->grads, bytes, &unit->full_grad));
         TRY(start_grad(shards, unit, unit->full_grad.data));
     }
@@ -174,6 +187,7 @@ static Status start_sharded(Shards *shards, ShardUnit *unit, Tensor all) {
         TRY(reduce_scatter(shards->spec.shard, shards->exec->stream, to, all, REDUCE_SUM, &unit->reduce));
     }
     unit->pending = true;
+    unit->started = ++shards->started;
     return OK;
 }
 
@@ -195,6 +209,7 @@ Status shard_grad_done(Shards *shards, int at, bool last) {
     comm_label(spec->shard, &reduce_name, at, (int64_t)tensor_bytes(all));
     if (shards_have_wire(shards)) TRY(wire_start(shards, unit, all));
     unit->pending = true;
+    unit->started = ++shards->started;
     if (shards_have_wire(shards)) return OK;
     if (!spec->optimizer) return all_reduce(spec->shard, stream, all, REDUCE_SUM, &unit->reduce);
     return reduce_scatter(spec->shard, stream, reduced(shards, unit), all, REDUCE_SUM, &unit->reduce);

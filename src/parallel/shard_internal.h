@@ -72,6 +72,8 @@ MUST_USE Status shard_sketch(Shards *shards, ShardUnit *unit, float *grad);
 MUST_USE Status shards_read_spread(Shards *shards, double *ret_spread);
 /* Waits for all reductions that have started. */
 MUST_USE Status shards_complete(Shards *shards);
+/* Waits for reductions, the oldest first, until an arena has room. */
+MUST_USE Status shards_make_room(Shards *shards, const Arena *arena, size_t bytes);
 /* Starts to reduce the gradient `all` of a unit, which may then be overwritten. */
 MUST_USE Status wire_start(Shards *shards, ShardUnit *unit, Tensor all);
 /* Completes it: writes the sum to `here`, this rank's part or everything, or adds it. */

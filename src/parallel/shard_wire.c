@@ -57,7 +57,7 @@ size_t wire_bytes(const Shards *shards, int64_t numel) {
 
 static Status open_wire(Shards *shards, ShardUnit *unit) {
     size_t bytes = wire_bytes(shards, unit->layout.numel);
-    if (!arena_fits(&shards->wire, bytes)) TRY(shards_complete(shards));
+    TRY(shards_make_room(shards, &shards->wire, bytes));
     return arena_alloc(&shards->wire, bytes, &unit->wire);
 }
 
