@@ -1,5 +1,7 @@
 #include "comm/cuda/net.h"
 
+#include <time.h>
+
 #include "base/clock.h"
 #include "base/memory.h"
 
@@ -294,9 +296,22 @@ static bool is_busy(const Net *net) {
     return false;
 }
 
-void net_drop(Net *net) {
+/* Operations end by themselves unless a rank has failed. */
+static bool ends_soon(Net *net) {
+    static const double settle_s = 2;
+    double start = clock_wall();
+    while (is_busy(net) && clock_wall() - start < settle_s)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     bool busy = is_busy(net);
     cudaGetLastError(); /* cudaErrorNotReady is not an error */
+    return !busy;
+}
+
+void net_drop(Net *net) {
+    pthread_mutex_lock(&net->lock);
+    bool failed = net->broken || net->error || net->calling;
+    pthread_mutex_unlock(&net->lock);
+    bool busy = !failed && !ends_soon(net);
     pthread_mutex_lock(&net->lock);
     bool drop = !net->broken && (busy || net->error || net->calling);
     if (drop) net->broken = true;

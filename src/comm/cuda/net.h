@@ -96,7 +96,7 @@ MUST_USE Status net_new(Net **ret_net, Device *device);
 void net_leave(Net *net);
 /* For DeviceWatch. */
 void net_look(void *net, DeviceWait *ret_wait);
-/* Gives up all communicators if operations are in flight: with a failed rank they would never end. */
+/* Gives up all communicators if operations are in flight that do not end: a rank has failed. */
 void net_drop(Net *net);
 
 /* A call that may wait for other ranks, between the two. `what` must be static. */
