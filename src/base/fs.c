@@ -132,6 +132,16 @@ Status dir_make(const char *path) {
     return OK;
 }
 
+Status dir_make_temporary(char **ret_dir) {
+    const char *where = getenv("TMPDIR");
+    CLEANUP(mem_freep) char *dir = NULL;
+    TRY(path_join(&dir, where && *where ? where : "/tmp", "weft-XXXXXX"));
+    if (!mkdtemp(dir)) return FAILED("%s: cannot create directory: %s", dir, strerror(errno));
+    *ret_dir = dir;
+    dir = NULL;
+    return OK;
+}
+
 Status dir_sync(const char *path) {
     CLEANUP(fd_closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return FAILED("%s: cannot open directory: %s", path, strerror(errno));

@@ -146,16 +146,6 @@ static Status send_file(const RootDisk *disk, const char *dir, const MirrorFile 
     return OK;
 }
 
-static Status make_temporary(char **ret_dir) {
-    const char *where = getenv("TMPDIR");
-    CLEANUP(mem_freep) char *dir = NULL;
-    TRY(path_join(&dir, where && *where ? where : "/tmp", "weft-XXXXXX"));
-    if (!mkdtemp(dir)) return FAILED("%s: cannot create directory: %s", dir, strerror(errno));
-    *ret_dir = dir;
-    dir = NULL;
-    return OK;
-}
-
 static Status exchange(Mirror *mirror, const RootDisk *disk, const char *dir, MirrorList *list) {
     CLEANUP(mem_freep) unsigned char *chunk = NULL;
     uint64_t count = list->count;
@@ -164,7 +154,7 @@ static Status exchange(Mirror *mirror, const RootDisk *disk, const char *dir, Mi
     TRY(mem_new(CHUNK, 1, &chunk));
     if (!first) {
         TRY(mem_new((size_t)count, sizeof *list->file, &list->file));
-        TRY(make_temporary(&mirror->temporary));
+        TRY(dir_make_temporary(&mirror->temporary));
     }
     if (count) TRY(host_broadcast(disk->group, list->file, (size_t)count * sizeof *list->file, 0));
     for (size_t i = 0; i < count; i++)

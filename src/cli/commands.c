@@ -21,6 +21,7 @@ static const Command *const commands[] = {
     &command_compare,
     &command_report,
     &command_ranks,
+    &command_verify,
     &command_tokenizer,
     &command_tokenizer_train,
     &command_tokenizer_encode,

@@ -16,7 +16,8 @@
 #include "comm/watchdog.h"
 
 static Source source_of(const Invocation *call, const char *name) {
-    return invocation_slot(call, name)->source;
+    const Slot *slot = invocation_slot(call, name);
+    return slot ? slot->source : SOURCE_DEFAULT;
 }
 
 static bool on_line(const Invocation *call, const char *name) {
@@ -193,7 +194,7 @@ Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_her
     TRY(layout_check(call, args));
     TRY(launch(call, layout->ranks, stops, ret_here));
     if (!*ret_here) return OK;
-    if (stops) watch_waits(call, args->config.fault.timeout);
+    if (stops || args->config.fault.timeout > 0) watch_waits(call, args->config.fault.timeout);
     if (stops) check_grace(call, &args->config);
     check_placement(call, layout);
     TRY(share_cores(call, &args->config));

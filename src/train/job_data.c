@@ -289,14 +289,7 @@ static Status find_root(Job *job, char **ret_root) {
     }
     if (job->settings.ckpt.out && (job->first || !job->disk))
         return path_join(ret_root, job->settings.ckpt.out, "shards");
-    if (!job->scratch_dir) {
-        const char *where = getenv("TMPDIR");
-        CLEANUP(mem_freep) char *dir = NULL;
-        TRY(path_join(&dir, where && *where ? where : "/tmp", "weft-XXXXXX"));
-        if (!mkdtemp(dir)) return FAILED("%s: cannot create directory: %s", dir, strerror(errno));
-        job->scratch_dir = dir;
-        dir = NULL;
-    }
+    if (!job->scratch_dir) TRY(dir_make_temporary(&job->scratch_dir));
     return str_dup(job->scratch_dir, ret_root);
 }
 

@@ -214,3 +214,25 @@ Status trial_micros(const Trial *trial, int replica, int step, HostBatch **ret_m
                         size));
     return OK;
 }
+
+Status trial_gradients(Trial *trial, int step, StepResult *ret_result) {
+    Runner *runner = trial->runner;
+    int count = runner->spec.micros;
+    CLEANUP(mem_freep) HostBatch **micros = NULL;
+    StepResult result;
+    TRY(mem_new((size_t)count, sizeof *micros, &micros));
+    Status status = trial_micros(trial, runner->mesh->at[AXIS_DP], step, micros);
+    runner_section_begin(runner);
+    if (!status) status = runner_gradients(runner, micros, count, step + 1, &result);
+    if (!status) status = mesh_section_end(runner->mesh, &result.stop);
+    for (int i = 0; i < count; i++) host_batch_free(micros[i]);
+    TRY(status);
+    *ret_result = result;
+    return OK;
+}
+
+Status trial_update(Trial *trial, int step, StepResult *result) {
+    TRY(runner_apply(trial->runner, step + 1, trial_lr(&trial->spec), result));
+    TRY(runner_sync(trial->runner, step + 1, false));
+    return stream_sync(trial->runner->stream);
+}

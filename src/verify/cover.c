@@ -1,0 +1,151 @@
+#include "verify/cover.h"
+
+#include "base/memory.h"
+
+enum { VALUES = 64, /* the most of an axis */ LAYERS = 6, HEADS = 4 };
+
+static const int values_of_rest[COVER_AXES] = {[COVER_ZERO] = 4,      [COVER_SCHEDULE] = SCHEDULE_EVAL,
+                                               [COVER_RECOMPUTE] = 3, [COVER_SEQUENCE] = 2,
+                                               [COVER_MICRO] = 2,     [COVER_OFFLOAD] = 3,
+                                               [COVER_KEEP] = 2};
+
+bool trial_is_legal(const TrialSpec *spec) {
+    MeshSpec mesh = spec->mesh;
+    ModelConfig config;
+    trial_config(spec, &config);
+    int batch = spec->batch ? spec->batch : TRIAL_BATCH;
+    int micros = batch / mesh.dp / spec->micro_batch, chunks = spec->chunks ? spec->chunks : 1;
+    bool sharded = spec->zero > 0;
+    if (micros < 1 || batch % (mesh.dp * spec->micro_batch)) return false;
+    if (config.heads % mesh.tp || config.inner % mesh.tp || !config_splits_groups(&config, mesh.tp))
+        return false;
+    if (mesh.pp * chunks > config.layers) return false;
+    if (mesh.shard && !sharded) return false;
+    if (spec->sequence && mesh.tp == 1) return false;
+    if (spec->keep && spec->zero != 3) return false;
+    if (spec->offload == OFFLOAD_PARAMS && spec->zero != 3) return false;
+    if (spec->schedule != SCHEDULE_1F1B && mesh.pp == 1) return false;
+    if (spec->schedule == SCHEDULE_INTERLEAVED && micros % mesh.pp) return false;
+    return !spec->fp8 || spec->micro_batch > 1; /* rows come in multiples of 16 */
+}
+
+static TrialSpec spec_of(const Cover *cover, const CoverPoint *point) {
+    const uint8_t *at = point->at;
+    const Precision *precision = &cover->precision[at[COVER_PRECISION]];
+    return (TrialSpec){.job = at[COVER_JOB],
+                       .mesh = cover->grid[at[COVER_GRID]],
+                       .batch = cover->batch,
+                       .zero = at[COVER_ZERO],
+                       .chunks = at[COVER_SCHEDULE] == SCHEDULE_INTERLEAVED ? 2 : 1,
+                       .micro_batch = 1 + at[COVER_MICRO],
+                       .schedule = (ScheduleKind)at[COVER_SCHEDULE],
+                       .recompute = (Recompute)at[COVER_RECOMPUTE],
+                       .sequence = at[COVER_SEQUENCE],
+                       .keep = at[COVER_KEEP],
+                       .offload = (Offload)at[COVER_OFFLOAD],
+                       .dtype = precision->dtype,
+                       .fp8 = precision->fp8,
+                       .wide = precision->fp8};
+}
+
+/* ---- pairs ---- */
+
+static uint8_t *pair_at(const Cover *cover, const CoverPoint *point, int one, int two) {
+    size_t first = (size_t)one * VALUES + point->at[one], second = (size_t)two * VALUES + point->at[two];
+    return &cover->pair[first * COVER_AXES * VALUES + second];
+}
+
+/* The pairs of a layout that are not covered. */
+static int pairs_left(const Cover *cover, const CoverPoint *point) {
+    int left = 0;
+    for (int one = 0; one < COVER_AXES; one++)
+        for (int two = one + 1; two < COVER_AXES; two++) left += *pair_at(cover, point, one, two) != 2;
+    return left;
+}
+
+static void cover_pairs(Cover *cover, const CoverPoint *point, uint8_t mark, int64_t *count) {
+    for (int one = 0; one < COVER_AXES; one++)
+        for (int two = one + 1; two < COVER_AXES; two++) {
+            uint8_t *pair = pair_at(cover, point, one, two);
+            *count += *pair != mark;
+            *pair = mark;
+        }
+}
+
+bool cover_next(Cover *cover, TrialSpec *ret_spec) {
+    int most = 0;
+    CoverPoint best = {0};
+    for (size_t i = 0; i < cover->count;) {
+        int left = pairs_left(cover, &cover->point[i]);
+        if (left > most) {
+            most = left;
+            best = cover->point[i];
+        }
+        if (left)
+            i++;
+        else
+            cover->point[i] = cover->point[--cover->count];
+    }
+    if (!most) return false;
+    cover_pairs(cover, &best, 2, &cover->covered);
+    *ret_spec = spec_of(cover, &best);
+    return true;
+}
+
+/* ---- enumeration ---- */
+
+/* Every grid, and with ZeRO's shards in groups of two. Far more ranks than a tiny model can use have only
+ * replicas more. */
+static void find_grids(Cover *cover, int ranks) {
+    for (int tp = 1; tp <= HEADS; tp *= 2)
+        for (int pp = 1; pp <= LAYERS; pp++) {
+            int dp = ranks / tp / pp;
+            if (dp * tp * pp != ranks) continue;
+            for (int shard = 0; shard <= 2; shard += 2)
+                if ((!shard || (dp > 2 && dp % 2 == 0)) && cover->grids < COVER_GRIDS)
+                    cover->grid[cover->grids++] = (MeshSpec){.dp = dp, .tp = tp, .pp = pp, .shard = shard};
+        }
+}
+
+/* Counts up to the next point; false after the last one. */
+static bool point_next(CoverPoint *point, const int values[COVER_AXES]) {
+    int axis = 0;
+    while (axis < COVER_AXES && ++point->at[axis] == values[axis]) point->at[axis++] = 0;
+    return axis < COVER_AXES;
+}
+
+int cover_batch(int ranks) {
+    return 2 * ranks * ((TRIAL_BATCH + 2 * ranks - 1) / (2 * ranks));
+}
+
+Status cover_init(Cover *ret_cover, int ranks, const Precision *precision, int precisions) {
+    CLEANUP(cover_done) Cover cover = {.precisions = precisions};
+    TrialJob job;
+    int values[COVER_AXES], jobs = 0;
+    for (int i = 0; i < precisions; i++) cover.precision[i] = precision[i];
+    cover.batch = cover_batch(ranks);
+    find_grids(&cover, ranks);
+    while (trial_job(jobs, &job)) jobs++;
+    for (int axis = 0; axis < COVER_AXES; axis++) values[axis] = values_of_rest[axis];
+    values[COVER_JOB] = jobs;
+    values[COVER_PRECISION] = precisions;
+    values[COVER_GRID] = cover.grids;
+    TRY(mem_new((size_t)COVER_AXES * VALUES * COVER_AXES * VALUES, 1, &cover.pair));
+    CoverPoint point = {0};
+    do {
+        TrialSpec spec = spec_of(&cover, &point);
+        if (!trial_is_legal(&spec)) continue;
+        TRY(mem_grow(&cover.point, &cover.capacity, cover.count + 1, sizeof *cover.point));
+        cover.point[cover.count++] = point;
+        cover_pairs(&cover, &point, 1, &cover.pairs);
+    } while (point_next(&point, values));
+    *ret_cover = cover;
+    cover = (Cover){0};
+    return OK;
+}
+
+void cover_done(Cover *cover) {
+    free(cover->point);
+    free(cover->pair);
+    *cover = (Cover){0};
+}

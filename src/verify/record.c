@@ -1,0 +1,351 @@
+#include "verify/record.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/memory.h"
+#include "base/rng.h"
+
+/* ---- the parameters of a store, in a fixed order ---- */
+
+/* A part of a parameter that a store has, on this rank. */
+typedef struct Piece {
+    const ParamSlot *slot;
+    int number, unit;
+    int64_t global;      /* position of the parameter in a record's values */
+    int64_t from, count; /* elements of the slot; none: the store has nothing of it */
+} Piece;
+
+/* Moves on to the next parameter; begin with number -1. */
+static bool piece_next(const Store *store, Piece *piece) {
+    int number = 0;
+    int64_t global = 0;
+    for (int u = 0; u < store->model->units; u++)
+        for (size_t j = 0; j < store->unit[u].count; j++, number++) {
+            const ParamSlot *slot = &store->unit[u].slot[j];
+            if (number == piece->number + 1) {
+                *piece = (Piece){.slot = slot, .number = number, .unit = u, .global = global};
+                if (!store->count[u] ||
+                    !slot_overlap(slot, store->first[u], store->count[u], &piece->from, &piece->count))
+                    piece->count = 0;
+                return true;
+            }
+            global += param_count(&slot->desc);
+        }
+    return false;
+}
+
+static int64_t store_numel(const Store *store) {
+    int64_t numel = 0;
+    for (Piece piece = {.number = -1}; piece_next(store, &piece);) numel += param_count(&piece.slot->desc);
+    return numel;
+}
+
+static Status piece_get(const Store *store, const Piece *piece, Stream *stream, float **ret_copy,
+                        const float **ret_values) {
+    Values values =
+        store_values(store, piece->unit, piece->slot->offset + piece->from - store->first[piece->unit]);
+    return values_get(stream, values, piece->count, ret_copy, ret_values);
+}
+
+const char *trial_param_name(const Model *model, int number) {
+    for (int u = 0; u < model->units; u++)
+        for (size_t j = 0; j < model->unit[u].count; j++)
+            if (!model->unit[u].desc[j].tied && number-- == 0) return model->unit[u].desc[j].name;
+    return "a parameter";
+}
+
+/* ---- records ---- */
+
+static float *values_of(const Record *record, int step, bool weights) {
+    return record->values + ((weights ? RECORD_STEPS : 0) + step) * record->numel;
+}
+
+static Status copy_store(const Store *store, Stream *stream, float *to) {
+    for (Piece piece = {.number = -1}; piece_next(store, &piece);) {
+        CLEANUP(mem_freep) float *copy = NULL;
+        const float *values;
+        if (!piece.count) continue;
+        TRY(piece_get(store, &piece, stream, &copy, &values));
+        for (int64_t at = 0; at < piece.count;) {
+            ParamRun run = slot_run(piece.slot, piece.from + at, piece.count - at);
+            if (run.global >= 0)
+                memcpy(to + piece.global + run.global, values + at, (size_t)run.count * sizeof *to);
+            at += run.count;
+        }
+    }
+    return OK;
+}
+
+static uint64_t hash_of(const Record *record) {
+    size_t bytes = (size_t)(2 * RECORD_STEPS * record->numel) * sizeof *record->values;
+    uint64_t values = crc32c(0, record->values, bytes);
+    return rng_mix(
+        rng_mix(crc32c(0, record->loss, sizeof record->loss), crc32c(0, record->norm, sizeof record->norm)),
+        values);
+}
+
+void trial_record_done(Record *record) {
+    free(record->values);
+    *record = (Record){0};
+}
+
+Status trial_record_share(Record *record, Group *group, int root) {
+    TRY(host_broadcast(group, record->loss, sizeof record->loss, root));
+    TRY(host_broadcast(group, record->norm, sizeof record->norm, root));
+    TRY(host_broadcast(group, record->scale, sizeof record->scale, root));
+    return host_broadcast(group, record->values,
+                          (size_t)(2 * RECORD_STEPS * record->numel) * sizeof *record->values, root);
+}
+
+/* ---- differences ---- */
+
+const char *diff_name(DiffKind kind) {
+    static const char *const names[DIFF_KINDS] = {"loss", "gradient norm", "gradient", "weight"};
+    return names[kind];
+}
+
+/* In fp32, orders of summation differ by a few units in the last place. In 16 bits they move some activations
+ * by one rounding error, a loss is the mean of only a few terms, and gradients of such small models differ
+ * most: what is lost there is half of a gradient or more. */
+double diff_limit(const TrialSpec *spec, DiffKind kind) {
+    static const double limits[][DIFF_KINDS] = {{1e-5, 1e-4, 1e-3, 1e-3},
+                                                {1.0 / 256, 0.2, 0.5, 1e-3},
+                                                {1.0 / 2048, 0.1, 0.3, 1e-3},
+                                                {0.02, 0.3, 1, 1e-3}};
+    int row = spec->fp8 ? 3 : spec->dtype == DT_BF16 ? 1 : spec->dtype == DT_F16 ? 2 : 0;
+    return limits[row][kind];
+}
+
+static void note(const TrialSpec *spec, Diff *diff, DiffKind kind, double found, int param) {
+    if (found <= diff->of[kind]) return;
+    diff->of[kind] = found; /* NaN too */
+    diff->param[kind] = param;
+    if (found <= diff_limit(spec, kind) || diff->exceeded) return;
+    diff->exceeded = true;
+    diff->first = kind;
+}
+
+void diff_add(Diff *diff, const Diff *other) {
+    for (DiffKind kind = 0; kind < DIFF_KINDS; kind++) {
+        if (other->of[kind] <= diff->of[kind]) continue;
+        diff->of[kind] = other->of[kind];
+        diff->param[kind] = other->param[kind];
+    }
+    if (!diff->exceeded && other->exceeded) diff->first = other->first;
+    diff->exceeded |= other->exceeded;
+}
+
+static double size_of(const float *values, int64_t count) {
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += (double)values[i] * (double)values[i];
+    return sqrt(sum);
+}
+
+static double largest_of(const float *values, int64_t count) {
+    double largest = 0;
+    for (int64_t i = 0; i < count; i++)
+        if (fabs((double)values[i]) > largest) largest = fabs((double)values[i]);
+    return largest;
+}
+
+/* Some gradients, such as that of the bias of all keys, are nothing but rounding errors: of a part of the
+ * gradient's norm. */
+static double gradient_size(const Record *record, int step, const Piece *piece) {
+    enum { PART = 100 };
+    double least = record->scale[step] * record->norm[step] / PART;
+    return fmax(size_of(values_of(record, step, false) + piece->global, param_count(&piece->slot->desc)),
+                least);
+}
+
+/* How far rounding errors of gradients can move a weight. AdamW divides a gradient by its own size, and with
+ * it its error. */
+static double slack_of(const Record *record, int step, const Piece *piece, const double *size,
+                       int64_t element) {
+    double limit = diff_limit(&record->spec, DIFF_GRADIENT), slack = 0;
+    for (int s = 0; s <= step; s++) {
+        double gradient = fabs((double)values_of(record, s, false)[piece->global + element]);
+        slack += fmin(2, 4 * limit * size[s] / fmax(gradient, 1e-30));
+    }
+    return trial_lr(&record->spec) * slack;
+}
+
+/* Passes over the elements of a piece: the largest difference beyond the slack, or the size of all. */
+static Status compare_piece(const Record *record, const Trial *trial, int step, const Piece *piece,
+                            bool weights, double *ret_diff) {
+    const Store *store = weights ? trial->runner->params : trial->runner->grads;
+    const float *values, *whole = values_of(record, step, weights) + piece->global;
+    CLEANUP(mem_freep) float *copy = NULL;
+    double worst = 0, squares = 0, size[RECORD_STEPS];
+    for (int s = 0; s <= step; s++) size[s] = gradient_size(record, s, piece);
+    TRY(piece_get(store, piece, trial->runner->stream, &copy, &values));
+    for (int64_t at = 0; at < piece->count;) {
+        ParamRun run = slot_run(piece->slot, piece->from + at, piece->count - at);
+        for (int64_t k = 0; k < run.count; k++) {
+            double target = run.global < 0 ? 0 : (double)whole[run.global + k];
+            double off = fabs((double)values[at + k] - target);
+            squares += off * off;
+            if (weights && run.global >= 0)
+                off = fdim(off, slack_of(record, step, piece, size, run.global + k));
+            if (!(off <= worst)) worst = off;
+        }
+        at += run.count;
+    }
+    enum { LEAST = 10 }; /* weights that are all small are compared with a tenth */
+    double largest = fmax(largest_of(whole, param_count(&piece->slot->desc)), 1.0 / LEAST);
+    *ret_diff = weights ? worst / largest : sqrt(squares) / size[step];
+    return OK;
+}
+
+static Status compare(const Record *record, const Trial *trial, int step, bool weights, Diff *diff) {
+    for (Piece piece = {.number = -1}; piece_next(trial->runner->params, &piece);) {
+        double found = 0;
+        if (!piece.count) continue;
+        TRY(compare_piece(record, trial, step, &piece, weights, &found));
+        note(&record->spec, diff, weights ? DIFF_WEIGHT : DIFF_GRADIENT, found, piece.number);
+    }
+    return OK;
+}
+
+static double relative(double found, double expected) {
+    return found == expected ? 0 : fabs(found - expected) / fmax(fabs(expected), 1e-30);
+}
+
+Status record_compare_gradients(const Record *record, const Trial *trial, int step, const StepResult *result,
+                                Diff *diff) {
+    note(&record->spec, diff, DIFF_LOSS, relative(result->loss, record->loss[step]), -1);
+    note(&record->spec, diff, DIFF_NORM, relative(result->grad_norm, record->norm[step]), -1);
+    if (!isfinite(record->norm[step])) return OK; /* fp16: skipped, by both */
+    return compare(record, trial, step, false, diff);
+}
+
+Status record_compare_weights(const Record *record, const Trial *trial, int step, Diff *diff) {
+    return compare(record, trial, step, true, diff);
+}
+
+/* ---- runs ---- */
+
+static Status do_step(Record *record, Trial *trial, int step, bool flip, RecordCheck *check) {
+    Runner *runner = trial->runner;
+    StepResult result;
+    bool compares = check && !check->diff.exceeded;
+    TRY(trial_gradients(trial, step, &result));
+    record->loss[step] = result.loss;
+    record->norm[step] = result.grad_norm;
+    record->scale[step] = runner->loss_scale.scale;
+    TRY(copy_store(runner->grads, runner->stream, values_of(record, step, false)));
+    if (compares) TRY(record_compare_gradients(check->expected, trial, step, &result, &check->diff));
+    TRY(trial_update(trial, step, &result));
+    if (flip) TRY(trial_flip(trial));
+    TRY(copy_store(runner->params, runner->stream, values_of(record, step, true)));
+    if (compares) TRY(record_compare_weights(check->expected, trial, step, &check->diff));
+    if (compares && check->diff.exceeded) check->step = step + 1;
+    return OK;
+}
+
+Status trial_record(Record *ret_record, const TrialSpec *spec, const KernelTable *table, Device *device,
+                    bool flip, RecordCheck *check) {
+    CLEANUP(trial_done) Trial trial = {0};
+    CLEANUP(trial_record_done) Record record = {.spec = *spec};
+    TRY(trial_new(&trial, spec, table, device, NULL));
+    record.numel = store_numel(trial.runner->params);
+    TRY(mem_new((size_t)(2 * RECORD_STEPS * record.numel), sizeof *record.values, &record.values));
+    for (int step = 0; step < RECORD_STEPS; step++)
+        TRY(do_step(&record, &trial, step, flip && step == 1, check));
+    record.bits = hash_of(&record);
+    *ret_record = record;
+    record.values = NULL;
+    return OK;
+}
+
+/* ---- bits ---- */
+
+Status trial_flip(Trial *trial) {
+    Store *store = trial->runner->params;
+    for (Piece piece = {.number = -1}; piece_next(store, &piece);) {
+        float value;
+        uint32_t bits;
+        if (!piece.count) continue;
+        Values values =
+            store_values(store, piece.unit, piece.slot->offset + piece.from - store->first[piece.unit]);
+        CLEANUP(mem_freep) float *copy = NULL, *staging = NULL;
+        const float *old;
+        float *fresh;
+        TRY(values_get(trial->runner->stream, values, 1, &copy, &old));
+        memcpy(&bits, old, sizeof bits);
+        bits ^= bits ? 1u << 29 : 1u << 30; /* a bit of the exponent */
+        memcpy(&value, &bits, sizeof value);
+        TRY(values_space(trial->runner->stream, values, 1, &staging, &fresh));
+        *fresh = value;
+        return values_set(trial->runner->stream, values, 1, staging);
+    }
+    return OK;
+}
+
+Status trial_bits(const Trial *trial, const StepResult *result, uint64_t *bits) {
+    const Store *store = trial->runner->params;
+    uint64_t hash = rng_mix(*bits, crc32c(0, &result->loss, sizeof result->loss));
+    for (Piece piece = {.number = -1}; piece_next(store, &piece);) {
+        CLEANUP(mem_freep) float *copy = NULL;
+        const float *values;
+        if (!piece.count) continue;
+        TRY(piece_get(store, &piece, trial->runner->stream, &copy, &values));
+        hash = rng_mix(hash, crc32c(0, values, (size_t)piece.count * sizeof *values));
+    }
+    *bits = hash;
+    return OK;
+}
+
+Status trial_weight_bits(const Trial *trial, int64_t *bits) {
+    const Store *store = trial->runner->params;
+    for (Piece piece = {.number = -1}; piece_next(store, &piece);) {
+        CLEANUP(mem_freep) float *copy = NULL;
+        const float *values;
+        if (!piece.count) continue;
+        TRY(piece_get(store, &piece, trial->runner->stream, &copy, &values));
+        for (int64_t at = 0; at < piece.count;) {
+            ParamRun run = slot_run(piece.slot, piece.from + at, piece.count - at);
+            for (int64_t k = 0; run.global >= 0 && k < run.count; k++) {
+                uint32_t value;
+                memcpy(&value, &values[at + k], sizeof value);
+                bits[piece.global + run.global + k] = value;
+            }
+            at += run.count;
+        }
+    }
+    return OK;
+}
+
+/* Padding is left out: what else two ranks have of the same elements must be equal. */
+static Status hash_piece(const Trial *trial, const Piece *piece, PieceHash *ret_hash) {
+    CLEANUP(mem_freep) float *copy = NULL;
+    const float *values;
+    PieceHash hash = {.param = (uint32_t)piece->number, .first = -1};
+    TRY(piece_get(trial->runner->params, piece, trial->runner->stream, &copy, &values));
+    for (int64_t at = 0; at < piece->count;) {
+        ParamRun run = slot_run(piece->slot, piece->from + at, piece->count - at);
+        if (run.global >= 0) {
+            if (hash.first < 0) hash.first = run.global;
+            hash.count += run.count;
+            hash.crc = crc32c(hash.crc, values + at, (size_t)run.count * sizeof *values);
+        }
+        at += run.count;
+    }
+    *ret_hash = hash;
+    return OK;
+}
+
+Status trial_pieces(const Trial *trial, PieceHash **ret_pieces, size_t *ret_count) {
+    const Store *store = trial->runner->params;
+    CLEANUP(mem_freep) PieceHash *pieces = NULL;
+    size_t count = 0, at = 0;
+    for (Piece piece = {.number = -1}; piece_next(store, &piece);) count++;
+    TRY(mem_new(count, sizeof *pieces, &pieces));
+    for (Piece piece = {.number = -1}; piece_next(store, &piece); at++)
+        if (piece.count) TRY(hash_piece(trial, &piece, &pieces[at]));
+    *ret_pieces = pieces;
+    *ret_count = count;
+    pieces = NULL;
+    return OK;
+}

@@ -1,0 +1,268 @@
+#include "verify/verify.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/host.h"
+#include "base/memory.h"
+#include "base/progress.h"
+#include "base/rng.h"
+#include "device/registry.h"
+#include "plan/links.h"
+#include "verify/internal.h"
+
+int verify_precision(const Verify *v, const TrialSpec *spec) {
+    int i = 0;
+    while (v->precision[i].dtype != spec->dtype || v->precision[i].fp8 != spec->fp8) i++;
+    return i;
+}
+
+const Record *verify_record(const Verify *v, const TrialSpec *spec) {
+    return &v->record[spec->job * v->precisions + verify_precision(v, spec)];
+}
+
+Status verify_has_time(Verify *v, double end, bool *ret_has) {
+    bool has = clock_wall() < end;
+    TRY(host_broadcast(v->spec->host, &has, sizeof has, 0));
+    *ret_has = has;
+    return OK;
+}
+
+static bool same_mesh(MeshSpec a, MeshSpec b) {
+    return a.dp == b.dp && a.tp == b.tp && a.pp == b.pp && a.shard == b.shard;
+}
+
+Status verify_mesh(Verify *v, MeshSpec spec, Mesh **ret_mesh) {
+    Group *world = v->spec->world;
+    int ranks = spec.dp * spec.tp * spec.pp;
+    for (size_t i = 0; i < v->meshes; i++)
+        if (same_mesh(v->mesh[i].spec, spec)) {
+            *ret_mesh = v->mesh[i].mesh;
+            return OK;
+        }
+    TRY(mem_grow(&v->mesh, &v->mesh_capacity, v->meshes + 1, sizeof *v->mesh));
+    KeptMesh *kept = &v->mesh[v->meshes++];
+    *kept = (KeptMesh){.spec = spec};
+    bool inside = world->rank < ranks;
+    if (ranks < world->size) TRY(group_split(world, !inside, world->rank, GROUP_TENSORS, &kept->part));
+    if (inside) TRY(mesh_new(&kept->mesh, kept->part ? kept->part : world, spec));
+    *ret_mesh = kept->mesh;
+    return OK;
+}
+
+static void verify_done(Verify *v) {
+    for (size_t i = v->meshes; i-- > 0;) {
+        mesh_free(v->mesh[i].mesh);
+        group_free(v->mesh[i].part);
+    }
+    free(v->mesh);
+    for (int i = 0; v->record && i < v->jobs * v->precisions; i++) trial_record_done(&v->record[i]);
+    free(v->record);
+    verify_findings_done(&v->findings);
+    progress_free(v->progress);
+}
+
+/* ---- each rank alone ---- */
+
+static TrialSpec alone(const Verify *v, int job, int precision) {
+    const Precision *p = &v->precision[precision];
+    return (TrialSpec){
+        .job = job, .batch = v->batch, .micro_batch = 2, .dtype = p->dtype, .fp8 = p->fp8, .wide = p->fp8};
+}
+
+/* What a rank's own runs have found. */
+typedef struct Alone {
+    Diff diff;
+    int step;
+    uint64_t bits;
+} Alone;
+
+static Status report_alone(Verify *v, CheckKind check, const TrialSpec *spec, const Alone *all,
+                           const bool *rank, int worst) {
+    char text[TRIAL_TEXT];
+    const Diff *diff = &all[worst].diff;
+    bool kernels = check == CHECK_KERNELS;
+    int param = kernels ? diff->param[diff->first] : -1;
+    return verify_fault(&v->findings, &(Fault){.check = check,
+                                               .layout = trial_text(text, spec),
+                                               .step = kernels ? all[worst].step : 0,
+                                               .what = kernels ? diff_name(diff->first) : "bits",
+                                               .spec = spec,
+                                               .param = param,
+                                               .difference = kernels ? diff->of[diff->first] : 0,
+                                               .limit = kernels ? diff_limit(spec, diff->first) : 0,
+                                               .rank = rank});
+}
+
+/* Ranks of the same kind of machine must have the same bits, those of others are compared by the kernels'
+ * check alone. Marks those in the minority, or all if there is none. */
+static bool mark_others(const Alone *all, const uint64_t *kind, int ranks, bool *rank) {
+    bool same = true;
+    for (int r = 0; r < ranks; r++) {
+        int alike = 0, others = 0;
+        for (int s = 0; s < ranks; s++) {
+            alike += kind[s] == kind[r] && all[s].bits == all[r].bits;
+            others += kind[s] == kind[r] && all[s].bits != all[r].bits;
+        }
+        rank[r] = others > 0 && alike <= others;
+        same &= !others;
+    }
+    return same;
+}
+
+/* The first rank whose own results are right and, among those, not in a minority. */
+static int find_good(const bool *wrong, const bool *other, int ranks) {
+    for (int r = 0; r < ranks; r++)
+        if (!wrong[r] && !other[r]) return r;
+    for (int r = 0; r < ranks; r++)
+        if (!wrong[r]) return r;
+    return 0;
+}
+
+/* Runs a job on this rank alone, also with the reference kernels on its CPU, and compares with the others'.
+ * The record of a rank that is right becomes everyone's. */
+static Status check_alone(Verify *v, int job, int precision, Device *cpu, const uint64_t *kind) {
+    Group *host = v->spec->host;
+    int ranks = host->size, worst = 0, failed = 0;
+    const KernelTable *reference;
+    TrialSpec spec = alone(v, job, precision);
+    Record *record = &v->record[job * v->precisions + precision];
+    CLEANUP(trial_record_done) Record plain = {0};
+    CLEANUP(mem_freep) Alone *all = NULL;
+    CLEANUP(mem_freep) bool *wrong = NULL, *other = NULL;
+    TRY(mem_new((size_t)ranks, sizeof *all, &all));
+    TRY(mem_new((size_t)ranks, sizeof *wrong, &wrong));
+    TRY(mem_new((size_t)ranks, sizeof *other, &other));
+    TRY(kernels_find("ref", &reference));
+    TRY(trial_record(&plain, &spec, reference, cpu, false, NULL));
+    RecordCheck check = {.expected = &plain, .diff.param = {-1, -1, -1, -1}};
+    TRY(trial_record(record, &spec, v->table, v->spec->device, v->spec->flip == host->rank, &check));
+    Alone own = {.diff = check.diff, .step = check.step, .bits = record->bits};
+    TRY(host_gather(host, all, &own, sizeof own));
+    Diff diff = {0};
+    for (int r = 0; r < ranks; r++) {
+        diff_add(&diff, &all[r].diff);
+        wrong[r] = all[r].diff.exceeded;
+        if (wrong[r] && !failed++) worst = r;
+    }
+    verify_case(&v->findings, CHECK_KERNELS, precision, &spec, &diff, failed > 0);
+    if (failed) TRY(report_alone(v, CHECK_KERNELS, &spec, all, wrong, worst));
+    bool same = mark_others(all, kind, ranks, other);
+    if (ranks > 1) verify_case(&v->findings, CHECK_RANKS, precision, &spec, NULL, !same);
+    if (!same && !failed) TRY(report_alone(v, CHECK_RANKS, &spec, all, other, 0));
+    return trial_record_share(record, host, find_good(wrong, other, ranks));
+}
+
+static Status check_each(Verify *v) {
+    CLEANUP(device_freep) Device *cpu = NULL;
+    CLEANUP(mem_freep) uint64_t *kind = NULL;
+    char name[CPU_NAME], text[64];
+    TRY(device_new_cpu(&cpu, 1));
+    TRY(mem_new((size_t)v->spec->host->size, sizeof *kind, &kind));
+    host_cpu(name);
+    uint64_t own = rng_mix(rng_hash(name), rng_hash(kernels_cpu_isa()));
+    TRY(host_gather(v->spec->host, kind, &own, sizeof own));
+    for (int job = 0; job < v->jobs; job++)
+        for (int p = 0; p < v->precisions; p++) {
+            TrialJob of;
+            trial_job(job, &of);
+            snprintf(text, sizeof text, "%s %s, each rank alone", of.name, v->precision[p].name);
+            progress_update(v->progress, 0, text);
+            TRY(check_alone(v, job, p, cpu, kind));
+        }
+    return OK;
+}
+
+/* ---- the machine ---- */
+
+static void describe(const Device *device, char *text, size_t size) {
+    CudaInfo info;
+    char cpu[CPU_NAME];
+    if (device_is_host(device)) {
+        host_cpu(cpu);
+        snprintf(text, size, "%s, %s", cpu, kernels_cpu_isa());
+        return;
+    }
+    device_cuda_info(&info);
+    snprintf(text, size, "%s %s", info.device[device->index].name, info.device[device->index].place.text);
+}
+
+static Status list_ranks(Verify *v, json_t **ret_list) {
+    enum { TEXT = 192 };
+    Group *host = v->spec->host;
+    char own[TEXT], name[HOST_SIZE];
+    CLEANUP(mem_freep) char(*all)[TEXT] = NULL;
+    TRY(mem_new((size_t)host->size, sizeof *all, &all));
+    describe(v->spec->device, own, sizeof own);
+    TRY(host_gather(host, all, own, sizeof own));
+    json_t *list = json_array();
+    for (int r = 0; r < host->size; r++)
+        json_array_append_new(list, json_pack("{s:i, s:s, s:s}", "rank", r, "host", group_host(host, r, name),
+                                              "device", all[r]));
+    *ret_list = list;
+    return OK;
+}
+
+static json_t *link_json(const PairLink *link, size_t count) {
+    if (!count) return json_null();
+    PairLink slowest = links_slowest(link, count);
+    return json_pack("{s:f, s:f}", "latency_us", 1e6 * slowest.latency_s, "mbytes_per_s",
+                     1e-6 * slowest.bandwidth);
+}
+
+static Status measure_links(Verify *v, json_t **ret_links) {
+    LinkTable links = {0};
+    if (v->spec->world->size > 1) {
+        progress_update(v->progress, 0, "links");
+        TRY(links_measure(&links, v->spec->world, v->spec->device));
+    }
+    *ret_links = json_pack("{s:o, s:o}", "within", link_json(links.within, links.withins), "between",
+                           link_json(links.between, links.betweens));
+    link_table_done(&links);
+    return OK;
+}
+
+static Status find_precisions(Verify *v) {
+    static const char *const names[COVER_PRECISIONS] = {"fp32", "bf16", "fp16", "fp8"};
+    bool gpu = !device_is_host(v->spec->device);
+    CLEANUP(status_freep) Status without = gpu ? device_check_fp8(v->spec->device) : FAILED("a CPU");
+    v->precisions = without ? COVER_PRECISIONS - 1 : COVER_PRECISIONS;
+    for (int i = 0; i < v->precisions; i++)
+        TRY(kernels_precision(gpu ? "cuda" : "cpu", names[i], &v->precision[i]));
+    return OK;
+}
+
+static Status run(Verify *v, json_t **ret_result) {
+    CLEANUP(json_decrefp) json_t *links = NULL, *ranks = NULL, *checks = NULL;
+    double start = clock_wall();
+    bool ok;
+    TrialJob job;
+    TRY(kernels_find(v->spec->kernels, &v->table));
+    TRY(find_precisions(v));
+    TRY(verify_findings_init(&v->findings, v->spec->host));
+    while (trial_job(v->jobs, &job)) v->jobs++;
+    TRY(mem_new((size_t)(v->jobs * v->precisions), sizeof *v->record, &v->record));
+    TRY(progress_new(&v->progress, v->spec->log, "verify", 100, 5, !v->spec->log));
+    v->batch = cover_batch(v->spec->host->size);
+    v->end = start + v->spec->seconds;
+    TRY(list_ranks(v, &ranks));
+    TRY(check_each(v));
+    TRY(measure_links(v, &links));
+    if (v->spec->host->size > 1) TRY(verify_moves(v));
+    TRY(verify_layouts(v));
+    progress_end(v->progress);
+    TRY(verify_findings_json(&v->findings, v->precision, v->precisions, &checks, &ok));
+    *ret_result = json_pack("{s:b, s:f, s:O, s:I, s:I, s:O, s:O, s:O}", "ok", (int)ok, "seconds",
+                            clock_wall() - start, "ranks", ranks, "pairs", (json_int_t)v->pairs,
+                            "pairs_covered", (json_int_t)v->pairs_covered, "checks", checks, "failures",
+                            v->findings.failures, "links", links);
+    return *ret_result ? OK : FAILED("out of memory");
+}
+
+Status verify_run(const VerifySpec *spec, json_t **ret_result) {
+    Verify v = {.spec = spec};
+    Status status = run(&v, ret_result);
+    verify_done(&v);
+    return status;
+}

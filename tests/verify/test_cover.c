@@ -1,0 +1,69 @@
+/* Layouts that cover all pairs of options. */
+#include "test.h"
+
+#include "verify/cover.h"
+
+static const Precision precisions[] = {{.name = "fp32", .dtype = DT_F32},
+                                       {.name = "bf16", .dtype = DT_BF16},
+                                       {.name = "fp8", .dtype = DT_BF16, .fp8 = true}};
+enum { PRECISIONS = 3, LIMIT = 400 };
+
+static bool same_grid(MeshSpec a, MeshSpec b) {
+    return a.dp == b.dp && a.tp == b.tp && a.pp == b.pp && a.shard == b.shard;
+}
+
+/* Each layout adds a pair, and none is left in the end; a pair that no layout has was not legal. */
+static void all_pairs_occur(void **state) {
+    (void)state;
+    static const int ranks[] = {1, 2, 3, 4, 6, 8, 12, 16};
+    for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++) {
+        CLEANUP(cover_done) Cover cover = {0};
+        TrialSpec spec[LIMIT];
+        TrialJob job;
+        int count = 0, jobs = 0;
+        assert_ok(cover_init(&cover, ranks[r], precisions, PRECISIONS));
+        int64_t covered = 0;
+        while (count < LIMIT && cover_next(&cover, &spec[count])) {
+            assert_true(cover.covered > covered);
+            covered = cover.covered;
+            const MeshSpec *mesh = &spec[count].mesh;
+            assert_int_equal(mesh->dp * mesh->tp * mesh->pp, ranks[r]);
+            assert_true(trial_is_legal(&spec[count]));
+            count++;
+        }
+        assert_int_equal(cover.covered, cover.pairs);
+        assert_true(count < LIMIT);
+        /* For one of them, by hand: every job with every grid in fp32, where 3 ranks are no tensor grid. */
+        while (trial_job(jobs, &job)) {
+            for (int g = 0; g < cover.grids; g++) {
+                bool found = false;
+                for (int i = 0; i < count; i++)
+                    found |= spec[i].job == jobs && same_grid(spec[i].mesh, cover.grid[g]);
+                assert_true(found);
+            }
+            jobs++;
+        }
+        assert_true(jobs >= 8);
+    }
+}
+
+static void illegal_layouts_are_known(void **state) {
+    (void)state;
+    const TrialSpec good = {.mesh = {.dp = 2, .tp = 2, .pp = 2}, .chunks = 1, .micro_batch = 2};
+    TrialSpec bad[] = {good, good, good, good, good, good, good};
+    bad[0].mesh.tp = 3;                                   /* heads */
+    bad[1].mesh.dp = 16;                                  /* batch */
+    bad[2].mesh.pp = 4, bad[2].chunks = 2;                /* layers */
+    bad[3].keep = true;                                   /* only with ZeRO-3 */
+    bad[4].offload = OFFLOAD_PARAMS;                      /* likewise */
+    bad[5].mesh.tp = 1, bad[5].sequence = true;           /* needs tensor parallelism */
+    bad[6].mesh.pp = 1, bad[6].schedule = SCHEDULE_GPIPE; /* needs stages */
+    assert_true(trial_is_legal(&good));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_false(trial_is_legal(&bad[i]));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(all_pairs_occur),
+                                       cmocka_unit_test(illegal_layouts_are_known)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
