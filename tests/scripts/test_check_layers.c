@@ -52,7 +52,7 @@ static void test_cuda_stays_in_its_folders(void **state) {
     Shell *tree = *state;
     write_file(tree, "src/kernels/cuda/a.c",
                "#include <cuda_runtime.h>\nint f(void) { return cudaMalloc(0); }\n");
-    write_file(tree, "src/comm/nccl.c", "#include <nccl.h>\nint g(void) { return ncclAllReduce(0); }\n");
+    write_file(tree, "src/comm/cuda/nccl.c", "#include <nccl.h>\nint g(void) { return ncclAllReduce(0); }\n");
     write_file(tree, "src/kernels/table.c",
                "#ifdef WEFT_CUDA\nextern int kernels_cuda; /* cudaFree() */\n#endif\n");
     assert_passes(tree);
