@@ -304,6 +304,7 @@ Status gguf_check(const char *path, const ModelConfig *c) {
     const char *obstacle = c->family->gguf_obstacle(c);
     if (!c->scale_attn) obstacle = "unscaled attention scores";
     if (c->scale_attn_by_layer) obstacle = "attention scores scaled by layer";
+    if (config_is_decoder(c) && !config_causal(c)) obstacle = "attention in both directions in this family";
     return obstacle ? FAILED("llama.cpp cannot run this model: it does not support %s", obstacle) : OK;
 }
 

@@ -229,6 +229,18 @@ static Status read_sparsity(const json_t *json, const char *from, ModelConfig *c
     return OK;
 }
 
+/* transformers computes null and numbers differently in its two implementations of attention, as it does
+ * true for BERT. */
+static Status read_direction(const json_t *json, const char *from, ModelConfig *config) {
+    static const char key[] = "is_causal";
+    if (!config_is_decoder(config)) return field_refuse_true(json, from, key);
+    const json_t *value = json_object_get(json, key);
+    if (!value) return OK;
+    if (!json_is_boolean(value)) return FAILED("%s: '%s' must be true or false", from, key);
+    config->attention = json_is_true(value) ? ATTEND_CAUSAL : ATTEND_ALL;
+    return OK;
+}
+
 Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_config) {
     if (!json_is_object(json)) return FAILED("%s: expected a JSON object", from);
     const Architecture *found = NULL;
@@ -240,6 +252,7 @@ Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_co
     ModelConfig config;
     family->defaults(&config);
     TRY(family->read(json, from, &config));
+    TRY(read_direction(json, from, &config));
     TRY(field_float(json, from, "initializer_range", 0, 1000, &config.init_std));
     TRY(field_refuse_true(json, from, "add_cross_attention"));
     TRY(read_token(json, from, "pad_token_id", &config.pad_token));
@@ -395,6 +408,8 @@ Status hf_config_json(const ModelConfig *config, json_t **ret_json) {
     if (!failed && config_has(config, OUTPUT_CLASSIFY) && config->problem != PROBLEM_AUTO)
         failed = json_object_set_new(json, "problem_type", json_string(problem_name(config->problem)));
     if (!failed) failed = add_weft_fields(json, config, architecture);
+    if (!failed && config_is_decoder(config) && !config_causal(config))
+        failed = json_object_set_new(json, "is_causal", json_false());
     if (!failed && config->int8) failed = json_object_set_new(json, "quantization", quantization(config));
     if (!failed && config->sparse)
         failed = json_object_set_new(json, "sparsity", json_pack("{s:s}", "method", "weft-sparse"));

@@ -256,7 +256,7 @@ Status hf_weights_receive(const char *dir, const RootDisk *disk, Store *params, 
 
 /* Output heads of an encoder may be newly initialized; everything else must be in the files. */
 static bool may_be_fresh(const ModelConfig *config, const char *name) {
-    return !config_causal(config) && !strncmp(name, "head.", 5);
+    return !config_is_decoder(config) && !strncmp(name, "head.", 5);
 }
 
 Status load_report_check(const LoadReport *report, const char *dir, const ModelConfig *config,

@@ -34,7 +34,7 @@ static Status add_item(HfManifest *manifest, const ModelConfig *config, const Hf
     HfItem *item = &manifest->item[manifest->count++];
     *item = (HfItem){.tensor = *tensor, .ref = ref};
     /* As in transformers, tensors of an encoder without output heads have no prefix. */
-    bool prefix = tensor->body && (config_causal(config) || config->outputs_mask);
+    bool prefix = tensor->body && (config_is_decoder(config) || config->outputs_mask);
     if (snprintf(item->name, sizeof item->name, "%s%s", prefix ? config->family->prefix : "", tensor->name) >=
         (int)sizeof item->name)
         return FAILED("internal: tensor name '%s' is too long", tensor->name);

@@ -122,10 +122,10 @@ static Status parse_heads(const ConvertConfig *config, unsigned *ret_mask) {
 
 static Status choose_heads(const ConvertConfig *config, ModelConfig *model) {
     unsigned mask = model->outputs_mask;
-    if (config->heads_count && config_causal(model))
+    if (config->heads_count && config_is_decoder(model))
         return USAGE("--head: only the output heads of encoders such as BERT can be replaced");
     if (config->heads_count) TRY(parse_heads(config, &mask));
-    if (config->labels && config_causal(model))
+    if (config->labels && config_is_decoder(model))
         return USAGE("--labels applies only to a classify head, which a %s cannot have",
                      model->family->title);
     if (config->labels && !(mask & OUTPUT_CLASSIFY))

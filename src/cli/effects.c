@@ -105,14 +105,15 @@ const Effect *effects_all(void) {
     return effects;
 }
 
-/* What --task auto means: "auto-lm" for a causal model, otherwise "auto", because the data decides. */
+/* What --task auto means: "auto-lm" for a decoder, otherwise "auto", because the data decides. */
 static void settle_auto(const Invocation *call, char *buffer, size_t size) {
     const char *model = *(const char *const *)invocation_slot(call, "model")->field;
-    ModelConfig config = {.attention = ATTEND_ALL};
+    ModelConfig config = {0};
     CLEANUP(model_dir_done) ModelDir dir = {0};
     CLEANUP(status_freep) Status preset = model ? config_preset(model, &config) : OK;
-    CLEANUP(status_freep) Status found = preset ? engine_find(model, &dir, &config) : OK;
-    snprintf(buffer, size, "%s", !found && config_causal(&config) ? "auto-lm" : "auto");
+    CLEANUP(status_freep) Status found = preset ? model_dir_open(&dir, model) : OK;
+    if (preset && !found) found = hf_config_read(dir.path, &config);
+    snprintf(buffer, size, "%s", !found && config.family && config_is_decoder(&config) ? "auto-lm" : "auto");
 }
 
 /* The kind of the data files, if their names show it: "json" (JSON Lines), "text", or "any". */

@@ -219,7 +219,7 @@ static Status describe(const Quantizer *q, const QuantizeConfig *config, json_t 
 
 static Status run_calibration(Quantizer *q, const QuantizeConfig *config) {
     const ModelConfig *model = &q->from->config;
-    bool generates = config_causal(model) && config_has(model, OUTPUT_LM), fixed = is_static(config);
+    bool generates = config_generates(model), fixed = is_static(config);
     if (config->data.files_count && config->no_balance && !fixed)
         return USAGE("{calibrate} has no effect with {no-balance} and dynamic activations; drop one of them");
     if (fixed && !generates && !config->data.files_count)

@@ -157,7 +157,7 @@ Status quantize_evaluate_check(const QuantizeSpec *spec) {
     brief.max_batches = 1;
     brief.config.data.log = NULL;
     TRY(measure(&brief, spec->config.model, seq, batch_sizes[0], &seconds, &loss));
-    return config_has(&config, OUTPUT_LM) ? find_tokenizer(spec, dir.path, &config, &tokenizer) : OK;
+    return config_generates(&config) ? find_tokenizer(spec, dir.path, &config, &tokenizer) : OK;
 }
 
 Status quantize_evaluate(const QuantizeSpec *spec, json_t **ret_result) {
@@ -167,7 +167,7 @@ Status quantize_evaluate(const QuantizeSpec *spec, json_t **ret_result) {
     int64_t seq = 0;
     TRY(find_original(spec, &dir, &config, &seq));
     TRY(add_batches(spec, seq, batches));
-    if (config_has(&config, OUTPUT_LM)) TRY(add_texts(spec, texts));
+    if (config_generates(&config)) TRY(add_texts(spec, texts));
     json_t *result = json_pack("{s:I, s:I, s:O, s:O}", "seq", (json_int_t)seq, "max_batches",
                                (json_int_t)spec->max_batches, "batches", batches, "texts", texts);
     if (!result) return FAILED("out of memory");

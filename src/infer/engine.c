@@ -7,6 +7,10 @@
 #include "checkpoint/checksums.h"
 
 static Status check_generates(const char *dir, const ModelConfig *config) {
+    if (config_is_decoder(config) && !config_causal(config))
+        return FAILED("%s: the model attends in both directions ('is_causal' is false in config.json), so it "
+                      "cannot generate text",
+                      dir);
     if (!config_causal(config))
         return FAILED("%s: %s models cannot generate text; use a GPT-2 or Llama checkpoint", dir,
                       config->family->title);

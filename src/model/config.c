@@ -67,6 +67,15 @@ static Status heads_error(const ModelConfig *config) {
                  (long long)hidden, (long long)config->heads, (long long)below, other);
 }
 
+/* In both directions, transformers' window is the number of tokens on each side. */
+static Status check_direction(const ModelConfig *config) {
+    bool windowed = config->window && config->window_from < config->layers;
+    if (config_causal(config) || !windowed || config->window >= config->positions - 1) return OK;
+    return USAGE("'is_causal' is false and 'sliding_window' is %lld, but weft does not support a window in "
+                 "both directions; without a window, 'sliding_window' is null",
+                 (long long)config->window);
+}
+
 Status config_check(const ModelConfig *config) {
     TRY(check_range("the number of layers", config->layers, 1, 100000));
     TRY(check_range("the hidden size", config->hidden, 1, 1 << 20));
@@ -84,6 +93,7 @@ Status config_check(const ModelConfig *config) {
         return USAGE("rotary positions need an even head width, not %lld",
                      (long long)config_head_width(config));
     TRY(check_range("the attention window", config->window, 0, INT64_MAX));
+    TRY(check_direction(config));
     if (!config->free_head_width && width &&
         (width < 1 || config->hidden % width || config->heads > config->hidden / width))
         return USAGE("%lld heads of width %lld exceed the hidden size of %lld", (long long)config->heads,
@@ -114,6 +124,14 @@ const char *output_name(OutputHead head) {
 
 bool config_has(const ModelConfig *config, OutputHead head) {
     return (config->outputs_mask & head) != 0;
+}
+
+bool config_is_decoder(const ModelConfig *config) {
+    return (config->family->outputs & OUTPUT_LM) != 0;
+}
+
+bool config_generates(const ModelConfig *config) {
+    return config_causal(config) && config_has(config, OUTPUT_LM);
 }
 
 ProblemType config_problem(const ModelConfig *config) {

@@ -31,7 +31,8 @@ typedef enum { NORM_LAYER, NORM_RMS } NormKind;
  * their sum with the residual. */
 typedef enum { NORM_BEFORE, NORM_AFTER } NormPlace;
 
-/* Which positions a token attends to: itself and earlier ones, or all. */
+/* Which positions a token attends to: itself and earlier ones, or all. Independent of the output heads: an
+ * embedding model may be a Llama that attends to all. */
 typedef enum { ATTEND_CAUSAL, ATTEND_ALL } AttentionKind;
 
 /* How a token knows its position: an embedding is added to the token's, or q and k are rotated (RoPE). */
@@ -120,12 +121,12 @@ static inline bool config_splits_groups(const ModelConfig *config, int64_t tp) {
     int64_t groups = config_kv_heads(config);
     return groups % tp == 0 || tp % groups == 0;
 }
-/* Tokens that a token of a layer sees; 0: no limit. */
-static inline int64_t config_window(const ModelConfig *config, int layer) {
-    return layer >= config->window_from ? config->window : 0;
-}
 static inline bool config_causal(const ModelConfig *config) {
     return config->attention == ATTEND_CAUSAL;
+}
+/* Tokens that a token of a layer sees; 0: no limit. */
+static inline int64_t config_window(const ModelConfig *config, int layer) {
+    return config_causal(config) && layer >= config->window_from ? config->window : 0;
 }
 
 /* Looks up a preset; an unknown name is a usage error that suggests the closest one. */
@@ -137,6 +138,10 @@ MUST_USE Status config_check(const ModelConfig *config);
 
 const char *output_name(OutputHead head); /* "lm", "mlm", "nsp", "span", "classify" */
 bool config_has(const ModelConfig *config, OutputHead head);
+/* Whether the family's models predict the next token; they need not be causal. */
+bool config_is_decoder(const ModelConfig *config);
+/* Whether the model can generate text. */
+bool config_generates(const ModelConfig *config);
 /* config->problem or, if it is not set, what transformers assumes: regression for a single label, else
  * PROBLEM_SINGLE_LABEL. */
 ProblemType config_problem(const ModelConfig *config);

@@ -46,17 +46,17 @@ static int64_t byte_vocab(const ModelConfig *config) {
 
 /* A preset takes its vocabulary and special tokens from the data. */
 static void change_vocab(const Job *job, ModelConfig *config) {
-    bool causal = config_causal(config);
+    bool decoder = config_is_decoder(config);
     const SpecialTokens *special = &job->tokens.special;
     if (job->bytes) {
         config->vocab = byte_vocab(config);
-        if (causal)
+        if (decoder)
             config->bos_token = config->eos_token = BYTE_END;
         else
             config->pad_token = BYTE_PAD;
     } else if (job->tokens_known) {
         config->vocab = job->tokens.vocab;
-        if (causal)
+        if (decoder)
             config->bos_token = config->eos_token = special->end >= 0 ? special->end : special->sep;
         else if (special->pad >= 0)
             config->pad_token = special->pad;
@@ -105,10 +105,10 @@ static Status refuse_changes(const ModelSettings *model, const char *dir, const 
 
 /* Chooses the task from the configuration or the model's heads, then keeps only the heads that it needs. */
 static Status resolve_task(const ModelSettings *model, ModelConfig *config, Task *ret_task) {
-    bool causal = config_causal(config);
+    bool decoder = config_is_decoder(config);
     Task task;
     if (strcmp(model->task, "auto") == 0) {
-        task = causal                                ? TASK_LM
+        task = decoder                               ? TASK_LM
                : config_has(config, OUTPUT_SPAN)     ? TASK_SPAN
                : config_has(config, OUTPUT_CLASSIFY) ? TASK_CLASSIFY
                                                      : TASK_MLM;
@@ -120,9 +120,9 @@ static Status resolve_task(const ModelSettings *model, ModelConfig *config, Task
             return USAGE("unknown task '%s'; expected lm, mlm, span, classify or squad", model->task);
         task = (Task)at;
     }
-    if (causal != (task == TASK_LM))
+    if (decoder != (task == TASK_LM))
         return USAGE("task %s is not supported by %s; use %s", task_names[task], config->family->title,
-                     causal ? "lm" : "mlm, span, squad or classify");
+                     decoder ? "lm" : "mlm, span, squad or classify");
     if (task == TASK_LM) config->outputs_mask = OUTPUT_LM;
     if (task == TASK_SPAN) config->outputs_mask = OUTPUT_SPAN;
     if (task == TASK_CLASSIFY) config->outputs_mask = OUTPUT_CLASSIFY;
@@ -152,7 +152,7 @@ static Status special_tokens(const Job *job, const ModelConfig *config, SpecialT
     bool named = special.cls >= 0 || special.sep >= 0 || special.mask >= 0;
     bool from_tokenizer =
         job->tokens_known && !job->bytes; /* a token missing from a tokenizer does not exist */
-    if (config_causal(config))
+    if (config_is_decoder(config))
         special = none;
     else if (!named && !from_tokenizer && config->vocab == BYTE_VOCAB_BERT)
         special = (SpecialTokens){BYTE_PAD, BYTE_CLS, BYTE_SEP, BYTE_MASK, BYTE_UNK, -1};
@@ -176,6 +176,9 @@ static Status find_end_token(Job *job, const ModelConfig *config) {
         return USAGE(
             "{no-cross-document} is for language models; %s reads a whole sequence in both directions",
             config->family->title);
+    if (!config_causal(config))
+        return USAGE("{no-cross-document} needs a causal model, but this one attends in both directions "
+                     "('is_causal' is false in config.json)");
     if (job->end_token >= 0) return OK;
     return USAGE("{no-cross-document} needs a token that ends a document, but %s has none",
                  job->tokens_known ? "the data's tokenizer" : "the model");
@@ -439,6 +442,6 @@ double job_flops_per_token(const Job *job) {
         seen += (double)(window && window < job->seq ? window : job->seq);
     }
     double attention = 2 * A * seen / (double)c->layers;
-    double head = config_causal(c) ? (double)c->hidden * (double)c->vocab : 0;
+    double head = config_is_decoder(c) ? (double)c->hidden * (double)c->vocab : 0;
     return 6.0 * ((double)c->layers * (layer + attention) + head);
 }

@@ -16,6 +16,9 @@ Status sample_check(Job *job) {
     const RunnerSpec *plan = &job->settings.run;
     if (job->task != TASK_LM)
         return USAGE("{sample-every} needs a model that generates text, such as GPT-2; BERT does not");
+    if (!config_generates(&job->model->config))
+        return USAGE("{sample-every} needs a model that generates text, but this one attends in both "
+                     "directions ('is_causal' is false in config.json)");
     if (plan->mesh && plan->mesh->extent[AXIS_TP] > 1)
         return USAGE("{sample-every} cannot be combined with tensor parallelism ({tp} %d), which splits the "
                      "vocabulary; drop one of the two",

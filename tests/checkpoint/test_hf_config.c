@@ -32,6 +32,7 @@ static void assert_same(const ModelConfig *a, const ModelConfig *b) {
     assert_int_equal(a->biases, b->biases);
     assert_int_equal(config_kv_heads(a), config_kv_heads(b));
     assert_int_equal(config_head_width(a), config_head_width(b));
+    assert_int_equal(a->attention, b->attention);
     assert_int_equal(a->window, b->window);
     assert_int_equal(a->window_from, b->window_from);
     assert_true(a->rope.theta == b->rope.theta);
@@ -194,6 +195,38 @@ static void every_set_of_heads_round_trips(void **state) {
         config.init_std = 0.013f;
         same_after_writing(&config);
     }
+}
+
+/* "is_causal": false, as in embedding models made from decoders. */
+static void both_directions(void **state) {
+    (void)state;
+    for (const Family *const *family = families(); *family; family++) {
+        char text[160];
+        ModelConfig config;
+        bool decoder = !!((*family)->outputs & OUTPUT_LM);
+        snprintf(text, sizeof text,
+                 "{\"model_type\":\"%s\",\"is_causal\":false,\"sliding_window\":null,\"head_dim\":64}",
+                 (*family)->type);
+        assert_ok(parse(text, &config));
+        assert_int_equal(config_is_decoder(&config), decoder);
+        assert_false(config_causal(&config));
+        assert_false(config_generates(&config));
+        same_after_writing(&config);
+        snprintf(text, sizeof text, "{\"model_type\":\"%s\",\"is_causal\":true,\"head_dim\":64}",
+                 (*family)->type);
+        if (!decoder) {
+            assert_fails(parse(text, &config), 1, "'is_causal' is true");
+            continue;
+        }
+        assert_ok(parse(text, &config));
+        assert_true(config_causal(&config) && config_generates(&config));
+    }
+    /* A window that covers all positions is none. */
+    ModelConfig config;
+    assert_ok(parse("{\"model_type\":\"mistral\",\"is_causal\":false,\"sliding_window\":31,"
+                    "\"max_position_embeddings\":32}",
+                    &config));
+    assert_int_equal(config_window(&config, 0), 0);
 }
 
 static void decoders_round_trip(void **state) {
@@ -382,6 +415,12 @@ static const struct {
     {"{\"model_type\":\"llama\",\"quantization_config\":{\"quant_method\":\"awq\"}}",
      "'quantization_config' is set (quant_method \"awq\")"},
     {"{\"model_type\":\"llama\",\"partial_rotary_factor\":0.25}", "'partial_rotary_factor' is 0.25"},
+    {"{\"model_type\":\"llama\",\"is_causal\":null}", "'is_causal' must be true or false"},
+    {"{\"model_type\":\"gpt2\",\"is_causal\":0}", "'is_causal' must be true or false"},
+    {"{\"model_type\":\"mistral\",\"is_causal\":false}", "'is_causal' is false and 'sliding_window' is 4096"},
+    {"{\"model_type\":\"qwen3\",\"is_causal\":false,\"use_sliding_window\":true,\"sliding_window\":30,"
+     "\"max_position_embeddings\":32}",
+     "'is_causal' is false and 'sliding_window' is 30"},
     {"{\"model_type\":\"bert\",\"is_decoder\":true}", "'is_decoder' is true"},
     {"{\"model_type\":\"bert\",\"position_embedding_type\":\"relative_key\"}",
      "'position_embedding_type' is \"relative_key\""},
@@ -443,6 +482,7 @@ int main(void) {
         cmocka_unit_test(classes_are_heads),
         cmocka_unit_test(problem_types),
         cmocka_unit_test(every_end_token_round_trips),
+        cmocka_unit_test(both_directions),
         cmocka_unit_test(decoders_round_trip),
         cmocka_unit_test(reads_published_models),
         cmocka_unit_test(every_set_of_heads_round_trips),

@@ -46,6 +46,32 @@ static void assert_same_file(const char *a, const char *b) {
     assert_memory_equal(x.data, y.data, x.size);
 }
 
+/* A decoder that attends in both directions is converted, but does not generate. */
+static void both_directions(void **state) {
+    static const char model[] = CASES "qwen2-both-ways";
+    static const uint16_t tokens[256];
+    char data[256], run[256];
+    snprintf(data, sizeof data, "%s/data.u16", (char *)*state);
+    snprintf(run, sizeof run, "%s/run", (char *)*state);
+    FILE *file = fopen(data, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(tokens, sizeof tokens, 1, file), 1);
+    fclose(file);
+    json_t *json = run_json("convert", model, in(*state, "out")), *config = NULL;
+    json_decref(json);
+    assert_ok(json_read_file(in(*state, "out/config.json"), &config));
+    assert_true(json_is_false(json_object_get(config, "is_causal")));
+    json_decref(config);
+    assert_refused(1, "attends in both directions ('is_causal' is false in config.json)", "generate", model,
+                   "--prompt-ids", "1");
+    assert_refused(1, "does not support attention in both directions", "convert", model,
+                   in(*state, "x.gguf"));
+    assert_refused(2, "--no-cross-document needs a causal model", "train", "--model", model, "--data", data,
+                   "--format", "u16", "--seq", "8", "--out", run, "--no-cross-document");
+    assert_refused(2, "--sample-every needs a model that generates text", "train", "--model", model, "--data",
+                   data, "--format", "u16", "--seq", "8", "--out", run, "--sample-every", "1");
+}
+
 /* A name that ends like a file of another format is refused, with what to use instead. */
 static void other_formats(void **state) {
     (void)state;
@@ -180,6 +206,7 @@ static void leftovers_are_removed(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(other_formats),
+        cmocka_unit_test_setup_teardown(both_directions, setup, teardown),
         cmocka_unit_test_setup_teardown(round_trip, setup, teardown),
         cmocka_unit_test_setup_teardown(types_and_heads, setup, teardown),
         cmocka_unit_test_setup_teardown(refusals, setup, teardown),

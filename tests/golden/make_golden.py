@@ -112,6 +112,10 @@ SPECS = {
                                         max_window_layers=1)),
     "qwen3": dict(cls=Qwen3ForCausalLM, seed=1, B=2, T=24, decay=0.5, final=True,
                   config=decoder_config(Qwen3Config, head_dim=12, attention_bias=True)),
+    "gpt2-both-ways": dict(cls=GPT2LMHeadModel, B=3, T=15, padded=True,
+                           config=gpt2_config(hidden=24, inner=32, is_causal=False)),
+    "qwen2-both-ways": dict(cls=Qwen2ForCausalLM, B=2, T=17,
+                            config=decoder_config(Qwen2Config, hidden=24, inner=32, is_causal=False)),
     "gpt2-generate": dict(cls=GPT2LMHeadModel, seed=170, generate_only=True, half=True,
                           config=gpt2_config(hidden=64, inner=128, layers=3, vocab=257, positions=64)),
 }
@@ -397,7 +401,7 @@ def make(name, spec):
     facts, arrays = {"name": name, "heads": heads_of(spec["cls"])}, {}
     facts["made_with"] = {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__}
     seed = sum(map(ord, name))
-    if "lm" in facts["heads"]:
+    if "lm" in facts["heads"] and getattr(spec["config"], "is_causal", True):
         seed, facts["greedy"] = safe_margins(spec, build, 0.05 if spec.get("generate_only") else 0.01)
     facts["seed"] = seed
     model, gen = build(seed)

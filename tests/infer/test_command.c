@@ -204,6 +204,7 @@ static void refuses_bad_input(void **state) {
     (void)state;
     assert_refused("--model absent --prompt x", 1, "absent: no such directory");
     assert_refused("--model bert-mlm --prompt-ids 1", 1, "BERT");
+    assert_refused("--model gpt2-both-ways --prompt-ids 1", 1, "attends in both directions");
     assert_refused("--prompt x", 2, "--model");
     assert_refused("--model gpt2 --prompt-ids 96", 2, "token 96");
     assert_refused("--model gpt2 --prompt-ids 1,x", 2, "'x'");

@@ -25,7 +25,9 @@ static const char *const cases[] = {"gpt2",
                                     "mistral",
                                     "mistral-documents",
                                     "qwen2",
-                                    "qwen3"};
+                                    "qwen3",
+                                    "gpt2-both-ways",
+                                    "qwen2-both-ways"};
 enum { CASES = sizeof cases / sizeof *cases };
 
 /* Each step has two micro-batches, distributed over the data-parallel replicas. */

@@ -314,6 +314,8 @@ int main(void) {
         "mistral-documents",
         "qwen2",
         "qwen3",
+        "gpt2-both-ways",
+        "qwen2-both-ways",
         "tiny-gpt2",
     };
     const char *const backends[] = {test_on_cuda() ? "cuda" : "ref", test_kernels()};

@@ -236,7 +236,8 @@ static bool may_fuse(const Block *block, const Pass *pass) {
 }
 
 static Status decode_layer(const Block *block, Pass *pass, Tensor y, Tensor x) {
-    if (!config_causal(block->config)) return FAILED("internal: an encoder cannot generate text");
+    if (!config_causal(block->config))
+        return FAILED("internal: a model that attends in both directions cannot generate text");
     LayerSaved s;
     LayerScratch w;
     TRY(layer_memory(block, pass, &s, &w));
