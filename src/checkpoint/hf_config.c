@@ -229,6 +229,25 @@ static Status read_sparsity(const json_t *json, const char *from, ModelConfig *c
     return OK;
 }
 
+/* Fails if `layer_types` is present and differs from what the configuration implies: full attention in the
+ * first `window_from` layers and a window in the others. */
+static Status check_layer_types(const json_t *json, const char *from, const ModelConfig *config) {
+    const json_t *list = json_object_get(json, "layer_types");
+    if (!list || json_is_null(list)) return OK;
+    if (!json_is_array(list) || (int64_t)json_array_size(list) != config->layers)
+        return FAILED("%s: 'layer_types' must be a list of %lld names", from, (long long)config->layers);
+    for (int64_t i = 0; i < config->layers; i++) {
+        const char *name = json_string_value(json_array_get(list, (size_t)i));
+        const char *expected = config_window(config, (int)i) ? "sliding_attention" : "full_attention";
+        char shown[NAME_TEXT];
+        if (!name || strcmp(name, expected))
+            return FAILED("%s: 'layer_types' has \"%s\" for layer %lld, which weft does not support; "
+                          "expected \"%s\", as its other fields say",
+                          from, name_text(shown, name ? name : "(not a string)"), (long long)i, expected);
+    }
+    return OK;
+}
+
 /* transformers computes null and numbers differently in its two implementations of attention, as it does
  * true for BERT. */
 static Status read_direction(const json_t *json, const char *from, ModelConfig *config) {
@@ -252,6 +271,7 @@ Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_co
     ModelConfig config;
     family->defaults(&config);
     TRY(family->read(json, from, &config));
+    TRY(check_layer_types(json, from, &config));
     TRY(read_direction(json, from, &config));
     TRY(field_float(json, from, "initializer_range", 0, 1000, &config.init_std));
     TRY(field_refuse_true(json, from, "add_cross_attention"));

@@ -47,7 +47,7 @@ enum { ROPE_TYPES = sizeof rope_types / sizeof *rope_types };
 
 static Status read_rope_type(const json_t *dict, const char *from, const char *key, RopeScaling *scaling) {
     const json_t *named = json_object_get(dict, "rope_type");
-    const char *type = "default", *field = named && !json_is_null(named) ? "rope_type" : "type";
+    const char *type = "default", *field = named ? "rope_type" : "type";
     char shown[NAME_TEXT];
     TRY(json_get_string(dict, from, field, &type));
     for (size_t i = 0; i < ROPE_TYPES; i++) {
@@ -74,10 +74,41 @@ static Status refuse_partial(const json_t *object, const char *from, const char 
                   (double)part);
 }
 
-static Status read_rope_dict(const json_t *dict, const char *from, const char *key, ModelConfig *config) {
+/* transformers 5 may have settings per type of layer, {"full_attention": {"rope_theta": ...}}. Unlike
+ * elsewhere, null is not the default there. */
+static Status check_members(const json_t *dict, const char *from, const char *key) {
+    const char *name;
+    json_t *value;
+    char shown[NAME_TEXT];
+    json_object_foreach((json_t *)(uintptr_t)dict, name, value) {
+        if (json_is_object(value))
+            return FAILED(
+                "%s: '%s.%s' has rotary positions of one type of layer, which weft does not support; "
+                "expected the same in all layers",
+                from, key, name_text(shown, name));
+        if (json_is_null(value))
+            return FAILED("%s: '%s.%s' is null; expected a value, or no such field", from, key,
+                          name_text(shown, name));
+    }
+    return OK;
+}
+
+/* The length of the contexts that a Llama 3 was trained with before its frequencies were scaled. As in
+ * transformers, a value outside the rotary settings wins. */
+static Status read_original(const json_t *json, const json_t *dict, const char *from, ModelConfig *config) {
+    static const char name[] = "original_max_position_embeddings";
+    const json_t *outside = json_object_get(json, name);
+    config->rope.original = config->positions;
+    if (json_is_null(outside)) return FAILED("%s: '%s' is null; expected an integer", from, name);
+    return json_get_int(outside ? json : dict, from, name, 1, MAX_ROWS, &config->rope.original);
+}
+
+static Status read_rope_dict(const json_t *json, const json_t *dict, const char *from, const char *key,
+                             ModelConfig *config) {
     Rope *rope = &config->rope;
     char prefix[NAME_TEXT];
     snprintf(prefix, sizeof prefix, "%s.", key);
+    TRY(check_members(dict, from, key));
     TRY(read_rope_type(dict, from, key, &rope->scaling));
     TRY(field_float(dict, from, "rope_theta", 1, 1e30, &rope->theta));
     TRY(refuse_partial(dict, from, prefix));
@@ -89,19 +120,20 @@ static Status read_rope_dict(const json_t *dict, const char *from, const char *k
     if (rope->high_freq_factor <= rope->low_freq_factor)
         return FAILED("%s: '%s.high_freq_factor' is %g; expected more than low_freq_factor, %g", from, key,
                       (double)rope->high_freq_factor, (double)rope->low_freq_factor);
-    rope->original = config->positions;
-    return json_get_int(dict, from, "original_max_position_embeddings", 1, MAX_ROWS, &rope->original);
+    return read_original(json, dict, from, config);
 }
 
 static Status read_rope(const json_t *json, const char *from, ModelConfig *config) {
     static const char *const keys[] = {"rope_scaling", "rope_parameters"};
     TRY(refuse_partial(json, from, ""));
+    if (json_is_null(json_object_get(json, "rope_theta")))
+        return FAILED("%s: 'rope_theta' is null; expected a number, or no such field", from);
     TRY(field_float(json, from, "rope_theta", 1, 1e30, &config->rope.theta));
     for (int i = 0; i < 2; i++) {
         const json_t *dict = json_object_get(json, keys[i]);
         if (!dict || json_is_null(dict)) continue;
         if (!json_is_object(dict)) return FAILED("%s: '%s' must be an object", from, keys[i]);
-        if (json_object_size(dict)) return read_rope_dict(dict, from, keys[i], config);
+        if (json_object_size(dict)) return read_rope_dict(json, dict, from, keys[i], config);
     }
     return OK;
 }
@@ -162,23 +194,6 @@ json_t *decoder_write(const ModelConfig *c) {
                      scaling, "rope_parameters", rope_dict(c));
 }
 
-Status decoder_check_layer_types(const json_t *json, const char *from, const ModelConfig *config) {
-    const json_t *list = json_object_get(json, "layer_types");
-    if (!list || json_is_null(list)) return OK;
-    if (!json_is_array(list) || (int64_t)json_array_size(list) != config->layers)
-        return FAILED("%s: 'layer_types' must be a list of %lld names", from, (long long)config->layers);
-    for (int64_t i = 0; i < config->layers; i++) {
-        const char *name = json_string_value(json_array_get(list, (size_t)i));
-        const char *expected = config_window(config, (int)i) ? "sliding_attention" : "full_attention";
-        char shown[NAME_TEXT];
-        if (!name || strcmp(name, expected))
-            return FAILED("%s: 'layer_types' has \"%s\" for layer %lld, which weft does not support; "
-                          "expected \"%s\", as 'sliding_window' and 'max_window_layers' say",
-                          from, name_text(shown, name ? name : "(not a string)"), (long long)i, expected);
-    }
-    return OK;
-}
-
 Status decoder_read_windows(const json_t *json, const char *from, ModelConfig *config) {
     bool used = false;
     int64_t window = 4096;
@@ -187,7 +202,7 @@ Status decoder_read_windows(const json_t *json, const char *from, ModelConfig *c
     TRY(json_get_int(json, from, "sliding_window", 1, MAX_ROWS, &window));
     TRY(json_get_int(json, from, "max_window_layers", 0, MAX_LAYERS, &config->window_from));
     config->window = used && !json_is_null(json_object_get(json, "sliding_window")) ? window : 0;
-    return decoder_check_layer_types(json, from, config);
+    return OK;
 }
 
 bool decoder_write_windows(json_t *json, const ModelConfig *config) {

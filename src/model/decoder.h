@@ -12,13 +12,9 @@ void decoder_defaults(ModelConfig *config);
 /* Fields that have the same name in all of them. */
 MUST_USE Status decoder_read(const json_t *json, const char *from, ModelConfig *config);
 json_t *decoder_write(const ModelConfig *config);
-/* Fails if `layer_types` is present and differs from what the configuration implies: full attention in the
- * first `window_from` layers and a window in the others. */
-MUST_USE Status decoder_check_layer_types(const json_t *json, const char *from, const ModelConfig *config);
 
 /* use_sliding_window, sliding_window and max_window_layers: layers from max_window_layers on have the window,
- * if it is used. Reading checks `layer_types`, too; writing adds to `json` and returns false if memory runs
- * out. */
+ * if it is used. Writing adds to `json` and returns false if memory runs out. */
 MUST_USE Status decoder_read_windows(const json_t *json, const char *from, ModelConfig *config);
 bool decoder_write_windows(json_t *json, const ModelConfig *config);
 

@@ -25,9 +25,22 @@ static const struct {
 
 enum { ACT_NAMES = sizeof acts / sizeof acts[0] };
 
+/* Two names of one size must agree: which of them transformers uses depends on the version. */
+static Status check_alias(const json_t *json, const char *from, const IntField *field) {
+    if (!field->alias) return OK;
+    const json_t *one = json_object_get(json, field->key), *other = json_object_get(json, field->alias);
+    if (!json_is_integer(one) || !json_is_integer(other)) return OK;
+    if (json_integer_value(one) == json_integer_value(other)) return OK;
+    return FAILED("%s: '%s' is %lld, but '%s' is %lld; they are the same size under two names, so remove the "
+                  "wrong one",
+                  from, field->key, (long long)json_integer_value(one), field->alias,
+                  (long long)json_integer_value(other));
+}
+
 Status fields_ints(const json_t *json, const char *from, const IntField *field, size_t count) {
     for (size_t i = 0; i < count; i++) {
         const char *key = field[i].key;
+        TRY(check_alias(json, from, &field[i]));
         if (field[i].alias && !json_object_get(json, key)) key = field[i].alias;
         TRY(json_get_int(json, from, key, field[i].low, field[i].high, field[i].value));
     }

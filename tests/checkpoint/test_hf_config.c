@@ -197,6 +197,36 @@ static void every_set_of_heads_round_trips(void **state) {
     }
 }
 
+/* The length before scaling may be outside the rotary settings, where it wins. */
+static void original_length(void **state) {
+    (void)state;
+    static const struct {
+        const char *inside, *outside;
+        int64_t original;
+    } cases[] = {
+        {"", "", 2048},
+        {",\"original_max_position_embeddings\":64", "", 64},
+        {"", ",\"original_max_position_embeddings\":32", 32},
+        {",\"original_max_position_embeddings\":64", ",\"original_max_position_embeddings\":32", 32}};
+    static const char *const settings[] = {"rope_scaling", "rope_parameters"};
+    for (const Family *const *family = families(); *family; family++) {
+        ModelConfig config;
+        (*family)->defaults(&config);
+        if (config.position != POSITION_ROPE) continue;
+        for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+            char text[512];
+            snprintf(text, sizeof text,
+                     "{\"model_type\":\"%s\",\"max_position_embeddings\":2048,\"%s\":{\"rope_type\":"
+                     "\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4%s}%s}",
+                     (*family)->type, settings[i % 2], cases[i / 2].inside, cases[i / 2].outside);
+            assert_ok(parse(text, &config));
+            assert_int_equal(config.rope.scaling, ROPE_LLAMA3);
+            assert_int_equal(config.rope.original, cases[i / 2].original);
+            same_after_writing(&config);
+        }
+    }
+}
+
 /* "is_causal": false, as in embedding models made from decoders. */
 static void both_directions(void **state) {
     (void)state;
@@ -415,6 +445,26 @@ static const struct {
     {"{\"model_type\":\"llama\",\"quantization_config\":{\"quant_method\":\"awq\"}}",
      "'quantization_config' is set (quant_method \"awq\")"},
     {"{\"model_type\":\"llama\",\"partial_rotary_factor\":0.25}", "'partial_rotary_factor' is 0.25"},
+    {"{\"model_type\":\"qwen2\",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":50.0}}}",
+     "'rope_parameters.full_attention' has rotary positions of one type of layer"},
+    {"{\"model_type\":\"qwen3\",\"rope_scaling\":{\"full_attention\":null}}",
+     "'rope_scaling.full_attention' is null"},
+    {"{\"model_type\":\"mistral\",\"rope_parameters\":{\"rope_theta\":null}}",
+     "'rope_parameters.rope_theta' is null"},
+    {"{\"model_type\":\"llama\",\"rope_theta\":null}", "'rope_theta' is null"},
+    {"{\"model_type\":\"llama\",\"original_max_position_embeddings\":null,\"rope_parameters\":{\"rope_type\":"
+     "\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4}}",
+     "'original_max_position_embeddings' is null"},
+    {"{\"model_type\":\"llama\",\"num_hidden_layers\":1,\"layer_types\":[\"chunked_attention\"]}",
+     "'layer_types' has \"chunked_attention\" for layer 0"},
+    {"{\"model_type\":\"gpt2\",\"n_layer\":1,\"layer_types\":[\"sliding_attention\"]}",
+     "'layer_types' has \"sliding_attention\" for layer 0"},
+    {"{\"model_type\":\"gpt2\",\"n_embd\":24,\"hidden_size\":48,\"n_head\":3}",
+     "'n_embd' is 24, but 'hidden_size' is 48"},
+    {"{\"model_type\":\"gpt2\",\"n_head\":3,\"num_attention_heads\":4}", "'num_attention_heads' is 4"},
+    {"{\"model_type\":\"gpt2\",\"n_layer\":3,\"num_hidden_layers\":4}", "'num_hidden_layers' is 4"},
+    {"{\"model_type\":\"gpt2\",\"n_positions\":32,\"max_position_embeddings\":64}",
+     "'max_position_embeddings' is 64"},
     {"{\"model_type\":\"llama\",\"is_causal\":null}", "'is_causal' must be true or false"},
     {"{\"model_type\":\"gpt2\",\"is_causal\":0}", "'is_causal' must be true or false"},
     {"{\"model_type\":\"mistral\",\"is_causal\":false}", "'is_causal' is false and 'sliding_window' is 4096"},
@@ -482,6 +532,7 @@ int main(void) {
         cmocka_unit_test(classes_are_heads),
         cmocka_unit_test(problem_types),
         cmocka_unit_test(every_end_token_round_trips),
+        cmocka_unit_test(original_length),
         cmocka_unit_test(both_directions),
         cmocka_unit_test(decoders_round_trip),
         cmocka_unit_test(reads_published_models),

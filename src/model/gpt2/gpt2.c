@@ -35,14 +35,13 @@ static void defaults(ModelConfig *config) {
 }
 
 static Status read_config(const json_t *json, const char *from, ModelConfig *config) {
-    const char *positions = json_object_get(json, "n_positions") ? "n_positions" : "n_ctx";
     const IntField field[] = {
         {"n_layer", "num_hidden_layers", 1, MAX_LAYERS, &config->layers},
         {"n_embd", "hidden_size", 1, MAX_WIDTH, &config->hidden},
         {"n_head", "num_attention_heads", 1, MAX_WIDTH, &config->heads},
         {"n_inner", NULL, 1, MAX_INNER, &config->inner},
         {"vocab_size", NULL, 1, MAX_ROWS, &config->vocab},
-        {positions, "max_position_embeddings", 1, MAX_ROWS, &config->positions},
+        {"n_positions", "max_position_embeddings", 1, MAX_ROWS, &config->positions},
     };
     TRY(fields_ints(json, from, field, sizeof field / sizeof field[0]));
     if (config->inner == 0) config->inner = 4 * config->hidden;

@@ -14,8 +14,7 @@ static Status read_config(const json_t *json, const char *from, ModelConfig *con
     const json_t *window = json_object_get(json, "sliding_window");
     TRY(decoder_read(json, from, config));
     if (json_is_null(window)) config->window = 0;
-    TRY(json_get_int(json, from, "sliding_window", 1, MAX_ROWS, &config->window));
-    return decoder_check_layer_types(json, from, config);
+    return json_get_int(json, from, "sliding_window", 1, MAX_ROWS, &config->window);
 }
 
 static json_t *write_config(const ModelConfig *config) {
