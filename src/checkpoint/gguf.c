@@ -9,6 +9,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "checkpoint/gguf_meta.h"
+#include "checkpoint/gguf_vocab.h"
 #include "checkpoint/slices.h"
 #include "model/family.h"
 #include "model/rope.h"
@@ -190,24 +191,6 @@ static Status put_model(GgufMeta *meta, const ModelConfig *c, GgufType type) {
     return meta_put_u32(meta, "tokenizer.ggml.token_type_count", c->types);
 }
 
-static Status put_vocab(GgufMeta *meta, const char *dir, const ModelConfig *c) {
-    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
-    bool bert = c->family->byte_specials;
-    if (tokenizer_exists(dir))
-        TRY(tokenizer_load(&tokenizer, dir));
-    else if (c->vocab == (bert ? BYTE_VOCAB_BERT : BYTE_VOCAB_GPT2))
-        TRY(tokenizer_new_bytes(&tokenizer, bert));
-    if (tokenizer && tokenizer_vocab(tokenizer) > c->vocab)
-        return FAILED("%s: its tokenizer has %lld tokens, more than the model's vocabulary of %lld", dir,
-                      (long long)tokenizer_vocab(tokenizer), (long long)c->vocab);
-    if (tokenizer && !tokenizer_is_plain(tokenizer))
-        return FAILED(
-            "%s: GGUF files can have the tokenizers of GPT-2 and BERT only; this one normalizes, splits or "
-            "merges text differently",
-            dir);
-    return meta_put_tokenizer(meta, tokenizer, c->vocab, c->bos_token, c->eos_token);
-}
-
 /* ---- writing ---- */
 
 static size_t aligned(size_t size) {
@@ -316,7 +299,7 @@ Status gguf_save(const char *path, const char *dir, const Store *params, Stream 
     TRY(gguf_check(path, &model->config));
     TRY(manifest_init(&manifest, model, type));
     TRY(put_model(&meta, &model->config, type));
-    TRY(put_vocab(&meta, dir, &model->config));
+    TRY(gguf_put_vocab(&meta, dir, &model->config));
     uint64_t keys = meta.count;
     TRY(put_items(&meta, &manifest));
     TRY(meta_bytes(&head, "GGUF", 4));

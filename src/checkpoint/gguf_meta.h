@@ -6,7 +6,6 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "tokenizer/tokenizer.h"
 
 /* Types of values, numbered as in the file. */
 typedef enum {
@@ -38,9 +37,5 @@ MUST_USE Status meta_put_bool(GgufMeta *meta, const char *key, bool value);
 MUST_USE Status meta_put_text(GgufMeta *meta, const char *key, const char *text);
 /* A key and the start of an array; its entries follow. */
 MUST_USE Status meta_put_array(GgufMeta *meta, const char *key, MetaType type, uint64_t count);
-
-/* The vocabulary, padded to `vocab` tokens; `tokenizer` may be NULL. Token ids of -1 are omitted. */
-MUST_USE Status meta_put_tokenizer(GgufMeta *meta, const Tokenizer *tokenizer, int64_t vocab, int64_t bos,
-                                   int64_t eos);
 
 #endif

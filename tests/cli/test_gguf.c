@@ -4,149 +4,14 @@
 #include <zlib.h>
 
 #include "checkpoint/convert.h"
-#include "checkpoint/gguf.h"
+#include "checkpoint/gguf_file.h"
 #include "corpus.h"
 #include "weights.h"
 
 #define CASES WEFT_TEST_DIR "/golden/cases/"
 
-enum {
-    MAX_KEYS = 64,
-    MAX_TENSORS = 128,
-    VALUE_U32 = 4,
-    VALUE_F32 = 6,
-    VALUE_BOOL = 7,
-    VALUE_TEXT = 8,
-    VALUE_ARRAY = 9
-};
-
-typedef struct Text {
-    const char *data;
-    uint64_t size;
-} Text;
-
-/* A file, parsed. */
-typedef struct Gguf {
-    FileMap map;
-    size_t at;
-    uint64_t keys, tensors;
-    struct {
-        Text name;
-        uint32_t type;
-        size_t value; /* offset in the file */
-    } key[MAX_KEYS];
-    struct {
-        Text name;
-        uint32_t dims, type;
-        uint64_t dim[2];
-        const unsigned char *data;
-    } tensor[MAX_TENSORS];
-} Gguf;
-
-static const void *take(Gguf *g, size_t size) {
-    assert_true(size <= g->map.size - g->at);
-    g->at += size;
-    return (const char *)g->map.data + g->at - size;
-}
-
-static uint32_t take_u32(Gguf *g) {
-    uint32_t value;
-    memcpy(&value, take(g, sizeof value), sizeof value);
-    return value;
-}
-
-static uint64_t take_u64(Gguf *g) {
-    uint64_t value;
-    memcpy(&value, take(g, sizeof value), sizeof value);
-    return value;
-}
-
-static Text take_text(Gguf *g) {
-    uint64_t size = take_u64(g);
-    return (Text){take(g, size), size};
-}
-
-static void skip_value(Gguf *g, uint32_t type) {
-    if (type == VALUE_TEXT) {
-        take_text(g);
-    } else if (type == VALUE_ARRAY) {
-        uint32_t entry = take_u32(g);
-        for (uint64_t count = take_u64(g); count > 0; count--) skip_value(g, entry);
-    } else {
-        take(g, type == VALUE_BOOL ? 1 : 4);
-    }
-}
-
-static bool is(Text text, const char *expected) {
-    return text.size == strlen(expected) && !memcmp(text.data, expected, text.size);
-}
-
-static Gguf *gguf_read(const char *name) {
-    Gguf *g = calloc(1, sizeof *g);
-    assert_ok(file_map_init(&g->map, at(name)));
-    assert_memory_equal(take(g, 4), "GGUF", 4);
-    assert_int_equal(take_u32(g), 3);
-    g->tensors = take_u64(g);
-    g->keys = take_u64(g);
-    assert_in_range(g->tensors, 1, MAX_TENSORS);
-    assert_in_range(g->keys, 1, MAX_KEYS);
-    for (uint64_t i = 0; i < g->keys; i++) {
-        g->key[i].name = take_text(g);
-        g->key[i].type = take_u32(g);
-        g->key[i].value = g->at;
-        skip_value(g, g->key[i].type);
-    }
-    size_t offset[MAX_TENSORS];
-    for (uint64_t i = 0; i < g->tensors; i++) {
-        g->tensor[i].name = take_text(g);
-        g->tensor[i].dims = take_u32(g);
-        assert_in_range(g->tensor[i].dims, 1, 2);
-        g->tensor[i].dim[1] = 1;
-        for (uint32_t d = 0; d < g->tensor[i].dims; d++) g->tensor[i].dim[d] = take_u64(g);
-        g->tensor[i].type = take_u32(g);
-        offset[i] = take_u64(g);
-        assert_int_equal(offset[i] % 32, 0);
-    }
-    size_t data = (g->at + 31) / 32 * 32;
-    for (uint64_t i = 0; i < g->tensors; i++) {
-        size_t bytes = gguf_bytes(g->tensor[i].type, (int64_t)(g->tensor[i].dim[0] * g->tensor[i].dim[1]));
-        assert_true(data + offset[i] + bytes <= g->map.size);
-        g->tensor[i].data = (const unsigned char *)g->map.data + data + offset[i];
-    }
-    return g;
-}
-
-static void gguf_free(Gguf *g) {
-    file_map_done(&g->map);
-    free(g);
-}
-
-/* Moves to the value of a key. */
-static void find_key(Gguf *g, const char *name, uint32_t type) {
-    for (uint64_t i = 0; i < g->keys; i++) {
-        if (!is(g->key[i].name, name)) continue;
-        assert_int_equal(g->key[i].type, type);
-        g->at = g->key[i].value;
-        return;
-    }
-    fail_msg("no key '%s'", name);
-}
-
-static void assert_text(Gguf *g, const char *name, const char *expected) {
-    find_key(g, name, VALUE_TEXT);
-    assert_true(is(take_text(g), expected));
-}
-
-static void assert_number(Gguf *g, const char *name, uint32_t expected) {
-    find_key(g, name, VALUE_U32);
-    assert_int_equal(take_u32(g), expected);
-}
-
-/* Moves to the first entry of an array of texts or int32 and returns the number of entries. */
-static uint64_t find_array(Gguf *g, const char *name, uint32_t type) {
-    find_key(g, name, VALUE_ARRAY);
-    assert_int_equal(take_u32(g), type);
-    return take_u64(g);
+static Gguf *gguf_read_at(const char *name) {
+    return gguf_read(at(name));
 }
 
 static void write_gguf(const char *model, const char *out, const char *dtype) {
@@ -292,7 +157,7 @@ static void gpt2_files(void **state) {
         char out[32];
         snprintf(out, sizeof out, "%s.gguf", types[i].dtype);
         write_gguf(CASES "gpt2-generate", out, types[i].dtype);
-        Gguf *g = gguf_read(out);
+        Gguf *g = gguf_read_at(out);
         assert_text(g, "general.architecture", "gpt2");
         assert_number(g, "general.file_type", types[i].file);
         assert_number(g, "gpt2.context_length", 64);
@@ -319,7 +184,7 @@ static void scaled_frequencies(void **state) {
     static const float expected[4] = {1.570796f, 4, 4, 4};
     write_gguf(CASES "llama-3", "scaled.gguf", "bf16");
     write_gguf(CASES "llama", "plain.gguf", "bf16");
-    Gguf *g = gguf_read("scaled.gguf"), *plain = gguf_read("plain.gguf");
+    Gguf *g = gguf_read_at("scaled.gguf"), *plain = gguf_read_at("plain.gguf");
     assert_text(g, "general.architecture", "llama");
     uint64_t t = 0;
     while (t < g->tensors && !is(g->tensor[t].name, "rope_freqs.weight")) t++;
@@ -365,7 +230,7 @@ static void bert_files(void **state) {
     SafeFile *model = NULL;
     assert_ok(safe_open(&model, CASES "bert-nsp/model.safetensors"));
     write_gguf(CASES "bert-nsp", "bert.gguf", "fp32");
-    Gguf *g = gguf_read("bert.gguf");
+    Gguf *g = gguf_read_at("bert.gguf");
     assert_text(g, "general.architecture", "bert");
     assert_text(g, "tokenizer.ggml.model", "none");
     find_key(g, "bert.attention.causal", VALUE_BOOL);
@@ -417,7 +282,7 @@ static void assert_decoder(const struct Decoder *d) {
     ran_done(&ran);
     snprintf(out, sizeof out, "%s.gguf", d->name);
     write_gguf(at(d->name), out, "fp32");
-    Gguf *g = gguf_read(out);
+    Gguf *g = gguf_read_at(out);
     SafeFile *model = NULL;
     snprintf(theirs, sizeof theirs, "%s/model.safetensors", d->name);
     assert_ok(safe_open(&model, at(theirs)));
@@ -455,21 +320,10 @@ static void decoder_files(void **state) {
 
 /* ---- vocabularies ---- */
 
-static void assert_token(Gguf *g, uint64_t index, const char *expected, uint32_t type) {
-    uint64_t count = find_array(g, "tokenizer.ggml.tokens", VALUE_TEXT);
-    assert_true(index < count);
-    for (uint64_t i = 0; i < index; i++) take_text(g);
-    Text text = take_text(g);
-    if (!is(text, expected)) fail_msg("token %d is '%.*s'", (int)index, (int)text.size, text.data);
-    assert_int_equal(find_array(g, "tokenizer.ggml.token_type", 5), count);
-    take(g, 4 * index);
-    assert_int_equal(take_u32(g), type);
-}
-
 static void byte_vocabulary(void **state) {
     (void)state;
     write_gguf(CASES "gpt2-generate", "bytes.gguf", "fp32");
-    Gguf *g = gguf_read("bytes.gguf");
+    Gguf *g = gguf_read_at("bytes.gguf");
     assert_text(g, "tokenizer.ggml.model", "gpt2");
     assert_text(g, "tokenizer.ggml.pre", "gpt-2");
     assert_int_equal(find_array(g, "tokenizer.ggml.tokens", VALUE_TEXT), 257);
@@ -491,7 +345,7 @@ static void bpe_vocabulary(void **state) {
     if (ran.code) fail_msg("%s", ran.err);
     ran_done(&ran);
     write_gguf(at("run"), "bpe.gguf", "same");
-    Gguf *g = gguf_read("bpe.gguf");
+    Gguf *g = gguf_read_at("bpe.gguf");
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     assert_ok(tokenizer_load(&tokenizer, at("tok")));
     assert_int_equal(find_array(g, "tokenizer.ggml.tokens", VALUE_TEXT), 288);
@@ -524,7 +378,7 @@ static void wordpiece_vocabulary(void **state) {
     assert_int_equal(ran.code, 0);
     ran_done(&ran);
     write_gguf(at("pieces"), "pieces.gguf", "fp16");
-    Gguf *g = gguf_read("pieces.gguf");
+    Gguf *g = gguf_read_at("pieces.gguf");
     assert_text(g, "tokenizer.ggml.model", "bert");
     assert_token(g, 2, "[CLS]", 3);
     assert_token(g, 5, "\xE2\x96\x81\x61\x62", 1);
