@@ -131,7 +131,8 @@ static bool find_spaces(const json_t *json, bool *ret_prefix) {
         return (steps == 2 && is_prepend(step[0]) && is_replace(step[1])) ||
                (steps == 1 && is_replace(step[0]));
     }
-    *ret_prefix = !has_text(pre[0], "prepend_scheme", "never");
+    *ret_prefix = !has_text(pre[0], "prepend_scheme", "never") &&
+                  !json_is_false(json_object_get(pre[0], "add_prefix_space"));
     return steps == 0 && pres_count == 1 && has_type(pre[0], "Metaspace") &&
            has_text(pre[0], "replacement", space) && json_is_false(json_object_get(pre[0], "split"));
 }
@@ -158,19 +159,39 @@ static bool is_reachable(const Merges *merges, const char *text, size_t size) {
     return chars == 1 || merges->first[id] > 0;
 }
 
-static Status read_merges(Merges *merges) {
+/* What a merge forms, as text; the left part has *ret_left bytes. */
+static Status merged(const Merges *merges, size_t rank, char **ret_text, size_t *ret_left, int32_t *ret_id) {
+    TRY(tokenizer_merge(merges->tokenizer, rank, ret_text));
+    char *gap = strchr(*ret_text + 1, ' ');
+    memmove(gap, gap + 1, strlen(gap));
+    *ret_left = (size_t)(gap - *ret_text);
+    *ret_id = tokenizer_find(merges->tokenizer, *ret_text, strlen(*ret_text));
+    return *ret_id < 0 ? refuse(merges->from, "its tokens contain spaces") : OK;
+}
+
+static Status find_first(Merges *merges) {
+    for (size_t rank = 0; rank < tokenizer_merge_count(merges->tokenizer); rank++) {
+        CLEANUP(mem_freep) char *text = NULL;
+        size_t left = 0;
+        int32_t id = 0;
+        TRY(merged(merges, rank, &text, &left, &id));
+        if (!merges->first[id]) merges->first[id] = 1 + (int32_t)rank;
+    }
+    return OK;
+}
+
+/* Merges of special tokens and of parts that never occur do nothing. */
+static Status count_merges(Merges *merges) {
     int32_t last = -1;
     for (size_t rank = 0; rank < tokenizer_merge_count(merges->tokenizer); rank++) {
         CLEANUP(mem_freep) char *text = NULL;
-        TRY(tokenizer_merge(merges->tokenizer, rank, &text));
-        char *gap = strchr(text + 1, ' ');
-        memmove(gap, gap + 1, strlen(gap));
-        int32_t id = tokenizer_find(merges->tokenizer, text, strlen(text));
-        if (id < 0) return refuse(merges->from, "its tokens contain spaces");
-        if (tokenizer_class(merges->tokenizer, id) != TOKEN_NORMAL) continue;
-        if (merges->count[id]++ == 0)
-            merges->first[id] = 1 + (int32_t)rank;
-        else if (id != last)
+        size_t left = 0;
+        int32_t id = 0;
+        TRY(merged(merges, rank, &text, &left, &id));
+        if (tokenizer_class(merges->tokenizer, id) != TOKEN_NORMAL || !is_reachable(merges, text, left) ||
+            !is_reachable(merges, text + left, strlen(text + left)))
+            continue;
+        if (merges->count[id]++ && id != last)
             return refuse(merges->from, "its merges are not in the order of SentencePiece's");
         last = id;
     }
@@ -197,7 +218,8 @@ static Status find_scores(const Tokenizer *tokenizer, const char *from, float **
     TRY(mem_new(count, sizeof *merges.first, &merges.first));
     TRY(mem_new(count, sizeof *merges.count, &merges.count));
     TRY(mem_new(count, sizeof *scores, &scores));
-    TRY(read_merges(&merges));
+    TRY(find_first(&merges));
+    TRY(count_merges(&merges));
     for (size_t id = 0; id < count; id++) {
         if (tokenizer_class(tokenizer, (int32_t)id) != TOKEN_NORMAL) continue;
         TRY(check_token(&merges, (int32_t)id));
