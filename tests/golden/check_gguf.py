@@ -28,15 +28,14 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
           r"|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
-VOCAB = 3000
 TEMPLATE = "{% for m in messages %}<{{ m['role'] }}> {{ m['content'] }}\n{% endfor %}"
 
 
-def byte_level(text, special, steps, first=None, **model):
+def byte_level(text, vocab, special, steps, first=None, **model):
     tokenizer = Tokenizer(models.BPE(**model))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=VOCAB - len(special), show_progress=False,
+    trainer = trainers.BpeTrainer(vocab_size=vocab - len(special), show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     tokenizer.train([str(text)], trainer)
     tokenizer.add_special_tokens(special)
@@ -53,29 +52,29 @@ def split(pattern):
             pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)]
 
 
-def llama3(text):
-    return byte_level(text, ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], split(LLAMA3), "<|begin_of_text|>",
+def llama3(text, vocab):
+    return byte_level(text, vocab, ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], split(LLAMA3), "<|begin_of_text|>",
                       ignore_merges=True)
 
 
-def qwen2(text):
-    tokenizer = byte_level(text, ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], split(QWEN2))
+def qwen2(text, vocab):
+    tokenizer = byte_level(text, vocab, ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], split(QWEN2))
     tokenizer.normalizer = normalizers.NFC()
     return tokenizer
 
 
-def smollm(text):
-    return byte_level(text, ["<|endoftext|>"], [pre_tokenizers.Digits(individual_digits=True),
+def smollm(text, vocab):
+    return byte_level(text, vocab, ["<|endoftext|>"], [pre_tokenizers.Digits(individual_digits=True),
                                                 pre_tokenizers.ByteLevel(add_prefix_space=False)])
 
 
 @functools.cache
-def pieces_of(text):
+def pieces_of(text, size):
     """A SentencePiece model with byte fallback, and as Hugging Face converts it: all pairs of pieces that form a piece,
     in the order of its score."""
     with tempfile.TemporaryDirectory() as folder:
         sentencepiece.SentencePieceTrainer.train(
-            input=str(text), model_prefix=folder + "/pieces", vocab_size=VOCAB, model_type="bpe", byte_fallback=True,
+            input=str(text), model_prefix=folder + "/pieces", vocab_size=size, model_type="bpe", byte_fallback=True,
             normalization_rule_name="identity", remove_extra_whitespaces=False, split_digits=True,
             allow_whitespace_only_pieces=True, max_sentence_length=1 << 16, minloglevel=2, num_threads=1)
         model = sentencepiece.SentencePieceProcessor(model_file=folder + "/pieces.model")
@@ -91,8 +90,8 @@ def pieces_of(text):
     return vocab, [merge[3] for merge in merges]
 
 
-def sentencepiece_like(text, metaspace):
-    vocab, merges = pieces_of(text)
+def sentencepiece_like(text, size, metaspace=False):
+    vocab, merges = pieces_of(text, size)
     tokenizer = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     if metaspace:
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="first", split=False)
@@ -114,9 +113,9 @@ NAMES = {
     "qwen2": (qwen2, "qwen2", "<|endoftext|>", "<|im_end|>"),
     "qwen3": (qwen2, "qwen3", "<|endoftext|>", "<|im_end|>"),
     "smollm": (smollm, "llama", "<|endoftext|>", "<|endoftext|>"),
-    "llama-2": (lambda text: sentencepiece_like(text, False), "llama", "<s>", "</s>"),
-    "mistral": (lambda text: sentencepiece_like(text, False), "mistral", "<s>", "</s>"),
-    "mistral-3": (lambda text: sentencepiece_like(text, True), "mistral", "<s>", "</s>"),
+    "llama-2": (sentencepiece_like, "llama", "<s>", "</s>"),
+    "mistral": (sentencepiece_like, "mistral", "<s>", "</s>"),
+    "mistral-3": (functools.partial(sentencepiece_like, metaspace=True), "mistral", "<s>", "</s>"),
 }
 CLASSES = {"llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
            "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM),
@@ -124,9 +123,9 @@ CLASSES = {"llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
            "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM)}
 
 
-def make_model(name, text, folder):
+def make_model(name, text, vocab, folder):
     make, family, first, end = NAMES[name]
-    tokenizer = make(text)
+    tokenizer = make(text, vocab)
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE, "eos_token": end}))
     config, model = CLASSES[family]
@@ -246,9 +245,10 @@ class Check:
     def one(self, name):
         folder, file = self.work / name, self.work / f"{name}.gguf"
         folder.mkdir()
-        tokenizer, model = make_model(name, self.options.text, folder)
+        tokenizer, model = make_model(name, self.options.text, self.options.vocab, folder)
         self.weft("convert", "--model", folder, "--out", file, "--dtype", "fp32")
-        llama = llama_cpp.Llama(str(file), n_ctx=256, n_threads=1, verbose=False, logits_all=False)
+        f32 = llama_cpp.GGML_TYPE_F32
+        llama = llama_cpp.Llama(str(file), n_ctx=256, n_threads=1, verbose=False, type_k=f32, type_v=f32)
         if llama.metadata.get("tokenizer.chat_template") != TEMPLATE:
             self.differ(name, "no chat template")
         same = self.tokenize(name, folder, tokenizer, llama)
@@ -261,6 +261,7 @@ def main():
     parser.add_argument("--weft", required=True, type=os.path.abspath)
     parser.add_argument("--text", required=True, type=Path)
     parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--vocab", type=int, default=3000, help="size of the vocabularies (default 3000)")
     parser.add_argument("--every", type=int, default=1, help="weft tokenizes every so many texts")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("names", nargs="*", metavar="NAME")
