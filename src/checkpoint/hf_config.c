@@ -62,7 +62,9 @@ static Status read_eos(const json_t *json, const char *from, ModelConfig *config
 }
 
 static Status read_labels(const json_t *json, const char *from, int64_t *labels) {
-    TRY(json_get_int(json, from, "num_labels", 1, MAX_LABELS, labels));
+    int64_t number = 0;
+    TRY(json_get_int(json, from, "num_labels", 1, MAX_LABELS, &number));
+    if (number) *labels = number;
     const json_t *names = json_object_get(json, "id2label");
     if (!names || json_is_null(names)) return OK;
     if (!json_is_object(names))
@@ -70,6 +72,9 @@ static Status read_labels(const json_t *json, const char *from, int64_t *labels)
     size_t count = json_object_size(names);
     if (count < 1 || count > MAX_LABELS)
         return FAILED("%s: 'id2label' has %zu labels; expected 1 to %d", from, count, MAX_LABELS);
+    if (number && (size_t)number != count)
+        return FAILED("%s: 'num_labels' is %lld, but 'id2label' has %zu labels", from, (long long)number,
+                      count);
     *labels = (int64_t)count;
     return OK;
 }

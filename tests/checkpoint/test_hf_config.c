@@ -478,6 +478,8 @@ static const struct {
      "'problem_type' is \"ranking\"; expected regression"},
     {"{\"model_type\":\"bert\",\"id2label\":[]}", "'id2label' must be an object"},
     {"{\"model_type\":\"bert\",\"id2label\":{}}", "'id2label' has 0 labels"},
+    {"{\"model_type\":\"bert\",\"num_labels\":5,\"id2label\":{\"0\":\"a\",\"1\":\"b\"}}",
+     "'num_labels' is 5, but 'id2label' has 2 labels"},
     {"{\"model_type\":\"bert\",\"weft\":1}", "'weft' must be an object"},
     {"{\"model_type\":\"bert\",\"weft\":{\"heads\":[\"x\"]}}", "'weft.heads' contains \"x\""},
     {"{\"model_type\":\"bert\",\"weft\":{\"heads\":[\"lm\"]}}", "BERT does not support this output head"},
