@@ -6,6 +6,7 @@
 
 #include "base/fs.h"
 #include "base/memory.h"
+#include "checkpoint/checkpoint.h"
 #include "model/family.h"
 
 /* Types of tokens, numbered as in the file. */
@@ -103,6 +104,11 @@ static Status put_id(GgufMeta *meta, const char *key, int64_t id) {
     return id < 0 ? OK : meta_put_u32(meta, key, id);
 }
 
+/* The same for an id of the configuration, which may lie outside the vocabulary. */
+static Status put_known(GgufMeta *meta, const char *key, int64_t id, const ModelConfig *config) {
+    return put_id(meta, key, id < config->vocab ? id : -1);
+}
+
 /* BERT's texts start with [CLS] and end with [SEP]; llama.cpp calls [CLS] BOS. */
 static Status put_bert_tokens(GgufMeta *meta, const Tokenizer *tokenizer) {
     SpecialTokens roles = tokenizer_special(tokenizer);
@@ -137,11 +143,11 @@ static Status put_ends(GgufMeta *meta, const Vocabulary *v) {
     int64_t bos = first >= 0 ? first : c->bos_token, eos = last >= 0 ? last : c->eos_token;
     TRY(meta_put_bool(meta, "tokenizer.ggml.add_bos_token", first >= 0));
     TRY(meta_put_bool(meta, "tokenizer.ggml.add_eos_token", last >= 0));
-    TRY(put_id(meta, "tokenizer.ggml.bos_token_id", bos < c->vocab ? bos : -1));
-    TRY(put_id(meta, "tokenizer.ggml.eos_token_id", eos < c->vocab ? eos : -1));
-    TRY(put_id(meta, "tokenizer.ggml.eot_token_id", more > 0 ? c->eos_more[more - 1] : -1));
-    TRY(put_id(meta, "tokenizer.ggml.eom_token_id", more > 1 ? c->eos_more[more - 2] : -1));
-    return put_id(meta, "tokenizer.ggml.padding_token_id", c->pad_token < c->vocab ? c->pad_token : -1);
+    TRY(put_known(meta, "tokenizer.ggml.bos_token_id", bos, c));
+    TRY(put_known(meta, "tokenizer.ggml.eos_token_id", eos, c));
+    TRY(put_known(meta, "tokenizer.ggml.eot_token_id", more > 0 ? c->eos_more[more - 1] : -1, c));
+    TRY(put_known(meta, "tokenizer.ggml.eom_token_id", more > 1 ? c->eos_more[more - 2] : -1, c));
+    return put_known(meta, "tokenizer.ggml.padding_token_id", c->pad_token, c);
 }
 
 /* ---- kinds ---- */
@@ -237,7 +243,9 @@ Status gguf_put_vocab(GgufMeta *meta, const char *dir, const ModelConfig *config
     if (tokenizer_vocab(tokenizer) > config->vocab)
         return FAILED("%s: its tokenizer has %lld tokens, more than the model's vocabulary of %lld", dir,
                       (long long)tokenizer_vocab(tokenizer), (long long)config->vocab);
-    CLEANUP(vocabulary_done) Vocabulary v = {.tokenizer = tokenizer, .config = config, .from = dir};
+    ModelConfig with_ends = *config;
+    if (config_is_decoder(config)) TRY(hf_generation_read(dir, &with_ends));
+    CLEANUP(vocabulary_done) Vocabulary v = {.tokenizer = tokenizer, .config = &with_ends, .from = dir};
     TRY(put_chat_template(meta, dir));
     if (is_wordpiece(&v)) return put_wordpiece(meta, &v);
     TRY(find_bpe(dir, &v));

@@ -170,6 +170,14 @@ static void qwen_and_smollm(void **state) {
     assert_text(g, "tokenizer.ggml.pre", "qwen2");
     assert_bool(g, "tokenizer.ggml.add_bos_token", false);
     assert_number(g, "tokenizer.ggml.bos_token_id", 257);
+    assert_false(has_key(g, "tokenizer.ggml.eot_token_id"));
+    keys_free(g);
+    /* Generation stops at the same tokens as in weft. */
+    put_file(path_of(fixture, "generation_config.json"), "{\"eos_token_id\":[256,258,1000]}");
+    g = keys_of(fixture, &config);
+    assert_number(g, "tokenizer.ggml.eos_token_id", 256);
+    assert_number(g, "tokenizer.ggml.eom_token_id", 258);
+    assert_false(has_key(g, "tokenizer.ggml.eot_token_id"));
     keys_free(g);
     put_tokenizer(fixture,
                   byte_level(pack("{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\","
