@@ -265,6 +265,34 @@ static Status read_direction(const json_t *json, const char *from, ModelConfig *
     return OK;
 }
 
+/* Absent fields have defaults, but null is no value of these: transformers fails, or takes it as false. */
+static Status refuse_null(const json_t *json, const char *from) {
+    static const char *const keys[] = {"vocab_size",
+                                       "hidden_size",
+                                       "num_hidden_layers",
+                                       "num_attention_heads",
+                                       "intermediate_size",
+                                       "hidden_act",
+                                       "max_position_embeddings",
+                                       "type_vocab_size",
+                                       "n_embd",
+                                       "n_layer",
+                                       "n_head",
+                                       "n_positions",
+                                       "activation_function",
+                                       "tie_word_embeddings",
+                                       "scale_attn_weights",
+                                       "scale_attn_by_inverse_layer_idx",
+                                       "attention_bias",
+                                       "mlp_bias",
+                                       "is_decoder",
+                                       "add_cross_attention"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (json_is_null(json_object_get(json, keys[i])))
+            return FAILED("%s: '%s' is null; expected a value, or no such field", from, keys[i]);
+    return OK;
+}
+
 Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_config) {
     if (!json_is_object(json)) return FAILED("%s: expected a JSON object", from);
     const Architecture *found = NULL;
@@ -272,6 +300,7 @@ Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_co
     TRY(find_architecture(json, from, &family, &found));
     TRY(find_family(json, from, found, &family));
     TRY(refuse_quantized(json, from));
+    TRY(refuse_null(json, from));
 
     ModelConfig config;
     family->defaults(&config);

@@ -451,6 +451,9 @@ static const struct {
      "'rope_scaling.full_attention' is null"},
     {"{\"model_type\":\"mistral\",\"rope_parameters\":{\"rope_theta\":null}}",
      "'rope_parameters.rope_theta' is null"},
+    {"{\"model_type\":\"gpt2\",\"scale_attn_weights\":null}", "'scale_attn_weights' is null"},
+    {"{\"model_type\":\"llama\",\"hidden_act\":null}", "'hidden_act' is null"},
+    {"{\"model_type\":\"bert\",\"type_vocab_size\":null}", "'type_vocab_size' is null"},
     {"{\"model_type\":\"llama\",\"rope_theta\":null}", "'rope_theta' is null"},
     {"{\"model_type\":\"llama\",\"original_max_position_embeddings\":null,\"rope_parameters\":{\"rope_type\":"
      "\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4}}",
