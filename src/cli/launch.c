@@ -8,9 +8,9 @@
  * Signals must not reach mpirun, which would kill its ranks two seconds later. It runs in its own process
  * group, so Ctrl-C goes to this process only, and with SIGINT, SIGTERM and SIGHUP blocked, so it survives a
  * batch system that signals all processes. This process asks the ranks to stop, by SIGINT after Ctrl-C and
- * else by SIGUSR1, and kills them if Ctrl-C is pressed twice within 2 s. If this process is killed, mpirun
- * gets SIGUSR1, which it passes on to the ranks. If mpirun is killed, its ranks stop (cli/stop.c) and become
- * children of this process.
+ * else by SIGUSR1, and kills them if Ctrl-C is pressed again, 1 s later or more. If this process is killed,
+ * mpirun gets SIGUSR1, which it passes on to the ranks. If mpirun is killed, its ranks stop (cli/stop.c) and
+ * become children of this process.
  */
 #include "cli/launch.h"
 

@@ -23,8 +23,8 @@
 #include "cli/processes.h"
 #include "cli/relay.h"
 #include "cli/resume_hint.h"
+#include "cli/stop.h"
 
-static const double again_s = 2;  /* a second Ctrl-C within this time means "at once" */
 static const double stuck_s = 10; /* ranks without a launcher end together: one that takes longer is stuck,
                                    * and so is a launcher that ignores the end of a rank for this long */
 
@@ -41,9 +41,9 @@ typedef struct Launched {
     char lost[HOST_SIZE];    /* a host that the launcher cannot reach any more; empty: none */
     char suspect[HOST_SIZE]; /* the host of a rank that failed or hangs; empty: unknown */
     bool asked;              /* this process was told to stop, ... */
-    bool early, at_once;     /* ... before there were ranks; by two Ctrl-C */
+    bool early, at_once;     /* ... before there were ranks; by a second Ctrl-C */
     bool orphans;            /* the launcher has ended, its ranks may not have */
-    double interrupted;      /* time of the last Ctrl-C; 0: none */
+    double interrupted;      /* see stop_insists */
     pid_t ended;             /* a rank that has ended and that the launcher has not noticed; 0: none */
     double ended_since;      /* when this process first saw that */
     bool stuck;              /* the launcher was killed for it */
@@ -136,10 +136,7 @@ static void ask_to_stop(Launched *of, int number) {
 }
 
 static void take_signal(Launched *of, int number) {
-    double now = clock_wall();
-    bool again = number == SIGINT && of->interrupted > 0 && now - of->interrupted < again_s;
-    if (number == SIGINT) of->interrupted = now;
-    if (again) {
+    if (number == SIGINT && stop_insists(&of->interrupted)) {
         of->at_once = true;
         kill_all();
     } else if (!of->asked) {
@@ -317,7 +314,7 @@ Status launched_wait(const LaunchedSpec *spec, int *ret_code, LaunchedFailure *r
     ret_failure->failed = failed && !asked && !of.code && code != STATUS_USAGE && code != STATUS_SAVED;
     find_host(&of, ret_failure->host);
     if (of.early) return explain_early(&of);
-    if (of.at_once) return STOPPED("stopped at once; steps after the newest checkpoint are lost");
+    if (of.at_once) return STOPPED("%s", spec->stops ? STOP_AT_ONCE : "stopped at once");
     if (of.stuck && !of.explained) fputs(of.text, stderr);
     if (of.stuck) return FAILED("%s hung after a rank had ended, and was killed", spec->name);
     if (WIFSIGNALED(state)) return explain_killed(&of, WTERMSIG(state), saved);

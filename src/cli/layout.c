@@ -140,19 +140,17 @@ static void watch_waits(Invocation *call, double timeout) {
     watch->limit_s = timeout < 0 ? TIMEOUT_LEAST : timeout;
 }
 
-/* Open MPI's mpirun, when it gets SIGTERM, kills its ranks after twice this time. It passes its parameters to
- * the ranks. */
-static void check_grace(const Invocation *call, const Settings *config) {
-    enum { ENOUGH_S = 10 };
+/* Open MPI's mpirun, when it gets SIGTERM or Ctrl-C, kills its ranks after twice this time. It passes its
+ * parameters to the ranks. */
+static void note_grace(const Settings *config) {
+    static char text[160];
     const char *grace = getenv("OMPI_MCA_odls_base_sigkill_timeout");
-    int seconds = grace ? atoi(grace) : 1;
     if (!config->ckpt.out || !getenv("OMPI_COMM_WORLD_RANK") || launch_is_ours()) return;
-    if (call->world->rank == 0 && 2 * seconds < ENOUGH_S)
-        fprintf(
-            stderr,
-            "weft: warning: on SIGTERM, mpirun kills the ranks after %d s; to give them time to save, start "
-            "it with --mca odls_base_sigkill_timeout 30\n",
-            2 * seconds);
+    snprintf(text, sizeof text,
+             "\nweft: warning: mpirun kills the ranks after %d s; to give them longer to save, start it with "
+             "--mca odls_base_sigkill_timeout 30\n",
+             2 * (grace ? atoi(grace) : 1));
+    stop_save_notice(text);
 }
 
 /* Tensor-parallel ranks exchange activations in every layer; between nodes that is many times slower. */
@@ -195,7 +193,7 @@ Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_her
     TRY(launch(call, layout->ranks, stops, ret_here));
     if (!*ret_here) return OK;
     if (stops || args->config.fault.timeout > 0) watch_waits(call, args->config.fault.timeout);
-    if (stops) check_grace(call, &args->config);
+    if (stops) note_grace(&args->config);
     check_placement(call, layout);
     TRY(share_cores(call, &args->config));
     if (args->config.ckpt.gather && call->world->size > 1) {

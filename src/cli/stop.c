@@ -1,12 +1,14 @@
 /* Stopping a command by signal.
  *
  * The handler sets a flag, which long loops check between pieces of work. However often signals arrive, they
- * ask for one stop; batch systems send several, and a launcher adds its own. Only two Ctrl-C within 2 s end
- * the process at once.
+ * ask for one stop; batch systems send several, and a launcher adds its own. Only Ctrl-C pressed again ends
+ * the process at once. Wrappers such as timeout forward what the terminal has already sent, so signals closer
+ * than a second are one.
  *
  * Setup and other phases may not get to a check for a while; unless steps are waiting to be saved, a timer
- * then ends the process. Files are written under temporary names, so nothing that was complete is lost. Ranks
- * other than 0 end later and silently, so that one sentence is printed.
+ * then ends the process. If they are, it prints what the user may want to know while it lasts. Files are
+ * written under temporary names, so nothing that was complete is lost. Ranks other than 0 end later and
+ * silently, so that one sentence is printed.
  */
 #include "cli/stop.h"
 
@@ -14,19 +16,22 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/time.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "comm/mpi.h"
 #include "train/train.h"
 
 static volatile sig_atomic_t stop_requested, work_state, orphaned, follower;
-static volatile int64_t interrupted_ms; /* time of the last Ctrl-C; 0: none */
+static volatile double interrupted; /* see stop_insists */
+static volatile sig_atomic_t saves; /* the timer waits for a save */
 
-static volatile int64_t grace_ms; /* see stop_grace */
+static volatile int64_t grace_ms;        /* see stop_grace */
+static const char *volatile save_notice; /* see stop_save_notice */
 
-enum { AGAIN_MS = 2000, LATE_MS = 1600, FOLLOWER_MS = 1900 };
+static const double again_s = 1;
+enum { LATE_MS = 1600, FOLLOWER_MS = 1900, SAVE_MS = 1000 };
 
 /* Batch systems announce the end of a job by most of these; the launcher passes SIGUSR1 on. */
 static const int stop_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
@@ -46,10 +51,18 @@ static void set_timer(int64_t ms) {
     setitimer(ITIMER_REAL, &limit, NULL);
 }
 
+/* Prints a text in a signal handler, on rank 0. */
+static void say(const char *text) {
+    ssize_t written = follower ? 0 : write(STDERR_FILENO, text, strlen(text));
+    (void)written;
+}
+
 static void end_late(int signal_number) {
-    static const char stopped[] = "\nweft: stopped before there was anything to save\n",
-                      saved[] = "\nweft: stopped; add --resume to continue\n";
     (void)signal_number;
+    if (saves) {
+        if (work_state == WORK_UNSAVED && save_notice) say(save_notice);
+        return;
+    }
     if (stop_requested < 0) { /* the step under way took too long */
         stop_requested = -stop_requested;
         if (work_state != WORK_UNSAVED) set_timer(LATE_MS);
@@ -57,35 +70,41 @@ static void end_late(int signal_number) {
     }
     if (work_state == WORK_UNSAVED) return;
     bool is_saved = work_state == WORK_SAVED;
-    ssize_t written = follower   ? 0
-                      : is_saved ? write(STDERR_FILENO, saved, sizeof saved - 1)
-                                 : write(STDERR_FILENO, stopped, sizeof stopped - 1);
-    (void)written;
+    say(is_saved ? "\nweft: stopped; add --resume to continue\n"
+                 : "\nweft: stopped before there was anything to save\n");
     _exit(is_saved ? STATUS_SAVED : STATUS_FAILED);
 }
 
-static int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+bool stop_insists(volatile double *last) {
+    double now = clock_wall();
+    bool again = *last > 0 && now - *last >= again_s;
+    *last = now;
+    return again;
+}
+
+/* What rank 0 says if saving takes a while. */
+static void await_save(int signal_number) {
+    if (signal_number == SIGINT)
+        save_notice = "\nweft: stopping takes a while; press Ctrl-C again to end at once, without saving\n";
+    saves = 1;
+    set_timer(SAVE_MS);
 }
 
 static void request_stop(int signal_number) {
     int error = errno;
-    if (signal_number == SIGINT) {
-        int64_t now = now_ms();
-        if (interrupted_ms && now - interrupted_ms <= AGAIN_MS) {
-            signal(SIGINT, SIG_DFL);
-            raise(SIGINT); /* delivered when this handler returns */
-        }
-        interrupted_ms = now;
+    if (signal_number == SIGINT && stop_insists(&interrupted)) {
+        say("\nweft: " STOP_AT_ONCE "\n");
+        signal(SIGINT, SIG_DFL);
+        raise(SIGINT); /* delivered when this handler returns */
     }
     if (!stop_requested) {
         bool soft = grace_ms > 0 && signal_number != SIGINT;
         stop_requested = soft ? -signal_number : signal_number;
         if (soft)
             set_timer(grace_ms / 2);
-        else if (work_state != WORK_UNSAVED)
+        else if (work_state == WORK_UNSAVED)
+            await_save(signal_number);
+        else
             set_timer(follower ? FOLLOWER_MS : LATE_MS);
     }
     errno = error;
@@ -122,6 +141,10 @@ void stop_release(void) {
 
 void stop_grace(double seconds) {
     grace_ms = (int64_t)(1000 * seconds);
+}
+
+void stop_save_notice(const char *text) {
+    save_notice = text;
 }
 
 volatile sig_atomic_t *stop_work(void) {

@@ -129,19 +129,74 @@ static void one_rank_stops_all(void **state) {
     }
 }
 
-/* Ranks that cannot react do not delay a second Ctrl-C. */
+/* A wrapper such as timeout forwards a Ctrl-C that the terminal has sent to all: closer than a second, they
+ * are one. */
+static void doubled_interrupt_is_one(void **state) {
+    (void)state;
+    Terminal terminal =
+        terminal_open("exec $WEFT train --data self " TINY "--steps 1000000 --eval-every 0 --out doubled");
+    assert_reads(&terminal, "/1000000   0%  loss ");
+    type(&terminal, "\003");
+    for (int i = 0; i < 4; i++) {
+        usleep(5000);
+        kill(terminal.child, SIGINT);
+    }
+    assert_int_equal(terminal_close(&terminal), SAVED);
+    assert_contains(terminal.seen, "weft: stopped after step ");
+    assert_true(path_exists(at("doubled/latest")));
+    if (!mpi_built()) return;
+    Launch launch;
+    launch_open(&launch, "doubled-ranks");
+    type(&launch.terminal, "\003");
+    for (int i = 0; i < 4; i++) {
+        usleep(5000);
+        kill(launch.terminal.child, SIGINT);
+    }
+    assert_int_equal(terminal_close(&launch.terminal), SAVED);
+    assert_contains(launch.terminal.seen, "weft: stopped after step ");
+    assert_true(path_exists(at("doubled-ranks/latest")));
+}
+
+/* A rank that cannot react does not delay a second Ctrl-C, which is suggested and announced. */
 static void second_interrupt_kills(void **state) {
     (void)state;
     if (!mpi_built()) skip();
     Launch launch;
     launch_open(&launch, "at-once");
-    for (int r = 0; r < 2; r++) kill(launch.rank[r], SIGSTOP);
+    kill(launch.rank[1], SIGSTOP);
     type(&launch.terminal, "\003");
-    usleep(200000);
+    assert_reads(&launch.terminal, "press Ctrl-C again to end at once");
     type(&launch.terminal, "\003");
     assert_int_equal(terminal_close(&launch.terminal), 1);
-    assert_contains(launch.terminal.seen, "weft: stopped at once");
+    assert_contains(launch.terminal.seen,
+                    "weft: stopped at once; steps after the newest checkpoint are lost");
     for (int r = 0; r < 2; r++) assert_int_not_equal(kill(launch.rank[r], 0), 0);
+}
+
+/* Ranks under another launcher say the same; that it kills them soon matters only once they take long. */
+static void ranks_of_mpirun_explain(void **state) {
+    static const char line[] = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; "
+                               "exec mpirun --oversubscribe -n 2 $WEFT train --data self " TINY
+                               "--steps 1000000 --save-every 1 --eval-every 0 --log-every 1 --out mpirun-";
+    (void)state;
+    if (!mpi_built()) skip();
+    for (int i = 0; i < 2; i++) {
+        char command[512];
+        pid_t rank[8];
+        snprintf(command, sizeof command, "%s%d", line, i);
+        Terminal terminal = terminal_open(command);
+        assert_reads(&terminal, "loss ");
+        assert_null(strstr(terminal.seen, "warning: mpirun"));
+        assert_int_equal(children_of(terminal.child, rank), 2);
+        kill(rank[1], SIGSTOP);
+        type(&terminal, "");
+        kill(rank[0], i ? SIGINT : SIGTERM);
+        assert_reads(&terminal,
+                     i ? "press Ctrl-C again to end at once" : "warning: mpirun kills the ranks after 2 s");
+        kill(rank[0], i ? SIGINT : SIGKILL);
+        if (i) assert_reads(&terminal, "weft: stopped at once; steps after the newest checkpoint are lost");
+        terminal_close(&terminal);
+    }
 }
 
 /* The ranks start again after one was killed, and continue the run. */
@@ -179,6 +234,11 @@ static void killed_launcher_is_reported(void **state) {
     for (int r = 0; r < 2; r++) assert_int_not_equal(kill(launch.rank[r], 0), 0);
 }
 
+static bool ended(pid_t child) {
+    siginfo_t info = {0};
+    return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == child;
+}
+
 /* Ranks without a launcher that cannot save do not delay a second Ctrl-C. */
 static void orphans_are_killed(void **state) {
     (void)state;
@@ -188,9 +248,10 @@ static void orphans_are_killed(void **state) {
     for (int r = 0; r < 2; r++) kill(launch.rank[r], SIGSTOP);
     kill(launch.launcher[0], SIGKILL);
     usleep(200000);
-    type(&launch.terminal, "\003");
-    usleep(200000);
-    type(&launch.terminal, "\003");
+    for (int i = 0; !ended(launch.terminal.child) && i < 50; i++) {
+        type(&launch.terminal, "\003");
+        usleep(1200000);
+    }
     assert_int_equal(terminal_close(&launch.terminal), 1);
     assert_contains(launch.terminal.seen, "weft: stopped at once");
     for (int r = 0; r < 2; r++) assert_int_not_equal(kill(launch.rank[r], 0), 0);
@@ -322,16 +383,17 @@ static void generation_stops(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(validation_stops),       cmocka_unit_test(training_saves_and_resumes),
-        cmocka_unit_test(later_validation_saves), cmocka_unit_test(ranks_stop_together),
-        cmocka_unit_test(terminated_job_saves),   cmocka_unit_test(one_rank_stops_all),
-        cmocka_unit_test(second_interrupt_kills), cmocka_unit_test(killed_launcher_is_reported),
-        cmocka_unit_test(orphans_are_killed),     cmocka_unit_test(killed_rank_is_restarted),
-        cmocka_unit_test(starting_ranks_stop),    cmocka_unit_test(resuming_stops),
-        cmocka_unit_test(preparation_stops),      cmocka_unit_test(tokenizer_training_stops),
-        cmocka_unit_test(evaluation_stops),       cmocka_unit_test(generation_stops),
-        cmocka_unit_test(measurement_stops),      cmocka_unit_test(search_stops),
-        cmocka_unit_test(comparison_stops),       cmocka_unit_test(ignored_signals_stay_ignored),
+        cmocka_unit_test(validation_stops),         cmocka_unit_test(training_saves_and_resumes),
+        cmocka_unit_test(later_validation_saves),   cmocka_unit_test(ranks_stop_together),
+        cmocka_unit_test(terminated_job_saves),     cmocka_unit_test(one_rank_stops_all),
+        cmocka_unit_test(doubled_interrupt_is_one), cmocka_unit_test(ranks_of_mpirun_explain),
+        cmocka_unit_test(second_interrupt_kills),   cmocka_unit_test(killed_launcher_is_reported),
+        cmocka_unit_test(orphans_are_killed),       cmocka_unit_test(killed_rank_is_restarted),
+        cmocka_unit_test(starting_ranks_stop),      cmocka_unit_test(resuming_stops),
+        cmocka_unit_test(preparation_stops),        cmocka_unit_test(tokenizer_training_stops),
+        cmocka_unit_test(evaluation_stops),         cmocka_unit_test(generation_stops),
+        cmocka_unit_test(measurement_stops),        cmocka_unit_test(search_stops),
+        cmocka_unit_test(comparison_stops),         cmocka_unit_test(ignored_signals_stay_ignored),
     };
     return cmocka_run_group_tests(tests, launched_setup, corpus_teardown);
 }
