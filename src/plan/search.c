@@ -380,61 +380,54 @@ static bool is_other(const Finder *finder, const SearchLayout *l, SearchOther ot
     }
 }
 
-/* The fastest planned layout of this kind that fits; NULL if there is none. */
-static const SearchResult *fastest_other(const Finder *finder, SearchOther other) {
-    const SearchResult *fastest = NULL;
-    for (size_t i = 0; i < finder->plans; i++) {
-        const SearchResult *plan = &finder->plan[i];
-        if (!plan->fits || !is_other(finder, &plan->layout, other)) continue;
-        if (!fastest || plan->time.step_s < fastest->time.step_s) fastest = plan;
-    }
-    return fastest;
+/* Of two alternatives of a kind: the faster one that fits, otherwise the smaller one. */
+static bool is_better(const SearchResult *a, const SearchResult *b) {
+    if (a->fits != b->fits) return a->fits;
+    return a->fits ? a->time.step_s < b->time.step_s : a->bytes < b->bytes;
 }
 
-/* Plans the fastest few layouts of a kind by estimate. *ret_least: the one with the smallest memory estimate.
- */
-static Status plan_others(Finder *finder, SearchOther other, const SearchLayout **ret_least) {
+/* The best planned layout of this kind; NULL if none was planned. */
+static SearchResult *best_other(const Finder *finder, SearchOther other) {
+    SearchResult *best = NULL;
+    for (size_t i = 0; i < finder->plans; i++) {
+        SearchResult *plan = &finder->plan[i];
+        if (is_other(finder, &plan->layout, other) && (!best || is_better(plan, best))) best = plan;
+    }
+    return best;
+}
+
+/* Plans the fastest few layouts of a kind by estimate and, if none of them fits, the smallest one. */
+static Status plan_other(Finder *finder, SearchOther other) {
     const SearchSpace *space = &finder->space;
+    const SearchLayout *least = NULL;
     const SearchResult *result;
     int tried = 0;
     for (size_t i = 0; i < space->count && tried < OTHER_TRIES; i++) {
         const SearchLayout *layout = &space->layout[i];
         if (!is_other(finder, layout, other)) continue;
-        if (!*ret_least || layout->bytes < (*ret_least)->bytes) *ret_least = layout;
+        if (!least || layout->bytes < least->bytes) least = layout;
         if (fit_margin * layout->bytes > finder->found.available) continue;
         TRY(plan_full(finder, layout, &result));
         tried++;
     }
-    return OK;
+    result = best_other(finder, other);
+    return least && (!result || !result->fits) ? plan_full(finder, least, &result) : OK;
 }
 
-static Status find_other(Finder *finder, SearchOther other) {
-    Search *found = &finder->found;
-    const SearchLayout *least = NULL;
-    if (found->count && is_other(finder, &found->best[0].layout, other)) return OK;
-    TRY(plan_others(finder, other, &least));
-    const SearchResult *plan = fastest_other(finder, other);
-    if (!least) return OK;
-    if (!plan) TRY(plan_full(finder, least, &plan));
-    found->other[other] = *plan;
-    found->has_other[other] = true;
-    return OK;
+/* The fastest layout by estimate of those that do not fit; NULL if there is none. */
+static const SearchLayout *fastest_large(const Finder *finder) {
+    for (size_t i = 0; i < finder->space.count; i++)
+        if (finder->space.layout[i].bytes > finder->found.available) return &finder->space.layout[i];
+    return NULL;
 }
 
-/* The fastest layout by estimate that does not fit, if it would be faster than the best. */
-static Status find_large(Finder *finder) {
-    Search *found = &finder->found;
-    for (size_t i = 0; i < finder->space.count; i++) {
-        const SearchLayout *layout = &finder->space.layout[i];
-        const SearchResult *plan;
-        if (layout->bytes <= found->available) continue;
-        TRY(plan_full(finder, layout, &plan));
-        found->other[OTHER_LARGE] = *plan;
-        found->has_other[OTHER_LARGE] =
-            !plan->fits && found->count && plan->time.step_s < found->best[0].time.step_s;
-        break;
-    }
-    return OK;
+static Status plan_others(Finder *finder) {
+    const SearchLayout *large = fastest_large(finder);
+    const SearchResult *result;
+    for (SearchOther other = 0; other < OTHER_LARGE; other++)
+        if (!finder->found.count || !is_other(finder, &finder->found.best[0].layout, other))
+            TRY(plan_other(finder, other));
+    return large ? plan_full(finder, large, &result) : OK;
 }
 
 /* Plans a result again with all stages in full. */
@@ -452,9 +445,28 @@ static Status confirm_all(Finder *finder) {
         keep_best(finder);
         if (!moved && finder->spec->plans) break; /* only the best matters */
     }
-    for (int i = 0; i < OTHER_COUNT; i++)
-        if (found->has_other[i]) TRY(confirm(finder, &found->other[i]));
     return found->count ? OK : confirm(finder, &found->smallest);
+}
+
+/* Chooses the alternatives once all layouts are planned, so that none of these is faster. */
+static Status choose_others(Finder *finder) {
+    Search *found = &finder->found;
+    const SearchResult *best = found->count ? &found->best[0] : NULL, *plan;
+    for (SearchOther other = 0; other < OTHER_LARGE; other++) {
+        SearchResult *chosen = NULL;
+        if (best && is_other(finder, &best->layout, other)) continue;
+        while ((chosen = best_other(finder, other)) && chosen->sketched) TRY(confirm(finder, chosen));
+        found->has_other[other] = chosen != NULL;
+        if (chosen) found->other[other] = *chosen;
+    }
+    const SearchLayout *large = fastest_large(finder);
+    if (!large || !best) return OK;
+    TRY(plan_full(finder, large, &plan));
+    found->other[OTHER_LARGE] = *plan;
+    TRY(confirm(finder, &found->other[OTHER_LARGE]));
+    found->has_other[OTHER_LARGE] =
+        !found->other[OTHER_LARGE].fits && found->other[OTHER_LARGE].time.step_s < best->time.step_s;
+    return OK;
 }
 
 /* Removes alternatives that equal the best layout or an earlier alternative. */
@@ -515,12 +527,12 @@ Status search_find(Search *ret_search, const SearchSpec *spec, const Cluster *cl
     if (!spec->plans) TRY(plan_grids(&finder));
     keep_best(&finder);
     if (!spec->plans) TRY(climb(&finder));
-    for (SearchOther other = 0; !spec->plans && other < OTHER_LARGE; other++) TRY(find_other(&finder, other));
-    if (!spec->plans) TRY(find_large(&finder));
+    if (!spec->plans) TRY(plan_others(&finder)); /* one may turn out faster than its estimate */
     if (!spec->plans) TRY(refine(&finder));
-    keep_best(&finder); /* an alternative may turn out faster than its estimate */
-    drop_duplicates(found);
+    keep_best(&finder);
     TRY(confirm_all(&finder));
+    if (!spec->plans) TRY(choose_others(&finder));
+    drop_duplicates(found);
     *ret_search = *found;
     ret_search->plan = finder.plan;
     finder.plan = NULL;

@@ -109,6 +109,33 @@ static void check_result(const Case *c, const SearchResult *result, const char *
     plan_done(&plan);
 }
 
+static bool is_kind(const SearchLayout *l, SearchOther other) {
+    switch (other) {
+    case OTHER_TENSOR: return l->pp == 1 && l->tp > 1;
+    case OTHER_PIPELINE: return l->tp == 1 && l->pp > 1;
+    case OTHER_NO_RECOMPUTE: return l->recompute == RECOMPUTE_NONE;
+    case OTHER_1F1B: return l->pp > 1 && l->schedule == SCHEDULE_1F1B;
+    default: return l->tp == 1 && l->pp == 1 && (other != OTHER_DDP || l->zero == 0);
+    }
+}
+
+/* No planned layout is faster than the alternative of its kind. */
+static void check_alternatives(const Case *c, const Search *search) {
+    static const SearchOther kinds[] = {OTHER_DDP,      OTHER_DATA,         OTHER_TENSOR,
+                                        OTHER_PIPELINE, OTHER_NO_RECOMPUTE, OTHER_1F1B};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        const SearchResult *other = &search->other[kinds[k]];
+        for (size_t i = 0; search->has_other[kinds[k]] && i < search->planned; i++) {
+            const SearchResult *plan = &search->plan[i];
+            char options[SEARCH_OPTIONS];
+            if (!plan->fits || !is_kind(&plan->layout, kinds[k])) continue;
+            if (!other->fits || plan->time.step_s < other->time.step_s)
+                fail_msg("%s: %s takes %.9g s, '%s' %.9g s", c->about, search_options(&plan->layout, options),
+                         plan->time.step_s, search_other_name(kinds[k]), other->time.step_s);
+        }
+    }
+}
+
 static void check_narrower(Draws *draws, const Case *c, const Search *full) {
     SearchSpace space = {0};
     assert_ok(search_space_init(&space, &c->spec, &full->model, full->seq));
@@ -139,6 +166,7 @@ static void run_case(int number) {
         for (int i = 0; i < full.count; i++) check_result(c, &full.best[i], "result");
         for (int i = 0; i < OTHER_COUNT; i++)
             if (full.has_other[i]) check_result(c, &full.other[i], "alternative");
+        check_alternatives(c, &full);
         check_narrower(&draws, c, &full);
     } else {
         assert_int_equal(status_exit_code(status), STATUS_USAGE); /* no valid layout */
