@@ -181,9 +181,13 @@ bool same_sequences(const Run *a, const Run *b) {
     return same_task(a, b) && !(one < two) && !(one > two);
 }
 
-bool same_kind(const Run *a, const Run *b) {
+bool same_size(const Run *a, const Run *b) {
     double one = run_params(a), two = run_params(b);
-    return same_sequences(a, b) && !(one < two) && !(one > two);
+    return !(one < two) && !(one > two);
+}
+
+bool same_kind(const Run *a, const Run *b) {
+    return same_sequences(a, b) && same_size(a, b);
 }
 
 size_t kind_size(const Results *results, const Run *run) {

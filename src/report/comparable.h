@@ -39,6 +39,8 @@ const char *results_share(const Results *results, const char *key);
 bool has_losses(const Run *run);
 /* Whether two runs have the same task and sequence length. Unknown ones are assumed equal. */
 bool same_sequences(const Run *a, const Run *b);
+/* Whether two runs have models with the same number of parameters. Unknown ones are assumed equal. */
+bool same_size(const Run *a, const Run *b);
 /* Whether percentages between two runs mean anything: they also have models of the same size. */
 bool same_kind(const Run *a, const Run *b);
 /* The number of runs of the same kind that have figures, this one included. */

@@ -13,6 +13,7 @@
 #include "base/version.h"
 #include "report/comparable.h"
 #include "report/figure_files.h"
+#include "report/ranking.h"
 #include "report/spread.h"
 #include "report/study.h"
 #include "report/summary.h"
@@ -131,7 +132,9 @@ static Status best_name(const Results *results, const Run *best, FigureId figure
     size_t count = 0;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        if (run == best || !run_ranked(run, figure) || !figures_tie(run, best, figure)) continue;
+        bool comparable = figure == FIGURE_MFU || same_size(run, best);
+        if (run == best || !comparable || !run_ranked(run, figure) || !figures_tie(run, best, figure))
+            continue;
         if (!count++) other = run;
     }
     if (!count) return str_dup(best->name, ret_name);
@@ -145,11 +148,11 @@ static size_t count_ranked(const Results *results, FigureId figure) {
     return count;
 }
 
-static Status put_best(FILE *out, const Results *results, FigureId figure, const char *label,
+static Status put_best(FILE *out, const Results *results, const Run *like, FigureId figure, const char *label,
                        const char *unit) {
     CLEANUP(mem_freep) char *name = NULL;
     char number[FORMAT_SIZE], text[FORMAT_SIZE + 16], detail[FORMAT_SIZE + 64];
-    const Run *best = results_best(results, figure, figures[figure].better);
+    const Run *best = results_best(results, like, figure, figures[figure].better);
     if (!best) return OK;
     double difference = run_difference(results, best, figure);
     const Run *base = run_base(results, best);
@@ -165,6 +168,17 @@ static Status put_best(FILE *out, const Results *results, FigureId figure, const
     TRY(best_name(results, best, figure, &name));
     put_tile(out, label, text, name, detail);
     return OK;
+}
+
+/* Among the runs of the baseline's size. */
+static Status put_least_memory(FILE *out, const Results *results) {
+    char label[80] = "Peak memory", params[FORMAT_SIZE];
+    const Run *base = results_base(results);
+    if (results->count > 1) snprintf(label, sizeof label, "Lowest peak memory");
+    if (results_differ(results, run_params) && isfinite(run_params(base)))
+        snprintf(label, sizeof label, "Lowest peak memory of the models with %s parameters",
+                 format_count(params, run_params(base)));
+    return put_best(out, results, base, FIGURE_PEAK, label, "");
 }
 
 static void put_loss_agreement(FILE *out, const Results *results) {
@@ -190,15 +204,14 @@ static Status put_summary(FILE *out, const Results *results) {
     fputs("<section class=\"verdict\">\n<p>", out);
     put_html(out, text);
     fprintf(out, "%s%s</p>\n", *findings ? " " : "", findings);
-    if (results_best(results, FIGURE_TOKENS, 1) || results_best(results, FIGURE_PEAK, -1)) {
+    if (results_best(results, NULL, FIGURE_TOKENS, 1) || results_best(results, NULL, FIGURE_PEAK, -1)) {
         fputs("<div class=\"tiles\">\n", out);
         if (results_differ(results, run_params))
-            TRY(put_best(out, results, FIGURE_MFU, "Highest MFU", ""));
+            TRY(put_best(out, results, NULL, FIGURE_MFU, "Highest MFU", ""));
         else
-            TRY(put_best(out, results, FIGURE_TOKENS,
+            TRY(put_best(out, results, NULL, FIGURE_TOKENS,
                          count_ranked(results, FIGURE_TOKENS) > 1 ? "Fastest" : "Throughput", " tokens/s"));
-        TRY(put_best(out, results, FIGURE_PEAK, results->count > 1 ? "Lowest peak memory" : "Peak memory",
-                     ""));
+        TRY(put_least_memory(out, results));
         put_loss_agreement(out, results);
         fputs("</div>\n", out);
     }

@@ -8,8 +8,8 @@
 #include "report/columns.h"
 #include "report/comparable.h"
 #include "report/page.h"
+#include "report/ranking.h"
 #include "report/spread.h"
-#include "report/summary.h"
 
 enum { WIDE_TABLE = 10 }; /* columns */
 

@@ -5,7 +5,7 @@
  * winner is compared with the baseline or, if the winner is the baseline, with the runner-up. The explanation
  * compares rank time per sample: ranks divided by samples/s, split by phase as recorded in summary.json. The
  * phase with the largest difference is named as the cause. Models of different sizes are compared by MFU
- * instead of tokens/s.
+ * only; throughput and memory are compared among the runs of the baseline's size.
  *
  * Sentences after the first begin with a space. */
 #include "report/summary.h"
@@ -17,6 +17,7 @@
 #include "base/memory.h"
 #include "base/terminal.h"
 #include "report/comparable.h"
+#include "report/ranking.h"
 #include "report/spread.h"
 
 #define NEGLIGIBLE 0.01 /* of goodput */
@@ -86,43 +87,6 @@ bool run_spent(const Run *run, double ret_share[SPENT_PARTS]) {
     return total > 0 && isfinite(total);
 }
 
-/* Whether another run has finished and has the figure. */
-static bool has_rival(const Run *run, FigureId figure) {
-    const Results *results = run->of;
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *other = &results->runs[i];
-        if (other != run && other->state == RUN_FINISHED && isfinite(run_figure(other, figure))) return true;
-    }
-    return false;
-}
-
-bool run_ranked(const Run *run, FigureId figure) {
-    if (run->state != RUN_FINISHED || !isfinite(run_figure(run, figure))) return false;
-    if (figure_is_timed(figure) && run_contended(run)) return false;
-    return figure_is_settled(run, figure) || !has_rival(run, figure);
-}
-
-const Run *results_best(const Results *results, FigureId figure, int sign) {
-    const Run *best = NULL;
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
-        double value = run_figure(run, figure);
-        if (!run_ranked(run, figure)) continue;
-        if (!best || sign * value > sign * run_figure(best, figure)) best = run;
-    }
-    return best;
-}
-
-static const Run *runner_up(const Results *results, const Run *winner) {
-    const Run *best = NULL;
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
-        if (run == winner || !run_ranked(run, FIGURE_TOKENS)) continue;
-        if (!best || run_figure(run, FIGURE_TOKENS) > run_figure(best, FIGURE_TOKENS)) best = run;
-    }
-    return best;
-}
-
 /* ---- winner ---- */
 
 /* "of the finished runs" if a run that did not finish has this figure too; otherwise "". */
@@ -148,7 +112,8 @@ static void put_lead(FILE *out, double ratio, const Rival *rival) {
 }
 
 static bool ties_with(const Run *run, const Run *winner) {
-    return run == winner || (run_ranked(run, FIGURE_TOKENS) && figures_tie(run, winner, FIGURE_TOKENS));
+    return run == winner || (same_size(run, winner) && run_ranked(run, FIGURE_TOKENS) &&
+                             figures_tie(run, winner, FIGURE_TOKENS));
 }
 
 static size_t count_ties(const Results *results, const Run *winner) {
@@ -198,7 +163,7 @@ static size_t count_unsettled(const Results *results) {
 
 static Rival put_winner(FILE *out, const Results *results, const Run *winner) {
     const Run *base = results_base(results);
-    Rival rival = {runner_up(results, winner), "runner-up"};
+    Rival rival = {results_runner_up(results, winner), "runner-up"};
     if (!rival.run) {
         bool contended = count_contended(results), unsettled = count_unsettled(results);
         fprintf(out, "“%s” is the only finished run%s, at ", winner->name,
@@ -415,12 +380,22 @@ static bool sizes_differ(const Results *results) {
     return smallest < largest;
 }
 
+/* A space and, if models differ in size, which runs the sentence is about: those of the baseline's size. */
+static void put_scope(FILE *out, const Results *results) {
+    char text[FORMAT_SIZE];
+    fputc(' ', out);
+    if (sizes_differ(results))
+        fprintf(out, "Of the runs with %s parameters, ",
+                format_count(text, run_params(results_base(results))));
+}
+
 static void put_sizes(FILE *out, const Results *results) {
-    const Run *best = results_best(results, FIGURE_MFU, 1), *worst = results_best(results, FIGURE_MFU, -1);
+    const Run *best = results_best(results, NULL, FIGURE_MFU, 1),
+              *worst = results_best(results, NULL, FIGURE_MFU, -1);
     char small[FORMAT_SIZE], large[FORMAT_SIZE];
     double smallest, largest;
     find_sizes(results, &smallest, &largest);
-    fprintf(out, "The models range from %s to %s parameters, so runs are compared by MFU.",
+    fprintf(out, "The models range from %s to %s parameters, so their runs are compared by MFU.",
             format_count(small, smallest), format_count(large, largest));
     if (!best || best == worst) return;
     if (figures_tie(best, worst, FIGURE_MFU)) {
@@ -445,7 +420,7 @@ static void put_sizes(FILE *out, const Results *results) {
 
 /* With different batch sizes, the fastest run is not always the one that learns fastest. */
 static void put_goodput(FILE *out, const Results *results, const Run *winner) {
-    const Run *best = results_best(results, FIGURE_GOODPUT, 1);
+    const Run *best = results_best(results, winner, FIGURE_GOODPUT, 1);
     if (!best || best == winner || !results_differ(results, run_batch)) return;
     double own = run_figure(best, FIGURE_GOODPUT), other = run_figure(winner, FIGURE_GOODPUT);
     char text[2][FORMAT_SIZE];
@@ -469,7 +444,7 @@ static bool put_equal(FILE *out, const Results *results, const Run *run, FigureI
     run_figure_text(own, run, figure, true);
     for (size_t i = 0; i < results->count; i++) {
         const Run *next = &results->runs[i];
-        if (next == run || !run_ranked(next, figure)) continue;
+        if (next == run || !same_size(next, run) || !run_ranked(next, figure)) continue;
         if (!strcmp(own, run_figure_text(text, next, figure, true)) && !count++) other = next;
     }
     fprintf(out, "“%s”", run->name);
@@ -480,11 +455,12 @@ static bool put_equal(FILE *out, const Results *results, const Run *run, FigureI
 
 static void put_memory(FILE *out, const Results *results) {
     char bytes[FORMAT_SIZE];
-    const Run *least = results_best(results, FIGURE_PEAK, -1), *most = results_best(results, FIGURE_PEAK, 1);
+    const Run *base = results_base(results), *least = results_best(results, base, FIGURE_PEAK, -1),
+              *most = results_best(results, base, FIGURE_PEAK, 1);
     if (!least || least == most) return;
     double low = run_figure(least, FIGURE_PEAK), high = run_figure(most, FIGURE_PEAK);
     if (!(high > 1.005 * low)) return; /* "0% less" */
-    fputc(' ', out);
+    put_scope(out, results);
     bool several = put_equal(out, results, least, FIGURE_PEAK);
     fprintf(out, " need%s the least memory%s, with a peak of %s per rank: %.0f%% less than ",
             several ? "" : "s", of_finished(results, FIGURE_PEAK), format_bytes(bytes, low),
@@ -536,8 +512,8 @@ static void put_loss(FILE *out, const Results *results) {
         put_missing_losses(out, results);
         return;
     }
-    const Run *least = results_best(results, FIGURE_VAL_LOSS, -1),
-              *most = results_best(results, FIGURE_VAL_LOSS, 1);
+    const Run *least = results_best(results, NULL, FIGURE_VAL_LOSS, -1),
+              *most = results_best(results, NULL, FIGURE_VAL_LOSS, 1);
     if (!least || least == most || results_differ(results, run_val_samples) || !one_task(results)) return;
     double low = run_figure(least, FIGURE_VAL_LOSS), high = run_figure(most, FIGURE_VAL_LOSS);
     if (high - low <= 1e-3 * fabs(high))
@@ -602,8 +578,19 @@ static void put_rest(FILE *out, const Results *results) {
         fprintf(out, " The figures of %zu run%s are predictions.", predicted, PLURAL(predicted));
 }
 
+/* The fastest run of the baseline's size. One that is alone with its size is not compared. */
+static void put_fastest(FILE *out, const Results *results) {
+    const Run *winner = results_best(results, results_base(results), FIGURE_TOKENS, 1);
+    bool sizes = sizes_differ(results);
+    if (!winner || (sizes && !results_runner_up(results, winner))) return;
+    if (sizes) put_scope(out, results);
+    Rival rival = put_winner(out, results, winner);
+    if (rival.run) put_why(out, winner, &rival);
+    put_goodput(out, results, winner);
+}
+
 static void put_verdict(FILE *out, const Results *results) {
-    const Run *winner = results_best(results, FIGURE_TOKENS, 1), *only = results->runs;
+    const Run *winner = results_best(results, NULL, FIGURE_TOKENS, 1), *only = results->runs;
     if (results->count == 1 && only->state == RUN_FINISHED && isfinite(run_figure(only, FIGURE_TOKENS))) {
         put_single(out, only);
         put_contended(out, results);
@@ -613,15 +600,9 @@ static void put_verdict(FILE *out, const Results *results) {
         fputs("No run has finished.", out);
         return;
     }
-    if (winner && sizes_differ(results)) {
-        put_sizes(out, results);
-    } else if (winner) {
-        Rival rival = put_winner(out, results, winner);
-        if (rival.run) put_why(out, winner, &rival);
-        put_goodput(out, results, winner);
-    } else {
-        put_unranked(out, results);
-    }
+    if (!winner) put_unranked(out, results);
+    if (winner && sizes_differ(results)) put_sizes(out, results);
+    put_fastest(out, results);
     put_contended(out, results);
     if (winner || count_contended(results)) put_unsettled(out, results);
     put_memory(out, results);

@@ -8,14 +8,6 @@
  * unfinished runs. Plain UTF-8 without line breaks or control characters. The caller frees *ret_text. */
 MUST_USE Status results_summary(const Results *results, char **ret_text);
 
-/* The finished run with the highest (sign 1) or lowest (sign -1) value of a figure; NULL if no finished run
- * has one. Runs that are not ranked in the figure do not count. */
-const Run *results_best(const Results *results, FigureId figure, int sign);
-
-/* Whether a run may be called the best or the worst in a figure: it has finished and, if the figure is timed,
- * had its cores to itself and, if there are others, has an interval. */
-bool run_ranked(const Run *run, FigureId figure);
-
 /* How a rank spends its step time. */
 typedef enum {
     PHASE_COMPUTE,

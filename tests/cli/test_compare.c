@@ -465,6 +465,23 @@ static void simulates_unfetched(void **state) {
     assert_int_equal(unsetenv("WEFT_DATA"), 0);
 }
 
+/* The recipe in docs/comparing.md works, including its run that is too large for this machine. */
+static void documented_recipe_works(void **state) {
+    const Fixture *fixture = *state;
+    char *page = read_in(WEFT_SOURCE_DIR, "docs/comparing.md");
+    char *heading = strstr(page, "\n## Runs in a recipe\n");
+    assert_non_null(heading);
+    char *from = strchr(heading, '{'), *to = strstr(from, "\n    }\n");
+    assert_non_null(to);
+    assert_ok(file_replace(fixture->recipe, from, (size_t)(to + 6 - from)));
+    Ran ran = program_run("compare", fixture->recipe, "--out", fixture->out, "--simulate", "--cluster",
+                          "dgx2-v100", "--", "--data", "self");
+    assert_contains(ran.out, "1.56 B parameters");
+    assert_int_equal(ran.code, 0);
+    ran_done(&ran);
+    free(page);
+}
+
 /* A run that cannot work is refused, by name, before any run starts: executed or simulated. */
 static void refuses_runs_at_once(void **state) {
     static const struct {
@@ -563,11 +580,18 @@ static void old_format_name(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {TEST(compares),        TEST(repeats),
-                                       TEST(old_format_name), TEST(resumes),
-                                       TEST(interrupted),     TEST(same_samples),
-                                       TEST(one_run),         TEST(simulates),
-                                       TEST(simulates_many),  TEST(simulates_unfetched),
-                                       TEST(refuses),         TEST(refuses_runs_at_once)};
+    const struct CMUnitTest tests[] = {TEST(compares),
+                                       TEST(repeats),
+                                       TEST(old_format_name),
+                                       TEST(resumes),
+                                       TEST(interrupted),
+                                       TEST(same_samples),
+                                       TEST(one_run),
+                                       TEST(simulates),
+                                       TEST(simulates_many),
+                                       TEST(simulates_unfetched),
+                                       TEST(documented_recipe_works),
+                                       TEST(refuses),
+                                       TEST(refuses_runs_at_once)};
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }

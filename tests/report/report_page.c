@@ -289,6 +289,36 @@ static void equal_memory(void **state) {
     results_done(&results);
 }
 
+#define SIZED(tokens, memory, params, mfu)                                                                   \
+    "{\"steps\": 6, \"tokens_per_s\": " tokens ", \"samples_per_s\": " tokens                                \
+    "e-1, \"params_total\": " params ", \"mfu\": " mfu                                                       \
+    ", \"ranks\": [{\"rank\": 0, \"peak_bytes\": {\"total\": " memory "}}]}"
+
+/* Throughput and memory of models of different sizes say nothing about layouts. */
+static void sizes_are_not_compared(void **state) {
+    const Fixture *fixture = *state;
+    Results results = {0};
+    CLEANUP(mem_freep) char *words = NULL;
+    bool curves;
+    write_run(fixture, "a", SIZED("500", "1200", "438000", "0.25"), EVEN);
+    write_run(fixture, "b", SIZED("1000", "1600", "438000", "0.25"), EVEN);
+    write_run(fixture, "c", SIZED("9000", "120000", "1560000000", "0.125"), EVEN);
+    write_run(fixture, "d", SIZED("8", "1000", "8300000000", "0.0625"), EVEN);
+    const char *const names[] = {"a", "b", "c", "d"};
+    for (size_t i = 0; i < 4; i++) add(&results, fixture, names[i]);
+    assert_ok(results_summary(&results, &words));
+    assert_has(words, "The models range from 438 k to 8.30 B parameters, so their runs are compared by MFU.");
+    assert_has(words,
+               "Of the runs with 438 k parameters, “b” is the fastest run at 1.00 k tokens/s, 2.0 times "
+               "the throughput of the baseline “a”.");
+    assert_has(words, "Of the runs with 438 k parameters, “a” needs the least memory, with a peak of 1.20 kB "
+                      "per rank: 25% less than “b”, which needs the most.");
+    results.title = strdup("sizes");
+    CLEANUP(mem_freep) char *html = page_of(fixture, &results, &curves);
+    assert_has(html, "<span>Lowest peak memory of the models with 438 k parameters</span><b>1.20 kB</b>");
+    results_done(&results);
+}
+
 /* The page names the build, with its commit where that is known. */
 static void names_build(void **state) {
     const Fixture *fixture = *state;
@@ -484,7 +514,8 @@ int page_tests(void) {
                                        TEST(without_gnuplot),    TEST(names_machine),
                                        TEST(formats_tables),     TEST(latex_compiles),
                                        TEST(long_and_odd_names), TEST(diverged_runs_have_failed),
-                                       TEST(equal_memory),       TEST(names_build),
-                                       TEST(survives_damage),    TEST(nothing_known)};
+                                       TEST(equal_memory),       TEST(sizes_are_not_compared),
+                                       TEST(names_build),        TEST(survives_damage),
+                                       TEST(nothing_known)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 
 #include "base/format.h"
 #include "base/memory.h"
+#include "report/ranking.h"
 #include "report/run.h"
 #include "report/spread.h"
 #include "report/summary.h"
@@ -33,7 +34,7 @@ static void contended_runs_are_not_ranked(void **state) {
     results.title = strdup("contended");
     const Run *run = results.runs;
     assert_ptr_equal(results_base(&results), &run[1]);
-    assert_ptr_equal(results_best(&results, FIGURE_TOKENS, 1), &run[1]);
+    assert_ptr_equal(results_best(&results, NULL, FIGURE_TOKENS, 1), &run[1]);
     assert_true(isnan(run_difference(&results, &run[0], FIGURE_TOKENS)));
     assert_true(run_difference(&results, &run[0], FIGURE_PEAK) == 200);
     CLEANUP(mem_freep) char *words = NULL, *none = NULL, *single = NULL;
