@@ -248,7 +248,7 @@ static void bash_completes(void **state) {
     assert_bash_offers("weft tokenizer \"\"", "--config --json --help train encode decode");
     assert_bash_offers("weft tokenizer train --kind w", "wordpiece");
     assert_bash_offers("weft train --model gpt2-m", "gpt2-medium gpt2-mini");
-    assert_bash_offers("weft plan --cluster dgx", "dgx-a100 dgx2-v100");
+    assert_bash_offers("weft plan --cluster dgx", "dgx-a100-80gb dgx-a100 dgx2-v100");
     assert_bash_offers("weft compare x.json --cluster h1", "h100");
     assert_bash_offers("weft bench bert-l", "bert-large");
     assert_bash_offers("weft fetch tinys", "tinyshakespeare");
@@ -269,13 +269,13 @@ static void completion_for_other_shells(void **state) {
     assert_contains(fish.out, "-l resume -f -a 'auto'");
     assert_int_equal(fish.code, 0);
     assert_contains(fish.out, "-l schedule -x -a 'cosine linear constant wsd'");
-    assert_contains(fish.out, "-d 'Hardware to plan for cpu, dgx-a100, ");
+    assert_contains(fish.out, "-d 'Hardware to plan for cpu, dgx-a100-80gb, dgx-a100, ");
     /* Presets, clusters, sets and recipes. */
     assert_contains(zsh.out, ":NAME|DIR:{compadd gpt2 gpt2-medium ");
-    assert_contains(zsh.out, ":NAME|FILE:{compadd cpu dgx-a100 ");
+    assert_contains(zsh.out, ":NAME|FILE:{compadd cpu dgx-a100-80gb dgx-a100 ");
     assert_contains(zsh.out, "'*:file:{compadd -f recipes/*.json(N); _files}'");
     assert_contains(fish.out, " -x -a 'gpt2 gpt2-medium ");
-    assert_contains(fish.out, " -r -F -a 'cpu dgx-a100 ");
+    assert_contains(fish.out, " -r -F -a 'cpu dgx-a100-80gb dgx-a100 ");
     assert_contains(fish.out,
                     "__fish_seen_subcommand_from fetch; and not __fish_seen_subcommand_from tokenizer' -a ");
     ran_done(&zsh);

@@ -10,8 +10,8 @@
 
 static void builtin_clusters(void **state) {
     (void)state;
-    static const char *const expected[] = {"cpu",        "dgx-a100",  "dgx2-v100",   "h100", "h200",
-                                           "rtx-2080ti", "v100-16gb", "v100-pcie-8", NULL};
+    static const char *const expected[] = {"cpu",  "dgx-a100-80gb", "dgx-a100",  "dgx2-v100",   "h100",
+                                           "h200", "rtx-2080ti",    "v100-16gb", "v100-pcie-8", NULL};
     const char *const *names = cluster_names();
     for (int i = 0; expected[i]; i++) {
         Cluster cluster;
