@@ -11,6 +11,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
+#include "data/released.h"
 #include "model/family.h"
 #include "model/fields.h"
 
@@ -342,9 +343,11 @@ static Status no_checkpoint_yet(const char *dir) {
 }
 
 Status hf_config_read(const char *dir, ModelConfig *ret_config) {
+    char hint[RELEASED_HINT];
     if (!path_is_dir(dir))
-        return FAILED("%s: %s; expected a checkpoint directory", dir,
-                      path_exists(dir) ? "is not a directory" : "does not exist");
+        return FAILED("%s: %s; expected a checkpoint directory%s", dir,
+                      path_exists(dir) ? "is not a directory" : "does not exist",
+                      path_exists(dir) ? "" : released_hint(dir, false, hint));
     CLEANUP(mem_freep) char *path = NULL, *checkpoints = NULL;
     TRY(path_join(&path, dir, "config.json"));
     TRY(path_join(&checkpoints, dir, "checkpoints"));

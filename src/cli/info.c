@@ -13,6 +13,7 @@
 #include "cli/info_tokens.h"
 #include "cli/machine.h"
 #include "cli/show.h"
+#include "data/released.h"
 #include "data/token_file.h"
 #include "train/run_summary.h"
 
@@ -226,7 +227,8 @@ static Status describe_plain_file(json_t *result, const char *path) {
 
 static Status describe_path(json_t *result, const char *path, bool verify) {
     TRY(json_put(result, "path", json_string(path)));
-    if (!path_exists(path)) return FAILED("%s: does not exist", path);
+    char hint[RELEASED_HINT];
+    if (!path_exists(path)) return FAILED("%s: does not exist%s", path, released_hint(path, false, hint));
     if (path_has_token_files(path)) return info_token_files(result, path, verify);
     if (!path_is_dir(path)) return describe_plain_file(result, path);
     CLEANUP(mem_freep) char *newest = NULL;

@@ -11,6 +11,7 @@
 #define WEFT_DATA_FETCH_H
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -31,7 +32,9 @@ typedef struct FetchSet {
 } FetchSet;
 
 const FetchSet *fetch_sets(size_t *ret_count);
-/* Looks a set up by name; an unknown name is a usage error that suggests the closest match. */
+/* Whether this is the set's name, or that of its model on the Hugging Face hub, with or without the owner. */
+bool fetch_is_named(const FetchSet *set, const char *name);
+/* Looks a set up by such a name; an unknown name is a usage error that suggests the closest match. */
 MUST_USE Status fetch_find(const char *name, const FetchSet **ret_set);
 /* Directory for all sets: $WEFT_DATA, else the subdirectory data of user_cache() (base/fs.h). The caller
  * frees it. */

@@ -2,6 +2,7 @@
  * their contents never change. A size of 0 or a missing checksum means that it is not known in advance; such
  * a file is verified against the record of its first download. */
 #include <string.h>
+#include <strings.h>
 
 #include "base/suggest.h"
 #include "data/fetch.h"
@@ -282,15 +283,25 @@ const FetchSet *fetch_sets(size_t *ret_count) {
     return sets;
 }
 
+bool fetch_is_named(const FetchSet *set, const char *name) {
+    static const char hub[] = "https://huggingface.co/";
+    if (!strcmp(set->name, name)) return true;
+    const char *owner = set->home + sizeof hub - 1, *end = strstr(set->home, "/resolve/");
+    if (strncmp(set->home, hub, sizeof hub - 1) || !end || strstr(set->name, "-tokenizer")) return false;
+    const char *model = strchr(owner, '/') + 1, *from = strchr(name, '/') ? owner : model;
+    return strlen(name) == (size_t)(end - from) && !strncasecmp(from, name, strlen(name));
+}
+
 Status fetch_find(const char *name, const FetchSet **ret_set) {
     Suggestion near = {.word = name};
     for (size_t i = 0; i < COUNT(sets); i++) {
-        if (strcmp(sets[i].name, name) == 0) {
+        if (fetch_is_named(&sets[i], name)) {
             *ret_set = &sets[i];
             return OK;
         }
         suggest_offer(&near, sets[i].name);
     }
     if (near.best) return USAGE("unknown dataset or model '%s'; did you mean '%s'?", name, near.best);
-    return USAGE("unknown dataset or model '%s'; see 'weft fetch {list}'", name);
+    return USAGE("unknown dataset or model '%s'; see 'weft fetch {list}'%s", name,
+                 strchr(name, '/') ? "; other models: download them and pass their directory" : "");
 }

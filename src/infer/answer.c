@@ -5,6 +5,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
+#include "data/released.h"
 #include "infer/prompt.h"
 #include "train/squad.h"
 
@@ -48,7 +49,10 @@ static Status open_job(const AnswerConfig *config, Job **ret_job) {
     CLEANUP(job_freep) Job *job = NULL;
     TRY(check_family(settings.model.name));
     TRY(job_new(&job, &settings, JOB_EVAL));
-    if (!job->model_dir) return USAGE("{model} %s: not a checkpoint directory", settings.model.name);
+    char hint[RELEASED_HINT];
+    if (!job->model_dir)
+        return USAGE("{model} %s: not a checkpoint directory%s", settings.model.name,
+                     released_hint(settings.model.name, false, hint));
     TRY(job_need_tokenizer(job));
     *ret_job = job;
     job = NULL;

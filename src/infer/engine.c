@@ -5,6 +5,7 @@
 
 #include "base/fs.h"
 #include "checkpoint/checksums.h"
+#include "data/released.h"
 
 static Status check_generates(const char *dir, const ModelConfig *config) {
     if (config_is_decoder(config) && !config_causal(config))
@@ -20,9 +21,11 @@ static Status check_generates(const char *dir, const ModelConfig *config) {
 }
 
 Status engine_find(const char *dir, ModelDir *ret_dir, ModelConfig *ret_config) {
+    char hint[RELEASED_HINT];
     if (!path_is_dir(dir))
-        return FAILED("%s: %s; expected a checkpoint directory", dir,
-                      path_exists(dir) ? "not a directory" : "no such directory");
+        return FAILED("%s: %s; expected a checkpoint directory%s", dir,
+                      path_exists(dir) ? "not a directory" : "no such directory",
+                      path_exists(dir) ? "" : released_hint(dir, false, hint));
     CLEANUP(model_dir_done) ModelDir from = {0};
     TRY(model_dir_open(&from, dir));
     ModelConfig config;

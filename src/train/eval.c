@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/clock.h"
+#include "data/released.h"
 #include "train/classify.h"
 #include "train/job.h"
 #include "train/perplexity.h"
@@ -17,6 +18,7 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
     if (config->squad.na_prob) return USAGE("{na-prob} needs {predictions}");
     if (!config->settings.model.name)
         return USAGE("{model} DIR is required besides the data: weft eval DIR DATA");
+    char hint[RELEASED_HINT];
     CLEANUP(load_report_done) LoadReport report = {0};
     CLEANUP(progress_freep) Progress *progress = NULL;
     CLEANUP(job_freep) Job *job = NULL;
@@ -24,8 +26,8 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
     TRY(job_new(&job, &config->settings, JOB_EVAL));
     job->device->advice = "a smaller {batch} or {seq}, or {zero} 3 on more ranks";
     if (!job->model_dir)
-        return USAGE("{model} %s: not a checkpoint directory; eval needs trained weights",
-                     config->settings.model.name);
+        return USAGE("{model} %s: not a checkpoint directory; eval needs trained weights%s",
+                     config->settings.model.name, released_hint(config->settings.model.name, false, hint));
     if (job->squad) return squad_eval_model(config, job, progress, ret_result);
     if (config->squad.out || config->squad.write_n_best)
         return USAGE("{%s} applies only to SQuAD data", config->squad.out ? "out" : "nbest");

@@ -9,6 +9,7 @@
 #include "base/progress.h"
 #include "base/setting.h"
 #include "checkpoint/checksums.h"
+#include "data/released.h"
 #include "data/squad_features.h"
 
 static const char *const loss_names[LOSS_COUNT] = {"token", "next_sentence", "span_start", "span_end",
@@ -211,6 +212,19 @@ static Status check_vocab(const Job *job, const ModelConfig *config) {
                  tokenizer_id_text(&job->tokens, text));
 }
 
+static Status find_preset(const char *name, ModelConfig *ret_config) {
+    char hint[RELEASED_HINT];
+    Status unknown = config_preset(name, ret_config);
+    if (!unknown) return OK;
+    released_hint(name, true, hint);
+    if (!*hint && !strchr(name, '/') && !path_exists(name)) return unknown; /* it suggests presets */
+    status_free(unknown);
+    return USAGE("model '%s': %s%s", name,
+                 path_exists(name) ? "not a directory; expected a checkpoint directory or a preset"
+                                   : "no such directory",
+                 hint);
+}
+
 static Status resolve_model(Job *job, ModelConfig *ret_config) {
     const ModelSettings *model = &job->settings.model;
     ModelConfig config;
@@ -222,8 +236,7 @@ static Status resolve_model(Job *job, ModelConfig *ret_config) {
                 "%s is quantized to int%d and cannot be trained; use the checkpoint it was quantized from",
                 job->model_dir, config.int4 ? 4 : 8);
     } else {
-        if (strchr(model->name, '/')) return USAGE("model '%s': no such directory", model->name);
-        TRY(config_preset(model->name, &config));
+        TRY(find_preset(model->name, &config));
         TRY(job_change_preset(model, &config));
         change_vocab(job, &config);
     }

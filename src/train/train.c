@@ -12,6 +12,7 @@
 
 #include "base/format.h"
 #include "base/fs.h"
+#include "data/released.h"
 #include "train/announce.h"
 #include "train/history.h"
 #include "train/machine.h"
@@ -450,14 +451,21 @@ static void announce_costs(Trainer *t) {
 static void announce(Trainer *t, const LoadReport *report) {
     const ModelConfig *c = &t->job->model->config;
     char params[FORMAT_SIZE];
+    const ModelSettings *sizes = &t->config->model;
+    bool fresh = !t->job->model_dir && !t->resumable, released = fresh && !sizes->layers && !sizes->hidden;
+    const FetchSet *set = released ? released_set(sizes->name) : NULL;
     if (t->config->report.note && *t->config->report.note)
         progress_line(t->progress, "%s", t->config->report.note);
     progress_line(
         t->progress,
-        "model: %s, %lld layer%s, hidden size %lld, %lld head%s, vocabulary %lld, %s parameters; task %s",
+        "model: %s, %lld layer%s, hidden size %lld, %lld head%s, vocabulary %lld, %s parameters%s; task %s",
         t->config->model.name, (long long)c->layers, PLURAL(c->layers), (long long)c->hidden,
         (long long)c->heads, PLURAL(c->heads), (long long)c->vocab,
-        format_count(params, (double)model_params(t->job->model)), task_name(t->job->task));
+        format_count(params, (double)model_params(t->job->model)), fresh ? ", initialized at random" : "",
+        task_name(t->job->task));
+    if (set)
+        progress_line(t->progress, "for the released weights of %s: weft fetch %s, then {model} @%s",
+                      t->config->model.name, set->name, set->name);
     progress_line(
         t->progress,
         "data: %lld tokens, %lld sample%s of %lld tokens per epoch; training %lld step%s at batch size %lld",

@@ -9,6 +9,7 @@
 #include "cli/effects.h"
 #include "cli/foreign.h"
 #include "cli/train_options.h"
+#include "data/released.h"
 
 static Status read_words(Invocation **ret_call, const Command *command, const char *const *words) {
     int count = 0;
@@ -428,6 +429,62 @@ static void warnings_are_printed(void **state) {
     ran_done(&ran);
 }
 
+/* Models by the names that others give them: what to do instead of "no such directory". */
+static void published_models(void **state) {
+    static const char *const rows[][2] = {
+        {"meta-llama/Llama-2-7b-hf", "no such directory; for released weights, download them and pass their "
+                                     "directory; the preset llama-2-7b has"},
+        {"llama2", "the preset llama-2-7b has the sizes of a similar model, with random weights"},
+        {"meta-llama/Meta-Llama-3-8B", "the preset llama-3-8b has"},
+        {"Qwen/Qwen2.5-0.5B-Instruct", "download them and pass their directory; the preset qwen2.5-0.5b has"},
+        {"openai-community/gpt2-medium", "run 'weft fetch gpt2-medium' and pass @gpt2-medium; the preset "
+                                         "gpt2-medium has the same sizes"},
+        {"bert-base-uncased", "run 'weft fetch bert-base-uncased' and pass @bert-base-uncased"},
+        {"qwen/qwen3-0.6B", "run 'weft fetch qwen3-0.6b' and pass @qwen3-0.6b"},
+        {"gp2", "did you mean 'gpt2'?"},
+        {WEFT_BINARY, "not a directory; expected a checkpoint directory or a preset"},
+        {"./gpt2", "'./gpt2': no such directory"},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) assert_refused(2, rows[i][1], "plan", "--model", rows[i][0]);
+    assert_refused(1,
+                   "gpt2: no such directory; expected a checkpoint directory; for the released weights, run "
+                   "'weft fetch gpt2' and pass @gpt2",
+                   "generate", "--model", "gpt2", "--prompt", "x");
+    assert_refused(1,
+                   "bert-base: does not exist; for the released weights, run 'weft fetch bert-base-uncased'",
+                   "info", "bert-base");
+    assert_refused(2, "pass their directory", "fetch", "meta-llama/Llama-2-7b");
+    const FetchSet *set = NULL;
+    assert_ok(fetch_find("openai-community/gpt2", &set));
+    assert_string_equal(set->name, "gpt2");
+    assert_null(released_set("gpt2-tiny"));
+}
+
+/* A preset has random weights, which training says at its start; a resumed run has its own. */
+static void random_weights_are_announced(void **state) {
+    (void)state;
+    char dir[] = "/tmp/weft-names-XXXXXX", data[64], out[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(data, sizeof data, "%s/data.txt", dir);
+    snprintf(out, sizeof out, "%s/run", dir);
+    char text[301] = "";
+    memset(text, 'a', 300);
+    assert_ok(file_replace(data, text, 300));
+    Ran ran = program_run("train", data, "--model", "gpt2-tiny", "--seq", "8", "--steps", "1", "--out", out);
+    assert_contains(ran.err, " parameters, initialized at random; task ");
+    assert_null(strstr(ran.err, "released weights"));
+    assert_int_equal(ran.code, 0);
+    ran_done(&ran);
+    ran = program_run("train", "--out", out, "--resume", "--steps", "2");
+    assert_null(strstr(ran.err, "at random"));
+    ran_done(&ran);
+    ran = program_run("train", data, "--model", "gpt2", "--seq", "8", "--steps", "1", "--batch", "1");
+    assert_contains(ran.err, "for the released weights of gpt2: weft fetch gpt2, then --model @gpt2");
+    ran_done(&ran);
+    assert_ok(dir_remove(dir));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(typos_of_every_option),
@@ -442,6 +499,8 @@ int main(void) {
         cmocka_unit_test(options_without_effect),
         cmocka_unit_test(effects_name_real_options),
         cmocka_unit_test(warnings_are_printed),
+        cmocka_unit_test(published_models),
+        cmocka_unit_test(random_weights_are_announced),
     };
     return cmocka_run_group_tests(tests, program_setup, NULL);
 }
