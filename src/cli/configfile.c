@@ -56,6 +56,9 @@ Status configfile_unknown(const Invocation *call, const char *key) {
     if (foreign && foreign->use)
         return USAGE("%s: unknown key '%s'; use '%.*s' (%s: %s)", call->config_path, key,
                      (int)strcspn(foreign->use + 2, " "), foreign->use + 2, foreign->tool, foreign->what);
+    if (foreign)
+        return USAGE("%s: unknown key '%s', an option of %s; %s", call->config_path, key, foreign->tool,
+                     foreign->what);
     const char *nearest = nearest_key(call, key);
     if (nearest) return USAGE("%s: unknown key '%s'; did you mean '%s'?", call->config_path, key, nearest);
     return USAGE("%s: unknown key '%s'; keys are option names (see 'weft help %s')", call->config_path, key,

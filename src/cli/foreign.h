@@ -1,13 +1,15 @@
 /* What other tools (nanoGPT, transformers, Megatron-LM, DeepSpeed, llama.cpp, torchrun ...) call the things
  * that weft has under another name. These names are not accepted; the error that rejects them gives weft's
- * spelling. One row per name, in foreign.c. */
+ * spelling. One row per name, in foreign_options.c and foreign.c. */
 #ifndef WEFT_CLI_FOREIGN_H
 #define WEFT_CLI_FOREIGN_H
 
 #include "cli/command.h"
 
 typedef struct ForeignOption {
-    const char *name; /* without leading dashes, with '-' for '_'; "name=value" for one value only */
+    /* Without leading dashes, with '-' for '_'; "name=value" for one value only, "name*" for all names that
+     * start with it. */
+    const char *name;
     const char *tool;
     /* weft's spelling, in which % stands for the value: "--seq %". The row applies to commands that have
      * this option. NULL: weft has no equivalent, and the row applies to every command. */

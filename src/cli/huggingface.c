@@ -208,7 +208,7 @@ static const Key keys[] = {
     OFF("label_smoothing_factor", "weft has no label smoothing"),
     OFF("neftune_noise_alpha", "weft adds no noise to embeddings"),
     OFF("load_best_model_at_end",
-        "weft keeps the newest checkpoints; metrics.jsonl tells which step was best"),
+        "the link best in {out} leads to the checkpoint with the lowest validation loss"),
     OFF("auto_find_batch_size", "use 'weft plan' to find a micro-batch that fits"),
     OFF("galore", "weft has no GaLore"),
     OFF("fp16_full_eval", "weft evaluates in the training precision"),

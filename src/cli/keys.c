@@ -144,6 +144,28 @@ bool keys_have(const char *key) {
     return table_of(key, NULL);
 }
 
+Status keys_refuse_option(const Invocation *call, const char *typed) {
+    char key[64];
+    snprintf(key, sizeof key, "%s", typed + strspn(typed, "-"));
+    for (char *at = key; *at; at++)
+        if (*at == '-') *at = '_';
+    const KeyTable *table = table_of(key, NULL);
+    const Key *row = table ? find_key(table, key) : NULL;
+    const char *command = call->command->name;
+    if (!table) return OK;
+    const char *tool = table == &huggingface_keys ? "transformers" : "DeepSpeed";
+    if (row && row->off)
+        return USAGE("weft %s has no %s, an option of %s: %s", command, typed, tool, row->off);
+    if (row && row->option && invocation_slot(call, row->option))
+        return USAGE("weft %s has no %s; use --%s, or a file with %s' key %s (--config)", command, typed,
+                     row->option, tool, key);
+    if (is_unused(table, key))
+        return USAGE("weft %s has no %s, an option of %s that would have no effect; remove it", command,
+                     typed, tool);
+    return USAGE("weft %s has no %s; it is a key of %s configuration files, which --config reads", command,
+                 typed, tool);
+}
+
 void keys_offer(Suggestion *suggestion) {
     for (size_t t = 0; t < COUNT_OF(tables); t++) {
         for (size_t i = 0; i < tables[t]->count; i++) suggest_offer(suggestion, tables[t]->keys[i].path);

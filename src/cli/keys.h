@@ -28,6 +28,8 @@ extern const KeyTable deepspeed_keys, huggingface_keys;
 /* Handles a top-level key of the file. *ret_taken is false if it belongs to no table. */
 MUST_USE Status keys_take(Invocation *call, const char *key, json_t *value, bool *ret_taken);
 bool keys_have(const char *key); /* whether it is a top-level key of a table */
+/* The usage error for an option on the command line that is such a key, with '-' for '_'; OK if it is not. */
+MUST_USE Status keys_refuse_option(const Invocation *call, const char *typed);
 void keys_offer(Suggestion *suggestion);
 /* After all keys: sets options that several keys determine together, and warns about keys without effect. */
 MUST_USE Status keys_finish(Invocation *call);

@@ -184,6 +184,18 @@ static void foreign_names(void **state) {
          "--dtype bfloat16: expected same, fp32, bf16, fp16, q8_0 or q4_0; did you mean 'bf16'?"},
         {&command_train, {"--device", "gpu"}, "--device gpu: expected cpu or cuda; did you mean 'cuda'?"},
         {&command_train, {"--compile=False"}, "weft train has no --compile, an option of nanoGPT;"},
+        {&command_train, {"--optim=adamw_torch"}, "use --optimizer adamw (transformers'"},
+        {&command_train, {"--optimizer", "adam"}, "did you mean 'adamw'?"},
+        {&command_train, {"--bias=False"}, "an option of nanoGPT; the model's family determines it"},
+        {&command_train, {"--lora"}, "an option of PEFT; weft trains all weights and has no adapters"},
+        {&command_train, {"--lora_r", "8"}, "weft train has no --lora_r, an option of PEFT;"},
+        {&command_train, {"--hub_strategy=end"}, "weft uploads nothing"},
+        {&command_train, {"--label-smoothing-factor", "0.1"}, "weft has no label smoothing"},
+        {&command_train, {"--log_on_each_node"}, "an option of transformers that would have no effect"},
+        {&command_train, {"--host", "a,b"}, "--host: unknown option; did you mean --hosts?"},
+        {&command_generate, {"--host", "::"}, "an option of llama.cpp; weft has no server"},
+        {&command_generate, {"--chat"}, "weft generate has no --chat; use --interactive (llama.cpp's"},
+        {&command_generate, {"--draft-model", "x"}, "weft has no speculative decoding"},
         /* An option that is not for this command gets the ordinary answer. */
         {&command_fetch, {"--block-size", "8"}, "--block-size: unknown option; 'weft help fetch' lists"},
     };
@@ -198,6 +210,91 @@ static void foreign_names(void **state) {
     assert_refused(2, "weft has no command 'pretrain'; use 'weft train'", "pretrain", "book.txt");
     assert_refused(2, "use 'weft train --model DIR'", "finetune");
     assert_refused(2, "use 'weft train --model DIR'", "help", "finetune");
+}
+
+/* Common options of other tools never get a bare "unknown option". */
+static void foreign_tools_are_known(void **state) {
+    static const char *const train[] = {"use_peft",
+                                        "wandb",
+                                        "wandb-entity",
+                                        "load_in_4bit",
+                                        "dpo_beta",
+                                        "sample_packing",
+                                        "base_model",
+                                        "gradient_accumulation",
+                                        "torch_compile_mode",
+                                        "ddp_backend",
+                                        "fsdp_config",
+                                        "push_to_hub",
+                                        "metric_for_best_model",
+                                        "dataloader_pin_memory",
+                                        "trust_remote_code",
+                                        "neftune_noise_alpha",
+                                        "data_seed",
+                                        "save_strategy",
+                                        "logging_strategy",
+                                        "skip_memory_metrics",
+                                        "rdzv_conf",
+                                        "tee",
+                                        "swiglu",
+                                        "num-query-groups",
+                                        "context-parallel-size",
+                                        "expert-model-parallel-size",
+                                        "exit-signal-handler",
+                                        "no-load-optim",
+                                        "tp-comm-overlap",
+                                        "grad-reduce-in-bf16",
+                                        "ckpt-format",
+                                        "no_ssh",
+                                        "exclude",
+                                        "elastic_training",
+                                        "wall_clock_breakdown",
+                                        "zero_optimization",
+                                        "use-flash-attention-2",
+                                        "n-layers",
+                                        "num-experts",
+                                        "rope-scaling",
+                                        "early-stopping-patience"};
+    static const char *const generate[] = {"lora",           "model-draft",      "chat-template",
+                                           "system-prompt",  "grammar-file",     "mirostat",
+                                           "dry-multiplier", "presence-penalty", "xtc-probability",
+                                           "prompt-cache",   "hf-repo",          "mmproj",
+                                           "port",           "no-mmap",          "threads-batch",
+                                           "cont-batching",  "rope-freq-base",   "tensor-split",
+                                           "assistant-model"};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(train) + COUNT_OF(generate); i++) {
+        bool first = i < COUNT_OF(train);
+        const char *name = first ? train[i] : generate[i - COUNT_OF(train)];
+        char word[64];
+        Invocation *call = NULL;
+        snprintf(word, sizeof word, "--%s=x", name);
+        Status status = read_words(&call, first ? &command_train : &command_generate, WORDS(word));
+        assert_non_null(status);
+        if (strstr(status_message(status), "unknown option")) fail_msg("%s", status_message(status));
+        status_free(status);
+    }
+}
+
+/* Files that weft does not read are named. */
+static void foreign_files(void **state) {
+    (void)state;
+    char dir[] = "/tmp/weft-names-XXXXXX", path[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/config.yaml", dir);
+    assert_ok(file_replace(path, "lora_r: 8\n", 10));
+    assert_refused(2, "config.yaml is a YAML file; weft reads JSON", "train", "--config", path);
+    assert_refused(2, "config.yaml is a YAML file; weft reads JSON", "compare", path);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    assert_ok(file_replace(path, "{\"lora_r\": 8}", 13));
+    assert_refused(2, "unknown key 'lora_r', an option of PEFT; weft trains all weights", "train", "--config",
+                   path);
+    assert_int_equal(unlink(path), 0);
+    snprintf(path, sizeof path, "%s/adapter_config.json", dir);
+    assert_ok(file_replace(path, "{}", 2));
+    assert_refused(1, "is a PEFT adapter (adapter_config.json), not a model; merge it", "generate", dir, "x");
+    assert_refused(1, "is a PEFT adapter (adapter_config.json), not a model; merge it", "info", dir);
+    assert_ok(dir_remove(dir));
 }
 
 /* ---- operands ---- */
@@ -492,6 +589,8 @@ int main(void) {
         cmocka_unit_test(foreign_rows_lead_somewhere),
         cmocka_unit_test(foreign_values_are_choices),
         cmocka_unit_test(foreign_names),
+        cmocka_unit_test(foreign_tools_are_known),
+        cmocka_unit_test(foreign_files),
         cmocka_unit_test(operands_set_options),
         cmocka_unit_test(operands_with_a_file),
         cmocka_unit_test(operands_that_conflict),
