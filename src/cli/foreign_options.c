@@ -13,8 +13,8 @@
 #define HOSTS "to use several hosts, pass --ranks and --hosts, or start weft with mpirun or srun"
 #define CODE  "weft's own kernels need no such choice"
 #define FAMILY                                                                                               \
-    "the model's family determines it: --model takes a preset of GPT-2, BERT, Llama, Mistral or Qwen, or a " \
-    "checkpoint with its own config.json"
+    "the model's family determines it; --model takes a preset of another family, or a checkpoint with its "  \
+    "own config.json"
 #define FETCH        "see 'weft fetch --list'; other models: download them and pass their directory"
 #define EXPERTS      "weft has no mixtures of experts"
 #define ACCUMULATION "the micro-batches per step; batch = micro-batch x replicas x accumulation"

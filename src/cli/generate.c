@@ -23,7 +23,8 @@ enum { DEFAULT_TOKENS = 128, SAMPLES_LIMIT = 1 << 20, BEAMS_LIMIT = 1 << 10, TOP
 /* clang-format off */
 static const Option prompt_options[] = {
     {OPT_TEXT("model", GenerateConfig, model, "DIR"), .required = true,
-     .help = "Directory of a GPT-2 or Llama checkpoint, or run directory (its newest checkpoint)."},
+     .help = "Directory of a language model's checkpoint (of any family but BERT), or run directory (its newest "
+             "checkpoint)."},
     {OPT_TEXT("tokenizer", GenerateConfig, tokenizer, "DIR"), .shown = "the files in the model's directory",
      .help = "Tokenizer: a directory, one of its files (tokenizer.json, vocab.json, vocab.txt), or bytes."},
     {OPT_LIST("prompt", GenerateConfig, prompts, "TEXT"), .one_each = true, .any_bytes = true,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/terminal.h"
+#include "model/family.h"
 
 enum {
     OPTION_COLUMN = 26,
@@ -210,9 +211,10 @@ static void print_command(FILE *out, const Command *command) {
 }
 
 void help_overview(FILE *out) {
+    char titles[FAMILY_TITLES];
     fprintf(out,
-            "weft " WEFT_VERSION
-            ": train, evaluate and run GPT-2, Llama and BERT models\n\nUsage: weft COMMAND [OPTION]...\n");
+            "weft " WEFT_VERSION ": train, evaluate and run %s models\n\nUsage: weft COMMAND [OPTION]...\n",
+            family_titles(~0u, "and", titles));
     list_commands(out, NULL);
     fputc('\n', out);
     wrap(out,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/help.h"
+#include "model/family.h"
 
 static void roff(FILE *out, const char *text) {
     bool line_start = true;
@@ -83,14 +84,21 @@ static void write_command(FILE *out, const Command *command) {
 }
 
 void manpage_write(FILE *out) {
-    fputs(".TH WEFT 1 \"\" \"weft " WEFT_VERSION "\" \"User Commands\"\n"
-          ".SH NAME\nweft \\- train, evaluate and run GPT\\-2, Llama and BERT models\n"
+    char titles[FAMILY_TITLES];
+    family_titles(~0u, "and", titles);
+    fputs(".TH WEFT 1 \"\" \"weft " WEFT_VERSION
+          "\" \"User Commands\"\n.SH NAME\nweft \\- train, evaluate and run ",
+          out);
+    roff(out, titles);
+    fputs(" models\n"
           ".SH SYNOPSIS\n.B weft\n.I COMMAND\n[\\fIOPTION\\fR]...\n"
           ".SH DESCRIPTION\n",
           out);
+    fputs("weft trains ", out);
+    roff(out, titles);
     roff_line(
         out,
-        "weft trains GPT-2 and BERT, from scratch or from a Hugging Face checkpoint, and writes checkpoints "
+        ", from scratch or from a Hugging Face checkpoint, and writes checkpoints "
         "that Hugging Face transformers loads unchanged.\n"
         "Write options as --name VALUE or --name=VALUE; --no-name turns a flag off. An option with several "
         "values is followed by all of them or repeated. Everything after -- is an operand.");

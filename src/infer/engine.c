@@ -6,15 +6,17 @@
 #include "base/fs.h"
 #include "checkpoint/checksums.h"
 #include "data/released.h"
+#include "model/family.h"
 
 static Status check_generates(const char *dir, const ModelConfig *config) {
+    char titles[FAMILY_TITLES];
     if (config_is_decoder(config) && !config_causal(config))
         return FAILED("%s: the model attends in both directions ('is_causal' is false in config.json), so it "
                       "cannot generate text",
                       dir);
     if (!config_causal(config))
-        return FAILED("%s: %s models cannot generate text; use a GPT-2 or Llama checkpoint", dir,
-                      config->family->title);
+        return FAILED("%s: %s models cannot generate text; use a checkpoint of %s", dir,
+                      config->family->title, family_titles(OUTPUT_LM, "or", titles));
     if (!config_has(config, OUTPUT_LM))
         return FAILED("%s: the model has no language-modeling head, so it cannot generate text", dir);
     return OK;

@@ -1,5 +1,6 @@
 #include "model/family.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const Family *const *families(void) {
@@ -9,6 +10,23 @@ const Family *const *families(void) {
 #undef FAMILY
         NULL};
     return all;
+}
+
+const char *family_titles(unsigned outputs, const char *last, char text[FAMILY_TITLES]) {
+    const Family *named = NULL;
+    size_t used = 0;
+    text[0] = 0;
+    for (const Family *const *family = families(); *family; family++) {
+        if (!((*family)->outputs & outputs)) continue;
+        if (named && used < FAMILY_TITLES)
+            used +=
+                (size_t)snprintf(text + used, FAMILY_TITLES - used, "%s%s", used ? ", " : "", named->title);
+        named = *family;
+    }
+    if (named && used < FAMILY_TITLES)
+        snprintf(text + used, FAMILY_TITLES - used, "%s%s%s%s", used ? " " : "", used ? last : "",
+                 used ? " " : "", named->title);
+    return text;
 }
 
 const Family *family_find(const char *type) {

@@ -89,6 +89,10 @@ struct Family {
 
 /* All families, NULL-terminated. */
 const Family *const *families(void);
+/* The titles of the families that support one of these output heads: "GPT-2, Llama or Qwen2", where `last` is
+ * "or". Returns `text`. */
+enum { FAMILY_TITLES = 256 };
+const char *family_titles(unsigned outputs, const char *last, char text[FAMILY_TITLES]);
 /* By model_type; NULL if there is none. */
 const Family *family_find(const char *type);
 

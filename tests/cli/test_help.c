@@ -1,6 +1,8 @@
 /* Everything that is generated from the option tables: help, the man page, shell completion. */
 #include "program.h"
 
+#include "model/family.h"
+
 #include "base/fs.h"
 
 static json_t *help_json(void) {
@@ -193,6 +195,32 @@ static void man_page_is_sound(void **state) {
     ran_done(&ran);
 }
 
+/* Help and the man page know all families. */
+static void families_are_named(void **state) {
+    (void)state;
+    Ran help = program_run("help"), page = program_run("help", "--man");
+    char titles[FAMILY_TITLES];
+    for (const Family *const *family = families(); *family; family++) {
+        char name[32], roff[64] = "";
+        snprintf(name, sizeof name, "%s", (*family)->title);
+        for (const char *at = name; *at; at++) /* dashes are escaped */
+            snprintf(roff + strlen(roff), sizeof roff - strlen(roff), "%s%c", *at == '-' ? "\\" : "", *at);
+        char *end = strstr(page.out, ".SH COMMANDS");
+        assert_non_null(end);
+        char *at = strstr(page.out, roff), *again = at ? strstr(at + 1, roff) : NULL;
+        assert_true(again && again < end);
+        char *first = strchr(help.out, '\n');
+        assert_non_null(first);
+        assert_true(strstr(help.out, name) && strstr(help.out, name) < first);
+    }
+    assert_string_equal(family_titles(OUTPUT_MLM, "or", titles), "BERT");
+    assert_null(strstr(family_titles(OUTPUT_LM, "or", titles), "BERT"));
+    assert_contains(titles, "GPT-2, Llama, ");
+    assert_contains(titles, " or ");
+    ran_done(&help);
+    ran_done(&page);
+}
+
 static void man_page_formats(void **state) {
     (void)state;
     if (system("command -v groff >/dev/null") != 0) skip();
@@ -317,6 +345,7 @@ int main(void) {
         cmocka_unit_test(old_spellings_are_hidden),
         cmocka_unit_test(help_ends_quietly),
         cmocka_unit_test(man_page_is_sound),
+        cmocka_unit_test(families_are_named),
         cmocka_unit_test(man_page_formats),
         cmocka_unit_test(bash_completes),
         cmocka_unit_test(completion_for_other_shells),
