@@ -1,9 +1,8 @@
-/* The transcript in docs/getting-started.md: every command succeeds and prints the quoted lines. In them,
- * "..." stands for any text. */
+/* The transcripts in docs/getting-started.md and docs/planning.md: every command succeeds and prints the
+ * quoted lines. In them, "..." stands for any text. */
 #include "comm/mpi.h"
 #include "corpus.h"
 
-static const char heading[] = "## The first ten commands\n";
 enum { COMMANDS = 10 };
 
 static int setup(void **state) {
@@ -40,41 +39,75 @@ static bool prints(const char *text, const char *quoted) {
 }
 
 static Ran run_command(const char *command) {
-    char line[600];
+    char line[1100];
     snprintf(line, sizeof line, "weft() { \"$WEFT\" \"$@\"; }; %s", command);
     Ran ran = shell(line);
     if (ran.code) fail_msg("%s: exit code %d\n%s", command, ran.code, ran.err);
     return ran;
 }
 
-static void transcript_is_true(void **state) {
-    (void)state;
-    if (!mpi_built()) skip();
-    FILE *file = fopen(WEFT_SOURCE_DIR "/docs/getting-started.md", "r");
+typedef struct Transcript {
+    const char *path, *heading, *part; /* only commands that contain this; NULL: all */
+    int commands, quoted;
+} Transcript;
+
+/* Reads a line of the file, and more if it ends with a backslash. */
+static bool read_line(FILE *file, char line[1024]) {
+    if (!fgets(line, 512, file)) return false;
+    char *end = line + strcspn(line, "\n");
+    if (end > line && end[-1] == '\\' && !fgets(end - 1, 512, file)) return false;
+    line[strcspn(line, "\n")] = 0;
+    return true;
+}
+
+/* Runs the commands of a section and looks for the lines quoted below each. */
+static void check(Transcript *of) {
+    FILE *file = fopen(of->path, "r");
     assert_non_null(file);
-    char line[512], command[512] = "";
-    int commands = 0, quoted = 0;
+    char line[1024], command[1024] = "";
     Ran ran = {0};
-    while (fgets(line, sizeof line, file) && strcmp(line, heading)) {
+    while (read_line(file, line) && strcmp(line, of->heading)) {
     }
-    while (fgets(line, sizeof line, file) && strncmp(line, "## ", 3)) {
-        if (strncmp(line, "    ", 4)) continue;
+    while (read_line(file, line) && (strncmp(line, "## ", 3) || of->part)) {
         char *text = line + 4;
-        text[strcspn(text, "\n")] = 0;
-        if (!strncmp(text, "$ ", 2)) {
+        bool indented = !strncmp(line, "    ", 4), starts = indented && !strncmp(text, "$ ", 2);
+        if (starts || (!indented && line[0])) {
             ran_done(&ran);
+            ran = (Ran){0};
+        }
+        if (starts && (!of->part || strstr(text, of->part))) {
             snprintf(command, sizeof command, "%s", text + 2);
             ran = run_command(command);
-            commands++;
-        } else if (!prints(ran.out, text) && !prints(ran.err, text)) {
-            fail_msg("%s: expected '%s' in:\n%s%s", command, text, ran.err, ran.out);
+            of->commands++;
+        } else if (indented && ran.out) {
+            if (!prints(ran.out, text) && !prints(ran.err, text))
+                fail_msg("%s: expected '%s' in:\n%s%s", command, text, ran.err, ran.out);
+            of->quoted++;
         }
-        quoted++;
     }
     ran_done(&ran);
     fclose(file);
-    assert_int_equal(commands, COMMANDS);
-    assert_true(quoted > 2 * COMMANDS);
+}
+
+static void transcript_is_true(void **state) {
+    (void)state;
+    if (!mpi_built()) skip();
+    Transcript first = {WEFT_SOURCE_DIR "/docs/getting-started.md", "## The first ten commands", NULL, 0, 0};
+    check(&first);
+    assert_int_equal(first.commands, COMMANDS);
+    assert_true(first.quoted > COMMANDS);
+}
+
+/* The examples for built-in clusters, whose figures are the same on every machine; sweeps take long. */
+static void plans_are_true(void **state) {
+    (void)state;
+    static const char *const parts[] = {"--cluster dgx2-v100", "--search --model gpt2 --layers 72",
+                                        "--ranks 16384"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        Transcript plans = {WEFT_SOURCE_DIR "/docs/planning.md", "# Planning a run", parts[i], 0, 0};
+        check(&plans);
+        assert_true(plans.commands > 0 && plans.quoted > 3);
+    }
 }
 
 /* The comparison itself can fail. */
@@ -93,6 +126,7 @@ static void lines_are_compared(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lines_are_compared),
-                                       cmocka_unit_test(transcript_is_true)};
+                                       cmocka_unit_test(transcript_is_true),
+                                       cmocka_unit_test(plans_are_true)};
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }
