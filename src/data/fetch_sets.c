@@ -285,10 +285,11 @@ const FetchSet *fetch_sets(size_t *ret_count) {
 
 bool fetch_is_named(const FetchSet *set, const char *name) {
     static const char hub[] = "https://huggingface.co/";
+    const char *end = strstr(set->home, "/resolve/");
     if (!strcmp(set->name, name)) return true;
-    const char *owner = set->home + sizeof hub - 1, *end = strstr(set->home, "/resolve/");
     if (strncmp(set->home, hub, sizeof hub - 1) || !end || strstr(set->name, "-tokenizer")) return false;
-    const char *model = strchr(owner, '/') + 1, *from = strchr(name, '/') ? owner : model;
+    const char *owner = set->home + sizeof hub - 1, *model = strchr(owner, '/') + 1;
+    const char *from = strchr(name, '/') ? owner : model;
     return strlen(name) == (size_t)(end - from) && !strncasecmp(from, name, strlen(name));
 }
 
