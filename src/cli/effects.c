@@ -49,10 +49,10 @@ static const Effect effects[] = {
     NEEDS("doc-stride", "format", "squad", "without --format squad", .command = "prepare"),
     NEEDS("max-query", "format", "squad", "without --format squad", .command = "prepare"),
     NEEDS("sentences", "format", "text", "without --format text", .command = "prepare"),
-    NEEDS("file-size", "format", "text", "without --format text", .command = "prepare"),
+    NEEDS("file-size", "format", "text|bytes", "without --format text", .command = "prepare"),
     NEEDS("field", "format", "text", "without --format text", .command = "prepare"),
     NEEDS("field", "data", "json|any", "on plain text"),
-    NEEDS("documents", "format", "text", "without --format text", .command = "prepare"),
+    NEEDS("documents", "format", "text|bytes", "without --format text", .command = "prepare"),
     NEEDS("documents", "data", "text|any", "on JSON Lines"),
     /* training */
     NEEDS("val-fraction", "val", "", "with --val", .command = "train"),

@@ -13,7 +13,9 @@
 #include "cli/info_tokens.h"
 #include "cli/machine.h"
 #include "cli/show.h"
+#include "data/data.h"
 #include "data/released.h"
+#include "data/signature.h"
 #include "data/token_file.h"
 #include "train/run_summary.h"
 
@@ -218,7 +220,13 @@ static Status describe_plain_file(json_t *result, const char *path) {
     Status status = describe_file(result, path);
     if (!status || named) return status;
     status_free(status);
+    const Signature *known = NULL;
     CLEANUP(mem_freep) char *word = NULL;
+    TRY(data_signature(path, &known));
+    if (known)
+        return USAGE("%s is %s; 'weft info' describes runs, checkpoint directories, safetensors files, "
+                     "tokenizers and prepared data",
+                     path, known->name);
     TRY(show_word_text(path, &word));
     return USAGE("%s is not a safetensors file; 'weft info' describes runs, checkpoints, tokenizers and "
                  "prepared data. To train on a text file: weft train %s",

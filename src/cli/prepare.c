@@ -24,7 +24,7 @@ typedef struct PrepareArgs {
     bool sentences, overwrite, quiet;
 } PrepareArgs;
 
-static const char *const prepared_formats[] = {"text", "squad", "cornell", "pairs", NULL};
+static const char *const prepared_formats[] = {"text", "bytes", "squad", "cornell", "pairs", NULL};
 
 /* clang-format off */
 static const Option table[] = {
@@ -37,8 +37,8 @@ static const Option table[] = {
     {OPT_TEXT("out", PrepareArgs, out, "DIR"), .required = true,
      .help = "New or empty directory for the result."},
     {OPT_CHOICE("format", PrepareArgs, format, "FORMAT", prepared_formats), .fallback = "text",
-     .help = "Input format: documents (text), which become token files; SQuAD questions (squad), which "
-             "become JSON lines of token ids in squad.jsonl and squad.val.jsonl; Cornell movie dialogs "
+     .help = "Input format: documents (text), which become token files; any files, for --tokenizer bytes "
+             "(bytes); SQuAD questions (squad), which become JSON lines of token ids in squad.jsonl and squad.val.jsonl; Cornell movie dialogs "
              "(cornell) or rows with q and a (pairs), which become JSON lines of text in pairs.jsonl and "
              "pairs.val.jsonl."},
     {OPT_TEXT("field", PrepareArgs, field, "NAME"), .fallback = "text",
@@ -226,6 +226,10 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (!args->tokenizer)
         return USAGE("--tokenizer DIR is required; use --tokenizer bytes for byte-level tokens");
     if (!strcmp(args->format, "squad")) return run_lines(args, &squad_lines, ret_result);
+    bool raw = !strcmp(args->format, "bytes");
+    if (raw && strcmp(args->tokenizer, "bytes"))
+        return USAGE("--format bytes cannot be combined with the tokenizer %s; use --tokenizer bytes",
+                     args->tokenizer);
     if (args->val_count && args->val_fraction > 0)
         return USAGE("--val cannot be combined with --val-fraction; use one or the other");
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
@@ -242,6 +246,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
                         .val_count = args->val_count,
                         .val_fraction = args->val_fraction,
                         .field = args->field,
+                        .raw = raw,
                         .sentences = invocation_given(call, "sentences")
                                          ? args->sentences
                                          : tokenizer_kind(tokenizer) == TOKENIZER_WORDPIECE,

@@ -58,8 +58,13 @@ DataFormat data_format_of(const char *path);
 /* Whether a text, or its beginning, is an object with articles and paragraphs. */
 bool data_looks_like_squad(const char *text, size_t size);
 /* Like data_format_of, but also looks into the file. JSON lines are text if the first line has `field` (NULL:
- * "text") and no "ids", and pairs if it has "q" and "a"; a .json file that looks like SQuAD is squad. */
+ * "text") and no "ids", and pairs if it has "q" and "a"; a .json file that looks like SQuAD is squad. A file
+ * of a known format that is neither text nor token ids is an error (data/signature.h). */
 MUST_USE Status data_format_find(const char *path, const char *field, DataFormat *ret_format);
+
+/* The signature of a file, after decompression; NULL: it has none that is known. */
+typedef struct Signature Signature;
+MUST_USE Status data_signature(const char *path, const Signature **ret_found);
 
 typedef enum { TASK_LM, TASK_MLM, TASK_SPAN, TASK_CLASSIFY } Task;
 

@@ -1,12 +1,15 @@
-/* Detects the format of a file, by its name and, for JSON, by its first line or beginning. */
+/* Detects the format of a file, by its name and its first line or beginning. */
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/json.h"
 #include "base/memory.h"
 #include "data/cornell.h"
+#include "data/corpus.h"
 #include "data/data.h"
 #include "data/input.h"
 #include "data/reader.h"
+#include "data/signature.h"
 #include "data/source.h"
 
 const char *data_format_name(DataFormat format) {
@@ -55,7 +58,7 @@ static Status parse_first(const char *path, json_t **ret_json) {
         size_t skip = size >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0;
         const char *line = first_line(text + skip, size - skip, size < want, &length);
         if (line) *ret_json = json_loadb(line, length, JSON_ALLOW_NUL, NULL);
-        if (line || size < want) return OK;
+        if (line || size < want) return signature_check_text(path, text, size);
     }
     return OK;
 }
@@ -67,36 +70,66 @@ bool data_looks_like_squad(const char *text, size_t size) {
            memmem(text, size, "\"paragraphs\"", 12);
 }
 
-static Status looks_like_squad(const char *path, bool *ret_is) {
+/* The format of JSON lines, by the first line. */
+static Status find_lines(const char *path, const char *field, DataFormat *ret_format) {
+    CLEANUP(json_decrefp) json_t *json = NULL;
+    TRY(parse_first(path, &json));
+    if (!field) field = "text";
+    bool ids = json_object_get(json, "ids"), text = json_object_get(json, field);
+    bool pair = json_object_get(json, "q") && json_object_get(json, "a");
+    if (json_is_object(json) && !ids && !text && !pair)
+        return FAILED("%s: the first line has neither \"ids\" nor \"%s\"; expected token ids, or text in "
+                      "the field that {field} names",
+                      path, field);
+    *ret_format = ids || (!text && !pair) ? FORMAT_IDS : text ? FORMAT_TEXT : FORMAT_PAIRS;
+    return OK;
+}
+
+static Status read_start(Input *input, size_t limit, char **ret_text, size_t *ret_size) {
+    TRY(mem_new(limit + 1, 1, ret_text));
+    return input_read(input, *ret_text, limit, ret_size);
+}
+
+Status data_signature(const char *path, const Signature **ret_found) {
+    CLEANUP(input_freep) Input *input = NULL;
+    CLEANUP(mem_freep) char *text = NULL;
+    size_t size = 0;
+    *ret_found = NULL;
+    if (path_is_special(path)) return OK;
+    TRY(input_open(&input, path));
+    TRY(read_start(input, SIGNATURE_START, &text, &size));
+    *ret_found = signature_find(text, size);
+    return OK;
+}
+
+/* Looks into a file that its name calls bytes or token ids. */
+static Status look_inside(const char *path, const char *field, DataFormat *format) {
     enum { START = 1 << 16 };
     CLEANUP(input_freep) Input *input = NULL;
     CLEANUP(mem_freep) char *text = NULL;
     size_t size = 0;
-    TRY(mem_new(START, 1, &text));
+    bool lines = false;
     TRY(input_open(&input, path));
-    TRY(input_read(input, text, START, &size));
-    *ret_is = data_looks_like_squad(text, size);
+    TRY(read_start(input, START, &text, &size));
+    if (*format != FORMAT_BYTES) return signature_check_ids(path, text, size);
+    if (path_has_suffix(path, ".json") && data_looks_like_squad(text, size)) {
+        *format = FORMAT_SQUAD;
+        return OK;
+    }
+    TRY(reader_inspect(path, field, text, size, &lines));
+    /* Only documents are decompressed whatever the name is. */
+    if (lines || (input_compressed(input) && !path_is_gz(path))) *format = FORMAT_TEXT;
     return OK;
 }
 
 Status data_format_find(const char *path, const char *field, DataFormat *ret_format) {
     DataFormat format = data_format_of(path);
-    if (format == FORMAT_IDS) {
-        CLEANUP(json_decrefp) json_t *json = NULL;
-        TRY(parse_first(path, &json));
-        if (!field) field = "text";
-        bool ids = json_object_get(json, "ids"), text = json_object_get(json, field);
-        bool pair = json_object_get(json, "q") && json_object_get(json, "a");
-        if (json_is_object(json) && !ids && !text && !pair)
-            return FAILED("%s: the first line has neither \"ids\" nor \"%s\"; expected token ids, or text in "
-                          "the field that {field} names",
-                          path, field);
-        if (!ids && (text || pair)) format = text ? FORMAT_TEXT : FORMAT_PAIRS;
-    } else if (format == FORMAT_BYTES && path_has_suffix(path, ".json")) {
-        bool squad = false;
-        TRY(looks_like_squad(path, &squad));
-        if (squad) format = FORMAT_SQUAD;
-    }
+    struct stat st;
+    bool looks = format == FORMAT_BYTES || format == FORMAT_U16 || format == FORMAT_U32;
+    if (format == FORMAT_IDS)
+        TRY(find_lines(path, field, &format));
+    else if (looks && !corpus_is_named(path) && !stat(path, &st) && S_ISREG(st.st_mode))
+        TRY(look_inside(path, field, &format));
     *ret_format = format;
     return OK;
 }

@@ -5,12 +5,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include "base/memory.h"
+#include "data/source.h"
 
 enum { GZIP_WINDOW = 15 + 16, BUFFER = 1 << 17, CHUNK = 1 << 30 };
 
@@ -29,32 +29,11 @@ struct Input {
     unsigned char *buffer;
 };
 
-static bool is_gz(const char *path) {
-    size_t length = strlen(path);
-    return length > 3 && !strcasecmp(path + length - 3, ".gz");
-}
-
-/* Detects compression by the file's first bytes, whatever its name is. */
-static Status find_compression(Input *input, const char *path) {
-    static const struct {
-        const char *name, *magic;
-        size_t size;
-    } kinds[] = {{"gzip", "\x1f\x8b", 2},
-                 {"bzip2", "BZh", 3},
-                 {"xz", "\xfd\x37\x7a\x58\x5a", 5},
-                 {"zstd", "\x28\xb5\x2f\xfd", 4}};
-    char start[8] = {0};
-    input->compressed = is_gz(path);
-    if (input->compressed || pread(input->fd, start, sizeof start, 0) < 6)
-        return OK; /* pipes cannot be probed */
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        if (memcmp(start, kinds[i].magic, kinds[i].size)) continue;
-        if (i > 0)
-            return FAILED("%s: compressed with %s, which is not supported; decompress it, or use gzip", path,
-                          kinds[i].name);
-        input->compressed = true;
-    }
-    return OK;
+/* Detects gzip by the file's first bytes, whatever its name is. */
+static bool is_compressed(const Input *input, const char *path) {
+    unsigned char start[3] = {0};
+    if (path_is_gz(path)) return true;
+    return pread(input->fd, start, sizeof start, 0) == sizeof start && !memcmp(start, "\x1f\x8b\x08", 3);
 }
 
 static Status open_file(Input *input, const char *path) {
@@ -76,7 +55,7 @@ Status input_open(Input **ret_input, const char *path) {
     input->fd = -1;
     TRY(str_dup(path, &input->name));
     TRY(open_file(input, path));
-    TRY(find_compression(input, path));
+    input->compressed = is_compressed(input, path); /* pipes cannot be probed */
     if (input->compressed) {
         TRY(mem_new(BUFFER, 1, &input->buffer));
         if (inflateInit2(&input->z, GZIP_WINDOW) != Z_OK)
@@ -107,6 +86,10 @@ void input_free(Input *input) {
     free(input->buffer);
     free(input->name);
     free(input);
+}
+
+bool input_compressed(const Input *input) {
+    return input->compressed;
 }
 
 int64_t input_used(const Input *input) {

@@ -19,6 +19,8 @@ DEFINE_FREEP(Input, input)
 
 /* Reads the next `size` bytes; *ret_got is smaller only at the end. */
 MUST_USE Status input_read(Input *input, char *to, size_t size, size_t *ret_got);
+/* Whether the file is being decompressed. */
+bool input_compressed(const Input *input);
 /* Bytes of the file consumed so far; compressed bytes for gzip. */
 int64_t input_used(const Input *input);
 /* Whether the file's size or modification time has changed since it was opened. */

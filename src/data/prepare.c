@@ -242,6 +242,7 @@ static Status read_files(Prepare *p, const char *const *paths, int count, int64_
                           .path_count = count,
                           .documents = spec->documents,
                           .field = spec->field,
+                          .raw = spec->raw,
                           .cut = spec->sentences ? cut_by_sentence : cut_by_encoder,
                           .cut_context = p->encoder[p->threads],
                           .notes = &p->notes};

@@ -25,6 +25,7 @@ typedef struct PrepareSpec {
     double val_fraction; /* without `val` files: hold out this fraction of the documents; 0: nothing */
     Documents documents;
     const char *field;                 /* JSON field that holds the text; NULL: "text" */
+    bool raw;                          /* see ReaderSpec */
     bool sentences;                    /* mark where sentences begin */
     int64_t file_size;                 /* maximum bytes per token file; 0: PREPARE_FILE_SIZE */
     int threads;                       /* 0: all cores */

@@ -64,10 +64,6 @@ Status reader_measure(const char *const *paths, int count, int64_t *ret_total) {
     return OK;
 }
 
-bool reader_is_plain(const char *path) {
-    return corpus_is_named(path) || path_has_suffix(path, ".txt");
-}
-
 Status reader_new(Reader **ret_reader, const ReaderSpec *spec) {
     CLEANUP(reader_freep) Reader *reader = NULL;
     TRY(mem_new(1, sizeof *reader, &reader));
@@ -90,36 +86,21 @@ int64_t reader_total(const Reader *reader) {
     return reader->total;
 }
 
-/* Whether the text begins like JSON lines whose objects have the field. */
-static bool begins_as_json(const char *text, const char *field) {
-    text += strspn(text, " \t\r\n");
-    if (*text != '{' || text[1 + strspn(text + 1, " \t")] != '"') return false;
-    size_t length = strlen(field);
-    for (const char *at = text; (at = strchr(at, '"')); at++)
-        if (!strncmp(at + 1, field, length) && at[1 + length] == '"') {
-            const char *after = at + 2 + length;
-            if (after[strspn(after, " \t")] == ':') return true;
-        }
-    return false;
-}
-
-/* Examines the first bytes of an input for what its name does not show: JSON lines (some tools write them
- * without a suffix), or an encoding other than UTF-8. The bytes are kept for the first block, except for a
- * byte-order mark. */
+/* Reads the first bytes of an input, for what its name does not show. They are kept for the first block,
+ * except for a byte-order mark. */
 static Status probe_start(Reader *reader, const char *path) {
-    enum { START = 1 << 14, MARK = 3 };
+    enum { MARK = 3 };
     size_t got = 0, skip = 0;
-    TRY(mem_grow(&reader->rest, &reader->rest_capacity, START + 1, 1));
-    size_t start = reader->spec.block < START ? reader->spec.block : START;
+    TRY(mem_grow(&reader->rest, &reader->rest_capacity, READER_START + 1, 1));
+    size_t start = reader->spec.block < READER_START ? reader->spec.block : READER_START;
     if (start < MARK) start = MARK; /* enough for a byte-order mark, even if blocks are smaller */
     TRY(input_read(reader->input, reader->rest, start, &got));
     char *text = reader->rest;
     text[got] = 0;
-    if (got >= 2 && (!memcmp(text, "\xff\xfe", 2) || !memcmp(text, "\xfe\xff", 2)))
-        return FAILED("%s: begins with a UTF-16 byte-order mark; expected UTF-8", path);
-    if (got >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) skip = 3;
-    if (!reader->json && !reader_is_plain(path))
-        reader->json = begins_as_json(text + skip, reader->spec.field ? reader->spec.field : "text");
+    if (!reader->spec.raw) {
+        if (got >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) skip = 3;
+        TRY(reader_inspect(path, reader->spec.field, text, got, &reader->json));
+    }
     memmove(text, text + skip, got - skip);
     reader->rest_size = got - skip;
     return OK;
@@ -134,7 +115,7 @@ static Status open_next(Reader *reader) {
     } else {
         TRY(input_open(&reader->input, path));
     }
-    reader->json = reader_is_json(path);
+    reader->json = false;
     TRY(probe_start(reader, path));
     reader->starts = true;
     reader->line = 1;

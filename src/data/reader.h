@@ -6,6 +6,7 @@
  *   text    a document is a file, a line, the text between blank lines, or a WikiText article
  *   .jsonl  (.ndjson) each line is an object; a document is the string in one of its fields
  * Other files, except .txt, are also read as JSON lines if they begin with an object that has that field.
+ * Files of other known formats (data/signature.h), JSON arrays and SQuAD's JSON are errors.
  * Empty documents and blank lines are skipped. A document that is a file consists of all its bytes; other
  * documents do not include their final newline.
  */
@@ -26,6 +27,7 @@ typedef size_t (*TextCut)(const void *context, const char *text, size_t size);
 
 enum {
     READER_BLOCK = 1 << 19,      /* usual bytes per block */
+    READER_START = 1 << 14,      /* bytes at the start of a file that show its format */
     READER_LINE_LIMIT = 64 << 20 /* maximum length of a JSON line, and of text without a place to cut */
 };
 
@@ -40,6 +42,7 @@ typedef struct ReaderSpec {
     int path_count;
     Documents documents;
     const char *field; /* field of JSON lines; NULL: "text" */
+    bool raw;          /* text is any bytes: files are neither checked nor read as JSON lines */
     TextCut cut;       /* NULL: text may be cut anywhere */
     const void *cut_context;
     size_t block;       /* bytes per block; 0: READER_BLOCK */
@@ -75,8 +78,12 @@ MUST_USE Status reader_next(Reader *reader, TextBlock *block, bool *ret_more);
 int64_t reader_total(const Reader *reader);
 /* Whether the file name has the suffix of JSON lines. */
 bool reader_is_json(const char *path);
-/* Whether it is never read as JSON lines, whatever it contains. */
+/* Whether JSON in it is plain text, whatever it contains. */
 bool reader_is_plain(const char *path);
+/* Examines the start of a file, READER_START bytes and a NUL: whether it has JSON lines. Fails if the file
+ * is not text, or JSON of another kind. `field` as in ReaderSpec. */
+MUST_USE Status reader_inspect(const char *path, const char *field, const char *start, size_t size,
+                               bool *ret_json);
 
 typedef struct TextPiece {
     const char *text;

@@ -10,18 +10,19 @@
 #include <zlib.h>
 
 #include "base/memory.h"
+#include "data/signature.h"
 
 enum { GZIP_WINDOW = 15 + 16, CHUNK = 1 << 28 };
 
-bool path_has_suffix(const char *path, const char *suffix) {
-    size_t length = strlen(path), wanted = strlen(suffix);
-    if (length > 3 && !strcasecmp(path + length - 3, ".gz")) length -= 3;
-    return length > wanted && !strncasecmp(path + length - wanted, suffix, wanted);
-}
-
-static bool is_gz(const char *path) {
+bool path_is_gz(const char *path) {
     size_t length = strlen(path);
     return length > 3 && !strcasecmp(path + length - 3, ".gz");
+}
+
+bool path_has_suffix(const char *path, const char *suffix) {
+    size_t length = strlen(path), wanted = strlen(suffix);
+    if (path_is_gz(path)) length -= 3;
+    return length > wanted && !strncasecmp(path + length - wanted, suffix, wanted);
 }
 
 typedef struct Inflater {
@@ -108,7 +109,7 @@ Status source_init(Source *ret_source, const char *path, size_t gz_limit) {
     TRY(file_map_init(&source.map, path));
     source.data = source.map.data;
     source.size = source.map.size;
-    if (is_gz(path) && source.size > 0) TRY(source_inflate(&source, gz_limit));
+    if (path_is_gz(path) && source.size > 0) TRY(source_inflate(&source, gz_limit));
     struct stat st = {0};
     if (source.map.data && stat(path, &st) == 0) {
         source.device = st.st_dev;
@@ -121,13 +122,17 @@ Status source_init(Source *ret_source, const char *path, size_t gz_limit) {
 }
 
 Status source_init_owned(Source *ret_source, const char *path, size_t limit) {
-    if (is_gz(path)) return source_init(ret_source, path, limit);
     CLEANUP(source_done) Source source = {0};
-    char *text = NULL;
-    TRY(str_dup(path, &source.name));
-    TRY(file_read(path, limit, &text, &source.size));
-    source.data = source.owned = (unsigned char *)text;
+    if (path_is_gz(path)) {
+        TRY(source_init(&source, path, limit));
+    } else {
+        char *text = NULL;
+        TRY(str_dup(path, &source.name));
+        TRY(file_read(path, limit, &text, &source.size));
+        source.data = source.owned = (unsigned char *)text;
+    }
     if (source.size == 0) return FAILED("%s is empty; expected data", path);
+    TRY(signature_check_text(path, source.data, source.size));
     *ret_source = source;
     source = (Source){0};
     return OK;

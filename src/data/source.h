@@ -22,8 +22,8 @@ typedef struct Source {
 
 /* Maps the file, or decompresses it up to gz_limit bytes. An empty file is an error. */
 MUST_USE Status source_init(Source *ret_source, const char *path, size_t gz_limit);
-/* Like source_init, but reads plain files into memory as well, up to `limit` bytes. For files that are parsed
- * once; later changes to the file do not matter. */
+/* Like source_init, but reads plain files into memory as well, up to `limit` bytes. For text that is parsed
+ * once: later changes to the file do not matter, and a file of another kind is an error. */
 MUST_USE Status source_init_owned(Source *ret_source, const char *path, size_t limit);
 /* Borrows `data`, which must outlive the source. */
 MUST_USE Status source_init_memory(Source *ret_source, const char *name, const void *data, size_t size);
@@ -33,6 +33,8 @@ void source_advise_random(const Source *source);
 /* Fails if the mapped file has been truncated since it was opened; accessing it would raise SIGBUS. */
 MUST_USE Status source_check(const Source *source);
 
+/* Whether `path` ends in .gz. */
+bool path_is_gz(const char *path);
 /* Whether `path` ends in `suffix`, ignoring case and a final .gz. */
 bool path_has_suffix(const char *path, const char *suffix);
 

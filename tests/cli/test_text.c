@@ -57,6 +57,33 @@ static void repeats_warnings(void **state) {
     }
 }
 
+/* Files that are not text are refused by name, with and without a tokenizer; --format bytes reads anything.
+ */
+static void refuses_other_formats(void **state) {
+    (void)state;
+    CLEANUP(mem_freep) char *text = calloc(1, 2001);
+    memset(text, 'a', 2000);
+    memcpy(text, "%PDF-1.7\n", 9);
+    put_text("book.pdf", text);
+    put_text("alpaca.json", "[{\"instruction\": \"a\", \"output\": \"b\"}]");
+    const char *const refused[][2] = {{"book.pdf", "book.pdf is a PDF document; extract its text first"},
+                                      {"alpaca.json", "alpaca.json is a JSON array; convert it"}};
+    for (int i = 0; i < 2; i++) {
+        const char *path = at(refused[i][0]), *message = refused[i][1];
+        assert_refused(1, message, "train", "--data", path, TINY, "--steps", "1");
+        assert_refused(1, message, "train", "--tokenizer", at("bpe"), "--data", path, TINY, "--steps", "1");
+        assert_refused(1, message, "prepare", "--tokenizer", at("bpe"), "--data", path, "--out", at("no"));
+        assert_refused(1, message, "prepare", "--tokenizer", "bytes", "--data", path, "--out", at("no"));
+    }
+    assert_refused(2, "book.pdf is a PDF document; 'weft info' describes", "info", at("book.pdf"));
+    assert_runs(
+        program_run("train", "--format", "bytes", "--data", at("book.pdf"), TINY, "--steps", "1", "--json"));
+    assert_runs(program_run("prepare", "--format", "bytes", "--tokenizer", "bytes", "--data", at("book.pdf"),
+                            "--out", at("pdf"), "--quiet", "--json"));
+    assert_refused(2, "use --tokenizer bytes", "prepare", "--format", "bytes", "--tokenizer", at("bpe"),
+                   "--data", at("book.pdf"), "--out", at("no"));
+}
+
 /* A text that is too short is not the cache's fault. */
 static void names_short_text(void **state) {
     (void)state;
@@ -332,6 +359,7 @@ static void described(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refuses_other_formats),
         cmocka_unit_test(repeats_warnings),
         cmocka_unit_test(names_short_text),
         cmocka_unit_test(cached),
