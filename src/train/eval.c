@@ -46,14 +46,18 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
     double start = clock_wall();
     TRY(job_evaluate(job, data, config->max_batches * config->settings.run.micro_batch, &result));
     double seconds = clock_wall() - start;
+    int64_t predicted = result.counts[LOSS_TOKEN];
     CLEANUP(json_decrefp)
-    json_t *json =
-        json_pack("{s:f, s:s, s:I, s:I, s:f, s:f}", "loss", result.loss, "task", task_name(job->task),
-                  "examples", (json_int_t)result.examples, "tokens", (json_int_t)(result.examples * job->seq),
-                  "runtime_s", seconds, "samples_per_s", (double)result.examples / seconds);
+    json_t *json = json_pack("{s:f, s:s, s:I, s:I, s:f, s:f}", "loss", result.loss, "task",
+                             task_name(job->task), "examples", (json_int_t)result.examples, "tokens",
+                             (json_int_t)(job->task == TASK_LM ? predicted : result.tokens), "runtime_s",
+                             seconds, "samples_per_s", (double)result.examples / seconds);
     if (!json) return FAILED("out of memory");
-    if (result.counts[LOSS_TOKEN])
-        json_object_set_new(json, "perplexity", json_real(exp(result.part[LOSS_TOKEN])));
+    if (predicted) json_object_set_new(json, "perplexity", json_real(exp(result.part[LOSS_TOKEN])));
+    if (job->task == TASK_LM) {
+        json_object_set_new(json, "nll", json_real(result.sum[LOSS_TOKEN]));
+        json_object_set_new(json, "accuracy", json_real(result.accuracy[LOSS_TOKEN]));
+    }
     json_t *parts = json_object();
     for (int k = 0; k < LOSS_COUNT; k++)
         if (result.counts[k])

@@ -98,6 +98,7 @@ typedef struct EvalResult {
     double accuracy[LOSS_COUNT]; /* top-1, over all labels; NAN for losses with targets */
     int64_t counts[LOSS_COUNT];
     int64_t examples;
+    int64_t tokens; /* without padding */
 } EvalResult;
 /* Evaluates the first `limit` examples (0: all). Same result on all ranks and in every layout. Collective. */
 MUST_USE Status job_evaluate(const Job *job, const Dataset *data, int64_t limit, EvalResult *ret_result);

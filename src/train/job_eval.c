@@ -32,6 +32,7 @@ typedef struct EvalRound {
     HostBatch *batch[ROUND_LIMIT];
     int count;
     int64_t stride; /* tokens between windows; 0: examples, not windows */
+    int64_t tokens; /* of this replica in all rounds, without padding */
 } EvalRound;
 
 static void eval_round_done(EvalRound *round) {
@@ -61,6 +62,7 @@ static Status fill_round(const Job *job, const Dataset *data, int64_t first, int
         else
             TRY(dataset_fill(data, (uint64_t)at, false, *batch));
         if (beyond) host_batch_blank(*batch);
+        for (int64_t b = 0; b < rows && !beyond; b++) round->tokens += (*batch)->lens[b];
     }
     return OK;
 }
@@ -83,6 +85,8 @@ static Status evaluate(const Job *job, const Dataset *data, int64_t examples, in
         TRY(runner_eval(runner, round.batch, round.count, result.sum, result.counts, hits));
     }
     TRY(end_section(job));
+    TRY(host_reduce(runner->mesh->axis[AXIS_DP], &round.tokens, 1, DT_I64, REDUCE_SUM));
+    result.tokens = round.tokens;
     int64_t terms = 0;
     for (int k = 0; k < LOSS_COUNT; k++) terms += result.counts[k];
     if (!terms) return FAILED("the data has no tokens or labels to compute a loss on");

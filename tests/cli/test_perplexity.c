@@ -17,8 +17,8 @@ static double number(const json_t *json, const char *name) {
 
 static json_t *eval(const char *model, const char *data, const char *seq, const char *stride,
                     const char *tp) {
-    Ran ran = program_run("eval", "--model", model, "--data", data, "--seq", seq, "--stride", stride,
-                          "--batch", "3", "--json", "--tp", tp);
+    Ran ran = program_run("eval", "--model", model, "--data", data, "--seq", seq, "--batch", "3", "--json",
+                          "--tp", tp, stride ? "--stride" : NULL, stride);
     if (ran.code) fail_msg("%s", ran.err);
     json_t *json = json_loads(ran.out, 0, NULL);
     ran_done(&ran);
@@ -79,6 +79,28 @@ static void test_words(void **state) {
                    at("short.txt"));
 }
 
+/* The same tokens give the same figures as a stream and as an example, padded or not. */
+static void test_example(void **state) {
+    (void)state;
+    uint16_t ids[12];
+    char line[128] = "{\"ids\": [";
+    for (int i = 0; i < 12; i++) {
+        ids[i] = (uint16_t)(7 * i % 50);
+        snprintf(line + strlen(line), sizeof line - strlen(line), "%s%d", i ? ", " : "", ids[i]);
+    }
+    strcat(line, "]}\n");
+    put_file("same.u16", ids, sizeof ids);
+    put_text("same.jsonl", line);
+    CLEANUP(json_decrefp) json_t *stream = eval(GOLDEN "/gpt2", at("same.u16"), "16", NULL, "1");
+    CLEANUP(json_decrefp) json_t *example = eval(GOLDEN "/gpt2", at("same.jsonl"), "16", NULL, "1");
+    static const char *const keys[] = {"loss", "tokens", "nll", "perplexity", "accuracy"};
+    assert_true(number(stream, "tokens") == 11);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (fabs(number(stream, keys[i]) - number(example, keys[i])) > 1e-6 * fabs(number(stream, keys[i])))
+            fail_msg("%s: %g as a stream, %g as an example", keys[i], number(stream, keys[i]),
+                     number(example, keys[i]));
+}
+
 /* The published word count of WikiText-2's test set, and the same from small blocks. */
 static void test_wikitext(void **state) {
     (void)state;
@@ -94,6 +116,6 @@ static void test_wikitext(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_windows), cmocka_unit_test(test_words),
-                                       cmocka_unit_test(test_wikitext)};
+                                       cmocka_unit_test(test_example), cmocka_unit_test(test_wikitext)};
     return cmocka_run_group_tests(tests, corpus_setup, corpus_teardown);
 }
