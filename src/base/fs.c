@@ -345,6 +345,20 @@ Status file_replace(const char *path, const void *data, size_t size) {
     return file_commit(writer);
 }
 
+Status dir_copy_files(const char *to, const char *from, const char *const *names) {
+    TRY(dir_make(to));
+    for (; *names; names++) {
+        CLEANUP(mem_freep) char *source = NULL, *target = NULL;
+        CLEANUP(file_map_done) FileMap map = {0};
+        TRY(path_join(&source, from, *names));
+        TRY(path_join(&target, to, *names));
+        if (!path_exists(source)) continue;
+        TRY(file_map_init(&map, source));
+        TRY(file_replace(target, map.data, map.size));
+    }
+    return OK;
+}
+
 Status link_replace(const char *path, const char *target) {
     CLEANUP(mem_freep) char *temporary = NULL;
     TRY(str_format(&temporary, "%s.tmp.%ld", path, (long)getpid()));

@@ -56,6 +56,9 @@ DEFINE_FREEP(FileWriter, file_writer)
 
 /* Replaces a small file through a FileWriter. */
 MUST_USE Status file_replace(const char *path, const void *data, size_t size);
+/* Copies those of the named files (NULL-terminated) that exist in `from` to the directory `to`, creating it
+ * if necessary. */
+MUST_USE Status dir_copy_files(const char *to, const char *from, const char *const *names);
 /* Points the symbolic link `path` at `target`, atomically. */
 MUST_USE Status link_replace(const char *path, const char *target);
 

@@ -257,19 +257,6 @@ static Status write_config(const char *dir, const ModelConfig *config, const Sav
     return file_commit(writer);
 }
 
-static Status copy_files(const char *dir, const char *from_dir, const char *const *names, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        CLEANUP(mem_freep) char *from = NULL, *to = NULL;
-        TRY(path_join(&from, from_dir, names[i]));
-        TRY(path_join(&to, dir, names[i]));
-        if (!path_exists(from)) continue;
-        CLEANUP(file_map_done) FileMap map = {0};
-        TRY(file_map_init(&map, from));
-        TRY(file_replace(to, map.data, map.size));
-    }
-    return OK;
-}
-
 static Status write_byte_tokenizer(const char *dir, bool bert) {
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     TRY(tokenizer_new_bytes(&tokenizer, bert));
@@ -277,14 +264,10 @@ static Status write_byte_tokenizer(const char *dir, bool bert) {
 }
 
 static Status copy_assets(const char *dir, const ModelConfig *config, const SaveOptions *options) {
-    static const char *const generation[] = {"generation_config.json"};
-    static const char *const tokenizer[] = {
-        "tokenizer.json",     "tokenizer_config.json",   "vocab.json",        "merges.txt",
-        "vocab.txt",          "special_tokens_map.json", "added_tokens.json", "tokenizer.model",
-        "chat_template.jinja"};
-    if (options->assets_dir) TRY(copy_files(dir, options->assets_dir, generation, 1));
+    static const char *const generation[] = {"generation_config.json", NULL};
+    if (options->assets_dir) TRY(dir_copy_files(dir, options->assets_dir, generation));
     const char *from = options->tokenizer_dir ? options->tokenizer_dir : options->assets_dir;
-    if (from) TRY(copy_files(dir, from, tokenizer, sizeof tokenizer / sizeof tokenizer[0]));
+    if (from) TRY(tokenizer_copy(from, dir));
     bool bert = config->family->byte_specials;
     if (!options->bytes || tokenizer_exists(dir) ||
         !tokenizer_fits(bert ? BYTE_VOCAB_BERT : BYTE_VOCAB_GPT2, config->vocab))

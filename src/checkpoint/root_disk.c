@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "checkpoint/checksums.h"
 #include "checkpoint/hf_files.h"
+#include "tokenizer/tokenizer.h"
 
 enum { NAME = 256, CHUNK = 4 << 20, LENGTH_BYTES = 8 };
 
@@ -58,13 +59,10 @@ static bool is_weights(const char *name) {
 
 /* The files that a model, a tokenizer or a checkpoint consists of. */
 static bool is_wanted(const char *name) {
-    static const char *const names[] = {
-        "config.json",    "generation_config.json",  CHECKPOINT_STATE,    HF_INDEX,
-        "tokenizer.json", "tokenizer_config.json",   "vocab.json",        "merges.txt",
-        "vocab.txt",      "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"};
+    static const char *const names[] = {"config.json", "generation_config.json", CHECKPOINT_STATE, HF_INDEX};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(name, names[i])) return true;
-    return is_weights(name);
+    return is_weights(name) || tokenizer_is_file(name);
 }
 
 /* A header that makes no sense is left to the reader on rank 0. */

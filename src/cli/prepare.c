@@ -240,6 +240,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(progress_new(&progress, stderr, "prepare", 0, 5, args->quiet));
     progress_bytes(progress);
     PrepareSpec spec = {.tokenizer = tokenizer,
+                        .tokenizer_files = strcmp(args->tokenizer, "bytes") ? args->tokenizer : NULL,
                         .paths = args->data,
                         .path_count = args->data_count,
                         .val = args->val,
@@ -313,8 +314,9 @@ const Command command_prepare = {
     .description =
         "Tokenizes a corpus of any size in bounded memory, on all cores, into token files that train and "
         "eval map into memory. Each document ends with <|endoftext|> or, for BERT vocabularies, [SEP]; "
-        "empty documents are skipped. The output does not depend on the number of threads. Token files "
-        "record their tokenizer; training with another one is an error.\n\n"
+        "empty documents are skipped. The output does not depend on the number of threads. The "
+        "tokenizer's files are kept beside the token files, for the checkpoints of runs on them; training "
+        "with another one is an error.\n\n"
         "The directory appears only when it is complete; an interrupted command leaves nothing behind.",
     .positional = POSITIONAL("data"),
     .config_size = sizeof(PrepareArgs),

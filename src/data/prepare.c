@@ -355,13 +355,26 @@ static void dir_closep(DIR **dir) {
     if (*dir) closedir(*dir);
 }
 
+/* A directory that has only files of a tokenizer is the copy beside token files. */
+static Status is_tokenizer_copy(const char *path, bool *ret_is) {
+    CLEANUP(dir_closep) DIR *dir = opendir(path);
+    if (!dir) return FAILED("%s: cannot be read: %s", path, strerror(errno));
+    *ret_is = true;
+    for (struct dirent *entry; (entry = readdir(dir));)
+        *ret_is &=
+            tokenizer_is_file(entry->d_name) || !strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..");
+    return OK;
+}
+
 static Status check_entry(const char *dir, const char *name, bool replace) {
     CLEANUP(mem_freep) char *path = NULL;
     CLEANUP(token_file_freep) TokenFile *token_file = NULL;
+    bool own = false;
     TRY(path_join(&path, dir, name));
+    if (!strcmp(name, TOKEN_FILE_TOKENIZER) && path_is_dir(path)) TRY(is_tokenizer_copy(path, &own));
     CLEANUP(status_freep)
-    Status status = path_has_token_files(path) ? token_file_open(&token_file, path) : OK;
-    if (!token_file && !status)
+    Status status = !own && path_has_token_files(path) ? token_file_open(&token_file, path) : OK;
+    if (!own && !token_file && !status)
         return USAGE("%s: contains %s, which is not a token file; choose another {out}", dir, name);
     if (!replace)
         return USAGE(
@@ -380,6 +393,17 @@ Status prepare_check(const char *path, bool replace) {
     return OK;
 }
 
+/* A file may have been named whose directory is another tokenizer's; there is no copy then. */
+static Status copy_tokenizer(const PrepareSpec *spec, const char *dir) {
+    CLEANUP(mem_freep) char *path = NULL;
+    TRY(path_join(&path, dir, TOKEN_FILE_TOKENIZER));
+    TRY(tokenizer_copy(spec->tokenizer_files, path));
+    CLEANUP(tokenizer_freep) Tokenizer *copy = NULL;
+    CLEANUP(status_freep) Status loaded = tokenizer_load(&copy, path);
+    TokenizerId asked = tokenizer_id(spec->tokenizer), found = copy ? tokenizer_id(copy) : asked;
+    return loaded || !tokenizer_id_same(&asked, &found) ? dir_remove(path) : OK;
+}
+
 Status prepare_dir(const PrepareSpec *spec, const char *dir, bool replace, PrepareResult *ret_result) {
     CLEANUP(staging_done) StagingDir staging = STAGING_NONE;
     CLEANUP(prepare_result_done) PrepareResult result = {0};
@@ -389,6 +413,7 @@ Status prepare_dir(const PrepareSpec *spec, const char *dir, bool replace, Prepa
     if (spec->val_count) TRY(reader_measure(spec->val, spec->val_count, &total));
     TRY(staging_make(&staging, dir));
     TRY(fill_dir(spec, staging.path, staging.target, &result));
+    if (spec->tokenizer_files) TRY(copy_tokenizer(spec, staging.path));
     TRY(prepare_check(staging.target, replace));
     TRY(staging_commit(&staging, replace && path_has_token_files(staging.target)));
     *ret_result = result;

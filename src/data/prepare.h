@@ -18,6 +18,7 @@
 
 typedef struct PrepareSpec {
     const Tokenizer *tokenizer;
+    const char *tokenizer_files; /* where they are, for a copy beside the token files; NULL: no copy */
     const char *const *paths;
     int path_count;
     const char *const *val; /* input files of the "val" set */
@@ -49,9 +50,10 @@ MUST_USE Status prepare_notes(const PrepareResult *result, void (*tell)(void *co
                               void *context);
 
 /* Fails unless token files may be written to `dir`: it must be absent or empty or, with `replace`, contain
- * only token files. */
+ * only what prepare_dir writes. */
 MUST_USE Status prepare_check(const char *dir, bool replace);
-/* Creates the directory with the sets "train" and "val". It appears complete or not at all. */
+/* Creates the directory with the sets "train" and "val" and the tokenizer's files. It appears complete or not
+ * at all. */
 MUST_USE Status prepare_dir(const PrepareSpec *spec, const char *dir, bool replace,
                             PrepareResult *ret_result);
 

@@ -100,6 +100,9 @@ bool path_has_token_files(const char *path);
 MUST_USE Status token_file_list_dir(TokenFileList *list, const char *dir, const char *name);
 /* Appends what a path among the data files stands for: the file itself, or the "train" set of a directory. */
 MUST_USE Status token_file_list_add(TokenFileList *list, const char *path);
+/* Where weft prepare keeps a copy of the tokenizer: this directory beside a token file. */
+#define TOKEN_FILE_TOKENIZER "tokenizer"
+MUST_USE Status token_file_tokenizer(const char *path, char **ret_dir);
 
 /* Writes a set of token files. A file gets its final name once it is complete; the set is complete after
  * token_file_set_finish. */

@@ -314,3 +314,8 @@ Status token_file_list_add(TokenFileList *list, const char *path) {
     TRY(str_dup(path, &copy));
     return list_take(list, &copy);
 }
+
+Status token_file_tokenizer(const char *path, char **ret_dir) {
+    const char *slash = strrchr(path, '/');
+    return str_format(ret_dir, "%.*s" TOKEN_FILE_TOKENIZER, slash ? (int)(slash + 1 - path) : 0, path);
+}

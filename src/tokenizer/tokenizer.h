@@ -59,6 +59,12 @@ MUST_USE Status tokenizer_load(Tokenizer **ret_tokenizer, const char *path);
 bool tokenizer_exists(const char *dir);
 /* Whether they are those of the byte vocabulary. */
 bool tokenizer_is_bytes(const char *dir);
+/* The directory of a tokenizer that is named by it or by one of its files. */
+MUST_USE Status tokenizer_dir(const char *path, char **ret_dir);
+/* Copies a tokenizer's files, unchanged, into the directory `to`, creating it if necessary. */
+MUST_USE Status tokenizer_copy(const char *from, const char *to);
+/* Whether it is the name of such a file. */
+bool tokenizer_is_file(const char *name);
 /* The byte vocabulary: 256 bytes, then BYTE_END; with `bert`, the other special tokens above as well. */
 MUST_USE Status tokenizer_new_bytes(Tokenizer **ret_tokenizer, bool bert);
 void tokenizer_free(Tokenizer *tokenizer);

@@ -31,14 +31,6 @@ static Status load_tokenizer(Job *job, const char *path) {
     return OK;
 }
 
-/* The setting may name one of the tokenizer's files; checkpoints copy from its directory. */
-static Status find_tokenizer_dir(Job *job, const char *path) {
-    if (path_is_dir(path)) return str_dup(path, &job->tokenizer_dir);
-    const char *slash = strrchr(path, '/');
-    if (!slash) return str_dup(".", &job->tokenizer_dir);
-    return str_format(&job->tokenizer_dir, "%.*s", slash == path ? 1 : (int)(slash - path), path);
-}
-
 /* A requested tokenizer must equal the checkpoint's, if the checkpoint has one. */
 static Status check_same_tokenizer(const Job *job) {
     return has_own_tokenizer(job) ? tokenizer_id_check(&job->tokens, job->tokenizer_name, job->model_dir)
@@ -118,11 +110,17 @@ static Status common_format(const Job *job, const char *const *paths, int count,
     return OK;
 }
 
-/* Takes the tokenizer's identity from the header of a token file. */
-static Status read_tokenizer_id(Job *job, const char *path) {
+/* The tokenizer that weft prepare has put beside the token files, or only its identity. */
+static Status find_prepared_tokenizer(Job *job, const char *path) {
     CLEANUP(token_file_list_done) TokenFileList list = {0};
     CLEANUP(token_file_freep) TokenFile *token_file = NULL;
+    CLEANUP(mem_freep) char *dir = NULL;
     TRY(token_file_list_add(&list, path));
+    TRY(token_file_tokenizer(list.path[0], &dir));
+    if (!wants_bytes(job) && tokenizer_exists(dir)) {
+        TRY(load_tokenizer(job, dir));
+        return tokenizer_dir(dir, &job->tokenizer_dir);
+    }
     TRY(token_file_open(&token_file, list.path[0]));
     TRY(str_dup(list.path[0], &job->tokenizer_name));
     job->tokens = token_file_info(token_file)->tokenizer;
@@ -153,7 +151,7 @@ Status job_resolve_data(Job *job) {
     job->squad_task = !strcmp(job->settings.model.task, "squad");
     if (data->text.tokenizer && !wants_bytes(job)) {
         TRY(load_tokenizer(job, data->text.tokenizer));
-        TRY(find_tokenizer_dir(job, data->text.tokenizer));
+        TRY(tokenizer_dir(data->text.tokenizer, &job->tokenizer_dir));
         TRY(check_same_tokenizer(job));
     }
     TRY(common_format(job, data->files, data->files_count, &format));
@@ -162,7 +160,7 @@ Status job_resolve_data(Job *job) {
     if (tokenized && !job->tokenizer && !wants_bytes(job) && has_own_tokenizer(job))
         TRY(load_tokenizer(job, job->model_dir));
     if (format == FORMAT_TOKENS && !job->tokens_known && data->files_count)
-        TRY(read_tokenizer_id(job, data->files[0]));
+        TRY(find_prepared_tokenizer(job, data->files[0]));
     TRY(check_bytes(job, format));
     job->bytes = job->tokens_known ? job->tokens.kind == TOKENIZER_BYTES : format == FORMAT_BYTES || texts;
     return OK;

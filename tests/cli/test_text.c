@@ -133,6 +133,31 @@ static void cached(void **state) {
     assert_true(changed != found);
 }
 
+/* weft prepare keeps the tokenizer beside the tokens, so a model trained on them needs no other. */
+static void keeps_tokenizer(void **state) {
+    (void)state;
+#define PREPARE "prepare", "--tokenizer", at("bpe"), "--data", at("text.txt"), "--out", at("kept"), "--quiet"
+    assert_runs(program_run(PREPARE, "--json"));
+    assert_true(path_exists(at("kept/tokenizer/vocab.json")));
+    const char *const data[] = {at("kept"), at("kept/train-00000.tokens")};
+    const char *const runs[] = {at("kept-run"), at("kept-run2")};
+    for (int i = 0; i < 2; i++) {
+        assert_runs(program_run("train", "--data", data[i], TINY, "--steps", "2", "--out", runs[i], "--quiet",
+                                "--json"));
+        Ran ran =
+            program_run("generate", runs[i], "--prompt", "the", "--max-tokens", "3", "--greedy", "--json");
+        if (ran.code) fail_msg("%s", ran.err);
+        ran_done(&ran);
+    }
+    assert_runs(program_run("train", "--data", at("kept"), "--val", at("val.txt"), TINY, "--steps", "2",
+                            "--quiet", "--json"));
+    assert_refused(2, "was prepared with a different tokenizer", "train", "--tokenizer", at("other"),
+                   "--data", at("kept"), TINY, "--steps", "2");
+    assert_runs(program_run(PREPARE, "--json", "--overwrite"));
+    put_text("kept/tokenizer/notes", "mine");
+    assert_refused(2, "contains tokenizer, which is not a token file", PREPARE, "--overwrite");
+}
+
 /* Text, token files and JSON lines with the same documents give the same loss. */
 static void same_from_every_format(void **state) {
     (void)state;
@@ -315,6 +340,7 @@ static void refusals(void **state) {
                    at("wide"), "--data", at("text.txt"), SHAPE, "--quiet");
     assert_refused(2, "cannot be combined with the tokenizer", "train", "--format", "bytes", "--tokenizer",
                    at("bpe"), "--data", at("text.txt"), TINY, "--quiet");
+    assert_ok(dir_remove(at("other-shards/tokenizer")));
     assert_refused(2, "their tokenizer (bpe, 261 tokens, ", "train", "--data", at("other-shards"), "--val",
                    at("text.jsonl"), TINY, "--quiet");
     assert_refused(1, "no-such-place", "train", "--tokenizer", at("no-such-place"), "--data", at("text.txt"),
@@ -359,6 +385,7 @@ static void described(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keeps_tokenizer),
         cmocka_unit_test(refuses_other_formats),
         cmocka_unit_test(repeats_warnings),
         cmocka_unit_test(names_short_text),
