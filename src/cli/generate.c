@@ -2,7 +2,10 @@
  *
  * Prompts are text, if the model's tokenizer is known, or token ids. A single continuation is printed as it
  * is generated; several are printed one after another at the end. */
+#include <poll.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/format.h"
 #include "base/memory.h"
@@ -39,7 +42,7 @@ static const Option prompt_options[] = {
      .help = "Token ids to continue."},
     {OPT_FLAG("interactive", GenerateConfig, interactive), .letter = 'i',
      .help = "Read prompts from the terminal. Each line continues the text so far; an empty line lets the model "
-             "continue, and /new starts over. Ctrl-C stops a continuation, Ctrl-D exits."},
+             "continue, /new starts over, and /help lists the commands. Ctrl-C stops a continuation, Ctrl-D exits."},
     {OPT_FLAG("add-special-tokens", GenerateConfig, add_special), .fallback = "on",
      .help = "Do not add the special tokens of the tokenizer's post-processor to text prompts."},
 };
@@ -224,6 +227,22 @@ static GenerateSpec make_spec(const GenerateConfig *config, const PromptList *li
     return spec;
 }
 
+/* Whether standard input is a file or a pipe with data that nothing reads. */
+static bool input_waits(void) {
+    struct pollfd poll_for = {.fd = STDIN_FILENO, .events = POLLIN};
+    struct stat st;
+    if (fstat(STDIN_FILENO, &st) != 0) return false;
+    if (S_ISREG(st.st_mode)) return lseek(STDIN_FILENO, 0, SEEK_CUR) < st.st_size;
+    bool pipe = S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode);
+    return pipe && poll(&poll_for, 1, 0) == 1 && poll_for.revents & POLLIN;
+}
+
+/* Input that never ends must not be waited for, so it is a prompt only on request. */
+static void warn_input(const GenerateConfig *config, const PromptList *list) {
+    if (list->stdin_used || config->interactive || !input_waits()) return;
+    fprintf(stderr, "weft: warning: standard input is not read; use --prompt - to continue its text\n");
+}
+
 static void warn_unused(const LoadReport *report, const char *model) {
     if (!report->unexpected_count) return;
     fprintf(stderr, "weft: warning: %s: ignored %zu tensor%s that the model does not use, such as %s\n",
@@ -329,6 +348,7 @@ static Status run(Invocation *call, void *options, json_t **ret_result) {
     engine->device->advice = "a smaller {batch} or {max-tokens}, or {kv} int8";
     device_allow_tf32(engine->device, precision.tf32);
     warn_unused(&engine->report, config->model);
+    warn_input(config, &list);
     if (config->interactive) return run_chat(config, engine, &spec, tokenizer, &stops, prompts > 0);
     return run_prompts(call, engine, spec, tokenizer, &stops, ret_result);
 }

@@ -151,6 +151,48 @@ static Status take_turn(Chat *chat) {
                       (size_t)(sample->count - sample->prompt_count));
 }
 
+/* ---- commands ---- */
+
+typedef enum { COMMAND_NONE, COMMAND_NEW, COMMAND_HELP, COMMAND_EXIT, COMMAND_UNKNOWN } ChatCommand;
+
+static const struct {
+    const char *name;
+    ChatCommand command;
+} commands[] = {{"/new", COMMAND_NEW},
+                {"/help", COMMAND_HELP},
+                {"/exit", COMMAND_EXIT},
+                {"/quit", COMMAND_EXIT},
+                {"/bye", COMMAND_EXIT}};
+
+/* A slash and a word begin a command; "/usr/bin" and a comment in C do not. */
+static ChatCommand command_of(const char *line, size_t size) {
+    size_t word = 1;
+    if (size < 2 || line[0] != '/') return COMMAND_NONE;
+    while (word < size && line[word] >= 'a' && line[word] <= 'z') word++;
+    if (word == 1 || (word < size && line[word] != ' ')) return COMMAND_NONE;
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (word == size && strlen(commands[i].name) == size && !memcmp(commands[i].name, line, size))
+            return commands[i].command;
+    return COMMAND_UNKNOWN;
+}
+
+/* Commands are answered on standard error: standard output has the model's text only. */
+static void run_command(Chat *chat, ChatCommand command, const char *line, size_t size) {
+    if (command == COMMAND_NEW) chat->text.count = 0;
+    if (command == COMMAND_UNKNOWN)
+        fprintf(stderr,
+                "weft: unknown command %.*s; type /help for the commands, or a space first for text that "
+                "begins with a slash\n",
+                size < 64 ? (int)size : 64, line);
+    if (command == COMMAND_HELP)
+        fputs("A line continues the text so far; an empty line lets the model continue.\n"
+              "  /new    start over\n"
+              "  /help   show this\n"
+              "  /exit   exit, like Ctrl-D\n"
+              "Ctrl-C stops a continuation.\n",
+              stderr);
+}
+
 Status chat_run(const ChatSpec *spec) {
     CLEANUP(chat_done) Chat chat = {.spec = spec, .terminal = isatty(STDIN_FILENO)};
     TRY(encoder_new(&chat.encoder, spec->tokenizer, NULL));
@@ -163,8 +205,10 @@ Status chat_run(const ChatSpec *spec) {
     const char *line;
     size_t size;
     for (next_line(&chat, &line, &size); line; next_line(&chat, &line, &size)) {
-        if (size == 4 && !memcmp(line, "/new", 4)) {
-            chat.text.count = 0;
+        ChatCommand command = command_of(line, size);
+        if (command == COMMAND_EXIT) break;
+        if (command != COMMAND_NONE) {
+            run_command(&chat, command, line, size);
             continue;
         }
         TRY(append_line(&chat, line, size));

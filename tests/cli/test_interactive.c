@@ -111,6 +111,17 @@ static void reads_a_pipe(void **state) {
     assert_string_equal(ran.out, " the model what to say\n\nThe first line tells the model what to say\n"
                                  " tells the model what to say\n");
     ran_done(&ran);
+    ran = shell("printf '/help\\n/set seed 1\\n/new\\nThe first line tells\\n/exit\\nThe first line' | $WEFT "
+                "generate -i --model run --threads 1 --greedy --ignore-end --stop .");
+    assert_int_equal(ran.code, 0);
+    assert_string_equal(ran.out, " the model what to say\n");
+    assert_contains(ran.err, "/new    start over");
+    assert_contains(ran.err, "unknown command /set seed 1; type /help");
+    ran_done(&ran);
+    ran = shell("printf '/usr/bin' | $WEFT generate -i --model run --greedy --max-tokens 1");
+    assert_null(strstr(ran.err, "unknown command"));
+    assert_true(strlen(ran.out) > 1);
+    ran_done(&ran);
     ran = shell("$WEFT generate --interactive --prompt 'The first line tells' --model run --greedy --stop . "
                 "</dev/null");
     assert_int_equal(ran.code, 0);
@@ -138,11 +149,33 @@ static void refuses_other_modes(void **state) {
     }
 }
 
+/* Input that no option reads is not ignored without a word. */
+static void names_unread_input(void **state) {
+    (void)state;
+    static const struct {
+        const char *line;
+        bool warned;
+    } cases[] = {{"<text.txt", true},
+                 {"--prompt a <text.txt", true},
+                 {"--prompt - <text.txt", false},
+                 {"</dev/null", false}};
+    for (int i = 0; i < 4; i++) {
+        char line[256];
+        snprintf(line, sizeof line, "$WEFT generate --model run --threads 1 --max-tokens 1 %s",
+                 cases[i].line);
+        Ran ran = shell(line);
+        assert_int_equal(ran.code, 0);
+        assert_int_equal(strstr(ran.err, "standard input is not read; use --prompt -") != NULL,
+                         cases[i].warned);
+        ran_done(&ran);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_continued), cmocka_unit_test(lines_are_edited),
         cmocka_unit_test(interrupts),          cmocka_unit_test(reads_a_pipe),
-        cmocka_unit_test(refuses_other_modes),
+        cmocka_unit_test(names_unread_input),  cmocka_unit_test(refuses_other_modes),
     };
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }
