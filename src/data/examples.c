@@ -33,12 +33,12 @@ void example_set_done(ExampleSet *set) {
     *set = (ExampleSet){0};
 }
 
-/* Appends a text's tokens to the pool, at most as many as fit in a sequence. */
-static Status put_text(Reading *reading, const char *text, size_t size, int32_t *ret_count) {
+/* Appends a text's tokens to the pool, at most as many as fit in a sequence; *ret_all is their number. */
+static Status put_text(Reading *reading, const char *text, size_t size, int32_t *ret_count, size_t *ret_all) {
     ExampleSet *set = reading->set;
     reading->tokens.count = 0;
     TRY(encoder_add(reading->encoder, text, size, &reading->tokens));
-    size_t count = reading->tokens.count;
+    size_t count = *ret_all = reading->tokens.count;
     if (count > (size_t)reading->spec->seq) count = (size_t)reading->spec->seq;
     TRY(mem_grow(&set->pool, &set->pool_capacity, set->used + count, sizeof *set->pool));
     if (count) memcpy(set->pool + set->used, reading->tokens.ids, count * sizeof *set->pool);
@@ -47,12 +47,26 @@ static Status put_text(Reading *reading, const char *text, size_t size, int32_t 
     return OK;
 }
 
+/* A record whose texts are empty still has its special tokens, as in transformers. */
+static bool is_unusable(const Reading *reading, const Example *example) {
+    const ExampleSet *set = reading->set;
+    if (reading->spec->format != FORMAT_RECORDS)
+        return example->first == 0 || (example->paired && example->second == 0);
+    const TokenTemplate *tpl = example->paired ? &set->pair : &set->single;
+    return token_template_length(tpl, example->first, example->second) == 0;
+}
+
 static Status put_example(Reading *reading, TableField first, TableField second, int32_t label) {
     ExampleSet *set = reading->set;
-    Example example = {.at = set->used, .label = label};
-    TRY(put_text(reading, first.text, first.size, &example.first));
-    if (second.text) TRY(put_text(reading, second.text, second.size, &example.second));
-    if (example.first == 0 || (second.text && example.second == 0)) {
+    Example example = {.at = set->used, .label = label, .paired = second.text != NULL};
+    size_t first_all = 0, second_all = 0;
+    TRY(put_text(reading, first.text, first.size, &example.first, &first_all));
+    if (example.paired) TRY(put_text(reading, second.text, second.size, &example.second, &second_all));
+    if (first_all > second_all && example.first == example.second) { /* it stays the longer one */
+        example.second--;
+        set->used--;
+    }
+    if (is_unusable(reading, &example)) {
         set->used = example.at;
         set->empty++;
         return OK;
@@ -177,10 +191,11 @@ Status example_set_text(const ExampleSet *set, char **ret_text) {
 
 int64_t example_fill(const ExampleSet *set, const Example *first, const Example *second, int64_t T,
                      int32_t *tokens, int32_t *types) {
-    const TokenTemplate *tpl = second->second ? &set->pair : &set->single;
+    const TokenTemplate *tpl = second->paired ? &set->pair : &set->single;
     int64_t a = first->first, b = second->second, space = T - token_template_special(tpl);
+    bool longer = a > b; /* the first text, which then keeps the odd token */
     while (a + b > space)
-        if (a >= b)
+        if (longer ? a > b : a >= b)
             a--;
         else
             b--;

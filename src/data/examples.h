@@ -14,8 +14,9 @@
 
 typedef struct Example {
     size_t at;             /* offset in the pool of its tokens, followed by those of the second text */
-    int32_t first, second; /* numbers of tokens; second is 0 without a second text */
+    int32_t first, second; /* numbers of tokens */
     int32_t label;
+    bool paired; /* there is a second text */
 } Example;
 
 typedef struct ExampleSet {
@@ -26,7 +27,7 @@ typedef struct ExampleSet {
     int32_t *pool;
     size_t used, pool_capacity;
     TokenTemplate single, pair;
-    int64_t empty; /* rows skipped because a text has no tokens */
+    int64_t empty; /* rows skipped because a text has no tokens; records only if nothing else has, either */
     CornellCounts cornell;
 } ExampleSet;
 
@@ -38,7 +39,7 @@ MUST_USE Status example_set_text(const ExampleSet *set, char **ret_text);
 
 /* Writes a sequence to `tokens` and `types`, truncated to T: the first text of one example and the second
  * text, if any, of another, with special tokens; returns the length. The longer of two texts is truncated
- * first. */
+ * first, as transformers does ("longest_first"). */
 int64_t example_fill(const ExampleSet *set, const Example *first, const Example *second, int64_t T,
                      int32_t *tokens, int32_t *types);
 /* A random example in [begin, begin + size) other than `index`. A few draws try to find one with a different

@@ -138,17 +138,21 @@ static void test_records(void **state) {
     assert_ok(host_batch_new(&batch, 2, T));
     open_rows(files, "r.csv", "text,label\ngood,pos\n,neg\n\"a text that is longer than it may be\",2\n",
               FORMAT_RECORDS, tokenizer, &data);
-    assert_int_equal(dataset_count(data), 2);
+    assert_int_equal(dataset_count(data), 3);
     assert_ok(dataset_fill(data, 0, false, batch));
     assert_string_equal(row_text(batch, 0, text), "<good|..................");
-    assert_string_equal(row_text(batch, 1, text), "<a text that is longer |");
+    assert_string_equal(row_text(batch, 1, text), "<|......................");
     assert_int_equal(batch->classes[0], 1);
-    assert_int_equal(batch->classes[1], 2);
+    assert_int_equal(batch->classes[1], 0);
     assert_int_equal(batch->lens[0], 6);
+    assert_int_equal(batch->lens[1], 2);
     assert_int_equal(batch->loss_count[LOSS_CLASSIFY], 2);
+    assert_ok(dataset_fill(data, 2, false, batch));
+    assert_string_equal(row_text(batch, 0, text), "<a text that is longer |");
+    assert_int_equal(batch->classes[0], 2);
     CLEANUP(mem_freep) char *warning = NULL;
     assert_ok(dataset_warning(data, &warning));
-    assert_non_null(strstr(warning, "skipped 1 row whose text has no tokens"));
+    assert_null(warning);
     open_rows(files, "p.tsv", "text\tlabel\tother\ngood\tso\tbad\nlong text here\tneg\tand another one\n",
               FORMAT_RECORDS, tokenizer, &two);
     assert_ok(dataset_fill(two, 0, false, batch));
@@ -158,6 +162,38 @@ static void test_records(void **state) {
     assert_int_equal(batch->types[6], 1);
     assert_int_equal(batch->types[9], 1);
     assert_int_equal(batch->types[10], 0);
+}
+
+/* How many tokens of two texts remain, as the package tokenizers truncates them; T is 24, 21 of it text. */
+static void test_truncation(void **state) {
+    static const int cases[][4] = {{22, 23, 10, 11}, {23, 22, 11, 10}, {22, 22, 10, 11}, {40, 30, 11, 10},
+                                   {30, 40, 10, 11}, {20, 2, 19, 2},   {2, 20, 2, 19},   {0, 30, 0, 21},
+                                   {30, 0, 21, 0},   {1, 30, 1, 20},   {30, 1, 20, 1},   {0, 0, 0, 0}};
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+    assert_ok(tokenizer_new_bytes(&tokenizer, true));
+    assert_ok(host_batch_new(&batch, 1, T));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CLEANUP(dataset_freep) Dataset *data = NULL;
+        char rows[160] = "text\tother\tlabel\n", expected[T + 1], text[T + 1];
+        size_t at = strlen(rows);
+        const int *n = cases[i];
+        memset(rows + at, 'a', (size_t)n[0]);
+        rows[at + (size_t)n[0]] = '\t';
+        memset(rows + at + n[0] + 1, 'b', (size_t)n[1]);
+        strcpy(rows + at + n[0] + 1 + n[1], "\tpos\n");
+        open_rows(*state, "t.tsv", rows, FORMAT_RECORDS, tokenizer, &data);
+        assert_ok(dataset_fill(data, 0, false, batch));
+        memset(expected, '.', T);
+        expected[T] = 0;
+        expected[0] = '<';
+        memset(expected + 1, 'a', (size_t)n[2]);
+        expected[1 + n[2]] = '|';
+        memset(expected + 2 + n[2], 'b', (size_t)n[3]);
+        expected[2 + n[2] + n[3]] = '|';
+        assert_string_equal(row_text(batch, 0, text), expected);
+        assert_int_equal(batch->lens[0], 3 + n[2] + n[3]);
+    }
 }
 
 static void test_pairs(void **state) {
@@ -272,9 +308,9 @@ static void test_wrong(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cornell), cmocka_unit_test(count_pairs),
-                                       cmocka_unit_test(test_written), cmocka_unit_test(test_records),
-                                       cmocka_unit_test(test_pairs),   cmocka_unit_test(test_post_processor),
-                                       cmocka_unit_test(test_wrong)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cornell),        cmocka_unit_test(count_pairs),
+                                       cmocka_unit_test(test_written),        cmocka_unit_test(test_records),
+                                       cmocka_unit_test(test_truncation),     cmocka_unit_test(test_pairs),
+                                       cmocka_unit_test(test_post_processor), cmocka_unit_test(test_wrong)};
     return cmocka_run_group_tests(tests, files_setup, files_teardown);
 }

@@ -41,9 +41,9 @@ static const char *const names_abc[] = {"a", "b", "c"};
 static void test_regression(void **state) {
     CLEANUP(tokenizer_freep) Tokenizer *bytes = NULL;
     assert_ok(tokenizer_new_bytes(&bytes, true));
-    /* The second row has no tokens and is skipped. */
+    /* The second row has special tokens only. */
     assert_targets(*state, "a.csv", "text,label\nx,2.5\n,9\ny, -1e1 \n", "label", bytes, PROBLEM_REGRESSION,
-                   1, NULL, (const float[]){2.5f, -10}, 2);
+                   1, NULL, (const float[]){2.5f, 9, -10}, 3);
     const float pairs[] = {0.5f, -1, 3, 4};
     assert_targets(*state, "b.csv", "y,text,x\n-1,t,0.5\n4,t,3\n", "x,y", bytes, PROBLEM_REGRESSION, 2, NULL,
                    pairs, 2);
