@@ -1,8 +1,9 @@
 /* The fields of Hugging Face's TrainingArguments, as its example scripts read them from a JSON file, and the
  * scripts' own arguments for model and data.
  *
- * A field that is absent keeps weft's default, with one exception: a file that names the schedule or the
- * warm-up has no warm-up unless it asks for one. */
+ * A field that is absent keeps weft's default, with one exception: a file that names the learning rate, the
+ * schedule or the warm-up has transformers' schedule, which is linear, without warm-up and counts from 0
+ * unless the file asks for something else. */
 #include <string.h>
 
 #include "base/fs.h"
@@ -13,6 +14,10 @@ enum { INCLUDED_LIMIT = 16 << 20 };
 
 static const json_t *field(const Invocation *call, const char *name) {
     return json_object_get(call->file, name);
+}
+
+static bool names(const Invocation *call, const char *name) {
+    return field(call, name) && !json_is_null(field(call, name));
 }
 
 static bool is_text(const json_t *value, const char *text) {
@@ -75,6 +80,10 @@ static Status take_min_rate(Invocation *call, const Key *key, json_t *value) {
         return key_must_be(call, key->path, "a number from 0 to 1");
     call->min_lr_ratio = rate;
     return OK;
+}
+
+static Status take_cycles(Invocation *call, const Key *key, json_t *value) {
+    return json_number_value(value) == 0.5 ? OK : key_must_be(call, key->path, "0.5, half a cosine");
 }
 
 static Status take_resume(Invocation *call, const Key *key, json_t *value) {
@@ -184,6 +193,8 @@ static const Key keys[] = {
     TAKE("lr_scheduler_kwargs.min_lr_ratio", "min-lr", take_min_rate),
     SET("lr_scheduler_kwargs.num_decay_steps", "decay-steps"),
     SET("lr_scheduler_kwargs.decay_type", "decay-type"),
+    TAKE("lr_scheduler_kwargs.num_cycles", "schedule", take_cycles),
+    OFF("lr_scheduler_kwargs.num_stable_steps", "the decay ends with the run; set num_decay_steps"),
     LATER("warmup_steps", "warmup"),
     LATER("warmup_ratio", "warmup"),
     TAKE("logging_steps", "log-every", take_logging),
@@ -273,8 +284,6 @@ static const char *const unused[] = {
     "logging_dir",
     "logging_first_step",
     "logging_nan_inf_filter",
-    "lr_scheduler_kwargs.num_cycles",
-    "lr_scheduler_kwargs.num_stable_steps",
     "metric_for_best_model",
     "mp_parameters",
     "optim_args",
@@ -335,16 +344,38 @@ static Status finish_length(Invocation *call) {
     return configfile_set(call, "epochs", "num_train_epochs", (json_t *)(uintptr_t)epochs);
 }
 
+static bool set_by_file(const Invocation *call, const char *option) {
+    const Slot *slot = invocation_slot(call, option);
+    return slot && slot->file_key;
+}
+
+/* The schedule is transformers', with its defaults, if the file names a part of it, or names the learning
+ * rate and has no schedule in weft's or DeepSpeed's keys. */
+static Status finish_schedule(Invocation *call, bool *ret_theirs) {
+    bool type = names(call, "lr_scheduler_type");
+    bool named = type || names(call, "warmup_steps") || names(call, "warmup_ratio");
+    bool others = set_by_file(call, "schedule") && !type;
+    bool own = set_by_file(call, "warmup") || set_by_file(call, "warmup-ratio");
+    *ret_theirs = named || (names(call, "learning_rate") && !others && !own);
+    if (!*ret_theirs || others || set_by_file(call, "schedule-from-zero")) return OK;
+    if (is_text(field(call, "lr_scheduler_type"), "warmup_stable_decay") && !set_by_file(call, "decay-type"))
+        TRY(key_set_text(call, "decay-type", "lr_scheduler_type", "cosine"));
+    if (!type) TRY(key_set_text(call, "schedule", "lr_scheduler_type", "linear"));
+    return configfile_set(call, "schedule-from-zero", "lr_scheduler_type", json_true());
+}
+
 static Status finish_warmup(Invocation *call) {
     const json_t *type = field(call, "lr_scheduler_type"), *steps = field(call, "warmup_steps"),
                  *ratio = field(call, "warmup_ratio");
     double count = json_number_value(steps), fraction = json_number_value(ratio);
+    bool theirs = false;
     if (count > 0 && count < 1) fraction = count, count = 0;
     if (fraction < 0 || fraction > 1) return key_must_be(call, "warmup_ratio", "a number from 0 to 1");
-    if (!type && !steps && !ratio) return OK;
+    TRY(finish_schedule(call, &theirs));
+    if (!theirs) return OK;
     if (is_text(type, "constant")) return set_number(call, "warmup", "lr_scheduler_type", 0);
     if (count == 0 && fraction > 0) return set_number(call, "warmup-ratio", "warmup_ratio", fraction);
-    return set_number(call, "warmup", steps ? "warmup_steps" : "lr_scheduler_type", count);
+    return set_number(call, "warmup", count > 0 ? "warmup_steps" : "lr_scheduler_type", count);
 }
 
 /* "no", "steps" or "epoch", and the number of steps. */

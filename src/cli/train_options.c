@@ -150,6 +150,9 @@ static const Option training_table[] = {
     {OPT_CHOICE("schedule", Settings, training.schedule, "NAME", schedule_choices), .fallback = "cosine",
      .help = "Learning rate after warm-up: decay by a cosine or linearly, a constant rate, or a constant rate "
              "until the last --decay-steps (wsd: warm-up, stable, decay)."},
+    {OPT_FLAG("schedule-from-zero", Settings, training.from_zero), .shown = "with TrainingArguments",
+     .help = "Count the schedule's steps from 0, as transformers does: each step has the rate of the step before, and "
+             "with --warmup the first has 0."},
     {OPT_INT("decay-steps", Settings, training.decay_steps), .fallback = "-1", AT_LEAST(0),
      .shown = "a tenth of the steps", .help = "With --schedule wsd, steps of the decay at the end of the run."},
     {OPT_CHOICE("decay-type", Settings, training.decay_type, "NAME", decay_choices), .fallback = "linear",

@@ -50,8 +50,9 @@ Status lr_parse_decay(const char *name, LrDecay *ret_type) {
 }
 
 static double warmup_factor(const LrSchedule *schedule, int64_t step) {
-    if (schedule->warmup < 2) return 1;
-    if (schedule->warmup_type == WARMUP_LOG) return log((double)step) / log((double)schedule->warmup);
+    bool is_log = schedule->warmup_type == WARMUP_LOG;
+    if (schedule->warmup < 1 + is_log) return 1;
+    if (is_log) return step < 1 ? 0 : log((double)step) / log((double)schedule->warmup);
     return (double)step / (double)schedule->warmup;
 }
 
@@ -62,15 +63,15 @@ static double decay_factor(LrDecay type, double done) {
 }
 
 double lr_at(const LrSchedule *schedule, int64_t step) {
-    if (step <= schedule->warmup) return schedule->peak * warmup_factor(schedule, step);
-    if (schedule->kind == LR_CONSTANT) return schedule->peak;
-    int64_t start = schedule->kind == LR_WSD ? schedule->steps - schedule->decay : schedule->warmup;
-    if (step <= start) return schedule->peak;
-    int64_t past = step - start, length = schedule->steps + 1 - start;
+    bool wsd = schedule->kind == LR_WSD;
+    double peak = schedule->peak, first = wsd && schedule->from_zero ? schedule->floor : 0;
+    step -= schedule->from_zero;
+    if (step <= schedule->warmup) return first + (peak - first) * warmup_factor(schedule, step);
+    if (schedule->kind == LR_CONSTANT) return peak;
+    int64_t start = wsd ? schedule->steps - schedule->decay : schedule->warmup;
+    if (step <= start) return peak;
+    int64_t past = step - start, length = schedule->steps + !schedule->from_zero - start;
     double done = past >= length ? 1.0 : (double)past / (double)length;
-    LrDecay type = schedule->kind == LR_WSD      ? schedule->decay_type
-                   : schedule->kind == LR_COSINE ? DECAY_COSINE
-                                                 : DECAY_LINEAR;
-    double factor = decay_factor(type, done);
-    return schedule->floor + (schedule->peak - schedule->floor) * factor;
+    LrDecay type = wsd ? schedule->decay_type : schedule->kind == LR_COSINE ? DECAY_COSINE : DECAY_LINEAR;
+    return schedule->floor + (peak - schedule->floor) * decay_factor(type, done);
 }

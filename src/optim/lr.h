@@ -8,8 +8,8 @@
 #include "base/status.h"
 
 typedef enum { LR_LINEAR, LR_COSINE, LR_CONSTANT, LR_WSD } LrKind;
-/* Step s of W warm-up steps has s / W (linear) or log s / log W (log) of the peak rate; log rises faster at
- * first. */
+/* Step s of W warm-up steps, counted from 1, has s / W (linear) or log s / log W (log) of the peak rate; log
+ * rises faster at first. */
 typedef enum { WARMUP_LINEAR, WARMUP_LOG } LrWarmup;
 
 /* Shape of the decay at the end, from 1 to 0 while `done` goes from 0 to 1: 1 - done, 1 - sqrt(done), or half
@@ -23,6 +23,9 @@ typedef struct LrSchedule {
     int64_t decay;      /* LR_WSD: steps of the decay at the end */
     double peak, floor; /* decay reaches the floor one step after the last */
     int64_t warmup, steps;
+    /* As in transformers: the schedule is one step later, so with warm-up the first rate is 0, or with LR_WSD
+     * the floor. */
+    bool from_zero;
 } LrSchedule;
 
 MUST_USE Status lr_parse(const char *name, LrKind *ret_kind);

@@ -152,6 +152,11 @@ static bool same_settings(const Run *a, const Run *b, const char *const *keys, s
     return true;
 }
 
+/* Runs of earlier versions lack the setting. */
+static bool counts_from_zero(const Run *run) {
+    return json_is_true(json_object_get(run->settings, "schedule-from-zero"));
+}
+
 static const char *setting(const Run *run, const char *key) {
     const char *text = json_string_at(run->settings, key);
     return text ? text : "";
@@ -212,7 +217,8 @@ bool same_training(const Run *a, const Run *b) {
         "weight-decay", "dropout",    "schedule", "quantize-aware", "mask-rate",   "optimizer", "momentum",
         "nesterov",     "muon-scale", "adamw-lr", "group",          "decay-steps", "decay-type"};
     return same_layout(a, b, keys, sizeof keys / sizeof *keys) && same_number(run_params(a), run_params(b)) &&
-           same_settings(a, b, settings, sizeof settings / sizeof *settings);
+           same_settings(a, b, settings, sizeof settings / sizeof *settings) &&
+           counts_from_zero(a) == counts_from_zero(b);
 }
 
 bool results_differ(const Results *results, RunNumber number_of) {

@@ -8,10 +8,10 @@
 #include "base/setting.h"
 
 Status lr_save(const LrSchedule *schedule, json_t **ret_json) {
-    *ret_json =
-        json_pack("{s:s, s:s, s:f, s:f, s:I, s:I}", "schedule", lr_name(schedule->kind), "warmup_type",
-                  lr_warmup_name(schedule->warmup_type), "lr", schedule->peak, "min_lr", schedule->floor,
-                  "warmup", (json_int_t)schedule->warmup, "steps", (json_int_t)schedule->steps);
+    *ret_json = json_pack("{s:s, s:s, s:f, s:f, s:I, s:I, s:b}", "schedule", lr_name(schedule->kind),
+                          "warmup_type", lr_warmup_name(schedule->warmup_type), "lr", schedule->peak,
+                          "min_lr", schedule->floor, "warmup", (json_int_t)schedule->warmup, "steps",
+                          (json_int_t)schedule->steps, "from_zero", schedule->from_zero);
     if (*ret_json && schedule->kind == LR_WSD) {
         json_object_set_new(*ret_json, "decay", json_integer((json_int_t)schedule->decay));
         json_object_set_new(*ret_json, "decay_type", json_string(lr_decay_name(schedule->decay_type)));
@@ -24,7 +24,8 @@ static Status restore(const json_t *saved, LrSchedule *ret_schedule) {
                                  .floor = json_number_at(saved, "min_lr"),
                                  .warmup = json_int_at(saved, "warmup"),
                                  .decay = json_int_at(saved, "decay"),
-                                 .steps = json_int_at(saved, "steps")};
+                                 .steps = json_int_at(saved, "steps"),
+                                 .from_zero = json_is_true(json_object_get(saved, "from_zero"))};
     TRY(lr_parse(json_string_or(saved, "schedule", ""), &ret_schedule->kind));
     TRY(lr_parse_decay(json_string_value(json_object_get(saved, "decay_type")), &ret_schedule->decay_type));
     return lr_parse_warmup(json_string_or(saved, "warmup_type", ""), &ret_schedule->warmup_type);
@@ -61,6 +62,7 @@ Status lr_change_text(const LrSchedule *now, const json_t *saved, int64_t step, 
     add(&clauses, "schedule", lr_name(now->kind), lr_name(was.kind));
     add_number(&clauses, "warmup", (double)now->warmup, (double)was.warmup);
     add(&clauses, "warmup-type", lr_warmup_name(now->warmup_type), lr_warmup_name(was.warmup_type));
+    add(&clauses, "schedule-from-zero", now->from_zero ? "on" : "off", was.from_zero ? "on" : "off");
     if (now->kind == LR_WSD && was.kind == LR_WSD) {
         add_number(&clauses, "decay-steps", (double)now->decay, (double)was.decay);
         add(&clauses, "decay-type", lr_decay_name(now->decay_type), lr_decay_name(was.decay_type));

@@ -99,7 +99,8 @@ static Status open_data(Trainer *t) {
 
 /* The last tenth of the run decays, or decay_steps, which may not overlap the warm-up. */
 static Status plan_decay(Trainer *t) {
-    int64_t rest = t->lr.steps - t->lr.warmup, decay = t->config->training.decay_steps;
+    int64_t rest = t->lr.warmup < t->lr.steps ? t->lr.steps - t->lr.warmup : 0;
+    int64_t decay = t->config->training.decay_steps;
     if (decay > rest)
         return USAGE("{decay-steps} %lld: only %lld step%s remain after the warm-up of %lld",
                      (long long)decay, (long long)rest, PLURAL(rest), (long long)t->lr.warmup);
@@ -115,7 +116,8 @@ static Status plan_steps(Trainer *t) {
     t->lr = (LrSchedule){.peak = c->training.lr,
                          .floor = c->training.min_lr,
                          .warmup = c->training.warmup,
-                         .steps = c->training.steps};
+                         .steps = c->training.steps,
+                         .from_zero = c->training.from_zero};
     TRY(lr_parse(c->training.schedule, &t->lr.kind));
     TRY(lr_parse_warmup(c->training.warmup_type, &t->lr.warmup_type));
     TRY(lr_parse_decay(c->training.decay_type, &t->lr.decay_type));
@@ -132,7 +134,7 @@ static Status plan_steps(Trainer *t) {
     if (t->lr.warmup > t->lr.steps && !c->training.warmup_file)
         return USAGE("{warmup} %lld is longer than the run (%lld step%s)", (long long)t->lr.warmup,
                      (long long)t->lr.steps, PLURAL(t->lr.steps));
-    if (t->lr.warmup > t->lr.steps) t->lr.warmup = t->lr.steps;
+    if (t->lr.warmup > t->lr.steps && !t->lr.from_zero) t->lr.warmup = t->lr.steps;
     if (t->lr.kind == LR_WSD) TRY(plan_decay(t));
     if (c->validation.patience && !t->val)
         return USAGE("{patience} needs validation data; pass {val} FILE or {val-fraction} X");

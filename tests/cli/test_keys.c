@@ -163,13 +163,30 @@ static void training_arguments(void **state) {
     (void)state;
     assert_text("{\"num_train_epochs\": 2}", 1, "{\"epochs\": 2, \"steps\": null}");
     assert_text("{\"num_train_epochs\": 2, \"max_steps\": 9}", 1, "{\"epochs\": null, \"steps\": 9}");
-    assert_text("{\"learning_rate\": 1e-3}", 1, "{\"lr\": 1e-3, \"warmup\": null, \"schedule\": null}");
-    assert_text("{\"lr_scheduler_type\": \"linear\"}", 1, "{\"schedule\": \"linear\", \"warmup\": 0}");
+    assert_text("{\"learning_rate\": 1e-3}", 1,
+                "{\"lr\": 1e-3, \"warmup\": 0, \"schedule\": \"linear\", \"schedule-from-zero\": true}");
+    assert_text("{\"num_train_epochs\": 2}", 1,
+                "{\"warmup\": null, \"schedule\": null, \"schedule-from-zero\": null}");
+    assert_text("{\"learning_rate\": 1e-3, \"warmup\": 7}", 1,
+                "{\"warmup\": 7, \"schedule\": null, \"schedule-from-zero\": null}");
+    assert_text("{\"learning_rate\": 1e-3, \"schedule\": \"cosine\"}", 1,
+                "{\"warmup\": null, \"schedule\": \"cosine\", \"schedule-from-zero\": null}");
+    assert_text("{\"learning_rate\": 1e-3, \"schedule-from-zero\": false}", 1,
+                "{\"warmup\": 0, \"schedule-from-zero\": false}");
+    assert_text("{\"lr_scheduler_type\": \"linear\"}", 1,
+                "{\"schedule\": \"linear\", \"warmup\": 0, \"schedule-from-zero\": true}");
     assert_text("{\"lr_scheduler_type\": \"constant\", \"warmup_steps\": 9}", 1,
                 "{\"schedule\": \"constant\", \"warmup\": 0}");
     assert_text("{\"lr_scheduler_type\": \"constant_with_warmup\", \"warmup_steps\": 9}", 1,
                 "{\"schedule\": \"constant\", \"warmup\": 9}");
-    assert_text("{\"warmup_steps\": 0.1}", 1, "{\"warmup\": null, \"warmup-ratio\": 0.1}");
+    assert_text("{\"warmup_steps\": 0.1}", 1,
+                "{\"warmup\": null, \"warmup-ratio\": 0.1, \"schedule\": \"linear\"}");
+    assert_text("{\"lr_scheduler_type\": \"cosine\", \"lr_scheduler_kwargs\": {\"num_cycles\": 0.5}}", 1,
+                "{\"schedule\": \"cosine\"}");
+    assert_rejected("{\"lr_scheduler_type\": \"cosine\", \"lr_scheduler_kwargs\": {\"num_cycles\": 1}}",
+                    "lr_scheduler_kwargs.num_cycles: expected 0.5");
+    assert_rejected("{\"lr_scheduler_kwargs\": {\"num_stable_steps\": 5}}",
+                    "num_stable_steps: not supported");
     assert_text("{\"warmup_ratio\": 0.1, \"warmup_steps\": 5}", 1, "{\"warmup\": 5, \"warmup-ratio\": null}");
     assert_text("{\"eval_strategy\": \"no\", \"save_strategy\": \"no\", \"save_steps\": 5}", 1,
                 "{\"eval-every\": 0, \"save-every\": 0}");
@@ -189,6 +206,7 @@ static void training_arguments(void **state) {
     assert_text("{\"lr_scheduler_type\": \"warmup_stable_decay\", \"warmup_steps\": 2, "
                 "\"lr_scheduler_kwargs\": {\"num_decay_steps\": 30, \"decay_type\": \"1-sqrt\"}}",
                 1, "{\"schedule\": \"wsd\", \"decay-steps\": 30, \"decay-type\": \"1-sqrt\", \"warmup\": 2}");
+    assert_text("{\"lr_scheduler_type\": \"warmup_stable_decay\"}", 1, "{\"decay-type\": \"cosine\"}");
     assert_rejected("{\"optim\": \"adafactor\"}", "optim: expected \"adamw_torch\"");
     assert_rejected("{\"optim\": \"adamw_bnb_8bit\"}", "optim: expected \"adamw_torch\"");
     assert_rejected("{\"label_smoothing_factor\": 0.1}",

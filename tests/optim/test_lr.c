@@ -56,6 +56,38 @@ static void stable_then_decay(void **state) {
     assert_int_equal(type, DECAY_SQRT);
 }
 
+/* What get_scheduler of transformers 5.23 gives the steps of a run. */
+static void transformers(void **state) {
+    (void)state;
+    LrSchedule s = {.kind = LR_LINEAR, .peak = 4, .warmup = 2, .steps = 6, .from_zero = true};
+    assert_follows(&s, 0, 2, 4, 3, 2, 1);
+    s.kind = LR_COSINE;
+    assert_follows(&s, 0, 2, 4, 3.414213562373095, 2, 0.5857864376269051);
+    s.floor = 1;
+    assert_follows(&s, 0, 2, 4, 3.560660171779821, 2.5, 1.439339828220179);
+    s.kind = LR_CONSTANT;
+    assert_follows(&s, 0, 2, 4, 4);
+    s = (LrSchedule){.kind = LR_CONSTANT, .peak = 4, .steps = 3, .from_zero = true};
+    assert_follows(&s, 4, 4, 4);
+    s = (LrSchedule){.kind = LR_LINEAR, .peak = 4, .steps = 4, .from_zero = true};
+    assert_follows(&s, 4, 3, 2, 1);
+    s = (LrSchedule){.kind = LR_LINEAR, .peak = 4, .warmup = 5, .steps = 3, .from_zero = true};
+    assert_follows(&s, 0, 0.8, 1.6);
+    s = (LrSchedule){
+        .kind = LR_WSD, .peak = 4, .floor = 1, .warmup = 2, .decay = 3, .steps = 8, .from_zero = true};
+    s.decay_type = DECAY_COSINE;
+    assert_follows(&s, 1, 2.5, 4, 4, 4, 4, 3.25, 1.75);
+    s = (LrSchedule){.kind = LR_WSD, .peak = 4, .warmup = 1, .decay = 4, .steps = 7, .from_zero = true};
+    s.decay_type = DECAY_SQRT;
+    assert_follows(&s, 0, 4, 4, 4, 2, 1.17157287525381, 0.5358983848622456);
+    s.decay_type = DECAY_COSINE;
+    s.warmup = 0;
+    assert_follows(&s, 4, 4, 4, 4, 3.414213562373095, 2, 0.5857864376269051);
+    s.warmup_type = WARMUP_LOG;
+    s.warmup = 2;
+    assert_float_equal(lr_at(&s, 1), 0, 1e-12);
+}
+
 static void log_warmup(void **state) {
     (void)state;
     LrSchedule schedule = {
@@ -97,10 +129,10 @@ static void names(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear),     cmocka_unit_test(cosine),
-        cmocka_unit_test(constant),   cmocka_unit_test(stable_then_decay),
-        cmocka_unit_test(log_warmup), cmocka_unit_test(short_warmups),
-        cmocka_unit_test(names),
+        cmocka_unit_test(linear),        cmocka_unit_test(cosine),
+        cmocka_unit_test(constant),      cmocka_unit_test(stable_then_decay),
+        cmocka_unit_test(log_warmup),    cmocka_unit_test(transformers),
+        cmocka_unit_test(short_warmups), cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
