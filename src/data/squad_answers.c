@@ -36,8 +36,8 @@ static int32_t put_top(SquadTop *top, int32_t count, int64_t n, SquadTop next) {
     return count;
 }
 
-void squad_scores_take(SquadScores *scores, const SquadFeatures *features, size_t index,
-                       const float *logits) {
+void squad_scores_take(SquadScores *scores, const SquadFeatures *features, size_t index, const float *logits,
+                       int64_t T) {
     const SquadFeature *feature = &features->feature[index];
     int32_t offset = squad_feature_offset(features, feature);
     size_t none = (size_t)squad_feature_none(features, feature);
@@ -45,8 +45,10 @@ void squad_scores_take(SquadScores *scores, const SquadFeatures *features, size_
         size_t row = 2 * index + side;
         SquadTop *top = scores->top + row * (size_t)scores->n;
         int32_t count = 0;
-        for (int32_t i = 0; i < feature->count; i++) {
-            SquadTop next = {feature->first + i, logits[2 * (size_t)(offset + i) + side]};
+        for (int64_t t = 0; t < T; t++) {
+            bool inside = t >= offset && t < offset + feature->count;
+            SquadTop next = {inside ? feature->first + (int32_t)t - offset : -1,
+                             logits[2 * t + (int64_t)side]};
             count = put_top(top, count, scores->n, next);
         }
         scores->count[row] = count;
@@ -91,10 +93,10 @@ static Status add_window(SquadBest *best, const SquadFeatures *features, const S
     const SquadFeature *feature = &features->feature[index];
     const SquadTop *start = scores->top + 2 * index * (size_t)scores->n, *end = start + scores->n;
     for (int32_t i = 0; i < scores->count[2 * index]; i++) {
-        if (!squad_is_max_context(features, feature, start[i].token)) continue;
+        if (start[i].token < 0 || !squad_is_max_context(features, feature, start[i].token)) continue;
         for (int32_t k = 0; k < scores->count[2 * index + 1]; k++) {
             int64_t length = (int64_t)end[k].token - start[i].token + 1;
-            if (length < 1 || length > max_answer) continue;
+            if (end[k].token < 0 || length < 1 || length > max_answer) continue;
             TRY(add_pair(best, start[i], end[k]));
         }
     }

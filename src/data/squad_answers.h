@@ -2,8 +2,9 @@
  * likely starts and ends; all valid pairs of them are ranked over all windows of a question, together with
  * "no answer", whose score is that of [CLS].
  *
- * Only positions in the context are candidates, so scores of padding have no effect. An answer is a substring
- * of the context, from the first character of its first token to the last character of its last token.
+ * The most likely positions are chosen from the whole sequence, padding included, as in run_squad and in
+ * transformers' run_qa; only those in the context are used. An answer is a substring of the context, from the
+ * first character of its first token to the last character of its last token.
  */
 #ifndef WEFT_DATA_SQUAD_ANSWERS_H
 #define WEFT_DATA_SQUAD_ANSWERS_H
@@ -14,7 +15,7 @@ enum { SQUAD_N_BEST = 20, SQUAD_ANSWER = 30, SQUAD_N_BEST_LIMIT = 1000 };
 
 /* A candidate start or end of a window. */
 typedef struct SquadTop {
-    int32_t token; /* index in the context */
+    int32_t token; /* index in the context; -1: outside of it */
     float score;
 } SquadTop;
 
@@ -28,7 +29,8 @@ typedef struct SquadScores {
 MUST_USE Status squad_scores_init(SquadScores *scores, const SquadFeatures *features, int64_t n_best);
 void squad_scores_done(SquadScores *scores);
 /* Records the scores of one window: `logits` (T,2), start and end of each position. */
-void squad_scores_take(SquadScores *scores, const SquadFeatures *features, size_t index, const float *logits);
+void squad_scores_take(SquadScores *scores, const SquadFeatures *features, size_t index, const float *logits,
+                       int64_t T);
 
 typedef struct SquadChoice {
     bool none;         /* this choice is "no answer" */

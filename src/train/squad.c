@@ -90,7 +90,7 @@ static Status consume_batch(void *context, int64_t first, const HostBatch *batch
     for (int64_t b = 0; b < batch->B; b++) {
         const SquadFeature *feature = &scoring->features->feature[first + b];
         const float *own = logits + 2 * b * T;
-        squad_scores_take(scoring->scores, scoring->features, (size_t)(first + b), own);
+        squad_scores_take(scoring->scores, scoring->features, (size_t)(first + b), own, T);
         if (feature->start >= T || feature->end >= T) continue;
         scoring->loss.start += loss_of(own, T, feature->start);
         scoring->loss.end += loss_of(own + 1, T, feature->end);

@@ -268,7 +268,7 @@ static void sequences_follow_the_post_processor(void **state) {
     CLEANUP(squad_scores_done) SquadScores scores = {0};
     float logits[16] = {[14] = 5, [15] = 6};
     assert_ok(squad_scores_init(&scores, &features, 2));
-    squad_scores_take(&scores, &features, 0, logits);
+    squad_scores_take(&scores, &features, 0, logits, 8);
     assert_true(scores.none[0] == 5 && scores.none[1] == 6);
 
     spec.types = 1;
@@ -310,7 +310,7 @@ static void scores_become_answers(void **state) {
     logits[2 * 31] = 99;          /* inside the padding */
     logits[0] = 2, logits[1] = 3;
     assert_ok(squad_scores_init(&scores, &features, 20));
-    squad_scores_take(&scores, &features, 0, logits);
+    squad_scores_take(&scores, &features, 0, logits, 32);
     assert_ok(squad_best_find(&best, &features, &scores, 0, context, &wanted));
     assert_non_null(best.answer);
     SquadText text = piece(context, best.answer);
@@ -329,6 +329,14 @@ static void scores_become_answers(void **state) {
     assert_ok(squad_best_find(&best, &features, &scores, 0, context, &wanted));
     text = piece(context, best.answer);
     assert_memory_equal(text.data, "Caf\u00e9 Tea, in a", text.size);
+    /* Likely positions outside of the context take the place of others. */
+    for (int n = 2; n <= 3; n++) {
+        CLEANUP(squad_scores_done) SquadScores few = {0};
+        assert_ok(squad_scores_init(&few, &features, n));
+        squad_scores_take(&few, &features, 0, logits, 32);
+        assert_ok(squad_best_find(&best, &features, &few, 0, context, &wanted));
+        assert_int_equal(best.answer != NULL, n == 3);
+    }
 }
 
 /* ---- invalid files ---- */

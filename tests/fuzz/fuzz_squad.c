@@ -46,7 +46,7 @@ static void check_answers(const SquadSet *set, const SquadFeatures *features, co
     if (!fuzz_succeeded(squad_scores_init(&scores, features, 3))) return;
     for (size_t i = 0; i < features->features; i++) {
         for (size_t k = 0; k < 2 * T; k++) logits[k] = (float)data[(i + k) % size];
-        squad_scores_take(&scores, features, i, logits);
+        squad_scores_take(&scores, features, i, logits, T);
     }
     for (size_t i = 0; i < features->queries; i++) {
         const SquadQuestion *question = &set->question[features->query[i].number];
