@@ -173,13 +173,17 @@ static Status find_tokenizer(const GenerateConfig *config, const char *dir, cons
 
 /* ---- the command ---- */
 
-/* The number of new tokens if no option gives it. Like transformers, max_length counts the longest prompt. */
-static int64_t default_tokens(const GenerateConfig *config, const PromptList *list) {
-    int64_t longest = 0;
-    for (size_t i = 0; i < list->used; i++)
-        if (list->count[i] > longest) longest = list->count[i];
-    if (!config->max_length) return DEFAULT_TOKENS;
-    return config->max_length > longest ? config->max_length - longest : 1;
+/* Without an option, max_length counts each prompt by itself, so others do not matter. (In transformers, the
+ * padding of a batch counts, too.) A conversation has a fixed number of tokens per turn. */
+static void set_length(GenerateSpec *spec, const GenerateConfig *config, const PromptList *list) {
+    int64_t first = list->used ? list->count[0] : 0;
+    if (spec->max_tokens) return;
+    if (!config->max_length)
+        spec->max_tokens = DEFAULT_TOKENS;
+    else if (config->interactive)
+        spec->max_tokens = config->max_length > first ? config->max_length - first : 1;
+    else
+        spec->max_length = config->max_length;
 }
 
 static void warn_long_prompts(const GenerateSpec *spec, const ModelConfig *model, int64_t samples) {
@@ -223,7 +227,7 @@ static GenerateSpec make_spec(const GenerateConfig *config, const PromptList *li
                  .length_penalty = config->length_penalty,
                  .early_stopping = early_stopping_of(config->early_stopping)},
     };
-    if (spec.max_tokens == 0) spec.max_tokens = default_tokens(config, list);
+    set_length(&spec, config, list);
     return spec;
 }
 

@@ -37,7 +37,8 @@ static Status check_beams(const GenerateSpec *spec) {
 
 Status batch_check(const GenerateSpec *spec, const ModelConfig *config) {
     if (spec->count < 1) return USAGE("no prompt; pass at least one");
-    if (spec->max_tokens < 1) return USAGE("the number of new tokens must be at least 1");
+    if (spec->max_tokens < 1 && spec->max_length < 1)
+        return USAGE("the number of new tokens must be at least 1");
     if (spec->shift < 0 || spec->shift > config->positions)
         return USAGE("the window cannot move by %lld tokens: the model's context length is %lld",
                      (long long)spec->shift, (long long)config->positions);
@@ -65,10 +66,16 @@ Status batch_order(const GenerateSpec *spec, int64_t step, int64_t **ret_order) 
     return OK;
 }
 
+int64_t batch_new_tokens(const GenerateSpec *spec, int64_t prompt) {
+    if (spec->max_tokens > 0) return spec->max_tokens;
+    return spec->max_length > prompt ? spec->max_length - prompt : 1;
+}
+
 BatchSize batch_size(const Engine *engine, const GenerateSpec *spec, int64_t longest) {
     int64_t positions = engine->model->config.positions;
     /* The last token is chosen but never fed. */
-    BatchSize size = {.batch = spec->batch, .context = longest + spec->max_tokens - 1};
+    BatchSize size = {.batch = spec->batch, .context = longest + batch_new_tokens(spec, longest) - 1};
+    if (!spec->max_tokens && size.context < spec->max_length - 1) size.context = spec->max_length - 1;
     if (size.context > positions) size.context = positions;
     if (size.batch > 0) return size;
     size_t bytes = session_cache_bytes(&engine->model->config, size.context, engine->cache);
@@ -91,11 +98,12 @@ Status batch_output(const GenerateSpec *spec, Generated **ret_generated) {
     for (int64_t i = 0; i < spec->count; i++) {
         const Prompt *prompt = &spec->prompts[i];
         Sample *sample = &out->samples[i];
-        TRY(mem_new((size_t)(prompt->count + spec->max_tokens), sizeof *sample->ids, &sample->ids));
+        int64_t tokens = batch_new_tokens(spec, prompt->count);
+        TRY(mem_new((size_t)(prompt->count + tokens), sizeof *sample->ids, &sample->ids));
         memcpy(sample->ids, prompt->ids, (size_t)prompt->count * sizeof *sample->ids);
         sample->count = sample->prompt_count = prompt->count;
         if (spec->logprobs)
-            TRY(mem_new((size_t)(spec->max_tokens * (1 + spec->top_logprobs)), sizeof *sample->scores,
+            TRY(mem_new((size_t)(tokens * (1 + spec->top_logprobs)), sizeof *sample->scores,
                         &sample->scores));
         out->prompt_tokens += prompt->count;
     }

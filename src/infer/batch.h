@@ -10,6 +10,8 @@ MUST_USE Status batch_check(const GenerateSpec *spec, const ModelConfig *config)
 /* Indices of every step-th prompt, longest first; ties keep their order. The caller frees *ret_order. */
 MUST_USE Status batch_order(const GenerateSpec *spec, int64_t step, int64_t **ret_order);
 
+/* The maximum number of new tokens after a prompt of `prompt` tokens. */
+int64_t batch_new_tokens(const GenerateSpec *spec, int64_t prompt);
 /* Sequences per batch and cache positions per sequence. `longest` is the number of tokens in the longest
  * prompt. */
 typedef struct BatchSize {

@@ -150,7 +150,8 @@ static Status append_token(Run *run, int64_t b, bool *ret_finished) {
     bool stop = false;
     if (spec->sink) TRY(spec->sink(spec->context, at, token, &stop));
     sample->ended = stop ? ENDED_STOP : batch_is_end(spec, token) ? ENDED_END : ENDED_LENGTH;
-    *ret_finished = sample->ended != ENDED_LENGTH || sample->count == sample->prompt_count + spec->max_tokens;
+    int64_t most = sample->prompt_count + batch_new_tokens(spec, sample->prompt_count);
+    *ret_finished = sample->ended != ENDED_LENGTH || sample->count == most;
     return OK;
 }
 
@@ -173,15 +174,15 @@ static Status choose_tokens(Run *run, int64_t *count) {
     return OK;
 }
 
-/* Feeds the last token of each of `count` slots. All sequences of a group have equally many new tokens. */
+/* Feeds the last token of each of `count` slots. */
 static Status feed_tokens(Run *run, int64_t count) {
     const GenerateSpec *spec = run->spec;
+    bool last = true;
     for (int64_t b = 0; b < count; b++) {
         const Sample *sample = &run->out->samples[run->slot[b]];
         run->feed[b] = (Feed){.ids = sample->ids, .count = sample->count};
+        last &= sample->count + 1 == sample->prompt_count + batch_new_tokens(spec, sample->prompt_count);
     }
-    const Sample *any = &run->out->samples[run->slot[0]];
-    bool last = any->count + 1 == any->prompt_count + spec->max_tokens;
     session_run_ahead(run->session, run->engine->run_ahead && !last);
     return batch_step(run->session, run->engine, spec, run->feed, count);
 }

@@ -36,7 +36,8 @@ typedef struct BeamSpec {
 typedef struct GenerateSpec {
     const Prompt *prompts;
     int64_t count;
-    int64_t max_tokens;       /* new tokens per sequence, at least 1 */
+    int64_t max_tokens;       /* new tokens per sequence; 0: by max_length */
+    int64_t max_length;       /* tokens of a prompt and its continuation, which has at least 1 */
     int64_t shift;            /* tokens dropped when the window moves, 1 .. S; 0: a quarter of the context */
     int64_t end_token;        /* ends a sequence; -1: no end token */
     const int64_t *more_ends; /* further end tokens */

@@ -109,7 +109,7 @@ static Status place_init(BeamRun *run, Place *place, int64_t prompt) {
         .beams = run->N,
         .length_penalty = spec->beam.length_penalty,
         .early_stopping = spec->beam.early_stopping,
-        .max_tokens = spec->max_tokens,
+        .max_tokens = batch_new_tokens(spec, spec->prompts[prompt].count),
         .vocab = run->engine->model->config.vocab,
         .ends = run->ends,
         .end_count = run->end_count,

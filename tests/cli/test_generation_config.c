@@ -81,10 +81,33 @@ static void file_sets_defaults(void **state) {
         {"{\"num_beams\": 3, \"early_stopping\": true, \"num_return_sequences\": 3}", "--max-tokens 12",
          "--max-tokens 12 --beams 3 --early-stopping true --samples 3"},
         {"{\"max_new_tokens\": 5, \"max_length\": 9}", "--greedy", "--max-tokens 5 --greedy"},
-        {"{\"max_length\": 9}", "--greedy", "--max-tokens 6 --greedy"}, /* the longest prompt has 3 */
         {"{\"temperature\": null, \"num_beams\": null}", "--seed 4", "--seed 4"},
     };
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) assert_same(same[i][0], same[i][1], same[i][2]);
+}
+
+/* max_length counts each prompt, of 3 and 1 tokens, by itself. */
+static void lengths_are_independent(void **state) {
+    (void)state;
+    static const char *const options[] = {"--greedy --ignore-end", "--beams 2 --ignore-end",
+                                          "--greedy --ignore-end --batch 1", "--seed 3 --ignore-end"};
+    static const struct {
+        const char *file;
+        int length[2];
+    } cases[] = {{"{\"max_length\": 9}", {6, 8}}, {"{\"max_length\": 2}", {1, 1}}};
+    for (int i = 0; i < 8; i++) {
+        CLEANUP(json_decrefp) json_t *both = samples(cases[i % 2].file, options[i / 2]);
+        assert_int_equal(json_array_size(both), 2);
+        for (size_t k = 0; k < 2; k++) {
+            char other[128];
+            int length = cases[i % 2].length[k];
+            const json_t *ids = json_object_get(json_array_get(both, k), "new_ids");
+            assert_int_equal(json_array_size(ids), length);
+            snprintf(other, sizeof other, "%s --max-tokens %d", options[i / 2], length);
+            CLEANUP(json_decrefp) json_t *given = samples(NULL, other);
+            assert_true(json_equal(ids, json_object_get(json_array_get(given, k), "new_ids")));
+        }
+    }
 }
 
 static void options_override_the_file(void **state) {
@@ -225,6 +248,7 @@ static void searches_with_beams(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(file_sets_defaults),
+        cmocka_unit_test(lengths_are_independent),
         cmocka_unit_test(options_override_the_file),
         cmocka_unit_test(refuses_what_changes_the_text),
         cmocka_unit_test(warns_about_unknown_fields),
