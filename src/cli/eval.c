@@ -199,14 +199,14 @@ static void show_regression(const json_t *result, FILE *out) {
 static void show_classes(const json_t *result, FILE *out) {
     const json_t *classes = json_object_get(result, "classes"),
                  *matrix = json_object_get(result, "confusion");
-    double accuracy, macro, micro;
+    double accuracy, macro, micro, mcc;
     if (!json_has_number(result, "accuracy", &accuracy) || !json_has_number(result, "f1_macro", &macro))
         return;
     if (json_has_number(result, "f1_micro", &micro))
         fprintf(out, "exact-match accuracy %.2f%%, micro F1 %.4f, macro F1 %.4f\n", 100 * accuracy, micro,
                 macro);
-    else
-        fprintf(out, "accuracy %.2f%%, macro F1 %.4f\n", 100 * accuracy, macro);
+    else if (json_has_number(result, "mcc", &mcc))
+        fprintf(out, "accuracy %.2f%%, macro F1 %.4f, MCC %.4f\n", 100 * accuracy, macro, mcc);
     size_t at, column, count = json_array_size(classes);
     json_t *value;
     fprintf(out, "%-20s %9s %9s %9s %9s\n", "label", "precision", "recall", "F1", "count");

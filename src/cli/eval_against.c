@@ -40,11 +40,9 @@ typedef struct Metric {
     double unit;
 } Metric;
 
-static const Metric metrics[] = {{"loss", "loss", 1},
-                                 {"exact", "exact", 1},
-                                 {"f1", "F1", 1},
-                                 {"accuracy", "accuracy %", 100},
-                                 {"pearson", "Pearson", 1}};
+static const Metric metrics[] = {
+    {"loss", "loss", 1}, {"exact", "exact", 1},           {"f1", "F1", 1},
+    {"mcc", "MCC", 1},   {"accuracy", "accuracy %", 100}, {"pearson", "Pearson", 1}};
 /* Those that are comparable between language models with different tokenizers. */
 static const Metric byte_metrics[] = {{"bits_per_byte", "bits per byte", 1}};
 

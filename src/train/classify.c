@@ -2,6 +2,7 @@
  * and F1 are 0 where their denominator is 0. */
 #include "train/classify.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct Tally {
@@ -92,6 +93,19 @@ static double ratio(int64_t part, int64_t all) {
     return all ? (double)part / (double)all : 0;
 }
 
+double classify_mcc(const int64_t *given, const int64_t *predicted, int64_t labels, int64_t hits) {
+    double examples = 0, both = 0, given2 = 0, predicted2 = 0;
+    for (int64_t i = 0; i < labels; i++) {
+        double g = (double)given[i], p = (double)predicted[i];
+        examples += g;
+        both += g * p;
+        given2 += g * g;
+        predicted2 += p * p;
+    }
+    double spread = (examples * examples - given2) * (examples * examples - predicted2);
+    return spread > 0 ? ((double)hits * examples - both) / sqrt(spread) : 0;
+}
+
 typedef struct F1 {
     double macro, weighted, micro;
 } F1;
@@ -142,6 +156,10 @@ Status classify_add(const Job *job, const Dataset *data, int64_t limit, json_t *
     if (tally.multi) failed |= json_object_set_new(result, "f1_micro", json_real(f1.micro));
     failed |= json_object_set_new(result, "f1_macro", json_real(f1.macro));
     failed |= json_object_set_new(result, "f1_weighted", json_real(f1.weighted));
+    if (!tally.multi) {
+        double mcc = classify_mcc(tally.given, tally.predicted, tally.labels, tally.hits);
+        failed |= json_object_set_new(result, "mcc", json_real(mcc));
+    }
     failed |= json_object_set_new(result, "classes", classes);
     if (tally.matrix) failed |= json_object_set_new(result, "confusion", matrix_json(&tally));
     return failed ? FAILED("out of memory while writing the result") : OK;

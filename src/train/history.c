@@ -203,6 +203,7 @@ Status history_summary(const History *h, const json_t *settings, json_t **ret_su
     summary.val_loss_mean = h->val_sum / (double)h->vals;
     summary.accuracy = number_in(h->val, "accuracy");
     summary.f1 = number_in(h->val, "f1");
+    summary.mcc = number_in(h->val, "mcc");
     summary.exact = number_in(h->val, "exact");
     summary.layout = layout_of(h, settings);
     summary.runtime_s = h->earlier_s + h->elapsed_s;

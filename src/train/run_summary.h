@@ -20,7 +20,7 @@
     FLAG(stopped_early)   /* because the validation loss did not improve */ \
     PART(epochs)          /* array */ \
     NUMBER(val_loss) COUNT(val_samples) NUMBER(val_loss_mean) \
-    NUMBER_IF_KNOWN(accuracy) NUMBER_IF_KNOWN(f1) NUMBER_IF_KNOWN(exact) \
+    NUMBER_IF_KNOWN(accuracy) NUMBER_IF_KNOWN(f1) NUMBER_IF_KNOWN(mcc) NUMBER_IF_KNOWN(exact) \
     COUNT_IF_KNOWN(best_step) NUMBER_IF_KNOWN(best_val_loss) \
     COUNT(steps_measured) COUNT_IF_KNOWN(steps_excluded) /* the first ones, left out of rates */ \
     PART(machine)         /* object: what it ran on */ \

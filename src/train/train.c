@@ -182,10 +182,12 @@ static int64_t eval_limit(const Trainer *t) {
     return usual && usual < most ? usual : most;
 }
 
-/* Appends F1 and exact match to the note. */
+/* Appends F1, MCC and exact match to the note. */
 static void note_scores(const Validation *val, char *note, size_t size) {
     size_t used = strlen(note);
     if (isfinite(val->f1)) snprintf(note + used, size - used, "  F1 %.1f%%", 100 * val->f1);
+    used = strlen(note);
+    if (isfinite(val->mcc)) snprintf(note + used, size - used, "  MCC %.3f", val->mcc);
     used = strlen(note);
     if (isfinite(val->exact)) snprintf(note + used, size - used, "  exact match %.1f%%", 100 * val->exact);
 }

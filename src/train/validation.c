@@ -8,8 +8,14 @@
 #include "train/squad.h"
 
 void validation_init(Validation *val) {
-    *val = (Validation){
-        .step = -1, .loss = NAN, .accuracy = NAN, .f1 = NAN, .exact = NAN, .lowest = NAN, .best = NAN};
+    *val = (Validation){.step = -1,
+                        .loss = NAN,
+                        .accuracy = NAN,
+                        .f1 = NAN,
+                        .mcc = NAN,
+                        .exact = NAN,
+                        .lowest = NAN,
+                        .best = NAN};
 }
 
 /* The accuracy that a task is judged by. Regression and multi-label classification have none here. */
@@ -23,7 +29,7 @@ void validation_take(Validation *val, int64_t step, const EvalResult *result) {
     val->loss = result->loss;
     val->samples = result->examples;
     val->accuracy = accuracy_of(result);
-    val->f1 = val->exact = NAN;
+    val->f1 = val->mcc = val->exact = NAN;
     if (step > 0) {
         val->sum += result->loss;
         val->count++;
@@ -47,6 +53,7 @@ Status validation_score(Validation *val, const Job *job, const Dataset *data, co
         TRY(classify_add(job, data, limit, score));
         val->accuracy = json_number_or(score, "accuracy", NAN);
         val->f1 = json_number_or(score, "f1_macro", NAN);
+        val->mcc = json_number_or(score, "mcc", NAN);
     }
     if (job->squad && count) {
         TRY(squad_score_job(job, paths, count, limit, &val->exact, &val->f1));
@@ -57,6 +64,7 @@ Status validation_score(Validation *val, const Job *job, const Dataset *data, co
 void validation_add_scores(const Validation *val, json_t *object) {
     if (isfinite(val->accuracy)) json_object_set_new(object, "accuracy", json_real(val->accuracy));
     if (isfinite(val->f1)) json_object_set_new(object, "f1", json_real(val->f1));
+    if (isfinite(val->mcc)) json_object_set_new(object, "mcc", json_real(val->mcc));
     if (isfinite(val->exact)) json_object_set_new(object, "exact", json_real(val->exact));
 }
 
@@ -66,6 +74,7 @@ void validation_summary(const Validation *val, RunSummary *summary) {
     summary->val_loss_mean = val->sum / (double)val->count;
     summary->accuracy = val->accuracy;
     summary->f1 = val->f1;
+    summary->mcc = val->mcc;
     summary->exact = val->exact;
     if (!val->best_step) return;
     summary->best_step = (double)val->best_step;
@@ -73,11 +82,12 @@ void validation_summary(const Validation *val, RunSummary *summary) {
 }
 
 Status validation_save(const Validation *val, json_t **ret_json) {
-    *ret_json = json_pack(
-        "{s:I, s:f, s:I, s:o, s:o, s:o, s:o, s:I, s:o, s:I}", "step", (json_int_t)val->step, "sum", val->sum,
-        "count", (json_int_t)val->count, "accuracy", json_finite(val->accuracy), "f1", json_finite(val->f1),
-        "exact", json_finite(val->exact), "lowest", json_finite(val->lowest), "since", (json_int_t)val->since,
-        "best", json_finite(val->best), "best_step", (json_int_t)val->best_step);
+    *ret_json =
+        json_pack("{s:I, s:f, s:I, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I}", "step", (json_int_t)val->step,
+                  "sum", val->sum, "count", (json_int_t)val->count, "accuracy", json_finite(val->accuracy),
+                  "f1", json_finite(val->f1), "mcc", json_finite(val->mcc), "exact", json_finite(val->exact),
+                  "lowest", json_finite(val->lowest), "since", (json_int_t)val->since, "best",
+                  json_finite(val->best), "best_step", (json_int_t)val->best_step);
     return *ret_json ? OK : FAILED("out of memory");
 }
 
@@ -92,6 +102,7 @@ void validation_restore(Validation *val, const json_t *saved, int64_t step) {
     val->best_step = json_int_at(saved, "best_step");
     val->accuracy = json_number_or(saved, "accuracy", NAN);
     val->f1 = json_number_or(saved, "f1", NAN);
+    val->mcc = json_number_or(saved, "mcc", NAN);
     val->exact = json_number_or(saved, "exact", NAN);
     val->lowest = json_number_or(saved, "lowest", NAN);
     val->best = json_number_or(saved, "best", NAN);

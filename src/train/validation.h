@@ -13,6 +13,7 @@ typedef struct Validation {
     double loss;  /* NAN: unknown */
     int64_t samples;
     double accuracy, f1, exact; /* fractions; NAN: not measured, or not by this task */
+    double mcc;                 /* of a classifier; NAN likewise */
     double sum;                 /* of the losses after step 0 ... */
     int64_t count;              /* ... and their number */
     double lowest;              /* NAN: none yet */
@@ -27,11 +28,11 @@ void validation_take(Validation *val, int64_t step, const EvalResult *result);
 /* Whether the checkpoint of `step` has the lowest loss so far; if so, it becomes the best one. */
 bool validation_is_best(Validation *val, int64_t step);
 
-/* Measures accuracy and F1 of a classifier, or exact match and F1 on the SQuAD files `paths` (`count` 0: no
- * scores), for the first `limit` samples (0: all). Collective. */
+/* Measures accuracy, F1 and MCC of a classifier, or exact match and F1 on the SQuAD files `paths` (`count` 0:
+ * no scores), for the first `limit` samples (0: all). Collective. */
 MUST_USE Status validation_score(Validation *val, const Job *job, const Dataset *data,
                                  const char *const *paths, int count, int64_t limit);
-/* Adds the known ones of accuracy, f1 and exact to an object. */
+/* Adds the known ones of accuracy, f1, mcc and exact to an object. */
 void validation_add_scores(const Validation *val, json_t *object);
 /* Fills in losses, scores and the best checkpoint. */
 void validation_summary(const Validation *val, RunSummary *summary);

@@ -170,6 +170,7 @@ static void test_classify(void **state) {
     assert_ok(json_read_file(at("stars/summary.json"), &summary));
     assert_true(json_number_value(json_object_get(summary, "accuracy")) == 1);
     assert_true(json_number_value(json_object_get(summary, "f1")) == 1);
+    assert_true(json_number_value(json_object_get(summary, "mcc")) == 1);
     assert_int_equal(json_array_size(json_object_get(summary, "epochs")), 7); /* 60 x 12 of 96 rows each */
     assert_string_equal(json_string_value(json_object_get(names, "2")), "middle");
     assert_int_equal(json_integer_value(json_object_get(numbers, "low")), 1);

@@ -3,6 +3,7 @@
 
 #include "test.h"
 
+#include "train/classify.h"
 #include "train/train.h"
 
 static const char *const cases[] = {"bert-regression", "bert-regression-3", "bert-multilabel"};
@@ -43,7 +44,29 @@ static void test_scores(void **state) {
     }
 }
 
+/* sklearn.metrics.matthews_corrcoef of scikit-learn for these labels and predictions. */
+static void test_mcc(void **state) {
+    (void)state;
+    static const struct {
+        const char *given, *predicted;
+        double expected;
+    } rows[] = {{"00111011", "01110011", 0.4666666666666667},
+                {"012210221", "022211201", 0.4807692307692308},
+                {"111", "111", 0},
+                {"0101", "1111", 0},
+                {"0101", "1010", -1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int64_t given[3] = {0}, predicted[3] = {0}, hits = 0;
+        for (size_t k = 0; rows[i].given[k]; k++) {
+            given[rows[i].given[k] - '0']++;
+            predicted[rows[i].predicted[k] - '0']++;
+            hits += rows[i].given[k] == rows[i].predicted[k];
+        }
+        assert_float_equal(classify_mcc(given, predicted, 3, hits), rows[i].expected, 1e-15);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_scores)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_scores), cmocka_unit_test(test_mcc)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
