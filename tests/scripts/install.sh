@@ -9,7 +9,8 @@ trap 'exit 1' HUP INT TERM
 
 check() {
     for file in bin/weft share/man/man1/weft.1 share/bash-completion/completions/weft share/zsh/site-functions/_weft \
-        share/doc/weft/CHANGELOG.md; do
+        share/doc/weft/CHANGELOG.md share/doc/weft/docs/getting-started.md share/doc/weft/docs/pictures/1f1b.svg \
+        share/weft/recipes/demo.json; do
         [ -s "$1/$file" ] || { echo "missing: $1/$file" && exit 1; }
     done
     [ "$("$1/bin/weft" version)" = "weft $version" ] || { echo "$1/bin/weft has another version" && exit 1; }
