@@ -46,6 +46,23 @@ static Ran run_command(const char *command) {
     return ran;
 }
 
+/* The session in the README can follow the demo, whose directories then exist. */
+static void session_follows_the_demo(void **state) {
+    (void)state;
+    CLEANUP(mem_freep) char *demo = NULL, *readme = NULL;
+    size_t size = 0;
+    assert_ok(file_read(WEFT_SOURCE_DIR "/scripts/demo", 1 << 20, &demo, &size));
+    assert_ok(file_read(WEFT_SOURCE_DIR "/README.md", 1 << 20, &readme, &size));
+    int found = 0;
+    for (char *at = readme; (at = strstr(at, " --out runs/")); found++) {
+        at += strlen(" --out ");
+        CLEANUP(mem_freep) char *assigned = NULL;
+        assert_ok(str_format(&assigned, "=%.*s\n", (int)strcspn(at, " \n"), at));
+        if (strstr(demo, assigned)) fail_msg("the demo creates %s", assigned + 1);
+    }
+    assert_true(found > 2);
+}
+
 typedef struct Transcript {
     const char *path, *heading, *part; /* only commands that contain this; NULL: all */
     int commands, quoted;
@@ -126,6 +143,7 @@ static void lines_are_compared(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lines_are_compared),
+                                       cmocka_unit_test(session_follows_the_demo),
                                        cmocka_unit_test(transcript_is_true),
                                        cmocka_unit_test(plans_are_true)};
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
