@@ -18,9 +18,11 @@ static void make_system(Shell *shell) {
                      "ln -s \"$(command -v ninja)\" real-ninja; "
                      "ln -s \"$(command -v pkg-config)\" real-pkg-config; touch calls");
     assert_int_equal(shell->code, 0);
-    program(shell, "bin/pkg-config",
-            "case $* in *libedit) [ ! -e no-libedit ] ;; *libmicrohttpd) ;; *) exec ./real-pkg-config \"$@\" "
-            ";; esac");
+    program(
+        shell, "bin/pkg-config",
+        "case $* in *libedit) [ ! -e no-libedit ] ;; *libmicrohttpd) ;; *cmocka) [ ! -e no-cmocka ] ;; *) "
+        "exec ./real-pkg-config \"$@\" "
+        ";; esac");
     program(shell, "bin/mpicc", "exit 0");
     program(shell, "bin/mpirun", "exit 0");
     program(shell, "bin/gnuplot", "exit 0");
@@ -77,6 +79,24 @@ static void test_libedit_is_optional(void **state) {
     assert_said(shell, 0, "setup: could not install chromium-headless-shell (optional)\n");
     shell_run(shell, "touch no-libedit; echo ID=ubuntu >ubuntu; OS_RELEASE=$PWD/ubuntu " SETUP);
     assert_string_equal(shell->said, "setup: installing libedit-dev\nsetup: ready\n");
+}
+
+/* --build leaves out the packages of tests: cmocka, the browser and, for root, the ssh server. */
+static void test_building_needs_less(void **state) {
+    Shell *shell = *state;
+    make_system(shell);
+    program(shell, "bin/id", "echo 0");
+    shell_run(shell, "rm bin/chromium; touch no-cmocka no-libedit; echo ID=debian >debian");
+    program(shell, "bin/apt-get",
+            "case $* in install*) echo \"$*\" >>calls; rm -f no-cmocka no-libedit; "
+            "[ -e bin/ninja ] || ln -s $PWD/real-ninja bin/ninja ;; esac");
+    shell_run(shell, "export SSHD=none SYSTEMD=none OS_RELEASE=$PWD/debian; " SETUP "--check --build");
+    assert_said(shell, 1, "setup: missing: ninja (packages: ninja-build)\n");
+    shell_run(shell, "export SSHD=none SYSTEMD=none OS_RELEASE=$PWD/debian; " SETUP "--build");
+    assert_string_equal(shell->said, "setup: installing ninja-build libedit-dev\nsetup: ready\n");
+    shell_run(shell, "touch no-cmocka; export SSHD=none SYSTEMD=none OS_RELEASE=$PWD/debian; " SETUP);
+    assert_said(shell, 0,
+                "setup: installing libcmocka-dev chromium-headless-shell iproute2 openssh-server\n");
 }
 
 /* Only for root, and not where the package would start a service. */
@@ -196,6 +216,7 @@ int main(void) {
         IN_SHELL(test_does_nothing_when_nothing_is_missing),
         IN_SHELL(test_the_browser_is_optional),
         IN_SHELL(test_libedit_is_optional),
+        IN_SHELL(test_building_needs_less),
         IN_SHELL(test_an_ssh_server_is_installed_in_containers),
         IN_SHELL(test_check_installs_nothing),
         IN_SHELL(test_mpi_needs_compiler_and_launcher),
