@@ -27,6 +27,8 @@ struct Input {
     int64_t members_done; /* completed members */
     z_stream z;
     unsigned char *buffer;
+    char *start; /* peeked at, with a NUL; bytes start_at .. start_size - 1 are still to be returned */
+    size_t start_size, start_at;
 };
 
 /* Detects gzip by the file's first bytes, whatever its name is. */
@@ -84,6 +86,7 @@ void input_free(Input *input) {
     if (input->started) inflateEnd(&input->z);
     if (input->fd >= 0) close(input->fd);
     free(input->buffer);
+    free(input->start);
     free(input->name);
     free(input);
 }
@@ -181,8 +184,25 @@ static Status read_compressed(Input *input, char *to, size_t size, size_t *ret_g
     return OK;
 }
 
+Status input_peek(Input *input, size_t size, const char **ret_text, size_t *ret_got) {
+    CLEANUP(mem_freep) char *start = NULL;
+    TRY(mem_new(size + 1, 1, &start));
+    TRY(input_read(input, start, size, ret_got));
+    *ret_text = input->start = start;
+    input->start_size = *ret_got;
+    start = NULL;
+    return OK;
+}
+
+static size_t read_peeked(Input *input, char *to, size_t size) {
+    size_t left = input->start_size - input->start_at, got = size < left ? size : left;
+    if (got) memcpy(to, input->start + input->start_at, got);
+    input->start_at += got;
+    return got;
+}
+
 Status input_read(Input *input, char *to, size_t size, size_t *ret_got) {
-    size_t have = 0;
+    size_t have = read_peeked(input, to, size);
     while (have < size) {
         size_t got = 0;
         if (input->fd < 0)

@@ -19,9 +19,11 @@ DEFINE_FREEP(Input, input)
 
 /* Reads the next `size` bytes; *ret_got is smaller only at the end. */
 MUST_USE Status input_read(Input *input, char *to, size_t size, size_t *ret_got);
+/* Reads up to `size` bytes that the next calls of input_read return again. To be called once, before them. */
+MUST_USE Status input_peek(Input *input, size_t size, const char **ret_text, size_t *ret_got);
 /* Whether the file is being decompressed. */
 bool input_compressed(const Input *input);
-/* Bytes of the file consumed so far; compressed bytes for gzip. */
+/* Bytes of the file consumed so far, including those that were only peeked at; compressed bytes for gzip. */
 int64_t input_used(const Input *input);
 /* Whether the file's size or modification time has changed since it was opened. */
 bool input_changed(const Input *input);

@@ -86,24 +86,17 @@ int64_t reader_total(const Reader *reader) {
     return reader->total;
 }
 
-/* Reads the first bytes of an input, for what its name does not show. They are kept for the first block,
- * except for a byte-order mark. */
+/* Looks at the first bytes of an input, for what its name does not show, and skips a byte-order mark. */
 static Status probe_start(Reader *reader, const char *path) {
-    enum { MARK = 3 };
-    size_t got = 0, skip = 0;
-    TRY(mem_grow(&reader->rest, &reader->rest_capacity, READER_START + 1, 1));
-    size_t start = reader->spec.block < READER_START ? reader->spec.block : READER_START;
-    if (start < MARK) start = MARK; /* enough for a byte-order mark, even if blocks are smaller */
-    TRY(input_read(reader->input, reader->rest, start, &got));
-    char *text = reader->rest;
-    text[got] = 0;
-    if (!reader->spec.raw) {
-        if (got >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) skip = 3;
-        TRY(reader_inspect(path, reader->spec.field, text, got, &reader->json));
-    }
-    memmove(text, text + skip, got - skip);
-    reader->rest_size = got - skip;
-    return OK;
+    const char *start = NULL;
+    char mark[3];
+    size_t got = 0;
+    reader->json = false;
+    if (reader->spec.raw) return OK;
+    TRY(input_peek(reader->input, READER_START, &start, &got));
+    TRY(reader_inspect(path, reader->spec.field, start, got, &reader->json));
+    bool marked = got >= sizeof mark && !memcmp(start, "\xef\xbb\xbf", sizeof mark);
+    return marked ? input_read(reader->input, mark, sizeof mark, &got) : OK;
 }
 
 static Status open_next(Reader *reader) {
@@ -115,7 +108,6 @@ static Status open_next(Reader *reader) {
     } else {
         TRY(input_open(&reader->input, path));
     }
-    reader->json = false;
     TRY(probe_start(reader, path));
     reader->starts = true;
     reader->line = 1;
