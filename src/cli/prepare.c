@@ -166,7 +166,8 @@ static Status write_squad(const PrepareArgs *args, const Tokenizer *tokenizer, c
 static const LinesFormat squad_lines = {
     {"squad.jsonl", "squad.val.jsonl"}, "files", "SQuAD questions", true, write_squad};
 
-static void show_squad(const json_t *files, int64_t seq, FILE *out) {
+/* With the tokenizer, checkpoints of the run can answer questions. */
+static void show_squad(const json_t *files, const PrepareArgs *args, FILE *out) {
     size_t at;
     json_t *file;
     json_array_foreach(files, at, file) {
@@ -176,7 +177,12 @@ static void show_squad(const json_t *files, int64_t seq, FILE *out) {
                 format_count(questions, (double)json_int_at(file, "questions")),
                 json_string_at(file, "file"));
     }
-    fprintf(out, "train with: weft train --task span --seq %lld --data FILE\n", (long long)seq);
+    fprintf(out, "train with: weft train --task span --seq %lld", (long long)args->seq);
+    if (strcmp(args->tokenizer, "bytes")) {
+        fputs(" --tokenizer ", out);
+        show_word(out, args->tokenizer);
+    }
+    fputs(" --data FILE\n", out);
 }
 
 /* ---- dialogs ---- */
@@ -267,7 +273,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
     const PrepareArgs *args = call->config;
     const json_t *files = json_object_get(result, "files");
     if (files) {
-        show_squad(files, args->seq, out);
+        show_squad(files, args, out);
         return OK;
     }
     if (json_object_get(result, "dialogues")) {
