@@ -58,7 +58,7 @@ static Status parse_first(const char *path, json_t **ret_json) {
         size_t skip = size >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0;
         const char *line = first_line(text + skip, size - skip, size < want, &length);
         if (line) *ret_json = json_loadb(line, length, JSON_ALLOW_NUL, NULL);
-        if (line || size < want) return signature_check_text(path, text, size);
+        if (line || size < want) return signature_check_text(path, text, size, false);
     }
     return OK;
 }
@@ -116,7 +116,7 @@ static Status look_inside(const char *path, const char *field, DataFormat *forma
         *format = FORMAT_SQUAD;
         return OK;
     }
-    TRY(reader_inspect(path, field, text, size, &lines));
+    TRY(reader_inspect(path, field, true, text, size, &lines));
     /* Only documents are decompressed whatever the name is. */
     if (lines || (input_compressed(input) && !path_is_gz(path))) *format = FORMAT_TEXT;
     return OK;

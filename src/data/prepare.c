@@ -243,6 +243,7 @@ static Status read_files(Prepare *p, const char *const *paths, int count, int64_
                           .documents = spec->documents,
                           .field = spec->field,
                           .raw = spec->raw,
+                          .or_bytes = true,
                           .cut = spec->sentences ? cut_by_sentence : cut_by_encoder,
                           .cut_context = p->encoder[p->threads],
                           .notes = &p->notes};

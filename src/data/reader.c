@@ -94,7 +94,7 @@ static Status probe_start(Reader *reader, const char *path) {
     reader->json = false;
     if (reader->spec.raw) return OK;
     TRY(input_peek(reader->input, READER_START, &start, &got));
-    TRY(reader_inspect(path, reader->spec.field, start, got, &reader->json));
+    TRY(reader_inspect(path, reader->spec.field, reader->spec.or_bytes, start, got, &reader->json));
     bool marked = got >= sizeof mark && !memcmp(start, "\xef\xbb\xbf", sizeof mark);
     return marked ? input_read(reader->input, mark, sizeof mark, &got) : OK;
 }

@@ -43,6 +43,7 @@ typedef struct ReaderSpec {
     Documents documents;
     const char *field; /* field of JSON lines; NULL: "text" */
     bool raw;          /* text is any bytes: files are neither checked nor read as JSON lines */
+    bool or_bytes;     /* {format} bytes selects `raw`, as messages then say */
     TextCut cut;       /* NULL: text may be cut anywhere */
     const void *cut_context;
     size_t block;       /* bytes per block; 0: READER_BLOCK */
@@ -81,9 +82,9 @@ bool reader_is_json(const char *path);
 /* Whether JSON in it is plain text, whatever it contains. */
 bool reader_is_plain(const char *path);
 /* Examines the start of a file, READER_START bytes and a NUL: whether it has JSON lines. Fails if the file
- * is not text, or JSON of another kind. `field` as in ReaderSpec. */
-MUST_USE Status reader_inspect(const char *path, const char *field, const char *start, size_t size,
-                               bool *ret_json);
+ * is not text, or JSON of another kind. `field` and `or_bytes` as in ReaderSpec. */
+MUST_USE Status reader_inspect(const char *path, const char *field, bool or_bytes, const char *start,
+                               size_t size, bool *ret_json);
 
 typedef struct TextPiece {
     const char *text;

@@ -38,9 +38,10 @@ static bool begins_as_array(const char *path, const char *text) {
     return *text == '{' && *skip_space(text + 1) == '"';
 }
 
-Status reader_inspect(const char *path, const char *field, const char *start, size_t size, bool *ret_json) {
+Status reader_inspect(const char *path, const char *field, bool or_bytes, const char *start, size_t size,
+                      bool *ret_json) {
     size_t skip = size >= 3 && !memcmp(start, "\xef\xbb\xbf", 3) ? 3 : 0;
-    TRY(signature_check_text(path, start, size));
+    TRY(signature_check_text(path, start, size, or_bytes));
     *ret_json = reader_is_json(path);
     if (reader_is_plain(path)) return OK;
     if (begins_as_array(path, start + skip))

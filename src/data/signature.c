@@ -96,17 +96,18 @@ const Signature *signature_find(const void *start, size_t size) {
     return find_utf16(start, size);
 }
 
-static Status refuse(const char *path, const Signature *found) {
-    return FAILED("%s is %s; %s, or read it as plain bytes with {format} bytes", path, found->name,
-                  found->advice);
+static Status refuse(const char *path, const Signature *found, bool or_bytes) {
+    return or_bytes ? FAILED("%s is %s; %s, or read it as plain bytes with {format} bytes", path, found->name,
+                             found->advice)
+                    : FAILED("%s is %s; %s", path, found->name, found->advice);
 }
 
-Status signature_check_text(const char *path, const void *start, size_t size) {
+Status signature_check_text(const char *path, const void *start, size_t size, bool or_bytes) {
     const Signature *found = signature_find(start, size);
-    return found ? refuse(path, found) : OK;
+    return found ? refuse(path, found, or_bytes) : OK;
 }
 
 Status signature_check_ids(const char *path, const void *start, size_t size) {
     const Signature *found = signature_find(start, size);
-    return found && found->size >= SIGNATURE_LONG ? refuse(path, found) : OK;
+    return found && found->size >= SIGNATURE_LONG ? refuse(path, found, true) : OK;
 }

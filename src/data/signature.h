@@ -20,8 +20,8 @@ typedef struct Signature {
 
 /* The format that a file's first bytes show; NULL: none of the known ones. */
 const Signature *signature_find(const void *start, size_t size);
-/* Fails if the bytes are not text. */
-MUST_USE Status signature_check_text(const char *path, const void *start, size_t size);
+/* Fails if the bytes are not text; `or_bytes`: the message offers {format} bytes. */
+MUST_USE Status signature_check_text(const char *path, const void *start, size_t size, bool or_bytes);
 /* Fails if the bytes, which may be token ids, are of a known format. */
 MUST_USE Status signature_check_ids(const char *path, const void *start, size_t size);
 

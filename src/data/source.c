@@ -132,7 +132,7 @@ Status source_init_owned(Source *ret_source, const char *path, size_t limit) {
         source.data = source.owned = (unsigned char *)text;
     }
     if (source.size == 0) return FAILED("%s is empty; expected data", path);
-    TRY(signature_check_text(path, source.data, source.size));
+    TRY(signature_check_text(path, source.data, source.size, false));
     *ret_source = source;
     source = (Source){0};
     return OK;

@@ -36,7 +36,7 @@ Status squad_json_read(const char *path, json_t **ret_json) {
     CLEANUP(mem_freep) char *text = NULL;
     size_t size = 0;
     TRY(read_whole(path, &text, &size));
-    TRY(signature_check_text(path, text, size));
+    TRY(signature_check_text(path, text, size, false));
     size_t skip = size >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0;
     json_error_t error;
     json_t *json = json_loadb(text + skip, size - skip, JSON_ALLOW_NUL, &error);

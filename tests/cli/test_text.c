@@ -75,6 +75,8 @@ static void refuses_other_formats(void **state) {
         assert_refused(1, message, "prepare", "--tokenizer", at("bpe"), "--data", path, "--out", at("no"));
         assert_refused(1, message, "prepare", "--tokenizer", "bytes", "--data", path, "--out", at("no"));
     }
+    assert_refused(1, "extract its text first\n", "tokenizer", "train", at("book.pdf"), "--vocab", "300",
+                   "--out", at("no"), "--quiet");
     assert_refused(2, "book.pdf is a PDF document; 'weft info' describes", "info", at("book.pdf"));
     assert_runs(
         program_run("train", "--format", "bytes", "--data", at("book.pdf"), TINY, "--steps", "1", "--json"));
