@@ -14,14 +14,15 @@ static Status add_words(const Job *job, const EvalConfig *config, double nll, js
     if (format != FORMAT_TEXT && format != FORMAT_BYTES) return OK;
     ReaderSpec reading = {.paths = config->settings.data.files,
                           .path_count = config->settings.data.files_count,
-                          .field = config->settings.data.text.field};
+                          .field = config->settings.data.text.field,
+                          .raw = format == FORMAT_BYTES};
     if (config->settings.data.text.documents)
         TRY(documents_parse(config->settings.data.text.documents, &reading.documents));
     WordCounts counts;
     TRY(corpus_count_words(&reading, &counts));
     double words = (double)(counts.words + counts.lines), bytes = (double)counts.bytes;
     int failed = json_object_set_new(result, "words", json_integer((json_int_t)words));
-    failed |= json_object_set_new(result, "word_perplexity", json_real(exp(nll / words)));
+    failed |= json_object_set_new(result, "word_perplexity", json_finite(exp(nll / words)));
     failed |= json_object_set_new(result, "bytes", json_integer((json_int_t)bytes));
     failed |= json_object_set_new(result, "bits_per_byte", json_real(nll / log(2) / bytes));
     return failed ? FAILED("out of memory while writing the result") : OK;

@@ -78,8 +78,11 @@ static void refuses_other_formats(void **state) {
     assert_refused(1, "extract its text first\n", "tokenizer", "train", at("book.pdf"), "--vocab", "300",
                    "--out", at("no"), "--quiet");
     assert_refused(2, "book.pdf is a PDF document; 'weft info' describes", "info", at("book.pdf"));
-    assert_runs(
-        program_run("train", "--format", "bytes", "--data", at("book.pdf"), TINY, "--steps", "1", "--json"));
+    assert_runs(program_run("train", "--format", "bytes", "--data", at("book.pdf"), TINY, "--steps", "1",
+                            "--out", at("pdf-run"), "--json"));
+    Ran ran = program_run("eval", at("pdf-run"), "--format", "bytes", "--data", at("book.pdf"), "--json");
+    assert_int_equal(number_in(&ran, "bytes"), 2000);
+    ran_done(&ran);
     assert_runs(program_run("prepare", "--format", "bytes", "--tokenizer", "bytes", "--data", at("book.pdf"),
                             "--out", at("pdf"), "--quiet", "--json"));
     assert_refused(2, "use --tokenizer bytes", "prepare", "--format", "bytes", "--tokenizer", at("bpe"),
