@@ -27,6 +27,9 @@
 
 static const double stuck_s = 10; /* ranks without a launcher end together: one that takes longer is stuck,
                                    * and so is a launcher that ignores the end of a rank for this long */
+static const double end_s = 6;    /* ranks and launcher end within this time of a rank's report. A launcher
+                                   * that has sent something to a lost host waits for it for a quarter of an
+                                   * hour: TCP probes only connections on which everything was received. */
 
 typedef struct Launched {
     const LaunchedSpec *spec;
@@ -47,6 +50,8 @@ typedef struct Launched {
     pid_t ended;             /* a rank that has ended and that the launcher has not noticed; 0: none */
     double ended_since;      /* when this process first saw that */
     bool stuck;              /* the launcher was killed for it */
+    double reported;         /* when a rank reported an error; 0: none has */
+    bool late;               /* all were killed because they did not end after that */
 } Launched;
 
 static void launched_done(Launched *of) {
@@ -101,6 +106,7 @@ static void read_line(Launched *of, const char *line) {
     bool error = strncmp(line, "weft: error: ", 13) == 0;
     remark = error && of->failed; /* one rank's report is enough */
     of->failed |= error;
+    if (error && of->reported == 0) of->reported = clock_wall();
     of->explained |= error || strncmp(line, "weft: stopped", 13) == 0;
     for (size_t i = 0; i < sizeof remarks / sizeof *remarks; i++) remark |= strstr(line, remarks[i]) != NULL;
     fputs(line, of->in_block || frame || remark ? of->held : stderr);
@@ -162,7 +168,11 @@ static void look_around(void *context) {
     Launched *of = context;
     char number;
     while (read(of->spec->signals, &number, 1) == 1) take_signal(of, number);
-    if (!of->stuck && !of->orphans) check_launcher(of);
+    if (of->stuck || of->late || of->orphans) return;
+    check_launcher(of);
+    if (of->stuck || of->reported == 0 || clock_wall() - of->reported < end_s) return;
+    of->late = true; /* daemons on other hosts end when they lose the launcher */
+    kill_all();
 }
 
 static void read_all(Launched *of) {
@@ -317,9 +327,10 @@ Status launched_wait(const LaunchedSpec *spec, int *ret_code, LaunchedFailure *r
     if (of.at_once) return STOPPED("%s", spec->stops ? STOP_AT_ONCE : "stopped at once");
     if (of.stuck && !of.explained) fputs(of.text, stderr);
     if (of.stuck) return FAILED("%s hung after a rank had ended, and was killed", spec->name);
-    if (WIFSIGNALED(state)) return explain_killed(&of, WTERMSIG(state), saved);
+    if (WIFSIGNALED(state) && !of.late) return explain_killed(&of, WTERMSIG(state), saved);
     reap();
-    TRY(explain(&of, WEXITSTATUS(state)));
-    *ret_code = WEXITSTATUS(state) ? WEXITSTATUS(state) : of.code;
+    code = of.late ? STATUS_FAILED : code;
+    TRY(explain(&of, code));
+    *ret_code = code ? code : of.code;
     return OK;
 }

@@ -31,4 +31,21 @@ steps=$(readlink $dir/latest)
 steps=$((${steps##*-} + 2))
 run "$weft" $train $where --steps $steps --out $dir --resume
 expect_code 0
+
+# A rank that reports first (--timeout) leaves the launcher with messages that node2 never acknowledges.
+unset OMPI_MCA_oob_tcp_keepalive_time OMPI_MCA_oob_tcp_keepalive_intvl OMPI_MCA_oob_tcp_keepalive_probes
+(
+    before=$(readlink $dir/latest)
+    wait_for 120 sh -c "[ \$(readlink $dir/latest) != $before ]"
+    cut_link 2
+    date +%s >cut
+) &
+run timeout -s KILL 100 "$weft" $train $where --steps 1000000 --timeout 3 --out $dir --resume
+ended=$(date +%s)
+wait
+expect_code 1
+expect_once "no progress for "
+expect_once "rank 1 on node2 never arrived and does not answer"
+[ $((ended - $(cat cut))) -le 16 ] || fail "ended $((ended - $(cat cut))) s after the link went down"
+! pgrep -a 'mpiexec|weft' >said || fail "these processes are left"
 finish
