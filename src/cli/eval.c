@@ -104,6 +104,8 @@ static const Option layout_table[] = {
              "accept ssh without a password and have weft and the run directory under the same paths."},
     {OPT_TEXT("hostfile", EvalArgs, layout.hostfile, "FILE"), .shown = "none", .per_rank = PER_RANK_ANY,
      .help = "The same from a file for mpirun, with a line such as 'node1 slots=4' for each host."},
+    {OPT_FLAG("verbose", EvalArgs, layout.verbose), .per_rank = PER_RANK_ANY,
+     .help = "If ranks cannot be started, also print what mpirun says."},
     {OPT_INT("dp", EvalArgs, layout.dp), .fallback = "0", RANGE(1, 1 << 20), .shown = "ranks / (tp x pp)",
      .help = "Data parallelism: number of replicas."},
     {OPT_INT("tp", EvalArgs, layout.tp), .fallback = "1", RANGE(1, 1 << 20),

@@ -7,6 +7,10 @@
 /* Whether the command has --hosts or --hostfile. */
 bool hosts_named(const Invocation *call);
 bool hosts_on_line(const Invocation *call); /* the same, on the command line and not in a file */
+/* Whether rank 0 runs on this host, as far as it is known before the start. */
+bool hosts_start_here(const Invocation *call);
+/* Whether the launcher's own explanations are wanted. */
+bool hosts_verbose(const Invocation *call);
 /* Whether a batch system or the user tells the launcher on which nodes to start ranks. */
 bool hosts_allocated(void);
 
@@ -15,15 +19,14 @@ bool hosts_allocated(void);
 enum { HOST_WORDS = 2 };
 size_t hosts_variables(void);
 /* Adds the launcher's options for the hosts and the variables at argv[*at]. *ret_names owns strings in argv;
- * it stays untouched without hosts. Fails if the file of --hostfile does not list hosts. */
+ * it stays untouched without hosts. */
 MUST_USE Status hosts_add(const Invocation *call, char **argv, size_t *at, char **ret_names);
 
-/* The command's hosts without those in `broken`, names separated by spaces, as the value of --hosts; NULL if
- * there are no names, none is among them, or the others have fewer than `ranks` slots. The caller frees it.
- */
-MUST_USE Status hosts_without(const Invocation *call, const char *broken, int64_t ranks, char **ret_list);
-/* The failure of a launcher that ended before any rank ran, for a command with --hosts or --hostfile. */
-MUST_USE Status hosts_unreached(const Invocation *call, const char *launcher);
+/* The failure of a launcher that ended before any rank ran, for a command with --hosts or --hostfile. Asks
+ * the hosts: *ret_named is whether the message names those that do not answer, *ret_asks whether ssh asks
+ * something. */
+MUST_USE Status hosts_unreached(const Invocation *call, const char *launcher, bool *ret_named,
+                                bool *ret_asks);
 /* The launcher's option for a list of hosts. */
 const char *hosts_option(void);
 

@@ -20,6 +20,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -34,6 +36,7 @@
 #include "cli/hosts.h"
 #include "cli/launched.h"
 #include "cli/processes.h"
+#include "cli/reach.h"
 #include "cli/relay.h"
 #include "cli/restarts.h"
 #include "cli/stop.h"
@@ -58,7 +61,7 @@ static void pass_signal(int signal_number) {
     errno = error;
 }
 
-static Status set_environment(void) {
+static Status set_environment(const Invocation *call) {
     static const char *const root[] = {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
                                        "PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"};
     static const char *const settings[][2] = {
@@ -84,7 +87,7 @@ static Status set_environment(void) {
     if (pin && setenv(CORES_PIN, "1", 1) != 0) return FAILED("out of memory");
     for (size_t i = 0; i < COUNT_OF(settings); i++) /* do not override the user's setting */
         if (setenv(settings[i][0], settings[i][1], 0) != 0) return FAILED("out of memory");
-    return OK;
+    return hosts_named(call) && !hosts_allocated() ? reach_set_environment() : OK;
 }
 
 /* The launcher of the MPI library that weft was built with; empty if unknown. */
@@ -107,6 +110,7 @@ static const char *launcher_line(void) {
  * into a progress line; and the numbers of signals that this process receives. */
 typedef struct LauncherPipes {
     int error[2], results[2], signals[2]; /* -1: inherited, or closed */
+    int held; /* a file for standard output, which may turn out not to be the result; -1: none */
 } LauncherPipes;
 
 static void close_end(int *fd) {
@@ -120,18 +124,29 @@ static void pipes_done(LauncherPipes *pipes) {
         close_end(&pipes->results[i]);
         close_end(&pipes->signals[i]);
     }
+    close_end(&pipes->held);
 }
 
-static Status open_pipes(LauncherPipes *pipes) {
-    bool results = terminal_live(stderr) && terminal_live(stdout);
+static Status open_pipes(LauncherPipes *pipes, bool hold) {
+    bool results = !hold && terminal_live(stderr) && terminal_live(stdout);
+    if (hold) pipes->held = memfd_create("weft results", MFD_CLOEXEC);
+    if (hold && pipes->held < 0) return FAILED("cannot create a file in memory: %s", strerror(errno));
     if (pipe2(pipes->error, O_CLOEXEC) != 0 || pipe2(pipes->signals, O_CLOEXEC | O_NONBLOCK) != 0 ||
         (results && pipe2(pipes->results, O_CLOEXEC) != 0))
         return FAILED("cannot create a pipe: %s", strerror(errno));
     return OK;
 }
 
+/* ssh cannot ask for a password on it, and wait for an answer forever. */
+static void leave_terminal(void) {
+    int terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+    if (terminal < 0) return;
+    ioctl(terminal, TIOCNOTTY);
+    close(terminal);
+}
+
 /* Runs in the child: turns it into the launcher, which outlives neither this process nor its ranks. */
-static void become(char *const *argv, const LauncherPipes *pipes, bool stops) {
+static void become(char *const *argv, const LauncherPipes *pipes, bool stops, bool remote) {
     sigset_t blocked;
     sigemptyset(&blocked);
     if (stops) {
@@ -142,7 +157,9 @@ static void become(char *const *argv, const LauncherPipes *pipes, bool stops) {
     prctl(PR_SET_PDEATHSIG, stops ? SIGUSR1 : SIGTERM);
     dup2(pipes->error[1], STDERR_FILENO);
     if (pipes->results[1] >= 0) dup2(pipes->results[1], STDOUT_FILENO);
+    if (pipes->held >= 0) dup2(pipes->held, STDOUT_FILENO);
     setpgid(0, 0); /* Ctrl-C goes to the parent only */
+    if (remote) leave_terminal();
     if (!freopen("/dev/null", "r", stdin)) _exit(127);
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_DFL);
@@ -151,13 +168,25 @@ static void become(char *const *argv, const LauncherPipes *pipes, bool stops) {
     _exit(127);
 }
 
+static void pass_held(int held) {
+    char block[4096];
+    if (held < 0 || lseek(held, 0, SEEK_SET) != 0) return;
+    for (ssize_t got; (got = read(held, block, sizeof block)) > 0;)
+        for (ssize_t at = 0, put = 0; at < got && put >= 0; at += put)
+            put = write(STDOUT_FILENO, block + at, (size_t)(got - at));
+}
+
+static bool can_grow(void *restarts) {
+    return restarts_can_grow(restarts);
+}
+
 static Status run_launcher(const Invocation *call, char *const *argv, const char *title, bool stops,
-                           int *ret_code, LaunchedFailure *ret_failure) {
-    CLEANUP(pipes_done) LauncherPipes pipes = {{-1, -1}, {-1, -1}, {-1, -1}};
-    TRY(open_pipes(&pipes));
+                           Restarts *restarts, int *ret_code, LaunchedFailure *ret_failure) {
+    CLEANUP(pipes_done) LauncherPipes pipes = {{-1, -1}, {-1, -1}, {-1, -1}, -1};
+    TRY(open_pipes(&pipes, restarts_may_grow(restarts)));
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     pid_t child = fork();
-    if (child == 0) become(argv, &pipes, stops);
+    if (child == 0) become(argv, &pipes, stops, hosts_named(call));
     close_end(&pipes.error[1]);
     close_end(&pipes.results[1]);
     if (child < 0) return FAILED("cannot start a process: %s", strerror(errno));
@@ -171,10 +200,14 @@ static Status run_launcher(const Invocation *call, char *const *argv, const char
                          .error = pipes.error[0],
                          .results = pipes.results[0],
                          .signals = pipes.signals[0],
-                         .stops = stops};
+                         .stops = stops,
+                         .resumes = restarts->saved,
+                         .can_grow = can_grow,
+                         .restarts = restarts};
     Status status = launched_wait(&spec, ret_code, ret_failure);
     pipes.results[0] = -1; /* closed at its end */
     stop_release();
+    if (!ret_failure->grows) pass_held(pipes.held);
     return status;
 }
 
@@ -235,6 +268,9 @@ static void append_line(char **argv, size_t at, char *const *line, const Restart
 
 static Status start(Invocation *call, int64_t ranks, bool stops) {
     char program[4096], count[24], title[80];
+    CLEANUP(host_list_done) HostList list = {0};
+    TRY(host_list_read(call, &list));
+    TRY(host_list_check(&list, ranks));
     if (!hosts_named(call)) TRY(check_room(ranks));
     TRY(check_file_size());
     if (!mpi_built()) {
@@ -248,7 +284,7 @@ static Status start(Invocation *call, int64_t ranks, bool stops) {
     while (call->line[arguments]) arguments++;
     CLEANUP(mem_freep) char **argv = NULL;
     CLEANUP(mem_freep) char *words = NULL, *names = NULL;
-    TRY(set_environment());
+    TRY(set_environment(call));
     TRY(relay_announce(stderr));
     TRY(mem_new(arguments + LAUNCHER_WORDS + HOST_WORDS + 2 * hosts_variables() + RESTART_WORDS + 6,
                 sizeof *argv, &argv));
@@ -264,21 +300,31 @@ static Status start(Invocation *call, int64_t ranks, bool stops) {
     size_t where = at;
     TRY(hosts_add(call, argv, &at, &names));
     argv[at++] = program;
-    CLEANUP(restarts_done) Restarts restarts = restarts_new(call, ranks);
-    for (;;) {
+    char *all[] = {argv[where], argv[where + 1]}, *option = (char *)(uintptr_t)hosts_option();
+    CLEANUP(restarts_done) Restarts restarts = {0};
+    TRY(restarts_new(call, ranks, &restarts));
+    for (bool again = true; again;) {
         LaunchedFailure failure = {0};
         snprintf(count, sizeof count, "%lld", (long long)restarts.ranks);
         start_title(call, restarts.ranks, title, sizeof title);
-        if (restarts.hosts) { /* in place of the command's */
-            argv[where] = (char *)(uintptr_t)hosts_option();
-            argv[where + 1] = restarts.hosts;
+        if (names) {
+            argv[where] = restarts.hosts ? option : all[0];
+            argv[where + 1] = restarts.hosts ? restarts.hosts : all[1];
         }
         append_line(argv, at, call->line, &restarts);
-        Status status = run_launcher(call, argv, title, stops, &call->exit_code, &failure);
-        if (!failure.failed || !restarts_next(&restarts, status, failure.host)) return status;
-        status_free(status);
         call->exit_code = 0;
+        CLEANUP(status_freep)
+        Status status = run_launcher(call, argv, title, stops, &restarts, &call->exit_code, &failure);
+        again = failure.grows;
+        if (failure.grows) restarts_grow(&restarts);
+        if (failure.failed) TRY(restarts_next(&restarts, status, failure.host, &again));
+        if (!again) {
+            Status end = status;
+            status = NULL;
+            return end;
+        }
     }
+    return OK;
 }
 
 /* MPI's start-up blocks until all ranks take part. */
@@ -317,7 +363,7 @@ static void *watch_joining(void *argument) {
 /* For the process that started the launcher, in case a host is lost. */
 static void announce_hosts(const Group *world) {
     char host[HOST_SIZE];
-    if (!launch_is_ours() || world->rank > 0 || world->size == 1) return;
+    if (!launch_is_ours() || world->rank > 0) return;
     fputs(LAUNCHED_HOSTS, stderr);
     for (int r = 0; r < world->size; r++) fprintf(stderr, "%s%s", r ? " " : "", group_host(world, r, host));
     fputc('\n', stderr);

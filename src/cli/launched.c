@@ -50,7 +50,8 @@ typedef struct Launched {
     pid_t ended;             /* a rank that has ended and that the launcher has not noticed; 0: none */
     double ended_since;      /* when this process first saw that */
     bool stuck;              /* the launcher was killed for it */
-    double reported;         /* when a rank reported an error; 0: none has */
+    double reported;         /* when a rank reported an error, or the launcher was told to end; 0: neither */
+    bool grows;              /* this process has asked the ranks to stop, to become more */
     bool late;               /* all were killed because they did not end after that */
 } Launched;
 
@@ -83,6 +84,11 @@ static void find_suspect(Launched *of, const char *line) {
     if (!of->suspect[0]) memcpy(of->suspect, host, sizeof host);
 }
 
+/* What ssh prints while the launcher reaches for hosts. */
+static bool before_ranks(const Launched *of, const char *line) {
+    return !of->hosts && hosts_named(of->spec->call) && strncmp(line, "weft: ", 6) != 0 && *line != ' ';
+}
+
 static void read_line(Launched *of, const char *line) {
     const char *killed = strstr(line, "process rank "), *by = strstr(line, "exited on signal ");
     const char *daemon = strstr(line, "Remote daemon:"), *host = daemon ? strstr(daemon, " on node ") : NULL;
@@ -103,13 +109,14 @@ static void read_line(Launched *of, const char *line) {
     /* Said by a rank that the launcher terminates because another one ended, or that was not ready. */
     bool stopped = strcmp(line, "weft: stopped\n") == 0;
     if (of->asked ? stopped && of->spec->stops : stopped || strcmp(line, "\n") == 0) return;
+    if (of->grows && strncmp(line, "weft: stopped", 13) == 0) return;
     bool error = strncmp(line, "weft: error: ", 13) == 0;
     remark = error && of->failed; /* one rank's report is enough */
     of->failed |= error;
     if (error && of->reported == 0) of->reported = clock_wall();
     of->explained |= error || strncmp(line, "weft: stopped", 13) == 0;
     for (size_t i = 0; i < sizeof remarks / sizeof *remarks; i++) remark |= strstr(line, remarks[i]) != NULL;
-    fputs(line, of->in_block || frame || remark ? of->held : stderr);
+    fputs(line, of->in_block || frame || remark || before_ranks(of, line) ? of->held : stderr);
 }
 
 /* ---- requests to stop ---- */
@@ -125,6 +132,7 @@ static void ask_to_stop(Launched *of, int number) {
     const LaunchedSpec *spec = of->spec;
     if (!spec->stops) {
         if (!of->orphans) kill(spec->pid, SIGTERM);
+        if (of->reported == 0) of->reported = clock_wall();
         return;
     }
     if (spec->elsewhere && of->hosts && !of->orphans) {
@@ -170,6 +178,10 @@ static void look_around(void *context) {
     while (read(of->spec->signals, &number, 1) == 1) take_signal(of, number);
     if (of->stuck || of->late || of->orphans) return;
     check_launcher(of);
+    if (!of->asked && !of->grows && of->hosts && of->spec->stops && of->spec->can_grow(of->spec->restarts)) {
+        of->grows = true;
+        ask_to_stop(of, SIGUSR1);
+    }
     if (of->stuck || of->reported == 0 || clock_wall() - of->reported < end_s) return;
     of->late = true; /* daemons on other hosts end when they lose the launcher */
     kill_all();
@@ -263,12 +275,21 @@ static Status explain_lost(const Launched *of) {
 }
 
 static Status explain_early(const Launched *of) {
-    if (resume_finds(of->spec->call))
+    if (of->spec->resumes || resume_finds(of->spec->call))
         return STOPPED_SAVED("stopped before the ranks were ready; add --resume to continue");
     return STOPPED("stopped before the ranks were ready; nothing was saved");
 }
 
-static Status explain(const Launched *of, int code) {
+/* The launcher has written pages about it. */
+static Status explain_unstarted(const Launched *of, bool *ret_asks) {
+    bool named;
+    Status status = hosts_unreached(of->spec->call, of->spec->name, &named, ret_asks);
+    if (!named || hosts_verbose(of->spec->call)) fputs(of->text, stderr);
+    return status;
+}
+
+/* *asks is set if ssh asks for something, which a restart does not change. */
+static Status explain(const Launched *of, int code, bool *asks) {
     const char *name = of->spec->name;
     if (code == 127)
         return FAILED(
@@ -279,9 +300,9 @@ static Status explain(const Launched *of, int code) {
         return FAILED("rank %d was killed by signal %d (%s); the other ranks were terminated", of->rank,
                       of->signal, strsignal(of->signal));
     if (code && of->asked && !of->explained && code != STATUS_SAVED) return explain_early(of);
-    if (code && !of->explained && code != STATUS_SAVED) fputs(of->text, stderr);
     if (code && !of->explained && code != STATUS_SAVED && !of->hosts && hosts_named(of->spec->call))
-        return hosts_unreached(of->spec->call, name);
+        return explain_unstarted(of, asks);
+    if (code && !of->explained && code != STATUS_SAVED) fputs(of->text, stderr);
     if (code > 128 && code <= 128 + SIGRTMAX)
         return FAILED("a rank was killed by signal %d (%s); the other ranks were terminated", code - 128,
                       strsignal(code - 128));
@@ -330,7 +351,11 @@ Status launched_wait(const LaunchedSpec *spec, int *ret_code, LaunchedFailure *r
     if (WIFSIGNALED(state) && !of.late) return explain_killed(&of, WTERMSIG(state), saved);
     reap();
     code = of.late ? STATUS_FAILED : code;
-    TRY(explain(&of, code));
+    bool asks = false;
+    Status status = explain(&of, code, &asks);
+    if (asks) ret_failure->failed = false;
+    TRY(status);
+    ret_failure->grows = of.grows && !asked && code + of.code == STATUS_SAVED;
     *ret_code = code ? code : of.code;
     return OK;
 }

@@ -21,12 +21,17 @@ typedef struct LaunchedSpec {
     int results;    /* of its standard output, closed at its end; -1: inherited */
     int signals;    /* read end of a pipe with the numbers of signals that this process received */
     bool elsewhere; /* ranks may run on other hosts */
-    bool stops;     /* SIGUSR1 asks ranks to stop; otherwise signals terminate the launcher */
+    bool (*can_grow)(
+        void *restarts); /* called every few seconds: whether ranks should stop, to become more */
+    void *restarts;
+    bool resumes; /* the ranks continue from a checkpoint of an earlier start */
+    bool stops;   /* SIGUSR1 asks ranks to stop; otherwise signals terminate the launcher */
 } LaunchedSpec;
 
 typedef struct LaunchedFailure {
     bool failed; /* a rank has failed, hung or been killed, or the launcher has failed, nobody asked for
                     a stop, and a restart may help */
+    bool grows;  /* the ranks have stopped to become more */
     char host[HOST_SIZE]; /* of that rank, as far as it is known; else empty */
 } LaunchedFailure;
 

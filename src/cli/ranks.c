@@ -12,6 +12,7 @@
 typedef struct RanksConfig {
     int64_t ranks, threads, size, repeats;
     const char *hosts, *hostfile;
+    bool verbose;
 } RanksConfig;
 
 /* clang-format off */
@@ -23,6 +24,8 @@ static const Option table[] = {
              "accept ssh without a password and have weft and the run directory under the same paths."},
     {OPT_TEXT("hostfile", RanksConfig, hostfile, "FILE"), .shown = "none", .per_rank = PER_RANK_ANY,
      .help = "The same from a file for mpirun, with a line such as 'node1 slots=4' for each host."},
+    {OPT_FLAG("verbose", RanksConfig, verbose), .per_rank = PER_RANK_ANY,
+     .help = "If ranks cannot be started, also print what mpirun says."},
     {OPT_INT("threads", RanksConfig, threads), .per_rank = PER_RANK_ANY, .fallback = "0", RANGE(1, 4096),
      .shown = "the rank's share of the cores", .help = "CPU threads per rank."},
     {OPT_SIZE("size", RanksConfig, size), .fallback = "64MB", RANGE(4096, 1e15),

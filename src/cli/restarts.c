@@ -1,16 +1,33 @@
 /* Ranks that fail start again from the newest checkpoint, at first all of them. If they fail again before
  * they have saved another one, a rank or its host is probably broken: from then on fewer replicas start, the
  * next smaller divisor of --dp, and not on the hosts of ranks that failed. Micro-batches keep their size, so
- * that each replica accumulates the gradients of more of them; the batch and the loss curve stay. */
+ * that each replica accumulates the gradients of more of them; the batch and the loss curve stay.
+ *
+ * Each start without a new checkpoint waits longer than the one before. Hosts are asked over ssh before:
+ * those that do not answer get a minute, then the others continue without them. At each checkpoint the lost
+ * hosts are asked again, and when they answer, the full layout returns.
+ */
 #include "cli/restarts.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "base/format.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/hosts.h"
+#include "cli/resume_hint.h"
+#include "cli/stop.h"
 #include "train/job.h"
+
+static const double outage_s = 60; /* a host that answers again within this time was not lost */
+
+static volatile sig_atomic_t stop_asked;
+
+static void note_signal(int signal_number) {
+    stop_asked = signal_number;
+}
 
 static int64_t number(const Invocation *call, const char *name) {
     const Slot *slot = invocation_slot(call, name);
@@ -26,17 +43,78 @@ static char *find_checkpoint(const Invocation *call) {
     return dir;
 }
 
-Restarts restarts_new(const Invocation *call, int64_t ranks) {
-    Restarts restarts = {.call = call, .ranks = ranks, .left = number(call, "max-restarts")};
-    if (!restarts.left) return restarts;
-    restarts.dp = number(call, "dp");
-    restarts.checkpoint = find_checkpoint(call);
-    return restarts;
+Status restarts_new(const Invocation *call, int64_t ranks, Restarts *ret_restarts) {
+    CLEANUP(restarts_done) Restarts restarts = {.call = call, .ranks = ranks};
+    restarts.left = number(call, "max-restarts");
+    if (restarts.left) {
+        restarts.dp = number(call, "dp");
+        restarts.checkpoint = find_checkpoint(call);
+        restarts.asks = !hosts_allocated();
+        TRY(host_list_read(call, &restarts.list));
+    }
+    *ret_restarts = restarts;
+    restarts = (Restarts){0};
+    return OK;
 }
 
 void restarts_done(Restarts *restarts) {
     free(restarts->checkpoint);
     free(restarts->hosts);
+    host_list_done(&restarts->list);
+    reach_free(restarts->asked);
+}
+
+/* ---- the layout of the next start ---- */
+
+/* Groups of --shard replicas stay whole, or become smaller. */
+static int64_t next_divisor(int64_t dp, int64_t shard) {
+    for (int64_t d = dp - 1; d > 0; d--)
+        if (dp % d == 0 && (!shard || d % shard == 0 || shard % d == 0)) return d;
+    return dp;
+}
+
+typedef struct Fit {
+    int64_t dp;
+    char *hosts; /* NULL: all */
+    char without[HOST_NAMES];
+} Fit;
+
+/* Names are separated by spaces. */
+static void add_name(char names[HOST_NAMES], const char *name) {
+    size_t used = strlen(names);
+    if (*name && used + strlen(name) + 2 < HOST_NAMES && !host_among(name, names))
+        snprintf(names + used, HOST_NAMES - used, "%s%s", used ? " " : "", name);
+}
+
+static void add_names(char names[HOST_NAMES], const char *more) {
+    char copy[HOST_NAMES], *rest = NULL;
+    snprintf(copy, sizeof copy, "%s", more);
+    for (char *name = strtok_r(copy, " ", &rest); name; name = strtok_r(NULL, " ", &rest))
+        add_name(names, name);
+}
+
+static int64_t ranks_of(const Restarts *restarts, int64_t dp) {
+    return restarts->dp ? restarts->ranks / restarts->dp * dp : restarts->ranks;
+}
+
+static bool try_fit(const Restarts *restarts, int64_t dp, const char *lost, const char *broken, Fit *fit) {
+    *fit = (Fit){.dp = dp};
+    add_names(fit->without, lost);
+    add_names(fit->without, broken);
+    status_free(host_list_without(&restarts->list, fit->without, ranks_of(restarts, dp), &fit->hosts));
+    return fit->hosts != NULL;
+}
+
+/* The largest layout of up to `dp` replicas without the lost hosts and, if they are not needed, without the
+ * broken ones. On all hosts if the others have too few slots. */
+static Fit find_fit(const Restarts *restarts, int64_t dp, const char *lost, const char *broken) {
+    Fit fit = {0};
+    if (*broken && try_fit(restarts, dp, lost, broken, &fit)) return fit;
+    for (int64_t d = dp, last = 0; *lost && d != last; d = next_divisor(d, number(restarts->call, "shard"))) {
+        if (try_fit(restarts, d, lost, "", &fit)) return fit;
+        last = d;
+    }
+    return (Fit){.dp = dp};
 }
 
 static void add_number(Restarts *restarts, const char *option, int64_t value) {
@@ -44,13 +122,6 @@ static void add_number(Restarts *restarts, const char *option, int64_t value) {
     snprintf(text, sizeof restarts->values[0], "%lld", (long long)value);
     restarts->words[restarts->word_count++] = option;
     restarts->words[restarts->word_count++] = text;
-}
-
-/* Groups of --shard replicas stay whole, or become smaller. */
-static int64_t next_divisor(int64_t dp, int64_t shard) {
-    for (int64_t d = dp - 1; d > 0; d--)
-        if (dp % d == 0 && (!shard || d % shard == 0 || shard % d == 0)) return d;
-    return dp;
 }
 
 /* The options of the next start. They follow those of the command line and so override them. */
@@ -71,49 +142,168 @@ static void set_words(Restarts *restarts) {
     if (number(call, "resume-from")) restarts->words[restarts->word_count++] = "--resume-from=0";
 }
 
-static void warn(const Restarts *restarts, const Status failure, int64_t dp_before) {
-    char fewer[96 + sizeof restarts->broken] = "";
+static void use_fit(Restarts *restarts, const Fit *fit) {
+    restarts->ranks = ranks_of(restarts, fit->dp);
+    restarts->dp = fit->dp;
+    free(restarts->hosts);
+    restarts->hosts = fit->hosts;
+    memcpy(restarts->without, fit->without, sizeof restarts->without);
+    set_words(restarts);
+}
+
+/* ---- waiting ---- */
+
+/* Seconds before a start: none if the one before saved a checkpoint. */
+static double pause_of(int64_t failures) {
+    static const double pauses[] = {0, 2, 8, 30, 120, 300};
+    size_t last = COUNT_OF(pauses) - 1, at = (size_t)(failures - 1);
+    return pauses[at < last ? at : last];
+}
+
+/* False if this process was asked to stop meanwhile. */
+static bool pause_for(double seconds) {
+    double end = clock_wall() + seconds;
+    for (double left = seconds; left > 0 && !stop_asked; left = end - clock_wall())
+        clock_nanosleep(CLOCK_MONOTONIC, 0,
+                        &(struct timespec){.tv_nsec = left < 0.1 ? (long)(left * 1e9) : 100000000}, NULL);
+    return !stop_asked;
+}
+
+/* Whether all `names` are among `known`. */
+static bool all_among(const char *names, const char *known) {
+    char copy[HOST_NAMES], *rest = NULL;
+    snprintf(copy, sizeof copy, "%s", names);
+    for (char *name = strtok_r(copy, " ", &rest); name; name = strtok_r(NULL, " ", &rest))
+        if (!host_among(name, known)) return false;
+    return true;
+}
+
+/* Finds the lost hosts. Those that answered before get a while to answer again. */
+static Status find_lost(Restarts *restarts) {
+    const double end = clock_wall() + outage_s;
+    bool warned = false;
+    for (double pause = 2;; pause = pause < 8 ? 2 * pause : pause) {
+        CLEANUP(reach_freep) Reach *reach = NULL;
+        TRY(reach_new(&reach, &restarts->list, NULL));
+        if (!reach_wait(reach, &stop_asked)) return OK;
+        if (all_among(reach_silent(reach), restarts->lost) || reach_asks(reach) ||
+            clock_wall() + pause > end) {
+            snprintf(restarts->lost, sizeof restarts->lost, "%s", reach_silent(reach));
+            return OK;
+        }
+        if (!warned)
+            fprintf(stderr,
+                    "weft: warning: ssh does not reach %s; waiting up to %.0f s before a start without\n",
+                    reach_reasons(reach), outage_s);
+        warned = true;
+        if (!pause_for(pause)) return OK;
+    }
+}
+
+static Status wait_before_start(Restarts *restarts) {
+    stop_asked = 0;
+    stop_handle(note_signal, 0);
+    Status status = restarts->asks && restarts->list.count ? find_lost(restarts) : OK;
+    if (!status) pause_for(pause_of(restarts->failures));
+    stop_release();
+    if (status || !stop_asked) return status;
+    return resume_finds(restarts->call) || restarts->saved
+               ? STOPPED_SAVED("stopped before the ranks started again; add --resume to continue")
+               : STOPPED("stopped before the ranks started again; nothing was saved");
+}
+
+/* ---- after a failure ---- */
+
+static void warn(const Restarts *restarts, int64_t dp_before, bool announced) {
+    char layout[96 + HOST_NAMES] = "";
     if (restarts->dp < dp_before)
-        snprintf(fewer, sizeof fewer, " on %lld rank%s (dp %lld instead of %lld%s%s)",
+        snprintf(layout, sizeof layout, " on %lld rank%s (dp %lld instead of %lld%s%s)",
                  (long long)restarts->ranks, PLURAL(restarts->ranks), (long long)restarts->dp,
-                 (long long)dp_before, restarts->hosts ? ", without" : "",
-                 restarts->hosts ? restarts->broken : "");
-    fprintf(stderr, "weft: warning: %s%s; restarting%s from the %s, %lld restart%s left\n",
-            failure ? status_message(failure) : "the ranks failed",
-            *fewer ? ", again without a new checkpoint" : "", fewer,
+                 (long long)dp_before, restarts->hosts ? ", without " : "",
+                 restarts->hosts ? restarts->without : "");
+    fprintf(stderr, "weft: warning: %srestarting%s from the %s, %lld restart%s left\n",
+            announced ? "" : "the ranks failed; ", layout,
             restarts->checkpoint ? "newest checkpoint" : "beginning", (long long)restarts->left,
             PLURAL(restarts->left));
 }
 
-static void add_broken(Restarts *restarts, const char *host) {
-    size_t used = strlen(restarts->broken), size = strlen(host);
-    for (const char *at = restarts->broken; size && (at = strstr(at, host)); at++)
-        if (at[-1] == ' ' && (!at[size] || at[size] == ' ')) return;
-    if (size && used + size + 2 < sizeof restarts->broken)
-        snprintf(restarts->broken + used, sizeof restarts->broken - used, " %s", host);
+/* True if it has printed something. */
+static bool announce(const Restarts *restarts, const Status failure) {
+    double pause = pause_of(restarts->failures);
+    char later[48] = "";
+    if (pause > 0) snprintf(later, sizeof later, "; the next start is in %.0f s", pause);
+    if (!failure && pause == 0) return false;
+    fprintf(stderr, "weft: warning: %s%s%s\n", failure ? status_message(failure) : "the ranks failed",
+            restarts->failures > 1 ? ", again without a new checkpoint" : "", later);
+    return true;
 }
 
-bool restarts_next(Restarts *restarts, const Status failure, const char *host) {
-    if (!restarts->left) return false;
+/* Whether there is a newer checkpoint than the last one seen. */
+static bool see_checkpoint(Restarts *restarts) {
     char *newest = find_checkpoint(restarts->call);
     bool moved = newest && (!restarts->checkpoint || strcmp(newest, restarts->checkpoint));
     free(restarts->checkpoint);
     restarts->checkpoint = newest;
-    restarts->failures = moved ? 1 : restarts->failures + 1;
     restarts->saved |= moved;
-    if (moved && !restarts->hosts) restarts->broken[0] = 0;
-    add_broken(restarts, host);
-    int64_t dp = restarts->dp;
-    if (restarts->failures > 1) {
-        restarts->dp = next_divisor(dp, number(restarts->call, "shard"));
-        restarts->ranks = restarts->ranks / dp * restarts->dp;
-        char *hosts = NULL;
-        status_free(hosts_without(restarts->call, restarts->broken, restarts->ranks, &hosts));
-        free(restarts->hosts);
-        restarts->hosts = hosts;
-    }
+    restarts->moved |= moved;
+    return moved;
+}
+
+Status restarts_next(Restarts *restarts, const Status failure, const char *host, bool *ret_again) {
+    *ret_again = false;
+    if (!restarts->left) return OK;
+    see_checkpoint(restarts);
+    restarts->failures = restarts->moved ? 1 : restarts->failures + 1;
+    if (restarts->moved && !restarts->hosts) restarts->broken[0] = 0;
+    restarts->moved = false;
+    reach_free(restarts->asked);
+    restarts->asked = NULL;
+    add_name(restarts->broken, host);
+    bool announced = announce(restarts, failure);
+    bool again = restarts->failures > 1, lost = restarts->lost[0] != 0;
+    int64_t dp = restarts->dp, most = dp;
+    TRY(wait_before_start(restarts));
+    if (lost && !restarts->lost[0]) restarts->broken[0] = 0;
+    if (lost && !again) most = number(restarts->call, "dp");
+    if (again) most = next_divisor(dp, number(restarts->call, "shard"));
+    Fit fit = find_fit(restarts, most, restarts->lost, again || restarts->hosts ? restarts->broken : "");
+    use_fit(restarts, &fit);
     restarts->left--;
-    set_words(restarts);
-    warn(restarts, failure, dp);
-    return true;
+    warn(restarts, dp, announced);
+    *ret_again = true;
+    return OK;
+}
+
+/* ---- more ranks again ---- */
+
+bool restarts_may_grow(const Restarts *restarts) {
+    return restarts->lost[0] && restarts->hosts;
+}
+
+bool restarts_can_grow(Restarts *restarts) {
+    if (!restarts_may_grow(restarts)) return false;
+    if (!restarts->asked) {
+        if (!see_checkpoint(restarts)) return false;
+        CLEANUP(status_freep) Status status = reach_new(&restarts->asked, &restarts->list, restarts->lost);
+        return false;
+    }
+    if (!reach_ended(restarts->asked)) return false;
+    snprintf(restarts->lost, sizeof restarts->lost, "%s", reach_silent(restarts->asked));
+    reach_free(restarts->asked);
+    restarts->asked = NULL;
+    Fit fit = find_fit(restarts, number(restarts->call, "dp"), restarts->lost, "");
+    free(fit.hosts);
+    return fit.dp > restarts->dp && (fit.hosts || !restarts->lost[0]);
+}
+
+void restarts_grow(Restarts *restarts) {
+    see_checkpoint(restarts);
+    restarts->failures = 0;
+    restarts->moved = false;
+    restarts->broken[0] = 0;
+    Fit fit = find_fit(restarts, number(restarts->call, "dp"), restarts->lost, "");
+    use_fit(restarts, &fit);
+    fprintf(stderr,
+            "weft: hosts that were lost answer again; continuing on %lld ranks from the newest checkpoint\n",
+            (long long)restarts->ranks);
 }

@@ -206,8 +206,9 @@ static const Option run_table[] = {
              "this long, or if one does not answer; 0: wait forever."},
     {OPT_INT("max-restarts", Settings, fault.max_restarts), .fallback = "0", RANGE(0, 1 << 20),
      .help = "With --ranks and --out, start the ranks again this many times when one fails, hangs or is killed, "
-             "from the newest checkpoint. If they fail again before the next checkpoint, fewer replicas start: the "
-             "next smaller divisor of --dp, with the same batch."},
+             "from the newest checkpoint. If they fail again before the next checkpoint, or a host of --hosts does not "
+             "answer, fewer replicas start: the next smaller divisor of --dp, with the same batch. When the host "
+             "answers again, all ranks continue."},
     {OPT_ROW("save-on-signal-seconds", OPTION_FLOAT, FIELD(Settings, fault.signal_seconds, double), "SECONDS"),
      .fallback = "0", AT_LEAST(0),
      .help = "How long before its end the batch system signals the job, as in Slurm's --signal=USR1@120. The "
@@ -271,6 +272,8 @@ static const Option layout_table[] = {
              "accept ssh without a password and have weft and the run directory under the same paths."},
     {OPT_TEXT("hostfile", TrainArgs, layout.hostfile, "FILE"), .shown = "none", .per_rank = PER_RANK_ANY,
      .help = "The same from a file for mpirun, with a line such as 'node1 slots=4' for each host."},
+    {OPT_FLAG("verbose", TrainArgs, layout.verbose), .per_rank = PER_RANK_ANY,
+     .help = "If ranks cannot be started, also print what mpirun says."},
     {OPT_INT("dp", TrainArgs, layout.dp), .fallback = "0", RANGE(1, 1 << 20), .shown = "ranks / (tp x pp)",
      .help = "Data parallelism: number of replicas."},
     {OPT_INT("tp", TrainArgs, layout.tp), .fallback = "1", RANGE(1, 1 << 20),

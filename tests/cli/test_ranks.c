@@ -357,8 +357,10 @@ static void restarts_on_fewer_ranks(void **state) {
         "--max-restarts 2 --json");
     assert_int_equal(ran.code, 0);
     assert_contains(ran.err, "; restarting from the newest checkpoint, 1 restart left\n");
-    assert_contains(ran.err, "again without a new checkpoint; restarting on 2 ranks (dp 2 instead of 4) from "
-                             "the newest checkpoint, 0 restarts left\n");
+    assert_contains(ran.err,
+                    "the ranks failed, again without a new checkpoint; the next start is in 2 s\n"
+                    "weft: warning: restarting on 2 ranks (dp 2 instead of 4) from the newest checkpoint, "
+                    "0 restarts left\n");
     CLEANUP(json_decrefp) json_t *json = json_loads(ran.out, 0, NULL);
     const json_t *layout = json_object_get(json, "layout");
     assert_int_equal(json_int_at(layout, "ranks"), 2);
@@ -412,6 +414,7 @@ static void refuses_wrong_hosts(void **state) {
     assert_true(fd >= 0);
     close(fd);
     setenv("WEFT_MPIRUN", "false", 1);
+    setenv("OMPI_MCA_plm_rsh_agent", "true", 1); /* in place of ssh: every host answers */
     for (size_t i = 0; i < COUNT_OF(files); i++) {
         assert_ok(file_replace(path, files[i].text, strlen(files[i].text)));
         assert_refused(files[i].says ? 2 : 1,
@@ -420,11 +423,96 @@ static void refuses_wrong_hosts(void **state) {
     }
     unlink(path);
     assert_refused(1, "--hostfile: /nowhere: cannot open", "ranks", "--ranks", "2", "--hostfile", "/nowhere");
-    assert_refused(1, "false could not start ranks on node1:2; check that ssh reaches", "ranks", "--ranks",
-                   "2", "--hosts", "node1:2");
+    assert_refused(1, "false could not start ranks on node1:2, although ssh reaches them; check that weft",
+                   "ranks", "--ranks", "2", "--hosts", "node1:2");
     assert_refused(2, "--ranks 1 runs in this process", "ranks", "--ranks", "1", "--hosts", "node1:2");
     assert_refused(2, "pass --ranks N", "ranks", "--hosts", "node1:2");
+    static const char *const lists[] = {"node1:1:node2:1", "node1:x,node2:1", "node1:0,node2:2", "node1:-1",
+                                        "node1,,node2",    "node1:1,",        "node1 node2",     ":2",
+                                        "node1:1x"};
+    for (size_t i = 0; i < COUNT_OF(lists); i++)
+        assert_refused(2, "is not a host; expected hosts with the number of ranks on each", "ranks",
+                       "--ranks", "2", "--hosts", lists[i]);
+    assert_refused(2, "--ranks 4: the hosts have slots for 3", "ranks", "--ranks", "4", "--hosts", "a:1,b:2");
+    assert_refused(1, "could not start", "ranks", "--ranks", "4", "--hosts",
+                   "a,[::1]:2,me@b:*"); /* no limit */
     unsetenv("WEFT_MPIRUN");
+    unsetenv("OMPI_MCA_plm_rsh_agent");
+}
+
+/* Layouts that do not fit the model or the batch are refused before the launcher runs. */
+static void refuses_layouts_at_once(void **state) {
+    (void)state;
+    require_mpi();
+    setenv("WEFT_MPIRUN", "false", 1);
+    assert_refused(2, "--tp 16 does not divide the model's 2 heads", "train", "self", "--model", "gpt2-tiny",
+                   "--ranks", "16", "--tp", "16");
+    assert_refused(2, "--pp 8: the model has 2 layers", "train", "self", "--model", "gpt2-tiny", "--pp", "8",
+                   "--hosts", "localhost:8");
+    assert_refused(2, "--batch 8 does not divide into micro-batches", "train", "self", "--model", "gpt2-tiny",
+                   "--ranks", "3", "--batch", "8");
+    unsetenv("WEFT_MPIRUN");
+}
+
+/* ssh that would ask for a password or a key fails instead, and the message names the host. What the launcher
+ * and ssh print is only shown with --verbose. */
+static void names_hosts_that_ssh_does_not_reach(void **state) {
+    (void)state;
+    require_mpi();
+    char dir[] = "/tmp/weft-reach-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(setenv("TEST_DIR", dir, 1), 0);
+    Ran ran = shell_line(
+        "cd $TEST_DIR && printf '#!/bin/sh\n[ $1 = -q ] && [ $2 = node2 ] || exit 0\n"
+        "[ -t 0 ] || (: >/dev/tty) 2>/dev/null || echo Host key verification failed. >&2\nexit 255\n' >agent "
+        "&& "
+        "printf '#!/bin/sh\nprintf %%070d\\\\\\\\n 0 | tr 0 - >&2\necho ORTE was unable >&2\n"
+        "echo Host key verification failed. >&2\nexit 1\n' >launcher && chmod +x agent launcher && "
+        "export OMPI_MCA_plm_rsh_agent=\"$TEST_DIR/agent -q : rsh\" WEFT_MPIRUN=$TEST_DIR/launcher && "
+        "$WEFT ranks --ranks 3 --hosts node1:1,node2:1,node3:1; echo $?; "
+        "$WEFT ranks --ranks 2 --hosts node1:1,node2:1 --verbose 2>&1 | grep -c unable");
+    assert_string_equal(ran.out, "1\n1\n");
+    assert_string_equal(ran.err,
+                        "weft: error: ssh does not reach node2 (Host key verification failed); 'ssh HOST "
+                        "true' must succeed for each host without asking anything\n");
+    ran_done(&ran);
+    assert_ok(dir_remove(dir));
+}
+
+/* A host that does not answer is left out, and taken back when it answers at a later checkpoint. */
+static void returns_to_lost_hosts(void **state) {
+    (void)state;
+    require_mpi();
+    char dir[] = "/tmp/weft-restarts-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(setenv("TEST_DIR", dir, 1), 0);
+    Ran ran = shell_line(
+        "cd $TEST_DIR && head -c 8000 $WEFT | od -An -tx1 >corpus.txt && "
+        "printf '#!/bin/sh\n[ $1 = node1 ] || [ -e answers ] && exit 0\n"
+        "echo $1: Permission denied >&2\nexit 255\n' >agent && "
+        "printf '#!/bin/sh\necho call \"$@\" >>calls\n[ $(wc -l <calls) = 1 ] && "
+        "{ echo weft: error: rank 3 on node2: broken >&2; exit 1; }\n"
+        "n=$2; while [ \"${1#*weft}\" = \"$1\" ]; do shift; done\nexec mpirun -n $n \"$@\"\n' >launcher && "
+        "chmod +x agent launcher && export OMPI_MCA_plm_rsh_agent=$TEST_DIR/agent && "
+        "WEFT_MPIRUN=$TEST_DIR/launcher $WEFT train --data corpus.txt --model gpt2-tiny --layers 2 --hidden "
+        "32 "
+        "--heads 2 --seq 16 --batch 4 --threads 1 --eval-every 0 --quiet --steps 1000000 --save-every 5 "
+        "--ranks 4 "
+        "--hosts node1:2,node2:2 --out run --max-restarts 1 --json >out 2>err & weft=$!; cd $TEST_DIR; "
+        "wait_for() { i=0; until grep -q \"$@\" 2>/dev/null; do i=$((i+1)); [ $i -lt 600 ] || break; sleep "
+        "0.1; "
+        "done; }; wait_for 'node1:2 ' calls; until [ -e run/latest ] || ! kill -0 $weft; do sleep 0.1; done; "
+        ": >answers; wait_for 'continuing on' err; wait_for -e '-n 4 .*--resume' calls; "
+        ": >again; until [ run/latest -nt again ] || ! kill -0 $weft; do sleep 0.1; done; "
+        "kill -TERM $weft; wait $weft; echo $?; cat err >&2; grep -c '^{' out; "
+        "sed 's/^call \\(-n [0-9]* --host [^ ]*\\).*/\\1/' calls");
+    assert_string_equal(ran.out, "75\n1\n-n 4 --host node1:2,node2:2\n-n 2 --host node1:2\n"
+                                 "-n 4 --host node1:2,node2:2\n");
+    assert_contains(
+        ran.err, "restarting on 2 ranks (dp 2 instead of 4, without node2) from the beginning, 0 restarts");
+    assert_contains(ran.err, "continuing on 4 ranks from the newest checkpoint\n");
+    ran_done(&ran);
+    assert_ok(dir_remove(dir));
 }
 
 /* Hosts whose ranks failed before and after a restart are left out of the next one, if the others have slots
@@ -440,6 +528,7 @@ static void restarts_without_broken_hosts(void **state) {
         "printf 'node1 slots=2\\nnode2.example.org slots=2 # broken\\n' >hosts && "
         "printf '#!/bin/sh\\necho call \"$@\" >>calls\\n[ $(wc -l <calls) -gt 2 ] && exit 0\\n"
         "echo weft: error: rank 3 on node2: broken >&2\\nexit 1\\n' >launcher && chmod +x launcher && "
+        "export OMPI_MCA_plm_rsh_agent=true; "
         "for where in '--hosts node1:2,node2:2' '--hosts node1:1,node2:3' '--hostfile hosts'; do rm -f "
         "calls; "
         "WEFT_MPIRUN=./launcher $WEFT train --data corpus.txt --model gpt2-tiny --ranks 4 $where --out run "
@@ -530,6 +619,9 @@ int main(void) {
         cmocka_unit_test(restarts_on_fewer_ranks),
         cmocka_unit_test(refuses_wrong_hosts),
         cmocka_unit_test(restarts_without_broken_hosts),
+        cmocka_unit_test(names_hosts_that_ssh_does_not_reach),
+        cmocka_unit_test(returns_to_lost_hosts),
+        cmocka_unit_test(refuses_layouts_at_once),
         cmocka_unit_test(layouts_are_derived),
         cmocka_unit_test(command_line_overrides_file),
     };

@@ -41,4 +41,12 @@ expect_once "the launcher started 2 tasks, but they do not see each other; with 
 run "$weft" $train --hosts node1:1
 expect_code 2
 expect_once "pass --ranks N"
+
+# ssh cannot ask on the terminal, also without BatchMode.
+mv ~/.ssh/known_hosts known_hosts
+for agent in "" "OMPI_MCA_plm_rsh_agent=ssh"; do
+    run timeout 60 script -qec "env $agent $weft ranks --ranks 2 --hosts $(hosts 1)" /dev/null
+    expect_code 1
+    expect_once "weft: error: ssh does not reach node2 (Host key verification failed); "
+done
 finish

@@ -1,0 +1,211 @@
+#include "cli/hostlist.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fs.h"
+
+enum { FILE_LIMIT = 1 << 20, MOST_SLOTS = 1 << 20 };
+
+static const char digits[] = "0123456789";
+static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-@:+^[]%";
+
+static const char *option_text(const Invocation *call, const char *name) {
+    const Slot *slot = invocation_slot(call, name);
+    return slot ? *(const char *const *)slot->field : NULL;
+}
+
+void host_list_done(HostList *list) {
+    free(list->host);
+    free(list->text);
+    *list = (HostList){0};
+}
+
+/* ---- --hosts ---- */
+
+/* The length of a host's name; an IPv6 address is in brackets. */
+static size_t name_length(const char *entry) {
+    const char *bracket = *entry == '[' ? strchr(entry, ']') : NULL;
+    return bracket ? (size_t)(bracket - entry) + 1 : strcspn(entry, ":");
+}
+
+/* "node1" or "node1:4". "*" is Open MPI's word for all cores. Launchers ignore what they do not understand,
+ * and start ranks elsewhere. */
+static bool parse_entry(char *entry, Host *ret_host) {
+    size_t name = name_length(entry);
+    char *slots = entry[name] == ':' ? entry + name + 1 : NULL;
+    if (!name || strspn(entry, letters) < name || (entry[name] && !slots)) return false;
+    *ret_host = (Host){.name = entry};
+    if (slots && strcmp(slots, "*") != 0) {
+        ret_host->slots = strspn(slots, digits) == strlen(slots) && strlen(slots) < 8 ? atoll(slots) : 0;
+        if (ret_host->slots < 1 || ret_host->slots > MOST_SLOTS) return false;
+    }
+    entry[name] = 0;
+    return true;
+}
+
+static Status read_line(const char *hosts, HostList *list) {
+    TRY(str_dup(hosts, &list->text));
+    for (char *entry = list->text, *next; entry; entry = next) {
+        next = strchr(entry, ',');
+        if (next) *next++ = 0;
+        char shown[41];
+        snprintf(shown, sizeof shown, "%s", entry);
+        if (!parse_entry(entry, &list->host[list->count++]))
+            return USAGE(
+                "--hosts %s: '%s' is not a host; expected hosts with the number of ranks on each, separated "
+                "by commas: node1:4,node2:4",
+                hosts, shown);
+    }
+    return OK;
+}
+
+/* ---- --hostfile ---- */
+
+/* Overwrites comments, which begin with # or // or stand between C's marks, with blanks. */
+static void clear_comments(char *text) {
+    for (char *at = text; *at;) {
+        char *end = at;
+        if (*at == '#' || !strncmp(at, "//", 2))
+            end = at + strcspn(at, "\n");
+        else if (!strncmp(at, "/*", 2))
+            end = strstr(at + 2, "*/") ? strstr(at + 2, "*/") + 2 : at + strlen(at);
+        if (end == at) at++;
+        for (; at < end; at++)
+            if (*at != '\n') *at = ' ';
+    }
+}
+
+/* Whether a line can be a host and its settings, "node1 slots=4". Launchers differ in the settings they know,
+ * and some ignore words that are none; so this only rejects what none of them accepts. */
+static bool is_host_line(const char *line) {
+    enum { WORDS = 4 }; /* more without a setting are prose */
+    size_t words = 0, settings = 0;
+    for (const char *at = line; *(at += strspn(at, " \t\r"));) {
+        size_t size = strcspn(at, " \t\r");
+        if (memchr(at, '=', size))
+            settings++;
+        else if (strspn(at, letters) < size)
+            return false;
+        words++;
+        if (words == 1 && settings) return false;
+        if (size > 6 && !strncmp(at, "slots=", 6) && strspn(at + 6, digits) != size - 6) return false;
+        at += size;
+    }
+    return settings || words <= WORDS;
+}
+
+/* The host of a line that is one: "node1 slots=4", "node1 slots = 4" or "node1:4". */
+static Host host_of_line(char *line) {
+    Host host = {.name = line + strspn(line, " \t\r")};
+    size_t length = strcspn(host.name, " \t\r"), name = name_length(host.name);
+    char *end = line + (host.name - line) + length;
+    const char *setting = *end ? strstr(end + 1, "slots") : NULL;
+    if (setting && (setting[-1] == ' ' || setting[-1] == '\t')) {
+        setting += strlen("slots");
+        setting += strspn(setting, " \t");
+        if (*setting == '=') host.slots = atoll(setting + 1 + strspn(setting + 1, " \t"));
+    }
+    *end = 0;
+    if (name > 0 && name < length) {
+        host.slots = atoll(host.name + name + 1);
+        end[(ptrdiff_t)name - (ptrdiff_t)length] = 0;
+    }
+    return host;
+}
+
+/* The launcher's own messages about a file that it cannot use do not say what is wrong. */
+static Status read_file(const char *path, HostList *list) {
+    size_t number = 0;
+    clear_comments(list->text);
+    for (char *line = list->text, *next; line; line = next) {
+        next = strchr(line, '\n');
+        if (next) *next++ = 0;
+        number++;
+        if (!is_host_line(line))
+            return USAGE("--hostfile %s: line %zu: expected a host such as 'node1 slots=4', found '%.40s'",
+                         path, number, line);
+        if (line[strspn(line, " \t\r")]) list->host[list->count++] = host_of_line(line);
+    }
+    return list->count ? OK
+                       : USAGE("--hostfile %s: names no host; expected lines such as 'node1 slots=4'", path);
+}
+
+Status host_list_read(const Invocation *call, HostList *ret_list) {
+    const char *hosts = option_text(call, "hosts"), *file = option_text(call, "hostfile");
+    CLEANUP(host_list_done) HostList list = {0};
+    struct stat st;
+    size_t entries = 1;
+    *ret_list = list;
+    if (!hosts && !file) return OK;
+    if (hosts && file) return USAGE("--hosts and --hostfile cannot be combined; use one or the other");
+    if (file && stat(file, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) return OK;
+    if (file) {
+        Status status = file_read(file, FILE_LIMIT, &list.text, NULL);
+        if (status) return status_wrap(status, "--hostfile");
+    }
+    for (const char *at = hosts ? hosts : list.text; (at = strpbrk(at, ",\n")); at++) entries++;
+    TRY(mem_new(entries, sizeof *list.host, &list.host));
+    TRY(hosts ? read_line(hosts, &list) : read_file(file, &list));
+    *ret_list = list;
+    list = (HostList){0};
+    return OK;
+}
+
+/* ---- slots ---- */
+
+Status host_list_check(const HostList *list, int64_t ranks) {
+    int64_t slots = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        if (!list->host[i].slots) return OK;
+        slots += list->host[i].slots;
+    }
+    if (!list->count || ranks <= slots) return OK;
+    return USAGE(
+        "--ranks %lld: the hosts have slots for %lld; raise the numbers in --hosts or the host file, add "
+        "hosts, or use fewer ranks",
+        (long long)ranks, (long long)slots);
+}
+
+static bool same_host(const char *a, const char *b, size_t b_size) {
+    size_t a_size = strlen(a);
+    const char *a_dot = memchr(a, '.', a_size), *b_dot = memchr(b, '.', b_size);
+    if (a_dot && !b_dot) a_size = (size_t)(a_dot - a);
+    if (b_dot && !a_dot) b_size = (size_t)(b_dot - b);
+    return a_size == b_size && !strncmp(a, b, a_size);
+}
+
+bool host_among(const char *host, const char *names) {
+    for (const char *at = names; *(at += strspn(at, " "));) {
+        size_t length = strcspn(at, " ");
+        if (same_host(host, at, length)) return true;
+        at += length;
+    }
+    return false;
+}
+
+Status host_list_without(const HostList *list, const char *broken, int64_t ranks, char **ret_hosts) {
+    char *text = NULL;
+    size_t size = 1, used = 0, dropped = 0;
+    int64_t slots = 0;
+    *ret_hosts = NULL;
+    for (size_t i = 0; i < list->count; i++) size += strlen(list->host[i].name) + 24;
+    TRY(mem_new(size, 1, &text));
+    for (size_t i = 0; i < list->count; i++) {
+        Host host = list->host[i];
+        if (host_among(host.name, broken)) {
+            dropped++;
+            continue;
+        }
+        if (!host.slots) host.slots = 1;
+        slots += host.slots;
+        used += (size_t)snprintf(text + used, size - used, "%s%s:%lld", used ? "," : "", host.name,
+                                 (long long)host.slots);
+    }
+    if (dropped && slots >= ranks)
+        *ret_hosts = text;
+    else
+        free(text);
+    return OK;
+}
