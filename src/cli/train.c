@@ -7,12 +7,15 @@
 #include "base/memory.h"
 #include "base/terminal.h"
 #include "checkpoint/checkpoint.h"
+#include "cli/hosts.h"
 #include "cli/launch.h"
 #include "cli/show.h"
 #include "cli/train_options.h"
+#include "comm/mpi.h"
 #include "infer/engine.h"
 #include "infer/text.h"
 #include "report/results.h"
+#include "train/job.h"
 
 static Status check(const Invocation *call, const TrainArgs *args) {
     const Settings *config = &args->config;
@@ -89,10 +92,31 @@ static void report_stop(long long step, bool saved) {
     if (out != stderr) fclose(out);
 }
 
+/* Resolves the job on paper, before ranks start: a layout that does not fit the model or the batch is refused
+ * at once. The files of the model and the data are those of rank 0, which must run here. */
+static Status check_job(const Invocation *call, const TrainArgs *args) {
+    CLEANUP(device_freep) Device *device = NULL;
+    CLEANUP(mesh_freep) Mesh *mesh = NULL;
+    CLEANUP(job_freep) Job *job = NULL;
+    char defaults[DEFAULTS_TEXT];
+    TrainArgs paper = *args;
+    if (mpi_launched().launched || !hosts_start_here(call)) return OK;
+    TRY(layout_settle(call, &paper.layout, 0));
+    TRY(layout_check(call, &paper));
+    if (paper.layout.ranks == 1 || paper.config.ckpt.resume) return OK;
+    train_defaults(call, &paper.config, defaults);
+    TRY(device_new_dryrun(&device, 1));
+    TRY(mesh_new_dryrun(&mesh, layout_mesh(&paper.layout), 0, (int)paper.layout.ranks, true));
+    paper.config.device.on = device;
+    paper.config.run.mesh = mesh;
+    return job_new(&job, &paper.config, JOB_TRAIN);
+}
+
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TrainArgs *args = arguments;
     bool here;
     TRY(check(call, args));
+    TRY(check_job(call, args));
     TRY(layout_enter(call, args, true, &here));
     if (!here) return OK;
     char defaults[DEFAULTS_TEXT];
