@@ -110,6 +110,7 @@ typedef struct Cores {
     int ranks;   /* ranks on this host */
     double part; /* fraction of time that each thread runs: below 1 if there are more threads than cores */
     double used; /* cores used by all ranks on this host */
+    int index;   /* of this rank among them */
 } Cores;
 
 /* Cache key of a rank: host, device, precision and kernels. */
@@ -142,9 +143,9 @@ static Status save(const char *dir, const char *path, const char *name, double f
 
 static Cores cores_of(bool host, int ranks, int threads) {
     double cores = (double)sysconf(_SC_NPROCESSORS_ONLN), wanted = (double)ranks * threads;
-    if (!host) return (Cores){ranks, 1, ranks};
+    if (!host) return (Cores){.ranks = ranks, .part = 1, .used = ranks};
     double part = cores > 0 && wanted > cores ? cores / wanted : 1;
-    return (Cores){ranks, part, part * wanted};
+    return (Cores){.ranks = ranks, .part = part, .used = part * wanted};
 }
 
 /* The best cached total of this host with no more cores than now, per current rank. On a GPU, its best cached
@@ -199,6 +200,18 @@ static Status find_cores(const Job *job, Cores *ret_cores) {
     TRY(host_gather(world, hosts, own, sizeof own));
     for (int r = 0; r < world->size; r++) here += !memcmp(hosts[r], own, sizeof own);
     *ret_cores = cores_of(device_is_host(job->device), here, job->device->threads);
+    for (int r = 0; r < world->rank; r++) ret_cores->index += !memcmp(hosts[r], own, sizeof own);
+    return OK;
+}
+
+/* Ranks that share cores would all wait for each other's measurement: as many measure as run at once. */
+static Status measure_share(const Job *job, const char *key, const Cores *here, double *ret_flops) {
+    int threads = device_is_host(job->device) ? job->device->threads : 1, ranks = (int)(here->used / threads);
+    if (here->part == 1 || ranks < 1) ranks = here->part == 1 ? here->ranks : 1;
+    *ret_flops = 0;
+    if (here->index >= ranks) return OK;
+    TRY(measure_cached(job, key, here, ret_flops));
+    *ret_flops *= (double)here->ranks / ranks;
     return OK;
 }
 
@@ -239,7 +252,7 @@ Status peak_of_ranks(const Job *job, const char *precision, double *ret_flops) {
     TRY(host_reduce(world, &shared, 1, DT_F64, REDUCE_MAX));
     *ret_flops = shared;
     if (shared > 0) return OK;
-    CLEANUP(status_freep) Status failed = measure_cached(job, key, &here, &flops);
+    CLEANUP(status_freep) Status failed = measure_share(job, key, &here, &flops);
     if (failed) flops = NAN;
     TRY(host_reduce(world, &flops, 1, DT_F64, REDUCE_SUM));
     write_shared(job, name, flops);
