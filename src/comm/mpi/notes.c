@@ -2,6 +2,7 @@
  * notes that have not been delivered when the ranks part is leaked. */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "comm/mpi/traffic.h"
 
@@ -32,6 +33,7 @@ static void sweep(Traffic *traffic) {
 }
 
 static void handle(Traffic *traffic, const Note *note) {
+    traffic->heard_at[note->from] = clock_wall();
     switch (note->kind) {
     case NOTE_FAILED:
         if (traffic->failed_rank < 0 || note->from < traffic->failed_rank) traffic->failed_rank = note->from;

@@ -84,6 +84,7 @@ typedef struct RankState {
     int64_t moved;   /* bytes read and written */
     double waited_s; /* < 0: not waiting */
     bool on_disk;    /* a thread waits for a disk */
+    int32_t unheard; /* a rank of which no note arrives here; -1: none */
     char doing[120];
 } RankState;
 
@@ -165,6 +166,8 @@ struct Traffic {
     Watchdog watchdog;
     RankState *state, *before; /* the newest answers, and those to the question before */
     uint64_t question;         /* number of questions asked */
+    double asked_at;           /* when the first one of this wait was; 0: none was */
+    double *heard_at;          /* when the newest note of each rank came */
     const Op *wait_op;         /* what this rank waits for, or NULL; since when */
     double wait_since;
     /* A device that communicates on its own, what it waits for, and since when this rank should report a

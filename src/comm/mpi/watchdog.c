@@ -52,6 +52,16 @@ static void describe_op(const CommLabel *label, const CommNames *names, char *te
         snprintf(text + at, size - (size_t)at, ", %s group", names->op[0].category);
 }
 
+/* A rank of which nothing has arrived since this one waits: neither an answer nor a question of its own. -1:
+ * none. */
+static int find_unheard(const Traffic *traffic) {
+    double patience = margin_of(traffic->watchdog.limit_s) / 2;
+    if (traffic->asked_at == 0 || clock_wall() - traffic->asked_at < patience) return -1;
+    for (int r = 0; r < traffic->size; r++)
+        if (r != traffic->rank && traffic->heard_at[r] < traffic->wait_since) return r;
+    return -1;
+}
+
 static RankState own_state(const Traffic *traffic) {
     struct timespec cpu;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
@@ -60,6 +70,7 @@ static RankState own_state(const Traffic *traffic) {
                        .cpu_ms = (int64_t)cpu.tv_sec * 1000 + cpu.tv_nsec / 1000000,
                        .moved = bytes_moved(),
                        .on_disk = process_awaits_disk(),
+                       .unheard = find_unheard(traffic),
                        .waited_s = -1};
     const char *doing = traffic->watchdog.doing;
     snprintf(state.doing, sizeof state.doing, "%s", doing ? doing : "starting");
@@ -82,8 +93,9 @@ void watchdog_answer(Traffic *traffic, int to, uint64_t number) {
 
 /* ---- what the others do ---- */
 
-static void ask_all(Traffic *traffic) {
+static void ask_all(Traffic *traffic, bool first) {
     traffic->question++;
+    if (first) traffic->asked_at = clock_wall();
     memcpy(traffic->before, traffic->state, (size_t)traffic->size * sizeof *traffic->state);
     traffic->state[traffic->rank] = own_state(traffic);
     traffic->state[traffic->rank].answered = traffic->question;
@@ -146,6 +158,23 @@ static void put_absent(FILE *out, const Traffic *traffic, int rank) {
         fprintf(out, " (process %d)", place->process);
 }
 
+/* Pairs of ranks that do not hear each other, although both answer this rank. A loss in one direction stops
+ * TCP in both. */
+static void put_deaf(FILE *out, const Traffic *traffic) {
+    const RankPlace *place = traffic->watchdog.place;
+    for (int r = 0; r < traffic->size; r++) {
+        int other = traffic->state[r].unheard;
+        if (!has_answered(traffic, r) || other < 0 || other >= traffic->size || !has_answered(traffic, other))
+            continue;
+        if (other < r && traffic->state[other].unheard == r) continue; /* listed */
+        fprintf(out,
+                "\n  nothing arrives between rank %d on %s and rank %d on %s, although both answer rank %d; "
+                "check the "
+                "network between them, in each direction",
+                r, place[r].host, other, place[other].host, traffic->rank);
+    }
+}
+
 /* One line for each group of ranks that do the same. */
 static char *report(const Traffic *traffic, double waited) {
     char *text = NULL;
@@ -169,6 +198,7 @@ static char *report(const Traffic *traffic, double waited) {
         else
             fprintf(out, " at step %lld: %s", (long long)state->step, state->doing);
     }
+    put_deaf(out, traffic);
     fclose(out);
     return text;
 }
@@ -195,6 +225,7 @@ void watchdog_begin(Traffic *traffic, const Op *op, WatchedWait *ret_wait) {
     *ret_wait = (WatchedWait){.since = now, .last = now};
     traffic->wait_op = op;
     traffic->wait_since = now;
+    traffic->asked_at = 0;
 }
 
 void watchdog_end(Traffic *traffic) {
@@ -232,7 +263,7 @@ void watchdog_look(Traffic *traffic, WatchedWait *wait) {
     if (limit <= 0 || waited < limit / 2) return;
     if (wait->asked == 0 || (wait->asked == 1 && waited > limit - margin_of(limit))) {
         wait->asked++;
-        ask_all(traffic);
+        ask_all(traffic, wait->asked == 1);
     } else if (wait->asked == 2 && waited > limit &&
                (all_answered(traffic) || waited > limit + grace_of(limit))) {
         judge(traffic, wait, now);
@@ -246,7 +277,9 @@ int watchdog_new(Traffic *traffic) {
     traffic->watchdog.place = calloc(size, sizeof *traffic->watchdog.place);
     traffic->state = calloc(size, sizeof *traffic->state);
     traffic->before = calloc(size, sizeof *traffic->before);
-    if (!traffic->watchdog.place || !traffic->state || !traffic->before) return MPI_ERR_NO_MEM;
+    traffic->heard_at = calloc(size, sizeof *traffic->heard_at);
+    if (!traffic->watchdog.place || !traffic->state || !traffic->before || !traffic->heard_at)
+        return MPI_ERR_NO_MEM;
     return MPI_Allgather(&own, sizeof own, MPI_BYTE, traffic->watchdog.place, sizeof own, MPI_BYTE,
                          traffic->control);
 }
@@ -255,5 +288,6 @@ void watchdog_free(Traffic *traffic) {
     free(traffic->watchdog.place);
     free(traffic->state);
     free(traffic->before);
+    free(traffic->heard_at);
     free(traffic->overdue);
 }
