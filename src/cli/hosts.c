@@ -17,11 +17,12 @@ static const char *option_text(const Invocation *call, const char *name) {
 /* How a launcher takes a list and a file of hosts, and one variable to pass to ranks on other hosts. MPICH
  * and its relatives pass all variables. */
 typedef struct HostOptions {
-    const char *library, *hosts, *hostfile, *variable;
+    const char *library, *hosts, *hostfile, *variable, *logs;
 } HostOptions;
 
 static const HostOptions *host_options(void) {
-    static const HostOptions all[] = {{"Open MPI", "--host", "--hostfile", "-x"}, {"", "-hosts", "-f", NULL}};
+    static const HostOptions all[] = {{"Open MPI", "--host", "--hostfile", "-x", "--output-filename"},
+                                      {"", "-hosts", "-f", NULL, NULL}};
     return &all[strncmp(mpi_library(), all[0].library, strlen(all[0].library)) != 0];
 }
 
@@ -102,6 +103,16 @@ Status hosts_unreached(const Invocation *call, const char *launcher, bool *ret_n
     if (!*ret_named) return not_started(call, launcher);
     return FAILED("ssh does not reach %s; 'ssh HOST true' must succeed for each host without asking anything",
                   reach_reasons(reach));
+}
+
+Status hosts_log(const Invocation *call, int64_t start, char **ret_option, char **ret_dir) {
+    const char *dir = option_text(call, "log-ranks");
+    if (!dir) return OK;
+    if (!host_options()->logs)
+        return USAGE("--log-ranks needs Open MPI's mpirun, but weft was built with %s", mpi_library());
+    *ret_option = (char *)(uintptr_t)host_options()->logs;
+    mem_freep(ret_dir);
+    return start ? str_format(ret_dir, "%s/restart-%lld", dir, (long long)start) : str_dup(dir, ret_dir);
 }
 
 const char *hosts_option(void) {

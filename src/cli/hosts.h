@@ -27,6 +27,9 @@ MUST_USE Status hosts_add(const Invocation *call, char **argv, size_t *at, char 
  * something. */
 MUST_USE Status hosts_unreached(const Invocation *call, const char *launcher, bool *ret_named,
                                 bool *ret_asks);
+/* With --log-ranks: the launcher's option for files with what each rank prints, and its value for the first
+ * start (0) or a later one, which replaces the one before. Both stay untouched without --log-ranks. */
+MUST_USE Status hosts_log(const Invocation *call, int64_t start, char **ret_option, char **ret_dir);
 /* The launcher's option for a list of hosts. */
 const char *hosts_option(void);
 

@@ -286,7 +286,7 @@ static Status start(Invocation *call, int64_t ranks, bool stops) {
     CLEANUP(mem_freep) char *words = NULL, *names = NULL;
     TRY(set_environment(call));
     TRY(relay_announce(stderr));
-    TRY(mem_new(arguments + LAUNCHER_WORDS + HOST_WORDS + 2 * hosts_variables() + RESTART_WORDS + 6,
+    TRY(mem_new(arguments + LAUNCHER_WORDS + HOST_WORDS + 2 * hosts_variables() + RESTART_WORDS + 8,
                 sizeof *argv, &argv));
     TRY(str_dup(launcher_line(), &words));
     char *rest = NULL;
@@ -297,14 +297,23 @@ static Status start(Invocation *call, int64_t ranks, bool stops) {
     char flag[] = "-n";
     argv[at++] = flag;
     argv[at++] = count;
+    char *log_option = NULL;
+    CLEANUP(mem_freep) char *log = NULL;
+    TRY(hosts_log(call, 0, &log_option, &log));
+    size_t log_at = at;
+    if (log) argv[at++] = log_option;
+    if (log) argv[at++] = log;
     size_t where = at;
     TRY(hosts_add(call, argv, &at, &names));
     argv[at++] = program;
     char *all[] = {argv[where], argv[where + 1]}, *option = (char *)(uintptr_t)hosts_option();
     CLEANUP(restarts_done) Restarts restarts = {0};
     TRY(restarts_new(call, ranks, &restarts));
+    int64_t starts = 0;
     for (bool again = true; again;) {
         LaunchedFailure failure = {0};
+        TRY(hosts_log(call, starts++, &log_option, &log));
+        if (log) argv[log_at + 1] = log;
         snprintf(count, sizeof count, "%lld", (long long)restarts.ranks);
         start_title(call, restarts.ranks, title, sizeof title);
         if (names) {

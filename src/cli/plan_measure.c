@@ -32,8 +32,8 @@ static Status name_device(const Settings *config, char name[CLUSTER_NAME]) {
 
 /* Finds errors before the measurement starts. */
 static Status check_measure(const Invocation *call) {
-    static const char *const known[] = {"measure", "out",    "ranks",     "hosts",   "hostfile",
-                                        "threads", "device", "precision", "kernels", NULL};
+    static const char *const known[] = {"measure",   "out",     "ranks",  "hosts",     "hostfile", "verbose",
+                                        "log-ranks", "threads", "device", "precision", "kernels",  NULL};
     const PlanArgs *args = call->config;
     const Settings *config = &args->train.config;
     int64_t ranks = args->train.layout.ranks ? args->train.layout.ranks : 1, cores = device_host_cores();

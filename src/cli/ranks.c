@@ -13,6 +13,7 @@ typedef struct RanksConfig {
     int64_t ranks, threads, size, repeats;
     const char *hosts, *hostfile;
     bool verbose;
+    const char *log_ranks;
 } RanksConfig;
 
 /* clang-format off */
@@ -26,6 +27,9 @@ static const Option table[] = {
      .help = "The same from a file for mpirun, with a line such as 'node1 slots=4' for each host."},
     {OPT_FLAG("verbose", RanksConfig, verbose), .per_rank = PER_RANK_ANY,
      .help = "If ranks cannot be started, also print what mpirun says."},
+    {OPT_TEXT("log-ranks", RanksConfig, log_ranks, "DIR"), .shown = "none", .per_rank = PER_RANK_ANY,
+     .help = "With --ranks, also write what each rank prints to files in this directory of its host, those of a restart "
+             "to restart-1 and so on in it."},
     {OPT_INT("threads", RanksConfig, threads), .per_rank = PER_RANK_ANY, .fallback = "0", RANGE(1, 4096),
      .shown = "the rank's share of the cores", .help = "CPU threads per rank."},
     {OPT_SIZE("size", RanksConfig, size), .fallback = "64MB", RANGE(4096, 1e15),

@@ -274,6 +274,9 @@ static const Option layout_table[] = {
      .help = "The same from a file for mpirun, with a line such as 'node1 slots=4' for each host."},
     {OPT_FLAG("verbose", TrainArgs, layout.verbose), .per_rank = PER_RANK_ANY,
      .help = "If ranks cannot be started, also print what mpirun says."},
+    {OPT_TEXT("log-ranks", TrainArgs, layout.log_ranks, "DIR"), .shown = "none", .per_rank = PER_RANK_ANY,
+     .help = "With --ranks, also write what each rank prints to files in this directory of its host, those of a restart "
+             "to restart-1 and so on in it."},
     {OPT_INT("dp", TrainArgs, layout.dp), .fallback = "0", RANGE(1, 1 << 20), .shown = "ranks / (tp x pp)",
      .help = "Data parallelism: number of replicas."},
     {OPT_INT("tp", TrainArgs, layout.tp), .fallback = "1", RANGE(1, 1 << 20),

@@ -12,6 +12,7 @@ typedef struct Layout {
     int64_t ranks, dp, tp, pp, shard;
     const char *hosts, *hostfile; /* where to start them; NULL: here, or as the batch system says */
     bool verbose;                 /* print what the launcher says, too */
+    const char *log_ranks;        /* directory for what each rank prints; NULL: none */
 } Layout;
 
 typedef struct TrainArgs {

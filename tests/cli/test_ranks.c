@@ -440,6 +440,25 @@ static void refuses_wrong_hosts(void **state) {
     unsetenv("OMPI_MCA_plm_rsh_agent");
 }
 
+/* Each rank's output in files, of each start. */
+static void logs_ranks(void **state) {
+    (void)state;
+    require_mpi();
+    char dir[] = "/tmp/weft-logs-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(setenv("TEST_DIR", dir, 1), 0);
+    Ran ran = shell_line(
+        "cd $TEST_DIR && $WEFT ranks --ranks 2 --size 4096 --repeats 1 --log-ranks log >out && "
+        "cat log/*/rank.0/stdout | cmp - out && [ -e log/*/rank.1/stderr ] && "
+        "printf '#!/bin/sh\\necho call \"$@\" >>calls\\n[ $(wc -l <calls) -gt 1 ] && exit 0\\n"
+        "echo weft: error: rank 1: broken >&2\\nexit 1\\n' >launcher && chmod +x launcher && "
+        "WEFT_MPIRUN=./launcher $WEFT train self --model gpt2-tiny --ranks 2 --out run --max-restarts 1 "
+        "--log-ranks log --quiet && sed 's/.*--output-filename \\([^ ]*\\).*/\\1/' calls");
+    assert_string_equal(ran.out, "log\nlog/restart-1\n");
+    ran_done(&ran);
+    assert_ok(dir_remove(dir));
+}
+
 /* Layouts that do not fit the model or the batch are refused before the launcher runs. */
 static void refuses_layouts_at_once(void **state) {
     (void)state;
@@ -622,6 +641,7 @@ int main(void) {
         cmocka_unit_test(names_hosts_that_ssh_does_not_reach),
         cmocka_unit_test(returns_to_lost_hosts),
         cmocka_unit_test(refuses_layouts_at_once),
+        cmocka_unit_test(logs_ranks),
         cmocka_unit_test(layouts_are_derived),
         cmocka_unit_test(command_line_overrides_file),
     };
