@@ -1,4 +1,5 @@
 /* weft ranks: starts ranks, shows how they share cores, and measures links and all-reduce. */
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -11,6 +12,7 @@
 
 typedef struct RanksConfig {
     int64_t ranks, threads, size, repeats;
+    int64_t at_least; /* bytes per second; 0: any rate */
     const char *hosts, *hostfile;
     bool verbose;
     const char *log_ranks;
@@ -36,6 +38,9 @@ static const Option table[] = {
      .help = "Size of the all-reduce that measures bandwidth."},
     {OPT_INT("repeats", RanksConfig, repeats), .fallback = "5", RANGE(1, 1 << 20),
      .help = "Number of measurements; the fastest is reported."},
+    {OPT_SIZE("at-least", RanksConfig, at_least), .fallback = "0", .shown = "any", RANGE(0, 1e15),
+     .help = "Exit with code 1 if the links within or between nodes transfer fewer bytes per second than this, such as "
+             "1GB, and say which."},
 };
 /* clang-format on */
 
@@ -124,6 +129,19 @@ static json_t *pairs_json(const Group *world, const PairLink *link, size_t count
     return list;
 }
 
+static Status check_links(const Group *world, const PairLink *link, size_t count, double at_least) {
+    char one[HOST_SIZE], two[HOST_SIZE], rate[FORMAT_SIZE], least[FORMAT_SIZE];
+    if (!count) return OK;
+    PairLink slowest = links_slowest(link, count);
+    if (slowest.bandwidth >= at_least) return OK;
+    group_host(world, slowest.rank[0], one);
+    group_host(world, slowest.rank[1], two);
+    bool same = strcmp(one, two) == 0;
+    return FAILED("ranks %d and %d (%s%s%s) exchange %s, less than --at-least %s", slowest.rank[0],
+                  slowest.rank[1], one, same ? "" : " and ", same ? "" : two,
+                  format_rate(rate, slowest.bandwidth), format_rate(least, at_least));
+}
+
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     const RanksConfig *config = arguments;
     bool here;
@@ -135,6 +153,8 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     const LinkTable *links = &measured.links;
     TRY(gather_facts(world, (int)config->threads, &facts));
     TRY(measure(world, config, &measured));
+    TRY(check_links(world, links->between, links->betweens, (double)config->at_least));
+    TRY(check_links(world, links->within, links->withins, (double)config->at_least));
     *ret_result = json_pack(
         "{s:s, s:O, s:I, s:f, s:f, s:o, s:o, s:o, s:b}", "library", mpi_library(), "ranks", facts, "bytes",
         (json_int_t)config->size, "latency_us", 1e6 * measured.small_s, "mbytes_per_s",

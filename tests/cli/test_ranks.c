@@ -440,6 +440,17 @@ static void refuses_wrong_hosts(void **state) {
     unsetenv("OMPI_MCA_plm_rsh_agent");
 }
 
+/* As a check of a cluster: slow links are an error. */
+static void slow_links_fail(void **state) {
+    (void)state;
+    require_mpi();
+    Ran ran = program_run("ranks", "--ranks", "2", "--size", "4096", "--repeats", "1", "--at-least", "1B");
+    assert_int_equal(ran.code, 0);
+    ran_done(&ran);
+    assert_refused(1, ", less than --at-least 1000000000 MB/s", "ranks", "--ranks", "2", "--size", "4096",
+                   "--repeats", "1", "--at-least", "1000TB");
+}
+
 /* Each rank's output in files, of each start. */
 static void logs_ranks(void **state) {
     (void)state;
@@ -642,6 +653,7 @@ int main(void) {
         cmocka_unit_test(returns_to_lost_hosts),
         cmocka_unit_test(refuses_layouts_at_once),
         cmocka_unit_test(logs_ranks),
+        cmocka_unit_test(slow_links_fail),
         cmocka_unit_test(layouts_are_derived),
         cmocka_unit_test(command_line_overrides_file),
     };
