@@ -266,6 +266,16 @@ static void append_line(char **argv, size_t at, char *const *line, const Restart
     }
 }
 
+/* Divides the launcher's line, which is overwritten and referred to. */
+static Status add_words(char *line, char **argv, size_t *at) {
+    char *rest = NULL;
+    for (char *word = strtok_r(line, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        if (*at == LAUNCHER_WORDS) return USAGE("WEFT_MPIRUN: more than %d words", LAUNCHER_WORDS);
+        argv[(*at)++] = word;
+    }
+    return OK;
+}
+
 static Status start(Invocation *call, int64_t ranks, bool stops) {
     char program[4096], count[24], title[80];
     CLEANUP(host_list_done) HostList list = {0};
@@ -289,11 +299,7 @@ static Status start(Invocation *call, int64_t ranks, bool stops) {
     TRY(mem_new(arguments + LAUNCHER_WORDS + HOST_WORDS + 2 * hosts_variables() + RESTART_WORDS + 8,
                 sizeof *argv, &argv));
     TRY(str_dup(launcher_line(), &words));
-    char *rest = NULL;
-    for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
-        if (at == LAUNCHER_WORDS) return USAGE("WEFT_MPIRUN: more than %d words", LAUNCHER_WORDS);
-        argv[at++] = word;
-    }
+    TRY(add_words(words, argv, &at));
     char flag[] = "-n";
     argv[at++] = flag;
     argv[at++] = count;
