@@ -5,7 +5,8 @@
  * Two fast paths. English is mostly ASCII letters, so eight bytes at a time are classified and lowercased
  * in registers and the result is looked up; the general path takes over where a word does not end in ASCII
  * whitespace or punctuation. And words repeat: each encoder caches the pieces of words of up to 16 bytes
- * in a fixed-size table, where a new word replaces an older one. */
+ * in a fixed-size table, where a new word replaces an older one. The general path stores at most
+ * max_word_chars characters of a word, so longer words must not be cached under what is stored. */
 #include "tokenizer/wordpiece.h"
 
 #include "tokenizer/bert_pretokenize.h"
@@ -223,7 +224,8 @@ static Status encode_word(const WordPiece *model, const Scratch *scratch, const 
                           TokenList *list) {
     const TokenOffset *offsets = scratch->pre.offsets;
     TRY(token_list_reserve(list, word->size > CACHED_PIECES ? word->size : CACHED_PIECES, offsets != NULL));
-    if (offsets || word->size > KEY_BYTES || memchr(word->text, 0, word->size)) {
+    bool cut_off = word->chars > (size_t)model->max_word_chars;
+    if (offsets || cut_off || word->size > KEY_BYTES || memchr(word->text, 0, word->size)) {
         match_pieces(model, word, offsets, base, list);
         return OK;
     }

@@ -1,0 +1,153 @@
+/* The components of tokenizer.json one by one: small tokenizers against what Hugging Face's tokenizers makes
+ * of the same texts (golden/make_components.py). */
+#include "tokenizer/kit.h"
+
+static json_t *golden;
+
+static int setup(void **state) {
+    (void)state;
+    golden = json_load_file(KIT_GOLDEN "/components.json", JSON_ALLOW_NUL, NULL);
+    return !golden;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    json_decref(golden);
+    return 0;
+}
+
+static const char *name_of(const json_t *kind) {
+    return json_string_value(json_object_get(kind, "name"));
+}
+
+static void load_kind(const json_t *kind, Tokenizer **ret_tokenizer) {
+    char dir[] = "/tmp/weft-components-XXXXXX";
+    CLEANUP(mem_freep) char *path = NULL;
+    assert_non_null(mkdtemp(dir));
+    assert_ok(path_join(&path, dir, "tokenizer.json"));
+    assert_ok(json_write_file(path, json_object_get(kind, "json")));
+    Status status = tokenizer_load(ret_tokenizer, dir);
+    if (status) print_error("%s:\n", name_of(kind));
+    assert_ok(status);
+    assert_ok(dir_remove(dir));
+}
+
+/* Calls `check` with every tokenizer that this build supports. */
+static void each_kind(void (*check)(const json_t *kind, Tokenizer *tokenizer)) {
+    size_t i;
+    json_t *kind;
+    json_array_foreach(golden, i, kind) {
+        CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+        load_kind(kind, &tokenizer);
+        check(kind, tokenizer);
+    }
+}
+
+static void check_text(const json_t *kind, const Tokenizer *tokenizer, const json_t *ids,
+                       const char *expected, size_t expected_size) {
+    CLEANUP(mem_freep) char *text = NULL;
+    CLEANUP(mem_freep) int32_t *list = NULL;
+    size_t count = json_array_size(ids), size;
+    assert_ok(mem_new(count, sizeof *list, &list));
+    for (size_t i = 0; i < count; i++) list[i] = (int32_t)json_integer_value(json_array_get(ids, i));
+    assert_ok(tokenizer_decode(tokenizer, list, count, false, &text, &size));
+    if (size != expected_size || memcmp(text, expected, size) != 0)
+        fail_msg("%s: decoded '%s', expected '%s'", name_of(kind), text, expected);
+    CLEANUP(decoder_freep) Decoder *decoder = NULL;
+    CLEANUP(bytes_done) Bytes streamed = {0};
+    const char *piece;
+    assert_ok(decoder_new(&decoder, tokenizer, false));
+    for (size_t i = 0; i <= count; i++) {
+        assert_ok(i < count ? decoder_push(decoder, list[i], &piece, &size)
+                            : decoder_end(decoder, &piece, &size));
+        assert_ok(bytes_add(&streamed, piece, size));
+    }
+    if (streamed.size != expected_size || (size && memcmp(streamed.data, expected, streamed.size) != 0))
+        fail_msg("%s: streamed '%.*s', expected '%s'", name_of(kind), (int)streamed.size, streamed.data,
+                 expected);
+}
+
+static void check_places(const json_t *kind, const char *text, size_t size, const json_t *places,
+                         const TokenList *list) {
+    for (size_t i = 0; i < list->count; i++) {
+        size_t start = list->offsets[i].start, end = list->offsets[i].end;
+        while (start > 0 && start < size && (text[start] & 0xC0) == 0x80) start--;
+        while (end < size && (text[end] & 0xC0) == 0x80) end++;
+        if (start == (size_t)json_integer_value(json_array_get(places, 2 * i)) &&
+            end == (size_t)json_integer_value(json_array_get(places, 2 * i + 1)))
+            continue;
+        CLEANUP(mem_freep) char *shown = json_dumps(places, 0);
+        fail_msg("%s: token %zu of '%s' is at %zu to %zu; expected %s", name_of(kind), i, text, start, end,
+                 shown);
+    }
+}
+
+static void check_encoding(const json_t *kind, Tokenizer *tokenizer) {
+    CLEANUP(encoder_freep) Encoder *plain = NULL;
+    CLEANUP(encoder_freep) Encoder *placing = NULL;
+    assert_ok(encoder_new(&plain, tokenizer, NULL));
+    assert_ok(encoder_new(&placing, tokenizer, &(EncodeOptions){.offsets = true}));
+    size_t i;
+    json_t *one;
+    json_array_foreach(json_object_get(kind, "texts"), i, one) {
+        CLEANUP(token_list_done) TokenList list = {0};
+        CLEANUP(token_list_done) TokenList placed = {0};
+        const json_t *ids = json_array_get(one, 1), *back = json_array_get(one, 3);
+        const char *text = json_string_value(json_array_get(one, 0));
+        size_t size = json_string_length(json_array_get(one, 0));
+        assert_ok(encoder_add(plain, text, size, &list));
+        assert_ids(&list, ids, name_of(kind));
+        assert_ok(encoder_add(placing, text, size, &placed));
+        assert_ids(&placed, ids, name_of(kind));
+        check_places(kind, text, size, json_array_get(one, 2), &placed);
+        assert_cuts(plain, text, size, &list);
+        check_text(kind, tokenizer, ids, json_string_value(back), json_string_length(back));
+    }
+}
+
+static void encoding(void **state) {
+    (void)state;
+    each_kind(check_encoding);
+}
+
+static void check_decoding(const json_t *kind, Tokenizer *tokenizer) {
+    size_t i;
+    json_t *one;
+    json_array_foreach(json_object_get(kind, "decoded"), i, one) {
+        const json_t *text = json_array_get(one, 1);
+        check_text(kind, tokenizer, json_array_get(one, 0), json_string_value(text),
+                   json_string_length(text));
+    }
+}
+
+static void decoding(void **state) {
+    (void)state;
+    each_kind(check_decoding);
+}
+
+/* A saved tokenizer gives the same ids and text. */
+static void check_saved(const json_t *kind, Tokenizer *tokenizer) {
+    char dir[] = "/tmp/weft-components-XXXXXX";
+    CLEANUP(tokenizer_freep) Tokenizer *again = NULL;
+    assert_non_null(mkdtemp(dir));
+    assert_ok(tokenizer_save(tokenizer, dir));
+    assert_ok(tokenizer_load(&again, dir));
+    assert_int_equal(tokenizer_fingerprint(again), tokenizer_fingerprint(tokenizer));
+    check_encoding(kind, again);
+    check_decoding(kind, again);
+    assert_ok(dir_remove(dir));
+}
+
+static void saving(void **state) {
+    (void)state;
+    each_kind(check_saved);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(encoding),
+        cmocka_unit_test(decoding),
+        cmocka_unit_test(saving),
+    };
+    return cmocka_run_group_tests_name("tokenizer.components", tests, setup, teardown);
+}
