@@ -53,7 +53,7 @@ static Status read_replace(Step *step, const json_t *json, const char *from) {
     const json_t *pattern = json_object_get(json, "pattern"), *regex = json_object_get(pattern, "Regex");
     TRY(copy_text(json, "content", "Replace", from, &step->to, &step->to_size));
     if (json_is_string(regex))
-        return regex_new(&step->regex, json_string_value(regex), json_string_length(regex), from);
+        return regex_new_replacing(&step->regex, json_string_value(regex), json_string_length(regex), from);
     TRY(copy_text(pattern, "String", "Replace", from, &step->from, &step->from_size));
     if (step->from_size == 0)
         return FAILED("%s: 'normalizer' of type Replace replaces the empty string", from);

@@ -229,8 +229,9 @@ typedef struct Run {
 static Status run_step(const Run *run, size_t number, const Piece *piece);
 
 static Piece part_of(const Piece *piece, size_t start, size_t end) {
+    bool starts = piece->offsets && start < end ? piece->offsets[start].start == 0 : start == 0;
     return (Piece){piece->text + start, end - start, piece->offsets ? piece->offsets + start : NULL,
-                   piece->base + start, piece->starts && start == 0};
+                   piece->base + start, piece->starts && starts};
 }
 
 static Status pass_on(const Run *run, size_t number, const Piece *piece, size_t start, size_t end) {
@@ -281,7 +282,7 @@ static bool joins(const Step *step, const Pending *pending, bool match) {
 static Status add_part(const Run *run, size_t number, const Piece *piece, Pending *pending, size_t start,
                        size_t end, bool match) {
     const Step *step = &run->pre->steps[number];
-    if (start == end) return OK;
+    if (start == end && !match) return OK;
     match ^= step->invert;
     if (step->behavior == SPLIT_ISOLATED) return pass_on(run, number, piece, start, end);
     if (step->behavior == SPLIT_REMOVED) return match ? OK : pass_on(run, number, piece, start, end);
@@ -298,13 +299,23 @@ static Status add_part(const Run *run, size_t number, const Piece *piece, Pendin
 static Status run_split(const Run *run, size_t number, const Piece *piece) {
     const Step *step = &run->pre->steps[number];
     Pending pending = {0};
-    for (size_t at = 0; at < piece->size;) {
-        size_t start, end;
-        TRY(find_match(step, &run->scratch->regex, piece->text, piece->size, at, &start, &end));
-        TRY(add_part(run, number, piece, &pending, at, start, false));
+    size_t done = 0, size = piece->size;
+    bool any = false;
+    for (size_t at = 0, start, end; at < size;) {
+        TRY(find_match(step, &run->scratch->regex, piece->text, size, at, &start, &end));
+        if (start == size) break;
+        /* As in Oniguruma's bindings, an empty match directly after another match does not count. */
+        if (start == end && any && start == done) {
+            uint32_t c;
+            at = start + utf8_next(piece->text + start, size - start, &c);
+            continue;
+        }
+        TRY(add_part(run, number, piece, &pending, done, start, false));
         TRY(add_part(run, number, piece, &pending, start, end, true));
-        at = end;
+        done = at = end;
+        any = true;
     }
+    TRY(add_part(run, number, piece, &pending, done, size, false));
     return pending.any ? pass_on(run, number, piece, pending.start, pending.end) : OK;
 }
 

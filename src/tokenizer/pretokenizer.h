@@ -30,7 +30,7 @@ typedef struct Piece {
     size_t size;
     const TokenOffset *offsets; /* per byte; NULL: byte i is at base + i */
     size_t base;
-    bool starts; /* is the start of the whole text */
+    bool starts; /* its first character comes from the start of the whole text */
 } Piece;
 
 static inline TokenOffset piece_offset(const Piece *piece, size_t start, size_t end) {

@@ -1,6 +1,6 @@
 /* Matching by backtracking with an explicit stack. A loop over a set of characters takes one frame however
  * long it is, so long runs of one class need no memory. */
-#include "tokenizer/regex.h"
+#include "tokenizer/regex_pcre.h"
 
 /* Oniguruma gives up after as many. */
 enum { STEP_LIMIT = 10000000 };
@@ -10,11 +10,13 @@ void regex_free(Regex *regex) {
     for (size_t i = 0; i < regex->set_count; i++) free(regex->sets[i]);
     free(regex->sets);
     free(regex->ops);
+    regex_pcre_free(regex->pcre);
     free(regex);
 }
 
 void regex_scratch_done(RegexScratch *scratch) {
     free(scratch->stack);
+    regex_pcre_scratch_free(scratch->pcre);
     *scratch = (RegexScratch){0};
 }
 
@@ -155,6 +157,7 @@ static Status run(const Subject *subject, uint32_t start, size_t at, bool *ret_m
 
 Status regex_find(const Regex *regex, RegexScratch *scratch, const char *text, size_t size, size_t at,
                   size_t *ret_start, size_t *ret_end) {
+    if (regex->pcre) return regex_pcre_find(regex->pcre, scratch, text, size, at, ret_start, ret_end);
     Subject subject = {regex, scratch, text, size};
     scratch->seen = at;
     while (at < size) {

@@ -1,13 +1,18 @@
 /* Regular expressions of tokenizer files, with Oniguruma's semantics: alternatives are tried in order,
  * repetition is greedy and backtracks. Supported:
  *
- *   literals  .  $  [...] with ranges, nested classes, ^ and &&  \s \S \d \D \w \W \h  \p{L} \P{Lu} \p{^Han}
- *   \r \n \t \f \v \x41 \x{3000} \u3000   (...) (?:...) (?i:...) of ASCII   (?=...) (?!...)   |
+ *   literals  .  $  [...] with ranges, nested classes, [:alpha:], ^ and &&  \s \S \d \D \w \W \h  \p{L}
+ * \P{Lu} \p{^Han} \r \n \t \f \v \x41 \x{3000} \u3000   (...) (?:...) (?i:...) of ASCII   (?=...) (?!...)   |
  *   ? * + {n} {n,} {n,m} {,m}   and possessive ?+ *+ ++
  *
- * Anything else, and a pattern that can match the empty string, is refused by name. Properties are those of
- * unicode.h. A byte that is not valid UTF-8 is a character without properties: only negated classes and .
- * match it.
+ * in a pattern that cannot match the empty string and has no repetition inside a repeated group. Other
+ * patterns are translated for PCRE2, which adds
+ *
+ *   ^ \A \z \Z \b \B \R   (?<=...) (?<!...) of fixed length   (?>...) (?<name>...) (?i) (?m:...) (?#...) lazy
+ * ?? *? +? {n,m}?
+ *
+ * Anything else is refused by name. Properties are those of unicode.h in both cases. A byte that is not valid
+ * UTF-8 is a character without properties: only negated classes and . match it, and nothing does with PCRE2.
  */
 #ifndef WEFT_TOKENIZER_REGEX_H
 #define WEFT_TOKENIZER_REGEX_H
@@ -18,6 +23,8 @@ typedef struct Regex Regex;
 
 /* `from` names the source in errors. */
 MUST_USE Status regex_new(Regex **ret_regex, const char *pattern, size_t size, const char *from);
+/* The same for a pattern whose matches are to be replaced. */
+MUST_USE Status regex_new_replacing(Regex **ret_regex, const char *pattern, size_t size, const char *from);
 void regex_free(Regex *regex);
 DEFINE_FREEP(Regex, regex)
 
@@ -35,12 +42,13 @@ typedef struct RegexScratch {
     size_t seen; /* the search depended only on the bytes before this offset; size + 1: also on the end of the
                     text */
     uint64_t steps;
+    struct PcreScratch *pcre;
 } RegexScratch;
 
 void regex_scratch_done(RegexScratch *scratch);
 
 /* Finds the first match at or after offset `at` <= size. *ret_start and *ret_end are `size` if there is none.
- * Fails if matching takes too many steps, or memory runs out. */
+ * A match may be empty. Fails if matching takes too many steps, or memory runs out. */
 MUST_USE Status regex_find(const Regex *regex, RegexScratch *scratch, const char *text, size_t size,
                            size_t at, size_t *ret_start, size_t *ret_end);
 
@@ -73,7 +81,8 @@ struct Regex {
     size_t count, capacity;
     CharSet **sets; /* distinct */
     size_t set_count, set_capacity;
-    CharSet first; /* characters that a match can start with */
+    CharSet first;     /* characters that a match can start with */
+    struct Pcre *pcre; /* instead of `ops` */
 };
 
 #endif

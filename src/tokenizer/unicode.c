@@ -62,6 +62,54 @@ bool char_set_add_named(CharSet *set, const char *name, size_t size) {
     return found;
 }
 
+static void add_named(CharSet *set, const char *name) {
+    char_set_add_named(set, name, strlen(name));
+}
+
+/* All characters but spaces, control characters, surrogates and those not assigned. */
+static Status add_graphic(CharSet *set) {
+    CLEANUP(mem_freep) CharSet *other = NULL;
+    TRY(mem_new(1, sizeof *other, &other));
+    char_set_add_property(other, PROPERTY_SPACE);
+    add_named(other, "Cc");
+    add_named(other, "Cn");
+    char_set_add(other, 0xD800, 0xDFFF);
+    char_set_add(other, UTF8_INVALID, UTF8_INVALID);
+    char_set_invert(other);
+    for (size_t i = 0; i < CHAR_SET_WORDS; i++) set->bits[i] |= other->bits[i];
+    return OK;
+}
+
+static void add_text(CharSet *set, const char *chars) {
+    for (; *chars; chars++) char_set_add(set, (unsigned char)*chars, (unsigned char)*chars);
+}
+
+bool char_set_add_posix(CharSet *set, const char *name, size_t size) {
+    static const char *const names[] = {"alpha", "digit", "alnum", "upper",  "lower", "space", "punct",
+                                        "cntrl", "graph", "print", "xdigit", "word",  "blank", "ascii"};
+    size_t i = 0;
+    while (i < COUNT(names) && (strlen(names[i]) != size || strncasecmp(names[i], name, size) != 0)) i++;
+    CLEANUP(status_freep) Status status = OK;
+    switch (i) {
+    case 0: char_set_add_property(set, PROPERTY_ALPHABETIC); break;
+    case 1: add_named(set, "Nd"); break;
+    case 2: char_set_add_property(set, PROPERTY_ALPHABETIC), add_named(set, "Nd"); break;
+    case 3: char_set_add_property(set, PROPERTY_UPPER); break;
+    case 4: char_set_add_property(set, PROPERTY_LOWER); break;
+    case 5: char_set_add_property(set, PROPERTY_SPACE); break;
+    case 6: add_named(set, "P"), add_named(set, "S"); break;
+    case 7: add_named(set, "Cc"); break;
+    case 8: status = add_graphic(set); break;
+    case 9: status = add_graphic(set), add_named(set, "Zs"); break;
+    case 10: add_text(set, "0123456789abcdefABCDEF"); break;
+    case 11: char_set_add_property(set, PROPERTY_CLASS_WORD); break;
+    case 12: add_named(set, "Zs"), add_text(set, "\t"); break;
+    case 13: char_set_add(set, 0, 0x7F); break;
+    default: return false;
+    }
+    return !status;
+}
+
 size_t utf8_put(uint32_t c, char out[4]) {
     if (c < 0x80) {
         out[0] = (char)c;

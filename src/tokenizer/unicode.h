@@ -20,11 +20,22 @@ void char_set_add(CharSet *set, uint32_t first, uint32_t last);
 void char_set_invert(CharSet *set); /* UTF8_INVALID included */
 
 /* Properties of characters that have no name in regular expressions. */
-typedef enum { PROPERTY_SPACE, PROPERTY_WORD, PROPERTY_NUMERIC } CharProperty;
+typedef enum {
+    PROPERTY_SPACE,
+    PROPERTY_WORD, /* \w */
+    PROPERTY_NUMERIC,
+    PROPERTY_CLASS_WORD, /* \w in a class */
+    PROPERTY_ALPHABETIC,
+    PROPERTY_UPPER,
+    PROPERTY_LOWER
+} CharProperty;
 
 void char_set_add_property(CharSet *set, CharProperty property);
 /* A general category (Lu), a group of them (L), or a script (Han); false if the name is unknown. */
 bool char_set_add_named(CharSet *set, const char *name, size_t size);
+
+/* A POSIX class (alpha), which may be capitalized (Alpha). */
+bool char_set_add_posix(CharSet *set, const char *name, size_t size);
 
 /* ---- normalization ---- */
 

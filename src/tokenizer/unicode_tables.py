@@ -17,7 +17,7 @@ HANGUL = range(0xAC00, 0xD7A4)  # decomposed and composed by arithmetic
 CATEGORIES = "Cn Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co".split()
 SCRIPTS = "Latin Greek Cyrillic Armenian Hebrew Arabic Devanagari Bengali Thai Hangul Hiragana Katakana Han".split()
 CATEGORY_BITS, SCRIPT_BITS = 5, 4
-SPACE, WORD, NUMERIC = (1 << (CATEGORY_BITS + SCRIPT_BITS + i) for i in range(3))
+SPACE, WORD, NUMERIC, CLASS_WORD, ALPHABETIC, UPPER, LOWER = (1 << (CATEGORY_BITS + SCRIPT_BITS + i) for i in range(7))
 
 nfc, nfd = normalizers.NFC().normalize_str, normalizers.NFD().normalize_str
 nfkc, nfkd = normalizers.NFKC().normalize_str, normalizers.NFKD().normalize_str
@@ -38,7 +38,9 @@ def properties():
         for c in members(rf"\p{{{name}}}"):
             assert value[c] >> CATEGORY_BITS == 0
             value[c] |= i << CATEGORY_BITS
-    for bit, pattern in ((SPACE, r"\s"), (WORD, r"\w")):
+    # Oniguruma's \w has more characters outside a class than in one.
+    for bit, pattern in ((SPACE, r"\s"), (WORD, r"\w"), (CLASS_WORD, r"[\w]"), (ALPHABETIC, "[[:alpha:]]"),
+                         (UPPER, "[[:upper:]]"), (LOWER, "[[:lower:]]")):
         for c in members(pattern):
             value[c] |= bit
     assert {c for c in ALL if value[c] & 31 == CATEGORIES.index("Nd")} == set(members(r"\d"))
