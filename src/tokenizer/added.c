@@ -17,13 +17,13 @@ typedef struct Match {
 
 /* ---- the index ---- */
 
-/* Normalization can make names equal; then the first in this order matches, special tokens before others. */
+/* Normalization can make names equal; then the first in this order matches, which is the token with the last
+ * id. Hugging Face's tokenizers takes any of them, by the order of a hash table. */
 static int by_name(const void *a, const void *b) {
     const AddedToken *x = a, *y = b;
     int order = memcmp(x->name, y->name, x->name_size < y->name_size ? x->name_size : y->name_size);
     if (order == 0) order = (x->name_size > y->name_size) - (x->name_size < y->name_size);
-    if (order == 0) order = y->special - x->special;
-    return order ? order : (x->id > y->id) - (x->id < y->id);
+    return order ? order : (x->id < y->id) - (x->id > y->id);
 }
 
 static int by_id(const void *a, const void *b) {
@@ -249,11 +249,11 @@ static Status split_normalized(Encoder *encoder, const char *text, size_t start,
     size_t before = list->count;
     TRY(tokenizer->ops->normalize(tokenizer, text + start, end - start, &normal));
     if (normal.text.size == 0) return OK;
-    encoder->normal = true;
+    encoder->normal = &normal;
     encoder->origin = start;
     Status status = split(encoder, &tokenizer->normalized, normal.text.data, 0, normal.text.size,
                           visit_normalized_pass, list);
-    encoder->normal = false;
+    encoder->normal = NULL;
     encoder->origin = 0;
     TRY(status);
     for (size_t i = before; encoder->options.offsets && i < list->count; i++) {

@@ -132,8 +132,7 @@ static Status find_bytes(Bpe *bpe, const Vocab *vocab, const char *from) {
     return OK;
 }
 
-/* Decodes a spelling into `out`, which must hold `size` bytes; returns the number of bytes. */
-static size_t unspell(const char *token, size_t size, char *out) {
+size_t bpe_unspell_text(const char *token, size_t size, char *out) {
     size_t count = 0;
     for (size_t at = 0; at < size;) {
         uint32_t c;
@@ -172,7 +171,7 @@ static Status fill_text(Bpe *bpe, const Tokenizer *tokenizer) {
             memcpy(bpe->text + used, token, size);
             used += size;
         } else {
-            used += unspell(token, size, bpe->text + used);
+            used += bpe_unspell_text(token, size, bpe->text + used);
         }
     }
     bpe->starts[vocab->count] = used;
@@ -199,7 +198,8 @@ static Status check_added(const Bpe *bpe, const Tokenizer *tokenizer, const char
         size_t size;
         int32_t id = tokenizer->added[i].id;
         const char *token = vocab_token(&tokenizer->vocab, id, &size);
-        if (!made[id] || (unspell(token, size, bytes) == size && !memcmp(bytes, token, size))) continue;
+        if (!made[id] || (bpe_unspell_text(token, size, bytes) == size && !memcmp(bytes, token, size)))
+            continue;
         return FAILED("%s: added token '%.*s' is also the result of a merge or a byte's token, so its "
                       "decoding is ambiguous",
                       from, size > 60 ? 60 : (int)size, token);
@@ -265,6 +265,12 @@ static Status decode(const Tokenizer *tokenizer, DecodeState *state, int32_t id,
     return bpe_decoder_add(bpe->pipeline->decoder, state, token, token_size, text, size, out);
 }
 
+static Status decode_end(const Tokenizer *tokenizer, DecodeState *state, Bytes *out) {
+    const Bpe *bpe = tokenizer->model;
+    bool chars = bpe->pipeline && bpe->pipeline->chars;
+    return chars ? bpe_decoder_end(bpe->pipeline->decoder, state, out) : OK;
+}
+
 static Status normalize(const Tokenizer *tokenizer, const char *text, size_t size, NormalText *normal) {
     const Bpe *bpe = tokenizer->model;
     return normalizer_run(bpe->pipeline->normalizer, text, size, false, normal);
@@ -288,6 +294,7 @@ const TokenizerOps tokenizer_ops_bpe = {.kind = TOKENIZER_BPE,
                                         .cut = bpe_encoder_cut,
                                         .normalize = normalize,
                                         .decode = decode,
+                                        .decode_end = decode_end,
                                         .save = bpe_save,
                                         .fingerprint = fingerprint,
                                         .free = bpe_free};

@@ -85,6 +85,9 @@ MUST_USE Status bpe_from_text(Tokenizer **ret_tokenizer, const json_t *vocab, co
 
 /* The byte that a character of a spelling stands for, or -1. */
 int bpe_unspell(uint32_t c);
+/* Decodes a spelling into `out`, which must hold `size` bytes; returns the number of bytes. A spelling with a
+ * character that stands for no byte is copied. */
+size_t bpe_unspell_text(const char *token, size_t size, char *out);
 /* The byte of a token of six characters such as <0x0A>, or -1. */
 int bpe_fallback_byte(const char *token);
 
@@ -124,9 +127,11 @@ DEFINE_FREEP(BpeDecoder, bpe_decoder)
 /* Appends the text of a token that is not the first, before stripping. */
 MUST_USE Status bpe_decoder_token(const BpeDecoder *decoder, const char *token, size_t size, bool first,
                                   Bytes *out);
-/* Appends the text of a token: `text`, unless it is the first, without what is stripped. */
+/* Appends the text of a token: `text`, unless it is the first, without what is stripped. Bytes are held back
+ * until a token that is none, or _end. */
 MUST_USE Status bpe_decoder_add(const BpeDecoder *decoder, DecodeState *state, const char *token,
                                 size_t token_size, const char *text, size_t size, Bytes *out);
+MUST_USE Status bpe_decoder_end(const BpeDecoder *decoder, DecodeState *state, Bytes *out);
 
 MUST_USE Status bpe_encoder_init(Encoder *encoder);
 void bpe_encoder_done(Encoder *encoder);

@@ -1,24 +1,29 @@
-/* Decoders of tokenizers whose symbols are characters: Replace, Metaspace, Strip, ByteFallback and Fuse,
- * alone or in a Sequence. A step before Fuse changes single tokens, so their text is known in advance; only
- * Strip may follow it, and only at the start of the text, so that text can be streamed.
+/* Decoders of tokenizers whose symbols are characters: Replace, Metaspace, WordPiece, Strip, ByteLevel,
+ * ByteFallback and Fuse, alone or in a Sequence. A step before Fuse changes single tokens, so their text is
+ * known in advance; only Strip may follow it, and only at the start of the text, so that text can be
+ * streamed.
  *
- * ByteFallback turns <0xE2> into that byte. Hugging Face replaces each byte of a run that is not valid UTF-8;
- * weft restores the bytes. */
+ * ByteFallback turns a run of tokens such as <0xE2> into their bytes if the whole run is valid UTF-8, and
+ * otherwise each of them into U+FFFD; so the text of a run is known when it ends. */
 #include "tokenizer/bpe.h"
+#include "tokenizer/wordpiece.h"
 
-typedef enum { STEP_REPLACE, STEP_METASPACE, STEP_STRIP, STEP_BYTES } StepKind;
+typedef enum { STEP_REPLACE, STEP_METASPACE, STEP_WORDPIECE, STEP_STRIP, STEP_BYTE_LEVEL } StepKind;
 
 typedef struct Step {
     StepKind kind;
-    char *from, *to; /* STEP_REPLACE; `from` is also the character of the others */
+    char *from, *to; /* STEP_REPLACE; `from` is also the character or prefix of the others */
     size_t from_size, to_size;
+    Regex *regex;        /* STEP_REPLACE: instead of `from` */
     bool drops;          /* STEP_METASPACE: the first token loses the character */
+    bool clean_up;       /* STEP_WORDPIECE: spaces before punctuation are removed */
     int64_t start, stop; /* STEP_STRIP: how many characters at most */
 } Step;
 
 struct BpeDecoder {
     Step *steps;
     size_t count, capacity;
+    bool bytes;  /* ByteFallback, after all steps */
     bool fused;  /* reading: Fuse was seen */
     bool spaces; /* no decoder: tokens are separated by spaces */
     Step *strip; /* at the start of the text, or NULL */
@@ -27,6 +32,7 @@ struct BpeDecoder {
 static void step_done(Step *step) {
     free(step->from);
     free(step->to);
+    regex_free(step->regex);
 }
 
 void bpe_decoder_free(BpeDecoder *decoder) {
@@ -49,17 +55,27 @@ static Status copy_text(const json_t *value, const char *what, bool empty, const
     return str_dup(json_string_value(value), ret_text);
 }
 
+static Status read_replace(Step *step, const json_t *json, const char *from) {
+    const json_t *pattern = json_object_get(json, "pattern"), *regex = json_object_get(pattern, "Regex");
+    TRY(copy_text(json_object_get(json, "content"), "'content'", true, from, &step->to, &step->to_size));
+    if (json_is_string(regex))
+        return regex_new_replacing(&step->regex, json_string_value(regex), json_string_length(regex), from);
+    return copy_text(json_object_get(pattern, "String"), "'pattern.String'", false, from, &step->from,
+                     &step->from_size);
+}
+
 static Status read_step(Step *step, const json_t *json, const char *type, const char *from) {
-    if (!strcmp(type, "ByteFallback")) {
-        step->kind = STEP_BYTES;
+    if (!strcmp(type, "Replace")) return read_replace(step, json, from);
+    if (!strcmp(type, "ByteLevel")) {
+        step->kind = STEP_BYTE_LEVEL;
         return OK;
     }
-    if (!strcmp(type, "Replace")) {
-        step->kind = STEP_REPLACE;
-        TRY(copy_text(json_object_get(json_object_get(json, "pattern"), "String"), "'pattern.String'", false,
-                      from, &step->from, &step->from_size));
-        return copy_text(json_object_get(json, "content"), "'content'", true, from, &step->to,
-                         &step->to_size);
+    if (!strcmp(type, "WordPiece")) {
+        step->kind = STEP_WORDPIECE;
+        step->clean_up = true;
+        TRY(json_get_bool(json, from, "cleanup", &step->clean_up));
+        return copy_text(json_object_get(json, "prefix"), "'prefix'", true, from, &step->from,
+                         &step->from_size);
     }
     if (!strcmp(type, "Metaspace")) {
         const char *scheme = "always";
@@ -79,21 +95,25 @@ static Status read_step(Step *step, const json_t *json, const char *type, const 
                          &step->from_size);
     }
     return FAILED(
-        "%s: 'decoder' of type %.60s is not supported; expected ByteLevel, or Replace, Metaspace, Strip, "
-        "ByteFallback, Fuse or a Sequence of these",
+        "%s: 'decoder' of type %.60s is not supported; expected ByteLevel, Replace, Metaspace, WordPiece, "
+        "Strip, ByteFallback, Fuse or a Sequence of these",
         from, type);
 }
 
 static Status add_step(BpeDecoder *decoder, const json_t *json, const char *type, const char *from) {
-    bool bytes = decoder->count > 0 && decoder->steps[decoder->count - 1].kind == STEP_BYTES;
     if (!strcmp(type, "Fuse")) {
         decoder->fused = true;
         return OK;
     }
     bool final = decoder->fused && !strcmp(type, "Strip") && !decoder->strip;
-    if ((decoder->fused || bytes) && !final)
+    if ((decoder->fused || decoder->bytes) && !final)
         return FAILED("%s: 'decoder' has a %.60s after %s, which is not supported", from, type,
-                      decoder->fused ? "Fuse" : "ByteFallback");
+                      decoder->fused ? "Fuse or ByteLevel" : "ByteFallback");
+    if (!strcmp(type, "ByteFallback")) {
+        decoder->bytes = true;
+        return OK;
+    }
+    decoder->fused = !strcmp(type, "ByteLevel") || decoder->fused;
     if (final) {
         TRY(mem_new(1, sizeof *decoder->strip, &decoder->strip));
         TRY(read_step(decoder->strip, json, type, from));
@@ -145,6 +165,26 @@ static Status replace(const char *text, size_t size, const Step *step, const cha
     return OK;
 }
 
+static Status replace_matches(const char *text, size_t size, const Step *step, Bytes *out) {
+    CLEANUP(regex_scratch_done) RegexScratch scratch = {0};
+    for (size_t at = 0, start, end; at < size; at = end) {
+        TRY(regex_find(step->regex, &scratch, text, size, at, &start, &end));
+        TRY(bytes_add(out, text + at, start - at));
+        if (start < end) TRY(bytes_add(out, step->to, step->to_size));
+    }
+    return OK;
+}
+
+/* As decode_wordpiece. */
+static Status join_piece(const char *text, size_t size, const Step *step, bool first, Bytes *out) {
+    bool continues = size >= step->from_size && !memcmp(text, step->from, step->from_size);
+    size_t prefix = !first && continues ? step->from_size : 0, start = out->size;
+    if (!first && !continues) TRY(bytes_add(out, " ", 1));
+    TRY(bytes_add(out, text + prefix, size - prefix));
+    if (step->clean_up) wordpiece_clean_up(out, start);
+    return OK;
+}
+
 static Status strip(const char *text, size_t size, const Step *step, Bytes *out) {
     for (int64_t i = 0; i < step->start && size >= step->from_size; i++) {
         if (memcmp(text, step->from, step->from_size) != 0) break;
@@ -170,14 +210,6 @@ int bpe_fallback_byte(const char *token) {
     return value;
 }
 
-static Status put_byte(const char *text, size_t size, Bytes *out) {
-    char byte;
-    int value = size == 6 ? bpe_fallback_byte(text) : -1;
-    if (value < 0) return bytes_add(out, text, size);
-    byte = (char)value;
-    return bytes_add(out, &byte, 1);
-}
-
 Status bpe_decoder_token(const BpeDecoder *decoder, const char *token, size_t size, bool first, Bytes *out) {
     CLEANUP(bytes_done) Bytes before = {0};
     CLEANUP(bytes_done) Bytes after = {0};
@@ -187,19 +219,52 @@ Status bpe_decoder_token(const BpeDecoder *decoder, const char *token, size_t si
         after.size = 0;
         switch (step->kind) {
         case STEP_REPLACE:
-            TRY(replace(before.data, before.size, step, step->to, step->to_size, &after));
+            if (step->regex)
+                TRY(replace_matches(before.data, before.size, step, &after));
+            else
+                TRY(replace(before.data, before.size, step, step->to, step->to_size, &after));
             break;
         case STEP_METASPACE:
             TRY(replace(before.data, before.size, step, " ", first && step->drops ? 0 : 1, &after));
             break;
         case STEP_STRIP: TRY(strip(before.data, before.size, step, &after)); break;
-        case STEP_BYTES: TRY(put_byte(before.data, before.size, &after)); break;
+        case STEP_WORDPIECE: TRY(join_piece(before.data, before.size, step, first, &after)); break;
+        case STEP_BYTE_LEVEL:
+            TRY(mem_grow(&after.data, &after.capacity, before.size + 1, 1));
+            after.size = bpe_unspell_text(before.data, before.size, after.data);
+            break;
         }
         Bytes swap = before;
         before = after;
         after = swap;
     }
     return bytes_add(out, before.data, before.size);
+}
+
+/* Appends text without what is stripped at the start. */
+static Status put_text(const BpeDecoder *decoder, DecodeState *state, const char *text, size_t size,
+                       Bytes *out) {
+    const Step *strip = decoder->strip;
+    while (strip && !state->started && size > 0) {
+        state->started = (int64_t)state->stripped == strip->start || size < strip->from_size ||
+                         memcmp(text, strip->from, strip->from_size) != 0;
+        if (state->started) break;
+        state->stripped++;
+        text += strip->from_size;
+        size -= strip->from_size;
+    }
+    return bytes_add(out, text, size);
+}
+
+Status bpe_decoder_end(const BpeDecoder *decoder, DecodeState *state, Bytes *out) {
+    Bytes *run = &state->run;
+    size_t count = run->size, invalid;
+    if (count == 0) return OK;
+    run->size = 0;
+    if (text_invalid_utf8(run->data, count, &invalid) == 0)
+        return put_text(decoder, state, run->data, count, out);
+    for (size_t i = 0; i < count; i++) TRY(put_text(decoder, state, "\xEF\xBF\xBD", 3, out));
+    return OK;
 }
 
 Status bpe_decoder_add(const BpeDecoder *decoder, DecodeState *state, const char *token, size_t token_size,
@@ -212,14 +277,11 @@ Status bpe_decoder_add(const BpeDecoder *decoder, DecodeState *state, const char
     } else if (decoder->spaces) {
         TRY(bytes_add(out, " ", 1));
     }
-    const Step *strip = decoder->strip;
-    while (strip && !state->started && size > 0) {
-        state->started = (int64_t)state->stripped == strip->start || size < strip->from_size ||
-                         memcmp(text, strip->from, strip->from_size) != 0;
-        if (state->started) break;
-        state->stripped++;
-        text += strip->from_size;
-        size -= strip->from_size;
+    int byte = decoder->bytes && size == 6 ? bpe_fallback_byte(text) : -1;
+    if (byte >= 0) {
+        char one = (char)byte;
+        return bytes_add(&state->run, &one, 1);
     }
-    return bytes_add(out, text, size);
+    TRY(bpe_decoder_end(decoder, state, out));
+    return put_text(decoder, state, text, size, out);
 }

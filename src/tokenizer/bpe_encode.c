@@ -270,13 +270,14 @@ static Status add_piece(void *context, const Piece *piece) {
 static Status encode_pipeline(Encoder *encoder, const char *text, size_t size, size_t base, TokenList *list) {
     const BpePipeline *pipeline = ((const Bpe *)encoder->tokenizer->model)->pipeline;
     BpeScratch *scratch = encoder->scratch;
-    bool start = base == 0 && encoder->origin == 0;
+    size_t origin = encoder->normal ? encoder->origin + encoder->normal->offsets[base].start : base;
+    bool start = origin == 0;
     Piece piece = {.text = text, .size = size, .base = base, .starts = start && !encoder->continues};
     Adding adding = {encoder, list};
     if (pipeline->normalizer && !encoder->normal && !normalizer_keeps(pipeline->normalizer, text, size)) {
         NormalText *normal = &scratch->normal;
         normal->text.size = 0;
-        normal->plain = !encoder->options.offsets;
+        normal->plain = !encoder->options.offsets && !pretokenizer_prefixes(pipeline->pre);
         TRY(normalizer_run(pipeline->normalizer, text, size, start && encoder->continues, normal));
         for (size_t i = 0; !normal->plain && base > 0 && i < normal->text.size; i++) {
             normal->offsets[i].start += base;
@@ -285,6 +286,7 @@ static Status encode_pipeline(Encoder *encoder, const char *text, size_t size, s
         piece.text = normal->text.data;
         piece.size = normal->text.size;
         if (!normal->plain) piece.offsets = normal->offsets;
+        if (piece.offsets && piece.size > 0) piece.starts &= piece.offsets[0].start == 0;
     }
     return pretokenizer_run(pipeline->pre, &scratch->pre, &piece, encoder->options.offsets, add_piece,
                             &adding);

@@ -12,11 +12,21 @@ static Status decode_one(const Tokenizer *tokenizer, DecodeState *state, int32_t
     return OK;
 }
 
+static Status decode_rest(const Tokenizer *tokenizer, DecodeState *state, Bytes *out) {
+    return tokenizer->ops->decode_end ? tokenizer->ops->decode_end(tokenizer, state, out) : OK;
+}
+
+static void decode_state_done(DecodeState *state) {
+    bytes_done(&state->run);
+    *state = (DecodeState){0};
+}
+
 Status tokenizer_decode(const Tokenizer *tokenizer, const int32_t *ids, size_t count, bool skip_special,
                         char **ret_text, size_t *ret_size) {
     CLEANUP(bytes_done) Bytes out = {0};
-    DecodeState state = {0};
+    CLEANUP(decode_state_done) DecodeState state = {0};
     for (size_t i = 0; i < count; i++) TRY(decode_one(tokenizer, &state, ids[i], skip_special, &out));
+    TRY(decode_rest(tokenizer, &state, &out));
     TRY(bytes_add(&out, "", 1));
     *ret_text = out.data;
     *ret_size = out.size - 1;
@@ -43,6 +53,7 @@ Status decoder_new(Decoder **ret_decoder, const Tokenizer *tokenizer, bool skip_
 
 void decoder_free(Decoder *decoder) {
     if (!decoder) return;
+    decode_state_done(&decoder->state);
     bytes_done(&decoder->raw);
     bytes_done(&decoder->valid);
     free(decoder);
@@ -58,8 +69,10 @@ Status decoder_push(Decoder *decoder, int32_t id, const char **ret_piece, size_t
 }
 
 Status decoder_end(Decoder *decoder, const char **ret_piece, size_t *ret_size) {
-    decoder->valid.size = 0;
-    decoder->state = (DecodeState){0};
+    decoder->raw.size = decoder->valid.size = 0;
+    TRY(decode_rest(decoder->tokenizer, &decoder->state, &decoder->raw));
+    decode_state_done(&decoder->state);
+    TRY(utf8_repair(&decoder->repair, decoder->raw.data, decoder->raw.size, &decoder->valid));
     TRY(utf8_repair_end(&decoder->repair, &decoder->valid));
     *ret_piece = decoder->valid.size ? decoder->valid.data : "";
     *ret_size = decoder->valid.size;

@@ -171,16 +171,17 @@ struct Encoder {
     EncodeOptions options;
     void *scratch; /* owned by the kind */
     /* Set by the core while it encodes: */
-    bool continues; /* the text continues an earlier one */
-    bool normal;    /* ops->encode gets normalized text */
-    size_t origin;  /* with `normal`: where the span that was normalized starts */
+    bool continues;                  /* the text continues an earlier one */
+    const struct NormalText *normal; /* ops->encode gets parts of this text; NULL: of the original */
+    size_t origin;                   /* with `normal`: where the span that was normalized starts */
 };
 
-/* Decoding state between tokens; initialize with {0}. */
+/* Decoding state between tokens; initialize with {0}, free `run`. */
 typedef struct DecodeState {
     size_t count;    /* tokens decoded so far, omitted ones excluded */
     size_t stripped; /* characters stripped at the start of the text */
     bool started;    /* past the start, where nothing is stripped any more */
+    Bytes run;       /* the latest byte tokens, whose text depends on the byte tokens that follow */
 } DecodeState;
 
 /* Normalized text, in which normalized added tokens are matched; initialize with {0}. */
@@ -215,6 +216,8 @@ struct TokenizerOps {
 
     /* Appends the bytes of one token. `id` is valid. */
     Status (*decode)(const Tokenizer *tokenizer, DecodeState *state, int32_t id, Bytes *out);
+    /* Optional: appends what `decode` held back until the last token. */
+    Status (*decode_end)(const Tokenizer *tokenizer, DecodeState *state, Bytes *out);
 
     /* Optional: writes the kind's files to an existing directory. */
     Status (*save)(const Tokenizer *tokenizer, const char *dir);

@@ -51,6 +51,7 @@ static Status make_model(Tokenizer *tokenizer, const WordPieceSpec *spec, const 
     TRY(mem_new(1, sizeof *model, &model));
     tokenizer->model = model;
     model->max_word_chars = spec->max_word_chars;
+    model->joins = spec->joins;
     model->clean_up = spec->clean_up;
     TRY(mem_new((size_t)vocab->count, 1, &model->is_piece));
     for (int32_t id = 0; id < vocab->count; id++)

@@ -20,13 +20,14 @@ typedef struct WordPiece {
     unsigned char *is_piece;      /* indexed by id; false for tokens that exist only as added tokens */
     int32_t unk;                  /* for words that cannot be split into pieces */
     int64_t max_word_chars;       /* longer words become unk */
+    bool joins;                   /* decoding joins pieces; without a decoder, all are separated by spaces */
     bool clean_up;                /* clean up spaces when decoding */
 } WordPiece;
 
 typedef struct WordPieceSpec {
     BertSettings settings;
     int64_t max_word_chars;
-    bool clean_up;
+    bool joins, clean_up;
     const char *unk;               /* spelling of the unknown token */
     const unsigned char *is_piece; /* indexed by id; NULL: all tokens are pieces */
 } WordPieceSpec;
@@ -38,6 +39,8 @@ MUST_USE Status wordpiece_finish(Tokenizer *tokenizer, const WordPieceSpec *spec
                                  const char *const roles[WORDPIECE_ROLES], const char *from);
 
 /* In wordpiece_decode.c and wordpiece_save.c. */
+/* Removes the spaces before punctuation and contractions from the text from `start` on. */
+void wordpiece_clean_up(Bytes *text, size_t start);
 MUST_USE Status decode_wordpiece(const Tokenizer *tokenizer, DecodeState *state, int32_t id, Bytes *out);
 MUST_USE Status save_wordpiece(const Tokenizer *tokenizer, const char *dir);
 

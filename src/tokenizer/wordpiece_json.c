@@ -41,6 +41,7 @@ static Status read_spec(const json_t *json, const char *from, WordPieceSpec *spe
     TRY(json_get_int(model, from, "max_input_chars_per_word", 1, WORDPIECE_WORD_CHARS_LIMIT,
                      &spec->max_word_chars));
     TRY(json_get_string(model, from, "unk_token", &spec->unk));
+    spec->joins = spec->clean_up = decoder != NULL;
     if (!decoder) return OK;
     TRY(check_string(decoder, from, "prefix", WORDPIECE_PREFIX));
     return json_get_bool(decoder, from, "cleanup", &spec->clean_up);
@@ -51,7 +52,6 @@ Status tokenizer_load_wordpiece_json(Tokenizer **ret_tokenizer, const json_t *js
     CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
     WordPieceSpec spec = {.settings = {true, true, true, true},
                           .max_word_chars = WORDPIECE_MAX_WORD_CHARS,
-                          .clean_up = true,
                           .unk = WORDPIECE_UNK};
     TRY(read_spec(json, from, &spec));
     TRY(tokenizer_new(&tokenizer, &tokenizer_ops_wordpiece));

@@ -252,6 +252,7 @@ Status tokenizer_load_wordpiece_file(Tokenizer **ret_tokenizer, const char *voca
     memset(is_piece, true, (size_t)lines);
     WordPieceSpec spec = {.settings = config.settings,
                           .max_word_chars = WORDPIECE_MAX_WORD_CHARS,
+                          .joins = true,
                           .clean_up = true,
                           .unk = config.roles[WORDPIECE_ROLE_UNK],
                           .is_piece = is_piece};
@@ -274,6 +275,7 @@ Status tokenizer_new_wordpiece(Tokenizer **ret_tokenizer, Vocab *vocab, bool cas
     for (size_t i = 0; i < special_count; i++) TRY(put_special_token(tokenizer, special[i], from));
     WordPieceSpec spec = {.settings = {true, true, !cased, !cased},
                           .max_word_chars = WORDPIECE_MAX_WORD_CHARS,
+                          .joins = true,
                           .clean_up = true,
                           .unk = WORDPIECE_UNK};
     TRY(wordpiece_finish(tokenizer, &spec, role_names, from));

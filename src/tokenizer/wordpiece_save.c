@@ -53,8 +53,9 @@ static Status save_json(const Tokenizer *tokenizer, const char *dir) {
     json_t *pieces = json_pack("{s:s, s:s%, s:s, s:I, s:O}", "type", "WordPiece", "unk_token", unk, unk_size,
                                "continuing_subword_prefix", WORDPIECE_PREFIX, "max_input_chars_per_word",
                                (json_int_t)model->max_word_chars, "vocab", vocab);
-    json_t *decoder = json_pack("{s:s, s:s, s:b}", "type", "WordPiece", "prefix", WORDPIECE_PREFIX, "cleanup",
-                                model->clean_up);
+    json_t *decoder = model->joins ? json_pack("{s:s, s:s, s:b}", "type", "WordPiece", "prefix",
+                                               WORDPIECE_PREFIX, "cleanup", model->clean_up)
+                                   : json_null();
     CLEANUP(json_decrefp)
     json_t *json = json_pack("{s:s, s:n, s:n, s:O, s:o, s:{s:s}, s:O, s:o, s:o}", "version", "1.0",
                              "truncation", "padding", "added_tokens", added, "normalizer", normalizer,

@@ -143,11 +143,34 @@ static void saving(void **state) {
     each_kind(check_saved);
 }
 
+/* Of added tokens that normalize alike, Hugging Face's tokenizers takes any; here it is the last. */
+static void tokens_that_normalize_alike(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"added_tokens\": [{\"id\": 1, \"content\": \"FOO\", \"normalized\": true, \"special\": true}, "
+        "{\"id\": 2, "
+        "\"content\": \"foo\", \"normalized\": true}], \"normalizer\": {\"type\": \"BertNormalizer\"}, "
+        "\"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}, \"model\": {\"type\": \"WordPiece\", "
+        "\"unk_token\": "
+        "\"a\", \"vocab\": {\"a\": 0}}}";
+    CLEANUP(json_decrefp) json_t *json = json_loads(text, 0, NULL);
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    CLEANUP(encoder_freep) Encoder *encoder = NULL;
+    CLEANUP(token_list_done) TokenList list = {0};
+    assert_ok(tokenizer_load_wordpiece_json(&tokenizer, json, "tokenizer.json"));
+    assert_ok(encoder_new(&encoder, tokenizer, NULL));
+    assert_ok(encoder_add(encoder, "foo FOO a", 9, &list));
+    assert_int_equal(list.count, 3);
+    assert_int_equal(list.ids[0], 2);
+    assert_int_equal(list.ids[1], 2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(encoding),
         cmocka_unit_test(decoding),
         cmocka_unit_test(saving),
+        cmocka_unit_test(tokens_that_normalize_alike),
     };
     return cmocka_run_group_tests_name("tokenizer.components", tests, setup, teardown);
 }

@@ -27,6 +27,24 @@ def wordpiece(tokens, **more):
             "vocab": vocab("<unk>", *tokens), **more}
 
 
+def bpe(tokens, merges, **more):
+    return {"type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None, "end_of_word_suffix": None,
+            "fuse_unk": True, "byte_fallback": False, "ignore_merges": False, "vocab": vocab(*tokens),
+            "merges": [merge.split(" ") for merge in merges], **more}
+
+
+def metaspace(scheme, split=True):
+    return {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split}
+
+
+def replace(a, b):
+    return {"type": "Replace", "pattern": {"String": a}, "content": b}
+
+
+LLAMA2_DECODER = {"type": "Sequence", "decoders": [replace("▁", " "), {"type": "ByteFallback"}, {"type": "Fuse"},
+                                                   {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}
+
+
 def added(start, *tokens, **flags):
     plain = dict(single_word=False, lstrip=False, rstrip=False, normalized=False, special=False)
     return [{"id": start + i, "content": token, **plain, **flags} for i, token in enumerate(tokens)]
@@ -58,6 +76,25 @@ def cases():
     for limit in (3, 4):
         yield case(f"words over {limit} characters", wordpiece(["aaa", "##a", "a"], max_input_chars_per_word=limit),
                    ["aaaaa aaaa", "aaaa aaaaa", "éaaaa éaaa", "aaa aaaa aaa", "aaaa" + "aaa " * 9], **BERT)
+
+
+    yield case("WordPiece without a decoder", wordpiece(["a", "##a", "."]), ["aaa a.", "[X] a"], **{**BERT, "decoder": None},
+               tokens=added(4, "[X]"), decoded=[[2, 1, 3], [2, 2]])
+    yield case("normalized added tokens of WordPiece", wordpiece(["a", "##a"]), ["a Füß a", "FÜSS fuß"], **BERT,
+               tokens=added(3, "FÜß", normalized=True), decoded=[[3, 2]])
+    strip, first = {"type": "Strip", "strip_left": True, "strip_right": True}, metaspace("first")
+    for name, normalizer in [("Strip", strip), ("Replace", replace("x", "")), ("NFD", {"type": "NFD"})]:
+        for tokens in [(), added(8, "[n]", normalized=True), added(8, "[l]")]:
+            texts = [" ab a", "xab xa", "ab", "[n]a b", "x[n]xa", "[l]ab", " [l] ab", "x", "a\u0301b"]
+            yield case(f"a prefix at the start only, after {name}, added {[t['content'] for t in tokens]}",
+                       bpe(["<unk>", "▁", "a", "b", "▁a", "n", "[", "]"], ["▁ a"]), texts, normalizer, first, metaspace("first"),
+                       tokens=tokens)
+    runs = [[4], [4, 5], [3, 4, 5, 6], [4, 5, 6, 2, 4, 5], [1, 4, 5, 1], [3, 3, 1, 5], [7, 4, 5, 6]]
+    hexes = ["<0x41>", "<0xE2>", "<0x82>", "<0xAC>"]
+    yield case("runs of bytes", bpe(["<unk>", "a", "▁", *hexes, "▁a"], ["▁ a"], byte_fallback=True),
+               ["a€ a", "€€A", "éa"], replace(" ", "▁"), None, LLAMA2_DECODER, decoded=runs)
+    yield case("runs of bytes without Fuse", bpe(["<unk>", "a", "▁", *hexes, "▁a"], ["▁ a"], byte_fallback=True),
+               ["a€ a"], None, None, {"type": "ByteFallback"}, decoded=runs)
 
 
 def main():
