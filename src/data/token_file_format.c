@@ -89,9 +89,9 @@ void token_file_header_pack(const TokenFileHeader *header, unsigned char out[TOK
 static Status parse_tokenizer(const unsigned char *data, const char *path, TokenizerId *ret_id) {
     uint32_t kind = get32(data + AT_KIND);
     uint64_t vocab = get64(data + AT_VOCAB);
-    if (kind > TOKENIZER_WORDPIECE)
+    if (kind > TOKENIZER_WORDLEVEL)
         return FAILED("%s: the header specifies tokenizer kind %u; expected 0 to %d", path, kind,
-                      TOKENIZER_WORDPIECE);
+                      TOKENIZER_WORDLEVEL);
     if (vocab < 1 || vocab > INT32_MAX)
         return FAILED("%s: the header specifies a vocabulary size of %llu; expected 1 to %d", path,
                       (unsigned long long)vocab, INT32_MAX);

@@ -367,7 +367,7 @@ size_t added_cut(const Encoder *encoder, const char *text, size_t size) {
     follow_settled_matches(tokenizer, &tokenizer->literal, text, size, 0, size, &start, &end, &bare[0]);
     bare[1] = bare[0];
     if (tokenizer->normalized.count && has_normalizer(tokenizer) &&
-        tokenizer->ops->kind != TOKENIZER_WORDPIECE) {
+        tokenizer->ops != &tokenizer_ops_wordpiece) {
         cut = start;
     } else if (tokenizer->normalized.count && has_normalizer(tokenizer)) {
         cut = start + cut_normalized(encoder, text + start, end - start);

@@ -156,6 +156,14 @@ uint32_t bert_char_entry(const BertChars *chars, uint32_t c) {
     return to[0] << BERT_CLASS_BITS | class;
 }
 
+Status bert_settings_read(const json_t *json, const char *from, BertSettings *settings) {
+    TRY(json_get_bool(json, from, "clean_text", &settings->clean_text));
+    TRY(json_get_bool(json, from, "handle_chinese_chars", &settings->handle_chinese_chars));
+    TRY(json_get_bool(json, from, "lowercase", &settings->lowercase));
+    settings->strip_accents = settings->lowercase;
+    return json_get_bool(json, from, "strip_accents", &settings->strip_accents);
+}
+
 Status bert_chars_new(BertChars **ret_chars, const BertSettings *settings) {
     BertChars *chars;
     TRY(mem_new(1, sizeof *chars, &chars));

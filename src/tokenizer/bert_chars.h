@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "base/json.h"
 #include "base/status.h"
 
 typedef struct BertSettings {
@@ -36,6 +37,8 @@ typedef struct BertPart {
     uint8_t ccc; /* canonical combining class, if marks are sorted; 0: not a mark */
 } BertPart;
 
+/* Changes the settings that a BertNormalizer of tokenizer.json gives. */
+MUST_USE Status bert_settings_read(const json_t *json, const char *from, BertSettings *settings);
 MUST_USE Status bert_chars_new(BertChars **ret_chars, const BertSettings *settings);
 void bert_chars_free(BertChars *chars);
 DEFINE_FREEP(BertChars, bert_chars)

@@ -259,9 +259,15 @@ Status tokenizer_new_bpe(Tokenizer **ret_tokenizer, Vocab *vocab, const BpeMerge
 static Status decode(const Tokenizer *tokenizer, DecodeState *state, int32_t id, Bytes *out) {
     const Bpe *bpe = tokenizer->model;
     const char *text = bpe->text + bpe->starts[id];
+    const char *token;
     size_t size = bpe->starts[id + 1] - bpe->starts[id], token_size;
-    if (!bpe->pipeline || !bpe->pipeline->chars) return bytes_add(out, text, size);
-    const char *token = added_name(tokenizer, id, &token_size);
+    if (!bpe->pipeline || !bpe->pipeline->chars) {
+        if (!bpe->undecoded) return bytes_add(out, text, size);
+        if (state->count > 0) TRY(bytes_add(out, " ", 1));
+        token = added_name(tokenizer, id, &token_size);
+        return bytes_add(out, token, token_size);
+    }
+    token = added_name(tokenizer, id, &token_size);
     return bpe_decoder_add(bpe->pipeline->decoder, state, token, token_size, text, size, out);
 }
 
@@ -286,15 +292,11 @@ static uint64_t fingerprint(const Tokenizer *tokenizer, uint64_t hash) {
     return bpe->pipeline ? fingerprint_number(hash, bpe->pipeline->hash) : hash;
 }
 
-const TokenizerOps tokenizer_ops_bpe = {.kind = TOKENIZER_BPE,
-                                        .name = "bpe",
-                                        .encoder_init = bpe_encoder_init,
-                                        .encoder_done = bpe_encoder_done,
-                                        .encode = bpe_encode,
-                                        .cut = bpe_encoder_cut,
-                                        .normalize = normalize,
-                                        .decode = decode,
-                                        .decode_end = decode_end,
-                                        .save = bpe_save,
-                                        .fingerprint = fingerprint,
-                                        .free = bpe_free};
+#define BPE_OPS                                                                                              \
+    .encoder_init = bpe_encoder_init, .encoder_done = bpe_encoder_done, .encode = bpe_encode,                \
+    .cut = bpe_encoder_cut, .normalize = normalize, .decode = decode, .decode_end = decode_end,              \
+    .save = bpe_save, .fingerprint = fingerprint, .free = bpe_free
+
+const TokenizerOps tokenizer_ops_bpe = {.kind = TOKENIZER_BPE, .name = "bpe", BPE_OPS},
+                   tokenizer_ops_pieces = {.kind = TOKENIZER_WORDPIECE, .name = "wordpiece", BPE_OPS},
+                   tokenizer_ops_wordlevel = {.kind = TOKENIZER_WORDLEVEL, .name = "wordlevel", BPE_OPS};

@@ -5,6 +5,7 @@
  *   bpe_merge.c        merging the bytes of a word
  *   bpe_encode.c       the loop over words, with a cache of short words
  *   bpe_pipeline.c     tokenizers with another normalizer, pre-tokenizer or decoder
+ *   words.c            models without merges in such a pipeline
  *   bpe_decode.c       their decoders
  *   bpe_load.c         files
  *   bpe_save.c
@@ -16,6 +17,7 @@
 #include "tokenizer/pretokenizer.h"
 
 typedef struct BpeDecoder BpeDecoder;
+struct Words;
 
 /* An open-addressing hash table of pairs of ids, at most half full: keys are left << 32 | right, or
  * PAIR_EMPTY. Ranks are in a separate array, since most lookups find nothing. */
@@ -27,6 +29,7 @@ typedef struct BpePipeline {
     Normalizer *normalizer; /* NULL: none */
     Pretokenizer *pre;
     BpeDecoder *decoder;
+    struct Words *words;       /* a model without merges, in place of BPE's; then chars is set */
     bool chars;                /* the symbols of a word are its characters, not its bytes */
     int32_t unk;               /* characters: the token of those that are not in the vocabulary; -1: none */
     bool fuse_unk;             /* one unk for several such characters in a row */
@@ -50,6 +53,7 @@ typedef struct Bpe {
     int32_t byte_ids[256];
     bool add_prefix_space; /* prepend a space to text that does not start with one */
     bool use_regex;        /* split text into words; otherwise each span is one word */
+    bool undecoded;        /* without a decoder, text is the spellings of tokens, separated by spaces */
     bool ignore_merges;    /* look up complete words in the vocabulary before merging */
     char *text;            /* decoded bytes of all tokens: token i is starts[i] .. starts[i + 1] - 1 */
     size_t *starts;
@@ -78,6 +82,8 @@ MUST_USE Status bpe_finish(Tokenizer *tokenizer, const char *from);
 /* GPT-2's post-processor, which adds nothing. */
 MUST_USE Status bpe_set_byte_level(Tokenizer *tokenizer, const char *from);
 
+/* The token that ends a text by tokenizer_config.json next to `from`, if there is one. */
+MUST_USE Status bpe_find_end(Tokenizer *tokenizer, const char *from);
 /* From the contents of vocab.json and merges.txt. The paths are used in errors; vocab_path also locates
  * tokenizer_config.json and added_tokens.json. */
 MUST_USE Status bpe_from_text(Tokenizer **ret_tokenizer, const json_t *vocab, const char *vocab_path,
@@ -109,6 +115,9 @@ MUST_USE Status bpe_merge(const Bpe *bpe, MergeScratch *scratch, int32_t *ids, s
 
 void bpe_pipeline_free(BpePipeline *pipeline);
 DEFINE_FREEP(BpePipeline, bpe_pipeline)
+/* Whether the model of a tokenizer.json has a token for each of the 256 bytes, or its vocabulary is
+ * elsewhere. */
+bool bpe_spells_bytes(const json_t *json);
 /* Reads normalizer, pre_tokenizer and decoder of tokenizer.json, and the model's options. */
 MUST_USE Status bpe_pipeline_new(BpePipeline **ret_pipeline, const json_t *json, const char *from);
 /* Call once the vocabulary, merges and added tokens are known. */

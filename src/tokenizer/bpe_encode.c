@@ -237,6 +237,7 @@ static Status place_chars(Encoder *encoder, const Piece *piece, size_t at, size_
            symbol = 0;
     for (size_t i = first; i < list->count; i++) {
         size_t start = at, spelled = vocab->entries[list->ids[i]].size;
+        if (bpe->pipeline->words) spelled = 1; /* nothing was merged */
         for (bool more = true; more && symbol<count; more = spelled> 0) {
             at += scratch->lengths[symbol];
             size_t part = vocab->entries[scratch->symbols[symbol++]].size;

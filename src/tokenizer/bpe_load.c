@@ -156,11 +156,11 @@ static Status read_class(Bpe *bpe, const json_t *config, const char *from) {
     if (strcmp(class, "Qwen2Tokenizer") != 0 && strcmp(class, "Qwen2TokenizerFast") != 0) return OK;
     CLEANUP(json_decrefp)
     json_t *json =
-        json_pack("{s:{s:s}, s:{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, {s:s, s:b, s:b, s:b}]}, s:{s:s}, s:{}}",
+        json_pack("{s:{s:s}, s:{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, {s:s, s:b, s:b, s:b}]}, s:{s:s}, s:{s:s}}",
                   "normalizer", "type", "NFC", "pre_tokenizer", "type", "Sequence", "pretokenizers", "type",
                   "Split", "pattern", "Regex", pattern, "behavior", "Isolated", "invert", 0, "type",
                   "ByteLevel", "add_prefix_space", (int)bpe->add_prefix_space, "trim_offsets", 1, "use_regex",
-                  0, "decoder", "type", "ByteLevel", "model");
+                  0, "decoder", "type", "ByteLevel", "model", "type", "BPE");
     return json ? bpe_pipeline_new(&bpe->pipeline, json, from) : FAILED("%s: out of memory", from);
 }
 
@@ -220,7 +220,9 @@ static Status read_pipeline(Bpe *bpe, const json_t *json, const char *from) {
     const json_t *decoder = only_component(json_object_get(json, "decoder"), "decoders");
     const char *type = json_string_value(json_object_get(pre, "type"));
     const char *decoder_type = json_string_value(json_object_get(decoder, "type"));
-    bool bytes = !decoder || json_is_null(decoder) || (decoder_type && !strcmp(decoder_type, "ByteLevel"));
+    bpe->undecoded = !decoder || json_is_null(decoder);
+    bool bytes =
+        (bpe->undecoded || (decoder_type && !strcmp(decoder_type, "ByteLevel"))) && bpe_spells_bytes(json);
     if (!type || strcmp(type, "ByteLevel") != 0 || !bytes ||
         !is_absent(only_component(json_object_get(json, "normalizer"), "normalizers")))
         return bpe_pipeline_new(&bpe->pipeline, json, from);
@@ -229,8 +231,7 @@ static Status read_pipeline(Bpe *bpe, const json_t *json, const char *from) {
     return json_get_bool(pre, from, "use_regex", &bpe->use_regex);
 }
 
-/* The token that ends a text by tokenizer_config.json, if there is one. */
-static Status find_end(Tokenizer *tokenizer, const char *from) {
+Status bpe_find_end(Tokenizer *tokenizer, const char *from) {
     CLEANUP(json_decrefp) json_t *config = NULL;
     CLEANUP(mem_freep) char *path = NULL;
     TRY(read_config(from, &config, &path));
@@ -287,7 +288,7 @@ Status tokenizer_load_bpe_json(Tokenizer **ret_tokenizer, const json_t *json, co
     }
     TRY(bpe_finish(tokenizer, from));
     TRY(post_processor_read(tokenizer, json, from));
-    if (tokenizer->roles.end < 0) TRY(find_end(tokenizer, from));
+    if (tokenizer->roles.end < 0) TRY(bpe_find_end(tokenizer, from));
     *ret_tokenizer = tokenizer;
     tokenizer = NULL;
     return OK;

@@ -1,22 +1,35 @@
 /* BPE tokenizers with a pipeline other than GPT-2's: Llama, Mistral, Qwen, SmolLM and their kin.
  *
- * Symbols are the bytes of a word if the pre-tokenizer ends in ByteLevel. Otherwise they are its characters,
- * as in SentencePiece: spaces are spelled "▁", characters that are not in the vocabulary become the unknown
- * token or byte tokens such as <0xE2>, and the whole text may be one word. Where no token has a "▁" after
- * another character, no merge crosses that place, so the word is split there; this makes it short enough for
- * the encoder's cache, and text can be encoded in parts. */
+ * Symbols are the bytes of a word if the pre-tokenizer ends in ByteLevel, the decoder is ByteLevel and every
+ * byte has a token. Otherwise they are its characters, as in SentencePiece: spaces are spelled "▁",
+ * characters that are not in the vocabulary become the unknown token or byte tokens such as <0xE2>, and the
+ * whole text may be one word. Where no token has a "▁" after another character, no merge crosses that place,
+ * so the word is split there; this makes it short enough for the encoder's cache, and text can be encoded in
+ * parts. */
 #include "tokenizer/bpe.h"
+#include "tokenizer/wordpiece.h"
+#include "tokenizer/words.h"
 
 void bpe_pipeline_free(BpePipeline *pipeline) {
     if (!pipeline) return;
     normalizer_free(pipeline->normalizer);
     pretokenizer_free(pipeline->pre);
     bpe_decoder_free(pipeline->decoder);
+    words_free(pipeline->words);
     json_decref(pipeline->json);
     free(pipeline);
 }
 
 /* ---- reading ---- */
+
+bool bpe_spells_bytes(const json_t *json) {
+    const json_t *vocab = json_object_get(json_object_get(json, "model"), "vocab");
+    for (int byte = 0; vocab && byte < 256; byte++) {
+        char spelled[2];
+        if (!json_object_getn(vocab, spelled, bpe_spell((unsigned char)byte, spelled))) return false;
+    }
+    return true;
+}
 
 /* Whether the decoder is ByteLevel, possibly in a Sequence of one, or absent. */
 static bool is_byte_decoder(const json_t *decoder) {
@@ -30,27 +43,18 @@ static bool is_byte_decoder(const json_t *decoder) {
     }
 }
 
-static Status read_decoder(BpePipeline *pipeline, const json_t *decoder, const char *from) {
-    bool bytes = is_byte_decoder(decoder);
-    if (pipeline->chars && bytes && decoder && !json_is_null(decoder))
-        return FAILED("%s: 'decoder' of type ByteLevel needs a pre-tokenizer that ends in ByteLevel", from);
-    if (pipeline->chars) return bpe_decoder_new(&pipeline->decoder, decoder, from);
-    if (bytes) return OK;
-    const char *type = json_string_value(json_object_get(decoder, "type"));
-    return FAILED("%s: 'decoder' of type %.60s does not match the pre-tokenizer; expected ByteLevel", from,
-                  type ? type : "(none)");
-}
-
 /* Keeps what is needed to write the tokenizer again. */
 static Status keep_json(BpePipeline *pipeline, const json_t *json, const char *from) {
     static const char *const keys[] = {"normalizer", "pre_tokenizer", "decoder"};
     static const char *const options[] = {"unk_token", "fuse_unk", "byte_fallback", "ignore_merges"};
     const json_t *given = json_object_get(json, "model");
-    json_t *model = json_pack("{s:s, s:n, s:n, s:n}", "type", "BPE", "dropout", "continuing_subword_prefix",
-                              "end_of_word_suffix");
+    json_t *model = pipeline->words ? json_copy((json_t *)(uintptr_t)given)
+                                    : json_pack("{s:s, s:n, s:n, s:n}", "type", "BPE", "dropout",
+                                                "continuing_subword_prefix", "end_of_word_suffix");
+    json_object_del(model, "vocab"); /* BPE's has none */
     pipeline->json = json_pack("{s:o}", "model", model);
     int failed = !pipeline->json;
-    for (size_t i = 0; !failed && i < sizeof options / sizeof *options; i++) {
+    for (size_t i = 0; !failed && !pipeline->words && i < sizeof options / sizeof *options; i++) {
         const json_t *value = json_object_get(given, options[i]);
         json_t *missing = i == 0 ? json_null() : json_false();
         failed = json_object_set_new(model, options[i], value ? json_deep_copy(value) : missing);
@@ -81,8 +85,14 @@ Status bpe_pipeline_new(BpePipeline **ret_pipeline, const json_t *json, const ch
     TRY(mem_new(1, sizeof *pipeline, &pipeline));
     TRY(normalizer_new(&pipeline->normalizer, json_object_get(json, "normalizer"), from));
     TRY(pretokenizer_new(&pipeline->pre, json_object_get(json, "pre_tokenizer"), from));
-    pipeline->chars = !pretokenizer_is_byte_level(pipeline->pre);
-    TRY(read_decoder(pipeline, json_object_get(json, "decoder"), from));
+    TRY(words_new(&pipeline->words, model, from));
+    const json_t *decoder = json_object_get(json, "decoder");
+    pipeline->chars = pipeline->words || !pretokenizer_is_byte_level(pipeline->pre) ||
+                      !is_byte_decoder(decoder) || !bpe_spells_bytes(json);
+    if (pipeline->chars) {
+        pretokenizer_spell_bytes(pipeline->pre);
+        TRY(bpe_decoder_new(&pipeline->decoder, decoder, from));
+    }
     TRY(json_get_bool(model, from, "fuse_unk", &pipeline->fuse_unk));
     TRY(json_get_bool(model, from, "byte_fallback", &pipeline->byte_fallback));
     TRY(keep_json(pipeline, json, from));
@@ -136,6 +146,12 @@ static Status find_unknown(BpePipeline *pipeline, const Vocab *vocab, const char
     return OK;
 }
 
+static Status finish_words(BpePipeline *pipeline, const Vocab *vocab, const char *from) {
+    const char *unk = words_prefix(pipeline->words) ? WORDPIECE_UNK : "<unk>";
+    TRY(json_get_string(json_object_get(pipeline->json, "model"), from, "unk_token", &unk));
+    return words_finish(pipeline->words, vocab, unk, from);
+}
+
 Status bpe_pipeline_finish(Tokenizer *tokenizer, const char *from) {
     Bpe *bpe = tokenizer->model;
     BpePipeline *pipeline = bpe->pipeline;
@@ -143,6 +159,7 @@ Status bpe_pipeline_finish(Tokenizer *tokenizer, const char *from) {
     pipeline->prepends = pipeline->normalizer && normalizer_prepends(pipeline->normalizer);
     tokenizer->prefixes = pipeline->prepends || pretokenizer_prefixes(pipeline->pre);
     if (!pipeline->chars) return OK;
+    if (pipeline->words) return finish_words(pipeline, &tokenizer->vocab, from);
     TRY(find_unknown(pipeline, &tokenizer->vocab, from));
     find_space(pipeline, bpe, &tokenizer->vocab);
     return OK;
@@ -164,6 +181,7 @@ static bool put_fallback(const BpePipeline *pipeline, const char *text, size_t s
 
 size_t bpe_pipeline_symbols(const BpePipeline *pipeline, const Vocab *vocab, const char *word, size_t size,
                             int32_t *ids, uint32_t *lengths) {
+    if (pipeline->words) return words_tokens(pipeline->words, vocab, word, size, ids, lengths);
     size_t count = 0, unknown = 0; /* bytes of the unknown characters not written yet */
     for (size_t at = 0, bytes; at < size; at += bytes) {
         uint32_t c;
@@ -216,21 +234,24 @@ Status bpe_pipeline_cut(const BpePipeline *pipeline, PretokenizerScratch *scratc
                         size_t size, size_t *ret_cut) {
     CLEANUP(normal_text_done) NormalText normal = {0};
     const Normalizer *normalizer = pipeline->normalizer;
-    bool spaces = false;
     size_t cut = 0;
     *ret_cut = 0;
     size -= utf8_unfinished(text, size);
     if (size == 0 || (normalizer && !normalizer_is_local(normalizer))) return OK;
-    bool keeps = !normalizer || normalizer_keeps(normalizer, text, size) || pipeline->chars;
-    if (!keeps) TRY(normalizer_run(normalizer, text, size, true, &normal));
-    TRY(pretokenizer_cut(pipeline->pre, scratch, keeps ? text : normal.text.data,
-                         keeps ? size : normal.text.size, &cut, &spaces));
-    if (spaces) {
-        bool split = pretokenizer_splits_spaces(pipeline->pre) || pipeline->space_size > 0;
+    if (pretokenizer_leaves_spaces(pipeline->pre)) {
+        size_t replaced = 0;
+        bool space = !normalizer || normalizer_keeps_char(normalizer, ' ');
+        if (normalizer && normalizer_space(normalizer, &replaced))
+            space = replaced == pipeline->space_size && replaced > 0;
+        bool split = space && (pretokenizer_splits_spaces(pipeline->pre) || pipeline->space_size > 0);
         *ret_cut = split ? cut_before_space(pipeline, text, size) : 0;
         return OK;
     }
-    if (pipeline->chars && normalizer) return OK;
+    if (pipeline->chars && pipeline->prepends) return OK;
+    bool keeps = !normalizer || normalizer_keeps(normalizer, text, size);
+    if (!keeps) TRY(normalizer_run(normalizer, text, size, true, &normal));
+    TRY(pretokenizer_cut(pipeline->pre, scratch, keeps ? text : normal.text.data,
+                         keeps ? size : normal.text.size, &cut));
     if (cut > 0 && !keeps) cut = normal.offsets[cut].start;
     *ret_cut = cut > 0 && (unsigned char)text[cut] < 0x80 ? cut : 0;
     return OK;

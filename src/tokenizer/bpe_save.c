@@ -66,6 +66,7 @@ static Status write_tokenizer_json(const Tokenizer *tokenizer, const json_t *voc
         "unk_token", "continuing_subword_prefix", "", "end_of_word_suffix", "", "fuse_unk", 0,
         "byte_fallback", 0, "ignore_merges", (int)bpe->ignore_merges, "vocab", vocab, "merges", merges);
     TRY(out_of_memory(json));
+    if (bpe->undecoded) json_object_set_new(json, "decoder", json_null());
     return json_write_file(path, json);
 }
 
@@ -80,10 +81,32 @@ static Status write_pipeline(const Tokenizer *tokenizer, const char *path) {
                              "added_tokens", added, "post_processor", tokenizer->post.json);
     CLEANUP(json_decrefp) json_t *parts = json_deep_copy(bpe->pipeline->json);
     json_t *model = json_object_get(parts, "model");
-    if (json_object_set(model, "vocab", vocab) || json_object_set(model, "merges", merges) ||
+    if (json_object_set(model, "vocab", vocab) ||
+        (!bpe->pipeline->words && json_object_set(model, "merges", merges)) ||
         json_object_update(json, parts))
         return FAILED("%s: out of memory", path);
     return json_write_file(path, json);
+}
+
+/* The special tokens of BERT's models; nonzero if memory runs out. */
+static int put_roles(const Tokenizer *tokenizer, json_t *json) {
+    const SpecialTokens *roles = &tokenizer->roles;
+    const struct {
+        const char *key;
+        int32_t id;
+    } names[] = {{"unk_token", roles->unk},
+                 {"sep_token", roles->sep},
+                 {"pad_token", roles->pad},
+                 {"cls_token", roles->cls},
+                 {"mask_token", roles->mask}};
+    int bad = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t size;
+        if (names[i].id < 0) continue;
+        const char *text = vocab_token(&tokenizer->vocab, names[i].id, &size);
+        bad |= json_object_set_new(json, names[i].key, json_stringn(text, size));
+    }
+    return bad;
 }
 
 /* GPT2Tokenizer would add <|endoftext|> to a vocabulary without it and replace the pre-tokenizer;
@@ -105,6 +128,7 @@ static Status write_config(const Tokenizer *tokenizer, const char *path) {
         if (bpe->pipeline && strcmp(roles[i], "eos_token") != 0) continue;
         bad |= json_object_set_new(json, roles[i], json_stringn(token, size));
     }
+    if (bpe->pipeline && bpe->pipeline->words) bad |= put_roles(tokenizer, json);
     if (bad) return FAILED("%s: out of memory", path);
     return json_write_file(path, json);
 }

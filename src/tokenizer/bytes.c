@@ -44,7 +44,7 @@ Status tokenizer_new_bytes(Tokenizer **ret_tokenizer, bool bert) {
         TRY(vocab_put(&tokenizer->vocab, id, token, id < BYTE_END ? 1 : strlen(token), from));
     }
     TRY(tokenizer_finish(tokenizer, from));
-    for (int32_t id = BYTE_END; id < count; id++) tokenizer->special[id] = 1;
+    for (int32_t id = BYTE_END; id < count; id++) tokenizer->special[id] = tokenizer->omitted[id] = 1;
     tokenizer->roles = (SpecialTokens){-1, -1, -1, -1, -1, BYTE_END};
     if (bert) tokenizer->roles = (SpecialTokens){BYTE_PAD, BYTE_CLS, BYTE_SEP, BYTE_MASK, BYTE_UNK, BYTE_END};
     TRY(post_processor_set_bert(tokenizer, from));

@@ -6,7 +6,7 @@ static Status decode_one(const Tokenizer *tokenizer, DecodeState *state, int32_t
     if (id < 0 || id >= tokenizer->vocab.count)
         return FAILED("token %d is not in the vocabulary, which has ids 0 to %d", id,
                       tokenizer->vocab.count - 1);
-    if (skip_special && tokenizer->special[id]) return OK;
+    if (skip_special && tokenizer->omitted[id]) return OK;
     TRY(tokenizer->ops->decode(tokenizer, state, id, out));
     state->count++;
     return OK;

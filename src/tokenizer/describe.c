@@ -1,6 +1,7 @@
 /* What exporters need to know of a tokenizer. */
 #include "tokenizer/bpe.h"
 #include "tokenizer/wordpiece.h"
+#include "tokenizer/words.h"
 
 TokenClass tokenizer_class(const Tokenizer *tokenizer, int32_t id) {
     if (tokenizer->special[id]) return TOKEN_SPECIAL;
@@ -32,8 +33,19 @@ Status tokenizer_merge(const Tokenizer *tokenizer, size_t rank, char **ret_text)
 
 bool tokenizer_is_plain(const Tokenizer *tokenizer) {
     const Bpe *bpe = tokenizer->model;
-    return tokenizer->ops->kind != TOKENIZER_BPE ||
-           (!bpe->pipeline && bpe->use_regex && !bpe->add_prefix_space && !bpe->ignore_merges);
+    if (tokenizer->ops != &tokenizer_ops_bpe)
+        return tokenizer->ops == &tokenizer_ops_bytes || tokenizer->ops == &tokenizer_ops_wordpiece;
+    return (!bpe->pipeline && bpe->use_regex && !bpe->add_prefix_space && !bpe->ignore_merges);
+}
+
+bool tokenizer_continues(const Tokenizer *tokenizer, int32_t id) {
+    const char *prefix = NULL;
+    if (tokenizer->ops == &tokenizer_ops_wordpiece) prefix = WORDPIECE_PREFIX;
+    if (tokenizer->ops == &tokenizer_ops_pieces)
+        prefix = words_prefix(((const Bpe *)tokenizer->model)->pipeline->words);
+    size_t size, length = prefix ? strlen(prefix) : 0;
+    const char *token = vocab_token(&tokenizer->vocab, id, &size);
+    return length > 0 && size > length && !memcmp(token, prefix, length);
 }
 
 void tokenizer_normalizer(const Tokenizer *tokenizer, bool *ret_lowercase, bool *ret_strip_accents) {

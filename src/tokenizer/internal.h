@@ -160,7 +160,8 @@ struct Tokenizer {
     bool strips, single_words; /* whether any added token has lstrip or rstrip; whether any has single_word */
     bool normalizes;           /* ops->normalize applies */
     bool prefixes;             /* text is encoded differently at the start and after an added token */
-    unsigned char *special;    /* indexed by id: omitted with skip_special */
+    unsigned char *special;    /* indexed by id: a special token */
+    unsigned char *omitted;    /* indexed by id: omitted with skip_special */
     SpecialTokens roles;
     PostProcessor post;
     uint64_t fingerprint;
@@ -227,6 +228,8 @@ struct TokenizerOps {
 };
 
 extern const TokenizerOps tokenizer_ops_bytes, tokenizer_ops_bpe, tokenizer_ops_wordpiece;
+/* Models without merges in a pipeline (words.h); tokenizer_ops_wordpiece is BERT's. */
+extern const TokenizerOps tokenizer_ops_wordlevel, tokenizer_ops_pieces;
 
 /* An empty tokenizer of the given kind. */
 MUST_USE Status tokenizer_new(Tokenizer **ret_tokenizer, const TokenizerOps *ops);

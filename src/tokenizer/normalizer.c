@@ -1,18 +1,32 @@
 /* Each step rewrites the text. Offsets follow Hugging Face's: a character that a step inserts belongs to the
- * character before it, a prepended one to the first character, and a composed one to the first of its parts.
+ * character before it, a prepended one to the first character, a composed one to the first of its parts, and
+ * a replacement to the last character of what it replaces.
  */
 #include "tokenizer/normalizer.h"
 
 #include "tokenizer/bert_chars.h"
+#include "tokenizer/bert_pretokenize.h"
 #include "tokenizer/regex.h"
 
-typedef enum { STEP_FORM, STEP_LOWERCASE, STEP_STRIP, STEP_PREPEND, STEP_REPLACE } StepKind;
+typedef enum {
+    STEP_FORM,
+    STEP_LOWERCASE,
+    STEP_STRIP,
+    STEP_PREPEND,
+    STEP_REPLACE,
+    STEP_FILTER,
+    STEP_BERT,
+    STEP_SPELL
+} StepKind;
 
 typedef struct Step {
     StepKind kind;
     NormalForm form;
     CharSet *unstable; /* STEP_FORM: characters that may change */
     bool left, right;  /* STEP_STRIP */
+    CharSet *dropped;  /* STEP_FILTER: characters that are removed */
+    CharSet *blanks;   /* STEP_FILTER: characters that become a space */
+    BertChars *bert;   /* STEP_BERT */
     char *from, *to;   /* STEP_REPLACE; `to` also STEP_PREPEND */
     size_t from_size, to_size;
     Regex *regex; /* STEP_REPLACE: instead of `from` */
@@ -28,6 +42,9 @@ void normalizer_free(Normalizer *normalizer) {
     for (size_t i = 0; i < normalizer->count; i++) {
         Step *step = &normalizer->steps[i];
         free(step->unstable);
+        free(step->dropped);
+        free(step->blanks);
+        bert_chars_free(step->bert);
         free(step->from);
         free(step->to);
         regex_free(step->regex);
@@ -60,6 +77,24 @@ static Status read_replace(Step *step, const json_t *json, const char *from) {
     return OK;
 }
 
+/* StripAccents removes marks; Nmt, control characters, and turns others into spaces. */
+static Status read_filter(Step *step, bool marks) {
+    static const uint32_t dropped[][2] = {{0x1, 0x8},   {0xB, 0xB},   {0xE, 0x1F},
+                                          {0x7F, 0x7F}, {0x8F, 0x8F}, {0x9F, 0x9F}};
+    static const uint32_t blanks[][2] = {{0x9, 0xA},       {0xC, 0xD},       {0x1680, 0x1680},
+                                         {0x200B, 0x200F}, {0x2028, 0x2029}, {0x2581, 0x2581},
+                                         {0xFEFF, 0xFEFF}, {0xFFFD, 0xFFFD}};
+    step->kind = STEP_FILTER;
+    TRY(mem_new(1, sizeof *step->dropped, &step->dropped));
+    TRY(mem_new(1, sizeof *step->blanks, &step->blanks));
+    if (marks) char_set_add_named(step->dropped, "M", 1);
+    for (size_t i = 0; !marks && i < sizeof dropped / sizeof *dropped; i++)
+        char_set_add(step->dropped, dropped[i][0], dropped[i][1]);
+    for (size_t i = 0; !marks && i < sizeof blanks / sizeof *blanks; i++)
+        char_set_add(step->blanks, blanks[i][0], blanks[i][1]);
+    return OK;
+}
+
 static Status read_step(Normalizer *normalizer, const json_t *json, const char *type, const char *from) {
     static const char *const forms[] = {
         [FORM_NFD] = "NFD", [FORM_NFC] = "NFC", [FORM_NFKD] = "NFKD", [FORM_NFKC] = "NFKC"};
@@ -79,6 +114,17 @@ static Status read_step(Normalizer *normalizer, const json_t *json, const char *
         step->kind = STEP_LOWERCASE;
         return OK;
     }
+    if (!strcmp(type, "StripAccents") || !strcmp(type, "Nmt")) return read_filter(step, *type == 'S');
+    if (!strcmp(type, "ByteLevel")) {
+        step->kind = STEP_SPELL;
+        return OK;
+    }
+    if (!strcmp(type, "BertNormalizer")) {
+        BertSettings settings = {true, true, true, true};
+        step->kind = STEP_BERT;
+        TRY(bert_settings_read(json, from, &settings));
+        return bert_chars_new(&step->bert, &settings);
+    }
     if (!strcmp(type, "Strip")) {
         *step = (Step){.kind = STEP_STRIP, .left = true, .right = true};
         TRY(json_get_bool(json, from, "strip_left", &step->left));
@@ -94,7 +140,7 @@ static Status read_step(Normalizer *normalizer, const json_t *json, const char *
     }
     return FAILED(
         "%s: 'normalizer' of type %.60s is not supported; expected NFC, NFD, NFKC, NFKD, Lowercase, Strip, "
-        "Prepend, Replace or a Sequence of these",
+        "StripAccents, Nmt, BertNormalizer, ByteLevel, Prepend, Replace or a Sequence of these",
         from, type);
 }
 
@@ -280,8 +326,40 @@ static Status apply_replace(const Step *step, const Source *source, NormalText *
             if (found) start = (size_t)(found - source->text), end = start + step->from_size;
         }
         TRY(copy(source, at, start, out));
-        if (start < end) TRY(normal_text_add(out, step->to, step->to_size, origin(source, start, end)));
+        uint32_t c;
+        size_t last = start < end ? end - utf8_previous(source->text + start, end - start, &c) : end;
+        if (start < end) TRY(normal_text_add(out, step->to, step->to_size, origin(source, last, end)));
         at = end;
+    }
+    return OK;
+}
+
+static Status apply_filter(const Step *step, const Source *source, NormalText *out) {
+    for (size_t at = 0, bytes; at < source->size; at += bytes) {
+        uint32_t c;
+        bytes = utf8_next(source->text + at, source->size - at, &c);
+        TokenOffset offset = origin(source, at, at + bytes);
+        if (char_set_has(step->dropped, c)) continue;
+        if (char_set_has(step->blanks, c))
+            TRY(normal_text_add(out, " ", 1, offset));
+        else
+            TRY(normal_text_add(out, source->text + at, bytes, offset));
+    }
+    return OK;
+}
+
+static Status apply_bert(const Step *step, const Source *source, NormalText *out) {
+    TRY(bert_normalize(step->bert, source->text, source->size, out));
+    for (size_t i = 0; !out->plain && i < out->text.size; i++)
+        out->offsets[i] = origin(source, out->offsets[i].start, out->offsets[i].end);
+    return OK;
+}
+
+static Status apply_spell(const Source *source, NormalText *out) {
+    for (size_t at = 0; at < source->size; at++) {
+        char bytes[2];
+        TRY(normal_text_add(out, bytes, bpe_spell((unsigned char)source->text[at], bytes),
+                            origin(source, at, at + 1)));
     }
     return OK;
 }
@@ -293,6 +371,9 @@ static Status apply(const Step *step, const Source *source, bool continues, Norm
     case STEP_STRIP: return apply_strip(step, source, out);
     case STEP_PREPEND: return apply_prepend(step, source, continues, out);
     case STEP_REPLACE: return apply_replace(step, source, out);
+    case STEP_FILTER: return apply_filter(step, source, out);
+    case STEP_BERT: return apply_bert(step, source, out);
+    case STEP_SPELL: return apply_spell(source, out);
     }
     return OK;
 }
@@ -345,6 +426,10 @@ bool normalizer_keeps_char(const Normalizer *normalizer, uint32_t c) {
     for (size_t i = 0; i < normalizer->count; i++) {
         const Step *step = &normalizer->steps[i];
         if (step->kind == STEP_FORM && char_set_has(step->unstable, c)) return false;
+        if (step->kind == STEP_FILTER && (char_set_has(step->dropped, c) || char_set_has(step->blanks, c)))
+            return false;
+        if (step->kind == STEP_BERT && bert_char(step->bert, c) != (c << BERT_CLASS_BITS | BERT_LETTER))
+            return false;
         if (step->kind == STEP_REPLACE && c < 0x80 && (char)c == step->from[0]) return false;
     }
     return true;

@@ -1,5 +1,6 @@
-/* The normalizer of a BPE tokenizer: NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace, and Sequences
- * of them. Bytes that are not valid UTF-8 pass through unchanged. */
+/* The normalizer of a pipeline: NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Nmt, BertNormalizer,
+ * ByteLevel, Prepend, Replace, and Sequences of them. Bytes that are not valid UTF-8 pass through unchanged.
+ */
 #ifndef WEFT_TOKENIZER_NORMALIZER_H
 #define WEFT_TOKENIZER_NORMALIZER_H
 

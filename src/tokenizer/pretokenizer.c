@@ -28,6 +28,7 @@ typedef struct Step {
     PrependScheme scheme;   /* STEP_METASPACE */
     bool split;             /* STEP_METASPACE: each replaced space starts a piece */
     bool prefix, use_regex; /* STEP_BYTE_LEVEL */
+    bool spells;            /* STEP_BYTE_LEVEL: pieces have characters for bytes */
 } Step;
 
 struct Pretokenizer {
@@ -48,8 +49,12 @@ void pretokenizer_free(Pretokenizer *pre) {
 
 void pretokenizer_scratch_done(PretokenizerScratch *scratch) {
     regex_scratch_done(&scratch->regex);
-    for (size_t i = 0; i < scratch->count; i++) normal_text_done(&scratch->buffers[i]);
+    for (size_t i = 0; i < scratch->count; i++) {
+        normal_text_done(&scratch->buffers[i]);
+        normal_text_done(&scratch->spelled[i]);
+    }
     free(scratch->buffers);
+    free(scratch->spelled);
     *scratch = (PretokenizerScratch){0};
 }
 
@@ -147,9 +152,8 @@ static Status read_chars(Step *step, const json_t *json, const char *type, const
 }
 
 static Status read_step(Pretokenizer *pre, const json_t *json, const char *type, const char *from) {
-    static const char *const chars[] = {"Digits", "Punctuation", "Whitespace", "WhitespaceSplit", "Words"};
-    if (pretokenizer_is_byte_level(pre))
-        return FAILED("%s: 'pre_tokenizer' has a %.60s after ByteLevel, which is not supported", from, type);
+    static const char *const chars[] = {"Digits",          "Punctuation",      "Whitespace",
+                                        "WhitespaceSplit", "BertPreTokenizer", "Words"};
     TRY(mem_grow(&pre->steps, &pre->capacity, pre->count + 1, sizeof *pre->steps));
     Step *step = &pre->steps[pre->count++];
     *step = (Step){0};
@@ -158,11 +162,19 @@ static Status read_step(Pretokenizer *pre, const json_t *json, const char *type,
     for (size_t i = 0; i < sizeof chars / sizeof *chars; i++)
         if (!strcmp(type, chars[i])) TRY(read_chars(step, json, type, from));
     if (!strcmp(type, "Whitespace")) return read_step(pre, json, "Words", from);
+    if (!strcmp(type, "BertPreTokenizer")) return read_step(pre, json, "Punctuation", from);
+    if (!strcmp(type, "CharDelimiterSplit")) {
+        *step = (Step){.kind = STEP_STRING, .behavior = SPLIT_REMOVED};
+        return copy_string(step, json_object_get(json, "delimiter"), "'delimiter' of CharDelimiterSplit",
+                           from);
+    }
     if (step->kind == STEP_CHARS) return OK;
     if (strcmp(type, "ByteLevel") != 0)
         return FAILED(
             "%s: 'pre_tokenizer' of type %.60s is not supported; expected ByteLevel, Split, Digits, "
-            "Metaspace, Punctuation, Whitespace, WhitespaceSplit or a Sequence of these",
+            "Metaspace, Punctuation, Whitespace, WhitespaceSplit, CharDelimiterSplit, BertPreTokenizer or a "
+            "Sequence "
+            "of these",
             from, type);
     *step = (Step){.kind = STEP_BYTE_LEVEL, .prefix = true, .use_regex = true}; /* Hugging Face's defaults */
     TRY(json_get_bool(json, from, "add_prefix_space", &step->prefix));
@@ -194,7 +206,13 @@ Status pretokenizer_new(Pretokenizer **ret_pre, const json_t *json, const char *
 }
 
 bool pretokenizer_is_byte_level(const Pretokenizer *pre) {
+    for (size_t i = 0; i + 1 < pre->count; i++)
+        if (pre->steps[i].kind == STEP_BYTE_LEVEL) return false;
     return pre->count > 0 && pre->steps[pre->count - 1].kind == STEP_BYTE_LEVEL;
+}
+
+void pretokenizer_spell_bytes(Pretokenizer *pre) {
+    for (size_t i = 0; i < pre->count; i++) pre->steps[i].spells = true;
 }
 
 const char *pretokenizer_space(const Pretokenizer *pre, size_t *ret_size) {
@@ -356,14 +374,35 @@ static Status run_metaspace(const Run *run, size_t number, const Piece *piece) {
     return step->split ? run_split(run, number, &changed) : pass_on(run, number, &changed, 0, changed.size);
 }
 
+/* The text of a piece with GPT-2's characters for its bytes. */
+static Status spell(const Run *run, size_t number, const Piece *piece) {
+    NormalText *buffer = &run->scratch->spelled[number];
+    buffer->text.size = 0;
+    buffer->plain = !run->offsets;
+    for (size_t at = 0; at < piece->size; at++) {
+        char bytes[2];
+        TRY(normal_text_add(buffer, bytes, bpe_spell((unsigned char)piece->text[at], bytes),
+                            piece_offset(piece, at, at + 1)));
+    }
+    Piece spelled = {buffer->text.data, buffer->text.size, run->offsets ? buffer->offsets : NULL, piece->base,
+                     piece->starts};
+    return pass_on(run, number, &spelled, 0, spelled.size);
+}
+
+static Status pass_bytes(const Run *run, size_t number, const Piece *piece, size_t start, size_t end) {
+    if (!run->pre->steps[number].spells) return pass_on(run, number, piece, start, end);
+    Piece part = part_of(piece, start, end);
+    return spell(run, number, &part);
+}
+
 static Status run_byte_level(const Run *run, size_t number, const Piece *piece) {
     const Step *step = &run->pre->steps[number];
     Piece changed = *piece;
     if (step->prefix && piece->text[0] != ' ') TRY(rewrite(run, number, piece, " ", 1, " ", 1, &changed));
-    if (!step->use_regex) return pass_on(run, number, &changed, 0, changed.size);
+    if (!step->use_regex) return pass_bytes(run, number, &changed, 0, changed.size);
     for (size_t at = 0; at < changed.size;) {
         size_t size = word_size((const unsigned char *)changed.text + at, changed.size - at);
-        TRY(pass_on(run, number, &changed, at, at + size));
+        TRY(pass_bytes(run, number, &changed, at, at + size));
         at += size;
     }
     return OK;
@@ -379,10 +418,11 @@ static Status run_step(const Run *run, size_t number, const Piece *piece) {
 
 Status pretokenizer_run(const Pretokenizer *pre, PretokenizerScratch *scratch, const Piece *text,
                         bool offsets, VisitPiece visit, void *context) {
-    Run run = {pre, scratch, offsets, visit, context};
+    Run run = {pre, scratch, offsets || text->offsets, visit, context};
     if (text->size == 0) return OK;
     if (pre->count == 0) return visit(context, text);
     if (scratch->count < pre->count) {
+        TRY(mem_new(pre->count, sizeof *scratch->spelled, &scratch->spelled));
         TRY(mem_new(pre->count, sizeof *scratch->buffers, &scratch->buffers));
         scratch->count = pre->count;
     }
@@ -469,11 +509,15 @@ static Status cut_chars(const Pretokenizer *pre, RegexScratch *scratch, size_t n
 }
 
 static Status cut_byte_level(const Step *step, const char *text, size_t size, size_t *ret_cut) {
-    size_t cut = size;
     if (!step->use_regex || step->prefix) return OK;
-    do cut = bpe_cut(text, cut);
-    while (cut == size ? --cut : cut > 0 && (unsigned char)text[cut] >= 0x80);
-    *ret_cut = cut;
+    for (size_t seen = size; seen > 0;) {
+        size_t cut = bpe_cut(text, seen);
+        if (cut < size && (unsigned char)text[cut] < 0x80) {
+            *ret_cut = cut;
+            return OK;
+        }
+        seen = cut < seen ? cut : seen - 1;
+    }
     return OK;
 }
 
@@ -490,13 +534,14 @@ static Status cut_steps(const Pretokenizer *pre, RegexScratch *scratch, size_t n
     return cut_split(step, scratch, text, size, ret_cut);
 }
 
+bool pretokenizer_leaves_spaces(const Pretokenizer *pre) {
+    return pre->count == 0 || pre->steps[0].kind == STEP_METASPACE;
+}
+
 Status pretokenizer_cut(const Pretokenizer *pre, PretokenizerScratch *scratch, const char *text, size_t size,
-                        size_t *ret_cut, bool *ret_spaces) {
+                        size_t *ret_cut) {
     *ret_cut = 0;
-    *ret_spaces = pre->count == 0 || pre->steps[0].kind == STEP_METASPACE;
     for (size_t i = 0; i < pre->count; i++)
         if (pre->steps[i].kind == STEP_METASPACE) return OK;
-    return *ret_spaces
-               ? OK
-               : cut_steps(pre, &scratch->regex, 0, text, size - utf8_unfinished(text, size), ret_cut);
+    return cut_steps(pre, &scratch->regex, 0, text, size - utf8_unfinished(text, size), ret_cut);
 }

@@ -1,7 +1,7 @@
-/* The pre-tokenizer of a BPE tokenizer other than GPT-2's: Split, Digits, Punctuation, Whitespace,
- * WhitespaceSplit, Metaspace and ByteLevel, and Sequences of them. Each step splits every piece that the step
- * before it left; Metaspace and ByteLevel also change the text. ByteLevel must come last: weft merges bytes
- * rather than the characters that it spells them with. */
+/* The pre-tokenizer of a tokenizer other than GPT-2's and BERT's: Split, Digits, Punctuation, Whitespace,
+ * WhitespaceSplit, CharDelimiterSplit, BertPreTokenizer, Metaspace and ByteLevel, and Sequences of them. Each
+ * step splits every piece that the step before it left; Metaspace and ByteLevel also change the text. Where
+ * ByteLevel comes last, weft can merge bytes rather than the characters that it spells them with. */
 #ifndef WEFT_TOKENIZER_PRETOKENIZER_H
 #define WEFT_TOKENIZER_PRETOKENIZER_H
 
@@ -14,8 +14,10 @@ MUST_USE Status pretokenizer_new(Pretokenizer **ret_pre, const json_t *json, con
 void pretokenizer_free(Pretokenizer *pre);
 DEFINE_FREEP(Pretokenizer, pretokenizer)
 
-/* Whether the last step is ByteLevel. */
+/* Whether the last step is ByteLevel, and the only such. */
 bool pretokenizer_is_byte_level(const Pretokenizer *pre);
+/* ByteLevel then spells bytes with characters, as its steps that are not the last one always do. */
+void pretokenizer_spell_bytes(Pretokenizer *pre);
 /* The character that Metaspace replaces spaces with, as the size and bytes of its UTF-8; NULL if there is
  * none. */
 const char *pretokenizer_space(const Pretokenizer *pre, size_t *ret_size);
@@ -41,7 +43,7 @@ static inline TokenOffset piece_offset(const Piece *piece, size_t start, size_t 
 /* Workspace; initialize with {0}. */
 typedef struct PretokenizerScratch {
     RegexScratch regex;
-    NormalText *buffers; /* one per step */
+    NormalText *buffers, *spelled; /* one per step */
     size_t count;
 } PretokenizerScratch;
 
@@ -52,10 +54,13 @@ typedef Status (*VisitPiece)(void *context, const Piece *piece);
 /* Visits the pieces of a text in order. `offsets`: pieces whose text was changed need offsets. */
 MUST_USE Status pretokenizer_run(const Pretokenizer *pre, PretokenizerScratch *scratch, const Piece *text,
                                  bool offsets, VisitPiece visit, void *context);
-/* The largest n <= size, followed by an ASCII character, for which the first n bytes and the remaining text
- * have the same pieces separately as together, whatever follows these `size` bytes; 0 if none is known.
- * *ret_spaces: pieces do not tell, but the caller may cut before a space that follows another character. */
+/* Whether pieces do not tell where text may be cut, but the caller may cut before a space that follows
+ * another character. */
+bool pretokenizer_leaves_spaces(const Pretokenizer *pre);
+/* Otherwise, the largest n <= size, followed by an ASCII character, for which the first n bytes and the
+ * remaining text have the same pieces separately as together, whatever follows these `size` bytes; 0 if none
+ * is known. */
 MUST_USE Status pretokenizer_cut(const Pretokenizer *pre, PretokenizerScratch *scratch, const char *text,
-                                 size_t size, size_t *ret_cut, bool *ret_spaces);
+                                 size_t size, size_t *ret_cut);
 
 #endif

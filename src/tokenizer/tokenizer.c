@@ -3,6 +3,7 @@
 
 #include "base/fs.h"
 #include "tokenizer/internal.h"
+#include "tokenizer/words.h"
 
 /* ---- construction ---- */
 
@@ -24,6 +25,7 @@ void tokenizer_free(Tokenizer *tokenizer) {
     free(tokenizer->normalized.tokens);
     bytes_done(&tokenizer->names);
     free(tokenizer->special);
+    free(tokenizer->omitted);
     post_processor_done(&tokenizer->post);
     free(tokenizer);
 }
@@ -78,12 +80,25 @@ static uint64_t take_fingerprint(const Tokenizer *tokenizer) {
     return tokenizer->ops->fingerprint ? tokenizer->ops->fingerprint(tokenizer, hash) : hash;
 }
 
+/* Hugging Face omits tokens whose text is that of a special token. A normalized token's text is normalized,
+ * so "[END]" is omitted only if that stays as it is. */
+static Status find_omitted(Tokenizer *tokenizer) {
+    TRY(mem_new((size_t)tokenizer->vocab.count, 1, &tokenizer->omitted));
+    for (size_t i = 0; i < tokenizer->added_count; i++) {
+        const AddedToken *token = &tokenizer->added[i];
+        int32_t same = vocab_find(&tokenizer->vocab, token->name, token->name_size);
+        tokenizer->omitted[token->id] = same >= 0 && tokenizer->special[same];
+    }
+    return OK;
+}
+
 Status tokenizer_finish(Tokenizer *tokenizer, const char *from) {
     TRY(vocab_check(&tokenizer->vocab, from));
     TRY(mem_new((size_t)tokenizer->vocab.count, 1, &tokenizer->special));
     for (size_t i = 0; i < tokenizer->added_count; i++)
         tokenizer->special[tokenizer->added[i].id] = tokenizer->added[i].special;
     TRY(added_sort(tokenizer, from));
+    TRY(find_omitted(tokenizer));
     find_roles(tokenizer);
     tokenizer->fingerprint = take_fingerprint(tokenizer);
     return OK;
@@ -101,7 +116,10 @@ static Status load_json(Tokenizer **ret_tokenizer, const json_t *json, const cha
     if (bpe) return tokenizer_load_bpe_json(ret_tokenizer, json, path);
     if (!type || !strcmp(json_string_value(type), "WordPiece"))
         return tokenizer_load_wordpiece_json(ret_tokenizer, json, path);
-    return FAILED("%s: 'model.type' is '%s'; expected BPE or WordPiece", path, json_string_value(type));
+    if (!strcmp(json_string_value(type), "WordLevel"))
+        return tokenizer_load_words_json(ret_tokenizer, json, path);
+    return FAILED("%s: 'model.type' is '%s'; expected BPE, WordPiece or WordLevel", path,
+                  json_string_value(type));
 }
 
 static Status sibling(const char *path, const char *name, char **ret_path) {

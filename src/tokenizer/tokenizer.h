@@ -13,7 +13,9 @@
  *
  *   wordpiece  BERT: the normalizer cleans text and, if so configured, lowercases it and strips accents; the
  *              pre-tokenizer splits at whitespace and punctuation; each word is split into the longest
- *              matching pieces.
+ *              matching pieces. tokenizer.json may describe another normalizer, pre-tokenizer and decoder.
+ *
+ *   wordlevel  each word is a token.
  *
  * Added tokens (<|endoftext|>, [MASK]) are matched in the text before any of this and are never split.
  */
@@ -25,7 +27,7 @@
 #include "base/status.h"
 #include "tokenizer/template.h"
 
-typedef enum { TOKENIZER_BYTES, TOKENIZER_BPE, TOKENIZER_WORDPIECE } TokenizerKind;
+typedef enum { TOKENIZER_BYTES, TOKENIZER_BPE, TOKENIZER_WORDPIECE, TOKENIZER_WORDLEVEL } TokenizerKind;
 
 /* Special tokens of the byte vocabulary, which follow the 256 bytes, and its sizes. */
 enum {
@@ -74,7 +76,7 @@ DEFINE_FREEP(Tokenizer, tokenizer)
 MUST_USE Status tokenizer_save(const Tokenizer *tokenizer, const char *dir);
 
 TokenizerKind tokenizer_kind(const Tokenizer *tokenizer);
-const char *tokenizer_kind_name(const Tokenizer *tokenizer); /* "bytes", "bpe", "wordpiece" */
+const char *tokenizer_kind_name(const Tokenizer *tokenizer); /* "bytes", "bpe", "wordpiece", "wordlevel" */
 int64_t tokenizer_vocab(const Tokenizer *tokenizer);         /* number of ids: 0 .. vocab - 1 */
 /* A model's vocabulary may be padded: it matches a tokenizer with the same number of tokens, or with fewer if
  * the difference is below VOCAB_PADDING (BYTE_PADDING for the byte vocabulary). */
@@ -104,9 +106,11 @@ MUST_USE Status tokenizer_spelling(const Tokenizer *tokenizer, int32_t id, char 
 /* BPE's merges in order, as "left right"; none for other kinds. The caller frees *ret_text. */
 size_t tokenizer_merge_count(const Tokenizer *tokenizer);
 MUST_USE Status tokenizer_merge(const Tokenizer *tokenizer, size_t rank, char **ret_text);
-/* Whether a BPE is GPT-2's byte-level BPE and splits text alike; true for other kinds. */
+/* Whether a tokenizer is GPT-2's byte-level BPE and splits text alike, or BERT's WordPiece, or bytes. */
 bool tokenizer_is_plain(const Tokenizer *tokenizer);
-/* The settings of a WordPiece tokenizer. */
+/* Whether a token is a piece that continues a word. */
+bool tokenizer_continues(const Tokenizer *tokenizer, int32_t id);
+/* The settings of BERT's WordPiece tokenizer. */
 void tokenizer_normalizer(const Tokenizer *tokenizer, bool *ret_lowercase, bool *ret_strip_accents);
 
 /* ---- encoding ---- */

@@ -269,9 +269,7 @@ Status job_find_words(Job *job, int64_t vocab) {
         return USAGE("{whole-word-masking} needs a WordPiece tokenizer; pass it with {tokenizer}");
     TRY(mem_new((size_t)vocab, 1, &job->continues));
     for (int64_t id = 0; id < tokenizer_vocab(job->tokenizer) && id < vocab; id++) {
-        size_t size;
-        const char *token = tokenizer_token(job->tokenizer, (int32_t)id, &size);
-        job->continues[id] = size > 2 && token[0] == '#' && token[1] == '#';
+        job->continues[id] = tokenizer_continues(job->tokenizer, (int32_t)id);
     }
     return OK;
 }

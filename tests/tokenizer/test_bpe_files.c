@@ -113,14 +113,16 @@ static void pipelines(void **state) {
     assert_ok(load_changed("normalizer", "{\"type\": \"NFC\"}"));
     assert_fails(load_changed("normalizer", "{\"type\": \"Precompiled\"}"), 1,
                  "tokenizer.json: 'normalizer' of type Precompiled is not supported; expected NFC");
-    assert_fails(load_changed("pre_tokenizer", "null"), 1,
-                 "'decoder' of type ByteLevel needs a pre-tokenizer that ends in ByteLevel");
+    assert_ok(load_changed("pre_tokenizer", "null"));
+    assert_ok(load_changed("decoder", "{\"type\": \"WordPiece\", \"prefix\": \"##\"}"));
     assert_fails(load_changed("pre_tokenizer", "{\"type\": \"UnicodeScripts\"}"), 1,
                  "'pre_tokenizer' of type UnicodeScripts is not supported; expected ByteLevel");
     assert_fails(load_changed("pre_tokenizer", "7"), 1, "'pre_tokenizer' of type (none)");
     assert_fails(load_changed("pre_tokenizer.add_prefix_space", "1"), 1,
                  "'add_prefix_space' must be true or false");
-    assert_fails(load_changed("decoder", "{\"type\": \"WordPiece\"}"), 1, "'decoder' of type WordPiece");
+    assert_fails(load_changed("decoder", "{\"type\": \"CTC\"}"), 1, "'decoder' of type CTC is not supported");
+    assert_fails(load_changed("decoder", "{\"type\": \"WordPiece\"}"), 1,
+                 "'prefix' of the decoder must be a string");
     assert_fails(load_changed("model.dropout", "0.1"), 1, "'model.dropout' is 0.1, which is not supported");
     assert_fails(load_changed("model.end_of_word_suffix", "\"</w>\""), 1,
                  "'model.end_of_word_suffix' is '</w>'");
@@ -238,7 +240,8 @@ static void directories(void **state) {
     put(dir, "vocab.json", "[1]", 3);
     assert_fails(tokenizer_load(&none, dir), 1, "vocab.json: expected a JSON object");
     put(dir, "tokenizer.json", "{\"model\": {\"type\": \"Unigram\"}}", 30);
-    assert_fails(tokenizer_load(&none, dir), 1, "'model.type' is 'Unigram'; expected BPE or WordPiece");
+    assert_fails(tokenizer_load(&none, dir), 1,
+                 "'model.type' is 'Unigram'; expected BPE, WordPiece or WordLevel");
     put(dir, "tokenizer.json", "{}", 2);
     assert_fails(tokenizer_load(&none, dir), 1, "tokenizer.json: 'model' must be an object");
     assert_ok(dir_remove(dir));

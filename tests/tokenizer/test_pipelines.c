@@ -445,10 +445,9 @@ static void components(void **state) {
         {"pre_tokenizer", "{\"type\": \"Split\", \"pattern\": {}}",
          "the pattern of a pre-tokenizer of type Split"},
         {"decoder", "{\"type\": \"CTC\"}", "'decoder' of type CTC is not supported"},
-        {"decoder", "{\"type\": \"ByteLevel\"}", "needs a pre-tokenizer that ends in ByteLevel"},
         {"decoder",
          "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, {\"type\": \"ByteFallback\"}]}",
-         "'decoder' has a ByteFallback after Fuse"},
+         "'decoder' has a ByteFallback after Fuse or ByteLevel"},
         {"decoder",
          "{\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Fuse\"}, {\"type\": \"Strip\", \"content\": "
          "\" \", "
@@ -460,6 +459,7 @@ static void components(void **state) {
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         assert_fails(load_changed("llama2", refused[i].key, refused[i].value), 1, refused[i].message);
     assert_ok(load_changed("llama2", "decoder", "null"));
+    assert_ok(load_changed("llama2", "decoder", "{\"type\": \"ByteLevel\"}"));
     assert_ok(load_changed("llama2", "model.unk_token", "null"));
 }
 

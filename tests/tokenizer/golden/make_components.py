@@ -96,6 +96,77 @@ def cases():
     yield case("runs of bytes without Fuse", bpe(["<unk>", "a", "▁", *hexes, "▁a"], ["▁ a"], byte_fallback=True),
                ["a€ a"], None, None, {"type": "ByteFallback"}, decoded=runs)
 
+    yield from models()
+    yield from pipelines()
+
+
+def wordlevel(*tokens):
+    return {"type": "WordLevel", "unk_token": "<unk>", "vocab": vocab("<unk>", *tokens)}
+
+
+HARD = ["the loom weaves, don't", " The  Füße\tnaïve café é", "織物 와 布。", "x=1; 12345 ½ Ⅷ²", "", "  ", "e\u0301 İSTANBUL ß", "a\u200bb\x01c\u3000d"]
+
+
+def models():
+    yield case("WordLevel", wordlevel("the", "loom", ",", "don", "'", "t"), HARD, LOWER, {"type": "Whitespace"}, None,
+               tokens=added(7, "<s>", special=True), decoded=[[1, 2, 0, 7]])
+    yield case("WordLevel with Metaspace", wordlevel("▁the", "▁loom", "▁"), HARD, None, metaspace("always"), metaspace("always"))
+    pieces = ["the", "lo", "@@om", "@@s", "weave", "@@e", "caf", "f", "@@u", "naive", "1", "@@2", "@@345", "a", "e", "x"]
+    for limit in (100, 4):
+        yield case(f"WordPiece with another prefix, words up to {limit}",
+                   wordpiece(pieces, continuing_subword_prefix="@@", max_input_chars_per_word=limit), HARD,
+                   {"type": "Sequence", "normalizers": [{"type": "NFD"}, LOWER, {"type": "StripAccents"}]},
+                   {"type": "Sequence", "pretokenizers": [SPACES, {"type": "Punctuation", "behavior": "Isolated"}]},
+                   {"type": "WordPiece", "prefix": "@@", "cleanup": True})
+    yield case("WordPiece without a prefix", wordpiece(["lo", "om", "t", "he", "é"], continuing_subword_prefix=""), HARD, None, SPACES)
+    yield case("WordPiece without a pre-tokenizer", wordpiece(["the", "## ", "##loom", "x"]), [*HARD, "the loom"], None, None,
+               {"type": "Sequence", "decoders": []})
+
+
+def byte_level(prefix=False, regex=True):
+    return {"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": True, "use_regex": regex}
+
+
+def split(pattern, behavior="Isolated", invert=False):
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": invert}
+
+
+def sequence(*steps):
+    return {"type": "Sequence", "pretokenizers": list(steps)}
+
+
+def pipelines():
+    letters = [*"abcdefghijklmnopqrstuvwxyzT", *"Ġ12345Ã©¼¶Ł,'", "Ġt", "th", "Ġth", "12", "Ã©"]
+    merges = ["t h", "Ġ t", "Ġ th", "1 2", "Ã ©"]
+    falcon = sequence({"type": "Punctuation", "behavior": "Contiguous"}, byte_level(),
+                      {"type": "Digits", "individual_digits": False}, split("[0-9][0-9][0-9]"))
+    yield case("steps after ByteLevel", bpe(["<unk>", *letters], merges, unk_token=None), ["the the 12345", "éé 12 x12", "it's, the"],
+               None, falcon, byte_level(True))
+    yield case("ByteLevel without all bytes", bpe(["<unk>", *letters], merges), HARD, None, byte_level(True), byte_level(True))
+    yield case("ByteLevel without a decoder", bpe(["<unk>", *letters], merges), ["the the", "éa"], None, byte_level())
+    yield case("ByteLevel as a normalizer", bpe(["<unk>", *letters], merges), ["the the", "éa"],
+               {"type": "ByteLevel"}, split("Ġ", "MergedWithNext"), byte_level())
+    yield case("a contraction before a character", bpe(["<unk>", *letters], merges), ["it's\u2014the", "a'sé", "Ġ'té"],
+               {"type": "ByteLevel"}, byte_level(), byte_level())
+    for name, normalizer in [("Nmt", {"type": "Nmt"}), ("StripAccents", {"type": "StripAccents"}), ("BertNormalizer", BERT["normalizer"]),
+                             ("two spaces", replace("  ", "▁")), ("spaces", {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": "xy"})]:
+        yield case(f"normalizer {name}", bpe(["<unk>", "a", "b", " ", "x", "y", "▁", "é"], []), [*HARD, "  a   b\n é  "], normalizer)
+    for pre in [{"type": "BertPreTokenizer"}, {"type": "CharDelimiterSplit", "delimiter": "a"}]:
+        yield case(pre["type"], wordlevel("the", "loom", "d", ","), [*HARD, "thealoomad"], None, pre)
+    for decoder in [{"type": "WordPiece", "prefix": "##", "cleanup": True}, {"type": "Replace", "pattern": {"Regex": "[aeiou]+"}, "content": "-"}]:
+        yield case(f"decoder {decoder['type']}", wordlevel("the", "##oom", "!", "ae"), ["the ae"], None, SPACES, decoder,
+                   decoded=[[1, 2, 3], [2, 1, 4, 2], [4, 4]])
+    for pattern in [r"(?<=\d)(?=\D)", r"\b", r"^\s*|\s+$", r"\p{L}+?(?=\p{L}|$)", r"(?<!\p{L})\p{L}", r"(?:\p{L}+\s?)+", r"(?=[A-Z])"]:
+        for behavior in ["Isolated", "MergedWithPrevious"]:
+            yield case(f"pattern {pattern} {behavior}", bpe(["<unk>"], []), HARD, None, split(pattern, behavior), pcre2=True)
+    for pattern in ["[[:alpha:]]+", "[[:^punct:]]+", "[[:upper:][:digit:]]"]:
+        yield case(f"pattern {pattern}", bpe(["<unk>"], []), HARD, None, split(pattern, "Removed"))
+    yield case("a prefix at the start after another Metaspace", bpe(["<unk>", "▁", "a", "▁a", "'", "▁'"], ["▁ a", "▁ '"]), ["'a a", "a'a"],
+               {"type": "Prepend", "prepend": "▁"},
+               sequence({"type": "Punctuation", "behavior": "Contiguous"}, metaspace("never"), metaspace("first", False)))
+    yield case("special tokens that are normalized", wordlevel("a", "b"), ["a END b"], LOWER, SPACES, None,
+               tokens=added(3, "END", "[x]", normalized=True, special=True))
+
 
 def main():
     (HERE / "components.json").write_text("[\n" + ",\n".join(json.dumps(one, ensure_ascii=False) for one in cases()) + "\n]\n")
