@@ -176,15 +176,17 @@ static Status add_one_word(Encoder *encoder, const unsigned char *text, size_t s
 }
 
 /* The tokens from index `first` on are contiguous and start at offset `base`. The first `extra` bytes were
- * inserted by add_prefix_space. */
-static Status add_offsets(const Encoder *encoder, size_t first, size_t base, size_t extra, TokenList *list) {
+ * inserted by add_prefix_space; as in Hugging Face, a token of these alone is at the first character, of
+ * `lead` bytes. */
+static Status add_offsets(const Encoder *encoder, size_t first, size_t base, size_t extra, size_t lead,
+                          TokenList *list) {
     const Bpe *bpe = encoder->tokenizer->model;
     TRY(token_list_reserve(list, 0, true));
     size_t at = 0;
     for (size_t i = first; i < list->count; i++) {
         size_t end = at + bpe->starts[list->ids[i] + 1] - bpe->starts[list->ids[i]];
         list->offsets[i] =
-            (TokenOffset){base + (at > extra ? at - extra : 0), base + (end > extra ? end - extra : 0)};
+            (TokenOffset){base + (at > extra ? at - extra : 0), base + (end > extra ? end - extra : lead)};
         at = end;
     }
     return OK;
@@ -307,7 +309,10 @@ Status bpe_encode(Encoder *encoder, const char *text, size_t size, size_t base, 
     }
     TRY(bpe->use_regex ? add_words(encoder, (const unsigned char *)text, size, list)
                        : add_one_word(encoder, (const unsigned char *)text, size, list));
-    return encoder->options.offsets ? add_offsets(encoder, first, base, extra, list) : OK;
+    if (!encoder->options.offsets) return OK;
+    uint32_t c;
+    size_t lead = extra ? utf8_next(text + extra, size - extra, &c) : 0;
+    return add_offsets(encoder, first, base, extra, lead, list);
 }
 
 /* With add_prefix_space, the text after the cut must start with a space: one that is not both preceded and

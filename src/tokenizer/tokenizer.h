@@ -118,7 +118,7 @@ void tokenizer_normalizer(const Tokenizer *tokenizer, bool *ret_lowercase, bool 
 /* The bytes start .. end - 1 of the text that a token came from. Hugging Face's offsets count characters
  * and cover them completely, so tokens that share a multi-byte character have equal offsets there and
  * distinct ones here. A BPE token's offsets include its leading space (unless the post-processor trims
- * offsets), but not a space that add_prefix_space inserted. */
+ * offsets), but not a space that add_prefix_space inserted; alone, that is at the first character. */
 typedef struct TokenOffset {
     size_t start, end;
 } TokenOffset;

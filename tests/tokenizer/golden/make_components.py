@@ -11,7 +11,7 @@ library makes of texts with them. Requires tokenizers. Commit the script and its
 import json
 import pathlib
 
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, pre_tokenizers
 
 HERE = pathlib.Path(__file__).parent
 LOWER = {"type": "Lowercase"}
@@ -144,6 +144,10 @@ def pipelines():
                None, falcon, byte_level(True))
     yield case("ByteLevel without all bytes", bpe(["<unk>", *letters], merges), HARD, None, byte_level(True), byte_level(True))
     yield case("ByteLevel without a decoder", bpe(["<unk>", *letters], merges), ["the the", "éa"], None, byte_level())
+    everything = sorted(pre_tokenizers.ByteLevel.alphabet())
+    for prefix in (True, False):
+        yield case(f"a prefix space alone, prefix {prefix}", bpe(everything, [], unk_token=None), ["é", "x<s>y", "织", "\nx"], None,
+                   byte_level(prefix), byte_level(), tokens=added(256, "<s>"))
     yield case("ByteLevel as a normalizer", bpe(["<unk>", *letters], merges), ["the the", "éa"],
                {"type": "ByteLevel"}, split("Ġ", "MergedWithNext"), byte_level())
     yield case("a contraction before a character", bpe(["<unk>", *letters], merges), ["it's\u2014the", "a'sé", "Ġ'té"],
