@@ -1,13 +1,18 @@
-/* Fuzzes loading a BPE tokenizer from tokenizer.json, or from vocab.json and merges.txt separated by a NUL.
- * An accepted tokenizer encodes and decodes arbitrary bytes; with GPT-2's pipeline without loss. */
+/* Fuzzes loading a BPE, WordPiece or WordLevel tokenizer from tokenizer.json as a pipeline, or a BPE from
+ * vocab.json and merges.txt separated by a NUL. An accepted tokenizer encodes and decodes arbitrary bytes;
+ * with GPT-2's pipeline without loss. */
 #include "base/memory.h"
 #include "fuzz.h"
 #include "tokenizer/bpe.h"
+#include "tokenizer/words.h"
 
 static Status load(const char *text, size_t size, Tokenizer **ret_tokenizer) {
     const char *merges = memchr(text, 0, size);
     CLEANUP(json_decrefp) json_t *json = NULL;
     TRY(json_parse(text, merges ? (size_t)(merges - text) : size, "input", &json));
+    const char *type = json_string_value(json_object_get(json_object_get(json, "model"), "type"));
+    bool words = type && (!strcmp(type, "WordPiece") || !strcmp(type, "WordLevel"));
+    if (!merges && words) return tokenizer_load_words_json(ret_tokenizer, json, "input");
     if (!merges) return tokenizer_load_bpe_json(ret_tokenizer, json, "input");
     merges++;
     return bpe_from_text(ret_tokenizer, json, "input", merges, (size_t)(text + size - merges), "merges");
@@ -36,7 +41,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t back_size, sample = size < 2000 ? size : 2000;
     EncodeOptions plain = {.plain = true};
     fuzz_require(fuzz_succeeded(encoder_new(&encoder, tokenizer, &plain)));
-    bool pipeline = ((const Bpe *)tokenizer->model)->pipeline != NULL;
+    const Bpe *bpe = tokenizer->model;
+    bool pipeline = bpe->pipeline || bpe->undecoded;
     bool encoded = fuzz_succeeded(encoder_add(encoder, (const char *)data, sample, &list));
     fuzz_require(encoded || pipeline); /* a pattern may take too many steps */
     if (!encoded) return 0;
@@ -98,6 +104,28 @@ static size_t put_split(char *out) {
     return size + (size_t)sprintf(out + size, ",\"merges\":[\"h e\"]}}");
 }
 
+/* Words, with patterns for PCRE2, and steps after ByteLevel. */
+static size_t put_words(char *out, const char *model) {
+    return (size_t)sprintf(
+        out,
+        "{\"added_tokens\":[{\"id\":5,\"content\":\"[N]\",\"normalized\":true,\"special\":true}],"
+        "\"normalizer\":{"
+        "\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"BertNormalizer\"},{\"type\":\"Nmt\"},{\"type\":"
+        "\"Replace\","
+        "\"pattern\":{\"Regex\":\"^\\\\s+|(?<=a)b\"},\"content\":\"xy\"}]},\"pre_tokenizer\":{\"type\":"
+        "\"Sequence\","
+        "\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\b|(?>a+?)(?!b)|[[:punct:]]{1,2}?"
+        "\"},"
+        "\"behavior\":\"MergedWithNext\"},{\"type\":\"ByteLevel\"},{\"type\":\"Digits\"},{\"type\":"
+        "\"Metaspace\","
+        "\"replacement\":\"_\",\"prepend_scheme\":\"first\"}]},\"decoder\":{\"type\":\"Sequence\","
+        "\"decoders\":[{"
+        "\"type\":\"WordPiece\",\"prefix\":\"##\"},{\"type\":\"ByteFallback\"}]},\"model\":{\"type\":\"%s\","
+        "\"unk_token\":\"u\",\"max_input_chars_per_word\":9,\"vocab\":{\"u\":0,\"a\":1,\"##a\":2,\"_a\":3,"
+        "\"<0x41>\":4}}}",
+        model);
+}
+
 size_t fuzz_seed(size_t index, uint8_t *out) {
     char *text = (char *)out;
     size_t size = 0;
@@ -107,7 +135,8 @@ size_t fuzz_seed(size_t index, uint8_t *out) {
     }
     if (index == 2) return put_llama2(text);
     if (index == 3) return put_split(text);
-    if (index > 3) return 0;
+    if (index == 4 || index == 5) return put_words(text, index == 4 ? "WordPiece" : "WordLevel");
+    if (index > 5) return 0;
     size = (size_t)sprintf(
         text, "{\"added_tokens\":[{\"id\":259,\"content\":\"[x]\",\"lstrip\":true,\"rstrip\":true,"
               "\"single_word\":true,\"normalized\":false,\"special\":true}],\"normalizer\":"
