@@ -34,6 +34,7 @@ typedef struct Step {
 struct Pretokenizer {
     Step *steps;
     size_t count, capacity;
+    bool traces; /* a later step needs to know which pieces come from the start of the text */
 };
 
 void pretokenizer_free(Pretokenizer *pre) {
@@ -200,6 +201,8 @@ Status pretokenizer_new(Pretokenizer **ret_pre, const json_t *json, const char *
     CLEANUP(pretokenizer_freep) Pretokenizer *pre = NULL;
     TRY(mem_new(1, sizeof *pre, &pre));
     TRY(read_any(pre, json, 0, from));
+    for (size_t i = 1; i < pre->count; i++)
+        pre->traces |= pre->steps[i].kind == STEP_METASPACE && pre->steps[i].scheme == PREPEND_FIRST;
     *ret_pre = pre;
     pre = NULL;
     return OK;
@@ -418,7 +421,7 @@ static Status run_step(const Run *run, size_t number, const Piece *piece) {
 
 Status pretokenizer_run(const Pretokenizer *pre, PretokenizerScratch *scratch, const Piece *text,
                         bool offsets, VisitPiece visit, void *context) {
-    Run run = {pre, scratch, offsets || text->offsets, visit, context};
+    Run run = {pre, scratch, offsets || text->offsets || pre->traces, visit, context};
     if (text->size == 0) return OK;
     if (pre->count == 0) return visit(context, text);
     if (scratch->count < pre->count) {
