@@ -17,11 +17,11 @@ static json_t *special_json(const SpecialTokens *special) {
 }
 
 static json_t *id_json(const TokenizerId *id) {
-    static const char *const kinds[] = {"bytes", "bpe", "wordpiece"};
     char print[24];
     snprintf(print, sizeof print, "%016llx", (unsigned long long)id->fingerprint);
-    return json_pack("{s:s, s:I, s:s, s:o}", "kind", kinds[id->kind], "vocab", (json_int_t)id->vocab,
-                     "fingerprint", print, "special_tokens", special_json(&id->special));
+    return json_pack("{s:s, s:I, s:s, s:o}", "kind", tokenizer_kind_text(id->kind), "vocab",
+                     (json_int_t)id->vocab, "fingerprint", print, "special_tokens",
+                     special_json(&id->special));
 }
 
 /* ---- token files ---- */

@@ -33,9 +33,8 @@ bool tokenizer_id_same(const TokenizerId *a, const TokenizerId *b) {
 }
 
 const char *tokenizer_id_text(const TokenizerId *id, char buffer[TOKENIZER_ID_TEXT]) {
-    static const char *const kinds[] = {"bytes", "bpe", "wordpiece"};
-    snprintf(buffer, TOKENIZER_ID_TEXT, "%s, %lld tokens, %016llx", kinds[id->kind], (long long)id->vocab,
-             (unsigned long long)id->fingerprint);
+    snprintf(buffer, TOKENIZER_ID_TEXT, "%s, %lld tokens, %016llx", tokenizer_kind_text(id->kind),
+             (long long)id->vocab, (unsigned long long)id->fingerprint);
     return buffer;
 }
 

@@ -220,6 +220,14 @@ TokenizerKind tokenizer_kind(const Tokenizer *tokenizer) {
     return tokenizer->ops->kind;
 }
 
+const char *tokenizer_kind_text(TokenizerKind kind) {
+    static const TokenizerOps *const ops[] = {[TOKENIZER_BYTES] = &tokenizer_ops_bytes,
+                                              [TOKENIZER_BPE] = &tokenizer_ops_bpe,
+                                              [TOKENIZER_WORDPIECE] = &tokenizer_ops_wordpiece,
+                                              [TOKENIZER_WORDLEVEL] = &tokenizer_ops_wordlevel};
+    return ops[kind]->name;
+}
+
 const char *tokenizer_kind_name(const Tokenizer *tokenizer) {
     return tokenizer->ops->name;
 }

@@ -76,7 +76,8 @@ DEFINE_FREEP(Tokenizer, tokenizer)
 MUST_USE Status tokenizer_save(const Tokenizer *tokenizer, const char *dir);
 
 TokenizerKind tokenizer_kind(const Tokenizer *tokenizer);
-const char *tokenizer_kind_name(const Tokenizer *tokenizer); /* "bytes", "bpe", "wordpiece", "wordlevel" */
+const char *tokenizer_kind_text(TokenizerKind kind);         /* "bytes", "bpe", "wordpiece", "wordlevel" */
+const char *tokenizer_kind_name(const Tokenizer *tokenizer); /* the same of a tokenizer */
 int64_t tokenizer_vocab(const Tokenizer *tokenizer);         /* number of ids: 0 .. vocab - 1 */
 /* A model's vocabulary may be padded: it matches a tokenizer with the same number of tokens, or with fewer if
  * the difference is below VOCAB_PADDING (BYTE_PADDING for the byte vocabulary). */

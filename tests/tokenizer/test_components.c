@@ -169,11 +169,24 @@ static void tokens_that_normalize_alike(void **state) {
     assert_int_equal(list.ids[1], 2);
 }
 
+/* Token files name the kind by its number. */
+static void check_kind(const json_t *kind, Tokenizer *tokenizer) {
+    const json_t *type = json_object_get(json_object_get(json_object_get(kind, "json"), "model"), "type");
+    assert_string_equal(tokenizer_kind_text(tokenizer_kind(tokenizer)), tokenizer_kind_name(tokenizer));
+    assert_int_equal(strcasecmp(tokenizer_kind_name(tokenizer), json_string_value(type)), 0);
+}
+
+static void kinds(void **state) {
+    (void)state;
+    each_kind(check_kind);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(encoding),
         cmocka_unit_test(decoding),
         cmocka_unit_test(saving),
+        cmocka_unit_test(kinds),
         cmocka_unit_test(tokens_that_normalize_alike),
     };
     return cmocka_run_group_tests_name("tokenizer.components", tests, setup, teardown);
