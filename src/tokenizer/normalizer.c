@@ -87,7 +87,7 @@ static Status read_filter(Step *step, bool marks) {
     step->kind = STEP_FILTER;
     TRY(mem_new(1, sizeof *step->dropped, &step->dropped));
     TRY(mem_new(1, sizeof *step->blanks, &step->blanks));
-    if (marks) char_set_add_named(step->dropped, "M", 1);
+    if (marks) char_set_add_property(step->dropped, PROPERTY_ACCENT);
     for (size_t i = 0; !marks && i < sizeof dropped / sizeof *dropped; i++)
         char_set_add(step->dropped, dropped[i][0], dropped[i][1]);
     for (size_t i = 0; !marks && i < sizeof blanks / sizeof *blanks; i++)

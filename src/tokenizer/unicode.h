@@ -27,7 +27,8 @@ typedef enum {
     PROPERTY_CLASS_WORD, /* \w in a class */
     PROPERTY_ALPHABETIC,
     PROPERTY_UPPER,
-    PROPERTY_LOWER
+    PROPERTY_LOWER,
+    PROPERTY_ACCENT /* removed by StripAccents: the marks of an earlier Unicode */
 } CharProperty;
 
 void char_set_add_property(CharSet *set, CharProperty property);

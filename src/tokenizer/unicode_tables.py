@@ -17,7 +17,7 @@ HANGUL = range(0xAC00, 0xD7A4)  # decomposed and composed by arithmetic
 CATEGORIES = "Cn Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co".split()
 SCRIPTS = "Latin Greek Cyrillic Armenian Hebrew Arabic Devanagari Bengali Thai Hangul Hiragana Katakana Han".split()
 CATEGORY_BITS, SCRIPT_BITS = 5, 4
-SPACE, WORD, NUMERIC, CLASS_WORD, ALPHABETIC, UPPER, LOWER = (1 << (CATEGORY_BITS + SCRIPT_BITS + i) for i in range(7))
+SPACE, WORD, NUMERIC, CLASS_WORD, ALPHABETIC, UPPER, LOWER, ACCENT = (1 << (CATEGORY_BITS + SCRIPT_BITS + i) for i in range(8))
 
 nfc, nfd = normalizers.NFC().normalize_str, normalizers.NFD().normalize_str
 nfkc, nfkd = normalizers.NFKC().normalize_str, normalizers.NFKD().normalize_str
@@ -44,6 +44,9 @@ def properties():
         for c in members(pattern):
             value[c] |= bit
     assert {c for c in ALL if value[c] & 31 == CATEGORIES.index("Nd")} == set(members(r"\d"))
+    for c in ALL:
+        if not normalizers.StripAccents().normalize_str(chr(c)):
+            value[c] |= ACCENT
     digits = pre_tokenizers.Digits(individual_digits=True)
     for _, (a, b) in digits.pre_tokenize_str("x".join(TEXT) + "x"):
         if b - a == 1 and a % 2 == 0 and a > 0:

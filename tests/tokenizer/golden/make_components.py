@@ -152,6 +152,8 @@ def pipelines():
                {"type": "ByteLevel"}, split("Ġ", "MergedWithNext"), byte_level())
     yield case("a contraction before a character", bpe(["<unk>", *letters], merges), ["it's\u2014the", "a'sé", "Ġ'té"],
                {"type": "ByteLevel"}, byte_level(), byte_level())
+    yield case("marks that StripAccents does not know", bpe(["<unk>", "a"], []), ["a\u0301a\u07fda\u0898a\u1abfa\ua8ffa"],
+               {"type": "StripAccents"})
     for name, normalizer in [("Nmt", {"type": "Nmt"}), ("StripAccents", {"type": "StripAccents"}), ("BertNormalizer", BERT["normalizer"]),
                              ("two spaces", replace("  ", "▁")), ("spaces", {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": "xy"})]:
         yield case(f"normalizer {name}", bpe(["<unk>", "a", "b", " ", "x", "y", "▁", "é"], []), [*HARD, "  a   b\n é  "], normalizer)
