@@ -428,6 +428,7 @@ bool normalizer_keeps_char(const Normalizer *normalizer, uint32_t c) {
         if (step->kind == STEP_FORM && char_set_has(step->unstable, c)) return false;
         if (step->kind == STEP_FILTER && (char_set_has(step->dropped, c) || char_set_has(step->blanks, c)))
             return false;
+        if (step->kind == STEP_SPELL && (c <= ' ' || c >= 0x7F)) return false;
         if (step->kind == STEP_BERT && bert_char(step->bert, c) != (c << BERT_CLASS_BITS | BERT_LETTER))
             return false;
         if (step->kind == STEP_REPLACE && c < 0x80 && (char)c == step->from[0]) return false;

@@ -172,6 +172,7 @@ def pipelines():
                sequence({"type": "Punctuation", "behavior": "Contiguous"}, metaspace("never"), metaspace("first", False)))
     yield case("a prefix at the start after ByteLevel", bpe(["<unk>", "▁", "Ġ", "Ċ", "a", "▁Ġ", "▁Ċ"], ["▁ Ġ", "▁ Ċ"]), ["\na", "a"],
                None, sequence(byte_level(True), metaspace("first", False)))
+    yield case("spelled spaces before Metaspace", wordlevel("_a", "aĠa"), ["  a a a", "a a"], {"type": "ByteLevel"}, metaspace("first"))
     yield case("special tokens that are normalized", wordlevel("a", "b"), ["a END b"], LOWER, SPACES, None,
                tokens=added(3, "END", "[x]", normalized=True, special=True))
 
