@@ -20,7 +20,7 @@ void verify_case(Findings *findings, CheckKind check, int precision, const Trial
     tally->failed += failed;
     for (DiffKind kind = 0; diff && kind < DIFF_KINDS; kind++) {
         tally->limit[kind] = diff_limit(spec, kind);
-        if (!(diff->of[kind] <= tally->worst[kind])) tally->worst[kind] = diff->of[kind];
+        if (diff_is_more(diff->of[kind], tally->worst[kind])) tally->worst[kind] = diff->of[kind];
     }
 }
 

@@ -22,10 +22,6 @@ typedef struct Outcome {
 
 /* ---- one rank's differences, together ---- */
 
-static bool is_more(double a, double b) {
-    return !(a <= b);
-}
-
 /* Adds a step's differences of all ranks; the first step that exceeds a limit says where. */
 static Status add_step(Group *group, const Diff *own, int step, const TrialSpec *spec, Outcome *outcome,
                        bool *rank) {
@@ -42,8 +38,8 @@ static Status add_step(Group *group, const Diff *own, int step, const TrialSpec 
     outcome->step = step + 1;
     outcome->kind = kind;
     for (int r = 0; r < group->size; r++) {
-        rank[r] = is_more(all[r].of[kind], diff_limit(spec, kind));
-        if (!rank[r] || !is_more(all[r].of[kind], outcome->difference)) continue;
+        rank[r] = diff_is_more(all[r].of[kind], diff_limit(spec, kind));
+        if (!rank[r] || !diff_is_more(all[r].of[kind], outcome->difference)) continue;
         outcome->difference = all[r].of[kind];
         outcome->param = all[r].param[kind];
     }

@@ -118,9 +118,13 @@ double diff_limit(const TrialSpec *spec, DiffKind kind) {
     return limits[row][kind];
 }
 
+bool diff_is_more(double found, double most) {
+    return found > most || (isnan(found) && !isnan(most));
+}
+
 static void note(const TrialSpec *spec, Diff *diff, DiffKind kind, double found, int param) {
-    if (found <= diff->of[kind]) return;
-    diff->of[kind] = found; /* NaN too */
+    if (!diff_is_more(found, diff->of[kind])) return;
+    diff->of[kind] = found;
     diff->param[kind] = param;
     if (found <= diff_limit(spec, kind) || diff->exceeded) return;
     diff->exceeded = true;
@@ -129,7 +133,7 @@ static void note(const TrialSpec *spec, Diff *diff, DiffKind kind, double found,
 
 void diff_add(Diff *diff, const Diff *other) {
     for (DiffKind kind = 0; kind < DIFF_KINDS; kind++) {
-        if (other->of[kind] <= diff->of[kind]) continue;
+        if (!diff_is_more(other->of[kind], diff->of[kind])) continue;
         diff->of[kind] = other->of[kind];
         diff->param[kind] = other->param[kind];
     }
@@ -188,7 +192,7 @@ static Status compare_piece(const Record *record, const Trial *trial, int step, 
             squares += off * off;
             if (weights && run.global >= 0)
                 off = fdim(off, slack_of(record, step, piece, size, run.global + k));
-            if (!(off <= worst)) worst = off;
+            if (diff_is_more(off, worst)) worst = off;
         }
         at += run.count;
     }

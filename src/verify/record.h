@@ -46,6 +46,8 @@ MUST_USE Status trial_record_share(Record *record, Group *group, int root);
 
 /* The limit of a difference in this trial. */
 double diff_limit(const TrialSpec *spec, DiffKind kind);
+/* NaN, which is the largest difference, remains so. */
+bool diff_is_more(double found, double most);
 const char *diff_name(DiffKind kind); /* "loss", "gradient norm", "gradient", "weight" */
 /* `other` as well: the larger differences. */
 void diff_add(Diff *diff, const Diff *other);
