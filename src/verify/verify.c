@@ -245,10 +245,10 @@ static Status run(Verify *v, json_t **ret_result) {
     TRY(mem_new((size_t)(v->jobs * v->precisions), sizeof *v->record, &v->record));
     TRY(progress_new(&v->progress, v->spec->log, "verify", 100, 5, !v->spec->log));
     v->batch = cover_batch(v->spec->host->size);
-    v->end = start + v->spec->seconds;
     TRY(list_ranks(v, &ranks));
     TRY(check_each(v));
     TRY(measure_links(v, &links));
+    v->end = clock_wall() + v->spec->seconds;
     if (v->spec->host->size > 1) TRY(verify_moves(v));
     TRY(verify_layouts(v));
     progress_end(v->progress);
