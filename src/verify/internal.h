@@ -73,6 +73,7 @@ typedef struct Verify {
     Precision precision[COVER_PRECISIONS];
     int precisions, jobs, batch;
     Record *record; /* by job and precision: one rank's */
+    bool *bad;      /* ranks that compute wrongly alone */
     Findings findings;
     KeptMesh *mesh;
     size_t meshes, mesh_capacity;

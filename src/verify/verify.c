@@ -59,16 +59,17 @@ static void verify_done(Verify *v) {
     free(v->mesh);
     for (int i = 0; v->record && i < v->jobs * v->precisions; i++) trial_record_done(&v->record[i]);
     free(v->record);
+    free(v->bad);
     verify_findings_done(&v->findings);
     progress_free(v->progress);
 }
 
 /* ---- each rank alone ---- */
 
-static TrialSpec alone(const Verify *v, int job, int precision) {
+static TrialSpec alone(const Verify *v, int job, int precision, int batch) {
     const Precision *p = &v->precision[precision];
     return (TrialSpec){
-        .job = job, .batch = v->batch, .micro_batch = 2, .dtype = p->dtype, .fp8 = p->fp8, .wide = p->fp8};
+        .job = job, .batch = batch, .micro_batch = 2, .dtype = p->dtype, .fp8 = p->fp8, .wide = p->fp8};
 }
 
 /* What a rank's own runs have found. */
@@ -126,7 +127,7 @@ static Status check_alone(Verify *v, int job, int precision, Device *cpu, const 
     Group *host = v->spec->host;
     int ranks = host->size, worst = 0, failed = 0;
     const KernelTable *reference;
-    TrialSpec spec = alone(v, job, precision);
+    TrialSpec spec = alone(v, job, precision, TRIAL_BATCH);
     Record *record = &v->record[job * v->precisions + precision];
     CLEANUP(trial_record_done) Record plain = {0};
     CLEANUP(mem_freep) Alone *all = NULL;
@@ -151,7 +152,36 @@ static Status check_alone(Verify *v, int job, int precision, Device *cpu, const 
     bool same = mark_others(all, kind, ranks, other);
     if (ranks > 1) verify_case(&v->findings, CHECK_RANKS, precision, &spec, NULL, !same);
     if (!same && !failed) TRY(report_alone(v, CHECK_RANKS, &spec, all, other, 0));
+    for (int r = 0; r < ranks; r++) v->bad[r] |= wrong[r] || other[r];
     return trial_record_share(record, host, find_good(wrong, other, ranks));
+}
+
+/* The next rank that is right, in turn; any if none is. */
+static int next_right(const bool *bad, int ranks, int rank) {
+    for (int i = 1; i <= ranks; i++)
+        if (!bad[(rank + i) % ranks]) return (rank + i) % ranks;
+    return (rank + 1) % ranks;
+}
+
+/* Many ranks train on larger batches in layouts. Ranks that are right take turns in computing what one rank
+ * does with these, so that a rank's work does not grow with their number. */
+static Status record_batches(Verify *v) {
+    Group *host = v->spec->host;
+    int count = v->jobs * v->precisions, root = host->size - 1;
+    CLEANUP(mem_freep) int *roots = NULL;
+    TRY(mem_new((size_t)count, sizeof *roots, &roots));
+    for (int i = 0; i < count; i++) {
+        TrialSpec spec = alone(v, i / v->precisions, i % v->precisions, v->batch);
+        Record *record = &v->record[i];
+        root = roots[i] = next_right(v->bad, host->size, root);
+        record->spec = spec;
+        if (root != host->rank) continue;
+        progress_update(v->progress, 0, "one rank on larger batches");
+        trial_record_done(record);
+        TRY(trial_record(record, &spec, v->table, v->spec->device, false, NULL));
+    }
+    for (int i = 0; i < count; i++) TRY(trial_record_share(&v->record[i], host, roots[i]));
+    return OK;
 }
 
 static Status check_each(Verify *v) {
@@ -171,7 +201,7 @@ static Status check_each(Verify *v) {
             progress_update(v->progress, 0, text);
             TRY(check_alone(v, job, p, cpu, kind));
         }
-    return OK;
+    return v->batch == TRIAL_BATCH ? OK : record_batches(v);
 }
 
 /* ---- the machine ---- */
@@ -243,6 +273,7 @@ static Status run(Verify *v, json_t **ret_result) {
     TRY(verify_findings_init(&v->findings, v->spec->host));
     while (trial_job(v->jobs, &job)) v->jobs++;
     TRY(mem_new((size_t)(v->jobs * v->precisions), sizeof *v->record, &v->record));
+    TRY(mem_new((size_t)v->spec->host->size, sizeof *v->bad, &v->bad));
     TRY(progress_new(&v->progress, v->spec->log, "verify", 100, 5, !v->spec->log));
     v->batch = cover_batch(v->spec->host->size);
     TRY(list_ranks(v, &ranks));
