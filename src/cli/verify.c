@@ -74,8 +74,12 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(verify_run(&spec, ret_result));
     if (!json_is_true(json_object_get(*ret_result, "ok"))) call->exit_code = STATUS_FAILED;
     if (!args->html || world->rank > 0) return OK;
-    TRY(page_write_verify(*ret_result, args->html, &curves));
-    return json_put(*ret_result, "html", json_string(args->html));
+    CLEANUP(status_freep) Status unwritten = page_write_verify(*ret_result, args->html, &curves);
+    if (!unwritten) return json_put(*ret_result, "html", json_string(args->html));
+    /* What was found is worth more than its page. */
+    fprintf(stderr, "weft: error: the page was not written: %s\n", status_message(unwritten));
+    call->exit_code = STATUS_FAILED;
+    return OK;
 }
 
 /* ---- for people ---- */

@@ -117,6 +117,18 @@ static void damaged_rank_is_named(void **state) {
     ran_done(&ran);
 }
 
+/* Its page cannot be written, which a minute later is no reason to keep the result back. */
+static void result_survives_its_page(void **state) {
+    (void)state;
+    Ran ran = program_run("verify", "--time", "1", "--json", "--html", "/proc/verify.html");
+    assert_int_equal(ran.code, 1);
+    CLEANUP(json_decrefp) json_t *result = result_of(&ran);
+    assert_passes(result);
+    assert_null(json_object_get(result, "html"));
+    assert_non_null(strstr(ran.err, "the page was not written: /proc/"));
+    ran_done(&ran);
+}
+
 static void wrong_options_are_refused(void **state) {
     (void)state;
     Ran ran = program_run("verify", "--html", "/tmp");
@@ -129,8 +141,8 @@ static void wrong_options_are_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_rank), cmocka_unit_test(several_ranks),
-                                       cmocka_unit_test(damaged_rank_is_named),
-                                       cmocka_unit_test(wrong_options_are_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank), cmocka_unit_test(several_ranks), cmocka_unit_test(damaged_rank_is_named),
+        cmocka_unit_test(result_survives_its_page), cmocka_unit_test(wrong_options_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
