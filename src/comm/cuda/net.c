@@ -316,7 +316,10 @@ void net_drop(Net *net) {
     bool drop = !net->broken && (busy || net->error || net->calling);
     if (drop) net->broken = true;
     pthread_mutex_unlock(&net->lock);
-    for (Link *link = net->first; drop && link; link = link->next) net->nccl.give_up(link->comm);
+    if (!drop) return;
+    net_call(net, "giving up communication between GPUs"); /* may wait for threads of NCCL's */
+    for (Link *link = net->first; link; link = link->next) net->nccl.give_up(link->comm);
+    status_free(net_called(net, ncclSuccess));
 }
 
 Status net_new(Net **ret_net, Device *device) {
