@@ -29,8 +29,8 @@ const char *verify_verdict(const json_t *result, char text[VERIFY_TEXT]) {
     if (covered == pairs)
         snprintf(covers, sizeof covers, "every pair of options occurred");
     else
-        snprintf(covers, sizeof covers, "%lld of %lld pairs of options occurred; a longer run covers the rest",
-                 covered, pairs);
+        snprintf(covers, sizeof covers,
+                 "%lld of %lld pairs of options occurred; a longer run covers the rest", covered, pairs);
     if (failed)
         snprintf(text, VERIFY_TEXT, "%lld of %lld checks FAILED on %d rank%s in %.0f s.", failed, cases,
                  ranks, PLURAL(ranks), seconds);

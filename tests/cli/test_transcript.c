@@ -142,9 +142,8 @@ static void lines_are_compared(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(lines_are_compared),
-                                       cmocka_unit_test(session_follows_the_demo),
-                                       cmocka_unit_test(transcript_is_true),
-                                       cmocka_unit_test(plans_are_true)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lines_are_compared), cmocka_unit_test(session_follows_the_demo),
+        cmocka_unit_test(transcript_is_true), cmocka_unit_test(plans_are_true)};
     return cmocka_run_group_tests(tests, setup, corpus_teardown);
 }
