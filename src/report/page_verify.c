@@ -107,8 +107,8 @@ static void put_checks(FILE *out, const json_t *checks) {
     size_t i;
     json_t *row;
     put_section(out, "Checks",
-                "Each with the largest relative difference that occurred, and its limit. In 16 bits, "
-                "differences are those of rounding.");
+                "Each with the largest relative difference that occurred, and its limit: of a weight, what "
+                "rounding errors of gradients do not explain.");
     put_table_head(out, (const char *const[]){"check", "<precision", "cases", "failed", "loss", "gradient",
                                               "weight", NULL});
     json_array_foreach(checks, i, row) {

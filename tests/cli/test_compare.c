@@ -580,6 +580,7 @@ static void old_format_name(void **state) {
 }
 
 int main(void) {
+    setenv("LC_ALL", "C.UTF-8", 1); /* “quotes” as they are */
     const struct CMUnitTest tests[] = {TEST(compares),
                                        TEST(repeats),
                                        TEST(old_format_name),
