@@ -103,6 +103,13 @@ static Status host_reduce_dryrun(Group *group, void *data, int64_t count, DType 
     return OK;
 }
 
+static Status host_reduce_scatter_dryrun(Group *group, void *dst, void *src, int64_t count, DType dtype,
+                                         ReduceOp op) {
+    (void)group, (void)src, (void)op;
+    memset(dst, 0, (size_t)count * dtype_size(dtype));
+    return OK;
+}
+
 static Status host_gather_dryrun(Group *group, void *dst, const void *src, size_t bytes) {
     memset(dst, 0, bytes * (size_t)group->size);
     if (bytes) memcpy((char *)dst + (size_t)group->rank * bytes, src, bytes);
@@ -152,6 +159,7 @@ static const GroupOps group_ops_dryrun = {
     .wait = wait_dryrun,
     .batch = batch_dryrun,
     .host_reduce = host_reduce_dryrun,
+    .host_reduce_scatter = host_reduce_scatter_dryrun,
     .host_gather = host_gather_dryrun,
     .host_broadcast = host_broadcast_dryrun,
     .split = split_dryrun,

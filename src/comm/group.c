@@ -204,11 +204,34 @@ Status comm_batch_end(Group *group) {
     return group->ops->batch(group, false);
 }
 
+static Status check_host_type(DType dtype) {
+    if (dtype == DT_F64 || dtype == DT_I64) return OK;
+    return FAILED("internal: host_reduce does not support type %s", dtype_name(dtype));
+}
+
 Status host_reduce(Group *group, void *data, int64_t count, DType dtype, ReduceOp op) {
-    if (dtype != DT_F64 && dtype != DT_I64)
-        return FAILED("internal: host_reduce does not support type %s", dtype_name(dtype));
+    TRY(check_host_type(dtype));
     Stay stay = stay_begin(group);
     return stay_end(group, stay, true, group->ops->host_reduce(group, data, count, dtype, op));
+}
+
+/* A small one is an all-gather of everything, as in host_reduce. */
+Status host_reduce_scatter(Group *group, void *dst, void *src, int64_t count, DType dtype, ReduceOp op) {
+    size_t bytes = (size_t)count * dtype_size(dtype);
+    int64_t whole = count * group->size;
+    bool small = group->size == 1 || (int64_t)bytes * group->size <= group->small;
+    TRY(check_host_type(dtype));
+    if (count == 0) return OK;
+    if (group->size > 1 && small)
+        sent_to_all(group->placement, bytes * (size_t)group->size, &group->sent[COMM_REDUCE_SCATTER]);
+    if (!small) sent_reduce(group->placement, whole, dtype, &group->sent[COMM_REDUCE_SCATTER]);
+    Stay stay = stay_begin(group);
+    if (!small)
+        return stay_end(group, stay, true,
+                        group->ops->host_reduce_scatter(group, dst, src, count, dtype, op));
+    TRY(stay_end(group, stay, true, group->ops->host_reduce(group, src, whole, dtype, op)));
+    memcpy(dst, (char *)src + (size_t)group->rank * bytes, bytes);
+    return OK;
 }
 
 Status host_gather(Group *group, void *dst, const void *src, size_t bytes) {

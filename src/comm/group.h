@@ -78,6 +78,8 @@ typedef struct GroupOps {
     int64_t (*held_up)(Group *group);
     Status (*batch)(Group *group, bool begin);
     Status (*host_reduce)(Group *group, void *data, int64_t count, DType dtype, ReduceOp op);
+    Status (*host_reduce_scatter)(Group *group, void *dst, void *src, int64_t count, DType dtype,
+                                  ReduceOp op); /* not small, on several ranks */
     Status (*host_gather)(Group *group, void *dst, const void *src, size_t bytes);
     Status (*host_broadcast)(Group *group, void *data, size_t bytes, int root);
     Status (*split)(Group *group, int color, int key, GroupUse use, Group **ret_group);
@@ -162,8 +164,12 @@ MUST_USE Status group_sync(Group *world, Stream *stream);
 MUST_USE Status comm_batch_begin(Group *group);
 MUST_USE Status comm_batch_end(Group *group);
 
-/* Small control data in host memory; synchronous. host_reduce supports DT_F64 and DT_I64. */
+/* Small control data in host memory; synchronous. Reductions support DT_F64 and DT_I64. */
 MUST_USE Status host_reduce(Group *group, void *data, int64_t count, DType dtype, ReduceOp op);
+/* dst = this rank's `count` elements of the reduced src, which has group->size times as many and may be
+ * overwritten. For larger data: counted, unlike the others. */
+MUST_USE Status host_reduce_scatter(Group *group, void *dst, void *src, int64_t count, DType dtype,
+                                    ReduceOp op);
 MUST_USE Status host_gather(Group *group, void *dst, const void *src, size_t bytes); /* bytes per rank */
 MUST_USE Status host_broadcast(Group *group, void *data, size_t bytes, int root);
 MUST_USE Status barrier(Group *group);

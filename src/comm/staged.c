@@ -208,6 +208,11 @@ static Status host_reduce_staged(Group *group, void *data, int64_t count, DType 
     return host_reduce(impl(group)->host, data, count, dtype, op);
 }
 
+static Status host_reduce_scatter_staged(Group *group, void *dst, void *src, int64_t count, DType dtype,
+                                         ReduceOp op) {
+    return host_reduce_scatter(impl(group)->host, dst, src, count, dtype, op);
+}
+
 static Status host_gather_staged(Group *group, void *dst, const void *src, size_t bytes) {
     return host_gather(impl(group)->host, dst, src, bytes);
 }
@@ -283,6 +288,7 @@ static const GroupOps group_ops_staged = {
     .wait = wait_staged,
     .batch = batch_staged,
     .host_reduce = host_reduce_staged,
+    .host_reduce_scatter = host_reduce_scatter_staged,
     .host_gather = host_gather_staged,
     .host_broadcast = host_broadcast_staged,
     .split = split_staged,

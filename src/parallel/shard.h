@@ -224,6 +224,8 @@ MUST_USE Status shards_norm_start(Shards *shards);
 /* One rank: adds a unit's gradient, which is complete, to the norm before norm_start does. */
 MUST_USE Status shard_square(Shards *shards, int unit);
 MUST_USE Status shards_norm(Shards *shards, double *ret_norm, double *ret_spread);
+/* The part of shards_norm that reads the sketches. Collective. */
+MUST_USE Status shards_read_spread(Shards *shards, double *ret_spread);
 
 /* With GRAD_INT8: what this replica has not sent yet of its gradients; empty otherwise, and for units in
  * pieces, which travel as bf16. Gradients change it, so that a step must not be abandoned. */

@@ -68,8 +68,6 @@ static inline int shards_norm_sums(const Shards *shards) {
 /* Adds a unit's gradient to the sketch of its next micro-batch, if sketches are wanted. Call when the
  * gradient is complete for that micro-batch, before it is reduced. */
 MUST_USE Status shard_sketch(Shards *shards, ShardUnit *unit, float *grad);
-/* Reads the sketches; see shards_norm. Collective. */
-MUST_USE Status shards_read_spread(Shards *shards, double *ret_spread);
 /* Waits for all reductions that have started. */
 MUST_USE Status shards_complete(Shards *shards);
 /* Waits for reductions, the oldest first, until an arena has room. */

@@ -67,30 +67,56 @@ Status shard_sketch(Shards *shards, ShardUnit *unit, float *grad) {
     return sketch_params(shards, unit, grad, rows, SKETCH_ROWS, false);
 }
 
+/* Rows of totals of which this rank has some columns. */
+typedef struct Columns {
+    double *values; /* (rows,width) */
+    int64_t rows, width;
+} Columns;
+
+static void columns_done(Columns *columns) {
+    mem_freep(&columns->values);
+}
+
+/* Sums the columns over a group and leaves each of its ranks a part of them. Sums of squares need no more,
+ * and an all-reduce would send twice as much. */
+static Status scatter_columns(Group *group, Columns *columns) {
+    int64_t rows = columns->rows, width = columns->width, part = (width + group->size - 1) / group->size;
+    CLEANUP(mem_freep) double *parts = NULL;
+    if (group->size == 1) return OK;
+    TRY(mem_new((size_t)(group->size * rows * part), sizeof *parts, &parts));
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t i = 0; i < width; i++)
+            parts[(i / part * rows + row) * part + i % part] = columns->values[row * width + i];
+    columns->width = part;
+    return host_reduce_scatter(group, columns->values, parts, rows * part, DT_F64, REDUCE_SUM);
+}
+
 Status shards_read_spread(Shards *shards, double *ret_spread) {
     const ShardSpec *spec = &shards->spec;
     int64_t size = spec->sketch, all = size * shards->probing, n = shards->probing;
-    CLEANUP(mem_freep) double *sketches = NULL;
-    CLEANUP(mem_freep) double *sums = NULL; /* the sum of all sketches, and the sum of their squared norms */
-    TRY(mem_new((size_t)all, sizeof *sketches, &sketches));
-    TRY(mem_new((size_t)size + 1, sizeof *sums, &sums));
-    TRY(stream_copy(shards->exec->stream, sketches, shards->sketch.data, shard_bytes(all, DT_F64),
+    bool workers = shards_have_workers(shards);
+    CLEANUP(columns_done) Columns sketches = {.rows = n, .width = size};
+    double sums[2] = {0}; /* of the squares of all sketches, and of those of their sum */
+    TRY(mem_new((size_t)(all + n * spec->model->size), sizeof *sketches.values, &sketches.values));
+    TRY(stream_copy(shards->exec->stream, sketches.values, shards->sketch.data, shard_bytes(all, DT_F64),
                     COPY_TO_HOST));
     TRY(stream_sync(shards->exec->stream));
-    TRY(host_reduce(spec->model, sketches, all, DT_F64, REDUCE_SUM));
-    for (int64_t i = all - 1; i >= 0; i--) {
-        if (!spec->grads && i >= size) sketches[i] -= sketches[i - size];
-        sums[i % size] += sketches[i];
-        sums[size] += sketches[i] * sketches[i];
+    TRY(scatter_columns(spec->model, &sketches));
+    double *values = sketches.values;
+    int64_t width = sketches.width;
+    for (int64_t i = n * width - 1; i >= 0; i--) {
+        if (!spec->grads && i >= width) values[i] -= values[i - width];
+        sums[0] += values[i] * values[i];
+        if (i >= width) continue;
+        for (int64_t row = 1; row < n; row++) values[i] += values[row * width + i];
     }
-    TRY(host_reduce(spec->shard, sums, size + 1, DT_F64, REDUCE_SUM));
-    n *= spec->shard->size;
-    if (!shards_have_workers(shards)) {
-        TRY(host_reduce(spec->replica, sums, size + 1, DT_F64, REDUCE_SUM));
-        n *= spec->replica->size;
-    }
-    double square = 0;
-    for (int64_t i = 0; i < size; i++) square += sums[i] * sums[i];
-    *ret_spread = (double)n * sums[size] - square;
+    sketches.rows = 1;
+    TRY(scatter_columns(spec->shard, &sketches));
+    if (!workers) TRY(scatter_columns(spec->replica, &sketches));
+    for (int64_t i = 0; i < sketches.width; i++) sums[1] += sketches.values[i] * sketches.values[i];
+    Group *const groups[] = {spec->model, spec->shard, workers ? NULL : spec->replica};
+    for (int g = 0; g < 3 && groups[g]; g++) TRY(host_reduce(groups[g], sums, 2, DT_F64, REDUCE_SUM));
+    n *= spec->shard->size * (workers ? 1 : spec->replica->size);
+    *ret_spread = (double)n * sums[0] - sums[1];
     return OK;
 }

@@ -5,6 +5,7 @@
 
 #include "checkpoint/ckpt_save.h"
 #include "checkpoint/snapshot.h"
+#include "train/noise.h"
 
 /* The first step includes one-time work; the second is typical, so communication is counted there. */
 enum { STEPS = 2 };
@@ -122,6 +123,24 @@ static Status synchronize(const DryRunContext *context, DryRunRank *result) {
     return OK;
 }
 
+/* Adds what the sketches of a step send, on average: the GPU measures one step of several. */
+static Status add_sketches(const DryRunContext *context, bool gpu, CommBytes sent[COMM_KINDS]) {
+    Runner *runner = context->runner;
+    CommBytes before[COMM_KINDS], after[COMM_KINDS];
+    double spread;
+    if (!runner->spec.train || !runner->spec.noise) return OK;
+    mesh_sent(context->mesh, before);
+    TRY(shards_probe(runner->shards, runner->spec.micros, 0));
+    TRY(shards_read_spread(runner->shards, &spread));
+    mesh_sent(context->mesh, after);
+    for (int k = 0; k < COMM_KINDS; k++) {
+        comm_bytes_add(&after[k], before[k], -1);
+        sent[k].within += after[k].within / (uint64_t)noise_every(gpu);
+        sent[k].between += after[k].between / (uint64_t)noise_every(gpu);
+    }
+    return OK;
+}
+
 Status dryrun_rank(const DryRunSpec *run, int rank, DryRunRank *ret_rank) {
     CLEANUP(context_done) DryRunContext context = {0};
     DryRunRank result = {0};
@@ -142,6 +161,7 @@ Status dryrun_rank(const DryRunSpec *run, int rank, DryRunRank *ret_rank) {
         comm_bytes_add(&result.sent[k], before[k], -1);
         comm_bytes_add(&result.sent[k], result.synced[k], 1);
     }
+    TRY(add_sketches(&context, strcmp(run->device, "cuda") == 0, result.sent));
     double sums[LOSS_COUNT] = {0};
     int64_t counts[LOSS_COUNT] = {0};
     if (run->evals) TRY(runner_eval(context.runner, context.micro, run->evals, sums, counts, NULL));

@@ -2,6 +2,10 @@
 
 #include <math.h>
 
+int noise_every(bool gpu) {
+    return gpu ? 8 : 1;
+}
+
 void noise_add(Noise *noise, double micro_norm, double micro, double norm, double batch) {
     const double keep_square = 0.9;
     double small = micro_norm * micro_norm, large = norm * norm, before = noise->square;

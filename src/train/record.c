@@ -94,15 +94,9 @@ json_t *record_noise(const Record *record) {
 
 /* ---- a step ---- */
 
-/* Sketching a micro-batch's gradient costs a pass over the gradients: negligible on the CPU, but up to 1% of
- * a step on a GPU, where it is limited by memory bandwidth. So the GPU measures every 8th step. */
-static int64_t noise_every(const Record *record) {
-    return device_is_host(record->job->device) ? 1 : 8;
-}
-
 void record_step_begin(Record *record, int64_t number) {
     Runner *runner = record->job->runner;
-    runner->probe = runner->spec.noise && (number - 1) % noise_every(record) == 0;
+    runner->probe = runner->spec.noise && (number - 1) % noise_every(!device_is_host(runner->device)) == 0;
     record->step = (RankRecord){.gpu = NAN};
     record->times = runner->times;
     mesh_sent_by_axis(runner->mesh, record->sent);

@@ -12,8 +12,23 @@ sent() { on "node$1" "sed -n 's/.*eth0: *//p' /proc/net/dev" | awk '{print $9}';
 
 value() { sed -n "s/^ *\"$2\": \([0-9]*\),*$/\1/p" "/mnt/shared/$1/summary.json" | head -n 1; }
 
-# within HOSTS RANKS NODES: each node sends at most 5% more than needed, including what starting the ranks takes.
 steps=4
+
+# counts HOSTS RANKS OPTION...: nodes send what is counted, apart from control messages and the start of the ranks.
+counts() {
+    hosts=$1 ranks=$2
+    shift 2
+    for number in 1 2; do sent "$number" >"before$number"; done
+    run "$weft" $train --ranks "$ranks" --hosts "$hosts" --steps $steps --out "/mnt/shared/$hosts-$1-$2" "$@"
+    expect_code 0
+    counted=$(value "$hosts-$1-$2" between_nodes_bytes) measured=0
+    for number in 1 2; do measured=$((measured + $(sent "$number") - $(cat "before$number"))); done
+    echo "$hosts $*: $measured bytes sent, $counted counted"
+    [ $((100 * measured)) -le $((105 * counted)) ] || fail "more is sent than counted"
+    [ $((105 * measured)) -ge $((100 * counted)) ] || fail "less is sent than counted"
+}
+
+# within HOSTS RANKS NODES: each node sends at most 5% more than needed, including what starting the ranks takes.
 within() {
     for number in $(seq "$3"); do sent "$number" >"before$number"; done
     run "$weft" $train --ranks "$2" --hosts "$1" --steps $steps --out "/mnt/shared/$1"
@@ -33,6 +48,7 @@ within node1:1,node2:1 2 2
 within node1:2,node2:2 4 2
 within node1:2,node2:2,node3:2 6 3
 within node1:4,node2:4 8 2
+counts node1:1,node2:1 2 --pp 2 --micro-batch 6
 
 # The same replicas on other nodes give the same losses, to the last bit.
 losses() { sed 's/.*"loss": *\([^,]*\),.*/\1/' "/mnt/shared/$1/metrics.jsonl"; }

@@ -5,6 +5,7 @@
 #include "ranks.h"
 
 #include "comm/staging.h"
+#include "plan/dryrun.h"
 #include "train/replicas.h"
 #include "train/runner.h"
 
@@ -38,18 +39,21 @@ typedef struct Rig {
     Device *device;
     Mesh *mesh;
     Runner *runner;
+    HostBatch *batch;
     CommBytes sent[COMM_KINDS]; /* in the second step */
 } Rig;
 
 static void rig_done(Rig *rig) {
     runner_free(rig->runner);
+    host_batch_free(rig->batch);
     mesh_free(rig->mesh);
     device_free(rig->device);
     model_free(rig->model);
 }
 
 /* Runs two steps of `micros` micro-batches on each replica. */
-static Rig rig_run_vocab(Group *world, bool tied, int64_t vocab, MeshSpec grid, RunnerSpec spec, int micros) {
+static Rig rig_run_probed(Group *world, bool tied, int64_t vocab, MeshSpec grid, RunnerSpec spec, int micros,
+                          bool probed) {
     Rig rig = {0};
     ModelConfig config = gpt2_config(tied, vocab);
     assert_ok(model_new(&rig.model, &config));
@@ -61,11 +65,13 @@ static Rig rig_run_vocab(Group *world, bool tied, int64_t vocab, MeshSpec grid, 
     spec.optim = (OptimSpec){.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .clip = 1};
     spec.mesh = rig.mesh;
     spec.micros = micros;
+    spec.noise = probed;
     assert_ok(kernels_find("cpu", &spec.table));
     assert_ok(runner_new(&rig.runner, rig.model, rig.device, &spec));
     assert_ok(store_init_params(rig.runner->params, rig.runner->stream, 3));
     assert_ok(runner_publish(rig.runner));
-    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+    rig.runner->probe = probed;
+    HostBatch *batch = NULL;
     assert_ok(host_batch_new(&batch, MICRO, SEQ));
     batch->task = TASK_LM;
     for (int64_t i = 0; i < MICRO * SEQ; i++) batch->tokens[i] = batch->labels[i] = (int32_t)(i % 100);
@@ -73,6 +79,7 @@ static Rig rig_run_vocab(Group *world, bool tied, int64_t vocab, MeshSpec grid, 
     batch->loss_count[LOSS_TOKEN] = MICRO * SEQ;
     HostBatch *micro[16];
     for (int i = 0; i < micros; i++) micro[i] = batch;
+    rig.batch = batch;
     CommBytes before[COMM_KINDS];
     for (int step = 1; step <= 2; step++) {
         StepResult result;
@@ -82,6 +89,10 @@ static Rig rig_run_vocab(Group *world, bool tied, int64_t vocab, MeshSpec grid, 
     mesh_sent(rig.mesh, rig.sent);
     for (int k = 0; k < COMM_KINDS; k++) comm_bytes_add(&rig.sent[k], before[k], -1);
     return rig;
+}
+
+static Rig rig_run_vocab(Group *world, bool tied, int64_t vocab, MeshSpec grid, RunnerSpec spec, int micros) {
+    return rig_run_probed(world, tied, vocab, grid, spec, micros, false);
 }
 
 static Rig rig_run(Group *world, bool tied, MeshSpec grid, RunnerSpec spec, int micros) {
@@ -202,6 +213,44 @@ static void test_pipeline_axis(void **state) {
     }
 }
 
+/* What a rank sends in a reduce-scatter of `bytes` bytes. */
+static uint64_t scattered(uint64_t bytes, uint64_t N) {
+    return bytes <= SMALL ? bytes * (N - 1) : bytes * (N - 1) / N;
+}
+
+/* In steps that measure the noise scale, the sketches of all micro-batches are summed over the stages once,
+ * each rank keeping a part of the totals; replicas sum one sketch. Other steps send nothing of them, and a
+ * plan counts the same. */
+static void test_sketches(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    uint64_t N = (uint64_t)world->size, micros = 4;
+    for (int piped = 0; piped < 2; piped++) {
+        MeshSpec grid = {.dp = piped ? 1 : world->size, .tp = 1, .pp = piped ? world->size : 1};
+        CLEANUP(rig_done) Rig plain = rig_run(world, true, grid, (RunnerSpec){0}, (int)micros);
+        CLEANUP(rig_done)
+        Rig probed = rig_run_probed(world, true, 1024, grid, (RunnerSpec){0}, (int)micros, true);
+        uint64_t sketch = (uint64_t)probed.runner->shards->spec.sketch * sizeof(double);
+        assert_true(sketch > 0);
+        for (CommKind kind = 0; kind < COMM_KINDS; kind++) {
+            uint64_t more = comm_bytes_sum(probed.sent[kind]) - comm_bytes_sum(plain.sent[kind]);
+            assert_int_equal(more, kind != COMM_REDUCE_SCATTER ? 0
+                                   : piped                     ? scattered(micros * sketch, N)
+                                                               : scattered(sketch, N));
+        }
+        DryRunSpec dryrun = {.model = probed.model,
+                             .spec = probed.runner->spec,
+                             .mesh = grid,
+                             .device = "cpu",
+                             .threads = 1,
+                             .batch = probed.batch};
+        DryRunRank planned;
+        assert_ok(dryrun_rank(&dryrun, world->rank, &planned));
+        for (CommKind kind = 0; kind < COMM_KINDS; kind++)
+            assert_int_equal(comm_bytes_sum(planned.sent[kind]), comm_bytes_sum(probed.sent[kind]));
+        dryrun_rank_done(&planned);
+    }
+}
+
 static size_t unit_bytes(const Rig *rig, int at) {
     return (size_t)rig->runner->shards->unit[at].layout.numel * 4;
 }
@@ -307,6 +356,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_pieces),
     cmocka_unit_test(test_tensor_axis),
     cmocka_unit_test(test_pipeline_axis),
+    cmocka_unit_test(test_sketches),
     cmocka_unit_test(test_sharded_memory),
     cmocka_unit_test(test_activations),
     cmocka_unit_test(test_host_memory),

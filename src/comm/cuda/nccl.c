@@ -249,6 +249,11 @@ static Status host_reduce_nccl(Group *group, void *data, int64_t count, DType dt
     return host_reduce(impl(group)->under, data, count, dtype, op);
 }
 
+static Status host_reduce_scatter_nccl(Group *group, void *dst, void *src, int64_t count, DType dtype,
+                                       ReduceOp op) {
+    return host_reduce_scatter(impl(group)->under, dst, src, count, dtype, op);
+}
+
 static Status host_gather_nccl(Group *group, void *dst, const void *src, size_t bytes) {
     return host_gather(impl(group)->under, dst, src, bytes);
 }
@@ -411,6 +416,7 @@ static const GroupOps group_ops_nccl = {
     .held_up = held_up_nccl,
     .batch = batch_nccl,
     .host_reduce = host_reduce_nccl,
+    .host_reduce_scatter = host_reduce_scatter_nccl,
     .host_gather = host_gather_nccl,
     .host_broadcast = host_broadcast_nccl,
     .split = split_nccl,

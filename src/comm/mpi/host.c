@@ -47,6 +47,23 @@ Status host_reduce_mpi(Group *group, void *data, int64_t count, DType dtype, Red
     return OK;
 }
 
+Status host_reduce_scatter_mpi(Group *group, void *dst, void *src, int64_t count, DType dtype, ReduceOp op) {
+    size_t bytes = (size_t)count * dtype_size(dtype);
+    char *copy = NULL, *part = NULL;
+    TRY(mem_new((size_t)group->size, bytes, &copy));
+    memcpy(copy, src, (size_t)group->size * bytes);
+    Status status = mem_new(1, bytes, &part);
+    if (status) {
+        free(copy);
+        return status;
+    }
+    TRY(scatter_on_host(group, part, copy, count, dtype, op));
+    memcpy(dst, part, bytes);
+    free(part);
+    free(copy);
+    return OK;
+}
+
 Status host_broadcast_mpi(Group *group, void *data, size_t bytes, int root) {
     Ticket ticket = {0};
     char *copy = NULL;

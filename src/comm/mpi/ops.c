@@ -175,6 +175,19 @@ Status host_all_reduce(Group *group, void *data, int64_t count, DType dtype, Red
     return ticket_wait(NULL, &ticket);
 }
 
+Status scatter_on_host(Group *group, void *dst, void *src, int64_t count, DType dtype, ReduceOp reduce) {
+    Tags tags = next_tags(group);
+    Ticket ticket = {0};
+    Op *op;
+    TRY(op_new(&op, group, NULL, 0));
+    op->dtype = dtype;
+    op->reduce = reduce;
+    TRY(exchange_start(
+        op, (Exchange){.reduces = true, .root = -1, .src = src, .own = dst, .count = count * group->size},
+        tags, &ticket));
+    return ticket_wait(NULL, &ticket);
+}
+
 Status reduce_scatter_mpi(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp reduce,
                           Ticket *ret_ticket) {
     int64_t bytes = (int64_t)tensor_bytes(dst);

@@ -261,6 +261,7 @@ MUST_USE Status exchange_start(Op *op, Exchange exchange, Tags tags, Ticket *ret
 /* The operations (ops.c, host.c). */
 extern const GroupOps group_ops_mpi;
 Status host_reduce_mpi(Group *group, void *data, int64_t count, DType dtype, ReduceOp op);
+Status host_reduce_scatter_mpi(Group *group, void *dst, void *src, int64_t count, DType dtype, ReduceOp op);
 Status host_gather_mpi(Group *group, void *dst, const void *src, size_t bytes);
 Status host_broadcast_mpi(Group *group, void *data, size_t bytes, int root);
 Status all_reduce_mpi(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket);
@@ -272,6 +273,9 @@ Status send_mpi(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_t
 Status receive_mpi(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket);
 /* An all-reduce of more than group->small bytes of host memory. */
 MUST_USE Status host_all_reduce(Group *group, void *data, int64_t count, DType dtype, ReduceOp reduce);
+/* A reduce-scatter of more than group->small bytes of host memory, `count` elements to each rank. */
+MUST_USE Status scatter_on_host(Group *group, void *dst, void *src, int64_t count, DType dtype,
+                                ReduceOp reduce);
 /* Gathers `bytes` bytes per rank into dst, in rank order. src may alias its part of dst. */
 MUST_USE Status start_gather(Group *group, Device *device, void *dst, const void *src, int64_t bytes,
                              Ticket *ret_ticket);

@@ -208,6 +208,7 @@ const GroupOps group_ops_mpi = {
     .wait = wait_mpi,
     .batch = batch_mpi,
     .host_reduce = host_reduce_mpi,
+    .host_reduce_scatter = host_reduce_scatter_mpi,
     .host_gather = host_gather_mpi,
     .host_broadcast = host_broadcast_mpi,
     .split = split_mpi,
