@@ -35,6 +35,7 @@ typedef struct DeviceWatch {
 
 typedef struct Watchdog {
     _Atomic double limit_s;         /* of a wait; 0: no limit */
+    _Atomic double usual_s;         /* of the longest wait expected; 0: unknown. Twice that is warned of */
     _Atomic int64_t step;           /* of training; 0: before the first */
     _Atomic(const char *) doing;    /* what this rank is doing, such as "preparing data" */
     _Atomic int64_t beats;          /* counts pieces of work, to tell slow from stuck */

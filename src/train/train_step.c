@@ -55,6 +55,28 @@ static void limit_waits(const Trainer *t, double step_s) {
     if (watch && t->config->fault.timeout < 0 && 10 * step_s > watch->limit_s) watch->limit_s = 10 * step_s;
 }
 
+/* Workers that synchronize rarely wait for the slowest of them: learns how long a round, from one exchange to
+ * the next, takes. The first includes one-time work. */
+static void note_round(Trainer *t, double step_s) {
+    const double keep = 0.8, least_s = 2;
+    int64_t every = t->job->runner->spec.outer.every;
+    double usual = t->usual_s;
+    if (every < 1) return;
+    t->round_s += step_s;
+    if (t->step % every) return;
+    if (t->rounds++ > 0) {
+        double capped = usual > 0 ? keep * usual + (1 - keep) * fmin(t->round_s, 2 * usual) : t->round_s;
+        t->usual_s = fmax(least_s, capped);
+    }
+    t->round_s = 0;
+}
+
+/* While a step is computed, the watchdog warns of a wait that is long for a round. */
+static void expect_waits(const Trainer *t, double usual_s) {
+    Watchdog *watch = t->config->run.mesh ? group_watchdog(t->config->run.mesh->world) : NULL;
+    if (watch) watch->usual_s = usual_s;
+}
+
 /* What happens after a step's gradients are computed. */
 typedef enum { STEP_APPLY, STEP_SKIP, STEP_ROLL_BACK } StepAction;
 
@@ -147,7 +169,9 @@ Status trainer_step(Trainer *t, bool *ret_stop) {
     StepResult result;
     double lr = lr_at(&t->lr, step);
     bool back = false, saving = false;
+    expect_waits(t, t->usual_s);
     TRY(compute_step(t, step, lr, &result, &back, &saving));
+    expect_waits(t, 0);
     if (back) {
         *ret_stop = result.stop;
         return OK;
@@ -163,6 +187,7 @@ Status trainer_step(Trainer *t, bool *ret_stop) {
         epochs_add(&t->epochs, result.loss, t->record.step.step_s);
     }
     limit_waits(t, t->record.step.step_s);
+    note_round(t, t->record.step.step_s);
     show_step(t, &result, lr, t->record.step.step_s);
     bool log_due = step % c->report.log_every == 0 || step == t->lr.steps;
     *ret_stop = result.stop;

@@ -34,6 +34,9 @@ typedef struct Trainer {
     Validation val_state;
     GuardPolicy policy;
     Guard guard;
+    double round_s;         /* of the current round of workers so far */
+    int64_t rounds;         /* completed ones */
+    double usual_s;         /* time of a round; 0: unknown */
     int64_t spike_step;     /* of the last warning about a spike */
     int64_t failed_saves;   /* in a row */
     Background *background; /* saves while training continues; NULL: saves in the foreground */

@@ -164,6 +164,24 @@ static void test_slow_disk(void **state) {
     check_slow_rank(*state, sleep_on_disk);
 }
 
+/* With a usual time, the rank that is waited for is named at twice that, long before any limit. */
+static void test_slower_than_usual(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    Watchdog *watch = group_watchdog(world);
+    int64_t count;
+    if (world->size > 2) skip();
+    warnings = 0;
+    watch->usual_s = 0.5;
+    watch->warn = count_warning;
+    group_doing(world, "computing", 1);
+    if (world->rank == 0) compute();
+    assert_ok(barrier(world));
+    watch->usual_s = 0;
+    count = warnings;
+    assert_ok(host_reduce(world, &count, 1, DT_I64, REDUCE_SUM));
+    assert_int_equal(count, 1);
+}
+
 /* The operation makes progress while the caller computes without polling. */
 static void test_overlap(void **state) {
     Ranks *ranks = *state;
@@ -341,10 +359,11 @@ static void test_abandon(void **state) {
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_many_in_flight), cmocka_unit_test(test_groups_interleave),
-    cmocka_unit_test(test_late_peer),      cmocka_unit_test(test_slow_rank),
-    cmocka_unit_test(test_slow_disk),      cmocka_unit_test(test_overlap),
-    cmocka_unit_test(test_send_both_ways), cmocka_unit_test(test_mesh),
-    cmocka_unit_test(test_abandon),        cmocka_unit_test(test_cores),
+    cmocka_unit_test(test_late_peer),      cmocka_unit_test(test_slower_than_usual),
+    cmocka_unit_test(test_slow_rank),      cmocka_unit_test(test_slow_disk),
+    cmocka_unit_test(test_overlap),        cmocka_unit_test(test_send_both_ways),
+    cmocka_unit_test(test_mesh),           cmocka_unit_test(test_abandon),
+    cmocka_unit_test(test_cores),
 };
 
 RANKS_MAIN(tests)

@@ -97,7 +97,8 @@ typedef struct Note {
 /* A wait that is being watched. */
 typedef struct WatchedWait {
     double since, last; /* without times in which this process was stopped */
-    int asked;          /* questions asked */
+    int asked;          /* questions asked about the limit */
+    double slow_asked;  /* when the ranks were asked because the wait is longer than usual; 0: not yet */
     bool warned;
 } WatchedWait;
 

@@ -203,18 +203,27 @@ static char *report(const Traffic *traffic, double waited) {
     return text;
 }
 
-/* Of the ranks that wait, the lowest warns. */
-static void warn_slow(const Traffic *traffic, double waited) {
+/* Of the ranks that wait, the lowest warns. With `usual`, the wait is long only compared with others before,
+ * and a rank that does not answer may be slow. */
+static void warn_slow(const Traffic *traffic, double waited, bool usual) {
     int slow = -1;
     for (int r = 0; r < traffic->size; r++) {
         if (r < traffic->rank && has_answered(traffic, r) && traffic->state[r].waited_s > waited / 2) return;
-        if (slow < 0 && traffic->state[r].waited_s < 0 && progressed(traffic, r)) slow = r;
+        bool works = traffic->state[r].waited_s < 0 && progressed(traffic, r);
+        if (usual)
+            works = r != traffic->rank && (!has_answered(traffic, r) || traffic->state[r].waited_s < 0);
+        if (slow < 0 && works) slow = r;
     }
     if (slow < 0 || !traffic->watchdog.warn) return;
     char text[320], time[FORMAT_SIZE];
-    snprintf(text, sizeof text, "rank %d has waited %s for rank %d on %s, which is still at work (%s)",
-             traffic->rank, format_seconds(time, waited), slow, traffic->watchdog.place[slow].host,
-             traffic->state[slow].doing);
+    const char *host = traffic->watchdog.place[slow].host;
+    format_seconds(time, waited);
+    if (has_answered(traffic, slow))
+        snprintf(text, sizeof text, "rank %d has waited %s for rank %d on %s, which is still at work (%s)",
+                 traffic->rank, time, slow, host, traffic->state[slow].doing);
+    else
+        snprintf(text, sizeof text, "rank %d has waited %s for rank %d on %s, which does not answer",
+                 traffic->rank, time, slow, host);
     traffic->watchdog.warn(text);
 }
 
@@ -249,10 +258,24 @@ static void judge(Traffic *traffic, WatchedWait *wait, double now) {
         traffic->watchdog.timed_out = true;
         return;
     }
-    if (!wait->warned) warn_slow(traffic, waited);
+    if (!wait->warned) warn_slow(traffic, waited, false);
     wait->warned = true;
     wait->since = now - traffic->watchdog.limit_s / 2;
     wait->asked = 0;
+}
+
+/* After twice the usual time: asks the ranks, and warns when they have answered or had time to. */
+static void look_early(Traffic *traffic, WatchedWait *wait, double now) {
+    const double patience = 1;
+    double usual = traffic->watchdog.usual_s;
+    if (usual <= 0 || wait->warned || wait->asked > 0 || now - wait->since < 2 * usual) return;
+    if (wait->slow_asked == 0) {
+        wait->slow_asked = now;
+        ask_all(traffic, false);
+    } else if (all_answered(traffic) || now - wait->slow_asked > patience) {
+        warn_slow(traffic, now - traffic->wait_since, true);
+        wait->warned = true;
+    }
 }
 
 void watchdog_look(Traffic *traffic, WatchedWait *wait) {
@@ -260,6 +283,7 @@ void watchdog_look(Traffic *traffic, WatchedWait *wait) {
     if (now - wait->last > asleep_s) wait->since += now - wait->last;
     wait->last = now;
     double waited = now - wait->since;
+    look_early(traffic, wait, now);
     if (limit <= 0 || waited < limit / 2) return;
     if (wait->asked == 0 || (wait->asked == 1 && waited > limit - margin_of(limit))) {
         wait->asked++;
