@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fs.h"
 #include "base/memory.h"
 #include "cli/hostlist.h"
 #include "cli/reach.h"
@@ -41,6 +42,11 @@ bool hosts_named(const Invocation *call) {
 bool hosts_on_line(const Invocation *call) {
     const Slot *hosts = invocation_slot(call, "hosts"), *file = invocation_slot(call, "hostfile");
     return (hosts && hosts->source == SOURCE_LINE) || (file && file->source == SOURCE_LINE);
+}
+
+bool hosts_log_on_line(const Invocation *call) {
+    const Slot *slot = invocation_slot(call, "log-ranks");
+    return slot && slot->source == SOURCE_LINE;
 }
 
 bool hosts_start_here(const Invocation *call) {
@@ -110,6 +116,11 @@ Status hosts_log(const Invocation *call, int64_t start, char **ret_option, char 
     if (!dir) return OK;
     if (!host_options()->logs)
         return USAGE("--log-ranks needs Open MPI's mpirun, but weft was built with %s", mpi_library());
+    if (strpbrk(dir, ",:"))
+        return USAGE(
+            "--log-ranks %s: mpirun accepts no directory with a comma or colon in its name; use another",
+            dir);
+    if (!start) TRY(dir_make(dir)); /* without it, Open MPI's daemon crashes, and mpirun hangs */
     *ret_option = (char *)(uintptr_t)host_options()->logs;
     mem_freep(ret_dir);
     return start ? str_format(ret_dir, "%s/restart-%lld", dir, (long long)start) : str_dup(dir, ret_dir);

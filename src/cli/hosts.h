@@ -29,6 +29,7 @@ MUST_USE Status hosts_unreached(const Invocation *call, const char *launcher, bo
                                 bool *ret_asks);
 /* With --log-ranks: the launcher's option for files with what each rank prints, and its value for the first
  * start (0) or a later one, which replaces the one before. Both stay untouched without --log-ranks. */
+bool hosts_log_on_line(const Invocation *call); /* given on the command line and not in a file */
 MUST_USE Status hosts_log(const Invocation *call, int64_t start, char **ret_option, char **ret_dir);
 /* The launcher's option for a list of hosts. */
 const char *hosts_option(void);

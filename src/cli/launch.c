@@ -440,6 +440,8 @@ Status launch(Invocation *call, int64_t ranks, bool stops, bool *ret_here) {
         return invocation_given(call, "ranks")
                    ? USAGE("--ranks 1 runs in this process; remove --hosts and --hostfile, or use more ranks")
                    : USAGE("--hosts and --hostfile say where --ranks starts ranks; pass --ranks N");
+    if (!call->world && ranks <= 1 && hosts_log_on_line(call))
+        return USAGE("--log-ranks writes what the ranks of --ranks print; pass --ranks 2 or more");
     if (call->world && ranks && ranks != call->world->size)
         return USAGE("--ranks %lld does not match the %d rank%s that the launcher started; remove --ranks",
                      (long long)ranks, call->world->size, PLURAL(call->world->size));

@@ -449,6 +449,7 @@ static void slow_links_fail(void **state) {
     ran_done(&ran);
     assert_refused(1, ", less than --at-least 1000000000 MB/s", "ranks", "--ranks", "2", "--size", "4096",
                    "--repeats", "1", "--at-least", "1000TB");
+    assert_refused(2, "there is one rank; pass --ranks 2 or more", "ranks", "--at-least", "1B");
 }
 
 /* Each rank's output in files, of each start. */
@@ -468,6 +469,21 @@ static void logs_ranks(void **state) {
     assert_string_equal(ran.out, "log\nlog/restart-1\n");
     ran_done(&ran);
     assert_ok(dir_remove(dir));
+}
+
+/* Where mpirun would hang, or write to another directory or nowhere. */
+static void refuses_logs_that_cannot_be_written(void **state) {
+    (void)state;
+    require_mpi();
+    assert_int_equal(setenv("WEFT_MPIRUN", "false", 1), 0);
+    assert_refused(1, "/dev/null", "ranks", "--ranks", "2", "--log-ranks", "/dev/null");
+    assert_refused(1, "/dev/null/log", "ranks", "--ranks", "2", "--log-ranks", "/dev/null/log");
+    assert_refused(2, "--log-ranks logs,a: mpirun accepts no directory", "ranks", "--ranks", "2",
+                   "--log-ranks", "logs,a");
+    assert_refused(2, "pass --ranks 2 or more", "ranks", "--log-ranks", "logs");
+    assert_refused(2, "pass --ranks 2 or more", "train", "self", "--model", "gpt2-tiny", "--ranks", "1",
+                   "--log-ranks", "logs");
+    unsetenv("WEFT_MPIRUN");
 }
 
 /* Layouts that do not fit the model or the batch are refused before the launcher runs. */
@@ -653,6 +669,7 @@ int main(void) {
         cmocka_unit_test(returns_to_lost_hosts),
         cmocka_unit_test(refuses_layouts_at_once),
         cmocka_unit_test(logs_ranks),
+        cmocka_unit_test(refuses_logs_that_cannot_be_written),
         cmocka_unit_test(slow_links_fail),
         cmocka_unit_test(layouts_are_derived),
         cmocka_unit_test(command_line_overrides_file),
