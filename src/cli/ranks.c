@@ -148,6 +148,9 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(launch(call, config->ranks, false, &here));
     if (!here) return OK;
     Group *world = call->world;
+    if (config->at_least && world->size == 1)
+        return USAGE(
+            "--at-least limits the links between ranks, but there is one rank; pass --ranks 2 or more");
     CLEANUP(json_decrefp) json_t *facts = NULL;
     CLEANUP(measured_done) Measured measured = {0};
     const LinkTable *links = &measured.links;
