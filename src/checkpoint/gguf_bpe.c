@@ -137,7 +137,7 @@ static bool find_spaces(const json_t *json, bool *ret_prefix) {
            has_text(pre[0], "replacement", space) && json_is_false(json_object_get(pre[0], "split"));
 }
 
-/* A search for the merges that llama.cpp would do. */
+/* A search for the merges that llama.cpp performs. */
 typedef struct Merges {
     const Tokenizer *tokenizer;
     const char *from;

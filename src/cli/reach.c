@@ -21,7 +21,7 @@
 
 enum { WORDS = 48, OUTPUT = 2048, REASON = 120, LOOK_MS = 20 };
 
-/* A program and its options, or several after colons, of which the first that exists is used. */
+/* A program and its options, or several separated by colons; the first one that exists is used. */
 #define AGENT "OMPI_MCA_plm_rsh_agent"
 
 static const double limit_s = 12;

@@ -10,7 +10,8 @@
 const FetchSet *released_set(const char *name);
 
 /* What to do about a model that is not a directory, such as "; for the released weights, run 'weft fetch
- * gpt2' and pass @gpt2"; empty if the name says nothing. `presets`: random weights would do as well. */
+ * gpt2' and pass @gpt2"; empty if the name says nothing. `presets`: a preset with random weights is
+ * acceptable, too. */
 enum { RELEASED_HINT = 400 };
 const char *released_hint(const char *name, bool presets, char text[RELEASED_HINT]);
 

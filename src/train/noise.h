@@ -51,8 +51,9 @@ typedef struct NoiseScale {
     double scale, error; /* in samples; both NAN: not known with an error below 25% */
 } NoiseScale;
 
-/* Measures one step of so many. Sketching a micro-batch's gradient costs a pass over the gradients:
- * negligible on the CPU, but up to 1% of a step on a GPU, where it is limited by memory bandwidth. */
+/* The number of steps from one measurement to the next. Sketching a micro-batch's gradient costs a pass over
+ * the gradients: negligible on the CPU, but up to 1% of a step on a GPU, where it is limited by memory
+ * bandwidth. */
 int noise_every(bool gpu);
 /* Adds a step of `batch` samples in micro-batches of `micro` < `batch`: the root mean square of the gradient
  * norms of its micro-batches, and the norm of its gradient. Ignored if not finite. */
