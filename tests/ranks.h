@@ -17,6 +17,7 @@
 /* *state of every test. */
 typedef struct Ranks {
     Group *world;
+    Group *host; /* the same ranks over host memory */
     Device *device;
     Stream *stream;
 } Ranks;
@@ -38,6 +39,7 @@ static inline int ranks_setup(void **state) {
     if (ranks_over("nccl")) *test_gpu() = share.index;
     test_device_new(&ranks.device, 1);
     ranks.world = world;
+    assert_ok(group_split(world, 0, world->rank, GROUP_TENSORS, &ranks.host));
     if (ranks_over("nccl"))
         assert_ok(group_over_gpus(&ranks.world, world, ranks.device, &share, note));
     else if (ranks_over("staged"))
@@ -50,6 +52,7 @@ static inline int ranks_setup(void **state) {
 static inline int ranks_teardown(void **state) {
     Ranks *ranks = *state;
     stream_free(ranks->stream);
+    group_free(ranks->host);
     group_free(ranks->world);
     test_device_free(ranks->device);
     return 0;

@@ -1,10 +1,11 @@
-/* Ranks that are stopped, paused, killed or disconnected in the middle of a run of two ranks: the run ends,
- * and says which rank and why. The same over MPI and, with WEFT_TEST_DEVICE=cuda, over NCCL in several
+/* Ranks that are stopped, paused, killed, disconnected or fail in the middle of a run of two ranks: the run
+ * ends, and says which rank and why. The same over MPI and, with WEFT_TEST_DEVICE=cuda, over NCCL in several
  * layouts. */
 #include "launched.h"
 
 #include <dirent.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
@@ -82,6 +83,45 @@ static void killed_rank_ends_all(void **state) {
     }
 }
 
+/* A rank that fails alone ends all, and all know its error. */
+static void failed_rank_ends_all(void **state) {
+    (void)state;
+    if (!mpi_built()) skip();
+    static const struct rlimit small = {1000, 1000};
+    for (int i = 0; i < layout_count(); i++) {
+        Launch launch;
+        char out[128];
+        snprintf(out, sizeof out, "failed-%d %s --save-every 20", i, layouts[i]);
+        launch_open(&launch, out);
+        assert_int_equal(prlimit(launch.rank[1], RLIMIT_FSIZE, &small, NULL), 0);
+        assert_int_equal(terminal_close(&launch.terminal), 1);
+        assert_contains(launch.terminal.seen, "error: rank ");
+        assert_contains(launch.terminal.seen, "rank 1 on ");
+        assert_contains(launch.terminal.seen, "cannot write: File too large");
+        assert_gone(&launch);
+    }
+}
+
+/* Ctrl-C and SIGTERM in the middle of a step, over NCCL; test_stop.c has the same over MPI. */
+static void stopped_run_saves(void **state) {
+    (void)state;
+    if (!mpi_built() || !test_on_cuda()) skip();
+    for (int i = 0; i < 2 * layout_count(); i++) {
+        Launch launch;
+        char saved[64];
+        open_layout(&launch, i % 2 ? "terminated" : "interrupted", i / 2);
+        if (i % 2)
+            kill(launch.terminal.child, SIGTERM);
+        else
+            type(&launch.terminal, "\003");
+        assert_int_equal(terminal_close(&launch.terminal), SAVED);
+        assert_contains(launch.terminal.seen, "weft: stopped after step ");
+        snprintf(saved, sizeof saved, "%s-%d/latest", i % 2 ? "terminated" : "interrupted", i / 2);
+        assert_true(path_exists(at(saved)));
+        assert_gone(&launch);
+    }
+}
+
 /* ---- connections ---- */
 
 typedef struct Sockets {
@@ -149,10 +189,9 @@ static void broken_connection_is_reported(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stopped_rank_is_named),
-        cmocka_unit_test(paused_rank_continues),
-        cmocka_unit_test(killed_rank_ends_all),
-        cmocka_unit_test(broken_connection_is_reported),
+        cmocka_unit_test(stopped_rank_is_named), cmocka_unit_test(paused_rank_continues),
+        cmocka_unit_test(killed_rank_ends_all),  cmocka_unit_test(failed_rank_ends_all),
+        cmocka_unit_test(stopped_run_saves),     cmocka_unit_test(broken_connection_is_reported),
     };
     if (getenv("WEFT_TEST_FILTER")) cmocka_set_test_filter(getenv("WEFT_TEST_FILTER"));
     return cmocka_run_group_tests(tests, setup, corpus_teardown);

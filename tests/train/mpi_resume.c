@@ -351,11 +351,9 @@ static void load_from_root(Run *run, const RootDisk *disk, const char *dir) {
  * and in the background, and any layout loads it. */
 static void test_gathered(void **state) {
     Group *world = ((Ranks *)*state)->world;
-    CLEANUP(group_freep) Group *files = NULL;
     CLEANUP(root_disk_freep) RootDisk *disk = NULL;
     Layout layout[LAYOUTS + 1];
-    assert_ok(group_split(world, 0, world->rank, GROUP_TENSORS, &files));
-    assert_ok(root_disk_new(&disk, files, ((Ranks *)*state)->device));
+    assert_ok(root_disk_new(&disk, ((Ranks *)*state)->host, ((Ranks *)*state)->device));
     int count = make_layouts(world->size, layout);
     if (count % 2 == 0) count--; /* so that the next one is among those tested */
     layout[count++] = (Layout){.mesh = {.dp = world->size, .tp = 1, .pp = 1},
@@ -387,11 +385,9 @@ static void test_gathered(void **state) {
  * next save succeeds. */
 static void test_gathered_fails(void **state) {
     Group *world = ((Ranks *)*state)->world;
-    CLEANUP(group_freep) Group *files = NULL;
     CLEANUP(root_disk_freep) RootDisk *disk = NULL;
     Layout layout = {.mesh = {.dp = world->size, .tp = 1, .pp = 1}, .zero = 2, .chunks = 1, .micro_batch = 1};
-    assert_ok(group_split(world, 0, world->rank, GROUP_TENSORS, &files));
-    assert_ok(root_disk_new(&disk, files, ((Ranks *)*state)->device));
+    assert_ok(root_disk_new(&disk, ((Ranks *)*state)->host, ((Ranks *)*state)->device));
     CLEANUP(run_done) Run run = run_new(world, JOB_BERT, &layout);
     CLEANUP(background_freep) Background *background = background_of(&run, disk);
     const char *dir = root_path(world, "failing", 0);
