@@ -2,7 +2,6 @@
  * several; others, such as BERT's output heads, are left out, since llama.cpp does not have them. */
 #include "checkpoint/gguf.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <string.h>
 
@@ -45,29 +44,6 @@ static int64_t item_count(const Item *item) {
 
 /* ---- what the file contains ---- */
 
-/* Renames a parameter by a rule; false if the rule is for another one. */
-static bool rename_param(const GgufRule *rule, const char *name, char ret_name[NAME]) {
-    const char *number = name, *pattern = rule->ours;
-    int digits = 0;
-    for (; *pattern; pattern++) {
-        if (*pattern != '*') {
-            if (*name++ != *pattern) return false;
-            continue;
-        }
-        number = name;
-        while (isdigit((unsigned char)*name)) name++;
-        digits = (int)(name - number);
-    }
-    if (*name && strcmp(name, ".weight") && strcmp(name, ".bias")) return false;
-    const char *star = strchr(rule->theirs, '*');
-    if (star)
-        snprintf(ret_name, NAME, "%.*s%.*s%s%s", (int)(star - rule->theirs), rule->theirs, digits, number,
-                 star + 1, name);
-    else
-        snprintf(ret_name, NAME, "%s%s", rule->theirs, name);
-    return true;
-}
-
 static GgufType item_type(const GgufRule *rule, const Item *item, GgufType wanted) {
     if (rule->plain || !item->rows || wanted == GGUF_F32) return GGUF_F32;
     bool vocabulary = !strcmp(rule->ours, "embed.token") || !strcmp(rule->ours, "head.output");
@@ -80,7 +56,9 @@ static Status add_param(Manifest *manifest, const ModelConfig *config, const Par
                         GgufType type) {
     for (const GgufRule *rule = config->family->gguf_names; rule->ours; rule++) {
         Item item = {.ref = ref};
-        if (!rename_param(rule, desc->name, item.name)) continue;
+        bool applies = false;
+        TRY(hf_rename(rule->ours, rule->theirs, desc->name, 0, item.name, &applies));
+        if (!applies) continue;
         int skip = rule->part == PART_WHOLE ? 0 : 1;
         bool vector = desc->ndim == skip + 1 || !strcmp(strrchr(desc->name, '.'), ".bias");
         item.cols = vector ? 1 : desc->dim[desc->ndim - 1];

@@ -178,15 +178,16 @@ static Status load_param(Loader *loader, const ParamDesc *desc, const ParamRef *
     if (loader->model->config.sparse) TRY(sparse_find(loader->files, desc, &sparse));
     if (sparse.mask) return load_sparse(loader, desc, &sparse, ref);
     if (desc->int8) return check_int8(loader, desc);
-    HfTensor wanted[HF_PARTS];
-    const SafeTensor *tensor[HF_PARTS];
-    int count = 0, found = 0;
-    TRY(hf_tensors(loader->model->config.family, desc, wanted, &count));
+    CLEANUP(hf_tensors_done) HfTensorList wanted = {0};
+    CLEANUP(mem_freep) const SafeTensor **tensor = NULL;
+    TRY(hf_tensors(loader->model->config.family, desc, &wanted));
+    TRY(mem_new(wanted.count, sizeof *tensor, &tensor));
+    int count = (int)wanted.count, found = 0;
     for (int i = 0; i < count; i++) {
         HfEntry *entry = NULL;
-        TRY(find_tensor(loader, desc, &wanted[i], &entry));
+        TRY(find_tensor(loader, desc, &wanted.tensor[i], &entry));
         if (!entry) continue;
-        TRY(check_tensor(loader, desc, &wanted[i], entry));
+        TRY(check_tensor(loader, desc, &wanted.tensor[i], entry));
         tensor[found++] = entry->tensor;
     }
     LoadReport *report = &loader->report;
@@ -194,7 +195,8 @@ static Status load_param(Loader *loader, const ParamDesc *desc, const ParamRef *
         return ref ? OK
                    : add_name(&report->missing, &report->missing_count, &report->missing_capacity,
                               desc->name);
-    return ref ? store_read_slot(loader->store, *ref, wanted, tensor, count, loader->disk, loader->stream)
+    return ref ? store_read_slot(loader->store, *ref, wanted.tensor, tensor, count, loader->disk,
+                                 loader->stream)
                : OK;
 }
 

@@ -4,26 +4,51 @@
 #include <ctype.h>
 #include <string.h>
 
-/* Matches a prefix of the name; returns the rest of the name and the digits matched by '*', or NULL. */
-static const char *match(const char *pattern, const char *name, const char **ret_number, int *ret_digits) {
+#include "base/memory.h"
+
+/* Matches a prefix of the name; returns the rest of the name, or NULL. The digits that '*' number `at`
+ * matches, counted from 0, are *ret_number; without so many, NULL. */
+static const char *match(const char *pattern, const char *name, int at, const char **ret_number,
+                         int *ret_digits) {
+    *ret_number = NULL;
     for (; *pattern; pattern++) {
         if (*pattern != '*') {
             if (*name++ != *pattern) return NULL;
             continue;
         }
-        *ret_number = name;
+        const char *number = name;
         while (isdigit((unsigned char)*name)) name++;
-        *ret_digits = (int)(name - *ret_number);
-        if (*ret_digits == 0) return NULL;
+        if (name == number) return NULL;
+        if (at-- == 0) *ret_number = number, *ret_digits = (int)(name - number);
     }
     return name;
+}
+
+Status hf_rename(const char *ours, const char *theirs, const char *name, int64_t part, char ret_name[HF_NAME],
+                 bool *ret_applies) {
+    const char *number;
+    int digits = 0, used = 0;
+    const char *rest = match(ours, name, 0, &number, &digits);
+    *ret_applies = rest && (!*rest || !strcmp(rest, ".weight") || !strcmp(rest, ".bias"));
+    if (!*ret_applies) return OK;
+    for (int star = 0; *theirs && used < HF_NAME; theirs++) {
+        size_t room = (size_t)(HF_NAME - used);
+        if (*theirs != '*') {
+            used += snprintf(ret_name + used, room, "%c", *theirs);
+            continue;
+        }
+        match(ours, name, star++, &number, &digits);
+        used += number ? snprintf(ret_name + used, room, "%.*s", digits, number)
+                       : snprintf(ret_name + used, room, "%lld", (long long)part);
+    }
+    if (used < HF_NAME) used += snprintf(ret_name + used, (size_t)(HF_NAME - used), "%s", rest);
+    return used < HF_NAME ? OK : FAILED("internal: the name of parameter '%s' in files is too long", name);
 }
 
 static void fill_shape(HfTensor *tensor, const ParamDesc *desc, int part) {
     int skip = part == PART_WHOLE ? 0 : 1;
     tensor->ndim = 0;
-    for (int i = skip; i < desc->ndim && tensor->ndim < HF_DIMS; i++)
-        tensor->dim[tensor->ndim++] = desc->dim[i];
+    for (int i = skip; i < desc->ndim; i++) tensor->dim[tensor->ndim++] = desc->dim[i];
     if (part == PART_FUSED) tensor->dim[0] *= desc->dim[0];
     if (!tensor->transposed) return;
     int64_t rows = tensor->dim[0];
@@ -31,31 +56,40 @@ static void fill_shape(HfTensor *tensor, const ParamDesc *desc, int part) {
     tensor->dim[1] = rows;
 }
 
-static bool apply(const HfRule *rule, const ParamDesc *desc, HfTensor *ret_tensor) {
-    const char *number = "";
-    int digits = 0;
-    const char *rest = match(rule->ours, desc->name, &number, &digits);
-    if (!rest || (*rest && strcmp(rest, ".weight") && strcmp(rest, ".bias"))) return false;
-    *ret_tensor = (HfTensor){.body = rule->body, .part = rule->part < 0 ? -1 : rule->part};
-    ret_tensor->transposed = rule->transposed && !strcmp(rest, ".weight");
-    const char *star = strchr(rule->theirs, '*');
-    if (star)
-        snprintf(ret_tensor->name, HF_NAME, "%.*s%.*s%s%s", (int)(star - rule->theirs), rule->theirs, digits,
-                 number, star + 1, rest);
-    else
-        snprintf(ret_tensor->name, HF_NAME, "%s%s", rule->theirs, rest);
-    fill_shape(ret_tensor, desc, rule->part);
-    return true;
+/* Adds the tensors of a rule, if it is for this parameter. */
+static Status apply(const HfRule *rule, const ParamDesc *desc, HfTensorList *list) {
+    int64_t each = rule->part == PART_EACH ? desc->dim[0] : 1;
+    for (int64_t i = 0; i < each; i++) {
+        HfTensor tensor = {.body = rule->body, .part = rule->part == PART_EACH ? (int)i : rule->part};
+        bool applies = false;
+        TRY(hf_rename(rule->ours, rule->theirs, desc->name, i, tensor.name, &applies));
+        if (!applies) return OK;
+        const char *end = strrchr(desc->name, '.');
+        tensor.transposed = rule->transposed && end && !strcmp(end, ".weight");
+        fill_shape(&tensor, desc, tensor.part);
+        if (tensor.part < 0) tensor.part = -1;
+        TRY(mem_grow(&list->tensor, &list->capacity, list->count + 1, sizeof *list->tensor));
+        list->tensor[list->count++] = tensor;
+    }
+    return OK;
 }
 
-Status hf_tensors(const Family *family, const ParamDesc *desc, HfTensor ret_tensor[HF_PARTS],
-                  int *ret_count) {
-    int count = 0;
-    for (const HfRule *rule = family->names; rule->ours; rule++)
-        if (count < HF_PARTS && apply(rule, desc, &ret_tensor[count])) count++;
-    if (count == 0) return FAILED("internal: no checkpoint name for parameter '%s'", desc->name);
-    *ret_count = count;
-    return OK;
+Status hf_tensors(const Family *family, const ParamDesc *desc, HfTensorList *ret_list) {
+    HfTensorList list = {0};
+    Status status = OK;
+    for (const HfRule *rule = family->names; !status && rule->ours; rule++) status = apply(rule, desc, &list);
+    if (!status && !list.count)
+        status = FAILED("internal: no checkpoint name for parameter '%s'", desc->name);
+    if (status)
+        hf_tensors_done(&list);
+    else
+        *ret_list = list;
+    return status;
+}
+
+void hf_tensors_done(HfTensorList *list) {
+    free(list->tensor);
+    *list = (HfTensorList){0};
 }
 
 int64_t hf_tensor_count(const HfTensor *tensor) {
@@ -70,7 +104,7 @@ bool hf_is_buffer(const Family *family, const char *name) {
     const char *number;
     int digits;
     for (const char *const *pattern = family->buffers; *pattern; pattern++) {
-        const char *rest = match(*pattern, name, &number, &digits);
+        const char *rest = match(*pattern, name, 0, &number, &digits);
         if (rest && !*rest) return true;
     }
     return false;

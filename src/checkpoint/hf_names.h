@@ -5,7 +5,7 @@
 #include "model/family.h"
 #include "param/param.h"
 
-enum { HF_NAME = 128, HF_PARTS = 3, HF_DIMS = PARAM_DIMS };
+enum { HF_NAME = 128, HF_DIMS = PARAM_DIMS };
 
 /* One tensor of a checkpoint file and the part of a parameter that it contains. */
 typedef struct HfTensor {
@@ -17,9 +17,18 @@ typedef struct HfTensor {
     int64_t dim[HF_DIMS]; /* shape in the file */
 } HfTensor;
 
+typedef struct HfTensorList {
+    HfTensor *tensor;
+    size_t count, capacity;
+} HfTensorList;
+
 /* The tensors that make up a parameter: one, or for example q, k and v. */
-MUST_USE Status hf_tensors(const Family *family, const ParamDesc *desc, HfTensor ret_tensor[HF_PARTS],
-                           int *ret_count);
+MUST_USE Status hf_tensors(const Family *family, const ParamDesc *desc, HfTensorList *ret_list);
+void hf_tensors_done(HfTensorList *list);
+/* Renames a parameter by a rule's patterns (model/family.h); `part` is the index of PART_EACH. *ret_applies
+ * is false if the rule is for another parameter. */
+MUST_USE Status hf_rename(const char *ours, const char *theirs, const char *name, int64_t part,
+                          char ret_name[HF_NAME], bool *ret_applies);
 /* Number of elements. */
 int64_t hf_tensor_count(const HfTensor *tensor);
 /* Whether a tensor is a buffer rather than a parameter: masks and position ids that older versions stored. */

@@ -45,14 +45,13 @@ static Status add_item(HfManifest *manifest, const ModelConfig *config, const Hf
 
 static Status add_param(HfManifest *manifest, const ModelConfig *config, const ParamDesc *desc, ParamRef ref,
                         DType dtype) {
-    HfTensor tensor[HF_PARTS];
-    int count;
-    TRY(hf_tensors(config->family, desc, tensor, &count));
-    for (int i = 0; i < count; i++) TRY(add_item(manifest, config, &tensor[i], ref, dtype));
+    CLEANUP(hf_tensors_done) HfTensorList list = {0};
+    TRY(hf_tensors(config->family, desc, &list));
+    for (size_t i = 0; i < list.count; i++) TRY(add_item(manifest, config, &list.tensor[i], ref, dtype));
     const char *const *bias = config->family->output_bias;
-    if (config->tied || !bias[0] || strcmp(tensor[0].name, bias[0])) return OK;
-    snprintf(tensor[0].name, HF_NAME, "%s", bias[1]);
-    return add_item(manifest, config, &tensor[0], ref, dtype);
+    if (config->tied || !bias[0] || strcmp(list.tensor[0].name, bias[0])) return OK;
+    snprintf(list.tensor[0].name, HF_NAME, "%s", bias[1]);
+    return add_item(manifest, config, &list.tensor[0], ref, dtype);
 }
 
 static void assign_files(HfManifest *manifest, const SaveOptions *options) {

@@ -98,18 +98,18 @@ static Status count_zeros(const SafeTensor *tensor, int64_t count, int64_t *zero
 static Status add_zeros(const Model *model, const Block *block, HfFiles *files, int64_t *zeros,
                         int64_t *total) {
     for (size_t i = 0; i < block->params.count; i++) {
-        HfTensor part[HF_PARTS];
-        int parts = 0;
+        CLEANUP(hf_tensors_done) HfTensorList part = {0};
         if (!block->params.desc[i].decay) continue;
-        TRY(hf_tensors(model->config.family, &block->params.desc[i], part, &parts));
-        for (int k = 0; k < parts; k++) {
+        TRY(hf_tensors(model->config.family, &block->params.desc[i], &part));
+        for (size_t k = 0; k < part.count; k++) {
             char name[2 * HF_NAME];
-            snprintf(name, sizeof name, "%s%.*s", model->config.family->prefix, HF_NAME - 1, part[k].name);
+            snprintf(name, sizeof name, "%s%.*s", model->config.family->prefix, HF_NAME - 1,
+                     part.tensor[k].name);
             const HfEntry *entry = hf_files_find(files, name);
-            if (!entry) entry = hf_files_find(files, part[k].name);
+            if (!entry) entry = hf_files_find(files, part.tensor[k].name);
             if (!entry) continue;
-            TRY(count_zeros(entry->tensor, hf_tensor_count(&part[k]), zeros));
-            *total += hf_tensor_count(&part[k]);
+            TRY(count_zeros(entry->tensor, hf_tensor_count(&part.tensor[k]), zeros));
+            *total += hf_tensor_count(&part.tensor[k]);
         }
     }
     return OK;

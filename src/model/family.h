@@ -17,12 +17,13 @@ typedef struct Architecture {
 } Architecture;
 
 /* Which part of a parameter a tensor in a file contains: all of it, all of it with the first two dims merged,
- * or an index of the first dim. */
-enum { PART_WHOLE = -1, PART_FUSED = -2 };
+ * or an index of the first dim. With PART_EACH, the file has a tensor for each of these. */
+enum { PART_WHOLE = -1, PART_FUSED = -2, PART_EACH = -3 };
 
-/* Maps a parameter to a tensor of a Hugging Face checkpoint. '*' stands for the layer number. A rule covers
- * the parameter of exactly that name, or a pair with ".weight" and ".bias" appended on both sides. Several
- * rules may name the same parameter, one per part. */
+/* Maps a parameter to a tensor of a Hugging Face checkpoint. Each '*' stands for a number, such as the
+ * layer's; with PART_EACH, `theirs` has one more, the index. A rule covers the parameter of exactly that
+ * name, or a pair with ".weight" and ".bias" appended on both sides. Several rules may name the same
+ * parameter, one per part. */
 typedef struct HfRule {
     const char *ours, *theirs;
     int part;

@@ -28,6 +28,16 @@ static bool find_param(const Model *model, const char *name, ParamRef *ret_ref) 
     return false;
 }
 
+static Status list_units(Block *block) {
+    TRY(mem_new(block->params.count, sizeof *block->unit, &block->unit));
+    for (size_t j = 0; j < block->params.count; j++) {
+        int k = 0;
+        while (k < block->units && block->unit[k] != block->ref[j].unit) k++;
+        if (k == block->units) block->unit[block->units++] = block->ref[j].unit;
+    }
+    return OK;
+}
+
 /* Groups parameters into units: one per block, and one for each vocabulary matrix. */
 static Status make_units(Model *model) {
     int matrices = 0;
@@ -46,6 +56,7 @@ static Status make_units(Model *model) {
             int own = param_is_vocab_matrix(desc) && !desc->tied ? model->units++ : i;
             if (!desc->tied) TRY(add_to_unit(model, own, desc, &block->ref[j]));
         }
+        TRY(list_units(block));
     }
     return OK;
 }
@@ -115,6 +126,7 @@ void model_free(Model *model) {
     for (int i = 0; i < model->count; i++) {
         param_list_done(&model->block[i].params);
         free(model->block[i].ref);
+        free(model->block[i].unit);
         free(model->block[i].int8);
     }
     for (size_t i = 0; i < model->sparse_count; i++) dev_free(&model->sparse[i]);
@@ -299,10 +311,8 @@ Status store_new_borrowed(Store **ret_store, const Model *model, UnitSpec spec, 
 }
 
 static bool block_is_whole(const Store *store, const Block *block) {
-    for (size_t i = 0; i < block->params.count; i++) {
-        int at = block->ref[i].unit;
-        if (store->count[at] != store->unit[at].numel) return false;
-    }
+    for (int i = 0; i < block->units; i++)
+        if (store->count[block->unit[i]] != store->unit[block->unit[i]].numel) return false;
     return true;
 }
 

@@ -186,7 +186,9 @@ struct Block {
     ParamList params;
     int slot[BLOCK_SLOTS]; /* by ParamDesc.id: index in params, or -1 */
     ParamRef *ref;         /* one per parameter */
-    Tensor *int8;          /* one per parameter: packed weights, or absent */
+    int *unit;             /* the distinct units of these */
+    int units;
+    Tensor *int8; /* one per parameter: packed weights, or absent */
 };
 
 /* Parameters are grouped into units. Unit i < count holds the parameters of block i except vocabulary

@@ -5,6 +5,7 @@
 #include "base/rng.h"
 
 Status param_add(ParamList *list, ParamDesc desc) {
+    if (desc.ndim > PARAM_DIMS) return FAILED("internal: %s has more than %d dims", desc.name, PARAM_DIMS);
     TRY(mem_grow(&list->desc, &list->capacity, list->count + 1, sizeof *list->desc));
     list->desc[list->count++] = desc;
     return OK;

@@ -36,33 +36,21 @@ Pass runner_pass(Runner *runner, const Round *round, const MicroBuffers *buffer_
 
 /* ---- a block's units ---- */
 
-/* The distinct units that a block uses; returns their number. */
-enum { BLOCK_UNITS = 4 };
-static int units_of(const Block *block, int units[BLOCK_UNITS]) {
-    int count = 0;
-    for (size_t i = 0; i < block->params.count; i++) {
-        int unit = block->ref[i].unit, k = 0;
-        while (k < count && units[k] != unit) k++;
-        if (k == count && count < BLOCK_UNITS) units[count++] = unit;
-    }
-    return count;
-}
-
 /* The block's vocabulary matrix if it is gathered in pieces, else -1. */
 static int unit_in_pieces(const Runner *runner, int at) {
-    int units[BLOCK_UNITS], count = units_of(&runner->model->block[at], units);
-    for (int i = 0; i < count; i++)
-        if (shard_pieces(runner->shards, units[i])) return units[i];
+    const Block *block = &runner->model->block[at];
+    for (int i = 0; i < block->units; i++)
+        if (shard_pieces(runner->shards, block->unit[i])) return block->unit[i];
     return -1;
 }
 
 /* Units that stay until backward soon fill the memory reserved for gathering, so prefetching may allocate:
  * the unit would be allocated one block later anyway. */
 static Status fetch(Runner *runner, int at) {
-    int units[BLOCK_UNITS], count = units_of(&runner->model->block[at], units);
-    for (int i = 0; i < count; i++)
-        if (!shard_pieces(runner->shards, units[i]))
-            TRY(shard_fetch(runner->shards, units[i], runner->spec.keep_params));
+    const Block *block = &runner->model->block[at];
+    for (int i = 0; i < block->units; i++)
+        if (!shard_pieces(runner->shards, block->unit[i]))
+            TRY(shard_fetch(runner->shards, block->unit[i], runner->spec.keep_params));
     return OK;
 }
 
@@ -123,12 +111,12 @@ Status runner_gather_pieces(Runner *runner, Pass *pass, int at, Buffer *ret_whol
 
 Status runner_enter(Runner *runner, Pass *pass, int at, bool params, bool grads) {
     const Block *block = &runner->model->block[at];
-    int units[BLOCK_UNITS], count = units_of(block, units), divided = unit_in_pieces(runner, at);
+    int divided = unit_in_pieces(runner, at);
     runner->vocab.unit = divided;
     runner->vocab.access = (VocabPieces){open_piece, close_piece, open_piece_grad, done_piece_grad, runner};
     pass->pieces = divided < 0 ? NULL : &runner->vocab.access;
-    for (int i = 0; i < count; i++) {
-        int unit = units[i];
+    for (int i = 0; i < block->units; i++) {
+        int unit = block->unit[i];
         if (unit == divided) continue;
         TRY(overlap_enter(runner, unit, grads));
         if (at == 0 && runner->rows.ready && unit == runner->rows.unit)
@@ -153,16 +141,16 @@ Status runner_enter(Runner *runner, Pass *pass, int at, bool params, bool grads)
 }
 
 void runner_leave(Runner *runner, int at) {
-    int units[BLOCK_UNITS], count = units_of(&runner->model->block[at], units);
-    for (int i = 0; i < count; i++) shard_release(runner->shards, units[i]);
+    const Block *block = &runner->model->block[at];
+    for (int i = 0; i < block->units; i++) shard_release(runner->shards, block->unit[i]);
 }
 
 /* Call when a block has added its contribution for a micro-batch to its units' gradients. */
 static Status grads_added(Runner *runner, const Round *round, int at) {
-    int units[BLOCK_UNITS], count = units_of(&runner->model->block[at], units);
-    for (int i = 0; i < count; i++) {
-        if (shard_pieces(runner->shards, units[i])) continue;
-        int unit = units[i], adds = ++runner->unit_adds[unit], users = runner->unit_users[unit];
+    const Block *block = &runner->model->block[at];
+    for (int i = 0; i < block->units; i++) {
+        if (shard_pieces(runner->shards, block->unit[i])) continue;
+        int unit = block->unit[i], adds = ++runner->unit_adds[unit], users = runner->unit_users[unit];
         shard_written(runner->shards, unit);
         bool last = adds == users * round->count;
         if (adds % users == 0) TRY(shard_grad_done(runner->shards, unit, last));
@@ -173,8 +161,8 @@ static Status grads_added(Runner *runner, const Round *round, int at) {
 
 /* Call when the first half of a split backward has added its contributions to the units' gradients. */
 static Status rows_added(Runner *runner, int at) {
-    int units[BLOCK_UNITS], count = units_of(&runner->model->block[at], units);
-    for (int i = 0; i < count; i++) TRY(shard_rows_done(runner->shards, units[i]));
+    const Block *block = &runner->model->block[at];
+    for (int i = 0; i < block->units; i++) TRY(shard_rows_done(runner->shards, block->unit[i]));
     return OK;
 }
 

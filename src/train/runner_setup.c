@@ -15,19 +15,14 @@ static void find_unit_uses(Runner *runner, UnitUse *use) {
     for (int c = 0; c < runner->chunks; c++)
         for (int at = runner->chunk[c].first; at < runner->chunk[c].first + runner->chunk[c].count; at++) {
             const Block *block = &model->block[at];
-            for (size_t i = 0; i < block->params.count; i++) {
-                int unit = block->ref[i].unit;
+            for (int i = 0; i < block->units; i++) {
+                int unit = block->unit[i];
                 bool shared = model->unit[unit].desc[0].shared;
                 if (!use[unit].held || at < use[unit].block) use[unit].block = at;
                 use[unit].held = true;
                 use[unit].twin = shared && piped;
                 use[unit].counted = use[unit].counted || !shared || !piped || at == 0;
-            }
-            for (size_t i = 0; i < block->params.count; i++) {
-                int unit = block->ref[i].unit;
-                size_t k = 0;
-                while (k < i && block->ref[k].unit != unit) k++;
-                if (k == i) runner->unit_users[unit]++;
+                runner->unit_users[unit]++;
             }
         }
 }

@@ -2,6 +2,8 @@
  * for files that do not match the model. */
 #include "fixture.h"
 
+#include "checkpoint/hf_names.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -459,6 +461,37 @@ static void the_reference_model_loads(void **state) {
     load_whole(fixture, dir, store);
 }
 
+/* Any number of numbers in a name, and of tensors in a parameter. */
+static void names_have_any_numbers_and_parts(void **state) {
+    (void)state;
+    static const HfRule rules[] = {
+        {"layer.*.experts.up", "layers.*.moe.experts.*.w1", PART_EACH, true, false},
+        {"layer.*.group.*.norm", "layers.*.groups.*.norm", PART_WHOLE, true, false},
+        {0},
+    };
+    const Family family = {.names = rules};
+    ParamDesc experts = {.name = "layer.12.experts.up.weight", .ndim = 3, .dim = {5, 7, 3}, .split = -1};
+    ParamDesc norm = {.name = "layer.3.group.41.norm.bias", .ndim = 1, .dim = {6}, .split = -1};
+    ParamDesc other = {.name = "layer.3.group.norm.bias", .ndim = 1, .dim = {6}, .split = -1};
+    ParamDesc long_name = {.name = "layer.3.experts.up.weight", .ndim = 1, .dim = {6}, .split = -1};
+    CLEANUP(hf_tensors_done) HfTensorList list = {0}, single = {0}, none = {0};
+    assert_ok(hf_tensors(&family, &experts, &list));
+    assert_int_equal(list.count, 5);
+    assert_string_equal(list.tensor[4].name, "layers.12.moe.experts.4.w1.weight");
+    assert_int_equal(list.tensor[4].part, 4);
+    assert_int_equal(list.tensor[4].ndim, 2);
+    assert_int_equal(hf_tensor_count(&list.tensor[4]), 7 * 3);
+    assert_ok(hf_tensors(&family, &norm, &single));
+    assert_int_equal(single.count, 1);
+    assert_string_equal(single.tensor[0].name, "layers.3.groups.41.norm.bias");
+    assert_fails(hf_tensors(&family, &other, &none), 1, "no checkpoint name");
+    char text[2 * HF_NAME];
+    memset(text, 'a', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    const HfRule long_rules[] = {{"layer.*.experts.up", text, PART_WHOLE, true, false}, {0}};
+    assert_fails(hf_tensors(&(Family){.names = long_rules}, &long_name, &none), 1, "too long");
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 int main(void) {
@@ -475,6 +508,7 @@ int main(void) {
         TEST(nothing_is_overwritten),
         TEST(full_disk),
         TEST(assets_are_copied),
+        TEST(names_have_any_numbers_and_parts),
         TEST(golden_models_load),
         TEST(the_reference_model_loads),
     };
