@@ -1,5 +1,5 @@
-# Selects the GEMMs of the cpu kernels: weft's own, which were faster in most measurements (docs/performance.md), or
-# those of BLIS or OpenBLAS, preferably their OpenMP builds.
+# Selects the GEMMs of the cpu kernels: weft's own, which were faster in most measurements, or those of
+# BLIS or OpenBLAS, preferably their OpenMP builds.
 set(WEFT_BLAS none CACHE STRING "BLAS library: none (weft's own GEMMs), blis or openblas")
 set_property(CACHE WEFT_BLAS PROPERTY STRINGS none blis openblas)
 
