@@ -2,7 +2,9 @@
  * It owns the rank's memory (parameters, gradients, optimizer state, activations, workspace)
  * and executes the pipeline schedule over the blocks of its stage.
  *
- *   runner.c          setup, steps, losses, evaluation
+ *   runner.c          a step: counts and losses over all ranks, gradients, norms, update
+ *   runner_setup.c    a rank's state and memory
+ *   runner_eval.c     losses, hidden states and logits without training
  *   runner_memory.c   assignment of blocks to stages; buffers of micro-batches in flight and of messages
  *   runner_actions.c  the actions of a schedule
  *   runner_overlap.c  what runs beside forward and backward
