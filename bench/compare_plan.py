@@ -3,8 +3,8 @@
 
     python bench/compare_plan.py [--weft build/release/weft] [--clusters DIR] [--refit]
 
-The measurements are those of docs/performance.md (weft on an H200, bf16 and fp8, with and without dropout; the page says
-which are older) and of a study (Megatron on two V100 systems; batch is per replica). --clusters DIR reads the cluster
+The measurements are of weft on an H200 (bf16 and fp8, with and without dropout; most are in docs/performance.md) and of a
+study (Megatron on two V100 systems; batch is per replica). --clusters DIR reads the cluster
 files from DIR instead of using the built-in ones.
 
 --refit fits the figures in FITTED to the study's times, starting from the cluster files in the source tree, and prints
