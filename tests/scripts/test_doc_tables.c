@@ -73,6 +73,15 @@ static void test_follows_links(void **state) {
     assert_said(tree, 1, "docs/b.md:3: c.md: no such file");
 }
 
+static void test_limits_words(void **state) {
+    Shell *tree = *state;
+    write_tree(tree);
+    shell_run(tree, TABLES ". && mkdir docs && yes word | head -n 29900 >docs/a.md && " TABLES "--check .");
+    assert_string_equal(tree->said, "");
+    shell_run(tree, "yes word | head -n 99 >docs/b.md; " TABLES "--check .");
+    assert_said(tree, 1, "README, ARCHITECTURE, CONTRIBUTING and docs have 30");
+}
+
 static void test_names_what_is_unknown(void **state) {
     Shell *tree = *state;
     shell_run(tree, TABLES "--check .");
@@ -84,8 +93,12 @@ static void test_names_what_is_unknown(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {IN_SHELL(test_documentation_is_up_to_date),
-                                       IN_SHELL(test_writes_tables), IN_SHELL(test_follows_links),
-                                       IN_SHELL(test_names_what_is_unknown)};
+    const struct CMUnitTest tests[] = {
+        IN_SHELL(test_documentation_is_up_to_date),
+        IN_SHELL(test_writes_tables),
+        IN_SHELL(test_follows_links),
+        IN_SHELL(test_limits_words),
+        IN_SHELL(test_names_what_is_unknown),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
