@@ -22,8 +22,8 @@ static Status check_score(const Invocation *call, const PruneArgs *args) {
         return USAGE("%s gradient requires --data FILE, to compute gradients on",
                      invocation_label(call, "score", label));
     if (args->prune.also && !strcmp(args->prune.also, args->prune.kind))
-        return USAGE("%s %s: expected another kind than --kind", invocation_label(call, "also", label),
-                     args->prune.also);
+        return USAGE("%s %s: --kind names it already; choose a different kind",
+                     invocation_label(call, "also", label), args->prune.also);
     if (args->prune.also && args->prune.beside)
         return USAGE("%s cannot be combined with --also; use one or the other",
                      invocation_label(call, "beside", label));

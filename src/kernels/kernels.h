@@ -210,7 +210,7 @@ typedef struct Fp8Gradient {
     Tensor sums;              /* (K) fp32, optional, only with one of them: += column sums of dx */
 } Fp8Gradient;
 
-/* Column sums that layernorm_backward takes besides: += those of dx as stored and of dres. Both are optional,
+/* Column sums that layernorm_backward also adds to: those of dx as stored, and of dres. Both are optional,
  * (C) and fp32; that of dres requires dres. */
 typedef struct NormSums {
     Tensor dx, dres;

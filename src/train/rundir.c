@@ -282,8 +282,7 @@ static bool was_moved(const RunDir *dir) {
 }
 
 static Status make_again(RunDir *dir) {
-    progress_line(dir->progress,
-                  "warning: %s was moved or deleted; it is created again, without what it contained",
+    progress_line(dir->progress, "warning: %s was moved or deleted; an empty directory takes its place",
                   dir->path);
     TRY(dir_make(dir->path));
     close(dir->lock);

@@ -449,8 +449,7 @@ static void note_residuals(const Trainer *t, int64_t saved) {
     if (saved)
         progress_line(
             t->progress,
-            "what int8 had not sent yet of the gradients of %lld replicas is dropped, since it is saved "
-            "for that number with {grad-dtype} int8 only",
+            "the checkpoint's rounding errors of {grad-dtype} int8 belong to %lld replicas and are dropped",
             (long long)saved);
 }
 

@@ -417,7 +417,7 @@ static void bad_input(void **state) {
                    "--score", "product");
     assert_refused(2, "to compute gradients on", "prune", "--model", base, "--out", out, "--amount", "0.5",
                    "--score", "gradient");
-    assert_refused(2, "another kind than --kind", "prune", "--model", base, "--out", out, "--amount", "0.5",
+    assert_refused(2, "--kind names it already", "prune", "--model", base, "--out", out, "--amount", "0.5",
                    "--also", "weights", SMALL);
     assert_refused(2, "larger amount", "prune", "--model", base, "--out", out, "--amount", "0.01", "--kind",
                    "rows");

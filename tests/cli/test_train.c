@@ -171,7 +171,7 @@ static void moved_directory(void **state) {
     assert_int_equal(waitpid(child, &code, 0), child);
     assert_int_equal(WIFEXITED(code) ? WEXITSTATUS(code) : -1, 75);
     assert_ok(file_read(err, 1 << 20, &said, NULL));
-    assert_contains(said, "-stays was moved or deleted; it is created again, without what it contained\n");
+    assert_contains(said, "-stays was moved or deleted; an empty directory takes its place\n");
     free(said);
     static const char *const files[] = {"config.json", "metrics.jsonl", "latest/config.json"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {

@@ -35,7 +35,7 @@ MUST_USE Status mlp_run_fused(const Block *block, Pass *pass, const MlpSaved *s,
                               Norm norm, Tensor res);
 /* Recomputes act from pre, unless backward restores it. */
 MUST_USE Status mlp_recompute(const Block *block, Pass *pass, const MlpSaved *s);
-/* fp8: memory for what the backward of down leaves about dpre for that of up; else absent. */
+/* fp8: memory for dpre quantized, from the backward of down to that of up; else absent. */
 Fp8Gradient mlp_gradient(const Block *block, Shape shape, Bump *scratch);
 /* dpre from dy, the gradient of y, and the dropout that is not yet applied to it. dact: workspace (B,T,F),
  * gated only; dpre may then be pre itself, and dact is act itself if it is restored. */
