@@ -212,6 +212,21 @@ static Status is_bare_tokenizer(const char *dir, bool *ret_bare) {
     return OK;
 }
 
+/* What to do with a file that cannot be described: train on it, if weft can read it. */
+static Status not_described(const char *path) {
+    static const char what[] =
+        "is not a safetensors file; 'weft info' describes runs, checkpoints, tokenizers "
+        "and prepared data";
+    CLEANUP(mem_freep) char *word = NULL;
+    DataFormat format = FORMAT_AUTO;
+    CLEANUP(status_freep) Status unreadable = data_format_find(path, NULL, &format);
+    TRY(show_word_text(path, &word));
+    if (unreadable) return USAGE("%s %s. As training data: %s", path, what, status_message(unreadable));
+    if (format != FORMAT_BYTES && format != FORMAT_TEXT)
+        return USAGE("%s %s. As training data, it has the format %s", path, what, data_format_name(format));
+    return USAGE("%s %s. To train on a text file: weft train %s", path, what, word);
+}
+
 /* Files of other kinds fail with what weft can describe instead of what is wrong with their header. */
 static Status describe_plain_file(json_t *result, const char *path) {
     static const char extension[] = ".safetensors";
@@ -221,16 +236,12 @@ static Status describe_plain_file(json_t *result, const char *path) {
     if (!status || named) return status;
     status_free(status);
     const Signature *known = NULL;
-    CLEANUP(mem_freep) char *word = NULL;
     TRY(data_signature(path, &known));
     if (known)
         return USAGE("%s is %s; 'weft info' describes runs, checkpoint directories, safetensors files, "
                      "tokenizers and prepared data",
                      path, known->name);
-    TRY(show_word_text(path, &word));
-    return USAGE("%s is not a safetensors file; 'weft info' describes runs, checkpoints, tokenizers and "
-                 "prepared data. To train on a text file: weft train %s",
-                 path, word);
+    return not_described(path);
 }
 
 static Status describe_path(json_t *result, const char *path, bool verify) {

@@ -78,6 +78,9 @@ static void refuses_other_formats(void **state) {
     assert_refused(1, "extract its text first\n", "tokenizer", "train", at("book.pdf"), "--vocab", "300",
                    "--out", at("no"), "--quiet");
     assert_refused(2, "book.pdf is a PDF document; 'weft info' describes", "info", at("book.pdf"));
+    assert_refused(2, "alpaca.json is a JSON array; convert it", "info", at("alpaca.json"));
+    put_text("dev.json", "{\"data\": [{\"paragraphs\": []}]}");
+    assert_refused(2, "prepared data. As training data, it has the format squad\n", "info", at("dev.json"));
     assert_runs(program_run("train", "--format", "bytes", "--data", at("book.pdf"), TINY, "--steps", "1",
                             "--out", at("pdf-run"), "--json"));
     Ran ran = program_run("eval", at("pdf-run"), "--format", "bytes", "--data", at("book.pdf"), "--json");
