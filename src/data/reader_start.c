@@ -45,10 +45,10 @@ Status reader_inspect(const char *path, const char *field, bool or_bytes, const 
     *ret_json = reader_is_json(path);
     if (reader_is_plain(path)) return OK;
     if (begins_as_array(path, start + skip))
-        return FAILED(
-            "%s is a JSON array; convert it to JSON lines (jq -c '.[]' %s > FILE.jsonl) and name the "
-            "text with {field}",
-            path, path);
+        return FAILED("%s is a JSON array; convert it to JSON lines (%s%s%s > FILE.jsonl) and name the text "
+                      "with {field}",
+                      path, path_is_gz(path) ? "zcat " : "jq -c '.[]' ", path,
+                      path_is_gz(path) ? " | jq -c '.[]'" : "");
     if (path_has_suffix(path, ".json") && data_looks_like_squad(start, size))
         return FAILED("%s has questions in SQuAD's format; read it with {format} squad", path);
     *ret_json = *ret_json || begins_as_json(start + skip, field ? field : "text");

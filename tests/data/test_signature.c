@@ -113,6 +113,11 @@ static void inspects_json(void **state) {
         assert_fails(data_format_find(files->list[i], NULL, &format), STATUS_FAILED, "is a JSON array");
         assert_fails(read_first(files->list[i], false), STATUS_FAILED, "is a JSON array; convert it");
     }
+    bool json;
+    assert_fails(reader_inspect("a.json", NULL, false, array, sizeof array - 1, &json), STATUS_FAILED,
+                 "(jq -c '.[]' a.json > FILE.jsonl)");
+    assert_fails(reader_inspect("a.json.gz", NULL, false, array, sizeof array - 1, &json), STATUS_FAILED,
+                 "(zcat a.json.gz | jq -c '.[]' > FILE.jsonl)");
     assert_ok(data_format_find(files->list[2], NULL, &format));
     assert_int_equal(format, FORMAT_BYTES);
     assert_ok(read_first(files->list[2], false));
