@@ -6,6 +6,7 @@
 
 #include "base/suggest.h"
 #include "data/fetch.h"
+#include "data/released.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -295,8 +296,10 @@ bool fetch_is_named(const FetchSet *set, const char *name) {
 
 Status fetch_find(const char *name, const FetchSet **ret_set) {
     Suggestion near = {.word = name};
+    char hub[RELEASED_NAME];
+    bool url = released_from_url(name, hub);
     for (size_t i = 0; i < COUNT(sets); i++) {
-        if (fetch_is_named(&sets[i], name)) {
+        if (fetch_is_named(&sets[i], url ? hub : name)) {
             *ret_set = &sets[i];
             return OK;
         }

@@ -1,6 +1,6 @@
-/* Names on the hub are OWNER/NAME and appear in the URL of a set. Of other names only letters and digits
- * count: "meta-llama/Llama-2-7b-hf" and "llama2" both mean the preset llama-2-7b, as far as sizes are
- * concerned. */
+/* Names on the hub are OWNER/NAME and appear in the URL of a set; a page's URL has its model's. Of other
+ * names only letters and digits count: "meta-llama/Llama-2-7b-hf" and "llama2" both mean the preset
+ * llama-2-7b, as far as sizes are concerned. */
 #include "data/released.h"
 
 #include <ctype.h>
@@ -24,6 +24,19 @@ static bool is_preset(const char *name) {
     for (const char *const *preset = config_presets(); *preset; preset++)
         if (!strcmp(*preset, name)) return true;
     return false;
+}
+
+bool released_from_url(const char *url, char ret_name[RELEASED_NAME]) {
+    const char *host = strstr(url, "://");
+    if (!host || !isalpha((unsigned char)*url)) return false;
+    const char *path = host + 3 + strcspn(host + 3, "/?#");
+    path += strspn(path, "/");
+    size_t owner = strcspn(path, "/?#"), end = owner;
+    if (path[owner] == '/') end = owner + 1 + strcspn(path + owner + 1, "/?#");
+    if (end == owner + 1) end = owner; /* ends with a slash */
+    if (!owner || end >= RELEASED_NAME) return false;
+    snprintf(ret_name, RELEASED_NAME, "%.*s", (int)end, path);
+    return true;
 }
 
 const FetchSet *released_set(const char *name) {
@@ -74,7 +87,10 @@ static bool is_hub_name(const char *name) {
 }
 
 const char *released_hint(const char *name, bool presets, char text[RELEASED_HINT]) {
-    bool hub = is_hub_name(name), plain = !strchr(name, '/');
+    char own[RELEASED_NAME], near[PRESETS_TEXT] = "";
+    bool url = released_from_url(name, own);
+    if (url) name = own;
+    bool hub = url || is_hub_name(name), plain = !strchr(name, '/');
     const FetchSet *set = hub || plain ? released_set(name) : NULL;
     bool typo = plain && suggest(name, config_presets()); /* the error of an unknown preset says so */
     const char *preset = hub || (plain && !typo) ? like_preset(name) : NULL;
@@ -86,6 +102,11 @@ const char *released_hint(const char *name, bool presets, char text[RELEASED_HIN
     else if (hub || preset)
         used =
             snprintf(text, RELEASED_HINT, "; for released weights, download them and pass their directory");
+    if (presets && hub && !preset)
+        config_near_presets(strchr(name, '/') ? strchr(name, '/') + 1 : name, near);
+    if (*near)
+        snprintf(text + used, (size_t)(RELEASED_HINT - used), "; similar presets, with random weights: %s",
+                 near);
     if (presets && preset)
         snprintf(text + used, (size_t)(RELEASED_HINT - used),
                  "; the preset %s has the %s, with random weights", preset,

@@ -1,6 +1,8 @@
 /* Lookup of presets, and validation of configurations. */
 #include "model/config.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/suggest.h"
@@ -21,6 +23,70 @@ static void apply_preset(const Family *family, const Preset *preset, ModelConfig
     if (family->preset) family->preset(preset, config);
 }
 
+/* How many letters and digits two names begin with in common, and how many `name` has. */
+static size_t common_start(const char *name, const char *other, size_t *ret_length) {
+    size_t common = 0, length = 0;
+    bool same = true;
+    for (; *name; name++) {
+        if (!isalnum((unsigned char)*name)) continue;
+        while (*other && !isalnum((unsigned char)*other)) other++;
+        same = same && tolower((unsigned char)*name) == tolower((unsigned char)*other);
+        if (same) common++, other++;
+        length++;
+    }
+    *ret_length = length;
+    return common;
+}
+
+/* How near a preset is to a name, for sorting: a longer common start first, then fewer differences; 0: not
+ * near. A start counts if it has three letters, and as many as there are left. */
+static size_t nearness(const char *name, const char *preset) {
+    enum { LEAST = 3, DISTANCES = 256 };
+    size_t length, distance = suggest_distance(name, preset);
+    size_t common = common_start(name, preset, &length);
+    if (common < LEAST || 2 * common < length || distance >= DISTANCES) return 0;
+    return common * DISTANCES + DISTANCES - distance;
+}
+
+const char *config_near_presets(const char *name, char text[PRESETS_TEXT]) {
+    enum { MOST = 3 };
+    const char *near[MOST] = {NULL};
+    size_t score[MOST] = {0};
+    int used = 0;
+    for (const char *const *preset = config_presets(); *preset; preset++) {
+        const char *next = *preset;
+        size_t found = nearness(name, next);
+        for (int i = 0; i < MOST && found; i++) {
+            if (found <= score[i]) continue;
+            const char *moved = near[i];
+            size_t lower = score[i];
+            near[i] = next, score[i] = found;
+            next = moved, found = lower;
+        }
+    }
+    text[0] = 0;
+    for (int i = 0; i < MOST && near[i]; i++) {
+        const char *between = i == 0 ? "" : i + 1 < MOST && near[i + 1] ? ", " : " or ";
+        used += snprintf(text + used, (size_t)(PRESETS_TEXT - used), "%s%s", between, near[i]);
+    }
+    return text;
+}
+
+/* For a name that is like none: the first preset of each family. */
+static Status unknown_preset(const char *name) {
+    char text[PRESETS_TEXT] = "";
+    const char *typo = suggest(name, config_presets());
+    if (!*config_near_presets(name, text) && typo) snprintf(text, sizeof text, "'%s'", typo);
+    if (*text)
+        return USAGE("model '%s' is neither a checkpoint directory nor a preset; did you mean %s?", name,
+                     text);
+    int used = 0;
+    for (const Family *const *family = families(); *family && used < PRESETS_TEXT; family++)
+        used += snprintf(text + used, (size_t)(PRESETS_TEXT - used), "%s%s", used ? ", " : "",
+                         (*family)->presets[0].name);
+    return USAGE("model '%s' is neither a checkpoint directory nor a preset; presets include %s", name, text);
+}
+
 Status config_preset(const char *name, ModelConfig *ret_config) {
     for (const Family *const *family = families(); *family; family++)
         for (const Preset *preset = (*family)->presets; preset->name; preset++) {
@@ -28,10 +94,7 @@ Status config_preset(const char *name, ModelConfig *ret_config) {
             apply_preset(*family, preset, ret_config);
             return OK;
         }
-    const char *near = suggest(name, config_presets());
-    return USAGE("model '%s' is neither a checkpoint directory nor a preset%s%s%s", name,
-                 near ? "; did you mean '" : "; presets include gpt2, gpt2-medium and bert-base",
-                 near ? near : "", near ? "'?" : "");
+    return unknown_preset(name);
 }
 
 const char *const *config_presets(void) {

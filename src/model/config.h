@@ -133,6 +133,10 @@ static inline int64_t config_window(const ModelConfig *config, int layer) {
 MUST_USE Status config_preset(const char *name, ModelConfig *ret_config);
 /* Names of the presets, NULL-terminated. */
 const char *const *config_presets(void);
+/* Those with a name like this one, the most similar first: "qwen3-8b, qwen3-0.6b or qwen3-1.7b". Empty: none.
+ */
+enum { PRESETS_TEXT = 200 };
+const char *config_near_presets(const char *name, char text[PRESETS_TEXT]);
 /* A usage error if the sizes are inconsistent. */
 MUST_USE Status config_check(const ModelConfig *config);
 

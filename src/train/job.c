@@ -220,8 +220,9 @@ static Status find_preset(const char *name, ModelConfig *ret_config) {
     if (!*hint && !strchr(name, '/') && !path_exists(name)) return unknown; /* it suggests presets */
     status_free(unknown);
     return USAGE("model '%s': %s%s", name,
-                 path_exists(name) ? "not a directory; expected a checkpoint directory or a preset"
-                                   : "no such directory",
+                 path_exists(name)     ? "not a directory; expected a checkpoint directory or a preset"
+                 : strstr(name, "://") ? "a URL; expected a checkpoint directory or a preset"
+                                       : "no such directory",
                  hint);
 }
 

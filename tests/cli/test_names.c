@@ -539,6 +539,15 @@ static void published_models(void **state) {
         {"bert-base-uncased", "run 'weft fetch bert-base-uncased' and pass @bert-base-uncased"},
         {"qwen/qwen3-0.6B", "run 'weft fetch qwen3-0.6b' and pass @qwen3-0.6b"},
         {"gp2", "did you mean 'gpt2'?"},
+        {"gpt3", "did you mean gpt2, "},
+        {"Llama-3.1-8B", "did you mean llama-3-8b, llama-3.2-1b or "},
+        {"qwen", "did you mean qwen3-8b, "},
+        {"mistral7b", "did you mean mistral-7b or mistral-5m?"},
+        {"phi", "presets include gpt2, bert-base, llama-1m, mistral-5m, qwen2.5-0.5b, qwen3-0.6b\n"},
+        {"meta-llama/Llama-3.1-8B", "directory; similar presets, with random weights: llama-3-8b, "},
+        {"https://hub.example/gpt2", "expected a checkpoint directory or a preset; for the released weights, "
+                                     "run 'weft fetch gpt2' and pass @gpt2; the preset gpt2 has the same"},
+        {"https://hub.example/meta-llama/Llama-2-7b/tree/main", "the preset llama-2-7b has the sizes"},
         {WEFT_BINARY, "not a directory; expected a checkpoint directory or a preset"},
         {"./gpt2", "'./gpt2': no such directory"},
     };
@@ -552,7 +561,16 @@ static void published_models(void **state) {
                    "bert-base: does not exist; for the released weights, run 'weft fetch bert-base-uncased'",
                    "info", "bert-base");
     assert_refused(2, "pass their directory", "fetch", "meta-llama/Llama-2-7b");
+    assert_refused(1, "; for the released weights, run 'weft fetch gpt2'", "generate", "--model",
+                   "https://hub.example/openai-community/gpt2/", "--prompt", "x");
+    char name[RELEASED_NAME];
+    assert_true(released_from_url("https://hub.example/a/b?x=1", name));
+    assert_string_equal(name, "a/b");
+    assert_false(released_from_url("https://hub.example/", name));
+    assert_false(released_from_url("a/b", name));
     const FetchSet *set = NULL;
+    assert_ok(fetch_find("https://hub.example/openai-community/gpt2", &set));
+    assert_string_equal(set->name, "gpt2");
     assert_ok(fetch_find("openai-community/gpt2", &set));
     assert_string_equal(set->name, "gpt2");
     assert_null(released_set("gpt2-tiny"));
