@@ -48,7 +48,7 @@ typedef struct LoadReport {
 
 void load_report_done(LoadReport *report);
 /* Fails if parameters are missing, naming the first. With `fresh_outputs`, BERT's output heads may be
- * missing. */
+ * missing, and the output matrix of a base model. */
 MUST_USE Status load_report_check(const LoadReport *report, const char *dir, const ModelConfig *config,
                                   bool fresh_outputs);
 

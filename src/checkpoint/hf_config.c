@@ -318,6 +318,7 @@ Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_co
         config.outputs_mask = found->heads;
         config.pooler = found->pooler;
         config.tied |= found->tied;
+        config.bare = found->bare && !config.tied;
     }
     if (family->outputs & OUTPUT_CLASSIFY) {
         TRY(read_problem(json, from, &config.problem));

@@ -256,9 +256,12 @@ Status hf_weights_receive(const char *dir, const RootDisk *disk, Store *params, 
     return load(&loader, dir, ret_report);
 }
 
-/* Output heads of an encoder may be newly initialized; everything else must be in the files. */
+/* Output heads of an encoder may be newly initialized, and the output matrix of a decoder that was saved
+ * without one; everything else must be in the files. */
 static bool may_be_fresh(const ModelConfig *config, const char *name) {
-    return !config_is_decoder(config) && !strncmp(name, "head.", 5);
+    static const char output[] = "head.output";
+    if (config_is_decoder(config)) return config->bare && !strncmp(name, output, sizeof output - 1);
+    return !strncmp(name, "head.", 5);
 }
 
 Status load_report_check(const LoadReport *report, const char *dir, const ModelConfig *config,
@@ -271,6 +274,9 @@ Status load_report_check(const LoadReport *report, const char *dir, const ModelC
         count++;
     }
     if (count == 0) return OK;
+    if (may_be_fresh(config, first) && config_is_decoder(config))
+        return FAILED(
+            "%s is a base model without an output matrix; 'weft train' starts from it with a new one", dir);
     if (may_be_fresh(config, first))
         return FAILED("%s was trained for another task; it has no tensor for the model's parameter %s", dir,
                       first);

@@ -80,6 +80,7 @@ typedef struct ModelConfig {
     Act act;
     bool gated;                /* the activation of one half of up multiplies the other half */
     bool tied;                 /* the LM or MLM output matrix is the token embedding */
+    bool bare;                 /* its files may lack the output matrix, which is then new */
     bool pad_fixed;            /* the lookup gives the padding token no gradient */
     InitKind init;             /* of matrices: */
     float init_std;            /* standard deviation */

@@ -14,6 +14,7 @@ typedef struct Architecture {
     unsigned heads; /* OutputHead bits */
     bool pooler;
     bool tied; /* the class has no output matrix: the embedding serves as one, regardless of the config */
+    bool bare; /* the class has no output matrix: unless the config ties it, it is new */
 } Architecture;
 
 /* Which part of a parameter a tensor in a file contains: all of it, all of it with the first two dims merged,

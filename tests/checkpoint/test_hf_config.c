@@ -163,6 +163,29 @@ static void classes_are_heads(void **state) {
     }
 }
 
+/* A decoder without its output matrix: tied, or with a new one. It is saved as the complete class. */
+static void base_models(void **state) {
+    static const char *const names[] = {"Llama", "Mistral", "Qwen2", "Qwen3"};
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof names / sizeof names[0]; i++) {
+        char text[128], full[64];
+        const char *name = names[i / 2];
+        bool tied = i % 2;
+        snprintf(text, sizeof text, "{\"architectures\": [\"%sModel\"], \"tie_word_embeddings\": %s}", name,
+                 tied ? "true" : "false");
+        snprintf(full, sizeof full, "%sForCausalLM", name);
+        ModelConfig config;
+        assert_ok(parse(text, &config));
+        assert_int_equal(config.outputs_mask, OUTPUT_LM);
+        assert_int_equal(config.tied, tied);
+        assert_int_equal(config.bare, !tied);
+        CLEANUP(json_decrefp) json_t *json = NULL;
+        assert_ok(hf_config_json(&config, &json));
+        assert_string_equal(json_string_value(json_array_get(json_object_get(json, "architectures"), 0)),
+                            full);
+    }
+}
+
 static void same_after_writing(const ModelConfig *config) {
     CLEANUP(json_decrefp) json_t *json = NULL;
     assert_ok(hf_config_json(config, &json));
@@ -535,6 +558,7 @@ int main(void) {
         cmocka_unit_test(absent_fields_are_transformers_defaults),
         cmocka_unit_test(reads_files_of_version_4),
         cmocka_unit_test(classes_are_heads),
+        cmocka_unit_test(base_models),
         cmocka_unit_test(problem_types),
         cmocka_unit_test(every_end_token_round_trips),
         cmocka_unit_test(original_length),

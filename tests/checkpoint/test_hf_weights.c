@@ -259,6 +259,28 @@ static void a_new_head_may_be_fresh(void **state) {
     assert_fails(load_report_check(&report, "m", &span.model->config, false), 1, "head.span.weight");
 }
 
+static const char *without_output(const char *name) {
+    return strcmp(name, "lm_head.weight") ? name : NULL;
+}
+
+/* The output matrix of a base model is new; one that a complete class lacks is an error. */
+static void a_base_model_has_no_output(void **state) {
+    const Fixture *fixture = *state;
+    CLEANUP(pair_done) Pair pair = pair_of(fixture, 1);
+    SaveOptions options = {.dtype = DT_F32};
+    assert_ok(hf_save(path_of(fixture, "m"), pair.saved, fixture->stream, &options));
+    copy_renamed(path_of(fixture, "m"), path_of(fixture, "b"), without_output);
+    CLEANUP(load_report_done) LoadReport report = {0};
+    assert_ok(hf_weights_check(path_of(fixture, "b"), pair.model, &report));
+    assert_int_equal(report.missing_count, 1);
+    ModelConfig config = pair.model->config;
+    assert_fails(load_report_check(&report, "b", &config, true), 1, "b: no tensor for the model's parameter");
+    config.bare = true;
+    assert_ok(load_report_check(&report, "b", &config, true));
+    assert_fails(load_report_check(&report, "b", &config, false), 1,
+                 "b is a base model without an output matrix; 'weft train' starts from it");
+}
+
 /* ---- files that do not match the model ---- */
 
 static const char *other_output(const char *name) {
@@ -502,6 +524,7 @@ int main(void) {
         TEST(other_names_are_understood),
         TEST(missing_and_unknown_are_named),
         TEST(a_new_head_may_be_fresh),
+        TEST(a_base_model_has_no_output),
         TEST(mismatched_files),
         TEST(wrong_types_and_no_weights),
         TEST(wrong_index),

@@ -73,12 +73,12 @@ static json_t *write_config(const ModelConfig *c) {
 }
 
 static const Architecture architectures[] = {
-    {"BertForPreTraining", OUTPUT_MLM | OUTPUT_NSP, true, false},
-    {"BertForQuestionAnswering", OUTPUT_SPAN, false, false},
-    {"BertForSequenceClassification", OUTPUT_CLASSIFY, true, false},
-    {"BertForMaskedLM", OUTPUT_MLM, false, false},
-    {"BertForNextSentencePrediction", OUTPUT_NSP, true, false},
-    {"BertModel", 0, true, false},
+    {"BertForPreTraining", OUTPUT_MLM | OUTPUT_NSP, true, false, false},
+    {"BertForQuestionAnswering", OUTPUT_SPAN, false, false, false},
+    {"BertForSequenceClassification", OUTPUT_CLASSIFY, true, false, false},
+    {"BertForMaskedLM", OUTPUT_MLM, false, false, false},
+    {"BertForNextSentencePrediction", OUTPUT_NSP, true, false, false},
+    {"BertModel", 0, true, false, false},
     {0},
 };
 

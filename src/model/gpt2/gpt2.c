@@ -66,8 +66,8 @@ static json_t *write_config(const ModelConfig *c) {
 }
 
 static const Architecture architectures[] = {
-    {"GPT2LMHeadModel", OUTPUT_LM, false, false},
-    {"GPT2Model", OUTPUT_LM, false, true},
+    {"GPT2LMHeadModel", OUTPUT_LM, false, false, false},
+    {"GPT2Model", OUTPUT_LM, false, true, false},
     {0},
 };
 

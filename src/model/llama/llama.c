@@ -24,7 +24,11 @@ static json_t *write_config(const ModelConfig *config) {
     return NULL;
 }
 
-static const Architecture architectures[] = {{"LlamaForCausalLM", OUTPUT_LM, false, false}, {0}};
+static const Architecture architectures[] = {
+    {"LlamaForCausalLM", OUTPUT_LM, false, false, false},
+    {"LlamaModel", OUTPUT_LM, false, false, true},
+    {0},
+};
 
 /* The published sizes, and small ones: their embedding is tied, since it would be most of them. */
 static const Preset presets[] = {

@@ -25,7 +25,11 @@ static json_t *write_config(const ModelConfig *config) {
     return NULL;
 }
 
-static const Architecture architectures[] = {{"MistralForCausalLM", OUTPUT_LM, false, false}, {0}};
+static const Architecture architectures[] = {
+    {"MistralForCausalLM", OUTPUT_LM, false, false, false},
+    {"MistralModel", OUTPUT_LM, false, false, true},
+    {0},
+};
 
 static const Preset presets[] = {
     {"mistral-5m", 6, 256, 8, true, 2, 0, 704, 0, 512, 10000},

@@ -25,7 +25,11 @@ static json_t *write_config(const ModelConfig *config) {
     return NULL;
 }
 
-static const Architecture architectures[] = {{"Qwen2ForCausalLM", OUTPUT_LM, false, false}, {0}};
+static const Architecture architectures[] = {
+    {"Qwen2ForCausalLM", OUTPUT_LM, false, false, false},
+    {"Qwen2Model", OUTPUT_LM, false, false, true},
+    {0},
+};
 
 static const Preset presets[] = {
     {"qwen2.5-0.5b", 24, 896, 14, true, 2, 0, 4864, 151936, 32768, 1000000},

@@ -30,7 +30,11 @@ static json_t *write_config(const ModelConfig *config) {
     return NULL;
 }
 
-static const Architecture architectures[] = {{"Qwen3ForCausalLM", OUTPUT_LM, false, false}, {0}};
+static const Architecture architectures[] = {
+    {"Qwen3ForCausalLM", OUTPUT_LM, false, false, false},
+    {"Qwen3Model", OUTPUT_LM, false, false, true},
+    {0},
+};
 
 static const Preset presets[] = {
     {"qwen3-0.6b", 28, 1024, 16, true, 8, 128, 3072, 151936, 40960, 1000000},
