@@ -83,6 +83,7 @@ typedef struct GroupOps {
     Status (*host_gather)(Group *group, void *dst, const void *src, size_t bytes);
     Status (*host_broadcast)(Group *group, void *data, size_t bytes, int root);
     Status (*split)(Group *group, int color, int key, GroupUse use, Group **ret_group);
+    Group *(*under)(const Group *group);              /* that of the same ranks below it. NULL: none */
     struct Watchdog *(*watchdog)(const Group *world); /* NULL: no other ranks */
     Status (*sync)(Group *world, Stream *stream);     /* NULL: stream_sync */
     /* For waits on a device, between polls of it: reads notes and looks at the watchdog. */

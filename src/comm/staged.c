@@ -221,6 +221,10 @@ static Status host_broadcast_staged(Group *group, void *data, size_t bytes, int 
     return host_broadcast(impl(group)->host, data, bytes, root);
 }
 
+static Group *under_staged(const Group *group) {
+    return impl(group)->host;
+}
+
 static Watchdog *watchdog_staged(const Group *group) {
     return group_watchdog(impl(group)->host);
 }
@@ -292,6 +296,7 @@ static const GroupOps group_ops_staged = {
     .host_gather = host_gather_staged,
     .host_broadcast = host_broadcast_staged,
     .split = split_staged,
+    .under = under_staged,
     .watchdog = watchdog_staged,
     .wait_more = wait_more_staged,
     .watch_device = watch_device_staged,

@@ -277,8 +277,7 @@ static bool saves_early(const Trainer *t) {
 }
 
 /* Whether all ranks have memory for their snapshots, with a sixteenth to spare. The memory of CPU ranks, used
- * or not, is known together with the limit; that of GPU ranks is gone from what is now available. Their hosts
- * are not known, so that each is assumed to have all of them. */
+ * or not, is known together with the limit; that of GPU ranks is gone from what is now available. */
 static Status has_room(const Runner *runner, size_t bytes, bool *ret_fits) {
     const Device *device = runner->device;
     Mesh *mesh = runner->mesh;
@@ -289,8 +288,8 @@ static Status has_room(const Runner *runner, size_t bytes, bool *ret_fits) {
     if (cpu) used[0] += (int64_t)(device->total.current + device->host.current);
     int64_t lacks = cpu && own && used[0] > (int64_t)(own - own / 16);
     TRY(mpi_node_group(mesh->world, &host));
-    TRY(host_reduce(cpu ? host : mesh->world, &used[0], 1, DT_I64, REDUCE_SUM));
-    TRY(host_reduce(cpu ? host : mesh->world, &used[1], 1, DT_I64, REDUCE_MAX));
+    TRY(host_reduce(host, &used[0], 1, DT_I64, REDUCE_SUM));
+    TRY(host_reduce(host, &used[1], 1, DT_I64, REDUCE_MAX));
     lacks |= used[1] != INT64_MIN && used[0] > -used[1];
     TRY(host_reduce(mesh->world, &lacks, 1, DT_I64, REDUCE_MAX));
     *ret_fits = !lacks;

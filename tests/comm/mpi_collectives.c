@@ -448,6 +448,15 @@ static void test_agreement(void **state) {
     assert_ok(barrier(world));
 }
 
+/* The ranks of a host are known in every kind of group. */
+static void test_node_group(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    CLEANUP(group_freep) Group *node = NULL;
+    assert_ok(mpi_node_group(world, &node));
+    assert_int_equal(node->size, world->size);
+    assert_int_equal(node->rank, world->rank);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_agreement),      cmocka_unit_test(test_all_reduce),
     cmocka_unit_test(test_reduce_scatter), cmocka_unit_test(test_all_gather),
@@ -455,6 +464,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_max_of_nan),     cmocka_unit_test(test_host),
     cmocka_unit_test(test_bytes_counted),  cmocka_unit_test(test_bytes_between_nodes),
     cmocka_unit_test(test_placements),     cmocka_unit_test(test_without_shared_memory),
+    cmocka_unit_test(test_node_group),
 };
 
 RANKS_MAIN(tests)

@@ -280,6 +280,10 @@ static Status sync_nccl(Group *group, Stream *stream) {
     return stream_sync(stream);
 }
 
+static Group *under_nccl(const Group *group) {
+    return impl(group)->under;
+}
+
 static Watchdog *watchdog_nccl(const Group *group) {
     return group_watchdog(impl(group)->under);
 }
@@ -420,6 +424,7 @@ static const GroupOps group_ops_nccl = {
     .host_gather = host_gather_nccl,
     .host_broadcast = host_broadcast_nccl,
     .split = split_nccl,
+    .under = under_nccl,
     .watchdog = watchdog_nccl,
     .sync = sync_nccl,
     .drop = drop_nccl,

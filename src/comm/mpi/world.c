@@ -126,6 +126,7 @@ static Status split_mpi(Group *group, int color, int key, GroupUse use, Group **
 }
 
 Status mpi_node_group(Group *world, Group **ret_node) {
+    while (world->ops->under) world = world->ops->under(world);
     if (world->ops != &group_ops_mpi) return group_new_self(ret_node);
     MPI_Comm comm = MPI_COMM_NULL;
     Traffic *traffic = impl(world)->traffic;
