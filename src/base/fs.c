@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/process.h"
 
 static void fd_closep(int *fd) {
     if (*fd >= 0) close(*fd);
@@ -137,6 +138,7 @@ Status dir_make_temporary(char **ret_dir) {
     CLEANUP(mem_freep) char *dir = NULL;
     TRY(path_join(&dir, where && *where ? where : "/tmp", "weft-XXXXXX"));
     if (!mkdtemp(dir)) return FAILED("%s: cannot create directory: %s", dir, strerror(errno));
+    process_remove_at_end(dir);
     *ret_dir = dir;
     dir = NULL;
     return OK;

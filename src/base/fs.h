@@ -27,7 +27,7 @@ MUST_USE Status path_join(char **ret_path, const char *dir, const char *name);
  * no variable names one. The directory may not exist yet. */
 MUST_USE Status user_cache(char **ret_dir);
 MUST_USE Status dir_make(const char *path); /* like mkdir -p */
-/* A new directory in TMPDIR or /tmp. */
+/* A new directory in TMPDIR or /tmp. If this process ends without removing it, it is removed then. */
 MUST_USE Status dir_make_temporary(char **ret_dir);
 MUST_USE Status dir_sync(const char *path);
 /* Like rm -rf: an absent directory is not an error. */

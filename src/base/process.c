@@ -1,9 +1,13 @@
 #include "base/process.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The second field of stat, the program's name, may contain anything. */
 char process_state(pid_t process, pid_t *ret_parent) {
@@ -31,4 +35,27 @@ bool process_awaits_disk(void) {
     }
     if (dir) closedir(dir);
     return awaits;
+}
+
+/* The shell is in a session of its own, so that signals to the job do not end it. The writing end of the pipe
+ * stays open until this process ends. */
+void process_remove_at_end(const char *dir) {
+    static char script[] = "trap '' HUP INT TERM; read end; rm -rf -- \"$0\"";
+    char *argv[] = {(char[]){"sh"}, (char[]){"-c"}, script, (char *)(uintptr_t)dir, NULL};
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    int ends[2];
+    pid_t child;
+    if (pipe2(ends, O_CLOEXEC) != 0) return;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+    bool fine = posix_spawn_file_actions_adddup2(&actions, ends[0], STDIN_FILENO) == 0 &&
+                posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0) == 0 &&
+                posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0) == 0 &&
+                posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID) == 0 &&
+                posix_spawn(&child, "/bin/sh", &actions, &attributes, argv, environ) == 0;
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[0]);
+    if (!fine) close(ends[1]);
 }

@@ -10,5 +10,8 @@
 char process_state(pid_t process, pid_t *ret_parent);
 /* Whether a thread of this process waits for a disk, as in fsync: uninterruptible sleep, state 'D'. */
 bool process_awaits_disk(void);
+/* Has a directory removed when this process ends, even if it is killed: a shell waits for the end of a pipe
+ * that only this process has open for writing. Without a shell, nothing happens. */
+void process_remove_at_end(const char *dir);
 
 #endif

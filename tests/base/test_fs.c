@@ -4,10 +4,12 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "folder.h"
 
 #include "base/fingerprint.h"
+#include "base/memory.h"
 
 static void test_write_and_read(void **state) {
     Folder *folder = *state;
@@ -253,6 +255,24 @@ static void test_leftovers(void **state) {
     assert_ok(path_clear_leftovers(folder_path(folder, "nothing/here")));
 }
 
+/* A temporary directory does not outlive its process, however that ends. */
+static void test_temporary(void **state) {
+    Folder *folder = *state;
+    setenv("TMPDIR", folder->dir, 1);
+    pid_t child = fork();
+    if (child == 0) {
+        CLEANUP(mem_freep) char *dir = NULL, *path = NULL;
+        if (dir_make_temporary(&dir) || path_join(&path, dir, "a") || file_replace(path, "a", 1)) _exit(1);
+        raise(SIGKILL);
+    }
+    int ended = 0;
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    unsetenv("TMPDIR");
+    assert_true(WIFSIGNALED(ended));
+    for (int i = 0; i < 3000 && !dir_is_empty(folder->dir); i++) usleep(10000);
+    assert_true(dir_is_empty(folder->dir));
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, folder_setup, folder_teardown)
 
 static Fingerprint print_of(const char *path, uint64_t limit) {
@@ -304,6 +324,7 @@ int main(void) {
         IN_FOLDER(test_links),
         IN_FOLDER(test_fingerprint),
         IN_FOLDER(test_leftovers),
+        IN_FOLDER(test_temporary),
         cmocka_unit_test(test_join),
         cmocka_unit_test(test_user_cache),
     };
