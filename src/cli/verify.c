@@ -84,13 +84,13 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
 
 /* ---- for people ---- */
 
-static const char *const kinds[] = {"loss", "gradient", "weight"};
+static const char *const kinds[] = {"loss", "gradient", "optimizer_state", "weight"};
 
 static void show_checks(const json_t *checks, FILE *out) {
     size_t i;
     json_t *row;
-    fprintf(out, "%-12s %-9s %6s %7s   %-10s %-10s %s\n", "check", "precision", "cases", "failed", "loss",
-            "gradient", "weight");
+    fprintf(out, "%-12s %-9s %6s %7s   %-10s %-10s %-10s %s\n", "check", "precision", "cases", "failed",
+            "loss", "gradient", "optimizer", "weight");
     json_array_foreach(checks, i, row) {
         fprintf(out, "%-12s %-9s %6lld %7lld  ", json_string_at(row, "check"),
                 json_string_at(row, "precision"), (long long)json_int_at(row, "cases"),

@@ -110,7 +110,7 @@ static void put_checks(FILE *out, const json_t *checks) {
                 "Each with the largest relative difference that occurred, and its limit: of a weight, what "
                 "rounding errors of gradients do not explain.");
     put_table_head(out, (const char *const[]){"check", "<precision", "cases", "failed", "loss", "gradient",
-                                              "weight", NULL});
+                                              "optimizer state", "weight", NULL});
     json_array_foreach(checks, i, row) {
         long long failed = json_int_at(row, "failed");
         fputs("<tr>", out);
@@ -120,6 +120,7 @@ static void put_checks(FILE *out, const json_t *checks) {
                 failed ? " class=\"failed\"" : "", failed);
         put_number(out, row, "loss");
         put_number(out, row, "gradient");
+        put_number(out, row, "optimizer_state");
         put_number(out, row, "weight");
         fputs("</tr>\n", out);
     }

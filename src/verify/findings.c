@@ -45,7 +45,8 @@ Status verify_fault(Findings *findings, const Fault *fault) {
 }
 
 static json_t *tally_json(const Tally *tally, const char *check, const char *precision) {
-    static const char *const keys[DIFF_KINDS] = {"loss", "gradient_norm", "gradient", "weight"};
+    static const char *const keys[DIFF_KINDS] = {"loss", "gradient_norm", "gradient", "optimizer_state",
+                                                 "weight"};
     json_t *row = json_pack("{s:s, s:s, s:i, s:i}", "check", check, "precision", precision, "cases",
                             tally->cases, "failed", tally->failed);
     json_t *limits = json_object();

@@ -112,7 +112,7 @@ static Status run_steps(Verify *v, const TrialSpec *spec, Mesh *mesh, Outcome *o
     TRY(trial_new(&trial, spec, v->table, v->spec->device, mesh));
     for (int step = 0; step < RECORD_STEPS && !outcome->differs; step++) {
         StepResult result;
-        Diff diff = {.param = {-1, -1, -1, -1}};
+        Diff diff = DIFF_NONE;
         TRY(trial_gradients(&trial, step, &result));
         TRY(record_compare_gradients(record, &trial, step, &result, &diff));
         TRY(trial_update(&trial, step, &result));
@@ -121,7 +121,7 @@ static Status run_steps(Verify *v, const TrialSpec *spec, Mesh *mesh, Outcome *o
             outcome->bits[step] = bits;
         }
         if (mesh->rank == v->spec->flip && step == 1) TRY(trial_flip(&trial));
-        TRY(record_compare_weights(record, &trial, step, &diff));
+        TRY(record_compare_update(record, &trial, step, &diff));
         TRY(add_step(mesh->world, &diff, step, spec, outcome, rank));
     }
     return outcome->differs ? OK : compare_copies(&trial, mesh->world, outcome, rank);
@@ -155,7 +155,7 @@ static Status repeat_steps(Verify *v, const TrialSpec *spec, Mesh *mesh, Outcome
 static Status run_layout(Verify *v, const TrialSpec *spec, bool again, Outcome *ret_outcome, bool *rank) {
     Group *host = v->spec->host;
     Mesh *mesh = NULL;
-    Outcome outcome = {.repeats = true, .equal = true, .param = -1, .diff.param = {-1, -1, -1, -1}};
+    Outcome outcome = {.repeats = true, .equal = true, .param = -1, .diff = DIFF_NONE};
     char text[TRIAL_TEXT];
     memset(rank, 0, (size_t)host->size);
     TRY(verify_mesh(v, spec->mesh, &mesh));

@@ -112,7 +112,7 @@ static Status resume(Verify *v, const TrialSpec *spec, const Place *place, uint3
         TRY(trial_gradients(&trial, step, &result));
         TRY(record_compare_gradients(record, &trial, step, &result, diff));
         TRY(trial_update(&trial, step, &result));
-        TRY(record_compare_weights(record, &trial, step, diff));
+        TRY(record_compare_update(record, &trial, step, diff));
         if (diff->exceeded && !before) *ret_step = step + 1;
     }
     return OK;
@@ -122,7 +122,7 @@ static Status move(Verify *v, const TrialSpec *from, const TrialSpec *to, const 
     Group *host = v->spec->host;
     CLEANUP(mem_freep) Diff *all = NULL;
     CLEANUP(mem_freep) bool *rank = NULL;
-    Diff diff = {.param = {-1, -1, -1, -1}};
+    Diff diff = DIFF_NONE;
     uint32_t saved = 0;
     bool equal = false;
     int step = 0;
@@ -136,7 +136,7 @@ static Status move(Verify *v, const TrialSpec *from, const TrialSpec *to, const 
     TRY(host_gather(host, all, &diff, sizeof diff));
     int64_t first = step ? -step : -RECORD_STEPS - 1;
     TRY(host_reduce(host, &first, 1, DT_I64, REDUCE_MAX));
-    Diff worst = {.param = {-1, -1, -1, -1}};
+    Diff worst = DIFF_NONE;
     for (int r = 0; r < host->size; r++) {
         diff_add(&worst, &all[r]);
         rank[r] = all[r].exceeded || !equal;

@@ -58,8 +58,27 @@ const char *trial_param_name(const Model *model, int number) {
 
 /* ---- records ---- */
 
-static float *values_of(const Record *record, int step, bool weights) {
-    return record->values + ((weights ? RECORD_STEPS : 0) + step) * record->numel;
+/* What a record has of a step; states are numbered from PART_STATE. */
+enum { PART_GRADIENT, PART_WEIGHT, PART_STATE };
+
+static float *values_of(const Record *record, int step, int part) {
+    return record->values + (part * RECORD_STEPS + step) * record->numel;
+}
+
+static size_t record_bytes(const Record *record) {
+    return (size_t)(record->parts * RECORD_STEPS * record->numel) * sizeof *record->values;
+}
+
+static const Store *store_of(const Runner *runner, int part) {
+    return part == PART_GRADIENT ? runner->grads
+           : part == PART_WEIGHT ? runner->params
+                                 : runner->state[part - PART_STATE];
+}
+
+static int parts_of(const Runner *runner) {
+    int states = 0;
+    while (states < OPTIM_STATES && runner->state[states]) states++;
+    return PART_STATE + states;
 }
 
 static Status copy_store(const Store *store, Stream *stream, float *to) {
@@ -79,8 +98,7 @@ static Status copy_store(const Store *store, Stream *stream, float *to) {
 }
 
 static uint64_t hash_of(const Record *record) {
-    size_t bytes = (size_t)(2 * RECORD_STEPS * record->numel) * sizeof *record->values;
-    uint64_t values = crc32c(0, record->values, bytes);
+    uint64_t values = crc32c(0, record->values, record_bytes(record));
     return rng_mix(
         rng_mix(crc32c(0, record->loss, sizeof record->loss), crc32c(0, record->norm, sizeof record->norm)),
         values);
@@ -95,25 +113,26 @@ Status trial_record_share(Record *record, Group *group, int root) {
     TRY(host_broadcast(group, record->loss, sizeof record->loss, root));
     TRY(host_broadcast(group, record->norm, sizeof record->norm, root));
     TRY(host_broadcast(group, record->scale, sizeof record->scale, root));
-    return host_broadcast(group, record->values,
-                          (size_t)(2 * RECORD_STEPS * record->numel) * sizeof *record->values, root);
+    return host_broadcast(group, record->values, record_bytes(record), root);
 }
 
 /* ---- differences ---- */
 
 const char *diff_name(DiffKind kind) {
-    static const char *const names[DIFF_KINDS] = {"loss", "gradient norm", "gradient", "weight"};
+    static const char *const names[DIFF_KINDS] = {"loss", "gradient norm", "gradient", "optimizer state",
+                                                  "weight"};
     return names[kind];
 }
 
-/* In fp32, orders of summation differ by a few units in the last place. In 16 bits they move some activations
- * by one rounding error, a loss is the mean of only a few terms, and gradients of such small models differ
- * most: what is lost there is half of a gradient or more. */
+/* In fp32, orders of summation differ by a few units in the last place; the limits are about four times what
+ * CPUs and GPUs show. In 16 bits they move some activations by one rounding error, a loss is the mean of only
+ * a few terms, and gradients of such small models differ most: what is lost there is half of a gradient or
+ * more. States would then say no more than gradients. */
 double diff_limit(const TrialSpec *spec, DiffKind kind) {
-    static const double limits[][DIFF_KINDS] = {{1e-5, 1e-4, 1e-3, 1e-3},
-                                                {1.0 / 256, 0.2, 0.5, 1e-3},
-                                                {1.0 / 2048, 0.1, 0.3, 1e-3},
-                                                {0.02, 0.3, 1, 1e-3}};
+    static const double limits[][DIFF_KINDS] = {{2e-6, 1e-4, 3.2e-4, 3.2e-4, 1e-5},
+                                                {1.0 / 256, 0.2, 0.5, 0, 1e-3},
+                                                {1.0 / 2048, 0.1, 0.3, 0, 1e-3},
+                                                {0.02, 0.3, 1, 0, 1e-3}};
     int row = spec->fp8 ? 3 : spec->dtype == DT_BF16 ? 1 : spec->dtype == DT_F16 ? 2 : 0;
     return limits[row][kind];
 }
@@ -155,12 +174,13 @@ static double largest_of(const float *values, int64_t count) {
 }
 
 /* Some gradients, such as that of the bias of all keys, are nothing but rounding errors: of a part of the
- * gradient's norm. */
-static double gradient_size(const Record *record, int step, const Piece *piece) {
-    enum { PART = 100 };
-    double least = record->scale[step] * record->norm[step] / PART;
-    return fmax(size_of(values_of(record, step, false) + piece->global, param_count(&piece->slot->desc)),
-                least);
+ * gradient's norm. The same holds for the states made from them. */
+static double vector_size(const Record *record, int step, int part, const Piece *piece) {
+    enum { SHARE = 100 };
+    double all = part == PART_GRADIENT ? record->scale[step] * record->norm[step]
+                                       : size_of(values_of(record, step, part), record->numel);
+    const float *own = values_of(record, step, part) + piece->global;
+    return fmax(fmax(size_of(own, param_count(&piece->slot->desc)), all / SHARE), 1e-30);
 }
 
 /* How far rounding errors of gradients can move a weight. AdamW divides a gradient by its own size, and with
@@ -169,20 +189,21 @@ static double slack_of(const Record *record, int step, const Piece *piece, const
                        int64_t element) {
     double limit = diff_limit(&record->spec, DIFF_GRADIENT), slack = 0;
     for (int s = 0; s <= step; s++) {
-        double gradient = fabs((double)values_of(record, s, false)[piece->global + element]);
+        double gradient = fabs((double)values_of(record, s, PART_GRADIENT)[piece->global + element]);
         slack += fmin(2, 4 * limit * size[s] / fmax(gradient, 1e-30));
     }
     return trial_lr(&record->spec) * slack;
 }
 
 /* Passes over the elements of a piece: the largest difference beyond the slack, or the size of all. */
-static Status compare_piece(const Record *record, const Trial *trial, int step, const Piece *piece,
-                            bool weights, double *ret_diff) {
-    const Store *store = weights ? trial->runner->params : trial->runner->grads;
-    const float *values, *whole = values_of(record, step, weights) + piece->global;
+static Status compare_piece(const Record *record, const Trial *trial, int step, const Piece *piece, int part,
+                            double *ret_diff) {
+    const Store *store = store_of(trial->runner, part);
+    const float *values, *whole = values_of(record, step, part) + piece->global;
     CLEANUP(mem_freep) float *copy = NULL;
+    bool weights = part == PART_WEIGHT;
     double worst = 0, squares = 0, size[RECORD_STEPS];
-    for (int s = 0; s <= step; s++) size[s] = gradient_size(record, s, piece);
+    for (int s = 0; s <= step && weights; s++) size[s] = vector_size(record, s, PART_GRADIENT, piece);
     TRY(piece_get(store, piece, trial->runner->stream, &copy, &values));
     for (int64_t at = 0; at < piece->count;) {
         ParamRun run = slot_run(piece->slot, piece->from + at, piece->count - at);
@@ -198,16 +219,18 @@ static Status compare_piece(const Record *record, const Trial *trial, int step, 
     }
     enum { LEAST = 10 }; /* weights that are all small are compared with a tenth */
     double largest = fmax(largest_of(whole, param_count(&piece->slot->desc)), 1.0 / LEAST);
-    *ret_diff = weights ? worst / largest : sqrt(squares) / size[step];
+    *ret_diff = weights ? worst / largest : sqrt(squares) / vector_size(record, step, part, piece);
     return OK;
 }
 
-static Status compare(const Record *record, const Trial *trial, int step, bool weights, Diff *diff) {
+static Status compare(const Record *record, const Trial *trial, int step, int part, Diff *diff) {
+    DiffKind kind = part == PART_GRADIENT ? DIFF_GRADIENT : part == PART_WEIGHT ? DIFF_WEIGHT : DIFF_STATE;
+    if (!(diff_limit(&record->spec, kind) > 0)) return OK;
     for (Piece piece = {.number = -1}; piece_next(trial->runner->params, &piece);) {
         double found = 0;
         if (!piece.count) continue;
-        TRY(compare_piece(record, trial, step, &piece, weights, &found));
-        note(&record->spec, diff, weights ? DIFF_WEIGHT : DIFF_GRADIENT, found, piece.number);
+        TRY(compare_piece(record, trial, step, &piece, part, &found));
+        note(&record->spec, diff, kind, found, piece.number);
     }
     return OK;
 }
@@ -221,11 +244,12 @@ Status record_compare_gradients(const Record *record, const Trial *trial, int st
     note(&record->spec, diff, DIFF_LOSS, relative(result->loss, record->loss[step]), -1);
     note(&record->spec, diff, DIFF_NORM, relative(result->grad_norm, record->norm[step]), -1);
     if (!isfinite(record->norm[step])) return OK; /* fp16: skipped, by both */
-    return compare(record, trial, step, false, diff);
+    return compare(record, trial, step, PART_GRADIENT, diff);
 }
 
-Status record_compare_weights(const Record *record, const Trial *trial, int step, Diff *diff) {
-    return compare(record, trial, step, true, diff);
+Status record_compare_update(const Record *record, const Trial *trial, int step, Diff *diff) {
+    for (int part = PART_STATE; part < record->parts; part++) TRY(compare(record, trial, step, part, diff));
+    return compare(record, trial, step, PART_WEIGHT, diff);
 }
 
 /* ---- runs ---- */
@@ -238,12 +262,13 @@ static Status do_step(Record *record, Trial *trial, int step, bool flip, RecordC
     record->loss[step] = result.loss;
     record->norm[step] = result.grad_norm;
     record->scale[step] = runner->loss_scale.scale;
-    TRY(copy_store(runner->grads, runner->stream, values_of(record, step, false)));
+    TRY(copy_store(runner->grads, runner->stream, values_of(record, step, PART_GRADIENT)));
     if (compares) TRY(record_compare_gradients(check->expected, trial, step, &result, &check->diff));
     TRY(trial_update(trial, step, &result));
     if (flip) TRY(trial_flip(trial));
-    TRY(copy_store(runner->params, runner->stream, values_of(record, step, true)));
-    if (compares) TRY(record_compare_weights(check->expected, trial, step, &check->diff));
+    for (int part = PART_WEIGHT; part < record->parts; part++)
+        TRY(copy_store(store_of(runner, part), runner->stream, values_of(record, step, part)));
+    if (compares) TRY(record_compare_update(check->expected, trial, step, &check->diff));
     if (compares && check->diff.exceeded) check->step = step + 1;
     return OK;
 }
@@ -254,7 +279,8 @@ Status trial_record(Record *ret_record, const TrialSpec *spec, const KernelTable
     CLEANUP(trial_record_done) Record record = {.spec = *spec};
     TRY(trial_new(&trial, spec, table, device, NULL));
     record.numel = store_numel(trial.runner->params);
-    TRY(mem_new((size_t)(2 * RECORD_STEPS * record.numel), sizeof *record.values, &record.values));
+    record.parts = parts_of(trial.runner);
+    TRY(mem_new((size_t)(record.parts * RECORD_STEPS * record.numel), sizeof *record.values, &record.values));
     for (int step = 0; step < RECORD_STEPS; step++)
         TRY(do_step(&record, &trial, step, flip && step == 1, check));
     record.bits = hash_of(&record);

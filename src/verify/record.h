@@ -14,13 +14,19 @@ typedef struct Record {
     int64_t numel; /* parameters of the model */
     double loss[RECORD_STEPS], norm[RECORD_STEPS];
     double scale[RECORD_STEPS]; /* the gradients are this many times as large */
-    float *values; /* the gradients of all steps, then the weights after them: [2 * RECORD_STEPS][numel] */
-    uint64_t bits; /* a hash of all this */
+    int parts;                  /* gradients, weights, then the optimizer's states after the update */
+    float *values;              /* [parts][RECORD_STEPS][numel] */
+    uint64_t bits;              /* a hash of all this */
 } Record;
 
-/* Relative differences: of a parameter's gradient, that of the vector; of its weights, the largest one of an
- * element, less what rounding errors of gradients explain, relative to the largest element. */
-typedef enum { DIFF_LOSS, DIFF_NORM, DIFF_GRADIENT, DIFF_WEIGHT, DIFF_KINDS } DiffKind;
+/* Relative differences: of a parameter's gradient and its optimizer's states, that of the vector; of its
+ * weights, the largest one of an element, less what rounding errors of gradients explain, relative to the
+ * largest element. */
+typedef enum { DIFF_LOSS, DIFF_NORM, DIFF_GRADIENT, DIFF_STATE, DIFF_WEIGHT, DIFF_KINDS } DiffKind;
+#define DIFF_NONE                                                                                            \
+    {                                                                                                        \
+        .param = { -1, -1, -1, -1, -1 }                                                                      \
+    }
 
 typedef struct Diff {
     double of[DIFF_KINDS];
@@ -44,18 +50,19 @@ void trial_record_done(Record *record);
 /* Replaces the record by that of `root`. */
 MUST_USE Status trial_record_share(Record *record, Group *group, int root);
 
-/* The limit of a difference in this trial. */
+/* The limit of a difference in this trial; 0: it is not compared. */
 double diff_limit(const TrialSpec *spec, DiffKind kind);
 /* NaN, which is the largest difference, remains so. */
 bool diff_is_more(double found, double most);
-const char *diff_name(DiffKind kind); /* "loss", "gradient norm", "gradient", "weight" */
+const char *diff_name(DiffKind kind); /* "loss", "gradient norm", "gradient", "optimizer state", "weight" */
 /* `other` as well: the larger differences. */
 void diff_add(Diff *diff, const Diff *other);
 
-/* Compares a trial with a record at a step: loss, norm and gradients between its halves, weights after it. */
+/* Compares a trial with a record at a step: loss, norm and gradients between its halves, the optimizer's
+ * states and weights after it. */
 MUST_USE Status record_compare_gradients(const Record *record, const Trial *trial, int step,
                                          const StepResult *result, Diff *diff);
-MUST_USE Status record_compare_weights(const Record *record, const Trial *trial, int step, Diff *diff);
+MUST_USE Status record_compare_update(const Record *record, const Trial *trial, int step, Diff *diff);
 
 /* Flips a bit of the rank's first weight. */
 MUST_USE Status trial_flip(Trial *trial);

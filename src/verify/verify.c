@@ -137,7 +137,7 @@ static Status check_alone(Verify *v, int job, int precision, Device *cpu, const 
     TRY(mem_new((size_t)ranks, sizeof *other, &other));
     TRY(kernels_find("ref", &reference));
     TRY(trial_record(&plain, &spec, reference, cpu, false, NULL));
-    RecordCheck check = {.expected = &plain, .diff.param = {-1, -1, -1, -1}};
+    RecordCheck check = {.expected = &plain, .diff = DIFF_NONE};
     TRY(trial_record(record, &spec, v->table, v->spec->device, v->spec->flip == host->rank, &check));
     Alone own = {.diff = check.diff, .step = check.step, .bits = record->bits};
     TRY(host_gather(host, all, &own, sizeof own));
