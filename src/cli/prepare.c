@@ -177,12 +177,16 @@ static void show_squad(const json_t *files, const PrepareArgs *args, FILE *out) 
                 format_count(questions, (double)json_int_at(file, "questions")),
                 json_string_at(file, "file"));
     }
-    fprintf(out, "train with: weft train --task span --seq %lld", (long long)args->seq);
+    fprintf(out, "train with: weft train --task span --model bert-base --seq %lld", (long long)args->seq);
     if (strcmp(args->tokenizer, "bytes")) {
         fputs(" --tokenizer ", out);
         show_word(out, args->tokenizer);
     }
-    fputs(" --data FILE\n", out);
+    json_array_foreach(files, at, file) {
+        fputs(at ? " --val " : " --data ", out);
+        show_word(out, json_string_at(file, "file"));
+    }
+    fputc('\n', out);
 }
 
 /* ---- dialogs ---- */

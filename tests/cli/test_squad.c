@@ -290,7 +290,8 @@ static void prepared_questions_train_like_the_file(void **state) {
     assert_true(loss[0] == loss[1]);
     Ran ran = program_run("prepare", "--format", "squad", "--tokenizer", VOCAB, "--data", data, "--out", out,
                           "--seq", "96", "--overwrite");
-    assert_contains(ran.out, "--task span --seq 96 --tokenizer " VOCAB " --data FILE");
+    assert_contains(ran.out, "--task span --model bert-base --seq 96 --tokenizer " VOCAB " --data ");
+    assert_contains(ran.out, lines);
     ran_done(&ran);
     assert_refused(2, "squad.jsonl: already exists", "prepare", "--format", "squad", "--tokenizer", VOCAB,
                    "--data", data, "--out", out);
