@@ -8,7 +8,7 @@
 
 enum { FILE_LIMIT = 1 << 20, MOST_SLOTS = 1 << 20 };
 
-static const char digits[] = "0123456789";
+static const char digits[] = "0123456789", blanks[] = " \t\r";
 static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-@:+^[]%";
 
 static const char *option_text(const Invocation *call, const char *name) {
@@ -30,17 +30,25 @@ static size_t name_length(const char *entry) {
     return bracket ? (size_t)(bracket - entry) + 1 : strcspn(entry, ":");
 }
 
+/* Programs would take a name that starts with a dash for an option. */
+static bool is_name(const char *name, size_t length) {
+    return length && *name != '-' && strspn(name, letters) >= length && strncmp(name, "[]", 2) != 0;
+}
+
+static bool read_slots(const char *text, size_t length, int64_t *ret_slots) {
+    if (!length || length > 7 || strspn(text, digits) < length) return false;
+    *ret_slots = atoll(text);
+    return *ret_slots >= 1 && *ret_slots <= MOST_SLOTS;
+}
+
 /* "node1" or "node1:4". "*" is Open MPI's word for all cores. Launchers ignore what they do not understand,
  * and start ranks elsewhere. */
 static bool parse_entry(char *entry, Host *ret_host) {
     size_t name = name_length(entry);
     char *slots = entry[name] == ':' ? entry + name + 1 : NULL;
-    if (!name || strspn(entry, letters) < name || (entry[name] && !slots)) return false;
     *ret_host = (Host){.name = entry};
-    if (slots && strcmp(slots, "*") != 0) {
-        ret_host->slots = strspn(slots, digits) == strlen(slots) && strlen(slots) < 8 ? atoll(slots) : 0;
-        if (ret_host->slots < 1 || ret_host->slots > MOST_SLOTS) return false;
-    }
+    if (!is_name(entry, name) || (entry[name] && !slots)) return false;
+    if (slots && strcmp(slots, "*") != 0 && !read_slots(slots, strlen(slots), &ret_host->slots)) return false;
     entry[name] = 0;
     return true;
 }
@@ -82,37 +90,49 @@ static void clear_comments(char *text) {
 static bool is_host_line(const char *line) {
     enum { WORDS = 4 }; /* more without a setting are prose */
     size_t words = 0, settings = 0;
-    for (const char *at = line; *(at += strspn(at, " \t\r"));) {
-        size_t size = strcspn(at, " \t\r");
+    for (const char *at = line; *(at += strspn(at, blanks));) {
+        size_t size = strcspn(at, blanks);
         if (memchr(at, '=', size))
             settings++;
         else if (strspn(at, letters) < size)
             return false;
         words++;
         if (words == 1 && settings) return false;
-        if (size > 6 && !strncmp(at, "slots=", 6) && strspn(at + 6, digits) != size - 6) return false;
         at += size;
     }
     return settings || words <= WORDS;
 }
 
-/* The host of a line that is one: "node1 slots=4", "node1 slots = 4" or "node1:4". */
-static Host host_of_line(char *line) {
-    Host host = {.name = line + strspn(line, " \t\r")};
-    size_t length = strcspn(host.name, " \t\r"), name = name_length(host.name);
-    char *end = line + (host.name - line) + length;
-    const char *setting = *end ? strstr(end + 1, "slots") : NULL;
-    if (setting && (setting[-1] == ' ' || setting[-1] == '\t')) {
-        setting += strlen("slots");
-        setting += strspn(setting, " \t");
-        if (*setting == '=') host.slots = atoll(setting + 1 + strspn(setting + 1, " \t"));
+/* The number in "slots=4" or "slots = 4"; 0 if a line has neither. */
+static bool find_slots(const char *line, int64_t *ret_slots) {
+    static const char name[] = "slots";
+    for (const char *at = line; *(at += strspn(at, blanks)); at += strcspn(at, blanks)) {
+        if (strncmp(at, name, strlen(name)) != 0) continue;
+        const char *value = at + strlen(name);
+        value += strspn(value, blanks);
+        if (*value++ != '=') continue;
+        value += strspn(value, blanks);
+        return read_slots(value, strcspn(value, blanks), ret_slots);
     }
+    return true;
+}
+
+/* Without brackets, as host files have it. */
+static bool is_ipv6(const char *entry) {
+    const char *colon = strchr(entry, ':');
+    return colon && strchr(colon + 1, ':') && entry[strspn(entry, "0123456789abcdefABCDEF:")] == 0;
+}
+
+/* "node1 slots=4", "node1 slots = 4" or "node1:4". */
+static bool parse_line(char *line, Host *ret_host) {
+    char *entry = line + strspn(line, blanks), *end = entry + strcspn(entry, blanks);
+    int64_t slots = 0;
+    if (!is_host_line(line) || !find_slots(end, &slots)) return false;
     *end = 0;
-    if (name > 0 && name < length) {
-        host.slots = atoll(host.name + name + 1);
-        end[(ptrdiff_t)name - (ptrdiff_t)length] = 0;
-    }
-    return host;
+    *ret_host = (Host){.name = entry};
+    if (!is_ipv6(entry) && !parse_entry(entry, ret_host)) return false;
+    if (slots) ret_host->slots = slots;
+    return true;
 }
 
 /* The launcher's own messages about a file that it cannot use do not say what is wrong. */
@@ -123,10 +143,12 @@ static Status read_file(const char *path, HostList *list) {
         next = strchr(line, '\n');
         if (next) *next++ = 0;
         number++;
-        if (!is_host_line(line))
-            return USAGE("--hostfile %s: line %zu: expected a host such as 'node1 slots=4', found '%.40s'",
-                         path, number, line);
-        if (line[strspn(line, " \t\r")]) list->host[list->count++] = host_of_line(line);
+        if (!line[strspn(line, blanks)]) continue;
+        char shown[41];
+        snprintf(shown, sizeof shown, "%s", line);
+        if (!parse_line(line, &list->host[list->count++]))
+            return USAGE("--hostfile %s: line %zu: expected a host such as 'node1 slots=4', found '%s'", path,
+                         number, shown);
     }
     return list->count ? OK
                        : USAGE("--hostfile %s: names no host; expected lines such as 'node1 slots=4'", path);

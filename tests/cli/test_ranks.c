@@ -405,6 +405,12 @@ static void refuses_wrong_hosts(void **state) {
          "line 2: expected a host such as 'node1 slots=4', found 'To"},
         {"once upon a time there was\n", "line 1: expected a host"},
         {"node1 slots=two\n", "line 1: expected a host"},
+        {"node1 slots = two\n", "line 1: expected a host"},
+        {"node1 slots=\n", "line 1: expected a host"},
+        {"node1 slots=9223372036854775807\nnode2 slots=9223372036854775807\n", "line 1: expected a host"},
+        {"node1:1\nnode2:x\n", "line 2: expected a host such as 'node1 slots=4', found 'node2:x'"},
+        {"node1:1:node2:1\n", "line 1: expected a host"},
+        {"-node1 slots=2\n", "line 1: expected a host"},
         {"# none\n\n", "names no host; expected lines such as 'node1 slots=4'"},
         {"# mine\n/* two\nlines, */ node1 slots = 2 max_slots = 3 // x, y\n\nme@10.0.0.1\n::1 4\n", NULL},
         {"node1:4 binding=user:0,1\r\nnode2", NULL},
@@ -427,9 +433,9 @@ static void refuses_wrong_hosts(void **state) {
                    "ranks", "--ranks", "2", "--hosts", "node1:2");
     assert_refused(2, "--ranks 1 runs in this process", "ranks", "--ranks", "1", "--hosts", "node1:2");
     assert_refused(2, "pass --ranks N", "ranks", "--hosts", "node1:2");
-    static const char *const lists[] = {"node1:1:node2:1", "node1:x,node2:1", "node1:0,node2:2", "node1:-1",
-                                        "node1,,node2",    "node1:1,",        "node1 node2",     ":2",
-                                        "node1:1x"};
+    static const char *const lists[] = {
+        "node1:1:node2:1", "node1:x,node2:1", "node1:0,node2:2", "node1:-1", "-x:2",    "[]:2",
+        "node1,,node2",    "node1:1,",        "node1 node2",     ":2",       "node1:1x"};
     for (size_t i = 0; i < COUNT_OF(lists); i++)
         assert_refused(2, "is not a host; expected hosts with the number of ranks on each", "ranks",
                        "--ranks", "2", "--hosts", lists[i]);
