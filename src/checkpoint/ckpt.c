@@ -511,10 +511,19 @@ static Status note_damage(char **note, const Status status) {
     return str_format(note, "%s%s%s", before ? before : "", before ? "\n" : "", status_message(status));
 }
 
+/* It has no checksum: users may edit it. */
+static Status verify_config(const char *dir) {
+    CLEANUP(mem_freep) char *path = NULL;
+    CLEANUP(json_decrefp) json_t *config = NULL;
+    TRY(path_join(&path, dir, "config.json"));
+    return path_exists(path) ? json_read_file(path, &config) : DAMAGED("%s is missing", path);
+}
+
 static Status verify_step(const char *dir, const RootDisk *disk, Mesh *mesh) {
     bool first = !mesh || mesh->rank == 0, complete = true;
     Status found = first ? is_complete(dir, &complete) : OK;
     if (!found && !complete) found = DAMAGED("%s has no %s", dir, CHECKPOINT_STATE);
+    if (!found && first) found = verify_config(dir);
     TRY(save_agree(mesh, found));
     return checksums_verify_at(dir, disk, VERIFY_ALL, mesh);
 }

@@ -493,6 +493,18 @@ static void unreadable_is_not_damaged(void **state) {
     assert_true(has(fixture, "checkpoints/step-2.damaged"));
 }
 
+/* Neither is one whose model is unknown. */
+static void without_config_is_damaged(void **state) {
+    const Fixture *fixture = *state;
+    const char *run = fixture->dir;
+    CLEANUP(stores_done) Stores stores = stores_of(fixture, 1);
+    for (int step = 1; step <= 3; step++) assert_ok(save(fixture, run, step, &stores, 0));
+    assert_int_equal(truncate(path_of(fixture, "checkpoints/step-3/config.json"), 20), 0);
+    assert_int_equal(unlink(path_of(fixture, "checkpoints/step-2/config.json")), 0);
+    assert_resumes_at(run, 0, "step-1", "step-3/config.json: not valid JSON");
+    assert_true(has(fixture, "checkpoints/step-2.damaged"));
+}
+
 /* A checkpoint whose weft.json was lost, as in an incomplete copy, is set aside and never deleted. */
 static void without_state_is_damaged(void **state) {
     const Fixture *fixture = *state;
@@ -534,6 +546,7 @@ int main(void) {
         TEST(readers_beside_a_writer),
         TEST(resumes_from_the_newest_intact_checkpoint),
         TEST(unreadable_is_not_damaged),
+        TEST(without_config_is_damaged),
         TEST(without_state_is_damaged),
     };
     return cmocka_run_group_tests_name("checkpoint.ckpt", tests, NULL, NULL);
