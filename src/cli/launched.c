@@ -49,6 +49,8 @@ typedef struct Launched {
     double interrupted;      /* see stop_insists */
     pid_t ended;             /* a rank that has ended and that the launcher has not noticed; 0: none */
     double ended_since;      /* when this process first saw that */
+    double stopped_since;    /* when it first saw that the launcher is stopped; 0: it is not */
+    bool told_stopped;       /* the user knows */
     bool stuck;              /* the launcher was killed for it */
     double reported;         /* when a rank reported an error, or the launcher was told to end; 0: neither */
     bool grows;              /* this process has asked the ranks to stop, to become more */
@@ -159,11 +161,25 @@ static void take_signal(Launched *of, int number) {
     of->asked = true;
 }
 
+/* Somebody may have suspended the job, so it is not ended. */
+static void warn_if_stopped(Launched *of, bool stopped, double now) {
+    const double patience_s = 2;
+    if (!stopped || of->stopped_since == 0) of->stopped_since = stopped ? now : 0;
+    if (!stopped || of->told_stopped || now - of->stopped_since < patience_s) return;
+    of->told_stopped = true;
+    fprintf(stderr,
+            "weft: warning: %s, process %d, is stopped (SIGSTOP), so ranks cannot start or end; continue it "
+            "with: kill -CONT %d\n",
+            of->spec->name, (int)of->spec->pid, (int)of->spec->pid);
+}
+
 /* Open MPI's mpirun can hang when ranks die while they connect. */
 static void check_launcher(Launched *of) {
     pid_t launcher = of->spec->pid, ended = processes_in_state(launcher, "Z"), above;
     double now = clock_wall();
-    if (ended != of->ended || process_state(launcher, &above) == 'T') {
+    bool stopped = process_state(launcher, &above) == 'T';
+    warn_if_stopped(of, stopped, now);
+    if (ended != of->ended || stopped) {
         of->ended = ended;
         of->ended_since = now;
     } else if (ended && now - of->ended_since > stuck_s) {

@@ -160,6 +160,12 @@ static void hint_at_resume(const Invocation *call) {
     if (hint && *hint) fprintf(stderr, "  %s\n", hint + 2);
 }
 
+/* Whether a message says on which rank it happened, as those of errors that all ranks share do. */
+static bool names_rank(Status status) {
+    int rank, length = 0;
+    return sscanf(status_message(status), "rank %d on %n", &rank, &length) == 1 && length > 0;
+}
+
 /* If a rank fails, all do: one reports the error, with its rank, and terminates the others. Usage errors are
  * the same on every rank and do not name one. */
 static Status fail_together(const Invocation *call, Status status) {
@@ -167,7 +173,7 @@ static Status fail_together(const Invocation *call, Status status) {
     stop_release(); /* the launcher's SIGTERM no longer asks to save */
     if (launch_may_report(call)) {
         char host[HOST_SIZE];
-        if (status_exit_code(status) != 2 && !status_stopped(status))
+        if (status_exit_code(status) != 2 && !status_stopped(status) && !names_rank(status))
             status = status_wrap(status, "rank %d on %s", call->world->rank,
                                  group_host(call->world, call->world->rank, host));
         report(status, call->json);

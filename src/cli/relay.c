@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/terminal.h"
 
 /* How long results on standard output wait for the standard error that was written before them. */
@@ -47,6 +48,15 @@ static void pass_results(Relay *relay) {
         put = write(STDOUT_FILENO, block + at, (size_t)(got - at));
 }
 
+/* Also while a progress line keeps coming. */
+static void wake(Relay *relay, bool asked) {
+    double now = clock_wall();
+    if (relay->woken == 0) relay->woken = now;
+    if (relay->wake < 0 || (!asked && now - relay->woken < 1e-3 * TICK_MS)) return;
+    relay->on_wake(relay->context);
+    relay->woken = clock_wall();
+}
+
 /* Waits for standard error; until then, passes on results and calls `on_wake` now and then. */
 static void wait_for_input(Relay *relay) {
     const int idle = relay->wake >= 0 ? TICK_MS : -1;
@@ -56,7 +66,7 @@ static void wait_for_input(Relay *relay) {
                                  {.fd = limit == idle ? relay->results : -1, .events = POLLIN},
                                  {.fd = relay->wake, .events = POLLIN}};
         int count = poll(ready, 3, limit);
-        if (ready[2].revents || (count == 0 && limit == idle)) relay->on_wake(relay->context);
+        wake(relay, ready[2].revents != 0);
         if (ready[0].revents || (count < 0 && errno != EINTR)) return;
         if (count == 0 && limit != idle) pass_results(relay);
         limit = count > 0 && ready[1].revents ? ORDER_MS : idle;

@@ -16,7 +16,8 @@ typedef struct Relay {
     int wake;    /* also waited for; `on_wake` reads it, and is called every few seconds. -1: none */
     void (*on_wake)(void *context);
     void *context;
-    bool drawn; /* a progress line is on the terminal */
+    double woken; /* when it was called, or the relay started; 0: not yet */
+    bool drawn;   /* a progress line is on the terminal */
     size_t at, have;
     char buffer[RELAY_BUFFER];
 } Relay;

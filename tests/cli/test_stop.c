@@ -239,6 +239,21 @@ static bool ended(pid_t child) {
     return waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == child;
 }
 
+/* One that is stopped is waited for, but not silently. */
+static void stopped_launcher_is_reported(void **state) {
+    (void)state;
+    if (!mpi_built()) skip();
+    Launch launch;
+    char text[64];
+    launch_open(&launch, "suspended");
+    kill(launch.launcher[0], SIGSTOP);
+    snprintf(text, sizeof text, "continue it with: kill -CONT %d", (int)launch.launcher[0]);
+    assert_reads(&launch.terminal, text);
+    kill(launch.launcher[0], SIGCONT);
+    type(&launch.terminal, "\003");
+    assert_int_equal(terminal_close(&launch.terminal), SAVED);
+}
+
 /* Ranks without a launcher that cannot save do not delay a second Ctrl-C. */
 static void orphans_are_killed(void **state) {
     (void)state;
@@ -383,17 +398,29 @@ static void generation_stops(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(validation_stops),         cmocka_unit_test(training_saves_and_resumes),
-        cmocka_unit_test(later_validation_saves),   cmocka_unit_test(ranks_stop_together),
-        cmocka_unit_test(terminated_job_saves),     cmocka_unit_test(one_rank_stops_all),
-        cmocka_unit_test(doubled_interrupt_is_one), cmocka_unit_test(ranks_of_mpirun_explain),
-        cmocka_unit_test(second_interrupt_kills),   cmocka_unit_test(killed_launcher_is_reported),
-        cmocka_unit_test(orphans_are_killed),       cmocka_unit_test(killed_rank_is_restarted),
-        cmocka_unit_test(starting_ranks_stop),      cmocka_unit_test(resuming_stops),
-        cmocka_unit_test(preparation_stops),        cmocka_unit_test(tokenizer_training_stops),
-        cmocka_unit_test(evaluation_stops),         cmocka_unit_test(generation_stops),
-        cmocka_unit_test(measurement_stops),        cmocka_unit_test(search_stops),
-        cmocka_unit_test(comparison_stops),         cmocka_unit_test(ignored_signals_stay_ignored),
+        cmocka_unit_test(validation_stops),
+        cmocka_unit_test(training_saves_and_resumes),
+        cmocka_unit_test(later_validation_saves),
+        cmocka_unit_test(ranks_stop_together),
+        cmocka_unit_test(terminated_job_saves),
+        cmocka_unit_test(one_rank_stops_all),
+        cmocka_unit_test(doubled_interrupt_is_one),
+        cmocka_unit_test(ranks_of_mpirun_explain),
+        cmocka_unit_test(second_interrupt_kills),
+        cmocka_unit_test(killed_launcher_is_reported),
+        cmocka_unit_test(stopped_launcher_is_reported),
+        cmocka_unit_test(orphans_are_killed),
+        cmocka_unit_test(killed_rank_is_restarted),
+        cmocka_unit_test(starting_ranks_stop),
+        cmocka_unit_test(resuming_stops),
+        cmocka_unit_test(preparation_stops),
+        cmocka_unit_test(tokenizer_training_stops),
+        cmocka_unit_test(evaluation_stops),
+        cmocka_unit_test(generation_stops),
+        cmocka_unit_test(measurement_stops),
+        cmocka_unit_test(search_stops),
+        cmocka_unit_test(comparison_stops),
+        cmocka_unit_test(ignored_signals_stay_ignored),
     };
     return cmocka_run_group_tests(tests, launched_setup, corpus_teardown);
 }
