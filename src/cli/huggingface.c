@@ -31,16 +31,22 @@ static Status take_later(Invocation *call, const Key *key, json_t *value) {
     return OK;
 }
 
+/* Python takes "false" for true. */
+static Status set_if_true(Invocation *call, const Key *key, const json_t *value, const char *text) {
+    if (!json_is_boolean(value)) return key_must_be(call, key->path, "true or false");
+    return json_is_true(value) ? key_set_text(call, key->option, key->path, text) : OK;
+}
+
 static Status take_precision(Invocation *call, const Key *key, json_t *value) {
-    return json_is_true(value) ? key_set_text(call, key->option, key->path, key->path) : OK;
+    return set_if_true(call, key, value, key->path);
 }
 
 static Status take_cpu(Invocation *call, const Key *key, json_t *value) {
-    return json_is_true(value) ? key_set_text(call, key->option, key->path, "cpu") : OK;
+    return set_if_true(call, key, value, "cpu");
 }
 
 static Status take_recompute(Invocation *call, const Key *key, json_t *value) {
-    return json_is_true(value) ? key_set_text(call, key->option, key->path, "block") : OK;
+    return set_if_true(call, key, value, "block");
 }
 
 static Status set_number(Invocation *call, const char *option, const char *path, double number) {
@@ -50,9 +56,11 @@ static Status set_number(Invocation *call, const char *option, const char *path,
 }
 
 static Status take_optimizer(Invocation *call, const Key *key, json_t *value) {
-    const char *name = json_string_value(value);
-    bool adamw = name && strncmp(name, "adamw", 5) == 0 && !strstr(name, "bit") && !strstr(name, "bnb");
-    if (adamw) return key_set_text(call, key->option, key->path, "adamw");
+    static const char *const adamw[] = {
+        "adamw_torch",      "adamw_torch_fused",  "adamw_torch_xla", "adamw_torch_npu_fused",
+        "adamw_apex_fused", "adamw_anyprecision", "adamw_hf",        "adamw"};
+    for (size_t i = 0; i < COUNT_OF(adamw); i++)
+        if (is_text(value, adamw[i])) return key_set_text(call, key->option, key->path, "adamw");
     if (is_text(value, "lion_32bit") || is_text(value, "paged_lion_32bit"))
         return key_set_text(call, key->option, key->path, "lion");
     if (!is_text(value, "sgd"))
@@ -369,8 +377,11 @@ static Status finish_warmup(Invocation *call) {
                  *ratio = field(call, "warmup_ratio");
     double count = json_number_value(steps), fraction = json_number_value(ratio);
     bool theirs = false;
+    if (names(call, "warmup_steps") && (!json_is_number(steps) || count < 0))
+        return key_must_be(call, "warmup_steps", "a number >= 0");
     if (count > 0 && count < 1) fraction = count, count = 0;
-    if (fraction < 0 || fraction > 1) return key_must_be(call, "warmup_ratio", "a number from 0 to 1");
+    if ((names(call, "warmup_ratio") && !json_is_number(ratio)) || fraction < 0 || fraction > 1)
+        return key_must_be(call, "warmup_ratio", "a number from 0 to 1");
     TRY(finish_schedule(call, &theirs));
     if (!theirs) return OK;
     if (is_text(type, "constant")) return set_number(call, "warmup", "lr_scheduler_type", 0);

@@ -209,6 +209,13 @@ static void training_arguments(void **state) {
     assert_text("{\"lr_scheduler_type\": \"warmup_stable_decay\"}", 1, "{\"decay-type\": \"cosine\"}");
     assert_rejected("{\"optim\": \"adafactor\"}", "optim: expected \"adamw_torch\"");
     assert_rejected("{\"optim\": \"adamw_bnb_8bit\"}", "optim: expected \"adamw_torch\"");
+    assert_rejected("{\"optim\": \"adamw_torch(\"}", "optim: expected \"adamw_torch\"");
+    assert_rejected("{\"gradient_checkpointing\": 7}", "gradient_checkpointing: expected true or false");
+    assert_rejected("{\"use_cpu\": \"yes\"}", "use_cpu: expected true or false");
+    assert_rejected("{\"tf32\": 1}", "tf32: expected true or false");
+    assert_rejected("{\"warmup_steps\": \"100\"}", "warmup_steps: expected a number >= 0");
+    assert_rejected("{\"warmup_steps\": -1}", "warmup_steps: expected a number >= 0");
+    assert_rejected("{\"warmup_ratio\": \"0.1\"}", "warmup_ratio: expected a number from 0 to 1");
     assert_rejected("{\"label_smoothing_factor\": 0.1}",
                     "label_smoothing_factor: not supported: weft has no");
     assert_rejected("{\"load_best_model_at_end\": true}", "load_best_model_at_end: not supported");
