@@ -119,13 +119,16 @@ static Status take_offload(Invocation *call, const Key *key, json_t *value) {
 
 /* The flags of DeepSpeed's first releases. */
 static Status take_old_offload(Invocation *call, const Key *key, json_t *value) {
-    if (!json_is_true(value)) return OK;
+    if (!json_is_boolean(value)) return key_must_be(call, key->path, "true or false");
+    if (json_is_false(value)) return OK;
     return key_set_text(call, key->option, key->path, strstr(key->path, "params") ? "params" : "optimizer");
 }
 
 /* Any of these settings means that activations are checkpointed. */
 static Status take_recompute(Invocation *call, const Key *key, json_t *value) {
     bool on = json_is_true(value) || json_number_value(value) > 0;
+    if (!json_is_boolean(value) && !json_is_number(value))
+        return key_must_be(call, key->path, "true, false or a number");
     return on ? key_set_text(call, key->option, key->path, "block") : OK;
 }
 
@@ -144,7 +147,8 @@ static Status take_schedule(Invocation *call, const Key *key, json_t *value) {
 
 /* MiCS shards within groups of replicas; -1 and 0 turn it off. */
 static Status take_group(Invocation *call, const Key *key, json_t *value) {
-    return json_number_value(value) > 0 ? configfile_set(call, key->option, key->path, value) : OK;
+    if (json_is_number(value) && json_number_value(value) <= 0) return OK;
+    return configfile_set(call, key->option, key->path, value);
 }
 
 #define TAKE(path_, option_, function)                                                                       \

@@ -255,6 +255,11 @@ static void features(void **state) {
     assert_rejected("{\"zero_optimization\": {\"zero_quantized_weights\": true}}",
                     "does not quantize communication");
     assert_text("{\"zero_optimization\": {\"stage\": 3, \"mics_shard_size\": 2}}", 4, "{\"shard\": 2}");
+    assert_rejected("{\"zero_optimization\": {\"mics_shard_size\": \"two\"}}", "mics_shard_size: expected");
+    assert_rejected("{\"zero_optimization\": {\"cpu_offload\": \"true\"}}",
+                    "cpu_offload: expected true or false");
+    assert_rejected("{\"activation_checkpointing\": {\"partition_activations\": \"true\"}}",
+                    "partition_activations: expected true, false or a number");
     assert_text("{\"zero_optimization\": {\"stage\": 3, \"mics_shard_size\": -1}}", 4, "{\"shard\": null}");
     assert_text("{\"pipeline\": {\"enabled\": true, \"pipeline_parallel_size\": 2, \"schedule\": \"1F1B\"}}",
                 2, "{\"pp\": 2, \"pp-schedule\": \"1f1b\"}");
