@@ -199,6 +199,12 @@ static const char *find_template(const json_t *config) {
     return json_string_value(given);
 }
 
+/* Readers take a zero byte for its end. */
+static Status check_template(const char *path, const char *text, size_t size) {
+    CLEANUP(json_decrefp) json_t *valid = strlen(text) == size ? json_string(text) : NULL;
+    return valid ? OK : FAILED("%s: expected text in UTF-8, without zero bytes", path);
+}
+
 static Status put_chat_template(GgufMeta *meta, const char *dir) {
     static const char key[] = "tokenizer.chat_template";
     CLEANUP(mem_freep) char *file = NULL, *path = NULL, *text = NULL;
@@ -207,11 +213,15 @@ static Status put_chat_template(GgufMeta *meta, const char *dir) {
     TRY(path_join(&file, dir, "chat_template.jinja"));
     if (path_exists(file)) {
         TRY(file_read(file, TEMPLATE_LIMIT, &text, &size));
+        TRY(check_template(file, text, size));
         return meta_put_text(meta, key, text);
     }
     TRY(path_join(&path, dir, "tokenizer_config.json"));
     if (!path_exists(path)) return OK;
     TRY(json_read_file(path, &config));
+    const json_t *given = json_object_get(config, "chat_template");
+    if (given && !json_is_null(given) && !json_is_string(given) && !json_is_array(given))
+        return FAILED("%s: 'chat_template' must be a string or a list of templates", path);
     const char *found = find_template(config);
     return found ? meta_put_text(meta, key, found) : OK;
 }

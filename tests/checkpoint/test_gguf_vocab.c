@@ -238,6 +238,15 @@ static void chat_templates(void **state) {
     g = keys_of(fixture, &config);
     assert_text(g, key, "three\n");
     keys_free(g);
+    GgufMeta meta = {0};
+    put_file(path_of(fixture, "chat_template.jinja"), "\xff");
+    assert_fails(gguf_put_vocab(&meta, fixture->dir, &config), 1,
+                 "chat_template.jinja: expected text in UTF-8");
+    gguf_meta_done(&meta);
+    assert_int_equal(unlink(path_of(fixture, "chat_template.jinja")), 0);
+    put_file(path_of(fixture, "tokenizer_config.json"), "{\"chat_template\":7}");
+    assert_fails(gguf_put_vocab(&meta, fixture->dir, &config), 1, "'chat_template' must be a string or");
+    gguf_meta_done(&meta);
 }
 
 static void refusals(void **state) {
