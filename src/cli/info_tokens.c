@@ -2,6 +2,7 @@
 
 #include "base/format.h"
 #include "base/fs.h"
+#include "base/memory.h"
 #include "data/token_file.h"
 
 static json_t *special_json(const SpecialTokens *special) {
@@ -53,11 +54,29 @@ static Status add_set(json_t *result, const TokenFileList *list, bool verify) {
     return OK;
 }
 
+/* The copy of the tokenizer beside token files must be the one that they were prepared with. */
+static Status verify_tokenizer(const char *path) {
+    CLEANUP(token_file_freep) TokenFile *file = NULL;
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    CLEANUP(mem_freep) char *dir = NULL;
+    char own[TOKENIZER_ID_TEXT], other[TOKENIZER_ID_TEXT];
+    TRY(token_file_tokenizer(path, &dir));
+    if (!path_exists(dir)) return OK;
+    TRY(token_file_open(&file, path));
+    TRY(tokenizer_load(&tokenizer, dir));
+    TokenizerId id = tokenizer_id(tokenizer);
+    const TokenizerId *prepared = &token_file_info(file)->tokenizer;
+    if (tokenizer_id_same(&id, prepared)) return OK;
+    return FAILED("%s was prepared with a different tokenizer (%s) than the one in %s (%s)", path,
+                  tokenizer_id_text(prepared, own), dir, tokenizer_id_text(&id, other));
+}
+
 Status info_token_files(json_t *result, const char *path, bool verify) {
     CLEANUP(token_file_list_done) TokenFileList list = {0}, val = {0};
     TRY(json_put(result, "kind", json_string("shards")));
     TRY(token_file_list_add(&list, path));
     TRY(add_set(result, &list, verify));
+    if (verify && list.count) TRY(verify_tokenizer(list.path[0]));
     if (path_is_dir(path)) TRY(token_file_list_dir(&val, path, "val"));
     if (val.count) {
         json_t *set = json_object();

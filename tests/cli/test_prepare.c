@@ -225,6 +225,10 @@ static void trained_on(void **state) {
                    TINY);
     assert_refused(1, "damaged between", "info", at("set"), "--verify");
     flip_bit(at("set/train-00001.tokens"), 1000);
+    assert_ok(dir_make(at("set/tokenizer")));
+    put_text("set/tokenizer/vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n");
+    assert_refused(1, "was prepared with a different tokenizer", "info", at("set"), "--verify");
+    assert_ok(dir_remove(at("set/tokenizer")));
     assert_int_equal(truncate(at("set/train-00002.tokens"), 700), 0);
     assert_refused(1, "train-00002.tokens: size is 700 bytes; expected ", "train", "--data", at("set"), TINY);
     assert_int_equal(unlink(at("set/train-00002.tokens")), 0);
