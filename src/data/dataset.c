@@ -690,7 +690,7 @@ Status dataset_fill_windows(const Dataset *data, int64_t stride, int64_t first, 
         int64_t window = first + b, at = window * stride, counted = window ? at - stride + T : 0;
         int64_t inputs = data->size - 1 - at < T ? data->size - 1 - at : T;
         memset(batch->types + b * T, 0, (size_t)T * sizeof *batch->types);
-        batch->lens[b] = (int32_t)T;
+        batch->lens[b] = (int32_t)inputs; /* the last window; models that attend in both directions see all */
         TRY(token_stream_read(&data->stream, data->begin + at, inputs, tokens));
         TRY(token_stream_read(&data->stream, data->begin + at + 1, inputs, labels));
         for (int64_t t = 0; t < T; t++) {

@@ -53,6 +53,23 @@ static void test_separate_documents(void **state) {
     }
 }
 
+/* Models that attend in both directions must not see what follows the end of the last window. */
+static void test_last_window_is_padded(void **state) {
+    Files *files = *state;
+    files->count = 0;
+    files_add_text(files, "a.txt", "abcdefghij"); /* and its end token */
+    DataSpec spec = files_spec(files, 8);
+    CLEANUP(dataset_freep) Dataset *data = NULL;
+    CLEANUP(host_batch_freep) HostBatch *batch = NULL;
+    assert_ok(dataset_open(&data, &spec));
+    assert_int_equal(dataset_windows(data, 8), 2);
+    assert_ok(host_batch_new(&batch, 2, 8));
+    assert_ok(dataset_fill_windows(data, 8, 0, batch));
+    assert_int_equal(batch->lens[0], 8);
+    assert_int_equal(batch->lens[1], 2);
+    assert_true(batch->padded);
+}
+
 static void test_windows_cover_the_stream(void **state) {
     Files *files = *state;
     files->count = 0;
@@ -401,6 +418,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes_of_several_files),
         cmocka_unit_test(test_separate_documents),
+        cmocka_unit_test(test_last_window_is_padded),
         cmocka_unit_test(test_windows_cover_the_stream),
         cmocka_unit_test(test_token_files),
         cmocka_unit_test(test_token_outside_vocabulary),
