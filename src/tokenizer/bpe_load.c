@@ -203,6 +203,7 @@ static const json_t *only_component(const json_t *component, const char *list) {
         const char *type = json_string_value(json_object_get(component, "type"));
         const json_t *inside = json_object_get(component, list);
         if (!type || strcmp(type, "Sequence") != 0 || json_array_size(inside) != 1) return component;
+        if (!json_is_object(json_array_get(inside, 0))) return component; /* an error, found later */
         component = json_array_get(inside, 0);
     }
 }

@@ -146,7 +146,7 @@ static Status read_step(Normalizer *normalizer, const json_t *json, const char *
 
 static Status read_any(Normalizer *normalizer, const json_t *json, int depth, const char *from) {
     enum { DEPTH_LIMIT = 20 };
-    if (!json || json_is_null(json)) return OK;
+    if (depth == 0 && (!json || json_is_null(json))) return OK;
     const char *type = json_string_value(json_object_get(json, "type"));
     if (!type) type = "(none)";
     if (strcmp(type, "Sequence") != 0) return read_step(normalizer, json, type, from);

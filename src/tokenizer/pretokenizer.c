@@ -184,7 +184,7 @@ static Status read_step(Pretokenizer *pre, const json_t *json, const char *type,
 
 static Status read_any(Pretokenizer *pre, const json_t *json, int depth, const char *from) {
     enum { DEPTH_LIMIT = 20 };
-    if (!json || json_is_null(json)) return OK;
+    if (depth == 0 && (!json || json_is_null(json))) return OK;
     const char *type = json_string_value(json_object_get(json, "type"));
     if (!type) type = "(none)";
     if (!strcmp(type, "Words")) type = "(none)"; /* the name is internal */

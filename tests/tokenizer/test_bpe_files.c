@@ -118,6 +118,10 @@ static void pipelines(void **state) {
     assert_fails(load_changed("pre_tokenizer", "{\"type\": \"UnicodeScripts\"}"), 1,
                  "'pre_tokenizer' of type UnicodeScripts is not supported; expected ByteLevel");
     assert_fails(load_changed("pre_tokenizer", "7"), 1, "'pre_tokenizer' of type (none)");
+    assert_fails(load_changed("pre_tokenizer", "{\"type\": \"Sequence\", \"pretokenizers\": [null]}"), 1,
+                 "'pre_tokenizer' of type (none)");
+    assert_fails(load_changed("normalizer", "{\"type\": \"Sequence\", \"normalizers\": [null]}"), 1,
+                 "'normalizer' of type (none)");
     assert_fails(load_changed("pre_tokenizer.add_prefix_space", "1"), 1,
                  "'add_prefix_space' must be true or false");
     assert_fails(load_changed("decoder", "{\"type\": \"CTC\"}"), 1, "'decoder' of type CTC is not supported");
