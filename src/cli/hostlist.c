@@ -164,8 +164,11 @@ Status host_list_read(const Invocation *call, HostList *ret_list) {
     if (hosts && file) return USAGE("--hosts and --hostfile cannot be combined; use one or the other");
     if (file && stat(file, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) return OK;
     if (file) {
-        Status status = file_read(file, FILE_LIMIT, &list.text, NULL);
+        size_t size;
+        Status status = file_read(file, FILE_LIMIT, &list.text, &size);
         if (status) return status_wrap(status, "--hostfile");
+        if (strlen(list.text) != size)
+            return USAGE("--hostfile %s: has a zero byte; expected text such as 'node1 slots=4'", file);
     }
     for (const char *at = hosts ? hosts : list.text; (at = strpbrk(at, ",\n")); at++) entries++;
     TRY(mem_new(entries, sizeof *list.host, &list.host));

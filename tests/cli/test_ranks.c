@@ -427,6 +427,8 @@ static void refuses_wrong_hosts(void **state) {
                        files[i].says ? files[i].says : "could not start ranks on the hosts in ", "ranks",
                        "--ranks", "2", "--hostfile", path);
     }
+    assert_ok(file_replace(path, "node1\n\0node2\n", 13)); /* hides node2 */
+    assert_refused(2, "has a zero byte", "ranks", "--ranks", "2", "--hostfile", path);
     unlink(path);
     assert_refused(1, "--hostfile: /nowhere: cannot open", "ranks", "--ranks", "2", "--hostfile", "/nowhere");
     assert_refused(1, "false could not start ranks on node1:2, although ssh reaches them; check that weft",
