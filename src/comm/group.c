@@ -149,6 +149,22 @@ Status comm_receive(Group *group, Stream *stream, Tensor data, int from, Ticket 
                    ret_ticket);
 }
 
+Status comm_swap(Group *group, Stream *stream, Tensor out, int to, Tensor in, int from,
+                 Ticket ret_ticket[2]) {
+    Ticket ticket = {0};
+    if (!group->ops->swap) {
+        TRY(comm_send(group, stream, out, to, &ret_ticket[0]));
+        return comm_receive(group, stream, in, from, &ret_ticket[1]);
+    }
+    TRY(check_other(group, "a send to", to));
+    TRY(check_other(group, "a receive from", from));
+    CommBytes before = group->sent[COMM_SEND];
+    sent_to(group->placement, to, tensor_bytes(out), &group->sent[COMM_SEND]);
+    label_kind(group, COMM_SEND, out, before);
+    return started(group->ops->swap(group, stream, out, to, in, from, &ticket), group, stream, &ticket,
+                   &ret_ticket[0]);
+}
+
 /* An interval in which the caller is blocked. */
 typedef struct Stay {
     int64_t start_ns, cpu_ns, waited_ns;

@@ -71,6 +71,8 @@ typedef struct GroupOps {
     Status (*broadcast)(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket);
     Status (*send)(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket);
     Status (*receive)(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket);
+    /* NULL: a send and a receive. */
+    Status (*swap)(Group *group, Stream *stream, Tensor out, int to, Tensor in, int from, Ticket *ret_ticket);
     Status (*connect)(Group *group, int peer); /* NULL: nothing to do */
     Status (*wait)(Group *group, Stream *stream, Ticket ticket);
     /* Nanoseconds that completed waits have stalled streams since the last call. NULL: waits block the caller
@@ -146,6 +148,9 @@ MUST_USE Status all_gather(Group *group, Stream *stream, Tensor dst, Tensor src,
 MUST_USE Status broadcast(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket);
 MUST_USE Status comm_send(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket);
 MUST_USE Status comm_receive(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket);
+/* Sends and receives as many bytes, in a batch. The ranks that it sends to and receives from do the same. */
+MUST_USE Status comm_swap(Group *group, Stream *stream, Tensor out, int to, Tensor in, int from,
+                          Ticket ret_ticket[2]);
 MUST_USE Status ticket_wait(Stream *stream, Ticket *ticket); /* zeroes the ticket */
 /* Prepares a group for tensors for messages between this rank and `peer`, which calls this as well; with
  * EVERY_RANK, between all pairs of ranks. Over NCCL, ranks that are not connected, and not neighbors in a

@@ -7,6 +7,7 @@
 enum {
     WINDOW = 2,              /* chunks of a flow in flight, and rounds of an exchange */
     PIECE = 512 << 10,       /* maximum chunk size in bytes */
+    MESSAGE = 60 << 10,      /* Open MPI sends up to 64 kB over TCP without asking the receiver first */
     PIECE_LEAST = 16 << 10,  /* size of a chunk with many ranks */
     SMALL = 32 << 10,        /* operations of up to this many bytes are latency-optimized ... */
     SMALL_BETWEEN = 4 << 10, /* ... or this many if ranks of a node share the connection to other nodes */
@@ -15,6 +16,11 @@ enum {
     STAGING_BYTES = 1 << 20,
     SEGMENT_HEAD = 512, /* bytes at the start of a segment */
 };
+
+/* Messages for a chunk if they are short. */
+static inline int messages_of(int64_t bytes) {
+    return (int)((bytes + MESSAGE - 1) / MESSAGE);
+}
 
 /* Operations of up to this many bytes send directly to every rank that needs the data. */
 int64_t small_bytes(const Placement *placement);

@@ -105,9 +105,8 @@ Status wire_swap(Group *group, Stream *stream, void *messages, int64_t part, Tic
     TRY(comm_batch_begin(group));
     for (int k = 1; k < group->size; k++) {
         int to = (group->rank + k) % group->size, from = (group->rank - k + group->size) % group->size;
-        TRY(comm_send(group, stream, wire_message_at(messages, to, part).all, to, &tickets[2 * k]));
-        TRY(comm_receive(group, stream, wire_message_at(messages, group->size + from, part).all, from,
-                         &tickets[2 * k + 1]));
+        TRY(comm_swap(group, stream, wire_message_at(messages, to, part).all, to,
+                      wire_message_at(messages, group->size + from, part).all, from, &tickets[2 * k]));
     }
     return comm_batch_end(group);
 }

@@ -17,7 +17,7 @@ typedef struct Bench {
     int *node;  /* of each rank */
     int *place; /* of each rank among those of its node */
     int nodes;
-    double *time; /* of each rank, in the last measurement */
+    double *time; /* [REPEATS][ranks], of the last measurement */
 } Bench;
 
 static void bench_done(Bench *bench) {
@@ -34,7 +34,7 @@ static Status bench_init(Bench *bench, Group *world, Device *device) {
     bench->world = world;
     TRY(mem_new((size_t)world->size, sizeof *bench->node, &bench->node));
     TRY(mem_new((size_t)world->size, sizeof *bench->place, &bench->place));
-    TRY(mem_new((size_t)world->size, sizeof *bench->time, &bench->time));
+    TRY(mem_new((size_t)(REPEATS * world->size), sizeof *bench->time, &bench->time));
     for (int r = 0; r < world->size; r++) {
         group_host(world, r, host);
         bench->node[r] = -1;
@@ -74,9 +74,8 @@ static Status exchange(Bench *bench, int peer, int64_t bytes, double *ret_s) {
     if (peer < 0) return OK;
     double start = clock_wall();
     TRY(comm_batch_begin(bench->world));
-    TRY(comm_send(bench->world, bench->stream, tensor_1d(bench->send.data, DT_U8, bytes), peer, &ticket[0]));
-    TRY(comm_receive(bench->world, bench->stream, tensor_1d(bench->receive.data, DT_U8, bytes), peer,
-                     &ticket[1]));
+    TRY(comm_swap(bench->world, bench->stream, tensor_1d(bench->send.data, DT_U8, bytes), peer,
+                  tensor_1d(bench->receive.data, DT_U8, bytes), peer, ticket));
     TRY(comm_batch_end(bench->world));
     for (int i = 0; i < 2; i++) TRY(ticket_wait(bench->stream, &ticket[i]));
     TRY(stream_sync(bench->stream));
@@ -84,7 +83,7 @@ static Status exchange(Bench *bench, int peer, int64_t bytes, double *ret_s) {
     return OK;
 }
 
-/* Sets bench->time to every rank's time for `bytes` bytes. */
+/* Sets bench->time to every rank's times for `bytes` bytes. */
 static Status time_exchange(Bench *bench, int peer, int64_t *ret_bytes) {
     int64_t bytes = SIZE_LEAST;
     double own = 0, longest = 0;
@@ -95,13 +94,35 @@ static Status time_exchange(Bench *bench, int peer, int64_t *ret_bytes) {
         TRY(host_reduce(bench->world, &longest, 1, DT_F64, REDUCE_MAX));
         if (longest >= enough_s || bytes == SIZE_MOST) break;
     }
-    for (int i = 1; i < REPEATS; i++) {
-        double again = 0;
-        TRY(exchange(bench, peer, bytes, &again));
-        own = fmin(own, again);
-    }
     *ret_bytes = bytes;
-    return host_gather(bench->world, bench->time, &own, sizeof own);
+    for (int i = 0; i < REPEATS; i++) {
+        if (i) TRY(exchange(bench, peer, bytes, &own));
+        TRY(host_gather(bench->world, bench->time + i * bench->world->size, &own, sizeof own));
+    }
+    return OK;
+}
+
+/* Whether rank s sends over the link of rank r: within a node only r, between nodes all ranks of its node. */
+static bool same_link(const Bench *bench, const int *peer, int r, int s) {
+    if (peer[s] < 0 || bench->node[r] == bench->node[peer[r]]) return s == r;
+    return bench->node[s] == bench->node[r] && bench->node[peer[s]] == bench->node[peer[r]];
+}
+
+/* The rate of the link of rank r. Ranks that share a link may be fast and slow in turn, so the slowest of
+ * them counts in each measurement. */
+static double link_rate(const Bench *bench, const int *peer, int r, int64_t bytes) {
+    int ranks = bench->world->size;
+    double best = 0;
+    for (int i = 0; i < REPEATS; i++) {
+        double longest = 1e-9, flows = 0;
+        for (int s = 0; s < ranks; s++) {
+            if (!same_link(bench, peer, r, s)) continue;
+            longest = fmax(longest, bench->time[i * ranks + s]);
+            flows++;
+        }
+        best = fmax(best, flows * (double)bytes / longest);
+    }
+    return best;
 }
 
 /* Half the shortest round trip of one byte; 0 without a peer. */
@@ -137,18 +158,9 @@ static Status measure_pairs(Bench *bench, const int *peer, const bool *lead, Pai
     TRY(time_exchange(bench, peer[world->rank], &bytes));
     for (int r = 0; r < world->size; r++) {
         if (!lead[r] || peer[r] < r) continue;
-        double longest = 0, flows = 0;
-        for (int s = 0; s < world->size; s++) {
-            bool same = peer[s] >= 0 && bench->node[s] == bench->node[r] &&
-                        bench->node[peer[s]] == bench->node[peer[r]];
-            if (!same || (bench->node[r] == bench->node[peer[r]] && s != r)) continue;
-            longest = fmax(longest, bench->time[s]);
-            flows++;
-        }
         TRY(mem_grow(links, capacity, *count + 1, sizeof **links));
-        (*links)[(*count)++] = (PairLink){.rank = {r, peer[r]},
-                                          .latency_s = latency[r],
-                                          .bandwidth = flows * (double)bytes / fmax(longest, 1e-9)};
+        (*links)[(*count)++] = (PairLink){
+            .rank = {r, peer[r]}, .latency_s = latency[r], .bandwidth = link_rate(bench, peer, r, bytes)};
     }
     return OK;
 }

@@ -19,6 +19,15 @@ expect_code 0
 expect_said "within a node: "
 between_limits "between nodes"
 
+# Both directions at once: an all-reduce over two nodes takes each byte once each way, so it nearly reaches the rate of
+# the link. The link is so slow that the load of the machine does not matter.
+limit_links 20mbit
+run "$weft" ranks --ranks 2 --hosts "$(hosts 1)" --size 4MB --repeats 3
+expect_code 0
+rate=$(sed -n "s,^all-reduce of.* \([0-9.]*\) MB/s.*,\1,p" said)
+[ "$rate" ] && awk -v rate="$rate" 'BEGIN { exit !(rate > 2.0 && rate < 2.6) }' || fail "expected nearly 2.5 MB/s"
+limit_links 200mbit
+
 small="--model gpt2-tiny --seq 16 --batch 4 --steps 3 --eval-every 0 --val-fraction 0 --data self --quiet"
 losses() { sed -n 's/.*"loss":\([^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
 run "$weft" train $small --out alone

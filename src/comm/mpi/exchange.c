@@ -307,8 +307,20 @@ static void set_limit(Flow *flow, int64_t limit) {
     flow->limit = limit < flow->count ? limit : flow->count;
 }
 
+/* Rounds of results that have arrived from all other domains. */
+static int64_t received(const Op *op) {
+    int64_t least = op->exchange.rounds;
+    for (int i = 0; i < op->exchange.flows[RESULT_IN]; i++) {
+        const Flow *flow = flow_of(op, RESULT_IN, i);
+        if (flow->done < flow->count && flow->done < least) least = flow->done;
+    }
+    return least;
+}
+
 /* Partial sums are received while there is staging memory; a result is received into memory whose
- * contribution is no longer needed, and sent when it is complete. */
+ * contribution is no longer needed, and sent when it is complete. Short messages leave before the receiver
+ * asks for them, so a rank sends no more than WINDOW rounds beyond those it has received: it then is at most
+ * so far ahead of the others. */
 static void open_flows(Op *op) {
     Rings *rings = rings_of(op);
     const Exchange *x = &op->exchange;
@@ -324,6 +336,10 @@ static void open_flows(Op *op) {
     }
     int64_t room = rings->combined + WINDOW > x->put ? (int64_t)(rings->combined + WINDOW - x->put) : 0;
     for (int i = 0; i < x->flows[PARTIAL_IN]; i++) set_limit(flow_of(op, PARTIAL_IN, i), room);
+    for (int i = 0; !shares(op) && i < x->flows[PARTIAL_OUT]; i++)
+        set_limit(flow_of(op, PARTIAL_OUT, i), room);
+    for (int i = 0; !x->reduces && x->root < 0 && i < x->flows[RESULT_OUT]; i++)
+        set_limit(flow_of(op, RESULT_OUT, i), received(op) + WINDOW);
     for (int i = 0; x->reduces && i < x->flows[RESULT_OUT]; i++)
         set_limit(flow_of(op, RESULT_OUT, i), rounds_in(op, rings->combined, x->put));
     for (int i = 0; x->reduces && i < x->flows[RESULT_IN]; i++)
@@ -460,12 +476,20 @@ static void assign_rounds(Op *op, Exchange *x) {
     if (x->spreads) rings->shows += (uint64_t)x->rounds;
 }
 
+/* Bytes per element of a result or a partial sum. */
+static int64_t size_most(DType dtype) {
+    int64_t size = (int64_t)dtype_size(dtype);
+    return size < (int64_t)sizeof(float) ? (int64_t)sizeof(float) : size;
+}
+
 static Status prepare(Op *op, Exchange *x) {
     const Placement *p = placement_of(op);
     x->chunk = x->reduces ? reduce_chunk(p, op->dtype) : x->root < 0 ? gather_chunk(p) : broadcast_chunk(p);
     count_flows(op, x);
     TRY(rings_prepare(op->group, op->device));
-    return op_add_flows(op, x->first[BLOCKS - 1] + x->flows[BLOCKS - 1]);
+    int64_t each = x->reduces ? size_most(op->dtype) : 1;
+    return op_add_flows(op, x->first[BLOCKS - 1] + x->flows[BLOCKS - 1],
+                        x->root < 0 ? messages_of(x->chunk * each) : 1);
 }
 
 Status exchange_start(Op *op, Exchange exchange, Tags tags, Ticket *ret_ticket) {

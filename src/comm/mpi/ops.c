@@ -95,6 +95,34 @@ Status receive_mpi(Group *group, Stream *stream, Tensor data, int from, Ticket *
     return start_pair(group, stream, data, from, false, ret_ticket);
 }
 
+/* Short messages leave before the receiver asks for them, so the sender stays at most WINDOW chunks ahead of
+ * what it has received. */
+static bool step_swap(Traffic *traffic, Op *op) {
+    Flow *in = &op->flow[0], *out = &op->flow[1];
+    bool moved = flows_move(traffic, op), last = in->done == in->count;
+    out->limit = last || in->done + WINDOW > out->count ? out->count : in->done + WINDOW;
+    if (moved) flows_move(traffic, op);
+    op->done = flows_done(op);
+    return moved;
+}
+
+Status swap_mpi(Group *group, Stream *stream, Tensor out, int to, Tensor in, int from, Ticket *ret_ticket) {
+    int out_tag = tag_of(TAG_PAIR, impl(group)->sends[to]++);
+    int in_tag = tag_of(TAG_PAIR, impl(group)->receives[from]++);
+    if (tensor_bytes(out) == 0) return OK;
+    Op *op;
+    TRY(op_new(&op, group, stream->device, 0));
+    Status status = op_add_flows(op, 2, messages_of(PIECE));
+    if (status) {
+        op_free(op);
+        return status;
+    }
+    op->step = step_swap;
+    flow_set(&op->flow[0], from, in_tag, false, in.data, (int64_t)tensor_bytes(in), PIECE);
+    flow_set(&op->flow[1], to, out_tag, true, out.data, (int64_t)tensor_bytes(out), PIECE);
+    return traffic_start(impl(group)->traffic, op, ret_ticket);
+}
+
 /* Small reductions: reduce once everything has arrived and all sends are complete. */
 static bool step_small(Traffic *traffic, Op *op) {
     bool moved = op_step_move(traffic, op);

@@ -126,8 +126,9 @@ struct Op {
     MPI_Comm comm;
     int flow_count, peers;
     Flow *flow;
-    MPI_Request *request; /* WINDOW per flow */
-    int *index;           /* output of MPI_Testsome */
+    int messages, requests; /* messages per chunk, 1 or of up to MESSAGE bytes; requests in total */
+    MPI_Request *request;   /* WINDOW * messages per flow */
+    int *index;             /* output of MPI_Testsome */
     /* Reductions. */
     DType dtype;
     ReduceOp reduce;
@@ -193,9 +194,11 @@ typedef struct MpiGroup {
 MUST_USE Status traffic_new(Traffic **ret_engine, MPI_Comm world, bool threaded);
 void traffic_free(Traffic *traffic);
 
-/* Allocates an operation with `flows` flows; if 0, they can be added later. traffic_start takes ownership. */
+/* Allocates an operation with `flows` flows of whole chunks; if 0, flows can be added later. traffic_start
+ * takes ownership. */
 MUST_USE Status op_new(Op **ret_op, Group *group, Device *device, int flows);
-MUST_USE Status op_add_flows(Op *op, int flows);
+/* `messages`: per chunk (messages_of). */
+MUST_USE Status op_add_flows(Op *op, int flows, int messages);
 void op_free(Op *op);
 DEFINE_FREEP(Op, op)
 /* Sets up a flow of `bytes` bytes in chunks of `piece`, all of which may be posted. */
@@ -272,6 +275,7 @@ Status all_gather_mpi(Group *group, Stream *stream, Tensor dst, Tensor src, Tick
 Status broadcast_mpi(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket);
 Status send_mpi(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket);
 Status receive_mpi(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket);
+Status swap_mpi(Group *group, Stream *stream, Tensor out, int to, Tensor in, int from, Ticket *ret_ticket);
 /* An all-reduce of more than group->small bytes of host memory. */
 MUST_USE Status host_all_reduce(Group *group, void *data, int64_t count, DType dtype, ReduceOp reduce);
 /* A reduce-scatter of more than group->small bytes of host memory, `count` elements to each rank. */

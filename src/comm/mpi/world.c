@@ -206,6 +206,7 @@ const GroupOps group_ops_mpi = {
     .broadcast = broadcast_mpi,
     .send = send_mpi,
     .receive = receive_mpi,
+    .swap = swap_mpi,
     .wait = wait_mpi,
     .batch = batch_mpi,
     .host_reduce = host_reduce_mpi,
