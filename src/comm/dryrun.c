@@ -34,7 +34,8 @@ static Status start(Group *group, Stream *stream, CommKind kind, size_t bytes, T
                                                          .stream = stream,
                                                          .other = group,
                                                          .number = dryrun->numbers,
-                                                         .bytes = (double)bytes});
+                                                         .bytes = (double)bytes,
+                                                         .size = {(double)group->label.number[2]}});
 }
 
 /* A reduction of `bytes` in total. Each peer sends `part` bytes to this rank. */

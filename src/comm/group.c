@@ -56,8 +56,7 @@ void comm_label(Group *group, const TraceName *name, int64_t first, int64_t seco
 
 /* Default trace label, unless the caller has set one. `before`: bytes sent before this operation. */
 static void label_kind(Group *group, CommKind kind, Tensor data, CommBytes before) {
-    if (!group->names && !group->label.name) return;
-    if (!group->label.name)
+    if (!group->label.name && group->names)
         comm_label(group, &group->names->op[kind], (int64_t)tensor_bytes(data), group->size);
     group->label.number[2] = (int64_t)(group->sent[kind].between - before.between);
 }

@@ -41,7 +41,8 @@ typedef struct OpRecord {
     uint64_t number;       /* sequence number in its group */
     double flops, bytes;   /* as in the kernel profile; for a collective, the size of the full tensor */
     double size[OP_SIZES]; /* matmul: M, N, K; attention: heads x sequences, positions, head width; loss:
-                            * rows, vocabulary; update: parameters */
+                            * rows, vocabulary; update: parameters; collective: bytes that this rank sends to
+                            * other nodes */
     double seconds;        /* measured kernel time; 0 if not measured */
 } OpRecord;
 

@@ -10,7 +10,7 @@
 
 /* Times of an operation on n bytes, relative to n: of the bytes that a rank moves within its node, and of
  * those that the group's ranks of a node send to other nodes. weft's own collectives sum within a node first
- * (comm/placement.h), 16-bit types in fp32; NCCL's rings pass all bytes through every rank. */
+ * (comm/placement.h) and count what they send; NCCL's rings pass all bytes through every rank. */
 static double share_within(const Costs *costs, const GroupLink *link, int what) {
     double ranks = costs->cluster->gpu ? link->size : link->per_node;
     if (link->per_node == 1) return 0;
@@ -18,12 +18,9 @@ static double share_within(const Costs *costs, const GroupLink *link, int what) 
 }
 
 static double share_between(const Costs *costs, const GroupLink *link, int what) {
-    double wide = !costs->cluster->gpu && link->per_node > 1 && costs->width == 2 ? 2 : 1, sent = 0;
     double parts = costs->cluster->gpu ? link->size : link->nodes;
     if (link->nodes == 1) return 0;
-    if (what != COMM_ALL_GATHER) sent += what == COMM_BROADCAST ? 1 : wide;
-    if (what == COMM_ALL_REDUCE || what == COMM_ALL_GATHER) sent += 1;
-    return sent * (parts - 1) / parts / link->between;
+    return (what == COMM_ALL_REDUCE ? 2 : 1) * (parts - 1) / parts / link->between;
 }
 
 /* The link of a group of `size` ranks that are `stride` apart. */
@@ -100,8 +97,10 @@ double cost_operation(const Costs *costs, const StepEvent *event) {
     if (costs->cluster->software.present && event->channel == CHANNEL_TENSOR &&
         event->what == COMM_ALL_REDUCE)
         latency += costs->cluster->software.tensor_wait_s;
-    return latency + operation_bytes(costs, event) * fmax(share_within(costs, link, event->what),
-                                                          share_between(costs, link, event->what));
+    double bytes = operation_bytes(costs, event);
+    double between = costs->cluster->gpu ? bytes * share_between(costs, link, event->what)
+                                         : event->size[0] * link->per_node / link->between;
+    return latency + fmax(bytes * share_within(costs, link, event->what), between);
 }
 
 double cost_message(const Costs *costs, const Plan *plan, int stage, double bytes) {

@@ -96,11 +96,14 @@ static void add_sync(const Plan *plan, const Costs *costs, StepEstimate *time) {
     const OuterSpec *outer = &plan->runner.outer;
     double waiting = 0, update = 0;
     for (int s = 0; outer->every && s < plan->stages; s++) {
-        double bytes = plan->stage[s].exchanged, fragments = (double)outer->fragments;
+        double bytes = plan->stage[s].exchanged, fragments = (double)outer->fragments, between = 0;
+        for (CommKind kind = 0; kind < COMM_KINDS; kind++)
+            between += (double)plan->stage[s].synced[kind].between;
         StepEvent exchange = {.kind = STEP_START,
                               .what = COMM_ALL_REDUCE,
                               .channel = CHANNEL_REPLICA,
-                              .bytes = traveling(outer, bytes / fragments)};
+                              .bytes = traveling(outer, bytes / fragments),
+                              .size = {between * (double)outer->every / fragments}};
         double each = exposed(outer, cost_operation(costs, &exchange), time->step_s);
         double values = outer->type == GRAD_INT8 ? 22 : 12;
         waiting = fmax(waiting, fragments * each / (double)outer->every);
