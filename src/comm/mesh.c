@@ -176,6 +176,14 @@ double mesh_waited_tickets(const Mesh *mesh) {
     return 1e-9 * (double)ns;
 }
 
+double mesh_blocked(const Mesh *mesh) {
+    MeshGroup groups[MESH_GROUPS];
+    groups_of(mesh, groups);
+    int64_t ns = 0;
+    for (int i = 0; i < MESH_GROUPS; i++) ns += group_waited(groups[i].group);
+    return 1e-9 * (double)ns;
+}
+
 double mesh_waited_cpu(const Mesh *mesh) {
     MeshGroup groups[MESH_GROUPS];
     groups_of(mesh, groups);

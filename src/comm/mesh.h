@@ -49,6 +49,8 @@ const char *mesh_axis_name(int axis); /* "data", "tensor", "pipeline", "all" */
 void mesh_waited(const Mesh *mesh, double waited[AXIS_COUNT]);
 /* Part of these spent on tensor operations, as of the last mesh_waited. */
 double mesh_waited_tickets(const Mesh *mesh);
+/* Seconds this rank was blocked in any group. */
+double mesh_blocked(const Mesh *mesh);
 /* CPU seconds spent waiting. */
 double mesh_waited_cpu(const Mesh *mesh);
 /* Records operations of all groups from now on; NULL stops. No operation may be in flight. */

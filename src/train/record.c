@@ -100,6 +100,7 @@ void record_step_begin(Record *record, int64_t number) {
     record->step = (RankRecord){.gpu = NAN};
     record->times = runner->times;
     mesh_sent_by_axis(runner->mesh, record->sent);
+    record->blocked = mesh_blocked(runner->mesh);
     record->waited_cpu = mesh_waited_cpu(runner->mesh);
     record->waited_tickets = mesh_waited_tickets(runner->mesh);
     record->cpu = clock_cpu();
@@ -126,6 +127,8 @@ static void measure_times(Record *record) {
     double now_s = clock_wall();
     step->run_s = now_s - record->wall_start;
     step->step_s = now_s - record->wall - step->phase_s[PHASE_CHECKPOINT]; /* see record_copy */
+    record->work_s += step->step_s - (mesh_blocked(runner->mesh) - record->blocked);
+    step->work_s = record->work_s;
     step->phase_s[PHASE_COMPUTE] = now->compute_s - before->compute_s;
     step->phase_s[PHASE_OPTIMIZER] = now->update_s - before->update_s;
     step->schedule_s = now->schedule_s - before->schedule_s;
@@ -240,6 +243,7 @@ void record_copy(Record *record, double seconds) {
 
 Status record_gather(Record *record) {
     Group *world = record->job->runner->mesh->world;
+    record->work_s = 0;
     return host_gather(world, record->ranks, &record->step, sizeof record->step);
 }
 

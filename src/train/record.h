@@ -45,6 +45,7 @@ typedef struct RankRecord {
     double step_s;     /* inside steps */
     double busy_s;     /* busy time inside steps: CPU time of all threads, or GPU time by its events */
     double gpu;        /* GPU utilization reported by the driver, 0 to 1; NAN: unavailable */
+    double work_s;     /* inside steps since the last exchange of figures, without waiting for others */
     double first_step_s, first_busy_s; /* step_s and busy_s of the first steps */
     LoadTime load[LOAD_SPANS];
     double cores;                       /* of the host */
@@ -69,7 +70,8 @@ typedef struct Record {
     LoadTime load_from[LOAD_SPANS];
     double pending_save_s; /* checkpoint time not yet in a metrics line */
     /* Counters at the start of the step. */
-    double wall, cpu, waited_cpu, waited_tickets;
+    double wall, cpu, blocked, waited_cpu, waited_tickets;
+    double work_s; /* see RankRecord */
     RunnerTimes times;
     CommBytes sent[AXIS_COUNT + 1][COMM_KINDS];
     /* Samples of the driver's GPU utilization: time and value of the newest, sum and number of all. */

@@ -21,6 +21,7 @@
 #include "train/sample.h"
 
 static void trainer_done(Trainer *t) {
+    pace_done(&t->pace);
     background_free(t->background);
     for (int i = 0; t->micro && i < t->micro_count; i++) host_batch_free(t->micro[i]);
     free(t->micro);

@@ -71,6 +71,36 @@ static void note_round(Trainer *t, double step_s) {
     t->round_s = 0;
 }
 
+/* Compares the workers' own times of a round once their figures have been exchanged, and reports a worker for
+ * which the others keep waiting. */
+static Status compare_workers(Trainer *t) {
+    const Runner *runner = t->job->runner;
+    const Mesh *mesh = runner->mesh;
+    int tp = mesh->axis[AXIS_TP]->size, dp = mesh->axis[AXIS_DP]->size, shard = mesh->shard->size;
+    int workers = runner_workers(runner);
+    double factor = 0;
+    if (workers < 2 || runner->spec.outer.every < 1) return OK;
+    if (!t->pace.workers) TRY(pace_init(&t->pace, workers));
+    for (int r = 0; r < mesh->size; r++)
+        pace_add(&t->pace, r / tp % dp / shard, t->record.ranks[r].work_s * workers / mesh->size);
+    int64_t round = t->step / runner->spec.outer.every;
+    if (round == t->compared) return OK;
+    t->compared = round;
+    int worker = pace_round(&t->pace, &factor), first = worker * shard * tp;
+    if (worker < 0) return OK;
+    char host[HOST_SIZE];
+    group_host(mesh->world, first, host);
+    if (t->pace.slow[worker])
+        progress_line(t->progress,
+                      "warning: step %lld: the others wait for worker %d (rank %d on %s), which takes %.1f "
+                      "times as long for its own steps",
+                      (long long)t->step, worker, first, host, factor);
+    else
+        progress_line(t->progress, "step %lld: worker %d (rank %d on %s) no longer keeps the others waiting",
+                      (long long)t->step, worker, first, host);
+    return OK;
+}
+
 /* While a step is computed, the watchdog warns of a wait that is long for a round. */
 static void expect_waits(const Trainer *t, double usual_s) {
     Watchdog *watch = t->config->run.mesh ? group_watchdog(t->config->run.mesh->world) : NULL;
@@ -193,6 +223,7 @@ Status trainer_step(Trainer *t, bool *ret_stop) {
     *ret_stop = result.stop;
     if (log_due) {
         TRY(record_gather(&t->record));
+        TRY(compare_workers(t));
         TRY(log_step(t, &result, lr));
     }
     return trainer_recover(t, trainer_continue_save(t, saving));

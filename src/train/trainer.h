@@ -8,6 +8,7 @@
 #include "optim/lr.h"
 #include "train/epoch.h"
 #include "train/guard.h"
+#include "train/pace.h"
 #include "train/record.h"
 #include "train/rundir.h"
 #include "train/tracer.h"
@@ -34,8 +35,10 @@ typedef struct Trainer {
     Validation val_state;
     GuardPolicy policy;
     Guard guard;
+    Pace pace;              /* of workers; empty without them */
     double round_s;         /* of the current round of workers so far */
     int64_t rounds;         /* completed ones */
+    int64_t compared;       /* the last round in which workers were compared */
     double usual_s;         /* time of a round; 0: unknown */
     int64_t spike_step;     /* of the last warning about a spike */
     int64_t failed_saves;   /* in a row */
