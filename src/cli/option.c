@@ -29,11 +29,18 @@ bool option_is_word(const Option *option, const char *text) {
     return option->word && text && strcmp(text, option->word) == 0;
 }
 
+/* Whether a size is one per second. */
+static bool is_rate(const Option *option) {
+    return option->type == OPTION_SIZE && strcmp(option->placeholder, "RATE") == 0;
+}
+
 static const char *kind_of(const Option *option) {
     switch (option->type) {
     case OPTION_INT: return "an integer";
     case OPTION_FLOAT: return "a number";
-    case OPTION_SIZE: return "a size (such as 4096, 512MB or 1.5GiB)";
+    case OPTION_SIZE:
+        return is_rate(option) ? "bytes or bits per second (such as 500MB/s, 1GB or 10Gbit/s)"
+                               : "a size (such as 4096, 512MB or 1.5GiB)";
     case OPTION_SEED: return "an integer from 0 to 18446744073709551615";
     case OPTION_FLAG: return option->word ? "true, false" : "true or false";
     case OPTION_LIST: return "a string or a list of strings";
@@ -148,9 +155,25 @@ static bool read_size(const char *text, double *ret_bytes) {
     return false;
 }
 
-static bool parse_size(const char *text, int64_t *ret_value) {
+/* The same per second, with or without "/s"; network rates are often given in bits. */
+static bool read_rate(const char *text, double *ret_bytes) {
+    char size[64];
+    size_t length = strlen(text);
+    if (length >= sizeof size) return false;
+    snprintf(size, sizeof size, "%s", text);
+    if (length > 2 && strcmp(size + length - 2, "/s") == 0) size[length -= 2] = 0;
+    bool bits = length > 3 && strcasecmp(size + length - 3, "bit") == 0;
+    if (bits) size[length - 3] = 0;
+    if (!read_size(size, ret_bytes)) return false;
+    if (bits) *ret_bytes = floor(*ret_bytes / 8);
+    return true;
+}
+
+static bool parse_size(const Option *option, const char *text, int64_t *ret_value) {
     double bytes;
-    if (!read_size(text, &bytes) || bytes >= size_end || bytes != floor(bytes)) return false;
+    if (!(is_rate(option) ? read_rate : read_size)(text, &bytes) || bytes >= size_end ||
+        bytes != floor(bytes))
+        return false;
     *ret_value = (int64_t)bytes;
     return true;
 }
@@ -205,7 +228,7 @@ static Status set_checked(const Option *option, void *field, const char *label, 
             *(int64_t *)field = option->word_value;
             return OK;
         }
-        if (option->type == OPTION_INT ? !parse_int(text, &whole) : !parse_size(text, &whole))
+        if (option->type == OPTION_INT ? !parse_int(text, &whole) : !parse_size(option, text, &whole))
             return refuse(option, label, text);
         if (!any && !in_range(option, (double)whole)) return refuse(option, label, text);
         *(int64_t *)field = whole;

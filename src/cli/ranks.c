@@ -38,9 +38,9 @@ static const Option table[] = {
      .help = "Size of the all-reduce that measures bandwidth."},
     {OPT_INT("repeats", RanksConfig, repeats), .fallback = "5", RANGE(1, 1 << 20),
      .help = "Number of measurements; the fastest is reported."},
-    {OPT_SIZE("at-least", RanksConfig, at_least), .fallback = "0", .shown = "any", RANGE(0, 1e15),
-     .help = "Exit with code 1 if the links within or between nodes transfer fewer bytes per second than this, such as "
-             "1GB, and say which."},
+    {OPT_ROW("at-least", OPTION_SIZE, FIELD(RanksConfig, at_least, int64_t), "RATE"), .fallback = "0", .shown = "any", RANGE(0, 1e15),
+     .help = "Exit with code 1 if the links within or between nodes transfer less per second than this, such as "
+             "1GB/s or 10Gbit/s, and say which."},
 };
 /* clang-format on */
 

@@ -457,6 +457,9 @@ static void slow_links_fail(void **state) {
     ran_done(&ran);
     assert_refused(1, ", less than --at-least 1000000000 MB/s", "ranks", "--ranks", "2", "--size", "4096",
                    "--repeats", "1", "--at-least", "1000TB");
+    assert_refused(1, ", less than --at-least 1000000 MB/s", "ranks", "--ranks", "2", "--size", "4096",
+                   "--repeats", "1", "--at-least", "8Tbit/s");
+    assert_refused(2, "such as 500MB/s, 1GB or 10Gbit/s", "ranks", "--ranks", "2", "--at-least", "1GB/h");
     assert_refused(2, "there is one rank; pass --ranks 2 or more", "ranks", "--at-least", "1B");
 }
 
