@@ -94,7 +94,7 @@ static const Effect effects[] = {
     NEEDS("shown", "json", "*", "without --json", .command = "answer"),
     NEEDS("null-threshold", "always", "", "with --always", .command = "answer"),
     NEEDS("price", "cluster", "*", "without --cluster", .command = "plan"),
-    NEEDS("interval", "watch", "*", "without --watch or --serve", .enough = "serve", .command = "report"),
+    NEEDS("interval", "serve", "*", "without --serve", .command = "report"),
     NEEDS("port", "serve", "*", "without --serve", .command = "report"),
     NEEDS("address", "serve", "*", "without --serve", .command = "report"),
     NEEDS("retries", "list", "", "with --list", .command = "fetch"),

@@ -52,7 +52,7 @@ static const ForeignCommand commands[] = {
     {"autotune", DEEPSPEED, "weft plan --search", "searching for a layout"},
     {"env", "accelerate", "weft info", "describing this machine"},
     {"show", "ollama", "weft info", "describing a model"},
-    {"tensorboard", "TensorBoard", "weft report --watch", "following a run"},
+    {"tensorboard", "TensorBoard", "weft report --serve", "following runs"},
     {"lora", "axolotl", NULL, "weft trains all weights: 'weft train --model DIR'"},
     {"dpo", "TRL", NULL, "weft has no preference training; 'weft train --model DIR' fine-tunes on text"},
     {"sft", "TRL", "weft train --model DIR", "fine-tuning"},

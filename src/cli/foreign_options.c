@@ -560,6 +560,7 @@ static const ForeignOption options[] = {
     {"host", LLAMA, NULL, "weft has no server"},
     {"port", LLAMA, NULL, "weft has no server"},
     {"api-key", LLAMA, NULL, "weft has no server"},
+    {"watch", "earlier weft", "--serve", "following runs"},
     {"perplexity", LLAMA, NULL, "use 'weft eval'"},
     {"hellaswag*", LLAMA, NULL, "use 'weft eval'"},
     {"gpu-memory-utilization", "vLLM", NULL, "weft takes what it needs; 'weft plan' tells how much"},

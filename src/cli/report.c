@@ -1,4 +1,4 @@
-/* weft report: writes a page that compares existing runs, or follows a run in the terminal. */
+/* weft report: writes a page that compares existing runs, or serves it. */
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,6 @@
 
 #include "base/fs.h"
 #include "base/memory.h"
-#include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/show_results.h"
 #include "cli/stop.h"
@@ -14,13 +13,12 @@
 #include "report/formats.h"
 #include "report/page.h"
 #include "report/serve.h"
-#include "report/watch.h"
 #include "tokenizer/tokenizer.h"
 #include "train/rundir.h"
 
 typedef struct ReportArgs {
     const char *out, *format;
-    bool watch, serve;
+    bool serve;
     const char *address;
     int64_t port;
     double interval, price;
@@ -37,8 +35,6 @@ static const Option report_table[] = {
      .help = "What to write: the page, or only its table."},
     {OPT_FLOAT("price", ReportArgs, price), .fallback = "0", .shown = "the comparison's, if any", AT_LEAST(0),
      .help = "Price per hour of a GPU, or of a host without GPUs: adds costs, as in 'weft compare'."},
-    {OPT_FLAG("watch", ReportArgs, watch),
-     .help = "Follow one run in the terminal until it ends, instead of writing a page."},
     {OPT_FLAG("serve", ReportArgs, serve),
      .help = "Serve the page on http://localhost, read-only, until Ctrl-C; it updates by itself while runs "
              "train."},
@@ -47,8 +43,7 @@ static const Option report_table[] = {
     {OPT_TEXT("address", ReportArgs, address, "ADDRESS"), .fallback = "127.0.0.1",
      .help = "With --serve, the address to listen on. 0.0.0.0 lets everyone in the network read the runs."},
     {OPT_FLOAT("interval", ReportArgs, interval), .fallback = "1", RANGE(0.02, 86400),
-     .help = "With --watch and --serve, seconds between updates. If the output is not a terminal, a line is printed "
-             "every ten intervals, if anything has changed."},
+     .help = "With --serve, seconds between updates."},
 };
 /* clang-format on */
 
@@ -208,68 +203,6 @@ static Status add_commands(Results *results) {
     return OK;
 }
 
-/* ---- --watch ---- */
-
-enum { LOOKS_PER_LINE = 10 };
-
-static void pause_for(double seconds) {
-    struct timespec time = {.tv_sec = (time_t)seconds};
-    time.tv_nsec = (long)(1e9 * (seconds - (double)time.tv_sec));
-    nanosleep(&time, NULL);
-}
-
-static int lines_of(const char *text) {
-    int count = 0;
-    for (; *text; text++) count += *text == '\n';
-    return count;
-}
-
-/* Overwrites the previous block. */
-static Status redraw(const Watch *watch, int *lines) {
-    CLEANUP(mem_freep) char *block = NULL;
-    TableLook look = {terminal_width(stdout), terminal_color(stdout), terminal_utf8()};
-    TRY(watch_block(watch, look, &block));
-    if (*lines) printf("\033[%dA", *lines);
-    printf("\r\033[J%s", block);
-    fflush(stdout);
-    *lines = lines_of(block);
-    return OK;
-}
-
-static Status print_line(const Watch *watch) {
-    CLEANUP(mem_freep) char *line = NULL;
-    TRY(watch_line(watch, &line));
-    printf("%s\n", line);
-    fflush(stdout);
-    return OK;
-}
-
-static Status follow(Invocation *call, const ReportArgs *args, json_t **ret_result) {
-    CLEANUP(watch_freep) Watch *watch = NULL;
-    bool live = terminal_live(stdout), news = true;
-    int lines = 0, looks = LOOKS_PER_LINE;
-    if (call->operand_count > 1)
-        return USAGE("--watch follows a single run, but %zu were given", call->operand_count);
-    TRY(watch_new(&watch, call->operands[0]));
-    for (;;) {
-        bool over = watch_over(watch);
-        if (!call->json && live) TRY(redraw(watch, &lines));
-        if (!call->json && !live && (over || (news && looks >= LOOKS_PER_LINE))) {
-            TRY(print_line(watch));
-            looks = 0;
-            news = false;
-        }
-        if (over) break;
-        pause_for(args->interval);
-        bool more;
-        TRY(watch_look(watch, &more));
-        news |= more;
-        looks++;
-    }
-    call->incomplete = watch_state(watch) != WATCH_FINISHED;
-    return call->json ? watch_json(watch, ret_result) : OK;
-}
-
 /* ---- files ---- */
 
 static const char *page_path(const ReportArgs *args) {
@@ -356,15 +289,12 @@ static Status serve(Invocation *call, ReportArgs *args) {
     printf("http://%s%s%s:%d/\n", six ? "[" : "", usual ? "localhost" : args->address, six ? "]" : "",
            serve_port(server));
     fflush(stdout);
-    while (!*stop) pause_for(0.2);
+    while (!*stop) nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     return OK;
 }
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     const ReportArgs *args = arguments;
-    if (args->watch && args->serve)
-        return USAGE("--watch cannot be combined with --serve; use one or the other");
-    if (args->watch) return follow(call, args, ret_result);
     if (args->serve) return serve(call, arguments);
     CLEANUP(results_done) Results results = {0};
     bool page = !strcmp(args->format, format_choices[0]);
@@ -395,8 +325,7 @@ static Status show(const Invocation *call, const json_t *result, FILE *out) {
 static const Example examples[] = {
     {"Compare two runs", "weft report runs/one runs/two --out both.html"},
     {"The table for a paper", "weft report runs/squad --format latex --out squad.tex"},
-    {"Follow a run", "weft report --watch runs/one"},
-    {"Show a comparison under way in the browser", "weft report --serve 8080 runs/squad"},
+    {"Follow runs in the browser while they train", "weft report --serve 8080 runs/squad"},
     {"Regenerate the page of a comparison", "weft report runs/squad --out runs/squad/report.html"},
 };
 
@@ -404,10 +333,7 @@ const Command command_report = {
     .name = "report",
     .summary = "write a page that compares runs",
     .description = "Accepts directories of runs (finished, interrupted or running) and of comparisons. The "
-                   "first run is the baseline. The page is a single self-contained HTML file.\n\n"
-                   "With --watch, follows one run instead: progress, loss, throughput, time by phase and "
-                   "memory, redrawn on a terminal and printed as lines elsewhere. It only reads the run's "
-                   "files, ends when the run does, and exits with 0 if the run finished and 1 otherwise.",
+                   "first run is the baseline. The page is a single self-contained HTML file.",
     .operands = "RUN...",
     .operands_min = 1,
     .operands_max = 64,

@@ -49,14 +49,6 @@ static void reports(const Fixture *fixture) {
     assert_int_equal(ran.code, 0);
     assert_contains(ran.out, "wild-7: failed: step 2: training diverged");
     ran_done(&ran);
-    ran = program_run("report", "--watch", run);
-    assert_int_equal(ran.code, 0);
-    assert_contains(ran.out, "step 3/3 (100%)  loss ");
-    assert_contains(ran.out, "  finished\n");
-    ran_done(&ran);
-    assert_refused(2, "contains a comparison; name the directory of one of its runs", "report", "--watch",
-                   fixture->out);
-    assert_refused(2, "follows a single run, but 2 were given", "report", "--watch", run, run);
     /* Runs with the same name are distinguished by their directories. */
     char copy[80], command[280];
     snprintf(copy, sizeof copy, "%s/copy", fixture->dir);
@@ -86,9 +78,7 @@ static void reports(const Fixture *fixture) {
     assert_ok(file_replace(wrote, "{\"model_type\": \"gpt2\"}", 22));
     assert_refused(2, "contains no run", "report", empty);
     assert_refused(2, "/nowhere: no such directory", "report", "/nowhere");
-    assert_refused(2, "/nowhere: no such directory", "report", "--watch", "/nowhere");
     assert_refused(2, "not a run directory", "report", page);
-    assert_refused(2, "--watch cannot be combined with --serve", "report", "--watch", run, "--serve");
     assert_refused(2, "is a directory; expected a file", "report", run, "--out", run);
     snprintf(wrote, sizeof wrote, "%s-figures", run);
     assert_false(path_exists(wrote));

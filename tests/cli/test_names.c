@@ -195,6 +195,9 @@ static void foreign_names(void **state) {
         {&command_train, {"--host", "a,b"}, "--host: unknown option; did you mean --hosts?"},
         {&command_generate, {"--host", "::"}, "an option of llama.cpp; weft has no server"},
         {&command_generate, {"--chat"}, "weft generate has no --chat; use --interactive (llama.cpp's"},
+        {&command_report,
+         {"--watch", "x"},
+         "weft report has no --watch; use --serve (earlier weft's name for following runs)"},
         {&command_generate, {"--draft-model", "x"}, "weft has no speculative decoding"},
         /* An option that is not for this command gets the ordinary answer. */
         {&command_fetch, {"--block-size", "8"}, "--block-size: unknown option; 'weft help fetch' lists"},
@@ -490,7 +493,7 @@ static void options_without_effect(void **state) {
     expect_warnings(&command_plan, WORDS("gpt2", "--price", "3"),
                     WORDS("--price has no effect without --cluster"));
     expect_warnings(&command_report, WORDS("x", "--interval", "5"),
-                    WORDS("--interval has no effect without --watch or --serve"));
+                    WORDS("--interval has no effect without --serve"));
     expect_warnings(&command_report, WORDS("x", "--interval", "5", "--serve"), WORDS());
 }
 

@@ -1,10 +1,9 @@
-/* Fuzzes the files of a run directory, as a killed run or another program may leave them: the report, the
- * history of a resumed run and 'weft watch' read what they can. The input is summary.json, metrics.jsonl,
+/* Fuzzes the files of a run directory, as a killed run or another program may leave them: the report and
+ * the history of a resumed run read what they can. The input is summary.json, metrics.jsonl,
  * config.json and trace.json, separated by NULs. */
 #include "base/memory.h"
 #include "dir.h"
 #include "report/results.h"
-#include "report/watch.h"
 #include "train/history.h"
 
 static void look_at_run(const char *dir) {
@@ -19,23 +18,11 @@ static void look_at_run(const char *dir) {
     (void)fuzz_succeeded(results_json(&results, &json));
 }
 
-static void watch_run(const char *dir) {
-    CLEANUP(watch_freep) Watch *watch = NULL;
-    CLEANUP(mem_freep) char *line = NULL, *block = NULL;
-    CLEANUP(json_decrefp) json_t *json = NULL;
-    bool news;
-    if (!fuzz_succeeded(watch_new(&watch, dir)) || !fuzz_succeeded(watch_look(watch, &news))) return;
-    (void)fuzz_succeeded(watch_line(watch, &line));
-    (void)fuzz_succeeded(watch_block(watch, (TableLook){0}, &block));
-    (void)fuzz_succeeded(watch_json(watch, &json));
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const char *const names[] = {"summary.json", "metrics.jsonl", "config.json", "trace.json"};
     CLEANUP(json_decrefp) json_t *earlier = NULL;
     fuzz_dir_fill(names, sizeof names / sizeof *names, data, size);
     look_at_run(fuzz_dir_path());
-    watch_run(fuzz_dir_path());
     if (fuzz_succeeded(history_read(fuzz_dir_path(), 2, &earlier)) && earlier) {
         CLEANUP(json_decrefp) json_t *summary = json_pack("{s:i, s:f}", "steps", 3, "runtime_s", 1.0);
         (void)fuzz_succeeded(history_join(summary, earlier));
