@@ -30,10 +30,10 @@ Status shard_place(Device *device, bool away, MemTag tag, size_t bytes, Buffer *
 static Status unit_alloc(Shards *shards, ShardUnit *unit) {
     const ShardSpec *spec = &shards->spec;
     Device *device = shards->device;
-    int64_t all = unit->layout.numel, part = all / spec->shard->size;
+    int64_t all = unit->layout.numel, part = all / unit->groups.shard->size;
     bool cut = spec->optimizer || spec->params;
     bool params_away = spec->offload == OFFLOAD_PARAMS, state_away = spec->offload != OFFLOAD_NONE;
-    unit->first = cut ? part * spec->shard->rank : 0;
+    unit->first = cut ? part * unit->groups.shard->rank : 0;
     unit->count = cut ? part : all;
     TRY(shard_place(device, params_away, MEM_PARAMS, shard_bytes(spec->params ? part : all, spec->dtype),
                     &unit->param));
@@ -61,10 +61,11 @@ static Status unit_alloc(Shards *shards, ShardUnit *unit) {
 static Status piece_init(Shards *shards, const ShardUnit *unit, int at, ShardUnit *piece) {
     TRY(unit_piece(&piece->layout, &unit->layout, at));
     piece->layout.slot[0].desc.overwritten = false; /* several blocks add to pieces, in any order */
-    int64_t part = piece->layout.numel / shards->spec.shard->size;
+    int64_t part = piece->layout.numel / unit->groups.shard->size;
     size_t size = dtype_size(shards->spec.dtype), full = dtype_size(DT_F32), here = (size_t)(part * at);
     piece->held = true;
-    piece->first = part * shards->spec.shard->rank;
+    piece->groups = unit->groups;
+    piece->first = part * unit->groups.shard->rank;
     piece->count = part;
     piece->param = (Buffer){.data = (char *)unit->param.data + here * size, .bytes = (size_t)part * size};
     if (unit->grad.data)
@@ -91,25 +92,38 @@ int shard_piece(const Shards *shards, int at, int piece) {
     return shards->unit[at].piece + piece;
 }
 
-UnitSpec shards_layout(const ShardSpec *spec) {
-    return (UnitSpec){spec->tp->rank, spec->tp->size, spec->shard->size, spec->params ? spec->piece : 0};
+UnitSpec shards_layout(const ShardSpec *spec, const ShardGroups *groups) {
+    return (UnitSpec){spec->tp->rank, spec->tp->size, groups->shard->size, spec->params ? spec->piece : 0};
+}
+
+typedef struct TwoLargest {
+    size_t largest, second;
+} TwoLargest;
+
+static void see_size(TwoLargest *seen, size_t size) {
+    if (size > seen->largest)
+        *seen = (TwoLargest){size, seen->largest};
+    else if (size > seen->second)
+        seen->second = size;
 }
 
 /* Sizes an arena for the two largest units that are gathered as a whole. */
 static void make_rooms(Shards *shards) {
-    size_t largest = 0, second = 0, size = dtype_size(shards->spec.dtype), full = dtype_size(DT_F32);
+    size_t size = dtype_size(shards->spec.dtype), full = dtype_size(DT_F32);
+    TwoLargest units = {0}, wires = {0};
     for (int i = 0; i < shards->all; i++) {
         const ShardUnit *unit = &shards->unit[i];
-        size_t numel = unit->held && !unit->pieces ? (size_t)unit->layout.numel : 0;
-        if (numel > largest)
-            second = largest, largest = numel;
-        else if (numel > second)
-            second = numel;
+        if (!unit->held || unit->pieces) continue;
+        see_size(&units, (size_t)unit->layout.numel);
+        see_size(&wires, wire_bytes(shards, unit));
     }
-    arena_init(&shards->params, shards->device, MEM_PARAMS, largest * size, second * size);
-    arena_init(&shards->grads, shards->device, MEM_GRADS, largest * full, second * full);
-    arena_init(&shards->wire, shards->device, MEM_COMM, wire_bytes(shards, (int64_t)largest),
-               wire_bytes(shards, (int64_t)second));
+    arena_init(&shards->params, shards->device, MEM_PARAMS, units.largest * size, units.second * size);
+    arena_init(&shards->grads, shards->device, MEM_GRADS, units.largest * full, units.second * full);
+    arena_init(&shards->wire, shards->device, MEM_COMM, wires.largest, wires.second);
+}
+
+static const ShardGroups *groups_of(const ShardSpec *spec, const UnitUse *use) {
+    return use->groups ? use->groups : &spec->data;
 }
 
 static Status units_init(Shards *shards, const ParamList *units, const UnitUse *use, int count) {
@@ -118,7 +132,8 @@ static Status units_init(Shards *shards, const ParamList *units, const UnitUse *
     TRY(mem_new((size_t)count, sizeof *layout, &layout));
     Status status = OK;
     for (int i = 0; i < count && !status; i++) {
-        status = unit_init(&layout[i], &units[i], shards_layout(&shards->spec));
+        status =
+            unit_init(&layout[i], &units[i], shards_layout(&shards->spec, groups_of(&shards->spec, &use[i])));
         all += 1 + (size_t)layout[i].pieces;
     }
     if (!status) status = mem_new(all, sizeof *shards->unit, &shards->unit);
@@ -128,6 +143,7 @@ static Status units_init(Shards *shards, const ParamList *units, const UnitUse *
     for (int i = 0; i < count; i++) {
         ShardUnit *unit = &shards->unit[i];
         unit->layout = layout[i];
+        unit->groups = *groups_of(&shards->spec, &use[i]);
         unit->held = use[i].held && unit->layout.numel > 0;
         unit->twin = use[i].twin;
         unit->block = use[i].block;
@@ -136,6 +152,15 @@ static Status units_init(Shards *shards, const ParamList *units, const UnitUse *
     for (int i = 0; i < count; i++)
         if (shards->unit[i].held) TRY(unit_alloc(shards, &shards->unit[i]));
     return make_pieces(shards);
+}
+
+static Status prepare_training(Shards *shards, const ParamList *units) {
+    shards_assign_sums(shards);
+    TRY(dev_alloc(shards->device, MEM_OPTIMIZER, (size_t)shards->sums * sizeof(double), &shards->norm));
+    TRY(matrices_new(&shards->matrices, shards));
+    for (int i = 0; i < shards->count; i++)
+        if (shards->spec.grad_type == GRAD_INT8) TRY(group_connect(shards->unit[i].groups.shard, EVERY_RANK));
+    return shards_have_workers(shards) ? outer_new(shards, units) : OK;
 }
 
 Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const ParamList *units,
@@ -148,13 +173,7 @@ Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const 
     TRY(units_init(shards, units, use, count));
     make_rooms(shards);
     if (spec->offload == OFFLOAD_PARAMS) TRY(stream_new(&shards->bring, shards->device));
-    if (spec->train) {
-        TRY(dev_alloc(shards->device, MEM_OPTIMIZER, (size_t)shards_norm_sums(shards) * sizeof(double),
-                      &shards->norm));
-        TRY(matrices_new(&shards->matrices, shards));
-        if (spec->grad_type == GRAD_INT8) TRY(group_connect(spec->shard, EVERY_RANK));
-        if (shards_have_workers(shards)) TRY(outer_new(shards, units));
-    }
+    if (spec->train) TRY(prepare_training(shards, units));
     TRY(dev_alloc(shards->device, MEM_SCRATCH, shard_bytes(spec->sketch * spec->micros, DT_F64),
                   &shards->sketch));
     *ret_shards = shards;
@@ -243,8 +262,8 @@ Status shard_publish_unit(Shards *shards, ShardUnit *unit) {
     if (!shards_gather_params(shards)) return OK;
     Tensor all = tensor_1d(unit->param.data, spec->dtype, unit->layout.numel);
     Tensor part = tensor_1d(shard_param_at(shards, unit, unit->first), spec->dtype, unit->count);
-    comm_label(spec->shard, &gather_name, (int)(unit - shards->unit), (int64_t)tensor_bytes(all));
-    return all_gather(spec->shard, shards->exec->stream, all, part, &unit->gather);
+    comm_label(unit->groups.shard, &gather_name, (int)(unit - shards->unit), (int64_t)tensor_bytes(all));
+    return all_gather(unit->groups.shard, shards->exec->stream, all, part, &unit->gather);
 }
 
 Status shards_publish_finish(Shards *shards) {
@@ -278,7 +297,7 @@ static Status bring_part(Shards *shards, ShardUnit *unit, Tensor *part) {
     part->data = to;
     unit->brought = true;
     /* The all-gather reads this shard immediately. */
-    return shards->spec.shard->size > 1 ? stream_wait(stream, shards->bring) : OK;
+    return unit->groups.shard->size > 1 ? stream_wait(stream, shards->bring) : OK;
 }
 
 Status shard_fetch(Shards *shards, int at, bool must) {
@@ -290,8 +309,8 @@ Status shard_fetch(Shards *shards, int at, bool must) {
     TRY(arena_alloc(&shards->params, bytes, &unit->full));
     Tensor part = tensor_1d(unit->param.data, spec->dtype, unit->count);
     if (shards->bring) TRY(bring_part(shards, unit, &part));
-    comm_label(spec->shard, &gather_name, at, (int64_t)bytes);
-    return all_gather(spec->shard, shards->exec->stream,
+    comm_label(unit->groups.shard, &gather_name, at, (int64_t)bytes);
+    return all_gather(unit->groups.shard, shards->exec->stream,
                       tensor_1d(unit->full.data, spec->dtype, unit->layout.numel), part, &unit->gather);
 }
 

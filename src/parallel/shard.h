@@ -56,22 +56,29 @@ typedef struct OuterSpec {
     GradType type; /* in which outer gradients travel; see shard_outer_sum.c */
 } OuterSpec;
 
+/* Over which ranks a unit is sharded and replicated: together, those that have the same parameters. */
+typedef struct ShardGroups {
+    Group *shard;   /* hold different shards */
+    Group *replica; /* hold the same shard */
+    Group *others;  /* hold parameters in the place of these that count in the same norm; NULL: none */
+} ShardGroups;
+
 typedef struct ShardSpec {
     bool params, grads, optimizer; /* what is sharded */
     bool train;                    /* allocate gradients and optimizer state */
     bool sequence;                 /* sequence parallelism: per-row gradients are all-reduced over `tp` */
     DType dtype;
-    Offload offload;        /* OFFLOAD_PARAMS includes optimizer state and requires sharded parameters */
-    Group *shard, *replica; /* the data axis, see comm/mesh.h */
-    Group *tp, *model;      /* groups that share the gradient norm */
-    Group *ends;            /* first and last pipeline stage, which share tied units */
-    int64_t piece;          /* as in UnitSpec */
-    int64_t sketch;         /* totals of a micro-batch's sketch, see shards_probe; 0: no sketches */
-    int micros;             /* micro-batches per step, for allocating sketches */
+    Offload offload;   /* OFFLOAD_PARAMS includes optimizer state and requires sharded parameters */
+    ShardGroups data;  /* the data axis, see comm/mesh.h: of units without groups of their own */
+    Group *tp, *model; /* groups that share the gradient norm */
+    Group *ends;       /* first and last pipeline stage, which share tied units */
+    int64_t piece;     /* as in UnitSpec */
+    int64_t sketch;    /* totals of a micro-batch's sketch, see shards_probe; 0: no sketches */
+    int micros;        /* micro-batches per step, for allocating sketches */
     GradType grad_type;
     bool apart; /* one rank: units may be added to the norm, and updated, one after the other */
     OptimSpec optim;
-    OuterSpec outer; /* its workers are the ranks of `replica` */
+    OuterSpec outer; /* its workers are the ranks of data.replica */
 } ShardSpec;
 
 /* Sets the three booleans for ZeRO stage 0 to 3. */
@@ -85,6 +92,8 @@ typedef struct ShardSpan {
 
 typedef struct ShardUnit {
     Unit layout;
+    ShardGroups groups;
+    int norm; /* its first sum in Shards.norm: one per shard, shared by units with the same groups */
     ShardSpan *span;
     int spans;
     bool held;                  /* used by this stage */
@@ -128,7 +137,8 @@ typedef struct Shards {
     Arena params, grads; /* full buffers of the two largest units */
     Arena wire;          /* what travels of their gradients, if that is not fp32 */
     uint64_t started;    /* reductions so far */
-    Buffer norm;         /* fp64: one sum of squares per shard; with ShardSpec.apart, per unit */
+    Buffer norm;         /* fp64: sums of squares, see shard_grad.c */
+    int sums;            /* their number */
     struct Matrices
         *matrices;       /* those that the optimizer updates as a whole; NULL: none. See shard_matrix.c */
     struct Outer *outer; /* NULL without an OuterSpec */
@@ -145,10 +155,12 @@ typedef struct Shards {
     uint64_t probe_seed;
 } Shards;
 
-/* How a stage uses a unit; fields as in ShardUnit. */
+/* How a stage uses a unit; fields as in ShardUnit. All stages and tensor-parallel ranks give a unit groups of
+ * the same sizes, and list units in the same order. */
 typedef struct UnitUse {
     bool held, twin, counted;
     int block;
+    const ShardGroups *groups; /* NULL: the data axis, as always with an OuterSpec */
 } UnitUse;
 
 /* Allocates without initializing. `exec` must outlive the result. */
@@ -177,7 +189,7 @@ MUST_USE Status shards_publish(Shards *shards);
  * the gradient of the whole unit. */
 int shard_pieces(const Shards *shards, int unit); /* 0: not in pieces */
 int shard_piece(const Shards *shards, int unit, int piece);
-UnitSpec shards_layout(const ShardSpec *spec);
+UnitSpec shards_layout(const ShardSpec *spec, const ShardGroups *groups);
 
 /* fetch starts gathering a unit if the arena has space, or always with `must`; ready waits for it and returns
  * its first element; release frees the gathered copy. No-ops if parameters are not sharded. */

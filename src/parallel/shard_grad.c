@@ -1,4 +1,8 @@
-/* Gradients of the shards: cleared, reduced as soon as they are complete, and their norm. */
+/* Gradients of the shards: cleared, reduced as soon as they are complete, and their norm.
+ *
+ * The norm is the sum of one sum of squares per shard, so that it has the same bits in all ZeRO stages. Units
+ * with the same groups share these sums, which begin at ShardUnit.norm. With ShardSpec.apart, each unit has
+ * one sum, so that the order in which units are complete does not matter. */
 #include <math.h>
 
 #include "base/memory.h"
@@ -98,19 +102,18 @@ static Tensor own_part(const ShardUnit *unit) {
 
 /* Waits for a reduction and accumulates its output. */
 static Status complete(Shards *shards, ShardUnit *unit) {
-    const ShardSpec *spec = &shards->spec;
     Stream *stream = shards->exec->stream;
     if (!unit->pending) return OK;
     unit->pending = false;
-    if (shards_have_wire(shards)) {
+    if (shard_has_wire(shards, unit)) {
         bool adds = unit->adding;
         unit->adding = false;
         return wire_finish(shards, unit, reduced(shards, unit), adds);
     }
     TRY(ticket_wait(stream, &unit->reduce));
     Tensor here = reduced(shards, unit), arrived = unit->adding ? own_part(unit) : here;
-    if (spec->replica->size > 1 && !shards_have_workers(shards))
-        TRY(all_reduce(spec->replica, stream, arrived, REDUCE_SUM, NULL));
+    if (shard_has_replicas(shards, unit))
+        TRY(all_reduce(unit->groups.replica, stream, arrived, REDUCE_SUM, NULL));
     if (unit->adding) TRY(add(shards->exec, here, arrived));
     unit->adding = false;
     arena_release(&shards->grads, &unit->reducing);
@@ -179,12 +182,13 @@ static Status start_sharded(Shards *shards, ShardUnit *unit, Tensor all) {
     unit->adding = !unit->fresh;
     Tensor to = unit->adding ? own_part(unit) : reduced(shards, unit);
     unit->fresh = false;
-    comm_label(shards->spec.shard, &reduce_name, unit - shards->unit, (int64_t)tensor_bytes(all));
-    if (shards_have_wire(shards)) {
+    Group *group = unit->groups.shard;
+    comm_label(group, &reduce_name, unit - shards->unit, (int64_t)tensor_bytes(all));
+    if (shard_has_wire(shards, unit)) {
         TRY(wire_start(shards, unit, all));
         arena_release(&shards->grads, &unit->reducing);
     } else {
-        TRY(reduce_scatter(shards->spec.shard, shards->exec->stream, to, all, REDUCE_SUM, &unit->reduce));
+        TRY(reduce_scatter(group, shards->exec->stream, to, all, REDUCE_SUM, &unit->reduce));
     }
     unit->pending = true;
     unit->started = ++shards->started;
@@ -206,13 +210,14 @@ Status shard_grad_done(Shards *shards, int at, bool last) {
     if (spec->grads) return start_sharded(shards, unit, all);
     unit->fresh = false;
     Stream *stream = shards->exec->stream;
-    comm_label(spec->shard, &reduce_name, at, (int64_t)tensor_bytes(all));
-    if (shards_have_wire(shards)) TRY(wire_start(shards, unit, all));
+    Group *group = unit->groups.shard;
+    comm_label(group, &reduce_name, at, (int64_t)tensor_bytes(all));
+    if (shard_has_wire(shards, unit)) TRY(wire_start(shards, unit, all));
     unit->pending = true;
     unit->started = ++shards->started;
-    if (shards_have_wire(shards)) return OK;
-    if (!spec->optimizer) return all_reduce(spec->shard, stream, all, REDUCE_SUM, &unit->reduce);
-    return reduce_scatter(spec->shard, stream, reduced(shards, unit), all, REDUCE_SUM, &unit->reduce);
+    if (shard_has_wire(shards, unit)) return OK;
+    if (!spec->optimizer) return all_reduce(group, stream, all, REDUCE_SUM, &unit->reduce);
+    return reduce_scatter(group, stream, reduced(shards, unit), all, REDUCE_SUM, &unit->reduce);
 }
 
 Status shard_piece_done(Shards *shards, int at, int micro) {
@@ -234,19 +239,38 @@ Status shards_finish(Shards *shards) {
     return OK;
 }
 
+/* ---- norm ---- */
+
+/* The first unit with the same groups, which share their sums. */
+static int first_alike(const Shards *shards, int at) {
+    const ShardGroups *groups = &shards->unit[at].groups;
+    for (int i = 0; i < at; i++) {
+        const ShardGroups *other = &shards->unit[i].groups;
+        if (groups->shard == other->shard && groups->others == other->others) return i;
+    }
+    return at;
+}
+
+void shards_assign_sums(Shards *shards) {
+    for (int i = 0; i < shards->count; i++) {
+        int first = shards->spec.apart ? i : first_alike(shards, i);
+        shards->unit[i].norm = first < i ? shards->unit[first].norm : shards->sums;
+        if (first == i) shards->sums += shards->unit[i].groups.shard->size;
+    }
+}
+
 /* Adds the squares of a range to the sum of each shard it overlaps: all shards, or only the local one. */
 static Status add_range(Shards *shards, const ShardUnit *unit, const UnitRange *range) {
     const ShardSpec *spec = &shards->spec;
-    int size = spec->shard->size;
+    int size = unit->groups.shard->size;
     int64_t share = unit->layout.numel / size, base = spec->grads ? unit->first : 0, first, count;
-    Tensor sums = tensor_1d(shards->norm.data, DT_F64, shards_norm_sums(shards));
+    Tensor sums = tensor_1d((double *)shards->norm.data + unit->norm, DT_F64, size);
     float *grad = unit->grad.data;
-    int64_t slot = spec->apart ? unit - shards->unit : unit->first / share;
     if (!spec->optimizer && size > 1)
         return sum_squares_parts(shards->exec, sums, tensor_1d(grad + range->first, DT_F32, range->count),
                                  range->first, share);
     if (!range_overlap(range, unit->first, unit->count, &first, &count)) return OK;
-    return sum_squares(shards->exec, tensor_slice(sums, slot, 1),
+    return sum_squares(shards->exec, tensor_slice(sums, unit->first / share, 1),
                        tensor_1d(grad + (first - base), DT_F32, count));
 }
 
@@ -284,18 +308,32 @@ Status shard_square(Shards *shards, int at) {
     return status;
 }
 
+/* Adds the squares of all units with the same groups, whose sums on this rank are `sums`. */
+static Status add_sums(const Shards *shards, const ShardGroups *groups, double *sums, double *total) {
+    int size = groups->shard->size;
+    bool apart = groups->others && groups->others->size > 1;
+    double all = 0;
+    if (shards->spec.optimizer) TRY(host_reduce(groups->shard, sums, size, DT_F64, REDUCE_SUM));
+    for (int part = 0; part < size; part++) all += sums[part];
+    if (apart) TRY(host_reduce(groups->others, &all, 1, DT_F64, REDUCE_SUM));
+    *total += all;
+    return OK;
+}
+
 Status shards_norm(Shards *shards, double *ret_norm, double *ret_spread) {
-    const ShardSpec *spec = &shards->spec;
     Stream *stream = shards->exec->stream;
-    int size = shards_norm_sums(shards);
     CLEANUP(mem_freep) double *sums = NULL;
-    TRY(mem_new((size_t)size, sizeof *sums, &sums));
+    TRY(mem_new((size_t)shards->sums, sizeof *sums, &sums));
     TRY(stream_copy(stream, sums, shards->norm.data, shards->norm.bytes, COPY_TO_HOST));
     TRY(stream_sync(stream));
-    if (spec->optimizer) TRY(host_reduce(spec->shard, sums, size, DT_F64, REDUCE_SUM));
     double total = 0, spread = NAN;
-    for (int part = 0; part < size; part++) total += sums[part];
-    TRY(host_reduce(spec->model, &total, 1, DT_F64, REDUCE_SUM));
+    for (int i = 0, done = 0; i < shards->count; i++) {
+        const ShardUnit *unit = &shards->unit[i];
+        if (unit->norm < done) continue;
+        TRY(add_sums(shards, &unit->groups, &sums[unit->norm], &total));
+        done = unit->norm + unit->groups.shard->size;
+    }
+    TRY(host_reduce(shards->spec.model, &total, 1, DT_F64, REDUCE_SUM));
     if (shards->probing) TRY(shards_read_spread(shards, &spread));
     *ret_norm = sqrt(total);
     *ret_spread = spread;

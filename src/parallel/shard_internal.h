@@ -54,17 +54,17 @@ void matrices_free(Matrices *matrices);
 /* Applies the optimizer's transform to all matrices, which are in the place of the gradients. Collective. */
 MUST_USE Status matrices_transform(Shards *shards);
 
+/* Whether gradients of a unit are summed over its replica group in every step. */
+static inline bool shard_has_replicas(const Shards *shards, const ShardUnit *unit) {
+    return unit->groups.replica->size > 1 && !shards_have_workers(shards);
+}
 /* Whether a gradient leaves this rank, in a type other than fp32. */
-static inline bool shards_have_wire(const Shards *shards) {
-    const ShardSpec *spec = &shards->spec;
-    bool across = spec->replica->size > 1 && !shards_have_workers(shards);
-    return spec->grad_type != GRAD_FP32 && (spec->shard->size > 1 || across);
+static inline bool shard_has_wire(const Shards *shards, const ShardUnit *unit) {
+    return shards->spec.grad_type != GRAD_FP32 &&
+           (unit->groups.shard->size > 1 || shard_has_replicas(shards, unit));
 }
-/* Sums of squares that are added up, in order, to the norm. With one for each unit, the order in which units
- * are complete does not matter. */
-static inline int shards_norm_sums(const Shards *shards) {
-    return shards->spec.apart ? shards->count : shards->spec.shard->size;
-}
+/* Assigns the units their sums of squares. */
+void shards_assign_sums(Shards *shards);
 /* Adds a unit's gradient to the sketch of its next micro-batch, if sketches are wanted. Call when the
  * gradient is complete for that micro-batch, before it is reduced. */
 MUST_USE Status shard_sketch(Shards *shards, ShardUnit *unit, float *grad);
@@ -77,7 +77,7 @@ MUST_USE Status wire_start(Shards *shards, ShardUnit *unit, Tensor all);
 /* Completes it: writes the sum to `here`, this rank's part or everything, or adds it. */
 MUST_USE Status wire_finish(Shards *shards, ShardUnit *unit, Tensor here, bool adds);
 /* Memory for what travels of a unit. */
-size_t wire_bytes(const Shards *shards, int64_t numel);
+size_t wire_bytes(const Shards *shards, const ShardUnit *unit);
 /* Allocates what a unit keeps between steps. */
 MUST_USE Status wire_alloc(Shards *shards, ShardUnit *unit);
 

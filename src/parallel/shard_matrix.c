@@ -12,7 +12,7 @@
  *
  * Rounds go from large matrices to small ones, so that the owners in a round have about the same work. A
  * matrix is always transformed from the same elements in the same order, so the result does not depend on the
- * layout.
+ * layout. A round has only matrices of units with the same shard group.
  */
 #include <stdlib.h>
 
@@ -21,6 +21,9 @@
 
 typedef struct ShardMatrix {
     int unit;
+    Group *group;       /* that shards it */
+    int shards;         /* its size with ZeRO; 1: each rank has a complete local part */
+    int alike;          /* the first unit with the same group */
     int64_t first;      /* element of the unit's flat buffer, the same on all ranks */
     int64_t rows, cols; /* of the local part */
     int split;          /* the dim that tensor parallelism splits: 0 or 1; -1: each rank has all of it */
@@ -34,7 +37,6 @@ struct Matrices {
     ShardMatrix *matrix;
     size_t count, capacity;
     int rounds;
-    int shards;          /* ranks that shard the matrices; 1: each has complete local parts */
     Buffer local, whole; /* what steps 1 and 2 collect */
     Buffer work;         /* of the transform */
     Ticket *ticket;
@@ -59,7 +61,13 @@ static int64_t size_of(const ShardMatrix *matrix) {
 
 static Status add_slot(Matrices *matrices, const Shards *shards, int unit, const ParamSlot *slot) {
     int leading = slot->desc.ndim - 2, split = slot->desc.split - leading;
-    ShardMatrix matrix = {.unit = unit, .rows = slot->dim[leading], .cols = slot->dim[leading + 1]};
+    Group *group = shards->unit[unit].groups.shard;
+    ShardMatrix matrix = {.unit = unit,
+                          .group = group,
+                          .shards = shards->spec.optimizer || shards->spec.params ? group->size : 1,
+                          .rows = slot->dim[leading],
+                          .cols = slot->dim[leading + 1]};
+    while (shards->unit[matrix.alike].groups.shard != group) matrix.alike++;
     if (slot->desc.split >= 0 && split < 0)
         return FAILED("internal: %s: whole matrices are split across tensor-parallel ranks", slot->desc.name);
     matrix.split = slot->desc.split >= 0 && shards->spec.tp->size > 1 ? split : -1;
@@ -81,25 +89,27 @@ static Status find_matrices(Matrices *matrices, const Shards *shards) {
     return OK;
 }
 
-/* Split matrices first; then large ones; then in order. */
+/* Split matrices first; then by group; then large ones; then in order. */
 static int compare(const void *a, const void *b) {
     const ShardMatrix *x = a, *y = b;
     if ((x->split < 0) != (y->split < 0)) return x->split < 0 ? 1 : -1;
+    if (x->alike != y->alike) return x->alike < y->alike ? -1 : 1;
     if (size_of(x) != size_of(y)) return size_of(x) < size_of(y) ? 1 : -1;
     if (x->unit != y->unit) return x->unit < y->unit ? -1 : 1;
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
 /* Assigns owners and rounds; returns the number of local elements that a rank collects in a round. Owners in
- * the same tensor-parallel group are `shards` matrices apart. */
+ * the same tensor-parallel group are as many matrices apart as there are shards. */
 static int64_t assign(Matrices *matrices, int tensors) {
     int64_t most = 0;
-    int used = 0, shards = matrices->shards;
+    int used = 0;
     for (size_t i = 0; i < matrices->count; i++) {
         ShardMatrix *matrix = &matrices->matrix[i];
         const ShardMatrix *last = i > 0 ? matrix - 1 : matrix;
-        bool split = matrix->split >= 0;
-        if (used == (split ? shards * tensors : shards) || split != (last->split >= 0)) {
+        bool split = matrix->split >= 0, alike = matrix->alike == last->alike;
+        int shards = matrix->shards;
+        if (!alike || used == (split ? shards * tensors : shards) || split != (last->split >= 0)) {
             matrices->rounds++;
             used = 0;
         }
@@ -118,6 +128,7 @@ static Status alloc(Matrices *matrices, const Shards *shards, int64_t local) {
     const Optimizer *kind = optim_kind(&shards->spec.optim);
     int64_t whole = 0;
     size_t work = 0;
+    int most = 1;
     for (size_t i = 0; i < matrices->count; i++) {
         const ShardMatrix *matrix = &matrices->matrix[i];
         int64_t rows = matrix->rows * (matrix->split == 0 ? tensors : 1),
@@ -125,13 +136,12 @@ static Status alloc(Matrices *matrices, const Shards *shards, int64_t local) {
         size_t bytes = kind->work_bytes(rows, cols, shards->spec.dtype);
         if (matrix->split >= 0 && rows * cols > whole) whole = rows * cols;
         if (bytes > work) work = bytes;
+        if (matrix->shards > most) most = matrix->shards;
     }
-    if (matrices->shards > 1)
-        TRY(dev_alloc(shards->device, MEM_COMM, (size_t)local * sizeof(float), &matrices->local));
+    if (most > 1) TRY(dev_alloc(shards->device, MEM_COMM, (size_t)local * sizeof(float), &matrices->local));
     TRY(dev_alloc(shards->device, MEM_COMM, (size_t)whole * sizeof(float), &matrices->whole));
     TRY(dev_alloc(shards->device, MEM_SCRATCH, work, &matrices->work));
-    return mem_new(2 * (size_t)(matrices->shards + 1) * (size_t)tensors, sizeof *matrices->ticket,
-                   &matrices->ticket);
+    return mem_new(2 * (size_t)(most + 1) * (size_t)tensors, sizeof *matrices->ticket, &matrices->ticket);
 }
 
 static void matrices_freep(Matrices **matrices) {
@@ -141,12 +151,14 @@ static void matrices_freep(Matrices **matrices) {
 Status matrices_new(Matrices **ret_matrices, const Shards *shards) {
     CLEANUP(matrices_freep) Matrices *matrices = NULL;
     TRY(mem_new(1, sizeof *matrices, &matrices));
-    matrices->shards = shards->spec.optimizer || shards->spec.params ? shards->spec.shard->size : 1;
     TRY(find_matrices(matrices, shards));
     if (!matrices->count) return OK;
     qsort(matrices->matrix, matrices->count, sizeof *matrices->matrix, compare);
     TRY(alloc(matrices, shards, assign(matrices, shards->spec.tp->size)));
-    if (matrices->shards > 1) TRY(group_connect(shards->spec.shard, EVERY_RANK));
+    for (size_t i = 0; i < matrices->count; i++)
+        if (matrices->matrix[i].shards > 1 &&
+            (i == 0 || matrices->matrix[i].group != matrices->matrix[i - 1].group))
+            TRY(group_connect(matrices->matrix[i].group, EVERY_RANK));
     TRY(group_connect(shards->spec.tp, EVERY_RANK));
     *ret_matrices = matrices;
     matrices = NULL;
@@ -159,13 +171,13 @@ Status matrices_new(Matrices **ret_matrices, const Shards *shards) {
 static bool shard_part(const Shards *shards, const ShardMatrix *matrix, int shard, int64_t *ret_first,
                        int64_t *ret_count) {
     UnitRange range = {.first = matrix->first, .count = size_of(matrix)};
-    int64_t numel = shards->unit[matrix->unit].layout.numel, share = numel / shards->matrices->shards;
+    int64_t numel = shards->unit[matrix->unit].layout.numel, share = numel / matrix->shards;
     return range_overlap(&range, share * shard, share, ret_first, ret_count);
 }
 
 /* The local part of a matrix: collected, or in place. */
 static float *local_of(const Shards *shards, const ShardMatrix *matrix) {
-    if (shards->matrices->shards > 1) return (float *)shards->matrices->local.data + matrix->place;
+    if (matrix->shards > 1) return (float *)shards->matrices->local.data + matrix->place;
     const ShardUnit *unit = &shards->unit[matrix->unit];
     return (float *)shard_gradient(shards, matrix->unit).data + (matrix->first - unit->first);
 }
@@ -193,9 +205,9 @@ static Status wait_all(Shards *shards) {
 
 /* Moves one matrix between the shards and the owner's tensor-parallel group. */
 static Status move_shards(Shards *shards, const ShardMatrix *matrix, bool back) {
-    Group *group = shards->spec.shard;
+    Group *group = matrix->group;
     bool owner = matrix->shard == group->rank;
-    for (int d = 0; d < shards->matrices->shards; d++) {
+    for (int d = 0; d < matrix->shards; d++) {
         int64_t first, count;
         bool holder = d == group->rank;
         if ((!owner && !holder) || !shard_part(shards, matrix, d, &first, &count)) continue;
@@ -224,21 +236,21 @@ static Status move_tensors(Shards *shards, const ShardMatrix *matrix, bool back)
 }
 
 /* Whether this rank's tensor-parallel group owns a matrix. */
-static bool is_ours(const Shards *shards, const ShardMatrix *matrix) {
-    return shards->matrices->shards == 1 || matrix->shard == shards->spec.shard->rank;
+static bool is_ours(const ShardMatrix *matrix) {
+    return matrix->shards == 1 || matrix->shard == matrix->group->rank;
 }
 
 /* Runs step 1 or 2 for the matrices begin .. end - 1, or its way back. */
 static Status exchange(Shards *shards, size_t begin, size_t end, bool tensors, bool back) {
     const Matrices *matrices = shards->matrices;
-    Group *group = tensors ? shards->spec.tp : shards->spec.shard;
-    if (!tensors && matrices->shards == 1) return OK;
+    Group *group = tensors ? shards->spec.tp : matrices->matrix[begin].group;
+    if (!tensors && matrices->matrix[begin].shards == 1) return OK;
     TRY(comm_batch_begin(group));
     for (size_t i = begin; i < end; i++) {
         const ShardMatrix *matrix = &matrices->matrix[i];
         if (!tensors)
             TRY(move_shards(shards, matrix, back));
-        else if (matrix->tensor >= 0 && is_ours(shards, matrix))
+        else if (matrix->tensor >= 0 && is_ours(matrix))
             TRY(move_tensors(shards, matrix, back));
     }
     TRY(comm_batch_end(group));
@@ -254,7 +266,7 @@ static Status transform(Shards *shards, size_t begin, size_t end) {
     for (size_t i = begin; i < end; i++) {
         const ShardMatrix *matrix = &matrices->matrix[i];
         bool split = matrix->tensor >= 0;
-        if (!is_ours(shards, matrix) || (split && matrix->tensor != shards->spec.tp->rank)) continue;
+        if (!is_ours(matrix) || (split && matrix->tensor != shards->spec.tp->rank)) continue;
         OptimMatrix whole = {.data = split ? matrices->whole.data : local_of(shards, matrix),
                              .rows = matrix->rows * (matrix->split == 0 ? tensors : 1),
                              .cols = matrix->cols * (matrix->split == 1 ? tensors : 1),

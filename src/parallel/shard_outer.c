@@ -238,7 +238,7 @@ static Status finish(Shards *shards, bool blends, bool last) {
     const Sgd update = {.lr = (float)spec->lr,
                         .momentum = (float)spec->momentum,
                         .nesterov = true,
-                        .grad_scale = 1 / (float)shards->spec.replica->size};
+                        .grad_scale = 1 / (float)shards->spec.data.replica->size};
     TRY(outer_sum_finish(outer->sum, all_of(outer, outer->pending)));
     for (int i = 0; i < shards->count; i++) {
         if (!takes_part(shards, i, outer->pending)) continue;

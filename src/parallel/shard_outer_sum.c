@@ -46,12 +46,12 @@ void outer_sum_free(OuterSum *sum) {
 }
 
 int64_t outer_sum_align(const Shards *shards) {
-    return shards->spec.outer.type == GRAD_INT8 && shards->spec.replica->size > 1 ? QUANT_BLOCK : 1;
+    return shards->spec.outer.type == GRAD_INT8 && shards->spec.data.replica->size > 1 ? QUANT_BLOCK : 1;
 }
 
 int64_t outer_sum_size(const Shards *shards, int64_t count) {
     int64_t align = outer_sum_align(shards);
-    if (align > 1) align *= shards->spec.replica->size;
+    if (align > 1) align *= shards->spec.data.replica->size;
     return (count + align - 1) / align * align;
 }
 
@@ -73,7 +73,7 @@ Status outer_sum_new(OuterSum **ret_sum, const Shards *shards, int64_t most) {
     CLEANUP(outer_sum_freep) OuterSum *sum = NULL;
     TRY(mem_new(1, sizeof *sum, &sum));
     sum->exec = shards->exec;
-    sum->workers = shards->spec.replica;
+    sum->workers = shards->spec.data.replica;
     sum->type = sum->workers->size > 1 ? shards->spec.outer.type : GRAD_FP32;
     sum->in_place = !shards->spec.outer.overlap;
     TRY(alloc(sum, shards->device, outer_sum_size(shards, most)));

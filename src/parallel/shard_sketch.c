@@ -111,12 +111,12 @@ Status shards_read_spread(Shards *shards, double *ret_spread) {
         for (int64_t row = 1; row < n; row++) values[i] += values[row * width + i];
     }
     sketches.rows = 1;
-    TRY(scatter_columns(spec->shard, &sketches));
-    if (!workers) TRY(scatter_columns(spec->replica, &sketches));
+    TRY(scatter_columns(spec->data.shard, &sketches));
+    if (!workers) TRY(scatter_columns(spec->data.replica, &sketches));
     for (int64_t i = 0; i < sketches.width; i++) sums[1] += sketches.values[i] * sketches.values[i];
-    Group *const groups[] = {spec->model, spec->shard, workers ? NULL : spec->replica};
+    Group *const groups[] = {spec->model, spec->data.shard, workers ? NULL : spec->data.replica};
     for (int g = 0; g < 3 && groups[g]; g++) TRY(host_reduce(groups[g], sums, 2, DT_F64, REDUCE_SUM));
-    n *= spec->shard->size * (workers ? 1 : spec->replica->size);
+    n *= spec->data.shard->size * (workers ? 1 : spec->data.replica->size);
     *ret_spread = (double)n * sums[0] - sums[1];
     return OK;
 }

@@ -21,8 +21,17 @@
 enum { ALIGN = 64 };
 _Static_assert(UNIT_BLOCK % QUANT_BLOCK == 0, "blocks must not mix ranges of a unit");
 
+/* Whether a unit, if it is neither a twin nor in pieces, has a residual. The sum over a replica group would
+ * need another one. */
+static bool has_residual(const Shards *shards, const ShardUnit *unit) {
+    return shards->spec.grad_type == GRAD_INT8 && shards->spec.train && unit->groups.shard->size > 1 &&
+           !shard_has_replicas(shards, unit);
+}
+
 bool shards_have_residual(const Shards *shards) {
-    return shards->spec.grad_type == GRAD_INT8 && shards->spec.shard->size > 1 && shards->spec.train;
+    for (int i = 0; i < shards->count; i++)
+        if (has_residual(shards, &shards->unit[i])) return true;
+    return false;
 }
 
 Tensor shard_residual(const Shards *shards, int at) {
@@ -32,8 +41,8 @@ Tensor shard_residual(const Shards *shards, int at) {
 
 /* Twins travel as bf16: the first and the last stage would each have a residual, and only one is saved. */
 Status wire_alloc(Shards *shards, ShardUnit *unit) {
-    if (!shards_have_residual(shards) || unit->layout.pieces > 1 || unit->twin) return OK;
-    TRY(mem_new(2 * (size_t)shards->spec.shard->size, sizeof *unit->messages, &unit->messages));
+    if (!has_residual(shards, unit) || unit->layout.pieces > 1 || unit->twin) return OK;
+    TRY(mem_new(2 * (size_t)unit->groups.shard->size, sizeof *unit->messages, &unit->messages));
     return dev_alloc(shards->device, MEM_GRADS, (size_t)unit->layout.numel * sizeof(float), &unit->residual);
 }
 
@@ -48,15 +57,15 @@ size_t wire_message(int64_t part) {
 }
 
 /* In int8, the messages to all ranks and from all ranks, which also have space for everything in bf16. */
-size_t wire_bytes(const Shards *shards, int64_t numel) {
-    int size = shards->spec.shard->size;
-    if (!shards_have_wire(shards)) return 0;
-    return shards_have_residual(shards) ? 2 * (size_t)size * wire_message(numel / size)
-                                        : (size_t)numel * dtype_size(DT_BF16);
+size_t wire_bytes(const Shards *shards, const ShardUnit *unit) {
+    int64_t numel = unit->layout.numel, size = unit->groups.shard->size;
+    if (!shard_has_wire(shards, unit)) return 0;
+    return has_residual(shards, unit) ? 2 * (size_t)size * wire_message(numel / size)
+                                      : (size_t)numel * dtype_size(DT_BF16);
 }
 
 static Status open_wire(Shards *shards, ShardUnit *unit) {
-    size_t bytes = wire_bytes(shards, unit->layout.numel);
+    size_t bytes = wire_bytes(shards, unit);
     TRY(shards_make_room(shards, &shards->wire, bytes));
     return arena_alloc(&shards->wire, bytes, &unit->wire);
 }
@@ -74,21 +83,20 @@ static Tensor bf16_part(const Shards *shards, const ShardUnit *unit) {
 }
 
 static Status start_bf16(Shards *shards, ShardUnit *unit, Tensor all) {
-    const ShardSpec *spec = &shards->spec;
+    Group *group = unit->groups.shard;
     Stream *stream = shards->exec->stream;
     Tensor wire = bf16_of(unit);
     TRY(convert(shards->exec, wire, all));
-    if (!spec->optimizer) return all_reduce(spec->shard, stream, wire, REDUCE_SUM, &unit->reduce);
-    return reduce_scatter(spec->shard, stream, bf16_part(shards, unit), wire, REDUCE_SUM, &unit->reduce);
+    if (!shards->spec.optimizer) return all_reduce(group, stream, wire, REDUCE_SUM, &unit->reduce);
+    return reduce_scatter(group, stream, bf16_part(shards, unit), wire, REDUCE_SUM, &unit->reduce);
 }
 
 static Status finish_bf16(Shards *shards, ShardUnit *unit, Tensor here, bool adds) {
-    const ShardSpec *spec = &shards->spec;
     Stream *stream = shards->exec->stream;
     Tensor part = bf16_part(shards, unit);
     TRY(ticket_wait(stream, &unit->reduce));
-    if (spec->replica->size > 1 && !shards_have_workers(shards))
-        TRY(all_reduce(spec->replica, stream, part, REDUCE_SUM, NULL));
+    if (shard_has_replicas(shards, unit))
+        TRY(all_reduce(unit->groups.replica, stream, part, REDUCE_SUM, NULL));
     return adds ? add(shards->exec, here, part) : convert(shards->exec, here, part);
 }
 
@@ -112,17 +120,17 @@ Status wire_swap(Group *group, Stream *stream, void *messages, int64_t part, Tic
 }
 
 /* The message to rank `peer`, or from it. */
-static WireMessage message_of(const Shards *shards, const ShardUnit *unit, int peer, bool arrives) {
-    int size = shards->spec.shard->size;
+static WireMessage message_of(const ShardUnit *unit, int peer, bool arrives) {
+    int size = unit->groups.shard->size;
     return wire_message_at(unit->wire.data, peer + (arrives ? size : 0), unit->layout.numel / size);
 }
 
 static Status start_int8(Shards *shards, ShardUnit *unit, Tensor all) {
-    Group *group = shards->spec.shard;
+    Group *group = unit->groups.shard;
     int64_t part = unit->layout.numel / group->size;
     Tensor residual = tensor_1d(unit->residual.data, DT_F32, unit->layout.numel);
     for (int peer = 0; peer < group->size; peer++) {
-        WireMessage to = message_of(shards, unit, peer, false);
+        WireMessage to = message_of(unit, peer, false);
         TRY(quantize_blocks(shards->exec, to.q, to.scales, tensor_slice(residual, peer * part, part),
                             tensor_slice(all, peer * part, part)));
     }
@@ -130,14 +138,14 @@ static Status start_int8(Shards *shards, ShardUnit *unit, Tensor all) {
 }
 
 static Status finish_int8(Shards *shards, ShardUnit *unit, Tensor here, bool adds) {
-    Group *group = shards->spec.shard;
+    Group *group = unit->groups.shard;
     Stream *stream = shards->exec->stream;
     int64_t part = unit->layout.numel / group->size;
     bool whole = !shards->spec.optimizer;
     Tensor own = whole ? tensor_slice(here, group->rank * part, part) : here;
     for (int k = 2; k < 2 * group->size; k++) TRY(ticket_wait(stream, &unit->messages[k]));
     for (int peer = 0; peer < group->size; peer++) {
-        WireMessage from = message_of(shards, unit, peer, peer != group->rank);
+        WireMessage from = message_of(unit, peer, peer != group->rank);
         TRY(dequantize_blocks(shards->exec, own, from.q, from.scales, adds || peer > 0));
     }
     if (!whole) return OK;

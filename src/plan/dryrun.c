@@ -83,7 +83,7 @@ static Status measure_snapshot(const Runner *runner, size_t *ret_bytes) {
                                    .replicas = runner->residual ? &replicas : NULL};
     const Store *store[SAVE_STORES];
     SaveOwner owner[SAVE_STORES];
-    int stores = ckpt_stores(&state, store, owner), ranks = shards->spec.shard->size;
+    int stores = ckpt_stores(&state, store, owner), ranks = shards->spec.data.shard->size;
     CLEANUP(mem_freep) bool *ours = NULL;
     TRY(mem_new((size_t)shards->count, sizeof *ours, &ours));
     for (int i = 0; i < shards->count; i++) ours[i] = shards->unit[i].held && shards->unit[i].counted;

@@ -93,7 +93,7 @@ static Tensor view_of(const Shards *shards, int unit, int kind, int64_t *ret_fir
 
 static Status make_views(Runner *runner, Store **ret_store, int kind) {
     const ShardSpec *spec = &runner->shards->spec;
-    TRY(store_new_borrowed(ret_store, runner->model, shards_layout(spec), DT_F32));
+    TRY(store_new_borrowed(ret_store, runner->model, shards_layout(spec, &spec->data), DT_F32));
     Store *store = *ret_store;
     for (int i = 0; i < runner->model->units; i++) {
         if (!runner->shards->unit[i].held) continue;
@@ -153,8 +153,7 @@ static Status alloc_units(Runner *runner) {
                        .sequence = runner_shape(runner, 1, 1, true).sequence,
                        .dtype = spec->dtype,
                        .offload = spec->offload,
-                       .shard = mesh->shard,
-                       .replica = mesh->replica,
+                       .data = {.shard = mesh->shard, .replica = mesh->replica},
                        .tp = mesh->axis[AXIS_TP],
                        .model = mesh->model,
                        .ends = mesh->ends,
