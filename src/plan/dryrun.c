@@ -152,8 +152,8 @@ Status dryrun_rank(const DryRunSpec *run, int rank, DryRunRank *ret_rank) {
         StepResult step_result;
         mesh_sent(context.mesh, before);
         if (run->timed && step == STEPS) context.device->op_log = &op_log;
-        TRY(runner_gradients(context.runner, context.micro, run->spec.micros, step, &step_result));
-        TRY(runner_apply(context.runner, step, 1e-4, &step_result));
+        TRY(runner_step(context.runner, context.micro, run->spec.micros,
+                        &(StepSpec){.number = step, .lr = 1e-4, .sync = SYNC_NEVER}, &step_result));
     }
     context.device->op_log = NULL;
     mesh_sent(context.mesh, result.sent);

@@ -114,7 +114,8 @@ typedef struct TimedJob {
 
 static Status one_step(TimedJob *timed) {
     StepResult result;
-    return runner_step(timed->job->runner, &timed->batch, 1, ++timed->step, 1e-4, &result);
+    return runner_step(timed->job->runner, &timed->batch, 1, &(StepSpec){.number = ++timed->step, .lr = 1e-4},
+                       &result);
 }
 
 /* Gives a GPU a few milliseconds of other work, in which the host launches the kernels of a step: the times

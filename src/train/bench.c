@@ -74,7 +74,7 @@ static Status time_steps(Job *job, HostBatch *const *micro, int count, int64_t s
     for (int64_t i = 0; i < steps; i++) {
         StepResult result;
         double start = clock_wall();
-        TRY(runner_step(job->runner, micro, count, ++*number, 1e-4, &result));
+        TRY(runner_step(job->runner, micro, count, &(StepSpec){.number = ++*number, .lr = 1e-4}, &result));
         double seconds = clock_wall() - start;
         timing->total += seconds;
         if (seconds < timing->best) timing->best = seconds;

@@ -1,5 +1,5 @@
 /* A step on one rank: count the loss terms over all replicas, execute the schedule, compute the gradient
- * norm, update. */
+ * norm, judge the step, update. */
 #include "train/runner.h"
 
 #include <math.h>
@@ -194,7 +194,7 @@ Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int
     return OK;
 }
 
-Status runner_update(Runner *runner, int64_t step, double lr, double clip_norm) {
+static Status update(Runner *runner, const StepSpec *step, double clip_norm) {
     static const TraceName name = {.name = "update", .category = "optimizer", .color = TRACE_GREEN};
     const OptimSpec *spec = &runner->spec.optim;
     double scale = optim_clip_scale(spec, clip_norm) / runner->loss_scale.scale;
@@ -205,7 +205,8 @@ Status runner_update(Runner *runner, int64_t step, double lr, double clip_norm) 
     TRY(stream_span_begin(runner->stream, runner->trace, &span));
     TRY(stream_mark(runner->stream, MARK_UPDATE));
     runner->shards->idle = runner->replay.recording != NULL;
-    TRY(shards_update(runner->shards, &(OptimStep){.number = step, .lr = lr, .grad_scale = scale}));
+    TRY(shards_update(runner->shards,
+                      &(OptimStep){.number = step->number, .lr = step->lr, .grad_scale = scale}));
     TRY(stream_mark(runner->stream, MARK_UPDATE_END));
     TRY(stream_span_end(runner->stream, runner->trace, &span, TRACE_COMPUTE, &name,
                         (int64_t[TRACE_NUMBERS]){0}));
@@ -215,53 +216,56 @@ Status runner_update(Runner *runner, int64_t step, double lr, double clip_norm) 
     return OK;
 }
 
-/* fp16: skips the update after an overflow. All ranks see the same norm, so all skip together. */
-static Status skip_step(Runner *runner, int64_t step, StepResult *result) {
-    loss_scale_next(&runner->loss_scale, true);
-    if (runner->loss_scale.scale < 1)
-        return FAILED("step %lld: gradients overflow fp16 even at loss scale 1; use {precision} bf16",
-                      (long long)step);
-    result->skipped = true;
-    return OK;
-}
-
 bool runner_overflowed(const Runner *runner, const StepResult *result) {
     return runner->spec.dtype == DT_F16 && isfinite(result->loss) && !isfinite(result->grad_norm);
 }
 
-Status runner_apply(Runner *runner, int64_t step, double lr, StepResult *result) {
-    if (runner_overflowed(runner, result)) return skip_step(runner, step, result);
-    TRY(runner_update(runner, step, lr, result->clip_norm));
-    if (runner->spec.dtype == DT_F16) loss_scale_next(&runner->loss_scale, false);
+/* fp16: all ranks see the same norm, so all skip the update after an overflow together. */
+static Status apply(Runner *runner, const StepSpec *step, StepResult *result) {
+    result->skipped = runner_overflowed(runner, result);
+    if (!result->skipped) TRY(update(runner, step, result->clip_norm));
+    if (runner->spec.dtype == DT_F16) loss_scale_next(&runner->loss_scale, result->skipped);
+    if (result->skipped && runner->loss_scale.scale < 1)
+        return FAILED("step %lld: gradients overflow fp16 even at loss scale 1; use {precision} bf16",
+                      (long long)step->number);
+    return OK;
+}
+
+static Status judge_finite(Runner *runner, int64_t step, StepResult *result) {
+    TRY(mesh_section_end(runner->mesh, &result->stop));
+    if (!isfinite(result->loss) || (!isfinite(result->grad_norm) && !runner_overflowed(runner, result)))
+        return DIVERGED("step %lld: training diverged (loss %g, gradient norm %g)", (long long)step,
+                        result->loss, result->grad_norm);
     return OK;
 }
 
 /* Gradients in int8 change what is sent in the next step, so that they cannot be abandoned. */
-void runner_section_begin(Runner *runner) {
+static void section_of_gradients(Runner *runner) {
     if (runner->residual)
         mesh_section_begin_whole(runner->mesh, runner->spec.stop);
     else
         mesh_section_begin(runner->mesh, runner->spec.stop);
 }
 
-Status runner_step(Runner *runner, HostBatch *const *micros, int count, int64_t step, double lr,
+Status runner_step(Runner *runner, HostBatch *const *micros, int count, const StepSpec *step,
                    StepResult *ret_result) {
     StepResult result;
-    runner_section_begin(runner);
-    TRY(runner_gradients(runner, micros, count, step, &result));
-    TRY(mesh_section_end(runner->mesh, &result.stop));
-    if (!isfinite(result.loss) || (!isfinite(result.grad_norm) && !runner_overflowed(runner, &result)))
-        return DIVERGED("step %lld: training diverged (loss %g, gradient norm %g)", (long long)step,
-                        result.loss, result.grad_norm);
-    TRY(runner_apply(runner, step, lr, &result));
-    TRY(runner_sync(runner, step, false));
+    StepAction action = STEP_APPLY;
+    section_of_gradients(runner);
+    TRY(runner_gradients(runner, micros, count, step->number, &result));
+    TRY(step->judge ? step->judge(step->context, &result, &action)
+                    : judge_finite(runner, step->number, &result));
+    if (action == STEP_APPLY) TRY(apply(runner, step, &result));
+    if (action == STEP_SKIP) result.skipped = true;
+    if (action != STEP_DROP && step->sync != SYNC_NEVER)
+        TRY(runner_sync(runner, step->number, step->sync == SYNC_ALL));
     *ret_result = result;
     return OK;
 }
 
 /* ---- workers ---- */
 
-Status runner_sync(Runner *runner, int64_t step, bool last) {
+Status runner_sync(Runner *runner, int64_t step, bool all) {
     static const TraceName name = {.name = "outer step", .category = "optimizer", .color = TRACE_GREEN};
     if (!runner->outer) return OK;
     TRY(overlap_settle(runner));
@@ -269,7 +273,7 @@ Status runner_sync(Runner *runner, int64_t step, bool last) {
     Section section = section_begin(runner);
     StreamSpan span;
     TRY(stream_span_begin(runner->stream, runner->trace, &span));
-    TRY(shards_sync(runner->shards, step, last));
+    TRY(shards_sync(runner->shards, step, all));
     TRY(stream_span_end(runner->stream, runner->trace, &span, TRACE_COMPUTE, &name,
                         (int64_t[TRACE_NUMBERS]){0}));
     section_end(runner, &section, &runner->times.update_s);

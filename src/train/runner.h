@@ -211,25 +211,40 @@ MUST_USE Status runner_partition(const Model *model, int64_t seq, int parts, int
 /* Updates the compute copies of the parameters after runner->params has changed. Collective. */
 MUST_USE Status runner_publish(Runner *runner);
 
-/* One optimizer step, numbered from 1, over this replica's micro-batches in order; all replicas must have the
- * same number. Replica d has sequences d*n .. (d+1)*n - 1 of the step's batch, where n is its number of
- * sequences. Fails if the loss or (except in fp16) the gradient norm is not finite. Collective. */
-MUST_USE Status runner_step(Runner *runner, HostBatch *const *micros, int count, int64_t step, double lr,
+/* What follows a step's gradients. */
+typedef enum {
+    STEP_APPLY, /* the update */
+    STEP_SKIP,  /* no update, but the step counts */
+    STEP_DROP,  /* nothing */
+} StepAction;
+/* Ends the section (comm/mesh.h) in which gradients were computed, and decides, alike on all ranks. */
+typedef Status StepJudge(void *context, StepResult *result, StepAction *ret_action);
+
+/* When workers synchronize after a step: in their turn, all parameters at once, or not at all. */
+typedef enum { SYNC_DUE, SYNC_ALL, SYNC_NEVER } StepSync;
+
+typedef struct StepSpec {
+    int64_t number; /* from 1 */
+    double lr;
+    StepSync sync;
+    StepJudge *judge; /* NULL: the loss and, except in fp16, the gradient norm must be finite */
+    void *context;
+} StepSpec;
+
+/* One optimizer step over this replica's micro-batches in order; all replicas must have the same number.
+ * Replica d has sequences d*n .. (d+1)*n - 1 of the step's batch, where n is its number of sequences. In
+ * fp16, a step whose gradients overflow is skipped and lowers the loss scale. Collective. */
+MUST_USE Status runner_step(Runner *runner, HostBatch *const *micros, int count, const StepSpec *step,
                             StepResult *ret_result);
-/* Begins the section (comm/mesh.h) in which a step's gradients are computed. */
-void runner_section_begin(Runner *runner);
-/* The two halves of runner_step: gradients without an update, and the update. Collective. */
+/* The first part of a step: gradients alone, outside a section. Collective. */
 MUST_USE Status runner_gradients(Runner *runner, HostBatch *const *micros, int count, int64_t step,
                                  StepResult *ret_result);
-MUST_USE Status runner_update(Runner *runner, int64_t step, double lr, double clip_norm);
-/* Like runner_update, and adjusts fp16's loss scale: if the gradients overflowed, the update is skipped. */
-MUST_USE Status runner_apply(Runner *runner, int64_t step, double lr, StepResult *result);
 /* With Runner.lags, on a CPU, waits for the last update. Call it before the host reads or writes parameters,
  * gradients or the optimizer's state. Steps and evaluation wait by themselves. */
 MUST_USE Status runner_settle(Runner *runner);
-/* The third part of runner_step, also of a step that was skipped: synchronizes workers if that is due. With
- * `last`, all parameters are synchronized. Does nothing without workers. Collective. */
-MUST_USE Status runner_sync(Runner *runner, int64_t step, bool last);
+/* The last part of a step: synchronizes workers if that is due, or all of their parameters. Does nothing
+ * without workers. Collective. */
+MUST_USE Status runner_sync(Runner *runner, int64_t step, bool all);
 /* With `on`, kernels compute with the synchronized parameters until they are turned off again. Does nothing
  * without workers. Collective. */
 MUST_USE Status runner_use_outer(Runner *runner, bool on);

@@ -107,8 +107,13 @@ static void expect_waits(const Trainer *t, double usual_s) {
     if (watch) watch->usual_s = usual_s;
 }
 
-/* What happens after a step's gradients are computed. */
-typedef enum { STEP_APPLY, STEP_SKIP, STEP_ROLL_BACK } StepAction;
+/* A step between its gradients and its update. */
+typedef struct Judged {
+    Trainer *trainer;
+    StepAction action;                           /* STEP_DROP: the run is rolled back */
+    bool saving;                                 /* some rank was still writing a checkpoint */
+    char text[GUARD_TEXT + NONFINITE_TEXT + 80]; /* what is wrong with the step */
+} Judged;
 
 /* A row of spikes is reported once. */
 static void warn_of_spike(Trainer *t, int64_t step, const char *text) {
@@ -117,16 +122,16 @@ static void warn_of_spike(Trainer *t, int64_t step, const char *text) {
     t->spike_step = step;
 }
 
-/* A step that is not fine and that on_divergence does not merely warn about. `text` has what is wrong, and
- * the first tensor that is not finite is appended to it. */
-static Status act_on(Trainer *t, StepVerdict verdict, int64_t step, char text[], size_t size,
-                     StepAction *ret_action) {
-    char where[NONFINITE_TEXT] = "";
+/* A step that is not fine and that on_divergence does not merely warn about. The first tensor that is not
+ * finite is appended to the text. */
+static Status act_on(Judged *judged, StepVerdict verdict, int64_t step) {
+    Trainer *t = judged->trainer;
+    char *text = judged->text, where[NONFINITE_TEXT] = "";
     bool in_weights = false;
     if (verdict == STEP_NONFINITE) TRY(nonfinite_find(t->job->runner, where, &in_weights));
-    size_t used = strlen(text);
+    size_t used = strlen(text), size = sizeof judged->text;
     if (*where) snprintf(text + used, size - used, ": %s", where);
-    *ret_action = STEP_ROLL_BACK;
+    judged->action = STEP_DROP;
     if (t->policy == ON_DIVERGENCE_ROLLBACK) return OK;
     bool skips = t->policy == ON_DIVERGENCE_SKIP && verdict != STEP_DIVERGED && !in_weights;
     if (!skips) return trainer_diverged(t, step, text);
@@ -136,50 +141,39 @@ static Status act_on(Trainer *t, StepVerdict verdict, int64_t step, char text[],
         return trainer_diverged(t, step, text);
     }
     t->guard.skips++;
-    *ret_action = STEP_SKIP;
+    judged->action = STEP_SKIP;
     progress_line(t->progress, "warning: step %lld: %s; its update is skipped", (long long)step, text);
     return OK;
 }
 
-static Status judge(Trainer *t, const StepResult *result, int64_t step, char text[], size_t size,
-                    StepAction *ret_action) {
-    *ret_action = STEP_APPLY;
+static Status judge(Judged *judged, const StepResult *result) {
+    Trainer *t = judged->trainer;
+    int64_t step = t->step + 1;
+    judged->action = STEP_APPLY;
     if (runner_overflowed(t->job->runner, result)) return OK;
     bool lenient = t->policy == ON_DIVERGENCE_STOP || t->policy == ON_DIVERGENCE_WARN;
-    StepVerdict verdict = guard_judge(&t->guard, result->loss, result->grad_norm, step == t->lr.steps, text);
+    StepVerdict verdict =
+        guard_judge(&t->guard, result->loss, result->grad_norm, step == t->lr.steps, judged->text);
     t->guard.spikes += verdict == STEP_SPIKE;
     if (verdict == STEP_NONFINITE || (verdict == STEP_SPIKE && !lenient) ||
         (verdict == STEP_DIVERGED && t->policy != ON_DIVERGENCE_WARN))
-        return act_on(t, verdict, step, text, size, ret_action);
-    if (verdict != STEP_FINE) warn_of_spike(t, step, text);
+        return act_on(judged, verdict, step);
+    if (verdict != STEP_FINE) warn_of_spike(t, step, judged->text);
     guard_add(&t->guard, result->loss, result->grad_norm);
     return OK;
 }
 
-/* Computes a step's gradients and updates the weights, unless the step diverged. With *ret_back, the run has
- * been rolled back instead. *ret_saving: some rank was still writing a checkpoint. */
-static Status compute_step(Trainer *t, int64_t step, double lr, StepResult *ret_result, bool *ret_back,
-                           bool *ret_saving) {
-    char text[GUARD_TEXT + NONFINITE_TEXT + 80];
-    Runner *runner = t->job->runner;
-    StepResult result;
-    StepAction action;
-    progress_busy(t->progress, true);
-    if (runner->residual) TRY(trainer_copied(t)); /* gradients change it */
-    runner_section_begin(runner);
-    TRY(runner_gradients(runner, t->micro, t->micro_count, step, &result));
+/* The vote that ends the section also tells whether a checkpoint is still being written. */
+static Status judge_step(void *context, StepResult *result, StepAction *ret_action) {
+    Judged *judged = context;
+    Trainer *t = judged->trainer;
     int64_t saving = t->background && background_busy(t->background);
-    TRY(mesh_section_vote(runner->mesh, &result.stop, &saving));
-    *ret_saving = saving;
-    TRY(judge(t, &result, step, text, sizeof text, &action));
-    if (action != STEP_ROLL_BACK) TRY(trainer_copied(t));
-    if (action == STEP_APPLY) TRY(runner_apply(runner, step, lr, &result));
-    if (action == STEP_SKIP) result.skipped = true;
-    if (action != STEP_ROLL_BACK) TRY(runner_sync(runner, step, step == t->lr.steps));
-    progress_busy(t->progress, false);
-    *ret_back = action == STEP_ROLL_BACK;
-    *ret_result = result;
-    return *ret_back ? trainer_roll_back(t, step, text) : OK;
+    TRY(mesh_section_vote(t->job->runner->mesh, &result->stop, &saving));
+    judged->saving = saving;
+    TRY(judge(judged, result));
+    if (judged->action != STEP_DROP) TRY(trainer_copied(t));
+    *ret_action = judged->action;
+    return OK;
 }
 
 Status trainer_recover(Trainer *t, Status status) {
@@ -197,15 +191,20 @@ Status trainer_step(Trainer *t, bool *ret_stop) {
     record_step_begin(&t->record, step);
     TRY(load_data(t));
     StepResult result;
-    double lr = lr_at(&t->lr, step);
-    bool back = false, saving = false;
+    Judged judged = {.trainer = t};
+    StepSpec spec = {.number = step,
+                     .lr = lr_at(&t->lr, step),
+                     .sync = step == t->lr.steps ? SYNC_ALL : SYNC_DUE,
+                     .judge = judge_step,
+                     .context = &judged};
     expect_waits(t, t->usual_s);
-    TRY(compute_step(t, step, lr, &result, &back, &saving));
+    progress_busy(t->progress, true);
+    if (t->job->runner->residual) TRY(trainer_copied(t)); /* gradients change it */
+    TRY(runner_step(t->job->runner, t->micro, t->micro_count, &spec, &result));
+    progress_busy(t->progress, false);
     expect_waits(t, 0);
-    if (back) {
-        *ret_stop = result.stop;
-        return OK;
-    }
+    *ret_stop = result.stop;
+    if (judged.action == STEP_DROP) return trainer_roll_back(t, step, judged.text);
     record_step_end(&t->record, &result);
     t->step = step;
     if (c->ckpt.out) trainer_set_work(t, WORK_UNSAVED);
@@ -218,13 +217,12 @@ Status trainer_step(Trainer *t, bool *ret_stop) {
     }
     limit_waits(t, t->record.step.step_s);
     note_round(t, t->record.step.step_s);
-    show_step(t, &result, lr, t->record.step.step_s);
+    show_step(t, &result, spec.lr, t->record.step.step_s);
     bool log_due = step % c->report.log_every == 0 || step == t->lr.steps;
-    *ret_stop = result.stop;
     if (log_due) {
         TRY(record_gather(&t->record));
         TRY(compare_workers(t));
-        TRY(log_step(t, &result, lr));
+        TRY(log_step(t, &result, spec.lr));
     }
-    return trainer_recover(t, trainer_continue_save(t, saving));
+    return trainer_recover(t, trainer_continue_save(t, judged.saving));
 }

@@ -113,9 +113,7 @@ static Status run_steps(Verify *v, const TrialSpec *spec, Mesh *mesh, Outcome *o
     for (int step = 0; step < RECORD_STEPS && !outcome->differs; step++) {
         StepResult result;
         Diff diff = DIFF_NONE;
-        TRY(trial_gradients(&trial, step, &result));
-        TRY(record_compare_gradients(record, &trial, step, &result, &diff));
-        TRY(trial_update(&trial, step, &result));
+        TRY(trial_step(&trial, step, record_compare_gradients, &(RecordDiff){record, &diff}, &result));
         if (step < REPEATED_STEPS) {
             TRY(trial_bits(&trial, &result, &bits));
             outcome->bits[step] = bits;
@@ -136,8 +134,7 @@ static Status repeat_steps(Verify *v, const TrialSpec *spec, Mesh *mesh, Outcome
     TRY(trial_new(&trial, spec, v->table, v->spec->device, mesh));
     for (int step = 0; step < REPEATED_STEPS; step++) {
         StepResult result;
-        TRY(trial_gradients(&trial, step, &result));
-        TRY(trial_update(&trial, step, &result));
+        TRY(trial_step(&trial, step, NULL, NULL, &result));
         TRY(trial_bits(&trial, &result, &bits));
         if (bits != outcome->bits[step] && !differs) differs = step + 1;
     }

@@ -69,8 +69,7 @@ static Status save(Verify *v, const TrialSpec *spec, const Place *place, uint32_
     Runner *runner = trial.runner;
     for (int step = 0; step < HALF; step++) {
         StepResult result;
-        TRY(trial_gradients(&trial, step, &result));
-        TRY(trial_update(&trial, step, &result));
+        TRY(trial_step(&trial, step, NULL, NULL, &result));
     }
     TRY(weights_crc(&trial, v->spec->host, verify_record(v, spec)->numel, ret_crc));
     CheckpointState state = {.params = runner->params,
@@ -109,9 +108,7 @@ static Status resume(Verify *v, const TrialSpec *spec, const Place *place, uint3
     for (int step = HALF; step < RECORD_STEPS; step++) {
         StepResult result;
         bool before = diff->exceeded;
-        TRY(trial_gradients(&trial, step, &result));
-        TRY(record_compare_gradients(record, &trial, step, &result, diff));
-        TRY(trial_update(&trial, step, &result));
+        TRY(trial_step(&trial, step, record_compare_gradients, &(RecordDiff){record, diff}, &result));
         TRY(record_compare_update(record, &trial, step, diff));
         if (diff->exceeded && !before) *ret_step = step + 1;
     }

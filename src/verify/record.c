@@ -239,8 +239,9 @@ static double relative(double found, double expected) {
     return found == expected ? 0 : fabs(found - expected) / fmax(fabs(expected), 1e-30);
 }
 
-Status record_compare_gradients(const Record *record, const Trial *trial, int step, const StepResult *result,
-                                Diff *diff) {
+Status record_compare_gradients(void *context, const Trial *trial, int step, const StepResult *result) {
+    const Record *record = ((RecordDiff *)context)->record;
+    Diff *diff = ((RecordDiff *)context)->diff;
     note(&record->spec, diff, DIFF_LOSS, relative(result->loss, record->loss[step]), -1);
     note(&record->spec, diff, DIFF_NORM, relative(result->grad_norm, record->norm[step]), -1);
     if (!isfinite(record->norm[step])) return OK; /* fp16: skipped, by both */
@@ -254,17 +255,29 @@ Status record_compare_update(const Record *record, const Trial *trial, int step,
 
 /* ---- runs ---- */
 
+/* A record that is being made, and what it is compared with; NULL: nothing. */
+typedef struct RecordedStep {
+    Record *record;
+    RecordCheck *check;
+} RecordedStep;
+
+static Status record_gradients(void *context, const Trial *trial, int step, const StepResult *result) {
+    Record *record = ((RecordedStep *)context)->record;
+    RecordCheck *check = ((RecordedStep *)context)->check;
+    const Runner *runner = trial->runner;
+    record->loss[step] = result->loss;
+    record->norm[step] = result->grad_norm;
+    record->scale[step] = runner->loss_scale.scale;
+    TRY(copy_store(runner->grads, runner->stream, values_of(record, step, PART_GRADIENT)));
+    RecordDiff diff = {check ? check->expected : NULL, check ? &check->diff : NULL};
+    return check ? record_compare_gradients(&diff, trial, step, result) : OK;
+}
+
 static Status do_step(Record *record, Trial *trial, int step, bool flip, RecordCheck *check) {
     Runner *runner = trial->runner;
     StepResult result;
     bool compares = check && !check->diff.exceeded;
-    TRY(trial_gradients(trial, step, &result));
-    record->loss[step] = result.loss;
-    record->norm[step] = result.grad_norm;
-    record->scale[step] = runner->loss_scale.scale;
-    TRY(copy_store(runner->grads, runner->stream, values_of(record, step, PART_GRADIENT)));
-    if (compares) TRY(record_compare_gradients(check->expected, trial, step, &result, &check->diff));
-    TRY(trial_update(trial, step, &result));
+    TRY(trial_step(trial, step, record_gradients, &(RecordedStep){record, compares ? check : NULL}, &result));
     if (flip) TRY(trial_flip(trial));
     for (int part = PART_WEIGHT; part < record->parts; part++)
         TRY(copy_store(store_of(runner, part), runner->stream, values_of(record, step, part)));

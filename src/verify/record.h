@@ -58,10 +58,14 @@ const char *diff_name(DiffKind kind); /* "loss", "gradient norm", "gradient", "o
 /* `other` as well: the larger differences. */
 void diff_add(Diff *diff, const Diff *other);
 
-/* Compares a trial with a record at a step: loss, norm and gradients between its halves, the optimizer's
- * states and weights after it. */
-MUST_USE Status record_compare_gradients(const Record *record, const Trial *trial, int step,
-                                         const StepResult *result, Diff *diff);
+/* Compares a trial with a record at a step: loss, norm and gradients before the update (a TrialLook, whose
+ * context is a RecordDiff), the optimizer's states and weights after it. */
+typedef struct RecordDiff {
+    const Record *record;
+    Diff *diff;
+} RecordDiff;
+MUST_USE Status record_compare_gradients(void *context, const Trial *trial, int step,
+                                         const StepResult *result);
 MUST_USE Status record_compare_update(const Record *record, const Trial *trial, int step, Diff *diff);
 
 /* Flips a bit of the rank's first weight. */

@@ -215,24 +215,33 @@ Status trial_micros(const Trial *trial, int replica, int step, HostBatch **ret_m
     return OK;
 }
 
-Status trial_gradients(Trial *trial, int step, StepResult *ret_result) {
+typedef struct Looking {
+    const Trial *trial;
+    int step;
+    TrialLook *look;
+    void *context;
+} Looking;
+
+/* What is not finite is for the one who looks to report. */
+static Status judge(void *context, StepResult *result, StepAction *ret_action) {
+    const Looking *looking = context;
+    TRY(mesh_section_end(looking->trial->runner->mesh, &result->stop));
+    *ret_action = STEP_APPLY;
+    return looking->look ? looking->look(looking->context, looking->trial, looking->step, result) : OK;
+}
+
+Status trial_step(Trial *trial, int step, TrialLook *look, void *context, StepResult *ret_result) {
     Runner *runner = trial->runner;
+    Looking looking = {trial, step, look, context};
+    StepSpec spec = {.number = step + 1, .lr = trial_lr(&trial->spec), .judge = judge, .context = &looking};
     int count = runner->spec.micros;
     CLEANUP(mem_freep) HostBatch **micros = NULL;
     StepResult result;
     TRY(mem_new((size_t)count, sizeof *micros, &micros));
     Status status = trial_micros(trial, runner->mesh->at[AXIS_DP], step, micros);
-    runner_section_begin(runner);
-    if (!status) status = runner_gradients(runner, micros, count, step + 1, &result);
-    if (!status) status = mesh_section_end(runner->mesh, &result.stop);
+    if (!status) status = runner_step(runner, micros, count, &spec, &result);
     for (int i = 0; i < count; i++) host_batch_free(micros[i]);
     TRY(status);
     *ret_result = result;
-    return OK;
-}
-
-Status trial_update(Trial *trial, int step, StepResult *result) {
-    TRY(runner_apply(trial->runner, step + 1, trial_lr(&trial->spec), result));
-    TRY(runner_sync(trial->runner, step + 1, false));
-    return stream_sync(trial->runner->stream);
+    return stream_sync(runner->stream);
 }

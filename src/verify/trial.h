@@ -72,8 +72,9 @@ MUST_USE Status trial_new(Trial *ret_trial, const TrialSpec *spec, const KernelT
 void trial_done(Trial *trial);
 /* A replica's micro-batches of a step, counted from 0; the caller frees them, also after a failure. */
 MUST_USE Status trial_micros(const Trial *trial, int replica, int step, HostBatch **ret_micros);
-/* The two halves of a step, counted from 0: gradients, and the update. Collective over the mesh. */
-MUST_USE Status trial_gradients(Trial *trial, int step, StepResult *ret_result);
-MUST_USE Status trial_update(Trial *trial, int step, StepResult *result);
+/* Looks at a step's gradients before the update. */
+typedef Status TrialLook(void *context, const Trial *trial, int step, const StepResult *result);
+/* A step, counted from 0. `look` may be NULL. Collective over the mesh. */
+MUST_USE Status trial_step(Trial *trial, int step, TrialLook *look, void *context, StepResult *ret_result);
 
 #endif

@@ -48,7 +48,8 @@ static void check_steps(Golden *golden, const Mesh *mesh) {
             micros[k] = golden_batch(golden, prefix);
         }
         StepResult result;
-        assert_ok(runner_step(golden->runner, micros, count, step, lr_at(&schedule, step), &result));
+        assert_ok(runner_step(golden->runner, micros, count,
+                              &(StepSpec){.number = step, .lr = lr_at(&schedule, step)}, &result));
         double loss = json_number_value(json_array_get(losses, (size_t)step - 1));
         double norm = json_number_value(json_array_get(norms, (size_t)step - 1));
         if (!(fabs(result.loss - loss) <= 1e-4 * loss) || !(fabs(result.grad_norm - norm) <= 1e-3 * norm))

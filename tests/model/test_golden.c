@@ -140,7 +140,7 @@ static double check_steps(Golden *golden) {
         double lr = lr_at(&schedule, step), expected = json_number_value(json_array_get(losses, at));
         assert_true(fabs(lr - json_number_value(json_array_get(rates, at))) < 1e-12);
         StepResult result;
-        assert_ok(runner_step(golden->runner, micros, 2, step, lr, &result));
+        assert_ok(runner_step(golden->runner, micros, 2, &(StepSpec){.number = step, .lr = lr}, &result));
         double relative = fabs(result.loss - expected) / expected;
         double grad_norm = json_number_value(json_array_get(norms, at));
         if (!(relative <= LOSS_LIMIT))

@@ -138,7 +138,7 @@ static Outcome outcome_with(Setup setup) {
     for (int step = 1; step <= (setup.probes ? 5 : 3); step++) {
         StepResult result;
         runner->probe = setup.probes && step == 4;
-        assert_ok(runner_step(runner, micro, count, step, 1e-3, &result));
+        assert_ok(runner_step(runner, micro, count, &(StepSpec){.number = step, .lr = 1e-3}, &result));
         assert_true(isnan(result.micro_norm) == !(runner->probe && count > 1));
         outcome.loss = result.loss, outcome.grad_norm = result.grad_norm;
         if (step > 1) continue;

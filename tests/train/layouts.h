@@ -105,7 +105,8 @@ static inline Outcome run(Group *world, const Layout *layout, int steps) {
         assert_ok(trial_micros(&outcome.trial, replica, step, micro));
         StepResult result;
         poison_gradients(outcome.runner);
-        assert_ok(runner_step(outcome.runner, micro, count, step + 1, trial_lr(layout), &result));
+        assert_ok(runner_step(outcome.runner, micro, count,
+                              &(StepSpec){.number = step + 1, .lr = trial_lr(layout)}, &result));
         outcome.loss[step] = result.loss;
         outcome.norm[step] = result.grad_norm;
         outcome.micro_norm[step] = result.micro_norm;

@@ -84,7 +84,7 @@ static Rig rig_run_probed(Group *world, bool tied, int64_t vocab, MeshSpec grid,
     for (int step = 1; step <= 2; step++) {
         StepResult result;
         mesh_sent(rig.mesh, before);
-        assert_ok(runner_step(rig.runner, micro, micros, step, 1e-3, &result));
+        assert_ok(runner_step(rig.runner, micro, micros, &(StepSpec){.number = step, .lr = 1e-3}, &result));
     }
     mesh_sent(rig.mesh, rig.sent);
     for (int k = 0; k < COMM_KINDS; k++) comm_bytes_add(&rig.sent[k], before[k], -1);

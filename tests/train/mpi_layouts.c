@@ -294,7 +294,8 @@ static void run_long(Group *world, StepResult results[LONG_STEPS]) {
         }
     }
     for (int step = 0; step < LONG_STEPS; step++)
-        assert_ok(runner_step(runner, micro, count, step + 1, 2e-3, &results[step]));
+        assert_ok(
+            runner_step(runner, micro, count, &(StepSpec){.number = step + 1, .lr = 2e-3}, &results[step]));
     for (int i = 0; i < count; i++) host_batch_free(micro[i]);
     runner_free(runner);
     test_device_free(device);

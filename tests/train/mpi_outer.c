@@ -69,7 +69,8 @@ static void one_step(Simulation *sim, const Layout *layout, int step) {
         double own = 0;
         assert_ok(trial_micros(&sim->worker[w].trial, w, step, micro));
         for (int i = 0; i < count; i++) own += (double)micro[i]->loss_count[LOSS_TOKEN];
-        assert_ok(runner_step(sim->worker[w].runner, micro, count, step + 1, trial_lr(layout), &result));
+        assert_ok(runner_step(sim->worker[w].runner, micro, count,
+                              &(StepSpec){.number = step + 1, .lr = trial_lr(layout)}, &result));
         assert_ok(stream_sync(sim->worker[w].runner->stream)); /* the host changes the weights */
         for (int i = 0; i < count; i++) host_batch_free(micro[i]);
         sum += own * result.loss;

@@ -201,7 +201,8 @@ static void continue_run(Outcome *outcome, const Layout *layout, int first, int 
         HostBatch *micro[BATCH];
         StepResult result;
         assert_ok(trial_micros(&outcome->trial, 0, step, micro));
-        assert_ok(runner_step(outcome->runner, micro, count, step + 1, trial_lr(layout), &result));
+        assert_ok(runner_step(outcome->runner, micro, count,
+                              &(StepSpec){.number = step + 1, .lr = trial_lr(layout)}, &result));
         for (int i = 0; i < count; i++) host_batch_free(micro[i]);
         outcome->norm[step] = result.grad_norm;
     }

@@ -240,7 +240,9 @@ static int run_until_stopped(Group *world, Run *run, int delay_us, bool soon) {
         for (int i = 0; i < count; i++)
             micro[i] = batch_of(run->job, step, ((int64_t)replica * count + i) * size, size);
         StepResult result = {0};
-        CLEANUP(status_freep) Status status = runner_step(run->runner, micro, count, step + 1, 2e-3, &result);
+        CLEANUP(status_freep)
+        Status status =
+            runner_step(run->runner, micro, count, &(StepSpec){.number = step + 1, .lr = 2e-3}, &result);
         for (int i = 0; i < count; i++) host_batch_free(micro[i]);
         if (status) assert_true(status_stopped(status) && !soon); /* soon: after the step */
         stopped = status || result.stop;

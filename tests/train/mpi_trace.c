@@ -77,7 +77,8 @@ static void rig_steps(Rig *rig, Tracer *tracer, int first, int count) {
     for (int step = first; step < first + count; step++) {
         StepResult result;
         assert_ok(tracer_next(tracer, step));
-        assert_ok(runner_step(rig->runner, micro, MICROS, step + 1, 1e-3, &result));
+        assert_ok(
+            runner_step(rig->runner, micro, MICROS, &(StepSpec){.number = step + 1, .lr = 1e-3}, &result));
     }
 }
 

@@ -170,7 +170,8 @@ static inline void run_steps(Run *run, int from, int to) {
         for (int i = 0; i < count; i++)
             micro[i] = batch_of(run->job, step, ((int64_t)replica * count + i) * size, size);
         StepResult result;
-        assert_ok(runner_step(run->runner, micro, count, step + 1, 2e-3, &result));
+        assert_ok(
+            runner_step(run->runner, micro, count, &(StepSpec){.number = step + 1, .lr = 2e-3}, &result));
         run->loss[step] = result.loss;
         for (int i = 0; i < count; i++) host_batch_free(micro[i]);
     }

@@ -23,8 +23,7 @@ static void compared_new(Compared *ret) {
     assert_ok(trial_new(&ret->trial, &spec, table, ret->cpu, NULL));
     for (int step = 0; step < RECORD_STEPS; step++) {
         StepResult result;
-        assert_ok(trial_gradients(&ret->trial, step, &result));
-        assert_ok(trial_update(&ret->trial, step, &result));
+        assert_ok(trial_step(&ret->trial, step, NULL, NULL, &result));
     }
 }
 
