@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "train/runner_internal.h"
 
-static const double loss_weight[LOSS_COUNT] = {
+const double loss_weight[LOSS_COUNT] = {
     [LOSS_TOKEN] = 1, [LOSS_NSP] = 1, [LOSS_SPAN_START] = 0.5, [LOSS_SPAN_END] = 0.5, [LOSS_CLASSIFY] = 1};
 
 double loss_objective(const double sums[LOSS_COUNT], const int64_t counts[LOSS_COUNT]) {

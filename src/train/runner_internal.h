@@ -15,6 +15,7 @@ MUST_USE Status runner_set_schedule(Runner *runner, Schedule *schedule, Schedule
 
 /* ---- batches and losses ---- */
 
+extern const double loss_weight[LOSS_COUNT]; /* in the objective */
 /* Whether the model has the head that produces a loss. */
 bool runner_has_loss(const ModelConfig *config, int loss);
 /* Fails if a batch is larger than the runner's memory allows. */

@@ -189,7 +189,7 @@ Status trial_new(Trial *ret_trial, const TrialSpec *spec, const KernelTable *tab
     run.table = table;
     run.mesh = mesh;
     TRY(runner_new(&trial.runner, trial.model, device, &run));
-    TRY(store_init_params(trial.runner->params, trial.runner->stream, 3));
+    TRY(store_init_params(trial.runner->params, trial.runner->stream, TRIAL_SEED));
     TRY(stream_sync(trial.runner->stream));
     TRY(runner_publish(trial.runner));
     TRY(shards_outer_reset(trial.runner->shards));

@@ -6,7 +6,14 @@
 
 #include "train/runner.h"
 
-enum { TRIAL_SEQ = 8, TRIAL_BATCH = 8, TRIAL_VOCAB = 61, TRIAL_LARGE_VOCAB = 1100, TRIAL_STEPS = 200 };
+enum {
+    TRIAL_SEQ = 8,
+    TRIAL_BATCH = 8,
+    TRIAL_VOCAB = 61,
+    TRIAL_LARGE_VOCAB = 1100,
+    TRIAL_STEPS = 200,
+    TRIAL_SEED = 3
+};
 
 /* What a model is trained for: one job for each causal family, one for each task of an encoder. */
 typedef struct TrialJob {

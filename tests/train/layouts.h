@@ -135,13 +135,20 @@ static inline void outcome_share(Group *world, Outcome *outcome, int root) {
     if (world->rank != root) assert_ok(runner_publish(outcome->runner));
 }
 
-/* Runs on one rank each. All ranks need the results, but only one trains each of them: on eight ranks, the
- * same run on every rank would take longer than the layouts that are compared with it. */
+/* Runs on one rank each, by run or by another function. All ranks need the results, but only one trains each
+ * of them: on eight ranks, the same run on every rank would take longer than the layouts that are compared
+ * with it. */
+static inline void run_each(Group *world, const Layout *layouts, int count, int steps,
+                            Outcome (*run_one)(Group *world, const Layout *layout, int steps),
+                            Outcome *ret_outcomes) {
+    for (int i = 0; i < count; i++)
+        ret_outcomes[i] = run_one(NULL, &layouts[i], i % world->size == world->rank ? steps : 0);
+    for (int i = 0; i < count; i++) outcome_share(world, &ret_outcomes[i], i % world->size);
+}
+
 static inline void run_alone(Group *world, const Layout *layouts, int count, int steps,
                              Outcome *ret_outcomes) {
-    for (int i = 0; i < count; i++)
-        ret_outcomes[i] = run(NULL, &layouts[i], i % world->size == world->rank ? steps : 0);
-    for (int i = 0; i < count; i++) outcome_share(world, &ret_outcomes[i], i % world->size);
+    run_each(world, layouts, count, steps, run, ret_outcomes);
 }
 
 #endif

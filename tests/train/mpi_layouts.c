@@ -1,6 +1,6 @@
 /* Every layout trains the same model. Each valid combination of data, tensor and pipeline parallelism with
- * ZeRO stages, schedules and recomputation reproduces the losses, gradient norms and weights of one rank,
- * step by step, from the same seed, with dropout, gradient accumulation and clipping.
+ * ZeRO stages, schedules and recomputation reproduces the losses, gradient norms and weights of the reference
+ * step, from the same seed, with dropout, gradient accumulation and clipping.
  *
  * The combinations are generated. By default each rank count runs a sample in which every value of every axis
  * occurs; WEFT_TEST_ALL=1 runs all of them.
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "train/layouts.h"
+#include "train/step_reference.h"
 
 enum { STEPS_EXACT = 4, REFERENCE_MICRO = 2 };
 
@@ -62,14 +63,39 @@ static double max_weight_diff(const Outcome *found, const Outcome *expected, con
     return max_diff;
 }
 
-/* The run of each job on one rank. */
+/* The run of each job on one rank, by the reference step (train/step_reference.h). Only the norms of
+ * micro-batches, which it does not estimate, are the runner's. */
 static Outcome references[JOBS];
+
+static Outcome reference_run(Group *world, const Layout *layout, int steps) {
+    Outcome outcome = run(world, layout, steps);
+    Reference *reference = NULL;
+    HostBatch *micro[BATCH];
+    int count = outcome.runner->spec.micros;
+    assert_ok(reference_new(&reference, outcome.model, outcome.device, &outcome.runner->spec));
+    assert_ok(store_init_params(reference->params, reference->exec.stream, TRIAL_SEED));
+    for (int step = 0; step < steps; step++) {
+        StepResult result;
+        assert_ok(trial_micros(&outcome.trial, 0, step, micro));
+        assert_ok(reference_step(reference, micro, count, step + 1, trial_lr(layout), &result));
+        outcome.loss[step] = result.loss;
+        outcome.norm[step] = result.grad_norm;
+        if (step + 1 == steps) assert_ok(reference_eval(reference, micro, count, &outcome.eval));
+        for (int i = 0; i < count; i++) host_batch_free(micro[i]);
+    }
+    for (int u = 0; steps && u < outcome.model->units; u++) {
+        CLEANUP(mem_freep) float *values = unit_values(reference->params, u);
+        unit_set_values(outcome.runner->params, u, values);
+    }
+    reference_free(reference);
+    return outcome;
+}
 
 static void references_run(Group *world) {
     Layout alone[JOBS];
     for (int job = 0; job < JOBS; job++)
         alone[job] = (Layout){.job = (JobKind)job, .micro_batch = REFERENCE_MICRO};
-    run_alone(world, alone, JOBS, compared_steps(), references);
+    run_each(world, alone, JOBS, compared_steps(), reference_run, references);
 }
 
 static void references_done(void) {
