@@ -11,16 +11,7 @@
 
 #include "base/memory.h"
 #include "data/squad.h"
-#include "tokenizer/bert_chars.h"
-#include "tokenizer/char_table.h"
-
-typedef struct CharRange {
-    uint32_t first, last;
-} CharRange;
-
-#include "data/case_table.inc"
-
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#include "tokenizer/chars.h"
 
 enum { CAPITAL_I_DOT = 0x130, DOT_ABOVE = 0x307, CAPITAL_SIGMA = 0x3A3, SIGMA = 0x3C3, FINAL_SIGMA = 0x3C2 };
 
@@ -47,36 +38,14 @@ static size_t decode(const char *text, size_t size, uint32_t *chars) {
 
 /* ---- lower case ---- */
 
-static bool in_ranges(const CharRange *range, size_t count, uint32_t c) {
-    size_t low = 0, high = count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (c > range[middle].last)
-            low = middle + 1;
-        else if (c < range[middle].first)
-            high = middle;
-        else
-            return true;
-    }
-    return false;
-}
-
-static bool is_cased(uint32_t c) {
-    return in_ranges(cased_ranges, COUNT(cased_ranges), c);
-}
-
-static bool is_skipped(uint32_t c) {
-    return in_ranges(skipped_ranges, COUNT(skipped_ranges), c);
-}
-
 /* The final form is used after a cased character if no cased character follows, skipping
  * case-ignorable ones. */
 static uint32_t lower_sigma(const uint32_t *chars, size_t count, size_t at) {
     size_t before = at, after = at + 1;
-    while (before > 0 && is_skipped(chars[before - 1])) before--;
-    if (before == 0 || !is_cased(chars[before - 1])) return SIGMA;
-    while (after < count && is_skipped(chars[after])) after++;
-    return after < count && is_cased(chars[after]) ? SIGMA : FINAL_SIGMA;
+    while (before > 0 && char_is_case_ignorable(chars[before - 1])) before--;
+    if (before == 0 || !char_is_cased(chars[before - 1])) return SIGMA;
+    while (after < count && char_is_case_ignorable(chars[after])) after++;
+    return after < count && char_is_cased(chars[after]) ? SIGMA : FINAL_SIGMA;
 }
 
 /* `to` must have space for 2 * count characters. */
@@ -90,7 +59,7 @@ static size_t lower(const uint32_t *chars, size_t count, uint32_t *to) {
             to[made++] = 'i';
             to[made++] = DOT_ABOVE;
         } else {
-            to[made++] = bert_char_lower(c);
+            to[made++] = char_lower(c);
         }
     }
     return made;

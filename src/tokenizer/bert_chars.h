@@ -51,12 +51,8 @@ static inline uint32_t bert_char(const BertChars *chars, uint32_t c) {
 /* The characters that a BERT_OTHER becomes, all of them letters; returns their number. 0: it is removed, and
  * marks are not sorted across it. */
 int bert_char_parts(const BertChars *chars, uint32_t c, BertPart ret_parts[BERT_PARTS]);
-/* Canonical combining class, renumbered from 1 in ascending order; 0 for characters that are not marks. */
-uint8_t bert_char_combining_class(uint32_t c);
 /* Whether the normalizer puts spaces around the character (an ideograph). */
 bool bert_char_is_spaced(const BertChars *chars, uint32_t c);
-/* The lowercase form, or the character itself if it has no lowercase form or one of two characters. */
-uint32_t bert_char_lower(uint32_t c);
 /* Whether BERT's pre-tokenizer, and the one of type Punctuation, take it for punctuation. */
 bool bert_char_is_punctuation(uint32_t c);
 /* Whether it is an uppercase Latin, Greek or Cyrillic letter. */

@@ -6,6 +6,8 @@
  * offsets to sorted marks, so its offsets occasionally point to a neighbor; the ids are equal.) */
 #include "tokenizer/bert_pretokenize.h"
 
+#include "tokenizer/chars.h"
+
 #include <string.h>
 
 #include "base/memory.h"
@@ -86,7 +88,7 @@ static void sort_mark(char *buffer, size_t end, size_t barrier, size_t from, uin
     while (to > barrier) {
         uint32_t before;
         size_t bytes = utf8_previous(buffer, to, &before);
-        if (bert_char_combining_class(before) <= ccc) break;
+        if (char_kind(before).combining <= ccc) break;
         to -= bytes;
     }
     char mark[CHAR_BYTES];

@@ -10,7 +10,7 @@
 #ifndef WEFT_TOKENIZER_BPE_PRETOKENIZE_H
 #define WEFT_TOKENIZER_BPE_PRETOKENIZE_H
 
-#include "tokenizer/char_table.h"
+#include "tokenizer/chars.h"
 #include "tokenizer/internal.h"
 
 enum { WORD_CLASSES = CHAR_LETTER | CHAR_NUMBER | CHAR_SPACE, WORD_HIGH = 16 };

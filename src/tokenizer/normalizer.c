@@ -285,7 +285,7 @@ static Status apply_lowercase(const Source *source, NormalText *out) {
         else if (c == 0x130) /* the only letter with a lowercase form of two characters */
             TRY(normal_text_add(out, "i\xCC\x87", 3, offset));
         else
-            TRY(normal_text_add(out, lower, utf8_put(bert_char_lower(c), lower), offset));
+            TRY(normal_text_add(out, lower, utf8_put(char_lower(c), lower), offset));
     }
     return OK;
 }

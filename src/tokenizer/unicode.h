@@ -3,6 +3,7 @@
 #ifndef WEFT_TOKENIZER_UNICODE_H
 #define WEFT_TOKENIZER_UNICODE_H
 
+#include "tokenizer/chars.h"
 #include "tokenizer/internal.h"
 
 /* One bit per code point, plus one for UTF8_INVALID. */

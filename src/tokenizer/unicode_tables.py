@@ -1,23 +1,25 @@
 #!/usr/bin/env python3
-"""Generate unicode_tables.inc in the same directory: character properties for regular expressions, and normalization.
+"""Generate unicode_tables.inc in the same directory: the properties of characters, and normalization.
 
-As for bert_tables.py, every code point is passed to Hugging Face's `tokenizers` and the result recorded, so that token
-ids do not depend on what is installed. Its regular expressions (Oniguruma), its normalization and its own tests of
-characters follow different versions of Unicode.
+The tables are not derived from a Unicode database: every code point is passed to Hugging Face's `tokenizers` and the
+result recorded, so that token ids do not depend on what is installed. Its regular expressions (Oniguruma), its
+normalization, BERT's normalizer and its own tests of characters follow different versions of Unicode, which no single
+database reproduces.
 
     python src/tokenizer/unicode_tables.py     needs: pip install tokenizers (generated with 0.23.3)
 """
 import pathlib
 
-from tokenizers import Regex, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 ALL = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 TEXT = "".join(map(chr, ALL))
 HANGUL = range(0xAC00, 0xD7A4)  # decomposed and composed by arithmetic
 CATEGORIES = "Cn Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co".split()
 SCRIPTS = "Latin Greek Cyrillic Armenian Hebrew Arabic Devanagari Bengali Thai Hangul Hiragana Katakana Han".split()
-CATEGORY_BITS, SCRIPT_BITS = 5, 4
-SPACE, WORD, NUMERIC, CLASS_WORD, ALPHABETIC, UPPER, LOWER, ACCENT = (1 << (CATEGORY_BITS + SCRIPT_BITS + i) for i in range(8))
+SPACE, WORD, NUMERIC, CLASS_WORD, ALPHABETIC, UPPER, LOWER, ACCENT = (1 << i for i in range(8))  # CharProperty
+DROP, BLANK, WHITE, PUNCT, CJK, MARK, SPLITS, LOWERS = (1 << i for i in range(8))  # chars.h
+EXCLUDED = 128  # with a length: no two characters compose to this one
 
 nfc, nfd = normalizers.NFC().normalize_str, normalizers.NFD().normalize_str
 nfkc, nfkd = normalizers.NFKC().normalize_str, normalizers.NFKD().normalize_str
@@ -28,22 +30,23 @@ def members(pattern):
     return [c for _, (a, b) in split.pre_tokenize_str(TEXT) for c in ALL[a:b]]
 
 
-def properties():
+def numbered(names):
+    """The number of each character's category or script, from 1 for the first of the names that is not Cn."""
     value = dict.fromkeys(ALL, 0)
-    for i, name in enumerate(CATEGORIES[1:], 1):
+    for i, name in enumerate((name for name in names if name != "Cn"), 1):
         for c in members(rf"\p{{{name}}}"):
             assert value[c] == 0
             value[c] = i
-    for i, name in enumerate(SCRIPTS, 1):
-        for c in members(rf"\p{{{name}}}"):
-            assert value[c] >> CATEGORY_BITS == 0
-            value[c] |= i << CATEGORY_BITS
+    return value
+
+
+def properties():
+    value = dict.fromkeys(ALL, 0)
     # Oniguruma's \w has more characters outside a class than in one.
     for bit, pattern in ((SPACE, r"\s"), (WORD, r"\w"), (CLASS_WORD, r"[\w]"), (ALPHABETIC, "[[:alpha:]]"),
                          (UPPER, "[[:upper:]]"), (LOWER, "[[:lower:]]")):
         for c in members(pattern):
             value[c] |= bit
-    assert {c for c in ALL if value[c] & 31 == CATEGORIES.index("Nd")} == set(members(r"\d"))
     for c in ALL:
         if not normalizers.StripAccents().normalize_str(chr(c)):
             value[c] |= ACCENT
@@ -54,15 +57,78 @@ def properties():
     return value
 
 
+def check_classes(category, value):
+    """char_class follows from the properties: as text around a character is split by GPT-2's pattern, and as added
+    tokens end at words."""
+    split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True).pre_tokenize_str
+    tokenizer = Tokenizer(models.BPE(vocab={"a": 0}, merges=[]))
+    tokenizer.add_tokens([AddedToken("tok", single_word=True, normalized=False)])
+    for c in ALL:
+        name, char = CATEGORIES[category[c]], chr(c)
+        assert (name[0] == "L") == (len(split("x" + char)) == 1), hex(c)
+        assert (name[0] == "N") == (name[0] != "L" and len(split("1" + char)) == 1), hex(c)
+        assert bool(value[c] & SPACE) == (name[0] not in "LN" and len(split("!" + char)) == 2), hex(c)
+        word = value[c] & CLASS_WORD or c in (0x200C, 0x200D)
+        assert bool(word) == ("tok" not in tokenizer.encode("tok" + char).tokens), hex(c)
+
+
+def bert(**on):
+    settings = dict(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False)
+    return normalizers.BertNormalizer(**{**settings, **on}).normalize_str
+
+
+clean, spaced = bert(clean_text=True), bert(handle_chinese_chars=True)
+strip, lower = bert(strip_accents=True), bert(lowercase=True)
+cut = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+
+
+def bert_flags(c):
+    s = chr(c)
+    flags = 0
+    cleaned = clean(s)
+    if cleaned == "":
+        flags |= DROP
+    elif cleaned != s or s == " ":
+        assert cleaned == " "
+        flags |= BLANK
+    words = [word for word, _ in cut("a" + s + "b")]
+    if words == ["a", "b"]:
+        flags |= WHITE
+    elif len(words) == 3:
+        flags |= PUNCT
+    if spaced(s) != s:
+        assert spaced(s) == " " + s + " "
+        flags |= CJK
+    if strip(s) == "":
+        flags |= MARK
+    elif strip(s) != s:
+        flags |= SPLITS
+    if lower(s) != s:
+        flags |= LOWERS
+    return flags
+
+
+def check_bert(flags, marks):
+    """What bert_chars.c relies on: an accent is a mark; characters that are sorted, or become several, do not separate
+    words."""
+    for c in ALL:
+        stripped = strip(chr(c))
+        assert flags[c] & MARK or stripped == "".join(x for x in nfd(chr(c)) if not flags[ord(x)] & MARK), hex(c)
+        assert len(stripped) < 4 and (len(stripped) < 2 or not any(flags[ord(x)] & (WHITE | PUNCT) for x in stripped))
+        assert c not in marks or not flags[c] & (WHITE | PUNCT | CJK | BLANK | SPLITS | LOWERS)
+        assert not flags[c] & CJK or len(stripped) == 1
+
+
 def combining_classes():
     """The combining class of each mark, renumbered from 1, found by testing which marks NFD moves before which."""
 
     def moves(first, second):
         return first != second and nfd("a" + chr(first) + chr(second)) == "a" + chr(second) + chr(first)
 
+    # U+0345 has the highest class, U+0334 the lowest. A mark moves before the former or after the latter.
     single = [c for c in ALL if nfd(chr(c)) == chr(c)]
     marks = [c for c in single if c == 0x345 or moves(0x345, c) or moves(c, 0x334)]
-    levels = []
+    levels = []  # one mark of each class, lowest first
     for c in marks:
         if any(not moves(c, other) and not moves(other, c) for other in levels):
             continue
@@ -71,11 +137,25 @@ def combining_classes():
 
 
 def runs_of(values):
+    """(first, value) wherever the value changes. Surrogates get the value of the run before them."""
     runs = []
     for c, value in values:
         if not runs or runs[-1][1] != value:
             runs.append((c, value))
     return runs
+
+
+def delta_runs(pairs):
+    """(first, last, step, delta) for all pairs of a character and another one."""
+    runs = []
+    for c, to in pairs:
+        if runs and runs[-1][3] == to - c:
+            first, last, step, delta = runs[-1]
+            if c - last == step or (step == 0 and c - last <= 2):
+                runs[-1] = (first, c, c - last, delta)
+                continue
+        runs.append((c, c, 0, to - c))
+    return [(first, last, step or 1, delta) for first, last, step, delta in runs]
 
 
 def array(kind, name, items):
@@ -88,47 +168,54 @@ def array(kind, name, items):
     return "\n".join(lines + [line, "};", ""])
 
 
-def decompositions(name, pairs):
-    """character << 8 | length, the index of its first character in the list of results, and that list."""
-    at, out = [], []
-    for _, to in pairs:
-        at.append(len(out))
-        out += [ord(x) for x in to]
-    assert max(len(to) for _, to in pairs) < 32 and len(out) < 65536
-    return (array("uint32_t", name + "_from", [f"{c << 8 | len(to):#x}" for c, to in pairs])
-            + array("uint16_t", name + "_at", map(str, at)) + array("uint32_t", name + "_to", [f"{c:#x}" for c in out]))
+def decompositions(name, pairs, excluded=()):
+    """character << 8 | length; and all results, one after the other."""
+    assert max(len(to) for _, to in pairs) < 32
+    return (array("uint32_t", name + "_from", [f"{c << 8 | len(to) | (EXCLUDED if c in excluded else 0):#x}" for c, to in pairs])
+            + array("uint32_t", name + "_to", [f"{ord(x):#x}" for _, to in pairs for x in to]))
+
+
+def check_composition(canonical, excluded):
+    """unicode.c finds the pair that composes to a character from its decomposition: all but the last one composed."""
+    for c, to in canonical:
+        if c not in excluded:
+            first = nfc(to[:-1])
+            assert len(first) == 1 and nfc(first + to[-1]) == chr(c), hex(c)
+    assert all(nfkc(chr(c)) == nfc(nfkd(chr(c))) for c in ALL)
 
 
 def main():
-    value = properties()
+    category, script, value = numbered(CATEGORIES), numbered(SCRIPTS), properties()
+    check_classes(category, value)
     # Every mark with a class is its own NFD, except a few that NFD replaces; those need no class of their own.
     marks = combining_classes()
+    flags = {c: bert_flags(c) for c in ALL}
+    check_bert(flags, marks)
+    kinds = {c: (category[c], script[c], marks.get(c, 0), value[c], flags[c]) for c in ALL}
+    records = sorted(set(kinds.values()))
+    assert len(records) <= 1 << 11
+
     canonical = [(c, nfd(chr(c))) for c in ALL if nfd(chr(c)) != chr(c) and c not in HANGUL]
+    excluded = {c for c, _ in canonical if nfc(chr(c)) != chr(c)}
+    check_composition(canonical, excluded)
     compatible = [(c, nfkd(chr(c))) for c in ALL if nfkd(chr(c)) != nfd(chr(c))]
-    pairs = []
-    for c, to in canonical:
-        if nfc(chr(c)) != chr(c):
-            continue
-        first = nfc(to[:-1])
-        assert len(first) == 1 and nfc(first + to[-1]) == chr(c), hex(c)
-        pairs.append((ord(first), ord(to[-1]), c))
-    pairs.sort()
-    assert all(nfkc(chr(c)) == nfc(nfkd(chr(c))) for c in ALL)
+    lowers = [(c, lower(chr(c))) for c in ALL if flags[c] & LOWERS]
+    assert [(c, to) for c, to in lowers if len(to) != 1] == [(0x130, "i\u0307")]
 
     text = "/* Generated by unicode_tables.py; do not edit. Included by unicode.c, which describes the tables. */\n\n"
     text += "static const char *const category_names[] = {%s};\n" % ", ".join(f'"{name}"' for name in CATEGORIES)
     text += "/* The first script has number 1. */\n"
     text += "static const char *const script_names[] = {%s};\n" % ", ".join(f'"{name}"' for name in SCRIPTS)
-    text += "\n/* first character, properties; a run ends before the next one starts */\n"
-    text += array("CharRun", "property_runs", [f"{{{c:#x}, {v:#x}}}" for c, v in runs_of(value.items())])
-    text += "\n/* first character, combining class renumbered in ascending order, or 0 */\n"
-    text += array("CharRun", "combining_runs", [f"{{{c:#x}, {v}}}" for c, v in runs_of((c, marks.get(c, 0)) for c in ALL)])
-    text += "\n/* NFD, except Hangul: character << 8 | length; index of the result in canonical_to */\n"
-    text += decompositions("canonical", canonical)
+    text += "\n/* Category, script, combining class (renumbered in ascending order, or 0), CharProperty bits, BERT's flags */\n"
+    text += array("CharKind", "kinds", ["{%d, %d, %d, %d, %d}" % record for record in records])
+    text += "\n/* first character << 11 | index in kinds; a run ends before the next one starts */\n"
+    text += array("uint32_t", "kind_runs", [f"{c << 11 | i:#x}" for c, i in runs_of((c, records.index(k)) for c, k in kinds.items())])
+    text += "\n/* NFD, except Hangul: character << 8 | 128 if it is excluded from composition | length; results */\n"
+    text += decompositions("canonical", canonical, excluded)
     text += "\n/* NFKD, where it differs from NFD */\n"
     text += decompositions("compatible", compatible)
-    text += "\n/* Two characters that NFC replaces by a third, except Hangul, sorted */\n"
-    text += array("CharPair", "composed", ["{%#x, %#x, %#x}" % pair for pair in pairs])
+    text += "\n/* Lowercase: first, last, step between characters, difference to the lowercase form */\n"
+    text += array("CharDelta", "lower_runs", ["{%#x, %#x, %d, %d}" % run for run in delta_runs([(c, ord(to)) for c, to in lowers if len(to) == 1])])
     pathlib.Path(__file__).with_name("unicode_tables.inc").write_text(text)
 
 

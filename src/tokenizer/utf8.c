@@ -1,6 +1,6 @@
 /* UTF-8 decoding, validated byte by byte: overlong encodings, surrogates and code points above U+10FFFF are
  * invalid. Also text repair with U+FFFD and the character classes of added tokens. */
-#include "tokenizer/char_table.h"
+#include "tokenizer/chars.h"
 #include "tokenizer/internal.h"
 
 int utf8_length(unsigned char first) {
