@@ -31,9 +31,9 @@ typedef struct Saver {
     SaveList *list;
     Mesh *mesh; /* NULL: one rank */
     Stream *stream;
-    bool alone;     /* replicas save by themselves, what they have for themselves; else shard groups do */
-    int writer;     /* this rank's replica or shard group */
-    int dp, tp, pp; /* its coordinates, dp within the shard group */
+    bool alone; /* replicas save by themselves, what they have for themselves; else shard groups do */
+    int writer; /* this rank's replica or shard group */
+    int dp, tp; /* its coordinates, dp within the shard group */
     int shards, tensors; /* ranks that shard a store, tensor-parallel ranks */
     SaveJob *job;
     int jobs, rounds;
@@ -192,7 +192,11 @@ static bool is_source(const Saver *saver, const SaveJob *job) {
 }
 
 static int world_rank(const Saver *saver, int dp, int tp) {
-    return mesh_rank(saver->mesh, saver->writer * saver->shards + dp, tp, saver->pp);
+    int at[AXIS_COUNT];
+    memcpy(at, saver->mesh->at, sizeof at);
+    at[AXIS_DP] = saver->writer * saver->shards + dp;
+    at[AXIS_TP] = tp;
+    return mesh_rank(saver->mesh, at);
 }
 
 Status save_find_units(const Store *params, Mesh *mesh, bool *ours) {
@@ -497,7 +501,6 @@ static Status write_stores(SaveList *list, Mesh *mesh, Stream *stream, bool alon
         saver.writer = alone ? mesh->at[AXIS_DP] : mesh->replica->rank;
         saver.dp = alone ? 0 : mesh->shard->rank;
         saver.tp = mesh->at[AXIS_TP];
-        saver.pp = mesh->at[AXIS_PP];
         saver.shards = alone ? 1 : mesh->shard->size;
         saver.tensors = mesh->extent[AXIS_TP];
     }

@@ -1,58 +1,161 @@
-/* Groups are splits of the world: ranks that differ only in the group's coordinates get the same color, and
- * keys preserve the world's order. */
+/* A group is a row: the axes along which its ranks differ, and which of those ranks it has. Both the split of
+ * the world and the dry run's group follow from its members, which are in the world's order. */
 #include "comm/mesh.h"
 
 #include "base/memory.h"
 
-int mesh_rank(const Mesh *mesh, int dp, int tp, int pp) {
-    return (pp * mesh->extent[AXIS_DP] + dp) * mesh->extent[AXIS_TP] + tp;
+/* ---- coordinates ---- */
+
+int mesh_rank(const Mesh *mesh, const int at[AXIS_COUNT]) {
+    int rank = 0;
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++) rank += at[axis] * mesh->stride[axis];
+    return rank;
 }
 
-static void set_coordinates(Mesh *mesh, MeshSpec spec) {
-    mesh->extent[AXIS_DP] = spec.dp;
-    mesh->extent[AXIS_TP] = spec.tp;
-    mesh->extent[AXIS_PP] = spec.pp;
-    mesh->at[AXIS_TP] = mesh->rank % spec.tp;
-    mesh->at[AXIS_DP] = mesh->rank / spec.tp % spec.dp;
-    mesh->at[AXIS_PP] = mesh->rank / spec.tp / spec.dp;
+int mesh_peer(const Mesh *mesh, Axis axis, int at) {
+    return mesh->rank + (at - mesh->at[axis]) * mesh->stride[axis];
 }
 
-/* A group's color is the rank of its member whose varying coordinates are zero. */
-static Status split_groups(Mesh *mesh, int shard) {
-    Group *world = mesh->world;
-    int dp = mesh->at[AXIS_DP], tp = mesh->at[AXIS_TP], pp = mesh->at[AXIS_PP], rank = mesh->rank;
-    bool end = pp == 0 || pp == mesh->extent[AXIS_PP] - 1;
-    TRY(group_split(world, mesh_rank(mesh, 0, tp, pp), rank, GROUP_HOST, &mesh->axis[AXIS_DP]));
-    TRY(group_split(world, mesh_rank(mesh, dp, 0, pp), rank, GROUP_TENSORS, &mesh->axis[AXIS_TP]));
-    TRY(group_split(world, mesh_rank(mesh, dp, tp, 0), rank, GROUP_RING, &mesh->axis[AXIS_PP]));
-    TRY(group_split(world, mesh_rank(mesh, dp / shard * shard, tp, pp), rank, GROUP_TENSORS, &mesh->shard));
-    TRY(group_split(world, mesh_rank(mesh, dp % shard, tp, pp), rank, GROUP_TENSORS, &mesh->replica));
-    TRY(group_split(world, mesh_rank(mesh, dp, 0, 0), rank, GROUP_HOST, &mesh->model));
-    return group_split(world, mesh_rank(mesh, dp, tp, end ? 0 : pp), rank, GROUP_TENSORS, &mesh->ends);
+static void set_coordinates(Mesh *mesh, int rank, MeshSpec spec) {
+    mesh->rank = rank;
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++) {
+        mesh->extent[axis] = mesh_extent(spec, axis);
+        mesh->stride[axis] = mesh_stride(spec, axis);
+        mesh->at[axis] = rank / mesh->stride[axis] % mesh->extent[axis];
+    }
 }
 
-static Status check_spec(const Group *world, MeshSpec spec) {
-    if (spec.dp < 1 || spec.tp < 1 || spec.pp < 1 || (int64_t)spec.dp * spec.tp > world->size / spec.pp ||
-        (int64_t)spec.dp * spec.tp * spec.pp != world->size)
-        return USAGE("layout dp %d x tp %d x pp %d: the product must equal the number of ranks, %d", spec.dp,
-                     spec.tp, spec.pp, world->size);
-    if (spec.shard < 0 || (spec.shard && spec.dp % spec.shard))
-        return USAGE("{shard}: cannot divide %d replicas into groups of %d; choose a divisor", spec.dp,
-                     spec.shard);
+/* ---- groups ---- */
+
+/* Which of the ranks that differ only along some axes. */
+typedef enum {
+    PART_ALL,
+    PART_WITHIN, /* consecutive ones, as many as shard groups have */
+    PART_ACROSS, /* those in the same place of each shard group */
+    PART_ENDS,   /* the first and the last; each other rank is alone */
+} GroupPart;
+
+typedef struct GroupRow {
+    size_t field; /* of Mesh */
+    unsigned axes;
+    GroupPart part;
+    GroupUse use;
+} GroupRow;
+
+#define AXIS_ROW(id, name, title, place, distance, use, ...)                                                 \
+    {offsetof(Mesh, axis[AXIS_##id]), AXIS_SET(AXIS_##id), PART_ALL, use},
+static const GroupRow rows[] = {MESH_AXES(AXIS_ROW) /* one per axis, then */
+                                {offsetof(Mesh, shard), AXES_COPIES, PART_WITHIN, GROUP_TENSORS},
+                                {offsetof(Mesh, replica), AXES_COPIES, PART_ACROSS, GROUP_TENSORS},
+                                {offsetof(Mesh, model), AXES_MODEL, PART_ALL, GROUP_HOST},
+                                {offsetof(Mesh, ends), AXIS_SET(AXIS_PP), PART_ENDS, GROUP_TENSORS}};
+
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static Group **group_at(const Mesh *mesh, const GroupRow *row) {
+    return (Group **)((char *)mesh + row->field);
+}
+
+/* The ranks that differ from this one only along `axes` are numbered in the world's order. Of these, a group
+ * has first, first + step and so on; this rank is number `place` in it. */
+typedef struct Members {
+    unsigned axes;
+    int first, step, size, place;
+} Members;
+
+static int count_of(const Mesh *mesh, unsigned axes) {
+    int count = 1;
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++)
+        if (axes & AXIS_SET(axis)) count *= mesh->extent[axis];
+    return count;
+}
+
+/* This rank's number. */
+static int number_of(const Mesh *mesh, unsigned axes) {
+    int number = 0;
+    for (int n = AXIS_COUNT - 1; n >= 0; n--) {
+        Axis axis = axis_by_distance(n);
+        if (axes & AXIS_SET(axis)) number = number * mesh->extent[axis] + mesh->at[axis];
+    }
+    return number;
+}
+
+/* The rank with a number. */
+static int rank_of(const Mesh *mesh, unsigned axes, int number) {
+    int rank = mesh->rank;
+    for (int n = 0; n < AXIS_COUNT; n++) {
+        Axis axis = axis_by_distance(n);
+        if (!(axes & AXIS_SET(axis))) continue;
+        rank += mesh_peer(mesh, axis, number % mesh->extent[axis]) - mesh->rank;
+        number /= mesh->extent[axis];
+    }
+    return rank;
+}
+
+static Members members_of(const Mesh *mesh, const GroupRow *row, int shard) {
+    int all = count_of(mesh, row->axes), here = number_of(mesh, row->axes);
+    bool end = here == 0 || here == all - 1;
+    switch (row->part) {
+    case PART_WITHIN: return (Members){row->axes, here / shard * shard, 1, shard, here % shard};
+    case PART_ACROSS: return (Members){row->axes, here % shard, shard, all / shard, here / shard};
+    case PART_ENDS:
+        if (end && all > 1) return (Members){row->axes, 0, all - 1, 2, here > 0};
+        return (Members){row->axes, here, 1, 1, 0};
+    default: return (Members){row->axes, 0, 1, all, here};
+    }
+}
+
+static int member(const Mesh *mesh, const Members *members, int at) {
+    return rank_of(mesh, members->axes, members->first + at * members->step);
+}
+
+/* A group's color is its first rank. */
+static Status split_group(Mesh *mesh, const GroupRow *row, int shard) {
+    Members members = members_of(mesh, row, shard);
+    return group_split(mesh->world, member(mesh, &members, 0), mesh->rank, row->use, group_at(mesh, row));
+}
+
+static Status dryrun_group(const Mesh *mesh, const Members *members, int per_node, bool staged,
+                           Group **ret_group) {
+    CLEANUP(mem_freep) int *node = NULL;
+    TRY(mem_new((size_t)members->size, sizeof *node, &node));
+    for (int i = 0; i < members->size && per_node; i++) node[i] = member(mesh, members, i) / per_node;
+    return group_new_dryrun(ret_group, members->place, members->size, node, staged);
+}
+
+/* ---- a mesh ---- */
+
+static int replicas_of(MeshSpec spec) {
+    return (int)mesh_ranks(spec, AXES_COPIES);
+}
+
+static int shard_of(MeshSpec spec) {
+    return spec.shard ? spec.shard : replicas_of(spec);
+}
+
+static Status check_spec(int ranks, MeshSpec spec) {
+    char text[MESH_TEXT];
+    bool valid = mesh_ranks(spec, AXES_ALL) == ranks;
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++) valid &= spec.extent[axis] >= 0;
+    if (!valid)
+        return USAGE("layout %s: the product must equal the number of ranks, %d",
+                     mesh_text(spec, AXES_ALL, text), ranks);
+    if (spec.shard < 0 || (spec.shard && replicas_of(spec) % spec.shard))
+        return USAGE("{shard}: cannot divide %d replicas into groups of %d; choose a divisor",
+                     replicas_of(spec), spec.shard);
     return OK;
 }
 
 static void set_names(Mesh *mesh);
 
 Status mesh_new(Mesh **ret_mesh, Group *world, MeshSpec spec) {
-    TRY(check_spec(world, spec));
+    TRY(check_spec(world->size, spec));
     CLEANUP(mesh_freep) Mesh *mesh = NULL;
     TRY(mem_new(1, sizeof *mesh, &mesh));
     mesh->world = world;
-    mesh->rank = world->rank;
     mesh->size = world->size;
-    set_coordinates(mesh, spec);
-    TRY(split_groups(mesh, spec.shard ? spec.shard : spec.dp));
+    set_coordinates(mesh, world->rank, spec);
+    for (int i = 0; i < ROWS; i++) TRY(split_group(mesh, &rows[i], shard_of(spec)));
     set_names(mesh);
     *ret_mesh = mesh;
     mesh = NULL;
@@ -63,54 +166,27 @@ Status mesh_new_self(Mesh **ret_mesh) {
     CLEANUP(group_freep) Group *world = NULL;
     TRY(group_new_self(&world));
     Mesh *mesh = NULL;
-    TRY(mesh_new(&mesh, world, (MeshSpec){.dp = 1, .tp = 1, .pp = 1}));
+    TRY(mesh_new(&mesh, world, (MeshSpec){0}));
     mesh->owns_world = true;
     world = NULL;
     *ret_mesh = mesh;
     return OK;
 }
 
-/* A dry-run group of the world's ranks first, first + stride and so on. This rank is number `rank` in it. */
-static Status dryrun_group(Group **ret_group, int rank, int size, int first, int stride, int per_node,
-                           bool staged) {
-    CLEANUP(mem_freep) int *node = NULL;
-    TRY(mem_new((size_t)size, sizeof *node, &node));
-    for (int r = 0; r < size && per_node; r++) node[r] = (first + r * stride) / per_node;
-    return group_new_dryrun(ret_group, rank, size, node, staged);
-}
-
 Status mesh_new_dryrun(Mesh **ret_mesh, MeshSpec spec, int rank, int per_node, bool staged) {
+    static const GroupRow all = {.axes = AXES_ALL};
     CLEANUP(mesh_freep) Mesh *mesh = NULL;
     TRY(mem_new(1, sizeof *mesh, &mesh));
-    int size = spec.dp * spec.tp * spec.pp, shard = spec.shard ? spec.shard : spec.dp;
-    TRY(dryrun_group(&mesh->world, rank, size, 0, 1, per_node, staged));
+    mesh->size = (int)mesh_ranks(spec, AXES_ALL);
+    TRY(check_spec(mesh->size, spec));
+    set_coordinates(mesh, rank, spec);
+    Members members = members_of(mesh, &all, 1);
+    TRY(dryrun_group(mesh, &members, per_node, staged, &mesh->world));
     mesh->owns_world = true;
-    TRY(check_spec(mesh->world, spec));
-    mesh->rank = rank;
-    mesh->size = size;
-    set_coordinates(mesh, spec);
-    int dp = mesh->at[AXIS_DP], tp = mesh->at[AXIS_TP], pp = mesh->at[AXIS_PP], each = spec.dp * spec.tp;
-    bool end = spec.pp > 1 && (pp == 0 || pp == spec.pp - 1);
-    const struct {
-        Group **group;
-        int rank, size, first, stride;
-    } groups[] = {
-        {&mesh->axis[AXIS_DP], dp, spec.dp, mesh_rank(mesh, 0, tp, pp), spec.tp},
-        {&mesh->axis[AXIS_TP], tp, spec.tp, mesh_rank(mesh, dp, 0, pp), 1},
-        {&mesh->axis[AXIS_PP], pp, spec.pp, mesh_rank(mesh, dp, tp, 0), each},
-        {&mesh->shard, dp % shard, shard, mesh_rank(mesh, dp / shard * shard, tp, pp), spec.tp},
-        {&mesh->replica, dp / shard, spec.dp / shard, mesh_rank(mesh, dp % shard, tp, pp), spec.tp * shard},
-        {&mesh->ends, end && pp > 0, end ? 2 : 1, mesh_rank(mesh, dp, tp, 0), each * (spec.pp - 1)},
-    };
-    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
-        TRY(dryrun_group(groups[i].group, groups[i].rank, groups[i].size, groups[i].first, groups[i].stride,
-                         per_node, staged));
-    /* Tensor-parallel ranks are adjacent, stages are not. */
-    CLEANUP(mem_freep) int *node = NULL;
-    TRY(mem_new((size_t)(spec.tp * spec.pp), sizeof *node, &node));
-    for (int i = 0; i < spec.tp * spec.pp && per_node; i++)
-        node[i] = mesh_rank(mesh, dp, i % spec.tp, i / spec.tp) / per_node;
-    TRY(group_new_dryrun(&mesh->model, pp * spec.tp + tp, spec.tp * spec.pp, node, staged));
+    for (int i = 0; i < ROWS; i++) {
+        members = members_of(mesh, &rows[i], shard_of(spec));
+        TRY(dryrun_group(mesh, &members, per_node, staged, group_at(mesh, &rows[i])));
+    }
     set_names(mesh);
     *ret_mesh = mesh;
     mesh = NULL;
@@ -119,29 +195,32 @@ Status mesh_new_dryrun(Mesh **ret_mesh, MeshSpec spec, int rank, int per_node, b
 
 void mesh_free(Mesh *mesh) {
     if (!mesh) return;
-    for (Axis axis = 0; axis < AXIS_COUNT; axis++) group_free(mesh->axis[axis]);
-    group_free(mesh->shard);
-    group_free(mesh->replica);
-    group_free(mesh->model);
-    group_free(mesh->ends);
+    for (int i = 0; i < ROWS; i++) group_free(*group_at(mesh, &rows[i]));
     if (mesh->owns_world) group_free(mesh->world);
     free(mesh);
 }
 
-/* All groups of a mesh with the axis along which their ranks differ; AXIS_COUNT for the world. */
-enum { MESH_GROUPS = 8 };
+/* All groups of a mesh with the axis as whose they count: the one with the most distant ranks; AXIS_COUNT for
+ * the world. */
+enum { MESH_GROUPS = ROWS + 1 };
 typedef struct MeshGroup {
     Group *group;
     Axis axis;
 } MeshGroup;
 
+static Axis counted_axis(const Mesh *mesh, unsigned axes) {
+    Axis most = axis_by_distance(0);
+    for (int n = 0; n < AXIS_COUNT; n++) {
+        Axis axis = axis_by_distance(n);
+        if ((axes & AXIS_SET(axis)) && (mesh->extent[axis] > 1 || !(axes & AXIS_SET(most)))) most = axis;
+    }
+    return most;
+}
+
 static void groups_of(const Mesh *mesh, MeshGroup groups[MESH_GROUPS]) {
-    Axis model = mesh->extent[AXIS_PP] > 1 ? AXIS_PP : AXIS_TP;
-    const MeshGroup all[MESH_GROUPS] = {{mesh->world, AXIS_COUNT},      {mesh->axis[AXIS_DP], AXIS_DP},
-                                        {mesh->axis[AXIS_TP], AXIS_TP}, {mesh->axis[AXIS_PP], AXIS_PP},
-                                        {mesh->shard, AXIS_DP},         {mesh->replica, AXIS_DP},
-                                        {mesh->model, model},           {mesh->ends, AXIS_PP}};
-    for (int i = 0; i < MESH_GROUPS; i++) groups[i] = all[i];
+    groups[0] = (MeshGroup){mesh->world, AXIS_COUNT};
+    for (int i = 0; i < ROWS; i++)
+        groups[i + 1] = (MeshGroup){*group_at(mesh, &rows[i]), counted_axis(mesh, rows[i].axes)};
 }
 
 void mesh_sent(const Mesh *mesh, CommBytes sent[COMM_KINDS]) {
@@ -163,9 +242,7 @@ void mesh_sent_by_axis(const Mesh *mesh, CommBytes sent[AXIS_COUNT + 1][COMM_KIN
 }
 
 const char *mesh_axis_name(int axis) {
-    static const char *const axis_names[AXIS_COUNT + 1] = {
-        [AXIS_DP] = "data", [AXIS_TP] = "tensor", [AXIS_PP] = "pipeline", [AXIS_COUNT] = "all"};
-    return axis_names[axis];
+    return axis < AXIS_COUNT ? axis_info((Axis)axis)->title : "all";
 }
 
 double mesh_waited_tickets(const Mesh *mesh) {
@@ -218,10 +295,8 @@ void mesh_waited(const Mesh *mesh, double waited[AXIS_COUNT]) {
         }                                                                                                    \
     }
 
-static const CommNames names[AXIS_COUNT + 1] = {[AXIS_DP] = NAMES("data"),
-                                                [AXIS_TP] = NAMES("tensor"),
-                                                [AXIS_PP] = NAMES("pipeline"),
-                                                [AXIS_COUNT] = NAMES("all")};
+#define AXIS_NAMES(id, name, title, ...) [AXIS_##id] = NAMES(title),
+static const CommNames names[AXIS_COUNT + 1] = {MESH_AXES(AXIS_NAMES)[AXIS_COUNT] = NAMES("all")};
 
 /* Groups can be shared: the name of the world is set first. */
 static void set_names(Mesh *mesh) {
@@ -265,7 +340,8 @@ Status mesh_section_vote(Mesh *mesh, bool *ret_stop, int64_t *vote) {
     if (world->ops->section) world->ops->section(world, SECTION_VOTE, mesh->stop);
     int64_t votes[] = {mesh->stop && *mesh->stop, *vote};
     const int count = sizeof votes / sizeof *votes;
-    TRY(host_reduce(mesh->axis[AXIS_DP], votes, count, DT_I64, REDUCE_MAX));
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++)
+        if (axis_info(axis)->copies) TRY(host_reduce(mesh->axis[axis], votes, count, DT_I64, REDUCE_MAX));
     TRY(host_reduce(mesh->model, votes, count, DT_I64, REDUCE_MAX));
     if (world->ops->section) world->ops->section(world, SECTION_END, NULL);
     mesh->stop = NULL;

@@ -1,36 +1,30 @@
-/* The device mesh: data x tensor x pipeline. Tensor-parallel ranks are adjacent, since they communicate most;
- * then replicas, then stages. */
+/* The device mesh: this rank's coordinates on the axes (comm/axes.h), and the groups of ranks that differ
+ * only along some of them. */
 #ifndef WEFT_COMM_MESH_H
 #define WEFT_COMM_MESH_H
 
-#include "comm/group.h"
-
-typedef enum { AXIS_DP, AXIS_TP, AXIS_PP, AXIS_COUNT } Axis;
-
-typedef struct MeshSpec {
-    int dp, tp, pp;
-    int shard; /* size of ZeRO shard groups; must divide dp. 0: dp */
-} MeshSpec;
+#include "comm/axes.h"
 
 typedef struct Mesh {
     int rank, size;
     int extent[AXIS_COUNT];
     int at[AXIS_COUNT];
-    Group *world; /* all ranks; owned by the caller unless owns_world */
+    int stride[AXIS_COUNT]; /* ranks between neighbors */
+    Group *world;           /* all ranks; owned by the caller unless owns_world */
     Group *axis[AXIS_COUNT];
-    /* Hybrid sharding divides the data axis into shard groups (adjacent replicas that hold different shards)
-     * and replica groups (ranks that hold the same shard). With spec.shard 0 these are the whole axis and a
-     * group of one. Replica r is rank r % shard->size of its shard group and rank r / shard->size of its
-     * replica group. */
+    /* Hybrid sharding divides the ranks with the same parameters, the data axis, into shard groups (adjacent
+     * replicas that hold different shards) and replica groups (ranks that hold the same shard). With
+     * spec.shard 0 these are the whole axis and a group of one. Replica r is rank r % shard->size of its
+     * shard group and rank r / shard->size of its replica group. */
     Group *shard, *replica;
-    Group *model; /* ranks of one replica (tensor x pipeline): rank pp * tp_size + tp */
-    Group *ends; /* first and last stage with the same dp and tp; a group of one on other stages, and if there
-                  * is only one stage */
+    Group *model; /* ranks of one replica, which have different parameters: tensor x pipeline */
+    Group *ends;  /* first and last stage of the same replica; a group of one on other stages, and if there is
+                   * only one stage */
     bool owns_world;
     const volatile sig_atomic_t *stop; /* of the current section, or NULL */
 } Mesh;
 
-/* dp * tp * pp must equal the size of the world, which must outlive the mesh. */
+/* mesh_ranks(spec) must equal the size of the world, which must outlive the mesh. */
 MUST_USE Status mesh_new(Mesh **ret_mesh, Group *world, MeshSpec spec);
 /* All axes of size one, over groups of one. */
 MUST_USE Status mesh_new_self(Mesh **ret_mesh);
@@ -44,7 +38,7 @@ DEFINE_FREEP(Mesh, mesh)
 void mesh_sent(const Mesh *mesh, CommBytes sent[COMM_KINDS]);
 /* The same by axis; the last row is the world. */
 void mesh_sent_by_axis(const Mesh *mesh, CommBytes sent[AXIS_COUNT + 1][COMM_KINDS]);
-const char *mesh_axis_name(int axis); /* "data", "tensor", "pipeline", "all" */
+const char *mesh_axis_name(int axis); /* its title; "all" for the world */
 /* Seconds this rank was blocked, by axis. */
 void mesh_waited(const Mesh *mesh, double waited[AXIS_COUNT]);
 /* Part of these spent on tensor operations, as of the last mesh_waited. */
@@ -74,6 +68,8 @@ MUST_USE Status mesh_recover(Mesh *mesh);
 /* After a failure: group_drop for all groups. */
 void mesh_drop(Mesh *mesh);
 
-int mesh_rank(const Mesh *mesh, int dp, int tp, int pp);
+/* The rank of the world at these coordinates, and at this rank's except on one axis. */
+int mesh_rank(const Mesh *mesh, const int at[AXIS_COUNT]);
+int mesh_peer(const Mesh *mesh, Axis axis, int at);
 
 #endif

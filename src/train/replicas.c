@@ -63,8 +63,7 @@ Status replicas_check(Runner *runner) {
         size_t number = at % params;
         if (all[at] == all[number]) continue;
         int low = mesh->at[AXIS_DP] % apart, other = (int)(at / params) * apart + low;
-        int first = mesh_rank(mesh, low, mesh->at[AXIS_TP], mesh->at[AXIS_PP]);
-        int second = mesh_rank(mesh, other, mesh->at[AXIS_TP], mesh->at[AXIS_PP]);
+        int first = mesh_peer(mesh, AXIS_DP, low), second = mesh_peer(mesh, AXIS_DP, other);
         char here[HOST_SIZE], there[HOST_SIZE];
         return FAILED("replicas have different weights: %s differs between rank %d on %s and rank %d on %s; "
                       "their model files or memory may be damaged",

@@ -237,47 +237,62 @@ static void test_send_both_ways(void **state) {
     assert_fails(comm_send(world, ranks->stream, up[0], world->size, NULL), 1, "rank");
 }
 
-/* Asserts the world ranks of a group's members, in order. */
-static void assert_members(Group *group, Group *world, const int *want, int count) {
+/* Asserts the world ranks of a group's members, in order, and that a dry run plans the same group. */
+static void assert_members(Group *group, const Group *planned, Group *world, const int *want, int count) {
     int found[64];
     assert_int_equal(group->size, count);
+    assert_int_equal(planned->size, count);
+    assert_int_equal(planned->rank, group->rank);
     assert_ok(host_gather(group, found, &world->rank, sizeof(int)));
-    for (int i = 0; i < count; i++) assert_int_equal(found[i], want[i]);
+    for (int i = 0; i < count; i++) {
+        assert_int_equal(found[i], want[i]);
+        if (count > 1) assert_int_equal(planned->placement->node[i], want[i] / 2);
+    }
+}
+
+static int rank_at(MeshSpec spec, int dp, int tp, int pp) {
+    return (pp * spec.dp + dp) * spec.tp + tp;
 }
 
 static void check_mesh(Group *world, MeshSpec spec) {
-    Mesh *mesh = NULL;
+    CLEANUP(mesh_freep) Mesh *mesh = NULL;
+    CLEANUP(mesh_freep) Mesh *planned = NULL;
     assert_ok(mesh_new(&mesh, world, spec));
+    assert_ok(mesh_new_dryrun(&planned, spec, world->rank, 2, true));
     int dp = mesh->at[AXIS_DP], tp = mesh->at[AXIS_TP], pp = mesh->at[AXIS_PP], want[64], n = 0;
-    assert_int_equal(mesh_rank(mesh, dp, tp, pp), world->rank);
-    for (int i = 0; i < spec.dp; i++) want[i] = mesh_rank(mesh, i, tp, pp);
-    assert_members(mesh->axis[AXIS_DP], world, want, spec.dp);
-    for (int i = 0; i < spec.tp; i++) want[i] = mesh_rank(mesh, dp, i, pp);
-    assert_members(mesh->axis[AXIS_TP], world, want, spec.tp);
-    if (spec.tp > 1) assert_int_equal(want[1], want[0] + 1); /* tensor-parallel ranks are adjacent */
-    for (int i = 0; i < spec.pp; i++) want[i] = mesh_rank(mesh, dp, tp, i);
-    assert_members(mesh->axis[AXIS_PP], world, want, spec.pp);
+    assert_int_equal(rank_at(spec, dp, tp, pp), world->rank);
+    assert_int_equal(mesh_rank(mesh, mesh->at), world->rank);
+    for (int i = 0; i < world->size; i++) want[i] = i;
+    assert_members(mesh->world, planned->world, world, want, world->size);
+    for (int i = 0; i < spec.dp; i++) want[i] = rank_at(spec, i, tp, pp);
+    assert_members(mesh->axis[AXIS_DP], planned->axis[AXIS_DP], world, want, spec.dp);
+    for (int i = 0; i < spec.tp; i++) want[i] = rank_at(spec, dp, i, pp);
+    assert_members(mesh->axis[AXIS_TP], planned->axis[AXIS_TP], world, want, spec.tp);
+    for (int i = 0; i < spec.pp; i++) {
+        want[i] = rank_at(spec, dp, tp, i);
+        assert_int_equal(mesh_peer(mesh, AXIS_PP, i), want[i]);
+    }
+    assert_members(mesh->axis[AXIS_PP], planned->axis[AXIS_PP], world, want, spec.pp);
     int shard = spec.shard ? spec.shard : spec.dp;
-    for (int i = 0; i < shard; i++) want[i] = mesh_rank(mesh, dp / shard * shard + i, tp, pp);
-    assert_members(mesh->shard, world, want, shard);
-    for (int i = 0; i < spec.dp / shard; i++) want[i] = mesh_rank(mesh, i * shard + dp % shard, tp, pp);
-    assert_members(mesh->replica, world, want, spec.dp / shard);
-    for (int i = 0; i < spec.pp * spec.tp; i++) want[i] = mesh_rank(mesh, dp, i % spec.tp, i / spec.tp);
-    assert_members(mesh->model, world, want, spec.pp * spec.tp);
-    want[n++] = mesh_rank(mesh, dp, tp, pp == spec.pp - 1 ? 0 : pp);
-    if (spec.pp > 1 && (pp == 0 || pp == spec.pp - 1)) want[n++] = mesh_rank(mesh, dp, tp, spec.pp - 1);
-    assert_members(mesh->ends, world, want, n);
-    mesh_free(mesh);
+    for (int i = 0; i < shard; i++) want[i] = rank_at(spec, dp / shard * shard + i, tp, pp);
+    assert_members(mesh->shard, planned->shard, world, want, shard);
+    for (int i = 0; i < spec.dp / shard; i++) want[i] = rank_at(spec, i * shard + dp % shard, tp, pp);
+    assert_members(mesh->replica, planned->replica, world, want, spec.dp / shard);
+    for (int i = 0; i < spec.pp * spec.tp; i++) want[i] = rank_at(spec, dp, i % spec.tp, i / spec.tp);
+    assert_members(mesh->model, planned->model, world, want, spec.pp * spec.tp);
+    want[n++] = rank_at(spec, dp, tp, pp == spec.pp - 1 ? 0 : pp);
+    if (spec.pp > 1 && (pp == 0 || pp == spec.pp - 1)) want[n++] = rank_at(spec, dp, tp, spec.pp - 1);
+    assert_members(mesh->ends, planned->ends, world, want, n);
 }
 
 static void test_mesh(void **state) {
     Group *world = ((Ranks *)*state)->world;
-    int n = world->size;
-    for (int dp = 1; dp <= n; dp++)
-        for (int tp = 1; dp * tp <= n; tp++)
-            if (n % (dp * tp) == 0)
-                check_mesh(world,
-                           (MeshSpec){.dp = dp, .tp = tp, .pp = n / dp / tp, .shard = dp % 2 ? 0 : dp / 2});
+    int n = world->size, layouts = 0;
+    for (MeshSpec spec = {0}; mesh_next(&spec, n, (MeshSpec){.tp = n, .pp = n}); layouts++) {
+        spec.shard = spec.dp % 2 ? 0 : spec.dp / 2;
+        check_mesh(world, spec);
+    }
+    assert_int_equal(layouts, n == 2 ? 3 : n == 3 ? 3 : n == 4 ? 6 : n == 8 ? 10 : layouts);
     Mesh *mesh = NULL;
     assert_fails(mesh_new(&mesh, world, (MeshSpec){.dp = n, .tp = 2, .pp = 1}), 2, "number of ranks");
     assert_fails(mesh_new(&mesh, world, (MeshSpec){.dp = n, .tp = 1, .pp = 1, .shard = n + 1}), 2, "divide");
