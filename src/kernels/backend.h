@@ -92,10 +92,11 @@ static inline int64_t row_position(Tensor positions, int64_t origin, int64_t T, 
     return at >= 0 && at < count ? at : -1;
 }
 
-/* The dims of qkv (B,T,3,H,D) or (B,T,N,D), N = H + 2G. */
+/* The dims of qkv (B,T,3,H,D) or (B,T,N,D), N = H + 2G, and of kv (B,keys,M,D), which is qkv if absent. */
 typedef struct QkvShape {
     int64_t B, T, H, G, N, D;
     int64_t group; /* query heads that share a key head: H / G */
+    int64_t keys, M;
 } QkvShape;
 
 /* qkv or dqkv with all heads of a position as one row. */
@@ -106,24 +107,50 @@ static inline Tensor qkv_rows(Tensor qkv) {
 
 static inline QkvShape qkv_shape(Tensor qkv, const Attention *spec) {
     int64_t N = qkv.ndim == 5 ? 3 * qkv.dim[3] : qkv.dim[2], G = spec->kv_heads ? spec->kv_heads : N / 3;
-    return (QkvShape){
-        qkv.dim[0], qkv.dim[1], N - 2 * G, G, N, qkv.dim[qkv.ndim - 1], G ? (N - 2 * G) / G : 0};
+    Tensor kv = spec->kv;
+    return (QkvShape){.B = qkv.dim[0],
+                      .T = qkv.dim[1],
+                      .H = N - 2 * G,
+                      .G = G,
+                      .N = N,
+                      .D = qkv.dim[qkv.ndim - 1],
+                      .group = G ? (N - 2 * G) / G : 0,
+                      .keys = kv.data ? kv.dim[1] : qkv.dim[1],
+                      .M = !kv.data       ? N
+                           : kv.ndim == 5 ? 3 * kv.dim[3]
+                                          : kv.dim[2]};
 }
 
 enum { PART_Q, PART_K, PART_V };
 
-/* The head, of N, that has q, k or v of query head h. */
+/* The head that has q, k or v of query head h: of N in qkv, or of M in kv. */
 static inline int64_t qkv_head(const QkvShape *s, int part, int64_t h) {
-    return part == PART_Q ? h : s->H + (part == PART_V ? s->G : 0) + h / s->group;
+    return part == PART_Q ? h : s->M - (part == PART_K ? 2 : 1) * s->G + h / s->group;
 }
 
-/* The first key that the query at `position` sees. `starts` are those of its sequence, or NULL; window 0: no
+/* The position of a row. */
+static inline int64_t position_of(const Positions *at, int64_t row) {
+    return at->turn && row >= at->turn ? at->second + row - at->turn : at->first + row;
+}
+/* How many of `rows` rows are at positions before this one. */
+static inline int64_t rows_before(const Positions *at, int64_t rows, int64_t position) {
+    int64_t turn = at->turn ? at->turn : rows, before = position - at->first, after = position - at->second;
+    before = before < 0 ? 0 : before < turn ? before : turn;
+    if (!at->turn || after <= 0) return before;
+    return before + (after < rows - turn ? after : rows - turn);
+}
+
+/* The position of the first key that a query sees. `start` is where its document starts, or 0; window 0: no
  * window. */
-static inline int64_t first_key(const int32_t *starts, int64_t window, int64_t position) {
-    int64_t first = starts ? starts[position] : 0;
+static inline int64_t first_position(int64_t start, int64_t window, int64_t position) {
+    int64_t first = start;
     if (window && position - window + 1 > first) first = position - window + 1;
     if (first > position) first = position;
     return first > 0 ? first : 0;
+}
+/* The same of whole sequences. `starts` are those of the query's sequence, or NULL. */
+static inline int64_t first_key(const int32_t *starts, int64_t window, int64_t position) {
+    return first_position(starts ? starts[position] : 0, window, position);
 }
 static inline const int32_t *starts_of(const Attention *spec, int64_t b, int64_t T) {
     return spec->starts.data ? tensor_i32(spec->starts) + b * T : NULL;

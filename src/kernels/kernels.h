@@ -72,18 +72,31 @@ typedef struct HeadRange {
     int64_t first, count;
 } HeadRange;
 
-/* What a query at position t sees: keys from max(starts[b][t], t - window + 1) on (from 0 without either), up
- * to its own position if causal. */
+/* The positions of a tensor's rows in their sequences, of which other ranks may have the rest: row t is at
+ * first + t, or at second + t - turn from row `turn` on, unless that is 0. Positions increase. {0}: row t is
+ * at position t. */
+typedef struct Positions {
+    int64_t first, turn, second;
+} Positions;
+
+/* What a query at position t sees: keys at positions from max(its start, t - window + 1) on (from 0 without
+ * either), up to its own if causal. */
 typedef struct Attention {
     bool causal;
     float scale;      /* multiplies the scores; usually 1 / sqrt(D) */
     Dropout dropout;  /* of the attention weights */
     int64_t kv_heads; /* 0: as many key and value heads as query heads; otherwise a divisor of those */
     int64_t window;   /* 0: no window. Only causal */
-    Tensor starts; /* (B,T) int32, optional, only causal: where the document of each position starts, at most
-                    * t; ascending */
-    Tensor sums; /* (N * D) fp32, optional, backward only: += column sums of dqkv as stored, the bias gradient
-                  * of the layer that produced qkv (N heads in all) */
+    Tensor starts;    /* (B,T) int32, optional, only causal: the position where the document of each query
+                       * starts,    at most the query's own; ascending */
+    Tensor sums; /* (N * D) fp32, optional, backward only, without kv: += column sums of dqkv as stored, the
+                  * bias gradient of the layer that produced qkv (N heads in all) */
+
+    /* Some of a sequence's queries and some of its keys, as ranks of context parallelism have them; only on
+     * CPUs. All three are only used with kv. */
+    Tensor kv;               /* (B,K,M,D), optional: its last 2G heads are the keys and values */
+    Positions queries, keys; /* of the rows of qkv and of kv */
+    Tensor dkv;              /* backward only: of kv's shape */
 } Attention;
 
 /* A rank's part of the vocabulary: rows [start, start + V). Tokens at or past `valid` (a global index) are

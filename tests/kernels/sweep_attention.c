@@ -4,7 +4,7 @@
 
 #include "sweep.h"
 
-enum { CAUSAL = 1, PADDED = 2, DROPPED = 4, ATTENTION_FLAGS = 8, WINDOWED = 8, DOCUMENTS = 16 };
+enum { CAUSAL = 1, PADDED = 2, DROPPED = 4, ATTENTION_FLAGS = 8, WINDOWED = 8, DOCUMENTS = 16, PARTS = 32 };
 
 /* Scores are sums that may cancel, so scores near 0 have larger relative errors. */
 static const double head_wise = 2e-5;
@@ -66,6 +66,37 @@ static void over_dot(Sweep *sweep, Body body) {
     assert_int_equal(unsetenv("WEFT_CPU_BF16"), 0);
 }
 
+/* Cases (B, T, H, D, G): keys in number and position independent of the queries, some of them after all
+ * queries or before their window. Only on CPUs. */
+static void over_parts(Sweep *sweep, Body body) {
+    static const int64_t lengths[] = {1, 7, 33, 97, 130, 200}, depths[] = {4, 20, 32, 64};
+    unsigned turn = 0;
+    for (int t = 0; t < 6 && !test_on_cuda(); t++)
+        for (int d = 0; d < 4; d++)
+            for (int part = 0; part < 3; part++, turn++) {
+                int64_t G = 1 + turn % 2, group = 1 + turn * 3 % 4;
+                unsigned flags = turn % 4 ? CAUSAL | turn * 5 % 32 : turn % ATTENTION_FLAGS;
+                compare(
+                    sweep, body,
+                    (Args){{1 + turn % 2, lengths[t], G * group, depths[d], G}, PARTS | flags, head_wise});
+            }
+}
+
+/* Keys that are not those of qkv, and the positions of both. */
+static void take_parts(Kit *kit, const Args *args, Attention *spec) {
+    int64_t B = args->n[0], T = args->n[1], G = args->n[4], K = 3 + (T * 7 + G * 50) % 190;
+    int64_t heads = 2 * G + T % 2, apart = args->n[3] % 3 * 30;
+    spec->queries = (Positions){10 + 100 * (K % 3), T / 2, 10 + 100 * (K % 3) + T / 2 + apart};
+    spec->keys = (Positions){3, K / 3, 3 + K / 3 + 2 * apart};
+    spec->kv = kit_uniform(kit, typed(kit, shape4(B, K, heads, args->n[3])), -3, 3);
+    spec->window = spec->window ? 1 + K / 2 : 0;
+    if (spec->dropout.p > 0) spec->dropout.extent[1] = 1000;
+    for (int64_t i = 0; spec->starts.data && i < B * T; i++) {
+        int64_t t = i % T, at = t < T / 2 ? spec->queries.first + t : spec->queries.second + t - T / 2;
+        tensor_i32(spec->starts)[i] = (int32_t)((T < 2 ? spec->queries.first + t : at) / 90 * 90);
+    }
+}
+
 /* Ascending: documents of 9 positions on average. */
 static Tensor starts_of(Kit *kit, int64_t B, int64_t T) {
     Tensor starts = kit_index(kit, shape2(B, T), 0, 9);
@@ -80,13 +111,14 @@ static Attention attention_of(Kit *kit, const Args *args) {
     if (args->flags & WINDOWED) spec.window = 1 + T / 3;
     if (args->flags & DOCUMENTS) spec.starts = starts_of(kit, args->n[0], T);
     if (args->flags & DROPPED) spec.dropout = dropout_of(kit, 0.25f, H, T);
+    if (args->flags & PARTS) take_parts(kit, args, &spec);
     return spec;
 }
 
 /* Sequence lengths from 0 (only padding) to T. */
 static Tensor lens_of(Kit *kit, const Args *args) {
     if (!(args->flags & PADDED)) return TENSOR_NONE;
-    return kit_index(kit, shape1(args->n[0]), 0, args->n[1] + 1);
+    return kit_index(kit, shape1(args->n[0]), 0, args->n[1] + (args->flags & PARTS ? 100 : 1));
 }
 
 /* Scores vary by tens, so softmax overflows unless the row maximum is subtracted first. */
@@ -107,7 +139,13 @@ static void attention_forward_case(Kit *kit, const Args *args) {
 void attention_forward_sweep(Sweep *sweep) {
     over_heads(sweep, attention_forward_case);
     over_groups(sweep, attention_forward_case);
+    over_parts(sweep, attention_forward_case);
     over_dot(sweep, attention_forward_case);
+}
+
+static Tensor in_f32(Tensor shape) {
+    shape.dtype = DT_F32;
+    return shape;
 }
 
 /* Takes out and lse from the reference, so that only the backward pass is compared. */
@@ -127,7 +165,11 @@ static void attention_backward_case(Kit *kit, const Args *args) {
         kit->kept[0] = out;
         kit->kept[1] = lse;
     }
-    if ((B + T + H) % 2) spec.sums = kit_random(kit, shape1(tensor_count(qkv) / (B * T)));
+    if (spec.kv.data) {
+        dqkv = kit_random(kit, qkv); /* added to */
+        spec.dkv = kit_random(kit, T % 3 ? spec.kv : in_f32(spec.kv));
+    } else if ((B + T + H) % 2)
+        spec.sums = kit_random(kit, shape1(tensor_count(qkv) / (B * T)));
     assert_ok(attention_backward(&kit->exec, dqkv, dout, out, lse, qkv, lens, spec));
     if (spec.sums.data) {
         assert_ok(stream_sync(kit->exec.stream));
@@ -136,12 +178,40 @@ static void attention_backward_case(Kit *kit, const Args *args) {
         kit_output(kit, "sums", spec.sums);
     }
     kit_output(kit, "dqkv", dqkv);
+    if (spec.kv.data) kit_output(kit, "dkv", spec.dkv);
 }
 
 void attention_backward_sweep(Sweep *sweep) {
     over_heads(sweep, attention_backward_case);
     over_groups(sweep, attention_backward_case);
+    over_parts(sweep, attention_backward_case);
     over_dot(sweep, attention_backward_case);
+}
+
+/* Cases (B, T, H, D). Flag 1: fp32 out; flag 2: fp32 part. Rows that have no key in one part, or in both. */
+static void attention_combine_case(Kit *kit, const Args *args) {
+    int64_t B = args->n[0], T = args->n[1], H = args->n[2], D = args->n[3];
+    Tensor shape = typed(kit, shape4(B, T, H, D)), lse = kit_uniform(kit, shape3(B, H, T), -9, 9);
+    Tensor out = kit_random(kit, args->flags & 1 ? in_f32(shape) : shape);
+    Tensor part = kit_random(kit, args->flags & 2 ? in_f32(shape) : shape);
+    Tensor part_lse = kit_uniform(kit, lse, -9, 9);
+    for (int64_t i = 0; i < B * H * T; i++) {
+        if (i % 5 == 1 || i % 7 == 2) tensor_f32(lse)[i] = -INFINITY;
+        if (i % 5 == 1 || i % 7 == 3) tensor_f32(part_lse)[i] = -INFINITY;
+        int64_t row = (i / (H * T) * T + i % T) * H + i / T % H;
+        if (i % 5 == 1) tensor_put(out, row * D, NAN); /* not read */
+    }
+    assert_ok(attention_combine(&kit->exec, out, lse, part, part_lse));
+    kit_output(kit, "out", out);
+    kit_output(kit, "lse", lse);
+}
+
+void attention_combine_sweep(Sweep *sweep) {
+    static const int64_t depths[] = {1, 4, 7, 16, 33, 64, 128};
+    for (int d = 0; d < 7; d++)
+        for (unsigned f = 0; f < 4; f++)
+            compare(sweep, attention_combine_case,
+                    (Args){{1 + d % 2, 1 + 9 * d, 1 + f, depths[d]}, f, norm_wise});
 }
 
 /* An int8 KV cache: random values with a scale per row. */

@@ -396,6 +396,37 @@ static void test_wrong_shapes_attention(void **state) {
                  "attention_decode");
 }
 
+static void test_wrong_parts(void **state) {
+    Kit *kit = *state;
+    Exec *e = &kit->exec;
+    Tensor qkv = kit_random(kit, shape_qkv(2, 3, 2, 4)), out = kit_random(kit, shape4(2, 3, 2, 4));
+    Tensor lse = kit_random(kit, shape3(2, 2, 3)), kv = kit_random(kit, shape4(2, 5, 4, 4)),
+           none = TENSOR_NONE;
+    Attention spec = {.scale = 1, .queries = {.first = 1}};
+    REJECTS(attention_forward(e, out, lse, qkv, none, spec), "attention_forward: positions require kv");
+    spec.kv = kit_random(kit, shape4(2, 5, 3, 4));
+    REJECTS(attention_forward(e, out, lse, qkv, none, spec), "attention_forward: kv has 3 heads");
+    spec.kv = kit_random(kit, shape4(3, 5, 4, 4));
+    REJECTS(attention_forward(e, out, lse, qkv, none, spec), "attention_forward: kv is");
+    spec.kv = kv;
+    spec.keys = (Positions){4, 2, 5};
+    REJECTS(attention_forward(e, out, lse, qkv, none, spec), "attention_forward: keys are 5 rows at 4 and");
+    spec.keys.second = 6;
+    spec.dropout = (Dropout){.p = 0.1f, .extent = {2, 8}}; /* the last key is at 8 */
+    REJECTS(attention_forward(e, out, lse, qkv, none, spec),
+            "attention_forward: dropout extent of 8 positions; expected at least 9");
+    spec.dropout.extent[1] = 9;
+    if (!kit->cuda) assert_ok(attention_forward(e, out, lse, qkv, none, spec));
+    REJECTS(attention_backward(e, kit_take(kit, qkv), out, out, lse, qkv, none, spec),
+            "attention_backward: dkv");
+    spec.dkv = kit_take(kit, kv);
+    spec.sums = kit_take(kit, shape1(24));
+    REJECTS(attention_backward(e, kit_take(kit, qkv), out, out, lse, qkv, none, spec),
+            "attention_backward: sums exclude kv");
+    REJECTS(attention_combine(e, out, lse, kv, lse), "attention_combine: part");
+    REJECTS(attention_combine(e, out, lse, out, out), "attention_combine: part_lse");
+}
+
 static void test_wrong_shapes_rows(void **state) {
     Kit *kit = *state;
     Exec *e = &kit->exec;
@@ -567,6 +598,7 @@ int main(void) {
         cmocka_unit_test(test_wrong_shapes_dense),
         cmocka_unit_test(test_wrong_shapes_fused),
         cmocka_unit_test(test_wrong_shapes_attention),
+        cmocka_unit_test(test_wrong_parts),
         cmocka_unit_test(test_wrong_shapes_rows),
         cmocka_unit_test(test_rows_out_of_range),
         cmocka_unit_test(test_empty_inputs),

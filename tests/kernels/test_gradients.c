@@ -343,6 +343,56 @@ static void test_attention_groups(void **state) {
     }
 }
 
+/* Keys of two parts, combined: six positions, of which the queries are 1, 2 and 4, 5. */
+typedef struct PartedHeads {
+    Tensor out, lse, part, part_lse, qkv, kv[2];
+    Attention spec;
+} PartedHeads;
+
+static Attention part_spec(const PartedHeads *a, int i) {
+    Attention spec = a->spec;
+    spec.queries = (Positions){1, 2, 4};
+    spec.keys = i == 0 ? (Positions){0, 1, 3} : spec.queries;
+    spec.kv = a->kv[i];
+    return spec;
+}
+
+static void forward_parts(Kit *kit, void *context) {
+    PartedHeads *a = context;
+    assert_ok(attention_forward(&kit->exec, a->out, a->lse, a->qkv, TENSOR_NONE, part_spec(a, 0)));
+    assert_ok(attention_forward(&kit->exec, a->part, a->part_lse, a->qkv, TENSOR_NONE, part_spec(a, 1)));
+    assert_ok(attention_combine(&kit->exec, a->out, a->lse, a->part, a->part_lse));
+}
+
+static void test_attention_parts(void **state) {
+    Kit *kit = *state;
+    enum { B = 2, H = 4, G = 2, D = 3 };
+    if (kit->cuda) skip(); /* only on CPUs */
+    for (int flags = 0; flags < 4; flags++) {
+        PartedHeads a = {
+            .qkv = kit_random(kit, shape4(B, 4, H + 2 * G, D)),
+            .kv = {kit_random(kit, shape4(B, 2, 2 * G, D)), kit_random(kit, shape4(B, 4, 2 * G + 1, D))},
+            .spec = {.causal = flags & 1, .scale = 0.5f, .kv_heads = G}};
+        a.out = kit_take(kit, shape4(B, 4, H, D)), a.part = kit_take(kit, a.out);
+        a.lse = kit_take(kit, shape3(B, H, 4)), a.part_lse = kit_take(kit, a.lse);
+        if (flags & 2) a.spec.dropout = some_dropout(kit, H, 6);
+        Problem problem = {kit, forward_parts, &a, a.out, kit_random(kit, a.out)};
+        Tensor dqkv = kit_take(kit, a.qkv), dkv[2];
+        memset(dqkv.data, 0, tensor_bytes(dqkv));
+        objective(&problem);
+        for (int i = 0; i < 2; i++) {
+            Attention spec = part_spec(&a, i);
+            spec.dkv = dkv[i] = kit_take(kit, a.kv[i]);
+            memset(dkv[i].data, 0, tensor_bytes(dkv[i]));
+            assert_ok(
+                attention_backward(&kit->exec, dqkv, problem.weight, a.out, a.lse, a.qkv, TENSOR_NONE, spec));
+        }
+        check_gradient(&problem, "queries of parts", a.qkv, dqkv);
+        for (int i = 0; i < 2; i++) check_gradient(&problem, "keys of parts", a.kv[i], dkv[i]);
+        kit_clear(kit);
+    }
+}
+
 static void attention_with(Kit *kit, bool causal, bool padded, bool dropped) {
     enum { B = 3, T = 5, H = 2, D = 4 };
     Heads a = {.out = kit_take(kit, shape4(B, T, H, D)),
@@ -517,6 +567,7 @@ int main(void) {
         cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_attention_groups),
+        cmocka_unit_test(test_attention_parts),
         cmocka_unit_test(test_embedding),
         cmocka_unit_test(test_xent),
         cmocka_unit_test(test_targets),

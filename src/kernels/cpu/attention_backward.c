@@ -13,6 +13,7 @@
 #include "kernels/cpu/approx.h"
 #include "kernels/cpu/attention_backward.h"
 #include "kernels/cpu/columns.h"
+#include "kernels/ref/ref.h"
 
 /* Multiples of MICRO_ROWS and MICRO_COLS. */
 enum { BLOCK = 96, PANELS = BLOCK / MICRO_COLS };
@@ -306,6 +307,7 @@ static Status backward_heads(Stream *stream, Tensor dqkv, Tensor dout, Tensor ou
 
 static Status attention_backward_cpu(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse,
                                      Tensor qkv, Tensor lens, Attention spec) {
+    if (spec.kv.data) return attention_backward_ref(stream, dqkv, dout, out, lse, qkv, lens, spec);
     TRY(backward_heads(stream, dqkv, dout, out, lse, qkv, lens, spec));
     return column_sums(stream, spec.sums, qkv_rows(dqkv));
 }

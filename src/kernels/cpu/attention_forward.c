@@ -10,6 +10,7 @@
 #include "kernels/cpu/approx.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention16.h"
+#include "kernels/ref/ref.h"
 
 enum { SCORE_KEYS = 6144 / MICRO_COLS / MICRO_ROWS * MICRO_ROWS };
 
@@ -242,6 +243,7 @@ static void forward_task(const void *context, int64_t at, int thread) {
 
 static Status attention_forward_cpu(Stream *stream, Tensor out, Tensor lse, Tensor qkv, Tensor lens,
                                     Attention spec) {
+    if (spec.kv.data) return attention_forward_ref(stream, out, lse, qkv, lens, spec);
 #if defined(__AVX512F__)
     const Product16 *product = NULL;
     TRY(product16_choose(&product, qkv, &spec));

@@ -1,28 +1,40 @@
 /* Attention, one query at a time, so that only one row of scores is in memory.
  *
- * A query sees the keys below lens[b] and, if causal, those of its document and its window up to its own
- * position. A query that sees no key has output 0, lse -infinity and no gradient. The gradients of a key head
- * are summed over the query heads that share it. Dropout applies to the softmax weights. */
+ * A query sees the keys at positions below lens[b] and, if causal, those of its document and its window up to
+ * its own position. Positions increase with rows, so these are consecutive rows of keys. A query that sees no
+ * key has output 0, lse -infinity and no gradient. The gradients of a key head are summed over the query
+ * heads that share it. Dropout applies to the softmax weights. */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/ref/ref.h"
 
-/* Index of the first element of q, k or v (D) of a query head at a position, in qkv or dqkv. */
-static int64_t head_at(const QkvShape *s, int part, int64_t b, int64_t t, int64_t h) {
-    return ((b * s->T + t) * s->N + qkv_head(s, part, h)) * s->D;
+/* Index of the first element of q (D) of a head at row t of qkv, and of k or v of a query head in kv. */
+static int64_t query_at(const QkvShape *s, int64_t b, int64_t t, int64_t h) {
+    return ((b * s->T + t) * s->N + h) * s->D;
+}
+static int64_t key_at(const QkvShape *s, int part, int64_t b, int64_t k, int64_t h) {
+    return ((b * s->keys + k) * s->M + qkv_head(s, part, h)) * s->D;
 }
 
-/* The keys [from, to) that a query sees. */
+/* The rows [from, to) of keys that a query sees. */
 typedef struct Seen {
     int64_t from, to;
 } Seen;
 
 static Seen keys_seen(const QkvShape *s, Tensor lens, const Attention *spec, int64_t b, int64_t t) {
-    int64_t from = first_key(starts_of(spec, b, s->T), spec->window, t), to = spec->causal ? t + 1 : s->T;
-    if (!spec->causal) from = 0;
+    int64_t at = position_of(&spec->queries, t), from = 0, to = INT64_MAX;
+    const int32_t *starts = starts_of(spec, b, s->T);
+    if (spec->causal) from = first_position(starts ? starts[t] : 0, spec->window, at), to = at + 1;
     if (lens.data && tensor_i32(lens)[b] < to) to = tensor_i32(lens)[b];
+    from = rows_before(&spec->keys, s->keys, from), to = rows_before(&spec->keys, s->keys, to);
     return (Seen){from, to > from ? to : from};
+}
+
+/* The dropout factor of the weight of a row of keys for a row of queries. */
+static double factor_of(const Attention *spec, int64_t b, int64_t h, int64_t t, int64_t k) {
+    if (spec->dropout.p == 0) return 1;
+    return dropout_weight(&spec->dropout, b, h, position_of(&spec->queries, t), position_of(&spec->keys, k));
 }
 
 static double dot(const float *x, const float *y, int64_t D) {
@@ -45,21 +57,22 @@ Status attention_forward_ref(Stream *stream, Tensor out, Tensor lse, Tensor qkv,
                              Attention spec) {
     QkvShape s = qkv_shape(qkv, &spec);
     void *workspace;
-    TRY(stream_workspace(stream, (size_t)(s.T + s.D) * sizeof(double) + REF_F32_BYTES(qkv), &workspace));
-    double *weight = workspace, *sums = weight + s.T; /* (T), (D) */
+    TRY(stream_workspace(stream, (size_t)(s.keys + s.D) * sizeof(double) + REF_F32_BYTES(qkv, spec.kv),
+                         &workspace));
+    double *weight = workspace, *sums = weight + s.keys; /* (keys), (D) */
     float *rest = (float *)(sums + s.D);
-    const float *in = ref_f32(qkv, &rest);
+    const float *queries = ref_f32(qkv, &rest), *keys = spec.kv.data ? ref_f32(spec.kv, &rest) : queries;
     for (int64_t row = 0; row < s.B * s.H * s.T; row++) {
         int64_t b = row / (s.H * s.T), h = row / s.T % s.H, t = row % s.T;
         Seen seen = keys_seen(&s, lens, &spec, b, t);
-        const float *q = in + head_at(&s, PART_Q, b, t, h);
+        const float *q = queries + query_at(&s, b, t, h);
         for (int64_t k = seen.from; k < seen.to; k++)
-            weight[k] = spec.scale * dot(q, in + head_at(&s, PART_K, b, k, h), s.D);
+            weight[k] = spec.scale * dot(q, keys + key_at(&s, PART_K, b, k, h), s.D);
         tensor_f32(lse)[row] = (float)softmax(weight + seen.from, seen.to - seen.from);
         for (int64_t d = 0; d < s.D; d++) sums[d] = 0;
         for (int64_t k = seen.from; k < seen.to; k++) {
-            double kept = weight[k] * dropout_weight(&spec.dropout, b, h, t, k);
-            const float *v = in + head_at(&s, PART_V, b, k, h);
+            double kept = weight[k] * factor_of(&spec, b, h, t, k);
+            const float *v = keys + key_at(&s, PART_V, b, k, h);
             for (int64_t d = 0; d < s.D; d++) sums[d] += kept * v[d];
         }
         int64_t to = ((b * s.T + t) * s.H + h) * s.D;
@@ -70,27 +83,27 @@ Status attention_forward_ref(Stream *stream, Tensor out, Tensor lse, Tensor qkv,
 
 /* The inputs of backward, in fp32. */
 typedef struct Inputs {
-    const float *qkv, *out, *dout, *lse;
+    const float *queries, *keys, *out, *dout, *lse;
 } Inputs;
 
-/* Computes dq (T,D) of one query head of one sequence and adds its part of dk and dv (T,D), in double. With
- * the weights P, the dropout factors Z and the gradient g of a query's output o: dv_k += P_k Z_k g;  dP_k =
- * Z_k (g . v_k);  ds_k = P_k (dP_k - g . o), since sum P_k dP_k = g . o; dq += scale ds_k k_k;  dk_k += scale
- * ds_k q. */
+/* Computes dq (T,D) of one query head of one sequence and adds its part of dk and dv (keys,D), in double.
+ * With the weights P, the dropout factors Z and the gradient g of a query's output o: dv_k += P_k Z_k g;
+ * dP_k = Z_k (g . v_k);  ds_k = P_k (dP_k - g . o), since sum P_k dP_k = g . o; dq += scale ds_k k_k;
+ * dk_k += scale ds_k q. */
 static void output_backward(double *restrict dq, double *restrict dk, double *restrict dv, const Inputs *in,
                             QkvShape s, Tensor lens, const Attention *spec, int64_t b, int64_t h) {
     for (int64_t i = 0; i < s.T * s.D; i++) dq[i] = 0;
     for (int64_t t = 0; t < s.T; t++) {
         int64_t at = ((b * s.T + t) * s.H + h) * s.D;
-        const float *q = in->qkv + head_at(&s, PART_Q, b, t, h), *grad = in->dout + at;
+        const float *q = in->queries + query_at(&s, b, t, h), *grad = in->dout + at;
         double delta = dot(grad, in->out + at, s.D);
         double log_sum = in->lse[(b * s.H + h) * s.T + t];
         Seen seen = keys_seen(&s, lens, spec, b, t);
         for (int64_t j = seen.from; j < seen.to; j++) {
-            const float *k = in->qkv + head_at(&s, PART_K, b, j, h);
-            const float *v = in->qkv + head_at(&s, PART_V, b, j, h);
+            const float *k = in->keys + key_at(&s, PART_K, b, j, h);
+            const float *v = in->keys + key_at(&s, PART_V, b, j, h);
             double weight = exp(spec->scale * dot(q, k, s.D) - log_sum);
-            double factor = dropout_weight(&spec->dropout, b, h, t, j);
+            double factor = factor_of(spec, b, h, t, j);
             double ds = spec->scale * weight * (factor * dot(grad, v, s.D) - delta);
             for (int64_t d = 0; d < s.D; d++) {
                 dv[j * s.D + d] += weight * factor * grad[d];
@@ -101,34 +114,58 @@ static void output_backward(double *restrict dq, double *restrict dk, double *re
     }
 }
 
-/* Stores rows (T,D) of a head as part of dqkv. */
-static void put_rows(Tensor dqkv, const QkvShape *s, int part, int64_t b, int64_t h, const double *rows) {
-    for (int64_t t = 0; t < s->T; t++)
-        for (int64_t d = 0; d < s->D; d++)
-            tensor_put(dqkv, head_at(s, part, b, t, h) + d, rows[t * s->D + d]);
+/* Stores D gradients from element `at` on, or adds them. */
+static void put_gradient(Tensor to, int64_t at, const double *from, int64_t D, bool add) {
+    for (int64_t d = 0; d < D; d++) tensor_put(to, at + d, from[d] + (add ? tensor_get(to, at + d) : 0));
 }
 
-/* Reads forward's qkv, out and lse. */
+/* Reads forward's qkv, kv, out and lse. */
 Status attention_backward_ref(Stream *stream, Tensor dqkv, Tensor dout, Tensor out, Tensor lse, Tensor qkv,
                               Tensor lens, Attention spec) {
     QkvShape s = qkv_shape(qkv, &spec);
-    int64_t each = s.T * s.D;
+    bool add = spec.kv.data;
+    Tensor dkv = add ? spec.dkv : dqkv;
     void *workspace;
-    TRY(stream_workspace(stream, 3 * (size_t)each * sizeof(double) + REF_F32_BYTES(qkv, out, dout),
-                         &workspace));
-    double *dq = workspace, *dk = dq + each, *dv = dk + each; /* (T,D) each */
-    float *rest = (float *)(dv + each);
-    Inputs in = {ref_f32(qkv, &rest), ref_f32(out, &rest), ref_f32(dout, &rest), tensor_f32(lse)};
+    TRY(stream_workspace(
+        stream, (size_t)((s.T + 2 * s.keys) * s.D) * sizeof(double) + REF_F32_BYTES(qkv, spec.kv, out, dout),
+        &workspace));
+    double *dq = workspace, *dk = dq + s.T * s.D, *dv = dk + s.keys * s.D; /* (T,D), (keys,D), (keys,D) */
+    float *rest = (float *)(dv + s.keys * s.D);
+    Inputs in = {ref_f32(qkv, &rest), ref_f32(spec.kv, &rest), ref_f32(out, &rest), ref_f32(dout, &rest),
+                 tensor_f32(lse)};
+    if (!add) in.keys = in.queries;
     for (int64_t b = 0; b < s.B; b++)
         for (int64_t h = 0; h < s.H; h++) {
-            for (int64_t i = 0; h % s.group == 0 && i < each; i++) dk[i] = dv[i] = 0;
+            for (int64_t i = 0; h % s.group == 0 && i < s.keys * s.D; i++) dk[i] = dv[i] = 0;
             output_backward(dq, dk, dv, &in, s, lens, &spec, b, h);
-            put_rows(dqkv, &s, PART_Q, b, h, dq);
-            if (h % s.group < s.group - 1) continue;
-            put_rows(dqkv, &s, PART_K, b, h, dk);
-            put_rows(dqkv, &s, PART_V, b, h, dv);
+            for (int64_t t = 0; t < s.T; t++)
+                put_gradient(dqkv, query_at(&s, b, t, h), dq + t * s.D, s.D, add);
+            for (int64_t k = 0; h % s.group == s.group - 1 && k < s.keys; k++) {
+                put_gradient(dkv, key_at(&s, PART_K, b, k, h), dk + k * s.D, s.D, add);
+                put_gradient(dkv, key_at(&s, PART_V, b, k, h), dv + k * s.D, s.D, add);
+            }
         }
     add_column_sums(spec.sums, qkv_rows(dqkv));
+    return OK;
+}
+
+/* Rows whose lse is -infinity are not read. */
+static double combined(double weight, Tensor from, int64_t at) {
+    return weight > 0 || isnan(weight) ? weight * tensor_get(from, at) : 0;
+}
+
+Status attention_combine_ref(Stream *stream, Tensor out, Tensor lse, Tensor part, Tensor part_lse) {
+    (void)stream;
+    int64_t T = out.dim[1], H = out.dim[2], D = out.dim[3];
+    for (int64_t row = 0; row < tensor_count(lse); row++) {
+        double a = tensor_f32(lse)[row], b = tensor_f32(part_lse)[row], largest = fmax(a, b);
+        double total = largest == -INFINITY ? largest : largest + log(exp(a - largest) + exp(b - largest));
+        double own = a == -INFINITY ? 0 : exp(a - total), other = b == -INFINITY ? 0 : exp(b - total);
+        int64_t at = ((row / (H * T) * T + row % T) * H + row / T % H) * D;
+        for (int64_t d = 0; d < D; d++)
+            tensor_put(out, at + d, combined(own, out, at + d) + combined(other, part, at + d));
+        tensor_f32(lse)[row] = (float)total;
+    }
     return OK;
 }
 
@@ -202,15 +239,15 @@ Status attention_decode_ref(Stream *stream, Tensor out, Tensor kcache, Tensor vc
             int64_t row = (b * s.G + h / s.group) * S; /* first row of this head in the caches */
             int64_t first = tensor_i32(past)[b], count = tensor_i32(fresh)[b];
             for (int64_t t = 0; h % s.group == 0 && t < count; t++) {
-                cache_put(kcache, row + first + t, qkv, head_at(&s, PART_K, b, t, h), s.D);
-                cache_put(vcache, row + first + t, qkv, head_at(&s, PART_V, b, t, h), s.D);
+                cache_put(kcache, row + first + t, qkv, key_at(&s, PART_K, b, t, h), s.D);
+                cache_put(vcache, row + first + t, qkv, key_at(&s, PART_V, b, t, h), s.D);
             }
             for (int64_t i = 0; h % s.group == 0 && i < (first + count) * s.D; i++) {
                 keys[i] = cache_get(kcache, row + i / s.D, i % s.D, s.D);
                 values[i] = cache_get(vcache, row + i / s.D, i % s.D, s.D);
             }
             for (int64_t t = 0; t < count; t++) {
-                int64_t from = first_key(NULL, spec.window, first + t), at = head_at(&s, PART_Q, b, t, h);
+                int64_t from = first_key(NULL, spec.window, first + t), at = query_at(&s, b, t, h);
                 for (int64_t d = 0; d < s.D; d++) query[d] = tensor_get(qkv, at + d);
                 decode_row(query, weight, keys + from * s.D, values + from * s.D, first + t + 1 - from, s.D,
                            spec.scale);
