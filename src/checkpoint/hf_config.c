@@ -14,6 +14,7 @@
 #include "data/released.h"
 #include "model/family.h"
 #include "model/fields.h"
+#include "model/head.h"
 
 /* A list of names for a message. */
 enum { LIST_TEXT = 1024 };
@@ -21,10 +22,6 @@ static void add_choice(char text[LIST_TEXT], const char *name) {
     size_t used = strlen(text);
     snprintf(text + used, LIST_TEXT - used, used ? ", %s" : "%s", name);
 }
-
-static const OutputHead all_heads[] = {OUTPUT_LM, OUTPUT_MLM, OUTPUT_NSP, OUTPUT_SPAN, OUTPUT_CLASSIFY};
-
-enum { OUTPUT_NAMES = sizeof all_heads / sizeof all_heads[0] };
 
 /* ---- reading ---- */
 
@@ -159,14 +156,12 @@ static Status read_head_list(const json_t *list, const char *from, unsigned *ret
     json_t *entry;
     if (!json_is_array(list)) return FAILED("%s: 'weft.heads' must be a list of names", from);
     json_array_foreach((json_t *)(uintptr_t)list, index, entry) {
-        unsigned bit = 0;
         const char *name = json_string_value(entry);
-        for (size_t i = 0; name && i < OUTPUT_NAMES; i++)
-            if (!strcmp(output_name(all_heads[i]), name)) bit = all_heads[i];
-        char shown[NAME_TEXT];
+        unsigned bit = head_find(name, ~0u);
+        char shown[NAME_TEXT], known[HEAD_NAMES];
         if (!bit)
-            return FAILED("%s: 'weft.heads' contains \"%s\"; expected lm, mlm, nsp, span or classify", from,
-                          name_text(shown, name ? name : "(not a string)"));
+            return FAILED("%s: 'weft.heads' contains \"%s\"; expected %s", from,
+                          name_text(shown, name ? name : "(not a string)"), head_names(~0u, NULL, known));
         mask |= bit;
     }
     *ret_mask = mask;
@@ -320,7 +315,7 @@ Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_co
         config.tied |= found->tied;
         config.bare = found->bare && !config.tied;
     }
-    if (family->outputs & OUTPUT_CLASSIFY) {
+    if (heads_traits(family->outputs).labeled) {
         TRY(read_problem(json, from, &config.problem));
         TRY(read_labels(json, from, &config.labels));
     }
@@ -445,9 +440,9 @@ static int add_weft_fields(json_t *json, const ModelConfig *config, const Archit
     json_t *list = json_array();
     failed |= json_object_set_new(own, "heads", list);
     failed |= json_object_set_new(own, "pooler", json_boolean(config->pooler));
-    for (size_t i = 0; i < OUTPUT_NAMES; i++)
-        if (config_has(config, all_heads[i]))
-            failed |= json_array_append_new(list, json_string(output_name(all_heads[i])));
+    for (HeadId id = 0; id < HEAD_COUNT; id++)
+        if (config->outputs_mask & 1u << id)
+            failed |= json_array_append_new(list, json_string(head_name(id)));
     return failed;
 }
 
@@ -473,8 +468,8 @@ Status hf_config_json(const ModelConfig *config, json_t **ret_json) {
                                "bos_token_id", token(config->bos_token), "eos_token_id", eos_json(config));
     int failed = !json || !common || json_object_update(json, common);
     json_decref(common);
-    if (!failed && config_has(config, OUTPUT_CLASSIFY)) failed = add_labels(json, config->labels);
-    if (!failed && config_has(config, OUTPUT_CLASSIFY) && config->problem != PROBLEM_AUTO)
+    if (!failed && config_labeled(config)) failed = add_labels(json, config->labels);
+    if (!failed && config_labeled(config) && config->problem != PROBLEM_AUTO)
         failed = json_object_set_new(json, "problem_type", json_string(problem_name(config->problem)));
     if (!failed) failed = add_weft_fields(json, config, architecture);
     if (!failed && config_is_decoder(config) && !config_causal(config))

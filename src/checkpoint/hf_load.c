@@ -17,6 +17,7 @@
 #include "checkpoint/hf_names.h"
 #include "checkpoint/hf_sparse.h"
 #include "checkpoint/slices.h"
+#include "model/head.h"
 
 typedef struct Loader {
     HfFiles *files;
@@ -90,7 +91,7 @@ static Status find_output_bias(Loader *loader, HfEntry **ret_entry) {
 /* A tied model's embedding matrix may be stored under either or both of two names. */
 static Status find_tied(Loader *loader, HfEntry **entry) {
     const ModelConfig *config = &loader->model->config;
-    if (!config->tied || !(config->outputs_mask & (OUTPUT_LM | OUTPUT_MLM))) return OK;
+    if (!config->tied || !heads_traits(config->outputs_mask).vocab) return OK;
     HfEntry *output = hf_files_find(loader->files, config->family->output_matrix);
     if (!output) return OK;
     output->used = true;

@@ -240,8 +240,7 @@ static Status write_config(const char *dir, const ModelConfig *config, const Sav
     written.sparse = options->sparse;
     TRY(hf_config_json(&written, &json));
     if (options->assets_dir) TRY(keep_fields(json, options->assets_dir));
-    if (options->labels && config_has(config, OUTPUT_CLASSIFY))
-        TRY(name_labels(json, options->labels, config->labels));
+    if (options->labels && config_labeled(config)) TRY(name_labels(json, options->labels, config->labels));
     /* "dtype" since transformers 4.56, "torch_dtype" before. */
     int failed = json_object_set_new(json, "dtype", json_string(torch_name(options->dtype)));
     failed |= json_object_set_new(json, "torch_dtype", json_string(torch_name(options->dtype)));

@@ -12,6 +12,7 @@
 #include "checkpoint/hf_files.h"
 #include "cli/command.h"
 #include "cli/show.h"
+#include "model/head.h"
 
 typedef struct ConvertConfig {
     const char *model, *out, *dtype;
@@ -101,17 +102,16 @@ static Status check_out(const char *out) {
 }
 
 /* The heads that --head names. */
-static Status parse_heads(const ConvertConfig *config, unsigned *ret_mask) {
-    static const OutputHead heads[] = {OUTPUT_MLM, OUTPUT_NSP, OUTPUT_SPAN, OUTPUT_CLASSIFY};
+static Status parse_heads(const ConvertConfig *config, unsigned supported, unsigned *ret_mask) {
     unsigned mask = 0;
+    char known[HEAD_NAMES];
     bool none = false;
     for (int i = 0; i < config->heads_count; i++) {
         const char *name = config->heads[i];
-        unsigned bit = 0;
-        for (size_t j = 0; j < COUNT_OF(heads); j++)
-            if (!strcmp(output_name(heads[j]), name)) bit = heads[j];
+        unsigned bit = head_find(name, supported);
         if (!bit && strcmp(name, "none"))
-            return USAGE("--head: unknown head '%s'; expected mlm, nsp, span, classify or none", name);
+            return USAGE("--head: unknown head '%s'; expected %s", name,
+                         head_names(supported, "none", known));
         mask |= bit;
         none |= !bit;
     }
@@ -124,18 +124,18 @@ static Status choose_heads(const ConvertConfig *config, ModelConfig *model) {
     unsigned mask = model->outputs_mask;
     if (config->heads_count && config_is_decoder(model))
         return USAGE("--head: only the output heads of encoders such as BERT can be replaced");
-    if (config->heads_count) TRY(parse_heads(config, &mask));
+    if (config->heads_count) TRY(parse_heads(config, model->family->outputs, &mask));
     if (config->labels && config_is_decoder(model))
         return USAGE("--labels applies only to a classify head, which a %s cannot have",
                      model->family->title);
-    if (config->labels && !(mask & OUTPUT_CLASSIFY))
+    if (config->labels && !heads_traits(mask).labeled)
         return USAGE("--labels applies only to a classify head; add --head classify");
     if (config->labels) model->labels = config->labels;
     if (model->labels == 1 && model->problem == PROBLEM_SINGLE_LABEL) model->problem = PROBLEM_AUTO;
     if (config->heads_count == 0) return OK;
     model->outputs_mask = mask;
     /* Keep the pooler if a head uses it, or if it is the encoder's only output. */
-    model->pooler = (mask & (OUTPUT_NSP | OUTPUT_CLASSIFY)) || (mask == 0 && model->pooler);
+    model->pooler = heads_traits(mask).pooled || (mask == 0 && model->pooler);
     return OK;
 }
 

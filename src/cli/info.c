@@ -17,6 +17,7 @@
 #include "data/released.h"
 #include "data/signature.h"
 #include "data/token_file.h"
+#include "model/head.h"
 #include "train/run_summary.h"
 
 typedef struct InfoConfig {
@@ -71,10 +72,9 @@ static Status describe_file(json_t *result, const char *path) {
 /* ---- a checkpoint ---- */
 
 static json_t *describe_config(const ModelConfig *config) {
-    static const OutputHead heads[] = {OUTPUT_LM, OUTPUT_MLM, OUTPUT_NSP, OUTPUT_SPAN, OUTPUT_CLASSIFY};
     json_t *list = json_array();
-    for (size_t i = 0; i < COUNT_OF(heads); i++)
-        if (config_has(config, heads[i])) json_array_append_new(list, json_string(output_name(heads[i])));
+    for (HeadId id = 0; id < HEAD_COUNT; id++)
+        if (config->outputs_mask & 1u << id) json_array_append_new(list, json_string(head_name(id)));
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:b, s:b}", "family",
                      config->family->type, "layers", (json_int_t)config->layers, "hidden",
                      (json_int_t)config->hidden, "heads", (json_int_t)config->heads, "kv_heads",

@@ -10,6 +10,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
+#include "model/head.h"
 #include "train/job.h"
 
 static bool holds_weights(const char *name) {
@@ -75,7 +76,7 @@ static Status check(const EvalConfig *config, const char *const *others, int cou
         if (other.task != first.task)
             return USAGE("%s would be evaluated on another task (%s) than %s (%s); compare models of the "
                          "same task",
-                         others[i], task_name(other.task), model, task_name(first.task));
+                         others[i], task_names[other.task], model, task_names[first.task]);
         if (!first.per_token || tokenizer_id_same(&first.tokens, &other.tokens)) continue;
         char own[TOKENIZER_ID_TEXT], its[TOKENIZER_ID_TEXT];
         if (!first.bytes)

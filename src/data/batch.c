@@ -146,6 +146,7 @@ Status host_batch_views(const HostBatch *batch, Buffer to, int64_t first, Micro 
         else
             micro.classes = tensor_1d(there.classes, DT_I32, B);
         break;
+    case TASK_COUNT: break;
     }
     *ret_micro = micro;
     return OK;

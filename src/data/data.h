@@ -66,8 +66,6 @@ MUST_USE Status data_format_find(const char *path, const char *field, DataFormat
 typedef struct Signature Signature;
 MUST_USE Status data_signature(const char *path, const Signature **ret_found);
 
-typedef enum { TASK_LM, TASK_MLM, TASK_SPAN, TASK_CLASSIFY } Task;
-
 typedef struct DataSpec {
     const char *const *paths;
     int path_count;

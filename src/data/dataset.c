@@ -642,6 +642,7 @@ static void count_losses(const Dataset *data, HostBatch *batch) {
         }
         break;
     case TASK_CLASSIFY: count[LOSS_CLASSIFY] = batch->outputs ? B * batch->outputs : B; break;
+    case TASK_COUNT: break;
     }
 }
 

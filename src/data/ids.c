@@ -140,6 +140,7 @@ static Status read_targets(IdsSet *set, const Line *line, IdsExample *example) {
         TRY(read_number(line, "start", spec->seq, &example->start));
         return read_number(line, "end", spec->seq, &example->end);
     case TASK_CLASSIFY: return read_label(set, line, &example->label);
+    case TASK_COUNT: break;
     }
     return OK;
 }

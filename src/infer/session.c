@@ -121,7 +121,7 @@ static void measure(const Session *s, Shape shape, size_t *saved, size_t *scratc
 
 static Status allocate(Session *s) {
     const Model *model = s->engine->model;
-    size_t saved = 0, scratch = output_logits_scratch(&model->block[model->count - 1], OUTPUT_LM, s->B);
+    size_t saved = 0, scratch = output_logits_scratch(&model->block[model->count - 1], HEAD_LM, s->B);
     measure(s, shape_of(s, s->separate ? 1 : s->B, s->K), &saved, &scratch);
     measure(s, shape_of(s, s->B, 1), &saved, &scratch);
     Bump bump = {0};
@@ -330,7 +330,7 @@ static Status compute_logits(Session *s, int64_t first, Tensor x, Tensor *ret_lo
     Pass pass = pass_of(s, shape_of(s, count, 1));
     pass.param = s->engine->params->view[at];
     *ret_logits = tensor_slice(s->logits, first, count);
-    TRY(output_logits(&model->block[at], &pass, OUTPUT_LM, *ret_logits, x));
+    TRY(output_logits(&model->block[at], &pass, HEAD_LM, *ret_logits, x));
     if (s->best_only) return OK;
     return stream_copy(s->engine->stream, logits_of(s, first), ret_logits->data, tensor_bytes(*ret_logits),
                        COPY_TO_HOST);

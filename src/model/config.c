@@ -7,6 +7,7 @@
 
 #include "base/suggest.h"
 #include "model/family.h"
+#include "model/head.h"
 
 static void apply_preset(const Family *family, const Preset *preset, ModelConfig *config) {
     family->defaults(config);
@@ -170,23 +171,9 @@ Status config_check(const ModelConfig *config) {
         return USAGE("layer norm epsilon is %g; expected a value above 0", (double)config->norm_eps);
     if (config->outputs_mask & ~config->family->outputs)
         return USAGE("%s does not support this output head", config->family->title);
-    if ((config->outputs_mask & (OUTPUT_NSP | OUTPUT_CLASSIFY)) && !config->pooler)
-        return USAGE("the next-sentence and classification heads need the pooler");
+    if (heads_traits(config->outputs_mask).pooled && !config->pooler)
+        return USAGE("the output heads need the pooler");
     return OK;
-}
-
-const char *output_name(OutputHead head) {
-    switch (head) {
-    case OUTPUT_LM: return "lm";
-    case OUTPUT_MLM: return "mlm";
-    case OUTPUT_NSP: return "nsp";
-    case OUTPUT_SPAN: return "span";
-    default: return "classify";
-    }
-}
-
-bool config_has(const ModelConfig *config, OutputHead head) {
-    return (config->outputs_mask & head) != 0;
 }
 
 bool config_is_decoder(const ModelConfig *config) {
@@ -200,11 +187,6 @@ bool config_generates(const ModelConfig *config) {
 ProblemType config_problem(const ModelConfig *config) {
     if (config->problem != PROBLEM_AUTO) return config->problem;
     return config->labels == 1 ? PROBLEM_REGRESSION : PROBLEM_SINGLE_LABEL;
-}
-
-int64_t config_targets(const ModelConfig *config) {
-    if (!config_has(config, OUTPUT_CLASSIFY)) return 0;
-    return config_problem(config) == PROBLEM_SINGLE_LABEL ? 0 : config->labels;
 }
 
 const char *problem_name(ProblemType problem) {

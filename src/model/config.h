@@ -8,16 +8,32 @@
 
 typedef struct Family Family;
 
-/* Output heads, as bits. */
+/* The output heads and, in masks, the bit of each; the tasks that train them; their losses. */
 typedef enum {
-    OUTPUT_LM = 1,       /* next token */
-    OUTPUT_MLM = 2,      /* masked tokens */
-    OUTPUT_NSP = 4,      /* next sentence */
-    OUTPUT_SPAN = 8,     /* start and end of an answer */
-    OUTPUT_CLASSIFY = 16 /* sequence classification */
+#define HEAD(NAME, name, title, losses)        HEAD_##NAME,
+#define JOINT(NAME, name, TASK, title, losses) HEAD_##NAME,
+#include "model/heads.def"
+    HEAD_COUNT
+} HeadId;
+typedef enum {
+#define HEAD(NAME, name, title, losses)        OUTPUT_##NAME = 1 << HEAD_##NAME,
+#define JOINT(NAME, name, TASK, title, losses) OUTPUT_##NAME = 1 << HEAD_##NAME,
+#include "model/heads.def"
 } OutputHead;
+typedef enum {
+#define HEAD(NAME, name, title, losses) TASK_##NAME,
+#include "model/heads.def"
+    TASK_COUNT
+} Task;
+typedef enum {
+#define HEAD(NAME, name, title, losses)        losses
+#define JOINT(NAME, name, TASK, title, losses) losses
+#define LOSS(NAME, name, weight)               LOSS_##NAME,
+#include "model/heads.def"
+    LOSS_COUNT
+} LossId;
 
-/* What the classification head predicts; problem_type in config.json. */
+/* What a labeled head predicts; problem_type in config.json. */
 typedef enum {
     PROBLEM_AUTO,         /* not set, see config_problem */
     PROBLEM_SINGLE_LABEL, /* one of the labels: softmax and cross-entropy */
@@ -57,10 +73,10 @@ enum { MAX_LABELS = 1 << 20, MORE_EOS = 7 };
 typedef struct ModelConfig {
     const Family *family;
     unsigned outputs_mask; /* OutputHead bits; 0 for a bare encoder */
-    bool pooler;           /* dense + tanh on the first token; required by NSP and CLASSIFY */
+    bool pooler;           /* dense + tanh on the first token; required by some heads */
     int64_t layers, hidden, heads, inner, vocab, positions, labels;
     int64_t types;        /* token types with an embedding; 0: none */
-    ProblemType problem;  /* of the CLASSIFY head */
+    ProblemType problem;  /* with labels */
     int64_t kv_heads;     /* heads of k and v, each shared by heads / kv_heads heads of q; 0: heads */
     int64_t head_width;   /* 0: hidden / heads; otherwise heads were pruned from hidden / head_width, or: */
     bool free_head_width; /* head_width does not depend on hidden, and config.json has a field for it */
@@ -141,7 +157,6 @@ const char *config_near_presets(const char *name, char text[PRESETS_TEXT]);
 /* A usage error if the sizes are inconsistent. */
 MUST_USE Status config_check(const ModelConfig *config);
 
-const char *output_name(OutputHead head); /* "lm", "mlm", "nsp", "span", "classify" */
 bool config_has(const ModelConfig *config, OutputHead head);
 /* Whether the family's models predict the next token; they need not be causal. */
 bool config_is_decoder(const ModelConfig *config);
@@ -152,6 +167,8 @@ bool config_generates(const ModelConfig *config);
 ProblemType config_problem(const ModelConfig *config);
 /* Number of fp32 targets per sequence: the labels of a regression or multi-label head; 0 for other models. */
 int64_t config_targets(const ModelConfig *config);
+/* Whether an output head has labels. */
+bool config_labeled(const ModelConfig *config);
 /* The value of problem_type in config.json, such as "regression"; NULL: PROBLEM_AUTO. */
 const char *problem_name(ProblemType problem);
 

@@ -273,11 +273,11 @@ int64_t model_params(const Model *model) {
     return count;
 }
 
-Status output_logits(const Block *head, Pass *pass, OutputHead which, Tensor out, Tensor x) {
+Status output_logits(const Block *head, Pass *pass, HeadId which, Tensor out, Tensor x) {
     return head->ops->logits(head, pass, which, out, x);
 }
 
-size_t output_logits_scratch(const Block *head, OutputHead which, int64_t rows) {
+size_t output_logits_scratch(const Block *head, HeadId which, int64_t rows) {
     return head->ops->logits_scratch(head, which, rows);
 }
 

@@ -34,8 +34,6 @@
 #include "param/param.h"
 #include "tensor/values.h"
 
-typedef enum { LOSS_TOKEN, LOSS_NSP, LOSS_SPAN_START, LOSS_SPAN_END, LOSS_CLASSIFY, LOSS_COUNT } LossId;
-
 /* One micro-batch on the device. All tensors except targets and step are int32; those that the task does not
  * use are absent. */
 typedef struct Micro {
@@ -164,8 +162,8 @@ struct BlockOps {
     /* forward of new positions against the KV cache in pass->decode; NULL for output heads. */
     Status (*decode)(const Block *block, Pass *pass, Tensor y, Tensor x);
     /* Output heads only, see output_logits. */
-    Status (*logits)(const Block *block, Pass *pass, OutputHead which, Tensor out, Tensor x);
-    size_t (*logits_scratch)(const Block *block, OutputHead which, int64_t rows);
+    Status (*logits)(const Block *block, Pass *pass, HeadId which, Tensor out, Tensor x);
+    size_t (*logits_scratch)(const Block *block, HeadId which, int64_t rows);
     /* FLOPs per token at sequence length T, forward and backward. */
     double (*flops)(const Block *block, int64_t T);
     bool grads_in_forward; /* forward computes all gradients (output heads) */
@@ -177,7 +175,7 @@ typedef struct ParamRef {
     int unit, slot;
 } ParamRef;
 
-enum { BLOCK_SLOTS = 32 }; /* the most parameters that a block has */
+enum { BLOCK_SLOTS = 64 }; /* the most parameters that a block has */
 
 struct Block {
     const BlockOps *ops;
@@ -223,11 +221,11 @@ static inline bool block_is_layer(const Block *block) {
     return block->ops->kind == BLOCK_LAYER;
 }
 
-/* out (M,K): logits of an output head for rows x (M,C) of the last layer's output. LM and MLM: any rows, K =
- * V. SPAN: all rows, K = 2. NSP and CLASSIFY: the first row of each sequence, K = 2 and L. */
-MUST_USE Status output_logits(const Block *head, Pass *pass, OutputHead which, Tensor out, Tensor x);
+/* out (M,K): logits of an output head for rows x (M,C) of the last layer's output: K is the head's width
+ * (model/head.h), and the rows are any or, if it is pooled, the first of each sequence. */
+MUST_USE Status output_logits(const Block *head, Pass *pass, HeadId which, Tensor out, Tensor x);
 /* Bytes of scratch that output_logits needs for `rows` rows. */
-size_t output_logits_scratch(const Block *head, OutputHead which, int64_t rows);
+size_t output_logits_scratch(const Block *head, HeadId which, int64_t rows);
 
 /* Values of one kind (parameters, gradients or a moment) by unit: the full unit, a shard, or nothing if it
  * belongs to another pipeline stage. */

@@ -80,7 +80,7 @@ static Status count_rows(void *context, int64_t at, const HostBatch *batch, cons
 static Status run_model(const Job *job, const Dataset *data, int64_t limit, Tally *tally) {
     int64_t examples = dataset_count(data);
     Context c = {data, tally};
-    ScoreWork work = {.head = OUTPUT_CLASSIFY,
+    ScoreWork work = {.head = HEAD_CLASSIFY,
                       .seq = job->seq,
                       .width = tally->labels,
                       .context = &c,

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "data/released.h"
+#include "model/head.h"
 #include "train/classify.h"
 #include "train/job.h"
 #include "train/perplexity.h"
@@ -49,7 +50,7 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
     int64_t predicted = result.counts[LOSS_TOKEN];
     CLEANUP(json_decrefp)
     json_t *json = json_pack("{s:f, s:s, s:I, s:I, s:f, s:f}", "loss", result.loss, "task",
-                             task_name(job->task), "examples", (json_int_t)result.examples, "tokens",
+                             task_names[job->task], "examples", (json_int_t)result.examples, "tokens",
                              (json_int_t)(job->task == TASK_LM ? predicted : result.tokens), "runtime_s",
                              seconds, "samples_per_s", (double)result.examples / seconds);
     if (!json) return FAILED("out of memory");
@@ -61,7 +62,7 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
     json_t *parts = json_object();
     for (int k = 0; k < LOSS_COUNT; k++)
         if (result.counts[k])
-            json_object_set_new(parts, loss_name((LossId)k),
+            json_object_set_new(parts, loss_names[k],
                                 json_pack("{s:f, s:o*, s:I}", "loss", result.part[k], "accuracy",
                                           isnan(result.accuracy[k]) ? NULL : json_real(result.accuracy[k]),
                                           "count", (json_int_t)result.counts[k]));

@@ -11,24 +11,7 @@
 #include "checkpoint/checksums.h"
 #include "data/released.h"
 #include "data/squad_features.h"
-
-static const char *const loss_names[LOSS_COUNT] = {"token", "next_sentence", "span_start", "span_end",
-                                                   "classify"};
-static const char *const task_names[] = {"lm", "mlm", "span", "classify"};
-
-const char *loss_name(LossId loss) {
-    return loss_names[loss];
-}
-const char *task_name(Task task) {
-    return task_names[task];
-}
-
-/* Index of a name in a list; `count` if absent. */
-static int index_of(const char *name, const char *const *names, int count) {
-    int i = 0;
-    while (i < count && strcmp(name, names[i])) i++;
-    return i;
-}
+#include "model/head.h"
 
 static Status parse_format(const char *name, DataFormat *ret_format) {
     for (int i = 0; i < FORMAT_COUNT; i++) {
@@ -104,41 +87,47 @@ static Status refuse_changes(const ModelSettings *model, const char *dir, const 
     return OK;
 }
 
+/* The task of a model: the first of its family unless it has the head of another one, to which it was
+ * fine-tuned. */
+static Task task_of(const ModelConfig *config) {
+    Task first = 0;
+    while (!(task_heads(first) & config->family->outputs)) first++;
+    for (Task task = first + 1; task < TASK_COUNT; task++)
+        if (task_heads(task) & config->outputs_mask) return task;
+    return first;
+}
+
+static Status find_task(const char *name, const ModelConfig *config, Task *ret_task) {
+    unsigned supported = config->family->outputs;
+    Task task = 0;
+    if (!strcmp(name, "auto")) {
+        *ret_task = task_of(config);
+        return OK;
+    }
+    if (!strcmp(name, "squad")) name = task_names[TASK_SPAN];
+    while (task < TASK_COUNT && strcmp(name, task_names[task])) task++;
+    if (task == TASK_COUNT)
+        return USAGE("unknown task '%s'; expected lm, mlm, span, classify or squad", name);
+    if (!(task_heads(task) & supported))
+        return USAGE("task %s is not supported by %s; use %s", name, config->family->title,
+                     config_is_decoder(config) ? "lm" : "mlm, span, squad or classify");
+    *ret_task = task;
+    return OK;
+}
+
 /* Chooses the task from the configuration or the model's heads, then keeps only the heads that it needs. */
 static Status resolve_task(const ModelSettings *model, ModelConfig *config, Task *ret_task) {
-    bool decoder = config_is_decoder(config);
-    Task task;
-    if (strcmp(model->task, "auto") == 0) {
-        task = decoder                               ? TASK_LM
-               : config_has(config, OUTPUT_SPAN)     ? TASK_SPAN
-               : config_has(config, OUTPUT_CLASSIFY) ? TASK_CLASSIFY
-                                                     : TASK_MLM;
-    } else if (!strcmp(model->task, "squad")) {
-        task = TASK_SPAN;
-    } else {
-        int at = index_of(model->task, task_names, 4);
-        if (at == 4)
-            return USAGE("unknown task '%s'; expected lm, mlm, span, classify or squad", model->task);
-        task = (Task)at;
-    }
-    if (decoder != (task == TASK_LM))
-        return USAGE("task %s is not supported by %s; use %s", task_names[task], config->family->title,
-                     decoder ? "lm" : "mlm, span, squad or classify");
-    if (task == TASK_LM) config->outputs_mask = OUTPUT_LM;
-    if (task == TASK_SPAN) config->outputs_mask = OUTPUT_SPAN;
-    if (task == TASK_CLASSIFY) config->outputs_mask = OUTPUT_CLASSIFY;
-    if (task == TASK_MLM) {
-        config->outputs_mask &= OUTPUT_MLM | OUTPUT_NSP;
-        if (!config->outputs_mask) config->outputs_mask = OUTPUT_MLM | OUTPUT_NSP;
-        if (model->no_next_sentence && model->no_masks)
-            return USAGE("task mlm has no objective left; remove {no-masked-tokens} or {no-next-sentence}");
-        if (model->no_next_sentence) config->outputs_mask &= ~(unsigned)OUTPUT_NSP;
-        if (model->no_masks) config->outputs_mask &= ~(unsigned)OUTPUT_MLM;
-        if (!config->outputs_mask) config->outputs_mask = model->no_masks ? OUTPUT_NSP : OUTPUT_MLM;
-    }
-    config->pooler = (config->outputs_mask & (OUTPUT_NSP | OUTPUT_CLASSIFY)) != 0;
-    if (task == TASK_CLASSIFY && model->labels) config->labels = model->labels;
-    *ret_task = task;
+    unsigned without = (model->no_next_sentence ? OUTPUT_NSP : 0) | (model->no_masks ? OUTPUT_MLM : 0);
+    TRY(find_task(model->task, config, ret_task));
+    unsigned heads = task_heads(*ret_task) & config->family->outputs & ~without;
+    if (!heads)
+        return USAGE("task %s has no objective left; remove {no-masked-tokens} or {no-next-sentence}",
+                     task_names[*ret_task]);
+    config->outputs_mask &= heads;
+    if (!config->outputs_mask) config->outputs_mask = heads;
+    HeadTraits traits = heads_traits(config->outputs_mask);
+    config->pooler = traits.pooled;
+    if (traits.labeled && model->labels) config->labels = model->labels;
     return OK;
 }
 
@@ -242,7 +231,7 @@ static Status resolve_model(Job *job, ModelConfig *ret_config) {
         change_vocab(job, &config);
     }
     TRY(resolve_task(model, &config, &job->task));
-    if (job->task == TASK_CLASSIFY) TRY(job_find_labels(job, &config));
+    if (config_labeled(&config)) TRY(job_find_labels(job, &config));
     if (job->settings.run.train && model->dropout >= 0)
         config.dropout_embed = config.dropout_attn = config.dropout_hidden = config.dropout_classify =
             (float)model->dropout;
@@ -252,7 +241,7 @@ static Status resolve_model(Job *job, ModelConfig *ret_config) {
     TRY(special_tokens(job, &config, &job->special));
     TRY(find_end_token(job, &config));
     job->next_sentence = config_has(&config, OUTPUT_NSP);
-    job->no_masks = job->task == TASK_MLM && !config_has(&config, OUTPUT_MLM);
+    job->no_masks = job->next_sentence && !config_has(&config, OUTPUT_MLM);
     *ret_config = config;
     return OK;
 }

@@ -108,7 +108,7 @@ MUST_USE Status job_evaluate_windows(const Job *job, const Dataset *data, int64_
 
 /* Callbacks of job_scores, which computes a head's logits. */
 typedef struct ScoreWork {
-    OutputHead head;
+    HeadId head;
     int64_t seq;   /* sequence length of a batch */
     int64_t width; /* logits per example */
     void *context;
@@ -131,8 +131,6 @@ void job_report(const Job *job, const LoadReport *report, Progress *progress);
 
 /* The name of a label as JSON, or its number if it has none. */
 json_t *job_label_json(const Job *job, int64_t label);
-const char *loss_name(LossId loss); /* "token", "next_sentence" ... */
-const char *task_name(Task task);
 
 /* FLOPs of a training step per token, by the usual count: 6 per matmul parameter, plus attention. */
 double job_flops_per_token(const Job *job);

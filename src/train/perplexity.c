@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "data/word_count.h"
+#include "model/head.h"
 
 /* Adds the word- and byte-level figures. Token files do not contain words, so these figures are omitted for
  * them. */
@@ -42,7 +43,7 @@ Status perplexity_run(Job *job, const EvalConfig *config, const Dataset *data, j
     CLEANUP(json_decrefp)
     json_t *json =
         json_pack("{s:f, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:{s:{s:f, s:f, s:I}}}", "loss",
-                  found.loss, "task", task_name(job->task), "examples", (json_int_t)windows, "tokens",
+                  found.loss, "task", task_names[job->task], "examples", (json_int_t)windows, "tokens",
                   (json_int_t)tokens, "stride", (json_int_t)stride, "nll", nll, "perplexity", exp(found.loss),
                   "accuracy", accuracy, "runtime_s", seconds, "samples_per_s", (double)windows / seconds,
                   "parts", "token", "loss", found.loss, "accuracy", accuracy, "count", (json_int_t)tokens);

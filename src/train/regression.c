@@ -126,7 +126,7 @@ Status regression_add(const Job *job, const Dataset *data, int64_t limit, json_t
     size_t values = (size_t)(pairs.outputs * pairs.count);
     TRY(mem_new(values, sizeof *pairs.predicted, &pairs.predicted));
     TRY(mem_new(values, sizeof *pairs.given, &pairs.given));
-    ScoreWork work = {.head = OUTPUT_CLASSIFY,
+    ScoreWork work = {.head = HEAD_CLASSIFY,
                       .seq = job->seq,
                       .width = pairs.outputs,
                       .context = &pairs,

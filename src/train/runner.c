@@ -6,25 +6,14 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "model/head.h"
 #include "train/runner_internal.h"
-
-const double loss_weight[LOSS_COUNT] = {
-    [LOSS_TOKEN] = 1, [LOSS_NSP] = 1, [LOSS_SPAN_START] = 0.5, [LOSS_SPAN_END] = 0.5, [LOSS_CLASSIFY] = 1};
 
 double loss_objective(const double sums[LOSS_COUNT], const int64_t counts[LOSS_COUNT]) {
     double loss = 0;
     for (int i = 0; i < LOSS_COUNT; i++)
         if (counts[i]) loss += loss_weight[i] * sums[i] / (double)counts[i];
     return loss;
-}
-
-bool runner_has_loss(const ModelConfig *config, int loss) {
-    static const unsigned heads[LOSS_COUNT] = {[LOSS_TOKEN] = OUTPUT_LM | OUTPUT_MLM,
-                                               [LOSS_NSP] = OUTPUT_NSP,
-                                               [LOSS_SPAN_START] = OUTPUT_SPAN,
-                                               [LOSS_SPAN_END] = OUTPUT_SPAN,
-                                               [LOSS_CLASSIFY] = OUTPUT_CLASSIFY};
-    return (config->outputs_mask & heads[loss]) != 0;
 }
 
 Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train) {
@@ -113,9 +102,10 @@ Status runner_count_terms(Runner *runner, HostBatch *const *micros, int count, i
                           int64_t own[LOSS_COUNT], int64_t *ret_tokens) {
     int64_t all[LOSS_COUNT + 1] = {0};
     bool workers = runner_workers(runner) > 1;
+    unsigned losses = heads_traits(runner->model->config.outputs_mask).losses;
     for (int i = 0; i < count; i++) {
         for (int k = 0; k < LOSS_COUNT; k++)
-            if (runner_has_loss(&runner->model->config, k)) all[k] += micros[i]->loss_count[k];
+            if (losses & 1u << k) all[k] += micros[i]->loss_count[k];
         for (int64_t b = 0; b < micros[i]->B; b++) all[LOSS_COUNT] += micros[i]->lens[b];
     }
     TRY(host_reduce(workers ? runner->mesh->shard : runner->mesh->axis[AXIS_DP], all, LOSS_COUNT + 1, DT_I64,

@@ -260,7 +260,7 @@ MUST_USE Status runner_eval(Runner *runner, HostBatch *const *batches, int count
 MUST_USE Status runner_hidden(Runner *runner, const HostBatch *batch, Tensor *ret_hidden);
 /* A head's logits, in host memory `out` on all ranks of a replica: one row per position, or per sequence for
  * the next-sentence and classification heads. Heads over the vocabulary need tp = 1. Collective. */
-MUST_USE Status runner_logits(Runner *runner, const HostBatch *batch, OutputHead head, float *out);
+MUST_USE Status runner_logits(Runner *runner, const HostBatch *batch, HeadId head, float *out);
 
 /* Writes the state of delayed scaling to a checkpoint's progress, and restores it. */
 MUST_USE Status runner_fp8_save(const Runner *runner, json_t *progress);

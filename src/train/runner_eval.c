@@ -1,4 +1,5 @@
 /* Forward passes without training: losses, hidden states and logits. */
+#include "model/head.h"
 #include "parallel/tp.h"
 #include "train/runner_internal.h"
 
@@ -17,8 +18,9 @@ Status runner_eval(Runner *runner, HostBatch *const *batches, int count, double 
     int64_t terms[LOSS_COUNT], own[LOSS_COUNT], tokens;
     TRY(runner_read_losses(runner, 2 * LOSS_COUNT, added));
     TRY(runner_count_terms(runner, batches, count, terms, own, &tokens));
+    unsigned losses = heads_traits(runner->model->config.outputs_mask).losses;
     for (int k = 0; k < LOSS_COUNT; k++) {
-        if (!runner_has_loss(&runner->model->config, k)) continue;
+        if (!(losses & 1u << k)) continue;
         sums[k] += added[k];
         counts[k] += terms[k];
         if (hits) hits[k] += (int64_t)added[LOSS_COUNT + k];
@@ -45,11 +47,11 @@ Status runner_hidden(Runner *runner, const HostBatch *batch, Tensor *ret_hidden)
 }
 
 /* The rows that a head reads: all, or the first of each sequence (copied to *ret_buffer). */
-static Status output_rows(Runner *runner, Shape shape, Tensor rows, OutputHead head, Buffer *ret_buffer,
+static Status output_rows(Runner *runner, Shape shape, Tensor rows, HeadId head, Buffer *ret_buffer,
                           Tensor *ret_rows) {
     *ret_buffer = (Buffer){0};
     *ret_rows = rows;
-    if (head != OUTPUT_NSP && head != OUTPUT_CLASSIFY) return OK;
+    if (!head_at(head)->traits.pooled) return OK;
     size_t row = (size_t)rows.dim[1] * dtype_size(rows.dtype);
     TRY(dev_alloc(runner->device, MEM_SCRATCH, (size_t)shape.B * row, ret_buffer));
     for (int64_t b = 0; b < shape.B; b++)
@@ -72,11 +74,6 @@ static Status gather_hidden(Runner *runner, const Pass *pass, Tensor own, Buffer
     return OK;
 }
 
-static int64_t output_width(const ModelConfig *config, OutputHead head) {
-    if (head == OUTPUT_LM || head == OUTPUT_MLM) return config->vocab;
-    return head == OUTPUT_CLASSIFY ? config->labels : 2;
-}
-
 bool runner_has_output(const Runner *runner, const Chunk *chunk) {
     return chunk->first + chunk->count == runner->model->count;
 }
@@ -87,7 +84,7 @@ Status runner_score(Runner *runner, const Round *round, Chunk *chunk, MicroBuffe
     CLEANUP(dev_free) Buffer whole = {0};
     CLEANUP(dev_free) Buffer scratch = {0};
     CLEANUP(dev_free) Buffer scores = {0};
-    OutputHead head = round->scores->head;
+    HeadId head = round->scores->head;
     Pass pass = runner_pass(runner, round, buffer_set);
     Tensor rows;
     TRY(gather_hidden(runner, &pass, runner_output(runner, chunk, buffer_set, pass.shape, chunk->count - 2),
@@ -95,11 +92,11 @@ Status runner_score(Runner *runner, const Round *round, Chunk *chunk, MicroBuffe
     TRY(output_rows(runner, pass.shape, rows, head, &first, &rows));
     int at = runner->model->count - 1;
     const Block *block = &runner->model->block[at];
-    int64_t M = rows.dim[0], K = output_width(&runner->model->config, head);
+    int64_t M = rows.dim[0], K = head_at(head)->width(&runner->model->config);
     TRY(dev_alloc(runner->device, MEM_SCRATCH, output_logits_scratch(block, head, M), &scratch));
     TRY(dev_alloc(runner->device, MEM_SCRATCH, (size_t)(M * K) * sizeof(float), &scores));
     TRY(runner_enter(runner, &pass, at, true, false));
-    if (head == OUTPUT_LM || head == OUTPUT_MLM) TRY(runner_gather_pieces(runner, &pass, at, &whole));
+    if (head_at(head)->traits.vocab) TRY(runner_gather_pieces(runner, &pass, at, &whole));
     pass.scratch = scratch;
     TRY(output_logits(block, &pass, head, tensor_2d(scores.data, DT_F32, M, K), rows));
     runner_leave(runner, at);
@@ -107,11 +104,11 @@ Status runner_score(Runner *runner, const Round *round, Chunk *chunk, MicroBuffe
     return stream_sync(runner->stream);
 }
 
-Status runner_logits(Runner *runner, const HostBatch *batch, OutputHead head, float *out) {
+Status runner_logits(Runner *runner, const HostBatch *batch, HeadId head, float *out) {
     HostBatch *const batches[] = {(HostBatch *)batch};
     const ModelConfig *config = &runner->model->config;
     Group *stages = runner->mesh->axis[AXIS_PP];
-    if (runner->mesh->extent[AXIS_TP] > 1 && (head == OUTPUT_LM || head == OUTPUT_MLM))
+    if (runner->mesh->extent[AXIS_TP] > 1 && head_at(head)->traits.vocab)
         return FAILED("internal: vocabulary logits require a tensor-parallel size of 1");
     TRY(runner_check_sizes(runner, batches, 1));
     TRY(runner_set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, 1));
@@ -121,8 +118,8 @@ Status runner_logits(Runner *runner, const HostBatch *batch, OutputHead head, fl
     TRY(runner_run(runner, &runner->eval_schedule, &round));
     if (stages->size == 1) return OK;
     /* Broadcast from the stage that has the heads. */
-    bool first = head == OUTPUT_NSP || head == OUTPUT_CLASSIFY;
-    int64_t root = -1, count = batch->B * (first ? 1 : batch->T) * output_width(config, head);
+    int64_t rows = batch->B * (head_at(head)->traits.pooled ? 1 : batch->T);
+    int64_t root = -1, count = rows * head_at(head)->width(config);
     for (int i = 0; i < runner->chunks; i++)
         if (runner_has_output(runner, &runner->chunk[i])) root = stages->rank;
     TRY(host_reduce(stages, &root, 1, DT_I64, REDUCE_MAX));

@@ -15,9 +15,6 @@ MUST_USE Status runner_set_schedule(Runner *runner, Schedule *schedule, Schedule
 
 /* ---- batches and losses ---- */
 
-extern const double loss_weight[LOSS_COUNT]; /* in the objective */
-/* Whether the model has the head that produces a loss. */
-bool runner_has_loss(const ModelConfig *config, int loss);
 /* Fails if a batch is larger than the runner's memory allows. */
 MUST_USE Status runner_check_sizes(const Runner *runner, HostBatch *const *micros, int count);
 /* Counts loss terms and tokens over all replicas, and the loss terms of this worker. */
@@ -95,7 +92,7 @@ MUST_USE Status runner_fp8_next(Runner *runner);
 
 /* Requests a head's logits instead of losses; `out` is host memory for one micro-batch. */
 typedef struct Scores {
-    OutputHead head;
+    HeadId head;
     float *out;
 } Scores;
 

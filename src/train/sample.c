@@ -72,7 +72,7 @@ static Status next_token(const Job *job, const int32_t *ids, int64_t count, RngK
     batch->lens[0] = (int32_t)count;
     memcpy(batch->tokens, ids, (size_t)count * sizeof *ids);
     for (int64_t t = 0; t < count; t++) batch->labels[t] = LABEL_IGNORED;
-    TRY(runner_logits(runner, batch, OUTPUT_LM, logits));
+    TRY(runner_logits(runner, batch, HEAD_LM, logits));
     int32_t token = choose(logits + (count - 1) * vocab, vocab, rng_uniform(key, (uint64_t)count));
     if (runner->mesh->size > 1) TRY(host_broadcast(runner->mesh->world, &token, sizeof token, 0));
     *ret_token = token;

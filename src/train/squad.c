@@ -102,7 +102,7 @@ static Status consume_batch(void *context, int64_t first, const HostBatch *batch
 Status squad_run_model(const Job *job, const SquadFeatures *features, size_t count, int64_t T,
                        SquadScores *scores, SquadLoss *ret_loss) {
     ScoringContext scoring = {.job = job, .features = features, .scores = scores};
-    ScoreWork work = {.head = OUTPUT_SPAN,
+    ScoreWork work = {.head = HEAD_SPAN,
                       .seq = T,
                       .width = 2 * T,
                       .context = &scoring,

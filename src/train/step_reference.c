@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/memory.h"
+#include "model/head.h"
 #include "model/rope.h"
 #include "train/runner_internal.h"
 
@@ -62,10 +63,11 @@ static Status backward(const Reference *r, Pass *pass) {
 
 /* The terms of each loss in all micro-batches. */
 static void count_terms(const Reference *r, HostBatch *const *micros, int count, int64_t terms[LOSS_COUNT]) {
+    unsigned losses = heads_traits(r->model->config.outputs_mask).losses;
     for (int k = 0; k < LOSS_COUNT; k++) terms[k] = 0;
     for (int i = 0; i < count; i++)
         for (int k = 0; k < LOSS_COUNT; k++)
-            if (runner_has_loss(&r->model->config, k)) terms[k] += micros[i]->loss_count[k];
+            if (losses & 1u << k) terms[k] += micros[i]->loss_count[k];
 }
 
 static Status read_sums(const Reference *r, double sums[LOSS_COUNT]) {

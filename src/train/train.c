@@ -13,6 +13,7 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "data/released.h"
+#include "model/head.h"
 #include "train/announce.h"
 #include "train/history.h"
 #include "train/machine.h"
@@ -153,7 +154,7 @@ static Status plan_steps(Trainer *t) {
 static void add_parts(const EvalResult *result, json_t *line, char *note, size_t size) {
     for (int k = 0; k < LOSS_COUNT; k++) {
         char name[64];
-        const char *part = loss_name((LossId)k);
+        const char *part = loss_names[k];
         size_t used = strlen(note);
         if (!result->counts[k]) continue;
         snprintf(name, sizeof name, "val_%s", part);
@@ -414,7 +415,7 @@ static Status write_summary(Trainer *t, json_t **ret_summary) {
     char note[sizeof t->val_note] = "";
     summary.steps = (double)t->step;
     summary.epoch = (double)epochs_at(&t->epochs, t->step);
-    summary.task = t->job->squad ? "squad" : task_name(t->job->task);
+    summary.task = t->job->squad ? "squad" : task_names[t->job->task];
     summary.loss_first = t->loss_first;
     summary.loss_last = t->loss_last;
     summary.params_total = (double)model_params(t->job->model);
@@ -467,7 +468,7 @@ static void announce(Trainer *t, const LoadReport *report) {
         t->config->model.name, (long long)c->layers, PLURAL(c->layers), (long long)c->hidden,
         (long long)c->heads, PLURAL(c->heads), (long long)c->vocab,
         format_count(params, (double)model_params(t->job->model)), fresh ? ", initialized at random" : "",
-        task_name(t->job->task));
+        task_names[t->job->task]);
     if (set)
         progress_line(t->progress, "for the released weights of %s: weft fetch %s, then {model} @%s",
                       t->config->model.name, set->name, set->name);

@@ -13,6 +13,7 @@
 #include "comm/mpi.h"
 #include "comm/watchdog.h"
 #include "device/host_memory.h"
+#include "model/head.h"
 #include "train/lr_change.h"
 #include "train/resume_check.h"
 #include "train/run_summary.h"
@@ -43,7 +44,7 @@ double trainer_span(const Trainer *t, const TraceName *name, int64_t start_ns) {
 Status trainer_describe(Trainer *t) {
     const Settings *c = t->config;
     const ModelConfig *model = &t->job->model->config;
-    const char *task = config_targets(model) ? problem_name(model->problem) : task_name(t->job->task);
+    const char *task = config_targets(model) ? problem_name(model->problem) : task_names[t->job->task];
     uint64_t fingerprint;
     char data[24];
     TRY(job_fingerprint(t->job, t->data, &fingerprint));

@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "comm/watchdog.h"
+#include "model/head.h"
 #include "train/nonfinite.h"
 #include "train/trainer.h"
 
@@ -32,7 +33,7 @@ static Status log_step(Trainer *t, const StepResult *result, double lr) {
     if (result->skipped) json_object_set_new(line, "skipped", json_true());
     for (int k = 0; k < LOSS_COUNT; k++)
         if (result->part[k] > 0 && isfinite(result->part[k]) && t->job->task != TASK_LM)
-            json_object_set_new(line, loss_name((LossId)k), json_real(result->part[k]));
+            json_object_set_new(line, loss_names[k], json_real(result->part[k]));
     return rundir_metrics(t->dir, json_incref(line));
 }
 

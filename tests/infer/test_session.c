@@ -13,7 +13,7 @@ enum { TOKENS = 30, CONTEXT = 32 };
 static void forward(Engine *engine, int32_t *ids, int64_t T, float *logits) {
     const Model *model = engine->model;
     Shape shape = {.B = 1, .T = T, .tp = 1};
-    size_t saved = 0, scratch = output_logits_scratch(&model->block[model->count - 1], OUTPUT_LM, T);
+    size_t saved = 0, scratch = output_logits_scratch(&model->block[model->count - 1], HEAD_LM, T);
     for (int i = 0; i < model->count - 1; i++) {
         size_t s, w;
         model->block[i].ops->measure(&model->block[i], shape, &s, &w);
@@ -37,7 +37,7 @@ static void forward(Engine *engine, int32_t *ids, int64_t T, float *logits) {
         x = y, y = swap;
     }
     pass.param = engine->params->view[model->count - 1];
-    assert_ok(output_logits(&model->block[model->count - 1], &pass, OUTPUT_LM,
+    assert_ok(output_logits(&model->block[model->count - 1], &pass, HEAD_LM,
                             tensor_2d(logits, DT_F32, T, model->config.vocab),
                             tensor_2d(x.data, DT_F32, T, model->config.hidden)));
     dev_free(&pass.saved);

@@ -9,6 +9,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
+#include "model/head.h"
 #include "train/runner.h"
 
 enum { GOLDEN_PATH = 512 };

@@ -16,8 +16,9 @@ static void write_tree(const Shell *tree) {
         "/* The tensors are fp32. */\nKERNEL(SPARSE, sparse, OTHER, BYTES, 1, CPU, NONE, Tensor y)\n");
     write_file(tree, "src/kernels/registry.c",
                "{{\"fp32\", DT_F32, false, false},\n {\"fp8\", DT_BF16, false, true}};\n");
-    write_file(tree, "src/model/config.h",
-               "    OUTPUT_LM = 1,  /* next token */\n    OUTPUT_SPAN = 8 /* answer */\n");
+    write_file(
+        tree, "src/model/heads.def",
+        "HEAD(LM, lm, \"next token\", )\nJOINT(SPAN, span, LM, \"answer\",\n      LOSS(SPAN, span, 1))\n");
     write_file(tree, "src/model/families.def", "FAMILY(one)\n");
     write_file(tree, "src/model/one/one.c",
                "static const Architecture architectures[] = {{\"OneForCausalLM\", OUTPUT_LM, false}, {0}};\n"

@@ -404,7 +404,7 @@ static void check_memory(const Layout *layout, const Outcome *found) {
 static void check_logits(const Layout *layout, const Outcome *found, const Outcome *expected) {
     enum { COUNT = SEQ * LARGE_VOCAB };
     if (layout->mesh.tp > 1 || layout->job == JOB_SPAN || layout->job == JOB_CLASSIFY) return;
-    OutputHead head = is_lm(layout->job) ? OUTPUT_LM : OUTPUT_MLM;
+    HeadId head = is_lm(layout->job) ? HEAD_LM : HEAD_MLM;
     HostBatch *batch = batch_of_vocab(layout->job, LARGE_VOCAB, 0, 0, 1);
     float *logits[2] = {malloc(COUNT * sizeof(float)), malloc(COUNT * sizeof(float))};
     assert_ok(runner_logits(found->runner, batch, head, logits[0]));

@@ -7,6 +7,7 @@
  * The lookup may give the padding token no gradient (pad_fixed). This matters where padding takes part in a
  * loss: the span head scores padding positions, too.
  */
+#include "model/head.h"
 #include "model/parts/blocks.h"
 #include "model/parts/common.h"
 #include "model/parts/norm.h"
@@ -37,8 +38,9 @@ static Status describe_embed(const Block *block, ParamList *ret_params) {
     const ModelConfig *c = block->config;
     TRY(describe_matrix(ret_params, TOKEN, c->init, c->init_std, 0, c->vocab, c->hidden, 0, "embed.token"));
     describe_vocab(ret_params);
-    ret_params->desc[0].shared = c->tied && (c->outputs_mask & (OUTPUT_LM | OUTPUT_MLM)) != 0;
-    ret_params->desc[0].overwritten = c->tied && config_has(c, OUTPUT_LM); /* by the output head */
+    HeadTraits heads = heads_traits(c->outputs_mask);
+    ret_params->desc[0].shared = c->tied && heads.vocab;
+    ret_params->desc[0].overwritten = c->tied && heads.overwrites;
     if (c->position == POSITION_LEARNED)
         TRY(describe_matrix(ret_params, POSITION, c->init, c->init_std * c->init_position_scale, -1,
                             c->positions, c->hidden, 0, "embed.position"));

@@ -1,5 +1,5 @@
-/* The output head of causal models: final norm, matmul with the token embedding (or a separate output
- * matrix), next-token loss.
+/* Next token, the output head of causal models: final norm, matmul with the token embedding (or a separate
+ * output matrix), next-token loss.
  *
  * Processes rows in chunks of R, so that only (R,V) logits exist at a time, never (B*T,V). In training each
  * chunk's gradients are computed while its logits are available; dx (B,T,C) is saved for backward to pass on.
@@ -7,6 +7,7 @@
  * In fp8 (Shape.fp8_head) the gradient of the logits is stored beside them, quantized, and transposed. Its
  * magnitudes are at most the factor of the loss, from which its scale follows.
  */
+#include "model/head.h"
 #include "model/parts/blocks.h"
 #include "model/parts/common.h"
 #include "model/parts/linear.h"
@@ -196,9 +197,9 @@ static Status forward_output(const Block *block, Pass *pass, Tensor y, Tensor x)
     return OK;
 }
 
-static Status logits_output(const Block *block, Pass *pass, OutputHead which, Tensor out, Tensor x) {
-    if (which != OUTPUT_LM || !config_has(block->config, OUTPUT_LM))
-        return FAILED("the model has no %s head", output_name(which));
+static Status logits_output(const Block *block, Pass *pass, HeadId which, Tensor out, Tensor x) {
+    if (which != HEAD_LM || !config_has(block->config, OUTPUT_LM))
+        return FAILED("the model has no %s head", head_name(which));
     Bump bump = bump_over(pass->scratch);
     int64_t M = tensor_rows(x);
     NormStats stats = norm_stats(block->config, M, &bump);
@@ -210,7 +211,7 @@ static Status logits_output(const Block *block, Pass *pass, OutputHead which, Te
     return linear_forward(pass->exec, out, TENSOR_NONE, h, words, TENSOR_NONE, ACT_NONE);
 }
 
-static size_t logits_scratch_output(const Block *block, OutputHead which, int64_t rows) {
+static size_t logits_scratch_output(const Block *block, HeadId which, int64_t rows) {
     (void)which;
     return ((size_t)rows * ((size_t)block->config->hidden + 2)) * sizeof(float) + 3 * BUMP_ALIGN;
 }
@@ -233,4 +234,13 @@ const BlockOps block_ops_lm_output = {
     .logits_scratch = logits_scratch_output,
     .flops = flops_output,
     .grads_in_forward = true,
+};
+
+static int64_t width(const ModelConfig *config) {
+    return config->vocab;
+}
+
+const Head head_lm = {
+    .traits = {.losses = 1 << LOSS_TOKEN, .vocab = true, .overwrites = true},
+    .width = width,
 };
