@@ -21,30 +21,20 @@ typedef struct DryRunGroup {
     size_t count, capacity;
 } DryRunGroup;
 
-static Status start(Group *group, Stream *stream, CommKind kind, size_t bytes, Ticket *ret_ticket) {
-    DryRunGroup *dryrun = group->impl;
-    if (dryrun->staged && kind != COMM_SEND && (int64_t)bytes > group->small &&
-        dryrun->counted != stream->device) {
-        TRY(dev_adopt(stream->device, MEM_COMM, exchange_bytes(group->placement)));
-        dryrun->counted = stream->device;
-    }
-    *ret_ticket = (Ticket){.group = group, .number = ++dryrun->numbers};
+static Status log_start(Group *group, Stream *stream, const CommCall *call, uint64_t number) {
+    CommKind kind = call->kind == COMM_RECEIVE ? COMM_SEND : call->kind;
     return op_log_add(stream->device->op_log, (OpRecord){.kind = OP_START,
-                                                         .what = kind,
+                                                         .what = (int)kind,
                                                          .stream = stream,
                                                          .other = group,
-                                                         .number = dryrun->numbers,
-                                                         .bytes = (double)bytes,
-                                                         .size = {(double)group->label.number[2]}});
+                                                         .number = number,
+                                                         .bytes = (double)comm_call_bytes(call),
+                                                         .size = {(double)call->sent.between}});
 }
 
-/* A reduction of `bytes` in total. Each peer sends `part` bytes to this rank. */
-static Status reduce(Group *group, Stream *stream, CommKind kind, size_t bytes, size_t part,
-                     Ticket *ret_ticket) {
+/* A small reduction: each peer sends its part to this rank. */
+static Status hold(Group *group, const Stream *stream, size_t part) {
     DryRunGroup *dryrun = group->impl;
-    if (bytes == 0) return OK;
-    TRY(start(group, stream, kind, bytes, ret_ticket));
-    if (!dryrun->staged || (int64_t)bytes > group->small) return OK;
     TRY(mem_grow(&dryrun->held, &dryrun->capacity, dryrun->count + 1, sizeof *dryrun->held));
     Held *held = &dryrun->held[dryrun->count];
     *held = (Held){.number = dryrun->numbers};
@@ -53,32 +43,19 @@ static Status reduce(Group *group, Stream *stream, CommKind kind, size_t bytes, 
     return OK;
 }
 
-static Status all_reduce_dryrun(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket) {
-    (void)op;
-    return reduce(group, stream, COMM_ALL_REDUCE, tensor_bytes(data), tensor_bytes(data), ret_ticket);
-}
-
-static Status reduce_scatter_dryrun(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp op,
-                                    Ticket *ret_ticket) {
-    (void)op;
-    return reduce(group, stream, COMM_REDUCE_SCATTER, tensor_bytes(src), tensor_bytes(dst), ret_ticket);
-}
-
-static Status all_gather_dryrun(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *ret_ticket) {
-    (void)src;
-    if (!tensor_bytes(dst)) return OK;
-    return start(group, stream, COMM_ALL_GATHER, tensor_bytes(dst), ret_ticket);
-}
-
-static Status broadcast_dryrun(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket) {
-    (void)root;
-    if (!tensor_bytes(data)) return OK;
-    return start(group, stream, COMM_BROADCAST, tensor_bytes(data), ret_ticket);
-}
-
-static Status move_dryrun(Group *group, Stream *stream, Tensor data, int other, Ticket *ret_ticket) {
-    (void)other;
-    return tensor_bytes(data) ? start(group, stream, COMM_SEND, tensor_bytes(data), ret_ticket) : OK;
+static Status start_dryrun(Group *group, Stream *stream, const CommCall *call, Ticket *ret_ticket) {
+    DryRunGroup *dryrun = group->impl;
+    size_t bytes = comm_call_bytes(call);
+    bool small = (int64_t)bytes <= group->small;
+    bool reduces = call->kind == COMM_ALL_REDUCE || call->kind == COMM_REDUCE_SCATTER;
+    if (bytes == 0) return OK;
+    if (dryrun->staged && comm_info(call->kind)->exchange && !small && dryrun->counted != stream->device) {
+        TRY(dev_adopt(stream->device, MEM_COMM, exchange_bytes(group->placement)));
+        dryrun->counted = stream->device;
+    }
+    *ret_ticket = (Ticket){.group = group, .number = ++dryrun->numbers};
+    TRY(log_start(group, stream, call, dryrun->numbers));
+    return dryrun->staged && small && reduces ? hold(group, stream, tensor_bytes(call->dst)) : OK;
 }
 
 static Status wait_dryrun(Group *group, Stream *stream, Ticket ticket) {
@@ -91,16 +68,6 @@ static Status wait_dryrun(Group *group, Stream *stream, Ticket ticket) {
         dryrun->held[i] = dryrun->held[--dryrun->count];
         break;
     }
-    return OK;
-}
-
-static Status batch_dryrun(Group *group, bool begin) {
-    (void)group, (void)begin;
-    return OK;
-}
-
-static Status host_reduce_dryrun(Group *group, void *data, int64_t count, DType dtype, ReduceOp op) {
-    (void)group, (void)data, (void)count, (void)dtype, (void)op;
     return OK;
 }
 
@@ -117,27 +84,9 @@ static Status host_gather_dryrun(Group *group, void *dst, const void *src, size_
     return OK;
 }
 
-static Status host_broadcast_dryrun(Group *group, void *data, size_t bytes, int root) {
-    (void)group, (void)data, (void)bytes, (void)root;
-    return OK;
-}
-
 static Status split_dryrun(Group *group, int color, int key, GroupUse use, Group **ret_group) {
     (void)color, (void)key, (void)use, (void)ret_group;
     return FAILED("internal: cannot split a dry-run group of %d ranks", group->size);
-}
-
-static void drop_dryrun(Group *group) {
-    (void)group;
-}
-
-static bool claim_failure_dryrun(Group *group) {
-    (void)group;
-    return true;
-}
-
-static void end_all_dryrun(Group *group, int exit_code) {
-    (void)group, (void)exit_code;
 }
 
 static void free_dryrun(Group *group) {
@@ -151,22 +100,11 @@ static void free_dryrun(Group *group) {
 
 static const GroupOps group_ops_dryrun = {
     .name = "dry run",
-    .all_reduce = all_reduce_dryrun,
-    .reduce_scatter = reduce_scatter_dryrun,
-    .all_gather = all_gather_dryrun,
-    .broadcast = broadcast_dryrun,
-    .send = move_dryrun,
-    .receive = move_dryrun,
+    .start = start_dryrun,
     .wait = wait_dryrun,
-    .batch = batch_dryrun,
-    .host_reduce = host_reduce_dryrun,
     .host_reduce_scatter = host_reduce_scatter_dryrun,
     .host_gather = host_gather_dryrun,
-    .host_broadcast = host_broadcast_dryrun,
     .split = split_dryrun,
-    .drop = drop_dryrun,
-    .claim_failure = claim_failure_dryrun,
-    .end_all = end_all_dryrun,
     .free = free_dryrun,
 };
 

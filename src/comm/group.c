@@ -7,67 +7,16 @@
 
 #include "comm/watchdog.h"
 
-static const char *const kind_names[COMM_KINDS] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                                   "send"};
-
-const char *comm_kind_name(CommKind kind) {
-    return kind_names[kind];
-}
-
 void group_free(Group *group) {
     if (group) group->ops->free(group);
 }
 
-/* Counts a reduction of `whole`. If it is small, a rank sends `part` directly to every other rank. */
-static void count_reduce(Group *group, CommKind kind, Tensor whole, Tensor part) {
-    CommBytes *sent = &group->sent[kind];
-    if (group->size == 1) return;
-    if ((int64_t)tensor_bytes(whole) <= group->small) {
-        sent_to_all(group->placement, tensor_bytes(part), sent);
-        return;
-    }
-    sent_reduce(group->placement, tensor_count(whole), whole.dtype, sent);
-    if (kind == COMM_ALL_REDUCE)
-        sent_gather(group->placement, tensor_count(whole), dtype_size(whole.dtype), sent);
+Group *group_base(const Group *group) {
+    while (group->under) group = group->under;
+    return (Group *)(uintptr_t)group;
 }
 
-static void count_gather(Group *group, Tensor whole, Tensor part) {
-    CommBytes *sent = &group->sent[COMM_ALL_GATHER];
-    if (group->size == 1) return;
-    if ((int64_t)tensor_bytes(whole) <= group->small)
-        sent_to_all(group->placement, tensor_bytes(part), sent);
-    else
-        sent_gather(group->placement, (int64_t)tensor_bytes(whole), 1, sent);
-}
-
-static void count_broadcast(Group *group, Tensor data, int root) {
-    CommBytes *sent = &group->sent[COMM_BROADCAST];
-    if (group->size == 1) return;
-    if ((int64_t)tensor_bytes(data) > group->small)
-        sent_broadcast(group->placement, tensor_bytes(data), root, sent);
-    else if (group->rank == root)
-        sent_to_all(group->placement, tensor_bytes(data), sent);
-}
-
-/* Also the watchdog shows it. */
-void comm_label(Group *group, const TraceName *name, int64_t first, int64_t second) {
-    group->label = (CommLabel){name, {first, second}};
-}
-
-/* Default trace label, unless the caller has set one. `before`: bytes sent before this operation. */
-static void label_kind(Group *group, CommKind kind, Tensor data, CommBytes before) {
-    if (!group->label.name && group->names)
-        comm_label(group, &group->names->op[kind], (int64_t)tensor_bytes(data), group->size);
-    group->label.number[2] = (int64_t)(group->sent[kind].between - before.between);
-}
-
-static Status started(Status status, Group *group, Stream *stream, Ticket *ticket, Ticket *ret_ticket) {
-    group->label = (CommLabel){0};
-    TRY(status);
-    if (!ret_ticket) return ticket_wait(stream, ticket);
-    *ret_ticket = *ticket;
-    return OK;
-}
+/* ---- operations: validated and counted ---- */
 
 static Status check_reducible(const Group *group, DType dtype) {
     if (group->size == 1 || dtype < DT_U8) return OK;
@@ -79,14 +28,9 @@ static Status check_rank(const Group *group, const char *what, int rank) {
     return FAILED("internal: %s rank %d in a group of %d", what, rank, group->size);
 }
 
-Status all_reduce(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket) {
-    Ticket ticket = {0};
-    TRY(check_reducible(group, data.dtype));
-    CommBytes before = group->sent[COMM_ALL_REDUCE];
-    count_reduce(group, COMM_ALL_REDUCE, data, data);
-    label_kind(group, COMM_ALL_REDUCE, data, before);
-    return started(group->ops->all_reduce(group, stream, data, op, &ticket), group, stream, &ticket,
-                   ret_ticket);
+static Status check_other(const Group *group, const char *what, int rank) {
+    TRY(check_rank(group, what, rank));
+    return rank != group->rank ? OK : FAILED("internal: %s the rank itself", what);
 }
 
 static Status check_parts(const Group *group, const char *what, Tensor part, Tensor whole) {
@@ -96,56 +40,144 @@ static Status check_parts(const Group *group, const char *what, Tensor part, Ten
                   dtype_name(whole.dtype), group->size);
 }
 
-Status reduce_scatter(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp op, Ticket *ret_ticket) {
+/* A small operation sends directly to every rank that needs the data. */
+static bool is_small(const Group *group, const CommCall *call) {
+    return (int64_t)comm_call_bytes(call) <= group->small;
+}
+
+static Status check_all_reduce(const Group *group, const CommCall *call) {
+    return check_reducible(group, call->src.dtype);
+}
+
+static void count_all_reduce(const Group *group, const CommCall *call, CommBytes *sent) {
+    Tensor data = call->src;
+    if (is_small(group, call)) {
+        sent_to_all(group->placement, tensor_bytes(data), sent);
+        return;
+    }
+    sent_reduce(group->placement, tensor_count(data), data.dtype, sent);
+    sent_gather(group->placement, tensor_count(data), dtype_size(data.dtype), sent);
+}
+
+static Status check_reduce_scatter(const Group *group, const CommCall *call) {
+    TRY(check_parts(group, "reduce_scatter", call->dst, call->src));
+    return check_reducible(group, call->src.dtype);
+}
+
+static void count_reduce_scatter(const Group *group, const CommCall *call, CommBytes *sent) {
+    if (is_small(group, call))
+        sent_to_all(group->placement, tensor_bytes(call->dst), sent);
+    else
+        sent_reduce(group->placement, tensor_count(call->src), call->src.dtype, sent);
+}
+
+static Status check_all_gather(const Group *group, const CommCall *call) {
+    return check_parts(group, "all_gather", call->src, call->dst);
+}
+
+static void count_all_gather(const Group *group, const CommCall *call, CommBytes *sent) {
+    if (is_small(group, call))
+        sent_to_all(group->placement, tensor_bytes(call->src), sent);
+    else
+        sent_gather(group->placement, (int64_t)tensor_bytes(call->dst), 1, sent);
+}
+
+static Status check_broadcast(const Group *group, const CommCall *call) {
+    return check_rank(group, "a broadcast from", call->rank);
+}
+
+static void count_broadcast(const Group *group, const CommCall *call, CommBytes *sent) {
+    if (!is_small(group, call))
+        sent_broadcast(group->placement, tensor_bytes(call->src), call->rank, sent);
+    else if (group->rank == call->rank)
+        sent_to_all(group->placement, tensor_bytes(call->src), sent);
+}
+
+static Status check_send(const Group *group, const CommCall *call) {
+    return check_other(group, "a send to", call->rank);
+}
+
+static void count_send(const Group *group, const CommCall *call, CommBytes *sent) {
+    sent_to(group->placement, call->rank, tensor_bytes(call->src), sent);
+}
+
+static Status check_receive(const Group *group, const CommCall *call) {
+    return check_other(group, "a receive from", call->rank);
+}
+
+typedef struct CommRow {
+    CommInfo info;
+    Status (*check)(const Group *group, const CommCall *call);
+    void (*count)(const Group *group, const CommCall *call, CommBytes *sent); /* NULL: not counted */
+} CommRow;
+
+#define COMM_ROW(x, KIND, name, title, ...)                                                                  \
+    [COMM_##KIND] = {{#name, __VA_ARGS__}, check_##name, count_##name},
+static const CommRow rows[] = {COMM_ROWS(COMM_ROW, )[COMM_RECEIVE] = {.check = check_receive}};
+
+const CommInfo *comm_info(CommKind kind) {
+    return &rows[kind].info;
+}
+
+/* Also the watchdog shows it. */
+void comm_label(Group *group, const TraceName *name, int64_t first, int64_t second) {
+    group->label = (CommLabel){name, {first, second}};
+}
+
+/* Validates, counts and labels a call; the label is the kind, unless the caller has set one. */
+static Status prepare(Group *group, CommCall *call) {
+    const CommRow *row = &rows[call->kind];
+    TRY(row->check(group, call));
+    if (!row->count) return OK;
+    call->sent = (CommBytes){0};
+    if (group->size > 1) row->count(group, call, &call->sent);
+    comm_bytes_add(&group->sent[call->kind], call->sent, 1);
+    if (!group->label.name && group->names)
+        comm_label(group, &group->names->op[call->kind], (int64_t)comm_call_bytes(call), group->size);
+    group->label.number[2] = (int64_t)call->sent.between;
+    return OK;
+}
+
+static Status started(Status status, Group *group, Stream *stream, Ticket *ticket, Ticket *ret_ticket) {
+    group->label = (CommLabel){0};
+    TRY(status);
+    if (!ret_ticket) return ticket_wait(stream, ticket);
+    *ret_ticket = *ticket;
+    return OK;
+}
+
+Status comm_start(Group *group, Stream *stream, CommCall call, Ticket *ret_ticket) {
     Ticket ticket = {0};
-    TRY(check_parts(group, "reduce_scatter", dst, src));
-    TRY(check_reducible(group, src.dtype));
-    CommBytes before = group->sent[COMM_REDUCE_SCATTER];
-    count_reduce(group, COMM_REDUCE_SCATTER, src, dst);
-    label_kind(group, COMM_REDUCE_SCATTER, src, before);
-    return started(group->ops->reduce_scatter(group, stream, dst, src, op, &ticket), group, stream, &ticket,
-                   ret_ticket);
+    TRY(prepare(group, &call));
+    return started(group->ops->start(group, stream, &call, &ticket), group, stream, &ticket, ret_ticket);
+}
+
+Status all_reduce(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket) {
+    return comm_start(group, stream, (CommCall){COMM_ALL_REDUCE, .dst = data, .src = data, .reduce = op},
+                      ret_ticket);
+}
+
+Status reduce_scatter(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp op, Ticket *ret_ticket) {
+    return comm_start(group, stream, (CommCall){COMM_REDUCE_SCATTER, .dst = dst, .src = src, .reduce = op},
+                      ret_ticket);
 }
 
 Status all_gather(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *ret_ticket) {
-    Ticket ticket = {0};
-    TRY(check_parts(group, "all_gather", src, dst));
-    CommBytes before = group->sent[COMM_ALL_GATHER];
-    count_gather(group, dst, src);
-    label_kind(group, COMM_ALL_GATHER, dst, before);
-    return started(group->ops->all_gather(group, stream, dst, src, &ticket), group, stream, &ticket,
-                   ret_ticket);
+    return comm_start(group, stream, (CommCall){COMM_ALL_GATHER, .dst = dst, .src = src}, ret_ticket);
 }
 
 Status broadcast(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket) {
-    Ticket ticket = {0};
-    TRY(check_rank(group, "a broadcast from", root));
-    CommBytes before = group->sent[COMM_BROADCAST];
-    count_broadcast(group, data, root);
-    label_kind(group, COMM_BROADCAST, data, before);
-    return started(group->ops->broadcast(group, stream, data, root, &ticket), group, stream, &ticket,
-                   ret_ticket);
-}
-
-static Status check_other(const Group *group, const char *what, int rank) {
-    TRY(check_rank(group, what, rank));
-    return rank != group->rank ? OK : FAILED("internal: %s the rank itself", what);
+    return comm_start(group, stream, (CommCall){COMM_BROADCAST, .dst = data, .src = data, .rank = root},
+                      ret_ticket);
 }
 
 Status comm_send(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket) {
-    Ticket ticket = {0};
-    TRY(check_other(group, "a send to", to));
-    CommBytes before = group->sent[COMM_SEND];
-    sent_to(group->placement, to, tensor_bytes(data), &group->sent[COMM_SEND]);
-    label_kind(group, COMM_SEND, data, before);
-    return started(group->ops->send(group, stream, data, to, &ticket), group, stream, &ticket, ret_ticket);
+    return comm_start(group, stream, (CommCall){COMM_SEND, .dst = data, .src = data, .rank = to}, ret_ticket);
 }
 
 Status comm_receive(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket) {
-    Ticket ticket = {0};
-    TRY(check_other(group, "a receive from", from));
-    return started(group->ops->receive(group, stream, data, from, &ticket), group, stream, &ticket,
-                   ret_ticket);
+    return comm_start(group, stream, (CommCall){COMM_RECEIVE, .dst = data, .src = data, .rank = from},
+                      ret_ticket);
 }
 
 Status comm_swap(Group *group, Stream *stream, Tensor out, int to, Tensor in, int from,
@@ -155,14 +187,14 @@ Status comm_swap(Group *group, Stream *stream, Tensor out, int to, Tensor in, in
         TRY(comm_send(group, stream, out, to, &ret_ticket[0]));
         return comm_receive(group, stream, in, from, &ret_ticket[1]);
     }
-    TRY(check_other(group, "a send to", to));
+    CommCall sends = {COMM_SEND, .dst = out, .src = out, .rank = to};
     TRY(check_other(group, "a receive from", from));
-    CommBytes before = group->sent[COMM_SEND];
-    sent_to(group->placement, to, tensor_bytes(out), &group->sent[COMM_SEND]);
-    label_kind(group, COMM_SEND, out, before);
+    TRY(prepare(group, &sends));
     return started(group->ops->swap(group, stream, out, to, in, from, &ticket), group, stream, &ticket,
                    &ret_ticket[0]);
 }
+
+/* ---- waiting ---- */
 
 /* An interval in which the caller is blocked. */
 typedef struct Stay {
@@ -212,12 +244,14 @@ int64_t group_waited(Group *group) {
 }
 
 Status comm_batch_begin(Group *group) {
-    return group->ops->batch(group, true);
+    return group->ops->batch ? group->ops->batch(group, true) : OK;
 }
 
 Status comm_batch_end(Group *group) {
-    return group->ops->batch(group, false);
+    return group->ops->batch ? group->ops->batch(group, false) : OK;
 }
+
+/* ---- host data ---- */
 
 static Status check_host_type(DType dtype) {
     if (dtype == DT_F64 || dtype == DT_I64) return OK;
@@ -226,38 +260,45 @@ static Status check_host_type(DType dtype) {
 
 Status host_reduce(Group *group, void *data, int64_t count, DType dtype, ReduceOp op) {
     TRY(check_host_type(dtype));
+    Group *base = group_base(group);
     Stay stay = stay_begin(group);
-    return stay_end(group, stay, true, group->ops->host_reduce(group, data, count, dtype, op));
+    if (!base->ops->host_reduce) return OK;
+    return stay_end(group, stay, true, base->ops->host_reduce(base, data, count, dtype, op));
 }
 
 /* A small one is an all-gather of everything, as in host_reduce. */
 Status host_reduce_scatter(Group *group, void *dst, void *src, int64_t count, DType dtype, ReduceOp op) {
+    Group *base = group_base(group);
+    CommBytes *sent = &group->sent[COMM_REDUCE_SCATTER];
     size_t bytes = (size_t)count * dtype_size(dtype);
-    int64_t whole = count * group->size;
-    bool small = group->size == 1 || (int64_t)bytes * group->size <= group->small;
+    int64_t whole = count * group->size, all = (int64_t)bytes * group->size;
     TRY(check_host_type(dtype));
     if (count == 0) return OK;
-    if (group->size > 1 && small)
-        sent_to_all(group->placement, bytes * (size_t)group->size, &group->sent[COMM_REDUCE_SCATTER]);
-    if (!small) sent_reduce(group->placement, whole, dtype, &group->sent[COMM_REDUCE_SCATTER]);
-    Stay stay = stay_begin(group);
-    if (!small)
-        return stay_end(group, stay, true,
-                        group->ops->host_reduce_scatter(group, dst, src, count, dtype, op));
-    TRY(stay_end(group, stay, true, group->ops->host_reduce(group, src, whole, dtype, op)));
+    if (group->size > 1 && all <= group->small)
+        sent_to_all(group->placement, (size_t)all, sent);
+    else if (group->size > 1)
+        sent_reduce(group->placement, whole, dtype, sent);
+    if (group->size > 1 && all > base->small) {
+        Stay stay = stay_begin(group);
+        return stay_end(group, stay, true, base->ops->host_reduce_scatter(base, dst, src, count, dtype, op));
+    }
+    TRY(host_reduce(group, src, whole, dtype, op));
     memcpy(dst, (char *)src + (size_t)group->rank * bytes, bytes);
     return OK;
 }
 
 Status host_gather(Group *group, void *dst, const void *src, size_t bytes) {
+    Group *base = group_base(group);
     Stay stay = stay_begin(group);
-    return stay_end(group, stay, true, group->ops->host_gather(group, dst, src, bytes));
+    return stay_end(group, stay, true, base->ops->host_gather(base, dst, src, bytes));
 }
 
 Status host_broadcast(Group *group, void *data, size_t bytes, int root) {
     TRY(check_rank(group, "a broadcast from", root));
+    Group *base = group_base(group);
     Stay stay = stay_begin(group);
-    return stay_end(group, stay, true, group->ops->host_broadcast(group, data, bytes, root));
+    if (!base->ops->host_broadcast) return OK;
+    return stay_end(group, stay, true, base->ops->host_broadcast(base, data, bytes, root));
 }
 
 Status barrier(Group *group) {
@@ -265,16 +306,21 @@ Status barrier(Group *group) {
     return host_reduce(group, &nothing, 1, DT_I64, REDUCE_SUM);
 }
 
+/* ---- failures and the watchdog ---- */
+
 void group_drop(Group *group) {
-    group->ops->drop(group);
+    if (group->under) group_drop(group->under);
+    if (group->ops->drop) group->ops->drop(group);
 }
 
 bool group_claim_failure(Group *world) {
-    return world->ops->claim_failure(world);
+    Group *base = group_base(world);
+    return base->ops->claim_failure ? base->ops->claim_failure(base) : true;
 }
 
 void group_end_all(Group *world, int exit_code) {
-    world->ops->end_all(world, exit_code);
+    Group *base = group_base(world);
+    if (base->ops->end_all) base->ops->end_all(base, exit_code);
 }
 
 Status group_sync(Group *world, Stream *stream) {
@@ -282,7 +328,8 @@ Status group_sync(Group *world, Stream *stream) {
 }
 
 Watchdog *group_watchdog(const Group *world) {
-    return world->ops->watchdog ? world->ops->watchdog(world) : NULL;
+    const Group *base = group_base(world);
+    return base->ops->watchdog ? base->ops->watchdog(base) : NULL;
 }
 
 const char *group_host(const Group *world, int rank, char host[HOST_SIZE]) {
@@ -315,7 +362,8 @@ void group_doing(const Group *world, const char *doing, int64_t step) {
 }
 
 void group_watch_device(Group *world, DeviceWatch watch) {
-    if (world->ops->watch_device) world->ops->watch_device(world, &watch);
+    Group *base = group_base(world);
+    if (base->ops->watch_device) base->ops->watch_device(base, &watch);
 }
 
 Status group_connect(Group *group, int peer) {

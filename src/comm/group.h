@@ -29,15 +29,28 @@ typedef enum { REDUCE_SUM, REDUCE_MAX } ReduceOp;
 /* Operations whose bytes are counted: those that other ranks receive from this one, in messages or through
  * shared memory, on its node and on other nodes (comm/placement.h). On one node, with N ranks and n bytes in
  * total, an all-reduce counts 2n(N-1)/N, a reduce-scatter or all-gather n(N-1)/N. Over NCCL, the same as over
- * MPI. Host data is not counted. */
-typedef enum {
-    COMM_ALL_REDUCE,
-    COMM_REDUCE_SCATTER,
-    COMM_ALL_GATHER,
-    COMM_BROADCAST,
-    COMM_SEND,
-    COMM_KINDS
-} CommKind;
+ * MPI. Host data is not counted.
+ *
+ * A row: name, title in traces, how often the data crosses the group, and whether large operations over MPI
+ * are exchanges (comm/mpi/exchange.c), which need memory. group.c has a function for each that validates the
+ * call, and one that counts its bytes. `x` is passed on to ROW. */
+#define COMM_ROWS(ROW, x)                                                                                    \
+    ROW(x, ALL_REDUCE, all_reduce, "all-reduce", 2, true)                                                    \
+    ROW(x, REDUCE_SCATTER, reduce_scatter, "reduce-scatter", 1, true)                                        \
+    ROW(x, ALL_GATHER, all_gather, "all-gather", 1, true)                                                    \
+    ROW(x, BROADCAST, broadcast, "broadcast", 1, true)                                                       \
+    ROW(x, SEND, send, "send", 1, false)
+
+#define COMM_ID(x, KIND, ...) COMM_##KIND,
+typedef enum { COMM_ROWS(COMM_ID, ) COMM_KINDS, COMM_RECEIVE = COMM_KINDS /* not counted */ } CommKind;
+#undef COMM_ID
+
+typedef struct CommInfo {
+    const char *name; /* "all_reduce" ... */
+    double passes;
+    bool exchange;
+} CommInfo;
+const CommInfo *comm_info(CommKind kind);
 
 typedef struct Group Group;
 
@@ -60,17 +73,26 @@ typedef enum { SECTION_BEGIN, SECTION_VOTE, SECTION_END } SectionStage;
 
 struct DeviceWatch; /* comm/watchdog.h */
 
-/* Callers have validated shapes and counted bytes. Slots that start an operation receive a zero ticket and
- * leave it zero if the operation is already complete. */
+/* An operation to start, validated and counted. In place, and for messages, dst and src are the same. */
+typedef struct CommCall {
+    CommKind kind;
+    Tensor dst, src;
+    ReduceOp reduce;
+    int rank;       /* the root, or the other rank of a message */
+    CommBytes sent; /* what it counts */
+} CommCall;
+
+/* Bytes of the larger tensor, which has all ranks' parts. */
+static inline size_t comm_call_bytes(const CommCall *call) {
+    size_t dst = tensor_bytes(call->dst), src = tensor_bytes(call->src);
+    return dst > src ? dst : src;
+}
+
+/* Slots that start an operation receive a zero ticket and leave it zero if the operation is already
+ * complete. */
 typedef struct GroupOps {
     const char *name;
-    Status (*all_reduce)(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket);
-    Status (*reduce_scatter)(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp op,
-                             Ticket *ret_ticket);
-    Status (*all_gather)(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *ret_ticket);
-    Status (*broadcast)(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket);
-    Status (*send)(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket);
-    Status (*receive)(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket);
+    Status (*start)(Group *group, Stream *stream, const CommCall *call, Ticket *ret_ticket);
     /* NULL: a send and a receive. */
     Status (*swap)(Group *group, Stream *stream, Tensor out, int to, Tensor in, int from, Ticket *ret_ticket);
     Status (*connect)(Group *group, int peer); /* NULL: nothing to do */
@@ -78,27 +100,27 @@ typedef struct GroupOps {
     /* Nanoseconds that completed waits have stalled streams since the last call. NULL: waits block the caller
      * instead. */
     int64_t (*held_up)(Group *group);
-    Status (*batch)(Group *group, bool begin);
+    Status (*batch)(Group *group, bool begin); /* NULL: nothing to do */
+    Status (*split)(Group *group, int color, int key, GroupUse use, Group **ret_group);
+    Status (*sync)(Group *world, Stream *stream); /* NULL: stream_sync */
+    /* Sections; NULL: this kind of group cannot abandon operations. */
+    void (*section)(Group *world, SectionStage stage, const volatile sig_atomic_t *stop);
+    bool (*abandons)(Group *world);
+    Status (*recover)(Group *group);
+    void (*drop)(Group *group); /* NULL: nothing to do */
+    void (*free)(Group *group);
+    /* The rest only in groups that lie over no other. NULL: nothing to do. */
     Status (*host_reduce)(Group *group, void *data, int64_t count, DType dtype, ReduceOp op);
     Status (*host_reduce_scatter)(Group *group, void *dst, void *src, int64_t count, DType dtype,
                                   ReduceOp op); /* not small, on several ranks */
     Status (*host_gather)(Group *group, void *dst, const void *src, size_t bytes);
     Status (*host_broadcast)(Group *group, void *data, size_t bytes, int root);
-    Status (*split)(Group *group, int color, int key, GroupUse use, Group **ret_group);
-    Group *(*under)(const Group *group);              /* that of the same ranks below it. NULL: none */
-    struct Watchdog *(*watchdog)(const Group *world); /* NULL: no other ranks */
-    Status (*sync)(Group *world, Stream *stream);     /* NULL: stream_sync */
+    struct Watchdog *(*watchdog)(const Group *world);
     /* For waits on a device, between polls of it: reads notes and looks at the watchdog. */
     Status (*wait_more)(Group *world);
-    void (*watch_device)(Group *world, const struct DeviceWatch *watch); /* NULL: no other ranks */
-    /* Sections; NULL: this kind of group cannot abandon operations. */
-    void (*section)(Group *world, SectionStage stage, const volatile sig_atomic_t *stop);
-    bool (*abandons)(Group *world);
-    Status (*recover)(Group *group);
-    void (*drop)(Group *group);
+    void (*watch_device)(Group *world, const struct DeviceWatch *watch);
     bool (*claim_failure)(Group *group);
     void (*end_all)(Group *group, int exit_code);
-    void (*free)(Group *group);
 } GroupOps;
 
 /* Trace labels of a group's operations and of the time its callers are blocked. */
@@ -106,6 +128,18 @@ typedef struct CommNames {
     TraceName op[COMM_KINDS];
     TraceName wait;
 } CommNames;
+
+#define COMM_NAME(axis, KIND, key, title, ...)                                                               \
+    [COMM_##KIND] = {.name = (title), .category = (axis), .number = {"bytes", "ranks", "between nodes"}},
+/* An initializer. */
+#define COMM_NAMES(axis)                                                                                     \
+    {                                                                                                        \
+        .op = {COMM_ROWS(COMM_NAME, axis)}, .wait = {                                                        \
+            .name = "wait: " axis,                                                                           \
+            .category = "wait",                                                                              \
+            .color = TRACE_GRAY                                                                              \
+        }                                                                                                    \
+    }
 
 typedef struct CommLabel {
     const TraceName *name;         /* NULL: not shown */
@@ -124,6 +158,7 @@ struct Group {
     Trace *trace;          /* may be NULL */
     const CommNames *names;
     CommLabel label; /* label of the next operation */
+    Group *under;    /* that of the same ranks which this one lies over, and owns; may be NULL */
     void *impl;
 };
 
@@ -134,10 +169,11 @@ MUST_USE Status group_new_self(Group **ret_group);
 MUST_USE Status group_new_dryrun(Group **ret_group, int rank, int size, const int *node, bool staged);
 void group_free(Group *group);
 DEFINE_FREEP(Group, group)
-const char *comm_kind_name(CommKind kind); /* "all_reduce" ... */
+Group *group_base(const Group *group); /* the lowest that it lies over, or itself */
 
 /* If ret_ticket is NULL, the call blocks until the operation is complete. Reductions support fp32, bf16,
  * fp16, fp64, int32 and int64; other operations any type. */
+MUST_USE Status comm_start(Group *group, Stream *stream, CommCall call, Ticket *ret_ticket); /* any */
 MUST_USE Status all_reduce(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket);
 /* dst = this rank's part of the reduced src, which has group->size times as many elements. dst may alias that
  * part of src. */

@@ -280,23 +280,8 @@ void mesh_waited(const Mesh *mesh, double waited[AXIS_COUNT]) {
 
 /* ---- tracing ---- */
 
-#define OPERATION(kind, title, axis)                                                                         \
-    [kind] = {.name = (title), .category = (axis), .number = {"bytes", "ranks", "between nodes"}}
-#define NAMES(axis)                                                                                          \
-    {                                                                                                        \
-        .op = {OPERATION(COMM_ALL_REDUCE, "all-reduce", axis),                                               \
-               OPERATION(COMM_REDUCE_SCATTER, "reduce-scatter", axis),                                       \
-               OPERATION(COMM_ALL_GATHER, "all-gather", axis), OPERATION(COMM_BROADCAST, "broadcast", axis), \
-               OPERATION(COMM_SEND, "send", axis)},                                                          \
-        .wait = {                                                                                            \
-            .name = "wait: " axis,                                                                           \
-            .category = "wait",                                                                              \
-            .color = TRACE_GRAY                                                                              \
-        }                                                                                                    \
-    }
-
-#define AXIS_NAMES(id, name, title, ...) [AXIS_##id] = NAMES(title),
-static const CommNames names[AXIS_COUNT + 1] = {MESH_AXES(AXIS_NAMES)[AXIS_COUNT] = NAMES("all")};
+#define AXIS_NAMES(id, name, title, ...) [AXIS_##id] = COMM_NAMES(title),
+static const CommNames names[AXIS_COUNT + 1] = {MESH_AXES(AXIS_NAMES)[AXIS_COUNT] = COMM_NAMES("all")};
 
 /* Groups can be shared: the name of the world is set first. */
 static void set_names(Mesh *mesh) {

@@ -277,7 +277,8 @@ static json_t *sent_json(const CommBytes sent[COMM_KINDS]) {
     CommBytes total = {0};
     for (CommKind kind = 0; kind < COMM_KINDS; kind++) {
         comm_bytes_add(&total, sent[kind], 1);
-        json_object_set_new(json, comm_kind_name(kind), json_integer((json_int_t)comm_bytes_sum(sent[kind])));
+        json_object_set_new(json, comm_info(kind)->name,
+                            json_integer((json_int_t)comm_bytes_sum(sent[kind])));
     }
     json_object_set_new(json, "total", json_integer((json_int_t)comm_bytes_sum(total)));
     json_object_set_new(json, "between_nodes", json_integer((json_int_t)total.between));

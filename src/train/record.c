@@ -320,7 +320,7 @@ static json_t *sent_json(const Record *record, int from, int ranks) {
             CommBytes sum = {0};
             for (int r = from; r < from + ranks; r++)
                 comm_bytes_add(&sum, record->ranks[r].sent[axis][kind], 1);
-            put_bytes(kinds, comm_kind_name(kind), comm_bytes_sum(sum));
+            put_bytes(kinds, comm_info(kind)->name, comm_bytes_sum(sum));
             between += sum.between;
         }
         put_bytes(kinds, "between_nodes", between);
@@ -436,7 +436,7 @@ static json_t *rank_json(const Record *record, int rank) {
         CommBytes sum = {0};
         for (int axis = 0; axis <= AXIS_COUNT; axis++) comm_bytes_add(&sum, own->sent[axis][kind], 1);
         comm_bytes_add(&total, sum, 1);
-        json_object_set_new(sent, comm_kind_name(kind), json_integer((json_int_t)comm_bytes_sum(sum)));
+        json_object_set_new(sent, comm_info(kind)->name, json_integer((json_int_t)comm_bytes_sum(sum)));
     }
     json_object_set_new(sent, "total", json_integer((json_int_t)comm_bytes_sum(total)));
     json_object_set_new(sent, "between_nodes", json_integer((json_int_t)total.between));

@@ -52,7 +52,7 @@ static void check_plan(Group *world, const Layout *layout) {
     for (CommKind kind = 0; layout->job != JOB_BERT && kind < COMM_KINDS; kind++)
         if (comm_bytes_sum(planned.sent[kind]) * STEPS > comm_bytes_sum(sent[kind]))
             fail_msg("%s: %s: planned %llu bytes per step, sent %llu in %d steps", layout_text(layout),
-                     comm_kind_name(kind), (unsigned long long)comm_bytes_sum(planned.sent[kind]),
+                     comm_info(kind)->name, (unsigned long long)comm_bytes_sum(planned.sent[kind]),
                      (unsigned long long)comm_bytes_sum(sent[kind]), STEPS);
     host_batch_free(batch);
     outcome_done(&outcome);

@@ -30,7 +30,6 @@ typedef struct Stop {
 enum { STOPS_LIMIT = 8192 }; /* unfinished waits; further ones are not timed */
 
 typedef struct NcclGroup {
-    Group *under;
     Net *net;
     Link *link[LINKS]; /* NULL: absent */
     bool *connected;   /* with each rank, on the first link */
@@ -52,72 +51,7 @@ static ncclDataType_t type_of(DType dtype) {
     return types[dtype];
 }
 
-/* An operation that is being started. */
-typedef struct Start {
-    const Nccl *nccl;
-    Link *link;
-    cudaStream_t stream;
-    ncclDataType_t type;
-    uint64_t number;
-} Start;
-
-static Status begin(Group *group, int at, const Stream *stream, DType dtype, Start *ret_start) {
-    NcclGroup *own = impl(group);
-    Link *link = own->link[at];
-    if (!link) return FAILED("internal: this group has no tensors");
-    *ret_start = (Start){
-        .nccl = &own->net->nccl, .link = link, .stream = cuda_stream(link->stream), .type = type_of(dtype)};
-    return link_begin(own->net, link, group, stream, &ret_start->number);
-}
-
-static Status end(Group *group, int at, const Start *start, ncclResult_t result, Ticket *ret_ticket) {
-    TRY(link_end(impl(group)->net, start->link, start->number, result));
-    *ret_ticket = (Ticket){.group = group, .number = start->number << LINK_BITS | (uint64_t)at};
-    return OK;
-}
-
-static ncclRedOp_t reduction(ReduceOp op) {
-    return op == REDUCE_MAX ? ncclMax : ncclSum;
-}
-
-static Status all_reduce_nccl(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket) {
-    Start s;
-    TRY(begin(group, LINK_ALL, stream, data.dtype, &s));
-    return end(group, LINK_ALL, &s,
-               s.nccl->all_reduce(data.data, data.data, (size_t)tensor_count(data), s.type, reduction(op),
-                                  s.link->comm, s.stream),
-               ret_ticket);
-}
-
-static Status reduce_scatter_nccl(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp op,
-                                  Ticket *ret_ticket) {
-    Start s;
-    TRY(begin(group, LINK_ALL, stream, src.dtype, &s));
-    return end(group, LINK_ALL, &s,
-               s.nccl->reduce_scatter(src.data, dst.data, (size_t)tensor_count(dst), s.type, reduction(op),
-                                      s.link->comm, s.stream),
-               ret_ticket);
-}
-
-static Status all_gather_nccl(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *ret_ticket) {
-    Start s;
-    TRY(begin(group, LINK_ALL, stream, src.dtype, &s));
-    return end(
-        group, LINK_ALL, &s,
-        s.nccl->all_gather(src.data, dst.data, (size_t)tensor_count(src), s.type, s.link->comm, s.stream),
-        ret_ticket);
-}
-
-static Status broadcast_nccl(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket) {
-    Start s;
-    TRY(begin(group, LINK_ALL, stream, data.dtype, &s));
-    return end(group, LINK_ALL, &s,
-               s.nccl->broadcast(data.data, data.data, (size_t)tensor_count(data), s.type, root, s.link->comm,
-                                 s.stream),
-               ret_ticket);
-}
-
-/* ---- messages ---- */
+/* ---- operations ---- */
 
 /* The link to or from a rank and the rank's number on it; -1: they are not connected. A ring of two has one
  * neighbor. */
@@ -135,26 +69,38 @@ static int link_with(const Group *group, int peer, bool sends, int *ret_peer) {
     return own->connected[peer] ? LINK_ALL : -1;
 }
 
-static Status send_nccl(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket) {
-    Start s;
-    int peer, at = link_with(group, to, true, &peer);
-    Group *under = impl(group)->under;
-    if (at < 0) return under->ops->send(under, stream, data, to, ret_ticket);
-    TRY(begin(group, at, stream, data.dtype, &s));
-    return end(group, at, &s,
-               s.nccl->send(data.data, (size_t)tensor_count(data), s.type, peer, s.link->comm, s.stream),
-               ret_ticket);
+/* `peer`: the other rank's number on the link. */
+static ncclResult_t call_nccl(const Nccl *nccl, const Link *link, const CommCall *call, int peer) {
+    const void *src = call->src.data;
+    void *dst = call->dst.data;
+    size_t from = (size_t)tensor_count(call->src), to = (size_t)tensor_count(call->dst);
+    ncclDataType_t type = type_of(call->src.dtype);
+    ncclRedOp_t op = call->reduce == REDUCE_MAX ? ncclMax : ncclSum;
+    ncclComm_t comm = link->comm;
+    cudaStream_t stream = cuda_stream(link->stream);
+    switch (call->kind) {
+    case COMM_ALL_REDUCE: return nccl->all_reduce(src, dst, from, type, op, comm, stream);
+    case COMM_REDUCE_SCATTER: return nccl->reduce_scatter(src, dst, to, type, op, comm, stream);
+    case COMM_ALL_GATHER: return nccl->all_gather(src, dst, from, type, comm, stream);
+    case COMM_BROADCAST: return nccl->broadcast(src, dst, from, type, call->rank, comm, stream);
+    case COMM_SEND: return nccl->send(src, from, type, peer, comm, stream);
+    case COMM_RECEIVE: return nccl->receive(dst, to, type, peer, comm, stream);
+    default: return ncclInvalidArgument;
+    }
 }
 
-static Status receive_nccl(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket) {
-    Start s;
-    int peer, at = link_with(group, from, false, &peer);
-    Group *under = impl(group)->under;
-    if (at < 0) return under->ops->receive(under, stream, data, from, ret_ticket);
-    TRY(begin(group, at, stream, data.dtype, &s));
-    return end(group, at, &s,
-               s.nccl->receive(data.data, (size_t)tensor_count(data), s.type, peer, s.link->comm, s.stream),
-               ret_ticket);
+static Status start_nccl(Group *group, Stream *stream, const CommCall *call, Ticket *ret_ticket) {
+    NcclGroup *own = impl(group);
+    bool message = call->kind == COMM_SEND || call->kind == COMM_RECEIVE;
+    int peer = 0, at = message ? link_with(group, call->rank, call->kind == COMM_SEND, &peer) : LINK_ALL;
+    uint64_t number;
+    if (at < 0) return group->under->ops->start(group->under, stream, call, ret_ticket);
+    Link *link = own->link[at];
+    if (!link) return FAILED("internal: this group has no tensors");
+    TRY(link_begin(own->net, link, group, stream, &number));
+    TRY(link_end(own->net, link, number, call_nccl(&own->net->nccl, link, call, peer)));
+    *ret_ticket = (Ticket){.group = group, .number = number << LINK_BITS | (uint64_t)at};
+    return OK;
 }
 
 /* Messages of no bytes do not connect, so each has one. */
@@ -245,28 +191,11 @@ static Status batch_nccl(Group *group, bool begins) {
     return net_batch(impl(group)->net, begins);
 }
 
-static Status host_reduce_nccl(Group *group, void *data, int64_t count, DType dtype, ReduceOp op) {
-    return host_reduce(impl(group)->under, data, count, dtype, op);
-}
-
-static Status host_reduce_scatter_nccl(Group *group, void *dst, void *src, int64_t count, DType dtype,
-                                       ReduceOp op) {
-    return host_reduce_scatter(impl(group)->under, dst, src, count, dtype, op);
-}
-
-static Status host_gather_nccl(Group *group, void *dst, const void *src, size_t bytes) {
-    return host_gather(impl(group)->under, dst, src, bytes);
-}
-
-static Status host_broadcast_nccl(Group *group, void *data, size_t bytes, int root) {
-    return host_broadcast(impl(group)->under, data, bytes, root);
-}
-
 /* cudaStreamSynchronize would wait forever for a rank that does not take part. Polls the stream, at first
  * without pause, since steps are short. */
 static Status sync_nccl(Group *group, Stream *stream) {
     enum { SPIN_US = 500, SLEEP_US = 50, LOOK_US = 20000 };
-    Group *under = impl(group)->under;
+    Group *base = group_base(group);
     int64_t start = trace_now(), looked = start;
     while (cudaStreamQuery(cuda_stream(stream)) == cudaErrorNotReady) {
         int64_t now = trace_now();
@@ -274,31 +203,14 @@ static Status sync_nccl(Group *group, Stream *stream) {
         nanosleep(&(struct timespec){.tv_nsec = SLEEP_US * 1000}, NULL);
         if (now - looked < LOOK_US * 1000) continue;
         looked = now;
-        if (under->ops->wait_more) TRY(under->ops->wait_more(under));
+        if (base->ops->wait_more) TRY(base->ops->wait_more(base));
     }
     cudaGetLastError(); /* cudaErrorNotReady is not an error */
     return stream_sync(stream);
 }
 
-static Group *under_nccl(const Group *group) {
-    return impl(group)->under;
-}
-
-static Watchdog *watchdog_nccl(const Group *group) {
-    return group_watchdog(impl(group)->under);
-}
-
 static void drop_nccl(Group *group) {
-    group_drop(impl(group)->under);
     net_drop(impl(group)->net);
-}
-
-static bool claim_failure_nccl(Group *group) {
-    return group_claim_failure(impl(group)->under);
-}
-
-static void end_all_nccl(Group *group, int exit_code) {
-    group_end_all(impl(group)->under, exit_code);
 }
 
 static void free_nccl(Group *group) {
@@ -308,9 +220,9 @@ static void free_nccl(Group *group) {
         cudaEventDestroy(own->stop[i].from);
         cudaEventDestroy(own->stop[i].to);
     }
-    if (own->root) group_watch_device(own->under, (DeviceWatch){0});
+    if (own->root) group_watch_device(group->under, (DeviceWatch){0});
     net_leave(own->net);
-    group_free(own->under);
+    group_free(group->under);
     free(own->stop);
     free(own->connected);
     free(own);
@@ -366,13 +278,14 @@ static Status group_over(Group **ret_group, Group *under, Net *net) {
     CLEANUP(mem_freep) bool *connected = NULL;
     TRY(mem_new((size_t)under->size, sizeof *connected, &connected));
     TRY(mem_new(1, sizeof *own, &own));
-    *own = (NcclGroup){.under = under, .net = net, .connected = connected};
+    *own = (NcclGroup){.net = net, .connected = connected};
     connected = NULL;
     net->users++;
     *group = (Group){.ops = &group_ops_nccl,
                      .rank = under->rank,
                      .size = under->size,
                      .placement = under->placement,
+                     .under = under,
                      .impl = own};
     *ret_group = group;
     group = NULL;
@@ -384,9 +297,9 @@ static Status split_nccl(Group *group, int color, int key, GroupUse use, Group *
     NcclGroup *own = impl(group);
     Link *parent = own->link[LINK_ALL];
     CLEANUP(group_freep) Group *under = NULL, *part = NULL;
-    TRY(group_split(own->under, color, key, use, &under));
+    TRY(group_split(group->under, color, key, use, &under));
     int64_t largest = under->size;
-    TRY(host_reduce(own->under, &largest, 1, DT_I64, REDUCE_MAX));
+    TRY(host_reduce(group->under, &largest, 1, DT_I64, REDUCE_MAX));
     if (under->size > 1) {
         TRY(group_over(&part, under, own->net));
         under = NULL;
@@ -409,27 +322,14 @@ static Status split_nccl(Group *group, int color, int key, GroupUse use, Group *
 
 static const GroupOps group_ops_nccl = {
     .name = "nccl",
-    .all_reduce = all_reduce_nccl,
-    .reduce_scatter = reduce_scatter_nccl,
-    .all_gather = all_gather_nccl,
-    .broadcast = broadcast_nccl,
-    .send = send_nccl,
-    .receive = receive_nccl,
+    .start = start_nccl,
     .connect = connect_nccl,
     .wait = wait_nccl,
     .held_up = held_up_nccl,
     .batch = batch_nccl,
-    .host_reduce = host_reduce_nccl,
-    .host_reduce_scatter = host_reduce_scatter_nccl,
-    .host_gather = host_gather_nccl,
-    .host_broadcast = host_broadcast_nccl,
     .split = split_nccl,
-    .under = under_nccl,
-    .watchdog = watchdog_nccl,
     .sync = sync_nccl,
     .drop = drop_nccl,
-    .claim_failure = claim_failure_nccl,
-    .end_all = end_all_nccl,
     .free = free_nccl,
 };
 
@@ -437,7 +337,7 @@ static Status connect_world(Group *group) {
     NcclGroup *own = impl(group);
     ncclUniqueId id = {0};
     if (group->rank == 0) TRY(net_called(own->net, own->net->nccl.unique_id(&id)));
-    TRY(host_broadcast(own->under, &id, sizeof id, 0));
+    TRY(host_broadcast(group->under, &id, sizeof id, 0));
     return link_new(own->net, &own->link[LINK_ALL], group->size, id, group->rank);
 }
 
@@ -460,7 +360,7 @@ Status group_new_nccl(Group **ret_group, Group *host, Device *device) {
         group_watch_device(under, (DeviceWatch){0});
         group_unstage(under);
         impl(group)->root = false;
-        impl(group)->under = NULL;
+        group->under = NULL;
         return status;
     }
     *ret_group = group;

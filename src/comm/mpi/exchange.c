@@ -482,28 +482,20 @@ static int64_t size_most(DType dtype) {
     return size < (int64_t)sizeof(float) ? (int64_t)sizeof(float) : size;
 }
 
-static Status prepare(Op *op, Exchange *x) {
+Status exchange_prepare(Op *op, Exchange x, Tags tags) {
     const Placement *p = placement_of(op);
-    x->chunk = x->reduces ? reduce_chunk(p, op->dtype) : x->root < 0 ? gather_chunk(p) : broadcast_chunk(p);
-    count_flows(op, x);
+    x.chunk = x.reduces ? reduce_chunk(p, op->dtype) : x.root < 0 ? gather_chunk(p) : broadcast_chunk(p);
+    x.source = op->exchange.source;
+    count_flows(op, &x);
     TRY(rings_prepare(op->group, op->device));
-    int64_t each = x->reduces ? size_most(op->dtype) : 1;
-    return op_add_flows(op, x->first[BLOCKS - 1] + x->flows[BLOCKS - 1],
-                        x->root < 0 ? messages_of(x->chunk * each) : 1);
-}
-
-Status exchange_start(Op *op, Exchange exchange, Tags tags, Ticket *ret_ticket) {
-    exchange.source = op->exchange.source;
-    Status status = prepare(op, &exchange);
-    if (status) {
-        op_free(op);
-        return status;
-    }
-    assign_rounds(op, &exchange);
-    op->exchange = exchange;
+    int64_t each = x.reduces ? size_most(op->dtype) : 1;
+    TRY(op_add_flows(op, x.first[BLOCKS - 1] + x.flows[BLOCKS - 1],
+                     x.root < 0 ? messages_of(x.chunk * each) : 1));
+    assign_rounds(op, &x);
+    op->exchange = x;
     op->step = step_exchange;
-    if (exchange.reduces) set_partials(op, tags.data);
-    if (exchange.spreads && exchange.root < 0) set_results(op, tags.gather);
-    if (exchange.spreads && exchange.root >= 0) set_chain(op, tags.gather);
-    return traffic_start(((MpiGroup *)op->group->impl)->traffic, op, ret_ticket);
+    if (x.reduces) set_partials(op, tags.data);
+    if (x.spreads && x.root < 0) set_results(op, tags.gather);
+    if (x.spreads && x.root >= 0) set_chain(op, tags.gather);
+    return OK;
 }

@@ -5,14 +5,20 @@
 #include "comm/mpi/reduce.h"
 #include "comm/mpi/traffic.h"
 
+static Status run(Group *group, CommCall call) {
+    Ticket ticket = {0};
+    TRY(start_collective(group, NULL, &call, &ticket));
+    return ticket_wait(NULL, &ticket);
+}
+
 /* The bytes of all ranks, in rank order. */
 static Status gather(Group *group, const void *src, size_t bytes, char **ret_all) {
-    Ticket ticket = {0};
     char *all = NULL;
     TRY(mem_new((size_t)group->size, bytes, &all));
-    if (bytes) memcpy(all + (size_t)group->rank * bytes, src, bytes);
-    TRY(start_gather(group, NULL, all, all + (size_t)group->rank * bytes, (int64_t)bytes, &ticket));
-    TRY(ticket_wait(NULL, &ticket));
+    Tensor whole = tensor_1d(all, DT_U8, (int64_t)bytes * group->size);
+    Tensor own = tensor_slice(whole, (int64_t)bytes * group->rank, (int64_t)bytes);
+    if (bytes) memcpy(own.data, src, bytes);
+    TRY(run(group, (CommCall){COMM_ALL_GATHER, .dst = whole, .src = own}));
     *ret_all = all;
     return OK;
 }
@@ -29,7 +35,8 @@ static Status reduce_large(Group *group, void *data, int64_t count, DType dtype,
     char *copy = NULL;
     TRY(mem_new(1, bytes, &copy));
     memcpy(copy, data, bytes);
-    TRY(host_all_reduce(group, copy, count, dtype, op));
+    Tensor all = tensor_1d(copy, dtype, count);
+    TRY(run(group, (CommCall){COMM_ALL_REDUCE, .dst = all, .src = all, .reduce = op}));
     memcpy(data, copy, bytes);
     free(copy);
     return OK;
@@ -57,7 +64,8 @@ Status host_reduce_scatter_mpi(Group *group, void *dst, void *src, int64_t count
         free(copy);
         return status;
     }
-    TRY(scatter_on_host(group, part, copy, count, dtype, op));
+    TRY(run(group, (CommCall){COMM_REDUCE_SCATTER, .dst = tensor_1d(part, dtype, count),
+                              .src = tensor_1d(copy, dtype, count * group->size), .reduce = op}));
     memcpy(dst, part, bytes);
     free(part);
     free(copy);
@@ -65,12 +73,11 @@ Status host_reduce_scatter_mpi(Group *group, void *dst, void *src, int64_t count
 }
 
 Status host_broadcast_mpi(Group *group, void *data, size_t bytes, int root) {
-    Ticket ticket = {0};
     char *copy = NULL;
     TRY(mem_new(1, bytes, &copy));
     if (bytes) memcpy(copy, data, bytes);
-    TRY(start_broadcast(group, NULL, copy, (int64_t)bytes, root, &ticket));
-    TRY(ticket_wait(NULL, &ticket));
+    Tensor all = tensor_1d(copy, DT_U8, (int64_t)bytes);
+    TRY(run(group, (CommCall){COMM_BROADCAST, .dst = all, .src = all, .rank = root}));
     if (bytes) memcpy(data, copy, bytes);
     free(copy);
     return OK;

@@ -260,31 +260,17 @@ MUST_USE Status rings_prepare(Group *group, Device *device);
 typedef struct Tags {
     int data, gather;
 } Tags;
-MUST_USE Status exchange_start(Op *op, Exchange exchange, Tags tags, Ticket *ret_ticket);
+MUST_USE Status exchange_prepare(Op *op, Exchange exchange, Tags tags);
 
 /* The operations (ops.c, host.c). */
 extern const GroupOps group_ops_mpi;
+Status start_mpi(Group *group, Stream *stream, const CommCall *call, Ticket *ret_ticket);
+Status swap_mpi(Group *group, Stream *stream, Tensor out, int to, Tensor in, int from, Ticket *ret_ticket);
 Status host_reduce_mpi(Group *group, void *data, int64_t count, DType dtype, ReduceOp op);
 Status host_reduce_scatter_mpi(Group *group, void *dst, void *src, int64_t count, DType dtype, ReduceOp op);
 Status host_gather_mpi(Group *group, void *dst, const void *src, size_t bytes);
 Status host_broadcast_mpi(Group *group, void *data, size_t bytes, int root);
-Status all_reduce_mpi(Group *group, Stream *stream, Tensor data, ReduceOp op, Ticket *ret_ticket);
-Status reduce_scatter_mpi(Group *group, Stream *stream, Tensor dst, Tensor src, ReduceOp op,
-                          Ticket *ret_ticket);
-Status all_gather_mpi(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *ret_ticket);
-Status broadcast_mpi(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket);
-Status send_mpi(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket);
-Status receive_mpi(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket);
-Status swap_mpi(Group *group, Stream *stream, Tensor out, int to, Tensor in, int from, Ticket *ret_ticket);
-/* An all-reduce of more than group->small bytes of host memory. */
-MUST_USE Status host_all_reduce(Group *group, void *data, int64_t count, DType dtype, ReduceOp reduce);
-/* A reduce-scatter of more than group->small bytes of host memory, `count` elements to each rank. */
-MUST_USE Status scatter_on_host(Group *group, void *dst, void *src, int64_t count, DType dtype,
-                                ReduceOp reduce);
-/* Gathers `bytes` bytes per rank into dst, in rank order. src may alias its part of dst. */
-MUST_USE Status start_gather(Group *group, Device *device, void *dst, const void *src, int64_t bytes,
-                             Ticket *ret_ticket);
-MUST_USE Status start_broadcast(Group *group, Device *device, void *data, int64_t bytes, int root,
-                                Ticket *ret_ticket);
+/* An operation on host memory: without a device, no small reduction. */
+MUST_USE Status start_collective(Group *group, Device *device, const CommCall *call, Ticket *ret_ticket);
 
 #endif

@@ -126,7 +126,7 @@ static Status split_mpi(Group *group, int color, int key, GroupUse use, Group **
 }
 
 Status mpi_node_group(Group *world, Group **ret_node) {
-    while (world->ops->under) world = world->ops->under(world);
+    world = group_base(world);
     if (world->ops != &group_ops_mpi) return group_new_self(ret_node);
     MPI_Comm comm = MPI_COMM_NULL;
     Traffic *traffic = impl(world)->traffic;
@@ -143,12 +143,6 @@ Status mpi_node_group(Group *world, Group **ret_node) {
 static Status wait_mpi(Group *group, Stream *stream, Ticket ticket) {
     (void)stream;
     return traffic_wait(impl(group)->traffic, ticket.number);
-}
-
-/* Operations never block each other, so batches need no special handling. */
-static Status batch_mpi(Group *group, bool begin) {
-    (void)group, (void)begin;
-    return OK;
 }
 
 static Status wait_more_mpi(Group *group) {
@@ -200,15 +194,9 @@ static void end_all_mpi(Group *group, int exit_code) {
 
 const GroupOps group_ops_mpi = {
     .name = "mpi",
-    .all_reduce = all_reduce_mpi,
-    .reduce_scatter = reduce_scatter_mpi,
-    .all_gather = all_gather_mpi,
-    .broadcast = broadcast_mpi,
-    .send = send_mpi,
-    .receive = receive_mpi,
+    .start = start_mpi,
     .swap = swap_mpi,
     .wait = wait_mpi,
-    .batch = batch_mpi,
     .host_reduce = host_reduce_mpi,
     .host_reduce_scatter = host_reduce_scatter_mpi,
     .host_gather = host_gather_mpi,
