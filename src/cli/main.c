@@ -5,6 +5,7 @@
  * chain of an error.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +69,13 @@ static void limit_spinning(int argc, char **argv) {
     if (setenv("GOMP_SPINCOUNT", generates ? spins : "10000", 1) == 0 &&
         setenv("KMP_BLOCKTIME", generates ? "1" : "0", 1) == 0)
         execv("/proc/self/exe", argv);
+}
+
+/* The next file that is opened takes the number of a closed stream, and would be read as its input or receive
+ * its messages. So /dev/null takes it, in the mode in which using the stream still fails. */
+static void occupy_streams(void) {
+    for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; stream++)
+        if (fcntl(stream, F_GETFD) < 0 && open("/dev/null", stream ? O_RDONLY : O_WRONLY) < 0) return;
 }
 
 /* Help piped into a pager or `head` ends quietly when the reader does. */
@@ -233,6 +241,7 @@ static Status run_line(int argc, char **argv, int *ret_code) {
 }
 
 int main(int argc, char **argv) {
+    occupy_streams();
     limit_spinning(argc, argv);
     prctl(PR_SET_NAME, "weft"); /* not "exe", after a restart through /proc/self/exe */
     ignore_signals();

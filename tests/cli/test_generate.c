@@ -175,6 +175,17 @@ static void reader_ends(void **state) {
     }
 }
 
+/* No file that is opened takes the place of a closed stream: the model's own were read as the prompt, and
+ * progress went to metrics.jsonl. */
+static void closed_streams(void **state) {
+    (void)state;
+    assert_line_fails("$WEFT generate --model run --prompt - <&-", 1, "standard input: cannot read");
+    Ran ran = shell("$WEFT train --data words.txt " SHAPE "--no-quiet --steps 4 --eval-every 0 --out mute "
+                    "<&- >&- 2>&-; head -c 8 mute/metrics.jsonl");
+    assert_string_equal(ran.out, "{\"step\":");
+    ran_done(&ran);
+}
+
 /* A GPT-2 model with a WordPiece tokenizer: tokens are joined into words as in BERT. */
 static void wordpiece(void **state) {
     (void)state;
@@ -448,6 +459,7 @@ int main(void) {
         cmocka_unit_test(streams_complete_characters),
         cmocka_unit_test(special_tokens),
         cmocka_unit_test(reader_ends),
+        cmocka_unit_test(closed_streams),
         cmocka_unit_test(wordpiece),
         cmocka_unit_test(stops_at_strings),
         cmocka_unit_test(samples_end_independently),
