@@ -117,11 +117,19 @@ static bool has_inner_space(const BpePipeline *pipeline, const char *token, size
     return false;
 }
 
+/* Whether a character outside the vocabulary separates its neighbors; without a token for it, they meet. */
+static bool keeps_unknown(const BpePipeline *pipeline) {
+    for (int byte = 0; pipeline->unk < 0 && byte < 256; byte++)
+        if (!pipeline->byte_fallback || pipeline->fallback_ids[byte] < 0) return false;
+    return true;
+}
+
 static void find_space(BpePipeline *pipeline, const Bpe *bpe, const Vocab *vocab) {
     const char *space = pretokenizer_space(pipeline->pre, &pipeline->space_size);
     if (!space && pipeline->normalizer) space = normalizer_space(pipeline->normalizer, &pipeline->space_size);
     bool good = space && pipeline->space_size > 0 && pipeline->space_size <= sizeof pipeline->space &&
-                vocab_find_model(vocab, space, pipeline->space_size) >= 0 && !bpe->ignore_merges;
+                vocab_find_model(vocab, space, pipeline->space_size) >= 0 && !bpe->ignore_merges &&
+                keeps_unknown(pipeline);
     if (good) memcpy(pipeline->space, space, pipeline->space_size);
     for (size_t i = 0; good && i < bpe->merge_count; i++) {
         size_t size;

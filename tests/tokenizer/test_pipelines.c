@@ -206,6 +206,26 @@ static void long_runs(void **state) {
     }
 }
 
+/* Without a token for unknown characters, those around one meet, and may merge. */
+static void unknown_characters(void **state) {
+    (void)state;
+    CLEANUP(json_decrefp)
+    json_t *json = json_loads("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"_\": 0, \"a\": 1, \"__\": 2}, "
+                              "\"merges\": [\"_ _\"]}, \"pre_tokenizer\": {\"type\": \"Metaspace\", "
+                              "\"replacement\": \"_\", \"prepend_scheme\": \"never\", \"split\": false}}",
+                              0, NULL);
+    CLEANUP(json_decrefp) json_t *ids = json_pack("[i, i, i, i, i]", 1, 2, 1, 0, 1);
+    CLEANUP(tokenizer_freep) Tokenizer *tokenizer = NULL;
+    CLEANUP(encoder_freep) Encoder *encoder = NULL;
+    CLEANUP(token_list_done) TokenList list = {0};
+    const char text[] = "a x a a";
+    assert_ok(tokenizer_load_bpe_json(&tokenizer, json, "tokenizer.json"));
+    assert_ok(encoder_new(&encoder, tokenizer, NULL));
+    assert_ok(encoder_add(encoder, text, strlen(text), &list));
+    assert_ids(&list, ids, text);
+    assert_cuts(encoder, text, strlen(text), &list);
+}
+
 /* Written and read again, a tokenizer is the same. */
 static void saves(void **state) {
     (void)state;
@@ -469,6 +489,7 @@ int main(void) {
         cmocka_unit_test(every_character),
         cmocka_unit_test(restores_any_bytes),
         cmocka_unit_test(long_runs),
+        cmocka_unit_test(unknown_characters),
         cmocka_unit_test(saves),
         cmocka_unit_test(sentencepiece_model),
         cmocka_unit_test(patterns),
