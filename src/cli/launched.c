@@ -111,12 +111,13 @@ static void read_line(Launched *of, const char *line) {
     /* Said by a rank that the launcher terminates because another one ended, or that was not ready. */
     bool stopped = strcmp(line, "weft: stopped\n") == 0;
     if (of->asked ? stopped && of->spec->stops : stopped || strcmp(line, "\n") == 0) return;
-    if (of->grows && strncmp(line, "weft: stopped", 13) == 0) return;
     bool error = strncmp(line, "weft: error: ", 13) == 0;
-    remark = error && of->failed; /* one rank's report is enough */
+    bool says_stopped = strncmp(line, "weft: stopped", 13) == 0;
+    if (of->grows && says_stopped) return;
+    remark = (error && of->failed) || (says_stopped && of->explained); /* one rank's report is enough */
     of->failed |= error;
     if (error && of->reported == 0) of->reported = clock_wall();
-    of->explained |= error || strncmp(line, "weft: stopped", 13) == 0;
+    of->explained |= error || says_stopped;
     for (size_t i = 0; i < sizeof remarks / sizeof *remarks; i++) remark |= strstr(line, remarks[i]) != NULL;
     fputs(line, of->in_block || frame || remark || before_ranks(of, line) ? of->held : stderr);
 }
