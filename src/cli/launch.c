@@ -39,6 +39,7 @@
 #include "cli/reach.h"
 #include "cli/relay.h"
 #include "cli/restarts.h"
+#include "cli/stdout.h"
 #include "cli/stop.h"
 #include "comm/cores.h"
 #include "comm/mpi.h"
@@ -106,8 +107,8 @@ static const char *launcher_line(void) {
     return access(WEFT_MPIEXEC, X_OK) == 0 ? WEFT_MPIEXEC : "mpirun";
 }
 
-/* The launcher's standard error and, if both are terminals here, standard output, so that results do not run
- * into a progress line; and the numbers of signals that this process receives. */
+/* The launcher's standard error and output: results must not run into a progress line, and mpirun does not
+ * say if it cannot write them. And the numbers of signals that this process receives. */
 typedef struct LauncherPipes {
     int error[2], results[2], signals[2]; /* -1: inherited, or closed */
     int held; /* a file for standard output, which may turn out not to be the result; -1: none */
@@ -128,11 +129,10 @@ static void pipes_done(LauncherPipes *pipes) {
 }
 
 static Status open_pipes(LauncherPipes *pipes, bool hold) {
-    bool results = !hold && terminal_live(stderr) && terminal_live(stdout);
     if (hold) pipes->held = memfd_create("weft results", MFD_CLOEXEC);
     if (hold && pipes->held < 0) return FAILED("cannot create a file in memory: %s", strerror(errno));
     if (pipe2(pipes->error, O_CLOEXEC) != 0 || pipe2(pipes->signals, O_CLOEXEC | O_NONBLOCK) != 0 ||
-        (results && pipe2(pipes->results, O_CLOEXEC) != 0))
+        (!hold && pipe2(pipes->results, O_CLOEXEC) != 0))
         return FAILED("cannot create a pipe: %s", strerror(errno));
     return OK;
 }
@@ -168,12 +168,12 @@ static void become(char *const *argv, const LauncherPipes *pipes, bool stops, bo
     _exit(127);
 }
 
-static void pass_held(int held) {
+static Status pass_held(int held) {
     char block[4096];
-    if (held < 0 || lseek(held, 0, SEEK_SET) != 0) return;
+    if (held < 0 || lseek(held, 0, SEEK_SET) != 0) return OK;
     for (ssize_t got; (got = read(held, block, sizeof block)) > 0;)
-        for (ssize_t at = 0, put = 0; at < got && put >= 0; at += put)
-            put = write(STDOUT_FILENO, block + at, (size_t)(got - at));
+        TRY(stdout_check(relay_results(block, (size_t)got)));
+    return OK;
 }
 
 static bool can_grow(void *restarts) {
@@ -207,8 +207,9 @@ static Status run_launcher(const Invocation *call, char *const *argv, const char
     Status status = launched_wait(&spec, ret_code, ret_failure);
     pipes.results[0] = -1; /* closed at its end */
     stop_release();
-    if (!ret_failure->grows) pass_held(pipes.held);
-    return status;
+    Status passed = ret_failure->grows ? OK : pass_held(pipes.held);
+    if (status) status_free(passed);
+    return status ? status : passed;
 }
 
 /* A launcher that is asked for more processes than the machine can hold takes minutes to fail. */

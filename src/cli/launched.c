@@ -23,6 +23,7 @@
 #include "cli/processes.h"
 #include "cli/relay.h"
 #include "cli/resume_hint.h"
+#include "cli/stdout.h"
 #include "cli/stop.h"
 
 static const double stuck_s = 10; /* ranks without a launcher end together: one that takes longer is stuck,
@@ -54,6 +55,7 @@ typedef struct Launched {
     bool stuck;              /* the launcher was killed for it */
     double reported;         /* when a rank reported an error, or the launcher was told to end; 0: neither */
     bool grows;              /* this process has asked the ranks to stop, to become more */
+    int unwritten;           /* errno of results that could not be passed on; 0: none */
     bool late;               /* all were killed because they did not end after that */
 } Launched;
 
@@ -216,6 +218,7 @@ static void read_all(Launched *of) {
     relay_draw(&relay, of->spec->title);
     while (relay_line(&relay, &line, &capacity) > 0) read_line(of, line);
     free(line);
+    of->unwritten = relay.unwritten;
     fflush(of->held);
 }
 
@@ -374,5 +377,5 @@ Status launched_wait(const LaunchedSpec *spec, int *ret_code, LaunchedFailure *r
     TRY(status);
     ret_failure->grows = of.grows && !asked && code + of.code == STATUS_SAVED;
     *ret_code = code ? code : of.code;
-    return OK;
+    return *ret_code ? OK : stdout_check(of.unwritten);
 }

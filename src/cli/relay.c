@@ -34,9 +34,18 @@ void relay_draw(Relay *relay, const char *text) {
     relay->drawn = *text != 0;
 }
 
+int relay_results(const char *block, size_t size) {
+    for (size_t at = 0; at < size;) {
+        ssize_t put = write(STDOUT_FILENO, block + at, size - at);
+        if (put < 0 && errno != EINTR) return errno;
+        if (put > 0) at += (size_t)put;
+    }
+    return 0;
+}
+
 static void pass_results(Relay *relay) {
     char block[RELAY_BUFFER];
-    ssize_t got = read(relay->results, block, sizeof block), put = 0;
+    ssize_t got = read(relay->results, block, sizeof block);
     if (got < 0 && errno == EINTR) return;
     if (got <= 0) {
         close(relay->results);
@@ -44,8 +53,7 @@ static void pass_results(Relay *relay) {
         return;
     }
     relay_draw(relay, "");
-    for (ssize_t at = 0; at < got && put >= 0; at += put)
-        put = write(STDOUT_FILENO, block + at, (size_t)(got - at));
+    if (!relay->unwritten) relay->unwritten = relay_results(block, (size_t)got);
 }
 
 /* Also while a progress line keeps coming. */

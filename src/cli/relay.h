@@ -16,8 +16,9 @@ typedef struct Relay {
     int wake;    /* also waited for; `on_wake` reads it, and is called every few seconds. -1: none */
     void (*on_wake)(void *context);
     void *context;
-    double woken; /* when it was called, or the relay started; 0: not yet */
-    bool drawn;   /* a progress line is on the terminal */
+    int unwritten; /* errno of results that could not be passed on; 0: none */
+    double woken;  /* when it was called, or the relay started; 0: not yet */
+    bool drawn;    /* a progress line is on the terminal */
     size_t at, have;
     char buffer[RELAY_BUFFER];
 } Relay;
@@ -27,6 +28,8 @@ MUST_USE Status relay_announce(FILE *out);
 /* Like getline on `in`, but draws the progress lines that come before the next complete line. Erases the
  * progress line before it returns. */
 ssize_t relay_line(Relay *relay, char **line, size_t *capacity);
+/* Writes results to standard output; returns 0 or errno. */
+int relay_results(const char *block, size_t size);
 /* Shows a progress line of this process; "" erases it. Does nothing without a terminal. */
 void relay_draw(Relay *relay, const char *text);
 

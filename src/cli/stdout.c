@@ -13,6 +13,10 @@ static bool reader_has_ended(void) {
     return errno == EPIPE || (poll(&output, 1, 0) == 1 && output.revents & POLLERR);
 }
 
+Status stdout_check(int error) {
+    return error && error != EPIPE ? FAILED("standard output: cannot write: %s", strerror(error)) : OK;
+}
+
 Status stdout_failed(void) {
     int error = errno;
     if (!mpi_launched().launched && reader_has_ended()) _exit(0);

@@ -9,4 +9,8 @@
  * because the other ranks would otherwise wait for it. */
 MUST_USE Status stdout_failed(void);
 
+/* For results of ranks whose launcher could not write them: `error` is errno; 0 if all were written. It is no
+ * failure if the reader has ended. */
+MUST_USE Status stdout_check(int error);
+
 #endif

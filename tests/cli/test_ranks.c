@@ -67,6 +67,17 @@ static void starts_ranks(void **state) {
     ran_done(&ran);
 }
 
+static void results_that_cannot_be_written(void **state) {
+    (void)state;
+    require_mpi();
+    if (access("/dev/full", W_OK) != 0) skip();
+    const char *const line[] = {"ranks", "--ranks", "2", "--size", "8KB", "--repeats", "1", NULL};
+    Ran ran = program_run_to("/dev/full", line);
+    assert_int_equal(ran.code, 1);
+    assert_contains(ran.err, "standard output: cannot write");
+    ran_done(&ran);
+}
+
 /* mpirun would take minutes to find out. */
 static void too_many_ranks(void **state) {
     (void)state;
@@ -662,6 +673,7 @@ static void command_line_overrides_file(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(starts_ranks),
+        cmocka_unit_test(results_that_cannot_be_written),
         cmocka_unit_test(too_many_ranks),
         cmocka_unit_test(one_rank_needs_no_launcher),
         cmocka_unit_test(calls_the_launcher),
