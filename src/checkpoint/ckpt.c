@@ -11,8 +11,8 @@
  * each renamed to .tmp first. So every step-N is complete no matter when a run is killed; the next save
  * clears leftovers. Values that are not finite make it fail before anything is renamed.
  *
- * With several ranks, the first one creates, renames and removes; all write tensor data (save.h or, while
- * training continues, snapshot.h), each at its own offsets in the same files. After each phase the ranks
+ * With several ranks, the first one creates, renames and removes; all write tensor data (snapshot.h), each
+ * at its own offsets in the same files. After each phase the ranks
  * agree on its outcome, so a save that fails on one rank fails on all, before anything is renamed. */
 #include <dirent.h>
 #include <errno.h>
@@ -26,7 +26,6 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checksums.h"
 #include "checkpoint/ckpt_save.h"
-#include "checkpoint/collect.h"
 
 #define CHECKPOINTS "checkpoints"
 #define LATEST      "latest"
@@ -367,8 +366,7 @@ Status ckpt_save_failed(const CkptSave *save, Status status) {
 Status ckpt_save(const char *run_dir, int64_t step, const CheckpointState *state, Stream *stream, int keep) {
     CLEANUP(ckpt_save_freep) CkptSave *save = NULL;
     TRY(ckpt_save_new(&save, run_dir, step, state, keep));
-    Status status = state->disk ? collect_write(state->disk, &save->list, state->mesh, stream)
-                                : save_list_write(&save->list, state->mesh, stream);
+    Status status = save_list_write(&save->list, state->disk, state->mesh, stream);
     if (!status) status = save_agree(state->mesh, ckpt_save_publish(save));
     return status ? ckpt_save_failed(save, status) : OK;
 }

@@ -199,27 +199,10 @@ void collector_abandon(Collector *c) {
     c->over = c->failed = true;
 }
 
-/* ---- saving while training waits ---- */
-
 static Status round_here(void *context) {
     return collector_round(context);
 }
 
-Status collect_write(const RootDisk *disk, SaveList *list, Mesh *mesh, Stream *stream) {
-    static const atomic_bool never;
-    CLEANUP(snapshot_done) Snapshot snapshot = {0};
-    CLEANUP(collector_freep) Collector *collector = NULL;
-    TRY(snapshot_init(&snapshot, list->store, list->owner, list->stores, mesh));
-    snapshot.stream = stream;
-    TRY(collector_new(&collector, disk, snapshot_bytes(&snapshot)));
-    collector_begin(collector, list, round_here, collector);
-    Status status = collector_end(collector, snapshot_write(&snapshot, list, &(SnapshotCursor){0}, &never));
-    Status closed = save_list_close(list);
-    if (status)
-        status_free(closed);
-    else
-        status = closed;
-    list->collector = NULL;
-    TRY(save_agree(mesh, status));
-    return save_list_share_sums(list, mesh);
+void collector_begin_here(Collector *c, SaveList *list) {
+    collector_begin(c, list, round_here, c);
 }

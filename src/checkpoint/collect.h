@@ -24,6 +24,8 @@ DEFINE_FREEP(Collector, collector)
 
 /* Begins to collect what is written to the list's files, which rank 0 has created. */
 void collector_begin(Collector *collector, SaveList *list, RoundFunc round, void *context);
+/* The same; this thread takes part in the rounds. */
+void collector_begin_here(Collector *collector, SaveList *list);
 /* Call this after writing `bytes` bytes; rank 0 then takes part in rounds now and then. */
 MUST_USE Status collector_wrote(Collector *collector, int64_t bytes);
 /* Call this after the last write, with its outcome: takes part in rounds until all ranks are done. A failure
@@ -38,9 +40,5 @@ bool collector_over(const Collector *collector);
 void collector_fail(Collector *collector);
 /* There are no further rounds, because a round has failed. */
 void collector_abandon(Collector *collector);
-
-/* save_list_write with files that only rank 0 has: ranks write directly from the list's stores. Collective;
- * all ranks return the same outcome. */
-MUST_USE Status collect_write(const RootDisk *disk, SaveList *list, Mesh *mesh, Stream *stream);
 
 #endif

@@ -341,7 +341,7 @@ Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveO
     TRY(save_list_create(&list));
     if (options->int8) TRY(int8_write(options->int8, list.file[0]));
     if (options->sparse) TRY(sparse_write(params, options->dtype, at, list.file[0]));
-    TRY(save_list_write(&list, NULL, stream));
+    TRY(save_list_write(&list, NULL, NULL, stream));
     TRY(hf_write_rest(temporary, &manifest, &params->model->config, options));
     TRY(dir_sync(temporary));
     if (rename(temporary, plain) != 0)

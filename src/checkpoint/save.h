@@ -1,8 +1,8 @@
 /* Collective writing of stores' values to files, by all ranks of a mesh.
  *
- * A SaveList maps parameters to tensors of files; it is the same on all ranks. All values of a unit are
- * gathered on one rank, which writes them at their offsets in the files. Units are distributed so that all
- * ranks write at once and about equally much. Beyond its own shard, a rank holds one unit at a time.
+ * A SaveList maps parameters to tensors of files; it is the same on all ranks. Each rank writes what it has
+ * at its offsets in the files (snapshot.h), so nothing is sent, and nothing needs memory. Only if rank 0
+ * alone has the files, the others send it what they write (collect.h).
  *
  * Some stores are the same on all replicas. Others are those of a worker (parallel/shard.h) or of a replica,
  * and each of them writes tensors of its own. What all have, the first worker writes; without workers, that
@@ -12,6 +12,7 @@
 #define WEFT_CHECKPOINT_SAVE_H
 
 #include "checkpoint/hf_names.h"
+#include "checkpoint/root_disk.h"
 #include "checkpoint/safetensors.h"
 #include "comm/mesh.h"
 #include "model/model.h"
@@ -65,9 +66,10 @@ MUST_USE Status save_check_finite(const SaveList *list, const SaveItem *item, co
 /* Marks the units of a model that this stage writes: those of its stores that no earlier stage has.
  * Collective over the stages. */
 MUST_USE Status save_find_units(const Store *params, Mesh *mesh, bool *ours);
-/* Writes all tensors, then syncs and closes the files; afterwards safe_writer_sums has the tensors' checksums
- * on every rank. Collective; all ranks return the same outcome. mesh may be NULL for a single rank. */
-MUST_USE Status save_list_write(SaveList *list, Mesh *mesh, Stream *stream);
+/* Writes all tensors, straight from the stores, then syncs and closes the files; afterwards safe_writer_sums
+ * has the tensors' checksums on every rank. `disk`: only rank 0 has the files, else NULL; mesh NULL: a single
+ * rank. Collective; all ranks return the same outcome. */
+MUST_USE Status save_list_write(SaveList *list, const RootDisk *disk, Mesh *mesh, Stream *stream);
 
 /* The combined outcome of all ranks: OK, or the error of the lowest rank that failed. Takes ownership of
  * `status`. Collective, and so a barrier; with mesh NULL (a single rank) it returns `status`. */

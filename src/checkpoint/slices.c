@@ -12,7 +12,6 @@ enum {
     BAND = 16,
     WIDTH = 256,
     WRITE_BAND = 64,
-    CHUNK = 1 << 18 /* elements */,
     BROADCAST_BYTES = 4 << 20 /* bytes of a tensor that are broadcast at once */
 };
 
@@ -138,67 +137,6 @@ typedef struct Target {
     int64_t at;
     DType dtype;
 } Target;
-
-/* Copies the parameter's elements global .. global + count - 1 from the slices that have them. */
-static void copy_elements(float *dst, const Slices *slices, int64_t global, int64_t count) {
-    for (int64_t end = global + count; global < end;) {
-        ParamRun run = {0};
-        int i = 0;
-        do run = slot_run_global(slices->slot[i], global, end - global);
-        while (run.local < 0 && ++i < slices->count);
-        memcpy(dst, slices->data[i] + run.local, (size_t)run.count * sizeof *dst);
-        dst += run.count;
-        global += run.count;
-    }
-}
-
-static Status write_straight(const Slices *slices, const HfTensor *tensor, SafeWriter *file, int64_t at,
-                             DType dtype) {
-    int64_t first = first_of(tensor), count = hf_tensor_count(tensor);
-    if (slices->count == 1 || slices->slot[0]->desc.split < 0)
-        return values_write(file, at, dtype, slices->data[0] + first, count);
-    CLEANUP(mem_freep) float *chunk = NULL;
-    TRY(mem_new(CHUNK, sizeof *chunk, &chunk));
-    for (int64_t i = 0; i < count; i += CHUNK) {
-        int64_t n = min_count(CHUNK, count - i);
-        copy_elements(chunk, slices, first + i, n);
-        TRY(values_write(file, at + i * (int64_t)dtype_size(dtype), dtype, chunk, n));
-    }
-    return OK;
-}
-
-/* A band of rows in the file is a band of columns of the parameter. */
-static Status write_turned(const Slices *slices, const HfTensor *tensor, SafeWriter *file, int64_t at,
-                           DType dtype) {
-    int64_t in = tensor->dim[0], out = tensor->dim[1];
-    CLEANUP(mem_freep) float *band = NULL;
-    TRY(mem_new((size_t)out, WRITE_BAND * sizeof *band, &band));
-    for (int64_t r = 0; r < in; r += WRITE_BAND) {
-        int64_t height = min_count(WRITE_BAND, in - r);
-        for (int64_t c = 0; c < out; c++) {
-            float stripe[WRITE_BAND];
-            copy_elements(stripe, slices, c * in + r, height);
-            for (int64_t k = 0; k < height; k++) band[k * out + c] = stripe[k];
-        }
-        TRY(values_write(file, at + r * out * (int64_t)dtype_size(dtype), dtype, band, height * out));
-    }
-    return OK;
-}
-
-Status slices_write(const Slices *slices, const HfTensor *tensor, SafeWriter *file, int64_t at, DType dtype) {
-    return tensor->transposed ? write_turned(slices, tensor, file, at, dtype)
-                              : write_straight(slices, tensor, file, at, dtype);
-}
-
-Status slices_write_rows(const Slices *slices, SafeWriter *file, int64_t at, DType dtype) {
-    for (int i = 0; i < slices->count; i++) {
-        ParamRun run = slot_run(slices->slot[i], 0, slices->slot[i]->count);
-        if (run.global < 0) continue;
-        TRY(values_write(file, at + run.global * (int64_t)dtype_size(dtype), dtype, slices->data[i],
-                         run.count));
-    }
-    return OK;
-}
 
 /* Rows of the slot are columns of the file: writes `width` rows of src, `stride` apart, as columns c ... of
  * its rows r ... r + height - 1. */

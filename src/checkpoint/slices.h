@@ -23,20 +23,6 @@ MUST_USE Status slice_receive(float *dst, const ParamSlot *slot, int64_t from, i
                               const HfTensor *wanted, const SafeTensor *const *tensor, int parts,
                               const RootDisk *disk);
 
-/* A parameter as the slices of all tensor-parallel ranks. */
-typedef struct Slices {
-    int count;
-    const ParamSlot **slot;
-    const float **data; /* first element of each slot */
-} Slices;
-
-/* Writes one tensor of the parameter as `dtype` at byte offset `at` of the file's data. */
-MUST_USE Status slices_write(const Slices *slices, const HfTensor *tensor, SafeWriter *file, int64_t at,
-                             DType dtype);
-
-/* Writes the rows that the slices have of a vocabulary matrix, which is one tensor. */
-MUST_USE Status slices_write_rows(const Slices *slices, SafeWriter *file, int64_t at, DType dtype);
-
 /* The reverse of slice_read for one tensor of the parameter: writes those of the slot's local elements from
  * .. from + count - 1, at src, that belong to the tensor. */
 MUST_USE Status slice_write(const float *src, const ParamSlot *slot, int64_t from, int64_t count,

@@ -1,8 +1,9 @@
-/* A copy in host memory of what one rank contributes to a checkpoint.
+/* What one rank writes of a checkpoint: straight from its stores or, while training continues, from a copy in
+ * host memory.
  *
- * A snapshot has the elements that this rank writes by itself, at their positions in the files: its own
- * shards and, of what all replicas hold in full, an equal part. So ranks need not exchange anything, and the
- * values may change as soon as they are copied. Its memory is kept from one checkpoint to the next.
+ * A rank writes the elements that it has, at their positions in the files: its own shards and, of what all
+ * replicas hold in full, an equal part. So ranks need not exchange anything. With a copy, the values may
+ * change as soon as they are copied; its memory is kept from one checkpoint to the next.
  */
 #ifndef WEFT_CHECKPOINT_SNAPSHOT_H
 #define WEFT_CHECKPOINT_SNAPSHOT_H
@@ -15,7 +16,7 @@
 typedef struct SnapshotPart {
     int store, unit;
     int64_t first, count;
-    int64_t at; /* index of the first one in the snapshot */
+    int64_t at; /* index of the first one in the copy */
 } SnapshotPart;
 
 typedef struct Snapshot {
@@ -27,8 +28,8 @@ typedef struct Snapshot {
     size_t parts;
     int64_t numel;
     int64_t largest; /* elements of the largest snapshot that a rank of this stage has */
-    Buffer buffer;   /* empty until snapshot_alloc */
-    Stream *stream;  /* without a buffer: values are written from the stores, through this stream */
+    Buffer buffer;   /* the copy; empty until snapshot_alloc */
+    Stream *stream;  /* without a copy: values are written from the stores, through this stream */
 } Snapshot;
 
 /* Assigns the elements. `dp` is the replica that this rank belongs to, in shard groups of `shards`; `ours`
@@ -39,7 +40,7 @@ MUST_USE Status snapshot_assign(Snapshot *ret_snapshot, const Store *const *stor
 /* The same for a rank of a mesh (NULL: a single rank). Collective. */
 MUST_USE Status snapshot_init(Snapshot *ret_snapshot, const Store *const *store, const SaveOwner *owner,
                               int stores, Mesh *mesh);
-/* Allocates the memory, on all threads of the device. */
+/* Allocates memory for a copy, on all threads of the device. */
 MUST_USE Status snapshot_alloc(Snapshot *snapshot, Device *device);
 void snapshot_done(Snapshot *snapshot);
 size_t snapshot_bytes(const Snapshot *snapshot);
@@ -54,7 +55,7 @@ typedef struct SnapshotCursor {
 /* Copies the values, or starts copying if the stream is asynchronous. */
 MUST_USE Status snapshot_copy(const Snapshot *snapshot, Stream *stream);
 /* Writes the elements to the files, which are open, from `cursor` on. The list must be of the same stores.
- * With a buffer, it uses no device. Does not communicate, unless the list has a collector. Ends early once
+ * With a copy, it uses no device. Does not communicate, unless the list has a collector. Ends early once
  * *pause is set; another call continues. */
 MUST_USE Status snapshot_write(const Snapshot *snapshot, SaveList *list, SnapshotCursor *cursor,
                                const atomic_bool *pause);

@@ -224,14 +224,10 @@ static void print_memory(const json_t *result, FILE *out) {
     }
 }
 
-/* The peak while saving a checkpoint, if it exceeds that of the steps. */
 static void print_saving(const json_t *result, FILE *out) {
     char text[FORMAT_SIZE];
-    json_int_t saving = json_int_at(result, "memory_saving");
     if (json_string_at(json_object_get(result, "cluster"), "software"))
         return; /* another program's memory is not modeled while saving */
-    if (saving > json_int_at(json_object_get(result, "memory_per_rank"), "total"))
-        fprintf(out, "while saving a checkpoint, peak memory %s\n", format_bytes(text, (double)saving));
     fprintf(out, "background saves use up to %s of host memory per rank, if available\n",
             format_bytes(text, (double)json_int_at(result, "memory_snapshot")));
 }

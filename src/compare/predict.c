@@ -72,7 +72,7 @@ static Status spec_of(const RunSpec *run, const Cluster *cluster, bool any_devic
 
 static double memory_of_all(const Plan *plan) {
     double sum = 0;
-    for (int stage = 0; stage < plan->stages; stage++) sum += (double)plan->stage[stage].memory.saving;
+    for (int stage = 0; stage < plan->stages; stage++) sum += (double)plan->stage[stage].memory.needed;
     return sum * plan->mesh.dp * plan->mesh.tp;
 }
 
@@ -80,7 +80,7 @@ static bool fits_gpus(const Plan *plan, int ranks) {
     CudaInfo info;
     device_cuda_info(&info);
     if (info.devices < ranks) return false;
-    return (double)plan->stage[plan->fullest].memory.saving < (double)info.device[0].memory;
+    return (double)plan->stage[plan->fullest].memory.needed < (double)info.device[0].memory;
 }
 
 Status predict_needed(const RunSpec *run, bool *ret_needed) {
@@ -253,7 +253,7 @@ static Status check_fit(const Fit *fit, const Plan *plan, const Cluster *cluster
     if (fit->fits) return OK;
     return FAILED("out of memory, as predicted: %s%s %s per rank, %s available%s%s%s",
                   program->present ? program->title : "", program->present ? " needs" : "needs",
-                  format_bytes(needed, (double)plan->stage[plan->fullest].memory.saving),
+                  format_bytes(needed, (double)plan->stage[plan->fullest].memory.needed),
                   format_bytes(free_bytes, fit->available), fit->changes ? " (" : "",
                   fit->changes ? fit->change[0].options : "", fit->changes ? " would fit)" : "");
 }

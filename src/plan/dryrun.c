@@ -52,24 +52,6 @@ static void count_params(const Runner *runner, DryRunRank *result) {
     for (int c = 0; c < runner->chunks; c++) result->blocks += runner->chunk[c].count;
 }
 
-/* Peak memory including a checkpoint: saving gathers every unit that is split across ranks on one of them
- * (checkpoint/save.c), and any rank may be that one. A tied unit is saved only by the stage that counts it.
- */
-static Status measure_saving(const DryRunContext *context, size_t *ret_total) {
-    const Shards *shards = context->runner->shards;
-    size_t tensors = (size_t)shards->spec.tp->size, largest = 0;
-    for (int i = 0; i < shards->count; i++) {
-        const ShardUnit *unit = &shards->unit[i];
-        size_t bytes = tensors * (size_t)(unit->layout.numel / unit->layout.pieces) * sizeof(float);
-        bool parts = tensors > 1 || unit->count < unit->layout.numel;
-        if (unit->held && unit->counted && parts && bytes > largest) largest = bytes;
-    }
-    CLEANUP(dev_free) Buffer buffer = {0};
-    TRY(dev_alloc(context->device, MEM_COMM, largest, &buffer));
-    *ret_total = context->device->total.peak;
-    return OK;
-}
-
 /* The largest snapshot of any rank that saves (checkpoint/snapshot.h). */
 static Status measure_snapshot(const Runner *runner, size_t *ret_bytes) {
     const Shards *shards = runner->shards;
@@ -170,7 +152,7 @@ Status dryrun_rank(const DryRunSpec *run, int rank, DryRunRank *ret_rank) {
     for (int tag = 0; tag < MEM_TAGS; tag++) result.memory.tag[tag] = context.device->mem[tag].peak;
     result.memory.total = context.device->total.peak;
     result.memory.host = context.device->host.peak;
-    TRY(measure_saving(&context, &result.memory.saving));
+    result.memory.needed = result.memory.total;
     TRY(measure_snapshot(context.runner, &result.memory.snapshot));
     if (run->timed) TRY(step_events_init(&result.events, &op_log, context.runner, run->spec.micros));
     *ret_rank = result;

@@ -9,7 +9,7 @@
 typedef struct RankMemory {
     size_t tag[MEM_TAGS], total;
     size_t host;     /* host memory for offloaded state */
-    size_t saving;   /* peak total, including checkpoint writing */
+    size_t needed;   /* the total; that of another program, if the cluster describes one */
     size_t snapshot; /* host memory to save in the background, if there is room */
 } RankMemory;
 

@@ -58,7 +58,7 @@ Status fit_settle(PlanSpec *spec, const Cluster *cluster) {
 /* Device memory that a rank of this stage needs; on a CPU, host memory is the same memory. */
 static double needed_by(const Plan *plan, int stage, const Cluster *cluster) {
     const RankMemory *memory = &plan->stage[stage].memory;
-    return (double)memory->saving + (cluster->gpu ? 0 : (double)memory->host);
+    return (double)memory->needed + (cluster->gpu ? 0 : (double)memory->host);
 }
 
 static Fit memory_available(const Cluster *cluster, MeshSpec mesh) {
@@ -192,7 +192,7 @@ static Status try_spec(FitSearch *search, const PlanSpec *spec, bool *ret_legal,
     Status status = plan_init(&plan, &changed);
     *ret_legal = !status;
     *ret_fits = !status && fit_fits(&plan, search->cluster);
-    if (*ret_fits) *ret_total = plan.stage[plan.fullest].memory.saving;
+    if (*ret_fits) *ret_total = plan.stage[plan.fullest].memory.needed;
     if (!status || status_exit_code(status) == STATUS_USAGE) {
         status_free(status);
         return OK;

@@ -132,7 +132,7 @@ static Status use_fullest_replica(const DryRunSpec *run, int first, DryRunRank *
     DryRunRank other = {0};
     last.timed = false;
     TRY(dryrun_rank(&last, first + (run->mesh.dp - 1) * run->mesh.tp, &other));
-    if (other.memory.saving > rank->memory.saving) rank->memory = other.memory;
+    if (other.memory.needed > rank->memory.needed) rank->memory = other.memory;
     dryrun_rank_done(&other);
     return OK;
 }
@@ -193,7 +193,7 @@ static Status run_stages(Plan *plan, const DryRunSpec *run, const PlanSpec *spec
     }
     if (spec->software) TRY(software_memory(spec->software, plan, run->spec.micros));
     for (int s = 0; s < mesh.pp; s++)
-        if (plan->stage[s].memory.saving > plan->stage[plan->fullest].memory.saving) plan->fullest = s;
+        if (plan->stage[s].memory.needed > plan->stage[plan->fullest].memory.needed) plan->fullest = s;
     return OK;
 }
 
@@ -293,7 +293,7 @@ static json_t *stages_json(const Plan *plan) {
             list, json_pack("{s:i, s:i, s:i, s:I, s:o, s:I, s:I, s:o}", "stage", s, "first_rank",
                             s * plan->mesh.dp * plan->mesh.tp, "blocks", rank->blocks, "params",
                             (json_int_t)rank->kept, "memory", memory_json(&rank->memory), "memory_saving",
-                            (json_int_t)rank->memory.saving, "memory_snapshot",
+                            (json_int_t)rank->memory.needed, "memory_snapshot",
                             (json_int_t)rank->memory.snapshot, "comm_bytes", sent_json(rank->sent)));
     }
     return list;
@@ -342,7 +342,7 @@ Status plan_json(const Plan *plan, const PlanSpec *spec, json_t **ret_json) {
         "params_total", (json_int_t)plan->params_total, "params_stored", (json_int_t)plan->params_stored,
         "params_per_rank", (json_int_t)params, "memory_per_rank",
         memory_json(&plan->stage[plan->fullest].memory), "memory_saving",
-        (json_int_t)plan->stage[plan->fullest].memory.saving, "memory_snapshot", (json_int_t)snapshot, "comm",
+        (json_int_t)plan->stage[plan->fullest].memory.needed, "memory_snapshot", (json_int_t)snapshot, "comm",
         sent_json(sender->sent), "layout", layout_json(plan, spec), "stages", stages_json(plan));
     if (!json) return FAILED("out of memory while writing the plan");
     *ret_json = json;

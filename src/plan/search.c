@@ -99,7 +99,7 @@ static Status plan_layout(const Finder *finder, const SearchLayout *layout, bool
     spec.memory_only = !sketch;
     TRY(plan_init(&plan, &spec));
     SearchResult result = {
-        .layout = *layout, .bytes = plan.stage[plan.fullest].memory.saving, .sketched = sketch};
+        .layout = *layout, .bytes = plan.stage[plan.fullest].memory.needed, .sketched = sketch};
     result.fits = fit_fits(&plan, finder->cluster);
     TRY(plan_time(&plan, finder->cluster, &result.time));
     *ret_result = result;

@@ -175,15 +175,6 @@ static double state_bytes(const SearchCosts *costs, const SearchLayout *layout, 
     return optimizer + grads + params;
 }
 
-/* Memory that writing a checkpoint adds, at most: a unit is gathered, while those of a step are not. */
-static double saving_bytes(const SearchCosts *costs, const SearchLayout *layout, const LayerCost *cost) {
-    bool parts = layout->tp > 1 || layout->zero >= 1;
-    double largest = fmax(cost->params, end_unit(layout, cost)), of_step = 0;
-    if (layout->zero >= 2) of_step += 4 * (largest + cost->params);
-    if (layout->zero == 3) of_step += element_size(costs) * (largest + cost->params);
-    return parts ? fmax(4 * layout->tp * largest - of_step, 0) : 0;
-}
-
 /* Micro-batches for which the first stage stores activations at the same time. Interleaved chunks have
  * separate buffers, each as large as it ever needs to be: about 1.5 times the total of a single chunk. */
 static double in_flight(const SearchLayout *layout) {
@@ -212,7 +203,7 @@ static double memory_of(const SearchCosts *costs, const SearchLayout *layout, co
         layout->schedule == SCHEDULE_GPIPE || layout->schedule == SCHEDULE_ZERO_BUBBLE ? held : 1;
     double last = state_bytes(costs, layout, cost, layers->last, true) + messages + cost->ends_kept +
                   at_last * layers->last * kept;
-    return fmax(first, last) + cost->scratch + saving_bytes(costs, layout, cost);
+    return fmax(first, last) + cost->scratch;
 }
 
 /* The estimate that corresponds to software_memory. */

@@ -108,7 +108,7 @@ Status software_memory(const Software *software, Plan *plan, int micros) {
     TRY(mem_new((size_t)plan->stages, sizeof *stages, &stages));
     TRY(schedule_init_all(stages, &spec));
     for (int s = 0; s < plan->stages; s++) {
-        plan->stage[s].memory.saving = (size_t)stage_memory(software, plan, s, &stages[s]);
+        plan->stage[s].memory.needed = (size_t)stage_memory(software, plan, s, &stages[s]);
         schedule_done(&stages[s]);
     }
     return OK;

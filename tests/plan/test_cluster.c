@@ -217,7 +217,7 @@ static void finds_changes(void **state) {
     plan_done(&plan);
     spec.config.run.micro_batch = 4;
     assert_ok(plan_init(&plan, &spec));
-    assert_int_equal(plan.stage[0].memory.saving, fit.change[0].total);
+    assert_int_equal(plan.stage[0].memory.needed, fit.change[0].total);
     assert_ok(fit_find(&fit, &plan, &spec, &cluster));
     assert_true(fit.fits && fit.changes == 0);
     plan_done(&plan);

@@ -99,9 +99,9 @@ static void check_result(const Case *c, const SearchResult *result, const char *
     search_options(&result->layout, options);
     assert_ok(plan_init(&plan, &spec));
     assert_ok(plan_time(&plan, &c->cluster, &time));
-    if (plan.stage[plan.fullest].memory.saving != result->bytes)
+    if (plan.stage[plan.fullest].memory.needed != result->bytes)
         fail_msg("%s: %s %s: %zu bytes, planned %zu", c->about, what, options, result->bytes,
-                 plan.stage[plan.fullest].memory.saving);
+                 plan.stage[plan.fullest].memory.needed);
     if (time.step_s != result->time.step_s || time.mfu != result->time.mfu)
         fail_msg("%s: %s %s: %.9g s, planned %.9g", c->about, what, options, result->time.step_s,
                  time.step_s);

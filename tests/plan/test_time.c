@@ -24,7 +24,7 @@ static StepEstimate time_of(const char *name, const Cluster *cluster, PlanSpec s
     if (fabs(sum / time.step_s - 1) > 1e-9)
         fail_msg("%s: phases add up to %g s of %g s", name, sum, time.step_s);
     double available = cluster->memory_bytes - cluster->reserve_bytes;
-    if (ret_fits) *ret_fits = (double)plan.stage[plan.fullest].memory.saving <= available;
+    if (ret_fits) *ret_fits = (double)plan.stage[plan.fullest].memory.needed <= available;
     plan_done(&plan);
     return time;
 }
@@ -289,8 +289,8 @@ static void memory_by_schedule(void **state) {
         spec.mesh = (MeshSpec){.dp = 1, .tp = 1, .pp = 4};
         assert_ok(fit_settle(&spec, &cluster));
         assert_ok(plan_init(&plan, &spec));
-        first[i] = plan.stage[0].memory.saving;
-        last[i] = plan.stage[3].memory.saving;
+        first[i] = plan.stage[0].memory.needed;
+        last[i] = plan.stage[3].memory.needed;
         plan_done(&plan);
     }
     assert_true(first[0] > 4 * first[2]); /* 32 micro-batches in flight instead of 4 */
