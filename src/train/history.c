@@ -336,8 +336,9 @@ static void join_load(json_t *summary, json_t *earlier) {
 Status history_join(json_t *summary, const json_t *earlier) {
     static const char *const means[] = {"samples_per_s", "tokens_per_s", "utilization", "gpu_utilization",
                                         "mfu",           "bubble",       "tokens_per_j"};
-    static const char *const sums[] = {"runtime_s", "sent_bytes",          "between_nodes_bytes",
-                                       "phases",    "comm_bytes_by_group", "energy_j"};
+    static const char *const sums[] = {
+        "runtime_s",           "sent_bytes",       "between_nodes_bytes",       "phases",
+        "comm_bytes_by_group", "files_sent_bytes", "files_between_nodes_bytes", "energy_j"};
     double own = json_number_or(summary, "steps_measured", NAN),
            before = json_number_or(earlier, "steps_measured", NAN);
     double seconds[2] = {own * json_number_or(summary, "step_ms", NAN),

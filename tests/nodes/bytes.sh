@@ -22,6 +22,8 @@ counts() {
     run "$weft" $train --ranks "$ranks" --hosts "$hosts" --steps $steps --out "/mnt/shared/$hosts-$1-$2" "$@"
     expect_code 0
     counted=$(value "$hosts-$1-$2" between_nodes_bytes) measured=0
+    files=$(value "$hosts-$1-$2" files_between_nodes_bytes)
+    counted=$((counted + ${files:-0}))
     for number in 1 2; do measured=$((measured + $(sent "$number") - $(cat "before$number"))); done
     echo "$hosts $*: $measured bytes sent, $counted counted"
     [ $((100 * measured)) -le $((105 * counted)) ] || fail "more is sent than counted"
@@ -49,6 +51,9 @@ within node1:2,node2:2 4 2
 within node1:2,node2:2,node3:2 6 3
 within node1:4,node2:4 8 2
 counts node1:1,node2:1 2 --pp 2 --micro-batch 6
+# Saving what is sharded sends nothing: each rank writes its shards. If only rank 0 has the directory, it is sent them.
+counts node1:1,node2:1 2 --zero 2
+counts node1:1,node2:1 2 --zero 1 --gather-checkpoints
 
 # The same replicas on other nodes give the same losses, to the last bit.
 losses() { sed 's/.*"loss": *\([^,]*\),.*/\1/' "/mnt/shared/$1/metrics.jsonl"; }
