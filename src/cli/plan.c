@@ -84,10 +84,9 @@ static Status write_page(const PlanArgs *args, const Plan *plan, const PlanSpec 
         .plan = plan,
         .result = {
             .layout = page_layout_of(plan), .bytes = (size_t)fit->needed, .fits = fit->fits, .time = *time}};
-    bool curves;
     TRY(plan_timeline(plan, cluster, &timeline));
     first.timeline = &timeline;
-    return page_write_plan(&facts, NULL, &first, fit, args->html, &curves);
+    return page_write_plan(&facts, NULL, &first, fit, args->html);
 }
 
 void plan_cost_add(double price, double units, json_t *result) {

@@ -64,11 +64,10 @@ static Status write_page(const PlanArgs *args, const Search *search, const Searc
                        .precision = c->device.precision,
                        .price = plan_price(args, cluster)};
     PlanSpec again = search_plan_spec(spec, &first.result.layout);
-    bool curves;
     again.timed = again.memory_only = true;
     TRY(plan_init(&plan, &again));
     TRY(plan_timeline(&plan, cluster, &timeline));
-    return page_write_plan(&facts, search, &first, NULL, args->html, &curves);
+    return page_write_plan(&facts, search, &first, NULL, args->html);
 }
 
 Status plan_search(Invocation *call, json_t **ret_result) {

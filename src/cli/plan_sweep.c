@@ -7,7 +7,6 @@
 #include "cli/plan.h"
 #include "plan/draw.h"
 #include "report/page_plan.h"
-#include "report/sweep_panels.h"
 
 /* ---- curves ---- */
 
@@ -15,46 +14,34 @@ enum { PANEL_WIDTH = 560, PANEL_HEIGHT = 300, HEAD = 40 };
 
 static const char *const text_color = "#616a78";
 
-static Status put_panel(FILE *out, const Sweep *sweep, int at, bool *ret_drawn) {
-    CLEANUP(sweep_panel_done) SweepPanel panel = {0};
-    CLEANUP(plot_done) PlotResult drawn = {0};
-    TRY(sweep_panel_init(&panel, sweep, at));
-    TRY(plot_draw(&panel.plot, NULL, &drawn));
-    *ret_drawn = drawn.plain != NULL;
-    if (!drawn.plain) return OK;
-    int x = at % 2 * (PANEL_WIDTH + 16), y = HEAD + at / 2 * (PANEL_HEIGHT + 16);
-    fprintf(out, "<svg x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"%s\n", x, y, PANEL_WIDTH, PANEL_HEIGHT,
-            drawn.plain + strlen("<svg"));
-    return OK;
-}
-
-static Status put_curves(FILE *out, const Sweep *sweep, const char *title, bool *drawn) {
+static Status put_curves(FILE *out, const Sweep *sweep, const char *title) {
     int width = 2 * PANEL_WIDTH + 16, height = HEAD + 2 * (PANEL_HEIGHT + 16);
     fprintf(out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
-            "font-family=\"sans-serif\" font-size=\"13\" fill=\"%s\">\n"
-            "<text x=\"12\" y=\"22\" font-size=\"16\">",
+            "font-family=\"sans-serif\" fill=\"%s\">\n<text x=\"12\" y=\"22\" font-size=\"16\">",
             width, height, width, height, text_color);
     draw_escaped(title, out);
     fputs("</text>\n", out);
-    for (int i = 0; i < SWEEP_PANELS && *drawn; i++) TRY(put_panel(out, sweep, i, drawn));
+    for (int i = 0; i < SWEEP_PANELS; i++) {
+        CLEANUP(plot_done) Plot plot = {0};
+        CLEANUP(mem_freep) char *svg = NULL;
+        TRY(sweep_plot(sweep, i, &plot));
+        TRY(plot_svg(&plot, &svg));
+        fprintf(out, "<svg x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"%s", i % 2 * (PANEL_WIDTH + 16),
+                HEAD + i / 2 * (PANEL_HEIGHT + 16), PANEL_WIDTH, PANEL_HEIGHT, svg);
+    }
     fputs("</svg>\n", out);
     return OK;
 }
 
-/* *ret_drawn is false if gnuplot is not installed. */
-static Status draw_curves(const Sweep *sweep, const char *title, const char *path, bool *ret_drawn) {
-    char *text = NULL;
-    size_t size = 0;
-    *ret_drawn = true;
-    FILE *out = open_memstream(&text, &size);
-    if (!out) return FAILED("out of memory while drawing the curves");
-    Status status = put_curves(out, sweep, title, ret_drawn);
-    bool bad = fclose(out) != 0;
-    if (!status && bad) status = FAILED("out of memory while drawing the curves");
-    if (!status && *ret_drawn) status = file_replace(path, text, size);
-    free(text);
-    return status;
+static Status draw_curves(const Sweep *sweep, const char *title, const char *path) {
+    CLEANUP(text_done) Text text = {0};
+    CLEANUP(mem_freep) char *svg = NULL;
+    size_t size;
+    TRY(text_open(&text));
+    TRY(put_curves(text.out, sweep, title));
+    TRY(text_take(&text, &svg, &size));
+    return file_replace(path, svg, size);
 }
 
 /* ---- the command ---- */
@@ -73,12 +60,11 @@ static Status describe(Invocation *call, const Sweep *sweep, const SearchSpec *s
     const Settings *c = &spec->base.config;
     CLEANUP(json_decrefp) json_t *result = NULL;
     CLEANUP(mem_freep) char *title = NULL;
-    bool drawn = false;
     TRY(sweep_json(sweep, &result));
     char params[FORMAT_SIZE];
     TRY(str_format(&title, "%s, %s parameters, %s, on %s", sweep->model.family->title,
                    format_count(params, (double)sweep->params_total), c->device.precision, cluster->name));
-    if (path) TRY(draw_curves(sweep, title, path, &drawn));
+    if (path) TRY(draw_curves(sweep, title, path));
     json_object_set_new(result, "cluster",
                         json_pack("{s:s, s:s}", "name", cluster->name, "device", cluster->device));
     json_object_set_new(result, "precision", json_string(c->device.precision));
@@ -87,8 +73,7 @@ static Status describe(Invocation *call, const Sweep *sweep, const SearchSpec *s
             add_cost(call, cluster, &sweep->point[s][i],
                      json_array_get(json_object_get(result, scaling_name(s)), (size_t)i));
     plan_page_add(call, result);
-    if (path && drawn) json_object_set_new(result, "svg", json_string(path));
-    if (path && !drawn) json_object_set_new(result, "svg", json_null());
+    if (path) json_object_set_new(result, "svg", json_string(path));
     *ret_result = json_incref(result);
     return OK;
 }
@@ -117,8 +102,7 @@ static Status write_page(const PlanArgs *args, const Sweep *sweep, const SearchS
                        .seq = sweep->seq,
                        .precision = c->device.precision,
                        .price = plan_price(args, cluster)};
-    bool curves;
-    return page_write_sweep(&facts, sweep, args->html, &curves);
+    return page_write_sweep(&facts, sweep, args->html);
 }
 
 Status plan_sweep(Invocation *call, json_t **ret_result) {
@@ -197,5 +181,4 @@ void plan_sweep_show(const json_t *result, FILE *out) {
     }
     plan_page_show(result, out);
     if (json_is_string(svg)) fprintf(out, "\nwrote %s\n", json_string_value(svg));
-    if (json_is_null(svg)) fprintf(out, "\nno curves: gnuplot is not installed\n");
 }

@@ -304,8 +304,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     if (page || args->out) TRY(refuse_records(call, &results, page_path(args)));
     if (!page) return write_table(call, args, &results, ret_result);
     CLEANUP(mem_freep) char *charts = NULL;
-    bool curves;
-    TRY(page_write(&results, page_path(args), &curves));
+    TRY(page_write(&results, page_path(args)));
     TRY(figure_files_find(page_path(args), &charts));
     if (!call->json) TRY(show_results(&results, stdout));
     TRY(results_json(&results, ret_result));

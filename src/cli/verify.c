@@ -52,7 +52,7 @@ static int flipped_rank(void) {
 
 static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     VerifyArgs *args = arguments;
-    bool here, curves;
+    bool here;
     if (args->html && path_is_dir(args->html))
         return USAGE("--html %s is a directory; expected a file", args->html);
     args->layout.tp = args->layout.pp = 1;
@@ -74,7 +74,7 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     TRY(verify_run(&spec, ret_result));
     if (!json_is_true(json_object_get(*ret_result, "ok"))) call->exit_code = STATUS_FAILED;
     if (!args->html || world->rank > 0) return OK;
-    CLEANUP(status_freep) Status unwritten = page_write_verify(*ret_result, args->html, &curves);
+    CLEANUP(status_freep) Status unwritten = page_write_verify(*ret_result, args->html);
     if (!unwritten) return json_put(*ret_result, "html", json_string(args->html));
     /* What was found is worth more than its page. */
     fprintf(stderr, "weft: error: the page was not written: %s\n", status_message(unwritten));

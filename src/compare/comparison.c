@@ -197,8 +197,7 @@ Outcome comparison_outcome(const Results *results) {
 
 Status comparison_write(const Results *results, const char *out) {
     CLEANUP(mem_freep) char *path = NULL;
-    bool curves;
     TRY(results_write(results, out));
     TRY(path_join(&path, out, "report.html"));
-    return page_write(results, path, &curves);
+    return page_write(results, path);
 }

@@ -4,12 +4,12 @@
 #include "report/page.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include "base/format.h"
 #include "base/fs.h"
 #include "base/memory.h"
-#include "base/terminal.h"
 #include "base/version.h"
 #include "report/comparable.h"
 #include "report/figure_files.h"
@@ -18,70 +18,94 @@
 #include "report/study.h"
 #include "report/summary.h"
 
-void put_html(FILE *out, const char *text) {
-    for (int length; *text; text += length) {
-        bool space = *text == '\n' || *text == '\t';
-        int control = space ? 0 : terminal_control(text);
-        length = control ? control : 1;
-        switch (control ? '?' : *text) {
-        case '<': fputs("&lt;", out); break;
-        case '>': fputs("&gt;", out); break;
-        case '&': fputs("&amp;", out); break;
-        case '"': fputs("&quot;", out); break;
-        default: fputc(control ? '?' : *text, out);
-        }
-    }
+const char *run_remark(const Run *run) {
+    if (run->state != RUN_FINISHED) return run_outcome(run);
+    return run_contended(run) ? "CPU contention" : NULL;
 }
 
-void put_run_name(FILE *out, const Run *run) {
-    put_html(out, run->name);
-    if (run->state != RUN_FINISHED)
-        fprintf(out, " (%s)", run_outcome(run));
-    else if (run_contended(run))
-        fputs(" (CPU contention)", out);
-}
+/* ---- building blocks ---- */
 
 void put_section(FILE *out, const char *title, const char *lead) {
     fprintf(out, "<section>\n<h2>%s</h2>\n", title);
     if (lead) fprintf(out, "<p class=\"lead\">%s</p>\n", lead);
 }
 
-void put_key(FILE *out, const char *color, const char *name) {
-    fprintf(out, "<span><span class=\"swatch\" style=\"background:%s\"></span>", color);
-    put_html(out, name);
-    fputs("</span>", out);
+void put_note(FILE *out, const char *name, const char *text) {
+    fputs("<p class=\"note\">", out);
+    if (name) put_html(out, name);
+    if (name) fputs(": ", out);
+    put_html(out, text);
+    fputs("</p>\n", out);
 }
 
-/* ---- header ---- */
+void put_key(FILE *out, int color, const char *name) {
+    fprintf(out, "<span><span class=\"swatch\" style=\"background:%s\"></span>%s</span>",
+            color_variable(color), name);
+}
 
-void put_chip(FILE *out, const char *text) {
+static void begin_table(FILE *out, const char *class) {
+    fputs("<div class=\"scroll\" tabindex=\"0\"><table", out);
+    if (class) fprintf(out, " class=\"%s\"", class);
+    fputs(">\n<thead><tr>", out);
+}
+
+static void put_column(FILE *out, const char *name) {
+    bool text = *name == '<';
+    if (*name) fprintf(out, "<th scope=\"col\"%s>%s</th>", text ? " class=\"left\"" : "", name + text);
+}
+
+static void begin_rows(FILE *out) {
+    fputs("</tr></thead>\n<tbody>\n", out);
+}
+
+void put_table_open(FILE *out, const char *class, ...) {
+    va_list names;
+    va_start(names, class);
+    begin_table(out, class);
+    for (const char *name; (name = va_arg(names, const char *));) put_column(out, name);
+    va_end(names);
+    begin_rows(out);
+}
+
+void put_figure_table(FILE *out, const char *class, const size_t *columns, size_t count) {
+    begin_table(out, class);
+    put_column(out, "run");
+    for (size_t i = 0; i < count; i++) put_column(out, figures[columns[i]].heading);
+    begin_rows(out);
+}
+
+void put_table_close(FILE *out) {
+    fputs("</tbody></table></div>\n", out);
+}
+
+void put_cell(FILE *out, const char *heading, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    fprintf(out, "<td data-label=\"%s\">", heading);
+    vfprintf(out, fmt, args);
+    fputs("</td>", out);
+    va_end(args);
+}
+
+void put_tile(FILE *out, const char *label, const char *number, const char *name, const char *detail) {
+    fprintf(out, "<div class=\"tile\"><span>%s</span><b>%s</b><em>", label, number);
+    put_html(out, name);
+    fputs("</em>", out);
+    if (detail[0]) fprintf(out, "<small>%s</small>", detail);
+    fputs("</div>\n", out);
+}
+
+/* ---- header and end ---- */
+
+void put_chip(FILE *out, const char *fmt, ...) {
+    char text[160];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
     fputs("<span>", out);
     put_html(out, text);
     fputs("</span>", out);
-}
-
-/* What all runs have in common. */
-static void put_chips(FILE *out, const Results *results) {
-    char text[96], number[FORMAT_SIZE];
-    const Run *first = results_base(results);
-    fputs("<div class=\"chips\">", out);
-    if (results->scale) {
-        snprintf(text, sizeof text, "scale %.60s", results->scale);
-        put_chip(out, text);
-    }
-    snprintf(text, sizeof text, "%zu run%s", results->count, PLURAL(results->count));
-    put_chip(out, text);
-    if (isfinite(run_params(first)) && !results_differ(results, run_params)) {
-        snprintf(text, sizeof text, "%s parameters", format_count(number, run_params(first)));
-        put_chip(out, text);
-    }
-    if (isfinite(run_batch(first)) && !results_differ(results, run_batch)) {
-        snprintf(text, sizeof text, "batch size %.0f", run_batch(first));
-        put_chip(out, text);
-    }
-    if (results_share(results, "precision")) put_chip(out, results_share(results, "precision"));
-    if (results_share(results, "device")) put_chip(out, results_share(results, "device"));
-    fputs("</div>\n", out);
 }
 
 void page_begin(FILE *out, const char *eyebrow, const char *title, const char *about, bool live) {
@@ -99,18 +123,20 @@ void page_begin(FILE *out, const char *eyebrow, const char *title, const char *a
         put_html(out, about);
         fputs("</p>\n", out);
     }
+    fputs("<div class=\"chips\">", out);
+}
+
+void page_header_end(FILE *out) {
+    fputs("</div>\n</header>\n", out);
 }
 
 void page_end(FILE *out, const Figures *drawn) {
-    if (drawn->missing)
-        fputs("<p class=\"note\">Plots are missing because gnuplot is not installed, or failed, on the host "
-              "that generated this page.</p>\n",
-              out);
     if (drawn->dir && drawn->count) {
         const char *slash = strrchr(drawn->dir, '/');
         fputs("<p class=\"note\">The charts of this page are in the directory ", out);
         put_html(out, slash ? slash + 1 : drawn->dir);
-        fputs(" beside it, as SVG, PDF and CSV.</p>\n", out);
+        fprintf(out, " beside it, as SVG%s CSV%s.</p>\n", drawn->no_pdf ? " and" : ", PDF and",
+                drawn->no_pdf ? "; PDF needs gnuplot" : "");
     }
     fprintf(out, "<footer>Generated by weft %s</footer>\n</main>\n<script>\n%s</script>\n</body>\n</html>\n",
             weft_build(), weft_page_script);
@@ -118,12 +144,18 @@ void page_end(FILE *out, const Figures *drawn) {
 
 /* ---- summary ---- */
 
-void put_tile(FILE *out, const char *label, const char *number, const char *name, const char *detail) {
-    fprintf(out, "<div class=\"tile\"><span>%s</span><b>%s</b><em>", label, number);
-    put_html(out, name);
-    fputs("</em>", out);
-    if (detail[0]) fprintf(out, "<small>%s</small>", detail);
-    fputs("</div>\n", out);
+/* What all runs have in common. */
+static void put_chips(FILE *out, const Results *results) {
+    char number[FORMAT_SIZE];
+    const Run *first = results_base(results);
+    if (results->scale) put_chip(out, "scale %.60s", results->scale);
+    put_chip(out, "%zu run%s", results->count, PLURAL(results->count));
+    if (isfinite(run_params(first)) && !results_differ(results, run_params))
+        put_chip(out, "%s parameters", format_count(number, run_params(first)));
+    if (isfinite(run_batch(first)) && !results_differ(results, run_batch))
+        put_chip(out, "batch size %.0f", run_batch(first));
+    if (results_share(results, "precision")) put_chip(out, "%s", results_share(results, "precision"));
+    if (results_share(results, "device")) put_chip(out, "%s", results_share(results, "device"));
 }
 
 /* "DDP", "DDP, tied with ZeRO-3", "DDP, tied with 3 others". */
@@ -231,7 +263,7 @@ static Status put_page(FILE *out, const void *data, Figures *drawn) {
     page_begin(out, results->count > 1 ? "Comparison" : "Training run", results->title, results->about,
                report->live);
     put_chips(out, results);
-    fputs("</header>\n", out);
+    page_header_end(out);
     TRY(put_summary(out, results));
     TRY(put_table(out, results));
     TRY(put_study(out, results));
@@ -247,42 +279,28 @@ static Status put_page(FILE *out, const void *data, Figures *drawn) {
     return OK;
 }
 
-static Status make_page(PageBody body, const void *data, Figures *drawn, char **ret_text, size_t *ret_size) {
-    CLEANUP(mem_freep) char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (!out) return FAILED("out of memory while writing the page");
-    Status status = body(out, data, drawn);
-    bool bad = ferror(out) != 0;
-    bad |= fclose(out) != 0;
-    TRY(status);
-    if (bad) return FAILED("out of memory while writing the page");
-    *ret_text = text;
-    *ret_size = size;
-    text = NULL;
-    return OK;
+Status page_text(const Results *results, char **ret_text) {
+    CLEANUP(text_done) Text text = {0};
+    TRY(text_open(&text));
+    TRY(put_page(text.out, &(Report){results, true}, &(Figures){0}));
+    return text_take(&text, ret_text, NULL);
 }
 
-Status page_text(const Results *results, char **ret_text, size_t *ret_size) {
-    return make_page(put_page, &(Report){results, true}, &(Figures){0}, ret_text, ret_size);
-}
-
-Status page_save(const char *path, PageBody body, const void *data, bool *ret_curves) {
-    CLEANUP(mem_freep) char *text = NULL, *dir = NULL;
+Status page_save(const char *path, PageBody body, const void *data) {
+    CLEANUP(mem_freep) char *html = NULL, *dir = NULL;
+    CLEANUP(text_done) Text text = {0};
     size_t size = 0;
     TRY(figure_files_begin(path, &dir));
     Figures drawn = {.dir = dir};
-    Status status = make_page(body, data, &drawn, &text, &size);
-    if (status) {
-        CLEANUP(status_freep) Status ignored = figure_files_end(path, dir);
-        return status;
-    }
-    TRY(figure_files_end(path, dir));
-    TRY(file_replace(path, text, size));
-    *ret_curves = !drawn.missing;
-    return OK;
+    Status status = text_open(&text);
+    if (!status) status = body(text.out, data, &drawn);
+    if (!status) status = text_take(&text, &html, &size);
+    Status ended = figure_files_end(path, dir);
+    if (status) status_free(ended);
+    TRY(status ? status : ended);
+    return file_replace(path, html, size);
 }
 
-Status page_write(const Results *results, const char *path, bool *ret_curves) {
-    return page_save(path, put_page, &(Report){results, false}, ret_curves);
+Status page_write(const Results *results, const char *path) {
+    return page_save(path, put_page, &(Report){results, false});
 }

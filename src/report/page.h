@@ -3,54 +3,58 @@
 #ifndef WEFT_REPORT_PAGE_H
 #define WEFT_REPORT_PAGE_H
 
-#include "report/page_plot.h"
+#include "report/bars.h"
 #include "report/results.h"
 
 /* Writes the page to `path`, and its plots as SVG, PDF and CSV into a directory beside it, see
- * report/figure_files.h.
- * *ret_curves is false if plots are missing because gnuplot is not installed or failed. */
-MUST_USE Status page_write(const Results *results, const char *path, bool *ret_curves);
+ * report/figure_files.h. */
+MUST_USE Status page_write(const Results *results, const char *path);
 
 /* The body of a page. */
 typedef Status (*PageBody)(FILE *out, const void *data, Figures *drawn);
 /* Writes any page and its plots, as page_write does. */
-MUST_USE Status page_save(const char *path, PageBody body, const void *data, bool *ret_curves);
+MUST_USE Status page_save(const char *path, PageBody body, const void *data);
 
 /* The same page as text, without files, whose script follows the events of report/serve.h. The caller frees
  * it. */
-MUST_USE Status page_text(const Results *results, char **ret_text, size_t *ret_size);
+MUST_USE Status page_text(const Results *results, char **ret_text);
 
 /* ---- building blocks of the page ---- */
 
-/* Opens the page and its header, for chips; all texts are escaped, and `about` may be NULL. `live`: its
- * script follows events. */
+/* Opens the page, its header and a list of chips there, which the caller closes with page_header_end; all
+ * texts are escaped, and `about` may be NULL. `live`: its script follows events. */
 void page_begin(FILE *out, const char *eyebrow, const char *title, const char *about, bool live);
+/* A fact in the header; escaped. */
+void put_chip(FILE *out, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void page_header_end(FILE *out);
 /* Ends the page, after notes on its figures. */
 void page_end(FILE *out, const Figures *drawn);
-/* A fact in the header; escaped. */
-void put_chip(FILE *out, const char *text);
 /* A headline number. `name`, which is escaped, says whose it is; `detail` may be empty. */
 void put_tile(FILE *out, const char *label, const char *number, const char *name, const char *detail);
-/* A segment of a bar, `percent` of its width, in the style sheet's color --pN. `label` may be empty; it and
- * `title` are HTML. */
-void put_segment(FILE *out, double percent, int color, const char *title, const char *label);
-/* The style sheet's --pN. */
-enum { COLOR_TEXT = 16 };
-const char *part_color(char buffer[COLOR_TEXT], int part);
-
-/* The class, after a space, of a box in a timeline that is `percent` of its width: whether its number fits on
- * a phone, on a small screen or paper, or nowhere. */
-const char *box_fit(double percent);
-
-/* Writes text with HTML special characters escaped and control characters replaced by '?'. */
-void put_html(FILE *out, const char *text);
-/* The run's name, followed by its outcome unless it finished, or by "CPU contention", in parentheses. */
-void put_run_name(FILE *out, const Run *run);
 /* Opens a section with a heading and an explanatory line, both HTML; the caller closes the section. A NULL
  * `lead` omits the line. In print, a section stays on one page if it can. */
 void put_section(FILE *out, const char *title, const char *lead);
-/* A legend entry; `name` is escaped. */
-void put_key(FILE *out, const char *color, const char *name);
+/* A note below a chart or table, about a run or other thing unless `name` is NULL; both are escaped. */
+void put_note(FILE *out, const char *name, const char *text);
+/* An entry of a legend. */
+void put_key(FILE *out, int color, const char *name);
+/* Opens a table; the names of the columns end with NULL. Those that are empty have no column, and those after
+ * '<' are of text. `class` may be NULL. */
+void put_table_open(FILE *out, const char *class, ...) __attribute__((sentinel));
+void put_table_close(FILE *out);
+/* The same for a table of runs with columns of figures. */
+void put_figure_table(FILE *out, const char *class, const size_t *columns, size_t count);
+/* A number below a column's heading, which phones show beside it; both are HTML. */
+void put_cell(FILE *out, const char *heading, const char *fmt, ...) PRINTF_LIKE(3, 4);
+/* Why a run's figures are to be read with care: it has not finished, or there was contention; else NULL. */
+const char *run_remark(const Run *run);
+/* The caption of throughputs. */
+const char *rate_detail(const Results *results);
+
+/* Bars of memory by MemTag, the last for programs that state only a total; boxes of timelines by SpanKind. */
+enum { MEMORY_TOTAL = 6, MEMORY_PARTS, SPAN_PARTS = 5 };
+extern const BarCategory memory_parts[MEMORY_PARTS], span_parts[SPAN_PARTS];
+MUST_USE Status bars_add_bytes(BarChart *chart, int part, double bytes);
 
 /* The sections. Each writes nothing if no run has the data. */
 MUST_USE Status put_table(FILE *out, const Results *results);

@@ -36,7 +36,7 @@
     const enliven = (svg, id, data, view) => {
         const [left, top, right, bottom] = view.box, [width, height] = view.size;
         const whole = [data.x.a, data.x.b, data.y.a, data.y.b];
-        const curves = [...svg.querySelectorAll('g[id*="_plot_"]')];
+        const curves = [...svg.querySelectorAll('.curves')];
         const dot = add(svg, 'circle', {r: 4, class: 'dot', visibility: 'hidden'});
         let range = whole, from = null, box = null, axes = null, clip = null;
 
@@ -60,26 +60,18 @@
                 });
             return best && best.d < 60 * 60 ? best : null;
         };
-        const bar = ([, y]) => {
-            const i = Math.floor((y - top) / (bottom - top) * data.s.length);
-            return data.s[i] && {s: data.s[i], i: 0};
-        };
         const show = (event) => {
-            const at = place(event), bars = data.kind === 2;
-            const found = bars ? at[1] >= top && at[1] <= bottom && bar(at) : inside(at) && nearest(at);
+            const at = place(event), found = inside(at) && nearest(at);
             tip.hidden = !found;
-            dot.setAttribute('visibility', found && !bars ? 'visible' : 'hidden');
+            dot.setAttribute('visibility', found ? 'visible' : 'hidden');
             if (!found) return;
-            const {s, i} = found, spread = s.e && s.e[i] ? ' ± ' + short(s.e[i]) + (bars ? data.x.u : data.y.u) : '';
-            const y = short(s.y[i]) + (bars ? data.x.u : data.y.u) + spread;
+            const {s, i} = found, spread = s.e && s.e[i] ? ' ± ' + short(s.e[i]) + data.y.u : '';
             const name = s.p ? s.p[i] : s.n;
-            tip.textContent = name + (name ? ': ' : '') + y + (bars ? '' : ' at ' + short(s.x[i]) + data.x.u + ' ' + data.x.n);
+            tip.textContent = `${name}${name ? ': ' : ''}${short(s.y[i])}${data.y.u}${spread} at ${short(s.x[i])}${data.x.u} ${data.x.n}`;
             tip.style.left = Math.min(event.pageX + 14, document.documentElement.clientWidth - tip.offsetWidth - 8) + 'px';
             tip.style.top = event.pageY + 16 + 'px';
-            if (!bars) {
-                dot.setAttribute('cx', px(s.x[i]));
-                dot.setAttribute('cy', py(s.y[i]));
-            }
+            dot.setAttribute('cx', px(s.x[i]));
+            dot.setAttribute('cy', py(s.y[i]));
         };
 
         /* Redraws the axes for the visible range and moves the curves. */
@@ -133,13 +125,12 @@
         addEventListener('pointerdown', hide, {capture: true, signal: life.signal});
         svg.addEventListener('pointerdown', (event) => {
             if (event.pointerType === 'touch') return show(event);
-            if (data.kind === 2 || !inside(place(event))) return;
+            if (!inside(place(event))) return;
             from = place(event);
             dragging = true;
             tip.hidden = true;
             event.preventDefault();
         });
-        if (data.kind === 2) return;
         addEventListener('pointerup', () => {
             if (box && box.range[0][1] - box.range[0][0] > 8 && box.range[1][1] - box.range[1][0] > 8) {
                 const [x, y] = box.range, s = (v, a, b) => (v - a) / (b - a);

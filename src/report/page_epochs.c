@@ -7,19 +7,16 @@
 
 enum { MAX_ROWS = 40 }; /* per run */
 
-static void put_cells(FILE *out, const Results *results, const double values[EPOCH_COLUMNS]) {
+static void put_row(FILE *out, const Run *run, const char *what, const double values[EPOCH_COLUMNS]) {
     char text[FORMAT_SIZE];
-    for (size_t c = 0; c < EPOCH_COLUMNS; c++)
-        if (results_have_epochs(results, c))
-            fprintf(out, "<td data-label=\"%s\">%s</td>", epoch_columns[c].heading,
-                    figure_text(text, epoch_columns[c].unit, values[c]));
-    fputs("</tr>\n", out);
-}
-
-static void put_name(FILE *out, const Run *run, const char *what) {
     fputs("<tr><th scope=\"row\">", out);
     put_html(out, run->name);
     fprintf(out, "<small>%s</small></th>", what);
+    for (size_t c = 0; c < EPOCH_COLUMNS; c++)
+        if (results_have_epochs(run->of, c))
+            put_cell(out, epoch_columns[c].heading, "%s",
+                     figure_text(text, epoch_columns[c].unit, values[c]));
+    fputs("</tr>\n", out);
 }
 
 /* The mean over the epochs that have a value. */
@@ -35,7 +32,7 @@ static double mean_of(const Run *run, size_t column) {
     return count ? sum / (double)count : (double)NAN;
 }
 
-static void put_run(FILE *out, const Results *results, const Run *run) {
+static void put_run(FILE *out, const Run *run) {
     size_t stride = (run->epoch_count + MAX_ROWS - 1) / MAX_ROWS;
     double values[EPOCH_COLUMNS];
     for (size_t e = 0; e < run->epoch_count; e++) {
@@ -43,13 +40,11 @@ static void put_run(FILE *out, const Results *results, const Run *run) {
         if ((run->epoch_count - 1 - e) % stride) continue; /* always with the last */
         snprintf(what, sizeof what, "epoch %.0f", run->epochs[e].number);
         for (size_t c = 0; c < EPOCH_COLUMNS; c++) values[c] = epoch_value(&run->epochs[e], c);
-        put_name(out, run, what);
-        put_cells(out, results, values);
+        put_row(out, run, what, values);
     }
     if (run->epoch_count < 2) return;
     for (size_t c = 0; c < EPOCH_COLUMNS; c++) values[c] = mean_of(run, c);
-    put_name(out, run, "mean over all epochs");
-    put_cells(out, results, values);
+    put_row(out, run, "mean over all epochs", values);
 }
 
 void put_epochs(FILE *out, const Results *results) {
@@ -57,11 +52,11 @@ void put_epochs(FILE *out, const Results *results) {
     put_section(out, "Epochs",
                 "Time: training steps only. Mean loss: over the steps of the epoch. Validation: the last one "
                 "in the epoch.");
-    fputs("<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr><th scope=\"col\">run</th>", out);
+    const char *name[EPOCH_COLUMNS];
     for (size_t c = 0; c < EPOCH_COLUMNS; c++)
-        if (results_have_epochs(results, c))
-            fprintf(out, "<th scope=\"col\">%s</th>", epoch_columns[c].heading);
-    fputs("</tr></thead>\n<tbody>\n", out);
-    for (size_t i = 0; i < results->count; i++) put_run(out, results, &results->runs[i]);
-    fputs("</tbody></table></div>\n</section>\n", out);
+        name[c] = results_have_epochs(results, c) ? epoch_columns[c].heading : "";
+    put_table_open(out, NULL, "run", name[0], name[1], name[2], name[3], name[4], name[5], NULL);
+    for (size_t i = 0; i < results->count; i++) put_run(out, &results->runs[i]);
+    put_table_close(out);
+    fputs("</section>\n", out);
 }

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/setting.h"
 #include "model/family.h"
+#include "report/bars.h"
 #include "report/page.h"
 
 enum { MAX_NAMED = SEARCH_BEST + OTHER_COUNT };
@@ -73,7 +74,7 @@ double plan_cost(const PlanFacts *facts, int ranks, double tokens_per_s) {
 /* ---- header and summary ---- */
 
 void put_plan_head(FILE *out, const char *eyebrow, const PlanFacts *facts) {
-    char title[160], text[160], number[FORMAT_SIZE];
+    char title[160], number[FORMAT_SIZE];
     snprintf(title, sizeof title, "%s, %s parameters", facts->model->family->title,
              format_count(number, (double)facts->params));
     size_t used = strlen(title);
@@ -82,22 +83,16 @@ void put_plan_head(FILE *out, const char *eyebrow, const PlanFacts *facts) {
     else
         snprintf(title + used, sizeof title - used, ", on %.60s", facts->cluster->device);
     page_begin(out, eyebrow, title, NULL, false);
-    fputs("<div class=\"chips\">", out);
-    snprintf(text, sizeof text, "%lld layer%s, hidden size %lld, %lld head%s",
-             (long long)facts->model->layers, PLURAL(facts->model->layers), (long long)facts->model->hidden,
-             (long long)facts->model->heads, PLURAL(facts->model->heads));
-    put_chip(out, text);
-    snprintf(text, sizeof text, "batch %lld x %lld tokens", (long long)facts->batch, (long long)facts->seq);
-    put_chip(out, text);
-    put_chip(out, facts->precision);
-    snprintf(text, sizeof text, "cluster %.60s", facts->cluster->name);
-    put_chip(out, text);
-    if (facts->cluster->software.present) put_chip(out, facts->cluster->software.title);
-    if (facts->price > 0) {
-        snprintf(text, sizeof text, "%.4g per %s-hour", facts->price, facts->cluster->gpu ? "GPU" : "node");
-        put_chip(out, text);
-    }
-    fputs("</div>\n</header>\n", out);
+    put_chip(out, "%lld layer%s, hidden size %lld, %lld head%s", (long long)facts->model->layers,
+             PLURAL(facts->model->layers), (long long)facts->model->hidden, (long long)facts->model->heads,
+             PLURAL(facts->model->heads));
+    put_chip(out, "batch %lld x %lld tokens", (long long)facts->batch, (long long)facts->seq);
+    put_chip(out, "%s", facts->precision);
+    put_chip(out, "cluster %.60s", facts->cluster->name);
+    if (facts->cluster->software.present) put_chip(out, "%s", facts->cluster->software.title);
+    if (facts->price > 0)
+        put_chip(out, "%.4g per %s-hour", facts->price, facts->cluster->gpu ? "GPU" : "node");
+    page_header_end(out);
 }
 
 static double available(const PlanPage *page) {
@@ -169,28 +164,33 @@ static void put_summary(FILE *out, const PlanPage *page) {
 
 /* ---- the table ---- */
 
+void put_plan_cells(FILE *out, const SearchResult *result) {
+    const StepEstimate *time = &result->time;
+    char text[FORMAT_SIZE];
+    put_cell(out, "step", "%s", time_text(time->step_s, text));
+    put_cell(out, "tokens/s", "%s", format_count(text, time->tokens_per_s));
+    put_cell(out, "memory", "%s", format_bytes(text, (double)result->bytes));
+    put_cell(out, "MFU", "%.1f%%", 100 * time->mfu);
+    put_cell(out, "bubble", "%.1f%%", 100 * time->bubble);
+}
+
+void put_cost_cell(FILE *out, double cost) {
+    char text[FORMAT_SIZE];
+    if (isfinite(cost)) put_cell(out, COST_COLUMN, "%s", figure_text(text, FIGURE_FORMAT_COST, cost));
+}
+
 static void put_row(FILE *out, const PlanPage *page, const NamedResult *named) {
     const SearchResult *r = named->result;
-    char text[FORMAT_SIZE], step[32], grid[LAYOUT_TEXT], why[SEARCH_TEXT];
-    double cost = plan_cost(page->facts, page->facts->ranks, r->time.tokens_per_s);
-    bool first = r == page->named[0].result;
-    fprintf(out, "<tr><th scope=\"row\">%s<small>", layout_grid(&r->layout, grid));
+    char text[LAYOUT_TEXT], why[SEARCH_TEXT] = "fastest";
+    fprintf(out, "<tr><th scope=\"row\">%s<small>", layout_grid(&r->layout, text));
     if (!r->fits) fputs("<span class=\"badge failed\">does not fit</span>", out);
     if (r->fits && on_front(page->search, r)) fputs("<span class=\"badge holds\">Pareto</span>", out);
-    fprintf(out, "%s</small>", layout_rest(&r->layout, grid));
+    fprintf(out, "%s</small>", layout_rest(&r->layout, text));
     if (named->name) fprintf(out, "<small>%s</small>", named->name);
-    fprintf(out,
-            "</th><td data-label=\"step\">%s</td><td data-label=\"tokens/s\">%s</td><td "
-            "data-label=\"memory\">%s</td><td data-label=\"MFU\">%.1f%%</td><td "
-            "data-label=\"bubble\">%.1f%%</td>",
-            time_text(r->time.step_s, step), format_count(text, r->time.tokens_per_s),
-            format_bytes(grid, (double)r->bytes), 100 * r->time.mfu, 100 * r->time.bubble);
-    if (isfinite(cost))
-        fprintf(out, "<td data-label=\"cost/M tokens\">%s</td>", figure_text(text, FIGURE_FORMAT_COST, cost));
-    if (first && r->fits)
-        snprintf(why, sizeof why, "fastest");
-    else
-        search_reason(page->named[0].result, r, available(page), why);
+    fputs("</th>", out);
+    put_plan_cells(out, r);
+    put_cost_cell(out, plan_cost(page->facts, page->facts->ranks, r->time.tokens_per_s));
+    if (r != page->named[0].result || !r->fits) search_reason(page->named[0].result, r, available(page), why);
     fprintf(out, "<td class=\"why\" data-label=\"why\">%s</td></tr>\n", why);
 }
 
@@ -198,37 +198,34 @@ static void put_layouts(FILE *out, const PlanPage *page) {
     put_section(out, "Layouts and why they lose",
                 "The fastest layouts that fit, then the best of each kind. Pareto: no planned layout that "
                 "fits is both faster and smaller.");
-    fprintf(out,
-            "<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr><th scope=\"col\">layout</th><th "
-            "scope=\"col\">step</th><th scope=\"col\">tokens/s</th><th scope=\"col\">memory</th><th "
-            "scope=\"col\">MFU</th><th scope=\"col\">bubble</th>%s<th scope=\"col\" "
-            "class=\"left\">why</th></tr></thead>\n<tbody>\n",
-            page->facts->price > 0 ? "<th scope=\"col\">cost/M tokens</th>" : "");
+    put_table_open(out, NULL, "layout", PLAN_COLUMNS, page->facts->price > 0 ? COST_COLUMN : "", "<why",
+                   NULL);
     for (size_t i = 0; i < page->count; i++) put_row(out, page, &page->named[i]);
-    fputs("</tbody></table></div>\n", out);
+    put_table_close(out);
 }
 
 /* How many of the planned layouts lose to what. */
-static void put_losses_of(FILE *out, const Search *search) {
-    static const char *const names[LOSES_COUNT] = {
-        [LOSES_TO_MEMORY] = "do not fit",        [LOSES_TO_COMPUTE] = "slower compute",
-        [LOSES_TO_RECOMPUTE] = "recompute",      [LOSES_TO_COMMUNICATION] = "communication",
-        [LOSES_TO_BUBBLE] = "pipeline bubble",   [LOSES_TO_OPTIMIZER] = "optimizer step",
-        [LOSES_TO_NONE] = "as fast, within 0.5%"};
-    static const int colors[LOSES_COUNT] = {
-        [LOSES_TO_MEMORY] = 2,        [LOSES_TO_COMPUTE] = 1, [LOSES_TO_RECOMPUTE] = 4,
-        [LOSES_TO_COMMUNICATION] = 6, [LOSES_TO_BUBBLE] = 7,  [LOSES_TO_OPTIMIZER] = 3,
-        [LOSES_TO_NONE] = 0};
-    size_t counts[LOSES_COUNT] = {0}, most = 1;
+static Status put_losses_of(FILE *out, const Search *search) {
+    static const BarCategory causes[LOSES_COUNT] = {
+        [LOSES_TO_MEMORY] = {"do not fit", COLOR_PART + 2},
+        [LOSES_TO_COMPUTE] = {"slower compute", COLOR_PART + 1},
+        [LOSES_TO_RECOMPUTE] = {"recompute", COLOR_PART + 4},
+        [LOSES_TO_COMMUNICATION] = {"communication", COLOR_PART + 6},
+        [LOSES_TO_BUBBLE] = {"pipeline bubble", COLOR_PART + 7},
+        [LOSES_TO_OPTIMIZER] = {"optimizer step", COLOR_PART + 3},
+        [LOSES_TO_NONE] = {"as fast, within 0.5%", COLOR_PART}};
+    CLEANUP(bars_done) BarChart chart = {.categories = causes};
+    size_t counts[LOSES_COUNT] = {0};
+    char number[24];
     for (size_t i = 1; i < search->planned; i++) counts[search_loss(&search->plan[0], &search->plan[i])]++;
-    for (int loss = 0; loss < LOSES_COUNT; loss++) most = counts[loss] > most ? counts[loss] : most;
-    fprintf(out, "<h3>What the other %zu planned layouts lose most to</h3>\n", search->planned - 1);
     for (int loss = 0; loss < LOSES_COUNT; loss++) {
+        snprintf(number, sizeof number, "%zu", counts[loss]);
         if (!counts[loss]) continue;
-        fprintf(out, "<div class=\"row thin\"><span>%s</span><div class=\"bar\">", names[loss]);
-        put_segment(out, 100 * (double)counts[loss] / (double)most, colors[loss], names[loss], "");
-        fprintf(out, "</div><span>%zu</span></div>\n", counts[loss]);
+        TRY(bars_row(&chart, (BarRow){.name = causes[loss].name, .value = number, .thin = true}));
+        TRY(bars_add(&chart, loss, (double)counts[loss], causes[loss].name, NULL));
     }
+    fprintf(out, "<h3>What the other %zu planned layouts lose most to</h3>\n", search->planned - 1);
+    return put_bars(out, &chart, &(Figures){0});
 }
 
 void put_invalid_grids(FILE *out, const SearchGrids *grids) {
@@ -283,7 +280,7 @@ static Status put_plan_page(FILE *out, const void *data, Figures *drawn) {
     if (page->search && page->search->count) {
         TRY(put_plan_front(out, page->facts, page->search, drawn));
         put_layouts(out, page);
-        put_losses_of(out, page->search);
+        TRY(put_losses_of(out, page->search));
         put_counts(out, page->search);
         fputs("</section>\n", out);
     }
@@ -296,7 +293,7 @@ static Status put_plan_page(FILE *out, const void *data, Figures *drawn) {
 }
 
 Status page_write_plan(const PlanFacts *facts, const Search *search, const PlannedLayout *first,
-                       const Fit *fit, const char *path, bool *ret_curves) {
+                       const Fit *fit, const char *path) {
     PlanPage page = {.facts = facts, .search = search, .first = first, .fit = search ? NULL : fit};
     if (!search || !search->count) page.named[page.count++] = (NamedResult){NULL, &first->result};
     for (int i = 0; search && i < search->count; i++)
@@ -304,5 +301,5 @@ Status page_write_plan(const PlanFacts *facts, const Search *search, const Plann
     for (SearchOther other = 0; search && other < OTHER_COUNT; other++)
         if (search->has_other[other])
             page.named[page.count++] = (NamedResult){search_other_name(other), &search->other[other]};
-    return page_save(path, put_plan_page, &page, ret_curves);
+    return page_save(path, put_plan_page, &page);
 }

@@ -4,7 +4,7 @@
 
 #include "plan/fit.h"
 #include "plan/sweep.h"
-#include "report/page_plot.h"
+#include "report/plot.h"
 
 /* What all pages state. */
 typedef struct PlanFacts {
@@ -28,11 +28,14 @@ typedef struct PlannedLayout {
 SearchLayout page_layout_of(const Plan *plan);
 
 /* Writes the page of a search or, if `search` is NULL, of a single layout. `first`: the layout, or the
- * fastest of the search; the smallest if none fits. `fit`: of a single layout. *ret_curves: as page_write. */
+ * fastest of the search; the smallest if none fits. `fit`: of a single layout. */
 MUST_USE Status page_write_plan(const PlanFacts *facts, const Search *search, const PlannedLayout *first,
-                                const Fit *fit, const char *path, bool *ret_curves);
-MUST_USE Status page_write_sweep(const PlanFacts *facts, const Sweep *sweep, const char *path,
-                                 bool *ret_curves);
+                                const Fit *fit, const char *path);
+MUST_USE Status page_write_sweep(const PlanFacts *facts, const Sweep *sweep, const char *path);
+/* The curves of a sweep without points that do not fit: tokens/s (goodput included) with linear scaling,
+ * efficiency, MFU, memory. */
+enum { SWEEP_PANELS = 4 };
+MUST_USE Status sweep_plot(const Sweep *sweep, int index, Plot *ret_plot);
 
 /* ---- shared by the pages ---- */
 
@@ -47,6 +50,11 @@ void put_invalid_grids(FILE *out, const SearchGrids *grids);
 const char *time_text(double seconds, char text[32]); /* "812 ms", "2.39 s"; returns `text` */
 /* The cost of a million tokens; NAN if unknown. */
 double plan_cost(const PlanFacts *facts, int ranks, double tokens_per_s);
+/* Cells of tables of layouts, below these columns; without a cost there is no cell. */
+#define PLAN_COLUMNS "step", "tokens/s", "memory", "MFU", "bubble"
+#define COST_COLUMN  "cost/M tokens"
+void put_plan_cells(FILE *out, const SearchResult *result);
+void put_cost_cell(FILE *out, double cost);
 void put_plan_head(FILE *out, const char *eyebrow, const PlanFacts *facts);
 /* Timeline of a step, step time by phase of several layouts, and memory by stage. */
 Status put_plan_timeline(FILE *out, const PlannedLayout *first, Figures *drawn);

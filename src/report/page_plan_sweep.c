@@ -2,10 +2,8 @@
 #include <math.h>
 
 #include "base/format.h"
-#include "base/memory.h"
 #include "report/page.h"
 #include "report/page_plan.h"
-#include "report/sweep_panels.h"
 
 typedef struct SweepPage {
     const PlanFacts *facts;
@@ -15,7 +13,7 @@ typedef struct SweepPage {
 static const char *const leads[SCALING_COUNT] = {"The batch stays the same.",
                                                  "The batch grows with the devices."};
 
-static double tokens_of(const SweepPoint *point) {
+static double rate_of(const SweepPoint *point) {
     return point->goodput * point->plan.time.tokens_per_s;
 }
 
@@ -45,12 +43,12 @@ static void put_summary(FILE *out, const SweepPage *page) {
                 100 * strong->efficiency);
     if (weak)
         fprintf(out, "With a batch that grows, %d devices reach %.0f%% efficiency at %s tokens/s.",
-                weak->ranks, 100 * weak->efficiency, format_count(text, tokens_of(weak)));
+                weak->ranks, 100 * weak->efficiency, format_count(text, rate_of(weak)));
     fputs("</p>\n<div class=\"tiles\">\n", out);
     for (Scaling s = 0; s < SCALING_COUNT; s++) {
         const SweepPoint *point = s == SCALING_STRONG ? strong : weak;
         if (!point) continue;
-        snprintf(number, sizeof number, "%s tokens/s", format_count(text, tokens_of(point)));
+        snprintf(number, sizeof number, "%s tokens/s", format_count(text, rate_of(point)));
         snprintf(name, sizeof name, "%d devices, batch %lld", point->ranks, (long long)point->batch);
         snprintf(detail, sizeof detail, "MFU %.1f%%", 100 * point->plan.time.mfu);
         put_tile(out, s == SCALING_STRONG ? "Strong scaling" : "Weak scaling", number, name, detail);
@@ -60,47 +58,88 @@ static void put_summary(FILE *out, const SweepPage *page) {
 
 /* ---- plots ---- */
 
-static const char *const details[SWEEP_PANELS] = {"tokens/s; dashed: linear scaling",
-                                                  "throughput per device relative to the first size", "",
-                                                  "of the fastest layout"};
+static double efficiency_of(const SweepPoint *point) {
+    return 100 * point->efficiency;
+}
+static double mfu_of(const SweepPoint *point) {
+    return 100 * point->plan.time.mfu;
+}
+static double memory_of(const SweepPoint *point) {
+    return (double)point->plan.bytes;
+}
+
+static const struct {
+    const char *name, *label, *title, *detail;
+    double (*value)(const SweepPoint *point);
+    AxisFormat format;
+} panels[SWEEP_PANELS] = {
+    {"tokens", "tokens/s", "Throughput", "tokens/s; dashed: linear scaling", rate_of, AXIS_POWERS},
+    {"efficiency", "scaling efficiency", "Efficiency", "throughput per device relative to the first size",
+     efficiency_of, AXIS_PERCENT},
+    {"mfu", "model FLOPs utilization", "MFU", "", mfu_of, AXIS_PERCENT},
+    {"memory", "memory per device", "Memory", "of the fastest layout", memory_of, AXIS_BYTES},
+};
+
+static Status add_scaling(Plot *plot, Scaling scaling) {
+    return plot_series(plot, (Series){.label = scaling == SCALING_WEAK ? "weak scaling" : "strong scaling",
+                                      .color = (int)scaling,
+                                      .width = 2,
+                                      .dots = true});
+}
+
+/* Linear scaling from the first point of the last series. */
+static Status add_ideal(Plot *plot) {
+    const Series *real = &plot->series[plot->count - 1];
+    if (!real->count) return OK;
+    PlotPoint first = real->points[0], last = real->points[real->count - 1];
+    TRY(plot_series(plot, (Series){.label = "ideal", .color = COLOR_GRAY, .width = 1, .gap = 6}));
+    TRY(plot_point(plot, first.x, first.y, NAN, NULL));
+    return plot_point(plot, last.x, first.y * last.x / first.x, NAN, NULL);
+}
+
+Status sweep_plot(const Sweep *sweep, int index, Plot *ret_plot) {
+    AxisFormat format = panels[index].format;
+    CLEANUP(plot_done)
+    Plot plot = {.name = panels[index].name,
+                 .x_label = "devices",
+                 .y_label = panels[index].label,
+                 .x_format = AXIS_WHOLE,
+                 .y_format = format,
+                 .x_log = true,
+                 .from_zero = format != AXIS_POWERS,
+                 .at_points = true};
+    for (Scaling s = 0; s < SCALING_COUNT; s++) {
+        TRY(add_scaling(&plot, s));
+        for (int i = 0; i < sweep->count; i++) {
+            const SweepPoint *point = &sweep->point[s][i];
+            if (point->fits) TRY(plot_point(&plot, point->ranks, panels[index].value(point), NAN, NULL));
+        }
+    }
+    if (format == AXIS_POWERS) TRY(add_ideal(&plot));
+    *ret_plot = plot;
+    plot = (Plot){0};
+    return OK;
+}
 
 /* Cost of a million tokens against speed, a point per size. */
 static Status put_cost(FILE *out, const SweepPage *page, Figures *drawn) {
     const Sweep *sweep = page->sweep;
-    CLEANUP(mem_freep) double *values = NULL;
-    CLEANUP(mem_freep) const char **names = NULL;
-    CLEANUP(mem_freep) char(*texts)[48] = NULL;
-    Series series[SCALING_COUNT];
-    size_t each = (size_t)sweep->count, at = 0;
-    Plot plot = {.kind = PLOT_LINES,
-                 .name = "speed-cost",
+    CLEANUP(plot_done)
+    Plot plot = {.name = "speed-cost",
                  .x_label = "tokens/s",
                  .y_label = "cost of a million tokens",
-                 .series = series,
                  .x_format = AXIS_COUNTS,
                  .from_zero = true};
     if (!(page->facts->price > 0)) return OK;
-    TRY(mem_new(2 * SCALING_COUNT * each, sizeof *values, &values));
-    TRY(mem_new(SCALING_COUNT * each, sizeof *names, &names));
-    TRY(mem_new(SCALING_COUNT * each, sizeof *texts, &texts));
     for (Scaling s = 0; s < SCALING_COUNT; s++) {
-        Series *line = &series[plot.count++];
-        *line = (Series){.label = s == SCALING_WEAK ? "weak scaling" : "strong scaling",
-                         .x = values + 2 * each * s,
-                         .y = values + 2 * each * s + each,
-                         .names = names + at,
-                         .color = (int)s,
-                         .width = 2,
-                         .points = true};
+        TRY(add_scaling(&plot, s));
         for (int i = 0; i < sweep->count; i++) {
             const SweepPoint *point = &sweep->point[s][i];
+            char name[48];
             if (!point->fits) continue;
-            values[2 * each * s + line->count] = tokens_of(point);
-            values[2 * each * s + each + line->count++] =
-                plan_cost(page->facts, point->ranks, tokens_of(point));
-            snprintf(texts[at], sizeof texts[at], "%d devices, %s scaling", point->ranks, scaling_name(s));
-            names[at] = texts[at];
-            at++;
+            snprintf(name, sizeof name, "%d devices, %s scaling", point->ranks, scaling_name(s));
+            TRY(plot_point(&plot, rate_of(point), plan_cost(page->facts, point->ranks, rate_of(point)), NAN,
+                           name));
         }
     }
     return put_plot(out, &plot, "Speed and cost", "right and down is better", drawn);
@@ -114,9 +153,9 @@ static Status put_plots(FILE *out, const SweepPage *page, Figures *drawn) {
             : "The fastest layout at each number of devices.");
     fputs("<div class=\"plots\">\n", out);
     for (int i = 0; i < SWEEP_PANELS; i++) {
-        CLEANUP(sweep_panel_done) SweepPanel panel = {0};
-        TRY(sweep_panel_init(&panel, page->sweep, i));
-        TRY(put_plot(out, &panel.plot, panel.title, details[i], drawn));
+        CLEANUP(plot_done) Plot plot = {0};
+        TRY(sweep_plot(page->sweep, i, &plot));
+        TRY(put_plot(out, &plot, panels[i].title, panels[i].detail, drawn));
     }
     TRY(put_cost(out, page, drawn));
     fputs("</div>\n</section>\n", out);
@@ -126,9 +165,7 @@ static Status put_plots(FILE *out, const SweepPage *page, Figures *drawn) {
 /* ---- tables ---- */
 
 static void put_point(FILE *out, const SweepPage *page, const SweepPoint *point, bool failures) {
-    const SearchResult *r = &point->plan;
-    char grid[LAYOUT_TEXT], rest[LAYOUT_TEXT], text[FORMAT_SIZE], step[32];
-    double cost = plan_cost(page->facts, point->ranks, tokens_of(point));
+    char grid[LAYOUT_TEXT], rest[LAYOUT_TEXT];
     fprintf(out, "<tr><th scope=\"row\">%d device%s", point->ranks, PLURAL(point->ranks));
     if (!point->fits) {
         fputs("</th><td class=\"wide failed\" colspan=\"9\">", out);
@@ -136,36 +173,25 @@ static void put_point(FILE *out, const SweepPage *page, const SweepPoint *point,
         fputs("</td></tr>\n", out);
         return;
     }
-    fprintf(out, "<small>%s, %s</small>", layout_grid(&r->layout, grid), layout_rest(&r->layout, rest));
-    fprintf(out,
-            "</th><td data-label=\"batch\">%lld</td><td data-label=\"step\">%s</td><td "
-            "data-label=\"tokens/s\">%s</td><td data-label=\"efficiency\">%.1f%%</td><td "
-            "data-label=\"MFU\">%.1f%%</td><td data-label=\"bubble\">%.1f%%</td><td "
-            "data-label=\"memory\">%s</td>",
-            (long long)point->batch, time_text(r->time.step_s, step),
-            format_count(text, r->time.tokens_per_s), 100 * point->efficiency, 100 * r->time.mfu,
-            100 * r->time.bubble, format_bytes(grid, (double)r->bytes));
-    if (failures) fprintf(out, "<td data-label=\"goodput\">%.1f%%</td>", 100 * point->goodput);
-    if (isfinite(cost))
-        fprintf(out, "<td data-label=\"cost/M tokens\">%s</td>", figure_text(text, FIGURE_FORMAT_COST, cost));
+    fprintf(out, "<small>%s, %s</small></th>", layout_grid(&point->plan.layout, grid),
+            layout_rest(&point->plan.layout, rest));
+    put_cell(out, "batch", "%lld", (long long)point->batch);
+    put_cell(out, "efficiency", "%.1f%%", 100 * point->efficiency);
+    put_plan_cells(out, &point->plan);
+    if (failures) put_cell(out, "goodput", "%.1f%%", 100 * point->goodput);
+    put_cost_cell(out, plan_cost(page->facts, point->ranks, rate_of(point)));
     fputs("</tr>\n", out);
 }
 
 static void put_points(FILE *out, const SweepPage *page, Scaling scaling) {
-    static const char *const columns[] = {"batch", "step",   "tokens/s", "efficiency",
-                                          "MFU",   "bubble", "memory"};
     bool failures = any_failures(page->sweep);
     put_section(out, scaling == SCALING_WEAK ? "Weak scaling" : "Strong scaling", leads[scaling]);
-    fputs("<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr><th scope=\"col\">size and layout</th>",
-          out);
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
-        fprintf(out, "<th scope=\"col\">%s</th>", columns[i]);
-    if (failures) fputs("<th scope=\"col\">goodput</th>", out);
-    if (page->facts->price > 0) fputs("<th scope=\"col\">cost/M tokens</th>", out);
-    fputs("</tr></thead>\n<tbody>\n", out);
+    put_table_open(out, NULL, "size and layout", "batch", "efficiency", PLAN_COLUMNS,
+                   failures ? "goodput" : "", page->facts->price > 0 ? COST_COLUMN : "", NULL);
     for (int i = 0; i < page->sweep->count; i++)
         put_point(out, page, &page->sweep->point[scaling][i], failures);
-    fputs("</tbody></table></div>\n</section>\n", out);
+    put_table_close(out);
+    fputs("</section>\n", out);
 }
 
 static Status put_sweep_page(FILE *out, const void *data, Figures *drawn) {
@@ -178,6 +204,6 @@ static Status put_sweep_page(FILE *out, const void *data, Figures *drawn) {
     return OK;
 }
 
-Status page_write_sweep(const PlanFacts *facts, const Sweep *sweep, const char *path, bool *ret_curves) {
-    return page_save(path, put_sweep_page, &(SweepPage){facts, sweep}, ret_curves);
+Status page_write_sweep(const PlanFacts *facts, const Sweep *sweep, const char *path) {
+    return page_save(path, put_sweep_page, &(SweepPage){facts, sweep});
 }

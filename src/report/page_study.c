@@ -5,11 +5,10 @@
 
 #include "base/format.h"
 #include "base/memory.h"
+#include "report/bars.h"
 #include "report/columns.h"
 #include "report/page.h"
 #include "report/study.h"
-
-static const char *const source_colors[SOURCES] = {"var(--c7)", "var(--c5)", "var(--c4)", "var(--c0)"};
 
 /* Figures with published values, in the order of the results table. */
 static size_t find_columns(const Results *results, size_t ret_figures[FIGURES]) {
@@ -23,10 +22,6 @@ static size_t find_columns(const Results *results, size_t ret_figures[FIGURES]) 
     for (size_t f = 0; f < FIGURES; f++)
         if (!taken[f] && figure_is_published(results, f)) ret_figures[count++] = f;
     return count;
-}
-
-static bool has_published(const Run *run) {
-    return run->published != NULL;
 }
 
 static void put_text(FILE *out, const char *prefix, const char *text) {
@@ -89,15 +84,10 @@ static void put_rows(FILE *out, const Results *results, const Run *run) {
 
 static void put_figures(FILE *out, const Results *results) {
     size_t column[FIGURES], columns = find_columns(results, column);
-    fputs("<div class=\"scroll\" tabindex=\"0\"><table class=\"sources\">\n<thead><tr><th "
-          "scope=\"col\">run</th>",
-          out);
-    for (size_t i = 0; i < columns; i++)
-        fprintf(out, "<th scope=\"col\">%s</th>", figures[column[i]].heading);
-    fputs("</tr></thead>\n<tbody>\n", out);
+    put_figure_table(out, "sources", column, columns);
     for (size_t i = 0; i < results->count; i++)
-        if (has_published(&results->runs[i])) put_rows(out, results, &results->runs[i]);
-    fputs("</tbody></table></div>\n", out);
+        if (results->runs[i].published) put_rows(out, results, &results->runs[i]);
+    put_table_close(out);
 }
 
 /* ---- bars ---- */
@@ -113,61 +103,49 @@ static bool find_main(const Results *results, size_t *ret_figure) {
     return false;
 }
 
-static void put_bar(FILE *out, const Run *run, FigureSource source, size_t figure, double longest,
-                    bool named) {
-    char text[FORMAT_SIZE];
-    double value = run_source_figure(run, source, figure);
-    fputs("<div class=\"row thin\"><span>", out);
-    if (named) put_html(out, run->name);
-    fprintf(out,
-            "</span><div class=\"bar\"><i style=\"width:%.2f%%;background:%s\" title=\"%s\"></i></div>"
-            "<span>%s</span></div>\n",
-            100 * fmin(1, value / longest), source_colors[source], source_name(source),
-            figure_text(text, figures[figure].unit, value));
-}
-
-/* Bars of models of different sizes differ by orders of magnitude, so each run then has its own scale. */
-static double longest_of(const Results *results, const Run *only, size_t figure) {
+/* The longest value of a run's sources. */
+static double longest_of(const Run *run, size_t figure) {
     double longest = 0;
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
-        if (!has_published(run) || (only && run != only)) continue;
-        for (FigureSource source = 0; source < SOURCES; source++) {
-            double value = run_source_figure(run, source, figure);
-            if (isfinite(value)) longest = fmax(longest, value);
-        }
-    }
+    for (FigureSource source = 0; source < SOURCES && run->published; source++)
+        longest = fmax(longest, run_source_figure(run, source, figure));
     return longest;
 }
 
-static void put_bars(FILE *out, const Results *results) {
+/* Bars of models of different sizes differ by orders of magnitude, so each run then has its own scale. */
+static Status put_source_bars(FILE *out, const Results *results) {
+    static const int colors[SOURCES] = {7, 5, 4, 0};
+    BarCategory sources[SOURCES];
+    CLEANUP(bars_done) BarChart chart = {.categories = sources, .legend = SOURCES};
     size_t figure;
-    bool seen[SOURCES] = {false};
-    if (!find_main(results, &figure)) return;
-    double longest = longest_of(results, NULL, figure), shortest = longest;
-    for (size_t i = 0; i < results->count; i++) {
-        double own = longest_of(results, &results->runs[i], figure);
-        if (own > 0) shortest = fmin(shortest, own);
-        for (FigureSource source = 0; source < SOURCES; source++)
-            seen[source] |= has_published(&results->runs[i]) &&
-                            isfinite(run_source_figure(&results->runs[i], source, figure));
-    }
-    if (!(longest > 0)) return;
-    bool each = longest > 20 * shortest;
-    fprintf(out, "<h3>%s%s</h3>\n<div class=\"legend\">", figures[figure].heading,
-            each ? ", relative to the run's largest value" : "");
+    double longest = 0, shortest = INFINITY;
+    if (!find_main(results, &figure)) return OK;
     for (FigureSource source = 0; source < SOURCES; source++)
-        if (seen[source]) put_key(out, source_colors[source], source_name(source));
-    fputs("</div>\n", out);
+        sources[source] = (BarCategory){source_name(source), colors[source]};
+    for (size_t i = 0; i < results->count; i++) {
+        double own = longest_of(&results->runs[i], figure);
+        longest = fmax(longest, own);
+        if (own > 0) shortest = fmin(shortest, own);
+    }
+    if (!(longest > 0)) return OK;
+    bool each = longest > 20 * shortest;
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        bool named = true;
-        for (FigureSource source = 0; source < SOURCES && has_published(run); source++) {
-            if (!isfinite(run_source_figure(run, source, figure))) continue;
-            put_bar(out, run, source, figure, each ? longest_of(results, run, figure) : longest, named);
-            named = false;
+        const char *name = run->name;
+        for (FigureSource source = 0; source < SOURCES && run->published; source++) {
+            double value = run_source_figure(run, source, figure);
+            char text[FORMAT_SIZE];
+            if (!isfinite(value)) continue;
+            TRY(bars_row(&chart, (BarRow){.name = name,
+                                          .value = figure_text(text, figures[figure].unit, value),
+                                          .full = each ? longest_of(run, figure) : 0,
+                                          .thin = true}));
+            TRY(bars_add(&chart, (int)source, value, source_name(source), NULL));
+            name = "";
         }
     }
+    fprintf(out, "<h3>%s%s</h3>\n", figures[figure].heading,
+            each ? ", relative to the run's largest value" : "");
+    return put_bars(out, &chart, &(Figures){0});
 }
 
 /* ---- findings ---- */
@@ -207,14 +185,10 @@ Status put_study(FILE *out, const Results *results) {
           out);
     if (figures_shown) {
         put_figures(out, results);
-        put_bars(out, results);
+        TRY(put_source_bars(out, results));
     }
     TRY(put_findings(out, results));
-    if (note) {
-        fputs("<p class=\"note\">", out);
-        put_html(out, note);
-        fputs("</p>\n", out);
-    }
+    if (note) put_note(out, NULL, note);
     fputs("</section>\n", out);
     return OK;
 }

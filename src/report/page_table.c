@@ -119,12 +119,7 @@ static void put_row(FILE *out, const Results *results, const Run *run, const Col
 static void put_remarks(FILE *out, const Results *results) {
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        if (!run->error || !run_shows(run)) continue;
-        fputs("<p class=\"note\">", out);
-        put_html(out, run->name);
-        fputs(": ", out);
-        put_html(out, run->error);
-        fputs("</p>\n", out);
+        if (run->error && run_shows(run)) put_note(out, run->name, run->error);
     }
 }
 
@@ -184,20 +179,14 @@ Status put_table(FILE *out, const Results *results) {
         put_html(out, note);
         fputs("</p>\n", out);
     }
-    fprintf(out, "<div class=\"scroll\" tabindex=\"0\"><table%s>\n<thead><tr><th scope=\"col\">run</th>",
-            columns.count > WIDE_TABLE ? " class=\"wide\"" : "");
-    for (size_t i = 0; i < columns.count; i++)
-        fprintf(out, "<th scope=\"col\">%s</th>", figures[columns.shown[i]].heading);
-    fputs("</tr></thead>\n<tbody>\n", out);
+    put_figure_table(out, columns.count > WIDE_TABLE ? "wide" : NULL, columns.shown, columns.count);
     for (size_t i = 0; i < results->count; i++) put_row(out, results, &results->runs[i], &columns);
-    fputs("</tbody></table></div>\n", out);
+    put_table_close(out);
     put_remarks(out, results);
     TRY(spread_note(results, &trust));
-    if (*trust) fprintf(out, "<p class=\"note\">%s</p>\n", trust);
+    if (*trust) put_note(out, NULL, trust);
     if (any_partial(results))
-        fputs(
-            "<p class=\"note\">Runs that have not finished show partial results and are not compared.</p>\n",
-            out);
+        put_note(out, NULL, "Runs that have not finished show partial results and are not compared.");
     put_legend(out, &columns);
     fputs("</section>\n", out);
     return OK;

@@ -3,10 +3,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/format.h"
-#include "base/fs.h"
 #include "base/memory.h"
-#include "report/boxes.h"
+#include "plan/simulate.h"
+#include "report/bars.h"
 #include "report/page.h"
 
 #define MAX_STEP_US 1e12 /* a longer step means a damaged trace */
@@ -24,18 +23,23 @@ static json_int_t rank_of(const json_t *event) {
     return json_int_at(event, "pid");
 }
 
-/* The CSS class of an event's box; NULL if the event is not shown. */
-static const char *class_of(const json_t *event) {
-    static const char *const classes[][2] = {{"forward", "f"},
-                                             {"backward", "b"},
-                                             {"backward-input", "b"},
-                                             {"backward-weight", "w"},
-                                             {"optimizer", "u"}};
+/* False if the event is not shown. */
+static bool find_kind(const json_t *event, SpanKind *ret_kind) {
+    static const struct {
+        const char *category;
+        SpanKind kind;
+    } kinds[] = {{"forward", SPAN_FORWARD},
+                 {"backward", SPAN_BACKWARD},
+                 {"backward-input", SPAN_BACKWARD},
+                 {"backward-weight", SPAN_WEIGHT},
+                 {"optimizer", SPAN_OPTIMIZER}};
     const char *category = json_string_or(event, "cat", "");
-    if (strcmp(json_string_or(event, "ph", ""), "X") || json_int_at(event, "tid") != 0) return NULL;
-    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
-        if (!strcmp(category, classes[i][0])) return classes[i][1];
-    return NULL;
+    if (strcmp(json_string_or(event, "ph", ""), "X") || json_int_at(event, "tid") != 0) return false;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        *ret_kind = kinds[i].kind;
+        if (!strcmp(category, kinds[i].category)) return true;
+    }
+    return false;
 }
 
 /* Finds the last step in the trace; the first steps of a run are atypical. False if the trace has no valid
@@ -64,28 +68,8 @@ static bool find_step(const json_t *trace, Step *ret_step) {
     return step.ranks > 0 && step.end > step.start && step.end - step.start < MAX_STEP_US;
 }
 
-const char *box_fit(double percent) {
-    return percent < 1.8 ? " tiny" : percent < 3.5 ? " small" : percent < 6 ? " tight" : "";
-}
-
-static void put_box(FILE *out, const Step *step, const json_t *event, const char *class) {
-    double length = step->end - step->start, start = json_number_or(event, "ts", NAN),
-           end = start + json_number_or(event, "dur", NAN);
-    if (!isfinite(end) || start < step->start || end > step->end + 1) return;
-    double width = 100 * (end - start) / length;
-    const char *name = json_string_or(event, "name", "");
-    fprintf(out, "<i class=\"%s%s\" style=\"left:%.3f%%;width:%.3f%%\" title=\"", class, box_fit(width),
-            100 * (start - step->start) / length, fmax(width, 0.05));
-    put_html(out, name);
-    fprintf(out, ", %.3g ms\">", 1e-3 * (end - start));
-    if (*class != 'u') put_html(out, name + (name[0] != 0));
-    fputs("</i>", out);
-}
-
-/* The rank's label from the trace, such as "rank 0: stage 1, replica 0"; phones hide what follows the colon.
- */
-static void put_label(FILE *out, const Step *step, int rank) {
-    char name[32];
+/* The rank's label from the trace, such as "rank 0: stage 1, replica 0", in two parts. */
+static Status find_label(const Step *step, int rank, char **ret_name, char **ret_more) {
     const char *label = "", *colon;
     const json_t *event;
     size_t i;
@@ -94,47 +78,46 @@ static void put_label(FILE *out, const Step *step, int rank) {
             label = json_string_or(json_object_get(event, "args"), "name", "");
     }
     colon = strchr(label, ':');
-    snprintf(name, sizeof name, "%.*s", colon ? (int)(colon - label) : (int)strlen(label), label);
-    if (!*name) snprintf(name, sizeof name, "rank %d", rank);
-    fputs("<span>", out);
-    put_html(out, name);
-    fprintf(out, "<span class=\"more\">%s", colon ? "," : "");
-    put_html(out, colon ? colon + 1 : "");
-    fputs("</span></span>", out);
+    if (colon) TRY(str_dup(colon + 1 + strspn(colon + 1, " "), ret_more));
+    if (!*label || colon == label) return str_format(ret_name, "rank %d", rank);
+    return str_format(ret_name, "%.*s", colon ? (int)(colon - label) : (int)strlen(label), label);
 }
 
-static void put_rank(FILE *out, const Step *step, int rank) {
-    const json_t *event;
-    size_t i, boxes = 0;
-    fputs("<div class=\"line\">", out);
-    put_label(out, step, rank);
-    fputs("<div class=\"track\">", out);
-    json_array_foreach(step->events, i, event) {
-        const char *class = rank_of(event) == rank ? class_of(event) : NULL;
-        if (class && boxes++ < MAX_BOXES) put_box(out, step, event, class);
-    }
-    fputs("</div></div>\n", out);
+/* Times are in milliseconds since the start of the step. */
+static Status add_box(BarChart *chart, const Step *step, const json_t *event, SpanKind kind) {
+    CLEANUP(mem_freep) char *title = NULL;
+    double start = 1e-3 * (json_number_or(event, "ts", NAN) - step->start),
+           length = 1e-3 * json_number_or(event, "dur", NAN);
+    const char *name = json_string_or(event, "name", "");
+    if (!(start >= 0 && start + length <= 1e-3 * (step->end - step->start + 1))) return OK;
+    TRY(str_format(&title, "%s, %.3g ms", name, length));
+    return bars_box(chart, (int)kind, start, start + length, title,
+                    kind != SPAN_OPTIMIZER && *name ? name + 1 : NULL);
 }
 
-static void put_step(FILE *out, const Run *run, const Step *step) {
+static Status add_step(BarChart *chart, const Run *run, const Step *step) {
     double ms = 1e-3 * (step->end - step->start);
-    fputs("<div><h3>", out);
-    put_run_name(out, run);
-    if (run_predicted(run))
-        fprintf(out, "<small>predicted, %.*f ms</small></h3>\n", ms < 100 ? 1 : 0, ms);
-    else
-        fprintf(out, "<small>step %lld, %.*f ms</small></h3>\n", (long long)step->number, ms < 100 ? 1 : 0,
-                ms);
-    for (int rank = 0; rank < step->ranks; rank++) put_rank(out, step, rank);
-    fputs("</div>\n", out);
-}
-
-static void put_note(FILE *notes, const Run *run, const char *text) {
-    fputs("<p class=\"note\">", notes);
-    put_html(notes, run->name);
-    fputs(": ", notes);
-    put_html(notes, text);
-    fputs("</p>\n", notes);
+    char detail[64], number[32] = "predicted";
+    if (!run_predicted(run)) snprintf(number, sizeof number, "step %lld", (long long)step->number);
+    snprintf(detail, sizeof detail, "%s, %.*f ms", number, ms < 100 ? 1 : 0, ms);
+    for (int rank = 0; rank < step->ranks; rank++) {
+        CLEANUP(mem_freep) char *name = NULL, *more = NULL;
+        const json_t *event;
+        size_t i, boxes = 0;
+        SpanKind kind;
+        TRY(find_label(step, rank, &name, &more));
+        TRY(bars_row(chart, (BarRow){.group = run->name,
+                                     .group_more = run_remark(run),
+                                     .group_detail = detail,
+                                     .name = name,
+                                     .more = more,
+                                     .full = ms}));
+        json_array_foreach(step->events, i, event) {
+            if (rank_of(event) == rank && find_kind(event, &kind) && boxes++ < MAX_BOXES)
+                TRY(add_box(chart, step, event, kind));
+        }
+    }
+    return OK;
 }
 
 /* Predicted runs are worth a timeline only if one of them has pipeline stages; measured runs always are. */
@@ -152,86 +135,45 @@ static bool any_predicted(const Results *results) {
     return false;
 }
 
-static void put_head(FILE *out, const Results *results) {
-    put_section(
-        out, "Timeline of a step",
-        any_predicted(results)
-            ? "One step of each run, from its trace.json. Predicted runs show one rank per stage. Numbers "
-              "are "
-              "micro-batches; gaps are idle time."
-            : "One step of each run, from its trace.json. Numbers are micro-batches; gaps are idle time.");
-    fputs("<div class=\"legend\">", out);
-    put_key(out, "var(--p1)", "forward");
-    put_key(out, "var(--p5)", "backward");
-    put_key(out, "var(--p0)", "weight gradients");
-    put_key(out, "var(--p3)", "optimizer step");
-    put_key(out, "var(--track)", "idle");
-    fputs("</div>\n<div class=\"lines\">\n", out);
-}
-
-/* The boxes of a rank, in milliseconds since the start of the step. */
-static Status record_rank(BoxChart *chart, const Step *step, int rank) {
-    static const struct {
-        char class;
-        const char *name;
-        int color;
-    } kinds[] = {
-        {'f', "forward", 1}, {'b', "backward", 5}, {'w', "weight gradients", 0}, {'u', "optimizer step", 3}};
-    const json_t *event;
-    size_t i, boxes = 0;
-    json_array_foreach(step->events, i, event) {
-        const char *class = rank_of(event) == rank ? class_of(event) : NULL;
-        double start = json_number_or(event, "ts", NAN), end = start + json_number_or(event, "dur", NAN);
-        if (!class || !(start >= step->start && end <= step->end + 1) || boxes++ >= MAX_BOXES) continue;
-        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-            if (kinds[k].class == *class)
-                TRY(boxes_add(chart, kinds[k].name, kinds[k].color, 1e-3 * (start - step->start),
-                              1e-3 * (end - step->start)));
-    }
-    return OK;
-}
-
-static Status record_step(BoxChart *chart, const Run *run, const Step *step) {
-    for (int rank = 0; rank < step->ranks; rank++) {
-        TRY(boxes_row(chart, run->name, rank));
-        TRY(record_rank(chart, step, rank));
-    }
-    return OK;
-}
-
-static Status put_steps(FILE *out, FILE *notes, const Results *results, BoxChart *chart, bool *ret_any) {
-    *ret_any = false;
+static Status add_steps(BarChart *chart, FILE *notes, const Results *results) {
     for (size_t i = 0; i < results->count; i++) {
         CLEANUP(json_decrefp) json_t *trace = NULL;
         /* Errors are reported by run_look and shown below the table. */
         CLEANUP(status_freep) Status damaged = run_trace(&results->runs[i], &trace);
         Step step;
         if (!trace) continue;
-        if (!find_step(trace, &step)) {
-            put_note(notes, &results->runs[i], "trace.json: no complete step");
-            continue;
-        }
-        if (!*ret_any) put_head(out, results);
-        *ret_any = true;
-        put_step(out, &results->runs[i], &step);
-        TRY(record_step(chart, &results->runs[i], &step));
+        if (find_step(trace, &step))
+            TRY(add_step(chart, &results->runs[i], &step));
+        else
+            put_note(notes, results->runs[i].name, "trace.json: no complete step");
     }
-    if (*ret_any) fputs("</div>\n", out);
     return OK;
 }
 
 Status put_timelines(FILE *out, const Results *results, Figures *drawn) {
+    CLEANUP(text_done) Text notes = {0};
     CLEANUP(mem_freep) char *text = NULL;
-    CLEANUP(boxes_done) BoxChart chart = {.name = "timeline", .x_label = "ms since the start of the step"};
-    size_t size = 0;
-    bool any;
+    CLEANUP(bars_done)
+    BarChart chart = {.name = "timeline",
+                      .x_label = "ms since the start of the step",
+                      .timeline = true,
+                      .gaps = "idle",
+                      .categories = span_parts,
+                      .legend = SPAN_PARTS};
     if (!worth_showing(results)) return OK;
-    FILE *notes = open_memstream(&text, &size);
-    if (!notes) return FAILED("out of memory while writing the page");
-    Status status = put_steps(out, notes, results, &chart, &any);
-    bool closed = fclose(notes) == 0;
-    TRY(status);
-    if (closed && size) fputs(text, out);
-    if (any) fputs("</section>\n", out);
-    return boxes_write(&chart, drawn);
+    TRY(text_open(&notes));
+    TRY(add_steps(&chart, notes.out, results));
+    TRY(text_take(&notes, &text, NULL));
+    if (chart.row_count)
+        put_section(
+            out, "Timeline of a step",
+            any_predicted(results)
+                ? "One step of each run, from its trace.json. Predicted runs show one rank per stage. "
+                  "Numbers are micro-batches; gaps are idle time."
+                : "One step of each run, from its trace.json. Numbers are micro-batches; gaps are idle "
+                  "time.");
+    if (chart.row_count) TRY(put_bars(out, &chart, drawn));
+    if (text) fputs(text, out);
+    if (chart.row_count) fputs("</section>\n", out);
+    return OK;
 }

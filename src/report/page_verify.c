@@ -71,7 +71,7 @@ const char *verify_ranks(const json_t *failure, char text[VERIFY_TEXT]) {
 /* ---- the page ---- */
 
 /* `tag`: with its class, "td class=\"wide\"". */
-static void put_cell(FILE *out, const char *tag, const char *text) {
+static void put_text_cell(FILE *out, const char *tag, const char *text) {
     fprintf(out, "<%s>", tag);
     put_html(out, text);
     fprintf(out, "</%.2s>", tag);
@@ -79,20 +79,6 @@ static void put_cell(FILE *out, const char *tag, const char *text) {
 
 #define NAME_CELL "th scope=\"row\""
 #define TEXT_CELL "td class=\"wide\""
-
-/* The head of a table, of a section that is open. The columns end with NULL; those after '<' are of text. */
-static void put_table_head(FILE *out, const char *const *column) {
-    fputs("<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>", out);
-    for (; *column; column++) {
-        bool text = **column == '<';
-        fprintf(out, "<th scope=\"col\"%s>%s</th>", text ? " class=\"left\"" : "", *column + text);
-    }
-    fputs("</tr></thead>\n<tbody>\n", out);
-}
-
-static void put_table_end(FILE *out) {
-    fputs("</tbody></table></div>\n</section>\n", out);
-}
 
 static void put_number(FILE *out, const json_t *row, const char *key) {
     char text[64] = "";
@@ -109,13 +95,13 @@ static void put_checks(FILE *out, const json_t *checks) {
     put_section(out, "Checks",
                 "Each with the largest relative difference that occurred, and its limit: of a weight, what "
                 "rounding errors of gradients do not explain.");
-    put_table_head(out, (const char *const[]){"check", "<precision", "cases", "failed", "loss", "gradient",
-                                              "optimizer state", "weight", NULL});
+    put_table_open(out, NULL, "check", "<precision", "cases", "failed", "loss", "gradient", "optimizer state",
+                   "weight", NULL);
     json_array_foreach(checks, i, row) {
         long long failed = json_int_at(row, "failed");
         fputs("<tr>", out);
-        put_cell(out, NAME_CELL, json_string_at(row, "check"));
-        put_cell(out, TEXT_CELL, json_string_at(row, "precision"));
+        put_text_cell(out, NAME_CELL, json_string_at(row, "check"));
+        put_text_cell(out, TEXT_CELL, json_string_at(row, "precision"));
         fprintf(out, "<td>%lld</td><td%s>%lld</td>", (long long)json_int_at(row, "cases"),
                 failed ? " class=\"failed\"" : "", failed);
         put_number(out, row, "loss");
@@ -124,7 +110,8 @@ static void put_checks(FILE *out, const json_t *checks) {
         put_number(out, row, "weight");
         fputs("</tr>\n", out);
     }
-    put_table_end(out);
+    put_table_close(out);
+    fputs("</section>\n", out);
 }
 
 static void put_failures(FILE *out, const json_t *failures) {
@@ -132,25 +119,26 @@ static void put_failures(FILE *out, const json_t *failures) {
     json_t *failure;
     if (!json_array_size(failures)) return;
     put_section(out, "Failures", "The first step with a difference, and the ranks on which it was found.");
-    put_table_head(out, (const char *const[]){"layout", "<difference", "<ranks", "<smallest layout", NULL});
+    put_table_open(out, NULL, "layout", "<difference", "<ranks", "<smallest layout", NULL);
     json_array_foreach(failures, i, failure) {
         char text[VERIFY_TEXT], what[VERIFY_TEXT + 16];
         fputs("<tr>", out);
-        put_cell(out, NAME_CELL, json_string_at(failure, "layout"));
+        put_text_cell(out, NAME_CELL, json_string_at(failure, "layout"));
         snprintf(what, sizeof what, "%s: %s", json_string_at(failure, "check"), verify_what(failure, text));
-        put_cell(out, TEXT_CELL, what);
-        put_cell(out, TEXT_CELL, verify_ranks(failure, text));
-        put_cell(out, TEXT_CELL, json_string_or(failure, "smallest", ""));
+        put_text_cell(out, TEXT_CELL, what);
+        put_text_cell(out, TEXT_CELL, verify_ranks(failure, text));
+        put_text_cell(out, TEXT_CELL, json_string_or(failure, "smallest", ""));
         fputs("</tr>\n", out);
     }
-    put_table_end(out);
+    put_table_close(out);
+    fputs("</section>\n", out);
 }
 
 static void put_link(FILE *out, const char *name, const json_t *link) {
     char rate[FORMAT_SIZE];
     if (!json_is_object(link)) return;
     fputs("<tr>", out);
-    put_cell(out, NAME_CELL, name);
+    put_text_cell(out, NAME_CELL, name);
     fprintf(out, "<td>%.1f us</td><td>%s</td></tr>\n", json_number_at(link, "latency_us"),
             format_rate(rate, 1e6 * json_number_at(link, "mbytes_per_s")));
 }
@@ -159,40 +147,41 @@ static void put_links(FILE *out, const json_t *links) {
     const json_t *within = json_object_get(links, "within"), *between = json_object_get(links, "between");
     if (!json_is_object(within) && !json_is_object(between)) return;
     put_section(out, "Links", "The slowest of each kind: latency of a message, and rate per direction.");
-    put_table_head(out, (const char *const[]){"between ranks", "latency", "rate", NULL});
+    put_table_open(out, NULL, "between ranks", "latency", "rate", NULL);
     put_link(out, "of one node", within);
     put_link(out, "of different nodes", between);
-    put_table_end(out);
+    put_table_close(out);
+    fputs("</section>\n", out);
 }
 
 static void put_ranks(FILE *out, const json_t *ranks) {
     size_t i;
     json_t *rank;
     put_section(out, "Ranks", NULL);
-    put_table_head(out, (const char *const[]){"rank", "<host", "<device", NULL});
+    put_table_open(out, NULL, "rank", "<host", "<device", NULL);
     json_array_foreach(ranks, i, rank) {
         char number[24];
         snprintf(number, sizeof number, "%zu", i);
         fputs("<tr>", out);
-        put_cell(out, NAME_CELL, number);
-        put_cell(out, TEXT_CELL, json_string_at(rank, "host"));
-        put_cell(out, TEXT_CELL, json_string_at(rank, "device"));
+        put_text_cell(out, NAME_CELL, number);
+        put_text_cell(out, TEXT_CELL, json_string_at(rank, "host"));
+        put_text_cell(out, TEXT_CELL, json_string_at(rank, "device"));
         fputs("</tr>\n", out);
     }
-    put_table_end(out);
+    put_table_close(out);
+    fputs("</section>\n", out);
 }
 
 static Status put_body(FILE *out, const void *data, Figures *drawn) {
     const json_t *result = data;
     bool ok = json_is_true(json_object_get(result, "ok"));
-    char verdict[VERIFY_TEXT], chip[64];
+    char verdict[VERIFY_TEXT];
     size_t ranks = json_array_size(json_object_get(result, "ranks"));
     page_begin(out, "weft verify",
                ok ? "This machine trains correctly" : "This machine does not train correctly", NULL, false);
-    fputs("<div class=\"chips\">", out);
-    snprintf(chip, sizeof chip, "%zu rank%s", ranks, PLURAL((long long)ranks));
-    put_chip(out, chip);
-    fputs("</div>\n</header>\n<section class=\"verdict\">\n<p>", out);
+    put_chip(out, "%zu rank%s", ranks, PLURAL(ranks));
+    page_header_end(out);
+    fputs("<section class=\"verdict\">\n<p>", out);
     put_html(out, verify_verdict(result, verdict));
     fputs("</p>\n</section>\n", out);
     put_failures(out, json_object_get(result, "failures"));
@@ -203,6 +192,6 @@ static Status put_body(FILE *out, const void *data, Figures *drawn) {
     return OK;
 }
 
-Status page_write_verify(const json_t *result, const char *path, bool *ret_curves) {
-    return page_save(path, put_body, result, ret_curves);
+Status page_write_verify(const json_t *result, const char *path) {
+    return page_save(path, put_body, result);
 }

@@ -12,6 +12,6 @@ const char *verify_verdict(const json_t *result, char text[VERIFY_TEXT]);
 const char *verify_what(const json_t *failure, char text[VERIFY_TEXT]);
 const char *verify_ranks(const json_t *failure, char text[VERIFY_TEXT]);
 
-MUST_USE Status page_write_verify(const json_t *result, const char *path, bool *ret_curves);
+MUST_USE Status page_write_verify(const json_t *result, const char *path);
 
 #endif

@@ -8,23 +8,20 @@
 enum {
     FRAME = 46,       /* below the area, for the numbers of the x axis and its label */
     TOP = 14,         /* above the area */
-    BAR_TOP = 6,      /* the same of bars, plus a tenth of a row */
     LINE_GAP = 15,    /* between the base lines of two labels */
     CHAR_WIDTH = 7,   /* about; labels are not measured */
     SIDES = 2,        /* lines above and below a point to try */
     SAMPLE = 28,      /* a line of the legend, and the space after it */
     LEGEND_GAP = 14,  /* between two entries of a legend */
-    NARROW_POINT = 18 /* characters of a label beside a point in a narrow plot */
+    LONGEST = 26,     /* characters of a label */
+    NARROW_POINT = 18 /* the same beside a point in a narrow plot */
 };
 
 #define NEAR_END 0.9 /* of the width: curves that reach it are labeled at their ends */
 
 static const struct {
     double width, height, left; /* `left`: for the numbers of the y axis and its label */
-    double row;                 /* height of a bar with the space around it */
-    double bar_low, bar_high;
-    size_t longest;
-} sizes[PLOT_VERSIONS] = {{560, 300, 74, 30, -0.34, 0.34, 26}, {320, 222, 72, 40, -0.45, -0.05, 26}};
+} sizes[PLOT_VERSIONS] = {{560, 300, 74}, {320, 222, 72}};
 
 void plot_layout_done(PlotLayout *layout) {
     for (size_t i = 0; i < layout->label_count; i++) free(layout->labels[i].text);
@@ -32,6 +29,10 @@ void plot_layout_done(PlotLayout *layout) {
 }
 
 /* ---- axes ---- */
+
+static double spread_of(const PlotPoint *point) {
+    return isfinite(point->spread) ? point->spread : 0;
+}
 
 static void widen(double *low, double *high, double value) {
     if (!isfinite(value)) return;
@@ -43,15 +44,13 @@ static void widen(double *low, double *high, double value) {
 static void find_range(const Plot *plot, bool of_x, double *ret_low, double *ret_high) {
     *ret_low = INFINITY;
     *ret_high = -INFINITY;
-    for (size_t s = 0; s < plot->count; s++) {
-        const Series *series = &plot->series[s];
-        for (size_t i = 0; i < series->count; i++) {
-            double spread = !of_x && series->spread && isfinite(series->spread[i]) ? series->spread[i] : 0;
-            double value = of_x ? series->x[i] : series->y[i];
+    for (size_t s = 0; s < plot->count; s++)
+        for (size_t i = 0; i < plot->series[s].count; i++) {
+            const PlotPoint *point = &plot->series[s].points[i];
+            double spread = of_x ? 0 : spread_of(point), value = of_x ? point->x : point->y;
             widen(ret_low, ret_high, value - spread);
             widen(ret_low, ret_high, value + spread);
         }
-    }
     if (!of_x && plot->line != 0) widen(ret_low, ret_high, plot->line);
     if (*ret_low > *ret_high) *ret_low = *ret_high = 0;
 }
@@ -59,33 +58,26 @@ static void find_range(const Plot *plot, bool of_x, double *ret_low, double *ret
 PlotAxis plot_axis(AxisFormat format, double low, double high) {
     static const char *const counts[] = {"", " k", " M", " B", " T"};
     static const char *const bytes[] = {" B", " kB", " MB", " GB", " TB", " PB"};
-    bool is_bytes = format == AXIS_BYTES;
-    const char *const *suffixes = is_bytes ? bytes : counts;
-    size_t count = is_bytes ? sizeof bytes / sizeof *bytes : sizeof counts / sizeof *counts;
-    double largest = fmax(fabs(low), fabs(high));
-    PlotAxis axis = {.unit = 1, .suffix = format == AXIS_PERCENT ? "%" : ""};
-    if (format == AXIS_COUNTS || is_bytes) axis.suffix = suffixes[0];
-    for (size_t i = 1; i < count && (format == AXIS_COUNTS || is_bytes) && largest >= 1000 * axis.unit; i++) {
+    bool is_bytes = format == AXIS_BYTES, scaled = is_bytes || format == AXIS_COUNTS;
+    size_t count = is_bytes ? sizeof bytes / sizeof *bytes : sizeof counts / sizeof *counts, at = 0;
+    PlotAxis axis = {.format = format, .unit = 1, .logarithmic = format == AXIS_POWERS};
+    while (scaled && at + 1 < count && fmax(fabs(low), fabs(high)) >= 1000 * axis.unit) {
         axis.unit *= 1000;
-        axis.suffix = suffixes[i];
+        at++;
     }
+    axis.suffix = scaled ? (is_bytes ? bytes : counts)[at] : format == AXIS_PERCENT ? "%" : "";
     axis.low = low / axis.unit;
     axis.high = high / axis.unit;
     return axis;
 }
 
-double plot_step(double step) {
-    double power = pow(10, floor(log10(step)));
-    return step <= power ? power : step <= 2 * power ? 2 * power : step <= 5 * power ? 5 * power : 10 * power;
-}
-
 /* Adds a share of the range at both ends. */
-static void add_margin(PlotAxis *axis, double share, bool logarithmic) {
+static void add_margin(PlotAxis *axis, double share) {
     if (!(axis->high > axis->low)) { /* a single value */
         axis->high = axis->low == 0 ? 1 : axis->low + 0.1 * fabs(axis->low);
         axis->low = axis->low == 0 ? 0 : axis->low - 0.1 * fabs(axis->low);
     }
-    if (logarithmic) {
+    if (axis->logarithmic) {
         double factor = pow(axis->high / axis->low, share);
         axis->low /= factor;
         axis->high *= factor;
@@ -99,57 +91,82 @@ static void add_margin(PlotAxis *axis, double share, bool logarithmic) {
 static void find_axes(const Plot *plot, PlotLayout *layout) {
     double low, high;
     find_range(plot, false, &low, &high);
-    if (plot->kind == PLOT_BARS) {
-        layout->x = plot_axis(plot->y_format, 0, high > 0 ? high : 1);
-        layout->x.high *= 1.02;
-        layout->y = (PlotAxis){.unit = 1, .low = 0.4, .high = (double)plot->count + 0.6, .suffix = ""};
-        return;
-    }
     layout->y = plot_axis(plot->y_format, plot->from_zero ? 0 : low, high);
-    add_margin(&layout->y, 0.06, plot->y_format == AXIS_POWERS);
+    add_margin(&layout->y, 0.06);
     if (plot->from_zero) layout->y.low = 0;
     find_range(plot, true, &low, &high);
     layout->x = plot_axis(plot->x_format, low, high);
-    if (plot->kind == PLOT_POINTS || plot->x_log || !(high > low)) add_margin(&layout->x, 0.08, plot->x_log);
+    layout->x.logarithmic |= plot->x_log;
+    if (plot->kind == PLOT_POINTS || plot->x_log || !(high > low)) add_margin(&layout->x, 0.08);
     if (plot->kind == PLOT_POINTS && low >= 0 && !plot->x_log) layout->x.low = fmax(layout->x.low, 0);
+}
+
+/* ---- numbers ---- */
+
+/* The smallest of 1, 2 and 5 times a power of ten that is at least `step`. */
+static double round_step(double step) {
+    double power = pow(10, floor(log10(step)));
+    return step <= power ? power : step <= 2 * power ? 2 * power : step <= 5 * power ? 5 * power : 10 * power;
+}
+
+/* A logarithmic axis over few powers of ten also has numbers at 2 and 5. */
+static size_t power_tics(const PlotAxis *axis, double ret_tics[MAX_TICS]) {
+    static const double factors[] = {1, 2, 5};
+    size_t count = 0, each = axis->high / axis->low > 300 ? 1 : 3;
+    double skip = pow(10, floor(log10(axis->high / axis->low) / 9));
+    for (double power = pow(10, floor(log10(axis->low))); power <= axis->high; power *= 10 * skip)
+        for (size_t i = 0; i < each && count < MAX_TICS; i++)
+            if (power * factors[i] >= axis->low && power * factors[i] <= axis->high)
+                ret_tics[count++] = power * factors[i];
+    return count;
+}
+
+size_t plot_tics(const PlotAxis *axis, double step, double ret_tics[MAX_TICS]) {
+    size_t count = 0;
+    if (axis->logarithmic) return axis->low > 0 ? power_tics(axis, ret_tics) : 0;
+    step = round_step(step);
+    if (!(axis->high > axis->low) || !(step > 0)) return 0;
+    for (double i = ceil(axis->low / step - 1e-9) + 0.0;
+         i * step <= axis->high + 1e-9 * step && count < MAX_TICS; i++)
+        ret_tics[count++] = i * step;
+    return count;
+}
+
+const char *plot_number(const PlotAxis *axis, double value, char text[FORMAT_SIZE]) {
+    bool scaled = axis->format == AXIS_COUNTS || axis->format == AXIS_BYTES;
+    if (axis->format == AXIS_POWERS && value >= 1) {
+        PlotAxis own = plot_axis(AXIS_COUNTS, value, value);
+        snprintf(text, FORMAT_SIZE, "%.4g%s", own.high, own.suffix);
+    } else if (axis->format == AXIS_POWERS) {
+        snprintf(text, FORMAT_SIZE, "%.0e", value);
+    } else if (axis->format == AXIS_WHOLE) {
+        snprintf(text, FORMAT_SIZE, "%.0f", value);
+    } else {
+        snprintf(text, FORMAT_SIZE, "%.4g%s", value, scaled && value == 0 ? "" : axis->suffix);
+    }
+    return text;
 }
 
 /* ---- pixels ---- */
 
-static double share_of(const PlotAxis *axis, double value, bool logarithmic) {
-    if (logarithmic) return log(value / axis->low) / log(axis->high / axis->low);
+static double share_of(const PlotAxis *axis, double value) {
+    value /= axis->unit;
+    if (axis->logarithmic) return log(value / axis->low) / log(axis->high / axis->low);
     return (value - axis->low) / (axis->high - axis->low);
 }
 
-double plot_x_pixel(const Plot *plot, const PlotLayout *at, double x) {
-    return at->left + share_of(&at->x, x / at->x.unit, plot->x_log) * (at->right - at->left);
+double plot_x_pixel(const PlotLayout *at, double x) {
+    return at->left + share_of(&at->x, x) * (at->right - at->left);
 }
 
-static double y_pixel(const Plot *plot, const PlotLayout *at, double y) {
-    double share = share_of(&at->y, y / at->y.unit, plot->y_format == AXIS_POWERS);
-    return at->bottom - share * (at->bottom - at->top);
+double plot_y_pixel(const PlotLayout *at, double y) {
+    return at->bottom - share_of(&at->y, y) * (at->bottom - at->top);
 }
 
 /* ---- labels ---- */
 
-static size_t length_of(const char *text) {
-    size_t count = 0;
-    for (; *text; text++) count += ((unsigned char)*text & 0xC0) != 0x80;
-    return count;
-}
-
-Status plot_shorten(const char *text, size_t most, char **ret_text) {
-    size_t count = 0, at = 0;
-    if (length_of(text) <= most) return str_dup(text, ret_text);
-    for (; text[at]; at++) {
-        bool starts = ((unsigned char)text[at] & 0xC0) != 0x80;
-        if (starts && count++ == most - 1) break;
-    }
-    return str_format(ret_text, "%.*s…", (int)at, text);
-}
-
 double plot_text_width(const char *text) {
-    return CHAR_WIDTH * (double)length_of(text);
+    return CHAR_WIDTH * (double)text_length(text);
 }
 
 static double widest_label(const Plot *plot, size_t longest) {
@@ -161,7 +178,7 @@ static double widest_label(const Plot *plot, size_t longest) {
 
 static Status add_label(PlotLayout *layout, const char *text, double x, double y, int color) {
     PlotLabel *label = &layout->labels[layout->label_count];
-    TRY(plot_shorten(text, layout->longest, &label->text));
+    TRY(text_shorten(text, layout->longest, &label->text));
     label->x = x;
     label->y = y;
     label->color = color;
@@ -189,11 +206,11 @@ static Status label_lines(const Plot *plot, PlotLayout *layout) {
     for (size_t s = 0; s < plot->count; s++) {
         const Series *series = &plot->series[s];
         if (!series->label || !series->count) continue;
-        double y = y_pixel(plot, layout, series->y[series->count - 1]);
+        double y = plot_y_pixel(layout, series->points[series->count - 1].y);
         TRY(add_label(layout, series->label, layout->right + 7, y, series->color));
     }
     if (plot->line != 0)
-        TRY(add_label(layout, "ideal", layout->right + 7, y_pixel(plot, layout, plot->line), -1));
+        TRY(add_label(layout, "ideal", layout->right + 7, plot_y_pixel(layout, plot->line), COLOR_SOFT));
     spread_out(layout);
     return OK;
 }
@@ -222,24 +239,7 @@ static Status put_legend(const Plot *plot, PlotLayout *layout) {
         const Series *series = &plot->series[s];
         if (series->label && series->count) TRY(add_entry(layout, series->label, series->color, s));
     }
-    return plot->line != 0 ? add_entry(layout, "ideal", -1, plot->count) : OK;
-}
-
-/* Beside the bars: names to the left, values to the right. Above them: both in the line above a bar. */
-static Status label_bars(const Plot *plot, PlotLayout *layout) {
-    bool above = layout->version == PLOT_NARROW;
-    double row = (layout->bottom - layout->top) / ((double)plot->count + 0.2);
-    double shift = above ? -(layout->bar_high + 0.5) / 2 : 0;
-    for (size_t s = 0; s < plot->count; s++) {
-        const Series *series = &plot->series[s];
-        double y = layout->top + row * ((double)s + 0.6 + shift);
-        TRY(add_label(layout, series->label ? series->label : "", layout->left - (above ? 0 : 8), y, -1));
-        layout->labels[layout->label_count - 1].before = !above;
-        if (!series->text) continue;
-        TRY(add_label(layout, series->text, layout->right + (above ? 0 : 8), y, -1));
-        layout->labels[layout->label_count - 1].before = above;
-    }
-    return OK;
+    return plot->line != 0 ? add_entry(layout, "ideal", COLOR_SOFT, plot->count) : OK;
 }
 
 static double left_of(const PlotLabel *label) {
@@ -258,10 +258,10 @@ static bool covers(const PlotLayout *layout, const Plot *plot, const PlotLabel *
     for (size_t s = 0; s < plot->count; s++) {
         const Series *series = &plot->series[s];
         for (size_t i = 0; i < series->count; i++) {
-            bool has_spread = whiskers && series->spread && isfinite(series->spread[i]);
-            double x = plot_x_pixel(plot, layout, series->x[i]), spread = has_spread ? series->spread[i] : 0;
-            double low = y_pixel(plot, layout, series->y[i] - spread),
-                   high = y_pixel(plot, layout, series->y[i] + spread);
+            const PlotPoint *point = &series->points[i];
+            double x = plot_x_pixel(layout, point->x), spread = whiskers ? spread_of(point) : 0;
+            double low = plot_y_pixel(layout, point->y - spread),
+                   high = plot_y_pixel(layout, point->y + spread);
             if (x + MARK > left && x - MARK < right && low + MARK > label->y - HALF &&
                 high - MARK < label->y + HALF)
                 return true;
@@ -297,7 +297,7 @@ static Status label_points(const Plot *plot, PlotLayout *layout) {
     for (size_t s = 0; s < plot->count; s++) {
         const Series *series = &plot->series[s];
         if (!series->label || !series->count) continue;
-        double x = plot_x_pixel(plot, layout, series->x[0]), y = y_pixel(plot, layout, series->y[0]);
+        double x = plot_x_pixel(layout, series->points[0].x), y = plot_y_pixel(layout, series->points[0].y);
         TRY(add_label(layout, series->label, x, y, series->color));
         if (place_label(plot, layout, x, y, true) || place_label(plot, layout, x, y, false)) continue;
         layout->label_count--;
@@ -312,47 +312,31 @@ static bool ends_early(const Plot *plot, const PlotLayout *layout) {
     for (size_t s = 0; s < plot->count; s++) {
         const Series *series = &plot->series[s];
         if (!series->label || !series->count) continue;
-        double end = series->x[series->count - 1] / layout->x.unit;
-        if (share_of(&layout->x, end, plot->x_log) < NEAR_END) return true;
+        if (share_of(&layout->x, series->points[series->count - 1].x) < NEAR_END) return true;
     }
     return false;
 }
 
-/* The margins around the area; `legend`: without its height. */
-static void set_margins(const Plot *plot, bool legend, PlotLayout *layout) {
-    double widest = widest_label(plot, layout->longest);
-    bool bars = plot->kind == PLOT_BARS, narrow = layout->version == PLOT_NARROW;
-    bool labeled = plot->kind == PLOT_LINES && widest > 0 && !legend;
-    if (bars) {
-        layout->height = sizes[layout->version].row * ((double)plot->count + 0.2) + BAR_TOP + FRAME;
-        layout->left = narrow ? 4 : widest + 14;
-        layout->top = BAR_TOP;
-    }
-    layout->right = layout->width - (narrow ? 14 : bars ? 118 : labeled ? widest + 12 : 18);
-}
-
 Status plot_layout(const Plot *plot, PlotVersion version, PlotLayout *ret_layout) {
+    bool narrow = version == PLOT_NARROW, lines = plot->kind == PLOT_LINES;
     CLEANUP(plot_layout_done)
-    PlotLayout layout = {.version = version,
+    PlotLayout layout = {.plot = plot,
+                         .version = version,
                          .width = sizes[version].width,
                          .height = sizes[version].height,
                          .left = sizes[version].left,
                          .top = TOP,
-                         .bar_low = sizes[version].bar_low,
-                         .bar_high = sizes[version].bar_high,
-                         .longest = sizes[version].longest};
-    bool narrow = version == PLOT_NARROW;
-    TRY(mem_new(2 * plot->count + 1, sizeof *layout.labels, &layout.labels));
+                         .longest = narrow && !lines ? NARROW_POINT : LONGEST};
+    TRY(mem_new(plot->count + 1, sizeof *layout.labels, &layout.labels));
     find_axes(plot, &layout);
-    bool legend = plot->kind == PLOT_LINES && (narrow || ends_early(plot, &layout));
-    if (narrow && plot->kind == PLOT_POINTS) layout.longest = NARROW_POINT;
-    set_margins(plot, legend, &layout);
+    bool legend = lines && (narrow || ends_early(plot, &layout));
+    double widest = widest_label(plot, layout.longest);
+    layout.right = layout.width - (narrow ? 14 : lines && widest > 0 && !legend ? widest + 12 : 18);
     if (legend) TRY(put_legend(plot, &layout));
-    if (plot->kind != PLOT_BARS) layout.height += layout.top - TOP;
+    layout.height += layout.top - TOP;
     layout.bottom = layout.height - FRAME;
-    if (plot->kind == PLOT_BARS) TRY(label_bars(plot, &layout));
-    if (plot->kind == PLOT_POINTS) TRY(label_points(plot, &layout));
-    if (plot->kind == PLOT_LINES && !legend) TRY(label_lines(plot, &layout));
+    if (!lines) TRY(label_points(plot, &layout));
+    if (lines && !legend) TRY(label_lines(plot, &layout));
     *ret_layout = layout;
     layout = (PlotLayout){0};
     return OK;

@@ -124,13 +124,12 @@ static Status make_page(Server *server) {
     CLEANUP(results_done) Results results = {0};
     CLEANUP(json_decrefp) json_t *json = NULL;
     CLEANUP(mem_freep) char *html = NULL, *text = NULL, *event = NULL;
-    size_t size = 0;
     uint64_t before = fingerprint(server);
     TRY(server->spec.load(server->spec.context, &results));
     TRY(note_files(server, &results));
     /* A file that has changed since it was read makes another page. */
     uint64_t found = fingerprint(server) == before ? before : 0;
-    TRY(page_text(&results, &html, &size));
+    TRY(page_text(&results, &html));
     TRY(results_json(&results, &json));
     text = json_dumps(json, JSON_INDENT(4));
     if (!text) return FAILED("out of memory while writing the page");

@@ -69,11 +69,6 @@ bool run_phases(const Run *run, double ret_share[PHASES]) {
     return shares_of(sum, ret_share);
 }
 
-const char *spent_name(Spent part) {
-    static const char *const names[] = {"training", "evaluation", "checkpoints", "setup"};
-    return names[part];
-}
-
 bool run_spent(const Run *run, double ret_share[SPENT_PARTS]) {
     static const char *const keys[] = {"eval_s", "checkpoint_s", "setup_s"};
     const json_t *times = run_shown(run)->summary.phases;

@@ -27,7 +27,6 @@ bool run_phases(const Run *run, double ret_share[PHASES]);
 
 /* How a run spends its total runtime. */
 typedef enum { SPENT_STEPS, SPENT_EVAL, SPENT_CHECKPOINT, SPENT_SETUP, SPENT_PARTS } Spent;
-const char *spent_name(Spent part);
 /* Fractions of the runtime that sum to 1; false if the run recorded no phases. */
 bool run_spent(const Run *run, double ret_share[SPENT_PARTS]);
 

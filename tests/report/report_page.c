@@ -18,7 +18,6 @@ static void tabulates_epochs(void **state) {
     CLEANUP(results_done) Results results = {0};
     CLEANUP(mem_freep) char *csv = NULL, *html = NULL, *table = NULL, *path = NULL;
     CLEANUP(json_decrefp) json_t *json = NULL;
-    bool curves;
     write_run(fixture, "a",
               SUMMARY("100", "900", "false, \"val_loss_mean\": 4.75, \"accuracy\": 0.5, \"f1\": 0.25"),
               METRICS
@@ -43,7 +42,7 @@ static void tabulates_epochs(void **state) {
     assert_non_null(strstr(table, "mean val.  accuracy     F1"));
     assert_non_null(strstr(table, "   4.7500     50.0%  25.0%"));
     strcpy(strrchr(path, '/'), "/p.html");
-    assert_ok(page_write(&results, path, &curves));
+    assert_ok(page_write(&results, path));
     assert_ok(file_read(path, 1 << 24, &html, NULL));
     assert_non_null(strstr(html, "<h2>Epochs</h2>"));
     assert_non_null(strstr(html, "<small>epoch 2</small></th><td data-label=\"time\">3.5 s</td>"));
@@ -55,7 +54,6 @@ static void writes_page(void **state) {
     const Fixture *fixture = *state;
     Results results = {0};
     Run *failed;
-    bool curves;
     write_run(fixture, "base", SUMMARY("500", "1200", "false"), EVEN);
     write_run(fixture, "fast <b> & \"more\"", SUMMARY("1000", "600", "false"), EVEN);
     char trace[160];
@@ -67,7 +65,7 @@ static void writes_page(void **state) {
     failed->state = RUN_FAILED;
     failed->error = strdup("out of memory: 5 < 6");
     results.title = strdup("a & b");
-    char *html = page_of(fixture, &results, &curves), *words = NULL, *table = NULL;
+    char *html = page_of(fixture, &results), *words = NULL, *table = NULL;
     assert_has(html, "a &amp; b");
     assert_has(html, "fast &lt;b&gt; &amp; &quot;more&quot;");
     assert_has(html, "out of memory: 5 &lt; 6");
@@ -77,7 +75,7 @@ static void writes_page(void **state) {
                      "12.5%, sent 100 B, MFU 25.0%, efficiency 1.0000.");
     assert_has(html, "base: ");
     assert_has(html, "trace.json");
-    if (curves) assert_has(html, "<svg");
+    assert_has(html, "<svg");
     /* Tiles, time per sample by phase, memory by rank. */
     assert_has(html, "<span>Fastest</span><b>1.00 k tokens/s</b><em>fast &lt;b&gt; &amp; "
                      "&quot;more&quot;</em><small>100.0% above the baseline</small>");
@@ -90,7 +88,7 @@ static void writes_page(void **state) {
         "<i style=\"width:37.50%;background:var(--p0);color:var(--l0)\" title=\"compute 75.0%\">75%</i>");
     assert_has(html, "</div><span>20 ms</span>");
     assert_has(html, "<span>rank 1</span><div class=\"bar\"><i "
-                     "style=\"width:100.00%;background:var(--p1);color:var(--l1)\" "
+                     "style=\"width:50.00%;background:var(--p1);color:var(--l1)\" "
                      "title=\"parameters 600 B\"></i><u style=\"left:calc(100.00% - 2px)\"></u></div>"
                      "<span>1.20 kB</span>");
     /* Bars are files, too. */
@@ -212,7 +210,6 @@ static void names_machine(void **state) {
     const Fixture *fixture = *state;
     Results results = {0};
     char text[512], name[8];
-    bool curves;
     results.title = strdup("machines");
     results.command = strdup("weft compare r.json -- --lr '1 < 2'");
     for (int i = 0; i < 3; i++) {
@@ -220,7 +217,7 @@ static void names_machine(void **state) {
         snprintf(text, sizeof text, machine, parts[i][0], parts[i][1], parts[i][2]);
         write_run(fixture, name, text, NULL);
         add(&results, fixture, name);
-        char *html = page_of(fixture, &results, &curves);
+        char *html = page_of(fixture, &results);
         assert_has(html, "<dt>Processor</dt><dd>Abacus &lt;9&gt;, 2 cores, 8.00 GB memory");
         assert_has(html, "<dt>GPUs</dt><dd>1 x Slate, 4.00 GB each</dd>");
         assert_has(html, "<dt>Host</dt><dd>here</dd>");
@@ -298,7 +295,6 @@ static void sizes_are_not_compared(void **state) {
     const Fixture *fixture = *state;
     Results results = {0};
     CLEANUP(mem_freep) char *words = NULL;
-    bool curves;
     write_run(fixture, "a", SIZED("500", "1200", "438000", "0.25"), EVEN);
     write_run(fixture, "b", SIZED("1000", "1600", "438000", "0.25"), EVEN);
     write_run(fixture, "c", SIZED("9000", "120000", "1560000000", "0.125"), EVEN);
@@ -313,7 +309,7 @@ static void sizes_are_not_compared(void **state) {
     assert_has(words, "Of the runs with 438 k parameters, “a” needs the least memory, with a peak of 1.20 kB "
                       "per rank: 25% less than “b”, which needs the most.");
     results.title = strdup("sizes");
-    CLEANUP(mem_freep) char *html = page_of(fixture, &results, &curves);
+    CLEANUP(mem_freep) char *html = page_of(fixture, &results);
     assert_has(html, "<span>Lowest peak memory of the models with 438 k parameters</span><b>1.20 kB</b>");
     results_done(&results);
 }
@@ -323,11 +319,10 @@ static void names_build(void **state) {
     const Fixture *fixture = *state;
     Results results = {0};
     char footer[128];
-    bool curves;
     write_run(fixture, "a", SUMMARY("500", "1200", "false"), EVEN);
     add(&results, fixture, "a");
     results.title = strdup("build");
-    CLEANUP(mem_freep) char *html = page_of(fixture, &results, &curves);
+    CLEANUP(mem_freep) char *html = page_of(fixture, &results);
     snprintf(footer, sizeof footer, "<footer>Generated by weft %s</footer>", weft_build());
     assert_has(html, footer);
     assert_int_equal(strncmp(weft_build(), WEFT_VERSION, strlen(WEFT_VERSION)), 0);
@@ -369,7 +364,6 @@ static void replaces_control_characters(void **state) {
     const Fixture *fixture = *state;
     Results results = {0};
     Run *failed;
-    bool curves;
     char *words = NULL, *table = NULL;
     write_run(fixture, name, SUMMARY("500", "1200", "false"), METRICS);
     add(&results, fixture, name);
@@ -379,7 +373,7 @@ static void replaces_control_characters(void **state) {
     results.title = strdup("title \033]0;x\007");
     assert_ok(results_summary(&results, &words));
     assert_ok(table_text(&results, (TableLook){.width = 200}, &table));
-    char *html = page_of(fixture, &results, &curves);
+    char *html = page_of(fixture, &results);
     assert_has(words, clean);
     assert_has(table, clean);
     assert_has(html, clean);
@@ -395,22 +389,19 @@ static void replaces_control_characters(void **state) {
     results_done(&results);
 }
 
-/* Without gnuplot the page has everything but the plots. */
+/* Without gnuplot the page has everything, and its figures are no PDF files. */
 static void without_gnuplot(void **state) {
     const Fixture *fixture = *state;
     Results results = {0};
-    bool curves = true;
-    write_run(fixture, "base", SUMMARY("500", "1200", "false"), METRICS);
+    write_run(fixture, "base", SUMMARY("500", "1200", "false"), EVEN);
     add(&results, fixture, "base");
     results.title = strdup("alone");
     char *path = strdup(getenv("PATH"));
     assert_int_equal(setenv("PATH", "/nowhere", 1), 0);
-    char *html = page_of(fixture, &results, &curves);
+    char *html = page_of(fixture, &results);
     assert_int_equal(setenv("PATH", path, 1), 0);
-    assert_false(curves);
-    assert_has(html, "gnuplot is not installed");
-    assert_has(html, "4.2500");
-    assert_null(strstr(html, "<svg"));
+    assert_has(html, " beside it, as SVG and CSV; PDF needs gnuplot.");
+    assert_has(html, "<svg");
     free(path);
     free(html);
     results_done(&results);
@@ -454,7 +445,6 @@ static void survives_damage(void **state) {
     assert_int_equal(setenv("PATH", "/nowhere", 1), 0); /* plots take long */
     for (int round = 0; round < 60; round++) {
         Results results = {0};
-        bool curves;
         for (size_t i = 0; i < 4; i++) {
             bool chosen = next_random(&random) % 2;
             if (chosen)
@@ -470,7 +460,7 @@ static void survives_damage(void **state) {
         add(&results, fixture, "broken");
         add(&results, fixture, "other");
         results.title = strdup("damaged");
-        char *html = page_of(fixture, &results, &curves), *table = NULL;
+        char *html = page_of(fixture, &results), *table = NULL;
         assert_has(html, "700");
         assert_null(strstr(html, ">nan"));
         assert_ok(table_text(&results, (TableLook){.width = 100}, &table));
@@ -486,12 +476,11 @@ static void nothing_known(void **state) {
     const Fixture *fixture = *state;
     Results results = {0};
     Run *run;
-    bool curves;
     assert_ok(results_add(&results, "waits", "/nowhere", &run));
     assert_ok(run_look(run));
     assert_int_equal(run->state, RUN_WAITING);
     results.title = strdup("none");
-    char *html = page_of(fixture, &results, &curves);
+    char *html = page_of(fixture, &results);
     assert_has(html, "No run has finished. 1 run has not finished.");
     free(html);
     results_done(&results);

@@ -144,11 +144,11 @@ static inline double figure(const Run *run, const char *key) {
     return 0;
 }
 
-static inline char *page_of(const Fixture *fixture, const Results *results, bool *ret_curves) {
+static inline char *page_of(const Fixture *fixture, const Results *results) {
     char path[64], *html = NULL;
     size_t size;
     snprintf(path, sizeof path, "%s/page.html", fixture->dir);
-    assert_ok(page_write(results, path, ret_curves));
+    assert_ok(page_write(results, path));
     assert_ok(file_read(path, 1 << 24, &html, &size));
     assert_balanced(html);
     assert_self_contained(html);

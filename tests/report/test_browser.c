@@ -177,9 +177,8 @@ static const char script[] =
     "at('pointerdown',.2,.2);at('pointermove',.5,.6);at('pointerup',.5,.6,w);\n"
     "let zoomed=n('.axes text');at('dblclick',.3,.5);let back=n('.axes text');at('pointerleave',.3,.5);\n"
     "let twice=all.map(e=>e.id).filter((id,i,ids)=>id&&ids.indexOf(id)<i);\n"
-    "return {hover,zoomed,back,twice,titles:n('svg title'),width:d.documentElement.scrollWidth,rows:n('tbody "
-    "tr'),svgs:[...d.querySelectorAll('svg')].filter(shown).length,text:text(d),curves:n('svg "
-    "g[id*=_plot_] path'),"
+    "return {hover,zoomed,back,twice,width:d.documentElement.scrollWidth,rows:n('tbody "
+    "tr'),svgs:[...d.querySelectorAll('svg')].filter(shown).length,text:text(d),curves:n('.curves path'),"
     "bars:n('.bar i'),marks:n('.bar u'),boxes:n('.track i'),dark:light(behind(w,d.body))<.2,wide,pale,small,"
     "cut:[...d.querySelectorAll('.scroll')].filter(e=>e.scrollWidth>e.clientWidth+1).length,"
     "fetched:w.performance.getEntriesByType('resource').length}}\n"
@@ -272,17 +271,16 @@ static void check_any(const json_t *seen, int width, bool dark) {
     assert_int_equal(count_of(seen, "small"), 0);
     assert_int_equal(count_of(seen, "cut"), 0); /* no part of the table is clipped */
     assert_none(seen, "wide");
-    assert_none(seen, "twice");                    /* ids */
-    assert_int_equal(count_of(seen, "titles"), 0); /* how gnuplot was called */
+    assert_none(seen, "twice"); /* ids */
     assert_none(seen, "pale");
     check_text(seen, 11);
 }
 
-static void check(const json_t *seen, int width, bool dark, bool curves) {
+static void check(const json_t *seen, int width, bool dark) {
     /* The results, then published and measured values of each run and one prediction. */
     assert_int_equal(count_of(seen, "rows"), RUNS + 1 + 2 * (RUNS + 1) + 1);
-    assert_int_equal(count_of(seen, "svgs"), curves ? 10 : 0); /* speed, losses, batches, ranks */
-    if (curves) assert_true(count_of(seen, "curves") >= 2 * RUNS);
+    assert_int_equal(count_of(seen, "svgs"), 8); /* speed, losses, batches, ranks */
+    assert_true(count_of(seen, "curves") >= 2 * RUNS);
     assert_int_equal(count_of(seen, "marks"), 2 + 3 * RANKS); /* a memory bar for each rank */
     assert_int_equal(count_of(seen, "boxes"), 8 * (2 + 3 * RANKS));
     assert_true(count_of(seen, "bars") > count_of(seen, "marks"));
@@ -424,22 +422,21 @@ static void report(void **state) {
     char place[] = "/tmp/weft-browser-XXXXXX", page[64];
     const char *browser = find_browser();
     Results results = {0};
-    bool curves;
     if (!browser) skip();
     assert_non_null(mkdtemp(place));
     compare_all(&results, place);
     snprintf(page, sizeof page, "%s/page.html", place);
-    assert_ok(page_write(&results, page, &curves));
+    assert_ok(page_write(&results, page));
     char *html = read_page(place);
     write_outer(place, html);
     for (int dark = 0; dark < 2; dark++) {
         json_t *seen = look(browser, place, dark);
-        check(json_array_get(seen, 0), 1200, dark, curves);
-        check(json_array_get(seen, 1), 390, dark, curves);
-        check(json_array_get(seen, 2), 1200, dark, curves);
+        check(json_array_get(seen, 0), 1200, dark);
+        check(json_array_get(seen, 1), 390, dark);
+        check(json_array_get(seen, 2), 1200, dark);
         check_text(json_array_get(seen, 3), 11);
         assert_true(json_is_true(json_array_get(seen, 4)));
-        if (curves) check_script(json_array_get(seen, 0), json_array_get(seen, 2));
+        check_script(json_array_get(seen, 0), json_array_get(seen, 2));
         json_decref(seen);
     }
     check_print(browser, place, html);
@@ -449,7 +446,7 @@ static void report(void **state) {
 }
 
 /* Searches for layouts of a small model on 16 GPUs whose memory is scarce, and writes the page. */
-static void write_search(const char *path, Search *search, bool *ret_curves) {
+static void write_search(const char *path, Search *search) {
     Cluster cluster;
     Plan plan = {0};
     PlanTimeline timeline = {0};
@@ -468,16 +465,16 @@ static void write_search(const char *path, Search *search, bool *ret_curves) {
     assert_ok(plan_timeline(&plan, &cluster, &timeline));
     PlanFacts facts = {&search->model, search->params_total, &cluster, 16, 64, search->seq, "bf16", 2.5};
     PlannedLayout first = {&plan, search->best[0], &timeline};
-    assert_ok(page_write_plan(&facts, search, &first, NULL, path, ret_curves));
+    assert_ok(page_write_plan(&facts, search, &first, NULL, path));
     plan_timeline_done(&timeline);
     plan_done(&plan);
 }
 
-static void check_search(const json_t *seen, int width, bool dark, const Search *search, bool curves) {
+static void check_search(const json_t *seen, int width, bool dark, const Search *search) {
     json_int_t rows = search->count;
     for (int i = 0; i < OTHER_COUNT; i++) rows += search->has_other[i];
     assert_int_equal(count_of(seen, "rows"), rows);
-    assert_int_equal(count_of(seen, "svgs"), curves ? 2 : 0);
+    assert_int_equal(count_of(seen, "svgs"), 2);
     assert_true(count_of(seen, "boxes") > 1);
     assert_true(count_of(seen, "bars") > 2 * rows);
     check_any(seen, width, dark);
@@ -488,17 +485,16 @@ static void search(void **state) {
     char place[] = "/tmp/weft-browser-XXXXXX", page[64];
     const char *browser = find_browser();
     Search found = {0};
-    bool curves;
     if (!browser) skip();
     assert_non_null(mkdtemp(place));
     snprintf(page, sizeof page, "%s/page.html", place);
-    write_search(page, &found, &curves);
+    write_search(page, &found);
     char *html = read_page(place);
     write_outer(place, html);
     for (int dark = 0; dark < 2; dark++) {
         json_t *seen = look(browser, place, dark);
         for (size_t i = 0; i < 3; i++)
-            check_search(json_array_get(seen, i), i == 1 ? 390 : 1200, dark, &found, curves);
+            check_search(json_array_get(seen, i), i == 1 ? 390 : 1200, dark, &found);
         check_text(json_array_get(seen, 3), 11);
         json_decref(seen);
     }

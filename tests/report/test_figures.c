@@ -9,48 +9,53 @@
 /* Each plot is also a file. Labels cannot escape from the script that draws them. */
 static void writes_figures(void **state) {
     static const char hostile[] = "it's\"$x <b>\n'; system('touch /tmp/weft-injected')";
-    static const double x[] = {1, 2}, y[] = {3, 5.5}, spread[] = {0.5, NAN};
     const Fixture *fixture = *state;
-    Series series[] = {{.label = hostile, .x = x, .y = y, .spread = spread, .count = 2, .width = 2}};
-    Plot plot = {
-        .name = "some-plot", .x_label = "ranks", .y_label = "tokens/s", .series = series, .count = 1};
-    CLEANUP(plot_done) PlotResult drawn = {0};
-    CLEANUP(mem_freep) char *csv = NULL, *svg = NULL;
+    CLEANUP(plot_done) Plot plot = {.name = "some-plot", .x_label = "ranks", .y_label = "tokens/s"};
+    CLEANUP(text_done) Text page = {0};
+    CLEANUP(mem_freep) char *html = NULL, *csv = NULL, *svg = NULL;
+    Figures drawn = {.dir = fixture->dir};
     char path[80];
-    assert_ok(plot_draw(&plot, fixture->dir, &drawn));
+    assert_ok(plot_series(&plot, (Series){.label = hostile, .width = 2}));
+    assert_ok(plot_point(&plot, 1, 3, 0.5, NULL));
+    assert_ok(plot_point(&plot, 2, 5.5, NAN, NULL));
+    assert_ok(text_open(&page));
+    assert_ok(put_plot(page.out, &plot, "some", "plot", &drawn));
+    assert_ok(text_take(&page, &html, NULL));
+    assert_int_equal(drawn.count, 1);
     snprintf(path, sizeof path, "%s/some-plot.csv", fixture->dir);
     assert_ok(file_read(path, 1 << 16, &csv, NULL));
     assert_has(csv, "series,\"ranks\",\"tokens/s\",spread\n\"it's\"\"$x");
     assert_has(csv, ",1,3,0.5\n");
     assert_has(csv, ",2,5.5,\n");
-    if (!drawn.svg) return; /* no gnuplot */
-    assert_has(drawn.svg, ">it's\"$x &lt;b");
-    assert_has(drawn.svg, "var(--c0)");
-    assert_has(drawn.narrow, ">it's\"$x &lt;b");
-    assert_has(drawn.narrow, "var(--c0)");
-    assert_null(strstr(drawn.svg, "<title>"));
+    const char *wide = strstr(html, "<svg class=\"wide\""), *narrow = strstr(html, "<svg class=\"narrow\"");
+    assert_true(wide && narrow && wide < narrow);
+    assert_has(narrow, ">it's&quot;$x &lt;b");
+    assert_has(narrow, "var(--c0)");
+    assert_has(wide, "stroke=\"var(--c0)\"");
     assert_false(path_exists("/tmp/weft-injected"));
+    snprintf(path, sizeof path, "%s/some-plot.pdf", fixture->dir);
+    assert_int_equal(path_exists(path), !drawn.no_pdf);
     snprintf(path, sizeof path, "%s/some-plot.svg", fixture->dir);
     assert_ok(file_read(path, 1 << 20, &svg, NULL));
-    assert_has(svg, "103, 178)");
+    assert_has(svg, "#0a67b2");
     assert_null(strstr(svg, "var("));
-    assert_true(json_array_size(json_object_get(drawn.data, "s")) == 1);
+    /* What the page's script reads. */
+    assert_has(html, "&quot;x&quot;:[1.0,2.0],&quot;y&quot;:[3.0,5.5],&quot;e&quot;:[0.5,null]");
+}
+
+static void add_curve(Plot *plot, const char *label, double from, double to, double end) {
+    assert_ok(plot_series(plot, (Series){.label = label, .width = 2}));
+    assert_ok(plot_point(plot, 1, from, NAN, NULL));
+    assert_ok(plot_point(plot, end, to, NAN, NULL));
 }
 
 /* Labels keep their distance and stay inside the picture. */
 static void places_labels(void **state) {
     (void)state;
     enum { CURVES = 8 };
-    static const double x[] = {1, 2};
-    double y[CURVES][2];
-    Series series[CURVES];
-    for (int i = 0; i < CURVES; i++) {
-        y[i][0] = 7;
-        y[i][1] = 5 + 1e-6 * i;
-        series[i] =
-            (Series){.label = "a label that is longer than the margin", .x = x, .y = y[i], .count = 2};
-    }
-    Plot plot = {.name = "labels", .series = series, .count = CURVES, .line = 6};
+    CLEANUP(plot_done) Plot plot = {.name = "labels", .line = 6};
+    for (int i = 0; i < CURVES; i++)
+        add_curve(&plot, "a label that is longer than the margin", 7, 5 + 1e-6 * i, 2);
     CLEANUP(plot_layout_done) PlotLayout layout = {0};
     assert_ok(plot_layout(&plot, PLOT_WIDE, &layout));
     assert_int_equal(layout.label_count, CURVES + 1);
@@ -66,38 +71,25 @@ static double right_of(const PlotLabel *label) {
     return label->before ? label->x : label->x + plot_text_width(label->text);
 }
 
-/* On phones, names are above the curves and above each bar, where they overlap neither the area nor each
- * other; so are they in a wide plot if a curve ends early. */
+/* On phones, names are above the curves, where they overlap neither the area nor each other; so are they in a
+ * wide plot if a curve ends early. */
 static void names_above(void **state) {
     (void)state;
     enum { COUNT = 6 };
-    static const double x[] = {1, 2}, early[] = {1, 1.5}, y[] = {3, 5};
     static const char *const names[COUNT] = {
         "DDP",    "ZeRO-3", "a name that is so long that no phone could ever show all of it",
         "tensor", "",       "pp"};
-    Series series[COUNT];
-    for (int i = 0; i < COUNT; i++)
-        series[i] = (Series){.label = names[i], .x = x, .y = y, .count = 2, .text = "15.9 k ±0.4%"};
-    Plot plot = {.name = "names", .series = series, .count = COUNT, .line = 6};
-    for (int round = 0; round < 3; round++) {
-        PlotVersion version = round < 2 ? PLOT_NARROW : PLOT_WIDE;
+    for (int round = 0; round < 2; round++) {
         CLEANUP(plot_layout_done) PlotLayout layout = {0};
-        plot.kind = round == 1 ? PLOT_BARS : PLOT_LINES;
-        if (round == 2) series[3].x = early;
-        assert_ok(plot_layout(&plot, version, &layout));
-        assert_int_equal(layout.label_count, plot.kind == PLOT_BARS ? 2 * COUNT : COUNT + 1);
+        CLEANUP(plot_done) Plot plot = {.name = "names", .line = 6};
+        for (int i = 0; i < COUNT; i++) add_curve(&plot, names[i], 3, 5, round && i == 3 ? 1.5 : 2);
+        assert_ok(plot_layout(&plot, round ? PLOT_WIDE : PLOT_NARROW, &layout));
+        assert_int_equal(layout.label_count, COUNT + 1);
         for (size_t i = 0; i < layout.label_count; i++) {
             const PlotLabel *label = &layout.labels[i], *last = i ? label - 1 : NULL;
             assert_true(label->x >= 0 && right_of(label) <= layout.width);
-            if (plot.kind == PLOT_LINES) {
-                assert_true(label->sample == (int)i && label->y + 7 < layout.top);
-                assert_true(!last || label->y - last->y >= 15 || label->x - 28 > right_of(last));
-            } else if (i % 2) { /* the value, in the line of the name */
-                assert_true(label->before && label->y == last->y);
-                assert_true(label->x - plot_text_width(label->text) > right_of(last));
-            } else {
-                assert_true(!last || label->y - last->y >= 30);
-            }
+            assert_true(label->sample == (int)i && label->y + 7 < layout.top);
+            assert_true(!last || label->y - last->y >= 15 || label->x - 28 > right_of(last));
         }
     }
 }
@@ -107,13 +99,13 @@ static void labels_points(void **state) {
     (void)state;
     enum { POINTS = 40 };
     double x[POINTS], y[POINTS];
-    Series series[POINTS];
+    CLEANUP(plot_done) Plot plot = {.kind = PLOT_POINTS, .name = "points"};
     for (int i = 0; i < POINTS; i++) {
         x[i] = 100 + i % 20;
         y[i] = 50 + (i < 20 ? 0.1 : 0.6) * (i % 3);
-        series[i] = (Series){.label = "tensor parallel", .x = x + i, .y = y + i, .count = 1, .points = true};
+        assert_ok(plot_series(&plot, (Series){.label = "tensor parallel"}));
+        assert_ok(plot_point(&plot, x[i], y[i], NAN, NULL));
     }
-    Plot plot = {.kind = PLOT_POINTS, .name = "points", .series = series, .count = POINTS};
     CLEANUP(plot_layout_done) PlotLayout layout = {0};
     assert_ok(plot_layout(&plot, PLOT_WIDE, &layout));
     assert_true(layout.label_count > 3 && layout.label_count < POINTS);
@@ -142,7 +134,6 @@ static void curves_have_whiskers(void **state) {
     const Fixture *fixture = *state;
     Results results = {0};
     char text[256], metrics[1024] = "";
-    bool curves;
     for (int step = 1; step <= 12; step++)
         snprintf(metrics + strlen(metrics), sizeof metrics - strlen(metrics),
                  "{\"step\":%d,\"loss\":5,\"step_ms\":%d}\n", step, (step - 1) % 4 < 2 ? 99 : 101);
@@ -152,7 +143,7 @@ static void curves_have_whiskers(void **state) {
         add(&results, fixture, runs[i][0]);
     }
     results.title = strdup("curves");
-    CLEANUP(mem_freep) char *html = page_of(fixture, &results, &curves), *csv = NULL, *scaling = NULL;
+    CLEANUP(mem_freep) char *html = page_of(fixture, &results), *csv = NULL, *scaling = NULL;
     assert_has(html, "Gray points: other processes took the cores");
     assert_has(html, "<span class=\"whisker\" style=\"left:");
     assert_has(html, "75.0%<small>±1.");
@@ -173,25 +164,46 @@ static void curves_have_whiskers(void **state) {
 /* Sixteen curves differ in color or dash pattern, also as drawn. */
 static void styles_differ(void **state) {
     enum { CURVES = 16 };
-    static const double x[] = {1, 2};
-    double y[CURVES][2];
-    Series series[CURVES];
-    CLEANUP(plot_done) PlotResult drawn = {0};
+    CLEANUP(plot_done) Plot plot = {.name = "many", .x_label = "x", .y_label = "y"};
+    CLEANUP(mem_freep) char *svg = NULL;
     (void)state;
     for (int i = 0; i < CURVES; i++) {
-        y[i][0] = y[i][1] = i;
-        series[i] = (Series){.label = "x", .x = x, .y = y[i], .count = 2, .width = 2};
-        series_style(&series[i], (size_t)i);
-        assert_true(series[i].color != PLOT_GRAY);
+        add_curve(&plot, "x", i, i, 2);
+        series_style(&plot.series[i], (size_t)i);
+        assert_true(plot.series[i].color != COLOR_GRAY);
         for (int k = 0; k < i; k++)
-            assert_true(series[i].color != series[k].color || series[i].dash != series[k].dash);
+            assert_true(plot.series[i].color != plot.series[k].color ||
+                        plot.series[i].dash != plot.series[k].dash);
     }
-    Plot plot = {.name = "many", .x_label = "x", .y_label = "y", .series = series, .count = CURVES};
-    assert_ok(plot_draw(&plot, NULL, &drawn));
-    if (!drawn.svg) return; /* no gnuplot */
+    assert_ok(plot_svg(&plot, &svg));
     size_t dashed = 0;
-    for (const char *at = drawn.svg; (at = strstr(at, "stroke-dasharray=")); at++) dashed++;
-    assert_int_equal(dashed, CURVES - PLOT_COLORS);
+    for (const char *at = svg; (at = strstr(at, "stroke-dasharray=")); at++) dashed++;
+    assert_int_equal(dashed, CURVES - COLOR_GRAY);
+}
+
+/* Numbers of axes are round, and there are few of them. */
+static void numbers_axes(void **state) {
+    static const struct {
+        AxisFormat format;
+        double low, high, step;
+        const char *numbers;
+    } cases[] = {{AXIS_COUNTS, 0, 41000, 4.5, "0 5 k 10 k 15 k 20 k 25 k 30 k 35 k 40 k"},
+                 {AXIS_PLAIN, 3.9, 4.7, 0.15, "4 4.2 4.4 4.6"},
+                 {AXIS_PERCENT, 0, 110, 40, "0% 50% 100%"},
+                 {AXIS_WHOLE, 1, 4, 1, "1 2 3 4"},
+                 {AXIS_POWERS, 800, 9000, 1, "1 k 2 k 5 k"},
+                 {AXIS_POWERS, 1e-9, 1e-5, 1, "1e-09 1e-08 1e-07 1e-06 1e-05"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        PlotAxis axis = plot_axis(cases[i].format, cases[i].low, cases[i].high);
+        double tics[MAX_TICS];
+        char all[200] = "", number[FORMAT_SIZE];
+        size_t count = plot_tics(&axis, cases[i].step, tics);
+        for (size_t k = 0; k < count; k++)
+            snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", k ? " " : "",
+                     plot_number(&axis, tics[k], number));
+        assert_string_equal(all, cases[i].numbers);
+    }
 }
 
 /* The files in a directory that are not hidden. */
@@ -212,7 +224,6 @@ static void figures_of_each_page(void **state) {
     const Fixture *fixture = *state;
     Results two = {0}, one = {0};
     char page[96], path[128];
-    bool curves;
     write_run(fixture, "a", SUMMARY("500", "1200", "false"), EVEN);
     write_run(fixture, "b", SUMMARY("600", "900", "false"), EVEN);
     add(&two, fixture, "a");
@@ -221,12 +232,12 @@ static void figures_of_each_page(void **state) {
     two.title = strdup("two");
     one.title = strdup("one");
     snprintf(page, sizeof page, "%s/report.html", fixture->dir);
-    assert_ok(page_write(&two, page, &curves));
+    assert_ok(page_write(&two, page));
     snprintf(path, sizeof path, "%s/figures/throughput.csv", fixture->dir);
     assert_true(path_exists(path));
     /* Another page leaves them alone. */
     snprintf(page, sizeof page, "%s/other.html", fixture->dir);
-    assert_ok(page_write(&one, page, &curves));
+    assert_ok(page_write(&one, page));
     assert_true(path_exists(path));
     snprintf(path, sizeof path, "%s/other-figures/loss-time.csv", fixture->dir);
     assert_true(path_exists(path));
@@ -234,20 +245,20 @@ static void figures_of_each_page(void **state) {
     snprintf(path, sizeof path, "%s/figures/mine.csv", fixture->dir);
     assert_ok(file_replace(path, "x", 1));
     snprintf(page, sizeof page, "%s/report.html", fixture->dir);
-    assert_ok(page_write(&one, page, &curves));
+    assert_ok(page_write(&one, page));
     assert_true(path_exists(path));
     snprintf(path, sizeof path, "%s/figures/throughput.csv", fixture->dir);
     assert_false(path_exists(path));
     /* Charts go elsewhere if one of them would replace someone's file, and the page says where. */
     assert_ok(file_replace(path, "x", 1));
-    assert_ok(page_write(&two, page, &curves));
+    assert_ok(page_write(&two, page));
     CLEANUP(mem_freep) char *kept = NULL, *html = NULL, *list = NULL;
     assert_ok(file_read(path, 10, &kept, NULL));
     assert_string_equal(kept, "x");
     snprintf(path, sizeof path, "%s/report-figures/throughput.csv", fixture->dir);
     assert_true(path_exists(path));
     assert_ok(file_read(page, 1 << 24, &html, NULL));
-    if (curves) assert_has(html, "The charts of this page are in the directory report-figures beside it");
+    assert_has(html, "The charts of this page are in the directory report-figures beside it");
     /* All of them are listed. */
     CLEANUP(json_decrefp) json_t *json = NULL;
     snprintf(path, sizeof path, "%s/report-figures/.weft.json", fixture->dir);
@@ -256,8 +267,8 @@ static void figures_of_each_page(void **state) {
     assert_int_equal(json_array_size(json_object_get(json, "files")), count_files(path));
     /* A name need not be UTF-8. */
     snprintf(page, sizeof page, "%s/\xff.html", fixture->dir);
-    assert_ok(page_write(&two, page, &curves));
-    assert_ok(page_write(&two, page, &curves));
+    assert_ok(page_write(&two, page));
+    assert_ok(page_write(&two, page));
     snprintf(path, sizeof path, "%s/\xff-figures-2", fixture->dir);
     assert_false(path_exists(path));
     /* A page without charts has no directory. */
@@ -266,7 +277,7 @@ static void figures_of_each_page(void **state) {
     assert_ok(results_add(&none, "waits", "/nowhere", &waiting));
     none.title = strdup("none");
     snprintf(page, sizeof page, "%s/none.html", fixture->dir);
-    assert_ok(page_write(&none, page, &curves));
+    assert_ok(page_write(&none, page));
     snprintf(path, sizeof path, "%s/none-figures", fixture->dir);
     assert_false(path_exists(path));
     results_done(&none);
@@ -275,8 +286,8 @@ static void figures_of_each_page(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(writes_figures),       TEST(places_labels), TEST(names_above),         TEST(labels_points),
-        TEST(curves_have_whiskers), TEST(styles_differ), TEST(figures_of_each_page)};
+    const struct CMUnitTest tests[] = {TEST(writes_figures), TEST(places_labels),        TEST(names_above),
+                                       TEST(labels_points),  TEST(curves_have_whiskers), TEST(styles_differ),
+                                       TEST(numbers_axes),   TEST(figures_of_each_page)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -258,8 +258,7 @@ static void scales_by_batch(void **state) {
     results.title = strdup("scaling");
     results.runs[0].published = json_pack("{s:f}", "samples_per_s", 10.);
     results.runs[1].published = json_pack("{s:f}", "samples_per_s", 16.);
-    bool curves;
-    char *html = page_of(fixture, &results, &curves);
+    char *html = page_of(fixture, &results);
     assert_has(html,
                "<span>2, 8</span><div class=\"bar\"><i style=\"width:75.00%;background:var(--c0)\"></i></div>"
                "<span>75.0%</span></div>\n<div class=\"row thin\"><span>published</span><div "
@@ -386,7 +385,6 @@ static void reports_lost_metrics(void **state) {
 static void partial_runs_are_not_compared(void **state) {
     const Fixture *fixture = *state;
     Results results = {0};
-    bool curves;
     char *words = NULL, *table = NULL, *csv = NULL, path[64];
     size_t size;
     write_run(fixture, "first", SUMMARY("900", "5000", "true"), METRICS);
@@ -415,7 +413,7 @@ static void partial_runs_are_not_compared(void **state) {
     assert_has(table, "\n  interrupted ");
     assert_has(table, "\n  killed ");
     assert_has(table, "\n  failed ");
-    char *html = page_of(fixture, &results, &curves);
+    char *html = page_of(fixture, &results);
     assert_has(html, "<span class=\"badge failed\">killed, partial</span>");
     assert_has(html, "wild (failed)");
     assert_ok(results_write(&results, fixture->dir));

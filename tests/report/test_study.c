@@ -47,7 +47,6 @@ static void add_predicted(Results *results, const Fixture *fixture) {
 static void shows_published(void **state) {
     const Fixture *fixture = *state;
     Results results = {0};
-    bool curves;
     char *table = NULL, *note = NULL;
     add_predicted(&results, fixture);
     const Run *run = results.runs;
@@ -74,7 +73,7 @@ static void shows_published(void **state) {
     assert_has(table, "    vs published              +25.0%                0.0%   -10.0%\n");
     assert_has(table, "  published                     8.00                1.00  1.00 kB\n");
     assert_has(table, "  published            out of memory\n");
-    char *html = page_of(fixture, &results, &curves);
+    char *html = page_of(fixture, &results);
     assert_has(html, "<p class=\"lead\">Slates, on 2 slates. Below each value");
     assert_has(html, "one<small>published, 1 slate</small></th><td data-label=\"samples/s\">8.00</td><td "
                      "data-label=\"params x samples/s\">1.00</td><td data-label=\"memory\">1.00 kB</td>");

@@ -24,7 +24,6 @@
 static void contended_runs_are_not_ranked(void **state) {
     const Fixture *fixture = *state;
     Results results = {0};
-    bool curves;
     write_run(fixture, "starved", LOADED("900", "1.5"), EVEN);
     write_run(fixture, "base", LOADED("300", "0.01"), EVEN);
     write_run(fixture, "next", LOADED("200", "0"), EVEN);
@@ -42,7 +41,7 @@ static void contended_runs_are_not_ranked(void **state) {
     assert_has(words, "“base” is the fastest run at 300 tokens/s, 1.5 times the throughput of the runner-up");
     assert_has(words, "“starved” is not ranked: other processes used 1.5 of the 2 cores while it ran");
     assert_has(words, "The baseline is “base” because “starved” did not have its cores to itself.");
-    char *html = page_of(fixture, &results, &curves);
+    char *html = page_of(fixture, &results);
     assert_has(html, "<span class=\"badge failed\">CPU contention</span>");
     assert_has(html, "<td data-label=\"tokens/s\" class=\"best\">300");
     free(html);
@@ -104,9 +103,8 @@ static void names_the_taker(void **state) {
     assert_has(two,
                " 2 runs, including “run-0”, are not ranked: the hypervisor gave 0.3 to 0.9 of the 2 cores to "
                "other virtual machines while they ran, so their timings are unreliable.");
-    bool curves;
     all.title = strdup("stolen");
-    CLEANUP(mem_freep) char *html = page_of(fixture, &all, &curves);
+    CLEANUP(mem_freep) char *html = page_of(fixture, &all);
     assert_has(html, "Gray: the hypervisor took the cores, so the throughput is unreliable.");
     results_done(&all);
 }
@@ -175,7 +173,6 @@ static void spread_decides_ties(void **state) {
 static void too_few_steps(void **state) {
     const Fixture *fixture = *state;
     Results results = {0};
-    bool curves;
     CLEANUP(mem_freep) char *words = NULL, *table = NULL, *more = NULL, *html = NULL;
     CLEANUP(json_decrefp) json_t *json = NULL;
     write_run(fixture, "two-steps", SUMMARY("500", "1200", "false"), METRICS);
@@ -192,7 +189,7 @@ static void too_few_steps(void **state) {
     assert_ok(table_text(&results, (TableLook){.width = 200, .color = true}, &table));
     assert_has(table, "\033[2m(+44.0%)\033[0m");
     assert_has(table, "\033[32m-25.0%\033[0m"); /* memory needs no interval */
-    html = page_of(fixture, &results, &curves);
+    html = page_of(fixture, &results);
     assert_has(html, "<small class=\"same\">(▲ 44.0%)</small>");
     assert_null(strstr(html, "<span>Fastest</span>"));
     assert_has(html, "<span>Lowest peak memory</span>");
@@ -252,7 +249,6 @@ static void page_of_repeats(void **state) {
     static const char name[] = "模型模型模型模型模型模型模型模型模型模型模型模型模型模型";
     const Fixture *fixture = *state;
     Results results = {0};
-    bool curves;
     size_t first, size;
     char path[96];
     write_run(fixture, "a", LOADED("9", "1"), METRICS);
@@ -267,16 +263,14 @@ static void page_of_repeats(void **state) {
     free(results.runs[1].name);
     results.runs[1].name = strdup(name);
     results.title = strdup("repeats");
-    CLEANUP(mem_freep) char *html = page_of(fixture, &results, &curves);
+    CLEANUP(mem_freep) char *html = page_of(fixture, &results);
     CLEANUP(mem_freep) char *losses = NULL;
     assert_has(html, "<b>100.0 tokens/s</b><em>a, tied with 模型");
     assert_int_equal(text_invalid_utf8(html, strlen(html), &first), 0);
-    if (curves) {
-        snprintf(path, sizeof path, "%s/page-figures/loss-time.csv", fixture->dir);
-        assert_ok(file_read(path, 1 << 16, &losses, &size));
-        assert_has(losses, "\"a\",0,5");
-        assert_int_equal(text_invalid_utf8(losses, size, &first), 0);
-    }
+    snprintf(path, sizeof path, "%s/page-figures/loss-time.csv", fixture->dir);
+    assert_ok(file_read(path, 1 << 16, &losses, &size));
+    assert_has(losses, "\"a\",0,5");
+    assert_int_equal(text_invalid_utf8(losses, size, &first), 0);
     results_done(&results);
 }
 

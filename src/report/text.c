@@ -1,0 +1,83 @@
+#include "report/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/terminal.h"
+
+Status text_open(Text *text) {
+    text->out = open_memstream(&text->data, &text->size);
+    return text->out ? OK : FAILED("out of memory while writing a text");
+}
+
+Status text_take(Text *text, char **ret_text, size_t *ret_size) {
+    bool bad = ferror(text->out) != 0;
+    bad |= fclose(text->out) != 0;
+    text->out = NULL;
+    if (bad) return FAILED("out of memory while writing a text");
+    while (text->size && text->data[text->size - 1] == ' ') text->data[--text->size] = 0;
+    *ret_text = text->data;
+    text->data = NULL;
+    if (ret_size) *ret_size = text->size;
+    return OK;
+}
+
+void text_done(Text *text) {
+    if (text->out) fclose(text->out);
+    free(text->data);
+}
+
+Status texts_keep(TextList *list, const char **text) {
+    if (!*text) return OK;
+    TRY(mem_grow(&list->texts, &list->capacity, list->count + 1, sizeof *list->texts));
+    TRY(str_dup(*text, &list->texts[list->count]));
+    *text = list->texts[list->count++];
+    return OK;
+}
+
+void texts_done(TextList *list) {
+    for (size_t i = 0; i < list->count; i++) free(list->texts[i]);
+    free(list->texts);
+}
+
+static bool starts(char c) {
+    return ((unsigned char)c & 0xC0) != 0x80;
+}
+
+size_t text_length(const char *text) {
+    size_t count = 0;
+    for (; *text; text++) count += starts(*text);
+    return count;
+}
+
+Status text_shorten(const char *text, size_t most, char **ret_text) {
+    size_t count = 0, at = 0;
+    if (text_length(text) <= most) return str_dup(text, ret_text);
+    while (!starts(text[at]) || count++ < most - 1) at++;
+    return str_format(ret_text, "%.*s…", (int)at, text);
+}
+
+void put_html(FILE *out, const char *text) {
+    for (int length; *text; text += length) {
+        bool space = *text == '\n' || *text == '\t';
+        int control = space ? 0 : terminal_control(text);
+        length = control ? control : 1;
+        switch (control ? '?' : *text) {
+        case '<': fputs("&lt;", out); break;
+        case '>': fputs("&gt;", out); break;
+        case '&': fputs("&amp;", out); break;
+        case '"': fputs("&quot;", out); break;
+        default: fputc(control ? '?' : *text, out);
+        }
+    }
+}
+
+void put_csv(FILE *out, const char *text) {
+    fputc('"', out);
+    for (; *text; text++) {
+        if (*text == '"') fputc('"', out);
+        fputc(*text, out);
+    }
+    fputc('"', out);
+}
