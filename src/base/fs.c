@@ -129,8 +129,9 @@ Status dir_make(const char *path) {
         *at = kept;
         if (!kept) break;
     }
-    if (!path_is_dir(path)) return FAILED("%s: expected a directory, found a file", path);
-    return OK;
+    if (path_is_dir(path)) return OK;
+    return FAILED("%s: expected a directory, found %s", path,
+                  path_exists(path) ? "a file" : "a broken symbolic link");
 }
 
 Status dir_make_temporary(char **ret_dir) {

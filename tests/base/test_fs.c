@@ -118,6 +118,9 @@ static void test_invalid_paths(void **state) {
     assert_fails(file_replace(folder_path(folder, "file/a"), "x", 1), STATUS_FAILED, "Not a directory");
     assert_fails(file_replace(dir, "x", 1), STATUS_FAILED, "dir: cannot rename temporary file");
     assert_fails(dir_make(file), STATUS_FAILED, "file: expected a directory, found a file");
+    assert_int_equal(symlink("gone", folder_path(folder, "broken")), 0);
+    assert_fails(dir_make(folder_path(folder, "broken")), STATUS_FAILED, "found a broken symbolic link");
+    assert_int_equal(unlink(folder_path(folder, "broken")), 0);
     assert_fails(dir_make(folder_path(folder, "file/a/b")), STATUS_FAILED, "cannot create directory");
     assert_fails(dir_make(""), STATUS_FAILED, "empty");
     assert_fails(link_replace(folder_path(folder, "absent/link"), "x"), STATUS_FAILED,
