@@ -320,14 +320,16 @@ static Status explain(const Launched *of, int code, bool *asks) {
         return FAILED("rank %d was killed by signal %d (%s); the other ranks were terminated", of->rank,
                       of->signal, strsignal(of->signal));
     if (code && of->asked && !of->explained && code != STATUS_SAVED) return explain_early(of);
-    if (code && !of->explained && code != STATUS_SAVED && !of->hosts && hosts_named(of->spec->call))
-        return explain_unstarted(of, asks);
-    if (code && !of->explained && code != STATUS_SAVED) fputs(of->text, stderr);
+    bool unexplained = code && !of->explained && code != STATUS_SAVED;
+    if (unexplained && !of->hosts && hosts_named(of->spec->call)) return explain_unstarted(of, asks);
+    if (unexplained) fputs(of->text, stderr);
     if (code > 128 && code <= 128 + SIGRTMAX)
         return FAILED("a rank was killed by signal %d (%s); the other ranks were terminated", code - 128,
                       strsignal(code - 128));
-    if (code > STATUS_USAGE && code != STATUS_SAVED) return FAILED("%s exited with code %d", name, code);
-    return OK;
+    if (!unexplained && (code <= STATUS_USAGE || code == STATUS_SAVED)) return OK;
+    return FAILED(of->hosts ? "%s exited with code %d"
+                            : "%s could not start the ranks; it exited with code %d",
+                  name, code);
 }
 
 /* The host of a rank; empty if it is unknown. */

@@ -113,13 +113,15 @@ static void calls_the_launcher(void **state) {
     assert_contains(ran.out, "weft ranks --ranks 5 --size 1MB\n");
     assert_int_equal(ran.code, 0);
     ran_done(&ran);
-    ran = shell_line("WEFT_MPIRUN=\"env\" $WEFT ranks --ranks 5 2>&1");
-    assert_int_equal(ran.code, 1); /* env rejects -n, an option it does not have */
+    ran = shell_line("WEFT_MPIRUN=false $WEFT ranks --ranks 5 --json");
+    assert_int_equal(ran.code, 1);
+    assert_string_equal(ran.err, "weft: error: false could not start the ranks; it exited with code 1\n");
+    assert_contains(ran.out, "\"error\"");
     ran_done(&ran);
     ran = shell_line("printf '#!/bin/sh\\nexit 9\\n' >/tmp/weft-launcher-$$; chmod +x /tmp/weft-launcher-$$; "
                      "WEFT_MPIRUN=/tmp/weft-launcher-$$ $WEFT ranks --ranks 5; code=$?; "
                      "rm /tmp/weft-launcher-$$; exit $code");
-    assert_contains(ran.err, "exited with code 9");
+    assert_contains(ran.err, "exited with code 9\n");
     assert_int_equal(ran.code, 1);
     ran_done(&ran);
 }
