@@ -96,9 +96,6 @@ static bool equals(const char *text, const char *other) {
 /* Chooses the kernels for a call. BY_CUDNN: cuDNN has already run it. */
 static Status choose(Stream *stream, DType type, const CudaAttention *call, bool backward,
                      Choice *ret_choice) {
-    /* Minimum sequence lengths: shorter ones leave the Hopper kernels' tiles half empty, or are not worth a
-     * cuDNN plan, which takes long to build. */
-    enum { SHORTEST_HOPPER = 96, SHORTEST_CUDNN = 128 };
     const char *wanted = getenv("WEFT_CUDA_ATTENTION"), *problem = NULL;
     bool own = equals(wanted, "own"), cudnn = equals(wanted, "cudnn");
     if (wanted && *wanted && !own && !cudnn && !equals(wanted, "hopper"))
@@ -162,12 +159,20 @@ Status attention_backward_cuda(Stream *stream, Tensor dqkv, Tensor dout, Tensor 
     Choice choice;
     TRY(choose(stream, qkv.dtype, &call, true, &choice));
     void *scratch = NULL;
-    bool summed = choice == BY_HOPPER && !attention_hopper_is_short(&call) && call.group == 1;
+    HopperCall shape = {.B = call.B,
+                        .H = call.H,
+                        .group = call.group,
+                        .T = call.keys,
+                        .D = call.D,
+                        .windowed = call.window || call.starts,
+                        .dropout = spec.dropout.p > 0};
+    bool brief = hopper_is_short(&shape), summed = choice == BY_HOPPER && !brief && call.group == 1;
     if (summed) call.sums = spec.sums.data;
-    if (choice == BY_HOPPER && attention_hopper_is_short(&call)) {
+    shape.sums = call.sums;
+    if (choice == BY_HOPPER && brief) {
         LAUNCH(launch_attention_backward_short(cuda_stream(stream), qkv.dtype, &call));
     } else if (choice == BY_HOPPER) {
-        TRY(stream_workspace(stream, attention_hopper_scratch(&call), &scratch));
+        TRY(stream_workspace(stream, hopper_layout(&shape).end * sizeof(float), &scratch));
         LAUNCH(launch_attention_backward_hopper(cuda_stream(stream), qkv.dtype, &call, scratch));
     } else if (choice == BY_PORTABLE) {
         TRY(stream_workspace(stream, tensor_bytes(lse), &scratch));
@@ -176,7 +181,7 @@ Status attention_backward_cuda(Stream *stream, Tensor dqkv, Tensor dout, Tensor 
     }
     if (summed || !spec.sums.data) return OK;
     Tensor x = qkv_rows(dqkv);
-    TRY(stream_workspace(stream, column_sums_scratch(tensor_rows(x), tensor_cols(x)), &scratch));
+    TRY(stream_workspace(stream, column_sums_bytes(tensor_rows(x), tensor_cols(x)), &scratch));
     LAUNCH(launch_column_sums(cuda_stream(stream), spec.sums.data, x.dtype, x.data, tensor_rows(x),
                               tensor_cols(x), scratch));
     return OK;

@@ -541,43 +541,38 @@ template <typename T> cudaError_t start_backward_of(cudaStream_t stream, Backwar
                 : start_backward<T, 64, false>(stream, args, type);
 }
 
-// Divides the scratch memory; returns its end.
-char *lay_out(BackwardArgs &args, const CudaAttention &call, void *scratch) {
+// Divides the scratch memory.
+void lay_out(BackwardArgs &args, const CudaAttention &call, void *scratch) {
+    const HopperCall shape = {call.B,
+                              call.H,
+                              call.group,
+                              call.keys,
+                              call.D,
+                              is_windowed(call),
+                              call.dropout.threshold != 0,
+                              call.sums != nullptr};
+    const HopperLayout at = hopper_layout(&shape);
+    float *const floats = (float *)scratch;
+    int *const ints = (int *)scratch;
     args.call = call;
     args.tiles = (call.keys + keys - 1) / keys;
-    size_t rows = padded_rows(args), shared_rows = call.group > 1 ? rows / (size_t)call.group : 0;
-    bool wide = call.D == 128;
-    size_t ratio = wide ? +Size<128>::ratio : +Size<64>::ratio;
-    args.dq = (float *)scratch;
-    args.sums = args.dq + rows * (size_t)call.D;
-    args.lse = args.sums + 2 * shared_rows * (size_t)call.D;
-    args.delta = args.lse + rows;
-    float *end = args.delta + rows;
+    args.dq = floats + at.dq;
+    args.sums = floats + at.sums;
+    args.lse = floats + at.lse;
+    args.delta = floats + at.delta;
     if (call.sums) {
-        size_t line = (size_t)call.H * call.D, lines = (size_t)call.B * args.tiles;
-        args.q_columns = end;
-        args.kv_columns = end + lines * (keys / 64) * line;
-        end = args.kv_columns + lines * 2 * line;
+        args.q_columns = floats + at.q_columns;
+        args.kv_columns = floats + at.kv_columns;
     }
-    int *next = (int *)end;
-    if (is_windowed(call)) {
-        args.begin = next;
-        next += rows;
-    }
-    args.turns = next;
-    args.kv_turns = args.turns + rows / keys * ratio * (wide ? +Size<128>::parts : +Size<64>::parts);
-    args.started = args.kv_turns + shared_rows / keys;
-    return (char *)(args.started + 1);
+    if (is_windowed(call)) args.begin = ints + at.begin;
+    args.turns = ints + at.turns;
+    args.kv_turns = ints + at.kv_turns;
+    args.started = ints + at.started;
 }
 
 } // namespace hopper::backward
 
 using namespace hopper::backward;
-
-size_t attention_hopper_scratch(const CudaAttention *call) {
-    BackwardArgs args = {};
-    return (size_t)(lay_out(args, *call, nullptr) - (char *)nullptr);
-}
 
 cudaError_t launch_attention_backward_hopper(cudaStream_t stream, DType type, const CudaAttention *call,
                                              void *scratch) {

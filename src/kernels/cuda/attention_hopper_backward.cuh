@@ -6,7 +6,7 @@
 
 namespace hopper::backward {
 
-constexpr int keys = 128; // per tile
+constexpr int keys = HOPPER_KEYS; // per tile
 constexpr int stages = 2, threads = 384;
 
 // The sizes for heads of width D: accumulators of wide heads leave registers for the scores of 64 queries

@@ -6,7 +6,7 @@
 
 namespace hopper::brief {
 
-constexpr int positions = 128, D = 64, threads = 256;
+constexpr int positions = HOPPER_KEYS, D = 64, threads = 256;
 
 struct Args {
     CUtensorMap q, k, v, dout;
@@ -200,11 +200,6 @@ template <typename T> cudaError_t start(cudaStream_t stream, DType type, const C
 }
 
 } // namespace hopper::brief
-
-bool attention_hopper_is_short(const CudaAttention *call) {
-    return call->D == hopper::brief::D && call->queries <= hopper::brief::positions && call->group == 1 &&
-           !call->dropout.threshold && !is_windowed(*call);
-}
 
 cudaError_t launch_attention_backward_short(cudaStream_t stream, DType type, const CudaAttention *call) {
     if (type == DT_BF16) return hopper::brief::start<__nv_bfloat16>(stream, type, *call);

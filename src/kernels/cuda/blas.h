@@ -10,8 +10,7 @@
 #include "kernels/cuda/cuda.h"
 
 enum {
-    BLAS_WORKSPACE = 32 << 20, /* workspace limit of an algorithm, in bytes */
-    BLAS_CANDIDATES = 16,      /* algorithms to compare */
+    BLAS_CANDIDATES = 16, /* algorithms to compare */
     BLAS_BUCKETS = 256,
 };
 

@@ -12,16 +12,7 @@
 namespace {
 
 constexpr int column_threads = 256, column_warps = column_threads / 32;
-constexpr int tile_cols = 256;      // columns per block in 16 bits; fp32 and single loads use part of it
-constexpr int wanted_blocks = 1024; // enough to fill any GPU; on an H100 or H200, one or two waves
-constexpr int min_rows = 64;        // rows per chunk, at least
 constexpr int few_rows = 1024, few_threads = 1024, few_warps = few_threads / 32; // one pass
-
-inline int64_t chunk_count(int64_t rows, int64_t cols) {
-    int64_t tiles = (cols + tile_cols - 1) / tile_cols, max_chunks = (rows + min_rows - 1) / min_rows;
-    int64_t chunks = (wanted_blocks + tiles - 1) / tiles;
-    return chunks < max_chunks ? chunks : max_chunks;
-}
 
 // The first of V elements to sum.
 struct Cell {
@@ -132,7 +123,7 @@ cudaError_t add_columns(cudaStream_t stream, float *sums, const Source &source, 
         return launch_chained(stream, few_sums_kernel<Source, few>, blocks_for(cols, 32 * few), few_threads,
                               0, sums, source, rows, cols);
     }
-    int64_t chunks = chunk_count(rows, cols);
+    int64_t chunks = column_chunks(rows, cols);
     dim3 grid(blocks_for(cols, 32 * V), (unsigned)chunks);
     cudaError_t error = launch_chained(stream, partial_sums_kernel<Source, V>, grid, column_threads, 0,
                                        partial, source, rows, cols, (rows + chunks - 1) / chunks);

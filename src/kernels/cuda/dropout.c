@@ -15,7 +15,7 @@ Status dropout_backward_cuda(Stream *stream, Tensor dx, Tensor sums, Tensor dy, 
     int64_t rows = tensor_rows(dy), C = tensor_cols(dy);
     if (sums.data) {
         void *scratch;
-        TRY(stream_workspace(stream, column_sums_scratch(rows, C), &scratch));
+        TRY(stream_workspace(stream, column_sums_bytes(rows, C), &scratch));
         LAUNCH(launch_dropout_sums(cuda_stream(stream), dy.dtype, dx.data, sums.data, dy.data, rows, C,
                                    positions_of(dy, &dropout), cuda_dropout(&dropout), scratch));
         return OK;

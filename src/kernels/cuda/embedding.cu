@@ -10,7 +10,7 @@
 
 namespace {
 
-constexpr int threads = 128, warps = threads / 32, window = 32;
+constexpr int threads = 128, warps = threads / 32, window = TOKEN_WINDOW;
 
 // ---- forward ----
 
@@ -225,10 +225,6 @@ cudaError_t launch_embedding_forward(cudaStream_t stream, DType type, void *x, c
                               blocks_for(rows, threads / lanes), threads, 0, (T *)x, tokens, types, past,
                               tables, rows, positions, C, lanes);
     });
-}
-
-size_t embedding_partial_bytes(int64_t count, int64_t C) {
-    return (size_t)((count + window - 1) / window) * 2 * (size_t)C * sizeof(float);
 }
 
 cudaError_t launch_token_gradient(cudaStream_t stream, DType type, float *dwte, const void *dx,

@@ -30,8 +30,8 @@ constexpr int wanted_blocks = 512; // blocks of it per tensor: enough to fill an
 constexpr int blocks_per_sm = 5;   // blocks of it that a multiprocessor should hold
 constexpr int min_rows = 64;       // rows of such a block, at least
 constexpr int tile_rows = 128, tile_cols = 64; // of the second kernel
-constexpr int sum_rows = 64;                   // rows of a tile whose column sums are one partial sum
-constexpr int side = 128;                      // of a tile of transpose_kernel
+constexpr int sum_rows = FP8_SUM_ROWS;
+constexpr int side = 128; // of a tile of transpose_kernel
 
 struct TensorPart {
     const uint16_t *x; // (rows,cols) bf16

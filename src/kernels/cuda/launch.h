@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/rng.h"
+#include "kernels/gpu_workspace.h"
 #include "kernels/sketch.h"
 #include "tensor/dtype.h"
 
@@ -84,12 +85,11 @@ cudaError_t launch_act(cudaStream_t stream, DType type, void *y, const void *x, 
 cudaError_t launch_act_backward(cudaStream_t stream, DType type, void *dx, DType dy_type, const void *dy,
                                 const void *pre, CudaAct act, int64_t count, bool accumulate);
 /* The same, without accumulating, and sums (cols) += column sums of dx (rows,cols), with
- * column_sums_scratch() bytes of scratch memory. */
+ * column_sums_bytes of scratch memory. */
 cudaError_t launch_act_backward_sums(cudaStream_t stream, DType type, void *dx, float *sums, DType dy_type,
                                      const void *dy, const void *pre, CudaAct act, int64_t rows, int64_t cols,
                                      float *scratch);
-/* sums (cols) += column sums of x (rows,cols), with column_sums_scratch() bytes of scratch memory. */
-size_t column_sums_scratch(int64_t rows, int64_t cols);
+/* sums (cols) += column sums of x (rows,cols), with column_sums_bytes of scratch memory. */
 cudaError_t launch_column_sums(cudaStream_t stream, float *sums, DType type, const void *x, int64_t rows,
                                int64_t cols, float *scratch);
 /* sums (cols) += column sums of partial (chunks,cols) */
@@ -208,16 +208,13 @@ cudaError_t launch_attention_backward(cudaStream_t stream, DType type, const Cud
 cudaError_t launch_attention_forward_plain(cudaStream_t stream, DType type, const CudaAttention *call);
 cudaError_t launch_attention_backward_plain(cudaStream_t stream, DType type, const CudaAttention *call);
 /* attention_hopper*.cu: the same with Hopper's tensor cores. "runs" tells whether they are built for the
- * current device, "supports" whether they handle the call; backward needs `scratch` of
- * attention_hopper_scratch bytes. */
+ * current device, "supports" whether they handle the call; backward needs the `scratch` of hopper_layout. */
 bool attention_hopper_runs(void);
 bool attention_hopper_supports(DType type, const CudaAttention *call);
-size_t attention_hopper_scratch(const CudaAttention *call);
 cudaError_t launch_attention_forward_hopper(cudaStream_t stream, DType type, const CudaAttention *call);
 cudaError_t launch_attention_backward_hopper(cudaStream_t stream, DType type, const CudaAttention *call,
                                              void *scratch);
-/* Backward of short sequences, without scratch; "is_short" of a call that the Hopper kernels support. */
-bool attention_hopper_is_short(const CudaAttention *call);
+/* Backward of short sequences (hopper_is_short), without scratch. */
 cudaError_t launch_attention_backward_short(cudaStream_t stream, DType type, const CudaAttention *call);
 /* delta = row sums of dout * out. */
 cudaError_t launch_attention_delta(cudaStream_t stream, DType type, const CudaAttention *call);
@@ -248,7 +245,6 @@ cudaError_t launch_dropout_add_norm(cudaStream_t stream, DType type, void *sum, 
                                     float *rstd, const void *res, const void *x, const void *gamma,
                                     const void *beta, int64_t rows, int64_t C, float eps, int64_t positions,
                                     CudaDropout dropout);
-size_t norm_backward_bytes(int64_t rows, int64_t C, bool sums);
 cudaError_t launch_norm_backward(cudaStream_t stream, DType type, void *dx, float *dgamma, float *dbeta,
                                  const void *dy, const void *x, const float *mean, const float *rstd,
                                  const void *gamma, const void *dres, int64_t rows, int64_t C,
@@ -266,7 +262,6 @@ cudaError_t launch_rmsnorm_forward(cudaStream_t stream, DType type, void *y, flo
 cudaError_t launch_dropout_add_rmsnorm(cudaStream_t stream, DType type, void *sum, void *y, float *rstd,
                                        const void *res, const void *x, const void *gamma, int64_t rows,
                                        int64_t C, float eps, int64_t positions, CudaDropout dropout);
-size_t rmsnorm_backward_bytes(int64_t C);
 cudaError_t launch_rmsnorm_backward(cudaStream_t stream, DType type, void *dx, float *dgamma, const void *dy,
                                     const void *x, const float *rstd, const void *gamma, const void *dres,
                                     CudaHeadRows at, float *partial);
@@ -288,7 +283,7 @@ cudaError_t launch_glu(cudaStream_t stream, DType type, void *y, const void *x, 
 cudaError_t launch_glu_backward(cudaStream_t stream, DType type, void *dx, void *y, const void *dy,
                                 const void *x, CudaAct act, int64_t rows, int64_t F);
 
-/* dropout.cu; with `sums`, sums (C) += column sums of dx, with column_sums_scratch() bytes of scratch memory.
+/* dropout.cu; with `sums`, sums (C) += column sums of dx, with column_sums_bytes of scratch memory.
  */
 cudaError_t launch_dropout_add(cudaStream_t stream, DType type, void *out, const void *res, const void *y,
                                int64_t rows, int64_t C, int64_t positions, CudaDropout dropout);
@@ -344,7 +339,6 @@ cudaError_t launch_embedding_forward(cudaStream_t stream, DType type, void *x, c
 cudaError_t launch_embedding_int8(cudaStream_t stream, DType type, void *x, const int32_t *tokens,
                                   const int32_t *types, const int32_t *past, EmbeddingTables tables,
                                   const CudaInt8 *words, int64_t rows, int64_t positions);
-size_t embedding_partial_bytes(int64_t count, int64_t C);
 cudaError_t launch_token_gradient(cudaStream_t stream, DType type, float *dwte, const void *dx,
                                   RowOrder order, int64_t count, int64_t C, int64_t columns, float *partial);
 cudaError_t launch_position_gradient(cudaStream_t stream, DType type, float *dwpe, const void *dx, int64_t B,
@@ -384,16 +378,13 @@ cudaError_t launch_xent_hits(cudaStream_t stream, float *hits, const float *stat
                              int64_t M, int64_t valid);
 
 /* sum.cu; `partial` is sum_partial_bytes of workspace. */
-size_t sum_partial_bytes(void);
 cudaError_t launch_sum(cudaStream_t stream, DType type, double *total, const void *x, int64_t count,
                        bool squares, double *partial);
 /* totals[(skip + i) / share] += x[i]^2, with sum_parts_bytes of workspace. */
-size_t sum_parts_bytes(int64_t count, int64_t skip, int64_t share);
 cudaError_t launch_sum_parts(cudaStream_t stream, double *totals, const float *x, int64_t count, int64_t skip,
                              int64_t share, double *partial);
 
 /* sketch.cu: totals (size) += the sketch of x, with sketch_partial_bytes of workspace. */
-size_t sketch_partial_bytes(void);
 cudaError_t launch_sketch(cudaStream_t stream, double *totals, int64_t size, const float *x, int64_t count,
                           SketchMap map, float *partial);
 

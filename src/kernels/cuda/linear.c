@@ -36,21 +36,6 @@ _Static_assert((int)ACT_NONE == (int)CUDA_ACT_NONE && (int)ACT_GELU_TANH == (int
                    (int)ACT_COUNT == (int)CUDA_ACT_SILU + 1,
                "activations in launch.h must match kernels.h");
 
-enum {
-    ALIGN = 256,
-    FP32_RESULT_BYTES = 64 << 20, /* largest GEMM result that is kept in fp32 for a derivative */
-    FP32_SUM_BYTES = 4 << 20,     /* the same for accumulating */
-    MIN_COLS_ROUND_ONCE = 128,    /* from this many columns, cuBLASLt rounds only once */
-};
-
-static size_t align_up(size_t bytes) {
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-static bool rounds_early(DType type, int64_t cols) {
-    return type != DT_F32 && cols < MIN_COLS_ROUND_ONCE;
-}
-
 static bool aligned(const void *pointer) {
     return (uintptr_t)pointer % 16 == 0;
 }
@@ -120,12 +105,12 @@ Status linear_forward_cuda(Stream *stream, Tensor y, Tensor pre, Tensor x, Tenso
         LAUNCH(launch_gemm_skinny(cuda_stream(stream), &gemm, (CudaAct)act, pre.data));
         return OK;
     }
-    bool early = rounds_early(sum.dtype, gemm.cols) || (sum.dtype != DT_F32 && gemm.inner % 8);
+    bool early = gemm_rounds_early(sum.dtype, gemm.cols) || (sum.dtype != DT_F32 && gemm.inner % 8);
     bool fp32_result = b.data && early, done = false;
     gemm.out_type = fp32_result ? DT_F32 : sum.dtype;
     bool copy = b.data && (b.dtype != gemm.out_type || !aligned(b.data));
-    size_t copy_bytes = copy ? align_up((size_t)gemm.cols * dtype_size(gemm.out_type)) : 0;
-    size_t result_bytes = fp32_result ? align_up((size_t)tensor_count(sum) * sizeof(float)) : 0;
+    size_t copy_bytes = copy ? gpu_align((size_t)gemm.cols * dtype_size(gemm.out_type)) : 0;
+    size_t result_bytes = fp32_result ? gpu_align((size_t)tensor_count(sum) * sizeof(float)) : 0;
     void *scratch = NULL;
     char *extra = NULL;
     TRY(blas_scratch(stream, copy_bytes + result_bytes, &scratch, &extra));
@@ -155,20 +140,16 @@ static Status operand(Stream *stream, Tensor dy, DType type, void *copy, const v
 }
 
 static size_t operand_bytes(Tensor dy, DType type) {
-    return dy.dtype == type ? 0 : align_up((size_t)tensor_count(dy) * dtype_size(type));
+    return dy.dtype == type ? 0 : gpu_align((size_t)tensor_count(dy) * dtype_size(type));
 }
 
 /* Where the GEMM stores its result before it is multiplied by the derivative or added: dx, or scratch
  * memory (data is NULL until that is allocated). */
 static Tensor result_tensor(Tensor dx, Act act, bool accumulate) {
-    size_t fp32_bytes = (size_t)tensor_count(dx) * sizeof(float);
-    Tensor result = dx;
-    bool early =
-        rounds_early(dx.dtype, tensor_cols(dx)) || (dx.dtype != DT_F32 && fp32_bytes <= FP32_SUM_BYTES);
-    if (act == ACT_NONE && !(accumulate && early)) return dx;
-    if (dx.dtype != DT_F32 && fp32_bytes <= FP32_RESULT_BYTES) result.dtype = DT_F32;
-    if (accumulate || result.dtype != dx.dtype) result.data = NULL;
-    return result;
+    LinearResult how = linear_result(dx.dtype, tensor_rows(dx), tensor_cols(dx), act != ACT_NONE, accumulate);
+    dx.dtype = how.type;
+    if (how.apart) dx.data = NULL;
+    return dx;
 }
 
 /* What follows the GEMM: dx [+]= result * act'(pre), and sums. `partial` is scratch memory for sums. */
@@ -196,8 +177,8 @@ Status linear_backward_input_cuda(Stream *stream, Tensor dx, Tensor sums, Tensor
     CudaGemm gemm = {.rows = tensor_rows(dy), .cols = tensor_cols(w), .inner = tensor_cols(dy)};
     Tensor result = result_tensor(dx, act, accumulate);
     size_t copy_bytes = operand_bytes(dy, w.dtype),
-           result_bytes = result.data ? 0 : align_up(tensor_bytes(result)),
-           sums_bytes = sums.data ? align_up(column_sums_scratch(gemm.rows, gemm.cols)) : 0;
+           result_bytes = result.data ? 0 : gpu_align(tensor_bytes(result)),
+           sums_bytes = sums.data ? gpu_align(column_sums_bytes(gemm.rows, gemm.cols)) : 0;
     void *scratch = NULL;
     char *extra = NULL;
     TRY(blas_scratch(stream, copy_bytes + result_bytes + sums_bytes, &scratch, &extra));
@@ -209,7 +190,7 @@ Status linear_backward_input_cuda(Stream *stream, Tensor dx, Tensor sums, Tensor
     gemm.out = dx.data;
     gemm.out_type = dx.dtype;
     if (!accumulate && result.data == dx.data && supports_gelu(act, gemm.cols, dx.data, pre.data) &&
-        !rounds_early(dx.dtype, gemm.cols) && may_fuse(stream, "slope", dx.dtype)) {
+        !gemm_rounds_early(dx.dtype, gemm.cols) && may_fuse(stream, "slope", dx.dtype)) {
         gemm.epilogue = CUDA_EPILOGUE_GELU_BACKWARD;
         gemm.aux = pre.data;
         bool done;
@@ -241,7 +222,7 @@ Status linear_backward_weight_cuda(Stream *stream, Tensor dw, Tensor db, Tensor 
                                    bool accumulate) {
     CudaGemm gemm = {.rows = tensor_cols(dy), .cols = tensor_cols(x), .inner = tensor_rows(dy)};
     size_t copy_bytes = operand_bytes(dy, x.dtype);
-    size_t sums = db.data ? align_up(column_sums_scratch(gemm.inner, gemm.rows)) : 0;
+    size_t sums = db.data ? gpu_align(column_sums_bytes(gemm.inner, gemm.rows)) : 0;
     void *scratch = NULL;
     char *extra = NULL;
     bool done = false;

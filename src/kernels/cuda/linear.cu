@@ -236,10 +236,6 @@ cudaError_t launch_act_backward(cudaStream_t stream, DType type, void *dx, DType
     });
 }
 
-size_t column_sums_scratch(int64_t rows, int64_t cols) {
-    return (size_t)(chunk_count(rows, cols) * cols) * sizeof(float);
-}
-
 cudaError_t launch_column_sums(cudaStream_t stream, float *sums, DType type, const void *x, int64_t rows,
                                int64_t cols, float *scratch) {
     return with_type(type, [&](auto t) {

@@ -12,17 +12,13 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/int8.h"
 
-enum { SUMS_BYTES = 64 << 20, WEIGHTS_BYTES = 32 << 20, ALIGN = 256 };
+enum { SUMS_BYTES = 64 << 20, WEIGHTS_BYTES = 32 << 20 };
 
 /* int8: plain rows. int4: the 16 bytes of an output in a slice are contiguous, so that one access reads
  * them. */
 Status int8_tile_cuda(int bits, Int8Tile *ret_tile) {
     *ret_tile = bits == 8 ? (Int8Tile){1, 1, 16, false} : (Int8Tile){16, INT4_GROUP, 16, false};
     return OK;
-}
-
-static size_t align_up(size_t bytes) {
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
 /* A call with only the weights filled in. */
@@ -67,8 +63,8 @@ static BlasBlocks plan_blocks(const CudaInt8 *call) {
     if (call->bits == 4 && blocks.cols > fit) blocks.cols = fit < 16 ? 16 : fit / 16 * 16;
     blocks.rows = SUMS_BYTES / (blocks.cols * (int64_t)sizeof(int32_t));
     blocks.rows = blocks.rows < 64 ? 64 : blocks.rows > call->M ? call->M : blocks.rows;
-    blocks.sums = align_up((size_t)(blocks.rows * blocks.cols) * sizeof(int32_t));
-    blocks.weights = call->bits == 4 ? align_up((size_t)(blocks.cols * call->depth)) : 0;
+    blocks.sums = gpu_align((size_t)(blocks.rows * blocks.cols) * sizeof(int32_t));
+    blocks.weights = call->bits == 4 ? gpu_align((size_t)(blocks.cols * call->depth)) : 0;
     return blocks;
 }
 
@@ -113,8 +109,8 @@ Status linear_int8_forward_cuda(Stream *stream, Tensor y, Tensor pre, Tensor x, 
     bool done = false;
     BlasBlocks blocks = {0};
     if (call.M > CUDA_INT8_SKINNY_ROWS) blocks = plan_blocks(&call);
-    size_t quantized = align_up((size_t)(call.M * call.depth)),
-           scales = align_up((size_t)call.M * sizeof(float));
+    size_t quantized = gpu_align((size_t)(call.M * call.depth)),
+           scales = gpu_align((size_t)call.M * sizeof(float));
     char *extra = NULL;
     TRY(blas_scratch(stream, quantized + scales + blocks_bytes(&call, &blocks), &blocks.blas, &extra));
     blocks.scratch = extra + quantized + scales;

@@ -446,15 +446,15 @@ __global__ void __launch_bounds__(block_threads) backward_any_kernel(NormBackwar
     }
 }
 
-// Blocks of backward: a multiple of what an H100 or H200 runs at once. Fixed, so that the order of sums is
-// fixed, too.
-constexpr int max_blocks = 3 * 132, any_blocks = 64;
+// Blocks of backward of rows of any length. Fixed, so that the order of sums is fixed, too.
+constexpr int any_blocks = 64;
 
 template <int P, int LANES, int SUMS, int THREADS, int BLOCKS, typename T>
 int start_backward_warps(cudaStream_t stream, const NormBackward<T> &in) {
-    constexpr int ROWS = THREADS / LANES;
+    constexpr int ROWS = THREADS / LANES, limit = BLOCKS * NORM_WAVE;
+    static_assert(SUMS * BLOCKS <= (SUMS > 2 ? NORM_SUM_PARTIALS : NORM_PARTIALS), "workspace");
     int64_t needed = (in.rows + ROWS - 1) / ROWS;
-    int blocks = (int)(needed < BLOCKS * 132 ? needed : BLOCKS * 132);
+    int blocks = (int)(needed < limit ? needed : limit);
     size_t rows = 2 * (in.dres ? 3 : 2) * P * LANES * 16, sums = SUMS * (size_t)in.C * sizeof(float);
     size_t shared = ROWS * (rows > sums ? rows : sums);
     auto kernel = backward_warp_kernel<T, P, LANES, SUMS, THREADS, BLOCKS>;
@@ -468,7 +468,8 @@ int start_backward_warps(cudaStream_t stream, const NormBackward<T> &in) {
 
 template <int P, int BLOCKS, typename T>
 int start_backward_blocks(cudaStream_t stream, const NormBackward<T> &in) {
-    int blocks = (int)(in.rows < BLOCKS * 132 ? in.rows : BLOCKS * 132);
+    constexpr int limit = BLOCKS * NORM_WAVE;
+    int blocks = (int)(in.rows < limit ? in.rows : limit);
     backward_block_kernel<T, P, BLOCKS><<<blocks, block_threads, 0, stream>>>(in);
     return blocks;
 }
@@ -537,12 +538,6 @@ cudaError_t launch_dropout_add_norm(cudaStream_t stream, DType type, void *sum, 
         DroppedRows<T> source = {(T *)sum, (const T *)res, (const T *)x, dropout, positions};
         return forward(stream, out, source, aligned_16(sum, y, res, x) && aligned_16(gamma, beta));
     });
-}
-
-size_t norm_backward_bytes(int64_t rows, int64_t C, bool sums) {
-    size_t own = (size_t)max_blocks * 2 * (size_t)C * sizeof(float);
-    size_t columns = sums ? column_sums_scratch(rows, C) : 0;
-    return own > columns ? own : columns;
 }
 
 cudaError_t launch_norm_backward(cudaStream_t stream, DType type, void *dx, float *dgamma, float *dbeta,

@@ -276,12 +276,12 @@ __global__ void __launch_bounds__(block_threads) backward_any_kernel(NormBackwar
     }
 }
 
-// Blocks of backward, as in norm.cu. Fixed, so that the order of sums is fixed, too.
-constexpr int max_blocks = 3 * 132, any_blocks = 64;
+// Blocks of backward of rows of any length. Fixed, so that the order of sums is fixed, too.
+constexpr int any_blocks = 64;
 
 template <int P, int LANES, typename T> int start_backward(cudaStream_t stream, const NormBackward<T> &in) {
-    constexpr int ROWS = block_threads / LANES, limit = backward_blocks<P> * 132;
-    static_assert(limit <= max_blocks, "workspace");
+    constexpr int ROWS = block_threads / LANES, limit = backward_blocks<P> * NORM_WAVE;
+    static_assert(2 * backward_blocks<P> <= NORM_PARTIALS, "workspace");
     int64_t needed = (in.at.rows + ROWS - 1) / ROWS;
     int blocks = (int)(needed < limit ? needed : limit);
     size_t shared = LANES == 32 ? ROWS * (size_t)in.at.D * sizeof(float) : 0;
@@ -332,10 +332,6 @@ cudaError_t launch_dropout_add_rmsnorm(cudaStream_t stream, DType type, void *su
         DroppedSource<T> source = {{(T *)sum, (const T *)res, (const T *)x, dropout, positions}};
         return forward(stream, out, source, aligned_16(sum, y, res, x, gamma));
     });
-}
-
-size_t rmsnorm_backward_bytes(int64_t C) {
-    return (size_t)max_blocks * (size_t)C * sizeof(float);
 }
 
 cudaError_t launch_rmsnorm_backward(cudaStream_t stream, DType type, void *dx, float *dgamma, const void *dy,

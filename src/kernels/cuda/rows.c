@@ -2,19 +2,15 @@
 #include "kernels/cuda/argmax.h"
 #include "kernels/cuda/cuda.h"
 
-static size_t round_up(size_t bytes) {
-    return (bytes + 255) / 256 * 256;
-}
-
 Status row_order(Stream *stream, int64_t count, int64_t largest, size_t more, RowOrder *ret_order,
                  void **ret_more) {
     if (count > INT32_MAX || largest >= UINT32_MAX)
         return FAILED("internal: %s: %lld indices into %lld rows; expected fewer than 2^31", __func__,
                       (long long)count, (long long)largest);
-    size_t list = round_up((size_t)count * sizeof(uint32_t)), sort_bytes = 0;
+    size_t list = row_list_bytes(count), sort_bytes = 0;
     LAUNCH(launch_sort_bytes(count, largest, &sort_bytes));
     void *workspace;
-    TRY(stream_workspace(stream, 4 * list + round_up(sort_bytes) + more, &workspace));
+    TRY(stream_workspace(stream, ROW_LISTS * list + gpu_align(sort_bytes) + more, &workspace));
     char *at = workspace;
     *ret_order = (RowOrder){.key = (uint32_t *)at,
                             .position = (uint32_t *)(at + list),
@@ -22,7 +18,7 @@ Status row_order(Stream *stream, int64_t count, int64_t largest, size_t more, Ro
                             .from = (uint32_t *)(at + 3 * list),
                             .scratch = at + 4 * list,
                             .scratch_bytes = sort_bytes};
-    *ret_more = at + 4 * list + round_up(sort_bytes);
+    *ret_more = at + ROW_LISTS * list + gpu_align(sort_bytes);
     return OK;
 }
 

@@ -48,10 +48,6 @@ __global__ void __launch_bounds__(threads)
 
 } // namespace
 
-size_t sketch_partial_bytes(void) {
-    return SKETCH_MAX * sizeof(float);
-}
-
 cudaError_t launch_sketch(cudaStream_t stream, double *totals, int64_t size, const float *x, int64_t count,
                           SketchMap map, float *partial) {
     const bool one_run = map.run == count;

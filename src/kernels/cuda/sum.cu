@@ -2,12 +2,13 @@
 // blocks depends on the element count alone; a short array needs only one, which adds to the total itself.
 // A thread has several loads in flight. In an array that is split into parts, each part has as many blocks
 // as it would have alone, and they add the same elements in the same order.
+#define GPU_FUNCTION __host__ __device__ static inline
 #include "kernels/cuda/chain.cuh"
 #include "kernels/cuda/device.cuh"
 
 namespace {
 
-constexpr int threads = 256, max_blocks = 6 * 132, block_elements = 8192;
+constexpr int threads = 256;
 constexpr int batch = 4;            // packs that a thread has in flight
 constexpr int final_threads = 1024; // threads of the block that sums the blocks
 
@@ -65,31 +66,11 @@ __global__ void __launch_bounds__(final_threads)
     if (threadIdx.x == 0) *out += total;
 }
 
-__host__ __device__ inline int blocks_of(int64_t count) {
-    int64_t needed = (count + block_elements - 1) / block_elements;
-    return (int)(needed < max_blocks ? needed : max_blocks);
-}
-
-// An array of `count` elements in parts of `share`; the first `skip` elements of the first parts are
-// missing.
-struct Parts {
-    int64_t count, skip, share;
-    int first, parts, each; // first part with elements, number of such parts, and blocks reserved for each
-};
-
-Parts parts_of(int64_t count, int64_t skip, int64_t share) {
-    Parts split = {count, skip, share};
-    split.first = (int)(skip / share);
-    split.parts = (int)((skip + count - 1) / share) - split.first + 1;
-    split.each = blocks_of(share < count ? share : count);
-    return split;
-}
-
 struct Span {
     int64_t from, count;
 };
 
-__device__ inline Span span_of(const Parts &split, int part) {
+__device__ inline Span span_of(const SumParts &split, int part) {
     int64_t from = part * split.share - split.skip, to = from + split.share;
     if (from < 0) from = 0;
     if (to > split.count) to = split.count;
@@ -97,11 +78,11 @@ __device__ inline Span span_of(const Parts &split, int part) {
 }
 
 // partial (parts,each)
-__global__ void __launch_bounds__(threads) sum_parts_kernel(double *partial, const float *x, Parts split) {
+__global__ void __launch_bounds__(threads) sum_parts_kernel(double *partial, const float *x, SumParts split) {
     __shared__ double buffer[32];
     const int block = blockIdx.x % split.each;
     const Span span = span_of(split, split.first + (int)(blockIdx.x / split.each));
-    const int blocks = blocks_of(span.count);
+    const int blocks = sum_blocks(span.count);
     if (block >= blocks) return;
     const float *own = x + span.from;
     double total = (uintptr_t)own % 16 == 0
@@ -112,9 +93,9 @@ __global__ void __launch_bounds__(threads) sum_parts_kernel(double *partial, con
 }
 
 __global__ void __launch_bounds__(final_threads)
-    sum_parts_blocks_kernel(double *totals, const double *partial, Parts split) {
+    sum_parts_blocks_kernel(double *totals, const double *partial, SumParts split) {
     __shared__ double buffer[32];
-    const int part = split.first + blockIdx.x, blocks = blocks_of(span_of(split, part).count);
+    const int part = split.first + blockIdx.x, blocks = sum_blocks(span_of(split, part).count);
     double total = 0;
     for (int i = threadIdx.x; i < blocks; i += final_threads)
         total += partial[(int64_t)blockIdx.x * split.each + i];
@@ -130,13 +111,9 @@ cudaError_t start(cudaStream_t stream, int blocks, double *out, const T *x, int6
 
 } // namespace
 
-size_t sum_partial_bytes(void) {
-    return max_blocks * sizeof(double);
-}
-
 cudaError_t launch_sum(cudaStream_t stream, DType type, double *total, const void *x, int64_t count,
                        bool squares, double *partial) {
-    int blocks = blocks_of(count);
+    int blocks = sum_blocks(count);
     double *out = blocks == 1 ? total : partial;
     cudaError_t error = with_type(type, [&](auto t) {
         using T = decltype(t);
@@ -148,14 +125,9 @@ cudaError_t launch_sum(cudaStream_t stream, DType type, double *total, const voi
                           blocks);
 }
 
-size_t sum_parts_bytes(int64_t count, int64_t skip, int64_t share) {
-    Parts split = parts_of(count, skip, share);
-    return (size_t)split.parts * split.each * sizeof(double);
-}
-
 cudaError_t launch_sum_parts(cudaStream_t stream, double *totals, const float *x, int64_t count, int64_t skip,
                              int64_t share, double *partial) {
-    Parts split = parts_of(count, skip, share);
+    SumParts split = sum_parts_of(count, skip, share);
     sum_parts_kernel<<<(unsigned)split.parts *(unsigned)split.each, threads, 0, stream>>>(partial, x, split);
     cudaError_t error = cudaGetLastError();
     if (error != cudaSuccess) return error;
