@@ -136,9 +136,9 @@ static GemmKey plan_key(const CudaGemm *p, bool tf32) {
         .left_transposed = p->left_transposed,
         .right_transposed = p->right_transposed,
         .accumulate = p->accumulate,
-        .epilogue = p->epilogue,
+        .epilogue = p->slope ? KEY_SLOPE : 0,
         .bias = p->bias != NULL,
-        .aux = p->aux != NULL,
+        .aux = p->slope != NULL,
         .left_align = alignment(p->left),
         .right_align = alignment(p->right),
         .out_align = alignment(p->out),
@@ -155,24 +155,18 @@ static GemmPlan **find_plan(Blas *blas, const GemmKey *key) {
 }
 
 static uint32_t epilogue_of(const GemmKey *key) {
-    switch ((CudaEpilogue)key->epilogue) {
-    case CUDA_EPILOGUE_GELU:
-        if (key->bias) return key->aux ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_BIAS;
-        return key->aux ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU;
-    case CUDA_EPILOGUE_GELU_BACKWARD: return CUBLASLT_EPILOGUE_DGELU;
-    case CUDA_EPILOGUE_LEFT_SUMS: return CUBLASLT_EPILOGUE_BGRADB;
-    default: return key->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-    }
+    if (key->epilogue == KEY_SLOPE) return CUBLASLT_EPILOGUE_DGELU;
+    return key->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-/* Sets the pointers in the plan's descriptor: bias, aux and scales. */
+/* Sets the pointers in the plan's descriptor. */
 static cublasStatus_t set_pointers(const BlasApi *api, const GemmPlan *plan, const CudaGemm *p) {
     const struct {
         cublasLtMatmulDescAttributes_t name;
         const void *address;
     } at[] = {
-        {CUBLASLT_MATMUL_DESC_BIAS_POINTER, p->epilogue == CUDA_EPILOGUE_LEFT_SUMS ? p->sums : p->bias},
-        {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->aux},
+        {CUBLASLT_MATMUL_DESC_BIAS_POINTER, p->bias},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->slope},
         {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p->right_scale},
         {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p->left_scale},
     };
@@ -205,7 +199,7 @@ static Status describe(const BlasApi *api, GemmPlan *plan, const CudaGemm *p) {
      * do not tolerate that well. */
     int8_t fast = key->left_type == DT_E4M3 && key->right_type == DT_E4M3;
     if (fast) BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
-    if (p->aux)
+    if (p->slope)
         BLAS_TRY(api->desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->cols, sizeof p->cols));
     if (p->right_transposed)
         TRY(make_layout(api, &plan->right, key->right_type, p->inner, p->cols));

@@ -39,11 +39,12 @@ typedef struct BlasApi {
 typedef struct GemmKey {
     int64_t rows, cols, inner;
     int64_t left_type, right_type, out_type, compute;
-    int64_t left_transposed, right_transposed, accumulate, epilogue, bias, aux;
+    int64_t left_transposed, right_transposed, accumulate, epilogue, bias, aux; /* epilogue: 0 or KEY_SLOPE */
     int64_t left_align, right_align, out_align; /* alignment of addresses, in bytes */
 } GemmKey;
 
-enum { GEMM_KEY_SIZE = sizeof(GemmKey) / sizeof(int64_t) };
+/* KEY_SLOPE: the value of CudaGemm.slope in the files of earlier versions. */
+enum { GEMM_KEY_SIZE = sizeof(GemmKey) / sizeof(int64_t), KEY_SLOPE = 2 };
 
 typedef struct GemmPlan {
     struct GemmPlan *next; /* next in its hash bucket */

@@ -44,14 +44,6 @@ cudaError_t launch_scale(cudaStream_t stream, DType type, void *y, int64_t count
 
 /* linear.cu, blas.c */
 
-/* GEMM epilogues. launch_gemm only supports the first. */
-typedef enum {
-    CUDA_EPILOGUE_NONE,
-    CUDA_EPILOGUE_GELU,          /* GELU (tanh approximation); aux, if not NULL, receives its input */
-    CUDA_EPILOGUE_GELU_BACKWARD, /* multiplies by the derivative of GELU at aux */
-    CUDA_EPILOGUE_LEFT_SUMS      /* also computes sums (rows): the sums of left over inner */
-} CudaEpilogue;
-
 /* out (rows,cols) [+]= left (rows,inner) right (inner,cols) + bias (cols), all row-major. */
 typedef struct CudaGemm {
     int64_t rows, cols, inner;
@@ -61,15 +53,14 @@ typedef struct CudaGemm {
     void *out;
     DType out_type;
     bool accumulate;
-    const void *bias; /* has out's type */
-    CudaEpilogue epilogue;
-    void *aux;                             /* (rows,cols) of out's type */
-    void *sums;                            /* (rows) of out's type */
+    const void *bias;  /* has out's type */
+    const void *slope; /* (rows,cols) of out's type: the result is multiplied by the derivative of GELU (tanh
+                        * approximation) at it, by cuBLASLt only; NULL: is not */
     const float *left_scale, *right_scale; /* fp8 operands: their scales */
 } CudaGemm;
 
 /* Fallback for GEMMs that cuBLASLt does not support: any shape and alignment, but slow. Operands have the
- * same type or are fp8; no epilogue. */
+ * same type or are fp8; no slope. */
 cudaError_t launch_gemm(cudaStream_t stream, const CudaGemm *gemm);
 /* linear_few.cu: the skinny GEMM out = act(left right + bias). Supports up to 16 rows in 16 bits with left
  * as stored and right transposed, and rows that start at multiples of 16 bytes. out has the operands' type

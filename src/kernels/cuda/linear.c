@@ -7,8 +7,9 @@
  *
  * Backward to the input, dx = dy w: a derivative is a pass over the GEMM's result, which is kept in fp32 if
  * it is small enough to stay in the cache, and otherwise in dx itself. The pass also computes column sums of
- * dx, if requested. In bf16, cuBLASLt multiplies large results by the derivative of GELU (tanh approximation)
- * itself, from pre as stored and before rounding; for small ones its kernels take longer than the pass.
+ * dx, if requested. In bf16 on Hopper and later, cuBLASLt multiplies large results by the derivative of GELU
+ * (tanh approximation) itself, from pre as stored and before rounding; for small ones its kernels take longer
+ * than the pass, and older GPUs have no fast kernels for it.
  *
  * Backward to the weights: dw [+]= dy^T x in fp32, and the column sums of dy.
  *
@@ -18,16 +19,10 @@
  * (observed at 64 x 200 with 2100 inputs). Their results, and small ones to be accumulated, are therefore
  * kept in fp32, and a separate pass does the rest.
  *
- * WEFT_CUDA_EPILOGUE lists what cuBLASLt may fuse, for any type: "gelu" in forward, "slope" (the derivative
- * of GELU) in backward, "sums" for the bias gradient. The default is "slope" in bf16 on Hopper and later;
- * older GPUs have no fast kernels for it.
- *
  * Forward with few rows in 16 bits, as in generation, uses our own kernel (linear_few.cu), including the
- * activation. WEFT_CUDA_LINEAR=blas turns it off.
+ * activation.
  *
  * A call takes one block of scratch memory: first the workspace of cuBLASLt, then its own. */
-#include <string.h>
-
 #include "kernels/cuda/blas.h"
 
 _Static_assert((int)ACT_NONE == (int)CUDA_ACT_NONE && (int)ACT_GELU_TANH == (int)CUDA_ACT_GELU_TANH &&
@@ -63,32 +58,12 @@ static Status run_gemm(Stream *stream, const CudaGemm *gemm, void *scratch) {
     return OK;
 }
 
-/* Whether cuBLASLt may fuse `what` for this type. */
-static bool may_fuse(Stream *stream, const char *what, DType type) {
-    const char *requested = getenv("WEFT_CUDA_EPILOGUE");
-    if (requested) return strstr(requested, what) != NULL;
-    return !strcmp(what, "slope") && type == DT_BF16 && cuda_device(stream)->capability >= 90;
-}
-
-/* Whether the pointers are valid for a GELU epilogue: rows have a multiple of 8 elements, and both tensors
- * are 16-byte aligned. */
-static bool supports_gelu(Act act, int64_t cols, const void *out, const void *aux) {
-    return act == ACT_GELU_TANH && cols % 8 == 0 && aligned(out) && aligned(aux);
-}
-
-static Status forward_fused(Stream *stream, const CudaGemm *plain, Tensor y, Tensor pre, void *scratch,
-                            bool *ret_done) {
-    CudaGemm gemm = *plain;
-    gemm.out = y.data;
-    gemm.epilogue = CUDA_EPILOGUE_GELU;
-    gemm.aux = pre.data;
-    return cuda_gemm(stream, &gemm, scratch, ret_done);
-}
-
-/* Whether to use our own skinny GEMM. */
-static bool use_skinny(const CudaGemm *gemm) {
-    const char *requested = getenv("WEFT_CUDA_LINEAR");
-    return gemm_skinny_supports(gemm) && !(requested && !strcmp(requested, "blas"));
+/* Whether cuBLASLt multiplies dx by the derivative of GELU: rows have a multiple of 8 elements, and both
+ * tensors are 16-byte aligned. */
+static bool fuses_slope(Stream *stream, Tensor dx, Act act, Tensor pre) {
+    int64_t cols = tensor_cols(dx);
+    return act == ACT_GELU_TANH && dx.dtype == DT_BF16 && cuda_device(stream)->capability >= 90 &&
+           cols % 8 == 0 && aligned(dx.data) && aligned(pre.data) && !gemm_rounds_early(dx.dtype, cols);
 }
 
 Status linear_forward_cuda(Stream *stream, Tensor y, Tensor pre, Tensor x, Tensor w, Tensor b, Act act) {
@@ -101,12 +76,11 @@ Status linear_forward_cuda(Stream *stream, Tensor y, Tensor pre, Tensor x, Tenso
     gemm.out = y.data;
     gemm.out_type = y.dtype;
     gemm.bias = b.data;
-    if (use_skinny(&gemm)) {
+    if (gemm_skinny_supports(&gemm)) {
         LAUNCH(launch_gemm_skinny(cuda_stream(stream), &gemm, (CudaAct)act, pre.data));
         return OK;
     }
-    bool early = gemm_rounds_early(sum.dtype, gemm.cols) || (sum.dtype != DT_F32 && gemm.inner % 8);
-    bool fp32_result = b.data && early, done = false;
+    bool fp32_result = linear_in_fp32(sum.dtype, gemm.cols, gemm.inner, b.data);
     gemm.out_type = fp32_result ? DT_F32 : sum.dtype;
     bool copy = b.data && (b.dtype != gemm.out_type || !aligned(b.data));
     size_t copy_bytes = copy ? gpu_align((size_t)gemm.cols * dtype_size(gemm.out_type)) : 0;
@@ -119,9 +93,6 @@ Status linear_forward_cuda(Stream *stream, Tensor y, Tensor pre, Tensor x, Tenso
         LAUNCH(launch_convert(cuda_stream(stream), gemm.out_type, extra, b.dtype, b.data, gemm.cols));
         gemm.bias = extra;
     }
-    if (!fp32_result && supports_gelu(act, gemm.cols, y.data, pre.data) && may_fuse(stream, "gelu", y.dtype))
-        TRY(forward_fused(stream, &gemm, y, pre, scratch, &done));
-    if (done) return OK;
     TRY(run_gemm(stream, &gemm, scratch));
     if (fp32_result)
         LAUNCH(launch_convert(cuda_stream(stream), sum.dtype, sum.data, DT_F32, gemm.out, tensor_count(sum)));
@@ -189,32 +160,18 @@ Status linear_backward_input_cuda(Stream *stream, Tensor dx, Tensor sums, Tensor
     gemm.left_type = gemm.right_type = w.dtype;
     gemm.out = dx.data;
     gemm.out_type = dx.dtype;
-    if (!accumulate && result.data == dx.data && supports_gelu(act, gemm.cols, dx.data, pre.data) &&
-        !gemm_rounds_early(dx.dtype, gemm.cols) && may_fuse(stream, "slope", dx.dtype)) {
-        gemm.epilogue = CUDA_EPILOGUE_GELU_BACKWARD;
-        gemm.aux = pre.data;
+    if (!accumulate && result.data == dx.data && fuses_slope(stream, dx, act, pre)) {
+        gemm.slope = pre.data;
         bool done;
         TRY(cuda_gemm(stream, &gemm, scratch, &done));
         if (done) return finish_input(stream, dx, sums, dx, ACT_NONE, pre, false, partial);
-        gemm.epilogue = CUDA_EPILOGUE_NONE;
-        gemm.aux = NULL;
+        gemm.slope = NULL;
     }
     gemm.out = result.data;
     gemm.out_type = result.dtype;
     gemm.accumulate = act == ACT_NONE && accumulate && result.data == dx.data;
     TRY(run_gemm(stream, &gemm, scratch));
     return finish_input(stream, dx, sums, result, act, pre, accumulate, partial);
-}
-
-/* The GEMM with fused column sums of dy, which are in `scratch` until they are added to db. */
-static Status weight_fused(Stream *stream, const CudaGemm *plain, Tensor db, void *blas, void *scratch,
-                           bool *ret_done) {
-    CudaGemm gemm = *plain;
-    gemm.epilogue = CUDA_EPILOGUE_LEFT_SUMS;
-    gemm.sums = scratch;
-    TRY(cuda_gemm(stream, &gemm, blas, ret_done));
-    if (*ret_done) LAUNCH(launch_add(cuda_stream(stream), DT_F32, db.data, DT_F32, scratch, gemm.rows));
-    return OK;
 }
 
 /* Reads forward's x. */
@@ -225,7 +182,6 @@ Status linear_backward_weight_cuda(Stream *stream, Tensor dw, Tensor db, Tensor 
     size_t sums = db.data ? gpu_align(column_sums_bytes(gemm.inner, gemm.rows)) : 0;
     void *scratch = NULL;
     char *extra = NULL;
-    bool done = false;
     TRY(blas_scratch(stream, copy_bytes + sums, &scratch, &extra));
     TRY(operand(stream, dy, x.dtype, extra, &gemm.left));
     gemm.left_transposed = true;
@@ -234,9 +190,6 @@ Status linear_backward_weight_cuda(Stream *stream, Tensor dw, Tensor db, Tensor 
     gemm.out = dw.data;
     gemm.out_type = DT_F32;
     gemm.accumulate = accumulate;
-    if (db.data && may_fuse(stream, "sums", x.dtype))
-        TRY(weight_fused(stream, &gemm, db, scratch, extra + copy_bytes, &done));
-    if (done) return OK;
     TRY(run_gemm(stream, &gemm, scratch));
     if (!db.data) return OK;
     LAUNCH(launch_column_sums(cuda_stream(stream), db.data, dy.dtype, dy.data, gemm.inner, gemm.rows,

@@ -191,7 +191,7 @@ __global__ void bias_kernel(float *out, const float *bias, int64_t rows, int64_t
 } // namespace
 
 cudaError_t launch_gemm(cudaStream_t stream, const CudaGemm *gemm) {
-    if (gemm->epilogue != CUDA_EPILOGUE_NONE) return cudaErrorInvalidValue;
+    if (gemm->slope) return cudaErrorInvalidValue;
     if (gemm->left_type == DT_E4M3) return fp8_gemm<__nv_fp8_e4m3>(stream, gemm);
     if (gemm->left_type == DT_E5M2) return fp8_gemm<__nv_fp8_e5m2>(stream, gemm);
     if (gemm->left_type != gemm->right_type) return cudaErrorInvalidValue;

@@ -123,8 +123,7 @@ bool gemm_skinny_supports(const CudaGemm *p) {
     bool is_16_bit = p->left_type == DT_BF16 || p->left_type == DT_F16;
     return is_16_bit && p->right_type == p->left_type && p->rows <= max_rows && p->inner % 8 == 0 &&
            p->cols <= INT32_MAX / 2 && p->inner <= INT32_MAX / 2 && !p->left_transposed &&
-           p->right_transposed && !p->accumulate && p->epilogue == CUDA_EPILOGUE_NONE &&
-           aligned_16(p->left, p->right);
+           p->right_transposed && !p->accumulate && !p->slope && aligned_16(p->left, p->right);
 }
 
 cudaError_t launch_gemm_skinny(cudaStream_t stream, const CudaGemm *p, CudaAct act, void *pre) {
