@@ -95,6 +95,7 @@ static const Option squad_table[] = {
      .help = "Maximum tokens per question; longer questions are truncated."},
 };
 
+#define EVAL_AXIS(...) AXIS_OPTION(EvalArgs, __VA_ARGS__)
 static const Option layout_table[] = {
     {OPT_INT("ranks", EvalArgs, layout.ranks), .fallback = "0", RANGE(1, 1 << 20),
      .shown = "what mpirun or srun started, else dp x tp x pp",
@@ -109,12 +110,7 @@ static const Option layout_table[] = {
     {OPT_TEXT("log-ranks", EvalArgs, layout.log_ranks, "DIR"), .shown = "none", .per_rank = PER_RANK_ANY,
      .help = "With --ranks, also write what each rank prints to files in this directory of its host, those of a restart "
              "to restart-1 and so on in it."},
-    {OPT_INT("dp", EvalArgs, layout.dp), .fallback = "0", RANGE(1, 1 << 20), .shown = "ranks / (tp x pp)",
-     .help = "Data parallelism: number of replicas."},
-    {OPT_INT("tp", EvalArgs, layout.tp), .fallback = "1", RANGE(1, 1 << 20),
-     .help = "Tensor parallelism: ranks that split each layer."},
-    {OPT_INT("pp", EvalArgs, layout.pp), .fallback = "1", RANGE(1, 1 << 20),
-     .help = "Pipeline parallelism: number of stages."},
+    MESH_AXES(EVAL_AXIS)
     {OPT_INT("zero", EvalArgs, config.settings.run.zero), .fallback = "0", RANGE(0, 3),
      .help = "ZeRO stage; 3 shards the parameters across replicas."},
     {OPT_FLAG("sequence-parallel", EvalArgs, config.settings.run.sequence),

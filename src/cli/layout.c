@@ -24,10 +24,25 @@ static bool on_line(const Invocation *call, const char *name) {
     return source_of(call, name) == SOURCE_LINE;
 }
 
+/* The axes that divide a replica: all but the first, whose extent may follow from the others. */
+enum { AXES_OTHERS = AXES_ALL & ~AXIS_SET(0) };
+
+static bool others_on_line(const Invocation *call) {
+    for (Axis axis = 1; axis < AXIS_COUNT; axis++)
+        if (on_line(call, axis_info(axis)->name)) return true;
+    return false;
+}
+
+MeshSpec layout_mesh(const Layout *layout) {
+    MeshSpec mesh = {.shard = (int)layout->shard};
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++) mesh.extent[axis] = (int)layout->extent[axis];
+    return mesh;
+}
+
 /* The number of ranks set by the launcher or --ranks; 0 if the product determines it. */
 static Status ranks_given(const Invocation *call, const Layout *layout, int64_t world, int64_t *ret_ranks) {
     Source ranks = source_of(call, "ranks");
-    bool others = on_line(call, "dp") || on_line(call, "tp") || on_line(call, "pp");
+    bool others = on_line(call, axis_info(0)->name) || others_on_line(call);
     if (world && ranks == SOURCE_LINE && layout->ranks != world)
         return USAGE("--ranks %lld does not match the %lld rank%s that the launcher started; remove --ranks",
                      (long long)layout->ranks, (long long)world, PLURAL(world));
@@ -39,17 +54,18 @@ static Status ranks_given(const Invocation *call, const Layout *layout, int64_t 
 }
 
 static Status reject_ranks(const Invocation *call, const Layout *layout, int64_t ranks) {
-    char label[LABEL_SIZE];
-    int64_t model = layout->tp * layout->pp, below = ranks / model * model;
-    const char *name = layout->tp > 1 ? "tp" : "pp";
+    char label[LABEL_SIZE], text[MESH_TEXT];
+    MeshSpec mesh = layout_mesh(layout);
+    int64_t model = mesh_ranks(mesh, AXES_OTHERS), below = ranks / model * model;
+    Axis axis = 1;
+    while (axis + 1 < AXIS_COUNT && mesh_extent(mesh, axis) == 1) axis++;
+    invocation_label(call, axis_info(axis)->name, label);
+    mesh_join(mesh, AXES_OTHERS, " x ", text);
     if (below == 0)
-        return USAGE(
-            "%s %lld: tp %lld x pp %lld needs more than %lld rank%s; use --ranks %lld or a multiple of it",
-            invocation_label(call, name, label), (long long)(layout->tp > 1 ? layout->tp : layout->pp),
-            (long long)layout->tp, (long long)layout->pp, (long long)ranks, PLURAL(ranks), (long long)model);
-    return USAGE("%s %lld: tp %lld x pp %lld does not divide %lld ranks; use --ranks %lld or %lld",
-                 invocation_label(call, name, label), (long long)(layout->tp > 1 ? layout->tp : layout->pp),
-                 (long long)layout->tp, (long long)layout->pp, (long long)ranks, (long long)below,
+        return USAGE("%s %d: %s needs more than %lld rank%s; use --ranks %lld or a multiple of it", label,
+                     mesh_extent(mesh, axis), text, (long long)ranks, PLURAL(ranks), (long long)model);
+    return USAGE("%s %d: %s does not divide %lld ranks; use --ranks %lld or %lld", label,
+                 mesh_extent(mesh, axis), text, (long long)ranks, (long long)below,
                  (long long)(below + model));
 }
 
@@ -61,9 +77,9 @@ static int64_t number_of(const Invocation *call, const char *name) {
 
 /* Without ZeRO, each replica is a worker, unless --shard groups them. */
 Status layout_settle(const Invocation *call, Layout *layout, int64_t world) {
-    int64_t ranks = 0, model = layout->tp * layout->pp;
+    int64_t ranks = 0, model = mesh_ranks(layout_mesh(layout), AXES_OTHERS);
     TRY(ranks_given(call, layout, world, &ranks));
-    bool overridden = world || on_line(call, "ranks") || on_line(call, "tp") || on_line(call, "pp");
+    bool overridden = world || on_line(call, "ranks") || others_on_line(call);
     Source dp = source_of(call, "dp");
     bool dp_given = dp == SOURCE_LINE || (dp == SOURCE_FILE && !(ranks && overridden));
     if (!ranks) ranks = (dp_given ? layout->dp : 1) * model;
@@ -71,33 +87,27 @@ Status layout_settle(const Invocation *call, Layout *layout, int64_t world) {
         if (ranks % model) return reject_ranks(call, layout, ranks);
         layout->dp = ranks / model;
     }
+    char text[MESH_TEXT];
     if (layout->dp * model != ranks)
-        return USAGE(
-            "--dp %lld: dp %lld x tp %lld x pp %lld is %lld rank%s, but there are %lld; remove --dp, or use "
-            "--ranks %lld",
-            (long long)layout->dp, (long long)layout->dp, (long long)layout->tp, (long long)layout->pp,
-            (long long)(layout->dp * model), PLURAL(layout->dp * model), (long long)ranks,
-            (long long)(layout->dp * model));
+        return USAGE("--dp %lld: %s is %lld rank%s, but there are %lld; remove --dp, or use --ranks %lld",
+                     (long long)layout->dp, mesh_text(layout_mesh(layout), text),
+                     (long long)(layout->dp * model), PLURAL(layout->dp * model), (long long)ranks,
+                     (long long)(layout->dp * model));
     layout->ranks = ranks;
     if (!layout->shard && number_of(call, "sync-every") && !number_of(call, "zero")) layout->shard = 1;
     return OK;
 }
 
-MeshSpec layout_mesh(const Layout *layout) {
-    return (MeshSpec){
-        .dp = (int)layout->dp, .tp = (int)layout->tp, .pp = (int)layout->pp, .shard = (int)layout->shard};
-}
-
 int64_t layout_replicas(const Invocation *call) {
-    static const char *const names[] = {"ranks", "dp", "tp", "pp"};
-    int64_t values[COUNT_OF(names)];
-    for (size_t i = 0; i < COUNT_OF(names); i++) {
-        const Slot *slot = invocation_slot(call, names[i]);
-        if (!slot) return 1;
-        values[i] = *(const int64_t *)slot->field;
-    }
+    const Slot *ranks = invocation_slot(call, "ranks");
+    if (!ranks) return 1;
     Launched launched = mpi_launched();
-    Layout layout = {.ranks = values[0], .dp = values[1], .tp = values[2], .pp = values[3]};
+    Layout layout = {.ranks = *(const int64_t *)ranks->field};
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++) {
+        const Slot *slot = invocation_slot(call, axis_info(axis)->name);
+        if (!slot) return 1;
+        layout.extent[axis] = *(const int64_t *)slot->field;
+    }
     CLEANUP(status_freep)
     Status invalid = layout_settle(call, &layout, launched.launched ? launched.size : 0);
     return invalid ? 1 : layout.dp;

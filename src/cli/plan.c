@@ -75,7 +75,7 @@ static Status write_page(const PlanArgs *args, const Plan *plan, const PlanSpec 
     PlanFacts facts = {.model = &plan->model,
                        .params = plan->params_total,
                        .cluster = cluster,
-                       .ranks = plan->mesh.dp * plan->mesh.tp * plan->mesh.pp,
+                       .ranks = (int)mesh_ranks(plan->mesh, AXES_ALL),
                        .batch = plan->batch,
                        .seq = plan->seq,
                        .precision = spec->config.device.precision,
@@ -160,7 +160,7 @@ static void print_sync(const json_t *layout, FILE *out) {
 
 static void print_layout(const json_t *result, FILE *out) {
     const json_t *model = json_object_get(result, "model"), *layout = json_object_get(result, "layout");
-    char total[FORMAT_SIZE], stored[FORMAT_SIZE], each[FORMAT_SIZE];
+    char total[FORMAT_SIZE], stored[FORMAT_SIZE], each[FORMAT_SIZE], mesh[MESH_TEXT];
     fprintf(out, "%s, %lld layer%s, hidden size %lld, %lld head%s, vocabulary %lld\n",
             family_find(json_string_at(model, "family"))->title, (long long)json_int_at(model, "layers"),
             PLURAL(json_int_at(model, "layers")), (long long)json_int_at(model, "hidden"),
@@ -170,10 +170,9 @@ static void print_layout(const json_t *result, FILE *out) {
             format_count(total, (double)json_int_at(result, "params_total")),
             format_count(stored, (double)json_int_at(result, "params_stored")),
             format_count(each, (double)json_int_at(result, "params_per_rank")));
-    fprintf(out, "%lld rank%s: dp %lld x tp %lld x pp %lld, ZeRO %lld, %s, recompute %s, offload %s\n",
+    fprintf(out, "%lld rank%s: %s, ZeRO %lld, %s, recompute %s, offload %s\n",
             (long long)json_int_at(layout, "ranks"), PLURAL(json_int_at(layout, "ranks")),
-            (long long)json_int_at(layout, "dp"), (long long)json_int_at(layout, "tp"),
-            (long long)json_int_at(layout, "pp"), (long long)json_int_at(layout, "zero"),
+            mesh_text(mesh_read(layout), mesh), (long long)json_int_at(layout, "zero"),
             json_string_at(layout, "precision"), json_string_at(layout, "recompute"),
             json_string_at(layout, "offload"));
     print_sync(layout, out);

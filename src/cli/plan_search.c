@@ -12,10 +12,7 @@ static unsigned fixed_by(const Invocation *call) {
     static const struct {
         const char *name;
         Fixed fixed;
-    } options[] = {{"dp", FIXED_DP},
-                   {"tp", FIXED_TP},
-                   {"pp", FIXED_PP},
-                   {"zero", FIXED_ZERO},
+    } options[] = {{"zero", FIXED_ZERO},
                    {"sequence-parallel", FIXED_SEQUENCE},
                    {"micro-batch", FIXED_MICRO_BATCH},
                    {"pp-schedule", FIXED_SCHEDULE},
@@ -27,17 +24,24 @@ static unsigned fixed_by(const Invocation *call) {
     return fixed;
 }
 
+static unsigned fixed_axes(const Invocation *call) {
+    unsigned axes = 0;
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++)
+        if (invocation_given(call, axis_info(axis)->name)) axes |= AXIS_SET(axis);
+    return axes;
+}
+
 Status plan_search_spec(Invocation *call, const Cluster *cluster, SearchSpec *ret_spec) {
     PlanArgs *args = call->config;
     Settings *c = &args->train.config;
     Layout *layout = &args->train.layout;
-    SearchSpec spec = {.ranks = (int)layout->ranks, .fixed = fixed_by(call)};
+    SearchSpec spec = {.ranks = (int)layout->ranks, .fixed = fixed_by(call), .axes = fixed_axes(call)};
     if (layout->shard) return USAGE("--shard is not supported by --search; remove it");
     if (c->run.outer.every) return USAGE("--sync-every is not supported by --search; remove it");
     if (!c->device.threads) c->device.threads = 1;
     if (!c->training.batch) c->training.batch = layout->ranks;
     spec.base.config = *c;
-    spec.base.mesh = (MeshSpec){.dp = (int)layout->dp, .tp = (int)layout->tp, .pp = (int)layout->pp};
+    spec.base.mesh = layout_mesh(layout);
     if (!invocation_given(call, "device")) spec.base.config.device.name = NULL;
     TRY(fit_settle(&spec.base, cluster));
     c->device.name = spec.base.config.device.name;

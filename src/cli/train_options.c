@@ -263,6 +263,7 @@ static const Option run_table[] = {
     {OPT_FLAG("quiet", Settings, report.quiet), .per_rank = PER_RANK_ANY, .help = "Do not show progress."},
 };
 
+#define TRAIN_AXIS(...) AXIS_OPTION(TrainArgs, __VA_ARGS__)
 static const Option layout_table[] = {
     {OPT_INT("ranks", TrainArgs, layout.ranks), .fallback = "0", RANGE(1, 1 << 20),
      .shown = "what mpirun or srun started, else dp x tp x pp",
@@ -277,12 +278,7 @@ static const Option layout_table[] = {
     {OPT_TEXT("log-ranks", TrainArgs, layout.log_ranks, "DIR"), .shown = "none", .per_rank = PER_RANK_ANY,
      .help = "With --ranks, also write what each rank prints to files in this directory of its host, those of a restart "
              "to restart-1 and so on in it."},
-    {OPT_INT("dp", TrainArgs, layout.dp), .fallback = "0", RANGE(1, 1 << 20), .shown = "ranks / (tp x pp)",
-     .help = "Data parallelism: number of replicas."},
-    {OPT_INT("tp", TrainArgs, layout.tp), .fallback = "1", RANGE(1, 1 << 20),
-     .help = "Tensor parallelism: ranks that split each layer."},
-    {OPT_INT("pp", TrainArgs, layout.pp), .fallback = "1", RANGE(1, 1 << 20),
-     .help = "Pipeline parallelism: number of stages."},
+    MESH_AXES(TRAIN_AXIS)
     {OPT_INT("zero", TrainArgs, config.run.zero), .fallback = "0", RANGE(0, 3),
      .help = "ZeRO stage. Shard across replicas: nothing (0), optimizer state (1), also gradients (2), "
              "also parameters (3)."},

@@ -7,9 +7,16 @@
 #include "compress/prune_rounds.h"
 #include "train/train.h"
 
-/* Parallel layout. 0: not given, except tp and pp, which default to 1. */
+#define MESH_AXIS_INT64(id, name, ...) int64_t name;
+/* Parallel layout. 0: not given; only the first axis is then not 1 but what the number of ranks leaves. */
 typedef struct Layout {
-    int64_t ranks, dp, tp, pp, shard;
+    int64_t ranks, shard;
+    union {
+        int64_t extent[AXIS_COUNT]; /* at most 2^20 */
+        struct {
+            MESH_AXES(MESH_AXIS_INT64)
+        };
+    };
     const char *hosts, *hostfile; /* where to start them; NULL: here, or as the batch system says */
     bool verbose;                 /* print what the launcher says, too */
     const char *log_ranks;        /* directory for what each rank prints; NULL: none */
@@ -76,6 +83,11 @@ MUST_USE Status train_settle(const Invocation *call, Settings *config, json_t *s
  * the ranks have yet to be started, runs this command line under the launcher instead, and *ret_here is
  * false. `stops`: see launch. */
 MUST_USE Status layout_enter(Invocation *call, TrainArgs *args, bool stops, bool *ret_here);
+/* The options of the axes, with their fields in `layout` of a structure. */
+#define AXIS_OPTION(Args, id, name, title, place, distance, use, copies, shown_, help_)                      \
+    {OPT_INT(#name, Args, layout.name), .fallback = AXIS_##id ? "1" : "0", RANGE(1, 1 << 20),                \
+     .shown = AXIS_##id ? NULL : "ranks / (tp x pp)", .help = (help_)},
+
 /* Completes the layout so that dp x tp x pp is the number of ranks, or suggests one that works. `world`:
  * number of ranks started by a launcher; 0: not under a launcher. */
 MUST_USE Status layout_settle(const Invocation *call, Layout *layout, int64_t world);

@@ -52,23 +52,27 @@ bool mesh_same(MeshSpec a, MeshSpec b) {
 
 /* ---- text and JSON ---- */
 
-static bool is_shown(MeshSpec spec, Axis axis) {
+bool mesh_shows(MeshSpec spec, Axis axis) {
     return infos[axis].shown || mesh_extent(spec, axis) > 1;
 }
 
-const char *mesh_text(MeshSpec spec, unsigned axes, char text[MESH_TEXT]) {
+const char *mesh_join(MeshSpec spec, unsigned axes, const char *between, char text[MESH_TEXT]) {
     size_t used = 0;
     text[0] = 0;
     for (Axis axis = 0; axis < AXIS_COUNT && used < MESH_TEXT; axis++)
-        if ((axes & AXIS_SET(axis)) && is_shown(spec, axis))
-            used += (size_t)snprintf(text + used, MESH_TEXT - used, "%s%s %d", used ? " x " : "",
+        if ((axes & AXIS_SET(axis)) && mesh_shows(spec, axis))
+            used += (size_t)snprintf(text + used, MESH_TEXT - used, "%s%s %d", used ? between : "",
                                      infos[axis].name, mesh_extent(spec, axis));
     return text;
 }
 
+const char *mesh_text(MeshSpec spec, char text[MESH_TEXT]) {
+    return mesh_join(spec, AXES_ALL, " x ", text);
+}
+
 void mesh_put(json_t *object, MeshSpec spec) {
     for (Axis axis = 0; axis < AXIS_COUNT; axis++)
-        if (is_shown(spec, axis))
+        if (mesh_shows(spec, axis))
             json_object_set_new(object, infos[axis].name, json_integer(mesh_extent(spec, axis)));
 }
 

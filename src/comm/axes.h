@@ -69,9 +69,12 @@ int64_t mesh_ranks(MeshSpec spec, unsigned axes);
 /* How far apart neighbors on an axis are, in ranks. */
 int mesh_stride(MeshSpec spec, Axis axis);
 bool mesh_same(MeshSpec a, MeshSpec b);
-/* The axes of a set in a layout, such as "dp 2 x tp 4 x pp 1". Returns `text`. */
+/* Whether a layout's text and JSON have an axis. */
+bool mesh_shows(MeshSpec spec, Axis axis);
+/* A layout as "dp 2 x tp 4 x pp 1", and some of its axes with something else between them. Returns `text`. */
 enum { MESH_TEXT = 96 };
-const char *mesh_text(MeshSpec spec, unsigned axes, char text[MESH_TEXT]);
+const char *mesh_text(MeshSpec spec, char text[MESH_TEXT]);
+const char *mesh_join(MeshSpec spec, unsigned axes, const char *between, char text[MESH_TEXT]);
 /* Adds the extents to a JSON object, and reads them; absent ones are 0. */
 void mesh_put(json_t *object, MeshSpec spec);
 MeshSpec mesh_read(const json_t *object);

@@ -6,6 +6,12 @@
 
 /* ---- coordinates ---- */
 
+MeshSpec mesh_spec(const Mesh *mesh) {
+    MeshSpec spec = {0};
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++) spec.extent[axis] = mesh->extent[axis];
+    return spec;
+}
+
 int mesh_rank(const Mesh *mesh, const int at[AXIS_COUNT]) {
     int rank = 0;
     for (Axis axis = 0; axis < AXIS_COUNT; axis++) rank += at[axis] * mesh->stride[axis];
@@ -63,13 +69,6 @@ typedef struct Members {
     int first, step, size, place;
 } Members;
 
-static int count_of(const Mesh *mesh, unsigned axes) {
-    int count = 1;
-    for (Axis axis = 0; axis < AXIS_COUNT; axis++)
-        if (axes & AXIS_SET(axis)) count *= mesh->extent[axis];
-    return count;
-}
-
 /* This rank's number. */
 static int number_of(const Mesh *mesh, unsigned axes) {
     int number = 0;
@@ -93,7 +92,7 @@ static int rank_of(const Mesh *mesh, unsigned axes, int number) {
 }
 
 static Members members_of(const Mesh *mesh, const GroupRow *row, int shard) {
-    int all = count_of(mesh, row->axes), here = number_of(mesh, row->axes);
+    int all = (int)mesh_ranks(mesh_spec(mesh), row->axes), here = number_of(mesh, row->axes);
     bool end = here == 0 || here == all - 1;
     switch (row->part) {
     case PART_WITHIN: return (Members){row->axes, here / shard * shard, 1, shard, here % shard};
@@ -138,8 +137,8 @@ static Status check_spec(int ranks, MeshSpec spec) {
     bool valid = mesh_ranks(spec, AXES_ALL) == ranks;
     for (Axis axis = 0; axis < AXIS_COUNT; axis++) valid &= spec.extent[axis] >= 0;
     if (!valid)
-        return USAGE("layout %s: the product must equal the number of ranks, %d",
-                     mesh_text(spec, AXES_ALL, text), ranks);
+        return USAGE("layout %s: the product must equal the number of ranks, %d", mesh_text(spec, text),
+                     ranks);
     if (spec.shard < 0 || (spec.shard && replicas_of(spec) % spec.shard))
         return USAGE("{shard}: cannot divide %d replicas into groups of %d; choose a divisor",
                      replicas_of(spec), spec.shard);

@@ -68,6 +68,7 @@ MUST_USE Status mesh_recover(Mesh *mesh);
 /* After a failure: group_drop for all groups. */
 void mesh_drop(Mesh *mesh);
 
+MeshSpec mesh_spec(const Mesh *mesh); /* without `shard` */
 /* The rank of the world at these coordinates, and at this rank's except on one axis. */
 int mesh_rank(const Mesh *mesh, const int at[AXIS_COUNT]);
 int mesh_peer(const Mesh *mesh, Axis axis, int at);

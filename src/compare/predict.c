@@ -58,7 +58,7 @@ static Status spec_of(const RunSpec *run, const Cluster *cluster, bool any_devic
     Precision precision;
     TRY(replace_missing(config));
     if (!config->device.threads)
-        config->device.threads = device_host_threads(0) / (run->mesh.dp * run->mesh.tp * run->mesh.pp);
+        config->device.threads = device_host_threads(0) / mesh_ranks(run->mesh, AXES_ALL);
     if (config->device.threads < 1) config->device.threads = 1;
     if (cluster && (any_device || !run->device_given)) config->device.name = NULL;
     if (cluster) TRY(fit_settle(&spec, cluster));
@@ -73,7 +73,7 @@ static Status spec_of(const RunSpec *run, const Cluster *cluster, bool any_devic
 static double memory_of_all(const Plan *plan) {
     double sum = 0;
     for (int stage = 0; stage < plan->stages; stage++) sum += (double)plan->stage[stage].memory.needed;
-    return sum * plan->mesh.dp * plan->mesh.tp;
+    return sum * (double)mesh_ranks(plan->mesh, AXES_ALL & ~AXIS_SET(AXIS_PP));
 }
 
 static bool fits_gpus(const Plan *plan, int ranks) {
@@ -88,7 +88,7 @@ Status predict_needed(const RunSpec *run, bool *ret_needed) {
     CLEANUP(plan_done) Plan plan = {0};
     TRY(spec_of(run, NULL, false, &spec));
     TRY(plan_init(&plan, &spec));
-    int ranks = plan.mesh.dp * plan.mesh.tp * plan.mesh.pp;
+    int ranks = (int)mesh_ranks(plan.mesh, AXES_ALL);
     double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     bool gpu = spec.config.device.name && !strcmp(spec.config.device.name, "cuda");
     *ret_needed = gpu ? !fits_gpus(&plan, ranks) : memory_of_all(&plan) > memory;

@@ -50,15 +50,15 @@ static Rate rate_of(const Plan *plan) {
 Costs costs_of(const Plan *plan, const Cluster *cluster) {
     const MeshSpec *mesh = &plan->mesh;
     int shard = mesh->shard ? mesh->shard : mesh->dp;
-    double tp = mesh->tp;
+    double replica = mesh_stride(*mesh, AXIS_DP), stage = mesh_stride(*mesh, AXIS_PP);
     Costs costs = {.cluster = cluster,
                    .rate = rate_of(plan),
                    .width = (double)dtype_size(plan->runner.dtype),
                    .host_state = plan->runner.offload != OFFLOAD_NONE};
-    costs.channel[CHANNEL_TENSOR] = link_of_group(&costs, mesh->tp, 1);
-    costs.channel[CHANNEL_SHARD] = link_of_group(&costs, shard, tp);
-    costs.channel[CHANNEL_REPLICA] = link_of_group(&costs, mesh->dp / shard, tp * shard);
-    costs.channel[CHANNEL_ENDS] = link_of_group(&costs, 2, tp * mesh->dp * (mesh->pp - 1));
+    costs.channel[CHANNEL_TENSOR] = link_of_group(&costs, mesh->tp, mesh_stride(*mesh, AXIS_TP));
+    costs.channel[CHANNEL_SHARD] = link_of_group(&costs, shard, replica);
+    costs.channel[CHANNEL_REPLICA] = link_of_group(&costs, mesh->dp / shard, replica * shard);
+    costs.channel[CHANNEL_ENDS] = link_of_group(&costs, 2, stage * (mesh->pp - 1));
     costs.channel[CHANNEL_HOST] = (GroupLink){.size = 1, .nodes = 1, .port = PORT_HOST};
     return costs;
 }
@@ -105,7 +105,7 @@ double cost_operation(const Costs *costs, const StepEvent *event) {
 
 double cost_message(const Costs *costs, const Plan *plan, int stage, double bytes) {
     const MeshSpec *mesh = &plan->mesh;
-    double apart = (double)mesh->dp * mesh->tp, node = costs->cluster->devices_per_node;
+    double apart = mesh_stride(*mesh, AXIS_PP), node = costs->cluster->devices_per_node;
     double next = stage + 1 < mesh->pp ? stage + 1 : 0;
     bool same = floor(stage * apart / node) == floor(next * apart / node);
     const Link *link = same ? &costs->cluster->within : &costs->cluster->between;

@@ -62,7 +62,7 @@ static double needed_by(const Plan *plan, int stage, const Cluster *cluster) {
 }
 
 static Fit memory_available(const Cluster *cluster, MeshSpec mesh) {
-    double ranks = (double)mesh.dp * mesh.tp * mesh.pp;
+    double ranks = (double)mesh_ranks(mesh, AXES_ALL);
     double here = ranks < cluster->devices_per_node ? ranks : cluster->devices_per_node;
     return (Fit){.available = cluster->memory_bytes - cluster->reserve_bytes,
                  .host_available = cluster->host_memory_bytes / here};
@@ -145,9 +145,11 @@ static bool apply_pipeline(PlanSpec *spec) {
     return apply_axis(spec, &spec->mesh.pp);
 }
 static void print_mesh(const PlanSpec *spec, char text[CHANGE_TEXT]) {
-    const MeshSpec *mesh = &spec->mesh;
-    setting_print(text, CHANGE_TEXT, "{ranks} %d {dp} %d {tp} %d {pp} %d", mesh->dp * mesh->tp * mesh->pp,
-                  mesh->dp, mesh->tp, mesh->pp);
+    int used = setting_print(text, CHANGE_TEXT, "{ranks} %lld", (long long)mesh_ranks(spec->mesh, AXES_ALL));
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++)
+        if (mesh_shows(spec->mesh, axis))
+            used += setting_print(text + used, CHANGE_TEXT - (size_t)used, " {%s} %d", axis_info(axis)->name,
+                                  mesh_extent(spec->mesh, axis));
 }
 
 static const Change changes[] = {
@@ -224,7 +226,7 @@ static void add_change(Fit *fit, const PlanSpec *spec, const Change *const *appl
 }
 
 static int64_t ranks_of(const PlanSpec *spec) {
-    return (int64_t)spec->mesh.dp * spec->mesh.tp * spec->mesh.pp;
+    return mesh_ranks(spec->mesh, AXES_ALL);
 }
 
 /* *ret_same: the number of changes found that keep the number of ranks. */

@@ -60,10 +60,11 @@ void plan_done(Plan *plan) {
 }
 
 static Status check_ranks(MeshSpec mesh) {
-    double ranks = (double)mesh.dp * mesh.tp * mesh.pp;
+    char text[MESH_TEXT];
+    int64_t ranks = mesh_ranks(mesh, AXES_ALL);
     if (ranks > MAX_RANKS)
-        return USAGE("dp %d x tp %d x pp %d is %.0f ranks; the planner supports at most %d", mesh.dp, mesh.tp,
-                     mesh.pp, ranks, MAX_RANKS);
+        return USAGE("%s is %lld ranks; the planner supports at most %d", mesh_text(mesh, text),
+                     (long long)ranks, MAX_RANKS);
     return OK;
 }
 
@@ -131,7 +132,7 @@ static Status use_fullest_replica(const DryRunSpec *run, int first, DryRunRank *
     DryRunSpec last = *run;
     DryRunRank other = {0};
     last.timed = false;
-    TRY(dryrun_rank(&last, first + (run->mesh.dp - 1) * run->mesh.tp, &other));
+    TRY(dryrun_rank(&last, first + (run->mesh.dp - 1) * mesh_stride(run->mesh, AXIS_DP), &other));
     if (other.memory.needed > rank->memory.needed) rank->memory = other.memory;
     dryrun_rank_done(&other);
     return OK;
@@ -141,7 +142,7 @@ static Status use_fullest_replica(const DryRunSpec *run, int first, DryRunRank *
  * in full. The others matter only for time: they run three micro-batches or copy an identical stage. */
 static Status sketch_stage(Plan *plan, const DryRunSpec *run, const int *first, int stage) {
     enum { FIRST_MIDDLE_LAST = 3 };
-    int rank = stage * run->mesh.dp * run->mesh.tp, chunks = run->spec.chunks ? (int)run->spec.chunks : 1;
+    int rank = stage * mesh_stride(run->mesh, AXIS_PP), chunks = run->spec.chunks ? (int)run->spec.chunks : 1;
     int same = same_stage(first, plan->stages, chunks, stage);
     if (same > 0) return dryrun_rank_copy(&plan->stage[stage], &plan->stage[same]);
     DryRunSpec quick = *run;
@@ -189,7 +190,7 @@ static Status run_stages(Plan *plan, const DryRunSpec *run, const PlanSpec *spec
         if (spec->sketch)
             TRY(sketch_stage(plan, run, first, s));
         else
-            TRY(run_stage(run, micros, s * mesh.dp * mesh.tp, &plan->stage[s]));
+            TRY(run_stage(run, micros, s * mesh_stride(mesh, AXIS_PP), &plan->stage[s]));
     }
     if (spec->software) TRY(software_memory(spec->software, plan, run->spec.micros));
     for (int s = 0; s < mesh.pp; s++)
@@ -291,7 +292,7 @@ static json_t *stages_json(const Plan *plan) {
         const DryRunRank *rank = &plan->stage[s];
         json_array_append_new(
             list, json_pack("{s:i, s:i, s:i, s:I, s:o, s:I, s:I, s:o}", "stage", s, "first_rank",
-                            s * plan->mesh.dp * plan->mesh.tp, "blocks", rank->blocks, "params",
+                            s * mesh_stride(plan->mesh, AXIS_PP), "blocks", rank->blocks, "params",
                             (json_int_t)rank->kept, "memory", memory_json(&rank->memory), "memory_saving",
                             (json_int_t)rank->memory.needed, "memory_snapshot",
                             (json_int_t)rank->memory.snapshot, "comm_bytes", sent_json(rank->sent)));
@@ -305,10 +306,10 @@ static json_t *layout_json(const Plan *plan, const PlanSpec *spec) {
     const Settings *c = &spec->config;
     const char *precision = c->device.precision ? c->device.precision : dtype_name(run->dtype);
     const OuterSpec *outer = &run->outer;
-    return json_pack(
-        "{s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:s, s:s, s:i, s:s, s:s, s:s, s:I, s:I, s:i, s:I, s:I, "
-        "s:I, s:I, s:s, s:s}",
-        "ranks", mesh->dp * mesh->tp * mesh->pp, "dp", mesh->dp, "tp", mesh->tp, "pp", mesh->pp, "zero",
+    json_t *layout = json_pack("{s:I}", "ranks", (json_int_t)mesh_ranks(*mesh, AXES_ALL));
+    mesh_put(layout, *mesh);
+    json_t *rest = json_pack(
+        "{s:i, s:i, s:b, s:s, s:s, s:i, s:s, s:s, s:s, s:I, s:I, s:i, s:I, s:I, s:I, s:I, s:s, s:s}", "zero",
         (int)run->zero, "shard", mesh->shard ? mesh->shard : mesh->dp, "sequence_parallel", run->sequence,
         "offload", offload_names[c->run.offload], "pp_schedule", schedule_name(run->schedule), "pp_chunks",
         (int)run->chunks, "recompute", recompute_names[c->run.recompute], "precision", precision, "device",
@@ -316,6 +317,9 @@ static json_t *layout_json(const Plan *plan, const PlanSpec *spec) {
         "micros", run->micros, "seq", (json_int_t)plan->seq, "sync_every", (json_int_t)outer->every,
         "sync_fragments", (json_int_t)outer->fragments, "sync_overlap", (json_int_t)outer->overlap,
         "sync_dtype", grad_type_names[outer->type], "grad_dtype", grad_type_names[run->grad_type]);
+    json_object_update(layout, rest);
+    json_decref(rest);
+    return layout;
 }
 
 static json_t *model_json(const ModelConfig *c) {

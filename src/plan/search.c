@@ -85,9 +85,9 @@ static Status estimate_all(Finder *finder) {
 /* ---- full plans ---- */
 
 static bool same(const SearchLayout *a, const SearchLayout *b) {
-    return a->dp == b->dp && a->tp == b->tp && a->pp == b->pp && a->zero == b->zero &&
-           a->chunks == b->chunks && a->sequence == b->sequence && a->schedule == b->schedule &&
-           a->recompute == b->recompute && a->micro_batch == b->micro_batch;
+    return mesh_same(a->mesh, b->mesh) && a->zero == b->zero && a->chunks == b->chunks &&
+           a->sequence == b->sequence && a->schedule == b->schedule && a->recompute == b->recompute &&
+           a->micro_batch == b->micro_batch;
 }
 
 static Status plan_layout(const Finder *finder, const SearchLayout *layout, bool sketch,
@@ -180,10 +180,6 @@ static void keep_best(Finder *finder) {
 
 /* ---- correcting for misleading estimates ---- */
 
-static bool same_grid(const SearchLayout *a, const SearchLayout *b) {
-    return a->dp == b->dp && a->tp == b->tp && a->pp == b->pp;
-}
-
 /* A grid, and how many of its layouts have been planned without finding one that fits. */
 typedef struct Grid {
     SearchLayout layout;
@@ -201,7 +197,7 @@ static Status plan_grids(Finder *finder) {
         const SearchLayout *layout = &space->layout[i];
         int k = 0;
         if (fit_margin * layout->bytes > finder->found.available) continue;
-        while (k < grids && !same_grid(&seen[k].layout, layout)) k++;
+        while (k < grids && !mesh_same(seen[k].layout.mesh, layout->mesh)) k++;
         if (k == grids && grids == MAX_GRIDS) continue;
         if (k == grids) seen[grids++] = (Grid){.layout = *layout};
         if (seen[k].fits || seen[k].tries++ == GRID_TRIES) continue;
@@ -216,7 +212,7 @@ static bool is_neighbor(const SearchLayout *a, const SearchLayout *b) {
     int differences = (a->zero != b->zero) + (a->sequence != b->sequence) + (a->recompute != b->recompute) +
                       (a->micro_batch != b->micro_batch) +
                       (a->schedule != b->schedule || a->chunks != b->chunks);
-    return differences == 1 && same_grid(a, b);
+    return differences == 1 && mesh_same(a->mesh, b->mesh);
 }
 
 /* Hill climbing: plans the neighbors of the best layouts until no new ones are found. */
@@ -255,7 +251,7 @@ typedef struct Corrections {
 } Corrections;
 
 static Correction *correction_at(const Corrections *corrections, int level, const SearchLayout *l) {
-    int coarse = (l->grid * STAGES + l->zero) * 2 + (l->micros < l->pp), schedule = (int)l->schedule,
+    int coarse = (l->grid * STAGES + l->zero) * 2 + (l->micros < l->mesh.pp), schedule = (int)l->schedule,
         recompute = (int)l->recompute;
     int at = level == 0   ? coarse * MODES + (schedule * RECOMPUTES + recompute) * 2 + l->sequence
              : level == 1 ? coarse
@@ -320,8 +316,8 @@ static const SearchLayout *most_promising(const Finder *finder, const Correction
 
 /* Layers that a plan executes: a few micro-batches of every stage. */
 static double work_of(const Finder *finder, const SearchLayout *layout) {
-    double micros = fmin(layout->micros, 3 * layout->pp + 1);
-    return 2 * micros * ((double)finder->found.model.layers + 2 * layout->pp);
+    double micros = fmin(layout->micros, 3 * layout->mesh.pp + 1);
+    return 2 * micros * ((double)finder->found.model.layers + 2 * layout->mesh.pp);
 }
 
 /* Plans layouts of one round, the most promising first; `best` is the least step time so far. */
@@ -366,16 +362,16 @@ static Status refine(Finder *finder) {
 /* ---- alternatives ---- */
 
 static bool is_other(const Finder *finder, const SearchLayout *l, SearchOther other) {
-    bool data = l->tp == 1 && l->pp == 1;
+    bool data = l->mesh.tp == 1 && l->mesh.pp == 1;
     switch (other) {
     case OTHER_DDP: return data && l->zero == 0;
     case OTHER_FSDP: return data && l->zero == 3;
     case OTHER_DATA: return data;
-    case OTHER_TENSOR: return l->pp == 1 && l->tp > 1;
-    case OTHER_PIPELINE: return l->tp == 1 && l->pp > 1;
-    case OTHER_WIDE: return l->tp > finder->cluster->devices_per_node;
+    case OTHER_TENSOR: return l->mesh.pp == 1 && l->mesh.tp > 1;
+    case OTHER_PIPELINE: return l->mesh.tp == 1 && l->mesh.pp > 1;
+    case OTHER_WIDE: return l->mesh.tp > finder->cluster->devices_per_node;
     case OTHER_NO_RECOMPUTE: return l->recompute == RECOMPUTE_NONE;
-    case OTHER_1F1B: return l->pp > 1 && l->schedule == SCHEDULE_1F1B;
+    case OTHER_1F1B: return l->mesh.pp > 1 && l->schedule == SCHEDULE_1F1B;
     default: return false;
     }
 }

@@ -15,31 +15,29 @@
 
 /* Bits of SearchSpec.fixed: settings that the search keeps as they are in the base. */
 typedef enum {
-    FIXED_DP = 1,
-    FIXED_TP = 2,
-    FIXED_PP = 4,
-    FIXED_ZERO = 8,
-    FIXED_SEQUENCE = 16,
-    FIXED_MICRO_BATCH = 32,
-    FIXED_SCHEDULE = 64,
-    FIXED_CHUNKS = 128,
-    FIXED_RECOMPUTE = 256,
+    FIXED_ZERO = 1,
+    FIXED_SEQUENCE = 2,
+    FIXED_MICRO_BATCH = 4,
+    FIXED_SCHEDULE = 8,
+    FIXED_CHUNKS = 16,
+    FIXED_RECOMPUTE = 32,
 } Fixed;
 
 typedef struct SearchSpec {
     PlanSpec base; /* model, batch, precision and device, and the fixed layout settings */
     int ranks;
-    unsigned fixed;
-    int plans; /* number of full plans, not counting alternatives; 0: full search */
+    unsigned fixed, axes; /* settings, and axes of the mesh, that are fixed */
+    int plans;            /* number of full plans, not counting alternatives; 0: full search */
 } SearchSpec;
 
 typedef struct SearchLayout {
-    int dp, tp, pp, zero, chunks, micros;
+    MeshSpec mesh;
+    int zero, chunks, micros;
     bool sequence;
     ScheduleKind schedule;
     Recompute recompute;
     int64_t micro_batch;
-    int grid;              /* number of its dp x tp x pp */
+    int grid;              /* number of its mesh */
     double seconds, bytes; /* estimates: step time, and device memory per rank */
 } SearchLayout;
 

@@ -41,7 +41,7 @@ static Status plan_few(const SearchCosts *costs, const SearchLayout *layout, int
                        FewLayers *ret_few) {
     CLEANUP(plan_done) Plan plan = {0};
     SearchLayout few = *layout;
-    few.dp = few.pp = few.chunks = few.micros = 1;
+    few.mesh.dp = few.mesh.pp = few.chunks = few.micros = 1;
     few.zero = 0;
     few.schedule = SCHEDULE_1F1B;
     PlanSpec spec = search_plan_spec(costs->spec, &few);
@@ -73,7 +73,7 @@ static Status plan_layer(const SearchCosts *costs, const SearchLayout *layout, L
     double state = (double)all->memory.tag[MEM_OPTIMIZER] - (double)few->memory.tag[MEM_OPTIMIZER];
     double forward = forward_of(&more.time) - forward_of(&less.time),
            backward = backward_of(&more.time) - backward_of(&less.time);
-    *ret_cost = (LayerCost){.tp = layout->tp,
+    *ret_cost = (LayerCost){.tp = layout->mesh.tp,
                             .sequence = layout->sequence,
                             .micro_batch = layout->micro_batch,
                             .recompute = layout->recompute,
@@ -94,7 +94,7 @@ static Status plan_layer(const SearchCosts *costs, const SearchLayout *layout, L
 }
 
 static bool matches(const LayerCost *cost, const SearchLayout *layout) {
-    return cost->tp == layout->tp && cost->sequence == layout->sequence &&
+    return cost->tp == layout->mesh.tp && cost->sequence == layout->sequence &&
            cost->micro_batch == layout->micro_batch && cost->recompute == layout->recompute;
 }
 
@@ -129,7 +129,7 @@ typedef struct StageLayers {
 static Status count_layers(SearchCosts *costs, const SearchLayout *layout, StageLayers *ret_layers) {
     const int *first = NULL;
     StageLayers layers = {0};
-    int pp = layout->pp;
+    int pp = layout->mesh.pp;
     TRY(find_partition(costs, pp * layout->chunks, &first));
     for (int s = 0; s < pp; s++) {
         double blocks = 0;
@@ -165,7 +165,7 @@ static double state_bytes(const SearchCosts *costs, const SearchLayout *layout, 
                           double layers, bool end) {
     double size = element_size(costs), count = layers * cost->params + end * cost->ends_params;
     double largest = end ? fmax(cost->params, end_unit(layout, cost)) : cost->params;
-    double second = layers > 1 || !end ? cost->params : 0, shares = layout->dp;
+    double second = layers > 1 || !end ? cost->params : 0, shares = layout->mesh.dp;
     double state = layers * cost->state + end * cost->ends_state;
     double optimizer = state / (layout->zero >= 1 ? shares : 1);
     double grads = layout->zero >= 2 ? 4 * (count / shares + largest + second) : 4 * count;
@@ -178,24 +178,24 @@ static double state_bytes(const SearchCosts *costs, const SearchLayout *layout, 
 /* Micro-batches for which the first stage stores activations at the same time. Interleaved chunks have
  * separate buffers, each as large as it ever needs to be: about 1.5 times the total of a single chunk. */
 static double in_flight(const SearchLayout *layout) {
-    double p = layout->pp, m = layout->micros;
+    double p = layout->mesh.pp, m = layout->micros;
     if (layout->schedule == SCHEDULE_GPIPE) return m;
     if (layout->schedule == SCHEDULE_INTERLEAVED) return fmin(m, (layout->chunks % 2 ? 1.6 : 1.5) * p);
     return fmin(m, p);
 }
 
 static double message_bytes(const SearchCosts *costs, const SearchLayout *layout) {
-    double rows = (double)layout->micro_batch * (double)costs->seq / (layout->sequence ? layout->tp : 1);
+    double rows = (double)layout->micro_batch * (double)costs->seq / (layout->sequence ? layout->mesh.tp : 1);
     return rows * (double)costs->model->config.hidden * element_size(costs);
 }
 
 static double memory_of(const SearchCosts *costs, const SearchLayout *layout, const LayerCost *cost,
                         const StageLayers *layers) {
-    bool staged = layout->pp > 1;
+    bool staged = layout->mesh.pp > 1;
     double rows = message_bytes(costs, layout), held = in_flight(layout), kept = cost->kept;
     /* Gradients kept for the weight-gradient half of backward: the outputs of about nine GEMMs per layer. */
     if (layout->schedule == SCHEDULE_ZERO_BUBBLE && layout->recompute != RECOMPUTE_BLOCK)
-        kept += 9 * rows / (layout->sequence ? 1 : layout->tp);
+        kept += 9 * rows / (layout->sequence ? 1 : layout->mesh.tp);
     double messages = staged ? 4 * rows : 0;
     double first = state_bytes(costs, layout, cost, layers->first, true) + messages +
                    held * (layers->first * kept + rows);
@@ -211,7 +211,7 @@ static double software_memory_of(const SearchCosts *costs, const SearchLayout *l
                                  const StageLayers *layers) {
     const Software *software = costs->spec->base.software;
     const ActivationMemory *activations = &cost->activations;
-    double p = layout->pp, m = layout->micros, v = layout->chunks;
+    double p = layout->mesh.pp, m = layout->micros, v = layout->chunks;
     double at_first = fmin(m, p + (v > 1 ? (p - 1) / v : 0)), at_last = fmin(m, p - (p - 1) / v);
     if (layout->schedule == SCHEDULE_GPIPE) at_first = at_last = m;
     if (layout->schedule == SCHEDULE_ZERO_BUBBLE) at_last = at_first;
@@ -245,7 +245,7 @@ static double ring_seconds(const Cluster *cluster, double bytes, int size, int s
 }
 
 static double message_seconds(const SearchCosts *costs, const SearchLayout *layout) {
-    bool inside = (double)layout->dp * layout->tp * 2 <= costs->cluster->devices_per_node;
+    bool inside = (double)layout->mesh.dp * layout->mesh.tp * 2 <= costs->cluster->devices_per_node;
     const Link *link = inside ? &costs->cluster->within : &costs->cluster->between;
     return link->latency_s + message_bytes(costs, layout) / link->bandwidth;
 }
@@ -253,7 +253,8 @@ static double message_seconds(const SearchCosts *costs, const SearchLayout *layo
 /* The time that the pipeline takes to fill and drain. With fewer micro-batches than stages, chunks do not
  * help. */
 static double bubble_seconds(const SearchLayout *layout, double forward, double backward, double message) {
-    double hops = layout->pp - 1, all = forward + backward, short_of = fmax(layout->pp - layout->micros, 0);
+    double hops = layout->mesh.pp - 1, all = forward + backward,
+           short_of = fmax(layout->mesh.pp - layout->micros, 0);
     double each = layout->schedule == SCHEDULE_ZERO_BUBBLE ? forward : all;
     double filling = short_of * all + (hops - short_of) * each / layout->chunks;
     return filling + hops * 2 * message * layout->chunks;
@@ -284,15 +285,15 @@ static double time_of(const SearchCosts *costs, const SearchLayout *layout, cons
     const Cluster *cluster = costs->cluster;
     double max_layers = fmax(fmax(layers->first, layers->last), layers->between), micros = layout->micros;
     double params = layers->first * cost->params + cost->ends_params;
-    double grads_s = ring_seconds(cluster, 4 * params, layout->dp, layout->tp);
-    double params_s = ring_seconds(cluster, element_size(costs) * params, layout->dp, layout->tp);
+    double grads_s = ring_seconds(cluster, 4 * params, layout->mesh.dp, layout->mesh.tp);
+    double params_s = ring_seconds(cluster, element_size(costs) * params, layout->mesh.dp, layout->mesh.tp);
     bool keeps = keeps_params(costs, layout);
     StageTime stage = stage_time(layout, keeps, max_layers * cost->forward_s, max_layers * cost->backward_s,
                                  params_s, grads_s);
     StageTime last = stage_time(layout, keeps, layers->last * cost->forward_s + cost->ends_forward_s,
                                 layers->last * cost->backward_s + cost->ends_backward_s, params_s, grads_s);
     double each = fmax(stage.forward + stage.backward, last.forward + last.backward), exposed = 0;
-    double updated = params / (layout->zero ? layout->dp : 1);
+    double updated = params / (layout->zero ? layout->mesh.dp : 1);
     if (layout->zero < 2) exposed += fmax(grads_s * (layout->zero ? 1 : 2) - stage.backward, 0);
     if (layout->zero == 1 || layout->zero == 2) exposed += params_s;
     return micros * each + exposed +

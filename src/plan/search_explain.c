@@ -7,9 +7,14 @@
 #include "plan/search_space.h"
 
 const char *search_options(const SearchLayout *l, char text[SEARCH_OPTIONS]) {
-    int used = setting_print(text, SEARCH_OPTIONS, "{dp} %d {tp} %d {pp} %d {zero} %d {micro-batch} %lld",
-                             l->dp, l->tp, l->pp, l->zero, (long long)l->micro_batch);
-    if (l->pp > 1)
+    int used = 0;
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++)
+        if (mesh_shows(l->mesh, axis))
+            used += setting_print(text + used, SEARCH_OPTIONS - (size_t)used, "{%s} %d ",
+                                  axis_info(axis)->name, mesh_extent(l->mesh, axis));
+    used += setting_print(text + used, SEARCH_OPTIONS - (size_t)used, "{zero} %d {micro-batch} %lld", l->zero,
+                          (long long)l->micro_batch);
+    if (l->mesh.pp > 1)
         used += setting_print(text + used, SEARCH_OPTIONS - (size_t)used, " {pp-schedule} %s",
                               schedule_name(l->schedule));
     if (l->chunks > 1)
@@ -45,16 +50,16 @@ static const char *phase_text(TimePhase phase, const SearchLayout *first, const 
     switch (phase) {
     case PHASE_FORWARD:
     case PHASE_BACKWARD:
-        return other->tp > first->tp                     ? "compute (smaller GEMMs)"
+        return other->mesh.tp > first->mesh.tp           ? "compute (smaller GEMMs)"
                : other->micro_batch < first->micro_batch ? "compute (smaller micro-batches)"
                : other->micro_batch > first->micro_batch ? "compute (slowest stage)"
                                                          : "compute";
     case PHASE_RECOMPUTE: return "recompute";
     case PHASE_COMMUNICATION:
-        return other->zero == 3        ? "parameter all-gathers and gradient reduce-scatters"
-               : other->tp > first->tp ? "communication between more tensor-parallel ranks"
-               : other->dp > first->dp ? "gradient reduction over more replicas"
-                                       : "communication";
+        return other->zero == 3                  ? "parameter all-gathers and gradient reduce-scatters"
+               : other->mesh.tp > first->mesh.tp ? "communication between more tensor-parallel ranks"
+               : other->mesh.dp > first->mesh.dp ? "gradient reduction over more replicas"
+                                                 : "communication";
     case PHASE_BUBBLE: return "the pipeline bubble";
     case PHASE_OPTIMIZER:
         return other->zero == 0 && first->zero > 0 ? "the optimizer step (not sharded)"
@@ -151,16 +156,19 @@ static json_t *phases_json(const StepEstimate *time) {
 static json_t *plan_row(const SearchResult *plan) {
     const SearchLayout *l = &plan->layout;
     char options[SEARCH_OPTIONS];
-    return json_pack("{s:s, s:{s:i, s:i, s:i, s:i, s:b, s:s, s:i, s:s, s:I, s:i}, s:I, s:b, s:f, s:f, s:f, "
-                     "s:f, s:f, s:o}",
-                     "options", search_options(l, options), "layout", "dp", l->dp, "tp", l->tp, "pp", l->pp,
-                     "zero", l->zero, "sequence_parallel", (int)l->sequence, "pp_schedule",
-                     schedule_name(l->schedule), "pp_chunks", l->chunks, "recompute",
-                     recompute_names[l->recompute], "micro_batch", (json_int_t)l->micro_batch, "micros",
-                     l->micros, "memory", (json_int_t)plan->bytes, "fits", (int)plan->fits, "step_ms",
-                     1e3 * plan->time.step_s, "samples_per_s", plan->time.samples_per_s, "tokens_per_s",
-                     plan->time.tokens_per_s, "mfu", plan->time.mfu, "bubble", plan->time.bubble, "phases_ms",
-                     phases_json(&plan->time));
+    json_t *layout = json_object();
+    mesh_put(layout, l->mesh);
+    json_t *rest = json_pack("{s:i, s:b, s:s, s:i, s:s, s:I, s:i}", "zero", l->zero, "sequence_parallel",
+                             (int)l->sequence, "pp_schedule", schedule_name(l->schedule), "pp_chunks",
+                             l->chunks, "recompute", recompute_names[l->recompute], "micro_batch",
+                             (json_int_t)l->micro_batch, "micros", l->micros);
+    json_object_update(layout, rest);
+    json_decref(rest);
+    return json_pack("{s:s, s:o, s:I, s:b, s:f, s:f, s:f, s:f, s:f, s:o}", "options",
+                     search_options(l, options), "layout", layout, "memory", (json_int_t)plan->bytes, "fits",
+                     (int)plan->fits, "step_ms", 1e3 * plan->time.step_s, "samples_per_s",
+                     plan->time.samples_per_s, "tokens_per_s", plan->time.tokens_per_s, "mfu", plan->time.mfu,
+                     "bubble", plan->time.bubble, "phases_ms", phases_json(&plan->time));
 }
 
 static json_t *others_json(const Search *search) {

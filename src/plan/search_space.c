@@ -16,7 +16,7 @@ void search_space_done(SearchSpace *space) {
 PlanSpec search_plan_spec(const SearchSpec *spec, const SearchLayout *layout) {
     PlanSpec plan = spec->base;
     Settings *c = &plan.config;
-    plan.mesh = (MeshSpec){.dp = layout->dp, .tp = layout->tp, .pp = layout->pp};
+    plan.mesh = layout->mesh;
     c->run.zero = layout->zero;
     c->run.sequence = layout->sequence;
     c->run.micro_batch = layout->micro_batch;
@@ -63,8 +63,8 @@ static Status list_recompute(Enumerator *it) {
 static Status list_sequence(Enumerator *it) {
     for (int on = 0; on <= 1; on++) {
         bool fixed = is_fixed(it, FIXED_SEQUENCE) && on != it->spec->base.config.run.sequence;
-        if (it->at.tp == 1 ? on : fixed) continue;
-        if (on && it->seq % it->at.tp) continue;
+        if (it->at.mesh.tp == 1 ? on : fixed) continue;
+        if (on && it->seq % it->at.mesh.tp) continue;
         it->at.sequence = on;
         TRY(list_recompute(it));
     }
@@ -73,7 +73,7 @@ static Status list_sequence(Enumerator *it) {
 
 static Status list_zero(Enumerator *it) {
     for (int zero = 0; zero <= 3; zero++) {
-        if (is_fixed(it, FIXED_ZERO) ? zero != it->spec->base.config.run.zero : zero && it->at.dp == 1)
+        if (is_fixed(it, FIXED_ZERO) ? zero != it->spec->base.config.run.zero : zero && it->at.mesh.dp == 1)
             continue;
         it->at.zero = zero;
         TRY(list_sequence(it));
@@ -85,9 +85,9 @@ static Status list_zero(Enumerator *it) {
 static Status list_chunks(Enumerator *it) {
     const ModelConfig *model = it->model;
     int64_t fixed = it->spec->base.config.run.chunks;
-    int max_chunks = (int)(model->layers / it->at.pp), listed = 0;
+    int max_chunks = (int)(model->layers / it->at.mesh.pp), listed = 0;
     for (int chunks = 2; chunks <= max_chunks && chunks <= MAX_CHUNKS; chunks++) {
-        bool even = model->layers % ((int64_t)chunks * it->at.pp) == 0;
+        bool even = model->layers % ((int64_t)chunks * it->at.mesh.pp) == 0;
         if (is_fixed(it, FIXED_CHUNKS) ? chunks != fixed : !even && !(chunks == max_chunks && !listed))
             continue;
         it->at.chunks = chunks;
@@ -102,7 +102,7 @@ static Status list_schedules(Enumerator *it) {
                                          SCHEDULE_GPIPE};
     ScheduleKind only = it->spec->base.config.run.schedule;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        bool staged = it->at.pp > 1;
+        bool staged = it->at.mesh.pp > 1;
         if (staged ? is_fixed(it, FIXED_SCHEDULE) && kinds[i] != only : i > 0) continue;
         it->at.schedule = kinds[i];
         it->at.chunks = 1;
@@ -116,7 +116,7 @@ static Status list_schedules(Enumerator *it) {
 
 static Status list_micro_batches(Enumerator *it) {
     const Settings *c = &it->spec->base.config;
-    int64_t share = c->training.batch / it->at.dp;
+    int64_t share = c->training.batch / it->at.mesh.dp;
     for (int64_t micro = 1; micro <= share && micro <= MAX_MICRO_BATCH; micro++) {
         if (share % micro || share / micro > MAX_MICROS) continue;
         if (is_fixed(it, FIXED_MICRO_BATCH) && micro != c->run.micro_batch) continue;
@@ -127,23 +127,20 @@ static Status list_micro_batches(Enumerator *it) {
     return OK;
 }
 
-static Status list_grid(Enumerator *it, int tp, int pp) {
+static Status list_grid(Enumerator *it, MeshSpec mesh) {
     const ModelConfig *model = it->model;
-    const MeshSpec *base = &it->spec->base.mesh;
     SearchGrids *grids = &it->space->grids;
-    int dp = it->spec->ranks / tp / pp;
-    if ((is_fixed(it, FIXED_TP) && tp != base->tp) || (is_fixed(it, FIXED_PP) && pp != base->pp) ||
-        (is_fixed(it, FIXED_DP) && dp != base->dp))
-        return OK;
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++)
+        if ((it->spec->axes & AXIS_SET(axis)) && mesh.extent[axis] != mesh_extent(it->spec->base.mesh, axis))
+            return OK;
     grids->all++;
-    bool splits = model->heads % tp == 0 && model->inner % tp == 0 && config_splits_groups(model, tp);
+    bool splits =
+        model->heads % mesh.tp == 0 && model->inner % mesh.tp == 0 && config_splits_groups(model, mesh.tp);
     if (!splits) return grids->by_heads++, OK;
-    if (pp > model->layers) return grids->by_layers++, OK;
-    if (it->spec->base.config.training.batch % dp) return grids->by_batch++, OK;
+    if (mesh.pp > model->layers) return grids->by_layers++, OK;
+    if (it->spec->base.config.training.batch % mesh.dp) return grids->by_batch++, OK;
     it->at.grid = grids->all;
-    it->at.tp = tp;
-    it->at.pp = pp;
-    it->at.dp = dp;
+    it->at.mesh = mesh;
     return list_micro_batches(it);
 }
 
@@ -151,9 +148,9 @@ Status search_space_init(SearchSpace *ret_space, const SearchSpec *spec, const M
                          int64_t seq) {
     CLEANUP(search_space_done) SearchSpace space = {0};
     Enumerator it = {.space = &space, .spec = spec, .model = model, .seq = seq};
-    for (int tp = 1; tp <= spec->ranks; tp++)
-        for (int pp = 1; spec->ranks % tp == 0 && pp <= spec->ranks / tp; pp++)
-            if (spec->ranks / tp % pp == 0) TRY(list_grid(&it, tp, pp));
+    MeshSpec mesh = {0}, most = spec->base.mesh;
+    most.tp = most.pp = spec->ranks;
+    while (mesh_next(&mesh, spec->ranks, most)) TRY(list_grid(&it, mesh));
     *ret_space = space;
     space = (SearchSpace){0};
     return OK;

@@ -63,7 +63,7 @@ static void total_work(const Plan *plan, const Costs *costs, StepEstimate *time)
         Work work = work_of(plan, costs, s);
         double sent = 0;
         for (CommKind kind = 0; kind < COMM_KINDS; kind++) sent += work.sent[kind];
-        time->model_flops += work.flops * plan->mesh.dp * plan->mesh.tp;
+        time->model_flops += work.flops * (double)mesh_ranks(plan->mesh, AXES_ALL & ~AXIS_SET(AXIS_PP));
         if (sent <= largest) continue;
         largest = sent;
         for (CommKind kind = 0; kind < COMM_KINDS; kind++)
@@ -136,7 +136,7 @@ Status plan_time(const Plan *plan, const Cluster *cluster, StepEstimate *ret_tim
     for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) time.phase_s[phase] = simulated.phase_s[phase];
     add_sync(plan, &costs, &time);
     hide_overlap(plan, cluster, &time);
-    double ranks = (double)plan->mesh.dp * plan->mesh.tp * plan->mesh.pp;
+    double ranks = (double)mesh_ranks(plan->mesh, AXES_ALL);
     time.samples_per_s = (double)plan->batch / time.step_s;
     time.tokens_per_s = time.samples_per_s * (double)plan->seq;
     time.mfu = time.model_flops / time.step_s / (ranks * cluster->peak_flops[costs.rate]);
@@ -179,7 +179,7 @@ Status plan_trace(const Plan *plan, const Cluster *cluster, const char *path) {
     CLEANUP(stages_done) Stages stages = {.count = plan->stages};
     Simulated simulated;
     Costs costs = costs_of(plan, cluster);
-    int each = plan->mesh.dp * plan->mesh.tp;
+    int each = mesh_stride(plan->mesh, AXIS_PP);
     TRY(stages_init(&stages));
     TRY(simulate(plan, &costs, &(SimRecord){.traces = stages.trace}, &simulated));
     for (int s = 0; s < plan->stages; s++) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/format.h"
+#include "comm/axes.h"
 #include "report/spread.h"
 
 static const json_t *layout_of(const Run *run) {
@@ -74,9 +75,7 @@ const char *run_layout(const Run *run, char *buffer) {
     char text[40];
     buffer[0] = 0;
     if (!layout_of(run)) return buffer;
-    append_axis(buffer, run, "dp");
-    append_axis(buffer, run, "tp");
-    append_axis(buffer, run, "pp");
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++) append_axis(buffer, run, axis_info(axis)->name);
     if (!*buffer) append(buffer, "", "1 rank");
     double zero = number(json_object_get(layout_of(run), "zero"));
     if (zero > 0) {
@@ -95,19 +94,20 @@ const char *run_layout(const Run *run, char *buffer) {
     return buffer;
 }
 
+static bool uses_axis(const Run *run, Axis axis) {
+    return number(json_object_get(layout_of(run), axis_info(axis)->name)) > 1;
+}
+
 const char *run_strategy(const Run *run, char *buffer) {
-    static const char *const names[] = {"data parallel", "tensor parallel", "pipeline parallel"},
-                             *const parts[] = {"data", "tensor", "pipeline"},
-                             *const axes[] = {"dp", "tp", "pp"};
     double zero = number(json_object_get(layout_of(run), "zero"));
-    size_t used = 0;
+    int used = 0;
     buffer[0] = 0;
-    for (size_t i = 0; i < 3; i++) used += number(json_object_get(layout_of(run), axes[i])) > 1;
-    for (size_t i = 0; i < 3; i++) {
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++) used += uses_axis(run, axis);
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++) {
         char text[40];
-        if (!(number(json_object_get(layout_of(run), axes[i])) > 1)) continue;
-        snprintf(text, sizeof text, "%s", used > 1 ? parts[i] : names[i]);
-        if (i == 0 && zero > 0) snprintf(text, sizeof text, "ZeRO %.0f", zero);
+        if (!uses_axis(run, axis)) continue;
+        snprintf(text, sizeof text, "%s%s", axis_info(axis)->title, used > 1 ? "" : " parallel");
+        if (axis == AXIS_DP && zero > 0) snprintf(text, sizeof text, "ZeRO %.0f", zero);
         append(buffer, " x ", text);
     }
     if (!*buffer) append(buffer, "", "1 rank");
@@ -116,12 +116,20 @@ const char *run_strategy(const Run *run, char *buffer) {
 
 /* ---- equality ---- */
 
+static bool same_value(const Run *a, const Run *b, const char *key) {
+    const json_t *one = json_object_get(layout_of(a), key), *two = json_object_get(layout_of(b), key);
+    return one == two || json_equal(one, two);
+}
+
 static bool same_layout(const Run *a, const Run *b, const char *const *keys, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        const json_t *one = json_object_get(layout_of(a), keys[i]);
-        const json_t *two = json_object_get(layout_of(b), keys[i]);
-        if (one != two && !json_equal(one, two)) return false;
-    }
+    for (size_t i = 0; i < count; i++)
+        if (!same_value(a, b, keys[i])) return false;
+    return true;
+}
+
+static bool same_mesh(const Run *a, const Run *b) {
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++)
+        if (!same_value(a, b, axis_info(axis)->name)) return false;
     return true;
 }
 
@@ -136,10 +144,9 @@ static bool same_number(double a, double b) {
 }
 
 bool same_except_batch(const Run *a, const Run *b) {
-    static const char *const keys[] = {"dp",        "tp",        "pp",     "zero",      "offload",
-                                       "recompute", "precision", "device", "sync_every"};
-    return same_layout(a, b, keys, sizeof keys / sizeof *keys) && same_number(run_params(a), run_params(b)) &&
-           same_hardware(a, b);
+    static const char *const keys[] = {"zero", "offload", "recompute", "precision", "device", "sync_every"};
+    return same_mesh(a, b) && same_layout(a, b, keys, sizeof keys / sizeof *keys) &&
+           same_number(run_params(a), run_params(b)) && same_hardware(a, b);
 }
 
 /* True also if the settings of either run are unknown. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/format.h"
+#include "comm/axes.h"
 #include "report/comparable.h"
 #include "report/results.h"
 #include "report/spread.h"
@@ -130,9 +131,11 @@ static double between_of(const RunSummary *summary) {
 /* The parameters that the ranks of one replica hold together, or one of them. Runs record neither, but
  * without tensor and pipeline parallelism both are the size of the model. */
 static double params_of(const RunSummary *summary, double known) {
-    const json_t *layout = summary->layout;
-    bool whole = json_number_or(layout, "tp", NAN) * json_number_or(layout, "pp", NAN) == 1;
-    return isfinite(known) || !whole ? known : summary->params_total;
+    double model = 1;
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++)
+        if (!axis_info(axis)->copies)
+            model *= json_number_or(summary->layout, axis_info(axis)->name, axis_info(axis)->shown ? NAN : 1);
+    return isfinite(known) || model != 1 ? known : summary->params_total;
 }
 
 /* The value in a summary, unchecked. */

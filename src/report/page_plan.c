@@ -27,9 +27,7 @@ typedef struct PlanPage {
 
 SearchLayout page_layout_of(const Plan *plan) {
     const RunnerSpec *run = &plan->runner;
-    return (SearchLayout){.dp = plan->mesh.dp,
-                          .tp = plan->mesh.tp,
-                          .pp = plan->mesh.pp,
+    return (SearchLayout){.mesh = plan->mesh,
                           .zero = (int)run->zero,
                           .chunks = run->chunks > 0 ? (int)run->chunks : 1,
                           .micros = run->micros,
@@ -40,14 +38,13 @@ SearchLayout page_layout_of(const Plan *plan) {
 }
 
 const char *layout_grid(const SearchLayout *layout, char text[LAYOUT_TEXT]) {
-    snprintf(text, LAYOUT_TEXT, "dp %d x tp %d x pp %d", layout->dp, layout->tp, layout->pp);
-    return text;
+    return mesh_text(layout->mesh, text);
 }
 
 const char *layout_rest(const SearchLayout *l, char text[LAYOUT_TEXT]) {
     int used = snprintf(text, LAYOUT_TEXT, "ZeRO %d, %d micro-batch%s of %lld", l->zero, l->micros,
                         l->micros == 1 ? "" : "es", (long long)l->micro_batch);
-    if (l->pp > 1)
+    if (l->mesh.pp > 1)
         used += snprintf(text + used, LAYOUT_TEXT - (size_t)used, ", %s", schedule_name(l->schedule));
     if (l->chunks > 1) used += snprintf(text + used, LAYOUT_TEXT - (size_t)used, " %d", l->chunks);
     if (l->recompute != RECOMPUTE_NONE)

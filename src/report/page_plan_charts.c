@@ -80,7 +80,7 @@ static int shown_stage(int stages, int row) {
 /* Communication within a computation is drawn at its end. */
 static Status add_stage(BarChart *chart, const PlannedLayout *first, int stage, const char *note) {
     const SimSpans *spans = &first->timeline->stage[stage];
-    int each = first->plan->mesh.dp * first->plan->mesh.tp;
+    int each = mesh_stride(first->plan->mesh, AXIS_PP);
     char grid[LAYOUT_TEXT], step[32], name[32], ranks[64];
     snprintf(name, sizeof name, "stage %d", stage);
     snprintf(ranks, sizeof ranks, "ranks %d to %d", stage * each, (stage + 1) * each - 1);

@@ -91,7 +91,16 @@ typedef struct RankTimes {
     RunnerTimes runner;
 } RankTimes;
 
-static Status ranks_json(Group *world, RankTimes own, int64_t steps, json_t **ret_list) {
+static json_t *waited_json(const Mesh *mesh, const RunnerTimes *times, double scale) {
+    json_t *waited = json_object();
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++)
+        if (mesh_shows(mesh_spec(mesh), axis))
+            json_object_set_new(waited, axis_info(axis)->name, json_real(scale * times->waited_s[axis]));
+    return waited;
+}
+
+static Status ranks_json(const Mesh *mesh, RankTimes own, int64_t steps, json_t **ret_list) {
+    Group *world = mesh->world;
     CLEANUP(mem_freep) RankTimes *all = NULL;
     TRY(mem_new((size_t)world->size, sizeof *all, &all));
     TRY(host_gather(world, all, &own, sizeof own));
@@ -99,11 +108,9 @@ static Status ranks_json(Group *world, RankTimes own, int64_t steps, json_t **re
     double scale = 1e3 / (double)steps;
     for (int r = 0; r < world->size; r++) {
         const RunnerTimes *t = &all[r].runner;
-        json_t *rank =
-            json_pack("{s:f, s:f, s:f, s:f, s:{s:f, s:f, s:f}}", "cpu_ms", scale * all[r].cpu, "schedule_ms",
-                      scale * t->schedule_s, "compute_ms", scale * t->compute_s, "update_ms",
-                      scale * t->update_s, "waited_ms", "dp", scale * t->waited_s[AXIS_DP], "tp",
-                      scale * t->waited_s[AXIS_TP], "pp", scale * t->waited_s[AXIS_PP]);
+        json_t *rank = json_pack("{s:f, s:f, s:f, s:f, s:o}", "cpu_ms", scale * all[r].cpu, "schedule_ms",
+                                 scale * t->schedule_s, "compute_ms", scale * t->compute_s, "update_ms",
+                                 scale * t->update_s, "waited_ms", waited_json(mesh, t, scale));
         if (json_array_append_new(list, rank) != 0) return FAILED("out of memory");
     }
     *ret_list = json_incref(list);
@@ -156,7 +163,7 @@ static Status bench_job(const Settings *c, Job *job, HostBatch *const *micro, in
     double bubble = 0;
     CLEANUP(json_decrefp) json_t *ranks = NULL;
     TRY(measured_bubble(job->runner, &bubble));
-    TRY(ranks_json(job->runner->mesh->world, (RankTimes){plain.cpu, job->runner->times}, steps, &ranks));
+    TRY(ranks_json(job->runner->mesh, (RankTimes){plain.cpu, job->runner->times}, steps, &ranks));
     TRY(runner_settle(job->runner));
     if (!c->report.steps_only) {
         job->runner->exec.profile = &profile;

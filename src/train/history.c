@@ -7,6 +7,7 @@
 
 #include "base/fs.h"
 #include "base/memory.h"
+#include "comm/axes.h"
 #include "train/run_summary.h"
 
 enum { METRICS_LIMIT = 1 << 30 };
@@ -117,27 +118,25 @@ void history_take(History *h, const json_t *line) {
     add_step(h, line, step_ms);
 }
 
+static void copy_setting(const json_t *settings, const char *option, json_t *layout, const char *key) {
+    json_t *value = json_object_get(settings, option);
+    if (value) json_object_set(layout, key, value);
+}
+
 /* The layout from the options in config.json, under the summary's key names. */
 static json_t *layout_of(const History *h, const json_t *settings) {
-    static const char *const keys[][2] = {{"ranks", "ranks"},
-                                          {"dp", "dp"},
-                                          {"tp", "tp"},
-                                          {"pp", "pp"},
-                                          {"zero", "zero"},
-                                          {"offload", "offload"},
-                                          {"batch", "batch"},
-                                          {"micro_batch", "micro-batch"},
-                                          {"recompute", "recompute"},
-                                          {"pp_schedule", "pp-schedule"},
-                                          {"precision", "precision"},
-                                          {"device", "device"},
-                                          {"threads", "threads"},
-                                          {"sequence_parallel", "sequence-parallel"}};
+    static const char *const keys[][2] = {
+        {"zero", "zero"},           {"offload", "offload"},
+        {"batch", "batch"},         {"micro_batch", "micro-batch"},
+        {"recompute", "recompute"}, {"pp_schedule", "pp-schedule"},
+        {"precision", "precision"}, {"device", "device"},
+        {"threads", "threads"},     {"sequence_parallel", "sequence-parallel"}};
     json_t *layout = json_object();
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        json_t *value = json_object_get(settings, keys[i][1]);
-        if (value) json_object_set(layout, keys[i][0], value);
-    }
+    copy_setting(settings, "ranks", layout, "ranks");
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++)
+        copy_setting(settings, axis_info(axis)->name, layout, axis_info(axis)->name);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        copy_setting(settings, keys[i][1], layout, keys[i][0]);
     if (h->ranks) json_object_set_new(layout, "ranks", json_integer(h->ranks));
     if (settings && !json_object_get(layout, "precision")) {
         const char *device = json_string_at(settings, "device");
@@ -299,13 +298,17 @@ static void join_ranks(json_t *ranks, const json_t *earlier, const double second
     }
 }
 
+static bool same_member(const json_t *a, const json_t *b, const char *key) {
+    const json_t *one = json_object_get(a, key), *two = json_object_get(b, key);
+    return one == two || json_equal(one, two);
+}
+
 static bool same_layout(const json_t *a, const json_t *b) {
-    static const char *const keys[] = {"ranks", "dp",          "tp",     "pp",       "zero",
-                                       "batch", "micro_batch", "device", "precision"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const json_t *one = json_object_get(a, keys[i]), *two = json_object_get(b, keys[i]);
-        if (one != two && !json_equal(one, two)) return false;
-    }
+    static const char *const keys[] = {"ranks", "zero", "batch", "micro_batch", "device", "precision"};
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++)
+        if (!same_member(a, b, axis_info(axis)->name)) return false;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!same_member(a, b, keys[i])) return false;
     return true;
 }
 

@@ -441,9 +441,12 @@ static json_t *rank_json(const Record *record, int rank) {
     json_object_set_new(sent, "total", json_integer((json_int_t)comm_bytes_sum(total)));
     json_object_set_new(sent, "between_nodes", json_integer((json_int_t)total.between));
     json_t *phases = phases_json(record, rank, 1, PHASES, "_s", 1);
-    json_object_set_new(phases, "wait_data_s", json_real(own->waited_s[AXIS_DP]));
-    json_object_set_new(phases, "wait_tensor_s", json_real(own->waited_s[AXIS_TP]));
-    json_object_set_new(phases, "wait_pipeline_s", json_real(own->waited_s[AXIS_PP]));
+    MeshSpec mesh = mesh_spec(record->job->runner->mesh);
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++) {
+        char key[32];
+        snprintf(key, sizeof key, "wait_%s_s", axis_info(axis)->title);
+        if (mesh_shows(mesh, axis)) json_object_set_new(phases, key, json_real(own->waited_s[axis]));
+    }
     char host[HOST_SIZE];
     group_host(record->job->runner->mesh->world, rank, host);
     return json_pack("{s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:f, s:o}", "rank", rank, "host", host,

@@ -71,19 +71,17 @@ static Status begin(Tracer *tracer) {
 
 /* The title of a rank's rows: its position on each axis with more than one rank. */
 static void describe(const Mesh *mesh, char label[LABEL_SIZE]) {
-    static const char *const names[AXIS_COUNT] = {
-        [AXIS_DP] = "replica", [AXIS_TP] = "tensor", [AXIS_PP] = "stage"};
-    static const Axis order[AXIS_COUNT] = {AXIS_PP, AXIS_DP, AXIS_TP};
     size_t used = (size_t)snprintf(label, LABEL_SIZE, "rank %d", mesh->rank);
     char host[HOST_SIZE];
     if (group_hosts(mesh->world) > 1)
         used += (size_t)snprintf(label + used, LABEL_SIZE - used, " on %s",
                                  group_host(mesh->world, mesh->rank, host));
     const char *comma = ":";
-    for (int i = 0; i < AXIS_COUNT && used < LABEL_SIZE; i++) {
-        if (mesh->extent[order[i]] == 1) continue;
-        used += (size_t)snprintf(label + used, LABEL_SIZE - used, "%s %s %d", comma, names[order[i]],
-                                 mesh->at[order[i]]);
+    for (int n = AXIS_COUNT - 1; n >= 0 && used < LABEL_SIZE; n--) {
+        Axis axis = axis_by_distance(n);
+        if (mesh->extent[axis] == 1) continue;
+        used += (size_t)snprintf(label + used, LABEL_SIZE - used, "%s %s %d", comma, axis_info(axis)->place,
+                                 mesh->at[axis]);
         comma = ",";
     }
 }

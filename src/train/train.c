@@ -394,19 +394,22 @@ static json_t *layout_json(const Trainer *t) {
     const RunnerSpec *spec = &t->job->runner->spec;
     const Mesh *mesh = t->job->runner->mesh;
     const Settings *c = t->config;
-    return json_pack(
-        "{s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:i, s:b, s:I, s:I, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:I, "
-        "s:I, s:s, s:s}",
-        "ranks", mesh->size, "dp", mesh->extent[AXIS_DP], "tp", mesh->extent[AXIS_TP], "pp",
-        mesh->extent[AXIS_PP], "zero", (int)spec->zero, "offload", offload_names[c->run.offload],
-        "pp_schedule", schedule_name(spec->schedule), "pp_chunks", (int)spec->chunks, "sequence_parallel",
-        spec->sequence, "batch", (json_int_t)c->training.batch, "micro_batch", (json_int_t)spec->micro_batch,
-        "recompute", recompute_names[c->run.recompute], "precision",
+    json_t *layout = json_pack("{s:i}", "ranks", mesh->size);
+    mesh_put(layout, mesh_spec(mesh));
+    json_t *rest = json_pack(
+        "{s:i, s:s, s:s, s:i, s:b, s:I, s:I, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:s, s:s}", "zero",
+        (int)spec->zero, "offload", offload_names[c->run.offload], "pp_schedule",
+        schedule_name(spec->schedule), "pp_chunks", (int)spec->chunks, "sequence_parallel", spec->sequence,
+        "batch", (json_int_t)c->training.batch, "micro_batch", (json_int_t)spec->micro_batch, "recompute",
+        recompute_names[c->run.recompute], "precision",
         c->device.precision ? c->device.precision : dtype_name(spec->dtype), "device", c->device.name,
         "threads", t->job->device->threads, "cores", (int)sysconf(_SC_NPROCESSORS_ONLN), "workers",
         runner_workers(t->job->runner), "sync_every", (json_int_t)spec->outer.every, "sync_fragments",
         (json_int_t)spec->outer.fragments, "sync_overlap", (json_int_t)spec->outer.overlap, "sync_dtype",
         grad_type_names[spec->outer.type], "grad_dtype", grad_type_names[spec->grad_type]);
+    json_object_update(layout, rest);
+    json_decref(rest);
+    return layout;
 }
 
 static Status write_summary(Trainer *t, json_t **ret_summary) {

@@ -77,17 +77,17 @@ static void note_round(Trainer *t, double step_s) {
 static Status compare_workers(Trainer *t) {
     const Runner *runner = t->job->runner;
     const Mesh *mesh = runner->mesh;
-    int tp = mesh->axis[AXIS_TP]->size, dp = mesh->axis[AXIS_DP]->size, shard = mesh->shard->size;
+    int dp = mesh->extent[AXIS_DP], stride = mesh->stride[AXIS_DP], shard = mesh->shard->size;
     int workers = runner_workers(runner);
     double factor = 0;
     if (workers < 2 || runner->spec.outer.every < 1) return OK;
     if (!t->pace.workers) TRY(pace_init(&t->pace, workers));
     for (int r = 0; r < mesh->size; r++)
-        pace_add(&t->pace, r / tp % dp / shard, t->record.ranks[r].work_s * workers / mesh->size);
+        pace_add(&t->pace, r / stride % dp / shard, t->record.ranks[r].work_s * workers / mesh->size);
     int64_t round = t->step / runner->spec.outer.every;
     if (round == t->compared) return OK;
     t->compared = round;
-    int worker = pace_round(&t->pace, &factor), first = worker * shard * tp;
+    int worker = pace_round(&t->pace, &factor), first = worker * shard * stride;
     if (worker < 0) return OK;
     char host[HOST_SIZE];
     group_host(mesh->world, first, host);

@@ -97,14 +97,11 @@ bool cover_next(Cover *cover, TrialSpec *ret_spec) {
 /* Every grid, and with ZeRO's shards in groups of two. Far more ranks than a tiny model can use have only
  * replicas more. */
 static void find_grids(Cover *cover, int ranks) {
-    for (int tp = 1; tp <= HEADS; tp *= 2)
-        for (int pp = 1; pp <= LAYERS; pp++) {
-            int dp = ranks / tp / pp;
-            if (dp * tp * pp != ranks) continue;
-            for (int shard = 0; shard <= 2; shard += 2)
-                if ((!shard || (dp > 2 && dp % 2 == 0)) && cover->grids < COVER_GRIDS)
-                    cover->grid[cover->grids++] = (MeshSpec){.dp = dp, .tp = tp, .pp = pp, .shard = shard};
-        }
+    MeshSpec grid = {0};
+    while (mesh_next(&grid, ranks, (MeshSpec){.tp = HEADS, .pp = LAYERS}))
+        for (grid.shard = 0; HEADS % grid.tp == 0 && grid.shard <= 2; grid.shard += 2)
+            if ((!grid.shard || (grid.dp > 2 && grid.dp % 2 == 0)) && cover->grids < COVER_GRIDS)
+                cover->grid[cover->grids++] = grid;
 }
 
 /* Counts up to the next point; false after the last one. */

@@ -201,11 +201,10 @@ static Status find_smallest(Verify *v, TrialSpec *spec) {
     TRY(mem_new((size_t)v->spec->host->size, sizeof *rank, &rank));
     for (int k = 0; k < SIMPLER; k++) {
         TrialSpec simpler = simplify(*spec, k);
-        MeshSpec mesh = simpler.mesh;
         bool has;
         Outcome outcome;
         if (!memcmp(&simpler, spec, sizeof simpler) || !trial_is_legal(&simpler)) continue;
-        if (mesh.dp * mesh.tp * mesh.pp == 1) continue; /* one rank has nothing to differ from */
+        if (mesh_ranks(simpler.mesh, AXES_ALL) == 1) continue; /* one rank has nothing to differ from */
         TRY(verify_has_time(v, end, &has));
         if (!has) break;
         TRY(run_layout(v, &simpler, true, &outcome, rank));

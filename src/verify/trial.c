@@ -28,19 +28,18 @@ bool trial_job(int number, TrialJob *ret_job) {
 }
 
 const char *trial_text(char text[TRIAL_TEXT], const TrialSpec *spec) {
-    static const MeshSpec one = {.dp = 1, .tp = 1, .pp = 1};
-    MeshSpec mesh = spec->mesh.dp ? spec->mesh : one;
+    char mesh[MESH_TEXT];
     TrialJob job = {.name = "?"};
     size_t used = 0;
     trial_job(spec->job, &job);
 #define ADD(...) used += (size_t)snprintf(text + used, used < TRIAL_TEXT ? TRIAL_TEXT - used : 0, __VA_ARGS__)
     ADD("%s", job.name);
     if (spec->optimizer) ADD(" %s", optim_row(spec->optimizer)->name);
-    ADD(" %s dp %d tp %d pp %d", spec->fp8 ? "fp8" : dtype_name(spec->dtype), mesh.dp, mesh.tp, mesh.pp);
+    ADD(" %s %s", spec->fp8 ? "fp8" : dtype_name(spec->dtype), mesh_join(spec->mesh, AXES_ALL, " ", mesh));
     if (spec->zero) ADD(" zero %d", spec->zero);
-    if (mesh.shard) ADD(" shard %d", mesh.shard);
+    if (spec->mesh.shard) ADD(" shard %d", spec->mesh.shard);
     if (spec->keep) ADD(" keep");
-    if (mesh.pp > 1) ADD(" %s", schedule_name(spec->schedule));
+    if (spec->mesh.pp > 1) ADD(" %s", schedule_name(spec->schedule));
     if (spec->recompute) ADD(" recompute %s", recompute_names[spec->recompute]);
     if (spec->sequence) ADD(" sequence");
     if (spec->offload) ADD(" offload %s", offload_names[spec->offload]);

@@ -29,15 +29,11 @@ Status verify_has_time(Verify *v, double end, bool *ret_has) {
     return OK;
 }
 
-static bool same_mesh(MeshSpec a, MeshSpec b) {
-    return a.dp == b.dp && a.tp == b.tp && a.pp == b.pp && a.shard == b.shard;
-}
-
 Status verify_mesh(Verify *v, MeshSpec spec, Mesh **ret_mesh) {
     Group *world = v->spec->world;
-    int ranks = spec.dp * spec.tp * spec.pp;
+    int ranks = (int)mesh_ranks(spec, AXES_ALL);
     for (size_t i = 0; i < v->meshes; i++)
-        if (same_mesh(v->mesh[i].spec, spec)) {
+        if (mesh_same(v->mesh[i].spec, spec)) {
             *ret_mesh = v->mesh[i].mesh;
             return OK;
         }

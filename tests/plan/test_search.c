@@ -72,14 +72,20 @@ static void draw_case(Draws *draws, Case *c) {
 
 /* Fixes a few settings to those of a layout. */
 static SearchSpec narrow(Draws *draws, const SearchSpec *spec, const SearchLayout *layout) {
-    static const unsigned bits[] = {FIXED_DP,       FIXED_TP,       FIXED_PP,
-                                    FIXED_ZERO,     FIXED_SEQUENCE, FIXED_MICRO_BATCH,
+    static const unsigned bits[] = {FIXED_ZERO,     FIXED_SEQUENCE, FIXED_MICRO_BATCH,
                                     FIXED_SCHEDULE, FIXED_CHUNKS,   FIXED_RECOMPUTE};
+    enum { BITS = sizeof bits / sizeof *bits };
     SearchSpec narrower = *spec;
     RunnerSpec *run = &narrower.base.config.run;
-    for (int i = 1 + draw(draws, 5); i > 0; i--) narrower.fixed |= PICK(draws, bits);
+    for (int i = 1 + draw(draws, 5); i > 0; i--) {
+        int which = draw(draws, AXIS_COUNT + BITS);
+        if (which < AXIS_COUNT)
+            narrower.axes |= AXIS_SET(which);
+        else
+            narrower.fixed |= bits[which - AXIS_COUNT];
+    }
     if (layout->chunks == 1) narrower.fixed &= ~(unsigned)FIXED_CHUNKS;
-    narrower.base.mesh = (MeshSpec){.dp = layout->dp, .tp = layout->tp, .pp = layout->pp};
+    narrower.base.mesh = layout->mesh;
     run->zero = layout->zero;
     run->sequence = layout->sequence;
     run->micro_batch = layout->micro_batch;
@@ -111,11 +117,11 @@ static void check_result(const Case *c, const SearchResult *result, const char *
 
 static bool is_kind(const SearchLayout *l, SearchOther other) {
     switch (other) {
-    case OTHER_TENSOR: return l->pp == 1 && l->tp > 1;
-    case OTHER_PIPELINE: return l->tp == 1 && l->pp > 1;
+    case OTHER_TENSOR: return l->mesh.pp == 1 && l->mesh.tp > 1;
+    case OTHER_PIPELINE: return l->mesh.tp == 1 && l->mesh.pp > 1;
     case OTHER_NO_RECOMPUTE: return l->recompute == RECOMPUTE_NONE;
-    case OTHER_1F1B: return l->pp > 1 && l->schedule == SCHEDULE_1F1B;
-    default: return l->tp == 1 && l->pp == 1 && (other != OTHER_DDP || l->zero == 0);
+    case OTHER_1F1B: return l->mesh.pp > 1 && l->schedule == SCHEDULE_1F1B;
+    default: return l->mesh.tp == 1 && l->mesh.pp == 1 && (other != OTHER_DDP || l->zero == 0);
     }
 }
 

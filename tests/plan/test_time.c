@@ -264,7 +264,8 @@ static void search_agrees_with_plans(void **state) {
         SearchSpec spec = {.base = study_spec(row), .ranks = row->ranks, .plans = 2};
         Cluster cluster;
         Search search = {0};
-        spec.fixed = FIXED_DP | FIXED_TP | FIXED_PP | FIXED_ZERO | FIXED_MICRO_BATCH | FIXED_RECOMPUTE;
+        spec.axes = AXES_ALL;
+        spec.fixed = FIXED_ZERO | FIXED_MICRO_BATCH | FIXED_RECOMPUTE;
         assert_ok(cluster_find(row->cluster, &cluster));
         assert_ok(fit_settle(&spec.base, &cluster));
         assert_ok(search_find(&search, &spec, &cluster));

@@ -94,8 +94,10 @@ static void test_only_cli_spells_options(void **state) {
     Shell *tree = *state;
     write_file(tree, "src/cli/a.c",
                "OPT_INT(\"tp\", Args, tp) /* --tp */\nOPT_FLAG(\"cache\", Args, cache)\n");
+    write_file(tree, "src/comm/axes.h", "#define AXES(X) \\\n    X(CP, cp, \"context\", 3)\n");
     write_file(tree, "src/train/fine.c",
-               "char *a = \"use {tp} 2 or {no-cache} {%s}\", *b = \"var(--c0) {s:i}\";\nint c = --tp;\n");
+               "char *c = \"{cp} 2\", *a = \"use {tp} 2 or {no-cache} {%s}\", *b = \"var(--c0) {s:i}\";\nint "
+               "c = --tp;\n");
     assert_passes(tree);
     for (size_t i = 0; i < sizeof spelled / sizeof *spelled; i++) {
         write_file(tree, "src/train/bad.c", spelled[i]);

@@ -107,12 +107,12 @@ static inline OptimSpec optim_of(JobKind job, int optimizer) {
 static inline const char *layout_text(const Layout *l) {
     static char text[2][160];
     static int turn;
-    char *at = text[turn++ % 2];
+    char *at = text[turn++ % 2], mesh[MESH_TEXT];
     if (l->alone)
         snprintf(at, sizeof text[0], "one rank %s", dtype_name(l->dtype));
     else
-        snprintf(at, sizeof text[0], "dp %d tp %d pp %d shard %d zero %d %s chunks %d%s %s", l->mesh.dp,
-                 l->mesh.tp, l->mesh.pp, l->mesh.shard, l->zero, schedule_name(l->schedule), l->chunks,
+        snprintf(at, sizeof text[0], "%s shard %d zero %d %s chunks %d%s %s", mesh_text(l->mesh, mesh),
+                 l->mesh.shard, l->zero, schedule_name(l->schedule), l->chunks,
                  l->sequence ? " sequence" : "", dtype_name(l->dtype));
     return at;
 }

@@ -8,10 +8,6 @@ static const Precision precisions[] = {{.name = "fp32", .dtype = DT_F32},
                                        {.name = "fp8", .dtype = DT_BF16, .fp8 = true}};
 enum { PRECISIONS = 3, LIMIT = 400 };
 
-static bool same_grid(MeshSpec a, MeshSpec b) {
-    return a.dp == b.dp && a.tp == b.tp && a.pp == b.pp && a.shard == b.shard;
-}
-
 /* Each layout adds a pair, and none is left in the end; a pair that no layout has was not legal. */
 static void all_pairs_occur(void **state) {
     (void)state;
@@ -27,7 +23,7 @@ static void all_pairs_occur(void **state) {
             assert_true(cover.covered > covered);
             covered = cover.covered;
             const MeshSpec *mesh = &spec[count].mesh;
-            assert_int_equal(mesh->dp * mesh->tp * mesh->pp, ranks[r]);
+            assert_int_equal(mesh_ranks(*mesh, AXES_ALL), ranks[r]);
             assert_true(trial_is_legal(&spec[count]));
             count++;
         }
@@ -38,7 +34,7 @@ static void all_pairs_occur(void **state) {
             for (int g = 0; g < cover.grids; g++) {
                 bool found = false;
                 for (int i = 0; i < count; i++)
-                    found |= spec[i].job == jobs && same_grid(spec[i].mesh, cover.grid[g]);
+                    found |= spec[i].job == jobs && mesh_same(spec[i].mesh, cover.grid[g]);
                 assert_true(found);
             }
             jobs++;
