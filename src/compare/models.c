@@ -10,6 +10,7 @@
 #include "base/fs.h"
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
+#include "data/task.h"
 #include "model/head.h"
 #include "train/job.h"
 
@@ -53,10 +54,10 @@ static Status find_measure(const EvalConfig *config, const char *model, Measure 
     TRY(job_new(&job, &settings, JOB_EVAL));
     TRY(job_format(job, data->files, data->files_count, &format));
     Measure measure = {.task = job->task};
-    measure.bytes =
-        job->task == TASK_LM && !config->max_batches && (format == FORMAT_TEXT || format == FORMAT_BYTES);
+    measure.bytes = task_data(job->task)->windows && !config->max_batches &&
+                    (format == FORMAT_TEXT || format == FORMAT_BYTES);
     measure.per_token =
-        (job->task == TASK_LM || job->task == TASK_MLM) && format != FORMAT_TOKENS && format != FORMAT_IDS;
+        heads_traits(task_heads(job->task)).vocab && format != FORMAT_TOKENS && format != FORMAT_IDS;
     if (measure.per_token) {
         TRY(job_need_tokenizer(job));
         measure.tokens = tokenizer_id(job->tokenizer);

@@ -109,7 +109,7 @@ Status calibrate_on_samples(const char *dir, const Model *to, int threads, uint6
 static Status check_task(const Job *job, const char *dir, const CalibrationData *data) {
     DataFormat format;
     TRY(job_format(job, data->files, data->files_count, &format));
-    if (job->task == TASK_SPAN && format != FORMAT_SQUAD && format != FORMAT_IDS)
+    if (config_has(&job->model->config, OUTPUT_SPAN) && format != FORMAT_SQUAD && format != FORMAT_IDS)
         return USAGE(
             "{calibrate}: %s is a question-answering model and needs data in SQuAD format, which %s is not",
             dir, data->files[0]);

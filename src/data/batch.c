@@ -2,10 +2,11 @@
  * copy suffices. Arrays that only separate documents or only masked-token training needs come last, in this
  * order, and are otherwise left out of the copy. B sequences of length T. */
 #include <math.h>
+#include <string.h>
 
 #include "base/memory.h"
-#include "data/data.h"
 #include "data/mask.h"
+#include "data/task.h"
 
 static int32_t *take(Bump *bump, int64_t count) {
     return bump_take(bump, (size_t)count * sizeof(int32_t));
@@ -76,6 +77,16 @@ void host_batch_free(HostBatch *batch) {
     free(batch);
 }
 
+void host_batch_count(HostBatch *batch) {
+    memset(batch->loss_count, 0, sizeof batch->loss_count);
+    batch->pick_count = 0;
+    task_data(batch->task)->count(batch);
+}
+
+int64_t host_batch_rows(const HostBatch *batch) {
+    return task_data(batch->task)->picks ? batch->pick_count : batch->B * batch->T;
+}
+
 void host_batch_blank(HostBatch *batch) {
     for (int64_t i = 0; i < batch->B * batch->T; i++) batch->labels[i] = LABEL_IGNORED;
     for (int64_t b = 0; b < batch->B; b++) batch->nsp[b] = batch->classes[b] = LABEL_IGNORED;
@@ -102,16 +113,16 @@ void host_batch_split(HostBatch *batch, int32_t end) {
 Status host_batch_copy(const HostBatch *batch, Stream *stream, Buffer to) {
     Bump bump = {0};
     Sizes sizes = lay_out(&(HostBatch){.B = batch->B, .T = batch->T, .outputs = batch->outputs}, &bump);
-    size_t bytes = batch->task == TASK_MLM ? sizes.all : batch->documents ? sizes.documents : sizes.plain;
+    bool picks = task_data(batch->task)->picks;
+    size_t bytes = picks ? sizes.all : batch->documents ? sizes.documents : sizes.plain;
     return stream_copy(stream, to.data, batch->memory, bytes, COPY_TO_DEVICE);
 }
 
 bool host_batch_alike(const HostBatch *batch, const HostBatch *other) {
-    bool mlm = batch->task == TASK_MLM;
     return batch->B == other->B && batch->T == other->T && batch->outputs == other->outputs &&
            batch->task == other->task && batch->has_types == other->has_types &&
            batch->padded == other->padded && batch->documents == other->documents &&
-           (!mlm || batch->pick_count == other->pick_count) &&
+           host_batch_rows(batch) == host_batch_rows(other) &&
            (batch->loss_count[LOSS_NSP] > 0) == (other->loss_count[LOSS_NSP] > 0);
 }
 
@@ -132,22 +143,7 @@ Status host_batch_views(const HostBatch *batch, Buffer to, int64_t first, Micro 
         micro.starts = tensor_2d(there.starts, DT_I32, B, T);
         micro.positions = tensor_2d(there.positions, DT_I32, B, T);
     }
-    switch (batch->task) {
-    case TASK_LM: micro.labels = tensor_1d(there.labels, DT_I32, B * T); break;
-    case TASK_MLM:
-        micro.picks = tensor_1d(there.picks, DT_I32, batch->pick_count);
-        micro.pick_labels = tensor_1d(there.pick_labels, DT_I32, batch->pick_count);
-        if (batch->loss_count[LOSS_NSP] > 0) micro.nsp = tensor_1d(there.nsp, DT_I32, B);
-        break;
-    case TASK_SPAN: micro.span = tensor_2d(there.span, DT_I32, 2, B); break;
-    case TASK_CLASSIFY:
-        if (batch->outputs)
-            micro.targets = tensor_2d(there.targets, DT_F32, B, batch->outputs);
-        else
-            micro.classes = tensor_1d(there.classes, DT_I32, B);
-        break;
-    case TASK_COUNT: break;
-    }
+    task_data(batch->task)->view(batch, &there, &micro);
     *ret_micro = micro;
     return OK;
 }

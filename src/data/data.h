@@ -110,6 +110,7 @@ typedef struct HostBatch {
     int64_t B, T;
     int64_t outputs;             /* targets per sequence: see config_targets */
     Task task;                   /* task of the last fill; arrays that it does not use are undefined */
+    bool next_sentence;          /* mlm: nsp is set */
     bool has_types;              /* the model has token types */
     bool padded;                 /* some lens[b] < T */
     bool documents;              /* attention does not cross documents: starts and positions are set */
@@ -119,12 +120,12 @@ typedef struct HostBatch {
     int32_t *starts, *positions; /* (B,T) see host_batch_split */
     int32_t *labels;             /* (B,T) lm, mlm; -100: ignored */
     int32_t *nsp, *span, *classes;
-    float *targets;               /* (B,outputs) instead of classes if there are outputs; NaN: ignored */
-    int32_t *first_rows;          /* (B) always b * T */
-    int32_t *rows;                /* (B,T) always 0 .. B*T-1 */
-    int64_t *step;                /* (1) the optimizer step, which the runner sets */
-    int32_t *picks, *pick_labels; /* mlm: positions of the labels that are not ignored, and these labels */
-    int64_t pick_count;
+    float *targets;                 /* (B,outputs) instead of classes if there are outputs; NaN: ignored */
+    int32_t *first_rows;            /* (B) always b * T */
+    int32_t *rows;                  /* (B,T) always 0 .. B*T-1 */
+    int64_t *step;                  /* (1) the optimizer step, which the runner sets */
+    int32_t *picks, *pick_labels;   /* mlm: positions of the labels that are not ignored, and these labels, */
+    int64_t pick_count;             /* which host_batch_count finds; others: all positions are computed */
     int64_t loss_count[LOSS_COUNT]; /* number of terms in each loss */
     void *memory;
 } HostBatch;
@@ -134,6 +135,10 @@ MUST_USE Status host_batch_new(HostBatch **ret_batch, int64_t B, int64_t T);
 MUST_USE Status host_batch_new_targets(HostBatch **ret_batch, int64_t B, int64_t T, int64_t outputs);
 void host_batch_free(HostBatch *batch);
 DEFINE_FREEP(HostBatch, host_batch)
+/* Completes a batch whose rows are filled: the terms of its losses and the picks. */
+void host_batch_count(HostBatch *batch);
+/* Number of rows for which a loss over the vocabulary is computed. */
+int64_t host_batch_rows(const HostBatch *batch);
 /* Keeps the tokens of a filled batch but makes every loss ignore it. */
 void host_batch_blank(HostBatch *batch);
 /* Separates the documents of a filled lm batch. Each ends with the token `end`: starts and positions

@@ -6,20 +6,11 @@
 #include "base/memory.h"
 #include "base/suggest.h"
 #include "data/mask.h"
-#include "data/targets.h"
+#include "data/task.h"
 
 static const char *const field_names[] = {"ids", "types", "labels", "next", "start", "end", "label", NULL};
 
-/* A parsed line. */
-typedef struct Line {
-    const char *file;
-    int64_t number;
-    const DataSpec *spec;
-    TargetReader *targets;
-    json_t *json;
-} Line;
-
-static Status check_fields(const Line *line) {
+static Status check_fields(const IdsLine *line) {
     if (!json_is_object(line->json))
         return FAILED("%s: line %lld: expected an object with \"ids\"", line->file, (long long)line->number);
     const char *key;
@@ -37,13 +28,12 @@ static Status check_fields(const Line *line) {
 }
 
 /* The member, or NULL if it is absent or null. */
-static json_t *field(const Line *line, const char *name) {
+static json_t *field(const IdsLine *line, const char *name) {
     json_t *value = json_object_get(line->json, name);
     return json_is_null(value) ? NULL : value;
 }
 
-/* Reads a required integer from 0 to `high`. */
-static Status read_number(const Line *line, const char *name, int64_t high, int32_t *ret_value) {
+Status ids_read_number(const IdsLine *line, const char *name, int64_t high, int32_t *ret_value) {
     const json_t *value = field(line, name);
     if (!value)
         return FAILED("%s: line %lld: '%s' is missing; expected 0 to %lld", line->file,
@@ -60,8 +50,8 @@ static Status read_number(const Line *line, const char *name, int64_t high, int3
 }
 
 /* Appends an array of integers to the pool, each from 0 to `high`, or -100 if `ignored` allows it. */
-static Status read_array(IdsSet *set, const Line *line, const char *name, const json_t *array, int64_t high,
-                         bool ignored) {
+static Status read_array(IdsSet *set, const IdsLine *line, const char *name, const json_t *array,
+                         int64_t high, bool ignored) {
     size_t length = json_array_size(array);
     TRY(mem_grow(&set->pool, &set->pool_capacity, set->used + length, sizeof *set->pool));
     for (size_t i = 0; i < length; i++) {
@@ -81,7 +71,7 @@ static Status read_array(IdsSet *set, const Line *line, const char *name, const 
 }
 
 /* Reads types or labels, which must be as long as ids. */
-static Status read_parallel(IdsSet *set, const Line *line, const char *name, int64_t high, bool ignored,
+static Status read_parallel(IdsSet *set, const IdsLine *line, const char *name, int64_t high, bool ignored,
                             int32_t length, bool *ret_present) {
     const json_t *array = field(line, name);
     if (!array) return OK;
@@ -93,7 +83,7 @@ static Status read_parallel(IdsSet *set, const Line *line, const char *name, int
     return OK;
 }
 
-static Status read_ids(IdsSet *set, const Line *line, int32_t *ret_length) {
+static Status read_ids(IdsSet *set, const IdsLine *line, int32_t *ret_length) {
     const json_t *array = field(line, "ids");
     if (!json_is_array(array) || json_array_size(array) == 0)
         return FAILED("%s: line %lld: 'ids' must be an array of at least one token", line->file,
@@ -105,54 +95,27 @@ static Status read_ids(IdsSet *set, const Line *line, int32_t *ret_length) {
     return read_array(set, line, "ids", array, line->spec->vocab - 1, false);
 }
 
-/* Drawing masks needs the mask token, and the two tokens that must never be masked. */
-static Status check_can_mask(const Line *line) {
-    const SpecialTokens *special = &line->spec->special;
-    const char *lacking = special->mask < 0  ? "mask ([MASK])"
-                          : special->cls < 0 ? "start ([CLS])"
-                          : special->sep < 0 ? "separator ([SEP])"
-                                             : NULL;
-    if (!lacking) return OK;
-    return FAILED("%s: line %lld: 'labels' is missing, and masks cannot be drawn because the vocabulary "
-                  "lacks a %s token",
-                  line->file, (long long)line->number, lacking);
+Status ids_read_labels(IdsSet *set, const IdsLine *line, IdsExample *example) {
+    return read_parallel(set, line, "labels", line->spec->vocab - 1, true, example->length,
+                         &example->has_labels);
 }
 
-static Status read_label(IdsSet *set, const Line *line, int32_t *ret_label) {
+Status ids_read_label(IdsSet *set, const IdsLine *line, IdsExample *example) {
     size_t outputs = (size_t)data_outputs(line->spec);
-    if (!outputs) return read_number(line, "label", line->spec->labels - 1, ret_label);
+    if (!outputs) return ids_read_number(line, "label", line->spec->labels - 1, &example->label);
     TRY(mem_grow(&set->targets, &set->targets_capacity, (set->count + 1) * outputs, sizeof *set->targets));
     return targets_from_json(line->targets, line->number, field(line, "label"),
                              set->targets + set->count * outputs);
 }
 
-static Status read_targets(IdsSet *set, const Line *line, IdsExample *example) {
-    const DataSpec *spec = line->spec;
-    switch (spec->task) {
-    case TASK_LM:
-    case TASK_MLM:
-        TRY(read_parallel(set, line, "labels", spec->vocab - 1, true, example->length, &example->has_labels));
-        if (spec->task == TASK_MLM && !example->has_labels && !spec->no_masks) TRY(check_can_mask(line));
-        if (spec->task == TASK_MLM && spec->next_sentence)
-            return read_number(line, "next", 1, &example->next);
-        return OK;
-    case TASK_SPAN:
-        TRY(read_number(line, "start", spec->seq, &example->start));
-        return read_number(line, "end", spec->seq, &example->end);
-    case TASK_CLASSIFY: return read_label(set, line, &example->label);
-    case TASK_COUNT: break;
-    }
-    return OK;
-}
-
-static Status read_example(IdsSet *set, const Line *line) {
+static Status read_example(IdsSet *set, const IdsLine *line) {
     TRY(check_fields(line));
     IdsExample example = {.at = set->used, .file = set->files};
     TRY(read_ids(set, line, &example.length));
     if (line->spec->types > 0)
         TRY(read_parallel(set, line, "types", line->spec->types - 1, false, example.length,
                           &example.has_types));
-    TRY(read_targets(set, line, &example));
+    TRY(task_data(line->spec->task)->read(set, line, &example));
     TRY(mem_grow(&set->example, &set->capacity, set->count + 1, sizeof *set->example));
     set->example[set->count++] = example;
     return OK;
@@ -173,7 +136,7 @@ static Status read_line(IdsSet *set, const Source *source, const DataSpec *spec,
     if (!json)
         return FAILED("%s: line %lld, column %d: not valid JSON: %s", source->name, (long long)number,
                       error.column, error.text);
-    Line line = {.file = source->name, .number = number, .spec = spec, .targets = targets, .json = json};
+    IdsLine line = {.file = source->name, .number = number, .spec = spec, .targets = targets, .json = json};
     return read_example(set, &line);
 }
 

@@ -5,6 +5,7 @@
 
 #include "data/data.h"
 #include "data/source.h"
+#include "data/targets.h"
 
 enum { IDS_LINE_LIMIT = 16 << 20 };
 
@@ -29,6 +30,22 @@ typedef struct IdsSet {
 /* Appends the examples of one file, validated against the sizes and the task in `spec`. */
 MUST_USE Status ids_set_read(IdsSet *set, const Source *source, const DataSpec *spec);
 void ids_set_done(IdsSet *set);
+
+/* A parsed line, for the tasks (data/task.h). */
+typedef struct IdsLine {
+    const char *file;
+    int64_t number;
+    const DataSpec *spec;
+    TargetReader *targets;
+    json_t *json;
+} IdsLine;
+
+/* Reads a required integer from 0 to `high`. */
+MUST_USE Status ids_read_number(const IdsLine *line, const char *name, int64_t high, int32_t *ret_value);
+/* Reads "labels", one for each token, if there are any. */
+MUST_USE Status ids_read_labels(IdsSet *set, const IdsLine *line, IdsExample *example);
+/* Reads "label": a number, or the targets of the example that comes next in the set. */
+MUST_USE Status ids_read_label(IdsSet *set, const IdsLine *line, IdsExample *example);
 
 static inline const int32_t *ids_of(const IdsSet *set, const IdsExample *example) {
     return set->pool + example->at;

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/terminal.h"
+#include "data/task.h"
 #include "plan/software.h"
 #include "train/job.h"
 
@@ -210,14 +211,10 @@ static Status check_work(const DryRunSpec *run, const ModelConfig *model) {
         (long long)model->layers, run->mesh.pp, run->spec.micros);
 }
 
-/* Makes every position of the batch a masked token that is predicted. */
+/* Makes the model compute every position of the batch. */
 static void pick_all(HostBatch *batch) {
-    batch->pick_count = batch->B * batch->T;
-    batch->loss_count[LOSS_TOKEN] = batch->pick_count;
-    for (int64_t i = 0; i < batch->pick_count; i++) {
-        batch->picks[i] = (int32_t)i;
-        batch->pick_labels[i] = batch->labels[i];
-    }
+    for (int64_t i = 0; i < batch->B * batch->T; i++) batch->labels[i] = 0;
+    host_batch_count(batch);
 }
 
 Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
@@ -234,7 +231,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
     TRY(host_batch_new_targets(&batch, job->settings.run.micro_batch, job->seq,
                                config_targets(&job->model->config)));
     job_fill_synthetic(job, batch);
-    if (spec->software && spec->software->all_positions > 0 && job->task == TASK_MLM) pick_all(batch);
+    if (spec->software && spec->software->all_positions > 0 && task_data(job->task)->picks) pick_all(batch);
     plan.model = job->model->config;
     plan.runner = job->settings.run;
     plan.runner.mesh = NULL;

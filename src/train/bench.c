@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/progress.h"
-#include "data/mask.h"
+#include "data/task.h"
 #include "train/job.h"
 #include "train/peak.h"
 #include "train/tracer.h"
@@ -13,18 +13,16 @@ enum { MASK_EVERY = 7 /* about 15% of positions, as in MLM */ };
 void job_fill_synthetic(const Job *job, HostBatch *batch) {
     const ModelConfig *c = &job->model->config;
     RngKey key = rng_key(1, "bench", 0);
-    int64_t B = batch->B, T = batch->T;
+    int64_t B = batch->B, T = batch->T, labels = config_labeled(c) ? c->labels : c->vocab;
+    bool picks = task_data(job->task)->picks;
     batch->task = job->task;
+    batch->next_sentence = job->next_sentence;
     batch->has_types = c->types > 0;
-    for (int k = 0; k < LOSS_COUNT; k++) batch->loss_count[k] = 0;
-    batch->pick_count = 0;
     for (int64_t i = 0; i < B * T; i++) {
         batch->tokens[i] = (int32_t)rng_below(key, (uint64_t)i, (uint64_t)c->vocab);
         batch->types[i] = i % T > T / 2 && c->types > 1;
-        batch->labels[i] = (int32_t)rng_below(key, (uint64_t)(B * T + i), (uint64_t)c->vocab);
-        if (job->task != TASK_MLM || i % MASK_EVERY) continue;
-        batch->picks[batch->pick_count] = (int32_t)i;
-        batch->pick_labels[batch->pick_count++] = batch->labels[i];
+        batch->labels[i] = (int32_t)rng_below(key, (uint64_t)(B * T + i), (uint64_t)labels);
+        if (picks && i % MASK_EVERY) batch->labels[i] = LABEL_IGNORED;
     }
     for (int64_t b = 0; b < B; b++) {
         batch->lens[b] = (int32_t)T;
@@ -35,13 +33,7 @@ void job_fill_synthetic(const Job *job, HostBatch *batch) {
     }
     for (int64_t i = 0; i < B * batch->outputs; i++) batch->targets[i] = (float)(i % 2);
     if (job->settings.data.text.no_cross_document) host_batch_split(batch, (int32_t)job->end_token);
-    for (int64_t i = 0; job->task == TASK_LM && i < B * T; i++)
-        batch->loss_count[LOSS_TOKEN] += batch->labels[i] != LABEL_IGNORED;
-    if (job->task == TASK_MLM) batch->loss_count[LOSS_TOKEN] = batch->pick_count;
-    if (job->next_sentence) batch->loss_count[LOSS_NSP] = B;
-    if (job->task == TASK_SPAN) batch->loss_count[LOSS_SPAN_START] = batch->loss_count[LOSS_SPAN_END] = B;
-    if (job->task == TASK_CLASSIFY)
-        batch->loss_count[LOSS_CLASSIFY] = batch->outputs ? B * batch->outputs : B;
+    host_batch_count(batch);
 }
 
 static json_t *kernels_json(const Profile *profile, int64_t steps) {

@@ -11,6 +11,7 @@
 #include "checkpoint/checksums.h"
 #include "data/released.h"
 #include "data/squad_features.h"
+#include "data/task.h"
 #include "model/head.h"
 
 static Status parse_format(const char *name, DataFormat *ret_format) {
@@ -97,21 +98,59 @@ static Task task_of(const ModelConfig *config) {
     return first;
 }
 
+/* A list for a message, of the tasks that train one of these heads. */
+enum { TASKS_TEXT = 128 };
+static const char *list_tasks(unsigned heads, char text[TASKS_TEXT]) {
+    const char *names[2 * TASK_COUNT];
+    int count = 0, used = 0;
+    for (Task task = 0; task < TASK_COUNT; task++) {
+        if (!(task_heads(task) & heads)) continue;
+        names[count++] = task_names[task];
+        if (task_data(task)->alias) names[count++] = task_data(task)->alias;
+    }
+    for (int i = 0; i < count; i++)
+        used += snprintf(text + used, (size_t)(TASKS_TEXT - used), "%s%s",
+                         i == 0          ? ""
+                         : i + 1 < count ? ", "
+                                         : " or ",
+                         names[i]);
+    return text;
+}
+
+/* The task with this name or alias; TASK_COUNT: none. */
+static Task task_named(const char *name) {
+    Task task = 0;
+    for (; task < TASK_COUNT; task++) {
+        const char *alias = task_data(task)->alias;
+        if (!strcmp(name, task_names[task]) || (alias && !strcmp(name, alias))) break;
+    }
+    return task;
+}
+
 static Status find_task(const char *name, const ModelConfig *config, Task *ret_task) {
     unsigned supported = config->family->outputs;
-    Task task = 0;
-    if (!strcmp(name, "auto")) {
-        *ret_task = task_of(config);
-        return OK;
-    }
-    if (!strcmp(name, "squad")) name = task_names[TASK_SPAN];
-    while (task < TASK_COUNT && strcmp(name, task_names[task])) task++;
-    if (task == TASK_COUNT)
-        return USAGE("unknown task '%s'; expected lm, mlm, span, classify or squad", name);
+    char text[TASKS_TEXT];
+    Task task = strcmp(name, "auto") ? task_named(name) : task_of(config);
+    if (task == TASK_COUNT) return USAGE("unknown task '%s'; expected %s", name, list_tasks(~0u, text));
     if (!(task_heads(task) & supported))
-        return USAGE("task %s is not supported by %s; use %s", name, config->family->title,
-                     config_is_decoder(config) ? "lm" : "mlm, span, squad or classify");
+        return USAGE("task %s is not supported by %s; use %s", task_names[task], config->family->title,
+                     list_tasks(supported, text));
     *ret_task = task;
+    return OK;
+}
+
+Status job_find_formats(Job *job) {
+    const char *name = job->settings.model.task;
+    Task task = task_named(name);
+    ModelConfig config = {0};
+    if (task == TASK_COUNT && job->model_dir) {
+        TRY(hf_config_read(job->model_dir, &config));
+        TRY(find_task(name, &config, &task));
+    }
+    if (task == TASK_COUNT) return OK;
+    const TaskData *data = task_data(task);
+    job->tables = data->tables;
+    if (data->alias && !strcmp(name, data->alias)) job->unknown = data->unknown;
     return OK;
 }
 
@@ -162,7 +201,7 @@ static Status find_end_token(Job *job, const ModelConfig *config) {
     else if (job->tokens_known)
         job->end_token = special->end >= 0 ? special->end : special->sep;
     if (!job->settings.data.text.no_cross_document) return OK;
-    if (job->task != TASK_LM)
+    if (!config_is_decoder(config))
         return USAGE(
             "{no-cross-document} is for language models; %s reads a whole sequence in both directions",
             config->family->title);
@@ -349,7 +388,7 @@ Status job_new(Job **ret_job, const Settings *settings, JobUse use) {
     TRY(job_resolve_data(job));
     ModelConfig config;
     TRY(resolve_model(job, &config));
-    if (settings->model.whole_words && job->task == TASK_MLM) TRY(job_find_words(job, config.vocab));
+    if (settings->model.whole_words && task_data(job->task)->picks) TRY(job_find_words(job, config.vocab));
     TRY(resolve_run(job));
     TRY(job_resolve_layout(job, &config));
     if (config.int8 && run->mesh && run->mesh->axis[AXIS_TP]->size > 1)

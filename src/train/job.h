@@ -27,11 +27,11 @@ typedef struct Job {
     char *tokenizer_dir;  /* its files are copied into checkpoints; NULL: those of model_dir */
     TokenizerId tokens;   /* identity of the tokenizer behind the data, if tokens_known */
     bool tokens_known;
-    bool bytes;      /* tokens are bytes */
-    bool squad_task; /* task squad: files of unrecognized format are SQuAD */
-    bool squad;      /* the data is SQuAD */
-    bool windows;    /* lm: evaluate sliding windows over the whole text, which may be shorter than seq */
-    char *prepared;  /* directory of the token files opened last ... */
+    bool bytes;                 /* tokens are bytes */
+    DataFormat tables, unknown; /* how tables of text and files of unknown format are read, unless AUTO */
+    bool squad;                 /* the data is SQuAD */
+    bool windows;   /* lm: evaluate sliding windows over the whole text, which may be shorter than seq */
+    char *prepared; /* directory of the token files opened last ... */
     const char *const *prepared_from; /* ... and the text files they were made from (borrowed) */
     int prepared_count;
     char *scratch_dir; /* temporary directory for token files; removed with the job */
@@ -41,7 +41,6 @@ typedef struct Job {
     SpecialTokens special;
     int64_t end_token; /* ends a document of the data; -1: none */
     bool next_sentence, no_masks;
-    bool classify_task; /* task classify: table rows are labeled text */
     LabelSet labels;    /* label names; empty: labels are plain numbers */
     uint8_t *continues; /* (vocab) whole-word masking: 1 for tokens that continue a word; else NULL */
     Model *model;
@@ -70,6 +69,8 @@ DEFINE_FREEP(Job, job)
 MUST_USE Status job_resolve_layout(Job *job, const ModelConfig *config);
 /* Applies the settings' sizes to a preset. */
 MUST_USE Status job_change_preset(const ModelSettings *model, ModelConfig *config);
+/* Part of job_resolve_data: finds what the task makes of files whose format is not given. */
+MUST_USE Status job_find_formats(Job *job);
 /* Part of job_new: finds the data's tokenizer and whether tokens are bytes. */
 MUST_USE Status job_resolve_data(Job *job);
 /* Loads the tokenizer for text unless it is already loaded: the requested one, else the checkpoint's, else

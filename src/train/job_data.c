@@ -72,16 +72,16 @@ static bool plain_is_text(const Job *job) {
 }
 
 static Status format_of(const Job *job, const char *path, DataFormat *ret_format) {
-    bool table = job->classify_task && path_is_table(path);
+    bool table = job->tables && path_is_table(path);
     const char *field = table && text_of(job)->text_field ? text_of(job)->text_field : text_of(job)->field;
     if (table && !reader_is_json(path)) {
-        *ret_format = FORMAT_RECORDS;
+        *ret_format = job->tables;
         return OK;
     }
     TRY(data_format_find(path, field, ret_format));
-    if (table && (*ret_format == FORMAT_TEXT || *ret_format == FORMAT_PAIRS)) *ret_format = FORMAT_RECORDS;
-    if (*ret_format == FORMAT_BYTES && job->squad_task)
-        *ret_format = FORMAT_SQUAD;
+    if (table && (*ret_format == FORMAT_TEXT || *ret_format == FORMAT_PAIRS)) *ret_format = job->tables;
+    if (*ret_format == FORMAT_BYTES && job->unknown)
+        *ret_format = job->unknown;
     else if (*ret_format == FORMAT_BYTES && plain_is_text(job))
         *ret_format = FORMAT_TEXT;
     return OK;
@@ -133,22 +133,10 @@ static bool needs_tokenizer(DataFormat format) {
            format == FORMAT_CORNELL || format == FORMAT_RECORDS;
 }
 
-/* Whether the task is classification, by request or by the checkpoint's head. */
-static Status is_classify_task(const Job *job, bool *ret_is) {
-    const char *task = job->settings.model.task;
-    ModelConfig config = {0};
-    *ret_is = !strcmp(task, "classify");
-    if (*ret_is || strcmp(task, "auto") || !job->model_dir) return OK;
-    TRY(hf_config_read(job->model_dir, &config));
-    *ret_is = config_has(&config, OUTPUT_CLASSIFY) && !config_has(&config, OUTPUT_SPAN);
-    return OK;
-}
-
 Status job_resolve_data(Job *job) {
     const DataSettings *data = &job->settings.data;
     DataFormat format = FORMAT_AUTO;
-    TRY(is_classify_task(job, &job->classify_task));
-    job->squad_task = !strcmp(job->settings.model.task, "squad");
+    TRY(job_find_formats(job));
     if (data->text.tokenizer && !wants_bytes(job)) {
         TRY(load_tokenizer(job, data->text.tokenizer));
         TRY(tokenizer_dir(data->text.tokenizer, &job->tokenizer_dir));
@@ -239,7 +227,7 @@ Status job_find_labels(Job *job, ModelConfig *config) {
     DataFormat format = FORMAT_AUTO;
     ModelConfig old = {0};
     if (job->model_dir) TRY(hf_config_read(job->model_dir, &old));
-    bool trained = config_has(&old, OUTPUT_CLASSIFY);
+    bool trained = config_labeled(&old);
     if (!trained) old.problem = PROBLEM_AUTO;
     int64_t known = asked ? asked : trained ? old.labels : 0;
     TRY(known_problem(job, &old, known, &config->problem));
@@ -310,7 +298,7 @@ static Status prepare_text(Job *job, const char *const *paths, int count, char *
                         .paths = paths,
                         .path_count = count,
                         .field = text_of(job)->field,
-                        .sentences = job->task == TASK_MLM && job->next_sentence,
+                        .sentences = job->next_sentence,
                         .threads = job->device->threads,
                         .progress = progress,
                         .stop = job->settings.run.stop};
@@ -356,7 +344,7 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
         .vocab = config->vocab,
         .types = config->types,
         .labels = config->labels,
-        .problem = job->task == TASK_CLASSIFY ? config_problem(config) : PROBLEM_AUTO,
+        .problem = config_labeled(config) ? config_problem(config) : PROBLEM_AUTO,
         .label_names = (const char *const *)job->labels.name,
         .special = job->special,
         .next_sentence = job->next_sentence,

@@ -119,8 +119,7 @@ Status runner_count_terms(Runner *runner, HostBatch *const *micros, int count, i
 
 Status runner_count_head_rows(Runner *runner, HostBatch *const *micros, int count, int64_t *rows) {
     if (!runner->vocab.pieces) return OK;
-    for (int i = 0; i < count; i++)
-        rows[i] = micros[i]->task == TASK_MLM ? micros[i]->pick_count : micros[i]->B * micros[i]->T;
+    for (int i = 0; i < count; i++) rows[i] = host_batch_rows(micros[i]);
     return host_reduce(runner->mesh->axis[AXIS_DP], rows, count, DT_I64, REDUCE_MAX);
 }
 

@@ -14,7 +14,7 @@ enum { PROMPT = 16, NEW_TOKENS = 64, TOP_K = 40 };
 
 Status sample_check(Job *job) {
     const RunnerSpec *plan = &job->settings.run;
-    if (job->task != TASK_LM)
+    if (!config_is_decoder(&job->model->config))
         return USAGE("{sample-every} needs a model that generates text, such as GPT-2; BERT does not");
     if (!config_generates(&job->model->config))
         return USAGE("{sample-every} needs a model that generates text, but this one attends in both "
@@ -68,7 +68,7 @@ static Status next_token(const Job *job, const int32_t *ids, int64_t count, RngK
     CLEANUP(host_batch_freep) HostBatch *batch = NULL;
     int64_t vocab = job->model->config.vocab;
     TRY(host_batch_new(&batch, 1, count));
-    batch->task = TASK_LM;
+    batch->task = job->task;
     batch->lens[0] = (int32_t)count;
     memcpy(batch->tokens, ids, (size_t)count * sizeof *ids);
     for (int64_t t = 0; t < count; t++) batch->labels[t] = LABEL_IGNORED;

@@ -236,7 +236,7 @@ static Status evaluate(Trainer *t) {
                              "val_samples", (json_int_t)result.examples, "eval_ms", 1e3 * seconds);
     if (!line) return FAILED("out of memory");
     t->val_note[0] = 0;
-    if (t->job->task != TASK_LM) add_parts(&result, line, t->val_note, sizeof t->val_note);
+    if (!config_is_decoder(&t->job->model->config)) add_parts(&result, line, t->val_note, sizeof t->val_note);
     note_scores(val, t->val_note, sizeof t->val_note);
     validation_add_scores(val, line);
     if (!epoch)
@@ -431,7 +431,8 @@ static Status write_summary(Trainer *t, json_t **ret_summary) {
     TRY(record_summary(&t->record, &summary));
     TRY(run_summary_json(&summary, &json));
     TRY(history_join(json, t->earlier));
-    if (t->eval.examples && t->job->task != TASK_LM) add_parts(&t->eval, json, note, sizeof note);
+    if (t->eval.examples && !config_is_decoder(&t->job->model->config))
+        add_parts(&t->eval, json, note, sizeof note);
     TRY(rundir_summary(t->dir, json));
     *ret_summary = json_incref(json);
     return OK;
@@ -481,7 +482,7 @@ static void announce(Trainer *t, const LoadReport *report) {
         (long long)dataset_tokens(t->data), (long long)dataset_count(t->data), PLURAL(dataset_count(t->data)),
         (long long)t->job->seq, (long long)t->lr.steps, PLURAL(t->lr.steps),
         (long long)t->config->training.batch);
-    if (t->job->task == TASK_CLASSIFY)
+    if (config_labeled(c))
         progress_line(t->progress, "labels: %lld; problem type %s", (long long)c->labels,
                       problem_name(config_problem(c)));
     char text[TOKENIZER_ID_TEXT];

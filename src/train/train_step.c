@@ -32,7 +32,7 @@ static Status log_step(Trainer *t, const StepResult *result, double lr) {
         json_object_set_new(line, "loss_scale", json_real(t->job->runner->loss_scale.scale));
     if (result->skipped) json_object_set_new(line, "skipped", json_true());
     for (int k = 0; k < LOSS_COUNT; k++)
-        if (result->part[k] > 0 && isfinite(result->part[k]) && t->job->task != TASK_LM)
+        if (result->part[k] > 0 && isfinite(result->part[k]) && !config_is_decoder(&t->job->model->config))
             json_object_set_new(line, loss_names[k], json_real(result->part[k]));
     return rundir_metrics(t->dir, json_incref(line));
 }

@@ -4,26 +4,22 @@
 
 #include "base/memory.h"
 #include "base/rng.h"
+#include "data/task.h"
+#include "model/head.h"
 
 /* ---- jobs ---- */
 
 bool trial_job(int number, TrialJob *ret_job) {
-    /* What a family may be trained for, causal models first. */
-    static const struct {
-        unsigned outputs;
-        const char *name; /* NULL: the family's */
-    } tasks[] = {{OUTPUT_LM, NULL},
-                 {OUTPUT_MLM | OUTPUT_NSP, NULL},
-                 {OUTPUT_SPAN, "span"},
-                 {OUTPUT_CLASSIFY, "classify"}};
-    for (const Family *const *family = families(); *family; family++)
-        for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
-            if (~(*family)->outputs & tasks[i].outputs || number-- > 0) continue;
-            *ret_job = (TrialJob){.family = *family,
-                                  .outputs = tasks[i].outputs,
-                                  .name = tasks[i].name ? tasks[i].name : (*family)->type};
-            return true;
+    for (const Family *const *family = families(); *family; family++) {
+        const char *name = (*family)->type;
+        for (Task task = 0; task < TASK_COUNT; task++) {
+            unsigned heads = task_heads(task) & (*family)->outputs;
+            if (!heads) continue;
+            *ret_job = (TrialJob){*family, task, heads, name ? name : task_names[task]};
+            if (number-- == 0) return true;
+            name = NULL;
         }
+    }
     return false;
 }
 
@@ -53,9 +49,9 @@ void trial_config(const TrialSpec *spec, ModelConfig *ret_config) {
     ModelConfig config;
     trial_job(spec->job, &job);
     job.family->defaults(&config);
-    bool causal = job.outputs == OUTPUT_LM;
+    HeadTraits heads = heads_traits(job.outputs);
     config.outputs_mask = job.outputs;
-    config.pooler = (job.outputs & (OUTPUT_NSP | OUTPUT_CLASSIFY)) != 0;
+    config.pooler = heads.pooled;
     config.layers = spec->wide ? 2 : 6;
     config.hidden = spec->wide_heads ? 128 : spec->wide ? 64 : 16;
     config.heads = 4;
@@ -66,13 +62,13 @@ void trial_config(const TrialSpec *spec, ModelConfig *ret_config) {
     config.vocab = spec->words ? TRIAL_LARGE_VOCAB : TRIAL_VOCAB;
     config.positions = TRIAL_SEQ;
     if (config.window) config.window = TRIAL_SEQ / 2;
-    config.labels = job.outputs == OUTPUT_CLASSIFY ? 3 : 2;
+    config.labels = heads.labeled ? TRIAL_LABELS : 2;
     config.norm_eps = 1e-5f;
     config.init_std = config.gated ? 0.2f : 0.1f; /* a gated MLP multiplies small numbers */
     float dropout = spec->plain ? 0 : 0.1f;
     config.dropout_embed = config.dropout_attn = config.dropout_hidden = config.dropout_classify = dropout;
     config.tied = !spec->untied;
-    config.pad_token = causal ? -1 : 0;
+    config.pad_token = config_causal(&config) ? -1 : 0;
     config.bos_token = config.eos_token = -1;
     *ret_config = config;
 }
@@ -95,28 +91,27 @@ static void add_documents(HostBatch *batch, int64_t step, int64_t first) {
     for (int64_t i = 0; i < batch->B * TRIAL_SEQ; i++)
         if (!draw("end", step, first * TRIAL_SEQ + i, 4)) batch->tokens[i] = END;
     host_batch_split(batch, END);
-    batch->loss_count[LOSS_TOKEN] = 0;
-    for (int64_t i = 0; i < batch->B * TRIAL_SEQ; i++) batch->loss_count[LOSS_TOKEN] += batch->labels[i] >= 0;
 }
 
-static void fill_sequence(HostBatch *batch, unsigned outputs, int64_t vocab, int64_t step, int64_t b,
+static void fill_sequence(HostBatch *batch, const ModelConfig *config, int64_t vocab, int64_t step, int64_t b,
                           int64_t global) {
-    bool causal = outputs == OUTPUT_LM;
-    int32_t length = causal ? TRIAL_SEQ : TRIAL_SEQ - draw("length", step, global, 4);
+    int64_t labels = config_labeled(config) ? config->labels : vocab;
+    bool picks = task_data(batch->task)->picks;
+    int32_t length = config_causal(config) ? TRIAL_SEQ : TRIAL_SEQ - draw("length", step, global, 4);
     batch->lens[b] = length;
     batch->nsp[b] = draw("next", step, global, 2);
-    batch->classes[b] = draw("class", step, global, 3);
+    batch->classes[b] = draw("class", step, global, TRIAL_LABELS);
     batch->span[b] = draw("start", step, global, length);
     batch->span[batch->B + b] = draw("end", step, global, length);
+    for (int64_t i = 0; i < batch->outputs; i++)
+        batch->targets[b * batch->outputs + i] = (float)draw("target", step, global * batch->outputs + i, 2);
     for (int64_t t = 0; t < TRIAL_SEQ; t++) {
         int64_t i = b * TRIAL_SEQ + t, at = global * TRIAL_SEQ + t;
         bool real = t < length;
         batch->tokens[i] = real ? 1 + draw("token", step, at, vocab - 1) : 0;
         batch->types[i] = real && t > 3;
-        batch->labels[i] = draw("label", step, at, vocab);
-        if (!(outputs & OUTPUT_MLM) || !real || draw("pick", step, at, 3)) continue;
-        batch->picks[batch->pick_count] = (int32_t)i;
-        batch->pick_labels[batch->pick_count++] = batch->labels[i];
+        batch->labels[i] = draw("label", step, at, labels);
+        if (!real || (picks && draw("pick", step, at, 3))) batch->labels[i] = LABEL_IGNORED;
     }
 }
 
@@ -124,18 +119,16 @@ Status trial_batch(HostBatch **ret_batch, int job, int64_t vocab, int64_t step, 
                    int64_t count) {
     HostBatch *batch = NULL;
     TrialJob kind = {0};
+    ModelConfig config;
     trial_job(job, &kind);
-    bool causal = kind.outputs == OUTPUT_LM, masked = kind.outputs & OUTPUT_MLM;
-    bool span = kind.outputs == OUTPUT_SPAN, classify = kind.outputs == OUTPUT_CLASSIFY;
-    TRY(host_batch_new(&batch, count, TRIAL_SEQ));
-    batch->task = causal ? TASK_LM : masked ? TASK_MLM : span ? TASK_SPAN : TASK_CLASSIFY;
-    batch->has_types = batch->padded = !causal;
-    for (int64_t b = 0; b < count; b++) fill_sequence(batch, kind.outputs, vocab, step, b, first + b);
-    batch->loss_count[LOSS_TOKEN] = causal ? count * TRIAL_SEQ : masked ? batch->pick_count : 0;
-    batch->loss_count[LOSS_NSP] = masked ? count : 0;
-    batch->loss_count[LOSS_SPAN_START] = batch->loss_count[LOSS_SPAN_END] = span ? count : 0;
-    batch->loss_count[LOSS_CLASSIFY] = classify ? count : 0;
-    if (causal && step % 2) add_documents(batch, step, first);
+    trial_config(&(TrialSpec){.job = job}, &config);
+    TRY(host_batch_new_targets(&batch, count, TRIAL_SEQ, config_targets(&config)));
+    batch->task = kind.task;
+    batch->next_sentence = true;
+    batch->has_types = batch->padded = !config_causal(&config);
+    for (int64_t b = 0; b < count; b++) fill_sequence(batch, &config, vocab, step, b, first + b);
+    if (config_causal(&config) && step % 2) add_documents(batch, step, first);
+    host_batch_count(batch);
     *ret_batch = batch;
     return OK;
 }

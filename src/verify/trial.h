@@ -11,6 +11,7 @@ enum {
     TRIAL_BATCH = 8,
     TRIAL_VOCAB = 61,
     TRIAL_LARGE_VOCAB = 1100,
+    TRIAL_LABELS = 3,
     TRIAL_STEPS = 200,
     TRIAL_SEED = 3
 };
@@ -18,6 +19,7 @@ enum {
 /* What a model is trained for: one job for each causal family, one for each task of an encoder. */
 typedef struct TrialJob {
     const Family *family;
+    Task task;
     unsigned outputs;
     const char *name; /* the family's, for an encoder's later tasks with the task's */
 } TrialJob;
