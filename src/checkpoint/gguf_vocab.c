@@ -19,7 +19,7 @@ enum {
     TYPE_BYTE = 6
 };
 
-/* What is written. */
+/* The tokenizer that is written, and the model that it belongs to. */
 typedef struct Vocabulary {
     const Tokenizer *tokenizer;
     const ModelConfig *config;

@@ -135,7 +135,7 @@ static Status send_file(const RootDisk *disk, const char *dir, const MirrorFile 
     CLEANUP(file_map_done) FileMap map = {0};
     TRY(path_join(&path, dir, file->name));
     TRY(file_map_init(&map, path));
-    if ((int64_t)map.size < file->sent) return FAILED("%s has changed while it was read", path);
+    if ((int64_t)map.size < file->sent) return FAILED("%s changed while it was being read", path);
     for (int64_t at = 0; at < file->sent; at += CHUNK) {
         int64_t size = file->sent - at < CHUNK ? file->sent - at : CHUNK;
         memcpy(chunk, map.data + at, (size_t)size);

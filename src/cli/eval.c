@@ -108,8 +108,8 @@ static const Option layout_table[] = {
     {OPT_FLAG("verbose", EvalArgs, layout.verbose), .per_rank = PER_RANK_ANY,
      .help = "If ranks cannot be started, also print what mpirun says."},
     {OPT_TEXT("log-ranks", EvalArgs, layout.log_ranks, "DIR"), .shown = "none", .per_rank = PER_RANK_ANY,
-     .help = "With --ranks, also write what each rank prints to files in this directory of its host, those of a restart "
-             "to restart-1 and so on in it."},
+     .help = "With --ranks, also write what each rank prints to files in this directory on its host; after a restart, in "
+             "its subdirectory restart-1 and so on."},
     MESH_AXES(EVAL_AXIS)
     {OPT_INT("zero", EvalArgs, config.settings.run.zero), .fallback = "0", RANGE(0, 3),
      .help = "ZeRO stage; 3 shards the parameters across replicas."},

@@ -30,8 +30,8 @@ static const Option table[] = {
     {OPT_FLAG("verbose", RanksConfig, verbose), .per_rank = PER_RANK_ANY,
      .help = "If ranks cannot be started, also print what mpirun says."},
     {OPT_TEXT("log-ranks", RanksConfig, log_ranks, "DIR"), .shown = "none", .per_rank = PER_RANK_ANY,
-     .help = "With --ranks, also write what each rank prints to files in this directory of its host, those of a restart "
-             "to restart-1 and so on in it."},
+     .help = "With --ranks, also write what each rank prints to files in this directory on its host; after a restart, in "
+             "its subdirectory restart-1 and so on."},
     {OPT_INT("threads", RanksConfig, threads), .per_rank = PER_RANK_ANY, .fallback = "0", RANGE(1, 4096),
      .shown = "the rank's share of the cores", .help = "CPU threads per rank."},
     {OPT_SIZE("size", RanksConfig, size), .fallback = "64MB", RANGE(4096, 1e15),

@@ -276,8 +276,8 @@ static const Option layout_table[] = {
     {OPT_FLAG("verbose", TrainArgs, layout.verbose), .per_rank = PER_RANK_ANY,
      .help = "If ranks cannot be started, also print what mpirun says."},
     {OPT_TEXT("log-ranks", TrainArgs, layout.log_ranks, "DIR"), .shown = "none", .per_rank = PER_RANK_ANY,
-     .help = "With --ranks, also write what each rank prints to files in this directory of its host, those of a restart "
-             "to restart-1 and so on in it."},
+     .help = "With --ranks, also write what each rank prints to files in this directory on its host; after a restart, in "
+             "its subdirectory restart-1 and so on."},
     MESH_AXES(TRAIN_AXIS)
     {OPT_INT("zero", TrainArgs, config.run.zero), .fallback = "0", RANGE(0, 3),
      .help = "ZeRO stage. Shard across replicas: nothing (0), optimizer state (1), also gradients (2), "

@@ -8,9 +8,9 @@
 
 /* ---- links ---- */
 
-/* Times of an operation on n bytes, relative to n: of the bytes that a rank moves within its node, and of
- * those that the group's ranks of a node send to other nodes. weft's own collectives sum within a node first
- * (comm/placement.h) and count what they send; NCCL's rings pass all bytes through every rank. */
+/* The time of an operation on n bytes, divided by n: first for the bytes that a rank moves within its node,
+ * then for those that the group's ranks of a node send to other nodes. weft's own collectives sum within a
+ * node first (comm/placement.h) and count what they send; NCCL's rings pass all bytes through every rank. */
 static double share_within(const Costs *costs, const GroupLink *link, int what) {
     double ranks = costs->cluster->gpu ? link->size : link->per_node;
     if (link->per_node == 1) return 0;

@@ -222,7 +222,7 @@ size_t bpe_pipeline_symbols(const BpePipeline *pipeline, const Vocab *vocab, con
 
 /* ---- safe cuts ---- */
 
-/* The last space after a character that is none. Around it, normalizers change nothing. */
+/* The last space that follows another character and around which the normalizer changes nothing. */
 static size_t cut_before_space(const BpePipeline *pipeline, const char *text, size_t size) {
     for (size_t end = size; end > 1;) {
         const char *space = memrchr(text + 1, ' ', end - 1);

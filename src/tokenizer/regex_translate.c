@@ -24,7 +24,7 @@ static Status put(Translation *translation, const char *text) {
 
 enum { SURROGATES = 0xD800, AFTER_SURROGATES = 0xE000 };
 
-/* PCRE2 takes no surrogates as the ends of a range. */
+/* PCRE2 rejects surrogates as ends of a range. */
 static Status put_range(Translation *translation, uint32_t first, uint32_t last) {
     char text[40];
     if (first >= SURROGATES && first < AFTER_SURROGATES) first = AFTER_SURROGATES;

@@ -329,7 +329,7 @@ static void join_peaks(json_t *summary, const json_t *earlier, bool stepped) {
     }
 }
 
-/* The part with more contention counts. */
+/* Keeps the load of the part with more contention. */
 static void join_load(json_t *summary, json_t *earlier) {
     const json_t *own = json_object_get(summary, "load");
     if (earlier && !(json_number_at(own, "contention") >= json_number_at(earlier, "contention")))

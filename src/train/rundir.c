@@ -51,8 +51,8 @@ static size_t keep_lines(char *text, size_t size, int64_t step, size_t *ret_firs
     return kept;
 }
 
-/* Drops the metrics of later steps and a line cut short when the process was killed. They are usually the end
- * of the file, which a full disk does not prevent from being cut off. */
+/* Drops the metrics of later steps and a line cut short when the process was killed. They are usually at the
+ * end of the file, which can be truncated even if the disk is full. */
 static Status trim_metrics(const char *path, int64_t step) {
     if (!path_exists(path)) return OK;
     CLEANUP(mem_freep) char *text = NULL;

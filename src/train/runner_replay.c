@@ -106,7 +106,7 @@ static Status record(Runner *runner, const Round *round) {
     return OK;
 }
 
-/* After the last step and, unless forward waits for it unit by unit, its update. */
+/* Copies after the last step and, unless forward waits for its update unit by unit, after that. */
 static Status copy_batches(Runner *runner, const Round *round) {
     Stream *chain = runner->overlap.chain;
     if (!runner->overlap.updating) TRY(stream_wait(chain, runner->stream));

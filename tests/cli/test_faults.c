@@ -83,7 +83,7 @@ static void killed_rank_ends_all(void **state) {
     }
 }
 
-/* A rank that fails alone ends all, and all know its error. */
+/* If one rank fails, all end, with its error. */
 static void failed_rank_ends_all(void **state) {
     (void)state;
     if (!mpi_built()) skip();

@@ -11,7 +11,8 @@
 
 /* ---- boundaries ---- */
 
-/* A step counts for the epoch of its first sample; an epoch ends with the step that trains on its last. */
+/* A step belongs to the epoch of its first sample; an epoch ends with the step that trains on its last
+ * sample. */
 static void boundaries(void **state) {
     (void)state;
     for (int64_t samples = 1; samples <= 12; samples++)
