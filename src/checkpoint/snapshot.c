@@ -69,7 +69,8 @@ Status snapshot_init(Snapshot *ret_snapshot, const Store *const *store, const Sa
     CLEANUP(mem_freep) bool *ours = NULL;
     TRY(mem_new((size_t)store[0]->model->units, sizeof *ours, &ours));
     TRY(save_find_units(store[0], mesh, ours));
-    return snapshot_assign(ret_snapshot, store, owner, stores, ours, mesh ? mesh->at[AXIS_DP] : 0,
+    return snapshot_assign(ret_snapshot, store, owner, stores, ours,
+                           mesh ? mesh_number(mesh, AXES_COPIES, mesh->rank) : 0,
                            mesh ? mesh->shard->size : 1, mesh ? mesh->at[AXIS_TP] : 0);
 }
 

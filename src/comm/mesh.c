@@ -12,14 +12,25 @@ MeshSpec mesh_spec(const Mesh *mesh) {
     return spec;
 }
 
-int mesh_rank(const Mesh *mesh, const int at[AXIS_COUNT]) {
-    int rank = 0;
-    for (Axis axis = 0; axis < AXIS_COUNT; axis++) rank += at[axis] * mesh->stride[axis];
-    return rank;
+int mesh_number(const Mesh *mesh, unsigned axes, int rank) {
+    int number = 0;
+    for (int n = AXIS_COUNT - 1; n >= 0; n--) {
+        Axis axis = axis_by_distance(n);
+        if (!(axes & AXIS_SET(axis))) continue;
+        number = number * mesh->extent[axis] + rank / mesh->stride[axis] % mesh->extent[axis];
+    }
+    return number;
 }
 
-int mesh_peer(const Mesh *mesh, Axis axis, int at) {
-    return mesh->rank + (at - mesh->at[axis]) * mesh->stride[axis];
+int mesh_numbered(const Mesh *mesh, unsigned axes, int number) {
+    int rank = mesh->rank;
+    for (int n = 0; n < AXIS_COUNT; n++) {
+        Axis axis = axis_by_distance(n);
+        if (!(axes & AXIS_SET(axis))) continue;
+        rank += (number % mesh->extent[axis] - mesh->at[axis]) * mesh->stride[axis];
+        number /= mesh->extent[axis];
+    }
+    return rank;
 }
 
 static void set_coordinates(Mesh *mesh, int rank, MeshSpec spec) {
@@ -62,37 +73,15 @@ static Group **group_at(const Mesh *mesh, const GroupRow *row) {
     return (Group **)((char *)mesh + row->field);
 }
 
-/* The ranks that differ from this one only along `axes` are numbered in the world's order. Of these, a group
- * has first, first + step and so on; this rank is number `place` in it. */
+/* A group has the ranks numbered first, first + step and so on along `axes`; this rank is number `place` in
+ * it. */
 typedef struct Members {
     unsigned axes;
     int first, step, size, place;
 } Members;
 
-/* This rank's number. */
-static int number_of(const Mesh *mesh, unsigned axes) {
-    int number = 0;
-    for (int n = AXIS_COUNT - 1; n >= 0; n--) {
-        Axis axis = axis_by_distance(n);
-        if (axes & AXIS_SET(axis)) number = number * mesh->extent[axis] + mesh->at[axis];
-    }
-    return number;
-}
-
-/* The rank with a number. */
-static int rank_of(const Mesh *mesh, unsigned axes, int number) {
-    int rank = mesh->rank;
-    for (int n = 0; n < AXIS_COUNT; n++) {
-        Axis axis = axis_by_distance(n);
-        if (!(axes & AXIS_SET(axis))) continue;
-        rank += mesh_peer(mesh, axis, number % mesh->extent[axis]) - mesh->rank;
-        number /= mesh->extent[axis];
-    }
-    return rank;
-}
-
 static Members members_of(const Mesh *mesh, const GroupRow *row, int shard) {
-    int all = (int)mesh_ranks(mesh_spec(mesh), row->axes), here = number_of(mesh, row->axes);
+    int all = (int)mesh_ranks(mesh_spec(mesh), row->axes), here = mesh_number(mesh, row->axes, mesh->rank);
     bool end = here == 0 || here == all - 1;
     switch (row->part) {
     case PART_WITHIN: return (Members){row->axes, here / shard * shard, 1, shard, here % shard};
@@ -105,7 +94,7 @@ static Members members_of(const Mesh *mesh, const GroupRow *row, int shard) {
 }
 
 static int member(const Mesh *mesh, const Members *members, int at) {
-    return rank_of(mesh, members->axes, members->first + at * members->step);
+    return mesh_numbered(mesh, members->axes, members->first + at * members->step);
 }
 
 /* A group's color is its first rank. */
@@ -197,6 +186,12 @@ void mesh_free(Mesh *mesh) {
     for (int i = 0; i < ROWS; i++) group_free(*group_at(mesh, &rows[i]));
     if (mesh->owns_world) group_free(mesh->world);
     free(mesh);
+}
+
+Status mesh_reduce(Mesh *mesh, unsigned axes, void *data, int64_t count, DType dtype, ReduceOp op) {
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++)
+        if (axes & AXIS_SET(axis)) TRY(host_reduce(mesh->axis[axis], data, count, dtype, op));
+    return OK;
 }
 
 /* All groups of a mesh with the axis as whose they count: the one with the most distant ranks; AXIS_COUNT for
@@ -324,8 +319,7 @@ Status mesh_section_vote(Mesh *mesh, bool *ret_stop, int64_t *vote) {
     if (world->ops->section) world->ops->section(world, SECTION_VOTE, mesh->stop);
     int64_t votes[] = {mesh->stop && *mesh->stop, *vote};
     const int count = sizeof votes / sizeof *votes;
-    for (Axis axis = 0; axis < AXIS_COUNT; axis++)
-        if (axis_info(axis)->copies) TRY(host_reduce(mesh->axis[axis], votes, count, DT_I64, REDUCE_MAX));
+    TRY(mesh_reduce(mesh, AXES_COPIES, votes, count, DT_I64, REDUCE_MAX));
     TRY(host_reduce(mesh->model, votes, count, DT_I64, REDUCE_MAX));
     if (world->ops->section) world->ops->section(world, SECTION_END, NULL);
     mesh->stop = NULL;

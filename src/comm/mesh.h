@@ -69,8 +69,11 @@ MUST_USE Status mesh_recover(Mesh *mesh);
 void mesh_drop(Mesh *mesh);
 
 MeshSpec mesh_spec(const Mesh *mesh); /* without `shard` */
-/* The rank of the world at these coordinates, and at this rank's except on one axis. */
-int mesh_rank(const Mesh *mesh, const int at[AXIS_COUNT]);
-int mesh_peer(const Mesh *mesh, Axis axis, int at);
+/* Ranks that differ only along a set of axes are numbered in the world's order: the number of any rank, and
+ * the rank with a number among those with this one. */
+int mesh_number(const Mesh *mesh, unsigned axes, int rank);
+int mesh_numbered(const Mesh *mesh, unsigned axes, int number);
+/* host_reduce over all of them. */
+MUST_USE Status mesh_reduce(Mesh *mesh, unsigned axes, void *data, int64_t count, DType dtype, ReduceOp op);
 
 #endif

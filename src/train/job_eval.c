@@ -85,7 +85,7 @@ static Status evaluate(const Job *job, const Dataset *data, int64_t examples, in
         TRY(runner_eval(runner, round.batch, round.count, result.sum, result.counts, hits));
     }
     TRY(end_section(job));
-    TRY(host_reduce(runner->mesh->axis[AXIS_DP], &round.tokens, 1, DT_I64, REDUCE_SUM));
+    TRY(mesh_reduce(runner->mesh, AXES_COPIES, &round.tokens, 1, DT_I64, REDUCE_SUM));
     result.tokens = round.tokens;
     int64_t terms = 0;
     for (int k = 0; k < LOSS_COUNT; k++) terms += result.counts[k];

@@ -50,6 +50,7 @@ Status replicas_check(Runner *runner) {
     /* With sharded state, only replica groups hold the same elements. */
     bool sharded = runner->shards->spec.optimizer;
     Group *group = sharded ? mesh->replica : mesh->axis[AXIS_DP];
+    unsigned axes = sharded ? AXES_COPIES : AXIS_SET(AXIS_DP);
     int apart = sharded ? mesh->shard->size : 1;
     size_t params = 0;
     CLEANUP(mem_freep) uint32_t *own = NULL, *all = NULL;
@@ -62,8 +63,8 @@ Status replicas_check(Runner *runner) {
     for (size_t at = 0; at < params * (size_t)group->size; at++) {
         size_t number = at % params;
         if (all[at] == all[number]) continue;
-        int low = mesh->at[AXIS_DP] % apart, other = (int)(at / params) * apart + low;
-        int first = mesh_peer(mesh, AXIS_DP, low), second = mesh_peer(mesh, AXIS_DP, other);
+        int low = mesh_number(mesh, axes, mesh->rank) % apart, other = (int)(at / params) * apart + low;
+        int first = mesh_numbered(mesh, axes, low), second = mesh_numbered(mesh, axes, other);
         char here[HOST_SIZE], there[HOST_SIZE];
         return FAILED("replicas have different weights: %s differs between rank %d on %s and rank %d on %s; "
                       "their model files or memory may be damaged",

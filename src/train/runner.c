@@ -85,7 +85,7 @@ static Status add_device_time(Runner *runner) {
 Status runner_read_losses(Runner *runner, int count, double *sums) {
     TRY(stream_copy(runner->stream, sums, runner->loss.data, (size_t)count * sizeof(double), COPY_TO_HOST));
     TRY(group_sync(runner->mesh->world, runner->stream));
-    TRY(host_reduce(runner->mesh->axis[AXIS_DP], sums, count, DT_F64, REDUCE_SUM));
+    TRY(mesh_reduce(runner->mesh, AXES_COPIES, sums, count, DT_F64, REDUCE_SUM));
     return host_reduce(runner->mesh->axis[AXIS_PP], sums, count, DT_F64, REDUCE_SUM);
 }
 
@@ -108,8 +108,10 @@ Status runner_count_terms(Runner *runner, HostBatch *const *micros, int count, i
             if (losses & 1u << k) all[k] += micros[i]->loss_count[k];
         for (int64_t b = 0; b < micros[i]->B; b++) all[LOSS_COUNT] += micros[i]->lens[b];
     }
-    TRY(host_reduce(workers ? runner->mesh->shard : runner->mesh->axis[AXIS_DP], all, LOSS_COUNT + 1, DT_I64,
-                    REDUCE_SUM));
+    if (workers)
+        TRY(host_reduce(runner->mesh->shard, all, LOSS_COUNT + 1, DT_I64, REDUCE_SUM));
+    else
+        TRY(mesh_reduce(runner->mesh, AXES_COPIES, all, LOSS_COUNT + 1, DT_I64, REDUCE_SUM));
     memcpy(own, all, LOSS_COUNT * sizeof *own);
     if (workers) TRY(host_reduce(runner->mesh->replica, all, LOSS_COUNT + 1, DT_I64, REDUCE_SUM));
     memcpy(counts, all, LOSS_COUNT * sizeof *counts);
@@ -120,7 +122,7 @@ Status runner_count_terms(Runner *runner, HostBatch *const *micros, int count, i
 Status runner_count_head_rows(Runner *runner, HostBatch *const *micros, int count, int64_t *rows) {
     if (!runner->vocab.pieces) return OK;
     for (int i = 0; i < count; i++) rows[i] = host_batch_rows(micros[i]);
-    return host_reduce(runner->mesh->axis[AXIS_DP], rows, count, DT_I64, REDUCE_MAX);
+    return mesh_reduce(runner->mesh, AXES_COPIES, rows, count, DT_I64, REDUCE_MAX);
 }
 
 /* A worker clips by its own norm. What is reported, and decides about the step, is the same on all ranks. */

@@ -117,8 +117,8 @@ static CheckpointState state_of(const Trainer *t, const json_t *progress) {
 void trainer_find_workers(Trainer *t) {
     Runner *runner = t->job->runner;
     if (runner->residual)
-        t->replicas = (ReplicaState){.count = runner->mesh->extent[AXIS_DP],
-                                     .index = runner->mesh->at[AXIS_DP],
+        t->replicas = (ReplicaState){.count = runner->mesh->shard->size * runner->mesh->replica->size,
+                                     .index = mesh_number(runner->mesh, AXES_COPIES, runner->mesh->rank),
                                      .residual = runner->residual};
     if (!runner->outer) return;
     t->workers = (WorkerState){.count = runner->mesh->replica->size,

@@ -77,18 +77,19 @@ static void note_round(Trainer *t, double step_s) {
 static Status compare_workers(Trainer *t) {
     const Runner *runner = t->job->runner;
     const Mesh *mesh = runner->mesh;
-    int dp = mesh->extent[AXIS_DP], stride = mesh->stride[AXIS_DP], shard = mesh->shard->size;
-    int workers = runner_workers(runner);
+    int shard = mesh->shard->size, workers = runner_workers(runner);
     double factor = 0;
     if (workers < 2 || runner->spec.outer.every < 1) return OK;
     if (!t->pace.workers) TRY(pace_init(&t->pace, workers));
     for (int r = 0; r < mesh->size; r++)
-        pace_add(&t->pace, r / stride % dp / shard, t->record.ranks[r].work_s * workers / mesh->size);
+        pace_add(&t->pace, mesh_number(mesh, AXES_COPIES, r) / shard,
+                 t->record.ranks[r].work_s * workers / mesh->size);
     int64_t round = t->step / runner->spec.outer.every;
     if (round == t->compared) return OK;
     t->compared = round;
-    int worker = pace_round(&t->pace, &factor), first = worker * shard * stride;
+    int worker = pace_round(&t->pace, &factor), first = 0;
     if (worker < 0) return OK;
+    while (mesh_number(mesh, AXES_COPIES, first) != worker * shard) first++;
     char host[HOST_SIZE];
     group_host(mesh->world, first, host);
     if (t->pace.slow[worker])

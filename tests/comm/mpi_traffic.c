@@ -261,7 +261,8 @@ static void check_mesh(Group *world, MeshSpec spec) {
     assert_ok(mesh_new_dryrun(&planned, spec, world->rank, 2, true));
     int dp = mesh->at[AXIS_DP], tp = mesh->at[AXIS_TP], pp = mesh->at[AXIS_PP], want[64], n = 0;
     assert_int_equal(rank_at(spec, dp, tp, pp), world->rank);
-    assert_int_equal(mesh_rank(mesh, mesh->at), world->rank);
+    assert_int_equal(mesh_number(mesh, AXES_ALL, world->rank), world->rank);
+    assert_int_equal(mesh_number(mesh, AXIS_SET(AXIS_DP), world->rank), dp);
     for (int i = 0; i < world->size; i++) want[i] = i;
     assert_members(mesh->world, planned->world, world, want, world->size);
     for (int i = 0; i < spec.dp; i++) want[i] = rank_at(spec, i, tp, pp);
@@ -270,7 +271,7 @@ static void check_mesh(Group *world, MeshSpec spec) {
     assert_members(mesh->axis[AXIS_TP], planned->axis[AXIS_TP], world, want, spec.tp);
     for (int i = 0; i < spec.pp; i++) {
         want[i] = rank_at(spec, dp, tp, i);
-        assert_int_equal(mesh_peer(mesh, AXIS_PP, i), want[i]);
+        assert_int_equal(mesh_numbered(mesh, AXIS_SET(AXIS_PP), i), want[i]);
     }
     assert_members(mesh->axis[AXIS_PP], planned->axis[AXIS_PP], world, want, spec.pp);
     int shard = spec.shard ? spec.shard : spec.dp;
