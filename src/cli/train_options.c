@@ -11,7 +11,10 @@
 #include "plan/cluster.h"
 #include "train/epoch.h"
 
-const char *const task_choices[] = {"auto", "lm", "mlm", "span", "classify", "squad", NULL};
+const char *const task_choices[] = {"auto",
+#define HEAD(NAME, name, title, losses) #name,
+#include "model/heads.def"
+                                    "squad", NULL};
 const char *const problem_choices[] = {"auto", "regression", "single-label", "multi-label", NULL};
 const char *const format_choices[] = {"auto", "bytes", "u16",   "u32",     "ids",     "tokens",
                                       "text", "squad", "pairs", "cornell", "records", NULL};

@@ -95,9 +95,8 @@ static Status read_ids(IdsSet *set, const IdsLine *line, int32_t *ret_length) {
     return read_array(set, line, "ids", array, line->spec->vocab - 1, false);
 }
 
-Status ids_read_labels(IdsSet *set, const IdsLine *line, IdsExample *example) {
-    return read_parallel(set, line, "labels", line->spec->vocab - 1, true, example->length,
-                         &example->has_labels);
+Status ids_read_labels(IdsSet *set, const IdsLine *line, int64_t labels, IdsExample *example) {
+    return read_parallel(set, line, "labels", labels - 1, true, example->length, &example->has_labels);
 }
 
 Status ids_read_label(IdsSet *set, const IdsLine *line, IdsExample *example) {

@@ -42,8 +42,8 @@ typedef struct IdsLine {
 
 /* Reads a required integer from 0 to `high`. */
 MUST_USE Status ids_read_number(const IdsLine *line, const char *name, int64_t high, int32_t *ret_value);
-/* Reads "labels", one for each token, if there are any. */
-MUST_USE Status ids_read_labels(IdsSet *set, const IdsLine *line, IdsExample *example);
+/* Reads "labels", if there are any: one for each token, below `labels`. */
+MUST_USE Status ids_read_labels(IdsSet *set, const IdsLine *line, int64_t labels, IdsExample *example);
 /* Reads "label": a number, or the targets of the example that comes next in the set. */
 MUST_USE Status ids_read_label(IdsSet *set, const IdsLine *line, IdsExample *example);
 

@@ -43,6 +43,12 @@ const char *head_names(unsigned mask, const char *last, char text[HEAD_NAMES]) {
     return text;
 }
 
+HeadId heads_first(unsigned mask) {
+    HeadId id = 0;
+    while (!(mask & 1u << id)) id++;
+    return id;
+}
+
 HeadTraits heads_traits(unsigned mask) {
     HeadTraits all = {0};
     for (HeadId id = 0; id < HEAD_COUNT; id++) {
@@ -53,6 +59,7 @@ HeadTraits heads_traits(unsigned mask) {
         all.overwrites |= one->overwrites;
         all.pooled |= one->pooled;
         all.labeled |= one->labeled;
+        all.judged |= one->judged;
     }
     return all;
 }

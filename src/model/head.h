@@ -13,6 +13,7 @@ typedef struct HeadTraits {
     bool overwrites; /* its gradient of the output matrix is stored, not added, see ParamDesc.overwritten */
     bool pooled;     /* reads the first row of each sequence, through the pooler */
     bool labeled;    /* has config->labels outputs, with names in config.json */
+    bool judged;     /* the accuracy of its predictions is that of the model */
 } HeadTraits;
 
 typedef struct Head {
@@ -46,6 +47,8 @@ unsigned head_find(const char *name, unsigned mask);
 enum { HEAD_NAMES = 256 };
 const char *head_names(unsigned mask, const char *last, char text[HEAD_NAMES]);
 
+/* The first head in the mask. */
+HeadId heads_first(unsigned mask);
 /* Those of these properties that any head in the mask has. */
 HeadTraits heads_traits(unsigned mask);
 

@@ -5,6 +5,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "model/head.h"
+#include "train/regression.h"
+
 typedef struct Tally {
     int64_t labels;
     int64_t *given, *predicted, *correct; /* (labels) */
@@ -80,7 +83,7 @@ static Status count_rows(void *context, int64_t at, const HostBatch *batch, cons
 static Status run_model(const Job *job, const Dataset *data, int64_t limit, Tally *tally) {
     int64_t examples = dataset_count(data);
     Context c = {data, tally};
-    ScoreWork work = {.head = HEAD_CLASSIFY,
+    ScoreWork work = {.head = heads_first(job->model->config.outputs_mask),
                       .seq = job->seq,
                       .width = tally->labels,
                       .context = &c,
@@ -145,7 +148,7 @@ static json_t *matrix_json(const Tally *tally) {
     return rows;
 }
 
-Status classify_add(const Job *job, const Dataset *data, int64_t limit, json_t *result) {
+static Status add_scores(const Job *job, const Dataset *data, int64_t limit, json_t *result) {
     CLEANUP(tally_done) Tally tally = {0};
     F1 f1;
     const ModelConfig *config = &job->model->config;
@@ -163,4 +166,12 @@ Status classify_add(const Job *job, const Dataset *data, int64_t limit, json_t *
     failed |= json_object_set_new(result, "classes", classes);
     if (tally.matrix) failed |= json_object_set_new(result, "confusion", matrix_json(&tally));
     return failed ? FAILED("out of memory while writing the result") : OK;
+}
+
+Status classify_scores(const Job *job, const Dataset *data, int64_t limit, bool validating, json_t *result) {
+    ProblemType problem = config_problem(&job->model->config);
+    if (!validating && json_object_set_new(result, "problem_type", json_string(problem_name(problem))))
+        return FAILED("out of memory while writing the result");
+    if (problem != PROBLEM_REGRESSION) return add_scores(job, data, limit, result);
+    return validating ? OK : regression_add(job, data, limit, result);
 }

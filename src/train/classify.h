@@ -4,7 +4,9 @@
 
 #include "train/job.h"
 
-/* Evaluates the first `limit` examples (0: all) and adds to `result`:
+/* Evaluates the first `limit` examples (0: all) and adds to `result`, or the scores of a regression
+ * (regression.h), which a run that is `validating` does not report:
+ *   problem_type  unless validating
  *   accuracy      multi-label: fraction of examples whose labels are all correct
  *   f1_macro      mean over the labels that occur as true or predicted; multi-label: over all labels
  *   f1_weighted   weighted by support, the number of examples with a label
@@ -18,6 +20,7 @@ enum { CLASSIFY_MATRIX = 200 };
 /* The coefficient of any number of labels, as sklearn's: `given` and `predicted` (labels) count the examples
  * with each label, of which `hits` have the same. 0 if one side has a single label. */
 double classify_mcc(const int64_t *given, const int64_t *predicted, int64_t labels, int64_t hits);
-MUST_USE Status classify_add(const Job *job, const Dataset *data, int64_t limit, json_t *result);
+MUST_USE Status classify_scores(const Job *job, const Dataset *data, int64_t limit, bool validating,
+                                json_t *result);
 
 #endif

@@ -5,10 +5,8 @@
 #include "base/clock.h"
 #include "data/released.h"
 #include "model/head.h"
-#include "train/classify.h"
 #include "train/job.h"
 #include "train/perplexity.h"
-#include "train/regression.h"
 #include "train/replicas.h"
 #include "train/squad.h"
 
@@ -48,14 +46,15 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
     TRY(job_evaluate(job, data, config->max_batches * config->settings.run.micro_batch, &result));
     double seconds = clock_wall() - start;
     int64_t predicted = result.counts[LOSS_TOKEN];
+    bool lm = config_is_decoder(&job->model->config);
     CLEANUP(json_decrefp)
     json_t *json = json_pack("{s:f, s:s, s:I, s:I, s:f, s:f}", "loss", result.loss, "task",
                              task_names[job->task], "examples", (json_int_t)result.examples, "tokens",
-                             (json_int_t)(job->task == TASK_LM ? predicted : result.tokens), "runtime_s",
-                             seconds, "samples_per_s", (double)result.examples / seconds);
+                             (json_int_t)(lm ? predicted : result.tokens), "runtime_s", seconds,
+                             "samples_per_s", (double)result.examples / seconds);
     if (!json) return FAILED("out of memory");
     if (predicted) json_object_set_new(json, "perplexity", json_real(exp(result.part[LOSS_TOKEN])));
-    if (job->task == TASK_LM) {
+    if (lm) {
         json_object_set_new(json, "nll", json_real(result.sum[LOSS_TOKEN]));
         json_object_set_new(json, "accuracy", json_real(result.accuracy[LOSS_TOKEN]));
     }
@@ -67,12 +66,7 @@ Status eval_run(const EvalConfig *config, json_t **ret_result) {
                                           isnan(result.accuracy[k]) ? NULL : json_real(result.accuracy[k]),
                                           "count", (json_int_t)result.counts[k]));
     json_object_set_new(json, "parts", parts);
-    if (job->task == TASK_CLASSIFY) {
-        ProblemType problem = config_problem(&job->model->config);
-        json_object_set_new(json, "problem_type", json_string(problem_name(problem)));
-        TRY((problem == PROBLEM_REGRESSION ? regression_add : classify_add)(
-            job, data, config->max_batches * config->settings.run.micro_batch, json));
-    }
+    TRY(task_scores(job, data, config->max_batches * config->settings.run.micro_batch, false, json));
     *ret_result = json_incref(json);
     return OK;
 }

@@ -270,7 +270,7 @@ static Status resolve_model(Job *job, ModelConfig *ret_config) {
         change_vocab(job, &config);
     }
     TRY(resolve_task(model, &config, &job->task));
-    if (config_labeled(&config)) TRY(job_find_labels(job, &config));
+    TRY(task_prepare(job, &config));
     if (job->settings.run.train && model->dropout >= 0)
         config.dropout_embed = config.dropout_attn = config.dropout_hidden = config.dropout_classify =
             (float)model->dropout;

@@ -5,6 +5,7 @@
  *   job_data.c     format and tokenizer of the data; opening data sets
  *   job_layout.c   checks that the layout fits the model and the batch
  *   job_eval.c     losses and logits over a data set, without training
+ *   job_task.c     what some tasks add: labels, metrics
  */
 #ifndef WEFT_TRAIN_JOB_H
 #define WEFT_TRAIN_JOB_H
@@ -76,7 +77,9 @@ MUST_USE Status job_resolve_data(Job *job);
 /* Loads the tokenizer for text unless it is already loaded: the requested one, else the checkpoint's, else
  * bytes. */
 MUST_USE Status job_need_tokenizer(Job *job);
-/* Part of job_new, for classification: takes the problem type and the labels from the settings, the
+/* Part of job_new: completes the configuration from the data, if the task does that. */
+MUST_USE Status task_prepare(Job *job, ModelConfig *config);
+/* The same for classification: takes the problem type and the labels from the settings, the
  * checkpoint or the data; sets config->problem and config->labels. */
 MUST_USE Status job_find_labels(Job *job, ModelConfig *config);
 /* Part of job_new, for whole-word masking: fills job->continues. */
@@ -124,6 +127,11 @@ MUST_USE Status job_scores(const Job *job, int64_t count, const ScoreWork *work)
 
 /* Fills a batch with synthetic tokens and labels for every head of the job's task. */
 void job_fill_synthetic(const Job *job, HostBatch *batch);
+
+/* Adds the metrics of the job's task that need the model's outputs, over the first `limit` examples (0: all).
+ * `validating`: only those that a run reports. Collective. */
+MUST_USE Status task_scores(const Job *job, const Dataset *data, int64_t limit, bool validating,
+                            json_t *result);
 
 /* A fingerprint of a data set: its size and a hash of up to 16 examples spread over it. */
 MUST_USE Status job_fingerprint(const Job *job, const Dataset *data, uint64_t *ret_fingerprint);

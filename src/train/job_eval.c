@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "base/progress.h"
+#include "model/head.h"
 #include "train/job.h"
 
 /* An evaluation is a section that ranks can abandon. */
@@ -67,6 +68,16 @@ static Status fill_round(const Job *job, const Dataset *data, int64_t first, int
     return OK;
 }
 
+/* Targets are numbers, of which no prediction is simply correct. */
+static void forget_accuracy(const ModelConfig *config, double accuracy[LOSS_COUNT]) {
+    for (HeadId id = 0; id < HEAD_COUNT; id++) {
+        const Head *head = head_at(id);
+        if (!(config->outputs_mask & 1u << id) || !head->targets || !head->targets(config)) continue;
+        for (int k = 0; k < LOSS_COUNT; k++)
+            if (head->traits.losses & 1u << k) accuracy[k] = NAN;
+    }
+}
+
 static Status evaluate(const Job *job, const Dataset *data, int64_t examples, int64_t stride,
                        EvalResult *ret_result) {
     Runner *runner = job->runner;
@@ -99,7 +110,7 @@ static Status evaluate(const Job *job, const Dataset *data, int64_t examples, in
             result.part[k] = result.sum[k] / (double)result.counts[k];
             result.accuracy[k] = (double)hits[k] / (double)result.counts[k];
         }
-    if (config_targets(&job->model->config)) result.accuracy[LOSS_CLASSIFY] = NAN;
+    forget_accuracy(&job->model->config, result.accuracy);
     *ret_result = result;
     return OK;
 }

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "model/head.h"
+
 typedef struct Pairs {
     const Dataset *data;
     int64_t outputs, count;
@@ -126,7 +128,7 @@ Status regression_add(const Job *job, const Dataset *data, int64_t limit, json_t
     size_t values = (size_t)(pairs.outputs * pairs.count);
     TRY(mem_new(values, sizeof *pairs.predicted, &pairs.predicted));
     TRY(mem_new(values, sizeof *pairs.given, &pairs.given));
-    ScoreWork work = {.head = HEAD_CLASSIFY,
+    ScoreWork work = {.head = heads_first(job->model->config.outputs_mask),
                       .seq = job->seq,
                       .width = pairs.outputs,
                       .context = &pairs,

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "train/classify.h"
+#include "model/head.h"
 #include "train/squad.h"
 
 void validation_init(Validation *val) {
@@ -18,10 +18,14 @@ void validation_init(Validation *val) {
                         .best = NAN};
 }
 
-/* The accuracy that a task is judged by. Regression and multi-label classification have none here. */
+/* The accuracy that a model is judged by. Regression and multi-label classification have none here. */
 static double accuracy_of(const EvalResult *result) {
-    if (result->counts[LOSS_CLASSIFY]) return result->accuracy[LOSS_CLASSIFY];
-    return result->counts[LOSS_NSP] ? result->accuracy[LOSS_NSP] : (double)NAN;
+    for (HeadId id = HEAD_COUNT; id-- > 0;) {
+        const HeadTraits *head = &head_at(id)->traits;
+        for (int k = 0; k < LOSS_COUNT && head->judged; k++)
+            if (head->losses & 1u << k && result->counts[k]) return result->accuracy[k];
+    }
+    return (double)NAN;
 }
 
 void validation_take(Validation *val, int64_t step, const EvalResult *result) {
@@ -49,12 +53,10 @@ bool validation_is_best(Validation *val, int64_t step) {
 Status validation_score(Validation *val, const Job *job, const Dataset *data, const char *const *paths,
                         int count, int64_t limit) {
     CLEANUP(json_decrefp) json_t *score = json_object();
-    if (job->task == TASK_CLASSIFY && config_problem(&job->model->config) != PROBLEM_REGRESSION) {
-        TRY(classify_add(job, data, limit, score));
-        val->accuracy = json_number_or(score, "accuracy", NAN);
-        val->f1 = json_number_or(score, "f1_macro", NAN);
-        val->mcc = json_number_or(score, "mcc", NAN);
-    }
+    TRY(task_scores(job, data, limit, true, score));
+    val->accuracy = json_number_or(score, "accuracy", val->accuracy);
+    val->f1 = json_number_or(score, "f1_macro", val->f1);
+    val->mcc = json_number_or(score, "mcc", val->mcc);
     if (job->squad && count) {
         TRY(squad_score_job(job, paths, count, limit, &val->exact, &val->f1));
     }

@@ -3,6 +3,10 @@
 
 #include "data/task.h"
 
+static Status read_labels(IdsSet *set, const IdsLine *line, IdsExample *example) {
+    return ids_read_labels(set, line, line->spec->vocab, example);
+}
+
 static bool counted(const Dataset *data, int64_t index) {
     const IdsExample *example = &data->ids.example[index];
     const int32_t *labels = labels_of(&data->ids, example);
@@ -49,7 +53,7 @@ const TaskData data_lm = {
     .windows = true,
     .nothing = "every label is -100, which is ignored, or belongs to a first token, which nothing predicts",
     .counted = counted,
-    .read = ids_read_labels,
+    .read = read_labels,
     .label = label,
     .open = open_stream,
     .fill = fill_stream,

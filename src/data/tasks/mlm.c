@@ -48,7 +48,7 @@ static Status check_can_mask(const IdsLine *line) {
 
 static Status read_labels(IdsSet *set, const IdsLine *line, IdsExample *example) {
     const DataSpec *spec = line->spec;
-    TRY(ids_read_labels(set, line, example));
+    TRY(ids_read_labels(set, line, spec->vocab, example));
     if (!example->has_labels && !spec->no_masks) TRY(check_can_mask(line));
     return spec->next_sentence ? ids_read_number(line, "next", 1, &example->next) : OK;
 }

@@ -16,7 +16,7 @@ static Status loss(const Block *block, Pass *pass, HeadId id, Tensor dx, Tensor 
 }
 
 const Head head_nsp = {
-    .traits = {.losses = 1 << LOSS_NSP, .pooled = true},
+    .traits = {.losses = 1 << LOSS_NSP, .pooled = true, .judged = true},
     .width = width,
     .describe = linear_head_describe,
     .measure = pooled_measure,
