@@ -62,7 +62,8 @@ static Status linear_backward_input_dryrun(Stream *stream, Tensor dx, Tensor sum
 
 static Status linear_backward_weight_dryrun(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x,
                                             bool accumulate) {
-    (void)dw, (void)accumulate;
+    (void)accumulate;
+    if (!dw.data) return request(stream, columns_bytes(db, dy));
     return request(stream, BLAS_WORKSPACE + converted_bytes(dy, x.dtype) + columns_bytes(db, dy));
 }
 

@@ -57,16 +57,21 @@ Status linear_backward_input(Exec *exec, Tensor dx, Tensor sums, Tensor dy, Tens
 
 Status linear_backward_weight(Exec *exec, Tensor dw, Tensor db, Tensor dy, Tensor x, bool accumulate) {
     CHECK_FLOAT(dy);
-    CHECK_FLOAT(x);
-    int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(x);
-    CHECK_MATRIX(x, x.dtype, M, K);
-    CHECK_MATRIX(dy, dy.dtype == DT_F32 ? DT_F32 : x.dtype, M, N);
-    CHECK_MATRIX(dw, DT_F32, N, K);
+    int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = dw.data ? tensor_cols(x) : 1;
+    CHECK_MATRIX(dy, dy.dtype, M, N);
+    if (dw.data) {
+        CHECK_FLOAT(x);
+        CHECK_MATRIX(x, x.dtype, M, K);
+        CHECK_MATRIX(dy, dy.dtype == DT_F32 ? DT_F32 : x.dtype, M, N);
+        CHECK_MATRIX(dw, DT_F32, N, K);
+    }
     if (db.data) CHECK_COUNT(db, DT_F32, N);
-    if (M == 0 || N == 0) return accumulate ? OK : stream_zero(exec->stream, dw.data, tensor_bytes(dw));
+    if ((M == 0 || N == 0) && dw.data && !accumulate)
+        return stream_zero(exec->stream, dw.data, tensor_bytes(dw));
+    if (M == 0 || N == 0 || (!dw.data && !db.data)) return OK;
     SIZES(N, K, M, 0);
-    RUN(KERNEL_LINEAR_BACKWARD_WEIGHT, 2.0 * (double)M * (double)N * (double)K, BYTES(dw, db, dy, x),
-        linear_backward_weight, dw, db, dy, x, accumulate);
+    RUN(KERNEL_LINEAR_BACKWARD_WEIGHT, 2.0 * (double)M * (double)N * (double)K,
+        BYTES(dw, db, dy) + (dw.data ? BYTES(x) : 0), linear_backward_weight, dw, db, dy, x, accumulate);
 }
 
 float fp8_scale(double amax, DType type) {
@@ -234,8 +239,8 @@ Status layernorm_backward(Exec *exec, Tensor dx, Tensor dgamma, Tensor dbeta, Te
     int64_t rows = tensor_rows(x), C = tensor_cols(x);
     CHECK_MATRIX(dx, x.dtype, rows, C);
     CHECK_MATRIX(dy, x.dtype, rows, C);
-    CHECK_COUNT(dgamma, DT_F32, C);
-    CHECK_COUNT(dbeta, DT_F32, C);
+    if (dgamma.data) CHECK_COUNT(dgamma, DT_F32, C);
+    if (dbeta.data) CHECK_COUNT(dbeta, DT_F32, C);
     CHECK_COUNT(mean, DT_F32, rows);
     CHECK_COUNT(rstd, DT_F32, rows);
     CHECK_COUNT(gamma, x.dtype, C);

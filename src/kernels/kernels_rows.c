@@ -60,6 +60,7 @@ Status embedding_backward(Exec *exec, Tensor dwte, Tensor dwpe, Tensor dwtype, T
     if (positions.data) CHECK_INDEX(positions, dx.dim[0] * dx.dim[1]);
     if (tensor_count(dx) == 0) return OK;
     int tables = (dwte.data != NULL) + (dwpe.data != NULL) + (dwtype.data != NULL);
+    if (!tables) return OK;
     RUN(KERNEL_EMBEDDING_BACKWARD, (double)tables * (double)tensor_count(dx),
         BYTES(dx, tokens, types) + (double)tables * BYTES(dx), embedding_backward, dwte, dwpe, dwtype, dx,
         tokens, types, positions, part);

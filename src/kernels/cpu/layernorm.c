@@ -209,8 +209,10 @@ static void sum_columns(const void *context, int64_t task, int thread) {
     const Backward *f = context;
     int64_t C = tensor_cols(f->x), from = task * SUM_COLUMNS,
             end = from + SUM_COLUMNS < C ? from + SUM_COLUMNS : C;
-    pairs_add(tensor_f32(f->dgamma), f->x.dtype, C, f->sums, f->parts, f->stride, from, end);
-    pairs_add(tensor_f32(f->dbeta), f->x.dtype, C, f->sums + C, f->parts, f->stride, from, end);
+    if (f->dgamma.data)
+        pairs_add(tensor_f32(f->dgamma), f->x.dtype, C, f->sums, f->parts, f->stride, from, end);
+    if (f->dbeta.data)
+        pairs_add(tensor_f32(f->dbeta), f->x.dtype, C, f->sums + C, f->parts, f->stride, from, end);
 }
 
 static Status layernorm_backward_cpu(Stream *stream, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy,

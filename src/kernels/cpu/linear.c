@@ -152,6 +152,7 @@ static Status linear_backward_input_cpu(Stream *stream, Tensor dx, Tensor sums, 
 
 static Status linear_backward_weight_cpu(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x,
                                          bool accumulate) {
+    if (!dw.data) return column_sums(stream, db, dy);
     FP32_ELSE(linear16_backward_weight(stream, dw, db, dy, x, accumulate), dw, db, dy, x);
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(x);
     Gemm gemm = {.m = N,

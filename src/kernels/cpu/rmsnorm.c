@@ -177,6 +177,7 @@ static Status rmsnorm_backward_cpu(Stream *stream, Tensor dx, Tensor dgamma, Ten
     float *sums = (float *)workspace + stride;
     Backward backward = {dx, dy, x, rstd, dres, dgamma, at, weights, sums, stride, parts};
     pool_run(pool_for(stream, at.rows * at.D), parts, backward_task, &backward);
+    if (!dgamma.data) return OK;
     pool_run(pool_for(stream, at.rows * at.D), (at.D + SUM_COLUMNS - 1) / SUM_COLUMNS, sum_columns,
              &backward);
     return OK;

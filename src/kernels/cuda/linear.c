@@ -182,6 +182,12 @@ Status linear_backward_weight_cuda(Stream *stream, Tensor dw, Tensor db, Tensor 
     size_t sums = db.data ? gpu_align(column_sums_bytes(gemm.inner, gemm.rows)) : 0;
     void *scratch = NULL;
     char *extra = NULL;
+    if (!dw.data) {
+        TRY(stream_workspace(stream, sums, &scratch));
+        LAUNCH(launch_column_sums(cuda_stream(stream), db.data, dy.dtype, dy.data, gemm.inner, gemm.rows,
+                                  scratch));
+        return OK;
+    }
     TRY(blas_scratch(stream, copy_bytes + sums, &scratch, &extra));
     TRY(operand(stream, dy, x.dtype, extra, &gemm.left));
     gemm.left_transposed = true;

@@ -55,8 +55,8 @@ Status layernorm_backward_ref(Stream *stream, Tensor dx, Tensor dgamma, Tensor d
         }
     }
     for (int64_t c = 0; c < C; c++) {
-        tensor_f32(dgamma)[c] = (float)(tensor_f32(dgamma)[c] + gamma_sum[c]);
-        tensor_f32(dbeta)[c] = (float)(tensor_f32(dbeta)[c] + beta_sum[c]);
+        if (dgamma.data) tensor_f32(dgamma)[c] = (float)(tensor_f32(dgamma)[c] + gamma_sum[c]);
+        if (dbeta.data) tensor_f32(dbeta)[c] = (float)(tensor_f32(dbeta)[c] + beta_sum[c]);
     }
     add_column_sums(sums.dx, dx);
     return OK;

@@ -68,6 +68,10 @@ Status linear_backward_weight_ref(Stream *stream, Tensor dw, Tensor db, Tensor d
                                   bool accumulate) {
     int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(x);
     void *workspace;
+    if (!dw.data) {
+        add_column_sums(db, dy);
+        return OK;
+    }
     TRY(stream_workspace(stream, (size_t)K * sizeof(double) + REF_F32_BYTES(x), &workspace));
     double *total = workspace; /* (K) */
     float *rest = (float *)(total + K);

@@ -42,7 +42,8 @@ Status rmsnorm_backward_ref(Stream *stream, Tensor dx, Tensor dgamma, Tensor dy,
             tensor_put(dx, from + c, dnorm + (dres.data ? tensor_get(dres, from + c) : 0));
         }
     }
-    for (int64_t c = 0; c < at.D; c++) tensor_f32(dgamma)[c] = (float)(tensor_f32(dgamma)[c] + sums[c]);
+    for (int64_t c = 0; dgamma.data && c < at.D; c++)
+        tensor_f32(dgamma)[c] = (float)(tensor_f32(dgamma)[c] + sums[c]);
     return OK;
 }
 
