@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "base/memory.h"
+#include "base/suggest.h"
 #include "model/parts/blocks.h"
 
 static const BlockOps *ops_of(const ModelConfig *config, int64_t at) {
@@ -38,27 +40,52 @@ static Status list_units(Block *block) {
     return OK;
 }
 
-/* Groups parameters into units: one per block, and one for each vocabulary matrix. */
+/* Whether the unit of a block has trained parameters. */
+static bool trains_unit(const Block *block) {
+    for (size_t j = 0; j < block->params.count; j++) {
+        const ParamDesc *desc = &block->params.desc[j];
+        if (!desc->tied && !desc->frozen && !param_is_vocab_matrix(desc)) return true;
+    }
+    return false;
+}
+
+/* Groups parameters into units: one per block, one for each vocabulary matrix, and another one for the frozen
+ * parameters of a block that also has trained ones. */
 static Status make_units(Model *model) {
     int matrices = 0;
     for (int i = 0; i < model->count; i++)
         for (size_t j = 0; j < model->block[i].params.count; j++)
             matrices += param_is_vocab_matrix(&model->block[i].params.desc[j]);
-    TRY(mem_new((size_t)(model->count + matrices), sizeof *model->unit, &model->unit));
+    TRY(mem_new((size_t)(2 * model->count + matrices), sizeof *model->unit, &model->unit));
     model->units = model->count;
     for (int i = 0; i < model->count; i++) {
         Block *block = &model->block[i];
+        int frozen = trains_unit(block) ? -1 : i;
         TRY(mem_new(block->params.count, sizeof *block->ref, &block->ref));
         for (size_t j = 0; j < block->params.count; j++) {
             const ParamDesc *desc = &block->params.desc[j];
             if (desc->tied && !find_param(model, desc->name, &block->ref[j]))
                 return FAILED("internal: tied parameter %s has no owner", desc->name);
-            int own = param_is_vocab_matrix(desc) && !desc->tied ? model->units++ : i;
-            if (!desc->tied) TRY(add_to_unit(model, own, desc, &block->ref[j]));
+            if (desc->tied) continue;
+            bool matrix = param_is_vocab_matrix(desc);
+            if (desc->frozen && !matrix && frozen < 0) frozen = model->units++;
+            int own = matrix ? model->units++ : desc->frozen ? frozen : i;
+            TRY(add_to_unit(model, own, desc, &block->ref[j]));
         }
         TRY(list_units(block));
     }
     return OK;
+}
+
+static void units_done(Model *model) {
+    for (int i = 0; i < model->count; i++) {
+        mem_freep(&model->block[i].ref);
+        mem_freep(&model->block[i].unit);
+        model->block[i].units = 0;
+    }
+    for (int i = 0; i < model->units; i++) param_list_done(&model->unit[i]);
+    mem_freep(&model->unit);
+    model->units = 0;
 }
 
 static bool layer_matrix(const Block *block, const ParamDesc *desc) {
@@ -114,6 +141,7 @@ Status model_new(Model **ret_model, const ModelConfig *config) {
         mark_int8(block);
         mark_sparse(block);
         TRY(mem_new(block->params.count, sizeof *block->int8, &block->int8));
+        block->trained = true;
     }
     TRY(make_units(model));
     *ret_model = model;
@@ -123,21 +151,118 @@ Status model_new(Model **ret_model, const ModelConfig *config) {
 
 void model_free(Model *model) {
     if (!model) return;
+    units_done(model);
     for (int i = 0; i < model->count; i++) {
         param_list_done(&model->block[i].params);
-        free(model->block[i].ref);
-        free(model->block[i].unit);
         free(model->block[i].int8);
     }
     for (size_t i = 0; i < model->sparse_count; i++) dev_free(&model->sparse[i]);
     free(model->sparse);
     dev_free(&model->packed);
     dev_free(&model->placed);
-    for (int i = 0; i < model->units; i++) param_list_done(&model->unit[i]);
-    free(model->unit);
     free(model->block);
     free(model);
 }
+
+/* ---- frozen parameters ---- */
+
+/* Parameters that are computed as one are in one unit. */
+static Status check_joined(const Block *block) {
+    for (size_t j = 1; j < block->params.count; j++) {
+        const ParamDesc *desc = &block->params.desc[j];
+        if (desc->joined && desc->frozen != desc[-1].frozen)
+            return USAGE("{freeze}: %s and %s are computed as one matrix; freeze both or neither",
+                         desc[-1].name, desc->name);
+    }
+    return OK;
+}
+
+/* An error that names what the pattern may have meant. */
+static Status no_match(const Model *model, const char *pattern) {
+    Suggestion near = {.word = pattern};
+    CLEANUP(mem_freep) char(*name)[PARAM_NAME] = NULL;
+    size_t count = 0, parts = 0;
+    for (int i = 0; i < model->count; i++) parts += 6 * model->block[i].params.count;
+    TRY(mem_new(parts, sizeof *name, &name));
+    for (int i = 0; i < model->count; i++)
+        for (size_t j = 0; j < model->block[i].params.count; j++) {
+            const char *whole = model->block[i].params.desc[j].name;
+            for (size_t length = strlen(whole); length && count < parts; length--) {
+                if (whole[length] && whole[length] != '.') continue;
+                snprintf(name[count], sizeof *name, "%.*s", (int)length, whole);
+                suggest_offer(&near, name[count++]);
+            }
+        }
+    if (near.best)
+        return USAGE("{freeze} '%s': the model has no such parameter; did you mean '%s'?", pattern,
+                     near.best);
+    return USAGE("{freeze} '%s': no parameter of the model matches; names are like 'embed.token', "
+                 "'layer.0.attn.qkv.weight' and 'layer.0.norm1.bias'",
+                 pattern);
+}
+
+Status model_freeze(Model *model, const char *const *patterns, int count) {
+    if (!count) return OK;
+    units_done(model);
+    for (int k = 0; k < count; k++) {
+        const char *pattern = patterns[k] + (patterns[k][0] == '!');
+        bool found = false;
+        for (int i = 0; i < model->count; i++)
+            for (size_t j = 0; j < model->block[i].params.count; j++) {
+                ParamDesc *desc = &model->block[i].params.desc[j];
+                if (!param_matches(desc, pattern)) continue;
+                desc->frozen = pattern == patterns[k];
+                found = true;
+            }
+        if (!found) return no_match(model, pattern);
+    }
+    model->lowest = model->count;
+    for (int i = model->count - 1; i >= 0; i--) {
+        Block *block = &model->block[i];
+        TRY(check_joined(block));
+        block->frozen = block->trained = false;
+        for (size_t j = 0; j < block->params.count; j++)
+            *(block->params.desc[j].frozen ? &block->frozen : &block->trained) = true;
+        if (block->trained) model->lowest = i;
+    }
+    if (model->lowest == model->count)
+        return USAGE("{freeze}: this freezes all parameters; leave some to be trained");
+    return make_units(model);
+}
+
+static int64_t count_params(const Model *model, bool frozen) {
+    int64_t count = 0;
+    for (int i = 0; i < model->count; i++) {
+        const ParamList *list = &model->block[i].params;
+        for (size_t j = 0; j < list->count; j++)
+            if (!list->desc[j].tied && (frozen || !list->desc[j].frozen))
+                count += param_count(&list->desc[j]);
+    }
+    return count;
+}
+
+int64_t model_params(const Model *model) {
+    return count_params(model, true);
+}
+
+int64_t model_trained(const Model *model) {
+    return count_params(model, false);
+}
+
+/* A third each for forward, the gradient of the input and those of the weights. */
+double model_block_flops(const Model *model, int at, int64_t T) {
+    const Block *block = &model->block[at];
+    double all = block->ops->flops(block, T), trained = 0, params = 0;
+    if (!block->frozen && at >= model->lowest) return all;
+    for (size_t j = 0; j < block->params.count; j++) {
+        const ParamDesc *desc = &block->params.desc[j];
+        params += (double)param_count(desc);
+        if (!desc->frozen) trained += (double)param_count(desc);
+    }
+    return all / 3 * (1 + (at >= model->lowest) + trained / params);
+}
+
+/* ---- packed weights ---- */
 
 /* Packed weights of a parameter's owner; NULL if it is not packed. */
 static const Tensor *find_packed(const Model *model, const char *name) {
@@ -261,16 +386,6 @@ Status model_set_sparse(Model *model, const Exec *exec, const char *name, Tensor
     model->sparse_count++;
     *place = tensor_2d(buffer->data, DT_SPARSE, rows, cols);
     return sparse_pack(exec, *place, mask, first, values);
-}
-
-int64_t model_params(const Model *model) {
-    int64_t count = 0;
-    for (int i = 0; i < model->count; i++) {
-        const ParamList *list = &model->block[i].params;
-        for (size_t j = 0; j < list->count; j++)
-            if (!list->desc[j].tied) count += param_count(&list->desc[j]);
-    }
-    return count;
 }
 
 Status output_logits(const Block *head, Pass *pass, HeadId which, Tensor out, Tensor x) {

@@ -94,7 +94,7 @@ typedef struct VocabPieces {
     /* Gathers a piece, if it is not already there, and starts gathering piece `next` (-1: none). */
     Status (*open)(void *context, int piece, int next, Tensor *ret_rows);
     void (*close)(void *context, int piece);
-    /* A zeroed gradient of a piece; done adds it to that of the matrix. */
+    /* A zeroed gradient of a piece; done adds it to that of the matrix. NULL: the matrix is frozen. */
     Status (*open_grad)(void *context, int piece, Tensor *ret_grad);
     Status (*done_grad)(void *context, int piece);
     void *context;
@@ -118,7 +118,7 @@ typedef struct Pass {
     Shape shape;
     const Micro *micro;
     const Tensor *param; /* views in ParamList order, including tied parameters */
-    const Tensor *grad;  /* gradients, same order; NULL outside training */
+    const Tensor *grad;  /* gradients, same order, absent for frozen parameters; NULL outside training */
     const bool *fresh; /* same order: the gradient is undefined until the block stores it, instead of adding;
                         * only for parameters marked `overwritten`. NULL: none */
     const VocabPieces *pieces; /* the block's vocabulary matrix, which is then absent in param and grad; NULL:
@@ -187,16 +187,20 @@ struct Block {
     int *unit;             /* the distinct units of these */
     int units;
     Tensor *int8; /* one per parameter: packed weights, or absent */
+    bool frozen;  /* some parameters are */
+    bool trained; /* some are not */
 };
 
 /* Parameters are grouped into units. Unit i < count holds the parameters of block i except vocabulary
- * matrices; each of those has its own unit after them. */
+ * matrices; each of those has its own unit after them. So do the frozen parameters of a block that also has
+ * trained ones: a unit is either frozen or trained. */
 typedef struct Model {
     ModelConfig config;
     Block *block;
     int count;
     ParamList *unit;
     int units;
+    int lowest;     /* the first block with trained parameters: backward ends there */
     Buffer packed;  /* packed int8 and int4 weights of all blocks */
     Buffer placed;  /* their copy in GPU memory */
     Buffer *sparse; /* packed sparse weights */
@@ -217,6 +221,12 @@ MUST_USE Status model_set_int4(Model *model, const Exec *exec, const char *name,
 MUST_USE Status model_set_sparse(Model *model, const Exec *exec, const char *name, Tensor mask,
                                  const int64_t *first, Tensor values);
 int64_t model_params(const Model *model); /* number of parameters, tied ones counted once */
+/* Freezes the parameters that a pattern matches (param_matches). A pattern that begins with '!' trains them.
+ * The last pattern that matches a parameter decides. Call before the model has a store. */
+MUST_USE Status model_freeze(Model *model, const char *const *patterns, int count);
+int64_t model_trained(const Model *model); /* model_params without the frozen ones */
+/* FLOPs per token of a block in training, without the gradients that frozen parameters spare. */
+double model_block_flops(const Model *model, int block, int64_t T);
 static inline bool block_is_layer(const Block *block) {
     return block->ops->kind == BLOCK_LAYER;
 }

@@ -1,5 +1,4 @@
 /* Parameter groups: settings for the parameters that match a pattern. */
-#include <fnmatch.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +6,7 @@
 #include "optim/optim.h"
 
 bool optim_group_matches(const OptimGroup *group, const ParamDesc *desc) {
-    return fnmatch(group->pattern, desc->name, 0) == 0;
+    return param_matches(desc, group->pattern);
 }
 
 /* Parses one KEY=VALUE of `length` characters. */

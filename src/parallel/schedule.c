@@ -3,7 +3,8 @@
  * Each computation has an end time under equal costs, and each message is sent at the end of the computation
  * that produces it. Sorting a stage's computations and messages by these times places both sides of every
  * message at the same position of one global order. A cyclic wait is therefore impossible, whatever the
- * actual costs. */
+ * actual costs, and remains so if computations are left out with both sides of their messages, such as the
+ * backwards of parts in which nothing is trained. */
 #include "parallel/schedule.h"
 
 #include <string.h>
@@ -88,9 +89,10 @@ static int add_events(const Orders *orders, int stage, int at, Event *event) {
     const ScheduleSpec *spec = &orders->spec;
     Action action = orders->action[(size_t)stage * (size_t)orders->count + (size_t)at];
     int end = orders->end[(size_t)stage * (size_t)orders->count + (size_t)at], count = 0;
+    int part = schedule_part(spec, stage, action.chunk), last = spec->stages * spec->chunks - 1;
+    if (action.kind != ACTION_FORWARD && schedule_is_forward_only(spec, part)) return 0;
     event[count++] = (Event){end, -1, action};
     if (spec->stages == 1 || action.kind == ACTION_BACKWARD_WEIGHT) return count;
-    int part = schedule_part(spec, stage, action.chunk), last = spec->stages * spec->chunks - 1;
     int slot = part * spec->micros + action.micro;
     int before = (stage + spec->stages - 1) % spec->stages, after = (stage + 1) % spec->stages;
     Action receive = action, send = action;
@@ -103,7 +105,7 @@ static int add_events(const Orders *orders, int stage, int at, Event *event) {
         receive.kind = ACTION_RECEIVE_BACKWARD;
         send.kind = ACTION_SEND_BACKWARD;
         if (part < last) event[count++] = (Event){orders->backward_end[slot + spec->micros], after, receive};
-        if (part > 0) event[count++] = (Event){end, stage, send};
+        if (part > spec->forward_only) event[count++] = (Event){end, stage, send};
     }
     return count;
 }
@@ -126,7 +128,7 @@ static void count_held(Schedule *schedule) {
         case ACTION_FORWARD:
             raise_to(&schedule->in_flight, ++in_flight);
             if (messages && part > 0) forward--;
-            if (schedule->spec.kind == SCHEDULE_EVAL) in_flight--;
+            if (schedule_is_forward_only(&schedule->spec, part)) in_flight--;
             break;
         case ACTION_BACKWARD: in_flight--; break;
         case ACTION_BACKWARD_INPUT: raise_to(&schedule->deferred, ++deferred); break;

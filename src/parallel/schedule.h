@@ -46,6 +46,7 @@ typedef struct Action {
 typedef struct ScheduleSpec {
     ScheduleKind kind;
     int stages, chunks, micros; /* chunks is 1 except for INTERLEAVED and EVAL */
+    int forward_only;           /* the first parts, which have no backward: nothing up to there is trained */
 } ScheduleSpec;
 
 typedef struct Schedule {
@@ -58,6 +59,10 @@ typedef struct Schedule {
     /* Peak number of messages per direction, received or in transit, whose computation has not started. */
     int waiting_forward, waiting_backward;
 } Schedule;
+
+static inline bool schedule_is_forward_only(const ScheduleSpec *spec, int part) {
+    return spec->kind == SCHEDULE_EVAL || part < spec->forward_only;
+}
 
 /* The list of one stage. An impossible specification is a usage error that names one that works. Consecutive
  * parts on the same stage exchange no messages. */

@@ -35,11 +35,13 @@ static unsigned does(ActionKind kind) {
 /* All effects that a (micro-batch, chunk) must have at the end. */
 static unsigned all_of(const ScheduleSpec *spec, int part) {
     bool alone = spec->stages == 1, first = part == 0, last = part == spec->stages * spec->chunks - 1;
-    bool train = spec->kind != SCHEDULE_EVAL;
+    bool train = !schedule_is_forward_only(spec, part);
     unsigned all = 1u << ACTION_FORWARD;
     if (train) all |= 1u << ACTION_BACKWARD_INPUT | 1u << ACTION_BACKWARD_WEIGHT;
     if (alone) return all;
-    if (!first) all |= 1u << ACTION_RECEIVE_FORWARD | (train ? 1u << ACTION_SEND_BACKWARD : 0);
+    if (!first)
+        all |= 1u << ACTION_RECEIVE_FORWARD |
+               (train && part > spec->forward_only ? 1u << ACTION_SEND_BACKWARD : 0);
     if (!last) all |= 1u << ACTION_SEND_FORWARD | (train ? 1u << ACTION_RECEIVE_BACKWARD : 0);
     return all;
 }
@@ -370,7 +372,7 @@ static Status find_times(const Schedule *stages, int count, const ScheduleCosts 
 
 static bool same_pipeline(const ScheduleSpec *a, const ScheduleSpec *b) {
     return a->stages == b->stages && a->chunks == b->chunks && a->micros == b->micros &&
-           (a->kind == SCHEDULE_EVAL) == (b->kind == SCHEDULE_EVAL);
+           a->forward_only == b->forward_only && (a->kind == SCHEDULE_EVAL) == (b->kind == SCHEDULE_EVAL);
 }
 
 Status schedule_simulate(const Schedule *stages, int count, const ScheduleCosts *costs,

@@ -38,10 +38,10 @@ static Status unit_alloc(Shards *shards, ShardUnit *unit) {
     TRY(shard_place(device, params_away, MEM_PARAMS, shard_bytes(spec->params ? part : all, spec->dtype),
                     &unit->param));
     if (shards_have_masters(shards))
-        TRY(shard_place(device, state_away, spec->train ? MEM_OPTIMIZER : MEM_PARAMS,
+        TRY(shard_place(device, state_away, spec->train && !unit->layout.frozen ? MEM_OPTIMIZER : MEM_PARAMS,
                         shard_bytes(unit->count, shards_have_halves(shards) ? DT_REST : DT_F32),
                         &unit->master));
-    if (!spec->train) return OK;
+    if (!spec->train || unit->layout.frozen) return OK;
     TRY(dev_alloc(device, MEM_GRADS, shard_bytes(spec->grads ? part : all, DT_F32), &unit->grad));
     TRY(shard_spans(unit, &spec->optim));
     for (int k = 0; k < optim_states(&spec->optim); k++) {
@@ -84,6 +84,10 @@ static Status make_pieces(Shards *shards) {
     return OK;
 }
 
+bool shard_trains(const Shards *shards, int at) {
+    return unit_trains(&shards->unit[at]);
+}
+
 int shard_pieces(const Shards *shards, int at) {
     return shards->unit[at].pieces;
 }
@@ -110,15 +114,17 @@ static void see_size(TwoLargest *seen, size_t size) {
 /* Sizes an arena for the two largest units that are gathered as a whole. */
 static void make_rooms(Shards *shards) {
     size_t size = dtype_size(shards->spec.dtype), full = dtype_size(DT_F32);
-    TwoLargest units = {0}, wires = {0};
+    TwoLargest units = {0}, grads = {0}, wires = {0};
     for (int i = 0; i < shards->all; i++) {
         const ShardUnit *unit = &shards->unit[i];
         if (!unit->held || unit->pieces) continue;
         see_size(&units, (size_t)unit->layout.numel);
+        if (unit->layout.frozen) continue;
+        see_size(&grads, (size_t)unit->layout.numel);
         see_size(&wires, wire_bytes(shards, unit));
     }
     arena_init(&shards->params, shards->device, MEM_PARAMS, units.largest * size, units.second * size);
-    arena_init(&shards->grads, shards->device, MEM_GRADS, units.largest * full, units.second * full);
+    arena_init(&shards->grads, shards->device, MEM_GRADS, grads.largest * full, grads.second * full);
     arena_init(&shards->wire, shards->device, MEM_COMM, wires.largest, wires.second);
 }
 

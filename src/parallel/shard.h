@@ -24,6 +24,10 @@
  * (f32_halves): the parameters are the upper halves, and only the lower ones take memory. This file sees a
  * model only as units and the stages that use them.
  *
+ * A frozen unit (param/param.h) is gathered like any other, but it has no gradient, no optimizer state and
+ * takes no part in reductions, norms, updates and outer steps. Its masters stay, so that a checkpoint has it
+ * as it was.
+ *
  * Offloaded buffers are in page-locked host memory that device kernels can access: the optimizer streams its
  * state from there. Offloaded parameters are prefetched unit by unit on a separate stream, like gathered
  * ones.
@@ -206,6 +210,8 @@ bool shards_leave(const Shards *shards);
 MUST_USE Status shards_begin(Shards *shards);
 /* Call when forward is complete: on a CPU, idle threads clear the gradients that backward reaches later. */
 MUST_USE Status shards_clear_ahead(Shards *shards);
+/* Whether a unit has a gradient on this rank. The functions below take only such units. */
+bool shard_trains(const Shards *shards, int unit);
 /* The buffer to which backward adds the unit's gradient. */
 MUST_USE Status shard_grad(Shards *shards, int unit, float **ret_grad);
 /* Whether the first contribution to an `overwritten` parameter's gradient in that buffer is still to come,
@@ -270,8 +276,9 @@ void *shard_rows(const Shards *shards, int unit);
 
 /* ---- outer steps (shard_outer.c) ---- */
 
-/* The synchronized parameters of this rank's shard, the momentum of the outer optimizer and, if exchanges
- * overlap steps, the outer gradient that this worker has sent; empty without an OuterSpec. */
+/* The synchronized parameters of this rank's shard (those of a frozen unit are its parameters), the momentum
+ * of the outer optimizer and, if exchanges overlap steps, the outer gradient that this worker has sent; empty
+ * without an OuterSpec. */
 Tensor shard_outer(const Shards *shards, int unit);
 Tensor shard_outer_momentum(const Shards *shards, int unit);
 Tensor shard_outer_grad(const Shards *shards, int unit);

@@ -59,7 +59,7 @@ Status shards_clear_ahead(Shards *shards) {
     Stream *stream = shards->exec->stream;
     for (int i = 0; begins_late(shards) && i < shards->count; i++) {
         ShardUnit *unit = &shards->unit[i];
-        if (!unit->held || unit->begun) continue;
+        if (!unit_trains(unit) || unit->begun) continue;
         TRY(shard_await_update(shards, i, stream));
         stream->leaves = shards_leave(shards);
         Status status = start_grad(shards, unit, unit->grad.data);
@@ -75,7 +75,7 @@ Status shards_begin(Shards *shards) {
     TRY(stream_zero(shards->exec->stream, shards->norm.data, shards->norm.bytes));
     for (int i = 0; i < shards->all; i++) {
         ShardUnit *unit = &shards->unit[i];
-        if (!unit->held) continue;
+        if (!unit_trains(unit)) continue;
         unit->fresh = true;
         unit->squared = unit->begun = false;
         unit->sketched = unit->rows_sketched = 0;
@@ -229,7 +229,7 @@ Status shards_finish(Shards *shards) {
     TRY(shards_complete(shards));
     for (int i = shards->all - 1; i >= 0; i--) {
         ShardUnit *unit = &shards->unit[i];
-        if (!unit->held) continue;
+        if (!unit_trains(unit)) continue;
         TRY(begin_late(shards, i));
         if (unit->fresh && shards->spec.grads && !unit->pieces)
             TRY(stream_zero(shards->exec->stream, unit->grad.data, unit->grad.bytes));
@@ -280,7 +280,7 @@ static Status add_squares(Shards *shards) {
     for (int i = 0; i < shards->count; i++) {
         const ShardUnit *unit = &shards->unit[i];
         const UnitRange whole = {.count = unit->layout.numel};
-        if (!unit->held || !unit->counted || unit->squared) continue;
+        if (!unit_trains(unit) || !unit->counted || unit->squared) continue;
         if (shards->spec.tp->rank == 0) TRY(add_range(shards, unit, &whole));
         for (int k = 0; shards->spec.tp->rank > 0 && k < UNIT_RANGES; k++) {
             const UnitRange *range = &unit->layout.range[k];

@@ -7,6 +7,11 @@
 
 typedef struct Matrices Matrices;
 
+/* Whether the unit has a gradient here. */
+static inline bool unit_trains(const ShardUnit *unit) {
+    return unit->held && !unit->layout.frozen;
+}
+
 /* Whether gradients are reduced only within a worker. */
 static inline bool shards_have_workers(const Shards *shards) {
     return shards->spec.outer.every > 0;

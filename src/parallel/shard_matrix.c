@@ -82,7 +82,7 @@ static Status add_slot(Matrices *matrices, const Shards *shards, int unit, const
 static Status find_matrices(Matrices *matrices, const Shards *shards) {
     for (int i = 0; i < shards->count; i++) {
         const Unit *layout = &shards->unit[i].layout;
-        for (size_t k = 0; shards->unit[i].held && k < layout->count; k++)
+        for (size_t k = 0; unit_trains(&shards->unit[i]) && k < layout->count; k++)
             if (optim_rule(&shards->spec.optim, &layout->slot[k].desc).whole)
                 TRY(add_slot(matrices, shards, i, &layout->slot[k]));
     }

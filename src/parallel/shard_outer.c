@@ -56,7 +56,7 @@ void outer_free(Outer *outer) {
 static int64_t unit_size(const ParamList *unit) {
     int64_t size = 0;
     for (size_t j = 0; j < unit->count; j++)
-        if (!unit->desc[j].tied) size += param_count(&unit->desc[j]);
+        if (!unit->desc[j].tied && !unit->desc[j].frozen) size += param_count(&unit->desc[j]);
     return size;
 }
 
@@ -99,7 +99,7 @@ Status outer_new(Shards *shards, const ParamList *units) {
     for (int i = 0; i < shards->count; i++) {
         int64_t *count = &outer->count[outer->fragment[i]];
         outer->place[i] = *count;
-        if (shards->unit[i].held) *count += (shards->unit[i].count + align - 1) / align * align;
+        if (unit_trains(&shards->unit[i])) *count += (shards->unit[i].count + align - 1) / align * align;
     }
     for (int f = 0; f < outer->fragments; f++) {
         outer->count[f] = outer_sum_size(shards, outer->count[f]);
@@ -117,10 +117,11 @@ bool shard_outer_in(const Shards *shards, int at, int fragment) {
 
 static Tensor outer_view(const Shards *shards, int at, const Buffer *buffer) {
     const ShardUnit *unit = &shards->unit[at];
-    return tensor_1d(buffer->data, DT_F32, buffer->data && unit->held ? unit->count : 0);
+    return tensor_1d(buffer->data, DT_F32, buffer->data && unit_trains(unit) ? unit->count : 0);
 }
 
 Tensor shard_outer(const Shards *shards, int at) {
+    if (shards->unit[at].layout.frozen) return shard_master(shards, at);
     return outer_view(shards, at, &shards->unit[at].outer);
 }
 
@@ -148,7 +149,7 @@ Status shards_outer_reset(Shards *shards) {
     TRY(stream_zero(shards->exec->stream, outer->own.data, outer->own.bytes));
     for (int i = 0; i < shards->count; i++) {
         const ShardUnit *unit = &shards->unit[i];
-        if (!unit->held) continue;
+        if (!unit_trains(unit)) continue;
         TRY(copy(shards, shard_outer(shards, i), shard_master(shards, i)));
         TRY(stream_zero(shards->exec->stream, unit->outer_momentum.data, unit->outer_momentum.bytes));
     }
@@ -160,7 +161,7 @@ Status shards_outer_swap(Shards *shards) {
     for (int i = 0; i < shards->count; i++) {
         Tensor own = shard_master(shards, i), outer = shard_outer(shards, i),
                room = shard_gradient(shards, i);
-        if (!shards->unit[i].held) continue;
+        if (!unit_trains(&shards->unit[i])) continue;
         TRY(copy(shards, room, own));
         TRY(copy(shards, own, outer));
         TRY(copy(shards, outer, room));
@@ -186,7 +187,7 @@ static Tensor all_of(const Outer *outer, int fragment) {
 }
 
 static bool takes_part(const Shards *shards, int at, int fragment) {
-    return shards->unit[at].held && shard_outer_in(shards, at, fragment);
+    return unit_trains(&shards->unit[at]) && shard_outer_in(shards, at, fragment);
 }
 
 static Status measure(Shards *shards, int fragment) {

@@ -98,7 +98,7 @@ static Status step_units(Shards *shards, const int *units, int count, const Opti
     TRY(mem_new(spans, sizeof *part, &part));
     for (int i = 0; i < count; i++) {
         const ShardUnit *unit = &shards->unit[units[i]];
-        for (int k = 0; unit->held && k < unit->spans; k++)
+        for (int k = 0; unit_trains(unit) && k < unit->spans; k++)
             if (!unit->span[k].rule.whole && span_part(shards, units[i], &unit->span[k], &part[parts]))
                 parts++;
     }
@@ -129,11 +129,11 @@ static Status step_apart(Shards *shards, const int *units, int count, const Opti
     return OK;
 }
 
-/* The units that this rank holds, in the order in which blocks use them; returns their number. */
+/* The units that this rank trains, in the order in which blocks use them; returns their number. */
 static int units_by_use(const Shards *shards, int *units) {
     int count = 0;
     for (int i = 0; i < shards->count; i++) {
-        if (!shards->unit[i].held) continue;
+        if (!unit_trains(&shards->unit[i])) continue;
         int at = count++;
         for (; at > 0 && shards->unit[units[at - 1]].block > shards->unit[i].block; at--)
             units[at] = units[at - 1];
@@ -236,14 +236,14 @@ Status shards_update(Shards *shards, const OptimStep *step) {
     bool gathers = shards_gather_params(shards);
     CLEANUP(mem_freep) int *units = NULL;
     TRY(mem_new((size_t)shards->count, sizeof *units, &units));
-    int held = units_by_use(shards, units);
+    int trained = units_by_use(shards, units);
     TRY(update_postponed(shards));
     if (shards_update_apart(shards))
-        return step_apart(shards, units, postpone(shards, units, held, step), step);
-    if (!gathers) TRY(step_units(shards, units, held, step));
+        return step_apart(shards, units, postpone(shards, units, trained, step), step);
+    if (!gathers) TRY(step_units(shards, units, trained, step));
     for (int i = 0; i < shards->count; i++) {
         ShardUnit *unit = &shards->unit[i];
-        if (!unit->held) continue;
+        if (!unit_trains(unit)) continue;
         if (gathers) TRY(step_units(shards, &i, 1, step));
         if (has_matrices(unit))
             TRY(each_matrix_span(shards, i, step, kind->begin));
@@ -253,7 +253,7 @@ Status shards_update(Shards *shards, const OptimStep *step) {
     if (shards->matrices) TRY(matrices_transform(shards));
     for (int i = 0; i < shards->count; i++) {
         ShardUnit *unit = &shards->unit[i];
-        if (!unit->held || !has_matrices(unit)) continue;
+        if (!unit_trains(unit) || !has_matrices(unit)) continue;
         TRY(each_matrix_span(shards, i, step, kind->finish));
         TRY(shard_publish_unit(shards, unit));
     }

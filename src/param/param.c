@@ -1,5 +1,6 @@
 #include "param/param.h"
 
+#include <fnmatch.h>
 #include <string.h>
 
 #include "base/rng.h"
@@ -20,6 +21,14 @@ int64_t param_count(const ParamDesc *desc) {
     int64_t count = 1;
     for (int i = 0; i < desc->ndim; i++) count *= desc->dim[i];
     return count;
+}
+
+bool param_matches(const ParamDesc *desc, const char *pattern) {
+    char name[PARAM_NAME];
+    snprintf(name, sizeof name, "%s", desc->name);
+    for (char *dot = NULL; fnmatch(pattern, name, 0); *dot = 0)
+        if (!(dot = strrchr(name, '.'))) return false;
+    return true;
 }
 
 enum { VOCAB_MULTIPLE = 128 };
@@ -131,6 +140,7 @@ Status unit_init(Unit *ret_unit, const ParamList *list, UnitSpec spec) {
         }
         unit.count++;
     }
+    unit.frozen = unit.count && unit.slot[0].desc.frozen;
     divide(&unit, spec);
     int64_t align = spec.tp_size > 1 && unit.pieces == 1 ? UNIT_BLOCK : UNIT_ALIGN;
     place(&unit, align);
@@ -140,7 +150,7 @@ Status unit_init(Unit *ret_unit, const ParamList *list, UnitSpec spec) {
 }
 
 Status unit_piece(Unit *ret_piece, const Unit *unit, int piece) {
-    Unit part = {.count = 1, .pieces = 1};
+    Unit part = {.count = 1, .pieces = 1, .frozen = unit->frozen};
     TRY(mem_new(1, sizeof *part.slot, &part.slot));
     ParamSlot *slot = part.slot;
     *slot = unit->slot[0];

@@ -35,6 +35,7 @@ typedef struct ParamDesc {
     bool int4;        /* with int8: stored as int4 instead (model_set_int4) */
     bool sparse;      /* with int8: stored sparse instead (model_set_sparse) */
     bool tied;        /* aliases the parameter of the same name in an earlier block */
+    bool frozen;      /* not trained: it has no gradient and no optimizer state */
 } ParamDesc;
 
 typedef struct ParamList {
@@ -45,6 +46,9 @@ typedef struct ParamList {
 MUST_USE Status param_add(ParamList *list, ParamDesc desc);
 void param_list_done(ParamList *list);
 int64_t param_count(const ParamDesc *desc); /* number of elements, global */
+/* Whether a shell pattern matches a parameter's name, or its beginning up to a dot: "layer.[0-3]" matches
+ * "layer.2.attn.qkv.weight". */
+bool param_matches(const ParamDesc *desc, const char *pattern);
 
 /* Position of one parameter in its unit's flat buffer. */
 typedef struct ParamSlot {
@@ -83,6 +87,7 @@ typedef struct Unit {
     UnitRange range[UNIT_RANGES];
     int64_t numel; /* elements of the flat buffer with padding; a multiple of UnitSpec.shards */
     int pieces;    /* 1: gathered as a whole */
+    bool frozen;   /* all of its parameters are; otherwise none */
 } Unit;
 
 /* The tensor-parallel rank that holds the unit, and the number of equal ZeRO shards the flat buffer supports.

@@ -37,6 +37,15 @@ bool runner_recomputes(const Runner *runner, int at) {
     return runner->spec.recompute == RECOMPUTE_BLOCK && runner->model->block[at].ops->backward_params;
 }
 
+bool runner_saves(const Runner *runner, int at) {
+    return runner->spec.train && at >= runner->model->lowest && !runner_recomputes(runner, at);
+}
+
+bool runner_defers(const Runner *runner, int at) {
+    const Block *block = &runner->model->block[at];
+    return block->ops->measure_deferred && block->trained && at >= runner->model->lowest;
+}
+
 /* ---- where the time goes ---- */
 
 typedef struct Section {

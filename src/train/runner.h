@@ -80,6 +80,8 @@ typedef struct Chunk {
     int first, count;
     bool from_stage, to_stage; /* the input comes from, the output goes to, another stage */
     int from, to;              /* these stages */
+    bool backward;             /* a block here or before is trained, */
+    bool sends_gradient;       /* and one on an earlier stage */
     MicroBuffers *buffer_set;
     int buffer_sets;
 } Chunk;
@@ -151,6 +153,7 @@ typedef struct Runner {
     Schedule schedule, eval_schedule;
     Chunk *chunk;
     int chunks;
+    int forward_only; /* see ScheduleSpec */
     Stream *inbox; /* orders receives after earlier uses of their buffers, not after all computations. It is
                       `stream` where work on two streams does not overlap */
     StageMessage *message;
@@ -208,6 +211,8 @@ DEFINE_FREEP(Runner, runner)
 /* Partitions a model into `parts` contiguous parts balanced by FLOPs; chunk c of stage s is part c * stages +
  * s. Part p has blocks first[p] .. first[p + 1] - 1. The caller frees *ret_first (parts + 1 entries). */
 MUST_USE Status runner_partition(const Model *model, int64_t seq, int parts, int **ret_first);
+/* The first parts of such a partition, in which nothing is trained: they have no backward. */
+int runner_forward_only(const Model *model, const int *first);
 /* Updates the compute copies of the parameters after runner->params has changed. Collective. */
 MUST_USE Status runner_publish(Runner *runner);
 

@@ -114,6 +114,7 @@ Status runner_enter(Runner *runner, Pass *pass, int at, bool params, bool grads)
     int divided = unit_in_pieces(runner, at);
     runner->vocab.unit = divided;
     runner->vocab.access = (VocabPieces){open_piece, close_piece, open_piece_grad, done_piece_grad, runner};
+    if (divided >= 0 && !shard_trains(runner->shards, divided)) runner->vocab.access.open_grad = NULL;
     pass->pieces = divided < 0 ? NULL : &runner->vocab.access;
     for (int i = 0; i < block->units; i++) {
         int unit = block->unit[i];
@@ -123,7 +124,7 @@ Status runner_enter(Runner *runner, Pass *pass, int at, bool params, bool grads)
             runner->param_base[unit] = shard_rows(runner->shards, unit);
         else if (params)
             TRY(shard_ready(runner->shards, unit, &runner->param_base[unit]));
-        if (grads) {
+        if (grads && shard_trains(runner->shards, unit)) {
             float *grad;
             TRY(shard_grad(runner->shards, unit, &grad));
             runner->grad_base[unit] = grad;
@@ -149,7 +150,8 @@ void runner_leave(Runner *runner, int at) {
 static Status grads_added(Runner *runner, const Round *round, int at) {
     const Block *block = &runner->model->block[at];
     for (int i = 0; i < block->units; i++) {
-        if (shard_pieces(runner->shards, block->unit[i])) continue;
+        if (shard_pieces(runner->shards, block->unit[i]) || !shard_trains(runner->shards, block->unit[i]))
+            continue;
         int unit = block->unit[i], adds = ++runner->unit_adds[unit], users = runner->unit_users[unit];
         shard_written(runner->shards, unit);
         bool last = adds == users * round->count;
@@ -162,7 +164,9 @@ static Status grads_added(Runner *runner, const Round *round, int at) {
 /* Call when the first half of a split backward has added its contributions to the units' gradients. */
 static Status rows_added(Runner *runner, int at) {
     const Block *block = &runner->model->block[at];
-    for (int i = 0; i < block->units; i++) TRY(shard_rows_done(runner->shards, block->unit[i]));
+    for (int i = 0; i < block->units; i++)
+        if (shard_trains(runner->shards, block->unit[i]))
+            TRY(shard_rows_done(runner->shards, block->unit[i]));
     return OK;
 }
 
@@ -223,7 +227,8 @@ Status runner_forward(Runner *runner, const Round *round, Chunk *chunk, MicroBuf
         TRY(block_span_end(runner, &pass, &span, number));
         if (at + 1 < end && !ahead) TRY(fetch(runner, number + 1));
         if (grads) TRY(grads_added(runner, round, number));
-        if (!(round->train && runner->spec.keep_params)) runner_leave(runner, number);
+        bool kept = round->train && runner->spec.keep_params && number >= runner->model->lowest;
+        if (!kept) runner_leave(runner, number);
     }
     return OK;
 }
@@ -262,7 +267,7 @@ static Status do_forward(Runner *runner, const Round *round, Action action) {
     bool scores = round->scores && runner_has_output(runner, chunk);
     TRY(runner_forward(runner, round, chunk, buffer_set, scores ? chunk->count - 1 : chunk->count));
     if (scores) TRY(runner_score(runner, round, chunk, buffer_set));
-    if (!round->train) buffer_set->used = false;
+    if (!round->train || !chunk->backward) buffer_set->used = false;
     return OK;
 }
 
@@ -286,7 +291,8 @@ static Status backward_block(Runner *runner, const Round *round, Pass *pass, con
     const Block *block = &runner->model->block[number];
     bool done = block->ops->grads_in_forward, params = block->ops->backward_params;
     TRY(runner_enter(runner, pass, number, params, !done));
-    if (at > 0 && runner->model->block[number - 1].ops->backward_params) TRY(fetch(runner, number - 1));
+    bool next = at > 0 && number > runner->model->lowest;
+    if (next && runner->model->block[number - 1].ops->backward_params) TRY(fetch(runner, number - 1));
     if (runner_recomputes(runner, number)) TRY(recompute_block(runner, pass, chunk, buffer_set, at));
     use_saved(runner, pass, buffer_set, at);
     bool deferred = split && buffer_set->deferred[at].data;
@@ -315,7 +321,7 @@ static Status do_backward(Runner *runner, const Round *round, Action action) {
         TRY(message_open(runner, runner->stream, MESSAGE_GRADIENT, action.chunk, action.micro, &message));
     Pass pass = runner_pass(runner, round, buffer_set);
     Tensor gradient = rows_at(message->buffer.data, runner, pass.shape), dy = gradient;
-    for (int at = chunk->count - 1; at >= 0; at--) {
+    for (int at = chunk->count - 1; at >= 0 && chunk->first + at >= runner->model->lowest; at--) {
         Tensor dx = overlap_gradient(runner, chunk->first + at, dy, gradient);
         TRY(mesh_section_check(runner->mesh));
         TRY(backward_block(runner, round, &pass, chunk, buffer_set, at, split, dx, dy));
@@ -323,7 +329,7 @@ static Status do_backward(Runner *runner, const Round *round, Action action) {
     }
     /* Recomputation may have moved the list of messages. */
     message = message_find(runner, MESSAGE_GRADIENT, action.chunk, action.micro);
-    if (!chunk->from_stage) TRY(message_release(runner, message));
+    if (!chunk->sends_gradient) TRY(message_release(runner, message));
     if (!split) buffer_set->used = false;
     return overlap_micro_end(runner);
 }

@@ -8,6 +8,11 @@ Shape runner_shape(const Runner *runner, int64_t B, int64_t T, bool train);
 /* Whether a block recomputes its activations just before its backward instead of keeping them. */
 bool runner_recomputes(const Runner *runner, int block);
 
+/* Whether a block's activations are kept for its backward, in memory of their own. */
+bool runner_saves(const Runner *runner, int block);
+/* Whether a block's backward can leave weight gradients for later. */
+bool runner_defers(const Runner *runner, int block);
+
 /* Replicas whose gradients are reduced together. */
 int runner_worker_size(const Runner *runner);
 /* Makes a schedule for that many micro-batches, unless it is one already, and allocates what it needs. */

@@ -15,11 +15,17 @@ Status runner_partition(const Model *model, int64_t seq, int parts, int **ret_fi
     CLEANUP(mem_freep) int *first = NULL;
     TRY(mem_new((size_t)model->count, sizeof *cost, &cost));
     TRY(mem_new((size_t)parts + 1, sizeof *first, &first));
-    for (int i = 0; i < model->count; i++) cost[i] = model->block[i].ops->flops(&model->block[i], seq);
+    for (int i = 0; i < model->count; i++) cost[i] = model_block_flops(model, i, seq);
     TRY(stages_balance(cost, model->count, parts, first));
     *ret_first = first;
     first = NULL;
     return OK;
+}
+
+int runner_forward_only(const Model *model, const int *first) {
+    int parts = 0;
+    while (first[parts + 1] <= model->lowest) parts++;
+    return parts;
 }
 
 Status runner_chunks_init(Runner *runner) {
@@ -30,6 +36,7 @@ Status runner_chunks_init(Runner *runner) {
     TRY(runner_partition(model, runner->spec.seq, parts, &first));
     TRY(mem_new((size_t)chunks, sizeof *runner->chunk, &runner->chunk));
     runner->chunks = chunks;
+    runner->forward_only = runner_forward_only(model, first);
     for (int c = 0; c < chunks; c++) {
         int part = c * stages + stage;
         runner->chunk[c] = (Chunk){
@@ -39,6 +46,8 @@ Status runner_chunks_init(Runner *runner) {
             .from = (part + stages - 1) % stages,
             .to_stage = part + 1 < parts,
             .to = (part + 1) % stages,
+            .backward = part >= runner->forward_only,
+            .sends_gradient = part > runner->forward_only,
         };
     }
     return OK;
@@ -96,13 +105,14 @@ static Status micro_buffers_init(Runner *runner, const Chunk *chunk, MicroBuffer
         const Block *block = &runner->model->block[at];
         size_t saved, scratch;
         block->ops->measure(block, shape, &saved, &scratch);
-        if (spec->train && !runner_recomputes(runner, at))
-            TRY(dev_alloc(device, MEM_ACTIVATIONS, saved, &buffer_set->saved[i]));
-        if (deferred && block->ops->measure_deferred && !runner_recomputes(runner, at))
+        if (runner_saves(runner, at)) TRY(dev_alloc(device, MEM_ACTIVATIONS, saved, &buffer_set->saved[i]));
+        if (deferred && runner_defers(runner, at) && !runner_recomputes(runner, at))
             TRY(dev_alloc(device, MEM_ACTIVATIONS, block->ops->measure_deferred(block, shape),
                           &buffer_set->deferred[i]));
-        /* The chunk's last output goes to a message; the head has no output. */
-        if (i + 1 < chunk->count && (spec->train || i < 2))
+        /* The chunk's last output goes to a message; the head has no output. Backward reads the outputs
+         * before the blocks that it reaches. */
+        bool kept = spec->train && at + 1 >= runner->model->lowest;
+        if (i + 1 < chunk->count && (kept || i < 2))
             TRY(dev_alloc(device, MEM_ACTIVATIONS, rows, &buffer_set->output[i]));
     }
     return OK;
@@ -116,8 +126,8 @@ static int max_in_flight(const Schedule *schedule, int chunk) {
         if (action.chunk != chunk) continue;
         if (action.kind == ACTION_FORWARD) now++;
         if (now > max) max = now;
-        bool forward_only = schedule->spec.kind == SCHEDULE_EVAL;
-        if (forward_only && action.kind == ACTION_FORWARD) now--;
+        int part = schedule_part(&schedule->spec, schedule->stage, chunk);
+        if (schedule_is_forward_only(&schedule->spec, part) && action.kind == ACTION_FORWARD) now--;
         if (action.kind == ACTION_BACKWARD || action.kind == ACTION_BACKWARD_WEIGHT) now--;
     }
     return max;

@@ -63,7 +63,7 @@ static Status alloc_operands(Runner *runner) {
     for (int i = 0; i < runner->model->count; i++) {
         const Block *block = &runner->model->block[i];
         size_t here, saved, needed;
-        if (!block->ops->measure_deferred) continue;
+        if (!runner_defers(runner, i)) continue;
         here = block->ops->measure_deferred(block, shape);
         block->ops->measure(block, shape, &saved, &needed);
         if (here > operands) operands = here;
@@ -204,8 +204,7 @@ Status overlap_enter(Runner *runner, int unit, bool grads) {
 }
 
 Buffer overlap_operands(const Runner *runner, int block) {
-    bool splits = runner->model->block[block].ops->measure_deferred != NULL;
-    return splits ? runner->overlap.operands[runner->overlap.turn] : (Buffer){0};
+    return runner_defers(runner, block) ? runner->overlap.operands[runner->overlap.turn] : (Buffer){0};
 }
 
 /* A layer's weight gradients read the gradient of its output while backward of the next layer runs, which

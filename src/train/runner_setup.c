@@ -80,8 +80,9 @@ static Tensor view_of(const Shards *shards, int unit, int kind, int64_t *ret_fir
         Values values = shard_values(shards, unit);
         return tensor_1d(values.data, values.rest ? DT_BF16 : DT_F32, shards->unit[unit].count);
     }
-    if (kind == VIEW_GRADS) return shard_gradient(shards, unit);
     if (kind == VIEW_OUTER) return shard_outer(shards, unit);
+    if (!shard_trains(shards, unit)) return tensor_1d(NULL, DT_F32, 0);
+    if (kind == VIEW_GRADS) return shard_gradient(shards, unit);
     if (kind == VIEW_OUTER_MOMENTUM) return shard_outer_momentum(shards, unit);
     if (kind == VIEW_OUTER_GRAD) return shard_outer_grad(shards, unit);
     if (kind == VIEW_RESIDUAL) {
@@ -195,8 +196,7 @@ static Status alloc_scratch(Runner *runner) {
             runner->model->block[at].ops->measure(&runner->model->block[at], shape, &saved_bytes,
                                                   &scratch_bytes);
             if (scratch_bytes > scratch) scratch = scratch_bytes;
-            bool share = !spec->train || runner_recomputes(runner, at);
-            if (share && saved_bytes > shared) shared = saved_bytes;
+            if (!runner_saves(runner, at) && saved_bytes > shared) shared = saved_bytes;
         }
     TRY(dev_alloc(runner->device, MEM_ACTIVATIONS, shared, &runner->shared));
     TRY(dev_alloc(runner->device, MEM_SCRATCH, scratch, &runner->scratch));
@@ -223,6 +223,7 @@ Status runner_set_schedule(Runner *runner, Schedule *schedule, ScheduleKind kind
     /* With one stage, 1F1B needs the least memory and costs nothing. */
     if (stages == 1 && kind != SCHEDULE_EVAL) kind = SCHEDULE_1F1B;
     ScheduleSpec spec = {.kind = kind, .stages = stages, .chunks = runner->chunks, .micros = micros};
+    if (kind != SCHEDULE_EVAL) spec.forward_only = runner->forward_only;
     if (stages > 1) TRY(check_schedule(&spec));
     TRY(schedule_init(schedule, &spec, runner->mesh->at[AXIS_PP]));
     return runner_reserve(runner, schedule);

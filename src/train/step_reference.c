@@ -101,10 +101,12 @@ static Status gradients(Reference *r, HostBatch *const *micros, int count, int64
     return OK;
 }
 
-/* The norm of all gradients; padding is zero. A sum for each unit, so that the bits are the runner's. */
+/* The norm of all gradients but those of frozen parameters; padding is zero. A sum for each unit, so that the
+ * bits are the runner's. */
 static Status gradient_norm(Reference *r, double *ret_norm) {
     double total = 0;
     for (int u = 0; u < r->model->units; u++) {
+        if (r->grads->unit[u].frozen) continue;
         double squares[LOSS_COUNT];
         Tensor sum = tensor_1d(r->sums.data, DT_F64, 1);
         Tensor unit = tensor_1d(r->grads->flat[u].data, DT_F32, r->grads->count[u]);
@@ -133,10 +135,10 @@ static Status transform(Reference *r, const ParamSlot *slot, const OptimStep *st
     return stream_sync(r->exec.stream); /* before the memory is freed */
 }
 
-/* Updates each parameter and the optimizer's state for it. */
+/* Updates each parameter that is not frozen, and the optimizer's state for it. */
 static Status update(Reference *r, const OptimStep *step) {
     for (int u = 0; u < r->model->units; u++)
-        for (size_t i = 0; i < r->params->unit[u].count; i++) {
+        for (size_t i = 0; !r->params->unit[u].frozen && i < r->params->unit[u].count; i++) {
             const ParamSlot *slot = &r->params->unit[u].slot[i];
             ParamRule rule = optim_rule(&r->optim, &slot->desc);
             OptimPart part = {.rule = &rule};

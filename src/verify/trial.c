@@ -39,6 +39,7 @@ const char *trial_text(char text[TRIAL_TEXT], const TrialSpec *spec) {
     if (spec->recompute) ADD(" recompute %s", recompute_names[spec->recompute]);
     if (spec->sequence) ADD(" sequence");
     if (spec->offload) ADD(" offload %s", offload_names[spec->offload]);
+    for (int i = 0; i < TRIAL_PATTERNS && spec->freeze[i]; i++) ADD(" freeze %s", spec->freeze[i]);
     ADD(" micro-batch %d", spec->micro_batch);
 #undef ADD
     return text;
@@ -171,12 +172,19 @@ RunnerSpec trial_run_spec(const TrialSpec *spec, int dp) {
                         .noise = true};
 }
 
+Status trial_freeze(Model *model, const TrialSpec *spec) {
+    int patterns = 0;
+    while (patterns < TRIAL_PATTERNS && spec->freeze[patterns]) patterns++;
+    return model_freeze(model, spec->freeze, patterns);
+}
+
 Status trial_new(Trial *ret_trial, const TrialSpec *spec, const KernelTable *table, Device *device,
                  Mesh *mesh) {
     CLEANUP(trial_done) Trial trial = {.spec = *spec};
     ModelConfig config;
     trial_config(spec, &config);
     TRY(model_new(&trial.model, &config));
+    TRY(trial_freeze(trial.model, spec));
     RunnerSpec run = trial_run_spec(spec, mesh ? mesh->extent[AXIS_DP] : 1);
     run.table = table;
     run.mesh = mesh;

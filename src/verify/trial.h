@@ -13,7 +13,8 @@ enum {
     TRIAL_LARGE_VOCAB = 1100,
     TRIAL_LABELS = 3,
     TRIAL_STEPS = 200,
-    TRIAL_SEED = 3
+    TRIAL_SEED = 3,
+    TRIAL_PATTERNS = 3
 };
 
 /* What a model is trained for: one job for each causal family, one for each task of an encoder. */
@@ -47,9 +48,10 @@ typedef struct TrialSpec {
     bool fp8_head;
     FakeQuant fake_quant;
     double loss_scale;
-    bool frozen;             /* learning rate 0, so that every step uses the initial weights */
-    int optimizer;           /* row of the table of optimizers */
-    const OptimGroup *group; /* one parameter group; NULL: none */
+    bool frozen;                        /* learning rate 0, so that every step uses the initial weights */
+    int optimizer;                      /* row of the table of optimizers */
+    const OptimGroup *group;            /* one parameter group; NULL: none */
+    const char *freeze[TRIAL_PATTERNS]; /* frozen parameters, see model_freeze; NULL: no more */
     GradType grad_type;
     OuterSpec outer; /* workers that synchronize from time to time */
     bool plain;      /* no dropout, no clipping */
@@ -63,6 +65,8 @@ const char *trial_text(char text[TRIAL_TEXT], const TrialSpec *spec);
 void trial_config(const TrialSpec *spec, ModelConfig *ret_config);
 /* The same as the runner takes it, without table and mesh, for a mesh with `dp` replicas. */
 RunnerSpec trial_run_spec(const TrialSpec *spec, int dp);
+/* Freezes the parameters of the trial's model that the trial does not train. */
+MUST_USE Status trial_freeze(Model *model, const TrialSpec *spec);
 double trial_lr(const TrialSpec *spec);
 /* Sequences first .. first + count - 1 of a step's batch. BERT sequences vary in length; in every other step,
  * sequences of a language model have several documents. */

@@ -180,9 +180,30 @@ static void offloaded(void **state) {
     }
 }
 
+/* Blocks from below, and parameters in between. */
+static void frozen(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    for (int at = 0; at < 6; at++) {
+        bool staged = at >= 4;
+        Layout layout = {.job = (JobKind)(at % JOBS),
+                         .mesh = {.dp = staged ? 1 : world->size, .tp = 1, .pp = staged ? world->size : 1},
+                         .zero = staged ? 0 : at,
+                         .chunks = 1,
+                         .micro_batch = 1,
+                         .schedule = at % 2 ? SCHEDULE_1F1B : SCHEDULE_ZERO_BUBBLE,
+                         .recompute = (Recompute)(at % 3),
+                         .grad_type = staged ? GRAD_FP32 : (GradType)(at % 3),
+                         .dtype = at % 2 ? DT_BF16 : DT_F32,
+                         .freeze = {"*", "!layer.*.attn.out", "!layer.[45]"}};
+        if (at > 2)
+            memcpy(layout.freeze, (const char *[]){"embed", "layer.[0-2]", NULL}, sizeof layout.freeze);
+        check_plan(world, &layout);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(replicas),  cmocka_unit_test(sharded), cmocka_unit_test(pieces),
     cmocka_unit_test(tensors),   cmocka_unit_test(stages),  cmocka_unit_test(together),
-    cmocka_unit_test(offloaded),
+    cmocka_unit_test(offloaded), cmocka_unit_test(frozen),
 };
 RANKS_MAIN(tests)

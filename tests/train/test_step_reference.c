@@ -34,6 +34,7 @@ static Rig rig_new(const TrialSpec *spec, ProblemType problem, const char *kerne
     test_device_new(&rig.device, 1);
     assert_ok(kernels_find(kernels, &run.table));
     assert_ok(model_new(&rig.model, &config));
+    assert_ok(trial_freeze(rig.model, spec));
     assert_ok(runner_new(&rig.runner, rig.model, rig.device, &run));
     assert_ok(reference_new(&rig.reference, rig.model, rig.device, &run));
     assert_ok(store_init_params(rig.runner->params, rig.runner->stream, TRIAL_SEED));
@@ -131,6 +132,18 @@ static void test_optimizers(void **state) {
         compare(&spec, PROBLEM_AUTO, test_kernels());
 }
 
+/* Blocks from below; parameters in between. */
+static void test_frozen(void **state) {
+    (void)state;
+    TrialJob job;
+    for (TrialSpec spec = {.micro_batch = MICRO}; trial_job(spec.job, &job); spec.job++) {
+        spec.optimizer = spec.job % 4;
+        spec.freeze[0] = spec.job % 2 ? "embed" : "*";
+        spec.freeze[1] = spec.job % 2 ? "layer.[0-2]" : "!layer.[24].attn.out";
+        compare(&spec, PROBLEM_AUTO, test_kernels());
+    }
+}
+
 /* With the kernels that define what each computes, it is a definition of the whole step. */
 static void test_reference_kernels(void **state) {
     (void)state;
@@ -142,6 +155,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_families_and_heads),
         cmocka_unit_test(test_optimizers),
+        cmocka_unit_test(test_frozen),
         cmocka_unit_test(test_reference_kernels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -145,13 +145,14 @@ static Status qkv_grads(const Block *block, Pass *pass, const AttentionSaved *s,
     }
     if (!all.bias.data) all.bias = join(q.bias, block_param(block, pass->grad, KV_B));
     *ret_grads = all;
-    if (!s->copied_grads.weight.data) return OK;
+    if (!s->copied_grads.weight.data || (!all.weight.data && !all.bias.data)) return OK;
     if (q.fresh) {
         TRY(stream_zero(pass->exec->stream, q.weight.data, tensor_bytes(q.weight)));
         TRY(stream_zero(pass->exec->stream, kv.data, tensor_bytes(kv)));
     }
     *ret_grads = s->copied_grads;
     ret_grads->fresh = true;
+    if (!q.weight.data) ret_grads->weight = TENSOR_NONE;
     if (q.bias.data)
         return stream_zero(pass->exec->stream, ret_grads->bias.data, tensor_bytes(ret_grads->bias));
     ret_grads->bias = TENSOR_NONE;
@@ -171,7 +172,8 @@ static Status add_parts(const Block *block, Pass *pass, Tensor from, Tensor q, T
 static Status qkv_grads_done(const Block *block, Pass *pass, const AttentionSaved *s) {
     if (!s->copied_grads.weight.data) return OK;
     Linear q = linear_of(block, pass->grad, Q_W);
-    TRY(add_parts(block, pass, s->copied_grads.weight, q.weight, block_param(block, pass->grad, KV_W)));
+    if (q.weight.data)
+        TRY(add_parts(block, pass, s->copied_grads.weight, q.weight, block_param(block, pass->grad, KV_W)));
     if (!q.bias.data) return OK;
     return add_parts(block, pass, s->copied_grads.bias, q.bias, block_param(block, pass->grad, KV_B));
 }

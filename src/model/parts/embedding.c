@@ -130,7 +130,7 @@ static Status add_rows(const Block *block, Pass *pass, EmbedParams g, Tensor pad
                        VocabPart part) {
     const Micro *micro = pass->micro;
     int64_t pad = block->config->pad_token - part.start;
-    bool keep = skips_padding(block) && pad >= 0 && pad < g.token.dim[0];
+    bool keep = skips_padding(block) && g.token.data && pad >= 0 && pad < g.token.dim[0];
     Stream *stream = pass->exec->stream;
     Tensor row = keep ? tensor_slice(g.token, pad, 1) : TENSOR_NONE;
     if (keep) TRY(stream_copy(stream, pad_row.data, row.data, tensor_bytes(row), COPY_ON_DEVICE));
@@ -158,9 +158,11 @@ static Status backward_lookup(const Block *block, Pass *pass, Tensor dx) {
     EmbedParams g = embed_params(block, pass->grad);
     Bump bump = bump_over(pass->scratch);
     EmbedScratch w = embed_scratch(block, pass->shape, &bump);
+    bool pieces = pass->pieces && pass->pieces->open_grad;
+    if (!pieces && !g.token.data && !g.position.data && !g.type.data) return OK;
     TRY(bump_check(&bump, "the embedding's scratch"));
     TRY(tp_spread(pass->tp, pass->exec, pass->shape.sequence, w.whole, dx, &dx));
-    if (pass->pieces) return add_pieces(block, pass, g, w.pad_row, dx);
+    if (pieces) return add_pieces(block, pass, g, w.pad_row, dx);
     if (grad_is_fresh(block, pass, TOKEN))
         TRY(stream_zero(pass->exec->stream, g.token.data, tensor_bytes(g.token)));
     return add_rows(block, pass, g, w.pad_row, dx, local_vocab(block, pass, g.token.dim[0], 0));

@@ -91,14 +91,16 @@ static Status describe_layer(const Block *block, ParamList *ret_params) {
 }
 
 /* Lays out saved tensors and the scratch of forward and backward. Tensors that selective recompute drops, or
- * that are saved quantized, come from scratch. */
+ * that are saved quantized, come from scratch, and so do the same ones of a frozen layer: only weight
+ * gradients read them. */
 static void layer_layout(const Block *block, Shape shape, Bump *saved, Bump *scratch, LayerSaved *ret_saved,
                          LayerScratch *ret_scratch) {
     const ModelConfig *c = block->config;
     Tensor rows = rows_of(shape, c->hidden);
     int64_t count = row_count(shape);
     linear_layout(block, shape, scratch);
-    bool selective = shape.recompute == RECOMPUTE_SELECTIVE, fp8 = layer_in_fp8(block, shape);
+    bool selective = shape.recompute == RECOMPUTE_SELECTIVE || !block->trained;
+    bool fp8 = layer_in_fp8(block, shape);
     bool rounded = fp8 && !selective && !shape.sequence, keep = rounded && shape.train;
     Bump *cheap = selective || rounded ? scratch : saved;
     LayerSaved s = {0};
@@ -261,7 +263,7 @@ static Status recompute_mid(const Block *block, Pass *pass, const LayerSaved *s)
 static Status recompute_layer(const Block *block, Pass *pass, const LayerSaved *s, Tensor x) {
     Exec *e = pass->exec;
     const ModelConfig *c = block->config;
-    if (pass->shape.recompute != RECOMPUTE_SELECTIVE) return OK;
+    if (pass->shape.recompute != RECOMPUTE_SELECTIVE || !block->trained) return OK;
     if (pre_norm(block)) {
         TRY(norm_forward(e, c, s->h1, s->stats1, x, norm1(block, pass->param)));
         TRY(norm_forward(e, c, s->h2, s->stats2, s->sum1, norm2(block, pass->param)));

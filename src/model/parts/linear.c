@@ -77,18 +77,18 @@ Status linear_run(const Block *block, Pass *pass, Tensor y, LinearInput in, Line
 
 bool linear_drops(const Block *block, const Pass *pass) {
     return layer_in_fp8(block, pass->shape) && pass->fp8.scale.data && !pass->shape.sequence &&
-           !pass->deferred.data;
+           !pass->deferred.data && !block->frozen;
 }
 
 Status linear_back(const Block *block, Pass *pass, Tensor dx, Linear g, Tensor dy, Linear p, LinearInput in) {
-    if (layer_in_fp8(block, pass->shape))
+    bool fp8 = layer_in_fp8(block, pass->shape);
+    if (g.weight.data && !fp8) TRY(fake_quant_input(block, pass, in.cut, &in.x));
+    if (!g.weight.data || !fp8) TRY(linear_backward_weight(pass->exec, g.weight, g.bias, dy, in.x, !g.fresh));
+    if (!g.weight.data) g.bias = TENSOR_NONE;
+    if (fp8)
         return linear_fp8_backward(pass->exec, dx, in.next, g.weight, g.bias, dy, in.known, in.dropout,
                                    p.weight, (Fp8Weight){0}, in.kept, in.act ? in.pre : in.x, in.act, in.add,
                                    !g.fresh, linear_scales(block, pass, block->index, in.matmul));
-    if (g.weight.data) {
-        TRY(fake_quant_input(block, pass, in.cut, &in.x));
-        TRY(linear_backward_weight(pass->exec, g.weight, g.bias, dy, in.x, !g.fresh));
-    }
     if (!dx.data) return OK;
     TRY(fake_quant_weights(block, pass, in.cut, &p.weight));
     return linear_backward_input(pass->exec, dx, in.dx_sums, dy, p.weight, in.act, in.pre, in.add);

@@ -51,9 +51,11 @@ MUST_USE Status linear_run(const Block *block, Pass *pass, Tensor y, LinearInput
  * the activation while it quantizes the next input. */
 MUST_USE Status linear_run_act(const Block *block, Pass *pass, Tensor act, Tensor pre, LinearInput in,
                                Linear p, Act kind);
-/* Whether linear_back applies the dropout of its output, rather than its caller. */
+/* Whether linear_back applies the dropout of its output, rather than its caller. Not in a layer with frozen
+ * parameters: the gradient of a bias alone is summed without the matmul. */
 bool linear_drops(const Block *block, const Pass *pass);
-/* Computes dx if present, and adds to the gradients g that are present. */
+/* Computes dx if present, and adds to the gradients g that are present: those of frozen parameters are not.
+ */
 MUST_USE Status linear_back(const Block *block, Pass *pass, Tensor dx, Linear g, Tensor dy, Linear p,
                             LinearInput in);
 
