@@ -89,7 +89,8 @@ static Status list_state(SaveList *list, int file, int at, const CheckpointState
         for (size_t j = 0; j < block->params.count; j++) {
             const ParamDesc *desc = &block->params.desc[j];
             const char *kind = what.kind ? what.kind : optim_state_name(saved->optim, desc, what.state);
-            if (desc->tied || !kind || (what.unit && !what.unit[block->ref[j].unit])) continue;
+            if (desc->tied || desc->frozen || !kind || (what.unit && !what.unit[block->ref[j].unit]))
+                continue;
             char name[STATE_NAME];
             HfTensor tensor = checkpoint_state_tensor(desc);
             checkpoint_state_name(name, list->owner[at], what.writer, kind, desc);

@@ -77,7 +77,8 @@ static Status load_states(const StateSource *from, StateLoad what, Store *store)
         for (size_t j = 0; j < block->params.count; j++) {
             const ParamDesc *desc = &block->params.desc[j];
             const char *kind = what.kind ? what.kind : optim_state_name(from->optim, desc, what.state);
-            if (!desc->tied && kind) TRY(load_param(from, &what, kind, desc, block->ref[j], store));
+            if (!desc->tied && !desc->frozen && kind)
+                TRY(load_param(from, &what, kind, desc, block->ref[j], store));
         }
     }
     return OK;

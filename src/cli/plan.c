@@ -170,6 +170,9 @@ static void print_layout(const json_t *result, FILE *out) {
             format_count(total, (double)json_int_at(result, "params_total")),
             format_count(stored, (double)json_int_at(result, "params_stored")),
             format_count(each, (double)json_int_at(result, "params_per_rank")));
+    if (json_object_get(result, "params_trained"))
+        fprintf(out, "%s parameters are trained, the others frozen\n",
+                format_count(total, (double)json_int_at(result, "params_trained")));
     fprintf(out, "%lld rank%s: %s, ZeRO %lld, %s, recompute %s, offload %s\n",
             (long long)json_int_at(layout, "ranks"), PLURAL(json_int_at(layout, "ranks")),
             mesh_text(mesh_read(layout), mesh), (long long)json_int_at(layout, "zero"),

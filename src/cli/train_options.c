@@ -59,6 +59,10 @@ static const Option model_table[] = {
      .help = "With --task mlm, train on masked tokens only, without next-sentence prediction."},
     {OPT_FLAG("masked-tokens", Settings, model.no_masks), .fallback = "on", .inverted = true,
      .help = "With --task mlm, train on next-sentence prediction only, without masking tokens."},
+    {OPT_LIST("freeze", Settings, training.freeze, "PATTERN"), .one_each = true, .shown = "none",
+     .help = "Do not train the parameters whose names, or their beginnings up to a dot, match a pattern, such as "
+             "'layer.[0-3]' or '*.bias'. '!PATTERN' trains them; the last pattern that matches a parameter decides: "
+             "--freeze '*' --freeze '!head' trains the head only."},
     {OPT_INT("layers", Settings, model.layers), .fallback = "0", AT_LEAST(1), .shown = "the model's own",
      .help = "Number of layers; overrides the preset."},
     {OPT_INT("hidden", Settings, model.hidden), .fallback = "0", AT_LEAST(1), .shown = "the model's own",

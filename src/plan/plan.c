@@ -180,15 +180,17 @@ static Status run_stage(const DryRunSpec *run, int micros, int rank, DryRunRank 
 static Status run_stages(Plan *plan, const DryRunSpec *run, const PlanSpec *spec) {
     MeshSpec mesh = run->mesh;
     int micros = spec->memory_only ? run->spec.micros : plan->runner.micros;
+    bool alike = model_trained(run->model) == model_params(run->model), sketch = spec->sketch && alike;
     CLEANUP(mem_freep) int *first = NULL;
     TRY(mem_new((size_t)mesh.pp, sizeof *plan->stage, &plan->stage));
     plan->stages = mesh.pp;
-    if (spec->sketch)
+    if (sketch || (!alike && mesh.pp > 1))
         TRY(runner_partition(run->model, run->spec.seq,
                              mesh.pp * (run->spec.chunks ? (int)run->spec.chunks : 1), &first));
+    if (first) plan->forward_only = runner_forward_only(run->model, first);
     for (int s = 0; s < mesh.pp; s++) {
         show_progress(spec->progress, s, mesh.pp);
-        if (spec->sketch)
+        if (sketch)
             TRY(sketch_stage(plan, run, first, s));
         else
             TRY(run_stage(run, micros, s * mesh_stride(mesh, AXIS_PP), &plan->stage[s]));
@@ -238,6 +240,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
     plan.tf32 = spec->config.device.precision && !strcmp(spec->config.device.precision, "tf32");
     plan.seq = job->seq;
     plan.params_total = model_params(job->model);
+    plan.params_trained = model_trained(job->model);
     TRY(params_stored(job->model, spec->mesh.tp, &plan.params_stored));
     int evals = spec->mesh.pp == 1 ? 1 : EVAL_MICROS * spec->mesh.pp;
     DryRunSpec run = {.model = job->model,
@@ -346,6 +349,8 @@ Status plan_json(const Plan *plan, const PlanSpec *spec, json_t **ret_json) {
         (json_int_t)plan->stage[plan->fullest].memory.needed, "memory_snapshot", (json_int_t)snapshot, "comm",
         sent_json(sender->sent), "layout", layout_json(plan, spec), "stages", stages_json(plan));
     if (!json) return FAILED("out of memory while writing the plan");
+    if (plan->params_trained < plan->params_total)
+        json_object_set_new(json, "params_trained", json_integer(plan->params_trained));
     *ret_json = json;
     return OK;
 }

@@ -66,7 +66,9 @@ static Status find_model(Finder *finder) {
     finder->found.seq = plan.seq;
     finder->found.params_total = plan.params_total;
     finder->found.available = finder->cluster->memory_bytes - finder->cluster->reserve_bytes;
-    return model_new(&finder->model, &plan.model);
+    const TrainingSettings *training = &finder->spec->base.config.training;
+    TRY(model_new(&finder->model, &plan.model));
+    return model_freeze(finder->model, training->freeze, training->freeze_count);
 }
 
 static Status estimate_all(Finder *finder) {

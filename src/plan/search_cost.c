@@ -46,6 +46,7 @@ static Status plan_few(const SearchCosts *costs, const SearchLayout *layout, int
     few.schedule = SCHEDULE_1F1B;
     PlanSpec spec = search_plan_spec(costs->spec, &few);
     spec.config.model.layers = layers;
+    spec.config.training.freeze_count = 0; /* layers are alike */
     spec.config.training.batch = layout->micro_batch;
     spec.timed = true;
     TRY(plan_init(&plan, &spec));

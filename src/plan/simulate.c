@@ -263,7 +263,8 @@ static Status init_schedules(Pipeline *pipeline) {
     ScheduleSpec spec = {.kind = run->schedule,
                          .stages = pipeline->count,
                          .chunks = run->chunks > 0 ? (int)run->chunks : 1,
-                         .micros = run->micros};
+                         .micros = run->micros,
+                         .forward_only = pipeline->plan->forward_only};
     CLEANUP(mem_freep) Schedule *stages = NULL;
     TRY(mem_new((size_t)pipeline->count, sizeof *stages, &stages));
     TRY(schedule_init_all(stages, &spec));

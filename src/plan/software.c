@@ -103,7 +103,8 @@ Status software_memory(const Software *software, Plan *plan, int micros) {
     ScheduleSpec spec = {.kind = run->schedule,
                          .stages = plan->stages,
                          .chunks = run->chunks > 0 ? (int)run->chunks : 1,
-                         .micros = micros};
+                         .micros = micros,
+                         .forward_only = plan->forward_only};
     CLEANUP(mem_freep) Schedule *stages = NULL;
     TRY(mem_new((size_t)plan->stages, sizeof *stages, &stages));
     TRY(schedule_init_all(stages, &spec));

@@ -52,7 +52,7 @@ static Work work_of(const Plan *plan, const Costs *costs, int stage) {
             }
     for (int chunk = 0; chunk < chunks && plan->stages > 1; chunk++) {
         int part = chunk * plan->stages + stage;
-        work.sent[COMM_SEND] += ((part > 0) + (part < parts - 1)) * micros * events->message;
+        work.sent[COMM_SEND] += ((part > plan->forward_only) + (part < parts - 1)) * micros * events->message;
     }
     return work;
 }

@@ -398,6 +398,7 @@ Status job_new(Job **ret_job, const Settings *settings, JobUse use) {
     config.sparse_products = config.sparse && !run->train && device_is_host(job->device) &&
                              run->dtype == DT_F32 && (!run->mesh || run->mesh->world->size == 1);
     TRY(model_new(&job->model, &config));
+    if (run->train) TRY(model_freeze(job->model, settings->training.freeze, settings->training.freeze_count));
     TRY(resolve_groups(job));
     *ret_job = job;
     job = NULL;
@@ -475,7 +476,7 @@ void job_report(const Job *job, const LoadReport *report, Progress *progress) {
         progress_line(progress, "%s in %s is not used by this model", report->unexpected[i], job->model_dir);
 }
 
-double job_flops_per_token(const Job *job) {
+double job_forward_flops_per_token(const Job *job) {
     const ModelConfig *c = &job->model->config;
     double A = (double)config_attention(c), K = (double)config_kv_width(c), C = (double)c->hidden, seen = 0;
     double layer = 2 * C * (A + K) + (c->gated ? 3 : 2) * C * (double)c->inner;
@@ -485,5 +486,15 @@ double job_flops_per_token(const Job *job) {
     }
     double attention = 2 * A * seen / (double)c->layers;
     double head = config_is_decoder(c) ? (double)c->hidden * (double)c->vocab : 0;
-    return 6.0 * ((double)c->layers * (layer + attention) + head);
+    return 2.0 * ((double)c->layers * (layer + attention) + head);
+}
+
+double job_flops_per_token(const Job *job) {
+    double all = 0, done = 0;
+    for (int i = 0; i < job->model->count; i++) {
+        const Block *block = &job->model->block[i];
+        all += block->ops->flops(block, job->seq);
+        done += model_block_flops(job->model, i, job->seq);
+    }
+    return 3 * job_forward_flops_per_token(job) * (done / all);
 }

@@ -141,7 +141,9 @@ void job_report(const Job *job, const LoadReport *report, Progress *progress);
 /* The name of a label as JSON, or its number if it has none. */
 json_t *job_label_json(const Job *job, int64_t label);
 
-/* FLOPs of a training step per token, by the usual count: 6 per matmul parameter, plus attention. */
+/* FLOPs of a training step per token, by the usual count: 6 per matmul parameter, plus attention; fewer with
+ * frozen parameters. And those of forward alone. */
 double job_flops_per_token(const Job *job);
+double job_forward_flops_per_token(const Job *job);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/setting.h"
 #include "model/family.h"
 
 static Status other_model(const Settings *settings, const char *size, int64_t now, int64_t was) {
@@ -56,6 +57,29 @@ static const char *value_text(const json_t *value, char *text, size_t size) {
     return text;
 }
 
+/* The patterns of frozen parameters as users write them. */
+static const char *patterns_text(const json_t *patterns, char *text, size_t size) {
+    size_t used = 0, i;
+    json_t *pattern;
+    text[0] = 0;
+    json_array_foreach(patterns, i, pattern) used +=
+        (size_t)setting_print(text + used, used < size ? size - used : 0, "%s{freeze} '%s'", i ? " " : "",
+                              json_string_value(pattern));
+    return text;
+}
+
+/* Without frozen parameters, there is nothing about them in either. */
+static Status check_frozen(const char *run, const json_t *now, const json_t *was) {
+    char text[512];
+    now = json_object_get(now, "freeze");
+    was = json_object_get(was, "freeze");
+    if ((!now && !was) || (now && was && json_equal(now, was))) return OK;
+    if (!was)
+        return USAGE("the run in %s trains all parameters; drop {freeze}, or choose another {out}", run);
+    return USAGE("the run in %s has frozen parameters; pass the same %s, or choose another {out}", run,
+                 patterns_text(was, text, sizeof text));
+}
+
 static Status refuse(const char *run, const char *key, const json_t *now, const json_t *was) {
     char now_buffer[32], was_buffer[32];
     const char *now_text = value_text(now, now_buffer, sizeof now_buffer);
@@ -81,6 +105,7 @@ static Status refuse(const char *run, const char *key, const json_t *now, const 
 Status resume_check_settings(const char *run, const char *dir, json_t *now, const json_t *was) {
     const char *key;
     json_t *value;
+    TRY(check_frozen(run, now, was));
     json_object_foreach(now, key, value) {
         const json_t *saved = json_object_get(was, key);
         if (!saved) return FAILED("%s: the saved progress does not record its %s", dir, key);

@@ -57,6 +57,8 @@ typedef struct TrainingSettings {
     double adamw_lr;    /* muon: peak learning rate of the parameters that AdamW updates */
     const char **group; /* parameter groups, see optim_group_parse */
     int group_count;
+    const char **freeze; /* patterns of frozen parameters, see model_freeze */
+    int freeze_count;
     int64_t warmup;          /* steps; < 0: by warmup_ratio */
     double warmup_ratio;     /* fraction of the run; 0: 0.05 */
     const char *warmup_file; /* the file that set warmup, if it may be capped to the run's length; or NULL */

@@ -179,7 +179,7 @@ static int64_t eval_limit(const Trainer *t) {
     const Settings *c = t->config;
     int64_t usual = train_eval_samples(c);
     if (t->step || c->validation.first_flops <= 0 || c->validation.patience) return usual;
-    double sample = job_flops_per_token(t->job) / 3 * (double)t->job->seq; /* forward only */
+    double sample = job_forward_flops_per_token(t->job) * (double)t->job->seq;
     int64_t most = c->validation.first_flops > sample ? (int64_t)(c->validation.first_flops / sample) : 1;
     return usual && usual < most ? usual : most;
 }
@@ -473,6 +473,9 @@ static void announce(Trainer *t, const LoadReport *report) {
         (long long)c->heads, PLURAL(c->heads), (long long)c->vocab,
         format_count(params, (double)model_params(t->job->model)), fresh ? ", initialized at random" : "",
         task_names[t->job->task]);
+    if (model_trained(t->job->model) < model_params(t->job->model))
+        progress_line(t->progress, "%s parameters are trained, the others frozen",
+                      format_count(params, (double)model_trained(t->job->model)));
     if (set)
         progress_line(t->progress, "for the released weights of %s: weft fetch %s, then {model} @%s",
                       t->config->model.name, set->name, set->name);

@@ -39,6 +39,13 @@ double trainer_span(const Trainer *t, const TraceName *name, int64_t start_ns) {
     return 1e-9 * (double)(now - start_ns);
 }
 
+static json_t *freeze_patterns(const TrainingSettings *training) {
+    json_t *list = json_array();
+    for (int i = 0; i < training->freeze_count; i++)
+        json_array_append_new(list, json_string(training->freeze[i]));
+    return list;
+}
+
 /* Collects the settings that a resumed run may not change. The data comes last, because most of the others
  * change its samples, too. */
 Status trainer_describe(Trainer *t) {
@@ -54,7 +61,9 @@ Status trainer_describe(Trainer *t) {
                   (json_int_t)c->training.batch, "seq", (json_int_t)t->job->seq, "task", task, "shuffle",
                   !c->data.no_shuffle, "params", (json_int_t)model_params(t->job->model), "dropout",
                   (double)model->dropout_hidden, "data", data);
-    return t->settings ? OK : FAILED("out of memory");
+    if (!t->settings) return FAILED("out of memory");
+    if (c->training.freeze_count) TRY(json_put(t->settings, "freeze", freeze_patterns(&c->training)));
+    return OK;
 }
 
 /* How workers synchronize, and the fragment that is being exchanged; NULL without workers. */
@@ -336,6 +345,7 @@ static double checkpoint_bytes(const Trainer *t) {
             for (int k = 0; k < optim_states(optim); k++) copies += optim_state_name(optim, desc, k) != NULL;
             if (workers) copies = workers * copies + 2;
             copies += t->replicas.count;
+            if (desc->frozen) copies = 1;
             if (!desc->tied) bytes += (double)sizeof(float) * copies * (double)param_count(desc);
         }
     }

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/fs.h"
+#include "checkpoint/safetensors.h"
 
 static char run_dir[64];
 static char corpus[64];
@@ -482,16 +483,63 @@ static void other_optimizer(void **state) {
     assert_ok(dir_remove(dir));
 }
 
+/* A run says how many parameters it trains; config.json has the patterns, and other ones cannot resume it. */
+static void frozen(void **state) {
+    (void)state;
+    char dir[96], from[160], to[128];
+    snprintf(dir, sizeof dir, "%s-frozen", run_dir);
+    Ran ran = program_run(SMALL, "--steps", "4", "--freeze", "*", "--freeze", "!layer.0.mlp", "--out", dir);
+    assert_int_equal(ran.code, 0);
+    assert_contains(ran.err, "parameters are trained, the others frozen");
+    ran_done(&ran);
+    snprintf(from, sizeof from, "%s/checkpoints/step-4/optimizer.safetensors", dir);
+    CLEANUP(safe_freep) SafeFile *state_of = NULL;
+    assert_ok(safe_open(&state_of, from));
+    assert_non_null(safe_find(state_of, "exp_avg.layer.0.mlp.up.weight"));
+    assert_null(safe_find(state_of, "exp_avg.layer.0.attn.out.weight"));
+    Ran more = program_run("train", "--out", dir, "--resume", "--steps", "6", "--json");
+    assert_int_equal(more.code, 0);
+    assert_int_equal(steps_of(&more), 6);
+    ran_done(&more);
+    Ran other = program_run("train", "--out", dir, "--resume", "--steps", "8", "--freeze", "embed");
+    assert_int_equal(other.code, 2);
+    assert_contains(other.err,
+                    "has frozen parameters; pass the same --freeze '*' --freeze '!layer.0.mlp', or choose");
+    ran_done(&other);
+    snprintf(to, sizeof to, "%s-all", dir);
+    Ran all = program_run(SMALL, "--steps", "2", "--out", to);
+    assert_int_equal(all.code, 0);
+    ran_done(&all);
+    Ran thawed = program_run("train", "--out", to, "--resume", "--steps", "4", "--freeze", "embed");
+    assert_int_equal(thawed.code, 2);
+    assert_contains(thawed.err, "trains all parameters; drop --freeze, or choose another --out");
+    ran_done(&thawed);
+    assert_refused(2, "--freeze 'layr.0': the model has no such parameter; did you mean 'layer.0'?", SMALL,
+                   "--freeze", "layr.0");
+    assert_refused(2, "this freezes all parameters", SMALL, "--freeze", "*");
+    assert_ok(dir_remove(dir));
+    assert_ok(dir_remove(to));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_summary),         cmocka_unit_test(warmup_ratio),
-        cmocka_unit_test(prints_a_summary),     cmocka_unit_test(warns_quietly),
-        cmocka_unit_test(stopped_and_resumed),  cmocka_unit_test(evaluated),
-        cmocka_unit_test(resumed_by_directory), cmocka_unit_test(resumed_automatically),
-        cmocka_unit_test(moved_directory),      cmocka_unit_test(resumed_with_other_steps),
-        cmocka_unit_test(resumed_as_another),   cmocka_unit_test(long_warmup),
-        cmocka_unit_test(defaults_for_a_cpu),   cmocka_unit_test(bench_table),
-        cmocka_unit_test(other_optimizer),      cmocka_unit_test(traced),
+        cmocka_unit_test(frozen),
+        cmocka_unit_test(json_summary),
+        cmocka_unit_test(warmup_ratio),
+        cmocka_unit_test(prints_a_summary),
+        cmocka_unit_test(warns_quietly),
+        cmocka_unit_test(stopped_and_resumed),
+        cmocka_unit_test(evaluated),
+        cmocka_unit_test(resumed_by_directory),
+        cmocka_unit_test(resumed_automatically),
+        cmocka_unit_test(moved_directory),
+        cmocka_unit_test(resumed_with_other_steps),
+        cmocka_unit_test(resumed_as_another),
+        cmocka_unit_test(long_warmup),
+        cmocka_unit_test(defaults_for_a_cpu),
+        cmocka_unit_test(bench_table),
+        cmocka_unit_test(other_optimizer),
+        cmocka_unit_test(traced),
     };
     return cmocka_run_group_tests(tests, make_corpus, remove_files);
 }
