@@ -147,6 +147,8 @@ MUST_USE Status invocation_read_from(Invocation **ret_call, const Command *comma
 void invocation_free(Invocation *call);
 DEFINE_FREEP(Invocation, invocation)
 
+/* Whether a command has this option, apart from those that all commands have; '_' stands for '-'. */
+bool command_has_option(const Command *command, const char *name);
 Slot *invocation_slot(const Invocation *call, const char *name);
 /* Whether the option was given, in the file or on the command line. */
 bool invocation_given(const Invocation *call, const char *name);

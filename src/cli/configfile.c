@@ -142,12 +142,19 @@ static bool is_option(const Invocation *call, const char *key) {
     return slot ? !slot->line_only : call->command->other_keys && keys_have(key);
 }
 
+/* bench and plan read the files of train, and skip what concerns training only. */
+static bool is_for_training(const Invocation *call, const char *key) {
+    bool negated = !strncmp(key, "no-", 3) || !strncmp(key, "no_", 3);
+    return call->command->other_keys && command_has_option(&command_train, negated ? key + 3 : key);
+}
+
 /* `own`: whether a key that is no option is allowed. */
 static Status check_names(const Invocation *call, const json_t *part, bool (*own)(const char *key)) {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)part, key, value) {
-        if (!own(key) && !is_option(call, key)) return configfile_unknown(call, key);
+        if (!own(key) && !is_option(call, key) && !is_for_training(call, key))
+            return configfile_unknown(call, key);
     }
     return OK;
 }
@@ -199,7 +206,7 @@ Status configfile_apply(Invocation *call) {
         if (taken || json_is_null(value)) continue;
         if (is_option(call, key))
             TRY(configfile_set(call, key, key, value));
-        else
+        else if (!is_for_training(call, key))
             TRY(configfile_note_unknown(call, key));
     }
     TRY(report_unknown(call));

@@ -96,11 +96,21 @@ static bool same_name(const char *a, size_t length, const char *b) {
     return true;
 }
 
+static bool is_named(const Option *option, const char *name, size_t length) {
+    return same_name(name, length, option->name) ||
+           (option->old_name && same_name(name, length, option->old_name));
+}
+
+bool command_has_option(const Command *command, const char *name) {
+    for (size_t g = 0; g < command->group_count; g++)
+        for (size_t i = 0; i < command->groups[g].count; i++)
+            if (is_named(&command->groups[g].options[i], name, strlen(name))) return true;
+    return false;
+}
+
 static Slot *find_slot(const Invocation *call, const char *name, size_t length) {
     for (size_t i = 0; i < call->slot_count; i++) {
-        const Option *option = call->slots[i].option;
-        if (same_name(name, length, option->name)) return &call->slots[i];
-        if (option->old_name && same_name(name, length, option->old_name)) return &call->slots[i];
+        if (is_named(call->slots[i].option, name, length)) return &call->slots[i];
     }
     return NULL;
 }

@@ -107,7 +107,8 @@ static Status run(Invocation *call, void *arguments, json_t **ret_result) {
     PlanArgs *args = arguments;
     if (args->draw) return plan_draw(call, ret_result);
     if (args->measure) return plan_measure(call, ret_result);
-    if (args->out) return USAGE("--out applies only to --measure");
+    /* A file may be one of train, with its run directory. */
+    if (invocation_slot(call, "out")->source == SOURCE_LINE) return USAGE("--out applies only to --measure");
     if (args->html && path_is_dir(args->html))
         return USAGE("--html %s is a directory; expected a file", args->html);
     if (args->sweep) return plan_sweep(call, ret_result);

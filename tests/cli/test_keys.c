@@ -304,11 +304,30 @@ static void other_commands(void **state) {
     }
 }
 
+/* They skip weft's own keys that concern training only. */
+static void training_keys(void **state) {
+    (void)state;
+    static const Command *const commands[] = {&command_bench, &command_plan};
+    static const char text[] = "{\"batch\": 16, \"lr\": 1, \"no_shuffle\": true, \"data\": [\"a.txt\"], "
+                               "\"runs\": [{\"name\": \"a\", \"steps\": 1}]}";
+    static const char unknown[] = "{\"batch\": 16, \"lrr\": 1}";
+    const char *argv[] = {"--config", config_path};
+    Invocation *call = NULL;
+    for (size_t i = 0; i < COUNT_OF(commands); i++) {
+        assert_ok(file_replace(config_path, text, strlen(text)));
+        assert_ok(invocation_new(&call, commands[i], 2, (char **)(uintptr_t)argv));
+        assert_options(call, commands[i]->name, "{\"batch\": 16}");
+        invocation_free(call);
+        assert_ok(file_replace(config_path, unknown, strlen(unknown)));
+        assert_fails(invocation_new(&call, commands[i], 2, (char **)(uintptr_t)argv), 2, "unknown key 'lrr'");
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files),      cmocka_unit_test(batches),      cmocka_unit_test(training_arguments),
-        cmocka_unit_test(features),   cmocka_unit_test(unknown_keys), cmocka_unit_test(other_commands),
-        cmocka_unit_test(named_file),
+        cmocka_unit_test(files),      cmocka_unit_test(batches),       cmocka_unit_test(training_arguments),
+        cmocka_unit_test(features),   cmocka_unit_test(unknown_keys),  cmocka_unit_test(other_commands),
+        cmocka_unit_test(named_file), cmocka_unit_test(training_keys),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);
 }

@@ -540,6 +540,14 @@ static void refuses_plans(void **state) {
     assert_refused(2, "--model cannot be combined with --draw", "plan", "--draw", "--model", "gpt2");
     assert_refused(2, "--layers cannot be combined with --draw", "plan", "--draw", "--layers", "4");
     assert_refused(2, "--out applies only to --measure", "plan", "--out", "a.json");
+    char config[] = "/tmp/weft-plan-XXXXXX";
+    static const char text[] = "{\"model\": \"gpt2-tiny\", \"lr\": 1, \"out\": \"run\"}";
+    close(mkstemp(config));
+    assert_ok(file_replace(config, text, strlen(text)));
+    Ran ran = program_run("plan", "--config", config);
+    assert_int_equal(ran.code, 0);
+    ran_done(&ran);
+    assert_int_equal(unlink(config), 0);
     assert_refused(2, "only --draw and --sweep write a file", "plan", "a.svg");
 }
 
