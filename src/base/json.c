@@ -64,8 +64,51 @@ static char *write_shortest(char *out, const char *at, const char *end) {
     return out + written;
 }
 
+typedef struct Serial {
+    char *text;
+    size_t size, capacity;
+    bool failed;
+} Serial;
+
+static int serial_add(const char *part, size_t size, void *context) {
+    Serial *serial = context;
+    Status status =
+        serial->failed ? OK : mem_grow(&serial->text, &serial->capacity, serial->size + size + 1, 1);
+    serial->failed |= status != OK;
+    status_free(status);
+    if (serial->failed) return -1;
+    memcpy(serial->text + serial->size, part, size);
+    serial->size += size;
+    return 0;
+}
+
+char *json_serialize(const json_t *json, size_t flags) {
+    Serial serial = {0};
+    if (json && json_dump_callback(json, serial_add, &serial, flags) == 0 && !serial.failed) {
+        serial.text[serial.size] = 0;
+        return serial.text;
+    }
+    free(serial.text);
+    return NULL;
+}
+
+/* json_copy does not modify its argument. */
+static json_t *complete(const json_t *json, json_t *copy) {
+    if (copy && json_equal(json, copy)) return copy;
+    json_decref(copy);
+    return NULL;
+}
+
+json_t *json_clone(const json_t *json) {
+    return complete(json, json_copy((json_t *)(uintptr_t)json));
+}
+
+json_t *json_clone_deep(const json_t *json) {
+    return complete(json, json_deep_copy(json));
+}
+
 Status json_text(const json_t *json, size_t flags, char **ret_text) {
-    char *text = json_dumps(json, flags | JSON_REAL_PRECISION(17));
+    char *text = json_serialize(json, flags | JSON_REAL_PRECISION(17));
     if (!text) return FAILED("out of memory while writing JSON");
     char *out = text;
     bool quoted = false;

@@ -11,6 +11,11 @@
 /* `from` names the source in messages. Duplicate keys, trailing text and deep nesting are errors. */
 MUST_USE Status json_parse(const char *text, size_t size, const char *from, json_t **ret_json);
 MUST_USE Status json_read_file(const char *path, json_t **ret_json);
+/* Instead of json_dumps, which leaves text out if memory runs out in between. NULL: out of memory. */
+char *json_serialize(const json_t *json, size_t flags);
+/* Instead of json_copy and json_deep_copy, which leave members out then. NULL: out of memory. */
+json_t *json_clone(const json_t *json);
+json_t *json_clone_deep(const json_t *json);
 /* Serializes with jansson's `flags`. Reals take the shortest form that reads back as the same double: 0.0006,
  * never 0.00059999999999999995. The caller frees *ret_text. */
 MUST_USE Status json_text(const json_t *json, size_t flags, char **ret_text);

@@ -240,7 +240,7 @@ Status background_begin(Background *b, const char *run_dir, int64_t step, const 
     if (b->save) return FAILED("internal: a checkpoint is still being saved");
     json_decref(b->progress);
     mem_freep(&b->run_dir);
-    b->progress = json_deep_copy(state->progress);
+    b->progress = json_clone_deep(state->progress);
     Status status = b->progress ? str_dup(run_dir, &b->run_dir) : FAILED("out of memory");
     TRY(save_agree(b->mesh, status));
     b->state = *state;

@@ -38,7 +38,7 @@ Status checksums_json(SaveList *list, json_t **ret_json) {
 }
 
 static Status seal_of(const json_t *state, uint32_t *ret_seal) {
-    CLEANUP(json_decrefp) json_t *rest = json_copy((json_t *)(uintptr_t)state);
+    CLEANUP(json_decrefp) json_t *rest = json_clone(state);
     if (!rest) return FAILED("out of memory for the checksum of a checkpoint");
     json_object_del(rest, "seal");
     CLEANUP(mem_freep) char *text = NULL;

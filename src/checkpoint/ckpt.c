@@ -360,7 +360,8 @@ Status ckpt_save_publish(CkptSave *save) {
 }
 
 Status ckpt_save_failed(const CkptSave *save, Status status) {
-    if (save->first && !save->published) status_free(each_entry(save->checkpoints, recover_entry));
+    if (save->first && !save->published && save->checkpoints)
+        status_free(each_entry(save->checkpoints, recover_entry));
     return status_wrap(status, "cannot save the checkpoint of step %lld", (long long)save->step);
 }
 

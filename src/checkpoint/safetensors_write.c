@@ -98,7 +98,7 @@ int64_t safe_writer_declared(const SafeWriter *writer) {
 
 /* The length, the header and its padding. */
 static Status make_header(const SafeWriter *writer, char **ret_header, size_t *ret_size) {
-    CLEANUP(mem_freep) char *text = json_dumps(writer->header, JSON_COMPACT);
+    CLEANUP(mem_freep) char *text = json_serialize(writer->header, JSON_COMPACT);
     if (!text) return FAILED("%s: out of memory for the header", writer->path);
     size_t length = strlen(text), padded = (length + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN;
     char *header;

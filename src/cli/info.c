@@ -65,7 +65,7 @@ static Status describe_file(json_t *result, const char *path) {
         TRY(add_tensor(tensors, types, &count, &bytes, safe_at(file, i)));
     TRY(json_put(result, "elements", json_integer(count)));
     TRY(json_put(result, "bytes", json_integer(bytes)));
-    if (safe_metadata(file)) TRY(json_put(result, "metadata", json_deep_copy(safe_metadata(file))));
+    if (safe_metadata(file)) TRY(json_put(result, "metadata", json_clone_deep(safe_metadata(file))));
     return OK;
 }
 
@@ -328,7 +328,7 @@ static void show_file(const json_t *result, FILE *out) {
     size_t index;
     json_t *tensor;
     json_array_foreach(json_object_get(result, "tensors"), index, tensor) {
-        CLEANUP(mem_freep) char *shape = json_dumps(json_object_get(tensor, "shape"), JSON_COMPACT);
+        CLEANUP(mem_freep) char *shape = json_serialize(json_object_get(tensor, "shape"), JSON_COMPACT);
         char name[NAME_TEXT];
         fprintf(out, "%-5s %-16s %s\n", json_string_or(tensor, "dtype", ""), shape ? shape : "",
                 name_text(name, json_string_or(tensor, "name", "")));

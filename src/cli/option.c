@@ -307,7 +307,7 @@ Status option_set_json(const Option *option, void *field, const char *label, con
         if (json_is_string(value)) return option_set_text(option, field, label, json_string_value(value));
     }
     if (fits) return option_set_text(option, field, label, text);
-    CLEANUP(mem_freep) char *found = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    CLEANUP(mem_freep) char *found = json_serialize(value, JSON_ENCODE_ANY | JSON_COMPACT);
     char expects[OPTION_EXPECTS_SIZE];
     return USAGE("%s: expected %s, found %.60s", label, option_expects(option, expects), found ? found : "?");
 }

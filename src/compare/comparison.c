@@ -66,7 +66,7 @@ Status comparison_add(Results *results, const json_t *entry, const char *path, c
             return USAGE("%s: runs '%s' and '%s' would share the directory %s; rename one", path,
                          results->runs[k].name, name, dir);
     TRY(results_add(results, name, dir, &run));
-    run->options = json_copy((json_t *)(uintptr_t)entry);
+    run->options = json_clone(entry);
     json_object_del(run->options, "name");
     json_object_del(run->options, "published");
     *ret_run = run;

@@ -193,7 +193,7 @@ static json_t *sent_of(const json_t *stage, double steps) {
 /* Of another program only the total is modeled. */
 static json_t *memory_of(const json_t *stage, bool program) {
     if (program) return json_pack("{s:O}", "total", json_object_get(stage, "memory_saving"));
-    return json_deep_copy(json_object_get(stage, "memory"));
+    return json_clone_deep(json_object_get(stage, "memory"));
 }
 
 /* Replicas and tensor-parallel ranks of a stage are consecutive. */

@@ -122,7 +122,7 @@ static Status prune_round(Rounds *r, int64_t round, const char *start, PruneStat
 
 /* The settings of a round's training run, as train would write them. */
 static Status train_settings(const Rounds *r, const Settings *config, json_t **ret_settings) {
-    CLEANUP(json_decrefp) json_t *settings = json_copy((json_t *)(uintptr_t)r->spec->settings);
+    CLEANUP(json_decrefp) json_t *settings = json_clone((json_t *)(uintptr_t)r->spec->settings);
     CLEANUP(json_decrefp)
     json_t *changed = json_pack("{s:s, s:s, s:I, s:I, s:b}", "model", config->model.name, "out",
                                 config->ckpt.out, "steps", (json_int_t)config->training.steps, "seed",
@@ -248,7 +248,7 @@ static Status share_baseline(Rounds *r) {
     TRY(check_dense(r));
     TRY(path_join(&path, r->base, "pruning.json"));
     TRY(json_read_file(path, &saved));
-    row = json_deep_copy(json_array_get(json_object_get(saved, "rounds"), 0));
+    row = json_clone_deep(json_array_get(json_object_get(saved, "rounds"), 0));
     if (!json_is_object(row)) return FAILED("%s: 'rounds' must contain round 0", path);
     TRY(round_path(r, "round", 0, &link));
     TRY(str_format(&target, "../%s/round-0", strrchr(r->base, '/') + 1));

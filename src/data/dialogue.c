@@ -19,7 +19,7 @@ static Status write_pair(void *context, const char *first, size_t first_size, co
     CLEANUP(json_decrefp)
     json_t *json =
         json_pack("{s:o, s:o}", "q", json_stringn(first, first_size), "a", json_stringn(second, second_size));
-    CLEANUP(mem_freep) char *line = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    CLEANUP(mem_freep) char *line = json ? json_serialize(json, JSON_COMPACT) : NULL;
     if (!line) return FAILED("out of memory while writing pairs");
     writing->counts.pairs++;
     return file_print(writing->writer, "%s\n", line);

@@ -137,7 +137,7 @@ static void put_its_runs(FILE *out, const Results *results, const json_t *machin
 /* ---- options and commands ---- */
 
 static void put_value(FILE *out, const json_t *value) {
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    char *text = json_serialize(value, JSON_ENCODE_ANY | JSON_COMPACT);
     put_html(out, json_is_string(value) ? json_string_value(value) : text ? text : "");
     free(text);
 }

@@ -251,7 +251,7 @@ Status put_plot(FILE *out, const Plot *plot, const char *caption, const char *de
     if (!plot->count) return OK;
     for (PlotVersion i = 0; i < PLOT_VERSIONS; i++) TRY(plot_layout(plot, i, &layouts[i]));
     data = data_json(layouts);
-    text = data ? json_dumps(data, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
+    text = data ? json_serialize(data, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
     if (!text) return FAILED("out of memory while drawing a plot");
     fprintf(out, "<figure id=\"%s\" data-plot=\"", plot->name);
     put_html(out, text);

@@ -131,7 +131,7 @@ static Status make_page(Server *server) {
     uint64_t found = fingerprint(server) == before ? before : 0;
     TRY(page_text(&results, &html));
     TRY(results_json(&results, &json));
-    text = json_dumps(json, JSON_INDENT(4));
+    text = json_serialize(json, JSON_INDENT(4));
     if (!text) return FAILED("out of memory while writing the page");
     Page *page = &server->page;
     TRY(event_of(html, page->version + 1, &event));

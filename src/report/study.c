@@ -79,7 +79,7 @@ Status published_check(const json_t *published, const char *from) {
 }
 
 Status published_settle(const json_t *published, json_t **ret_published) {
-    json_t *copy = json_copy((json_t *)(uintptr_t)published);
+    json_t *copy = json_clone(published);
     if (!copy) return FAILED("out of memory");
     const json_t *gib = json_object_get(copy, peak_gib);
     if (gib) json_object_set_new(copy, figures[FIGURE_PEAK].key, json_real(0x1p30 * json_number_value(gib)));
@@ -235,7 +235,7 @@ Status study_check_runs(const Results *results, const char *from) {
 
 Status study_drop_claims(Results *results) {
     if (!study_claims(results)) return OK;
-    CLEANUP(json_decrefp) json_t *study = json_copy(results->study), *kept = json_array();
+    CLEANUP(json_decrefp) json_t *study = json_clone(results->study), *kept = json_array();
     json_t *claim;
     size_t i;
     json_array_foreach(study_claims(results), i, claim) if (!find_missing(results, claim))

@@ -70,7 +70,7 @@ static Status list_added(const json_t *added, const char *from, json_t **ret_lis
         char *end;
         long long id = strtoll(key, &end, 10);
         if (!*key || *end) return FAILED("%s: an added token has id '%.60s'; expected a number", from, key);
-        json_t *token = json_is_object(value) ? json_copy(value) : json_object();
+        json_t *token = json_is_object(value) ? json_clone(value) : json_object();
         if (json_object_set_new(token, "id", json_integer(id)) || json_array_append_new(list, token))
             return FAILED("%s: out of memory", from);
     }

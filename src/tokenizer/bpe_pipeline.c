@@ -48,7 +48,7 @@ static Status keep_json(BpePipeline *pipeline, const json_t *json, const char *f
     static const char *const keys[] = {"normalizer", "pre_tokenizer", "decoder"};
     static const char *const options[] = {"unk_token", "fuse_unk", "byte_fallback", "ignore_merges"};
     const json_t *given = json_object_get(json, "model");
-    json_t *model = pipeline->words ? json_copy((json_t *)(uintptr_t)given)
+    json_t *model = pipeline->words ? json_clone(given)
                                     : json_pack("{s:s, s:n, s:n, s:n}", "type", "BPE", "dropout",
                                                 "continuing_subword_prefix", "end_of_word_suffix");
     json_object_del(model, "vocab"); /* BPE's has none */
@@ -57,11 +57,11 @@ static Status keep_json(BpePipeline *pipeline, const json_t *json, const char *f
     for (size_t i = 0; !failed && !pipeline->words && i < sizeof options / sizeof *options; i++) {
         const json_t *value = json_object_get(given, options[i]);
         json_t *missing = i == 0 ? json_null() : json_false();
-        failed = json_object_set_new(model, options[i], value ? json_deep_copy(value) : missing);
+        failed = json_object_set_new(model, options[i], value ? json_clone_deep(value) : missing);
     }
     for (size_t i = 0; !failed && i < sizeof keys / sizeof *keys; i++) {
         const json_t *value = json_object_get(json, keys[i]);
-        failed = json_object_set_new(pipeline->json, keys[i], value ? json_deep_copy(value) : json_null());
+        failed = json_object_set_new(pipeline->json, keys[i], value ? json_clone_deep(value) : json_null());
     }
     return failed ? FAILED("%s: out of memory", from) : OK;
 }

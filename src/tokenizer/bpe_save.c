@@ -79,7 +79,7 @@ static Status write_pipeline(const Tokenizer *tokenizer, const char *path) {
     CLEANUP(json_decrefp)
     json_t *json = json_pack("{s:s, s:n, s:n, s:O, s:O}", "version", "1.0", "truncation", "padding",
                              "added_tokens", added, "post_processor", tokenizer->post.json);
-    CLEANUP(json_decrefp) json_t *parts = json_deep_copy(bpe->pipeline->json);
+    CLEANUP(json_decrefp) json_t *parts = json_clone_deep(bpe->pipeline->json);
     json_t *model = json_object_get(parts, "model");
     if (json_object_set(model, "vocab", vocab) ||
         (!bpe->pipeline->words && json_object_set(model, "merges", merges)) ||

@@ -189,7 +189,7 @@ Status post_processor_set(Tokenizer *tokenizer, json_t *json, const char *from) 
 
 Status post_processor_read(Tokenizer *tokenizer, const json_t *json, const char *from) {
     const json_t *value = json_object_get(json, "post_processor");
-    json_t *copy = value ? json_deep_copy(value) : json_null();
+    json_t *copy = value ? json_clone_deep(value) : json_null();
     return copy ? post_processor_set(tokenizer, copy, from) : FAILED("%s: out of memory", from);
 }
 

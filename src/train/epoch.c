@@ -57,5 +57,5 @@ void epochs_restore(Epochs *epochs, const json_t *json) {
     epochs->loss = json_number_at(json, "loss");
     epochs->seconds = json_number_at(json, "seconds");
     json_decref(epochs->done);
-    epochs->done = json_is_array(done) ? json_deep_copy(done) : NULL;
+    epochs->done = json_is_array(done) ? json_clone_deep(done) : NULL;
 }

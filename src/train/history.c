@@ -40,7 +40,7 @@ static void join_numbers(json_t *object, const json_t *earlier, Combine combine)
             bool integral = json_is_integer(before) && json_is_integer(own) && fabs(value) < 1e18;
             json_object_set_new(object, key, integral ? json_integer((json_int_t)value) : json_real(value));
         } else if (!own)
-            json_object_set_new(object, key, json_deep_copy(before));
+            json_object_set_new(object, key, json_clone_deep(before));
     }
 }
 
@@ -76,7 +76,7 @@ static void add_peak(History *h, const json_t *peak) {
     if (h->peak)
         join_numbers(h->peak, peak, fmax);
     else
-        h->peak = json_deep_copy(peak);
+        h->peak = json_clone_deep(peak);
 }
 
 static void add_step(History *h, const json_t *line, double step_ms) {
@@ -322,7 +322,7 @@ static void join_peaks(json_t *summary, const json_t *earlier, bool stepped) {
     if (own)
         join_numbers(own, peak, fmax);
     else
-        json_object_set_new(summary, "peak_bytes", json_deep_copy(peak));
+        json_object_set_new(summary, "peak_bytes", json_clone_deep(peak));
     json_array_foreach(json_object_get(summary, "ranks"), r, rank) {
         const json_t *before = json_array_get(json_object_get(earlier, "ranks"), r);
         if (!stepped && !json_object_get(before, "peak_bytes")) json_object_del(rank, "peak_bytes");

@@ -316,7 +316,7 @@ void rundir_free(RunDir *dir) {
 Status rundir_metrics(RunDir *dir, json_t *line) {
     CLEANUP(json_decrefp) json_t *owned = line;
     if (!dir->metrics) return OK;
-    CLEANUP(mem_freep) char *text = json_dumps(owned, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    CLEANUP(mem_freep) char *text = json_serialize(owned, JSON_COMPACT | JSON_REAL_PRECISION(9));
     if (!text) return FAILED("%s: cannot encode a line of metrics", dir->path);
     size_t length = strlen(text);
     text[length] = '\n'; /* in place of the NUL */

@@ -292,8 +292,8 @@ static Status show_sample(Trainer *t) {
     json_t *line = json_pack("{s:I, s:I, s:s, s:s}", "step", (json_int_t)t->step, "epoch",
                              (json_int_t)epochs_at(&t->epochs, t->step), "prompt", prompt, "sample", text);
     if (!line) return FAILED("out of memory");
-    CLEANUP(mem_freep) char *quoted = json_dumps(json_object_get(line, "prompt"), JSON_ENCODE_ANY);
-    CLEANUP(mem_freep) char *sample = json_dumps(json_object_get(line, "sample"), JSON_ENCODE_ANY);
+    CLEANUP(mem_freep) char *quoted = json_serialize(json_object_get(line, "prompt"), JSON_ENCODE_ANY);
+    CLEANUP(mem_freep) char *sample = json_serialize(json_object_get(line, "sample"), JSON_ENCODE_ANY);
     progress_line(t->progress, "step %lld  %s continues %s", (long long)t->step, quoted ? quoted : "",
                   sample ? sample : "");
     return rundir_metrics(t->dir, line);
