@@ -23,13 +23,14 @@ typedef struct DryRunGroup {
 
 static Status log_start(Group *group, Stream *stream, const CommCall *call, uint64_t number) {
     CommKind kind = call->kind == COMM_RECEIVE ? COMM_SEND : call->kind;
-    return op_log_add(stream->device->op_log, (OpRecord){.kind = OP_START,
-                                                         .what = (int)kind,
-                                                         .stream = stream,
-                                                         .other = group,
-                                                         .number = number,
-                                                         .bytes = (double)comm_call_bytes(call),
-                                                         .size = {(double)call->sent.between}});
+    return op_log_add(stream->device->op_log,
+                      (OpRecord){.kind = OP_START,
+                                 .what = (int)kind,
+                                 .stream = stream,
+                                 .other = group,
+                                 .number = number,
+                                 .bytes = (double)comm_call_bytes(call),
+                                 .size = {(double)call->sent.between, (double)call->sent.within}});
 }
 
 /* A small reduction: each peer sends its part to this rank. */

@@ -93,6 +93,48 @@ static void count_broadcast(const Group *group, const CommCall *call, CommBytes 
         sent_to_all(group->placement, tensor_bytes(call->src), sent);
 }
 
+static Status check_rows(const Group *group, const char *what, Tensor tensor, const int64_t *rows) {
+    int64_t all = tensor.dim[0], sum = 0;
+    bool valid = rows || all % group->size == 0;
+    for (int r = 0; r < group->size && rows; r++) {
+        valid &= rows[r] >= 0 && rows[r] <= all - sum;
+        sum += valid ? rows[r] : 0;
+    }
+    if (valid && (!rows || sum == all)) return OK;
+    return FAILED("internal: all_to_all: rank %d has %lld rows to %s, which %s %d ranks", group->rank,
+                  (long long)all, what,
+                  rows ? "its counts do not divide among" : "cannot be divided evenly among", group->size);
+}
+
+static int64_t row_width(Tensor tensor) {
+    tensor.dim[0] = 1;
+    return tensor_count(tensor);
+}
+
+static Status check_all_to_all(const Group *group, const CommCall *call) {
+    Tensor dst = call->dst, src = call->src;
+    const char *to = dst.data, *from = src.data;
+    if (dst.dtype != src.dtype || row_width(dst) != row_width(src))
+        return FAILED("internal: all_to_all: sends rows of %lld %s and receives rows of %lld %s",
+                      (long long)row_width(src), dtype_name(src.dtype), (long long)row_width(dst),
+                      dtype_name(dst.dtype));
+    TRY(check_rows(group, "send", src, call->out));
+    TRY(check_rows(group, "receive", dst, call->in));
+    if (comm_part_bytes(src, call->out, group->size, group->rank) !=
+        comm_part_bytes(dst, call->in, group->size, group->rank))
+        return FAILED("internal: all_to_all: rank %d sends itself other rows than it receives", group->rank);
+    if (from < to + tensor_bytes(dst) && to < from + tensor_bytes(src) && comm_call_bytes(call))
+        return FAILED("internal: all_to_all: the tensors overlap");
+    return OK;
+}
+
+static void count_all_to_all(const Group *group, const CommCall *call, CommBytes *sent) {
+    for (int r = 0; r < group->size; r++)
+        if (r != group->rank)
+            sent_to(group->placement, r, (uint64_t)comm_part_bytes(call->src, call->out, group->size, r),
+                    sent);
+}
+
 static Status check_send(const Group *group, const CommCall *call) {
     return check_other(group, "a send to", call->rank);
 }
@@ -169,6 +211,12 @@ Status all_gather(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *
 Status broadcast(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket) {
     return comm_start(group, stream, (CommCall){COMM_BROADCAST, .dst = data, .src = data, .rank = root},
                       ret_ticket);
+}
+
+Status all_to_all(Group *group, Stream *stream, Tensor dst, Tensor src, const int64_t *in, const int64_t *out,
+                  Ticket *ret_ticket) {
+    return comm_start(group, stream,
+                      (CommCall){COMM_ALL_TO_ALL, .dst = dst, .src = src, .in = in, .out = out}, ret_ticket);
 }
 
 Status comm_send(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket) {

@@ -31,14 +31,15 @@ typedef enum { REDUCE_SUM, REDUCE_MAX } ReduceOp;
  * total, an all-reduce counts 2n(N-1)/N, a reduce-scatter or all-gather n(N-1)/N. Over NCCL, the same as over
  * MPI. Host data is not counted.
  *
- * A row: name, title in traces, how often the data crosses the group, and whether large operations over MPI
- * are exchanges (comm/mpi/exchange.c), which need memory. group.c has a function for each that validates the
- * call, and one that counts its bytes. `x` is passed on to ROW. */
+ * A row: name, title in traces, how often all data cross the group (0: as far as counted), and whether large
+ * operations over MPI are exchanges (comm/mpi/exchange.c), which need memory. group.c has a function for each
+ * that validates the call, and one that counts its bytes. `x` is passed on to ROW. */
 #define COMM_ROWS(ROW, x)                                                                                    \
     ROW(x, ALL_REDUCE, all_reduce, "all-reduce", 2, true)                                                    \
     ROW(x, REDUCE_SCATTER, reduce_scatter, "reduce-scatter", 1, true)                                        \
     ROW(x, ALL_GATHER, all_gather, "all-gather", 1, true)                                                    \
     ROW(x, BROADCAST, broadcast, "broadcast", 1, true)                                                       \
+    ROW(x, ALL_TO_ALL, all_to_all, "all-to-all", 0, false)                                                   \
     ROW(x, SEND, send, "send", 1, false)
 
 #define COMM_ID(x, KIND, ...) COMM_##KIND,
@@ -78,14 +79,21 @@ typedef struct CommCall {
     CommKind kind;
     Tensor dst, src;
     ReduceOp reduce;
-    int rank;       /* the root, or the other rank of a message */
-    CommBytes sent; /* what it counts */
+    int rank;                /* the root, or the other rank of a message */
+    const int64_t *out, *in; /* all_to_all: rows to and from each rank; NULL: equal parts */
+    CommBytes sent;          /* what it counts */
 } CommCall;
 
 /* Bytes of the larger tensor, which has all ranks' parts. */
 static inline size_t comm_call_bytes(const CommCall *call) {
     size_t dst = tensor_bytes(call->dst), src = tensor_bytes(call->src);
     return dst > src ? dst : src;
+}
+
+/* Bytes that an all-to-all moves to a rank (of src and out) or from one (of dst and in). */
+static inline int64_t comm_part_bytes(Tensor tensor, const int64_t *rows, int size, int rank) {
+    int64_t all = tensor.dim[0], each = all ? (int64_t)tensor_bytes(tensor) / all : 0;
+    return (rows ? rows[rank] : all / size) * each;
 }
 
 /* Slots that start an operation receive a zero ticket and leave it zero if the operation is already
@@ -182,6 +190,12 @@ MUST_USE Status reduce_scatter(Group *group, Stream *stream, Tensor dst, Tensor 
 /* dst = src of all ranks, in rank order. src may alias this rank's part of dst. */
 MUST_USE Status all_gather(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *ret_ticket);
 MUST_USE Status broadcast(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket);
+/* Moves rows, which are the entries of the first dim: src has out[0] rows for rank 0, then out[1] for rank 1
+ * and so on, of which any may be 0; dst receives in[0] rows from rank 0, then in[1] from rank 1. NULL: as
+ * many for each rank. What a rank sends to another must be what that one receives: the ranks do not compare
+ * their counts, only each its own with its tensors. dst and src do not overlap. */
+MUST_USE Status all_to_all(Group *group, Stream *stream, Tensor dst, Tensor src, const int64_t *in,
+                           const int64_t *out, Ticket *ret_ticket);
 MUST_USE Status comm_send(Group *group, Stream *stream, Tensor data, int to, Ticket *ret_ticket);
 MUST_USE Status comm_receive(Group *group, Stream *stream, Tensor data, int from, Ticket *ret_ticket);
 /* Sends and receives as many bytes, in a batch. The ranks that it sends to and receives from do the same. */
@@ -190,7 +204,7 @@ MUST_USE Status comm_swap(Group *group, Stream *stream, Tensor out, int to, Tens
 MUST_USE Status ticket_wait(Stream *stream, Ticket *ticket); /* zeroes the ticket */
 /* Prepares a group for tensors for messages between this rank and `peer`, which calls this as well; with
  * EVERY_RANK, between all pairs of ranks. Over NCCL, ranks that are not connected, and not neighbors in a
- * ring, exchange messages through host memory. */
+ * ring, exchange messages through host memory, and so does all_to_all unless all pairs are connected. */
 enum { EVERY_RANK = -1 };
 MUST_USE Status group_connect(Group *group, int peer);
 /* Updates waited_ns and ticket_ns from device timers and returns waited_ns. */

@@ -79,9 +79,14 @@ static Status fetch(Stream *stream, char *at, Tensor src) {
     return stream_sync(stream);
 }
 
+/* Host memory of an all-to-all's dst, before src; other operations overlay the two. */
+static size_t apart(const CommCall *call) {
+    return call->kind == COMM_ALL_TO_ALL ? (tensor_bytes(call->dst) + 63) / 64 * 64 : 0;
+}
+
 /* Where a tensor is on the host: a part of the larger one at this rank's place in it. */
 static Tensor on_host(const Group *group, const CommCall *call, Tensor tensor, char *staging) {
-    bool part = tensor_bytes(tensor) < comm_call_bytes(call);
+    bool part = call->kind != COMM_ALL_TO_ALL && tensor_bytes(tensor) < comm_call_bytes(call);
     tensor.data = part ? staging + (size_t)group->rank * tensor_bytes(tensor) : staging;
     return tensor;
 }
@@ -90,7 +95,7 @@ static Status start_on_host(Group *group, Stream *stream, const CommCall *call, 
     bool root = call->kind == COMM_BROADCAST && group->rank == call->rank;
     CommCall host = *call;
     host.dst = on_host(group, call, call->dst, move->staging.data);
-    host.src = on_host(group, call, call->src, move->staging.data);
+    host.src = on_host(group, call, call->src, (char *)move->staging.data + apart(call));
     if (call->kind != COMM_SEND && !root) {
         move->back = call->dst.data;
         move->from = host.dst;
@@ -107,7 +112,7 @@ static Status start_on_host(Group *group, Stream *stream, const CommCall *call, 
 static Status start_staged(Group *group, Stream *stream, const CommCall *call, Ticket *ret_ticket) {
     Stage *stage = stage_of(group);
     size_t number = 0;
-    TRY(move_open(stage, comm_call_bytes(call), &number));
+    TRY(move_open(stage, apart(call) + comm_call_bytes(call), &number));
     Status status = start_on_host(group, stream, call, &stage->move[number]);
     if (status)
         stage->move[number].used = false;

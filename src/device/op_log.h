@@ -42,7 +42,7 @@ typedef struct OpRecord {
     double flops, bytes;   /* as in the kernel profile; for a collective, the size of the full tensor */
     double size[OP_SIZES]; /* matmul: M, N, K; attention: heads x sequences, positions, head width; loss:
                             * rows, vocabulary; update: parameters; collective: bytes that this rank sends to
-                            * other nodes */
+                            * other nodes and on its own */
     double seconds;        /* measured kernel time; 0 if not measured */
 } OpRecord;
 

@@ -11,16 +11,16 @@
 /* The time of an operation on n bytes, divided by n: first for the bytes that a rank moves within its node,
  * then for those that the group's ranks of a node send to other nodes. weft's own collectives sum within a
  * node first (comm/placement.h) and count what they send; NCCL's rings pass all bytes through every rank. */
-static double share_within(const Costs *costs, const GroupLink *link, int what) {
+static double share_within(const Costs *costs, const GroupLink *link, CommKind what) {
     double ranks = costs->cluster->gpu ? link->size : link->per_node;
     if (link->per_node == 1) return 0;
-    return (what == COMM_ALL_REDUCE ? 2 : 1) * (ranks - 1) / ranks / link->within;
+    return comm_info(what)->passes * (ranks - 1) / ranks / link->within;
 }
 
-static double share_between(const Costs *costs, const GroupLink *link, int what) {
+static double share_between(const Costs *costs, const GroupLink *link, CommKind what) {
     double parts = costs->cluster->gpu ? link->size : link->nodes;
     if (link->nodes == 1) return 0;
-    return (what == COMM_ALL_REDUCE ? 2 : 1) * (parts - 1) / parts / link->between;
+    return comm_info(what)->passes * (parts - 1) / parts / link->between;
 }
 
 /* The link of a group of `size` ranks that are `stride` apart. */
@@ -84,7 +84,8 @@ static double operation_bytes(const Costs *costs, const StepEvent *event) {
 double cost_sent(const Costs *costs, const StepEvent *event) {
     double size = costs->channel[event->channel].size, bytes = operation_bytes(costs, event);
     if (event->channel == CHANNEL_HOST) return event->bytes;
-    return (event->what == COMM_ALL_REDUCE ? 2 : 1) * bytes * (size - 1) / size;
+    double passes = comm_info((CommKind)event->what)->passes;
+    return passes > 0 ? passes * bytes * (size - 1) / size : event->size[0] + event->size[1];
 }
 
 double cost_operation(const Costs *costs, const StepEvent *event) {
@@ -93,14 +94,16 @@ double cost_operation(const Costs *costs, const StepEvent *event) {
         return costs->cluster->host.latency_s + event->bytes / host_bandwidth(costs);
     double latency = link->hops_within * costs->cluster->within.latency_s +
                      link->hops_between * costs->cluster->between.latency_s;
-    if (event->what == COMM_ALL_REDUCE) latency *= 2;
-    if (costs->cluster->software.present && event->channel == CHANNEL_TENSOR &&
-        event->what == COMM_ALL_REDUCE)
+    CommKind kind = (CommKind)event->what;
+    bool counted = comm_info(kind)->passes == 0; /* every rank sends directly */
+    if (!counted) latency *= comm_info(kind)->passes;
+    if (costs->cluster->software.present && event->channel == CHANNEL_TENSOR && kind == COMM_ALL_REDUCE)
         latency += costs->cluster->software.tensor_wait_s;
     double bytes = operation_bytes(costs, event);
-    double between = costs->cluster->gpu ? bytes * share_between(costs, link, event->what)
-                                         : event->size[0] * link->per_node / link->between;
-    return latency + fmax(bytes * share_within(costs, link, event->what), between);
+    double within = counted ? event->size[1] / link->within : bytes * share_within(costs, link, kind);
+    double between = costs->cluster->gpu && !counted ? bytes * share_between(costs, link, kind)
+                                                     : event->size[0] * link->per_node / link->between;
+    return latency + fmax(within, between);
 }
 
 double cost_message(const Costs *costs, const Plan *plan, int stage, double bytes) {

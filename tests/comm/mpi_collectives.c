@@ -193,12 +193,106 @@ static void test_broadcast(void **state) {
             check_broadcast(ranks->world, ranks->stream, sizes[s], root);
 }
 
-/* Reductions and gathers of several sizes in flight, started before any is waited for. */
+/* An all-to-all: `rows` rows for each rank, or an uneven number, of which some are 0. */
+typedef struct Spread {
+    Tensor src, dst, want;
+    int64_t out[8], in[8];
+    bool uneven;
+} Spread;
+
+static int64_t rows_between(int from, int to, int64_t rows, bool uneven) {
+    return uneven ? rows * ((from + 3 * to) % 4) / 2 : rows;
+}
+
+/* Any bytes. Returns where the next rows begin. */
+static char *fill_rows(char *at, int from, int to, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++) at[i] = (char)(int)(100 * value_at(8 * from + to, (int64_t)i, 7));
+    return at + bytes;
+}
+
+static Tensor rows_of(DType type, const int64_t *counts, int size) {
+    enum { WIDTH = 3 };
+    int64_t rows = 0;
+    for (int r = 0; r < size; r++) rows += counts[r];
+    return tensor_2d(tensor_of(type, WIDTH * rows).data, type, rows, WIDTH);
+}
+
+static void spread_init(Spread *spread, const Group *group, DType type, int64_t rows, bool uneven) {
+    int size = group->size, rank = group->rank;
+    spread->uneven = uneven;
+    for (int r = 0; r < size; r++) spread->out[r] = rows_between(rank, r, rows, uneven);
+    for (int r = 0; r < size; r++) spread->in[r] = rows_between(r, rank, rows, uneven);
+    spread->src = rows_of(type, spread->out, size);
+    spread->dst = rows_of(type, spread->in, size);
+    spread->want = rows_of(type, spread->in, size);
+    char *out = spread->src.data, *in = spread->want.data;
+    size_t width = 3 * dtype_size(type);
+    for (int r = 0; r < size; r++) out = fill_rows(out, rank, r, (size_t)spread->out[r] * width);
+    for (int r = 0; r < size; r++) in = fill_rows(in, r, rank, (size_t)spread->in[r] * width);
+}
+
+static Status spread_start(Spread *spread, Group *group, Stream *stream, Ticket *ret_ticket) {
+    return all_to_all(group, stream, spread->dst, spread->src, spread->uneven ? spread->in : NULL,
+                      spread->uneven ? spread->out : NULL, ret_ticket);
+}
+
+static void spread_check(Spread *spread) {
+    assert_same_bits(spread->dst, spread->want);
+    void *const data[] = {spread->src.data, spread->dst.data, spread->want.data};
+    for (size_t k = 0; k < sizeof data / sizeof *data; k++) free(data[k]);
+}
+
+static void check_all_to_all(Group *group, Stream *stream, DType type, int64_t rows, bool uneven) {
+    Spread spread;
+    spread_init(&spread, group, type, rows, uneven);
+    assert_ok(spread_start(&spread, group, stream, NULL));
+    spread_check(&spread);
+}
+
+static void test_all_to_all(void **state) {
+    Ranks *ranks = *state;
+    static const int64_t rows[] = {0, 1, 7, 1001, 400001};
+    for (DType type = DT_F32; type < DT_COUNT; type++)
+        for (int s = 0; s < 5; s++)
+            for (int uneven = 0; uneven < 2; uneven++)
+                if (type == DT_U8 || rows[s] < 5000)
+                    check_all_to_all(ranks->world, ranks->stream, type, rows[s], uneven);
+}
+
+/* Every rank refuses counts that do not fit its tensors, and then continues. */
+static void test_all_to_all_errors(void **state) {
+    Ranks *ranks = *state;
+    Group *world = ranks->world;
+    int size = world->size, rank = world->rank, other = (rank + 1) % size;
+    int64_t all = 4 * size, even[8], wrong[8];
+    Tensor src = tensor_2d(tensor_of(DT_F32, 3 * all).data, DT_F32, all, 3), narrow = src;
+    Tensor dst = tensor_2d(tensor_of(DT_F32, 3 * all).data, DT_F32, all, 3);
+    for (int r = 0; r < size; r++) even[r] = wrong[r] = 4;
+    wrong[other] = 5;
+    assert_fails(all_to_all(world, ranks->stream, dst, src, even, wrong, NULL), 1, "rows to send");
+    assert_fails(all_to_all(world, ranks->stream, dst, src, wrong, even, NULL), 1, "rows to receive");
+    wrong[rank] = 3;
+    assert_fails(all_to_all(world, ranks->stream, dst, src, even, wrong, NULL), 1, "sends itself");
+    wrong[rank] = -1;
+    wrong[other] = 9;
+    assert_fails(all_to_all(world, ranks->stream, dst, src, wrong, wrong, NULL), 1, "rows to send");
+    assert_fails(all_to_all(world, ranks->stream, tensor_slice(dst, 0, 1), src, NULL, NULL, NULL), 1,
+                 "evenly");
+    narrow.dim[1] = 2;
+    assert_fails(all_to_all(world, ranks->stream, dst, narrow, NULL, NULL, NULL), 1, "rows of 2 fp32");
+    assert_fails(all_to_all(world, ranks->stream, src, src, NULL, NULL, NULL), 1, "overlap");
+    assert_ok(all_to_all(world, ranks->stream, dst, src, even, NULL, NULL));
+    free(src.data);
+    free(dst.data);
+}
+
+/* Operations of several kinds and sizes in flight, started before any is waited for. */
 static void check_many(Group *group, Stream *stream) {
     static const int64_t counts[] = {150000, 17, 40001, 9000};
     enum { MANY = sizeof counts / sizeof *counts };
     Tensor whole[MANY], gathered[MANY];
-    Ticket ticket[2 * MANY];
+    Spread spread[MANY];
+    Ticket ticket[3 * MANY];
     for (int i = 0; i < MANY; i++) {
         whole[i] = tensor_of(DT_F32, counts[i]);
         int64_t part = counts[i] / group->size + 1;
@@ -206,10 +300,12 @@ static void check_many(Group *group, Stream *stream) {
         Tensor own = tensor_slice(gathered[i], group->rank * part, part);
         fill(whole[i], group->rank, 0, i);
         fill(own, group->rank, 0, i);
-        assert_ok(all_reduce(group, stream, whole[i], REDUCE_SUM, &ticket[2 * i]));
-        assert_ok(all_gather(group, stream, gathered[i], own, &ticket[2 * i + 1]));
+        assert_ok(all_reduce(group, stream, whole[i], REDUCE_SUM, &ticket[3 * i]));
+        spread_init(&spread[i], group, DT_BF16, counts[i] / 8 / group->size, i % 2);
+        assert_ok(spread_start(&spread[i], group, stream, &ticket[3 * i + 1]));
+        assert_ok(all_gather(group, stream, gathered[i], own, &ticket[3 * i + 2]));
     }
-    for (int i = 2 * MANY - 1; i >= 0; i--) assert_ok(ticket_wait(stream, &ticket[i]));
+    for (int i = 3 * MANY - 1; i >= 0; i--) assert_ok(ticket_wait(stream, &ticket[i]));
     for (int i = 0; i < MANY; i++) {
         int64_t part = counts[i] / group->size + 1;
         Tensor sum = reference(group, DT_F32, 0, counts[i], i, REDUCE_SUM),
@@ -217,6 +313,7 @@ static void check_many(Group *group, Stream *stream) {
         for (int r = 0; r < group->size; r++) fill(tensor_slice(all, r * part, part), r, 0, i);
         assert_same_bits(whole[i], sum);
         assert_same_bits(gathered[i], all);
+        spread_check(&spread[i]);
         void *const data[] = {whole[i].data, gathered[i].data, sum.data, all.data};
         for (size_t k = 0; k < sizeof data / sizeof *data; k++) free(data[k]);
     }
@@ -230,6 +327,8 @@ static void check_group(Group *group, Stream *stream) {
     check_reduce_scatter(group, stream, DT_F32, 4099, true);
     check_all_gather(group, stream, DT_F32, 10001, true);
     check_broadcast(group, stream, 100001, group->size - 1);
+    check_all_to_all(group, stream, DT_F32, 1001, false);
+    check_all_to_all(group, stream, DT_BF16, 300001 / group->size, true);
     check_many(group, stream);
 }
 
@@ -373,12 +472,16 @@ static void test_bytes_counted(void **state) {
     assert_ok(all_gather(world, ranks->stream, data, part, NULL));
     assert_ok(broadcast(world, ranks->stream, data, 1, NULL));
     assert_ok(host_broadcast(world, data.data, 100, 0));
+    Tensor other = tensor_of(DT_F32, (int64_t)count);
+    assert_ok(all_to_all(world, ranks->stream, other, data, NULL, NULL, NULL));
+    free(other.data);
     if (world->rank == 0) assert_ok(comm_send(world, ranks->stream, part, 1, NULL));
     if (world->rank == 1) assert_ok(comm_receive(world, ranks->stream, part, 0, NULL));
     assert_int_equal(world->sent[COMM_ALL_REDUCE].within, 2 * count * 4 * (n - 1) / n);
     assert_int_equal(world->sent[COMM_REDUCE_SCATTER].within, count * 4 * (n - 1) / n);
     assert_int_equal(world->sent[COMM_ALL_GATHER].within, count * 4 * (n - 1) / n);
     assert_int_equal(world->sent[COMM_BROADCAST].within, world->rank == 1 ? (n - 1) * count * 4 : 0);
+    assert_int_equal(world->sent[COMM_ALL_TO_ALL].within, count * 4 * (n - 1) / n);
     assert_int_equal(world->sent[COMM_SEND].within, world->rank == 0 ? count / n * 4 : 0);
     for (CommKind kind = 0; kind < COMM_KINDS; kind++) assert_int_equal(world->sent[kind].between, 0);
     free(data.data);
@@ -399,6 +502,9 @@ static void test_bytes_between_nodes(void **state) {
     part = tensor_slice(data, group->rank * (int64_t)(count / n), (int64_t)(count / n));
     assert_ok(all_gather(group, ranks->stream, data, part, NULL));
     assert_ok(broadcast(group, ranks->stream, data, 0, NULL));
+    Tensor other = tensor_of(DT_F32, (int64_t)count);
+    assert_ok(all_to_all(group, ranks->stream, other, data, NULL, NULL, NULL));
+    free(other.data);
     if (group->rank == 0) assert_ok(comm_send(group, ranks->stream, part, size - 1, NULL));
     if (group->rank == size - 1) assert_ok(comm_receive(group, ranks->stream, part, 0, NULL));
     int64_t between[COMM_KINDS];
@@ -409,6 +515,7 @@ static void test_bytes_between_nodes(void **state) {
     assert_int_equal(between[COMM_REDUCE_SCATTER], count * 4 / 2);
     assert_int_equal(between[COMM_ALL_GATHER], count * 4 / 2);
     assert_int_equal(between[COMM_BROADCAST], count * 4);
+    assert_int_equal(between[COMM_ALL_TO_ALL], count * n); /* n / 2 ranks, each half of what it has */
     assert_int_equal(between[COMM_SEND], count * 4 / n);
     free(data.data);
     group_free(group);
@@ -458,13 +565,21 @@ static void test_node_group(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_agreement),      cmocka_unit_test(test_all_reduce),
-    cmocka_unit_test(test_reduce_scatter), cmocka_unit_test(test_all_gather),
-    cmocka_unit_test(test_broadcast),      cmocka_unit_test(test_reduce_scatter_all_gather_match_all_reduce),
-    cmocka_unit_test(test_max_of_nan),     cmocka_unit_test(test_host),
-    cmocka_unit_test(test_bytes_counted),  cmocka_unit_test(test_bytes_between_nodes),
-    cmocka_unit_test(test_placements),     cmocka_unit_test(test_without_shared_memory),
+    cmocka_unit_test(test_agreement),
+    cmocka_unit_test(test_all_reduce),
+    cmocka_unit_test(test_reduce_scatter),
+    cmocka_unit_test(test_all_gather),
+    cmocka_unit_test(test_broadcast),
+    cmocka_unit_test(test_reduce_scatter_all_gather_match_all_reduce),
+    cmocka_unit_test(test_max_of_nan),
+    cmocka_unit_test(test_host),
+    cmocka_unit_test(test_bytes_counted),
+    cmocka_unit_test(test_bytes_between_nodes),
+    cmocka_unit_test(test_placements),
+    cmocka_unit_test(test_without_shared_memory),
     cmocka_unit_test(test_node_group),
+    cmocka_unit_test(test_all_to_all),
+    cmocka_unit_test(test_all_to_all_errors),
 };
 
 RANKS_MAIN(tests)

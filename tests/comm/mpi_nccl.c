@@ -256,6 +256,58 @@ static void swap(Rig *rig, Group *group, DType dtype, bool lopsided) {
     }
 }
 
+/* What rank `from` has for rank `to`, of parts of up to `part` elements: any number of elements, also 0. */
+static int64_t uneven(int64_t part, int from, int to) {
+    return part * ((from + 3 * to) % 4) / 4;
+}
+
+/* Exchanges `count` elements, or as many as `uneven` says, twice in flight, and as a batch if `batched`. */
+static void check_all_to_all(Rig *rig, Group *group, Group *host, DType dtype, int64_t count, bool even,
+                             bool batched) {
+    int64_t in[4], out[4], sends = 0, receives = 0, part = count / group->size;
+    for (int r = 0; r < group->size; r++) {
+        sends += out[r] = even ? part : uneven(part, group->rank, r);
+        receives += in[r] = even ? part : uneven(part, r, group->rank);
+    }
+    fill(rig->own, dtype, group->rank, sends);
+    assert_ok(all_to_all(host, rig->host_stream, tensor_1d(rig->expected, dtype, receives),
+                         tensor_1d(rig->own, dtype, sends), even ? NULL : in, even ? NULL : out, NULL));
+    Tensor src = on_device(rig, rig->from, dtype, sends), dst[2];
+    Ticket ticket[2];
+    for (int i = 0; i < 2; i++) dst[i] = tensor_1d((char *)rig->to.data + i * BYTES / 2, dtype, receives);
+    if (batched) assert_ok(comm_batch_begin(group));
+    for (int i = 0; i < 2; i++)
+        assert_ok(
+            all_to_all(group, rig->stream, dst[i], src, even ? NULL : in, even ? NULL : out, &ticket[i]));
+    if (batched) assert_ok(comm_batch_end(group));
+    for (int i = 0; i < 2; i++) assert_ok(ticket_wait(rig->stream, &ticket[i]));
+    for (int i = 0; i < 2; i++) assert_result(rig, dst[i], false);
+}
+
+/* Before a group is connected through host memory, then between all pairs. */
+static void test_all_to_all(void **state) {
+    Rig *rig = rig_of(state);
+    static const int64_t counts[] = {0, 12, 12 * 800, COUNT / 24 * 12};
+    CLEANUP(group_freep) Group *group = NULL, *pair = NULL, *pair_host = NULL;
+    assert_ok(group_split(rig->group, 0, rig->group->rank, GROUP_TENSORS, &group));
+    for (int connected = 0; connected < 2; connected++) {
+        if (connected) assert_ok(group_connect(group, EVERY_RANK));
+        for (DType dtype = DT_F32; dtype < DT_COUNT; dtype++)
+            for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+                for (int even = 0; even < 2; even++)
+                    check_all_to_all(rig, group, rig->host, dtype, counts[i], even, connected && i % 2);
+    }
+    /* What is counted is the same as over MPI. */
+    assert_int_equal(comm_bytes_sum(group->sent[COMM_ALL_TO_ALL]),
+                     2 * comm_bytes_sum(rig->host->sent[COMM_ALL_TO_ALL]));
+    int rank = rig->group->rank;
+    assert_ok(group_split(rig->group, rank / 2, -rank, GROUP_TENSORS, &pair));
+    assert_ok(group_split(rig->host, rank / 2, -rank, GROUP_TENSORS, &pair_host));
+    assert_ok(group_connect(pair, EVERY_RANK));
+    check_all_to_all(rig, pair, pair_host, DT_BF16, 1200, false, false);
+    check_all_to_all(rig, rig->group, rig->host, DT_F32, 1200, true, false); /* alone, still over NCCL */
+}
+
 static void test_messages(void **state) {
     Rig *rig = rig_of(state);
     for (int connected = 0; connected < 2; connected++) {
@@ -338,7 +390,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_collectives), cmocka_unit_test(test_tickets),
                                        cmocka_unit_test(test_batch),       cmocka_unit_test(test_messages),
                                        cmocka_unit_test(test_ring),        cmocka_unit_test(test_splits),
-                                       cmocka_unit_test(test_host)};
+                                       cmocka_unit_test(test_host),        cmocka_unit_test(test_all_to_all)};
     ranks_prepare();
     if (getenv("WEFT_TEST_FILTER")) cmocka_set_test_filter(getenv("WEFT_TEST_FILTER"));
     return cmocka_run_group_tests(tests, setup, teardown);

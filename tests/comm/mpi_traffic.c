@@ -329,7 +329,7 @@ static void test_cores(void **state) {
     assert_false(share.bound);
 }
 
-/* Reductions that ranks abandon at any stage, on one node and on two, and others after that. The memory of
+/* Operations that ranks abandon at any stage, on one node and on two, and others after that. The memory of
  * abandoned operations stays in use. */
 static void check_abandon(Ranks *ranks, const char *nodes, int round) {
 #ifdef WEFT_SANITIZED
@@ -349,7 +349,9 @@ static void check_abandon(Ranks *ranks, const char *nodes, int round) {
     bool stops = world->rank == round % world->size;
     for (int i = 0; i < MANY && !status; i++) {
         if (stops && i == round % MANY) break;
-        status = all_reduce(group, ranks->stream, filled(SIZE, (float)i), REDUCE_SUM, &ticket[i]);
+        Tensor data = filled(SIZE, (float)i);
+        status = i == 1 ? all_to_all(group, ranks->stream, filled(SIZE, 0), data, NULL, NULL, &ticket[i])
+                        : all_reduce(group, ranks->stream, data, REDUCE_SUM, &ticket[i]);
     }
     if (stops) stop = SIGTERM;
     if (!status && stops) status = mesh_section_check(mesh);
@@ -364,6 +366,13 @@ static void check_abandon(Ranks *ranks, const char *nodes, int round) {
         Tensor data = filled(SIZE, (float)world->rank);
         assert_ok(all_reduce(group, ranks->stream, data, REDUCE_SUM, NULL));
         assert_filled(data, sum_of_ranks(world, 0), (float)world->size);
+        Tensor mixed = filled(SIZE, 0);
+        assert_ok(all_to_all(group, ranks->stream, mixed, data, NULL, NULL, NULL));
+        int64_t part = SIZE / world->size;
+        Tensor own = tensor_slice(data, world->rank * part, part);
+        for (int r = 0; r < world->size; r++)
+            assert_memory_equal(tensor_slice(mixed, r * part, part).data, own.data, tensor_bytes(own));
+        free(mixed.data);
         free(data.data);
     }
 }

@@ -403,6 +403,58 @@ static void bubble_of_1f1b(void **state) {
     }
 }
 
+/* An all-to-all of a dry run takes as long as its bytes on the slower link: those to ranks of the node, or
+ * those that all ranks of the node send to other nodes. The last rank sends and receives nothing. */
+static void all_to_all_on_links(void **state) {
+    (void)state;
+    enum { RANKS = 8, ROWS = 3 << 20 };
+    CLEANUP(device_freep) Device *device = NULL;
+    CLEANUP(stream_freep) Stream *stream = NULL;
+    Buffer buffer = {0};
+    int64_t counts[RANKS];
+    assert_ok(device_new_dryrun(&device, 1));
+    assert_ok(stream_new(&stream, device));
+    assert_ok(dev_alloc(device, MEM_COMM, 2 * (RANKS - 1) * ROWS, &buffer));
+    for (int r = 0; r < RANKS; r++) counts[r] = r < RANKS - 1 ? ROWS : 0;
+    for (int per_node = 2; per_node <= RANKS; per_node *= 2) {
+        CLEANUP(group_freep) Group *group = NULL;
+        CLEANUP(op_log_done) OpLog op_log = {0};
+        int node[RANKS];
+        Ticket ticket;
+        for (int r = 0; r < RANKS; r++) node[r] = r / per_node;
+        assert_ok(group_new_dryrun(&group, 0, RANKS, node, false));
+        Tensor src = tensor_1d(buffer.data, DT_U8, (RANKS - 1) * ROWS), dst = src;
+        dst.data = (char *)src.data + tensor_bytes(src);
+        device->op_log = &op_log;
+        assert_ok(all_to_all(group, stream, dst, src, counts, counts, &ticket));
+        assert_ok(ticket_wait(stream, &ticket));
+        device->op_log = NULL;
+        const OpRecord *record = &op_log.record[0];
+        double within = (per_node == RANKS ? RANKS - 2 : per_node - 1) * (double)ROWS;
+        double between = (RANKS - 2) * (double)ROWS - within;
+        assert_int_equal(record->what, COMM_ALL_TO_ALL);
+        assert_true(group->sent[COMM_ALL_TO_ALL].within == within);
+        assert_true(group->sent[COMM_ALL_TO_ALL].between == between);
+        for (int gpu = 0; gpu < 2; gpu++) {
+            Plan plan = {.mesh = {.dp = 1, .tp = RANKS, .pp = 1}};
+            Cluster cluster;
+            assert_ok(cluster_find("dgx-a100", &cluster));
+            cluster.gpu = gpu;
+            cluster.devices_per_node = per_node;
+            cluster.within.latency_s = cluster.between.latency_s = 0;
+            Costs costs = costs_of(&plan, &cluster);
+            StepEvent event = {.kind = STEP_START, .what = record->what, .channel = CHANNEL_TENSOR};
+            memcpy(event.size, record->size, sizeof event.size);
+            double inside = within / cluster.within.bandwidth / cluster.within.share;
+            double outside = between / cluster.between.bandwidth / cluster.between.share;
+            double found = cost_operation(&costs, &event), want = fmax(inside, outside);
+            assert_true(fabs(found - want) < 1e-9 * want);
+            assert_true(cost_sent(&costs, &event) == within + between);
+        }
+    }
+    dev_free(&buffer);
+}
+
 /* A slower link makes a step longer by what cannot be overlapped, and by almost the full transfer time if it
  * is very slow. */
 static void slow_links_cost_time(void **state) {
@@ -576,6 +628,7 @@ int main(void) {
         cmocka_unit_test(predicts_an_h200),
         cmocka_unit_test(ideal_links_cost_nothing),
         cmocka_unit_test(bubble_of_1f1b),
+        cmocka_unit_test(all_to_all_on_links),
         cmocka_unit_test(slow_links_cost_time),
         cmocka_unit_test(plans_16384_ranks),
         cmocka_unit_test(launches_overlap_kernels),

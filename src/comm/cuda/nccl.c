@@ -89,16 +89,45 @@ static ncclResult_t call_nccl(const Nccl *nccl, const Link *link, const CommCall
     }
 }
 
+/* NCCL copies what a rank sends itself. */
+static ncclResult_t all_to_all_nccl(const Nccl *nccl, const Link *link, const Group *group,
+                                    const CommCall *call) {
+    char *src = call->src.data, *dst = call->dst.data;
+    cudaStream_t stream = cuda_stream(link->stream);
+    ncclResult_t result = nccl->group_start();
+    for (int r = 0; r < group->size && result == ncclSuccess; r++) {
+        size_t to = (size_t)comm_part_bytes(call->src, call->out, group->size, r);
+        size_t from = (size_t)comm_part_bytes(call->dst, call->in, group->size, r);
+        if (to) result = nccl->send(src, to, ncclUint8, r, link->comm, stream);
+        if (from && result == ncclSuccess)
+            result = nccl->receive(dst, from, ncclUint8, r, link->comm, stream);
+        src += to;
+        dst += from;
+    }
+    ncclResult_t ended = nccl->group_end();
+    return result == ncclSuccess ? ended : result;
+}
+
+static bool all_connected(const Group *group) {
+    bool all = true;
+    for (int r = 0; r < group->size; r++) all &= r == group->rank || impl(group)->connected[r];
+    return all;
+}
+
 static Status start_nccl(Group *group, Stream *stream, const CommCall *call, Ticket *ret_ticket) {
     NcclGroup *own = impl(group);
-    bool message = call->kind == COMM_SEND || call->kind == COMM_RECEIVE;
+    bool message = call->kind == COMM_SEND || call->kind == COMM_RECEIVE,
+         pairs = call->kind == COMM_ALL_TO_ALL;
     int peer = 0, at = message ? link_with(group, call->rank, call->kind == COMM_SEND, &peer) : LINK_ALL;
     uint64_t number;
+    if (pairs && own->link[at] && !all_connected(group)) at = -1;
     if (at < 0) return group->under->ops->start(group->under, stream, call, ret_ticket);
     Link *link = own->link[at];
     if (!link) return FAILED("internal: this group has no tensors");
     TRY(link_begin(own->net, link, group, stream, &number));
-    TRY(link_end(own->net, link, number, call_nccl(&own->net->nccl, link, call, peer)));
+    TRY(link_end(own->net, link, number,
+                 pairs ? all_to_all_nccl(&own->net->nccl, link, group, call)
+                       : call_nccl(&own->net->nccl, link, call, peer)));
     *ret_ticket = (Ticket){.group = group, .number = number << LINK_BITS | (uint64_t)at};
     return OK;
 }

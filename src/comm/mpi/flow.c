@@ -48,6 +48,7 @@ void flow_set(Flow *flow, int peer, int tag, bool sends, void *base, int64_t byt
                    .bytes = bytes,
                    .piece = piece,
                    .count = count,
+                   .shorts = count,
                    .limit = count};
 }
 
@@ -59,7 +60,8 @@ static MPI_Request *requests_of(const Op *op, const Flow *flow, int64_t chunk) {
 
 static int flow_post(const Op *op, Flow *flow) {
     int64_t at = flow->posted * flow->piece, left = flow->bytes - at;
-    int64_t bytes = left < flow->piece ? left : flow->piece, most = op->messages > 1 ? MESSAGE : bytes;
+    int64_t bytes = left < flow->piece ? left : flow->piece;
+    int64_t most = op->messages > 1 && flow->posted < flow->shorts ? MESSAGE : bytes;
     int64_t slot = (int64_t)((flow->turn + (uint64_t)flow->posted) % WINDOW);
     char *data = flow->base + (flow->stride ? slot * flow->stride : at);
     MPI_Request *request = requests_of(op, flow, flow->posted++);

@@ -111,20 +111,79 @@ static void prepare_broadcast(Op *op, const CommCall *call, int tag) {
                  (int64_t)tensor_bytes(call->dst), PIECE);
 }
 
+/* ---- all-to-all ---- */
+
+/* Flows come in pairs, in and out. Short messages leave before the receiver asks for them, so the sender
+ * stays at most WINDOW chunks ahead of what it has received. */
+static bool step_paced(Traffic *traffic, Op *op) {
+    bool moved = flows_move(traffic, op);
+    for (int i = 0; i < op->flow_count; i += 2) {
+        Flow *in = &op->flow[i], *out = in + 1;
+        bool last = in->done == in->count;
+        out->limit = last || in->done + WINDOW > out->count ? out->count : in->done + WINDOW;
+    }
+    if (moved) flows_move(traffic, op);
+    op->done = flows_done(op);
+    return moved;
+}
+
+/* Messages per chunk of what this rank exchanges with others on other nodes. */
+static int messages_between(const Group *group, const CommCall *call) {
+    int64_t most = 1;
+    for (int r = 0; r < group->size; r++) {
+        if (group->placement->node[r] == group->placement->node[group->rank]) continue;
+        int64_t out = comm_part_bytes(call->src, call->out, group->size, r);
+        int64_t in = comm_part_bytes(call->dst, call->in, group->size, r);
+        most = out > most ? out : most;
+        most = in > most ? in : most;
+    }
+    return messages_of(most < PIECE ? most : PIECE);
+}
+
+/* Every rank sends directly to every other one. Between nodes, chunks are short messages as far as the other
+ * direction has chunks to pace them; for the rest the receiver must be ready. Both ranks of a pair know the
+ * sizes of both directions. */
+static Status prepare_all_to_all(Op *op, const CommCall *call, int tag) {
+    const Group *group = op->group;
+    const int *node = group->placement->node;
+    char *in = call->dst.data, *out = call->src.data;
+    TRY(op_add_flows(op, 2 * op->peers, messages_between(group, call)));
+    op->step = step_paced;
+    for (int r = 0; r < group->size; r++) {
+        int64_t from = comm_part_bytes(call->dst, call->in, group->size, r);
+        int64_t to = comm_part_bytes(call->src, call->out, group->size, r);
+        Flow *pair = op->flow + 2 * ((r + op->peers - group->rank) % group->size);
+        if (r != group->rank) {
+            flow_set(&pair[0], r, tag, false, in, from, PIECE);
+            flow_set(&pair[1], r, tag, true, out, to, PIECE);
+            pair[0].shorts = node[r] == node[group->rank] ? 0 : pair[1].count + WINDOW;
+            pair[1].shorts = node[r] == node[group->rank] ? 0 : pair[0].count + WINDOW;
+        } else if (to > 0) {
+            memcpy(in, out, (size_t)to);
+        }
+        in += from;
+        out += to;
+    }
+    return OK;
+}
+
 Status start_collective(Group *group, Device *device, const CommCall *call, Ticket *ret_ticket) {
     Tags tags = next_tags(group);
     int64_t bytes = (int64_t)comm_call_bytes(call), part = (int64_t)tensor_bytes(call->src);
-    bool small = is_small(group, bytes), broadcasts = call->kind == COMM_BROADCAST;
+    bool exchanges = comm_info(call->kind)->exchange && !is_small(group, bytes);
+    bool broadcasts = call->kind == COMM_BROADCAST, spreads = call->kind == COMM_ALL_TO_ALL;
     int peers = group->size - 1, flows = !broadcasts ? 2 * peers : group->rank == call->rank ? peers : 1;
     if (bytes == 0) return OK;
     char *own = (char *)call->dst.data + group->rank * part;
     if (call->kind == COMM_ALL_GATHER && own != call->src.data) memcpy(own, call->src.data, (size_t)part);
     CLEANUP(op_freep) Op *op = NULL;
-    TRY(op_new(&op, group, device, small ? flows : 0));
+    TRY(op_new(&op, group, device, exchanges || spreads ? 0 : flows));
     op->dtype = call->src.dtype;
     op->reduce = call->reduce;
-    if (!small)
+    if (exchanges)
         TRY(exchange_prepare(op, exchange_of(group, call), tags));
+    else if (spreads)
+        TRY(prepare_all_to_all(op, call, tags.data));
     else if (reduces(call->kind))
         TRY(prepare_reduction(op, call, tags.data));
     else if (broadcasts)
@@ -153,17 +212,6 @@ Status start_mpi(Group *group, Stream *stream, const CommCall *call, Ticket *ret
     return (message ? start_message : start_collective)(group, stream->device, call, ret_ticket);
 }
 
-/* Short messages leave before the receiver asks for them, so the sender stays at most WINDOW chunks ahead of
- * what it has received. */
-static bool step_swap(Traffic *traffic, Op *op) {
-    Flow *in = &op->flow[0], *out = &op->flow[1];
-    bool moved = flows_move(traffic, op), last = in->done == in->count;
-    out->limit = last || in->done + WINDOW > out->count ? out->count : in->done + WINDOW;
-    if (moved) flows_move(traffic, op);
-    op->done = flows_done(op);
-    return moved;
-}
-
 Status swap_mpi(Group *group, Stream *stream, Tensor out, int to, Tensor in, int from, Ticket *ret_ticket) {
     int out_tag = tag_of(TAG_PAIR, impl(group)->sends[to]++);
     int in_tag = tag_of(TAG_PAIR, impl(group)->receives[from]++);
@@ -171,7 +219,7 @@ Status swap_mpi(Group *group, Stream *stream, Tensor out, int to, Tensor in, int
     CLEANUP(op_freep) Op *op = NULL;
     TRY(op_new(&op, group, stream->device, 0));
     TRY(op_add_flows(op, 2, messages_of(PIECE)));
-    op->step = step_swap;
+    op->step = step_paced;
     flow_set(&op->flow[0], from, in_tag, false, in.data, (int64_t)tensor_bytes(in), PIECE);
     flow_set(&op->flow[1], to, out_tag, true, out.data, (int64_t)tensor_bytes(out), PIECE);
     return op_start(&op, ret_ticket);

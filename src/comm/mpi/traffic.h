@@ -32,6 +32,7 @@ typedef struct Flow {
     uint64_t turn;        /* staged: number of the first chunk */
     int64_t bytes, piece; /* total, and per chunk except the last */
     int64_t count;        /* number of chunks */
+    int64_t shorts;       /* the first chunks, which the operation sends as messages of up to MESSAGE bytes */
     int64_t limit, posted, done; /* chunks that may be posted, are posted, are complete */
 } Flow;
 
