@@ -44,6 +44,23 @@ int mesh_stride(MeshSpec spec, Axis axis) {
     return (int)mesh_ranks(spec, nearer);
 }
 
+int mesh_apart(MeshSpec spec, unsigned axes) {
+    int nearest = 0;
+    for (Axis axis = 0; axis < AXIS_COUNT; axis++) {
+        int stride = mesh_stride(spec, axis);
+        if ((axes & AXIS_SET(axis)) && (!nearest || stride < nearest)) nearest = stride;
+    }
+    return nearest;
+}
+
+int mesh_copies(MeshSpec spec) {
+    return (int)mesh_ranks(spec, AXES_COPIES);
+}
+
+int mesh_shard(MeshSpec spec) {
+    return spec.shard ? spec.shard : mesh_copies(spec);
+}
+
 bool mesh_same(MeshSpec a, MeshSpec b) {
     for (Axis axis = 0; axis < AXIS_COUNT; axis++)
         if (mesh_extent(a, axis) != mesh_extent(b, axis)) return false;

@@ -66,8 +66,12 @@ enum {
 /* Ranks along an axis, at least 1, and along all axes of a set together, which saturates. */
 int mesh_extent(MeshSpec spec, Axis axis);
 int64_t mesh_ranks(MeshSpec spec, unsigned axes);
-/* How far apart neighbors on an axis are, in ranks. */
+/* How far apart neighbors on an axis are, in ranks, and on the nearest axis of a set. */
 int mesh_stride(MeshSpec spec, Axis axis);
+int mesh_apart(MeshSpec spec, unsigned axes);
+/* The ranks with the same parameters, and the size of the groups that shard them. */
+int mesh_copies(MeshSpec spec);
+int mesh_shard(MeshSpec spec);
 bool mesh_same(MeshSpec a, MeshSpec b);
 /* Whether a layout's text and JSON have an axis. */
 bool mesh_shows(MeshSpec spec, Axis axis);

@@ -113,14 +113,6 @@ static Status dryrun_group(const Mesh *mesh, const Members *members, int per_nod
 
 /* ---- a mesh ---- */
 
-static int replicas_of(MeshSpec spec) {
-    return (int)mesh_ranks(spec, AXES_COPIES);
-}
-
-static int shard_of(MeshSpec spec) {
-    return spec.shard ? spec.shard : replicas_of(spec);
-}
-
 static Status check_spec(int ranks, MeshSpec spec) {
     char text[MESH_TEXT];
     bool valid = mesh_ranks(spec, AXES_ALL) == ranks;
@@ -128,9 +120,9 @@ static Status check_spec(int ranks, MeshSpec spec) {
     if (!valid)
         return USAGE("layout %s: the product must equal the number of ranks, %d", mesh_text(spec, text),
                      ranks);
-    if (spec.shard < 0 || (spec.shard && replicas_of(spec) % spec.shard))
+    if (spec.shard < 0 || (spec.shard && mesh_copies(spec) % spec.shard))
         return USAGE("{shard}: cannot divide %d replicas into groups of %d; choose a divisor",
-                     replicas_of(spec), spec.shard);
+                     mesh_copies(spec), spec.shard);
     return OK;
 }
 
@@ -143,7 +135,7 @@ Status mesh_new(Mesh **ret_mesh, Group *world, MeshSpec spec) {
     mesh->world = world;
     mesh->size = world->size;
     set_coordinates(mesh, world->rank, spec);
-    for (int i = 0; i < ROWS; i++) TRY(split_group(mesh, &rows[i], shard_of(spec)));
+    for (int i = 0; i < ROWS; i++) TRY(split_group(mesh, &rows[i], mesh_shard(spec)));
     set_names(mesh);
     *ret_mesh = mesh;
     mesh = NULL;
@@ -172,7 +164,7 @@ Status mesh_new_dryrun(Mesh **ret_mesh, MeshSpec spec, int rank, int per_node, b
     TRY(dryrun_group(mesh, &members, per_node, staged, &mesh->world));
     mesh->owns_world = true;
     for (int i = 0; i < ROWS; i++) {
-        members = members_of(mesh, &rows[i], shard_of(spec));
+        members = members_of(mesh, &rows[i], mesh_shard(spec));
         TRY(dryrun_group(mesh, &members, per_node, staged, group_at(mesh, &rows[i])));
     }
     set_names(mesh);

@@ -49,15 +49,15 @@ static Rate rate_of(const Plan *plan) {
 
 Costs costs_of(const Plan *plan, const Cluster *cluster) {
     const MeshSpec *mesh = &plan->mesh;
-    int shard = mesh->shard ? mesh->shard : mesh->dp;
-    double replica = mesh_stride(*mesh, AXIS_DP), stage = mesh_stride(*mesh, AXIS_PP);
+    int shard = mesh_shard(*mesh);
+    double replica = mesh_apart(*mesh, AXES_COPIES), stage = mesh_stride(*mesh, AXIS_PP);
     Costs costs = {.cluster = cluster,
                    .rate = rate_of(plan),
                    .width = (double)dtype_size(plan->runner.dtype),
                    .host_state = plan->runner.offload != OFFLOAD_NONE};
     costs.channel[CHANNEL_TENSOR] = link_of_group(&costs, mesh->tp, mesh_stride(*mesh, AXIS_TP));
     costs.channel[CHANNEL_SHARD] = link_of_group(&costs, shard, replica);
-    costs.channel[CHANNEL_REPLICA] = link_of_group(&costs, mesh->dp / shard, replica * shard);
+    costs.channel[CHANNEL_REPLICA] = link_of_group(&costs, mesh_copies(*mesh) / shard, replica * shard);
     costs.channel[CHANNEL_ENDS] = link_of_group(&costs, 2, stage * (mesh->pp - 1));
     costs.channel[CHANNEL_HOST] = (GroupLink){.size = 1, .nodes = 1, .port = PORT_HOST};
     return costs;

@@ -110,7 +110,7 @@ static void print_recompute(const PlanSpec *spec, char text[CHANGE_TEXT]) {
 }
 
 static bool apply_zero(PlanSpec *spec) {
-    if (spec->mesh.dp == 1 || spec->config.run.zero == 3) return false;
+    if (mesh_copies(spec->mesh) == 1 || spec->config.run.zero == 3) return false;
     spec->config.run.zero++;
     return true;
 }

@@ -129,11 +129,12 @@ static int same_stage(const int *first, int stages, int chunks, int stage) {
 /* A unit's parameters with more optimizer state than its matrices come last (Muon leaves them to AdamW), so
  * with ZeRO the last replica has the most. The first one may own more matrices. */
 static Status use_fullest_replica(const DryRunSpec *run, int first, DryRunRank *rank) {
-    if (!run->spec.zero || run->mesh.dp == 1 || !optim_kind(&run->spec.optim)->transform) return OK;
+    if (!run->spec.zero || mesh_copies(run->mesh) == 1 || !optim_kind(&run->spec.optim)->transform) return OK;
     DryRunSpec last = *run;
     DryRunRank other = {0};
     last.timed = false;
-    TRY(dryrun_rank(&last, first + (run->mesh.dp - 1) * mesh_stride(run->mesh, AXIS_DP), &other));
+    TRY(dryrun_rank(&last, first + (mesh_copies(run->mesh) - 1) * mesh_apart(run->mesh, AXES_COPIES),
+                    &other));
     if (other.memory.needed > rank->memory.needed) rank->memory = other.memory;
     dryrun_rank_done(&other);
     return OK;
@@ -310,8 +311,8 @@ static json_t *layout_json(const Plan *plan, const PlanSpec *spec) {
     mesh_put(layout, *mesh);
     json_t *rest = json_pack(
         "{s:i, s:i, s:b, s:s, s:s, s:i, s:s, s:s, s:s, s:I, s:I, s:i, s:I, s:I, s:I, s:I, s:s, s:s}", "zero",
-        (int)run->zero, "shard", mesh->shard ? mesh->shard : mesh->dp, "sequence_parallel", run->sequence,
-        "offload", offload_names[c->run.offload], "pp_schedule", schedule_name(run->schedule), "pp_chunks",
+        (int)run->zero, "shard", mesh_shard(*mesh), "sequence_parallel", run->sequence, "offload",
+        offload_names[c->run.offload], "pp_schedule", schedule_name(run->schedule), "pp_chunks",
         (int)run->chunks, "recompute", recompute_names[c->run.recompute], "precision", precision, "device",
         c->device.name, "batch", (json_int_t)plan->batch, "micro_batch", (json_int_t)run->micro_batch,
         "micros", run->micros, "seq", (json_int_t)plan->seq, "sync_every", (json_int_t)outer->every,

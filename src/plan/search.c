@@ -364,7 +364,7 @@ static Status refine(Finder *finder) {
 /* ---- alternatives ---- */
 
 static bool is_other(const Finder *finder, const SearchLayout *l, SearchOther other) {
-    bool data = l->mesh.tp == 1 && l->mesh.pp == 1;
+    bool data = mesh_ranks(l->mesh, AXES_MODEL) == 1;
     switch (other) {
     case OTHER_DDP: return data && l->zero == 0;
     case OTHER_FSDP: return data && l->zero == 3;

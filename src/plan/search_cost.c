@@ -166,7 +166,7 @@ static double state_bytes(const SearchCosts *costs, const SearchLayout *layout, 
                           double layers, bool end) {
     double size = element_size(costs), count = layers * cost->params + end * cost->ends_params;
     double largest = end ? fmax(cost->params, end_unit(layout, cost)) : cost->params;
-    double second = layers > 1 || !end ? cost->params : 0, shares = layout->mesh.dp;
+    double second = layers > 1 || !end ? cost->params : 0, shares = mesh_copies(layout->mesh);
     double state = layers * cost->state + end * cost->ends_state;
     double optimizer = state / (layout->zero >= 1 ? shares : 1);
     double grads = layout->zero >= 2 ? 4 * (count / shares + largest + second) : 4 * count;
@@ -246,7 +246,7 @@ static double ring_seconds(const Cluster *cluster, double bytes, int size, int s
 }
 
 static double message_seconds(const SearchCosts *costs, const SearchLayout *layout) {
-    bool inside = (double)layout->mesh.dp * layout->mesh.tp * 2 <= costs->cluster->devices_per_node;
+    bool inside = 2.0 * mesh_stride(layout->mesh, AXIS_PP) <= costs->cluster->devices_per_node;
     const Link *link = inside ? &costs->cluster->within : &costs->cluster->between;
     return link->latency_s + message_bytes(costs, layout) / link->bandwidth;
 }
@@ -286,15 +286,17 @@ static double time_of(const SearchCosts *costs, const SearchLayout *layout, cons
     const Cluster *cluster = costs->cluster;
     double max_layers = fmax(fmax(layers->first, layers->last), layers->between), micros = layout->micros;
     double params = layers->first * cost->params + cost->ends_params;
-    double grads_s = ring_seconds(cluster, 4 * params, layout->mesh.dp, layout->mesh.tp);
-    double params_s = ring_seconds(cluster, element_size(costs) * params, layout->mesh.dp, layout->mesh.tp);
+    double grads_s =
+        ring_seconds(cluster, 4 * params, mesh_copies(layout->mesh), mesh_apart(layout->mesh, AXES_COPIES));
+    double params_s = ring_seconds(cluster, element_size(costs) * params, mesh_copies(layout->mesh),
+                                   mesh_apart(layout->mesh, AXES_COPIES));
     bool keeps = keeps_params(costs, layout);
     StageTime stage = stage_time(layout, keeps, max_layers * cost->forward_s, max_layers * cost->backward_s,
                                  params_s, grads_s);
     StageTime last = stage_time(layout, keeps, layers->last * cost->forward_s + cost->ends_forward_s,
                                 layers->last * cost->backward_s + cost->ends_backward_s, params_s, grads_s);
     double each = fmax(stage.forward + stage.backward, last.forward + last.backward), exposed = 0;
-    double updated = params / (layout->zero ? layout->mesh.dp : 1);
+    double updated = params / (layout->zero ? mesh_copies(layout->mesh) : 1);
     if (layout->zero < 2) exposed += fmax(grads_s * (layout->zero ? 1 : 2) - stage.backward, 0);
     if (layout->zero == 1 || layout->zero == 2) exposed += params_s;
     return micros * each + exposed +

@@ -73,7 +73,8 @@ static Status list_sequence(Enumerator *it) {
 
 static Status list_zero(Enumerator *it) {
     for (int zero = 0; zero <= 3; zero++) {
-        if (is_fixed(it, FIXED_ZERO) ? zero != it->spec->base.config.run.zero : zero && it->at.mesh.dp == 1)
+        if (is_fixed(it, FIXED_ZERO) ? zero != it->spec->base.config.run.zero
+                                     : zero && mesh_copies(it->at.mesh) == 1)
             continue;
         it->at.zero = zero;
         TRY(list_sequence(it));
