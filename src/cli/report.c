@@ -10,9 +10,9 @@
 #include "cli/show_results.h"
 #include "cli/stop.h"
 #include "report/figure_files.h"
-#include "report/formats.h"
 #include "report/page.h"
 #include "report/serve.h"
+#include "report/table.h"
 #include "tokenizer/tokenizer.h"
 #include "train/rundir.h"
 

@@ -4,7 +4,6 @@
 
 #include "base/memory.h"
 #include "base/terminal.h"
-#include "report/columns.h"
 #include "report/spread.h"
 #include "report/study.h"
 #include "report/summary.h"

@@ -1,13 +1,14 @@
 /* Columns are compared as text: values that print alike are the same to a reader. */
-#include "report/columns.h"
+#include "report/table.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/format.h"
-#include "base/memory.h"
 #include "base/terminal.h"
 #include "report/comparable.h"
+#include "report/spread.h"
+#include "report/text.h"
 
 /* Whether all of at least two runs have the same value, and no study reported one. */
 static bool is_equal(const Results *results, size_t figure) {
@@ -119,6 +120,30 @@ Columns results_own_columns(const Results *results) {
     return columns;
 }
 
+/* ---- cells ---- */
+
+const char *cell_text(char *buffer, const Run *run, size_t figure, bool utf8) {
+    char value[FORMAT_SIZE], spread[FORMAT_SIZE];
+    run_figure_text(value, run, figure, utf8);
+    spread_text(spread, run, figure, utf8);
+    snprintf(buffer, CELL_SIZE, "%s%s%s", value, *spread ? " " : "", spread);
+    return buffer;
+}
+
+Change change_text(char *buffer, const Run *run, size_t figure, bool utf8) {
+    double difference = run_difference(run->of, run, figure);
+    const Run *base = run_base(run->of, run);
+    char percent[FORMAT_SIZE];
+    bool tie = figure_is_timed(figure) && figures_tie(run, base, figure),
+         settled = figures_settled(run, base, figure);
+    percent_text(percent, difference, utf8);
+    buffer[0] = 0;
+    if (!isfinite(difference)) return CHANGE_NONE;
+    snprintf(buffer, CELL_SIZE, tie ? "tie" : settled ? "%s" : "(%s)", percent);
+    if (tie || !settled || fabs(difference) < 0.05) return CHANGE_SAME;
+    return (difference > 0) == (figures[figure].better > 0) ? CHANGE_BETTER : CHANGE_WORSE;
+}
+
 /* ---- the note ---- */
 
 static void put_equal(FILE *out, const Results *results, const Columns *columns) {
@@ -200,19 +225,13 @@ static void put_price(FILE *out, const Results *results) {
 }
 
 Status columns_note(const Results *results, const Columns *columns, char **ret_text) {
-    CLEANUP(mem_freep) char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (!out) return FAILED("out of memory while writing the table");
-    put_equal(out, results, columns);
-    put_programs(out, results);
-    put_price(out, results);
-    put_bases(out, results);
-    bool bad = ferror(out) != 0;
-    if (fclose(out) != 0 || bad) return FAILED("out of memory while writing the table");
-    if (size && text[size - 1] == ' ') text[size - 1] = 0;
-    terminal_clean(text);
-    *ret_text = text;
-    text = NULL;
+    CLEANUP(text_done) Text text = {0};
+    TRY(text_open(&text));
+    put_equal(text.out, results, columns);
+    put_programs(text.out, results);
+    put_price(text.out, results);
+    put_bases(text.out, results);
+    TRY(text_take(&text, ret_text, NULL));
+    terminal_clean(*ret_text);
     return OK;
 }

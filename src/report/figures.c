@@ -367,6 +367,14 @@ const char *figure_text(char *buffer, FigureFormat unit, double value) {
     }
 }
 
+const char *time_text(char *buffer, double seconds) {
+    int unit = seconds >= 1 ? 0 : seconds >= 1e-3 ? 1 : 2;
+    double value = seconds * (double[]){1, 1e3, 1e6}[unit];
+    snprintf(buffer, FORMAT_SIZE, value < 100 ? "%.3g%s" : "%.0f%s", fmax(value, 0),
+             value > 0 ? (const char *[]){" s", " ms", " µs"}[unit] : "");
+    return buffer;
+}
+
 const char *percent_text(char *buffer, double percent, bool utf8) {
     bool same = fabs(percent) < 0.05;
     const char *mark = same ? (utf8 ? "= " : "") : percent > 0 ? (utf8 ? "▲ " : "+") : (utf8 ? "▼ " : "-");

@@ -1,13 +1,13 @@
-#include "report/formats.h"
-
+/* The results table for papers and wikis. */
 #include <string.h>
 
 #include "base/format.h"
 #include "base/memory.h"
 #include "base/terminal.h"
-#include "report/columns.h"
 #include "report/comparable.h"
 #include "report/spread.h"
+#include "report/table.h"
+#include "report/text.h"
 
 /* ---- escaping ---- */
 
@@ -73,41 +73,50 @@ static void put(FILE *out, const char *text, Escape escape) {
 
 static void put_name(FILE *out, const Results *results, const Run *run, Escape escape) {
     put(out, run->name, escape);
-    if (run->state != RUN_FINISHED)
-        fprintf(out, " (%s)", run_outcome(run));
-    else if (run_predicted(run))
-        fputs(" (predicted)", out);
-    else if (run_contended(run))
-        fputs(" (CPU contention)", out);
-    else if (run == run_base(results, run) && kind_size(results, run) > 1)
-        fputs(" (baseline)", out);
-}
-
-static void put_cell(FILE *out, const Run *run, size_t figure, Escape escape) {
-    char value[FORMAT_SIZE], spread[FORMAT_SIZE];
-    put(out, run_figure_text(value, run, figure, true), escape);
-    if (!*spread_text(spread, run, figure, true)) return;
-    fputc(' ', out);
-    put(out, spread, escape);
+    const char *mark = run->state == RUN_FINISHED && run_predicted(run) ? "predicted" : run_remark(run);
+    if (!mark && run == run_base(results, run) && kind_size(results, run) > 1) mark = "baseline";
+    if (mark) fprintf(out, " (%s)", mark);
 }
 
 /* ---- tables ---- */
 
-static void put_markdown(FILE *out, const Results *results, const Columns *columns) {
-    fputs("| run |", out);
-    for (size_t i = 0; i < columns->count; i++) fprintf(out, " %s |", figures[columns->shown[i]].heading);
-    fputs("\n| --- |", out);
-    for (size_t i = 0; i < columns->count; i++) fputs(" ---: |", out);
-    for (size_t r = 0; r < results->count; r++) {
-        fputs("\n| ", out);
-        put_name(out, results, &results->runs[r], markdown_escape);
-        for (size_t i = 0; i < columns->count; i++) {
-            fputs(" | ", out);
-            put_cell(out, &results->runs[r], columns->shown[i], markdown_escape);
-        }
-        fputs(" |", out);
+typedef struct Style {
+    Escape escape;
+    const char *begin, *next, *end; /* of a row, and between its cells */
+} Style;
+
+static const Style styles[] = {[FORMAT_MARKDOWN] = {markdown_escape, "| ", " | ", " |\n"},
+                               [FORMAT_LATEX] = {latex_escape, "", " & ", " \\\\\n"}};
+
+static void put_head(FILE *out, const Columns *columns, const Style *style) {
+    fprintf(out, "%srun", style->begin);
+    for (size_t i = 0; i < columns->count; i++) {
+        fputs(style->next, out);
+        put(out, figures[columns->shown[i]].heading, style->escape);
     }
-    fputc('\n', out);
+    fputs(style->end, out);
+}
+
+static void put_rows(FILE *out, const Results *results, const Columns *columns, const Style *style) {
+    char text[CELL_SIZE];
+    for (size_t r = 0; r < results->count; r++) {
+        const Run *run = &results->runs[r];
+        fputs(style->begin, out);
+        put_name(out, results, run, style->escape);
+        for (size_t i = 0; i < columns->count; i++) {
+            fputs(style->next, out);
+            put(out, cell_text(text, run, columns->shown[i], true), style->escape);
+        }
+        fputs(style->end, out);
+    }
+}
+
+static void put_markdown(FILE *out, const Results *results, const Columns *columns) {
+    put_head(out, columns, &styles[FORMAT_MARKDOWN]);
+    fputs("| ---", out);
+    for (size_t i = 0; i < columns->count; i++) fputs(" | ---:", out);
+    fputs(" |\n", out);
+    put_rows(out, results, columns, &styles[FORMAT_MARKDOWN]);
 }
 
 #define TABULAR "tabular" /* not a setting in braces, see base/setting.h */
@@ -138,20 +147,10 @@ static void put_latex(FILE *out, const Results *results, const Columns *columns)
               out);
     fputs("\\begin{" TABULAR "}{l", out);
     for (size_t i = 0; i < columns->count; i++) fputc('r', out);
-    fputs("}\n\\toprule\nrun", out);
-    for (size_t i = 0; i < columns->count; i++) {
-        fputs(" & ", out);
-        put(out, figures[columns->shown[i]].heading, latex_escape);
-    }
-    fputs(" \\\\\n\\midrule\n", out);
-    for (size_t r = 0; r < results->count; r++) {
-        put_name(out, results, &results->runs[r], latex_escape);
-        for (size_t i = 0; i < columns->count; i++) {
-            fputs(" & ", out);
-            put_cell(out, &results->runs[r], columns->shown[i], latex_escape);
-        }
-        fputs(" \\\\\n", out);
-    }
+    fputs("}\n\\toprule\n", out);
+    put_head(out, columns, &styles[FORMAT_LATEX]);
+    fputs("\\midrule\n", out);
+    put_rows(out, results, columns, &styles[FORMAT_LATEX]);
     fputs("\\bottomrule\n\\end{" TABULAR "}\n", out);
 }
 
@@ -165,7 +164,7 @@ static Status put_notes(FILE *out, const Results *results, const Columns *column
     for (size_t i = 0; i < 2; i++) {
         if (!*texts[i]) continue;
         fputs(start, out);
-        put(out, texts[i], format == FORMAT_LATEX ? latex_escape : markdown_escape);
+        put(out, texts[i], styles[format].escape);
         fputc('\n', out);
     }
     return OK;
@@ -182,16 +181,8 @@ static Status put_table(FILE *out, const Results *results, TableFormat format) {
 }
 
 Status table_format(const Results *results, TableFormat format, char **ret_text) {
-    CLEANUP(mem_freep) char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (!out) return FAILED("out of memory while writing the table");
-    Status status = put_table(out, results, format);
-    bool bad = ferror(out) != 0;
-    bad |= fclose(out) != 0;
-    TRY(status);
-    if (bad) return FAILED("out of memory while writing the table");
-    *ret_text = text;
-    text = NULL;
-    return OK;
+    CLEANUP(text_done) Text text = {0};
+    TRY(text_open(&text));
+    TRY(put_table(text.out, results, format));
+    return text_take(&text, ret_text, NULL);
 }

@@ -13,15 +13,9 @@
 #include "base/version.h"
 #include "report/comparable.h"
 #include "report/figure_files.h"
-#include "report/ranking.h"
 #include "report/spread.h"
 #include "report/study.h"
 #include "report/summary.h"
-
-const char *run_remark(const Run *run) {
-    if (run->state != RUN_FINISHED) return run_outcome(run);
-    return run_contended(run) ? "CPU contention" : NULL;
-}
 
 /* ---- building blocks ---- */
 

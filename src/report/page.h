@@ -46,8 +46,6 @@ void put_table_close(FILE *out);
 void put_figure_table(FILE *out, const char *class, const size_t *columns, size_t count);
 /* A number below a column's heading, which phones show beside it; both are HTML. */
 void put_cell(FILE *out, const char *heading, const char *fmt, ...) PRINTF_LIKE(3, 4);
-/* Why a run's figures are to be read with care: it has not finished, or there was contention; else NULL. */
-const char *run_remark(const Run *run);
 /* The caption of throughputs. */
 const char *rate_detail(const Results *results);
 

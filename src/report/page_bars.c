@@ -7,6 +7,7 @@
 #include "report/bars.h"
 #include "report/comparable.h"
 #include "report/page.h"
+#include "report/spread.h"
 #include "report/summary.h"
 
 #define SHARE_VISIBLE 0.002 /* smaller parts are left out */
@@ -26,23 +27,13 @@ static Status add_share(BarChart *chart, int category, double share, double leng
 
 /* ---- time ---- */
 
-static const char *short_time(char *buffer, double seconds) {
-    if (seconds >= 1)
-        snprintf(buffer, FORMAT_SIZE, "%.3g s", seconds);
-    else if (seconds >= 1e-3)
-        snprintf(buffer, FORMAT_SIZE, "%.3g ms", 1e3 * seconds);
-    else
-        snprintf(buffer, FORMAT_SIZE, "%.3g µs", 1e6 * seconds);
-    return buffer;
-}
-
 static Status add_times(BarChart *chart, const Run *run, bool sizes) {
     double share[PHASES], rate = run_figure(run, FIGURE_SAMPLES);
     char text[FORMAT_SIZE];
     if (!run_phases(run, share) || !(rate > 0)) return OK;
     TRY(bars_row(chart, (BarRow){.name = run->name,
                                  .more = run_remark(run),
-                                 .value = short_time(text, 1 / rate),
+                                 .value = time_text(text, 1 / rate),
                                  .full = sizes ? 1e3 / rate : 0}));
     for (int p = 0; p < PHASES; p++) TRY(add_share(chart, p, share[p], 1e3 * share[p] / rate));
     return OK;

@@ -54,15 +54,6 @@ const char *layout_rest(const SearchLayout *l, char text[LAYOUT_TEXT]) {
     return text;
 }
 
-const char *time_text(double seconds, char text[32]) {
-    snprintf(text, 32,
-             seconds < 1     ? "%.3g ms"
-             : seconds < 100 ? "%.2f s"
-                             : "%.0f s",
-             seconds < 1 ? 1e3 * seconds : seconds);
-    return text;
-}
-
 double plan_cost(const PlanFacts *facts, int ranks, double tokens_per_s) {
     if (!(facts->price > 0)) return NAN;
     return 1e6 * facts->price * cluster_units(facts->cluster, ranks) / 3600 / tokens_per_s;
@@ -99,13 +90,13 @@ static double available(const PlanPage *page) {
 static void put_sentence(FILE *out, const PlanPage *page) {
     const SearchResult *result = &page->first->result;
     const Search *search = page->search;
-    char grid[LAYOUT_TEXT], step[32], needed[FORMAT_SIZE], limit[FORMAT_SIZE];
+    char grid[LAYOUT_TEXT], step[FORMAT_SIZE], needed[FORMAT_SIZE], limit[FORMAT_SIZE];
     layout_grid(&result->layout, grid);
     if (search && search->count)
         fprintf(out,
                 "The fastest of %zu valid layouts is %s: %s per step at %.1f%% MFU, with %s of %s per rank. "
                 "%zu were planned in full; estimates ruled out the others.",
-                search->legal, grid, time_text(result->time.step_s, step), 100 * result->time.mfu,
+                search->legal, grid, time_text(step, result->time.step_s), 100 * result->time.mfu,
                 format_bytes(needed, (double)result->bytes), format_bytes(limit, available(page)),
                 search->planned);
     else if (search)
@@ -116,7 +107,7 @@ static void put_sentence(FILE *out, const PlanPage *page) {
                 format_bytes(limit, available(page)));
     else
         fprintf(out, "%s %s: %s per step at %.1f%% MFU, with %s of %s per rank.", grid,
-                result->fits ? "fits" : "does not fit", time_text(result->time.step_s, step),
+                result->fits ? "fits" : "does not fit", time_text(step, result->time.step_s),
                 100 * result->time.mfu, format_bytes(needed, (double)result->bytes),
                 format_bytes(limit, available(page)));
 }
@@ -164,7 +155,7 @@ static void put_summary(FILE *out, const PlanPage *page) {
 void put_plan_cells(FILE *out, const SearchResult *result) {
     const StepEstimate *time = &result->time;
     char text[FORMAT_SIZE];
-    put_cell(out, "step", "%s", time_text(time->step_s, text));
+    put_cell(out, "step", "%s", time_text(text, time->step_s));
     put_cell(out, "tokens/s", "%s", format_count(text, time->tokens_per_s));
     put_cell(out, "memory", "%s", format_bytes(text, (double)result->bytes));
     put_cell(out, "MFU", "%.1f%%", 100 * time->mfu);

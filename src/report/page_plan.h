@@ -47,7 +47,6 @@ const char *layout_rest(const SearchLayout *layout, char text[LAYOUT_TEXT]);
 /* " Of 10 factorizations dp x tp x pp, 3 are invalid: ...", with the reasons that occur; nothing if all are
  * valid. */
 void put_invalid_grids(FILE *out, const SearchGrids *grids);
-const char *time_text(double seconds, char text[32]); /* "812 ms", "2.39 s"; returns `text` */
 /* The cost of a million tokens; NAN if unknown. */
 double plan_cost(const PlanFacts *facts, int ranks, double tokens_per_s);
 /* Cells of tables of layouts, below these columns; without a cost there is no cell. */

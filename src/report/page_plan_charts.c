@@ -16,13 +16,13 @@ static const int phase_colors[PHASE_COUNT] = {
     [PHASE_COMMUNICATION] = 6, [PHASE_BUBBLE] = 7,    [PHASE_OPTIMIZER] = 3};
 
 static Status add_times(BarChart *chart, const SearchResult *result) {
-    char text[32], title[96], grid[LAYOUT_TEXT], rest[LAYOUT_TEXT], label[16];
+    char text[FORMAT_SIZE], title[96], grid[LAYOUT_TEXT], rest[LAYOUT_TEXT], label[16];
     TRY(bars_row(chart, (BarRow){.name = layout_grid(&result->layout, grid),
                                  .detail = layout_rest(&result->layout, rest),
-                                 .value = time_text(result->time.step_s, text)}));
+                                 .value = time_text(text, result->time.step_s)}));
     for (TimePhase phase = 0; phase < PHASE_COUNT; phase++) {
         double seconds = result->time.phase_s[phase], share = 100 * seconds / result->time.step_s;
-        snprintf(title, sizeof title, "%s %s, %.1f%%", time_phase(phase), time_text(seconds, text), share);
+        snprintf(title, sizeof title, "%s %s, %.1f%%", time_phase(phase), time_text(text, seconds), share);
         snprintf(label, sizeof label, "%.0f%%", share);
         TRY(bars_add(chart, (int)phase, 1e3 * seconds, title, label));
     }
@@ -60,13 +60,13 @@ static bool computes(SpanKind kind) {
 
 /* A part of a span, as `kind`. */
 static Status add_part(BarChart *chart, const SimSpan *span, SpanKind kind, double start, double end) {
-    char title[160], label[16], micro[32] = "", chunk[32] = "", text[32];
+    char title[160], label[16], micro[32] = "", chunk[32] = "", text[FORMAT_SIZE];
     const char *name = span_parts[span->kind].name;
     if (!(end > start)) return OK;
     if (computes(span->kind)) snprintf(micro, sizeof micro, ", micro-batch %d", span->micro);
     if (span->chunk) snprintf(chunk, sizeof chunk, ", chunk %d", span->chunk);
     snprintf(title, sizeof title, "%s%s%s%s%s: %s", span_parts[kind].name, kind == span->kind ? "" : " in ",
-             kind == span->kind ? "" : name, micro, chunk, time_text(end - start, text));
+             kind == span->kind ? "" : name, micro, chunk, time_text(text, end - start));
     snprintf(label, sizeof label, "%d", span->micro);
     return bars_box(chart, (int)kind, 1e3 * start, 1e3 * end, title, computes(kind) ? label : NULL);
 }
@@ -81,11 +81,11 @@ static int shown_stage(int stages, int row) {
 static Status add_stage(BarChart *chart, const PlannedLayout *first, int stage, const char *note) {
     const SimSpans *spans = &first->timeline->stage[stage];
     int each = mesh_stride(first->plan->mesh, AXIS_PP);
-    char grid[LAYOUT_TEXT], step[32], name[32], ranks[64];
+    char grid[LAYOUT_TEXT], step[FORMAT_SIZE], name[32], ranks[64];
     snprintf(name, sizeof name, "stage %d", stage);
     snprintf(ranks, sizeof ranks, "ranks %d to %d", stage * each, (stage + 1) * each - 1);
     TRY(bars_row(chart, (BarRow){.group = layout_grid(&first->result.layout, grid),
-                                 .group_detail = time_text(first->timeline->step_s, step),
+                                 .group_detail = time_text(step, first->timeline->step_s),
                                  .name = name,
                                  .more = each > 1 ? ranks : NULL,
                                  .note = note,

@@ -6,9 +6,9 @@
 #include "base/format.h"
 #include "base/memory.h"
 #include "report/bars.h"
-#include "report/columns.h"
 #include "report/page.h"
 #include "report/study.h"
+#include "report/table.h"
 
 /* Figures with published values, in the order of the results table. */
 static size_t find_columns(const Results *results, size_t ret_figures[FIGURES]) {

@@ -5,11 +5,10 @@
 
 #include "base/format.h"
 #include "base/memory.h"
-#include "report/columns.h"
 #include "report/comparable.h"
 #include "report/page.h"
-#include "report/ranking.h"
 #include "report/spread.h"
+#include "report/table.h"
 
 enum { WIDE_TABLE = 10 }; /* columns */
 
@@ -36,26 +35,6 @@ static bool is_best(const Results *results, const Run *run, FigureId figure) {
         beats |= better * (own - other) > 5e-4 * fabs(other) && !tie;
     }
     return beats;
-}
-
-static void put_difference(FILE *out, const Results *results, const Run *run, size_t figure) {
-    double difference = run_difference(results, run, figure);
-    char text[FORMAT_SIZE];
-    int better = figures[figure].better;
-    if (!isfinite(difference)) return;
-    const Run *base = run_base(results, run);
-    if (figure_is_timed(figure) && figures_tie(run, base, figure)) {
-        fputs("<small class=\"same\">tie</small>", out);
-        return;
-    }
-    if (!figures_settled(run, base, figure)) {
-        fprintf(out, "<small class=\"same\">(%s)</small>", percent_text(text, difference, true));
-        return;
-    }
-    const char *kind = fabs(difference) < 0.05            ? "same"
-                       : (difference > 0) == (better > 0) ? "better"
-                                                          : "worse";
-    fprintf(out, "<small class=\"%s\">%s</small>", kind, percent_text(text, difference, true));
 }
 
 static void put_badges(FILE *out, const Results *results, const Run *run) {
@@ -91,7 +70,8 @@ static void put_layout(FILE *out, const Results *results, const Run *run) {
 }
 
 static void put_row(FILE *out, const Results *results, const Run *run, const Columns *columns) {
-    char text[FORMAT_SIZE], spread[FORMAT_SIZE];
+    static const char *const classes[] = {"", "same", "better", "worse"}; /* by Change */
+    char text[CELL_SIZE], spread[FORMAT_SIZE];
     bool partial = run->state != RUN_FINISHED;
     fprintf(out, "<tr%s><th scope=\"row\">", partial && run_shows(run) ? " class=\"partial\"" : "");
     put_html(out, run->name);
@@ -110,7 +90,8 @@ static void put_row(FILE *out, const Results *results, const Run *run, const Col
                 is_best(results, run, (FigureId)f) ? " class=\"best\"" : "",
                 run_figure_text(text, run, f, true));
         if (*spread_text(spread, run, f, true)) fprintf(out, "<small class=\"spread\">%s</small>", spread);
-        put_difference(out, results, run, f);
+        Change change = change_text(text, run, f, true);
+        if (change) fprintf(out, "<small class=\"%s\">%s</small>", classes[change], text);
         fputs("</td>", out);
     }
     fputs("</tr>\n", out);

@@ -7,6 +7,7 @@
 #include "plan/simulate.h"
 #include "report/bars.h"
 #include "report/page.h"
+#include "report/spread.h"
 
 #define MAX_STEP_US 1e12 /* a longer step means a damaged trace */
 enum { MAX_RANKS = 16, MAX_BOXES = 1000 };

@@ -195,6 +195,8 @@ double epoch_value(const RunEpoch *epoch, size_t column);
 bool results_have_epochs(const Results *results, size_t column);
 /* Formats a value into a buffer of FORMAT_SIZE bytes and returns it; "-" if not finite. */
 const char *figure_text(char *buffer, FigureFormat unit, double value);
+/* A time in three digits: "2.39 s", "812 ms", "4.1 µs", "0". */
+const char *time_text(char *buffer, double seconds);
 /* A difference: "▲ 12.5%", from 1000% a factor: "× 14.2"; without UTF-8 "+12.5%" and "x 14.2". Empty if not
  * finite. */
 const char *percent_text(char *buffer, double percent, bool utf8);

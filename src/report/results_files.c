@@ -10,6 +10,7 @@
 #include "report/results.h"
 #include "report/spread.h"
 #include "report/study.h"
+#include "report/text.h"
 #include "tokenizer/tokenizer.h"
 
 /* JSON requires valid UTF-8, which paths and error texts need not be. */
@@ -143,15 +144,6 @@ Status results_json(const Results *results, json_t **ret_json) {
 
 /* ---- results.csv ---- */
 
-static void put_field(FILE *out, const char *text) {
-    fputc('"', out);
-    for (; *text; text++) {
-        if (*text == '"') fputc('"', out);
-        fputc(*text, out);
-    }
-    fputc('"', out);
-}
-
 static void put_number(FILE *out, const char *format, double value) {
     fputc(',', out);
     if (isfinite(value)) fprintf(out, format, value);
@@ -192,9 +184,9 @@ void results_csv(FILE *out, const Results *results) {
     fputs(",error\n", out);
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        put_field(out, run->name);
+        put_csv(out, run->name);
         fprintf(out, ",%s,", run_state_name(run->state));
-        if (run_predicted(run)) put_field(out, run_predicted(run));
+        if (run_predicted(run)) put_csv(out, run_predicted(run));
         for (size_t f = 0; f < FIGURES; f++) {
             put_number(out, "%.10g", run_figure(run, f));
             put_number(out, "%.4f", run_difference(results, run, f));
@@ -204,7 +196,7 @@ void results_csv(FILE *out, const Results *results) {
         put_number(out, "%.4f", run_contention(run));
         put_published(out, results, run);
         fputc(',', out);
-        if (run->error) put_field(out, run->error);
+        if (run->error) put_csv(out, run->error);
         fputc('\n', out);
     }
 }
@@ -216,40 +208,35 @@ static void put_epochs(FILE *out, const Results *results) {
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         for (size_t e = 0; e < run->epoch_count; e++) {
-            put_field(out, run->name);
+            put_csv(out, run->name);
             fprintf(out, ",%.0f,%.0f", run->epochs[e].number, run->epochs[e].step);
-            for (size_t c = 0; c < EPOCH_COLUMNS; c++) {
-                double value = epoch_value(&run->epochs[e], c);
-                fputc(',', out);
-                if (isfinite(value)) fprintf(out, "%.10g", value);
-            }
+            for (size_t c = 0; c < EPOCH_COLUMNS; c++)
+                put_number(out, "%.10g", epoch_value(&run->epochs[e], c));
             fputc('\n', out);
         }
     }
 }
 
-static Status write_csv(const Results *results, void (*put)(FILE *, const Results *), const char *path) {
-    CLEANUP(mem_freep) char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (!out) return FAILED("out of memory while writing %s", path);
-    put(out, results);
-    bool bad = ferror(out) != 0;
-    if (fclose(out) != 0 || bad) return FAILED("out of memory while writing %s", path);
-    return file_replace(path, text, size);
+static Status write_csv(const Results *results, void (*put)(FILE *, const Results *), const char *dir,
+                        const char *name) {
+    CLEANUP(text_done) Text text = {0};
+    CLEANUP(mem_freep) char *csv = NULL, *path = NULL;
+    size_t size;
+    TRY(path_join(&path, dir, name));
+    TRY(text_open(&text));
+    put(text.out, results);
+    TRY(text_take(&text, &csv, &size));
+    return file_replace(path, csv, size);
 }
 
 Status results_write(const Results *results, const char *dir) {
-    CLEANUP(mem_freep) char *json_path = NULL;
-    CLEANUP(mem_freep) char *csv_path = NULL, *epochs_path = NULL;
+    CLEANUP(mem_freep) char *path = NULL;
     CLEANUP(json_decrefp) json_t *json = NULL;
-    TRY(path_join(&json_path, dir, "results.json"));
-    TRY(path_join(&csv_path, dir, "results.csv"));
-    TRY(path_join(&epochs_path, dir, "epochs.csv"));
+    TRY(path_join(&path, dir, "results.json"));
     TRY(results_json(results, &json));
-    TRY(json_write_file(json_path, json));
-    TRY(write_csv(results, results_csv, csv_path));
-    return results_have_epochs(results, 0) ? write_csv(results, put_epochs, epochs_path) : OK;
+    TRY(json_write_file(path, json));
+    TRY(write_csv(results, results_csv, dir, "results.csv"));
+    return results_have_epochs(results, 0) ? write_csv(results, put_epochs, dir, "epochs.csv") : OK;
 }
 
 /* ---- reading results.json ---- */

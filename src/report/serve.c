@@ -88,23 +88,17 @@ static uint64_t fingerprint(const Server *server) {
 
 /* An event: each line of the <main> element after "data: ". */
 static Status event_of(const char *html, uint64_t version, char **ret_event) {
-    CLEANUP(mem_freep) char *text = NULL;
-    size_t size = 0;
+    CLEANUP(text_done) Text text = {0};
     const char *from = strstr(html, "<main>"), *end = strstr(html, "</main>");
-    FILE *out = open_memstream(&text, &size);
-    if (!out || !from || !end) return FAILED("out of memory while writing the page");
-    fprintf(out, "id: %llu\n", (unsigned long long)version);
-    for (const char *next; from < end; from = next + 1) {
+    TRY(text_open(&text));
+    fprintf(text.out, "id: %llu\n", (unsigned long long)version);
+    for (const char *next; from && from < end; from = next + 1) {
         next = memchr(from, '\n', (size_t)(end - from));
         if (!next) next = end;
-        fprintf(out, "data: %.*s\n", (int)(next - from), from);
+        fprintf(text.out, "data: %.*s\n", (int)(next - from), from);
     }
-    fputs("data: </main>\n\n", out);
-    bool bad = ferror(out) != 0;
-    if (fclose(out) != 0 || bad) return FAILED("out of memory while writing the page");
-    *ret_event = text;
-    text = NULL;
-    return OK;
+    fputs("data: </main>\n\n", text.out);
+    return text_take(&text, ret_event, NULL);
 }
 
 static double seconds_of(struct timeval time) {
@@ -186,11 +180,7 @@ static char *next_event(Stream *stream) {
         } else if (clock_wall() > until) {
             text = strdup(": still here\n\n");
         } else {
-            struct timespec time;
-            clock_gettime(CLOCK_REALTIME, &time);
-            double end = (double)time.tv_sec + 1e-9 * (double)time.tv_nsec + server->spec.interval;
-            time.tv_sec = (time_t)end;
-            time.tv_nsec = (long)(1e9 * (end - (double)time.tv_sec));
+            struct timespec time = clock_after(server->spec.interval);
             pthread_cond_timedwait(&server->stopping, &server->lock, &time);
         }
     }
@@ -352,7 +342,7 @@ Status serve_new(Server **ret_server, const ServeSpec *spec) {
     TRY(mem_new(1, sizeof *server, &server));
     server->spec = *spec;
     pthread_mutex_init(&server->lock, NULL);
-    pthread_cond_init(&server->stopping, NULL);
+    clock_cond_init(&server->stopping);
     server->page.version = (uint64_t)(1e3 * clock_wall());
     TRY(make_page(server)); /* problems with the runs are reported before anyone connects */
     TRY(connections_new(&server->connections, spec->request_s > 0 ? spec->request_s : REQUEST_S,

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/format.h"
-#include "base/memory.h"
+#include "report/text.h"
 
 #define CONTENTION_LIMIT 0.05 /* of the cores that a run wants */
 #define SINGLE_SPREAD                                                                                        \
@@ -107,6 +107,11 @@ bool run_contended(const Run *run) {
     for (size_t i = 0; i <= run->repeat_count; i++)
         if (counts(run, i) && is_disturbed(repeat_of(run, i))) return true;
     return false;
+}
+
+const char *run_remark(const Run *run) {
+    if (run->state != RUN_FINISHED) return run_outcome(run);
+    return run_contended(run) ? "CPU contention" : NULL;
 }
 
 /* ---- what took the cores ---- */
@@ -379,15 +384,8 @@ static void put_note(FILE *out, const Results *results) {
 }
 
 Status spread_note(const Results *results, char **ret_text) {
-    CLEANUP(mem_freep) char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (!out) return FAILED("out of memory while writing the table");
-    put_note(out, results);
-    bool bad = ferror(out) != 0;
-    if (fclose(out) != 0 || bad) return FAILED("out of memory while writing the table");
-    if (size && text[size - 1] == ' ') text[size - 1] = 0;
-    *ret_text = text;
-    text = NULL;
-    return OK;
+    CLEANUP(text_done) Text text = {0};
+    TRY(text_open(&text));
+    put_note(text.out, results);
+    return text_take(&text, ret_text, NULL);
 }

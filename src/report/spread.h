@@ -17,6 +17,8 @@ bool figure_is_timed(size_t figure);
 double run_contention(const Run *run);
 /* Whether that was enough to distort its times; false if it is unknown. */
 bool run_contended(const Run *run);
+/* Why its figures are to be read with care: it has not finished, or had CPU contention; else NULL. */
+const char *run_remark(const Run *run);
 /* How many of the repeats that count have an unknown load: the run was too short to measure it, or the system
  * does not report it. */
 size_t run_load_unknown(const Run *run);

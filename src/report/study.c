@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/suggest.h"
 #include "report/spread.h"
+#include "report/text.h"
 #include "tokenizer/tokenizer.h"
 
 #define DEFAULT_BY 0.01 /* repeated runs of the same configuration differ by about this much */
@@ -396,14 +397,13 @@ static void judge(FILE *out, const Results *results, const json_t *claim, Verdic
 }
 
 Status claim_judge(const Results *results, const json_t *claim, Verdict *ret_verdict, char **ret_detail) {
-    CLEANUP(mem_freep) char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (!out) return FAILED("out of memory while judging a claim");
-    judge(out, results, claim, ret_verdict);
-    bool bad = ferror(out) != 0;
-    if (fclose(out) != 0 || bad) return FAILED("out of memory while judging a claim");
-    return text_to_utf8(text, size, ret_detail, &size); /* error messages need not be UTF-8 */
+    CLEANUP(text_done) Text text = {0};
+    CLEANUP(mem_freep) char *detail = NULL;
+    size_t size;
+    TRY(text_open(&text));
+    judge(text.out, results, claim, ret_verdict);
+    TRY(text_take(&text, &detail, &size));
+    return text_to_utf8(detail, size, ret_detail, &size); /* error messages need not be UTF-8 */
 }
 
 Status findings_text(const Results *results, char **ret_text) {

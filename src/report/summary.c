@@ -14,11 +14,10 @@
 #include <string.h>
 
 #include "base/format.h"
-#include "base/memory.h"
 #include "base/terminal.h"
 #include "report/comparable.h"
-#include "report/ranking.h"
 #include "report/spread.h"
+#include "report/text.h"
 
 #define NEGLIGIBLE 0.01 /* of goodput */
 
@@ -260,16 +259,6 @@ static bool sample_costs(const Run *run, double ret_cost[PHASES], double *ret_to
     for (int p = 0; p < PHASES; p++) ret_cost[p] = share[p] * total;
     *ret_total = total;
     return true;
-}
-
-static const char *time_text(char *buffer, double seconds) {
-    if (!(seconds > 0))
-        snprintf(buffer, FORMAT_SIZE, "0");
-    else if (seconds >= 1)
-        snprintf(buffer, FORMAT_SIZE, "%.3g s", seconds);
-    else
-        snprintf(buffer, FORMAT_SIZE, "%.3g ms", 1e3 * seconds);
-    return buffer;
 }
 
 static void put_ranks(FILE *out, const Run *winner, const Rival *rival) {
@@ -605,16 +594,11 @@ static void put_verdict(FILE *out, const Results *results) {
 }
 
 Status results_summary(const Results *results, char **ret_text) {
-    CLEANUP(mem_freep) char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (!out) return FAILED("out of memory while writing the summary");
-    put_verdict(out, results);
-    put_rest(out, results);
-    bool bad = ferror(out) != 0;
-    if (fclose(out) != 0 || bad) return FAILED("out of memory while writing the summary");
-    terminal_clean(text);
-    *ret_text = text;
-    text = NULL;
+    CLEANUP(text_done) Text text = {0};
+    TRY(text_open(&text));
+    put_verdict(text.out, results);
+    put_rest(text.out, results);
+    TRY(text_take(&text, ret_text, NULL));
+    terminal_clean(*ret_text);
     return OK;
 }

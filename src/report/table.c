@@ -6,20 +6,17 @@
 #include <string.h>
 
 #include "base/format.h"
-#include "base/memory.h"
 #include "base/terminal.h"
-#include "report/columns.h"
 #include "report/comparable.h"
 #include "report/spread.h"
 #include "report/study.h"
+#include "report/text.h"
 
-enum { MAX_NAME = 42, MIN_NAME = 12, CELL = 80 };
+enum { MAX_NAME = 42, MIN_NAME = 12 };
 
-/* The width of UTF-8 text in columns, counting every character as one. */
+/* The width of text in columns, counting every character as one. */
 static int columns(const char *text) {
-    int count = 0;
-    for (; *text; text++) count += ((unsigned char)*text & 0xC0) != 0x80;
-    return count;
+    return (int)text_length(text);
 }
 
 /* The length in bytes of the first `limit` characters. */
@@ -43,42 +40,14 @@ static bool has_lines(const Results *results, const Run *run, FigureSource sourc
     return source != own && run_has_source(run, source);
 }
 
-/* A value with its spread: "14.7 k ±2.1%". */
-static const char *value_text(char *buffer, const Run *run, size_t figure, bool utf8) {
-    char value[FORMAT_SIZE], spread[FORMAT_SIZE];
-    run_figure_text(value, run, figure, utf8);
-    spread_text(spread, run, figure, utf8);
-    snprintf(buffer, CELL, "%s%s%s", value, *spread ? " " : "", spread);
-    return buffer;
-}
-
-static bool is_tie(const Results *results, const Run *run, size_t figure) {
-    return figure_is_timed(figure) && figures_tie(run, run_base(results, run), figure);
-}
-
-static bool is_settled(const Results *results, const Run *run, size_t figure) {
-    return figures_settled(run, run_base(results, run), figure);
-}
-
-/* The difference from the baseline, in parentheses if a value has no interval, or "tie". */
-static const char *change_text(char *buffer, const Results *results, const Run *run, size_t figure,
-                               bool utf8) {
-    double difference = run_difference(results, run, figure);
-    char percent[FORMAT_SIZE];
-    if (isfinite(difference) && is_tie(results, run, figure)) return "tie";
-    percent_text(percent, difference, utf8);
-    bool settled = !*percent || is_settled(results, run, figure);
-    snprintf(buffer, CELL, "%s%s%s", settled ? "" : "(", percent, settled ? "" : ")");
-    return buffer;
-}
-
 static int column_width(const Results *results, size_t figure, bool utf8) {
-    char text[CELL];
+    char text[CELL_SIZE];
     int width = columns(figures[figure].heading);
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
-        widen(&width, value_text(text, run, figure, utf8));
-        widen(&width, change_text(text, results, run, figure, utf8));
+        widen(&width, cell_text(text, run, figure, utf8));
+        change_text(text, run, figure, utf8);
+        widen(&width, text);
         for (FigureSource source = 0; source < SOURCES; source++) {
             if (results_published(results))
                 widen(&width, percent_text(text, run_from_published(run, source, figure), utf8));
@@ -103,14 +72,6 @@ typedef struct Block {
     int name; /* width of the name column */
 } Block;
 
-static const char *color_of(const Results *results, const Run *run, size_t figure) {
-    double difference = run_difference(results, run, figure);
-    if (!isfinite(difference) || fabs(difference) < 0.05 || !figures[figure].better ||
-        is_tie(results, run, figure) || !is_settled(results, run, figure))
-        return "\033[2m";
-    return (difference > 0) == (figures[figure].better > 0) ? "\033[32m" : "\033[31m";
-}
-
 /* A name that does not fit ends in an ellipsis. */
 static void put_name(FILE *out, const char *name, int width, bool utf8) {
     const char *rest = utf8 ? "…" : "...";
@@ -129,9 +90,9 @@ static void put_name(FILE *out, const char *name, int width, bool utf8) {
 static const char *mark_of(char *buffer, const Results *results, const Run *run) {
     bool base = run == run_base(results, run) && kind_size(results, run) > 1;
     if (run->state != RUN_FINISHED)
-        snprintf(buffer, CELL, "  %s", run_outcome(run));
+        snprintf(buffer, CELL_SIZE, "  %s", run_outcome(run));
     else
-        snprintf(buffer, CELL, "%s%s%s%s", run_predicted(run) || base || run_contended(run) ? "  " : "",
+        snprintf(buffer, CELL_SIZE, "%s%s%s%s", run_predicted(run) || base || run_contended(run) ? "  " : "",
                  run_predicted(run) ? base ? "predicted, " : "predicted" : "",
                  !base                ? ""
                  : run_contended(run) ? "baseline (memory, loss), "
@@ -149,7 +110,7 @@ static void put_label(FILE *out, const char *text, const Block *block, TableLook
 /* A line "vs published" below the values of a source. */
 static void put_from_published(FILE *out, const Run *run, FigureSource source, const Block *block,
                                TableLook look) {
-    char text[CELL];
+    char text[CELL_SIZE];
     bool any = false;
     for (int c = 0; c < block->count; c++) any |= isfinite(run_from_published(run, source, block->figure[c]));
     if (!any) return;
@@ -163,7 +124,7 @@ static void put_from_published(FILE *out, const Run *run, FigureSource source, c
 /* Values of the study, and predictions next to measurements. */
 static void put_sources(FILE *out, const Results *results, const Run *run, const Block *block,
                         TableLook look) {
-    char text[CELL], label[CELL];
+    char text[CELL_SIZE], label[CELL_SIZE];
     FigureSource own = run_predicted(run) ? SOURCE_PREDICTED : SOURCE_MEASURED;
     if (!results_published(results) && !run->prediction.json && !run_has_source(run, SOURCE_WEFT)) return;
     if (results_published(results)) put_from_published(out, run, own, block, look);
@@ -186,7 +147,8 @@ static void put_sources(FILE *out, const Results *results, const Run *run, const
 }
 
 static void put_run(FILE *out, const Results *results, const Run *run, const Block *block, TableLook look) {
-    char text[CELL];
+    static const char *const colors[] = {"\033[2m", "\033[2m", "\033[32m", "\033[31m"}; /* by Change */
+    char text[CELL_SIZE];
     put_name(out, run->name, block->name, look.utf8);
     if (!run_shows(run)) {
         fprintf(out, "  %s\n", run_outcome(run));
@@ -194,13 +156,14 @@ static void put_run(FILE *out, const Results *results, const Run *run, const Blo
         return;
     }
     for (int c = 0; c < block->count; c++)
-        put_right(out, value_text(text, run, block->figure[c], look.utf8), block->width[c], NULL);
+        put_right(out, cell_text(text, run, block->figure[c], look.utf8), block->width[c], NULL);
     fputc('\n', out);
     if (results->count == 1 && !run_predicted(run) && run->state == RUN_FINISHED && !run->published) return;
     put_label(out, mark_of(text, results, run), block, look);
-    for (int c = 0; c < block->count; c++)
-        put_right(out, change_text(text, results, run, block->figure[c], look.utf8), block->width[c],
-                  look.color ? color_of(results, run, block->figure[c]) : NULL);
+    for (int c = 0; c < block->count; c++) {
+        const char *color = colors[change_text(text, run, block->figure[c], look.utf8)];
+        put_right(out, text, block->width[c], look.color ? color : NULL);
+    }
     fputc('\n', out);
     put_sources(out, results, run, block, look);
 }
@@ -229,7 +192,7 @@ static void put_remarks(FILE *out, const Results *results) {
 
 static void put_blocks(FILE *out, const Results *results, TableLook look) {
     Block block = {.name = MIN_NAME};
-    char text[CELL];
+    char text[CELL_SIZE];
     for (size_t i = 0; i < results->count; i++) {
         const Run *run = &results->runs[i];
         int width = columns(run->name), below = run_shows(run) ? columns(mark_of(text, results, run)) : 0;
@@ -259,14 +222,8 @@ static void put_blocks(FILE *out, const Results *results, TableLook look) {
 }
 
 Status table_text(const Results *results, TableLook look, char **ret_text) {
-    CLEANUP(mem_freep) char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    if (!out) return FAILED("out of memory while writing the table");
-    put_blocks(out, results, look);
-    bool bad = ferror(out) != 0;
-    if (fclose(out) != 0 || bad) return FAILED("out of memory while writing the table");
-    *ret_text = text;
-    text = NULL;
-    return OK;
+    CLEANUP(text_done) Text text = {0};
+    TRY(text_open(&text));
+    put_blocks(text.out, results, look);
+    return text_take(&text, ret_text, NULL);
 }

@@ -6,7 +6,6 @@
 #include "base/format.h"
 #include "base/memory.h"
 #include "base/version.h"
-#include "report/formats.h"
 #include "report/run.h"
 #include "report/summary.h"
 #include "report/table.h"

@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "base/fs.h"
-#include "report/columns.h"
 #include "report/page.h"
 #include "report/results.h"
+#include "report/table.h"
 #include "test.h"
 
 typedef struct Fixture {

@@ -5,7 +5,6 @@
 #include "base/energy.h"
 #include "base/format.h"
 #include "base/memory.h"
-#include "report/columns.h"
 #include "report/comparable.h"
 #include "report/report_page.h"
 #include "report/run.h"

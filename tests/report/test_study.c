@@ -3,7 +3,6 @@
 
 #include "base/json.h"
 #include "base/memory.h"
-#include "report/columns.h"
 #include "report/comparable.h"
 #include "report/run.h"
 #include "report/study.h"

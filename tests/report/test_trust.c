@@ -3,7 +3,7 @@
 
 #include "base/format.h"
 #include "base/memory.h"
-#include "report/ranking.h"
+#include "report/comparable.h"
 #include "report/run.h"
 #include "report/spread.h"
 #include "report/summary.h"
