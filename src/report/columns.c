@@ -14,8 +14,7 @@
 static bool is_equal(const Results *results, size_t figure) {
     char first[FORMAT_SIZE] = "", text[FORMAT_SIZE];
     size_t count = 0;
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         if (results_published(results) && isfinite(run_source_figure(run, SOURCE_PUBLISHED, figure)))
             return false;
         if (!run_shows(run)) continue;
@@ -29,8 +28,7 @@ static bool is_equal(const Results *results, size_t figure) {
 
 /* Whether the time of an epoch is of interest: a run trains for epochs, or the study reports it. */
 static bool has_epochs(const Results *results) {
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         if (json_number_at(run->settings, "epochs") > 0) return true;
         if (results_published(results) && isfinite(run_source_figure(run, SOURCE_PUBLISHED, FIGURE_EPOCH)))
             return true;

@@ -327,8 +327,7 @@ static double batch_per_rank(const Run *run) {
 static const Run *fewest_ranks(const Results *results, const Run *run, RunNumber batch) {
     const Run *base = NULL;
     bool ranks_differ = false;
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *other = &results->runs[i];
+    results_foreach(results, other) {
         if (!same_job(other, run) || !same_number(batch(other), batch(run))) continue;
         ranks_differ |= run_ranks(other) != run_ranks(run);
         if (!base || run_ranks(other) < run_ranks(base)) base = other;
@@ -350,8 +349,7 @@ double scaling_efficiency(const Results *results, const Run *run, const Run **re
 /* Whether another run has finished and has the figure. */
 static bool has_rival(const Run *run, FigureId figure) {
     const Results *results = run->of;
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *other = &results->runs[i];
+    results_foreach(results, other) {
         if (other != run && other->state == RUN_FINISHED && isfinite(run_figure(other, figure))) return true;
     }
     return false;
@@ -365,8 +363,7 @@ bool run_ranked(const Run *run, FigureId figure) {
 
 const Run *results_best(const Results *results, const Run *like, FigureId figure, int sign) {
     const Run *best = NULL;
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         double value = run_figure(run, figure);
         if (!run_ranked(run, figure) || (like && !same_size(run, like))) continue;
         if (!best || sign * value > sign * run_figure(best, figure)) best = run;
@@ -376,8 +373,7 @@ const Run *results_best(const Results *results, const Run *like, FigureId figure
 
 const Run *results_runner_up(const Results *results, const Run *winner) {
     const Run *best = NULL;
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         if (run == winner || !same_size(run, winner) || !run_ranked(run, FIGURE_TOKENS)) continue;
         if (!best || run_figure(run, FIGURE_TOKENS) > run_figure(best, FIGURE_TOKENS)) best = run;
     }

@@ -11,34 +11,34 @@
 #include "train/noise.h"
 
 const Figure figures[FIGURES] = {
-    {"runtime_s", "runtime", FIGURE_FORMAT_SECONDS, -1, false},
-    {"samples_per_s", "samples/s", FIGURE_FORMAT_RATE, 1, false},
-    {"tokens_per_s", "tokens/s", FIGURE_FORMAT_RATE, 1, false},
-    {"loss_last", "loss", FIGURE_FORMAT_LOSS, -1, false},
-    {"val_loss", "val. loss", FIGURE_FORMAT_LOSS, -1, false},
-    {"val_loss_mean", "mean val.", FIGURE_FORMAT_LOSS, -1, false},
-    {"accuracy", "accuracy", FIGURE_FORMAT_SHARE, 1, false},
-    {"f1", "F1", FIGURE_FORMAT_SHARE, 1, false},
-    {"exact", "exact", FIGURE_FORMAT_SHARE, 1, false},
-    {"utilization", "busy", FIGURE_FORMAT_SHARE, 1, false},
-    {"peak_bytes", "memory", FIGURE_FORMAT_BYTES, -1, false},
-    {"bubble", "bubble", FIGURE_FORMAT_SHARE, -1, false},
-    {"sent_bytes", "sent", FIGURE_FORMAT_BYTES, -1, false},
-    {"between_nodes_bytes", "between nodes", FIGURE_FORMAT_BYTES, -1, false},
-    {"mfu", "MFU", FIGURE_FORMAT_SHARE, 1, false},
-    {"noise_scale", "noise scale", FIGURE_FORMAT_NUMBER, 0, false},
-    {"statistical_efficiency", "efficiency", FIGURE_FORMAT_NUMBER, 1, false},
-    {"goodput", "goodput", FIGURE_FORMAT_RATE, 1, false},
-    {"step_ms", "ms/step", FIGURE_FORMAT_MS, -1, true},
-    {"epoch_s", "time/epoch", FIGURE_FORMAT_SECONDS, -1, false},
-    {"params_stored", "parameters", FIGURE_FORMAT_COUNT, 0, true},
-    {"tp", "tp", FIGURE_FORMAT_WHOLE, 0, true},
-    {"params_per_rank", "params/rank", FIGURE_FORMAT_COUNT, 0, true},
-    {"work", "params x samples/s", FIGURE_FORMAT_RATE, 1, true},
-    {"cost_per_million_tokens", "cost/M tokens", FIGURE_FORMAT_COST, -1, false},
-    {"cost", "cost", FIGURE_FORMAT_COST, -1, false},
-    {"energy_j", "energy", FIGURE_FORMAT_JOULES, -1, false},
-    {"tokens_per_j", "tokens/J", FIGURE_FORMAT_RATE, 1, false},
+    {"runtime_s", "runtime", FIGURE_FORMAT_SECONDS, -1, true, false},
+    {"samples_per_s", "samples/s", FIGURE_FORMAT_RATE, 1, true, false},
+    {"tokens_per_s", "tokens/s", FIGURE_FORMAT_RATE, 1, true, false},
+    {"loss_last", "loss", FIGURE_FORMAT_LOSS, -1, false, false},
+    {"val_loss", "val. loss", FIGURE_FORMAT_LOSS, -1, false, false},
+    {"val_loss_mean", "mean val.", FIGURE_FORMAT_LOSS, -1, false, false},
+    {"accuracy", "accuracy", FIGURE_FORMAT_SHARE, 1, false, false},
+    {"f1", "F1", FIGURE_FORMAT_SHARE, 1, false, false},
+    {"exact", "exact", FIGURE_FORMAT_SHARE, 1, false, false},
+    {"utilization", "busy", FIGURE_FORMAT_SHARE, 1, true, false},
+    {"peak_bytes", "memory", FIGURE_FORMAT_BYTES, -1, false, false},
+    {"bubble", "bubble", FIGURE_FORMAT_SHARE, -1, true, false},
+    {"sent_bytes", "sent", FIGURE_FORMAT_BYTES, -1, false, false},
+    {"between_nodes_bytes", "between nodes", FIGURE_FORMAT_BYTES, -1, false, false},
+    {"mfu", "MFU", FIGURE_FORMAT_SHARE, 1, true, false},
+    {"noise_scale", "noise scale", FIGURE_FORMAT_NUMBER, 0, false, false},
+    {"statistical_efficiency", "efficiency", FIGURE_FORMAT_NUMBER, 1, false, false},
+    {"goodput", "goodput", FIGURE_FORMAT_RATE, 1, true, false},
+    {"step_ms", "ms/step", FIGURE_FORMAT_MS, -1, true, true},
+    {"epoch_s", "time/epoch", FIGURE_FORMAT_SECONDS, -1, true, false},
+    {"params_stored", "parameters", FIGURE_FORMAT_COUNT, 0, false, true},
+    {"tp", "tp", FIGURE_FORMAT_WHOLE, 0, false, true},
+    {"params_per_rank", "params/rank", FIGURE_FORMAT_COUNT, 0, false, true},
+    {"work", "params x samples/s", FIGURE_FORMAT_RATE, 1, true, true},
+    {"cost_per_million_tokens", "cost/M tokens", FIGURE_FORMAT_COST, -1, true, false},
+    {"cost", "cost", FIGURE_FORMAT_COST, -1, true, false},
+    {"energy_j", "energy", FIGURE_FORMAT_JOULES, -1, true, false},
+    {"tokens_per_j", "tokens/J", FIGURE_FORMAT_RATE, 1, true, false},
 };
 
 /* Files may be damaged or edited by hand. */
@@ -47,22 +47,25 @@ static bool is_plausible(FigureFormat unit, double value) {
     return value >= 0 && value <= (unit == FIGURE_FORMAT_SHARE ? 2 : 1e18);
 }
 
+bool figure_is_timed(size_t figure) {
+    return figures[figure].timed;
+}
+
 bool figure_is_quality(size_t figure) {
     return figure >= FIGURE_LOSS && figure <= FIGURE_EXACT;
 }
 
 const EpochColumn epoch_columns[EPOCH_COLUMNS] = {
-    {"seconds", "time", FIGURE_FORMAT_SECONDS, offsetof(RunEpoch, seconds)},
-    {"loss", "mean loss", FIGURE_FORMAT_LOSS, offsetof(RunEpoch, loss)},
-    {"val_loss", "val. loss", FIGURE_FORMAT_LOSS, offsetof(RunEpoch, val_loss)},
-    {"accuracy", "accuracy", FIGURE_FORMAT_SHARE, offsetof(RunEpoch, accuracy)},
-    {"f1", "F1", FIGURE_FORMAT_SHARE, offsetof(RunEpoch, f1)},
-    {"exact", "exact", FIGURE_FORMAT_SHARE, offsetof(RunEpoch, exact)},
+    {"seconds", "time", FIGURE_FORMAT_SECONDS},
+    {"loss", "mean loss", FIGURE_FORMAT_LOSS},
+    {"val_loss", "val. loss", FIGURE_FORMAT_LOSS},
+    {"accuracy", "accuracy", FIGURE_FORMAT_SHARE},
+    {"f1", "F1", FIGURE_FORMAT_SHARE},
+    {"exact", "exact", FIGURE_FORMAT_SHARE},
 };
 
 double epoch_value(const RunEpoch *epoch, size_t column) {
-    double value;
-    memcpy(&value, (const char *)epoch + epoch_columns[column].offset, sizeof value);
+    double value = epoch->values[column];
     return is_plausible(epoch_columns[column].unit, value) ? value : NAN;
 }
 
@@ -174,7 +177,7 @@ static double run_work(const Run *run, FigureSource source) {
 /* The steps of an epoch, without evaluation: the mean over completed epochs, else by throughput. */
 static double run_epoch(const Run *run) {
     double predicted = checked_figure(&run->summary, FIGURE_EPOCH), sum = 0;
-    for (size_t i = 0; i < run->epoch_count; i++) sum += run->epochs[i].seconds;
+    for (size_t i = 0; i < run->epoch_count; i++) sum += run->epochs[i].values[EPOCH_SECONDS];
     if (isfinite(predicted)) return predicted;
     if (sum > 0) return sum / (double)run->epoch_count;
     return run->samples > 0 ? run->samples / run_single_figure(run, FIGURE_SAMPLES) : NAN;
@@ -318,8 +321,7 @@ double run_difference(const Results *results, const Run *run, size_t figure) {
 
 bool results_have(const Results *results, size_t figure) {
     bool published = results_published(results);
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         if (isfinite(run_figure(run, figure))) return true;
         if (published && isfinite(run_source_figure(run, SOURCE_PUBLISHED, figure))) return true;
     }

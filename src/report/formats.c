@@ -99,8 +99,7 @@ static void put_head(FILE *out, const Columns *columns, const Style *style) {
 
 static void put_rows(FILE *out, const Results *results, const Columns *columns, const Style *style) {
     char text[CELL_SIZE];
-    for (size_t r = 0; r < results->count; r++) {
-        const Run *run = &results->runs[r];
+    results_foreach(results, run) {
         fputs(style->begin, out);
         put_name(out, results, run, style->escape);
         for (size_t i = 0; i < columns->count; i++) {

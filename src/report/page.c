@@ -156,8 +156,7 @@ static void put_chips(FILE *out, const Results *results) {
 static Status best_name(const Results *results, const Run *best, FigureId figure, char **ret_name) {
     const Run *other = NULL;
     size_t count = 0;
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         bool comparable = figure == FIGURE_MFU || same_size(run, best);
         if (run == best || !comparable || !run_ranked(run, figure) || !figures_tie(run, best, figure))
             continue;

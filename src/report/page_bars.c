@@ -46,8 +46,7 @@ static Status put_spent(FILE *out, const Results *results) {
                                                    {"setup", COLOR_PART + 7}};
     CLEANUP(bars_done) BarChart chart = {.categories = parts, .legend = SPENT_PARTS};
     char text[FORMAT_SIZE];
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         double share[SPENT_PARTS];
         if (!run_spent(run, share)) continue;
         figure_text(text, FIGURE_FORMAT_SECONDS, run_figure(run, FIGURE_RUNTIME));

@@ -30,8 +30,7 @@ static Status put_figure(FILE *out, const Results *results, FigureId figure, Fig
                       .x_label = memory ? "peak memory per rank" : "tokens/s",
                       .format = memory ? AXIS_BYTES : AXIS_COUNTS,
                       .categories = colors};
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         char spread[FORMAT_SIZE], value[FORMAT_SIZE];
         if (!has_figure(run, figure)) continue;
         TRY(bars_row(&chart,
@@ -58,8 +57,7 @@ static Status put_against(FILE *out, const Results *results, Figures *drawn) {
                  .x_format = AXIS_BYTES,
                  .y_format = AXIS_COUNTS,
                  .from_zero = true};
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         if (!has_figure(run, FIGURE_TOKENS) || !has_figure(run, FIGURE_PEAK)) continue;
         TRY(plot_series(&plot,
                         (Series){.label = run->name, .color = is_gray(run, FIGURE_TOKENS) ? COLOR_GRAY : 0}));

@@ -1,5 +1,5 @@
 /* What the runs ran on, and the commands that repeat them. Runs on equal machines share an entry. */
-#include <math.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include "base/format.h"
@@ -21,32 +21,42 @@ static const json_t *machine_of(const Run *run) {
     return run_predicted(run) ? NULL : run->summary.machine;
 }
 
-/* ---- rows of an entry ---- */
+/* The next run from *at on that ran on this machine; NULL at the end. *at: the one after it. */
+static const Run *next_on(const Results *results, const json_t *machine, size_t *at) {
+    while (*at < results->count) {
+        const Run *run = &results->runs[(*at)++];
+        if (machine_of(run) && same_machine(machine_of(run), machine)) return run;
+    }
+    return NULL;
+}
 
-static void put_row(FILE *out, const char *name, const char *text) {
+/* ---- an entry ---- */
+
+static void put_row(FILE *out, const char *name, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+static void put_row(FILE *out, const char *name, const char *fmt, ...) {
+    char text[320];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
     fprintf(out, "<dt>%s</dt><dd>", name);
     put_html(out, text);
     fputs("</dd>\n", out);
 }
 
-static void put_cpu(FILE *out, const json_t *machine) {
-    char text[320], memory[FORMAT_SIZE];
+static void put_hardware(FILE *out, const json_t *machine) {
+    char memory[FORMAT_SIZE];
     double cores = json_number_at(machine, "cores");
-    snprintf(text, sizeof text, "%.120s, %.0f core%s, %s memory; SIMD %.30s, GEMM %.60s",
-             json_string_or(machine, "cpu", "unknown"), cores, PLURAL(cores),
-             format_bytes(memory, json_number_at(machine, "memory_bytes")),
-             json_string_or(machine, "instruction_set", ""), json_string_or(machine, "matrix_library", ""));
-    put_row(out, "Processor", text);
-}
-
-static void put_gpus(FILE *out, const json_t *machine) {
     const json_t *gpus = json_object_get(machine, "gpus"), *first = json_array_get(gpus, 0);
-    char text[160], memory[FORMAT_SIZE];
-    if (!first) return;
-    snprintf(text, sizeof text, "%zu x %.80s, %s each", json_array_size(gpus),
-             json_string_or(first, "name", "unknown"),
-             format_bytes(memory, json_number_at(first, "memory_bytes")));
-    put_row(out, "GPUs", text);
+    put_row(out, "Processor", "%.120s, %.0f core%s, %s memory; SIMD %.30s, GEMM %.60s",
+            json_string_or(machine, "cpu", "unknown"), cores, PLURAL(cores),
+            format_bytes(memory, json_number_at(machine, "memory_bytes")),
+            json_string_or(machine, "instruction_set", ""), json_string_or(machine, "matrix_library", ""));
+    if (first)
+        put_row(out, "GPUs", "%zu x %.80s, %s each", json_array_size(gpus),
+                json_string_or(first, "name", "unknown"),
+                format_bytes(memory, json_number_at(first, "memory_bytes")));
 }
 
 static void put_hosts(FILE *out, const json_t *machine) {
@@ -62,76 +72,37 @@ static void put_hosts(FILE *out, const json_t *machine) {
     fputs("</dd>\n", out);
 }
 
-/* The MPI library of the runs on this machine that used one. */
-static const char *mpi_of(const Results *results, const json_t *machine) {
-    for (size_t i = 0; i < results->count; i++) {
-        const json_t *other = machine_of(&results->runs[i]);
-        const char *mpi = json_string_or(other, "mpi", "");
-        if (other && *mpi && same_machine(other, machine)) return mpi;
-    }
-    return "";
-}
-
-/* The earliest and latest end of the runs on this machine; dates of this form sort as text. */
-static void put_dates(FILE *out, const Results *results, const json_t *machine) {
-    const char *first = "", *last = "";
-    char text[96];
-    for (size_t i = 0; i < results->count; i++) {
-        const json_t *other = machine_of(&results->runs[i]);
-        const char *date = json_string_or(other, "date", "");
-        if (!other || !*date || !same_machine(other, machine)) continue;
-        if (!*first || strcmp(date, first) < 0) first = date;
+/* The machine; the MPI library of a run that used one, and the earliest and latest end of the runs, whose
+ * dates sort as text. `named`: with the runs. */
+static void put_entry(FILE *out, const Results *results, const json_t *machine, bool named) {
+    const char *mpi = "", *first = "", *last = "";
+    const Run *run;
+    if (named) fputs("<h3>", out);
+    for (size_t at = 0, count = 0; (run = next_on(results, machine, &at)); count++) {
+        const char *date = json_string_or(machine_of(run), "date", "");
+        if (!*mpi) mpi = json_string_or(machine_of(run), "mpi", "");
+        if (*date && (!*first || strcmp(date, first) < 0)) first = date;
         if (strcmp(date, last) > 0) last = date;
+        if (named && count) fputs(", ", out);
+        if (named) put_html(out, run->name);
     }
-    if (!strncmp(first, last, 10))
-        snprintf(text, sizeof text, "%.10s", first);
-    else
-        snprintf(text, sizeof text, "%.10s to %.10s", first, last);
-    if (*first) put_row(out, "Date", text);
-}
-
-static void put_entry(FILE *out, const Results *results, const json_t *machine) {
-    const char *mpi = mpi_of(results, machine);
-    fputs("<dl>\n", out);
-    put_cpu(out, machine);
-    put_gpus(out, machine);
+    fprintf(out, "%s<dl>\n", named ? "</h3>\n" : "");
+    put_hardware(out, machine);
     put_hosts(out, machine);
-    if (*mpi) put_row(out, "MPI", mpi);
-    put_row(out, "weft", json_string_or(machine, "weft", "unknown"));
-    put_dates(out, results, machine);
+    if (*mpi) put_row(out, "MPI", "%s", mpi);
+    put_row(out, "weft", "%s", json_string_or(machine, "weft", "unknown"));
+    if (*first && !strncmp(first, last, 10))
+        put_row(out, "Date", "%.10s", first);
+    else if (*first)
+        put_row(out, "Date", "%.10s to %.10s", first, last);
     fputs("</dl>\n", out);
 }
 
-/* ---- machines ---- */
-
 /* Whether run `at` is the first on its machine. */
 static bool is_first(const Results *results, size_t at) {
-    for (size_t i = 0; i < at; i++)
-        if (machine_of(&results->runs[i]) &&
-            same_machine(machine_of(&results->runs[i]), machine_of(&results->runs[at])))
-            return false;
-    return true;
-}
-
-static size_t count_machines(const Results *results) {
-    size_t count = 0;
-    for (size_t i = 0; i < results->count; i++)
-        count += machine_of(&results->runs[i]) && is_first(results, i);
-    return count;
-}
-
-/* The runs of a machine, if there are several machines. */
-static void put_its_runs(FILE *out, const Results *results, const json_t *machine) {
-    bool any = false;
-    fputs("<h3>", out);
-    for (size_t i = 0; i < results->count; i++) {
-        const json_t *other = machine_of(&results->runs[i]);
-        if (!other || !same_machine(other, machine)) continue;
-        if (any) fputs(", ", out);
-        put_html(out, results->runs[i].name);
-        any = true;
-    }
-    fputs("</h3>\n", out);
+    const json_t *machine = machine_of(&results->runs[at]);
+    size_t from = 0;
+    return machine && next_on(results, machine, &from) == &results->runs[at];
 }
 
 /* ---- options and commands ---- */
@@ -149,8 +120,7 @@ static const Run *first_with_settings(const Results *results) {
 }
 
 static bool all_have(const Results *results, const char *key, const json_t *value) {
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         if (run->settings && !json_equal(json_object_get(run->settings, key), value)) return false;
     }
     return true;
@@ -181,24 +151,18 @@ static void put_options(FILE *out, const Results *results) {
     fputs("</p></details>\n", out);
 }
 
-static void put_commands(FILE *out, const Results *results) {
-    if (!results->command) return;
-    fputs("<p class=\"lead\">To repeat it:</p>\n<pre>", out);
-    put_html(out, results->command);
-    fputs("</pre>\n", out);
-}
-
 void put_machine(FILE *out, const Results *results) {
-    size_t machines = count_machines(results);
+    size_t machines = 0;
+    for (size_t i = 0; i < results->count; i++) machines += is_first(results, i);
     if (!machines && !results->command && !first_with_settings(results)) return;
     put_section(out, "Machine and method", NULL);
-    for (size_t i = 0; i < results->count; i++) {
-        const json_t *machine = machine_of(&results->runs[i]);
-        if (!machine || !is_first(results, i)) continue;
-        if (machines > 1) put_its_runs(out, results, machine);
-        put_entry(out, results, machine);
+    for (size_t i = 0; i < results->count; i++)
+        if (is_first(results, i)) put_entry(out, results, machine_of(&results->runs[i]), machines > 1);
+    if (results->command) {
+        fputs("<p class=\"lead\">To repeat it:</p>\n<pre>", out);
+        put_html(out, results->command);
+        fputs("</pre>\n", out);
     }
-    put_commands(out, results);
     put_options(out, results);
     fputs("</section>\n", out);
 }

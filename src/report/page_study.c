@@ -128,8 +128,7 @@ static Status put_source_bars(FILE *out, const Results *results) {
     }
     if (!(longest > 0)) return OK;
     bool each = longest > 20 * shortest;
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         const char *name = run->name;
         for (FigureSource source = 0; source < SOURCES && run->published; source++) {
             double value = run_source_figure(run, source, figure);

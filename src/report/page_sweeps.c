@@ -46,8 +46,7 @@ static Status add_curve(Plot *plot, const Results *results, size_t first, Figure
 
 /* Whether other runs differ from this one only in batch size. */
 static bool has_curve(const Results *results, const Run *run, FigureId figure) {
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *other = &results->runs[i];
+    results_foreach(results, other) {
         if (has_batch(other, figure) && same_except_batch(other, run) && run_batch(other) != run_batch(run))
             return true;
     }
@@ -57,8 +56,7 @@ static bool has_curve(const Results *results, const Run *run, FigureId figure) {
 /* The runs of any curve that were disturbed. */
 static Status add_disturbed(Plot *plot, const Results *results, FigureId figure) {
     TRY(plot_series(plot, (Series){.label = "CPU contention", .color = COLOR_GRAY}));
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         if (has_batch(run, figure) && is_disturbed(run, figure) && has_curve(results, run, figure))
             TRY(plot_point(plot, run_batch(run), run_figure(run, figure), NAN, NULL));
     }

@@ -98,8 +98,7 @@ static void put_row(FILE *out, const Results *results, const Run *run, const Col
 }
 
 static void put_remarks(FILE *out, const Results *results) {
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         if (run->error && run_shows(run)) put_note(out, run->name, run->error);
     }
 }

@@ -123,8 +123,7 @@ static Status add_step(BarChart *chart, const Run *run, const Step *step) {
 
 /* Predicted runs are worth a timeline only if one of them has pipeline stages; measured runs always are. */
 static bool worth_showing(const Results *results) {
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         if (!run_predicted(run) || json_number_at(run->summary.layout, "pp") > 1) return true;
     }
     return false;

@@ -80,6 +80,14 @@ static void put_text_cell(FILE *out, const char *tag, const char *text) {
 #define NAME_CELL "th scope=\"row\""
 #define TEXT_CELL "td class=\"wide\""
 
+/* A row of texts, which end with NULL; the first names it. */
+static void put_text_row(FILE *out, const char *const *texts) {
+    fputs("<tr>", out);
+    for (const char *const *text = texts; *text; text++)
+        put_text_cell(out, text == texts ? NAME_CELL : TEXT_CELL, *text);
+    fputs("</tr>\n", out);
+}
+
 static void put_number(FILE *out, const json_t *row, const char *key) {
     char text[64] = "";
     const json_t *value = json_object_get(row, key);
@@ -122,13 +130,10 @@ static void put_failures(FILE *out, const json_t *failures) {
     put_table_open(out, NULL, "layout", "<difference", "<ranks", "<smallest layout", NULL);
     json_array_foreach(failures, i, failure) {
         char text[VERIFY_TEXT], what[VERIFY_TEXT + 16];
-        fputs("<tr>", out);
-        put_text_cell(out, NAME_CELL, json_string_at(failure, "layout"));
         snprintf(what, sizeof what, "%s: %s", json_string_at(failure, "check"), verify_what(failure, text));
-        put_text_cell(out, TEXT_CELL, what);
-        put_text_cell(out, TEXT_CELL, verify_ranks(failure, text));
-        put_text_cell(out, TEXT_CELL, json_string_or(failure, "smallest", ""));
-        fputs("</tr>\n", out);
+        put_text_row(out,
+                     (const char *[]){json_string_at(failure, "layout"), what, verify_ranks(failure, text),
+                                      json_string_or(failure, "smallest", ""), NULL});
     }
     put_table_close(out);
     fputs("</section>\n", out);
@@ -162,11 +167,8 @@ static void put_ranks(FILE *out, const json_t *ranks) {
     json_array_foreach(ranks, i, rank) {
         char number[24];
         snprintf(number, sizeof number, "%zu", i);
-        fputs("<tr>", out);
-        put_text_cell(out, NAME_CELL, number);
-        put_text_cell(out, TEXT_CELL, json_string_at(rank, "host"));
-        put_text_cell(out, TEXT_CELL, json_string_at(rank, "device"));
-        fputs("</tr>\n", out);
+        put_text_row(out, (const char *[]){number, json_string_at(rank, "host"),
+                                           json_string_at(rank, "device"), NULL});
     }
     put_table_close(out);
     fputs("</section>\n", out);

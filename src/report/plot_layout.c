@@ -321,7 +321,6 @@ Status plot_layout(const Plot *plot, PlotVersion version, PlotLayout *ret_layout
     bool narrow = version == PLOT_NARROW, lines = plot->kind == PLOT_LINES;
     CLEANUP(plot_layout_done)
     PlotLayout layout = {.plot = plot,
-                         .version = version,
                          .width = sizes[version].width,
                          .height = sizes[version].height,
                          .left = sizes[version].left,

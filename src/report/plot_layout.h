@@ -29,7 +29,6 @@ typedef enum { PLOT_WIDE, PLOT_NARROW, PLOT_VERSIONS } PlotVersion;
 
 typedef struct PlotLayout {
     const Plot *plot;
-    PlotVersion version;
     double width, height;            /* of the picture, in pixels */
     double left, right, top, bottom; /* of the area between the axes */
     PlotAxis x, y;

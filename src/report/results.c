@@ -105,13 +105,9 @@ static Status put_point(Curve *curve, double step, double value) {
 /* A repeated epoch replaces the earlier one and those after it. */
 static Status put_epoch(Run *run, const json_t *entry) {
     RunEpoch epoch = {.number = json_number_or(entry, "epoch", NAN),
-                      .step = json_number_or(entry, "step", NAN),
-                      .seconds = json_number_or(entry, "seconds", NAN),
-                      .loss = json_number_or(entry, "loss", NAN),
-                      .val_loss = json_number_or(entry, "val_loss", NAN),
-                      .accuracy = json_number_or(entry, "accuracy", NAN),
-                      .f1 = json_number_or(entry, "f1", NAN),
-                      .exact = json_number_or(entry, "exact", NAN)};
+                      .step = json_number_or(entry, "step", NAN)};
+    for (size_t c = 0; c < EPOCH_COLUMNS; c++)
+        epoch.values[c] = json_number_or(entry, epoch_columns[c].key, NAN);
     if (!(epoch.number >= 1 && epoch.number < 1e15)) return OK;
     while (run->epoch_count && run->epochs[run->epoch_count - 1].number >= epoch.number) run->epoch_count--;
     TRY(mem_grow(&run->epochs, &run->epoch_capacity, run->epoch_count + 1, sizeof *run->epochs));
@@ -335,8 +331,7 @@ Status run_look(Run *run) {
 /* The baseline among the runs of the same kind as `like`; NULL: among all. */
 static const Run *base_of(const Results *results, const Run *like) {
     const Run *finished = NULL, *started = NULL, *first = NULL;
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         if (like && !same_kind(run, like)) continue;
         if (run->state == RUN_FINISHED && !run_contended(run)) return run;
         if (!finished && run->state == RUN_FINISHED) finished = run;

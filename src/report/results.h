@@ -17,11 +17,10 @@ MUST_USE Status curve_add(Curve *curve, double step, double value);
 void curve_done(Curve *curve);
 
 /* One epoch of a run; NAN: unknown. */
+enum { EPOCH_SECONDS, EPOCH_LOSS, EPOCH_VAL_LOSS, EPOCH_ACCURACY, EPOCH_F1, EPOCH_EXACT, EPOCH_COLUMNS };
 typedef struct RunEpoch {
-    double number, step;   /* its last step */
-    double seconds;        /* of its training steps */
-    double loss, val_loss; /* mean over its steps; the last validation in it */
-    double accuracy, f1, exact;
+    double number, step;          /* its last step */
+    double values[EPOCH_COLUMNS]; /* time and mean loss of its training steps, its last validation */
 } RunEpoch;
 
 typedef struct Results Results;
@@ -64,6 +63,15 @@ struct Results {
 };
 
 void results_done(Results *results);
+
+/* results_foreach(results, run) { ... } */
+static inline const Run *results_next(const Results *results, const Run *run) {
+    size_t at = run ? (size_t)(run - results->runs) + 1 : 0;
+    return at < results->count ? &results->runs[at] : NULL;
+}
+#define results_foreach(results, run)                                                                        \
+    for (const Run *run = results_next(results, NULL); run; run = results_next(results, run))
+
 /* Appends a run in state RUN_WAITING. *ret_run is valid until the next call. */
 MUST_USE Status results_add(Results *results, const char *name, const char *dir, Run **ret_run);
 
@@ -124,6 +132,7 @@ typedef struct Figure {
     const char *heading; /* of the column */
     FigureFormat unit;
     int better; /* 1: higher is better, -1: lower is better, 0: neither */
+    bool timed; /* depends on how fast the run was, and so varies between repeats */
     bool named; /* a column only if the study's list of columns names it */
 } Figure;
 
@@ -172,6 +181,7 @@ const Run *results_base(const Results *results);
 const Run *run_base(const Results *results, const Run *run);
 double run_figure(const Run *run, size_t figure); /* NAN: unknown; times and rates: mean over the repeats */
 double run_single_figure(const Run *run, size_t figure); /* without its repeats */
+bool figure_is_timed(size_t figure);
 /* Whether a figure describes the trained model, so that it compares only runs of the same task. */
 bool figure_is_quality(size_t figure);
 /* Whether the run has any figure. The figures of an unfinished run are partial and are not compared. */
@@ -186,9 +196,7 @@ bool results_have(const Results *results, size_t figure);
 typedef struct EpochColumn {
     const char *key, *heading;
     FigureFormat unit;
-    size_t offset; /* in RunEpoch */
 } EpochColumn;
-enum { EPOCH_COLUMNS = 6 };
 extern const EpochColumn epoch_columns[EPOCH_COLUMNS];
 double epoch_value(const RunEpoch *epoch, size_t column);
 /* Whether any epoch of any run has a value in the column. */

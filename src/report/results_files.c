@@ -182,8 +182,7 @@ void results_csv(FILE *out, const Results *results) {
     fputs(",repeats,contention", out);
     put_published_head(out, results);
     fputs(",error\n", out);
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         put_csv(out, run->name);
         fprintf(out, ",%s,", run_state_name(run->state));
         if (run_predicted(run)) put_csv(out, run_predicted(run));
@@ -205,8 +204,7 @@ static void put_epochs(FILE *out, const Results *results) {
     fputs("run,epoch,step", out);
     for (size_t c = 0; c < EPOCH_COLUMNS; c++) fprintf(out, ",%s", epoch_columns[c].key);
     fputc('\n', out);
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         for (size_t e = 0; e < run->epoch_count; e++) {
             put_csv(out, run->name);
             fprintf(out, ",%.0f,%.0f", run->epochs[e].number, run->epochs[e].step);

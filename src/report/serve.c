@@ -1,8 +1,11 @@
 /* libmicrohttpd calls `answer` for each request, in a thread per connection. The page is made at most once
  * per interval, by whichever connection needs it first, and only if a file of the runs has changed since.
  * Pages take at most PAGE_SHARE of a core, so that watching a run does not disturb it. An event stream is a
- * response without an end: its thread sleeps until there is a newer page. Connections without a complete
- * request are shut after a few seconds (report/connections.h). */
+ * response without an end: its thread sleeps until there is a newer page.
+ *
+ * A connection whose request is not complete in time is shut by a thread of its own, and so is the one that
+ * has waited longest if there are too many of them: connections without a request cannot keep others out.
+ * Shutting a socket wakes the thread that reads from it, which closes it. */
 #include "report/serve.h"
 
 #include <arpa/inet.h>
@@ -14,17 +17,18 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/memory.h"
-#include "report/connections.h"
 #include "report/page.h"
 
 enum { MAX_CONNECTIONS = 64, MAX_WAITING = 32, REQUEST_S = 5, IDLE_S = 30, BEAT_S = 15, BLOCK = 16384 };
 
 #define PAGE_SHARE 0.05
+#define LOOK_S     0.25 /* between two looks for connections that are late */
 
 /* The newest page. */
 typedef struct Page {
@@ -34,10 +38,20 @@ typedef struct Page {
     double next_look; /* when files may be looked at again */
 } Page;
 
+typedef struct Connection {
+    int fd;
+    double since; /* when it began to wait for a request; INFINITY: it is being answered or has been shut */
+} Connection;
+
 struct Server {
     ServeSpec spec;
     struct MHD_Daemon *daemon;
-    Connections *connections;
+    pthread_mutex_t gate; /* of the connections, and of `closed` */
+    pthread_cond_t closing;
+    Connection open[MAX_CONNECTIONS];
+    size_t open_count;
+    pthread_t closer;
+    bool has_closer, closed;
     pthread_mutex_t lock; /* of the page */
     pthread_cond_t stopping;
     bool stopped;
@@ -217,6 +231,71 @@ static struct MHD_Response *event_response(Server *server, struct MHD_Connection
     return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, read_stream, stream, stream_free);
 }
 
+/* ---- connections ---- */
+
+static void shut(Connection *connection) {
+    shutdown(connection->fd, SHUT_RDWR);
+    connection->since = INFINITY;
+}
+
+static void *shut_late(void *context) {
+    Server *server = context;
+    double limit = server->spec.request_s > 0 ? server->spec.request_s : REQUEST_S;
+    pthread_mutex_lock(&server->gate);
+    while (!server->closed) {
+        for (size_t i = 0; i < server->open_count; i++)
+            if (clock_wall() - server->open[i].since > limit) shut(&server->open[i]);
+        struct timespec next = clock_after(LOOK_S);
+        pthread_cond_timedwait(&server->closing, &server->gate, &next);
+    }
+    pthread_mutex_unlock(&server->gate);
+    return NULL;
+}
+
+/* Shuts the connection that has waited longest if too many wait. */
+static void make_room(Server *server) {
+    Connection *oldest = NULL;
+    size_t waiting = 0;
+    for (size_t i = 0; i < server->open_count; i++) {
+        Connection *connection = &server->open[i];
+        waiting += isfinite(connection->since);
+        if (!oldest || connection->since < oldest->since) oldest = connection;
+    }
+    if (waiting > MAX_WAITING) shut(oldest);
+}
+
+/* It waits for a request after it is opened and after an answer. */
+typedef enum { OPENED, ANSWERING, ANSWERED, CLOSED } Event;
+
+static void note(Server *server, struct MHD_Connection *connection, Event event) {
+    int fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    pthread_mutex_lock(&server->gate);
+    if (event == OPENED && server->open_count < MAX_CONNECTIONS)
+        server->open[server->open_count++] = (Connection){fd, clock_wall()};
+    for (size_t i = 0; i < server->open_count; i++) {
+        if (server->open[i].fd != fd) continue;
+        if (event == CLOSED) server->open[i] = server->open[--server->open_count];
+        if (event == ANSWERING || event == ANSWERED)
+            server->open[i].since = event == ANSWERING ? INFINITY : clock_wall();
+        break;
+    }
+    make_room(server);
+    pthread_mutex_unlock(&server->gate);
+}
+
+static void note_connection(void *context, struct MHD_Connection *connection, void **state,
+                            enum MHD_ConnectionNotificationCode what) {
+    (void)state;
+    note(context, connection, what == MHD_CONNECTION_NOTIFY_STARTED ? OPENED : CLOSED);
+}
+
+/* An answer has been sent, or could not be. */
+static void note_answered(void *context, struct MHD_Connection *connection, void **state,
+                          enum MHD_RequestTerminationCode why) {
+    (void)state, (void)why;
+    note(context, connection, ANSWERED);
+}
+
 /* ---- requests ---- */
 
 static struct MHD_Response *text_response(const char *text) {
@@ -261,28 +340,6 @@ static bool is_for_us(const Server *server, struct MHD_Connection *connection) {
     return !strncmp(host, server->spec.address, length) && (!host[length] || host[length] == ':');
 }
 
-static int socket_of(struct MHD_Connection *connection) {
-    return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-}
-
-static void note_connection(void *context, struct MHD_Connection *connection, void **state,
-                            enum MHD_ConnectionNotificationCode what) {
-    const Server *server = context;
-    (void)state;
-    if (what == MHD_CONNECTION_NOTIFY_STARTED)
-        connections_opened(server->connections, socket_of(connection));
-    else
-        connections_closed(server->connections, socket_of(connection));
-}
-
-/* An answer has been sent, or could not be. */
-static void note_answered(void *context, struct MHD_Connection *connection, void **state,
-                          enum MHD_RequestTerminationCode why) {
-    const Server *server = context;
-    (void)state, (void)why;
-    connections_answering(server->connections, socket_of(connection), false);
-}
-
 /* Called when a request is complete. */
 static enum MHD_Result answer(void *context, struct MHD_Connection *connection, const char *path,
                               const char *method, const char *version, const char *data, size_t *size,
@@ -290,7 +347,7 @@ static enum MHD_Result answer(void *context, struct MHD_Connection *connection, 
     static const char plain[] = "text/plain; charset=utf-8";
     Server *server = context;
     (void)version, (void)data, (void)size, (void)state;
-    connections_answering(server->connections, socket_of(connection), true);
+    note(server, connection, ANSWERING);
     if (!is_for_us(server, connection))
         return send_response(connection, MHD_HTTP_FORBIDDEN,
                              text_response("this server answers only to http://localhost\n"), plain);
@@ -321,16 +378,10 @@ bool serve_is_local(const char *address) {
 static bool parse_address(const ServeSpec *spec, struct sockaddr_storage *ret_address, bool *ret_six) {
     struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)spec->port)};
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)spec->port)};
-    *ret_six = false;
-    if (inet_pton(AF_INET, spec->address, &four.sin_addr) == 1) {
-        memcpy(ret_address, &four, sizeof four);
-        return true;
-    }
-    *ret_six = true;
-    memcpy(ret_address, &six, sizeof six);
-    if (inet_pton(AF_INET6, spec->address, &six.sin6_addr) != 1) return false;
-    memcpy(ret_address, &six, sizeof six);
-    return true;
+    *ret_six = inet_pton(AF_INET, spec->address, &four.sin_addr) != 1;
+    bool known = !*ret_six || inet_pton(AF_INET6, spec->address, &six.sin6_addr) == 1;
+    memcpy(ret_address, *ret_six ? (void *)&six : (void *)&four, *ret_six ? sizeof six : sizeof four);
+    return known;
 }
 
 Status serve_new(Server **ret_server, const ServeSpec *spec) {
@@ -343,10 +394,12 @@ Status serve_new(Server **ret_server, const ServeSpec *spec) {
     server->spec = *spec;
     pthread_mutex_init(&server->lock, NULL);
     clock_cond_init(&server->stopping);
+    pthread_mutex_init(&server->gate, NULL);
+    clock_cond_init(&server->closing);
     server->page.version = (uint64_t)(1e3 * clock_wall());
     TRY(make_page(server)); /* problems with the runs are reported before anyone connects */
-    TRY(connections_new(&server->connections, spec->request_s > 0 ? spec->request_s : REQUEST_S,
-                        MAX_WAITING));
+    server->has_closer = pthread_create(&server->closer, NULL, shut_late, server) == 0;
+    if (!server->has_closer) return FAILED("cannot start a thread for the server");
     server->daemon = MHD_start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | (six ? MHD_USE_IPv6 : 0),
         (uint16_t)spec->port, NULL, NULL, answer, server, MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&address,
@@ -376,7 +429,11 @@ void serve_free(Server *server) {
     pthread_cond_broadcast(&server->stopping);
     pthread_mutex_unlock(&server->lock);
     if (server->daemon) MHD_stop_daemon(server->daemon);
-    connections_free(server->connections);
+    pthread_mutex_lock(&server->gate);
+    server->closed = true;
+    pthread_cond_broadcast(&server->closing);
+    pthread_mutex_unlock(&server->gate);
+    if (server->has_closer) pthread_join(server->closer, NULL);
     forget_files(server);
     free(server->files);
     free(server->page.html);
@@ -384,5 +441,7 @@ void serve_free(Server *server) {
     free(server->page.contents);
     pthread_mutex_destroy(&server->lock);
     pthread_cond_destroy(&server->stopping);
+    pthread_mutex_destroy(&server->gate);
+    pthread_cond_destroy(&server->closing);
     free(server);
 }

@@ -13,26 +13,6 @@
 #define MINOR_TAKER (1. / 3) /* of what the other took; less is not mentioned */
 enum { MAX_BLOCKS = 10, MIN_BLOCKS = 3 };
 
-bool figure_is_timed(size_t figure) {
-    switch (figure) {
-    case FIGURE_RUNTIME:
-    case FIGURE_SAMPLES:
-    case FIGURE_TOKENS:
-    case FIGURE_BUSY:
-    case FIGURE_BUBBLE:
-    case FIGURE_MFU:
-    case FIGURE_GOODPUT:
-    case FIGURE_STEP:
-    case FIGURE_EPOCH:
-    case FIGURE_WORK:
-    case FIGURE_COST_TOKENS:
-    case FIGURE_COST:
-    case FIGURE_ENERGY:
-    case FIGURE_TOKENS_JOULE: return true;
-    default: return false;
-    }
-}
-
 /* ---- repeats and contention ---- */
 
 /* Repeat 0 is the run itself. */
@@ -205,12 +185,18 @@ static double sample_spread(const Sample *sample) {
     return t_quantile(sample->count - 1) * sqrt(variance / n);
 }
 
-double run_mean(const Run *run, size_t figure, double (*value)(const Run *run, size_t figure)) {
+/* The values of the repeats that count. */
+static Sample sample_of(const Run *run, size_t figure, double (*value)(const Run *run, size_t figure)) {
     Sample sample = {0};
     for (size_t i = 0; i <= run->repeat_count; i++) {
         double own = counts(run, i) ? value(repeat_of(run, i), figure) : NAN;
         if (isfinite(own)) sample_add(&sample, own);
     }
+    return sample;
+}
+
+double run_mean(const Run *run, size_t figure, double (*value)(const Run *run, size_t figure)) {
+    Sample sample = sample_of(run, figure, value);
     return sample_mean(&sample);
 }
 
@@ -250,13 +236,9 @@ static double spread_within(const Run *run, size_t figure) {
 }
 
 double run_spread(const Run *run, size_t figure) {
-    Sample sample = {0};
     if (!figure_is_timed(figure)) return NAN;
     if (!run->repeat_count || run_counted(run) < 2) return spread_within(run_shown(run), figure);
-    for (size_t i = 0; i <= run->repeat_count; i++) {
-        double own = counts(run, i) ? run_single_figure(repeat_of(run, i), figure) : NAN;
-        if (isfinite(own)) sample_add(&sample, own);
-    }
+    Sample sample = sample_of(run, figure, run_single_figure);
     return sample_spread(&sample);
 }
 
@@ -350,8 +332,7 @@ static void put_note(FILE *out, const Results *results) {
     Span repeats = {INFINITY, 0}, counted = {INFINITY, 0}, excluded = {INFINITY, 0};
     size_t all = 0, dropped = 0, loadless = 0;
     bool any = false, spread = false, unknown = false;
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         if (!is_measured(run)) continue;
         any = true;
         bool known = isfinite(run_spread(run, FIGURE_TOKENS)) || isfinite(run_spread(run, FIGURE_SAMPLES));

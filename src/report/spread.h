@@ -9,9 +9,6 @@
 
 #include "report/results.h"
 
-/* Whether a figure depends on how fast the run was, and so varies between repeats. */
-bool figure_is_timed(size_t figure);
-
 /* The share of the cores that a run wanted but did not get; NAN: unknown. Of the repeats that count
  * (see run_counted), the largest. */
 double run_contention(const Run *run);

@@ -27,12 +27,6 @@ static Status unknown_key(const char *from, const char *key, const char *const *
     return USAGE("%s: unknown key '%s'; see docs/comparing.md", from, key);
 }
 
-static bool is_among(const char *key, const char *const *keys) {
-    for (; *keys; keys++)
-        if (!strcmp(key, *keys)) return true;
-    return false;
-}
-
 static bool find_figure(const char *key, size_t *ret_figure) {
     for (size_t f = 0; key && f < FIGURES; f++) {
         if (strcmp(figures[f].key, key)) continue;
@@ -50,28 +44,33 @@ static Status check_figure(const json_t *name, const char *from) {
     return find_figure(key, &figure) ? OK : unknown_key(from, key, none, true);
 }
 
-static Status check_text(const json_t *object, const char *from, const char *const *keys) {
-    for (; *keys; keys++) {
-        const json_t *value = json_object_get(object, *keys);
-        if (value && !json_is_string(value)) return USAGE("%s: %s: expected a string", from, *keys);
+/* Checks that an object has only these keys, and strings below the first `texts` of them. */
+static Status check_keys(const json_t *object, const char *from, const char *const *keys, size_t texts) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+        size_t at = 0;
+        while (keys[at] && strcmp(key, keys[at])) at++;
+        if (!keys[at]) return unknown_key(from, key, keys, false);
+        if (at < texts && !json_is_string(value)) return USAGE("%s: %s: expected a string", from, key);
     }
     return OK;
 }
 
 Status published_check(const json_t *published, const char *from) {
-    static const char *const texts[] = {"hardware", "source", "outcome", NULL};
-    static const char *const more[] = {"hardware", "source", "outcome", peak_gib, NULL};
+    static const char *const keys[] = {"hardware", "source", "outcome", peak_gib, NULL};
     const char *key;
     json_t *value;
-    size_t figure;
+    size_t figure, at;
     if (!published || json_is_null(published)) return OK;
     if (!json_is_object(published))
         return USAGE("%s: published: expected an object with the study's figures", from);
-    TRY(check_text(published, from, texts));
     json_object_foreach((json_t *)(uintptr_t)published, key, value) {
-        if (is_among(key, texts)) continue;
-        if (!find_figure(key, &figure) && strcmp(key, peak_gib)) return unknown_key(from, key, more, true);
-        if (!json_is_number(value)) return USAGE("%s: published: %s: expected a number", from, key);
+        for (at = 0; keys[at] && strcmp(key, keys[at]);) at++;
+        if (!keys[at] && !find_figure(key, &figure)) return unknown_key(from, key, keys, true);
+        if (at < 3 && !json_is_string(value)) return USAGE("%s: %s: expected a string", from, key);
+        if (at >= 3 && !json_is_number(value))
+            return USAGE("%s: published: %s: expected a number", from, key);
     }
     const char *outcome = json_string_at(published, "outcome");
     if (outcome && strcmp(outcome, out_of_memory))
@@ -104,14 +103,10 @@ static Status check_run_names(const json_t *runs, const char *from) {
 }
 
 static Status check_claim(const json_t *claim, const char *from) {
-    static const char *const keys[] = {"text", "run", "figure", "relation", "than", "by", NULL};
-    static const char *const texts[] = {"text", "figure", "relation", "than", NULL};
-    const char *key, *relation = json_string_at(claim, "relation");
-    json_t *value;
+    static const char *const keys[] = {"text", "figure", "relation", "than", "run", "by", NULL};
+    const char *relation = json_string_at(claim, "relation");
     if (!json_is_object(claim)) return USAGE("%s: expected an object", from);
-    json_object_foreach((json_t *)(uintptr_t)claim, key,
-                        value) if (!is_among(key, keys)) return unknown_key(from, key, keys, false);
-    TRY(check_text(claim, from, texts));
+    TRY(check_keys(claim, from, keys, 4));
     if (!json_object_get(claim, "text")) return USAGE("%s: expected a 'text' that states the claim", from);
     TRY(check_run_names(json_object_get(claim, "run"), from));
     const json_t *by = json_object_get(claim, "by");
@@ -130,19 +125,14 @@ static Status check_claim(const json_t *claim, const char *from) {
 
 Status study_check(const json_t *study, const char *from) {
     static const char *const keys[] = {"title", "hardware", "source", "note", "columns", "claims", NULL};
-    static const char *const texts[] = {"title", "hardware", "source", "note", NULL};
     const json_t *columns = json_object_get(study, "columns"), *claims = json_object_get(study, "claims");
     const json_t *entry;
-    const char *key;
-    json_t *value;
     char where[256];
     size_t i;
     if (!study || json_is_null(study)) return OK;
     if (!json_is_object(study)) return USAGE("%s: study: expected an object", from);
     snprintf(where, sizeof where, "%s: study", from);
-    json_object_foreach((json_t *)(uintptr_t)study, key,
-                        value) if (!is_among(key, keys)) return unknown_key(where, key, keys, false);
-    TRY(check_text(study, where, texts));
+    TRY(check_keys(study, where, keys, 4));
     if (columns && !json_is_array(columns)) return USAGE("%s: columns: expected a list of figures", where);
     if (claims && !json_is_array(claims)) return USAGE("%s: claims: expected a list of objects", where);
     json_array_foreach(columns, i, entry) {
@@ -419,8 +409,8 @@ Status findings_text(const Results *results, char **ret_text) {
     if (!all) return str_dup("", ret_text);
     used = (size_t)snprintf(text, sizeof text, "Of the study's %zu conclusion%s, ", all, PLURAL(all));
     if (count[VERDICT_HOLDS])
-        used += (size_t)snprintf(text + used, sizeof text - used, "%zu %s", count[VERDICT_HOLDS],
-                                 count[VERDICT_HOLDS] == 1 ? "holds" : "hold");
+        used += (size_t)snprintf(text + used, sizeof text - used, "%zu hold%s", count[VERDICT_HOLDS],
+                                 count[VERDICT_HOLDS] == 1 ? "s" : "");
     else
         used += (size_t)snprintf(text + used, sizeof text - used, "none holds");
     if (count[VERDICT_FAILS])

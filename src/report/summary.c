@@ -81,12 +81,61 @@ bool run_spent(const Run *run, double ret_share[SPENT_PARTS]) {
     return total > 0 && isfinite(total);
 }
 
+/* ---- runs that are alike ---- */
+
+/* How many runs something is true of, and the first of them. */
+typedef struct Chosen {
+    size_t count;
+    const Run *first;
+} Chosen;
+
+static Chosen choose(const Results *results, bool (*is)(const Run *run)) {
+    Chosen chosen = {0};
+    for (size_t i = 0; i < results->count; i++)
+        if (is(&results->runs[i]) && !chosen.count++) chosen.first = &results->runs[i];
+    return chosen;
+}
+
+/* " “a” failed." or " 3 runs, including “a”, failed."; nothing about no runs. */
+static void put_chosen(FILE *out, Chosen chosen, const char *singular, const char *plural) {
+    if (chosen.count == 1)
+        fprintf(out, " “%s” %s", chosen.first->name, singular);
+    else if (chosen.count)
+        fprintf(out, " %zu runs, including “%s”, %s", chosen.count, chosen.first->name, plural);
+}
+
+static bool is_unfinished(const Run *run) {
+    return run->state == RUN_WAITING || run->state == RUN_INTERRUPTED;
+}
+
+static bool is_running(const Run *run) {
+    return run->state == RUN_RUNNING;
+}
+
+static bool is_predicted(const Run *run) {
+    return run_predicted(run) != NULL;
+}
+
+/* Finished, but not ranked because of contention. */
+static bool is_contended(const Run *run) {
+    return run->state == RUN_FINISHED && run_contended(run);
+}
+
+/* Not ranked only because its rate has no interval. */
+static bool lacks_interval(const Run *run) {
+    return run->state == RUN_FINISHED && isfinite(run_figure(run, FIGURE_TOKENS)) && !run_contended(run) &&
+           !run_ranked(run, FIGURE_TOKENS);
+}
+
+static bool lacks_losses(const Run *run) {
+    return run->state == RUN_FINISHED && !run_predicted(run) && !has_losses(run);
+}
+
 /* ---- winner ---- */
 
 /* "of the finished runs" if a run that did not finish has this figure too; otherwise "". */
 static const char *of_finished(const Results *results, FigureId figure) {
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         if (run->state != RUN_FINISHED && isfinite(run_figure(run, figure))) return " of the finished runs";
     }
     return "";
@@ -135,31 +184,12 @@ static void put_rate(FILE *out, const Run *run) {
             spread);
 }
 
-/* The number of finished runs that are not ranked because of contention. */
-static size_t count_contended(const Results *results) {
-    size_t count = 0;
-    for (size_t i = 0; i < results->count; i++)
-        count += results->runs[i].state == RUN_FINISHED && run_contended(&results->runs[i]);
-    return count;
-}
-
-/* Whether the run is not ranked only because its rate has no interval. */
-static bool lacks_interval(const Run *run) {
-    return run->state == RUN_FINISHED && isfinite(run_figure(run, FIGURE_TOKENS)) && !run_contended(run) &&
-           !run_ranked(run, FIGURE_TOKENS);
-}
-
-static size_t count_unsettled(const Results *results) {
-    size_t count = 0;
-    for (size_t i = 0; i < results->count; i++) count += lacks_interval(&results->runs[i]);
-    return count;
-}
-
 static Rival put_winner(FILE *out, const Results *results, const Run *winner) {
     const Run *base = results_base(results);
     Rival rival = {results_runner_up(results, winner), "runner-up"};
     if (!rival.run) {
-        bool contended = count_contended(results), unsettled = count_unsettled(results);
+        bool contended = choose(results, is_contended).count,
+             unsettled = choose(results, lacks_interval).count;
         fprintf(out, "“%s” is the only finished run%s, at ", winner->name,
                 contended && unsettled ? " that can be ranked"
                 : contended            ? " that had its cores to itself"
@@ -192,27 +222,17 @@ static Rival put_winner(FILE *out, const Results *results, const Run *winner) {
 
 /* Names the runs whose rates have no interval, and what is missing. */
 static void put_unsettled(FILE *out, const Results *results) {
-    size_t count = 0;
-    const Run *example = NULL;
-    for (size_t i = 0; i < results->count; i++)
-        if (lacks_interval(&results->runs[i]) && !count++) example = &results->runs[i];
-    if (count == 1)
-        fprintf(out,
-                " “%s” is not ranked: it has too few steps for a confidence interval. Train it for more "
-                "steps, or "
-                "repeat it.",
-                example->name);
-    else if (count)
-        fprintf(out,
-                " %zu runs, including “%s”, are not ranked: they have too few steps for a confidence "
-                "interval. Train "
-                "them for more steps, or repeat them.",
-                count, example->name);
+    put_chosen(
+        out, choose(results, lacks_interval),
+        "is not ranked: it has too few steps for a confidence interval. Train it for more steps, or "
+        "repeat it.",
+        "are not ranked: they have too few steps for a confidence interval. Train them for more steps, "
+        "or repeat them.");
 }
 
 /* If no run can be called the fastest. */
 static void put_unranked(FILE *out, const Results *results) {
-    size_t contended = count_contended(results), unsettled = count_unsettled(results);
+    bool contended = choose(results, is_contended).count, unsettled = choose(results, lacks_interval).count;
     fprintf(out, "No run can be called the fastest: %s.",
             contended && unsettled
                 ? "none that had its cores to itself has enough steps for a confidence interval"
@@ -224,30 +244,22 @@ static void put_unranked(FILE *out, const Results *results) {
 
 /* Names the runs that are not ranked because of contention. */
 static void put_contended(FILE *out, const Results *results) {
-    size_t count = count_contended(results);
+    Chosen contended = choose(results, is_contended);
     Load load, least = {INFINITY, INFINITY, 0}, most = {0};
-    const Run *example = NULL;
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
-        if (run->state != RUN_FINISHED || !run_contended(run) || !run_load(run, &load)) continue;
-        if (!example) example = run;
+    results_foreach(results, run) {
+        if (!is_contended(run) || !run_load(run, &load)) continue;
         least = (Load){fmin(least.others, load.others), fmin(least.steal, load.steal), load.cores};
         most = (Load){fmax(most.others, load.others), fmax(most.steal, load.steal), load.cores};
     }
-    if (!example) return;
-    bool all = count == results->count;
+    if (!(most.cores > 0)) return;
+    bool all = contended.count == results->count, one = contended.count == 1;
     if (all)
-        fputs(count == 1 ? " Its timings are unreliable: " : " All timings are unreliable: ", out);
-    else if (count == 1)
-        fprintf(out, " “%s” is not ranked: ", example->name);
+        fputs(one ? " Its timings are unreliable: " : " All timings are unreliable: ", out);
     else
-        fprintf(out, " %zu runs, including “%s”, are not ranked: ", count, example->name);
+        put_chosen(out, contended, "is not ranked: ", "are not ranked: ");
     put_load(out, &least, &most);
-    fprintf(out, " while %s ran", count == 1 ? "it" : "they");
-    fputs(all          ? "."
-          : count == 1 ? ", so its timings are unreliable."
-                       : ", so their timings are unreliable.",
-          out);
+    fprintf(out, " while %s ran", one ? "it" : "they");
+    fputs(all ? "." : one ? ", so its timings are unreliable." : ", so their timings are unreliable.", out);
 }
 
 /* ---- explanation ---- */
@@ -426,8 +438,7 @@ static bool put_equal(FILE *out, const Results *results, const Run *run, FigureI
     const Run *other = NULL;
     size_t count = 0;
     run_figure_text(own, run, figure, true);
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *next = &results->runs[i];
+    results_foreach(results, next) {
         if (next == run || !same_size(next, run) || !run_ranked(next, figure)) continue;
         if (!strcmp(own, run_figure_text(text, next, figure, true)) && !count++) other = next;
     }
@@ -455,8 +466,7 @@ static void put_memory(FILE *out, const Results *results) {
 
 /* "The losses of all runs"; `all`: every run with losses is comparable with the others. */
 static void put_whose_losses(FILE *out, const Results *results, bool all) {
-    size_t known = 0;
-    for (size_t i = 0; i < results->count; i++) known += has_losses(&results->runs[i]);
+    size_t known = choose(results, has_losses).count;
     if (!all)
         fputs(" The losses of runs with the same model, batch size and precision", out);
     else if (known == results->count)
@@ -467,20 +477,15 @@ static void put_whose_losses(FILE *out, const Results *results, bool all) {
 
 /* Names finished runs whose losses are missing or unreadable. */
 static void put_missing_losses(FILE *out, const Results *results) {
-    size_t count = 0;
-    const Run *example = NULL;
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
-        if (run->state != RUN_FINISHED || run_predicted(run) || has_losses(run)) continue;
-        if (!count++) example = run;
-    }
-    if (count == 1)
-        fprintf(out, " The losses of “%s” are unknown: its metrics.jsonl contains none.", example->name);
-    else if (count)
+    Chosen missing = choose(results, lacks_losses);
+    if (missing.count == 1)
+        fprintf(out, " The losses of “%s” are unknown: its metrics.jsonl contains none.",
+                missing.first->name);
+    else if (missing.count)
         fprintf(
             out,
             " The losses of %zu runs, including “%s”, are unknown: their metrics.jsonl files contain none.",
-            count, example->name);
+            missing.count, missing.first->name);
 }
 
 static void put_loss(FILE *out, const Results *results) {
@@ -509,45 +514,28 @@ static void put_loss(FILE *out, const Results *results) {
 
 /* ---- runs without a result ---- */
 
-typedef enum { OUT_OF_MEMORY, KILLED, FAILED_TRAINING, FAILED_START, FAILURES } Failure;
-
 /* A run that has figures did start. */
-static Failure failure_of(const Run *run) {
-    return run_lacks_memory(run) ? OUT_OF_MEMORY
-           : run_killed(run)     ? KILLED
-           : run_shows(run)      ? FAILED_TRAINING
-                                 : FAILED_START;
+static bool failed_training(const Run *run) {
+    return run->state == RUN_FAILED && !run_lacks_memory(run) && !run_killed(run) && run_shows(run);
+}
+
+static bool failed_start(const Run *run) {
+    return run->state == RUN_FAILED && !run_lacks_memory(run) && !run_killed(run) && !run_shows(run);
 }
 
 /* One sentence for each kind of failure. */
 static void put_failures(FILE *out, const Results *results) {
-    static const char *const singular[] = {"ran out of memory", "was killed (possibly out of memory)",
-                                           "failed during training", "failed to start"};
-    static const char *const plural[] = {"ran out of memory", "were killed (possibly out of memory)",
-                                         "failed during training", "failed to start"};
-    for (int kind = 0; kind < FAILURES; kind++) {
-        size_t count = 0;
-        const Run *example = NULL;
-        for (size_t i = 0; i < results->count; i++) {
-            const Run *run = &results->runs[i];
-            if (run->state == RUN_FAILED && (int)failure_of(run) == kind && !count++) example = run;
-        }
-        if (count == 1)
-            fprintf(out, " “%s” %s.", example->name, singular[kind]);
-        else if (count)
-            fprintf(out, " %zu runs, including “%s”, %s.", count, example->name, plural[kind]);
-    }
+    put_chosen(out, choose(results, run_lacks_memory), "ran out of memory.", "ran out of memory.");
+    put_chosen(out, choose(results, run_killed), "was killed (possibly out of memory).",
+               "were killed (possibly out of memory).");
+    put_chosen(out, choose(results, failed_training), "failed during training.", "failed during training.");
+    put_chosen(out, choose(results, failed_start), "failed to start.", "failed to start.");
 }
 
 static void put_rest(FILE *out, const Results *results) {
-    size_t incomplete = 0, running = 0, predicted = 0;
+    size_t incomplete = choose(results, is_unfinished).count, running = choose(results, is_running).count,
+           predicted = choose(results, is_predicted).count;
     const Run *base = results_base(results);
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
-        predicted += run_predicted(run) != NULL;
-        running += run->state == RUN_RUNNING;
-        incomplete += run->state == RUN_WAITING || run->state == RUN_INTERRUPTED;
-    }
     put_failures(out, results);
     if (base != results->runs && base->state == RUN_FINISHED)
         fprintf(out, " The baseline is “%s” because “%s” %s.", base->name, results->runs->name,
@@ -580,7 +568,8 @@ static void put_verdict(FILE *out, const Results *results) {
         put_contended(out, results);
         return;
     }
-    if (!winner && !count_contended(results) && !count_unsettled(results)) {
+    bool contended = choose(results, is_contended).count;
+    if (!winner && !contended && !choose(results, lacks_interval).count) {
         fputs("No run has finished.", out);
         return;
     }
@@ -588,7 +577,7 @@ static void put_verdict(FILE *out, const Results *results) {
     if (winner && sizes_differ(results)) put_sizes(out, results);
     put_fastest(out, results);
     put_contended(out, results);
-    if (winner || count_contended(results)) put_unsettled(out, results);
+    if (winner || contended) put_unsettled(out, results);
     put_memory(out, results);
     put_loss(out, results);
 }

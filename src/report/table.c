@@ -43,8 +43,7 @@ static bool has_lines(const Results *results, const Run *run, FigureSource sourc
 static int column_width(const Results *results, size_t figure, bool utf8) {
     char text[CELL_SIZE];
     int width = columns(figures[figure].heading);
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         widen(&width, cell_text(text, run, figure, utf8));
         change_text(text, run, figure, utf8);
         widen(&width, text);
@@ -178,8 +177,7 @@ static void put_block(FILE *out, const Results *results, const Block *block, Tab
 
 static void put_remarks(FILE *out, const Results *results) {
     bool any = false;
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         if (run->state == RUN_FINISHED && !run->error) continue;
         if (!any) fputc('\n', out);
         terminal_put(out, run->name, strlen(run->name));
@@ -193,8 +191,7 @@ static void put_remarks(FILE *out, const Results *results) {
 static void put_blocks(FILE *out, const Results *results, TableLook look) {
     Block block = {.name = MIN_NAME};
     char text[CELL_SIZE];
-    for (size_t i = 0; i < results->count; i++) {
-        const Run *run = &results->runs[i];
+    results_foreach(results, run) {
         int width = columns(run->name), below = run_shows(run) ? columns(mark_of(text, results, run)) : 0;
         if (below > width) width = below;
         if (results_published(results) && width < 16) width = 16; /* "    vs published" */
