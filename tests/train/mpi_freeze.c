@@ -77,6 +77,36 @@ static void test_gradients(void **state) {
         }
 }
 
+/* The same in fp8, for layers that are frozen as a whole. A bias without its weight has a sum of its own, and
+ * a layer of its own keeps other operands. */
+static void test_fp8(void **state) {
+    Group *world = ((Ranks *)*state)->world;
+    static const char *const frozen[][TRIAL_PATTERNS] = {{"embed", "layer.0"},
+                                                         {"*", "!layer.0"},
+                                                         {"*.weight", "embed.token"},
+                                                         {"*", "!layer.*.attn.out.bias"}};
+    if (world->size > 1 || SANITIZED) skip();
+    for (int at = 0; at < 8; at++) {
+        Layout layout = {.job = at % 4 < 2 ? JOB_LLAMA : JOB_GPT2,
+                         .micro_batch = 2,
+                         .wide = true,
+                         .optimizer = 2,
+                         .dtype = DT_BF16,
+                         .fp8 = true,
+                         .fp8_scaling = (Fp8Scaling)(at / 4),
+                         .plain = at % 4 < 2};
+        Layout all = layout;
+        memcpy(layout.freeze, frozen[at % 4], sizeof layout.freeze);
+        CLEANUP(outcome_done) Outcome found = run(NULL, &layout, 1 + at / 4);
+        CLEANUP(outcome_done) Outcome start = run(NULL, &layout, 0);
+        CLEANUP(outcome_done) Outcome expected = run(NULL, &all, 1);
+        assert_same_values(&found, &start, true);
+        assert_true(found.loss[0] == expected.loss[0]);
+        assert_true(found.norm[0] > 0 && found.norm[0] < expected.norm[0]);
+        if (at < 2) assert_same_values(&found, &expected, false);
+    }
+}
+
 /* With every optimizer and precision, frozen parameters keep their bits; in fp16, also after a skipped step.
  */
 static void test_unchanged(void **state) {
@@ -230,7 +260,7 @@ static void test_workers(void **state) {
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_gradients), cmocka_unit_test(test_unchanged), cmocka_unit_test(test_layouts),
-    cmocka_unit_test(test_savings),   cmocka_unit_test(test_workers),
+    cmocka_unit_test(test_fp8),       cmocka_unit_test(test_savings),   cmocka_unit_test(test_workers),
 };
 
 RANKS_MAIN(tests)
