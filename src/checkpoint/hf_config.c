@@ -113,7 +113,7 @@ static Status read_problem(const json_t *json, const char *from, ProblemType *pr
 
 /* Finds the class named in `architectures`; outputs are untouched if the field is absent or empty. */
 static Status find_architecture(const json_t *json, const char *from, const Family **ret_family,
-                                const Architecture **ret_found) {
+                                Architecture *ret_found) {
     const json_t *list = json_object_get(json, "architectures");
     if (!list || json_is_null(list)) return OK;
     if (!json_is_array(list)) return FAILED("%s: 'architectures' must be a list of names", from);
@@ -121,10 +121,11 @@ static Status find_architecture(const json_t *json, const char *from, const Fami
     const char *name = json_string_value(json_array_get(list, 0));
     if (!name) return FAILED("%s: 'architectures' must be a list of names", from);
     char shown[NAME_TEXT], known[LIST_TEXT] = "";
+    Architecture one;
     for (const Family *const *family = families(); *family; family++)
-        for (const Architecture *one = (*family)->architectures; one->name; one++) {
-            add_choice(known, one->name);
-            if (strcmp(one->name, name)) continue;
+        for (int i = 0; family_class(*family, i, &one); i++) {
+            add_choice(known, one.name);
+            if (strcmp(one.name, name)) continue;
             *ret_family = *family;
             *ret_found = one;
             return OK;
@@ -291,9 +292,10 @@ static Status refuse_null(const json_t *json, const char *from) {
 
 Status hf_config_parse(const json_t *json, const char *from, ModelConfig *ret_config) {
     if (!json_is_object(json)) return FAILED("%s: expected a JSON object", from);
-    const Architecture *found = NULL;
+    Architecture class = {0};
     const Family *family = NULL;
-    TRY(find_architecture(json, from, &family, &found));
+    TRY(find_architecture(json, from, &family, &class));
+    const Architecture *found = family ? &class : NULL;
     TRY(find_family(json, from, found, &family));
     TRY(refuse_quantized(json, from));
     TRY(refuse_null(json, from));
@@ -402,11 +404,11 @@ static json_t *eos_json(const ModelConfig *config) {
     return NULL;
 }
 
-static const Architecture *pick_architecture(const ModelConfig *config) {
-    const Architecture *one = config->family->architectures, *last = one;
-    for (; one->name; last = one++)
-        if ((one->heads & config->outputs_mask) == one->heads) return one;
-    return last;
+static Architecture pick_architecture(const ModelConfig *config) {
+    Architecture one;
+    for (int i = 0; family_class(config->family, i, &one); i++)
+        if ((one.heads & config->outputs_mask) == one.heads) break;
+    return one;
 }
 
 static int add_labels(json_t *json, int64_t labels) {
@@ -459,10 +461,10 @@ static json_t *quantization(const ModelConfig *config) {
 }
 
 Status hf_config_json(const ModelConfig *config, json_t **ret_json) {
-    const Architecture *architecture = pick_architecture(config);
+    Architecture architecture = pick_architecture(config);
     CLEANUP(json_decrefp) json_t *json = config->family->write(config);
     json_t *common = json_pack("{s:s, s:[s], s:o, s:b, s:b, s:o, s:o, s:o}", "model_type",
-                               config->family->type, "architectures", architecture->name, "initializer_range",
+                               config->family->type, "architectures", architecture.name, "initializer_range",
                                field_real(config->init_std), "tie_word_embeddings", config->tied,
                                "add_cross_attention", false, "pad_token_id", token(config->pad_token),
                                "bos_token_id", token(config->bos_token), "eos_token_id", eos_json(config));
@@ -471,7 +473,7 @@ Status hf_config_json(const ModelConfig *config, json_t **ret_json) {
     if (!failed && config_labeled(config)) failed = add_labels(json, config->labels);
     if (!failed && config_labeled(config) && config->problem != PROBLEM_AUTO)
         failed = json_object_set_new(json, "problem_type", json_string(problem_name(config->problem)));
-    if (!failed) failed = add_weft_fields(json, config, architecture);
+    if (!failed) failed = add_weft_fields(json, config, &architecture);
     if (!failed && config_is_decoder(config) && !config_causal(config))
         failed = json_object_set_new(json, "is_causal", json_false());
     if (!failed && config->int8) failed = json_object_set_new(json, "quantization", quantization(config));

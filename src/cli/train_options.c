@@ -12,7 +12,7 @@
 #include "train/epoch.h"
 
 const char *const task_choices[] = {"auto",
-#define HEAD(NAME, name, title, losses) #name,
+#define HEAD(NAME, name, title, class, losses) #name,
 #include "model/heads.def"
                                     "squad", NULL};
 const char *const problem_choices[] = {"auto", "regression", "single-label", "multi-label", NULL};

@@ -17,7 +17,7 @@
 
 const TaskData *task_data(Task task) {
     static const TaskData *const all[] = {
-#define HEAD(NAME, name, title, losses) &data_##name,
+#define HEAD(NAME, name, title, class, losses) &data_##name,
 #include "model/heads.def"
     };
     return all[task];

@@ -32,7 +32,7 @@ typedef struct TaskData {
     void (*view)(const HostBatch *batch, const HostBatch *there, Micro *micro);
 } TaskData;
 
-#define HEAD(NAME, name, title, losses) extern const TaskData data_##name;
+#define HEAD(NAME, name, title, class, losses) extern const TaskData data_##name;
 #include "model/heads.def"
 
 const TaskData *task_data(Task task);

@@ -10,25 +10,25 @@ typedef struct Family Family;
 
 /* The output heads and, in masks, the bit of each; the tasks that train them; their losses. */
 typedef enum {
-#define HEAD(NAME, name, title, losses)        HEAD_##NAME,
-#define JOINT(NAME, name, TASK, title, losses) HEAD_##NAME,
+#define HEAD(NAME, name, title, class, losses)        HEAD_##NAME,
+#define JOINT(NAME, name, TASK, title, class, losses) HEAD_##NAME,
 #include "model/heads.def"
     HEAD_COUNT
 } HeadId;
 typedef enum {
-#define HEAD(NAME, name, title, losses)        OUTPUT_##NAME = 1 << HEAD_##NAME,
-#define JOINT(NAME, name, TASK, title, losses) OUTPUT_##NAME = 1 << HEAD_##NAME,
+#define HEAD(NAME, name, title, class, losses)        OUTPUT_##NAME = 1 << HEAD_##NAME,
+#define JOINT(NAME, name, TASK, title, class, losses) OUTPUT_##NAME = 1 << HEAD_##NAME,
 #include "model/heads.def"
 } OutputHead;
 typedef enum {
-#define HEAD(NAME, name, title, losses) TASK_##NAME,
+#define HEAD(NAME, name, title, class, losses) TASK_##NAME,
 #include "model/heads.def"
     TASK_COUNT
 } Task;
 typedef enum {
-#define HEAD(NAME, name, title, losses)        losses
-#define JOINT(NAME, name, TASK, title, losses) losses
-#define LOSS(NAME, name, weight)               LOSS_##NAME,
+#define HEAD(NAME, name, title, class, losses)        losses
+#define JOINT(NAME, name, TASK, title, class, losses) losses
+#define LOSS(NAME, name, weight)                      LOSS_##NAME,
 #include "model/heads.def"
     LOSS_COUNT
 } LossId;

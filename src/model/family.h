@@ -10,7 +10,7 @@
 
 /* A class of transformers, as `architectures` in config.json names it. */
 typedef struct Architecture {
-    const char *name;
+    char name[64];
     unsigned heads; /* OutputHead bits */
     bool pooler;
     bool tied; /* the class has no output matrix: the embedding serves as one, regardless of the config */
@@ -68,8 +68,10 @@ struct Family {
     Status (*read)(const json_t *json, const char *from, ModelConfig *config);
     /* The same fields as a new object, or NULL if memory runs out. */
     json_t *(*write)(const ModelConfig *config);
-    /* Reading: by name. Writing: the first whose heads the model has; the last one has the fewest. */
-    const Architecture *architectures; /* ends with {0} */
+    /* Its classes in transformers begin with `classes`, as in BertForMaskedLM. `own_class` follows in the one
+     * with all heads of the family's first task, unless NULL: then that of its head does. */
+    const char *classes, *own_class;
+    bool base_tied; /* without an output matrix, a decoder's base model ties it, regardless of the config */
 
     const Preset *presets; /* ends with {0} */
     /* What the presets differ in besides their sizes, which are set already. Or NULL. */
@@ -97,6 +99,11 @@ enum { FAMILY_TITLES = 256 };
 const char *family_titles(unsigned outputs, const char *last, char text[FAMILY_TITLES]);
 /* By model_type; NULL if there is none. */
 const Family *family_find(const char *type);
+/* The first task whose heads it supports. */
+Task family_task(const Family *family);
+/* Its classes, numbered from 0 in the order in which one is chosen for a model: the first of whose heads it
+ * has all. The last one is the base model, which has the fewest. False past it. */
+bool family_class(const Family *family, int number, Architecture *ret_class);
 
 #define FAMILY(name) extern const Family family_##name;
 #include "model/families.def"

@@ -3,22 +3,26 @@
 #include <stdio.h>
 #include <string.h>
 
-const Head *head_at(HeadId id) {
-    static const Head *const all[] = {
-#define HEAD(NAME, name, title, losses)        &head_##name,
-#define JOINT(NAME, name, TASK, title, losses) &head_##name,
+static const struct {
+    const Head *head;
+    const char *name, *class;
+    Task task;
+} rows[] = {
+#define HEAD(NAME, name, title, class, losses)        {&head_##name, #name, class, TASK_##NAME},
+#define JOINT(NAME, name, TASK, title, class, losses) {&head_##name, #name, class, TASK_##TASK},
 #include "model/heads.def"
-    };
-    return all[id];
+};
+
+const Head *head_at(HeadId id) {
+    return rows[id].head;
 }
 
 const char *head_name(HeadId id) {
-    static const char *const names[] = {
-#define HEAD(NAME, name, title, losses)        #name,
-#define JOINT(NAME, name, TASK, title, losses) #name,
-#include "model/heads.def"
-    };
-    return names[id];
+    return rows[id].name;
+}
+
+const char *head_class(HeadId id) {
+    return rows[id].class;
 }
 
 unsigned head_find(const char *name, unsigned mask) {
@@ -67,33 +71,28 @@ HeadTraits heads_traits(unsigned mask) {
 /* ---- losses and tasks ---- */
 
 const char *const loss_names[] = {
-#define HEAD(NAME, name, title, losses)        losses
-#define JOINT(NAME, name, TASK, title, losses) losses
-#define LOSS(NAME, name, weight)               #name,
+#define HEAD(NAME, name, title, class, losses)        losses
+#define JOINT(NAME, name, TASK, title, class, losses) losses
+#define LOSS(NAME, name, weight)                      #name,
 #include "model/heads.def"
 };
 
 const double loss_weight[] = {
-#define HEAD(NAME, name, title, losses)        losses
-#define JOINT(NAME, name, TASK, title, losses) losses
-#define LOSS(NAME, name, weight)               weight,
+#define HEAD(NAME, name, title, class, losses)        losses
+#define JOINT(NAME, name, TASK, title, class, losses) losses
+#define LOSS(NAME, name, weight)                      weight,
 #include "model/heads.def"
 };
 
 const char *const task_names[] = {
-#define HEAD(NAME, name, title, losses) #name,
+#define HEAD(NAME, name, title, class, losses) #name,
 #include "model/heads.def"
     NULL};
 
 unsigned task_heads(Task task) {
-    static const Task tasks[] = {
-#define HEAD(NAME, name, title, losses)        TASK_##NAME,
-#define JOINT(NAME, name, TASK, title, losses) TASK_##TASK,
-#include "model/heads.def"
-    };
     unsigned mask = 0;
     for (HeadId id = 0; id < HEAD_COUNT; id++)
-        if (tasks[id] == task) mask |= 1u << id;
+        if (rows[id].task == task) mask |= 1u << id;
     return mask;
 }
 

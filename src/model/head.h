@@ -35,12 +35,13 @@ typedef struct Head {
     double (*flops)(const ModelConfig *config); /* per token; NULL: too few to count */
 } Head;
 
-#define HEAD(NAME, name, title, losses)        extern const Head head_##name;
-#define JOINT(NAME, name, TASK, title, losses) extern const Head head_##name;
+#define HEAD(NAME, name, title, class, losses)        extern const Head head_##name;
+#define JOINT(NAME, name, TASK, title, class, losses) extern const Head head_##name;
 #include "model/heads.def"
 
 const Head *head_at(HeadId id);
-const char *head_name(HeadId id); /* "lm", "mlm" ... */
+const char *head_name(HeadId id);  /* "lm", "mlm" ... */
+const char *head_class(HeadId id); /* "ForCausalLM", "ForMaskedLM" ... */
 /* The bit of the head of this name, if it is in the mask; otherwise 0. */
 unsigned head_find(const char *name, unsigned mask);
 /* Names for a message: "mlm, span or none", where `last` is "none" and may be NULL. Returns `text`. */

@@ -91,8 +91,7 @@ static Status refuse_changes(const ModelSettings *model, const char *dir, const 
 /* The task of a model: the first of its family unless it has the head of another one, to which it was
  * fine-tuned. */
 static Task task_of(const ModelConfig *config) {
-    Task first = 0;
-    while (!(task_heads(first) & config->family->outputs)) first++;
+    Task first = family_task(config->family);
     for (Task task = first + 1; task < TASK_COUNT; task++)
         if (task_heads(task) & config->outputs_mask) return task;
     return first;

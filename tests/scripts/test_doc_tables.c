@@ -16,13 +16,13 @@ static void write_tree(const Shell *tree) {
         "/* The tensors are fp32. */\nKERNEL(SPARSE, sparse, OTHER, BYTES, 1, CPU, NONE, Tensor y)\n");
     write_file(tree, "src/kernels/registry.c",
                "{{\"fp32\", DT_F32, false, false},\n {\"fp8\", DT_BF16, false, true}};\n");
-    write_file(
-        tree, "src/model/heads.def",
-        "HEAD(LM, lm, \"next token\", )\nJOINT(SPAN, span, LM, \"answer\",\n      LOSS(SPAN, span, 1))\n");
+    write_file(tree, "src/model/heads.def",
+               "HEAD(LM, lm, \"next token\", \"ForCausalLM\", )\n"
+               "HEAD(SPAN, span, \"answer\", \"ForAnswers\",\n     LOSS(SPAN, span, 1))\n");
+    write_file(tree, "src/model/decoder.h", "#define FAMILY .outputs = OUTPUT_LM, .norm = 1\n");
     write_file(tree, "src/model/families.def", "FAMILY(one)\n");
     write_file(tree, "src/model/one/one.c",
-               "static const Architecture architectures[] = {{\"OneForCausalLM\", OUTPUT_LM, false}, {0}};\n"
-               "    .title = \"One\",\n");
+               "const Family one = {\n    .title = \"One\",\n    .classes = \"One\",\n};\n");
     write_file(tree, "README.md",
                "# One\n\n<!-- doc-tables: operations -->\n<!-- end -->\n\nText.\n\n"
                "<!-- doc-tables: families -->\n<!-- end -->\n");
@@ -44,17 +44,16 @@ static void test_writes_tables(void **state) {
     assert_said(tree, 0,
                 "| linear layers | `linear`; `sparse` (CPU only, fp32) |\n\n<!-- end -->\n\nText.\n");
     assert_said(tree, 0,
-                "| One | next token | `OneForCausalLM` |\n\n"
+                "| One | next token | `OneForCausalLM`, `OneModel` |\n\n"
                 "All of them run on CPUs in fp32, on GPUs also in fp8.\n\n<!-- end -->\n");
     write_file(tree, "src/model/families.def", "FAMILY(one)\nFAMILY(two)\n");
-    write_file(
-        tree, "src/model/two/two.c",
-        "static const Architecture architectures[] = {\n    {\"TwoForAnswers\", OUTPUT_SPAN | OUTPUT_LM},\n"
-        "    {\"TwoModel\", 0, true},\n    {0},\n};\n    .title = \"Two\",\n");
+    write_file(tree, "src/model/two/two.c",
+               "const Family two = {\n    .title = \"Two\",\n    .outputs = OUTPUT_LM | OUTPUT_SPAN,\n"
+               "    .classes = \"Two\",\n    .own_class = \"LMHead\",\n};\n");
     shell_run(tree, TABLES "--check .");
     assert_said(tree, 1, "README.md: a table is out of date");
     shell_run(tree, TABLES ". && cat README.md");
-    assert_said(tree, 0, "| Two | next token, answer | `TwoForAnswers` |\n");
+    assert_said(tree, 0, "| Two | next token, answer | `TwoLMHead`, `TwoForAnswers`, `TwoModel` |\n");
 }
 
 static void test_follows_links(void **state) {

@@ -72,16 +72,6 @@ static json_t *write_config(const ModelConfig *c) {
                      false);
 }
 
-static const Architecture architectures[] = {
-    {"BertForPreTraining", OUTPUT_MLM | OUTPUT_NSP, true, false, false},
-    {"BertForQuestionAnswering", OUTPUT_SPAN, false, false, false},
-    {"BertForSequenceClassification", OUTPUT_CLASSIFY, true, false, false},
-    {"BertForMaskedLM", OUTPUT_MLM, false, false, false},
-    {"BertForNextSentencePrediction", OUTPUT_NSP, true, false, false},
-    {"BertModel", 0, true, false, false},
-    {0},
-};
-
 static const Preset presets[] = {
     {"bert-base", 12, 768, 12, .tied = true}, {"bert-large", 24, 1024, 16, .tied = true},
     {"bert-tiny", 2, 128, 2, .tied = true},   {"bert-mini", 4, 256, 4, .tied = true},
@@ -147,7 +137,8 @@ const Family family_bert = {
     .defaults = defaults,
     .read = read_config,
     .write = write_config,
-    .architectures = architectures,
+    .classes = "Bert",
+    .own_class = "ForPreTraining",
     .presets = presets,
     .preset = preset,
     .byte_specials = true,

@@ -65,12 +65,6 @@ static json_t *write_config(const ModelConfig *c) {
                      "scale_attn_by_inverse_layer_idx", c->scale_attn_by_layer);
 }
 
-static const Architecture architectures[] = {
-    {"GPT2LMHeadModel", OUTPUT_LM, false, false, false},
-    {"GPT2Model", OUTPUT_LM, false, true, false},
-    {0},
-};
-
 static const Preset presets[] = {
     {"gpt2", 12, 768, 12, .tied = true},        {"gpt2-medium", 24, 1024, 16, .tied = true},
     {"gpt2-large", 36, 1280, 20, .tied = true}, {"gpt2-xl", 48, 1600, 25, .tied = true},
@@ -120,7 +114,9 @@ const Family family_gpt2 = {
     .defaults = defaults,
     .read = read_config,
     .write = write_config,
-    .architectures = architectures,
+    .classes = "GPT2",
+    .own_class = "LMHeadModel",
+    .base_tied = true,
     .presets = presets,
     .names = names,
     .prefix = "transformer.",

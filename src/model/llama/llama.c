@@ -24,12 +24,6 @@ static json_t *write_config(const ModelConfig *config) {
     return NULL;
 }
 
-static const Architecture architectures[] = {
-    {"LlamaForCausalLM", OUTPUT_LM, false, false, false},
-    {"LlamaModel", OUTPUT_LM, false, false, true},
-    {0},
-};
-
 /* The published sizes, and small ones: their embedding is tied, since it would be most of them. */
 static const Preset presets[] = {
     {"llama-1m", 4, 128, 4, true, 2, 0, 352, 0, 512, 0},
@@ -73,7 +67,7 @@ const Family family_llama = {
     .defaults = defaults,
     .read = read_config,
     .write = write_config,
-    .architectures = architectures,
+    .classes = "Llama",
     .presets = presets,
     .preset = preset,
     .gguf = "llama",

@@ -25,12 +25,6 @@ static json_t *write_config(const ModelConfig *config) {
     return NULL;
 }
 
-static const Architecture architectures[] = {
-    {"MistralForCausalLM", OUTPUT_LM, false, false, false},
-    {"MistralModel", OUTPUT_LM, false, false, true},
-    {0},
-};
-
 static const Preset presets[] = {
     {"mistral-5m", 6, 256, 8, true, 2, 0, 704, 0, 512, 10000},
     {"mistral-7b", 32, 4096, 32, false, 8, 0, 14336, 32000, 32768, 10000},
@@ -49,7 +43,7 @@ const Family family_mistral = {
     .defaults = defaults,
     .read = read_config,
     .write = write_config,
-    .architectures = architectures,
+    .classes = "Mistral",
     .presets = presets,
     .preset = preset,
     .gguf = "llama",

@@ -25,12 +25,6 @@ static json_t *write_config(const ModelConfig *config) {
     return NULL;
 }
 
-static const Architecture architectures[] = {
-    {"Qwen2ForCausalLM", OUTPUT_LM, false, false, false},
-    {"Qwen2Model", OUTPUT_LM, false, false, true},
-    {0},
-};
-
 static const Preset presets[] = {
     {"qwen2.5-0.5b", 24, 896, 14, true, 2, 0, 4864, 151936, 32768, 1000000},
     {"qwen2.5-1.5b", 28, 1536, 12, true, 2, 0, 8960, 151936, 32768, 1000000},
@@ -56,7 +50,7 @@ const Family family_qwen2 = {
     .defaults = defaults,
     .read = read_config,
     .write = write_config,
-    .architectures = architectures,
+    .classes = "Qwen2",
     .presets = presets,
     .preset = preset,
     .gguf = "qwen2",

@@ -30,12 +30,6 @@ static json_t *write_config(const ModelConfig *config) {
     return NULL;
 }
 
-static const Architecture architectures[] = {
-    {"Qwen3ForCausalLM", OUTPUT_LM, false, false, false},
-    {"Qwen3Model", OUTPUT_LM, false, false, true},
-    {0},
-};
-
 static const Preset presets[] = {
     {"qwen3-0.6b", 28, 1024, 16, true, 8, 128, 3072, 151936, 40960, 1000000},
     {"qwen3-1.7b", 28, 2048, 16, true, 8, 128, 6144, 151936, 40960, 1000000},
@@ -56,7 +50,7 @@ const Family family_qwen3 = {
     .defaults = defaults,
     .read = read_config,
     .write = write_config,
-    .architectures = architectures,
+    .classes = "Qwen3",
     .presets = presets,
     .preset = preset,
     .gguf = "qwen3",
