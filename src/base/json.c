@@ -15,6 +15,11 @@ static bool ends_with(const char *text, const char *end) {
     return length > tail && !strcmp(text + length - tail, end);
 }
 
+/* Without the names of jansson's flags. */
+static const char *problem(const json_error_t *error) {
+    return json_error_code(error) == json_error_null_character ? "\\u0000 is not allowed" : error->text;
+}
+
 Status json_parse(const char *text, size_t size, const char *from, json_t **ret_json) {
     json_error_t error;
     json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
@@ -25,7 +30,7 @@ Status json_parse(const char *text, size_t size, const char *from, json_t **ret_
                      ends_with(from, ".toml") ? "TOML" : "YAML");
     if (!json)
         return DAMAGED("%s: not valid JSON at line %d, column %d: %s", from, error.line, error.column,
-                       error.text);
+                       problem(&error));
     *ret_json = json;
     return OK;
 }

@@ -127,8 +127,9 @@ static Status heads_error(const ModelConfig *config) {
     while (above < hidden && hidden % above) above++;
     char other[32] = "";
     if (above <= hidden) snprintf(other, sizeof other, " or %lld", (long long)above);
-    return USAGE("hidden size %lld is not divisible by the number of heads, %lld; use %lld%s heads",
-                 (long long)hidden, (long long)config->heads, (long long)below, other);
+    return USAGE("hidden size %lld is not divisible by the number of heads, %lld; use %lld%s head%s",
+                 (long long)hidden, (long long)config->heads, (long long)below, other,
+                 *other || below > 1 ? "s" : "");
 }
 
 /* In both directions, transformers' window is the number of tokens on each side. */

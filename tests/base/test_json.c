@@ -26,7 +26,7 @@ static void test_malformed(void **state) {
         {"{\"a\": 1e999}", "real number overflow"},
         {"{\"a\": NaN}", "not valid JSON"},
         {"{\"a\": \"\xff\xfe\"}", "unable to decode byte 0xff"},
-        {"{\"a\": \"\\u0000\"}", "not valid JSON"},
+        {"{\"a\": \"\\u0000\"}", "not valid JSON at line 1, column 14: \\u0000 is not allowed"},
         {"['a']", "not valid JSON"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

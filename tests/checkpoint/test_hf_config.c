@@ -457,6 +457,7 @@ static const struct {
     {"{\"model_type\":\"gpt2\",\"n_layer\":1000000000}", "'n_layer' is 1000000000"},
     {"{\"model_type\":\"gpt2\",\"n_head\":7}",
      "is not divisible by the number of heads, 7; use 6 or 8 heads"},
+    {"{\"model_type\":\"gpt2\",\"n_embd\":1,\"n_head\":7}", "number of heads, 7; use 1 head"},
     {"{\"model_type\":\"gpt2\",\"activation_function\":\"mish\"}", "'activation_function' is \"mish\""},
     {"{\"model_type\":\"gpt2\",\"add_cross_attention\":true}", "'add_cross_attention' is true"},
     {"{\"model_type\":\"gpt2\",\"embd_pdrop\":2}", "'embd_pdrop' is 2"},
