@@ -342,6 +342,7 @@ Status plan_json(const Plan *plan, const PlanSpec *spec, json_t **ret_json) {
         if (plan->stage[s].memory.snapshot > snapshot) snapshot = plan->stage[s].memory.snapshot;
         if (sent > most) most = sent, sender = &plan->stage[s];
     }
+    CLEANUP(json_decrefp)
     json_t *json = json_pack(
         "{s:o, s:I, s:I, s:I, s:o, s:I, s:I, s:o, s:o, s:o}", "model", model_json(&plan->model),
         "params_total", (json_int_t)plan->params_total, "params_stored", (json_int_t)plan->params_stored,
@@ -351,7 +352,7 @@ Status plan_json(const Plan *plan, const PlanSpec *spec, json_t **ret_json) {
         sent_json(sender->sent), "layout", layout_json(plan, spec), "stages", stages_json(plan));
     if (!json) return FAILED("out of memory while writing the plan");
     if (plan->params_trained < plan->params_total)
-        json_object_set_new(json, "params_trained", json_integer(plan->params_trained));
-    *ret_json = json;
+        TRY(json_put(json, "params_trained", json_integer(plan->params_trained)));
+    *ret_json = json_incref(json);
     return OK;
 }

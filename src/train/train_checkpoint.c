@@ -39,11 +39,12 @@ double trainer_span(const Trainer *t, const TraceName *name, int64_t start_ns) {
     return 1e-9 * (double)(now - start_ns);
 }
 
-static json_t *freeze_patterns(const TrainingSettings *training) {
-    json_t *list = json_array();
+static Status describe_frozen(const TrainingSettings *training, json_t *settings) {
+    CLEANUP(json_decrefp) json_t *list = json_array();
+    if (!training->freeze_count) return OK;
     for (int i = 0; i < training->freeze_count; i++)
-        json_array_append_new(list, json_string(training->freeze[i]));
-    return list;
+        if (json_array_append_new(list, json_string(training->freeze[i]))) return FAILED("out of memory");
+    return json_put(settings, "freeze", json_incref(list));
 }
 
 /* Collects the settings that a resumed run may not change. The data comes last, because most of the others
@@ -62,8 +63,7 @@ Status trainer_describe(Trainer *t) {
                   !c->data.no_shuffle, "params", (json_int_t)model_params(t->job->model), "dropout",
                   (double)model->dropout_hidden, "data", data);
     if (!t->settings) return FAILED("out of memory");
-    if (c->training.freeze_count) TRY(json_put(t->settings, "freeze", freeze_patterns(&c->training)));
-    return OK;
+    return describe_frozen(&c->training, t->settings);
 }
 
 /* How workers synchronize, and the fragment that is being exchanged; NULL without workers. */
