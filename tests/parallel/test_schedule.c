@@ -18,7 +18,7 @@ typedef struct Pipeline {
 
 static Pipeline pipeline(ScheduleKind kind, int stages, int chunks, int micros) {
     Pipeline p = {.count = stages};
-    ScheduleSpec spec = {kind, stages, chunks, micros};
+    ScheduleSpec spec = {.kind = kind, .stages = stages, .chunks = chunks, .micros = micros};
     for (int s = 0; s < stages; s++) assert_ok(schedule_init(&p.stage[s], &spec, s));
     assert_ok(schedule_simulate(p.stage, stages, &even, &p.times));
     return p;
@@ -50,7 +50,7 @@ static char *spell(const Schedule *schedule, bool messages) {
 static void assert_list(ScheduleKind kind, int stages, int chunks, int micros, int stage, bool messages,
                         const char *expected) {
     Schedule schedule;
-    ScheduleSpec spec = {kind, stages, chunks, micros};
+    ScheduleSpec spec = {.kind = kind, .stages = stages, .chunks = chunks, .micros = micros};
     assert_ok(schedule_init(&schedule, &spec, stage));
     char *text = spell(&schedule, messages);
     assert_string_equal(text, expected);
@@ -267,13 +267,14 @@ static void test_batches_need_no_order(void **state) {
 static void test_refuses_wrong_specs(void **state) {
     (void)state;
     Schedule schedule = {0};
-    ScheduleSpec spec = {SCHEDULE_1F1B, 4, 2, 8};
+    ScheduleSpec spec = {.kind = SCHEDULE_1F1B, .stages = 4, .chunks = 2, .micros = 8};
     assert_fails(schedule_init(&schedule, &spec, 0), 2, "the 1f1b schedule has 1 chunk per stage, not 2");
-    spec = (ScheduleSpec){SCHEDULE_GPIPE, 4, 1, 0};
+    spec = (ScheduleSpec){.kind = SCHEDULE_GPIPE, .stages = 4, .chunks = 1, .micros = 0};
     assert_fails(schedule_init(&schedule, &spec, 0), 2, "needs at least 1 stage");
-    spec = (ScheduleSpec){SCHEDULE_INTERLEAVED, 1 << 20, 1 << 20, 1 << 20};
+    spec =
+        (ScheduleSpec){.kind = SCHEDULE_INTERLEAVED, .stages = 1 << 20, .chunks = 1 << 20, .micros = 1 << 20};
     assert_fails(schedule_init(&schedule, &spec, 0), 2, "is too large");
-    spec = (ScheduleSpec){SCHEDULE_GPIPE, 4, 1, 8};
+    spec = (ScheduleSpec){.kind = SCHEDULE_GPIPE, .stages = 4, .chunks = 1, .micros = 8};
     assert_fails(schedule_init(&schedule, &spec, 4), 1, "stage 4");
     assert_null(schedule.action);
 }

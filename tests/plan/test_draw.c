@@ -11,7 +11,7 @@ typedef struct Drawing {
 } Drawing;
 
 static void drawing_init(Drawing *p, ScheduleKind kind, int stages, int chunks, int micros, double forward) {
-    ScheduleSpec spec = {kind, stages, chunks, micros};
+    ScheduleSpec spec = {.kind = kind, .stages = stages, .chunks = chunks, .micros = micros};
     ScheduleCosts costs = {.forward = forward, .backward_input = forward, .backward_weight = forward};
     for (int s = 0; s < stages; s++) assert_ok(schedule_init(&p->stage[s], &spec, s));
     assert_ok(schedule_simulate(p->stage, stages, &costs, &p->times));
