@@ -167,11 +167,11 @@ static void put_deaf(FILE *out, const Traffic *traffic) {
         if (!has_answered(traffic, r) || other < 0 || other >= traffic->size || !has_answered(traffic, other))
             continue;
         if (other < r && traffic->state[other].unheard == r) continue; /* listed */
+        int first = r < other ? r : other, second = r < other ? other : r;
         fprintf(out,
                 "\n  nothing arrives between rank %d on %s and rank %d on %s, although both answer rank %d; "
-                "check the "
-                "network between them, in each direction",
-                r, place[r].host, other, place[other].host, traffic->rank);
+                "check the network between them, in each direction",
+                first, place[first].host, second, place[second].host, traffic->rank);
     }
 }
 
