@@ -341,7 +341,7 @@ Status history_join(json_t *summary, const json_t *earlier) {
                                         "mfu",           "bubble",       "tokens_per_j"};
     static const char *const sums[] = {
         "runtime_s",           "sent_bytes",       "between_nodes_bytes",       "phases",
-        "comm_bytes_by_group", "files_sent_bytes", "files_between_nodes_bytes", "energy_j"};
+        "comm_bytes_by_group", "other_sent_bytes", "other_between_nodes_bytes", "energy_j"};
     double own = json_number_or(summary, "steps_measured", NAN),
            before = json_number_or(earlier, "steps_measured", NAN);
     double seconds[2] = {own * json_number_or(summary, "step_ms", NAN),

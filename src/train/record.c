@@ -530,17 +530,21 @@ static json_t *load_json(const Record *record) {
     return worst;
 }
 
-/* Outside of steps: if only rank 0 has the files, weights that it has sent and checkpoints that it was sent.
- */
-static Status add_files(const Record *record, RunSummary *summary) {
-    const RootDisk *disk = record->job->disk;
-    CommBytes sum = {0};
-    if (!disk) return OK;
-    for (int k = 0; k < COMM_KINDS; k++) comm_bytes_add(&sum, disk->group->sent[k], 1);
+/* What all ranks have sent outside steps: parameters at the start, in validations and, if only rank 0 has the
+ * files, from and to these. */
+static Status add_other(const Record *record, RunSummary *summary) {
+    const Job *job = record->job;
+    CommBytes sent[COMM_KINDS], sum = {0};
+    mesh_sent(job->runner->mesh, sent);
+    for (int k = 0; k < COMM_KINDS; k++) {
+        comm_bytes_add(&sum, sent[k], 1);
+        if (job->disk) comm_bytes_add(&sum, job->disk->group->sent[k], 1);
+        for (int axis = 0; axis <= AXIS_COUNT; axis++) comm_bytes_add(&sum, record->all.sent[axis][k], -1);
+    }
     int64_t bytes[] = {(int64_t)comm_bytes_sum(sum), (int64_t)sum.between};
-    TRY(host_reduce(disk->group, bytes, 2, DT_I64, REDUCE_SUM));
-    summary->files_sent_bytes = (double)bytes[0];
-    summary->files_between_nodes_bytes = (double)bytes[1];
+    TRY(host_reduce(job->runner->mesh->world, bytes, 2, DT_I64, REDUCE_SUM));
+    summary->other_sent_bytes = (double)bytes[0];
+    summary->other_between_nodes_bytes = (double)bytes[1];
     return OK;
 }
 
@@ -578,7 +582,7 @@ Status record_summary(Record *record, RunSummary *summary) {
     summary->sent_bytes = (double)comm_bytes_sum(sent_total(record));
     summary->between_nodes_bytes = (double)sent_total(record).between;
     summary->comm_bytes_by_group = sent_json(record, 0, mesh->size);
-    TRY(add_files(record, summary));
+    TRY(add_other(record, summary));
     summary->ranks = json_array();
     for (int r = 0; r < mesh->size; r++) json_array_append_new(summary->ranks, rank_json(record, r));
     summary->noise_scale = found.noise.scale;

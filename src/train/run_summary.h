@@ -32,7 +32,7 @@
     NUMBER(utilization) NUMBER(gpu_utilization) NUMBER(mfu) NUMBER(peak_flops) NUMBER(bubble) \
     PART(phases)          /* object */ \
     COUNT(sent_bytes) COUNT_IF_KNOWN(between_nodes_bytes) PART(comm_bytes_by_group) \
-    COUNT_IF_KNOWN(files_sent_bytes) COUNT_IF_KNOWN(files_between_nodes_bytes) /* if only rank 0 has files */ \
+    COUNT_IF_KNOWN(other_sent_bytes) COUNT_IF_KNOWN(other_between_nodes_bytes) /* outside steps */ \
     PART(ranks)           /* array of objects */ \
     PART(peak_bytes)      /* object: maxima over the ranks, by kind of memory */ \
     NUMBER(noise_scale) NUMBER(noise_scale_error) NUMBER(statistical_efficiency) NUMBER(goodput) \

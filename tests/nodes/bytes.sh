@@ -22,8 +22,7 @@ counts() {
     run "$weft" $train --ranks "$ranks" --hosts "$hosts" --steps $steps --out "/mnt/shared/$hosts-$1-$2" "$@"
     expect_code 0
     counted=$(value "$hosts-$1-$2" between_nodes_bytes) measured=0
-    files=$(value "$hosts-$1-$2" files_between_nodes_bytes)
-    counted=$((counted + ${files:-0}))
+    counted=$((counted + $(value "$hosts-$1-$2" other_between_nodes_bytes)))
     for number in 1 2; do measured=$((measured + $(sent "$number") - $(cat "before$number"))); done
     echo "$hosts $*: $measured bytes sent, $counted counted"
     [ $((100 * measured)) -le $((105 * counted)) ] || fail "more is sent than counted"
@@ -51,7 +50,8 @@ within node1:2,node2:2 4 2
 within node1:2,node2:2,node3:2 6 3
 within node1:4,node2:4 8 2
 counts node1:1,node2:1 2 --pp 2 --micro-batch 6
-# Saving what is sharded sends nothing: each rank writes its shards. If only rank 0 has the directory, it is sent them.
+# Saving what is sharded sends nothing: each rank writes its shards. If only rank 0 has the directory, it is sent them,
+# and parameters that every rank has in full are gathered before the first step.
 counts node1:1,node2:1 2 --zero 2
 counts node1:1,node2:1 2 --zero 1 --gather-checkpoints
 
