@@ -3,6 +3,7 @@
 #define WEFT_BASE_CLOCK_H
 
 #include <pthread.h>
+#include <stdint.h>
 #include <time.h>
 
 static inline double clock_read(clockid_t clock) {
@@ -32,7 +33,12 @@ static inline struct timespec clock_after(double seconds) {
     end.tv_nsec %= 1000000000;
     return end;
 }
-/* CPU time of all threads of this process. */
+/* CPU time of the calling thread, and of all threads of this process. */
+static inline int64_t clock_thread_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
 static inline double clock_cpu(void) {
     return clock_read(CLOCK_PROCESS_CPUTIME_ID);
 }

@@ -2,7 +2,6 @@
  * write permission), `path` keeps its old content. */
 #include "base/fs.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -19,7 +18,7 @@
 #include "base/memory.h"
 #include "base/process.h"
 
-static void fd_closep(int *fd) {
+void fd_closep(int *fd) {
     if (*fd >= 0) close(*fd);
 }
 
@@ -75,6 +74,16 @@ Status file_read(const char *path, size_t limit, char **ret_text, size_t *ret_si
     text = NULL;
     if (ret_size) *ret_size = have;
     return OK;
+}
+
+const char *path_base(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+bool path_ends_with(const char *path, const char *ending) {
+    size_t length = strlen(path), tail = strlen(ending);
+    return length > tail && !strcmp(path + length - tail, ending);
 }
 
 bool path_exists(const char *path) {
@@ -153,7 +162,7 @@ Status dir_sync(const char *path) {
     return OK;
 }
 
-static void dir_closep(DIR **dir) {
+void dir_closep(DIR **dir) {
     if (*dir) closedir(*dir);
 }
 

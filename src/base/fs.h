@@ -2,6 +2,7 @@
 #ifndef WEFT_BASE_FS_H
 #define WEFT_BASE_FS_H
 
+#include <dirent.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -20,8 +21,11 @@ MUST_USE Status file_read(const char *path, size_t limit, char **ret_text, size_
 
 bool path_exists(const char *path);
 bool path_is_dir(const char *path);
-bool path_is_special(const char *path); /* a device, FIFO or socket */
-bool dir_is_empty(const char *path);    /* false if it cannot be read */
+bool path_is_special(const char *path);  /* a device, FIFO or socket */
+bool dir_is_empty(const char *path);     /* false if it cannot be read */
+const char *path_base(const char *path); /* what follows the last slash */
+/* Whether a path has this ending, and something before it. */
+bool path_ends_with(const char *path, const char *ending);
 MUST_USE Status path_join(char **ret_path, const char *dir, const char *name);
 /* The user's cache directory: $WEFT_CACHE, else $XDG_CACHE_HOME/weft, else ~/.cache/weft. *ret_dir is NULL if
  * no variable names one. The directory may not exist yet. */
@@ -38,6 +42,10 @@ MUST_USE Status dir_remove(const char *path);
 MUST_USE Status path_clear_leftovers(const char *path);
 /* Holds a temporary directory; close the descriptor to release it. -1: the file system has no locks. */
 int path_hold(const char *path);
+
+/* For CLEANUP; negative descriptors and NULL are not open. */
+void fd_closep(int *fd);
+void dir_closep(DIR **dir);
 
 /* Replaces a file atomically: writes a temporary file next to it; file_commit fsyncs it, renames it and
  * fsyncs the directory. file_writer_free without a commit removes the temporary file. A symbolic link stays,

@@ -10,11 +10,6 @@
 
 enum { JSON_FILE_LIMIT = 256 << 20 };
 
-static bool ends_with(const char *text, const char *end) {
-    size_t length = strlen(text), tail = strlen(end);
-    return length > tail && !strcmp(text + length - tail, end);
-}
-
 /* Without the names of jansson's flags. */
 static const char *problem(const json_error_t *error) {
     return json_error_code(error) == json_error_null_character ? "\\u0000 is not allowed" : error->text;
@@ -25,9 +20,10 @@ Status json_parse(const char *text, size_t size, const char *from, json_t **ret_
     json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
     if (!json && json_error_code(&error) == json_error_out_of_memory)
         return FAILED("%s: out of memory", from);
-    if (!json && (ends_with(from, ".yaml") || ends_with(from, ".yml") || ends_with(from, ".toml")))
+    if (!json &&
+        (path_ends_with(from, ".yaml") || path_ends_with(from, ".yml") || path_ends_with(from, ".toml")))
         return USAGE("%s is a %s file; weft reads JSON: convert it first", from,
-                     ends_with(from, ".toml") ? "TOML" : "YAML");
+                     path_ends_with(from, ".toml") ? "TOML" : "YAML");
     if (!json)
         return DAMAGED("%s: not valid JSON at line %d, column %d: %s", from, error.line, error.column,
                        problem(&error));

@@ -11,11 +11,6 @@
 
 enum { HEX = 8 };
 
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static json_t *hex(uint32_t crc) {
     return json_sprintf("%0*x", HEX, crc);
 }
@@ -27,7 +22,7 @@ Status checksums_json(SaveList *list, json_t **ret_json) {
         size_t count = 0;
         const SafeSum *sum = safe_writer_sums(list->file[i], &count);
         json_t *file = json_object();
-        ok = !json_object_set_new(json, base_name(safe_writer_path(list->file[i])), file);
+        ok = !json_object_set_new(json, path_base(safe_writer_path(list->file[i])), file);
         for (size_t k = 0; ok && k < count; k++)
             ok = !json_object_set_new(file, sum[k].name, hex(sum[k].crc));
     }

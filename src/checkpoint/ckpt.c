@@ -14,7 +14,6 @@
  * With several ranks, the first one creates, renames and removes; all write tensor data (snapshot.h), each
  * at its own offsets in the same files. After each phase the ranks
  * agree on its outcome, so a save that fails on one rank fails on all, before anything is renamed. */
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -38,10 +37,6 @@ typedef struct StepList {
 
 static void step_list_done(StepList *list) {
     free(list->step);
-}
-
-static void dir_closep(DIR **dir) {
-    if (*dir) closedir(*dir);
 }
 
 /* Parses "step-N" and returns what follows N; false for other names. */
@@ -443,13 +438,13 @@ static int descending(const void *a, const void *b) {
 }
 
 static Status drop_empty(const char *checkpoints, StepList *list) {
-    size_t kept = 0;
+    size_t count = 0;
     for (size_t i = 0; i < list->count; i++) {
         CLEANUP(mem_freep) char *path = NULL;
         TRY(step_path(checkpoints, list->step[i], "", &path));
-        if (!dir_is_empty(path)) list->step[kept++] = list->step[i];
+        if (!dir_is_empty(path)) list->step[count++] = list->step[i];
     }
-    list->count = kept;
+    list->count = count;
     return OK;
 }
 

@@ -29,15 +29,9 @@ static Status add_tensors(HfFiles *files) {
     return OK;
 }
 
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static Status check_file_name(const char *index, const char *name) {
     char shown[NAME_TEXT];
-    size_t length = strlen(name), tail = strlen(".safetensors");
-    if (strchr(name, '/') || name[0] == '.' || length <= tail || strcmp(name + length - tail, ".safetensors"))
+    if (strchr(name, '/') || name[0] == '.' || !path_ends_with(name, ".safetensors"))
         return FAILED("%s: lists file '%s'; expected a .safetensors file in the same directory", index,
                       name_text(shown, name));
     return OK;
@@ -47,7 +41,7 @@ static Status check_file_name(const char *index, const char *name) {
 static Status find_weight_file(HfFiles *files, const char *index, const char *name,
                                const SafeFile **ret_file) {
     for (size_t i = files->count; i-- > 0;) {
-        if (strcmp(base_name(safe_path(files->file[i])), name)) continue;
+        if (strcmp(path_base(safe_path(files->file[i])), name)) continue;
         *ret_file = files->file[i];
         return OK;
     }
@@ -66,7 +60,7 @@ static Status open_weight_files(HfFiles *files, const char *index, const json_t 
         TRY(find_weight_file(files, index, json_string_value(value), &file));
         if (!safe_find(file, name))
             return FAILED("%s: lists tensor '%s' in %s, which does not contain it", index,
-                          name_text(shown, name), base_name(safe_path(file)));
+                          name_text(shown, name), path_base(safe_path(file)));
     }
     return OK;
 }
@@ -77,9 +71,9 @@ static Status check_mapped(const HfFiles *files, const char *index, const json_t
     for (size_t i = 0; i < files->entries; i++) {
         const HfEntry *entry = &files->entry[i];
         const char *mapped = json_string_value(json_object_get(map, entry->tensor->name));
-        if (!mapped || strcmp(mapped, base_name(entry->path)))
+        if (!mapped || strcmp(mapped, path_base(entry->path)))
             return FAILED("%s: contains tensor '%s', which %s does not list for this file", entry->path,
-                          name_text(shown, entry->tensor->name), base_name(index));
+                          name_text(shown, entry->tensor->name), path_base(index));
     }
     return OK;
 }

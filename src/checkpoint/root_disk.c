@@ -51,18 +51,12 @@ void root_disk_free(RootDisk *disk) {
 
 /* ---- what to send ---- */
 
-static bool is_weights(const char *name) {
-    static const char ending[] = ".safetensors";
-    size_t length = strlen(name), tail = sizeof ending - 1;
-    return length > tail && !strcmp(name + length - tail, ending);
-}
-
 /* The files that a model, a tokenizer or a checkpoint consists of. */
 static bool is_wanted(const char *name) {
     static const char *const names[] = {"config.json", "generation_config.json", CHECKPOINT_STATE, HF_INDEX};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(name, names[i])) return true;
-    return is_weights(name) || tokenizer_is_file(name);
+    return path_ends_with(name, ".safetensors") || tokenizer_is_file(name);
 }
 
 /* A header that makes no sense is left to the reader on rank 0. */
@@ -84,7 +78,7 @@ static Status add_file(const char *dir, const char *name, MirrorList *list) {
     MirrorFile *file = &list->file[list->count++];
     *file = (MirrorFile){.size = (int64_t)map.size, .sent = (int64_t)map.size};
     snprintf(file->name, NAME, "%s", name);
-    if (is_weights(name)) file->sent = header_size(&map);
+    if (path_ends_with(name, ".safetensors")) file->sent = header_size(&map);
     return OK;
 }
 

@@ -319,11 +319,6 @@ static Status find_run_config(Invocation *call, int argc, char **argv) {
 
 /* ---- operands that stand for options ---- */
 
-static bool ends_with(const char *text, const char *suffix) {
-    size_t length = strlen(text), tail = suffix ? strlen(suffix) : 0;
-    return tail && length > tail && !strcmp(text + length - tail, suffix);
-}
-
 /* Required options from `names` on that the command line does not give. */
 static size_t still_required(const Invocation *call, const char *const *names) {
     size_t count = 0;
@@ -375,7 +370,7 @@ static Status settle_operands(Invocation *call) {
     size_t count = 0, kept = 0, at = 0, used;
     TRY(mem_new(call->operand_count + 1, sizeof *operands, &operands));
     for (size_t i = 0; i < call->operand_count; i++)
-        if (ends_with(call->operands[i], command->suffix))
+        if (command->suffix && path_ends_with(call->operands[i], command->suffix))
             call->operands[kept++] = call->operands[i];
         else
             operands[count++] = call->operands[i];

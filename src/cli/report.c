@@ -209,19 +209,14 @@ static const char *page_path(const ReportArgs *args) {
     return args->out ? args->out : "report.html";
 }
 
-static bool ends_with(const char *text, const char *suffix) {
-    size_t length = strlen(text), tail = strlen(suffix);
-    return length >= tail && !strcmp(text + length - tail, suffix);
-}
-
 /* Whether a file in a directory of runs is a run's own: its records or a checkpoint. */
 static bool is_record(const char *dir, const char *file) {
     CLEANUP(mem_freep) char *whole = realpath(dir, NULL);
     size_t length = whole ? strlen(whole) : 0;
     if (!whole || strncmp(file, whole, length) || file[length] != '/') return false;
     const char *rest = file + length + 1;
-    return ends_with(rest, ".json") || ends_with(rest, ".jsonl") || !strncmp(rest, "events.out.", 11) ||
-           !strncmp(rest, "checkpoints/", 12);
+    return path_ends_with(rest, ".json") || path_ends_with(rest, ".jsonl") ||
+           !strncmp(rest, "events.out.", 11) || !strncmp(rest, "checkpoints/", 12);
 }
 
 static Status refuse_records(const Invocation *call, const Results *results, const char *out) {

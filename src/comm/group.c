@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "comm/watchdog.h"
 
 void group_free(Group *group) {
@@ -249,15 +250,8 @@ typedef struct Stay {
     int64_t start_ns, cpu_ns, waited_ns;
 } Stay;
 
-/* CPU time of the calling thread. */
-static int64_t cpu_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static Stay stay_begin(const Group *group) {
-    return group->size > 1 ? (Stay){trace_now(), cpu_now(), group->waited_ns} : (Stay){0};
+    return group->size > 1 ? (Stay){trace_now(), clock_thread_ns(), group->waited_ns} : (Stay){0};
 }
 
 /* A host operation may call others, which have then already counted the time. */
@@ -265,7 +259,7 @@ static Status stay_end(Group *group, Stay stay, bool shown, Status status) {
     if (group->size == 1 || group->waited_ns != stay.waited_ns) return status;
     int64_t end = trace_now();
     group->waited_ns += end - stay.start_ns;
-    group->waited_cpu_ns += cpu_now() - stay.cpu_ns;
+    group->waited_cpu_ns += clock_thread_ns() - stay.cpu_ns;
     if (group->trace && shown)
         trace_add(group->trace, TRACE_COMPUTE, &group->names->wait, stay.start_ns, end, 0, 0);
     return status;

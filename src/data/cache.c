@@ -74,10 +74,6 @@ static Status make_key(const PrepareSpec *spec, char name[33]) {
     return OK;
 }
 
-static void fd_closep(int *fd) {
-    if (*fd >= 0) close(*fd);
-}
-
 /* Waits until no other process is creating the same directory. Continues without a lock if the file system
  * does not support locks. */
 static Status acquire_lock(const PrepareSpec *spec, const char *path, Progress *log, int *ret_fd) {

@@ -298,10 +298,6 @@ static Status download(Part *part, bool *ret_absent) {
     return OK;
 }
 
-static void fd_closep(int *fd) {
-    if (*fd >= 0) close(*fd);
-}
-
 static Status copy(Part *part, bool *ret_absent) {
     const char *from = part->spec->from;
     CLEANUP(mem_freep) unsigned char *buffer = NULL;

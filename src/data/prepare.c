@@ -6,7 +6,6 @@
  */
 #include "data/prepare.h"
 
-#include <dirent.h>
 #include <endian.h>
 #include <errno.h>
 #include <math.h>
@@ -351,10 +350,6 @@ static Status fill_dir(const PrepareSpec *spec, const char *dir, const char *fin
 }
 
 /* ---- output directory ---- */
-
-static void dir_closep(DIR **dir) {
-    if (*dir) closedir(*dir);
-}
 
 /* A directory that has only files of a tokenizer is the copy beside token files. */
 static Status is_tokenizer_copy(const char *path, bool *ret_is) {

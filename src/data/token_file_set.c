@@ -5,7 +5,6 @@
  * therefore bounds them too. The header is written first as a placeholder and filled in at the end, when all
  * counts are known.
  */
-#include <dirent.h>
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -243,21 +242,12 @@ const TokenFileList *token_file_set_files(const TokenFileSet *set) {
 
 /* ---- finding ---- */
 
-static bool ends_with(const char *text, const char *suffix) {
-    size_t length = strlen(text), wanted = strlen(suffix);
-    return length > wanted && !strcmp(text + length - wanted, suffix);
-}
-
-static void dir_closep(DIR **dir) {
-    if (*dir) closedir(*dir);
-}
-
 bool path_has_token_files(const char *path) {
-    if (!path_is_dir(path)) return ends_with(path, TOKEN_FILE_SUFFIX);
+    if (!path_is_dir(path)) return path_ends_with(path, TOKEN_FILE_SUFFIX);
     CLEANUP(dir_closep) DIR *dir = opendir(path);
     if (!dir) return false;
     for (struct dirent *entry; (entry = readdir(dir));)
-        if (ends_with(entry->d_name, TOKEN_FILE_SUFFIX)) return true;
+        if (path_ends_with(entry->d_name, TOKEN_FILE_SUFFIX)) return true;
     return false;
 }
 

@@ -2,15 +2,8 @@
 #include "infer/batch.h"
 
 #include <string.h>
-#include <time.h>
 
 enum { AUTO_BATCH = 64, AUTO_ROWS = 512, AUTO_CHUNK = 256, AUTO_CACHE = 1 << 30 };
-
-double batch_clock(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static Status check_prompt(const GenerateSpec *spec, int64_t at, const ModelConfig *config) {
     const Prompt *prompt = &spec->prompts[at];

@@ -32,8 +32,6 @@ MUST_USE Status batch_step(Session *session, Engine *engine, const GenerateSpec 
                            int64_t count);
 
 bool batch_is_end(const GenerateSpec *spec, int64_t token);
-/* Monotonic time in seconds. */
-double batch_clock(void);
 
 /* generate() for spec->beam.beams > 1; the spec is checked. */
 MUST_USE Status generate_beams(Engine *engine, const GenerateSpec *spec, Generated **ret_generated);

@@ -7,6 +7,7 @@
 #include <omp.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "infer/batch.h"
 
 /* What a sampling thread needs. */
@@ -190,15 +191,15 @@ static Status feed_tokens(Run *run, int64_t count) {
 static Status run_group(Run *run, int64_t first) {
     int64_t left = run->spec->count - first, count = left < run->batch ? left : run->batch;
     for (int64_t b = 0; b < count; b++) run->slot[b] = run->order[first + b];
-    double start = batch_clock();
+    double start = clock_wall();
     TRY(prefill(run, count));
     TRY(choose_tokens(run, &count));
-    double prefilled = batch_clock();
+    double prefilled = clock_wall();
     while (count > 0) {
         TRY(feed_tokens(run, count));
         TRY(choose_tokens(run, &count));
     }
-    GenerateTimes times = {prefilled - start, batch_clock() - prefilled};
+    GenerateTimes times = {prefilled - start, clock_wall() - prefilled};
     run->out->batches[run->out->batch_count++] = times;
     run->out->prefill_s += times.prefill_s;
     run->out->decode_s += times.decode_s;

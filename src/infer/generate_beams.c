@@ -7,6 +7,7 @@
 #include <omp.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "infer/batch.h"
 
 /* What an expanding thread needs. */
@@ -231,10 +232,10 @@ static Status advance(BeamRun *run, int64_t *count) {
 static Status run_group(BeamRun *run, int64_t first) {
     int64_t left = run->prompts - first, count = left < run->places ? left : run->places;
     for (int64_t g = 0; g < count; g++) TRY(place_init(run, &run->place[g], run->order[first + g]));
-    double start = batch_clock();
+    double start = clock_wall();
     TRY(prefill(run, count));
     TRY(advance(run, &count));
-    double prefilled = batch_clock();
+    double prefilled = clock_wall();
     while (count > 0) {
         for (int64_t i = 0; i < count * run->N; i++) {
             const Place *place = &run->place[i / run->N];
@@ -246,7 +247,7 @@ static Status run_group(BeamRun *run, int64_t first) {
         TRY(advance(run, &count));
     }
     run->out->prefill_s += prefilled - start;
-    run->out->decode_s += batch_clock() - prefilled;
+    run->out->decode_s += clock_wall() - prefilled;
     return OK;
 }
 

@@ -2,8 +2,7 @@
  * so each message starts with "internal:". */
 #include "kernels/dispatch.h"
 
-#include <time.h>
-
+#include "base/clock.h"
 #include "kernels/backend.h"
 
 enum { SHAPE_TEXT = 160 };
@@ -119,12 +118,6 @@ double bytes_of(size_t count, const Tensor *tensors) {
     return bytes;
 }
 
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 Status dryrun_outcome(Stream *stream, Status status) {
     if (!stream->asked) return status;
     stream->asked = false;
@@ -166,7 +159,7 @@ Status measure_start(const Exec *exec, double *ret_start) {
         return stream_mark(exec->stream, mark_of(profile->started));
     }
     TRY(stream_sync(exec->stream));
-    *ret_start = now();
+    *ret_start = clock_wall();
     return OK;
 }
 
@@ -182,7 +175,7 @@ Status measure_stop(const Exec *exec, KernelId id, double start, double flops, d
                 (PendingCall){id, exec->stream, op_log ? op_log->count : 0};
         } else {
             TRY(stream_sync(exec->stream));
-            seconds = now() - start;
+            seconds = clock_wall() - start;
         }
         stat->calls++;
         stat->seconds += seconds;

@@ -106,10 +106,8 @@ static Status write_event(Events *events) {
 
 static void begin_event(Events *events, int64_t step) {
     Message *message = &events->event;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
     message->size = 0;
-    put_double(message, EVENT_TIME, (double)now.tv_sec + 1e-9 * (double)now.tv_nsec);
+    put_double(message, EVENT_TIME, clock_read(CLOCK_REALTIME));
     put_key(message, EVENT_STEP, WIRE_VARINT);
     put_varint(message, (uint64_t)step);
 }

@@ -6,6 +6,7 @@
  * Work that is left to idle threads has tickets of the same kind, in a ring of slots. A thread that finds a
  * slot in use by later work than it expected has claimed a task of that work, which is as good. */
 #include "device/pool.h"
+#include "base/clock.h"
 
 #include <omp.h>
 #include <pthread.h>
@@ -16,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
 #include "base/memory.h"
 #include "base/trace.h"
@@ -149,20 +149,14 @@ static bool run_left(Pool *pool, int thread) {
     }
 }
 
-static int64_t cpu_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* Starts or ends a period in which the thread does not sleep. */
 static void core_start(Core *core) {
     core->wall_start = trace_now();
-    core->cpu_start = cpu_now();
+    core->cpu_start = clock_thread_ns();
 }
 static void core_end(Core *core) {
     core->wall_ns += trace_now() - core->wall_start;
-    core->cpu_ns += cpu_now() - core->cpu_start;
+    core->cpu_ns += clock_thread_ns() - core->cpu_start;
 }
 
 static bool core_is_own(Core *core) {

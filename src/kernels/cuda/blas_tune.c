@@ -116,10 +116,6 @@ static Status format_choice(const Choice *choice, char **ret_line) {
     return OK;
 }
 
-static void fd_closep(int *fd) {
-    if (*fd >= 0) close(*fd); /* also releases the lock */
-}
-
 /* Opens and locks the file; -1 if that is not possible. */
 static Status open_choices(const Blas *blas, int *ret_fd) {
     CLEANUP(mem_freep) char *dir = NULL;
