@@ -33,6 +33,7 @@ Status staging_make(StagingDir *staging, const char *target) {
     TRY(dir_make(staging->parent));
     TRY(path_clear_leftovers(staging->target));
     TRY(str_format(&staging->path, "%s.tmp.%ld", staging->target, (long)getpid()));
+    TRY(dir_remove(staging->path)); /* of a killed process that had this one's id */
     TRY(dir_make(staging->path));
     staging->lock = path_hold(staging->path);
     return OK;

@@ -1,7 +1,7 @@
 /* Checkpoints: Hugging Face model directories, plus the state a run needs to resume.
  *
  *   DIR/config.json, model.safetensors (or several weight files and model.safetensors.index.json)
- *   DIR/int8.safetensors        instead of these, for a quantized model; see hf_int8.c
+ *   DIR/int8.safetensors        instead of these, for a quantized model; see hf_quantized.c
  *   DIR/sparse.safetensors      instead of these, for a model stored without zero weights; see hf_sparse.h
  *   DIR/optimizer.safetensors   the optimizer's state, for AdamW "exp_avg.NAME" and "exp_avg_sq.NAME"; with
  *                               workers, "worker-N.exp_avg.NAME" and so on, see WorkerState
@@ -63,8 +63,8 @@ MUST_USE Status hf_weights_load(const char *dir, Store *params, Stream *stream, 
 MUST_USE Status hf_weights_receive(const char *dir, const RootDisk *disk, Store *params, Stream *stream,
                                    LoadReport *ret_report);
 
-/* An int8 or int4 parameter to be written to a file; see hf_int8.c. The list owns the arrays. */
-typedef struct Int8Param {
+/* An int8 or int4 parameter to be written to a file; see hf_quantized.c. The list owns the arrays. */
+typedef struct QuantizedParam {
     char name[PARAM_NAME];
     int bits;
     int64_t rows, cols; /* output and input features */
@@ -74,25 +74,26 @@ typedef struct Int8Param {
     float *factor;      /* (cols), or NULL: all 1 */
     bool is_static;     /* static activation quantization: */
     float amax;         /* largest input magnitude, see int8_set_static_amax */
-    int64_t offset;     /* offset in the file's data; set by int8_declare */
-} Int8Param;
+    int64_t offset;     /* offset in the file's data; set by quantized_declare */
+} QuantizedParam;
 
-typedef struct Int8List {
-    Int8Param *param;
+typedef struct QuantizedList {
+    QuantizedParam *param;
     size_t count, capacity;
-} Int8List;
+} QuantizedList;
 
-void int8_list_done(Int8List *list);
+void quantized_list_done(QuantizedList *list);
 /* Adds a parameter with w, scale and, for int4, step allocated. The pointer is valid until the next call. */
-MUST_USE Status int8_list_add(Int8List *list, const char *name, int bits, int64_t rows, int64_t cols,
-                              Int8Param **ret_param);
+MUST_USE Status quantized_list_add(QuantizedList *list, const char *name, int bits, int64_t rows,
+                                   int64_t cols, QuantizedParam **ret_param);
 /* Loads a quantized model's int8 and int4 parameters from a directory; does nothing for other models. Must
  * be called before a store of the model is bound. */
-MUST_USE Status hf_int8_load(const char *dir, Model *model, const Exec *exec);
+MUST_USE Status hf_quantized_load(const char *dir, Model *model, const Exec *exec);
 /* The same for sparse weights, if config.sparse_products is set. */
 MUST_USE Status hf_sparse_load(const char *dir, Model *model, const Exec *exec);
 /* Fails if the model is quantized and cannot run on the device in this type; `dir` names it in errors. */
-MUST_USE Status hf_int8_check(const char *dir, const ModelConfig *config, const Device *device, DType dtype);
+MUST_USE Status hf_quantized_check(const char *dir, const ModelConfig *config, const Device *device,
+                                   DType dtype);
 
 typedef struct SaveOptions {
     DType dtype;               /* type of the tensors in the file */
@@ -102,7 +103,7 @@ typedef struct SaveOptions {
     bool bytes;                /* without tokenizer files to copy, write those of the byte vocabulary */
     const LabelSet *labels;    /* label names, used if their number matches the model's; or NULL */
     bool sparse;               /* omit zero weights of the layers' matrices and note it in config.json */
-    Int8List *int8;            /* all quantized parameters of the model; NULL if it has none */
+    QuantizedList *quantized;  /* all quantized parameters of the model; NULL if it has none */
 } SaveOptions;
 
 /* Saves a model, all of whose weights are on this rank, as the directory `dir`, which must be absent or

@@ -1,5 +1,5 @@
 /* Values pass through small aligned chunks, since data in a file need not be aligned to its type. */
-#include "checkpoint/convert.h"
+#include "checkpoint/safetensors.h"
 
 #include <string.h>
 

@@ -10,12 +10,12 @@
 #include "base/format.h"
 #include "base/fs.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/convert.h"
 #include "checkpoint/hf_files.h"
-#include "checkpoint/hf_int8.h"
 #include "checkpoint/hf_load.h"
 #include "checkpoint/hf_names.h"
+#include "checkpoint/hf_quantized.h"
 #include "checkpoint/hf_sparse.h"
+#include "checkpoint/safetensors.h"
 #include "checkpoint/slices.h"
 #include "model/head.h"
 
@@ -145,11 +145,11 @@ Status store_read_slot(Store *store, ParamRef ref, const HfTensor *wanted, const
     return values_set(stream, to, count, staging);
 }
 
-/* Quantized parameters are not in the store; hf_int8_load reads them. */
-static Status check_int8(Loader *loader, const ParamDesc *desc) {
+/* Quantized parameters are not in the store; hf_quantized_load reads them. */
+static Status check_quantized(Loader *loader, const ParamDesc *desc) {
     LoadReport *report = &loader->report;
-    Int8Tensors found;
-    TRY(int8_find(loader->files, &loader->model->config, desc, &found));
+    QuantizedTensors found;
+    TRY(quantized_find(loader->files, &loader->model->config, desc, &found));
     if (loader->checked || found.complete) return OK;
     return add_name(&report->missing, &report->missing_count, &report->missing_capacity, desc->name);
 }
@@ -178,7 +178,7 @@ static Status load_param(Loader *loader, const ParamDesc *desc, const ParamRef *
     SparseTensors sparse = {0};
     if (loader->model->config.sparse) TRY(sparse_find(loader->files, desc, &sparse));
     if (sparse.mask) return load_sparse(loader, desc, &sparse, ref);
-    if (desc->int8) return check_int8(loader, desc);
+    if (desc->int8) return check_quantized(loader, desc);
     CLEANUP(hf_tensors_done) HfTensorList wanted = {0};
     CLEANUP(mem_freep) const SafeTensor **tensor = NULL;
     TRY(hf_tensors(loader->model->config.family, desc, &wanted));

@@ -22,9 +22,9 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hf_files.h"
-#include "checkpoint/hf_int8.h"
+#include "checkpoint/hf_quantized.h"
 
-void int8_list_done(Int8List *list) {
+void quantized_list_done(QuantizedList *list) {
     for (size_t i = 0; i < list->count; i++) {
         free(list->param[i].w);
         free(list->param[i].step);
@@ -32,7 +32,7 @@ void int8_list_done(Int8List *list) {
         free(list->param[i].factor);
     }
     free(list->param);
-    *list = (Int8List){0};
+    *list = (QuantizedList){0};
 }
 
 /* Bytes, and int4 groups, per output row. */
@@ -43,11 +43,11 @@ static int64_t row_groups(int64_t cols) {
     return (cols + INT4_GROUP - 1) / INT4_GROUP;
 }
 
-Status int8_list_add(Int8List *list, const char *name, int bits, int64_t rows, int64_t cols,
-                     Int8Param **ret_param) {
+Status quantized_list_add(QuantizedList *list, const char *name, int bits, int64_t rows, int64_t cols,
+                          QuantizedParam **ret_param) {
     TRY(mem_grow(&list->param, &list->capacity, list->count + 1, sizeof *list->param));
-    Int8Param *param = &list->param[list->count];
-    *param = (Int8Param){.bits = bits, .rows = rows, .cols = cols};
+    QuantizedParam *param = &list->param[list->count];
+    *param = (QuantizedParam){.bits = bits, .rows = rows, .cols = cols};
     snprintf(param->name, sizeof param->name, "%s", name);
     list->count++;
     size_t count;
@@ -68,9 +68,9 @@ static Status declare(SafeWriter *writer, const char *name, const char *part, DT
     return safe_writer_declare(writer, full, dtype, ndim, dim);
 }
 
-Status int8_declare(Int8List *list, SafeWriter *writer) {
+Status quantized_declare(QuantizedList *list, SafeWriter *writer) {
     for (size_t i = 0; i < list->count; i++) {
-        Int8Param *p = &list->param[i];
+        QuantizedParam *p = &list->param[i];
         p->offset = safe_writer_declared(writer);
         TRY(declare(writer, p->name, "scale", DT_F32, 1, (const int64_t[]){p->rows}));
         if (p->factor) TRY(declare(writer, p->name, "factor", DT_F32, 1, (const int64_t[]){p->cols}));
@@ -94,9 +94,9 @@ static Status write_part(SafeWriter *writer, int64_t *at, const void *data, int6
     return OK;
 }
 
-Status int8_write(const Int8List *list, SafeWriter *writer) {
+Status quantized_write(const QuantizedList *list, SafeWriter *writer) {
     for (size_t i = 0; i < list->count; i++) {
-        const Int8Param *p = &list->param[i];
+        const QuantizedParam *p = &list->param[i];
         int64_t at = p->offset;
         TRY(write_part(writer, &at, p->scale, p->rows * 4));
         TRY(write_part(writer, &at, p->factor, p->cols * 4));
@@ -137,9 +137,10 @@ static void matrix_shape(const ParamDesc *desc, int64_t *ret_rows, int64_t *ret_
     *ret_rows = param_count(desc) / *ret_cols;
 }
 
-Status int8_find(HfFiles *files, const ModelConfig *config, const ParamDesc *desc, Int8Tensors *ret_tensors) {
+Status quantized_find(HfFiles *files, const ModelConfig *config, const ParamDesc *desc,
+                      QuantizedTensors *ret_tensors) {
     int64_t rows, cols;
-    Int8Tensors found = {0};
+    QuantizedTensors found = {0};
     matrix_shape(desc, &rows, &cols);
     if (desc->int4) {
         TRY(find_part(files, desc->name, "int4", DT_U8, rows, row_bytes(4, cols), &found.w));
@@ -178,9 +179,9 @@ static Status copy_floats(const char *dir, const SafeTensor *tensor, float **ret
 static Status load_one(const char *dir, Model *model, const Exec *exec, const ParamDesc *desc,
                        HfFiles *files) {
     int64_t rows, cols;
-    Int8Tensors found;
+    QuantizedTensors found;
     matrix_shape(desc, &rows, &cols);
-    TRY(int8_find(files, &model->config, desc, &found));
+    TRY(quantized_find(files, &model->config, desc, &found));
     if (!found.complete) return FAILED("%s: no tensor for the model's parameter %s", dir, desc->name);
     CLEANUP(mem_freep) float *scale = NULL, *factor = NULL, *largest = NULL;
     TRY(copy_floats(dir, found.scale, &scale));
@@ -198,7 +199,7 @@ static Status load_one(const char *dir, Model *model, const Exec *exec, const Pa
     return status ? status_wrap(status, "%s: %s", dir, desc->name) : OK;
 }
 
-Status hf_int8_load(const char *dir, Model *model, const Exec *exec) {
+Status hf_quantized_load(const char *dir, Model *model, const Exec *exec) {
     if (!model->config.int8) return OK;
     CLEANUP(hf_files_freep) HfFiles *files = NULL;
     TRY(hf_files_open(&files, dir));
@@ -210,7 +211,7 @@ Status hf_int8_load(const char *dir, Model *model, const Exec *exec) {
     return OK;
 }
 
-Status hf_int8_check(const char *dir, const ModelConfig *config, const Device *device, DType dtype) {
+Status hf_quantized_check(const char *dir, const ModelConfig *config, const Device *device, DType dtype) {
     if (!config->int8) return OK;
     if (device_is_host(device) && dtype != DT_F32)
         return FAILED("%s: quantized models run in fp32 on a CPU; use {precision} fp32", dir);

@@ -13,8 +13,9 @@
 
 #include "base/format.h"
 #include "base/fs.h"
+#include "base/staging.h"
 #include "checkpoint/hf_files.h"
-#include "checkpoint/hf_int8.h"
+#include "checkpoint/hf_quantized.h"
 #include "checkpoint/hf_sparse.h"
 #include "checkpoint/slices.h"
 #include "tokenizer/tokenizer.h"
@@ -57,9 +58,9 @@ static Status add_param(HfManifest *manifest, const ModelConfig *config, const P
 static void assign_files(HfManifest *manifest, const SaveOptions *options) {
     int64_t used = 0;
     manifest->files = 1;
-    manifest->int8 = options->int8 != NULL;
+    manifest->quantized = options->quantized != NULL;
     manifest->sparse = options->sparse;
-    bool single = manifest->int8 || manifest->sparse; /* always a single file */
+    bool single = manifest->quantized || manifest->sparse; /* always a single file */
     for (size_t i = 0; i < manifest->count; i++) {
         int64_t bytes = hf_tensor_count(&manifest->item[i].tensor) * (int64_t)dtype_size(options->dtype);
         if (options->max_file_bytes > 0 && !single && used > 0 && used + bytes > options->max_file_bytes) {
@@ -99,8 +100,8 @@ static void count_overflow(Overflow *overflow, DType dtype, const float *values,
     for (int64_t i = 0; i < count; i++) {
         float value = values[i];
         if (!isfinite(value)) continue;
-        float kept = dtype == DT_F16 ? f16_to_f32(f32_to_f16(value)) : bf16_to_f32(f32_to_bf16(value));
-        if (isfinite(kept)) continue;
+        float rounded = dtype == DT_F16 ? f16_to_f32(f32_to_f16(value)) : bf16_to_f32(f32_to_bf16(value));
+        if (isfinite(rounded)) continue;
         overflow->count++;
         if (fabsf(value) > fabsf(overflow->largest)) overflow->largest = value;
     }
@@ -131,7 +132,7 @@ static Status check_values(const HfManifest *manifest, const Store *params, Stre
 
 static void weight_file_name(char name[FILE_NAME], const HfManifest *manifest, int file) {
     if (manifest->files == 1)
-        snprintf(name, FILE_NAME, manifest->int8 ? HF_INT8 : manifest->sparse ? HF_SPARSE : HF_WEIGHTS);
+        snprintf(name, FILE_NAME, manifest->quantized ? HF_INT8 : manifest->sparse ? HF_SPARSE : HF_WEIGHTS);
     else
         snprintf(name, FILE_NAME, "model-%05d-of-%05d.safetensors", file + 1, manifest->files);
 }
@@ -282,21 +283,6 @@ Status hf_write_rest(const char *dir, const HfManifest *manifest, const ModelCon
 
 /* ---- the directory ---- */
 
-/* Splits "a/b/" into "a/b" and its parent "a". */
-static Status split_path(const char *dir, char **ret_dir, char **ret_parent) {
-    CLEANUP(mem_freep) char *plain = NULL;
-    TRY(str_dup(dir, &plain));
-    for (size_t n = strlen(plain); n > 1 && plain[n - 1] == '/'; n--) plain[n - 1] = 0;
-    const char *slash = strrchr(plain, '/');
-    if (!slash)
-        TRY(str_dup(".", ret_parent));
-    else
-        TRY(str_format(ret_parent, "%.*s", slash == plain ? 1 : (int)(slash - plain), plain));
-    *ret_dir = plain;
-    plain = NULL;
-    return OK;
-}
-
 /* An empty directory is allowed: the rename replaces it. */
 Status hf_save_check(const char *path) {
     if (!path_exists(path)) return OK;
@@ -306,45 +292,24 @@ Status hf_save_check(const char *path) {
                : FAILED("%s is not empty or cannot be read; choose a new or empty directory", path);
 }
 
-static void drop_dirp(char **dir) {
-    if (!*dir) return;
-    Status status = dir_remove(*dir);
-    status_free(status);
-    free(*dir);
-}
-
-static void releasep(int *fd) {
-    if (*fd >= 0) close(*fd);
-}
-
 Status hf_save(const char *dir, const Store *params, Stream *stream, const SaveOptions *options) {
-    CLEANUP(mem_freep) char *plain = NULL, *parent = NULL;
+    CLEANUP(staging_done) StagingDir staging = STAGING_NONE;
     CLEANUP(hf_manifest_done) HfManifest manifest = {0};
-    if (params->model->config.int8 && !options->int8)
-        return FAILED("internal: a quantized model is saved without its int8 parameters");
-    TRY(split_path(dir, &plain, &parent));
+    if (params->model->config.int8 && !options->quantized)
+        return FAILED("internal: a quantized model is saved without its quantized parameters");
     TRY(hf_manifest_init(&manifest, params->model, options));
     TRY(check_values(&manifest, params, stream, options->dtype));
-    TRY(dir_make(parent));
-    TRY(hf_save_check(plain));
-    TRY(path_clear_leftovers(plain));
-    CLEANUP(drop_dirp) char *temporary = NULL;
-    TRY(str_format(&temporary, "%s.tmp.%ld", plain, (long)getpid()));
-    TRY(dir_remove(temporary));
-    TRY(dir_make(temporary));
-    CLEANUP(releasep) int held = path_hold(temporary);
+    TRY(staging_make(&staging, dir));
+    TRY(hf_save_check(staging.target));
     CLEANUP(save_list_done) SaveList list = {0};
-    TRY(hf_manifest_list(&manifest, temporary, params, options->dtype, &list));
+    TRY(hf_manifest_list(&manifest, staging.path, params, options->dtype, &list));
     int64_t at = list.count ? safe_writer_declared(list.file[0]) : 0;
-    if (options->int8) TRY(int8_declare(options->int8, list.file[0]));
+    if (options->quantized) TRY(quantized_declare(options->quantized, list.file[0]));
     if (options->sparse) TRY(sparse_declare(params, options->dtype, list.file[0]));
     TRY(save_list_create(&list));
-    if (options->int8) TRY(int8_write(options->int8, list.file[0]));
+    if (options->quantized) TRY(quantized_write(options->quantized, list.file[0]));
     if (options->sparse) TRY(sparse_write(params, options->dtype, at, list.file[0]));
     TRY(save_list_write(&list, NULL, NULL, stream));
-    TRY(hf_write_rest(temporary, &manifest, &params->model->config, options));
-    TRY(dir_sync(temporary));
-    if (rename(temporary, plain) != 0)
-        return FAILED("%s: cannot rename the finished directory to this name: %s", plain, strerror(errno));
-    return dir_sync(parent);
+    TRY(hf_write_rest(staging.path, &manifest, &params->model->config, options));
+    return staging_commit(&staging, false);
 }

@@ -18,7 +18,7 @@ typedef struct HfManifest {
     HfItem *item;
     size_t count, capacity;
     int files;
-    bool int8;            /* a single file that also has the quantized parameters */
+    bool quantized;       /* a single file that also has the quantized parameters */
     bool sparse;          /* a single file; the layers' matrices are not items but stored as in hf_sparse.h */
     int64_t bytes, numel; /* totals over the items */
 } HfManifest;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "checkpoint/convert.h"
+#include "checkpoint/safetensors.h"
 
 enum { SPARSE_NAME = PARAM_NAME + 16 };
 

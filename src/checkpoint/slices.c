@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "checkpoint/convert.h"
+#include "checkpoint/safetensors.h"
 
 /* Tile sizes for transposition: BAND rows of the file at a time, so that both sides are accessed in full
  * cache lines. */

@@ -32,12 +32,12 @@ typedef struct Quantizer {
     Store *values, *rest; /* all parameters; those that are not quantized */
     bool balance;
     Calibration calibration;
-    Int8List list;
+    QuantizedList list;
     double noise, power; /* sums of squares of the quantization error and of the weights */
 } Quantizer;
 
 static void quantizer_done(Quantizer *q) {
-    int8_list_done(&q->list);
+    quantized_list_done(&q->list);
     calibration_done(&q->calibration);
     store_free(q->values);
     store_free(q->rest);
@@ -116,7 +116,7 @@ static void balance(float *factor, const float *inputs, const float *w, int64_t 
 }
 
 /* Quantizes one output's weights to int4; `scaled` is workspace for a row. */
-static void quantize_row_int4(Int8Param *param, int64_t n, const float *w, float *scaled, double *noise,
+static void quantize_row_int4(QuantizedParam *param, int64_t n, const float *w, float *scaled, double *noise,
                               double *power) {
     int64_t cols = param->cols, groups = (cols + INT4_GROUP - 1) / INT4_GROUP;
     uint8_t *bytes = (uint8_t *)param->w + n * ((cols + 1) / 2);
@@ -131,7 +131,7 @@ static void quantize_row_int4(Int8Param *param, int64_t n, const float *w, float
     }
 }
 
-static Status quantize_param_int4(Quantizer *q, Int8Param *param, const float *w) {
+static Status quantize_param_int4(Quantizer *q, QuantizedParam *param, const float *w) {
     int64_t rows = param->rows, cols = param->cols;
     int threads = q->device->threads;
     CLEANUP(mem_freep) float *scaled = NULL;
@@ -149,7 +149,7 @@ static Status quantize_param_int4(Quantizer *q, Int8Param *param, const float *w
 }
 
 /* Quantizes one output's weights to int8. */
-static Status quantize_row(Quantizer *q, Int8Param *param, int64_t n, const float *w) {
+static Status quantize_row(Quantizer *q, QuantizedParam *param, int64_t n, const float *w) {
     float largest = 0;
     for (int64_t k = 0; k < param->cols; k++) {
         float size = fabsf(param->factor ? w[k] / param->factor[k] : w[k]);
@@ -173,8 +173,8 @@ static Status quantize_row(Quantizer *q, Int8Param *param, int64_t n, const floa
 
 static Status quantize_param(Quantizer *q, const ParamDesc *desc, const float *w) {
     int64_t cols = desc->dim[desc->ndim - 1], rows = param_count(desc) / cols;
-    Int8Param *param = NULL;
-    TRY(int8_list_add(&q->list, desc->name, desc->int4 ? 4 : 8, rows, cols, &param));
+    QuantizedParam *param = NULL;
+    TRY(quantized_list_add(&q->list, desc->name, desc->int4 ? 4 : 8, rows, cols, &param));
     const InputStats *inputs = calibration_find(&q->calibration, desc->name);
     if (inputs && inputs->layer && q->balance) {
         TRY(mem_new((size_t)cols, sizeof *param->factor, &param->factor));
@@ -203,7 +203,7 @@ static Status quantize_all(Quantizer *q) {
 static Status describe(const Quantizer *q, const QuantizeConfig *config, json_t **ret_result) {
     int64_t total = model_params(q->from), int8_count = 0, int4_count = 0;
     for (size_t i = 0; i < q->list.count; i++) {
-        const Int8Param *param = &q->list.param[i];
+        const QuantizedParam *param = &q->list.param[i];
         *(param->bits == 4 ? &int4_count : &int8_count) += param->rows * param->cols;
     }
     double noise = q->power > 0 ? sqrt(q->noise / q->power) : 0;
@@ -243,7 +243,7 @@ Status quantize_run(const QuantizeConfig *config, json_t **ret_result) {
     TRY(load_values(&q, config));
     TRY(copy_rest(&q));
     TRY(quantize_all(&q));
-    SaveOptions options = {.dtype = DT_F32, .assets_dir = q.dir, .int8 = &q.list};
+    SaveOptions options = {.dtype = DT_F32, .assets_dir = q.dir, .quantized = &q.list};
     TRY(hf_save(config->out, q.rest, q.stream, &options));
     return describe(&q, config, ret_result);
 }

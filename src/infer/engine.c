@@ -45,7 +45,7 @@ static Status load_params(Engine *engine, const char *dir) {
     TRY(load_report_check(&engine->report, dir, &engine->model->config, false));
     load_report_done(&engine->report);
     TRY(checksums_verify(dir, VERIFY_WEIGHTS, NULL, NULL));
-    TRY(hf_int8_load(dir, engine->model, &engine->exec));
+    TRY(hf_quantized_load(dir, engine->model, &engine->exec));
     TRY(hf_sparse_load(dir, engine->model, &engine->exec));
     TRY(store_new(&engine->params, engine->model, engine->device, MEM_PARAMS));
     return hf_weights_load(dir, engine->params, engine->stream, &engine->report);
@@ -92,7 +92,7 @@ Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *opt
     TRY(kernels_check_device(options->device ? options->device : "cpu", options->kernels));
     TRY(engine_find(dir, &from, &config));
     TRY(engine_begin(&engine, options));
-    TRY(hf_int8_check(from.path, &config, engine->device, options->dtype));
+    TRY(hf_quantized_check(from.path, &config, engine->device, options->dtype));
     config.sparse_products = config.sparse && device_is_host(engine->device) && options->dtype == DT_F32;
     TRY(model_new(&engine->model, &config));
     TRY(load_params(engine, from.path));

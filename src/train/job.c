@@ -393,7 +393,7 @@ Status job_new(Job **ret_job, const Settings *settings, JobUse use) {
     if (config.int8 && run->mesh && run->mesh->axis[AXIS_TP]->size > 1)
         return USAGE("{tp} %d: %s is quantized, and quantized weights cannot be split; drop {tp}",
                      run->mesh->axis[AXIS_TP]->size, job->model_dir);
-    if (config.int8) TRY(hf_int8_check(job->model_dir, &config, job->device, run->dtype));
+    if (config.int8) TRY(hf_quantized_check(job->model_dir, &config, job->device, run->dtype));
     config.sparse_products = config.sparse && !run->train && device_is_host(job->device) &&
                              run->dtype == DT_F32 && (!run->mesh || run->mesh->world->size == 1);
     TRY(model_new(&job->model, &config));
@@ -417,7 +417,7 @@ Status job_start(Job *job, LoadReport *ret_report) {
     if (job->model_dir)
         TRY(checksums_verify_at(job->model_dir, job->disk, VERIFY_WEIGHTS, job->settings.run.mesh));
     TRY(runner_new(&job->runner, job->model, job->device, &job->settings.run));
-    if (job->model_dir) TRY(hf_int8_load(job->model_dir, job->model, &job->runner->exec));
+    if (job->model_dir) TRY(hf_quantized_load(job->model_dir, job->model, &job->runner->exec));
     if (job->model_dir) TRY(hf_sparse_load(job->model_dir, job->model, &job->runner->exec));
     TRY(store_init_params(job->runner->params, job->runner->stream, job->settings.run.seed));
     *ret_report = (LoadReport){0};

@@ -134,10 +134,10 @@ Status runner_enter(Runner *runner, Pass *pass, int at, bool params, bool grads)
     if (params) block_views(block, layout->unit, runner->param_base, runner->spec.dtype, runner->param_view);
     if (grads) block_views(block, layout->unit, runner->grad_base, DT_F32, runner->grad_view);
     for (size_t i = 0; grads && i < block->params.count; i++)
-        runner->grad_fresh[i] =
+        runner->grad_unwritten[i] =
             block->params.desc[i].overwritten && shard_is_unwritten(runner->shards, block->ref[i].unit);
     pass->param = runner->param_view;
-    pass->fresh = grads ? runner->grad_fresh : NULL;
+    pass->fresh = grads ? runner->grad_unwritten : NULL;
     return OK;
 }
 

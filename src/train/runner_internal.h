@@ -58,7 +58,7 @@ Exec *runner_exec(Runner *runner);
 bool runner_may_overlap(const Runner *runner);
 bool runner_may_record(const Runner *runner);
 /* Whether units are updated, and added to the norm, one after the other, beside other work. */
-bool runner_is_apart(const Runner *runner);
+bool runner_updates_by_unit(const Runner *runner);
 /* Whether the gradients of a block's units are added to the norm as soon as they are complete. */
 bool runner_squares_early(const Runner *runner, int block);
 MUST_USE Status overlap_init(Runner *runner);

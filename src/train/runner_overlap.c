@@ -35,7 +35,7 @@ bool runner_may_overlap(const Runner *runner) {
     return trains_alone(runner) && device_overlaps(runner->device);
 }
 
-bool runner_is_apart(const Runner *runner) {
+bool runner_updates_by_unit(const Runner *runner) {
     const Device *device = runner->device;
     bool cpu = device_is_host(device) || (device_is_dryrun(device) && !device->planned);
     return trains_alone(runner) && ((cpu && !runner->spec.fp8) || device_overlaps(device));

@@ -148,7 +148,7 @@ static Status alloc_units(Runner *runner) {
         if (model->block[i].params.count > max_params) max_params = model->block[i].params.count;
     TRY(mem_new(max_params, sizeof *runner->param_view, &runner->param_view));
     TRY(mem_new(max_params, sizeof *runner->grad_view, &runner->grad_view));
-    TRY(mem_new(max_params, sizeof *runner->grad_fresh, &runner->grad_fresh));
+    TRY(mem_new(max_params, sizeof *runner->grad_unwritten, &runner->grad_unwritten));
     find_unit_uses(runner, use);
     ShardSpec shard = {.train = spec->train,
                        .sequence = runner_shape(runner, 1, 1, true).sequence,
@@ -162,7 +162,7 @@ static Status alloc_units(Runner *runner) {
                        .micros = spec->micros ? spec->micros : 1,
                        .optim = spec->optim,
                        .grad_type = spec->grad_type,
-                       .apart = runner_is_apart(runner),
+                       .apart = runner_updates_by_unit(runner),
                        .outer = spec->outer};
     /* A single rank has nothing to shard. Offloaded parameters are fetched and released like ZeRO-3 shards.
      */
@@ -308,7 +308,7 @@ void runner_free(Runner *runner) {
     free(runner->grad_base);
     free(runner->param_view);
     free(runner->grad_view);
-    free(runner->grad_fresh);
+    free(runner->grad_unwritten);
     free(runner->unit_users);
     free(runner->unit_adds);
     free(runner->fp8.host_scale);

@@ -14,7 +14,6 @@
 #include "comm/watchdog.h"
 #include "device/host_memory.h"
 #include "model/head.h"
-#include "train/lr_change.h"
 #include "train/resume_check.h"
 #include "train/run_summary.h"
 #include "train/trainer.h"

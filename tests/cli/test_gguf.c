@@ -3,8 +3,8 @@
 #include <math.h>
 #include <zlib.h>
 
-#include "checkpoint/convert.h"
 #include "checkpoint/gguf_file.h"
+#include "checkpoint/safetensors.h"
 #include "corpus.h"
 #include "weights.h"
 

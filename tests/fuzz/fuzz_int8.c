@@ -67,17 +67,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int kind = data[0] % KINDS;
     put_header_file(HF_INT8, data + 1, size - 1);
     (void)fuzz_succeeded(hf_weights_check(fuzz_dir_path(), rig.model[kind], NULL));
-    (void)fuzz_succeeded(hf_int8_load(fuzz_dir_path(), rig.model[kind], &rig.exec));
+    (void)fuzz_succeeded(hf_quantized_load(fuzz_dir_path(), rig.model[kind], &rig.exec));
     if (!fuzz_succeeded(hf_weights_load(fuzz_dir_path(), rig.store[kind], rig.stream, &report))) return 0;
     (void)fuzz_succeeded(load_report_check(&report, fuzz_dir_path(), &rig.model[kind]->config, false));
     return 0;
 }
 
-static Status add_param(Int8List *list, const ParamDesc *desc, bool fixed) {
+static Status add_param(QuantizedList *list, const ParamDesc *desc, bool fixed) {
     int64_t cols = desc->dim[desc->ndim - 1], rows = param_count(desc) / cols;
     int bits = desc->int4 ? 4 : 8;
-    Int8Param *param;
-    TRY(int8_list_add(list, desc->name, bits, rows, cols, &param));
+    QuantizedParam *param;
+    TRY(quantized_list_add(list, desc->name, bits, rows, cols, &param));
     memset(param->w, 0x5b, (size_t)(rows * (bits == 4 ? (cols + 1) / 2 : cols)));
     if (param->step) memset(param->step, 3, (size_t)rows);
     for (int64_t i = 0; i < rows; i++) param->scale[i] = 0.5f;
@@ -89,14 +89,14 @@ static Status add_param(Int8List *list, const ParamDesc *desc, bool fixed) {
 }
 
 static Status save_seed(const char *dir, size_t index) {
-    CLEANUP(int8_list_done) Int8List list = {0};
+    CLEANUP(quantized_list_done) QuantizedList list = {0};
     const Model *model = rig.model[index];
     for (int i = 0; i < model->count; i++)
         for (size_t j = 0; j < model->block[i].params.count; j++) {
             const ParamDesc *desc = &model->block[i].params.desc[j];
             if (desc->int8 && !desc->tied) TRY(add_param(&list, desc, kinds[index].fixed));
         }
-    SaveOptions options = {.dtype = DT_F32, .int8 = &list};
+    SaveOptions options = {.dtype = DT_F32, .quantized = &list};
     return hf_save(dir, rig.store[index], rig.stream, &options);
 }
 
