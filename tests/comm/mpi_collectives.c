@@ -371,6 +371,7 @@ static void test_placements(void **state) {
         do {
             Group *group = placed(ranks->world, node);
             check_group(group, ranks->stream);
+            check_all_reduce(group, ranks->stream, DT_F32, 700001, REDUCE_SUM); /* chunks of many messages */
             group_free(group);
         } while (size <= 4 && next_placement(node, size));
     }

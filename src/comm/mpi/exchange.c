@@ -476,10 +476,15 @@ static void assign_rounds(Op *op, Exchange *x) {
     if (x->spreads) rings->shows += (uint64_t)x->rounds;
 }
 
-/* Bytes per element of a result or a partial sum. */
-static int64_t size_most(DType dtype) {
-    int64_t size = (int64_t)dtype_size(dtype);
-    return size < (int64_t)sizeof(float) ? (int64_t)sizeof(float) : size;
+/* Messages for a chunk of the largest flow of any rank: all ranks divide chunks alike. */
+static int messages_for(const Op *op, const Exchange *x) {
+    const Placement *p = placement_of(op);
+    int64_t each = x->reduces ? (int64_t)dtype_size(op->dtype) : 1;
+    for (int domain = 0; x->reduces && domain < p->domains; domain++) {
+        int64_t partial = partial_bytes(p, domain, op->dtype);
+        if (partial > each) each = partial;
+    }
+    return x->root < 0 ? messages_of(x->chunk * each) : 1;
 }
 
 Status exchange_prepare(Op *op, Exchange x, Tags tags) {
@@ -488,9 +493,7 @@ Status exchange_prepare(Op *op, Exchange x, Tags tags) {
     x.source = op->exchange.source;
     count_flows(op, &x);
     TRY(rings_prepare(op->group, op->device));
-    int64_t each = x.reduces ? size_most(op->dtype) : 1;
-    TRY(op_add_flows(op, x.first[BLOCKS - 1] + x.flows[BLOCKS - 1],
-                     x.root < 0 ? messages_of(x.chunk * each) : 1));
+    TRY(op_add_flows(op, x.first[BLOCKS - 1] + x.flows[BLOCKS - 1], messages_for(op, &x)));
     assign_rounds(op, &x);
     op->exchange = x;
     op->step = step_exchange;
