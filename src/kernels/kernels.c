@@ -1,4 +1,4 @@
-/* The functions of kernels.h, first part: linear layers, activations, norms and dropout.
+/* The functions of kernels.h, first part: linear layers, activations, dropout and norms in fp8.
  * Each function checks that its tensors agree, counts the call and runs the slot. A call on zero rows
  * returns early, so slots never see one.
  *
@@ -219,38 +219,26 @@ Status act_backward(Exec *exec, Tensor dx, Tensor dy, Tensor x, Act act) {
         x, act);
 }
 
-Status layernorm_forward(Exec *exec, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor gamma, Tensor beta,
-                         float eps) {
-    CHECK_FLOAT(x);
-    int64_t rows = tensor_rows(x), C = tensor_cols(x);
-    CHECK_MATRIX(y, x.dtype, rows, C);
-    CHECK_COUNT(mean, DT_F32, rows);
-    CHECK_COUNT(rstd, DT_F32, rows);
-    CHECK_COUNT(gamma, x.dtype, C);
-    CHECK_COUNT(beta, x.dtype, C);
-    if (rows == 0) return OK;
-    RUN(KERNEL_LAYERNORM_FORWARD, 7.0 * (double)tensor_count(x), BYTES(y, mean, rstd, x, gamma, beta),
-        layernorm_forward, y, mean, rstd, x, gamma, beta, eps);
+Status glu_forward(Exec *exec, Tensor y, Tensor x, Act act) {
+    CHECK_FLOAT(y);
+    TRY(check_act(__func__, act));
+    int64_t count = tensor_count(y);
+    CHECK_COUNT(x, y.dtype, 2 * count);
+    if (count == 0) return OK;
+    RUN(KERNEL_GLU_FORWARD, (1 + act_forward_flops[act]) * (double)count, BYTES(y, x), glu_forward, y, x,
+        act);
 }
 
-Status layernorm_backward(Exec *exec, Tensor dx, Tensor dgamma, Tensor dbeta, Tensor dy, Tensor x,
-                          Tensor mean, Tensor rstd, Tensor gamma, Tensor dres, NormSums sums) {
-    CHECK_FLOAT(x);
-    int64_t rows = tensor_rows(x), C = tensor_cols(x);
-    CHECK_MATRIX(dx, x.dtype, rows, C);
-    CHECK_MATRIX(dy, x.dtype, rows, C);
-    if (dgamma.data) CHECK_COUNT(dgamma, DT_F32, C);
-    if (dbeta.data) CHECK_COUNT(dbeta, DT_F32, C);
-    CHECK_COUNT(mean, DT_F32, rows);
-    CHECK_COUNT(rstd, DT_F32, rows);
-    CHECK_COUNT(gamma, x.dtype, C);
-    if (dres.data) CHECK_MATRIX(dres, x.dtype, rows, C);
-    if (sums.dx.data) TRY(check_count(__func__, "sums of dx", sums.dx, DT_F32, C));
-    if (sums.dres.data) TRY(check_count(__func__, "sums of dres", sums.dres, DT_F32, dres.data ? C : 0));
-    if (rows == 0) return OK;
-    RUN(KERNEL_LAYERNORM_BACKWARD, 14.0 * (double)tensor_count(x),
-        BYTES(dx, dgamma, dbeta, dy, x, mean, rstd, gamma, dres), layernorm_backward, dx, dgamma, dbeta, dy,
-        x, mean, rstd, gamma, dres, sums);
+Status glu_backward(Exec *exec, Tensor dx, Tensor y, Tensor dy, Tensor x, Act act) {
+    CHECK_FLOAT(dy);
+    TRY(check_act(__func__, act));
+    int64_t count = tensor_count(dy);
+    CHECK_COUNT(x, dy.dtype, 2 * count);
+    CHECK_COUNT(dx, dy.dtype, 2 * count);
+    if (y.data) CHECK_LIKE(y, dy);
+    if (count == 0) return OK;
+    RUN(KERNEL_GLU_BACKWARD, (2 + act_forward_flops[act] + act_backward_flops[act]) * (double)count,
+        BYTES(dx, y, dy, x), glu_backward, dx, y, dy, x, act);
 }
 
 Status dropout_add_forward(Exec *exec, Tensor out, Tensor res, Tensor y, Dropout dropout) {
@@ -275,25 +263,6 @@ Status dropout_backward(Exec *exec, Tensor dx, Tensor sums, Tensor dy, Dropout d
     SIZES(0, 0, 0, dropout.p > 0 ? OP_DROPOUT : 0);
     RUN(KERNEL_DROPOUT_BACKWARD, 2.0 * (double)tensor_count(dy), BYTES(dx, dy), dropout_backward, dx, sums,
         dy, dropout);
-}
-
-Status dropout_add_norm_forward(Exec *exec, Tensor sum, Tensor out, Tensor mean, Tensor rstd, Tensor res,
-                                Tensor y, Tensor gamma, Tensor beta, float eps, Dropout dropout) {
-    CHECK_FLOAT(y);
-    int64_t rows = tensor_rows(y), C = tensor_cols(y);
-    CHECK_MATRIX(sum, y.dtype, rows, C);
-    CHECK_MATRIX(out, y.dtype, rows, C);
-    CHECK_MATRIX(res, y.dtype, rows, C);
-    CHECK_COUNT(mean, DT_F32, rows);
-    CHECK_COUNT(rstd, DT_F32, rows);
-    CHECK_COUNT(gamma, y.dtype, C);
-    CHECK_COUNT(beta, y.dtype, C);
-    TRY(check_dropout(__func__, &dropout, y));
-    if (rows == 0) return OK;
-    SIZES(0, 0, 0, dropout.p > 0 ? OP_DROPOUT : 0);
-    RUN(KERNEL_DROPOUT_ADD_NORM_FORWARD, 10.0 * (double)tensor_count(y),
-        BYTES(sum, out, mean, rstd, res, y, gamma, beta), dropout_add_norm_forward, sum, out, mean, rstd, res,
-        y, gamma, beta, eps, dropout);
 }
 
 bool norm_fp8_supports(int64_t rows, int64_t C, bool rms) {

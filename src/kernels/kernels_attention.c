@@ -1,8 +1,44 @@
-/* The functions of kernels.h, continued: attention. */
+/* The functions of kernels.h, continued: rotary position embedding and attention. */
 #include <string.h>
 
 #include "kernels/backend.h"
 #include "kernels/dispatch.h"
+
+/* FLOPs and bytes of a rotation; *ret_work is false if there is nothing to rotate. */
+static Status check_rope(const char *kernel, Tensor x, Tensor table, Tensor positions, HeadRange heads,
+                         double *ret_flops, double *ret_bytes, bool *ret_work) {
+    TRY(check_float(kernel, "x", x));
+    if (x.ndim != 4) return FAILED("internal: %s: x has %d dims; expected (B, T, N, D)", kernel, x.ndim);
+    int64_t B = x.dim[0], T = x.dim[1], D = x.dim[3], R = tensor_cols(table), rows = 0;
+    TRY(check_heads(kernel, x, heads, &rows));
+    TRY(check_matrix(kernel, "table", table, DT_F32, tensor_rows(table), R));
+    if (R % 2 || R > D)
+        return FAILED("internal: %s: table has %lld columns; expected an even number up to %lld", kernel,
+                      (long long)R, (long long)D);
+    if (positions.data && positions.ndim != 1 && positions.ndim != 2)
+        return FAILED("internal: %s: positions has %d dims; expected (B) or (B, T)", kernel, positions.ndim);
+    if (positions.data) TRY(check_index(kernel, "positions", positions, positions.ndim == 1 ? B : B * T));
+    *ret_flops = 3.0 * (double)rows * (double)R;
+    *ret_bytes = (double)(rows * R) * (double)dtype_size(x.dtype) + 4.0 * (double)(B * T * R);
+    *ret_work = rows > 0 && R > 0;
+    return OK;
+}
+
+Status rope_forward(Exec *exec, Tensor x, Tensor table, Tensor positions, int64_t origin, HeadRange heads) {
+    double flops = 0, bytes = 0;
+    bool work = false;
+    TRY(check_rope(__func__, x, table, positions, heads, &flops, &bytes, &work));
+    if (!work) return OK;
+    RUN(KERNEL_ROPE_FORWARD, flops, bytes, rope_forward, x, table, positions, origin, heads);
+}
+
+Status rope_backward(Exec *exec, Tensor dx, Tensor table, Tensor positions, int64_t origin, HeadRange heads) {
+    double flops = 0, bytes = 0;
+    bool work = false;
+    TRY(check_rope(__func__, dx, table, positions, heads, &flops, &bytes, &work));
+    if (!work) return OK;
+    RUN(KERNEL_ROPE_BACKWARD, flops, bytes, rope_backward, dx, table, positions, origin, heads);
+}
 
 static Status check_qkv(const char *kernel, Tensor qkv, const Attention *spec, QkvShape *ret_shape) {
     TRY(check_float(kernel, "qkv", qkv));

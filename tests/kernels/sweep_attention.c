@@ -1,4 +1,4 @@
-/* Sweep cases: attention kernels. */
+/* Sweep cases: rotary position embedding and attention. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -280,4 +280,50 @@ void attention_decode_sweep(Sweep *sweep) {
             if (f / 2 % 3 || (SANITIZED && f > 1)) continue;
             compare(sweep, attention_decode_case, (Args){{2, 1, 2, D, 1500}, f, norm_wise});
         }
+}
+
+/* Cases (B, T, N, D). Flags: 1 only some heads; 2 only the first half of the elements, rounded up to an even
+ * number; 4 a position per sequence, 8 a position per token. Some positions are outside of the table. */
+static void rope_case(Kit *kit, const Args *args,
+                      Status (*rope)(Exec *, Tensor, Tensor, Tensor, int64_t, HeadRange)) {
+    int64_t B = args->n[0], T = args->n[1], N = args->n[2], D = args->n[3];
+    int64_t R = args->flags & 2 ? (D / 2 + 1) / 2 * 2 : D, P = T + 5;
+    Tensor x = kit_random(kit, typed(kit, shape4(B, T, N, D))), table = kit_take(kit, shape2(P, R));
+    for (int64_t i = 0; i < P * R / 2; i++) {
+        double angle = (double)(i / (R / 2)) * pow(100, -(double)(i % (R / 2)) / (double)R);
+        tensor_f32(table)[i / (R / 2) * R + i % (R / 2)] = (float)cos(angle);
+        tensor_f32(table)[i / (R / 2) * R + R / 2 + i % (R / 2)] = (float)sin(angle);
+    }
+    Tensor positions = TENSOR_NONE;
+    if (args->flags & 4) positions = kit_index(kit, shape1(B), -2, 12);
+    if (args->flags & 8) positions = kit_index(kit, shape2(B, T), -2, P + 2);
+    HeadRange heads = args->flags & 1 ? (HeadRange){N / 2, N - N / 2} : (HeadRange){0};
+    assert_ok(rope(&kit->exec, x, table, positions, args->flags & 8 ? 0 : 3, heads));
+    kit_output(kit, "x", x);
+}
+
+static void over_rotations(Sweep *sweep, Body body) {
+    static const int64_t depths[] = {2, 4, 6, 8, 14, 16, 32, 40, 64, 80, 128, 256};
+    unsigned turn = 0;
+    for (int d = 0; d < 12; d++)
+        for (int i = 0; i < 6; i++, turn++)
+            compare(sweep, body,
+                    (Args){{1 + turn % 3, 1 + turn % 17, 1 + turn % 5, depths[d]}, turn * 5 % 16, norm_wise});
+    compare(sweep, body, (Args){{2, 130, 12, 64}, 1, norm_wise});
+}
+
+static void rope_forward_case(Kit *kit, const Args *args) {
+    rope_case(kit, args, rope_forward);
+}
+
+void rope_forward_sweep(Sweep *sweep) {
+    over_rotations(sweep, rope_forward_case);
+}
+
+static void rope_backward_case(Kit *kit, const Args *args) {
+    rope_case(kit, args, rope_backward);
+}
+
+void rope_backward_sweep(Sweep *sweep) {
+    over_rotations(sweep, rope_backward_case);
 }

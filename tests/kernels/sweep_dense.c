@@ -1,4 +1,4 @@
-/* Sweep cases: linear, activation, layer norm and dropout kernels. */
+/* Sweep cases: linear layers, activations, gated ones too, layer norm and dropout. */
 #include <math.h>
 
 #include "sweep.h"
@@ -145,6 +145,47 @@ static void act_backward_case(Kit *kit, const Args *args) {
 
 void act_backward_sweep(Sweep *sweep) {
     over_counts(sweep, act_backward_case, 4 * ACT_COUNT, norm_wise);
+}
+
+/* Cases (rows, F). */
+static void over_gates(Sweep *sweep, Body body, unsigned flags) {
+    static const int64_t widths[] = {1, 3, 4, 8, 15, 16, 17, 33, 64, 100, 257, 1024};
+    unsigned turn = 0;
+    for (int w = 0; w < 12; w++)
+        for (unsigned f = 0; f < flags; f++, turn++)
+            compare(sweep, body, (Args){{1 + turn % 7, widths[w]}, f, norm_wise});
+    for (unsigned f = 0; f < flags; f++) compare(sweep, body, (Args){{f % 2 ? 1 : 19, 4099}, f, norm_wise});
+}
+
+static void glu_forward_case(Kit *kit, const Args *args) {
+    Tensor y = kit_take(kit, typed(kit, shape2(args->n[0], args->n[1])));
+    Tensor x = kit_uniform(kit, typed(kit, shape3(args->n[0], 2, args->n[1])), -6, 6);
+    assert_ok(glu_forward(&kit->exec, y, x, args->flags));
+    kit_output(kit, "y", y);
+}
+
+void glu_forward_sweep(Sweep *sweep) {
+    over_gates(sweep, glu_forward_case, ACT_COUNT);
+}
+
+/* Odd flags: dx aliases x. flags / 2 % 3: y is absent, aliases dy, or is a tensor of its own. */
+static void glu_backward_case(Kit *kit, const Args *args) {
+    unsigned where = args->flags / 2 % 3;
+    Tensor dy = kit_random(kit, typed(kit, shape2(args->n[0], args->n[1])));
+    Tensor x = kit_uniform(kit, typed(kit, shape3(args->n[0], 2, args->n[1])), -6, 6);
+    Tensor dx = args->flags % 2 ? x : kit_take(kit, x);
+    Tensor y = where == 0 ? TENSOR_NONE : where == 1 ? dy : kit_take(kit, dy);
+    Tensor forward = kit_take(kit, dy);
+    assert_ok(glu_forward(&kit->exec, forward, x, args->flags / 6));
+    assert_ok(glu_backward(&kit->exec, dx, y, dy, x, args->flags / 6));
+    kit_output(kit, "dx", dx);
+    if (where == 0) return;
+    kit_output(kit, "y", y);
+    assert_memory_equal(y.data, forward.data, tensor_bytes(y));
+}
+
+void glu_backward_sweep(Sweep *sweep) {
+    over_gates(sweep, glu_backward_case, 6 * ACT_COUNT);
 }
 
 /* Half of the rows are far from zero, where a naive variance cancels. No row has a mean near 0, which would

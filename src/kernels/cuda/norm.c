@@ -1,4 +1,4 @@
-/* Layer norm on a GPU, and norms with results in fp8: slots for norm.cu and norm_fp8.cu. */
+/* Norms on a GPU: slots for norm.cu, rmsnorm.cu and, with results in fp8, norm_fp8.cu. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/norm_fp8.h"
 
@@ -17,6 +17,35 @@ Status layernorm_backward_cuda(Stream *stream, Tensor dx, Tensor dgamma, Tensor 
     LAUNCH(launch_norm_backward(cuda_stream(stream), x.dtype, dx.data, dgamma.data, dbeta.data, dy.data,
                                 x.data, mean.data, rstd.data, gamma.data, dres.data, rows, C,
                                 (CudaNormSums){sums.dx.data, sums.dres.data}, partial));
+    return OK;
+}
+
+static CudaHeadRows rows_of(Tensor x, HeadRange heads) {
+    HeadRows at = head_rows(x, heads);
+    return (CudaHeadRows){at.heads, at.first, at.count, at.D, at.rows};
+}
+
+Status rmsnorm_forward_cuda(Stream *stream, Tensor y, Tensor rstd, Tensor x, Tensor gamma, float eps,
+                            HeadRange heads) {
+    LAUNCH(launch_rmsnorm_forward(cuda_stream(stream), x.dtype, y.data, rstd.data, x.data, gamma.data,
+                                  rows_of(x, heads), eps));
+    return OK;
+}
+
+Status dropout_add_rmsnorm_forward_cuda(Stream *stream, Tensor sum, Tensor out, Tensor rstd, Tensor res,
+                                        Tensor y, Tensor gamma, float eps, Dropout dropout) {
+    LAUNCH(launch_dropout_add_rmsnorm(cuda_stream(stream), y.dtype, sum.data, out.data, rstd.data, res.data,
+                                      y.data, gamma.data, tensor_rows(y), tensor_cols(y), eps,
+                                      dropout.p > 0 ? y.dim[1] : 1, cuda_dropout(&dropout)));
+    return OK;
+}
+
+Status rmsnorm_backward_cuda(Stream *stream, Tensor dx, Tensor dgamma, Tensor dy, Tensor x, Tensor rstd,
+                             Tensor gamma, Tensor dres, HeadRange heads) {
+    void *partial;
+    TRY(stream_workspace(stream, rmsnorm_backward_bytes(tensor_cols(x)), &partial));
+    LAUNCH(launch_rmsnorm_backward(cuda_stream(stream), x.dtype, dx.data, dgamma.data, dy.data, x.data,
+                                   rstd.data, gamma.data, dres.data, rows_of(x, heads), partial));
     return OK;
 }
 
