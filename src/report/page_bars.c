@@ -28,14 +28,14 @@ static Status add_share(BarChart *chart, int category, double share, double leng
 /* ---- time ---- */
 
 static Status add_times(BarChart *chart, const Run *run, bool sizes) {
-    double share[PHASES], rate = run_figure(run, FIGURE_SAMPLES);
+    double share[SHARES], rate = run_figure(run, FIGURE_SAMPLES);
     char text[FORMAT_SIZE];
-    if (!run_phases(run, share) || !(rate > 0)) return OK;
+    if (!run_shares(run, share) || !(rate > 0)) return OK;
     TRY(bars_row(chart, (BarRow){.name = run->name,
                                  .more = run_remark(run),
                                  .value = time_text(text, 1 / rate),
                                  .full = sizes ? 1e3 / rate : 0}));
-    for (int p = 0; p < PHASES; p++) TRY(add_share(chart, p, share[p], 1e3 * share[p] / rate));
+    for (int p = 0; p < SHARES; p++) TRY(add_share(chart, p, share[p], 1e3 * share[p] / rate));
     return OK;
 }
 
@@ -61,13 +61,13 @@ static Status put_spent(FILE *out, const Results *results) {
 /* Bars show the time per sample, so that runs with different batch sizes are comparable. With models of
  * different sizes that is meaningless, and all bars have the same length. */
 Status put_phases(FILE *out, const Results *results, Figures *drawn) {
-    BarCategory phases[PHASES];
+    BarCategory phases[SHARES];
     CLEANUP(bars_done)
     BarChart chart = {
-        .name = "time-per-sample", .x_label = "ms per sample", .categories = phases, .legend = PHASES};
+        .name = "time-per-sample", .x_label = "ms per sample", .categories = phases, .legend = SHARES};
     bool sizes = results_differ(results, run_params);
-    for (int p = 0; p < PHASES; p++)
-        phases[p] = (BarCategory){phase_name((Phase)p), COLOR_PART + phase_color((Phase)p)};
+    for (int p = 0; p < SHARES; p++)
+        phases[p] = (BarCategory){share_name((StepShare)p), COLOR_PART + share_color((StepShare)p)};
     for (size_t i = 0; i < results->count; i++) TRY(add_times(&chart, &results->runs[i], sizes));
     if (!chart.row_count) return OK;
     put_section(out, sizes ? "Step time by phase" : "Time per sample",

@@ -25,7 +25,7 @@
 static const struct {
     const char *key, *name, *noun, *verb;
     int color;
-} phases[PHASES] = {
+} phases[SHARES] = {
     {"compute_s", "compute", "compute", "computes more slowly", 0},
     {"optimizer_s", "optimizer", "the optimizer step", "spends longer in the optimizer step", 3},
     {"data_s", "data loading", "data loading", "spends longer loading data", 2},
@@ -36,32 +36,32 @@ static const struct {
     {"other_s", "other", "other work", "spends longer on other work", 7},
 };
 
-const char *phase_name(Phase phase) {
+const char *share_name(StepShare phase) {
     return phases[phase].name;
 }
 
-int phase_color(Phase phase) {
+int share_color(StepShare phase) {
     return phases[phase].color;
 }
 
 /* Adds the seconds in a "phases" object to `sum`. Invalid values count as 0. */
-static void add_phases(const json_t *times, double sum[PHASES]) {
-    for (int p = 0; p < PHASES; p++) {
+static void add_phases(const json_t *times, double sum[SHARES]) {
+    for (int p = 0; p < SHARES; p++) {
         double seconds = json_number_at(times, phases[p].key);
         if (isfinite(seconds) && seconds > 0) sum[p] += seconds;
     }
 }
 
-static bool shares_of(const double *sum, double ret_share[PHASES]) {
+static bool shares_of(const double *sum, double ret_share[SHARES]) {
     double total = 0;
-    for (int p = 0; p < PHASES; p++) total += sum[p];
-    for (int p = 0; p < PHASES && total > 0; p++) ret_share[p] = sum[p] / total;
+    for (int p = 0; p < SHARES; p++) total += sum[p];
+    for (int p = 0; p < SHARES && total > 0; p++) ret_share[p] = sum[p] / total;
     return total > 0;
 }
 
-bool run_phases(const Run *run, double ret_share[PHASES]) {
+bool run_shares(const Run *run, double ret_share[SHARES]) {
     const json_t *rank;
-    double sum[PHASES] = {0};
+    double sum[SHARES] = {0};
     size_t i;
     json_array_foreach(run_shown(run)->summary.ranks, i, rank)
         add_phases(json_object_get(rank, "phases"), sum);
@@ -71,10 +71,10 @@ bool run_phases(const Run *run, double ret_share[PHASES]) {
 bool run_spent(const Run *run, double ret_share[SPENT_PARTS]) {
     static const char *const keys[] = {"eval_s", "checkpoint_s", "setup_s"};
     const json_t *times = run_shown(run)->summary.phases;
-    double sum[PHASES] = {0}, total = 0;
+    double sum[SHARES] = {0}, total = 0;
     add_phases(times, sum);
     ret_share[SPENT_STEPS] = json_number_at(times, "comm_s") + json_number_at(times, "bubble_s");
-    for (int p = 0; p < PHASES; p++) ret_share[SPENT_STEPS] += sum[p];
+    for (int p = 0; p < SHARES; p++) ret_share[SPENT_STEPS] += sum[p];
     for (int i = 0; i < 3; i++) ret_share[SPENT_EVAL + i] = json_number_at(times, keys[i]);
     for (int i = 0; i < SPENT_PARTS; i++) total += ret_share[i];
     for (int i = 0; i < SPENT_PARTS && total > 0; i++) ret_share[i] /= total;
@@ -265,10 +265,10 @@ static void put_contended(FILE *out, const Results *results) {
 /* ---- explanation ---- */
 
 /* Rank-seconds per sample in each phase; false if the run did not record them. */
-static bool sample_costs(const Run *run, double ret_cost[PHASES], double *ret_total) {
-    double share[PHASES], total = run_ranks(run) / run_figure(run, FIGURE_SAMPLES);
-    if (!isfinite(total) || !(total > 0) || !run_phases(run, share)) return false;
-    for (int p = 0; p < PHASES; p++) ret_cost[p] = share[p] * total;
+static bool sample_costs(const Run *run, double ret_cost[SHARES], double *ret_total) {
+    double share[SHARES], total = run_ranks(run) / run_figure(run, FIGURE_SAMPLES);
+    if (!isfinite(total) || !(total > 0) || !run_shares(run, share)) return false;
+    for (int p = 0; p < SHARES; p++) ret_cost[p] = share[p] * total;
     *ret_total = total;
     return true;
 }
@@ -285,12 +285,12 @@ static void put_ranks(FILE *out, const Run *winner, const Rival *rival) {
 static void put_saving(FILE *out, const double *own, const double *other, double own_total,
                        double other_total) {
     char text[2][FORMAT_SIZE], part[2][FORMAT_SIZE];
-    Phase largest = PHASE_COMPUTE;
-    for (int p = 0; p < PHASES; p++)
-        if (other[p] - own[p] > other[largest] - own[largest]) largest = (Phase)p;
+    StepShare largest = SHARE_COMPUTE;
+    for (int p = 0; p < SHARES; p++)
+        if (other[p] - own[p] > other[largest] - own[largest]) largest = (StepShare)p;
     fprintf(out, " Per-sample cost is %s of rank time vs %s", time_text(text[0], own_total),
             time_text(text[1], other_total));
-    if (largest != PHASE_REST)
+    if (largest != SHARE_REST)
         fprintf(out, "; %s accounts for %s of the difference (%s vs %s)", phases[largest].noun,
                 other[largest] - own[largest] >= 0.5 * (other_total - own_total) ? "most"
                                                                                  : "the largest part",
@@ -301,11 +301,11 @@ static void put_saving(FILE *out, const double *own, const double *other, double
 /* The winner is faster only because it has more ranks: names the phase that costs each of them most. */
 static void put_price(FILE *out, const Run *winner, const Rival *rival, const double *own,
                       const double *other) {
-    Phase largest = PHASE_COMPUTE;
+    StepShare largest = SHARE_COMPUTE;
     double own_total = 0, other_total = 0;
     double threads = run_threads(winner), other_threads = run_threads(rival->run);
-    for (int p = 0; p < PHASES; p++) {
-        if (own[p] - other[p] > own[largest] - other[largest]) largest = (Phase)p;
+    for (int p = 0; p < SHARES; p++) {
+        if (own[p] - other[p] > own[largest] - other[largest]) largest = (StepShare)p;
         own_total += own[p];
         other_total += other[p];
     }
@@ -313,7 +313,7 @@ static void put_price(FILE *out, const Run *winner, const Rival *rival, const do
             rival->role);
     if (threads < other_threads)
         fprintf(out, "; it has %.0f thread%s instead of %.0f", threads, PLURAL(threads), other_threads);
-    else if (largest != PHASE_COMPUTE && own[largest] > other[largest] && own_total > 1.01 * other_total)
+    else if (largest != SHARE_COMPUTE && own[largest] > other[largest] && own_total > 1.01 * other_total)
         fprintf(out, ", mainly because it %s (%.0f%% of the time vs %.0f%%)", phases[largest].verb,
                 100 * own[largest] / own_total, 100 * other[largest] / other_total);
     fputs(".", out);
@@ -327,7 +327,7 @@ static bool oversubscribed(const Run *run) {
 }
 
 static void put_why(FILE *out, const Run *winner, const Rival *rival) {
-    double own[PHASES], other[PHASES], own_total, other_total;
+    double own[SHARES], other[SHARES], own_total, other_total;
     put_ranks(out, winner, rival);
     if (!sample_costs(winner, own, &own_total) || !sample_costs(rival->run, other, &other_total)) return;
     if (own_total < other_total)
@@ -341,16 +341,16 @@ static void put_why(FILE *out, const Run *winner, const Rival *rival) {
 /* ---- a single run ---- */
 
 static void put_single(FILE *out, const Run *run) {
-    double share[PHASES];
+    double share[SHARES];
     fprintf(out, "“%s” reached ", run->name);
     put_rate(out, run);
     if (run_figure(run, FIGURE_MFU) > 0) fprintf(out, " at %.1f%% MFU", 100 * run_figure(run, FIGURE_MFU));
     fputs(".", out);
-    if (!run_phases(run, share)) return;
-    Phase largest = PHASE_OPTIMIZER;
-    for (int p = PHASE_OPTIMIZER; p < PHASES; p++)
-        if (share[p] > share[largest]) largest = (Phase)p;
-    fprintf(out, " Compute took %.0f%% of the step time", 100 * share[PHASE_COMPUTE]);
+    if (!run_shares(run, share)) return;
+    StepShare largest = SHARE_OPTIMIZER;
+    for (int p = SHARE_OPTIMIZER; p < SHARES; p++)
+        if (share[p] > share[largest]) largest = (StepShare)p;
+    fprintf(out, " Compute took %.0f%% of the step time", 100 * share[SHARE_COMPUTE]);
     if (share[largest] >= 0.005)
         fprintf(out, "; the next largest part was %s at %.1f%%", phases[largest].noun, 100 * share[largest]);
     fputs(".", out);
@@ -401,13 +401,13 @@ static void put_sizes(FILE *out, const Results *results) {
     }
     fprintf(out, " “%s” has the highest MFU (%.1f%%), “%s” the lowest (%.1f%%).", best->name,
             100 * run_figure(best, FIGURE_MFU), worst->name, 100 * run_figure(worst, FIGURE_MFU));
-    double own[PHASES], other[PHASES];
-    if (!run_phases(best, own) || !run_phases(worst, other)) return;
+    double own[SHARES], other[SHARES];
+    if (!run_shares(best, own) || !run_shares(worst, other)) return;
     fprintf(out, " Compute takes %.0f%% of the step time in “%s” and %.0f%% in “%s”",
-            100 * own[PHASE_COMPUTE], best->name, 100 * other[PHASE_COMPUTE], worst->name);
-    Phase wait = PHASE_WAIT_DATA;
-    for (int p = PHASE_OPTIMIZER; p < PHASES; p++)
-        if (other[p] > other[wait]) wait = (Phase)p;
+            100 * own[SHARE_COMPUTE], best->name, 100 * other[SHARE_COMPUTE], worst->name);
+    StepShare wait = SHARE_WAIT_DATA;
+    for (int p = SHARE_OPTIMIZER; p < SHARES; p++)
+        if (other[p] > other[wait]) wait = (StepShare)p;
     if (other[wait] >= 0.02) fprintf(out, ", where %s takes %.0f%%", phases[wait].noun, 100 * other[wait]);
     fputs(".", out);
 }

@@ -10,20 +10,20 @@ MUST_USE Status results_summary(const Results *results, char **ret_text);
 
 /* How a rank spends its step time. */
 typedef enum {
-    PHASE_COMPUTE,
-    PHASE_OPTIMIZER,
-    PHASE_DATA,
-    PHASE_WAIT_DATA,
-    PHASE_WAIT_TENSOR,
-    PHASE_WAIT_PIPELINE,
-    PHASE_REST,
-    PHASES
-} Phase;
+    SHARE_COMPUTE,
+    SHARE_OPTIMIZER,
+    SHARE_DATA,
+    SHARE_WAIT_DATA,
+    SHARE_WAIT_TENSOR,
+    SHARE_WAIT_PIPELINE,
+    SHARE_REST,
+    SHARES
+} StepShare;
 
-const char *phase_name(Phase phase); /* short, for legends */
-int phase_color(Phase phase);        /* n in the style sheet's --pn */
+const char *share_name(StepShare phase); /* short, for legends */
+int share_color(StepShare phase);        /* n in the style sheet's --pn */
 /* Fractions of the step time, averaged over the ranks; they sum to 1. False if the run recorded no phases. */
-bool run_phases(const Run *run, double ret_share[PHASES]);
+bool run_shares(const Run *run, double ret_share[SHARES]);
 
 /* How a run spends its total runtime. */
 typedef enum { SPENT_STEPS, SPENT_EVAL, SPENT_CHECKPOINT, SPENT_SETUP, SPENT_PARTS } Spent;

@@ -59,9 +59,9 @@ static void reads_complete(void **state) {
     assert_true(run->val_loss.value[1] == 4.25);
     assert_true(figure(run, "peak_bytes") == 1200);
     assert_true(figure(run, "sent_bytes") == 100);
-    double share[PHASES];
-    assert_true(run_phases(run, share));
-    assert_true(share[PHASE_COMPUTE] == 0.75 && share[PHASE_WAIT_PIPELINE] == 0.25);
+    double share[SHARES];
+    assert_true(run_shares(run, share));
+    assert_true(share[SHARE_COMPUTE] == 0.75 && share[SHARE_WAIT_PIPELINE] == 0.25);
     results_done(&results);
 }
 
@@ -113,10 +113,10 @@ static void computes_missing_summary(void **state) {
         if (!(fabs(figure(run, expected[i].key) - expected[i].value) < 1e-9))
             fail_msg("%s is %g; expected %g", expected[i].key, figure(run, expected[i].key),
                      expected[i].value);
-    double share[PHASES], spent[SPENT_PARTS];
-    assert_true(run_phases(run, share) && run_spent(run, spent));
-    assert_true(fabs(share[PHASE_COMPUTE] - 2. / 3) < 1e-9 &&
-                fabs(share[PHASE_WAIT_PIPELINE] - 2. / 9) < 1e-9);
+    double share[SHARES], spent[SPENT_PARTS];
+    assert_true(run_shares(run, share) && run_spent(run, spent));
+    assert_true(fabs(share[SHARE_COMPUTE] - 2. / 3) < 1e-9 &&
+                fabs(share[SHARE_WAIT_PIPELINE] - 2. / 9) < 1e-9);
     assert_true(fabs(spent[SPENT_STEPS] - 2. / 9) < 1e-9 && fabs(spent[SPENT_EVAL] - 0.25 / 9) < 1e-9);
     char layout[LAYOUT_SIZE];
     assert_string_equal(run_layout(run, layout), "pp 2");
