@@ -279,6 +279,38 @@ static void test_refuses_wrong_specs(void **state) {
     assert_null(schedule.action);
 }
 
+/* Parts in which nothing is trained have no backward, hold no micro-batch and get no gradient. */
+static void test_forward_only(void **state) {
+    (void)state;
+    for (int kind = 0; kind < SCHEDULE_EVAL; kind++)
+        for (int stages = 1; stages <= 4; stages++)
+            for (int micros = stages; micros <= 2 * stages; micros += stages) {
+                int chunks = kind == SCHEDULE_INTERLEAVED ? 2 : 1;
+                for (int parts = 0; parts < stages * chunks; parts++) {
+                    ScheduleSpec spec = {.kind = (ScheduleKind)kind,
+                                         .stages = stages,
+                                         .chunks = chunks,
+                                         .micros = micros,
+                                         .forward_only = parts};
+                    Pipeline p = {.count = stages};
+                    int backward = 0, sent = 0;
+                    assert_ok(schedule_init_all(p.stage, &spec));
+                    assert_ok(schedule_simulate(p.stage, stages, &even, &p.times));
+                    assert_true(blocking_works(p.stage, stages));
+                    for (int s = 0; s < stages; s++)
+                        for (int i = 0; i < p.stage[s].count; i++) {
+                            ActionKind what = p.stage[s].action[i].kind;
+                            backward += what == ACTION_BACKWARD || what == ACTION_BACKWARD_INPUT;
+                            sent += what == ACTION_SEND_BACKWARD;
+                        }
+                    assert_int_equal(backward, micros * (stages * chunks - parts));
+                    assert_int_equal(sent, stages > 1 ? micros * (stages * chunks - 1 - parts) : 0);
+                    if (parts && chunks == 1) assert_int_equal(p.stage[0].in_flight, 1);
+                    pipeline_done(&p);
+                }
+            }
+}
+
 static void test_names(void **state) {
     (void)state;
     for (int i = 0; i < SCHEDULE_EVAL; i++)
@@ -298,6 +330,7 @@ int main(void) {
         cmocka_unit_test(test_refuses_deadlock),
         cmocka_unit_test(test_batches_need_no_order),
         cmocka_unit_test(test_refuses_wrong_specs),
+        cmocka_unit_test(test_forward_only),
         cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
