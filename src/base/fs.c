@@ -29,7 +29,7 @@ static Status open_regular(const char *path, int *ret_fd, size_t *ret_size) {
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         bool is_dir = S_ISDIR(st.st_mode);
         close(fd);
-        return FAILED("%s: expected a file, found %s", path, is_dir ? "a directory" : "something else");
+        return DAMAGED("%s: expected a file, found %s", path, is_dir ? "a directory" : "something else");
     }
     *ret_fd = fd;
     *ret_size = (size_t)st.st_size;

@@ -505,6 +505,18 @@ static void without_config_is_damaged(void **state) {
     assert_true(has(fixture, "checkpoints/step-2.damaged"));
 }
 
+/* Nor one with a directory in place of a file. */
+static void directory_for_a_file_is_damage(void **state) {
+    const Fixture *fixture = *state;
+    const char *run = fixture->dir;
+    CLEANUP(stores_done) Stores stores = stores_of(fixture, 1);
+    for (int step = 1; step <= 2; step++) assert_ok(save(fixture, run, step, &stores, 0));
+    const char *file = path_of(fixture, "checkpoints/step-2/model.safetensors");
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(mkdir(file, 0777), 0);
+    assert_resumes_at(run, 0, "step-1", "step-2/model.safetensors: expected a file, found a directory");
+}
+
 /* A checkpoint whose weft.json was lost, as in an incomplete copy, is set aside and never deleted. */
 static void without_state_is_damaged(void **state) {
     const Fixture *fixture = *state;
@@ -547,6 +559,7 @@ int main(void) {
         TEST(resumes_from_the_newest_intact_checkpoint),
         TEST(unreadable_is_not_damaged),
         TEST(without_config_is_damaged),
+        TEST(directory_for_a_file_is_damage),
         TEST(without_state_is_damaged),
     };
     return cmocka_run_group_tests_name("checkpoint.ckpt", tests, NULL, NULL);
