@@ -10,8 +10,7 @@
 
 enum { JSON_FILE_LIMIT = 256 << 20 };
 
-/* Without the names of jansson's flags. */
-static const char *problem(const json_error_t *error) {
+const char *json_problem(const json_error_t *error) {
     return json_error_code(error) == json_error_null_character ? "\\u0000 is not allowed" : error->text;
 }
 
@@ -26,7 +25,7 @@ Status json_parse(const char *text, size_t size, const char *from, json_t **ret_
                      path_ends_with(from, ".toml") ? "TOML" : "YAML");
     if (!json)
         return DAMAGED("%s: not valid JSON at line %d, column %d: %s", from, error.line, error.column,
-                       problem(&error));
+                       json_problem(&error));
     *ret_json = json;
     return OK;
 }

@@ -134,7 +134,7 @@ static Status read_line(IdsSet *set, const Source *source, const DataSpec *spec,
     CLEANUP(json_decrefp) json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
     if (!json)
         return FAILED("%s: line %lld, column %d: not valid JSON: %s", source->name, (long long)number,
-                      error.column, error.text);
+                      error.column, json_problem(&error));
     IdsLine line = {.file = source->name, .number = number, .spec = spec, .targets = targets, .json = json};
     return read_example(set, &line);
 }

@@ -249,7 +249,7 @@ static Status read_object(const Table *table, int64_t line, const char *text, si
     CLEANUP(json_decrefp) json_t *json = json_loadb(text, size, JSON_ALLOW_NUL, &error);
     if (!json)
         return FAILED("%s: line %lld, column %d: not valid JSON: %s", table->source->name, (long long)line,
-                      error.column, error.text);
+                      error.column, json_problem(&error));
     if (!json_is_object(json))
         return FAILED("%s: line %lld: expected an object with fields", table->source->name, (long long)line);
     TableField fields[TABLE_FIELDS] = {{0}};

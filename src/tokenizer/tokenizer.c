@@ -1,6 +1,7 @@
 /* Construction, loading and saving of tokenizers, and the functions common to all kinds. */
 #include "tokenizer/tokenizer.h"
 
+#include "base/format.h"
 #include "base/fs.h"
 #include "tokenizer/internal.h"
 #include "tokenizer/words.h"
@@ -118,8 +119,9 @@ static Status load_json(Tokenizer **ret_tokenizer, const json_t *json, const cha
         return tokenizer_load_wordpiece_json(ret_tokenizer, json, path);
     if (!strcmp(json_string_value(type), "WordLevel"))
         return tokenizer_load_words_json(ret_tokenizer, json, path);
+    char shown[NAME_TEXT];
     return FAILED("%s: 'model.type' is '%s'; expected BPE, WordPiece or WordLevel", path,
-                  json_string_value(type));
+                  name_text(shown, json_string_value(type)));
 }
 
 static Status sibling(const char *path, const char *name, char **ret_path) {

@@ -139,6 +139,7 @@ static const struct {
     {TASK_LM, 1, "{\"ids\": [1, 2}", "line 2, column 14: not valid JSON"},
     {TASK_LM, 1, "{\"ids\": [1], \"ids\": [1]}", "not valid JSON: duplicate object key"},
     {TASK_LM, 1, "{\"ids\": [1]} x", "not valid JSON: end of file expected"},
+    {TASK_LM, 1, "{\"ids\": \"\\u0000\"}", "not valid JSON: \\u0000 is not allowed"},
     {TASK_LM, 1, "[1, 2]", "line 2: expected an object"},
     {TASK_LM, 1, "{}", "line 2: 'ids' must be an array of at least one token"},
     {TASK_LM, 1, "{\"ids\": []}", "'ids' must be an array of at least one token"},
