@@ -91,7 +91,7 @@ static void failed_rank_ends_all(void **state) {
     for (int i = 0; i < layout_count(); i++) {
         Launch launch;
         char out[128];
-        snprintf(out, sizeof out, "failed-%d %s --save-every 20", i, layouts[i]);
+        snprintf(out, sizeof out, "failed-%d %s --save-every 4", i, layouts[i]);
         launch_open(&launch, out);
         assert_int_equal(prlimit(launch.rank[1], RLIMIT_FSIZE, &small, NULL), 0);
         assert_int_equal(terminal_close(&launch.terminal), 1);
