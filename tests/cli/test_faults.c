@@ -30,8 +30,12 @@ static int layout_count(void) {
     return test_on_cuda() ? LAYOUTS : 1;
 }
 
+/* A process that was killed may take a moment to disappear. */
 static void assert_gone(const Launch *launch) {
-    for (int r = 0; r < 2; r++) assert_int_not_equal(kill(launch->rank[r], 0), 0);
+    for (int r = 0; r < 2; r++) {
+        for (int i = 0; i < 200 && kill(launch->rank[r], 0) == 0; i++) usleep(50000);
+        assert_int_not_equal(kill(launch->rank[r], 0), 0);
+    }
 }
 
 /* A rank that is stopped does not hang the other, and is named. */
