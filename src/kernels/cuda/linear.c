@@ -177,7 +177,7 @@ Status linear_backward_input_cuda(Stream *stream, Tensor dx, Tensor sums, Tensor
 /* Reads forward's x. */
 Status linear_backward_weight_cuda(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x,
                                    bool accumulate) {
-    CudaGemm gemm = {.rows = tensor_cols(dy), .cols = tensor_cols(x), .inner = tensor_rows(dy)};
+    CudaGemm gemm = {.rows = tensor_cols(dy), .cols = dw.data ? tensor_cols(x) : 1, .inner = tensor_rows(dy)};
     size_t copy_bytes = operand_bytes(dy, x.dtype);
     size_t sums = db.data ? gpu_align(column_sums_bytes(gemm.inner, gemm.rows)) : 0;
     void *scratch = NULL;

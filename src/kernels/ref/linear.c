@@ -66,12 +66,12 @@ Status linear_backward_input_ref(Stream *stream, Tensor dx, Tensor sums, Tensor 
 /* Reads forward's x. */
 Status linear_backward_weight_ref(Stream *stream, Tensor dw, Tensor db, Tensor dy, Tensor x,
                                   bool accumulate) {
-    int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(x);
-    void *workspace;
-    if (!dw.data) {
+    if (!dw.data) { /* and no x */
         add_column_sums(db, dy);
         return OK;
     }
+    int64_t M = tensor_rows(dy), N = tensor_cols(dy), K = tensor_cols(x);
+    void *workspace;
     TRY(stream_workspace(stream, (size_t)K * sizeof(double) + REF_F32_BYTES(x), &workspace));
     double *total = workspace; /* (K) */
     float *rest = (float *)(total + K);
