@@ -6,8 +6,8 @@
 
 #include "base/memory.h"
 
-/* Matches a prefix of the name; returns the rest of the name, or NULL. The digits that '*' number `at`
- * matches, counted from 0, are *ret_number; without so many, NULL. */
+/* Matches a prefix of the name; returns the rest of the name, or NULL. *ret_number is set to the digits
+ * that '*' number `at` matches, counted from 0, or to NULL if the pattern has fewer. */
 static const char *match(const char *pattern, const char *name, int at, const char **ret_number,
                          int *ret_digits) {
     *ret_number = NULL;

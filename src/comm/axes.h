@@ -15,7 +15,7 @@
  *   place     what a rank's coordinate is called
  *   distance  neighbors on the axis with the smallest are adjacent ranks: those that communicate most
  *   use       of the group of the ranks along the axis
- *   copies    whether these ranks have the same parameters, of which ZeRO shards something
+ *   copies    whether these ranks hold the same parameters, which ZeRO can shard
  *   shown     in layouts also if it has one rank
  *   help      of the option */
 #define MESH_AXES(X)                                                                                         \

@@ -191,7 +191,7 @@ MUST_USE Status reduce_scatter(Group *group, Stream *stream, Tensor dst, Tensor 
 MUST_USE Status all_gather(Group *group, Stream *stream, Tensor dst, Tensor src, Ticket *ret_ticket);
 MUST_USE Status broadcast(Group *group, Stream *stream, Tensor data, int root, Ticket *ret_ticket);
 /* Moves rows, which are the entries of the first dim: src has out[0] rows for rank 0, then out[1] for rank 1
- * and so on, of which any may be 0; dst receives in[0] rows from rank 0, then in[1] from rank 1. NULL: as
+ * and so on; any of them may be 0. dst receives in[0] rows from rank 0, then in[1] from rank 1. NULL: as
  * many for each rank. What a rank sends to another must be what that one receives: the ranks do not compare
  * their counts, only each its own with its tensors. dst and src do not overlap. */
 MUST_USE Status all_to_all(Group *group, Stream *stream, Tensor dst, Tensor src, const int64_t *in,

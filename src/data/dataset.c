@@ -2,7 +2,7 @@
  *
  * Position p of the infinite order is in epoch p / count; a keyed permutation selects the example within the
  * epoch. Where examples come from depends on the format: `ids`, SQuAD, texts (pairs and records), or a token
- * stream, of which an example is a window without overlap. When shuffling, every epoch after the first shifts
+ * stream, whose examples are windows that do not overlap. When shuffling, every epoch after the first shifts
  * the windows of lm, so that a model does not memorize the fixed window boundaries of a small corpus. What
  * examples are labeled with is the task's (data/task.h). Everything random (order, pairs, masks) is a
  * function of the seed, the epoch and the position in it, so no state is kept between calls. T is the

@@ -6,10 +6,10 @@
 #include "data/dataset_internal.h"
 
 typedef struct TaskData {
-    unsigned formats;  /* bits 1 << DataFormat */
-    const char *needs; /* what users must give where no other format would do, in words; NULL: says nothing */
-    DataFormat tables; /* AUTO, or how tables of text are read */
-    const char *alias; /* another name of the task, by which files of unknown format ... */
+    unsigned formats;   /* bits 1 << DataFormat */
+    const char *needs;  /* for errors: what users must provide if the format is wrong; NULL: not stated */
+    DataFormat tables;  /* AUTO, or how tables of text are read */
+    const char *alias;  /* another name of the task, by which files of unknown format ... */
     DataFormat unknown; /* ... are read as this one; or NULL */
     bool picks;         /* the model computes only the positions that have labels, see HostBatch.picks */
     bool windows;       /* a stream can be evaluated in sliding windows */

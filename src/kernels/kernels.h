@@ -72,7 +72,7 @@ typedef struct HeadRange {
     int64_t first, count;
 } HeadRange;
 
-/* The positions of a tensor's rows in their sequences, of which other ranks may have the rest: row t is at
+/* The positions of a tensor's rows in their sequences. Other ranks may have the other rows. Row t is at
  * first + t, or at second + t - turn from row `turn` on, unless that is 0. Positions increase. {0}: row t is
  * at position t. */
 typedef struct Positions {

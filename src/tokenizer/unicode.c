@@ -4,7 +4,7 @@
  */
 #include "tokenizer/unicode.h"
 
-/* A run of characters, `step` apart, each of which becomes the character that is `delta` further. */
+/* A run of characters, `step` apart. Each maps to the character `delta` further. */
 typedef struct CharDelta {
     uint32_t first, last;
     int32_t step, delta;

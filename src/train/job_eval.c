@@ -68,7 +68,7 @@ static Status fill_round(const Job *job, const Dataset *data, int64_t first, int
     return OK;
 }
 
-/* Targets are numbers, of which no prediction is simply correct. */
+/* Targets are numbers, so no prediction is simply right or wrong. */
 static void forget_accuracy(const ModelConfig *config, double accuracy[LOSS_COUNT]) {
     for (HeadId id = 0; id < HEAD_COUNT; id++) {
         const Head *head = head_at(id);

@@ -193,7 +193,7 @@ static void test_broadcast(void **state) {
             check_broadcast(ranks->world, ranks->stream, sizes[s], root);
 }
 
-/* An all-to-all: `rows` rows for each rank, or an uneven number, of which some are 0. */
+/* An all-to-all with `rows` rows for each rank, or with uneven numbers, some of them 0. */
 typedef struct Spread {
     Tensor src, dst, want;
     int64_t out[8], in[8];

@@ -343,7 +343,7 @@ static void test_attention_groups(void **state) {
     }
 }
 
-/* Keys of two parts, combined: six positions, of which the queries are 1, 2 and 4, 5. */
+/* Keys in two parts, combined. There are six positions; the queries are at 1, 2, 4 and 5. */
 typedef struct PartedHeads {
     Tensor out, lse, part, part_lse, qkv, kv[2];
     Attention spec;
