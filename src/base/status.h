@@ -67,6 +67,10 @@ void status_freep(Status *status);
 /* CLEANUP(foo_freep) Foo *foo = NULL;  runs foo_freep(&foo) on leaving the scope. */
 #define CLEANUP(func) __attribute__((cleanup(func), unused))
 
+/* return MOVE(ret_foo, foo);  hands foo over to the caller and empties it, so that its CLEANUP does nothing.
+ */
+#define MOVE(ret, value) (*(ret) = (value), __builtin_memset(&(value), 0, sizeof(value)), OK)
+
 /* Defines name_freep(Type **), for CLEANUP, from name_free(Type *). */
 #define DEFINE_FREEP(type, name)                                                                             \
     static inline void name##_freep(type **p) {                                                              \

@@ -27,9 +27,7 @@ Status checksums_json(SaveList *list, json_t **ret_json) {
             ok = !json_object_set_new(file, sum[k].name, hex(sum[k].crc));
     }
     if (!ok) return FAILED("out of memory for the checksums of a checkpoint");
-    *ret_json = json;
-    json = NULL;
-    return OK;
+    return MOVE(ret_json, json);
 }
 
 static Status seal_of(const json_t *state, uint32_t *ret_seal) {

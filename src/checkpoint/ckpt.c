@@ -336,9 +336,7 @@ Status ckpt_save_new(CkptSave **ret_save, const char *run_dir, int64_t step, con
     if (!status && save->first) status = create_files(save);
     status = save_agree(state->mesh, status);
     if (status) return ckpt_save_failed(save, status);
-    *ret_save = save;
-    save = NULL;
-    return OK;
+    return MOVE(ret_save, save);
 }
 
 Status ckpt_save_publish(CkptSave *save) {
@@ -388,9 +386,7 @@ static Status follow_link(const char *run_dir, char **ret_dir) {
     if (length < 0) return OK;
     target[length] = 0;
     TRY(target[0] == '/' ? str_dup(target, &dir) : path_join(&dir, run_dir, target));
-    *ret_dir = dir;
-    dir = NULL;
-    return OK;
+    return MOVE(ret_dir, dir);
 }
 
 /* The complete checkpoint with the highest step, including one set aside by an interrupted save. */
@@ -413,9 +409,7 @@ static Status scan_steps(const char *run_dir, char **ret_dir) {
         path = NULL;
         best_step = step;
     }
-    *ret_dir = best;
-    best = NULL;
-    return OK;
+    return MOVE(ret_dir, best);
 }
 
 Status ckpt_latest(const char *run_dir, char **ret_dir) {
@@ -425,9 +419,7 @@ Status ckpt_latest(const char *run_dir, char **ret_dir) {
     if (dir) TRY(is_complete(dir, &complete));
     if (!complete) mem_freep(&dir);
     if (!complete) TRY(scan_steps(run_dir, &dir));
-    *ret_dir = dir;
-    dir = NULL;
-    return OK;
+    return MOVE(ret_dir, dir);
 }
 
 /* ---- resuming ---- */
@@ -607,7 +599,5 @@ Status model_dir_open(ModelDir *ret_dir, const char *path) {
         model_dir_done(&dir);
         TRY(try_open(&dir, path, &gone));
     }
-    *ret_dir = dir;
-    dir = (ModelDir){0};
-    return OK;
+    return MOVE(ret_dir, dir);
 }

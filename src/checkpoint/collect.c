@@ -61,9 +61,7 @@ Status collector_new(Collector **ret_collector, const RootDisk *disk, size_t byt
     TRY(mem_new(others + 1, sizeof *c->notice, &c->notice));
     TRY(mem_new(others + 1, sizeof *c->ticket, &c->ticket));
     TRY(dev_alloc(disk->device, MEM_COMM, (is_root(c) ? others : 1) * c->capacity, &c->buffer));
-    *ret_collector = c;
-    c = NULL;
-    return OK;
+    return MOVE(ret_collector, c);
 }
 
 /* ---- rounds ---- */

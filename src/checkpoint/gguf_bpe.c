@@ -226,9 +226,7 @@ static Status find_scores(const Tokenizer *tokenizer, const char *from, float **
         scores[id] =
             -(float)(merges.first[id] ? merges.first[id] : (int32_t)tokenizer_merge_count(tokenizer) + 1);
     }
-    *ret_scores = scores;
-    scores = NULL;
-    return OK;
+    return MOVE(ret_scores, scores);
 }
 
 static Status find_sentencepiece(const Tokenizer *tokenizer, const json_t *json, const char *from,

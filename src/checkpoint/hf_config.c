@@ -91,9 +91,7 @@ Status hf_labels_read(const char *dir, int64_t count, LabelSet *ret_labels) {
         if (!given) given = name;
         TRY(label_set_add(&labels, given, strlen(given)));
     }
-    *ret_labels = labels;
-    labels = (LabelSet){0};
-    return OK;
+    return MOVE(ret_labels, labels);
 }
 
 static Status read_problem(const json_t *json, const char *from, ProblemType *problem) {
@@ -482,7 +480,5 @@ Status hf_config_json(const ModelConfig *config, json_t **ret_json) {
     if (!failed && config->head_width && !config->free_head_width)
         failed = json_object_set_new(json, "pruned_heads", pruned_heads_json(config));
     if (failed) return FAILED("config.json: out of memory");
-    *ret_json = json;
-    json = NULL;
-    return OK;
+    return MOVE(ret_json, json);
 }

@@ -131,9 +131,7 @@ Status hf_files_open(HfFiles **ret_files, const char *dir) {
     TRY(str_dup(dir, &files->dir));
     TRY(open_any(files));
     if (files->entries) qsort(files->entry, files->entries, sizeof *files->entry, by_name);
-    *ret_files = files;
-    files = NULL;
-    return OK;
+    return MOVE(ret_files, files);
 }
 
 void hf_files_free(HfFiles *files) {

@@ -171,9 +171,7 @@ static Status copy_floats(const char *dir, const SafeTensor *tensor, float **ret
     for (size_t i = 0; i < count; i++)
         if (!isfinite(values[i]))
             return FAILED("%s: tensor '%s' contains a value that is not finite", dir, tensor->name);
-    *ret_values = values;
-    values = NULL;
-    return OK;
+    return MOVE(ret_values, values);
 }
 
 static Status load_one(const char *dir, Model *model, const Exec *exec, const ParamDesc *desc,

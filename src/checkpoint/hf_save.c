@@ -83,9 +83,7 @@ Status hf_manifest_init(HfManifest *ret_manifest, const Model *model, const Save
                               options->dtype));
     }
     assign_files(&manifest, options);
-    *ret_manifest = manifest;
-    manifest = (HfManifest){0};
-    return OK;
+    return MOVE(ret_manifest, manifest);
 }
 
 /* ---- weights ---- */

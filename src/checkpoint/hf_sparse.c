@@ -132,9 +132,7 @@ static Status read_values(const SparseTensors *tensors, float **ret_values) {
     CLEANUP(mem_freep) float *values = NULL;
     TRY(mem_new(count + 1, sizeof *values, &values));
     TRY(values_read(values, tensors->values, 0, (int64_t)count));
-    *ret_values = values;
-    values = NULL;
-    return OK;
+    return MOVE(ret_values, values);
 }
 
 Status sparse_expand(const ParamDesc *desc, const SparseTensors *tensors, float **ret_values) {
@@ -146,9 +144,7 @@ Status sparse_expand(const ParamDesc *desc, const SparseTensors *tensors, float 
     for (int64_t n = 0; n < rows; n++)
         for (int64_t k = 0; k < cols; k++)
             if (mask_row(tensors, n)[k / 8] >> k % 8 & 1) all[n * cols + k] = values[at++];
-    *ret_values = all;
-    all = NULL;
-    return OK;
+    return MOVE(ret_values, all);
 }
 
 static Status load_one(const char *dir, Model *model, const Exec *exec, const ParamDesc *desc,

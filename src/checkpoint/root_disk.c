@@ -37,9 +37,7 @@ Status root_disk_new(RootDisk **ret_disk, Group *group, Device *device) {
     if (!device_is_host(device)) TRY(device_new_cpu(&disk->own, 1));
     disk->device = disk->own ? disk->own : device;
     TRY(stream_new(&disk->stream, disk->device));
-    *ret_disk = disk;
-    disk = NULL;
-    return OK;
+    return MOVE(ret_disk, disk);
 }
 
 void root_disk_free(RootDisk *disk) {
@@ -178,9 +176,7 @@ Status mirror_init(Mirror *ret_mirror, const RootDisk *disk, const char *path) {
     if (found.kind && disk->group->rank)
         TRY(found.kind == 1 ? str_dup(mirror.temporary, &mirror.path)
                             : path_join(&mirror.path, mirror.temporary, found.name));
-    *ret_mirror = mirror;
-    mirror = (Mirror){0};
-    return OK;
+    return MOVE(ret_mirror, mirror);
 }
 
 void mirror_clear(Mirror *mirror) {

@@ -209,9 +209,7 @@ static Status file_new(SafeFile **ret_file, const char *path) {
     CLEANUP(safe_freep) SafeFile *file = NULL;
     TRY(mem_new(1, sizeof *file, &file));
     TRY(str_dup(path, &file->path));
-    *ret_file = file;
-    file = NULL;
-    return OK;
+    return MOVE(ret_file, file);
 }
 
 Status safe_open(SafeFile **ret_file, const char *path) {
@@ -219,18 +217,14 @@ Status safe_open(SafeFile **ret_file, const char *path) {
     TRY(file_new(&file, path));
     TRY(file_map_init(&file->map, path));
     TRY(parse_file(file, file->map.data, file->map.size));
-    *ret_file = file;
-    file = NULL;
-    return OK;
+    return MOVE(ret_file, file);
 }
 
 Status safe_parse(SafeFile **ret_file, const void *data, size_t size, const char *from) {
     CLEANUP(safe_freep) SafeFile *file = NULL;
     TRY(file_new(&file, from));
     TRY(parse_file(file, data, size));
-    *ret_file = file;
-    file = NULL;
-    return OK;
+    return MOVE(ret_file, file);
 }
 
 void safe_free(SafeFile *file) {

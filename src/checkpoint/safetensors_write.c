@@ -56,9 +56,7 @@ Status safe_writer_new(SafeWriter **ret_writer, const char *path) {
     /* transformers rejects files without this metadata. */
     writer->header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
     if (!writer->header) return FAILED("%s: out of memory for the header", path);
-    *ret_writer = writer;
-    writer = NULL;
-    return OK;
+    return MOVE(ret_writer, writer);
 }
 
 Status safe_writer_declare(SafeWriter *writer, const char *name, DType dtype, int ndim, const int64_t *dim) {

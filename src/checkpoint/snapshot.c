@@ -59,9 +59,7 @@ Status snapshot_assign(Snapshot *ret_snapshot, const Store *const *store, const 
         }
     for (int i = 0; i < shards; i++)
         if (sharded + load[i] > made.largest) made.largest = sharded + load[i];
-    *ret_snapshot = made;
-    made = (Snapshot){0};
-    return OK;
+    return MOVE(ret_snapshot, made);
 }
 
 Status snapshot_init(Snapshot *ret_snapshot, const Store *const *store, const SaveOwner *owner, int stores,

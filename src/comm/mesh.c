@@ -137,9 +137,7 @@ Status mesh_new(Mesh **ret_mesh, Group *world, MeshSpec spec) {
     set_coordinates(mesh, world->rank, spec);
     for (int i = 0; i < ROWS; i++) TRY(split_group(mesh, &rows[i], mesh_shard(spec)));
     set_names(mesh);
-    *ret_mesh = mesh;
-    mesh = NULL;
-    return OK;
+    return MOVE(ret_mesh, mesh);
 }
 
 Status mesh_new_self(Mesh **ret_mesh) {
@@ -168,9 +166,7 @@ Status mesh_new_dryrun(Mesh **ret_mesh, MeshSpec spec, int rank, int per_node, b
         TRY(dryrun_group(mesh, &members, per_node, staged, group_at(mesh, &rows[i])));
     }
     set_names(mesh);
-    *ret_mesh = mesh;
-    mesh = NULL;
-    return OK;
+    return MOVE(ret_mesh, mesh);
 }
 
 void mesh_free(Mesh *mesh) {

@@ -144,9 +144,7 @@ Status placement_new(Placement **ret_placement, int rank, int size, const int *n
     TRY(list_members(p));
     TRY(list_partials(p));
     TRY(list_handled(p));
-    *ret_placement = p;
-    p = NULL;
-    return OK;
+    return MOVE(ret_placement, p);
 }
 
 void placement_free(Placement *p) {

@@ -100,9 +100,7 @@ Status calibrate_on_samples(const char *dir, const Model *to, int threads, uint6
     InputRecorder recorder = {.observer = {record_input}, .calibration = &calibration};
     engine->exec.observer = &recorder.observer;
     TRY(generate_samples(engine, seed));
-    *ret_calibration = calibration;
-    calibration = (Calibration){0};
-    return OK;
+    return MOVE(ret_calibration, calibration);
 }
 
 /* A question-answering model needs questions, not plain text. */
@@ -141,7 +139,5 @@ Status calibrate_on_data(const char *dir, const Model *to, const CalibrationData
     InputRecorder recorder = {.observer = {record_input}, .calibration = &calibration};
     job->runner->exec.observer = &recorder.observer;
     TRY(job_evaluate(job, set, DATA_SEQUENCES, &result));
-    *ret_calibration = calibration;
-    calibration = (Calibration){0};
-    return OK;
+    return MOVE(ret_calibration, calibration);
 }

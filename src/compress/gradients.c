@@ -54,7 +54,5 @@ Status gradients_new(const char *dir, const Settings *config, Job **ret_job) {
     TRY(job_start(job, &report));
     TRY(load_report_check(&report, dir, &job->model->config, true));
     TRY(accumulate(job, config, data));
-    *ret_job = job;
-    job = NULL;
-    return OK;
+    return MOVE(ret_job, job);
 }

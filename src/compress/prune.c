@@ -163,9 +163,7 @@ static Status score_gradients(const Store *grads, const MatrixList *list, float 
             *to++ = w != 0 && score == 0 ? FLT_TRUE_MIN : score;
         }
     }
-    *ret_scores = scores;
-    scores = NULL;
-    return OK;
+    return MOVE(ret_scores, scores);
 }
 
 Status prune_weights(Store *params, double amount, bool per_matrix, const Store *grads) {

@@ -54,9 +54,7 @@ static Status open_job(const AnswerConfig *config, Job **ret_job) {
         return USAGE("{model} %s: not a checkpoint directory%s", settings.model.name,
                      released_hint(settings.model.name, false, hint));
     TRY(job_need_tokenizer(job));
-    *ret_job = job;
-    job = NULL;
-    return OK;
+    return MOVE(ret_job, job);
 }
 
 /* Loads the weights; called last, after the text and questions have been checked. */

@@ -100,9 +100,7 @@ Status batch_output(const GenerateSpec *spec, Generated **ret_generated) {
                         &sample->scores));
         out->prompt_tokens += prompt->count;
     }
-    *ret_generated = out;
-    out = NULL;
-    return OK;
+    return MOVE(ret_generated, out);
 }
 
 /* ---- the window ---- */

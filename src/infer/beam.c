@@ -89,9 +89,7 @@ Status beam_search_new(BeamSearch **ret_search, const BeamOptions *options, cons
         memcpy(s->running[i].ids, prompt, (size_t)prompt_count * sizeof *prompt);
         s->running[i].count = prompt_count;
     }
-    *ret_search = s;
-    s = NULL;
-    return OK;
+    return MOVE(ret_search, s);
 }
 
 void beam_search_free(BeamSearch *s) {

@@ -65,7 +65,5 @@ Status token_biases_parse(const char *const *texts, int count, const Tokenizer *
             if (biases[j].token == biases[i].token)
                 return USAGE("{logit-bias} %s: token %d already has a bias", texts[i], (int)biases[i].token);
     }
-    *ret_biases = biases;
-    biases = NULL;
-    return OK;
+    return MOVE(ret_biases, biases);
 }

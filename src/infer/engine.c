@@ -35,9 +35,7 @@ Status engine_find(const char *dir, ModelDir *ret_dir, ModelConfig *ret_config) 
     TRY(check_generates(from.path, &config));
     TRY(hf_generation_read(from.path, &config));
     *ret_config = config;
-    *ret_dir = from;
-    from = (ModelDir){0};
-    return OK;
+    return MOVE(ret_dir, from);
 }
 
 static Status load_params(Engine *engine, const char *dir) {
@@ -80,9 +78,7 @@ static Status engine_begin(Engine **ret_engine, const EngineOptions *options) {
     TRY(stream_new(&engine->stream, engine->device));
     engine->exec.stream = engine->stream;
     TRY(group_new_self(&engine->tp));
-    *ret_engine = engine;
-    engine = NULL;
-    return OK;
+    return MOVE(ret_engine, engine);
 }
 
 Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *options) {
@@ -97,9 +93,7 @@ Status engine_new(Engine **ret_engine, const char *dir, const EngineOptions *opt
     TRY(model_new(&engine->model, &config));
     TRY(load_params(engine, from.path));
     TRY(store_convert(engine->params, &engine->exec, options->dtype));
-    *ret_engine = engine;
-    engine = NULL;
-    return OK;
+    return MOVE(ret_engine, engine);
 }
 
 Status engine_new_random(Engine **ret_engine, const ModelConfig *config, uint64_t seed,
@@ -112,9 +106,7 @@ Status engine_new_random(Engine **ret_engine, const ModelConfig *config, uint64_
     TRY(store_new(&engine->params, engine->model, engine->device, MEM_PARAMS));
     TRY(store_init_params(engine->params, engine->stream, seed));
     TRY(store_convert(engine->params, &engine->exec, options->dtype));
-    *ret_engine = engine;
-    engine = NULL;
-    return OK;
+    return MOVE(ret_engine, engine);
 }
 
 void engine_free(Engine *engine) {

@@ -44,9 +44,7 @@ Status logit_processor_new(LogitProcessor **ret_processor, const LogitRules *rul
     p->rules = *rules;
     p->vocab = vocab;
     TRY(mem_new((size_t)vocab, sizeof *p->seen, &p->seen));
-    *ret_processor = p;
-    p = NULL;
-    return OK;
+    return MOVE(ret_processor, p);
 }
 
 void logit_processor_free(LogitProcessor *p) {

@@ -45,9 +45,7 @@ Status sampler_new(Sampler **ret_sampler, const Sampling *sampling, int64_t voca
     if (s->sampling.top_k >= vocab) s->sampling.top_k = 0;
     TRY(mem_new((size_t)vocab, sizeof *s->candidate, &s->candidate));
     TRY(mem_new((size_t)s->sampling.top_k, sizeof *s->heap, &s->heap));
-    *ret_sampler = s;
-    s = NULL;
-    return OK;
+    return MOVE(ret_sampler, s);
 }
 
 void sampler_free(Sampler *s) {

@@ -171,9 +171,7 @@ Status session_new(Session **ret_session, Engine *engine, int64_t batch, int64_t
     TRY(mem_new((size_t)s->B, sizeof *s->input, &s->input));
     TRY(mem_new((size_t)s->B, sizeof *s->next, &s->next));
     TRY(allocate(s));
-    *ret_session = s;
-    s = NULL;
-    return OK;
+    return MOVE(ret_session, s);
 }
 
 /* Call when later steps will differ from the recorded ones. */

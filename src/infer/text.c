@@ -40,9 +40,7 @@ Status text_tokenizer(const char *dir, const ModelConfig *config, const char *na
         TokenizerId id = tokenizer_id(tokenizer);
         TRY(tokenizer_id_check(&id, name, dir));
     }
-    *ret_tokenizer = tokenizer;
-    tokenizer = NULL;
-    return OK;
+    return MOVE(ret_tokenizer, tokenizer);
 }
 
 /* ---- stop strings ---- */

@@ -149,9 +149,7 @@ Status orders_init(Orders *ret_orders, const ScheduleSpec *spec) {
     TRY(mem_new(all, sizeof *orders.forward_end, &orders.forward_end));
     TRY(mem_new(all, sizeof *orders.backward_end, &orders.backward_end));
     TRY(find_orders(&orders));
-    *ret_orders = orders;
-    orders = (Orders){0};
-    return OK;
+    return MOVE(ret_orders, orders);
 }
 
 void orders_done(Orders *orders) {

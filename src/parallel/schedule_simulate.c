@@ -144,9 +144,7 @@ static Status simulation_init(Paper *ret_sim, const Schedule *stages, int count)
             *(receive ? &link->received[link->receives++] : &link->sent[link->sends++]) = i;
         }
     }
-    *ret_sim = sim;
-    sim = (Paper){0};
-    return OK;
+    return MOVE(ret_sim, sim);
 }
 
 /* Whether a receive matches a send. */

@@ -182,9 +182,7 @@ Status shards_new(Shards **ret_shards, Exec *exec, const ShardSpec *spec, const 
     if (spec->train) TRY(prepare_training(shards, units));
     TRY(dev_alloc(shards->device, MEM_SCRATCH, shard_bytes(spec->sketch * spec->micros, DT_F64),
                   &shards->sketch));
-    *ret_shards = shards;
-    shards = NULL;
-    return OK;
+    return MOVE(ret_shards, shards);
 }
 
 void shards_free(Shards *shards) {

@@ -160,9 +160,7 @@ Status matrices_new(Matrices **ret_matrices, const Shards *shards) {
             (i == 0 || matrices->matrix[i].group != matrices->matrix[i - 1].group))
             TRY(group_connect(matrices->matrix[i].group, EVERY_RANK));
     TRY(group_connect(shards->spec.tp, EVERY_RANK));
-    *ret_matrices = matrices;
-    matrices = NULL;
-    return OK;
+    return MOVE(ret_matrices, matrices);
 }
 
 /* ---- a round ---- */

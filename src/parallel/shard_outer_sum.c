@@ -78,9 +78,7 @@ Status outer_sum_new(OuterSum **ret_sum, const Shards *shards, int64_t most) {
     sum->in_place = !shards->spec.outer.overlap;
     TRY(alloc(sum, shards->device, outer_sum_size(shards, most)));
     TRY(stream_new(&sum->stream, shards->device));
-    *ret_sum = sum;
-    sum = NULL;
-    return OK;
+    return MOVE(ret_sum, sum);
 }
 
 /* ---- one all-reduce ---- */

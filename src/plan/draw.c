@@ -116,9 +116,7 @@ static Status columns_init(Columns *ret_columns, const Timeline *timeline, int w
     TRY(mem_new((size_t)columns.count, 1, &columns.letter));
     TRY(mem_new((size_t)columns.count, sizeof *columns.kind, &columns.kind));
     TRY(mem_new((size_t)columns.count, sizeof *columns.busy, &columns.busy));
-    *ret_columns = columns;
-    columns = (Columns){0};
-    return OK;
+    return MOVE(ret_columns, columns);
 }
 
 static void columns_clear(Columns *columns) {

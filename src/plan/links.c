@@ -222,9 +222,7 @@ Status links_measure(LinkTable *ret_table, Group *world, Device *device) {
     Status status = measure_all(&bench, &table);
     if (status) group_drop(world); /* messages may still be in flight */
     TRY(status);
-    *ret_table = table;
-    table = (LinkTable){0};
-    return OK;
+    return MOVE(ret_table, table);
 }
 
 void link_table_done(LinkTable *table) {

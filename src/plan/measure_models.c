@@ -206,9 +206,7 @@ static Status new_job(Job **ret_job, const MeasureSpec *spec, Device *device, co
     TRY(job_default_optim(&settings));
     TRY(job_new(&job, &settings, JOB_TRAIN));
     TRY(job_start(job, &report));
-    *ret_job = job;
-    job = NULL;
-    return OK;
+    return MOVE(ret_job, job);
 }
 
 static bool has_dropout(const ModelConfig *config) {

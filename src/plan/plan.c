@@ -258,9 +258,7 @@ Status plan_init(Plan *ret_plan, const PlanSpec *spec) {
     TRY(check_work(&run, &plan.model));
     TRY(run_stages(&plan, &run, spec));
     if (spec->progress) spec->progress->plans++;
-    *ret_plan = plan;
-    plan = (Plan){0};
-    return OK;
+    return MOVE(ret_plan, plan);
 }
 
 /* ---- JSON ---- */

@@ -21,9 +21,7 @@ Status search_costs_init(SearchCosts *ret_costs, const SearchSpec *spec, const C
     CLEANUP(search_costs_done)
     SearchCosts costs = {.spec = spec, .cluster = cluster, .model = model, .seq = seq};
     TRY(mem_new((size_t)model->config.layers + 1, sizeof *costs.partition, &costs.partition));
-    *ret_costs = costs;
-    costs = (SearchCosts){0};
-    return OK;
+    return MOVE(ret_costs, costs);
 }
 
 /* ---- cost of a layer ---- */

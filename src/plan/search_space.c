@@ -152,7 +152,5 @@ Status search_space_init(SearchSpace *ret_space, const SearchSpec *spec, const M
     MeshSpec mesh = {0}, most = spec->base.mesh;
     most.tp = most.pp = spec->ranks;
     while (mesh_next(&mesh, spec->ranks, most)) TRY(list_grid(&it, mesh));
-    *ret_space = space;
-    space = (SearchSpace){0};
-    return OK;
+    return MOVE(ret_space, space);
 }

@@ -22,9 +22,7 @@ Status step_events_copy(StepEvents *ret_events, const StepEvents *events) {
     TRY(mem_new(slots, sizeof *copy.computation, &copy.computation));
     if (events->count) memcpy(copy.event, events->event, events->count * sizeof *copy.event);
     if (slots) memcpy(copy.computation, events->computation, slots * sizeof *copy.computation);
-    *ret_events = copy;
-    copy = (StepEvents){0};
-    return OK;
+    return MOVE(ret_events, copy);
 }
 
 MicroPosition micro_position(int micro, int micros) {
@@ -200,7 +198,5 @@ Status step_events_init(StepEvents *ret_events, const OpLog *op_log, const Runne
         open = &events.end;
     }
     if (open) open->count = (int)events.count - open->first;
-    *ret_events = events;
-    events = (StepEvents){0};
-    return OK;
+    return MOVE(ret_events, events);
 }

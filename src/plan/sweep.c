@@ -137,9 +137,7 @@ Status sweep_find(Sweep *ret_sweep, const SearchSpec *spec, const Cluster *clust
         find_efficiency(sweep.point[s], count);
     }
     if (!sweep.params_total) return USAGE("%s", sweep.point[0][0].why);
-    *ret_sweep = sweep;
-    sweep = (Sweep){0};
-    return OK;
+    return MOVE(ret_sweep, sweep);
 }
 
 /* ---- JSON ---- */

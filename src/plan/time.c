@@ -206,9 +206,7 @@ Status plan_timeline(const Plan *plan, const Cluster *cluster, PlanTimeline *ret
     TRY(mem_new((size_t)plan->stages, sizeof *timeline.stage, &timeline.stage));
     TRY(simulate(plan, &costs, &(SimRecord){.spans = timeline.stage}, &simulated));
     timeline.step_s = simulated.step_s;
-    *ret_timeline = timeline;
-    timeline = (PlanTimeline){0};
-    return OK;
+    return MOVE(ret_timeline, timeline);
 }
 
 Status time_json(const StepEstimate *time, json_t *json) {

@@ -179,9 +179,7 @@ static Status bench_job(const Settings *c, Job *job, HostBatch *const *micro, in
         bubble, "peak_bytes", (json_int_t)job->device->total.peak, "ranks", ranks);
     if (!result) return FAILED("out of memory");
     if (!c->report.steps_only) TRY(add_kernels(result, job, &measured, &profile, steps));
-    *ret_result = result;
-    result = NULL;
-    return OK;
+    return MOVE(ret_result, result);
 }
 
 Status bench_run(const Settings *c, json_t **ret_result) {

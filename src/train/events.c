@@ -152,9 +152,7 @@ Status events_new(Events **ret_events, const char *dir, int64_t step, Progress *
                    host, (long long)step, (long)getpid()));
     TRY(log_file_new(&events->file, events->path, false, progress));
     TRY(write_head(events, step));
-    *ret_events = events;
-    events = NULL;
-    return OK;
+    return MOVE(ret_events, events);
 }
 
 void events_free(Events *events) {

@@ -399,9 +399,7 @@ Status job_new(Job **ret_job, const Settings *settings, JobUse use) {
     TRY(model_new(&job->model, &config));
     if (run->train) TRY(model_freeze(job->model, settings->training.freeze, settings->training.freeze_count));
     TRY(resolve_groups(job));
-    *ret_job = job;
-    job = NULL;
-    return OK;
+    return MOVE(ret_job, job);
 }
 
 Status job_start(Job *job, LoadReport *ret_report) {

@@ -313,9 +313,7 @@ static Status prepare_text(Job *job, const char *const *paths, int count, char *
     TRY(str_dup(dir, &job->prepared));
     job->prepared_from = paths;
     job->prepared_count = count;
-    *ret_dir = dir;
-    dir = NULL;
-    return OK;
+    return MOVE(ret_dir, dir);
 }
 
 static Status print_warning(const Job *job, const char *path, const Dataset *data) {
@@ -390,9 +388,7 @@ Status job_data(Job *job, const char *const *paths, int count, double keep_first
     if (!status) {
         TRY(dataset_check_counted(data, spec.paths));
         if (!(keep_last > 0)) TRY(print_warning(job, paths[0], data));
-        *ret_data = data;
-        data = NULL;
-        return OK;
+        return MOVE(ret_data, data);
     }
     if (!dir || status_exit_code(status) == STATUS_USAGE || status_kind(status) == STATUS_REFUSED)
         return status;

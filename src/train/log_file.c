@@ -32,9 +32,7 @@ Status log_file_new(LogFile **ret_file, const char *path, bool append, Progress 
     file->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | (append ? 0 : O_TRUNC), 0666);
     if (file->fd < 0) return FAILED("%s: cannot write: %s", path, strerror(errno));
     TRY(str_dup(path, &file->path));
-    *ret_file = file;
-    file = NULL;
-    return OK;
+    return MOVE(ret_file, file);
 }
 
 /* Returns 0 or the error's number. */

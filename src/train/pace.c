@@ -14,9 +14,7 @@ Status pace_init(Pace *ret_pace, int workers) {
     TRY(mem_new((size_t)workers, sizeof *pace.work_s, &pace.work_s));
     TRY(mem_new((size_t)workers, sizeof *pace.in_a_row, &pace.in_a_row));
     TRY(mem_new((size_t)workers, sizeof *pace.slow, &pace.slow));
-    *ret_pace = pace;
-    pace = (Pace){0};
-    return OK;
+    return MOVE(ret_pace, pace);
 }
 
 void pace_done(Pace *pace) {

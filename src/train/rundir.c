@@ -153,9 +153,7 @@ Status rundir_open(RunDir **ret_dir, const char *path) {
         TRY(lock_dir(dir));
         TRY(inspect(path));
     }
-    *ret_dir = dir;
-    dir = NULL;
-    return OK;
+    return MOVE(ret_dir, dir);
 }
 
 /* ---- shared by all ranks ---- */

@@ -17,9 +17,7 @@ Status runner_partition(const Model *model, int64_t seq, int parts, int **ret_fi
     TRY(mem_new((size_t)parts + 1, sizeof *first, &first));
     for (int i = 0; i < model->count; i++) cost[i] = model_block_flops(model, i, seq);
     TRY(stages_balance(cost, model->count, parts, first));
-    *ret_first = first;
-    first = NULL;
-    return OK;
+    return MOVE(ret_first, first);
 }
 
 int runner_forward_only(const Model *model, const int *first) {

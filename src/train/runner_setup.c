@@ -280,9 +280,7 @@ Status runner_new(Runner **ret_runner, const Model *model, Device *device, const
     TRY(runner_set_schedule(runner, &runner->eval_schedule, SCHEDULE_EVAL, 1));
     TRY(check_host(runner));
     TRY(shards_clear(runner->shards));
-    *ret_runner = runner;
-    runner = NULL;
-    return OK;
+    return MOVE(ret_runner, runner);
 }
 
 void runner_free(Runner *runner) {

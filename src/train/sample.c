@@ -109,7 +109,5 @@ Status sample_make(const Job *job, const Dataset *data, int64_t step, char **ret
     }
     TRY(decode(job, ids, prompt, &start));
     TRY(decode(job, ids + prompt, count - prompt, ret_text));
-    *ret_prompt = start;
-    start = NULL;
-    return OK;
+    return MOVE(ret_prompt, start);
 }

@@ -229,9 +229,7 @@ Status reference_new(Reference **ret_reference, const Model *model, Device *devi
     TRY(group_new_self(&r->alone));
     TRY(alloc_values(r));
     TRY(alloc_activations(r));
-    *ret_reference = r;
-    r = NULL;
-    return OK;
+    return MOVE(ret_reference, r);
 }
 
 void reference_free(Reference *r) {

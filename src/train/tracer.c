@@ -39,9 +39,7 @@ Status tracer_new(Tracer **ret_tracer, Runner *runner, const char *path, int64_t
     tracer->first = first;
     tracer->steps = steps;
     tracer->progress = progress;
-    *ret_tracer = tracer;
-    tracer = NULL;
-    return OK;
+    return MOVE(ret_tracer, tracer);
 }
 
 static void set_trace(Runner *runner, Trace *trace) {

@@ -501,9 +501,7 @@ static Status load(Trainer *t, const char *dir, json_t **ret_progress) {
         TRY(json_get_double(progress, dir, "loss_scale", 1, 1e30, &runner->loss_scale.scale));
         TRY(json_get_int(progress, dir, "loss_scale_good", 0, INT64_MAX, &runner->loss_scale.good));
     }
-    *ret_progress = progress;
-    progress = NULL;
-    return OK;
+    return MOVE(ret_progress, progress);
 }
 
 /* Later checkpoints than that of `resume_from` stay until the next one is saved. */

@@ -136,9 +136,7 @@ Status cover_init(Cover *ret_cover, int ranks, const Precision *precision, int p
         cover.point[cover.count++] = point;
         cover_pairs(&cover, &point, 1, &cover.pairs);
     } while (point_next(&point, values));
-    *ret_cover = cover;
-    cover = (Cover){0};
-    return OK;
+    return MOVE(ret_cover, cover);
 }
 
 void cover_done(Cover *cover) {

@@ -194,9 +194,7 @@ Status trial_new(Trial *ret_trial, const TrialSpec *spec, const KernelTable *tab
     TRY(runner_publish(trial.runner));
     TRY(shards_outer_reset(trial.runner->shards));
     trial.runner->probe = true;
-    *ret_trial = trial;
-    trial = (Trial){0};
-    return OK;
+    return MOVE(ret_trial, trial);
 }
 
 void trial_done(Trial *trial) {

@@ -24,9 +24,7 @@ Status op_new(Op **ret_op, Group *group, Device *device, int flows) {
     op->step = op_step_move;
     TRY(mem_new(2 * (size_t)group->size, sizeof *op->exchange.source, &op->exchange.source));
     TRY(op_add_flows(op, flows, 1));
-    *ret_op = op;
-    op = NULL;
-    return OK;
+    return MOVE(ret_op, op);
 }
 
 void op_free(Op *op) {

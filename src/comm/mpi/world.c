@@ -97,9 +97,7 @@ static Status group_or_self(Group **ret_group, Traffic *traffic, MPI_Comm comm) 
         CLEANUP(group_freep) Group *group = NULL;
         TRY(group_over(&group, traffic, comm));
         TRY(rings_open(group));
-        *ret_group = group;
-        group = NULL;
-        return OK;
+        return MOVE(ret_group, group);
     }
     free_comm(traffic, &comm);
     TRY(mpi_status(code, "cannot create a group"));
